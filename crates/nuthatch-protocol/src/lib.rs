@@ -1,1 +1,3 @@
 //! nuthatch-protocol
+
+pub mod jserror;
