@@ -1,0 +1,200 @@
+//! The seam between the log and what runs on it.
+//!
+//! A [`Machine`] is driven by the sequencer of one log, on one thread, and reaches the log only
+//! through [`LogAccess`]. It performs no I/O and reads no clock. Checks run on *assigned* state
+//! (what has been appended), readers see *committed* state (what [`Machine::committed`] announced).
+
+use crate::record::RecordRef;
+use crate::types::{Lsn, Seq, StreamId, Timestamp};
+use bytes::Bytes;
+
+/// Who waits for a record to become durable.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Urgency {
+    /// Somebody waits: the record starts a frame as soon as the writer is free.
+    Awaited,
+    /// Nobody waits: the record rides the next frame or a timer (`lazy_flush_ms`).
+    Lazy,
+}
+
+/// Where an appended record went.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Appended {
+    /// The frame that holds the record; it is durable once `committed(lsn)` was called for it.
+    pub lsn: Lsn,
+}
+
+/// Why a record was not appended. Nothing of it is in the log.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum AppendError {
+    /// The medium is full up to the reserve; only deletes, purges, acks and the like may pass.
+    #[error("no space left on the log's medium: {available_bytes} bytes left, {needed_bytes} needed")]
+    Full {
+        /// Bytes the record (with its frame) would take.
+        needed_bytes: u64,
+        /// Bytes left outside the reserve.
+        available_bytes: u64,
+    },
+    /// The record is larger than a frame may be.
+    #[error("record of {size_bytes} bytes exceeds the largest record of {max_bytes} bytes")]
+    TooLarge {
+        /// Its size.
+        size_bytes: u64,
+        /// The limit.
+        max_bytes: u64,
+    },
+    /// The log stopped after an I/O failure; it takes nothing until the server is restarted.
+    #[error("the log has failed and accepts no more writes")]
+    Failed,
+}
+
+/// What the log's medium still takes.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum Space {
+    /// Everything is accepted.
+    Normal,
+    /// Only the reserve is left: [`AppendError::Full`] for messages and creates.
+    ReserveOnly,
+    /// The reserve is gone as well: only records that free space.
+    Exhausted,
+}
+
+/// A stored message, borrowed from the tail cache or the block cache.
+#[derive(Clone, Copy, Debug)]
+pub struct StoredMessage<'a> {
+    /// The record itself.
+    pub record: RecordRef<'a>,
+    /// The buffer that `record` borrows from; `owner.slice_ref(record.body)` shares it without a copy.
+    pub owner: &'a Bytes,
+}
+
+/// Outcome of [`LogAccess::read`].
+#[derive(Clone, Copy, Debug)]
+pub enum Read<'a> {
+    /// Here it is.
+    Ready(StoredMessage<'a>),
+    /// Not in memory; a load was started and [`Machine::loaded`] will be called when it is there.
+    Pending,
+    /// The log has no such message (never stored, or compacted away as dead).
+    Missing,
+    /// The place that holds it cannot be read; the reason was logged and counted.
+    Damaged,
+}
+
+/// What a machine may do to its log while it handles one call.
+pub trait LogAccess {
+    /// The time of this turn; the same for every call in one turn, never going backwards.
+    fn now(&self) -> Timestamp;
+
+    /// Fresh randomness (seeded under simulation).
+    fn entropy(&mut self) -> u64;
+
+    /// Appends a record to the frame under construction. Copies the record.
+    ///
+    /// # Errors
+    /// See [`AppendError`]; the machine's assigned state must then not include the record.
+    /// `privileged` records (deletes, purges, acks, expiries, states) may spend the reserve.
+    fn append(
+        &mut self,
+        record: &RecordRef<'_>,
+        urgency: Urgency,
+        privileged: bool,
+    ) -> Result<Appended, AppendError>;
+
+    /// Asks that the frame under construction be written although nothing in it is awaited.
+    fn flush_soon(&mut self);
+
+    /// The newest committed frame.
+    fn committed(&self) -> Lsn;
+
+    /// Reads a committed message. Sequential reads of one stream are cheap: the log remembers
+    /// where the previous one ended.
+    fn read(&mut self, stream: StreamId, seq: Seq) -> Read<'_>;
+
+    /// Says that a message no longer counts as live, with the weight it was stored with.
+    fn dead(&mut self, stream: StreamId, seq: Seq, weight: usize);
+
+    /// What the medium still takes.
+    fn space(&self) -> Space;
+}
+
+/// A checkpoint's snapshot could not be used; the log falls back to an older one or a full replay.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[error("snapshot is not usable: {reason}")]
+pub struct SnapshotError {
+    /// What is wrong with it.
+    pub reason: String,
+}
+
+/// What runs on a log. All calls come from one thread, the sequencer's.
+///
+/// Recovery calls, in this order: [`Machine::restore`] (if a checkpoint is usable); then
+/// [`Machine::apply_state`] for the newest `StreamState` of each stream (and newest `LogState`)
+/// after the checkpoint; then, in log order, [`Machine::reindex`] for surviving messages older
+/// than their stream's state and [`Machine::apply`] for every other record; then
+/// [`Machine::recovered`].
+pub trait Machine: Send + 'static {
+    /// What the front sends.
+    type Event: Send + 'static;
+
+    /// Handles one event.
+    fn step<L: LogAccess>(&mut self, event: Self::Event, log: &mut L);
+
+    /// Every frame up to `lsn` is durable at the level in force: release acks, show to readers.
+    fn committed<L: LogAccess>(&mut self, lsn: Lsn, log: &mut L);
+
+    /// A load asked for by [`LogAccess::read`] has ended, for `stream`.
+    fn loaded<L: LogAccess>(&mut self, stream: StreamId, log: &mut L);
+
+    /// The earliest moment at which [`Machine::tick`] wants to run.
+    fn next_deadline(&self) -> Option<Timestamp>;
+
+    /// Time has reached [`Machine::next_deadline`].
+    fn tick<L: LogAccess>(&mut self, log: &mut L);
+
+    /// The end of a turn, before the sequencer sleeps or starts a write: hand outputs over.
+    fn turn_end(&mut self);
+
+    /// Called right before a frame is sealed, so that coalesced records (consumer progress) can
+    /// ride it. Appends must be `Lazy`.
+    fn before_seal<L: LogAccess>(&mut self, log: &mut L);
+
+    /// The log failed (fsync error and the like). Whatever is not committed will never be:
+    /// answer every waiting publisher with `reason`.
+    fn failed(&mut self, reason: &str);
+
+    /// Replaces all state by a snapshot made by [`Machine::snapshot`].
+    ///
+    /// # Errors
+    /// [`SnapshotError`] if it cannot be used; the machine must then be as new.
+    fn restore(&mut self, snapshot: &[u8]) -> Result<(), SnapshotError>;
+
+    /// Appends a snapshot of all committed-and-applied state to `out`. Called only between frames,
+    /// when everything appended is committed.
+    fn snapshot(&self, out: &mut Vec<u8>);
+
+    /// Recovery: adopts a `StreamState` or `LogState` record.
+    fn apply_state(&mut self, record: &RecordRef<'_>);
+
+    /// Recovery: a surviving message older than its stream's newest state. Index it if live
+    /// under that state. No limits are applied, nothing is evicted.
+    fn reindex(&mut self, record: &RecordRef<'_>);
+
+    /// Recovery: the record was committed after the checkpoint and after its stream's state.
+    /// Must lead to the same state as appending it did. Returns nothing: limits are recomputed.
+    fn apply(&mut self, record: &RecordRef<'_>);
+
+    /// Recovery is over; `dead` space is reported through `log` from now on.
+    fn recovered<L: LogAccess>(&mut self, log: &mut L);
+
+    /// Compaction: is this message still needed?
+    fn is_live(&self, stream: StreamId, seq: Seq) -> bool;
+
+    /// Compaction: append a `StreamState` for each of these streams that exists, then one
+    /// `LogState`, so that older records of them may go. Appends are privileged and `Lazy`.
+    fn log_states<L: LogAccess>(&mut self, streams: &[StreamId], log: &mut L);
+
+    /// Live weight of each stream's messages, for the log's accounting after recovery:
+    /// calls `visit(stream, seq, weight)` for every live message.
+    fn visit_live(&self, visit: &mut dyn FnMut(StreamId, Seq, usize));
+}
