@@ -8,7 +8,8 @@ pub mod record;
 pub mod types;
 
 pub use machine::{
-    AppendError, Appended, LogAccess, Machine, Read, SnapshotError, Space, StoredMessage, Urgency,
+    AppendError, Appended, IndexedMessage, LogAccess, Machine, Read, SnapshotError, Space,
+    StoredMessage, Urgency,
 };
 pub use record::{RecordKind, RecordRef};
 pub use types::{Epoch, Lsn, Seq, StreamId, Timestamp};

@@ -28,7 +28,9 @@ pub struct Appended {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum AppendError {
     /// The medium is full up to the reserve; only deletes, purges, acks and the like may pass.
-    #[error("no space left on the log's medium: {available_bytes} bytes left, {needed_bytes} needed")]
+    #[error(
+        "no space left on the log's medium: {available_bytes} bytes left, {needed_bytes} needed"
+    )]
     Full {
         /// Bytes the record (with its frame) would take.
         needed_bytes: u64,
@@ -126,12 +128,29 @@ pub struct SnapshotError {
     pub reason: String,
 }
 
+/// What a segment's footer tells of a message.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct IndexedMessage<'a> {
+    /// Whose it is.
+    pub stream: StreamId,
+    /// Its sequence.
+    pub seq: Seq,
+    /// When it was sequenced.
+    pub timestamp: Timestamp,
+    /// Its subject.
+    pub subject: &'a [u8],
+    /// [`RecordRef::weight`] of its record.
+    pub weight: u32,
+    /// Whether it has a header block.
+    pub has_headers: bool,
+}
+
 /// What runs on a log. All calls come from one thread, the sequencer's.
 ///
 /// Recovery calls, in this order: [`Machine::restore`] (if a checkpoint is usable); then
 /// [`Machine::apply_state`] for the newest `StreamState` of each stream (and newest `LogState`)
-/// after the checkpoint; then, in log order, [`Machine::reindex`] for surviving messages older
-/// than their stream's state and [`Machine::apply`] for every other record; then
+/// after the checkpoint; then, in log order, [`Machine::reindex`] for surviving messages up to
+/// their stream's state or the checkpoint, and [`Machine::apply`] for every record after it; then
 /// [`Machine::recovered`].
 pub trait Machine: Send + 'static {
     /// What the front sends.
@@ -169,16 +188,18 @@ pub trait Machine: Send + 'static {
     /// [`SnapshotError`] if it cannot be used; the machine must then be as new.
     fn restore(&mut self, snapshot: &[u8]) -> Result<(), SnapshotError>;
 
-    /// Appends a snapshot of all committed-and-applied state to `out`. Called only between frames,
-    /// when everything appended is committed.
+    /// Appends a snapshot of all state to `out`, as `StreamState` records would hold it: small,
+    /// without per-message data (that comes back through [`Machine::reindex`]). Called only between
+    /// frames, when everything appended is committed.
     fn snapshot(&self, out: &mut Vec<u8>);
 
     /// Recovery: adopts a `StreamState` or `LogState` record.
     fn apply_state(&mut self, record: &RecordRef<'_>);
 
-    /// Recovery: a surviving message older than its stream's newest state. Index it if live
-    /// under that state. No limits are applied, nothing is evicted.
-    fn reindex(&mut self, record: &RecordRef<'_>);
+    /// Recovery: a surviving message at or before its stream's newest state (or the checkpoint).
+    /// Index it if live under that state. No limits are applied, nothing is evicted. Comes from a
+    /// segment's footer, so there is no body. Messages of one stream come in ascending order.
+    fn reindex(&mut self, message: &IndexedMessage<'_>);
 
     /// Recovery: the record was committed after the checkpoint and after its stream's state.
     /// Must lead to the same state as appending it did. Returns nothing: limits are recomputed.
