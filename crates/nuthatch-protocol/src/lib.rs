@@ -1,3 +1,5 @@
-//! nuthatch-protocol
+//! What goes over the wire: NATS codec, subjects, headers, configuration syntax, JetStream types.
+//!
+//! Nothing here performs I/O, reads a clock or starts a task.
 
-pub mod jserror;
+pub mod js;

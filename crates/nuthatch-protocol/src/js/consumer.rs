@@ -1,0 +1,202 @@
+//! Consumer configuration and information, and the requests about consumers.
+
+use super::stream::null_default;
+use super::{ClusterInfo, Metadata, Nanos, Time, is_default};
+use serde::{Deserialize, Serialize};
+
+/// Where a consumer starts.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum DeliverPolicy {
+    /// The first message kept.
+    #[default]
+    All,
+    /// The last message that matches.
+    Last,
+    /// Messages stored from now on.
+    New,
+    /// A sequence.
+    ByStartSequence,
+    /// A time.
+    ByStartTime,
+    /// The last message of each matching subject.
+    LastPerSubject,
+}
+
+/// How messages are acknowledged.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum AckPolicy {
+    /// Not at all: delivered means done.
+    #[default]
+    None,
+    /// One acknowledges all before it.
+    All,
+    /// Each on its own.
+    Explicit,
+    /// Through flow control (internal sourcing).
+    FlowControl,
+}
+
+/// At what pace messages are replayed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum ReplayPolicy {
+    /// As fast as possible.
+    #[default]
+    Instant,
+    /// At the pace at which they were stored.
+    Original,
+}
+
+/// Priority group policy (ADR-42).
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum PriorityPolicy {
+    /// No priority groups.
+    #[default]
+    None,
+    /// Overflow.
+    Overflow,
+    /// Pinned client.
+    PinnedClient,
+    /// Prioritized.
+    Prioritized,
+}
+
+/// Configuration of a consumer. See `nats-wire` §9.4 for defaults and rules.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[allow(missing_docs)] // the wire's own names; meanings are in the JetStream documentation
+#[serde(default)]
+pub struct ConsumerConfig {
+    #[serde(skip_serializing_if = "is_default")]
+    pub durable_name: String,
+    #[serde(skip_serializing_if = "is_default")]
+    pub name: String,
+    #[serde(skip_serializing_if = "is_default")]
+    pub description: String,
+    pub deliver_policy: DeliverPolicy,
+    #[serde(skip_serializing_if = "is_default")]
+    pub opt_start_seq: u64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub opt_start_time: Option<Time>,
+    pub ack_policy: AckPolicy,
+    #[serde(skip_serializing_if = "is_default")]
+    pub ack_wait: Nanos,
+    #[serde(skip_serializing_if = "is_default")]
+    pub max_deliver: i64,
+    #[serde(skip_serializing_if = "is_default", deserialize_with = "null_default")]
+    pub backoff: Vec<Nanos>,
+    #[serde(skip_serializing_if = "is_default")]
+    pub filter_subject: String,
+    #[serde(skip_serializing_if = "is_default", deserialize_with = "null_default")]
+    pub filter_subjects: Vec<String>,
+    pub replay_policy: ReplayPolicy,
+    #[serde(skip_serializing_if = "is_default")]
+    pub rate_limit_bps: u64,
+    #[serde(skip_serializing_if = "is_default")]
+    pub sample_freq: String,
+    #[serde(skip_serializing_if = "is_default")]
+    pub max_waiting: i64,
+    #[serde(skip_serializing_if = "is_default")]
+    pub max_ack_pending: i64,
+    #[serde(skip_serializing_if = "is_default")]
+    pub flow_control: bool,
+    #[serde(skip_serializing_if = "is_default")]
+    pub headers_only: bool,
+    #[serde(skip_serializing_if = "is_default")]
+    pub max_batch: i64,
+    #[serde(skip_serializing_if = "is_default")]
+    pub max_expires: Nanos,
+    #[serde(skip_serializing_if = "is_default")]
+    pub max_bytes: i64,
+    #[serde(skip_serializing_if = "is_default")]
+    pub deliver_subject: String,
+    #[serde(skip_serializing_if = "is_default")]
+    pub deliver_group: String,
+    #[serde(skip_serializing_if = "is_default")]
+    pub idle_heartbeat: Nanos,
+    #[serde(skip_serializing_if = "is_default")]
+    pub inactive_threshold: Nanos,
+    pub num_replicas: i64,
+    #[serde(skip_serializing_if = "is_default")]
+    pub mem_storage: bool,
+    #[serde(skip_serializing_if = "is_default")]
+    pub direct: bool,
+    #[serde(skip_serializing_if = "is_default")]
+    pub sourcing: bool,
+    #[serde(skip_serializing_if = "is_default", deserialize_with = "null_default")]
+    pub metadata: Metadata,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub pause_until: Option<Time>,
+    #[serde(skip_serializing_if = "is_default", deserialize_with = "null_default")]
+    pub priority_groups: Vec<String>,
+    #[serde(skip_serializing_if = "is_default")]
+    pub priority_policy: PriorityPolicy,
+    #[serde(skip_serializing_if = "is_default")]
+    pub priority_timeout: Nanos,
+}
+
+/// What a create request may do.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub enum ConsumerAction {
+    /// Create, or update an existing one.
+    #[serde(rename = "")]
+    #[default]
+    CreateOrUpdate,
+    /// Only create.
+    #[serde(rename = "create")]
+    Create,
+    /// Only update.
+    #[serde(rename = "update")]
+    Update,
+}
+
+/// Body of `CONSUMER.CREATE` and `CONSUMER.DURABLE.CREATE`.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[allow(missing_docs)] // the wire's own names
+#[serde(default)]
+pub struct CreateConsumerRequest {
+    pub stream_name: String,
+    pub config: ConsumerConfig,
+    pub action: ConsumerAction,
+    #[serde(skip_serializing_if = "is_default")]
+    pub pedantic: bool,
+}
+
+/// A pair of positions: in the consumer's own count and in the stream.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[allow(missing_docs)] // the wire's own names
+#[serde(default)]
+pub struct SequenceInfo {
+    pub consumer_seq: u64,
+    pub stream_seq: u64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub last_active: Option<Time>,
+}
+
+/// `CONSUMER.INFO` and the like.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[allow(missing_docs)] // the wire's own names
+#[serde(default)]
+pub struct ConsumerInfo {
+    pub stream_name: String,
+    pub name: String,
+    pub created: Time,
+    pub config: ConsumerConfig,
+    pub delivered: SequenceInfo,
+    pub ack_floor: SequenceInfo,
+    pub num_ack_pending: u64,
+    pub num_redelivered: u64,
+    pub num_waiting: u64,
+    pub num_pending: u64,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cluster: Option<ClusterInfo>,
+    #[serde(skip_serializing_if = "is_default")]
+    pub push_bound: bool,
+    #[serde(skip_serializing_if = "is_default")]
+    pub paused: bool,
+    #[serde(skip_serializing_if = "is_default")]
+    pub pause_remaining: Nanos,
+    pub ts: Time,
+}

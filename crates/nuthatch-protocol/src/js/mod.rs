@@ -1,0 +1,25 @@
+//! JetStream API types (nats-server 2.15 `stream.go`, `consumer.go`, `jetstream_api.go`).
+//!
+//! Field names are the wire's. Durations are nanoseconds (`i64`), as on the wire.
+
+mod consumer;
+mod stream;
+mod time;
+
+pub use consumer::*;
+pub use stream::*;
+pub use time::{Time, TimeError};
+
+/// Nanoseconds, as JetStream writes durations.
+pub type Nanos = i64;
+
+/// Metadata of a stream or a consumer, ordered so that it encodes the same every time.
+pub type Metadata = std::collections::BTreeMap<String, String>;
+
+/// For `skip_serializing_if`: Go's `omitempty` on numbers, booleans, strings and lists.
+pub(crate) fn is_default<T: Default + PartialEq>(value: &T) -> bool {
+    *value == T::default()
+}
+
+#[cfg(test)]
+mod tests;
