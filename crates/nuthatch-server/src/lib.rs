@@ -1,1 +1,3 @@
 //! nuthatch-server
+
+pub mod options;

@@ -1,0 +1,300 @@
+//! Typed server options: what a server is told by its configuration file and its flags.
+//!
+//! The file has the syntax and the keys of nats-server, the flags are nats-server's with Go's flag
+//! rules, plus a few of our own. Every key and flag is either honoured, accepted with a warning
+//! that says why it has no effect, or refused with a reason: nothing is silently ignored.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::time::Duration;
+
+pub use self::auth::{
+    Account, AccountJetStream, AuthOptions, ConnectionType, NkeyUser, Permissions,
+    ResponsePermission, Secret, SubjectPermission, User,
+};
+
+mod auth;
+
+/// Name of the account of clients for whom no account is configured.
+pub const GLOBAL_ACCOUNT: &str = "$G";
+/// Name of the system account unless `system_account` says otherwise.
+pub const SYSTEM_ACCOUNT: &str = "$SYS";
+
+/// Default port for clients.
+pub const DEFAULT_PORT: u16 = 4222;
+/// Default bind address: every interface.
+pub const DEFAULT_HOST: &str = "0.0.0.0";
+/// Default of [`Limits::max_control_line_bytes`].
+pub const DEFAULT_MAX_CONTROL_LINE_BYTES: usize = 4096;
+/// Default of [`Limits::max_payload_bytes`].
+pub const DEFAULT_MAX_PAYLOAD_BYTES: usize = 1024 * 1024;
+/// A `max_payload` above this is accepted with a warning.
+pub const LARGE_MAX_PAYLOAD_BYTES: usize = 8 * 1024 * 1024;
+/// Highest `max_payload` that is accepted: larger messages do not fit the log's frames.
+pub const MAX_MAX_PAYLOAD_BYTES: usize = 64 * 1024 * 1024;
+/// Default of [`Limits::max_pending_bytes`].
+pub const DEFAULT_MAX_PENDING_BYTES: usize = 64 * 1024 * 1024;
+/// Default of [`Limits::max_connections`].
+pub const DEFAULT_MAX_CONNECTIONS: u32 = 64 * 1024;
+/// Default of [`Limits::max_closed_clients`].
+pub const DEFAULT_MAX_CLOSED_CLIENTS: usize = 10_000;
+
+/// Everything a server is told at its start. `Options::default()` is a server without JetStream.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Options {
+    /// The configuration file, when one was given; reload reads it again.
+    pub config_file: Option<PathBuf>,
+    /// `server_name`. When absent the server's id serves as its name.
+    pub server_name: Option<String>,
+    /// Address to listen on for clients. Default [`DEFAULT_HOST`].
+    pub host: String,
+    /// Port for clients; 0 lets the system choose (configured as -1). Default [`DEFAULT_PORT`].
+    pub port: u16,
+    /// `client_advertise`: `host` or `host:port` to tell clients instead of our own address.
+    pub client_advertise: Option<String>,
+    /// `server_tags`, as configured.
+    pub server_tags: Vec<String>,
+    /// `server_metadata`.
+    pub server_metadata: BTreeMap<String, String>,
+    /// File that receives our process id, without a newline.
+    pub pid_file: Option<PathBuf>,
+    /// Directory that receives `<executable>_<pid>.ports`.
+    pub ports_file_dir: Option<PathBuf>,
+    /// Logging.
+    pub log: LogOptions,
+    /// Monitoring over HTTP.
+    pub monitor: MonitorOptions,
+    /// Who may connect and what they may do.
+    pub auth: AuthOptions,
+    /// Accounts of the `accounts` block, in the order of the file. [`GLOBAL_ACCOUNT`] and
+    /// [`SYSTEM_ACCOUNT`] exist without being listed here.
+    pub accounts: Vec<Account>,
+    /// Name of the system account. Default [`SYSTEM_ACCOUNT`].
+    pub system_account: String,
+    /// TLS towards clients; `None` is plain text.
+    pub tls: Option<TlsOptions>,
+    /// Limits of a connection.
+    pub limits: Limits,
+    /// JetStream.
+    pub jetstream: JetStreamOptions,
+    /// Lame duck: time over which clients are disconnected. Default 2 min, at least 30 s.
+    pub lame_duck_duration: Duration,
+    /// Lame duck: time before the first client is disconnected. Default 10 s.
+    pub lame_duck_grace_period: Duration,
+    /// Lines to say at start-up: keys and flags that were accepted but have no effect, and why.
+    pub warnings: Vec<String>,
+}
+
+/// Where log lines go and which of them.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LogOptions {
+    /// Debug lines.
+    pub debug: bool,
+    /// Trace lines: the protocol as it passes.
+    pub trace: bool,
+    /// Trace of the system account too.
+    pub trace_verbose: bool,
+    /// Trace headers only, not payloads.
+    pub trace_headers: bool,
+    /// Lines begin with a timestamp. Default true.
+    pub logtime: bool,
+    /// That timestamp is in UTC rather than in local time.
+    pub logtime_utc: bool,
+    /// File to log to instead of stderr.
+    pub file: Option<PathBuf>,
+    /// Size at which the log file is rotated, in bytes; `None` never rotates.
+    pub file_size_limit_bytes: Option<u64>,
+    /// How many log files are kept, the current one included; `None` keeps all.
+    pub file_max_count: Option<u32>,
+    /// Longest part of a traced message that is printed, in bytes; `None` prints all.
+    pub max_traced_msg_bytes: Option<usize>,
+}
+
+/// The HTTP endpoints for monitoring.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct MonitorOptions {
+    /// Address to listen on. Default: the client's [`Options::host`].
+    pub host: String,
+    /// Port for HTTP; `Some(0)` lets the system choose, `None` is off.
+    pub http_port: Option<u16>,
+    /// Port for HTTPS, likewise; needs [`Options::tls`].
+    pub https_port: Option<u16>,
+    /// Path under which the endpoints live: `/` or such as `/nats`, without a final slash.
+    pub base_path: String,
+}
+
+/// TLS of the client listener. Files are checked when they are read, not here.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TlsOptions {
+    /// PEM file with the server's certificate chain.
+    pub cert_file: PathBuf,
+    /// PEM file with its private key.
+    pub key_file: PathBuf,
+    /// PEM file with the authorities that clients' certificates must come from.
+    pub ca_file: Option<PathBuf>,
+    /// Clients must present a certificate that is signed by one of `ca_file`.
+    pub verify: bool,
+    /// Longest time a handshake may take. Default 2 s.
+    pub timeout: Duration,
+}
+
+/// Limits of connections.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Limits {
+    /// Largest message, headers and body together, in bytes.
+    pub max_payload_bytes: usize,
+    /// Bytes that may wait for a slow client before it is disconnected.
+    pub max_pending_bytes: usize,
+    /// Longest protocol line, in bytes.
+    pub max_control_line_bytes: usize,
+    /// Client connections at a time; 0 admits nobody.
+    pub max_connections: u32,
+    /// Subscriptions of one connection; `None` is without a limit.
+    pub max_subscriptions: Option<u32>,
+    /// Tokens in a subscribed subject; `None` is without a limit.
+    pub max_subscription_tokens: Option<u8>,
+    /// Time between pings of the server. Default 2 min.
+    pub ping_interval: Duration,
+    /// Unanswered pings after which a connection is stale. Default 2.
+    pub ping_max: u32,
+    /// Longest time one write to a client may take. Default 10 s.
+    pub write_deadline: Duration,
+    /// Publishers are not slowed down for slow subscribers.
+    pub no_fast_producer_stall: bool,
+    /// Closed connections that `/connz?state=closed` remembers.
+    pub max_closed_clients: usize,
+}
+
+/// The JetStream service and its store.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct JetStreamOptions {
+    /// JetStream is on.
+    pub enabled: bool,
+    /// The configured `store_dir`; data is in its subdirectory `nuthatch`.
+    pub store_dir: PathBuf,
+    /// Most bytes of memory streams; `None`: the server decides.
+    pub max_memory_bytes: Option<u64>,
+    /// Most bytes of stored streams; `None`: the server decides.
+    pub max_store_bytes: Option<u64>,
+    /// JetStream domain.
+    pub domain: Option<String>,
+    /// When written data is made durable. Default [`SyncPolicy::Always`].
+    pub sync: SyncPolicy,
+    /// Unknown fields of API requests are errors. Default true.
+    pub strict: bool,
+    /// Limits that every stream and consumer must keep to.
+    pub limits: JetStreamLimits,
+}
+
+/// When acknowledged data is on the disk (`sync_interval`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum SyncPolicy {
+    /// fsync before every acknowledgement. Nothing acknowledged is lost in a power cut.
+    #[default]
+    Always,
+    /// fsync this often; a power cut may lose what was acknowledged since.
+    Every(Duration),
+    /// Never fsync: the operating system decides.
+    Never,
+}
+
+/// Server-wide limits of the `jetstream { limits {} }` block.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct JetStreamLimits {
+    /// Highest `max_ack_pending` of a consumer; `None` is without a limit.
+    pub max_ack_pending: Option<u32>,
+    /// Highest `max_batch` of one pull request; `None` is without a limit.
+    pub max_request_batch: Option<u32>,
+    /// Longest duplicate window of a stream; `None` is without a limit.
+    pub duplicate_window: Option<Duration>,
+    /// Consumers per stream unless the stream says otherwise; `None` is without a limit.
+    pub default_max_consumers: Option<u32>,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            config_file: None,
+            server_name: None,
+            host: DEFAULT_HOST.to_owned(),
+            port: DEFAULT_PORT,
+            client_advertise: None,
+            server_tags: Vec::new(),
+            server_metadata: BTreeMap::new(),
+            pid_file: None,
+            ports_file_dir: None,
+            log: LogOptions::default(),
+            monitor: MonitorOptions::default(),
+            auth: AuthOptions::default(),
+            accounts: Vec::new(),
+            system_account: SYSTEM_ACCOUNT.to_owned(),
+            tls: None,
+            limits: Limits::default(),
+            jetstream: JetStreamOptions::default(),
+            lame_duck_duration: Duration::from_secs(120),
+            lame_duck_grace_period: Duration::from_secs(10),
+            warnings: Vec::new(),
+        }
+    }
+}
+
+impl Default for LogOptions {
+    fn default() -> Self {
+        Self {
+            debug: false,
+            trace: false,
+            trace_verbose: false,
+            trace_headers: false,
+            logtime: true,
+            logtime_utc: false,
+            file: None,
+            file_size_limit_bytes: None,
+            file_max_count: None,
+            max_traced_msg_bytes: None,
+        }
+    }
+}
+
+impl Default for MonitorOptions {
+    fn default() -> Self {
+        Self {
+            host: DEFAULT_HOST.to_owned(),
+            http_port: None,
+            https_port: None,
+            base_path: "/".to_owned(),
+        }
+    }
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            max_payload_bytes: DEFAULT_MAX_PAYLOAD_BYTES,
+            max_pending_bytes: DEFAULT_MAX_PENDING_BYTES,
+            max_control_line_bytes: DEFAULT_MAX_CONTROL_LINE_BYTES,
+            max_connections: DEFAULT_MAX_CONNECTIONS,
+            max_subscriptions: None,
+            max_subscription_tokens: None,
+            ping_interval: Duration::from_secs(120),
+            ping_max: 2,
+            write_deadline: Duration::from_secs(10),
+            no_fast_producer_stall: false,
+            max_closed_clients: DEFAULT_MAX_CLOSED_CLIENTS,
+        }
+    }
+}
+
+impl Default for JetStreamOptions {
+    fn default() -> Self {
+        Self {
+            enabled: false,
+            store_dir: PathBuf::from("nuthatch-data"),
+            max_memory_bytes: None,
+            max_store_bytes: None,
+            domain: None,
+            sync: SyncPolicy::default(),
+            strict: true,
+            limits: JetStreamLimits::default(),
+        }
+    }
+}
