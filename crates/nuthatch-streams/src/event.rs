@@ -1,0 +1,134 @@
+//! What the front sends to an engine.
+//!
+//! One socket read becomes one [`ClientBatch`]: the items borrow from the read buffer by [`Span`],
+//! so five hundred publishes cost one enqueue and no allocation per message.
+
+use crate::op::{Op, Respond};
+use bytes::Bytes;
+use nuthatch_log::StreamId;
+
+/// A half-open range of bytes inside a [`ClientBatch::buf`].
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct Span {
+    /// First byte.
+    pub start: u32,
+    /// One past the last byte.
+    pub end: u32,
+}
+
+impl Span {
+    /// The bytes, or nothing if the span does not fit the buffer.
+    #[must_use]
+    pub fn of<'a>(&self, buf: &'a [u8]) -> &'a [u8] {
+        buf.get(self.start as usize..self.end as usize).unwrap_or_default()
+    }
+
+    /// Whether the span is empty (an absent reply, say).
+    #[must_use]
+    pub const fn is_empty(&self) -> bool {
+        self.start >= self.end
+    }
+}
+
+/// An event for an engine. `P` identifies the connection it came from ([`crate::Sink::Peer`]).
+pub enum Event<P> {
+    /// The JetStream traffic of one socket read, in its order.
+    Batch(ClientBatch<P>),
+    /// A management operation with whoever waits for its outcome.
+    Op(Op, Respond),
+    /// Interest in a subject appeared or vanished; `None`: look at all deliver subjects again.
+    Interest(Option<Bytes>),
+    /// Some connection that refused deliveries ([`crate::Sink::ready`]) takes them again.
+    Writable,
+}
+
+/// JetStream traffic of one connection.
+pub struct ClientBatch<P> {
+    /// Where it came from.
+    pub peer: P,
+    /// The read buffer that every span points into.
+    pub buf: Bytes,
+    /// What was in it, in order.
+    pub items: Vec<Item>,
+}
+
+/// One message of a [`ClientBatch`].
+#[derive(Clone, Copy, Debug)]
+pub enum Item {
+    /// A publish to a subject that a stream owns.
+    Publish(PublishItem),
+    /// An acknowledgement (`$JS.ACK.…`).
+    Ack(AckItem),
+    /// A pull request (`$JS.API.CONSUMER.MSG.NEXT.…`).
+    Pull(PullItem),
+    /// A direct get (`$JS.API.DIRECT.GET.…`).
+    DirectGet(DirectGetItem),
+}
+
+/// A publish into a stream.
+#[derive(Clone, Copy, Debug)]
+pub struct PublishItem {
+    /// The stream that owns the subject.
+    pub stream: StreamId,
+    /// Opaque to the engine; handed back with the reply ([`crate::Sink::reply`]).
+    pub hint: u32,
+    /// Subject.
+    pub subject: Span,
+    /// Where the acknowledgement goes; empty: nobody waits.
+    pub reply: Span,
+    /// Header block or empty.
+    pub headers: Span,
+    /// Payload.
+    pub body: Span,
+}
+
+/// An acknowledgement of a delivered message.
+#[derive(Clone, Copy, Debug)]
+pub struct AckItem {
+    /// The stream named in the subject.
+    pub stream: StreamId,
+    /// Opaque to the engine.
+    pub hint: u32,
+    /// Consumer name.
+    pub consumer: Span,
+    /// Delivery count as stated in the subject.
+    pub delivered: u64,
+    /// Stream sequence as stated.
+    pub stream_seq: u64,
+    /// Consumer sequence as stated.
+    pub consumer_seq: u64,
+    /// Where a confirmation goes (double ack, `+NXT`); empty: nobody waits.
+    pub reply: Span,
+    /// `+ACK`, `-NAK …` and so on.
+    pub body: Span,
+}
+
+/// A pull request.
+#[derive(Clone, Copy, Debug)]
+pub struct PullItem {
+    /// The stream named in the subject.
+    pub stream: StreamId,
+    /// Opaque to the engine.
+    pub hint: u32,
+    /// Consumer name.
+    pub consumer: Span,
+    /// Where messages and statuses go.
+    pub reply: Span,
+    /// Empty, a number, or JSON.
+    pub body: Span,
+}
+
+/// A direct get (ADR-31).
+#[derive(Clone, Copy, Debug)]
+pub struct DirectGetItem {
+    /// The stream named in the subject.
+    pub stream: StreamId,
+    /// Opaque to the engine.
+    pub hint: u32,
+    /// The last-by-subject form: the subject after the stream name; else empty.
+    pub subject: Span,
+    /// Where messages go.
+    pub reply: Span,
+    /// JSON request, or empty with `subject`.
+    pub body: Span,
+}

@@ -1,0 +1,218 @@
+//! Management operations: what the JetStream service asks of an engine, and the outcomes.
+//!
+//! Configurations arrive validated and normalised (see the `validate` module, which the service
+//! calls before it takes a name or a subject into its registry). Outcomes of operations that change
+//! something are reported only after their records have committed.
+
+use crate::sink::AccountId;
+use nuthatch_log::StreamId;
+use nuthatch_protocol::js::{ConsumerInfo, CreateConsumerRequest, StreamConfig, StreamInfo, Time};
+use nuthatch_protocol::jserror::JsError;
+
+/// Who waits for an outcome. Called exactly once, on the sequencer thread: must be quick.
+pub type Respond = Box<dyn FnOnce(OpResult) + Send>;
+
+/// Outcome of an [`Op`].
+pub type OpResult = Result<OpOutcome, JsError>;
+
+/// `STREAM.MSG.GET` and the JSON form of `DIRECT.GET`.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct GetMessage {
+    /// This sequence, or the smallest one for `next_by_subj`.
+    pub seq: u64,
+    /// The last message on this subject.
+    pub last_by_subj: String,
+    /// The next message, from `seq`, that matches this pattern.
+    pub next_by_subj: String,
+    /// The first message stored at or after this time.
+    pub start_time: Option<Time>,
+    /// Leave the headers out.
+    pub no_hdr: bool,
+}
+
+/// A message as `STREAM.MSG.GET` returns it.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct FoundMessage {
+    /// Subject.
+    pub subject: Vec<u8>,
+    /// Sequence.
+    pub seq: u64,
+    /// Header block, empty if none.
+    pub headers: Vec<u8>,
+    /// Payload.
+    pub body: Vec<u8>,
+    /// When it was stored.
+    pub time: Time,
+}
+
+/// What `STREAM.PURGE` may say.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct PurgeRequest {
+    /// Only subjects that match; empty: all.
+    pub filter: String,
+    /// Up to but not including this sequence; 0: all.
+    pub seq: u64,
+    /// Keep this many of the newest; 0: none. Excludes `seq`.
+    pub keep: u64,
+}
+
+/// A management operation.
+#[derive(Clone, PartialEq, Debug)]
+pub enum Op {
+    /// Creates a stream. The id is fresh and server-wide unique.
+    CreateStream {
+        /// Its identity.
+        id: StreamId,
+        /// Its account.
+        account: AccountId,
+        /// Validated configuration.
+        config: Box<StreamConfig>,
+    },
+    /// Changes a stream's configuration (validated against the old one).
+    UpdateStream {
+        /// Which.
+        id: StreamId,
+        /// New configuration.
+        config: Box<StreamConfig>,
+    },
+    /// Deletes a stream with everything in it.
+    DeleteStream {
+        /// Which.
+        id: StreamId,
+    },
+    /// `STREAM.INFO`.
+    StreamInfo {
+        /// Which.
+        id: StreamId,
+        /// List the deleted sequences.
+        deleted_details: bool,
+        /// Count messages of subjects that match; empty: no subject details.
+        subjects_filter: String,
+        /// Subjects to skip (100,000 a page).
+        offset: usize,
+    },
+    /// `STREAM.PURGE`.
+    Purge {
+        /// Which.
+        id: StreamId,
+        /// What.
+        request: PurgeRequest,
+    },
+    /// `STREAM.MSG.DELETE`.
+    DeleteMessage {
+        /// Which.
+        id: StreamId,
+        /// Sequence.
+        seq: u64,
+    },
+    /// `STREAM.MSG.GET`.
+    GetMessage {
+        /// Which.
+        id: StreamId,
+        /// What.
+        request: GetMessage,
+    },
+    /// `CONSUMER.CREATE` in all its forms; the name is in `request.config.name` (may be empty).
+    CreateConsumer {
+        /// Stream.
+        id: StreamId,
+        /// Request, validated only by syntax: the engine checks it against stream and limits.
+        request: Box<CreateConsumerRequest>,
+    },
+    /// `CONSUMER.DELETE`.
+    DeleteConsumer {
+        /// Stream.
+        id: StreamId,
+        /// Consumer.
+        name: String,
+    },
+    /// `CONSUMER.INFO`.
+    ConsumerInfo {
+        /// Stream.
+        id: StreamId,
+        /// Consumer.
+        name: String,
+    },
+    /// `CONSUMER.LIST` and `CONSUMER.NAMES`: sorted by name.
+    ListConsumers {
+        /// Stream.
+        id: StreamId,
+        /// Skip this many.
+        offset: usize,
+        /// At most this many.
+        limit: usize,
+        /// Only names (the infos stay empty).
+        names_only: bool,
+    },
+    /// Every stream this engine holds: for the registry after recovery.
+    Catalog,
+    /// Totals of an account (or of all accounts with `None`).
+    Usage {
+        /// Whose.
+        account: Option<AccountId>,
+    },
+}
+
+/// A stream as the registry needs it.
+#[derive(Clone, PartialEq, Debug)]
+pub struct CatalogEntry {
+    /// Identity.
+    pub id: StreamId,
+    /// Account.
+    pub account: AccountId,
+    /// Configuration.
+    pub config: StreamConfig,
+    /// When it was created.
+    pub created: Time,
+}
+
+/// Totals.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Usage {
+    /// Streams.
+    pub streams: u64,
+    /// Consumers.
+    pub consumers: u64,
+    /// Messages.
+    pub messages: u64,
+    /// Bytes as JetStream counts them.
+    pub bytes: u64,
+}
+
+/// What an [`Op`] led to.
+#[derive(Clone, PartialEq, Debug)]
+pub enum OpOutcome {
+    /// Create, update, info of a stream. `subjects_total` counts all that matched the filter.
+    Stream {
+        /// The information (without `cluster` and `domain`, which the service fills in).
+        info: Box<StreamInfo>,
+        /// Subjects that matched the filter, over all pages.
+        subjects_total: usize,
+    },
+    /// A purge removed this many messages.
+    Purged(u64),
+    /// Done, nothing to tell.
+    Done,
+    /// A message.
+    Message(FoundMessage),
+    /// Create, update, info of a consumer (without `cluster`).
+    Consumer(Box<ConsumerInfo>),
+    /// A page of consumers.
+    Consumers {
+        /// All there are.
+        total: usize,
+        /// Names of this page.
+        names: Vec<String>,
+        /// Infos of this page (empty with `names_only`).
+        infos: Vec<ConsumerInfo>,
+    },
+    /// Every stream, and the smallest id that was never used.
+    Catalog {
+        /// Streams.
+        streams: Vec<CatalogEntry>,
+        /// First free id.
+        next_id: StreamId,
+    },
+    /// Totals.
+    Usage(Usage),
+}

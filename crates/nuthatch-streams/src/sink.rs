@@ -1,0 +1,72 @@
+//! Where an engine's outputs go: the core router of the server, or a vector in tests.
+
+use bytes::Bytes;
+
+/// Identity of an account inside a server. 0 is the global account `$G`.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default, Debug)]
+pub struct AccountId(pub u32);
+
+impl AccountId {
+    /// The global account `$G`.
+    pub const GLOBAL: Self = Self(0);
+}
+
+/// A message for core routing: status, advisory, answer.
+#[derive(Clone, Copy, Debug)]
+pub struct Message<'a> {
+    /// Subject.
+    pub subject: &'a [u8],
+    /// Reply subject or empty.
+    pub reply: &'a [u8],
+    /// Header block or empty.
+    pub headers: &'a [u8],
+    /// Payload.
+    pub body: &'a [u8],
+}
+
+/// A stored message on its way to a consumer's client.
+#[derive(Clone, Copy, Debug)]
+pub struct Delivery<'a> {
+    /// The message's own subject (not the inbox it travels by).
+    pub subject: &'a [u8],
+    /// Ack reply subject, or empty (ack none still carries it).
+    pub reply: &'a [u8],
+    /// Header block or empty.
+    pub headers: &'a [u8],
+    /// Payload.
+    pub body: &'a [u8],
+    /// The buffer that `body` lies in, so that large payloads are shared, not copied.
+    pub owner: Option<&'a Bytes>,
+}
+
+/// What an engine needs of the server. Calls come from the sequencer thread and must not block;
+/// outputs are staged until [`Sink::flush`].
+pub trait Sink: Send + 'static {
+    /// The connection an event came from.
+    type Peer: Clone + Send + 'static;
+    /// Who a deliver subject leads to, resolved once and cached by the consumer or pull request.
+    type Target: Send + 'static;
+
+    /// Answers a client's publish, ack, pull or direct get: `message.subject` is its reply subject
+    /// and `hint` what the item carried. The quick path of [`Sink::publish`].
+    fn reply(&mut self, account: AccountId, peer: &Self::Peer, hint: u32, message: &Message<'_>);
+
+    /// Publishes through core routing.
+    fn publish(&mut self, account: AccountId, message: &Message<'_>);
+
+    /// Resolves a deliver subject; `None` if nobody listens.
+    fn resolve(&mut self, account: AccountId, subject: &[u8]) -> Option<Self::Target>;
+
+    /// Whether anybody still listens (a generation check when nothing changed).
+    fn refresh(&mut self, target: &mut Self::Target) -> bool;
+
+    /// Whether the receivers' buffers have room. `false`: [`crate::Event::Writable`] follows.
+    fn ready(&mut self, target: &Self::Target) -> bool;
+
+    /// Delivers to one of the target's subscribers of each queue group and all plain ones.
+    /// `false`: nobody took it (interest vanished).
+    fn deliver(&mut self, target: &mut Self::Target, delivery: &Delivery<'_>) -> bool;
+
+    /// Hands everything staged over to the connections.
+    fn flush(&mut self);
+}
