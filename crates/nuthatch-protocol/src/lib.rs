@@ -3,3 +3,4 @@
 //! Nothing here performs I/O, reads a clock or starts a task.
 
 pub mod js;
+pub mod jserror;
