@@ -1,1 +1,13 @@
-//! nuthatch-bench
+//! Load generator and workloads for NATS servers, with their own lean client.
+//!
+//! Everything here talks to a server through its protocol alone, so the same measurement runs
+//! against any NATS server. The command line of the `nuthatch` binary shares [`client`] and [`js`].
+
+pub mod cli;
+pub mod client;
+mod harness;
+pub mod js;
+mod payload;
+pub mod process;
+pub mod report;
+mod workload;

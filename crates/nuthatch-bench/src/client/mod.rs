@@ -1,0 +1,427 @@
+//! A lean blocking NATS client: one thread, one socket, no allocation per message.
+//!
+//! The load generator drives [`Client::reader`] and [`Client::writer`] directly; the command line
+//! uses [`Client::request`] and [`Client::next_message`].
+
+pub mod frame;
+pub mod transport;
+pub mod url;
+
+use std::hash::{BuildHasher, Hasher, RandomState};
+use std::io;
+use std::net::{TcpStream, ToSocketAddrs};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use serde::Deserialize;
+
+pub use frame::{Event, Message};
+pub use transport::{Reader, TransportError, Writer};
+pub use url::{Credentials, ServerUrl, UrlError};
+
+/// What the server says about itself on connecting.
+#[derive(Debug, Clone, Default, Deserialize)]
+#[serde(default)]
+pub struct ServerInfo {
+    /// Version, such as `2.15.2`.
+    pub version: String,
+    /// Name given by its operator.
+    pub server_name: String,
+    /// Largest message accepted, headers and body, in bytes.
+    pub max_payload: usize,
+    /// Whether JetStream is on.
+    pub jetstream: bool,
+    /// Whether credentials are needed.
+    pub auth_required: bool,
+    /// Whether the connection must be encrypted, which this client cannot do.
+    pub tls_required: bool,
+    /// Our address as the server sees it.
+    pub client_ip: String,
+}
+
+/// How to connect.
+#[derive(Debug, Clone)]
+pub struct ConnectOptions {
+    /// Addresses, tried in order.
+    pub servers: Vec<ServerUrl>,
+    /// Used where an address carries none.
+    pub credentials: Credentials,
+    /// Name shown by the server's monitoring.
+    pub name: String,
+    /// Limit for connecting, handshake included.
+    pub timeout: Duration,
+    /// Whether our own publishes are delivered to our own subscriptions.
+    pub echo: bool,
+}
+
+impl ConnectOptions {
+    /// Options for a comma-separated list of addresses.
+    ///
+    /// # Errors
+    /// When an address is unusable.
+    pub fn new(servers: &str) -> Result<Self, UrlError> {
+        Ok(Self {
+            servers: ServerUrl::parse_list(servers)?,
+            credentials: Credentials::default(),
+            name: "nuthatch".into(),
+            timeout: Duration::from_secs(5),
+            echo: true,
+        })
+    }
+}
+
+/// Why no connection could be made.
+#[derive(Debug, thiserror::Error)]
+pub enum ConnectError {
+    /// Nobody listens there.
+    #[error(
+        "no server is listening at {server}; start one with `nuthatch serve -js`, or name another \
+         with --server or NATS_URL"
+    )]
+    Refused {
+        /// `host:port`.
+        server: String,
+    },
+    /// The name does not resolve.
+    #[error("cannot resolve {server}: {source}")]
+    Resolve {
+        /// `host:port`.
+        server: String,
+        /// The resolver's error.
+        source: io::Error,
+    },
+    /// Another error of the network.
+    #[error("cannot connect to {server}: {source}")]
+    Io {
+        /// `host:port`.
+        server: String,
+        /// The system's error.
+        source: io::Error,
+    },
+    /// The server refused the credentials.
+    #[error(
+        "{server} refused the credentials ({text}); pass --user and --password, or a token, or put \
+         them into the address"
+    )]
+    Denied {
+        /// `host:port`.
+        server: String,
+        /// The server's words.
+        text: String,
+    },
+    /// The server wants an encrypted connection.
+    #[error("{server} requires TLS, which this client does not speak")]
+    TlsRequired {
+        /// `host:port`.
+        server: String,
+    },
+    /// The handshake failed otherwise.
+    #[error("{server} did not complete the NATS handshake: {source}")]
+    Handshake {
+        /// `host:port`.
+        server: String,
+        /// What happened.
+        source: TransportError,
+    },
+}
+
+/// Why a request got no reply.
+#[derive(Debug, thiserror::Error)]
+pub enum RequestError {
+    /// Nobody is subscribed to the subject.
+    #[error("no responders: nobody is subscribed to {0:?}")]
+    NoResponders(String),
+    /// No reply in time.
+    #[error("no reply on {subject:?} within {timeout:?}")]
+    TimedOut {
+        /// Where the request went.
+        subject: String,
+        /// How long we waited.
+        timeout: Duration,
+    },
+    /// The connection failed.
+    #[error(transparent)]
+    Transport(#[from] TransportError),
+}
+
+/// A message that owns its bytes.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct OwnedMessage {
+    /// Subject it was published to.
+    pub subject: String,
+    /// Reply subject, when there is one.
+    pub reply: Option<String>,
+    /// Raw header block, empty when there is none.
+    pub headers: Vec<u8>,
+    /// Body.
+    pub payload: Vec<u8>,
+}
+
+impl OwnedMessage {
+    /// The same message with borrowed bytes, for its header accessors.
+    pub fn view(&self) -> Message<'_> {
+        Message {
+            subject: self.subject.as_bytes(),
+            sid: 0,
+            reply: self.reply.as_deref().map(str::as_bytes),
+            headers: &self.headers,
+            payload: &self.payload,
+        }
+    }
+}
+
+impl From<Message<'_>> for OwnedMessage {
+    fn from(m: Message<'_>) -> Self {
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        Self {
+            subject: text(m.subject),
+            reply: m.reply.map(text),
+            headers: m.headers.to_vec(),
+            payload: m.payload.to_vec(),
+        }
+    }
+}
+
+/// A connection.
+#[derive(Debug)]
+pub struct Client {
+    /// Receiving half.
+    pub reader: Reader,
+    /// Sending half.
+    pub writer: Writer,
+    info: ServerInfo,
+    server: ServerUrl,
+    inbox: String,
+    next_sid: u64,
+    requests: u64,
+    request_sid: Option<u64>,
+}
+
+impl Client {
+    /// Connects to the first server of the list that answers.
+    ///
+    /// # Errors
+    /// The error of the last server tried.
+    pub fn connect(options: &ConnectOptions) -> Result<Self, ConnectError> {
+        let mut last = None;
+        for server in &options.servers {
+            match Self::connect_to(server, options) {
+                Ok(client) => return Ok(client),
+                Err(err) => last = Some(err),
+            }
+        }
+        Err(last.unwrap_or(ConnectError::Refused { server: "(no address)".into() }))
+    }
+
+    fn connect_to(server: &ServerUrl, options: &ConnectOptions) -> Result<Self, ConnectError> {
+        let socket = Arc::new(open(server, options.timeout)?);
+        let name = server.to_string();
+        let handshake = |source| ConnectError::Handshake { server: name.clone(), source };
+        let mut reader = Reader::new(socket.clone());
+        let mut writer = Writer::new(socket);
+        let deadline = Instant::now() + options.timeout;
+        let info = read_info(&mut reader, deadline).map_err(handshake)?;
+        if info.tls_required {
+            return Err(ConnectError::TlsRequired { server: name });
+        }
+        writer.raw(connect_line(server, options).as_bytes()).map_err(handshake)?;
+        writer.ping().and_then(|()| writer.flush()).map_err(handshake)?;
+        wait_pong(&mut reader, &mut writer, deadline).map_err(|err| match err {
+            TransportError::Server(text) if text.to_lowercase().contains("authorization") => {
+                ConnectError::Denied { server: name.clone(), text }
+            }
+            source => ConnectError::Handshake { server: name.clone(), source },
+        })?;
+        let inbox = format!("_INBOX.{:011x}", random_u64() >> 20);
+        let server = server.clone();
+        let (next_sid, requests, request_sid) = (1, 0, None);
+        Ok(Self { reader, writer, info, server, inbox, next_sid, requests, request_sid })
+    }
+
+    /// What the server said about itself.
+    pub fn info(&self) -> &ServerInfo {
+        &self.info
+    }
+
+    /// Where we are connected.
+    pub fn server(&self) -> &ServerUrl {
+        &self.server
+    }
+
+    /// A subject prefix that no other connection uses.
+    pub fn inbox(&self) -> &str {
+        &self.inbox
+    }
+
+    /// Subscribes and returns the subscription's id. `queue` may be empty.
+    ///
+    /// # Errors
+    /// When the connection fails.
+    pub fn subscribe(&mut self, subject: &str, queue: &str) -> Result<u64, TransportError> {
+        let sid = self.next_sid;
+        self.next_sid += 1;
+        self.writer.subscribe(subject, queue, sid)?;
+        Ok(sid)
+    }
+
+    /// Sends everything queued and waits until the server has processed it. Messages that arrive
+    /// meanwhile are dropped.
+    ///
+    /// # Errors
+    /// When the connection fails, the server reports an error, or no answer comes in time.
+    pub fn round_trip(&mut self, timeout: Duration) -> Result<(), TransportError> {
+        self.writer.ping()?;
+        self.writer.flush()?;
+        wait_pong(&mut self.reader, &mut self.writer, Instant::now() + timeout)
+    }
+
+    /// The next message of any subscription, waiting at most until `deadline`.
+    ///
+    /// # Errors
+    /// [`TransportError::TimedOut`] at the deadline, [`TransportError::Server`] when the server
+    /// reports an error, else the connection's failure.
+    pub fn next_message(&mut self, deadline: Instant) -> Result<OwnedMessage, TransportError> {
+        self.next_with_sid(deadline).map(|(_, message)| message)
+    }
+
+    /// Sends a request and waits for its one reply. Messages of other subscriptions that arrive
+    /// meanwhile are dropped.
+    ///
+    /// # Errors
+    /// When nobody is subscribed, no reply comes within `timeout`, or the connection fails.
+    pub fn request(
+        &mut self,
+        subject: &str,
+        headers: &[u8],
+        payload: &[u8],
+        timeout: Duration,
+    ) -> Result<OwnedMessage, RequestError> {
+        let sid = match self.request_sid {
+            Some(sid) => sid,
+            None => {
+                let wildcard = format!("{}.r.*", self.inbox);
+                let sid = self.subscribe(&wildcard, "")?;
+                *self.request_sid.insert(sid)
+            }
+        };
+        self.requests += 1;
+        let reply = format!("{}.r.{}", self.inbox, self.requests);
+        self.writer.publish(subject.as_bytes(), reply.as_bytes(), headers, payload)?;
+        self.writer.flush()?;
+        let deadline = Instant::now() + timeout;
+        loop {
+            let (from, message) = self.next_with_sid(deadline).map_err(|err| match err {
+                TransportError::TimedOut(_) => {
+                    RequestError::TimedOut { subject: subject.into(), timeout }
+                }
+                other => other.into(),
+            })?;
+            if from != sid || message.subject != reply {
+                continue;
+            }
+            if message.view().status() == Some(503) && message.payload.is_empty() {
+                return Err(RequestError::NoResponders(subject.into()));
+            }
+            return Ok(message);
+        }
+    }
+
+    fn next_with_sid(&mut self, deadline: Instant) -> Result<(u64, OwnedMessage), TransportError> {
+        loop {
+            match self.reader.next_buffered()? {
+                Some(Event::Message(m)) => return Ok((m.sid, m.into())),
+                Some(Event::Ping) => self.writer.pong()?,
+                Some(Event::Error(text)) => return Err(TransportError::Server(text.into())),
+                Some(Event::Pong | Event::Ok | Event::Info(_)) => {}
+                None => fill_until(&mut self.reader, deadline)?,
+            }
+        }
+    }
+}
+
+/// [`Reader::fill`] with a deadline instead of a duration.
+fn fill_until(reader: &mut Reader, deadline: Instant) -> Result<(), TransportError> {
+    let left = deadline.saturating_duration_since(Instant::now());
+    if left.is_zero() {
+        return Err(TransportError::TimedOut(left));
+    }
+    reader.fill(left)
+}
+
+fn open(server: &ServerUrl, timeout: Duration) -> Result<TcpStream, ConnectError> {
+    let name = server.to_string();
+    let addresses = (server.host.as_str(), server.port)
+        .to_socket_addrs()
+        .map_err(|source| ConnectError::Resolve { server: name.clone(), source })?;
+    let mut last = io::Error::from(io::ErrorKind::AddrNotAvailable);
+    for address in addresses {
+        match TcpStream::connect_timeout(&address, timeout) {
+            Ok(socket) => {
+                return match socket.set_nodelay(true) {
+                    Ok(()) => Ok(socket),
+                    Err(source) => Err(ConnectError::Io { server: name, source }),
+                };
+            }
+            Err(err) => last = err,
+        }
+    }
+    Err(match last.kind() {
+        io::ErrorKind::ConnectionRefused => ConnectError::Refused { server: name },
+        _ => ConnectError::Io { server: name, source: last },
+    })
+}
+
+fn read_info(reader: &mut Reader, deadline: Instant) -> Result<ServerInfo, TransportError> {
+    loop {
+        match reader.next_buffered()? {
+            Some(Event::Info(json)) => {
+                return serde_json::from_slice(json).map_err(|err| {
+                    frame::FrameError::BadLine(format!("INFO with bad JSON: {err}")).into()
+                });
+            }
+            Some(Event::Error(text)) => return Err(TransportError::Server(text.into())),
+            Some(_) => {}
+            None => fill_until(reader, deadline)?,
+        }
+    }
+}
+
+fn wait_pong(
+    reader: &mut Reader,
+    writer: &mut Writer,
+    deadline: Instant,
+) -> Result<(), TransportError> {
+    loop {
+        match reader.next_buffered()? {
+            Some(Event::Pong) => return Ok(()),
+            Some(Event::Error(text)) => return Err(TransportError::Server(text.into())),
+            Some(Event::Ping) => writer.pong()?,
+            Some(_) => {}
+            None => fill_until(reader, deadline)?,
+        }
+    }
+}
+
+fn connect_line(server: &ServerUrl, options: &ConnectOptions) -> String {
+    let own = &server.credentials;
+    let anonymous = own.user.is_none() && own.token.is_none();
+    let login = if anonymous { &options.credentials } else { own };
+    let mut json = serde_json::json!({
+        "verbose": false, "pedantic": false, "echo": options.echo, "lang": "rust",
+        "name": options.name, "version": env!("CARGO_PKG_VERSION"), "protocol": 1,
+        "headers": true, "no_responders": true,
+    });
+    let fields = [("user", &login.user), ("pass", &login.password), ("auth_token", &login.token)];
+    for (key, value) in fields {
+        if let Some(value) = value {
+            json[key] = value.as_str().into();
+        }
+    }
+    format!("CONNECT {json}\r\n")
+}
+
+/// A number that differs between processes and calls: the standard library seeds its hash maps
+/// from the system's entropy.
+pub(crate) fn random_u64() -> u64 {
+    RandomState::new().build_hasher().finish()
+}

@@ -1,0 +1,199 @@
+//! JetStream's API as plain JSON over request and reply.
+
+use std::time::Duration;
+
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use crate::client::{Client, RequestError};
+
+/// Prefix of all API subjects.
+pub const API_PREFIX: &str = "$JS.API";
+
+/// `stream not found` in JetStream's error table.
+pub const STREAM_NOT_FOUND: u64 = 10059;
+/// `consumer not found` in JetStream's error table.
+pub const CONSUMER_NOT_FOUND: u64 = 10014;
+
+/// An error as JetStream reports it.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+pub struct ApiError {
+    /// HTTP-like class.
+    #[serde(default)]
+    pub code: u64,
+    /// Entry of JetStream's error table.
+    #[serde(default)]
+    pub err_code: u64,
+    /// Words.
+    #[serde(default)]
+    pub description: String,
+}
+
+/// Why an API request failed.
+#[derive(Debug, thiserror::Error)]
+pub enum JsError {
+    /// JetStream said no.
+    #[error("{} ({})", .0.description, .0.err_code)]
+    Api(ApiError),
+    /// Nobody answers the API.
+    #[error("JetStream is not enabled on this server; start it with -js")]
+    NotEnabled,
+    /// The request itself failed.
+    #[error(transparent)]
+    Request(RequestError),
+    /// The reply is not what JetStream sends.
+    #[error("the reply to {subject} is not understood: {reason}")]
+    BadReply {
+        /// Where the request went.
+        subject: String,
+        /// What is wrong with the reply.
+        reason: String,
+    },
+}
+
+impl JsError {
+    /// The number in JetStream's error table, when JetStream answered.
+    pub fn err_code(&self) -> Option<u64> {
+        match self {
+            Self::Api(err) => Some(err.err_code),
+            _ => None,
+        }
+    }
+}
+
+/// Sends `body` (nothing when null) to `$JS.API.<what>` and returns the reply's JSON.
+///
+/// # Errors
+/// When JetStream refuses, is off, or the connection fails.
+pub fn api(
+    client: &mut Client,
+    what: &str,
+    body: &Value,
+    timeout: Duration,
+) -> Result<Value, JsError> {
+    let subject = format!("{API_PREFIX}.{what}");
+    let text = if body.is_null() { String::new() } else { body.to_string() };
+    let reply =
+        client.request(&subject, b"", text.as_bytes(), timeout).map_err(|err| match err {
+            RequestError::NoResponders(_) => JsError::NotEnabled,
+            other => JsError::Request(other),
+        })?;
+    let bad = |reason: String| JsError::BadReply { subject: subject.clone(), reason };
+    let mut value: Value =
+        serde_json::from_slice(&reply.payload).map_err(|err| bad(err.to_string()))?;
+    match value.get_mut("error").map(Value::take) {
+        Some(error) => {
+            Err(JsError::Api(serde_json::from_value(error).map_err(|err| bad(err.to_string()))?))
+        }
+        None => Ok(value),
+    }
+}
+
+/// Fetches all pages of a list; `field` names the array, `filter` is merged into each request.
+///
+/// # Errors
+/// Like [`api`].
+pub fn list(
+    client: &mut Client,
+    what: &str,
+    field: &str,
+    filter: &Value,
+    timeout: Duration,
+) -> Result<Vec<Value>, JsError> {
+    let mut all = Vec::new();
+    loop {
+        let mut body = filter.clone();
+        if !body.is_object() {
+            body = json!({});
+        }
+        body["offset"] = all.len().into();
+        let mut page = api(client, what, &body, timeout)?;
+        let total = page["total"].as_u64().unwrap_or(0) as usize;
+        let items = match page[field].take() {
+            Value::Array(items) => items,
+            _ => Vec::new(),
+        };
+        let done = items.is_empty();
+        all.extend(items);
+        if done || all.len() >= total {
+            return Ok(all);
+        }
+    }
+}
+
+/// What a publish was answered with.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum PubAck {
+    /// Stored under this sequence.
+    Stored(u64),
+    /// Recognised as sent before, then stored under this sequence.
+    Duplicate(u64),
+    /// Stored by a stream of another name.
+    WrongStream(String),
+    /// Refused, or not understood.
+    Failed(String),
+}
+
+impl PubAck {
+    /// Reads the answer to a publish into `stream`. The usual form is recognised without a JSON
+    /// parser, because this runs per message.
+    #[inline]
+    pub fn parse(body: &[u8], stream: &str) -> Self {
+        match usual_ack(body, stream.as_bytes()) {
+            Some(seq) => Self::Stored(seq),
+            None => Self::parse_any(body, stream),
+        }
+    }
+
+    fn parse_any(body: &[u8], stream: &str) -> Self {
+        #[derive(Deserialize)]
+        struct Ack {
+            #[serde(default)]
+            stream: String,
+            #[serde(default)]
+            seq: u64,
+            #[serde(default)]
+            duplicate: bool,
+            error: Option<ApiError>,
+        }
+        match serde_json::from_slice::<Ack>(body) {
+            Err(_) => Self::Failed(format!("not an ack: {:?}", String::from_utf8_lossy(body))),
+            Ok(Ack { error: Some(err), .. }) => {
+                Self::Failed(format!("{} ({})", err.description, err.err_code))
+            }
+            Ok(ack) if ack.stream != stream => Self::WrongStream(ack.stream),
+            Ok(ack) if ack.duplicate => Self::Duplicate(ack.seq),
+            Ok(ack) => Self::Stored(ack.seq),
+        }
+    }
+}
+
+/// Matches `{"stream":"S","seq":N}`, with or without a space before `"seq"`.
+fn usual_ack(body: &[u8], stream: &[u8]) -> Option<u64> {
+    let rest = body.strip_prefix(br#"{"stream":""#)?.strip_prefix(stream)?;
+    let rest = rest.strip_prefix(br#"","#)?;
+    let rest = rest.strip_prefix(b" ").unwrap_or(rest).strip_prefix(br#""seq":"#)?;
+    crate::client::frame::decimal(rest.strip_suffix(b"}")?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn acks() {
+        let check = |body: &str, expected: PubAck| {
+            assert_eq!(PubAck::parse(body.as_bytes(), "S"), expected, "{body}");
+        };
+        check(r#"{"stream":"S","seq":42}"#, PubAck::Stored(42));
+        check(r#"{"stream":"S", "seq":42}"#, PubAck::Stored(42));
+        check(r#"{"stream":"S","seq":7,"domain":"d"}"#, PubAck::Stored(7));
+        check(r#"{"stream":"S","seq":7,"duplicate":true}"#, PubAck::Duplicate(7));
+        check(r#"{"stream":"T","seq":7}"#, PubAck::WrongStream("T".into()));
+        check(
+            r#"{"error":{"code":503,"err_code":10077,"description":"maximum messages exceeded"},"stream":"S","seq":0}"#,
+            PubAck::Failed("maximum messages exceeded (10077)".into()),
+        );
+        assert!(matches!(PubAck::parse(b"x", "S"), PubAck::Failed(_)));
+    }
+}
