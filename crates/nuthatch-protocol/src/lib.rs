@@ -2,5 +2,6 @@
 //!
 //! Nothing here performs I/O, reads a clock or starts a task.
 
+pub mod config;
 pub mod js;
 pub mod jserror;
