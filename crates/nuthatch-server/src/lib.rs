@@ -1,3 +1,5 @@
-//! nuthatch-server
+//! The server: listeners, connections, accounts, authentication, the JetStream service, monitoring.
 
+pub mod conn;
+pub mod jetstream_hook;
 pub mod options;

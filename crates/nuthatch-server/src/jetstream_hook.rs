@@ -1,0 +1,198 @@
+//! The seam between connections and the JetStream service.
+//!
+//! Connections ask the hook who owns a subject, hand it API requests, and send it their traffic in
+//! batches. Answers come back through `ServerSink` (from engines) and
+//! `Router` (from the service).
+
+use crate::conn::Connection;
+use bytes::Bytes;
+use nuthatch_log::StreamId;
+use nuthatch_protocol::js::{ConsumerInfo, StreamConfig, StreamState, Time};
+use nuthatch_streams::{AccountId, Event};
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+
+/// The connection an event came from: what engines hand back to the sink with their answers.
+pub type Peer = Arc<Connection>;
+
+/// Which log's engine: its index in the server's list of logs.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Default, Debug)]
+pub struct EngineId(pub u8);
+
+/// Most logs (so engines) a server has; connections keep one bit for each.
+pub const MAX_ENGINES: usize = 32;
+
+/// Where a stream lives.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct StreamRoute {
+    /// Whose queue takes its events.
+    pub engine: EngineId,
+    /// Its identity there.
+    pub stream: StreamId,
+}
+
+/// Why an event was not taken.
+pub enum SendError {
+    /// The queue is full; it will have room again.
+    Busy(Event<Peer>),
+    /// The log has failed or is closed and takes nothing more.
+    Closed(Event<Peer>),
+}
+
+/// Who sent an API request.
+#[derive(Clone, Debug)]
+pub struct Requester {
+    /// Account of the connection.
+    pub account: AccountId,
+    /// The connection, or `None` for requests of the server itself.
+    pub peer: Option<Peer>,
+}
+
+/// A request under `$JS.API.` that is neither a pull nor a direct get.
+pub struct ApiRequest {
+    /// Who sent it.
+    pub from: Requester,
+    /// The subject in its plain form: a domain prefix is already taken off.
+    pub subject: Bytes,
+    /// Where the response goes; empty: nobody waits (the request still counts).
+    pub reply: Bytes,
+    /// Header block or empty.
+    pub headers: Bytes,
+    /// Request body.
+    pub body: Bytes,
+}
+
+/// What the JetStream service is to the connections. All methods are called from connection tasks
+/// and must neither block nor wait.
+pub trait JetStreamHook: Send + Sync + 'static {
+    /// Whether JetStream is on for this account; without it `$JS.API.>` has no responders.
+    fn enabled(&self, account: AccountId) -> bool;
+
+    /// Changes whenever [`JetStreamHook::route`] or [`JetStreamHook::stream_by_name`] may answer
+    /// differently than before; read once per message, so it must be one atomic load.
+    fn generation(&self) -> u64;
+
+    /// The stream that owns a subject to publish to.
+    fn route(&self, account: AccountId, subject: &[u8]) -> Option<StreamRoute>;
+
+    /// A stream by its name.
+    fn stream_by_name(&self, account: AccountId, name: &[u8]) -> Option<StreamRoute>;
+
+    /// The JetStream domain, if one is configured: `$JS.<domain>.API.…` is then ours too.
+    fn domain(&self) -> Option<&str>;
+
+    /// Takes an API request. The response goes to `request.reply` through the router.
+    fn api_request(&self, request: ApiRequest);
+
+    /// Queues an event for an engine.
+    ///
+    /// # Errors
+    /// [`SendError`] with the event, if the queue is full or closed. `privileged` events (acks,
+    /// interest, writable) are taken even by a full queue, up to the queue's second bound.
+    fn send(&self, engine: EngineId, event: Event<Peer>, privileged: bool)
+    -> Result<(), SendError>;
+
+    /// Engines that exist, so that interest changes reach all of them.
+    fn engine_count(&self) -> usize;
+
+    /// What `/jsz`, `/varz` and `/healthz` show.
+    fn view(&self) -> &dyn JsView;
+}
+
+/// A boxed future, for the traits that must stay object safe.
+pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
+
+/// Totals of the JetStream service.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct JsTotals {
+    /// Bytes of memory streams.
+    pub memory_bytes: u64,
+    /// Bytes of stored streams.
+    pub store_bytes: u64,
+    /// Bytes promised to memory streams by their `max_bytes`.
+    pub reserved_memory_bytes: u64,
+    /// Bytes promised to stored streams by their `max_bytes`.
+    pub reserved_store_bytes: u64,
+    /// Accounts with JetStream.
+    pub accounts: u64,
+    /// Streams.
+    pub streams: u64,
+    /// Consumers.
+    pub consumers: u64,
+    /// Messages.
+    pub messages: u64,
+    /// API requests so far.
+    pub api_total: u64,
+    /// API requests answered with an error.
+    pub api_errors: u64,
+}
+
+/// What to gather for `/jsz`.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct JszQuery {
+    /// Only this account; `None`: all.
+    pub account: Option<String>,
+    /// Streams too.
+    pub streams: bool,
+    /// Consumers too.
+    pub consumers: bool,
+    /// Configurations too.
+    pub config: bool,
+}
+
+/// An account in `/jsz`.
+#[derive(Clone, PartialEq, Debug, Default)]
+pub struct JsAccount {
+    /// Its name.
+    pub name: String,
+    /// Its totals.
+    pub totals: JsTotals,
+    /// Its streams, by name; empty unless asked for.
+    pub streams: Vec<JsStream>,
+}
+
+/// A stream in `/jsz`.
+#[derive(Clone, PartialEq, Debug)]
+pub struct JsStream {
+    /// Its configuration.
+    pub config: StreamConfig,
+    /// When it was created.
+    pub created: Time,
+    /// Its state.
+    pub state: StreamState,
+    /// Its consumers; empty unless asked for.
+    pub consumers: Vec<ConsumerInfo>,
+}
+
+/// How JetStream feels.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum JsHealth {
+    /// Everything works (or JetStream is off).
+    Ok,
+    /// Recovery runs; it will come.
+    Starting,
+    /// Something is broken and stays so: why.
+    Broken(String),
+}
+
+/// What monitoring sees of the JetStream service.
+pub trait JsView: Send + Sync {
+    /// Totals over all accounts.
+    fn totals(&self) -> BoxFuture<'_, JsTotals>;
+
+    /// Details by account.
+    fn accounts(&self, query: JszQuery) -> BoxFuture<'_, Vec<JsAccount>>;
+
+    /// Health of the service; of one stream or consumer when asked for through
+    /// [`JsView::check`].
+    fn health(&self) -> JsHealth;
+
+    /// Whether this stream (and consumer) exists and works: an error text if not.
+    fn check<'a>(
+        &'a self,
+        account: &'a str,
+        stream: &'a str,
+        consumer: Option<&'a str>,
+    ) -> BoxFuture<'a, Result<(), String>>;
+}
