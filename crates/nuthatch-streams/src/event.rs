@@ -63,6 +63,8 @@ pub enum Item {
     Pull(PullItem),
     /// A direct get (`$JS.API.DIRECT.GET.…`).
     DirectGet(DirectGetItem),
+    /// An answer to a flow control request (`$JS.FC.<stream>.<consumer>.<token>`).
+    Flow(FlowItem),
 }
 
 /// A publish into a stream.
@@ -131,4 +133,15 @@ pub struct DirectGetItem {
     pub reply: Span,
     /// JSON request, or empty with `subject`.
     pub body: Span,
+}
+
+/// An answer to a flow control request. Without it a push consumer with flow control stalls.
+#[derive(Clone, Copy, Debug)]
+pub struct FlowItem {
+    /// The stream named in the subject.
+    pub stream: StreamId,
+    /// Consumer name.
+    pub consumer: Span,
+    /// The whole subject: it must be the one that was asked for.
+    pub subject: Span,
 }

@@ -4,12 +4,15 @@
 //! [`Event`]s, appends records, and hands results to a [`Sink`]. No I/O, clocks, tasks or locks here:
 //! time, entropy and storage come in through [`nuthatch_log::LogAccess`].
 
+pub mod consumer;
 pub mod event;
 pub mod index;
 pub mod op;
 pub mod sink;
 
-pub use event::{AckItem, ClientBatch, DirectGetItem, Event, Item, PublishItem, PullItem, Span};
+pub use event::{
+    AckItem, ClientBatch, DirectGetItem, Event, FlowItem, Item, PublishItem, PullItem, Span,
+};
 pub use index::{MessageIndex, MessageMeta};
 pub use op::{Op, OpOutcome, OpResult, Respond};
 pub use sink::{AccountId, Delivery, Message, Sink};
