@@ -1,0 +1,16 @@
+#!/usr/bin/env bash
+# The test command: everything that must pass, from a fresh checkout.
+# Needs cargo; the client suites also need python3, node with npm, go, and java with maven
+# (on Debian: apt-get install python3-venv npm golang maven default-jdk-headless), and say so.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+step() { printf '\n-- %s (%s s)\n' "$1" "$SECONDS"; }
+
+step "build"
+cargo build --release --locked -p nuthatch
+
+step "unit, property and crash tests"
+cargo test --workspace --locked
+
+step "third-party clients"
+./tests/clients/run.sh
