@@ -5,3 +5,5 @@
 pub mod config;
 pub mod js;
 pub mod jserror;
+pub mod subject;
+pub mod wire;

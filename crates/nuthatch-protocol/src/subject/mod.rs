@@ -1,0 +1,1 @@
+//! Subjects: dot-separated names, and the wildcard patterns that select them.
