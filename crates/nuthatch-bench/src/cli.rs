@@ -4,55 +4,25 @@ use std::time::Duration;
 
 use clap::{Args, Subcommand};
 
-use crate::client::{ConnectOptions, Credentials};
+use crate::client::Client;
+use crate::connect::ConnectArgs;
 use crate::harness::Target;
 use crate::process;
 use crate::report::{Plan, Report, RunReport};
+use crate::units::{parse_count, parse_duration, parse_number};
+use crate::workload::consumer::AckMode;
+use crate::workload::core::{CorePub, CoreSub};
 use crate::workload::js_pub::JsPub;
+use crate::workload::js_read::{JsRead, ReadMode};
+use crate::workload::request::RequestReply;
 use crate::workload::stream::StreamPlan;
 
 pub use crate::harness::BenchError;
 
-/// How to reach a server; shared by all client commands.
-#[derive(Debug, Clone, Args)]
-pub struct ConnectArgs {
-    /// Server address: nats://[user:pass@]host:port, several separated by commas
-    #[arg(long, short, global = true, env = "NATS_URL", default_value = "nats://127.0.0.1:4222")]
-    pub server: String,
-    /// User name
-    #[arg(long, global = true, env = "NATS_USER")]
-    pub user: Option<String>,
-    /// Password
-    #[arg(long, global = true, env = "NATS_PASSWORD", hide_env_values = true)]
-    pub password: Option<String>,
-    /// Token
-    #[arg(long, global = true, env = "NATS_TOKEN", hide_env_values = true)]
-    pub token: Option<String>,
-    /// How long to wait for an answer, such as 500ms, 5s, 1m
-    #[arg(long, global = true, default_value = "5s", value_parser = parse_duration)]
-    pub timeout: Duration,
-    /// Print JSON
-    #[arg(long, global = true)]
-    pub json: bool,
-}
-
-impl ConnectArgs {
-    /// Options for the lean client.
-    ///
-    /// # Errors
-    /// When an address is unusable.
-    pub fn options(&self) -> Result<ConnectOptions, BenchError> {
-        let mut options =
-            ConnectOptions::new(&self.server).map_err(|err| BenchError::Usage(err.to_string()))?;
-        options.timeout = self.timeout;
-        options.credentials = Credentials {
-            user: self.user.clone(),
-            password: self.password.clone(),
-            token: self.token.clone(),
-        };
-        Ok(options)
-    }
-}
+/// A durable consumer may have this many pulls' worth of messages unacknowledged by default, but
+/// no fewer than JetStream's own default.
+const ACK_PENDING_PULLS: u64 = 4;
+const MIN_ACK_PENDING: u64 = 1000;
 
 /// Measure a NATS server
 #[derive(Debug, Clone, Args)]
@@ -66,12 +36,24 @@ enum BenchCommand {
     /// JetStream workloads
     #[command(subcommand)]
     Js(JsCommand),
+    /// Publish without JetStream, with subscribers of our own or without
+    Pub(CorePubArgs),
+    /// Receive what somebody else publishes
+    Sub(CoreSubArgs),
+    /// Requests and replies, one at a time per client
+    Request(RequestArgs),
 }
 
 #[derive(Debug, Clone, Subcommand)]
 enum JsCommand {
     /// Publish to a stream and check every ack
     Pub(JsPubArgs),
+    /// Read with a durable consumer and overlapping pulls
+    Consume(JsPullArgs),
+    /// Read with a durable consumer, one fetch after the other
+    Fetch(JsPullArgs),
+    /// Read with an ordered consumer
+    Ordered(JsOrderedArgs),
 }
 
 /// Options of every workload.
@@ -80,7 +62,7 @@ struct CommonArgs {
     /// Concurrent clients
     #[arg(long, default_value_t = 1, value_parser = parse_count)]
     clients: usize,
-    /// Messages over all clients, such as 100000, 100k, 1M
+    /// Messages, such as 100000, 100k, 1M
     #[arg(long, default_value = "100k", value_parser = parse_number)]
     msgs: u64,
     /// Body size in bytes, such as 128, 64KiB, 1MiB
@@ -118,6 +100,25 @@ struct StreamArgs {
     /// Remove all messages before each run
     #[arg(long)]
     purge: bool,
+    /// Which client library drives the workload
+    #[arg(long, value_enum, default_value_t)]
+    client: Driver,
+}
+
+/// A client library.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, clap::ValueEnum)]
+enum Driver {
+    /// Our own, with the least work per message
+    #[default]
+    Lean,
+}
+
+impl Driver {
+    fn name(self) -> &'static str {
+        match self {
+            Self::Lean => "lean",
+        }
+    }
 }
 
 impl StreamArgs {
@@ -149,6 +150,85 @@ struct JsPubArgs {
     batch: usize,
 }
 
+#[derive(Debug, Clone, Args)]
+struct JsPullArgs {
+    #[command(flatten)]
+    common: CommonArgs,
+    #[command(flatten)]
+    stream: StreamArgs,
+    /// Messages per pull request
+    #[arg(long, default_value_t = 500, value_parser = parse_count)]
+    batch: usize,
+    /// How to acknowledge
+    #[arg(long, value_enum, default_value_t = AckMode::Explicit)]
+    ack: AckMode,
+    /// Name of the consumer, which is created anew and deleted afterwards
+    #[arg(long, default_value = "bench")]
+    consumer: String,
+    /// Limit of unacknowledged deliveries (default: four pulls of every client, at least 1000)
+    #[arg(long, value_parser = parse_number)]
+    max_ack_pending: Option<u64>,
+    /// Publish first what the stream lacks
+    #[arg(long)]
+    fill: bool,
+}
+
+#[derive(Debug, Clone, Args)]
+struct JsOrderedArgs {
+    #[command(flatten)]
+    common: CommonArgs,
+    #[command(flatten)]
+    stream: StreamArgs,
+    /// Use an ephemeral pull consumer without acks instead of a push consumer with flow control
+    #[arg(long)]
+    pull: bool,
+    /// Messages per pull request, with --pull
+    #[arg(long, default_value_t = 500, value_parser = parse_count)]
+    batch: usize,
+    /// Publish first what the stream lacks
+    #[arg(long)]
+    fill: bool,
+}
+
+#[derive(Debug, Clone, Args)]
+struct CorePubArgs {
+    #[command(flatten)]
+    common: CommonArgs,
+    /// Subject to publish to
+    #[arg(long, default_value = "bench.core")]
+    subject: String,
+    /// Subscribers of our own, each receiving everything
+    #[arg(long, default_value_t = 0)]
+    subs: usize,
+}
+
+#[derive(Debug, Clone, Args)]
+struct CoreSubArgs {
+    #[command(flatten)]
+    common: CommonArgs,
+    /// Subject to subscribe to
+    #[arg(long, default_value = "bench.core")]
+    subject: String,
+    /// Queue group
+    #[arg(long, default_value = "")]
+    queue: String,
+    /// How long to wait for the first message
+    #[arg(long, default_value = "1h", value_parser = parse_duration)]
+    first_wait: Duration,
+}
+
+#[derive(Debug, Clone, Args)]
+struct RequestArgs {
+    #[command(flatten)]
+    common: CommonArgs,
+    /// Subject of the requests
+    #[arg(long, default_value = "bench.request")]
+    subject: String,
+    /// Responders of our own; 0 when somebody else answers
+    #[arg(long, default_value_t = 1)]
+    responders: usize,
+}
+
 /// Runs a `bench` command and returns what to print.
 ///
 /// # Errors
@@ -156,6 +236,12 @@ struct JsPubArgs {
 pub fn run(args: &BenchArgs, connect: &ConnectArgs) -> Result<String, BenchError> {
     match &args.command {
         BenchCommand::Js(JsCommand::Pub(args)) => js_pub(args, connect),
+        BenchCommand::Js(JsCommand::Consume(args)) => js_pull(args, ReadMode::Consume, connect),
+        BenchCommand::Js(JsCommand::Fetch(args)) => js_pull(args, ReadMode::Fetch, connect),
+        BenchCommand::Js(JsCommand::Ordered(args)) => js_ordered(args, connect),
+        BenchCommand::Pub(args) => core_pub(args, connect),
+        BenchCommand::Sub(args) => core_sub(args, connect),
+        BenchCommand::Request(args) => request(args, connect),
     }
 }
 
@@ -168,34 +254,129 @@ fn js_pub(args: &JsPubArgs, connect: &ConnectArgs) -> Result<String, BenchError>
         window,
         clients: args.common.clients,
     };
-    let name = if args.sync { "js pub sync" } else { "js pub async" };
-    let details = Details { batch: (!args.sync).then_some(window), latency_of: Some("ack") };
-    repeat(name, &args.common, connect, &details, |target| workload.run(target))
+    let details = Details {
+        name: if args.sync { "js pub sync".into() } else { "js pub async".into() },
+        driver: args.stream.client,
+        batch: (!args.sync).then_some(window),
+        latency_of: Some("ack"),
+    };
+    repeat(details, &args.common, connect, |target| workload.run(target))
+}
+
+fn js_pull(args: &JsPullArgs, mode: ReadMode, connect: &ConnectArgs) -> Result<String, BenchError> {
+    let common = &args.common;
+    let default_pending = ACK_PENDING_PULLS * (args.batch * common.clients) as u64;
+    let workload = JsRead {
+        stream: args.stream.plan(),
+        mode,
+        ack: args.ack,
+        consumer: args.consumer.clone(),
+        msgs: common.msgs,
+        batch: args.batch,
+        max_ack_pending: args.max_ack_pending.unwrap_or(default_pending.max(MIN_ACK_PENDING)),
+        clients: common.clients,
+        fill: args.fill.then_some(common.size as usize),
+    };
+    let fetch = mode == ReadMode::Fetch;
+    let what = if fetch { "fetch" } else { "consume" };
+    let details = Details {
+        name: format!("js {what}, ack {}", args.ack.policy()),
+        driver: args.stream.client,
+        batch: Some(args.batch),
+        latency_of: fetch.then_some("fetch"),
+    };
+    repeat(details, common, connect, |target| workload.run(target))
+}
+
+fn js_ordered(args: &JsOrderedArgs, connect: &ConnectArgs) -> Result<String, BenchError> {
+    let workload = JsRead {
+        stream: args.stream.plan(),
+        mode: if args.pull { ReadMode::OrderedPull } else { ReadMode::OrderedPush },
+        ack: AckMode::None,
+        consumer: "bench_ordered".into(),
+        msgs: args.common.msgs,
+        batch: args.batch,
+        max_ack_pending: MIN_ACK_PENDING,
+        clients: args.common.clients,
+        fill: args.fill.then_some(args.common.size as usize),
+    };
+    let details = Details {
+        name: format!("js ordered {}", if args.pull { "pull" } else { "push" }),
+        driver: args.stream.client,
+        batch: args.pull.then_some(args.batch),
+        latency_of: None,
+    };
+    repeat(details, &args.common, connect, |target| workload.run(target))
+}
+
+fn core_pub(args: &CorePubArgs, connect: &ConnectArgs) -> Result<String, BenchError> {
+    let workload = CorePub {
+        subject: args.subject.clone(),
+        msgs: args.common.msgs,
+        size: args.common.size as usize,
+        clients: args.common.clients,
+        subs: args.subs,
+    };
+    let name = match args.subs {
+        0 => "pub".to_owned(),
+        subs => format!("pub with {subs} subscriber(s), deliveries"),
+    };
+    repeat(Details::plain(name), &args.common, connect, |target| workload.run(target))
+}
+
+fn core_sub(args: &CoreSubArgs, connect: &ConnectArgs) -> Result<String, BenchError> {
+    let workload = CoreSub {
+        subject: args.subject.clone(),
+        queue: args.queue.clone(),
+        msgs: args.common.msgs,
+        clients: args.common.clients,
+        first_wait: args.first_wait,
+    };
+    repeat(Details::plain("sub".into()), &args.common, connect, |target| workload.run(target))
+}
+
+fn request(args: &RequestArgs, connect: &ConnectArgs) -> Result<String, BenchError> {
+    let workload = RequestReply {
+        subject: args.subject.clone(),
+        msgs: args.common.msgs,
+        size: args.common.size as usize,
+        clients: args.common.clients,
+        responders: args.responders,
+    };
+    let details = Details { latency_of: Some("round trip"), ..Details::plain("request".into()) };
+    repeat(details, &args.common, connect, |target| workload.run(target))
 }
 
 /// What the headline of a report says beyond the common options.
 struct Details {
+    name: String,
+    driver: Driver,
     batch: Option<usize>,
     latency_of: Option<&'static str>,
 }
 
+impl Details {
+    fn plain(name: String) -> Self {
+        Self { name, driver: Driver::Lean, batch: None, latency_of: None }
+    }
+}
+
 fn repeat(
-    name: &str,
+    details: Details,
     common: &CommonArgs,
     connect: &ConnectArgs,
-    details: &Details,
     run: impl Fn(&Target) -> Result<RunReport, BenchError>,
 ) -> Result<String, BenchError> {
     let options = connect.options()?;
-    let probe = crate::client::Client::connect(&options)?;
+    let probe = Client::connect(&options)?;
     let server_pid = common.server_pid.or_else(|| process::find_server(probe.server()));
     let version = probe.info().version.clone();
     drop(probe);
     let target = Target { options, server_pid, timeout: connect.timeout };
     let runs: Result<Vec<_>, _> = (0..common.repeat).map(|_| run(&target)).collect();
     let plan = Plan {
-        workload: name.to_owned(),
-        client: "lean",
+        workload: details.name,
+        client: details.driver.name(),
         label: common.sync_label.clone(),
         clients: common.clients,
         size_bytes: common.size as usize,
@@ -207,98 +388,5 @@ fn repeat(
         serde_json::to_string(&report).map_err(|err| BenchError::Usage(err.to_string()))
     } else {
         Ok(report.to_text())
-    }
-}
-
-/// A count of at least one.
-fn parse_count(text: &str) -> Result<usize, String> {
-    match parse_number(text)? {
-        0 => Err("must be at least 1".into()),
-        count => usize::try_from(count).map_err(|err| err.to_string()),
-    }
-}
-
-/// A number with an optional unit: `k`, `M`, `G` (1000) or `KiB`, `MiB`, `GiB` (1024).
-///
-/// # Errors
-/// In words for the user.
-pub fn parse_number(text: &str) -> Result<u64, String> {
-    let text = text.trim();
-    let digits_end = text.find(|c: char| !c.is_ascii_digit() && c != '_').unwrap_or(text.len());
-    let (digits, unit) = text.split_at(digits_end);
-    let number: u64 = digits
-        .replace('_', "")
-        .parse()
-        .map_err(|_| format!("{text:?} is no number such as 100000, 100k or 64KiB"))?;
-    let factor: u64 = match unit.trim().to_ascii_lowercase().as_str() {
-        "" | "b" => 1,
-        "k" | "kb" => 1000,
-        "m" | "mb" => 1_000_000,
-        "g" | "gb" => 1_000_000_000,
-        "ki" | "kib" => 1 << 10,
-        "mi" | "mib" => 1 << 20,
-        "gi" | "gib" => 1 << 30,
-        "ti" | "tib" => 1 << 40,
-        other => return Err(format!("unknown unit {other:?}; use k, M, G, KiB, MiB or GiB")),
-    };
-    number.checked_mul(factor).ok_or_else(|| format!("{text} is too large"))
-}
-
-/// A duration: a number with `ns`, `us`, `ms`, `s`, `m`, `h` or `d`, several in a row allowed
-/// (`1h30m`), fractions too (`1.5s`); a bare number means seconds.
-///
-/// # Errors
-/// In words for the user.
-pub fn parse_duration(text: &str) -> Result<Duration, String> {
-    let bad = || format!("{text:?} is no duration such as 500ms, 5s, 1h30m or 7d");
-    let mut rest = text.trim();
-    if rest.is_empty() {
-        return Err(bad());
-    }
-    let mut seconds = 0f64;
-    while !rest.is_empty() {
-        let end = rest.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(rest.len());
-        let number: f64 = rest[..end].parse().map_err(|_| bad())?;
-        let after = &rest[end..];
-        let unit_end = after.find(|c: char| c.is_ascii_digit()).unwrap_or(after.len());
-        let factor = match &after[..unit_end] {
-            "ns" => 1e-9,
-            "us" | "µs" => 1e-6,
-            "ms" => 1e-3,
-            "" | "s" => 1.0,
-            "m" => 60.0,
-            "h" => 3600.0,
-            "d" => 86_400.0,
-            _ => return Err(bad()),
-        };
-        seconds += number * factor;
-        rest = &after[unit_end..];
-    }
-    Duration::try_from_secs_f64(seconds).map_err(|_| bad())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn numbers_with_units() {
-        for (text, number) in [("7", 7), ("10k", 10_000), ("64KiB", 65_536), ("1_000", 1000)] {
-            assert_eq!(parse_number(text), Ok(number));
-        }
-        for text in ["", "k", "1x", "-1", "99999999999G"] {
-            assert!(parse_number(text).is_err(), "{text}");
-        }
-        assert!(parse_count("0").is_err());
-    }
-
-    #[test]
-    fn durations() {
-        for (text, ms) in [("5s", 5000), ("500ms", 500), ("1h30m", 5_400_000), ("2", 2000)] {
-            assert_eq!(parse_duration(text), Ok(Duration::from_millis(ms)));
-        }
-        for text in ["", "s", "5x", "-1s"] {
-            assert!(parse_duration(text).is_err(), "{text}");
-        }
     }
 }

@@ -27,7 +27,10 @@ pub enum BenchError {
     /// The async-nats client failed.
     #[error("async-nats: {0}")]
     AsyncNats(String),
-    /// What was asked for makes no sense.
+    /// A server address is unusable.
+    #[error(transparent)]
+    Url(#[from] crate::client::UrlError),
+    /// What was asked for makes no sense, or could not be completed.
     #[error("{0}")]
     Usage(String),
     /// A client's thread panicked.

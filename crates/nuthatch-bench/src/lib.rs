@@ -5,9 +5,11 @@
 
 pub mod cli;
 pub mod client;
+pub mod connect;
 mod harness;
 pub mod js;
 mod payload;
 pub mod process;
 pub mod report;
+pub mod units;
 mod workload;

@@ -3,7 +3,8 @@
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
-use nuthatch_bench::cli::{BenchArgs, ConnectArgs};
+use nuthatch_bench::cli::BenchArgs;
+use nuthatch_bench::connect::ConnectArgs;
 
 /// A durable log broker that speaks NATS and JetStream
 #[derive(Debug, Parser)]

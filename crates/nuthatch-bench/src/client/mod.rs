@@ -10,6 +10,7 @@ pub mod url;
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::io;
 use std::net::{TcpStream, ToSocketAddrs};
+use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -282,6 +283,35 @@ impl Client {
     /// reports an error, else the connection's failure.
     pub fn next_message(&mut self, deadline: Instant) -> Result<OwnedMessage, TransportError> {
         self.next_with_sid(deadline).map(|(_, message)| message)
+    }
+
+    /// Hands every message to `each` until that says stop. Answers pings; sends what has been
+    /// queued before each wait and at the end.
+    ///
+    /// # Errors
+    /// When nothing arrives for `timeout`, the server reports an error, the connection fails, or
+    /// `each` does.
+    pub fn pump(
+        &mut self,
+        timeout: Duration,
+        mut each: impl FnMut(Message<'_>, &mut Writer) -> Result<ControlFlow<()>, TransportError>,
+    ) -> Result<(), TransportError> {
+        loop {
+            while let Some(event) = self.reader.next_buffered()? {
+                match event {
+                    Event::Message(m) => {
+                        if each(m, &mut self.writer)?.is_break() {
+                            return self.writer.flush();
+                        }
+                    }
+                    Event::Ping => self.writer.pong()?,
+                    Event::Error(text) => return Err(TransportError::Server(text.into())),
+                    Event::Pong | Event::Ok | Event::Info(_) => {}
+                }
+            }
+            self.writer.flush()?;
+            self.reader.fill(timeout)?;
+        }
     }
 
     /// Sends a request and waits for its one reply. Messages of other subscriptions that arrive
