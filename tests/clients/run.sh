@@ -62,6 +62,12 @@ install_nats_py() {
 }
 run_nats_py() { PYTHONDONTWRITEBYTECODE=1 "$cache/nats-py/bin/python" "$here/nats-py/main.py" "$@"; }
 
+install_nats_go() {
+    need go
+    (cd "$here/nats-go" && quiet env CGO_ENABLED=0 GOFLAGS=-mod=readonly go build -o "$cache/nats-go" .)
+}
+run_nats_go() { "$cache/nats-go" "$@"; }
+
 default_server() {
     local build
     for build in release debug; do
