@@ -1,10 +1,8 @@
-//! Splits what a server sends into events, in place: nothing is copied or allocated per message.
+//! What a server sends, as events that point into the read buffer: nothing is copied or allocated
+//! per message.
 
-use memchr::memchr;
-
-/// Longest line a server may send before its line end. `INFO` is the long one: with connect URLs
-/// and certificates' names it stays far below this.
-pub const MAX_LINE_BYTES: usize = 64 * 1024;
+use nuthatch_protocol::wire::client::ServerParseError;
+use nuthatch_protocol::wire::{ServerOp, ServerStep, parse_server_op};
 
 /// Largest message accepted from a server (headers and body), so that a bad size cannot make the
 /// client reserve unbounded memory.
@@ -83,89 +81,47 @@ pub enum Parsed<'a> {
 /// The server broke the protocol.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 pub enum FrameError {
-    /// A line longer than [`MAX_LINE_BYTES`].
-    #[error("a protocol line is longer than {MAX_LINE_BYTES} bytes")]
-    LineTooLong,
+    /// Not an operation of the protocol.
+    #[error(transparent)]
+    Parse(#[from] ServerParseError),
     /// A message larger than [`MAX_MESSAGE_BYTES`].
     #[error("a message of {0} bytes is larger than {MAX_MESSAGE_BYTES}")]
     MessageTooLarge(usize),
-    /// A line that is no known operation, or has wrong arguments.
-    #[error("cannot understand the server's line {0:?}")]
-    BadLine(String),
+    /// A subscription id that we have not given.
+    #[error("a message for a subscription that was never made")]
+    BadSid,
+    /// An `INFO` whose JSON is not what a server says about itself.
+    #[error("the server's INFO is not understood: {0}")]
+    BadInfo(String),
 }
 
 /// Reads the first event of `buf`.
 ///
 /// # Errors
 /// When the bytes cannot be the start of a valid operation.
+#[inline]
 pub fn parse(buf: &[u8]) -> Result<Parsed<'_>, FrameError> {
-    let Some(newline) = memchr(b'\n', buf) else {
-        if buf.len() > MAX_LINE_BYTES {
-            return Err(FrameError::LineTooLong);
+    let (op, used) = match parse_server_op(buf)? {
+        ServerStep::Op(op, used) => (op, used),
+        ServerStep::Incomplete { need } if need > MAX_MESSAGE_BYTES => {
+            return Err(FrameError::MessageTooLarge(need));
         }
-        return Ok(Parsed::Incomplete(buf.len() + 1));
+        ServerStep::Incomplete { need } => return Ok(Parsed::Incomplete(need)),
     };
-    let line = buf[..newline].strip_suffix(b"\r").unwrap_or(&buf[..newline]);
-    let body = newline + 1;
-    match line {
-        [b'M', b'S', b'G', b' ', args @ ..] => message(buf, body, line, args, false),
-        [b'H', b'M', b'S', b'G', b' ', args @ ..] => message(buf, body, line, args, true),
-        b"PING" => Ok(Parsed::Event(Event::Ping, body)),
-        b"PONG" => Ok(Parsed::Event(Event::Pong, body)),
-        b"+OK" => Ok(Parsed::Event(Event::Ok, body)),
-        [b'I', b'N', b'F', b'O', b' ', json @ ..] => Ok(Parsed::Event(Event::Info(json), body)),
-        [b'-', b'E', b'R', b'R', text @ ..] => {
-            let text = std::str::from_utf8(text).unwrap_or("not UTF-8");
-            Ok(Parsed::Event(Event::Error(text.trim().trim_matches('\'')), body))
+    let event = match op {
+        ServerOp::Message { sid, message } => {
+            let sid = decimal(sid).ok_or(FrameError::BadSid)?;
+            let (headers, payload) = (message.headers(), message.payload());
+            let (subject, reply) = (message.subject, message.reply);
+            Event::Message(Message { subject, sid, reply, headers, payload })
         }
-        _ => Err(bad_line(line)),
-    }
-}
-
-/// Arguments of a message line: three to five words.
-const MAX_WORDS: usize = 5;
-
-fn message<'a>(
-    buf: &'a [u8],
-    body: usize,
-    line: &[u8],
-    args: &'a [u8],
-    with_headers: bool,
-) -> Result<Parsed<'a>, FrameError> {
-    let mut words = [&b""[..]; MAX_WORDS];
-    let count = split_words(args, &mut words).ok_or_else(|| bad_line(line))?;
-    let fixed = if with_headers { 4 } else { 3 };
-    if count != fixed && count != fixed + 1 {
-        return Err(bad_line(line));
-    }
-    let reply = (count == fixed + 1).then(|| words[2]);
-    let number = |word: &[u8]| decimal(word).ok_or_else(|| bad_line(line));
-    let sid = number(words[1])?;
-    let total = number(words[count - 1])? as usize;
-    let headers_len = if with_headers { number(words[count - 2])? as usize } else { 0 };
-    if headers_len > total {
-        return Err(bad_line(line));
-    }
-    if total > MAX_MESSAGE_BYTES {
-        return Err(FrameError::MessageTooLarge(total));
-    }
-    let end = body + total + 2;
-    if buf.len() < end {
-        return Ok(Parsed::Incomplete(end));
-    }
-    let (headers, payload) = buf[body..body + total].split_at(headers_len);
-    let message = Message { subject: words[0], sid, reply, headers, payload };
-    Ok(Parsed::Event(Event::Message(message), end))
-}
-
-/// Splits on single or repeated spaces and tabs; `None` when there are too many words.
-fn split_words<'a>(args: &'a [u8], words: &mut [&'a [u8]; MAX_WORDS]) -> Option<usize> {
-    let mut count = 0;
-    for word in args.split(|b| *b == b' ' || *b == b'\t').filter(|w| !w.is_empty()) {
-        *words.get_mut(count)? = word;
-        count += 1;
-    }
-    Some(count)
+        ServerOp::Info(json) => Event::Info(json),
+        ServerOp::Ping => Event::Ping,
+        ServerOp::Pong => Event::Pong,
+        ServerOp::Ok => Event::Ok,
+        ServerOp::Err(text) => Event::Error(std::str::from_utf8(text).unwrap_or("not UTF-8")),
+    };
+    Ok(Parsed::Event(event, used))
 }
 
 /// A decimal number without sign; `None` when empty, not decimal, or too large.
@@ -174,12 +130,6 @@ pub fn decimal(word: &[u8]) -> Option<u64> {
         return None;
     }
     word.iter().try_fold(0u64, |sum, b| b.is_ascii_digit().then(|| sum * 10 + u64::from(b - b'0')))
-}
-
-fn bad_line(line: &[u8]) -> FrameError {
-    const SHOWN_BYTES: usize = 128;
-    let shown = &line[..line.len().min(SHOWN_BYTES)];
-    FrameError::BadLine(String::from_utf8_lossy(shown).into_owned())
 }
 
 #[cfg(test)]
@@ -219,15 +169,10 @@ mod tests {
 
     #[test]
     fn refuses_nonsense() {
-        for text in
-            ["BOO\r\n", "MSG a 1\r\n", "MSG a x 1\r\n", "HMSG a 1 9 3\r\n", "MSG a 1 -1\r\n"]
-        {
+        for text in ["BOO\r\n", "MSG a 1\r\n", "MSG a x 1\r\nx\r\n", "HMSG a 1 9 3\r\n"] {
             assert!(parse(text.as_bytes()).is_err(), "{text}");
         }
-        assert_eq!(
-            parse(b"MSG a 1 999999999999\r\n"),
-            Err(FrameError::MessageTooLarge(999_999_999_999))
-        );
-        assert_eq!(parse(&vec![b'a'; MAX_LINE_BYTES + 1]), Err(FrameError::LineTooLong));
+        let huge = parse(b"MSG a 1 999999999\r\n");
+        assert!(matches!(huge, Err(FrameError::MessageTooLarge(_))), "{huge:?}");
     }
 }

@@ -14,6 +14,7 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use nuthatch_protocol::wire::write::push_connect;
 use serde::Deserialize;
 
 pub use frame::{Event, Message};
@@ -225,7 +226,7 @@ impl Client {
         if info.tls_required {
             return Err(ConnectError::TlsRequired { server: name });
         }
-        writer.raw(connect_line(server, options).as_bytes()).map_err(handshake)?;
+        writer.raw(&connect_line(server, options)).map_err(handshake)?;
         writer.ping().and_then(|()| writer.flush()).map_err(handshake)?;
         wait_pong(&mut reader, &mut writer, deadline).map_err(|err| match err {
             TransportError::Server(text) if text.to_lowercase().contains("authorization") => {
@@ -405,9 +406,8 @@ fn read_info(reader: &mut Reader, deadline: Instant) -> Result<ServerInfo, Trans
     loop {
         match reader.next_buffered()? {
             Some(Event::Info(json)) => {
-                return serde_json::from_slice(json).map_err(|err| {
-                    frame::FrameError::BadLine(format!("INFO with bad JSON: {err}")).into()
-                });
+                return serde_json::from_slice(json)
+                    .map_err(|err| frame::FrameError::BadInfo(err.to_string()).into());
             }
             Some(Event::Error(text)) => return Err(TransportError::Server(text.into())),
             Some(_) => {}
@@ -432,7 +432,7 @@ fn wait_pong(
     }
 }
 
-fn connect_line(server: &ServerUrl, options: &ConnectOptions) -> String {
+fn connect_line(server: &ServerUrl, options: &ConnectOptions) -> Vec<u8> {
     let own = &server.credentials;
     let anonymous = own.user.is_none() && own.token.is_none();
     let login = if anonymous { &options.credentials } else { own };
@@ -447,7 +447,9 @@ fn connect_line(server: &ServerUrl, options: &ConnectOptions) -> String {
             json[key] = value.as_str().into();
         }
     }
-    format!("CONNECT {json}\r\n")
+    let mut line = Vec::new();
+    push_connect(&mut line, json.to_string().as_bytes());
+    line
 }
 
 /// A number that differs between processes and calls: the standard library seeds its hash maps

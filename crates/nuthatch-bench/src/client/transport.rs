@@ -6,6 +6,8 @@ use std::net::TcpStream;
 use std::sync::Arc;
 use std::time::Duration;
 
+use nuthatch_protocol::wire::write::{push_publish, push_subscribe, push_u64, push_unsubscribe};
+
 use super::frame::{self, Event, FrameError, Parsed};
 
 /// Size of a fresh read buffer; it grows only for a single message that does not fit.
@@ -150,26 +152,14 @@ impl Writer {
         headers: &[u8],
         payload: &[u8],
     ) -> Result<(), TransportError> {
-        self.buf.extend_from_slice(if headers.is_empty() { b"PUB " } else { b"HPUB " });
-        self.buf.extend_from_slice(subject);
-        if !reply.is_empty() {
-            self.buf.push(b' ');
-            self.buf.extend_from_slice(reply);
+        let reply = (!reply.is_empty()).then_some(reply);
+        if payload.len() < VECTORED_FROM_BYTES {
+            push_publish(&mut self.buf, subject, reply, headers, payload);
+            return self.flush_if_large();
         }
-        if !headers.is_empty() {
-            self.buf.push(b' ');
-            push_decimal(&mut self.buf, headers.len() as u64);
-        }
-        self.buf.push(b' ');
-        push_decimal(&mut self.buf, (headers.len() + payload.len()) as u64);
-        self.buf.extend_from_slice(b"\r\n");
+        push_publish_line(&mut self.buf, subject, reply, headers.len(), payload.len());
         self.buf.extend_from_slice(headers);
-        if payload.len() >= VECTORED_FROM_BYTES {
-            return self.write_with_body(payload);
-        }
-        self.buf.extend_from_slice(payload);
-        self.buf.extend_from_slice(b"\r\n");
-        self.flush_if_large()
+        self.write_with_body(payload)
     }
 
     /// Subscribes; `queue` may be empty.
@@ -182,8 +172,9 @@ impl Writer {
         queue: &str,
         sid: u64,
     ) -> Result<(), TransportError> {
-        let line = format!("SUB {subject} {queue} {sid}\r\n");
-        self.raw(line.as_bytes())
+        let queue = (!queue.is_empty()).then_some(queue.as_bytes());
+        push_subscribe(&mut self.buf, subject.as_bytes(), queue, sid.to_string().as_bytes());
+        self.flush_if_large()
     }
 
     /// Ends a subscription.
@@ -191,7 +182,8 @@ impl Writer {
     /// # Errors
     /// When a flush that this call caused fails.
     pub fn unsubscribe(&mut self, sid: u64) -> Result<(), TransportError> {
-        self.raw(format!("UNSUB {sid}\r\n").as_bytes())
+        push_unsubscribe(&mut self.buf, sid.to_string().as_bytes(), None);
+        self.flush_if_large()
     }
 
     /// Asks the server for a `PONG`.
@@ -254,21 +246,27 @@ impl Writer {
     }
 }
 
-/// Appends a number in decimal.
-#[inline]
-pub fn push_decimal(out: &mut Vec<u8>, mut number: u64) {
-    const MAX_DIGITS: usize = 20;
-    let mut digits = [0u8; MAX_DIGITS];
-    let mut pos = MAX_DIGITS;
-    loop {
-        pos -= 1;
-        digits[pos] = b'0' + (number % 10) as u8;
-        number /= 10;
-        if number == 0 {
-            break;
-        }
+/// The line of a publish whose body is sent from where it is.
+fn push_publish_line(
+    out: &mut Vec<u8>,
+    subject: &[u8],
+    reply: Option<&[u8]>,
+    headers_len: usize,
+    payload_len: usize,
+) {
+    out.extend_from_slice(if headers_len == 0 { b"PUB " } else { b"HPUB " });
+    out.extend_from_slice(subject);
+    out.push(b' ');
+    if let Some(reply) = reply {
+        out.extend_from_slice(reply);
+        out.push(b' ');
     }
-    out.extend_from_slice(&digits[pos..]);
+    if headers_len > 0 {
+        push_u64(out, headers_len as u64);
+        out.push(b' ');
+    }
+    push_u64(out, (headers_len + payload_len) as u64);
+    out.extend_from_slice(b"\r\n");
 }
 
 #[cfg(test)]
@@ -317,14 +315,5 @@ mod tests {
             }
         }
         assert!(matches!(reader.fill(Duration::from_secs(5)), Err(TransportError::Closed)));
-    }
-
-    #[test]
-    fn decimals() {
-        for number in [0, 9, 10, 12345, u64::MAX] {
-            let mut out = Vec::new();
-            push_decimal(&mut out, number);
-            assert_eq!(out, number.to_string().into_bytes());
-        }
     }
 }

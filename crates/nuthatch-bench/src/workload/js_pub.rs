@@ -2,7 +2,8 @@
 
 use std::time::Instant;
 
-use crate::client::transport::push_decimal;
+use nuthatch_protocol::wire::write::push_u64;
+
 use crate::client::{Client, Event, TransportError};
 use crate::harness::{BenchError, Target, share};
 use crate::js::PubAck;
@@ -108,7 +109,7 @@ impl Publisher<'_> {
         let now = Instant::now();
         for _ in 0..count {
             let token = self.window.send(now);
-            push_decimal(&mut self.prefix, token);
+            push_u64(&mut self.prefix, token);
             let body = self.payload.get(token);
             self.client.writer.publish(subject, &self.prefix, b"", body)?;
             self.prefix.truncate(prefix_len);
