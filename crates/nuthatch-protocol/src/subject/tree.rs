@@ -1,0 +1,449 @@
+//! The subscriptions of an account: from a literal subject to everyone who wants it.
+//!
+//! A trie of tokens in one arena. Children are found through a single hash table keyed by (parent,
+//! token), so a node costs the same 56 bytes whether it has one child or a hundred thousand, and a
+//! match costs one probe per token plus one per `*` branch. Values are generic: the server keeps
+//! its own table of subscriptions and stores small handles here.
+
+mod queues;
+mod result;
+
+use foldhash::fast::FixedState;
+use hashbrown::HashTable;
+use std::hash::{BuildHasher, Hasher};
+
+use super::compact::CompactBytes;
+use super::{ANY_TAIL, ANY_TOKEN, Tokens, tokens};
+pub use queues::QueueId;
+use queues::QueueNames;
+pub use result::MatchResult;
+use result::Subscribers;
+
+/// No node, no subscribers.
+const NIL: u32 = u32::MAX;
+/// The node of no tokens; it is never removed.
+const ROOT: u32 = 0;
+
+/// One token of one or more patterns.
+struct Node {
+    token: CompactBytes,
+    parent: u32,
+    /// Head of the list of literal children; also links the free list.
+    first_child: u32,
+    next_sibling: u32,
+    prev_sibling: u32,
+    /// The child `*`.
+    any_token: u32,
+    /// The child `>`.
+    any_tail: u32,
+    /// Index into the subscribers of patterns that end here.
+    subscribers: u32,
+}
+
+impl Node {
+    fn new(token: &[u8], parent: u32) -> Self {
+        Self {
+            token: CompactBytes::new(token),
+            parent,
+            first_child: NIL,
+            next_sibling: NIL,
+            prev_sibling: NIL,
+            any_token: NIL,
+            any_tail: NIL,
+            subscribers: NIL,
+        }
+    }
+
+    fn is_unused(&self) -> bool {
+        [self.first_child, self.any_token, self.any_tail, self.subscribers] == [NIL; 4]
+    }
+}
+
+/// How a node hangs on its parent.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Edge {
+    Literal,
+    AnyToken,
+    AnyTail,
+}
+
+/// Patterns with plain and queue subscriptions, each holding a `T`.
+///
+/// Patterns are not validated; a `>` that is not last counts as a literal token. The same value
+/// may be inserted more than once. There are no locks: share it behind one, or copy results out.
+pub struct SubjectTree<T> {
+    nodes: Vec<Node>,
+    free_node: u32,
+    children: HashTable<u32>,
+    subscribers: Vec<Subscribers<T>>,
+    free_subscribers: Vec<u32>,
+    queues: QueueNames,
+    hasher: FixedState,
+    len: usize,
+}
+
+impl<T> Default for SubjectTree<T> {
+    fn default() -> Self {
+        Self::with_seed(0)
+    }
+}
+
+impl<T> SubjectTree<T> {
+    /// An empty tree. `seed` keys the hash against chosen collisions; equal seeds behave equally.
+    #[must_use]
+    pub fn with_seed(seed: u64) -> Self {
+        Self {
+            nodes: vec![Node::new(b"", NIL)],
+            free_node: NIL,
+            children: HashTable::new(),
+            subscribers: Vec::new(),
+            free_subscribers: Vec::new(),
+            queues: QueueNames::default(),
+            hasher: FixedState::with_seed(seed),
+            len: 0,
+        }
+    }
+
+    /// How many subscriptions there are, plain and queue.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Are there no subscriptions?
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// How many distinct queue group names are in use.
+    #[must_use]
+    pub fn queue_count(&self) -> usize {
+        self.queues.len()
+    }
+
+    /// The name of a queue group that has a subscription; empty for an id out of use.
+    #[must_use]
+    pub fn queue_name(&self, id: QueueId) -> &[u8] {
+        self.queues.name(id)
+    }
+
+    /// An estimate of the memory held, in bytes, without what the values themselves point to.
+    #[must_use]
+    pub fn memory_bytes(&self) -> usize {
+        let tokens: usize = self.nodes.iter().map(|node| node.token.heap_bytes()).sum();
+        let lists: usize = self.subscribers.iter().map(Subscribers::heap_bytes).sum();
+        self.nodes.capacity() * size_of::<Node>()
+            + self.children.allocation_size()
+            + self.subscribers.capacity() * size_of::<Subscribers<T>>()
+            + tokens
+            + lists
+    }
+
+    /// Adds a subscription to `pattern`, as a member of the group `queue` if given.
+    pub fn insert(&mut self, pattern: &[u8], queue: Option<&[u8]>, value: T) {
+        let mut node = ROOT;
+        let mut rest = tokens(pattern);
+        while let Some(token) = rest.next() {
+            node = self.child_or_insert(node, token, rest.rest().is_none());
+        }
+        let queue = queue.map(|name| self.queues.acquire(name));
+        let slot = self.subscribers_slot(node);
+        self.subscribers[slot].push(queue, value);
+        self.len += 1;
+    }
+
+    fn subscribers_slot(&mut self, node: u32) -> usize {
+        let existing = self.nodes[node as usize].subscribers;
+        if existing != NIL {
+            return existing as usize;
+        }
+        let slot = self.free_subscribers.pop().unwrap_or_else(|| {
+            self.subscribers.push(Subscribers::default());
+            self.subscribers.len() as u32 - 1
+        });
+        self.nodes[node as usize].subscribers = slot;
+        slot as usize
+    }
+
+    /// Takes away one subscription equal to `value`; returns it, or `None` if there is none.
+    pub fn remove(&mut self, pattern: &[u8], queue: Option<&[u8]>, value: &T) -> Option<T>
+    where
+        T: PartialEq,
+    {
+        let node = self.find_pattern(pattern)?;
+        let queue = match queue {
+            Some(name) => Some(self.queues.find(name)?),
+            None => None,
+        };
+        let slot = self.nodes[node as usize].subscribers;
+        let subscribers = self.subscribers.get_mut(slot as usize)?;
+        let removed = subscribers.remove(queue, value)?;
+        if subscribers.is_empty() {
+            *subscribers = Subscribers::default();
+            self.free_subscribers.push(slot);
+            self.nodes[node as usize].subscribers = NIL;
+            self.prune(node);
+        }
+        if let Some(id) = queue {
+            self.queues.release(id);
+        }
+        self.len -= 1;
+        Some(removed)
+    }
+
+    /// The node where exactly `pattern` ends.
+    fn find_pattern(&self, pattern: &[u8]) -> Option<u32> {
+        let mut node = ROOT;
+        let mut rest = tokens(pattern);
+        while let Some(token) = rest.next() {
+            node = match edge(token, rest.rest().is_none()) {
+                Edge::Literal => self.literal_child(node, token)?,
+                Edge::AnyToken => self.nodes[node as usize].any_token,
+                Edge::AnyTail => self.nodes[node as usize].any_tail,
+            };
+            if node == NIL {
+                return None;
+            }
+        }
+        Some(node)
+    }
+
+    #[inline]
+    fn hash(hasher: &FixedState, parent: u32, token: &[u8]) -> u64 {
+        let mut state = hasher.build_hasher();
+        state.write_u32(parent);
+        state.write(token);
+        state.finish()
+    }
+
+    #[inline]
+    fn literal_child(&self, parent: u32, token: &[u8]) -> Option<u32> {
+        let hash = Self::hash(&self.hasher, parent, token);
+        let is_it = |&id: &u32| {
+            let node = &self.nodes[id as usize];
+            node.parent == parent && node.token.as_slice() == token
+        };
+        self.children.find(hash, is_it).copied()
+    }
+
+    fn child_or_insert(&mut self, parent: u32, token: &[u8], last: bool) -> u32 {
+        let edge = edge(token, last);
+        let existing = match edge {
+            Edge::Literal => self.literal_child(parent, token).unwrap_or(NIL),
+            Edge::AnyToken => self.nodes[parent as usize].any_token,
+            Edge::AnyTail => self.nodes[parent as usize].any_tail,
+        };
+        if existing != NIL {
+            return existing;
+        }
+        let id = self.new_node(token, parent);
+        match edge {
+            Edge::Literal => self.link_literal(id, parent, token),
+            Edge::AnyToken => self.nodes[parent as usize].any_token = id,
+            Edge::AnyTail => self.nodes[parent as usize].any_tail = id,
+        }
+        id
+    }
+
+    fn new_node(&mut self, token: &[u8], parent: u32) -> u32 {
+        let node = Node::new(token, parent);
+        if self.free_node == NIL {
+            self.nodes.push(node);
+            return self.nodes.len() as u32 - 1;
+        }
+        let id = self.free_node;
+        self.free_node = self.nodes[id as usize].first_child;
+        self.nodes[id as usize] = node;
+        id
+    }
+
+    fn link_literal(&mut self, id: u32, parent: u32, token: &[u8]) {
+        let head = std::mem::replace(&mut self.nodes[parent as usize].first_child, id);
+        self.nodes[id as usize].next_sibling = head;
+        if head != NIL {
+            self.nodes[head as usize].prev_sibling = id;
+        }
+        let hash = Self::hash(&self.hasher, parent, token);
+        let (nodes, hasher) = (&self.nodes, &self.hasher);
+        self.children.insert_unique(hash, id, |&id| {
+            let node = &nodes[id as usize];
+            Self::hash(hasher, node.parent, node.token.as_slice())
+        });
+    }
+
+    /// Frees `node` and every ancestor that serves no pattern any more.
+    fn prune(&mut self, mut id: u32) {
+        while id != ROOT && self.nodes[id as usize].is_unused() {
+            let parent = self.nodes[id as usize].parent;
+            if self.nodes[parent as usize].any_token == id {
+                self.nodes[parent as usize].any_token = NIL;
+            } else if self.nodes[parent as usize].any_tail == id {
+                self.nodes[parent as usize].any_tail = NIL;
+            } else {
+                self.unlink_literal(id, parent);
+            }
+            self.nodes[id as usize] = Node::new(b"", NIL);
+            self.nodes[id as usize].first_child = self.free_node;
+            self.free_node = id;
+            id = parent;
+        }
+    }
+
+    fn unlink_literal(&mut self, id: u32, parent: u32) {
+        let node = &self.nodes[id as usize];
+        let (prev, next) = (node.prev_sibling, node.next_sibling);
+        let hash = Self::hash(&self.hasher, parent, node.token.as_slice());
+        if let Ok(entry) = self.children.find_entry(hash, |&other| other == id) {
+            entry.remove();
+        }
+        if next != NIL {
+            self.nodes[next as usize].prev_sibling = prev;
+        }
+        if prev == NIL {
+            self.nodes[parent as usize].first_child = next;
+        } else {
+            self.nodes[prev as usize].next_sibling = next;
+        }
+    }
+}
+
+/// The kind of child a pattern's token is.
+fn edge(token: &[u8], last: bool) -> Edge {
+    match token {
+        ANY_TOKEN => Edge::AnyToken,
+        ANY_TAIL if last => Edge::AnyTail,
+        _ => Edge::Literal,
+    }
+}
+
+/// Matching.
+impl<T> SubjectTree<T> {
+    /// Appends everyone whose pattern selects the literal `subject` to `result`, which should have
+    /// been [cleared](MatchResult::clear). Members of one queue group come together, whatever
+    /// their patterns.
+    #[inline]
+    pub fn match_into(&self, subject: &[u8], result: &mut MatchResult<T>)
+    where
+        T: Clone,
+    {
+        self.walk(ROOT, tokens(subject), &mut |subscribers| {
+            result.extend(subscribers);
+            true
+        });
+        result.group();
+    }
+
+    /// Does any subscription select the literal `subject`?
+    #[must_use]
+    pub fn has_interest(&self, subject: &[u8]) -> bool {
+        !self.walk(ROOT, tokens(subject), &mut |_| false)
+    }
+
+    /// Visits the subscribers of every matching pattern until `visit` returns false; says whether
+    /// it never did.
+    #[inline]
+    fn walk<'t>(
+        &'t self,
+        mut id: u32,
+        mut rest: Tokens<'_>,
+        visit: &mut impl FnMut(&'t Subscribers<T>) -> bool,
+    ) -> bool {
+        loop {
+            let node = &self.nodes[id as usize];
+            let Some(token) = rest.next() else {
+                return self.visit_node(id, visit);
+            };
+            if node.any_tail != NIL && !self.visit_node(node.any_tail, visit) {
+                return false;
+            }
+            let literal =
+                if node.first_child == NIL { None } else { self.literal_child(id, token) };
+            id = match (node.any_token, literal) {
+                (NIL, None) => return true,
+                (NIL, Some(child)) => child,
+                (any, None) => any,
+                (any, Some(child)) => {
+                    if !self.walk(any, rest.clone(), visit) {
+                        return false;
+                    }
+                    child
+                }
+            };
+        }
+    }
+
+    #[inline]
+    fn visit_node<'t>(
+        &'t self,
+        id: u32,
+        visit: &mut impl FnMut(&'t Subscribers<T>) -> bool,
+    ) -> bool {
+        let slot = self.nodes[id as usize].subscribers;
+        self.subscribers.get(slot as usize).is_none_or(visit)
+    }
+
+    /// Visits every subscription whose pattern selects at least one subject that `pattern` selects
+    /// too, with its queue group. For a literal `pattern` that is a match.
+    pub fn for_each_overlapping(&self, pattern: &[u8], mut visit: impl FnMut(Option<QueueId>, &T)) {
+        self.walk_overlapping(ROOT, tokens(pattern), &mut |subscribers: &Subscribers<T>| {
+            subscribers.for_each(&mut visit);
+        });
+    }
+
+    fn walk_overlapping(
+        &self,
+        id: u32,
+        mut rest: Tokens<'_>,
+        visit: &mut impl FnMut(&Subscribers<T>),
+    ) {
+        let Some(token) = rest.next() else {
+            return self.visit_all(id, visit);
+        };
+        let node = &self.nodes[id as usize];
+        self.visit_all(node.any_tail, visit);
+        let edge = edge(token, rest.rest().is_none());
+        if edge == Edge::AnyTail {
+            return self.walk_below(id, visit);
+        }
+        if node.any_token != NIL {
+            self.walk_overlapping(node.any_token, rest.clone(), visit);
+        }
+        if edge == Edge::AnyToken {
+            for child in self.literal_children(id) {
+                self.walk_overlapping(child, rest.clone(), visit);
+            }
+        } else if let Some(child) = self.literal_child(id, token) {
+            self.walk_overlapping(child, rest, visit);
+        }
+    }
+
+    /// Visits everything below `id` except its `>` child.
+    fn walk_below(&self, id: u32, visit: &mut impl FnMut(&Subscribers<T>)) {
+        let any = self.nodes[id as usize].any_token;
+        for child in self.literal_children(id).chain((any != NIL).then_some(any)) {
+            self.visit_all(child, visit);
+            self.visit_all(self.nodes[child as usize].any_tail, visit);
+            self.walk_below(child, visit);
+        }
+    }
+
+    fn visit_all(&self, id: u32, visit: &mut impl FnMut(&Subscribers<T>)) {
+        if id != NIL {
+            self.visit_node(id, &mut |subscribers| {
+                visit(subscribers);
+                true
+            });
+        }
+    }
+
+    fn literal_children(&self, id: u32) -> impl Iterator<Item = u32> + '_ {
+        let next = |id: u32| (id != NIL).then_some(id);
+        std::iter::successors(next(self.nodes[id as usize].first_child), move |&id| {
+            next(self.nodes[id as usize].next_sibling)
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,116 @@
+//! The tree against a list that is searched with the definition of matching.
+
+use super::*;
+use crate::subject::{overlap, tests::*};
+use proptest::prelude::*;
+
+/// One subscription of the model.
+type Entry = (String, Option<&'static str>, u32);
+
+fn found(tree: &SubjectTree<u32>, subject: &str) -> Vec<(Option<Vec<u8>>, u32)> {
+    let mut result = MatchResult::default();
+    tree.match_into(subject.as_bytes(), &mut result);
+    let mut all: Vec<_> = result.plain().iter().map(|&value| (None, value)).collect();
+    let mut groups = Vec::new();
+    for (id, members) in result.groups() {
+        let name = tree.queue_name(id).to_vec();
+        assert!(!groups.contains(&name), "each group once");
+        groups.push(name.clone());
+        all.extend(members.iter().map(|&(_, value)| (Some(name.clone()), value)));
+    }
+    assert_eq!(tree.has_interest(subject.as_bytes()), !result.is_empty());
+    all.sort();
+    all
+}
+
+fn overlapping(tree: &SubjectTree<u32>, pattern: &str) -> Vec<(Option<Vec<u8>>, u32)> {
+    let mut all = Vec::new();
+    tree.for_each_overlapping(pattern.as_bytes(), |queue, &value| {
+        all.push((queue.map(|id| tree.queue_name(id).to_vec()), value));
+    });
+    all.sort();
+    all
+}
+
+fn expected(model: &[Entry], wanted: impl Fn(&str) -> bool) -> Vec<(Option<Vec<u8>>, u32)> {
+    let mut all: Vec<_> = model
+        .iter()
+        .filter(|(pattern, ..)| wanted(pattern))
+        .map(|(_, queue, value)| (queue.map(|name| name.as_bytes().to_vec()), *value))
+        .collect();
+    all.sort();
+    all
+}
+
+#[test]
+fn groups_join_across_patterns() {
+    let mut tree = SubjectTree::default();
+    tree.insert(b"a.*", Some(b"q"), 1);
+    tree.insert(b"a.b", Some(b"q"), 2);
+    tree.insert(b"a.>", Some(b"r"), 3);
+    tree.insert(b"a.b", None, 4);
+    let mut result = MatchResult::default();
+    tree.match_into(b"a.b", &mut result);
+    assert_eq!(result.plain(), [4]);
+    let sizes: Vec<_> = result.groups().map(|(_, members)| members.len()).collect();
+    assert_eq!(sizes.iter().sum::<usize>(), 3);
+    assert_eq!(sizes.len(), 2);
+    result.clear();
+    assert!(result.is_empty());
+}
+
+#[test]
+fn removing_everything_frees_every_node() {
+    let mut tree = SubjectTree::default();
+    let patterns: Vec<String> =
+        (0..1000).map(|i| format!("a.{}.{}", i % 7, ["b", "*", ">"][i % 3])).collect();
+    for round in 0..3 {
+        for (i, pattern) in patterns.iter().enumerate() {
+            tree.insert(pattern.as_bytes(), (i % 2 == 0).then_some(b"q"), i);
+        }
+        assert_eq!(tree.len(), 1000);
+        let nodes = tree.nodes.len();
+        for (i, pattern) in patterns.iter().enumerate() {
+            let queue: Option<&[u8]> = if i % 2 == 0 { Some(b"q") } else { None };
+            assert_eq!(tree.remove(pattern.as_bytes(), queue, &i), Some(i));
+        }
+        assert!(tree.is_empty() && tree.children.is_empty() && tree.queue_count() == 0);
+        assert!(tree.nodes[ROOT as usize].is_unused());
+        assert_eq!(tree.nodes.len(), nodes, "nodes are reused in round {round}");
+    }
+    assert_eq!(tree.remove(b"a.0.b", None, &1), None);
+    assert_eq!(tree.remove(b"zz", Some(b"q"), &1), None);
+}
+
+proptest! {
+    #[test]
+    fn agrees_with_the_definition(
+        steps in prop::collection::vec((pattern(), 0..3usize, any::<bool>()), 1..60),
+        subjects in prop::collection::vec(literal(), 1..10),
+        queries in prop::collection::vec(pattern(), 1..5),
+    ) {
+        let mut tree = SubjectTree::default();
+        let mut model: Vec<Entry> = Vec::new();
+        for (number, (pattern, queue, remove)) in steps.into_iter().enumerate() {
+            if remove && !model.is_empty() {
+                let (pattern, queue, value) = model.swap_remove(number % model.len());
+                let queue = queue.map(str::as_bytes);
+                prop_assert_eq!(tree.remove(pattern.as_bytes(), queue, &value), Some(value));
+                prop_assert_eq!(tree.remove(pattern.as_bytes(), queue, &value), None);
+            } else {
+                let queue = [None, Some("q"), Some("r")][queue];
+                tree.insert(pattern.as_bytes(), queue.map(str::as_bytes), number as u32);
+                model.push((pattern, queue, number as u32));
+            }
+            prop_assert_eq!(tree.len(), model.len());
+        }
+        for subject in &subjects {
+            let wanted = expected(&model, |pattern| naive_match(pattern, subject));
+            prop_assert_eq!(found(&tree, subject), wanted);
+        }
+        for query in &queries {
+            let wanted = expected(&model, |p| overlap(p.as_bytes(), query.as_bytes()));
+            prop_assert_eq!(overlapping(&tree, query), wanted);
+        }
+    }
+}
