@@ -1,0 +1,83 @@
+//! What can go wrong in a client command, and the exit code it leads to.
+
+use std::io;
+use std::process::ExitCode;
+
+use nuthatch_bench::cli::BenchError;
+use nuthatch_bench::client::{ConnectError, RequestError, TransportError, UrlError};
+use nuthatch_bench::js::JsError;
+
+/// Exit code for a command line that makes no sense; clap uses the same.
+const EXIT_USAGE: u8 = 2;
+
+/// Why a client command failed.
+#[derive(Debug, thiserror::Error)]
+pub enum CliError {
+    /// The command line makes no sense.
+    #[error("{0}")]
+    Usage(String),
+    /// A server address is unusable.
+    #[error(transparent)]
+    Url(#[from] UrlError),
+    /// No connection.
+    #[error(transparent)]
+    Connect(#[from] ConnectError),
+    /// The connection failed.
+    #[error(transparent)]
+    Transport(#[from] TransportError),
+    /// A request got no reply.
+    #[error(transparent)]
+    Request(#[from] RequestError),
+    /// A JetStream request failed.
+    #[error("{what}: {source}")]
+    Js {
+        /// What was attempted, such as `stream ORDERS`.
+        what: String,
+        /// Why it failed.
+        source: JsError,
+    },
+    /// JetStream did not take a published message.
+    #[error("the message was not stored: {0}")]
+    NotStored(String),
+    /// A pull did not bring all messages.
+    #[error("consumer {consumer}: {reason}")]
+    Pull {
+        /// The consumer's name.
+        consumer: String,
+        /// Why it ended.
+        reason: String,
+    },
+    /// A measurement failed.
+    #[error(transparent)]
+    Bench(#[from] BenchError),
+    /// Input or output failed.
+    #[error("{0}")]
+    Io(#[from] io::Error),
+    /// The user said no.
+    #[error("nothing was done")]
+    Declined,
+}
+
+impl CliError {
+    /// Adds what was attempted to a JetStream error.
+    pub fn js(what: impl Into<String>) -> impl FnOnce(JsError) -> Self {
+        let what = what.into();
+        |source| Self::Js { what, source }
+    }
+
+    /// 0 when only the reader of our output has gone, 2 for usage, otherwise 1.
+    pub fn exit_code(&self) -> ExitCode {
+        match self {
+            Self::Io(err) if err.kind() == io::ErrorKind::BrokenPipe => ExitCode::SUCCESS,
+            Self::Usage(_) | Self::Url(_) | Self::Bench(BenchError::Url(_)) => {
+                ExitCode::from(EXIT_USAGE)
+            }
+            _ => ExitCode::FAILURE,
+        }
+    }
+
+    /// Whether there is anything to tell.
+    pub fn is_silent(&self) -> bool {
+        matches!(self, Self::Io(err) if err.kind() == io::ErrorKind::BrokenPipe)
+    }
+}

@@ -1,0 +1,47 @@
+//! `nuthatch serve`, and the same when the binary is started through a link named `nats-server`.
+//!
+//! The arguments follow Go's flag rules, so they come here as they were typed.
+
+use std::ffi::OsString;
+use std::path::Path;
+use std::process::ExitCode;
+
+/// The name under which the whole command line belongs to the server.
+const SERVER_NAME: &str = "nats-server";
+
+/// The server's arguments, when the command line asks for the server.
+pub fn arguments(mut argv: impl Iterator<Item = OsString>) -> Option<Vec<OsString>> {
+    let program = argv.next()?;
+    if Path::new(&program).file_name().is_some_and(|name| name == SERVER_NAME) {
+        return Some(argv.collect());
+    }
+    (argv.next()? == "serve").then(|| argv.collect())
+}
+
+/// Runs the server until it is told to stop.
+pub fn run(_args: Vec<OsString>) -> ExitCode {
+    eprintln!("nuthatch: this build holds no server");
+    ExitCode::FAILURE
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(argv: &[&str], expected: Option<&[&str]>) {
+        let found = arguments(argv.iter().map(OsString::from));
+        let expected: Option<Vec<OsString>> =
+            expected.map(|args| args.iter().map(OsString::from).collect());
+        assert_eq!(found, expected, "{argv:?}");
+    }
+
+    #[test]
+    fn who_gets_the_arguments() {
+        check(&["/usr/bin/nats-server", "-p", "-1", "--js"], Some(&["-p", "-1", "--js"]));
+        check(&["nats-server"], Some(&[]));
+        check(&["./nuthatch", "serve", "-sd=x", "--help"], Some(&["-sd=x", "--help"]));
+        check(&["nuthatch", "pub", "serve"], None);
+        check(&["nuthatch"], None);
+        check(&[], None);
+    }
+}

@@ -1,0 +1,217 @@
+//! Tables, and numbers and times as people read them.
+
+use std::fmt::Write as _;
+
+use serde_json::Value;
+
+/// A table of left-aligned columns; columns of numbers are aligned to the right.
+#[derive(Debug)]
+pub struct Table {
+    rows: Vec<Vec<String>>,
+}
+
+impl Table {
+    /// A table with these column titles.
+    pub fn new(titles: &[&str]) -> Self {
+        Self { rows: vec![titles.iter().map(|title| (*title).to_owned()).collect()] }
+    }
+
+    /// Adds a row with as many cells as there are titles.
+    pub fn row(&mut self, cells: Vec<String>) {
+        self.rows.push(cells);
+    }
+
+    /// The finished table, with a line under the titles.
+    pub fn render(&self) -> String {
+        let columns = self.rows[0].len();
+        let width = |column: usize| self.cells(column).map(|c| c.chars().count()).max();
+        let widths: Vec<usize> = (0..columns).map(|column| width(column).unwrap_or(0)).collect();
+        let numeric: Vec<bool> = (0..columns).map(|column| self.is_numeric(column)).collect();
+        let mut out = String::new();
+        for (index, row) in self.rows.iter().enumerate() {
+            let mut line = String::new();
+            for (column, cell) in row.iter().enumerate() {
+                let gap = if column == 0 { "" } else { "  " };
+                let _ = if numeric[column] {
+                    write!(line, "{gap}{cell:>0$}", widths[column])
+                } else {
+                    write!(line, "{gap}{cell:<0$}", widths[column])
+                };
+            }
+            let _ = writeln!(out, "{}", line.trim_end());
+            if index == 0 {
+                let lines: Vec<String> = widths.iter().map(|width| "─".repeat(*width)).collect();
+                let _ = writeln!(out, "{}", lines.join("  "));
+            }
+        }
+        out
+    }
+
+    fn cells(&self, column: usize) -> impl Iterator<Item = &String> {
+        self.rows.iter().filter_map(move |row| row.get(column))
+    }
+
+    fn is_numeric(&self, column: usize) -> bool {
+        let starts_with_digit = |cell: &String| cell.starts_with(|c: char| c.is_ascii_digit());
+        self.cells(column).skip(1).all(|cell| starts_with_digit(cell) && !cell.contains('-'))
+    }
+}
+
+/// Lines of `name: value`, the names right-aligned, under headings.
+#[derive(Debug, Default)]
+pub struct Sheet {
+    out: String,
+}
+
+impl Sheet {
+    const NAME_WIDTH: usize = 26;
+
+    /// Starts a part.
+    pub fn heading(&mut self, title: &str) {
+        let gap = if self.out.is_empty() { "" } else { "\n" };
+        let _ = writeln!(self.out, "{gap}{title}:\n");
+    }
+
+    /// Adds a line.
+    pub fn line(&mut self, name: &str, value: impl Into<String>) {
+        let _ = writeln!(self.out, "{name:>0$}: {1}", Self::NAME_WIDTH, value.into());
+    }
+
+    /// Adds a line unless there is nothing to say.
+    pub fn line_if(&mut self, name: &str, value: Option<String>) {
+        if let Some(value) = value {
+            self.line(name, value);
+        }
+    }
+
+    /// The finished text.
+    pub fn render(self) -> String {
+        self.out
+    }
+}
+
+/// A limit where -1 (and for sizes 0) means none.
+pub fn limit(value: &Value, show: impl Fn(u64) -> String) -> String {
+    match value.as_i64() {
+        Some(number) if number > 0 => show(number as u64),
+        _ => "unlimited".into(),
+    }
+}
+
+/// `1.2 MiB`.
+pub fn bytes(count: u64) -> String {
+    const UNITS: [&str; 6] = ["B", "KiB", "MiB", "GiB", "TiB", "PiB"];
+    let mut value = count as f64;
+    let mut unit = 0;
+    while value >= 1024.0 && unit + 1 < UNITS.len() {
+        value /= 1024.0;
+        unit += 1;
+    }
+    if unit == 0 { format!("{count} B") } else { format!("{value:.1} {}", UNITS[unit]) }
+}
+
+/// `1,234,567`.
+pub fn count(number: u64) -> String {
+    let digits = number.to_string();
+    let mut out = String::new();
+    for (index, digit) in digits.chars().enumerate() {
+        if index > 0 && (digits.len() - index).is_multiple_of(3) {
+            out.push(',');
+        }
+        out.push(digit);
+    }
+    out
+}
+
+/// A duration in nanoseconds as `1h30m`, `2s`, `1.5s`, `100ms`.
+pub fn duration(ns: u64) -> String {
+    const UNITS: [(u64, &str); 3] =
+        [(86_400_000_000_000, "d"), (3_600_000_000_000, "h"), (60_000_000_000, "m")];
+    let mut rest = ns;
+    let mut out = String::new();
+    for (size, unit) in UNITS {
+        if rest >= size {
+            let _ = write!(out, "{}{unit}", rest / size);
+            rest %= size;
+        }
+    }
+    if rest == 0 && !out.is_empty() {
+        return out;
+    }
+    let small = match rest {
+        0 => "0s".into(),
+        1..1_000 => format!("{rest}ns"),
+        1_000..1_000_000 => format!("{}µs", rest as f64 / 1e3),
+        1_000_000..1_000_000_000 => format!("{}ms", rest as f64 / 1e6),
+        _ => format!("{}s", rest as f64 / 1e9),
+    };
+    out + &small
+}
+
+/// An RFC 3339 time to the second; the zero time is `never`.
+pub fn time(value: &Value) -> String {
+    match value.as_str() {
+        None | Some("") => "never".into(),
+        Some(text) if text.starts_with("0001-01-01") => "never".into(),
+        Some(text) => text.get(..19).unwrap_or(text).replace('T', " "),
+    }
+}
+
+/// Text of a string, or of the strings of an array with commas.
+pub fn text(value: &Value) -> String {
+    match value {
+        Value::String(text) => text.clone(),
+        Value::Array(items) => items.iter().map(text).collect::<Vec<_>>().join(", "),
+        Value::Null => String::new(),
+        other => other.to_string(),
+    }
+}
+
+/// A string that is there and not empty.
+pub fn some_text(value: &Value) -> Option<String> {
+    let text = text(value);
+    (!text.is_empty()).then_some(text)
+}
+
+/// Yes or no.
+pub fn flag(value: &Value) -> String {
+    if value.as_bool().unwrap_or(false) { "yes".into() } else { "no".into() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn numbers_and_times() {
+        assert_eq!(bytes(1023), "1023 B");
+        assert_eq!(bytes(1536), "1.5 KiB");
+        assert_eq!(bytes(u64::MAX), "16384.0 PiB");
+        assert_eq!(count(1_234_567), "1,234,567");
+        assert_eq!(limit(&json!(-1), count), "unlimited");
+        assert_eq!(limit(&json!(5000), count), "5,000");
+        let second = 1_000_000_000;
+        for (ns, shown) in [
+            (0, "0s"),
+            (100_000_000, "100ms"),
+            (1_500_000_000, "1.5s"),
+            (120 * second, "2m"),
+            (5_400 * second, "1h30m"),
+            (86_401 * second, "1d1s"),
+        ] {
+            assert_eq!(duration(ns), shown);
+        }
+        assert_eq!(time(&json!("2026-01-02T03:04:05.678Z")), "2026-01-02 03:04:05");
+        assert_eq!(time(&json!("0001-01-01T00:00:00Z")), "never");
+    }
+
+    #[test]
+    fn tables() {
+        let mut table = Table::new(&["Name", "Messages"]);
+        table.row(vec!["ORDERS".into(), "5".into()]);
+        table.row(vec!["A".into(), "1,000".into()]);
+        let expected = "Name    Messages\n──────  ────────\nORDERS         5\nA          1,000\n";
+        assert_eq!(table.render(), expected);
+    }
+}
