@@ -2,7 +2,8 @@
 //!
 //! The file has the syntax and the keys of nats-server, the flags are nats-server's with Go's flag
 //! rules, plus a few of our own. Every key and flag is either honoured, accepted with a warning
-//! that says why it has no effect, or refused with a reason: nothing is silently ignored.
+//! that says why it has no effect, or refused with a reason: nothing is silently ignored. The
+//! tables in `tables` and `flags` hold that decision, and `docs/configuration.md` shows them.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -13,7 +14,37 @@ pub use self::auth::{
     ResponsePermission, Secret, SubjectPermission, User,
 };
 
+pub use self::draft::Invocation;
+pub use self::error::{
+    ConfigProblem, Conflict, FlagError, MAX_SHOWN_PROBLEMS, OptionsError, ProblemKind,
+};
+pub use self::load::{
+    Command, FileLoader, MAX_CONFIG_FILE_BYTES, SignalCommand, SignalTarget, load_with,
+};
+pub use self::reference::configuration_reference;
+pub use self::reload::ReloadPlan;
+
+mod accounts;
+mod address;
 mod auth;
+mod check;
+mod command_line;
+mod draft;
+mod error;
+mod file;
+mod flags;
+mod jetstream;
+mod keys;
+mod load;
+mod nearest;
+mod nkey;
+mod read;
+mod reference;
+mod reload;
+mod subject;
+mod tables;
+mod tls;
+mod users;
 
 /// Name of the account of clients for whom no account is configured.
 pub const GLOBAL_ACCOUNT: &str = "$G";
@@ -36,6 +67,8 @@ pub const MAX_MAX_PAYLOAD_BYTES: usize = 64 * 1024 * 1024;
 pub const DEFAULT_MAX_PENDING_BYTES: usize = 64 * 1024 * 1024;
 /// Default of [`Limits::max_connections`].
 pub const DEFAULT_MAX_CONNECTIONS: u32 = 64 * 1024;
+/// Default of [`JetStreamLimits::default_max_consumers`], as in nats-server 2.15.
+pub const DEFAULT_MAX_CONSUMERS: u32 = 1000;
 /// Default of [`Limits::max_closed_clients`].
 pub const DEFAULT_MAX_CLOSED_CLIENTS: usize = 10_000;
 
@@ -199,7 +232,7 @@ pub enum SyncPolicy {
 }
 
 /// Server-wide limits of the `jetstream { limits {} }` block.
-#[derive(Debug, Clone, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct JetStreamLimits {
     /// Highest `max_ack_pending` of a consumer; `None` is without a limit.
     pub max_ack_pending: Option<u32>,
@@ -207,7 +240,7 @@ pub struct JetStreamLimits {
     pub max_request_batch: Option<u32>,
     /// Longest duplicate window of a stream; `None` is without a limit.
     pub duplicate_window: Option<Duration>,
-    /// Consumers per stream unless the stream says otherwise; `None` is without a limit.
+    /// Consumers of a stream that sets no limit itself; `None` is without a limit.
     pub default_max_consumers: Option<u32>,
 }
 
@@ -295,6 +328,17 @@ impl Default for JetStreamOptions {
             sync: SyncPolicy::default(),
             strict: true,
             limits: JetStreamLimits::default(),
+        }
+    }
+}
+
+impl Default for JetStreamLimits {
+    fn default() -> Self {
+        Self {
+            max_ack_pending: None,
+            max_request_batch: None,
+            duplicate_window: None,
+            default_max_consumers: Some(DEFAULT_MAX_CONSUMERS),
         }
     }
 }

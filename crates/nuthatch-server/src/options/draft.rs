@@ -1,0 +1,59 @@
+//! Options while they are being put together: the file first, then the flags, then the defaults
+//! that depend on both.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use super::Options;
+
+/// What the incumbent uses when nobody says where to store: a directory that a reboot may empty.
+const NATS_SERVER_STORE_DIR: &str = "nats";
+
+/// Under which name, and so with which defaults, the server was started.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Invocation {
+    /// `nuthatch serve`: JetStream is on, in `./nuthatch-data`.
+    Nuthatch,
+    /// `nats-server`: JetStream is off unless asked for, and then in `/tmp/nats`.
+    NatsServer,
+}
+
+/// Options with a few things still open.
+#[derive(Debug, Default)]
+pub(super) struct Draft {
+    pub options: Options,
+    /// Address of monitoring, if it differs from that for clients.
+    pub monitor_host: Option<String>,
+    pub auth_timeout: Option<Duration>,
+    pub store_dir: Option<PathBuf>,
+    pub jetstream: Option<bool>,
+}
+
+impl Draft {
+    /// Fills in what depends on other settings.
+    pub fn finish(self, invocation: Invocation) -> Options {
+        let mut options = self.options;
+        options.monitor.host = self.monitor_host.unwrap_or_else(|| options.host.clone());
+        options.auth.timeout = self.auth_timeout.unwrap_or_else(|| match &options.tls {
+            // The handshake happens within the time to authenticate.
+            Some(tls) => tls.timeout + Duration::from_secs(1),
+            None => super::auth::DEFAULT_AUTH_TIMEOUT,
+        });
+        options.jetstream.enabled = self.jetstream.unwrap_or(invocation == Invocation::Nuthatch);
+        match (self.store_dir, invocation) {
+            (Some(dir), _) => options.jetstream.store_dir = dir,
+            (None, Invocation::Nuthatch) => {}
+            (None, Invocation::NatsServer) => {
+                options.jetstream.store_dir = std::env::temp_dir().join(NATS_SERVER_STORE_DIR);
+                if options.jetstream.enabled {
+                    let dir = options.jetstream.store_dir.display();
+                    let text = format!(
+                        "no store_dir is set: streams are stored in {dir}, which a reboot may empty"
+                    );
+                    options.warnings.push(text);
+                }
+            }
+        }
+        options
+    }
+}

@@ -1,0 +1,132 @@
+//! Reads `jetstream` and `store_dir`.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use nuthatch_protocol::config::{Map, Node, Value};
+
+use super::draft::Draft;
+use super::error::ProblemKind;
+use super::read::Reader;
+use super::tables::{JETSTREAM, JETSTREAM_LIMITS};
+use super::{JetStreamLimits, JetStreamOptions, SyncPolicy};
+
+/// `true`, `enabled` or a block.
+pub(super) fn jetstream(r: &mut Reader, value: &Value, draft: &mut Draft) {
+    if let Some(on) = switch(r, "jetstream", value) {
+        draft.jetstream = Some(on);
+        return;
+    }
+    let Node::Map(map) = &value.node else { return };
+    draft.jetstream = Some(true);
+    r.walk(&JETSTREAM, map, |r, key, entry| {
+        let value = &entry.value;
+        match key {
+            "enabled" => draft.jetstream = r.boolean(key, value).or(draft.jetstream),
+            "store_dir" => store_dir(r, &entry.key, value, draft),
+            _ => setting(r, key, value, &mut draft.options.jetstream),
+        }
+    });
+}
+
+/// Reads a boolean or one of the words `enabled` and `disabled`; a map is left to the caller.
+pub(super) fn switch(r: &mut Reader, key: &str, value: &Value) -> Option<bool> {
+    let words = &["enabled", "enable", "disabled", "disable"];
+    match &value.node {
+        Node::Bool(on) => Some(*on),
+        Node::Str(_) => {
+            let wanted = "'enabled' or 'disabled'";
+            r.choice(key, value, words, wanted).map(|word| word < 2)
+        }
+        Node::Map(_) => None,
+        other => {
+            let (key, found) = (key.to_owned(), other.type_name());
+            let wanted = "true, false, 'enabled', 'disabled' or a map";
+            r.problem(&value.pos, ProblemKind::WrongType { key, wanted, found, advice: None });
+            None
+        }
+    }
+}
+
+/// `store_dir`, which may be at the top level or in `jetstream` and not in both.
+pub(super) fn store_dir(r: &mut Reader, key: &str, value: &Value, draft: &mut Draft) {
+    let Some(dir) = r.word(key, value) else { return };
+    if draft.store_dir.is_some() {
+        let what = "is given twice: keep one, at the top level or in 'jetstream'";
+        r.invalid(&value.pos, key, what);
+        return;
+    }
+    draft.store_dir = Some(PathBuf::from(dir));
+}
+
+fn setting(r: &mut Reader, key: &'static str, value: &Value, js: &mut JetStreamOptions) {
+    match key {
+        "strict" => js.strict = r.boolean(key, value).unwrap_or(js.strict),
+        "sync_interval" => js.sync = sync_policy(r, key, value).unwrap_or(js.sync),
+        "max_memory_store" => {
+            js.max_memory_bytes = r.limit(key, value, false).unwrap_or_default();
+        }
+        "max_file_store" => js.max_store_bytes = r.limit(key, value, false).unwrap_or_default(),
+        "domain" => js.domain = r.word(key, value).and_then(|d| domain(r, value, d)),
+        "limits" => {
+            if let Some(map) = r.map(key, value) {
+                limits(r, map, &mut js.limits);
+            }
+        }
+        _ => debug_assert!(false, "key '{key}' is in the table and nobody reads it"),
+    }
+}
+
+/// A domain is a token of API subjects.
+fn domain(r: &mut Reader, value: &Value, domain: &str) -> Option<String> {
+    if domain.contains(['.', '*', '>']) || domain.contains(char::is_whitespace) {
+        r.invalid(&value.pos, "domain", "cannot hold '.', '*', '>' or spaces");
+        return None;
+    }
+    Some(domain.to_owned())
+}
+
+fn sync_policy(r: &mut Reader, key: &str, value: &Value) -> Option<SyncPolicy> {
+    if let Node::Str(text) = &value.node
+        && let Some(policy) = sync_word(text)
+    {
+        return Some(policy);
+    }
+    r.duration(key, value).map(sync_every)
+}
+
+/// `always` and `never`.
+pub(super) fn sync_word(text: &str) -> Option<SyncPolicy> {
+    match text.to_ascii_lowercase().as_str() {
+        "always" => Some(SyncPolicy::Always),
+        "never" => Some(SyncPolicy::Never),
+        _ => None,
+    }
+}
+
+/// An interval of nothing is always.
+pub(super) fn sync_every(interval: Duration) -> SyncPolicy {
+    if interval.is_zero() { SyncPolicy::Always } else { SyncPolicy::Every(interval) }
+}
+
+fn limits(r: &mut Reader, map: &Map, limits: &mut JetStreamLimits) {
+    r.walk(&JETSTREAM_LIMITS, map, |r, key, entry| {
+        let value = &entry.value;
+        match key {
+            "max_ack_pending" => {
+                limits.max_ack_pending = r.count(key, value, true).unwrap_or_default();
+            }
+            "max_request_batch" => {
+                limits.max_request_batch = r.count(key, value, true).unwrap_or_default();
+            }
+            "default_max_consumers" => match r.count(key, value, false) {
+                Some(Some(0)) | None => {}
+                Some(count) => limits.default_max_consumers = count,
+            },
+            "duplicate_window" => {
+                limits.duplicate_window = r.duration(key, value).filter(|d| !d.is_zero());
+            }
+            _ => debug_assert!(false, "key '{key}' is in the table and nobody reads it"),
+        }
+    });
+}

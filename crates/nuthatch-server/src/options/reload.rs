@@ -1,0 +1,112 @@
+//! What a changed configuration means for a running server.
+
+use super::Options;
+
+/// Which changed settings apply at a reload, and which need a restart.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct ReloadPlan {
+    /// Keys whose new values apply at once (limits of connections: to new connections).
+    pub now: Vec<&'static str>,
+    /// Keys whose new values need a restart.
+    pub restart: Vec<&'static str>,
+}
+
+impl ReloadPlan {
+    /// Whether nothing changed.
+    pub fn is_empty(&self) -> bool {
+        self.now.is_empty() && self.restart.is_empty()
+    }
+
+    fn now(&mut self, key: &'static str, changed: bool) {
+        if changed {
+            self.now.push(key);
+        }
+    }
+
+    fn restart(&mut self, key: &'static str, changed: bool) {
+        if changed {
+            self.restart.push(key);
+        }
+    }
+}
+
+impl Options {
+    /// Compares running options with those of a reload.
+    pub fn reload_diff(&self, new: &Options) -> ReloadPlan {
+        let mut plan = ReloadPlan::default();
+        self.diff_identity(new, &mut plan);
+        self.diff_log(new, &mut plan);
+        self.diff_auth(new, &mut plan);
+        self.diff_limits(new, &mut plan);
+        self.diff_jetstream(new, &mut plan);
+        plan
+    }
+
+    fn diff_identity(&self, new: &Options, plan: &mut ReloadPlan) {
+        plan.restart("host", self.host != new.host);
+        plan.restart("port", self.port != new.port);
+        plan.restart("server_name", self.server_name != new.server_name);
+        plan.now("client_advertise", self.client_advertise != new.client_advertise);
+        plan.now("server_tags", self.server_tags != new.server_tags);
+        plan.now("server_metadata", self.server_metadata != new.server_metadata);
+        plan.now("pid_file", self.pid_file != new.pid_file);
+        plan.now("ports_file_dir", self.ports_file_dir != new.ports_file_dir);
+        plan.restart("http", self.monitor != new.monitor);
+        plan.now("lame_duck_duration", self.lame_duck_duration != new.lame_duck_duration);
+        let (old_grace, new_grace) = (self.lame_duck_grace_period, new.lame_duck_grace_period);
+        plan.now("lame_duck_grace_period", old_grace != new_grace);
+    }
+
+    fn diff_log(&self, new: &Options, plan: &mut ReloadPlan) {
+        let (old, new) = (&self.log, &new.log);
+        plan.now("debug", old.debug != new.debug);
+        plan.now("trace", old.trace != new.trace);
+        plan.now("trace_verbose", old.trace_verbose != new.trace_verbose);
+        plan.now("trace_headers", old.trace_headers != new.trace_headers);
+        plan.now("logtime", old.logtime != new.logtime);
+        plan.now("logtime_utc", old.logtime_utc != new.logtime_utc);
+        plan.now("log_file", old.file != new.file);
+        let (old_limit, new_limit) = (old.file_size_limit_bytes, new.file_size_limit_bytes);
+        plan.now("logfile_size_limit", old_limit != new_limit);
+        plan.now("logfile_max_num", old.file_max_count != new.file_max_count);
+        plan.now("max_traced_msg_len", old.max_traced_msg_bytes != new.max_traced_msg_bytes);
+    }
+
+    fn diff_auth(&self, new: &Options, plan: &mut ReloadPlan) {
+        plan.now("tls", self.tls != new.tls);
+        plan.now("authorization", self.auth != new.auth);
+        let names = |o: &Options| o.accounts.iter().map(|a| a.name.clone()).collect::<Vec<_>>();
+        let same_accounts = names(self) == names(new);
+        plan.restart("accounts", !same_accounts);
+        plan.now("accounts", same_accounts && self.accounts != new.accounts);
+        plan.restart("system_account", self.system_account != new.system_account);
+    }
+
+    fn diff_limits(&self, new: &Options, plan: &mut ReloadPlan) {
+        let (old, new) = (&self.limits, &new.limits);
+        plan.now("max_payload", old.max_payload_bytes != new.max_payload_bytes);
+        plan.now("max_pending", old.max_pending_bytes != new.max_pending_bytes);
+        plan.now("max_control_line", old.max_control_line_bytes != new.max_control_line_bytes);
+        plan.now("max_connections", old.max_connections != new.max_connections);
+        plan.now("max_subscriptions", old.max_subscriptions != new.max_subscriptions);
+        plan.now("max_sub_tokens", old.max_subscription_tokens != new.max_subscription_tokens);
+        plan.now("ping_interval", old.ping_interval != new.ping_interval);
+        plan.now("ping_max", old.ping_max != new.ping_max);
+        plan.now("write_deadline", old.write_deadline != new.write_deadline);
+        let (old_stall, new_stall) = (old.no_fast_producer_stall, new.no_fast_producer_stall);
+        plan.now("no_fast_producer_stall", old_stall != new_stall);
+        plan.restart("max_closed_clients", old.max_closed_clients != new.max_closed_clients);
+    }
+
+    fn diff_jetstream(&self, new: &Options, plan: &mut ReloadPlan) {
+        let (old, new) = (&self.jetstream, &new.jetstream);
+        plan.restart("jetstream", old.enabled != new.enabled);
+        plan.restart("store_dir", old.store_dir != new.store_dir);
+        plan.restart("domain", old.domain != new.domain);
+        plan.restart("sync_interval", old.sync != new.sync);
+        plan.restart("strict", old.strict != new.strict);
+        plan.restart("max_memory_store", old.max_memory_bytes != new.max_memory_bytes);
+        plan.restart("max_file_store", old.max_store_bytes != new.max_store_bytes);
+        plan.restart("limits", old.limits != new.limits);
+    }
+}

@@ -1,0 +1,371 @@
+//! The tables of configuration keys.
+
+use super::keys::{Block, Key, depends, no, said, yes};
+
+pub(super) const NO_CLUSTER: &str = "this version runs on one machine; remove the block";
+const NO_LISTENER: &str = "this version serves NATS clients over TCP only; remove the block";
+const NO_OPERATOR: &str = "operator mode (JWT) is not there yet; list users in 'authorization'";
+const NO_MAPPING: &str = "subject mappings are not there yet";
+const NO_ENCRYPTION: &str = "encryption at rest is not there yet; use an encrypted file system";
+pub(super) const NO_TLS_EXTRA: &str =
+    "not there yet; cert_file, key_file, ca_file, verify and timeout are";
+const CLUSTER_ONLY: &str = "it concerns clusters, and this server is alone";
+const NO_OUTGOING: &str = "this server opens no connections to other servers";
+
+/// Keys at the top of the file.
+pub(super) static TOP: Block = Block { place: "at the top level", keys: TOP_KEYS };
+
+const TOP_KEYS: &[Key] = &[
+    yes(&["listen"], "`0.0.0.0:4222`", "address and port for clients: `host:port` or a port"),
+    yes(&["host", "net"], "`0.0.0.0`", "address for clients"),
+    yes(&["port"], "4222", "port for clients; -1: a free one; 0: the default"),
+    yes(&["server_name"], "the server's id", "name of this server; no spaces"),
+    yes(&["client_advertise"], "none", "address to tell clients instead of our own"),
+    yes(&["server_tags"], "none", "tags of this server, a string or an array"),
+    yes(&["server_metadata"], "none", "map of strings about this server"),
+    yes(&["debug"], "false", "debug lines in the log"),
+    yes(&["trace"], "false", "the protocol in the log"),
+    yes(&["trace_verbose"], "false", "as `trace`, the system account included"),
+    yes(&["trace_headers"], "false", "as `trace`, headers without payloads"),
+    yes(&["logtime"], "true", "log lines begin with the time"),
+    yes(&["logtime_utc"], "false", "that time is in UTC"),
+    yes(&["log_file", "logfile"], "stderr", "file to log to"),
+    yes(
+        &["logfile_size_limit", "log_size_limit"],
+        "0",
+        "bytes at which the log file is rotated; 0: never",
+    ),
+    yes(&["logfile_max_num", "log_max_num"], "0", "log files that are kept; 0: all"),
+    yes(&["max_traced_msg_len"], "0", "bytes of a traced message that are logged; 0: all"),
+    said(&["syslog"], "log to syslog", "log lines go to log_file or stderr, which journald keeps"),
+    said(&["remote_syslog"], "log to a remote syslog", "log lines go to log_file or stderr"),
+    yes(&["pid_file", "pidfile"], "none", "file that receives the process id"),
+    yes(&["ports_file_dir"], "none", "directory that receives `<executable>_<pid>.ports`"),
+    yes(&["http"], "off", "monitoring over HTTP: `host:port` or a port; -1: a free one"),
+    yes(&["http_port", "monitor_port"], "off", "port for monitoring over HTTP"),
+    yes(&["https"], "off", "monitoring over HTTPS, with the certificate of `tls`"),
+    yes(&["https_port"], "off", "port for monitoring over HTTPS"),
+    yes(&["http_base_path"], "`/`", "path under which monitoring lives"),
+    yes(&["authorization"], "none", "who may connect; see below"),
+    yes(&["accounts"], "none", "accounts and their users; see below"),
+    yes(&["no_auth_user"], "none", "the user that clients without credentials become"),
+    yes(&["system_account", "system"], "`$SYS`", "name of the system account"),
+    said(
+        &["no_system_account", "no_system", "no_sys_acc"],
+        "run without a system account",
+        "the system account is always there and costs nothing",
+    ),
+    yes(&["tls"], "none", "TLS towards clients; see below"),
+    no(&["allow_non_tls"], "admit plain connections beside TLS", "not there yet"),
+    yes(&["jetstream"], "on for `nuthatch serve`, off for `nats-server`", "see below"),
+    yes(&["store_dir", "storedir"], "`nuthatch-data`", "as `store_dir` of `jetstream`"),
+    yes(&["max_payload"], "1MB", "largest message, headers included; at most 64MB"),
+    yes(&["max_pending"], "64MB", "bytes that may wait for a slow client"),
+    yes(&["max_connections", "max_conn"], "65536", "client connections; 0: nobody may connect"),
+    yes(&["max_subscriptions", "max_subs"], "0", "subscriptions of one connection; 0: any number"),
+    yes(
+        &["max_sub_tokens", "max_subscription_tokens"],
+        "none",
+        "tokens in a subscribed subject, 1 to 255",
+    ),
+    yes(&["max_control_line"], "4KB", "longest protocol line"),
+    yes(&["max_closed_clients"], "10000", "closed connections that `/connz` remembers"),
+    yes(&["ping_interval"], "`\"2m\"`", "time between pings"),
+    yes(&["ping_max"], "2", "unanswered pings until a connection is closed"),
+    yes(&["write_deadline"], "`\"10s\"`", "longest time of one write to a client"),
+    depends(
+        &["write_timeout"],
+        "`default`",
+        "what happens after `write_deadline`",
+        "`default` and `close` close the connection, `retry` is refused",
+    ),
+    yes(&["no_fast_producer_stall"], "false", "never slow down publishers for slow subscribers"),
+    yes(&["lame_duck_duration"], "`\"2m\"`", "time over which a lame duck drops clients; ≥ 30s"),
+    yes(&["lame_duck_grace_period"], "`\"10s\"`", "time before it drops the first"),
+    depends(
+        &["cluster"],
+        "none",
+        "connections to servers of one cluster",
+        "refused, unless it only holds a `name` and such and asks for no connections",
+    ),
+    no(&["gateway"], "connections to other clusters", NO_CLUSTER),
+    no(&["leafnodes", "leaf"], "connections of leaf nodes", NO_CLUSTER),
+    no(&["websocket", "ws"], "clients over websocket", NO_LISTENER),
+    no(&["mqtt"], "clients over MQTT", NO_LISTENER),
+    no(&["mappings", "maps"], "subject mappings of the global account", NO_MAPPING),
+    no(
+        &["operator", "operators", "roots", "root", "root_operators", "root_operator"],
+        "operator JWTs",
+        NO_OPERATOR,
+    ),
+    no(&["resolver", "account_resolver", "accounts_resolver"], "account JWTs", NO_OPERATOR),
+    no(&["resolver_tls"], "TLS towards the account resolver", NO_OPERATOR),
+    no(&["resolver_preload"], "account JWTs in the file", NO_OPERATOR),
+    no(&["resolver_pinned_accounts"], "the only accounts to resolve", NO_OPERATOR),
+    no(&["trusted_keys", "trusted"], "operator keys", NO_OPERATOR),
+    no(&["default_sentinel"], "user JWT for clients without one", NO_OPERATOR),
+    no(&["ocsp"], "OCSP stapling", "not there yet; switch it off"),
+    no(&["ocsp_cache"], "cache of OCSP responses", "not there yet; switch it off"),
+    no(&["proxies"], "trusted proxies", "not there yet"),
+    no(&["proxy_protocol"], "the PROXY protocol before NATS", "not there yet"),
+    no(&["no_header_support"], "refuse message headers", "JetStream needs headers"),
+    said(
+        &["default_js_domain"],
+        "JetStream domains of accounts",
+        "it concerns leaf nodes, which are not there yet",
+    ),
+    said(
+        &["disable_sublist_cache", "no_sublist_cache"],
+        "no cache of subscription matches",
+        "routes are cached per connection, within a bound",
+    ),
+    said(&["connect_error_reports"], "how often failed connects are logged", NO_OUTGOING),
+    said(&["reconnect_error_reports"], "how often failed reconnects are logged", NO_OUTGOING),
+    said(&["prof_port"], "profiling over HTTP", "there is no Go profiler; use perf"),
+    said(&["prof_block_rate"], "rate of the block profile", "there is no Go profiler; use perf"),
+    said(&["feature_flags"], "switches of nats-server's own features", "none of them exists here"),
+];
+
+/// Keys of `authorization`.
+pub(super) static AUTHORIZATION: Block = Block {
+    place: "in 'authorization'",
+    keys: &[
+        yes(&["user", "username"], "none", "the name that every client has to give"),
+        yes(&["password", "pass"], "none", "its password, plain or bcrypt"),
+        yes(&["token"], "none", "the token that every client has to give, plain or bcrypt"),
+        yes(&["timeout"], "2, with TLS its timeout + 1", "seconds to authenticate in"),
+        yes(&["users"], "none", "array of users; see below"),
+        yes(
+            &["default_permissions", "default_permission", "permissions"],
+            "everything",
+            "permissions of users that have none",
+        ),
+        no(&["auth_callout", "auth_hook"], "authentication by a service", "not there yet"),
+        no(&["proxy_required"], "only through trusted proxies", "not there yet"),
+    ],
+};
+
+/// Keys of one user.
+pub(super) static USER: Block = Block {
+    place: "in a user",
+    keys: &[
+        yes(&["user", "username"], "", "name"),
+        yes(&["password", "pass"], "none", "password, plain or bcrypt"),
+        yes(&["nkey"], "", "public nkey (`U…`) instead of name and password"),
+        yes(
+            &["permissions", "permission", "authorization"],
+            "default_permissions",
+            "what the user may do; see below",
+        ),
+        yes(
+            &["allowed_connection_types", "connection_types", "clients"],
+            "all",
+            "`STANDARD`, `WEBSOCKET`, `LEAFNODE`, `LEAFNODE_WS`, `MQTT`, `MQTT_WS`, `IN_PROCESS`",
+        ),
+        no(&["proxy_required"], "only through trusted proxies", "not there yet"),
+    ],
+};
+
+/// Keys of permissions.
+pub(super) static PERMISSIONS: Block = Block {
+    place: "in 'permissions'",
+    keys: &[
+        yes(
+            &["publish", "pub", "import"],
+            "everything",
+            "subject, array of subjects, or `{allow, deny}`",
+        ),
+        yes(
+            &["subscribe", "sub", "export"],
+            "everything",
+            "likewise; an entry may be `\"subject queue\"`",
+        ),
+        yes(
+            &["allow_responses", "publish_allow_responses"],
+            "false",
+            "true or `{max, expires}`: publishing to the reply subject of a received message",
+        ),
+    ],
+};
+
+/// Keys of `publish {}` and `subscribe {}`.
+pub(super) static SUBJECTS: Block = Block {
+    place: "in subject permissions",
+    keys: &[
+        yes(&["allow"], "everything", "subject or array of subjects"),
+        yes(&["deny"], "nothing", "subject or array of subjects; denied wins"),
+    ],
+};
+
+/// Keys of `allow_responses {}`.
+pub(super) static RESPONSES: Block = Block {
+    place: "in 'allow_responses'",
+    keys: &[
+        yes(
+            &["max", "max_msgs", "max_messages", "max_responses"],
+            "1",
+            "responses to one message; negative: any number",
+        ),
+        yes(
+            &["expires", "expiration", "ttl"],
+            "`\"2m\"`",
+            "time in which they may be sent; negative: any time",
+        ),
+    ],
+};
+
+/// Keys of one account.
+pub(super) static ACCOUNT: Block = Block {
+    place: "in an account",
+    keys: &[
+        yes(&["users"], "none", "array of users, as in `authorization`"),
+        yes(&["default_permissions"], "everything", "permissions of users that have none"),
+        yes(&["jetstream"], "off", "true, `enabled`, or limits; see below"),
+        no(&["exports"], "streams and services for other accounts", "not there yet"),
+        no(&["imports"], "streams and services of other accounts", "not there yet"),
+        no(&["mappings", "maps"], "subject mappings", NO_MAPPING),
+        no(&["limits"], "limits of the account", "not there yet; use the server's own limits"),
+        no(&["msg_trace", "trace_dest"], "destination of message traces", "not there yet"),
+        said(&["nkey"], "public nkey of the account", "only operator mode needs it"),
+    ],
+};
+
+/// Keys of `jetstream {}` in an account.
+pub(super) static ACCOUNT_JETSTREAM: Block = Block {
+    place: "in 'jetstream' of an account",
+    keys: &[
+        yes(&["max_memory", "max_mem", "mem", "memory"], "none", "bytes of memory streams"),
+        yes(&["max_file", "max_store", "max_disk", "store", "disk"], "none", "bytes on disk"),
+        yes(&["max_streams", "streams"], "none", "number of streams"),
+        yes(&["max_consumers", "consumers"], "none", "consumers of one stream"),
+        yes(&["max_ack_pending"], "none", "highest max_ack_pending of a consumer"),
+        yes(&["memory_max_stream_bytes", "mem_max_stream_bytes"], "none", "bytes of one stream"),
+        yes(&["store_max_stream_bytes", "disk_max_stream_bytes"], "none", "bytes of one stream"),
+        yes(
+            &["max_bytes_required", "max_stream_bytes", "max_bytes"],
+            "false",
+            "every stream must set max_bytes",
+        ),
+        said(&["cluster_traffic"], "account of replication traffic", CLUSTER_ONLY),
+    ],
+};
+
+/// Keys of `tls`.
+pub(super) static TLS: Block = Block {
+    place: "in 'tls'",
+    keys: &[
+        yes(&["cert_file"], "required", "PEM file of the certificate chain"),
+        yes(&["key_file"], "required", "PEM file of the private key"),
+        yes(&["ca_file"], "none", "PEM file of the authorities of client certificates"),
+        yes(&["verify"], "false", "clients must present a certificate of `ca_file`"),
+        yes(&["timeout"], "2", "seconds for the handshake"),
+        depends(
+            &["min_version"],
+            "`\"1.2\"`",
+            "oldest TLS version",
+            "`\"1.2\"` is honoured, `\"1.3\"` refused",
+        ),
+        no(&["verify_and_map"], "the certificate names the user", NO_TLS_EXTRA),
+        no(&["verify_cert_and_check_known_urls"], "for routes and gateways", NO_TLS_EXTRA),
+        no(&["handshake_first", "first", "immediate"], "TLS before INFO", NO_TLS_EXTRA),
+        no(&["pinned_certs"], "the only certificates to admit", NO_TLS_EXTRA),
+        no(&["connection_rate_limit"], "handshakes per second", NO_TLS_EXTRA),
+        no(&["certs", "certificates"], "several certificates", NO_TLS_EXTRA),
+        no(&["cipher_suites"], "the only cipher suites", NO_TLS_EXTRA),
+        no(&["curve_preferences"], "the only curves", NO_TLS_EXTRA),
+        no(&["allow_insecure_cipher_suites"], "weak cipher suites", "they are never offered"),
+        no(&["ocsp_peer"], "OCSP of client certificates", NO_TLS_EXTRA),
+        no(&["cert_store"], "certificates from Windows", NO_TLS_EXTRA),
+        no(&["cert_match_by"], "certificates from Windows", NO_TLS_EXTRA),
+        no(&["cert_match"], "certificates from Windows", NO_TLS_EXTRA),
+        no(&["cert_match_skip_invalid"], "certificates from Windows", NO_TLS_EXTRA),
+        no(&["ca_certs_match"], "certificates from Windows", NO_TLS_EXTRA),
+        said(&["insecure"], "do not check certificates of other servers", NO_OUTGOING),
+    ],
+};
+
+/// Keys of `jetstream`.
+pub(super) static JETSTREAM: Block = Block {
+    place: "in 'jetstream'",
+    keys: &[
+        yes(&["enabled", "enable"], "true", "JetStream is on"),
+        yes(
+            &["store_dir", "storedir", "store"],
+            "`nuthatch-data`; for `nats-server` `/tmp/nats`",
+            "data is in its subdirectory `nuthatch`",
+        ),
+        yes(
+            &["max_memory_store", "max_mem_store", "max_mem"],
+            "decided by the server",
+            "bytes of memory streams: `10GB`, or `\"10G\"` for 10 GiB",
+        ),
+        yes(
+            &["max_file_store", "max_file"],
+            "decided by the server",
+            "bytes of stored streams, likewise",
+        ),
+        yes(&["domain"], "none", "JetStream domain"),
+        yes(
+            &["sync_interval", "sync"],
+            "`always`",
+            "when data is made durable: `always` (before every ack), a duration, or `never`",
+        ),
+        yes(&["strict"], "true", "unknown fields of API requests are errors"),
+        yes(&["limits"], "none", "see below"),
+        no(&["key", "ek", "encryption_key"], "key of encryption at rest", NO_ENCRYPTION),
+        no(&["prev_key", "prev_ek", "prev_encryption_key"], "previous key", NO_ENCRYPTION),
+        no(&["cipher"], "cipher of encryption at rest", NO_ENCRYPTION),
+        no(&["tpm"], "key from a TPM", NO_ENCRYPTION),
+        said(&["extension_hint"], "hint to extend the cluster", CLUSTER_ONLY),
+        said(&["unique_tag"], "tag that replicas may not share", CLUSTER_ONLY),
+        said(&["max_outstanding_catchup"], "bytes of catch-up in flight", CLUSTER_ONLY),
+        said(&["meta_compact"], "compaction of the cluster's metadata", CLUSTER_ONLY),
+        said(&["meta_compact_size"], "compaction of the cluster's metadata", CLUSTER_ONLY),
+        said(&["meta_compact_sync"], "compaction of the cluster's metadata", CLUSTER_ONLY),
+        said(
+            &["max_buffered_size"],
+            "bytes queued per stream",
+            "one queue per log, bounded in bytes, serves all streams",
+        ),
+        said(
+            &["max_buffered_msgs"],
+            "messages queued per stream",
+            "one queue per log, bounded in bytes, serves all streams",
+        ),
+        said(&["request_queue_limit"], "queued API requests", "the bound is fixed"),
+        said(&["info_queue_limit"], "queued info requests", "the bound is fixed"),
+        said(&["max_concurrent_io"], "parallel disk operations", "one writer per log suffices"),
+    ],
+};
+
+/// Keys of `limits` in `jetstream`.
+pub(super) static JETSTREAM_LIMITS: Block = Block {
+    place: "in 'limits' of 'jetstream'",
+    keys: &[
+        yes(&["max_ack_pending"], "none", "highest max_ack_pending of a consumer"),
+        yes(&["max_request_batch"], "none", "highest batch of a pull request"),
+        yes(&["duplicate_window"], "none", "longest duplicate window of a stream"),
+        yes(
+            &["default_max_consumers"],
+            "1000",
+            "consumers of a stream that sets no max_consumers; -1: any number",
+        ),
+        said(&["max_ha_assets"], "replicated streams and consumers", CLUSTER_ONLY),
+        said(&["batch"], "limits of batch publishing", "batch publishing is not there yet"),
+    ],
+};
+
+/// Every table with its heading in `docs/configuration.md`.
+pub(super) static DOCUMENTED: &[(&str, &Block)] = &[
+    ("Top level", &TOP),
+    ("`authorization`", &AUTHORIZATION),
+    ("A user", &USER),
+    ("`permissions`", &PERMISSIONS),
+    ("`publish {}` and `subscribe {}`", &SUBJECTS),
+    ("`allow_responses {}`", &RESPONSES),
+    ("An account", &ACCOUNT),
+    ("`jetstream {}` of an account", &ACCOUNT_JETSTREAM),
+    ("`tls`", &TLS),
+    ("`jetstream`", &JETSTREAM),
+    ("`limits {}` of `jetstream`", &JETSTREAM_LIMITS),
+];
