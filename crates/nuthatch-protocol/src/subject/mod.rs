@@ -5,6 +5,7 @@
 //! subjects of a stream dense numbers and finds those a pattern selects.
 
 mod compact;
+pub mod map;
 pub mod tree;
 
 use memchr::memchr;
@@ -58,6 +59,17 @@ impl<'a> Iterator for Tokens<'a> {
 #[must_use]
 pub fn count_tokens(subject: &[u8]) -> usize {
     memchr::memchr_iter(SEPARATOR, subject).count() + 1
+}
+
+/// Has `subject` a token without bytes (or no bytes at all)?
+#[inline]
+#[must_use]
+pub fn has_empty_token(subject: &[u8]) -> bool {
+    let (Some(first), Some(last)) = (subject.first(), subject.last()) else { return true };
+    // No early exit, so that the comparison runs on whole vectors.
+    let pairs = subject.iter().zip(&subject[1..]);
+    let double = pairs.fold(false, |found, (&a, &b)| found | ((a == SEPARATOR) & (b == SEPARATOR)));
+    double || *first == SEPARATOR || *last == SEPARATOR
 }
 
 fn is_space(byte: u8) -> bool {

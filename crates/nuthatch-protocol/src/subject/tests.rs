@@ -17,6 +17,10 @@ fn validity() {
         assert_eq!(!has_wildcard(subject.as_bytes()), literal, "{subject}");
     }
     assert!(!is_valid_literal(b"a..b"));
+    for (subject, empty) in [("", true), (".", true), ("a.", true), (".a", true), ("a..b", true)] {
+        assert_eq!(has_empty_token(subject.as_bytes()), empty, "{subject}");
+    }
+    assert!(!has_empty_token(b"a.b.cd") && !has_empty_token(b"a"));
     assert_eq!(count_tokens(b"a.b.c"), 3);
     assert_eq!(tokens(b"a.b.").collect::<Vec<_>>(), [&b"a"[..], b"b", b""]);
 }

@@ -13,7 +13,7 @@ use hashbrown::HashTable;
 use std::hash::{BuildHasher, Hasher};
 
 use super::compact::CompactBytes;
-use super::{ANY_TAIL, ANY_TOKEN, Tokens, tokens};
+use super::{ANY_TAIL, ANY_TOKEN, Tokens, has_empty_token, tokens};
 pub use queues::QueueId;
 use queues::QueueNames;
 pub use result::MatchResult;
@@ -321,12 +321,15 @@ fn edge(token: &[u8], last: bool) -> Edge {
 impl<T> SubjectTree<T> {
     /// Appends everyone whose pattern selects the literal `subject` to `result`, which should have
     /// been [cleared](MatchResult::clear). Members of one queue group come together, whatever
-    /// their patterns.
+    /// their patterns. A subject with an empty token matches nothing, not even `>`.
     #[inline]
     pub fn match_into(&self, subject: &[u8], result: &mut MatchResult<T>)
     where
         T: Clone,
     {
+        if has_empty_token(subject) {
+            return;
+        }
         self.walk(ROOT, tokens(subject), &mut |subscribers| {
             result.extend(subscribers);
             true
@@ -337,7 +340,7 @@ impl<T> SubjectTree<T> {
     /// Does any subscription select the literal `subject`?
     #[must_use]
     pub fn has_interest(&self, subject: &[u8]) -> bool {
-        !self.walk(ROOT, tokens(subject), &mut |_| false)
+        !has_empty_token(subject) && !self.walk(ROOT, tokens(subject), &mut |_| false)
     }
 
     /// Visits the subscribers of every matching pattern until `visit` returns false; says whether

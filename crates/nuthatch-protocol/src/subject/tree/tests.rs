@@ -60,6 +60,18 @@ fn groups_join_across_patterns() {
 }
 
 #[test]
+fn empty_tokens_match_nothing() {
+    let mut tree = SubjectTree::default();
+    for pattern in [">", "a.>", "a.*.b", "*"] {
+        tree.insert(pattern.as_bytes(), None, 1);
+    }
+    for subject in ["", ".", "a.", "a..b", ".a"] {
+        assert!(found(&tree, subject).is_empty(), "{subject:?}");
+    }
+    assert_eq!(found(&tree, "a.x.b").len(), 3);
+}
+
+#[test]
 fn removing_everything_frees_every_node() {
     let mut tree = SubjectTree::default();
     let patterns: Vec<String> =
