@@ -68,6 +68,12 @@ install_nats_go() {
 }
 run_nats_go() { "$cache/nats-go" "$@"; }
 
+install_async_nats() {
+    need cargo
+    quiet env CARGO_TARGET_DIR="$cache/async-nats" cargo build --locked --manifest-path "$here/async-nats/Cargo.toml"
+}
+run_async_nats() { "$cache/async-nats/debug/clients-async-nats" "$@"; }
+
 default_server() {
     local build
     for build in release debug; do
