@@ -1,0 +1,58 @@
+//! What the JetStream service needs of the rest of the server.
+
+use super::registry::EngineIndex;
+use nuthatch_protocol::js::Time;
+use nuthatch_streams::{AccountId, Op, OpResult, Respond};
+use tokio::sync::oneshot;
+
+/// The engine's queue is full; nothing was sent.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+#[error("the queue of the log is full")]
+pub struct Busy;
+
+/// The rest of the server, as the service sees it.
+pub trait Backend: Send + Sync + 'static {
+    /// Sends an operation to an engine without waiting.
+    ///
+    /// # Errors
+    /// [`Busy`]; `respond` is then dropped.
+    fn submit(&self, engine: EngineIndex, op: Op, respond: Respond) -> Result<(), Busy>;
+
+    /// Publishes an answer through core routing.
+    fn answer(&self, account: AccountId, reply: &[u8], body: &[u8]);
+
+    /// The time.
+    fn now(&self) -> Time;
+
+    /// The server's name, shown as `cluster.leader`.
+    fn server_name(&self) -> &str;
+}
+
+/// Why an operation has no outcome.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum CallError {
+    /// The queue was full.
+    #[error(transparent)]
+    Busy(#[from] Busy),
+    /// The engine went away while the operation was under way.
+    #[error("the log was closed before the operation ended")]
+    Closed,
+}
+
+/// Sends an operation and waits for its outcome.
+///
+/// # Errors
+/// [`CallError`]; the operation may have taken effect after [`CallError::Closed`].
+pub async fn call(
+    backend: &dyn Backend,
+    engine: EngineIndex,
+    op: Op,
+) -> Result<OpResult, CallError> {
+    let (sender, receiver) = oneshot::channel();
+    let respond: Respond = Box::new(move |result| {
+        // The requester may have gone; then nobody wants the outcome.
+        let _ = sender.send(result);
+    });
+    backend.submit(engine, op, respond)?;
+    receiver.await.map_err(|_| CallError::Closed)
+}

@@ -1,0 +1,175 @@
+//! `CONSUMER.*` calls.
+
+use super::envelope::{self, Paged, ResponseType, Success};
+use super::request::{Call, is_empty, parse, parse_optional};
+use super::service::{Answer, JetStream, set_static_metadata, unexpected};
+use super::streams::{LIST_PAGE, NAMES_PAGE, offset_of};
+use nuthatch_protocol::js::{ConsumerInfo, CreateConsumerRequest};
+use nuthatch_protocol::jserror::JsError;
+use nuthatch_streams::{AccountId, Op, OpOutcome};
+use serde::{Deserialize, Serialize};
+
+#[derive(Deserialize, Default)]
+#[serde(default)]
+struct PageRequest {
+    offset: i64,
+}
+
+#[derive(Serialize)]
+struct NamesBody {
+    #[serde(flatten)]
+    page: Paged,
+    consumers: Vec<String>,
+}
+
+#[derive(Serialize)]
+struct ListBody {
+    #[serde(flatten)]
+    page: Paged,
+    consumers: Vec<ConsumerInfo>,
+}
+
+impl JetStream {
+    pub(super) async fn consumer_create(
+        &self,
+        account: AccountId,
+        api_call: Call<'_>,
+        body: &[u8],
+    ) -> Answer {
+        let mut request: CreateConsumerRequest = parse(body, self.settings.strict)?;
+        name_from_subject(&api_call, &mut request)?;
+        if request.config.num_replicas > 1 {
+            return Err(JsError::STREAM_REPLICAS_NOT_SUPPORTED);
+        }
+        let entry = self.entry(account, &request.stream_name)?;
+        self.check_consumer_count(account).await?;
+        set_static_metadata(&mut request.config.metadata);
+        let op = Op::CreateConsumer { id: entry.id, request: Box::new(request) };
+        self.consumer_answer("consumer_create", entry.engine, op).await
+    }
+
+    async fn check_consumer_count(&self, account: AccountId) -> Result<(), JsError> {
+        let Some(max) = self.settings.limits.max_consumers else { return Ok(()) };
+        let used: u64 = self.usage(Some(account)).await?.iter().map(|u| u.consumers).sum();
+        if used >= max { Err(JsError::MAXIMUM_CONSUMERS_LIMIT) } else { Ok(()) }
+    }
+
+    pub(super) async fn consumer_info(
+        &self,
+        account: AccountId,
+        stream: &str,
+        name: &str,
+        body: &[u8],
+    ) -> Answer {
+        if !is_empty(body) {
+            return Err(JsError::NOT_EMPTY_REQUEST);
+        }
+        let entry = self.entry(account, stream)?;
+        let op = Op::ConsumerInfo { id: entry.id, name: name.to_owned() };
+        self.consumer_answer("consumer_info", entry.engine, op).await
+    }
+
+    pub(super) async fn consumer_delete(
+        &self,
+        account: AccountId,
+        stream: &str,
+        name: &str,
+        body: &[u8],
+    ) -> Answer {
+        if !is_empty(body) {
+            return Err(JsError::NOT_EMPTY_REQUEST);
+        }
+        let entry = self.entry(account, stream)?;
+        let op = Op::DeleteConsumer { id: entry.id, name: name.to_owned() };
+        self.run(entry.engine, op).await?;
+        Ok(envelope::ok(ResponseType("consumer_delete"), &Success::YES))
+    }
+
+    pub(super) async fn consumer_page(
+        &self,
+        account: AccountId,
+        stream: &str,
+        body: &[u8],
+        names_only: bool,
+    ) -> Answer {
+        let request: PageRequest = parse_optional(body, self.settings.strict)?;
+        let entry = self.entry(account, stream)?;
+        let offset = offset_of(request.offset);
+        let limit = if names_only { NAMES_PAGE } else { LIST_PAGE };
+        let op = Op::ListConsumers { id: entry.id, offset, limit, names_only };
+        let outcome = self.run(entry.engine, op).await?;
+        let OpOutcome::Consumers { total, names, mut infos } = outcome else {
+            return Err(unexpected(&outcome));
+        };
+        let page = Paged { total, offset: offset.min(total), limit };
+        if names_only {
+            let body = NamesBody { page, consumers: names };
+            return Ok(envelope::ok(ResponseType("consumer_names"), &body));
+        }
+        for info in &mut infos {
+            self.complete_consumer(info);
+        }
+        Ok(envelope::ok(ResponseType("consumer_list"), &ListBody { page, consumers: infos }))
+    }
+
+    async fn consumer_answer(
+        &self,
+        kind: &'static str,
+        engine: super::registry::EngineIndex,
+        op: Op,
+    ) -> Answer {
+        match self.run(engine, op).await? {
+            OpOutcome::Consumer(mut info) => {
+                self.complete_consumer(&mut info);
+                Ok(envelope::ok(ResponseType(kind), &*info))
+            }
+            other => Err(unexpected(&other)),
+        }
+    }
+}
+
+/// Checks the request against its subject and puts the consumer's name into the configuration
+/// (`jsConsumerCreateRequest`).
+fn name_from_subject(
+    api_call: &Call<'_>,
+    request: &mut CreateConsumerRequest,
+) -> Result<(), JsError> {
+    let config = &mut request.config;
+    let (stream, name, filter) = match *api_call {
+        Call::ConsumerCreateEphemeral(stream) => (stream, "", ""),
+        Call::ConsumerCreate { stream, name, filter } => (stream, name, filter),
+        Call::ConsumerCreateDurable { stream, name } => (stream, name, ""),
+        _ => return Err(JsError::BAD_REQUEST),
+    };
+    let durable_call = matches!(api_call, Call::ConsumerCreateDurable { .. });
+    if durable_call && name.is_empty() {
+        return Err(JsError::CONSUMER_DURABLE_NAME_NOT_IN_SUBJECT);
+    }
+    if stream != request.stream_name {
+        return Err(JsError::STREAM_MISMATCH);
+    }
+    if name.contains(['/', '\\']) || config.name.contains(['/', '\\']) {
+        return Err(JsError::CONSUMER_NAME_CONTAINS_PATH_SEPARATORS);
+    }
+    if durable_call && config.durable_name.is_empty() {
+        return Err(JsError::CONSUMER_DURABLE_NAME_NOT_SET);
+    }
+    if name.is_empty() && !config.durable_name.is_empty() {
+        return Err(JsError::CONSUMER_EPHEMERAL_WITH_DURABLE_NAME);
+    }
+    if !config.durable_name.is_empty() && config.durable_name != name {
+        return Err(JsError::CONSUMER_DURABLE_NAME_NOT_MATCH_SUBJECT);
+    }
+    if !name.is_empty() {
+        name.clone_into(&mut config.name);
+    }
+    if !filter.is_empty() {
+        if !config.filter_subjects.is_empty() {
+            return Err(JsError::CONSUMER_MULTIPLE_FILTERS_NOT_ALLOWED);
+        }
+        if config.filter_subject != filter {
+            return Err(JsError::CONSUMER_CREATE_FILTER_SUBJECT_MISMATCH);
+        }
+    }
+    Ok(())
+}

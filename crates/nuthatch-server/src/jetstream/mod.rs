@@ -1,0 +1,15 @@
+//! The JetStream service: registry of streams, API calls, and the seam to the engines.
+
+pub mod backend;
+pub mod registry;
+pub mod service;
+
+mod account;
+mod consumers;
+mod envelope;
+mod request;
+mod streams;
+
+pub use backend::{Backend, Busy};
+pub use registry::{EngineIndex, Registry, StreamRoute};
+pub use service::{AccountLimits, JetStream, Settings};

@@ -1,0 +1,182 @@
+//! The server-wide registry of streams: names, subjects, identities.
+//!
+//! One place serialises creation, update and deletion over all logs, so that names are unique and
+//! subjects never overlap, whichever log a stream lives in. Connections ask it for routes only when
+//! their own cache misses or [`Registry::generation`] has moved on.
+
+use nuthatch_log::StreamId;
+use nuthatch_protocol::js::{StreamConfig, Time};
+use nuthatch_protocol::subject;
+use nuthatch_protocol::subject::tree::{MatchResult, SubjectTree};
+use nuthatch_streams::AccountId;
+use rustc_hash::FxHashMap;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// Index of an engine: a log with the streams on it.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct EngineIndex(pub usize);
+
+impl EngineIndex {
+    /// The default log: files.
+    pub const FILE: Self = Self(0);
+    /// The memory log.
+    pub const MEMORY: Self = Self(1);
+}
+
+/// A stream as the registry knows it.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Entry {
+    /// Identity.
+    pub id: StreamId,
+    /// Where it lives.
+    pub engine: EngineIndex,
+    /// Whose it is.
+    pub account: AccountId,
+    /// Configuration in force.
+    pub config: Arc<StreamConfig>,
+    /// When it was created.
+    pub created: Time,
+}
+
+/// Where publishes to a subject go.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct StreamRoute {
+    /// Which engine.
+    pub engine: EngineIndex,
+    /// Which stream there.
+    pub id: StreamId,
+}
+
+/// Streams of one account.
+#[derive(Default)]
+struct AccountStreams {
+    by_name: BTreeMap<String, Arc<Entry>>,
+    subjects: SubjectTree<StreamRoute>,
+}
+
+/// All streams of the server. Interior state only; callers hold the lock.
+#[derive(Default)]
+pub struct Registry {
+    accounts: FxHashMap<AccountId, AccountStreams>,
+    next_id: u32,
+    generation: u64,
+}
+
+impl Registry {
+    /// Changes with every change of names or subjects.
+    #[must_use]
+    pub const fn generation(&self) -> u64 {
+        self.generation
+    }
+
+    /// Takes in a recovered or newly created stream.
+    pub fn insert(&mut self, entry: Entry) {
+        self.remove(entry.account, &entry.config.name);
+        let route = StreamRoute { engine: entry.engine, id: entry.id };
+        self.next_id = self.next_id.max(entry.id.0 + 1);
+        let account = self.accounts.entry(entry.account).or_default();
+        for pattern in &entry.config.subjects {
+            account.subjects.insert(pattern.as_bytes(), None, route);
+        }
+        account.by_name.insert(entry.config.name.clone(), Arc::new(entry));
+        self.generation += 1;
+    }
+
+    /// Forgets a stream.
+    pub fn remove(&mut self, account: AccountId, name: &str) -> Option<Arc<Entry>> {
+        let streams = self.accounts.get_mut(&account)?;
+        let entry = streams.by_name.remove(name)?;
+        let route = StreamRoute { engine: entry.engine, id: entry.id };
+        for pattern in &entry.config.subjects {
+            streams.subjects.remove(pattern.as_bytes(), None, &route);
+        }
+        self.generation += 1;
+        Some(entry)
+    }
+
+    /// A stream by name.
+    #[must_use]
+    pub fn get(&self, account: AccountId, name: &str) -> Option<&Arc<Entry>> {
+        self.accounts.get(&account)?.by_name.get(name)
+    }
+
+    /// The stream that owns a literal subject. Subjects never overlap, so there is at most one.
+    #[must_use]
+    pub fn route(&self, account: AccountId, literal: &[u8]) -> Option<StreamRoute> {
+        let streams = self.accounts.get(&account)?;
+        let mut found = MatchResult::default();
+        streams.subjects.matches(literal, &mut found);
+        found.plain().first().copied()
+    }
+
+    /// Another stream of the account whose subjects overlap with `patterns`.
+    #[must_use]
+    pub fn overlapping(
+        &self,
+        account: AccountId,
+        patterns: &[String],
+        except: Option<&str>,
+    ) -> Option<&Arc<Entry>> {
+        let streams = self.accounts.get(&account)?;
+        streams.by_name.values().find(|entry| {
+            except != Some(entry.config.name.as_str())
+                && entry.config.subjects.iter().any(|theirs| {
+                    patterns.iter().any(|ours| subject::overlap(ours.as_bytes(), theirs.as_bytes()))
+                })
+        })
+    }
+
+    /// A fresh identity, never used before on this server.
+    pub fn fresh_id(&mut self) -> StreamId {
+        self.next_id = self.next_id.max(1);
+        let id = StreamId(self.next_id);
+        self.next_id += 1;
+        id
+    }
+
+    /// Makes sure that identities below `next` are never handed out.
+    pub fn reserve_ids(&mut self, next: StreamId) {
+        self.next_id = self.next_id.max(next.0);
+    }
+
+    /// Streams of an account by name, those with a subject that overlaps `filter` if it is given.
+    pub fn streams<'a>(
+        &'a self,
+        account: AccountId,
+        filter: &'a str,
+    ) -> impl Iterator<Item = &'a Arc<Entry>> {
+        let streams = self.accounts.get(&account);
+        streams.into_iter().flat_map(|s| s.by_name.values()).filter(move |entry| {
+            filter.is_empty()
+                || entry
+                    .config
+                    .subjects
+                    .iter()
+                    .any(|own| subject::overlap(own.as_bytes(), filter.as_bytes()))
+        })
+    }
+
+    /// How many streams an account has.
+    #[must_use]
+    pub fn count(&self, account: AccountId) -> usize {
+        self.accounts.get(&account).map_or(0, |s| s.by_name.len())
+    }
+
+    /// Accounts that have streams.
+    pub fn accounts(&self) -> impl Iterator<Item = AccountId> + '_ {
+        self.accounts.iter().filter(|(_, s)| !s.by_name.is_empty()).map(|(id, _)| *id)
+    }
+
+    /// Bytes that streams of an engine have reserved by `max_bytes`.
+    #[must_use]
+    pub fn reserved_bytes(&self, account: AccountId, engine: EngineIndex) -> u64 {
+        let Some(streams) = self.accounts.get(&account) else { return 0 };
+        streams
+            .by_name
+            .values()
+            .filter(|entry| entry.engine == engine)
+            .map(|entry| u64::try_from(entry.config.max_bytes).unwrap_or(0))
+            .sum()
+    }
+}

@@ -1,0 +1,178 @@
+//! Reading API requests: subjects into calls, JSON into types, strictly or not.
+
+use nuthatch_protocol::jserror::JsError;
+use serde::de::DeserializeOwned;
+
+/// Largest JSON body the API reads; anything above is refused before it is parsed.
+pub const MAX_REQUEST_BYTES: usize = 8 * 1024 * 1024;
+
+/// A call, as named by the subject after `$JS.API.` (or `$JS.<domain>.API.`).
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Call<'a> {
+    /// `INFO`
+    AccountInfo,
+    /// `STREAM.CREATE.S`
+    StreamCreate(&'a str),
+    /// `STREAM.UPDATE.S`
+    StreamUpdate(&'a str),
+    /// `STREAM.DELETE.S`
+    StreamDelete(&'a str),
+    /// `STREAM.INFO.S`
+    StreamInfo(&'a str),
+    /// `STREAM.PURGE.S`
+    StreamPurge(&'a str),
+    /// `STREAM.NAMES`
+    StreamNames,
+    /// `STREAM.LIST`
+    StreamList,
+    /// `STREAM.MSG.GET.S`
+    MsgGet(&'a str),
+    /// `STREAM.MSG.DELETE.S`
+    MsgDelete(&'a str),
+    /// `CONSUMER.CREATE.S`: ephemeral, old style.
+    ConsumerCreateEphemeral(&'a str),
+    /// `CONSUMER.CREATE.S.C[.filter]`
+    ConsumerCreate {
+        /// Stream.
+        stream: &'a str,
+        /// Consumer.
+        name: &'a str,
+        /// Filter in the subject, empty if none.
+        filter: &'a str,
+    },
+    /// `CONSUMER.DURABLE.CREATE.S.C`; an absent name is an error of its own.
+    ConsumerCreateDurable {
+        /// Stream.
+        stream: &'a str,
+        /// Consumer, empty if missing.
+        name: &'a str,
+    },
+    /// `CONSUMER.INFO.S.C`
+    ConsumerInfo(&'a str, &'a str),
+    /// `CONSUMER.DELETE.S.C`
+    ConsumerDelete(&'a str, &'a str),
+    /// `CONSUMER.NAMES.S`
+    ConsumerNames(&'a str),
+    /// `CONSUMER.LIST.S`
+    ConsumerList(&'a str),
+    /// A call that needs a cluster; one server answers 10010.
+    ClusterOnly(&'static str),
+    /// A call of JetStream that this version does not serve yet, with its response type.
+    NotYet(&'static str),
+}
+
+impl<'a> Call<'a> {
+    /// The call for the subject behind the API prefix; `None`: not a call (silence, as upstream).
+    #[must_use]
+    pub fn parse(rest: &'a str) -> Option<Self> {
+        let mut tokens = rest.split('.');
+        let call = match tokens.next()? {
+            "INFO" => Self::AccountInfo,
+            "STREAM" => return Self::parse_stream(rest.strip_prefix("STREAM.")?),
+            "CONSUMER" => return Self::parse_consumer(rest.strip_prefix("CONSUMER.")?),
+            "META" | "SERVER" => return Self::parse_meta(rest),
+            _ => return None,
+        };
+        tokens.next().is_none().then_some(call)
+    }
+
+    fn parse_stream(rest: &'a str) -> Option<Self> {
+        let tokens: Vec<&str> = rest.split('.').collect();
+        Some(match tokens[..] {
+            ["NAMES"] => Self::StreamNames,
+            ["LIST"] => Self::StreamList,
+            ["CREATE", s] => Self::StreamCreate(s),
+            ["UPDATE", s] => Self::StreamUpdate(s),
+            ["DELETE", s] => Self::StreamDelete(s),
+            ["INFO", s] => Self::StreamInfo(s),
+            ["PURGE", s] => Self::StreamPurge(s),
+            ["MSG", "GET", s] => Self::MsgGet(s),
+            ["MSG", "DELETE", s] => Self::MsgDelete(s),
+            ["LEADER", "STEPDOWN", _] => Self::ClusterOnly("stream_leader_stepdown"),
+            ["PEER", "REMOVE", _] => Self::ClusterOnly("stream_remove_peer"),
+            ["SNAPSHOT", _] => Self::NotYet("stream_snapshot"),
+            ["RESTORE", _] => Self::NotYet("stream_restore"),
+            _ => return None,
+        })
+    }
+
+    fn parse_consumer(rest: &'a str) -> Option<Self> {
+        let tokens: Vec<&str> = rest.splitn(4, '.').collect();
+        Some(match tokens[..] {
+            ["CREATE", s] => Self::ConsumerCreateEphemeral(s),
+            ["CREATE", stream, name] => Self::ConsumerCreate { stream, name, filter: "" },
+            ["CREATE", stream, name, filter] => Self::ConsumerCreate { stream, name, filter },
+            ["DURABLE", "CREATE", stream] => Self::ConsumerCreateDurable { stream, name: "" },
+            ["DURABLE", "CREATE", stream, name] if !name.contains('.') => {
+                Self::ConsumerCreateDurable { stream, name }
+            }
+            ["INFO", s, c] => Self::ConsumerInfo(s, c),
+            ["DELETE", s, c] => Self::ConsumerDelete(s, c),
+            ["NAMES", s] => Self::ConsumerNames(s),
+            ["LIST", s] => Self::ConsumerList(s),
+            ["LEADER", "STEPDOWN", _, _] => Self::ClusterOnly("consumer_leader_stepdown"),
+            ["PAUSE", _, _] => Self::NotYet("consumer_pause"),
+            ["UNPIN", _, _] => Self::NotYet("consumer_unpin"),
+            ["RESET", _, _] => Self::NotYet("consumer_reset"),
+            _ => return None,
+        })
+    }
+
+    fn parse_meta(rest: &'a str) -> Option<Self> {
+        Some(match rest {
+            "META.LEADER.STEPDOWN" => Self::ClusterOnly("meta_leader_stepdown"),
+            "SERVER.REMOVE" => Self::ClusterOnly("meta_server_remove"),
+            _ => return None,
+        })
+    }
+}
+
+/// Whether a body says nothing: empty, or an empty object.
+#[must_use]
+pub fn is_empty(body: &[u8]) -> bool {
+    let body = body.trim_ascii();
+    body.is_empty() || body == b"{}" || {
+        let object: Result<serde_json::Map<String, serde_json::Value>, _> =
+            serde_json::from_slice(body);
+        object.is_ok_and(|map| map.is_empty())
+    }
+}
+
+/// Parses a body. With `strict`, a field that the type does not know is an error (10025).
+///
+/// # Errors
+/// [`JsError::INVALID_JSON`] with the reason.
+pub fn parse<T: DeserializeOwned>(body: &[u8], strict: bool) -> Result<T, JsError> {
+    if body.len() > MAX_REQUEST_BYTES {
+        return Err(JsError::INVALID_JSON
+            .with("err", format!("request of {} bytes, at most {MAX_REQUEST_BYTES}", body.len())));
+    }
+    let mut unknown: Option<String> = None;
+    let mut json = serde_json::Deserializer::from_slice(body);
+    let value = serde_ignored::deserialize(&mut json, |path| {
+        unknown.get_or_insert_with(|| path.to_string());
+    })
+    .and_then(|value| json.end().map(|()| value))
+    .map_err(|problem| JsError::INVALID_JSON.with("err", problem))?;
+    match unknown {
+        Some(field) if strict => {
+            let field = field.rsplit('.').next().unwrap_or_default().to_owned();
+            Err(JsError::INVALID_JSON.with("err", format!("json: unknown field \"{field}\"")))
+        }
+        _ => Ok(value),
+    }
+}
+
+/// [`parse`] for requests that may have no body (or one that is not an object) at all.
+///
+/// # Errors
+/// As [`parse`].
+pub fn parse_optional<T: DeserializeOwned + Default>(
+    body: &[u8],
+    strict: bool,
+) -> Result<T, JsError> {
+    match body.trim_ascii().first() {
+        Some(b'{' | b'[') => parse(body, strict),
+        _ => Ok(T::default()),
+    }
+}

@@ -1,0 +1,288 @@
+//! The JetStream API: requests in, operations to the engines, JSON answers out.
+//!
+//! Requests run concurrently, but everything that changes the registry holds one asynchronous lock
+//! from its check to the engine's outcome, so two creates can never both win. At most
+//! [`MAX_INFLIGHT_REQUESTS`] are under way; more are answered, not dropped.
+
+use super::backend::{Backend, CallError, call};
+use super::envelope::{self, ResponseType};
+use super::registry::{EngineIndex, Entry, Registry};
+use super::request::Call;
+use nuthatch_log::StreamId;
+use nuthatch_protocol::js::{ClusterInfo, ConsumerInfo, Metadata, StorageType, StreamInfo};
+use nuthatch_protocol::jserror::JsError;
+use nuthatch_streams::op::{CatalogEntry, Usage};
+use nuthatch_streams::{AccountId, Op, OpOutcome};
+use parking_lot::RwLock;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// API requests under way at once, over all accounts.
+pub const MAX_INFLIGHT_REQUESTS: u64 = 10_000;
+
+/// The API level we implement (ADR-44). 0: nothing of the levelled extensions yet.
+pub const API_LEVEL: u32 = 0;
+
+/// What an account may use. `None`: no limit.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct AccountLimits {
+    /// Bytes of memory streams.
+    pub max_memory_bytes: Option<u64>,
+    /// Bytes of file streams.
+    pub max_store_bytes: Option<u64>,
+    /// Streams.
+    pub max_streams: Option<u64>,
+    /// Consumers.
+    pub max_consumers: Option<u64>,
+    /// `max_ack_pending` of any consumer.
+    pub max_ack_pending: Option<u64>,
+}
+
+/// Settings of the service.
+#[derive(Clone, Debug, Default)]
+pub struct Settings {
+    /// Unknown JSON fields are errors (10025).
+    pub strict: bool,
+    /// JetStream domain, empty if none.
+    pub domain: String,
+    /// Version reported in metadata.
+    pub version: String,
+    /// Limits of every account.
+    pub limits: AccountLimits,
+}
+
+/// Counters of the API (`api` in account info and `/jsz`).
+#[derive(Default, Debug)]
+pub struct ApiStats {
+    /// Requests so far.
+    pub total: AtomicU64,
+    /// Requests answered with an error.
+    pub errors: AtomicU64,
+    /// Requests under way.
+    pub inflight: AtomicU64,
+}
+
+/// The JetStream service of a server.
+pub struct JetStream {
+    pub(super) backend: Arc<dyn Backend>,
+    pub(super) settings: Settings,
+    pub(super) registry: RwLock<Registry>,
+    /// Held while the registry is about to change; see the module header.
+    pub(super) changing: tokio::sync::Mutex<()>,
+    /// Counters.
+    pub stats: ApiStats,
+}
+
+/// What a handler returns: the body already encoded, or the error to encode.
+pub(super) type Answer = Result<Vec<u8>, JsError>;
+
+impl JetStream {
+    /// A service with an empty registry; call [`JetStream::load`] next.
+    #[must_use]
+    pub fn new(backend: Arc<dyn Backend>, settings: Settings) -> Self {
+        Self {
+            backend,
+            settings,
+            registry: RwLock::default(),
+            changing: tokio::sync::Mutex::default(),
+            stats: ApiStats::default(),
+        }
+    }
+
+    /// Asks every engine for its streams. Two streams of one name cannot be (the registry
+    /// serialises creates); if damage ever made it so, the error says which.
+    ///
+    /// # Errors
+    /// A sentence for the log and the exit.
+    pub async fn load(&self) -> Result<usize, String> {
+        let mut count = 0;
+        for engine in [EngineIndex::FILE, EngineIndex::MEMORY] {
+            let outcome = call(&*self.backend, engine, Op::Catalog).await;
+            let Ok(Ok(OpOutcome::Catalog { streams, next_id })) = outcome else {
+                return Err(format!("cannot list the streams of log {}: {outcome:?}", engine.0));
+            };
+            count += streams.len();
+            self.adopt(engine, streams, next_id)?;
+        }
+        Ok(count)
+    }
+
+    fn adopt(
+        &self,
+        engine: EngineIndex,
+        streams: Vec<CatalogEntry>,
+        next_id: StreamId,
+    ) -> Result<(), String> {
+        let mut registry = self.registry.write();
+        registry.reserve_ids(next_id);
+        for stream in streams {
+            let CatalogEntry { id, account, config, created } = stream;
+            if let Some(other) = registry.get(account, &config.name) {
+                return Err(format!(
+                    "stream {:?} exists twice, as id {} and id {id}",
+                    config.name, other.id
+                ));
+            }
+            registry.insert(Entry { id, engine, account, config: Arc::new(config), created });
+        }
+        Ok(())
+    }
+
+    /// The registry, for routing. Hold it briefly.
+    #[must_use]
+    pub const fn registry(&self) -> &RwLock<Registry> {
+        &self.registry
+    }
+
+    /// Handles one request whose subject behind the API prefix is `rest`, and answers it.
+    /// Subjects that are no call get silence, as upstream.
+    pub async fn handle(&self, account: AccountId, rest: &str, reply: &[u8], body: &[u8]) {
+        self.stats.total.fetch_add(1, Ordering::Relaxed);
+        let Some(api_call) = Call::parse(rest) else { return };
+        let kind = response_type(&api_call);
+        let answer = if self.stats.inflight.fetch_add(1, Ordering::Relaxed) < MAX_INFLIGHT_REQUESTS
+        {
+            self.dispatch(account, api_call, body).await
+        } else {
+            Err(JsError::INSUFFICIENT_RESOURCES)
+        };
+        self.stats.inflight.fetch_sub(1, Ordering::Relaxed);
+        let bytes = answer.unwrap_or_else(|error| {
+            self.stats.errors.fetch_add(1, Ordering::Relaxed);
+            envelope::failed(kind, &error)
+        });
+        if !reply.is_empty() {
+            self.backend.answer(account, reply, &bytes);
+        }
+    }
+
+    async fn dispatch(&self, account: AccountId, api_call: Call<'_>, body: &[u8]) -> Answer {
+        match api_call {
+            Call::AccountInfo => self.account_info(account).await,
+            Call::StreamCreate(name) => self.stream_create(account, name, body).await,
+            Call::StreamUpdate(name) => self.stream_update(account, name, body).await,
+            Call::StreamDelete(name) => self.stream_delete(account, name, body).await,
+            Call::StreamInfo(name) => self.stream_info(account, name, body).await,
+            Call::StreamPurge(name) => self.stream_purge(account, name, body).await,
+            Call::StreamNames => self.stream_names(account, body),
+            Call::StreamList => self.stream_list(account, body).await,
+            Call::MsgGet(name) => self.msg_get(account, name, body).await,
+            Call::MsgDelete(name) => self.msg_delete(account, name, body).await,
+            Call::ConsumerCreateEphemeral(_)
+            | Call::ConsumerCreate { .. }
+            | Call::ConsumerCreateDurable { .. } => {
+                self.consumer_create(account, api_call, body).await
+            }
+            Call::ConsumerInfo(stream, name) => {
+                self.consumer_info(account, stream, name, body).await
+            }
+            Call::ConsumerDelete(stream, name) => {
+                self.consumer_delete(account, stream, name, body).await
+            }
+            Call::ConsumerNames(stream) => self.consumer_page(account, stream, body, true).await,
+            Call::ConsumerList(stream) => self.consumer_page(account, stream, body, false).await,
+            Call::ClusterOnly(_) => Err(JsError::CLUSTER_REQUIRED),
+            Call::NotYet(what) => Err(described(
+                JsError::BAD_REQUEST,
+                format!("{what} is not supported by this version of nuthatch"),
+            )),
+        }
+    }
+
+    /// Sends an operation to an engine and turns "no outcome" into an API error.
+    pub(super) async fn run(&self, engine: EngineIndex, op: Op) -> Result<OpOutcome, JsError> {
+        match call(&*self.backend, engine, op).await {
+            Ok(result) => result,
+            Err(CallError::Busy(_)) => Err(JsError::INSUFFICIENT_RESOURCES),
+            Err(CallError::Closed) => {
+                Err(described(JsError::CLUSTER_NOT_AVAIL, "the server is shutting down".to_owned()))
+            }
+        }
+    }
+
+    /// The entry of a stream or error 10059.
+    pub(super) fn entry(&self, account: AccountId, name: &str) -> Result<Arc<Entry>, JsError> {
+        self.registry.read().get(account, name).cloned().ok_or(JsError::STREAM_NOT_FOUND)
+    }
+
+    /// Which engine holds streams of a storage type.
+    pub(super) const fn engine_for(storage: StorageType) -> EngineIndex {
+        match storage {
+            StorageType::File => EngineIndex::FILE,
+            StorageType::Memory => EngineIndex::MEMORY,
+        }
+    }
+
+    /// Fills in what only the server knows of a stream: leader, domain, dynamic metadata.
+    pub(super) fn complete_stream(&self, info: &mut StreamInfo) {
+        info.cluster = Some(self.cluster());
+        info.domain.clone_from(&self.settings.domain);
+        self.add_dynamic_metadata(&mut info.config.metadata);
+    }
+
+    /// The same for a consumer.
+    pub(super) fn complete_consumer(&self, info: &mut ConsumerInfo) {
+        self.add_dynamic_metadata(&mut info.config.metadata);
+    }
+
+    fn cluster(&self) -> ClusterInfo {
+        ClusterInfo { leader: self.backend.server_name().to_owned(), ..ClusterInfo::default() }
+    }
+
+    fn add_dynamic_metadata(&self, metadata: &mut Metadata) {
+        metadata.insert("_nats.ver".into(), self.settings.version.clone());
+        metadata.insert("_nats.level".into(), API_LEVEL.to_string());
+    }
+
+    /// Totals of both engines for an account.
+    pub(super) async fn usage(&self, account: Option<AccountId>) -> Result<[Usage; 2], JsError> {
+        let mut totals = [Usage::default(); 2];
+        for (engine, total) in [EngineIndex::FILE, EngineIndex::MEMORY].into_iter().zip(&mut totals)
+        {
+            if let OpOutcome::Usage(usage) = self.run(engine, Op::Usage { account }).await? {
+                *total = usage;
+            }
+        }
+        Ok(totals)
+    }
+}
+
+/// Metadata that a create or update stores: client-given `_nats.ver`/`_nats.level` are dropped, the
+/// required level is set (ADR-44).
+pub(super) fn set_static_metadata(metadata: &mut Metadata) {
+    metadata.retain(|key, _| key != "_nats.ver" && key != "_nats.level");
+    metadata.insert("_nats.req.level".into(), "0".into());
+}
+
+/// An error of the table with a text of its own.
+fn described(error: JsError, description: String) -> JsError {
+    JsError { description: description.into(), ..error }
+}
+
+/// An outcome of another kind than the operation's own: a bug, answered plainly.
+pub(super) fn unexpected(outcome: &OpOutcome) -> JsError {
+    JsError::STREAM_GENERAL.with("err", format!("unexpected outcome {outcome:?}"))
+}
+
+const fn response_type(api_call: &Call<'_>) -> ResponseType {
+    ResponseType(match api_call {
+        Call::AccountInfo => "account_info",
+        Call::StreamCreate(_) => "stream_create",
+        Call::StreamUpdate(_) => "stream_update",
+        Call::StreamDelete(_) => "stream_delete",
+        Call::StreamInfo(_) => "stream_info",
+        Call::StreamPurge(_) => "stream_purge",
+        Call::StreamNames => "stream_names",
+        Call::StreamList => "stream_list",
+        Call::MsgGet(_) => "stream_msg_get",
+        Call::MsgDelete(_) => "stream_msg_delete",
+        Call::ConsumerCreateEphemeral(_)
+        | Call::ConsumerCreate { .. }
+        | Call::ConsumerCreateDurable { .. } => "consumer_create",
+        Call::ConsumerInfo(..) => "consumer_info",
+        Call::ConsumerDelete(..) => "consumer_delete",
+        Call::ConsumerNames(_) => "consumer_names",
+        Call::ConsumerList(_) => "consumer_list",
+        Call::ClusterOnly(stem) | Call::NotYet(stem) => stem,
+    })
+}

@@ -1,0 +1,438 @@
+//! `STREAM.*` calls.
+
+use super::envelope::{self, Paged, ResponseType, Success};
+use super::registry::{EngineIndex, Entry};
+use super::request::{is_empty, parse, parse_optional};
+use super::service::{Answer, JetStream, set_static_metadata, unexpected};
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD as BASE64;
+use nuthatch_protocol::js::{StreamConfig, StreamInfo, Time};
+use nuthatch_protocol::jserror::JsError;
+use nuthatch_streams::op::{GetMessage, PurgeRequest};
+use nuthatch_streams::validate::{self, Limits};
+use nuthatch_streams::{AccountId, Op, OpOutcome};
+use serde::{Deserialize, Serialize};
+use std::sync::Arc;
+
+/// Names in one page of `STREAM.NAMES` and `CONSUMER.NAMES`.
+pub(super) const NAMES_PAGE: usize = 1024;
+/// Infos in one page of `STREAM.LIST` and `CONSUMER.LIST`.
+pub(super) const LIST_PAGE: usize = 256;
+/// Subjects in one page of `STREAM.INFO`.
+const SUBJECTS_PAGE: usize = 100_000;
+
+#[derive(Deserialize, Default)]
+#[serde(default)]
+struct ListRequest {
+    offset: i64,
+    subject: String,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(default)]
+struct InfoRequest {
+    offset: i64,
+    deleted_details: bool,
+    subjects_filter: String,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(default)]
+struct PurgeBody {
+    seq: u64,
+    filter: String,
+    keep: u64,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(default)]
+struct DeleteBody {
+    seq: u64,
+    /// Erasing is the same as removing here: a removed message's bytes go with compaction.
+    #[allow(dead_code)]
+    no_erase: bool,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(default)]
+struct GetBody {
+    seq: u64,
+    last_by_subj: String,
+    next_by_subj: String,
+    start_time: Option<Time>,
+    no_hdr: bool,
+    batch: i64,
+    max_bytes: i64,
+    multi_last: Vec<String>,
+    up_to_seq: u64,
+    up_to_time: Option<Time>,
+}
+
+#[derive(Serialize)]
+struct StreamBody<'a> {
+    #[serde(flatten)]
+    page: Option<Paged>,
+    #[serde(flatten)]
+    info: &'a StreamInfo,
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    did_create: bool,
+}
+
+#[derive(Serialize)]
+struct StoredMessage<'a> {
+    subject: &'a str,
+    seq: u64,
+    #[serde(skip_serializing_if = "String::is_empty")]
+    hdrs: String,
+    #[serde(skip_serializing_if = "String::is_empty")]
+    data: String,
+    time: Time,
+}
+
+#[derive(Serialize)]
+struct MessageBody<'a> {
+    message: StoredMessage<'a>,
+}
+
+#[derive(Serialize)]
+struct NamesBody {
+    #[serde(flatten)]
+    page: Paged,
+    streams: Vec<String>,
+}
+
+#[derive(Serialize)]
+struct ListBody {
+    #[serde(flatten)]
+    page: Paged,
+    streams: Vec<StreamInfo>,
+}
+
+#[derive(Serialize)]
+struct PurgedBody {
+    success: bool,
+    purged: u64,
+}
+
+/// A request's offset as a count; negative means 0, as upstream.
+pub(super) fn offset_of(offset: i64) -> usize {
+    usize::try_from(offset).unwrap_or(0)
+}
+
+impl JetStream {
+    fn limits(&self) -> Limits {
+        Limits { max_replicas: 1, ..Limits::default() }
+    }
+
+    /// Reads a stream configuration; `pedantic` is part of the request, not of the configuration.
+    fn read_config(&self, body: &[u8]) -> Result<StreamConfig, JsError> {
+        let mut map: serde_json::Map<String, serde_json::Value> = parse(body, false)?;
+        map.remove("pedantic");
+        let text = serde_json::to_vec(&map).map_err(|e| JsError::INVALID_JSON.with("err", e))?;
+        parse(&text, self.settings.strict)
+    }
+
+    pub(super) async fn stream_create(
+        &self,
+        account: AccountId,
+        name: &str,
+        body: &[u8],
+    ) -> Answer {
+        let mut config = self.read_config(body)?;
+        if config.name != name {
+            return Err(JsError::STREAM_MISMATCH);
+        }
+        set_static_metadata(&mut config.metadata);
+        let config = validate::stream_config(config, &self.limits())?;
+        let _changing = self.changing.lock().await;
+        if let Some(existing) = self.registry.read().get(account, name).cloned() {
+            return self.create_existing(&existing, &config).await;
+        }
+        self.check_new(account, &config).await?;
+        let engine = Self::engine_for(config.storage);
+        let id = self.registry.write().fresh_id();
+        let op = Op::CreateStream { id, account, config: Box::new(config) };
+        let info = self.stream_outcome(engine, op).await?.0;
+        self.registry.write().insert(Entry {
+            id,
+            engine,
+            account,
+            config: Arc::new(info.config.clone()),
+            created: info.created,
+        });
+        Ok(self.stream_answer("stream_create", info, None, true))
+    }
+
+    /// Creating what exists: the same configuration is a success, another one is 10058.
+    async fn create_existing(&self, existing: &Entry, config: &StreamConfig) -> Answer {
+        if *existing.config != *config {
+            return Err(JsError::STREAM_NAME_EXIST);
+        }
+        let info = self.current_info(existing).await?;
+        Ok(self.stream_answer("stream_create", info, None, false))
+    }
+
+    async fn current_info(&self, entry: &Entry) -> Result<StreamInfo, JsError> {
+        let op = Op::StreamInfo {
+            id: entry.id,
+            deleted_details: false,
+            subjects_filter: String::new(),
+            offset: 0,
+        };
+        Ok(self.stream_outcome(entry.engine, op).await?.0)
+    }
+
+    /// Names, subjects and limits that only the registry can judge.
+    async fn check_new(&self, account: AccountId, config: &StreamConfig) -> Result<(), JsError> {
+        self.check_overlap(account, config)?;
+        let limits = self.settings.limits;
+        let count = self.registry.read().count(account) as u64;
+        if limits.max_streams.is_some_and(|max| count >= max) {
+            return Err(JsError::MAXIMUM_STREAMS_LIMIT);
+        }
+        self.check_space(account, config, 0).await
+    }
+
+    fn check_overlap(&self, account: AccountId, config: &StreamConfig) -> Result<(), JsError> {
+        let registry = self.registry.read();
+        match registry.overlapping(account, &config.subjects, Some(&config.name)) {
+            Some(_) => Err(JsError::STREAM_SUBJECT_OVERLAP),
+            None => Ok(()),
+        }
+    }
+
+    /// Whether `max_bytes` still fits what the account may reserve.
+    async fn check_space(
+        &self,
+        account: AccountId,
+        config: &StreamConfig,
+        already: u64,
+    ) -> Result<(), JsError> {
+        let engine = Self::engine_for(config.storage);
+        let wanted = u64::try_from(config.max_bytes).unwrap_or(0);
+        let (limit, error) = if engine == EngineIndex::FILE {
+            (self.settings.limits.max_store_bytes, JsError::STORAGE_RESOURCES_EXCEEDED)
+        } else {
+            (self.settings.limits.max_memory_bytes, JsError::MEMORY_RESOURCES_EXCEEDED)
+        };
+        let Some(limit) = limit else { return Ok(()) };
+        let reserved = self.registry.read().reserved_bytes(account, engine) - already;
+        let used = self.usage(Some(account)).await?[engine.0].bytes;
+        if reserved.saturating_add(wanted) > limit || used > limit {
+            return Err(error);
+        }
+        Ok(())
+    }
+
+    pub(super) async fn stream_update(
+        &self,
+        account: AccountId,
+        name: &str,
+        body: &[u8],
+    ) -> Answer {
+        let mut config = self.read_config(body)?;
+        if config.name != name {
+            return Err(JsError::STREAM_MISMATCH);
+        }
+        set_static_metadata(&mut config.metadata);
+        let _changing = self.changing.lock().await;
+        let entry = self.entry(account, name)?;
+        let config = validate::stream_update(&entry.config, config, &self.limits())?;
+        self.check_overlap(account, &config)?;
+        let already = u64::try_from(entry.config.max_bytes).unwrap_or(0);
+        if u64::try_from(config.max_bytes).unwrap_or(0) > already {
+            self.check_space(account, &config, already).await?;
+        }
+        let op = Op::UpdateStream { id: entry.id, config: Box::new(config) };
+        let info = self.stream_outcome(entry.engine, op).await?.0;
+        let config = Arc::new(info.config.clone());
+        self.registry.write().insert(Entry { config, ..(*entry).clone() });
+        Ok(self.stream_answer("stream_update", info, None, false))
+    }
+
+    pub(super) async fn stream_delete(
+        &self,
+        account: AccountId,
+        name: &str,
+        body: &[u8],
+    ) -> Answer {
+        if !is_empty(body) {
+            return Err(JsError::NOT_EMPTY_REQUEST);
+        }
+        let _changing = self.changing.lock().await;
+        let entry = self.entry(account, name)?;
+        // Routes go first: nothing may be accepted for a stream that is about to vanish. If the
+        // engine refuses, the stream is still there and gets its routes back.
+        self.registry.write().remove(account, name);
+        if let Err(error) = self.run(entry.engine, Op::DeleteStream { id: entry.id }).await {
+            self.registry.write().insert((*entry).clone());
+            return Err(error);
+        }
+        Ok(envelope::ok(ResponseType("stream_delete"), &Success::YES))
+    }
+
+    pub(super) async fn stream_info(&self, account: AccountId, name: &str, body: &[u8]) -> Answer {
+        let request: InfoRequest = parse_optional(body, self.settings.strict)?;
+        let entry = self.entry(account, name)?;
+        let offset = offset_of(request.offset);
+        let filtered = !request.subjects_filter.is_empty();
+        let op = Op::StreamInfo {
+            id: entry.id,
+            deleted_details: request.deleted_details,
+            subjects_filter: request.subjects_filter,
+            offset,
+        };
+        let (info, total) = self.stream_outcome(entry.engine, op).await?;
+        let page =
+            (filtered && total > 0).then_some(Paged { total, offset, limit: SUBJECTS_PAGE });
+        Ok(self.stream_answer("stream_info", info, page, false))
+    }
+
+    pub(super) async fn stream_purge(&self, account: AccountId, name: &str, body: &[u8]) -> Answer {
+        let request: PurgeBody = parse_optional(body, self.settings.strict)?;
+        if request.seq > 0 && request.keep > 0 {
+            return Err(JsError::BAD_REQUEST);
+        }
+        let entry = self.entry(account, name)?;
+        if entry.config.sealed {
+            return Err(JsError::STREAM_SEALED);
+        }
+        if entry.config.deny_purge {
+            return Err(JsError::STREAM_PURGE_FAILED.with("err", "stream purge not permitted"));
+        }
+        let PurgeBody { seq, filter, keep } = request;
+        let op = Op::Purge { id: entry.id, request: PurgeRequest { filter, seq, keep } };
+        match self.run(entry.engine, op).await? {
+            OpOutcome::Purged(purged) => Ok(envelope::ok(
+                ResponseType("stream_purge"),
+                &PurgedBody { success: true, purged },
+            )),
+            other => Err(unexpected(&other)),
+        }
+    }
+
+    pub(super) fn stream_names(&self, account: AccountId, body: &[u8]) -> Answer {
+        let request: ListRequest = parse_optional(body, self.settings.strict)?;
+        let registry = self.registry.read();
+        let names: Vec<&str> =
+            registry.streams(account, &request.subject).map(|e| e.config.name.as_str()).collect();
+        let total = names.len();
+        let offset = offset_of(request.offset).min(total);
+        let streams =
+            names[offset..].iter().take(NAMES_PAGE).map(|&name| name.to_owned()).collect();
+        let page = Paged { total, offset, limit: NAMES_PAGE };
+        Ok(envelope::ok(ResponseType("stream_names"), &NamesBody { page, streams }))
+    }
+
+    pub(super) async fn stream_list(&self, account: AccountId, body: &[u8]) -> Answer {
+        let request: ListRequest = parse_optional(body, self.settings.strict)?;
+        let entries: Vec<Arc<Entry>> =
+            self.registry.read().streams(account, &request.subject).cloned().collect();
+        let total = entries.len();
+        let offset = offset_of(request.offset).min(total);
+        let mut streams = Vec::new();
+        for entry in entries[offset..].iter().take(LIST_PAGE) {
+            match self.current_info(entry).await {
+                Ok(mut info) => {
+                    self.complete_stream(&mut info);
+                    streams.push(info);
+                }
+                // Deleted since the registry was read.
+                Err(error) if error.err_code == JsError::STREAM_NOT_FOUND.err_code => {}
+                Err(error) => return Err(error),
+            }
+        }
+        let page = Paged { total, offset, limit: LIST_PAGE };
+        Ok(envelope::ok(ResponseType("stream_list"), &ListBody { page, streams }))
+    }
+
+    pub(super) async fn msg_get(&self, account: AccountId, name: &str, body: &[u8]) -> Answer {
+        if is_empty(body) {
+            return Err(JsError::BAD_REQUEST);
+        }
+        let request: GetBody = parse(body, self.settings.strict)?;
+        let request = checked_get(request)?;
+        let entry = self.entry(account, name)?;
+        match self.run(entry.engine, Op::GetMessage { id: entry.id, request }).await? {
+            OpOutcome::Message(found) => {
+                let message = StoredMessage {
+                    subject: &String::from_utf8_lossy(&found.subject),
+                    seq: found.seq,
+                    hdrs: BASE64.encode(&found.headers),
+                    data: BASE64.encode(&found.body),
+                    time: found.time,
+                };
+                Ok(envelope::ok(ResponseType("stream_msg_get"), &MessageBody { message }))
+            }
+            other => Err(unexpected(&other)),
+        }
+    }
+
+    pub(super) async fn msg_delete(&self, account: AccountId, name: &str, body: &[u8]) -> Answer {
+        if is_empty(body) {
+            return Err(JsError::BAD_REQUEST);
+        }
+        let request: DeleteBody = parse(body, self.settings.strict)?;
+        let entry = self.entry(account, name)?;
+        if entry.config.sealed {
+            return Err(JsError::STREAM_SEALED);
+        }
+        if entry.config.deny_delete {
+            return Err(
+                JsError::STREAM_MSG_DELETE_FAILED.with("err", "message delete not permitted")
+            );
+        }
+        self.run(entry.engine, Op::DeleteMessage { id: entry.id, seq: request.seq }).await?;
+        Ok(envelope::ok(ResponseType("stream_msg_delete"), &Success::YES))
+    }
+
+    async fn stream_outcome(
+        &self,
+        engine: EngineIndex,
+        op: Op,
+    ) -> Result<(StreamInfo, usize), JsError> {
+        match self.run(engine, op).await? {
+            OpOutcome::Stream { info, subjects_total } => Ok((*info, subjects_total)),
+            other => Err(unexpected(&other)),
+        }
+    }
+
+    fn stream_answer(
+        &self,
+        kind: &'static str,
+        mut info: StreamInfo,
+        page: Option<Paged>,
+        did_create: bool,
+    ) -> Vec<u8> {
+        self.complete_stream(&mut info);
+        envelope::ok(ResponseType(kind), &StreamBody { page, info: &info, did_create })
+    }
+}
+
+/// The combinations that upstream refuses with 10003 (`jsMsgGetRequest`).
+fn checked_get(request: GetBody) -> Result<GetMessage, JsError> {
+    let by_seq = request.seq > 0;
+    let by_last = !request.last_by_subj.is_empty();
+    let by_next = !request.next_by_subj.is_empty();
+    let by_time = request.start_time.is_some();
+    let nothing = !by_seq && !by_last && !by_next && !by_time;
+    let batch = request.batch != 0
+        || request.max_bytes != 0
+        || !request.multi_last.is_empty()
+        || request.up_to_seq != 0
+        || request.up_to_time.is_some();
+    if nothing
+        || batch
+        || (by_last && (by_seq || by_time || by_next))
+        || (by_seq && by_time)
+    {
+        return Err(JsError::BAD_REQUEST);
+    }
+    Ok(GetMessage {
+        seq: request.seq,
+        last_by_subj: request.last_by_subj,
+        next_by_subj: request.next_by_subj,
+        start_time: request.start_time,
+        no_hdr: request.no_hdr,
+    })
+}
