@@ -1,6 +1,7 @@
 //! What the JetStream service needs of the rest of the server.
 
 use super::registry::EngineIndex;
+use crate::jetstream_hook::JsHealth;
 use nuthatch_protocol::js::Time;
 use nuthatch_streams::{AccountId, Op, OpResult, Respond};
 use tokio::sync::oneshot;
@@ -23,6 +24,9 @@ pub trait Backend: Send + Sync + 'static {
 
     /// The time.
     fn now(&self) -> Time;
+
+    /// How the logs feel.
+    fn health(&self) -> JsHealth;
 
     /// The server's name, shown as `cluster.leader`.
     fn server_name(&self) -> &str;

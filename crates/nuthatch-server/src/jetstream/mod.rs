@@ -4,12 +4,16 @@ pub mod backend;
 pub mod registry;
 pub mod service;
 
+pub mod hook;
+
 mod account;
 mod consumers;
 mod envelope;
 mod request;
 mod streams;
+mod view;
 
+pub use hook::{Answers, Engines, Hook};
 pub use backend::{Backend, Busy};
 pub use registry::{EngineIndex, Registry, StreamRoute};
 pub use service::{AccountLimits, JetStream, Settings};

@@ -67,6 +67,8 @@ pub struct JetStream {
     pub(super) backend: Arc<dyn Backend>,
     pub(super) settings: Settings,
     pub(super) registry: RwLock<Registry>,
+    /// Copy of [`Registry::generation`] that is read without the lock.
+    generation: AtomicU64,
     /// Held while the registry is about to change; see the module header.
     pub(super) changing: tokio::sync::Mutex<()>,
     /// Counters.
@@ -84,6 +86,7 @@ impl JetStream {
             backend,
             settings,
             registry: RwLock::default(),
+            generation: AtomicU64::new(0),
             changing: tokio::sync::Mutex::default(),
             stats: ApiStats::default(),
         }
@@ -113,19 +116,34 @@ impl JetStream {
         streams: Vec<CatalogEntry>,
         next_id: StreamId,
     ) -> Result<(), String> {
-        let mut registry = self.registry.write();
-        registry.reserve_ids(next_id);
-        for stream in streams {
-            let CatalogEntry { id, account, config, created } = stream;
-            if let Some(other) = registry.get(account, &config.name) {
-                return Err(format!(
-                    "stream {:?} exists twice, as id {} and id {id}",
-                    config.name, other.id
-                ));
+        self.change(|registry| {
+            registry.reserve_ids(next_id);
+            for stream in streams {
+                let CatalogEntry { id, account, config, created } = stream;
+                if let Some(other) = registry.get(account, &config.name) {
+                    return Err(format!(
+                        "stream {:?} exists twice, as id {} and id {id}",
+                        config.name, other.id
+                    ));
+                }
+                registry.insert(Entry { id, engine, account, config: Arc::new(config), created });
             }
-            registry.insert(Entry { id, engine, account, config: Arc::new(config), created });
-        }
-        Ok(())
+            Ok(())
+        })
+    }
+
+    /// Changes whenever routes or names do: one atomic load.
+    #[must_use]
+    pub fn generation(&self) -> u64 {
+        self.generation.load(Ordering::Acquire)
+    }
+
+    /// Changes the registry and tells the connections' route caches.
+    pub(super) fn change<T>(&self, change: impl FnOnce(&mut Registry) -> T) -> T {
+        let mut registry = self.registry.write();
+        let result = change(&mut registry);
+        self.generation.store(registry.generation(), Ordering::Release);
+        result
     }
 
     /// The registry, for routing. Hold it briefly.

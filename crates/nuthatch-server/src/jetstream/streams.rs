@@ -153,13 +153,9 @@ impl JetStream {
         let id = self.registry.write().fresh_id();
         let op = Op::CreateStream { id, account, config: Box::new(config) };
         let info = self.stream_outcome(engine, op).await?.0;
-        self.registry.write().insert(Entry {
-            id,
-            engine,
-            account,
-            config: Arc::new(info.config.clone()),
-            created: info.created,
-        });
+        let config = Arc::new(info.config.clone());
+        let entry = Entry { id, engine, account, config, created: info.created };
+        self.change(|registry| registry.insert(entry));
         Ok(self.stream_answer("stream_create", info, None, true))
     }
 
@@ -172,7 +168,7 @@ impl JetStream {
         Ok(self.stream_answer("stream_create", info, None, false))
     }
 
-    async fn current_info(&self, entry: &Entry) -> Result<StreamInfo, JsError> {
+    pub(super) async fn current_info(&self, entry: &Entry) -> Result<StreamInfo, JsError> {
         let op = Op::StreamInfo {
             id: entry.id,
             deleted_details: false,
@@ -246,7 +242,7 @@ impl JetStream {
         let op = Op::UpdateStream { id: entry.id, config: Box::new(config) };
         let info = self.stream_outcome(entry.engine, op).await?.0;
         let config = Arc::new(info.config.clone());
-        self.registry.write().insert(Entry { config, ..(*entry).clone() });
+        self.change(|registry| registry.insert(Entry { config, ..(*entry).clone() }));
         Ok(self.stream_answer("stream_update", info, None, false))
     }
 
@@ -263,9 +259,9 @@ impl JetStream {
         let entry = self.entry(account, name)?;
         // Routes go first: nothing may be accepted for a stream that is about to vanish. If the
         // engine refuses, the stream is still there and gets its routes back.
-        self.registry.write().remove(account, name);
+        self.change(|registry| registry.remove(account, name));
         if let Err(error) = self.run(entry.engine, Op::DeleteStream { id: entry.id }).await {
-            self.registry.write().insert((*entry).clone());
+            self.change(|registry| registry.insert((*entry).clone()));
             return Err(error);
         }
         Ok(envelope::ok(ResponseType("stream_delete"), &Success::YES))

@@ -1,0 +1,198 @@
+//! The JetStream service as connections see it: routes, API requests, queues of the engines.
+
+use super::backend::{Backend, Busy};
+use super::registry::EngineIndex;
+use super::service::{JetStream, Settings};
+use crate::jetstream_hook::{
+    ApiRequest, EngineId, JetStreamHook, JsHealth, JsView, Peer, SendError, StreamRoute,
+};
+use nuthatch_log::LogHandle;
+use nuthatch_log::sequencer::SendError as QueueError;
+use nuthatch_protocol::js::Time;
+use nuthatch_streams::{AccountId, Event, Message, Op, Respond};
+use parking_lot::Mutex;
+use std::sync::Arc;
+use std::time::{SystemTime, UNIX_EPOCH};
+use tokio::runtime::Handle;
+
+/// What the API prefix looks like once a domain has been taken off.
+const API_PREFIX: &str = "$JS.API.";
+/// What an event weighs in a queue beyond the bytes it carries.
+const EVENT_BASE_BYTES: usize = 128;
+/// What one item of a batch weighs beyond its bytes.
+const ITEM_BYTES: usize = 64;
+
+/// Publishes answers of the service through core routing.
+pub trait Answers: Send + Sync + 'static {
+    /// Publishes as the server itself.
+    fn publish(&self, account: AccountId, message: &Message<'_>);
+}
+
+/// The engines' queues and the way back: the service's backend.
+pub struct Engines {
+    handles: Vec<LogHandle<Event<Peer>>>,
+    answers: Box<dyn Answers>,
+    server_name: String,
+    broken: Mutex<Option<String>>,
+}
+
+impl Engines {
+    /// `handles` in the order of [`EngineIndex`].
+    #[must_use]
+    pub fn new(
+        handles: Vec<LogHandle<Event<Peer>>>,
+        answers: Box<dyn Answers>,
+        server_name: String,
+    ) -> Self {
+        Self { handles, answers, server_name, broken: Mutex::new(None) }
+    }
+
+    /// The queues.
+    #[must_use]
+    pub fn handles(&self) -> &[LogHandle<Event<Peer>>] {
+        &self.handles
+    }
+
+    /// Notes why JetStream does not work any more; shown by the health check.
+    pub fn mark_broken(&self, reason: &str) {
+        self.broken.lock().get_or_insert_with(|| reason.to_owned());
+    }
+}
+
+impl Backend for Engines {
+    fn submit(&self, engine: EngineIndex, op: Op, respond: Respond) -> Result<(), Busy> {
+        let handle = self.handles.get(engine.0).ok_or(Busy)?;
+        handle.send(Event::Op(op, respond), EVENT_BASE_BYTES).map_err(|_| Busy)
+    }
+
+    fn answer(&self, account: AccountId, reply: &[u8], body: &[u8]) {
+        self.answers.publish(account, &Message { subject: reply, reply: b"", headers: b"", body });
+    }
+
+    fn now(&self) -> Time {
+        let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        Time(i64::try_from(since.as_nanos()).unwrap_or(i64::MAX))
+    }
+
+    fn server_name(&self) -> &str {
+        &self.server_name
+    }
+
+    fn health(&self) -> JsHealth {
+        match &*self.broken.lock() {
+            Some(reason) => JsHealth::Broken(reason.clone()),
+            None => JsHealth::Ok,
+        }
+    }
+}
+
+/// What connections hold of JetStream.
+pub struct Hook {
+    service: Arc<JetStream>,
+    engines: Arc<Engines>,
+    runtime: Handle,
+    domain: Option<String>,
+}
+
+impl Hook {
+    /// Builds the service on the engines and loads the registry from them.
+    ///
+    /// # Errors
+    /// A sentence that says which log could not be listed.
+    pub async fn start(engines: Arc<Engines>, settings: Settings) -> Result<Arc<Self>, String> {
+        let domain = (!settings.domain.is_empty()).then(|| settings.domain.clone());
+        let service = Arc::new(JetStream::new(engines.clone(), settings));
+        service.load().await?;
+        let runtime = Handle::current();
+        Ok(Arc::new(Self { service, engines, runtime, domain }))
+    }
+
+    /// The service.
+    #[must_use]
+    pub const fn service(&self) -> &Arc<JetStream> {
+        &self.service
+    }
+
+    /// The engines' queues.
+    #[must_use]
+    pub const fn engines(&self) -> &Arc<Engines> {
+        &self.engines
+    }
+}
+
+/// What an event keeps in memory while it waits.
+fn weight(event: &Event<Peer>) -> usize {
+    match event {
+        Event::Batch(batch) => EVENT_BASE_BYTES + batch.buf.len() + batch.items.len() * ITEM_BYTES,
+        _ => EVENT_BASE_BYTES,
+    }
+}
+
+const fn route_of(route: super::registry::StreamRoute) -> StreamRoute {
+    #[allow(clippy::cast_possible_truncation)] // two engines
+    StreamRoute { engine: EngineId(route.engine.0 as u8), stream: route.id }
+}
+
+impl JetStreamHook for Hook {
+    fn enabled(&self, account: AccountId) -> bool {
+        account == AccountId::GLOBAL
+    }
+
+    fn generation(&self) -> u64 {
+        self.service.generation()
+    }
+
+    fn route(&self, account: AccountId, subject: &[u8]) -> Option<StreamRoute> {
+        self.service.registry().read().route(account, subject).map(route_of)
+    }
+
+    fn stream_by_name(&self, account: AccountId, name: &[u8]) -> Option<StreamRoute> {
+        let name = std::str::from_utf8(name).ok()?;
+        let registry = self.service.registry().read();
+        let entry = registry.get(account, name)?;
+        Some(route_of(super::registry::StreamRoute { engine: entry.engine, id: entry.id }))
+    }
+
+    fn domain(&self) -> Option<&str> {
+        self.domain.as_deref()
+    }
+
+    fn api_request(&self, request: ApiRequest) {
+        let service = self.service.clone();
+        self.runtime.spawn(async move {
+            // A subject that is not UTF-8 names no call: silence, as for any unknown call.
+            let Ok(subject) = std::str::from_utf8(&request.subject) else { return };
+            let Some(rest) = subject.strip_prefix(API_PREFIX) else { return };
+            service.handle(request.from.account, rest, &request.reply, &request.body).await;
+        });
+    }
+
+    fn send(
+        &self,
+        engine: EngineId,
+        event: Event<Peer>,
+        privileged: bool,
+    ) -> Result<(), SendError> {
+        let Some(handle) = self.engines.handles.get(usize::from(engine.0)) else {
+            return Err(SendError::Closed(event));
+        };
+        let weight = weight(&event);
+        let sent = if privileged {
+            handle.send_privileged(event, weight)
+        } else {
+            handle.send(event, weight)
+        };
+        sent.map_err(|refused| match refused {
+            QueueError::Busy(event) => SendError::Busy(event),
+            QueueError::Closed(event) => SendError::Closed(event),
+        })
+    }
+
+    fn engine_count(&self) -> usize {
+        self.engines.handles.len()
+    }
+
+    fn view(&self) -> &dyn JsView {
+        &*self.service
+    }
+}

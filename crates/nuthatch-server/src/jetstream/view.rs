@@ -1,0 +1,140 @@
+//! What monitoring sees of JetStream: totals, accounts, streams, consumers, health.
+
+use super::registry::{EngineIndex, Entry};
+use super::service::JetStream;
+use crate::jetstream_hook::{BoxFuture, JsAccount, JsHealth, JsStream, JsTotals, JsView, JszQuery};
+use nuthatch_protocol::js::ConsumerInfo;
+use nuthatch_streams::{AccountId, Op, OpOutcome};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+/// Consumers listed for one stream in one operation.
+const CONSUMERS_PAGE: usize = 1024;
+
+/// Name of an account as monitoring shows it.
+fn account_name(account: AccountId) -> String {
+    if account == AccountId::GLOBAL { "$G".to_owned() } else { format!("#{}", account.0) }
+}
+
+impl JetStream {
+    async fn totals_of(&self, account: Option<AccountId>) -> JsTotals {
+        // A log that does not answer shows as zeros here and as broken in the health check.
+        let [file, memory] = self.usage(account).await.unwrap_or_default();
+        let registry = self.registry.read();
+        let accounts: Vec<AccountId> = match account {
+            Some(account) => vec![account],
+            None => registry.accounts().collect(),
+        };
+        let reserved = |engine| -> u64 {
+            accounts.iter().map(|account| registry.reserved_bytes(*account, engine)).sum()
+        };
+        JsTotals {
+            memory_bytes: memory.bytes,
+            store_bytes: file.bytes,
+            reserved_memory_bytes: reserved(EngineIndex::MEMORY),
+            reserved_store_bytes: reserved(EngineIndex::FILE),
+            accounts: accounts.len().max(1) as u64,
+            streams: file.streams + memory.streams,
+            consumers: file.consumers + memory.consumers,
+            messages: file.messages + memory.messages,
+            api_total: self.stats.total.load(Ordering::Relaxed),
+            api_errors: self.stats.errors.load(Ordering::Relaxed),
+        }
+    }
+
+    async fn streams_of(&self, account: AccountId, query: &JszQuery) -> Vec<JsStream> {
+        let entries: Vec<Arc<Entry>> =
+            self.registry.read().streams(account, "").cloned().collect();
+        let mut streams = Vec::with_capacity(entries.len());
+        for entry in entries {
+            // A stream deleted meanwhile is left out.
+            let Ok(mut info) = self.current_info(&entry).await else { continue };
+            self.complete_stream(&mut info);
+            let consumers =
+                if query.consumers { self.consumers_of(&entry).await } else { Vec::new() };
+            streams.push(JsStream {
+                config: info.config,
+                created: info.created,
+                state: info.state,
+                consumers,
+            });
+        }
+        streams
+    }
+
+    async fn consumers_of(&self, entry: &Entry) -> Vec<ConsumerInfo> {
+        let mut all = Vec::new();
+        loop {
+            let op = Op::ListConsumers {
+                id: entry.id,
+                offset: all.len(),
+                limit: CONSUMERS_PAGE,
+                names_only: false,
+            };
+            let Ok(OpOutcome::Consumers { total, infos, .. }) = self.run(entry.engine, op).await
+            else {
+                return all;
+            };
+            let page_was_empty = infos.is_empty();
+            all.extend(infos);
+            if page_was_empty || all.len() >= total {
+                return all;
+            }
+        }
+    }
+}
+
+impl JsView for JetStream {
+    fn totals(&self) -> BoxFuture<'_, JsTotals> {
+        Box::pin(self.totals_of(None))
+    }
+
+    fn accounts(&self, query: JszQuery) -> BoxFuture<'_, Vec<JsAccount>> {
+        Box::pin(async move {
+            let mut ids: Vec<AccountId> = self.registry.read().accounts().collect();
+            if !ids.contains(&AccountId::GLOBAL) {
+                ids.push(AccountId::GLOBAL);
+            }
+            let mut accounts = Vec::new();
+            for id in ids {
+                let name = account_name(id);
+                if query.account.as_ref().is_some_and(|wanted| *wanted != name) {
+                    continue;
+                }
+                let totals = self.totals_of(Some(id)).await;
+                let wants_streams = query.streams || query.consumers;
+                let streams =
+                    if wants_streams { self.streams_of(id, &query).await } else { Vec::new() };
+                accounts.push(JsAccount { name, totals, streams });
+            }
+            accounts
+        })
+    }
+
+    fn health(&self) -> JsHealth {
+        self.backend.health()
+    }
+
+    fn check<'a>(
+        &'a self,
+        account: &'a str,
+        stream: &'a str,
+        consumer: Option<&'a str>,
+    ) -> BoxFuture<'a, Result<(), String>> {
+        Box::pin(async move {
+            let ids: Vec<AccountId> = self.registry.read().accounts().collect();
+            let id = ids
+                .into_iter()
+                .find(|id| account.is_empty() || account_name(*id) == account)
+                .ok_or_else(|| format!("JetStream account {account:?} not found"))?;
+            let entry =
+                self.entry(id, stream).map_err(|_| format!("JetStream stream {stream:?} not found"))?;
+            let Some(name) = consumer else { return Ok(()) };
+            let op = Op::ConsumerInfo { id: entry.id, name: name.to_owned() };
+            match self.run(entry.engine, op).await {
+                Ok(_) => Ok(()),
+                Err(error) => Err(format!("JetStream consumer {name:?} not available: {error}")),
+            }
+        })
+    }
+}
