@@ -73,8 +73,9 @@ mod tests {
             text.as_deref(),
             Ok(r#"{"type":"io.nats.jetstream.api.v1.stream_delete_response","success":true}"#)
         );
-        let text = String::from_utf8(failed(ResponseType("stream_info"), &JsError::STREAM_NOT_FOUND))
-            .unwrap_or_default();
+        let text =
+            String::from_utf8(failed(ResponseType("stream_info"), &JsError::STREAM_NOT_FOUND))
+                .unwrap_or_default();
         assert!(text.contains(r#""err_code":10059"#), "{text}");
         assert!(!text.contains("null"), "{text}");
     }

@@ -17,3 +17,6 @@ pub use hook::{Answers, Engines, Hook};
 pub use backend::{Backend, Busy};
 pub use registry::{EngineIndex, Registry, StreamRoute};
 pub use service::{AccountLimits, JetStream, Settings};
+
+#[cfg(test)]
+mod tests;

@@ -106,7 +106,7 @@ impl Registry {
     pub fn route(&self, account: AccountId, literal: &[u8]) -> Option<StreamRoute> {
         let streams = self.accounts.get(&account)?;
         let mut found = MatchResult::default();
-        streams.subjects.matches(literal, &mut found);
+        streams.subjects.match_into(literal, &mut found);
         found.plain().first().copied()
     }
 

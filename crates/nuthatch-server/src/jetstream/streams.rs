@@ -279,8 +279,7 @@ impl JetStream {
             offset,
         };
         let (info, total) = self.stream_outcome(entry.engine, op).await?;
-        let page =
-            (filtered && total > 0).then_some(Paged { total, offset, limit: SUBJECTS_PAGE });
+        let page = (filtered && total > 0).then_some(Paged { total, offset, limit: SUBJECTS_PAGE });
         Ok(self.stream_answer("stream_info", info, page, false))
     }
 
@@ -417,11 +416,7 @@ fn checked_get(request: GetBody) -> Result<GetMessage, JsError> {
         || !request.multi_last.is_empty()
         || request.up_to_seq != 0
         || request.up_to_time.is_some();
-    if nothing
-        || batch
-        || (by_last && (by_seq || by_time || by_next))
-        || (by_seq && by_time)
-    {
+    if nothing || batch || (by_last && (by_seq || by_time || by_next)) || (by_seq && by_time) {
         return Err(JsError::BAD_REQUEST);
     }
     Ok(GetMessage {

@@ -43,8 +43,7 @@ impl JetStream {
     }
 
     async fn streams_of(&self, account: AccountId, query: &JszQuery) -> Vec<JsStream> {
-        let entries: Vec<Arc<Entry>> =
-            self.registry.read().streams(account, "").cloned().collect();
+        let entries: Vec<Arc<Entry>> = self.registry.read().streams(account, "").cloned().collect();
         let mut streams = Vec::with_capacity(entries.len());
         for entry in entries {
             // A stream deleted meanwhile is left out.
@@ -127,8 +126,9 @@ impl JsView for JetStream {
                 .into_iter()
                 .find(|id| account.is_empty() || account_name(*id) == account)
                 .ok_or_else(|| format!("JetStream account {account:?} not found"))?;
-            let entry =
-                self.entry(id, stream).map_err(|_| format!("JetStream stream {stream:?} not found"))?;
+            let entry = self
+                .entry(id, stream)
+                .map_err(|_| format!("JetStream stream {stream:?} not found"))?;
             let Some(name) = consumer else { return Ok(()) };
             let op = Op::ConsumerInfo { id: entry.id, name: name.to_owned() };
             match self.run(entry.engine, op).await {

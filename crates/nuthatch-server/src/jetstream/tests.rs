@@ -1,0 +1,103 @@
+//! The service without engines: what calls are, what bodies are, who owns a subject.
+
+use super::registry::{EngineIndex, Entry, Registry};
+use super::request::{Call, is_empty, parse};
+use nuthatch_log::StreamId;
+use nuthatch_protocol::js::{CreateConsumerRequest, StreamConfig, Time};
+use nuthatch_streams::AccountId;
+use std::sync::Arc;
+
+#[test]
+fn subjects_are_calls_or_silence() {
+    let check = |rest, expect| assert_eq!(Call::parse(rest), expect, "{rest}");
+    check("INFO", Some(Call::AccountInfo));
+    check("INFO.x", None);
+    check("STREAM.NAMES", Some(Call::StreamNames));
+    check("STREAM.CREATE.S", Some(Call::StreamCreate("S")));
+    check("STREAM.CREATE.S.T", None);
+    check("STREAM.MSG.GET.S", Some(Call::MsgGet("S")));
+    check("CONSUMER.CREATE.S", Some(Call::ConsumerCreateEphemeral("S")));
+    check(
+        "CONSUMER.CREATE.S.C.a.*.>",
+        Some(Call::ConsumerCreate { stream: "S", name: "C", filter: "a.*.>" }),
+    );
+    check(
+        "CONSUMER.DURABLE.CREATE.S.C",
+        Some(Call::ConsumerCreateDurable { stream: "S", name: "C" }),
+    );
+    check("CONSUMER.DURABLE.CREATE.S", Some(Call::ConsumerCreateDurable { stream: "S", name: "" }));
+    check("CONSUMER.DURABLE.CREATE.S.C.D", None);
+    check("CONSUMER.INFO.S.C", Some(Call::ConsumerInfo("S", "C")));
+    check("STREAM.LEADER.STEPDOWN.S", Some(Call::ClusterOnly("stream_leader_stepdown")));
+    check("STREAM.SNAPSHOT.S", Some(Call::NotYet("stream_snapshot")));
+    check("NOSUCH.THING", None);
+    check("", None);
+}
+
+#[test]
+fn unknown_fields_are_errors_only_when_strict() {
+    let body = br#"{"stream_name":"S","config":{"ack_policy":"explicit","colour":"red"}}"#;
+    let lax: Result<CreateConsumerRequest, _> = parse(body, false);
+    assert_eq!(lax.map(|request| request.stream_name), Ok("S".to_owned()));
+    let strict = parse::<CreateConsumerRequest>(body, true).expect_err("unknown field");
+    assert_eq!(strict.err_code, 10025);
+    assert!(strict.description.contains(r#"unknown field "colour""#), "{strict}");
+    let broken = parse::<CreateConsumerRequest>(b"{", true).expect_err("broken JSON");
+    assert_eq!(broken.err_code, 10025);
+}
+
+#[test]
+fn empty_bodies() {
+    for body in ["", " ", "{}", "{ }", "\n{\n}\n"] {
+        assert!(is_empty(body.as_bytes()), "{body:?}");
+    }
+    for body in ["{\"a\":1}", "[]", "x", "null"] {
+        assert!(!is_empty(body.as_bytes()), "{body:?}");
+    }
+}
+
+fn entry(id: u32, name: &str, subjects: &[&str]) -> Entry {
+    let config = StreamConfig {
+        name: name.into(),
+        subjects: subjects.iter().map(|&s| s.to_owned()).collect(),
+        max_bytes: 100,
+        ..StreamConfig::default()
+    };
+    Entry {
+        id: StreamId(id),
+        engine: EngineIndex::FILE,
+        account: AccountId::GLOBAL,
+        config: Arc::new(config),
+        created: Time(1),
+    }
+}
+
+#[test]
+fn the_registry_routes_and_refuses_overlap() {
+    let account = AccountId::GLOBAL;
+    let mut registry = Registry::default();
+    registry.insert(entry(1, "A", &["a.*"]));
+    registry.insert(entry(7, "B", &["b.>"]));
+    let route = |registry: &Registry, subject: &str| {
+        registry.route(account, subject.as_bytes()).map(|route| route.id.0)
+    };
+    assert_eq!(route(&registry, "a.x"), Some(1));
+    assert_eq!(route(&registry, "a.x.y"), None);
+    assert_eq!(route(&registry, "b.x.y"), Some(7));
+    assert_eq!(registry.route(AccountId(9), b"a.x"), None, "accounts are apart");
+
+    let overlap = |except| {
+        let name = registry.overlapping(account, &["*.x".to_owned()], except)?.config.name.clone();
+        Some(name)
+    };
+    assert_eq!(overlap(None).as_deref(), Some("A"));
+    assert_eq!(overlap(Some("A")).as_deref(), Some("B"));
+    assert_eq!(registry.fresh_id(), StreamId(8), "ids are never used again");
+    assert_eq!(registry.reserved_bytes(account, EngineIndex::FILE), 200);
+
+    let before = registry.generation();
+    registry.remove(account, "A");
+    assert_ne!(registry.generation(), before);
+    assert_eq!(route(&registry, "a.x"), None);
+    assert_eq!(registry.streams(account, "b.*").count(), 1);
+}
