@@ -342,3 +342,6 @@ impl Default for JetStreamLimits {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

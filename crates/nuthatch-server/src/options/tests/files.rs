@@ -1,0 +1,311 @@
+//! Configuration files that are right.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use super::super::*;
+use super::{command, options, says};
+
+#[test]
+fn an_empty_file_yields_the_defaults() {
+    let got = options("# nothing", "");
+    let temporary = std::env::temp_dir().join("nats");
+    let expect = Options {
+        config_file: Some(PathBuf::from("t.conf")),
+        warnings: vec!["the configuration file holds no settings".to_owned()],
+        jetstream: JetStreamOptions { store_dir: temporary, ..JetStreamOptions::default() },
+        ..Options::default()
+    };
+    assert_eq!(got, expect);
+}
+
+#[test]
+fn jetstream_depends_on_the_name_of_the_program() {
+    let serve = |invocation, line| match command(invocation, "", line).unwrap() {
+        Command::Serve(options) => *options,
+        other => panic!("{other:?}"),
+    };
+    let ours = serve(Invocation::Nuthatch, "");
+    assert!(ours.jetstream.enabled);
+    assert_eq!(ours.jetstream.store_dir, PathBuf::from("nuthatch-data"));
+    assert_eq!(ours.jetstream.sync, SyncPolicy::Always);
+    assert!(ours.warnings.is_empty());
+    assert!(!serve(Invocation::Nuthatch, "-js=false").jetstream.enabled);
+    assert!(!serve(Invocation::NatsServer, "").jetstream.enabled);
+    let theirs = serve(Invocation::NatsServer, "-js");
+    let dir = std::env::temp_dir().join("nats");
+    assert_eq!(theirs.jetstream.store_dir, dir);
+    assert_eq!(
+        theirs.warnings,
+        [format!(
+            "no store_dir is set: streams are stored in {}, which a reboot may empty",
+            dir.display()
+        )]
+    );
+}
+
+#[test]
+fn addresses_and_ports() {
+    let o = options("listen: 127.0.0.1:-1\nhttp: 8222", "");
+    assert_eq!((o.host.as_str(), o.port), ("127.0.0.1", 0));
+    assert_eq!((o.monitor.host.as_str(), o.monitor.http_port), ("127.0.0.1", Some(8222)));
+    let o = options("net: '::1', port: 0, http: \"127.0.0.1:-1\"", "");
+    assert_eq!((o.host.as_str(), o.port), ("::1", DEFAULT_PORT));
+    assert_eq!((o.monitor.host.as_str(), o.monitor.http_port), ("127.0.0.1", Some(0)));
+    let o = options("listen: '[::1]:4333', monitor_port: 0, http_base_path: 'a//b/../c/'", "");
+    assert_eq!((o.host.as_str(), o.port, o.monitor.http_port), ("::1", 4333, None));
+    assert_eq!(o.monitor.base_path, "/a/c");
+    assert_eq!(options("listen: 4333", "").port, 4333);
+    let o = options("client_advertise: 'example.org:4222'", "");
+    assert_eq!(o.client_advertise.as_deref(), Some("example.org:4222"));
+}
+
+#[test]
+fn identity_logging_and_limits() {
+    let o = options(
+        "server_name: n1, server_tags: [ Region:EU, 'b ', b ], server_metadata { a: x }
+         debug: true, trace_verbose: yes, logtime: off, logtime_utc: true
+         log_file: '/tmp/l', logfile_size_limit: 1MB, logfile_max_num: 3, max_traced_msg_len: 100
+         pid_file: '/tmp/p', ports_file_dir: /tmp
+         max_payload: 4MB, max_pending: 128MB, max_connections: 10, max_subscriptions: 5
+         max_sub_tokens: 9, max_control_line: 8k, ping_interval: '30s', ping_max: 3
+         write_deadline: '2s', no_fast_producer_stall: true, max_closed_clients: 7
+         lame_duck_duration: '40s', lame_duck_grace_period: '1s'",
+        "",
+    );
+    assert_eq!(o.server_name.as_deref(), Some("n1"));
+    assert_eq!(o.server_tags, ["region:eu", "b"]);
+    assert_eq!(o.server_metadata["a"], "x");
+    assert_eq!(
+        o.log,
+        LogOptions {
+            debug: true,
+            trace: true,
+            trace_verbose: true,
+            trace_headers: false,
+            logtime: false,
+            logtime_utc: true,
+            file: Some(PathBuf::from("/tmp/l")),
+            file_size_limit_bytes: Some(1 << 20),
+            file_max_count: Some(3),
+            max_traced_msg_bytes: Some(100),
+        }
+    );
+    assert_eq!((o.pid_file, o.ports_file_dir), (Some("/tmp/p".into()), Some("/tmp".into())));
+    assert_eq!(
+        o.limits,
+        Limits {
+            max_payload_bytes: 4 << 20,
+            max_pending_bytes: 128 << 20,
+            max_control_line_bytes: 8000,
+            max_connections: 10,
+            max_subscriptions: Some(5),
+            max_subscription_tokens: Some(9),
+            ping_interval: Duration::from_secs(30),
+            ping_max: 3,
+            write_deadline: Duration::from_secs(2),
+            no_fast_producer_stall: true,
+            max_closed_clients: 7,
+        }
+    );
+    assert_eq!(o.lame_duck_duration, Duration::from_secs(40));
+    assert_eq!(o.lame_duck_grace_period, Duration::from_secs(1));
+}
+
+#[test]
+fn zeros_mean_what_they_mean_in_nats_server() {
+    let o = options(
+        "max_payload 0, max_pending 0, max_control_line 0, ping_max 0, ping_interval '0'
+         write_deadline '0s', max_subs 0, max_conn 0, max_closed_clients 0",
+        "",
+    );
+    assert_eq!(o.limits, Limits { max_connections: 0, ..Limits::default() });
+}
+
+#[test]
+fn jetstream_block() {
+    let o = options("jetstream: enabled, store_dir: '/data'", "");
+    assert!(o.jetstream.enabled);
+    assert_eq!(o.jetstream.store_dir, PathBuf::from("/data"));
+    let o = options(
+        "jetstream { store_dir: /d, max_mem: 1GB, max_file: '10G', domain: hub, sync: '100ms'
+           strict: false, limits { max_ack_pending: 100, max_request_batch: 200
+             duplicate_window: '5m', default_max_consumers: -1 } }",
+        "",
+    );
+    assert_eq!(
+        o.jetstream,
+        JetStreamOptions {
+            enabled: true,
+            store_dir: "/d".into(),
+            max_memory_bytes: Some(1 << 30),
+            max_store_bytes: Some(10 << 30),
+            domain: Some("hub".to_owned()),
+            sync: SyncPolicy::Every(Duration::from_millis(100)),
+            strict: false,
+            limits: JetStreamLimits {
+                max_ack_pending: Some(100),
+                max_request_batch: Some(200),
+                duplicate_window: Some(Duration::from_secs(300)),
+                default_max_consumers: None,
+            },
+        }
+    );
+    let sync = |text: &str| {
+        options(&format!("jetstream {{ store_dir: /d, sync_interval: {text} }}"), "").jetstream.sync
+    };
+    assert_eq!(sync("always"), SyncPolicy::Always);
+    assert_eq!(sync("Never"), SyncPolicy::Never);
+    assert_eq!(sync("'0s'"), SyncPolicy::Always);
+    assert_eq!(sync("'2m'"), SyncPolicy::Every(Duration::from_secs(120)));
+    assert!(!options("jetstream { enabled: false, max_mem: -1 }", "").jetstream.enabled);
+    assert!(!options("jetstream: disabled", "").jetstream.enabled);
+}
+
+#[test]
+fn credentials() {
+    let o = options("authorization { user: u, pass: p, timeout: 1.5 }", "");
+    assert_eq!(o.auth.user.as_deref(), Some("u"));
+    assert_eq!(o.auth.password.as_ref().map(Secret::expose), Some("p"));
+    assert_eq!(o.auth.timeout, Duration::from_millis(1500));
+    assert!(!format!("{o:?}").contains("\"p\""), "passwords are not printed");
+    let hash = "$2a$11$V1qrpBt8/SLfEBr4NJq4T.2mg8chx8.MTblUiTBOLV3MKDeAy.f7u";
+    let o = options(&format!("authorization {{ token: {hash} }}"), "");
+    assert!(o.auth.token.is_some_and(|t| t.is_bcrypt() && t.expose() == hash));
+    assert!(!Secret::new("$2c$11$x").is_bcrypt());
+    assert!(!Secret::new("$2a$1").is_bcrypt());
+    assert!(options("authorization { timeout: '3s' }", "").auth.timeout.as_secs() == 3);
+}
+
+const NKEY: &str = "UCNGL4W5QX66CFX6A6DCBVDH5VOHMI7B2UZZU7TXAUQQSI2JPHULCKBR";
+
+#[test]
+fn users_and_permissions() {
+    let o = options(
+        &format!(
+            "authorization {{
+               ADMIN {{ publish: '>' }}
+               default_permissions: {{ publish: [ 'd.>' ], subscribe: {{ deny: x }} }}
+               users: [
+                 {{ user: a, password: b, permissions: $ADMIN, clients: [standard, MQTT] }}
+                 {{ user: c, password: d }}
+                 {{ nkey: {NKEY}, permissions: {{ allow_responses: true }} }}
+                 {{ user: e, permissions: {{ sub: ['q.> workers', y], pub: {{}}, \
+                    allow_responses: {{ max: -1, expires: '-1s' }} }} }}
+               ]
+             }}
+             no_auth_user: c"
+        ),
+        "",
+    );
+    let [a, c, e] = o.auth.users.as_slice() else { panic!("{:?}", o.auth.users) };
+    let list = |items: &[&str]| Some(items.iter().map(|s| (*s).to_owned()).collect::<Vec<_>>());
+    let only = |items: &[&str]| Some(SubjectPermission { allow: list(items), deny: vec![] });
+    let admin = a.permissions.as_ref().unwrap();
+    assert_eq!(admin.publish, only(&[">"]));
+    assert_eq!(admin.subscribe, None);
+    assert_eq!(
+        a.allowed_connection_types.iter().collect::<Vec<_>>(),
+        [&ConnectionType::Standard, &ConnectionType::Mqtt]
+    );
+    let defaults = c.permissions.as_ref().unwrap();
+    assert_eq!(defaults.publish, only(&["d.>"]));
+    assert_eq!(
+        defaults.subscribe,
+        Some(SubjectPermission { allow: None, deny: vec!["x".to_owned()] })
+    );
+    let nkey = &o.auth.nkeys[0];
+    assert_eq!(nkey.public, NKEY);
+    let answers = nkey.permissions.as_ref().unwrap();
+    assert_eq!(answers.allow_responses, Some(ResponsePermission::default()));
+    assert_eq!(answers.publish, only(&[]), "answering is all that may be published");
+    let e = e.permissions.as_ref().unwrap();
+    assert_eq!(e.subscribe, only(&["q.> workers", "y"]));
+    assert_eq!(e.allow_responses, Some(ResponsePermission { max_msgs: None, expires: None }));
+    assert_eq!(o.auth.no_auth_user.as_deref(), Some("c"));
+}
+
+#[test]
+fn accounts_of_one_set_of_users_and_the_system() {
+    let o = options(
+        "PERM { publish: a }
+         accounts {
+           SYS { users: [ {user: admin, password: s} ] }
+           APP { users: [ {user: u, password: p, permissions: $PERM} ]
+                 jetstream: { max_mem: 1M, max_store: -1, max_streams: 3, max_consumers: 4
+                   max_ack_pending: 5, max_bytes: true, disk_max_stream_bytes: 7 } }
+         }
+         system_account: SYS",
+        "",
+    );
+    assert_eq!(o.system_account, "SYS");
+    assert_eq!(o.accounts.iter().map(|a| a.name.as_str()).collect::<Vec<_>>(), ["SYS", "APP"]);
+    assert_eq!(o.accounts[0].jetstream, None);
+    assert_eq!(
+        o.accounts[1].jetstream,
+        Some(AccountJetStream {
+            max_memory_bytes: Some(1_000_000),
+            max_store_bytes: None,
+            max_streams: Some(3),
+            max_consumers: Some(4),
+            max_ack_pending: Some(5),
+            memory_max_stream_bytes: None,
+            store_max_stream_bytes: Some(7),
+            max_bytes_required: true,
+        })
+    );
+    let o = options("accounts: [ A ]", "");
+    assert_eq!(o.accounts[0].name, "A");
+}
+
+#[test]
+fn tls_block() {
+    let o = options(
+        "tls { cert_file: c.pem, key_file: k.pem, ca_file: ca.pem, verify: true, timeout: 0.5
+               min_version: '1.2', handshake_first: false, pinned_certs: [] }
+         https: '127.0.0.1:0'",
+        "",
+    );
+    assert_eq!(
+        o.tls,
+        Some(TlsOptions {
+            cert_file: "c.pem".into(),
+            key_file: "k.pem".into(),
+            ca_file: Some("ca.pem".into()),
+            verify: true,
+            timeout: Duration::from_millis(500),
+        })
+    );
+    assert_eq!(o.auth.timeout, Duration::from_millis(1500), "TLS time plus a second");
+}
+
+#[test]
+fn what_has_no_effect_is_said() {
+    says("syslog: false, prof_port: 0, gateway {}, mappings {}, ocsp: off", &[]);
+    says(
+        "prof_port: 8221\nconnect_error_reports: 3",
+        &[
+            "t.conf:1:1: 'prof_port' has no effect: there is no Go profiler; use perf",
+            "t.conf:2:1: 'connect_error_reports' has no effect: this server opens no connections \
+             to other servers",
+        ],
+    );
+    says(
+        "cluster { name: C1 }",
+        &["t.conf:1:1: 'cluster' has no effect: it names neither an address nor routes"],
+    );
+    says(
+        "ping_interval: 20",
+        &["t.conf:1:16: 'ping_interval' is taken as 20 seconds: write \"20s\""],
+    );
+    says(
+        "max_payload: 16MB",
+        &["t.conf:1:14: max_payload of 16777216 is large: above 8MB memory use and latency suffer"],
+    );
+    says("port: 1\nPort: 2", &["t.conf:2:1: 'Port' is given twice: this one counts"]);
+    says(
+        "authorization { timeout: 61 }",
+        &["t.conf:1:26: 'timeout' of 61s is long: keep it under 60 seconds, and put durations \
+             in quotes (\"1m\")"],
+    );
+}

@@ -1,0 +1,286 @@
+//! Ways to be wrong, each with its exact words.
+
+use super::fails;
+
+#[test]
+fn unknown_keys_name_the_nearest_one() {
+    fails("prot: 4222", "t.conf:1:1: unknown key 'prot' at the top level: did you mean 'port'?");
+    fails(
+        "port: 1\n  max_paylaod = 8MB",
+        "t.conf:2:3: unknown key 'max_paylaod' at the top level: did you mean 'max_payload'?",
+    );
+    fails("database: x", "t.conf:1:1: unknown key 'database' at the top level");
+    fails(
+        "authorization {\n  usr: a }",
+        "t.conf:2:3: unknown key 'usr' in 'authorization': did you mean 'user'?",
+    );
+    fails(
+        "authorization { users: [ {user: a, pasword: b} ] }",
+        "t.conf:1:36: unknown key 'pasword' in a user: did you mean 'password'?",
+    );
+    fails(
+        "jetstream { storedirs: x }",
+        "t.conf:1:13: unknown key 'storedirs' in 'jetstream': did you mean 'storedir'?",
+    );
+    fails(
+        "jetstream { store_dir: x, limits { max_ack_pendin: 1 } }",
+        "t.conf:1:36: unknown key 'max_ack_pendin' in 'limits' of 'jetstream': \
+         did you mean 'max_ack_pending'?",
+    );
+    fails(
+        "tls { certfile: x, cert_file: c, key_file: k }",
+        "t.conf:1:7: unknown key 'certfile' in 'tls': did you mean 'cert_file'?",
+    );
+    fails(
+        "accounts { A { user: [] } }",
+        "t.conf:1:16: unknown key 'user' in an account: did you mean 'users'?",
+    );
+    fails(
+        "authorization { users: [ {user: a, permissions: {publish: {alow: x}}} ] }",
+        "t.conf:1:60: unknown key 'alow' in subject permissions: did you mean 'allow'?",
+    );
+}
+
+#[test]
+fn wrong_types_and_values() {
+    fails("port: abc", "t.conf:1:7: 'port' must be an integer, found a string");
+    fails("port: 70000", "t.conf:1:7: 'port' must be from -1 to 65535, found 70000");
+    fails("debug: 1", "t.conf:1:8: 'debug' must be true or false, found an integer");
+    fails(
+        "server_name: 12",
+        "t.conf:1:14: 'server_name' must be a string, found an integer: put it in quotes, \"12\"",
+    );
+    fails(
+        "authorization { user: a, pass: 0123 }",
+        "t.conf:1:32: 'password' must be a string, found an integer: put it in quotes, \"0123\"",
+    );
+    fails("server_name: 'a b'", "t.conf:1:14: 'server_name' cannot hold spaces");
+    fails(
+        "listen: localhost",
+        "t.conf:1:9: 'listen': cannot use 'localhost' as an address: write host:port",
+    );
+    fails(
+        "listen: '::1:4222'",
+        "t.conf:1:9: 'listen': cannot use '::1:4222' as an address: put an IPv6 address in \
+         brackets: \"[::1]:4222\"",
+    );
+    fails(
+        "http: 'h:x'",
+        "t.conf:1:7: 'http': cannot use 'h:x' as an address: the port must be a number from -1 \
+         to 65535",
+    );
+    fails("listen: true", "t.conf:1:9: 'listen' must be a port or host:port, found a boolean");
+    fails(
+        "ping_interval: 2m",
+        "t.conf:1:16: 'ping_interval' is 2m, which without quotes is the number 2000000: \
+         write \"2m\" for a duration",
+    );
+    fails(
+        "ping_interval: '2'",
+        "t.conf:1:16: 'ping_interval': '2' lacks a unit: write such as \"2s\" (ns, us, ms, s, m, h)",
+    );
+    fails("write_deadline: '-1s'", "t.conf:1:17: 'write_deadline' cannot be negative");
+    fails(
+        "lame_duck_duration: '5s'",
+        "t.conf:1:21: 'lame_duck_duration' must be at least 30s, found 5s",
+    );
+    fails(
+        "max_payload: 65MB",
+        "t.conf:1:14: 'max_payload' must be from 0 to 67108864, found 68157440",
+    );
+    fails("max_payload: -1", "t.conf:1:14: 'max_payload' must be from 0 to 67108864, found -1");
+    fails(
+        "max_payload: '5 apples'",
+        "t.conf:1:14: 'max_payload': '5 apples' is not a size: write such as 10GB, or \"10G\" for 10 GiB",
+    );
+    fails("max_sub_tokens: 0", "t.conf:1:17: 'max_sub_tokens' must be from 1 to 255, found 0");
+    fails(
+        "server_tags: [a, 1]",
+        "t.conf:1:18: 'server_tags' must be a string, found an integer: put it in quotes, \"1\"",
+    );
+    fails("authorization: x", "t.conf:1:16: 'authorization' must be a map: { … }, found a string");
+}
+
+#[test]
+fn jetstream_mistakes() {
+    fails(
+        "jetstream: enabld",
+        "t.conf:1:12: 'jetstream' must be 'enabled' or 'disabled', found 'enabld': \
+         did you mean 'enabled'?",
+    );
+    fails(
+        "jetstream: 1",
+        "t.conf:1:12: 'jetstream' must be true, false, 'enabled', 'disabled' or a map, found an integer",
+    );
+    fails(
+        "store_dir: a\njetstream { store_dir: b }",
+        "t.conf:2:24: 'store_dir' is given twice: keep one, at the top level or in 'jetstream'",
+    );
+    fails(
+        "jetstream { sync_interval: sometimes }",
+        "t.conf:1:28: 'sync_interval': 'sometimes' is not a duration: write such as \"10s\", \
+         \"1h30m\" or \"250ms\"",
+    );
+    fails(
+        "jetstream { domain: 'a.b' }",
+        "t.conf:1:21: 'domain' cannot hold '.', '*', '>' or spaces",
+    );
+    fails(
+        "jetstream { key: secret }",
+        "t.conf:1:13: 'key' in 'jetstream' is not supported: encryption at rest is not there \
+         yet; use an encrypted file system",
+    );
+}
+
+#[test]
+fn mistakes_about_users() {
+    fails(
+        "authorization { users: {} }",
+        "t.conf:1:24: 'users' must be an array of users: [ {user: a, password: b}, … ], found a map",
+    );
+    fails("authorization { users: [ {} ] }", "t.conf:1:26: 'users' entry needs 'user' or 'nkey'");
+    fails(
+        "authorization { users: [ {nkey: UABC} ] }",
+        "t.conf:1:33: 'nkey' must be the public key of a user: 56 characters that begin with U",
+    );
+    fails(
+        "authorization { users: [ {user: a, nkey: UABC} ] }",
+        "t.conf:1:42: 'nkey' users take no name: remove 'user' or 'nkey'",
+    );
+    fails(
+        "authorization { users: [ {user: a, clients: [standrad]} ] }",
+        "t.conf:1:46: 'clients' must be one of STANDARD, WEBSOCKET, LEAFNODE, LEAFNODE_WS, MQTT, \
+         MQTT_WS, IN_PROCESS, found 'standrad': did you mean 'STANDARD'?",
+    );
+    fails(
+        "authorization { users: [ {user: a, permissions: {publish: 'a..b'}} ] }",
+        "t.conf:1:59: 'publish': 'a..b' is not a valid subject",
+    );
+    fails(
+        "authorization { users: [ {user: a, permissions: {publish: 'a q'}} ] }",
+        "t.conf:1:59: 'publish': 'a q' is not a valid subject",
+    );
+    fails(
+        "authorization { users: [ {user: a, permissions: {subscribe: 'a q..r'}} ] }",
+        "t.conf:1:61: 'subscribe': 'q..r' is not a valid queue name",
+    );
+    fails(
+        "authorization { users: [ {user: a, permissions: {allow_responses: 3}} ] }",
+        "t.conf:1:67: 'allow_responses' must be true, false or a map: { max: 1, expires: \"2m\" }, \
+         found an integer",
+    );
+    fails(
+        "authorization { user: a, token: b }",
+        "a user and a token cannot both be required: keep one of them",
+    );
+    fails("authorization { pass: b }", "a password is given without a user: add 'user' (--user)");
+    fails(
+        "authorization { user: a, users: [{user: b}] }",
+        "'user' cannot be combined with a list of users: add it to the list instead",
+    );
+    fails(
+        "authorization { users: [{user: b}, {user: b}] }",
+        "user 'b' is defined twice: names must be unique across all accounts",
+    );
+    fails(
+        "no_auth_user: x",
+        "no_auth_user 'x' is not among the users: define it in 'authorization' or 'accounts'",
+    );
+}
+
+#[test]
+fn mistakes_about_accounts() {
+    fails(
+        "accounts { $G { } }",
+        "t.conf:1:15: '$G' is the account of 'authorization': configure it there",
+    );
+    fails("accounts: [A, A]", "t.conf:1:15: 'A' is defined twice: merge the two accounts");
+    fails("accounts { A: 1 }", "t.conf:1:15: 'A' must be a map: { … }, found an integer");
+    fails(
+        "accounts { A { exports: [ {stream: 'x'} ] } }",
+        "t.conf:1:16: 'exports' in an account is not supported: not there yet",
+    );
+    fails(
+        "accounts { A {}, B {} }",
+        "accounts A, B are not supported together yet: this version serves one account of users \
+         beside the system account",
+    );
+    fails(
+        "system_account: S",
+        "system_account 'S' is not among the accounts: define it in 'accounts'",
+    );
+    fails(
+        "accounts { A { users: [{user: a}] } }, authorization { users: [{user: b}] }",
+        "users in 'authorization' and users of account 'A' are not supported together yet: move \
+         them into one account",
+    );
+}
+
+#[test]
+fn unsupported_blocks_say_so() {
+    let alone = "this version runs on one machine; remove the block";
+    for key in ["gateway", "leafnodes", "leaf"] {
+        fails(
+            &format!("{key} {{ port: 1 }}"),
+            &format!("t.conf:1:1: '{key}' at the top level is not supported: {alone}"),
+        );
+    }
+    fails(
+        "cluster { port: 6222 }",
+        &format!("t.conf:1:1: 'cluster' at the top level is not supported: {alone}"),
+    );
+    fails(
+        "websocket { port: -1, no_tls: true }",
+        "t.conf:1:1: 'websocket' at the top level is not supported: this version serves NATS \
+         clients over TCP only; remove the block",
+    );
+    fails(
+        "tls { cert_file: c, key_file: k, handshake_first: auto }",
+        "t.conf:1:34: 'handshake_first' in 'tls' is not supported: not there yet; cert_file, \
+         key_file, ca_file, verify and timeout are",
+    );
+    fails(
+        "operator: x.jwt",
+        "t.conf:1:1: 'operator' at the top level is not supported: operator mode (JWT) is not \
+         there yet; list users in 'authorization'",
+    );
+}
+
+#[test]
+fn all_mistakes_are_shown_at_once() {
+    fails(
+        "prot: 1\ndebug: 2\ntls { cert_file: c, verify: true }",
+        "t.conf:1:1: unknown key 'prot' at the top level: did you mean 'port'?\n\
+         t.conf:2:8: 'debug' must be true or false, found an integer\n\
+         t.conf:3:5: 'tls' needs 'key_file'\n\
+         t.conf:3:5: 'tls' needs 'ca_file'",
+    );
+    let many = (0..60).map(|i| format!("zzz{i}: 1\n")).collect::<String>();
+    let error = super::command(super::Invocation::NatsServer, &many, "-c t.conf").unwrap_err();
+    assert!(error.to_string().ends_with("\n… and 10 more"));
+}
+
+#[test]
+fn settings_that_do_not_go_together() {
+    fails(
+        "lame_duck_duration: '30s', lame_duck_grace_period: '30s'",
+        "lame_duck_grace_period (30s) must be shorter than lame_duck_duration (30s)",
+    );
+    fails(
+        "max_payload: 2MB, max_pending: 1MB",
+        "max_payload (2097152) cannot be higher than max_pending (1048576)",
+    );
+    fails("https: 8443", "https monitoring needs a 'tls' block (or --tls, --tlscert and --tlskey)");
+    fails("http: 1, https: 2", "http and https monitoring cannot both be on: keep one of them");
+}
+
+#[test]
+fn mistakes_of_syntax_and_includes_come_through() {
+    fails("port: 1\ninclude nix.conf", "t.conf:2:9: cannot include 'nix.conf': no such file");
+    fails(
+        "port: 1 2",
+        "t.conf:1:9: expected the end of the value of 'port' (a new line, ',' or ';'), found '2': a value with spaces or separators needs quotes",
+    );
+    let error = super::command(super::Invocation::NatsServer, "", "-c nix.conf").unwrap_err();
+    assert_eq!(error.to_string(), "cannot read configuration file 'nix.conf': no such file");
+}

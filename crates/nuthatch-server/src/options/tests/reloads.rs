@@ -1,0 +1,27 @@
+//! What a reload changes.
+
+use super::options;
+
+#[test]
+fn changes_are_sorted_by_when_they_apply() {
+    let old =
+        options("port: 4222, debug: false, max_payload: 1MB, jetstream { store_dir: /a }", "");
+    assert!(old.reload_diff(&old).is_empty());
+    let new = options(
+        "port: 4223, debug: true, max_payload: 2MB, jetstream { store_dir: /b, sync: never }
+         authorization { user: a, password: b }",
+        "",
+    );
+    let plan = old.reload_diff(&new);
+    assert_eq!(plan.now, ["debug", "authorization", "max_payload"]);
+    assert_eq!(plan.restart, ["port", "store_dir", "sync_interval"]);
+}
+
+#[test]
+fn users_of_accounts_reload_and_accounts_themselves_do_not() {
+    let one = options("accounts { A { users: [{user: a}] } }", "");
+    let two = options("accounts { A { users: [{user: b}] } }", "");
+    let other = options("accounts { B { users: [{user: a}] } }", "");
+    assert_eq!(one.reload_diff(&two).now, ["accounts"]);
+    assert_eq!(one.reload_diff(&other).restart, ["accounts"]);
+}
