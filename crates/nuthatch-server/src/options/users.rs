@@ -20,11 +20,15 @@ pub(super) fn authorization(r: &mut Reader, value: &Value, draft: &mut Draft) {
     let auth = &mut draft.options.auth;
     let auth_timeout = &mut draft.auth_timeout;
     let mut defaults = None;
+    let mut password_is_variable = false;
     r.walk(&AUTHORIZATION, map, |r, key, entry| {
         let value = &entry.value;
         match key {
             "user" => auth.user = r.word(key, value).map(str::to_owned),
-            "password" => auth.password = r.text(key, value).map(Secret::new),
+            "password" => {
+                auth.password = r.text(key, value).map(Secret::new);
+                password_is_variable = entry.used_as_variable;
+            }
             "token" => auth.token = r.word(key, value).map(Secret::new),
             "timeout" => *auth_timeout = r.timeout(key, value).filter(|t| !t.is_zero()),
             "users" => (auth.users, auth.nkeys) = users(r, value),
@@ -32,6 +36,10 @@ pub(super) fn authorization(r: &mut Reader, value: &Value, draft: &mut Draft) {
             _ => debug_assert!(false, "key '{key}' is in the table and nobody reads it"),
         }
     });
+    if password_is_variable && auth.user.is_none() {
+        // `PASS = …` above a list of users is a variable, not the password of nobody.
+        auth.password = None;
+    }
     apply_defaults(defaults, &mut auth.users, &mut auth.nkeys);
 }
 

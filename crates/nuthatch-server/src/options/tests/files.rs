@@ -174,6 +174,8 @@ fn credentials() {
     assert!(o.auth.token.is_some_and(|t| t.is_bcrypt() && t.expose() == hash));
     assert!(!Secret::new("$2c$11$x").is_bcrypt());
     assert!(!Secret::new("$2a$1").is_bcrypt());
+    let o = options("authorization { PASS: x, users: [ {user: a, pass: $PASS} ] }", "");
+    assert_eq!((o.auth.password, o.auth.users.len()), (None, 1));
     assert!(options("authorization { timeout: '3s' }", "").auth.timeout.as_secs() == 3);
 }
 
