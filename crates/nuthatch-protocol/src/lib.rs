@@ -2,7 +2,10 @@
 //!
 //! Nothing here performs I/O, reads a clock or starts a task.
 
+pub mod ack;
 pub mod config;
+pub mod duration;
+pub mod headers;
 pub mod js;
 pub mod jserror;
 pub mod subject;

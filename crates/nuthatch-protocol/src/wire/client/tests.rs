@@ -52,3 +52,45 @@ fn any_split_asks_for_more() {
         }
     }
 }
+
+mod properties {
+    //! What the encoders write, the parser reads; noise does no harm.
+
+    use super::*;
+    use crate::wire::write;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn messages_round_trip(
+            subject in "[a-z.]{1,20}",
+            sid in "[0-9]{1,5}",
+            reply in prop::option::of("[a-z.]{1,20}"),
+            headers in "[ -~\r\n]{0,20}",
+            payload in prop::collection::vec(any::<u8>(), 0..50),
+        ) {
+            let reply = reply.as_deref().map(str::as_bytes);
+            let mut out = Vec::new();
+            let (subject, sid) = (subject.as_bytes(), sid.as_bytes());
+            write::push_message(&mut out, subject, sid, reply, headers.as_bytes(), &payload);
+            let whole = [headers.as_bytes(), &payload].concat();
+            let header_len = headers.len();
+            let message = Publish { subject, reply, header_len, message: &whole };
+            let op = ServerOp::Message { sid, message };
+            prop_assert_eq!(parse_server_op(&out), Ok(ServerStep::Op(op, out.len())));
+        }
+
+        #[test]
+        fn noise_does_not_panic(
+            noise in prop::collection::vec(any::<u8>(), 0..100),
+            verb in prop::sample::select(&["", "MSG ", "HMSG ", "INFO ", "-ERR "][..]),
+        ) {
+            let input = [verb.as_bytes(), &noise].concat();
+            for end in 0..=input.len() {
+                if let Ok(ServerStep::Incomplete { need }) = parse_server_op(&input[..end]) {
+                    prop_assert!(need > end);
+                }
+            }
+        }
+    }
+}

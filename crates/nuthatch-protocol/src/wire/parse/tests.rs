@@ -121,3 +121,103 @@ fn an_incomplete_publish_says_exactly_what_it_needs() {
     assert_eq!(parse_op(b"PU", &LIMITS), Ok(Step::Incomplete { need: 3 }));
     assert_eq!(parse_op(b"-ERR", &LIMITS), Ok(Step::Incomplete { need: 5 }));
 }
+
+mod properties {
+    //! Splits and noise.
+
+    use super::*;
+    use proptest::prelude::*;
+
+    /// An operation as text, valid or nearly so.
+    fn operation() -> impl Strategy<Value = Vec<u8>> {
+        let publish = ("[a-c.]{1,9}", prop::option::of("[a-c]{1,4}"), "[ -~\r\n]{0,40}");
+        let publish = publish.prop_map(|(subject, reply, body)| {
+            let reply = reply.map_or(String::new(), |reply| format!("{reply} "));
+            format!("PUB {subject} {reply}{}\r\n{body}\r\n", body.len()).into_bytes()
+        });
+        let block =
+            ("[A-Za-z]{1,5}", "[ -~]{0,9}", "[ -~]{0,20}").prop_map(|(name, value, body)| {
+                let block = format!("NATS/1.0\r\n{name}: {value}\r\n\r\n");
+                let (header, total) = (block.len(), block.len() + body.len());
+                format!("hpub a.b {header}\t{total}\r\n{block}{body}\r\n").into_bytes()
+            });
+        let line = prop_oneof![
+            Just("PING\r\n"),
+            Just("pong\r\n"),
+            Just("+OK\r\n"),
+            Just("SUB a.* 7\r\n"),
+            Just("SUB a.> q 8\n"),
+            Just("UNSUB 7 3\r\n"),
+            Just("CONNECT {}\r\n"),
+            Just("INFO {}\r\n"),
+            Just("-ERR 'x'\r\n"),
+        ];
+        let line = line.prop_map(|line| line.as_bytes().to_vec());
+        prop_oneof![4 => publish, 2 => block, 3 => line]
+    }
+
+    /// Parses `input` as a connection does when its bytes arrive up to each of `cuts`.
+    fn parse_in_pieces(input: &[u8], cuts: &[usize]) -> (Vec<String>, Option<ParseError>) {
+        let (mut seen, mut start, mut need) = (Vec::new(), 0, 1);
+        for &cut in cuts {
+            let end = cut.min(input.len());
+            while start + need <= end {
+                match parse_op(&input[start..end], &LIMITS) {
+                    Ok(Step::Op(op, taken)) => {
+                        seen.push(format!("{op:?}"));
+                        (start, need) = (start + taken, 1);
+                    }
+                    Ok(Step::Incomplete { need: more }) => {
+                        assert!(more > end - start, "asks for more than there is");
+                        need = more;
+                    }
+                    Err(error) => return (seen, Some(error)),
+                }
+            }
+        }
+        (seen, None)
+    }
+
+    fn check_splits(input: &[u8], mut cuts: Vec<usize>) {
+        cuts.sort_unstable();
+        cuts.push(input.len());
+        let whole = parse_in_pieces(input, &[input.len()]);
+        assert_eq!(parse_in_pieces(input, &cuts), whole);
+        let every: Vec<_> = (0..=input.len()).collect();
+        assert_eq!(parse_in_pieces(input, &every), whole);
+    }
+
+    proptest! {
+        #[test]
+        fn splits_do_not_matter(
+            operations in prop::collection::vec(operation(), 1..8),
+            cuts in prop::collection::vec(0..300usize, 0..6),
+        ) {
+            let input = operations.concat();
+            let (seen, error) = parse_in_pieces(&input, &[input.len()]);
+            prop_assert_eq!((seen.len(), error), (operations.len(), None));
+            check_splits(&input, cuts);
+        }
+
+        #[test]
+        fn damage_is_found_at_any_split(
+            operations in prop::collection::vec(operation(), 1..4),
+            place in any::<prop::sample::Index>(),
+            byte in any::<u8>(),
+            cuts in prop::collection::vec(0..200usize, 0..4),
+        ) {
+            let mut input = operations.concat();
+            let place = place.index(input.len());
+            input[place] = byte;
+            check_splits(&input, cuts);
+        }
+
+        #[test]
+        fn noise_does_not_panic(
+            noise in prop::collection::vec(any::<u8>(), 0..100),
+            verb in prop::sample::select(&["", "PUB ", "HPUB ", "SUB ", "UNSUB ", "CONNECT"][..]),
+        ) {
+            check_splits(&[verb.as_bytes(), &noise].concat(), vec![]);
+        }
+    }
+}
