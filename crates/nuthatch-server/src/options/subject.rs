@@ -1,5 +1,7 @@
 //! Checks the subjects of permissions.
 
+use nuthatch_protocol::subject::is_valid_subject;
+
 /// Checks a subject or, if `queues`, `"subject queue"`. The error is the bad part and what it
 /// should have been.
 pub(super) fn check_permission(text: &str, queues: bool) -> Result<(), (&str, &'static str)> {
@@ -21,12 +23,6 @@ pub(super) fn check_permission(text: &str, queues: bool) -> Result<(), (&str, &'
     }
 }
 
-/// A subject with or without wildcards: no empty token, no blanks, `>` only as the last token.
 fn is_valid(subject: &str) -> bool {
-    let mut after_end = false;
-    subject.split('.').all(|token| {
-        let fine = !after_end && !token.is_empty() && !token.contains(char::is_whitespace);
-        after_end = token == ">";
-        fine
-    })
+    is_valid_subject(subject.as_bytes())
 }
