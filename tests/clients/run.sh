@@ -74,17 +74,6 @@ install_async_nats() {
 }
 run_async_nats() { "$cache/async-nats/debug/clients-async-nats" "$@"; }
 
-install_nats_js() {
-    need node npm
-    stale nats-js "$here/nats-js/package.json" "$here/nats-js/package-lock.json" || return 0
-    rm -rf "$cache/nats-js"
-    mkdir -p "$cache/nats-js"
-    cp "$here/nats-js/package.json" "$here/nats-js/package-lock.json" "$cache/nats-js/"
-    quiet npm ci --no-audit --no-fund --prefix "$cache/nats-js"
-    stamp nats-js
-}
-run_nats_js() { NODE_PATH="$cache/nats-js/node_modules" node "$here/nats-js/main.js" "$@"; }
-
 default_server() {
     local build
     for build in release debug; do

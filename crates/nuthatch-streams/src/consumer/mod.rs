@@ -15,240 +15,159 @@
 //! - at `next_deadline()`: `tick`, and delete the consumer if that says so;
 //! - after each of these: remove what is in `env.released` and no other consumer `needs`.
 
+mod ack;
+mod advisory;
 mod config;
+mod cursor;
+mod deliver;
 mod env;
+mod filter;
+mod info;
+mod life;
+mod pending;
+mod progress;
+mod pull;
+mod push;
+mod request;
+mod start;
+mod state;
+mod update;
 
-pub use config::{ConsumerLimits, check_update, check_workqueue, validate_consumer};
+pub use config::{ConsumerLimits, validate_consumer};
 pub use env::{Ack, Env, Pull, StateError, TickOutcome};
+pub use update::{check_create, check_update, check_workqueue};
 
 use crate::index::MessageIndex;
 use crate::sink::Sink;
-use nuthatch_log::{AppendError, LogAccess, Lsn, Seq, Timestamp, Urgency};
-use nuthatch_protocol::js::{ConsumerConfig, ConsumerInfo, StreamConfig};
-use std::marker::PhantomData;
+use cursor::Cursor;
+use filter::Filter;
+use nuthatch_log::{LogAccess, Lsn, Seq, Timestamp};
+use nuthatch_protocol::js::{AckPolicy, ConsumerConfig, Nanos};
+use pending::Pending;
+use pull::WaitQueue;
+use push::Push;
+use roaring::RoaringTreemap;
+use std::collections::VecDeque;
+
+/// Deadlines are met at most this much late, so that bursts expire together (nats-server's too).
+const ACK_WAIT_SLACK_NS: Nanos = 1_000_000;
 
 /// One consumer. `T` is [`Sink::Target`].
 pub struct Consumer<T> {
     config: ConsumerConfig,
     created: Timestamp,
-    target: PhantomData<T>,
+    terms: Terms,
+    filter: Filter,
+    cursor: Cursor,
+    pending: Pending,
+    /// Given up after `max_deliver` but kept by an interest or work-queue stream.
+    exhausted: RoaringTreemap,
+    next_consumer_seq: u64,
+    delivered_stream: u64,
+    floor: Floor,
+    mode: Mode<T>,
+    stop: Stop,
+    replay: Option<Replay>,
+    logging: Logging,
+    activity: Activity,
+    scratch: Scratch,
+}
+
+/// How messages reach clients.
+enum Mode<T> {
+    Pull(WaitQueue<T>),
+    Push(Push<T>),
+}
+
+/// What the hot path needs of the configuration.
+#[derive(Debug)]
+struct Terms {
+    ack_policy: AckPolicy,
+    ack_wait: Nanos,
+    /// 0: no limit.
+    max_deliver: u32,
+    /// `usize::MAX`: no limit.
+    max_ack_pending: usize,
+    /// Percent of acks to report.
+    sample_percent: u64,
+    /// 0: never inactive.
+    inactive_threshold: Nanos,
+    /// The stream keeps messages until they are acknowledged.
+    retained: bool,
+}
+
+/// Acknowledgement floor.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+struct Floor {
+    consumer: u64,
+    stream: u64,
+}
+
+/// Why the last delivery round ended.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Stop {
+    /// Nothing more that matches.
+    EndOfStream,
+    /// Nobody asks (pull) or listens (push).
+    NoReceiver,
+    /// The receiver's buffers are full.
+    SlowReceiver,
+    /// The next message is being loaded.
+    Loading,
+    /// `max_ack_pending` messages are out.
+    AckPending,
+    /// The flow control window is used up.
+    Stalled,
+    /// Paused, or slowed down by a rate or a replay, until then.
+    Until(i64),
+    /// This round's share is spent; there is more.
+    Budget,
+}
+
+/// Replay at the original pace.
+#[derive(Debug)]
+struct Replay {
+    /// Messages after this one come at once.
+    until: u64,
+    last_stored_at: i64,
+    last_sent_at: i64,
+}
+
+/// What is still to be logged, and who waits for it.
+#[derive(Debug, Default)]
+struct Logging {
+    dirty: bool,
+    /// Frame of the last record.
+    logged: Lsn,
+    /// Reply subjects of double acks, with the frame they wait for once it is known.
+    confirmations: VecDeque<(Option<Lsn>, Box<[u8]>)>,
+    buffer: Vec<u8>,
+}
+
+/// When what last happened, ns since the epoch.
+#[derive(Debug)]
+struct Activity {
+    last: i64,
+    /// When to look for inactivity; `i64::MAX`: not at all.
+    check_at: i64,
+    /// Last delivery; `i64::MIN`: none.
+    delivered: i64,
+    /// Last acknowledgement; `i64::MIN`: none.
+    acked: i64,
+    /// A pause whose end has to be announced.
+    paused: bool,
+}
+
+/// Buffers that are reused for every message.
+#[derive(Debug, Default)]
+struct Scratch {
+    ack_prefix: Vec<u8>,
+    reply: Vec<u8>,
+    headers: Vec<u8>,
+    seqs: Vec<u64>,
 }
 
 impl<T> Consumer<T> {
-    /// A new consumer with its starting position. `config` is what [`validate_consumer`] returned,
-    /// with a name.
-    pub fn create<I, L, S>(
-        config: ConsumerConfig,
-        stream: &StreamConfig,
-        env: &mut Env<'_, I, L, S>,
-    ) -> Self
-    where
-        I: MessageIndex,
-        L: LogAccess,
-        S: Sink<Target = T>,
-    {
-        let _ = stream;
-        Self { config, created: env.log.now(), target: PhantomData }
-    }
-
-    /// Adopts a new configuration that [`check_update`] has allowed.
-    pub fn update<I, L, S>(
-        &mut self,
-        config: ConsumerConfig,
-        stream: &StreamConfig,
-        env: &mut Env<'_, I, L, S>,
-    ) where
-        I: MessageIndex,
-        L: LogAccess,
-        S: Sink<Target = T>,
-    {
-        let _ = (stream, env);
-        self.config = config;
-    }
-
-    /// The stream's configuration changed: filters are compared with its subjects again.
-    pub fn stream_changed<I, L, S>(&mut self, stream: &StreamConfig, env: &mut Env<'_, I, L, S>)
-    where
-        I: MessageIndex,
-        L: LogAccess,
-        S: Sink<Target = T>,
-    {
-        let _ = (stream, env);
-    }
-
-    /// Everything about the consumer: configuration, creation time, progress. The body of a
-    /// `ConsumerCreate` record (create *and* update) and what a `StreamState` holds per consumer.
-    pub fn encode(&self, out: &mut Vec<u8>) {
-        out.extend_from_slice(self.config.name.as_bytes());
-    }
-
-    /// The reverse of [`Consumer::encode`]. Call [`Consumer::recovered`] before anything else.
-    ///
-    /// # Errors
-    /// [`StateError`] if the bytes are not understood.
-    pub fn decode(bytes: &[u8]) -> Result<Self, StateError> {
-        let _ = bytes;
-        Err(StateError::Truncated)
-    }
-
-    /// Recovery: adopts the body of a `ConsumerState` record.
-    ///
-    /// # Errors
-    /// [`StateError`] if the bytes are not understood; nothing has changed then.
-    pub fn apply_state(&mut self, bytes: &[u8]) -> Result<(), StateError> {
-        let _ = bytes;
-        Ok(())
-    }
-
-    /// Recovery is over: ack waits start now.
-    pub fn recovered<I, L, S>(&mut self, stream: &StreamConfig, env: &mut Env<'_, I, L, S>)
-    where
-        I: MessageIndex,
-        L: LogAccess,
-        S: Sink<Target = T>,
-    {
-        let _ = (stream, env);
-    }
-
-    /// Takes a pull request. Refusals are answered here, messages come with the next `pump`.
-    pub fn pull<I, L, S>(&mut self, env: &mut Env<'_, I, L, S>, pull: &Pull<'_>)
-    where
-        I: MessageIndex,
-        L: LogAccess,
-        S: Sink<Target = T>,
-    {
-        let _ = (env, pull);
-    }
-
-    /// Takes an acknowledgement of any kind.
-    pub fn ack<I, L, S>(&mut self, env: &mut Env<'_, I, L, S>, ack: &Ack<'_>)
-    where
-        I: MessageIndex,
-        L: LogAccess,
-        S: Sink<Target = T>,
-    {
-        let _ = (env, ack);
-    }
-
-    /// A client answered a flow control request; `subject` is the whole `$JS.FC.…` subject.
-    pub fn flow_response(&mut self, subject: &[u8]) {
-        let _ = subject;
-    }
-
-    /// Interest in the deliver subject may have changed (push) or a pull's inbox may be gone.
-    pub fn interest_changed<I, L, S>(&mut self, env: &mut Env<'_, I, L, S>)
-    where
-        I: MessageIndex,
-        L: LogAccess,
-        S: Sink<Target = T>,
-    {
-        let _ = env;
-    }
-
-    /// The subject whose interest starts and stops this consumer; `None` for pull consumers.
-    pub fn deliver_subject(&self) -> Option<&str> {
-        Some(self.config.deliver_subject.as_str()).filter(|subject| !subject.is_empty())
-    }
-
-    /// Delivers what can be delivered, within a budget per call.
-    pub fn pump<I, L, S>(&mut self, env: &mut Env<'_, I, L, S>)
-    where
-        I: MessageIndex,
-        L: LogAccess,
-        S: Sink<Target = T>,
-    {
-        let _ = env;
-    }
-
-    /// Time has passed: redeliveries, expiries, heartbeats, inactivity. Delivers as `pump` does.
-    pub fn tick<I, L, S>(&mut self, env: &mut Env<'_, I, L, S>) -> TickOutcome
-    where
-        I: MessageIndex,
-        L: LogAccess,
-        S: Sink<Target = T>,
-    {
-        let _ = env;
-        TickOutcome::Keep
-    }
-
-    /// The earliest moment at which `tick` is wanted. May be in the past: there is work left over.
-    pub fn next_deadline(&self) -> Option<Timestamp> {
-        None
-    }
-
-    /// Caught up (as far as is known) and somebody waits: new messages are wanted at once.
-    pub fn is_hungry(&self) -> bool {
-        false
-    }
-
-    /// Waits for a slow receiver or for a load from the log.
-    pub fn is_blocked(&self) -> bool {
-        false
-    }
-
-    /// Whether progress is to be logged, and how urgently.
-    pub fn needs_log(&self) -> Option<Urgency> {
-        None
-    }
-
-    /// Logs the progress as one `ConsumerState` record (subject: the consumer's name).
-    ///
-    /// # Errors
-    /// [`AppendError`] of the log; the progress stays to be logged.
-    pub fn log_state<I, L, S>(
-        &mut self,
-        env: &mut Env<'_, I, L, S>,
-        urgency: Urgency,
-    ) -> Result<(), AppendError>
-    where
-        I: MessageIndex,
-        L: LogAccess,
-        S: Sink<Target = T>,
-    {
-        let _ = (env, urgency);
-        Ok(())
-    }
-
-    /// Whether a double ack waits for a commit.
-    pub fn awaits_commit(&self) -> bool {
-        false
-    }
-
-    /// Everything up to `lsn` is durable: confirms double acks.
-    pub fn committed<I, L, S>(&mut self, env: &mut Env<'_, I, L, S>, lsn: Lsn)
-    where
-        I: MessageIndex,
-        L: LogAccess,
-        S: Sink<Target = T>,
-    {
-        let _ = (env, lsn);
-    }
-
-    /// The consumer (or its stream) is being deleted: tells whoever waits.
-    pub fn on_delete<I, L, S>(&mut self, env: &mut Env<'_, I, L, S>)
-    where
-        I: MessageIndex,
-        L: LogAccess,
-        S: Sink<Target = T>,
-    {
-        let _ = env;
-    }
-
-    /// What `CONSUMER.INFO` tells (without `cluster`).
-    pub fn info<I, L, S>(&mut self, env: &mut Env<'_, I, L, S>) -> ConsumerInfo
-    where
-        I: MessageIndex,
-        L: LogAccess,
-        S: Sink<Target = T>,
-    {
-        ConsumerInfo {
-            stream_name: env.stream_name.to_owned(),
-            name: self.config.name.clone(),
-            config: self.config.clone(),
-            ..ConsumerInfo::default()
-        }
-    }
-
     /// Name.
     pub fn name(&self) -> &str {
         &self.config.name
@@ -270,15 +189,108 @@ impl<T> Consumer<T> {
         self.config.mem_storage
     }
 
+    /// The subject whose interest starts and stops this consumer; `None` for pull consumers.
+    pub fn deliver_subject(&self) -> Option<&str> {
+        Some(self.config.deliver_subject.as_str()).filter(|subject| !subject.is_empty())
+    }
+
+    /// Whether a message published now on this subject would be for this consumer.
+    pub fn wants(&self, subject: &[u8]) -> bool {
+        self.filter.matches_text(subject)
+    }
+
     /// Whether the message still has to be delivered to or acknowledged by this consumer. `subject`
     /// is the message's subject id in `index`.
     pub fn needs<I: MessageIndex>(&mut self, index: &I, seq: Seq, subject: u32) -> bool {
-        let _ = (index, seq, subject);
-        true
+        if self.cursor.is_ahead(seq.0) {
+            return self.filter.matches(index, subject);
+        }
+        self.pending.get(seq.0).is_some() || self.exhausted.contains(seq.0)
     }
 
     /// Every stream sequence up to here is done with, as far as this consumer is concerned.
     pub fn ack_floor(&self) -> Seq {
-        Seq(0)
+        let pending = self.pending.front().map_or(self.cursor.next, |entry| entry.seq);
+        let exhausted = self.exhausted.min().unwrap_or(u64::MAX);
+        Seq(pending.min(exhausted).saturating_sub(1))
+    }
+
+    /// Caught up (as far as is known) and somebody waits: new messages are wanted at once.
+    pub fn is_hungry(&self) -> bool {
+        self.stop == Stop::EndOfStream && self.has_receiver()
+    }
+
+    /// Waits for a slow receiver or for a load from the log.
+    pub fn is_blocked(&self) -> bool {
+        matches!(self.stop, Stop::SlowReceiver | Stop::Loading)
+    }
+
+    fn has_receiver(&self) -> bool {
+        match &self.mode {
+            Mode::Pull(queue) => !queue.is_empty(),
+            Mode::Push(push) => push.target.is_some(),
+        }
+    }
+
+    /// The earliest moment at which `tick` is wanted. May be in the past: there is work left over.
+    pub fn next_deadline(&self) -> Option<Timestamp> {
+        let mut at = self.activity.check_at;
+        match self.stop {
+            Stop::Budget => return Some(Timestamp(0)),
+            Stop::Until(until) => at = at.min(until),
+            _ => {}
+        }
+        if let Some(deadline) = self.pending.next_deadline() {
+            at = at.min(deadline.saturating_add(ACK_WAIT_SLACK_NS));
+        }
+        at = at.min(match &self.mode {
+            Mode::Pull(queue) => queue.wake_at(),
+            Mode::Push(push) => push.heartbeat_at,
+        });
+        (at != i64::MAX).then_some(Timestamp(at))
+    }
+
+    /// A client answered a flow control request; `subject` is the whole `$JS.FC.…` subject.
+    pub fn flow_response(&mut self, subject: &[u8]) {
+        if let Mode::Push(push) = &mut self.mode
+            && let Some(flow) = &mut push.flow
+        {
+            flow.answered(subject);
+        }
+    }
+
+    /// Delivers what can be delivered, within a budget per call.
+    pub fn pump<I, L, S>(&mut self, env: &mut Env<'_, I, L, S>)
+    where
+        I: MessageIndex,
+        L: LogAccess,
+        S: Sink<Target = T>,
+    {
+        self.sync(env);
+        self.run(env);
+    }
+
+    /// How long a message may stay out after its n-th delivery.
+    fn wait_after(&self, delivered: u32) -> Nanos {
+        let last = self.config.backoff.len().saturating_sub(1);
+        let step = (delivered.saturating_sub(1) as usize).min(last);
+        self.config.backoff.get(step).copied().unwrap_or(self.terms.ack_wait)
+    }
+
+    /// Follows the pending set with the acknowledgement floor.
+    fn move_floor(&mut self) {
+        match self.pending.front() {
+            None => {
+                self.floor =
+                    Floor { consumer: self.next_consumer_seq - 1, stream: self.delivered_stream };
+            }
+            Some(first) if first.consumer_seq > self.floor.consumer + 1 => {
+                self.floor = Floor { consumer: first.consumer_seq - 1, stream: first.seq - 1 };
+            }
+            Some(_) => {}
+        }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,1 @@
+//! Refusals and defaults, one row each.

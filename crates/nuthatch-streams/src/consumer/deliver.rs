@@ -1,0 +1,475 @@
+//! The delivery loop: the next message, the next receiver, the ack subject, the books.
+
+use super::ack::release;
+use super::advisory::{About, Advisory, REASON_DELETED, REASON_UNREADABLE, send};
+use super::cursor::Next;
+use super::life::{Status, pending_headers, send_status};
+use super::pull::WaitQueue;
+use super::{Consumer, Env, Mode, Stop};
+use crate::index::MessageIndex;
+use crate::sink::{AccountId, Delivery, Message, Sink};
+use nuthatch_log::{LogAccess, Read, Seq, StoredMessage};
+use nuthatch_protocol::js::AckPolicy;
+use nuthatch_protocol::wire::write::{AckReply, push_ack_reply, push_u64};
+
+/// Messages delivered in one call, so that one consumer does not keep the sequencer for itself.
+const ROUND_MESSAGES: u32 = 1_024;
+/// Bytes delivered in one call.
+const ROUND_BYTES: u64 = 4 << 20;
+/// Messages passed over in one call because they do not match.
+const ROUND_LOOKS: u64 = 1 << 20;
+/// A replay at the original pace does not bother to wait for less than this.
+const REPLAY_MIN_DELAY_NS: i64 = 1_000_000;
+
+/// What is left of a round.
+struct Budget {
+    messages: u32,
+    bytes: u64,
+    looks: u64,
+}
+
+/// The message to deliver next.
+#[derive(Clone, Copy)]
+struct Candidate {
+    seq: u64,
+    /// Deliveries including this one.
+    delivered: u32,
+}
+
+/// Whose turn it is among the pull requests.
+enum Turn {
+    Head,
+    Nobody,
+    AllSlow,
+}
+
+/// What became of a candidate.
+enum Outcome {
+    Delivered(u64),
+    Unreadable,
+    /// Its receiver is gone: try the next one.
+    Refused,
+    Stop(Stop),
+}
+
+impl<T> Consumer<T> {
+    /// Takes account of what was stored and removed in the stream since the last call.
+    pub(super) fn sync<I, L, S>(&mut self, env: &mut Env<'_, I, L, S>)
+    where
+        I: MessageIndex,
+        L: LogAccess,
+        S: Sink<Target = T>,
+    {
+        let mut gone = std::mem::take(&mut self.scratch.seqs);
+        gone.clear();
+        let (index, pending, exhausted) = (env.index, &self.pending, &mut self.exhausted);
+        let idle = pending.is_empty() && exhausted.is_empty();
+        self.cursor.sync(index, &mut self.filter, |removed| match removed {
+            _ if idle => {}
+            Some(seq) => {
+                exhausted.remove(seq);
+                if pending.get(seq).is_some() {
+                    gone.push(seq);
+                }
+            }
+            None => {
+                let lost = |seq: u64| index.get(Seq(seq)).is_none();
+                gone.extend(pending.iter().map(|entry| entry.seq).filter(|&seq| lost(seq)));
+                *exhausted = exhausted.iter().filter(|&seq| !lost(seq)).collect();
+            }
+        });
+        for &seq in &gone {
+            self.forget(env, seq);
+        }
+        self.scratch.seqs = gone;
+    }
+
+    /// A message left the stream while it waited for its acknowledgement.
+    #[cold]
+    fn forget<I, L, S>(&mut self, env: &mut Env<'_, I, L, S>, seq: u64)
+    where
+        L: LogAccess,
+        S: Sink<Target = T>,
+    {
+        let Some(entry) = self.pending.remove(seq) else { return };
+        self.logging.dirty = true;
+        self.move_floor();
+        let about = About {
+            stream_seq: seq,
+            consumer_seq: entry.consumer_seq,
+            deliveries: u64::from(entry.delivered),
+        };
+        send(env, &self.config.name, about, Advisory::Terminated(REASON_DELETED));
+    }
+
+    /// Delivers until something stops it.
+    pub(super) fn run<I, L, S>(&mut self, env: &mut Env<'_, I, L, S>)
+    where
+        I: MessageIndex,
+        L: LogAccess,
+        S: Sink<Target = T>,
+    {
+        self.sweep_requests(env);
+        self.stop = match self.pause_end(env.log.now()) {
+            Some(until) => Stop::Until(until),
+            None => self.deliver_round(env),
+        };
+        if self.stop == Stop::EndOfStream {
+            if self.replay.as_ref().is_some_and(|replay| self.cursor.next > replay.until) {
+                self.replay = None;
+            }
+            self.end_one_shots(env);
+        }
+    }
+
+    fn deliver_round<I, L, S>(&mut self, env: &mut Env<'_, I, L, S>) -> Stop
+    where
+        I: MessageIndex,
+        L: LogAccess,
+        S: Sink<Target = T>,
+    {
+        let mut budget =
+            Budget { messages: ROUND_MESSAGES, bytes: ROUND_BYTES, looks: ROUND_LOOKS };
+        if !self.push_is_open(env) {
+            return Stop::NoReceiver;
+        }
+        loop {
+            if let Some(stop) = self.receiver_stop(env.sink) {
+                return stop;
+            }
+            if budget.messages == 0 || budget.bytes == 0 {
+                return Stop::Budget;
+            }
+            let candidate = match self.next_candidate(env, &mut budget) {
+                Ok(candidate) => candidate,
+                Err(stop) => return stop,
+            };
+            match self.deliver(env, candidate) {
+                Outcome::Delivered(bytes) => {
+                    budget.messages -= 1;
+                    budget.bytes = budget.bytes.saturating_sub(bytes);
+                    self.record_delivery(env, candidate, bytes);
+                }
+                Outcome::Unreadable => self.skip_unreadable(env, candidate.seq),
+                Outcome::Refused => {}
+                Outcome::Stop(stop) => return stop,
+            }
+        }
+    }
+
+    /// Whether somebody can be given a message, as far as that is known without one.
+    #[inline]
+    fn receiver_stop<S: Sink<Target = T>>(&mut self, sink: &mut S) -> Option<Stop> {
+        match &mut self.mode {
+            Mode::Pull(queue) => queue.is_empty().then_some(Stop::NoReceiver),
+            Mode::Push(push) => match &push.target {
+                None => Some(Stop::NoReceiver),
+                _ if push.flow.as_ref().is_some_and(|flow| flow.is_stalled()) => {
+                    Some(Stop::Stalled)
+                }
+                Some(target) => (!sink.ready(target)).then_some(Stop::SlowReceiver),
+            },
+        }
+    }
+
+    #[inline]
+    fn next_candidate<I, L, S>(
+        &mut self,
+        env: &mut Env<'_, I, L, S>,
+        budget: &mut Budget,
+    ) -> Result<Candidate, Stop>
+    where
+        I: MessageIndex,
+        L: LogAccess,
+        S: Sink<Target = T>,
+    {
+        while let Some(entry) = self.pending.next_due() {
+            if !self.is_spent(entry.delivered) {
+                let delivered = entry.delivered.saturating_add(1);
+                return Ok(Candidate { seq: entry.seq, delivered });
+            }
+            self.exhaust(env, entry.seq);
+        }
+        if self.pending.len() >= self.terms.max_ack_pending {
+            return Err(Stop::AckPending);
+        }
+        match self.cursor.find(env.index, &mut self.filter, &mut budget.looks) {
+            Next::Found(seq, _) => Ok(Candidate { seq, delivered: 1 }),
+            Next::End => Err(Stop::EndOfStream),
+            Next::Budget => Err(Stop::Budget),
+        }
+    }
+
+    /// Reads a message and hands it to a receiver. The books are kept by `record_delivery`.
+    fn deliver<I, L, S>(&mut self, env: &mut Env<'_, I, L, S>, candidate: Candidate) -> Outcome
+    where
+        I: MessageIndex,
+        L: LogAccess,
+        S: Sink<Target = T>,
+    {
+        let now = env.log.now().0;
+        let Env { log, sink, account, stream, .. } = env;
+        let stored = match log.read(*stream, Seq(candidate.seq)) {
+            Read::Ready(stored) => stored,
+            Read::Pending => return Outcome::Stop(Stop::Loading),
+            Read::Missing | Read::Damaged => return Outcome::Unreadable,
+        };
+        let message = &stored.record;
+        self.write_reply(candidate, message.timestamp.0);
+        let (headers, body) = if self.config.headers_only {
+            headers_with_size(&mut self.scratch.headers, message.headers, message.body.len());
+            (self.scratch.headers.as_slice(), &b""[..])
+        } else {
+            (message.headers, message.body)
+        };
+        let delivery = Delivery {
+            subject: message.subject,
+            reply: &self.scratch.reply,
+            headers,
+            body,
+            owner: (!self.config.headers_only).then_some(stored.owner),
+        };
+        let bytes = size_of_delivery(&delivery);
+        if let Some(until) = self.held_until(&stored, bytes, now) {
+            return Outcome::Stop(Stop::Until(until));
+        }
+        match &mut self.mode {
+            Mode::Push(push) => {
+                let taken = push.target.as_mut().is_some_and(|to| sink.deliver(to, &delivery));
+                if !taken {
+                    push.target = None;
+                    self.watch_inactivity(now);
+                    return Outcome::Refused;
+                }
+            }
+            Mode::Pull(queue) => {
+                match next_turn(queue, *sink, *account, bytes, now, &mut self.activity.last) {
+                    Turn::Nobody => return Outcome::Stop(Stop::NoReceiver),
+                    Turn::AllSlow => return Outcome::Stop(Stop::SlowReceiver),
+                    Turn::Head => {}
+                }
+                let taken = queue.head().is_some_and(|to| sink.deliver(&mut to.target, &delivery));
+                if !taken {
+                    queue.pop();
+                    return Outcome::Refused;
+                }
+            }
+        }
+        if let Some(replay) = &mut self.replay {
+            (replay.last_stored_at, replay.last_sent_at) = (message.timestamp.0, now);
+        }
+        Outcome::Delivered(bytes)
+    }
+
+    #[inline]
+    fn write_reply(&mut self, candidate: Candidate, timestamp_ns: i64) {
+        let first = candidate.delivered == 1;
+        let reply = AckReply {
+            delivered: u64::from(candidate.delivered),
+            stream_seq: candidate.seq,
+            consumer_seq: self.next_consumer_seq,
+            timestamp_ns,
+            pending: self.cursor.pending().saturating_sub(u64::from(first)),
+        };
+        self.scratch.reply.clear();
+        push_ack_reply(&mut self.scratch.reply, &self.scratch.ack_prefix, &reply);
+    }
+
+    /// Until when replay pace or rate limit hold a message back.
+    #[inline]
+    fn held_until(&self, stored: &StoredMessage<'_>, bytes: u64, now: i64) -> Option<i64> {
+        if let Some(replay) = &self.replay
+            && replay.last_sent_at != i64::MIN
+        {
+            let gap = stored.record.timestamp.0.saturating_sub(replay.last_stored_at);
+            let due = replay.last_sent_at.saturating_add(gap);
+            if gap > REPLAY_MIN_DELAY_NS && now < due {
+                return Some(due);
+            }
+        }
+        if let Mode::Push(push) = &self.mode
+            && let Some(rate) = &push.rate
+        {
+            let at = rate.allowed_at(bytes, now);
+            return (at > now).then_some(at);
+        }
+        None
+    }
+
+    /// Keeps the books of a delivery that was taken.
+    #[inline]
+    fn record_delivery<I, L, S>(
+        &mut self,
+        env: &mut Env<'_, I, L, S>,
+        candidate: Candidate,
+        bytes: u64,
+    ) where
+        L: LogAccess,
+        S: Sink<Target = T>,
+    {
+        let (seq, now) = (candidate.seq, env.log.now().0);
+        let consumer_seq = self.next_consumer_seq;
+        self.next_consumer_seq += 1;
+        self.logging.dirty = true;
+        self.activity.delivered = now;
+        let deadline = now.saturating_add(self.wait_after(candidate.delivered));
+        if candidate.delivered > 1 {
+            self.pending.redeliver(seq, deadline);
+        } else {
+            self.cursor.pass(seq);
+            self.delivered_stream = seq;
+            if self.terms.ack_policy == AckPolicy::None {
+                self.move_floor();
+                release(env, seq);
+            } else {
+                self.pending.push(seq, consumer_seq, deadline);
+            }
+        }
+        match &mut self.mode {
+            Mode::Pull(queue) => {
+                self.activity.last = now;
+                settle_request(queue, env.sink, env.account, bytes, now);
+            }
+            Mode::Push(push) => {
+                if push.heartbeat_at != i64::MAX {
+                    push.heartbeat_at = now.saturating_add(self.config.idle_heartbeat);
+                }
+                if let Some(rate) = &mut push.rate {
+                    rate.spend(bytes, now);
+                }
+                if push.flow.as_mut().is_some_and(|flow| flow.sent(bytes)) {
+                    self.ask_flow_control(env);
+                }
+            }
+        }
+    }
+
+    /// Asks the client of a push consumer to say that it has come this far.
+    fn ask_flow_control<I, L, S>(&mut self, env: &mut Env<'_, I, L, S>)
+    where
+        L: LogAccess,
+        S: Sink<Target = T>,
+    {
+        let Mode::Push(push) = &mut self.mode else { return };
+        let Some(flow) = &mut push.flow else { return };
+        let stream = env.stream_name.as_bytes();
+        flow.ask(stream, self.config.name.as_bytes(), env.log.entropy());
+        let message = Message {
+            subject: self.config.deliver_subject.as_bytes(),
+            reply: &flow.request,
+            headers: b"NATS/1.0 100 FlowControl Request\r\n\r\n",
+            body: b"",
+        };
+        env.sink.publish(env.account, &message);
+    }
+
+    /// Passes over a message that the log cannot give back, and says so.
+    #[cold]
+    fn skip_unreadable<I, L, S>(&mut self, env: &mut Env<'_, I, L, S>, seq: u64)
+    where
+        I: MessageIndex,
+        L: LogAccess,
+        S: Sink<Target = T>,
+    {
+        let (mut consumer_seq, mut deliveries) = (0, 0);
+        if let Some(entry) = self.pending.remove(seq) {
+            (consumer_seq, deliveries) = (entry.consumer_seq, u64::from(entry.delivered));
+            self.move_floor();
+        } else {
+            self.cursor.pass(seq);
+        }
+        if self.terms.retained {
+            // Nobody has acknowledged it, so the stream must not drop what is left of it.
+            self.exhausted.insert(seq);
+        }
+        self.logging.dirty = true;
+        let about = About { stream_seq: seq, consumer_seq, deliveries };
+        send(env, &self.config.name, about, Advisory::Terminated(REASON_UNREADABLE));
+    }
+}
+
+/// Bytes of a delivery as JetStream counts them for `max_bytes` and flow control.
+#[inline]
+fn size_of_delivery(delivery: &Delivery<'_>) -> u64 {
+    let parts = [delivery.subject, delivery.reply, delivery.headers, delivery.body];
+    parts.iter().map(|part| part.len() as u64).sum()
+}
+
+/// Finds a pull request that takes a message of this size, dropping those that are over.
+#[inline]
+fn next_turn<S: Sink>(
+    queue: &mut WaitQueue<S::Target>,
+    sink: &mut S,
+    account: AccountId,
+    bytes: u64,
+    now: i64,
+    last_active: &mut i64,
+) -> Turn {
+    let mut slow = 0;
+    loop {
+        if slow > 0 && slow >= queue.len() {
+            return Turn::AllSlow;
+        }
+        let Some(head) = queue.head() else { return Turn::Nobody };
+        if head.expires <= now {
+            let headers = pending_headers(head.remaining, head.bytes_left);
+            send_status(sink, account, &head.reply, Status::RequestTimeout, &headers);
+            *last_active = head.expires.max(*last_active);
+        } else if !sink.refresh(&mut head.target) {
+            // Nobody listens any more, so nobody has to be told.
+        } else if !sink.ready(&head.target) {
+            queue.rotate();
+            slow += 1;
+            continue;
+        } else if head.bytes_left > 0 && bytes > head.bytes_left as u64 {
+            let headers = pending_headers(head.remaining, head.bytes_left);
+            send_status(sink, account, &head.reply, Status::TooLargeForRequest, &headers);
+        } else {
+            return Turn::Head;
+        }
+        queue.pop();
+    }
+}
+
+/// Books a delivery on the request at the head of the queue.
+#[inline]
+fn settle_request<S: Sink>(
+    queue: &mut WaitQueue<S::Target>,
+    sink: &mut S,
+    account: AccountId,
+    bytes: u64,
+    now: i64,
+) {
+    let Some(head) = queue.head() else { return };
+    if head.bytes_left > 0 {
+        head.bytes_left -= bytes as i64;
+        if head.bytes_left == 0 {
+            head.remaining = 1;
+        }
+    }
+    head.remaining -= 1;
+    head.delivered += 1;
+    if head.heartbeat > 0 {
+        head.heartbeat_at = now.saturating_add(head.heartbeat);
+    }
+    if head.remaining > 0 {
+        return queue.rotate();
+    }
+    if head.bytes_left > 0 {
+        let headers = pending_headers(head.remaining, head.bytes_left);
+        send_status(sink, account, &head.reply, Status::BatchCompleted, &headers);
+    }
+    queue.pop();
+}
+
+/// A header block with the size of the payload that is left out.
+fn headers_with_size(out: &mut Vec<u8>, headers: &[u8], body_bytes: usize) {
+    out.clear();
+    match headers.strip_suffix(b"\r\n") {
+        Some(open) if !open.is_empty() => out.extend_from_slice(open),
+        _ => out.extend_from_slice(b"NATS/1.0\r\n"),
+    }
+    out.extend_from_slice(b"Nats-Msg-Size: ");
+    push_u64(out, body_bytes as u64);
+    out.extend_from_slice(b"\r\n\r\n");
+}

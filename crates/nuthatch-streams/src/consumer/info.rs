@@ -1,0 +1,59 @@
+//! What `CONSUMER.INFO` tells.
+
+use super::advisory::time_of;
+use super::{Consumer, Env, Mode};
+use crate::index::MessageIndex;
+use crate::sink::Sink;
+use nuthatch_log::LogAccess;
+use nuthatch_protocol::js::{ConsumerInfo, SequenceInfo, Time};
+
+impl<T> Consumer<T> {
+    /// What `CONSUMER.INFO` tells (without `cluster`). `num_pending` is exact.
+    pub fn info<I, L, S>(&mut self, env: &mut Env<'_, I, L, S>) -> ConsumerInfo
+    where
+        I: MessageIndex,
+        L: LogAccess,
+        S: Sink<Target = T>,
+    {
+        self.sync(env);
+        self.cursor.certify(env.index, &mut self.filter);
+        self.sweep_all_requests(env);
+        let now = env.log.now();
+        let pause_remaining = self.pause_end(now).map_or(0, |until| until - now.0);
+        let (num_waiting, push_bound) = match &self.mode {
+            Mode::Pull(queue) => (queue.len() as u64, false),
+            Mode::Push(push) => (0, push.target.is_some()),
+        };
+        let redelivered = self.pending.redelivered() as u64 + self.exhausted.len();
+        ConsumerInfo {
+            stream_name: env.stream_name.to_owned(),
+            name: self.config.name.clone(),
+            created: time_of(self.created),
+            config: self.config.clone(),
+            delivered: SequenceInfo {
+                consumer_seq: self.next_consumer_seq - 1,
+                stream_seq: self.delivered_stream,
+                last_active: when(self.activity.delivered),
+            },
+            ack_floor: SequenceInfo {
+                consumer_seq: self.floor.consumer,
+                stream_seq: self.floor.stream,
+                last_active: when(self.activity.acked),
+            },
+            num_ack_pending: self.pending.len() as u64,
+            // With redeliveries disabled a count of them would only confuse.
+            num_redelivered: if self.terms.max_deliver == 1 { 0 } else { redelivered },
+            num_waiting,
+            num_pending: self.cursor.pending(),
+            cluster: None,
+            push_bound,
+            paused: pause_remaining > 0,
+            pause_remaining,
+            ts: time_of(now),
+        }
+    }
+}
+
+fn when(at: i64) -> Option<Time> {
+    (at != i64::MIN).then_some(Time(at))
+}

@@ -1,0 +1,415 @@
+//! Everything that is not delivery: pull requests, statuses, interest, time, deletion.
+
+use super::advisory::send_pause;
+use super::pull::Waiting;
+use super::push::{Flow, exceeded_expires};
+use super::request::{PullRequest, parse_pull};
+use super::{Consumer, Env, Mode, Pull, TickOutcome};
+use crate::index::MessageIndex;
+use crate::sink::{AccountId, Message, Sink};
+use nuthatch_log::LogAccess;
+use nuthatch_protocol::js::Time;
+use nuthatch_protocol::wire::write::{StatusHeader, push_status};
+
+/// Statuses with a fixed text.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Status {
+    NoMessages,
+    RequestTimeout,
+    RequestsPending,
+    TooLargeForRequest,
+    BatchCompleted,
+    ExceededMaxWaiting,
+    ConsumerDeleted,
+    PushBased,
+    IdleHeartbeat,
+}
+
+impl Status {
+    fn text(self) -> (u16, &'static str) {
+        match self {
+            Self::NoMessages => (404, "No Messages"),
+            Self::RequestTimeout => (408, "Request Timeout"),
+            Self::RequestsPending => (408, "Requests Pending"),
+            Self::TooLargeForRequest => (409, "Message Size Exceeds MaxBytes"),
+            Self::BatchCompleted => (409, "Batch Completed"),
+            Self::ExceededMaxWaiting => (409, "Exceeded MaxWaiting"),
+            Self::ConsumerDeleted => (409, "Consumer Deleted"),
+            Self::PushBased => (409, "Consumer is push based"),
+            Self::IdleHeartbeat => (100, "Idle Heartbeat"),
+        }
+    }
+}
+
+/// The headers that tell how much of a pull request is left open.
+pub(super) fn pending_headers(messages: i64, bytes: i64) -> [StatusHeader<'static>; 2] {
+    [
+        StatusHeader::Number("Nats-Pending-Messages", messages.max(0) as u64),
+        StatusHeader::Number("Nats-Pending-Bytes", bytes.max(0) as u64),
+    ]
+}
+
+/// Publishes a status message.
+#[cold]
+pub(super) fn send_status<S: Sink>(
+    sink: &mut S,
+    account: AccountId,
+    to: &[u8],
+    status: Status,
+    headers: &[StatusHeader<'_>],
+) {
+    let (code, text) = status.text();
+    send_text(sink, account, to, code, text, headers);
+}
+
+fn send_text<S: Sink>(
+    sink: &mut S,
+    account: AccountId,
+    to: &[u8],
+    code: u16,
+    text: &str,
+    headers: &[StatusHeader<'_>],
+) {
+    let mut block = Vec::with_capacity(128);
+    push_status(&mut block, code, text, headers);
+    sink.publish(account, &Message { subject: to, reply: b"", headers: &block, body: b"" });
+}
+
+impl<T> Consumer<T> {
+    /// Takes a pull request. Refusals are answered here, messages come with the next `pump`.
+    pub fn pull<I, L, S>(&mut self, env: &mut Env<'_, I, L, S>, pull: &Pull<'_>)
+    where
+        I: MessageIndex,
+        L: LogAccess,
+        S: Sink<Target = T>,
+    {
+        if pull.reply.is_empty() {
+            return;
+        }
+        if matches!(self.mode, Mode::Push(_)) {
+            return send_status(env.sink, env.account, pull.reply, Status::PushBased, &[]);
+        }
+        let request = match parse_pull(pull.body) {
+            Ok(request) => request,
+            Err(why) => {
+                let text = format!("Bad Request - {why}");
+                return send_text(env.sink, env.account, pull.reply, 400, &text, &[]);
+            }
+        };
+        if let Some((code, text)) = self.refusal(&request) {
+            return send_text(env.sink, env.account, pull.reply, code, &text, &[]);
+        }
+        if self.pull_is_full() {
+            self.sweep_all_requests(env);
+        }
+        if request.no_wait
+            && let Some(status) = self.nothing_to_wait_for(env, &request)
+        {
+            self.activity.last = env.log.now().0;
+            return send_status(env.sink, env.account, pull.reply, status, &[]);
+        }
+        if self.pull_is_full() {
+            // A client with heartbeats notices by their absence; a refusal makes it ask in a loop.
+            if request.idle_heartbeat == 0 {
+                let status = Status::ExceededMaxWaiting;
+                send_status(env.sink, env.account, pull.reply, status, &[]);
+            }
+            return;
+        }
+        self.enqueue(env, pull.reply, &request);
+    }
+
+    fn pull_is_full(&self) -> bool {
+        matches!(&self.mode, Mode::Pull(queue) if queue.is_full())
+    }
+
+    fn enqueue<I, L, S>(&mut self, env: &mut Env<'_, I, L, S>, reply: &[u8], request: &PullRequest)
+    where
+        L: LogAccess,
+        S: Sink<Target = T>,
+    {
+        let now = env.log.now().0;
+        self.activity.last = now;
+        let Mode::Pull(queue) = &mut self.mode else { return };
+        let Some(target) = env.sink.resolve(env.account, reply) else { return };
+        let after = |nanos: i64| if nanos > 0 { now.saturating_add(nanos) } else { i64::MAX };
+        queue.add(Waiting {
+            reply: reply.into(),
+            target,
+            remaining: request.batch,
+            delivered: 0,
+            bytes_left: request.max_bytes.max(0),
+            expires: after(request.expires),
+            no_wait: request.no_wait,
+            heartbeat: request.idle_heartbeat,
+            heartbeat_at: after(request.idle_heartbeat),
+        });
+    }
+
+    /// Why a request is refused, whatever the stream holds.
+    fn refusal(&self, request: &PullRequest) -> Option<(u16, String)> {
+        let config = &self.config;
+        if config.max_batch > 0 && request.batch > config.max_batch {
+            return Some((409, format!("Exceeded MaxRequestBatch of {}", config.max_batch)));
+        }
+        if config.max_expires > 0 && request.expires > config.max_expires {
+            return Some((409, exceeded_expires(config.max_expires)));
+        }
+        if config.max_bytes > 0 && request.max_bytes > config.max_bytes {
+            return Some((409, format!("Exceeded MaxRequestMaxBytes of {}", config.max_bytes)));
+        }
+        let why = match request.priority {
+            fields if fields.overflow => "Not a Overflow Priority consumer",
+            fields if fields.pinned => "Not a Pinned Client Priority consumer",
+            fields if fields.out_of_range => "Priority must be between 0 and 9",
+            _ => return None,
+        };
+        Some((400, format!("Bad Request - {why}")))
+    }
+
+    /// The answer to a `no_wait` request for which there is nothing.
+    fn nothing_to_wait_for<I, L, S>(
+        &mut self,
+        env: &mut Env<'_, I, L, S>,
+        request: &PullRequest,
+    ) -> Option<Status>
+    where
+        I: MessageIndex,
+        L: LogAccess,
+        S: Sink<Target = T>,
+    {
+        self.sync(env);
+        let available = self.cursor.pending() + self.pending.due_len() as u64;
+        if available == 0 {
+            return (request.expires == 0).then_some(Status::NoMessages);
+        }
+        self.sweep_all_requests(env);
+        let wanted = if let Mode::Pull(queue) = &self.mode { queue.wanted() } else { 0 };
+        (available < wanted).then_some(Status::RequestsPending)
+    }
+
+    /// Ends what has expired and sends heartbeats, if any of that is due.
+    pub(super) fn sweep_requests<I, L, S>(&mut self, env: &mut Env<'_, I, L, S>)
+    where
+        L: LogAccess,
+        S: Sink<Target = T>,
+    {
+        if let Mode::Pull(queue) = &self.mode
+            && queue.wake_at() <= env.log.now().0
+        {
+            self.sweep_all_requests(env);
+        }
+    }
+
+    /// Looks at every waiting request: expiry, interest, heartbeat.
+    pub(super) fn sweep_all_requests<I, L, S>(&mut self, env: &mut Env<'_, I, L, S>)
+    where
+        L: LogAccess,
+        S: Sink<Target = T>,
+    {
+        let now = env.log.now().0;
+        let heartbeat = self.heartbeat_headers();
+        let Mode::Pull(queue) = &mut self.mode else { return };
+        let (sink, account) = (&mut *env.sink, env.account);
+        let last_active = &mut self.activity.last;
+        queue.sweep(|request| {
+            if request.expires <= now {
+                let headers = pending_headers(request.remaining, request.bytes_left);
+                send_status(sink, account, &request.reply, Status::RequestTimeout, &headers);
+                *last_active = request.expires.max(*last_active);
+                return false;
+            }
+            if !sink.refresh(&mut request.target) {
+                return false;
+            }
+            if request.heartbeat_at <= now {
+                send_status(sink, account, &request.reply, Status::IdleHeartbeat, &heartbeat);
+                request.heartbeat_at = now.saturating_add(request.heartbeat);
+            }
+            true
+        });
+    }
+
+    fn heartbeat_headers(&self) -> [StatusHeader<'static>; 2] {
+        [
+            StatusHeader::Number("Nats-Last-Consumer", self.next_consumer_seq - 1),
+            StatusHeader::Number("Nats-Last-Stream", self.cursor.next.saturating_sub(1)),
+        ]
+    }
+
+    /// The end of the stream is reached: requests that do not wait are over.
+    pub(super) fn end_one_shots<I, L, S>(&mut self, env: &mut Env<'_, I, L, S>)
+    where
+        L: LogAccess,
+        S: Sink<Target = T>,
+    {
+        let Mode::Pull(queue) = &mut self.mode else { return };
+        if !queue.has_one_shots() {
+            return;
+        }
+        let (sink, account) = (&mut *env.sink, env.account);
+        let mut ended = false;
+        queue.sweep(|request| {
+            let over = request.no_wait && (!request.has_expiry() || request.delivered > 0);
+            if over {
+                send_status(sink, account, &request.reply, Status::NoMessages, &[]);
+                ended = true;
+            }
+            !over
+        });
+        if ended {
+            self.activity.last = env.log.now().0;
+        }
+    }
+
+    /// Interest in the deliver subject may have changed (push) or a pull's inbox may be gone.
+    pub fn interest_changed<I, L, S>(&mut self, env: &mut Env<'_, I, L, S>)
+    where
+        I: MessageIndex,
+        L: LogAccess,
+        S: Sink<Target = T>,
+    {
+        let now = env.log.now().0;
+        let Mode::Push(push) = &mut self.mode else { return self.sweep_all_requests(env) };
+        let was_active = push.target.is_some();
+        push.target = env.sink.resolve(env.account, self.config.deliver_subject.as_bytes());
+        let active = push.target.is_some();
+        let heartbeat = self.config.idle_heartbeat;
+        if !active {
+            push.heartbeat_at = i64::MAX;
+        } else if !was_active {
+            push.heartbeat_at =
+                if heartbeat > 0 { now.saturating_add(heartbeat) } else { i64::MAX };
+            // What was under way to somebody who left will never be answered for.
+            push.flow = push.flow.take().map(|_| Flow::default());
+        }
+        if active != was_active {
+            self.watch_inactivity(now);
+        }
+    }
+
+    /// Whether a push consumer still has a listener; looks again if it seems to have none.
+    pub(super) fn push_is_open<I, L, S>(&mut self, env: &mut Env<'_, I, L, S>) -> bool
+    where
+        I: MessageIndex,
+        L: LogAccess,
+        S: Sink<Target = T>,
+    {
+        let Mode::Push(push) = &mut self.mode else { return true };
+        let listening = push.target.as_mut().is_some_and(|target| env.sink.refresh(target));
+        if !listening && push.target.is_some() {
+            self.interest_changed(env);
+        }
+        matches!(&self.mode, Mode::Push(push) if push.target.is_some())
+    }
+
+    /// Decides when to look whether the consumer is still used.
+    pub(super) fn watch_inactivity(&mut self, now: i64) {
+        let threshold = self.terms.inactive_threshold;
+        let watched = match &self.mode {
+            Mode::Pull(_) => threshold > 0,
+            Mode::Push(push) => threshold > 0 && push.target.is_none(),
+        };
+        self.activity.check_at = if watched { now.saturating_add(threshold) } else { i64::MAX };
+    }
+
+    /// Whether nobody has used the consumer for too long; otherwise when to look again.
+    fn is_inactive<I, L, S>(&mut self, env: &mut Env<'_, I, L, S>, now: i64) -> bool
+    where
+        L: LogAccess,
+        S: Sink<Target = T>,
+    {
+        let threshold = self.terms.inactive_threshold;
+        if let Mode::Push(push) = &self.mode {
+            return push.target.is_none();
+        }
+        self.sweep_all_requests(env);
+        let waiting = matches!(&self.mode, Mode::Pull(queue) if !queue.is_empty());
+        // Somebody may still be working on what is out.
+        let busy_until = self.pending.latest_deadline().unwrap_or(i64::MIN);
+        let used_at = if waiting { now } else { self.activity.last.max(busy_until) };
+        self.activity.check_at = used_at.saturating_add(threshold);
+        self.activity.check_at <= now
+    }
+
+    /// Time has passed: redeliveries, expiries, heartbeats, inactivity. Delivers as `pump` does.
+    pub fn tick<I, L, S>(&mut self, env: &mut Env<'_, I, L, S>) -> TickOutcome
+    where
+        I: MessageIndex,
+        L: LogAccess,
+        S: Sink<Target = T>,
+    {
+        let now = env.log.now();
+        self.sync(env);
+        self.expire_pending(env, now.0);
+        if self.activity.paused && self.pause_end(now).is_none() {
+            self.activity.paused = false;
+            let until = self.config.pause_until.unwrap_or(Time::ZERO);
+            send_pause(env, &self.config.name, false, until);
+        }
+        self.run(env);
+        self.push_heartbeat(env, now.0);
+        if self.activity.check_at <= now.0 && self.is_inactive(env, now.0) {
+            return TickOutcome::Expired;
+        }
+        TickOutcome::Keep
+    }
+
+    /// Queues what was not acknowledged in time, or gives it up.
+    fn expire_pending<I, L, S>(&mut self, env: &mut Env<'_, I, L, S>, now: i64)
+    where
+        L: LogAccess,
+        S: Sink<Target = T>,
+    {
+        let mut expired = std::mem::take(&mut self.scratch.seqs);
+        self.pending.expired(now, &mut expired);
+        for &seq in &expired {
+            let delivered = self.pending.get(seq).map_or(0, |entry| entry.delivered);
+            if self.is_spent(delivered) {
+                self.exhaust(env, seq);
+            } else {
+                self.pending.make_due(seq);
+            }
+        }
+        self.scratch.seqs = expired;
+    }
+
+    fn push_heartbeat<I, L, S>(&mut self, env: &mut Env<'_, I, L, S>, now: i64)
+    where
+        L: LogAccess,
+        S: Sink<Target = T>,
+    {
+        let [last_consumer, last_stream] = self.heartbeat_headers();
+        let Mode::Push(push) = &mut self.mode else { return };
+        if push.heartbeat_at > now {
+            return;
+        }
+        push.heartbeat_at = now.saturating_add(self.config.idle_heartbeat);
+        let to = self.config.deliver_subject.as_bytes();
+        let status = Status::IdleHeartbeat;
+        match push.flow.as_ref().filter(|flow| !flow.request.is_empty()) {
+            Some(flow) => {
+                let stalled = StatusHeader::Text("Nats-Consumer-Stalled", &flow.request);
+                let headers = [last_consumer, last_stream, stalled];
+                send_status(env.sink, env.account, to, status, &headers);
+            }
+            None => {
+                send_status(env.sink, env.account, to, status, &[last_consumer, last_stream]);
+            }
+        }
+    }
+
+    /// The consumer (or its stream) is being deleted: tells whoever waits.
+    pub fn on_delete<I, L, S>(&mut self, env: &mut Env<'_, I, L, S>)
+    where
+        I: MessageIndex,
+        L: LogAccess,
+        S: Sink<Target = T>,
+    {
+        let Mode::Pull(queue) = &mut self.mode else { return };
+        while let Some(request) = queue.pop() {
+            let status = Status::ConsumerDeleted;
+            send_status(env.sink, env.account, &request.reply, status, &[]);
+        }
+    }
+}

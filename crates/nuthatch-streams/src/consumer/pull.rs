@@ -1,0 +1,120 @@
+//! Pull requests that wait for messages.
+
+use std::collections::VecDeque;
+
+/// A pull request in the queue. `T` is where its inbox leads to.
+#[derive(Debug)]
+pub(super) struct Waiting<T> {
+    /// The inbox.
+    pub reply: Box<[u8]>,
+    /// Its subscribers.
+    pub target: T,
+    /// Messages still wanted.
+    pub remaining: i64,
+    /// Messages delivered.
+    pub delivered: u64,
+    /// Bytes still wanted; 0: any number.
+    pub bytes_left: i64,
+    /// When it ends, ns since the epoch; `i64::MAX`: never.
+    pub expires: i64,
+    /// End as soon as there is nothing more to deliver.
+    pub no_wait: bool,
+    /// Heartbeat interval, 0: none.
+    pub heartbeat: i64,
+    /// When the next heartbeat is due; `i64::MAX`: never.
+    pub heartbeat_at: i64,
+}
+
+impl<T> Waiting<T> {
+    /// Whether it was given a time limit.
+    pub fn has_expiry(&self) -> bool {
+        self.expires != i64::MAX
+    }
+
+    fn wake_at(&self) -> i64 {
+        self.expires.min(self.heartbeat_at)
+    }
+}
+
+/// The queue, bounded by the consumer's `max_waiting`.
+#[derive(Debug)]
+pub(super) struct WaitQueue<T> {
+    requests: VecDeque<Waiting<T>>,
+    max: usize,
+    wake_at: i64,
+    one_shots: usize,
+}
+
+impl<T> WaitQueue<T> {
+    /// An empty queue for at most `max` requests.
+    pub fn new(max: usize) -> Self {
+        Self { requests: VecDeque::new(), max, wake_at: i64::MAX, one_shots: 0 }
+    }
+
+    pub fn len(&self) -> usize {
+        self.requests.len()
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.requests.is_empty()
+    }
+
+    pub fn is_full(&self) -> bool {
+        self.requests.len() >= self.max
+    }
+
+    /// Messages that all requests together still want.
+    pub fn wanted(&self) -> u64 {
+        self.requests.iter().map(|request| request.remaining.max(0) as u64).sum()
+    }
+
+    /// Adds a request at the end; the caller has looked at [`WaitQueue::is_full`].
+    pub fn add(&mut self, request: Waiting<T>) {
+        self.wake_at = self.wake_at.min(request.wake_at());
+        self.one_shots += usize::from(request.no_wait);
+        self.requests.push_back(request);
+    }
+
+    /// The request whose turn it is.
+    pub fn head(&mut self) -> Option<&mut Waiting<T>> {
+        self.requests.front_mut()
+    }
+
+    /// Moves the first request to the end.
+    pub fn rotate(&mut self) {
+        if self.requests.len() > 1 {
+            self.requests.rotate_left(1);
+        }
+    }
+
+    /// Takes the first request out.
+    pub fn pop(&mut self) -> Option<Waiting<T>> {
+        let request = self.requests.pop_front()?;
+        self.one_shots -= usize::from(request.no_wait);
+        Some(request)
+    }
+
+    /// Whether any request does not wait for messages to come.
+    pub fn has_one_shots(&self) -> bool {
+        self.one_shots > 0
+    }
+
+    /// Keeps the requests for which `keep` holds; computes the next wake-up anew.
+    pub fn sweep(&mut self, mut keep: impl FnMut(&mut Waiting<T>) -> bool) {
+        let (mut wake_at, mut one_shots) = (i64::MAX, 0);
+        self.requests.retain_mut(|request| {
+            let kept = keep(request);
+            if kept {
+                wake_at = wake_at.min(request.wake_at());
+                one_shots += usize::from(request.no_wait);
+            }
+            kept
+        });
+        (self.wake_at, self.one_shots) = (wake_at, one_shots);
+    }
+
+    /// When something in the queue expires or wants a heartbeat (or a little earlier).
+    pub fn wake_at(&self) -> i64 {
+        if self.requests.is_empty() { i64::MAX } else { self.wake_at }
+    }
+}

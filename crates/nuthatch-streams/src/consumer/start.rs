@@ -1,0 +1,304 @@
+//! Creation, recovery, updates: how a consumer comes to its state.
+
+use super::advisory::{send_pause, time_of};
+use super::cursor::Cursor;
+use super::filter::Filter;
+use super::pull::WaitQueue;
+use super::push::Push;
+use super::state::{self, Progress, ProgressRef};
+use super::{
+    Activity, Consumer, Env, Floor, Logging, Mode, Replay, Scratch, StateError, Stop, Terms,
+};
+use crate::index::MessageIndex;
+use crate::sink::Sink;
+use nuthatch_log::{LogAccess, Seq, Timestamp};
+use nuthatch_protocol::js::{
+    ConsumerConfig, DeliverPolicy, ReplayPolicy, RetentionPolicy, StreamConfig, Time,
+};
+use nuthatch_protocol::wire::write::push_ack_prefix;
+
+/// Pull requests that may wait if the configuration does not say (nats-server's default).
+const MAX_WAITING_DEFAULT: usize = 512;
+/// Inactive thresholds of pull consumers are lengthened by this plus up to [`INACTIVE_JITTER_NS`].
+const INACTIVE_GRACE_NS: i64 = 100_000_000;
+const INACTIVE_JITTER_NS: u64 = 900_000_000;
+
+impl Terms {
+    fn new(config: &ConsumerConfig, retained: bool, random: u64) -> Self {
+        let mut inactive_threshold = config.inactive_threshold.max(0);
+        if inactive_threshold > 0 && config.deliver_subject.is_empty() {
+            inactive_threshold += INACTIVE_GRACE_NS + (random % INACTIVE_JITTER_NS) as i64;
+        }
+        let max_pending = usize::try_from(config.max_ack_pending).ok().filter(|&max| max > 0);
+        Self {
+            ack_policy: config.ack_policy,
+            ack_wait: config.ack_wait,
+            max_deliver: u32::try_from(config.max_deliver).unwrap_or(0),
+            max_ack_pending: max_pending.unwrap_or(usize::MAX),
+            sample_percent: config.sample_freq.trim_end_matches('%').parse().unwrap_or(0),
+            inactive_threshold,
+            retained,
+        }
+    }
+}
+
+impl<T> Consumer<T> {
+    /// A new consumer with its starting position. `config` is what [`super::validate_consumer`]
+    /// returned, with a name.
+    pub fn create<I, L, S>(
+        config: ConsumerConfig,
+        stream: &StreamConfig,
+        env: &mut Env<'_, I, L, S>,
+    ) -> Self
+    where
+        I: MessageIndex,
+        L: LogAccess,
+        S: Sink<Target = T>,
+    {
+        let mut consumer = Self::assemble(config, env.log.now(), Progress::default());
+        consumer.filter.settle(stream, env.index);
+        consumer.seek(stream, env.index);
+        consumer.settle_in(stream, env);
+        consumer.activity.paused = consumer.pause_end(env.log.now()).is_some();
+        consumer.cursor.sync(env.index, &mut consumer.filter, |_| {});
+        consumer
+    }
+
+    fn assemble(config: ConsumerConfig, created: Timestamp, progress: Progress) -> Self {
+        let mut cursor = Cursor::at(progress.next);
+        cursor.resume = progress.resume;
+        let max_waiting = usize::try_from(config.max_waiting).ok().filter(|&max| max > 0);
+        let mode = if config.deliver_subject.is_empty() {
+            Mode::Pull(WaitQueue::new(max_waiting.unwrap_or(MAX_WAITING_DEFAULT)))
+        } else {
+            Mode::Push(Push::new(&config, 0))
+        };
+        Self {
+            created,
+            terms: Terms::new(&config, false, 0),
+            filter: Filter::new(&config),
+            cursor,
+            pending: progress.pending,
+            exhausted: progress.exhausted,
+            next_consumer_seq: progress.next_consumer_seq.max(1),
+            delivered_stream: progress.delivered_stream,
+            floor: Floor { consumer: progress.floor.0, stream: progress.floor.1 },
+            mode,
+            stop: Stop::EndOfStream,
+            replay: None,
+            logging: Logging::default(),
+            activity: Activity {
+                last: created.0,
+                check_at: i64::MAX,
+                delivered: i64::MIN,
+                acked: i64::MIN,
+                paused: false,
+            },
+            scratch: Scratch::default(),
+            config,
+        }
+    }
+
+    /// Finds the starting position of a new consumer.
+    fn seek<I: MessageIndex>(&mut self, stream: &StreamConfig, index: &I) {
+        let (first, last) = (index.first().0, index.last().0);
+        let start = match self.config.deliver_policy {
+            DeliverPolicy::All => first,
+            DeliverPolicy::New => last + 1,
+            DeliverPolicy::Last => self.last_match(index).unwrap_or(last + 1),
+            DeliverPolicy::LastPerSubject => first,
+            DeliverPolicy::ByStartTime => {
+                let at = self.config.opt_start_time.unwrap_or(Time::ZERO);
+                index.seq_at(Timestamp(at.0)).0.min(last + 1)
+            }
+            DeliverPolicy::ByStartSequence => self.config.opt_start_seq,
+        };
+        self.cursor = Cursor::at(start.max(first).max(1));
+        // With one message per subject every message is the last of its subject.
+        let last_only = self.config.deliver_policy == DeliverPolicy::LastPerSubject;
+        if last_only && stream.max_msgs_per_subject != 1 {
+            self.cursor.start_last_per_subject(index, &self.filter, last);
+        }
+        self.delivered_stream = self.cursor.next - 1;
+        self.floor = Floor { consumer: 0, stream: self.delivered_stream };
+    }
+
+    fn last_match<I: MessageIndex>(&self, index: &I) -> Option<u64> {
+        if self.filter.is_all() && index.get(index.last()).is_some() {
+            return Some(index.last().0);
+        }
+        let mut newest = None;
+        self.filter.for_each_subject(index, &mut |_, _, _, last| newest = newest.max(Some(last.0)));
+        newest
+    }
+
+    /// What creation and recovery have in common: everything that is not persisted.
+    fn settle_in<I, L, S>(&mut self, stream: &StreamConfig, env: &mut Env<'_, I, L, S>)
+    where
+        I: MessageIndex,
+        L: LogAccess,
+        S: Sink<Target = T>,
+    {
+        let now = env.log.now().0;
+        let retained = stream.retention != RetentionPolicy::Limits;
+        self.terms = Terms::new(&self.config, retained, env.log.entropy());
+        self.scratch.ack_prefix.clear();
+        let (name, prefix) = (self.config.name.as_bytes(), &mut self.scratch.ack_prefix);
+        push_ack_prefix(prefix, env.stream_name.as_bytes(), name);
+        if let Mode::Push(push) = &mut self.mode {
+            *push = Push::new(&self.config, stream.max_msg_size);
+        }
+        self.replay = (self.config.replay_policy == ReplayPolicy::Original).then(|| Replay {
+            until: env.index.last().0,
+            last_stored_at: i64::MIN,
+            last_sent_at: i64::MIN,
+        });
+        self.activity.last = now;
+        self.watch_inactivity(now);
+        self.interest_changed(env);
+    }
+
+    /// Adopts a new configuration that [`super::check_update`] has allowed.
+    pub fn update<I, L, S>(
+        &mut self,
+        config: ConsumerConfig,
+        stream: &StreamConfig,
+        env: &mut Env<'_, I, L, S>,
+    ) where
+        I: MessageIndex,
+        L: LogAccess,
+        S: Sink<Target = T>,
+    {
+        let old = std::mem::replace(&mut self.config, config);
+        let now = env.log.now();
+        self.terms = Terms::new(&self.config, self.terms.retained, env.log.entropy());
+        if old.filter_subject != self.config.filter_subject
+            || old.filter_subjects != self.config.filter_subjects
+        {
+            self.filter = Filter::new(&self.config);
+            self.stream_changed(stream, env);
+        }
+        if old.ack_wait != self.config.ack_wait || old.backoff != self.config.backoff {
+            self.rearm(now.0);
+        }
+        if old.deliver_subject != self.config.deliver_subject
+            || old.rate_limit_bps != self.config.rate_limit_bps
+        {
+            if let Mode::Push(push) = &mut self.mode {
+                *push = Push::new(&self.config, stream.max_msg_size);
+            }
+            self.interest_changed(env);
+        }
+        if old.pause_until != self.config.pause_until {
+            let paused = self.pause_end(now).is_some();
+            self.activity.paused = paused;
+            let until = self.config.pause_until.unwrap_or(Time::ZERO);
+            send_pause(env, &self.config.name, paused, until);
+        }
+        self.watch_inactivity(now.0);
+        self.cursor.sync(env.index, &mut self.filter, |_| {});
+    }
+
+    /// The stream's configuration changed: filters are compared with its subjects again.
+    pub fn stream_changed<I, L, S>(&mut self, stream: &StreamConfig, env: &mut Env<'_, I, L, S>)
+    where
+        I: MessageIndex,
+        L: LogAccess,
+        S: Sink<Target = T>,
+    {
+        self.terms.retained = stream.retention != RetentionPolicy::Limits;
+        self.sync(env);
+        self.filter.settle(stream, env.index);
+        self.cursor.recount_later();
+    }
+
+    /// Gives everything that is out its wait anew, counted from now.
+    fn rearm(&mut self, now: i64) {
+        let (backoff, ack_wait) = (&self.config.backoff, self.terms.ack_wait);
+        self.pending.rearm(|entry| {
+            let last = backoff.len().saturating_sub(1);
+            let step = (entry.delivered.saturating_sub(1) as usize).min(last);
+            now.saturating_add(backoff.get(step).copied().unwrap_or(ack_wait))
+        });
+    }
+
+    /// When a pause that is in force ends.
+    pub(super) fn pause_end(&self, now: Timestamp) -> Option<i64> {
+        let until = self.config.pause_until.filter(|until| !until.is_zero())?;
+        (until > time_of(now)).then_some(until.0)
+    }
+
+    /// Recovery is over: ack waits start now.
+    pub fn recovered<I, L, S>(&mut self, stream: &StreamConfig, env: &mut Env<'_, I, L, S>)
+    where
+        I: MessageIndex,
+        L: LogAccess,
+        S: Sink<Target = T>,
+    {
+        self.filter.settle(stream, env.index);
+        if self.cursor.resume > 0 {
+            let resume = self.cursor.resume;
+            self.cursor.start_last_per_subject(env.index, &self.filter, resume);
+        }
+        self.settle_in(stream, env);
+        self.activity.paused = self.pause_end(env.log.now()).is_some();
+        self.rearm(env.log.now().0);
+        // What left the stream while nobody looked is found by the first sync.
+        self.cursor.recount_later();
+        self.stop = Stop::EndOfStream;
+    }
+
+    pub(super) fn encode_progress(&self, out: &mut Vec<u8>) {
+        let progress = ProgressRef {
+            next: self.cursor.next,
+            resume: self.cursor.resume,
+            next_consumer_seq: self.next_consumer_seq,
+            delivered_stream: self.delivered_stream,
+            floor: (self.floor.consumer, self.floor.stream),
+            pending: &self.pending,
+            exhausted: &self.exhausted,
+        };
+        state::encode(&progress, out);
+    }
+
+    /// Everything about the consumer: configuration, creation time, progress. The body of a
+    /// `ConsumerCreate` record (create *and* update) and what a `StreamState` holds per consumer.
+    pub fn encode(&self, out: &mut Vec<u8>) {
+        // Serialising plain structs of strings and numbers to memory cannot fail.
+        let config = serde_json::to_vec(&self.config).unwrap_or_default();
+        state::encode_head(self.created.0, &config, out);
+        self.encode_progress(out);
+    }
+
+    /// The reverse of [`Consumer::encode`]. Call [`Consumer::recovered`] before anything else.
+    ///
+    /// # Errors
+    /// [`StateError`] if the bytes are not understood.
+    pub fn decode(bytes: &[u8]) -> Result<Self, StateError> {
+        let (created, config, rest) = state::decode_head(bytes)?;
+        let config = serde_json::from_slice(config)
+            .map_err(|error| StateError::Config { reason: error.to_string() })?;
+        Ok(Self::assemble(config, Timestamp(created), state::decode(rest)?))
+    }
+
+    /// Recovery: adopts the body of a `ConsumerState` record.
+    ///
+    /// # Errors
+    /// [`StateError`] if the bytes are not understood; nothing has changed then.
+    pub fn apply_state(&mut self, bytes: &[u8]) -> Result<(), StateError> {
+        let progress = state::decode(bytes)?;
+        self.cursor = Cursor::at(progress.next);
+        self.cursor.resume = progress.resume;
+        self.pending = progress.pending;
+        self.exhausted = progress.exhausted;
+        self.next_consumer_seq = progress.next_consumer_seq;
+        self.delivered_stream = progress.delivered_stream;
+        self.floor = Floor { consumer: progress.floor.0, stream: progress.floor.1 };
+        Ok(())
+    }
+
+    /// Whether a sequence lies beyond everything that was ever looked at.
+    pub(super) fn is_beyond(&self, seq: Seq) -> bool {
+        seq.0 >= self.cursor.next
+    }
+}

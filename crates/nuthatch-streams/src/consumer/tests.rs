@@ -1,0 +1,1 @@
+//! The consumer against a fake stream, log and sink.
