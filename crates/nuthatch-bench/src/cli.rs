@@ -5,7 +5,9 @@ use std::time::Duration;
 use clap::{Args, Subcommand};
 
 use crate::client::Client;
+use crate::compare::{self, CompareArgs};
 use crate::connect::ConnectArgs;
+use crate::driver::Driver;
 use crate::harness::Target;
 use crate::process;
 use crate::report::{Plan, Report, RunReport};
@@ -42,6 +44,7 @@ enum BenchCommand {
     Sub(CoreSubArgs),
     /// Requests and replies, one at a time per client
     Request(RequestArgs),
+    Compare(CompareArgs),
 }
 
 #[derive(Debug, Clone, Subcommand)]
@@ -103,22 +106,6 @@ struct StreamArgs {
     /// Which client library drives the workload
     #[arg(long, value_enum, default_value_t)]
     client: Driver,
-}
-
-/// A client library.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, clap::ValueEnum)]
-enum Driver {
-    /// Our own, with the least work per message
-    #[default]
-    Lean,
-}
-
-impl Driver {
-    fn name(self) -> &'static str {
-        match self {
-            Self::Lean => "lean",
-        }
-    }
 }
 
 impl StreamArgs {
@@ -242,6 +229,7 @@ pub fn run(args: &BenchArgs, connect: &ConnectArgs) -> Result<String, BenchError
         BenchCommand::Pub(args) => core_pub(args, connect),
         BenchCommand::Sub(args) => core_sub(args, connect),
         BenchCommand::Request(args) => request(args, connect),
+        BenchCommand::Compare(args) => compare::run(args, connect),
     }
 }
 
@@ -260,7 +248,8 @@ fn js_pub(args: &JsPubArgs, connect: &ConnectArgs) -> Result<String, BenchError>
         batch: (!args.sync).then_some(window),
         latency_of: Some("ack"),
     };
-    repeat(details, &args.common, connect, |target| workload.run(target))
+    let driver = details.driver;
+    repeat(details, &args.common, connect, |target| driver.publish(&workload, target))
 }
 
 fn js_pull(args: &JsPullArgs, mode: ReadMode, connect: &ConnectArgs) -> Result<String, BenchError> {
@@ -285,7 +274,8 @@ fn js_pull(args: &JsPullArgs, mode: ReadMode, connect: &ConnectArgs) -> Result<S
         batch: Some(args.batch),
         latency_of: fetch.then_some("fetch"),
     };
-    repeat(details, common, connect, |target| workload.run(target))
+    let driver = details.driver;
+    repeat(details, common, connect, |target| driver.read(&workload, target))
 }
 
 fn js_ordered(args: &JsOrderedArgs, connect: &ConnectArgs) -> Result<String, BenchError> {
@@ -306,7 +296,8 @@ fn js_ordered(args: &JsOrderedArgs, connect: &ConnectArgs) -> Result<String, Ben
         batch: args.pull.then_some(args.batch),
         latency_of: None,
     };
-    repeat(details, &args.common, connect, |target| workload.run(target))
+    let driver = details.driver;
+    repeat(details, &args.common, connect, |target| driver.read(&workload, target))
 }
 
 fn core_pub(args: &CorePubArgs, connect: &ConnectArgs) -> Result<String, BenchError> {

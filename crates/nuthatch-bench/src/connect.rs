@@ -9,6 +9,7 @@ use crate::units::parse_duration;
 
 /// How to reach a server; shared by all client commands.
 #[derive(Debug, Clone, Args)]
+#[command(next_help_heading = "Connection and output")]
 pub struct ConnectArgs {
     /// Server address: nats://[user:pass@]host:port, several separated by commas
     #[arg(long, short, global = true, env = "NATS_URL", default_value = "nats://127.0.0.1:4222")]

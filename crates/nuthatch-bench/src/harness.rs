@@ -76,7 +76,8 @@ impl Target {
         states: Vec<S>,
         work: impl Fn(usize, S, &mut Tally) -> Result<(), BenchError> + Sync,
     ) -> Result<RunReport, BenchError> {
-        let barrier = Barrier::new(states.len() + 1);
+        let clients = states.len();
+        let barrier = Barrier::new(clients + 1);
         let (barrier, work) = (&barrier, &work);
         thread::scope(|scope| {
             let start_one = |(index, state)| {
@@ -102,7 +103,7 @@ impl Target {
             }
             match failure {
                 Some(err) => Err(err),
-                None => Ok(probe.finish(&sum.unwrap_or_default())),
+                None => Ok(probe.finish(&sum.unwrap_or_default(), clients)),
             }
         })
     }
@@ -126,7 +127,7 @@ impl Probe {
     }
 
     /// What has been used since, per counted message.
-    pub fn finish(&self, tally: &Tally) -> RunReport {
+    pub fn finish(&self, tally: &Tally, clients: usize) -> RunReport {
         let own = process::own_cpu().saturating_sub(self.own_cpu);
         let server = self.server.and_then(|(pid, before, reset)| {
             let after = process::usage(pid)?;
@@ -142,7 +143,7 @@ impl Probe {
                 peak_is_of_this_run: reset,
             })
         });
-        RunReport::new(tally, own, server)
+        RunReport::new(tally, clients, own, server)
     }
 }
 

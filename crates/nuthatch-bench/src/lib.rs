@@ -3,9 +3,13 @@
 //! Everything here talks to a server through its protocol alone, so the same measurement runs
 //! against any NATS server. The command line of the `nuthatch` binary shares [`client`] and [`js`].
 
+#[cfg(feature = "async-nats")]
+mod async_driver;
 pub mod cli;
 pub mod client;
+mod compare;
 pub mod connect;
+mod driver;
 mod harness;
 pub mod js;
 mod payload;

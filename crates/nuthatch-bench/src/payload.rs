@@ -1,5 +1,7 @@
 //! Bodies that do not compress: seeded pseudo-random bytes.
 
+use std::ops::Range;
+
 /// Different bodies of one size are slices of one pool at offsets within this many bytes, so that
 /// making the next body costs nothing and the pool stays in the CPU's cache.
 const SPREAD_BYTES: usize = 256 * 1024;
@@ -28,8 +30,20 @@ impl Payload {
     /// The body of message `index`.
     #[inline]
     pub fn get(&self, index: u64) -> &[u8] {
+        &self.pool[self.range(index)]
+    }
+
+    /// Where the body of message `index` lies in the pool.
+    #[inline]
+    pub fn range(&self, index: u64) -> Range<usize> {
         let offset = (index as usize).wrapping_mul(STEP_BYTES) % SPREAD_BYTES;
-        &self.pool[offset..offset + self.size]
+        offset..offset + self.size
+    }
+
+    /// The pool itself, for clients that share ownership of bodies.
+    #[cfg(feature = "async-nats")]
+    pub fn pool(&self) -> &[u8] {
+        &self.pool
     }
 }
 

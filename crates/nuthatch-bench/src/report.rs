@@ -39,7 +39,8 @@ impl Latencies {
         let _ = self.0.add(&other.0);
     }
 
-    fn summary(&self) -> Option<LatencySummary> {
+    /// Percentiles; `None` when nothing was recorded.
+    pub fn summary(&self) -> Option<LatencySummary> {
         let us = |ns: u64| ns as f64 / 1000.0;
         let at = |q: f64| us(self.0.value_at_quantile(q));
         (!self.0.is_empty()).then(|| LatencySummary {
@@ -173,6 +174,9 @@ pub struct RunReport {
     pub latency_us: Option<LatencySummary>,
     /// CPU time of this process per message in microseconds.
     pub client_cpu_us_per_msg: f64,
+    /// Part of the time that each client was using a processor; near 1 means that the client and
+    /// not the server is the limit.
+    pub client_busy: f64,
     /// What the server used, when it runs on this machine.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub server: Option<ProcessCost>,
@@ -180,7 +184,12 @@ pub struct RunReport {
 
 impl RunReport {
     /// Turns counts into rates.
-    pub fn new(tally: &Tally, client_cpu: Duration, server: Option<ProcessCost>) -> Self {
+    pub fn new(
+        tally: &Tally,
+        clients: usize,
+        client_cpu: Duration,
+        server: Option<ProcessCost>,
+    ) -> Self {
         let seconds = tally.finished.duration_since(tally.started).as_secs_f64().max(1e-9);
         Self {
             msgs: tally.msgs,
@@ -191,6 +200,7 @@ impl RunReport {
             mb_per_s: tally.bytes as f64 / seconds / 1e6,
             latency_us: tally.latencies.summary(),
             client_cpu_us_per_msg: client_cpu.as_secs_f64() * 1e6 / tally.msgs.max(1) as f64,
+            client_busy: client_cpu.as_secs_f64() / seconds / clients.max(1) as f64,
             server,
         }
     }
@@ -216,6 +226,12 @@ pub struct Spread {
 }
 
 impl Spread {
+    /// All three numbers converted.
+    pub fn map(self, convert: impl Fn(f64) -> f64) -> Self {
+        let Self { min, median, max } = self;
+        Self { min: convert(min), median: convert(median), max: convert(max) }
+    }
+
     /// `None` of nothing.
     pub fn of(values: impl Iterator<Item = f64>) -> Option<Self> {
         let mut sorted: Vec<f64> = values.collect();
@@ -392,7 +408,7 @@ mod tests {
         }
         tally.msgs = 1000;
         tally.finished = tally.started + Duration::from_secs(1);
-        let run = RunReport::new(&tally, Duration::from_millis(1), None);
+        let run = RunReport::new(&tally, 1, Duration::from_millis(1), None);
         let Some(l) = run.latency_us else { panic!("no latencies") };
         assert!((l.p50 - 500.0).abs() < 2.0 && (l.p99 - 990.0).abs() < 3.0, "{l:?}");
         assert!((run.msgs_per_s - 1000.0).abs() < 1.0);

@@ -37,18 +37,34 @@ impl JsPub {
     /// When the server cannot be reached or stops answering. Refused messages are counted in the
     /// report instead.
     pub fn run(&self, target: &Target) -> Result<RunReport, BenchError> {
+        self.run_with(
+            target,
+            |index| self.connect(target, index),
+            |index, mut publisher, tally| {
+                publisher.run(share(self.msgs, self.clients, index), target, tally)
+            },
+        )
+    }
+
+    /// Runs once with clients of any kind: prepares the stream, and compares its growth with the
+    /// acks afterwards.
+    ///
+    /// # Errors
+    /// Like [`Self::run`].
+    pub fn run_with<S: Send>(
+        &self,
+        target: &Target,
+        connect: impl Fn(usize) -> Result<S, BenchError>,
+        work: impl Fn(usize, S, &mut Tally) -> Result<(), BenchError> + Sync,
+    ) -> Result<RunReport, BenchError> {
         let mut control = target.connect()?;
         let before = self.stream.prepare(&mut control, target)?;
-        let states: Result<Vec<_>, BenchError> =
-            (0..self.clients).map(|index| self.connect(target, index)).collect();
-        let mut report =
-            target.measure(states?, |index, mut publisher: Publisher<'_>, tally| {
-                publisher.run(share(self.msgs, self.clients, index), target, tally)
-            })?;
-        let after = self.stream.state(&mut control, target)?.last_seq;
-        if after - before != report.msgs {
+        let states: Result<Vec<S>, BenchError> = (0..self.clients).map(connect).collect();
+        let mut report = target.measure(states?, work)?;
+        let grown = self.stream.state(&mut control, target)?.last_seq - before;
+        if grown != report.msgs {
             report.errors += 1;
-            let text = format!("{} acks, but the stream grew by {}", report.msgs, after - before);
+            let text = format!("{} acks, but the stream grew by {grown}", report.msgs);
             report.first_error.get_or_insert(text);
         }
         Ok(report)

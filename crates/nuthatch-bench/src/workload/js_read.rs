@@ -47,7 +47,8 @@ pub enum ReadMode {
 }
 
 impl ReadMode {
-    fn is_ordered(self) -> bool {
+    /// Whether the consumer is ephemeral and never acknowledges.
+    pub fn is_ordered(self) -> bool {
         matches!(self, Self::OrderedPush | Self::OrderedPull)
     }
 }
@@ -81,22 +82,39 @@ impl JsRead {
     /// # Errors
     /// When the stream is too short, the server cannot be reached, or it stops answering.
     pub fn run(&self, target: &Target) -> Result<RunReport, BenchError> {
+        let unclaimed = AtomicU64::new(self.msgs);
+        self.run_with(
+            target,
+            |_| self.connect(target),
+            |index, mut client, tally| match self.mode {
+                ReadMode::Consume => self.pull(&mut client, &unclaimed, target, tally),
+                ReadMode::Fetch => self.fetch(&mut client, &unclaimed, target, tally),
+                ReadMode::OrderedPush => self.ordered_push(&mut client, index, target, tally),
+                ReadMode::OrderedPull => self.ordered_pull(&mut client, index, target, tally),
+            },
+        )
+    }
+
+    /// Runs once with clients of any kind: prepares stream and consumer, and checks afterwards
+    /// that the consumer knows of every ack.
+    ///
+    /// # Errors
+    /// Like [`Self::run`].
+    pub fn run_with<S: Send>(
+        &self,
+        target: &Target,
+        connect: impl Fn(usize) -> Result<S, BenchError>,
+        work: impl Fn(usize, S, &mut Tally) -> Result<(), BenchError> + Sync,
+    ) -> Result<RunReport, BenchError> {
         let mut control = target.connect()?;
         self.ensure_messages(&mut control, target)?;
         if !self.mode.is_ordered() {
             consumer::create(&mut control, target, &self.stream.name, &self.durable())?;
         }
-        let clients: Result<Vec<_>, BenchError> =
-            (0..self.clients).map(|_| self.connect(target)).collect();
-        let unclaimed = AtomicU64::new(self.msgs);
-        let mut report = target.measure(clients?, |index, mut client, tally| {
+        let clients: Result<Vec<S>, BenchError> = (0..self.clients).map(connect).collect();
+        let mut report = target.measure(clients?, |index, state, tally| {
             tally.started = Instant::now();
-            match self.mode {
-                ReadMode::Consume => self.pull(&mut client, &unclaimed, target, tally),
-                ReadMode::Fetch => self.fetch(&mut client, &unclaimed, target, tally),
-                ReadMode::OrderedPush => self.ordered_push(&mut client, index, target, tally),
-                ReadMode::OrderedPull => self.ordered_pull(&mut client, index, target, tally),
-            }?;
+            work(index, state, tally)?;
             tally.finished = Instant::now();
             Ok(())
         })?;
