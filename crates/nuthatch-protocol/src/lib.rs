@@ -9,4 +9,5 @@ pub mod headers;
 pub mod js;
 pub mod jserror;
 pub mod subject;
+pub mod transform;
 pub mod wire;
