@@ -20,7 +20,7 @@ pub enum TransformError {
     #[error("invalid subject")]
     BadSubject,
     /// White space in a destination token.
-    #[error("invalid mapping destination: invalid transform in {token}")]
+    #[error("invalid mapping destination: invalid transform")]
     InvalidToken {
         /// The destination token.
         token: String,
@@ -32,8 +32,16 @@ pub enum TransformError {
         token: String,
     },
     /// A wildcard number above the number of wildcards in the source.
-    #[error("invalid mapping destination: wildcard index out of range in {token}")]
+    #[error("invalid mapping destination: wildcard index out of range in {token}: [{index}]")]
     IndexOutOfRange {
+        /// The destination token.
+        token: String,
+        /// The number.
+        index: i64,
+    },
+    /// A function of a wildcard for a source that has none.
+    #[error("invalid mapping destination: wildcard index out of range in {token}")]
+    NoWildcards {
         /// The destination token.
         token: String,
     },

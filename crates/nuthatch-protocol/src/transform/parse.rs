@@ -85,10 +85,6 @@ impl Call<'_> {
         TransformError::InvalidArgument { token: self.token.to_owned() }
     }
 
-    fn out_of_range(&self) -> TransformError {
-        TransformError::IndexOutOfRange { token: self.token.to_owned() }
-    }
-
     fn expect_count(&self, arguments: &[&str], count: usize) -> Result<(), TransformError> {
         let token = || self.token.to_owned();
         match arguments.len() {
@@ -108,8 +104,12 @@ impl Call<'_> {
 
     /// The source token of wildcard `number`. Without wildcards in the source there is none.
     fn place(&self, number: i64) -> Result<usize, TransformError> {
-        let place = self.wildcards.any().then(|| self.wildcards.place(number)).flatten();
-        place.ok_or_else(|| self.out_of_range())
+        let token = || self.token.to_owned();
+        if !self.wildcards.any() {
+            return Err(TransformError::NoWildcards { token: token() });
+        }
+        let out_of_range = || TransformError::IndexOutOfRange { token: token(), index: number };
+        self.wildcards.place(number).ok_or_else(out_of_range)
     }
 
     fn wildcard(&self, number: i64) -> Result<Piece, TransformError> {
