@@ -72,6 +72,8 @@ pub fn publish(workload: &JsPub, target: &Target) -> Result<RunReport, BenchErro
         |_| connect(&runtime, target),
         |index, connection, tally| {
             let count = share(workload.msgs, workload.clients, index);
+            // The library starts a task of its own when it makes a context.
+            let _inside = connection.runtime.enter();
             let publisher = Publisher::new(workload, index, &connection.client, target);
             connection.runtime.block_on(publisher.run(count, tally))
         },
@@ -150,6 +152,7 @@ pub fn read(workload: &JsRead, target: &Target) -> Result<RunReport, BenchError>
         target,
         |_| connect(&runtime, target),
         |_, connection, tally| {
+            let _inside = connection.runtime.enter();
             let reader = Reader::new(workload, &connection.client, target);
             connection.runtime.block_on(reader.run(&unclaimed, tally))
         },

@@ -229,3 +229,22 @@ fn measurements() {
     let large = run(&["js", "pub", "--msgs", "20", "--size", "512KiB", "--batch", "4"]);
     assert_eq!(large["runs"][0]["msgs"], 20);
 }
+
+#[cfg(feature = "async-nats")]
+#[test]
+fn measurements_by_async_nats() {
+    let server = Server::start(&[]);
+    let run = |args: &[&str]| {
+        let report = server.json(&[&["bench", "js"], args, &["--client", "async-nats"]].concat());
+        assert_eq!(report["errors"], 0, "{args:?}: {report}");
+        assert_eq!(report["client"], "async-nats");
+        report["runs"][0]["msgs"].as_u64().unwrap()
+    };
+    assert_eq!(run(&["pub", "--msgs", "3000", "--clients", "2"]), 3000);
+    assert_eq!(run(&["pub", "--sync", "--msgs", "100"]), 100);
+    assert_eq!(run(&["consume", "--msgs", "3000", "--batch", "200"]), 3000);
+    assert_eq!(run(&["consume", "--msgs", "3000", "--ack", "none"]), 3000);
+    assert_eq!(run(&["fetch", "--msgs", "1050", "--batch", "100"]), 1050);
+    assert_eq!(run(&["ordered", "--msgs", "3000"]), 3000);
+    assert_eq!(run(&["ordered", "--msgs", "3000", "--pull", "--clients", "2"]), 6000);
+}

@@ -67,7 +67,8 @@ pub struct CompareArgs {
     /// Write all numbers as JSON
     #[arg(long, value_name = "FILE")]
     out: Option<PathBuf>,
-    /// Write the tables as Markdown (default: print them)
+    /// Write the tables as Markdown (default: print them); in a file with the lines
+    /// `<!-- compare:begin -->` and `<!-- compare:end -->` only what is between them is replaced
     #[arg(long, value_name = "FILE")]
     markdown: Option<PathBuf>,
 }
@@ -143,11 +144,28 @@ pub fn run(args: &CompareArgs, connect: &ConnectArgs) -> Result<String, BenchErr
     }
     let markdown = table::markdown(&comparison);
     match &args.markdown {
-        Some(path) => fs::write(path, &markdown).map_err(file_error("write", path))?,
+        Some(path) => write_markdown(path, &markdown)?,
         None if !connect.json => return Ok(markdown),
         None => {}
     }
     Ok(if connect.json { json } else { String::new() })
+}
+
+/// Marks of the part of a document that belongs to the comparison.
+const BEGIN_MARK: &str = "<!-- compare:begin -->\n";
+const END_MARK: &str = "<!-- compare:end -->";
+
+fn write_markdown(path: &Path, tables: &str) -> Result<(), BenchError> {
+    let old = fs::read_to_string(path).unwrap_or_default();
+    let text = between_marks(&old, tables).unwrap_or_else(|| tables.to_owned());
+    fs::write(path, text).map_err(file_error("write", path))
+}
+
+/// The document with new tables between its marks; `None` when it has none.
+fn between_marks(document: &str, tables: &str) -> Option<String> {
+    let (before, rest) = document.split_once(BEGIN_MARK)?;
+    let (_, after) = rest.split_once(END_MARK)?;
+    Some(format!("{before}{BEGIN_MARK}\n{tables}\n{END_MARK}{after}"))
 }
 
 fn check_rows(wanted: &[String]) -> Result<(), BenchError> {
@@ -358,4 +376,23 @@ fn settle() {
 /// Says on the standard error how far it has come.
 fn progress(text: &str) {
     eprintln!("{text}");
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_the_marked_part_of_a_document_changes() {
+        let document = "top\n<!-- compare:begin -->\nold\n<!-- compare:end -->\nend\n";
+        let expected = "top\n<!-- compare:begin -->\n\nnew\n<!-- compare:end -->\nend\n";
+        assert_eq!(between_marks(document, "new").as_deref(), Some(expected));
+        assert_eq!(between_marks("plain", "new"), None);
+    }
+
+    #[test]
+    fn rows_are_checked() {
+        assert!(check_rows(&["sync".into(), "restart".into()]).is_ok());
+        assert!(check_rows(&["nope".into()]).is_err());
+    }
 }
