@@ -7,7 +7,7 @@ use crate::jetstream_hook::{
     ApiRequest, EngineId, JetStreamHook, JsHealth, JsView, Peer, SendError, StreamRoute,
 };
 use nuthatch_log::LogHandle;
-use nuthatch_log::sequencer::SendError as QueueError;
+use nuthatch_log::SendError as QueueError;
 use nuthatch_protocol::js::Time;
 use nuthatch_streams::{AccountId, Event, Message, Op, Respond};
 use parking_lot::Mutex;
