@@ -2,14 +2,36 @@
 //!
 //! The log knows records, frames, segments and durability. It knows nothing of NATS, accounts or
 //! consumers: what records *mean* is decided by a [`Machine`], which runs on the sequencer thread.
+//!
+//! [`Log::open_local`] or [`Log::open_memory`] recovers a log into a machine, [`LogCore::spawn`]
+//! moves it to threads of its own, and the [`LogHandle`] takes events from anywhere.
 
+mod bytes;
+mod cache;
+mod catalog;
+pub mod env;
+mod frame;
+mod index;
 pub mod machine;
+mod options;
 pub mod record;
+mod recovery;
+mod segment;
+mod sequencer;
+pub mod stats;
+mod store;
 pub mod types;
 
+pub use catalog::CatalogError;
+pub use env::{Clock, Disk, Entropy, WriteMode};
+pub use frame::{FrameFault, MAX_FRAME_BYTES, MAX_RECORD_BYTES};
 pub use machine::{
     AppendError, Appended, IndexedMessage, LogAccess, Machine, Read, SnapshotError, Space,
     StoredMessage, Urgency,
 };
+pub use options::{LogOptions, Reporter, SyncPolicy};
 pub use record::{RecordKind, RecordRef};
+pub use recovery::{DamageKind, Log, OpenError, RecoveryReport};
+pub use sequencer::{CloseError, LogCore, LogHandle, LogInner, SendError, Turn};
+pub use stats::{LogStats, StatsSnapshot};
 pub use types::{Epoch, Lsn, Seq, StreamId, Timestamp};

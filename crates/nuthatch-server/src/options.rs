@@ -10,8 +10,8 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 pub use self::auth::{
-    Account, AccountJetStream, AuthOptions, ConnectionType, NkeyUser, Permissions,
-    ResponsePermission, Secret, SubjectPermission, User,
+    Account, AccountJetStream, AuthOptions, ConnectionType, DEFAULT_AUTH_TIMEOUT, NkeyUser,
+    Permissions, ResponsePermission, Secret, SubjectPermission, User,
 };
 
 pub use self::draft::Invocation;

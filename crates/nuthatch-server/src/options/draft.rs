@@ -37,7 +37,7 @@ impl Draft {
         options.auth.timeout = self.auth_timeout.unwrap_or_else(|| match &options.tls {
             // The handshake happens within the time to authenticate.
             Some(tls) => tls.timeout + Duration::from_secs(1),
-            None => super::auth::DEFAULT_AUTH_TIMEOUT,
+            None => super::DEFAULT_AUTH_TIMEOUT,
         });
         options.jetstream.enabled = self.jetstream.unwrap_or(invocation == Invocation::Nuthatch);
         match (self.store_dir, invocation) {

@@ -327,7 +327,7 @@ pub(super) fn help(program: &str) -> String {
             names.sort_by_key(|name| name.len());
             let dashed: Vec<String> = names
                 .iter()
-                .map(|name| if name.len() <= 3 { format!("-{name}") } else { format!("--{name}") })
+                .map(|name| if name.len() < 3 { format!("-{name}") } else { format!("--{name}") })
                 .collect();
             let left = format!("{} {}", dashed.join(", "), flag.value);
             let note = match flag.status {

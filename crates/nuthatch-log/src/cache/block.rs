@@ -1,0 +1,167 @@
+//! Stretches of segments read back from files, checked once, under a byte budget.
+
+use crate::frame::{FRAME_HEADER_BYTES, codec::RecordPeek};
+use crate::record::RecordKind;
+use crate::segment::SegmentId;
+use crate::types::{Seq, StreamId};
+use bytes::Bytes;
+use std::collections::{BTreeMap, VecDeque};
+
+/// A position in a segment: where a frame starts and an offset inside it.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub struct At {
+    /// Where the frame starts in the segment.
+    pub frame: u32,
+    /// Offset in the frame.
+    pub record: u32,
+}
+
+/// Outcome of looking for a message from a position on.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Walk {
+    /// It starts here.
+    Found(At),
+    /// A later message came first, or the segment ended: there is no such message.
+    Passed,
+    /// The frame at this offset is not in memory.
+    Absent(u32),
+}
+
+struct Extent {
+    bytes: Bytes,
+    used: bool,
+}
+
+/// Whole frames by segment and offset. Evicts what was not used for longest, roughly (second
+/// chance, first in first out).
+pub struct BlockCache {
+    extents: BTreeMap<(SegmentId, u32), Extent>,
+    order: VecDeque<(SegmentId, u32)>,
+    bytes: usize,
+    limit: usize,
+}
+
+impl BlockCache {
+    /// An empty cache of `limit` bytes.
+    #[must_use]
+    pub const fn new(limit: usize) -> Self {
+        Self { extents: BTreeMap::new(), order: VecDeque::new(), bytes: 0, limit }
+    }
+
+    /// Bytes held.
+    #[must_use]
+    pub const fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// Adds checked frames that start at `offset` of a segment. The newest extent always stays.
+    pub fn insert(&mut self, segment: SegmentId, offset: u32, bytes: Bytes) {
+        let key = (segment, offset);
+        self.bytes += bytes.len();
+        match self.extents.insert(key, Extent { bytes, used: false }) {
+            Some(old) => self.bytes -= old.bytes.len(),
+            None => self.order.push_back(key),
+        }
+        self.shrink();
+    }
+
+    fn shrink(&mut self) {
+        while self.bytes > self.limit && self.order.len() > 1 {
+            let Some(key) = self.order.pop_front() else { return };
+            let Some(extent) = self.extents.get_mut(&key) else { continue };
+            if std::mem::take(&mut extent.used) {
+                self.order.push_back(key);
+            } else {
+                self.bytes -= extent.bytes.len();
+                self.extents.remove(&key);
+            }
+        }
+    }
+
+    /// Forgets a segment that is going away.
+    pub fn forget(&mut self, segment: SegmentId) {
+        let keys: Vec<_> =
+            self.extents.range((segment, 0)..=(segment, u32::MAX)).map(|(key, _)| *key).collect();
+        for key in keys {
+            if let Some(extent) = self.extents.remove(&key) {
+                self.bytes -= extent.bytes.len();
+            }
+        }
+        self.order.retain(|(id, _)| *id != segment);
+    }
+
+    /// The extent that holds a frame, and where the frame starts in it.
+    fn extent(&mut self, segment: SegmentId, frame: u32) -> Option<(&Bytes, usize)> {
+        let range = (segment, 0)..=(segment, frame);
+        let (key, extent) = self.extents.range_mut(range).next_back()?;
+        let start = (frame - key.1) as usize;
+        if start + FRAME_HEADER_BYTES > extent.bytes.len() {
+            return None;
+        }
+        extent.used = true;
+        Some((&extent.bytes, start))
+    }
+
+    /// The bytes from a record on, and the buffer that owns them.
+    pub fn record(&mut self, segment: SegmentId, at: At) -> Option<(&[u8], &Bytes)> {
+        let (bytes, start) = self.extent(segment, at.frame)?;
+        let record = bytes.get(start + at.record as usize..)?;
+        Some((record, bytes))
+    }
+
+    /// Looks for a message in the frames from `at` up to `end` of the segment.
+    pub fn find(
+        &mut self,
+        segment: SegmentId,
+        block: u32,
+        mut at: At,
+        end: u64,
+        wanted: (StreamId, Seq),
+    ) -> Walk {
+        while u64::from(at.frame) < end {
+            let Some((bytes, start)) = self.extent(segment, at.frame) else {
+                return Walk::Absent(at.frame);
+            };
+            let len = crate::bytes::u32_at(bytes, start);
+            let Some(frame) = bytes.get(start..start + len as usize) else {
+                return Walk::Absent(at.frame);
+            };
+            match find_in_frame(frame, at.record.max(FRAME_HEADER_BYTES as u32), wanted) {
+                FrameWalk::Found(record) => return Walk::Found(At { frame: at.frame, record }),
+                FrameWalk::Passed => return Walk::Passed,
+                FrameWalk::End => {}
+            }
+            at = At { frame: at.frame + len.next_multiple_of(block), record: 0 };
+        }
+        Walk::Passed
+    }
+}
+
+/// Outcome of looking through one frame.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum FrameWalk {
+    /// The message starts at this offset.
+    Found(u32),
+    /// A later message of the stream came first.
+    Passed,
+    /// Neither it nor a later one is in the frame.
+    End,
+}
+
+/// Looks for a message from offset `from` of a checked frame on.
+#[must_use]
+pub fn find_in_frame(frame: &[u8], from: u32, wanted: (StreamId, Seq)) -> FrameWalk {
+    let mut at = from as usize;
+    while let Some(peek) = frame.get(at..).and_then(RecordPeek::at) {
+        if peek.stream == wanted.0 && peek.kind == RecordKind::Message as u8 {
+            if peek.seq == wanted.1 {
+                return FrameWalk::Found(at as u32);
+            }
+            if peek.seq > wanted.1 {
+                return FrameWalk::Passed;
+            }
+        }
+        at += peek.len;
+    }
+    FrameWalk::End
+}

@@ -1,0 +1,296 @@
+//! The catalog of a log: its chain of segments, kept in one small file that is replaced as a whole.
+//!
+//! Because the chain is written down, a missing file is noticed and named instead of read past.
+//! A catalog that cannot be read is an error, never a reason to delete or to start anew.
+
+use crate::bytes::{Reader, u32_at};
+use crate::env::{Disk, replace_file};
+use crate::frame::crc;
+use crate::segment::{SegmentId, file_name};
+use crate::types::{Epoch, Lsn};
+use std::io;
+
+/// The catalog's file.
+pub const CATALOG_FILE: &str = "catalog";
+
+const MAGIC: [u8; 8] = *b"NUTHCATL";
+
+/// Version of the catalog format that this code writes, and the only one it reads.
+pub const CATALOG_VERSION: u32 = 1;
+
+const HEADER_BYTES: usize = 48;
+const ENTRY_BYTES: usize = 64;
+
+/// What a segment in the chain is. The numbers are part of the format.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[repr(u8)]
+pub enum SegmentState {
+    /// Being written; its end is found by scanning.
+    Open = 1,
+    /// Never changes any more; everything up to `data_end` is durable.
+    Sealed = 2,
+    /// Its file is gone: nothing in it was needed.
+    Removed = 3,
+    /// Replaced by a compacted segment; its file may or may not still be there.
+    Replaced = 4,
+}
+
+impl SegmentState {
+    const fn from_u8(n: u8) -> Option<Self> {
+        Some(match n {
+            1 => Self::Open,
+            2 => Self::Sealed,
+            3 => Self::Removed,
+            4 => Self::Replaced,
+            _ => return None,
+        })
+    }
+}
+
+/// A segment in the chain.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct SegmentEntry {
+    /// Identity.
+    pub id: SegmentId,
+    /// Generation of its writer.
+    pub epoch: Epoch,
+    /// First position it stands for.
+    pub base: Lsn,
+    /// Last position it stands for (`base - 1` while open or empty).
+    pub end: Lsn,
+    /// Where its frames end, in bytes; 0 while open.
+    pub data_end: u64,
+    /// Bytes of the footer behind `data_end`; 0 if it has none.
+    pub footer_len: u32,
+    /// The footer's checksum.
+    pub footer_crc: u32,
+    /// Salt of its frames.
+    pub salt: u32,
+    /// What it is.
+    pub state: SegmentState,
+    /// Written by compaction.
+    pub compacted: bool,
+}
+
+impl SegmentEntry {
+    /// Name of its file.
+    #[must_use]
+    pub fn file_name(&self) -> String {
+        file_name(self.epoch, self.base, self.compacted.then_some(self.id))
+    }
+}
+
+/// The catalog's content.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Catalog {
+    /// Identity of the log, in every segment's header.
+    pub log_id: u64,
+    /// The newest generation that wrote.
+    pub epoch: Epoch,
+    /// Identity that the next segment gets.
+    pub next_segment: SegmentId,
+    /// Whether the last writer closed the log: no segment is open and nothing may be torn.
+    pub clean: bool,
+    /// The chain in the order of positions.
+    pub segments: Vec<SegmentEntry>,
+}
+
+/// Why a catalog could not be read.
+#[derive(Debug, thiserror::Error)]
+pub enum CatalogError {
+    /// Reading it failed.
+    #[error("cannot read the catalog: {0}")]
+    Io(#[from] io::Error),
+    /// Its checksum or structure is wrong.
+    #[error("the catalog is damaged: {what}")]
+    Damaged {
+        /// What does not fit.
+        what: &'static str,
+    },
+    /// Another version of the format.
+    #[error("the catalog has format version {found}; this program reads version {CATALOG_VERSION}")]
+    Version {
+        /// The version found.
+        found: u32,
+    },
+}
+
+impl Catalog {
+    /// An empty log.
+    #[must_use]
+    pub const fn new(log_id: u64) -> Self {
+        let (epoch, next_segment) = (Epoch(0), SegmentId(1));
+        Self { log_id, epoch, next_segment, clean: true, segments: Vec::new() }
+    }
+
+    /// Takes an identity for a new segment.
+    pub fn new_segment_id(&mut self) -> SegmentId {
+        let id = self.next_segment;
+        self.next_segment = SegmentId(id.0 + 1);
+        id
+    }
+
+    /// The entry of a segment.
+    pub fn entry_mut(&mut self, id: SegmentId) -> Option<&mut SegmentEntry> {
+        self.segments.iter_mut().find(|entry| entry.id == id)
+    }
+
+    /// Last position of the chain.
+    #[must_use]
+    pub fn end(&self) -> Lsn {
+        self.segments.last().map_or(Lsn(0), |entry| entry.end)
+    }
+
+    /// The file's bytes.
+    #[must_use]
+    pub fn encode(&self) -> Vec<u8> {
+        let mut out = Vec::with_capacity(HEADER_BYTES + self.segments.len() * ENTRY_BYTES);
+        out.extend_from_slice(&MAGIC);
+        out.extend_from_slice(&CATALOG_VERSION.to_le_bytes());
+        out.extend_from_slice(&[0; 4]);
+        out.extend_from_slice(&self.log_id.to_le_bytes());
+        out.extend_from_slice(&self.epoch.0.to_le_bytes());
+        out.extend_from_slice(&self.next_segment.0.to_le_bytes());
+        out.extend_from_slice(&u32::from(self.clean).to_le_bytes());
+        out.extend_from_slice(&(self.segments.len() as u32).to_le_bytes());
+        out.resize(HEADER_BYTES, 0);
+        for entry in &self.segments {
+            put_entry(&mut out, entry);
+        }
+        let sum = crc(&out);
+        out[12..16].copy_from_slice(&sum.to_le_bytes());
+        out
+    }
+
+    /// Reads the file's bytes.
+    ///
+    /// # Errors
+    /// [`CatalogError::Damaged`] and [`CatalogError::Version`].
+    pub fn decode(bytes: &[u8]) -> Result<Self, CatalogError> {
+        if bytes.len() < HEADER_BYTES || bytes[0..8] != MAGIC {
+            return Err(CatalogError::Damaged { what: "it does not begin like a catalog" });
+        }
+        let mut unsummed = bytes.to_vec();
+        unsummed[12..16].fill(0);
+        if crc(&unsummed) != u32_at(bytes, 12) {
+            return Err(CatalogError::Damaged { what: "its checksum does not fit" });
+        }
+        if u32_at(bytes, 8) != CATALOG_VERSION {
+            return Err(CatalogError::Version { found: u32_at(bytes, 8) });
+        }
+        Self::fields(bytes).ok_or(CatalogError::Damaged { what: "an entry makes no sense" })
+    }
+
+    fn fields(bytes: &[u8]) -> Option<Self> {
+        let mut reader = Reader::new(bytes.get(16..)?);
+        let log_id = reader.u64()?;
+        let epoch = Epoch(reader.u32()?);
+        let next_segment = SegmentId(reader.u32()?);
+        let clean = reader.u32()? != 0;
+        let count = reader.u32()? as usize;
+        let entries = bytes.get(HEADER_BYTES..)?;
+        if count.checked_mul(ENTRY_BYTES)? != entries.len() {
+            return None;
+        }
+        let segments = entries.chunks(ENTRY_BYTES).map(read_entry).collect::<Option<_>>()?;
+        Some(Self { log_id, epoch, next_segment, clean, segments })
+    }
+
+    /// Reads the catalog of a disk; `None` if there is none.
+    ///
+    /// # Errors
+    /// [`CatalogError`].
+    pub fn load(disk: &dyn Disk) -> Result<Option<Self>, CatalogError> {
+        let file = match disk.open(CATALOG_FILE) {
+            Ok(file) => file,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            Err(error) => return Err(error.into()),
+        };
+        let len = usize::try_from(file.len()?).unwrap_or(usize::MAX);
+        if len > MAX_CATALOG_BYTES {
+            return Err(CatalogError::Damaged { what: "it is too long" });
+        }
+        let bytes = crate::env::read_exact_at(&*file, 0, len)?;
+        Self::decode(&bytes).map(Some)
+    }
+
+    /// Replaces the catalog of a disk, durably.
+    ///
+    /// # Errors
+    /// The disk's; the old catalog or the new one is then in place.
+    pub fn store(&self, disk: &dyn Disk) -> io::Result<()> {
+        replace_file(disk, CATALOG_FILE, &self.encode())
+    }
+}
+
+/// A catalog longer than this (a million segments) is not one.
+const MAX_CATALOG_BYTES: usize = 64 * 1024 * 1024;
+
+fn put_entry(out: &mut Vec<u8>, entry: &SegmentEntry) {
+    let start = out.len();
+    out.extend_from_slice(&entry.id.0.to_le_bytes());
+    out.extend_from_slice(&entry.epoch.0.to_le_bytes());
+    out.extend_from_slice(&entry.base.0.to_le_bytes());
+    out.extend_from_slice(&entry.end.0.to_le_bytes());
+    out.extend_from_slice(&entry.data_end.to_le_bytes());
+    out.extend_from_slice(&entry.footer_len.to_le_bytes());
+    out.extend_from_slice(&entry.footer_crc.to_le_bytes());
+    out.extend_from_slice(&entry.salt.to_le_bytes());
+    out.push(entry.state as u8);
+    out.push(u8::from(entry.compacted));
+    out.resize(start + ENTRY_BYTES, 0);
+}
+
+fn read_entry(bytes: &[u8]) -> Option<SegmentEntry> {
+    let mut reader = Reader::new(bytes);
+    Some(SegmentEntry {
+        id: SegmentId(reader.u32()?),
+        epoch: Epoch(reader.u32()?),
+        base: Lsn(reader.u64()?),
+        end: Lsn(reader.u64()?),
+        data_end: reader.u64()?,
+        footer_len: reader.u32()?,
+        footer_crc: reader.u32()?,
+        salt: reader.u32()?,
+        state: SegmentState::from_u8(reader.u8()?)?,
+        compacted: reader.u8()? != 0,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sample() -> Catalog {
+        let mut catalog = Catalog::new(77);
+        let id = catalog.new_segment_id();
+        catalog.segments.push(SegmentEntry {
+            id,
+            epoch: Epoch(1),
+            base: Lsn(1),
+            end: Lsn(9),
+            data_end: 4096,
+            footer_len: 10,
+            footer_crc: 11,
+            salt: 12,
+            state: SegmentState::Sealed,
+            compacted: false,
+        });
+        catalog
+    }
+
+    #[test]
+    fn a_catalog_survives_the_round_trip() {
+        assert_eq!(Catalog::decode(&sample().encode()).expect("valid"), sample());
+    }
+
+    #[test]
+    fn every_flipped_bit_is_noticed() {
+        let bytes = sample().encode();
+        for bit in 0..bytes.len() * 8 {
+            let mut copy = bytes.clone();
+            copy[bit / 8] ^= 1 << (bit % 8);
+            assert!(Catalog::decode(&copy).is_err(), "bit {bit}");
+        }
+    }
+}

@@ -1,0 +1,190 @@
+//! The outside world as traits: time, randomness, files. Everything above runs unchanged on the
+//! real ones and on simulated ones, which is how crashes are tested.
+
+pub mod buf;
+pub mod clock;
+pub mod mem;
+pub mod ram;
+pub mod real;
+
+pub use buf::{AlignedBuf, BufPool};
+pub use clock::{Clock, Entropy, ManualClock, SeededEntropy, SystemClock, SystemEntropy};
+pub use mem::{Fault, MemDisk};
+pub use ram::RamDisk;
+pub use real::RealDisk;
+
+use bytes::Bytes;
+use std::io;
+use std::sync::Arc;
+
+/// Alignment of buffers, offsets and lengths that direct writes need; also the default block size.
+pub const DIRECT_ALIGN: usize = 4096;
+
+/// How a disk gets bytes to the medium; shown in the start-up banner and metrics.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum WriteMode {
+    /// `O_DIRECT` and `fdatasync`.
+    Direct,
+    /// Page cache and `fdatasync`: the file system refused `O_DIRECT`.
+    Buffered,
+    /// Main memory: nothing survives the process.
+    Memory,
+}
+
+/// A directory of files. Paths are relative to it, with `/` between a sub-directory and a name.
+///
+/// Durability follows POSIX at its worst: a file's bytes are durable after [`DiskFile::sync`], its
+/// name (creation, rename, removal) after [`Disk::sync_dir`] of its directory.
+pub trait Disk: Send + Sync + 'static {
+    /// Creates a file for reading and writing, emptying an existing one.
+    ///
+    /// # Errors
+    /// The operating system's.
+    fn create(&self, path: &str) -> io::Result<Arc<dyn DiskFile>>;
+
+    /// Opens an existing file for reading and writing.
+    ///
+    /// # Errors
+    /// `NotFound` and the operating system's.
+    fn open(&self, path: &str) -> io::Result<Arc<dyn DiskFile>>;
+
+    /// Renames a file, replacing the target.
+    ///
+    /// # Errors
+    /// The operating system's.
+    fn rename(&self, from: &str, to: &str) -> io::Result<()>;
+
+    /// Removes a file.
+    ///
+    /// # Errors
+    /// The operating system's.
+    fn remove(&self, path: &str) -> io::Result<()>;
+
+    /// Names of the files in a sub-directory (`""` for the disk's own), sorted.
+    ///
+    /// # Errors
+    /// The operating system's.
+    fn list(&self, dir: &str) -> io::Result<Vec<String>>;
+
+    /// Creates a sub-directory unless it exists.
+    ///
+    /// # Errors
+    /// The operating system's.
+    fn create_dir(&self, dir: &str) -> io::Result<()>;
+
+    /// Makes the names in a sub-directory durable.
+    ///
+    /// # Errors
+    /// The operating system's.
+    fn sync_dir(&self, dir: &str) -> io::Result<()>;
+
+    /// Takes the directory's lock for the life of the returned value; `None` if another holds it.
+    ///
+    /// # Errors
+    /// The operating system's.
+    fn lock(&self) -> io::Result<Option<Box<dyn Send + Sync>>>;
+
+    /// Bytes that can still be allocated.
+    ///
+    /// # Errors
+    /// The operating system's.
+    fn free_bytes(&self) -> io::Result<u64>;
+
+    /// How writes reach the medium.
+    fn write_mode(&self) -> WriteMode;
+
+    /// What to call this disk in messages (a path, or "memory").
+    fn label(&self) -> String;
+}
+
+/// An open file.
+pub trait DiskFile: Send + Sync + 'static {
+    /// Writes all of `bytes` at `offset`, extending the file if need be.
+    ///
+    /// # Errors
+    /// The operating system's; the content of the range is then unknown.
+    fn write_at(&self, bytes: &[u8], offset: u64) -> io::Result<()>;
+
+    /// As [`DiskFile::write_at`] for a buffer that will not change any more, which a disk in main
+    /// memory may keep instead of copying.
+    ///
+    /// # Errors
+    /// As [`DiskFile::write_at`].
+    fn write_shared(&self, bytes: &Bytes, offset: u64) -> io::Result<()> {
+        self.write_at(bytes, offset)
+    }
+
+    /// Fills `into` from `offset`; returns how many bytes there were before the end of the file.
+    ///
+    /// # Errors
+    /// The operating system's.
+    fn read_at(&self, into: &mut [u8], offset: u64) -> io::Result<usize>;
+
+    /// As [`DiskFile::read_at`] into a buffer of its own, which a disk in main memory may share.
+    ///
+    /// # Errors
+    /// As [`DiskFile::read_at`].
+    fn read_shared(&self, offset: u64, len: usize) -> io::Result<Bytes> {
+        let mut bytes = vec![0; len];
+        let n = self.read_at(&mut bytes, offset)?;
+        bytes.truncate(n);
+        Ok(Bytes::from(bytes))
+    }
+
+    /// Makes all bytes written so far durable.
+    ///
+    /// # Errors
+    /// The operating system's. What was not durable before must be taken as lost.
+    fn sync(&self) -> io::Result<()>;
+
+    /// The file's length in bytes.
+    ///
+    /// # Errors
+    /// The operating system's.
+    fn len(&self) -> io::Result<u64>;
+
+    /// Cuts or extends the file (with zeros).
+    ///
+    /// # Errors
+    /// The operating system's.
+    fn set_len(&self, len: u64) -> io::Result<()>;
+
+    /// Reserves space on the medium for `offset..offset + len`, extending the file with zeros, so
+    /// that writes there cannot run out of space.
+    ///
+    /// # Errors
+    /// `StorageFull` if the medium has too little room, and the operating system's.
+    fn allocate(&self, offset: u64, len: u64) -> io::Result<()>;
+}
+
+/// Reads exactly `len` bytes.
+///
+/// # Errors
+/// `UnexpectedEof` if the file ends before, and the operating system's.
+pub fn read_exact_at(file: &dyn DiskFile, offset: u64, len: usize) -> io::Result<Vec<u8>> {
+    let mut bytes = vec![0; len];
+    if file.read_at(&mut bytes, offset)? < len {
+        return Err(io::ErrorKind::UnexpectedEof.into());
+    }
+    Ok(bytes)
+}
+
+/// Writes a small file so that either the old or the new content survives a crash: temporary name,
+/// sync, rename, sync of the directory.
+///
+/// # Errors
+/// The disk's. The old content is then still in place, or the new one is.
+pub fn replace_file(disk: &dyn Disk, path: &str, content: &[u8]) -> io::Result<()> {
+    let temporary = format!("tmp/{}", path.replace('/', "-"));
+    let file = disk.create(&temporary)?;
+    file.write_at(content, 0)?;
+    file.sync()?;
+    disk.rename(&temporary, path)?;
+    disk.sync_dir(path.rsplit_once('/').map_or("", |(dir, _)| dir))
+}
+
+/// Whether an error says that the medium is full.
+#[must_use]
+pub fn is_full(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
+}

@@ -1,0 +1,196 @@
+//! Page-aligned buffers, pooled by size class: frames are built in them, written from them with
+//! `O_DIRECT` and then shared by the tail cache, all without a copy.
+
+use super::DIRECT_ALIGN;
+use bytes::Bytes;
+use parking_lot::Mutex;
+use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
+use std::ops::{Deref, DerefMut};
+use std::ptr::NonNull;
+use std::sync::{Arc, Weak};
+
+/// Smallest buffer handed out.
+pub const MIN_BUF_BYTES: usize = 16 * 1024;
+
+/// Buffers above this are freed rather than pooled: they hold single huge records.
+const MAX_POOLED_BYTES: usize = 8 * 1024 * 1024;
+
+const CLASSES: usize = (MAX_POOLED_BYTES / MIN_BUF_BYTES).ilog2() as usize + 1;
+
+/// A zero-initialised buffer aligned to [`DIRECT_ALIGN`] that goes back to its pool when dropped.
+pub struct AlignedBuf {
+    start: NonNull<u8>,
+    capacity: usize,
+    pool: Weak<PoolInner>,
+}
+
+// SAFETY: the buffer is owned memory without thread affinity; access follows the borrow rules.
+unsafe impl Send for AlignedBuf {}
+// SAFETY: as above; shared access is read-only.
+unsafe impl Sync for AlignedBuf {}
+
+impl AlignedBuf {
+    /// A buffer of its own, outside any pool.
+    #[must_use]
+    pub fn new(capacity: usize) -> Self {
+        let capacity = capacity.max(1).next_multiple_of(DIRECT_ALIGN);
+        let layout = Self::layout(capacity);
+        // SAFETY: the layout has a non-zero size.
+        let start = unsafe { alloc_zeroed(layout) };
+        let Some(start) = NonNull::new(start) else { handle_alloc_error(layout) };
+        Self { start, capacity, pool: Weak::new() }
+    }
+
+    fn layout(capacity: usize) -> Layout {
+        Layout::from_size_align(capacity, DIRECT_ALIGN).expect("capacity is bounded by MAX_FRAME")
+    }
+
+    /// Turns the first `len` bytes into shared bytes without a copy.
+    #[must_use]
+    pub fn into_bytes(self, len: usize) -> Bytes {
+        Bytes::from_owner(self).slice(..len)
+    }
+}
+
+impl Deref for AlignedBuf {
+    type Target = [u8];
+    fn deref(&self) -> &[u8] {
+        // SAFETY: `capacity` bytes were allocated zeroed, so they are initialised.
+        unsafe { std::slice::from_raw_parts(self.start.as_ptr(), self.capacity) }
+    }
+}
+
+impl DerefMut for AlignedBuf {
+    fn deref_mut(&mut self) -> &mut [u8] {
+        // SAFETY: as in `deref`, and `self` is borrowed exclusively.
+        unsafe { std::slice::from_raw_parts_mut(self.start.as_ptr(), self.capacity) }
+    }
+}
+
+impl AsRef<[u8]> for AlignedBuf {
+    fn as_ref(&self) -> &[u8] {
+        self
+    }
+}
+
+impl Drop for AlignedBuf {
+    fn drop(&mut self) {
+        if let Some(pool) = self.pool.upgrade()
+            && pool.keep(self.start, self.capacity)
+        {
+            return;
+        }
+        // SAFETY: allocated by `new` with the same layout, and not kept by the pool.
+        unsafe { dealloc(self.start.as_ptr(), Self::layout(self.capacity)) }
+    }
+}
+
+/// Keeps returned buffers for reuse, up to a budget of idle bytes.
+#[derive(Clone)]
+pub struct BufPool(Arc<PoolInner>);
+
+struct PoolInner {
+    free: Mutex<Free>,
+    idle_limit: usize,
+}
+
+struct Free {
+    classes: [Vec<NonNull<u8>>; CLASSES],
+    idle_bytes: usize,
+}
+
+// SAFETY: the pointers are owned allocations nobody else refers to while they are in the pool.
+unsafe impl Send for Free {}
+
+fn class_of(capacity: usize) -> Option<usize> {
+    (capacity.is_power_of_two() && (MIN_BUF_BYTES..=MAX_POOLED_BYTES).contains(&capacity))
+        .then(|| (capacity / MIN_BUF_BYTES).ilog2() as usize)
+}
+
+impl BufPool {
+    /// A pool that keeps at most `idle_limit` bytes of unused buffers.
+    #[must_use]
+    pub fn new(idle_limit: usize) -> Self {
+        let free = Free { classes: Default::default(), idle_bytes: 0 };
+        Self(Arc::new(PoolInner { free: Mutex::new(free), idle_limit }))
+    }
+
+    /// A buffer of at least `len` bytes. Its content is arbitrary (but initialised).
+    #[must_use]
+    pub fn take(&self, len: usize) -> AlignedBuf {
+        let capacity = if len <= MAX_POOLED_BYTES {
+            len.max(MIN_BUF_BYTES).next_power_of_two()
+        } else {
+            len.next_multiple_of(DIRECT_ALIGN)
+        };
+        let mut buf = self.0.reuse(capacity).unwrap_or_else(|| AlignedBuf::new(capacity));
+        buf.pool = Arc::downgrade(&self.0);
+        buf
+    }
+}
+
+impl PoolInner {
+    fn reuse(&self, capacity: usize) -> Option<AlignedBuf> {
+        let class = class_of(capacity)?;
+        let mut free = self.free.lock();
+        let start = free.classes[class].pop()?;
+        free.idle_bytes -= capacity;
+        Some(AlignedBuf { start, capacity, pool: Weak::new() })
+    }
+
+    fn keep(&self, start: NonNull<u8>, capacity: usize) -> bool {
+        let Some(class) = class_of(capacity) else { return false };
+        let mut free = self.free.lock();
+        if free.idle_bytes + capacity > self.idle_limit {
+            return false;
+        }
+        free.idle_bytes += capacity;
+        free.classes[class].push(start);
+        true
+    }
+}
+
+impl Drop for PoolInner {
+    fn drop(&mut self) {
+        let free = self.free.get_mut();
+        for (class, starts) in free.classes.iter_mut().enumerate() {
+            let capacity = MIN_BUF_BYTES << class;
+            for start in starts.drain(..) {
+                drop(AlignedBuf { start, capacity, pool: Weak::new() });
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn buffers_are_aligned_and_come_back() {
+        let pool = BufPool::new(1 << 20);
+        let buf = pool.take(20_000);
+        let address = buf.as_ptr() as usize;
+        assert_eq!(address % DIRECT_ALIGN, 0);
+        assert_eq!(buf.len(), 32_768);
+        drop(buf.into_bytes(7));
+        assert_eq!(pool.take(17_000).as_ptr() as usize, address);
+    }
+
+    #[test]
+    fn the_idle_budget_holds() {
+        let pool = BufPool::new(MIN_BUF_BYTES);
+        let (a, b) = (pool.take(1), pool.take(1));
+        drop(a);
+        drop(b);
+        assert_eq!(pool.0.free.lock().idle_bytes, MIN_BUF_BYTES);
+    }
+
+    #[test]
+    fn a_buffer_outlives_its_pool() {
+        let pool = BufPool::new(1 << 20);
+        let bytes = pool.take(1).into_bytes(10);
+        drop(pool);
+        assert_eq!(bytes.len(), 10);
+    }
+}

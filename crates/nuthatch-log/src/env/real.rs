@@ -1,0 +1,194 @@
+//! Files of the operating system: `O_DIRECT` where the file system takes it, `fdatasync`, `flock`.
+
+use super::{AlignedBuf, DIRECT_ALIGN, Disk, DiskFile, WriteMode};
+use rustix::fs::{FallocateFlags, FlockOperation, OFlags};
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+/// A directory of the operating system.
+pub struct RealDisk {
+    root: PathBuf,
+    mode: WriteMode,
+}
+
+impl RealDisk {
+    /// Uses `root`, creating it if need be, and finds out by writing a small file whether direct
+    /// writes work there; the answer is [`Disk::write_mode`].
+    ///
+    /// # Errors
+    /// The directory cannot be made or written.
+    pub fn open(root: &Path) -> io::Result<Self> {
+        std::fs::create_dir_all(root)?;
+        let mut disk = Self { root: root.to_owned(), mode: WriteMode::Buffered };
+        disk.create_dir("tmp")?;
+        if disk.direct_works() {
+            disk.mode = WriteMode::Direct;
+        }
+        Ok(disk)
+    }
+
+    fn direct_works(&self) -> bool {
+        let path = self.root.join("tmp/direct-io-test");
+        let works = Self::try_direct(&path).unwrap_or(false);
+        let _ = std::fs::remove_file(&path);
+        works
+    }
+
+    fn try_direct(path: &Path) -> io::Result<bool> {
+        let mut buf = AlignedBuf::new(DIRECT_ALIGN);
+        buf.fill(0xA5);
+        let plain =
+            OpenOptions::new().create(true).truncate(true).read(true).write(true).open(path)?;
+        let direct = open_direct(path)?;
+        direct.write_all_at(&buf, 0)?;
+        direct.sync_data()?;
+        let mut back = vec![0; DIRECT_ALIGN];
+        plain.read_exact_at(&mut back, 0)?;
+        Ok(back[..] == buf[..])
+    }
+
+    fn file(&self, path: &Path, plain: File) -> io::Result<Arc<dyn DiskFile>> {
+        let direct = match self.mode {
+            WriteMode::Direct => Some(open_direct(path)?),
+            WriteMode::Buffered | WriteMode::Memory => None,
+        };
+        Ok(Arc::new(RealFile { plain, direct }))
+    }
+}
+
+fn open_direct(path: &Path) -> io::Result<File> {
+    let flags = i32::try_from(OFlags::DIRECT.bits()).unwrap_or(0);
+    OpenOptions::new().write(true).custom_flags(flags).open(path)
+}
+
+impl Disk for RealDisk {
+    fn create(&self, path: &str) -> io::Result<Arc<dyn DiskFile>> {
+        let path = self.root.join(path);
+        let plain =
+            OpenOptions::new().create(true).truncate(true).read(true).write(true).open(&path)?;
+        self.file(&path, plain)
+    }
+
+    fn open(&self, path: &str) -> io::Result<Arc<dyn DiskFile>> {
+        let path = self.root.join(path);
+        let plain = OpenOptions::new().read(true).write(true).open(&path)?;
+        self.file(&path, plain)
+    }
+
+    fn rename(&self, from: &str, to: &str) -> io::Result<()> {
+        std::fs::rename(self.root.join(from), self.root.join(to))
+    }
+
+    fn remove(&self, path: &str) -> io::Result<()> {
+        std::fs::remove_file(self.root.join(path))
+    }
+
+    fn list(&self, dir: &str) -> io::Result<Vec<String>> {
+        let mut names = Vec::new();
+        for entry in std::fs::read_dir(self.root.join(dir))? {
+            let entry = entry?;
+            if entry.file_type()?.is_file() {
+                names.push(entry.file_name().to_string_lossy().into_owned());
+            }
+        }
+        names.sort();
+        Ok(names)
+    }
+
+    fn create_dir(&self, dir: &str) -> io::Result<()> {
+        std::fs::create_dir_all(self.root.join(dir))
+    }
+
+    fn sync_dir(&self, dir: &str) -> io::Result<()> {
+        File::open(self.root.join(dir))?.sync_all()
+    }
+
+    fn lock(&self) -> io::Result<Option<Box<dyn Send + Sync>>> {
+        let dir = File::open(&self.root)?;
+        match rustix::fs::flock(&dir, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => Ok(Some(Box::new(dir))),
+            Err(rustix::io::Errno::WOULDBLOCK) => Ok(None),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    fn free_bytes(&self) -> io::Result<u64> {
+        let stat = rustix::fs::statvfs(&self.root)?;
+        Ok(stat.f_bavail.saturating_mul(stat.f_frsize))
+    }
+
+    fn write_mode(&self) -> WriteMode {
+        self.mode
+    }
+
+    fn label(&self) -> String {
+        self.root.display().to_string()
+    }
+}
+
+struct RealFile {
+    plain: File,
+    direct: Option<File>,
+}
+
+impl DiskFile for RealFile {
+    fn write_at(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
+        let aligned = (bytes.as_ptr() as usize | bytes.len()).is_multiple_of(DIRECT_ALIGN)
+            && offset.is_multiple_of(DIRECT_ALIGN as u64);
+        match &self.direct {
+            Some(direct) if aligned => direct.write_all_at(bytes, offset),
+            _ => self.plain.write_all_at(bytes, offset),
+        }
+    }
+
+    fn read_at(&self, into: &mut [u8], offset: u64) -> io::Result<usize> {
+        let mut done = 0;
+        while done < into.len() {
+            match self.plain.read_at(&mut into[done..], offset + done as u64) {
+                Ok(0) => break,
+                Ok(n) => done += n,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(done)
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        self.plain.sync_data()
+    }
+
+    fn len(&self) -> io::Result<u64> {
+        Ok(self.plain.metadata()?.len())
+    }
+
+    fn set_len(&self, len: u64) -> io::Result<()> {
+        self.plain.set_len(len)
+    }
+
+    fn allocate(&self, offset: u64, len: u64) -> io::Result<()> {
+        match rustix::fs::fallocate(&self.plain, FallocateFlags::empty(), offset, len) {
+            Ok(()) => Ok(()),
+            Err(rustix::io::Errno::OPNOTSUPP) => self.fill_with_zeros(offset, len),
+            Err(error) => Err(error.into()),
+        }
+    }
+}
+
+impl RealFile {
+    /// Where the file system cannot reserve, written zeros do.
+    fn fill_with_zeros(&self, offset: u64, len: u64) -> io::Result<()> {
+        let zeros = [0; DIRECT_ALIGN];
+        let end = offset + len;
+        let mut at = offset.max(self.len()?);
+        while at < end {
+            let step = (end - at).min(zeros.len() as u64);
+            self.plain.write_all_at(&zeros[..usize::try_from(step).unwrap_or(0)], at)?;
+            at += step;
+        }
+        Ok(())
+    }
+}

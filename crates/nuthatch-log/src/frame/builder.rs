@@ -1,0 +1,154 @@
+//! The frame under construction: one copy per record into an aligned buffer, and a list of runs
+//! (neighbouring messages of one stream) from which the index is fed when the frame commits.
+
+use super::{FRAME_HEADER_BYTES, MAX_FRAME_RECORDS, encode_record};
+use crate::env::{AlignedBuf, BufPool};
+use crate::record::{RecordKind, RecordRef};
+use crate::types::{Lsn, Seq, StreamId, Timestamp};
+
+/// A run is cut after this many bytes, so that finding a message inside one stays short.
+const RUN_BYTES: usize = 4096;
+
+/// Neighbouring messages of one stream with consecutive sequences.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Run {
+    /// Whose.
+    pub stream: StreamId,
+    /// Where the first one starts in the frame.
+    pub offset: u32,
+    /// Sequence of the first one.
+    pub first: Seq,
+    /// How many.
+    pub count: u32,
+}
+
+/// A frame being filled.
+pub struct FrameBuilder {
+    buf: AlignedBuf,
+    len: usize,
+    count: usize,
+    runs: Vec<Run>,
+    message_bytes: u64,
+    /// The position the frame will have.
+    pub lsn: Lsn,
+    /// Somebody waits for a record in it, or asked for a flush.
+    pub awaited: bool,
+    /// When the first record that nobody awaits came in.
+    pub lazy_since: Option<Timestamp>,
+}
+
+/// A full frame on its way to the medium. Its header is completed by the writer, which alone knows
+/// the segment it goes to.
+pub struct SealedFrame {
+    /// Header room, records, and arbitrary bytes behind `len`.
+    pub buf: AlignedBuf,
+    /// Bytes used.
+    pub len: usize,
+    /// Records in it.
+    pub count: u16,
+    /// Its position.
+    pub lsn: Lsn,
+    /// See [`super::flags`].
+    pub flags: u16,
+}
+
+/// What the sequencer remembers of a frame on its way to the medium.
+pub struct FrameMeta {
+    /// Its position.
+    pub lsn: Lsn,
+    /// Records in it.
+    pub count: u16,
+    /// Bytes used.
+    pub len: usize,
+    /// Its messages.
+    pub runs: Vec<Run>,
+    /// Sum of the weights of its messages.
+    pub message_bytes: u64,
+    /// See [`super::flags`].
+    pub flags: u16,
+}
+
+impl FrameBuilder {
+    /// An empty frame for position `lsn` with room for about `expected` bytes.
+    #[must_use]
+    pub fn new(pool: &BufPool, expected: usize, lsn: Lsn) -> Self {
+        Self {
+            buf: pool.take(expected),
+            len: FRAME_HEADER_BYTES,
+            count: 0,
+            runs: Vec::new(),
+            message_bytes: 0,
+            lsn,
+            awaited: false,
+            lazy_since: None,
+        }
+    }
+
+    /// Bytes used, header included.
+    #[must_use]
+    pub const fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Whether it holds no record.
+    #[must_use]
+    pub const fn is_empty(&self) -> bool {
+        self.count == 0
+    }
+
+    /// Whether it cannot count another record.
+    #[must_use]
+    pub const fn is_full(&self) -> bool {
+        self.count >= MAX_FRAME_RECORDS
+    }
+
+    /// Copies a record in, moving to a larger buffer if need be.
+    pub fn push(&mut self, pool: &BufPool, record: &RecordRef<'_>) {
+        let end = self.len + record.weight();
+        if end > self.buf.len() {
+            self.grow(pool, end);
+        }
+        let offset = self.len;
+        self.len += encode_record(record, &mut self.buf[offset..]);
+        self.count += 1;
+        if record.kind == RecordKind::Message {
+            self.message_bytes += (self.len - offset) as u64;
+            self.note(record, offset as u32);
+        }
+    }
+
+    fn note(&mut self, record: &RecordRef<'_>, offset: u32) {
+        if let Some(run) = self.runs.last_mut()
+            && run.stream == record.stream
+            && run.first.0 + u64::from(run.count) == record.seq.0
+            && ((offset - run.offset) as usize) < RUN_BYTES
+        {
+            run.count += 1;
+            return;
+        }
+        let (stream, first) = (record.stream, record.seq);
+        self.runs.push(Run { stream, offset, first, count: 1 });
+    }
+
+    #[cold]
+    fn grow(&mut self, pool: &BufPool, needed: usize) {
+        let mut larger = pool.take(needed.max(self.buf.len() * 2).min(super::MAX_FRAME_BYTES));
+        larger[..self.len].copy_from_slice(&self.buf[..self.len]);
+        self.buf = larger;
+    }
+
+    /// Ends the frame.
+    #[must_use]
+    pub fn seal(self, flags: u16) -> (SealedFrame, FrameMeta) {
+        let (len, lsn, count) = (self.len, self.lsn, self.count as u16);
+        let meta = FrameMeta {
+            lsn,
+            count,
+            len,
+            runs: self.runs,
+            message_bytes: self.message_bytes,
+            flags,
+        };
+        (SealedFrame { buf: self.buf, len, count, lsn, flags }, meta)
+    }
+}

@@ -1,0 +1,136 @@
+//! What can be chosen about a log, with the bounds of everything in it that can grow.
+
+use std::fmt;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Receives one-line messages about what happens to a log (damage, failures), for the program's
+/// own log. The default drops them.
+#[derive(Clone)]
+pub struct Reporter(Arc<dyn Fn(&str) + Send + Sync>);
+
+impl Reporter {
+    /// Hands messages to `report`, which may be called from any of the log's threads.
+    #[must_use]
+    pub fn new(report: impl Fn(&str) + Send + Sync + 'static) -> Self {
+        Self(Arc::new(report))
+    }
+
+    /// Reports a message.
+    pub fn say(&self, message: &str) {
+        (self.0)(message);
+    }
+}
+
+impl Default for Reporter {
+    fn default() -> Self {
+        Self::new(|_| {})
+    }
+}
+
+impl fmt::Debug for Reporter {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Reporter")
+    }
+}
+
+/// When frames are made durable.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum SyncPolicy {
+    /// Before a frame counts as committed. The default.
+    Always,
+    /// Frames count as committed once written; the file is synced this often.
+    Every(Duration),
+    /// Frames count as committed once written; the operating system decides the rest. Segments are
+    /// still synced when they are sealed.
+    Never,
+}
+
+/// Options of one log.
+#[derive(Clone, Debug)]
+pub struct LogOptions {
+    /// Directory of a log on files; unused by logs in memory.
+    pub dir: PathBuf,
+    /// When frames are made durable. Default: always, before the acknowledgement.
+    pub sync: SyncPolicy,
+    /// Size of a full segment. The first ones are smaller: they double from `first_segment_bytes`.
+    /// Default 64 MiB.
+    pub segment_bytes: u64,
+    /// Size of the first segment. Default 1 MiB.
+    pub first_segment_bytes: u64,
+    /// Frames start at multiples of this. Default 4096, needed for direct writes; logs in memory
+    /// use 64.
+    pub block_bytes: u32,
+    /// A frame is closed when it holds this much and the writer is busy. Default 1 MiB.
+    pub frame_bytes: usize,
+    /// Bytes of recent frames kept in memory for readers at the tail. Default 64 MiB.
+    pub tail_cache_bytes: usize,
+    /// Bytes of older frames kept in memory after being read from files. Default 32 MiB.
+    pub block_cache_bytes: usize,
+    /// Bytes of events that wait for the sequencer; above it senders are told `Busy`.
+    /// Default 32 MiB.
+    pub queue_bytes: usize,
+    /// Space set aside for deletes, acks and compaction when the medium is full. Default: two
+    /// segments, but at most an eighth of what is free at the start.
+    pub reserve_bytes: Option<u64>,
+    /// How long a record that nobody awaits may stay in memory, in milliseconds. Default 250.
+    pub lazy_flush_ms: u64,
+    /// An idle log covers its last frame by a witness frame after this long. Default 50.
+    pub witness_ms: u64,
+    /// A checkpoint is taken after this many bytes of log. Default 64 MiB.
+    pub checkpoint_bytes: u64,
+    /// A checkpoint is taken after this long if anything changed, in milliseconds. Default 30 s.
+    pub checkpoint_interval_ms: u64,
+    /// Segments with a smaller share of live bytes are rewritten, in percent. Default 50.
+    pub compact_below_percent: u8,
+    /// The largest record. Default [`crate::frame::MAX_RECORD_BYTES`], which is also the most.
+    pub max_record_bytes: usize,
+    /// Where messages about the log go.
+    pub report: Reporter,
+}
+
+impl Default for LogOptions {
+    fn default() -> Self {
+        Self {
+            dir: PathBuf::new(),
+            sync: SyncPolicy::Always,
+            segment_bytes: 64 << 20,
+            first_segment_bytes: 1 << 20,
+            block_bytes: 4096,
+            frame_bytes: 1 << 20,
+            tail_cache_bytes: 64 << 20,
+            block_cache_bytes: 32 << 20,
+            queue_bytes: 32 << 20,
+            reserve_bytes: None,
+            lazy_flush_ms: 250,
+            witness_ms: 50,
+            checkpoint_bytes: 64 << 20,
+            checkpoint_interval_ms: 30_000,
+            compact_below_percent: 50,
+            max_record_bytes: crate::frame::MAX_RECORD_BYTES,
+            report: Reporter::default(),
+        }
+    }
+}
+
+impl LogOptions {
+    /// Options for a log on files in `dir`.
+    #[must_use]
+    pub fn local(dir: impl Into<PathBuf>) -> Self {
+        Self { dir: dir.into(), ..Self::default() }
+    }
+
+    /// Options for a log in memory: nothing to sync, no direct writes to align for, no reserve, and
+    /// hardly a tail cache, because the frames themselves stay in memory.
+    #[must_use]
+    pub fn memory() -> Self {
+        Self {
+            sync: SyncPolicy::Never,
+            block_bytes: 64,
+            tail_cache_bytes: 4 << 20,
+            reserve_bytes: Some(0),
+            ..Self::default()
+        }
+    }
+}

@@ -1,0 +1,388 @@
+//! Opening a log: check the chain, find the end, rebuild the index, replay into the machine.
+
+mod tail;
+
+use crate::catalog::{Catalog, CatalogError, SegmentEntry, SegmentState};
+use crate::env::{Clock, Disk, Entropy, SystemClock, SystemEntropy};
+use crate::frame::{FrameFault, RecordIter};
+use crate::index::Index;
+use crate::machine::Machine;
+use crate::options::LogOptions;
+use crate::record::RecordKind;
+use crate::segment::{FrameScanner, HeaderFault, Scanned, Segment, SegmentHeader, SegmentWriter};
+use crate::sequencer::{LogCore, LogInner, Parts, SegmentInfo, Segments};
+use crate::stats::{LogStats, set};
+use crate::store::{Store, TMP_DIR, TORN_DIR};
+use crate::types::{Epoch, Lsn};
+use std::io;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// What opening a log found and did.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct RecoveryReport {
+    /// Segments in the chain that have a file.
+    pub segments: u64,
+    /// Frames read.
+    pub frames: u64,
+    /// Records read from frames.
+    pub records: u64,
+    /// Messages indexed from footers, without reading frames.
+    pub indexed: u64,
+    /// Frames at the end that were cut off because they were never completely written.
+    pub torn_frames: u64,
+    /// Bytes cut off with them, kept in `torn/`.
+    pub torn_bytes: u64,
+    /// Position up to which a checkpoint spared the replay.
+    pub checkpoint: Option<Lsn>,
+    /// Last position in the log.
+    pub last: Lsn,
+    /// Generation of this owner.
+    pub epoch: Epoch,
+    /// Whether the log had been closed cleanly.
+    pub clean: bool,
+    /// How long it took.
+    pub took: Duration,
+}
+
+/// What kind of damage keeps a log from being opened.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum DamageKind {
+    /// A segment's first block.
+    SegmentHeader,
+    /// A frame.
+    Frame(FrameFault),
+    /// A frame's records, although its checksum fits.
+    Record,
+    /// The file ends before its frames do.
+    Short,
+    /// The frames end before the catalog says.
+    MissingFrames,
+}
+
+/// Why a log was not opened. Nothing was changed.
+#[derive(Debug, thiserror::Error)]
+pub enum OpenError {
+    /// Another process has it open.
+    #[error("the log in {place} is in use by another process")]
+    Locked {
+        /// Where.
+        place: String,
+    },
+    /// The disk failed.
+    #[error("cannot open the log: {context}: {source}")]
+    Io {
+        /// While doing what.
+        context: String,
+        /// The error.
+        source: io::Error,
+    },
+    /// The catalog cannot be used.
+    #[error("{source}; run `nuthatch doctor` on {place}")]
+    Catalog {
+        /// Where.
+        place: String,
+        /// Why.
+        source: CatalogError,
+    },
+    /// A segment of the chain has no file.
+    #[error("segment {segment} (positions {base} to {end}) is missing; run `nuthatch doctor`")]
+    Missing {
+        /// Name of its file.
+        segment: String,
+        /// First position in it.
+        base: Lsn,
+        /// Last position in it.
+        end: Lsn,
+    },
+    /// Data that was durable is damaged.
+    #[error(
+        "segment {segment} is damaged at offset {offset} (position {lsn}): {kind:?}; \
+         run `nuthatch doctor`"
+    )]
+    Damaged {
+        /// Name of its file.
+        segment: String,
+        /// Where in the file.
+        offset: u64,
+        /// Position of the frame that should be there.
+        lsn: Lsn,
+        /// What is wrong.
+        kind: DamageKind,
+    },
+    /// Written by a later version.
+    #[error("segment {segment} is of a format that this version does not know: {what}")]
+    Unknown {
+        /// Name of its file.
+        segment: String,
+        /// What is not known.
+        what: String,
+    },
+}
+
+/// Adds what was being done to an I/O error.
+fn io_context(context: impl Into<String>) -> impl FnOnce(io::Error) -> OpenError {
+    let context = context.into();
+    move |source| OpenError::Io { context, source }
+}
+
+/// Entry points.
+pub struct Log;
+
+impl Log {
+    /// Opens a log on `disk`, creating it if there is none, and replays it into `machine`.
+    ///
+    /// # Errors
+    /// [`OpenError`]; nothing was changed then.
+    pub fn open<M: Machine>(
+        options: LogOptions,
+        disk: Arc<dyn Disk>,
+        clock: Arc<dyn Clock>,
+        entropy: Box<dyn Entropy>,
+        machine: M,
+    ) -> Result<(LogCore<M>, RecoveryReport), OpenError> {
+        Recovery::run(options, disk, clock, entropy, machine)
+    }
+
+    /// Opens a log on the files in `options.dir`, with the system's clock and randomness.
+    ///
+    /// # Errors
+    /// [`OpenError`].
+    pub fn open_local<M: Machine>(
+        options: LogOptions,
+        machine: M,
+    ) -> Result<(LogCore<M>, RecoveryReport), OpenError> {
+        let place = options.dir.display().to_string();
+        let disk = crate::env::RealDisk::open(&options.dir)
+            .map_err(io_context(format!("directory {place}")))?;
+        let (clock, entropy) = (SystemClock::default(), SystemEntropy::default());
+        Self::open(options, Arc::new(disk), Arc::new(clock), Box::new(entropy), machine)
+    }
+
+    /// Opens an empty log in memory of at most `budget_bytes`.
+    ///
+    /// # Errors
+    /// [`OpenError`], hardly.
+    pub fn open_memory<M: Machine>(
+        options: LogOptions,
+        budget_bytes: u64,
+        machine: M,
+    ) -> Result<(LogCore<M>, RecoveryReport), OpenError> {
+        let disk = crate::env::RamDisk::new(budget_bytes);
+        let (clock, entropy) = (SystemClock::default(), SystemEntropy::default());
+        Self::open(options, Arc::new(disk), Arc::new(clock), Box::new(entropy), machine)
+    }
+}
+
+struct Recovery<M> {
+    options: LogOptions,
+    disk: Arc<dyn Disk>,
+    machine: M,
+    catalog: Catalog,
+    index: Index,
+    segments: Segments,
+    report: RecoveryReport,
+}
+
+impl<M: Machine> Recovery<M> {
+    fn run(
+        options: LogOptions,
+        disk: Arc<dyn Disk>,
+        clock: Arc<dyn Clock>,
+        mut entropy: Box<dyn Entropy>,
+        machine: M,
+    ) -> Result<(LogCore<M>, RecoveryReport), OpenError> {
+        let started = Instant::now();
+        let lock = prepare(&*disk)?;
+        let catalog = load_catalog(&*disk, &mut *entropy)?;
+        let (index, segments) = (Index::default(), Segments::default());
+        let report = RecoveryReport { clean: catalog.clean, ..RecoveryReport::default() };
+        let mut recovery = Self { options, disk, machine, catalog, index, segments, report };
+        recovery.replay_chain()?;
+        recovery.count_live();
+        recovery.report.took = started.elapsed();
+        Ok(recovery.finish(clock, entropy, lock))
+    }
+
+    fn finish(
+        mut self,
+        clock: Arc<dyn Clock>,
+        mut entropy: Box<dyn Entropy>,
+        lock: Box<dyn Send + Sync>,
+    ) -> (LogCore<M>, RecoveryReport) {
+        let epoch = Epoch(self.catalog.epoch.0 + 1);
+        let last = self.catalog.end();
+        (self.report.epoch, self.report.last) = (epoch, last);
+        let stats = Arc::new(LogStats::default());
+        set(&stats.torn_frames, self.report.torn_frames);
+        set(&stats.torn_bytes, self.report.torn_bytes);
+        set(&stats.segments, self.report.segments);
+        let store = Arc::new(Store::new(self.disk, stats, self.catalog, epoch));
+        let shape = crate::segment::writer::SegmentShape {
+            block_bytes: self.options.block_bytes,
+            full_bytes: self.options.segment_bytes,
+        };
+        let writer = SegmentWriter::new(Arc::clone(&store), shape, entropy.next());
+        let log = LogInner::new(Parts {
+            options: self.options,
+            clock,
+            entropy,
+            store,
+            index: self.index,
+            segments: self.segments,
+            last,
+        });
+        (LogCore::new(self.machine, log, writer, Some(lock)), self.report)
+    }
+
+    fn replay_chain(&mut self) -> Result<(), OpenError> {
+        for at in 0..self.catalog.segments.len() {
+            let entry = self.catalog.segments[at];
+            match entry.state {
+                SegmentState::Sealed => self.replay_sealed(&entry)?,
+                SegmentState::Open => self.replay_open(at, &entry)?,
+                SegmentState::Removed | SegmentState::Replaced => {}
+            }
+        }
+        Ok(())
+    }
+
+    fn open_segment(&mut self, entry: &SegmentEntry) -> Result<Arc<Segment>, OpenError> {
+        let name = entry.file_name();
+        let file = match self.disk.open(&name) {
+            Ok(file) => file,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                return Err(OpenError::Missing { segment: name, base: entry.base, end: entry.end });
+            }
+            Err(error) => return Err(io_context(format!("segment {name}"))(error)),
+        };
+        let mut head = [0; crate::segment::SEGMENT_HEADER_BYTES];
+        let n = file.read_at(&mut head, 0).map_err(io_context(format!("segment {name}")))?;
+        let damaged = |kind| damage(entry, 0, entry.base, kind);
+        match SegmentHeader::decode(&head[..n]) {
+            Ok(header) if matches(&header, entry, self.catalog.log_id) => {
+                self.report.segments += 1;
+                Ok(Arc::new(Segment { header, file }))
+            }
+            Ok(_) | Err(HeaderFault::Damaged) => Err(damaged(DamageKind::SegmentHeader)),
+            Err(HeaderFault::Version(version)) => {
+                Err(OpenError::Unknown { segment: name, what: format!("version {version}") })
+            }
+        }
+    }
+
+    fn replay_sealed(&mut self, entry: &SegmentEntry) -> Result<(), OpenError> {
+        let segment = self.open_segment(entry)?;
+        self.insert_segment(&segment, entry.data_end, entry.end);
+        let mut scan = FrameScanner::new(segment, entry.data_end);
+        loop {
+            match self.step(&mut scan, entry)? {
+                Scanned::Frame(header, offset) => {
+                    self.replay_frame(scan.frame(), header.lsn, entry, offset)?;
+                }
+                Scanned::Fault(fault, offset) => {
+                    return Err(damage(entry, offset, scan.expected(), DamageKind::Frame(fault)));
+                }
+                Scanned::End => break,
+            }
+        }
+        if !entry.compacted && scan.expected() != entry.end.next() {
+            let kind = DamageKind::MissingFrames;
+            return Err(damage(entry, entry.data_end, scan.expected(), kind));
+        }
+        Ok(())
+    }
+
+    fn insert_segment(&mut self, segment: &Arc<Segment>, data_end: u64, end: Lsn) {
+        let segment = Arc::clone(segment);
+        self.segments.insert(SegmentInfo { segment, data_end, end, live: 0, sealed: true });
+    }
+
+    fn step(&self, scan: &mut FrameScanner, entry: &SegmentEntry) -> Result<Scanned, OpenError> {
+        let name = || format!("segment {}", entry.file_name());
+        let scanned = scan.step().map_err(|error| io_context(name())(error))?;
+        if let Scanned::Fault(FrameFault::Unknown, _) = scanned {
+            let what = "flags or a key of a later version".to_owned();
+            return Err(OpenError::Unknown { segment: entry.file_name(), what });
+        }
+        Ok(scanned)
+    }
+
+    fn replay_frame(
+        &mut self,
+        frame: &[u8],
+        lsn: Lsn,
+        entry: &SegmentEntry,
+        offset: u64,
+    ) -> Result<(), OpenError> {
+        self.report.frames += 1;
+        let at = u32::try_from(offset).unwrap_or(u32::MAX);
+        let mut records = RecordIter::new(&frame[crate::frame::FRAME_HEADER_BYTES..]);
+        for (record_at, record) in records.by_ref() {
+            self.report.records += 1;
+            if record.kind == RecordKind::Message {
+                let place = (record_at + crate::frame::FRAME_HEADER_BYTES) as u32;
+                let index = self.index.entry(record.stream);
+                index.note(record.seq, record.seq, entry.id, at, place);
+            }
+            match record.kind {
+                RecordKind::StreamState | RecordKind::LogState => {}
+                _ => self.machine.apply(&record),
+            }
+        }
+        if records.malformed {
+            return Err(damage(entry, offset, lsn, DamageKind::Record));
+        }
+        Ok(())
+    }
+
+    fn count_live(&mut self) {
+        let (index, segments) = (&self.index, &mut self.segments);
+        self.machine.visit_live(&mut |stream, seq, weight| {
+            if let Some(id) = index.segment_of(stream, seq) {
+                segments.note_live(id, weight as u64);
+            }
+        });
+    }
+}
+
+fn damage(entry: &SegmentEntry, offset: u64, lsn: Lsn, kind: DamageKind) -> OpenError {
+    OpenError::Damaged { segment: entry.file_name(), offset, lsn, kind }
+}
+
+fn matches(header: &SegmentHeader, entry: &SegmentEntry, log_id: u64) -> bool {
+    header.log_id == log_id
+        && header.id == entry.id
+        && header.epoch == entry.epoch
+        && header.base == entry.base
+        && header.salt == entry.salt
+        && header.compacted == entry.compacted
+        && header.block_bytes.is_power_of_two()
+}
+
+fn prepare(disk: &dyn Disk) -> Result<Box<dyn Send + Sync>, OpenError> {
+    let lock = disk.lock().map_err(io_context("locking the directory"))?;
+    let lock = lock.ok_or_else(|| OpenError::Locked { place: disk.label() })?;
+    for dir in [TMP_DIR, TORN_DIR] {
+        disk.create_dir(dir).map_err(io_context(dir))?;
+    }
+    for name in disk.list(TMP_DIR).map_err(io_context(TMP_DIR))? {
+        disk.remove(&format!("{TMP_DIR}/{name}")).map_err(io_context(name))?;
+    }
+    Ok(lock)
+}
+
+fn load_catalog(disk: &dyn Disk, entropy: &mut dyn Entropy) -> Result<Catalog, OpenError> {
+    let place = disk.label();
+    let loaded = Catalog::load(disk);
+    let loaded = loaded.map_err(|source| OpenError::Catalog { place: place.clone(), source })?;
+    if let Some(catalog) = loaded {
+        return Ok(catalog);
+    }
+    let names = disk.list("").map_err(io_context(place.clone()))?;
+    if names.iter().any(|name| name.ends_with(".seg")) {
+        let what = "it is missing although there are segments";
+        return Err(OpenError::Catalog { place, source: CatalogError::Damaged { what } });
+    }
+    Ok(Catalog::new(entropy.next()))
+}

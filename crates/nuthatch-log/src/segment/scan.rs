@@ -1,0 +1,168 @@
+//! Walking the frames of a segment from the front, with every check that the format offers.
+
+use super::Segment;
+use crate::frame::{FRAME_HEADER_BYTES, FrameFault, FrameHeader, flags};
+use crate::types::Lsn;
+use std::io;
+use std::sync::Arc;
+
+/// Bytes read at a time.
+const CHUNK_BYTES: usize = 1024 * 1024;
+
+/// One step of a scan.
+#[derive(Debug)]
+pub enum Scanned {
+    /// A good frame: its header, where it starts, and its bytes in [`FrameScanner::frame`].
+    Frame(FrameHeader, u64),
+    /// No good frame at this offset.
+    Fault(FrameFault, u64),
+    /// The limit was reached exactly.
+    End,
+}
+
+/// Walks frames from the start of a segment up to a limit.
+pub struct FrameScanner {
+    segment: Arc<Segment>,
+    buf: Vec<u8>,
+    buf_at: u64,
+    at: u64,
+    limit: u64,
+    prev_crc: u32,
+    next_lsn: Lsn,
+    frame: (usize, usize),
+}
+
+impl FrameScanner {
+    /// Scans `segment` up to `limit` bytes of its file (its data's end, or its length).
+    #[must_use]
+    pub fn new(segment: Arc<Segment>, limit: u64) -> Self {
+        Self {
+            buf: Vec::new(),
+            buf_at: 0,
+            at: segment.first_offset(),
+            limit,
+            prev_crc: segment.header.checksum(),
+            next_lsn: segment.header.base,
+            frame: (0, 0),
+            segment,
+        }
+    }
+
+    /// The position that the next frame must have.
+    #[must_use]
+    pub const fn expected(&self) -> Lsn {
+        self.next_lsn
+    }
+
+    /// The bytes of the frame just scanned, header included, without padding.
+    #[must_use]
+    pub fn frame(&self) -> &[u8] {
+        &self.buf[self.frame.0..self.frame.1]
+    }
+
+    /// The next frame. After a fault the scanner stays where it is.
+    ///
+    /// # Errors
+    /// The disk's.
+    pub fn step(&mut self) -> io::Result<Scanned> {
+        if self.at >= self.limit {
+            return Ok(Scanned::End);
+        }
+        let offset = self.at;
+        self.fill(FRAME_HEADER_BYTES)?;
+        let header = match FrameHeader::decode(self.window(), self.segment.header.salt) {
+            Ok(header) => header,
+            Err(fault) => return Ok(Scanned::Fault(fault, offset)),
+        };
+        self.fill(header.len as usize)?;
+        if let Err(fault) = header.check_body(self.window()) {
+            return Ok(Scanned::Fault(fault, offset));
+        }
+        if !self.follows(&header) {
+            return Ok(Scanned::Fault(FrameFault::Chain, offset));
+        }
+        self.accept(&header);
+        Ok(Scanned::Frame(header, offset))
+    }
+
+    fn follows(&self, header: &FrameHeader) -> bool {
+        let compacted = header.flags & flags::COMPACTED != 0;
+        header.prev_crc == self.prev_crc
+            && header.epoch == self.segment.header.epoch
+            && compacted == self.segment.header.compacted
+            && (compacted || header.lsn == self.next_lsn)
+    }
+
+    fn accept(&mut self, header: &FrameHeader) {
+        let start = usize::try_from(self.at - self.buf_at).unwrap_or(0);
+        self.frame = (start, start + header.len as usize);
+        self.at += header.padded_len(self.segment.header.block_bytes as usize) as u64;
+        self.prev_crc = header.header_crc;
+        self.next_lsn = header.lsn.next();
+    }
+
+    fn window(&self) -> &[u8] {
+        let start = usize::try_from(self.at - self.buf_at).unwrap_or(0);
+        self.buf.get(start..).unwrap_or(&[])
+    }
+
+    /// Makes sure that the window holds `len` bytes, unless the limit or the file ends before.
+    fn fill(&mut self, len: usize) -> io::Result<()> {
+        if self.window().len() >= len {
+            return Ok(());
+        }
+        let left = usize::try_from(self.limit - self.at).unwrap_or(usize::MAX);
+        let want = len.max(CHUNK_BYTES).min(left);
+        self.buf.resize(want, 0);
+        let n = self.segment.file.read_at(&mut self.buf, self.at)?;
+        self.buf.truncate(n);
+        self.buf_at = self.at;
+        Ok(())
+    }
+}
+
+/// What lies behind a place where the frames of a segment stop.
+#[derive(Clone, Copy, Default, Debug)]
+pub struct Beyond {
+    /// Frame headers of this segment that are intact there.
+    pub frames: u64,
+    /// The newest durable position that one of them knew of.
+    pub durable: Lsn,
+    /// Where the last bytes that are not zero end.
+    pub end: u64,
+}
+
+/// Looks at every block behind `from` for frames of the same segment and other non-zero bytes.
+///
+/// # Errors
+/// The disk's.
+pub fn look_beyond(segment: &Segment, from: u64, limit: u64) -> io::Result<Beyond> {
+    let block = segment.header.block_bytes as usize;
+    let mut found = Beyond { end: from, ..Beyond::default() };
+    let mut chunk = vec![0; CHUNK_BYTES.next_multiple_of(block)];
+    let mut at = from;
+    while at < limit {
+        let n = segment.file.read_at(&mut chunk, at)?;
+        if n == 0 {
+            break;
+        }
+        for (i, bytes) in chunk[..n].chunks(block).enumerate() {
+            let offset = at + (i * block) as u64;
+            if let Some(last) = bytes.iter().rposition(|byte| *byte != 0) {
+                found.end = offset + last as u64 + 1;
+                note_header(segment, bytes, &mut found);
+            }
+        }
+        at += n as u64;
+    }
+    Ok(found)
+}
+
+fn note_header(segment: &Segment, block: &[u8], found: &mut Beyond) {
+    if let Ok(header) = FrameHeader::decode(block, segment.header.salt)
+        && header.epoch == segment.header.epoch
+    {
+        found.frames += 1;
+        found.durable = found.durable.max(header.durable_lsn);
+    }
+}

@@ -1,0 +1,296 @@
+//! The one writer of a log: completes frame headers, puts frames into the open segment, rolls over
+//! to a new segment when it is full.
+
+use super::{MAX_SEGMENT_BYTES, Segment, SegmentHeader, SegmentId};
+use crate::catalog::{SegmentEntry, SegmentState};
+use crate::env::{AlignedBuf, Entropy, SeededEntropy, WriteMode};
+use crate::frame::{FRAME_HEADER_BYTES, FrameHeader, SealedFrame, crc};
+use crate::stats::add;
+use crate::store::Store;
+use crate::types::Lsn;
+use bytes::Bytes;
+use std::io;
+use std::sync::Arc;
+use std::time::Instant;
+
+/// Zeros are written this far ahead of small frames, so that a later frame overwrites blocks that
+/// are already initialised and its sync has no metadata to write.
+const ZERO_AHEAD_BYTES: usize = 1024 * 1024;
+
+/// Frames from this size on go straight to allocated space: writing it twice would cost more than
+/// the metadata does.
+const LARGE_FRAME_BYTES: usize = 256 * 1024;
+
+/// Where a frame went.
+pub struct Written {
+    /// The frame's bytes, header included, without padding.
+    pub bytes: Bytes,
+    /// The segment that holds it.
+    pub segment: Arc<Segment>,
+    /// Where it starts in the segment.
+    pub offset: u64,
+    /// Where the next frame will start.
+    pub end: u64,
+}
+
+/// How segments are made.
+#[derive(Clone, Copy, Debug)]
+pub struct SegmentShape {
+    /// Frames start at multiples of this.
+    pub block_bytes: u32,
+    /// Size of a full segment.
+    pub full_bytes: u64,
+}
+
+/// Writes frames. Used by one thread at a time.
+pub struct SegmentWriter {
+    store: Arc<Store>,
+    shape: SegmentShape,
+    salts: SeededEntropy,
+    zeros: AlignedBuf,
+    open: Option<Open>,
+}
+
+struct Open {
+    segment: Arc<Segment>,
+    at: u64,
+    zeroed: u64,
+    allocated: u64,
+    prev_crc: u32,
+    last: Lsn,
+    unsynced: bool,
+}
+
+impl SegmentWriter {
+    /// A writer with no open segment: the first frame makes one.
+    #[must_use]
+    pub fn new(store: Arc<Store>, shape: SegmentShape, salt_seed: u64) -> Self {
+        let salts = SeededEntropy::new(salt_seed);
+        let zero_bytes = ZERO_AHEAD_BYTES.min(usize::try_from(shape.full_bytes).unwrap_or(0));
+        Self { store, shape, salts, zeros: AlignedBuf::new(zero_bytes), open: None }
+    }
+
+    /// Writes a frame; it is durable after [`SegmentWriter::sync`].
+    ///
+    /// # Errors
+    /// The disk's. The log must then stop: what was written is unknown.
+    pub fn write(&mut self, frame: SealedFrame, durable: Lsn) -> io::Result<Written> {
+        let padded = frame.len.next_multiple_of(self.shape.block_bytes as usize);
+        if !self.open.as_ref().is_some_and(|open| open.at + padded as u64 <= open.allocated) {
+            self.roll(frame.lsn, padded as u64)?;
+        }
+        self.zero_ahead(padded)?;
+        let open = self.open.as_mut().expect("roll opened a segment");
+        let segment = Arc::clone(&open.segment);
+        let offset = open.at;
+        let bytes = open.put(frame, durable, padded, self.store.disk.write_mode())?;
+        add(&self.store.stats.written_bytes, padded as u64);
+        self.store.set_open_room(open.allocated - open.at);
+        Ok(Written { bytes, segment, offset, end: open.at })
+    }
+
+    /// Makes everything written durable.
+    ///
+    /// # Errors
+    /// The disk's. The log must then stop.
+    pub fn sync(&mut self) -> io::Result<()> {
+        let Some(open) = self.open.as_mut().filter(|open| open.unsynced) else { return Ok(()) };
+        if self.store.disk.write_mode() != WriteMode::Memory {
+            let start = Instant::now();
+            open.segment.file.sync()?;
+            add(&self.store.stats.syncs, 1);
+            self.store.stats.sync_latency.record(start.elapsed());
+        }
+        open.unsynced = false;
+        Ok(())
+    }
+
+    /// Ends the open segment. Everything in it is durable afterwards.
+    ///
+    /// # Errors
+    /// The disk's.
+    pub fn seal(&mut self, clean: bool) -> io::Result<()> {
+        let sealed = self.finish_open()?;
+        self.store.publish(|catalog| {
+            note_sealed(catalog, sealed);
+            catalog.clean = clean;
+        })
+    }
+
+    /// Writes zeros ahead while nothing else is to be done.
+    ///
+    /// # Errors
+    /// The disk's.
+    pub fn idle(&mut self) -> io::Result<()> {
+        let Some(open) = &self.open else { return Ok(()) };
+        if open.zeroed < open.at + (self.zeros.len() / 2) as u64 {
+            self.zero_to(open.zeroed.max(open.at) + 1)?;
+        }
+        Ok(())
+    }
+
+    fn zero_ahead(&mut self, padded: usize) -> io::Result<()> {
+        let Some(open) = &self.open else { return Ok(()) };
+        let end = open.at + padded as u64;
+        if padded >= LARGE_FRAME_BYTES || end <= open.zeroed {
+            return Ok(());
+        }
+        self.zero_to(end)
+    }
+
+    /// Zeroes from where zeros or frames end to `end` or as much beyond as one step takes.
+    fn zero_to(&mut self, end: u64) -> io::Result<()> {
+        let Some(open) = &mut self.open else { return Ok(()) };
+        if self.store.disk.write_mode() == WriteMode::Memory {
+            return Ok(());
+        }
+        let mut from = open.zeroed.max(open.at);
+        while from < end.min(open.allocated) {
+            let step = (open.allocated - from).min(self.zeros.len() as u64);
+            let zeros = &self.zeros[..usize::try_from(step).unwrap_or(0)];
+            open.segment.file.write_at(zeros, from)?;
+            add(&self.store.stats.written_bytes, step);
+            from += step;
+        }
+        open.zeroed = from;
+        Ok(())
+    }
+
+    /// Seals the open segment, if any, and opens one that starts with `base` and has room for a
+    /// frame of `padded` bytes. The catalog knows the new segment before a frame goes into it.
+    fn roll(&mut self, base: Lsn, padded: u64) -> io::Result<()> {
+        let sealed = self.finish_open()?;
+        let open = self.create(base, padded)?;
+        let entry = SegmentEntry {
+            id: open.segment.id(),
+            epoch: open.segment.header.epoch,
+            base,
+            end: Lsn(base.0 - 1),
+            data_end: 0,
+            footer_len: 0,
+            footer_crc: 0,
+            salt: open.segment.header.salt,
+            state: SegmentState::Open,
+            compacted: false,
+        };
+        self.store.publish(|catalog| {
+            note_sealed(catalog, sealed);
+            catalog.clean = false;
+            catalog.segments.push(entry);
+        })?;
+        add(&self.store.stats.segments, 1);
+        self.store.set_open_room(open.allocated - open.at);
+        self.open = Some(open);
+        Ok(())
+    }
+
+    fn create(&mut self, base: Lsn, padded: u64) -> io::Result<Open> {
+        let least = u64::from(self.shape.block_bytes) + padded;
+        self.store.make_spare(least, least)?;
+        let spare = self.store.take_spare().ok_or(io::ErrorKind::NotFound)?;
+        let header = SegmentHeader {
+            log_id: self.store.catalog().log_id,
+            id: self.store.new_segment_id(),
+            epoch: self.store.epoch,
+            base,
+            salt: (self.salts.next() >> 32) as u32 | 1,
+            block_bytes: self.shape.block_bytes,
+            compacted: false,
+        };
+        let mut block = AlignedBuf::new(self.shape.block_bytes as usize);
+        block[..super::SEGMENT_HEADER_BYTES].copy_from_slice(&header.encode());
+        spare.file.write_at(&block[..self.shape.block_bytes as usize], 0)?;
+        spare.file.sync()?;
+        self.store.name_spare(&header.file_name())?;
+        self.store.disk.sync_dir("")?;
+        let allocated = spare.len.min(MAX_SEGMENT_BYTES);
+        let segment = Arc::new(Segment { header, file: spare.file });
+        let at = segment.first_offset();
+        let prev_crc = header.checksum();
+        Ok(Open { segment, at, zeroed: at, allocated, prev_crc, last: base, unsynced: false })
+    }
+
+    fn finish_open(&mut self) -> io::Result<Option<Finished>> {
+        self.sync()?;
+        let Some(open) = self.open.take() else { return Ok(None) };
+        self.store.set_open_room(0);
+        open.segment.file.set_len(open.at)?;
+        open.segment.file.sync()?;
+        Ok(Some(Finished { id: open.segment.id(), end: open.last, data_end: open.at }))
+    }
+}
+
+struct Finished {
+    id: SegmentId,
+    end: Lsn,
+    data_end: u64,
+}
+
+fn note_sealed(catalog: &mut crate::catalog::Catalog, sealed: Option<Finished>) {
+    if let Some(sealed) = sealed
+        && let Some(entry) = catalog.entry_mut(sealed.id)
+    {
+        entry.end = sealed.end;
+        entry.data_end = sealed.data_end;
+        entry.state = SegmentState::Sealed;
+    }
+}
+
+impl Open {
+    fn put(
+        &mut self,
+        frame: SealedFrame,
+        durable: Lsn,
+        padded: usize,
+        mode: WriteMode,
+    ) -> io::Result<Bytes> {
+        let SealedFrame { mut buf, len, count, lsn, flags } = frame;
+        buf[len..padded].fill(0);
+        let header = FrameHeader {
+            len: len as u32,
+            header_crc: 0,
+            body_crc: crc(&buf[FRAME_HEADER_BYTES..len]),
+            salt: self.segment.header.salt,
+            flags,
+            count,
+            lsn,
+            durable_lsn: durable,
+            epoch: self.segment.header.epoch,
+            prev_crc: self.prev_crc,
+            key_id: 0,
+        };
+        let head = buf.first_chunk_mut().expect("a frame buffer holds a header");
+        self.prev_crc = header.encode(head);
+        let bytes = self.write_buf(buf, len, padded, mode)?;
+        self.at += padded as u64;
+        self.zeroed = self.zeroed.max(self.at);
+        self.last = lsn;
+        self.unsynced = true;
+        Ok(bytes)
+    }
+
+    /// Writes the padded frame and returns its bytes for the tail cache: the buffer itself, or a
+    /// copy where the buffer is so much larger that keeping it would waste memory.
+    fn write_buf(
+        &self,
+        buf: AlignedBuf,
+        len: usize,
+        padded: usize,
+        mode: WriteMode,
+    ) -> io::Result<Bytes> {
+        let small = len * 2 < buf.len();
+        let file = &self.segment.file;
+        if mode == WriteMode::Memory && small {
+            let shared = Bytes::copy_from_slice(&buf[..padded]);
+            file.write_shared(&shared, self.at)?;
+            return Ok(shared.slice(..len));
+        }
+        if mode == WriteMode::Memory {
+            let shared = buf.into_bytes(padded);
+            file.write_shared(&shared, self.at)?;
+            return Ok(shared.slice(..len));
+        }
+        file.write_at(&buf[..padded], self.at)?;
+        Ok(if small { Bytes::copy_from_slice(&buf[..len]) } else { buf.into_bytes(len) })
+    }
+}

@@ -1,0 +1,351 @@
+//! The sequencer: takes events, lets the machine append records, writes frames, announces what is
+//! committed. One turn at a time, so that a simulation can drive it step by step.
+
+pub mod inbox;
+mod inner;
+pub mod io;
+mod reads;
+mod segments;
+mod thread;
+
+pub use inbox::{CloseError, LogHandle, SendError};
+pub use inner::{LogInner, Parts};
+pub use segments::{SegmentInfo, Segments};
+
+use crate::frame::flags;
+use crate::machine::{LogAccess, Machine};
+use crate::options::{LogOptions, SyncPolicy};
+use crate::segment::SegmentWriter;
+use crate::types::{Lsn, Timestamp};
+use inbox::Inbox;
+use io::{Done, IoThread, Job};
+use parking_lot::Mutex;
+use std::sync::Arc;
+use std::time::Instant;
+
+/// What a turn did and when the next one is due.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Turn {
+    /// Something was done, or is left to do at once: call again.
+    pub progress: bool,
+    /// Without an event, nothing happens before this.
+    pub wake_at: Option<Timestamp>,
+}
+
+/// A log with the machine that runs on it.
+pub struct LogCore<M: Machine> {
+    machine: M,
+    log: LogInner,
+    inbox: Arc<Inbox<M::Event>>,
+    batch: Vec<(M::Event, usize)>,
+    spent: usize,
+    writer: Arc<Mutex<SegmentWriter>>,
+    thread: Option<IoThread>,
+    in_flight: Option<Instant>,
+    timers: Timers,
+    closing: bool,
+    announced_failure: bool,
+    lock: Option<Box<dyn Send + Sync>>,
+}
+
+/// What happens by time alone.
+#[derive(Default)]
+struct Timers {
+    /// The newest commit, while its frame still lacks a later frame that vouches for it.
+    unwitnessed: Option<Timestamp>,
+    /// The first frame written since the last sync.
+    unsynced: Option<Timestamp>,
+}
+
+impl<M: Machine> LogCore<M> {
+    pub(crate) fn new(
+        machine: M,
+        log: LogInner,
+        writer: SegmentWriter,
+        lock: Option<Box<dyn Send + Sync>>,
+    ) -> Self {
+        let inbox = Inbox::new(log.options.queue_bytes, Arc::clone(&log.stats));
+        let mut core = Self {
+            machine,
+            log,
+            inbox: Arc::new(inbox),
+            batch: Vec::new(),
+            spent: 0,
+            writer: Arc::new(Mutex::new(writer)),
+            thread: None,
+            in_flight: None,
+            timers: Timers::default(),
+            closing: false,
+            announced_failure: false,
+            lock,
+        };
+        core.machine.recovered(&mut core.log);
+        core
+    }
+
+    /// A sender's end.
+    #[must_use]
+    pub fn handle(&self) -> LogHandle<M::Event> {
+        LogHandle(Arc::clone(&self.inbox))
+    }
+
+    /// The machine.
+    #[must_use]
+    pub const fn machine(&self) -> &M {
+        &self.machine
+    }
+
+    /// The machine, to look into it from a test.
+    pub const fn machine_mut(&mut self) -> &mut M {
+        &mut self.machine
+    }
+
+    /// Options in force.
+    #[must_use]
+    pub const fn options(&self) -> &LogOptions {
+        &self.log.options
+    }
+
+    /// Machine and log together, as the machine's own calls see them.
+    pub fn with<R>(&mut self, call: impl FnOnce(&mut M, &mut LogInner) -> R) -> R {
+        call(&mut self.machine, &mut self.log)
+    }
+
+    /// Does what there is to do without waiting, except for writes it makes itself.
+    pub fn turn(&mut self) -> Turn {
+        self.log.tick_clock();
+        let mut progress = self.take_done();
+        progress |= self.take_loads();
+        progress |= self.take_events();
+        progress |= self.tick();
+        progress |= self.write_frames();
+        self.machine.turn_end();
+        self.announce_failure();
+        Turn { progress, wake_at: self.wake_at() }
+    }
+
+    fn take_loads(&mut self) -> bool {
+        if !self.log.loader.is_ready() {
+            return false;
+        }
+        let all = self.log.loader.take();
+        for loaded in all {
+            for stream in self.log.note_loaded(loaded) {
+                self.machine.loaded(stream, &mut self.log);
+            }
+        }
+        true
+    }
+
+    /// Lets the machine handle what waits, until frames back up or the writer is done.
+    fn take_events(&mut self) -> bool {
+        if self.batch.is_empty() {
+            self.closing |= self.inbox.take(&mut self.batch);
+        }
+        let events = self.batch.len();
+        if events == 0 {
+            return false;
+        }
+        let mut batch = std::mem::take(&mut self.batch).into_iter();
+        while !self.must_write() {
+            let Some((event, weight)) = batch.next() else { break };
+            self.machine.step(event, &mut self.log);
+            self.spent += weight;
+        }
+        self.batch = batch.collect();
+        self.inbox.release(std::mem::take(&mut self.spent));
+        self.batch.len() < events
+    }
+
+    fn must_write(&self) -> bool {
+        self.log.is_backed_up() || self.thread.as_ref().is_some_and(IoThread::is_ready)
+    }
+
+    fn tick(&mut self) -> bool {
+        if self.machine.next_deadline().is_none_or(|due| due > self.log.now) {
+            return false;
+        }
+        self.machine.tick(&mut self.log);
+        true
+    }
+
+    /// Whether the frame under construction must be written now.
+    fn frame_is_due(&self) -> bool {
+        let frame = &self.log.frame;
+        let late = |since: Timestamp| since.plus_nanos(self.lazy_nanos()) <= self.log.now;
+        !frame.is_empty() && (frame.awaited || self.closing || frame.lazy_since.is_some_and(late))
+    }
+
+    fn lazy_nanos(&self) -> i64 {
+        millis(self.log.options.lazy_flush_ms)
+    }
+
+    fn write_frames(&mut self) -> bool {
+        let mut progress = false;
+        while self.in_flight.is_none() && self.log.failed.is_none() {
+            let Some(job) = self.next_job() else { break };
+            progress = true;
+            self.dispatch(job);
+        }
+        progress
+    }
+
+    fn next_job(&mut self) -> Option<Job> {
+        if self.log.pending.is_empty() && self.frame_is_due() {
+            self.machine.before_seal(&mut self.log);
+            self.log.seal_current(0);
+        }
+        if self.log.pending.is_empty() && self.sync_is_due() {
+            return Some(Job::Sync);
+        }
+        if self.log.pending.is_empty() && self.witness_is_due() {
+            self.log.seal_current(flags::WITNESS);
+        }
+        let (frame, meta) = self.log.pending.pop_front()?;
+        let sync = self.log.options.sync == SyncPolicy::Always;
+        Some(Job::Write { frame, meta, durable: self.log.durable, sync })
+    }
+
+    /// Writes inline if nobody waits for the sequencer meanwhile, else on the writer's thread.
+    fn dispatch(&mut self, job: Job) {
+        let idle = self.log.pending.is_empty() && self.batch.is_empty();
+        let started = Instant::now();
+        match &self.thread {
+            Some(thread) if !(idle && self.inbox.is_empty()) => {
+                thread.submit(job);
+                self.in_flight = Some(started);
+            }
+            _ => {
+                self.machine.turn_end();
+                let done = io::run(&mut self.writer.lock(), job);
+                self.handle_done(done, started);
+            }
+        }
+    }
+
+    fn take_done(&mut self) -> bool {
+        let Some(started) = self.in_flight else { return false };
+        let Some(done) = self.thread.as_ref().and_then(IoThread::take) else { return false };
+        self.in_flight = None;
+        self.handle_done(done, started);
+        true
+    }
+
+    fn handle_done(&mut self, done: std::io::Result<Done>, started: Instant) {
+        match done {
+            Ok(Done::Written { meta, place, synced }) => {
+                let (lsn, witness) = (meta.lsn, meta.flags & flags::WITNESS != 0);
+                self.log.stats.commit_latency.record(started.elapsed());
+                self.log.note_committed(meta, place);
+                self.note_written(lsn, synced, witness);
+                self.machine.committed(lsn, &mut self.log);
+            }
+            Ok(Done::Synced) => {
+                let committed = self.log.committed;
+                self.log.note_durable(committed);
+                self.timers.unsynced = None;
+            }
+            Err(error) => self.fail(&format!("cannot write to the log: {error}")),
+        }
+    }
+
+    fn note_written(&mut self, lsn: Lsn, synced: bool, witness: bool) {
+        self.log.tick_clock();
+        let now = self.log.now;
+        if synced {
+            self.log.note_durable(lsn);
+        } else {
+            self.timers.unsynced.get_or_insert(now);
+        }
+        self.timers.unwitnessed = (!witness).then_some(now);
+    }
+
+    fn sync_due_at(&self) -> Option<Timestamp> {
+        let SyncPolicy::Every(interval) = self.log.options.sync else { return None };
+        let nanos = i64::try_from(interval.as_nanos()).unwrap_or(i64::MAX);
+        Some(self.timers.unsynced?.plus_nanos(nanos))
+    }
+
+    fn sync_is_due(&self) -> bool {
+        self.sync_due_at().is_some_and(|due| due <= self.log.now)
+    }
+
+    /// When an idle log covers its last frame. Only frames known to be durable can be vouched for.
+    fn witness_due_at(&self) -> Option<Timestamp> {
+        let vouches = self.log.options.sync != SyncPolicy::Never
+            && self.log.durable == self.log.committed
+            && self.log.frame.is_empty();
+        let since = self.timers.unwitnessed.filter(|_| vouches)?;
+        Some(since.plus_nanos(millis(self.log.options.witness_ms)))
+    }
+
+    fn witness_is_due(&self) -> bool {
+        self.witness_due_at().is_some_and(|due| due <= self.log.now)
+    }
+
+    fn wake_at(&self) -> Option<Timestamp> {
+        let frame = self.log.frame.lazy_since.filter(|_| !self.log.frame.is_empty());
+        let lazy = frame.map(|since| since.plus_nanos(self.lazy_nanos()));
+        let writer = if self.in_flight.is_some() || self.log.failed.is_some() {
+            None
+        } else {
+            [lazy, self.sync_due_at(), self.witness_due_at()].into_iter().flatten().min()
+        };
+        [writer, self.machine.next_deadline()].into_iter().flatten().min()
+    }
+
+    fn fail(&mut self, reason: &str) {
+        self.log.failed.get_or_insert_with(|| reason.to_owned());
+        self.announce_failure();
+    }
+
+    fn announce_failure(&mut self) {
+        let Some(reason) = self.log.failed.as_deref() else { return };
+        if !std::mem::replace(&mut self.announced_failure, true) {
+            crate::stats::set(&self.log.stats.failed, 1);
+            self.log.options.report.say(&format!("the log has stopped: {reason}"));
+            self.machine.failed(reason);
+            self.machine.turn_end();
+        }
+    }
+
+    /// Ends the log cleanly: everything appended is made durable and the chain marked as closed.
+    ///
+    /// # Errors
+    /// [`CloseError`] if the log had failed or fails now; it then recovers at the next start.
+    pub fn close(&mut self) -> Result<(), CloseError> {
+        self.closing = true;
+        while self.turn().progress || self.in_flight.is_some() {
+            if self.in_flight.is_some() && !self.must_write() {
+                std::thread::park_timeout(std::time::Duration::from_millis(1));
+            }
+        }
+        if let Some(reason) = self.log.failed.clone() {
+            return Err(CloseError { reason });
+        }
+        let sealed = self.writer.lock().seal(true);
+        self.log.store.drop_spare();
+        self.lock = None;
+        sealed.map_err(|error| CloseError { reason: error.to_string() })
+    }
+
+    /// Whether everything sent has been handled, written and announced.
+    #[must_use]
+    pub fn is_idle(&self) -> bool {
+        self.batch.is_empty()
+            && self.inbox.queued_bytes() == 0
+            && self.in_flight.is_none()
+            && self.log.pending.is_empty()
+            && (self.log.frame.is_empty() || !self.log.frame.awaited)
+    }
+
+    /// Newest committed position.
+    #[must_use]
+    pub fn committed(&self) -> Lsn {
+        self.log.committed()
+    }
+}
+
+fn millis(ms: u64) -> i64 {
+    i64::try_from(ms).unwrap_or(i64::MAX).saturating_mul(1_000_000)
+}

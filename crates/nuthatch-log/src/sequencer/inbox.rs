@@ -1,0 +1,221 @@
+//! The way into a log: a byte-bounded queue and the handle that senders hold.
+//!
+//! A send is one short lock for a whole batch of events; the sequencer takes everything that waits
+//! with one swap. It is woken only if it sleeps.
+
+use crate::stats::{LogStats, StatsSnapshot, add};
+use parking_lot::{Condvar, Mutex};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering, fence};
+use std::thread::Thread;
+
+/// Why events were not queued. They come back to the sender.
+#[derive(Debug, thiserror::Error)]
+pub enum SendError<E> {
+    /// The queue holds as many bytes as it may. [`LogHandle::wait_for_room`] tells when to retry.
+    #[error("the queue of the log is full")]
+    Busy(E),
+    /// The log was closed.
+    #[error("the log is closed")]
+    Closed(E),
+}
+
+/// How far beyond its bound the queue still takes privileged events.
+const PRIVILEGED_FACTOR: usize = 2;
+
+type RoomCallback = Box<dyn FnOnce() + Send>;
+
+/// What senders and the sequencer share.
+pub struct Inbox<E> {
+    queue: Mutex<Queue<E>>,
+    bytes: AtomicUsize,
+    limit: usize,
+    sleeping: AtomicBool,
+    waiting: AtomicUsize,
+    sequencer: Mutex<Option<Thread>>,
+    end: Mutex<Option<Result<(), String>>>,
+    ended: Condvar,
+    pub(crate) stats: Arc<LogStats>,
+}
+
+struct Queue<E> {
+    events: Vec<(E, usize)>,
+    room: Vec<RoomCallback>,
+    closing: bool,
+}
+
+impl<E> Inbox<E> {
+    pub(crate) fn new(limit: usize, stats: Arc<LogStats>) -> Self {
+        Self {
+            queue: Mutex::new(Queue { events: Vec::new(), room: Vec::new(), closing: false }),
+            bytes: AtomicUsize::new(0),
+            limit,
+            sleeping: AtomicBool::new(false),
+            waiting: AtomicUsize::new(0),
+            sequencer: Mutex::new(None),
+            end: Mutex::new(None),
+            ended: Condvar::new(),
+            stats,
+        }
+    }
+
+    fn push(&self, events: E, weight: usize, limit: usize) -> Result<(), SendError<E>> {
+        let mut queue = self.queue.lock();
+        if queue.closing {
+            return Err(SendError::Closed(events));
+        }
+        let bytes = self.bytes.load(Ordering::Relaxed);
+        if bytes > 0 && bytes + weight > limit {
+            drop(queue);
+            add(&self.stats.queue_refusals, 1);
+            return Err(SendError::Busy(events));
+        }
+        self.bytes.fetch_add(weight, Ordering::Relaxed);
+        queue.events.push((events, weight));
+        drop(queue);
+        self.wake();
+        Ok(())
+    }
+
+    /// Wakes the sequencer if it sleeps. Whatever the caller did before is seen by it.
+    pub(crate) fn wake(&self) {
+        fence(Ordering::SeqCst);
+        if self.sleeping.load(Ordering::Relaxed)
+            && self.sleeping.swap(false, Ordering::AcqRel)
+            && let Some(thread) = &*self.sequencer.lock()
+        {
+            thread.unpark();
+        }
+    }
+
+    /// Called by the sequencer before it looks a last time for work and then parks.
+    pub(crate) fn about_to_sleep(&self) {
+        self.sleeping.store(true, Ordering::Relaxed);
+        fence(Ordering::SeqCst);
+    }
+
+    pub(crate) fn awake(&self) {
+        self.sleeping.store(false, Ordering::Relaxed);
+    }
+
+    pub(crate) fn adopt(&self, thread: Thread) {
+        *self.sequencer.lock() = Some(thread);
+    }
+
+    /// Exchanges the waiting events for an empty vector; returns whether closing was asked for.
+    pub(crate) fn take(&self, into: &mut Vec<(E, usize)>) -> bool {
+        let mut queue = self.queue.lock();
+        std::mem::swap(&mut queue.events, into);
+        queue.closing
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        let queue = self.queue.lock();
+        queue.events.is_empty() && !(queue.closing && self.end.lock().is_none())
+    }
+
+    /// Gives queue bytes back, and calls those who wait once half of the queue is free.
+    pub(crate) fn release(&self, weight: usize) {
+        let left = self.bytes.fetch_sub(weight, Ordering::Relaxed) - weight;
+        if self.waiting.load(Ordering::Relaxed) > 0 && left <= self.limit / 2 {
+            let callbacks = std::mem::take(&mut self.queue.lock().room);
+            self.waiting.store(0, Ordering::Relaxed);
+            callbacks.into_iter().for_each(|callback| callback());
+        }
+    }
+
+    pub(crate) fn queued_bytes(&self) -> usize {
+        self.bytes.load(Ordering::Relaxed)
+    }
+
+    pub(crate) fn finish(&self, result: Result<(), String>) {
+        let callbacks = {
+            let mut queue = self.queue.lock();
+            queue.closing = true;
+            std::mem::take(&mut queue.room)
+        };
+        *self.end.lock() = Some(result);
+        self.ended.notify_all();
+        callbacks.into_iter().for_each(|callback| callback());
+    }
+}
+
+/// A sender's end of a log; cheap to clone.
+pub struct LogHandle<E>(pub(crate) Arc<Inbox<E>>);
+
+impl<E> Clone for LogHandle<E> {
+    fn clone(&self) -> Self {
+        Self(Arc::clone(&self.0))
+    }
+}
+
+impl<E: Send + 'static> LogHandle<E> {
+    /// Queues an event (or a whole batch, if that is what `E` is) for the machine. Never blocks.
+    /// `weight_bytes` is what it keeps in memory; a single event is taken however large it is if
+    /// the queue is otherwise empty.
+    ///
+    /// # Errors
+    /// [`SendError`], with the event in it.
+    pub fn send(&self, events: E, weight_bytes: usize) -> Result<(), SendError<E>> {
+        self.0.push(events, weight_bytes, self.0.limit)
+    }
+
+    /// [`LogHandle::send`] for what must not wait behind publishes (acks, interest changes): taken
+    /// until the queue holds `PRIVILEGED_FACTOR` times its bound.
+    ///
+    /// # Errors
+    /// [`SendError`], with the event in it.
+    pub fn send_privileged(&self, events: E, weight_bytes: usize) -> Result<(), SendError<E>> {
+        self.0.push(events, weight_bytes, self.0.limit.saturating_mul(PRIVILEGED_FACTOR))
+    }
+
+    /// Calls `callback` once the queue has room again: at once if it has, otherwise from the
+    /// sequencer's thread, so it must be quick (wake a task).
+    pub fn wait_for_room(&self, callback: impl FnOnce() + Send + 'static) {
+        let mut queue = self.0.queue.lock();
+        if queue.closing || self.0.bytes.load(Ordering::Relaxed) <= self.0.limit / 2 {
+            drop(queue);
+            return callback();
+        }
+        queue.room.push(Box::new(callback));
+        self.0.waiting.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Counters and gauges as of now.
+    #[must_use]
+    pub fn stats(&self) -> StatsSnapshot {
+        let bytes = self.0.bytes.load(Ordering::Relaxed) as u64;
+        StatsSnapshot { queue_bytes: bytes, ..self.0.stats.snapshot() }
+    }
+
+    /// Closes the log cleanly and waits: everything queued is handled and made durable, a
+    /// checkpoint is written, the log is marked as closed. Blocks; call it outside async code.
+    ///
+    /// # Errors
+    /// What kept the log from closing cleanly. Nothing that was acknowledged is lost.
+    pub fn close(&self) -> Result<(), CloseError> {
+        self.begin_close();
+        let mut end = self.0.end.lock();
+        while end.is_none() {
+            self.0.ended.wait(&mut end);
+        }
+        match &*end {
+            Some(Err(reason)) => Err(CloseError { reason: reason.clone() }),
+            _ => Ok(()),
+        }
+    }
+
+    /// Starts closing without waiting for the end.
+    pub fn begin_close(&self) {
+        self.0.queue.lock().closing = true;
+        self.0.wake();
+    }
+}
+
+/// A log did not close cleanly; it recovers at the next start.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[error("the log did not close cleanly: {reason}")]
+pub struct CloseError {
+    /// What happened.
+    pub reason: String,
+}

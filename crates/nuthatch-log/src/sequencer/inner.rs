@@ -1,0 +1,287 @@
+//! The log as a machine sees it: frames under construction, what is committed, where things are.
+
+use super::io::Loader;
+use super::segments::Segments;
+use crate::cache::{BlockCache, TailCache, TailFrame};
+use crate::env::{BufPool, Clock, Entropy, WriteMode};
+use crate::frame::{FRAME_HEADER_BYTES, FrameBuilder, FrameMeta, SealedFrame};
+use crate::index::Index;
+use crate::machine::{AppendError, Appended, LogAccess, Read, Space, Urgency};
+use crate::options::LogOptions;
+use crate::record::RecordRef;
+use crate::segment::Written;
+use crate::stats::{LogStats, add, set};
+use crate::store::Store;
+use crate::types::{Lsn, Seq, StreamId, Timestamp};
+use rustc_hash::{FxHashMap, FxHashSet};
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+/// Unused frame buffers kept for the next frames.
+const POOL_IDLE_BYTES: usize = 8 * 1024 * 1024;
+
+/// Frames that wait for the writer hold at most this many times the frame size; then the sequencer
+/// stops taking events.
+const PENDING_FRAMES: usize = 2;
+
+/// How long a full medium is left alone before allocation is tried again.
+const FULL_RETRY_NANOS: i64 = 50_000_000;
+
+/// Everything of a log but the machine on it.
+pub struct LogInner {
+    pub(super) options: LogOptions,
+    pub(super) clock: Arc<dyn Clock>,
+    pub(super) entropy: Box<dyn Entropy>,
+    pub(super) stats: Arc<LogStats>,
+    pub(super) store: Arc<Store>,
+    pub(super) mode: WriteMode,
+    pub(super) now: Timestamp,
+    pub(super) pool: BufPool,
+    pub(super) frame: FrameBuilder,
+    pub(super) frame_limit: usize,
+    pub(super) pending: VecDeque<(SealedFrame, FrameMeta)>,
+    pub(super) promised: u64,
+    pub(super) index: Index,
+    pub(super) tail: TailCache,
+    pub(super) blocks: BlockCache,
+    pub(super) segments: Segments,
+    pub(super) loader: Loader,
+    pub(super) loading: FxHashMap<(crate::segment::SegmentId, u32), Vec<StreamId>>,
+    pub(super) damaged: FxHashSet<(crate::segment::SegmentId, u32)>,
+    pub(super) committed: Lsn,
+    pub(super) durable: Lsn,
+    pub(super) space: Space,
+    pub(super) full_since: Option<Timestamp>,
+    pub(super) failed: Option<String>,
+    expected_frame: usize,
+}
+
+/// What a log is made of at the start.
+pub struct Parts {
+    /// Options.
+    pub options: LogOptions,
+    /// Time.
+    pub clock: Arc<dyn Clock>,
+    /// Randomness.
+    pub entropy: Box<dyn Entropy>,
+    /// Files.
+    pub store: Arc<Store>,
+    /// Where messages are.
+    pub index: Index,
+    /// The chain.
+    pub segments: Segments,
+    /// Last position in the log.
+    pub last: Lsn,
+}
+
+impl LogInner {
+    /// A log that goes on after `parts.last`.
+    #[must_use]
+    pub fn new(parts: Parts) -> Self {
+        let pool = BufPool::new(POOL_IDLE_BYTES);
+        let frame = FrameBuilder::new(&pool, 0, parts.last.next());
+        Self {
+            now: parts.clock.now(),
+            mode: parts.store.disk.write_mode(),
+            stats: Arc::clone(&parts.store.stats),
+            tail: TailCache::new(parts.options.tail_cache_bytes),
+            blocks: BlockCache::new(parts.options.block_cache_bytes),
+            pool,
+            frame,
+            frame_limit: 0,
+            pending: VecDeque::new(),
+            promised: 0,
+            loader: Loader::inline(),
+            loading: FxHashMap::default(),
+            damaged: FxHashSet::default(),
+            committed: parts.last,
+            durable: parts.last,
+            space: Space::Normal,
+            full_since: None,
+            failed: None,
+            expected_frame: 0,
+            options: parts.options,
+            clock: parts.clock,
+            entropy: parts.entropy,
+            store: parts.store,
+            index: parts.index,
+            segments: parts.segments,
+        }
+    }
+
+    /// Takes the time for a turn.
+    pub(super) fn tick_clock(&mut self) {
+        self.now = self.now.max(self.clock.now());
+    }
+
+    /// Whether frames that wait for the writer hold so much that no more events should be taken.
+    pub(super) fn is_backed_up(&self) -> bool {
+        self.pending.len() >= PENDING_FRAMES
+    }
+
+    /// Ends the frame under construction and begins the next.
+    pub(super) fn seal_current(&mut self, flags: u16) {
+        let next = self.frame.lsn.next();
+        self.expected_frame = self.frame.len().max(self.expected_frame / 2);
+        let fresh = FrameBuilder::new(&self.pool, self.expected_frame, next);
+        let full = std::mem::replace(&mut self.frame, fresh);
+        self.promised += self.padded(full.len());
+        self.frame_limit = 0;
+        self.pending.push_back(full.seal(flags));
+    }
+
+    fn padded(&self, len: usize) -> u64 {
+        (len as u64).next_multiple_of(u64::from(self.options.block_bytes))
+    }
+
+    /// Room for a record that does not fit into what is known to be free: ends a frame that is
+    /// large enough, secures space on the medium.
+    #[cold]
+    fn make_room(&mut self, weight: usize, privileged: bool) -> Result<(), AppendError> {
+        let over = self.frame.len() + weight > self.options.frame_bytes;
+        if !self.frame.is_empty() && (over || self.frame.is_full()) {
+            self.seal_current(0);
+        }
+        let len = self.frame.len() + weight;
+        self.secure(len, privileged)?;
+        let secured = self.store.secured().saturating_sub(self.promised);
+        let secured = usize::try_from(secured).unwrap_or(usize::MAX);
+        let block = self.options.block_bytes as usize;
+        let whole_blocks = secured / block * block;
+        self.frame_limit = self.options.frame_bytes.max(len).min(whole_blocks);
+        Ok(())
+    }
+
+    /// Sees to it that the frame can grow to `len` bytes without running out of space.
+    fn secure(&mut self, len: usize, privileged: bool) -> Result<(), AppendError> {
+        let needed = self.promised + self.padded(len);
+        if self.store.secured() >= needed {
+            return Ok(());
+        }
+        let recently = |since: Timestamp| self.now < since.plus_nanos(FULL_RETRY_NANOS);
+        if !privileged && self.full_since.is_some_and(recently) {
+            return Err(self.full(needed));
+        }
+        let least = needed + u64::from(self.options.block_bytes);
+        let wanted = self.segments.next_size(&self.options).max(least);
+        match self.store.make_spare(least, wanted) {
+            Ok(()) => {
+                self.full_since = None;
+                self.set_space(Space::Normal);
+                Ok(())
+            }
+            Err(error) if crate::env::is_full(&error) => {
+                self.full_since = Some(self.now);
+                self.set_space(Space::ReserveOnly);
+                Err(self.full(needed))
+            }
+            Err(error) => {
+                self.failed = Some(format!("cannot allocate space: {error}"));
+                Err(AppendError::Failed)
+            }
+        }
+    }
+
+    fn set_space(&mut self, space: Space) {
+        self.space = space;
+        set(&self.stats.space, space as u64);
+    }
+
+    fn full(&self, needed: u64) -> AppendError {
+        add(&self.stats.full_refusals, 1);
+        let available = self.store.secured().saturating_sub(self.promised);
+        AppendError::Full { needed_bytes: needed - self.promised, available_bytes: available }
+    }
+
+    /// A frame is on the medium (and durable, if the policy wants that): readers may see it.
+    pub(super) fn note_committed(&mut self, meta: FrameMeta, place: Written) {
+        assert_eq!(meta.lsn, self.committed.next(), "frames commit in order");
+        self.committed = meta.lsn;
+        let offset = u32::try_from(place.offset).expect("segments stay below 4 GiB");
+        let segment = place.segment.id();
+        self.segments.note_frame(&place, meta.lsn, meta.message_bytes);
+        self.index.commit(&meta.runs, meta.lsn, segment, offset);
+        self.promised -= self.padded(meta.len);
+        add(&self.stats.frames, 1);
+        add(&self.stats.records, u64::from(meta.count));
+        add(&self.stats.frame_bytes, meta.len as u64);
+        set(&self.stats.committed_lsn, meta.lsn.0);
+        self.tail.push(meta.lsn, TailFrame { bytes: place.bytes, runs: meta.runs });
+        while let Some(old) = self.tail.evict() {
+            self.index.evict(&old.runs);
+        }
+        set(&self.stats.tail_bytes, self.tail.bytes() as u64);
+    }
+
+    pub(super) fn note_durable(&mut self, lsn: Lsn) {
+        assert!(lsn >= self.durable && lsn <= self.committed.next());
+        self.durable = lsn;
+        set(&self.stats.durable_lsn, lsn.0);
+    }
+
+    fn check(&self, record: &RecordRef<'_>, weight: usize) -> Result<(), AppendError> {
+        if self.failed.is_some() {
+            return Err(AppendError::Failed);
+        }
+        let max = self.options.max_record_bytes.min(crate::frame::MAX_RECORD_BYTES);
+        if weight > max || record.subject.len() > usize::from(u16::MAX) {
+            let (size_bytes, max_bytes) = (weight as u64, max as u64);
+            return Err(AppendError::TooLarge { size_bytes, max_bytes });
+        }
+        Ok(())
+    }
+}
+
+impl LogAccess for LogInner {
+    fn now(&self) -> Timestamp {
+        self.now
+    }
+
+    fn entropy(&mut self) -> u64 {
+        self.entropy.next()
+    }
+
+    fn append(
+        &mut self,
+        record: &RecordRef<'_>,
+        urgency: Urgency,
+        privileged: bool,
+    ) -> Result<Appended, AppendError> {
+        let weight = record.weight();
+        self.check(record, weight)?;
+        if self.frame.len() + weight > self.frame_limit || self.frame.is_full() {
+            self.make_room(weight, privileged)?;
+        }
+        self.frame.push(&self.pool, record);
+        match urgency {
+            Urgency::Awaited => self.frame.awaited = true,
+            Urgency::Lazy => {
+                self.frame.lazy_since.get_or_insert(self.now);
+            }
+        }
+        Ok(Appended { lsn: self.frame.lsn })
+    }
+
+    fn flush_soon(&mut self) {
+        self.frame.awaited |= !self.frame.is_empty();
+    }
+
+    fn committed(&self) -> Lsn {
+        self.committed
+    }
+
+    fn read(&mut self, stream: StreamId, seq: Seq) -> Read<'_> {
+        self.read_message(stream, seq)
+    }
+
+    fn dead(&mut self, stream: StreamId, seq: Seq, weight: usize) {
+        let segment = self.index.segment_of(stream, seq);
+        self.segments.note_dead(segment, weight as u64);
+    }
+
+    fn space(&self) -> Space {
+        self.space
+    }
+}
+
+const _: () = assert!(FRAME_HEADER_BYTES.is_multiple_of(16));

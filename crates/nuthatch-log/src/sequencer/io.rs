@@ -1,0 +1,250 @@
+//! Where frames are written: on the sequencer's own thread if nothing else waits, otherwise on a
+//! thread beside it, one job at a time, so that the next frame is built meanwhile.
+
+use crate::cache::{LoadRequest, Loaded};
+use crate::frame::{FrameMeta, SealedFrame};
+use crate::segment::{SegmentWriter, Written};
+use crate::types::Lsn;
+use parking_lot::{Condvar, Mutex};
+use std::collections::VecDeque;
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+
+/// Work for the writer.
+pub enum Job {
+    /// Write a frame, and make it durable if `sync`.
+    Write {
+        /// The frame.
+        frame: SealedFrame,
+        /// What is known about it.
+        meta: FrameMeta,
+        /// Newest durable position, for its header.
+        durable: Lsn,
+        /// Whether to sync.
+        sync: bool,
+    },
+    /// Make everything written durable.
+    Sync,
+}
+
+/// A finished job.
+pub enum Done {
+    /// A frame was written.
+    Written {
+        /// The frame.
+        meta: FrameMeta,
+        /// Where it went.
+        place: Written,
+        /// Whether it is durable.
+        synced: bool,
+    },
+    /// Everything written is durable.
+    Synced,
+}
+
+/// Runs a job on the calling thread.
+pub fn run(writer: &mut SegmentWriter, job: Job) -> io::Result<Done> {
+    match job {
+        Job::Write { frame, meta, durable, sync } => {
+            let place = writer.write(frame, durable)?;
+            if sync {
+                writer.sync()?;
+            }
+            Ok(Done::Written { meta, place, synced: sync })
+        }
+        Job::Sync => writer.sync().map(|()| Done::Synced),
+    }
+}
+
+type Wake = Arc<dyn Fn() + Send + Sync>;
+
+/// The writer's thread: a slot for one job and one for its outcome.
+pub struct IoThread {
+    shared: Arc<Shared>,
+    thread: Option<JoinHandle<()>>,
+}
+
+struct Shared {
+    slot: Mutex<Slot>,
+    filled: Condvar,
+    ready: AtomicBool,
+}
+
+#[derive(Default)]
+struct Slot {
+    job: Option<Job>,
+    done: Option<io::Result<Done>>,
+    stop: bool,
+}
+
+impl IoThread {
+    /// Starts the thread; `wake` is called after each job.
+    ///
+    /// # Errors
+    /// The operating system has no thread to give.
+    pub fn start(name: &str, writer: Arc<Mutex<SegmentWriter>>, wake: Wake) -> io::Result<Self> {
+        let shared = Arc::new(Shared {
+            slot: Mutex::new(Slot::default()),
+            filled: Condvar::new(),
+            ready: AtomicBool::new(false),
+        });
+        let inner = Arc::clone(&shared);
+        let thread = std::thread::Builder::new()
+            .name(format!("{name}-write"))
+            .spawn(move || inner.serve(&writer, &wake))?;
+        Ok(Self { shared, thread: Some(thread) })
+    }
+
+    /// Hands over a job. There must be none under way.
+    pub fn submit(&self, job: Job) {
+        let mut slot = self.shared.slot.lock();
+        assert!(slot.job.is_none() && slot.done.is_none(), "one job at a time");
+        slot.job = Some(job);
+        drop(slot);
+        self.shared.filled.notify_one();
+    }
+
+    /// Whether an outcome waits. Costs one load.
+    #[must_use]
+    pub fn is_ready(&self) -> bool {
+        self.shared.ready.load(Ordering::Acquire)
+    }
+
+    /// The outcome of the job, if it has ended.
+    #[must_use]
+    pub fn take(&self) -> Option<io::Result<Done>> {
+        if !self.is_ready() {
+            return None;
+        }
+        self.shared.ready.store(false, Ordering::Relaxed);
+        self.shared.slot.lock().done.take()
+    }
+}
+
+impl Shared {
+    fn serve(&self, writer: &Mutex<SegmentWriter>, wake: &Wake) {
+        loop {
+            let mut slot = self.slot.lock();
+            while slot.job.is_none() && !slot.stop {
+                self.filled.wait(&mut slot);
+            }
+            let Some(job) = slot.job.take() else { return };
+            drop(slot);
+            let done = run(&mut writer.lock(), job);
+            self.slot.lock().done = Some(done);
+            self.ready.store(true, Ordering::Release);
+            wake();
+        }
+    }
+}
+
+impl Drop for IoThread {
+    fn drop(&mut self) {
+        self.shared.slot.lock().stop = true;
+        self.shared.filled.notify_one();
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+/// Reads stretches of segments: on a thread of its own, or in the next turn under simulation.
+pub struct Loader {
+    shared: Arc<LoaderShared>,
+    thread: Option<JoinHandle<()>>,
+}
+
+#[derive(Default)]
+struct LoaderShared {
+    queues: Mutex<LoadQueues>,
+    filled: Condvar,
+    ready: AtomicBool,
+}
+
+#[derive(Default)]
+struct LoadQueues {
+    requests: VecDeque<LoadRequest>,
+    loaded: Vec<Loaded>,
+    stop: bool,
+}
+
+impl Loader {
+    /// A loader that reads when [`Loader::take`] is called.
+    #[must_use]
+    pub fn inline() -> Self {
+        Self { shared: Arc::default(), thread: None }
+    }
+
+    /// A loader with a thread; `wake` is called after each load.
+    ///
+    /// # Errors
+    /// The operating system has no thread to give.
+    pub fn start(name: &str, wake: Wake) -> io::Result<Self> {
+        let shared: Arc<LoaderShared> = Arc::default();
+        let inner = Arc::clone(&shared);
+        let thread = std::thread::Builder::new()
+            .name(format!("{name}-read"))
+            .spawn(move || inner.serve(&wake))?;
+        Ok(Self { shared, thread: Some(thread) })
+    }
+
+    /// Asks for a stretch. The caller sees to it that the same one is not asked for twice.
+    pub fn submit(&self, request: LoadRequest) {
+        self.shared.queues.lock().requests.push_back(request);
+        if self.thread.is_some() {
+            self.shared.filled.notify_one();
+        } else {
+            self.shared.ready.store(true, Ordering::Release);
+        }
+    }
+
+    /// Whether [`Loader::take`] has something. Costs one load.
+    #[must_use]
+    pub fn is_ready(&self) -> bool {
+        self.shared.ready.load(Ordering::Acquire)
+    }
+
+    /// What has been read.
+    #[must_use]
+    pub fn take(&self) -> Vec<Loaded> {
+        self.shared.ready.store(false, Ordering::Relaxed);
+        let mut queues = self.shared.queues.lock();
+        if self.thread.is_none() {
+            let requests = std::mem::take(&mut queues.requests);
+            return requests.iter().map(LoadRequest::run).collect();
+        }
+        std::mem::take(&mut queues.loaded)
+    }
+}
+
+impl LoaderShared {
+    fn serve(&self, wake: &Wake) {
+        loop {
+            let mut queues = self.queues.lock();
+            while queues.requests.is_empty() && !queues.stop {
+                self.filled.wait(&mut queues);
+            }
+            if queues.stop {
+                return;
+            }
+            let Some(request) = queues.requests.pop_front() else { continue };
+            drop(queues);
+            let loaded = request.run();
+            self.queues.lock().loaded.push(loaded);
+            self.ready.store(true, Ordering::Release);
+            wake();
+        }
+    }
+}
+
+impl Drop for Loader {
+    fn drop(&mut self) {
+        self.shared.queues.lock().stop = true;
+        self.shared.filled.notify_one();
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}

@@ -1,0 +1,58 @@
+//! Running a log on threads of its own.
+
+use super::io::{IoThread, Loader};
+use super::{LogCore, LogHandle};
+use crate::machine::Machine;
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// The longest sleep, so that a clock that jumped forward is noticed.
+const LONGEST_SLEEP: Duration = Duration::from_secs(1);
+
+impl<M: Machine> LogCore<M> {
+    /// Moves the log to threads named after `name`: a sequencer, a writer and a reader. They end
+    /// with [`LogHandle::close`].
+    ///
+    /// # Errors
+    /// The operating system has no thread to give.
+    pub fn spawn(mut self, name: &str) -> io::Result<LogHandle<M::Event>> {
+        let handle = self.handle();
+        let inbox = Arc::clone(&self.inbox);
+        let wake = Arc::new(move || inbox.wake());
+        self.log.loader = Loader::start(name, wake.clone())?;
+        self.thread = Some(IoThread::start(name, Arc::clone(&self.writer), wake)?);
+        std::thread::Builder::new().name(name.to_owned()).spawn(move || self.serve())?;
+        Ok(handle)
+    }
+
+    fn serve(mut self) {
+        self.inbox.adopt(std::thread::current());
+        loop {
+            let turn = self.turn();
+            if self.closing {
+                let result = self.close().map_err(|error| error.reason);
+                return self.inbox.finish(result);
+            }
+            if !turn.progress {
+                self.sleep(turn.wake_at);
+            }
+        }
+    }
+
+    fn sleep(&self, wake_at: Option<crate::Timestamp>) {
+        self.inbox.about_to_sleep();
+        if self.nothing_waits() {
+            let longest = wake_at.map_or(LONGEST_SLEEP, |at| self.log.clock.until(at));
+            std::thread::park_timeout(longest.min(LONGEST_SLEEP));
+        }
+        self.inbox.awake();
+    }
+
+    fn nothing_waits(&self) -> bool {
+        let backed_up = !self.batch.is_empty();
+        (backed_up || self.inbox.is_empty())
+            && !self.log.loader.is_ready()
+            && !self.thread.as_ref().is_some_and(IoThread::is_ready)
+    }
+}

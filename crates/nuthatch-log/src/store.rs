@@ -1,0 +1,147 @@
+//! What the writer, the compactor and the sequencer share: the disk, the catalog, the spare file.
+
+use crate::catalog::Catalog;
+use crate::env::{Disk, DiskFile};
+use crate::stats::LogStats;
+use crate::types::Epoch;
+use parking_lot::Mutex;
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// Sub-directory for files that are not part of the log yet.
+pub const TMP_DIR: &str = "tmp";
+
+/// Sub-directory for bytes that recovery cut off.
+pub const TORN_DIR: &str = "torn";
+
+/// Name under which the next segment's space is set aside.
+const SPARE_FILE: &str = "tmp/spare";
+
+/// Shared state of one log's files.
+pub struct Store {
+    /// Where the files are.
+    pub disk: Arc<dyn Disk>,
+    /// Counters.
+    pub stats: Arc<LogStats>,
+    /// Generation of this owner.
+    pub epoch: Epoch,
+    catalog: Mutex<Catalog>,
+    spare: Mutex<Option<Spare>>,
+    spare_bytes: AtomicU64,
+    open_room: AtomicU64,
+}
+
+/// An allocated file that the next segment will use.
+pub struct Spare {
+    /// The open file.
+    pub file: Arc<dyn DiskFile>,
+    /// Bytes allocated.
+    pub len: u64,
+}
+
+impl Store {
+    /// Shared state over a catalog that was read or made.
+    #[must_use]
+    pub fn new(disk: Arc<dyn Disk>, stats: Arc<LogStats>, catalog: Catalog, epoch: Epoch) -> Self {
+        Self {
+            disk,
+            stats,
+            epoch,
+            catalog: Mutex::new(catalog),
+            spare: Mutex::new(None),
+            spare_bytes: AtomicU64::new(0),
+            open_room: AtomicU64::new(0),
+        }
+    }
+
+    /// A copy of the catalog.
+    #[must_use]
+    pub fn catalog(&self) -> Catalog {
+        self.catalog.lock().clone()
+    }
+
+    /// Changes the catalog on the disk, then in memory. Nothing changes in memory on an error.
+    ///
+    /// # Errors
+    /// The disk's.
+    pub fn publish<R>(&self, change: impl FnOnce(&mut Catalog) -> R) -> io::Result<R> {
+        let mut catalog = self.catalog.lock();
+        let mut next = catalog.clone();
+        let result = change(&mut next);
+        next.epoch = next.epoch.max(self.epoch);
+        next.store(&*self.disk)?;
+        *catalog = next;
+        Ok(result)
+    }
+
+    /// Takes an identity for a segment; it is persisted with the next [`Store::publish`].
+    pub fn new_segment_id(&self) -> crate::segment::SegmentId {
+        self.catalog.lock().new_segment_id()
+    }
+
+    /// Bytes that frames may take although nothing more is allocated: all of them fit into the
+    /// open segment, or all of them fit into the spare one.
+    #[must_use]
+    pub fn secured(&self) -> u64 {
+        self.open_room.load(Ordering::Acquire).max(self.spare_bytes.load(Ordering::Acquire))
+    }
+
+    /// Says how many bytes frames may still take in the open segment.
+    pub fn set_open_room(&self, bytes: u64) {
+        self.open_room.store(bytes, Ordering::Release);
+    }
+
+    /// Makes the spare file hold at least `least` bytes, preferably `wanted`.
+    ///
+    /// # Errors
+    /// `StorageFull` if not even `least` can be had, and the disk's.
+    pub fn make_spare(&self, least: u64, wanted: u64) -> io::Result<()> {
+        let mut spare = self.spare.lock();
+        let (file, len) = match spare.take() {
+            Some(spare) => (spare.file, spare.len),
+            None => (self.disk.create(SPARE_FILE)?, 0),
+        };
+        let result = allocate_up_to(&*file, len, least, wanted);
+        let now = result.as_ref().copied().unwrap_or(len);
+        self.spare_bytes.store(now, Ordering::Release);
+        *spare = Some(Spare { file, len: now });
+        result.map(drop)
+    }
+
+    /// Hands the spare file over to become a segment.
+    pub fn take_spare(&self) -> Option<Spare> {
+        let spare = self.spare.lock().take();
+        self.spare_bytes.store(0, Ordering::Release);
+        spare
+    }
+
+    /// Gives the spare file its final name. Not durable before the directory is synced.
+    ///
+    /// # Errors
+    /// The disk's.
+    pub fn name_spare(&self, name: &str) -> io::Result<()> {
+        self.disk.rename(SPARE_FILE, name)
+    }
+
+    /// Removes the spare file, if there is one, to give its space back.
+    pub fn drop_spare(&self) {
+        if self.take_spare().is_some() {
+            let _ = self.disk.remove(SPARE_FILE);
+        }
+    }
+}
+
+fn allocate_up_to(file: &dyn DiskFile, len: u64, least: u64, wanted: u64) -> io::Result<u64> {
+    for target in [wanted, least] {
+        if len >= target {
+            return Ok(len);
+        }
+        match file.allocate(len, target - len) {
+            Ok(()) => return Ok(target),
+            Err(error) if crate::env::is_full(&error) && target > least => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(len)
+}

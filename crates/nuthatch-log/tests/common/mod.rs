@@ -1,0 +1,100 @@
+//! A small machine for tests of the log: streams with a message limit, deletes, purges; and a rig
+//! that drives a log step by step.
+#![allow(dead_code, reason = "each test file uses its own part")]
+
+mod toy;
+
+pub use toy::{Event, Outcome, Outputs, Toy, ToyStream};
+
+use nuthatch_log::env::{ManualClock, SeededEntropy};
+use nuthatch_log::{
+    Disk, Log, LogCore, LogHandle, LogOptions, OpenError, RecoveryReport, StreamId, SyncPolicy,
+};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// A log under test, driven on the calling thread with a clock that stands still.
+pub struct Rig {
+    pub core: LogCore<Toy>,
+    pub handle: LogHandle<Event>,
+    pub clock: Arc<ManualClock>,
+    pub outputs: Outputs,
+    pub report: RecoveryReport,
+}
+
+/// Options with everything small, so that boundaries are met constantly.
+pub fn tiny() -> LogOptions {
+    LogOptions {
+        segment_bytes: 16 * 1024,
+        first_segment_bytes: 4 * 1024,
+        block_bytes: 512,
+        frame_bytes: 2 * 1024,
+        tail_cache_bytes: 4 * 1024,
+        block_cache_bytes: 8 * 1024,
+        queue_bytes: 64 * 1024,
+        reserve_bytes: Some(0),
+        checkpoint_bytes: 32 * 1024,
+        ..LogOptions::default()
+    }
+}
+
+/// Tiny options with another sync policy.
+pub fn tiny_sync(sync: SyncPolicy) -> LogOptions {
+    LogOptions { sync, ..tiny() }
+}
+
+impl Rig {
+    pub fn open(options: LogOptions, disk: Arc<dyn Disk>) -> Result<Self, OpenError> {
+        Self::open_seeded(options, disk, 1)
+    }
+
+    pub fn open_seeded(
+        options: LogOptions,
+        disk: Arc<dyn Disk>,
+        seed: u64,
+    ) -> Result<Self, OpenError> {
+        let outputs = Outputs::default();
+        let clock = Arc::new(ManualClock::at(1_000_000_000));
+        let entropy = Box::new(SeededEntropy::new(seed));
+        let toy = Toy::new(outputs.clone());
+        let (core, report) = Log::open(options, disk, clock.clone(), entropy, toy)?;
+        let handle = core.handle();
+        Ok(Self { core, handle, clock, outputs, report })
+    }
+
+    /// Sends an event and lets the log work until nothing is left to do at this moment.
+    pub fn run(&mut self, event: Event) {
+        self.send(event);
+        self.settle();
+    }
+
+    pub fn send(&mut self, event: Event) {
+        let weight = event.weight();
+        assert!(self.handle.send(event, weight).is_ok(), "the queue has room");
+    }
+
+    pub fn settle(&mut self) {
+        while self.core.turn().progress {}
+    }
+
+    pub fn advance(&mut self, by: Duration) {
+        self.clock.advance(by);
+        self.settle();
+    }
+
+    pub fn publish(&mut self, stream: u32, body: &[u8]) -> Outcome {
+        let token = self.outputs.token();
+        self.run(Event::Publish { stream: StreamId(stream), body: body.to_vec(), token });
+        self.outputs.take(token)
+    }
+
+    pub fn read(&mut self, stream: u32, seq: u64) -> Outcome {
+        let token = self.outputs.token();
+        self.run(Event::Read { stream: StreamId(stream), seq, token });
+        self.outputs.take(token)
+    }
+
+    pub fn create(&mut self, stream: u32, max_messages: u64) {
+        self.run(Event::Create { stream: StreamId(stream), max_messages });
+    }
+}

@@ -1,0 +1,198 @@
+//! One suite for every provider: files of the operating system, the simulated disk, memory.
+
+mod common;
+
+use common::{Event, Outcome, Outputs, Rig, Toy, tiny, tiny_sync};
+use nuthatch_log::env::{MemDisk, RamDisk, RealDisk};
+use nuthatch_log::{Disk, Log, LogOptions, SendError, StreamId, SyncPolicy};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+/// A directory that goes away with the test.
+struct TempDir(PathBuf);
+
+impl TempDir {
+    fn new() -> Self {
+        static NEXT: AtomicU64 = AtomicU64::new(0);
+        let n = NEXT.fetch_add(1, Ordering::Relaxed);
+        let dir = std::env::temp_dir().join(format!("nuthatch-log-{}-{n}", std::process::id()));
+        Self(dir)
+    }
+}
+
+impl Drop for TempDir {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+/// Runs a test on each provider: options, a way to get at the same storage again, and whether it
+/// survives being reopened.
+fn on_each(test: impl Fn(&LogOptions, &dyn Fn() -> Arc<dyn Disk>, bool)) {
+    let dir = TempDir::new();
+    let local = LogOptions { block_bytes: 4096, segment_bytes: 256 << 10, ..tiny() };
+    test(&local, &|| Arc::new(RealDisk::open(&dir.0).expect("temp dir")), true);
+    let sim = MemDisk::default();
+    test(&tiny(), &|| Arc::new(sim.clone()), true);
+    let never = LogOptions { block_bytes: 64, ..tiny_sync(SyncPolicy::Never) };
+    test(&never, &|| Arc::new(RamDisk::new(64 << 20)), false);
+}
+
+fn body(n: u64) -> Vec<u8> {
+    let len = usize::try_from(n * 37 % 600).expect("small");
+    let mut body = n.to_le_bytes().to_vec();
+    body.resize(8 + len, n as u8);
+    body
+}
+
+#[test]
+fn published_messages_are_acknowledged_and_readable() {
+    on_each(|options, disk, _| {
+        let mut rig = Rig::open(options.clone(), disk()).expect("opens");
+        rig.create(1, 0);
+        rig.create(2, 0);
+        for n in 1..=300 {
+            assert_eq!(rig.publish(1, &body(n)), Outcome::Acked(n));
+            assert_eq!(rig.publish(2, &body(n + 1)), Outcome::Acked(n));
+        }
+        for n in 1..=300 {
+            assert_eq!(rig.read(1, n), Outcome::Body(body(n)));
+        }
+        for n in (1..=300).rev() {
+            assert_eq!(rig.read(2, n), Outcome::Body(body(n + 1)));
+        }
+        assert_eq!(rig.read(1, 301), Outcome::Missing);
+        assert_eq!(rig.read(3, 1), Outcome::Missing);
+    });
+}
+
+#[test]
+fn everything_is_there_again_after_a_clean_close_and_after_none() {
+    on_each(|options, disk, survives| {
+        if !survives {
+            return;
+        }
+        for (round, clean) in [true, false, true, false, false].into_iter().enumerate() {
+            let mut rig = Rig::open(options.clone(), disk()).expect("opens");
+            let round = round as u64;
+            if round == 0 {
+                rig.create(1, 0);
+            }
+            for n in 1..=round * 50 {
+                assert_eq!(rig.read(1, n), Outcome::Body(body(n)), "round {round}");
+            }
+            for n in round * 50 + 1..=round * 50 + 50 {
+                assert_eq!(rig.publish(1, &body(n)), Outcome::Acked(n));
+            }
+            if clean {
+                rig.core.close().expect("closes");
+            }
+        }
+    });
+}
+
+#[test]
+fn a_batch_becomes_few_frames_and_large_records_fit() {
+    on_each(|options, disk, survives| {
+        let mut rig = Rig::open(options.clone(), disk()).expect("opens");
+        rig.create(1, 0);
+        let frames = rig.handle.stats().frames;
+        let publish = |n| Event::Publish { stream: StreamId(1), body: vec![7; 10], token: n };
+        rig.run(Event::Batch((0..30).map(publish).collect()));
+        assert_eq!(rig.handle.stats().frames, frames + 1);
+        let large = vec![9; 100_000];
+        assert_eq!(rig.publish(1, &large), Outcome::Acked(31));
+        assert_eq!(rig.publish(1, b"small"), Outcome::Acked(32));
+        assert_eq!(rig.read(1, 31), Outcome::Body(large.clone()));
+        drop(rig);
+        if survives {
+            let mut rig = Rig::open(options.clone(), disk()).expect("opens");
+            assert_eq!(rig.read(1, 31), Outcome::Body(large));
+            assert_eq!(rig.read(1, 30), Outcome::Body(vec![7; 10]));
+        }
+    });
+}
+
+#[test]
+fn what_nobody_awaits_waits_for_the_timer() {
+    on_each(|options, disk, _| {
+        let mut rig = Rig::open(options.clone(), disk()).expect("opens");
+        rig.create(1, 0);
+        let frames = rig.handle.stats().frames;
+        rig.run(Event::Lazy { stream: StreamId(1) });
+        assert_eq!(rig.handle.stats().frames, frames);
+        rig.advance(Duration::from_millis(251));
+        assert_eq!(rig.handle.stats().frames, frames + 1);
+    });
+}
+
+#[test]
+fn an_idle_log_vouches_for_its_last_frame_once() {
+    let mut rig = Rig::open(tiny(), Arc::new(MemDisk::default())).expect("opens");
+    rig.create(1, 0);
+    rig.advance(Duration::from_millis(51));
+    assert_eq!(rig.handle.stats().frames, 2);
+    rig.advance(Duration::from_secs(5));
+    assert_eq!(rig.handle.stats().frames, 2);
+}
+
+#[test]
+fn a_second_owner_is_refused() {
+    let dir = TempDir::new();
+    let options = LogOptions::local(&dir.0);
+    let (core, _) = Log::open_local(options.clone(), Toy::new(Outputs::default())).expect("opens");
+    let second = Log::open_local(options, Toy::new(Outputs::default()));
+    assert!(second.err().is_some_and(|error| error.to_string().contains("in use")));
+    drop(core);
+}
+
+#[test]
+fn threads_take_events_from_everywhere_and_close_cleanly() {
+    let dir = TempDir::new();
+    let options = LogOptions::local(&dir.0);
+    let outputs = Outputs::default();
+    let (core, _) = Log::open_local(options.clone(), Toy::new(outputs.clone())).expect("opens");
+    let handle = core.spawn("test").expect("spawns");
+    let send = |event: Event| {
+        let weight = event.weight();
+        assert!(handle.send(event, weight).is_ok());
+    };
+    send(Event::Create { stream: StreamId(1), max_messages: 0 });
+    std::thread::scope(|scope| {
+        for thread in 0..4u64 {
+            scope.spawn(move || {
+                for n in 0..500 {
+                    let token = thread * 1000 + n;
+                    let body = body(token);
+                    send(Event::Publish { stream: StreamId(1), body, token });
+                }
+            });
+        }
+    });
+    handle.close().expect("closes");
+    let refused = handle.send(Event::Drop { stream: StreamId(1) }, 1);
+    assert!(matches!(refused, Err(SendError::Closed(_))));
+    let acked = (0..4000).filter(|token| matches!(outputs.get(*token), Outcome::Acked(_))).count();
+    assert_eq!(acked, 2000);
+    let (core, report) = Log::open_local(options, Toy::new(outputs.clone())).expect("opens");
+    assert!(report.clean);
+    assert_eq!(core.machine().streams[&StreamId(1)].live.len(), 2000);
+}
+
+#[test]
+fn a_full_queue_says_busy_and_tells_when_there_is_room() {
+    let options = LogOptions { queue_bytes: 1000, ..tiny() };
+    let mut rig = Rig::open(options, Arc::new(MemDisk::default())).expect("opens");
+    let event = || Event::Create { stream: StreamId(1), max_messages: 0 };
+    assert!(rig.handle.send(event(), 900).is_ok());
+    assert!(matches!(rig.handle.send(event(), 200), Err(SendError::Busy(_))));
+    let called = Arc::new(AtomicU64::new(0));
+    let seen = Arc::clone(&called);
+    rig.handle.wait_for_room(move || drop(seen.fetch_add(1, Ordering::SeqCst)));
+    assert_eq!(called.load(Ordering::SeqCst), 0);
+    rig.settle();
+    assert_eq!(called.load(Ordering::SeqCst), 1);
+    assert!(rig.handle.send(event(), 2000).is_ok(), "a lone event passes whatever its size");
+}
