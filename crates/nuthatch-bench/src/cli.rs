@@ -376,7 +376,7 @@ fn repeat(
     };
     let report = Report::new(plan, version, runs?);
     if connect.json {
-        serde_json::to_string(&report).map_err(|err| BenchError::Usage(err.to_string()))
+        serde_json::to_string(&report).map_err(|err| BenchError::Failed(err.to_string()))
     } else {
         Ok(report.to_text())
     }

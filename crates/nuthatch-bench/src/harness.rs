@@ -30,9 +30,12 @@ pub enum BenchError {
     /// A server address is unusable.
     #[error(transparent)]
     Url(#[from] crate::client::UrlError),
-    /// What was asked for makes no sense, or could not be completed.
+    /// What was asked for makes no sense.
     #[error("{0}")]
     Usage(String),
+    /// The measurement could not be completed.
+    #[error("{0}")]
+    Failed(String),
     /// A client's thread panicked.
     #[error("a client thread panicked")]
     Panicked,

@@ -69,9 +69,9 @@ impl CliError {
     pub fn exit_code(&self) -> ExitCode {
         match self {
             Self::Io(err) if err.kind() == io::ErrorKind::BrokenPipe => ExitCode::SUCCESS,
-            Self::Usage(_) | Self::Url(_) | Self::Bench(BenchError::Url(_)) => {
-                ExitCode::from(EXIT_USAGE)
-            }
+            Self::Usage(_)
+            | Self::Url(_)
+            | Self::Bench(BenchError::Url(_) | BenchError::Usage(_)) => ExitCode::from(EXIT_USAGE),
             _ => ExitCode::FAILURE,
         }
     }

@@ -138,7 +138,7 @@ pub fn run(args: &CompareArgs, connect: &ConnectArgs) -> Result<String, BenchErr
     let _ = fs::remove_dir_all(&base);
     let comparison = result?;
     let json = serde_json::to_string_pretty(&comparison)
-        .map_err(|err| BenchError::Usage(err.to_string()))?;
+        .map_err(|err| BenchError::Failed(err.to_string()))?;
     if let Some(path) = &args.out {
         fs::write(path, &json).map_err(file_error("write", path))?;
     }
@@ -346,7 +346,7 @@ fn check_messages(server: &Server, msgs: u64) -> Result<(), BenchError> {
         Some(found) if found == msgs => Ok(()),
         found => {
             let text = format!("{msgs} messages were stored, {found:?} came back");
-            Err(BenchError::Usage(text))
+            Err(BenchError::Failed(text))
         }
     }
 }

@@ -241,7 +241,7 @@ pub fn fill(msgs: u64, target: &Target) -> Result<(), BenchError> {
     const WINDOW: usize = 4000;
     let workload = JsPub { stream: stream(), msgs, size: SMALL_BYTES, window: WINDOW, clients: 1 };
     match workload.run(target)?.first_error {
-        Some(err) => Err(BenchError::Usage(format!("filling the stream failed: {err}"))),
+        Some(err) => Err(BenchError::Failed(format!("filling the stream failed: {err}"))),
         None => Ok(()),
     }
 }

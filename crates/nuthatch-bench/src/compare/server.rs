@@ -123,7 +123,7 @@ impl Server {
                 let what = ended.map_or(format!("no answer: {err}"), |status| status.to_string());
                 let text =
                     format!("{} did not start ({what}): {}", self.contender.name, self.log());
-                return Err(BenchError::Usage(text));
+                return Err(BenchError::Failed(text));
             }
             thread::sleep(START_POLL);
         }

@@ -139,7 +139,7 @@ fn receive(
         });
         if let Err(err) = result {
             let text = format!("received {} of {count} messages: {err}", tally.msgs);
-            return Err(BenchError::Usage(text));
+            return Err(BenchError::Failed(text));
         }
     }
     tally.finished = Instant::now();

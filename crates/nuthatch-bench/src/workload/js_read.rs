@@ -138,7 +138,7 @@ impl JsRead {
         let fill = JsPub { stream, msgs: self.msgs - there, size, window, clients: 1 };
         let report = fill.run(target)?;
         match report.first_error {
-            Some(err) => Err(BenchError::Usage(format!("filling the stream failed: {err}"))),
+            Some(err) => Err(BenchError::Failed(format!("filling the stream failed: {err}"))),
             None => Ok(()),
         }
     }
