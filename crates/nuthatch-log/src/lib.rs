@@ -9,6 +9,7 @@
 mod bytes;
 mod cache;
 mod catalog;
+mod checkpoint;
 pub mod env;
 mod frame;
 mod index;

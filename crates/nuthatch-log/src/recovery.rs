@@ -1,19 +1,22 @@
 //! Opening a log: check the chain, find the end, rebuild the index, replay into the machine.
 
+mod chain;
+mod replay;
 mod tail;
 
-use crate::catalog::{Catalog, CatalogError, SegmentEntry, SegmentState};
+use crate::catalog::{Catalog, CatalogError, SegmentEntry};
 use crate::env::{Clock, Disk, Entropy, SystemClock, SystemEntropy};
-use crate::frame::{FrameFault, RecordIter};
+use crate::frame::FrameFault;
 use crate::index::Index;
 use crate::machine::Machine;
 use crate::options::LogOptions;
-use crate::record::RecordKind;
-use crate::segment::{FrameScanner, HeaderFault, Scanned, Segment, SegmentHeader, SegmentWriter};
-use crate::sequencer::{LogCore, LogInner, Parts, SegmentInfo, Segments};
+use crate::segment::SegmentWriter;
+use crate::segment::writer::SegmentShape;
+use crate::sequencer::{LogCore, LogInner, Parts, Segments};
 use crate::stats::{LogStats, set};
 use crate::store::{Store, TMP_DIR, TORN_DIR};
 use crate::types::{Epoch, Lsn};
+use chain::Link;
 use std::io;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -174,11 +177,13 @@ impl Log {
     }
 }
 
-struct Recovery<M> {
-    options: LogOptions,
-    disk: Arc<dyn Disk>,
-    machine: M,
-    catalog: Catalog,
+pub(crate) struct Recovery<M> {
+    pub(crate) options: LogOptions,
+    pub(crate) disk: Arc<dyn Disk>,
+    pub(crate) machine: M,
+    pub(crate) catalog: Catalog,
+    links: Vec<Link>,
+    footer_bytes: usize,
     index: Index,
     segments: Segments,
     report: RecoveryReport,
@@ -195,10 +200,21 @@ impl<M: Machine> Recovery<M> {
         let started = Instant::now();
         let lock = prepare(&*disk)?;
         let catalog = load_catalog(&*disk, &mut *entropy)?;
-        let (index, segments) = (Index::default(), Segments::default());
         let report = RecoveryReport { clean: catalog.clean, ..RecoveryReport::default() };
-        let mut recovery = Self { options, disk, machine, catalog, index, segments, report };
-        recovery.replay_chain()?;
+        let mut recovery = Self {
+            options,
+            disk,
+            machine,
+            catalog,
+            links: Vec::new(),
+            footer_bytes: 0,
+            index: Index::default(),
+            segments: Segments::default(),
+            report,
+        };
+        recovery.clear_leftovers()?;
+        recovery.open_chain()?;
+        recovery.replay()?;
         recovery.count_live();
         recovery.report.took = started.elapsed();
         Ok(recovery.finish(clock, entropy, lock))
@@ -218,7 +234,7 @@ impl<M: Machine> Recovery<M> {
         set(&stats.torn_bytes, self.report.torn_bytes);
         set(&stats.segments, self.report.segments);
         let store = Arc::new(Store::new(self.disk, stats, self.catalog, epoch));
-        let shape = crate::segment::writer::SegmentShape {
+        let shape = SegmentShape {
             block_bytes: self.options.block_bytes,
             full_bytes: self.options.segment_bytes,
         };
@@ -235,107 +251,6 @@ impl<M: Machine> Recovery<M> {
         (LogCore::new(self.machine, log, writer, Some(lock)), self.report)
     }
 
-    fn replay_chain(&mut self) -> Result<(), OpenError> {
-        for at in 0..self.catalog.segments.len() {
-            let entry = self.catalog.segments[at];
-            match entry.state {
-                SegmentState::Sealed => self.replay_sealed(&entry)?,
-                SegmentState::Open => self.replay_open(at, &entry)?,
-                SegmentState::Removed | SegmentState::Replaced => {}
-            }
-        }
-        Ok(())
-    }
-
-    fn open_segment(&mut self, entry: &SegmentEntry) -> Result<Arc<Segment>, OpenError> {
-        let name = entry.file_name();
-        let file = match self.disk.open(&name) {
-            Ok(file) => file,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                return Err(OpenError::Missing { segment: name, base: entry.base, end: entry.end });
-            }
-            Err(error) => return Err(io_context(format!("segment {name}"))(error)),
-        };
-        let mut head = [0; crate::segment::SEGMENT_HEADER_BYTES];
-        let n = file.read_at(&mut head, 0).map_err(io_context(format!("segment {name}")))?;
-        let damaged = |kind| damage(entry, 0, entry.base, kind);
-        match SegmentHeader::decode(&head[..n]) {
-            Ok(header) if matches(&header, entry, self.catalog.log_id) => {
-                self.report.segments += 1;
-                Ok(Arc::new(Segment { header, file }))
-            }
-            Ok(_) | Err(HeaderFault::Damaged) => Err(damaged(DamageKind::SegmentHeader)),
-            Err(HeaderFault::Version(version)) => {
-                Err(OpenError::Unknown { segment: name, what: format!("version {version}") })
-            }
-        }
-    }
-
-    fn replay_sealed(&mut self, entry: &SegmentEntry) -> Result<(), OpenError> {
-        let segment = self.open_segment(entry)?;
-        self.insert_segment(&segment, entry.data_end, entry.end);
-        let mut scan = FrameScanner::new(segment, entry.data_end);
-        loop {
-            match self.step(&mut scan, entry)? {
-                Scanned::Frame(header, offset) => {
-                    self.replay_frame(scan.frame(), header.lsn, entry, offset)?;
-                }
-                Scanned::Fault(fault, offset) => {
-                    return Err(damage(entry, offset, scan.expected(), DamageKind::Frame(fault)));
-                }
-                Scanned::End => break,
-            }
-        }
-        if !entry.compacted && scan.expected() != entry.end.next() {
-            let kind = DamageKind::MissingFrames;
-            return Err(damage(entry, entry.data_end, scan.expected(), kind));
-        }
-        Ok(())
-    }
-
-    fn insert_segment(&mut self, segment: &Arc<Segment>, data_end: u64, end: Lsn) {
-        let segment = Arc::clone(segment);
-        self.segments.insert(SegmentInfo { segment, data_end, end, live: 0, sealed: true });
-    }
-
-    fn step(&self, scan: &mut FrameScanner, entry: &SegmentEntry) -> Result<Scanned, OpenError> {
-        let name = || format!("segment {}", entry.file_name());
-        let scanned = scan.step().map_err(|error| io_context(name())(error))?;
-        if let Scanned::Fault(FrameFault::Unknown, _) = scanned {
-            let what = "flags or a key of a later version".to_owned();
-            return Err(OpenError::Unknown { segment: entry.file_name(), what });
-        }
-        Ok(scanned)
-    }
-
-    fn replay_frame(
-        &mut self,
-        frame: &[u8],
-        lsn: Lsn,
-        entry: &SegmentEntry,
-        offset: u64,
-    ) -> Result<(), OpenError> {
-        self.report.frames += 1;
-        let at = u32::try_from(offset).unwrap_or(u32::MAX);
-        let mut records = RecordIter::new(&frame[crate::frame::FRAME_HEADER_BYTES..]);
-        for (record_at, record) in records.by_ref() {
-            self.report.records += 1;
-            if record.kind == RecordKind::Message {
-                let place = (record_at + crate::frame::FRAME_HEADER_BYTES) as u32;
-                let index = self.index.entry(record.stream);
-                index.note(record.seq, record.seq, entry.id, at, place);
-            }
-            match record.kind {
-                RecordKind::StreamState | RecordKind::LogState => {}
-                _ => self.machine.apply(&record),
-            }
-        }
-        if records.malformed {
-            return Err(damage(entry, offset, lsn, DamageKind::Record));
-        }
-        Ok(())
-    }
-
     fn count_live(&mut self) {
         let (index, segments) = (&self.index, &mut self.segments);
         self.machine.visit_live(&mut |stream, seq, weight| {
@@ -350,16 +265,6 @@ fn damage(entry: &SegmentEntry, offset: u64, lsn: Lsn, kind: DamageKind) -> Open
     OpenError::Damaged { segment: entry.file_name(), offset, lsn, kind }
 }
 
-fn matches(header: &SegmentHeader, entry: &SegmentEntry, log_id: u64) -> bool {
-    header.log_id == log_id
-        && header.id == entry.id
-        && header.epoch == entry.epoch
-        && header.base == entry.base
-        && header.salt == entry.salt
-        && header.compacted == entry.compacted
-        && header.block_bytes.is_power_of_two()
-}
-
 fn prepare(disk: &dyn Disk) -> Result<Box<dyn Send + Sync>, OpenError> {
     let lock = disk.lock().map_err(io_context("locking the directory"))?;
     let lock = lock.ok_or_else(|| OpenError::Locked { place: disk.label() })?;
@@ -372,6 +277,8 @@ fn prepare(disk: &dyn Disk) -> Result<Box<dyn Send + Sync>, OpenError> {
     Ok(lock)
 }
 
+/// Reads the catalog, or begins one before anything else is written, so that segments without a
+/// catalog always mean that it was lost.
 fn load_catalog(disk: &dyn Disk, entropy: &mut dyn Entropy) -> Result<Catalog, OpenError> {
     let place = disk.label();
     let loaded = Catalog::load(disk);
@@ -384,5 +291,7 @@ fn load_catalog(disk: &dyn Disk, entropy: &mut dyn Entropy) -> Result<Catalog, O
         let what = "it is missing although there are segments";
         return Err(OpenError::Catalog { place, source: CatalogError::Damaged { what } });
     }
-    Ok(Catalog::new(entropy.next()))
+    let catalog = Catalog::new(entropy.next());
+    catalog.store(disk).map_err(io_context(format!("catalog in {place}")))?;
+    Ok(catalog)
 }

@@ -1,8 +1,10 @@
 //! Segments: files of frames. One is open for writing, all others are sealed and never change.
 
+pub mod footer;
 pub mod scan;
 pub mod writer;
 
+pub use footer::{Footer, FooterBuilder, Mark, Position};
 pub use scan::{FrameScanner, Scanned};
 pub use writer::{SegmentWriter, Written};
 

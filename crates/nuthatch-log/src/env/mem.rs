@@ -4,7 +4,7 @@
 //! [`MemDisk::crash`] keeps any subset of what was not synced, cutting writes at 512-byte sectors.
 //! Faults are injected by operation number, so that a seed names one exact history.
 
-use super::{Disk, DiskFile, Entropy, SeededEntropy, WriteMode};
+use super::{Disk, DiskFile, SeededEntropy, WriteMode};
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::io;

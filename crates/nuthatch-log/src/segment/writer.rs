@@ -1,9 +1,10 @@
 //! The one writer of a log: completes frame headers, puts frames into the open segment, rolls over
 //! to a new segment when it is full.
 
+use super::footer::FooterBuilder;
 use super::{MAX_SEGMENT_BYTES, Segment, SegmentHeader, SegmentId};
-use crate::catalog::{SegmentEntry, SegmentState};
-use crate::env::{AlignedBuf, Entropy, SeededEntropy, WriteMode};
+use crate::catalog::{Catalog, SegmentEntry, SegmentState};
+use crate::env::{AlignedBuf, DiskFile, Entropy, SeededEntropy, WriteMode};
 use crate::frame::{FRAME_HEADER_BYTES, FrameHeader, SealedFrame, crc};
 use crate::stats::add;
 use crate::store::Store;
@@ -57,7 +58,7 @@ struct Open {
     zeroed: u64,
     allocated: u64,
     prev_crc: u32,
-    last: Lsn,
+    footer: FooterBuilder,
     unsynced: bool,
 }
 
@@ -207,31 +208,65 @@ impl SegmentWriter {
         let segment = Arc::new(Segment { header, file: spare.file });
         let at = segment.first_offset();
         let prev_crc = header.checksum();
-        Ok(Open { segment, at, zeroed: at, allocated, prev_crc, last: base, unsynced: false })
+        let footer = FooterBuilder::new(header.id, base);
+        Ok(Open { segment, at, zeroed: at, allocated, prev_crc, footer, unsynced: false })
     }
 
     fn finish_open(&mut self) -> io::Result<Option<Finished>> {
-        self.sync()?;
         let Some(open) = self.open.take() else { return Ok(None) };
         self.store.set_open_room(0);
-        open.segment.file.set_len(open.at)?;
-        open.segment.file.sync()?;
-        Ok(Some(Finished { id: open.segment.id(), end: open.last, data_end: open.at }))
+        let footer = append_footer(&*open.segment.file, open.at, &open.footer)?;
+        add(&self.store.stats.written_bytes, u64::from(footer.len));
+        let (id, end) = (open.segment.id(), open.footer.end());
+        Ok(Some(Finished { id, end, data_end: open.at, footer }))
     }
+}
+
+/// A footer behind a segment's frames.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct FooterRef {
+    /// Its bytes; 0 if there is none.
+    pub len: u32,
+    /// Its checksum.
+    pub crc: u32,
+}
+
+/// Writes a footer behind the frames, cuts the file there and makes all of it durable. On a full
+/// medium the segment goes without: its footer is then rebuilt when it is needed.
+///
+/// # Errors
+/// The disk's.
+pub fn append_footer(
+    file: &dyn DiskFile,
+    data_end: u64,
+    footer: &FooterBuilder,
+) -> io::Result<FooterRef> {
+    let (bytes, crc) = footer.encode();
+    let written = match file.write_at(&bytes, data_end) {
+        Ok(()) => FooterRef { len: bytes.len() as u32, crc },
+        Err(error) if crate::env::is_full(&error) => FooterRef::default(),
+        Err(error) => return Err(error),
+    };
+    file.set_len(data_end + u64::from(written.len))?;
+    file.sync()?;
+    Ok(written)
 }
 
 struct Finished {
     id: SegmentId,
     end: Lsn,
     data_end: u64,
+    footer: FooterRef,
 }
 
-fn note_sealed(catalog: &mut crate::catalog::Catalog, sealed: Option<Finished>) {
+fn note_sealed(catalog: &mut Catalog, sealed: Option<Finished>) {
     if let Some(sealed) = sealed
         && let Some(entry) = catalog.entry_mut(sealed.id)
     {
         entry.end = sealed.end;
         entry.data_end = sealed.data_end;
+        entry.footer_len = sealed.footer.len;
+        entry.footer_crc = sealed.footer.crc;
         entry.state = SegmentState::Sealed;
     }
 }
@@ -262,9 +297,11 @@ impl Open {
         let head = buf.first_chunk_mut().expect("a frame buffer holds a header");
         self.prev_crc = header.encode(head);
         let bytes = self.write_buf(buf, len, padded, mode)?;
+        let offset = u32::try_from(self.at).expect("segments stay below 4 GiB");
+        let whole = self.footer.add_frame(&bytes[FRAME_HEADER_BYTES..], lsn, offset);
+        assert!(whole, "the builder makes whole records");
         self.at += padded as u64;
         self.zeroed = self.zeroed.max(self.at);
-        self.last = lsn;
         self.unsynced = true;
         Ok(bytes)
     }

@@ -1,0 +1,240 @@
+//! First pass over the chain: every file is there and is what the catalog says, every footer is at
+//! hand, the end is found.
+
+use super::{DamageKind, FrameFault, Lsn, Machine, OpenError, Recovery, damage, io_context};
+use crate::catalog::{SegmentEntry, SegmentState};
+use crate::env::read_exact_at;
+use crate::segment::writer::{FooterRef, append_footer};
+use crate::segment::{
+    Footer, FooterBuilder, FrameScanner, HeaderFault, Mark, Scanned, Segment, SegmentHeader,
+};
+use crate::sequencer::SegmentInfo;
+use crate::store::TORN_DIR;
+use std::io;
+use std::sync::Arc;
+
+/// Footers are kept in memory between the passes up to this many bytes; others are read again.
+const FOOTERS_KEPT_BYTES: usize = 256 * 1024 * 1024;
+
+/// A segment of the chain.
+pub(super) struct Link {
+    pub entry: SegmentEntry,
+    pub segment: Arc<Segment>,
+    pub marks: Vec<Mark>,
+    pub footer: Option<Footer>,
+}
+
+impl<M: Machine> Recovery<M> {
+    pub(super) fn open_chain(&mut self) -> Result<(), OpenError> {
+        for at in 0..self.catalog.segments.len() {
+            let entry = self.catalog.segments[at];
+            match entry.state {
+                SegmentState::Sealed => self.open_sealed(at, entry)?,
+                SegmentState::Open => self.open_tail(at, entry)?,
+                SegmentState::Removed | SegmentState::Replaced => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// Removes what earlier steps left half done: inputs of a compaction that was published, and
+    /// a segment that was named but never entered into the catalog. The latter goes only if there
+    /// is no frame in it; otherwise it is set aside.
+    pub(super) fn clear_leftovers(&mut self) -> Result<(), OpenError> {
+        for name in self.disk.list("").map_err(io_context("listing files"))? {
+            if !name.ends_with(".seg") {
+                continue;
+            }
+            let known = self.catalog.segments.iter().find(|entry| entry.file_name() == name);
+            let result = match known.map(|entry| entry.state) {
+                None => self.clear_orphan(&name),
+                Some(SegmentState::Removed | SegmentState::Replaced) => self.disk.remove(&name),
+                Some(SegmentState::Open | SegmentState::Sealed) => Ok(()),
+            };
+            result.map_err(io_context(name))?;
+        }
+        Ok(())
+    }
+
+    fn clear_orphan(&self, name: &str) -> io::Result<()> {
+        let file = self.disk.open(name)?;
+        let len = file.len()?;
+        let mut head = [0; crate::segment::SEGMENT_HEADER_BYTES];
+        let n = file.read_at(&mut head, 0)?;
+        let has_frames = match SegmentHeader::decode(&head[..n]) {
+            Err(_) => n > 0 && head[..n].iter().any(|byte| *byte != 0),
+            Ok(header) => {
+                let segment = Segment { header, file };
+                let from = segment.first_offset();
+                crate::segment::scan::look_beyond(&segment, from, len)?.frames > 0
+            }
+        };
+        if !has_frames {
+            return self.disk.remove(name);
+        }
+        self.options.report.say(&format!("{name} does not belong to the log: set aside"));
+        self.disk.rename(name, &format!("{TORN_DIR}/{name}"))?;
+        self.disk.sync_dir(TORN_DIR)
+    }
+
+    pub(super) fn open_segment(&mut self, entry: &SegmentEntry) -> Result<Arc<Segment>, OpenError> {
+        let name = entry.file_name();
+        let file = match self.disk.open(&name) {
+            Ok(file) => file,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                return Err(OpenError::Missing { segment: name, base: entry.base, end: entry.end });
+            }
+            Err(error) => return Err(io_context(format!("segment {name}"))(error)),
+        };
+        let mut head = [0; crate::segment::SEGMENT_HEADER_BYTES];
+        let n = file.read_at(&mut head, 0).map_err(io_context(format!("segment {name}")))?;
+        match SegmentHeader::decode(&head[..n]) {
+            Ok(header) if matches(&header, entry, self.catalog.log_id) => {
+                self.report.segments += 1;
+                Ok(Arc::new(Segment { header, file }))
+            }
+            Ok(_) | Err(HeaderFault::Damaged) => {
+                Err(damage(entry, 0, entry.base, DamageKind::SegmentHeader))
+            }
+            Err(HeaderFault::Version(version)) => {
+                Err(OpenError::Unknown { segment: name, what: format!("version {version}") })
+            }
+        }
+    }
+
+    fn open_sealed(&mut self, at: usize, entry: SegmentEntry) -> Result<(), OpenError> {
+        let segment = self.open_segment(&entry)?;
+        let len = segment.file.len().map_err(io_context(entry.file_name()))?;
+        if len < entry.data_end {
+            return Err(damage(&entry, len, entry.end, DamageKind::Short));
+        }
+        if let Some(footer) = read_footer(&segment, &entry) {
+            self.add_link(entry, segment, footer);
+            return Ok(());
+        }
+        self.options
+            .report
+            .say(&format!("segment {} has no usable footer: reading all of it", entry.file_name()));
+        let builder = self.scan_sealed(&segment, &entry)?;
+        self.seal(at, entry, segment, entry.data_end, &builder)
+    }
+
+    /// Reads every frame of a sealed segment, where any damage is an error.
+    fn scan_sealed(
+        &mut self,
+        segment: &Arc<Segment>,
+        entry: &SegmentEntry,
+    ) -> Result<FooterBuilder, OpenError> {
+        let mut builder = FooterBuilder::new(entry.id, entry.base);
+        let mut scan = FrameScanner::new(Arc::clone(segment), entry.data_end);
+        loop {
+            match self.step(&mut scan, entry)? {
+                Scanned::Frame(header, offset) => {
+                    self.add_frame(&mut builder, &scan, header.lsn, offset, entry)?;
+                }
+                Scanned::Fault(fault, offset) => {
+                    return Err(damage(entry, offset, scan.expected(), DamageKind::Frame(fault)));
+                }
+                Scanned::End => break,
+            }
+        }
+        if entry.compacted {
+            builder.set_end(entry.end);
+        } else if scan.expected() != entry.end.next() {
+            let kind = DamageKind::MissingFrames;
+            return Err(damage(entry, entry.data_end, scan.expected(), kind));
+        }
+        Ok(builder)
+    }
+
+    pub(super) fn add_frame(
+        &mut self,
+        builder: &mut FooterBuilder,
+        scan: &FrameScanner,
+        lsn: Lsn,
+        offset: u64,
+        entry: &SegmentEntry,
+    ) -> Result<(), OpenError> {
+        let body = &scan.frame()[crate::frame::FRAME_HEADER_BYTES..];
+        let at = u32::try_from(offset).unwrap_or(u32::MAX);
+        if builder.add_frame(body, lsn, at) {
+            Ok(())
+        } else {
+            Err(damage(entry, offset, lsn, DamageKind::Record))
+        }
+    }
+
+    /// Gives a segment its footer and enters its end into the catalog.
+    pub(super) fn seal(
+        &mut self,
+        at: usize,
+        mut entry: SegmentEntry,
+        segment: Arc<Segment>,
+        data_end: u64,
+        builder: &FooterBuilder,
+    ) -> Result<(), OpenError> {
+        let name = entry.file_name();
+        let written = append_footer(&*segment.file, data_end, builder);
+        let FooterRef { len, crc } = written.map_err(io_context(name))?;
+        entry.end = builder.end();
+        entry.data_end = data_end;
+        (entry.footer_len, entry.footer_crc) = (len, crc);
+        entry.state = SegmentState::Sealed;
+        let mut next = self.catalog.clone();
+        next.segments[at] = entry;
+        next.store(&*self.disk).map_err(io_context("catalog"))?;
+        self.catalog = next;
+        let footer = Footer::parse(builder.encode().0, entry.id);
+        self.add_link(entry, segment, footer.expect("a footer that was just made is valid"));
+        Ok(())
+    }
+
+    fn add_link(&mut self, entry: SegmentEntry, segment: Arc<Segment>, footer: Footer) {
+        self.segments.insert(SegmentInfo {
+            segment: Arc::clone(&segment),
+            data_end: entry.data_end,
+            end: entry.end,
+            live: 0,
+            sealed: true,
+        });
+        let marks = footer.marks.clone();
+        self.footer_bytes += entry.footer_len as usize;
+        let keep = self.footer_bytes <= FOOTERS_KEPT_BYTES;
+        self.links.push(Link { entry, segment, marks, footer: keep.then_some(footer) });
+    }
+
+    pub(super) fn step(
+        &self,
+        scan: &mut FrameScanner,
+        entry: &SegmentEntry,
+    ) -> Result<Scanned, OpenError> {
+        let scanned = scan
+            .step()
+            .map_err(|error| io_context(format!("segment {}", entry.file_name()))(error))?;
+        if let Scanned::Fault(FrameFault::Unknown, _) = scanned {
+            let what = "flags or a key of a later version".to_owned();
+            return Err(OpenError::Unknown { segment: entry.file_name(), what });
+        }
+        Ok(scanned)
+    }
+}
+
+/// A sealed segment's footer, if it has one that is whole.
+pub(super) fn read_footer(segment: &Segment, entry: &SegmentEntry) -> Option<Footer> {
+    if entry.footer_len == 0 {
+        return None;
+    }
+    let bytes = read_exact_at(&*segment.file, entry.data_end, entry.footer_len as usize).ok()?;
+    let footer = Footer::parse(bytes, entry.id)?;
+    (footer.end() == entry.end).then_some(footer)
+}
+
+fn matches(header: &SegmentHeader, entry: &SegmentEntry, log_id: u64) -> bool {
+    header.log_id == log_id
+        && header.id == entry.id
+        && header.epoch == entry.epoch
+        && header.base == entry.base
+        && header.salt == entry.salt
+        && header.compacted == entry.compacted
+        && header.block_bytes.is_power_of_two()
+}

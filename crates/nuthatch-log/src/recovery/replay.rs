@@ -1,0 +1,155 @@
+//! Second pass: the newest checkpoint, the newest states after it, then every message and every
+//! later record in the order of the log.
+//!
+//! A record of a stream is *before the cutoff* if the checkpoint or the stream's newest state was
+//! taken after it: then only messages matter, and they are indexed from footers. Compacted segments
+//! hold nothing but messages, all before the cutoff, because states were logged before compaction.
+
+use super::chain::{Link, read_footer};
+use super::{DamageKind, Machine, OpenError, Recovery, damage, io_context};
+use crate::frame::{FRAME_HEADER_BYTES, FrameHeader, RecordIter, codec::decode_record};
+use crate::machine::IndexedMessage;
+use crate::record::{RecordKind, RecordRef};
+use crate::segment::{Footer, FrameScanner, Mark, Position, Scanned};
+use crate::types::{Lsn, StreamId};
+use rustc_hash::FxHashMap;
+use std::sync::Arc;
+
+/// Up to where each stream's records are summed up by a state or a checkpoint.
+struct Cutoffs {
+    checkpoint: Position,
+    streams: FxHashMap<StreamId, Position>,
+}
+
+impl Cutoffs {
+    fn of(&self, stream: StreamId) -> Position {
+        self.streams.get(&stream).copied().unwrap_or(self.checkpoint)
+    }
+}
+
+impl<M: Machine> Recovery<M> {
+    pub(super) fn replay(&mut self) -> Result<(), OpenError> {
+        let checkpoint = self.restore_checkpoint();
+        self.report.checkpoint = checkpoint;
+        let at = checkpoint.map_or(Position::default(), Position::end_of);
+        let mut cutoffs = Cutoffs { checkpoint: at, streams: FxHashMap::default() };
+        self.apply_states(&mut cutoffs)?;
+        for link in std::mem::take(&mut self.links) {
+            self.replay_link(link, &cutoffs)?;
+        }
+        Ok(())
+    }
+
+    /// Hands the newest state of each stream, and of the log, to the machine, oldest first.
+    fn apply_states(&mut self, cutoffs: &mut Cutoffs) -> Result<(), OpenError> {
+        let mut newest: FxHashMap<StreamId, (Mark, usize)> = FxHashMap::default();
+        for (number, link) in self.links.iter().enumerate() {
+            for mark in link.marks.iter().filter(|mark| mark.at > cutoffs.checkpoint) {
+                newest.insert(mark.stream, (*mark, number));
+            }
+        }
+        let mut states: Vec<_> = newest.into_values().collect();
+        states.sort_unstable_by_key(|(mark, _)| mark.at);
+        for (mark, number) in states {
+            self.apply_state(&mark, number)?;
+            cutoffs.streams.insert(mark.stream, mark.at);
+        }
+        Ok(())
+    }
+
+    fn apply_state(&mut self, mark: &Mark, number: usize) -> Result<(), OpenError> {
+        let link = &self.links[number];
+        let file = &link.segment.file;
+        let name = || io_context(format!("segment {}", link.entry.file_name()));
+        let at = u64::from(mark.frame);
+        let head = file.read_shared(at, FRAME_HEADER_BYTES).map_err(name())?;
+        let fault = |fault| damage(&link.entry, at, mark.at.lsn, DamageKind::Frame(fault));
+        let header = FrameHeader::decode(&head, link.segment.header.salt).map_err(fault)?;
+        let frame = file.read_shared(at, header.len as usize).map_err(name())?;
+        header.check_body(&frame).map_err(fault)?;
+        let record = frame.get(mark.offset as usize..).and_then(decode_record);
+        match record {
+            Some((record, _)) if is_state(&record) && record.stream == mark.stream => {
+                self.machine.apply_state(&record);
+                Ok(())
+            }
+            _ => Err(damage(&link.entry, at, mark.at.lsn, DamageKind::Record)),
+        }
+    }
+
+    fn replay_link(&mut self, mut link: Link, cutoffs: &Cutoffs) -> Result<(), OpenError> {
+        let footer = link.footer.take().or_else(|| read_footer(&link.segment, &link.entry));
+        let footer = footer.ok_or_else(|| {
+            damage(&link.entry, link.entry.data_end, link.entry.end, DamageKind::Short)
+        })?;
+        for stream in footer.streams() {
+            let index = self.index.entry(stream.stream);
+            footer.places(stream, link.entry.id).for_each(|place| index.push_place(place));
+        }
+        let later = |stream: &crate::segment::footer::FooterStream| {
+            stream.last_at > cutoffs.of(stream.stream)
+        };
+        if !link.entry.compacted && footer.streams().iter().any(later) {
+            return self.replay_frames(&link, cutoffs);
+        }
+        self.reindex_footer(&link, &footer)
+    }
+
+    fn reindex_footer(&mut self, link: &Link, footer: &Footer) -> Result<(), OpenError> {
+        for stream in footer.streams() {
+            self.report.indexed += u64::from(stream.messages);
+            let machine = &mut self.machine;
+            if !footer.for_each_message(stream, |message| machine.reindex(message)) {
+                let (at, kind) = (link.entry.data_end, DamageKind::Record);
+                return Err(damage(&link.entry, at, link.entry.end, kind));
+            }
+        }
+        Ok(())
+    }
+
+    fn replay_frames(&mut self, link: &Link, cutoffs: &Cutoffs) -> Result<(), OpenError> {
+        let mut scan = FrameScanner::new(Arc::clone(&link.segment), link.entry.data_end);
+        loop {
+            match self.step(&mut scan, &link.entry)? {
+                Scanned::Frame(header, _) => self.replay_frame(scan.frame(), header.lsn, cutoffs),
+                Scanned::Fault(fault, offset) => {
+                    let kind = DamageKind::Frame(fault);
+                    return Err(damage(&link.entry, offset, scan.expected(), kind));
+                }
+                Scanned::End => return Ok(()),
+            }
+        }
+    }
+
+    fn replay_frame(&mut self, frame: &[u8], lsn: Lsn, cutoffs: &Cutoffs) {
+        self.report.frames += 1;
+        let records = RecordIter::new(&frame[FRAME_HEADER_BYTES..]);
+        for (number, (_, record)) in records.enumerate() {
+            self.report.records += 1;
+            let at = Position { lsn, record: number as u16 };
+            if is_state(&record) {
+                continue;
+            }
+            if at > cutoffs.of(record.stream) {
+                self.machine.apply(&record);
+            } else if record.kind == RecordKind::Message {
+                self.machine.reindex(&indexed(&record));
+            }
+        }
+    }
+}
+
+fn is_state(record: &RecordRef<'_>) -> bool {
+    matches!(record.kind, RecordKind::StreamState | RecordKind::LogState)
+}
+
+fn indexed<'a>(record: &RecordRef<'a>) -> IndexedMessage<'a> {
+    IndexedMessage {
+        stream: record.stream,
+        seq: record.seq,
+        timestamp: record.timestamp,
+        subject: record.subject,
+        weight: record.weight() as u32,
+        has_headers: !record.headers.is_empty(),
+    }
+}

@@ -1,0 +1,352 @@
+//! The footer of a sealed segment: which messages it holds, so that a restart and a compaction need
+//! not read the messages themselves.
+//!
+//! Per stream there is one row per message (sequence, time, weight, subject, whether it has
+//! headers), coded against the row before, usually in one or two bytes; and places, from which
+//! messages are found. Positions of `StreamState` and `LogState` records are listed as marks.
+
+use super::SegmentId;
+use crate::bytes::{put_varint, unzigzag, zigzag};
+use crate::frame::{RecordIter, crc};
+use crate::index::{PLACE_EVERY_BYTES, Place};
+use crate::machine::IndexedMessage;
+use crate::record::{RecordKind, RecordRef};
+use crate::types::{Lsn, Seq, StreamId, Timestamp};
+use rustc_hash::{FxHashMap, FxHasher};
+use std::collections::BTreeMap;
+use std::hash::Hasher;
+
+mod parse;
+
+pub use parse::{Footer, FooterStream};
+
+/// First bytes of a footer, and last bytes of a segment that has one.
+pub const FOOTER_MAGIC: [u8; 8] = *b"NUTHFOOT";
+
+/// Version of the footer format that this code writes, and the only one it reads.
+pub const FOOTER_VERSION: u32 = 1;
+
+/// Bytes of a footer's header.
+pub const FOOTER_HEADER_BYTES: usize = 64;
+
+/// Bytes of the trailer, by which a footer is found from the end of a file.
+pub const FOOTER_TRAILER_BYTES: usize = 16;
+
+/// Bytes of the fixed part of a stream in a footer.
+const STREAM_BYTES: usize = 56;
+
+/// Bytes of a place.
+const PLACE_BYTES: usize = 24;
+
+/// Bytes of a mark.
+const MARK_BYTES: usize = 24;
+
+/// Flags of a row. The numbers are part of the format.
+mod row {
+    /// The sequence is not the next one: its distance, less one, follows.
+    pub const GAP: u8 = 1;
+    /// The time differs: its zigzag distance follows.
+    pub const TIME: u8 = 2;
+    /// The weight differs: it follows.
+    pub const WEIGHT: u8 = 4;
+    /// The subject differs: its number follows.
+    pub const SUBJECT: u8 = 8;
+    /// The message has headers.
+    pub const HEADERS: u8 = 16;
+}
+
+/// A record's position in the log: its frame and its number in the frame.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
+pub struct Position {
+    /// The frame.
+    pub lsn: Lsn,
+    /// The record's number in it, from 0.
+    pub record: u16,
+}
+
+impl Position {
+    /// After every record of a frame.
+    #[must_use]
+    pub const fn end_of(lsn: Lsn) -> Self {
+        Self { lsn, record: u16::MAX }
+    }
+}
+
+/// Where a `StreamState` or `LogState` record is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Mark {
+    /// Whose state; [`StreamId::LOG`] for the log's.
+    pub stream: StreamId,
+    /// Position in the log.
+    pub at: Position,
+    /// Where its frame starts in the segment.
+    pub frame: u32,
+    /// Where it starts in its frame.
+    pub offset: u32,
+}
+
+/// Number of slots in the table that recognises subjects seen before. Collisions only cost a
+/// second entry in the dictionary.
+const SUBJECT_SLOTS: usize = 4096;
+
+/// Collects what a footer says while a segment is written or scanned.
+pub struct FooterBuilder {
+    segment: SegmentId,
+    streams: FxHashMap<StreamId, Column>,
+    subjects: Subjects,
+    marks: Vec<Mark>,
+    base: Lsn,
+    end: Lsn,
+}
+
+#[derive(Default)]
+struct Column {
+    rows: Vec<u8>,
+    messages: u32,
+    weight: u64,
+    last_at: Position,
+    places: Vec<Place>,
+    last: RowState,
+}
+
+/// What the next row is coded against.
+#[derive(Clone, Copy, Default)]
+struct RowState {
+    seq: u64,
+    time: i64,
+    weight: u64,
+    subject: u64,
+}
+
+struct Subjects {
+    bytes: Vec<u8>,
+    count: u64,
+    slots: Box<[(u32, u32, u32)]>,
+}
+
+impl Subjects {
+    fn new() -> Self {
+        let slots = vec![(u32::MAX, 0, 0); SUBJECT_SLOTS].into_boxed_slice();
+        Self { bytes: Vec::new(), count: 0, slots }
+    }
+
+    /// The number of a subject in the dictionary.
+    fn number(&mut self, subject: &[u8]) -> u64 {
+        let mut hasher = FxHasher::default();
+        hasher.write(subject);
+        let slot = &mut self.slots[(hasher.finish() >> 20) as usize % SUBJECT_SLOTS];
+        let (number, start, end) = *slot;
+        if number != u32::MAX && &self.bytes[start as usize..end as usize] == subject {
+            return u64::from(number);
+        }
+        put_varint(&mut self.bytes, subject.len() as u64);
+        let start = self.bytes.len() as u32;
+        self.bytes.extend_from_slice(subject);
+        *slot = (self.count as u32, start, self.bytes.len() as u32);
+        self.count += 1;
+        self.count - 1
+    }
+}
+
+impl FooterBuilder {
+    /// An empty footer for a segment that starts with `base`.
+    #[must_use]
+    pub fn new(segment: SegmentId, base: Lsn) -> Self {
+        let (streams, subjects) = (FxHashMap::default(), Subjects::new());
+        Self { segment, streams, subjects, marks: Vec::new(), base, end: Lsn(base.0 - 1) }
+    }
+
+    /// Takes in all records of a frame that starts at `offset` of the segment. False if some bytes
+    /// are no records.
+    pub fn add_frame(&mut self, body: &[u8], lsn: Lsn, offset: u32) -> bool {
+        let mut records = RecordIter::new(body);
+        for (number, (at, record)) in records.by_ref().enumerate() {
+            let position = Position { lsn, record: number as u16 };
+            let at = (at + crate::frame::FRAME_HEADER_BYTES) as u32;
+            self.add(&record, position, offset, at);
+        }
+        self.end = lsn;
+        !records.malformed
+    }
+
+    /// Takes in one record.
+    pub fn add(&mut self, record: &RecordRef<'_>, at: Position, frame: u32, offset: u32) {
+        let column = self.streams.entry(record.stream).or_default();
+        match record.kind {
+            RecordKind::StreamState | RecordKind::LogState => {
+                self.marks.push(Mark { stream: record.stream, at, frame, offset });
+            }
+            RecordKind::Message => {
+                column.last_at = at;
+                let subject = self.subjects.number(record.subject);
+                column.add_message(record, subject, self.segment, frame, offset);
+            }
+            _ => column.last_at = at,
+        }
+    }
+
+    /// The last position taken in.
+    #[must_use]
+    pub const fn end(&self) -> Lsn {
+        self.end
+    }
+
+    /// Says up to where the segment counts, where that is not the last frame's position.
+    pub const fn set_end(&mut self, end: Lsn) {
+        self.end = end;
+    }
+
+    /// The footer's bytes and its checksum.
+    #[must_use]
+    pub fn encode(&self) -> (Vec<u8>, u32) {
+        let mut out = vec![0; FOOTER_HEADER_BYTES];
+        out.extend_from_slice(&self.subjects.bytes);
+        let streams_at = out.len() as u32;
+        let sorted: BTreeMap<_, _> = self.streams.iter().collect();
+        for (stream, column) in sorted {
+            column.encode(*stream, &mut out);
+        }
+        let marks_at = out.len() as u32;
+        for mark in &self.marks {
+            mark.encode(&mut out);
+        }
+        self.encode_header(&mut out, streams_at, marks_at);
+        let total = out.len() + FOOTER_TRAILER_BYTES;
+        out[12..16].copy_from_slice(&(total as u32).to_le_bytes());
+        let sum = crc(&out);
+        out.extend_from_slice(&(total as u32).to_le_bytes());
+        out.extend_from_slice(&sum.to_le_bytes());
+        out.extend_from_slice(&FOOTER_MAGIC);
+        (out, sum)
+    }
+
+    fn encode_header(&self, out: &mut [u8], streams_at: u32, marks_at: u32) {
+        out[0..8].copy_from_slice(&FOOTER_MAGIC);
+        out[8..12].copy_from_slice(&FOOTER_VERSION.to_le_bytes());
+        out[16..20].copy_from_slice(&self.segment.0.to_le_bytes());
+        out[20..24].copy_from_slice(&(self.subjects.count as u32).to_le_bytes());
+        out[24..28].copy_from_slice(&(self.streams.len() as u32).to_le_bytes());
+        out[28..32].copy_from_slice(&(self.marks.len() as u32).to_le_bytes());
+        out[32..36].copy_from_slice(&streams_at.to_le_bytes());
+        out[36..40].copy_from_slice(&marks_at.to_le_bytes());
+        out[40..48].copy_from_slice(&self.base.0.to_le_bytes());
+        out[48..56].copy_from_slice(&self.end.0.to_le_bytes());
+    }
+}
+
+impl Column {
+    fn add_message(
+        &mut self,
+        record: &RecordRef<'_>,
+        subject: u64,
+        segment: SegmentId,
+        frame: u32,
+        offset: u32,
+    ) {
+        let weight = record.weight() as u64;
+        self.put_row(record, subject, weight);
+        self.messages += 1;
+        self.weight += weight;
+        let seq = record.seq;
+        match self.places.last_mut() {
+            Some(place) if frame + offset < place.frame + place.record + PLACE_EVERY_BYTES => {
+                place.last = seq;
+            }
+            _ => self.places.push(Place { first: seq, last: seq, segment, frame, record: offset }),
+        }
+    }
+
+    fn put_row(&mut self, record: &RecordRef<'_>, subject: u64, weight: u64) {
+        let last = self.last;
+        let now = RowState { seq: record.seq.0, time: record.timestamp.0, weight, subject };
+        let at = self.rows.len();
+        let mut flags = if record.headers.is_empty() { 0 } else { row::HEADERS };
+        self.rows.push(0);
+        if now.seq != last.seq.wrapping_add(1) {
+            flags |= row::GAP;
+            put_varint(&mut self.rows, now.seq.wrapping_sub(last.seq).wrapping_sub(1));
+        }
+        if now.time != last.time {
+            flags |= row::TIME;
+            put_varint(&mut self.rows, zigzag(now.time.wrapping_sub(last.time)));
+        }
+        if now.weight != last.weight {
+            flags |= row::WEIGHT;
+            put_varint(&mut self.rows, now.weight);
+        }
+        if now.subject != last.subject {
+            flags |= row::SUBJECT;
+            put_varint(&mut self.rows, now.subject);
+        }
+        self.rows[at] = flags;
+        self.last = now;
+    }
+
+    fn encode(&self, stream: StreamId, out: &mut Vec<u8>) {
+        let first = self.places.first().map_or(0, |place| place.first.0);
+        out.extend_from_slice(&stream.0.to_le_bytes());
+        out.extend_from_slice(&self.messages.to_le_bytes());
+        out.extend_from_slice(&(self.rows.len() as u32).to_le_bytes());
+        out.extend_from_slice(&(self.places.len() as u32).to_le_bytes());
+        out.extend_from_slice(&first.to_le_bytes());
+        out.extend_from_slice(&self.last.seq.to_le_bytes());
+        out.extend_from_slice(&self.weight.to_le_bytes());
+        out.extend_from_slice(&self.last_at.lsn.0.to_le_bytes());
+        out.extend_from_slice(&u32::from(self.last_at.record).to_le_bytes());
+        out.extend_from_slice(&[0; 4]);
+        for place in &self.places {
+            out.extend_from_slice(&place.first.0.to_le_bytes());
+            out.extend_from_slice(&place.last.0.to_le_bytes());
+            out.extend_from_slice(&place.frame.to_le_bytes());
+            out.extend_from_slice(&place.record.to_le_bytes());
+        }
+        out.extend_from_slice(&self.rows);
+    }
+}
+
+impl Mark {
+    fn encode(&self, out: &mut Vec<u8>) {
+        out.extend_from_slice(&self.stream.0.to_le_bytes());
+        out.extend_from_slice(&u32::from(self.at.record).to_le_bytes());
+        out.extend_from_slice(&self.at.lsn.0.to_le_bytes());
+        out.extend_from_slice(&self.frame.to_le_bytes());
+        out.extend_from_slice(&self.offset.to_le_bytes());
+    }
+}
+
+/// One decoded row.
+fn message<'a>(
+    stream: StreamId,
+    state: &RowState,
+    subject: &'a [u8],
+    has_headers: bool,
+) -> IndexedMessage<'a> {
+    IndexedMessage {
+        stream,
+        seq: Seq(state.seq),
+        timestamp: Timestamp(state.time),
+        subject,
+        weight: state.weight as u32,
+        has_headers,
+    }
+}
+
+/// Applies a row to the state before it; `None` if the bytes end.
+fn next_row(rows: &mut crate::bytes::Reader<'_>, state: &mut RowState) -> Option<bool> {
+    let flags = rows.u8()?;
+    let gap = if flags & row::GAP == 0 { 0 } else { rows.varint()? };
+    state.seq = state.seq.wrapping_add(gap).wrapping_add(1);
+    if flags & row::TIME != 0 {
+        state.time = state.time.wrapping_add(unzigzag(rows.varint()?));
+    }
+    if flags & row::WEIGHT != 0 {
+        state.weight = rows.varint()?;
+    }
+    if flags & row::SUBJECT != 0 {
+        state.subject = rows.varint()?;
+    }
+    Some(flags & row::HEADERS != 0)
+}
+
+#[cfg(test)]
+mod tests;

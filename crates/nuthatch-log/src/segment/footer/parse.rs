@@ -1,0 +1,158 @@
+//! Reading a footer back: checked once as a whole, then walked in place.
+
+use super::{
+    FOOTER_HEADER_BYTES, FOOTER_MAGIC, FOOTER_TRAILER_BYTES, FOOTER_VERSION, MARK_BYTES, Mark,
+    PLACE_BYTES, Position, RowState, STREAM_BYTES, SegmentId, message, next_row,
+};
+use crate::bytes::{Reader, u32_at, u64_at};
+use crate::frame::crc;
+use crate::index::Place;
+use crate::machine::IndexedMessage;
+use crate::types::{Lsn, Seq, StreamId};
+use std::ops::Range;
+
+/// A footer in memory.
+pub struct Footer {
+    bytes: Vec<u8>,
+    subjects: Vec<Range<u32>>,
+    streams: Vec<FooterStream>,
+    /// States in the segment.
+    pub marks: Vec<Mark>,
+}
+
+/// What a footer says of one stream.
+#[derive(Clone, Debug)]
+pub struct FooterStream {
+    /// Whose.
+    pub stream: StreamId,
+    /// How many messages.
+    pub messages: u32,
+    /// Sum of their weights.
+    pub weight: u64,
+    /// Position of its last record that is not a state; zero if there is none.
+    pub last_at: Position,
+    places: Range<usize>,
+    rows: Range<usize>,
+}
+
+impl Footer {
+    /// Checks and reads a footer of a segment; `None` if it is not one or damaged.
+    #[must_use]
+    pub fn parse(bytes: Vec<u8>, segment: SegmentId) -> Option<Self> {
+        let body_len = bytes.len().checked_sub(FOOTER_TRAILER_BYTES)?;
+        if body_len < FOOTER_HEADER_BYTES || bytes[0..8] != FOOTER_MAGIC {
+            return None;
+        }
+        let fits = u32_at(&bytes, 8) == FOOTER_VERSION
+            && u32_at(&bytes, 12) as usize == bytes.len()
+            && u32_at(&bytes, 16) == segment.0
+            && u32_at(&bytes, body_len) as usize == bytes.len()
+            && bytes[body_len + 8..] == FOOTER_MAGIC
+            && u32_at(&bytes, body_len + 4) == crc(&bytes[..body_len]);
+        if !fits {
+            return None;
+        }
+        let subjects = read_subjects(&bytes)?;
+        let streams = read_streams(&bytes)?;
+        let marks = read_marks(&bytes[..body_len])?;
+        Some(Self { bytes, subjects, streams, marks })
+    }
+
+    /// The streams with any record in the segment.
+    #[must_use]
+    pub fn streams(&self) -> &[FooterStream] {
+        &self.streams
+    }
+
+    /// Last position that the segment stands for.
+    #[must_use]
+    pub fn end(&self) -> Lsn {
+        Lsn(u64_at(&self.bytes, 48))
+    }
+
+    /// Places of a stream's messages.
+    pub fn places<'a>(
+        &'a self,
+        stream: &FooterStream,
+        segment: SegmentId,
+    ) -> impl Iterator<Item = Place> + 'a {
+        self.bytes[stream.places.clone()].chunks_exact(PLACE_BYTES).map(move |place| Place {
+            first: Seq(u64_at(place, 0)),
+            last: Seq(u64_at(place, 8)),
+            segment,
+            frame: u32_at(place, 16),
+            record: u32_at(place, 20),
+        })
+    }
+
+    /// Calls `visit` for each message of a stream, ascending. False if a row makes no sense.
+    pub fn for_each_message(
+        &self,
+        stream: &FooterStream,
+        mut visit: impl FnMut(&IndexedMessage<'_>),
+    ) -> bool {
+        let mut rows = Reader::new(&self.bytes[stream.rows.clone()]);
+        let mut state = RowState::default();
+        for _ in 0..stream.messages {
+            let Some(has_headers) = next_row(&mut rows, &mut state) else { return false };
+            let number = usize::try_from(state.subject).unwrap_or(usize::MAX);
+            let Some(subject) = self.subjects.get(number) else { return false };
+            let subject = &self.bytes[subject.start as usize..subject.end as usize];
+            visit(&message(stream.stream, &state, subject, has_headers));
+        }
+        true
+    }
+}
+
+fn read_subjects(bytes: &[u8]) -> Option<Vec<Range<u32>>> {
+    let streams_at = u32_at(bytes, 32) as usize;
+    let section = bytes.get(FOOTER_HEADER_BYTES..streams_at)?;
+    let mut reader = Reader::new(section);
+    let count = (u32_at(bytes, 20) as usize).min(section.len());
+    let mut subjects = Vec::with_capacity(count);
+    while !reader.rest().is_empty() {
+        let len = usize::try_from(reader.varint()?).ok()?;
+        let start = streams_at - reader.rest().len();
+        reader.take(len)?;
+        subjects.push(start as u32..(start + len) as u32);
+    }
+    Some(subjects)
+}
+
+fn read_streams(bytes: &[u8]) -> Option<Vec<FooterStream>> {
+    let (mut at, end) = (u32_at(bytes, 32) as usize, u32_at(bytes, 36) as usize);
+    let mut streams = Vec::new();
+    while at < end {
+        let fixed = bytes.get(at..at + STREAM_BYTES)?;
+        let places_end = at + STREAM_BYTES + u32_at(fixed, 12) as usize * PLACE_BYTES;
+        let rows_end = places_end + u32_at(fixed, 8) as usize;
+        bytes.get(..rows_end).filter(|_| rows_end <= end)?;
+        let record = u16::try_from(u32_at(fixed, 48)).ok()?;
+        streams.push(FooterStream {
+            stream: StreamId(u32_at(fixed, 0)),
+            messages: u32_at(fixed, 4),
+            weight: u64_at(fixed, 32),
+            last_at: Position { lsn: Lsn(u64_at(fixed, 40)), record },
+            places: at + STREAM_BYTES..places_end,
+            rows: places_end..rows_end,
+        });
+        at = rows_end;
+    }
+    Some(streams)
+}
+
+fn read_marks(bytes: &[u8]) -> Option<Vec<Mark>> {
+    let section = bytes.get(u32_at(bytes, 36) as usize..)?;
+    let read = |mark: &[u8]| {
+        Some(Mark {
+            stream: StreamId(u32_at(mark, 0)),
+            at: Position {
+                lsn: Lsn(u64_at(mark, 8)),
+                record: u16::try_from(u32_at(mark, 4)).ok()?,
+            },
+            frame: u32_at(mark, 16),
+            offset: u32_at(mark, 20),
+        })
+    };
+    section.chunks_exact(MARK_BYTES).map(read).collect()
+}
