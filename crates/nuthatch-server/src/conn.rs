@@ -1,12 +1,383 @@
-//! A client connection as the rest of the server sees it.
+//! A client connection as the rest of the server sees it: identity, outbox, subscriptions, counters.
+//!
+//! Its two tasks are in [`reader`] and [`writer`].
 
-use nuthatch_streams::AccountId;
+use crate::account::Account;
+use crate::auth::Rights;
+use crate::jetstream_hook::MAX_ENGINES;
+use crate::outbox::{Appended, Outbox, Tally};
+use crate::server::Server;
+use crate::subscription::Subscription;
+use nuthatch_protocol::wire::write;
+use nuthatch_streams::Event;
+use parking_lot::Mutex;
+use rustc_hash::FxHashMap;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::time::{Duration, Instant, SystemTime};
+
+pub use self::reason::CloseReason;
+use self::replies::ReplyTracker;
+
+mod connect;
+mod jetstream;
+mod publish;
+pub(crate) mod reader;
+mod reason;
+mod replies;
+mod subscribe;
+pub(crate) mod writer;
+
+const _: () = assert!(MAX_ENGINES <= 32, "a connection keeps one bit per engine in a u32");
+
+/// Share of `max_pending` above which engines stop delivering to a connection: one in so many.
+const READY_SHARE: usize = 4;
+/// Share below which they are told to go on.
+const RESUME_SHARE: usize = 8;
+
+/// What the client said in its CONNECT and who it turned out to be.
+#[derive(Clone)]
+pub struct Session {
+    /// Its account.
+    pub account: Arc<Account>,
+    /// User name or public nkey; empty without authentication.
+    pub user: String,
+    /// What it may do; `None`: everything.
+    pub rights: Option<Arc<Rights>>,
+    /// `verbose`.
+    pub verbose: bool,
+    /// `pedantic`.
+    pub pedantic: bool,
+    /// `echo`.
+    pub echo: bool,
+    /// `headers`.
+    pub headers: bool,
+    /// `no_responders`.
+    pub no_responders: bool,
+    /// `protocol`.
+    pub protocol: i64,
+    /// `name`.
+    pub name: String,
+    /// `lang`.
+    pub lang: String,
+    /// `version`.
+    pub version: String,
+}
+
+impl Session {
+    /// How a client is treated before its CONNECT.
+    #[must_use]
+    pub fn initial(account: Arc<Account>) -> Self {
+        Self {
+            account,
+            user: String::new(),
+            rights: None,
+            verbose: true,
+            pedantic: true,
+            echo: true,
+            headers: false,
+            no_responders: false,
+            protocol: 0,
+            name: String::new(),
+            lang: String::new(),
+            version: String::new(),
+        }
+    }
+}
+
+/// What TLS agreed on.
+#[derive(Clone, Debug)]
+pub struct TlsInfo {
+    /// Protocol version as Go writes it.
+    pub version: String,
+    /// Cipher suite.
+    pub cipher: String,
+}
 
 /// A client connection. Shared by its tasks, its subscriptions and whatever answers it.
-#[derive(Debug)]
 pub struct Connection {
     /// Its number, unique in the life of the server, from 1.
     pub id: u64,
-    /// Its account.
-    pub account: AccountId,
+    /// Where it came from.
+    pub remote: SocketAddr,
+    /// When it was accepted.
+    pub since: SystemTime,
+    /// What waits to be written to it.
+    pub outbox: Outbox,
+    /// Messages and bytes it sent. Written by its reader only.
+    pub received: Counters,
+    /// What TLS agreed on.
+    pub tls: std::sync::OnceLock<TlsInfo>,
+    /// When it last sent or was sent something, in milliseconds since the server's start.
+    pub last_active_ms: AtomicU64,
+    /// Round trip of the last ping, in nanoseconds; 0: not known.
+    pub rtt_ns: AtomicU64,
+    /// Times it was slowed down for a slow subscriber.
+    pub stalls: AtomicU64,
+    pings: Mutex<Pings>,
+    server: Arc<Server>,
+    session: Mutex<Arc<Session>>,
+    subs: Mutex<FxHashMap<Box<[u8]>, Arc<Subscription>>>,
+    reason: Mutex<Option<CloseReason>>,
+    replies: Mutex<Option<Box<ReplyTracker>>>,
+    /// Engines to tell when the outbox has drained, one bit each.
+    waiting_engines: AtomicU32,
+    /// Wakes the writer's timers when the client has connected.
+    pub(crate) connected: tokio::sync::Notify,
+}
+
+/// Monotonic counters with one writer.
+#[derive(Default)]
+pub struct Counters {
+    messages: AtomicU64,
+    bytes: AtomicU64,
+}
+
+impl Counters {
+    fn add(&self, tally: Tally) {
+        let messages = self.messages.load(Ordering::Relaxed) + tally.messages;
+        self.messages.store(messages, Ordering::Relaxed);
+        let bytes = self.bytes.load(Ordering::Relaxed) + tally.bytes;
+        self.bytes.store(bytes, Ordering::Relaxed);
+    }
+
+    /// The values.
+    pub fn get(&self) -> Tally {
+        Tally {
+            messages: self.messages.load(Ordering::Relaxed),
+            bytes: self.bytes.load(Ordering::Relaxed),
+        }
+    }
+}
+
+#[derive(Default)]
+struct Pings {
+    outstanding: u32,
+    sent_at: Option<Instant>,
+}
+
+impl Connection {
+    pub(crate) fn new(server: Arc<Server>, id: u64, remote: SocketAddr) -> Self {
+        let limit = server.options().limits.max_pending_bytes;
+        let session = Arc::new(Session::initial(server.accounts.global().clone()));
+        Self {
+            id,
+            remote,
+            since: SystemTime::now(),
+            outbox: Outbox::new(limit),
+            received: Counters::default(),
+            tls: std::sync::OnceLock::new(),
+            last_active_ms: AtomicU64::new(server.uptime_ms()),
+            rtt_ns: AtomicU64::new(0),
+            stalls: AtomicU64::new(0),
+            pings: Mutex::default(),
+            server,
+            session: Mutex::new(session),
+            subs: Mutex::default(),
+            reason: Mutex::new(None),
+            replies: Mutex::new(None),
+            waiting_engines: AtomicU32::new(0),
+            connected: tokio::sync::Notify::new(),
+        }
+    }
+
+    /// The server it belongs to.
+    pub fn server(&self) -> &Arc<Server> {
+        &self.server
+    }
+
+    /// What it said about itself and who it is.
+    pub fn session(&self) -> Arc<Session> {
+        self.session.lock().clone()
+    }
+
+    pub(crate) fn set_session(&self, session: Arc<Session>) {
+        *self.session.lock() = session;
+    }
+
+    /// Number of its subscriptions.
+    pub fn subscription_count(&self) -> usize {
+        self.subs.lock().len()
+    }
+
+    /// Its subscriptions.
+    pub fn subscriptions(&self) -> Vec<Arc<Subscription>> {
+        self.subs.lock().values().cloned().collect()
+    }
+
+    /// Whether it is open.
+    pub fn is_open(&self) -> bool {
+        self.reason.lock().is_none()
+    }
+
+    /// Why it was closed, if it was.
+    pub fn close_reason(&self) -> Option<CloseReason> {
+        *self.reason.lock()
+    }
+
+    /// Appends protocol text and lets it be written.
+    pub fn send(&self, text: &[u8]) {
+        let mut bytes = text.to_vec();
+        if self.outbox.append(&mut bytes, Tally::default()) == Appended::Overflow {
+            self.close_slow_consumer();
+            return;
+        }
+        self.outbox.write_direct();
+        self.after_write();
+    }
+
+    /// Sends `-ERR '<text>'`.
+    pub fn send_err(&self, text: &str) {
+        let mut bytes = Vec::with_capacity(text.len() + 10);
+        write::push_err(&mut bytes, text);
+        self.send(&bytes);
+    }
+
+    /// Closes it, with an `-ERR` if there is something to say; what waits is still written, within
+    /// limits. Only the first call has an effect.
+    pub fn close(&self, reason: CloseReason, err: Option<&str>) {
+        {
+            let mut current = self.reason.lock();
+            if current.is_some() {
+                return;
+            }
+            *current = Some(reason);
+        }
+        if let Some(text) = err {
+            let mut bytes = Vec::with_capacity(text.len() + 10);
+            write::push_err(&mut bytes, text);
+            self.outbox.append(&mut bytes, Tally::default());
+        }
+        self.outbox.close(!reason.drops_pending());
+        self.wake_engines(true);
+    }
+
+    /// Closes it because it does not read as fast as it is sent to.
+    pub fn close_slow_consumer(&self) {
+        if self.is_open() {
+            self.server.count_slow_consumer(self, CloseReason::SlowConsumerPendingBytes);
+            self.close(CloseReason::SlowConsumerPendingBytes, None);
+        }
+    }
+
+    /// Whether engines may deliver to it; if not, the engine is told when they may.
+    pub fn ready(&self, engine_bit: u32) -> bool {
+        let limit = self.outbox.limit();
+        if self.outbox.pending() <= limit / READY_SHARE {
+            return true;
+        }
+        self.waiting_engines.fetch_or(engine_bit, Ordering::SeqCst);
+        // It may have drained between the two: then nobody else would tell the engine.
+        if self.outbox.pending() <= limit / RESUME_SHARE || !self.is_open() {
+            self.waiting_engines.fetch_and(!engine_bit, Ordering::SeqCst);
+            return true;
+        }
+        false
+    }
+
+    /// To be called after bytes have left the outbox.
+    #[inline]
+    pub(crate) fn after_write(&self) {
+        if self.waiting_engines.load(Ordering::SeqCst) != 0 {
+            self.wake_engines(false);
+        }
+    }
+
+    fn wake_engines(&self, closed: bool) {
+        if !closed && self.outbox.pending() > self.outbox.limit() / RESUME_SHARE {
+            return;
+        }
+        let bits = self.waiting_engines.swap(0, Ordering::SeqCst);
+        self.server.send_to_engines(bits, || Event::Writable);
+    }
+
+    /// After the users have changed: closes it if its user is gone or may do other things now.
+    pub(crate) fn recheck(&self) {
+        let session = self.session();
+        if !self.server.auth().still_knows(&session.user, &session.account.name, &session.rights) {
+            let text = Some("Authorization Violation");
+            self.close(CloseReason::AuthenticationViolation, text);
+        }
+    }
+
+    /// The subscription has had its last delivery.
+    pub(crate) fn end_subscription(&self, sub: &Arc<Subscription>) {
+        let mut subs = self.subs.lock();
+        if subs.get(&sub.sid).is_some_and(|known| Arc::ptr_eq(known, sub)) {
+            subs.remove(&sub.sid);
+        }
+        drop(subs);
+        self.detach(sub);
+    }
+
+    /// Takes a subscription out of its account, and tells engines that may have delivered to it.
+    fn detach(&self, sub: &Arc<Subscription>) {
+        sub.close();
+        let account = self.session().account.clone();
+        if account.interest.remove(sub) && account.watch.has_targets() {
+            self.server.interest_lost();
+        }
+    }
+
+    /// Ends all subscriptions.
+    pub(crate) fn drop_subscriptions(&self) {
+        let subs = std::mem::take(&mut *self.subs.lock());
+        for sub in subs.values() {
+            self.detach(sub);
+        }
+    }
+
+    /// Allows answers to a message that is being delivered (`allow_responses`).
+    pub(crate) fn track_reply(&self, reply: &[u8]) {
+        let session = self.session();
+        let Some(rights) = &session.rights else { return };
+        let Some(bounds) = rights.responses else { return };
+        if rights.may_publish(reply) {
+            return;
+        }
+        let mut replies = self.replies.lock();
+        replies.get_or_insert_default().track(reply, &bounds, Instant::now());
+    }
+
+    fn response_allowed(&self, subject: &[u8]) -> bool {
+        let mut replies = self.replies.lock();
+        replies.as_mut().is_some_and(|tracker| tracker.spend(subject, Instant::now()))
+    }
+
+    /// Sends a ping unless too many are unanswered: `false` then.
+    pub(crate) fn ping(&self, max_outstanding: u32) -> bool {
+        {
+            let mut pings = self.pings.lock();
+            if pings.outstanding + 1 > max_outstanding {
+                return false;
+            }
+            pings.outstanding += 1;
+            pings.sent_at = Some(Instant::now());
+        }
+        self.send(write::PING);
+        true
+    }
+
+    fn ponged(&self) {
+        let mut pings = self.pings.lock();
+        pings.outstanding = 0;
+        if let Some(sent_at) = pings.sent_at.take() {
+            let rtt = sent_at.elapsed().max(Duration::from_nanos(1));
+            self.rtt_ns.store(rtt.as_nanos() as u64, Ordering::Relaxed);
+        }
+    }
+}
+
+impl std::fmt::Debug for Connection {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Connection").field("id", &self.id).field("remote", &self.remote).finish()
+    }
+}
+
+/// As log lines name it: `127.0.0.1:50000 - cid:7`.
+impl std::fmt::Display for Connection {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{} - cid:{}", self.remote, self.id)
+    }
 }

@@ -79,6 +79,9 @@ pub trait JetStreamHook: Send + Sync + 'static {
     /// A stream by its name.
     fn stream_by_name(&self, account: AccountId, name: &[u8]) -> Option<StreamRoute>;
 
+    /// The name of a stream, for error answers.
+    fn stream_name(&self, account: AccountId, stream: StreamId) -> Option<String>;
+
     /// The JetStream domain, if one is configured: `$JS.<domain>.API.…` is then ours too.
     fn domain(&self) -> Option<&str>;
 
@@ -95,6 +98,9 @@ pub trait JetStreamHook: Send + Sync + 'static {
 
     /// Engines that exist, so that interest changes reach all of them.
     fn engine_count(&self) -> usize;
+
+    /// Closes the logs cleanly. Blocks until that is done; nothing is taken afterwards.
+    fn stop(&self);
 
     /// What `/jsz`, `/varz` and `/healthz` show.
     fn view(&self) -> &dyn JsView;
@@ -195,4 +201,78 @@ pub trait JsView: Send + Sync {
         stream: &'a str,
         consumer: Option<&'a str>,
     ) -> BoxFuture<'a, Result<(), String>>;
+}
+
+/// The service of a server without JetStream: it owns nothing.
+#[derive(Clone, Copy, Default, Debug)]
+pub struct NoJetStream;
+
+impl JetStreamHook for NoJetStream {
+    fn enabled(&self, _account: AccountId) -> bool {
+        false
+    }
+
+    fn generation(&self) -> u64 {
+        0
+    }
+
+    fn route(&self, _account: AccountId, _subject: &[u8]) -> Option<StreamRoute> {
+        None
+    }
+
+    fn stream_by_name(&self, _account: AccountId, _name: &[u8]) -> Option<StreamRoute> {
+        None
+    }
+
+    fn stream_name(&self, _account: AccountId, _stream: StreamId) -> Option<String> {
+        None
+    }
+
+    fn domain(&self) -> Option<&str> {
+        None
+    }
+
+    fn api_request(&self, _request: ApiRequest) {}
+
+    fn send(
+        &self,
+        _engine: EngineId,
+        event: Event<Peer>,
+        _privileged: bool,
+    ) -> Result<(), SendError> {
+        Err(SendError::Closed(event))
+    }
+
+    fn engine_count(&self) -> usize {
+        0
+    }
+
+    fn stop(&self) {}
+
+    fn view(&self) -> &dyn JsView {
+        self
+    }
+}
+
+impl JsView for NoJetStream {
+    fn totals(&self) -> BoxFuture<'_, JsTotals> {
+        Box::pin(async { JsTotals::default() })
+    }
+
+    fn accounts(&self, _query: JszQuery) -> BoxFuture<'_, Vec<JsAccount>> {
+        Box::pin(async { Vec::new() })
+    }
+
+    fn health(&self) -> JsHealth {
+        JsHealth::Ok
+    }
+
+    fn check<'a>(
+        &'a self,
+        _account: &'a str,
+        _stream: &'a str,
+        _consumer: Option<&'a str>,
+    ) -> BoxFuture<'a, Result<(), String>> {
+        Box::pin(async { Err("JetStream is not enabled".to_owned()) })
+    }
 }

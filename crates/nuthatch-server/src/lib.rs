@@ -1,5 +1,25 @@
 //! The server: listeners, connections, accounts, authentication, the JetStream service, monitoring.
 
+pub mod account;
+pub mod auth;
+mod buffers;
 pub mod conn;
+pub mod connections;
+pub mod info;
+pub mod interest;
 pub mod jetstream_hook;
+pub mod listener;
+pub mod logging;
+pub mod monitor;
 pub mod options;
+pub mod outbox;
+pub mod process;
+pub mod route;
+pub mod server;
+pub mod sink;
+pub mod stage;
+pub mod subscription;
+pub mod tls;
+mod user_info;
+
+pub use process::{StartJetStream, StartedJetStream, run};

@@ -5,6 +5,12 @@
 use std::ffi::OsString;
 use std::path::Path;
 use std::process::ExitCode;
+use std::sync::Arc;
+
+use nuthatch_server::StartedJetStream;
+use nuthatch_server::jetstream_hook::NoJetStream;
+use nuthatch_server::options::Invocation;
+use nuthatch_server::server::Server;
 
 /// The name under which the whole command line belongs to the server.
 const SERVER_NAME: &str = "nats-server";
@@ -19,9 +25,20 @@ pub fn arguments(mut argv: impl Iterator<Item = OsString>) -> Option<Vec<OsStrin
 }
 
 /// Runs the server until it is told to stop.
-pub fn run(_args: Vec<OsString>) -> ExitCode {
-    eprintln!("nuthatch: this build holds no server");
-    ExitCode::FAILURE
+pub fn run(args: Vec<OsString>) -> ExitCode {
+    let args: Vec<String> =
+        args.into_iter().map(|arg| arg.to_string_lossy().into_owned()).collect();
+    let program = std::env::args_os().next();
+    let is_link = program
+        .as_ref()
+        .and_then(|program| Path::new(program).file_name())
+        .is_some_and(|name| name == SERVER_NAME);
+    let invocation = if is_link { Invocation::NatsServer } else { Invocation::Nuthatch };
+    nuthatch_server::run(invocation, &args, start_jetstream)
+}
+
+fn start_jetstream(_server: &Arc<Server>) -> Result<StartedJetStream, String> {
+    Ok(StartedJetStream { hook: Arc::new(NoJetStream), lines: Vec::new() })
 }
 
 #[cfg(test)]

@@ -1,0 +1,212 @@
+//! Accounts: separate worlds of subjects inside one server.
+
+use crate::interest::Interest;
+use crate::options::{GLOBAL_ACCOUNT, Options};
+use arc_swap::ArcSwap;
+use nuthatch_protocol::subject::{has_wildcard, matches};
+use nuthatch_streams::AccountId;
+use parking_lot::Mutex;
+use rustc_hash::FxHashMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+
+/// Identity of the system account.
+pub const SYSTEM_ACCOUNT_ID: AccountId = AccountId(1);
+/// Ids of configured accounts have this bit; streams carry them, so they must not depend on the
+/// order of the configuration.
+const NAMED_ACCOUNT_BIT: u32 = 0x8000_0000;
+/// Deliver subjects without a listener that are remembered per account. Beyond that every new
+/// subscription is reported to the engines as a possible change.
+const WAITING_MAX: usize = 16 * 1024;
+/// Up to so many of them are compared with a new wildcard subscription; beyond that every such
+/// subscription counts as a possible change.
+const WAITING_SCAN_MAX: usize = 256;
+
+/// An account.
+#[derive(Debug)]
+pub struct Account {
+    /// Its identity.
+    pub id: AccountId,
+    /// Its name.
+    pub name: String,
+    /// Its subscriptions.
+    pub interest: Interest,
+    /// Its connections.
+    pub connections: AtomicUsize,
+    /// What engines wait for.
+    pub watch: Watch,
+}
+
+/// Deliver subjects that engines care about.
+#[derive(Debug, Default)]
+pub struct Watch {
+    waiting: Mutex<FxHashMap<Box<[u8]>, u32>>,
+    waiting_count: AtomicUsize,
+    overflowed: AtomicBool,
+    /// Targets that engines hold: their loss is worth a notice.
+    targets: AtomicUsize,
+}
+
+/// Whom a new subscription concerns.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Awaited {
+    /// Nobody.
+    No,
+    /// The engines in this bit set wait for exactly this subject.
+    Exactly(u32),
+    /// Perhaps all.
+    Perhaps,
+}
+
+impl Watch {
+    /// An engine found nobody on `subject` and wants to hear of the first one who comes.
+    pub fn wait_for(&self, subject: &[u8], engine_bit: u32) {
+        let mut waiting = self.waiting.lock();
+        if let Some(bits) = waiting.get_mut(subject) {
+            *bits |= engine_bit;
+            return;
+        }
+        if waiting.len() >= WAITING_MAX {
+            self.overflowed.store(true, Ordering::Relaxed);
+            return;
+        }
+        waiting.insert(subject.into(), engine_bit);
+        self.waiting_count.store(waiting.len(), Ordering::Relaxed);
+    }
+
+    /// Whom a new subscription to `pattern` concerns; they are told once.
+    pub fn arrived(&self, pattern: &[u8]) -> Awaited {
+        if self.overflowed.swap(false, Ordering::Relaxed) {
+            self.waiting.lock().clear();
+            self.waiting_count.store(0, Ordering::Relaxed);
+            return Awaited::Perhaps;
+        }
+        if self.waiting_count.load(Ordering::Relaxed) == 0 {
+            return Awaited::No;
+        }
+        let mut waiting = self.waiting.lock();
+        if has_wildcard(pattern) {
+            let concerned = waiting.len() > WAITING_SCAN_MAX
+                || waiting.keys().any(|subject| matches(pattern, subject));
+            return if concerned { Awaited::Perhaps } else { Awaited::No };
+        }
+        let Some(bits) = waiting.remove(pattern) else { return Awaited::No };
+        self.waiting_count.store(waiting.len(), Ordering::Relaxed);
+        Awaited::Exactly(bits)
+    }
+
+    /// An engine took hold of a target.
+    pub fn hold(&self) {
+        self.targets.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// An engine let a target go.
+    pub fn release(&self) {
+        self.targets.fetch_sub(1, Ordering::Relaxed);
+    }
+
+    /// Whether the end of a subscription could concern an engine.
+    pub fn has_targets(&self) -> bool {
+        self.targets.load(Ordering::Relaxed) > 0
+    }
+}
+
+impl Account {
+    fn new(id: AccountId, name: &str) -> Arc<Self> {
+        Arc::new(Self {
+            id,
+            name: name.to_owned(),
+            interest: Interest::default(),
+            connections: AtomicUsize::new(0),
+            watch: Watch::default(),
+        })
+    }
+}
+
+/// The accounts of a server.
+#[derive(Debug)]
+pub struct Accounts {
+    global: Arc<Account>,
+    system: Arc<Account>,
+    named: ArcSwap<FxHashMap<AccountId, Arc<Account>>>,
+}
+
+impl Accounts {
+    /// The accounts of these options.
+    #[must_use]
+    pub fn new(options: &Options) -> Self {
+        let this = Self {
+            global: Account::new(AccountId::GLOBAL, GLOBAL_ACCOUNT),
+            system: Account::new(SYSTEM_ACCOUNT_ID, &options.system_account),
+            named: ArcSwap::default(),
+        };
+        this.update(options);
+        this
+    }
+
+    /// Adds accounts that these options have and we have not; none is removed, since connections
+    /// may still be in it.
+    pub fn update(&self, options: &Options) {
+        let mut named = FxHashMap::clone(&self.named.load());
+        for account in &options.accounts {
+            if account.name == self.global.name || account.name == self.system.name {
+                continue;
+            }
+            let id = named_account_id(&account.name);
+            named.entry(id).or_insert_with(|| Account::new(id, &account.name));
+        }
+        self.named.store(Arc::new(named));
+    }
+
+    /// The global account.
+    #[must_use]
+    pub fn global(&self) -> &Arc<Account> {
+        &self.global
+    }
+
+    /// The system account.
+    #[must_use]
+    pub fn system(&self) -> &Arc<Account> {
+        &self.system
+    }
+
+    /// The account with this identity.
+    #[must_use]
+    pub fn get(&self, id: AccountId) -> Option<Arc<Account>> {
+        match id {
+            AccountId::GLOBAL => Some(self.global.clone()),
+            SYSTEM_ACCOUNT_ID => Some(self.system.clone()),
+            id => self.named.load().get(&id).cloned(),
+        }
+    }
+
+    /// The account with this name.
+    #[must_use]
+    pub fn by_name(&self, name: &str) -> Option<Arc<Account>> {
+        if name == self.global.name {
+            return Some(self.global.clone());
+        }
+        if name == self.system.name {
+            return Some(self.system.clone());
+        }
+        self.named.load().get(&named_account_id(name)).filter(|a| a.name == name).cloned()
+    }
+
+    /// All accounts, the global one first.
+    #[must_use]
+    pub fn all(&self) -> Vec<Arc<Account>> {
+        let mut all = vec![self.global.clone(), self.system.clone()];
+        let mut named: Vec<_> = self.named.load().values().cloned().collect();
+        named.sort_by(|a, b| a.name.cmp(&b.name));
+        all.append(&mut named);
+        all
+    }
+}
+
+/// FNV-1a of the name: the same in every run, whatever the order of the configuration.
+fn named_account_id(name: &str) -> AccountId {
+    let hash = name
+        .bytes()
+        .fold(0x811c_9dc5_u32, |hash, byte| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193));
+    AccountId(hash | NAMED_ACCOUNT_BIT)
+}

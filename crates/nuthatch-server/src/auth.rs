@@ -1,0 +1,264 @@
+//! Who a client is: credentials against the configuration.
+
+use crate::options::{self, ConnectionType, Options, Secret};
+use ring::signature;
+use rustc_hash::FxHashMap;
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+pub use self::permissions::{Allowed, Rights, SubjectFilter};
+
+mod permissions;
+
+/// What a client says about itself, as far as authentication cares.
+#[derive(Clone, Default)]
+pub struct Credentials {
+    /// `user`.
+    pub user: String,
+    /// `pass`.
+    pub password: String,
+    /// `auth_token`.
+    pub token: String,
+    /// `nkey`.
+    pub nkey: String,
+    /// `sig`: base64 of the signature over the nonce.
+    pub signature: String,
+}
+
+impl Credentials {
+    fn is_empty(&self) -> bool {
+        self.user.is_empty()
+            && self.password.is_empty()
+            && self.token.is_empty()
+            && self.nkey.is_empty()
+    }
+}
+
+/// Who a client turned out to be.
+#[derive(Clone, Default)]
+pub struct Identity {
+    /// User name or public nkey; empty without authentication. Tokens are not shown.
+    pub user: String,
+    /// Name of its account.
+    pub account: String,
+    /// What it may do; `None`: everything.
+    pub rights: Option<Arc<Rights>>,
+}
+
+enum Proof {
+    Password(Option<Secret>),
+    Nkey([u8; 32]),
+}
+
+struct Entry {
+    account: String,
+    proof: Proof,
+    rights: Option<Arc<Rights>>,
+    kinds: BTreeSet<ConnectionType>,
+}
+
+/// The users of a configuration.
+#[derive(Default)]
+pub struct Authenticator {
+    users: FxHashMap<String, Entry>,
+    nkeys: FxHashMap<String, Entry>,
+    user: Option<String>,
+    password: Option<Secret>,
+    token: Option<Secret>,
+    no_auth_user: Option<String>,
+    required: bool,
+}
+
+impl Authenticator {
+    /// The users of these options.
+    #[must_use]
+    pub fn new(options: &Options) -> Self {
+        let auth = &options.auth;
+        let mut this = Self {
+            user: auth.user.clone(),
+            password: auth.password.clone(),
+            token: auth.token.clone(),
+            no_auth_user: auth.no_auth_user.clone(),
+            ..Self::default()
+        };
+        this.add(options::GLOBAL_ACCOUNT, &auth.users, &auth.nkeys);
+        for account in &options.accounts {
+            this.add(&account.name, &account.users, &account.nkeys);
+        }
+        this.required = auth.is_configured() || !this.users.is_empty() || !this.nkeys.is_empty();
+        this
+    }
+
+    fn add(&mut self, account: &str, users: &[options::User], nkeys: &[options::NkeyUser]) {
+        for user in users {
+            let entry = Entry {
+                account: account.to_owned(),
+                proof: Proof::Password(user.password.clone()),
+                rights: user.permissions.as_ref().map(|p| Arc::new(Rights::new(p))),
+                kinds: user.allowed_connection_types.clone(),
+            };
+            self.users.insert(user.name.clone(), entry);
+        }
+        for user in nkeys {
+            let entry = Entry {
+                account: account.to_owned(),
+                proof: Proof::Nkey(user.key),
+                rights: user.permissions.as_ref().map(|p| Arc::new(Rights::new(p))),
+                kinds: user.allowed_connection_types.clone(),
+            };
+            self.nkeys.insert(user.public.clone(), entry);
+        }
+    }
+
+    /// Whether clients must say who they are (INFO `auth_required`).
+    #[must_use]
+    pub fn asks(&self) -> bool {
+        self.required && self.no_auth_user.is_none()
+    }
+
+    /// Whether any authentication is configured at all.
+    #[must_use]
+    pub fn is_configured(&self) -> bool {
+        self.required
+    }
+
+    /// Whether clients may need a nonce to sign.
+    #[must_use]
+    pub fn needs_nonce(&self) -> bool {
+        !self.nkeys.is_empty()
+    }
+
+    /// Whether these credentials lead to a bcrypt hash, whose check takes long.
+    #[must_use]
+    pub fn is_slow(&self, credentials: &Credentials) -> bool {
+        let secret = match self.users.get(&credentials.user) {
+            Some(Entry { proof: Proof::Password(secret), .. }) => secret.as_ref(),
+            _ => self.token.as_ref().or(self.password.as_ref()),
+        };
+        secret.is_some_and(Secret::is_bcrypt)
+    }
+
+    /// Who the client is; `None`: authorization violation.
+    #[must_use]
+    pub fn check(&self, credentials: &Credentials, nonce: &str) -> Option<Identity> {
+        if !self.required {
+            return Some(Identity::global(""));
+        }
+        if !credentials.nkey.is_empty() && !self.nkeys.is_empty() {
+            let entry = self.nkeys.get(&credentials.nkey)?;
+            return entry
+                .proves(credentials, nonce)
+                .then(|| entry.identity(&credentials.nkey))
+                .filter(|_| entry.admits_standard());
+        }
+        if !credentials.user.is_empty()
+            && let Some(entry) = self.users.get(&credentials.user)
+        {
+            return entry
+                .proves(credentials, nonce)
+                .then(|| entry.identity(&credentials.user))
+                .filter(|_| entry.admits_standard());
+        }
+        if credentials.is_empty()
+            && let Some(name) = &self.no_auth_user
+        {
+            return self.unproven(name);
+        }
+        self.check_single(credentials)
+    }
+
+    /// The user that clients without credentials become.
+    #[must_use]
+    pub fn anonymous(&self) -> Option<Identity> {
+        if !self.required {
+            return Some(Identity::global(""));
+        }
+        self.no_auth_user.as_ref().and_then(|name| self.unproven(name))
+    }
+
+    /// Whether a connection of this user may stay as it is after the users have changed.
+    #[must_use]
+    pub fn still_knows(&self, user: &str, account: &str, rights: &Option<Arc<Rights>>) -> bool {
+        if !self.required {
+            return user.is_empty() && rights.is_none();
+        }
+        if let Some(entry) = self.users.get(user).or_else(|| self.nkeys.get(user)) {
+            return entry.account == account && entry.rights == *rights;
+        }
+        match &self.user {
+            Some(single) => single == user,
+            None => user.is_empty() && self.token.is_some(),
+        }
+    }
+
+    fn unproven(&self, name: &str) -> Option<Identity> {
+        let entry = self.users.get(name).or_else(|| self.nkeys.get(name))?;
+        Some(entry.identity(name)).filter(|_| entry.admits_standard())
+    }
+
+    fn check_single(&self, credentials: &Credentials) -> Option<Identity> {
+        if let Some(token) = &self.token {
+            return same_secret(token, &credentials.token).then(|| Identity::global(""));
+        }
+        let user = self.user.as_ref()?;
+        let password = match &self.password {
+            Some(secret) => same_secret(secret, &credentials.password),
+            None => credentials.password.is_empty(),
+        };
+        (*user == credentials.user && password).then(|| Identity::global(user))
+    }
+}
+
+impl Identity {
+    fn global(user: &str) -> Self {
+        Self { user: user.to_owned(), account: options::GLOBAL_ACCOUNT.to_owned(), rights: None }
+    }
+}
+
+impl Entry {
+    fn admits_standard(&self) -> bool {
+        self.kinds.is_empty() || self.kinds.contains(&ConnectionType::Standard)
+    }
+
+    fn identity(&self, name: &str) -> Identity {
+        let (user, account) = (name.to_owned(), self.account.clone());
+        Identity { user, account, rights: self.rights.clone() }
+    }
+
+    fn proves(&self, credentials: &Credentials, nonce: &str) -> bool {
+        match &self.proof {
+            Proof::Password(Some(secret)) => same_secret(secret, &credentials.password),
+            Proof::Password(None) => credentials.password.is_empty(),
+            Proof::Nkey(key) => signed(key, nonce, &credentials.signature),
+        }
+    }
+}
+
+/// Compares without telling by its duration how much was right.
+fn same_secret(secret: &Secret, given: &str) -> bool {
+    let expected = secret.expose();
+    if secret.is_bcrypt() {
+        return bcrypt::verify(given, expected).unwrap_or(false);
+    }
+    let (expected, given) = (expected.as_bytes(), given.as_bytes());
+    let mut difference = u8::from(expected.len() != given.len());
+    for (at, byte) in given.iter().enumerate() {
+        difference |= byte ^ expected.get(at).copied().unwrap_or(!byte);
+    }
+    difference == 0
+}
+
+fn signed(key: &[u8; 32], nonce: &str, signature: &str) -> bool {
+    use base64::Engine;
+    use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
+    let Ok(signature) = URL_SAFE_NO_PAD.decode(signature).or_else(|_| STANDARD.decode(signature))
+    else {
+        return false;
+    };
+    signature::UnparsedPublicKey::new(&signature::ED25519, key)
+        .verify(nonce.as_bytes(), &signature)
+        .is_ok()
+}
+
+#[cfg(test)]
+mod tests;

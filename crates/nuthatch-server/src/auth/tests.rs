@@ -1,0 +1,74 @@
+//! Authentication against configured users.
+
+use super::*;
+use crate::options::User;
+
+fn user(name: &str, password: &str) -> User {
+    User {
+        name: name.to_owned(),
+        password: Some(Secret::new(password)),
+        permissions: None,
+        allowed_connection_types: BTreeSet::new(),
+    }
+}
+
+fn login(user: &str, password: &str) -> Credentials {
+    let (user, password) = (user.to_owned(), password.to_owned());
+    Credentials { user, password, ..Credentials::default() }
+}
+
+#[test]
+fn nothing_configured_admits_everyone() {
+    let auth = Authenticator::new(&Options::default());
+    assert!(!auth.asks());
+    assert!(auth.check(&login("a", "b"), "").is_some());
+}
+
+#[test]
+fn users_and_no_auth_user() {
+    let mut options = Options::default();
+    options.auth.users = vec![user("a", "secret"), user("guest", "g")];
+    let auth = Authenticator::new(&options);
+    assert!(auth.asks());
+    assert_eq!(auth.check(&login("a", "secret"), "").unwrap().user, "a");
+    assert!(auth.check(&login("a", "Secret"), "").is_none());
+    assert!(auth.check(&login("a", "secret2"), "").is_none());
+    assert!(auth.check(&login("b", "secret"), "").is_none());
+    assert!(auth.check(&Credentials::default(), "").is_none());
+    options.auth.no_auth_user = Some("guest".to_owned());
+    let auth = Authenticator::new(&options);
+    assert!(!auth.asks());
+    assert_eq!(auth.check(&Credentials::default(), "").unwrap().user, "guest");
+}
+
+#[test]
+fn token_and_bcrypt() {
+    let mut options = Options::default();
+    options.auth.token = Some(Secret::new(bcrypt::hash("s3cr3t", 4).unwrap()));
+    let auth = Authenticator::new(&options);
+    let token = |text: &str| Credentials { token: text.to_owned(), ..Credentials::default() };
+    assert!(auth.is_slow(&token("x")));
+    assert!(auth.check(&token("s3cr3t"), "").is_some());
+    assert!(auth.check(&token("s3cr3"), "").is_none());
+}
+
+#[test]
+fn nkeys_sign_the_nonce() {
+    use base64::Engine;
+    use ring::signature::{Ed25519KeyPair, KeyPair};
+    let pair = Ed25519KeyPair::from_seed_unchecked(&[7; 32]).unwrap();
+    let mut options = Options::default();
+    options.auth.nkeys = vec![options::NkeyUser {
+        public: "UKEY".to_owned(),
+        key: pair.public_key().as_ref().try_into().unwrap(),
+        permissions: None,
+        allowed_connection_types: BTreeSet::new(),
+    }];
+    let auth = Authenticator::new(&options);
+    assert!(auth.needs_nonce());
+    let signature = pair.sign(b"nonce");
+    let signature = base64::engine::general_purpose::URL_SAFE_NO_PAD.encode(signature.as_ref());
+    let credentials = Credentials { nkey: "UKEY".to_owned(), signature, ..Credentials::default() };
+    assert_eq!(auth.check(&credentials, "nonce").unwrap().user, "UKEY");
+    assert!(auth.check(&credentials, "other").is_none());
+}

@@ -1,0 +1,151 @@
+//! CONNECT: what the client says about itself, and whether it may come in.
+
+use super::CloseReason;
+use super::reader::Reader;
+use crate::auth::{Credentials, Identity};
+use nuthatch_protocol::wire::write;
+use serde::Deserialize;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+/// Highest protocol a client may ask for.
+const PROTOCOL_MAX: i64 = 1;
+
+/// CONNECT's JSON; an absent field keeps its value from before.
+#[derive(Deserialize, Default)]
+#[serde(default)]
+struct Connect {
+    verbose: Option<bool>,
+    pedantic: Option<bool>,
+    echo: Option<bool>,
+    headers: Option<bool>,
+    no_responders: Option<bool>,
+    protocol: Option<i64>,
+    user: Option<String>,
+    pass: Option<String>,
+    auth_token: Option<String>,
+    nkey: Option<String>,
+    sig: Option<String>,
+    name: Option<String>,
+    lang: Option<String>,
+    version: Option<String>,
+    account: Option<String>,
+    new_account: Option<bool>,
+}
+
+/// Why a client may not come in.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct ConnectError {
+    pub(super) reason: CloseReason,
+    pub(super) text: Option<&'static str>,
+}
+
+const VIOLATION: ConnectError = ConnectError {
+    reason: CloseReason::AuthenticationViolation,
+    text: Some("Authorization Violation"),
+};
+
+impl Reader {
+    /// Handles a CONNECT.
+    pub(super) async fn handle_connect(&mut self, json: &[u8]) -> Result<(), ConnectError> {
+        let connect: Connect = serde_json::from_slice(json).map_err(|error| {
+            let (log, conn) = (&self.server.log, &self.conn);
+            log.error(format_args!("{conn} - invalid CONNECT: {error}"));
+            ConnectError { reason: CloseReason::ProtocolViolation, text: None }
+        })?;
+        if self.connected {
+            self.conn.drop_subscriptions();
+        }
+        let credentials = credentials(&connect);
+        let Some(identity) = self.authenticate(credentials).await else {
+            let (log, conn) = (&self.server.log, &self.conn);
+            log.error(format_args!("{conn} - authentication error"));
+            return Err(VIOLATION);
+        };
+        if connect.new_account == Some(true)
+            || connect.account.as_ref().is_some_and(|a| !a.is_empty())
+        {
+            return Err(VIOLATION);
+        }
+        self.merge(connect);
+        self.adopt(&identity)?;
+        self.admit()
+    }
+
+    async fn authenticate(&self, credentials: Credentials) -> Option<Identity> {
+        let auth = self.server.auth();
+        if !auth.is_slow(&credentials) {
+            return auth.check(&credentials, &self.nonce);
+        }
+        let nonce = self.nonce.clone();
+        let check = move || auth.check(&credentials, &nonce);
+        tokio::task::spawn_blocking(check).await.ok().flatten()
+    }
+
+    fn merge(&mut self, connect: Connect) {
+        let session = Arc::make_mut(&mut self.session);
+        let set = |field: &mut bool, value: Option<bool>| *field = value.unwrap_or(*field);
+        set(&mut session.verbose, connect.verbose);
+        set(&mut session.pedantic, connect.pedantic);
+        set(&mut session.echo, connect.echo);
+        set(&mut session.headers, connect.headers);
+        set(&mut session.no_responders, connect.no_responders);
+        session.protocol = connect.protocol.unwrap_or(session.protocol);
+        let set = |field: &mut String, value: Option<String>| {
+            if let Some(value) = value {
+                *field = value;
+            }
+        };
+        set(&mut session.name, connect.name);
+        set(&mut session.lang, connect.lang);
+        set(&mut session.version, connect.version);
+    }
+
+    /// Makes the connection that of an identity.
+    pub(super) fn adopt(&mut self, identity: &Identity) -> Result<(), ConnectError> {
+        let Some(account) = self.server.accounts.by_name(&identity.account) else {
+            let text = Some("Failed Account Registration");
+            return Err(ConnectError { reason: CloseReason::MissingAccount, text });
+        };
+        let session = Arc::make_mut(&mut self.session);
+        session.account.connections.fetch_sub(1, Ordering::Relaxed);
+        account.connections.fetch_add(1, Ordering::Relaxed);
+        session.account = account;
+        session.user.clone_from(&identity.user);
+        session.rights.clone_from(&identity.rights);
+        self.expect_connect = false;
+        self.conn.set_session(self.session.clone());
+        self.conn.connected.notify_one();
+        Ok(())
+    }
+
+    fn admit(&mut self) -> Result<(), ConnectError> {
+        let session = &self.session;
+        if !(0..=PROTOCOL_MAX).contains(&session.protocol) {
+            let text = Some("invalid client protocol");
+            return Err(ConnectError { reason: CloseReason::BadClientProtocolVersion, text });
+        }
+        if session.no_responders && !session.headers {
+            let text = Some("no responders requires headers support");
+            return Err(ConnectError { reason: CloseReason::NoRespondersRequiresHeaders, text });
+        }
+        self.limits.headers = session.headers;
+        self.connected = true;
+        self.mux = None;
+        if session.verbose {
+            self.conn.send(write::OK);
+        }
+        Ok(())
+    }
+}
+
+fn credentials(connect: &Connect) -> Credentials {
+    let text = |field: &Option<String>| field.clone().unwrap_or_default();
+    Credentials {
+        user: text(&connect.user),
+        password: text(&connect.pass),
+        token: text(&connect.auth_token),
+        nkey: text(&connect.nkey),
+        signature: text(&connect.sig),
+    }
+}

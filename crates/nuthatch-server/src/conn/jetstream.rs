@@ -1,0 +1,482 @@
+//! JetStream traffic of a connection: recognised while reading, sent to engines in batches.
+
+use super::publish::Taken;
+use super::reader::{Reader, Turn};
+use crate::jetstream_hook::{ApiRequest, EngineId, Peer, Requester, SendError, StreamRoute};
+use crate::outbox::MuxRoute;
+use crate::stage::{DirectWrites, Outgoing, Stage};
+use bytes::Bytes;
+use memchr::{memchr, memrchr};
+use nuthatch_protocol::wire::Publish;
+use nuthatch_streams::{
+    AckItem, ClientBatch, DirectGetItem, Event, FlowItem, Item, PublishItem, PullItem, Span,
+};
+use std::collections::VecDeque;
+use std::time::{Duration, Instant};
+
+/// A batch that uses less than this share of its buffer is copied out, so that a small message
+/// never pins a large buffer.
+const COPY_SHARE: usize = 4;
+/// A refused batch is offered again for so long; then its publishes are answered 429.
+const BUSY_WAIT: Duration = Duration::from_millis(500);
+/// While batches wait, reading goes on until so many bytes wait.
+const BACKLOG_BYTES_MAX: usize = 1024 * 1024;
+/// Answer to a publish that no queue would take.
+const TOO_MANY_HEADERS: &[u8] = b"NATS/1.0 429 Too Many Requests\r\n\r\n";
+
+/// Items for engines, collected during one turn.
+pub(super) type Batches = Vec<(EngineId, Vec<Item>)>;
+
+/// The inbox whose replies need no look at the account's interest.
+pub(super) struct MuxCache {
+    generation: u64,
+    prefix: Box<[u8]>,
+    hint: u32,
+}
+
+/// Batches that a full queue has refused.
+pub(super) struct Backlog {
+    batches: VecDeque<(EngineId, ClientBatch<Peer>)>,
+    bytes: usize,
+    since: Instant,
+}
+
+/// What a backlog asks of the reader.
+pub(super) struct Hold {
+    /// Something waits.
+    pub(super) pending: bool,
+    /// So much waits that nothing more should be read.
+    pub(super) stop_reading: bool,
+}
+
+/// Numbers of a `$JS.ACK.…` subject.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct AckSubject<'a> {
+    stream: &'a [u8],
+    consumer: &'a [u8],
+    delivered: u64,
+    stream_seq: u64,
+    consumer_seq: u64,
+}
+
+impl<'a> AckSubject<'a> {
+    /// `stream.consumer.delivered.stream_seq.consumer_seq.timestamp.pending`, or the longer form
+    /// with domain and account hash in front and perhaps a token behind.
+    fn parse(rest: &'a [u8]) -> Option<Self> {
+        let mut tokens = [&b""[..]; 11];
+        let mut count = 0;
+        for token in rest.split(|&byte| byte == b'.') {
+            *tokens.get_mut(count)? = token;
+            count += 1;
+        }
+        let from = match count {
+            7 => 0,
+            9.. => 2,
+            _ => return None,
+        };
+        Some(Self {
+            stream: tokens[from],
+            consumer: tokens[from + 1],
+            delivered: number(tokens[from + 2])?,
+            stream_seq: number(tokens[from + 3])?,
+            consumer_seq: number(tokens[from + 4])?,
+        })
+    }
+}
+
+fn number(digits: &[u8]) -> Option<u64> {
+    if digits.is_empty() {
+        return None;
+    }
+    digits.iter().try_fold(0_u64, |value, byte| {
+        let digit = byte.wrapping_sub(b'0');
+        (digit <= 9).then(|| value.checked_mul(10)?.checked_add(u64::from(digit))).flatten()
+    })
+}
+
+/// Splits at the first dot.
+fn split_first(text: &[u8]) -> Option<(&[u8], &[u8])> {
+    memchr(b'.', text).map(|dot| (&text[..dot], &text[dot + 1..]))
+}
+
+impl Turn<'_> {
+    /// Publishes to `$…`: JetStream's and the system's own subjects.
+    pub(super) fn reserved(&mut self, publish: &Publish<'_>) -> Taken {
+        let subject = publish.subject;
+        if let Some(rest) = subject.strip_prefix(b"$JS.") {
+            if !self.reader.server.hook().enabled(self.reader.session.account.id) {
+                return Taken::No;
+            }
+            if let Some(rest) = rest.strip_prefix(b"ACK.") {
+                return self.ack(publish, rest);
+            }
+            if let Some(rest) = rest.strip_prefix(b"API.") {
+                return self.api(publish, rest);
+            }
+            if let Some(rest) = rest.strip_prefix(b"FC.") {
+                return self.flow(publish, rest);
+            }
+            if let Some(domain) = self.reader.server.hook().domain()
+                && let Some(rest) = rest.strip_prefix(domain.as_bytes())
+                && let Some(rest) = rest.strip_prefix(b".API.")
+            {
+                return self.api(publish, rest);
+            }
+        } else if subject == b"$SYS.REQ.USER.INFO" {
+            return self.user_info(publish);
+        }
+        Taken::No
+    }
+
+    fn span(&self, part: &[u8]) -> Span {
+        if part.is_empty() {
+            return Span::default();
+        }
+        let start = part.as_ptr() as usize - self.data.as_ptr() as usize;
+        Span { start: start as u32, end: (start + part.len()) as u32 }
+    }
+
+    fn stream(&self, name: &[u8]) -> Option<StreamRoute> {
+        let account = self.reader.session.account.id;
+        self.reader.server.hook().stream_by_name(account, name)
+    }
+
+    fn push(&mut self, engine: EngineId, item: Item) {
+        match self.batches.iter_mut().find(|(known, _)| *known == engine) {
+            Some((_, items)) => items.push(item),
+            None => self.batches.push((engine, vec![item])),
+        }
+    }
+
+    pub(super) fn publish_to_stream(&mut self, publish: &Publish<'_>, route: StreamRoute) {
+        let reply = publish.reply.unwrap_or_default();
+        let item = PublishItem {
+            stream: route.stream,
+            hint: self.mux_hint(reply),
+            subject: self.span(publish.subject),
+            reply: self.span(reply),
+            headers: self.span(publish.headers()),
+            body: self.span(publish.payload()),
+        };
+        self.push(route.engine, Item::Publish(item));
+    }
+
+    fn ack(&mut self, publish: &Publish<'_>, rest: &[u8]) -> Taken {
+        let Some(ack) = AckSubject::parse(rest) else { return Taken::No };
+        let Some(route) = self.stream(ack.stream) else { return Taken::No };
+        let reply = publish.reply.unwrap_or_default();
+        let item = AckItem {
+            stream: route.stream,
+            hint: self.mux_hint(reply),
+            consumer: self.span(ack.consumer),
+            delivered: ack.delivered,
+            stream_seq: ack.stream_seq,
+            consumer_seq: ack.consumer_seq,
+            reply: self.span(reply),
+            body: self.span(publish.payload()),
+        };
+        self.push(route.engine, Item::Ack(item));
+        Taken::ByServer
+    }
+
+    fn flow(&mut self, publish: &Publish<'_>, rest: &[u8]) -> Taken {
+        let parts = split_first(rest).and_then(|(stream, rest)| Some((stream, split_first(rest)?)));
+        let Some((stream, (consumer, _))) = parts else { return Taken::No };
+        let Some(route) = self.stream(stream) else { return Taken::No };
+        let (consumer, subject) = (self.span(consumer), self.span(publish.subject));
+        let item = FlowItem { stream: route.stream, consumer, subject };
+        self.push(route.engine, Item::Flow(item));
+        Taken::ByServer
+    }
+
+    /// `rest` is what follows `$JS.API.`.
+    fn api(&mut self, publish: &Publish<'_>, rest: &[u8]) -> Taken {
+        if let Some(rest) = rest.strip_prefix(b"CONSUMER.MSG.NEXT.") {
+            return self.pull(publish, rest);
+        }
+        if let Some(rest) = rest.strip_prefix(b"DIRECT.GET.") {
+            return self.direct_get(publish, rest);
+        }
+        let mut subject = Vec::with_capacity(8 + rest.len());
+        subject.extend_from_slice(b"$JS.API.");
+        subject.extend_from_slice(rest);
+        let from = Requester {
+            account: self.reader.session.account.id,
+            peer: Some(self.reader.conn.clone()),
+        };
+        self.reader.server.hook().api_request(ApiRequest {
+            from,
+            subject: subject.into(),
+            reply: Bytes::copy_from_slice(publish.reply.unwrap_or_default()),
+            headers: Bytes::copy_from_slice(publish.headers()),
+            body: Bytes::copy_from_slice(publish.payload()),
+        });
+        Taken::ByServer
+    }
+
+    fn pull(&mut self, publish: &Publish<'_>, rest: &[u8]) -> Taken {
+        let Some((stream, consumer)) = split_first(rest) else { return Taken::No };
+        let Some(route) = self.stream(stream) else { return Taken::No };
+        let item = PullItem {
+            stream: route.stream,
+            hint: 0,
+            consumer: self.span(consumer),
+            reply: self.span(publish.reply.unwrap_or_default()),
+            body: self.span(publish.payload()),
+        };
+        self.push(route.engine, Item::Pull(item));
+        Taken::ByServer
+    }
+
+    fn direct_get(&mut self, publish: &Publish<'_>, rest: &[u8]) -> Taken {
+        let (stream, subject) = split_first(rest).unwrap_or((rest, b""));
+        let Some(route) = self.stream(stream) else { return Taken::No };
+        let reply = publish.reply.unwrap_or_default();
+        let item = DirectGetItem {
+            stream: route.stream,
+            hint: self.mux_hint(reply),
+            subject: self.span(subject),
+            reply: self.span(reply),
+            body: self.span(publish.payload()),
+        };
+        self.push(route.engine, Item::DirectGet(item));
+        Taken::ByServer
+    }
+
+    /// The hint under which the connection's outbox knows where replies to this inbox go; 0: none.
+    ///
+    /// It holds when exactly one subscription of the account can see `<inbox>.*`, and that one is
+    /// this connection's own, plain and unlimited.
+    fn mux_hint(&mut self, reply: &[u8]) -> u32 {
+        let Some(dot) = memrchr(b'.', reply) else { return 0 };
+        let prefix = &reply[..=dot];
+        let interest = &self.reader.session.account.interest;
+        let generation = interest.generation();
+        if let Some(mux) = &self.reader.mux
+            && mux.generation == generation
+            && *mux.prefix == *prefix
+        {
+            return mux.hint;
+        }
+        let pattern = [prefix, b"*"].concat();
+        let hint = match interest.sole_overlapping(&pattern) {
+            Some(sub)
+                if std::ptr::eq(&*sub.conn, &*self.reader.conn)
+                    && sub.max() == 0
+                    && sub.denied.is_none()
+                    && !sub.tracks_replies
+                    && nuthatch_protocol::subject::is_subset(&pattern, &sub.subject) =>
+            {
+                let route = MuxRoute { generation, prefix: prefix.into(), sub };
+                self.reader.conn.outbox.add_mux(route)
+            }
+            _ => 0,
+        };
+        self.reader.mux = Some(Box::new(MuxCache { generation, prefix: prefix.into(), hint }));
+        hint
+    }
+
+    fn user_info(&mut self, publish: &Publish<'_>) -> Taken {
+        let Some(reply) = publish.reply else { return Taken::ByServer };
+        let body = crate::user_info::response(&self.reader.server, &self.reader.session);
+        let account = self.reader.session.account.clone();
+        let mut matched = crate::interest::Matched::default();
+        account.interest.match_into(reply, &mut matched);
+        let message =
+            Outgoing { subject: reply, reply: b"", headers: b"", body: &body, owner: None };
+        let mut dice = crate::route::Dice::default();
+        crate::route::deliver(&matched, &message, None, &mut self.scratch.stage, &mut dice);
+        Taken::ByServer
+    }
+}
+
+impl Reader {
+    /// Sends the batches of a turn. What a full queue refuses waits in the backlog, except for what
+    /// must not wait.
+    pub(super) fn send_batches(&mut self, batches: Batches, data: &Bytes) {
+        for (engine, mut items) in batches {
+            let buf = compact(&mut items, data);
+            let batch = ClientBatch { peer: self.conn.clone(), buf, items };
+            let behind = self.backlog.as_ref().is_some_and(|backlog| backlog.holds(engine));
+            if behind {
+                self.hold(engine, batch);
+                continue;
+            }
+            match self.server.hook().send(engine, Event::Batch(batch), false) {
+                Ok(()) => {}
+                Err(SendError::Busy(Event::Batch(batch))) => self.hold(engine, batch),
+                Err(SendError::Closed(Event::Batch(batch))) => self.answer_closed(&batch),
+                Err(_) => {}
+            }
+        }
+    }
+
+    /// Keeps the publishes of a refused batch; everything else goes around them.
+    fn hold(&mut self, engine: EngineId, batch: ClientBatch<Peer>) {
+        let ClientBatch { peer, buf, items } = batch;
+        let is_publish = |item: &Item| matches!(item, Item::Publish(_));
+        let (publishes, others): (Vec<_>, Vec<_>) = items.into_iter().partition(is_publish);
+        if !others.is_empty() {
+            let batch = ClientBatch { peer: peer.clone(), buf: buf.clone(), items: others };
+            if self.server.hook().send(engine, Event::Batch(batch), true).is_err() {
+                let log = &self.server.log;
+                log.warn(format_args!("{} - acknowledgements refused: queue is full", self.conn));
+            }
+        }
+        if publishes.is_empty() {
+            return;
+        }
+        let backlog = self.backlog.get_or_insert_with(|| Box::new(Backlog::new()));
+        backlog.bytes += buf.len();
+        backlog.batches.push_back((engine, ClientBatch { peer, buf, items: publishes }));
+    }
+
+    /// Offers the backlog again; answers it when it has waited too long.
+    pub(super) fn offer_backlog(&mut self) -> Hold {
+        let Some(mut backlog) = self.backlog.take() else {
+            return Hold { pending: false, stop_reading: false };
+        };
+        while let Some((engine, batch)) = backlog.batches.pop_front() {
+            let bytes = batch.buf.len();
+            match self.server.hook().send(engine, Event::Batch(batch), false) {
+                Ok(()) => {
+                    backlog.bytes -= bytes;
+                    backlog.since = Instant::now();
+                }
+                Err(SendError::Busy(Event::Batch(batch))) => {
+                    backlog.batches.push_front((engine, batch));
+                    break;
+                }
+                Err(SendError::Closed(Event::Batch(batch))) => self.answer_closed(&batch),
+                Err(_) => {}
+            }
+        }
+        if backlog.batches.is_empty() {
+            return Hold { pending: false, stop_reading: false };
+        }
+        if backlog.since.elapsed() >= BUSY_WAIT {
+            for (_, batch) in backlog.batches {
+                self.answer_busy(&batch);
+            }
+            return Hold { pending: false, stop_reading: false };
+        }
+        let stop_reading = backlog.bytes >= BACKLOG_BYTES_MAX;
+        self.backlog = Some(backlog);
+        Hold { pending: true, stop_reading }
+    }
+
+    fn answer_busy(&self, batch: &ClientBatch<Peer>) {
+        self.server.log.warn(format_args!(
+            "{} - dropping {} messages due to excessive ingest rate: queue is full",
+            self.conn,
+            batch.items.len()
+        ));
+        let body = |name: &str| {
+            format!(
+                "{{\"error\":{{\"code\":429,\"err_code\":10167,\"description\":\"too many requests\"}},\"stream\":{name},\"seq\":0}}"
+            )
+        };
+        self.answer_publishes(batch, TOO_MANY_HEADERS, body);
+    }
+
+    fn answer_closed(&self, batch: &ClientBatch<Peer>) {
+        let body = |name: &str| {
+            format!(
+                "{{\"error\":{{\"code\":503,\"err_code\":10077,\"description\":\"the log has failed and accepts no more writes\"}},\"stream\":{name},\"seq\":0}}"
+            )
+        };
+        self.answer_publishes(batch, b"", body);
+    }
+
+    fn answer_publishes(
+        &self,
+        batch: &ClientBatch<Peer>,
+        headers: &[u8],
+        body: impl Fn(&str) -> String,
+    ) {
+        let mut stage = Stage::default();
+        let mut matched = crate::interest::Matched::default();
+        let mut dice = crate::route::Dice::default();
+        for item in &batch.items {
+            let Item::Publish(item) = item else { continue };
+            if item.reply.is_empty() {
+                continue;
+            }
+            let reply = item.reply.of(&batch.buf);
+            let account = &self.session.account;
+            let name = self.server.hook().stream_name(account.id, item.stream);
+            let name = serde_json::to_string(&name.unwrap_or_default()).unwrap_or_default();
+            let body = body(&name);
+            account.interest.match_into(reply, &mut matched);
+            let message = Outgoing {
+                subject: reply,
+                reply: b"",
+                headers,
+                body: body.as_bytes(),
+                owner: None,
+            };
+            crate::route::deliver(&matched, &message, None, &mut stage, &mut dice);
+        }
+        stage.flush(DirectWrites::READER);
+    }
+}
+
+impl Backlog {
+    fn new() -> Self {
+        Self { batches: VecDeque::new(), bytes: 0, since: Instant::now() }
+    }
+
+    fn holds(&self, engine: EngineId) -> bool {
+        self.batches.iter().any(|(known, _)| *known == engine)
+    }
+}
+
+/// The buffer for a batch: the read buffer itself, or a copy of the little that is used of it, with
+/// the spans moved.
+fn compact(items: &mut [Item], data: &Bytes) -> Bytes {
+    let (mut start, mut end) = (u32::MAX, 0);
+    for item in items.iter_mut() {
+        each_span(item, &mut |span| {
+            if !span.is_empty() {
+                start = start.min(span.start);
+                end = end.max(span.end);
+            }
+        });
+    }
+    if start >= end {
+        return Bytes::new();
+    }
+    let used = (end - start) as usize;
+    let large = crate::buffers::READ_BUFFER_BYTES / COPY_SHARE;
+    if used >= large.min(data.len()) && data.len() >= large {
+        return data.clone();
+    }
+    for item in items.iter_mut() {
+        each_span(item, &mut |span| {
+            if !span.is_empty() {
+                span.start -= start;
+                span.end -= start;
+            }
+        });
+    }
+    Bytes::copy_from_slice(&data[start as usize..end as usize])
+}
+
+fn each_span(item: &mut Item, visit: &mut impl FnMut(&mut Span)) {
+    match item {
+        Item::Publish(p) => {
+            for span in [&mut p.subject, &mut p.reply, &mut p.headers, &mut p.body] {
+                visit(span);
+            }
+        }
+        Item::Ack(a) => [&mut a.consumer, &mut a.reply, &mut a.body].into_iter().for_each(visit),
+        Item::Pull(p) => [&mut p.consumer, &mut p.reply, &mut p.body].into_iter().for_each(visit),
+        Item::DirectGet(d) => {
+            [&mut d.subject, &mut d.reply, &mut d.body].into_iter().for_each(visit);
+        }
+        Item::Flow(f) => [&mut f.consumer, &mut f.subject].into_iter().for_each(visit),
+    }
+}
+
+#[cfg(test)]
+mod tests;

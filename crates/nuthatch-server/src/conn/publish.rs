@@ -1,0 +1,176 @@
+//! PUB and HPUB: permissions, routing, delivery.
+
+use super::reader::Turn;
+use crate::route::{Dice, RouteCache, deliver};
+use crate::stage::{Outgoing, Stage};
+use nuthatch_protocol::subject::is_valid_literal;
+use nuthatch_protocol::wire::{Publish, write};
+use std::cell::Cell;
+
+/// What the handling of one read needs and threads lend to it, so that idle connections own none.
+#[derive(Default)]
+pub(super) struct Scratch {
+    pub(super) stage: Stage,
+    routes: RouteCache,
+    dice: Dice,
+    /// The connection was closed in this turn.
+    pub(super) closed: bool,
+}
+
+thread_local! {
+    static SCRATCH: Cell<Option<Scratch>> = const { Cell::new(None) };
+}
+
+impl Scratch {
+    pub(super) fn take() -> Self {
+        SCRATCH.take().unwrap_or_default()
+    }
+
+    pub(super) fn give_back(mut self) {
+        self.closed = false;
+        SCRATCH.set(Some(self));
+    }
+}
+
+/// Where a publish went, apart from core subscribers.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Taken {
+    /// The server took it; core subscribers may get it too.
+    ByServer,
+    /// It is an ordinary subject.
+    No,
+}
+
+impl Turn<'_> {
+    pub(super) fn publish(&mut self, publish: &Publish<'_>) {
+        self.tally.messages += 1;
+        self.tally.bytes += publish.message.len() as u64;
+        if !self.may_publish(publish) {
+            return;
+        }
+        if self.reader.session.verbose {
+            self.out().extend_from_slice(write::OK);
+        }
+        if self.reader.session.pedantic && !is_valid_literal(publish.subject) {
+            self.say_err("Invalid Publish Subject");
+        }
+        let taken = if publish.subject.first() == Some(&b'$') {
+            let taken = self.reserved(publish);
+            if taken == Taken::ByServer && !self.reader.session.account.interest.sees_reserved() {
+                return;
+            }
+            taken
+        } else {
+            Taken::No
+        };
+        self.route(publish, taken);
+    }
+
+    fn may_publish(&mut self, publish: &Publish<'_>) -> bool {
+        if let Some(rights) = &self.reader.session.rights
+            && !rights.may_publish(publish.subject)
+            && !self.reader.conn.response_allowed(publish.subject)
+        {
+            let subject = go_quote(publish.subject);
+            let (log, conn) = (&self.reader.server.log, &self.reader.conn);
+            log.error(format_args!("{conn} - Publish Violation - Subject {subject}"));
+            self.say_err(&format!("Permissions Violation for Publish to {subject}"));
+            return false;
+        }
+        if let Some(reply) = publish.reply
+            && is_reserved_reply(reply)
+        {
+            let reply = go_quote(reply);
+            let (log, conn) = (&self.reader.server.log, &self.reader.conn);
+            log.error(format_args!("{conn} - Publish Violation - Reply {reply}"));
+            self.say_err(&format!("Permissions Violation for Publish with Reply of {reply}"));
+            return false;
+        }
+        true
+    }
+
+    /// To core subscribers, and to the stream that owns the subject.
+    #[inline]
+    fn route(&mut self, publish: &Publish<'_>, taken: Taken) {
+        let reader = &mut *self.reader;
+        let session = &reader.session;
+        let hook = reader.server.hook();
+        let scratch = &mut self.scratch;
+        let route = scratch.routes.lookup(&session.account, hook, publish.subject);
+        let stream = route.stream.filter(|_| taken == Taken::No);
+        let mut delivered = taken == Taken::ByServer || stream.is_some();
+        if !route.matched.is_empty() {
+            let message = Outgoing {
+                subject: publish.subject,
+                reply: publish.reply.unwrap_or_default(),
+                headers: publish.headers(),
+                body: publish.payload(),
+                owner: Some(self.data),
+            };
+            let (matched, from) = (&route.matched, Some(&*reader.conn));
+            delivered |= deliver(matched, &message, from, &mut scratch.stage, &mut scratch.dice);
+        }
+        if let Some(stream) = stream {
+            self.publish_to_stream(publish, stream);
+        } else if !delivered && session.no_responders && publish.reply.is_some() {
+            self.no_responders(publish);
+        }
+    }
+
+    /// Tells a publisher who asked for it that nobody listens, if it listens for the answer.
+    #[cold]
+    fn no_responders(&mut self, publish: &Publish<'_>) {
+        let Some(reply) = publish.reply else { return };
+        if let Some(sub) = self.reader.conn.subscription_for(reply) {
+            write::push_no_responders(self.out(), reply, &sub.sid, publish.subject);
+        }
+    }
+}
+
+/// Reply subjects that only the server may use.
+fn is_reserved_reply(reply: &[u8]) -> bool {
+    const RESERVED: [&[u8]; 4] = [b"$JS.ACK.", b"_R_.", b"_GR_.", b"$GR."];
+    matches!(reply.first(), Some(b'$' | b'_'))
+        && RESERVED.iter().any(|prefix| reply.starts_with(prefix) && reply.len() > prefix.len())
+}
+
+/// As Go's `%q` writes it.
+pub(super) fn go_quote(text: &[u8]) -> String {
+    let mut out = String::with_capacity(text.len() + 2);
+    out.push('"');
+    for chunk in text.utf8_chunks() {
+        for c in chunk.valid().chars() {
+            match c {
+                '"' => out.push_str("\\\""),
+                '\\' => out.push_str("\\\\"),
+                '\x07' => out.push_str("\\a"),
+                '\x08' => out.push_str("\\b"),
+                '\x0c' => out.push_str("\\f"),
+                '\n' => out.push_str("\\n"),
+                '\r' => out.push_str("\\r"),
+                '\t' => out.push_str("\\t"),
+                '\x0b' => out.push_str("\\v"),
+                c if (c as u32) < 0x20 || c == '\x7f' => {
+                    out.push_str(&format!("\\x{:02x}", c as u32));
+                }
+                c => out.push(c),
+            }
+        }
+        for byte in chunk.invalid() {
+            out.push_str(&format!("\\x{byte:02x}"));
+        }
+    }
+    out.push('"');
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::go_quote;
+
+    #[test]
+    fn quotes_like_go() {
+        assert_eq!(go_quote(b"a.b"), "\"a.b\"");
+        assert_eq!(go_quote(b"a\"\\\n\x01\xff"), "\"a\\\"\\\\\\n\\x01\\xff\"");
+    }
+}

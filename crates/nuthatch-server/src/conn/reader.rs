@@ -1,0 +1,438 @@
+//! The reading task of a connection: bytes in, operations out.
+//!
+//! All operations of one socket read are handled in one [`Turn`]; deliveries, batches for engines
+//! and answers leave at its end.
+
+use super::connect::ConnectError;
+use super::jetstream::Backlog;
+use super::publish::Scratch;
+use super::{CloseReason, Connection, Session};
+use crate::buffers::{self, READ_BUFFER_BYTES};
+use crate::outbox::Tally;
+use crate::server::Server;
+use crate::stage::DirectWrites;
+use bytes::{Bytes, BytesMut};
+use nuthatch_protocol::wire::{Limits, Op, ParseError, Step, parse_op, write};
+use std::future::poll_fn;
+use std::io;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::task::Poll;
+use std::time::Duration;
+use tokio::io::{AsyncRead, AsyncReadExt, ReadBuf};
+
+/// How long a producer is slowed down for a slow consumer after one socket read.
+const STALL: Duration = Duration::from_millis(5);
+/// How often a refused batch is offered again.
+const RETRY: Duration = Duration::from_millis(1);
+/// After an error that closes, input is read and dropped for at most so long and so many bytes, so
+/// that the error text is not lost in a reset.
+const DRAIN: Duration = Duration::from_millis(500);
+const DRAIN_BYTES: usize = 8 * 1024 * 1024;
+
+/// State of a connection that only its reader touches.
+pub(crate) struct Reader {
+    pub(super) conn: Arc<Connection>,
+    pub(super) server: Arc<Server>,
+    pub(super) session: Arc<Session>,
+    pub(super) limits: Limits,
+    pub(super) nonce: Box<str>,
+    pub(super) connected: bool,
+    /// Authentication is asked for and has not happened.
+    pub(super) expect_connect: bool,
+    pub(super) first_pong_sent: bool,
+    pub(super) mux: Option<Box<super::jetstream::MuxCache>>,
+    pub(super) backlog: Option<Box<Backlog>>,
+    /// `max_subscriptions`.
+    pub(super) max_subscriptions: usize,
+}
+
+/// What the handling of a read led to.
+pub(super) enum Flow {
+    /// So many bytes are handled; that many are needed in front of the next operation.
+    Done { consumed: usize, need: usize },
+    /// A CONNECT is to be looked at, which may take a while; then go on behind it.
+    Connect { json: Vec<u8>, consumed: usize },
+    /// The connection was closed.
+    Closed,
+}
+
+/// The handling of one socket read.
+pub(super) struct Turn<'a> {
+    pub(super) reader: &'a mut Reader,
+    /// What was read, operations and payloads alike.
+    pub(super) data: &'a Bytes,
+    pub(super) scratch: Scratch,
+    pub(super) tally: Tally,
+    pub(super) batches: super::jetstream::Batches,
+}
+
+impl Reader {
+    pub(crate) fn new(conn: Arc<Connection>, nonce: String) -> Self {
+        let server = conn.server().clone();
+        let options = server.options();
+        let session = conn.session();
+        Self {
+            limits: Limits {
+                max_control_line: options.limits.max_control_line_bytes,
+                max_payload: options.limits.max_payload_bytes,
+                headers: false,
+            },
+            nonce: nonce.into(),
+            connected: false,
+            expect_connect: server.auth().is_configured(),
+            first_pong_sent: false,
+            mux: None,
+            backlog: None,
+            max_subscriptions: options
+                .limits
+                .max_subscriptions
+                .map_or(usize::MAX, |max| max as usize),
+            conn,
+            server,
+            session,
+        }
+    }
+
+    /// Reads and handles until the connection ends.
+    pub(crate) async fn run<R: AsyncRead + Unpin>(mut self, mut input: R) {
+        let reason = self.read_loop(&mut input).await;
+        let subscriptions = self.conn.subscription_count();
+        self.conn.close(reason, None);
+        self.conn.drop_subscriptions();
+        self.session.account.connections.fetch_sub(1, Ordering::Relaxed);
+        self.server.connections.remove(&self.conn, subscriptions);
+        let conn = self.conn.clone();
+        if conn.close_reason().is_some_and(|reason| !reason.drops_pending()) {
+            drop(self);
+            drain(&mut input).await;
+        }
+        let reason = conn.close_reason().unwrap_or(reason);
+        conn.server()
+            .log
+            .debug(format_args!("{conn} - Client connection closed: {}", reason.text()));
+    }
+
+    async fn read_loop<R: AsyncRead + Unpin>(&mut self, input: &mut R) -> CloseReason {
+        let mut rest = BytesMut::new();
+        let mut need = 1;
+        loop {
+            let data = match self.next_data(input, &mut rest, need).await {
+                Ok(Some(data)) => data,
+                Ok(None) => return CloseReason::ClientClosed,
+                Err(error) => return read_error(&error),
+            };
+            match self.handle_all(&data).await {
+                Ok((consumed, more)) => {
+                    need = more;
+                    rest = keep_rest(&data, consumed);
+                }
+                Err(reason) => return reason,
+            }
+        }
+    }
+
+    /// Handles what was read: how much of it, and how many bytes the next operation needs.
+    async fn handle_all(&mut self, data: &Bytes) -> Result<(usize, usize), CloseReason> {
+        let now = self.server.uptime_ms();
+        self.conn.last_active_ms.store(now, Ordering::Relaxed);
+        let mut from = 0;
+        loop {
+            let (flow, stalled) = self.turn(data, from);
+            if stalled {
+                self.stall().await;
+            }
+            match flow {
+                Flow::Closed => {
+                    return Err(self.conn.close_reason().unwrap_or(CloseReason::ClientClosed));
+                }
+                Flow::Done { consumed, need } => return Ok((consumed, need)),
+                Flow::Connect { json, consumed } => {
+                    from = consumed;
+                    if let Err(error) = self.handle_connect(&json).await {
+                        self.refuse(&error);
+                        return Err(error.reason);
+                    }
+                }
+            }
+        }
+    }
+
+    fn refuse(&self, error: &ConnectError) {
+        self.conn.close(error.reason, error.text);
+    }
+
+    async fn stall(&self) {
+        if self.server.options().limits.no_fast_producer_stall {
+            return;
+        }
+        self.conn.stalls.fetch_add(1, Ordering::Relaxed);
+        self.server.stalled_clients.fetch_add(1, Ordering::Relaxed);
+        tokio::time::sleep(STALL).await;
+    }
+
+    /// One pass over the operations; returns also whether the producer should slow down.
+    fn turn(&mut self, data: &Bytes, from: usize) -> (Flow, bool) {
+        let scratch = Scratch::take();
+        let (tally, batches) = (Tally::default(), Default::default());
+        let mut turn = Turn { reader: self, data, scratch, tally, batches };
+        let flow = turn.run(from);
+        let (tally, batches) = (turn.tally, std::mem::take(&mut turn.batches));
+        let mut scratch = std::mem::take(&mut turn.scratch);
+        self.conn.received.add(tally);
+        self.send_batches(batches, data);
+        let stalled = scratch.stage.flush(DirectWrites::READER);
+        scratch.give_back();
+        (flow, stalled)
+    }
+
+    /// The next bytes to handle, at least `need` of them with what is left from before.
+    async fn next_data<R: AsyncRead + Unpin>(
+        &mut self,
+        input: &mut R,
+        rest: &mut BytesMut,
+        need: usize,
+    ) -> io::Result<Option<Bytes>> {
+        loop {
+            let hold = self.offer_backlog();
+            let read = if hold.stop_reading {
+                tokio::time::sleep(RETRY).await;
+                continue;
+            } else if hold.pending {
+                match tokio::time::timeout(RETRY, read_some(input, rest, need)).await {
+                    Ok(read) => read?,
+                    Err(_) => continue,
+                }
+            } else {
+                read_some(input, rest, need).await?
+            };
+            match read {
+                None => return Ok(None),
+                Some(data) if data.len() >= need => return Ok(Some(data)),
+                Some(data) => *rest = into_mut(data),
+            }
+        }
+    }
+}
+
+/// Reads once. With nothing left from before into a pooled buffer, so that a connection that waits
+/// owns none; else behind what is left.
+async fn read_some<R: AsyncRead + Unpin>(
+    input: &mut R,
+    rest: &mut BytesMut,
+    need: usize,
+) -> io::Result<Option<Bytes>> {
+    if rest.is_empty() && need <= READ_BUFFER_BYTES {
+        return poll_fn(|cx| {
+            let mut buffer = buffers::take_read();
+            let polled = poll_read(Pin::new(&mut *input), cx, &mut buffer);
+            let data = buffer.split().freeze();
+            buffers::give_read(buffer);
+            polled.map_ok(|count| (count > 0).then_some(data))
+        })
+        .await;
+    }
+    let missing = need.saturating_sub(rest.len());
+    let wanted = if missing > READ_BUFFER_BYTES { missing } else { READ_BUFFER_BYTES };
+    rest.reserve(wanted);
+    let count = poll_fn(|cx| poll_read(Pin::new(&mut *input), cx, rest)).await?;
+    if count == 0 {
+        return Ok(None);
+    }
+    Ok(Some(rest.split().freeze()))
+}
+
+/// Reads into the spare capacity of `buffer`.
+fn poll_read<R: AsyncRead>(
+    input: Pin<&mut R>,
+    cx: &mut std::task::Context<'_>,
+    buffer: &mut BytesMut,
+) -> Poll<io::Result<usize>> {
+    let mut target = ReadBuf::uninit(buffer.spare_capacity_mut());
+    let polled = input.poll_read(cx, &mut target);
+    let count = target.filled().len();
+    match polled {
+        Poll::Pending => Poll::Pending,
+        Poll::Ready(Err(error)) => Poll::Ready(Err(error)),
+        Poll::Ready(Ok(())) => {
+            // SAFETY: `count` bytes of the spare capacity have been filled through `target`.
+            unsafe { buffer.set_len(buffer.len() + count) };
+            Poll::Ready(Ok(count))
+        }
+    }
+}
+
+/// Back to a buffer that can grow; without a copy, since nobody else has a share.
+fn into_mut(data: Bytes) -> BytesMut {
+    data.try_into_mut().unwrap_or_else(|data| BytesMut::from(&data[..]))
+}
+
+/// What is left behind the handled operations.
+fn keep_rest(data: &Bytes, consumed: usize) -> BytesMut {
+    if consumed == data.len() { BytesMut::new() } else { BytesMut::from(&data[consumed..]) }
+}
+
+fn read_error(error: &io::Error) -> CloseReason {
+    match error.kind() {
+        io::ErrorKind::ConnectionReset
+        | io::ErrorKind::BrokenPipe
+        | io::ErrorKind::UnexpectedEof => CloseReason::ClientClosed,
+        _ => CloseReason::ReadError,
+    }
+}
+
+/// Reads and drops, so that the peer gets to see why it was closed.
+async fn drain<R: AsyncRead + Unpin>(input: &mut R) {
+    let deadline = tokio::time::Instant::now() + DRAIN;
+    let mut left = DRAIN_BYTES;
+    let mut buffer = vec![0; 16 * 1024];
+    while left > 0 {
+        match tokio::time::timeout_at(deadline, input.read(&mut buffer)).await {
+            Ok(Ok(count)) if count > 0 => left = left.saturating_sub(count),
+            _ => return,
+        }
+    }
+}
+
+impl Turn<'_> {
+    fn run(&mut self, from: usize) -> Flow {
+        let mut at = from;
+        let data = self.data;
+        while at < data.len() {
+            let limits = self.reader.limits;
+            match parse_op(&data[at..], &limits) {
+                Ok(Step::Op(op, used)) => {
+                    if self.reader.expect_connect && !matches!(op, Op::Connect(_)) {
+                        if let Some(flow) = self.without_connect() {
+                            return flow;
+                        }
+                        continue;
+                    }
+                    at += used;
+                    if let Op::Connect(json) = op {
+                        return Flow::Connect { json: json.to_vec(), consumed: at };
+                    }
+                    self.handle(op);
+                    if self.scratch.closed {
+                        return Flow::Closed;
+                    }
+                }
+                Ok(Step::Incomplete { need }) => return Flow::Done { consumed: at, need },
+                Err(error) => {
+                    self.parse_error(&error);
+                    return Flow::Closed;
+                }
+            }
+        }
+        Flow::Done { consumed: at, need: 1 }
+    }
+
+    fn handle(&mut self, op: Op<'_>) {
+        if self.reader.server.log.is_trace() {
+            self.trace(&op);
+        }
+        match op {
+            Op::Publish(publish) => self.publish(&publish),
+            Op::Subscribe { subject, queue, sid } => self.subscribe(subject, queue, sid),
+            Op::Unsubscribe { sid, max } => self.unsubscribe(sid, max),
+            Op::Ping => self.ping(),
+            Op::Pong => self.reader.conn.ponged(),
+            Op::Err(_) => self.fail(CloseReason::ClientClosed, None),
+            Op::Info(_) | Op::Ok | Op::Connect(_) => {}
+        }
+    }
+
+    /// Something other than CONNECT came first although authentication is asked for.
+    fn without_connect(&mut self) -> Option<Flow> {
+        if let Some(identity) = self.reader.server.auth().anonymous()
+            && self.reader.adopt(&identity).is_ok()
+        {
+            return None;
+        }
+        self.fail(CloseReason::AuthenticationViolation, Some("Authorization Violation"));
+        Some(Flow::Closed)
+    }
+
+    fn ping(&mut self) {
+        self.out().extend_from_slice(write::PONG);
+        let reader = &mut self.reader;
+        if reader.connected && !reader.first_pong_sent {
+            reader.first_pong_sent = true;
+            if reader.session.protocol >= 1 {
+                let info = reader.server.info().for_connection(&reader.conn, &reader.nonce);
+                let info = info.for_session(&reader.server, &reader.session).encode();
+                self.out().extend_from_slice(&info);
+            }
+        }
+    }
+
+    /// Where protocol text for this connection itself goes, in order with its own deliveries.
+    pub(super) fn out(&mut self) -> &mut Vec<u8> {
+        self.scratch.stage.buffer(&self.reader.conn)
+    }
+
+    pub(super) fn say_err(&mut self, text: &str) {
+        write::push_err(self.out(), text);
+    }
+
+    pub(super) fn say_ok(&mut self) {
+        if self.reader.session.verbose {
+            self.out().extend_from_slice(write::OK);
+        }
+    }
+
+    /// Hands over what was staged, then closes.
+    fn fail(&mut self, reason: CloseReason, text: Option<&str>) {
+        self.scratch.stage.flush(DirectWrites::READER);
+        self.reader.conn.close(reason, text);
+        self.scratch.closed = true;
+    }
+
+    fn parse_error(&mut self, error: &ParseError) {
+        let reason = match error {
+            ParseError::MaxPayload { .. } => CloseReason::MaxPayloadExceeded,
+            ParseError::ControlLineTooLong { .. } => CloseReason::MaxControlLineExceeded,
+            ParseError::UnknownOperation => CloseReason::ParseError,
+            _ => CloseReason::ProtocolViolation,
+        };
+        let (log, conn) = (&self.reader.server.log, &self.reader.conn);
+        log.error(format_args!("{conn} - {error}"));
+        self.fail(reason, error.err_text());
+    }
+
+    fn trace(&self, op: &Op<'_>) {
+        let (log, conn) = (&self.reader.server.log, &self.reader.conn);
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        let line = match op {
+            Op::Connect(_) => "CONNECT".to_owned(),
+            Op::Publish(p) => {
+                let verb = if p.header_len == 0 { "PUB" } else { "HPUB" };
+                let reply = p.reply.map(|r| format!(" {}", text(r))).unwrap_or_default();
+                format!("{verb} {}{reply} {}", text(p.subject), p.message.len())
+            }
+            Op::Subscribe { subject, queue, sid } => {
+                let queue = queue.map(|q| format!(" {}", text(q))).unwrap_or_default();
+                format!("SUB {}{queue} {}", text(subject), text(sid))
+            }
+            Op::Unsubscribe { sid, max } => match max {
+                Some(max) => format!("UNSUB {} {max}", text(sid)),
+                None => format!("UNSUB {}", text(sid)),
+            },
+            Op::Ping => "PING".to_owned(),
+            Op::Pong => "PONG".to_owned(),
+            Op::Info(_) => "INFO".to_owned(),
+            Op::Ok => "+OK".to_owned(),
+            Op::Err(e) => format!("-ERR {}", text(e)),
+        };
+        log.log(crate::logging::Level::Trace, format_args!("{conn} - <<- [{line}]"));
+        if let Op::Publish(p) = op {
+            let shown = log.trace_limit().unwrap_or(usize::MAX).min(p.payload().len());
+            let body = text(&p.payload()[..shown]);
+            log.log(
+                crate::logging::Level::Trace,
+                format_args!("{conn} - <<- MSG_PAYLOAD: [{body:?}]"),
+            );
+        }
+    }
+}

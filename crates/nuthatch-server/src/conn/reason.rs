@@ -1,0 +1,67 @@
+//! Why connections are closed, in the words of `/connz`.
+
+/// Why a connection was closed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[allow(missing_docs, reason = "the texts below say it")]
+pub enum CloseReason {
+    ClientClosed,
+    AuthenticationTimeout,
+    AuthenticationViolation,
+    TlsHandshakeError,
+    SlowConsumerPendingBytes,
+    SlowConsumerWriteDeadline,
+    WriteError,
+    ReadError,
+    ParseError,
+    StaleConnection,
+    ProtocolViolation,
+    BadClientProtocolVersion,
+    MaxConnectionsExceeded,
+    MaxPayloadExceeded,
+    MaxControlLineExceeded,
+    ServerShutdown,
+    AuthenticationExpired,
+    MissingAccount,
+    NoRespondersRequiresHeaders,
+}
+
+impl CloseReason {
+    /// The text in `/connz` and in log lines.
+    #[must_use]
+    pub const fn text(self) -> &'static str {
+        match self {
+            Self::ClientClosed => "Client Closed",
+            Self::AuthenticationTimeout => "Authentication Timeout",
+            Self::AuthenticationViolation => "Authentication Failure",
+            Self::TlsHandshakeError => "TLS Handshake Failure",
+            Self::SlowConsumerPendingBytes => "Slow Consumer (Pending Bytes)",
+            Self::SlowConsumerWriteDeadline => "Slow Consumer (Write Deadline)",
+            Self::WriteError => "Write Error",
+            Self::ReadError => "Read Error",
+            Self::ParseError => "Parse Error",
+            Self::StaleConnection => "Stale Connection",
+            Self::ProtocolViolation => "Protocol Violation",
+            Self::BadClientProtocolVersion => "Bad Client Protocol Version",
+            Self::MaxConnectionsExceeded => "Maximum Connections Exceeded",
+            Self::MaxPayloadExceeded => "Maximum Message Payload Exceeded",
+            Self::MaxControlLineExceeded => "Maximum Control Line Exceeded",
+            Self::ServerShutdown => "Server Shutdown",
+            Self::AuthenticationExpired => "Authentication Expired",
+            Self::MissingAccount => "Missing Account",
+            Self::NoRespondersRequiresHeaders => "No Responders Requires Headers",
+        }
+    }
+
+    /// Whether what waits for the client is thrown away instead of written.
+    #[must_use]
+    pub const fn drops_pending(self) -> bool {
+        matches!(
+            self,
+            Self::SlowConsumerPendingBytes
+                | Self::SlowConsumerWriteDeadline
+                | Self::WriteError
+                | Self::ReadError
+                | Self::ClientClosed
+        )
+    }
+}

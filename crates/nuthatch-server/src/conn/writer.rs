@@ -1,0 +1,141 @@
+//! The writing task of a connection: writes what direct writes left over, pings, and closes.
+
+use super::{CloseReason, Connection};
+use crate::outbox::Batch;
+use std::future::poll_fn;
+use std::io::{self, IoSlice};
+use std::pin::{Pin, pin};
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::io::{AsyncWrite, AsyncWriteExt};
+use tokio::time::{Instant, Sleep};
+
+/// Chunks handed to one vectored write.
+const MAX_SLICES: usize = 64;
+/// The first ping comes early, to measure the round trip.
+const FIRST_PING: Duration = Duration::from_secs(2);
+/// A closing connection gets so long to take what waits for it.
+const CLOSING: Duration = Duration::from_secs(1);
+/// How long to wait for another thread to finish its write to a closing connection.
+const PEN_WAIT: Duration = Duration::from_millis(5);
+/// A timer that is not in use.
+const FAR: Duration = Duration::from_secs(365 * 24 * 3600);
+
+/// Writes until the connection is closed. `auth_deadline`: when the client must have connected.
+pub(crate) async fn run<W: AsyncWrite + Unpin>(
+    conn: Arc<Connection>,
+    mut output: W,
+    auth_timeout: Option<Duration>,
+) {
+    let mut timer = pin!(tokio::time::sleep(auth_timeout.unwrap_or(FAR)));
+    let mut connected = false;
+    while conn.is_open() {
+        tokio::select! {
+            biased;
+            () = conn.outbox.woken() => {
+                if let Err(reason) = drain(&conn, &mut output).await {
+                    lost(&conn, reason);
+                }
+            }
+            () = conn.connected.notified() => {
+                if !connected {
+                    connected = true;
+                    timer.as_mut().reset(Instant::now() + first_ping(&conn));
+                }
+            }
+            () = &mut timer => on_timer(&conn, timer.as_mut(), connected),
+        }
+    }
+    finish(&conn, &mut output).await;
+}
+
+fn lost(conn: &Connection, reason: CloseReason) {
+    if reason == CloseReason::SlowConsumerWriteDeadline && conn.is_open() {
+        conn.server().count_slow_consumer(conn, reason);
+    }
+    conn.close(reason, None);
+}
+
+fn first_ping(conn: &Connection) -> Duration {
+    conn.server().options().limits.ping_interval.min(FIRST_PING)
+}
+
+fn on_timer(conn: &Connection, timer: Pin<&mut Sleep>, connected: bool) {
+    if !connected {
+        conn.close(CloseReason::AuthenticationTimeout, Some("Authentication Timeout"));
+        return;
+    }
+    let limits = &conn.server().options().limits;
+    let interval = limits.ping_interval;
+    let now_ms = conn.server().uptime_ms();
+    let last_ms = conn.last_active_ms.load(std::sync::atomic::Ordering::Relaxed);
+    let idle = Duration::from_millis(now_ms.saturating_sub(last_ms));
+    let rtt_known = conn.rtt_ns.load(std::sync::atomic::Ordering::Relaxed) != 0;
+    if (idle >= interval || !rtt_known) && !conn.ping(limits.ping_max) {
+        conn.close(CloseReason::StaleConnection, Some("Stale Connection"));
+        return;
+    }
+    timer.reset(Instant::now() + interval);
+}
+
+/// Writes all that waits.
+async fn drain<W: AsyncWrite + Unpin>(
+    conn: &Connection,
+    output: &mut W,
+) -> Result<(), CloseReason> {
+    let Some(mut batch) = conn.outbox.take_pen() else { return Ok(()) };
+    let deadline = conn.server().options().limits.write_deadline;
+    loop {
+        let mut written = 0;
+        while !batch.is_empty() {
+            let write = write_some(output, &batch);
+            match tokio::time::timeout(deadline, write).await {
+                Ok(Ok(count)) => {
+                    batch.advance(count);
+                    conn.outbox.count_written(count);
+                    written += count;
+                }
+                Ok(Err(_)) => return Err(CloseReason::WriteError),
+                Err(_) => return Err(CloseReason::SlowConsumerWriteDeadline),
+            }
+            conn.after_write();
+        }
+        debug_assert!(written > 0);
+        match tokio::time::timeout(deadline, output.flush()).await {
+            Ok(Ok(())) => {}
+            Ok(Err(_)) => return Err(CloseReason::WriteError),
+            Err(_) => return Err(CloseReason::SlowConsumerWriteDeadline),
+        }
+        batch = conn.outbox.next_batch(0);
+        if batch.is_empty() {
+            return Ok(());
+        }
+    }
+}
+
+async fn write_some<W: AsyncWrite + Unpin>(output: &mut W, batch: &Batch) -> io::Result<usize> {
+    poll_fn(|cx| {
+        let mut slices = [IoSlice::new(&[]); MAX_SLICES];
+        let count = batch.slices(&mut slices);
+        Pin::new(&mut *output).poll_write_vectored(cx, &slices[..count])
+    })
+    .await
+    .and_then(|count| if count == 0 { Err(io::ErrorKind::WriteZero.into()) } else { Ok(count) })
+}
+
+/// Writes what a closing connection may still get, then ends its sending side.
+async fn finish<W: AsyncWrite + Unpin>(conn: &Connection, output: &mut W) {
+    let drops = conn.close_reason().is_some_and(CloseReason::drops_pending);
+    let rest = async {
+        while !drops && conn.outbox.pending() > 0 {
+            if drain(conn, output).await.is_err() {
+                return;
+            }
+            if conn.outbox.pending() > 0 {
+                tokio::time::sleep(PEN_WAIT).await;
+            }
+        }
+    };
+    let _ = tokio::time::timeout(CLOSING, rest).await;
+    let _ = tokio::time::timeout(CLOSING, output.shutdown()).await;
+}

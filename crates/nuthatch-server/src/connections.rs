@@ -1,0 +1,146 @@
+//! The table of connections: those that are open, and the last ones that were closed.
+
+use crate::conn::{CloseReason, Connection};
+use crate::outbox::Tally;
+use parking_lot::Mutex;
+use rustc_hash::FxHashMap;
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::SystemTime;
+
+/// A connection that was closed.
+#[derive(Clone, Debug)]
+pub struct Closed {
+    /// It, without its subscriptions.
+    pub conn: Arc<Connection>,
+    /// When it was closed.
+    pub stopped: SystemTime,
+    /// Why.
+    pub reason: CloseReason,
+    /// How many subscriptions it had.
+    pub subscriptions: usize,
+}
+
+#[derive(Default)]
+struct Table {
+    open: FxHashMap<u64, Arc<Connection>>,
+    closed: VecDeque<Closed>,
+    /// Sums of connections that are gone.
+    received: Tally,
+    sent: Tally,
+}
+
+/// The connections of a server.
+pub struct Connections {
+    table: Mutex<Table>,
+    closed_max: usize,
+    next_id: AtomicU64,
+    total: AtomicU64,
+}
+
+/// Messages and bytes of a whole server.
+#[derive(Clone, Copy, Default, Debug)]
+pub struct Traffic {
+    /// From clients.
+    pub received: Tally,
+    /// To clients.
+    pub sent: Tally,
+}
+
+impl Connections {
+    /// An empty table that remembers `closed_max` closed connections.
+    #[must_use]
+    pub fn new(closed_max: usize) -> Self {
+        Self {
+            table: Mutex::default(),
+            closed_max,
+            next_id: AtomicU64::new(1),
+            total: AtomicU64::new(0),
+        }
+    }
+
+    /// A fresh number for a connection.
+    pub fn next_id(&self) -> u64 {
+        self.total.fetch_add(1, Ordering::Relaxed);
+        self.next_id.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// Connections accepted so far.
+    pub fn total(&self) -> u64 {
+        self.total.load(Ordering::Relaxed)
+    }
+
+    /// Adds a connection unless there are `max` already.
+    pub fn add(&self, conn: &Arc<Connection>, max: usize) -> bool {
+        let mut table = self.table.lock();
+        if table.open.len() >= max {
+            return false;
+        }
+        table.open.insert(conn.id, conn.clone());
+        true
+    }
+
+    /// Moves a connection to the closed ones.
+    pub fn remove(&self, conn: &Arc<Connection>, subscriptions: usize) {
+        let mut table = self.table.lock();
+        table.open.remove(&conn.id);
+        add(&mut table.received, conn.received.get());
+        add(&mut table.sent, conn.outbox.totals());
+        if self.closed_max == 0 {
+            return;
+        }
+        if table.closed.len() >= self.closed_max {
+            table.closed.pop_front();
+        }
+        table.closed.push_back(Closed {
+            conn: conn.clone(),
+            stopped: SystemTime::now(),
+            reason: conn.close_reason().unwrap_or(CloseReason::ClientClosed),
+            subscriptions,
+        });
+    }
+
+    /// Number of open connections.
+    pub fn len(&self) -> usize {
+        self.table.lock().open.len()
+    }
+
+    /// Whether there are no open connections.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// An open connection.
+    pub fn get(&self, id: u64) -> Option<Arc<Connection>> {
+        self.table.lock().open.get(&id).cloned()
+    }
+
+    /// Open connections, oldest first.
+    pub fn open(&self) -> Vec<Arc<Connection>> {
+        let mut open: Vec<_> = self.table.lock().open.values().cloned().collect();
+        open.sort_unstable_by_key(|conn| conn.id);
+        open
+    }
+
+    /// Closed connections, oldest first.
+    pub fn closed(&self) -> Vec<Closed> {
+        self.table.lock().closed.iter().cloned().collect()
+    }
+
+    /// Messages and bytes so far.
+    pub fn traffic(&self) -> Traffic {
+        let table = self.table.lock();
+        let mut traffic = Traffic { received: table.received, sent: table.sent };
+        for conn in table.open.values() {
+            add(&mut traffic.received, conn.received.get());
+            add(&mut traffic.sent, conn.outbox.totals());
+        }
+        traffic
+    }
+}
+
+fn add(sum: &mut Tally, more: Tally) {
+    sum.messages += more.messages;
+    sum.bytes += more.bytes;
+}

@@ -1,0 +1,166 @@
+//! INFO: what a server tells its clients about itself.
+
+use crate::conn::{Connection, Session};
+use crate::server::{API_LEVEL, NATS_VERSION, Server};
+use base64::Engine;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use nuthatch_protocol::wire::write;
+use ring::rand::{SecureRandom, SystemRandom};
+use serde::Serialize;
+use std::sync::atomic::Ordering;
+
+/// Random bytes in a nonce.
+const NONCE_BYTES: usize = 11;
+
+fn is_false(value: &bool) -> bool {
+    !value
+}
+
+/// INFO, in the order in which nats-server writes its fields.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct ServerInfo {
+    server_id: String,
+    server_name: String,
+    version: &'static str,
+    proto: u8,
+    #[serde(skip_serializing_if = "str::is_empty")]
+    git_commit: &'static str,
+    go: &'static str,
+    host: String,
+    port: u16,
+    headers: bool,
+    #[serde(skip_serializing_if = "is_false")]
+    auth_required: bool,
+    #[serde(skip_serializing_if = "is_false")]
+    tls_required: bool,
+    #[serde(skip_serializing_if = "is_false")]
+    tls_verify: bool,
+    max_payload: usize,
+    #[serde(skip_serializing_if = "is_false")]
+    jetstream: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    client_id: Option<u64>,
+    #[serde(skip_serializing_if = "String::is_empty")]
+    client_ip: String,
+    #[serde(skip_serializing_if = "str::is_empty")]
+    nonce: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    domain: Option<String>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    connect_urls: Vec<String>,
+    #[serde(skip_serializing_if = "is_false")]
+    ldm: bool,
+    #[serde(skip_serializing_if = "is_false")]
+    connect_info: bool,
+    #[serde(skip_serializing_if = "String::is_empty")]
+    remote_account: String,
+    #[serde(skip_serializing_if = "is_false")]
+    acc_is_sys: bool,
+    api_lvl: u32,
+}
+
+impl ServerInfo {
+    /// What INFO says for any connection.
+    #[must_use]
+    pub fn of(server: &Server) -> Self {
+        let options = server.options();
+        let port = server.client_port.load(Ordering::Relaxed);
+        let jetstream = options.jetstream.enabled;
+        Self {
+            server_id: server.id.clone(),
+            server_name: server.name.clone(),
+            version: NATS_VERSION,
+            proto: 1,
+            git_commit: "",
+            go: concat!("nuthatch-", env!("CARGO_PKG_VERSION")),
+            host: options.host.clone(),
+            port,
+            headers: true,
+            auth_required: server.auth().asks(),
+            tls_required: options.tls.is_some(),
+            tls_verify: options.tls.as_ref().is_some_and(|tls| tls.verify),
+            max_payload: options.limits.max_payload_bytes,
+            jetstream,
+            domain: options.jetstream.domain.clone().filter(|_| jetstream),
+            connect_urls: connect_urls(server),
+            ldm: server.lame_duck.load(Ordering::Relaxed),
+            api_lvl: API_LEVEL,
+            ..Self::default()
+        }
+    }
+
+    /// For one connection, with a nonce if it may need one.
+    #[must_use]
+    pub fn for_connection(mut self, conn: &Connection, nonce: &str) -> Self {
+        self.client_id = Some(conn.id);
+        self.client_ip = conn.remote.ip().to_string();
+        nonce.clone_into(&mut self.nonce);
+        self
+    }
+
+    /// For a connection that has just got its first PONG.
+    #[must_use]
+    pub fn for_session(mut self, server: &Server, session: &Session) -> Self {
+        self.connect_info = true;
+        self.remote_account.clone_from(&session.account.name);
+        self.acc_is_sys = session.account.id == server.accounts.system().id;
+        self
+    }
+
+    /// As protocol text.
+    #[must_use]
+    pub fn encode(&self) -> Vec<u8> {
+        let mut out = Vec::with_capacity(512);
+        let json = serde_json::to_vec(self).unwrap_or_default();
+        write::push_info(&mut out, &json);
+        out
+    }
+}
+
+/// Addresses under which clients reach this server: only an advertised one. A lame duck names none.
+pub fn connect_urls(server: &Server) -> Vec<String> {
+    if server.lame_duck.load(Ordering::Relaxed) {
+        return Vec::new();
+    }
+    let options = server.options();
+    let port = server.client_port.load(Ordering::Relaxed);
+    match &options.client_advertise {
+        Some(address) if has_port(address) => vec![address.clone()],
+        Some(host) => vec![format!("{host}:{port}")],
+        None => Vec::new(),
+    }
+}
+
+fn has_port(address: &str) -> bool {
+    let after_host = address.rsplit_once(']').map_or(address, |(_, rest)| rest);
+    after_host.rsplit_once(':').is_some_and(|(_, port)| port.parse::<u16>().is_ok())
+}
+
+/// A fresh nonce for a client to sign.
+#[must_use]
+pub fn new_nonce() -> String {
+    let mut raw = [0; NONCE_BYTES];
+    fill_random(&mut raw);
+    URL_SAFE_NO_PAD.encode(raw)
+}
+
+/// A fresh server id, in the shape of a server's public nkey.
+#[must_use]
+pub fn new_server_id() -> String {
+    const ALPHABET: &[u8; 32] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZ234567";
+    let mut raw = [0; 55];
+    fill_random(&mut raw);
+    let tail = raw.iter().map(|byte| char::from(ALPHABET[usize::from(byte & 31)]));
+    std::iter::once('N').chain(tail).collect()
+}
+
+/// Fills with the system's randomness; without it (it never fails on the systems we support) with
+/// the hasher's, which is seeded from the same source.
+fn fill_random(raw: &mut [u8]) {
+    if SystemRandom::new().fill(raw).is_err() {
+        use std::hash::{BuildHasher, RandomState};
+        for (at, byte) in raw.iter_mut().enumerate() {
+            *byte = RandomState::new().hash_one(at) as u8;
+        }
+    }
+}

@@ -1,0 +1,128 @@
+//! Who listens: the subscriptions of one account, matched by subject.
+//!
+//! Whoever matches caches the result under [`Interest::generation`], which changes with every
+//! subscription that comes or goes.
+
+use crate::subscription::Subscription;
+use nuthatch_protocol::subject::tree::{MatchResult, SubjectTree};
+use parking_lot::RwLock;
+use std::ops::Deref;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+
+/// A subscription in the tree; two are equal if they are the same one.
+#[derive(Clone, Debug)]
+pub struct SubRef(pub Arc<Subscription>);
+
+impl PartialEq for SubRef {
+    fn eq(&self, other: &Self) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+}
+
+impl Deref for SubRef {
+    type Target = Arc<Subscription>;
+
+    fn deref(&self) -> &Self::Target {
+        &self.0
+    }
+}
+
+/// The subscriptions that match a subject: every plain one and one of each queue group get it.
+pub type Matched = MatchResult<SubRef>;
+
+/// The subscriptions of one account.
+#[derive(Default)]
+pub struct Interest {
+    tree: RwLock<SubjectTree<SubRef>>,
+    generation: AtomicU64,
+    count: AtomicUsize,
+    /// Subscriptions that could see `$…` subjects: acks and API requests are matched against the
+    /// tree only when there are any.
+    reserved: AtomicUsize,
+}
+
+impl std::fmt::Debug for Interest {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Interest").field("count", &self.count()).finish_non_exhaustive()
+    }
+}
+
+impl Interest {
+    /// Changes whenever [`Interest::match_into`] may answer differently than before.
+    #[inline]
+    #[must_use]
+    pub fn generation(&self) -> u64 {
+        self.generation.load(Ordering::Acquire)
+    }
+
+    /// Number of subscriptions.
+    #[must_use]
+    pub fn count(&self) -> usize {
+        self.count.load(Ordering::Relaxed)
+    }
+
+    /// Whether any subscription could match a subject that begins with `$`.
+    #[inline]
+    #[must_use]
+    pub fn sees_reserved(&self) -> bool {
+        self.reserved.load(Ordering::Relaxed) > 0
+    }
+
+    /// Adds a subscription.
+    pub fn insert(&self, sub: Arc<Subscription>) {
+        let reserved = usize::from(may_see_reserved(&sub.subject));
+        let mut tree = self.tree.write();
+        let value = SubRef(sub.clone());
+        tree.insert(&sub.subject, sub.queue.as_deref(), value);
+        self.count.fetch_add(1, Ordering::Relaxed);
+        self.reserved.fetch_add(reserved, Ordering::Relaxed);
+        self.generation.fetch_add(1, Ordering::Release);
+    }
+
+    /// Removes a subscription; `false` if it is not there.
+    pub fn remove(&self, sub: &Arc<Subscription>) -> bool {
+        let mut tree = self.tree.write();
+        let value = SubRef(sub.clone());
+        if tree.remove(&sub.subject, sub.queue.as_deref(), &value).is_none() {
+            return false;
+        }
+        self.count.fetch_sub(1, Ordering::Relaxed);
+        let reserved = usize::from(may_see_reserved(&sub.subject));
+        self.reserved.fetch_sub(reserved, Ordering::Relaxed);
+        self.generation.fetch_add(1, Ordering::Release);
+        true
+    }
+
+    /// Replaces `matched` by the subscriptions that match a literal subject.
+    pub fn match_into(&self, subject: &[u8], matched: &mut Matched) {
+        matched.clear();
+        self.tree.read().match_into(subject, matched);
+    }
+
+    /// Whether anybody listens on a literal subject.
+    #[must_use]
+    pub fn any(&self, subject: &[u8]) -> bool {
+        self.tree.read().has_interest(subject)
+    }
+
+    /// The one subscription that can get messages on subjects that `pattern` selects; `None` if
+    /// there is none, or more than one, or if it is in a queue group.
+    #[must_use]
+    pub fn sole_overlapping(&self, pattern: &[u8]) -> Option<Arc<Subscription>> {
+        let mut found = None;
+        let mut count = 0_usize;
+        self.tree.read().for_each_overlapping(pattern, |queue, sub| {
+            count += 1;
+            found = queue.is_none().then(|| sub.0.clone());
+        });
+        found.filter(|_| count == 1)
+    }
+}
+
+fn may_see_reserved(pattern: &[u8]) -> bool {
+    matches!(pattern.first(), Some(b'$' | b'*' | b'>'))
+}
+
+#[cfg(test)]
+mod tests;

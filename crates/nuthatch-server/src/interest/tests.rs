@@ -1,0 +1,41 @@
+//! Interest with real subscriptions.
+
+use super::*;
+use crate::conn::Connection;
+use crate::logging::Logger;
+use crate::options::Options;
+use crate::server::Server;
+
+fn conn() -> Arc<Connection> {
+    let server = Server::new(Options::default(), Logger::silent());
+    Arc::new(Connection::new(server, 1, ([127, 0, 0, 1], 1).into()))
+}
+
+#[test]
+fn generation_changes_and_the_sole_listener_is_found() {
+    let (interest, conn) = (Interest::default(), conn());
+    let sub = |subject: &str, queue: Option<&str>| {
+        let queue = queue.map(str::as_bytes);
+        Arc::new(Subscription::new(conn.clone(), subject.as_bytes(), queue, b"1"))
+    };
+    let inbox = sub("_INBOX.a.*", None);
+    interest.insert(inbox.clone());
+    let sole = interest.sole_overlapping(b"_INBOX.a.*").unwrap();
+    assert!(Arc::ptr_eq(&sole, &inbox));
+    let before = interest.generation();
+    let other = sub("_INBOX.a.b", None);
+    interest.insert(other.clone());
+    assert_ne!(interest.generation(), before);
+    assert!(interest.sole_overlapping(b"_INBOX.a.*").is_none());
+    assert!(!interest.sees_reserved());
+    let all = sub(">", Some("q"));
+    interest.insert(all.clone());
+    assert!(interest.sees_reserved());
+    assert!(interest.remove(&other) && !interest.remove(&other));
+    assert!(interest.remove(&all));
+    assert!(interest.sole_overlapping(b"_INBOX.a.*").is_some());
+    let mut matched = Matched::default();
+    interest.match_into(b"_INBOX.a.z", &mut matched);
+    assert_eq!(matched.plain().len(), 1);
+    assert!(!interest.any(b"x"));
+}

@@ -1,0 +1,38 @@
+//! Log lines and rotation.
+
+use super::*;
+
+#[test]
+fn lines_have_the_incumbents_shape() {
+    let options = LogOptions { logtime_utc: true, ..LogOptions::default() };
+    let line = format_line(&options, Level::Info, format_args!("Server is ready"));
+    let rest = line.strip_prefix(&format!("[{}] ", std::process::id())).unwrap();
+    let (stamp, text) = rest.split_at("2026/11/21 21:12:04.123456".len());
+    assert_eq!(text, " [INF] Server is ready\n");
+    let shape: String = stamp.chars().map(|c| if c.is_ascii_digit() { '0' } else { c }).collect();
+    assert_eq!(shape, "0000/00/00 00:00:00.000000");
+    let options = LogOptions { logtime: false, ..LogOptions::default() };
+    let line = format_line(&options, Level::Warn, format_args!("x"));
+    assert_eq!(line, format!("[{}] [WRN] x\n", std::process::id()));
+}
+
+#[test]
+fn rotates_by_size_and_keeps_a_number() {
+    let directory = std::env::temp_dir().join(format!("nuthatch-log-{}", std::process::id()));
+    std::fs::create_dir_all(&directory).unwrap();
+    let options = LogOptions {
+        file: Some(directory.join("a.log")),
+        file_size_limit_bytes: Some(300),
+        file_max_count: Some(3),
+        ..LogOptions::default()
+    };
+    let logger = Logger::new(&options).unwrap();
+    for n in 0..50 {
+        logger.info(format_args!("line {n} {}", "x".repeat(50)));
+    }
+    let count = std::fs::read_dir(&directory).unwrap().count();
+    let current = std::fs::read_to_string(directory.join("a.log")).unwrap();
+    std::fs::remove_dir_all(&directory).unwrap();
+    assert_eq!(count, 3);
+    assert!(current.contains("Rotated log, backup saved as"));
+}

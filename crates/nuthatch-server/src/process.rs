@@ -1,0 +1,210 @@
+//! The life of a server process: from its command line to its exit code.
+
+use crate::jetstream_hook::JetStreamHook;
+use crate::listener;
+use crate::logging::Logger;
+use crate::options::{Command, Invocation, Options};
+use crate::server::{NATS_VERSION, Server};
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use tokio::net::TcpListener;
+
+mod banner;
+mod files;
+mod foreign;
+mod kill;
+mod lame_duck;
+mod reload;
+mod shutdown;
+mod signals;
+
+pub use self::foreign::ForeignStore;
+
+/// Our own version.
+pub const VERSION: &str = env!("CARGO_PKG_VERSION");
+
+/// Starts JetStream: given the server, opens the logs and returns the service with what the banner
+/// says about it.
+pub type StartJetStream = fn(&Arc<Server>) -> Result<StartedJetStream, String>;
+
+/// A JetStream service that runs.
+pub struct StartedJetStream {
+    /// The service.
+    pub hook: Arc<dyn JetStreamHook>,
+    /// Lines for the banner: recovered streams, how long it took, durability in force.
+    pub lines: Vec<String>,
+}
+
+/// Why a server did not start, or what it stopped with.
+#[derive(Debug, thiserror::Error)]
+pub enum RunError {
+    /// A log file cannot be opened.
+    #[error("could not open log file: {0}")]
+    LogFile(std::io::Error),
+    /// TLS cannot be offered.
+    #[error(transparent)]
+    Tls(#[from] crate::tls::TlsError),
+    /// Somebody else has the address, or it is not ours.
+    #[error("error listening on {what}: {address} - {source}")]
+    Listen {
+        /// What for.
+        what: &'static str,
+        /// Where.
+        address: String,
+        /// Why not.
+        source: std::io::Error,
+    },
+    /// The store belongs to a nats-server.
+    #[error(transparent)]
+    Foreign(#[from] ForeignStore),
+    /// JetStream did not start.
+    #[error("can't start JetStream: {0}")]
+    JetStream(String),
+    /// The system refused something basic.
+    #[error("{what}: {source}")]
+    System {
+        /// What.
+        what: &'static str,
+        /// Why.
+        source: std::io::Error,
+    },
+}
+
+/// Runs the command line of a server (without the program's name) until it is done.
+#[must_use]
+pub fn run(invocation: Invocation, args: &[String], start_jetstream: StartJetStream) -> ExitCode {
+    let program = match invocation {
+        Invocation::Nuthatch => "nuthatch",
+        Invocation::NatsServer => "nats-server",
+    };
+    match Options::load(invocation, args) {
+        Err(error) => {
+            eprintln!("{program}: {error}");
+            ExitCode::FAILURE
+        }
+        Ok(Command::Version) => {
+            match invocation {
+                Invocation::NatsServer => println!("nats-server: v{NATS_VERSION}"),
+                Invocation::Nuthatch => println!("nuthatch: v{VERSION} (nats v{NATS_VERSION})"),
+            }
+            ExitCode::SUCCESS
+        }
+        Ok(Command::Help(text)) => {
+            println!("{text}");
+            ExitCode::SUCCESS
+        }
+        Ok(Command::TestConfig { file, warnings }) => {
+            for warning in warnings {
+                eprintln!("{program}: {warning}");
+            }
+            println!("{program}: configuration file {} is valid", file.display());
+            ExitCode::SUCCESS
+        }
+        Ok(Command::Signal { signal, target }) => match kill::send(signal, target) {
+            Ok(()) => ExitCode::SUCCESS,
+            Err(error) => {
+                eprintln!("{program}: {error}");
+                ExitCode::FAILURE
+            }
+        },
+        Ok(Command::Serve(options)) => {
+            let reload = reload::Source { invocation, args: args.to_vec() };
+            serve(*options, program, start_jetstream, reload)
+        }
+    }
+}
+
+fn serve(
+    options: Options,
+    program: &str,
+    start_jetstream: StartJetStream,
+    reload: reload::Source,
+) -> ExitCode {
+    let log = match Logger::new(&options.log) {
+        Ok(log) => log,
+        Err(error) => {
+            eprintln!("{program}: {}", RunError::LogFile(error));
+            return ExitCode::FAILURE;
+        }
+    };
+    let server = Server::new(options, log);
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build();
+    let done = match runtime {
+        Ok(runtime) => runtime.block_on(live(&server, start_jetstream, reload)),
+        Err(source) => Err(RunError::System { what: "can't start the runtime", source }),
+    };
+    match done {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            server.log.log(crate::logging::Level::Fatal, format_args!("{error}"));
+            if server.options().log.file.is_some() {
+                eprintln!("{program}: {error}");
+            }
+            ExitCode::FAILURE
+        }
+    }
+}
+
+async fn live(
+    server: &Arc<Server>,
+    start_jetstream: StartJetStream,
+    reload: reload::Source,
+) -> Result<(), RunError> {
+    server.set_runtime(tokio::runtime::Handle::current());
+    let options = server.options();
+    banner::starting(server);
+    if let Some(tls) = &options.tls {
+        server.tls.store(Some(crate::tls::load(tls)?));
+    }
+    let signals = signals::Signals::new()
+        .map_err(|source| RunError::System { what: "can't receive signals", source })?;
+    let monitor = crate::monitor::bind_all(&options).await?;
+    let listener = bind("client port", &options.host, options.port).await?;
+    let port = port_of(&listener);
+    server.client_port.store(port, Ordering::Relaxed);
+    let ports = files::Ports::new(server, &monitor);
+    let monitoring = crate::monitor::serve(server.clone(), monitor);
+    if options.jetstream.enabled {
+        foreign::check(&options.jetstream.store_dir)?;
+        let starter = server.clone();
+        let started = tokio::task::spawn_blocking(move || start_jetstream(&starter))
+            .await
+            .map_err(|error| RunError::JetStream(error.to_string()))?
+            .map_err(RunError::JetStream)?;
+        server.set_hook(started.hook);
+        banner::jetstream(server, &started.lines);
+    }
+    server.log.info(format_args!("Listening for client connections on {}:{port}", options.host));
+    if options.tls.is_some() {
+        server.log.info(format_args!("TLS required for client connections"));
+    }
+    let accepting = tokio::spawn(listener::accept(server.clone(), listener));
+    files::write_pid(server);
+    ports.write(server);
+    server.log.info(format_args!("Server is ready"));
+    signals::until_stopped(server, signals, &accepting, &reload).await;
+    accepting.abort();
+    monitoring.abort();
+    shutdown::shutdown(server).await;
+    ports.remove(server);
+    Ok(())
+}
+
+/// Listens.
+pub(crate) async fn bind(
+    what: &'static str,
+    host: &str,
+    port: u16,
+) -> Result<TcpListener, RunError> {
+    TcpListener::bind((host, port)).await.map_err(|source| RunError::Listen {
+        what,
+        address: format!("{host}:{port}"),
+        source,
+    })
+}
+
+/// The port that a listener got.
+pub(crate) fn port_of(listener: &TcpListener) -> u16 {
+    listener.local_addr().map_or(0, |address| address.port())
+}

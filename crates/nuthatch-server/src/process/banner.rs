@@ -1,0 +1,52 @@
+//! What a server says when it starts.
+
+use super::VERSION;
+use crate::options::SyncPolicy;
+use crate::server::{NATS_VERSION, Server};
+
+/// Who it is and what it was told.
+pub(super) fn starting(server: &Server) {
+    let (log, options) = (&server.log, server.options());
+    log.info(format_args!("Starting nats-server (nuthatch)"));
+    log.info(format_args!("  Version:  {NATS_VERSION} (nuthatch {VERSION})"));
+    log.info(format_args!("  Git:      [not set]"));
+    log.info(format_args!("  Name:     {}", server.name));
+    log.info(format_args!("  ID:       {}", server.id));
+    if let Some(file) = &options.config_file {
+        log.info(format_args!("Using configuration file: {}", file.display()));
+    }
+    for warning in &options.warnings {
+        log.warn(format_args!("{warning}"));
+    }
+    if options.limits.max_payload_bytes > crate::options::LARGE_MAX_PAYLOAD_BYTES {
+        log.warn(format_args!(
+            "Maximum payloads over 8388608 bytes are generally discouraged and could lead to poor performance"
+        ));
+    }
+}
+
+/// Where JetStream stores, how safely, and what it found there.
+pub(super) fn jetstream(server: &Server, lines: &[String]) {
+    let (log, options) = (&server.log, server.options());
+    let jetstream = &options.jetstream;
+    log.info(format_args!("Starting JetStream"));
+    let directory = jetstream.store_dir.join(super::foreign::OUR_DIRECTORY);
+    log.info(format_args!("  Store Directory: \"{}\"", directory.display()));
+    if let Some(domain) = &jetstream.domain {
+        log.info(format_args!("  Domain:          {domain}"));
+    }
+    match jetstream.sync {
+        SyncPolicy::Always => log.info(format_args!(
+            "  Durability:      fsync before every acknowledgement (sync_interval: always)"
+        )),
+        SyncPolicy::Every(interval) => log.warn(format_args!(
+            "  Durability:      fsync every {interval:?}: a power cut may lose acknowledged messages"
+        )),
+        SyncPolicy::Never => log.warn(format_args!(
+            "  Durability:      no fsync: a power cut may lose acknowledged messages"
+        )),
+    }
+    for line in lines {
+        log.info(format_args!("  {line}"));
+    }
+}

@@ -1,0 +1,90 @@
+//! Files for other programs: our process id, and the ports we got.
+
+use crate::monitor::Listeners;
+use crate::server::Server;
+use serde::Serialize;
+use std::net::IpAddr;
+use std::path::PathBuf;
+use std::sync::atomic::Ordering;
+
+/// Writes the process id, without a newline.
+pub(super) fn write_pid(server: &Server) {
+    let options = server.options();
+    let Some(path) = &options.pid_file else { return };
+    if let Err(error) = std::fs::write(path, std::process::id().to_string()) {
+        server.log.error(format_args!("Could not write pidfile: {error}"));
+    }
+}
+
+/// `<executable>_<pid>.ports`: where clients and monitoring are reached.
+pub(super) struct Ports {
+    path: Option<PathBuf>,
+    nats: Vec<String>,
+    monitoring: Vec<String>,
+}
+
+#[derive(Serialize)]
+struct PortsFile<'a> {
+    #[serde(skip_serializing_if = "<[String]>::is_empty")]
+    nats: &'a [String],
+    #[serde(skip_serializing_if = "<[String]>::is_empty")]
+    monitoring: &'a [String],
+}
+
+impl Ports {
+    pub(super) fn new(server: &Server, monitor: &Listeners) -> Self {
+        let options = server.options();
+        let port = server.client_port.load(Ordering::Relaxed);
+        let scheme = if options.tls.is_some() { "tls" } else { "nats" };
+        let nats = urls(scheme, &options.host, port);
+        let host = &options.monitor.host;
+        let mut monitoring = Vec::new();
+        if let Some(port) = monitor.http_port() {
+            monitoring.append(&mut urls("http", host, port));
+        }
+        if let Some(port) = monitor.https_port() {
+            monitoring.append(&mut urls("https", host, port));
+        }
+        let path = options.ports_file_dir.as_ref().map(|directory| {
+            let program = std::env::current_exe().ok();
+            let started_as = std::env::args_os().next().map(PathBuf::from);
+            let name = started_as.as_deref().or(program.as_deref()).and_then(|p| p.file_name());
+            let name = name.map_or("nats-server".into(), |name| name.to_string_lossy());
+            directory.join(format!("{name}_{}.ports", std::process::id()))
+        });
+        Self { path, nats, monitoring }
+    }
+
+    pub(super) fn write(&self, server: &Server) {
+        let Some(path) = &self.path else { return };
+        let file = PortsFile { nats: &self.nats, monitoring: &self.monitoring };
+        let text = serde_json::to_vec(&file).unwrap_or_default();
+        // Whoever polls for the file must never see half of it.
+        let partial = path.with_extension("ports.tmp");
+        let written = std::fs::write(&partial, text).and_then(|()| std::fs::rename(&partial, path));
+        if let Err(error) = written {
+            server
+                .log
+                .error(format_args!("Error writing ports file ({}): {error}", path.display()));
+        }
+    }
+
+    pub(super) fn remove(&self, server: &Server) {
+        let Some(path) = &self.path else { return };
+        if let Err(error) = std::fs::remove_file(path) {
+            let path = path.display();
+            server.log.error(format_args!("Error cleaning up ports file {path}: {error}"));
+        }
+    }
+}
+
+/// Under which addresses a listener is reached: its own, or the machine's if it listens on all.
+fn urls(scheme: &str, host: &str, port: u16) -> Vec<String> {
+    let everywhere = host.parse::<IpAddr>().is_ok_and(|ip| ip.is_unspecified());
+    let host = if everywhere { "127.0.0.1" } else { host };
+    if host.contains(':') {
+        vec![format!("{scheme}://[{host}]:{port}")]
+    } else {
+        vec![format!("{scheme}://{host}:{port}")]
+    }
+}

@@ -1,0 +1,53 @@
+//! Reading the configuration again.
+
+use crate::options::{Command, Invocation, Options};
+use crate::server::Server;
+use std::sync::Arc;
+
+/// Where the options came from.
+pub(super) struct Source {
+    pub(super) invocation: Invocation,
+    pub(super) args: Vec<String>,
+}
+
+/// Reads the configuration again and adopts what may change while running. If anything is wrong,
+/// or something changed that needs a restart, nothing changes.
+pub(super) fn reload(server: &Arc<Server>, source: &Source) {
+    if let Err(why) = try_reload(server, source) {
+        server.log.error(format_args!("Failed to reload server configuration: {why}"));
+    }
+}
+
+fn try_reload(server: &Arc<Server>, source: &Source) -> Result<(), String> {
+    let new = match Options::load(source.invocation, &source.args) {
+        Ok(Command::Serve(options)) => *options,
+        Ok(_) => return Err("the arguments no longer start a server".to_owned()),
+        Err(error) => return Err(error.to_string()),
+    };
+    let old = server.options();
+    let plan = old.reload_diff(&new);
+    if !plan.restart.is_empty() {
+        return Err(format!("config reload not supported for {}", plan.restart.join(", ")));
+    }
+    // Certificates may have changed although their file names have not.
+    let tls = match &new.tls {
+        Some(tls) => Some(crate::tls::load(tls).map_err(|error| error.to_string())?),
+        None => None,
+    };
+    server.log.reconfigure(&new.log).map_err(|error| error.to_string())?;
+    server.tls.store(tls);
+    for key in &plan.now {
+        server.log.info(format_args!("Reloaded: {key}"));
+    }
+    let auth_changed = plan.now.contains(&"authorization") || plan.now.contains(&"accounts");
+    let pending = new.limits.max_pending_bytes;
+    server.set_options(new);
+    for conn in server.connections.open() {
+        conn.outbox.set_limit(pending);
+        if auth_changed {
+            conn.recheck();
+        }
+    }
+    server.log.info(format_args!("Reloaded server configuration"));
+    Ok(())
+}

@@ -1,0 +1,33 @@
+//! A clean stop: clients are closed, then the logs.
+
+use crate::conn::CloseReason;
+use crate::server::Server;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+use tokio::time::{Instant, sleep};
+
+/// Connections get so long to write what they still have.
+const CONNECTIONS_MAX: Duration = Duration::from_secs(2);
+
+/// Stops everything in order.
+pub(super) async fn shutdown(server: &Arc<Server>) {
+    server.log.info(format_args!("Initiating Shutdown..."));
+    server.stopping.store(true, Ordering::Relaxed);
+    for conn in server.connections.open() {
+        conn.close(CloseReason::ServerShutdown, None);
+    }
+    let deadline = Instant::now() + CONNECTIONS_MAX;
+    while !server.connections.is_empty() && Instant::now() < deadline {
+        sleep(Duration::from_millis(5)).await;
+    }
+    if server.options().jetstream.enabled {
+        server.log.info(format_args!("Initiating JetStream Shutdown..."));
+        let stopping = server.clone();
+        if tokio::task::spawn_blocking(move || stopping.hook().stop()).await.is_err() {
+            server.log.error(format_args!("JetStream Shutdown failed"));
+        }
+        server.log.info(format_args!("JetStream Shutdown"));
+    }
+    server.log.info(format_args!("Server Exiting.."));
+}

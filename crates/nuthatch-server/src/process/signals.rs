@@ -1,0 +1,86 @@
+//! Signals of a running server.
+
+use super::lame_duck;
+use super::reload::{self, Source};
+use crate::server::Server;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::task::JoinHandle;
+
+/// The signals we handle.
+pub(super) struct Signals {
+    interrupt: Signal,
+    terminate: Signal,
+    hangup: Signal,
+    user1: Signal,
+    user2: Signal,
+}
+
+impl Signals {
+    /// Starts to receive them.
+    pub(super) fn new() -> std::io::Result<Self> {
+        Ok(Self {
+            interrupt: signal(SignalKind::interrupt())?,
+            terminate: signal(SignalKind::terminate())?,
+            hangup: signal(SignalKind::hangup())?,
+            user1: signal(SignalKind::user_defined1())?,
+            user2: signal(SignalKind::user_defined2())?,
+        })
+    }
+
+    async fn next(&mut self) -> &'static str {
+        tokio::select! {
+            _ = self.interrupt.recv() => "interrupt",
+            _ = self.terminate.recv() => "terminated",
+            _ = self.hangup.recv() => "hangup",
+            _ = self.user1.recv() => "user defined signal 1",
+            _ = self.user2.recv() => "user defined signal 2",
+        }
+    }
+}
+
+/// Handles signals until one of them stops the server, or the lame duck has let go of its clients.
+pub(super) async fn until_stopped(
+    server: &Arc<Server>,
+    mut signals: Signals,
+    accepting: &JoinHandle<()>,
+    source: &Source,
+) {
+    let mut lame_duck: Option<JoinHandle<()>> = None;
+    loop {
+        let duck_done = async {
+            match &mut lame_duck {
+                Some(task) => drop(task.await),
+                None => std::future::pending().await,
+            }
+        };
+        let name = tokio::select! {
+            name = signals.next() => name,
+            () = duck_done => return,
+        };
+        server.log.info(format_args!("Trapped {name:?} signal"));
+        match name {
+            "interrupt" => return,
+            "terminated" if !server.lame_duck.load(Ordering::Relaxed) => return,
+            "hangup" => reload::reload(server, source),
+            "user defined signal 1" => reopen(server),
+            "user defined signal 2" if lame_duck.is_none() => {
+                accepting.abort();
+                lame_duck = Some(tokio::spawn(lame_duck::run(server.clone())));
+            }
+            _ => {}
+        }
+    }
+}
+
+fn reopen(server: &Server) {
+    if server.options().log.file.is_none() {
+        server.log.info(format_args!("File log re-open ignored, not a file logger"));
+        return;
+    }
+    match server.log.reopen() {
+        Ok(()) => server.log.info(format_args!("File log re-opened")),
+        Err(error) => server.log.error(format_args!("File log re-open failed: {error}")),
+    }
+}

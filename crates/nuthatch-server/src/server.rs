@@ -1,0 +1,222 @@
+//! What all connections, engines and endpoints of one server share.
+
+use crate::account::Accounts;
+use crate::auth::Authenticator;
+use crate::conn::{CloseReason, Connection};
+use crate::connections::Connections;
+use crate::info::ServerInfo;
+use crate::interest::Matched;
+use crate::jetstream_hook::{EngineId, JetStreamHook, NoJetStream, Peer, SendError};
+use crate::logging::Logger;
+use crate::options::Options;
+use crate::route::{self, Dice};
+use crate::stage::{DirectWrites, Outgoing, Stage};
+use arc_swap::{ArcSwap, ArcSwapOption};
+use nuthatch_streams::{AccountId, Event, Message};
+use std::sync::atomic::{AtomicBool, AtomicU16, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
+use std::time::{Duration, Instant, SystemTime};
+
+/// The NATS version we claim: clients switch features on by it.
+pub const NATS_VERSION: &str = "2.14.2";
+/// The JetStream API level we implement (INFO `api_lvl`).
+pub const API_LEVEL: u32 = 1;
+
+/// How long the end of subscriptions may wait before engines hear of it: many end together.
+const INTEREST_LOST_DELAY: Duration = Duration::from_millis(20);
+
+/// Slow consumers by what gave them away.
+#[derive(Debug, Default)]
+pub struct SlowConsumers {
+    /// More than `max_pending` was waiting.
+    pub pending_bytes: AtomicU64,
+    /// A write took longer than `write_deadline`.
+    pub write_deadline: AtomicU64,
+}
+
+/// A server.
+pub struct Server {
+    /// Its id: `N` and 55 more characters.
+    pub id: String,
+    /// Its name.
+    pub name: String,
+    /// When it started.
+    pub since: SystemTime,
+    started: Instant,
+    options: ArcSwap<Options>,
+    auth: ArcSwap<Authenticator>,
+    /// When the configuration was last read.
+    pub config_loaded: ArcSwap<SystemTime>,
+    /// TLS towards clients, if configured.
+    pub tls: ArcSwapOption<rustls::ServerConfig>,
+    /// Accounts.
+    pub accounts: Accounts,
+    /// Connections.
+    pub connections: Connections,
+    /// Log lines.
+    pub log: Logger,
+    /// Slow consumers so far.
+    pub slow_consumers: SlowConsumers,
+    /// Producers slowed down for slow consumers so far.
+    pub stalled_clients: AtomicU64,
+    /// The port that clients connect to.
+    pub client_port: AtomicU16,
+    /// Whether it is a lame duck.
+    pub lame_duck: AtomicBool,
+    /// Whether it is going down.
+    pub stopping: AtomicBool,
+    /// Requests per monitoring path.
+    pub http_requests: parking_lot::Mutex<std::collections::BTreeMap<&'static str, u64>>,
+    hook: OnceLock<Arc<dyn JetStreamHook>>,
+    no_jetstream: NoJetStream,
+    interest_lost: AtomicBool,
+    runtime: OnceLock<tokio::runtime::Handle>,
+}
+
+impl Server {
+    /// A server that does not listen yet.
+    #[must_use]
+    pub fn new(options: Options, log: Logger) -> Arc<Self> {
+        let id = crate::info::new_server_id();
+        let name = options.server_name.clone().unwrap_or_else(|| id.clone());
+        let closed_max = options.limits.max_closed_clients;
+        Arc::new(Self {
+            name,
+            id,
+            since: SystemTime::now(),
+            started: Instant::now(),
+            auth: ArcSwap::from_pointee(Authenticator::new(&options)),
+            config_loaded: ArcSwap::from_pointee(SystemTime::now()),
+            tls: ArcSwapOption::empty(),
+            accounts: Accounts::new(&options),
+            connections: Connections::new(closed_max),
+            log,
+            slow_consumers: SlowConsumers::default(),
+            stalled_clients: AtomicU64::new(0),
+            client_port: AtomicU16::new(options.port),
+            lame_duck: AtomicBool::new(false),
+            stopping: AtomicBool::new(false),
+            http_requests: parking_lot::Mutex::default(),
+            hook: OnceLock::new(),
+            no_jetstream: NoJetStream,
+            interest_lost: AtomicBool::new(false),
+            runtime: OnceLock::new(),
+            options: ArcSwap::from_pointee(options),
+        })
+    }
+
+    /// The options in force.
+    pub fn options(&self) -> Arc<Options> {
+        self.options.load_full()
+    }
+
+    /// The users in force.
+    pub fn auth(&self) -> Arc<Authenticator> {
+        self.auth.load_full()
+    }
+
+    /// Adopts reloaded options.
+    pub fn set_options(&self, options: Options) {
+        self.accounts.update(&options);
+        self.auth.store(Arc::new(Authenticator::new(&options)));
+        self.config_loaded.store(Arc::new(SystemTime::now()));
+        self.options.store(Arc::new(options));
+    }
+
+    /// Installs the JetStream service; only the first call has an effect.
+    pub fn set_hook(&self, hook: Arc<dyn JetStreamHook>) {
+        let _ = self.hook.set(hook);
+    }
+
+    /// Names the runtime on which background work runs; only the first call has an effect.
+    pub fn set_runtime(&self, runtime: tokio::runtime::Handle) {
+        let _ = self.runtime.set(runtime);
+    }
+
+    /// The JetStream service, or one that owns nothing.
+    pub fn hook(&self) -> &dyn JetStreamHook {
+        match self.hook.get() {
+            Some(hook) => &**hook,
+            None => &self.no_jetstream,
+        }
+    }
+
+    /// Milliseconds since the start.
+    pub fn uptime_ms(&self) -> u64 {
+        self.started.elapsed().as_millis() as u64
+    }
+
+    /// What INFO says, for any connection.
+    pub fn info(&self) -> ServerInfo {
+        ServerInfo::of(self)
+    }
+
+    /// Publishes through core routing, as nobody's connection, and lets it be written. Returns
+    /// whether anybody took it. Subjects of streams are not stored through this.
+    pub fn publish(&self, account: AccountId, message: &Message<'_>) -> bool {
+        let Some(account) = self.accounts.get(account) else { return false };
+        let mut matched = Matched::default();
+        account.interest.match_into(message.subject, &mut matched);
+        let mut stage = Stage::default();
+        let outgoing = Outgoing::from_message(message);
+        let taken = route::deliver(&matched, &outgoing, None, &mut stage, &mut Dice::default());
+        stage.flush(DirectWrites::READER);
+        taken
+    }
+
+    /// Sends an event to every engine whose bit is set; a full queue takes it nevertheless.
+    pub fn send_to_engines(&self, bits: u32, event: impl Fn() -> Event<Peer>) {
+        if bits == 0 {
+            return;
+        }
+        let hook = self.hook();
+        for engine in 0..hook.engine_count().min(32) {
+            if bits & (1 << engine) != 0
+                && let Err(SendError::Busy(_)) = hook.send(EngineId(engine as u8), event(), true)
+            {
+                self.log.warn(format_args!("engine {engine} refused a notice: its queue is full"));
+            }
+        }
+    }
+
+    /// Subscriptions have ended that engines may deliver to. They hear of it soon, once for many.
+    pub(crate) fn interest_lost(self: &Arc<Self>) {
+        if self.interest_lost.swap(true, Ordering::AcqRel) {
+            return;
+        }
+        let Some(runtime) = self.runtime.get() else {
+            self.interest_lost.store(false, Ordering::Release);
+            return;
+        };
+        let server = self.clone();
+        runtime.spawn(async move {
+            tokio::time::sleep(INTEREST_LOST_DELAY).await;
+            server.interest_lost.store(false, Ordering::Release);
+            server.send_to_engines(u32::MAX, || Event::Interest(None));
+        });
+    }
+
+    /// Counts and logs a slow consumer that is about to be closed.
+    pub(crate) fn count_slow_consumer(&self, conn: &Connection, reason: CloseReason) {
+        let options = self.options();
+        if reason == CloseReason::SlowConsumerWriteDeadline {
+            self.slow_consumers.write_deadline.fetch_add(1, Ordering::Relaxed);
+            let (deadline, pending) = (options.limits.write_deadline, conn.outbox.pending());
+            self.log.info(format_args!(
+                "{conn} - Slow Consumer Detected: WriteDeadline of {deadline:?} exceeded with {pending} total bytes."
+            ));
+        } else {
+            self.slow_consumers.pending_bytes.fetch_add(1, Ordering::Relaxed);
+            self.log.info(format_args!(
+                "{conn} - Slow Consumer Detected: MaxPending of {} Exceeded",
+                options.limits.max_pending_bytes
+            ));
+        }
+    }
+}
+
+impl std::fmt::Debug for Server {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Server").field("id", &self.id).finish_non_exhaustive()
+    }
+}

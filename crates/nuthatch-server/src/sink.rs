@@ -1,0 +1,176 @@
+//! Where engines put their outputs: acknowledgements, deliveries, statuses.
+//!
+//! One sink per engine, used on its sequencer thread only. Outputs are staged per connection and
+//! handed over at [`Sink::flush`].
+
+use crate::account::Account;
+use crate::interest::{Matched, SubRef};
+use crate::jetstream_hook::{EngineId, Peer};
+use crate::outbox::MuxRoute;
+use crate::route::{self, Dice};
+use crate::server::Server;
+use crate::stage::{DirectWrites, Outgoing, Stage};
+use memchr::memrchr;
+use nuthatch_streams::{AccountId, Delivery, Message, Sink};
+use std::sync::Arc;
+
+/// The sink of one engine.
+pub struct ServerSink {
+    server: Arc<Server>,
+    engine_bit: u32,
+    stage: Stage,
+    dice: Dice,
+    account: Option<Arc<Account>>,
+    matched: Matched,
+    /// The last quick route used: connection, hint and route.
+    mux: Option<(u64, u32, MuxRoute)>,
+}
+
+/// Who a deliver subject leads to.
+pub struct Target {
+    account: Arc<Account>,
+    subject: Box<[u8]>,
+    generation: u64,
+    matched: Matched,
+}
+
+impl Drop for Target {
+    fn drop(&mut self) {
+        self.account.watch.release();
+    }
+}
+
+impl Target {
+    /// Brings it up to date with the account's interest.
+    #[inline]
+    fn update(&mut self) {
+        let generation = self.account.interest.generation();
+        if generation != self.generation {
+            self.generation = generation;
+            self.account.interest.match_into(&self.subject, &mut self.matched);
+        }
+    }
+}
+
+impl ServerSink {
+    /// The sink of the engine with this number.
+    #[must_use]
+    pub fn new(server: Arc<Server>, engine: EngineId) -> Self {
+        Self {
+            server,
+            engine_bit: 1 << engine.0,
+            stage: Stage::default(),
+            dice: Dice::default(),
+            account: None,
+            matched: Matched::default(),
+            mux: None,
+        }
+    }
+
+    fn account(&mut self, id: AccountId) -> Option<Arc<Account>> {
+        if let Some(account) = &self.account
+            && account.id == id
+        {
+            return Some(account.clone());
+        }
+        self.account = self.server.accounts.get(id);
+        self.account.clone()
+    }
+
+    fn route(&mut self, account: &Account, outgoing: &Outgoing<'_>) -> bool {
+        account.interest.match_into(outgoing.subject, &mut self.matched);
+        route::deliver(&self.matched, outgoing, None, &mut self.stage, &mut self.dice)
+    }
+
+    /// Delivers by the quick route of a hint, if it holds.
+    #[inline]
+    fn reply_by_hint(
+        &mut self,
+        account: &Account,
+        peer: &Peer,
+        hint: u32,
+        message: &Message<'_>,
+    ) -> bool {
+        if hint == 0 {
+            return false;
+        }
+        let generation = account.interest.generation();
+        let known = self.mux.as_ref().is_some_and(|(id, known_hint, route)| {
+            *id == peer.id && *known_hint == hint && route.generation == generation
+        });
+        if !known {
+            self.mux = peer.outbox.mux_route(hint, generation).map(|route| (peer.id, hint, route));
+        }
+        let Some((_, _, route)) = &self.mux else { return false };
+        let Some(token) = message.subject.strip_prefix(&*route.prefix) else { return false };
+        if token.is_empty() || memrchr(b'.', token).is_some() {
+            return false;
+        }
+        self.stage.deliver(&route.sub, &Outgoing::from_message(message))
+    }
+}
+
+impl Sink for ServerSink {
+    type Peer = Peer;
+    type Target = Target;
+
+    fn reply(&mut self, account: AccountId, peer: &Peer, hint: u32, message: &Message<'_>) {
+        let Some(account) = self.account(account) else { return };
+        if !self.reply_by_hint(&account, peer, hint, message) {
+            self.route(&account, &Outgoing::from_message(message));
+        }
+    }
+
+    fn publish(&mut self, account: AccountId, message: &Message<'_>) {
+        let Some(account) = self.account(account) else { return };
+        self.route(&account, &Outgoing::from_message(message));
+    }
+
+    fn resolve(&mut self, account: AccountId, subject: &[u8]) -> Option<Target> {
+        let account = self.account(account)?;
+        let generation = account.interest.generation();
+        let mut matched = Matched::default();
+        account.interest.match_into(subject, &mut matched);
+        if matched.is_empty() {
+            account.watch.wait_for(subject, self.engine_bit);
+            // A subscription may have come between the two: then nobody would report it.
+            account.interest.match_into(subject, &mut matched);
+            if matched.is_empty() {
+                return None;
+            }
+        }
+        account.watch.hold();
+        Some(Target { account, subject: subject.into(), generation, matched })
+    }
+
+    fn refresh(&mut self, target: &mut Target) -> bool {
+        target.update();
+        if target.matched.is_empty() {
+            target.account.watch.wait_for(&target.subject, self.engine_bit);
+            let account = target.account.clone();
+            account.interest.match_into(&target.subject, &mut target.matched);
+        }
+        !target.matched.is_empty()
+    }
+
+    fn ready(&mut self, target: &Target) -> bool {
+        let bit = self.engine_bit;
+        let plain = |sub: &SubRef| sub.conn.ready(bit);
+        target.matched.plain().iter().all(plain)
+            && target
+                .matched
+                .groups()
+                .all(|(_, members)| members.iter().any(|(_, sub)| sub.conn.ready(bit)))
+    }
+
+    fn deliver(&mut self, target: &mut Target, delivery: &Delivery<'_>) -> bool {
+        target.update();
+        let Delivery { subject, reply, headers, body, owner } = *delivery;
+        let outgoing = Outgoing { subject, reply, headers, body, owner };
+        route::deliver(&target.matched, &outgoing, None, &mut self.stage, &mut self.dice)
+    }
+
+    fn flush(&mut self) {
+        self.stage.flush(DirectWrites::SEQUENCER);
+    }
+}
