@@ -74,6 +74,27 @@ install_async_nats() {
 }
 run_async_nats() { "$cache/async-nats/debug/clients-async-nats" "$@"; }
 
+install_nats_js() {
+    need node npm
+    stale nats-js "$here/nats-js/package.json" "$here/nats-js/package-lock.json" || return 0
+    rm -rf "$cache/nats-js"
+    mkdir -p "$cache/nats-js"
+    cp "$here/nats-js/package.json" "$here/nats-js/package-lock.json" "$cache/nats-js/"
+    quiet npm ci --no-audit --no-fund --prefix "$cache/nats-js"
+    stamp nats-js
+}
+run_nats_js() { NODE_PATH="$cache/nats-js/node_modules" node "$here/nats-js/main.js" "$@"; }
+
+install_jnats() {
+    need java javac mvn
+    stale jnats "$here/jnats/pom.xml" "$here"/jnats/*.java || return 0
+    rm -rf "$cache/jnats"
+    quiet mvn -B -f "$here/jnats/pom.xml" dependency:copy-dependencies -DoutputDirectory="$cache/jnats/jars"
+    quiet javac -d "$cache/jnats/classes" -cp "$cache/jnats/jars/*" "$here"/jnats/*.java
+    stamp jnats
+}
+run_jnats() { java -Xmx1g -cp "$cache/jnats/classes:$cache/jnats/jars/*" Main "$@"; }
+
 default_server() {
     local build
     for build in release debug; do
