@@ -2,11 +2,11 @@
 
 use std::borrow::Cow;
 
-use memchr::memchr;
 use serde::Deserialize;
 use thiserror::Error;
 
 use crate::duration::parse_go_bytes;
+use crate::swar::find_byte;
 
 /// What every ack subject begins with.
 pub const ACK_PREFIX: &[u8] = b"$JS.ACK.";
@@ -49,7 +49,7 @@ pub fn parse_ack_subject(subject: &[u8]) -> Option<AckSubject<'_>> {
     let mut tokens: [&[u8]; V2_TOKENS - 2] = [&[]; V2_TOKENS - 2];
     let mut count = 0;
     loop {
-        let end = memchr(b'.', rest);
+        let end = find_byte(rest, b'.');
         if let Some(slot) = tokens.get_mut(count) {
             *slot = &rest[..end.unwrap_or(rest.len())];
         }
@@ -77,21 +77,29 @@ pub fn parse_ack_subject(subject: &[u8]) -> Option<AckSubject<'_>> {
     })
 }
 
+/// Any number of this many digits fits in a `u64`.
+const SAFE_DIGITS: usize = 19;
+
 /// Decimal digits only, within `u64`.
 #[inline]
 fn parse_number(digits: &[u8]) -> Option<u64> {
-    if digits.is_empty() {
-        return None;
-    }
+    let (safe, rest) = digits.split_at(digits.len().min(SAFE_DIGITS));
     let mut value = 0u64;
-    for &byte in digits {
+    for &byte in safe {
+        let digit = byte.wrapping_sub(b'0');
+        if digit > 9 {
+            return None;
+        }
+        value = value * 10 + u64::from(digit);
+    }
+    for &byte in rest {
         let digit = byte.wrapping_sub(b'0');
         if digit > 9 {
             return None;
         }
         value = value.checked_mul(10)?.checked_add(u64::from(digit))?;
     }
-    Some(value)
+    (!digits.is_empty()).then_some(value)
 }
 
 /// What an ack says.

@@ -10,6 +10,7 @@ mod edit;
 use memchr::memchr;
 use thiserror::Error;
 
+use crate::swar::find_byte;
 pub use edit::{append, begin, copy_without, finish, push, remove, set};
 
 /// The version every block begins with.
@@ -107,7 +108,7 @@ impl<'a> Headers<'a> {
     #[inline]
     pub fn iter(&self) -> Iter<'a> {
         // The version line holds no header, whatever it holds.
-        let start = memchr(b'\n', self.block).map_or(self.block.len(), |feed| feed + 1);
+        let start = find_byte(self.block, b'\n').map_or(self.block.len(), |feed| feed + 1);
         Iter { rest: &self.block[start..] }
     }
 
@@ -140,12 +141,18 @@ pub fn find_header<'a>(block: &'a [u8], name: &[u8]) -> Option<&'a [u8]> {
     Headers::new(block).get(name)
 }
 
-/// Does any header's name begin with `Nats-`, so that JetStream has to look closer? One vectored
-/// scan that may say yes for a mere value, never no for a header.
+/// Does a line of `block` begin with `Nats-`, so that JetStream has to look closer?
 #[inline]
 #[must_use]
-pub fn may_have_nats_header(block: &[u8]) -> bool {
-    memchr::memmem::find(block, b"\nNats-").is_some()
+pub fn has_nats_header(block: &[u8]) -> bool {
+    let mut rest = block;
+    while let Some(feed) = find_byte(rest, b'\n') {
+        rest = &rest[feed + 1..];
+        if rest.starts_with(b"Nats-") {
+            return true;
+        }
+    }
+    false
 }
 
 /// Iterator over the headers of a block; lines that are not headers are skipped.
@@ -160,11 +167,11 @@ impl<'a> Iterator for Iter<'a> {
     #[inline]
     fn next(&mut self) -> Option<Header<'a>> {
         loop {
-            let end = memchr(b'\n', self.rest)?;
+            let end = find_byte(self.rest, b'\n')?;
             let line = &self.rest[..end];
             self.rest = &self.rest[end + 1..];
             let line = line.strip_suffix(b"\r").unwrap_or(line);
-            if let Some(colon) = memchr(b':', line) {
+            if let Some(colon) = find_byte(line, b':') {
                 let mut value = &line[colon + 1..];
                 while let [b' ', tail @ ..] = value {
                     value = tail;

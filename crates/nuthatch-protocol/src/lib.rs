@@ -9,5 +9,6 @@ pub mod headers;
 pub mod js;
 pub mod jserror;
 pub mod subject;
+mod swar;
 pub mod transform;
 pub mod wire;

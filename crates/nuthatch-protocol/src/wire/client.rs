@@ -3,7 +3,7 @@
 use thiserror::Error;
 
 use super::parse::Publish;
-use super::scan::{Line, find_line, is_separator, parse_size, split_tokens};
+use super::scan::{Args, Line, find_line, is_separator, parse_size, scan_args};
 
 /// The longest line accepted from a server, in bytes: INFO lists every URL of a cluster.
 pub const MAX_SERVER_LINE: usize = 64 * 1024;
@@ -143,12 +143,12 @@ fn parse_message(
     at: usize,
     with_headers: bool,
 ) -> Result<ServerStep<'_>, ServerParseError> {
-    let (args, start) = match find_line(buf, at, MAX_SERVER_LINE) {
-        Line::Complete { args, end } => (args, end),
-        Line::Partial => return Ok(ServerStep::Incomplete { need: buf.len() + 1 }),
-        Line::TooLong => return Err(ServerParseError::LineTooLong),
+    let (tokens, count, start) = match scan_args::<5>(buf, at, MAX_SERVER_LINE) {
+        Args::Complete { tokens, count, end } => (tokens, count, end),
+        Args::Partial => return Ok(ServerStep::Incomplete { need: buf.len() + 1 }),
+        Args::TooLong => return Err(ServerParseError::LineTooLong),
     };
-    let line = message_line(args, with_headers).ok_or(ServerParseError::BadArguments)?;
+    let line = message_line(tokens, count, with_headers).ok_or(ServerParseError::BadArguments)?;
     let end = start + line.size;
     let need = end + CRLF_LEN;
     let Some(tail) = buf.get(end..need) else {
@@ -172,8 +172,7 @@ struct MessageLine<'a> {
 
 /// `subject sid [reply] [header-length] size`.
 #[inline]
-fn message_line(args: &[u8], with_headers: bool) -> Option<MessageLine<'_>> {
-    let (tokens, count) = split_tokens::<5>(args)?;
+fn message_line(tokens: [&[u8]; 5], count: usize, with_headers: bool) -> Option<MessageLine<'_>> {
     let sizes = 1 + usize::from(with_headers);
     let reply = match count.checked_sub(sizes)? {
         2 => None,

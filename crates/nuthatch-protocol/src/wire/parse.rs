@@ -5,7 +5,7 @@
 
 use thiserror::Error;
 
-use super::scan::{Line, find_line, is_separator, parse_size, split_tokens};
+use super::scan::{Args, Line, find_line, is_separator, parse_size, scan_args};
 
 /// The default bound of the arguments of a control line, in bytes (`max_control_line`).
 pub const DEFAULT_MAX_CONTROL_LINE: usize = 4096;
@@ -248,36 +248,44 @@ fn parse_other<'a>(buf: &'a [u8], limits: &Limits) -> Result<Step<'a>, ParseErro
             Some(_) => return Err(ParseError::UnknownOperation),
         }
     }
-    if matches!(verb, Verb::Pub | Verb::HPub) {
-        return parse_publish(buf, at + 1, verb, limits);
+    match verb {
+        Verb::Pub | Verb::HPub => parse_publish(buf, at + 1, verb, limits),
+        Verb::Sub | Verb::Unsub => parse_subscription(buf, at + 1, verb, limits),
+        _ => parse_line(buf, at, verb, limits),
     }
-    let (args, end) = match find_line(buf, at, limits.max_control_line) {
-        Line::Complete { args, end } => (args, end),
-        Line::Partial => return Ok(Step::Incomplete { need: buf.len() + 1 }),
-        Line::TooLong => {
-            return Err(ParseError::ControlLineTooLong { max: limits.max_control_line });
-        }
-    };
-    Ok(Step::Op(line_op(verb, args)?, end))
 }
 
-const VERBS: [(&[u8], Verb); 10] = [
-    (b"PUB", Verb::Pub),
-    (b"HPUB", Verb::HPub),
-    (b"PING", Verb::Ping),
-    (b"PONG", Verb::Pong),
-    (b"SUB", Verb::Sub),
-    (b"UNSUB", Verb::Unsub),
-    (b"CONNECT", Verb::Connect),
-    (b"INFO", Verb::Info),
-    (b"+OK", Verb::Ok),
-    (b"-ERR", Verb::Err),
-];
+const CONNECT: (&[u8], Verb) = (b"CONNECT", Verb::Connect);
+const ERR: (&[u8], Verb) = (b"-ERR", Verb::Err);
+const HPUB: (&[u8], Verb) = (b"HPUB", Verb::HPub);
+const INFO: (&[u8], Verb) = (b"INFO", Verb::Info);
+const OK: (&[u8], Verb) = (b"+OK", Verb::Ok);
+const PING: (&[u8], Verb) = (b"PING", Verb::Ping);
+const PONG: (&[u8], Verb) = (b"PONG", Verb::Pong);
+const PUB: (&[u8], Verb) = (b"PUB", Verb::Pub);
+const SUB: (&[u8], Verb) = (b"SUB", Verb::Sub);
+const UNSUB: (&[u8], Verb) = (b"UNSUB", Verb::Unsub);
+
+/// The verbs that begin with a byte.
+fn verbs_from(first: u8) -> &'static [(&'static [u8], Verb)] {
+    match first.to_ascii_uppercase() {
+        b'P' => &[PING, PONG, PUB],
+        b'S' => &[SUB],
+        b'U' => &[UNSUB],
+        b'H' => &[HPUB],
+        b'C' => &[CONNECT],
+        b'I' => &[INFO],
+        b'+' => &[OK],
+        b'-' => &[ERR],
+        _ => &[],
+    }
+}
 
 /// The verb at the front and its length; `None` while the bytes are still a prefix of one.
 fn read_verb(buf: &[u8]) -> Result<Option<(Verb, usize)>, ParseError> {
+    let Some(&first) = buf.first() else { return Ok(None) };
     let mut partial = false;
-    for (name, verb) in VERBS {
+    for &(name, verb) in verbs_from(first) {
         let common = name.len().min(buf.len());
         if buf[..common].eq_ignore_ascii_case(&name[..common]) {
             if common == name.len() {
@@ -294,31 +302,60 @@ fn needs_separator(verb: Verb) -> bool {
     matches!(verb, Verb::Pub | Verb::HPub | Verb::Sub | Verb::Unsub | Verb::Err)
 }
 
-/// An operation that is one line.
-fn line_op(verb: Verb, args: &[u8]) -> Result<Op<'_>, ParseError> {
-    Ok(match verb {
+/// An operation whose arguments are the rest of its line.
+fn parse_line<'a>(
+    buf: &'a [u8],
+    at: usize,
+    verb: Verb,
+    limits: &Limits,
+) -> Result<Step<'a>, ParseError> {
+    let (args, end) = match find_line(buf, at, limits.max_control_line) {
+        Line::Complete { args, end } => (args, end),
+        Line::Partial => return Ok(Step::Incomplete { need: buf.len() + 1 }),
+        Line::TooLong => {
+            return Err(ParseError::ControlLineTooLong { max: limits.max_control_line });
+        }
+    };
+    let op = match verb {
         Verb::Connect => Op::Connect(args),
         Verb::Info => Op::Info(args),
         Verb::Ping => Op::Ping,
         Verb::Pong => Op::Pong,
         Verb::Ok => Op::Ok,
         Verb::Err => Op::Err(args),
-        Verb::Sub => match split_tokens::<3>(args) {
-            Some(([subject, sid, _], 2)) => Op::Subscribe { subject, queue: None, sid },
-            Some(([subject, queue, sid], 3)) => Op::Subscribe { subject, queue: Some(queue), sid },
-            _ => return Err(ParseError::WrongArguments { verb }),
-        },
-        Verb::Unsub => match split_tokens::<2>(args) {
-            Some(([sid, _], 1)) => Op::Unsubscribe { sid, max: None },
-            Some(([sid, max], 2)) => {
-                let max = parse_size(max).filter(|&max| max > 0).map(|max| max as u64);
-                Op::Unsubscribe { sid, max }
-            }
-            _ => return Err(ParseError::WrongArguments { verb }),
-        },
-        // Publishes carry a payload and are parsed by `parse_publish`.
-        Verb::Pub | Verb::HPub => return Err(ParseError::UnknownOperation),
-    })
+        // These have arguments of their own and do not come here.
+        Verb::Pub | Verb::HPub | Verb::Sub | Verb::Unsub => {
+            return Err(ParseError::UnknownOperation);
+        }
+    };
+    Ok(Step::Op(op, end))
+}
+
+/// `SUB` and `UNSUB`, whose arguments start at `at`.
+fn parse_subscription<'a>(
+    buf: &'a [u8],
+    at: usize,
+    verb: Verb,
+    limits: &Limits,
+) -> Result<Step<'a>, ParseError> {
+    let (tokens, count, end) = match scan_args::<3>(buf, at, limits.max_control_line) {
+        Args::Complete { tokens, count, end } => (tokens, count, end),
+        Args::Partial => return Ok(Step::Incomplete { need: buf.len() + 1 }),
+        Args::TooLong => {
+            return Err(ParseError::ControlLineTooLong { max: limits.max_control_line });
+        }
+    };
+    let op = match (verb, count, tokens) {
+        (Verb::Sub, 2, [subject, sid, _]) => Op::Subscribe { subject, queue: None, sid },
+        (Verb::Sub, 3, [subject, queue, sid]) => Op::Subscribe { subject, queue: Some(queue), sid },
+        (Verb::Unsub, 1, [sid, ..]) => Op::Unsubscribe { sid, max: None },
+        (Verb::Unsub, 2, [sid, max, _]) => {
+            let max = parse_size(max).filter(|&max| max > 0).map(|max| max as u64);
+            Op::Unsubscribe { sid, max }
+        }
+        _ => return Err(ParseError::WrongArguments { verb }),
+    };
+    Ok(Step::Op(op, end))
 }
 
 /// The arguments of a publish, before its payload is there.
@@ -330,21 +367,25 @@ struct PublishLine<'a> {
 }
 
 /// `PUB` and `HPUB`, whose arguments start at `at`.
-#[inline]
+#[inline(always)]
 fn parse_publish<'a>(
     buf: &'a [u8],
     at: usize,
     verb: Verb,
     limits: &Limits,
 ) -> Result<Step<'a>, ParseError> {
-    let (args, start) = match find_line(buf, at, limits.max_control_line) {
-        Line::Complete { args, end } => (args, end),
-        Line::Partial => return Ok(Step::Incomplete { need: buf.len() + 1 }),
-        Line::TooLong => {
+    let (tokens, count, start) = match scan_args::<4>(buf, at, limits.max_control_line) {
+        Args::Complete { tokens, count, end } => (tokens, count, end),
+        Args::Partial => return Ok(Step::Incomplete { need: buf.len() + 1 }),
+        Args::TooLong => {
             return Err(ParseError::ControlLineTooLong { max: limits.max_control_line });
         }
     };
-    let line = if verb == Verb::Pub { pub_line(args)? } else { hpub_line(args, limits)? };
+    let line = if verb == Verb::Pub {
+        pub_line(tokens, count)?
+    } else {
+        hpub_line(tokens, count, limits)?
+    };
     if line.size > limits.max_payload {
         return Err(ParseError::MaxPayload { size: line.size, max: limits.max_payload });
     }
@@ -361,25 +402,29 @@ fn parse_publish<'a>(
     Ok(Step::Op(Op::Publish(Publish { subject, reply, header_len, message }), need))
 }
 
-#[inline]
-fn pub_line(args: &[u8]) -> Result<PublishLine<'_>, ParseError> {
-    let (subject, reply, size) = match split_tokens::<3>(args) {
-        Some(([subject, size, _], 2)) => (subject, None, size),
-        Some(([subject, reply, size], 3)) => (subject, Some(reply), size),
+#[inline(always)]
+fn pub_line(tokens: [&[u8]; 4], count: usize) -> Result<PublishLine<'_>, ParseError> {
+    let (subject, reply, size) = match (count, tokens) {
+        (2, [subject, size, ..]) => (subject, None, size),
+        (3, [subject, reply, size, _]) => (subject, Some(reply), size),
         _ => return Err(ParseError::WrongArguments { verb: Verb::Pub }),
     };
     let size = parse_size(size).ok_or(ParseError::BadSize { verb: Verb::Pub })?;
     Ok(PublishLine { subject, reply, header_len: 0, size })
 }
 
-#[inline]
-fn hpub_line<'a>(args: &'a [u8], limits: &Limits) -> Result<PublishLine<'a>, ParseError> {
+#[inline(always)]
+fn hpub_line<'a>(
+    tokens: [&'a [u8]; 4],
+    count: usize,
+    limits: &Limits,
+) -> Result<PublishLine<'a>, ParseError> {
     if !limits.headers {
         return Err(ParseError::HeadersNotSupported);
     }
-    let (subject, reply, header, size) = match split_tokens::<4>(args) {
-        Some(([subject, header, size, _], 3)) => (subject, None, header, size),
-        Some(([subject, reply, header, size], 4)) => (subject, Some(reply), header, size),
+    let (subject, reply, header, size) = match (count, tokens) {
+        (3, [subject, header, size, _]) => (subject, None, header, size),
+        (4, [subject, reply, header, size]) => (subject, Some(reply), header, size),
         _ => return Err(ParseError::WrongArguments { verb: Verb::HPub }),
     };
     let header_len = parse_size(header).ok_or(ParseError::BadHeaderLength)?;

@@ -1,6 +1,8 @@
 //! Scanning shared by both parsers: lines, tokens, decimal sizes.
 
-use memchr::{memchr, memchr2};
+use memchr::memchr;
+
+use crate::swar;
 
 /// The longest decimal size nats-server accepts: nine digits, so at most 999,999,999.
 const MAX_SIZE_DIGITS: usize = 9;
@@ -58,31 +60,67 @@ pub(super) fn find_line(buf: &[u8], at: usize, max_args: usize) -> Line<'_> {
 /// Room for the separator behind the verb, the CR and the LF.
 const LINE_SLACK: usize = 3;
 
-/// Splits `args` at runs of spaces and tabs into at most `N` tokens.
-///
-/// Returns the tokens and how many there are; `None` when there are more than `N`.
-#[inline]
-pub(super) fn split_tokens<const N: usize>(args: &[u8]) -> Option<([&[u8]; N], usize)> {
+/// What [`scan_args`] saw.
+pub(super) enum Args<'a, const N: usize> {
+    /// A whole line.
+    Complete {
+        /// The arguments; those beyond `N` are not kept.
+        tokens: [&'a [u8]; N],
+        /// How many arguments there are, also beyond `N`.
+        count: usize,
+        /// Offset in the buffer of the byte after the line feed.
+        end: usize,
+    },
+    /// There is no line feed yet.
+    Partial,
+    /// The arguments are longer than the limit.
+    TooLong,
+}
+
+/// Finds the end of the line whose arguments start at `at` and splits them at spaces and tabs, in
+/// one pass. Line end and limit are as for [`find_line`].
+#[inline(always)]
+pub(super) fn scan_args<const N: usize>(buf: &[u8], at: usize, max_args: usize) -> Args<'_, N> {
+    let limit = at.saturating_add(max_args).saturating_add(LINE_SLACK);
+    let window = &buf[..buf.len().min(limit)];
     let mut tokens: [&[u8]; N] = [&[]; N];
     let mut count = 0;
-    let mut rest = args;
-    loop {
-        while let [first, tail @ ..] = rest
-            && is_separator(*first)
-        {
-            rest = tail;
+    let mut args_start = at;
+    let mut start = at;
+    let mut base = at;
+    while base < window.len() {
+        let mut hits = swar::at_most_space(swar::word_at(window, base));
+        while hits != 0 {
+            let place = base + swar::first(hits);
+            hits &= hits - 1;
+            let byte = window[place];
+            let is_feed = byte == b'\n';
+            if !is_feed && !is_separator(byte) {
+                // A CR that ends the line is dropped with its LF; others belong to a token.
+                continue;
+            }
+            let cr = is_feed && place > start && window[place - 1] == b'\r';
+            let token = &window[start..place - usize::from(cr)];
+            if !token.is_empty() {
+                if count == 0 {
+                    args_start = start;
+                }
+                if let Some(slot) = tokens.get_mut(count) {
+                    *slot = token;
+                }
+                count += 1;
+            }
+            if is_feed {
+                if place - usize::from(cr) - args_start > max_args {
+                    return Args::TooLong;
+                }
+                return Args::Complete { tokens, count, end: place + 1 };
+            }
+            start = place + 1;
         }
-        if rest.is_empty() {
-            return Some((tokens, count));
-        }
-        if count == N {
-            return None;
-        }
-        let end = memchr2(b' ', b'\t', rest).unwrap_or(rest.len());
-        tokens[count] = &rest[..end];
-        count += 1;
-        rest = &rest[end..];
+        base += 8;
     }
+    if window.len() == limit { Args::TooLong } else { Args::Partial }
 }
 
 /// Parses a size: one to nine decimal digits, nothing else.

@@ -37,6 +37,28 @@ const fn digit_pairs() -> [[u8; 2]; 100] {
     pairs
 }
 
+/// Writes `value` in decimal so that it ends before `end`; returns where it begins.
+///
+/// Backwards, because the number of digits need not be known. `end` must be at least 20.
+#[inline(always)]
+fn write_back(buf: &mut [u8], end: usize, value: u64) -> usize {
+    let mut at = end;
+    let mut rest = value;
+    while rest >= 100 {
+        at -= 2;
+        buf[at..at + 2].copy_from_slice(&DIGIT_PAIRS[(rest % 100) as usize]);
+        rest /= 100;
+    }
+    if rest >= 10 {
+        at -= 2;
+        buf[at..at + 2].copy_from_slice(&DIGIT_PAIRS[rest as usize]);
+    } else {
+        at -= 1;
+        buf[at] = b'0' + rest as u8;
+    }
+    at
+}
+
 /// Appends `value` in decimal.
 #[inline]
 pub fn push_u64(out: &mut Vec<u8>, value: u64) {
@@ -45,20 +67,7 @@ pub fn push_u64(out: &mut Vec<u8>, value: u64) {
         return;
     }
     let mut digits = [0u8; MAX_U64_DIGITS];
-    let mut at = MAX_U64_DIGITS;
-    let mut rest = value;
-    while rest >= 100 {
-        at -= 2;
-        digits[at..at + 2].copy_from_slice(&DIGIT_PAIRS[(rest % 100) as usize]);
-        rest /= 100;
-    }
-    if rest >= 10 {
-        at -= 2;
-        digits[at..at + 2].copy_from_slice(&DIGIT_PAIRS[rest as usize]);
-    } else {
-        at -= 1;
-        digits[at] = b'0' + rest as u8;
-    }
+    let at = write_back(&mut digits, MAX_U64_DIGITS, value);
     out.extend_from_slice(&digits[at..]);
 }
 

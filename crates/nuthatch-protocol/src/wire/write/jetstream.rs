@@ -1,7 +1,10 @@
 //! The two JetStream texts written once per message: the publish acknowledgement and the reply
 //! subject of a delivered message.
 
-use super::{push_i64, push_u64};
+use super::{MAX_U64_DIGITS, push_u64, write_back};
+
+/// Five numbers and the dots between them.
+const NUMBERS_MAX: usize = 5 * MAX_U64_DIGITS + 4;
 
 /// The numbers of a version 1 ack reply subject, in the order they appear.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -31,16 +34,19 @@ pub fn push_ack_prefix(out: &mut Vec<u8>, stream: &[u8], consumer: &[u8]) {
 /// `<delivered>.<stream_seq>.<consumer_seq>.<timestamp ns>.<pending>`.
 #[inline]
 pub fn push_ack_reply(out: &mut Vec<u8>, prefix: &[u8], reply: &AckReply) {
+    let mut text = [0u8; NUMBERS_MAX];
+    let mut at = write_back(&mut text, NUMBERS_MAX, reply.pending);
+    // Nothing was stored before the epoch; a negative time would not parse back anyway.
+    let timestamp_ns = u64::try_from(reply.timestamp_ns).unwrap_or(0);
+    for number in [timestamp_ns, reply.consumer_seq, reply.stream_seq, reply.delivered] {
+        at -= 1;
+        text[at] = b'.';
+        at = write_back(&mut text, at, number);
+    }
+    let numbers = &text[at..];
+    out.reserve(prefix.len() + numbers.len());
     out.extend_from_slice(prefix);
-    push_u64(out, reply.delivered);
-    out.push(b'.');
-    push_u64(out, reply.stream_seq);
-    out.push(b'.');
-    push_u64(out, reply.consumer_seq);
-    out.push(b'.');
-    push_i64(out, reply.timestamp_ns);
-    out.push(b'.');
-    push_u64(out, reply.pending);
+    out.extend_from_slice(numbers);
 }
 
 /// Appends the body of a publish acknowledgement:
