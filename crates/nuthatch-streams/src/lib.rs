@@ -4,12 +4,18 @@
 //! [`Event`]s, appends records, and hands results to a [`Sink`]. No I/O, clocks, tasks or locks here:
 //! time, entropy and storage come in through [`nuthatch_log::LogAccess`].
 
+pub mod budget;
 pub mod consumer;
+pub mod engine;
 pub mod event;
 pub mod index;
 pub mod op;
+mod pattern;
+pub mod records;
 pub mod sink;
+pub mod stream;
 
+pub use engine::{Engine, EngineConfig};
 pub use event::{
     AckItem, ClientBatch, DirectGetItem, Event, FlowItem, Item, PublishItem, PullItem, Span,
 };

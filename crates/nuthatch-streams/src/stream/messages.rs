@@ -137,6 +137,8 @@ impl Messages {
         if was_empty {
             self.chunks.clear();
             self.first = next;
+        } else if let Some(tail) = self.chunks.back_mut() {
+            tail.pad_to(next);
         }
         if none_kept {
             self.first_kept = next;
@@ -162,7 +164,8 @@ impl Messages {
             full.settle();
         }
         while self.chunks.len() < index {
-            self.chunks.push_back(Chunk::gap());
+            let time = self.chunks.back().map_or(at, Chunk::base);
+            self.chunks.push_back(Chunk::gap(time));
         }
         self.chunks.push_back(Chunk::starting_at(seq, at));
     }
@@ -273,8 +276,7 @@ impl Messages {
     /// The first live message stored at or after `at`, doomed ones included.
     #[must_use]
     pub fn first_at(&self, at: Timestamp) -> Option<u64> {
-        // Gaps carry no time, so look for the last chunk that starts before `at` from the left
-        // over chunks that do: their times ascend.
+        // Chunks start at ascending times; the wanted message may lie inside the chunk before.
         let start = self.chunks.partition_point(|chunk| chunk.starts_before(at)).saturating_sub(1);
         self.chunks.iter().skip(start).find_map(|chunk| chunk.first_at(at, self.first))
     }

@@ -46,7 +46,7 @@ enum Entries {
 pub(super) struct Chunk {
     /// Sequence of the first entry.
     first: u64,
-    /// Time of the first entry; [`Timestamp::NONE`] in a gap.
+    /// Time of the first entry; in a gap that of the chunk before it.
     base: i64,
     live: u32,
     /// No entry is added any more.
@@ -55,11 +55,11 @@ pub(super) struct Chunk {
 }
 
 impl Chunk {
-    /// A chunk that never held a message.
-    pub(super) const fn gap() -> Self {
+    /// A chunk that never held a message; `base` keeps the times of chunks ascending.
+    pub(super) const fn gap(base: Timestamp) -> Self {
         Self {
             first: 0,
-            base: Timestamp::NONE.0,
+            base: base.0,
             live: 0,
             settled: true,
             entries: Entries::Narrow(Vec::new()),
@@ -114,8 +114,17 @@ impl Chunk {
         }
     }
 
-    /// Appends a dead entry so that the next push lands at `seq`.
+    /// Time of its first message, or of the one before a gap.
+    pub(super) const fn base(&self) -> Timestamp {
+        Timestamp(self.base)
+    }
+
+    /// Appends dead entries so that the next push lands at `seq`, if that is in this chunk.
     pub(super) fn pad_to(&mut self, seq: u64) {
+        let chunk_end = (self.first / CHUNK_MESSAGES + 1) * CHUNK_MESSAGES;
+        if self.settled || seq >= chunk_end {
+            return;
+        }
         let wanted = (seq - self.first) as usize;
         match &mut self.entries {
             Entries::Narrow(list) => {

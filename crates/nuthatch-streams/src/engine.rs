@@ -1,0 +1,295 @@
+//! The machine that runs on a log: streams and consumers, driven by events and commits.
+//!
+//! One [`Engine`] owns the streams of one log. Publishes, acks, pulls and reads arrive in batches
+//! per connection; management operations one by one. Everything that must not be told before it is
+//! durable waits in one queue in the order in which it happened ([`pending`]), which also keeps the
+//! order of answers per connection.
+
+mod advisory;
+mod api;
+mod consumers;
+mod deadlines;
+mod pending;
+mod publish;
+mod reads;
+mod recovery;
+mod slot;
+mod streams;
+#[cfg(test)]
+mod tests;
+
+use crate::budget::{Budget, MSG_IDS_MAX_DEFAULT, SUBJECTS_MAX_DEFAULT};
+use crate::consumer::ConsumerLimits;
+use crate::event::{ClientBatch, Event, Item};
+use crate::sink::Sink;
+use crate::stream::Recovering;
+use consumers::ConsumerKey;
+use deadlines::Deadlines;
+use nuthatch_log::{
+    IndexedMessage, LogAccess, Lsn, Machine, RecordRef, Seq, SnapshotError, StreamId, Timestamp,
+};
+use pending::Pending;
+use rustc_hash::FxHashMap;
+use slot::Slot;
+use std::collections::VecDeque;
+
+/// Acknowledgements that may wait for commits by default: about 16 MiB at one run per message.
+pub const PENDING_ACKS_MAX_DEFAULT: usize = 1 << 20;
+/// How long progress that nobody awaits stays out of the log, ns.
+const PROGRESS_LOG_INTERVAL_NS: i64 = 250_000_000;
+
+/// Settings of an engine.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct EngineConfig {
+    /// JetStream domain; empty: none.
+    pub domain: String,
+    /// Distinct subjects over all streams; above it publishes to new ones are refused (10023).
+    pub subjects_max: usize,
+    /// Message ids in all duplicate windows; above it publishes with an id are refused (10023).
+    pub msg_ids_max: usize,
+    /// Acknowledgements waiting for a commit; above it publishes are refused (10167).
+    pub pending_acks_max: usize,
+    /// Limits on consumers.
+    pub consumers: ConsumerLimits,
+}
+
+impl Default for EngineConfig {
+    fn default() -> Self {
+        Self {
+            domain: String::new(),
+            subjects_max: SUBJECTS_MAX_DEFAULT,
+            msg_ids_max: MSG_IDS_MAX_DEFAULT,
+            pending_acks_max: PENDING_ACKS_MAX_DEFAULT,
+            consumers: ConsumerLimits::default(),
+        }
+    }
+}
+
+/// Streams and consumers over one log.
+pub struct Engine<S: Sink> {
+    config: EngineConfig,
+    sink: S,
+    slots: FxHashMap<StreamId, Box<Slot<S>>>,
+    /// No id at or above this one was ever used here.
+    next_id: StreamId,
+    pending: Pending<S::Peer>,
+    /// Streams with records in uncommitted frames, in the order of the frames.
+    touched: VecDeque<(Lsn, StreamId)>,
+    budget: Budget,
+    deadlines: Deadlines,
+    lists: ConsumerLists,
+    /// Push consumers by the subject that they deliver to.
+    deliver_subjects: FxHashMap<Box<[u8]>, Vec<ConsumerKey>>,
+    /// Streams with an `Expire` record due.
+    expiring: Vec<StreamId>,
+    /// Why the log failed, if it did.
+    failed: Option<String>,
+    /// During recovery: what decides which messages of a stream live.
+    recovering: FxHashMap<StreamId, Recovering>,
+    unreadable_records: u64,
+    scratch: Scratch,
+}
+
+/// Consumers that want something later. An entry may be stale: its consumer is asked again.
+#[derive(Default)]
+struct ConsumerLists {
+    /// Called in this turn: to be pumped at its end.
+    called: Vec<ConsumerKey>,
+    /// With progress that is not in the log.
+    unlogged: Vec<ConsumerKey>,
+    /// With a double ack that waits for a commit.
+    awaiting: Vec<ConsumerKey>,
+    /// Waiting for a receiver or for a load.
+    blocked: Vec<ConsumerKey>,
+    /// When the unlogged ones are written at the latest.
+    log_at: Option<Timestamp>,
+}
+
+/// Buffers that keep their memory between calls.
+#[derive(Default)]
+struct Scratch {
+    body: Vec<u8>,
+    headers: Vec<u8>,
+    released: Vec<Seq>,
+}
+
+impl<S: Sink> Engine<S> {
+    /// An engine without streams.
+    pub fn new(config: EngineConfig, sink: S) -> Self {
+        Self {
+            budget: Budget::new(config.subjects_max, config.msg_ids_max),
+            config,
+            sink,
+            slots: FxHashMap::default(),
+            next_id: StreamId(1),
+            pending: Pending::default(),
+            touched: VecDeque::new(),
+            deadlines: Deadlines::default(),
+            lists: ConsumerLists::default(),
+            deliver_subjects: FxHashMap::default(),
+            expiring: Vec::new(),
+            failed: None,
+            recovering: FxHashMap::default(),
+            unreadable_records: 0,
+            scratch: Scratch::default(),
+        }
+    }
+
+    /// Where outputs go.
+    pub const fn sink(&self) -> &S {
+        &self.sink
+    }
+
+    /// Where outputs go.
+    pub const fn sink_mut(&mut self) -> &mut S {
+        &mut self.sink
+    }
+
+    fn batch<L: LogAccess>(&mut self, batch: ClientBatch<S::Peer>, log: &mut L) {
+        let mut next = 0;
+        while let Some(item) = batch.items.get(next) {
+            next = match *item {
+                Item::Publish(first) => self.publish_run(&batch, next, first.stream, log),
+                Item::Ack(ack) => {
+                    self.ack(&batch, &ack, log);
+                    next + 1
+                }
+                Item::Pull(pull) => {
+                    self.pull(&batch, &pull, log);
+                    next + 1
+                }
+                Item::Flow(flow) => {
+                    self.flow(&batch, &flow, log);
+                    next + 1
+                }
+                Item::DirectGet(get) => {
+                    self.direct_get(&batch, &get, log);
+                    next + 1
+                }
+            };
+        }
+        self.pending.keep(batch);
+    }
+
+    /// Notes that a record of the stream lies in frame `lsn`.
+    fn touch(touched: &mut VecDeque<(Lsn, StreamId)>, lsn: Lsn, id: StreamId) {
+        if touched.back() != Some(&(lsn, id)) {
+            touched.push_back((lsn, id));
+        }
+    }
+
+    fn commit_streams<L: LogAccess>(&mut self, lsn: Lsn, log: &mut L) -> Vec<StreamId> {
+        let mut committed = Vec::new();
+        while let Some(&(_, id)) = self.touched.front().filter(|(at, _)| *at <= lsn) {
+            self.touched.pop_front();
+            let Some(slot) = self.slots.get_mut(&id).filter(|slot| slot.committed_in != lsn) else {
+                continue;
+            };
+            slot.committed_in = lsn;
+            slot.stream.commit(lsn, |seq, weight| log.dead(id, seq, weight));
+            self.budget.settle(slot.stream.account_use());
+            self.deadlines.schedule_stream(slot);
+            committed.push(id);
+        }
+        committed
+    }
+}
+
+impl<S: Sink> Machine for Engine<S> {
+    type Event = Event<S::Peer>;
+
+    fn step<L: LogAccess>(&mut self, event: Self::Event, log: &mut L) {
+        match event {
+            Event::Batch(batch) => self.batch(batch, log),
+            Event::Op(op, respond) => self.op(op, respond, log),
+            Event::Interest(subject) => self.interest(subject.as_deref(), log),
+            Event::Writable => self.unblock(None, log),
+        }
+        self.end_step(log);
+    }
+
+    fn committed<L: LogAccess>(&mut self, lsn: Lsn, log: &mut L) {
+        let committed = self.commit_streams(lsn, log);
+        self.answer_pending(lsn, log);
+        self.confirm_double_acks(lsn, log);
+        for id in committed {
+            self.retry_reads(id, log);
+            self.pump_hungry(id, log);
+        }
+        self.end_step(log);
+    }
+
+    fn loaded<L: LogAccess>(&mut self, stream: StreamId, log: &mut L) {
+        self.retry_reads(stream, log);
+        self.unblock(Some(stream), log);
+        self.end_step(log);
+    }
+
+    fn next_deadline(&self) -> Option<Timestamp> {
+        match (self.deadlines.next(), self.lists.log_at) {
+            (Some(a), Some(b)) => Some(a.min(b)),
+            (a, b) => a.or(b),
+        }
+    }
+
+    fn tick<L: LogAccess>(&mut self, log: &mut L) {
+        self.run_deadlines(log);
+        if self.lists.log_at.is_some_and(|at| at <= log.now()) {
+            self.log_progress(log);
+            log.flush_soon();
+        }
+        self.end_step(log);
+    }
+
+    fn turn_end(&mut self) {
+        self.sink.flush();
+    }
+
+    fn before_seal<L: LogAccess>(&mut self, log: &mut L) {
+        self.log_progress(log);
+        self.log_expiries(log);
+    }
+
+    fn failed(&mut self, reason: &str) {
+        self.fail(reason);
+    }
+
+    fn restore(&mut self, snapshot: &[u8]) -> Result<(), SnapshotError> {
+        self.restore_snapshot(snapshot)
+    }
+
+    fn snapshot(&self, out: &mut Vec<u8>) {
+        self.write_snapshot(out);
+    }
+
+    fn apply_state(&mut self, record: &RecordRef<'_>) {
+        self.replay_state(record);
+    }
+
+    fn reindex(&mut self, message: &IndexedMessage<'_>) {
+        self.reindex_message(message);
+    }
+
+    fn apply(&mut self, record: &RecordRef<'_>) {
+        self.replay(record);
+    }
+
+    fn recovered<L: LogAccess>(&mut self, log: &mut L) {
+        self.finish_recovery(log);
+    }
+
+    fn is_live(&self, stream: StreamId, seq: Seq) -> bool {
+        self.slots.get(&stream).is_some_and(|slot| slot.stream.holds(seq))
+    }
+
+    fn log_states<L: LogAccess>(&mut self, streams: &[StreamId], log: &mut L) {
+        self.write_states(streams, log);
+    }
+
+    fn visit_live(&self, visit: &mut dyn FnMut(StreamId, Seq, usize)) {
+        for slot in self.slots.values() {
+            let id = slot.stream.id();
+            slot.stream.for_each_held(&mut |seq, weight| visit(id, seq, weight));
+        }
+    }
+}

@@ -1,0 +1,360 @@
+//! Management operations: dispatch, and those about consumers.
+
+use super::Engine;
+use super::advisory::random_name;
+use super::consumers::{ConsumerKey, env, log_slot_progress};
+use super::pending::{OpOrInfo, Waiting};
+use super::slot::Slot;
+use crate::consumer::{Consumer, check_update, check_workqueue, validate_consumer};
+use crate::op::{CatalogEntry, Op, OpOutcome, OpResult, Respond, Usage};
+use crate::sink::{AccountId, Sink};
+use crate::stream::{When, refusal, unavailable, wire_time};
+use nuthatch_log::{
+    AppendError, LogAccess, Lsn, RecordKind, RecordRef, Seq, StreamId, Urgency,
+};
+use nuthatch_protocol::js::{
+    ConsumerAction, ConsumerConfig, CreateConsumerRequest, RetentionPolicy,
+};
+use nuthatch_protocol::jserror::JsError;
+
+/// Characters of a made-up consumer name, as many as the incumbent's.
+const CONSUMER_NAME_CHARS: usize = 8;
+
+impl<S: Sink> Engine<S> {
+    /// Runs an operation. Whoever waits is told at once, or once it is durable.
+    pub(super) fn op<L: LogAccess>(&mut self, op: Op, respond: Respond, log: &mut L) {
+        if let Some(reason) = &self.failed
+            && writes(&op)
+        {
+            return respond(Err(unavailable(reason)));
+        }
+        match op {
+            Op::CreateStream { id, account, config } => {
+                self.create_stream(id, account, config, respond, log);
+            }
+            Op::UpdateStream { id, config } => self.update_stream(id, config, respond, log),
+            Op::DeleteStream { id } => self.delete_stream(id, respond, log),
+            Op::StreamInfo { id, deleted_details, subjects_filter, offset } => {
+                respond(self.stream_info(id, deleted_details, &subjects_filter, offset, log));
+            }
+            Op::Purge { id, request } => self.purge(id, &request, respond, log),
+            Op::DeleteMessage { id, seq } => self.delete_message(id, seq, respond, log),
+            Op::GetMessage { id, request } => self.get_message(id, request, respond, log),
+            Op::CreateConsumer { id, request } => {
+                let done = self.create_consumer(id, &request, log);
+                self.finish(done, respond);
+            }
+            Op::DeleteConsumer { id, name } => {
+                let done = self.delete_consumer_named(id, &name, log);
+                self.finish(done, respond);
+            }
+            Op::ConsumerInfo { id, name } => respond(self.consumer_info(id, &name, log)),
+            Op::ListConsumers { id, offset, limit, names_only } => {
+                respond(self.list_consumers(id, offset, limit, names_only, log));
+            }
+            Op::Catalog => respond(Ok(self.catalog())),
+            Op::Usage { account } => respond(Ok(OpOutcome::Usage(self.usage(account)))),
+        }
+    }
+
+    /// Answers an operation: refusals at once, outcomes with their frame.
+    pub(super) fn finish(&mut self, done: Result<(Lsn, OpOutcome), JsError>, respond: Respond) {
+        match done {
+            Ok((lsn, outcome)) => {
+                let outcome = OpOrInfo::Ready(Ok(outcome));
+                self.pending.push(lsn, Waiting::Op(respond, outcome));
+            }
+            Err(error) => respond(Err(error)),
+        }
+    }
+
+    /// A stream that exists and is not being deleted.
+    pub(super) fn slot(&mut self, id: StreamId) -> Result<&mut Slot<S>, JsError> {
+        match self.slots.get_mut(&id) {
+            Some(slot) if !slot.deleting => Ok(slot),
+            _ => Err(JsError::STREAM_NOT_FOUND),
+        }
+    }
+
+    /// Before a control record of a stream: what its consumers let go is logged, so that a replay
+    /// finds the same messages.
+    pub(super) fn log_releases<L: LogAccess>(
+        &mut self,
+        id: StreamId,
+        log: &mut L,
+    ) -> Result<(), JsError> {
+        let Some(slot) = self.slots.get_mut(&id) else { return Ok(()) };
+        if slot.stream.unlogged().messages == 0 {
+            return Ok(());
+        }
+        log_slot_progress(slot, &mut self.sink, &self.config.domain, log).map_err(refusal)
+    }
+
+    fn create_consumer<L: LogAccess>(
+        &mut self,
+        id: StreamId,
+        request: &CreateConsumerRequest,
+        log: &mut L,
+    ) -> Result<(Lsn, OpOutcome), JsError> {
+        let limits = self.config.consumers;
+        let slot = self.slot(id)?;
+        let mut config = validate_consumer(request, slot.stream.config(), &limits)?;
+        let existing = slot.consumers.find(&config.name).filter(|_| !config.name.is_empty());
+        check_beside(slot, &config, existing, request.action)?;
+        while config.name.is_empty() || (existing.is_none() && slot_has(self, id, &config.name)) {
+            config.name = random_name(CONSUMER_NAME_CHARS, log);
+        }
+        self.log_releases(id, log)?;
+        match existing {
+            Some(index) => self.update_consumer(ConsumerKey { stream: id, index }, config, log),
+            None => self.add_consumer(id, config, log),
+        }
+    }
+
+    fn add_consumer<L: LogAccess>(
+        &mut self,
+        id: StreamId,
+        config: ConsumerConfig,
+        log: &mut L,
+    ) -> Result<(Lsn, OpOutcome), JsError> {
+        let slot = self.slots.get_mut(&id).ok_or(JsError::STREAM_NOT_FOUND)?;
+        slot.stream.set_has_consumers(true);
+        let mut released = Vec::new();
+        let stream_config = slot.stream.config().clone();
+        let mut env =
+            env(&slot.stream, &mut self.sink, log, &self.config.domain, &mut released);
+        let consumer = Consumer::create(config, &stream_config, &mut env);
+        let lsn = match append_consumer(id, &consumer, log) {
+            Ok(lsn) => lsn,
+            Err(error) => {
+                slot.stream.set_has_consumers(!slot.consumers.is_empty());
+                return Err(refusal(error));
+            }
+        };
+        let name = consumer.name().to_owned();
+        let index = slot.consumers.insert(consumer);
+        let account = slot.stream.account();
+        slot.stream.mark(lsn);
+        Self::touch(&mut self.touched, lsn, id);
+        let key = ConsumerKey { stream: id, index };
+        self.watch_deliver_subject(key);
+        self.advise_consumer(account, &stream_config.name, &name, "create", log);
+        self.consumer_outcome(key, lsn, log)
+    }
+
+    fn update_consumer<L: LogAccess>(
+        &mut self,
+        key: ConsumerKey,
+        config: ConsumerConfig,
+        log: &mut L,
+    ) -> Result<(Lsn, OpOutcome), JsError> {
+        self.unwatch_deliver_subject(key);
+        let slot = self.slots.get_mut(&key.stream).ok_or(JsError::STREAM_NOT_FOUND)?;
+        let stream_config = slot.stream.config().clone();
+        let appended = self.call(key, log, |consumer, env| {
+            consumer.update(config, &stream_config, env);
+            append_consumer(key.stream, consumer, env.log)
+        });
+        self.watch_deliver_subject(key);
+        let lsn = appended.ok_or(JsError::CONSUMER_NOT_FOUND)?.map_err(refusal)?;
+        self.pump_later(key);
+        if let Some(slot) = self.slots.get_mut(&key.stream) {
+            slot.stream.mark(lsn);
+            Self::touch(&mut self.touched, lsn, key.stream);
+        }
+        self.consumer_outcome(key, lsn, log)
+    }
+
+    fn consumer_outcome<L: LogAccess>(
+        &mut self,
+        key: ConsumerKey,
+        lsn: Lsn,
+        log: &mut L,
+    ) -> Result<(Lsn, OpOutcome), JsError> {
+        let info = self.call(key, log, Consumer::info).ok_or(JsError::CONSUMER_NOT_FOUND)?;
+        self.pump_later(key);
+        Ok((lsn, OpOutcome::Consumer(Box::new(info))))
+    }
+
+    fn delete_consumer_named<L: LogAccess>(
+        &mut self,
+        id: StreamId,
+        name: &str,
+        log: &mut L,
+    ) -> Result<(Lsn, OpOutcome), JsError> {
+        let index = self.slot(id)?.consumers.find(name).ok_or(JsError::CONSUMER_NOT_FOUND)?;
+        let key = ConsumerKey { stream: id, index };
+        let lsn = self.delete_consumer(key, Urgency::Awaited, log)?;
+        Ok((lsn, OpOutcome::Done))
+    }
+
+    /// Deletes a consumer: logs it, tells whoever waits, drops what only it needed.
+    pub(super) fn delete_consumer<L: LogAccess>(
+        &mut self,
+        key: ConsumerKey,
+        urgency: Urgency,
+        log: &mut L,
+    ) -> Result<Lsn, JsError> {
+        self.log_releases(key.stream, log)?;
+        let slot = self.slots.get_mut(&key.stream).ok_or(JsError::STREAM_NOT_FOUND)?;
+        let consumer = slot.consumers.get(key.index).ok_or(JsError::CONSUMER_NOT_FOUND)?;
+        let name = consumer.consumer.name().to_owned();
+        let record = RecordRef {
+            kind: RecordKind::ConsumerDelete,
+            stream: key.stream,
+            seq: Seq(0),
+            timestamp: log.now(),
+            subject: name.as_bytes(),
+            headers: b"",
+            body: b"",
+        };
+        let lsn = log.append(&record, urgency, true).map_err(refusal)?.lsn;
+        self.unwatch_deliver_subject(key);
+        let slot = self.slots.get_mut(&key.stream).ok_or(JsError::STREAM_NOT_FOUND)?;
+        if let Some(mut removed) = slot.consumers.remove(key.index) {
+            let mut released = Vec::new();
+            let mut env =
+                env(&slot.stream, &mut self.sink, log, &self.config.domain, &mut released);
+            removed.consumer.on_delete(&mut env);
+        }
+        slot.drop_unneeded(When::Committed(lsn));
+        slot.stream.set_has_consumers(!slot.consumers.is_empty());
+        slot.stream.mark(lsn);
+        Self::touch(&mut self.touched, lsn, key.stream);
+        let (account, stream) = (slot.stream.account(), slot.stream.config().name.clone());
+        self.advise_consumer(account, &stream, &name, "delete", log);
+        Ok(lsn)
+    }
+
+    fn consumer_info<L: LogAccess>(&mut self, id: StreamId, name: &str, log: &mut L) -> OpResult {
+        let index = self.slot(id)?.consumers.find(name).ok_or(JsError::CONSUMER_NOT_FOUND)?;
+        let key = ConsumerKey { stream: id, index };
+        let info = self.call(key, log, Consumer::info).ok_or(JsError::CONSUMER_NOT_FOUND)?;
+        Ok(OpOutcome::Consumer(Box::new(info)))
+    }
+
+    fn list_consumers<L: LogAccess>(
+        &mut self,
+        id: StreamId,
+        offset: usize,
+        limit: usize,
+        names_only: bool,
+        log: &mut L,
+    ) -> OpResult {
+        let slot = self.slot(id)?;
+        let total = slot.consumers.len();
+        let page: Vec<(String, u32)> = slot
+            .consumers
+            .sorted()
+            .into_iter()
+            .skip(offset)
+            .take(limit)
+            .map(|(name, index)| (name.to_owned(), index))
+            .collect();
+        let mut infos = Vec::new();
+        if !names_only {
+            for &(_, index) in &page {
+                infos.extend(self.call(ConsumerKey { stream: id, index }, log, Consumer::info));
+            }
+        }
+        let names = page.into_iter().map(|(name, _)| name).collect();
+        Ok(OpOutcome::Consumers { total, names, infos })
+    }
+
+    fn catalog(&self) -> OpOutcome {
+        let mut streams: Vec<CatalogEntry> = self
+            .slots
+            .values()
+            .filter(|slot| !slot.deleting)
+            .map(|slot| CatalogEntry {
+                id: slot.stream.id(),
+                account: slot.stream.account(),
+                config: slot.stream.config().clone(),
+                created: wire_time(slot.stream.created()),
+            })
+            .collect();
+        streams.sort_unstable_by_key(|entry| entry.id);
+        OpOutcome::Catalog { streams, next_id: self.next_id }
+    }
+
+    fn usage(&self, account: Option<AccountId>) -> Usage {
+        let mut usage = Usage::default();
+        for slot in self.slots.values() {
+            if slot.deleting || account.is_some_and(|wanted| wanted != slot.stream.account()) {
+                continue;
+            }
+            let totals = slot.stream.committed_totals();
+            usage.streams += 1;
+            usage.consumers += slot.consumers.len() as u64;
+            usage.messages += totals.messages;
+            usage.bytes += totals.bytes;
+        }
+        usage
+    }
+}
+
+fn slot_has<S: Sink>(engine: &Engine<S>, id: StreamId, name: &str) -> bool {
+    engine.slots.get(&id).is_some_and(|slot| slot.consumers.find(name).is_some())
+}
+
+/// Whether an operation needs the log.
+const fn writes(op: &Op) -> bool {
+    !matches!(
+        op,
+        Op::StreamInfo { .. }
+            | Op::GetMessage { .. }
+            | Op::ConsumerInfo { .. }
+            | Op::ListConsumers { .. }
+            | Op::Catalog
+            | Op::Usage { .. }
+    )
+}
+
+/// Checks a consumer against the others of its stream.
+fn check_beside<S: Sink>(
+    slot: &Slot<S>,
+    config: &ConsumerConfig,
+    existing: Option<u32>,
+    action: ConsumerAction,
+) -> Result<(), JsError> {
+    let old = existing.and_then(|index| slot.consumers.get(index));
+    match old {
+        Some(old) => {
+            if action == ConsumerAction::Create && old.consumer.config() != config {
+                return Err(JsError::CONSUMER_ALREADY_EXISTS);
+            }
+            check_update(old.consumer.config(), config)?;
+        }
+        None if action == ConsumerAction::Update => return Err(JsError::CONSUMER_DOES_NOT_EXIST),
+        None => {
+            let max = slot.stream.config().max_consumers;
+            if usize::try_from(max).is_ok_and(|max| max > 0 && slot.consumers.len() >= max) {
+                return Err(JsError::MAXIMUM_CONSUMERS_LIMIT);
+            }
+        }
+    }
+    if slot.stream.limits().retention == RetentionPolicy::Workqueue {
+        check_workqueue(config, slot.consumers.configs().filter(|other| other.name != config.name))?;
+    }
+    Ok(())
+}
+
+/// Logs a consumer that was created or updated.
+fn append_consumer<T, L: LogAccess>(
+    id: StreamId,
+    consumer: &Consumer<T>,
+    log: &mut L,
+) -> Result<Lsn, AppendError> {
+    let mut body = Vec::new();
+    consumer.encode(&mut body);
+    let record = RecordRef {
+        kind: RecordKind::ConsumerCreate,
+        stream: id,
+        seq: Seq(0),
+        timestamp: log.now(),
+        subject: consumer.name().as_bytes(),
+        headers: b"",
+        body: &body,
+    };
+    Ok(log.append(&record, Urgency::Awaited, false)?.lsn)
+}

@@ -1,0 +1,520 @@
+//! Calling consumers: by name, in this turn, on commit, at a deadline; and what they let go.
+
+use super::Engine;
+use super::slot::Slot;
+use crate::consumer::{Ack, Consumer, Env, Pull, TickOutcome};
+use crate::event::{AckItem, ClientBatch, FlowItem, PullItem};
+use crate::pattern;
+use crate::records::Delete;
+use crate::sink::{Message, Sink};
+use crate::stream::{Stream, Unlogged};
+use nuthatch_log::{
+    AppendError, LogAccess, Lsn, RecordKind, RecordRef, Seq, StreamId, Timestamp, Urgency,
+};
+use nuthatch_protocol::js::{ConsumerConfig, RetentionPolicy};
+use rustc_hash::FxHashMap;
+
+/// A consumer of an engine. The index may be reused after a delete.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(super) struct ConsumerKey {
+    pub(super) stream: StreamId,
+    pub(super) index: u32,
+}
+
+/// A consumer with what the engine keeps beside it.
+pub(super) struct ConsumerSlot<T> {
+    pub(super) consumer: Consumer<T>,
+    pub(super) scheduled: Option<Timestamp>,
+    /// On which of the engine's lists it is.
+    pub(super) listed: Listed,
+}
+
+/// Membership in lists.
+#[derive(Clone, Copy, Default)]
+pub(super) struct Listed {
+    called: bool,
+    unlogged: bool,
+    awaiting: bool,
+    blocked: bool,
+    hungry: bool,
+}
+
+/// The consumers of one stream.
+pub(super) struct Consumers<T> {
+    by_name: FxHashMap<Box<str>, u32>,
+    slots: Vec<Option<Box<ConsumerSlot<T>>>>,
+    free: Vec<u32>,
+    /// Those that want new messages at once.
+    hungry: Vec<u32>,
+}
+
+impl<T> Default for Consumers<T> {
+    fn default() -> Self {
+        Self {
+            by_name: FxHashMap::default(),
+            slots: Vec::new(),
+            free: Vec::new(),
+            hungry: Vec::new(),
+        }
+    }
+}
+
+impl<T> Consumers<T> {
+    pub(super) fn len(&self) -> usize {
+        self.by_name.len()
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.by_name.is_empty()
+    }
+
+    pub(super) fn find(&self, name: &str) -> Option<u32> {
+        self.by_name.get(name).copied()
+    }
+
+    pub(super) fn get(&self, index: u32) -> Option<&ConsumerSlot<T>> {
+        self.slots.get(index as usize)?.as_deref()
+    }
+
+    pub(super) fn get_mut(&mut self, index: u32) -> Option<&mut ConsumerSlot<T>> {
+        self.slots.get_mut(index as usize)?.as_deref_mut()
+    }
+
+    pub(super) fn insert(&mut self, consumer: Consumer<T>) -> u32 {
+        if let Some(index) = self.find(consumer.name()) {
+            if let Some(slot) = self.get_mut(index) {
+                slot.consumer = consumer;
+            }
+            return index;
+        }
+        let index = self.free.pop().unwrap_or(self.slots.len() as u32);
+        self.by_name.insert(consumer.name().into(), index);
+        let slot = ConsumerSlot { consumer, scheduled: None, listed: Listed::default() };
+        if index as usize == self.slots.len() {
+            self.slots.push(Some(Box::new(slot)));
+        } else {
+            self.slots[index as usize] = Some(Box::new(slot));
+        }
+        index
+    }
+
+    pub(super) fn remove(&mut self, index: u32) -> Option<Box<ConsumerSlot<T>>> {
+        let slot = self.slots.get_mut(index as usize)?.take()?;
+        self.by_name.remove(slot.consumer.name());
+        self.free.push(index);
+        Some(slot)
+    }
+
+    pub(super) fn iter(&self) -> impl Iterator<Item = &Consumer<T>> {
+        self.slots.iter().flatten().map(|slot| &slot.consumer)
+    }
+
+    pub(super) fn iter_mut(&mut self) -> impl Iterator<Item = &mut Consumer<T>> {
+        self.slots.iter_mut().flatten().map(|slot| &mut slot.consumer)
+    }
+
+    pub(super) fn configs(&self) -> impl Iterator<Item = &ConsumerConfig> {
+        self.iter().map(Consumer::config)
+    }
+
+    pub(super) fn indexes(&self) -> Vec<u32> {
+        let mut indexes: Vec<u32> = self.by_name.values().copied().collect();
+        indexes.sort_unstable();
+        indexes
+    }
+
+    /// Names in order, with indexes.
+    pub(super) fn sorted(&self) -> Vec<(&str, u32)> {
+        let mut names: Vec<(&str, u32)> =
+            self.by_name.iter().map(|(name, &index)| (&**name, index)).collect();
+        names.sort_unstable();
+        names
+    }
+
+    /// Whether any consumer but `except` still needs a message.
+    fn any_needs(&mut self, stream: &Stream, seq: Seq, subject: u32, except: u32) -> bool {
+        self.slots.iter_mut().enumerate().any(|(index, slot)| {
+            index as u32 != except
+                && slot.as_mut().is_some_and(|slot| slot.consumer.needs(stream, seq, subject))
+        })
+    }
+}
+
+/// The surroundings of a consumer of `stream`.
+pub(super) fn env<'a, L, S>(
+    stream: &'a Stream,
+    sink: &'a mut S,
+    log: &'a mut L,
+    domain: &'a str,
+    released: &'a mut Vec<Seq>,
+) -> Env<'a, Stream, L, S> {
+    let removes = stream.limits().retention != RetentionPolicy::Limits;
+    Env {
+        index: stream,
+        log,
+        sink,
+        account: stream.account(),
+        stream: stream.id(),
+        stream_name: &stream.config().name,
+        domain,
+        released: removes.then_some(released),
+    }
+}
+
+/// Removes what a consumer has let go and no other one needs; returns the sequences that the log
+/// will not learn from the consumer's own records.
+fn release<S: Sink, L: LogAccess>(
+    slot: &mut Slot<S>,
+    index: u32,
+    released: &mut Vec<Seq>,
+    log: &mut L,
+) -> Delete {
+    let id = slot.stream.id();
+    let is_interest = slot.stream.limits().retention == RetentionPolicy::Interest;
+    let is_memory =
+        slot.consumers.get(index).is_some_and(|consumer| consumer.consumer.is_memory());
+    let mut deletes = Delete::default();
+    for seq in released.drain(..) {
+        let Some(subject) = slot.stream.held_subject(seq) else { continue };
+        if is_interest && slot.consumers.any_needs(&slot.stream, seq, subject, index) {
+            continue;
+        }
+        slot.stream.release(seq.0, &mut |seq, weight| log.dead(id, seq, weight));
+        if is_memory {
+            deletes.add(seq.0);
+        }
+    }
+    deletes
+}
+
+/// Writes the progress of every consumer of a stream that has any to tell, so that the log knows
+/// which messages they let go.
+pub(super) fn log_slot_progress<S: Sink, L: LogAccess>(
+    slot: &mut Slot<S>,
+    sink: &mut S,
+    domain: &str,
+    log: &mut L,
+) -> Result<(), AppendError> {
+    let mut released = Vec::new();
+    for index in slot.consumers.indexes() {
+        let Some(consumer) = slot.consumers.get_mut(index) else { continue };
+        if consumer.consumer.needs_log().is_none() {
+            continue;
+        }
+        let mut env = env(&slot.stream, sink, log, domain, &mut released);
+        consumer.consumer.log_state(&mut env, Urgency::Lazy)?;
+    }
+    slot.stream.set_releases_logged();
+    Ok(())
+}
+
+impl<S: Sink> Engine<S> {
+    /// Calls a consumer and sees to what follows from it.
+    pub(super) fn call<L: LogAccess, R>(
+        &mut self,
+        key: ConsumerKey,
+        log: &mut L,
+        call: impl FnOnce(&mut Consumer<S::Target>, &mut Env<'_, Stream, L, S>) -> R,
+    ) -> Option<R> {
+        let slot = self.slots.get_mut(&key.stream)?;
+        let consumer = slot.consumers.get_mut(key.index)?;
+        let mut released = std::mem::take(&mut self.scratch.released);
+        let mut env =
+            env(&slot.stream, &mut self.sink, log, &self.config.domain, &mut released);
+        let outcome = call(&mut consumer.consumer, &mut env);
+        if !released.is_empty() {
+            let deletes = release(slot, key.index, &mut released, log);
+            self.budget.settle(slot.stream.account_use());
+            Self::log_deletes(key.stream, &deletes, log);
+        }
+        self.scratch.released = released;
+        self.file(key, log.now());
+        Some(outcome)
+    }
+
+    /// Logs what a memory consumer made the stream drop.
+    fn log_deletes<L: LogAccess>(id: StreamId, deletes: &Delete, log: &mut L) {
+        if deletes.ranges.is_empty() {
+            return;
+        }
+        let mut body = Vec::new();
+        deletes.encode(&mut body);
+        let record = RecordRef {
+            kind: RecordKind::Delete,
+            stream: id,
+            seq: Seq(0),
+            timestamp: log.now(),
+            subject: b"",
+            headers: b"",
+            body: &body,
+        };
+        // Losing it means that the messages are there again after a restart: redelivery.
+        let _ = log.append(&record, Urgency::Lazy, true);
+    }
+
+    /// Puts a consumer on the lists that it belongs to now.
+    fn file(&mut self, key: ConsumerKey, now: Timestamp) {
+        let Some(slot) = self.slots.get_mut(&key.stream) else { return };
+        let consumers = &mut slot.consumers;
+        let Some(entry) =
+            consumers.slots.get_mut(key.index as usize).and_then(|slot| slot.as_deref_mut())
+        else {
+            return;
+        };
+        let (consumer, listed) = (&entry.consumer, &mut entry.listed);
+        self.deadlines.schedule_consumer(key, &mut entry.scheduled, consumer.next_deadline());
+        if consumer.is_hungry() && !std::mem::replace(&mut listed.hungry, true) {
+            consumers.hungry.push(key.index);
+        }
+        if consumer.is_blocked() && !std::mem::replace(&mut listed.blocked, true) {
+            self.lists.blocked.push(key);
+        }
+        if consumer.awaits_commit() && !std::mem::replace(&mut listed.awaiting, true) {
+            self.lists.awaiting.push(key);
+        }
+        if consumer.needs_log().is_some() && !std::mem::replace(&mut listed.unlogged, true) {
+            self.lists.unlogged.push(key);
+            let at = now.plus_nanos(super::PROGRESS_LOG_INTERVAL_NS);
+            self.lists.log_at.get_or_insert(at);
+        }
+    }
+
+    fn listed(&mut self, key: ConsumerKey) -> Option<&mut Listed> {
+        let slot = self.slots.get_mut(&key.stream)?;
+        slot.consumers.get_mut(key.index).map(|consumer| &mut consumer.listed)
+    }
+
+    /// Pumps a consumer at the end of this turn.
+    pub(super) fn pump_later(&mut self, key: ConsumerKey) {
+        if let Some(listed) = self.listed(key)
+            && !std::mem::replace(&mut listed.called, true)
+        {
+            self.lists.called.push(key);
+        }
+    }
+
+    fn key(&self, stream: StreamId, name: &[u8]) -> Option<ConsumerKey> {
+        let slot = self.slots.get(&stream).filter(|slot| !slot.deleting)?;
+        let index = slot.consumers.find(std::str::from_utf8(name).ok()?)?;
+        Some(ConsumerKey { stream, index })
+    }
+
+    pub(super) fn ack<L: LogAccess>(
+        &mut self,
+        batch: &ClientBatch<S::Peer>,
+        item: &AckItem,
+        log: &mut L,
+    ) {
+        let Some(key) = self.key(item.stream, item.consumer.of(&batch.buf)) else { return };
+        let ack = Ack {
+            delivered: item.delivered,
+            stream_seq: Seq(item.stream_seq),
+            consumer_seq: item.consumer_seq,
+            reply: item.reply.of(&batch.buf),
+            body: item.body.of(&batch.buf),
+        };
+        self.call(key, log, |consumer, env| consumer.ack(env, &ack));
+        self.pump_later(key);
+    }
+
+    pub(super) fn pull<L: LogAccess>(
+        &mut self,
+        batch: &ClientBatch<S::Peer>,
+        item: &PullItem,
+        log: &mut L,
+    ) {
+        let reply = item.reply.of(&batch.buf);
+        let Some(key) = self.key(item.stream, item.consumer.of(&batch.buf)) else {
+            self.no_such_consumer(batch, item.stream, item.hint, reply);
+            return;
+        };
+        let pull = Pull { reply, body: item.body.of(&batch.buf) };
+        self.call(key, log, |consumer, env| consumer.pull(env, &pull));
+        self.pump_later(key);
+    }
+
+    /// The incumbent has no subscription for a missing consumer: the client sees "no responders".
+    fn no_such_consumer(
+        &mut self,
+        batch: &ClientBatch<S::Peer>,
+        stream: StreamId,
+        hint: u32,
+        reply: &[u8],
+    ) {
+        if reply.is_empty() {
+            return;
+        }
+        let account = self.slots.get(&stream).map_or_else(Default::default, |s| s.stream.account());
+        let headers = b"NATS/1.0 503\r\n\r\n";
+        let message = Message { subject: reply, reply: b"", headers, body: b"" };
+        self.sink.reply(account, &batch.peer, hint, &message);
+    }
+
+    pub(super) fn flow<L: LogAccess>(
+        &mut self,
+        batch: &ClientBatch<S::Peer>,
+        item: &FlowItem,
+        log: &mut L,
+    ) {
+        let Some(key) = self.key(item.stream, item.consumer.of(&batch.buf)) else { return };
+        let subject = item.subject.of(&batch.buf);
+        self.call(key, log, |consumer, _| consumer.flow_response(subject));
+        self.pump_later(key);
+    }
+
+    /// Interest in a subject (or pattern) changed: tells the push consumers that deliver to it. With
+    /// `None` all of them look again, and pull consumers that wait do as well.
+    pub(super) fn interest<L: LogAccess>(&mut self, subject: Option<&[u8]>, log: &mut L) {
+        let mut keys: Vec<ConsumerKey> = match subject {
+            Some(subject) if !pattern::has_wildcard(subject) => {
+                self.deliver_subjects.get(subject).cloned().unwrap_or_default()
+            }
+            _ => {
+                let concerns = |deliver: &[u8]| subject.is_none_or(|s| pattern::matches(s, deliver));
+                let map = self.deliver_subjects.iter();
+                map.filter(|(deliver, _)| concerns(deliver)).flat_map(|(_, k)| k).copied().collect()
+            }
+        };
+        if subject.is_none() {
+            for (&stream, slot) in &self.slots {
+                let hungry = slot.consumers.hungry.iter();
+                keys.extend(hungry.map(|&index| ConsumerKey { stream, index }));
+            }
+        }
+        for key in keys {
+            self.call(key, log, Consumer::interest_changed);
+            self.pump_later(key);
+        }
+    }
+
+    /// Notes where a consumer delivers to, so that changes of interest find it.
+    pub(super) fn watch_deliver_subject(&mut self, key: ConsumerKey) {
+        let slot = self.slots.get(&key.stream).and_then(|slot| slot.consumers.get(key.index));
+        if let Some(subject) = slot.and_then(|slot| slot.consumer.deliver_subject()) {
+            let keys = self.deliver_subjects.entry(subject.as_bytes().into()).or_default();
+            if !keys.contains(&key) {
+                keys.push(key);
+            }
+        }
+    }
+
+    /// The reverse of [`Engine::watch_deliver_subject`].
+    pub(super) fn unwatch_deliver_subject(&mut self, key: ConsumerKey) {
+        let slot = self.slots.get(&key.stream).and_then(|slot| slot.consumers.get(key.index));
+        let subject = slot.and_then(|slot| slot.consumer.deliver_subject());
+        if let Some(subject) = subject.map(str::as_bytes)
+            && let Some(keys) = self.deliver_subjects.get_mut(subject)
+        {
+            keys.retain(|known| *known != key);
+            if keys.is_empty() {
+                self.deliver_subjects.remove(subject);
+            }
+        }
+    }
+
+    /// Consumers that waited for a receiver or a load go on: all, or those of one stream.
+    pub(super) fn unblock<L: LogAccess>(&mut self, stream: Option<StreamId>, log: &mut L) {
+        for key in std::mem::take(&mut self.lists.blocked) {
+            if stream.is_some_and(|stream| stream != key.stream) {
+                self.lists.blocked.push(key);
+                continue;
+            }
+            if let Some(listed) = self.listed(key) {
+                listed.blocked = false;
+                self.call(key, log, Consumer::pump);
+            }
+        }
+    }
+
+    /// New messages are visible: whoever waits for them is served.
+    pub(super) fn pump_hungry<L: LogAccess>(&mut self, stream: StreamId, log: &mut L) {
+        let Some(slot) = self.slots.get_mut(&stream) else { return };
+        if slot.consumers.hungry.is_empty() {
+            return;
+        }
+        for index in std::mem::take(&mut slot.consumers.hungry) {
+            let key = ConsumerKey { stream, index };
+            if let Some(listed) = self.listed(key) {
+                listed.hungry = false;
+                self.call(key, log, Consumer::pump);
+            }
+        }
+    }
+
+    /// Double acks whose frame has committed are confirmed.
+    pub(super) fn confirm_double_acks<L: LogAccess>(&mut self, lsn: Lsn, log: &mut L) {
+        for key in std::mem::take(&mut self.lists.awaiting) {
+            if let Some(listed) = self.listed(key) {
+                listed.awaiting = false;
+                self.call(key, log, |consumer, env| consumer.committed(env, lsn));
+            }
+        }
+    }
+
+    /// The end of a step: pumps who was called, logs what is awaited.
+    pub(super) fn end_step<L: LogAccess>(&mut self, log: &mut L) {
+        for key in std::mem::take(&mut self.lists.called) {
+            if let Some(listed) = self.listed(key) {
+                listed.called = false;
+                self.call(key, log, Consumer::pump);
+            }
+        }
+        self.log_awaited(log);
+    }
+
+    fn log_awaited<L: LogAccess>(&mut self, log: &mut L) {
+        // Only who waits for a commit can be urgent; the list is empty unless double acks come.
+        for at in 0..self.lists.awaiting.len() {
+            let key = self.lists.awaiting[at];
+            let urgent = |consumer: &mut Consumer<S::Target>, env: &mut Env<'_, Stream, L, S>| {
+                if consumer.needs_log() == Some(Urgency::Awaited) {
+                    // On failure the progress stays to be logged, and the ack unconfirmed.
+                    let _ = consumer.log_state(env, Urgency::Awaited);
+                }
+            };
+            self.call(key, log, urgent);
+        }
+    }
+
+    /// Writes the progress of every consumer that has any to tell.
+    pub(super) fn log_progress<L: LogAccess>(&mut self, log: &mut L) {
+        self.lists.log_at = None;
+        let keys = std::mem::take(&mut self.lists.unlogged);
+        for &key in &keys {
+            let Some(listed) = self.listed(key) else { continue };
+            listed.unlogged = false;
+            self.call(key, log, |consumer, env| {
+                if consumer.needs_log().is_some() {
+                    // Without room it stays to be logged: `file` lists it again.
+                    let _ = consumer.log_state(env, Urgency::Lazy);
+                }
+            });
+        }
+        for key in keys {
+            let Some(slot) = self.slots.get_mut(&key.stream) else { continue };
+            if slot.stream.unlogged() != Unlogged::default()
+                && slot.consumers.iter().all(|consumer| consumer.needs_log().is_none())
+            {
+                slot.stream.set_releases_logged();
+            }
+        }
+    }
+
+    pub(super) fn consumer_due<L: LogAccess>(
+        &mut self,
+        key: ConsumerKey,
+        at: Timestamp,
+        log: &mut L,
+    ) {
+        let Some(slot) = self.slots.get_mut(&key.stream) else { return };
+        let Some(consumer) = slot.consumers.get_mut(key.index) else { return };
+        if consumer.scheduled != Some(at) {
+            return;
+        }
+        consumer.scheduled = None;
+        if self.call(key, log, Consumer::tick) == Some(TickOutcome::Expired) {
+            // Without room for the record the consumer stays until there is.
+            let _ = self.delete_consumer(key, Urgency::Lazy, log);
+        }
+    }
+}

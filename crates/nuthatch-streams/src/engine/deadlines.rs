@@ -1,0 +1,124 @@
+//! When streams and consumers want to be called: a heap whose stale entries are dropped when met.
+
+use super::consumers::ConsumerKey;
+use super::slot::Slot;
+use super::Engine;
+use crate::sink::Sink;
+use nuthatch_log::{LogAccess, RecordKind, RecordRef, StreamId, Timestamp, Urgency};
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+
+/// Expiries by age closer together than this are done in one go, ns.
+const EXPIRY_GRANULARITY_NS: i64 = 10_000_000;
+
+/// Who is called.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub(super) enum Who {
+    Stream(StreamId),
+    Consumer(ConsumerKey),
+}
+
+/// The heap.
+#[derive(Default)]
+pub(super) struct Deadlines {
+    heap: BinaryHeap<Reverse<(Timestamp, Who)>>,
+}
+
+impl Deadlines {
+    /// The earliest deadline, possibly a stale one.
+    pub(super) fn next(&self) -> Option<Timestamp> {
+        self.heap.peek().map(|Reverse((at, _))| *at)
+    }
+
+    /// Makes sure that the stream is called when its oldest message expires.
+    pub(super) fn schedule_stream<S: Sink>(&mut self, slot: &mut Slot<S>) {
+        let Some(at) = slot.stream.next_expiry() else { return };
+        let at = at.plus_nanos(EXPIRY_GRANULARITY_NS);
+        if slot.scheduled.is_none_or(|scheduled| at < scheduled) {
+            slot.scheduled = Some(at);
+            self.heap.push(Reverse((at, Who::Stream(slot.stream.id()))));
+        }
+    }
+
+    /// Makes sure that a consumer is called at `at`.
+    pub(super) fn schedule_consumer(
+        &mut self,
+        key: ConsumerKey,
+        scheduled: &mut Option<Timestamp>,
+        at: Option<Timestamp>,
+    ) {
+        let Some(at) = at else { return };
+        if scheduled.is_none_or(|scheduled| at < scheduled) {
+            *scheduled = Some(at);
+            self.heap.push(Reverse((at, Who::Consumer(key))));
+        }
+    }
+
+    fn pop(&mut self, now: Timestamp) -> Option<(Timestamp, Who)> {
+        let Reverse((at, _)) = self.heap.peek()?;
+        if *at > now {
+            return None;
+        }
+        self.heap.pop().map(|Reverse(due)| due)
+    }
+}
+
+impl<S: Sink> Engine<S> {
+    /// Calls everybody whose time has come, each once.
+    pub(super) fn run_deadlines<L: LogAccess>(&mut self, log: &mut L) {
+        let now = log.now();
+        let mut due = Vec::new();
+        while let Some(entry) = self.deadlines.pop(now) {
+            due.push(entry);
+        }
+        for (at, who) in due {
+            match who {
+                Who::Stream(id) => self.stream_due(id, at, log),
+                Who::Consumer(key) => self.consumer_due(key, at, log),
+            }
+        }
+    }
+
+    fn stream_due<L: LogAccess>(&mut self, id: StreamId, at: Timestamp, log: &mut L) {
+        let Some(slot) = self.slots.get_mut(&id).filter(|s| s.scheduled == Some(at)) else {
+            return;
+        };
+        slot.scheduled = None;
+        self.expire_stream(id, log);
+        if let Some(slot) = self.slots.get_mut(&id) {
+            self.deadlines.schedule_stream(slot);
+        }
+    }
+
+    /// Lets messages go that are older than the stream's limit. The record follows with the next
+    /// frame; until then the clock says the same.
+    pub(super) fn expire_stream<L: LogAccess>(&mut self, id: StreamId, log: &mut L) {
+        let now = log.now();
+        let Some(slot) = self.slots.get_mut(&id) else { return };
+        if slot.stream.expire(now, &mut |seq, weight| log.dead(id, seq, weight)) > 0 {
+            self.expiring.push(id);
+            self.budget.settle(slot.stream.account_use());
+        }
+    }
+
+    /// Writes the `Expire` records that are due.
+    pub(super) fn log_expiries<L: LogAccess>(&mut self, log: &mut L) {
+        for id in std::mem::take(&mut self.expiring) {
+            let Some(slot) = self.slots.get_mut(&id).filter(|slot| !slot.deleting) else {
+                continue;
+            };
+            let Some(seq) = slot.stream.take_expiry() else { continue };
+            let record = RecordRef {
+                kind: RecordKind::Expire,
+                stream: id,
+                seq,
+                timestamp: log.now(),
+                subject: b"",
+                headers: b"",
+                body: b"",
+            };
+            // If there is no room for it, the clock will say the same after a restart.
+            let _ = log.append(&record, Urgency::Lazy, true);
+        }
+    }
+}

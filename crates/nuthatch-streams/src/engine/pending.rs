@@ -1,0 +1,229 @@
+//! What is told only once it is durable, in the order in which it happened.
+//!
+//! A run of publishes is remembered as (batch, items, first sequence) and its acknowledgements are
+//! written when the frame has committed: no allocation per message. A refusal that may depend on an
+//! uncommitted write queues behind it.
+
+use super::Engine;
+use crate::event::{ClientBatch, Item};
+use crate::op::{OpResult, Respond};
+use crate::sink::{AccountId, Message, Sink};
+use nuthatch_log::{LogAccess, Lsn, StreamId};
+use nuthatch_protocol::wire::write::push_u64;
+use std::collections::VecDeque;
+
+/// An answer to one client.
+pub(super) struct Answer<P> {
+    pub(super) account: AccountId,
+    pub(super) peer: P,
+    pub(super) hint: u32,
+    pub(super) reply: Box<[u8]>,
+    pub(super) body: Box<[u8]>,
+}
+
+/// What waits.
+pub(super) enum Waiting<P> {
+    /// Acknowledgements of consecutive items of a batch with consecutive sequences.
+    Acks { batch: u64, first_item: u32, count: u32, stream: StreamId, first_seq: u64 },
+    /// One answer, written already.
+    Answer(Box<Answer<P>>),
+    /// The outcome of an operation.
+    Op(Respond, OpOrInfo),
+}
+
+/// An outcome, or where to find it at the time of the commit.
+pub(super) enum OpOrInfo {
+    /// This.
+    Ready(OpResult),
+    /// The information of a stream that was created or updated, with the advisory to send.
+    StreamInfo(StreamId, &'static str),
+    /// A stream is gone for good.
+    StreamDeleted(StreamId),
+}
+
+/// The queue.
+pub(super) struct Pending<P> {
+    queue: VecDeque<(Lsn, Waiting<P>)>,
+    /// Batches that entries of the queue refer to, the first one numbered `first_batch`.
+    batches: VecDeque<ClientBatch<P>>,
+    first_batch: u64,
+    /// Acknowledgements in the queue.
+    acks: usize,
+}
+
+impl<P> Default for Pending<P> {
+    fn default() -> Self {
+        Self { queue: VecDeque::new(), batches: VecDeque::new(), first_batch: 0, acks: 0 }
+    }
+}
+
+impl<P> Pending<P> {
+    /// Acknowledgements that wait.
+    pub(super) const fn acks(&self) -> usize {
+        self.acks
+    }
+
+    /// The frame after which a new answer keeps the order; `None`: nothing waits.
+    pub(super) fn last_lsn(&self) -> Option<Lsn> {
+        self.queue.back().map(|(lsn, _)| *lsn)
+    }
+
+    /// Number that the batch in hand gets if anything of it waits.
+    pub(super) fn batch_number(&self) -> u64 {
+        self.first_batch + self.batches.len() as u64
+    }
+
+    /// Queues something behind frame `lsn` and everything before it.
+    pub(super) fn push(&mut self, lsn: Lsn, waiting: Waiting<P>) {
+        if let Waiting::Acks { count, .. } = &waiting {
+            self.acks += *count as usize;
+        }
+        let lsn = self.last_lsn().map_or(lsn, |last| last.max(lsn));
+        self.queue.push_back((lsn, waiting));
+    }
+
+    /// Keeps the batch in hand if anything of it waits.
+    pub(super) fn keep(&mut self, batch: ClientBatch<P>) {
+        let number = self.batch_number();
+        let refers = |(_, waiting): &(Lsn, Waiting<P>)| {
+            matches!(waiting, Waiting::Acks { batch, .. } if *batch == number)
+        };
+        // Answers may have been queued behind its runs, so look at a few of the last entries.
+        if self.queue.iter().rev().take(batch.items.len()).any(refers) {
+            self.batches.push_back(batch);
+        }
+    }
+
+    /// The next thing to tell after frame `lsn` has committed.
+    fn pop(&mut self, lsn: Lsn) -> Option<Waiting<P>> {
+        if self.queue.front()?.0 > lsn {
+            return None;
+        }
+        let (_, waiting) = self.queue.pop_front()?;
+        if let Waiting::Acks { count, batch, .. } = &waiting {
+            self.acks -= *count as usize;
+            while self.first_batch < *batch && self.batches.pop_front().is_some() {
+                self.first_batch += 1;
+            }
+        }
+        Some(waiting)
+    }
+
+    fn batch(&self, number: u64) -> Option<&ClientBatch<P>> {
+        self.batches.get(usize::try_from(number.checked_sub(self.first_batch)?).ok()?)
+    }
+
+    /// Gives back the memory of batches once nothing waits.
+    fn settle(&mut self) {
+        if self.queue.is_empty() {
+            self.first_batch += self.batches.len() as u64;
+            self.batches.clear();
+        }
+    }
+}
+
+impl<S: Sink> Engine<S> {
+    /// Tells everything that waited for frame `lsn`.
+    pub(super) fn answer_pending<L: LogAccess>(&mut self, lsn: Lsn, log: &mut L) {
+        while let Some(waiting) = self.pending.pop(lsn) {
+            match waiting {
+                Waiting::Acks { batch, first_item, count, stream, first_seq } => {
+                    self.send_acks(batch, first_item, count, stream, first_seq);
+                }
+                Waiting::Answer(answer) => self.send_answer(&answer),
+                Waiting::Op(respond, OpOrInfo::Ready(result)) => respond(result),
+                Waiting::Op(respond, OpOrInfo::StreamInfo(id, action)) => {
+                    self.answer_stream_info(id, action, respond, log);
+                }
+                Waiting::Op(respond, OpOrInfo::StreamDeleted(id)) => {
+                    self.finish_delete(id, log);
+                    respond(Ok(crate::op::OpOutcome::Done));
+                }
+            }
+        }
+        self.pending.settle();
+    }
+
+    fn send_acks(&mut self, batch: u64, first: u32, count: u32, stream: StreamId, seq: u64) {
+        let Some(batch) = self.pending.batch(batch) else { return };
+        let Some(slot) = self.slots.get(&stream) else { return };
+        let account = slot.stream.account();
+        let body = &mut self.scratch.body;
+        body.clear();
+        body.extend_from_slice(&slot.ack_prefix);
+        let items = batch.items.iter().skip(first as usize).take(count as usize);
+        for (item, seq) in items.zip(seq..) {
+            let Item::Publish(publish) = item else { continue };
+            if publish.reply.is_empty() {
+                continue;
+            }
+            body.truncate(slot.ack_prefix.len());
+            push_u64(body, seq);
+            body.push(b'}');
+            let reply = publish.reply.of(&batch.buf);
+            let message = Message { subject: reply, reply: b"", headers: b"", body };
+            self.sink.reply(account, &batch.peer, publish.hint, &message);
+        }
+    }
+
+    fn send_answer(&mut self, answer: &Answer<S::Peer>) {
+        let message =
+            Message { subject: &answer.reply, reply: b"", headers: b"", body: &answer.body };
+        self.sink.reply(answer.account, &answer.peer, answer.hint, &message);
+    }
+
+    /// Sends an answer behind everything that waits, and not before frame `after` has committed.
+    pub(super) fn answer(&mut self, after: Option<Lsn>, answer: Answer<S::Peer>) {
+        match (after, self.pending.last_lsn()) {
+            (None, None) => self.send_answer(&answer),
+            (after, last) => {
+                let lsn = after.unwrap_or_default().max(last.unwrap_or_default());
+                self.pending.push(lsn, Waiting::Answer(Box::new(answer)));
+            }
+        }
+    }
+
+    /// The log failed: nothing that waits will ever be durable.
+    pub(super) fn fail(&mut self, reason: &str) {
+        self.failed = Some(reason.to_owned());
+        let error = crate::stream::unavailable(reason);
+        while let Some(waiting) = self.pending.pop(Lsn(u64::MAX)) {
+            match waiting {
+                Waiting::Acks { batch, first_item, count, stream, .. } => {
+                    self.refuse_run(batch, first_item, count, stream, &error);
+                }
+                Waiting::Answer(answer) => self.send_answer(&answer),
+                Waiting::Op(respond, _) => respond(Err(error.clone())),
+            }
+        }
+        self.pending.settle();
+        for slot in self.slots.values_mut() {
+            for read in slot.parked.drain(..) {
+                read.fail(&error, slot.stream.account(), &mut self.sink);
+            }
+        }
+        self.sink.flush();
+    }
+
+    fn refuse_run(
+        &mut self,
+        batch: u64,
+        first: u32,
+        count: u32,
+        stream: StreamId,
+        error: &nuthatch_protocol::jserror::JsError,
+    ) {
+        let Some(batch) = self.pending.batch(batch) else { return };
+        let Some(slot) = self.slots.get(&stream) else { return };
+        let body = super::publish::refusal_body(error, &slot.stream.config().name);
+        for item in batch.items.iter().skip(first as usize).take(count as usize) {
+            let Item::Publish(publish) = item else { continue };
+            if publish.reply.is_empty() {
+                continue;
+            }
+            let reply = publish.reply.of(&batch.buf);
+            let message = Message { subject: reply, reply: b"", headers: b"", body: &body };
+            self.sink.reply(slot.stream.account(), &batch.peer, publish.hint, &message);
+        }
+    }
+}

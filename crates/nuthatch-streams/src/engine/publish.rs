@@ -1,0 +1,201 @@
+//! The way of publishes through the engine: runs of one stream, acknowledgements, refusals.
+
+use super::Engine;
+use super::pending::{Answer, Waiting};
+use super::slot::Slot;
+use crate::event::{ClientBatch, Item, PublishItem};
+use crate::pattern;
+use crate::sink::{AccountId, Message, Sink};
+use crate::stream::{Admitted, Publish};
+use nuthatch_log::{LogAccess, Lsn, StreamId};
+use nuthatch_protocol::jserror::JsError;
+use nuthatch_protocol::wire::write::push_u64;
+
+/// Consecutive publishes that got consecutive sequences in one frame.
+#[derive(Clone, Copy, Default)]
+struct Run {
+    lsn: Lsn,
+    first_item: usize,
+    count: usize,
+    first_seq: u64,
+}
+
+impl Run {
+    fn continues(&self, lsn: Lsn, item: usize, seq: u64) -> bool {
+        self.count > 0
+            && self.lsn == lsn
+            && self.first_item + self.count == item
+            && self.first_seq + self.count as u64 == seq
+    }
+}
+
+/// What the run has to answer out of line.
+enum Odd {
+    Duplicate(u64),
+    Refused(JsError),
+}
+
+impl<S: Sink> Engine<S> {
+    /// Takes publishes from `start` on as long as they go to one stream; returns where it stopped.
+    pub(super) fn publish_run<L: LogAccess>(
+        &mut self,
+        batch: &ClientBatch<S::Peer>,
+        start: usize,
+        id: StreamId,
+        log: &mut L,
+    ) -> usize {
+        self.prepare_run(id, log);
+        let mut run = Run::default();
+        let mut next = start;
+        while let Some(Item::Publish(item)) = batch.items.get(next)
+            && item.stream == id
+        {
+            match self.admit(batch, item, log) {
+                Ok(Admitted::Sequenced { seq, lsn }) => {
+                    if !run.continues(lsn, next, seq) {
+                        self.end_run(id, &run);
+                        run = Run { lsn, first_item: next, count: 0, first_seq: seq };
+                    }
+                    run.count += 1;
+                }
+                Ok(Admitted::Duplicate { seq }) => {
+                    self.end_run(id, &run);
+                    run.count = 0;
+                    self.answer_odd(batch, item, Odd::Duplicate(seq));
+                }
+                Err(error) => {
+                    self.end_run(id, &run);
+                    run.count = 0;
+                    self.answer_odd(batch, item, Odd::Refused(error));
+                }
+            }
+            next += 1;
+        }
+        self.end_run(id, &run);
+        self.settle_run(id);
+        next
+    }
+
+    /// Before a run: what the clock says has expired is gone.
+    fn prepare_run<L: LogAccess>(&mut self, id: StreamId, log: &mut L) {
+        let Some(slot) = self.slots.get_mut(&id) else { return };
+        if slot.stream.limits().age_ns > 0 {
+            self.expire_stream(id, log);
+        }
+    }
+
+    /// After a run: what it took of the budget, and when its messages expire.
+    fn settle_run(&mut self, id: StreamId) {
+        let Some(slot) = self.slots.get_mut(&id) else { return };
+        self.budget.settle(slot.stream.account_use());
+        self.deadlines.schedule_stream(slot);
+    }
+
+    #[inline]
+    fn admit<L: LogAccess>(
+        &mut self,
+        batch: &ClientBatch<S::Peer>,
+        item: &PublishItem,
+        log: &mut L,
+    ) -> Result<Admitted, JsError> {
+        if let Some(reason) = &self.failed {
+            return Err(crate::stream::unavailable(reason));
+        }
+        let slot = match self.slots.get_mut(&item.stream) {
+            Some(slot) if !slot.deleting => slot,
+            _ => return Err(JsError::STREAM_NOT_FOUND),
+        };
+        if self.pending.acks() >= self.config.pending_acks_max {
+            return Err(JsError::STREAM_TOO_MANY_REQUESTS);
+        }
+        let publish = Publish {
+            subject: item.subject.of(&batch.buf),
+            reply: item.reply.of(&batch.buf),
+            headers: item.headers.of(&batch.buf),
+            body: item.body.of(&batch.buf),
+        };
+        let slot: &mut Slot<S> = slot;
+        if slot.stream.must_log_releases(&publish) {
+            super::consumers::log_slot_progress(slot, &mut self.sink, &self.config.domain, log)
+                .map_err(crate::stream::refusal)?;
+        }
+        let (stream, consumers) = (&mut slot.stream, &slot.consumers);
+        stream.publish(&publish, log, &self.budget, |subject| {
+            consumers.configs().any(|config| wants(config, subject))
+        })
+    }
+
+    /// Queues the acknowledgements of a run and notes what it touched.
+    fn end_run(&mut self, id: StreamId, run: &Run) {
+        if run.count == 0 {
+            return;
+        }
+        let Some(slot) = self.slots.get_mut(&id) else { return };
+        slot.stream.mark(run.lsn);
+        Self::touch(&mut self.touched, run.lsn, id);
+        let waiting = Waiting::Acks {
+            batch: self.pending.batch_number(),
+            first_item: run.first_item as u32,
+            count: run.count as u32,
+            stream: id,
+            first_seq: run.first_seq,
+        };
+        if !slot.stream.limits().no_ack {
+            self.pending.push(run.lsn, waiting);
+        }
+    }
+
+    /// A duplicate or a refusal: answered once everything that it may depend on is durable.
+    #[cold]
+    fn answer_odd(&mut self, batch: &ClientBatch<S::Peer>, item: &PublishItem, odd: Odd) {
+        if item.reply.is_empty() {
+            return;
+        }
+        let slot = self.slots.get(&item.stream);
+        if slot.is_some_and(|slot| slot.stream.limits().no_ack) {
+            return;
+        }
+        let body = match odd {
+            Odd::Duplicate(seq) => {
+                let mut body = slot.map_or_else(Vec::new, |slot| slot.ack_prefix.to_vec());
+                push_u64(&mut body, seq);
+                body.extend_from_slice(b",\"duplicate\": true}");
+                body
+            }
+            Odd::Refused(error) => {
+                refusal_body(&error, slot.map_or("", |slot| &slot.stream.config().name))
+            }
+        };
+        let answer = Answer {
+            account: slot.map_or(AccountId::GLOBAL, |slot| slot.stream.account()),
+            peer: batch.peer.clone(),
+            hint: item.hint,
+            reply: item.reply.of(&batch.buf).into(),
+            body: body.into_boxed_slice(),
+        };
+        let after = slot.and_then(|slot| slot.stream.uncommitted());
+        self.answer(after, answer);
+    }
+}
+
+/// Whether a consumer with this configuration wants a subject.
+pub(super) fn wants(config: &nuthatch_protocol::js::ConsumerConfig, subject: &[u8]) -> bool {
+    let matches = |filter: &str| pattern::matches(filter.as_bytes(), subject);
+    if !config.filter_subjects.is_empty() {
+        config.filter_subjects.iter().any(|filter| matches(filter))
+    } else {
+        config.filter_subject.is_empty() || matches(&config.filter_subject)
+    }
+}
+
+/// `{"error":{…},"stream":"S","seq":0}`.
+pub(super) fn refusal_body(error: &JsError, stream: &str) -> Vec<u8> {
+    #[derive(serde::Serialize)]
+    struct Refused<'a> {
+        error: &'a JsError,
+        stream: &'a str,
+        seq: u64,
+    }
+    // Numbers and strings: cannot fail.
+    serde_json::to_vec(&Refused { error, stream, seq: 0 }).unwrap_or_default()
+}

@@ -1,0 +1,350 @@
+//! How an engine rises from its log: snapshot, states, surviving messages, the records after them.
+//!
+//! A record that cannot be understood is skipped here and counted: the log has checked its bytes, so
+//! it was written by a newer version or by a fault of this one, and refusing to start would take
+//! every other stream down with it.
+
+use super::Engine;
+use super::slot::Slot;
+use crate::consumer::Consumer;
+use crate::records::{
+    Advance, DecodeError, Delete, LogState, Purge, Reader, StreamRecord, put_bytes, put_u32,
+};
+use crate::sink::Sink;
+use crate::stream::{Stream, When};
+use nuthatch_log::{
+    IndexedMessage, LogAccess, RecordKind, RecordRef, Seq, SnapshotError, StreamId, Urgency,
+};
+use nuthatch_protocol::js::RetentionPolicy;
+
+/// Version of the snapshot's layout.
+const SNAPSHOT_VERSION: u8 = 1;
+
+impl<S: Sink> Slot<S> {
+    fn encode_state(&self, out: &mut Vec<u8>) {
+        let encoded: Vec<Vec<u8>> = self
+            .consumers
+            .iter()
+            .map(|consumer| {
+                let mut bytes = Vec::new();
+                consumer.encode(&mut bytes);
+                bytes
+            })
+            .collect();
+        self.stream.encode_state(encoded.iter().map(Vec::as_slice), out);
+    }
+}
+
+impl<S: Sink> Engine<S> {
+    fn log_state(&self) -> LogState {
+        let mut live: Vec<StreamId> =
+            self.slots.values().filter(|s| !s.deleting).map(|s| s.stream.id()).collect();
+        live.sort_unstable();
+        LogState { next_id: self.next_id, live }
+    }
+
+    pub(super) fn write_snapshot(&self, out: &mut Vec<u8>) {
+        out.push(SNAPSHOT_VERSION);
+        let state = self.log_state();
+        let mut bytes = Vec::new();
+        state.encode(&mut bytes);
+        put_bytes(out, &bytes);
+        put_u32(out, state.live.len() as u32);
+        for id in state.live {
+            let Some(slot) = self.slots.get(&id) else { continue };
+            bytes.clear();
+            slot.encode_state(&mut bytes);
+            put_u32(out, id.0);
+            put_bytes(out, &bytes);
+        }
+    }
+
+    pub(super) fn restore_snapshot(&mut self, snapshot: &[u8]) -> Result<(), SnapshotError> {
+        self.forget_all();
+        self.read_snapshot(snapshot).map_err(|error| {
+            self.forget_all();
+            SnapshotError { reason: error.to_string() }
+        })
+    }
+
+    fn forget_all(&mut self) {
+        self.slots.clear();
+        self.recovering.clear();
+        self.next_id = StreamId(1);
+    }
+
+    fn read_snapshot(&mut self, snapshot: &[u8]) -> Result<(), DecodeError> {
+        let mut reader = Reader::versioned(snapshot, SNAPSHOT_VERSION)?;
+        self.next_id = LogState::decode(reader.bytes()?)?.next_id;
+        for _ in 0..reader.count(8)? {
+            let id = StreamId(reader.u32()?);
+            self.adopt_state(id, reader.bytes()?)?;
+        }
+        Ok(())
+    }
+
+    /// A stream as its newest state tells it, without messages.
+    fn adopt_state(&mut self, id: StreamId, body: &[u8]) -> Result<(), DecodeError> {
+        let snapshot = Stream::decode_state(id, body)?;
+        let mut slot = Slot::new(snapshot.stream, &self.config.domain);
+        for bytes in snapshot.consumers {
+            match Consumer::decode(bytes) {
+                Ok(consumer) => {
+                    slot.consumers.insert(consumer);
+                }
+                Err(_) => return Err(DecodeError::Damaged { what: "consumer" }),
+            }
+        }
+        self.next_id = self.next_id.max(StreamId(id.0.saturating_add(1)));
+        self.slots.insert(id, Box::new(slot));
+        self.recovering.insert(id, snapshot.recovering);
+        Ok(())
+    }
+
+    pub(super) fn replay_state(&mut self, record: &RecordRef<'_>) {
+        match record.kind {
+            RecordKind::StreamState => {
+                let adopted = self.adopt_state(record.stream, record.body);
+                self.count_unreadable(adopted.is_ok());
+            }
+            RecordKind::LogState => match LogState::decode(record.body) {
+                Ok(state) => {
+                    self.next_id = self.next_id.max(state.next_id);
+                    self.slots.retain(|id, _| state.live.binary_search(id).is_ok());
+                    let slots = &self.slots;
+                    self.recovering.retain(|id, _| slots.contains_key(id));
+                }
+                Err(_) => self.count_unreadable(false),
+            },
+            _ => self.replay(record),
+        }
+    }
+
+    const fn count_unreadable(&mut self, is_ok: bool) {
+        if !is_ok {
+            self.unreadable_records += 1;
+        }
+    }
+
+    /// Control records that recovery could not read.
+    pub const fn unreadable_records(&self) -> u64 {
+        self.unreadable_records
+    }
+
+    pub(super) fn reindex_message(&mut self, message: &IndexedMessage<'_>) {
+        if let Some(slot) = self.slots.get_mut(&message.stream)
+            && let Some(recovering) = self.recovering.get(&message.stream)
+        {
+            slot.stream.reindex(message, recovering);
+        }
+    }
+
+    pub(super) fn replay(&mut self, record: &RecordRef<'_>) {
+        if let Some(recovering) = self.recovering.remove(&record.stream)
+            && let Some(slot) = self.slots.get_mut(&record.stream)
+        {
+            slot.stream.reindexed(&recovering);
+        }
+        let understood = match record.kind {
+            RecordKind::Message => {
+                if let Some(slot) = self.slots.get_mut(&record.stream) {
+                    slot.stream.apply_message(record);
+                }
+                Ok(())
+            }
+            RecordKind::StreamCreate => self.replay_create(record),
+            RecordKind::StreamDelete => {
+                self.slots.remove(&record.stream);
+                Ok(())
+            }
+            RecordKind::StreamState | RecordKind::LogState => {
+                self.replay_late_state(record);
+                Ok(())
+            }
+            _ => self.replay_change(record),
+        };
+        self.count_unreadable(understood.is_ok());
+    }
+
+    /// A state that follows records which were applied already says nothing new, except that
+    /// sequences and ids only grow.
+    fn replay_late_state(&mut self, record: &RecordRef<'_>) {
+        if record.kind == RecordKind::LogState {
+            if let Ok(state) = LogState::decode(record.body) {
+                self.next_id = self.next_id.max(state.next_id);
+            }
+        } else if !self.slots.contains_key(&record.stream) {
+            let adopted = self.adopt_state(record.stream, record.body);
+            self.count_unreadable(adopted.is_ok());
+        }
+    }
+
+    fn replay_create(&mut self, record: &RecordRef<'_>) -> Result<(), DecodeError> {
+        let StreamRecord { account, config } = StreamRecord::decode(record.body)?;
+        let id = record.stream;
+        let stream = Stream::new(id, account, Box::new(config), record.timestamp);
+        self.next_id = self.next_id.max(StreamId(id.0.saturating_add(1)));
+        self.slots.insert(id, Box::new(Slot::new(stream, &self.config.domain)));
+        Ok(())
+    }
+
+    /// A record that changes an existing stream.
+    fn replay_change(&mut self, record: &RecordRef<'_>) -> Result<(), DecodeError> {
+        let Some(slot) = self.slots.get_mut(&record.stream) else { return Ok(()) };
+        match record.kind {
+            RecordKind::Delete => {
+                for (first, last) in Delete::decode(record.body)?.ranges {
+                    slot.stream.apply_delete(first, last);
+                }
+            }
+            RecordKind::Purge => {
+                let request = Purge::decode(record.body)?;
+                if slot.stream.purges_past_end(&request) {
+                    slot.stream.purge_past_end(request.seq, &mut |_, _| {});
+                } else {
+                    slot.stream.purge(&request, When::Replayed);
+                }
+            }
+            RecordKind::Expire => slot.stream.apply_expiry(record.seq.0),
+            RecordKind::Advance => {
+                slot.stream.apply_advance(record, &Advance::decode(record.body)?);
+            }
+            RecordKind::StreamUpdate => {
+                let config = StreamRecord::decode(record.body)?.config;
+                slot.adopt(Box::new(config), When::Replayed);
+            }
+            _ => slot.replay_consumer(record)?,
+        }
+        Ok(())
+    }
+
+    pub(super) fn finish_recovery<L: LogAccess>(&mut self, log: &mut L) {
+        for (id, recovering) in std::mem::take(&mut self.recovering) {
+            if let Some(slot) = self.slots.get_mut(&id) {
+                slot.stream.reindexed(&recovering);
+            }
+        }
+        let mut ids: Vec<StreamId> = self.slots.keys().copied().collect();
+        ids.sort_unstable();
+        for id in ids {
+            let Some(slot) = self.slots.get_mut(&id) else { continue };
+            slot.stream.commit_all();
+            slot.stream.set_releases_logged();
+            slot.stream.set_has_consumers(!slot.consumers.is_empty());
+            self.budget.settle(slot.stream.account_use());
+            self.deadlines.schedule_stream(slot);
+            self.wake_consumers(id, log);
+        }
+        self.end_step(log);
+    }
+
+    fn wake_consumers<L: LogAccess>(&mut self, id: StreamId, log: &mut L) {
+        let Some(slot) = self.slots.get(&id) else { return };
+        let config = slot.stream.config().clone();
+        for index in slot.consumers.indexes() {
+            let key = super::consumers::ConsumerKey { stream: id, index };
+            self.watch_deliver_subject(key);
+            self.call(key, log, |consumer, env| consumer.recovered(&config, env));
+            self.pump_later(key);
+        }
+    }
+
+    pub(super) fn write_states<L: LogAccess>(&mut self, streams: &[StreamId], log: &mut L) {
+        let mut body = Vec::new();
+        for &id in streams {
+            let Some(slot) = self.slots.get_mut(&id).filter(|slot| !slot.deleting) else {
+                continue;
+            };
+            body.clear();
+            slot.encode_state(&mut body);
+            let last = Seq(slot.stream.assigned_totals().last_seq);
+            let name = slot.stream.config().name.clone();
+            append_state(RecordKind::StreamState, id, last, name.as_bytes(), &body, log);
+        }
+        body.clear();
+        self.log_state().encode(&mut body);
+        append_state(RecordKind::LogState, StreamId::LOG, Seq(0), b"", &body, log);
+    }
+}
+
+fn append_state<L: LogAccess>(
+    kind: RecordKind,
+    stream: StreamId,
+    seq: Seq,
+    subject: &[u8],
+    body: &[u8],
+    log: &mut L,
+) {
+    let record = RecordRef {
+        kind,
+        stream,
+        seq,
+        timestamp: log.now(),
+        subject,
+        headers: b"",
+        body,
+    };
+    // Without it the log removes nothing: it waits for the record to be in a committed frame.
+    let _ = log.append(&record, Urgency::Lazy, true);
+}
+
+impl<S: Sink> Slot<S> {
+    fn replay_consumer(&mut self, record: &RecordRef<'_>) -> Result<(), DecodeError> {
+        let damaged = |_| DecodeError::Damaged { what: "consumer" };
+        let name = std::str::from_utf8(record.subject)
+            .map_err(|_| DecodeError::Damaged { what: "consumer name" })?;
+        match record.kind {
+            RecordKind::ConsumerCreate => {
+                self.consumers.insert(Consumer::decode(record.body).map_err(damaged)?);
+            }
+            RecordKind::ConsumerDelete => {
+                if let Some(index) = self.consumers.find(name) {
+                    self.consumers.remove(index);
+                    self.drop_unneeded(When::Replayed);
+                }
+            }
+            RecordKind::ConsumerState => {
+                if let Some(index) = self.consumers.find(name)
+                    && let Some(slot) = self.consumers.get_mut(index)
+                {
+                    slot.consumer.apply_state(record.body).map_err(damaged)?;
+                    self.replay_releases(index);
+                }
+            }
+            // Moves between logs are in the format and not written yet.
+            _ => {}
+        }
+        Ok(())
+    }
+
+    /// What consumers let go leaves the stream: recomputed from their progress.
+    fn replay_releases(&mut self, index: u32) {
+        let retention = self.stream.limits().retention;
+        if retention == RetentionPolicy::Limits {
+            return;
+        }
+        let Some(slot) = self.consumers.get_mut(index) else { return };
+        let config = slot.consumer.config().clone();
+        let mut done = Vec::new();
+        self.stream.for_each_held(&mut |seq, _| done.push(seq));
+        for seq in done {
+            let Some(subject) = self.stream.held_subject(seq) else { continue };
+            let stream = &self.stream;
+            let needed = match retention {
+                RetentionPolicy::Interest => {
+                    self.consumers.iter_mut().any(|consumer| consumer.needs(stream, seq, subject))
+                }
+                _ => {
+                    !super::publish::wants(&config, stream.subject_name(subject))
+                        || self
+                            .consumers
+                            .get_mut(index)
+                            .is_none_or(|slot| slot.consumer.needs(stream, seq, subject))
+                }
+            };
+            if !needed {
+                self.stream.drop_message(seq.0, When::Replayed);
+            }
+        }
+    }
+}

@@ -1,0 +1,50 @@
+//! A stream with what the engine keeps beside it.
+
+use super::consumers::Consumers;
+use super::reads::ParkedRead;
+use crate::sink::Sink;
+use crate::stream::Stream;
+use nuthatch_log::{Lsn, Timestamp};
+
+/// A stream, its consumers and its waiting reads.
+pub(super) struct Slot<S: Sink> {
+    pub(super) stream: Stream,
+    pub(super) consumers: Consumers<S::Target>,
+    /// Reads that wait for a load or a commit, oldest first.
+    pub(super) parked: Vec<ParkedRead<S::Peer>>,
+    /// Start of every publish acknowledgement, up to the sequence.
+    pub(super) ack_prefix: Box<[u8]>,
+    /// The delete record is in the log: nothing is accepted any more.
+    pub(super) deleting: bool,
+    /// The newest commit that this stream took part in.
+    pub(super) committed_in: Lsn,
+    /// When the deadline queue calls.
+    pub(super) scheduled: Option<Timestamp>,
+}
+
+impl<S: Sink> Slot<S> {
+    pub(super) fn new(stream: Stream, domain: &str) -> Self {
+        let ack_prefix = ack_prefix(&stream.config().name, domain);
+        Self {
+            stream,
+            consumers: Consumers::default(),
+            parked: Vec::new(),
+            ack_prefix,
+            deleting: false,
+            committed_in: Lsn(0),
+            scheduled: None,
+        }
+    }
+}
+
+/// `{"stream":"S","seq":`, with the domain between them if there is one.
+fn ack_prefix(stream: &str, domain: &str) -> Box<[u8]> {
+    let stream = serde_json::Value::from(stream);
+    let text = if domain.is_empty() {
+        format!("{{\"stream\":{stream},\"seq\":")
+    } else {
+        let domain = serde_json::Value::from(domain);
+        format!("{{\"stream\":{stream},\"domain\":{domain},\"seq\":")
+    };
+    text.into_bytes().into_boxed_slice()
+}

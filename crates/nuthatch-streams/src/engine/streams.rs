@@ -1,0 +1,328 @@
+//! Operations on streams: create, update, delete, info, purge, delete of a message.
+
+use super::Engine;
+use super::pending::{OpOrInfo, Waiting};
+use super::slot::Slot;
+use crate::op::{OpOutcome, OpResult, PurgeRequest, Respond};
+use crate::records::{Delete, Purge, StreamRecord};
+use crate::sink::{AccountId, Sink};
+use crate::stream::{Stream, When, refusal};
+use nuthatch_log::{LogAccess, Lsn, RecordKind, RecordRef, Seq, StreamId, Urgency};
+use nuthatch_protocol::js::{RetentionPolicy, StreamConfig};
+use nuthatch_protocol::jserror::JsError;
+
+/// A control record of a stream, awaited.
+fn append_control<L: LogAccess>(
+    kind: RecordKind,
+    id: StreamId,
+    seq: u64,
+    subject: &[u8],
+    body: &[u8],
+    privileged: bool,
+    log: &mut L,
+) -> Result<Lsn, JsError> {
+    let record = RecordRef {
+        kind,
+        stream: id,
+        seq: Seq(seq),
+        timestamp: log.now(),
+        subject,
+        headers: b"",
+        body,
+    };
+    Ok(log.append(&record, Urgency::Awaited, privileged).map_err(refusal)?.lsn)
+}
+
+impl<S: Sink> Slot<S> {
+    /// Interest retention: drops every message that no consumer needs (any more).
+    pub(super) fn drop_unneeded(&mut self, when: When) {
+        if self.stream.limits().retention != RetentionPolicy::Interest {
+            return;
+        }
+        let mut held = Vec::new();
+        self.stream.for_each_held(&mut |seq, _| held.push(seq));
+        for seq in held {
+            let Some(subject) = self.stream.held_subject(seq) else { continue };
+            let stream = &self.stream;
+            let needed =
+                self.consumers.iter_mut().any(|consumer| consumer.needs(stream, seq, subject));
+            if !needed {
+                self.stream.drop_message(seq.0, when);
+            }
+        }
+    }
+}
+
+impl<S: Sink> Engine<S> {
+    /// A record of the stream lies in frame `lsn`: its effects become visible with it.
+    fn changed(&mut self, id: StreamId, lsn: Lsn) {
+        if let Some(slot) = self.slots.get_mut(&id) {
+            slot.stream.mark(lsn);
+            Self::touch(&mut self.touched, lsn, id);
+            self.budget.settle(slot.stream.account_use());
+        }
+    }
+
+    pub(super) fn create_stream<L: LogAccess>(
+        &mut self,
+        id: StreamId,
+        account: AccountId,
+        config: Box<StreamConfig>,
+        respond: Respond,
+        log: &mut L,
+    ) {
+        if self.slots.contains_key(&id) {
+            return respond(Err(JsError::STREAM_NAME_EXIST));
+        }
+        let mut body = Vec::new();
+        StreamRecord::encode(account, &config, &mut body);
+        let name = config.name.clone().into_bytes();
+        match append_control(RecordKind::StreamCreate, id, 0, &name, &body, false, log) {
+            Err(error) => respond(Err(error)),
+            Ok(lsn) => {
+                let stream = Stream::new(id, account, config, log.now());
+                self.slots.insert(id, Box::new(Slot::new(stream, &self.config.domain)));
+                self.next_id = self.next_id.max(StreamId(id.0.saturating_add(1)));
+                self.changed(id, lsn);
+                let outcome = OpOrInfo::StreamInfo(id, "create");
+                self.pending.push(lsn, Waiting::Op(respond, outcome));
+            }
+        }
+    }
+
+    pub(super) fn update_stream<L: LogAccess>(
+        &mut self,
+        id: StreamId,
+        config: Box<StreamConfig>,
+        respond: Respond,
+        log: &mut L,
+    ) {
+        match self.log_update(id, config, log) {
+            Err(error) => respond(Err(error)),
+            Ok(lsn) => {
+                self.changed(id, lsn);
+                let outcome = OpOrInfo::StreamInfo(id, "modify");
+                self.pending.push(lsn, Waiting::Op(respond, outcome));
+            }
+        }
+    }
+
+    fn log_update<L: LogAccess>(
+        &mut self,
+        id: StreamId,
+        config: Box<StreamConfig>,
+        log: &mut L,
+    ) -> Result<Lsn, JsError> {
+        self.check_consumer_limits(id, &config)?;
+        self.log_releases(id, log)?;
+        let slot = self.slot(id)?;
+        let mut body = Vec::new();
+        StreamRecord::encode(slot.stream.account(), &config, &mut body);
+        let name = config.name.clone().into_bytes();
+        let lsn = append_control(RecordKind::StreamUpdate, id, 0, &name, &body, false, log)?;
+        let slot = self.slot(id)?;
+        slot.adopt(config, When::Committed(lsn));
+        let config = slot.stream.config().clone();
+        for index in slot.consumers.indexes() {
+            let key = super::consumers::ConsumerKey { stream: id, index };
+            self.call(key, log, |consumer, env| consumer.stream_changed(&config, env));
+            self.pump_later(key);
+        }
+        Ok(lsn)
+    }
+
+    /// New caps for consumers must not be broken by those that exist.
+    fn check_consumer_limits(&mut self, id: StreamId, new: &StreamConfig) -> Result<(), JsError> {
+        let slot = self.slot(id)?;
+        let caps = &new.consumer_limits;
+        if *caps == slot.stream.config().consumer_limits {
+            return Ok(());
+        }
+        let breaks = |value: i64, cap: i64| cap > 0 && value > cap;
+        let names: Vec<&str> = slot
+            .consumers
+            .configs()
+            .filter(|config| {
+                breaks(config.inactive_threshold, caps.inactive_threshold)
+                    || breaks(config.max_ack_pending, caps.max_ack_pending)
+            })
+            .map(|config| config.name.as_str())
+            .collect();
+        if names.is_empty() {
+            return Ok(());
+        }
+        let text = format!("change to limits violates consumers: {}", names.join(", "));
+        Err(JsError::STREAM_UPDATE.with_err(text))
+    }
+
+    pub(super) fn delete_stream<L: LogAccess>(
+        &mut self,
+        id: StreamId,
+        respond: Respond,
+        log: &mut L,
+    ) {
+        let name = match self.slot(id) {
+            Ok(slot) => slot.stream.config().name.clone().into_bytes(),
+            Err(error) => return respond(Err(error)),
+        };
+        match append_control(RecordKind::StreamDelete, id, 0, &name, b"", true, log) {
+            Err(error) => respond(Err(error)),
+            Ok(lsn) => {
+                if let Some(slot) = self.slots.get_mut(&id) {
+                    slot.deleting = true;
+                }
+                self.changed(id, lsn);
+                self.pending.push(lsn, Waiting::Op(respond, OpOrInfo::StreamDeleted(id)));
+            }
+        }
+    }
+
+    /// The delete of a stream is durable: it is gone, and everybody is told.
+    pub(super) fn finish_delete<L: LogAccess>(&mut self, id: StreamId, log: &mut L) {
+        let Some(slot) = self.slots.get(&id) else { return };
+        for index in slot.consumers.indexes() {
+            let key = super::consumers::ConsumerKey { stream: id, index };
+            self.unwatch_deliver_subject(key);
+            self.call(key, log, crate::consumer::Consumer::on_delete);
+        }
+        let Some(mut slot) = self.slots.remove(&id) else { return };
+        let (account, name) = (slot.stream.account(), slot.stream.config().name.clone());
+        for read in slot.parked.drain(..) {
+            read.fail(&JsError::STREAM_NOT_FOUND, account, &mut self.sink);
+        }
+        slot.stream.for_each_held(&mut |seq, weight| log.dead(id, seq, weight));
+        let (before, _) = slot.stream.account_use();
+        self.budget.settle((before, crate::stream::Accounted::default()));
+        self.advise_stream(account, &name, "delete", log);
+    }
+
+    pub(super) fn answer_stream_info<L: LogAccess>(
+        &mut self,
+        id: StreamId,
+        action: &'static str,
+        respond: Respond,
+        log: &mut L,
+    ) {
+        let info = match self.slots.get(&id) {
+            Some(slot) => slot.stream.info(log.now(), slot.consumers.len(), false),
+            None => return respond(Err(JsError::STREAM_NOT_FOUND)),
+        };
+        let account = self.slots.get(&id).map_or_else(Default::default, |s| s.stream.account());
+        self.advise_stream(account, &info.config.name, action, log);
+        respond(Ok(OpOutcome::Stream { info: Box::new(info), subjects_total: 0 }));
+    }
+
+    pub(super) fn stream_info<L: LogAccess>(
+        &mut self,
+        id: StreamId,
+        deleted_details: bool,
+        subjects_filter: &str,
+        offset: usize,
+        log: &mut L,
+    ) -> OpResult {
+        self.expire_stream(id, log);
+        let slot = self.slot(id)?;
+        let mut info = slot.stream.info(log.now(), slot.consumers.len(), deleted_details);
+        let mut subjects_total = 0;
+        if !subjects_filter.is_empty() {
+            let (page, total) = slot.stream.subject_page(subjects_filter, offset);
+            info.state.subjects = Some(page).filter(|page| !page.is_empty());
+            subjects_total = total;
+        }
+        Ok(OpOutcome::Stream { info: Box::new(info), subjects_total })
+    }
+
+    pub(super) fn purge<L: LogAccess>(
+        &mut self,
+        id: StreamId,
+        request: &PurgeRequest,
+        respond: Respond,
+        log: &mut L,
+    ) {
+        let done = self.log_purge(id, request, log);
+        self.finish(done, respond);
+    }
+
+    fn log_purge<L: LogAccess>(
+        &mut self,
+        id: StreamId,
+        request: &PurgeRequest,
+        log: &mut L,
+    ) -> Result<(Lsn, OpOutcome), JsError> {
+        let slot = self.slot(id)?;
+        if slot.stream.limits().sealed {
+            return Err(JsError::STREAM_SEALED);
+        }
+        if slot.stream.config().deny_purge {
+            return Err(JsError::STREAM_PURGE_FAILED.with_err("stream purge not permitted"));
+        }
+        if request.seq > 0 && request.keep > 0 {
+            return Err(JsError::BAD_REQUEST);
+        }
+        self.log_releases(id, log)?;
+        let mut body = Vec::new();
+        Purge::encode(request, &mut body);
+        let slot = self.slot(id)?;
+        let last = slot.stream.assigned_totals().last_seq;
+        let lsn = append_control(RecordKind::Purge, id, last, b"", &body, true, log)?;
+        let slot = self.slot(id)?;
+        let purged = if slot.stream.purges_past_end(request) {
+            let dead = &mut |seq, weight| log.dead(id, seq, weight);
+            slot.stream.purge_past_end(request.seq, dead)
+        } else {
+            slot.stream.purge(request, When::Committed(lsn))
+        };
+        self.changed(id, lsn);
+        Ok((lsn, OpOutcome::Purged(purged)))
+    }
+
+    pub(super) fn delete_message<L: LogAccess>(
+        &mut self,
+        id: StreamId,
+        seq: u64,
+        respond: Respond,
+        log: &mut L,
+    ) {
+        let done = self.log_delete(id, seq, log);
+        self.finish(done, respond);
+    }
+
+    fn log_delete<L: LogAccess>(
+        &mut self,
+        id: StreamId,
+        seq: u64,
+        log: &mut L,
+    ) -> Result<(Lsn, OpOutcome), JsError> {
+        let slot = self.slot(id)?;
+        if slot.stream.limits().sealed {
+            return Err(JsError::STREAM_SEALED);
+        }
+        if slot.stream.config().deny_delete {
+            let error = JsError::STREAM_MSG_DELETE_FAILED;
+            return Err(error.with_err("message delete not permitted"));
+        }
+        if !slot.stream.keeps(Seq(seq)) {
+            return Err(JsError::SEQUENCE_NOT_FOUND.with("seq", seq));
+        }
+        let mut deletes = Delete::default();
+        deletes.add(seq);
+        let mut body = Vec::new();
+        deletes.encode(&mut body);
+        let lsn = append_control(RecordKind::Delete, id, 0, b"", &body, true, log)?;
+        let slot = self.slot(id)?;
+        slot.stream.drop_message(seq, When::Committed(lsn));
+        self.changed(id, lsn);
+        Ok((lsn, OpOutcome::Done))
+    }
+}
+
+impl<S: Sink> Slot<S> {
+    /// Adopts a configuration: limits bite, and under new interest retention what nobody needs goes.
+    pub(super) fn adopt(&mut self, config: Box<StreamConfig>, when: When) {
+        let had_interest = self.stream.limits().retention == RetentionPolicy::Interest;
+        self.stream.update_config(config, when);
+        if !had_interest && !self.consumers.is_empty() {
+            self.drop_unneeded(when);
+        }
+    }
+}

@@ -1,0 +1,208 @@
+//! The bodies of control records: versioned, little endian, checked before anything is allocated.
+//!
+//! Checksums are the frame's. `docs/records.md` describes every layout; a layout never changes, a
+//! new one gets a new version number, and old numbers stay readable.
+
+mod codec;
+#[cfg(test)]
+mod tests;
+
+pub use codec::{DecodeError, Reader, put_bytes, put_u32, put_u64, put_u128, put_i64};
+
+use crate::op::PurgeRequest;
+use crate::sink::AccountId;
+use nuthatch_log::StreamId;
+use nuthatch_protocol::js::StreamConfig;
+
+/// Version of every layout in this file.
+const VERSION: u8 = 1;
+
+/// `StreamCreate` and `StreamUpdate`: account and configuration.
+#[derive(Clone, PartialEq, Debug)]
+pub struct StreamRecord {
+    /// Account.
+    pub account: AccountId,
+    /// Configuration.
+    pub config: StreamConfig,
+}
+
+impl StreamRecord {
+    /// Appends the body.
+    pub fn encode(account: AccountId, config: &StreamConfig, out: &mut Vec<u8>) {
+        out.push(VERSION);
+        put_u32(out, account.0);
+        put_config(out, config);
+    }
+
+    /// Reads a body.
+    ///
+    /// # Errors
+    /// [`DecodeError`] if it is not understood.
+    pub fn decode(body: &[u8]) -> Result<Self, DecodeError> {
+        let mut reader = Reader::versioned(body, VERSION)?;
+        let account = AccountId(reader.u32()?);
+        Ok(Self { account, config: read_config(&mut reader)? })
+    }
+}
+
+/// A configuration as JSON with its length.
+pub fn put_config(out: &mut Vec<u8>, config: &StreamConfig) {
+    // Serialising these types cannot fail: no maps with odd keys, no fallible impls.
+    let json = serde_json::to_vec(config).unwrap_or_default();
+    put_bytes(out, &json);
+}
+
+/// The reverse of [`put_config`].
+///
+/// # Errors
+/// [`DecodeError`] if it ends early or is not a configuration.
+pub fn read_config(reader: &mut Reader<'_>) -> Result<StreamConfig, DecodeError> {
+    let json = reader.bytes()?;
+    serde_json::from_slice(json)
+        .map_err(|error| DecodeError::Config { reason: error.to_string() })
+}
+
+/// What an `Advance` does besides using up a sequence. Persisted.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum AdvanceRollup {
+    /// Nothing.
+    None = 0,
+    /// Clears the record's subject.
+    Subject = 1,
+    /// Clears the stream.
+    All = 2,
+}
+
+/// `Advance`: a sequence used up with nothing stored.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Advance<'a> {
+    /// Rollup header of the message.
+    pub rollup: AdvanceRollup,
+    /// Its id, empty if it had none.
+    pub msg_id: &'a [u8],
+}
+
+impl<'a> Advance<'a> {
+    /// Appends the body.
+    pub fn encode(&self, out: &mut Vec<u8>) {
+        out.extend_from_slice(&[VERSION, self.rollup as u8]);
+        out.extend_from_slice(self.msg_id);
+    }
+
+    /// Reads a body.
+    ///
+    /// # Errors
+    /// [`DecodeError`] if it is not understood.
+    pub fn decode(body: &'a [u8]) -> Result<Self, DecodeError> {
+        let mut reader = Reader::versioned(body, VERSION)?;
+        let rollup = match reader.u8()? {
+            0 => AdvanceRollup::None,
+            1 => AdvanceRollup::Subject,
+            2 => AdvanceRollup::All,
+            _ => return Err(DecodeError::Damaged { what: "rollup" }),
+        };
+        Ok(Self { rollup, msg_id: reader.rest() })
+    }
+}
+
+/// `Delete`: ranges of sequences, each first and last.
+#[derive(Clone, PartialEq, Eq, Default, Debug)]
+pub struct Delete {
+    /// Inclusive ranges.
+    pub ranges: Vec<(u64, u64)>,
+}
+
+impl Delete {
+    /// Adds a sequence, into the last range if it continues it.
+    pub fn add(&mut self, seq: u64) {
+        match self.ranges.last_mut() {
+            Some((_, last)) if *last + 1 == seq => *last = seq,
+            _ => self.ranges.push((seq, seq)),
+        }
+    }
+
+    /// Appends the body.
+    pub fn encode(&self, out: &mut Vec<u8>) {
+        out.push(VERSION);
+        put_u32(out, self.ranges.len() as u32);
+        for &(first, last) in &self.ranges {
+            put_u64(out, first);
+            put_u64(out, last);
+        }
+    }
+
+    /// Reads a body.
+    ///
+    /// # Errors
+    /// [`DecodeError`] if it is not understood.
+    pub fn decode(body: &[u8]) -> Result<Self, DecodeError> {
+        let mut reader = Reader::versioned(body, VERSION)?;
+        let count = reader.count(16)?;
+        let mut ranges = Vec::with_capacity(count);
+        for _ in 0..count {
+            ranges.push((reader.u64()?, reader.u64()?));
+        }
+        Ok(Self { ranges })
+    }
+}
+
+/// `Purge`: the predicate. The record's sequence is the last one assigned when it was written.
+pub struct Purge;
+
+impl Purge {
+    /// Appends the body.
+    pub fn encode(request: &PurgeRequest, out: &mut Vec<u8>) {
+        out.push(VERSION);
+        put_u64(out, request.seq);
+        put_u64(out, request.keep);
+        put_bytes(out, request.filter.as_bytes());
+    }
+
+    /// Reads a body.
+    ///
+    /// # Errors
+    /// [`DecodeError`] if it is not understood.
+    pub fn decode(body: &[u8]) -> Result<PurgeRequest, DecodeError> {
+        let mut reader = Reader::versioned(body, VERSION)?;
+        let (seq, keep) = (reader.u64()?, reader.u64()?);
+        let filter = String::from_utf8(reader.bytes()?.to_vec())
+            .map_err(|_| DecodeError::Damaged { what: "purge filter" })?;
+        Ok(PurgeRequest { filter, seq, keep })
+    }
+}
+
+/// `LogState`: what the log itself must not forget.
+#[derive(Clone, PartialEq, Eq, Default, Debug)]
+pub struct LogState {
+    /// No id at or above this one was ever used.
+    pub next_id: StreamId,
+    /// Streams that exist.
+    pub live: Vec<StreamId>,
+}
+
+impl LogState {
+    /// Appends the body.
+    pub fn encode(&self, out: &mut Vec<u8>) {
+        out.push(VERSION);
+        put_u32(out, self.next_id.0);
+        put_u32(out, self.live.len() as u32);
+        for id in &self.live {
+            put_u32(out, id.0);
+        }
+    }
+
+    /// Reads a body.
+    ///
+    /// # Errors
+    /// [`DecodeError`] if it is not understood.
+    pub fn decode(body: &[u8]) -> Result<Self, DecodeError> {
+        let mut reader = Reader::versioned(body, VERSION)?;
+        let next_id = StreamId(reader.u32()?);
+        let count = reader.count(4)?;
+        let mut live = Vec::with_capacity(count);
+        for _ in 0..count {
+            live.push(StreamId(reader.u32()?));
+        }
+        Ok(Self { next_id, live })
+    }
+}

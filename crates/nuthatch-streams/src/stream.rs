@@ -1,0 +1,326 @@
+//! One stream: configuration, messages (without payloads), subjects, duplicates.
+//!
+//! *Assigned* state is what has been appended to the log; publishes are checked against it. What a
+//! record removes is only *doomed* until the record commits, and readers see neither uncommitted
+//! messages nor uncommitted removals. A log that fails stops for good, so nothing is ever undone.
+
+mod admit;
+mod dedup;
+mod evict;
+mod headers;
+mod info;
+mod journal;
+mod limits;
+mod messages;
+mod state;
+mod subjects;
+mod view;
+
+pub use admit::{Admitted, Publish, Refusal, refusal, unavailable};
+pub use dedup::{Remembered, hash_id};
+pub use evict::When;
+pub use info::{Lookup, SUBJECT_DETAILS_MAX, wire_time};
+pub use limits::Limits;
+pub use messages::{Entry, MAX_WEIGHT_BYTES};
+pub use state::{Recovering, StreamSnapshot};
+
+use crate::sink::AccountId;
+use dedup::Dedup;
+use journal::Journal;
+use messages::Messages;
+use nuthatch_log::{Lsn, Seq, StreamId, Timestamp};
+use nuthatch_protocol::js::StreamConfig;
+use std::collections::VecDeque;
+use subjects::Subjects;
+
+/// Totals of a stream at some point of the log.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Totals {
+    /// Last sequence given out, whether its message still exists or not.
+    pub last_seq: u64,
+    /// When it was given out.
+    pub last_at: Timestamp,
+    /// Messages.
+    pub messages: u64,
+    /// Their bytes as JetStream counts them.
+    pub bytes: u64,
+}
+
+/// Totals as of the end of a frame that has not committed.
+#[derive(Clone, Copy, Debug)]
+struct Mark {
+    lsn: Lsn,
+    totals: Totals,
+}
+
+/// Consecutive sequences that a record in frame `lsn` removes.
+#[derive(Clone, Copy, Debug)]
+struct Doom {
+    lsn: Lsn,
+    first: u64,
+    last: u64,
+}
+
+/// Removals by consumers that no record in the log tells of yet.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct Unlogged {
+    /// Messages.
+    pub messages: u64,
+    /// Bytes.
+    pub bytes: u64,
+}
+
+/// One stream.
+#[derive(Debug)]
+pub struct Stream {
+    id: StreamId,
+    account: AccountId,
+    config: Box<StreamConfig>,
+    limits: Limits,
+    created: Timestamp,
+    messages: Messages,
+    subjects: Subjects,
+    dedup: Dedup,
+    journal: Journal,
+    /// Whether somebody reads the journal.
+    has_consumers: bool,
+    assigned: Totals,
+    committed: Totals,
+    /// Ends of uncommitted frames, oldest first: two at most, as many as the log has in flight.
+    marks: VecDeque<Mark>,
+    /// Uncommitted removals, oldest first.
+    dooms: VecDeque<Doom>,
+    /// `Nats-Msg-Id` of the last message; empty if it had none.
+    last_msg_id: Vec<u8>,
+    /// Messages up to here are gone by age; a record says so once `expired_logged` reaches it.
+    expired_through: u64,
+    expired_logged: u64,
+    unlogged: Unlogged,
+    /// The frame that the newest record went to.
+    appending: Lsn,
+    /// What the engine's budget has been told of this stream.
+    accounted: Accounted,
+}
+
+/// What a stream takes of the engine's budget.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct Accounted {
+    /// Distinct subjects.
+    pub subjects: usize,
+    /// Message ids remembered.
+    pub msg_ids: usize,
+}
+
+impl Stream {
+    /// An empty stream. The configuration has been validated.
+    #[must_use]
+    pub fn new(
+        id: StreamId,
+        account: AccountId,
+        config: Box<StreamConfig>,
+        created: Timestamp,
+    ) -> Self {
+        let first = config.first_seq.max(1);
+        let totals =
+            Totals { last_seq: first - 1, last_at: Timestamp::NONE, messages: 0, bytes: 0 };
+        let mut stream = Self {
+            id,
+            account,
+            limits: Limits::new(&config),
+            config,
+            created,
+            messages: Messages::new(first),
+            subjects: Subjects::default(),
+            dedup: Dedup::default(),
+            journal: Journal::default(),
+            has_consumers: false,
+            assigned: totals,
+            committed: totals,
+            marks: VecDeque::new(),
+            dooms: VecDeque::new(),
+            last_msg_id: Vec::new(),
+            expired_through: 0,
+            expired_logged: 0,
+            unlogged: Unlogged::default(),
+            appending: Lsn(0),
+            accounted: Accounted::default(),
+        };
+        stream.subjects.track_order(stream.limits.per_subject, &stream.messages);
+        stream
+    }
+
+    /// Identity.
+    #[must_use]
+    pub const fn id(&self) -> StreamId {
+        self.id
+    }
+
+    /// Account.
+    #[must_use]
+    pub const fn account(&self) -> AccountId {
+        self.account
+    }
+
+    /// Configuration.
+    #[must_use]
+    pub fn config(&self) -> &StreamConfig {
+        &self.config
+    }
+
+    /// What of the configuration the hot path needs.
+    #[must_use]
+    pub const fn limits(&self) -> &Limits {
+        &self.limits
+    }
+
+    /// When it was created.
+    #[must_use]
+    pub const fn created(&self) -> Timestamp {
+        self.created
+    }
+
+    /// Totals that readers see.
+    #[must_use]
+    pub const fn committed_totals(&self) -> &Totals {
+        &self.committed
+    }
+
+    /// Totals that checks see.
+    #[must_use]
+    pub const fn assigned_totals(&self) -> &Totals {
+        &self.assigned
+    }
+
+    /// The frame that must commit before everything assigned is committed; `None` if it is.
+    #[must_use]
+    pub fn uncommitted(&self) -> Option<Lsn> {
+        self.marks.back().map(|mark| mark.lsn)
+    }
+
+    /// What the budget was told of, and what there is now; the latter counts as told.
+    pub fn account_use(&mut self) -> (Accounted, Accounted) {
+        let now = Accounted { subjects: self.subjects.len(), msg_ids: self.dedup.len() };
+        (std::mem::replace(&mut self.accounted, now), now)
+    }
+
+    /// Subjects that the budget does not know of yet.
+    fn unaccounted_subjects(&self) -> usize {
+        self.subjects.len().saturating_sub(self.accounted.subjects)
+    }
+
+    /// Forgets message ids that are older than the window.
+    pub fn sweep_ids(&mut self, now: Timestamp) {
+        self.dedup.sweep(now, self.limits.window_ns);
+    }
+
+    /// Says whether somebody reads the journal of removals.
+    pub fn set_has_consumers(&mut self, has_consumers: bool) {
+        self.has_consumers = has_consumers;
+    }
+
+    /// Removals by consumers that are not in the log yet.
+    #[must_use]
+    pub const fn unlogged(&self) -> Unlogged {
+        self.unlogged
+    }
+
+    /// Every consumer's progress is in the log now.
+    pub fn set_releases_logged(&mut self) {
+        self.unlogged = Unlogged::default();
+    }
+
+    /// Whether the releases that the log does not know of could make a replay of this publish evict
+    /// something else than it does now: then they must be logged first.
+    #[inline]
+    #[must_use]
+    pub fn must_log_releases(&self, publish: &Publish<'_>) -> bool {
+        let Unlogged { messages, bytes } = self.unlogged;
+        if messages == 0 {
+            return false;
+        }
+        let limits = &self.limits;
+        let size = limits.counted_bytes(publish.weight(), !publish.headers.is_empty());
+        limits.per_subject > 0
+            || self.assigned.messages + messages >= limits.messages
+            || self.assigned.bytes.saturating_add(bytes).saturating_add(size) > limits.bytes
+    }
+
+    /// Whether the log must keep a message: readers may still ask for it.
+    #[must_use]
+    pub fn holds(&self, seq: Seq) -> bool {
+        self.messages.get(seq.0).is_some()
+    }
+
+    /// Whether a message is there for checks: neither dead nor doomed.
+    #[must_use]
+    pub fn keeps(&self, seq: Seq) -> bool {
+        self.messages.get_kept(seq.0).is_some()
+    }
+
+    /// Text of a subject; empty if the id is not in use.
+    #[must_use]
+    pub fn subject_name(&self, id: u32) -> &[u8] {
+        self.subjects.name(id)
+    }
+
+    /// Recovery: these messages were deleted.
+    pub fn apply_delete(&mut self, first: u64, last: u64) {
+        let mut at = self.messages.next_kept(first);
+        while let Some(seq) = at.filter(|&seq| seq <= last) {
+            self.drop_message(seq, When::Replayed);
+            at = self.messages.next_kept(seq + 1);
+        }
+    }
+
+    /// Subject id of a message that is not dead.
+    #[must_use]
+    pub fn held_subject(&self, seq: Seq) -> Option<u32> {
+        self.messages.get(seq.0).map(|entry| entry.subject)
+    }
+
+    /// Calls `visit` with sequence and weight of every message that is not dead.
+    pub fn for_each_held(&self, visit: &mut dyn FnMut(Seq, usize)) {
+        self.messages.for_each(|seq, entry| visit(Seq(seq), entry.weight()));
+    }
+
+    /// Notes that a record in frame `lsn` led to the totals of now. Returns whether this is the
+    /// stream's first record in that frame.
+    pub fn mark(&mut self, lsn: Lsn) -> bool {
+        let totals = self.assigned;
+        if let Some(mark) = self.marks.back_mut()
+            && mark.lsn >= lsn
+        {
+            mark.totals = totals;
+            return false;
+        }
+        self.marks.push_back(Mark { lsn, totals });
+        true
+    }
+
+    /// Frames up to `lsn` are durable: readers see what they hold. `dead` is told of every message
+    /// that is gone now.
+    pub fn commit(&mut self, lsn: Lsn, mut dead: impl FnMut(Seq, usize)) {
+        while let Some(mark) = self.marks.front().filter(|mark| mark.lsn <= lsn) {
+            self.committed = mark.totals;
+            self.marks.pop_front();
+        }
+        while let Some(doom) = self.dooms.front().filter(|doom| doom.lsn <= lsn).copied() {
+            self.bury(doom.first, doom.last, &mut dead);
+            self.dooms.pop_front();
+        }
+    }
+
+    /// Recovery is over, or nothing is in flight: everything assigned is committed.
+    pub fn commit_all(&mut self) {
+        self.commit(Lsn(u64::MAX), |_, _| {});
+        self.committed = self.assigned;
+    }
+
+    /// Adopts a configuration (validated against the old one). Limits bite at once.
+    pub fn update_config(&mut self, config: Box<StreamConfig>, when: When) {
+        self.limits = Limits::new(&config);
+        self.config = config;
+        self.subjects.track_order(self.limits.per_subject, &self.messages);
+        self.enforce_all(when);
+    }
+}

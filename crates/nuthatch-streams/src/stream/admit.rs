@@ -1,0 +1,460 @@
+//! The way of a publish: checks on assigned state, the record, the metadata, the limits.
+//!
+//! The order of the checks is the incumbent's (`stream.go`, `processJetStreamMsg` for one replica),
+//! so that a message with several faults gets the same error.
+
+use super::dedup::{IdHash, Remembered, hash_id};
+use super::evict::When;
+use super::headers::{PublishHeaders, Rollup, scan};
+use super::messages::{Entry, MAX_WEIGHT_BYTES};
+use super::Stream;
+use crate::budget::Budget;
+use crate::records::{Advance, AdvanceRollup};
+use nuthatch_log::record::RECORD_HEADER_BYTES;
+use nuthatch_log::{
+    AppendError, LogAccess, Lsn, RecordKind, RecordRef, Seq, Timestamp, Urgency,
+};
+use nuthatch_protocol::js::RetentionPolicy;
+use nuthatch_protocol::jserror::JsError;
+
+/// Largest header block of a stored message, in bytes (`JSStreamHeaderExceedsMaximumErr`).
+const HEADERS_BYTES_MAX: usize = u16::MAX as usize;
+/// Reply subjects of fast batches end like this (ADR-50).
+const FAST_BATCH_REPLY_SUFFIX: &[u8] = b".$FI";
+
+/// A publish, borrowed from the read buffer.
+#[derive(Clone, Copy, Debug)]
+pub struct Publish<'a> {
+    /// Subject.
+    pub subject: &'a [u8],
+    /// Reply subject or empty.
+    pub reply: &'a [u8],
+    /// Header block or empty.
+    pub headers: &'a [u8],
+    /// Payload.
+    pub body: &'a [u8],
+}
+
+impl Publish<'_> {
+    /// Weight of its record.
+    #[inline]
+    #[must_use]
+    pub const fn weight(&self) -> usize {
+        RECORD_HEADER_BYTES + self.subject.len() + self.headers.len() + self.body.len()
+    }
+}
+
+/// What became of a publish.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Admitted {
+    /// It has a sequence (stored, or skipped for want of interest) once `lsn` commits.
+    Sequenced {
+        /// Its sequence.
+        seq: u64,
+        /// The frame.
+        lsn: Lsn,
+    },
+    /// A message with this id is there already.
+    Duplicate {
+        /// Its sequence.
+        seq: u64,
+    },
+}
+
+/// Why a publish was refused: the error to answer with.
+pub type Refusal = JsError;
+
+/// What the headers of an admitted publish lead to.
+#[derive(Clone, Copy, Default)]
+struct Effects<'a> {
+    msg_id: &'a [u8],
+    id_hash: IdHash,
+    rollup: Option<Rollup<'a>>,
+}
+
+impl Stream {
+    /// Checks a publish and appends it. `interested` says whether any consumer wants the subject;
+    /// asked under interest retention only.
+    ///
+    /// # Errors
+    /// The error to answer with; nothing has changed then.
+    #[inline]
+    pub fn publish<L: LogAccess>(
+        &mut self,
+        publish: &Publish<'_>,
+        log: &mut L,
+        budget: &Budget,
+        interested: impl FnOnce(&[u8]) -> bool,
+    ) -> Result<Admitted, Refusal> {
+        let now = log.now().max(self.assigned.last_at);
+        self.check_size(publish)?;
+        let effects = if publish.headers.is_empty() {
+            Effects::default()
+        } else {
+            match self.check_headers(publish, now, budget)? {
+                Checked::Go(effects) => effects,
+                Checked::Duplicate(seq) => return Ok(Admitted::Duplicate { seq }),
+            }
+        };
+        if self.limits.retention == RetentionPolicy::Interest && !interested(publish.subject) {
+            return self.skip(publish, &effects, now, log);
+        }
+        if self.limits.discard_new {
+            self.check_room(publish, &effects)?;
+        }
+        self.store(publish, &effects, now, log, budget)
+    }
+
+    #[inline]
+    fn check_size(&self, publish: &Publish<'_>) -> Result<(), Refusal> {
+        if self.limits.sealed {
+            return Err(JsError::STREAM_SEALED);
+        }
+        let size = publish.headers.len() + publish.body.len();
+        if size > self.limits.message_bytes {
+            return Err(JsError::STREAM_MESSAGE_EXCEEDS_MAXIMUM);
+        }
+        if publish.headers.len() > HEADERS_BYTES_MAX {
+            return Err(JsError::STREAM_HEADER_EXCEEDS_MAXIMUM);
+        }
+        if publish.reply.ends_with(FAST_BATCH_REPLY_SUFFIX) {
+            return Err(JsError::BATCH_PUBLISH_DISABLED);
+        }
+        Ok(())
+    }
+
+    #[cold]
+    fn check_headers<'a>(
+        &mut self,
+        publish: &Publish<'a>,
+        now: Timestamp,
+        budget: &Budget,
+    ) -> Result<Checked<'a>, Refusal> {
+        let headers = scan(publish.headers);
+        headers.unsupported.check_first()?;
+        self.check_expected(publish, &headers)?;
+        headers.unsupported.check_last()?;
+        let mut effects = Effects { msg_id: headers.msg_id, ..Effects::default() };
+        if !headers.msg_id.is_empty() {
+            effects.id_hash = hash_id(headers.msg_id);
+            self.dedup.sweep(now, self.limits.window_ns);
+            if let Some(seq) = self.dedup.find(effects.id_hash) {
+                return Ok(Checked::Duplicate(seq));
+            }
+        }
+        if !headers.expected_last_msg_id.is_empty()
+            && headers.expected_last_msg_id != self.last_msg_id
+        {
+            let last = String::from_utf8_lossy(&self.last_msg_id);
+            return Err(JsError::STREAM_WRONG_LAST_MSG_ID.with("id", last));
+        }
+        effects.rollup = self.check_rollup(headers.rollup)?;
+        headers.unsupported.check_ttl()?;
+        if !headers.msg_id.is_empty() && !budget.has_room_for_id() {
+            return Err(JsError::INSUFFICIENT_RESOURCES);
+        }
+        Ok(Checked::Go(effects))
+    }
+
+    fn check_expected(
+        &mut self,
+        publish: &Publish<'_>,
+        headers: &PublishHeaders<'_>,
+    ) -> Result<(), Refusal> {
+        if !headers.expected_stream.is_empty()
+            && headers.expected_stream != self.config.name.as_bytes()
+        {
+            return Err(JsError::STREAM_NOT_MATCH);
+        }
+        headers.unsupported.check_ttl_allowed()?;
+        if let Some(expected) = headers.expected_last_subject_seq {
+            let subject = match headers.expected_last_subject {
+                b"" => publish.subject,
+                other => other,
+            };
+            let last = self.last_of_subject(subject);
+            if last != expected {
+                return Err(JsError::STREAM_WRONG_LAST_SEQUENCE.with("seq", last));
+            }
+        } else if !headers.expected_last_subject.is_empty() {
+            return Err(JsError::STREAM_EXPECTED_LAST_SEQ_PER_SUBJECT_INVALID);
+        }
+        match headers.expected_last_seq {
+            Some(expected) if expected != self.assigned.last_seq => {
+                Err(JsError::STREAM_WRONG_LAST_SEQUENCE.with("seq", self.assigned.last_seq))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// The last assigned message on a subject (a pattern is allowed); 0 if there is none.
+    fn last_of_subject(&mut self, subject: &[u8]) -> u64 {
+        let mut ids = Vec::new();
+        self.subjects.for_each_match(subject, &mut |id| ids.push(id));
+        let (subjects, messages) = (&mut self.subjects, &self.messages);
+        ids.into_iter().filter_map(|id| subjects.last(id, messages)).max().unwrap_or(0)
+    }
+
+    fn check_rollup<'a>(
+        &self,
+        rollup: Option<Rollup<'a>>,
+    ) -> Result<Option<Rollup<'a>>, Refusal> {
+        match rollup {
+            None => Ok(None),
+            Some(_) if !self.limits.rollup => {
+                Err(JsError::STREAM_ROLLUP_FAILED.with_err("rollup not permitted"))
+            }
+            Some(Rollup::Unknown(value)) => {
+                let value = String::from_utf8_lossy(value).to_lowercase();
+                let text = format!("rollup value invalid: {value:?}");
+                Err(JsError::STREAM_ROLLUP_FAILED.with_err(text))
+            }
+            known => Ok(known),
+        }
+    }
+
+    /// Discard new: is there room?
+    fn check_room(&mut self, publish: &Publish<'_>, effects: &Effects<'_>) -> Result<(), Refusal> {
+        let full = |text: &str| Err(JsError::STREAM_STORE_FAILED.with_err(text));
+        let has_headers = !publish.headers.is_empty();
+        let size = self.limits.counted_bytes(publish.weight(), has_headers);
+        // The oldest message of the subject, if the new one would push it out.
+        let mut pushed_out = None;
+        if self.limits.per_subject > 0
+            && let Some(id) = self.subjects.find(publish.subject)
+            && self.subjects.kept(id) >= self.limits.per_subject
+        {
+            if self.limits.discard_new_per_subject && effects.rollup.is_none() {
+                return full("maximum messages per subject exceeded");
+            }
+            pushed_out = self.subjects.oldest(id, &self.messages);
+        }
+        if self.assigned.messages >= self.limits.messages && pushed_out.is_none() {
+            return full("maximum messages exceeded");
+        }
+        if self.assigned.bytes.saturating_add(size) > self.limits.bytes {
+            let freed = pushed_out.and_then(|seq| self.messages.get(seq)).map_or(0, |entry| {
+                self.limits.counted_bytes(entry.weight(), entry.has_headers())
+            });
+            if freed < size {
+                return full("maximum bytes exceeded");
+            }
+        }
+        Ok(())
+    }
+
+    #[inline]
+    fn store<L: LogAccess>(
+        &mut self,
+        publish: &Publish<'_>,
+        effects: &Effects<'_>,
+        now: Timestamp,
+        log: &mut L,
+        budget: &Budget,
+    ) -> Result<Admitted, Refusal> {
+        let weight = publish.weight();
+        if weight > MAX_WEIGHT_BYTES {
+            return Err(JsError::STREAM_STORE_FAILED.with_err("message too large"));
+        }
+        let known = self.subjects.find(publish.subject);
+        if known.is_none() && !budget.has_room_for_subject(self.unaccounted_subjects()) {
+            return Err(JsError::INSUFFICIENT_RESOURCES);
+        }
+        let seq = self.messages.next();
+        let record = RecordRef {
+            kind: RecordKind::Message,
+            stream: self.id,
+            seq: Seq(seq),
+            timestamp: now,
+            subject: publish.subject,
+            headers: publish.headers,
+            body: publish.body,
+        };
+        let lsn = log.append(&record, Urgency::Awaited, false).map_err(refusal)?.lsn;
+        self.mark_before(lsn);
+        let subject = known.unwrap_or_else(|| self.subjects.intern(publish.subject));
+        let entry = Entry::new(subject, weight, !publish.headers.is_empty(), now);
+        self.add(publish.subject, entry, effects, When::Committed(lsn));
+        Ok(Admitted::Sequenced { seq, lsn })
+    }
+
+    /// Adds a message that is in the log, and lets go what it pushes out.
+    #[inline]
+    fn add(&mut self, subject: &[u8], entry: Entry, effects: &Effects<'_>, when: When) {
+        let id = entry.subject;
+        let previous = match self.limits.per_subject {
+            1 => self.subjects.last(id, &self.messages),
+            _ => None,
+        };
+        let seq = self.messages.push(entry);
+        self.subjects.added(id, seq);
+        self.assigned.last_seq = seq;
+        self.assigned.last_at = entry.timestamp;
+        self.assigned.messages += 1;
+        self.assigned.bytes += self.limits.counted_bytes(entry.weight(), entry.has_headers());
+        self.last_msg_id.clear();
+        if let Some(previous) = previous {
+            self.drop_message(previous, when);
+        }
+        self.enforce_subject(id, when);
+        self.enforce_totals(when);
+        if !effects.msg_id.is_empty() || effects.rollup.is_some() {
+            self.take_effects(subject, effects, seq, entry.timestamp, 1, when);
+        }
+    }
+
+    /// The id to remember and the rollup of a message with sequence `seq`; `kept` is 1 if it was
+    /// stored, 0 if it was skipped.
+    #[cold]
+    fn take_effects(
+        &mut self,
+        subject: &[u8],
+        effects: &Effects<'_>,
+        seq: u64,
+        at: Timestamp,
+        kept: u64,
+        when: When,
+    ) {
+        if !effects.msg_id.is_empty() {
+            self.last_msg_id.extend_from_slice(effects.msg_id);
+            self.dedup.remember(Remembered { hash: effects.id_hash, seq, at });
+        }
+        match effects.rollup {
+            Some(Rollup::All) => self.roll_up_all(seq - 1, when),
+            Some(Rollup::Subject) => self.roll_up_subject(subject, kept, when),
+            Some(Rollup::Unknown(_)) | None => {}
+        }
+    }
+
+    /// Nobody is interested: the sequence is used up and nothing is stored.
+    #[cold]
+    fn skip<L: LogAccess>(
+        &mut self,
+        publish: &Publish<'_>,
+        effects: &Effects<'_>,
+        now: Timestamp,
+        log: &mut L,
+    ) -> Result<Admitted, Refusal> {
+        let seq = self.messages.next();
+        let rollup = match effects.rollup {
+            Some(Rollup::All) => AdvanceRollup::All,
+            Some(Rollup::Subject) => AdvanceRollup::Subject,
+            _ => AdvanceRollup::None,
+        };
+        let mut body = Vec::with_capacity(2 + effects.msg_id.len());
+        Advance { rollup, msg_id: effects.msg_id }.encode(&mut body);
+        let record = RecordRef {
+            kind: RecordKind::Advance,
+            stream: self.id,
+            seq: Seq(seq),
+            timestamp: now,
+            subject: publish.subject,
+            headers: &[],
+            body: &body,
+        };
+        let lsn = log.append(&record, Urgency::Awaited, false).map_err(refusal)?.lsn;
+        self.mark_before(lsn);
+        self.advance(publish.subject, effects, seq, now, When::Committed(lsn));
+        Ok(Admitted::Sequenced { seq, lsn })
+    }
+
+    fn advance(
+        &mut self,
+        subject: &[u8],
+        effects: &Effects<'_>,
+        seq: u64,
+        at: Timestamp,
+        when: When,
+    ) {
+        self.messages.skip_to(seq + 1);
+        self.assigned.last_seq = seq;
+        self.assigned.last_at = at;
+        self.last_msg_id.clear();
+        self.take_effects(subject, effects, seq, at, 0, when);
+    }
+
+    /// Before the state changes by a record in frame `lsn`: the totals of now belong to the frame
+    /// before, if that was another one.
+    #[inline]
+    pub(super) fn mark_before(&mut self, lsn: Lsn) {
+        if self.appending != lsn {
+            if self.appending != Lsn(0) {
+                self.mark(self.appending);
+            }
+            self.appending = lsn;
+        }
+    }
+
+    /// Recovery: a message that was appended after the stream's newest state.
+    pub fn apply_message(&mut self, record: &RecordRef<'_>) {
+        if record.seq.0 < self.messages.next() || record.weight() > MAX_WEIGHT_BYTES {
+            return;
+        }
+        self.messages.skip_to(record.seq.0);
+        let has_headers = !record.headers.is_empty();
+        let headers = if has_headers { scan(record.headers) } else { PublishHeaders::default() };
+        let effects = self.replayed_effects(headers.msg_id, headers.rollup, record.timestamp);
+        let subject = self.subjects.intern(record.subject);
+        let entry = Entry::new(subject, record.weight(), has_headers, record.timestamp);
+        self.add(record.subject, entry, &effects, When::Replayed);
+    }
+
+    fn replayed_effects<'a>(
+        &mut self,
+        msg_id: &'a [u8],
+        rollup: Option<Rollup<'a>>,
+        at: Timestamp,
+    ) -> Effects<'a> {
+        let rollup = rollup.filter(|_| self.limits.rollup);
+        if msg_id.is_empty() {
+            return Effects { rollup, ..Effects::default() };
+        }
+        self.dedup.sweep(at, self.limits.window_ns);
+        Effects { msg_id, id_hash: hash_id(msg_id), rollup }
+    }
+
+    /// Recovery: a sequence that was used up without a message.
+    pub fn apply_advance(&mut self, record: &RecordRef<'_>, advance: &Advance<'_>) {
+        if record.seq.0 < self.messages.next() {
+            return;
+        }
+        self.messages.skip_to(record.seq.0);
+        let rollup = match advance.rollup {
+            AdvanceRollup::None => None,
+            AdvanceRollup::Subject => Some(Rollup::Subject),
+            AdvanceRollup::All => Some(Rollup::All),
+        };
+        let effects = self.replayed_effects(advance.msg_id, rollup, record.timestamp);
+        self.advance(
+            record.subject,
+            &effects,
+            record.seq.0,
+            record.timestamp,
+            When::Replayed,
+        );
+    }
+}
+
+/// Outcome of the header checks.
+enum Checked<'a> {
+    Go(Effects<'a>),
+    Duplicate(u64),
+}
+
+/// What a client is told when the log does not take its message.
+#[cold]
+pub fn refusal(error: AppendError) -> JsError {
+    match error {
+        AppendError::Full { .. } => JsError::STREAM_STORE_FAILED.with_err(error),
+        AppendError::TooLarge { .. } => JsError::STREAM_STORE_FAILED.with_err("message too large"),
+        AppendError::Failed => unavailable("the log has failed and accepts no more writes"),
+    }
+}
+
+/// 10008 with the reason.
+#[must_use]
+pub fn unavailable(reason: &str) -> JsError {
+    let mut error = JsError::CLUSTER_NOT_AVAIL;
+    error.description = format!("{}: {reason}", error.description).into();
+    error
+}

@@ -1,0 +1,150 @@
+//! `STREAM.INFO` and single reads, from committed state.
+
+use super::Stream;
+use crate::index::MessageIndex;
+use crate::op::GetMessage;
+use nuthatch_log::{Seq, Timestamp};
+use nuthatch_protocol::js::{StreamInfo, StreamState, Time};
+use std::collections::BTreeMap;
+
+/// Subjects in one page of `STREAM.INFO` (`JSMaxSubjectDetails`).
+pub const SUBJECT_DETAILS_MAX: usize = 100_000;
+
+/// Where a read leads.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Lookup {
+    /// To this message.
+    Found(Seq),
+    /// Nowhere.
+    Missing,
+    /// It depends on a write that has not committed.
+    InFlight,
+}
+
+/// A log timestamp as it goes over the wire.
+#[must_use]
+pub const fn wire_time(at: Timestamp) -> Time {
+    Time(at.0)
+}
+
+impl Stream {
+    /// What the stream holds, as readers see it.
+    #[must_use]
+    pub fn state(&self, consumers: usize, deleted_details: bool) -> StreamState {
+        let totals = &self.committed;
+        let first_seq = match (totals.last_seq, totals.messages) {
+            (0, 0) => 0,
+            _ => self.first().0,
+        };
+        let first_ts = match totals.messages {
+            0 => Time::ZERO,
+            _ => self.get(self.first()).map_or(Time::ZERO, |meta| wire_time(meta.timestamp)),
+        };
+        let span = (totals.last_seq + 1).saturating_sub(self.first().0);
+        StreamState {
+            messages: totals.messages,
+            bytes: totals.bytes,
+            first_seq,
+            first_ts,
+            last_seq: totals.last_seq,
+            last_ts: wire_time(totals.last_at),
+            num_subjects: self.subjects.len() as u64,
+            num_deleted: span.saturating_sub(totals.messages),
+            deleted: if deleted_details { self.deleted() } else { Vec::new() },
+            consumer_count: consumers as u64,
+            ..StreamState::default()
+        }
+    }
+
+    fn deleted(&self) -> Vec<u64> {
+        let mut deleted = Vec::new();
+        let mut expected = self.first().0;
+        while let Some(live) = self.next_live(Seq(expected)) {
+            deleted.extend(expected..live.0);
+            expected = live.0 + 1;
+        }
+        deleted.extend(expected..=self.committed.last_seq);
+        deleted
+    }
+
+    /// Everything about the stream that it knows itself.
+    #[must_use]
+    pub fn info(&self, now: Timestamp, consumers: usize, deleted_details: bool) -> StreamInfo {
+        StreamInfo {
+            config: (*self.config).clone(),
+            created: wire_time(self.created),
+            state: self.state(consumers, deleted_details),
+            domain: String::new(),
+            cluster: None,
+            ts: wire_time(now),
+        }
+    }
+
+    /// A page of subjects that match with their counts, and how many match in all.
+    #[must_use]
+    pub fn subject_page(&self, filter: &str, offset: usize) -> (BTreeMap<String, u64>, usize) {
+        let mut all = BTreeMap::new();
+        self.for_each_subject(filter.as_bytes(), &mut |id, count, _, _| {
+            all.insert(String::from_utf8_lossy(self.subject(id)).into_owned(), count);
+        });
+        let total = all.len();
+        if offset > 0 || total > SUBJECT_DETAILS_MAX {
+            all = all.into_iter().skip(offset).take(SUBJECT_DETAILS_MAX).collect();
+        }
+        (all, total)
+    }
+
+    /// The message that a request means. Its options have been checked.
+    pub fn look_up(&mut self, request: &GetMessage) -> Lookup {
+        let from = match request.start_time {
+            Some(at) => self.seq_at(Timestamp(at.0)),
+            None => Seq(request.seq),
+        };
+        if !request.next_by_subj.is_empty() {
+            self.next_matching(request.next_by_subj.as_bytes(), from)
+        } else if from.0 > 0 {
+            self.get(from).map_or(Lookup::Missing, |_| Lookup::Found(from))
+        } else {
+            self.last_matching(request.last_by_subj.as_bytes())
+        }
+    }
+
+    fn next_matching(&self, pattern: &[u8], from: Seq) -> Lookup {
+        let mut ids = Vec::new();
+        let mut first = u64::MAX;
+        self.subjects.for_each_match(pattern, &mut |id| {
+            ids.push(id);
+            first = first.min(self.subjects.first_bound(id));
+        });
+        if ids.is_empty() {
+            return Lookup::Missing;
+        }
+        ids.sort_unstable();
+        let mut at = self.next_live(Seq(from.0.max(first)));
+        while let Some(seq) = at {
+            if self.get(seq).is_some_and(|meta| ids.binary_search(&meta.subject).is_ok()) {
+                return Lookup::Found(seq);
+            }
+            at = self.next_live(seq.next());
+        }
+        Lookup::Missing
+    }
+
+    /// The last message on a subject or pattern. While a write to it is in flight the answer waits:
+    /// to find the one before could take a walk through the whole stream.
+    pub fn last_matching(&mut self, pattern: &[u8]) -> Lookup {
+        let mut ids = Vec::new();
+        self.subjects.for_each_match(pattern, &mut |id| ids.push(id));
+        let mut newest = 0;
+        for id in ids {
+            let last = self.subjects.last(id, &self.messages).unwrap_or(u64::MAX);
+            newest = newest.max(last);
+        }
+        match newest {
+            0 => Lookup::Missing,
+            seq if seq <= self.committed.last_seq => Lookup::Found(Seq(seq)),
+            _ if self.uncommitted().is_some() => Lookup::InFlight,
+            _ => Lookup::Missing,
+        }
+    }
+}

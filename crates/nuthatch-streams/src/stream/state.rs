@@ -1,0 +1,140 @@
+//! What a stream's surviving messages cannot tell: the body of `StreamState` records and of
+//! snapshots, and how a stream rises from it.
+
+use super::dedup::Remembered;
+use super::messages::Entry;
+use super::{MAX_WEIGHT_BYTES, Stream};
+use crate::records::{
+    DecodeError, Reader, put_bytes, put_config, put_i64, put_u32, put_u64, put_u128, read_config,
+};
+use crate::sink::AccountId;
+use nuthatch_log::{IndexedMessage, StreamId, Timestamp};
+use roaring::RoaringTreemap;
+
+/// Version of the layout.
+const VERSION: u8 = 1;
+/// Bytes of one remembered message id.
+const REMEMBERED_BYTES: usize = 16 + 8 + 8;
+
+/// A stream while its messages are being indexed, with what decides which of them live.
+#[derive(Debug)]
+pub struct Recovering {
+    /// Nothing below this sequence lives.
+    floor: u64,
+    /// Sequences from the floor to the last that do not live.
+    deleted: RoaringTreemap,
+    /// The last sequence that the state speaks of.
+    last_seq: u64,
+}
+
+/// A decoded state: the stream without messages, and its consumers' encodings.
+#[derive(Debug)]
+pub struct StreamSnapshot<'a> {
+    /// The stream.
+    pub stream: Stream,
+    /// Which messages live.
+    pub recovering: Recovering,
+    /// Encodings of its consumers.
+    pub consumers: Vec<&'a [u8]>,
+}
+
+impl Stream {
+    /// Appends everything about the stream as of now (assigned state), with its consumers.
+    pub fn encode_state<'c>(
+        &self,
+        consumers: impl Iterator<Item = &'c [u8]>,
+        out: &mut Vec<u8>,
+    ) {
+        out.push(VERSION);
+        put_u32(out, self.account.0);
+        put_config(out, &self.config);
+        put_i64(out, self.created.0);
+        put_u64(out, self.messages.next());
+        put_i64(out, self.assigned.last_at.0);
+        put_u64(out, self.messages.first_kept());
+        put_bytes(out, &self.deleted_bitmap());
+        put_u64(out, self.expired_through);
+        put_bytes(out, &self.last_msg_id);
+        put_u32(out, self.dedup.len() as u32);
+        for id in self.dedup.iter() {
+            put_u128(out, id.hash);
+            put_u64(out, id.seq);
+            put_i64(out, id.at.0);
+        }
+        let consumers: Vec<&[u8]> = consumers.collect();
+        put_u32(out, consumers.len() as u32);
+        for consumer in consumers {
+            put_bytes(out, consumer);
+        }
+    }
+
+    fn deleted_bitmap(&self) -> Vec<u8> {
+        let mut deleted = RoaringTreemap::new();
+        if self.messages.next() - self.messages.first_kept() != self.assigned.messages {
+            self.messages.for_each_hole(|first, last| {
+                deleted.insert_range(first..=last);
+            });
+        }
+        let mut bytes = Vec::new();
+        // Writing to a vector cannot fail.
+        let _ = deleted.serialize_into(&mut bytes);
+        bytes
+    }
+
+    /// Reads what [`Stream::encode_state`] wrote.
+    ///
+    /// # Errors
+    /// [`DecodeError`] if it is not understood.
+    pub fn decode_state(id: StreamId, body: &[u8]) -> Result<StreamSnapshot<'_>, DecodeError> {
+        let mut reader = Reader::versioned(body, VERSION)?;
+        let account = AccountId(reader.u32()?);
+        let config = read_config(&mut reader)?;
+        let created = Timestamp(reader.i64()?);
+        let mut stream = Self::new(id, account, Box::new(config), created);
+        let next = reader.u64()?.max(1);
+        stream.assigned.last_at = Timestamp(reader.i64()?);
+        stream.assigned.last_seq = next - 1;
+        let floor = reader.u64()?;
+        let deleted = RoaringTreemap::deserialize_from(reader.bytes()?)
+            .map_err(|_| DecodeError::Damaged { what: "delete bitmap" })?;
+        stream.expired_through = reader.u64()?;
+        stream.expired_logged = stream.expired_through;
+        stream.last_msg_id = reader.bytes()?.to_vec();
+        for _ in 0..reader.count(REMEMBERED_BYTES)? {
+            let (hash, seq) = (reader.u128()?, reader.u64()?);
+            stream.dedup.remember(Remembered { hash, seq, at: Timestamp(reader.i64()?) });
+        }
+        let count = reader.count(4)?;
+        let mut consumers = Vec::with_capacity(count);
+        for _ in 0..count {
+            consumers.push(reader.bytes()?);
+        }
+        stream.messages = super::messages::Messages::new(floor.clamp(1, next));
+        let recovering = Recovering { floor, deleted, last_seq: next - 1 };
+        Ok(StreamSnapshot { stream, recovering, consumers })
+    }
+
+    /// Recovery: indexes a message that the state speaks of, if it lives.
+    pub fn reindex(&mut self, message: &IndexedMessage<'_>, recovering: &Recovering) {
+        let seq = message.seq.0;
+        let lives = seq >= recovering.floor
+            && seq <= recovering.last_seq
+            && seq >= self.messages.next()
+            && !recovering.deleted.contains(seq);
+        let weight = message.weight as usize;
+        if !lives || weight > MAX_WEIGHT_BYTES {
+            return;
+        }
+        self.messages.skip_to(seq);
+        let subject = self.subjects.intern(message.subject);
+        self.messages.push(Entry::new(subject, weight, message.has_headers, message.timestamp));
+        self.subjects.added(subject, seq);
+        self.assigned.messages += 1;
+        self.assigned.bytes += self.limits.counted_bytes(weight, message.has_headers);
+    }
+
+    /// Recovery: every message that the state speaks of has been indexed.
+    pub fn reindexed(&mut self, recovering: &Recovering) {
+        self.messages.skip_to(recovering.last_seq + 1);
+    }
+}

@@ -1,0 +1,137 @@
+//! What consumers see of a stream: [`MessageIndex`] over the committed messages.
+
+use super::Stream;
+use crate::index::{MessageIndex, MessageMeta};
+use nuthatch_log::{Seq, Timestamp};
+use rustc_hash::FxHashMap;
+
+/// How one subject's committed messages differ from its assigned ones.
+#[derive(Clone, Copy, Default)]
+struct Difference {
+    /// Doomed messages that readers still see, less messages that they do not see yet.
+    count: i64,
+    /// The last message that readers see, as far as the difference knows it.
+    last: u64,
+}
+
+impl MessageIndex for Stream {
+    fn first(&self) -> Seq {
+        Seq(self.messages.first().min(self.committed.last_seq + 1))
+    }
+
+    fn last(&self) -> Seq {
+        Seq(self.committed.last_seq)
+    }
+
+    #[inline]
+    fn get(&self, seq: Seq) -> Option<MessageMeta> {
+        if seq.0 > self.committed.last_seq {
+            return None;
+        }
+        let entry = self.messages.get(seq.0)?;
+        let bytes = self.limits.counted_bytes(entry.weight(), entry.has_headers());
+        Some(MessageMeta {
+            subject: entry.subject,
+            bytes: u32::try_from(bytes).unwrap_or(u32::MAX),
+            timestamp: entry.timestamp,
+        })
+    }
+
+    #[inline]
+    fn next_live(&self, from: Seq) -> Option<Seq> {
+        self.messages.next_live(from.0).filter(|&seq| seq <= self.committed.last_seq).map(Seq)
+    }
+
+    fn live_after(&self, after: Seq) -> u64 {
+        self.messages.live_between(after.0 + 1, self.committed.last_seq)
+    }
+
+    fn seq_at(&self, at: Timestamp) -> Seq {
+        let last = self.committed.last_seq;
+        Seq(self.messages.first_at(at).filter(|&seq| seq <= last).unwrap_or(last + 1))
+    }
+
+    #[inline]
+    fn subject(&self, id: u32) -> &[u8] {
+        self.subjects.name(id)
+    }
+
+    fn subject_generation(&self, id: u32) -> u32 {
+        self.subjects.generation(id)
+    }
+
+    fn for_each_subject(&self, pattern: &[u8], visit: &mut dyn FnMut(u32, u64, Seq, Seq)) {
+        let mut seen = Vec::new();
+        let differences = self.differences();
+        let mut unsure = FxHashMap::default();
+        self.subjects.for_each_match(pattern, &mut |id| {
+            let difference = differences.get(&id).copied().unwrap_or_default();
+            let count = self.subjects.kept(id).saturating_add_signed(difference.count);
+            if count == 0 {
+                return;
+            }
+            let known = self.subjects.last_known(id);
+            let last = known.filter(|&seq| seq <= self.committed.last_seq);
+            if last.is_none_or(|last| difference.last > last) {
+                unsure.insert(id, 0);
+            }
+            seen.push((id, count, last.unwrap_or(0)));
+        });
+        self.find_lasts(&mut unsure);
+        for (id, count, last) in seen {
+            let last = unsure.get(&id).copied().unwrap_or(last);
+            visit(id, count, Seq(self.subjects.first_bound(id)), Seq(last));
+        }
+    }
+
+    fn removed_since(&self, cursor: u64) -> Option<Box<dyn Iterator<Item = (Seq, u32)> + '_>> {
+        Some(Box::new(self.journal.since(cursor)?))
+    }
+
+    fn removal_cursor(&self) -> u64 {
+        self.journal.cursor()
+    }
+}
+
+impl Stream {
+    /// Per subject, how committed messages differ from assigned ones. Empty when nothing is in
+    /// flight; otherwise as large as the frames in flight.
+    fn differences(&self) -> FxHashMap<u32, Difference> {
+        let mut differences: FxHashMap<u32, Difference> = FxHashMap::default();
+        let mut at = self.messages.next_kept(self.committed.last_seq + 1);
+        while let Some(seq) = at {
+            if let Some(entry) = self.messages.get(seq) {
+                differences.entry(entry.subject).or_default().count -= 1;
+            }
+            at = self.messages.next_kept(seq + 1);
+        }
+        for doom in &self.dooms {
+            let mut at = self.messages.next_live(doom.first);
+            while let Some(seq) = at.filter(|&s| s <= doom.last.min(self.committed.last_seq)) {
+                if let Some(entry) = self.messages.get(seq).filter(|entry| entry.is_doomed()) {
+                    let difference = differences.entry(entry.subject).or_default();
+                    difference.count += 1;
+                    difference.last = difference.last.max(seq);
+                }
+                at = self.messages.next_live(seq + 1);
+            }
+        }
+        differences
+    }
+
+    /// Finds the last committed message of each of these subjects, in one pass backwards.
+    fn find_lasts(&self, wanted: &mut FxHashMap<u32, u64>) {
+        let mut missing = wanted.len();
+        let mut at = self.messages.prev_live(self.committed.last_seq);
+        while let Some(seq) = at.filter(|_| missing > 0) {
+            if let Some(entry) = self.messages.get(seq)
+                && let Some(last) = wanted.get_mut(&entry.subject)
+                && *last == 0
+            {
+                *last = seq;
+                missing -= 1;
+            }
+            at = seq.checked_sub(1).and_then(|before| self.messages.prev_live(before));
+        }
+    }
+}
