@@ -51,6 +51,8 @@ pub struct EngineConfig {
     pub pending_acks_max: usize,
     /// Limits on consumers.
     pub consumers: ConsumerLimits,
+    /// Keys the hashes of subjects against chosen collisions: random, drawn at every start.
+    pub hash_seed: u64,
 }
 
 impl Default for EngineConfig {
@@ -61,6 +63,7 @@ impl Default for EngineConfig {
             msg_ids_max: MSG_IDS_MAX_DEFAULT,
             pending_acks_max: PENDING_ACKS_MAX_DEFAULT,
             consumers: ConsumerLimits::default(),
+            hash_seed: 0,
         }
     }
 }

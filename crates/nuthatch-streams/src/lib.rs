@@ -10,10 +10,10 @@ pub mod engine;
 pub mod event;
 pub mod index;
 pub mod op;
-mod pattern;
 pub mod records;
 pub mod sink;
 pub mod stream;
+pub mod validate;
 
 pub use engine::{Engine, EngineConfig};
 pub use event::{

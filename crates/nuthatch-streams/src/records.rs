@@ -7,7 +7,7 @@ mod codec;
 #[cfg(test)]
 mod tests;
 
-pub use codec::{DecodeError, Reader, put_bytes, put_u32, put_u64, put_u128, put_i64};
+pub use codec::{DecodeError, Reader, put_bytes, put_i64, put_u32, put_u64, put_u128};
 
 use crate::op::PurgeRequest;
 use crate::sink::AccountId;
@@ -58,8 +58,7 @@ pub fn put_config(out: &mut Vec<u8>, config: &StreamConfig) {
 /// [`DecodeError`] if it ends early or is not a configuration.
 pub fn read_config(reader: &mut Reader<'_>) -> Result<StreamConfig, DecodeError> {
     let json = reader.bytes()?;
-    serde_json::from_slice(json)
-        .map_err(|error| DecodeError::Config { reason: error.to_string() })
+    serde_json::from_slice(json).map_err(|error| DecodeError::Config { reason: error.to_string() })
 }
 
 /// What an `Advance` does besides using up a sequence. Persisted.

@@ -71,7 +71,6 @@ pub struct Unlogged {
 }
 
 /// One stream.
-#[derive(Debug)]
 pub struct Stream {
     id: StreamId,
     account: AccountId,
@@ -112,13 +111,15 @@ pub struct Accounted {
 }
 
 impl Stream {
-    /// An empty stream. The configuration has been validated.
+    /// An empty stream. The configuration has been validated; `hash_seed` keys the hashes of its
+    /// subjects against chosen collisions.
     #[must_use]
     pub fn new(
         id: StreamId,
         account: AccountId,
         config: Box<StreamConfig>,
         created: Timestamp,
+        hash_seed: u64,
     ) -> Self {
         let first = config.first_seq.max(1);
         let totals =
@@ -130,7 +131,7 @@ impl Stream {
             config,
             created,
             messages: Messages::new(first),
-            subjects: Subjects::default(),
+            subjects: Subjects::with_seed(hash_seed),
             dedup: Dedup::default(),
             journal: Journal::default(),
             has_consumers: false,

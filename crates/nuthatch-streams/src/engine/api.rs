@@ -9,9 +9,7 @@ use crate::consumer::{Consumer, check_update, check_workqueue, validate_consumer
 use crate::op::{CatalogEntry, Op, OpOutcome, OpResult, Respond, Usage};
 use crate::sink::{AccountId, Sink};
 use crate::stream::{When, refusal, unavailable, wire_time};
-use nuthatch_log::{
-    AppendError, LogAccess, Lsn, RecordKind, RecordRef, Seq, StreamId, Urgency,
-};
+use nuthatch_log::{AppendError, LogAccess, Lsn, RecordKind, RecordRef, Seq, StreamId, Urgency};
 use nuthatch_protocol::js::{
     ConsumerAction, ConsumerConfig, CreateConsumerRequest, RetentionPolicy,
 };
@@ -121,8 +119,7 @@ impl<S: Sink> Engine<S> {
         slot.stream.set_has_consumers(true);
         let mut released = Vec::new();
         let stream_config = slot.stream.config().clone();
-        let mut env =
-            env(&slot.stream, &mut self.sink, log, &self.config.domain, &mut released);
+        let mut env = env(&slot.stream, &mut self.sink, log, &self.config.domain, &mut released);
         let consumer = Consumer::create(config, &stream_config, &mut env);
         let lsn = match append_consumer(id, &consumer, log) {
             Ok(lsn) => lsn,
@@ -334,7 +331,10 @@ fn check_beside<S: Sink>(
         }
     }
     if slot.stream.limits().retention == RetentionPolicy::Workqueue {
-        check_workqueue(config, slot.consumers.configs().filter(|other| other.name != config.name))?;
+        check_workqueue(
+            config,
+            slot.consumers.configs().filter(|other| other.name != config.name),
+        )?;
     }
     Ok(())
 }

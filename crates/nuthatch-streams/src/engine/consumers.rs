@@ -4,7 +4,6 @@ use super::Engine;
 use super::slot::Slot;
 use crate::consumer::{Ack, Consumer, Env, Pull, TickOutcome};
 use crate::event::{AckItem, ClientBatch, FlowItem, PullItem};
-use crate::pattern;
 use crate::records::Delete;
 use crate::sink::{Message, Sink};
 use crate::stream::{Stream, Unlogged};
@@ -12,6 +11,7 @@ use nuthatch_log::{
     AppendError, LogAccess, Lsn, RecordKind, RecordRef, Seq, StreamId, Timestamp, Urgency,
 };
 use nuthatch_protocol::js::{ConsumerConfig, RetentionPolicy};
+use nuthatch_protocol::subject;
 use rustc_hash::FxHashMap;
 
 /// A consumer of an engine. The index may be reused after a delete.
@@ -171,8 +171,7 @@ fn release<S: Sink, L: LogAccess>(
 ) -> Delete {
     let id = slot.stream.id();
     let is_interest = slot.stream.limits().retention == RetentionPolicy::Interest;
-    let is_memory =
-        slot.consumers.get(index).is_some_and(|consumer| consumer.consumer.is_memory());
+    let is_memory = slot.consumers.get(index).is_some_and(|consumer| consumer.consumer.is_memory());
     let mut deletes = Delete::default();
     for seq in released.drain(..) {
         let Some(subject) = slot.stream.held_subject(seq) else { continue };
@@ -219,8 +218,7 @@ impl<S: Sink> Engine<S> {
         let slot = self.slots.get_mut(&key.stream)?;
         let consumer = slot.consumers.get_mut(key.index)?;
         let mut released = std::mem::take(&mut self.scratch.released);
-        let mut env =
-            env(&slot.stream, &mut self.sink, log, &self.config.domain, &mut released);
+        let mut env = env(&slot.stream, &mut self.sink, log, &self.config.domain, &mut released);
         let outcome = call(&mut consumer.consumer, &mut env);
         if !released.is_empty() {
             let deletes = release(slot, key.index, &mut released, log);
@@ -364,18 +362,19 @@ impl<S: Sink> Engine<S> {
 
     /// Interest in a subject (or pattern) changed: tells the push consumers that deliver to it. With
     /// `None` all of them look again, and pull consumers that wait do as well.
-    pub(super) fn interest<L: LogAccess>(&mut self, subject: Option<&[u8]>, log: &mut L) {
-        let mut keys: Vec<ConsumerKey> = match subject {
-            Some(subject) if !pattern::has_wildcard(subject) => {
-                self.deliver_subjects.get(subject).cloned().unwrap_or_default()
+    pub(super) fn interest<L: LogAccess>(&mut self, changed: Option<&[u8]>, log: &mut L) {
+        let mut keys: Vec<ConsumerKey> = match changed {
+            Some(literal) if !subject::has_wildcard(literal) => {
+                self.deliver_subjects.get(literal).cloned().unwrap_or_default()
             }
             _ => {
-                let concerns = |deliver: &[u8]| subject.is_none_or(|s| pattern::matches(s, deliver));
+                let concerns =
+                    |deliver: &[u8]| changed.is_none_or(|p| subject::matches(p, deliver));
                 let map = self.deliver_subjects.iter();
                 map.filter(|(deliver, _)| concerns(deliver)).flat_map(|(_, k)| k).copied().collect()
             }
         };
-        if subject.is_none() {
+        if changed.is_none() {
             for (&stream, slot) in &self.slots {
                 let hungry = slot.consumers.hungry.iter();
                 keys.extend(hungry.map(|&index| ConsumerKey { stream, index }));

@@ -1,8 +1,8 @@
 //! When streams and consumers want to be called: a heap whose stale entries are dropped when met.
 
+use super::Engine;
 use super::consumers::ConsumerKey;
 use super::slot::Slot;
-use super::Engine;
 use crate::sink::Sink;
 use nuthatch_log::{LogAccess, RecordKind, RecordRef, StreamId, Timestamp, Urgency};
 use std::cmp::Reverse;

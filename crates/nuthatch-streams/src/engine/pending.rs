@@ -85,9 +85,7 @@ impl<P> Pending<P> {
     /// Keeps the batch in hand if anything of it waits.
     pub(super) fn keep(&mut self, batch: ClientBatch<P>) {
         let number = self.batch_number();
-        let refers = |(_, waiting): &(Lsn, Waiting<P>)| {
-            matches!(waiting, Waiting::Acks { batch, .. } if *batch == number)
-        };
+        let refers = |(_, waiting): &(Lsn, Waiting<P>)| matches!(waiting, Waiting::Acks { batch, .. } if *batch == number);
         // Answers may have been queued behind its runs, so look at a few of the last entries.
         if self.queue.iter().rev().take(batch.items.len()).any(refers) {
             self.batches.push_back(batch);
@@ -175,6 +173,7 @@ impl<S: Sink> Engine<S> {
     /// Sends an answer behind everything that waits, and not before frame `after` has committed.
     pub(super) fn answer(&mut self, after: Option<Lsn>, answer: Answer<S::Peer>) {
         match (after, self.pending.last_lsn()) {
+            _ if self.failed.is_some() => self.send_answer(&answer),
             (None, None) => self.send_answer(&answer),
             (after, last) => {
                 let lsn = after.unwrap_or_default().max(last.unwrap_or_default());

@@ -4,11 +4,11 @@ use super::Engine;
 use super::pending::{Answer, Waiting};
 use super::slot::Slot;
 use crate::event::{ClientBatch, Item, PublishItem};
-use crate::pattern;
-use crate::sink::{AccountId, Message, Sink};
+use crate::sink::{AccountId, Sink};
 use crate::stream::{Admitted, Publish};
 use nuthatch_log::{LogAccess, Lsn, StreamId};
 use nuthatch_protocol::jserror::JsError;
+use nuthatch_protocol::subject;
 use nuthatch_protocol::wire::write::push_u64;
 
 /// Consecutive publishes that got consecutive sequences in one frame.
@@ -179,8 +179,8 @@ impl<S: Sink> Engine<S> {
 }
 
 /// Whether a consumer with this configuration wants a subject.
-pub(super) fn wants(config: &nuthatch_protocol::js::ConsumerConfig, subject: &[u8]) -> bool {
-    let matches = |filter: &str| pattern::matches(filter.as_bytes(), subject);
+pub(super) fn wants(config: &nuthatch_protocol::js::ConsumerConfig, literal: &[u8]) -> bool {
+    let matches = |filter: &str| subject::matches(filter.as_bytes(), literal);
     if !config.filter_subjects.is_empty() {
         config.filter_subjects.iter().any(|filter| matches(filter))
     } else {

@@ -109,12 +109,7 @@ const fn is_contradictory(request: &GetMessage) -> bool {
 
 impl<P> ParkedRead<P> {
     /// Answers with an error.
-    pub(super) fn fail<S: Sink<Peer = P>>(
-        self,
-        error: &JsError,
-        account: AccountId,
-        sink: &mut S,
-    ) {
+    pub(super) fn fail<S: Sink<Peer = P>>(self, error: &JsError, account: AccountId, sink: &mut S) {
         match self.asker {
             Asker::Api(respond) => respond(Err(error.clone())),
             Asker::Direct { peer, hint, reply } => {
@@ -184,12 +179,7 @@ impl<S: Sink> Engine<S> {
         }
     }
 
-    fn start_read<L: LogAccess>(
-        &mut self,
-        id: StreamId,
-        read: ParkedRead<S::Peer>,
-        log: &mut L,
-    ) {
+    fn start_read<L: LogAccess>(&mut self, id: StreamId, read: ParkedRead<S::Peer>, log: &mut L) {
         self.expire_stream(id, log);
         if let Outcome::Wait(read) = self.try_read(id, read, log)
             && let Some(slot) = self.slots.get_mut(&id)
@@ -248,8 +238,7 @@ impl<S: Sink> Engine<S> {
             (Asker::Direct { peer, hint, reply }, Ok(record)) => {
                 let headers = &mut self.scratch.headers;
                 direct_headers(stream, &record, read.request.no_hdr, headers);
-                let message =
-                    Message { subject: &reply, reply: b"", headers, body: record.body };
+                let message = Message { subject: &reply, reply: b"", headers, body: record.body };
                 self.sink.reply(account, &peer, hint, &message);
             }
             (Asker::Direct { peer, hint, reply }, Err(failure)) => {

@@ -85,7 +85,7 @@ impl<S: Sink> Engine<S> {
 
     /// A stream as its newest state tells it, without messages.
     fn adopt_state(&mut self, id: StreamId, body: &[u8]) -> Result<(), DecodeError> {
-        let snapshot = Stream::decode_state(id, body)?;
+        let snapshot = Stream::decode_state(id, body, self.config.hash_seed)?;
         let mut slot = Slot::new(snapshot.stream, &self.config.domain);
         for bytes in snapshot.consumers {
             match Consumer::decode(bytes) {
@@ -182,7 +182,8 @@ impl<S: Sink> Engine<S> {
     fn replay_create(&mut self, record: &RecordRef<'_>) -> Result<(), DecodeError> {
         let StreamRecord { account, config } = StreamRecord::decode(record.body)?;
         let id = record.stream;
-        let stream = Stream::new(id, account, Box::new(config), record.timestamp);
+        let stream =
+            Stream::new(id, account, Box::new(config), record.timestamp, self.config.hash_seed);
         self.next_id = self.next_id.max(StreamId(id.0.saturating_add(1)));
         self.slots.insert(id, Box::new(Slot::new(stream, &self.config.domain)));
         Ok(())
@@ -275,15 +276,7 @@ fn append_state<L: LogAccess>(
     body: &[u8],
     log: &mut L,
 ) {
-    let record = RecordRef {
-        kind,
-        stream,
-        seq,
-        timestamp: log.now(),
-        subject,
-        headers: b"",
-        body,
-    };
+    let record = RecordRef { kind, stream, seq, timestamp: log.now(), subject, headers: b"", body };
     // Without it the log removes nothing: it waits for the record to be in a committed frame.
     let _ = log.append(&record, Urgency::Lazy, true);
 }

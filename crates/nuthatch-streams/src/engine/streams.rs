@@ -80,7 +80,7 @@ impl<S: Sink> Engine<S> {
         match append_control(RecordKind::StreamCreate, id, 0, &name, &body, false, log) {
             Err(error) => respond(Err(error)),
             Ok(lsn) => {
-                let stream = Stream::new(id, account, config, log.now());
+                let stream = Stream::new(id, account, config, log.now(), self.config.hash_seed);
                 self.slots.insert(id, Box::new(Slot::new(stream, &self.config.domain)));
                 self.next_id = self.next_id.max(StreamId(id.0.saturating_add(1)));
                 self.changed(id, lsn);

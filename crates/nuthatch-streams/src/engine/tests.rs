@@ -1,1 +1,4 @@
-//! Tests.
+//! The engine over a log in memory that can be replayed from scratch, snapshots and states.
+
+mod harness;
+mod thin;

@@ -3,19 +3,18 @@
 //! The order of the checks is the incumbent's (`stream.go`, `processJetStreamMsg` for one replica),
 //! so that a message with several faults gets the same error.
 
+use super::Stream;
 use super::dedup::{IdHash, Remembered, hash_id};
 use super::evict::When;
 use super::headers::{PublishHeaders, Rollup, scan};
 use super::messages::{Entry, MAX_WEIGHT_BYTES};
-use super::Stream;
 use crate::budget::Budget;
 use crate::records::{Advance, AdvanceRollup};
 use nuthatch_log::record::RECORD_HEADER_BYTES;
-use nuthatch_log::{
-    AppendError, LogAccess, Lsn, RecordKind, RecordRef, Seq, Timestamp, Urgency,
-};
+use nuthatch_log::{AppendError, LogAccess, Lsn, RecordKind, RecordRef, Seq, Timestamp, Urgency};
 use nuthatch_protocol::js::RetentionPolicy;
 use nuthatch_protocol::jserror::JsError;
+use nuthatch_protocol::subject::is_valid_literal;
 
 /// Largest header block of a stored message, in bytes (`JSStreamHeaderExceedsMaximumErr`).
 const HEADERS_BYTES_MAX: usize = u16::MAX as usize;
@@ -195,10 +194,7 @@ impl Stream {
         ids.into_iter().filter_map(|id| subjects.last(id, messages)).max().unwrap_or(0)
     }
 
-    fn check_rollup<'a>(
-        &self,
-        rollup: Option<Rollup<'a>>,
-    ) -> Result<Option<Rollup<'a>>, Refusal> {
+    fn check_rollup<'a>(&self, rollup: Option<Rollup<'a>>) -> Result<Option<Rollup<'a>>, Refusal> {
         match rollup {
             None => Ok(None),
             Some(_) if !self.limits.rollup => {
@@ -233,9 +229,9 @@ impl Stream {
             return full("maximum messages exceeded");
         }
         if self.assigned.bytes.saturating_add(size) > self.limits.bytes {
-            let freed = pushed_out.and_then(|seq| self.messages.get(seq)).map_or(0, |entry| {
-                self.limits.counted_bytes(entry.weight(), entry.has_headers())
-            });
+            let freed = pushed_out
+                .and_then(|seq| self.messages.get(seq))
+                .map_or(0, |entry| self.limits.counted_bytes(entry.weight(), entry.has_headers()));
             if freed < size {
                 return full("maximum bytes exceeded");
             }
@@ -257,8 +253,8 @@ impl Stream {
             return Err(JsError::STREAM_STORE_FAILED.with_err("message too large"));
         }
         let known = self.subjects.find(publish.subject);
-        if known.is_none() && !budget.has_room_for_subject(self.unaccounted_subjects()) {
-            return Err(JsError::INSUFFICIENT_RESOURCES);
+        if known.is_none() {
+            self.check_new_subject(publish.subject, budget)?;
         }
         let seq = self.messages.next();
         let record = RecordRef {
@@ -276,6 +272,17 @@ impl Stream {
         let entry = Entry::new(subject, weight, !publish.headers.is_empty(), now);
         self.add(publish.subject, entry, effects, When::Committed(lsn));
         Ok(Admitted::Sequenced { seq, lsn })
+    }
+
+    #[cold]
+    fn check_new_subject(&self, subject: &[u8], budget: &Budget) -> Result<(), Refusal> {
+        if !is_valid_literal(subject) {
+            return Err(JsError::STREAM_STORE_FAILED.with_err("subject is not valid"));
+        }
+        if !budget.has_room_for_subject(self.unaccounted_subjects()) {
+            return Err(JsError::INSUFFICIENT_RESOURCES);
+        }
+        Ok(())
     }
 
     /// Adds a message that is in the log, and lets go what it pushes out.
@@ -425,13 +432,7 @@ impl Stream {
             AdvanceRollup::All => Some(Rollup::All),
         };
         let effects = self.replayed_effects(advance.msg_id, rollup, record.timestamp);
-        self.advance(
-            record.subject,
-            &effects,
-            record.seq.0,
-            record.timestamp,
-            When::Replayed,
-        );
+        self.advance(record.subject, &effects, record.seq.0, record.timestamp, When::Replayed);
     }
 }
 

@@ -91,8 +91,7 @@ impl Stream {
         let Some(entry) = self.remove_now(seq) else { return false };
         if !entry.is_doomed() {
             self.unlogged.messages += 1;
-            self.unlogged.bytes +=
-                self.limits.counted_bytes(entry.weight(), entry.has_headers());
+            self.unlogged.bytes += self.limits.counted_bytes(entry.weight(), entry.has_headers());
         }
         dead(Seq(seq), entry.weight());
         true
@@ -195,13 +194,7 @@ impl Stream {
     }
 
     /// Removes the oldest `left` wanted messages before `end`.
-    fn purge_wanted(
-        &mut self,
-        wanted: &Wanted,
-        end: u64,
-        mut left: u64,
-        when: When,
-    ) -> u64 {
+    fn purge_wanted(&mut self, wanted: &Wanted, end: u64, mut left: u64, when: When) -> u64 {
         let mut purged = 0;
         let mut at = self.messages.next_kept(wanted.first);
         while let Some(seq) = at.filter(|&seq| seq < end && left > 0) {

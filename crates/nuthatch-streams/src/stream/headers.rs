@@ -127,7 +127,9 @@ impl<'a> PublishHeaders<'a> {
             b"Msg-Id" => set(&mut self.msg_id, value),
             b"Expected-Stream" => set(&mut self.expected_stream, value),
             b"Expected-Last-Msg-Id" => set(&mut self.expected_last_msg_id, value),
-            b"Expected-Last-Subject-Sequence-Subject" => set(&mut self.expected_last_subject, value),
+            b"Expected-Last-Subject-Sequence-Subject" => {
+                set(&mut self.expected_last_subject, value)
+            }
             b"Expected-Last-Sequence" => {
                 self.expected_last_seq.get_or_insert(parse_seq(value));
             }

@@ -41,12 +41,7 @@ pub struct Entry {
 impl Entry {
     /// A live message of `weight` bytes, which must not exceed [`MAX_WEIGHT_BYTES`].
     #[must_use]
-    pub const fn new(
-        subject: u32,
-        weight: usize,
-        has_headers: bool,
-        timestamp: Timestamp,
-    ) -> Self {
+    pub const fn new(subject: u32, weight: usize, has_headers: bool, timestamp: Timestamp) -> Self {
         let bits = (weight as u32 & WEIGHT_MASK) | if has_headers { HEADERS_BIT } else { 0 };
         Self { subject, bits, timestamp }
     }
@@ -236,11 +231,7 @@ impl Messages {
     }
 
     #[inline]
-    fn scan_forward(
-        &self,
-        from: u64,
-        find: impl Fn(&Chunk, u64) -> Option<u64>,
-    ) -> Option<u64> {
+    fn scan_forward(&self, from: u64, find: impl Fn(&Chunk, u64) -> Option<u64>) -> Option<u64> {
         let from = from.max(self.first);
         let start = (from >> CHUNK_SHIFT).saturating_sub(self.base) as usize;
         self.chunks.iter().skip(start).find_map(|chunk| find(chunk, from))

@@ -28,7 +28,6 @@ pub struct Recovering {
 }
 
 /// A decoded state: the stream without messages, and its consumers' encodings.
-#[derive(Debug)]
 pub struct StreamSnapshot<'a> {
     /// The stream.
     pub stream: Stream,
@@ -40,11 +39,7 @@ pub struct StreamSnapshot<'a> {
 
 impl Stream {
     /// Appends everything about the stream as of now (assigned state), with its consumers.
-    pub fn encode_state<'c>(
-        &self,
-        consumers: impl Iterator<Item = &'c [u8]>,
-        out: &mut Vec<u8>,
-    ) {
+    pub fn encode_state<'c>(&self, consumers: impl Iterator<Item = &'c [u8]>, out: &mut Vec<u8>) {
         out.push(VERSION);
         put_u32(out, self.account.0);
         put_config(out, &self.config);
@@ -85,12 +80,16 @@ impl Stream {
     ///
     /// # Errors
     /// [`DecodeError`] if it is not understood.
-    pub fn decode_state(id: StreamId, body: &[u8]) -> Result<StreamSnapshot<'_>, DecodeError> {
+    pub fn decode_state(
+        id: StreamId,
+        body: &[u8],
+        hash_seed: u64,
+    ) -> Result<StreamSnapshot<'_>, DecodeError> {
         let mut reader = Reader::versioned(body, VERSION)?;
         let account = AccountId(reader.u32()?);
         let config = read_config(&mut reader)?;
         let created = Timestamp(reader.i64()?);
-        let mut stream = Self::new(id, account, Box::new(config), created);
+        let mut stream = Self::new(id, account, Box::new(config), created, hash_seed);
         let next = reader.u64()?.max(1);
         stream.assigned.last_at = Timestamp(reader.i64()?);
         stream.assigned.last_seq = next - 1;

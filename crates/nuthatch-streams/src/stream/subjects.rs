@@ -3,12 +3,11 @@
 //! Counts follow *assigned* state (what has been appended and not doomed); an id stays taken until
 //! the last message that carries it is physically gone, because readers may still see that one.
 
-mod names;
 #[cfg(test)]
 mod tests;
 
 use super::messages::Messages;
-use names::Names;
+use nuthatch_protocol::subject::map::{SubjectId, SubjectMap};
 use std::collections::VecDeque;
 
 /// What is known of one subject.
@@ -23,14 +22,11 @@ struct Stats {
     /// The last kept message, or an upper bound of it if `last_is_bound`.
     last: u64,
     last_is_bound: bool,
-    /// Changes when the id goes to another subject.
-    generation: u32,
 }
 
 /// The subjects of one stream.
-#[derive(Debug, Default)]
 pub struct Subjects {
-    names: Names,
+    names: SubjectMap,
     stats: Vec<Stats>,
     /// Sequences of each subject's kept messages in order, possibly with removed ones among them;
     /// kept only where a limit per subject above one needs the oldest.
@@ -40,16 +36,16 @@ pub struct Subjects {
 }
 
 impl Subjects {
+    /// No subjects. `seed` keys their hashes against chosen collisions.
+    #[must_use]
+    pub fn with_seed(seed: u64) -> Self {
+        Self { names: SubjectMap::with_seed(seed), stats: Vec::new(), order: None, latest: None }
+    }
+
     /// Subjects with at least one message that is not dead.
     #[must_use]
     pub fn len(&self) -> usize {
         self.names.len()
-    }
-
-    /// Bytes that names and tables take, roughly.
-    #[must_use]
-    pub fn memory_bytes(&self) -> usize {
-        self.names.memory_bytes() + self.stats.len() * size_of::<Stats>()
     }
 
     /// The id of a subject, if it has messages.
@@ -57,11 +53,11 @@ impl Subjects {
     #[must_use]
     pub fn find(&self, subject: &[u8]) -> Option<u32> {
         if let Some(id) = self.latest
-            && self.names.get(id) == subject
+            && self.names.name(SubjectId(id)) == subject
         {
             return Some(id);
         }
-        self.names.find(subject)
+        self.names.lookup(subject).map(|id| id.0)
     }
 
     /// The id of a subject, new or known. Follow with [`Subjects::added`].
@@ -76,13 +72,12 @@ impl Subjects {
 
     #[cold]
     fn intern_new(&mut self, subject: &[u8]) -> u32 {
-        let id = self.names.insert(subject);
+        let id = self.names.intern(subject).0;
         let index = id as usize;
         if index >= self.stats.len() {
             self.stats.resize(index + 1, Stats::default());
         }
-        let generation = self.stats[index].generation.wrapping_add(1);
-        self.stats[index] = Stats { generation, ..Stats::default() };
+        self.stats[index] = Stats::default();
         if let Some(order) = &mut self.order {
             order.resize_with(self.stats.len(), VecDeque::new);
             order[index].clear();
@@ -95,13 +90,13 @@ impl Subjects {
     #[inline]
     #[must_use]
     pub fn name(&self, id: u32) -> &[u8] {
-        self.names.get(id)
+        self.names.name(SubjectId(id))
     }
 
     /// Changes whenever `id` is given to another subject.
     #[must_use]
     pub fn generation(&self, id: u32) -> u32 {
-        self.stats.get(id as usize).map_or(0, |stats| stats.generation)
+        self.names.generation(SubjectId(id))
     }
 
     /// Kept messages of a subject.
@@ -121,12 +116,6 @@ impl Subjects {
     pub fn last_known(&self, id: u32) -> Option<u64> {
         let stats = self.stats.get(id as usize)?;
         (stats.kept > 0 && !stats.last_is_bound).then_some(stats.last)
-    }
-
-    /// Upper bound of the last message of a subject, kept or doomed.
-    #[must_use]
-    pub fn last_bound(&self, id: u32) -> u64 {
-        self.stats.get(id as usize).map_or(0, |stats| stats.last)
     }
 
     /// The last kept message of a subject, searched for backwards if need be.
@@ -180,15 +169,9 @@ impl Subjects {
             stats.first = seq + 1;
         }
         if stats.held == 0 {
-            self.names.remove(id);
+            self.names.release(SubjectId(id));
             self.latest = self.latest.filter(|&latest| latest != id);
         }
-    }
-
-    /// A message that was not doomed is gone.
-    pub fn removed(&mut self, id: u32, seq: u64) {
-        self.doomed(id, seq);
-        self.buried(id, seq);
     }
 
     fn forget_front(&mut self, id: u32, seq: u64) {
@@ -248,6 +231,6 @@ impl Subjects {
 
     /// Calls `visit` with the id of every subject that matches `pattern`.
     pub fn for_each_match(&self, pattern: &[u8], visit: &mut dyn FnMut(u32)) {
-        self.names.for_each_match(pattern, visit);
+        self.names.for_each_match(pattern, |id, _| visit(id.0));
     }
 }

@@ -1,0 +1,427 @@
+//! A log that keeps frames as lists of records, and a sink that keeps what it is given.
+
+use crate::engine::{Engine, EngineConfig};
+use crate::event::{ClientBatch, DirectGetItem, Event, Item, PublishItem, Span};
+use crate::op::{Op, OpOutcome, OpResult};
+use crate::sink::{AccountId, Delivery, Message, Sink};
+use bytes::Bytes;
+use nuthatch_log::{
+    AppendError, Appended, IndexedMessage, LogAccess, Lsn, Machine, Read, RecordKind, RecordRef,
+    Seq, Space, StoredMessage, StreamId, Timestamp, Urgency,
+};
+use nuthatch_protocol::js::{StorageType, StreamConfig, StreamInfo};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex};
+
+/// A record that owns its parts.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Owned {
+    pub(super) kind: RecordKind,
+    pub(super) stream: StreamId,
+    pub(super) seq: Seq,
+    pub(super) timestamp: Timestamp,
+    pub(super) subject: Bytes,
+    pub(super) headers: Bytes,
+    pub(super) body: Bytes,
+}
+
+impl Owned {
+    fn new(record: &RecordRef<'_>) -> Self {
+        Self {
+            kind: record.kind,
+            stream: record.stream,
+            seq: record.seq,
+            timestamp: record.timestamp,
+            subject: Bytes::copy_from_slice(record.subject),
+            headers: Bytes::copy_from_slice(record.headers),
+            body: Bytes::copy_from_slice(record.body),
+        }
+    }
+
+    pub(super) fn as_ref(&self) -> RecordRef<'_> {
+        RecordRef {
+            kind: self.kind,
+            stream: self.stream,
+            seq: self.seq,
+            timestamp: self.timestamp,
+            subject: &self.subject,
+            headers: &self.headers,
+            body: &self.body,
+        }
+    }
+}
+
+/// What the log is after a run.
+#[derive(Clone, Default)]
+pub(super) struct FakeLog {
+    pub(super) frames: Vec<Vec<Owned>>,
+    pub(super) open: Vec<Owned>,
+    pub(super) now: i64,
+    entropy: u64,
+    messages: BTreeMap<(StreamId, Seq), Owned>,
+    pub(super) dead: BTreeSet<(StreamId, Seq)>,
+    /// Reads of these answer "pending" until loaded.
+    pub(super) cold: BTreeSet<(StreamId, Seq)>,
+    pub(super) refuse: Option<AppendError>,
+    pub(super) awaited: bool,
+}
+
+impl LogAccess for FakeLog {
+    fn now(&self) -> Timestamp {
+        Timestamp(self.now)
+    }
+
+    fn entropy(&mut self) -> u64 {
+        self.entropy = self.entropy.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+        self.entropy
+    }
+
+    fn append(
+        &mut self,
+        record: &RecordRef<'_>,
+        urgency: Urgency,
+        privileged: bool,
+    ) -> Result<Appended, AppendError> {
+        if let Some(error) = self.refuse
+            && (!privileged || error == AppendError::Failed)
+        {
+            return Err(error);
+        }
+        self.awaited |= urgency == Urgency::Awaited;
+        self.open.push(Owned::new(record));
+        Ok(Appended { lsn: Lsn(self.frames.len() as u64 + 1) })
+    }
+
+    fn flush_soon(&mut self) {
+        self.awaited |= !self.open.is_empty();
+    }
+
+    fn committed(&self) -> Lsn {
+        Lsn(self.frames.len() as u64)
+    }
+
+    fn read(&mut self, stream: StreamId, seq: Seq) -> Read<'_> {
+        if self.cold.contains(&(stream, seq)) {
+            return Read::Pending;
+        }
+        match self.messages.get(&(stream, seq)) {
+            Some(owned) => {
+                Read::Ready(StoredMessage { record: owned.as_ref(), owner: &owned.body })
+            }
+            None => Read::Missing,
+        }
+    }
+
+    fn dead(&mut self, stream: StreamId, seq: Seq, _weight: usize) {
+        assert!(self.dead.insert((stream, seq)), "{stream} {seq} died twice");
+    }
+
+    fn space(&self) -> Space {
+        Space::Normal
+    }
+}
+
+/// Something that came out.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Out {
+    pub(super) subject: String,
+    pub(super) headers: String,
+    pub(super) body: String,
+}
+
+/// A sink that keeps everything; whoever asks is listening.
+#[derive(Clone, Default)]
+pub(super) struct VecSink {
+    pub(super) replies: Vec<Out>,
+    pub(super) published: Vec<Out>,
+    pub(super) delivered: Vec<Out>,
+}
+
+fn out(subject: &[u8], headers: &[u8], body: &[u8]) -> Out {
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    Out { subject: text(subject), headers: text(headers), body: text(body) }
+}
+
+impl Sink for VecSink {
+    type Peer = u32;
+    type Target = String;
+
+    fn reply(&mut self, _: AccountId, _: &u32, _: u32, message: &Message<'_>) {
+        self.replies.push(out(message.subject, message.headers, message.body));
+    }
+
+    fn publish(&mut self, _: AccountId, message: &Message<'_>) {
+        self.published.push(out(message.subject, message.headers, message.body));
+    }
+
+    fn resolve(&mut self, _: AccountId, subject: &[u8]) -> Option<String> {
+        Some(String::from_utf8_lossy(subject).into_owned())
+    }
+
+    fn refresh(&mut self, _: &mut String) -> bool {
+        true
+    }
+
+    fn ready(&mut self, _: &String) -> bool {
+        true
+    }
+
+    fn deliver(&mut self, _: &mut String, delivery: &Delivery<'_>) -> bool {
+        self.delivered.push(out(delivery.reply, delivery.headers, delivery.body));
+        true
+    }
+
+    fn flush(&mut self) {}
+}
+
+/// A message to publish.
+#[derive(Clone, Copy, Default)]
+pub(super) struct Msg<'a> {
+    pub(super) subject: &'a str,
+    pub(super) headers: &'a str,
+    pub(super) body: &'a str,
+}
+
+/// How to come back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Reopen {
+    /// Replay every record.
+    Scratch,
+    /// From a snapshot of the committed state, then nothing.
+    Snapshot,
+    /// From `StreamState` records at the end, with dead messages compacted away.
+    States,
+}
+
+/// Engine and log.
+pub(super) struct Harness {
+    pub(super) engine: Engine<VecSink>,
+    pub(super) log: FakeLog,
+    pub(super) last_reply: String,
+}
+
+pub(super) const STREAM: StreamId = StreamId(1);
+const START_NS: i64 = 1_700_000_000_000_000_000;
+
+impl Harness {
+    pub(super) fn new() -> Self {
+        let log = FakeLog { now: START_NS, ..FakeLog::default() };
+        Self { engine: engine(), log, last_reply: String::new() }
+    }
+
+    /// With a stream called `S` on `s.>`.
+    pub(super) fn with_stream(adapt: impl FnOnce(&mut StreamConfig)) -> Self {
+        let mut harness = Self::new();
+        let mut config = StreamConfig {
+            name: "S".into(),
+            subjects: vec!["s.>".into()],
+            storage: StorageType::File,
+            ..StreamConfig::default()
+        };
+        adapt(&mut config);
+        let config = crate::validate::stream_config(config, &crate::validate::Limits::default())
+            .expect("valid");
+        let op =
+            Op::CreateStream { id: STREAM, account: AccountId::GLOBAL, config: Box::new(config) };
+        harness.op(op).expect("created");
+        harness.engine.sink_mut().published.clear();
+        harness
+    }
+
+    pub(super) fn pass_ms(&mut self, ms: i64) {
+        self.log.now += ms * 1_000_000;
+    }
+
+    pub(super) fn step(&mut self, event: Event<u32>) {
+        self.engine.step(event, &mut self.log);
+        self.engine.turn_end();
+    }
+
+    /// Seals and commits the open frame.
+    pub(super) fn commit(&mut self) {
+        self.engine.before_seal(&mut self.log);
+        let frame = std::mem::take(&mut self.log.open);
+        for record in frame.iter().filter(|record| record.kind == RecordKind::Message) {
+            self.log.messages.insert((record.stream, record.seq), record.clone());
+        }
+        self.log.frames.push(frame);
+        self.log.awaited = false;
+        let lsn = self.log.committed();
+        self.engine.committed(lsn, &mut self.log);
+        self.engine.turn_end();
+    }
+
+    /// Starts an operation; the slot holds the outcome once there is one.
+    pub(super) fn start_op(&mut self, op: Op) -> Arc<Mutex<Option<OpResult>>> {
+        let slot = Arc::new(Mutex::new(None));
+        let filled = Arc::clone(&slot);
+        let respond = Box::new(move |result| *filled.lock().expect("lock") = Some(result));
+        self.step(Event::Op(op, respond));
+        slot
+    }
+
+    /// Runs an operation to its end.
+    pub(super) fn op(&mut self, op: Op) -> OpResult {
+        let slot = self.start_op(op);
+        if slot.lock().expect("lock").is_none() {
+            self.commit();
+        }
+        let result = slot.lock().expect("lock").take();
+        result.expect("an outcome after the commit")
+    }
+
+    /// Publishes without committing.
+    pub(super) fn send(&mut self, messages: &[Msg<'_>]) {
+        let mut buf = Vec::new();
+        let mut span = |text: &str| {
+            let start = buf.len() as u32;
+            buf.extend_from_slice(text.as_bytes());
+            Span { start, end: buf.len() as u32 }
+        };
+        let reply = span("reply");
+        let items = messages
+            .iter()
+            .map(|message| {
+                Item::Publish(PublishItem {
+                    stream: STREAM,
+                    hint: 0,
+                    subject: span(message.subject),
+                    reply,
+                    headers: span(message.headers),
+                    body: span(message.body),
+                })
+            })
+            .collect();
+        self.step(Event::Batch(ClientBatch { peer: 7, buf: buf.into(), items }));
+    }
+
+    /// Publishes, commits, returns the answers.
+    pub(super) fn publish(&mut self, messages: &[Msg<'_>]) -> Vec<String> {
+        self.send(messages);
+        self.commit();
+        self.take_replies()
+    }
+
+    pub(super) fn put(&mut self, subject: &str, body: &str) -> String {
+        self.publish(&[Msg { subject, body, ..Msg::default() }]).remove(0)
+    }
+
+    pub(super) fn put_with(&mut self, subject: &str, headers: &str) -> String {
+        let headers = format!("NATS/1.0\r\n{headers}\r\n\r\n");
+        self.publish(&[Msg { subject, headers: &headers, body: "x" }]).remove(0)
+    }
+
+    pub(super) fn take_replies(&mut self) -> Vec<String> {
+        let replies = std::mem::take(&mut self.engine.sink_mut().replies);
+        replies.into_iter().map(|out| out.body).collect()
+    }
+
+    pub(super) fn direct(&mut self, subject: &str, body: &str) -> Vec<Out> {
+        let mut buf = Vec::new();
+        let mut span = |text: &str| {
+            let start = buf.len() as u32;
+            buf.extend_from_slice(text.as_bytes());
+            Span { start, end: buf.len() as u32 }
+        };
+        let item = DirectGetItem {
+            stream: STREAM,
+            hint: 0,
+            subject: span(subject),
+            reply: span("inbox"),
+            body: span(body),
+        };
+        let items = vec![Item::DirectGet(item)];
+        self.step(Event::Batch(ClientBatch { peer: 7, buf: buf.into(), items }));
+        std::mem::take(&mut self.engine.sink_mut().replies)
+    }
+
+    pub(super) fn info(&mut self) -> StreamInfo {
+        let op = Op::StreamInfo {
+            id: STREAM,
+            deleted_details: true,
+            subjects_filter: ">".into(),
+            offset: 0,
+        };
+        match self.op(op).expect("info") {
+            OpOutcome::Stream { info, .. } => *info,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    /// Live sequences.
+    pub(super) fn seqs(&self) -> Vec<u64> {
+        let mut seqs = Vec::new();
+        self.engine.visit_live(&mut |_, seq, _| seqs.push(seq.0));
+        seqs.sort_unstable();
+        seqs
+    }
+
+    pub(super) fn tick(&mut self) {
+        self.engine.tick(&mut self.log);
+        self.engine.turn_end();
+    }
+
+    /// Opens the log again with a new engine. What was not committed is lost.
+    pub(super) fn reopen(&mut self, how: Reopen) {
+        if how == Reopen::States {
+            let ids = [STREAM];
+            self.engine.log_states(&ids, &mut self.log);
+            self.commit();
+        }
+        let mut fresh = engine();
+        self.log.open.clear();
+        match how {
+            Reopen::Scratch => {
+                for record in self.log.frames.iter().flatten() {
+                    fresh.apply(&record.as_ref());
+                }
+            }
+            Reopen::Snapshot => self.from_snapshot(&mut fresh),
+            Reopen::States => self.from_states(&mut fresh),
+        }
+        fresh.recovered(&mut self.log);
+        self.engine = fresh;
+    }
+
+    fn from_snapshot(&self, fresh: &mut Engine<VecSink>) {
+        let mut snapshot = Vec::new();
+        self.engine.snapshot(&mut snapshot);
+        fresh.restore(&snapshot).expect("restores");
+        for record in self.log.frames.iter().flatten() {
+            reindex(fresh, record);
+        }
+    }
+
+    fn from_states(&self, fresh: &mut Engine<VecSink>) {
+        let records: Vec<&Owned> = self.log.frames.iter().flatten().collect();
+        let is_state = |record: &&&Owned| {
+            matches!(record.kind, RecordKind::StreamState | RecordKind::LogState)
+        };
+        let states: Vec<&Owned> = records.iter().rev().filter(is_state).take(2).copied().collect();
+        for state in states.iter().rev() {
+            fresh.apply_state(&state.as_ref());
+        }
+        for record in records {
+            if self.engine.is_live(record.stream, record.seq) {
+                reindex(fresh, record);
+            }
+        }
+    }
+}
+
+fn reindex(fresh: &mut Engine<VecSink>, record: &Owned) {
+    if record.kind == RecordKind::Message {
+        fresh.reindex(&IndexedMessage {
+            stream: record.stream,
+            seq: record.seq,
+            timestamp: record.timestamp,
+            subject: &record.subject,
+            weight: record.as_ref().weight() as u32,
+            has_headers: !record.headers.is_empty(),
+        });
+    }
+}
+
+fn engine() -> Engine<VecSink> {
+    Engine::new(EngineConfig::default(), VecSink::default())
+}

@@ -1,0 +1,282 @@
+//! Which stream configurations are accepted, and what their defaults are (nats-wire §9.1).
+//!
+//! Pure functions, called by the JetStream service before it takes a name or a subject into its
+//! registry. Texts and codes are those of nats-server 2.15 (`checkStreamCfg`, `configUpdateCheck`).
+//! What Nuthatch does not do yet is refused with a plain text, never ignored: mirrors, sources,
+//! subject transforms, republish, per-message TTLs, counters and schedules. `allow_atomic` and
+//! `allow_batched` are accepted because `nats bench` sets them on streams it never uses them on; a
+//! publish that belongs to a batch is refused (10174, 10205).
+
+mod subjects;
+#[cfg(test)]
+mod tests;
+
+use nuthatch_protocol::js::{
+    DiscardPolicy, Nanos, PersistMode, Placement, RetentionPolicy, StorageType, StreamConfig,
+};
+use nuthatch_protocol::jserror::JsError;
+
+/// Longest name of a stream or a consumer, in bytes (`JSMaxNameLen`).
+pub const NAME_BYTES_MAX: usize = 255;
+/// Longest description, in bytes (`JSMaxDescriptionLen`).
+pub const DESCRIPTION_BYTES_MAX: usize = 4096;
+/// Most metadata, keys and values, in bytes (`JSMaxMetadataLen`).
+pub const METADATA_BYTES_MAX: usize = 128 * 1024;
+/// Most replicas that any configuration may ask for (`StreamMaxReplicas`).
+const REPLICAS_MAX: i64 = 5;
+/// Default window for duplicates, ns (`StreamDefaultDuplicatesWindow`).
+const DUPLICATE_WINDOW_DEFAULT_NS: Nanos = 120 * SECOND_NS;
+/// Smallest age limit and duplicate window, ns.
+const SHORTEST_NS: Nanos = 100 * 1_000_000;
+const SECOND_NS: Nanos = 1_000_000_000;
+
+/// Limits of server and account on streams; 0: none.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Limits {
+    /// Replicas that this server can give; 0 counts as 1.
+    pub max_replicas: i64,
+    /// Largest duplicate window (`limits.duplicate_window`), ns.
+    pub max_duplicate_window: Nanos,
+    /// Largest `max_bytes` of a stream in this storage (`*_max_stream_bytes`).
+    pub max_stream_bytes: i64,
+    /// `max_bytes` must be given (`max_bytes_required`).
+    pub max_bytes_required: bool,
+}
+
+/// Whether a stream or consumer may have this name (length aside).
+#[must_use]
+pub fn is_valid_name(name: &str) -> bool {
+    !name.is_empty() && !name.contains([' ', '\t', '\r', '\n', '\x0c', '.', '*', '>', '\\', '/'])
+}
+
+fn invalid(text: impl std::fmt::Display) -> JsError {
+    JsError::STREAM_INVALID_CONFIG.with_err(text)
+}
+
+/// Checks the configuration of a new stream and fills in defaults.
+///
+/// # Errors
+/// The JetStream error to answer with.
+pub fn stream_config(config: StreamConfig, limits: &Limits) -> Result<StreamConfig, JsError> {
+    if config.sealed {
+        return Err(invalid("stream configuration for create can not be sealed"));
+    }
+    if config.mirror_direct && config.mirror.is_none() {
+        return Err(invalid("stream has no mirror but does have mirror direct"));
+    }
+    let config = check(config, limits)?;
+    check_replicas(&config, limits)?;
+    Ok(config)
+}
+
+/// Checks a changed configuration against the old one and fills in defaults.
+///
+/// # Errors
+/// The JetStream error to answer with.
+pub fn stream_update(
+    old: &StreamConfig,
+    new: StreamConfig,
+    limits: &Limits,
+) -> Result<StreamConfig, JsError> {
+    let mut config = check(new, limits)?;
+    if config.name != old.name {
+        return Err(invalid("stream configuration name must match original"));
+    }
+    check_replicas(&config, limits)?;
+    check_fixed(old, &config)?;
+    if config.sealed {
+        config.max_age = 0;
+        config.discard = DiscardPolicy::New;
+        (config.deny_delete, config.deny_purge) = (true, true);
+        config.allow_rollup_hdrs = false;
+    }
+    Ok(config)
+}
+
+/// What an update may not change.
+fn check_fixed(old: &StreamConfig, new: &StreamConfig) -> Result<(), JsError> {
+    let refuse = |what: &str| Err(invalid(format!("stream configuration update can not {what}")));
+    if new.storage != old.storage {
+        return refuse("change storage type");
+    }
+    let workqueue = RetentionPolicy::Workqueue;
+    if new.retention != old.retention && (old.retention == workqueue || new.retention == workqueue)
+    {
+        return refuse("change retention policy to/from workqueue");
+    }
+    if old.sealed && !new.sealed {
+        return refuse("unseal a sealed stream");
+    }
+    if old.deny_delete && !new.deny_delete {
+        return refuse("cancel deny message deletes");
+    }
+    if old.deny_purge && !new.deny_purge {
+        return refuse("cancel deny purge");
+    }
+    if old.persist_mode != new.persist_mode {
+        return refuse("change persist mode");
+    }
+    Ok(())
+}
+
+const fn check_replicas(config: &StreamConfig, limits: &Limits) -> Result<(), JsError> {
+    let max = if limits.max_replicas > 0 { limits.max_replicas } else { 1 };
+    if config.num_replicas > max {
+        return Err(JsError::STREAM_REPLICAS_NOT_SUPPORTED);
+    }
+    Ok(())
+}
+
+/// What create and update have in common.
+fn check(mut config: StreamConfig, limits: &Limits) -> Result<StreamConfig, JsError> {
+    check_texts(&config)?;
+    check_numbers(&mut config)?;
+    check_times(&mut config, limits)?;
+    check_switches(&config)?;
+    check_supported(&config)?;
+    subjects::check(&mut config)?;
+    if limits.max_bytes_required && config.max_bytes <= 0 {
+        return Err(JsError::STREAM_MAX_BYTES_REQUIRED);
+    }
+    if limits.max_stream_bytes > 0 && config.max_bytes > limits.max_stream_bytes {
+        return Err(JsError::STREAM_MAX_STREAM_BYTES_EXCEEDED);
+    }
+    if config.placement.as_ref().is_some_and(|placement| *placement == Placement::default()) {
+        config.placement = None;
+    }
+    Ok(config)
+}
+
+fn check_texts(config: &StreamConfig) -> Result<(), JsError> {
+    if !is_valid_name(&config.name) {
+        return Err(invalid(
+            r"stream name is required and can not contain '.', '*', '>', '\', '/'",
+        ));
+    }
+    if config.name.len() > NAME_BYTES_MAX {
+        let text = format!("stream name is too long, maximum allowed is {NAME_BYTES_MAX}");
+        return Err(invalid(text));
+    }
+    if config.description.len() > DESCRIPTION_BYTES_MAX {
+        let text =
+            format!("stream description is too long, maximum allowed is {DESCRIPTION_BYTES_MAX}");
+        return Err(invalid(text));
+    }
+    let metadata: usize = config.metadata.iter().map(|(key, value)| key.len() + value.len()).sum();
+    if metadata > METADATA_BYTES_MAX {
+        let text = format!("stream metadata exceeds maximum size of {METADATA_BYTES_MAX} bytes");
+        return Err(invalid(text));
+    }
+    Ok(())
+}
+
+fn check_numbers(config: &mut StreamConfig) -> Result<(), JsError> {
+    if config.num_replicas == 0 {
+        config.num_replicas = 1;
+    }
+    if config.num_replicas > REPLICAS_MAX {
+        return Err(invalid(format!("maximum replicas is {REPLICAS_MAX}")));
+    }
+    if config.num_replicas < 0 {
+        return Err(JsError::REPLICAS_COUNT_CANNOT_BE_NEGATIVE);
+    }
+    for limit in [
+        &mut config.max_msgs,
+        &mut config.max_msgs_per_subject,
+        &mut config.max_bytes,
+        &mut config.max_consumers,
+    ] {
+        if *limit <= 0 {
+            *limit = -1;
+        }
+    }
+    if config.max_msg_size <= 0 {
+        config.max_msg_size = -1;
+    }
+    Ok(())
+}
+
+fn check_times(config: &mut StreamConfig, limits: &Limits) -> Result<(), JsError> {
+    if config.max_age < 0 {
+        return Err(invalid("max age can not be negative"));
+    }
+    if config.max_age != 0 && config.max_age < SHORTEST_NS {
+        return Err(invalid("max age needs to be >= 100ms"));
+    }
+    let is_copy = config.mirror.is_some() || !config.sources.is_empty();
+    if config.duplicate_window == 0 && !is_copy {
+        let mut window = DUPLICATE_WINDOW_DEFAULT_NS;
+        for cap in [limits.max_duplicate_window, config.max_age] {
+            if cap > 0 {
+                window = window.min(cap);
+            }
+        }
+        config.duplicate_window = window;
+    }
+    if config.duplicate_window < 0 {
+        return Err(invalid("duplicates window can not be negative"));
+    }
+    if config.max_age != 0 && config.duplicate_window > config.max_age {
+        return Err(invalid("duplicates window can not be larger then max age"));
+    }
+    let cap = limits.max_duplicate_window;
+    if cap > 0 && config.duplicate_window > cap {
+        let text = format!(
+            "duplicates window can not be larger then server limit of {}",
+            nuthatch_protocol::duration::format_go(cap)
+        );
+        return Err(invalid(text));
+    }
+    if config.duplicate_window > 0 && config.duplicate_window < SHORTEST_NS {
+        return Err(invalid("duplicates window needs to be >= 100ms"));
+    }
+    Ok(())
+}
+
+fn check_switches(config: &StreamConfig) -> Result<(), JsError> {
+    if config.deny_purge && config.allow_rollup_hdrs {
+        return Err(invalid("roll-ups require the purge permission"));
+    }
+    if config.discard_new_per_subject {
+        if config.discard != DiscardPolicy::New {
+            return Err(invalid("discard new per subject requires discard new policy to be set"));
+        }
+        if config.max_msgs_per_subject <= 0 {
+            return Err(invalid("discard new per subject requires max msgs per subject > 0"));
+        }
+    }
+    if config.persist_mode == PersistMode::Async {
+        if config.storage != StorageType::File {
+            return Err(invalid("async persist mode is only supported on file storage"));
+        }
+        if config.num_replicas > 1 {
+            return Err(invalid("async persist mode is not supported on replicated streams"));
+        }
+        if config.allow_atomic {
+            return Err(invalid("async persist mode is not supported with atomic batch publish"));
+        }
+    }
+    Ok(())
+}
+
+/// Features that are not there yet.
+fn check_supported(config: &StreamConfig) -> Result<(), JsError> {
+    let missing = if config.mirror.is_some() {
+        "stream mirrors are"
+    } else if !config.sources.is_empty() {
+        "stream sources are"
+    } else if config.subject_transform.is_some() {
+        "subject transforms are"
+    } else if config.republish.is_some() {
+        "republish is"
+    } else if config.allow_msg_ttl || config.subject_delete_marker_ttl != 0 {
+        "per-message TTLs are"
+    } else if config.allow_msg_counter {
+        "message counters are"
+    } else if config.allow_msg_schedules {
+        "message schedules are"
+    } else {
+        return Ok(());
+    };
+    Err(invalid(format!("{missing} not supported by this server yet")))
+}
