@@ -197,9 +197,6 @@ impl Cursor {
             self.count += count_range(index, filter, from, last);
         }
         self.seen = self.seen.max(last);
-        if self.uncertain && self.count == 0 {
-            self.recount(index, filter);
-        }
     }
 
     /// Counts exactly, without reading more than it must.
@@ -238,6 +235,13 @@ impl Cursor {
         }
     }
 
+    /// Whether a count of nothing is wrong. Only a certain one may end the search.
+    #[cold]
+    fn is_more<I: MessageIndex>(&mut self, index: &I, filter: &mut Filter) -> bool {
+        self.certify(index, filter);
+        self.count > 0
+    }
+
     /// The next message to deliver; the position stays at it (see [`Cursor::pass`]). `budget` is
     /// reduced by the messages that had to be looked at.
     #[inline]
@@ -250,7 +254,7 @@ impl Cursor {
         if self.skip.is_some() {
             return self.find_in_skip_list(index, filter, budget);
         }
-        if self.count == 0 {
+        if self.count == 0 && !self.is_more(index, filter) {
             self.next = self.next.max(self.seen + 1);
             return Next::End;
         }

@@ -1,1 +1,217 @@
 //! Refusals and defaults, one row each.
+
+use super::*;
+use crate::consumer::{check_create, check_update, check_workqueue};
+use nuthatch_protocol::js::{ReplayPolicy, StreamConsumerLimits, Time};
+
+type Change = fn(&mut ConsumerConfig);
+
+fn stream() -> StreamConfig {
+    StreamConfig { subjects: vec!["s.>".into()], num_replicas: 1, ..StreamConfig::default() }
+}
+
+fn request(change: impl FnOnce(&mut ConsumerConfig)) -> CreateConsumerRequest {
+    let mut request = CreateConsumerRequest::default();
+    request.config.ack_policy = AckPolicy::Explicit;
+    change(&mut request.config);
+    request
+}
+
+fn refused(change: Change, stream: &StreamConfig) -> (u16, String) {
+    match validate_consumer(&request(change), stream, &ConsumerLimits::default()) {
+        Ok(config) => (0, format!("{config:?}")),
+        Err(error) => (error.err_code, error.description.into_owned()),
+    }
+}
+
+#[test]
+fn faults_and_their_codes() {
+    let cases: [(u16, Change); 31] = [
+        (10052, |c| c.name = "a.b".into()),
+        (10052, |c| c.durable_name = "a b".into()),
+        (10102, |c| c.durable_name = "a".repeat(256)),
+        (10126, |c| c.num_replicas = 3),
+        (10133, |c| c.num_replicas = -1),
+        (10184, |c| c.backoff = vec![-1]),
+        (10183, |c| c.ack_wait = -1),
+        (10116, |c| (c.backoff, c.max_deliver) = (vec![1, 2, 3], 2)),
+        (10107, |c| c.description = "x".repeat(4_097)),
+        (10079, |c| c.deliver_subject = "d.*".into()),
+        (10112, |c| c.deliver_subject = "d..x".into()),
+        (10081, |c| c.deliver_subject = "s.x".into()),
+        (10080, |c| (c.deliver_subject, c.max_waiting) = ("d".into(), 5)),
+        (10082, |c| {
+            c.deliver_subject = "d".into();
+            (c.max_ack_pending, c.ack_policy) = (5, AckPolicy::None);
+        }),
+        (10083, |c| (c.deliver_subject, c.idle_heartbeat) = ("d".into(), 99_999_999)),
+        (10086, |c| c.rate_limit_bps = 1),
+        (10088, |c| c.idle_heartbeat = 1_000_000_000),
+        (10089, |c| c.flow_control = true),
+        (10115, |c| c.max_expires = 999_999),
+        (10090, |c| c.direct = true),
+        (10136, |c| (c.filter_subject, c.filter_subjects) = ("a".into(), vec!["b".into()])),
+        (10139, |c| c.filter_subjects = vec![String::new()]),
+        (10138, |c| c.filter_subjects = vec!["s.>".into(), "s.a".into()]),
+        (10052, |c| c.filter_subject = "a..b".into()),
+        (10095, |c| c.sample_freq = "often".into()),
+        (10108, |c| (c.deliver_subject, c.flow_control) = ("d".into(), true)),
+        (10132, |c| (c.durable_name, c.name) = ("a".into(), "b".into())),
+        (10135, |c| drop(c.metadata.insert("k".into(), "v".repeat(128 << 10)))),
+        (10159, |c| c.priority_policy = PriorityPolicy::Overflow),
+        (10196, |c| c.priority_groups = vec!["g".into()]),
+        (10012, |c| {
+            (c.priority_policy, c.priority_groups) = (PriorityPolicy::Overflow, vec!["g".into()]);
+        }),
+    ];
+    for (at, (code, change)) in cases.into_iter().enumerate() {
+        let got = refused(change, &stream());
+        assert_eq!(got.0, code, "case {at}: {}", got.1);
+        assert!(!got.1.contains('{'), "case {at}: {}", got.1);
+    }
+}
+
+#[test]
+fn starts_must_fit_the_policy() {
+    type Case = (Change, &'static str);
+    let cases: [Case; 8] = [
+        (|c| c.opt_start_seq = 1, "all, but optional start sequence is also set"),
+        (|c| c.opt_start_time = Some(Time(1)), "all, but optional start time is also set"),
+        (
+            |c| (c.deliver_policy, c.opt_start_seq) = (DeliverPolicy::New, 1),
+            "new, but optional start sequence is also set",
+        ),
+        (
+            |c| (c.deliver_policy, c.opt_start_seq) = (DeliverPolicy::Last, 1),
+            "last, but optional start sequence is also set",
+        ),
+        (
+            |c| c.deliver_policy = DeliverPolicy::LastPerSubject,
+            "last per subject, but optional filter subject is not set",
+        ),
+        (
+            |c| c.deliver_policy = DeliverPolicy::ByStartSequence,
+            "by start sequence, but optional start sequence is not set",
+        ),
+        (
+            |c| c.deliver_policy = DeliverPolicy::ByStartTime,
+            "by start time, but optional start time is not set",
+        ),
+        (
+            |c| {
+                c.deliver_policy = DeliverPolicy::ByStartTime;
+                (c.opt_start_seq, c.opt_start_time) = (1, Some(Time(1)));
+            },
+            "by start time, but optional start start sequence is also set",
+        ),
+    ];
+    for (change, text) in cases {
+        let (code, description) = refused(change, &stream());
+        assert_eq!(
+            (code, description),
+            (10094, format!("consumer delivery policy is deliver {text}"))
+        );
+    }
+}
+
+#[test]
+fn defaults_are_filled_in() {
+    let limits = ConsumerLimits { max_ack_pending: 500, max_request_batch: 64 };
+    let pull =
+        validate_consumer(&request(|c| c.name = "E".into()), &stream(), &limits).expect("valid");
+    assert_eq!((pull.max_deliver, pull.ack_wait), (-1, 30_000_000_000));
+    assert_eq!((pull.max_waiting, pull.max_ack_pending, pull.max_batch), (512, 500, 64));
+    assert_eq!(pull.inactive_threshold, 5_000_000_000);
+    let push = request(|c| {
+        (c.durable_name, c.deliver_subject) = ("D".into(), "d".into());
+        c.backoff = vec![7, 9];
+    });
+    let push = validate_consumer(&push, &stream(), &ConsumerLimits::default()).expect("valid");
+    assert_eq!((push.name.as_str(), push.ack_wait, push.max_waiting), ("D", 7, 0));
+    assert_eq!((push.max_ack_pending, push.inactive_threshold), (1_000, 0));
+    let none = request(|c| c.ack_policy = AckPolicy::None);
+    let none = validate_consumer(&none, &stream(), &ConsumerLimits::default()).expect("valid");
+    assert_eq!((none.ack_wait, none.max_ack_pending), (0, 0));
+}
+
+#[test]
+fn limits_of_stream_and_server() {
+    let limited = StreamConfig {
+        consumer_limits: StreamConsumerLimits {
+            inactive_threshold: 60_000_000_000,
+            max_ack_pending: 10,
+        },
+        ..stream()
+    };
+    let (code, text) = refused(|c| c.max_ack_pending = 11, &limited);
+    assert_eq!(
+        (code, text.as_str()),
+        (10121, "consumer max ack pending exceeds system limit of 10")
+    );
+    let (code, text) = refused(|c| c.inactive_threshold = 61_000_000_000, &limited);
+    let expected = "consumer inactive threshold exceeds system limit of 1m0s";
+    assert_eq!((code, text.as_str()), (10153, expected));
+    let limits = ConsumerLimits { max_ack_pending: 0, max_request_batch: 5 };
+    let error = validate_consumer(&request(|c| c.max_batch = 6), &stream(), &limits);
+    assert_eq!(error.map_err(|error| error.err_code), Err(10125));
+}
+
+#[test]
+fn pedantic_requests_are_not_corrected() {
+    let mut request = request(|c| c.max_deliver = -7);
+    request.pedantic = true;
+    let error = validate_consumer(&request, &stream(), &ConsumerLimits::default());
+    assert_eq!(
+        error.map_err(|error| error.to_string()),
+        Err("pedantic mode: max_deliver must be set to -1 (10157)".to_owned())
+    );
+}
+
+#[test]
+fn work_queues() {
+    let queue = StreamConfig { retention: RetentionPolicy::Workqueue, ..stream() };
+    assert_eq!(refused(|c| c.ack_policy = AckPolicy::None, &queue).0, 10084);
+    assert_eq!(refused(|c| c.ack_policy = AckPolicy::All, &queue).0, 10098);
+    assert_eq!(refused(|c| c.deliver_policy = DeliverPolicy::New, &queue).0, 10101);
+    let with = |filter: &str| ConsumerConfig {
+        filter_subject: filter.into(),
+        ..ConsumerConfig::default()
+    };
+    let check = |new: &str, other: &str| {
+        check_workqueue(&with(new), [with(other)].iter()).map_err(|error| error.err_code)
+    };
+    assert_eq!(check("", "a"), Err(10099));
+    assert_eq!(check("a", ""), Err(10100));
+    assert_eq!(check("a.*", "*.b"), Err(10100));
+    assert_eq!(check("a.*", "b.*"), Ok(()));
+    assert!(check_workqueue(&with(""), std::iter::empty()).is_ok());
+}
+
+#[test]
+fn what_may_not_change() {
+    let base = || ConsumerConfig { max_deliver: -1, max_waiting: 512, ..ConsumerConfig::default() };
+    let cases: [(&str, Change); 9] = [
+        ("deliver policy can not be updated", |c| c.deliver_policy = DeliverPolicy::New),
+        ("storage type can not be updated", |c| c.mem_storage = true),
+        ("start sequence can not be updated", |c| c.opt_start_seq = 2),
+        ("start time can not be updated", |c| c.opt_start_time = Some(Time(2))),
+        ("ack policy can not be updated", |c| c.ack_policy = AckPolicy::All),
+        ("replay policy can not be updated", |c| c.replay_policy = ReplayPolicy::Original),
+        ("heart beats can not be updated", |c| c.idle_heartbeat = 1),
+        ("can not update pull consumer to push based", |c| c.deliver_subject = "d".into()),
+        ("max waiting can not be updated", |c| c.max_waiting = 1),
+    ];
+    for (text, change) in cases {
+        let mut new = base();
+        change(&mut new);
+        let error =
+            check_update(&base(), &new).map_err(|e| (e.err_code, e.description.into_owned()));
+        assert_eq!(error, Err((10012, text.to_owned())));
+    }
+    let allowed = ConsumerConfig { description: "new".into(), ack_wait: 5, ..base() };
+    assert_eq!(check_update(&base(), &allowed), Ok(()));
+    assert_eq!(check_create(&base(), &allowed).map_err(|e| e.err_code), Err(10148));
+    let mut stamped = base();
+    stamped.metadata.insert("_nats.ver".into(), "2.14".into());
+    assert_eq!(check_create(&base(), &stamped), Ok(()));
+}
