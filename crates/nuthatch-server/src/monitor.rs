@@ -1,11 +1,38 @@
-//! Monitoring over HTTP.
+//! Monitoring over HTTP: `/varz`, `/connz`, `/jsz`, `/healthz`, in the shapes of nats-server.
 
 use crate::options::Options;
 use crate::process::{RunError, bind, port_of};
 use crate::server::Server;
+use http_body_util::Full;
+use hyper::body::{Bytes, Incoming};
+use hyper::header::{ACCESS_CONTROL_ALLOW_ORIGIN, CONTENT_TYPE};
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper::{Method, Request, Response, StatusCode};
+use hyper_util::rt::{TokioIo, TokioTimer};
+use std::convert::Infallible;
 use std::sync::Arc;
+use std::time::Duration;
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpListener;
+use tokio::sync::Semaphore;
 use tokio::task::JoinHandle;
+
+use self::query::Query;
+
+mod connz;
+mod healthz;
+mod jsz;
+mod query;
+mod usage;
+mod varz;
+
+/// Connections to the monitoring ports at a time.
+const CONNECTIONS_MAX: usize = 128;
+/// A request's head must come within this time.
+const HEAD_TIMEOUT: Duration = Duration::from_secs(10);
+/// After a failure to accept, try again so much later.
+const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
 /// Listeners of the monitoring endpoints.
 pub struct Listeners {
@@ -43,9 +70,158 @@ pub async fn bind_all(options: &Options) -> Result<Listeners, RunError> {
 }
 
 /// Answers requests until the task is aborted.
-pub fn serve(_server: Arc<Server>, listeners: Listeners) -> JoinHandle<()> {
+pub fn serve(server: Arc<Server>, listeners: Listeners) -> JoinHandle<()> {
+    let host = server.options().monitor.host.clone();
+    for (scheme, port) in [("http", listeners.http_port()), ("https", listeners.https_port())] {
+        if let Some(port) = port {
+            server.log.info(format_args!("Starting {scheme} monitor on {host}:{port}"));
+        }
+    }
     tokio::spawn(async move {
-        let _listeners = listeners;
-        std::future::pending::<()>().await;
+        let slots = Arc::new(Semaphore::new(CONNECTIONS_MAX));
+        tokio::join!(
+            accept(server.clone(), listeners.http, false, slots.clone()),
+            accept(server, listeners.https, true, slots),
+        );
     })
 }
+
+async fn accept(
+    server: Arc<Server>,
+    listener: Option<TcpListener>,
+    tls: bool,
+    slots: Arc<Semaphore>,
+) {
+    let Some(listener) = listener else { return };
+    loop {
+        let Ok(slot) = slots.clone().acquire_owned().await else { return };
+        let Ok((stream, _)) = listener.accept().await else {
+            tokio::time::sleep(ACCEPT_PAUSE).await;
+            continue;
+        };
+        let server = server.clone();
+        tokio::spawn(async move {
+            let _slot = slot;
+            let config = server.tls.load_full();
+            match config {
+                Some(config) if tls => {
+                    let acceptor = tokio_rustls::TlsAcceptor::from(config);
+                    let handshake = acceptor.accept(stream);
+                    if let Ok(Ok(stream)) = tokio::time::timeout(HEAD_TIMEOUT, handshake).await {
+                        answer_all(server, stream).await;
+                    }
+                }
+                _ => answer_all(server, stream).await,
+            }
+        });
+    }
+}
+
+async fn answer_all<S: AsyncRead + AsyncWrite + Unpin>(server: Arc<Server>, stream: S) {
+    let service = service_fn(move |request: Request<Incoming>| {
+        let server = server.clone();
+        async move { Ok::<_, Infallible>(answer(&server, &request).await) }
+    });
+    // An error here means that the peer went away or did not speak HTTP.
+    let _ = http1::Builder::new()
+        .timer(TokioTimer::new())
+        .header_read_timeout(HEAD_TIMEOUT)
+        .serve_connection(TokioIo::new(stream), service)
+        .await;
+}
+
+async fn answer(server: &Arc<Server>, request: &Request<Incoming>) -> Response<Full<Bytes>> {
+    if !matches!(*request.method(), Method::GET | Method::HEAD) {
+        return plain(StatusCode::METHOD_NOT_ALLOWED, "only GET\n");
+    }
+    let base = server.options().monitor.base_path.clone();
+    let path = request.uri().path();
+    let Some(endpoint) = path.strip_prefix(base.trim_end_matches('/')) else {
+        return plain(StatusCode::NOT_FOUND, "404 page not found\n");
+    };
+    let query = Query::parse(request.uri().query().unwrap_or_default());
+    let (name, result) = match endpoint {
+        "" | "/" => {
+            count(server, "/");
+            return root(&base);
+        }
+        "/varz" => ("/varz", Ok((StatusCode::OK, varz::varz(server).await))),
+        "/connz" => ("/connz", connz::connz(server, &query).map(ok)),
+        "/jsz" => ("/jsz", jsz::jsz(server, &query).await.map(ok)),
+        "/healthz" => ("/healthz", healthz::healthz(server, &query).await),
+        _ => return plain(StatusCode::NOT_FOUND, "404 page not found\n"),
+    };
+    count(server, name);
+    match result {
+        Ok((status, value)) => json(status, &value),
+        Err(why) => plain(StatusCode::BAD_REQUEST, &why),
+    }
+}
+
+fn ok(value: serde_json::Value) -> (StatusCode, serde_json::Value) {
+    (StatusCode::OK, value)
+}
+
+fn count(server: &Server, endpoint: &'static str) {
+    *server.http_requests.lock().entry(endpoint).or_default() += 1;
+}
+
+fn json(status: StatusCode, value: &serde_json::Value) -> Response<Full<Bytes>> {
+    let text = serde_json::to_vec_pretty(value).unwrap_or_default();
+    let mut response = Response::new(Full::new(Bytes::from(text)));
+    *response.status_mut() = status;
+    let headers = response.headers_mut();
+    headers.insert(CONTENT_TYPE, hyper::header::HeaderValue::from_static("application/json"));
+    let everyone = hyper::header::HeaderValue::from_static("*");
+    headers.insert(ACCESS_CONTROL_ALLOW_ORIGIN, everyone);
+    response
+}
+
+fn plain(status: StatusCode, text: &str) -> Response<Full<Bytes>> {
+    let mut response = Response::new(Full::new(Bytes::copy_from_slice(text.as_bytes())));
+    *response.status_mut() = status;
+    response
+}
+
+fn root(base: &str) -> Response<Full<Bytes>> {
+    let base = base.trim_end_matches('/');
+    let mut page = String::from("<html lang=\"en\"><head><title>nuthatch</title></head><body>\n");
+    for (name, endpoint) in [
+        ("General", "/varz"),
+        ("JetStream", "/jsz"),
+        ("Connections", "/connz"),
+        ("Health Probe", "/healthz"),
+    ] {
+        page.push_str(&format!("<a href=\"{base}{endpoint}\">{name}</a><br/>\n"));
+    }
+    page.push_str("</body></html>\n");
+    let mut response = plain(StatusCode::OK, &page);
+    let html = hyper::header::HeaderValue::from_static("text/html; charset=utf-8");
+    response.headers_mut().insert(CONTENT_TYPE, html);
+    response
+}
+
+/// A duration as nats-server shows uptimes: `1d2h3m4s`.
+fn short_duration(duration: Duration) -> String {
+    let seconds = duration.as_secs();
+    let (minutes, hours) = (seconds / 60, seconds / 3600);
+    let (days, years) = (hours / 24, hours / 24 / 365);
+    let mut text = String::new();
+    if years > 0 {
+        text.push_str(&format!("{years}y"));
+    }
+    if days > 0 {
+        text.push_str(&format!("{}d", days % 365));
+    }
+    if hours > 0 {
+        text.push_str(&format!("{}h", hours % 24));
+    }
+    if minutes > 0 {
+        text.push_str(&format!("{}m", minutes % 60));
+    }
+    text.push_str(&format!("{}s", seconds % 60));
+    text
+}
+
+#[cfg(test)]
+mod tests;

@@ -19,7 +19,7 @@ mod reload;
 mod shutdown;
 mod signals;
 
-pub use self::foreign::ForeignStore;
+pub use self::foreign::{ForeignStore, OUR_DIRECTORY};
 
 /// Our own version.
 pub const VERSION: &str = env!("CARGO_PKG_VERSION");
@@ -163,6 +163,7 @@ async fn live(
     let listener = bind("client port", &options.host, options.port).await?;
     let port = port_of(&listener);
     server.client_port.store(port, Ordering::Relaxed);
+    server.monitor_port.store(monitor.http_port().unwrap_or(0), Ordering::Relaxed);
     let ports = files::Ports::new(server, &monitor);
     let monitoring = crate::monitor::serve(server.clone(), monitor);
     if options.jetstream.enabled {
@@ -180,6 +181,7 @@ async fn live(
         server.log.info(format_args!("TLS required for client connections"));
     }
     let accepting = tokio::spawn(listener::accept(server.clone(), listener));
+    server.set_listening();
     files::write_pid(server);
     ports.write(server);
     server.log.info(format_args!("Server is ready"));

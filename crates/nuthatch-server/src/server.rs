@@ -59,6 +59,11 @@ pub struct Server {
     pub slow_consumers: SlowConsumers,
     /// Producers slowed down for slow consumers so far.
     pub stalled_clients: AtomicU64,
+    /// Connections closed as stale so far.
+    pub stale_connections: AtomicU64,
+    /// The port of HTTP monitoring; 0 without.
+    pub monitor_port: AtomicU16,
+    listening: AtomicBool,
     /// The port that clients connect to.
     pub client_port: AtomicU16,
     /// Whether it is a lame duck.
@@ -93,6 +98,9 @@ impl Server {
             log,
             slow_consumers: SlowConsumers::default(),
             stalled_clients: AtomicU64::new(0),
+            stale_connections: AtomicU64::new(0),
+            monitor_port: AtomicU16::new(0),
+            listening: AtomicBool::new(false),
             client_port: AtomicU16::new(options.port),
             lame_duck: AtomicBool::new(false),
             stopping: AtomicBool::new(false),
@@ -139,6 +147,16 @@ impl Server {
             Some(hook) => &**hook,
             None => &self.no_jetstream,
         }
+    }
+
+    /// Clients are accepted from now on.
+    pub(crate) fn set_listening(&self) {
+        self.listening.store(true, Ordering::Release);
+    }
+
+    /// Whether recovery is over and clients are accepted.
+    pub fn is_listening(&self) -> bool {
+        self.listening.load(Ordering::Acquire)
     }
 
     /// Milliseconds since the start.

@@ -72,6 +72,7 @@ fn on_timer(conn: &Connection, timer: Pin<&mut Sleep>, connected: bool) {
     let idle = Duration::from_millis(now_ms.saturating_sub(last_ms));
     let rtt_known = conn.rtt_ns.load(std::sync::atomic::Ordering::Relaxed) != 0;
     if (idle >= interval || !rtt_known) && !conn.ping(limits.ping_max) {
+        conn.server().stale_connections.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
         conn.close(CloseReason::StaleConnection, Some("Stale Connection"));
         return;
     }

@@ -1,0 +1,217 @@
+//! `/connz`: the connections.
+
+use super::query::Query;
+use super::short_duration;
+use super::varz::object;
+use crate::conn::{Connection, Session};
+use crate::server::Server;
+use crate::subscription::Subscription;
+use crate::user_info::{now, time_json};
+use serde_json::{Map, Value, json};
+use std::cmp::Reverse;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, SystemTime};
+
+/// Connections listed unless `limit` says otherwise.
+const DEFAULT_LIMIT: usize = 1024;
+
+/// A connection, open or closed.
+struct Row {
+    conn: Arc<Connection>,
+    session: Arc<Session>,
+    stopped: Option<SystemTime>,
+    subscriptions: usize,
+}
+
+impl Row {
+    fn last_activity(&self, server: &Server) -> SystemTime {
+        let ms = self.conn.last_active_ms.load(Ordering::Relaxed);
+        server.since + Duration::from_millis(ms)
+    }
+
+    fn end(&self) -> SystemTime {
+        self.stopped.unwrap_or_else(SystemTime::now)
+    }
+
+    fn uptime(&self) -> Duration {
+        self.end().duration_since(self.conn.since).unwrap_or_default()
+    }
+}
+
+pub(super) fn connz(server: &Server, query: &Query) -> Result<Value, String> {
+    let mut rows = gather(server, query)?;
+    sort(server, &mut rows, query.text("sort").unwrap_or("cid"))?;
+    let total = rows.len();
+    let offset = query.number("offset")?.unwrap_or(0);
+    let limit = query.number("limit")?.filter(|&limit| limit > 0).unwrap_or(DEFAULT_LIMIT);
+    let auth = query.flag("auth")?;
+    let subs = match query.text("subs") {
+        Some("detail") => Subs::Detail,
+        _ if query.flag("subs")? => Subs::Names,
+        _ => Subs::No,
+    };
+    let shown: Vec<Value> = rows
+        .iter()
+        .skip(offset)
+        .take(limit)
+        .map(|row| Value::Object(show(server, row, auth, subs)))
+        .collect();
+    Ok(json!({
+        "server_id": server.id,
+        "now": now(),
+        "num_connections": shown.len(),
+        "total": total,
+        "offset": offset,
+        "limit": limit,
+        "connections": shown,
+    }))
+}
+
+fn gather(server: &Server, query: &Query) -> Result<Vec<Row>, String> {
+    let (open, closed) = match query.text("state").unwrap_or("open") {
+        "open" => (true, false),
+        "closed" => (false, true),
+        "any" | "all" => (true, true),
+        other => return Err(format!("Error decoding state for '{other}'")),
+    };
+    let mut rows = Vec::new();
+    if open {
+        rows.extend(server.connections.open().into_iter().map(|conn| Row {
+            session: conn.session(),
+            subscriptions: conn.subscription_count(),
+            stopped: None,
+            conn,
+        }));
+    }
+    if closed {
+        rows.extend(server.connections.closed().into_iter().map(|closed| Row {
+            session: closed.conn.session(),
+            subscriptions: closed.subscriptions,
+            stopped: Some(closed.stopped),
+            conn: closed.conn,
+        }));
+    }
+    if let Some(cid) = query.number("cid")? {
+        rows.retain(|row| row.conn.id == cid as u64);
+    }
+    if let Some(user) = query.text("user") {
+        rows.retain(|row| row.session.user == user);
+    }
+    if let Some(account) = query.text("acc") {
+        rows.retain(|row| row.session.account.name == account);
+    }
+    Ok(rows)
+}
+
+fn sort(server: &Server, rows: &mut [Row], by: &str) -> Result<(), String> {
+    match by {
+        "cid" => rows.sort_by_key(|row| row.conn.id),
+        "start" => rows.sort_by_key(|row| row.conn.since),
+        "subs" => rows.sort_by_key(|row| Reverse(row.subscriptions)),
+        "pending" => rows.sort_by_key(|row| Reverse(row.conn.outbox.pending())),
+        "msgs_to" => rows.sort_by_key(|row| Reverse(row.conn.outbox.totals().messages)),
+        "msgs_from" => rows.sort_by_key(|row| Reverse(row.conn.received.get().messages)),
+        "bytes_to" => rows.sort_by_key(|row| Reverse(row.conn.outbox.totals().bytes)),
+        "bytes_from" => rows.sort_by_key(|row| Reverse(row.conn.received.get().bytes)),
+        "last" => rows.sort_by_key(|row| Reverse(row.last_activity(server))),
+        "idle" => rows.sort_by_key(|row| row.last_activity(server)),
+        "uptime" => rows.sort_by_key(|row| Reverse(row.uptime())),
+        "rtt" => rows.sort_by_key(|row| Reverse(row.conn.rtt_ns.load(Ordering::Relaxed))),
+        "stop" => rows.sort_by_key(|row| Reverse(row.stopped)),
+        "reason" => rows.sort_by_key(|row| row.conn.close_reason().map_or("", |r| r.text())),
+        other => return Err(format!("invalid sorting option: {other}")),
+    }
+    Ok(())
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Subs {
+    No,
+    Names,
+    Detail,
+}
+
+fn show(server: &Server, row: &Row, auth: bool, subs: Subs) -> Map<String, Value> {
+    let Row { conn, session, .. } = row;
+    let (received, sent) = (conn.received.get(), conn.outbox.totals());
+    let idle = row.end().duration_since(row.last_activity(server)).unwrap_or_default();
+    let mut out = object(json!({
+        "cid": conn.id,
+        "kind": "Client",
+        "type": "nats",
+        "ip": conn.remote.ip().to_string(),
+        "port": conn.remote.port(),
+        "start": time_json(conn.since),
+        "last_activity": time_json(row.last_activity(server)),
+        "uptime": short_duration(row.uptime()),
+        "idle": short_duration(idle),
+        "pending_bytes": conn.outbox.pending(),
+        "in_msgs": received.messages,
+        "out_msgs": sent.messages,
+        "in_bytes": received.bytes,
+        "out_bytes": sent.bytes,
+        "subscriptions": row.subscriptions,
+    }));
+    let mut set = |name: &str, value: Value, is_set: bool| {
+        if is_set {
+            out.insert(name.to_owned(), value);
+        }
+    };
+    let rtt = conn.rtt_ns.load(Ordering::Relaxed);
+    set("rtt", json!(go_duration(rtt)), rtt > 0);
+    let stalls = conn.stalls.load(Ordering::Relaxed);
+    set("stalls", json!(stalls), stalls > 0);
+    set("name", json!(session.name), !session.name.is_empty());
+    set("lang", json!(session.lang), !session.lang.is_empty());
+    set("version", json!(session.version), !session.version.is_empty());
+    if let Some(tls) = conn.tls.get() {
+        set("tls_version", json!(tls.version), true);
+        set("tls_cipher_suite", json!(tls.cipher), true);
+    }
+    if let Some(stopped) = row.stopped {
+        set("stop", time_json(stopped), true);
+        set("reason", json!(conn.close_reason().map_or("", |reason| reason.text())), true);
+    }
+    set("authorized_user", json!(session.user), auth && !session.user.is_empty());
+    set("account", json!(session.account.name), auth);
+    let list = conn.subscriptions();
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    let names: Vec<_> = list.iter().map(|sub| text(&sub.subject)).collect();
+    set("subscriptions_list", json!(names), subs == Subs::Names && !list.is_empty());
+    let details: Vec<_> = list.iter().map(|sub| detail(sub, session)).collect();
+    let detailed = subs == Subs::Detail && !list.is_empty();
+    set("subscriptions_list_detail", json!(details), detailed);
+    out
+}
+
+fn detail(sub: &Subscription, session: &Session) -> Value {
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    let mut out = object(json!({
+        "account": session.account.name,
+        "subject": text(&sub.subject),
+        "sid": text(&sub.sid),
+        "msgs": sub.delivered(),
+        "cid": sub.conn.id,
+    }));
+    if let Some(queue) = &sub.queue {
+        out.insert("qgroup".to_owned(), json!(text(queue)));
+    }
+    if sub.max() > 0 {
+        out.insert("max".to_owned(), json!(sub.max()));
+    }
+    Value::Object(out)
+}
+
+/// A short duration as Go prints it: `1.5ms`, `250µs`.
+fn go_duration(nanos: u64) -> String {
+    let (unit, divisor, digits) = match nanos {
+        0..1_000 => return format!("{nanos}ns"),
+        1_000..1_000_000 => ("µs", 1e3, 3),
+        1_000_000..1_000_000_000 => ("ms", 1e6, 6),
+        _ => ("s", 1e9, 9),
+    };
+    let text = format!("{:.digits$}", nanos as f64 / divisor);
+    let text = text.trim_end_matches('0').trim_end_matches('.');
+    format!("{text}{unit}")
+}

@@ -1,0 +1,91 @@
+//! `/healthz`: whether the server is well; "starting" is told from "broken".
+
+use super::query::Query;
+use crate::jetstream_hook::JsHealth;
+use crate::server::Server;
+use hyper::StatusCode;
+use serde_json::{Value, json};
+use std::sync::atomic::Ordering;
+
+/// What is wrong, in the words of the endpoint.
+struct Trouble {
+    code: StatusCode,
+    status: &'static str,
+    kind: &'static str,
+    error: String,
+}
+
+pub(super) async fn healthz(server: &Server, query: &Query) -> Result<(StatusCode, Value), String> {
+    let details = query.flag("details")?;
+    let trouble = examine(server, query).await?;
+    let Some(trouble) = trouble else {
+        return Ok((StatusCode::OK, json!({ "status": "ok" })));
+    };
+    server.log.warn(format_args!("Healthcheck failed: {:?}", trouble.error));
+    let body = if details {
+        json!({ "status": "error", "errors": [{ "type": trouble.kind, "error": trouble.error }] })
+    } else {
+        json!({ "status": trouble.status, "error": trouble.error })
+    };
+    Ok((trouble.code, body))
+}
+
+async fn examine(server: &Server, query: &Query) -> Result<Option<Trouble>, String> {
+    let (account, stream, consumer) =
+        (query.text("account"), query.text("stream"), query.text("consumer"));
+    if account.is_none() && stream.is_some() {
+        return Ok(bad_request("\"account\" must not be empty when checking stream health"));
+    }
+    if stream.is_none() && consumer.is_some() {
+        return Ok(bad_request("\"stream\" must not be empty when checking consumer health"));
+    }
+    if server.stopping.load(Ordering::Relaxed) {
+        let error = "the server is stopping".to_owned();
+        return Ok(unavailable("CONNECTION", error));
+    }
+    let (server_only, enabled_only) = (
+        query.flag("js-server-only")?,
+        query.flag("js-enabled-only")? || query.flag("js-enabled")?,
+    );
+    // Without effect on one server: there is no meta layer to look at.
+    query.flag("js-meta-only")?;
+    if !server.is_listening() {
+        let error = "the server is starting: recovery is running".to_owned();
+        return Ok(unavailable("CONNECTION", error));
+    }
+    if server_only || !server.options().jetstream.enabled {
+        return Ok(None);
+    }
+    let view = server.hook().view();
+    match view.health() {
+        JsHealth::Ok => {}
+        JsHealth::Starting => {
+            let error = "JetStream is starting: recovery is running".to_owned();
+            return Ok(unavailable("JETSTREAM", error));
+        }
+        JsHealth::Broken(why) => {
+            return Ok(unavailable("JETSTREAM", format!("JetStream is broken: {why}")));
+        }
+    }
+    if enabled_only {
+        return Ok(None);
+    }
+    let (Some(account), Some(stream)) = (account, stream) else { return Ok(None) };
+    let found = view.check(account, stream, consumer).await;
+    Ok(found.err().map(|error| Trouble {
+        code: StatusCode::NOT_FOUND,
+        status: "unavailable",
+        kind: if consumer.is_some() { "CONSUMER" } else { "STREAM" },
+        error,
+    }))
+}
+
+fn bad_request(text: &str) -> Option<Trouble> {
+    let error = text.to_owned();
+    Some(Trouble { code: StatusCode::BAD_REQUEST, status: "error", kind: "BAD_REQUEST", error })
+}
+
+fn unavailable(kind: &'static str, error: String) -> Option<Trouble> {
+    let code = StatusCode::SERVICE_UNAVAILABLE;
+    Some(Trouble { code, status: "unavailable", kind, error })
+}

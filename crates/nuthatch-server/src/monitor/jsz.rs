@@ -1,0 +1,135 @@
+//! `/jsz`: JetStream, in the shape that KEDA and prometheus-nats-exporter read.
+
+use super::query::Query;
+use super::varz::object;
+use crate::jetstream_hook::{JsAccount, JsStream, JsTotals, JszQuery};
+use crate::options::{Options, SyncPolicy};
+use crate::server::{API_LEVEL, Server};
+use crate::user_info::now;
+use serde_json::{Map, Value, json};
+
+/// Accounts listed unless `limit` says otherwise.
+const DEFAULT_LIMIT: usize = 1024;
+
+pub(super) async fn jsz(server: &Server, query: &Query) -> Result<Value, String> {
+    let options = server.options();
+    let account = query.text("acc").map(ToOwned::to_owned);
+    let consumers = query.flag("consumers")?;
+    let streams = query.flag("streams")? || consumers;
+    let wanted =
+        JszQuery { streams, consumers, config: query.flag("config")?, account: account.clone() };
+    let accounts = query.flag("accounts")? || streams || account.is_some();
+    let (offset, limit) = (query.number("offset")?.unwrap_or(0), query.number("limit")?);
+    let limit = limit.filter(|&limit| limit > 0).unwrap_or(DEFAULT_LIMIT);
+    let mut out = object(json!({ "server_id": server.id, "now": now() }));
+    if !options.jetstream.enabled {
+        out.insert("disabled".to_owned(), json!(true));
+        out.append(&mut object(js_stats(&JsTotals::default())));
+        return Ok(Value::Object(out));
+    }
+    let view = server.hook().view();
+    let totals = view.totals().await;
+    out.append(&mut object(js_stats(&totals)));
+    out.append(&mut object(json!({
+        "config": js_config(&options),
+        "streams": totals.streams,
+        "consumers": totals.consumers,
+        "messages": totals.messages,
+        "bytes": totals.memory_bytes + totals.store_bytes,
+        "total": totals.accounts,
+    })));
+    if accounts {
+        let found = view.accounts(wanted.clone()).await;
+        if let Some(name) = account
+            && found.is_empty()
+        {
+            return Err(format!("account {name:?} not found"));
+        }
+        let page = found.iter().skip(offset).take(limit);
+        let details: Vec<_> = page.map(|found| show_account(server, found, &wanted)).collect();
+        out.insert("account_details".to_owned(), json!(details));
+    }
+    Ok(Value::Object(out))
+}
+
+/// `config` of `/jsz` and of `jetstream` in `/varz`.
+pub(super) fn js_config(options: &Options) -> Value {
+    let jetstream = &options.jetstream;
+    let bytes = |limit: Option<u64>| limit.map_or(-1, |limit| i64::try_from(limit).unwrap_or(-1));
+    let mut out = object(json!({
+        "max_memory": bytes(jetstream.max_memory_bytes),
+        "max_storage": bytes(jetstream.max_store_bytes),
+        "store_dir": jetstream.store_dir.join(crate::process::OUR_DIRECTORY),
+        "strict": jetstream.strict,
+    }));
+    match jetstream.sync {
+        SyncPolicy::Always => out.insert("sync_always".to_owned(), json!(true)),
+        SyncPolicy::Every(interval) => {
+            out.insert("sync_interval".to_owned(), json!(interval.as_nanos() as u64))
+        }
+        SyncPolicy::Never => out.insert("sync_interval".to_owned(), json!(-1)),
+    };
+    if let Some(domain) = &jetstream.domain {
+        out.insert("domain".to_owned(), json!(domain));
+    }
+    Value::Object(out)
+}
+
+/// Totals in the shape of nats-server's `JetStreamStats`.
+pub(super) fn js_stats(totals: &JsTotals) -> Value {
+    json!({
+        "memory": totals.memory_bytes,
+        "storage": totals.store_bytes,
+        "reserved_memory": totals.reserved_memory_bytes,
+        "reserved_storage": totals.reserved_store_bytes,
+        "accounts": totals.accounts,
+        "ha_assets": 0,
+        "api": {
+            "level": API_LEVEL,
+            "total": totals.api_total,
+            "errors": totals.api_errors,
+        },
+    })
+}
+
+fn show_account(server: &Server, account: &JsAccount, wanted: &JszQuery) -> Value {
+    let mut out = object(json!({ "name": account.name, "id": account.name }));
+    out.append(&mut object(js_stats(&account.totals)));
+    if wanted.streams {
+        let streams: Vec<_> =
+            account.streams.iter().map(|stream| show_stream(server, stream, wanted)).collect();
+        out.insert("stream_detail".to_owned(), json!(streams));
+    }
+    Value::Object(out)
+}
+
+fn show_stream(server: &Server, stream: &JsStream, wanted: &JszQuery) -> Value {
+    let mut out = Map::new();
+    let mut set = |name: &str, value: Value| {
+        out.insert(name.to_owned(), value);
+    };
+    set("name", json!(stream.config.name));
+    set("created", json!(stream.created));
+    // KEDA asks the leader for the consumers of a stream.
+    set("cluster", json!({ "leader": server.name }));
+    set("state", json!(stream.state));
+    if wanted.config {
+        set("config", json!(stream.config));
+    }
+    if wanted.consumers {
+        let consumers: Vec<_> = stream
+            .consumers
+            .iter()
+            .map(|consumer| {
+                let mut shown = object(json!(consumer));
+                shown.insert("cluster".to_owned(), json!({ "leader": server.name }));
+                if !wanted.config {
+                    shown.remove("config");
+                }
+                Value::Object(shown)
+            })
+            .collect();
+        set("consumer_detail", json!(consumers));
+    }
+    Value::Object(out)
+}

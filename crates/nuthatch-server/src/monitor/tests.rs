@@ -1,0 +1,27 @@
+//! Parts of monitoring that need no server.
+
+use super::*;
+
+#[test]
+fn durations_like_the_incumbents() {
+    for (seconds, text) in [
+        (0, "0s"),
+        (61, "1m1s"),
+        (3600, "1h0m0s"),
+        (90_061, "1d1h1m1s"),
+        (31_536_000, "1y0d0h0m0s"),
+    ] {
+        assert_eq!(short_duration(Duration::from_secs(seconds)), text);
+    }
+}
+
+#[test]
+fn queries() {
+    let query = Query::parse("acc=%24G&subs=detail&limit=7&auth=true&x=1+2");
+    assert_eq!(query.text("acc"), Some("$G"));
+    assert_eq!(query.text("x"), Some("1 2"));
+    assert_eq!(query.number("limit"), Ok(Some(7)));
+    assert_eq!(query.flag("auth"), Ok(true));
+    assert!(query.flag("subs").is_err());
+    assert_eq!(query.flag("none"), Ok(false));
+}

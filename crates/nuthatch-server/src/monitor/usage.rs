@@ -1,0 +1,43 @@
+//! What the process uses: memory and processor.
+
+/// Resident memory in bytes, and processor use in percent of one core, since the last call.
+pub(super) fn usage() -> (u64, f64) {
+    (resident_bytes().unwrap_or(0), cpu_percent().unwrap_or(0.0))
+}
+
+fn resident_bytes() -> Option<u64> {
+    let text = std::fs::read_to_string("/proc/self/statm").ok()?;
+    let pages: u64 = text.split(' ').nth(1)?.parse().ok()?;
+    // SAFETY: `sysconf` takes a plain number.
+    let page_bytes = unsafe { libc::sysconf(libc::_SC_PAGESIZE) };
+    Some(pages * u64::try_from(page_bytes).ok()?)
+}
+
+fn cpu_percent() -> Option<f64> {
+    use parking_lot::Mutex;
+    use std::time::Instant;
+    static LAST: Mutex<Option<(Instant, f64)>> = Mutex::new(None);
+    let used = cpu_seconds()?;
+    let now = Instant::now();
+    let mut last = LAST.lock();
+    let percent = match *last {
+        Some((at, before)) => {
+            let elapsed = (now - at).as_secs_f64();
+            if elapsed > 0.0 { (used - before) / elapsed * 100.0 } else { 0.0 }
+        }
+        None => 0.0,
+    };
+    *last = Some((now, used));
+    Some((percent * 10.0).round() / 10.0)
+}
+
+/// Processor time used by the process so far.
+fn cpu_seconds() -> Option<f64> {
+    // SAFETY: `usage` is plain data that the call only writes.
+    let usage = unsafe {
+        let mut usage: libc::rusage = std::mem::zeroed();
+        (libc::getrusage(libc::RUSAGE_SELF, &raw mut usage) == 0).then_some(usage)?
+    };
+    let seconds = |time: libc::timeval| time.tv_sec as f64 + time.tv_usec as f64 / 1e6;
+    Some(seconds(usage.ru_utime) + seconds(usage.ru_stime))
+}

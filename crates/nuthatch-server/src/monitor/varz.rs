@@ -1,0 +1,126 @@
+//! `/varz`: the server as a whole.
+
+use super::jsz::{js_config, js_stats};
+use super::{short_duration, usage};
+use crate::info;
+use crate::options::Options;
+use crate::server::{NATS_VERSION, Server};
+use crate::user_info::{now, time_json};
+use serde_json::{Map, Value, json};
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+pub(super) async fn varz(server: &Server) -> Value {
+    let options = server.options();
+    let mut out = identity(server, &options);
+    limits(&mut out, server, &options);
+    activity(&mut out, server);
+    let jetstream = if options.jetstream.enabled {
+        json!({ "config": js_config(&options), "stats": js_stats(&server.hook().view().totals().await) })
+    } else {
+        json!({})
+    };
+    out.insert("jetstream".to_owned(), jetstream);
+    Value::Object(out)
+}
+
+fn identity(server: &Server, options: &Options) -> Map<String, Value> {
+    let mut out = object(json!({
+        "server_id": server.id,
+        "server_name": server.name,
+        "version": NATS_VERSION,
+        "proto": 1,
+        "go": concat!("nuthatch-", env!("CARGO_PKG_VERSION")),
+        "host": options.host,
+        "port": server.client_port.load(Ordering::Relaxed),
+        "start": time_json(server.since),
+        "now": now(),
+        "uptime": short_duration(Duration::from_millis(server.uptime_ms())),
+        "config_load_time": time_json(**server.config_loaded.load()),
+        "config_digest": "",
+        "system_account": options.system_account,
+        "cluster": {},
+        "gateway": {},
+        "leaf": {},
+        "mqtt": {},
+        "websocket": {},
+    }));
+    let mut set = |name: &str, value: Value, is_set: bool| {
+        if is_set {
+            out.insert(name.to_owned(), value);
+        }
+    };
+    let auth = server.auth().is_configured();
+    set("auth_required", json!(auth), auth);
+    set("tls_required", json!(true), options.tls.is_some());
+    let verify = options.tls.as_ref().is_some_and(|tls| tls.verify);
+    set("tls_verify", json!(verify), verify);
+    let urls = info::connect_urls(server);
+    set("connect_urls", json!(urls), !urls.is_empty());
+    set("tags", json!(options.server_tags), !options.server_tags.is_empty());
+    set("metadata", json!(options.server_metadata), !options.server_metadata.is_empty());
+    out
+}
+
+fn limits(out: &mut Map<String, Value>, server: &Server, options: &Options) {
+    let (limits, monitor) = (&options.limits, &options.monitor);
+    let tls_timeout = options.tls.as_ref().map_or(2.0, |tls| tls.timeout.as_secs_f64());
+    out.append(&mut object(json!({
+        "max_connections": limits.max_connections,
+        "max_subscriptions": limits.max_subscriptions.unwrap_or(0),
+        "ping_interval": limits.ping_interval.as_nanos() as u64,
+        "ping_max": limits.ping_max,
+        "http_host": monitor.host,
+        "http_port": server.monitor_port.load(Ordering::Relaxed),
+        "http_base_path": monitor.base_path.trim_end_matches('/'),
+        "https_port": monitor.https_port.unwrap_or(0),
+        "auth_timeout": options.auth.timeout.as_secs_f64(),
+        "max_control_line": limits.max_control_line_bytes,
+        "max_payload": limits.max_payload_bytes,
+        "max_pending": limits.max_pending_bytes,
+        "tls_timeout": tls_timeout,
+        "write_deadline": limits.write_deadline.as_nanos() as u64,
+    })));
+}
+
+fn activity(out: &mut Map<String, Value>, server: &Server) {
+    let (mem, cpu) = usage::usage();
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    let traffic = server.connections.traffic();
+    let subscriptions: usize =
+        server.accounts.all().iter().map(|account| account.interest.count()).sum();
+    let slow = server.slow_consumers.pending_bytes.load(Ordering::Relaxed)
+        + server.slow_consumers.write_deadline.load(Ordering::Relaxed);
+    out.append(&mut object(json!({
+        "mem": mem,
+        "cores": cores,
+        "gomaxprocs": cores,
+        "cpu": cpu,
+        "connections": server.connections.len(),
+        "total_connections": server.connections.total(),
+        "routes": 0,
+        "remotes": 0,
+        "leafnodes": 0,
+        "in_msgs": traffic.received.messages,
+        "in_bytes": traffic.received.bytes,
+        "in_client_msgs": traffic.received.messages,
+        "in_client_bytes": traffic.received.bytes,
+        "out_msgs": traffic.sent.messages,
+        "out_bytes": traffic.sent.bytes,
+        "out_client_msgs": traffic.sent.messages,
+        "out_client_bytes": traffic.sent.bytes,
+        "slow_consumers": slow,
+        "slow_consumer_stats": { "clients": slow, "routes": 0, "gateways": 0, "leafs": 0 },
+        "stale_connections": server.stale_connections.load(Ordering::Relaxed),
+        "stalled_clients": server.stalled_clients.load(Ordering::Relaxed),
+        "subscriptions": subscriptions,
+        "http_req_stats": *server.http_requests.lock(),
+    })));
+}
+
+pub(super) fn object(value: Value) -> Map<String, Value> {
+    match value {
+        Value::Object(map) => map,
+        _ => Map::new(),
+    }
+}
