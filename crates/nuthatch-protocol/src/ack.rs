@@ -32,10 +32,23 @@ pub struct AckSubject<'a> {
     pub stream_seq: u64,
     /// The delivery's sequence in the consumer.
     pub consumer_seq: u64,
-    /// When the message was stored, in nanoseconds since the Unix epoch.
-    pub timestamp_ns: i64,
-    /// Messages that were still to be delivered.
-    pub pending: u64,
+    timestamp_ns: &'a [u8],
+    pending: &'a [u8],
+}
+
+impl AckSubject<'_> {
+    /// When the message was stored, in nanoseconds since the Unix epoch. Parsed on demand: the
+    /// server wrote it and does not need it back.
+    #[must_use]
+    pub fn timestamp_ns(&self) -> Option<i64> {
+        i64::try_from(parse_number(self.timestamp_ns)?).ok()
+    }
+
+    /// Messages that were still to be delivered. Parsed on demand, like the time.
+    #[must_use]
+    pub fn pending(&self) -> Option<u64> {
+        parse_number(self.pending)
+    }
 }
 
 /// Parses an ack subject, version 1 (9 tokens) or 2 (11 or more); `None` if it is neither.
@@ -72,8 +85,8 @@ pub fn parse_ack_subject(subject: &[u8]) -> Option<AckSubject<'_>> {
         delivered: parse_number(parts[2])?,
         stream_seq: parse_number(parts[3])?,
         consumer_seq: parse_number(parts[4])?,
-        timestamp_ns: i64::try_from(parse_number(parts[5])?).ok()?,
-        pending: parse_number(parts[6])?,
+        timestamp_ns: parts[5],
+        pending: parts[6],
     })
 }
 
