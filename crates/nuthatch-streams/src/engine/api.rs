@@ -5,7 +5,7 @@ use super::advisory::random_name;
 use super::consumers::{ConsumerKey, env, log_slot_progress};
 use super::pending::{OpOrInfo, Waiting};
 use super::slot::Slot;
-use crate::consumer::{Consumer, check_update, check_workqueue, validate_consumer};
+use crate::consumer::{Consumer, check_create, check_workqueue, validate_consumer};
 use crate::op::{CatalogEntry, Op, OpOutcome, OpResult, Respond, Usage};
 use crate::sink::{AccountId, Sink};
 use crate::stream::{When, refusal, unavailable, wire_time};
@@ -17,6 +17,9 @@ use nuthatch_protocol::jserror::JsError;
 
 /// Characters of a made-up consumer name, as many as the incumbent's.
 const CONSUMER_NAME_CHARS: usize = 8;
+
+/// The outcome of an operation and the frame it waits for, if any; or the refusal.
+pub(super) type Done = Result<(Option<Lsn>, OpOutcome), JsError>;
 
 impl<S: Sink> Engine<S> {
     /// Runs an operation. Whoever waits is told at once, or once it is durable.
@@ -56,9 +59,10 @@ impl<S: Sink> Engine<S> {
     }
 
     /// Answers an operation: refusals at once, outcomes with their frame.
-    pub(super) fn finish(&mut self, done: Result<(Lsn, OpOutcome), JsError>, respond: Respond) {
+    pub(super) fn finish(&mut self, done: Done, respond: Respond) {
         match done {
-            Ok((lsn, outcome)) => {
+            Ok((None, outcome)) => respond(Ok(outcome)),
+            Ok((Some(lsn), outcome)) => {
                 let outcome = OpOrInfo::Ready(Ok(outcome));
                 self.pending.push(lsn, Waiting::Op(respond, outcome));
             }
@@ -93,20 +97,30 @@ impl<S: Sink> Engine<S> {
         id: StreamId,
         request: &CreateConsumerRequest,
         log: &mut L,
-    ) -> Result<(Lsn, OpOutcome), JsError> {
+    ) -> Done {
         let limits = self.config.consumers;
         let slot = self.slot(id)?;
         let mut config = validate_consumer(request, slot.stream.config(), &limits)?;
         let existing = slot.consumers.find(&config.name).filter(|_| !config.name.is_empty());
         check_beside(slot, &config, existing, request.action)?;
-        while config.name.is_empty() || (existing.is_none() && slot_has(self, id, &config.name)) {
-            config.name = random_name(CONSUMER_NAME_CHARS, log);
+        while config.name.is_empty() {
+            let name = random_name(CONSUMER_NAME_CHARS, log);
+            if slot.consumers.find(&name).is_none() {
+                config.name = name;
+            }
+        }
+        let Some(index) = existing else {
+            self.log_releases(id, log)?;
+            return self.add_consumer(id, config, log);
+        };
+        let is_same = slot.consumers.get(index).is_some_and(|old| *old.consumer.config() == config);
+        let key = ConsumerKey { stream: id, index };
+        if is_same {
+            let uncommitted = slot.stream.uncommitted();
+            return self.consumer_outcome(key, uncommitted, log);
         }
         self.log_releases(id, log)?;
-        match existing {
-            Some(index) => self.update_consumer(ConsumerKey { stream: id, index }, config, log),
-            None => self.add_consumer(id, config, log),
-        }
+        self.update_consumer(key, config, log)
     }
 
     fn add_consumer<L: LogAccess>(
@@ -114,7 +128,7 @@ impl<S: Sink> Engine<S> {
         id: StreamId,
         config: ConsumerConfig,
         log: &mut L,
-    ) -> Result<(Lsn, OpOutcome), JsError> {
+    ) -> Done {
         let slot = self.slots.get_mut(&id).ok_or(JsError::STREAM_NOT_FOUND)?;
         slot.stream.set_has_consumers(true);
         let mut released = Vec::new();
@@ -136,7 +150,7 @@ impl<S: Sink> Engine<S> {
         let key = ConsumerKey { stream: id, index };
         self.watch_deliver_subject(key);
         self.advise_consumer(account, &stream_config.name, &name, "create", log);
-        self.consumer_outcome(key, lsn, log)
+        self.consumer_outcome(key, Some(lsn), log)
     }
 
     fn update_consumer<L: LogAccess>(
@@ -144,7 +158,7 @@ impl<S: Sink> Engine<S> {
         key: ConsumerKey,
         config: ConsumerConfig,
         log: &mut L,
-    ) -> Result<(Lsn, OpOutcome), JsError> {
+    ) -> Done {
         self.unwatch_deliver_subject(key);
         let slot = self.slots.get_mut(&key.stream).ok_or(JsError::STREAM_NOT_FOUND)?;
         let stream_config = slot.stream.config().clone();
@@ -159,15 +173,15 @@ impl<S: Sink> Engine<S> {
             slot.stream.mark(lsn);
             Self::touch(&mut self.touched, lsn, key.stream);
         }
-        self.consumer_outcome(key, lsn, log)
+        self.consumer_outcome(key, Some(lsn), log)
     }
 
     fn consumer_outcome<L: LogAccess>(
         &mut self,
         key: ConsumerKey,
-        lsn: Lsn,
+        lsn: Option<Lsn>,
         log: &mut L,
-    ) -> Result<(Lsn, OpOutcome), JsError> {
+    ) -> Done {
         let info = self.call(key, log, Consumer::info).ok_or(JsError::CONSUMER_NOT_FOUND)?;
         self.pump_later(key);
         Ok((lsn, OpOutcome::Consumer(Box::new(info))))
@@ -178,11 +192,11 @@ impl<S: Sink> Engine<S> {
         id: StreamId,
         name: &str,
         log: &mut L,
-    ) -> Result<(Lsn, OpOutcome), JsError> {
+    ) -> Done {
         let index = self.slot(id)?.consumers.find(name).ok_or(JsError::CONSUMER_NOT_FOUND)?;
         let key = ConsumerKey { stream: id, index };
         let lsn = self.delete_consumer(key, Urgency::Awaited, log)?;
-        Ok((lsn, OpOutcome::Done))
+        Ok((Some(lsn), OpOutcome::Done))
     }
 
     /// Deletes a consumer: logs it, tells whoever waits, drops what only it needed.
@@ -290,10 +304,6 @@ impl<S: Sink> Engine<S> {
     }
 }
 
-fn slot_has<S: Sink>(engine: &Engine<S>, id: StreamId, name: &str) -> bool {
-    engine.slots.get(&id).is_some_and(|slot| slot.consumers.find(name).is_some())
-}
-
 /// Whether an operation needs the log.
 const fn writes(op: &Op) -> bool {
     !matches!(
@@ -317,10 +327,10 @@ fn check_beside<S: Sink>(
     let old = existing.and_then(|index| slot.consumers.get(index));
     match old {
         Some(old) => {
-            if action == ConsumerAction::Create && old.consumer.config() != config {
-                return Err(JsError::CONSUMER_ALREADY_EXISTS);
+            if action == ConsumerAction::Create {
+                check_create(old.consumer.config(), config)?;
             }
-            check_update(old.consumer.config(), config)?;
+            old.consumer.check_update(config)?;
         }
         None if action == ConsumerAction::Update => return Err(JsError::CONSUMER_DOES_NOT_EXIST),
         None => {

@@ -100,11 +100,11 @@ const fn is_empty(request: &GetMessage) -> bool {
 }
 
 const fn is_contradictory(request: &GetMessage) -> bool {
-    let last = !request.last_by_subj.is_empty();
-    (request.seq > 0 && last)
-        || (request.seq > 0 && request.start_time.is_some())
-        || (request.start_time.is_some() && last)
-        || (last && !request.next_by_subj.is_empty())
+    let starts = (request.seq > 0) as u8
+        + request.start_time.is_some() as u8
+        + !request.last_by_subj.is_empty() as u8;
+    let last_and_next = !request.last_by_subj.is_empty() && !request.next_by_subj.is_empty();
+    starts > 1 || last_and_next
 }
 
 impl<P> ParkedRead<P> {

@@ -1,6 +1,7 @@
 //! Operations on streams: create, update, delete, info, purge, delete of a message.
 
 use super::Engine;
+use super::api::Done;
 use super::pending::{OpOrInfo, Waiting};
 use super::slot::Slot;
 use crate::op::{OpOutcome, OpResult, PurgeRequest, Respond};
@@ -248,7 +249,7 @@ impl<S: Sink> Engine<S> {
         id: StreamId,
         request: &PurgeRequest,
         log: &mut L,
-    ) -> Result<(Lsn, OpOutcome), JsError> {
+    ) -> Done {
         let slot = self.slot(id)?;
         if slot.stream.limits().sealed {
             return Err(JsError::STREAM_SEALED);
@@ -273,7 +274,7 @@ impl<S: Sink> Engine<S> {
             slot.stream.purge(request, When::Committed(lsn))
         };
         self.changed(id, lsn);
-        Ok((lsn, OpOutcome::Purged(purged)))
+        Ok((Some(lsn), OpOutcome::Purged(purged)))
     }
 
     pub(super) fn delete_message<L: LogAccess>(
@@ -287,12 +288,7 @@ impl<S: Sink> Engine<S> {
         self.finish(done, respond);
     }
 
-    fn log_delete<L: LogAccess>(
-        &mut self,
-        id: StreamId,
-        seq: u64,
-        log: &mut L,
-    ) -> Result<(Lsn, OpOutcome), JsError> {
+    fn log_delete<L: LogAccess>(&mut self, id: StreamId, seq: u64, log: &mut L) -> Done {
         let slot = self.slot(id)?;
         if slot.stream.limits().sealed {
             return Err(JsError::STREAM_SEALED);
@@ -312,7 +308,7 @@ impl<S: Sink> Engine<S> {
         let slot = self.slot(id)?;
         slot.stream.drop_message(seq, When::Committed(lsn));
         self.changed(id, lsn);
-        Ok((lsn, OpOutcome::Done))
+        Ok((Some(lsn), OpOutcome::Done))
     }
 }
 

@@ -1,4 +1,5 @@
 //! The engine over a log in memory that can be replayed from scratch, snapshots and states.
 
 mod harness;
+mod model;
 mod thin;

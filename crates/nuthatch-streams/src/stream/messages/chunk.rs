@@ -46,7 +46,7 @@ enum Entries {
 pub(super) struct Chunk {
     /// Sequence of the first entry.
     first: u64,
-    /// Time of the first entry; in a gap that of the chunk before it.
+    /// Time of the first entry; in a gap that of the message after it.
     base: i64,
     live: u32,
     /// No entry is added any more.
@@ -55,7 +55,8 @@ pub(super) struct Chunk {
 }
 
 impl Chunk {
-    /// A chunk that never held a message; `base` keeps the times of chunks ascending.
+    /// A chunk that never held a message; `base` is the time of the message after it, so that the
+    /// chunk before is the last one that starts earlier.
     pub(super) const fn gap(base: Timestamp) -> Self {
         Self {
             first: 0,
@@ -112,11 +113,6 @@ impl Chunk {
             };
             self.entries = Entries::Wide(list.iter().map(wide).collect());
         }
-    }
-
-    /// Time of its first message, or of the one before a gap.
-    pub(super) const fn base(&self) -> Timestamp {
-        Timestamp(self.base)
     }
 
     /// Appends dead entries so that the next push lands at `seq`, if that is in this chunk.
