@@ -6,7 +6,7 @@ use super::service::{JetStream, Settings};
 use crate::jetstream_hook::{
     ApiRequest, EngineId, JetStreamHook, JsHealth, JsView, Peer, SendError, StreamRoute,
 };
-use nuthatch_log::LogHandle;
+use nuthatch_log::{LogHandle, StreamId};
 use nuthatch_log::SendError as QueueError;
 use nuthatch_protocol::js::Time;
 use nuthatch_streams::{AccountId, Event, Message, Op, Respond};
@@ -113,6 +113,13 @@ impl Hook {
         &self.service
     }
 
+    /// How many streams there are.
+    #[must_use]
+    pub fn stream_count(&self) -> usize {
+        let registry = self.service.registry().read();
+        registry.accounts().map(|account| registry.count(account)).sum()
+    }
+
     /// The engines' queues.
     #[must_use]
     pub const fn engines(&self) -> &Arc<Engines> {
@@ -151,6 +158,23 @@ impl JetStreamHook for Hook {
         let registry = self.service.registry().read();
         let entry = registry.get(account, name)?;
         Some(route_of(super::registry::StreamRoute { engine: entry.engine, id: entry.id }))
+    }
+
+    fn stream_name(&self, account: AccountId, stream: StreamId) -> Option<String> {
+        let registry = self.service.registry().read();
+        let entry = registry.streams(account, "").find(|entry| entry.id == stream)?;
+        Some(entry.config.name.clone())
+    }
+
+    fn stop(&self) {
+        for handle in &self.engines.handles {
+            handle.begin_close();
+        }
+        for handle in &self.engines.handles {
+            if let Err(error) = handle.close() {
+                self.engines.mark_broken(&error.to_string());
+            }
+        }
     }
 
     fn domain(&self) -> Option<&str> {

@@ -5,6 +5,7 @@ pub mod registry;
 pub mod service;
 
 pub mod hook;
+pub mod open;
 
 mod account;
 mod consumers;

@@ -1,0 +1,143 @@
+//! Opening the logs of a server and putting engines and the service on them.
+
+use super::hook::{Answers, Engines, Hook};
+use super::registry::EngineIndex;
+use super::service::{AccountLimits, Settings};
+use crate::jetstream_hook::{EngineId, Peer};
+use crate::logging::Logger;
+use crate::options::{Options, SyncPolicy};
+use crate::process::{OUR_DIRECTORY, StartedJetStream};
+use crate::server::{NATS_VERSION, Server};
+use crate::sink::ServerSink;
+use nuthatch_log::{Log, LogHandle, LogOptions, RecoveryReport, Reporter};
+use nuthatch_streams::{AccountId, Engine, EngineConfig, Event, Message};
+use std::sync::{Arc, Weak};
+
+/// Bytes of memory streams when the configuration sets no `max_memory_store`: three quarters of the
+/// machine's memory, as upstream, but at least this.
+const MEMORY_STORE_MIN_BYTES: u64 = 64 << 20;
+
+/// Answers of the service go through the server's core routing.
+struct CoreRouting(Weak<Server>);
+
+impl Answers for CoreRouting {
+    fn publish(&self, account: AccountId, message: &Message<'_>) {
+        if let Some(server) = self.0.upgrade() {
+            server.publish(account, message);
+        }
+    }
+}
+
+/// Opens the logs, starts their threads and loads the registry. Blocks while it recovers; runs on
+/// a thread of the runtime that may block.
+///
+/// # Errors
+/// A sentence for the log: which log cannot be opened and what to do about it.
+pub fn start(server: &Arc<Server>) -> Result<StartedJetStream, String> {
+    let options = server.options();
+    let (file, report) = open_file(server, &options)?;
+    let memory = open_memory(server, &options)?;
+    let answers = Box::new(CoreRouting(Arc::downgrade(server)));
+    let engines = Arc::new(Engines::new(vec![file, memory], answers, server.name.clone()));
+    let started = Hook::start(engines, settings(&options));
+    let hook = tokio::runtime::Handle::current().block_on(started)?;
+    let lines = banner(&report, hook.stream_count());
+    Ok(StartedJetStream { hook, lines })
+}
+
+fn open_file(
+    server: &Arc<Server>,
+    options: &Options,
+) -> Result<(LogHandle<Event<Peer>>, RecoveryReport), String> {
+    let dir = options.jetstream.store_dir.join(OUR_DIRECTORY).join("default");
+    std::fs::create_dir_all(&dir)
+        .map_err(|error| format!("cannot create {}: {error}", dir.display()))?;
+    let log_options = LogOptions {
+        sync: sync_of(options.jetstream.sync),
+        report: reporter(&server.log),
+        ..LogOptions::local(dir)
+    };
+    let engine = engine(server, EngineIndex::FILE, options);
+    let (core, report) = Log::open_local(log_options, engine).map_err(|error| error.to_string())?;
+    let handle = core.spawn("log-default").map_err(|error| error.to_string())?;
+    Ok((handle, report))
+}
+
+fn open_memory(
+    server: &Arc<Server>,
+    options: &Options,
+) -> Result<LogHandle<Event<Peer>>, String> {
+    let budget = options.jetstream.max_memory_bytes.unwrap_or_else(default_memory_bytes);
+    let log_options = LogOptions { report: reporter(&server.log), ..LogOptions::memory() };
+    let engine = engine(server, EngineIndex::MEMORY, options);
+    let (core, _) =
+        Log::open_memory(log_options, budget, engine).map_err(|error| error.to_string())?;
+    core.spawn("log-memory").map_err(|error| error.to_string())
+}
+
+fn engine(server: &Arc<Server>, index: EngineIndex, options: &Options) -> Engine<ServerSink> {
+    #[allow(clippy::cast_possible_truncation)] // two engines
+    let sink = ServerSink::new(server.clone(), EngineId(index.0 as u8));
+    let domain = options.jetstream.domain.clone().unwrap_or_default();
+    Engine::new(EngineConfig { domain, ..EngineConfig::default() }, sink)
+}
+
+fn reporter(log: &Logger) -> Reporter {
+    let log = log.clone();
+    Reporter::new(move |message| log.warn(format_args!("JetStream: {message}")))
+}
+
+const fn sync_of(policy: SyncPolicy) -> nuthatch_log::SyncPolicy {
+    match policy {
+        SyncPolicy::Always => nuthatch_log::SyncPolicy::Always,
+        SyncPolicy::Every(interval) => nuthatch_log::SyncPolicy::Every(interval),
+        SyncPolicy::Never => nuthatch_log::SyncPolicy::Never,
+    }
+}
+
+fn settings(options: &Options) -> Settings {
+    let jetstream = &options.jetstream;
+    Settings {
+        strict: jetstream.strict,
+        domain: jetstream.domain.clone().unwrap_or_default(),
+        version: NATS_VERSION.to_owned(),
+        limits: AccountLimits {
+            max_memory_bytes: jetstream.max_memory_bytes,
+            max_store_bytes: jetstream.max_store_bytes,
+            max_ack_pending: jetstream.limits.max_ack_pending.map(u64::from),
+            ..AccountLimits::default()
+        },
+    }
+}
+
+fn default_memory_bytes() -> u64 {
+    let text = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
+    let total_kib = text
+        .lines()
+        .find_map(|line| line.strip_prefix("MemTotal:"))
+        .and_then(|rest| rest.trim().trim_end_matches("kB").trim().parse::<u64>().ok())
+        .unwrap_or(0);
+    (total_kib * 1024 / 4 * 3).max(MEMORY_STORE_MIN_BYTES)
+}
+
+fn banner(report: &RecoveryReport, streams: usize) -> Vec<String> {
+    let mut lines = vec![format!(
+        "Recovered:       {streams} streams in {:.3} s ({} segments, {} frames replayed, {} \
+         messages indexed, epoch {})",
+        report.took.as_secs_f64(),
+        report.segments,
+        report.frames,
+        report.indexed,
+        report.epoch,
+    )];
+    if !report.clean && report.last.0 > 0 {
+        lines.push("The last stop was not clean".to_owned());
+    }
+    if report.torn_bytes > 0 {
+        lines.push(format!(
+            "Cut off {} incomplete frames ({} bytes) that were never acknowledged; kept in torn/",
+            report.torn_frames, report.torn_bytes
+        ));
+    }
+    lines
+}
