@@ -7,6 +7,7 @@ pub mod conn;
 pub mod connections;
 pub mod info;
 pub mod interest;
+pub mod jetstream;
 pub mod jetstream_hook;
 pub mod listener;
 pub mod logging;

@@ -5,12 +5,8 @@
 use std::ffi::OsString;
 use std::path::Path;
 use std::process::ExitCode;
-use std::sync::Arc;
 
-use nuthatch_server::StartedJetStream;
-use nuthatch_server::jetstream_hook::NoJetStream;
 use nuthatch_server::options::Invocation;
-use nuthatch_server::server::Server;
 
 /// The name under which the whole command line belongs to the server.
 const SERVER_NAME: &str = "nats-server";
@@ -34,11 +30,7 @@ pub fn run(args: Vec<OsString>) -> ExitCode {
         .and_then(|program| Path::new(program).file_name())
         .is_some_and(|name| name == SERVER_NAME);
     let invocation = if is_link { Invocation::NatsServer } else { Invocation::Nuthatch };
-    nuthatch_server::run(invocation, &args, start_jetstream)
-}
-
-fn start_jetstream(_server: &Arc<Server>) -> Result<StartedJetStream, String> {
-    Ok(StartedJetStream { hook: Arc::new(NoJetStream), lines: Vec::new() })
+    nuthatch_server::run(invocation, &args, nuthatch_server::jetstream::start)
 }
 
 #[cfg(test)]

@@ -6,8 +6,8 @@ use super::service::{JetStream, Settings};
 use crate::jetstream_hook::{
     ApiRequest, EngineId, JetStreamHook, JsHealth, JsView, Peer, SendError, StreamRoute,
 };
-use nuthatch_log::{LogHandle, StreamId};
 use nuthatch_log::SendError as QueueError;
+use nuthatch_log::{LogHandle, StreamId};
 use nuthatch_protocol::js::Time;
 use nuthatch_streams::{AccountId, Event, Message, Op, Respond};
 use parking_lot::Mutex;

@@ -14,8 +14,9 @@ mod request;
 mod streams;
 mod view;
 
-pub use hook::{Answers, Engines, Hook};
 pub use backend::{Backend, Busy};
+pub use hook::{Answers, Engines, Hook};
+pub use open::start;
 pub use registry::{EngineIndex, Registry, StreamRoute};
 pub use service::{AccountLimits, JetStream, Settings};
 

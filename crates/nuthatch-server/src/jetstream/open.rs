@@ -4,7 +4,6 @@ use super::hook::{Answers, Engines, Hook};
 use super::registry::EngineIndex;
 use super::service::{AccountLimits, Settings};
 use crate::jetstream_hook::{EngineId, Peer};
-use crate::logging::Logger;
 use crate::options::{Options, SyncPolicy};
 use crate::process::{OUR_DIRECTORY, StartedJetStream};
 use crate::server::{NATS_VERSION, Server};
@@ -54,7 +53,7 @@ fn open_file(
         .map_err(|error| format!("cannot create {}: {error}", dir.display()))?;
     let log_options = LogOptions {
         sync: sync_of(options.jetstream.sync),
-        report: reporter(&server.log),
+        report: reporter(server),
         ..LogOptions::local(dir)
     };
     let engine = engine(server, EngineIndex::FILE, options);
@@ -63,12 +62,9 @@ fn open_file(
     Ok((handle, report))
 }
 
-fn open_memory(
-    server: &Arc<Server>,
-    options: &Options,
-) -> Result<LogHandle<Event<Peer>>, String> {
+fn open_memory(server: &Arc<Server>, options: &Options) -> Result<LogHandle<Event<Peer>>, String> {
     let budget = options.jetstream.max_memory_bytes.unwrap_or_else(default_memory_bytes);
-    let log_options = LogOptions { report: reporter(&server.log), ..LogOptions::memory() };
+    let log_options = LogOptions { report: reporter(server), ..LogOptions::memory() };
     let engine = engine(server, EngineIndex::MEMORY, options);
     let (core, _) =
         Log::open_memory(log_options, budget, engine).map_err(|error| error.to_string())?;
@@ -82,9 +78,13 @@ fn engine(server: &Arc<Server>, index: EngineIndex, options: &Options) -> Engine
     Engine::new(EngineConfig { domain, ..EngineConfig::default() }, sink)
 }
 
-fn reporter(log: &Logger) -> Reporter {
-    let log = log.clone();
-    Reporter::new(move |message| log.warn(format_args!("JetStream: {message}")))
+fn reporter(server: &Arc<Server>) -> Reporter {
+    let server = Arc::downgrade(server);
+    Reporter::new(move |message| {
+        if let Some(server) = server.upgrade() {
+            server.log.warn(format_args!("JetStream: {message}"));
+        }
+    })
 }
 
 const fn sync_of(policy: SyncPolicy) -> nuthatch_log::SyncPolicy {

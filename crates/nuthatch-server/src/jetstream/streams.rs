@@ -145,7 +145,8 @@ impl JetStream {
         set_static_metadata(&mut config.metadata);
         let config = validate::stream_config(config, &self.limits())?;
         let _changing = self.changing.lock().await;
-        if let Some(existing) = self.registry.read().get(account, name).cloned() {
+        let existing = self.registry.read().get(account, name).cloned();
+        if let Some(existing) = existing {
             return self.create_existing(&existing, &config).await;
         }
         self.check_new(account, &config).await?;
