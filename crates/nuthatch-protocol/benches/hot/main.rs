@@ -27,15 +27,19 @@ const COUNTED_TURNS: [u64; 2] = [2_000, 12_000];
 
 fn main() -> ExitCode {
     let mut names = Vec::new();
-    let (mut instructions, mut turns) = (false, None);
+    let (mut measure, mut instructions, mut turns) = (false, false, None);
     let mut arguments = std::env::args().skip(1);
     while let Some(argument) = arguments.next() {
         match argument.as_str() {
-            "--bench" | "--test" => {}
+            "--bench" => measure = true,
             "--instructions" => instructions = true,
             "--turns" => turns = arguments.next().and_then(|text| text.parse::<u64>().ok()),
             _ => names.push(argument),
         }
+    }
+    if !measure && !instructions && turns.is_none() {
+        // Run by `cargo test --all-targets`: see that every loop works, and measure nothing.
+        turns = Some(1);
     }
     let wanted = |name: &str| names.is_empty() || names.iter().any(|part| name.contains(part));
     for (name, prepare) in LOOPS.iter().filter(|(name, _)| wanted(name)) {
