@@ -125,6 +125,8 @@ pub struct Connection {
     waiting_engines: AtomicU32,
     /// Wakes the writer's timers when the client has connected.
     pub(crate) connected: tokio::sync::Notify,
+    /// Tells the writer that the reader has ended.
+    pub(crate) reader_done: tokio::sync::Notify,
 }
 
 /// Monotonic counters with one writer.
@@ -179,6 +181,7 @@ impl Connection {
             replies: Mutex::new(None),
             waiting_engines: AtomicU32::new(0),
             connected: tokio::sync::Notify::new(),
+            reader_done: tokio::sync::Notify::new(),
         }
     }
 
@@ -214,6 +217,11 @@ impl Connection {
     /// Why it was closed, if it was.
     pub fn close_reason(&self) -> Option<CloseReason> {
         *self.reason.lock()
+    }
+
+    /// Whether it was closed for a reason that throws away what waits for it.
+    pub(crate) fn drops_pending(&self) -> bool {
+        self.close_reason().is_some_and(CloseReason::drops_pending)
     }
 
     /// Appends protocol text and lets it be written.

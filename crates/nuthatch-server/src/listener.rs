@@ -140,22 +140,22 @@ async fn open(server: Arc<Server>, stream: TcpStream, remote: SocketAddr) {
             conn.send(&greeting);
             refuse_unless(admitted, &conn);
             let reader = Reader::new(conn.clone(), nonce);
-            tokio::spawn(writer::run(conn, Socket(stream.clone()), timeout));
+            tokio::spawn(writer::run(conn, Socket(stream.clone()), stream.clone(), timeout));
             reader.run(Socket(stream)).await;
         }
         Some(config) => {
-            let mut socket = Socket(stream);
+            let mut socket = Socket(stream.clone());
             if crate::tls::greet(&mut socket, &greeting).await.is_err() {
                 return forget(&conn, CloseReason::WriteError);
             }
             let limit = options.tls.as_ref().map_or(Duration::from_secs(2), |tls| tls.timeout);
-            let Some(stream) = crate::tls::accept(&conn, config, socket, limit).await else {
+            let Some(secure) = crate::tls::accept(&conn, config, socket, limit).await else {
                 return forget(&conn, CloseReason::TlsHandshakeError);
             };
             refuse_unless(admitted, &conn);
-            let (input, output) = tokio::io::split(stream);
+            let (input, output) = tokio::io::split(secure);
             let reader = Reader::new(conn.clone(), nonce);
-            tokio::spawn(writer::run(conn, output, timeout));
+            tokio::spawn(writer::run(conn, output, stream, timeout));
             reader.run(input).await;
         }
     }

@@ -104,10 +104,11 @@ impl Reader {
         self.session.account.connections.fetch_sub(1, Ordering::Relaxed);
         self.server.connections.remove(&self.conn, subscriptions);
         let conn = self.conn.clone();
-        if conn.close_reason().is_some_and(|reason| !reason.drops_pending()) {
-            drop(self);
+        drop(self);
+        if !conn.drops_pending() {
             drain(&mut input).await;
         }
+        conn.reader_done.notify_one();
         let reason = conn.close_reason().unwrap_or(reason);
         conn.server()
             .log
@@ -135,6 +136,9 @@ impl Reader {
 
     /// Handles what was read: how much of it, and how many bytes the next operation needs.
     async fn handle_all(&mut self, data: &Bytes) -> Result<(usize, usize), CloseReason> {
+        if let Some(reason) = self.conn.close_reason() {
+            return Err(reason);
+        }
         let now = self.server.uptime_ms();
         self.conn.last_active_ms.store(now, Ordering::Relaxed);
         let mut from = 0;

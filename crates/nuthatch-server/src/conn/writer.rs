@@ -8,6 +8,7 @@ use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::io::{AsyncWrite, AsyncWriteExt};
+use tokio::net::TcpStream;
 use tokio::time::{Instant, Sleep};
 
 /// Chunks handed to one vectored write.
@@ -16,15 +17,19 @@ const MAX_SLICES: usize = 64;
 const FIRST_PING: Duration = Duration::from_secs(2);
 /// A closing connection gets so long to take what waits for it.
 const CLOSING: Duration = Duration::from_secs(1);
+/// A closing connection's peer gets so long to close its side.
+const LAST_WORDS: Duration = Duration::from_millis(500);
 /// How long to wait for another thread to finish its write to a closing connection.
 const PEN_WAIT: Duration = Duration::from_millis(5);
 /// A timer that is not in use.
 const FAR: Duration = Duration::from_secs(365 * 24 * 3600);
 
-/// Writes until the connection is closed. `auth_deadline`: when the client must have connected.
+/// Writes until the connection is closed. `socket` is what `output` writes to in the end;
+/// `auth_timeout`: how soon the client must have connected.
 pub(crate) async fn run<W: AsyncWrite + Unpin>(
     conn: Arc<Connection>,
     mut output: W,
+    socket: Arc<TcpStream>,
     auth_timeout: Option<Duration>,
 ) {
     let mut timer = pin!(tokio::time::sleep(auth_timeout.unwrap_or(FAR)));
@@ -47,6 +52,12 @@ pub(crate) async fn run<W: AsyncWrite + Unpin>(
         }
     }
     finish(&conn, &mut output).await;
+    // The reader drops what still comes, so that our last words are not lost in a reset; it may be
+    // waiting for a peer that never closes its side, though.
+    if !conn.drops_pending() {
+        let _ = tokio::time::timeout(LAST_WORDS, conn.reader_done.notified()).await;
+    }
+    let _ = socket2::SockRef::from(&*socket).shutdown(std::net::Shutdown::Both);
 }
 
 fn lost(conn: &Connection, reason: CloseReason) {
@@ -126,7 +137,7 @@ async fn write_some<W: AsyncWrite + Unpin>(output: &mut W, batch: &Batch) -> io:
 
 /// Writes what a closing connection may still get, then ends its sending side.
 async fn finish<W: AsyncWrite + Unpin>(conn: &Connection, output: &mut W) {
-    let drops = conn.close_reason().is_some_and(CloseReason::drops_pending);
+    let drops = conn.drops_pending();
     let rest = async {
         while !drops && conn.outbox.pending() > 0 {
             if drain(conn, output).await.is_err() {
@@ -138,5 +149,7 @@ async fn finish<W: AsyncWrite + Unpin>(conn: &Connection, output: &mut W) {
         }
     };
     let _ = tokio::time::timeout(CLOSING, rest).await;
-    let _ = tokio::time::timeout(CLOSING, output.shutdown()).await;
+    if !drops {
+        let _ = tokio::time::timeout(CLOSING, output.shutdown()).await;
+    }
 }

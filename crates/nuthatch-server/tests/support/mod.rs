@@ -1,0 +1,177 @@
+//! A server in this process and scripted peers that talk to it over real sockets, byte by byte.
+#![allow(dead_code, reason = "not every test file uses every helper")]
+
+use nuthatch_server::listener;
+use nuthatch_server::logging::Logger;
+use nuthatch_server::options::Options;
+use nuthatch_server::server::Server;
+use std::io::{ErrorKind, Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use tokio::runtime::Runtime;
+
+/// How long a peer waits for bytes that must come.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// How long a peer waits to see that nothing comes.
+const SILENCE: Duration = Duration::from_millis(100);
+
+/// A server without JetStream.
+pub struct TestServer {
+    pub server: Arc<Server>,
+    pub address: SocketAddr,
+    _runtime: Runtime,
+}
+
+impl TestServer {
+    pub fn start(options: Options) -> Self {
+        let runtime = Runtime::new().unwrap();
+        let server = Server::new(options, Logger::silent());
+        server.set_runtime(runtime.handle().clone());
+        if let Some(tls) = &server.options().tls {
+            server.tls.store(Some(nuthatch_server::tls::load(tls).unwrap()));
+        }
+        let listener =
+            runtime.block_on(async { tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap() });
+        let address = listener.local_addr().unwrap();
+        runtime.spawn(listener::accept(server.clone(), listener));
+        Self { server, address, _runtime: runtime }
+    }
+
+    pub fn plain() -> Self {
+        Self::start(Options::default())
+    }
+
+    /// A peer that has read INFO.
+    pub fn peer(&self) -> Peer {
+        let mut peer = Peer::new(TcpStream::connect(self.address).unwrap());
+        let info = peer.line();
+        assert!(info.starts_with("INFO {") && info.ends_with("} "), "{info}");
+        peer
+    }
+
+    /// A peer that has sent this CONNECT and got its PONG.
+    pub fn connected(&self, connect: &str) -> Peer {
+        let mut peer = self.peer();
+        peer.send(format!("CONNECT {connect}\r\nPING\r\n"));
+        peer.expect("PONG\r\n");
+        peer
+    }
+
+    /// A peer with the options of a modern client.
+    pub fn client(&self) -> Peer {
+        self.connected(CLIENT)
+    }
+}
+
+/// CONNECT of a modern client, but with protocol 0, so that no INFO follows the first PONG.
+pub const CLIENT: &str =
+    r#"{"verbose":false,"pedantic":false,"headers":true,"no_responders":true}"#;
+
+pub struct Peer {
+    stream: TcpStream,
+    buffer: Vec<u8>,
+}
+
+impl Peer {
+    pub fn new(stream: TcpStream) -> Self {
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        stream.set_nodelay(true).unwrap();
+        Self { stream, buffer: Vec::new() }
+    }
+
+    pub fn send(&mut self, bytes: impl AsRef<[u8]>) {
+        self.stream.write_all(bytes.as_ref()).unwrap();
+    }
+
+    fn fill(&mut self) -> usize {
+        let mut chunk = vec![0; 256 * 1024];
+        match self.stream.read(&mut chunk) {
+            Ok(count) => {
+                self.buffer.extend_from_slice(&chunk[..count]);
+                count
+            }
+            Err(error) if error.kind() == ErrorKind::ConnectionReset => 0,
+            Err(error) => {
+                panic!("waiting for more than {:?}: {error}", String::from_utf8_lossy(&self.buffer))
+            }
+        }
+    }
+
+    /// The next line, without its end.
+    pub fn line(&mut self) -> String {
+        loop {
+            if let Some(end) = self.buffer.windows(2).position(|pair| pair == b"\r\n") {
+                let rest = self.buffer.split_off(end + 2);
+                let line = std::mem::replace(&mut self.buffer, rest);
+                return String::from_utf8(line[..end].to_vec()).unwrap();
+            }
+            assert!(self.fill() > 0, "closed in {:?}", String::from_utf8_lossy(&self.buffer));
+        }
+    }
+
+    /// The next `count` bytes.
+    pub fn take(&mut self, count: usize) -> Vec<u8> {
+        while self.buffer.len() < count {
+            assert!(self.fill() > 0, "closed after {:?}", String::from_utf8_lossy(&self.buffer));
+        }
+        let rest = self.buffer.split_off(count);
+        std::mem::replace(&mut self.buffer, rest)
+    }
+
+    /// Exactly these bytes must come next.
+    #[track_caller]
+    pub fn expect(&mut self, expected: impl AsRef<[u8]>) {
+        let expected = expected.as_ref();
+        let found = self.take(expected.len());
+        assert_eq!(
+            String::from_utf8_lossy(&found),
+            String::from_utf8_lossy(expected),
+            "then {:?}",
+            String::from_utf8_lossy(&self.buffer)
+        );
+    }
+
+    /// Sends PING and expects exactly these bytes and then the PONG.
+    #[track_caller]
+    pub fn flush(&mut self, expected: impl AsRef<[u8]>) {
+        self.send("PING\r\n");
+        self.expect([expected.as_ref(), b"PONG\r\n"].concat());
+    }
+
+    /// Exactly these bytes must come, then the end of the connection.
+    #[track_caller]
+    pub fn expect_close(&mut self, expected: &str) {
+        let deadline = Instant::now() + PATIENCE;
+        while self.fill() > 0 {
+            assert!(Instant::now() < deadline, "not closed");
+        }
+        assert_eq!(String::from_utf8_lossy(&self.buffer), expected);
+    }
+
+    /// Nothing must come.
+    #[track_caller]
+    pub fn expect_silence(&mut self) {
+        self.stream.set_read_timeout(Some(SILENCE)).unwrap();
+        let mut chunk = [0; 1024];
+        let read = self.stream.read(&mut chunk);
+        self.stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        match read {
+            Ok(count) => panic!("came: {:?}", String::from_utf8_lossy(&chunk[..count])),
+            Err(error) => {
+                assert!(matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut));
+            }
+        }
+        assert!(self.buffer.is_empty(), "{:?}", String::from_utf8_lossy(&self.buffer));
+    }
+}
+
+/// Waits until something holds.
+#[track_caller]
+pub fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
+    let deadline = Instant::now() + PATIENCE;
+    while !holds() {
+        assert!(Instant::now() < deadline, "never: {what}");
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
