@@ -87,9 +87,14 @@ run_nats_js() { NODE_PATH="$cache/nats-js/node_modules" node "$here/nats-js/main
 
 install_jnats() {
     need java javac mvn
-    stale jnats "$here/jnats/pom.xml" "$here"/jnats/*.java || return 0
-    rm -rf "$cache/jnats"
-    quiet mvn -B -f "$here/jnats/pom.xml" dependency:copy-dependencies -DoutputDirectory="$cache/jnats/jars"
+    if stale jnats-jars "$here/jnats/pom.xml"; then
+        rm -rf "$cache/jnats"
+        quiet mvn -B -f "$here/jnats/pom.xml" dependency:copy-dependencies -DoutputDirectory="$cache/jnats/jars"
+        stamp jnats-jars
+        rm -f "$cache/jnats.stamp"
+    fi
+    stale jnats "$here"/jnats/*.java || return 0
+    rm -rf "$cache/jnats/classes"
     quiet javac -d "$cache/jnats/classes" -cp "$cache/jnats/jars/*" "$here"/jnats/*.java
     stamp jnats
 }

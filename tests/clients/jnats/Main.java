@@ -20,9 +20,12 @@ public final class Main {
     }
 
     /** Makes the stream that stays throughout the run; SCENARIOS.md says why. */
-    private static void createKeeper(String url) throws Exception {
+    private static void createKeeper(String url) {
         try (Connection nc = Nats.connect(url)) {
             nc.jetStreamManagement().addStream(StreamConfiguration.builder().name("KEEPER").subjects("keeper").build());
+        } catch (Exception err) {
+            // The scenarios that need JetStream will say the same.
+            System.err.println("no stream KEEPER: " + err);
         }
     }
 

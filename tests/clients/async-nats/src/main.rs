@@ -51,8 +51,8 @@ async fn main() -> ExitCode {
         return ExitCode::from(2);
     };
     if let Err(err) = create_keeper(&url).await {
-        eprintln!("{err}");
-        return ExitCode::FAILURE;
+        // The scenarios that need JetStream will say the same.
+        eprintln!("no stream KEEPER: {err}");
     }
     let only = flag("--only").unwrap_or_default();
     let (mut passed, mut failed, mut skipped) = (0, 0, 0);
