@@ -16,6 +16,7 @@ use nuthatch_protocol::js::{
     ConsumerConfig, DeliverPolicy, ReplayPolicy, RetentionPolicy, StreamConfig, Time,
 };
 use nuthatch_protocol::wire::write::push_ack_prefix;
+use std::ops::RangeInclusive;
 
 /// Pull requests that may wait if the configuration does not say (nats-server's default).
 const MAX_WAITING_DEFAULT: usize = 512;
@@ -295,6 +296,43 @@ impl<T> Consumer<T> {
         self.delivered_stream = progress.delivered_stream;
         self.floor = Floor { consumer: progress.floor.0, stream: progress.floor.1 };
         Ok(())
+    }
+
+    /// [`Consumer::apply_state`] for streams that keep messages until they are acknowledged: appends
+    /// the stretches of sequences that are done with as of this record and were not before. They may
+    /// hold messages that this consumer never wanted; [`Consumer::needs`] decides about the others.
+    ///
+    /// The work is proportional to what the record changed, not to what the stream holds.
+    ///
+    /// # Errors
+    /// [`StateError`] if the bytes are not understood; nothing has changed then.
+    pub fn apply_state_releasing(
+        &mut self,
+        bytes: &[u8],
+        released: &mut Vec<RangeInclusive<u64>>,
+    ) -> Result<(), StateError> {
+        let was_next = self.cursor.next;
+        let open: Vec<u64> = self.open_sequences().collect();
+        self.apply_state(bytes)?;
+        let is_open = |seq: u64| self.pending.get(seq).is_some() || self.exhausted.contains(seq);
+        released.extend(open.into_iter().filter(|&seq| !is_open(seq)).map(|seq| seq..=seq));
+        let mut still_open: Vec<u64> =
+            self.open_sequences().filter(|&seq| seq >= was_next).collect();
+        still_open.sort_unstable();
+        still_open.push(self.cursor.next);
+        let mut from = was_next;
+        for seq in still_open {
+            if from < seq {
+                released.push(from..=seq - 1);
+            }
+            from = from.max(seq + 1);
+        }
+        Ok(())
+    }
+
+    /// Delivered or given up, but not acknowledged.
+    fn open_sequences(&self) -> impl Iterator<Item = u64> {
+        self.pending.iter().map(|entry| entry.seq).chain(self.exhausted.iter())
     }
 
     /// Whether a sequence lies beyond everything that was ever looked at.

@@ -104,3 +104,28 @@ fn removals_while_down_are_noticed() {
     let info = rig.info();
     assert_eq!((info.num_ack_pending, info.num_pending), (2, 2));
 }
+
+#[test]
+fn replay_tells_what_each_record_let_go() {
+    let mut rig =
+        Rig::with(&["a"; 10]).retention(nuthatch_protocol::js::RetentionPolicy::Workqueue);
+    rig.create(|config| config.max_deliver = 1);
+    let created = rig.encoded();
+    let first = rig.pull("in", "5");
+    rig.ack(&first[1]);
+    rig.ack_with(&first[3], "-NAK", "");
+    rig.commit();
+    let second = rig.pull("in", "3");
+    [&first[0], &first[2], &second[1]].map(|delivered| rig.ack(delivered));
+    rig.commit();
+    rig.ack(&first[3]);
+    rig.commit();
+    let mut consumer = crate::consumer::Consumer::<String>::decode(&created).expect("decodes");
+    let mut let_go = Vec::new();
+    for (_, _, body) in &rig.log.records {
+        let mut released = Vec::new();
+        consumer.apply_state_releasing(body, &mut released).expect("applies");
+        let_go.push(released);
+    }
+    assert_eq!(let_go, [vec![2..=2], vec![1..=1, 3..=3, 7..=7], vec![4..=4]]);
+}
