@@ -1,0 +1,134 @@
+//! Equal or not, and the list of what is meant to differ.
+
+use std::collections::BTreeSet;
+use std::fmt::Write as _;
+
+use crate::normal::{Normal, normalise};
+use crate::run::{Step, Transcript};
+use crate::script::Script;
+
+/// Differences shown for each section.
+const SHOWN: usize = 12;
+
+/// Where an intended difference applies.
+#[derive(Debug, Clone, Copy)]
+pub enum Rule {
+    /// At steps that are marked with `!name` in a script.
+    Step,
+    /// At a field, wherever it occurs: name of the enclosing field, name of the field.
+    Field(&'static str, &'static str),
+}
+
+/// A difference that we want.
+#[derive(Debug)]
+pub struct Intended {
+    /// How scripts call it.
+    pub name: &'static str,
+    /// Why it is as it is; shown when it is gone.
+    pub reason: &'static str,
+    /// Where it applies.
+    pub rule: Rule,
+}
+
+/// All of them. Each must really differ somewhere, or the test fails: the list cannot rot.
+pub const INTENDED: &[Intended] = &[Intended {
+    name: "version",
+    reason: "Nuthatch says the version of its own surface in INFO",
+    rule: Rule::Field("INFO", "version"),
+}];
+
+/// What came of a comparison.
+#[derive(Debug, Default)]
+pub struct Outcome {
+    /// Text for people; empty when equal.
+    pub report: String,
+    /// Differing steps that are not intended.
+    pub differing: usize,
+    /// Intended differences that were seen.
+    pub seen: BTreeSet<&'static str>,
+}
+
+/// Compares two transcripts of one script: `ours` against `theirs`.
+pub fn compare(script: &Script, ours: &Transcript, theirs: &Transcript) -> Outcome {
+    let (left, right) = (normalise(ours, script.pending()), normalise(theirs, script.pending()));
+    let mut outcome = Outcome { seen: differing_fields(&left, &right), ..Outcome::default() };
+    let count = left.steps.len().max(right.steps.len());
+    for index in 0..count {
+        let step = ours.steps.get(index).or(theirs.steps.get(index));
+        let Some(step) = step else { break };
+        let sides = (left.steps.get(index), right.steps.get(index));
+        judge(script, step, sides, &mut outcome);
+    }
+    if outcome.differing > SHOWN {
+        let _ = writeln!(outcome.report, "… and {} more", outcome.differing - SHOWN);
+    }
+    outcome
+}
+
+fn judge(
+    script: &Script,
+    step: &Step,
+    (ours, theirs): (Option<&Vec<String>>, Option<&Vec<String>>),
+    outcome: &mut Outcome,
+) {
+    if let Some(name) = &step.line.intended {
+        let known = INTENDED.iter().find(|entry| entry.name == name);
+        let known = known.unwrap_or_else(|| panic!("{name} is not in the list of differences"));
+        if ours != theirs {
+            outcome.seen.insert(known.name);
+        }
+        return;
+    }
+    if ours == theirs {
+        return;
+    }
+    outcome.differing += 1;
+    if outcome.differing > SHOWN && std::env::var_os("NUTHATCH_DIFF_ALL").is_none() {
+        return;
+    }
+    let (place, text) = (step.line.number, shortened(&step.line.text));
+    let _ = writeln!(outcome.report, "{}, line {place}\n  step   {text}", script.name);
+    describe(ours, theirs, &mut outcome.report);
+}
+
+/// The records that differ, one below the other.
+fn describe(ours: Option<&Vec<String>>, theirs: Option<&Vec<String>>, report: &mut String) {
+    let empty = Vec::new();
+    let (ours, theirs) = (ours.unwrap_or(&empty), theirs.unwrap_or(&empty));
+    for index in 0..ours.len().max(theirs.len()) {
+        let (left, right) = (ours.get(index), theirs.get(index));
+        if left != right {
+            let text = |side: Option<&String>| side.map_or("(nothing)", String::as_str).to_owned();
+            let (left, right) = (text(left), text(right));
+            let same = common_prefix(&left, &right);
+            let cut = |text: &str| match same {
+                0..60 => text.to_owned(),
+                _ => format!("…{}", &text[same..]),
+            };
+            let _ = writeln!(report, "  ours   {}", cut(&left));
+            let _ = writeln!(report, "  theirs {}", cut(&right));
+        }
+    }
+}
+
+/// How much of two texts is the same and not worth showing: all but a little before the difference.
+fn common_prefix(left: &str, right: &str) -> usize {
+    let same = left.bytes().zip(right.bytes()).take_while(|(a, b)| a == b).count();
+    let mut at = same.saturating_sub(30);
+    while !left.is_char_boundary(at) {
+        at -= 1;
+    }
+    at
+}
+
+fn shortened(text: &str) -> String {
+    match text.char_indices().nth(300) {
+        Some((at, _)) => format!("{}…", &text[..at]),
+        None => text.to_owned(),
+    }
+}
+
+fn differing_fields(left: &Normal, right: &Normal) -> BTreeSet<&'static str> {
+    let names = left.fields.keys().chain(right.fields.keys());
+    names.filter(|name| left.fields.get(*name) != right.fields.get(*name)).copied().collect()
+}
