@@ -2,4 +2,6 @@
 
 mod harness;
 mod model;
+mod publish;
+mod reads;
 mod thin;

@@ -197,7 +197,6 @@ pub(super) enum Reopen {
 pub(super) struct Harness {
     pub(super) engine: Engine<VecSink>,
     pub(super) log: FakeLog,
-    pub(super) last_reply: String,
 }
 
 pub(super) const STREAM: StreamId = StreamId(1);
@@ -206,7 +205,7 @@ const START_NS: i64 = 1_700_000_000_000_000_000;
 impl Harness {
     pub(super) fn new() -> Self {
         let log = FakeLog { now: START_NS, ..FakeLog::default() };
-        Self { engine: engine(), log, last_reply: String::new() }
+        Self { engine: engine(), log }
     }
 
     /// With a stream called `S` on `s.>`.

@@ -1,0 +1,200 @@
+//! Publishes: headers, limits, retention without interest, and the exact errors.
+
+use super::harness::{Harness, Msg, Reopen, STREAM};
+use crate::op::{Op, OpOutcome, PurgeRequest};
+use nuthatch_protocol::js::{DiscardPolicy, PersistMode, RetentionPolicy, StorageType};
+use nuthatch_protocol::jserror::JsError;
+
+/// A publish with these headers to a fresh stream with one message on `s.a` (id `first`).
+fn check(headers: &str, expected: &str) {
+    let mut harness = Harness::with_stream(|_| {});
+    harness.put_with("s.a", "Nats-Msg-Id: first");
+    let reply = harness.put_with("s.a", headers);
+    match expected.parse::<u16>() {
+        Ok(code) => {
+            let text = format!("\"err_code\":{code}");
+            assert!(reply.contains(&text), "{headers}: {reply}, not {code}");
+            assert!(reply.ends_with(r#","stream":"S","seq":0}"#), "{reply}");
+        }
+        Err(_) => assert_eq!(reply, expected, "{headers}"),
+    }
+}
+
+#[test]
+fn headers_are_checked_with_the_incumbents_errors() {
+    let stored = r#"{"stream":"S","seq":2}"#;
+    check("Nats-Msg-Id: first", r#"{"stream":"S","seq":1,"duplicate": true}"#);
+    check("Nats-Msg-Id: second", stored);
+    check("Nats-Expected-Stream: S", stored);
+    check("Nats-Expected-Stream: T", "10060");
+    check("Nats-Expected-Last-Sequence: 1", stored);
+    check("Nats-Expected-Last-Sequence: 0", "10071");
+    check("Nats-Expected-Last-Sequence: x", "10071");
+    check("Nats-Expected-Last-Msg-Id: first", stored);
+    check("Nats-Expected-Last-Msg-Id: other", "10070");
+    check("Nats-Expected-Last-Subject-Sequence: 1", stored);
+    check("Nats-Expected-Last-Subject-Sequence: 0", "10071");
+    let other = "Nats-Expected-Last-Subject-Sequence-Subject: s.b";
+    check(&format!("Nats-Expected-Last-Subject-Sequence: 0\r\n{other}"), stored);
+    check(other, "10193");
+    check("Nats-Rollup: sub", "10111");
+    check("Nats-TTL: 5s", "10166");
+    check("Nats-TTL: 0", stored);
+    check("Nats-TTL: soon", "10165");
+    check("Nats-Batch-Id: b", "10174");
+    check("Nats-Incr: +1", "10168");
+    check("Nats-Incr: many", "10171");
+    check("Nats-Schedule: @every 1s", "10188");
+    check("Nats-Scheduler: s.x", "10212");
+    check("Nats-Stream-Source: X 1", "10227");
+    check("My-Header: 1", stored);
+    check("nats-msg-id: first", stored);
+}
+
+#[test]
+fn errors_tell_what_they_found() {
+    let mut harness = Harness::with_stream(|_| {});
+    harness.put("s.a", "x");
+    let reply = harness.put_with("s.a", "Nats-Expected-Last-Sequence: 7");
+    let text = r#"{"error":{"code":400,"err_code":10071,"description":"wrong last sequence: 1"}"#;
+    assert_eq!(reply, format!("{text},\"stream\":\"S\",\"seq\":0}}"));
+}
+
+#[test]
+fn a_refusal_waits_for_the_write_it_depends_on_and_keeps_the_order() {
+    let mut harness = Harness::with_stream(|_| {});
+    let id = "NATS/1.0\r\nNats-Msg-Id: one\r\n\r\n";
+    let message = |headers| Msg { subject: "s.a", headers, body: "x" };
+    harness.send(&[message(id), message(id), message("")]);
+    assert_eq!(harness.take_replies(), Vec::<String>::new());
+    harness.commit();
+    let replies = harness.take_replies();
+    assert_eq!(replies[1], r#"{"stream":"S","seq":1,"duplicate": true}"#);
+    assert_eq!(replies[2], r#"{"stream":"S","seq":2}"#);
+    harness.send(&[message(id)]);
+    assert_eq!(harness.take_replies().len(), 1, "nothing is in flight: answered at once");
+}
+
+#[test]
+fn discard_new_refuses_with_the_limit_that_is_full() {
+    let cases: [(fn(&mut nuthatch_protocol::js::StreamConfig), &str); 3] = [
+        (|config| config.max_msgs = 1, "maximum messages exceeded"),
+        (|config| config.max_bytes = 60, "maximum bytes exceeded"),
+        (
+            |config| {
+                config.max_msgs_per_subject = 1;
+                config.discard_new_per_subject = true;
+            },
+            "maximum messages per subject exceeded",
+        ),
+    ];
+    for (adapt, text) in cases {
+        let mut harness = Harness::with_stream(|config| {
+            config.discard = DiscardPolicy::New;
+            adapt(config);
+        });
+        assert_eq!(harness.put("s.a", "x"), r#"{"stream":"S","seq":1}"#);
+        let reply = harness.put("s.a", "x");
+        assert!(reply.contains("\"err_code\":10077") && reply.contains(text), "{reply}");
+    }
+}
+
+#[test]
+fn sizes_are_limited() {
+    let mut harness = Harness::with_stream(|config| config.max_msg_size = 10);
+    assert_eq!(harness.put("s.a", "0123456789"), r#"{"stream":"S","seq":1}"#);
+    assert!(harness.put("s.a", "0123456789x").contains("10054"));
+    let mut harness = Harness::with_stream(|_| {});
+    let long = format!("X: {}", "y".repeat(70_000));
+    assert!(harness.put_with("s.a", &long).contains("10097"));
+}
+
+#[test]
+fn without_interest_only_the_sequence_moves() {
+    let mut harness = Harness::with_stream(|config| config.retention = RetentionPolicy::Interest);
+    assert_eq!(harness.put("s.a", "x"), r#"{"stream":"S","seq":1}"#);
+    harness.put_with("s.a", "Nats-Msg-Id: one");
+    for how in [Reopen::Scratch, Reopen::Snapshot, Reopen::States] {
+        harness.reopen(how);
+        let state = harness.info().state;
+        assert_eq!((state.messages, state.first_seq, state.last_seq), (0, 3, 2));
+        let reply = harness.put_with("s.a", "Nats-Msg-Id: one");
+        assert_eq!(reply, r#"{"stream":"S","seq":2,"duplicate": true}"#);
+    }
+}
+
+#[test]
+fn memory_streams_count_bytes_as_the_incumbents_memory_store() {
+    let mut harness = Harness::with_stream(|config| config.storage = StorageType::Memory);
+    harness.put("s.a", "12345");
+    assert_eq!(harness.info().state.bytes, 3 + 5 + 16);
+}
+
+#[test]
+fn async_persistence_acknowledges_at_once_and_no_ack_never() {
+    let message = Msg { subject: "s.a", body: "x", ..Msg::default() };
+    let mut harness = Harness::with_stream(|config| config.persist_mode = PersistMode::Async);
+    harness.send(&[message, message]);
+    assert_eq!(
+        harness.take_replies(),
+        [r#"{"stream":"S","seq":1}"#, r#"{"stream":"S","seq":2}"#]
+    );
+    harness.commit();
+    assert_eq!(harness.take_replies(), Vec::<String>::new(), "and only once");
+    let mut harness = Harness::with_stream(|config| config.no_ack = true);
+    assert_eq!(harness.publish(&[message]), Vec::<String>::new());
+}
+
+#[test]
+fn sealed_streams_change_no_more() {
+    let mut harness = Harness::with_stream(|_| {});
+    harness.put("s.a", "x");
+    let mut config = harness.info().config;
+    config.sealed = true;
+    harness.op(Op::UpdateStream { id: STREAM, config: Box::new(config) }).expect("sealed");
+    assert!(harness.put("s.a", "x").contains("10109"));
+    let delete = harness.op(Op::DeleteMessage { id: STREAM, seq: 1 });
+    assert_eq!(delete, Err(JsError::STREAM_SEALED));
+    let request = PurgeRequest::default();
+    assert_eq!(harness.op(Op::Purge { id: STREAM, request }), Err(JsError::STREAM_SEALED));
+}
+
+#[test]
+fn deletes_and_purges_can_be_denied() {
+    let mut harness = Harness::with_stream(|config| {
+        config.deny_delete = true;
+        config.deny_purge = true;
+    });
+    harness.put("s.a", "x");
+    let code = |result: Result<OpOutcome, JsError>| result.expect_err("denied").err_code;
+    assert_eq!(code(harness.op(Op::DeleteMessage { id: STREAM, seq: 1 })), 10057);
+    let request = PurgeRequest::default();
+    assert_eq!(code(harness.op(Op::Purge { id: STREAM, request })), 10110);
+}
+
+#[test]
+fn a_missing_sequence_cannot_be_deleted() {
+    let mut harness = Harness::with_stream(|_| {});
+    let error = harness.op(Op::DeleteMessage { id: STREAM, seq: 5 }).expect_err("missing");
+    assert_eq!((error.err_code, &*error.description), (10043, "sequence 5 not found"));
+}
+
+#[test]
+fn a_deleted_stream_is_gone_after_its_record_commits() {
+    let mut harness = Harness::with_stream(|_| {});
+    harness.put("s.a", "x");
+    let op = harness.start_op(Op::DeleteStream { id: STREAM });
+    assert!(op.lock().expect("lock").is_none(), "not before the commit");
+    harness.send(&[Msg { subject: "s.a", body: "x", ..Msg::default() }]);
+    harness.commit();
+    assert!(harness.take_replies()[0].contains("10059"));
+    assert_eq!(op.lock().expect("lock").take(), Some(Ok(OpOutcome::Done)));
+    let published = std::mem::take(&mut harness.engine.sink_mut().published);
+    assert_eq!(published[0].subject, "$JS.EVENT.ADVISORY.STREAM.DELETED.S");
+    assert_eq!(harness.log.dead.len(), 1);
+    harness.reopen(Reopen::Scratch);
+    let OpOutcome::Catalog { streams, next_id } = harness.op(Op::Catalog).expect("catalog") else {
+        panic!("no catalog")
+    };
+    assert_eq!((streams.len(), next_id.0), (0, 2), "an id is never used again");
+}

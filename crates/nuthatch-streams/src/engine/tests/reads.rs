@@ -1,0 +1,106 @@
+//! Direct get and message get.
+
+use super::harness::{Harness, Msg, STREAM};
+use crate::op::{GetMessage, Op, OpOutcome};
+use nuthatch_log::{Machine, Seq};
+
+fn filled() -> Harness {
+    let mut harness = Harness::with_stream(|_| {});
+    harness.put("s.a", "one");
+    harness.pass_ms(10);
+    harness.put_with("s.b", "X: 1");
+    harness.pass_ms(10);
+    harness.put("s.a", "three");
+    harness
+}
+
+/// Status or body of the answer to a direct get.
+fn check(subject: &str, body: &str, expected: &str) {
+    let answers = filled().direct(subject, body);
+    assert_eq!(answers.len(), 1, "{subject} {body}");
+    let answer = &answers[0];
+    assert_eq!(answer.subject, "inbox");
+    let found = if answer.headers.contains("Nats-Sequence") {
+        answer.body.clone()
+    } else {
+        answer.headers.lines().next().unwrap_or_default().replace("NATS/1.0 ", "")
+    };
+    assert_eq!(found, expected, "{subject} {body}");
+}
+
+#[test]
+fn direct_gets_find_messages_or_say_why_not() {
+    check("", r#"{"seq":1}"#, "one");
+    check("", r#"{"seq":9}"#, "404 Message Not Found");
+    check("", r#"{"last_by_subj":"s.a"}"#, "three");
+    check("", r#"{"last_by_subj":"s.none"}"#, "404 Message Not Found");
+    check("", r#"{"next_by_subj":"s.a","seq":2}"#, "three");
+    check("", r#"{"next_by_subj":"s.*"}"#, "one");
+    check("", r#"{"next_by_subj":"s.b","seq":3}"#, "404 Message Not Found");
+    check("s.a", "", "three");
+    check("s.none", "", "404 Message Not Found");
+    check("s.a", r#"{"seq":1}"#, "408 Bad Request");
+    check("", "", "408 Empty Request");
+    check("", "{}", "408 Empty Request");
+    check("", "nonsense", "408 Malformed Request");
+    check("", r#"{"seq":1,"last_by_subj":"s.a"}"#, "408 Bad Request");
+    check("", r#"{"seq":1,"batch":5}"#, "408 Bad Request");
+    check("", r#"{"multi_last":["s.a"]}"#, "408 Bad Request");
+    check("", r#"{"start_time":"2023-11-14T22:13:20.000000001Z"}"#, "x");
+    check("", r#"{"start_time":"2023-11-14T22:13:20.011Z"}"#, "three");
+}
+
+#[test]
+fn headers_tell_where_a_message_comes_from() {
+    let answer = filled().direct("s.b", "").remove(0);
+    assert_eq!(
+        answer.headers,
+        "NATS/1.0\r\nX: 1\r\nNats-Stream: S\r\nNats-Subject: s.b\r\nNats-Sequence: 2\r\n\
+         Nats-Time-Stamp: 2023-11-14T22:13:20.01Z\r\n\r\n"
+    );
+    let bare = filled().direct("s.b", r#"{"no_hdr":true}"#).remove(0);
+    assert_eq!((bare.headers.as_str(), bare.body.as_str()), ("", "x"));
+}
+
+#[test]
+fn a_cold_message_is_answered_when_it_is_loaded() {
+    let mut harness = filled();
+    harness.log.cold.insert((STREAM, Seq(1)));
+    assert_eq!(harness.direct("", r#"{"seq":1}"#).len(), 0);
+    let request = GetMessage { seq: 1, ..GetMessage::default() };
+    let op = harness.start_op(Op::GetMessage { id: STREAM, request });
+    assert!(op.lock().expect("lock").is_none());
+    harness.log.cold.clear();
+    harness.engine.loaded(STREAM, &mut harness.log);
+    assert_eq!(harness.engine.sink().replies[0].body, "one");
+    let outcome = op.lock().expect("lock").take();
+    assert!(matches!(outcome, Some(Ok(OpOutcome::Message(found))) if found.body == b"one"));
+}
+
+#[test]
+fn the_last_value_never_disappears_while_a_new_one_is_in_flight() {
+    let mut harness = Harness::with_stream(|config| config.max_msgs_per_subject = 1);
+    harness.put("s.a", "old");
+    harness.send(&[Msg { subject: "s.a", body: "new", ..Msg::default() }]);
+    assert_eq!(harness.direct("", r#"{"seq":1}"#)[0].body, "old");
+    assert_eq!(harness.direct("s.a", "").len(), 0, "waits for the commit");
+    assert_eq!(harness.info().state.messages, 1);
+    harness.commit();
+    let answers = std::mem::take(&mut harness.engine.sink_mut().replies);
+    assert!(answers.iter().any(|answer| answer.body == "new"), "{answers:?}");
+    assert_eq!(harness.info().state.messages, 1);
+    assert_eq!(harness.info().state.first_seq, 2);
+}
+
+#[test]
+fn expired_messages_are_hidden_before_any_record_says_so() {
+    let mut harness = Harness::with_stream(|config| config.max_age = 1_000_000_000);
+    harness.put("s.a", "x");
+    harness.pass_ms(1001);
+    assert_eq!(harness.direct("", r#"{"seq":1}"#)[0].headers.lines().next(), Some("NATS/1.0 404 Message Not Found"));
+    assert_eq!(harness.info().state.messages, 0);
+    assert!(!harness.log.awaited && harness.log.open.is_empty(), "no frame for it");
+    harness.put("s.a", "y");
+    let frame = harness.log.frames.last().expect("a frame");
+    assert!(frame.iter().any(|r| r.kind == nuthatch_log::RecordKind::Expire && r.seq == Seq(1)));
+}
