@@ -138,7 +138,8 @@ impl Rig {
             now: 1_700_000_000_000_000_000,
             body: Bytes::from(vec![b'x'; BODY_BYTES]),
         };
-        let mut rig = Self { engine: Engine::new(EngineConfig::default(), CopySink::default()), log };
+        let mut rig =
+            Self { engine: Engine::new(EngineConfig::default(), CopySink::default()), log };
         let config = StreamConfig {
             name: "BENCH".into(),
             subjects: vec!["bench.>".into()],

@@ -5,10 +5,13 @@
 //! uncommitted write queues behind it.
 
 use super::Engine;
-use crate::event::{ClientBatch, Item};
+use super::publish::refusal_body;
+use super::slot::Slot;
+use crate::event::{ClientBatch, Item, PublishItem};
 use crate::op::{OpResult, Respond};
 use crate::sink::{AccountId, Message, Sink};
 use nuthatch_log::{LogAccess, Lsn, StreamId};
+use nuthatch_protocol::jserror::JsError;
 use nuthatch_protocol::wire::write::push_u64;
 use std::collections::VecDeque;
 
@@ -21,10 +24,20 @@ pub(super) struct Answer<P> {
     pub(super) body: Box<[u8]>,
 }
 
+/// Acknowledgements of consecutive items of a batch with consecutive sequences.
+#[derive(Clone, Copy)]
+pub(super) struct Acks {
+    pub(super) batch: u64,
+    pub(super) first_item: u32,
+    pub(super) count: u32,
+    pub(super) stream: StreamId,
+    pub(super) first_seq: u64,
+}
+
 /// What waits.
 pub(super) enum Waiting<P> {
-    /// Acknowledgements of consecutive items of a batch with consecutive sequences.
-    Acks { batch: u64, first_item: u32, count: u32, stream: StreamId, first_seq: u64 },
+    /// Acknowledgements of a run.
+    Acks(Acks),
     /// One answer, written already.
     Answer(Box<Answer<P>>),
     /// The outcome of an operation.
@@ -75,8 +88,8 @@ impl<P> Pending<P> {
 
     /// Queues something behind frame `lsn` and everything before it.
     pub(super) fn push(&mut self, lsn: Lsn, waiting: Waiting<P>) {
-        if let Waiting::Acks { count, .. } = &waiting {
-            self.acks += *count as usize;
+        if let Waiting::Acks(acks) = &waiting {
+            self.acks += acks.count as usize;
         }
         let lsn = self.last_lsn().map_or(lsn, |last| last.max(lsn));
         self.queue.push_back((lsn, waiting));
@@ -85,7 +98,7 @@ impl<P> Pending<P> {
     /// Keeps the batch in hand if anything of it waits.
     pub(super) fn keep(&mut self, batch: ClientBatch<P>) {
         let number = self.batch_number();
-        let refers = |(_, waiting): &(Lsn, Waiting<P>)| matches!(waiting, Waiting::Acks { batch, .. } if *batch == number);
+        let refers = |(_, waiting): &(Lsn, Waiting<P>)| matches!(waiting, Waiting::Acks(acks) if acks.batch == number);
         // Answers may have been queued behind its runs, so look at a few of the last entries.
         if self.queue.iter().rev().take(batch.items.len()).any(refers) {
             self.batches.push_back(batch);
@@ -98,9 +111,9 @@ impl<P> Pending<P> {
             return None;
         }
         let (_, waiting) = self.queue.pop_front()?;
-        if let Waiting::Acks { count, batch, .. } = &waiting {
-            self.acks -= *count as usize;
-            while self.first_batch < *batch && self.batches.pop_front().is_some() {
+        if let Waiting::Acks(acks) = &waiting {
+            self.acks -= acks.count as usize;
+            while self.first_batch < acks.batch && self.batches.pop_front().is_some() {
                 self.first_batch += 1;
             }
         }
@@ -125,8 +138,12 @@ impl<S: Sink> Engine<S> {
     pub(super) fn answer_pending<L: LogAccess>(&mut self, lsn: Lsn, log: &mut L) {
         while let Some(waiting) = self.pending.pop(lsn) {
             match waiting {
-                Waiting::Acks { batch, first_item, count, stream, first_seq } => {
-                    self.send_acks(batch, first_item, count, stream, first_seq);
+                Waiting::Acks(acks) => {
+                    if let Some(batch) = self.pending.batch(acks.batch)
+                        && let Some(slot) = self.slots.get(&acks.stream)
+                    {
+                        send_acks(batch, &acks, slot, &mut self.scratch.body, &mut self.sink);
+                    }
                 }
                 Waiting::Answer(answer) => self.send_answer(&answer),
                 Waiting::Op(respond, OpOrInfo::Ready(result)) => respond(result),
@@ -140,28 +157,6 @@ impl<S: Sink> Engine<S> {
             }
         }
         self.pending.settle();
-    }
-
-    fn send_acks(&mut self, batch: u64, first: u32, count: u32, stream: StreamId, seq: u64) {
-        let Some(batch) = self.pending.batch(batch) else { return };
-        let Some(slot) = self.slots.get(&stream) else { return };
-        let account = slot.stream.account();
-        let body = &mut self.scratch.body;
-        body.clear();
-        body.extend_from_slice(&slot.ack_prefix);
-        let items = batch.items.iter().skip(first as usize).take(count as usize);
-        for (item, seq) in items.zip(seq..) {
-            let Item::Publish(publish) = item else { continue };
-            if publish.reply.is_empty() {
-                continue;
-            }
-            body.truncate(slot.ack_prefix.len());
-            push_u64(body, seq);
-            body.push(b'}');
-            let reply = publish.reply.of(&batch.buf);
-            let message = Message { subject: reply, reply: b"", headers: b"", body };
-            self.sink.reply(account, &batch.peer, publish.hint, &message);
-        }
     }
 
     fn send_answer(&mut self, answer: &Answer<S::Peer>) {
@@ -188,9 +183,7 @@ impl<S: Sink> Engine<S> {
         let error = crate::stream::unavailable(reason);
         while let Some(waiting) = self.pending.pop(Lsn(u64::MAX)) {
             match waiting {
-                Waiting::Acks { batch, first_item, count, stream, .. } => {
-                    self.refuse_run(batch, first_item, count, stream, &error);
-                }
+                Waiting::Acks(acks) => self.refuse_run(&acks, &error),
                 Waiting::Answer(answer) => self.send_answer(&answer),
                 Waiting::Op(respond, _) => respond(Err(error.clone())),
             }
@@ -204,25 +197,52 @@ impl<S: Sink> Engine<S> {
         self.sink.flush();
     }
 
-    fn refuse_run(
-        &mut self,
-        batch: u64,
-        first: u32,
-        count: u32,
-        stream: StreamId,
-        error: &nuthatch_protocol::jserror::JsError,
-    ) {
-        let Some(batch) = self.pending.batch(batch) else { return };
-        let Some(slot) = self.slots.get(&stream) else { return };
-        let body = super::publish::refusal_body(error, &slot.stream.config().name);
-        for item in batch.items.iter().skip(first as usize).take(count as usize) {
-            let Item::Publish(publish) = item else { continue };
-            if publish.reply.is_empty() {
-                continue;
-            }
+    fn refuse_run(&mut self, acks: &Acks, error: &JsError) {
+        let Some(batch) = self.pending.batch(acks.batch) else { return };
+        let Some(slot) = self.slots.get(&acks.stream) else { return };
+        let body = refusal_body(error, &slot.stream.config().name);
+        for publish in acks.publishes(batch).filter(|publish| !publish.reply.is_empty()) {
             let reply = publish.reply.of(&batch.buf);
             let message = Message { subject: reply, reply: b"", headers: b"", body: &body };
             self.sink.reply(slot.stream.account(), &batch.peer, publish.hint, &message);
         }
+    }
+}
+
+impl Acks {
+    /// The publishes of the run.
+    fn publishes<'a, P>(
+        &self,
+        batch: &'a ClientBatch<P>,
+    ) -> impl Iterator<Item = &'a PublishItem> + use<'a, P> {
+        let items = batch.items.iter().skip(self.first_item as usize).take(self.count as usize);
+        items.filter_map(|item| match item {
+            Item::Publish(publish) => Some(publish),
+            _ => None,
+        })
+    }
+}
+
+/// Writes and sends the acknowledgements of a run. `body` is scratch space.
+pub(super) fn send_acks<S: Sink>(
+    batch: &ClientBatch<S::Peer>,
+    acks: &Acks,
+    slot: &Slot<S>,
+    body: &mut Vec<u8>,
+    sink: &mut S,
+) {
+    let account = slot.stream.account();
+    body.clear();
+    body.extend_from_slice(&slot.ack_prefix);
+    for (publish, seq) in acks.publishes(batch).zip(acks.first_seq..) {
+        if publish.reply.is_empty() {
+            continue;
+        }
+        body.truncate(slot.ack_prefix.len());
+        push_u64(body, seq);
+        body.push(b'}');
+        let reply = publish.reply.of(&batch.buf);
+        let message = Message { subject: reply, reply: b"", headers: b"", body };
+        sink.reply(account, &batch.peer, publish.hint, &message);
     }
 }

@@ -1,7 +1,7 @@
 //! The way of publishes through the engine: runs of one stream, acknowledgements, refusals.
 
 use super::Engine;
-use super::pending::{Answer, Waiting};
+use super::pending::{Acks, Answer, Waiting, send_acks};
 use super::slot::Slot;
 use crate::event::{ClientBatch, Item, PublishItem};
 use crate::sink::{AccountId, Sink};
@@ -53,25 +53,25 @@ impl<S: Sink> Engine<S> {
             match self.admit(batch, item, log) {
                 Ok(Admitted::Sequenced { seq, lsn }) => {
                     if !run.continues(lsn, next, seq) {
-                        self.end_run(id, &run);
+                        self.end_run(batch, &run, id);
                         run = Run { lsn, first_item: next, count: 0, first_seq: seq };
                     }
                     run.count += 1;
                 }
                 Ok(Admitted::Duplicate { seq }) => {
-                    self.end_run(id, &run);
+                    self.end_run(batch, &run, id);
                     run.count = 0;
                     self.answer_odd(batch, item, Odd::Duplicate(seq));
                 }
                 Err(error) => {
-                    self.end_run(id, &run);
+                    self.end_run(batch, &run, id);
                     run.count = 0;
                     self.answer_odd(batch, item, Odd::Refused(error));
                 }
             }
             next += 1;
         }
-        self.end_run(id, &run);
+        self.end_run(batch, &run, id);
         self.settle_run(id);
         next
     }
@@ -125,23 +125,27 @@ impl<S: Sink> Engine<S> {
         })
     }
 
-    /// Queues the acknowledgements of a run and notes what it touched.
-    fn end_run(&mut self, id: StreamId, run: &Run) {
+    /// Queues the acknowledgements of a run (or sends them, if the stream wants that) and notes what
+    /// it touched.
+    fn end_run(&mut self, batch: &ClientBatch<S::Peer>, run: &Run, id: StreamId) {
         if run.count == 0 {
             return;
         }
         let Some(slot) = self.slots.get_mut(&id) else { return };
         slot.stream.mark(run.lsn);
         Self::touch(&mut self.touched, run.lsn, id);
-        let waiting = Waiting::Acks {
+        let acks = Acks {
             batch: self.pending.batch_number(),
             first_item: run.first_item as u32,
             count: run.count as u32,
             stream: id,
             first_seq: run.first_seq,
         };
-        if !slot.stream.limits().no_ack {
-            self.pending.push(run.lsn, waiting);
+        let limits = slot.stream.limits();
+        if limits.ack_early && !limits.no_ack {
+            send_acks(batch, &acks, slot, &mut self.scratch.body, &mut self.sink);
+        } else if !limits.no_ack {
+            self.pending.push(run.lsn, Waiting::Acks(acks));
         }
     }
 

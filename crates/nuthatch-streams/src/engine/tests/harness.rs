@@ -369,6 +369,7 @@ impl Harness {
         }
         let mut fresh = engine();
         self.log.open.clear();
+        self.log.dead.clear();
         match how {
             Reopen::Scratch => {
                 for record in self.log.frames.iter().flatten() {

@@ -135,10 +135,7 @@ fn async_persistence_acknowledges_at_once_and_no_ack_never() {
     let message = Msg { subject: "s.a", body: "x", ..Msg::default() };
     let mut harness = Harness::with_stream(|config| config.persist_mode = PersistMode::Async);
     harness.send(&[message, message]);
-    assert_eq!(
-        harness.take_replies(),
-        [r#"{"stream":"S","seq":1}"#, r#"{"stream":"S","seq":2}"#]
-    );
+    assert_eq!(harness.take_replies(), [r#"{"stream":"S","seq":1}"#, r#"{"stream":"S","seq":2}"#]);
     harness.commit();
     assert_eq!(harness.take_replies(), Vec::<String>::new(), "and only once");
     let mut harness = Harness::with_stream(|config| config.no_ack = true);

@@ -97,7 +97,10 @@ fn expired_messages_are_hidden_before_any_record_says_so() {
     let mut harness = Harness::with_stream(|config| config.max_age = 1_000_000_000);
     harness.put("s.a", "x");
     harness.pass_ms(1001);
-    assert_eq!(harness.direct("", r#"{"seq":1}"#)[0].headers.lines().next(), Some("NATS/1.0 404 Message Not Found"));
+    assert_eq!(
+        harness.direct("", r#"{"seq":1}"#)[0].headers.lines().next(),
+        Some("NATS/1.0 404 Message Not Found")
+    );
     assert_eq!(harness.info().state.messages, 0);
     assert!(!harness.log.awaited && harness.log.open.is_empty(), "no frame for it");
     harness.put("s.a", "y");
