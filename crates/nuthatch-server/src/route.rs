@@ -27,7 +27,45 @@ struct AccountRoutes {
     account: Arc<Account>,
     interest_generation: u64,
     stream_generation: u64,
-    routes: FxHashMap<Box<[u8]>, Route>,
+    by_subject: FxHashMap<Box<[u8]>, usize>,
+    routes: Vec<Route>,
+    /// The subject looked up last: most publishers repeat themselves.
+    last_subject: Vec<u8>,
+    last: usize,
+}
+
+impl AccountRoutes {
+    fn clear(&mut self) {
+        self.by_subject.clear();
+        self.routes.clear();
+        self.last_subject.clear();
+    }
+
+    #[inline]
+    fn position(&mut self, hook: &dyn JetStreamHook, subject: &[u8]) -> usize {
+        if self.last_subject == subject && !subject.is_empty() {
+            return self.last;
+        }
+        self.last = match self.by_subject.get(subject) {
+            Some(&at) => at,
+            None => self.add(hook, subject),
+        };
+        self.last_subject.clear();
+        self.last_subject.extend_from_slice(subject);
+        self.last
+    }
+
+    fn add(&mut self, hook: &dyn JetStreamHook, subject: &[u8]) -> usize {
+        if self.routes.len() >= ROUTES_MAX {
+            self.clear();
+        }
+        let mut route = Route::default();
+        self.account.interest.match_into(subject, &mut route.matched);
+        route.stream = hook.route(self.account.id, subject);
+        self.by_subject.insert(subject.into(), self.routes.len());
+        self.routes.push(route);
+        self.routes.len() - 1
+    }
 }
 
 /// Routes known to one thread, valid as long as neither interest nor streams change.
@@ -50,22 +88,15 @@ impl RouteCache {
             None => self.open(account),
         };
         let known = &mut self.accounts[at];
+        // Read before matching: what changes in between makes the result look old, not new.
         let (interest, streams) = (account.interest.generation(), hook.generation());
         if known.interest_generation != interest || known.stream_generation != streams {
-            known.routes.clear();
+            known.clear();
             known.interest_generation = interest;
             known.stream_generation = streams;
         }
-        if !known.routes.contains_key(subject) {
-            if known.routes.len() >= ROUTES_MAX {
-                known.routes.clear();
-            }
-            let mut route = Route::default();
-            account.interest.match_into(subject, &mut route.matched);
-            route.stream = hook.route(account.id, subject);
-            known.routes.insert(subject.into(), route);
-        }
-        &known.routes[subject]
+        let at = known.position(hook, subject);
+        &known.routes[at]
     }
 
     fn open(&mut self, account: &Arc<Account>) -> usize {
@@ -76,7 +107,10 @@ impl RouteCache {
             account: account.clone(),
             interest_generation: 0,
             stream_generation: 0,
-            routes: FxHashMap::default(),
+            by_subject: FxHashMap::default(),
+            routes: Vec::new(),
+            last_subject: Vec::new(),
+            last: 0,
         });
         self.accounts.len() - 1
     }

@@ -10,7 +10,7 @@ use crate::outbox::MuxRoute;
 use crate::route::{self, Dice};
 use crate::server::Server;
 use crate::stage::{DirectWrites, Outgoing, Stage};
-use memchr::memrchr;
+use memchr::memchr;
 use nuthatch_streams::{AccountId, Delivery, Message, Sink};
 use std::sync::Arc;
 
@@ -67,46 +67,51 @@ impl ServerSink {
         }
     }
 
-    fn account(&mut self, id: AccountId) -> Option<Arc<Account>> {
-        if let Some(account) = &self.account
-            && account.id == id
-        {
-            return Some(account.clone());
+    /// Makes `self.account` the one with this id; `false` if there is none.
+    #[inline]
+    fn select(&mut self, id: AccountId) -> bool {
+        if self.account.as_ref().is_some_and(|account| account.id == id) {
+            return true;
         }
         self.account = self.server.accounts.get(id);
-        self.account.clone()
+        self.account.is_some()
     }
 
-    fn route(&mut self, account: &Account, outgoing: &Outgoing<'_>) -> bool {
-        account.interest.match_into(outgoing.subject, &mut self.matched);
-        route::deliver(&self.matched, outgoing, None, &mut self.stage, &mut self.dice)
+    fn route(&mut self, account: AccountId, outgoing: &Outgoing<'_>) -> bool {
+        if !self.select(account) {
+            return false;
+        }
+        let Self { account: Some(account), matched, stage, dice, .. } = self else { return false };
+        account.interest.match_into(outgoing.subject, matched);
+        route::deliver(matched, outgoing, None, stage, dice)
     }
 
     /// Delivers by the quick route of a hint, if it holds.
     #[inline]
     fn reply_by_hint(
         &mut self,
-        account: &Account,
+        account: AccountId,
         peer: &Peer,
         hint: u32,
         message: &Message<'_>,
     ) -> bool {
-        if hint == 0 {
+        if hint == 0 || !self.select(account) {
             return false;
         }
+        let Self { account: Some(account), mux, stage, .. } = self else { return false };
         let generation = account.interest.generation();
-        let known = self.mux.as_ref().is_some_and(|(id, known_hint, route)| {
+        let known = mux.as_ref().is_some_and(|(id, known_hint, route)| {
             *id == peer.id && *known_hint == hint && route.generation == generation
         });
         if !known {
-            self.mux = peer.outbox.mux_route(hint, generation).map(|route| (peer.id, hint, route));
+            *mux = peer.outbox.mux_route(hint, generation).map(|route| (peer.id, hint, route));
         }
-        let Some((_, _, route)) = &self.mux else { return false };
+        let Some((_, _, route)) = mux else { return false };
         let Some(token) = message.subject.strip_prefix(&*route.prefix) else { return false };
-        if token.is_empty() || memrchr(b'.', token).is_some() {
+        if token.is_empty() || memchr(b'.', token).is_some() {
             return false;
         }
-        self.stage.deliver(&route.sub, &Outgoing::from_message(message))
+        stage.deliver(&route.sub, &Outgoing::from_message(message))
     }
 }
 
@@ -115,19 +120,20 @@ impl Sink for ServerSink {
     type Target = Target;
 
     fn reply(&mut self, account: AccountId, peer: &Peer, hint: u32, message: &Message<'_>) {
-        let Some(account) = self.account(account) else { return };
-        if !self.reply_by_hint(&account, peer, hint, message) {
-            self.route(&account, &Outgoing::from_message(message));
+        if !self.reply_by_hint(account, peer, hint, message) {
+            self.route(account, &Outgoing::from_message(message));
         }
     }
 
     fn publish(&mut self, account: AccountId, message: &Message<'_>) {
-        let Some(account) = self.account(account) else { return };
-        self.route(&account, &Outgoing::from_message(message));
+        self.route(account, &Outgoing::from_message(message));
     }
 
     fn resolve(&mut self, account: AccountId, subject: &[u8]) -> Option<Target> {
-        let account = self.account(account)?;
+        if !self.select(account) {
+            return None;
+        }
+        let account = self.account.clone()?;
         let generation = account.interest.generation();
         let mut matched = Matched::default();
         account.interest.match_into(subject, &mut matched);

@@ -434,14 +434,15 @@ impl Backlog {
 /// The buffer for a batch: the read buffer itself, or a copy of the little that is used of it, with
 /// the spans moved.
 fn compact(items: &mut [Item], data: &Bytes) -> Bytes {
+    // Items are in the order of the buffer, so the first and the last one tell the range.
     let (mut start, mut end) = (u32::MAX, 0);
-    for item in items.iter_mut() {
-        each_span(item, &mut |span| {
-            if !span.is_empty() {
-                start = start.min(span.start);
-                end = end.max(span.end);
-            }
+    if let Some(first) = items.first_mut() {
+        each_span(first, &mut |span| {
+            start = start.min(if span.is_empty() { start } else { span.start })
         });
+    }
+    if let Some(last) = items.last_mut() {
+        each_span(last, &mut |span| end = end.max(span.end));
     }
     if start >= end {
         return Bytes::new();
