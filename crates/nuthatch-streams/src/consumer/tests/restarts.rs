@@ -116,7 +116,7 @@ fn replay_tells_what_each_record_let_go() {
     rig.ack_with(&first[3], "-NAK", "");
     rig.commit();
     let second = rig.pull("in", "3");
-    [&first[0], &first[2], &second[1]].map(|delivered| rig.ack(delivered));
+    [&first[0], &first[2], &second[1]].into_iter().for_each(|delivered| rig.ack(delivered));
     rig.commit();
     rig.ack(&first[3]);
     rig.commit();
