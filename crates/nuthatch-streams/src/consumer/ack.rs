@@ -3,7 +3,7 @@
 use super::advisory::{About, Advisory, send};
 use super::progress::confirm_now;
 use super::request::parse_nak_delay;
-use super::{Ack, Consumer, Env, Pull};
+use super::{Ack, Consumer, EXHAUSTED_SHOWN_MAX, Env, Pull};
 use crate::index::MessageIndex;
 use crate::sink::Sink;
 use nuthatch_log::{LogAccess, Seq};
@@ -185,8 +185,12 @@ impl<T> Consumer<T> {
         S: Sink<Target = T>,
     {
         let Some(entry) = self.pending.remove(seq) else { return };
-        if self.terms.retained {
-            self.exhausted.insert(seq);
+        self.exhausted.insert(seq);
+        if !self.terms.retained
+            && self.exhausted.len() > EXHAUSTED_SHOWN_MAX
+            && let Some(oldest) = self.exhausted.min()
+        {
+            self.exhausted.remove(oldest);
         }
         self.logging.dirty = true;
         self.move_floor();

@@ -306,7 +306,7 @@ fn check_filters(config: &ConsumerConfig) -> Result<(), JsError> {
     let filters: Vec<&[u8]> = patterns_of(config).map(str::as_bytes).collect();
     for (at, filter) in filters.iter().enumerate() {
         if !subject::is_valid_subject(filter) {
-            return Err(invalid("malformed subject"));
+            return Err(invalid("invalid subject"));
         }
         let within = |other: &&[u8]| subject::is_subset(filter, other);
         if filters[..at].iter().chain(&filters[at + 1..]).any(within) {

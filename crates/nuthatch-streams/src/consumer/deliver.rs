@@ -21,6 +21,10 @@ const ROUND_LOOKS: u64 = 1 << 20;
 /// A replay at the original pace does not bother to wait for less than this.
 const REPLAY_MIN_DELAY_NS: i64 = 1_000_000;
 
+/// A consumer with `max_ack_pending` messages out looks this often whether some of them have left
+/// the stream.
+const FULL_RECHECK_NS: i64 = 250_000_000;
+
 /// What is left of a round.
 struct Budget {
     messages: u32,
@@ -93,6 +97,7 @@ impl<T> Consumer<T> {
     {
         let Some(entry) = self.pending.remove(seq) else { return };
         self.logging.dirty = true;
+        self.activity.acked = env.log.now().0;
         self.move_floor();
         let about = About {
             stream_seq: seq,
@@ -114,6 +119,9 @@ impl<T> Consumer<T> {
             Some(until) => Stop::Until(until),
             None => self.deliver_round(env),
         };
+        if self.stop == Stop::AckPending {
+            self.activity.recheck_at = env.log.now().0.saturating_add(FULL_RECHECK_NS);
+        }
         if self.stop == Stop::EndOfStream {
             if self.replay.as_ref().is_some_and(|replay| self.cursor.next > replay.until) {
                 self.replay = None;

@@ -51,6 +51,8 @@ use std::collections::VecDeque;
 
 /// Deadlines are met at most this much late, so that bursts expire together (nats-server's too).
 const ACK_WAIT_SLACK_NS: Nanos = 1_000_000;
+/// Given up messages that are remembered, for information only, where acks do not remove messages.
+const EXHAUSTED_SHOWN_MAX: u64 = 4_096;
 
 /// One consumer. `T` is [`Sink::Target`].
 pub struct Consumer<T> {
@@ -60,7 +62,8 @@ pub struct Consumer<T> {
     filter: Filter,
     cursor: Cursor,
     pending: Pending,
-    /// Given up after `max_deliver` but kept by an interest or work-queue stream.
+    /// Given up after `max_deliver` but kept by the stream: all of them where acks remove messages
+    /// (one bit each), else the newest [`EXHAUSTED_SHOWN_MAX`].
     exhausted: RoaringTreemap,
     next_consumer_seq: u64,
     delivered_stream: u64,
@@ -156,6 +159,8 @@ struct Activity {
     acked: i64,
     /// A pause whose end has to be announced.
     paused: bool,
+    /// When to look whether pending messages have left the stream, while they hold up delivery.
+    recheck_at: i64,
 }
 
 /// Buffers that are reused for every message.
@@ -238,6 +243,7 @@ impl<T> Consumer<T> {
         match self.stop {
             Stop::Budget => return Some(Timestamp(0)),
             Stop::Until(until) => at = at.min(until),
+            Stop::AckPending => at = at.min(self.activity.recheck_at),
             _ => {}
         }
         if let Some(deadline) = self.pending.next_deadline() {

@@ -60,7 +60,7 @@ impl<T> Consumer<T> {
         consumer.filter.settle(stream, env.index);
         consumer.seek(stream, env.index);
         consumer.settle_in(stream, env);
-        consumer.activity.paused = consumer.pause_end(env.log.now()).is_some();
+        consumer.announce_pause(env);
         consumer.cursor.sync(env.index, &mut consumer.filter, |_| {});
         consumer
     }
@@ -94,6 +94,7 @@ impl<T> Consumer<T> {
                 delivered: i64::MIN,
                 acked: i64::MIN,
                 paused: false,
+                recheck_at: i64::MAX,
             },
             scratch: Scratch::default(),
             config,
@@ -106,7 +107,7 @@ impl<T> Consumer<T> {
         let start = match self.config.deliver_policy {
             DeliverPolicy::All => first,
             DeliverPolicy::New => last + 1,
-            DeliverPolicy::Last => self.last_match(index).unwrap_or(last + 1),
+            DeliverPolicy::Last => self.last_match(index).unwrap_or(first),
             DeliverPolicy::LastPerSubject => first,
             DeliverPolicy::ByStartTime => {
                 let at = self.config.opt_start_time.unwrap_or(Time::ZERO);
@@ -191,10 +192,11 @@ impl<T> Consumer<T> {
             self.interest_changed(env);
         }
         if old.pause_until != self.config.pause_until {
-            let paused = self.pause_end(now).is_some();
-            self.activity.paused = paused;
-            let until = self.config.pause_until.unwrap_or(Time::ZERO);
-            send_pause(env, &self.config.name, paused, until);
+            self.announce_pause(env);
+            if !self.activity.paused {
+                let until = self.config.pause_until.unwrap_or(Time::ZERO);
+                send_pause(env, &self.config.name, false, until);
+            }
         }
         self.watch_inactivity(now.0);
         self.cursor.sync(env.index, &mut self.filter, |_| {});
@@ -221,6 +223,19 @@ impl<T> Consumer<T> {
             let step = (entry.delivered.saturating_sub(1) as usize).min(last);
             now.saturating_add(backoff.get(step).copied().unwrap_or(ack_wait))
         });
+    }
+
+    /// Notes a pause that is in force and tells those who watch.
+    fn announce_pause<I, L, S>(&mut self, env: &mut Env<'_, I, L, S>)
+    where
+        L: LogAccess,
+        S: Sink<Target = T>,
+    {
+        let until = self.pause_end(env.log.now());
+        self.activity.paused = until.is_some();
+        if let Some(until) = until {
+            send_pause(env, &self.config.name, true, Time(until));
+        }
     }
 
     /// When a pause that is in force ends.
