@@ -258,6 +258,12 @@ impl Stream {
         self.messages.get_kept(seq.0).is_some()
     }
 
+    /// The first message at or after `from` that is there for checks.
+    #[must_use]
+    pub fn next_kept(&self, from: u64) -> Option<Seq> {
+        self.messages.next_kept(from).map(Seq)
+    }
+
     /// Text of a subject; empty if the id is not in use.
     #[must_use]
     pub fn subject_name(&self, id: u32) -> &[u8] {

@@ -6,7 +6,7 @@
 
 use super::Engine;
 use super::slot::Slot;
-use crate::consumer::Consumer;
+use crate::consumer::{Consumer, StateError};
 use crate::records::{
     Advance, DecodeError, Delete, LogState, Purge, Reader, StreamRecord, put_bytes, put_u32,
 };
@@ -297,11 +297,8 @@ impl<S: Sink> Slot<S> {
                 }
             }
             RecordKind::ConsumerState => {
-                if let Some(index) = self.consumers.find(name)
-                    && let Some(slot) = self.consumers.get_mut(index)
-                {
-                    slot.consumer.apply_state(record.body).map_err(damaged)?;
-                    self.replay_releases(index);
+                if let Some(index) = self.consumers.find(name) {
+                    self.replay_progress(index, record.body).map_err(damaged)?;
                 }
             }
             // Moves between logs are in the format and not written yet.
@@ -310,34 +307,37 @@ impl<S: Sink> Slot<S> {
         Ok(())
     }
 
-    /// What consumers let go leaves the stream: recomputed from their progress.
-    fn replay_releases(&mut self, index: u32) {
+    /// What the consumer let go with this record leaves the stream, unless another one needs it.
+    fn replay_progress(&mut self, index: u32, body: &[u8]) -> Result<(), StateError> {
+        let Some(slot) = self.consumers.get_mut(index) else { return Ok(()) };
         let retention = self.stream.limits().retention;
         if retention == RetentionPolicy::Limits {
-            return;
+            return slot.consumer.apply_state(body);
         }
-        let Some(slot) = self.consumers.get_mut(index) else { return };
-        let config = slot.consumer.config().clone();
-        let mut done = Vec::new();
-        self.stream.for_each_held(&mut |seq, _| done.push(seq));
-        for seq in done {
-            let Some(subject) = self.stream.held_subject(seq) else { continue };
-            let stream = &self.stream;
-            let needed = match retention {
-                RetentionPolicy::Interest => {
-                    self.consumers.iter_mut().any(|consumer| consumer.needs(stream, seq, subject))
+        let mut released = Vec::new();
+        slot.consumer.apply_state_releasing(body, &mut released)?;
+        for range in released {
+            let mut at = self.stream.next_kept(*range.start());
+            while let Some(seq) = at.filter(|seq| range.contains(&seq.0)) {
+                if !self.is_needed(seq, index) {
+                    self.stream.drop_message(seq.0, When::Replayed);
                 }
-                _ => {
-                    !super::publish::wants(&config, stream.subject_name(subject))
-                        || self
-                            .consumers
-                            .get_mut(index)
-                            .is_none_or(|slot| slot.consumer.needs(stream, seq, subject))
-                }
-            };
-            if !needed {
-                self.stream.drop_message(seq.0, When::Replayed);
+                at = self.stream.next_kept(seq.0 + 1);
             }
         }
+        Ok(())
+    }
+
+    /// Whether a message that consumer `index` may have let go stays.
+    fn is_needed(&mut self, seq: Seq, index: u32) -> bool {
+        let Some(subject) = self.stream.held_subject(seq) else { return false };
+        let stream = &self.stream;
+        if stream.limits().retention == RetentionPolicy::Interest {
+            return self.consumers.iter_mut().any(|other| other.needs(stream, seq, subject));
+        }
+        self.consumers.get_mut(index).is_none_or(|slot| {
+            !super::publish::wants(slot.consumer.config(), stream.subject_name(subject))
+                || slot.consumer.needs(stream, seq, subject)
+        })
     }
 }

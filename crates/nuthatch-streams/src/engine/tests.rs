@@ -4,4 +4,5 @@ mod harness;
 mod model;
 mod publish;
 mod reads;
+mod retention;
 mod thin;

@@ -1,7 +1,7 @@
 //! A log that keeps frames as lists of records, and a sink that keeps what it is given.
 
 use crate::engine::{Engine, EngineConfig};
-use crate::event::{ClientBatch, DirectGetItem, Event, Item, PublishItem, Span};
+use crate::event::{AckItem, ClientBatch, DirectGetItem, Event, Item, PublishItem, PullItem, Span};
 use crate::op::{Op, OpOutcome, OpResult};
 use crate::sink::{AccountId, Delivery, Message, Sink};
 use bytes::Bytes;
@@ -9,7 +9,10 @@ use nuthatch_log::{
     AppendError, Appended, IndexedMessage, LogAccess, Lsn, Machine, Read, RecordKind, RecordRef,
     Seq, Space, StoredMessage, StreamId, Timestamp, Urgency,
 };
-use nuthatch_protocol::js::{StorageType, StreamConfig, StreamInfo};
+use nuthatch_protocol::js::{
+    AckPolicy, ConsumerConfig, ConsumerInfo, CreateConsumerRequest, StorageType, StreamConfig,
+    StreamInfo,
+};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
 
@@ -332,6 +335,77 @@ impl Harness {
         let items = vec![Item::DirectGet(item)];
         self.step(Event::Batch(ClientBatch { peer: 7, buf: buf.into(), items }));
         std::mem::take(&mut self.engine.sink_mut().replies)
+    }
+
+    /// Creates or updates a consumer.
+    pub(super) fn consumer(
+        &mut self,
+        name: &str,
+        adapt: impl FnOnce(&mut ConsumerConfig),
+    ) -> OpResult {
+        let mut config = ConsumerConfig {
+            name: name.into(),
+            durable_name: name.into(),
+            ack_policy: AckPolicy::Explicit,
+            ..ConsumerConfig::default()
+        };
+        adapt(&mut config);
+        let request = CreateConsumerRequest {
+            stream_name: "S".into(),
+            config,
+            ..CreateConsumerRequest::default()
+        };
+        self.op(Op::CreateConsumer { id: STREAM, request: Box::new(request) })
+    }
+
+    pub(super) fn consumer_info(&mut self, name: &str) -> Option<ConsumerInfo> {
+        match self.op(Op::ConsumerInfo { id: STREAM, name: name.into() }) {
+            Ok(OpOutcome::Consumer(info)) => Some(*info),
+            _ => None,
+        }
+    }
+
+    /// Asks for messages without waiting; returns the ack subjects of those that came.
+    pub(super) fn pull(&mut self, consumer: &str, batch: u64) -> Vec<String> {
+        let mut buf = Vec::new();
+        let mut span = |text: &str| {
+            let start = buf.len() as u32;
+            buf.extend_from_slice(text.as_bytes());
+            Span { start, end: buf.len() as u32 }
+        };
+        let item = Item::Pull(PullItem {
+            stream: STREAM,
+            hint: 0,
+            consumer: span(consumer),
+            reply: span("inbox"),
+            body: span(&format!("{{\"batch\":{batch},\"no_wait\":true}}")),
+        });
+        self.step(Event::Batch(ClientBatch { peer: 7, buf: buf.into(), items: vec![item] }));
+        let delivered = std::mem::take(&mut self.engine.sink_mut().delivered);
+        delivered.into_iter().map(|out| out.subject).collect()
+    }
+
+    /// Acknowledges by an ack subject.
+    pub(super) fn ack(&mut self, subject: &str, body: &str, reply: &str) {
+        let tokens: Vec<&str> = subject.split('.').collect();
+        let number = |at: usize| tokens[at].parse().expect("a number");
+        let mut buf = Vec::new();
+        let mut span = |text: &str| {
+            let start = buf.len() as u32;
+            buf.extend_from_slice(text.as_bytes());
+            Span { start, end: buf.len() as u32 }
+        };
+        let item = Item::Ack(AckItem {
+            stream: STREAM,
+            hint: 0,
+            consumer: span(tokens[3]),
+            delivered: number(4),
+            stream_seq: number(5),
+            consumer_seq: number(6),
+            reply: span(reply),
+            body: span(body),
+        });
+        self.step(Event::Batch(ClientBatch { peer: 7, buf: buf.into(), items: vec![item] }));
     }
 
     pub(super) fn info(&mut self) -> StreamInfo {

@@ -1,0 +1,264 @@
+//! Work queues and interest: what acknowledgements take away, and that a restart finds the same.
+
+use super::harness::{Harness, Reopen, STREAM};
+use crate::op::{Op, OpOutcome, PurgeRequest};
+use nuthatch_log::RecordKind;
+use nuthatch_protocol::js::{AckPolicy, DeliverPolicy, RetentionPolicy, StreamConfig};
+use proptest::prelude::*;
+use std::collections::BTreeMap;
+
+const ALL: [Reopen; 3] = [Reopen::Scratch, Reopen::Snapshot, Reopen::States];
+
+fn filled(retention: RetentionPolicy, messages: usize) -> Harness {
+    let mut harness = Harness::with_stream(|config| config.retention = retention);
+    harness.consumer("C", |_| {}).expect("created");
+    for _ in 0..messages {
+        harness.put("s.a", "x");
+    }
+    harness
+}
+
+#[test]
+fn acknowledged_messages_leave_a_work_queue_at_once_and_for_good() {
+    for how in ALL {
+        let mut harness = filled(RetentionPolicy::Workqueue, 3);
+        let acks = harness.pull("C", 3);
+        assert_eq!(acks.len(), 3);
+        harness.ack(&acks[1], "+ACK", "");
+        assert_eq!(harness.seqs(), [1, 3]);
+        assert_eq!(harness.info().state.messages, 2);
+        harness.commit();
+        harness.reopen(how);
+        assert_eq!(harness.seqs(), [1, 3], "{how:?}");
+    }
+}
+
+#[test]
+fn progress_that_nobody_awaits_starts_no_frame_until_its_time_comes() {
+    let mut harness = filled(RetentionPolicy::Limits, 1);
+    let acks = harness.pull("C", 1);
+    harness.ack(&acks[0], "+ACK", "");
+    assert!(!harness.log.awaited);
+    harness.pass_ms(251);
+    harness.tick();
+    assert!(harness.log.awaited, "now it is time");
+}
+
+#[test]
+fn a_double_ack_is_confirmed_when_it_is_durable() {
+    let mut harness = filled(RetentionPolicy::Limits, 1);
+    let acks = harness.pull("C", 1);
+    harness.engine.sink_mut().published.clear();
+    harness.ack(&acks[0], "+ACK", "confirm.me");
+    assert!(harness.log.awaited, "it starts a frame");
+    assert_eq!(harness.engine.sink().published, []);
+    harness.commit();
+    assert_eq!(harness.engine.sink().published[0].subject, "confirm.me");
+    harness.reopen(Reopen::Scratch);
+    assert_eq!(harness.consumer_info("C").expect("there").ack_floor.stream_seq, 1);
+}
+
+#[test]
+fn interest_keeps_a_message_until_the_last_consumer_has_acknowledged_it() {
+    for how in ALL {
+        let mut harness = filled(RetentionPolicy::Interest, 0);
+        harness.consumer("D", |_| {}).expect("created");
+        harness.put("s.a", "x");
+        harness.put("s.a", "y");
+        let mut acks = harness.pull("C", 2);
+        acks.iter().for_each(|ack| harness.ack(ack, "+ACK", ""));
+        assert_eq!(harness.seqs(), [1, 2]);
+        acks = harness.pull("D", 2);
+        harness.ack(&acks[0], "+ACK", "");
+        assert_eq!(harness.seqs(), [2]);
+        harness.commit();
+        harness.reopen(how);
+        assert_eq!(harness.seqs(), [2], "{how:?}");
+        harness.op(Op::DeleteConsumer { id: STREAM, name: "D".into() }).expect("deleted");
+        assert_eq!(harness.seqs(), [0u64; 0], "nobody needs it any more");
+    }
+}
+
+#[test]
+fn removals_by_memory_consumers_are_logged_as_deletes() {
+    let mut harness = Harness::with_stream(|config| config.retention = RetentionPolicy::Workqueue);
+    harness.consumer("C", |config| config.mem_storage = true).expect("created");
+    harness.put("s.a", "x");
+    let acks = harness.pull("C", 1);
+    harness.ack(&acks[0], "+ACK", "");
+    assert!(harness.log.open.iter().any(|record| record.kind == RecordKind::Delete));
+    harness.commit();
+    harness.reopen(Reopen::Scratch);
+    assert_eq!(harness.seqs(), [0u64; 0]);
+}
+
+#[test]
+fn consumers_can_be_listed_and_are_advised_of() {
+    let mut harness = filled(RetentionPolicy::Limits, 1);
+    harness.consumer("B", |_| {}).expect("created");
+    let list = Op::ListConsumers { id: STREAM, offset: 1, limit: 5, names_only: true };
+    let OpOutcome::Consumers { total, names, .. } = harness.op(list).expect("listed") else {
+        panic!("no list")
+    };
+    assert_eq!((total, names), (2, vec!["C".to_owned()]));
+    let subjects: Vec<String> =
+        harness.engine.sink().published.iter().map(|out| out.subject.clone()).collect();
+    assert!(subjects.contains(&"$JS.EVENT.ADVISORY.CONSUMER.CREATED.S.B".to_owned()));
+    let missing = harness.op(Op::DeleteConsumer { id: STREAM, name: "X".into() });
+    assert_eq!(missing.expect_err("missing").err_code, 10014);
+}
+
+#[derive(Clone, Debug)]
+enum Step {
+    Publish(usize),
+    Pull { consumer: usize, batch: u64 },
+    Ack { at: usize, body: usize },
+    Create { consumer: usize, from_new: bool },
+    Delete { consumer: usize },
+    Purge { keep: u64, seq: u64 },
+    Pass,
+    Commit,
+    Reopen(Reopen),
+}
+
+const FILTERS: [&str; 3] = ["s.a", "s.b", "s.*.x"];
+const SUBJECTS: [&str; 3] = ["s.a", "s.b", "s.c.x"];
+
+fn step() -> impl Strategy<Value = Step> {
+    prop_oneof![
+        8 => (0..3usize).prop_map(Step::Publish),
+        6 => (0..3usize, 1..4u64).prop_map(|(consumer, batch)| Step::Pull { consumer, batch }),
+        9 => (any::<usize>(), 0..5usize).prop_map(|(at, body)| Step::Ack { at, body }),
+        2 => (0..3usize, any::<bool>())
+            .prop_map(|(consumer, from_new)| Step::Create { consumer, from_new }),
+        1 => (0..3usize).prop_map(|consumer| Step::Delete { consumer }),
+        1 => (0..3u64, 0..9u64).prop_map(|(keep, seq)| Step::Purge { keep, seq }),
+        2 => Just(Step::Pass),
+        5 => Just(Step::Commit),
+        2 => prop::sample::select(&ALL[..]).prop_map(Step::Reopen),
+    ]
+}
+
+/// What must be the same after a restart.
+type Shape = (Vec<u64>, BTreeMap<usize, (u64, u64, u64, u64)>);
+
+struct Run {
+    harness: Harness,
+    retention: RetentionPolicy,
+    /// Ack subjects of everything delivered.
+    acks: Vec<String>,
+}
+
+impl Run {
+    fn name(consumer: usize) -> String {
+        format!("C{consumer}")
+    }
+
+    fn shape(&mut self) -> Shape {
+        let mut consumers = BTreeMap::new();
+        for consumer in 0..3 {
+            if let Some(info) = self.harness.consumer_info(&Self::name(consumer)) {
+                let key = (
+                    info.delivered.stream_seq,
+                    info.ack_floor.stream_seq,
+                    info.num_ack_pending as u64,
+                    info.num_pending,
+                );
+                consumers.insert(consumer, key);
+            }
+        }
+        (self.harness.seqs(), consumers)
+    }
+
+    fn reopen(&mut self, how: Reopen) {
+        self.harness.commit();
+        let before = self.shape();
+        self.harness.commit();
+        let state = self.harness.info().state;
+        self.harness.reopen(how);
+        assert_eq!(self.shape(), before, "{how:?}");
+        assert_eq!(self.harness.info().state, state, "{how:?}");
+    }
+
+    fn apply(&mut self, step: Step) {
+        match step {
+            Step::Publish(subject) => {
+                self.harness.send(&[super::harness::Msg {
+                    subject: SUBJECTS[subject],
+                    body: "x",
+                    ..Default::default()
+                }]);
+            }
+            Step::Pull { consumer, batch } => {
+                let acks = self.harness.pull(&Self::name(consumer), batch);
+                self.acks.extend(acks);
+            }
+            Step::Ack { at, body } => {
+                if !self.acks.is_empty() {
+                    let ack = self.acks.remove(at % self.acks.len());
+                    let body = ["+ACK", "+ACK", "+ACK", "+TERM", "-NAK"][body];
+                    self.harness.ack(&ack, body, "");
+                }
+            }
+            Step::Create { consumer, from_new } => {
+                let workqueue = self.retention == RetentionPolicy::Workqueue;
+                let _ = self.harness.consumer(&Self::name(consumer), |config| {
+                    config.filter_subject = FILTERS[consumer].into();
+                    config.ack_policy = AckPolicy::Explicit;
+                    if from_new && !workqueue {
+                        config.deliver_policy = DeliverPolicy::New;
+                    }
+                });
+            }
+            Step::Delete { consumer } => {
+                let name = Self::name(consumer);
+                let _ = self.harness.op(Op::DeleteConsumer { id: STREAM, name });
+            }
+            Step::Purge { keep, seq } => {
+                let keep = if seq > 0 { 0 } else { keep };
+                let request = PurgeRequest { filter: String::new(), seq, keep };
+                self.harness.op(Op::Purge { id: STREAM, request }).expect("purged");
+            }
+            Step::Pass => {
+                self.harness.pass_ms(100);
+                self.harness.tick();
+            }
+            Step::Commit => self.harness.commit(),
+            Step::Reopen(how) => self.reopen(how),
+        }
+    }
+}
+
+fn adapt(config: &mut StreamConfig, retention: RetentionPolicy, max_msgs: i64, per_subject: i64) {
+    config.retention = retention;
+    config.max_msgs = max_msgs;
+    config.max_msgs_per_subject = per_subject;
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(300))]
+
+    #[test]
+    fn a_restart_finds_the_same_messages_and_the_same_progress(
+        retention in prop::sample::select(&[
+            RetentionPolicy::Limits,
+            RetentionPolicy::Interest,
+            RetentionPolicy::Workqueue,
+        ][..]),
+        (max_msgs, per_subject) in (0..6i64, 0..4i64),
+        steps in prop::collection::vec(step(), 1..80),
+    ) {
+        let harness =
+            Harness::with_stream(|config| adapt(config, retention, max_msgs, per_subject));
+        let mut run = Run { harness, retention, acks: Vec::new() };
+        for consumer in 0..2 {
+            run.apply(Step::Create { consumer, from_new: false });
+        }
+        for step in steps {
+            run.apply(step);
+        }
+        for how in ALL {
+            run.reopen(how);
+        }
+    }
+}
