@@ -92,6 +92,27 @@ fn removals_by_memory_consumers_are_logged_as_deletes() {
     assert_eq!(harness.seqs(), [0u64; 0]);
 }
 
+/// Otherwise the replay, which meets the publish first, would evict message 1 in its stead.
+#[test]
+fn an_acknowledgement_is_logged_before_a_publish_that_its_room_admits() {
+    for per_subject in [false, true] {
+        let mut harness = Harness::with_stream(|config| {
+            config.retention = RetentionPolicy::Workqueue;
+            let limit =
+                if per_subject { &mut config.max_msgs_per_subject } else { &mut config.max_msgs };
+            *limit = 3;
+        });
+        harness.consumer("C", |_| {}).expect("created");
+        (0..3).for_each(|_| drop(harness.put("s.a", "x")));
+        let acks = harness.pull("C", 3);
+        harness.ack(&acks[1], "+ACK", "");
+        harness.put("s.a", "x");
+        assert_eq!(harness.seqs(), [1, 3, 4]);
+        harness.reopen(Reopen::Scratch);
+        assert_eq!(harness.seqs(), [1, 3, 4]);
+    }
+}
+
 #[test]
 fn consumers_can_be_listed_and_are_advised_of() {
     let mut harness = filled(RetentionPolicy::Limits, 1);
