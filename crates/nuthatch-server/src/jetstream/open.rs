@@ -9,8 +9,10 @@ use crate::process::{OUR_DIRECTORY, StartedJetStream};
 use crate::server::{NATS_VERSION, Server};
 use crate::sink::ServerSink;
 use nuthatch_log::{Log, LogHandle, LogOptions, RecoveryReport, Reporter};
+use nuthatch_streams::consumer::ConsumerLimits;
 use nuthatch_streams::{AccountId, Engine, EngineConfig, Event, Message};
 use std::sync::{Arc, Weak};
+use std::time::Duration;
 
 /// Bytes of memory streams when the configuration sets no `max_memory_store`: three quarters of the
 /// machine's memory, as upstream, but at least this.
@@ -75,7 +77,12 @@ fn engine(server: &Arc<Server>, index: EngineIndex, options: &Options) -> Engine
     #[allow(clippy::cast_possible_truncation)] // two engines
     let sink = ServerSink::new(server.clone(), EngineId(index.0 as u8));
     let domain = options.jetstream.domain.clone().unwrap_or_default();
-    Engine::new(EngineConfig { domain, ..EngineConfig::default() }, sink)
+    let limits = &options.jetstream.limits;
+    let consumers = ConsumerLimits {
+        max_ack_pending: limits.max_ack_pending.map_or(0, i64::from),
+        max_request_batch: limits.max_request_batch.map_or(0, i64::from),
+    };
+    Engine::new(EngineConfig { domain, consumers, ..EngineConfig::default() }, sink)
 }
 
 fn reporter(server: &Arc<Server>) -> Reporter {
@@ -107,7 +114,13 @@ fn settings(options: &Options) -> Settings {
             max_ack_pending: jetstream.limits.max_ack_pending.map(u64::from),
             ..AccountLimits::default()
         },
+        max_duplicate_window: jetstream.limits.duplicate_window.map_or(0, nanos),
+        default_max_consumers: jetstream.limits.default_max_consumers.map_or(0, i64::from),
     }
+}
+
+fn nanos(duration: Duration) -> i64 {
+    i64::try_from(duration.as_nanos()).unwrap_or(i64::MAX)
 }
 
 fn default_memory_bytes() -> u64 {

@@ -9,7 +9,7 @@ use super::envelope::{self, ResponseType};
 use super::registry::{EngineIndex, Entry, Registry};
 use super::request::Call;
 use nuthatch_log::StreamId;
-use nuthatch_protocol::js::{ClusterInfo, ConsumerInfo, Metadata, StorageType, StreamInfo};
+use nuthatch_protocol::js::{ClusterInfo, ConsumerInfo, Metadata, Nanos, StorageType, StreamInfo};
 use nuthatch_protocol::jserror::JsError;
 use nuthatch_streams::op::{CatalogEntry, Usage};
 use nuthatch_streams::{AccountId, Op, OpOutcome};
@@ -34,7 +34,7 @@ pub struct AccountLimits {
     pub max_streams: Option<u64>,
     /// Consumers.
     pub max_consumers: Option<u64>,
-    /// `max_ack_pending` of any consumer.
+    /// `max_ack_pending` of any consumer (shown here, enforced by the engines).
     pub max_ack_pending: Option<u64>,
 }
 
@@ -49,6 +49,10 @@ pub struct Settings {
     pub version: String,
     /// Limits of every account.
     pub limits: AccountLimits,
+    /// Longest duplicate window of a stream, ns; 0: no limit.
+    pub max_duplicate_window: Nanos,
+    /// `max_consumers` of a stream that sets none; 0: no limit.
+    pub default_max_consumers: i64,
 }
 
 /// Counters of the API (`api` in account info and `/jsz`).

@@ -121,7 +121,11 @@ pub(super) fn offset_of(offset: i64) -> usize {
 
 impl JetStream {
     fn limits(&self) -> Limits {
-        Limits { max_replicas: 1, ..Limits::default() }
+        Limits {
+            max_replicas: 1,
+            max_duplicate_window: self.settings.max_duplicate_window,
+            ..Limits::default()
+        }
     }
 
     /// Reads a stream configuration; `pedantic` is part of the request, not of the configuration.
@@ -143,7 +147,10 @@ impl JetStream {
             return Err(JsError::STREAM_MISMATCH);
         }
         set_static_metadata(&mut config.metadata);
-        let config = validate::stream_config(config, &self.limits())?;
+        let mut config = validate::stream_config(config, &self.limits())?;
+        if config.max_consumers <= 0 && self.settings.default_max_consumers > 0 {
+            config.max_consumers = self.settings.default_max_consumers;
+        }
         let _changing = self.changing.lock().await;
         let existing = self.registry.read().get(account, name).cloned();
         if let Some(existing) = existing {

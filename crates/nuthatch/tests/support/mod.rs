@@ -5,7 +5,7 @@
 
 #![allow(dead_code)] // each test binary uses its part
 
-use nuthatch_bench::client::{Client, ConnectOptions, OwnedMessage};
+use nuthatch_bench::client::{Client, ConnectOptions, OwnedMessage, TransportError};
 use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -222,25 +222,32 @@ pub fn reply_of(message: &OwnedMessage) -> &str {
 
 /// Fetches up to `batch` messages; ends at a status message or when the batch is full.
 pub fn fetch(client: &mut Client, stream: &str, consumer: &str, batch: usize) -> Vec<OwnedMessage> {
+    try_fetch(client, stream, consumer, batch).expect("messages or a status")
+}
+
+/// [`fetch`] over a connection that may break.
+pub fn try_fetch(
+    client: &mut Client,
+    stream: &str,
+    consumer: &str,
+    batch: usize,
+) -> Result<Vec<OwnedMessage>, TransportError> {
     let inbox = format!("{}.f{}", client.inbox(), fresh());
-    let sid = client.subscribe(&inbox, "").expect("subscribe");
+    let sid = client.subscribe(&inbox, "")?;
     let body = json!({"batch": batch, "no_wait": true}).to_string();
     let subject = format!("$JS.API.CONSUMER.MSG.NEXT.{stream}.{consumer}");
-    client
-        .writer
-        .publish(subject.as_bytes(), inbox.as_bytes(), b"", body.as_bytes())
-        .expect("pull");
-    client.writer.flush().expect("flush");
+    client.writer.publish(subject.as_bytes(), inbox.as_bytes(), b"", body.as_bytes())?;
+    client.writer.flush()?;
     let mut got = Vec::new();
     while got.len() < batch {
-        let message = client.next_message(Instant::now() + TIMEOUT).expect("message or status");
+        let message = client.next_message(Instant::now() + TIMEOUT)?;
         if message.subject == inbox {
             break;
         }
         got.push(message);
     }
-    client.writer.unsubscribe(sid).expect("unsubscribe");
-    got
+    client.writer.unsubscribe(sid)?;
+    Ok(got)
 }
 
 /// Reads a stream from `from` to its end through an ephemeral consumer without acks.
