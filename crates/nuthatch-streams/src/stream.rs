@@ -209,6 +209,12 @@ impl Stream {
         self.subjects.len().saturating_sub(self.accounted.subjects)
     }
 
+    /// When the oldest remembered message id leaves the window.
+    #[must_use]
+    pub fn next_id_expiry(&self) -> Option<Timestamp> {
+        self.dedup.oldest().map(|at| at.plus_nanos(self.limits.window_ns))
+    }
+
     /// Forgets message ids that are older than the window.
     pub fn sweep_ids(&mut self, now: Timestamp) {
         self.dedup.sweep(now, self.limits.window_ns);

@@ -11,6 +11,9 @@ use std::collections::BinaryHeap;
 /// Expiries by age closer together than this are done in one go, ns.
 const EXPIRY_GRANULARITY_NS: i64 = 10_000_000;
 
+/// Message ids leave the duplicate window at most this much late in an idle stream, ns.
+const ID_GRANULARITY_NS: i64 = 1_000_000_000;
+
 /// Who is called.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(super) enum Who {
@@ -30,10 +33,11 @@ impl Deadlines {
         self.heap.peek().map(|Reverse((at, _))| *at)
     }
 
-    /// Makes sure that the stream is called when its oldest message expires.
+    /// Makes sure that the stream is called when its oldest message or message id expires.
     pub(super) fn schedule_stream<S: Sink>(&mut self, slot: &mut Slot<S>) {
-        let Some(at) = slot.stream.next_expiry() else { return };
-        let at = at.plus_nanos(EXPIRY_GRANULARITY_NS);
+        let message = slot.stream.next_expiry().map(|at| at.plus_nanos(EXPIRY_GRANULARITY_NS));
+        let id = slot.stream.next_id_expiry().map(|at| at.plus_nanos(ID_GRANULARITY_NS));
+        let Some(at) = message.into_iter().chain(id).min() else { return };
         if slot.scheduled.is_none_or(|scheduled| at < scheduled) {
             slot.scheduled = Some(at);
             self.heap.push(Reverse((at, Who::Stream(slot.stream.id()))));
@@ -84,6 +88,8 @@ impl<S: Sink> Engine<S> {
             return;
         };
         slot.scheduled = None;
+        slot.stream.sweep_ids(log.now());
+        self.budget.settle(slot.stream.account_use());
         self.expire_stream(id, log);
         if let Some(slot) = self.slots.get_mut(&id) {
             self.deadlines.schedule_stream(slot);

@@ -62,11 +62,19 @@ pub(super) struct Pending<P> {
     first_batch: u64,
     /// Acknowledgements in the queue.
     acks: usize,
+    /// Whether any of them belongs to the batch in hand.
+    is_batch_waited_for: bool,
 }
 
 impl<P> Default for Pending<P> {
     fn default() -> Self {
-        Self { queue: VecDeque::new(), batches: VecDeque::new(), first_batch: 0, acks: 0 }
+        Self {
+            queue: VecDeque::new(),
+            batches: VecDeque::new(),
+            first_batch: 0,
+            acks: 0,
+            is_batch_waited_for: false,
+        }
     }
 }
 
@@ -90,6 +98,7 @@ impl<P> Pending<P> {
     pub(super) fn push(&mut self, lsn: Lsn, waiting: Waiting<P>) {
         if let Waiting::Acks(acks) = &waiting {
             self.acks += acks.count as usize;
+            self.is_batch_waited_for = true;
         }
         let lsn = self.last_lsn().map_or(lsn, |last| last.max(lsn));
         self.queue.push_back((lsn, waiting));
@@ -97,10 +106,7 @@ impl<P> Pending<P> {
 
     /// Keeps the batch in hand if anything of it waits.
     pub(super) fn keep(&mut self, batch: ClientBatch<P>) {
-        let number = self.batch_number();
-        let refers = |(_, waiting): &(Lsn, Waiting<P>)| matches!(waiting, Waiting::Acks(acks) if acks.batch == number);
-        // Answers may have been queued behind its runs, so look at a few of the last entries.
-        if self.queue.iter().rev().take(batch.items.len()).any(refers) {
+        if std::mem::take(&mut self.is_batch_waited_for) {
             self.batches.push_back(batch);
         }
     }

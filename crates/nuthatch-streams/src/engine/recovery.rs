@@ -108,16 +108,19 @@ impl<S: Sink> Engine<S> {
                 self.count_unreadable(adopted.is_ok());
             }
             RecordKind::LogState => match LogState::decode(record.body) {
-                Ok(state) => {
-                    self.next_id = self.next_id.max(state.next_id);
-                    self.slots.retain(|id, _| state.live.binary_search(id).is_ok());
-                    let slots = &self.slots;
-                    self.recovering.retain(|id, _| slots.contains_key(id));
-                }
+                Ok(state) => self.adopt_log_state(&state),
                 Err(_) => self.count_unreadable(false),
             },
             _ => self.replay(record),
         }
+    }
+
+    /// Streams that existed then and are not listed are gone; those with larger ids came later.
+    fn adopt_log_state(&mut self, state: &LogState) {
+        let is_there = |id: &StreamId| *id >= state.next_id || state.live.binary_search(id).is_ok();
+        self.slots.retain(|id, _| is_there(id));
+        self.recovering.retain(|id, _| is_there(id));
+        self.next_id = self.next_id.max(state.next_id);
     }
 
     const fn count_unreadable(&mut self, is_ok: bool) {

@@ -40,6 +40,12 @@ impl Dedup {
         self.queue.len()
     }
 
+    /// When the oldest id was remembered.
+    #[must_use]
+    pub fn oldest(&self) -> Option<Timestamp> {
+        self.queue.front().map(|oldest| oldest.at)
+    }
+
     /// Forgets what is older than the window. Amortised O(1) per remembered id.
     pub fn sweep(&mut self, now: Timestamp, window_ns: i64) {
         let horizon = now.0.saturating_sub(window_ns);

@@ -1,1 +1,161 @@
-//! Tests.
+//! Rules and defaults, by what is given and what is said.
+
+use super::*;
+use nuthatch_protocol::js::{StreamSource, SubjectTransformConfig};
+
+const MS: i64 = 1_000_000;
+
+fn named() -> StreamConfig {
+    StreamConfig { name: "S".into(), ..StreamConfig::default() }
+}
+
+/// What creating a stream so adapted is answered with: the description, or "" if it is fine.
+fn create(adapt: impl FnOnce(&mut StreamConfig)) -> String {
+    let mut config = named();
+    adapt(&mut config);
+    match stream_config(config, &Limits::default()) {
+        Ok(_) => String::new(),
+        Err(error) => error.description.into_owned(),
+    }
+}
+
+#[test]
+fn defaults_are_filled_in() {
+    let config = stream_config(named(), &Limits::default()).expect("valid");
+    assert_eq!(config.subjects, ["S"]);
+    assert_eq!((config.max_msgs, config.max_bytes, config.max_msg_size), (-1, -1, -1));
+    assert_eq!((config.max_consumers, config.max_msgs_per_subject), (-1, -1));
+    assert_eq!(config.num_replicas, 1);
+    assert_eq!(config.duplicate_window, 120 * SECOND_NS);
+    let short = StreamConfig { max_age: SECOND_NS, ..named() };
+    let short = stream_config(short, &Limits::default()).expect("valid");
+    assert_eq!(short.duplicate_window, SECOND_NS, "no longer than the age limit");
+}
+
+#[test]
+fn names_and_texts_are_limited() {
+    let name = r"stream name is required and can not contain '.', '*', '>', '\', '/'";
+    for bad in ["", "a.b", "a b", "a*", "a>", "a/b", r"a\b", "a\tb"] {
+        assert_eq!(create(|config| config.name = bad.into()), name, "{bad:?}");
+    }
+    let long = create(|config| config.name = "x".repeat(256));
+    assert_eq!(long, "stream name is too long, maximum allowed is 255");
+    let long = create(|config| config.description = "x".repeat(4097));
+    assert_eq!(long, "stream description is too long, maximum allowed is 4096");
+}
+
+#[test]
+fn times_and_switches_are_checked() {
+    assert_eq!(create(|config| config.max_age = -1), "max age can not be negative");
+    assert_eq!(create(|config| config.max_age = 99 * MS), "max age needs to be >= 100ms");
+    let window = create(|config| config.duplicate_window = 99 * MS);
+    assert_eq!(window, "duplicates window needs to be >= 100ms");
+    let window = create(|config| {
+        config.max_age = SECOND_NS;
+        config.duplicate_window = 2 * SECOND_NS;
+    });
+    assert_eq!(window, "duplicates window can not be larger then max age");
+    let rollup = create(|config| {
+        config.deny_purge = true;
+        config.allow_rollup_hdrs = true;
+    });
+    assert_eq!(rollup, "roll-ups require the purge permission");
+    let per = create(|config| config.discard_new_per_subject = true);
+    assert_eq!(per, "discard new per subject requires discard new policy to be set");
+    let sealed = create(|config| config.sealed = true);
+    assert_eq!(sealed, "stream configuration for create can not be sealed");
+    let replicas = create(|config| config.num_replicas = 3);
+    assert_eq!(replicas, "replicas > 1 not supported in non-clustered mode");
+    assert_eq!(create(|config| config.num_replicas = 9), "maximum replicas is 5");
+    let memory = create(|config| {
+        config.persist_mode = PersistMode::Async;
+        config.storage = StorageType::Memory;
+    });
+    assert_eq!(memory, "async persist mode is only supported on file storage");
+}
+
+#[test]
+fn subjects_are_checked() {
+    let subjects = |list: &[&str]| {
+        create(|config| config.subjects = list.iter().map(|&s| s.to_owned()).collect())
+    };
+    assert_eq!(subjects(&["a.*", "b.>", "$JS.EVENT.>", "$KV.b.>"]), "");
+    for bad in ["a..b", ".a", "a.", "a b", "a.>.b"] {
+        assert_eq!(subjects(&[bad]), "invalid subject", "{bad:?}");
+    }
+    assert_eq!(subjects(&["a.*", "a.b"]), r#"subject "a.*" overlaps with "a.b""#);
+    assert_eq!(subjects(&[">"]), "capturing all subjects requires no-ack to be true");
+    let api = "subjects that overlap with jetstream api require no-ack to be true";
+    assert_eq!(subjects(&["$JS.API.>"]), api);
+    assert_eq!(subjects(&["*.API.x"]), api);
+    let system = "subjects that overlap with system api require no-ack to be true";
+    assert_eq!(subjects(&["$SYS.REQ.>"]), system);
+    assert_eq!(subjects(&["$SYS.ACCOUNT.>"]), "");
+}
+
+#[test]
+fn what_is_missing_is_refused_and_named() {
+    let refused = |adapt: fn(&mut StreamConfig)| create(adapt);
+    let source = || StreamSource { name: "T".into(), ..StreamSource::default() };
+    let mirror = create(|config| config.mirror = Some(source()));
+    assert_eq!(mirror, "stream mirrors are not supported by this server yet");
+    assert!(create(|config| config.sources.push(source())).starts_with("stream sources"));
+    assert!(refused(|c| c.allow_msg_ttl = true).starts_with("per-message TTLs"));
+    assert!(refused(|c| c.allow_msg_counter = true).starts_with("message counters"));
+    assert!(refused(|c| c.allow_msg_schedules = true).starts_with("message schedules"));
+    let transform = SubjectTransformConfig { src: "a".into(), dest: "b".into() };
+    assert!(create(|c| c.subject_transform = Some(transform)).starts_with("subject transforms"));
+    assert_eq!(refused(|c| (c.allow_atomic, c.allow_batched) = (true, true)), "");
+}
+
+/// What changing a default stream so is answered with.
+fn update(old: impl FnOnce(&mut StreamConfig), new: impl FnOnce(&mut StreamConfig)) -> String {
+    let mut before = stream_config(named(), &Limits::default()).expect("valid");
+    old(&mut before);
+    let mut after = before.clone();
+    new(&mut after);
+    match stream_update(&before, after, &Limits::default()) {
+        Ok(_) => String::new(),
+        Err(error) => error.description.into_owned(),
+    }
+}
+
+#[test]
+fn some_things_never_change() {
+    let prefix = "stream configuration update can not ";
+    let refused = |text: String| text.strip_prefix(prefix).unwrap_or(&text).to_owned();
+    let text = update(|_| {}, |config| config.name = "T".into());
+    assert_eq!(text, "stream configuration name must match original");
+    let text = update(|_| {}, |config| config.storage = StorageType::Memory);
+    assert_eq!(refused(text), "change storage type");
+    let text = update(|_| {}, |config| config.retention = RetentionPolicy::Workqueue);
+    assert_eq!(refused(text), "change retention policy to/from workqueue");
+    let text = update(|config| config.sealed = true, |config| config.sealed = false);
+    assert_eq!(refused(text), "unseal a sealed stream");
+    let text = update(|config| config.deny_delete = true, |config| config.deny_delete = false);
+    assert_eq!(refused(text), "cancel deny message deletes");
+    let text = update(|config| config.deny_purge = true, |config| config.deny_purge = false);
+    assert_eq!(refused(text), "cancel deny purge");
+    let text = update(|_| {}, |config| config.persist_mode = PersistMode::Async);
+    assert_eq!(refused(text), "change persist mode");
+    assert_eq!(update(|_| {}, |config| config.retention = RetentionPolicy::Interest), "");
+}
+
+#[test]
+fn sealing_closes_everything_else() {
+    let old = stream_config(named(), &Limits::default()).expect("valid");
+    let new = StreamConfig { sealed: true, allow_rollup_hdrs: true, ..old.clone() };
+    let sealed = stream_update(&old, new, &Limits::default()).expect("valid");
+    assert!(sealed.deny_delete && sealed.deny_purge && !sealed.allow_rollup_hdrs);
+    assert_eq!((sealed.discard, sealed.max_age), (DiscardPolicy::New, 0));
+}
+
+#[test]
+fn account_limits_on_bytes() {
+    let limits = Limits { max_bytes_required: true, max_stream_bytes: 100, ..Limits::default() };
+    let code = |max_bytes| {
+        let config = StreamConfig { max_bytes, ..named() };
+        stream_config(config, &limits).map_or_else(|error| error.err_code, |_| 0)
+    };
+    assert_eq!([code(0), code(101), code(100)], [10113, 10122, 0]);
+}
