@@ -450,14 +450,14 @@ impl Harness {
                     fresh.apply(&record.as_ref());
                 }
             }
-            Reopen::Snapshot => self.from_snapshot(&mut fresh),
-            Reopen::States => self.from_states(&mut fresh),
+            Reopen::Snapshot => self.rise_from_snapshot(&mut fresh),
+            Reopen::States => self.rise_from_states(&mut fresh),
         }
         fresh.recovered(&mut self.log);
         self.engine = fresh;
     }
 
-    fn from_snapshot(&self, fresh: &mut Engine<VecSink>) {
+    fn rise_from_snapshot(&self, fresh: &mut Engine<VecSink>) {
         let mut snapshot = Vec::new();
         self.engine.snapshot(&mut snapshot);
         fresh.restore(&snapshot).expect("restores");
@@ -466,7 +466,7 @@ impl Harness {
         }
     }
 
-    fn from_states(&self, fresh: &mut Engine<VecSink>) {
+    fn rise_from_states(&self, fresh: &mut Engine<VecSink>) {
         let records: Vec<&Owned> = self.log.frames.iter().flatten().collect();
         let is_state = |record: &&&Owned| {
             matches!(record.kind, RecordKind::StreamState | RecordKind::LogState)

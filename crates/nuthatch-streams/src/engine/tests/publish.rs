@@ -2,7 +2,9 @@
 
 use super::harness::{Harness, Msg, Reopen, STREAM};
 use crate::op::{Op, OpOutcome, PurgeRequest};
-use nuthatch_protocol::js::{DiscardPolicy, PersistMode, RetentionPolicy, StorageType};
+use nuthatch_protocol::js::{
+    DiscardPolicy, PersistMode, RetentionPolicy, StorageType, StreamConfig,
+};
 use nuthatch_protocol::jserror::JsError;
 
 /// A publish with these headers to a fresh stream with one message on `s.a` (id `first`).
@@ -75,9 +77,12 @@ fn a_refusal_waits_for_the_write_it_depends_on_and_keeps_the_order() {
     assert_eq!(harness.take_replies().len(), 1, "nothing is in flight: answered at once");
 }
 
+/// A change of configuration.
+type Adapt = fn(&mut StreamConfig);
+
 #[test]
 fn discard_new_refuses_with_the_limit_that_is_full() {
-    let cases: [(fn(&mut nuthatch_protocol::js::StreamConfig), &str); 3] = [
+    let cases: [(Adapt, &str); 3] = [
         (|config| config.max_msgs = 1, "maximum messages exceeded"),
         (|config| config.max_bytes = 60, "maximum bytes exceeded"),
         (
