@@ -138,7 +138,7 @@ impl Catalog {
     /// Last position of the chain.
     #[must_use]
     pub fn end(&self) -> Lsn {
-        self.segments.last().map_or(Lsn(0), |entry| entry.end)
+        self.segments.iter().map(|entry| entry.end).max().unwrap_or_default()
     }
 
     /// The file's bytes.

@@ -10,6 +10,7 @@ mod bytes;
 mod cache;
 mod catalog;
 mod checkpoint;
+mod compaction;
 pub mod env;
 mod frame;
 mod index;

@@ -233,6 +233,11 @@ impl<M: Machine> Recovery<M> {
         set(&stats.torn_frames, self.report.torn_frames);
         set(&stats.torn_bytes, self.report.torn_bytes);
         set(&stats.segments, self.report.segments);
+        let newest = self.catalog.segments.iter().max_by_key(|entry| entry.end);
+        let recovered = (
+            newest.map_or(Epoch(0), |entry| entry.epoch),
+            self.report.checkpoint.unwrap_or_default(),
+        );
         let store = Arc::new(Store::new(self.disk, stats, self.catalog, epoch));
         let shape = SegmentShape {
             block_bytes: self.options.block_bytes,
@@ -248,7 +253,7 @@ impl<M: Machine> Recovery<M> {
             segments: self.segments,
             last,
         });
-        (LogCore::new(self.machine, log, writer, Some(lock)), self.report)
+        (LogCore::new(self.machine, log, writer, Some(lock), recovered), self.report)
     }
 
     fn count_live(&mut self) {

@@ -7,21 +7,26 @@ pub mod io;
 mod reads;
 mod segments;
 mod thread;
+mod tidy;
+mod worker;
 
 pub use inbox::{CloseError, LogHandle, SendError};
 pub use inner::{LogInner, Parts};
 pub use segments::{SegmentInfo, Segments};
 
+use crate::env::WriteMode;
 use crate::frame::flags;
 use crate::machine::{LogAccess, Machine};
 use crate::options::{LogOptions, SyncPolicy};
 use crate::segment::SegmentWriter;
-use crate::types::{Lsn, Timestamp};
+use crate::types::{Epoch, Lsn, Timestamp};
 use inbox::Inbox;
 use io::{Done, IoThread, Job};
 use parking_lot::Mutex;
 use std::sync::Arc;
 use std::time::Instant;
+use tidy::Tidy;
+use worker::Worker;
 
 /// What a turn did and when the next one is due.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -43,9 +48,12 @@ pub struct LogCore<M: Machine> {
     thread: Option<IoThread>,
     in_flight: Option<Instant>,
     timers: Timers,
+    worker: Worker,
+    tidy: Tidy,
     closing: bool,
     announced_failure: bool,
-    lock: Option<Box<dyn Send + Sync>>,
+    /// Held as long as this lives.
+    _lock: Option<Box<dyn Send + Sync>>,
 }
 
 /// What happens by time alone.
@@ -63,7 +71,9 @@ impl<M: Machine> LogCore<M> {
         log: LogInner,
         writer: SegmentWriter,
         lock: Option<Box<dyn Send + Sync>>,
+        recovered: (Epoch, Lsn),
     ) -> Self {
+        let tidy = Self::tidy_for(&log, recovered.0, recovered.1);
         let inbox = Inbox::new(log.options.queue_bytes, Arc::clone(&log.stats));
         let mut core = Self {
             machine,
@@ -75,9 +85,11 @@ impl<M: Machine> LogCore<M> {
             thread: None,
             in_flight: None,
             timers: Timers::default(),
+            worker: Worker::inline(),
+            tidy,
             closing: false,
             announced_failure: false,
-            lock,
+            _lock: lock,
         };
         core.machine.recovered(&mut core.log);
         core
@@ -119,6 +131,7 @@ impl<M: Machine> LogCore<M> {
         progress |= self.take_events();
         progress |= self.tick();
         progress |= self.write_frames();
+        progress |= self.tidy();
         self.machine.turn_end();
         self.announce_failure();
         Turn { progress, wake_at: self.wake_at() }
@@ -139,6 +152,9 @@ impl<M: Machine> LogCore<M> {
 
     /// Lets the machine handle what waits, until frames back up or the writer is done.
     fn take_events(&mut self) -> bool {
+        if self.tidy.wants_quiet() && self.log.failed.is_none() {
+            return false;
+        }
         if self.batch.is_empty() {
             self.closing |= self.inbox.take(&mut self.batch);
         }
@@ -173,7 +189,8 @@ impl<M: Machine> LogCore<M> {
     fn frame_is_due(&self) -> bool {
         let frame = &self.log.frame;
         let late = |since: Timestamp| since.plus_nanos(self.lazy_nanos()) <= self.log.now;
-        !frame.is_empty() && (frame.awaited || self.closing || frame.lazy_since.is_some_and(late))
+        let asked = frame.awaited || self.closing || self.tidy.wants_quiet();
+        !frame.is_empty() && (asked || frame.lazy_since.is_some_and(late))
     }
 
     fn lazy_nanos(&self) -> i64 {
@@ -267,7 +284,10 @@ impl<M: Machine> LogCore<M> {
     }
 
     fn sync_is_due(&self) -> bool {
-        self.sync_due_at().is_some_and(|due| due <= self.log.now)
+        let asked = self.tidy.wants_sync() || self.closing;
+        let asked = asked && self.commits_early() && self.log.durable < self.log.committed;
+        asked && self.log.mode != WriteMode::Memory
+            || self.sync_due_at().is_some_and(|due| due <= self.log.now)
     }
 
     /// When an idle log covers its last frame. Only frames known to be durable can be vouched for.
@@ -291,7 +311,7 @@ impl<M: Machine> LogCore<M> {
         } else {
             [lazy, self.sync_due_at(), self.witness_due_at()].into_iter().flatten().min()
         };
-        [writer, self.machine.next_deadline()].into_iter().flatten().min()
+        [writer, self.tidy_at(), self.machine.next_deadline()].into_iter().flatten().min()
     }
 
     fn fail(&mut self, reason: &str) {
@@ -323,9 +343,11 @@ impl<M: Machine> LogCore<M> {
         if let Some(reason) = self.log.failed.clone() {
             return Err(CloseError { reason });
         }
+        // A compaction under way is waited for: it still writes to the directory.
+        self.worker = Worker::inline();
+        self.final_checkpoint();
         let sealed = self.writer.lock().seal(true);
         self.log.store.drop_spare();
-        self.lock = None;
         sealed.map_err(|error| CloseError { reason: error.to_string() })
     }
 

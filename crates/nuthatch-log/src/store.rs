@@ -15,9 +15,6 @@ pub const TMP_DIR: &str = "tmp";
 /// Sub-directory for bytes that recovery cut off.
 pub const TORN_DIR: &str = "torn";
 
-/// Name under which the next segment's space is set aside.
-const SPARE_FILE: &str = "tmp/spare";
-
 /// Shared state of one log's files.
 pub struct Store {
     /// Where the files are.
@@ -29,11 +26,15 @@ pub struct Store {
     catalog: Mutex<Catalog>,
     spare: Mutex<Option<Spare>>,
     spare_bytes: AtomicU64,
+    spares_made: AtomicU64,
     open_room: AtomicU64,
 }
 
 /// An allocated file that the next segment will use.
 pub struct Spare {
+    /// Its name for now. No two spare files share one: the next may be made while this one is
+    /// being renamed.
+    pub name: String,
     /// The open file.
     pub file: Arc<dyn DiskFile>,
     /// Bytes allocated.
@@ -51,6 +52,7 @@ impl Store {
             catalog: Mutex::new(catalog),
             spare: Mutex::new(None),
             spare_bytes: AtomicU64::new(0),
+            spares_made: AtomicU64::new(0),
             open_room: AtomicU64::new(0),
         }
     }
@@ -98,14 +100,19 @@ impl Store {
     /// `StorageFull` if not even `least` can be had, and the disk's.
     pub fn make_spare(&self, least: u64, wanted: u64) -> io::Result<()> {
         let mut spare = self.spare.lock();
-        let (file, len) = match spare.take() {
-            Some(spare) => (spare.file, spare.len),
-            None => (self.disk.create(SPARE_FILE)?, 0),
+        let (name, file, len) = match spare.take() {
+            Some(spare) => (spare.name, spare.file, spare.len),
+            None => {
+                let number = self.spares_made.fetch_add(1, Ordering::Relaxed);
+                let name = format!("{TMP_DIR}/spare-{number}");
+                let file = self.disk.create(&name)?;
+                (name, file, 0)
+            }
         };
         let result = allocate_up_to(&*file, len, least, wanted);
         let now = result.as_ref().copied().unwrap_or(len);
         self.spare_bytes.store(now, Ordering::Release);
-        *spare = Some(Spare { file, len: now });
+        *spare = Some(Spare { name, file, len: now });
         result.map(drop)
     }
 
@@ -116,18 +123,18 @@ impl Store {
         spare
     }
 
-    /// Gives the spare file its final name. Not durable before the directory is synced.
+    /// Reserves space for a compacted segment.
     ///
     /// # Errors
-    /// The disk's.
-    pub fn name_spare(&self, name: &str) -> io::Result<()> {
-        self.disk.rename(SPARE_FILE, name)
+    /// `StorageFull`, and the disk's.
+    pub fn allocate_for_compaction(&self, file: &dyn DiskFile, bytes: u64) -> io::Result<()> {
+        file.allocate(0, bytes)
     }
 
     /// Removes the spare file, if there is one, to give its space back.
     pub fn drop_spare(&self) {
-        if self.take_spare().is_some() {
-            let _ = self.disk.remove(SPARE_FILE);
+        if let Some(spare) = self.take_spare() {
+            let _ = self.disk.remove(&spare.name);
         }
     }
 }

@@ -32,7 +32,12 @@ impl Drop for TempDir {
 /// survives being reopened.
 fn on_each(test: impl Fn(&LogOptions, &dyn Fn() -> Arc<dyn Disk>, bool)) {
     let dir = TempDir::new();
-    let local = LogOptions { block_bytes: 4096, segment_bytes: 256 << 10, ..tiny() };
+    let local = LogOptions {
+        block_bytes: 4096,
+        first_segment_bytes: 64 << 10,
+        segment_bytes: 256 << 10,
+        ..tiny()
+    };
     test(&local, &|| Arc::new(RealDisk::open(&dir.0).expect("temp dir")), true);
     let sim = MemDisk::default();
     test(&tiny(), &|| Arc::new(sim.clone()), true);
@@ -190,9 +195,50 @@ fn a_full_queue_says_busy_and_tells_when_there_is_room() {
     assert!(matches!(rig.handle.send(event(), 200), Err(SendError::Busy(_))));
     let called = Arc::new(AtomicU64::new(0));
     let seen = Arc::clone(&called);
-    rig.handle.wait_for_room(move || drop(seen.fetch_add(1, Ordering::SeqCst)));
+    rig.handle.wait_for_room(move || {
+        seen.fetch_add(1, Ordering::SeqCst);
+    });
     assert_eq!(called.load(Ordering::SeqCst), 0);
     rig.settle();
     assert_eq!(called.load(Ordering::SeqCst), 1);
     assert!(rig.handle.send(event(), 2000).is_ok(), "a lone event passes whatever its size");
+}
+
+#[test]
+fn dead_space_is_given_back_and_the_rest_stays_readable() {
+    on_each(|options, disk, survives| {
+        let mut rig = Rig::open(options.clone(), disk()).expect("opens");
+        rig.create(1, 20);
+        rig.create(2, 0);
+        rig.create(3, 0);
+        for n in 1..=400 {
+            rig.publish(1, &[1; 300]);
+            if n % 20 == 0 {
+                rig.publish(2, &body(n));
+            }
+            rig.publish(3, &[3; 100]);
+            rig.advance(Duration::from_millis(20));
+        }
+        rig.run(Event::Purge { stream: StreamId(3), up_to: 390 });
+        for _ in 0..20 {
+            rig.advance(Duration::from_millis(600));
+        }
+        let stats = rig.handle.stats();
+        assert!(stats.compacted_segments > 0, "{stats:?}");
+        let before = rig.core.machine().streams.clone();
+        for n in 1..=20 {
+            assert_eq!(rig.read(2, n), Outcome::Body(body(n * 20)));
+        }
+        assert_eq!(rig.read(1, 380), Outcome::Missing);
+        assert_eq!(rig.read(1, 381), Outcome::Body(vec![1; 300]));
+        drop(rig);
+        if survives {
+            let mut rig = Rig::open(options.clone(), disk()).expect("opens");
+            assert_eq!(rig.core.machine().streams, before);
+            for n in 1..=20 {
+                assert_eq!(rig.read(2, n), Outcome::Body(body(n * 20)));
+            }
+            assert_eq!(rig.read(3, 395), Outcome::Body(vec![3; 100]));
+        }
+    });
 }

@@ -4,7 +4,7 @@
 mod common;
 
 use common::{Event, Outcome, Rig, Toy, tiny, tiny_sync};
-use nuthatch_log::env::{Entropy, Fault, MemDisk, SeededEntropy};
+use nuthatch_log::env::{Fault, MemDisk, SeededEntropy};
 use nuthatch_log::{LogOptions, OpenError, StreamId, SyncPolicy};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -155,8 +155,9 @@ impl History {
     }
 
     fn check_body(&mut self, rig: &mut Rig, stream: StreamId, seq: u64) -> Result<(), String> {
-        let Outcome::Body(body) = rig.read(stream.0, seq) else {
-            return Err(format!("message {seq} of {stream} cannot be read"));
+        let body = match rig.read(stream.0, seq) {
+            Outcome::Body(body) => body,
+            other => return Err(format!("message {seq} of {stream} cannot be read: {other:?}")),
         };
         let known = self.known.messages.entry((stream, seq)).or_insert_with(|| body.clone());
         if *known == body { Ok(()) } else { Err(format!("message {seq} of {stream} changed")) }

@@ -58,7 +58,7 @@ impl BlockCache {
     pub fn insert(&mut self, segment: SegmentId, offset: u32, bytes: Bytes) {
         let key = (segment, offset);
         self.bytes += bytes.len();
-        match self.extents.insert(key, Extent { bytes, used: false }) {
+        match self.extents.insert(key, Extent { bytes, used: true }) {
             Some(old) => self.bytes -= old.bytes.len(),
             None => self.order.push_back(key),
         }

@@ -26,8 +26,9 @@ pub(super) struct Link {
 
 impl<M: Machine> Recovery<M> {
     pub(super) fn open_chain(&mut self) -> Result<(), OpenError> {
-        for at in 0..self.catalog.segments.len() {
-            let entry = self.catalog.segments[at];
+        for entry in self.catalog.segments.clone() {
+            let at = self.catalog.segments.iter().position(|other| other.id == entry.id);
+            let at = at.expect("entries leave the chain only when it is their turn");
             match entry.state {
                 SegmentState::Sealed => self.open_sealed(at, entry)?,
                 SegmentState::Open => self.open_tail(at, entry)?,
@@ -196,6 +197,7 @@ impl<M: Machine> Recovery<M> {
             end: entry.end,
             live: 0,
             sealed: true,
+            spared: false,
         });
         let marks = footer.marks.clone();
         self.footer_bytes += entry.footer_len as usize;

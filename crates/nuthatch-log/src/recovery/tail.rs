@@ -24,7 +24,18 @@ impl<M: Machine> Recovery<M> {
         let mut builder = FooterBuilder::new(entry.id, entry.base);
         let end = self.scan_tail(&segment, &entry, limit, &mut builder)?;
         self.cut(&segment, &entry, &end, limit)?;
+        if end.expected == entry.base {
+            return self.drop_empty(&entry);
+        }
         self.seal(at, entry, segment, end.offset, &builder)
+    }
+
+    /// A segment whose first frame was never completely written leaves the chain.
+    fn drop_empty(&mut self, entry: &SegmentEntry) -> Result<(), OpenError> {
+        self.report.segments -= 1;
+        self.catalog.segments.retain(|other| other.id != entry.id);
+        self.catalog.store(&*self.disk).map_err(io_context("catalog"))?;
+        self.disk.remove(&entry.file_name()).map_err(io_context(entry.file_name()))
     }
 
     fn scan_tail(

@@ -202,7 +202,7 @@ impl SegmentWriter {
         block[..super::SEGMENT_HEADER_BYTES].copy_from_slice(&header.encode());
         spare.file.write_at(&block[..self.shape.block_bytes as usize], 0)?;
         spare.file.sync()?;
-        self.store.name_spare(&header.file_name())?;
+        self.store.disk.rename(&spare.name, &header.file_name())?;
         self.store.disk.sync_dir("")?;
         let allocated = spare.len.min(MAX_SEGMENT_BYTES);
         let segment = Arc::new(Segment { header, file: spare.file });

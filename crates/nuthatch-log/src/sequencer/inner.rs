@@ -8,7 +8,7 @@ use crate::frame::{FRAME_HEADER_BYTES, FrameBuilder, FrameMeta, SealedFrame};
 use crate::index::Index;
 use crate::machine::{AppendError, Appended, LogAccess, Read, Space, Urgency};
 use crate::options::LogOptions;
-use crate::record::RecordRef;
+use crate::record::{RecordKind, RecordRef};
 use crate::segment::Written;
 use crate::stats::{LogStats, add, set};
 use crate::store::Store;
@@ -53,6 +53,9 @@ pub struct LogInner {
     pub(super) space: Space,
     pub(super) full_since: Option<Timestamp>,
     pub(super) failed: Option<String>,
+    /// Since compaction last asked: states that were appended, and whether one was refused.
+    pub(super) states_appended: usize,
+    pub(super) state_refused: bool,
     expected_frame: usize,
 }
 
@@ -99,6 +102,8 @@ impl LogInner {
             space: Space::Normal,
             full_since: None,
             failed: None,
+            states_appended: 0,
+            state_refused: false,
             expected_frame: 0,
             options: parts.options,
             clock: parts.clock,
@@ -219,6 +224,26 @@ impl LogInner {
         set(&self.stats.durable_lsn, lsn.0);
     }
 
+    fn admit(
+        &mut self,
+        record: &RecordRef<'_>,
+        weight: usize,
+        privileged: bool,
+    ) -> Result<(), AppendError> {
+        self.check(record, weight)?;
+        if self.frame.len() + weight > self.frame_limit || self.frame.is_full() {
+            self.make_room(weight, privileged)?;
+        }
+        Ok(())
+    }
+
+    pub(super) fn publish_segment_stats(&self) {
+        let (segments, bytes, live) = self.segments.totals();
+        set(&self.stats.segments, segments);
+        set(&self.stats.segment_bytes, bytes);
+        set(&self.stats.live_bytes, live);
+    }
+
     fn check(&self, record: &RecordRef<'_>, weight: usize) -> Result<(), AppendError> {
         if self.failed.is_some() {
             return Err(AppendError::Failed);
@@ -230,6 +255,10 @@ impl LogInner {
         }
         Ok(())
     }
+}
+
+fn is_state(record: &RecordRef<'_>) -> bool {
+    matches!(record.kind, RecordKind::StreamState | RecordKind::LogState)
 }
 
 impl LogAccess for LogInner {
@@ -248,10 +277,11 @@ impl LogAccess for LogInner {
         privileged: bool,
     ) -> Result<Appended, AppendError> {
         let weight = record.weight();
-        self.check(record, weight)?;
-        if self.frame.len() + weight > self.frame_limit || self.frame.is_full() {
-            self.make_room(weight, privileged)?;
+        if let Err(error) = self.admit(record, weight, privileged) {
+            self.state_refused |= is_state(record);
+            return Err(error);
         }
+        self.states_appended += usize::from(is_state(record));
         self.frame.push(&self.pool, record);
         match urgency {
             Urgency::Awaited => self.frame.awaited = true,

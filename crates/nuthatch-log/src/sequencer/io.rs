@@ -58,7 +58,8 @@ pub fn run(writer: &mut SegmentWriter, job: Job) -> io::Result<Done> {
     }
 }
 
-type Wake = Arc<dyn Fn() + Send + Sync>;
+/// Wakes the sequencer.
+pub type Wake = Arc<dyn Fn() + Send + Sync>;
 
 /// The writer's thread: a slot for one job and one for its outcome.
 pub struct IoThread {

@@ -1,10 +1,15 @@
 //! The chain of segments as the sequencer sees it, with how much of each is still needed.
 
+use crate::compaction::Victim;
+use crate::frame::FRAME_HEADER_BYTES;
 use crate::options::LogOptions;
 use crate::segment::{Segment, SegmentId, Written};
 use crate::types::Lsn;
 use rustc_hash::FxHashMap;
 use std::sync::Arc;
+
+/// Segments that one compaction takes at most.
+const MAX_VICTIMS: usize = 16;
 
 /// A segment with a file.
 pub struct SegmentInfo {
@@ -18,6 +23,47 @@ pub struct SegmentInfo {
     pub live: u64,
     /// Whether it may not change any more.
     pub sealed: bool,
+    /// Damaged: compaction leaves it alone.
+    pub spared: bool,
+}
+
+impl SegmentInfo {
+    /// Bytes that its live messages would take in a segment of their own.
+    fn rewritten_bytes(&self, options: &LogOptions) -> u64 {
+        let frames = self.live.div_ceil(options.frame_bytes as u64);
+        let live = self.live + frames * FRAME_HEADER_BYTES as u64;
+        live.next_multiple_of(u64::from(options.block_bytes))
+    }
+
+    /// Whether enough of it is dead to rewrite it: what is live, in whole blocks, takes so much
+    /// less. (Compared without the blocks, a small remainder would be rewritten for ever.)
+    fn is_victim(&self, options: &LogOptions) -> bool {
+        let percent = u64::from(options.compact_below_percent);
+        let used = self.data_end.saturating_sub(self.segment.first_offset());
+        let pays = self.rewritten_bytes(options).saturating_mul(100) < used.saturating_mul(percent);
+        self.sealed && !self.spared && (self.live == 0 || pays)
+    }
+}
+
+/// Neighbouring segments to be compacted together.
+#[derive(Default)]
+struct Group<'a> {
+    infos: Vec<&'a SegmentInfo>,
+    live: u64,
+    gain: u64,
+}
+
+impl<'a> Group<'a> {
+    fn takes(&self, info: &SegmentInfo, options: &LogOptions) -> bool {
+        let fits = self.infos.is_empty() || self.live + info.live <= options.segment_bytes;
+        info.is_victim(options) && fits && self.infos.len() < MAX_VICTIMS
+    }
+
+    fn add(&mut self, info: &'a SegmentInfo, options: &LogOptions) {
+        self.live += info.live;
+        self.gain += info.data_end.saturating_sub(info.rewritten_bytes(options));
+        self.infos.push(info);
+    }
 }
 
 /// All segments that have a file.
@@ -26,6 +72,8 @@ pub struct Segments {
     by_id: FxHashMap<SegmentId, SegmentInfo>,
     open: Option<SegmentId>,
     written: u64,
+    /// A message died, or a segment was sealed, since segments were last looked over.
+    pub died: bool,
 }
 
 impl Segments {
@@ -41,14 +89,65 @@ impl Segments {
         self.by_id.insert(info.segment.id(), info);
     }
 
+    /// Adds a segment that holds what others held before.
+    pub fn insert_quietly(&mut self, info: SegmentInfo) {
+        self.by_id.insert(info.segment.id(), info);
+    }
+
+    /// Keeps compaction away from a segment.
+    pub fn spare(&mut self, id: SegmentId) {
+        if let Some(info) = self.by_id.get_mut(&id) {
+            info.spared = true;
+        }
+    }
+
+    /// Bytes of frames written or found, ever.
+    #[must_use]
+    pub const fn written(&self) -> u64 {
+        self.written
+    }
+
+    /// The segments to compact next: the first neighbours with too much dead space that together
+    /// give back at least `least` bytes, and whose live messages fit into one segment.
+    #[must_use]
+    pub fn victims(&self, options: &LogOptions, least: u64) -> Vec<Victim> {
+        let mut chain: Vec<&SegmentInfo> = self.by_id.values().collect();
+        chain.sort_unstable_by_key(|info| (info.segment.header.base, info.end));
+        let mut group = Group::default();
+        for info in chain {
+            if !group.takes(info, options) {
+                if group.gain >= least {
+                    break;
+                }
+                group = Group::default();
+            }
+            if group.takes(info, options) {
+                group.add(info, options);
+            }
+        }
+        if group.gain < least {
+            return Vec::new();
+        }
+        let victim = |info: &&SegmentInfo| Victim {
+            segment: Arc::clone(&info.segment),
+            data_end: info.data_end,
+            end: info.end,
+        };
+        group.infos.iter().map(victim).collect()
+    }
+
+    /// How many there are, their frames' bytes and their live bytes.
+    #[must_use]
+    pub fn totals(&self) -> (u64, u64, u64) {
+        let infos = self.by_id.values();
+        infos.fold((0, 0, 0), |(n, bytes, live), info| {
+            (n + 1, bytes + info.data_end, live + info.live)
+        })
+    }
+
     /// Forgets a segment whose file goes away.
     pub fn remove(&mut self, id: SegmentId) -> Option<SegmentInfo> {
         self.by_id.remove(&id)
-    }
-
-    /// All segments, in no order.
-    pub fn iter(&self) -> impl Iterator<Item = &SegmentInfo> {
-        self.by_id.values()
     }
 
     /// Counts a committed frame.
@@ -57,6 +156,7 @@ impl Segments {
         if self.open != Some(id) {
             if let Some(before) = self.open.and_then(|before| self.by_id.get_mut(&before)) {
                 before.sealed = true;
+                self.died = true;
             }
             self.open = Some(id);
         }
@@ -66,6 +166,7 @@ impl Segments {
             end: lsn,
             live: 0,
             sealed: false,
+            spared: false,
         });
         info.data_end = place.end;
         info.end = lsn;
@@ -77,6 +178,7 @@ impl Segments {
     pub fn note_dead(&mut self, id: Option<SegmentId>, weight: u64) {
         if let Some(info) = id.or(self.open).and_then(|id| self.by_id.get_mut(&id)) {
             info.live = info.live.saturating_sub(weight);
+            self.died = true;
         }
     }
 

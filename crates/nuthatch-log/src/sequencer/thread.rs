@@ -1,6 +1,7 @@
 //! Running a log on threads of its own.
 
-use super::io::{IoThread, Loader};
+use super::io::{IoThread, Loader, Wake};
+use super::worker::Worker;
 use super::{LogCore, LogHandle};
 use crate::machine::Machine;
 use std::io;
@@ -19,8 +20,9 @@ impl<M: Machine> LogCore<M> {
     pub fn spawn(mut self, name: &str) -> io::Result<LogHandle<M::Event>> {
         let handle = self.handle();
         let inbox = Arc::clone(&self.inbox);
-        let wake = Arc::new(move || inbox.wake());
-        self.log.loader = Loader::start(name, wake.clone())?;
+        let wake: Wake = Arc::new(move || inbox.wake());
+        self.worker = Worker::start(name, Arc::clone(&wake))?;
+        self.log.loader = Loader::start(name, Arc::clone(&wake))?;
         self.thread = Some(IoThread::start(name, Arc::clone(&self.writer), wake)?);
         std::thread::Builder::new().name(name.to_owned()).spawn(move || self.serve())?;
         Ok(handle)
@@ -32,7 +34,10 @@ impl<M: Machine> LogCore<M> {
             let turn = self.turn();
             if self.closing {
                 let result = self.close().map_err(|error| error.reason);
-                return self.inbox.finish(result);
+                let inbox = Arc::clone(&self.inbox);
+                // The lock on the directory goes with the log, before anybody hears of the end.
+                drop(self);
+                return inbox.finish(result);
             }
             if !turn.progress {
                 self.sleep(turn.wake_at);
@@ -50,9 +55,10 @@ impl<M: Machine> LogCore<M> {
     }
 
     fn nothing_waits(&self) -> bool {
-        let backed_up = !self.batch.is_empty();
+        let backed_up = !self.batch.is_empty() || self.tidy.wants_quiet();
         (backed_up || self.inbox.is_empty())
             && !self.log.loader.is_ready()
+            && !self.worker.is_ready()
             && !self.thread.as_ref().is_some_and(IoThread::is_ready)
     }
 }

@@ -4,7 +4,7 @@
 
 mod toy;
 
-pub use toy::{Event, Outcome, Outputs, Toy, ToyStream};
+pub use toy::{Event, Outcome, Outputs, Toy};
 
 use nuthatch_log::env::{ManualClock, SeededEntropy};
 use nuthatch_log::{

@@ -382,14 +382,14 @@ impl Machine for Toy {
             let Some(state) = self.streams.get(stream) else { continue };
             let body = Self::encode_state(state);
             let record = record(RecordKind::StreamState, *stream, 0, now, b"", &body);
-            log.append(&record, Urgency::Lazy, true).expect("privileged");
+            let _ = log.append(&record, Urgency::Lazy, true);
         }
         let mut body = Vec::new();
         for stream in self.streams.keys() {
             body.extend_from_slice(&u64::from(stream.0).to_le_bytes());
         }
         let record = record(RecordKind::LogState, StreamId::LOG, 0, now, b"", &body);
-        log.append(&record, Urgency::Lazy, true).expect("privileged");
+        let _ = log.append(&record, Urgency::Lazy, true);
     }
 
     fn visit_live(&self, visit: &mut dyn FnMut(StreamId, Seq, usize)) {

@@ -1,0 +1,129 @@
+//! Work in the background: checkpoints and compaction, one task at a time. Under simulation tasks
+//! run on the spot.
+
+use super::io::Wake;
+use crate::compaction::{CompactionFault, Rewritten, Survey};
+use parking_lot::{Condvar, Mutex};
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+
+/// What a task comes back with.
+pub enum TaskDone {
+    /// A checkpoint was written.
+    Checkpoint(io::Result<()>),
+    /// What is in segments that may be compacted.
+    Survey(Result<Survey, CompactionFault>),
+    /// Segments were rewritten or removed.
+    Rewritten(Box<Result<Rewritten, CompactionFault>>),
+}
+
+/// Something to do.
+pub type Task = Box<dyn FnOnce() -> TaskDone + Send>;
+
+/// Runs tasks.
+pub struct Worker {
+    shared: Arc<Shared>,
+    thread: Option<JoinHandle<()>>,
+    busy: bool,
+}
+
+#[derive(Default)]
+struct Shared {
+    slot: Mutex<Slot>,
+    filled: Condvar,
+    ready: AtomicBool,
+}
+
+#[derive(Default)]
+struct Slot {
+    task: Option<Task>,
+    done: Option<TaskDone>,
+    stop: bool,
+}
+
+impl Worker {
+    /// A worker without a thread.
+    #[must_use]
+    pub fn inline() -> Self {
+        Self { shared: Arc::default(), thread: None, busy: false }
+    }
+
+    /// A worker with a thread; `wake` is called after each task.
+    ///
+    /// # Errors
+    /// The operating system has no thread to give.
+    pub fn start(name: &str, wake: Wake) -> io::Result<Self> {
+        let shared: Arc<Shared> = Arc::default();
+        let inner = Arc::clone(&shared);
+        let thread = std::thread::Builder::new()
+            .name(format!("{name}-tidy"))
+            .spawn(move || inner.serve(&wake))?;
+        Ok(Self { shared, thread: Some(thread), busy: false })
+    }
+
+    /// Whether a task is under way, or its outcome has not been taken.
+    #[must_use]
+    pub const fn is_busy(&self) -> bool {
+        self.busy
+    }
+
+    /// Starts a task. There must be none under way.
+    pub fn submit(&mut self, task: Task) {
+        assert!(!self.busy, "one task at a time");
+        self.busy = true;
+        if self.thread.is_none() {
+            self.shared.finish(task());
+            return;
+        }
+        self.shared.slot.lock().task = Some(task);
+        self.shared.filled.notify_one();
+    }
+
+    /// Whether [`Worker::take`] has something. Costs one load.
+    #[must_use]
+    pub fn is_ready(&self) -> bool {
+        self.shared.ready.load(Ordering::Acquire)
+    }
+
+    /// The outcome of the task, if it has ended.
+    pub fn take(&mut self) -> Option<TaskDone> {
+        if !self.is_ready() {
+            return None;
+        }
+        self.shared.ready.store(false, Ordering::Relaxed);
+        self.busy = false;
+        self.shared.slot.lock().done.take()
+    }
+}
+
+impl Shared {
+    fn finish(&self, done: TaskDone) {
+        self.slot.lock().done = Some(done);
+        self.ready.store(true, Ordering::Release);
+    }
+
+    fn serve(&self, wake: &Wake) {
+        loop {
+            let mut slot = self.slot.lock();
+            while slot.task.is_none() && !slot.stop {
+                self.filled.wait(&mut slot);
+            }
+            let Some(task) = slot.task.take() else { return };
+            drop(slot);
+            self.finish(task());
+            wake();
+        }
+    }
+}
+
+impl Drop for Worker {
+    fn drop(&mut self) {
+        self.shared.slot.lock().stop = true;
+        self.shared.filled.notify_one();
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
