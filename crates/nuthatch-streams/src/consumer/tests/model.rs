@@ -26,6 +26,7 @@ enum Step {
     Checkpoint,
     Restart,
     Slow(bool),
+    Listen(bool),
     Info,
 }
 
@@ -48,6 +49,7 @@ fn step() -> impl Strategy<Value = Step> {
         1 => Just(Step::Checkpoint),
         1 => Just(Step::Restart),
         1 => any::<bool>().prop_map(Step::Slow),
+        1 => any::<bool>().prop_map(Step::Listen),
         2 => Just(Step::Info),
     ]
 }
@@ -60,6 +62,7 @@ struct Setup {
     max_ack_pending: i64,
     last_per_subject: bool,
     reuse_ids: bool,
+    push: bool,
     before: usize,
 }
 
@@ -72,11 +75,19 @@ fn setup() -> impl Strategy<Value = Setup> {
         prop::sample::select(vec![-1_i64, 1, 2, 3]),
         1..12_i64,
         any::<bool>(),
-        any::<bool>(),
+        (any::<bool>(), any::<bool>()),
         0..30_usize,
     )
         .prop_map(
-            |(filters, ack_policy, max_deliver, max_ack_pending, last, reuse_ids, before)| {
+            |(
+                filters,
+                ack_policy,
+                max_deliver,
+                max_ack_pending,
+                last,
+                (reuse_ids, push),
+                before,
+            )| {
                 let last_per_subject = last && !filters.is_empty();
                 Setup {
                     filters,
@@ -85,6 +96,7 @@ fn setup() -> impl Strategy<Value = Setup> {
                     max_ack_pending,
                     last_per_subject,
                     reuse_ids,
+                    push,
                     before,
                 }
             },
@@ -126,6 +138,11 @@ impl Model {
                 config.max_ack_pending = s.max_ack_pending;
             }
             config.filter_subjects = s.filters.iter().map(|&filter| filter.into()).collect();
+            if s.push {
+                config.deliver_subject = "in".into();
+                config.flow_control = true;
+                config.idle_heartbeat = SECOND;
+            }
             if s.last_per_subject {
                 config.deliver_policy = DeliverPolicy::LastPerSubject;
             }
@@ -264,8 +281,7 @@ impl Model {
             Step::ForgetJournal => self.rig.stream.journal_start = self.rig.stream.journal.len(),
             Step::Pull(n) => {
                 let body = format!("{{\"batch\":{n},\"no_wait\":true}}");
-                self.rig.pull_quietly("in", &body);
-                self.rig.pump();
+                self.ask(&body);
             }
             Step::Ack(which, double) => self.finish(which, "", *double),
             Step::Term(which) => self.finish(which, "+TERM", false),
@@ -287,9 +303,26 @@ impl Model {
                 }
                 self.rig.pump();
             }
+            Step::Listen(listen) if self.setup.push => {
+                self.rig.outbox.listening.clear();
+                if *listen {
+                    self.rig.listen("in");
+                }
+                self.rig.pump();
+            }
+            Step::Listen(_) => {}
             Step::Info => self.check_info(),
         }
         self.collect();
+    }
+
+    fn ask(&mut self, body: &str) {
+        if self.setup.push {
+            self.rig.listen("in");
+        } else {
+            self.rig.pull_quietly("in", body);
+        }
+        self.rig.pump();
     }
 
     fn disturb(&mut self, which: &prop::sample::Index, body: &str) {
@@ -303,8 +336,7 @@ impl Model {
     fn drain(&mut self) {
         self.rig.outbox.slow.clear();
         for _ in 0..2_000 {
-            self.rig.pull_quietly("in", "{\"batch\":50,\"no_wait\":true}");
-            self.rig.pump();
+            self.ask("{\"batch\":50,\"no_wait\":true}");
             self.collect();
             for delivered in std::mem::take(&mut self.held) {
                 self.rig.ack_with(&delivered, "", "");
