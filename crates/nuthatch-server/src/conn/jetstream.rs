@@ -21,6 +21,9 @@ const COPY_SHARE: usize = 4;
 const BUSY_WAIT: Duration = Duration::from_millis(500);
 /// While batches wait, reading goes on until so many bytes wait.
 const BACKLOG_BYTES_MAX: usize = 1024 * 1024;
+/// Items to make room for: one per so many bytes read, up to so many.
+const LIKELY_ITEM_BYTES: usize = 192;
+const LIKELY_ITEMS_MAX: usize = 512;
 /// Answer to a publish that no queue would take.
 const TOO_MANY_HEADERS: &[u8] = b"NATS/1.0 429 Too Many Requests\r\n\r\n";
 
@@ -144,7 +147,12 @@ impl Turn<'_> {
     fn push(&mut self, engine: EngineId, item: Item) {
         match self.batches.iter_mut().find(|(known, _)| *known == engine) {
             Some((_, items)) => items.push(item),
-            None => self.batches.push((engine, vec![item])),
+            None => {
+                let likely = (self.data.len() / LIKELY_ITEM_BYTES).clamp(1, LIKELY_ITEMS_MAX);
+                let mut items = Vec::with_capacity(likely);
+                items.push(item);
+                self.batches.push((engine, items));
+            }
         }
     }
 

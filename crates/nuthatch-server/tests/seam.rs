@@ -1,0 +1,297 @@
+//! The seam to JetStream, with a service that only writes down what it is given.
+
+mod support;
+
+use nuthatch_log::StreamId;
+use nuthatch_server::conn::Connection;
+use nuthatch_server::jetstream_hook::{
+    ApiRequest, EngineId, JetStreamHook, JsView, NoJetStream, Peer, SendError, StreamRoute,
+};
+use nuthatch_server::options::Options;
+use nuthatch_server::sink::ServerSink;
+use nuthatch_streams::{AccountId, ClientBatch, Delivery, Event, Item, Message, Sink};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+use support::{TestServer, eventually};
+
+const STREAM: StreamRoute = StreamRoute { engine: EngineId(0), stream: StreamId(7) };
+
+/// Owns `own.>` in the stream `S`.
+#[derive(Default)]
+struct Recorder {
+    batches: Mutex<Vec<ClientBatch<Peer>>>,
+    others: Mutex<Vec<String>>,
+    requests: Mutex<Vec<ApiRequest>>,
+    busy: AtomicBool,
+}
+
+impl JetStreamHook for Recorder {
+    fn enabled(&self, account: AccountId) -> bool {
+        account == AccountId::GLOBAL
+    }
+    fn generation(&self) -> u64 {
+        1
+    }
+    fn route(&self, _account: AccountId, subject: &[u8]) -> Option<StreamRoute> {
+        subject.starts_with(b"own.").then_some(STREAM)
+    }
+    fn stream_by_name(&self, _account: AccountId, name: &[u8]) -> Option<StreamRoute> {
+        (name == b"S").then_some(STREAM)
+    }
+    fn stream_name(&self, _account: AccountId, _stream: StreamId) -> Option<String> {
+        Some("S".to_owned())
+    }
+    fn domain(&self) -> Option<&str> {
+        Some("hub")
+    }
+    fn api_request(&self, request: ApiRequest) {
+        self.requests.lock().unwrap().push(request);
+    }
+    fn send(
+        &self,
+        _engine: EngineId,
+        event: Event<Peer>,
+        privileged: bool,
+    ) -> Result<(), SendError> {
+        if self.busy.load(Ordering::Relaxed) && !privileged {
+            return Err(SendError::Busy(event));
+        }
+        match event {
+            Event::Batch(batch) => self.batches.lock().unwrap().push(batch),
+            Event::Interest(subject) => {
+                let text = format!("interest {subject:?}");
+                self.others.lock().unwrap().push(text);
+            }
+            Event::Writable => self.others.lock().unwrap().push("writable".to_owned()),
+            Event::Op(..) => {}
+        }
+        Ok(())
+    }
+    fn engine_count(&self) -> usize {
+        1
+    }
+    fn stop(&self) {}
+    fn view(&self) -> &dyn JsView {
+        &NoJetStream
+    }
+}
+
+fn start(options: Options) -> (TestServer, Arc<Recorder>) {
+    let server = TestServer::start(options);
+    let recorder = Arc::new(Recorder::default());
+    server.server.set_hook(recorder.clone());
+    (server, recorder)
+}
+
+fn only_connection(server: &TestServer) -> Arc<Connection> {
+    server.server.connections.open().pop().unwrap()
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+#[test]
+fn one_read_is_one_batch_in_order() {
+    let (server, recorder) = start(Options::default());
+    let mut peer = server.client();
+    peer.send(
+        "SUB own.a 1\r\nPUB own.a _R.1 2\r\nhi\r\nHPUB own.b 12 13\r\nNATS/1.0\r\n\r\nx\r\n\
+         PUB $JS.ACK.S.C.1.22.3.17.4 4\r\n+ACK\r\n\
+         PUB $JS.API.CONSUMER.MSG.NEXT.S.C in 2\r\n10\r\n\
+         PUB $JS.hub.API.DIRECT.GET.S.own.a in 0\r\n\r\n\
+         PUB $JS.FC.S.C.abcd 0\r\n\r\n",
+    );
+    // A core subscriber sees what a stream stores.
+    peer.flush("MSG own.a 1 _R.1 2\r\nhi\r\n");
+    let batches = recorder.batches.lock().unwrap();
+    let mut seen = Vec::new();
+    for batch in batches.iter() {
+        let of = |span: nuthatch_streams::Span| text(span.of(&batch.buf));
+        for item in &batch.items {
+            seen.push(match item {
+                Item::Publish(p) => format!(
+                    "publish {} [{}] [{}] [{}]",
+                    of(p.subject),
+                    of(p.reply),
+                    of(p.headers),
+                    of(p.body)
+                ),
+                Item::Ack(a) => format!(
+                    "ack {} {}.{}.{} [{}]",
+                    of(a.consumer),
+                    a.delivered,
+                    a.stream_seq,
+                    a.consumer_seq,
+                    of(a.body)
+                ),
+                Item::Pull(p) => {
+                    format!("pull {} {} [{}]", of(p.consumer), of(p.reply), of(p.body))
+                }
+                Item::DirectGet(d) => format!("get {} {}", of(d.subject), of(d.reply)),
+                Item::Flow(f) => format!("flow {} {}", of(f.consumer), of(f.subject)),
+            });
+        }
+    }
+    let expected = [
+        "publish own.a [_R.1] [] [hi]",
+        "publish own.b [] [NATS/1.0\r\n\r\n] [x]",
+        "ack C 1.22.3 [+ACK]",
+        "pull C in [10]",
+        "get own.a in",
+        "flow C $JS.FC.S.C.abcd",
+    ];
+    assert_eq!(seen, expected);
+}
+
+#[test]
+fn api_requests_lose_their_domain_and_missing_streams_have_no_responders() {
+    let (server, recorder) = start(Options::default());
+    let mut peer = server.client();
+    peer.send(
+        "SUB in 1\r\nPUB $JS.API.INFO in 2\r\n{}\r\nPUB $JS.hub.API.STREAM.NAMES in 0\r\n\r\n",
+    );
+    peer.flush("");
+    let requests = recorder.requests.lock().unwrap();
+    let seen: Vec<_> =
+        requests.iter().map(|r| (text(&r.subject), text(&r.reply), text(&r.body))).collect();
+    let owned = |a: &str, b: &str, c: &str| (a.to_owned(), b.to_owned(), c.to_owned());
+    assert_eq!(seen, [owned("$JS.API.INFO", "in", "{}"), owned("$JS.API.STREAM.NAMES", "in", "")]);
+    let subject = "$JS.API.CONSUMER.MSG.NEXT.NONE.C";
+    peer.send(format!("PUB {subject} in 0\r\n\r\n"));
+    let length = 32 + subject.len();
+    peer.flush(format!(
+        "HMSG in 1 {length} {length}\r\nNATS/1.0 503\r\nNats-Subject: {subject}\r\n\r\n\r\n"
+    ));
+}
+
+#[test]
+fn replies_take_the_quick_way_only_while_it_is_right() {
+    let (server, recorder) = start(Options::default());
+    let mut peer = server.client();
+    peer.send("SUB _INBOX.a.* 1\r\nPUB own.x _INBOX.a.1 0\r\n\r\n");
+    peer.flush("");
+    let batch = recorder.batches.lock().unwrap().pop().unwrap();
+    let Item::Publish(item) = batch.items[0] else { panic!("not a publish") };
+    assert_ne!(item.hint, 0);
+    let mut sink = ServerSink::new(server.server.clone(), EngineId(0));
+    let mut reply = |subject: &str| {
+        let message =
+            Message { subject: subject.as_bytes(), reply: b"", headers: b"", body: b"ok" };
+        sink.reply(AccountId::GLOBAL, &batch.peer, item.hint, &message);
+        sink.flush();
+    };
+    reply("_INBOX.a.1");
+    peer.flush("MSG _INBOX.a.1 1 2\r\nok\r\n");
+    reply("_INBOX.a.b.c");
+    peer.flush("");
+    let mut other = server.client();
+    other.send("SUB _INBOX.a.1 9\r\n");
+    other.flush("");
+    reply("_INBOX.a.1");
+    peer.flush("MSG _INBOX.a.1 1 2\r\nok\r\n");
+    other.flush("MSG _INBOX.a.1 9 2\r\nok\r\n");
+    peer.send("UNSUB 1\r\n");
+    peer.flush("");
+    reply("_INBOX.a.1");
+    peer.flush("");
+    other.flush("MSG _INBOX.a.1 9 2\r\nok\r\n");
+}
+
+#[test]
+fn a_full_queue_answers_publishes_and_holds_nothing_else_up() {
+    let (server, recorder) = start(Options::default());
+    let mut peer = server.client();
+    recorder.busy.store(true, Ordering::Relaxed);
+    peer.send("SUB r.* 1\r\nPUB own.x r.1 0\r\n\r\nPUB $JS.ACK.S.C.1.2.3.4.5 0\r\n\r\n");
+    // Pings and acknowledgements pass at once, the publish is refused in the end.
+    peer.flush("");
+    eventually("the ack passes", || recorder.batches.lock().unwrap().len() == 1);
+    let body = "{\"error\":{\"code\":429,\"err_code\":10167,\"description\":\"too many requests\"},\"stream\":\"S\",\"seq\":0}";
+    let headers = "NATS/1.0 429 Too Many Requests\r\n\r\n";
+    let total = headers.len() + body.len();
+    peer.expect(format!("HMSG r.1 1 {} {total}\r\n{headers}{body}\r\n", headers.len()));
+    // What waits is sent when there is room again, in order.
+    peer.send("PUB own.1 r.1 0\r\n\r\n");
+    peer.flush("");
+    peer.send("PUB own.2 r.1 0\r\n\r\n");
+    peer.flush("");
+    recorder.batches.lock().unwrap().clear();
+    recorder.busy.store(false, Ordering::Relaxed);
+    eventually("both arrive", || recorder.batches.lock().unwrap().len() == 2);
+    let batches = recorder.batches.lock().unwrap();
+    let subjects: Vec<_> = batches
+        .iter()
+        .map(|batch| match batch.items[0] {
+            Item::Publish(p) => text(p.subject.of(&batch.buf)),
+            _ => panic!("not a publish"),
+        })
+        .collect();
+    assert_eq!(subjects, ["own.1", "own.2"]);
+}
+
+#[test]
+fn engines_hear_of_interest() {
+    let (server, recorder) = start(Options::default());
+    let mut sink = ServerSink::new(server.server.clone(), EngineId(0));
+    assert!(sink.resolve(AccountId::GLOBAL, b"deliver.here").is_none());
+    let mut peer = server.client();
+    peer.send("SUB elsewhere 1\r\n");
+    peer.flush("");
+    assert!(recorder.others.lock().unwrap().is_empty());
+    peer.send("SUB deliver.here 2\r\n");
+    peer.flush("");
+    assert_eq!(recorder.others.lock().unwrap().pop().unwrap(), "interest Some(b\"deliver.here\")");
+    let mut target = sink.resolve(AccountId::GLOBAL, b"deliver.here").unwrap();
+    let delivery =
+        Delivery { subject: b"own.x", reply: b"$JS.ACK.x", headers: b"", body: b"hi", owner: None };
+    assert!(sink.deliver(&mut target, &delivery));
+    sink.flush();
+    peer.flush("MSG own.x 2 $JS.ACK.x 2\r\nhi\r\n");
+    drop(peer);
+    eventually("the loss is told", || {
+        recorder.others.lock().unwrap().contains(&"interest None".to_owned())
+    });
+    assert!(!sink.refresh(&mut target));
+    assert!(!sink.deliver(&mut target, &delivery));
+    let mut peer = server.client();
+    recorder.others.lock().unwrap().clear();
+    peer.send("SUB deliver.> 1\r\n");
+    peer.flush("");
+    assert_eq!(*recorder.others.lock().unwrap(), ["interest None"]);
+    assert!(sink.refresh(&mut target));
+}
+
+#[test]
+fn engines_wait_for_slow_receivers_and_hear_when_they_are_ready() {
+    let mut options = Options::default();
+    options.limits.max_pending_bytes = 32 * 1024 * 1024;
+    let (server, recorder) = start(options);
+    let mut peer = server.client();
+    peer.send("SUB d 1\r\n");
+    peer.flush("");
+    let mut sink = ServerSink::new(server.server.clone(), EngineId(0));
+    let mut target = sink.resolve(AccountId::GLOBAL, b"d").unwrap();
+    let body = bytes::Bytes::from(vec![b'x'; 1024 * 1024]);
+    let mut sent = 0;
+    while sink.ready(&target) {
+        assert!(sent < 32, "never slowed down");
+        let delivery =
+            Delivery { subject: b"d", reply: b"", headers: b"", body: &body, owner: Some(&body) };
+        assert!(sink.deliver(&mut target, &delivery));
+        sink.flush();
+        sent += 1;
+        std::thread::sleep(Duration::from_millis(2));
+    }
+    assert!(only_connection(&server).is_open());
+    for _ in 0..sent {
+        peer.expect("MSG d 1 1048576\r\n");
+        assert!(peer.take(body.len()).iter().all(|&byte| byte == b'x'));
+        peer.expect("\r\n");
+    }
+    eventually("writable is told", || {
+        recorder.others.lock().unwrap().contains(&"writable".to_owned())
+    });
+    assert!(sink.ready(&target));
+}
