@@ -121,15 +121,14 @@ impl LogOptions {
         Self { dir: dir.into(), ..Self::default() }
     }
 
-    /// Options for a log in memory: nothing to sync, no direct writes to align for, no reserve, and
-    /// hardly a tail cache, because the frames themselves stay in memory.
+    /// Options for a log in memory: nothing to sync, no direct writes to align for, and hardly a
+    /// tail cache, because the frames themselves stay in memory.
     #[must_use]
     pub fn memory() -> Self {
         Self {
             sync: SyncPolicy::Never,
             block_bytes: 64,
             tail_cache_bytes: 4 << 20,
-            reserve_bytes: Some(0),
             ..Self::default()
         }
     }

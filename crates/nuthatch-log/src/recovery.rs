@@ -172,6 +172,9 @@ impl Log {
         machine: M,
     ) -> Result<(LogCore<M>, RecoveryReport), OpenError> {
         let disk = crate::env::RamDisk::new(budget_bytes);
+        let segment_bytes = options.segment_bytes.min((budget_bytes / 16).max(64 << 10));
+        let first_segment_bytes = options.first_segment_bytes.min(segment_bytes);
+        let options = LogOptions { segment_bytes, first_segment_bytes, ..options };
         let (clock, entropy) = (SystemClock::default(), SystemEntropy::default());
         Self::open(options, Arc::new(disk), Arc::new(clock), Box::new(entropy), machine)
     }

@@ -15,6 +15,19 @@ pub const TMP_DIR: &str = "tmp";
 /// Sub-directory for bytes that recovery cut off.
 pub const TORN_DIR: &str = "torn";
 
+/// Space set aside for the time when the medium is full.
+const RESERVE_FILE: &str = "reserve";
+
+/// The reserve is drawn on in steps of at least this.
+const DRAW_BYTES: u64 = 64 * 1024;
+
+/// This share of the reserve is kept for the catalog, whose updates are what frees space.
+const CATALOG_SHARE: u64 = 8;
+
+/// A new segment takes at most this share of what is free, so that a small medium is not one
+/// segment, of which nothing can be given back.
+const SEGMENT_SHARE: u64 = 8;
+
 /// Shared state of one log's files.
 pub struct Store {
     /// Where the files are.
@@ -25,9 +38,31 @@ pub struct Store {
     pub epoch: Epoch,
     catalog: Mutex<Catalog>,
     spare: Mutex<Option<Spare>>,
+    reserve: Mutex<Reserve>,
     spare_bytes: AtomicU64,
     spares_made: AtomicU64,
     open_room: AtomicU64,
+}
+
+/// What is left of the space set aside.
+#[derive(Default)]
+struct Reserve {
+    file: Option<Arc<dyn DiskFile>>,
+    len: u64,
+    target: u64,
+}
+
+impl Reserve {
+    /// Opens what an earlier owner left, or begins anew.
+    fn open(disk: &dyn Disk, target: u64) -> io::Result<Self> {
+        let file = match disk.open(RESERVE_FILE) {
+            Ok(file) => file,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => disk.create(RESERVE_FILE)?,
+            Err(error) => return Err(error),
+        };
+        let len = file.len()?;
+        Ok(Self { file: Some(file), len, target })
+    }
 }
 
 /// An allocated file that the next segment will use.
@@ -51,6 +86,7 @@ impl Store {
             epoch,
             catalog: Mutex::new(catalog),
             spare: Mutex::new(None),
+            reserve: Mutex::default(),
             spare_bytes: AtomicU64::new(0),
             spares_made: AtomicU64::new(0),
             open_room: AtomicU64::new(0),
@@ -72,7 +108,12 @@ impl Store {
         let mut next = catalog.clone();
         let result = change(&mut next);
         next.epoch = next.epoch.max(self.epoch);
-        next.store(&*self.disk)?;
+        match next.store(&*self.disk) {
+            Err(error) if crate::env::is_full(&error) && self.draw(DRAW_BYTES, 0) => {
+                next.store(&*self.disk)?;
+            }
+            stored => stored?,
+        }
         *catalog = next;
         Ok(result)
     }
@@ -123,12 +164,89 @@ impl Store {
         spare
     }
 
-    /// Reserves space for a compacted segment.
+    /// Fills the reserve up; true if it is whole. `wanted` is its size, or what is left to choose:
+    /// two segments of `segment_bytes`, but not more than an eighth of what is free.
+    ///
+    /// # Errors
+    /// The disk's, except that it is full.
+    pub fn fill_reserve(&self, wanted: Option<u64>, segment_bytes: u64) -> io::Result<bool> {
+        let mut reserve = self.reserve.lock();
+        if reserve.file.is_none() {
+            let chosen = (2 * segment_bytes).min(self.disk.free_bytes()? / SEGMENT_SHARE);
+            let target = wanted.unwrap_or(chosen);
+            if target == 0 {
+                return Ok(true);
+            }
+            *reserve = Reserve::open(&*self.disk, target)?;
+        }
+        let (len, target) = (reserve.len, reserve.target);
+        if len >= target {
+            return Ok(true);
+        }
+        let Some(file) = &reserve.file else { return Ok(true) };
+        match file.allocate(len, target - len) {
+            Ok(()) => {
+                reserve.len = target;
+                Ok(true)
+            }
+            Err(error) if crate::env::is_full(&error) => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Gives `bytes` of the reserve (or a little more) back to the medium, leaving `floor`; false if
+    /// there is no more to give.
+    fn draw(&self, bytes: u64, floor: u64) -> bool {
+        let mut reserve = self.reserve.lock();
+        let left = reserve.len.saturating_sub(bytes.max(DRAW_BYTES)).max(floor);
+        let Some(file) = reserve.file.as_ref().filter(|_| left < reserve.len) else { return false };
+        if file.set_len(left).is_err() {
+            return false;
+        }
+        reserve.len = left;
+        true
+    }
+
+    /// As [`Store::draw`] for everything but the catalog, which keeps its share.
+    fn draw_for_data(&self, bytes: u64) -> bool {
+        let floor = self.reserve.lock().target / CATALOG_SHARE;
+        self.draw(bytes, floor)
+    }
+
+    /// As [`Store::make_spare`] from the reserve; false if it does not suffice.
+    ///
+    /// # Errors
+    /// The disk's, except that it is full.
+    pub fn make_spare_from_reserve(&self, least: u64) -> io::Result<bool> {
+        loop {
+            match self.make_spare(least, least) {
+                Ok(()) => return Ok(true),
+                Err(error) if !crate::env::is_full(&error) => return Err(error),
+                Err(_) if self.draw_for_data(least) => {}
+                Err(_) => return Ok(false),
+            }
+        }
+    }
+
+    /// Reserves space for a compacted segment, from the reserve if need be.
     ///
     /// # Errors
     /// `StorageFull`, and the disk's.
     pub fn allocate_for_compaction(&self, file: &dyn DiskFile, bytes: u64) -> io::Result<()> {
-        file.allocate(0, bytes)
+        loop {
+            match file.allocate(0, bytes) {
+                Err(error) if crate::env::is_full(&error) && self.draw_for_data(bytes) => {}
+                result => return result,
+            }
+        }
+    }
+
+    /// Size of the next segment: what is wanted, unless that is a large part of what is free.
+    ///
+    /// # Errors
+    /// The disk's.
+    pub fn affordable(&self, wanted: u64, least: u64) -> io::Result<u64> {
+        Ok(wanted.min(self.disk.free_bytes()? / SEGMENT_SHARE).max(least))
     }
 
     /// Removes the spare file, if there is one, to give its space back.

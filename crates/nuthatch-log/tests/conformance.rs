@@ -242,3 +242,66 @@ fn dead_space_is_given_back_and_the_rest_stays_readable() {
         }
     });
 }
+
+/// Fills a log until it refuses messages; returns how many it took.
+fn fill(rig: &mut Rig) -> u64 {
+    for n in 1..100_000 {
+        match rig.publish(1, &[n as u8; 400]) {
+            Outcome::Acked(seq) => assert_eq!(seq, n),
+            Outcome::Refused(why) => {
+                assert!(why.contains("no space left"), "{why}");
+                return n - 1;
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+    panic!("the medium never filled up");
+}
+
+fn check_full(mut rig: Rig) -> Rig {
+    rig.create(1, 0);
+    let taken = fill(&mut rig);
+    assert!(taken > 50, "{taken}");
+    assert_ne!(rig.handle.stats().space, 0);
+    assert_eq!(rig.read(1, 1), Outcome::Body(vec![1; 400]));
+    for seq in 2..10 {
+        let token = rig.outputs.token();
+        rig.run(Event::Delete { stream: StreamId(1), seq, token });
+        assert_eq!(rig.outputs.take(token), Outcome::Acked(seq), "deletes go on");
+    }
+    rig.advance(Duration::from_millis(60));
+    assert!(matches!(rig.publish(1, &[0; 400]), Outcome::Refused(_)), "still full");
+    rig.run(Event::Purge { stream: StreamId(1), up_to: taken - 5 });
+    for _ in 0..100 {
+        rig.advance(Duration::from_millis(60));
+    }
+    assert_eq!(rig.publish(1, &[7; 400]), Outcome::Acked(taken + 1), "{:?}", rig.handle.stats());
+    assert_eq!(rig.handle.stats().space, 0);
+    assert_eq!(rig.handle.stats().failed, 0);
+    assert_eq!(rig.read(1, taken), Outcome::Body(vec![taken as u8; 400]));
+    rig
+}
+
+#[test]
+fn a_full_medium_refuses_messages_until_space_is_freed() {
+    let options = || LogOptions { reserve_bytes: None, ..tiny() };
+    let disk = MemDisk::with_capacity(512 << 10);
+    let rig = Rig::open(options(), Arc::new(disk.clone())).expect("opens");
+    let streams = check_full(rig).core.machine().streams.clone();
+    let rig = Rig::open(options(), Arc::new(disk)).expect("opens");
+    assert_eq!(rig.core.machine().streams, streams);
+    let memory = LogOptions { block_bytes: 64, sync: SyncPolicy::Never, ..options() };
+    check_full(Rig::open(memory, Arc::new(RamDisk::new(512 << 10))).expect("opens"));
+}
+
+#[test]
+fn a_full_medium_is_noticed_to_have_grown() {
+    let disk = MemDisk::with_capacity(256 << 10);
+    let options = LogOptions { reserve_bytes: None, ..tiny() };
+    let mut rig = Rig::open(options, Arc::new(disk.clone())).expect("opens");
+    rig.create(1, 0);
+    let taken = fill(&mut rig);
+    disk.set_capacity(1 << 20);
+    rig.advance(Duration::from_millis(60));
+    assert_eq!(rig.publish(1, b"more"), Outcome::Acked(taken + 1));
+}

@@ -15,6 +15,7 @@ use crate::store::Store;
 use crate::types::{Lsn, Seq, StreamId, Timestamp};
 use rustc_hash::{FxHashMap, FxHashSet};
 use std::collections::VecDeque;
+use std::io;
 use std::sync::Arc;
 
 /// Unused frame buffers kept for the next frames.
@@ -160,24 +161,19 @@ impl LogInner {
     /// Sees to it that the frame can grow to `len` bytes without running out of space.
     fn secure(&mut self, len: usize, privileged: bool) -> Result<(), AppendError> {
         let needed = self.promised + self.padded(len);
-        if self.store.secured() >= needed {
+        let open = privileged || self.space == Space::Normal;
+        if open && self.store.secured() >= needed {
             return Ok(());
         }
         let recently = |since: Timestamp| self.now < since.plus_nanos(FULL_RETRY_NANOS);
         if !privileged && self.full_since.is_some_and(recently) {
             return Err(self.full(needed));
         }
-        let least = needed + u64::from(self.options.block_bytes);
-        let wanted = self.segments.next_size(&self.options).max(least);
-        match self.store.make_spare(least, wanted) {
-            Ok(()) => {
-                self.full_since = None;
-                self.set_space(Space::Normal);
-                Ok(())
-            }
-            Err(error) if crate::env::is_full(&error) => {
+        let secured = self.find_space(needed, privileged);
+        match secured {
+            Ok(true) => Ok(()),
+            Ok(false) => {
                 self.full_since = Some(self.now);
-                self.set_space(Space::ReserveOnly);
                 Err(self.full(needed))
             }
             Err(error) => {
@@ -187,7 +183,47 @@ impl LogInner {
         }
     }
 
+    /// Allocates from the medium, or for privileged records from the reserve. False if it is full.
+    fn find_space(&mut self, needed: u64, privileged: bool) -> io::Result<bool> {
+        let options = &self.options;
+        let (reserve, segment_bytes) = (options.reserve_bytes, options.segment_bytes);
+        let least = needed + u64::from(options.block_bytes);
+        let wanted = self.segments.next_size(options).max(least);
+        if self.store.fill_reserve(reserve, segment_bytes)? {
+            if self.store.secured() >= needed {
+                self.set_space(Space::Normal);
+                return Ok(true);
+            }
+            let wanted = self.store.affordable(wanted, least)?;
+            match self.store.make_spare(least, wanted) {
+                Ok(()) => {
+                    self.set_space(Space::Normal);
+                    return Ok(true);
+                }
+                Err(error) if crate::env::is_full(&error) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        if !privileged {
+            self.set_space(self.space.max(Space::ReserveOnly));
+            return Ok(false);
+        }
+        let found = self.store.secured() >= needed || self.store.make_spare_from_reserve(least)?;
+        self.set_space(if found { Space::ReserveOnly } else { Space::Exhausted });
+        Ok(found)
+    }
+
     fn set_space(&mut self, space: Space) {
+        if space == Space::Normal {
+            self.full_since = None;
+        }
+        if space != self.space {
+            self.options.report.say(match space {
+                Space::Normal => "there is space on the medium again",
+                Space::ReserveOnly => "the medium is full up to the reserve: no new messages",
+                Space::Exhausted => "the medium is full and the reserve is spent",
+            });
+        }
         self.space = space;
         set(&self.stats.space, space as u64);
     }
@@ -231,7 +267,8 @@ impl LogInner {
         privileged: bool,
     ) -> Result<(), AppendError> {
         self.check(record, weight)?;
-        if self.frame.len() + weight > self.frame_limit || self.frame.is_full() {
+        let refused = !privileged && self.space != Space::Normal;
+        if refused || self.frame.len() + weight > self.frame_limit || self.frame.is_full() {
             self.make_room(weight, privileged)?;
         }
         Ok(())
