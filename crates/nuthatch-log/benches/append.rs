@@ -76,6 +76,9 @@ impl Machine for Blunt {
     }
     fn snapshot(&self, _out: &mut Vec<u8>) {}
     fn apply_state(&mut self, _record: &RecordRef<'_>) {}
+    fn is_gone(&self, _stream: StreamId) -> bool {
+        false
+    }
     fn reindex(&mut self, message: &IndexedMessage<'_>) {
         self.next[message.stream.0 as usize] = message.seq.0;
     }

@@ -193,8 +193,16 @@ pub trait Machine: Send + 'static {
     /// frames, when everything appended is committed.
     fn snapshot(&self, out: &mut Vec<u8>);
 
-    /// Recovery: adopts a `StreamState` or `LogState` record.
+    /// Recovery: adopts a `StreamState` or `LogState` record. They come oldest first.
+    ///
+    /// A `LogState` also says which streams were gone by then: records of those that are still in
+    /// the log (in segments that were not compacted) are withheld if [`Machine::is_gone`] says so.
     fn apply_state(&mut self, record: &RecordRef<'_>);
+
+    /// Recovery, after all states: whether the newest `LogState` tells that a stream which existed
+    /// before it was gone by then. Nothing older than that `LogState` is applied for such a stream:
+    /// the record of its deletion may have been compacted away while others of it were not.
+    fn is_gone(&self, stream: StreamId) -> bool;
 
     /// Recovery: a surviving message at or before its stream's newest state (or the checkpoint).
     /// Index it if live under that state. No limits are applied, nothing is evicted. Comes from a

@@ -75,6 +75,8 @@ pub struct Engine<S: Sink> {
     slots: FxHashMap<StreamId, Box<Slot<S>>>,
     /// No id at or above this one was ever used here.
     next_id: StreamId,
+    /// Only during recovery.
+    newest_log_state: Option<crate::records::LogState>,
     pending: Pending<S::Peer>,
     /// Streams with records in uncommitted frames, in the order of the frames.
     touched: VecDeque<(Lsn, StreamId)>,
@@ -125,6 +127,7 @@ impl<S: Sink> Engine<S> {
             sink,
             slots: FxHashMap::default(),
             next_id: StreamId(1),
+            newest_log_state: None,
             pending: Pending::default(),
             touched: VecDeque::new(),
             deadlines: Deadlines::default(),
@@ -263,6 +266,10 @@ impl<S: Sink> Machine for Engine<S> {
 
     fn snapshot(&self, out: &mut Vec<u8>) {
         self.write_snapshot(out);
+    }
+
+    fn is_gone(&self, stream: StreamId) -> bool {
+        self.was_gone(stream)
     }
 
     fn apply_state(&mut self, record: &RecordRef<'_>) {

@@ -10,6 +10,7 @@ use crate::segment::{
 };
 use crate::sequencer::SegmentInfo;
 use crate::store::TORN_DIR;
+use crate::types::StreamId;
 use std::io;
 use std::sync::Arc;
 
@@ -21,6 +22,7 @@ pub(super) struct Link {
     pub entry: SegmentEntry,
     pub segment: Arc<Segment>,
     pub marks: Vec<Mark>,
+    pub streams: Vec<StreamId>,
     pub footer: Option<Footer>,
 }
 
@@ -200,9 +202,10 @@ impl<M: Machine> Recovery<M> {
             spared: false,
         });
         let marks = footer.marks.clone();
+        let streams = footer.streams().iter().map(|stream| stream.stream).collect();
         self.footer_bytes += entry.footer_len as usize;
         let keep = self.footer_bytes <= FOOTERS_KEPT_BYTES;
-        self.links.push(Link { entry, segment, marks, footer: keep.then_some(footer) });
+        self.links.push(Link { entry, segment, marks, streams, footer: keep.then_some(footer) });
     }
 
     pub(super) fn step(

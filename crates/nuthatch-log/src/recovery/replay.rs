@@ -54,7 +54,20 @@ impl<M: Machine> Recovery<M> {
             self.apply_state(&mark, number)?;
             cutoffs.streams.insert(mark.stream, mark.at);
         }
+        self.bury(cutoffs);
         Ok(())
+    }
+
+    /// Streams that were gone at the newest `LogState` do not come back by older records.
+    fn bury(&self, cutoffs: &mut Cutoffs) {
+        let Some(at) = cutoffs.streams.get(&StreamId::LOG).copied() else { return };
+        let streams = self.links.iter().flat_map(|link| link.streams.iter().copied());
+        for stream in streams {
+            if self.machine.is_gone(stream) {
+                let cutoff = cutoffs.streams.entry(stream).or_insert(at);
+                *cutoff = (*cutoff).max(at);
+            }
+        }
     }
 
     fn apply_state(&mut self, mark: &Mark, number: usize) -> Result<(), OpenError> {

@@ -48,9 +48,13 @@ pub enum Done {
 pub fn run(writer: &mut SegmentWriter, job: Job) -> io::Result<Done> {
     match job {
         Job::Write { frame, meta, durable, sync } => {
+            let idle = frame.flags & crate::frame::flags::WITNESS != 0;
             let place = writer.write(frame, durable)?;
             if sync {
                 writer.sync()?;
+            }
+            if idle {
+                writer.idle()?;
             }
             Ok(Done::Written { meta, place, synced: sync })
         }

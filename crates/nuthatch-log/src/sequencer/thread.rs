@@ -1,5 +1,6 @@
 //! Running a log on threads of its own.
 
+use super::inbox::Inbox;
 use super::io::{IoThread, Loader, Wake};
 use super::worker::Worker;
 use super::{LogCore, LogHandle};
@@ -29,6 +30,7 @@ impl<M: Machine> LogCore<M> {
     }
 
     fn serve(mut self) {
+        let _guard = PanicGuard(Arc::clone(&self.inbox));
         self.inbox.adopt(std::thread::current());
         loop {
             let turn = self.turn();
@@ -60,5 +62,16 @@ impl<M: Machine> LogCore<M> {
             && !self.log.loader.is_ready()
             && !self.worker.is_ready()
             && !self.thread.as_ref().is_some_and(IoThread::is_ready)
+    }
+}
+
+/// Lets nobody wait for a sequencer that panicked.
+struct PanicGuard<E>(Arc<Inbox<E>>);
+
+impl<E> Drop for PanicGuard<E> {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.0.finish(Err("the sequencer panicked".to_owned()));
+        }
     }
 }

@@ -4,7 +4,8 @@
 
 mod toy;
 
-pub use toy::{Event, Outcome, Outputs, Toy};
+#[allow(unused_imports, reason = "each test file uses its own part")]
+pub use toy::{Event, Outcome, Outputs, Toy, ToyStream};
 
 use nuthatch_log::env::{ManualClock, SeededEntropy};
 use nuthatch_log::{

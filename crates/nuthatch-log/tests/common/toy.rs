@@ -89,6 +89,9 @@ pub struct Toy {
     pub committed: Lsn,
     pub failed: Option<String>,
     pub dirty_consumer: Option<StreamId>,
+    /// First id not given out by the newest `LogState`, and the streams that were there.
+    log_state: Option<(u64, BTreeSet<u64>)>,
+    next_id: u64,
 }
 
 impl Toy {
@@ -102,7 +105,14 @@ impl Toy {
             committed: Lsn(0),
             failed: None,
             dirty_consumer: None,
+            log_state: None,
+            next_id: 0,
         }
+    }
+
+    fn insert(&mut self, stream: StreamId, state: ToyStream) {
+        self.next_id = self.next_id.max(u64::from(stream.0) + 1);
+        self.streams.insert(stream, state);
     }
 
     /// Appends a control record that is awaited; true if it was taken.
@@ -163,7 +173,7 @@ impl Toy {
             Event::Create { stream, max_messages } => {
                 let kind = RecordKind::StreamCreate;
                 if Self::control(log, kind, stream, 0, &max_messages.to_le_bytes(), false).is_ok() {
-                    self.streams.insert(stream, ToyStream { max_messages, ..Default::default() });
+                    self.insert(stream, ToyStream { max_messages, ..Default::default() });
                 }
             }
             Event::Delete { stream, seq, token } => self.delete(stream, seq, token, log),
@@ -229,7 +239,7 @@ impl Toy {
         let mut next = || numbers.next().unwrap_or(0);
         let (max_messages, last, floor) = (next(), next(), next());
         let live = BTreeMap::new();
-        self.streams.insert(stream, ToyStream { max_messages, last, live });
+        self.insert(stream, ToyStream { max_messages, last, live });
         self.bounds.insert(stream, (floor, numbers.collect()));
     }
 }
@@ -308,7 +318,10 @@ impl Machine for Toy {
     }
 
     fn restore(&mut self, snapshot: &[u8]) -> Result<(), SnapshotError> {
-        let mut rest = snapshot;
+        let Some((next_id, mut rest)) = snapshot.split_at_checked(8) else {
+            return Err(SnapshotError { reason: "cut short".to_owned() });
+        };
+        self.next_id = le64(next_id);
         while let Some((head, after)) = rest.split_at_checked(16) {
             let len = usize::try_from(le64(&head[8..])).unwrap_or(usize::MAX);
             let Some((body, after)) = after.split_at_checked(len) else {
@@ -322,6 +335,7 @@ impl Machine for Toy {
     }
 
     fn snapshot(&self, out: &mut Vec<u8>) {
+        out.extend_from_slice(&self.next_id.to_le_bytes());
         for (stream, state) in &self.streams {
             let body = Self::encode_state(state);
             out.extend_from_slice(&u64::from(stream.0).to_le_bytes());
@@ -336,6 +350,13 @@ impl Machine for Toy {
         }
         let live: BTreeSet<u64> = record.body.chunks_exact(8).map(le64).collect();
         self.streams.retain(|stream, _| live.contains(&u64::from(stream.0)));
+        self.next_id = self.next_id.max(record.seq.0);
+        self.log_state = Some((record.seq.0, live));
+    }
+
+    fn is_gone(&self, stream: StreamId) -> bool {
+        let id = u64::from(stream.0);
+        self.log_state.as_ref().is_some_and(|(next, live)| id < *next && !live.contains(&id))
     }
 
     fn reindex(&mut self, message: &IndexedMessage<'_>) {
@@ -354,7 +375,7 @@ impl Machine for Toy {
             RecordKind::Message => self.add(stream, seq, record.weight(), &mut |_, _| {}),
             RecordKind::StreamCreate => {
                 let max_messages = le64(record.body);
-                self.streams.insert(stream, ToyStream { max_messages, ..Default::default() });
+                self.insert(stream, ToyStream { max_messages, ..Default::default() });
             }
             RecordKind::Delete => {
                 if let Some(state) = self.streams.get_mut(&stream) {
@@ -368,6 +389,7 @@ impl Machine for Toy {
     }
 
     fn recovered<L: LogAccess>(&mut self, log: &mut L) {
+        self.log_state = None;
         self.committed = log.committed();
         self.bounds.clear();
     }
@@ -388,7 +410,8 @@ impl Machine for Toy {
         for stream in self.streams.keys() {
             body.extend_from_slice(&u64::from(stream.0).to_le_bytes());
         }
-        let record = record(RecordKind::LogState, StreamId::LOG, 0, now, b"", &body);
+        let next = self.next_id;
+        let record = record(RecordKind::LogState, StreamId::LOG, next, now, b"", &body);
         let _ = log.append(&record, Urgency::Lazy, true);
     }
 

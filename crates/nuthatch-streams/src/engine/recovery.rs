@@ -121,6 +121,13 @@ impl<S: Sink> Engine<S> {
         self.slots.retain(|id, _| is_there(id));
         self.recovering.retain(|id, _| is_there(id));
         self.next_id = self.next_id.max(state.next_id);
+        self.newest_log_state = Some(state.clone());
+    }
+
+    /// Whether a stream existed before the newest `LogState` and was gone by then.
+    pub(super) fn was_gone(&self, id: StreamId) -> bool {
+        let gone = |state: &LogState| id < state.next_id && state.live.binary_search(&id).is_err();
+        self.newest_log_state.as_ref().is_some_and(gone)
     }
 
     const fn count_unreadable(&mut self, is_ok: bool) {
@@ -223,6 +230,7 @@ impl<S: Sink> Engine<S> {
     }
 
     pub(super) fn finish_recovery<L: LogAccess>(&mut self, log: &mut L) {
+        self.newest_log_state = None;
         for (id, recovering) in std::mem::take(&mut self.recovering) {
             if let Some(slot) = self.slots.get_mut(&id) {
                 slot.stream.reindexed(&recovering);

@@ -1,0 +1,259 @@
+//! Whatever way a log is replayed — with its checkpoints, without some, without all, at any step of
+//! a compaction — the machine ends in the same state. And damage never passes for silence.
+
+mod common;
+
+use common::{Event, Outcome, Rig, ToyStream, tiny};
+use nuthatch_log::env::{MemDisk, SeededEntropy};
+use nuthatch_log::{Disk, LogOptions, OpenError, StreamId};
+use proptest::prelude::*;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+type State = BTreeMap<StreamId, ToyStream>;
+
+#[derive(Clone, Debug)]
+enum Step {
+    Publish(u32, u8),
+    Delete(u32, u16),
+    Purge(u32, u16),
+    Drop(u32),
+    Create(u32, u64),
+    Wait(u16),
+    Reopen(bool),
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    prop_oneof![
+        12 => (1u32..6, any::<u8>()).prop_map(|(stream, len)| Step::Publish(stream, len)),
+        2 => (1u32..6, any::<u16>()).prop_map(|(stream, seq)| Step::Delete(stream, seq)),
+        1 => (1u32..6, any::<u16>()).prop_map(|(stream, seq)| Step::Purge(stream, seq)),
+        1 => (1u32..6).prop_map(Step::Drop),
+        2 => (1u32..6, 0u64..6).prop_map(|(stream, max)| Step::Create(stream, max)),
+        4 => (0u16..1500).prop_map(Step::Wait),
+        1 => any::<bool>().prop_map(Step::Reopen),
+    ]
+}
+
+/// Stream ids are never reused: each name gets a new id when its stream is created anew.
+struct World {
+    disk: MemDisk,
+    rig: Option<Rig>,
+    ids: BTreeMap<u32, u32>,
+    next_id: u32,
+}
+
+impl World {
+    fn new() -> Self {
+        let disk = MemDisk::default();
+        let rig = Some(Rig::open(tiny(), Arc::new(disk.clone())).expect("opens"));
+        Self { disk, rig, ids: BTreeMap::new(), next_id: 1 }
+    }
+
+    fn rig(&mut self) -> &mut Rig {
+        self.rig.as_mut().expect("open")
+    }
+
+    fn last_of(&mut self, id: u32) -> u64 {
+        self.rig().core.machine().streams.get(&StreamId(id)).map_or(0, |stream| stream.last)
+    }
+
+    fn take(&mut self, step: &Step) {
+        let id = |world: &Self, name: &u32| world.ids.get(name).copied();
+        match step {
+            Step::Publish(name, len) => {
+                let Some(id) = id(self, name) else { return };
+                for n in 0..4 {
+                    let body = vec![n; usize::from(*len)];
+                    assert!(matches!(self.rig().publish(id, &body), Outcome::Acked(_)));
+                }
+            }
+            Step::Delete(name, seq) => {
+                let Some(id) = id(self, name) else { return };
+                let seq = u64::from(*seq) % (self.last_of(id) + 1);
+                self.rig().run(Event::Delete { stream: StreamId(id), seq, token: 0 });
+            }
+            Step::Purge(name, seq) => {
+                let Some(id) = id(self, name) else { return };
+                let up_to = u64::from(*seq) % (self.last_of(id) + 1);
+                self.rig().run(Event::Purge { stream: StreamId(id), up_to });
+            }
+            Step::Drop(name) => {
+                let Some(id) = self.ids.remove(name) else { return };
+                self.rig().run(Event::Drop { stream: StreamId(id) });
+            }
+            Step::Create(name, max) => {
+                if !self.ids.contains_key(name) {
+                    let id = self.next_id;
+                    self.next_id += 1;
+                    self.ids.insert(*name, id);
+                    self.rig().create(id, *max);
+                }
+            }
+            Step::Wait(ms) => self.rig().advance(Duration::from_millis(u64::from(*ms))),
+            Step::Reopen(clean) => self.reopen(*clean),
+        }
+    }
+
+    fn reopen(&mut self, clean: bool) {
+        let mut rig = self.rig.take().expect("open");
+        if clean {
+            rig.core.close().expect("closes");
+        }
+        let before = rig.core.machine().streams.clone();
+        drop(rig);
+        let rig = Rig::open(tiny(), Arc::new(self.disk.clone())).expect("opens");
+        assert_eq!(rig.core.machine().streams, before);
+        self.rig = Some(rig);
+    }
+}
+
+/// Every state that a replay of `disk` gives, over all subsets of its checkpoints.
+fn replays(disk: &MemDisk) -> Vec<State> {
+    let names = disk.list("").expect("lists");
+    let checkpoints: Vec<_> = names.iter().filter(|n| n.starts_with("checkpoint-")).collect();
+    (0..1u32 << checkpoints.len())
+        .map(|subset| {
+            let copy = disk.crash(1);
+            for (i, name) in checkpoints.iter().enumerate() {
+                if subset & 1 << i != 0 {
+                    copy.remove(name).expect("removes");
+                }
+            }
+            let rig = Rig::open(tiny(), Arc::new(copy)).expect("opens");
+            rig.core.machine().streams.clone()
+        })
+        .collect()
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 60, ..ProptestConfig::default() })]
+
+    #[test]
+    fn every_way_of_replaying_gives_the_same_state(
+        steps in proptest::collection::vec(step(), 1..120)
+    ) {
+        let mut world = World::new();
+        for (number, step) in steps.iter().enumerate() {
+            world.take(step);
+            if number % 10 == 9 || number + 1 == steps.len() {
+                let now = world.rig().core.machine().streams.clone();
+                for state in replays(&world.disk) {
+                    prop_assert_eq!(&state, &now, "after step {}", number);
+                }
+            }
+        }
+    }
+}
+
+/// A log with some of everything, closed or not, and what can be read in it.
+fn furnished(clean: bool) -> (MemDisk, State) {
+    let disk = MemDisk::default();
+    let mut rig = Rig::open(tiny(), Arc::new(disk.clone())).expect("opens");
+    rig.create(1, 0);
+    rig.create(2, 10);
+    for n in 0..120u8 {
+        rig.publish(1, &vec![n; usize::from(n) * 3]);
+        rig.publish(2, &[n; 300]);
+        rig.advance(Duration::from_millis(40));
+    }
+    rig.advance(Duration::from_secs(2));
+    let state = rig.core.machine().streams.clone();
+    if clean {
+        rig.core.close().expect("closes");
+    }
+    drop(rig);
+    (disk, state)
+}
+
+fn options() -> LogOptions {
+    tiny()
+}
+
+/// Opens a disk and reads everything; `Err` says that damage was reported, `Ok` what was wrong
+/// although nothing was reported.
+fn silent_loss(disk: MemDisk, expected: &State) -> Result<Option<String>, String> {
+    let mut rig = match Rig::open(options(), Arc::new(disk)) {
+        Ok(rig) => rig,
+        Err(OpenError::Io { context, source }) => panic!("{context}: {source}"),
+        Err(error) => return Err(error.to_string()),
+    };
+    if rig.report.torn_frames > 0 {
+        return Err("torn".to_owned());
+    }
+    let found = rig.core.machine().streams.clone();
+    if found != *expected {
+        return Ok(Some("the state differs".to_owned()));
+    }
+    for (stream, state) in expected {
+        for seq in state.live.keys() {
+            let expected_len = state.live[seq] - 32 - "subject.0".len();
+            match rig.read(stream.0, *seq) {
+                Outcome::Damaged => return Err("damaged".to_owned()),
+                Outcome::Body(body) if body.len() == expected_len => {
+                    if body.iter().any(|byte| *byte != body[0]) {
+                        return Ok(Some(format!("message {seq} of {stream} changed")));
+                    }
+                }
+                other => return Ok(Some(format!("message {seq} of {stream}: {other:?}"))),
+            }
+        }
+    }
+    Ok(None)
+}
+
+#[test]
+fn a_flipped_bit_is_never_a_silent_loss() {
+    for clean in [true, false] {
+        let (disk, state) = furnished(clean);
+        let mut chance = SeededEntropy::new(u64::from(clean));
+        let names: Vec<_> = disk.list("").expect("lists");
+        let (mut reported, mut harmless) = (0, 0);
+        for _ in 0..600 {
+            let name = &names[chance.below(names.len() as u64) as usize];
+            let len = disk.file_len(name).unwrap_or(0) as u64;
+            let (byte, bit) = (chance.below(len) as usize, chance.below(8) as u8);
+            let copy = disk.crash(1);
+            copy.flip_bit(name, byte, bit);
+            match silent_loss(copy, &state) {
+                Err(_) => reported += 1,
+                Ok(None) => harmless += 1,
+                Ok(Some(loss)) => panic!("bit {bit} of byte {byte} of {name}: {loss}"),
+            }
+        }
+        assert!(reported > 20, "{reported} reported, {harmless} harmless");
+    }
+}
+
+#[test]
+fn a_missing_segment_is_named() {
+    let (disk, _) = furnished(true);
+    let name = disk.list("").expect("lists").into_iter().find(|name| name.ends_with(".seg"));
+    let name = name.expect("there are segments");
+    disk.remove(&name).expect("removes");
+    let error = Rig::open(options(), Arc::new(disk)).err().expect("refused");
+    assert!(matches!(&error, OpenError::Missing { segment, .. } if *segment == name), "{error}");
+}
+
+#[test]
+fn a_lost_or_damaged_catalog_is_refused() {
+    let (disk, _) = furnished(true);
+    disk.flip_bit("catalog", 60, 1);
+    let error = Rig::open(options(), Arc::new(disk.clone())).err().expect("refused");
+    assert!(error.to_string().contains("checksum"), "{error}");
+    disk.remove("catalog").expect("removes");
+    let error = Rig::open(options(), Arc::new(disk)).err().expect("refused");
+    assert!(error.to_string().contains("missing although"), "{error}");
+}
+
+#[test]
+fn a_clean_restart_reads_no_frames() {
+    let (disk, state) = furnished(true);
+    let rig = Rig::open(options(), Arc::new(disk)).expect("opens");
+    assert_eq!(rig.core.machine().streams, state);
+    assert!(rig.report.clean);
+    assert!(rig.report.checkpoint.is_some());
+    assert_eq!((rig.report.frames, rig.report.records), (0, 0));
+    assert!(rig.report.indexed > 100);
+}
