@@ -182,7 +182,7 @@ impl Run {
                 let key = (
                     info.delivered.stream_seq,
                     info.ack_floor.stream_seq,
-                    info.num_ack_pending as u64,
+                    info.num_ack_pending,
                     info.num_pending,
                 );
                 consumers.insert(consumer, key);
