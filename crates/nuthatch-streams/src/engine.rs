@@ -9,6 +9,7 @@ mod advisory;
 mod api;
 mod consumers;
 mod deadlines;
+mod hungry;
 mod pending;
 mod publish;
 mod reads;
@@ -184,7 +185,9 @@ impl<S: Sink> Engine<S> {
         }
     }
 
-    fn commit_streams<L: LogAccess>(&mut self, lsn: Lsn, log: &mut L) -> Vec<StreamId> {
+    /// Shows what has committed; returns the streams concerned, each with the last sequence that
+    /// readers saw before.
+    fn commit_streams<L: LogAccess>(&mut self, lsn: Lsn, log: &mut L) -> Vec<(StreamId, Seq)> {
         let mut committed = Vec::new();
         while let Some(&(_, id)) = self.touched.front().filter(|(at, _)| *at <= lsn) {
             self.touched.pop_front();
@@ -192,10 +195,11 @@ impl<S: Sink> Engine<S> {
                 continue;
             };
             slot.committed_in = lsn;
+            let seen = Seq(slot.stream.committed_totals().last_seq);
             slot.stream.commit(lsn, |seq, weight| log.dead(id, seq, weight));
             self.budget.settle(slot.stream.account_use());
             self.deadlines.schedule_stream(slot);
-            committed.push(id);
+            committed.push((id, seen));
         }
         committed
     }
@@ -218,9 +222,9 @@ impl<S: Sink> Machine for Engine<S> {
         let committed = self.commit_streams(lsn, log);
         self.answer_pending(lsn, log);
         self.confirm_double_acks(lsn, log);
-        for id in committed {
+        for (id, seen) in committed {
             self.retry_reads(id, log);
-            self.pump_hungry(id, log);
+            self.pump_hungry(id, seen, log);
         }
         self.end_step(log);
     }

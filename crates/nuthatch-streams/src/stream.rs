@@ -291,6 +291,17 @@ impl Stream {
         self.messages.get(seq.0).map(|entry| entry.subject)
     }
 
+    /// Calls `visit` with the subject id of every message after `seen` that readers see.
+    pub fn for_each_committed_after(&self, seen: Seq, visit: &mut dyn FnMut(u32)) {
+        let mut at = self.messages.next_live(seen.0 + 1);
+        while let Some(seq) = at.filter(|&seq| seq <= self.committed.last_seq) {
+            if let Some(entry) = self.messages.get(seq) {
+                visit(entry.subject);
+            }
+            at = self.messages.next_live(seq + 1);
+        }
+    }
+
     /// Calls `visit` with sequence and weight of every message that is not dead.
     pub fn for_each_held(&self, visit: &mut dyn FnMut(Seq, usize)) {
         self.messages.for_each(|seq, entry| visit(Seq(seq), entry.weight()));

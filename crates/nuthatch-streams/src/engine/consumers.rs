@@ -1,6 +1,7 @@
 //! Calling consumers: by name, in this turn, on commit, at a deadline; and what they let go.
 
 use super::Engine;
+use super::hungry::Hungry;
 use super::slot::Slot;
 use crate::consumer::{Ack, Consumer, Env, Pull, TickOutcome};
 use crate::event::{AckItem, ClientBatch, FlowItem, PullItem};
@@ -45,7 +46,7 @@ pub(super) struct Consumers<T> {
     slots: Vec<Option<Box<ConsumerSlot<T>>>>,
     free: Vec<u32>,
     /// Those that want new messages at once.
-    hungry: Vec<u32>,
+    hungry: Hungry,
 }
 
 impl<T> Default for Consumers<T> {
@@ -54,7 +55,7 @@ impl<T> Default for Consumers<T> {
             by_name: FxHashMap::default(),
             slots: Vec::new(),
             free: Vec::new(),
-            hungry: Vec::new(),
+            hungry: Hungry::default(),
         }
     }
 }
@@ -262,7 +263,7 @@ impl<S: Sink> Engine<S> {
         let (consumer, listed) = (&entry.consumer, &mut entry.listed);
         self.deadlines.schedule_consumer(key, &mut entry.scheduled, consumer.next_deadline());
         if consumer.is_hungry() && !std::mem::replace(&mut listed.hungry, true) {
-            consumers.hungry.push(key.index);
+            consumers.hungry.push(key.index, consumer.config());
         }
         if consumer.is_blocked() && !std::mem::replace(&mut listed.blocked, true) {
             self.lists.blocked.push(key);
@@ -377,7 +378,7 @@ impl<S: Sink> Engine<S> {
         if changed.is_none() {
             for (&stream, slot) in &self.slots {
                 let hungry = slot.consumers.hungry.iter();
-                keys.extend(hungry.map(|&index| ConsumerKey { stream, index }));
+                keys.extend(hungry.map(|index| ConsumerKey { stream, index }));
             }
         }
         for key in keys {
@@ -425,16 +426,17 @@ impl<S: Sink> Engine<S> {
         }
     }
 
-    /// New messages are visible: whoever waits for them is served.
-    pub(super) fn pump_hungry<L: LogAccess>(&mut self, stream: StreamId, log: &mut L) {
+    /// Messages after `seen` are visible now: whoever waits for them is served.
+    pub(super) fn pump_hungry<L: LogAccess>(&mut self, stream: StreamId, seen: Seq, log: &mut L) {
         let Some(slot) = self.slots.get_mut(&stream) else { return };
         if slot.consumers.hungry.is_empty() {
             return;
         }
-        for index in std::mem::take(&mut slot.consumers.hungry) {
+        for index in slot.consumers.hungry.wake(&slot.stream, seen) {
             let key = ConsumerKey { stream, index };
-            if let Some(listed) = self.listed(key) {
-                listed.hungry = false;
+            if let Some(listed) = self.listed(key)
+                && std::mem::take(&mut listed.hungry)
+            {
                 self.call(key, log, Consumer::pump);
             }
         }

@@ -181,10 +181,15 @@ impl<S: Sink> Engine<S> {
     /// The delete of a stream is durable: it is gone, and everybody is told.
     pub(super) fn finish_delete<L: LogAccess>(&mut self, id: StreamId, log: &mut L) {
         let Some(slot) = self.slots.get(&id) else { return };
+        let (account, stream) = (slot.stream.account(), slot.stream.config().name.clone());
         for index in slot.consumers.indexes() {
             let key = super::consumers::ConsumerKey { stream: id, index };
             self.unwatch_deliver_subject(key);
-            self.call(key, log, crate::consumer::Consumer::on_delete);
+            let name = self.call(key, log, |consumer, env| {
+                consumer.on_delete(env);
+                consumer.name().to_owned()
+            });
+            self.advise_consumer(account, &stream, &name.unwrap_or_default(), "delete", log);
         }
         let Some(mut slot) = self.slots.remove(&id) else { return };
         let (account, name) = (slot.stream.account(), slot.stream.config().name.clone());

@@ -367,6 +367,15 @@ impl Harness {
 
     /// Asks for messages without waiting; returns the ack subjects of those that came.
     pub(super) fn pull(&mut self, consumer: &str, batch: u64) -> Vec<String> {
+        self.pull_with(consumer, &format!("{{\"batch\":{batch},\"no_wait\":true}}"))
+    }
+
+    /// Asks for one message and waits for it.
+    pub(super) fn pull_waiting(&mut self, consumer: &str) -> Vec<String> {
+        self.pull_with(consumer, r#"{"batch":1,"expires":60000000000}"#)
+    }
+
+    fn pull_with(&mut self, consumer: &str, body: &str) -> Vec<String> {
         let mut buf = Vec::new();
         let mut span = |text: &str| {
             let start = buf.len() as u32;
@@ -378,7 +387,7 @@ impl Harness {
             hint: 0,
             consumer: span(consumer),
             reply: span("inbox"),
-            body: span(&format!("{{\"batch\":{batch},\"no_wait\":true}}")),
+            body: span(body),
         });
         self.step(Event::Batch(ClientBatch { peer: 7, buf: buf.into(), items: vec![item] }));
         let delivered = std::mem::take(&mut self.engine.sink_mut().delivered);

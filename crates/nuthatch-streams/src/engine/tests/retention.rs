@@ -129,6 +129,26 @@ fn consumers_can_be_listed_and_are_advised_of() {
     assert_eq!(missing.expect_err("missing").err_code, 10014);
 }
 
+#[test]
+fn waiting_consumers_are_woken_by_their_own_subject() {
+    let mut harness = Harness::with_stream(|_| {});
+    for name in ["a", "b", "c", "d", "e"] {
+        let filter = format!("s.{name}");
+        harness.consumer(name, |config| config.filter_subject = filter).expect("created");
+        assert_eq!(harness.pull_waiting(name), [""; 0]);
+    }
+    harness.consumer("all", |config| config.filter_subject = "s.>".into()).expect("created");
+    harness.pull_waiting("all");
+    harness.put("s.d", "x");
+    let delivered = std::mem::take(&mut harness.engine.sink_mut().delivered);
+    let mut consumers: Vec<&str> =
+        delivered.iter().filter_map(|out| out.subject.split('.').nth(3)).collect();
+    consumers.sort_unstable();
+    assert_eq!(consumers, ["all", "d"]);
+    harness.put("s.e", "x");
+    assert_eq!(harness.engine.sink().delivered.len(), 1);
+}
+
 #[derive(Clone, Debug)]
 enum Step {
     Publish(usize),
