@@ -3,12 +3,14 @@
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
+use serde_json::Value;
+
 use crate::normal::{Normal, normalise};
 use crate::run::{Step, Transcript};
 use crate::script::Script;
 
 /// Differences shown for each section.
-const SHOWN: usize = 12;
+const SHOWN: usize = 40;
 
 /// Where an intended difference applies.
 #[derive(Debug, Clone, Copy)]
@@ -31,11 +33,33 @@ pub struct Intended {
 }
 
 /// All of them. Each must really differ somewhere, or the test fails: the list cannot rot.
-pub const INTENDED: &[Intended] = &[Intended {
-    name: "version",
-    reason: "Nuthatch says the version of its own surface in INFO",
-    rule: Rule::Field("INFO", "version"),
-}];
+pub const INTENDED: &[Intended] = &[
+    Intended {
+        name: "version",
+        reason: "INFO names the version whose surface we offer",
+        rule: Rule::Field("INFO", "version"),
+    },
+    Intended {
+        name: "level in INFO",
+        reason: "the API level is that of what is implemented",
+        rule: Rule::Field("INFO", "api_lvl"),
+    },
+    Intended {
+        name: "level in account info",
+        reason: "the API level is that of what is implemented",
+        rule: Rule::Field("api", "level"),
+    },
+    Intended {
+        name: "version in metadata",
+        reason: "streams and consumers carry the version that we claim",
+        rule: Rule::Field("metadata", "_nats.ver"),
+    },
+    Intended {
+        name: "level in metadata",
+        reason: "streams and consumers carry the API level that we claim",
+        rule: Rule::Field("metadata", "_nats.level"),
+    },
+];
 
 /// What came of a comparison.
 #[derive(Debug, Default)]
@@ -100,15 +124,54 @@ fn describe(ours: Option<&Vec<String>>, theirs: Option<&Vec<String>>, report: &m
         if left != right {
             let text = |side: Option<&String>| side.map_or("(nothing)", String::as_str).to_owned();
             let (left, right) = (text(left), text(right));
-            let same = common_prefix(&left, &right);
-            let cut = |text: &str| match same {
-                0..60 => text.to_owned(),
-                _ => format!("…{}", &text[same..]),
-            };
-            let _ = writeln!(report, "  ours   {}", cut(&left));
-            let _ = writeln!(report, "  theirs {}", cut(&right));
+            let (left, right) = fields(&left, &right).unwrap_or_else(|| cut(&left, &right));
+            let _ = writeln!(report, "  ours   {left}\n  theirs {right}");
         }
     }
+}
+
+/// Where two lines differ only in fields of their JSON bodies: these fields.
+fn fields(left: &str, right: &str) -> Option<(String, String)> {
+    let ((ahead, left), (other, right)) = (left.split_once(" body=")?, right.split_once(" body=")?);
+    let parse = |text| serde_json::from_str::<Value>(text).ok().filter(Value::is_object);
+    let (left, right) = (parse(left)?, parse(right)?);
+    if ahead != other {
+        return None;
+    }
+    let mut found = (String::new(), String::new());
+    collect("", Some(&left), Some(&right), &mut found);
+    Some(found)
+}
+
+fn collect(
+    path: &str,
+    left: Option<&Value>,
+    right: Option<&Value>,
+    found: &mut (String, String),
+) {
+    if left == right {
+        return;
+    }
+    if let (Some(Value::Object(one)), Some(Value::Object(other))) = (left, right) {
+        let keys: BTreeSet<&String> = one.keys().chain(other.keys()).collect();
+        for key in keys {
+            collect(&format!("{path}.{key}"), one.get(key), other.get(key), found);
+        }
+        return;
+    }
+    let text = |value: Option<&Value>| value.map_or("(absent)".to_owned(), Value::to_string);
+    let _ = write!(found.0, "{path}={} ", text(left));
+    let _ = write!(found.1, "{path}={} ", text(right));
+}
+
+/// Both texts without what they share at the start.
+fn cut(left: &str, right: &str) -> (String, String) {
+    let same = common_prefix(left, right);
+    let cut = |text: &str| match same {
+        0..60 => text.to_owned(),
+        _ => format!("…{}", &text[same..]),
+    };
+    (cut(left), cut(right))
 }
 
 /// How much of two texts is the same and not worth showing: all but a little before the difference.
