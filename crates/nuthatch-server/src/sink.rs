@@ -30,8 +30,19 @@ pub struct ServerSink {
 pub struct Target {
     account: Arc<Account>,
     subject: Box<[u8]>,
+    /// Queue group of which a member must listen; empty: anybody will do.
+    group: Box<[u8]>,
     generation: u64,
     matched: Matched,
+}
+
+/// Whether those who must listen do.
+fn is_heard(matched: &Matched, group: &[u8]) -> bool {
+    if group.is_empty() {
+        return !matched.is_empty();
+    }
+    let is_member = |sub: &SubRef| sub.queue.as_deref() == Some(group);
+    matched.groups().any(|(_, members)| members.first().is_some_and(|(_, sub)| is_member(sub)))
 }
 
 impl Drop for Target {
@@ -129,7 +140,7 @@ impl Sink for ServerSink {
         self.route(account, &Outgoing::from_message(message));
     }
 
-    fn resolve(&mut self, account: AccountId, subject: &[u8]) -> Option<Target> {
+    fn resolve(&mut self, account: AccountId, subject: &[u8], group: &[u8]) -> Option<Target> {
         if !self.select(account) {
             return None;
         }
@@ -137,26 +148,27 @@ impl Sink for ServerSink {
         let generation = account.interest.generation();
         let mut matched = Matched::default();
         account.interest.match_into(subject, &mut matched);
-        if matched.is_empty() {
+        if !is_heard(&matched, group) {
             account.watch.wait_for(subject, self.engine_bit);
             // A subscription may have come between the two: then nobody would report it.
             account.interest.match_into(subject, &mut matched);
-            if matched.is_empty() {
+            if !is_heard(&matched, group) {
                 return None;
             }
         }
         account.watch.hold();
-        Some(Target { account, subject: subject.into(), generation, matched })
+        let (subject, group) = (subject.into(), group.into());
+        Some(Target { account, subject, group, generation, matched })
     }
 
     fn refresh(&mut self, target: &mut Target) -> bool {
         target.update();
-        if target.matched.is_empty() {
+        if !is_heard(&target.matched, &target.group) {
             target.account.watch.wait_for(&target.subject, self.engine_bit);
             let account = target.account.clone();
             account.interest.match_into(&target.subject, &mut target.matched);
         }
-        !target.matched.is_empty()
+        is_heard(&target.matched, &target.group)
     }
 
     fn ready(&mut self, target: &Target) -> bool {

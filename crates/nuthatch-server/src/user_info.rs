@@ -14,6 +14,7 @@ pub fn response(server: &Server, session: &Session) -> Vec<u8> {
     let user = if session.user.is_empty() { "" } else { &session.user };
     data.insert("user".to_owned(), json!(user));
     data.insert("account".to_owned(), json!(session.account.name));
+    data.insert("account_name".to_owned(), json!(session.account.name));
     if let Some(rights) = &session.rights {
         data.insert("permissions".to_owned(), permissions(&rights.source));
     }

@@ -282,7 +282,7 @@ fn user_info() {
     peer.send("SUB i 1\r\nPUB $SYS.REQ.USER.INFO i 0\r\n\r\n");
     assert!(peer.line().starts_with("MSG i 1 "));
     let body = peer.line();
-    assert!(body.contains("\"data\":{\"account\":\"$G\",\"user\":\"\"}"), "{body}");
+    assert!(body.contains("\"data\":{\"account\":\"$G\",\"account_name\":\"$G\",\"user\":\"\"}"), "{body}");
 }
 
 #[test]

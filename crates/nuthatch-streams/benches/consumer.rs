@@ -123,7 +123,7 @@ impl Sink for Out {
     fn publish(&mut self, _: AccountId, message: &Message<'_>) {
         black_box(message.subject);
     }
-    fn resolve(&mut self, _: AccountId, _: &[u8]) -> Option<()> {
+    fn resolve(&mut self, _: AccountId, _: &[u8], _: &[u8]) -> Option<()> {
         Some(())
     }
     fn refresh(&mut self, (): &mut ()) -> bool {

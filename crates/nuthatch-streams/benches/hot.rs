@@ -99,7 +99,7 @@ impl Sink for CopySink {
 
     fn publish(&mut self, _: AccountId, _: &Message<'_>) {}
 
-    fn resolve(&mut self, _: AccountId, _: &[u8]) -> Option<()> {
+    fn resolve(&mut self, _: AccountId, _: &[u8], _: &[u8]) -> Option<()> {
         Some(())
     }
 

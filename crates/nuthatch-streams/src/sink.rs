@@ -54,8 +54,14 @@ pub trait Sink: Send + 'static {
     /// Publishes through core routing.
     fn publish(&mut self, account: AccountId, message: &Message<'_>);
 
-    /// Resolves a deliver subject; `None` if nobody listens.
-    fn resolve(&mut self, account: AccountId, subject: &[u8]) -> Option<Self::Target>;
+    /// Resolves a deliver subject; `None` if nobody listens. With a queue group it takes a member
+    /// of that group to listen; `group` is empty for none.
+    fn resolve(
+        &mut self,
+        account: AccountId,
+        subject: &[u8],
+        group: &[u8],
+    ) -> Option<Self::Target>;
 
     /// Whether anybody still listens (a generation check when nothing changed).
     fn refresh(&mut self, target: &mut Self::Target) -> bool;

@@ -29,7 +29,8 @@ use dedup::Dedup;
 use journal::Journal;
 use messages::Messages;
 use nuthatch_log::{Lsn, Seq, StreamId, Timestamp};
-use nuthatch_protocol::js::StreamConfig;
+use nuthatch_protocol::js::{StorageType, StreamConfig};
+use nuthatch_protocol::jserror::JsError;
 use std::collections::VecDeque;
 use subjects::Subjects;
 
@@ -268,6 +269,21 @@ impl Stream {
     #[must_use]
     pub fn next_kept(&self, from: u64) -> Option<Seq> {
         self.messages.next_kept(from).map(Seq)
+    }
+
+    /// The error for the deletion of a message that is not kept. Upstream's file store tells apart
+    /// what is outside the stream.
+    #[must_use]
+    pub fn why_missing(&self, seq: u64) -> JsError {
+        if self.config.storage == StorageType::File {
+            if seq >= self.messages.next() {
+                return JsError::STREAM_MSG_DELETE_FAILED.with_err("stream store EOF");
+            }
+            if seq < self.messages.first_kept() {
+                return JsError::STREAM_MSG_DELETE_FAILED.with_err("no message found");
+            }
+        }
+        JsError::SEQUENCE_NOT_FOUND.with("seq", seq)
     }
 
     /// Text of a subject; empty if the id is not in use.

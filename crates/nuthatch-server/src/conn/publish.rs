@@ -48,11 +48,11 @@ impl Turn<'_> {
         if !self.may_publish(publish) {
             return;
         }
-        if self.reader.session.verbose {
-            self.out().extend_from_slice(write::OK);
-        }
         if self.reader.session.pedantic && !is_valid_literal(publish.subject) {
             self.say_err("Invalid Publish Subject");
+        }
+        if self.reader.session.verbose {
+            self.out().extend_from_slice(write::OK);
         }
         let taken = if publish.subject.first() == Some(&b'$') {
             let taken = self.reserved(publish);

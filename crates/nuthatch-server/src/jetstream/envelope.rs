@@ -56,12 +56,11 @@ pub fn ok<T: Serialize>(kind: ResponseType, body: &T) -> Vec<u8> {
     encode(kind, None, Some(body))
 }
 
-/// An answer with an error.
-pub fn failed(kind: ResponseType, error: &JsError) -> Vec<u8> {
-    encode::<()>(kind, Some(error), None)
+/// An answer with an error, and with the fields of an empty one.
+pub fn failed<T: Serialize>(kind: ResponseType, error: &JsError, body: T) -> Vec<u8> {
+    encode(kind, Some(error), Some(&body))
 }
 
-/// Lists that carry a paged header keep it in their error answers too; clients do not need it there.
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -74,7 +73,7 @@ mod tests {
             Ok(r#"{"type":"io.nats.jetstream.api.v1.stream_delete_response","success":true}"#)
         );
         let text =
-            String::from_utf8(failed(ResponseType("stream_info"), &JsError::STREAM_NOT_FOUND))
+            String::from_utf8(failed(ResponseType("stream_info"), &JsError::STREAM_NOT_FOUND, ()))
                 .unwrap_or_default();
         assert!(text.contains(r#""err_code":10059"#), "{text}");
         assert!(!text.contains("null"), "{text}");

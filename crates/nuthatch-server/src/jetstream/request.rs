@@ -147,6 +147,11 @@ pub fn parse<T: DeserializeOwned>(body: &[u8], strict: bool) -> Result<T, JsErro
         return Err(JsError::INVALID_JSON
             .with("err", format!("request of {} bytes, at most {MAX_REQUEST_BYTES}", body.len())));
     }
+    // Upstream reads nothing and `null` as an object without fields.
+    let body = match body.trim_ascii() {
+        b"" | b"null" => b"{}",
+        _ => body,
+    };
     let mut unknown: Option<String> = None;
     let mut json = serde_json::Deserializer::from_slice(body);
     let value = serde_ignored::deserialize(&mut json, |path| {

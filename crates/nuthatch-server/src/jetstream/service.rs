@@ -14,6 +14,7 @@ use nuthatch_protocol::jserror::JsError;
 use nuthatch_streams::op::{CatalogEntry, Usage};
 use nuthatch_streams::{AccountId, Op, OpOutcome};
 use parking_lot::RwLock;
+use serde_json::json;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -164,22 +165,22 @@ impl JetStream {
         let kind = response_type(&api_call);
         let answer = if self.stats.inflight.fetch_add(1, Ordering::Relaxed) < MAX_INFLIGHT_REQUESTS
         {
-            self.dispatch(account, api_call, body).await
+            self.dispatch(account, &api_call, body).await
         } else {
             Err(JsError::INSUFFICIENT_RESOURCES)
         };
         self.stats.inflight.fetch_sub(1, Ordering::Relaxed);
         let bytes = answer.unwrap_or_else(|error| {
             self.stats.errors.fetch_add(1, Ordering::Relaxed);
-            envelope::failed(kind, &error)
+            envelope::failed(kind, &error, empty_fields(&api_call))
         });
         if !reply.is_empty() {
             self.backend.answer(account, reply, &bytes);
         }
     }
 
-    async fn dispatch(&self, account: AccountId, api_call: Call<'_>, body: &[u8]) -> Answer {
-        match api_call {
+    async fn dispatch(&self, account: AccountId, api_call: &Call<'_>, body: &[u8]) -> Answer {
+        match *api_call {
             Call::AccountInfo => self.account_info(account).await,
             Call::StreamCreate(name) => self.stream_create(account, name, body).await,
             Call::StreamUpdate(name) => self.stream_update(account, name, body).await,
@@ -193,7 +194,7 @@ impl JetStream {
             Call::ConsumerCreateEphemeral(_)
             | Call::ConsumerCreate { .. }
             | Call::ConsumerCreateDurable { .. } => {
-                self.consumer_create(account, api_call, body).await
+                self.consumer_create(account, *api_call, body).await
             }
             Call::ConsumerInfo(stream, name) => {
                 self.consumer_info(account, stream, name, body).await
@@ -235,9 +236,8 @@ impl JetStream {
         }
     }
 
-    /// Fills in what only the server knows of a stream: leader, domain, dynamic metadata.
+    /// Fills in what only the server knows of a stream: domain, dynamic metadata.
     pub(super) fn complete_stream(&self, info: &mut StreamInfo) {
-        info.cluster = Some(self.cluster());
         info.domain.clone_from(&self.settings.domain);
         self.add_dynamic_metadata(&mut info.config.metadata);
     }
@@ -247,7 +247,8 @@ impl JetStream {
         self.add_dynamic_metadata(&mut info.config.metadata);
     }
 
-    fn cluster(&self) -> ClusterInfo {
+    /// What `STREAM.INFO` alone tells of the cluster: who leads, even where there is one server.
+    pub(super) fn cluster(&self) -> ClusterInfo {
         ClusterInfo { leader: self.backend.server_name().to_owned(), ..ClusterInfo::default() }
     }
 
@@ -284,6 +285,18 @@ fn described(error: JsError, description: String) -> JsError {
 /// An outcome of another kind than the operation's own: a bug, answered plainly.
 pub(super) fn unexpected(outcome: &OpOutcome) -> JsError {
     JsError::STREAM_GENERAL.with("err", format!("unexpected outcome {outcome:?}"))
+}
+
+/// What an answer holds beside its error: the fields that upstream always writes.
+fn empty_fields(api_call: &Call<'_>) -> serde_json::Value {
+    match api_call {
+        Call::StreamInfo(_) => json!({"total": 0, "offset": 0, "limit": 0}),
+        Call::StreamPurge(_) => json!({"purged": 0}),
+        Call::ConsumerNames(_) | Call::ConsumerList(_) => {
+            json!({"total": 0, "offset": 0, "limit": 0, "consumers": []})
+        }
+        _ => json!({}),
+    }
 }
 
 const fn response_type(api_call: &Call<'_>) -> ResponseType {

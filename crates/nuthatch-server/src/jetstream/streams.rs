@@ -98,7 +98,8 @@ struct MessageBody<'a> {
 struct NamesBody {
     #[serde(flatten)]
     page: Paged,
-    streams: Vec<String>,
+    /// `null` when there are none, as upstream.
+    streams: Option<Vec<String>>,
 }
 
 #[derive(Serialize)]
@@ -146,6 +147,9 @@ impl JetStream {
         if config.name != name {
             return Err(JsError::STREAM_MISMATCH);
         }
+        if name.contains(['/', '\\']) {
+            return Err(JsError::STREAM_NAME_CONTAINS_PATH_SEPARATORS);
+        }
         set_static_metadata(&mut config.metadata);
         let mut config = validate::stream_config(config, &self.limits())?;
         if config.max_consumers <= 0 && self.settings.default_max_consumers > 0 {
@@ -173,7 +177,7 @@ impl JetStream {
             return Err(JsError::STREAM_NAME_EXIST);
         }
         let info = self.current_info(existing).await?;
-        Ok(self.stream_answer("stream_create", info, None, false))
+        Ok(self.stream_answer("stream_create", info, None, true))
     }
 
     pub(super) async fn current_info(&self, entry: &Entry) -> Result<StreamInfo, JsError> {
@@ -287,8 +291,13 @@ impl JetStream {
             offset,
         };
         let (info, total) = self.stream_outcome(entry.engine, op).await?;
-        let page = (filtered && total > 0).then_some(Paged { total, offset, limit: SUBJECTS_PAGE });
-        Ok(self.stream_answer("stream_info", info, page, false))
+        let page = if filtered && total > 0 {
+            Paged { total, offset, limit: SUBJECTS_PAGE }
+        } else {
+            Paged { total: 0, offset: 0, limit: 0 }
+        };
+        let info = StreamInfo { cluster: Some(self.cluster()), ..info };
+        Ok(self.stream_answer("stream_info", info, Some(page), false))
     }
 
     pub(super) async fn stream_purge(&self, account: AccountId, name: &str, body: &[u8]) -> Answer {
@@ -321,8 +330,9 @@ impl JetStream {
             registry.streams(account, &request.subject).map(|e| e.config.name.as_str()).collect();
         let total = names.len();
         let offset = offset_of(request.offset).min(total);
-        let streams =
+        let streams: Vec<String> =
             names[offset..].iter().take(NAMES_PAGE).map(|&name| name.to_owned()).collect();
+        let streams = (!streams.is_empty()).then_some(streams);
         let page = Paged { total, offset, limit: NAMES_PAGE };
         Ok(envelope::ok(ResponseType("stream_names"), &NamesBody { page, streams }))
     }

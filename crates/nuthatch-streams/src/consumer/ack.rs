@@ -5,9 +5,18 @@ use super::progress::confirm_now;
 use super::request::parse_nak_delay;
 use super::{Ack, Consumer, EXHAUSTED_SHOWN_MAX, Env, Pull};
 use crate::index::MessageIndex;
-use crate::sink::Sink;
+use crate::sink::{Message, Sink};
 use nuthatch_log::{LogAccess, Seq};
 use nuthatch_protocol::js::AckPolicy;
+
+/// The incumbent has no subscription for acks that a consumer does not need: no responders.
+fn nobody_listens<I, L, S: Sink>(env: &mut Env<'_, I, L, S>, reply: &[u8]) {
+    if !reply.is_empty() {
+        let headers = b"NATS/1.0 503\r\n\r\n";
+        let message = Message { subject: reply, reply: b"", headers, body: b"" };
+        env.sink.publish(env.account, &message);
+    }
+}
 
 impl<T> Consumer<T> {
     /// Takes an acknowledgement of any kind.
@@ -19,6 +28,9 @@ impl<T> Consumer<T> {
     {
         if ack.stream_seq.0 == 0 {
             return;
+        }
+        if self.terms.ack_policy == AckPolicy::None {
+            return nobody_listens(env, ack.reply);
         }
         match ack.body {
             b"" | b"+ACK" | b"+OK" => {

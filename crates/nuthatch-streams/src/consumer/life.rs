@@ -131,7 +131,7 @@ impl<T> Consumer<T> {
         let now = env.log.now().0;
         self.activity.last = now;
         let Mode::Pull(queue) = &mut self.mode else { return };
-        let Some(target) = env.sink.resolve(env.account, reply) else { return };
+        let Some(target) = env.sink.resolve(env.account, reply, b"") else { return };
         let after = |nanos: i64| if nanos > 0 { now.saturating_add(nanos) } else { i64::MAX };
         queue.add(Waiting {
             reply: reply.into(),
@@ -272,7 +272,8 @@ impl<T> Consumer<T> {
         let now = env.log.now().0;
         let Mode::Push(push) = &mut self.mode else { return self.sweep_all_requests(env) };
         let was_active = push.target.is_some();
-        push.target = env.sink.resolve(env.account, self.config.deliver_subject.as_bytes());
+        let (subject, group) = (&self.config.deliver_subject, &self.config.deliver_group);
+        push.target = env.sink.resolve(env.account, subject.as_bytes(), group.as_bytes());
         let active = push.target.is_some();
         let heartbeat = self.config.idle_heartbeat;
         if !active {

@@ -304,12 +304,22 @@ impl<S: Sink> Engine<S> {
         item: &AckItem,
         log: &mut L,
     ) {
-        let Some(key) = self.key(item.stream, item.consumer.of(&batch.buf)) else { return };
+        let reply = item.reply.of(&batch.buf);
+        let Some(key) = self.key(item.stream, item.consumer.of(&batch.buf)) else {
+            if !reply.is_empty() {
+                // As for a pull; only that the header with the subject is missing.
+                let account = self.slots.get(&item.stream).map(|slot| slot.stream.account());
+                let headers = b"NATS/1.0 503\r\n\r\n";
+                let message = Message { subject: reply, reply: b"", headers, body: b"" };
+                self.sink.reply(account.unwrap_or_default(), &batch.peer, item.hint, &message);
+            }
+            return;
+        };
         let ack = Ack {
             delivered: item.delivered,
             stream_seq: Seq(item.stream_seq),
             consumer_seq: item.consumer_seq,
-            reply: item.reply.of(&batch.buf),
+            reply,
             body: item.body.of(&batch.buf),
         };
         self.call(key, log, |consumer, env| consumer.ack(env, &ack));
@@ -324,7 +334,8 @@ impl<S: Sink> Engine<S> {
     ) {
         let reply = item.reply.of(&batch.buf);
         let Some(key) = self.key(item.stream, item.consumer.of(&batch.buf)) else {
-            self.no_such_consumer(batch, item.stream, item.hint, reply);
+            let name = item.consumer.of(&batch.buf);
+            self.no_such_consumer(batch, item.stream, item.hint, name, reply);
             return;
         };
         let pull = Pull { reply, body: item.body.of(&batch.buf) };
@@ -338,14 +349,20 @@ impl<S: Sink> Engine<S> {
         batch: &ClientBatch<S::Peer>,
         stream: StreamId,
         hint: u32,
+        name: &[u8],
         reply: &[u8],
     ) {
         if reply.is_empty() {
             return;
         }
-        let account = self.slots.get(&stream).map_or_else(Default::default, |s| s.stream.account());
-        let headers = b"NATS/1.0 503\r\n\r\n";
-        let message = Message { subject: reply, reply: b"", headers, body: b"" };
+        let stream = self.slots.get(&stream).map(|slot| &slot.stream);
+        let account = stream.map_or_else(Default::default, Stream::account);
+        let mut headers = b"NATS/1.0 503\r\nNats-Subject: $JS.API.CONSUMER.MSG.NEXT.".to_vec();
+        headers.extend_from_slice(stream.map_or("", |s| &s.config().name).as_bytes());
+        headers.push(b'.');
+        headers.extend_from_slice(name);
+        headers.extend_from_slice(b"\r\n\r\n");
+        let message = Message { subject: reply, reply: b"", headers: &headers, body: b"" };
         self.sink.reply(account, &batch.peer, hint, &message);
     }
 

@@ -131,6 +131,18 @@ fn send_status<S: Sink>(
     sink.reply(account, peer, hint, &message);
 }
 
+/// What a client gets where nobody serves direct gets: no responders.
+fn not_served(stream: &str, subject: &[u8]) -> Vec<u8> {
+    let mut headers = b"NATS/1.0 503\r\nNats-Subject: $JS.API.DIRECT.GET.".to_vec();
+    headers.extend_from_slice(stream.as_bytes());
+    if !subject.is_empty() {
+        headers.push(b'.');
+        headers.extend_from_slice(subject);
+    }
+    headers.extend_from_slice(b"\r\n\r\n");
+    headers
+}
+
 impl<S: Sink> Engine<S> {
     pub(super) fn get_message<L: LogAccess>(
         &mut self,
@@ -158,13 +170,15 @@ impl<S: Sink> Engine<S> {
         if reply.is_empty() {
             return;
         }
-        let Ok(slot) = self.slot(item.stream) else {
-            let none = b"NATS/1.0 503\r\n\r\n";
-            send_status(&mut self.sink, AccountId::GLOBAL, &batch.peer, item.hint, reply, none);
+        let subject = item.subject.of(&batch.buf);
+        let stream = self.slots.get(&item.stream).map(|slot| &slot.stream);
+        let Some(account) = stream.filter(|s| s.config().allow_direct).map(Stream::account) else {
+            let none = not_served(stream.map_or("", |stream| &stream.config().name), subject);
+            let account = stream.map_or(AccountId::GLOBAL, Stream::account);
+            send_status(&mut self.sink, account, &batch.peer, item.hint, reply, &none);
             return;
         };
-        let account = slot.stream.account();
-        match read_request(item.subject.of(&batch.buf), item.body.of(&batch.buf)) {
+        match read_request(subject, item.body.of(&batch.buf)) {
             Ok(request) => {
                 let asker = Asker::Direct {
                     peer: batch.peer.clone(),

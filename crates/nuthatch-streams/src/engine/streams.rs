@@ -303,7 +303,7 @@ impl<S: Sink> Engine<S> {
             return Err(error.with_err("message delete not permitted"));
         }
         if !slot.stream.keeps(Seq(seq)) {
-            return Err(JsError::SEQUENCE_NOT_FOUND.with("seq", seq));
+            return Err(slot.stream.why_missing(seq));
         }
         let mut deletes = Delete::default();
         deletes.add(seq);

@@ -113,6 +113,21 @@ impl Normaliser<'_> {
         }
     }
 
+    /// An error's text without what is meant to be worded in another way. That a field is unknown
+    /// is worded as upstream does.
+    fn wording(&mut self, text: String) -> String {
+        for entry in INTENDED {
+            let Rule::Wording(start) = entry.rule else { continue };
+            if let Some(rest) =
+                text.strip_prefix(start).filter(|rest| !rest.contains("unknown field"))
+            {
+                self.fields.entry(entry.name).or_default().insert(rest.to_owned());
+                return format!("{start}<wording>");
+            }
+        }
+        text
+    }
+
     /// `parent` and `key` say where the value stands.
     fn json(&mut self, parent: &str, key: &str, value: Value) -> Value {
         match value {
@@ -120,6 +135,7 @@ impl Normaliser<'_> {
             Value::Array(list) => {
                 Value::Array(list.into_iter().map(|value| self.json(parent, key, value)).collect())
             }
+            Value::String(text) if key == "description" => self.wording(text).into(),
             Value::String(text) if TIMES.contains(&key) && text != NO_TIME => "<time>".into(),
             Value::String(_) | Value::Number(_) if IDENTITIES.contains(&key) => "<id>".into(),
             other => other,
@@ -129,7 +145,9 @@ impl Normaliser<'_> {
     fn object(&mut self, parent: &str, map: Map<String, Value>) -> Map<String, Value> {
         let mut out = Map::new();
         for (key, value) in map {
-            if let Some(name) = intended_field(parent, &key) {
+            let generated = value.as_str().is_some_and(|name| self.chosen.contains_key(name));
+            let field = if key == "name" && generated { "<generated name>" } else { &key };
+            if let Some(name) = intended_field(parent, field) {
                 self.fields.entry(name).or_default().insert(value.to_string());
                 continue;
             }
@@ -145,9 +163,20 @@ impl Normaliser<'_> {
     }
 
     /// Headers as one line, in their order.
-    fn headers(&self, block: &[u8]) -> String {
+    fn headers(&mut self, block: &[u8]) -> String {
         let text = String::from_utf8_lossy(block);
-        let lines = text.split("\r\n").map(|line| match line.split_once(": ") {
+        let mut lines: Vec<&str> = text.split("\r\n").collect();
+        lines.retain(|line| {
+            let hidden = INTENDED.iter().find(|entry| match entry.rule {
+                Rule::Header(start) => line.starts_with(start),
+                _ => false,
+            });
+            if let Some(entry) = hidden {
+                self.fields.entry(entry.name).or_default().insert((*line).to_owned());
+            }
+            hidden.is_none()
+        });
+        let lines = lines.into_iter().map(|line| match line.split_once(": ") {
             Some(("Nats-Time-Stamp", _)) => "Nats-Time-Stamp: <time>".to_owned(),
             Some((name @ ("Nats-Consumer-Stalled" | "Nats-Subject"), subject)) => {
                 format!("{name}: {}", reply_subject(subject, self.pending))

@@ -166,6 +166,9 @@ fn publish(random: &mut Random, stream: &str) -> String {
     }
     let subject = subject(random, stream);
     let length = random.below(50);
+    if headers.is_empty() {
+        return format!("pub {subject} @(b*{length})");
+    }
     format!("pub {subject} [{}] @(b*{length})", headers.join("; "))
 }
 

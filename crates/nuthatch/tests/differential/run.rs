@@ -113,12 +113,12 @@ impl Runner {
             }
         }
         records.extend(self.wire.errors.drain(..).map(|err| Record::Note(format!("-ERR {err}"))));
-        self.notice(&records);
+        self.notice(&text, &records);
         self.out.steps.push(Step { line, records });
     }
 
     /// Keeps what later steps refer to.
-    fn notice(&mut self, records: &[Record]) {
+    fn notice(&mut self, text: &str, records: &[Record]) {
         for record in records {
             let Record::Message(message) = record else { continue };
             if let Some(reply) = message.reply.as_ref().filter(|r| r.starts_with("$JS.ACK.")) {
@@ -126,11 +126,8 @@ impl Runner {
             }
             self.last = serde_json::from_slice(&message.payload).ok();
             let Some(reply) = &self.last else { continue };
-            let config = &reply["config"];
-            if let (Some(name), None, None) =
-                (reply["name"].as_str(), config.get("name"), config.get("durable_name"))
-                && reply.get("stream_name").is_some()
-            {
+            let name = reply["name"].as_str().filter(|name| is_generated(text, name));
+            if let Some(name) = name {
                 let number = self.out.chosen.len() + 1;
                 let known = self.out.chosen.entry(name.to_owned());
                 known.or_insert_with(|| format!("<consumer {number}>"));
@@ -302,6 +299,11 @@ impl Runner {
         out.push(Record::Bytes(connection.read(rest)));
         Ok(())
     }
+}
+
+/// Whether the server made up this name in answer to a step that creates a consumer.
+fn is_generated(step: &str, name: &str) -> bool {
+    step.strip_prefix("api CONSUMER.CREATE.").is_some_and(|rest| !rest.contains(name))
 }
 
 /// How many messages a pull request asks for.

@@ -22,7 +22,7 @@
 //! | `sleep MS`, `flush` | wait; ping and pong |
 //! | `conn N`, `raw N TEXT`, `read N pong/close/MS`, `drop N` | a raw connection; `TEXT` takes Rust's escapes |
 //!
-//! A step that begins with `!NAME` is an intended difference of that name (see `compare`), and
+//! A step, or a section's title, that begins with `!NAME` is an intended difference of that name (see `compare`), and
 //! `@(x*N)` in a body stands for N times `x`.
 
 /// One step to run.
@@ -43,6 +43,8 @@ pub struct Script {
     pub name: String,
     /// Text of the configuration file; empty for none.
     pub config: String,
+    /// Intended difference that all its steps are marked with.
+    pub mark: Option<String>,
     /// Steps in order.
     pub lines: Vec<Line>,
 }
@@ -57,8 +59,9 @@ impl Script {
         for (index, line) in text.lines().enumerate() {
             let line = line.trim_end();
             if let Some(title) = line.strip_prefix("== ") {
+                let (mark, title) = marked(title);
                 let (name, config) = (format!("{file} / {title}"), config.clone());
-                sections.push(Self { name, config, lines: Vec::new() });
+                sections.push(Self { name, config, mark, lines: Vec::new() });
                 continue;
             }
             match line {
@@ -87,11 +90,8 @@ impl Script {
     }
 
     fn push(&mut self, number: usize, text: &str) {
-        let (intended, text) = match text.strip_prefix('!').and_then(|rest| rest.split_once(' ')) {
-            Some((name, rest)) => (Some(name.to_owned()), rest),
-            None => (None, text),
-        };
-        let text = text.to_owned();
+        let (intended, text) = marked(text);
+        let (intended, text) = (intended.or_else(|| self.mark.clone()), text.to_owned());
         let Some((count, step)) = repeat(&text) else {
             self.lines.push(Line { number, intended, text });
             return;
@@ -100,6 +100,14 @@ impl Script {
             let text = step.replace("$i", &i.to_string());
             self.lines.push(Line { number, intended: intended.clone(), text });
         }
+    }
+}
+
+/// Takes the `!name` from the start of a step or title.
+fn marked(text: &str) -> (Option<String>, &str) {
+    match text.strip_prefix('!').and_then(|rest| rest.split_once(' ')) {
+        Some((name, rest)) => (Some(name.to_owned()), rest),
+        None => (None, text),
     }
 }
 
@@ -112,7 +120,7 @@ fn repeat(text: &str) -> Option<(u32, &str)> {
 pub fn message(text: &str) -> (String, Vec<u8>, Vec<u8>) {
     let (subject, rest) = text.split_once(' ').unwrap_or((text, ""));
     let (headers, body) = match rest.strip_prefix('[').and_then(|rest| rest.split_once(']')) {
-        Some((headers, body)) if headers.contains(": ") || headers.is_empty() => {
+        Some((headers, body)) if headers.contains(": ") => {
             (headers, body.strip_prefix(' ').unwrap_or(body))
         }
         _ => ("", rest),

@@ -234,7 +234,7 @@ impl Sink for Outbox {
         let [subject, reply, headers, body] = parts;
         self.messages.push((subject, reply, headers, body));
     }
-    fn resolve(&mut self, _: AccountId, subject: &[u8]) -> Option<String> {
+    fn resolve(&mut self, _: AccountId, subject: &[u8], _: &[u8]) -> Option<String> {
         Some(text(subject)).filter(|subject| self.listening.contains(subject))
     }
     fn refresh(&mut self, target: &mut String) -> bool {

@@ -157,7 +157,7 @@ impl Sink for VecSink {
         self.published.push(out(message.subject, message.headers, message.body));
     }
 
-    fn resolve(&mut self, _: AccountId, subject: &[u8]) -> Option<String> {
+    fn resolve(&mut self, _: AccountId, subject: &[u8], _: &[u8]) -> Option<String> {
         Some(String::from_utf8_lossy(subject).into_owned())
     }
 
