@@ -218,6 +218,7 @@ impl Harness {
             name: "S".into(),
             subjects: vec!["s.>".into()],
             storage: StorageType::File,
+            allow_direct: true,
             ..StreamConfig::default()
         };
         adapt(&mut config);

@@ -177,8 +177,19 @@ fn deletes_and_purges_can_be_denied() {
 #[test]
 fn a_missing_sequence_cannot_be_deleted() {
     let mut harness = Harness::with_stream(|_| {});
-    let error = harness.op(Op::DeleteMessage { id: STREAM, seq: 5 }).expect_err("missing");
-    assert_eq!((error.err_code, &*error.description), (10043, "sequence 5 not found"));
+    for body in ["x", "y", "z"] {
+        harness.put("s.a", body);
+    }
+    harness.op(Op::DeleteMessage { id: STREAM, seq: 2 }).expect("deleted");
+    let cases = [
+        (0, 10057, "no message found"),
+        (2, 10043, "sequence 2 not found"),
+        (5, 10057, "stream store EOF"),
+    ];
+    for (seq, code, text) in cases {
+        let error = harness.op(Op::DeleteMessage { id: STREAM, seq }).expect_err("missing");
+        assert_eq!((error.err_code, &*error.description), (code, text));
+    }
 }
 
 #[test]
