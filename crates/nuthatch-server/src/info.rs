@@ -16,6 +16,10 @@ fn is_false(value: &bool) -> bool {
     !value
 }
 
+fn is_zero(value: &u32) -> bool {
+    *value == 0
+}
+
 /// INFO, in the order in which nats-server writes its fields.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct ServerInfo {
@@ -56,6 +60,7 @@ pub struct ServerInfo {
     remote_account: String,
     #[serde(skip_serializing_if = "is_false")]
     acc_is_sys: bool,
+    #[serde(skip_serializing_if = "is_zero")]
     api_lvl: u32,
 }
 

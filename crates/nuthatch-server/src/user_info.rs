@@ -4,35 +4,61 @@ use crate::conn::Session;
 use crate::options::{Permissions, SubjectPermission};
 use crate::server::{NATS_VERSION, Server};
 use nuthatch_protocol::js::Time;
+use serde::Serialize;
 use serde_json::{Map, Value, json};
 use std::time::{SystemTime, UNIX_EPOCH};
+
+#[derive(Serialize)]
+struct Response<'a> {
+    server: ServerPart<'a>,
+    data: DataPart<'a>,
+}
+
+#[derive(Serialize)]
+struct ServerPart<'a> {
+    name: &'a str,
+    host: &'a str,
+    id: &'a str,
+    ver: &'static str,
+    jetstream: bool,
+    flags: u8,
+    seq: u64,
+    time: Value,
+}
+
+#[derive(Serialize)]
+struct DataPart<'a> {
+    user: &'a str,
+    account: &'a str,
+    account_name: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    permissions: Option<Value>,
+}
 
 /// The response body.
 #[must_use]
 pub fn response(server: &Server, session: &Session) -> Vec<u8> {
-    let mut data = Map::new();
-    let user = if session.user.is_empty() { "" } else { &session.user };
-    data.insert("user".to_owned(), json!(user));
-    data.insert("account".to_owned(), json!(session.account.name));
-    data.insert("account_name".to_owned(), json!(session.account.name));
-    if let Some(rights) = &session.rights {
-        data.insert("permissions".to_owned(), permissions(&rights.source));
-    }
-    let jetstream = server.options().jetstream.enabled;
-    let response = json!({
-        "server": {
-            "name": server.name,
-            "host": server.options().host,
-            "id": server.id,
-            "ver": NATS_VERSION,
-            "jetstream": jetstream,
-            "flags": if jetstream { 1 } else { 0 },
-            "seq": 0,
-            "time": now(),
+    let options = server.options();
+    let jetstream = options.jetstream.enabled;
+    let response = Response {
+        server: ServerPart {
+            name: &server.name,
+            host: &options.host,
+            id: &server.id,
+            ver: NATS_VERSION,
+            jetstream,
+            flags: u8::from(jetstream),
+            seq: 0,
+            time: now(),
         },
-        "data": data,
-    });
-    response.to_string().into_bytes()
+        data: DataPart {
+            user: &session.user,
+            account: &session.account.name,
+            account_name: &session.account.name,
+            permissions: session.rights.as_ref().map(|rights| permissions(&rights.source)),
+        },
+    };
+    serde_json::to_vec(&response).unwrap_or_default()
 }
 
 /// The present time as JSON text.

@@ -22,11 +22,11 @@ fn greets_with_info() {
 fn verbose_until_told_otherwise() {
     let server = TestServer::plain();
     let mut peer = server.peer();
-    peer.send("SUB a 1\r\nPUB a 1\r\nx\r\nUNSUB 1\r\n");
-    peer.flush("+OK\r\n+OK\r\nMSG a 1 1\r\nx\r\n+OK\r\n");
+    peer.send("SUB a 1\r\nPUB a 1\r\nx\r\nUNSUB 1\r\nPUB a..b 0\r\n\r\n");
+    peer.flush("+OK\r\n+OK\r\nMSG a 1 1\r\nx\r\n+OK\r\n-ERR 'Invalid Publish Subject'\r\n+OK\r\n");
     peer.send("CONNECT {}\r\n");
     peer.flush("+OK\r\n");
-    peer.send("CONNECT {\"verbose\":false}\r\n");
+    peer.send("CONNECT {\"Verbose\":false,\"user\":null}\r\n");
     peer.flush("");
 }
 
@@ -147,6 +147,7 @@ fn errors_that_close() {
         ),
         ("CONNECT {\"account\":\"x\"}\r\n", "-ERR 'Authorization Violation'\r\n"),
         ("CONNECT nonsense\r\n", ""),
+        ("CONNECT []\r\n", ""),
     ] {
         let mut peer = server.client();
         peer.send(input);
@@ -174,6 +175,8 @@ fn errors_that_do_not_close() {
     peer.flush("-ERR 'Permissions Violation for Subscription to \"a\" using queue \"_sys_\"'\r\n");
     peer.send("PUB a $JS.ACK.x 0\r\n\r\n");
     peer.flush("-ERR 'Permissions Violation for Publish with Reply of \"$JS.ACK.x\"'\r\n");
+    peer.send("PUB _GR_.x 0\r\n\r\n");
+    peer.flush("-ERR 'Permissions Violation for Publish to \"_GR_.x\"'\r\n");
     peer.send("SUB a 1\r\nSUB b 2\r\nSUB c 3\r\n");
     peer.flush("-ERR 'maximum subscriptions exceeded'\r\n");
 }
@@ -282,7 +285,10 @@ fn user_info() {
     peer.send("SUB i 1\r\nPUB $SYS.REQ.USER.INFO i 0\r\n\r\n");
     assert!(peer.line().starts_with("MSG i 1 "));
     let body = peer.line();
-    assert!(body.contains("\"data\":{\"account\":\"$G\",\"account_name\":\"$G\",\"user\":\"\"}"), "{body}");
+    assert!(
+        body.contains("\"data\":{\"account\":\"$G\",\"account_name\":\"$G\",\"user\":\"\"}"),
+        "{body}"
+    );
 }
 
 #[test]

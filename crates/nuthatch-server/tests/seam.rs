@@ -235,7 +235,7 @@ fn a_full_queue_answers_publishes_and_holds_nothing_else_up() {
 fn engines_hear_of_interest() {
     let (server, recorder) = start(Options::default());
     let mut sink = ServerSink::new(server.server.clone(), EngineId(0));
-    assert!(sink.resolve(AccountId::GLOBAL, b"deliver.here").is_none());
+    assert!(sink.resolve(AccountId::GLOBAL, b"deliver.here", b"").is_none());
     let mut peer = server.client();
     peer.send("SUB elsewhere 1\r\n");
     peer.flush("");
@@ -243,12 +243,13 @@ fn engines_hear_of_interest() {
     peer.send("SUB deliver.here 2\r\n");
     peer.flush("");
     assert_eq!(recorder.others.lock().unwrap().pop().unwrap(), "interest Some(b\"deliver.here\")");
-    let mut target = sink.resolve(AccountId::GLOBAL, b"deliver.here").unwrap();
+    let mut target = sink.resolve(AccountId::GLOBAL, b"deliver.here", b"").unwrap();
     let delivery =
         Delivery { subject: b"own.x", reply: b"$JS.ACK.x", headers: b"", body: b"hi", owner: None };
     assert!(sink.deliver(&mut target, &delivery));
     sink.flush();
     peer.flush("MSG own.x 2 $JS.ACK.x 2\r\nhi\r\n");
+    assert!(sink.resolve(AccountId::GLOBAL, b"deliver.here", b"workers").is_none());
     drop(peer);
     eventually("the loss is told", || {
         recorder.others.lock().unwrap().contains(&"interest None".to_owned())
@@ -272,7 +273,7 @@ fn engines_wait_for_slow_receivers_and_hear_when_they_are_ready() {
     peer.send("SUB d 1\r\n");
     peer.flush("");
     let mut sink = ServerSink::new(server.server.clone(), EngineId(0));
-    let mut target = sink.resolve(AccountId::GLOBAL, b"d").unwrap();
+    let mut target = sink.resolve(AccountId::GLOBAL, b"d", b"").unwrap();
     let body = bytes::Bytes::from(vec![b'x'; 1024 * 1024]);
     let mut sent = 0;
     while sink.ready(&target) {

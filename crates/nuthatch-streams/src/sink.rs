@@ -56,12 +56,8 @@ pub trait Sink: Send + 'static {
 
     /// Resolves a deliver subject; `None` if nobody listens. With a queue group it takes a member
     /// of that group to listen; `group` is empty for none.
-    fn resolve(
-        &mut self,
-        account: AccountId,
-        subject: &[u8],
-        group: &[u8],
-    ) -> Option<Self::Target>;
+    fn resolve(&mut self, account: AccountId, subject: &[u8], group: &[u8])
+    -> Option<Self::Target>;
 
     /// Whether anybody still listens (a generation check when nothing changed).
     fn refresh(&mut self, target: &mut Self::Target) -> bool;

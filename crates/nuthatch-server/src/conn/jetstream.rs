@@ -205,6 +205,8 @@ impl Turn<'_> {
         if let Some(rest) = rest.strip_prefix(b"DIRECT.GET.") {
             return self.direct_get(publish, rest);
         }
+        // What came before the request must be ahead of it, here and in the engines.
+        self.hand_over();
         let mut subject = Vec::with_capacity(8 + rest.len());
         subject.extend_from_slice(b"$JS.API.");
         subject.extend_from_slice(rest);
@@ -220,6 +222,13 @@ impl Turn<'_> {
             body: Bytes::copy_from_slice(publish.payload()),
         });
         Taken::ByServer
+    }
+
+    /// Sends what this turn has collected so far.
+    fn hand_over(&mut self) {
+        let batches = std::mem::take(&mut self.batches);
+        self.reader.send_batches(batches, self.data);
+        self.scratch.stage.flush(DirectWrites::READER);
     }
 
     fn pull(&mut self, publish: &Publish<'_>, rest: &[u8]) -> Taken {

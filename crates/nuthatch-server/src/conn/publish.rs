@@ -67,10 +67,11 @@ impl Turn<'_> {
     }
 
     fn may_publish(&mut self, publish: &Publish<'_>) -> bool {
-        if let Some(rights) = &self.reader.session.rights
-            && !rights.may_publish(publish.subject)
-            && !self.reader.conn.response_allowed(publish.subject)
-        {
+        let forbidden = self.reader.session.rights.as_ref().is_some_and(|rights| {
+            !rights.may_publish(publish.subject)
+                && !self.reader.conn.response_allowed(publish.subject)
+        });
+        if forbidden || is_gateway_subject(publish.subject) {
             let subject = go_quote(publish.subject);
             let (log, conn) = (&self.reader.server.log, &self.reader.conn);
             log.error(format_args!("{conn} - Publish Violation - Subject {subject}"));
@@ -125,6 +126,13 @@ impl Turn<'_> {
             write::push_no_responders(self.out(), reply, &sub.sid, publish.subject);
         }
     }
+}
+
+/// Subjects that gateways route replies by; clients may not publish to them.
+#[inline]
+fn is_gateway_subject(subject: &[u8]) -> bool {
+    matches!(subject.first(), Some(b'$' | b'_'))
+        && (subject.starts_with(b"_GR_.") || subject.starts_with(b"$GR."))
 }
 
 /// Reply subjects that only the server may use.
