@@ -98,6 +98,7 @@ pub trait Disk: Send + Sync + 'static {
 }
 
 /// An open file.
+#[expect(clippy::len_without_is_empty, reason = "nobody asks whether a file is empty")]
 pub trait DiskFile: Send + Sync + 'static {
     /// Writes all of `bytes` at `offset`, extending the file if need be.
     ///

@@ -72,20 +72,26 @@ impl RewriteJob {
     /// Gathers live records by stream. Bounded by what a segment may hold.
     fn gather(&self) -> Result<BTreeMap<StreamId, Vec<u8>>, CompactionFault> {
         let mut streams: BTreeMap<StreamId, Vec<u8>> = BTreeMap::new();
+        let mut found = 0;
         for victim in &self.survey.victims {
             for_each_frame(victim, &mut |body, _, _| {
-                let mut records = RecordIter::new(body);
-                while let Some((at, record)) = records.next() {
+                for (at, record) in RecordIter::new(body) {
                     let live = record.kind == RecordKind::Message
                         && self.live.contains(&(record.stream, record.seq));
                     if live {
+                        found += 1;
                         let bytes = &body[at..at + record.weight()];
                         streams.entry(record.stream).or_default().extend_from_slice(bytes);
                     }
                 }
             })?;
         }
-        Ok(streams)
+        if found == self.live.len() {
+            return Ok(streams);
+        }
+        // Footer and frames disagree. Whatever the reason, nothing may be dropped.
+        let first = &self.survey.victims[0];
+        Err(CompactionFault::Damaged { segment: first.segment.id(), offset: first.data_end })
     }
 
     fn write(&self) -> Result<(Output, SegmentEntry), CompactionFault> {
@@ -231,8 +237,7 @@ impl<'a> Frames<'a> {
     }
 
     fn add(&mut self, records: &[u8]) -> io::Result<()> {
-        let mut iter = RecordIter::new(records);
-        while let Some((at, record)) = iter.next() {
+        for (at, record) in RecordIter::new(records) {
             let weight = record.weight();
             let full = self.body.len() + weight + FRAME_HEADER_BYTES > self.job.frame_bytes;
             if (full && self.count > 0) || self.count == u16::MAX {

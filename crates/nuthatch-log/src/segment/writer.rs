@@ -77,7 +77,7 @@ impl SegmentWriter {
     /// The disk's. The log must then stop: what was written is unknown.
     pub fn write(&mut self, frame: SealedFrame, durable: Lsn) -> io::Result<Written> {
         let padded = frame.len.next_multiple_of(self.shape.block_bytes as usize);
-        if !self.open.as_ref().is_some_and(|open| open.at + padded as u64 <= open.allocated) {
+        if self.open.as_ref().is_none_or(|open| open.at + padded as u64 > open.allocated) {
             self.roll(frame.lsn, padded as u64)?;
         }
         self.zero_ahead(padded)?;

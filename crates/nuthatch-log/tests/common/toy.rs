@@ -168,6 +168,7 @@ impl Toy {
         }
     }
 
+    #[allow(clippy::collapsible_match, reason = "an append is an act, not a condition")]
     fn change<L: LogAccess>(&mut self, event: Event, log: &mut L) {
         match event {
             Event::Create { stream, max_messages } => {

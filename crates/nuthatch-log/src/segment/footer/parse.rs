@@ -27,8 +27,6 @@ pub struct FooterStream {
     pub stream: StreamId,
     /// How many messages.
     pub messages: u32,
-    /// Sum of their weights.
-    pub weight: u64,
     /// Position of its last record that is not a state; zero if there is none.
     pub last_at: Position,
     places: Range<usize>,
@@ -131,7 +129,6 @@ fn read_streams(bytes: &[u8]) -> Option<Vec<FooterStream>> {
         streams.push(FooterStream {
             stream: StreamId(u32_at(fixed, 0)),
             messages: u32_at(fixed, 4),
-            weight: u64_at(fixed, 32),
             last_at: Position { lsn: Lsn(u64_at(fixed, 40)), record },
             places: at + STREAM_BYTES..places_end,
             rows: places_end..rows_end,
