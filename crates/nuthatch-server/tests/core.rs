@@ -286,7 +286,7 @@ fn user_info() {
     assert!(peer.line().starts_with("MSG i 1 "));
     let body = peer.line();
     assert!(
-        body.contains("\"data\":{\"account\":\"$G\",\"account_name\":\"$G\",\"user\":\"\"}"),
+        body.contains("\"data\":{\"user\":\"\",\"account\":\"$G\",\"account_name\":\"$G\"}"),
         "{body}"
     );
 }
