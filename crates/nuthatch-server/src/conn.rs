@@ -16,6 +16,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::{Duration, Instant, SystemTime};
+use tokio::net::TcpStream;
 
 pub use self::reason::CloseReason;
 use self::replies::ReplyTracker;
@@ -121,6 +122,8 @@ pub struct Connection {
     subs: Mutex<FxHashMap<Box<[u8]>, Arc<Subscription>>>,
     reason: Mutex<Option<CloseReason>>,
     replies: Mutex<Option<Box<ReplyTracker>>>,
+    /// The socket, while the connection is open: closing it cuts a write short that goes nowhere.
+    socket: Mutex<Option<Arc<TcpStream>>>,
     /// Engines to tell when the outbox has drained, one bit each.
     waiting_engines: AtomicU32,
     /// Wakes the writer's timers when the client has connected.
@@ -179,6 +182,7 @@ impl Connection {
             subs: Mutex::default(),
             reason: Mutex::new(None),
             replies: Mutex::new(None),
+            socket: Mutex::new(None),
             waiting_engines: AtomicU32::new(0),
             connected: tokio::sync::Notify::new(),
             reader_done: tokio::sync::Notify::new(),
@@ -258,7 +262,18 @@ impl Connection {
             self.outbox.append(&mut bytes, Tally::default());
         }
         self.outbox.close(!reason.drops_pending());
+        let socket = self.socket.lock().take();
+        if let Some(socket) = socket
+            && reason.drops_pending()
+        {
+            let _ = socket2::SockRef::from(&*socket).shutdown(std::net::Shutdown::Both);
+        }
         self.wake_engines(true);
+    }
+
+    /// Hands over the socket, to be shut down when the connection is closed.
+    pub(crate) fn set_socket(&self, socket: Arc<TcpStream>) {
+        *self.socket.lock() = Some(socket);
     }
 
     /// Closes it because it does not read as fast as it is sent to.

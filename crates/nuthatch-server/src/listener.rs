@@ -134,6 +134,7 @@ async fn open(server: Arc<Server>, stream: TcpStream, remote: SocketAddr) {
     let timeout = auth.is_configured().then_some(options.auth.timeout);
     server.log.debug(format_args!("{conn} - Client connection created"));
     let admitted = server.connections.add(&conn, options.limits.max_connections as usize);
+    conn.set_socket(stream.clone());
     match server.tls.load_full() {
         None => {
             conn.outbox.set_socket(Some(stream.clone()));
