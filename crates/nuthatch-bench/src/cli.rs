@@ -4,14 +4,20 @@ use std::time::Duration;
 
 use clap::{Args, Subcommand};
 
+use crate::campaign::{self, RunArgs};
 use crate::client::Client;
 use crate::compare::{self, CompareArgs};
 use crate::connect::ConnectArgs;
 use crate::driver::Driver;
 use crate::harness::Target;
+use crate::mq::{self, cli::MqArgs};
+use crate::peers::{self, cli::PeersArgs};
 use crate::process;
 use crate::report::{Plan, Report, RunReport};
 use crate::units::{parse_count, parse_duration, parse_number};
+use crate::workbench::cli::{LogArgs, PartitionsArgs, PubSubArgs};
+use crate::workbench::latency_cli::LatencyArgs;
+use crate::workbench::{self, latency_cli};
 use crate::workload::consumer::AckMode;
 use crate::workload::core::{CorePub, CoreSub};
 use crate::workload::js_pub::JsPub;
@@ -45,6 +51,13 @@ enum BenchCommand {
     /// Requests and replies, one at a time per client
     Request(RequestArgs),
     Compare(CompareArgs),
+    Latency(LatencyArgs),
+    Pubsub(PubSubArgs),
+    Partitions(PartitionsArgs),
+    Log(LogArgs),
+    Mq(MqArgs),
+    Peers(PeersArgs),
+    Run(RunArgs),
 }
 
 #[derive(Debug, Clone, Subcommand)]
@@ -230,6 +243,13 @@ pub fn run(args: &BenchArgs, connect: &ConnectArgs) -> Result<String, BenchError
         BenchCommand::Sub(args) => core_sub(args, connect),
         BenchCommand::Request(args) => request(args, connect),
         BenchCommand::Compare(args) => compare::run(args, connect),
+        BenchCommand::Latency(args) => latency_cli::run(args, connect),
+        BenchCommand::Pubsub(args) => workbench::cli::run_pubsub(args, connect),
+        BenchCommand::Partitions(args) => workbench::cli::run_partitions(args, connect),
+        BenchCommand::Log(args) => workbench::cli::run_log(args, connect),
+        BenchCommand::Mq(args) => mq::cli::run(args, connect),
+        BenchCommand::Run(args) => campaign::run(args),
+        BenchCommand::Peers(args) => peers::cli::run(args, connect),
     }
 }
 

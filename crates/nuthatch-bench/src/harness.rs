@@ -27,6 +27,9 @@ pub enum BenchError {
     /// The async-nats client failed.
     #[error("async-nats: {0}")]
     AsyncNats(String),
+    /// A queue of the workbench failed.
+    #[error(transparent)]
+    Queue(#[from] crate::queue::QueueError),
     /// A server address is unusable.
     #[error(transparent)]
     Url(#[from] crate::client::UrlError),

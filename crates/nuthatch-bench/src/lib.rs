@@ -5,6 +5,7 @@
 
 #[cfg(feature = "async-nats")]
 mod async_driver;
+mod campaign;
 pub mod cli;
 pub mod client;
 mod compare;
@@ -12,8 +13,15 @@ pub mod connect;
 mod driver;
 mod harness;
 pub mod js;
+mod meter;
+mod mq;
 mod payload;
+mod peers;
+mod plot;
 pub mod process;
+pub mod queue;
 pub mod report;
+mod table;
 pub mod units;
+mod workbench;
 mod workload;

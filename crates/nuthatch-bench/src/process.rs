@@ -1,7 +1,8 @@
 //! What a process of this machine has used: CPU time and peak memory, read from the kernel.
 
 use std::fs;
-use std::net::IpAddr;
+use std::io;
+use std::net::{IpAddr, TcpListener};
 use std::time::Duration;
 
 use serde::Serialize;
@@ -115,6 +116,32 @@ fn listening_inodes(table: &str, port: u16) -> Vec<String> {
     table.lines().skip(1).filter_map(of_line).collect()
 }
 
+/// Has the kernel kill a child when we end in whatever way; to be called between fork and exec.
+///
+/// # Errors
+/// The system's.
+pub fn die_with_parent() -> io::Result<()> {
+    // SAFETY: a plain system call without pointers.
+    match unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) } {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
+/// Whether this process runs as root.
+pub fn is_root() -> bool {
+    // SAFETY: a plain system call that cannot fail.
+    unsafe { libc::geteuid() == 0 }
+}
+
+/// A TCP port of the loopback interface that nobody uses at this moment.
+///
+/// # Errors
+/// The system's.
+pub fn free_port() -> io::Result<u16> {
+    Ok(TcpListener::bind("127.0.0.1:0")?.local_addr()?.port())
+}
+
 /// User and system time from the text of `/proc/PID/stat`.
 fn stat_times(stat: &str) -> Option<(Duration, Duration)> {
     // The command's name may hold spaces and parentheses; the fields proper follow the last one.
@@ -125,6 +152,19 @@ fn stat_times(stat: &str) -> Option<(Duration, Duration)> {
     let ticks = ticks_per_second();
     let duration = |count: u64| Duration::from_secs_f64(count as f64 / ticks);
     Some((duration(user), duration(system)))
+}
+
+/// Parent, and CPU time of ended children that have been waited for, from the text of
+/// `/proc/PID/stat`.
+pub fn stat_family(stat: &str) -> Option<(u32, Duration)> {
+    const PARENT: usize = 1;
+    const CHILDREN_USER: usize = 13;
+    let (_, rest) = stat.rsplit_once(')')?;
+    let fields: Vec<&str> = rest.split_whitespace().collect();
+    let parent = fields.get(PARENT)?.parse().ok()?;
+    let user: u64 = fields.get(CHILDREN_USER)?.parse().ok()?;
+    let system: u64 = fields.get(CHILDREN_USER + 1)?.parse().ok()?;
+    Some((parent, Duration::from_secs_f64((user + system) as f64 / ticks_per_second())))
 }
 
 fn status_kib(status: &str, key: &str) -> Option<u64> {
@@ -160,7 +200,7 @@ mod tests {
 
     #[test]
     fn own_listener_is_found() {
-        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let port = listener.local_addr().unwrap().port();
         assert_eq!(find_listener(port), Some(std::process::id()));
         let url = ServerUrl::parse(&format!("127.0.0.1:{port}")).unwrap();

@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 use std::time::{Duration, Instant};
 
 use hdrhistogram::Histogram;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::process::ProcessCost;
 
@@ -34,9 +34,33 @@ impl Latencies {
         self.0.saturating_record(latency.as_nanos() as u64);
     }
 
-    fn merge(&mut self, other: &Self) {
+    /// Adds all of `other`.
+    pub fn merge(&mut self, other: &Self) {
         // Both have the same bounds, so every value of the other fits.
         let _ = self.0.add(&other.0);
+    }
+
+    /// The value that a part `quantile` (0 to 1) of all do not exceed, in microseconds; `None`
+    /// when nothing was recorded.
+    pub fn quantile_us(&self, quantile: f64) -> Option<f64> {
+        (!self.0.is_empty()).then(|| self.0.value_at_quantile(quantile) as f64 / 1000.0)
+    }
+
+    /// Standard deviation in microseconds.
+    pub fn std_dev_us(&self) -> f64 {
+        self.0.stdev() / 1000.0
+    }
+
+    /// Everything recorded as pairs of nanoseconds and count, for another process.
+    pub fn pairs(&self) -> Vec<(u64, u64)> {
+        self.0.iter_recorded().map(|v| (v.value_iterated_to(), v.count_at_value())).collect()
+    }
+
+    /// Adds what [`Self::pairs`] gave.
+    pub fn add_pairs(&mut self, pairs: &[(u64, u64)]) {
+        for (ns, count) in pairs {
+            self.0.saturating_record_n(*ns, *count);
+        }
     }
 
     /// Percentiles; `None` when nothing was recorded.
@@ -57,7 +81,7 @@ impl Latencies {
 }
 
 /// Percentiles of a run in microseconds.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct LatencySummary {
     /// How many were measured.
     pub count: u64,
@@ -75,6 +99,22 @@ pub struct LatencySummary {
     pub p999: f64,
     /// Longest.
     pub max: f64,
+}
+
+/// One limit of the machine.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct RawLimit {
+    /// What was measured.
+    pub name: String,
+    /// Megabytes (10^6 bytes) per second, where that is what counts.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mb_per_s: Option<f64>,
+    /// Median in microseconds.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub p50_us: Option<f64>,
+    /// 99th percentile in microseconds.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub p99_us: Option<f64>,
 }
 
 /// What one client of a run counted.
@@ -215,7 +255,7 @@ impl RunReport {
 }
 
 /// Smallest, median and largest of the repetitions.
-#[derive(Debug, Clone, Copy, Serialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Spread {
     /// Smallest.
     pub min: f64,

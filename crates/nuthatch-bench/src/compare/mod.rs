@@ -1,7 +1,7 @@
 //! `bench compare`: the single-server rows of the design, measured in one run against nats-server
 //! with its default sync, nats-server with `sync_interval: always`, and Nuthatch.
 
-mod machine;
+pub mod machine;
 mod raw;
 mod rows;
 mod server;
@@ -21,11 +21,12 @@ use crate::driver::Driver;
 use crate::harness::BenchError;
 use crate::js;
 use crate::process;
-use crate::report::{RunReport, Spread};
+use crate::report::{RawLimit, RunReport, Spread};
 use crate::units::{parse_count, parse_number};
-use raw::RawLimit;
+pub use raw::measure as raw_limits;
 use rows::{Metric, ROWS, Row};
-use server::{Contender, Server, file_error};
+pub use server::file_error;
+use server::{Contender, Server};
 
 /// An idle server is left alone for this long before its memory is read.
 const IDLE_SPAN: Duration = Duration::from_secs(2);

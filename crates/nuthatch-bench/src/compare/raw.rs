@@ -10,12 +10,10 @@ use std::ptr::NonNull;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use serde::Serialize;
-
 use crate::compare::server::file_error;
 use crate::harness::BenchError;
 use crate::payload::Payload;
-use crate::report::Latencies;
+use crate::report::{Latencies, RawLimit};
 
 /// Direct writes need memory, offsets and sizes in multiples of this.
 const ALIGN_BYTES: usize = 4096;
@@ -34,22 +32,6 @@ const STREAM_BYTES: usize = 1024 * 1024 * 1024;
 /// Round trips and their size of the loopback measurement.
 const ROUND_TRIPS: usize = 5000;
 const ROUND_TRIP_BYTES: usize = 128;
-
-/// One limit of the machine.
-#[derive(Debug, Clone, Serialize)]
-pub struct RawLimit {
-    /// What was measured.
-    pub name: String,
-    /// Megabytes (10^6 bytes) per second, where that is what counts.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub mb_per_s: Option<f64>,
-    /// Median in microseconds.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub p50_us: Option<f64>,
-    /// 99th percentile in microseconds.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub p99_us: Option<f64>,
-}
 
 /// Measures everything, using a file in `dir`.
 ///

@@ -3,7 +3,6 @@
 
 use std::fs::{self, File};
 use std::io;
-use std::net::TcpListener;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
@@ -15,6 +14,7 @@ use serde_json::Value;
 use crate::client::ConnectOptions;
 use crate::harness::{BenchError, Target};
 use crate::js;
+use crate::process::{self, free_port};
 
 /// A server that has not answered by then counts as broken; recovery of many messages included.
 const START_LIMIT: Duration = Duration::from_secs(180);
@@ -183,21 +183,8 @@ fn spawn(contender: &Contender, dir: &Path, port: u16) -> Result<Child, BenchErr
     command.args(&contender.command[1..]).arg("-c").arg(&config_path);
     command.stdin(Stdio::null()).stdout(log).stderr(error_log);
     // SAFETY: only one async-signal-safe system call runs between fork and exec.
-    unsafe { command.pre_exec(die_with_parent) };
+    unsafe { command.pre_exec(process::die_with_parent) };
     command.spawn().map_err(file_error("start", &contender.command[0]))
-}
-
-/// Has the kernel kill the server when we end in whatever way.
-fn die_with_parent() -> io::Result<()> {
-    // SAFETY: a plain system call without pointers.
-    match unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) } {
-        0 => Ok(()),
-        _ => Err(io::Error::last_os_error()),
-    }
-}
-
-fn free_port() -> io::Result<u16> {
-    Ok(TcpListener::bind("127.0.0.1:0")?.local_addr()?.port())
 }
 
 /// Puts an action and a path before a system error.

@@ -2,10 +2,9 @@
 
 use std::fmt::Write as _;
 
-use crate::compare::raw::RawLimit;
 use crate::compare::rows::Metric;
 use crate::compare::{Cell, Comparison};
-use crate::report::{Spread, thousands};
+use crate::report::{RawLimit, Spread, thousands};
 
 /// Names of the servers in the tables.
 pub const INCUMBENT_DEFAULT: &str = "nats-server, default sync";

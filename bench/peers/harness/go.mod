@@ -1,0 +1,3 @@
+module nuthatch.invalid/bench/harness
+
+go 1.25.0

@@ -1,0 +1,258 @@
+// Command woodpecker puts Woodpecker's embedded client, with local files and its default
+// configuration, behind the workbench's protocol. Its metadata is in an embedded etcd.
+//
+// A Woodpecker log has one writer and readers of their own position; it has no consumer groups and
+// no acknowledgements. So all senders of a topic share its writer, all receivers share one reader,
+// and Ack does nothing: a message whose receiver dies is not delivered again.
+package main
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"net/url"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"github.com/zilliztech/woodpecker/common/config"
+	"github.com/zilliztech/woodpecker/woodpecker"
+	"github.com/zilliztech/woodpecker/woodpecker/log"
+	"go.etcd.io/etcd/server/v3/embed"
+
+	"nuthatch.invalid/bench/harness"
+)
+
+// Version of the module in go.mod.
+const version = "Woodpecker v0.1.29 (embedded, local files)"
+
+// How long etcd may take to start.
+const etcdTimeout = 30 * time.Second
+
+// Messages read ahead for the receivers of a topic.
+const readAhead = 1000
+
+func main() {
+	harness.Main(version, open)
+}
+
+type system struct {
+	etcd   *embed.Etcd
+	client woodpecker.Client
+
+	mu     sync.Mutex
+	topics map[string]*topic
+	made   int
+}
+
+type topic struct {
+	name     string
+	handle   log.LogHandle
+	writer   log.LogWriter
+	messages chan []byte
+}
+
+func open(dir string) (harness.System, error) {
+	etcd, endpoint, err := startEtcd(filepath.Join(dir, "etcd"))
+	if err != nil {
+		return nil, err
+	}
+	cfg, err := config.NewConfiguration()
+	if err != nil {
+		return nil, err
+	}
+	cfg.Woodpecker.Storage.Type = "local"
+	cfg.Woodpecker.Storage.RootPath = filepath.Join(dir, "logs")
+	cfg.Etcd.Endpoints = []string{endpoint}
+	cfg.Log.Level = "error"
+	client, err := woodpecker.NewEmbedClientFromConfig(context.Background(), cfg)
+	if err != nil {
+		return nil, err
+	}
+	return &system{etcd: etcd, client: client, topics: map[string]*topic{}}, nil
+}
+
+func startEtcd(dir string) (*embed.Etcd, string, error) {
+	cfg := embed.NewConfig()
+	cfg.Dir = dir
+	cfg.LogLevel = "error"
+	clientURL, err := freeURL()
+	if err != nil {
+		return nil, "", err
+	}
+	peerURL, err := freeURL()
+	if err != nil {
+		return nil, "", err
+	}
+	cfg.ListenClientUrls, cfg.AdvertiseClientUrls = []url.URL{clientURL}, []url.URL{clientURL}
+	cfg.ListenPeerUrls, cfg.AdvertisePeerUrls = []url.URL{peerURL}, []url.URL{peerURL}
+	cfg.InitialCluster = cfg.InitialClusterFromName(cfg.Name)
+	etcd, err := embed.StartEtcd(cfg)
+	if err != nil {
+		return nil, "", err
+	}
+	select {
+	case <-etcd.Server.ReadyNotify():
+		return etcd, clientURL.Host, nil
+	case <-time.After(etcdTimeout):
+		return nil, "", fmt.Errorf("etcd did not start within %v", etcdTimeout)
+	}
+}
+
+func freeURL() (url.URL, error) {
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return url.URL{}, err
+	}
+	defer listener.Close()
+	return url.URL{Scheme: "http", Host: listener.Addr().String()}, nil
+}
+
+func (s *system) Guarantee() harness.Guarantee {
+	return harness.Guarantee{
+		Replicated: "no",
+		Fsync:      "before the answer (file.Sync per flush, every 10 ms or 2 MB)",
+	}
+}
+
+// Prepare makes a new log, because a log that was read to its end cannot be emptied.
+func (s *system) Prepare(name string) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	ctx := context.Background()
+	if old := s.topics[name]; old != nil {
+		delete(s.topics, name)
+		if old.writer != nil {
+			old.writer.Close(ctx)
+		}
+		old.handle.Close(ctx)
+	}
+	s.made++
+	log := fmt.Sprintf("%s-%d", name, s.made)
+	if err := s.client.CreateLog(ctx, log); err != nil {
+		return err
+	}
+	handle, err := s.client.OpenLog(ctx, log)
+	if err != nil {
+		return err
+	}
+	s.topics[name] = &topic{name: log, handle: handle}
+	return nil
+}
+
+func (s *system) topic(name string) (*topic, error) {
+	t := s.topics[name]
+	if t == nil {
+		return nil, fmt.Errorf("no topic %q", name)
+	}
+	return t, nil
+}
+
+func (s *system) Sender(name string, _ uint32) (harness.Sender, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	t, err := s.topic(name)
+	if err != nil {
+		return nil, err
+	}
+	if t.writer == nil {
+		if t.writer, err = t.handle.OpenLogWriter(context.Background()); err != nil {
+			return nil, err
+		}
+	}
+	return sender{t.writer}, nil
+}
+
+func (s *system) Receiver(name string, _ uint32) (harness.Receiver, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	t, err := s.topic(name)
+	if err != nil {
+		return nil, err
+	}
+	if t.messages == nil {
+		from := log.EarliestLogMessageID()
+		reader, err := t.handle.OpenLogReader(context.Background(), &from, "bench")
+		if err != nil {
+			return nil, err
+		}
+		t.messages = make(chan []byte, readAhead)
+		go read(reader, t.messages)
+	}
+	return receiver{t.messages}, nil
+}
+
+func read(reader log.LogReader, messages chan<- []byte) {
+	defer close(messages)
+	for {
+		message, err := reader.ReadNext(context.Background())
+		if err != nil {
+			return
+		}
+		messages <- message.Payload
+	}
+}
+
+func (s *system) Close() {
+	ctx := context.Background()
+	for _, t := range s.topics {
+		if t.writer != nil {
+			t.writer.Close(ctx)
+		}
+	}
+	s.client.Close(ctx)
+	s.etcd.Close()
+}
+
+type sender struct {
+	writer log.LogWriter
+}
+
+func (s sender) Send(batch [][]byte) error {
+	ctx := context.Background()
+	results := make([]<-chan *log.WriteResult, len(batch))
+	for i, body := range batch {
+		results[i] = s.writer.WriteAsync(ctx, &log.WriteMessage{Payload: body})
+	}
+	for _, result := range results {
+		if r := <-result; r.Err != nil {
+			return r.Err
+		}
+	}
+	return nil
+}
+
+type receiver struct {
+	messages <-chan []byte
+}
+
+func (r receiver) Receive(max int, wait time.Duration) ([][]byte, error) {
+	timer := time.NewTimer(wait)
+	defer timer.Stop()
+	var messages [][]byte
+	select {
+	case message, open := <-r.messages:
+		if !open {
+			return nil, fmt.Errorf("the reader has ended")
+		}
+		messages = append(messages, message)
+	case <-timer.C:
+		return nil, nil
+	}
+	for len(messages) < max {
+		select {
+		case message, open := <-r.messages:
+			if !open {
+				return messages, nil
+			}
+			messages = append(messages, message)
+		default:
+			return messages, nil
+		}
+	}
+	return messages, nil
+}
+
+func (r receiver) Ack() error {
+	return nil
+}

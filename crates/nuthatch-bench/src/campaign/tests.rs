@@ -1,0 +1,102 @@
+//! A campaign in which one of the systems dies.
+
+use std::thread;
+use std::time::Duration;
+
+use super::*;
+use crate::mq::metrics::Metrics;
+use crate::mq::node::{self, NodePlan, Role, Schedule};
+use crate::mq::processes::Setting;
+use crate::mq::result::MqResult;
+use crate::mq::stamp::{MESSAGE_CHARS, unix_ns};
+use crate::queue::fake::{FakeQueue, Faults};
+
+/// A measurement by the mqperf method of a queue in memory that dies when `peer` is Redis.
+fn measure_fake(peer: &'static Peer, work: &Work) -> Result<job::Outcomes, BenchError> {
+    let die_at = (peer.name == "redis").then_some(100);
+    let send_delay = Duration::from_millis(1);
+    let queue = FakeQueue::new(Faults { send_delay, die_at, ..Faults::default() });
+    let schedule = Schedule {
+        start_ns: unix_ns(),
+        warmup: Duration::ZERO,
+        window: Duration::from_millis(150),
+        windows: 1,
+        idle: Duration::from_millis(50),
+        drain_limit: Duration::from_secs(5),
+    };
+    let (batch, size, rate) = (10, MESSAGE_CHARS, None);
+    let plan = |role| NodePlan { role, node: 0, threads: 1, schedule, batch, size, rate };
+    let nodes = thread::scope(|scope| {
+        let run = |role| {
+            let (queue, plan) = (&queue, plan(role));
+            scope.spawn(move || node::run(queue, &plan, &Metrics::default()))
+        };
+        [run(Role::Sender), run(Role::Receiver)].map(|thread| thread.join().unwrap())
+    });
+    let outcome = job::mq_outcome(&MqResult::of(&nodes))?;
+    Ok(vec![(work.variant(), outcome)])
+}
+
+fn works() -> Vec<Work> {
+    let text = include_str!("../../../../bench/campaigns/seeds-short.toml");
+    let campaign = Campaign::parse(text).unwrap();
+    let works = campaign.works().unwrap();
+    works.into_iter().filter(|work| matches!(work, Work::Mq(..))).take(1).collect()
+}
+
+#[test]
+fn a_system_that_dies_is_a_failed_row_and_the_rest_goes_on() {
+    let systems = ["redis", "nats", "postgres"].map(str::to_owned);
+    let peers: Vec<_> = systems.iter().map(|name| Peer::named(name).unwrap()).collect();
+    let progress = Progress { bar: None };
+    let mut runs = Vec::new();
+    for repeat in 1..=2 {
+        run_repeat(&works(), &peers, repeat, &progress, measure_fake, &mut runs);
+    }
+    assert_eq!(runs.len(), 6);
+    let groups = outcome::groups(&runs, &systems);
+    let [group] = &groups[..] else { panic!("{groups:?}") };
+    let [redis, nats, postgres] = &group.cells[..] else { panic!("{group:?}") };
+    assert_eq!((redis.succeeded, redis.tried), (0, 2));
+    assert!(redis.remarks[0].contains("connection refused"), "{:?}", redis.remarks);
+    for cell in [nats, postgres] {
+        assert_eq!((cell.succeeded, cell.tried), (2, 2));
+        assert!(cell.metrics["receive msgs/s"].min > 0.0 && cell.remarks.is_empty());
+    }
+    let page = html::page(&results(runs), &groups);
+    assert!(page.contains("FAILED") && page.contains("connection refused"));
+}
+
+fn results(runs: Vec<Run>) -> Results {
+    Results {
+        name: "test".into(),
+        note: String::new(),
+        repeats: 2,
+        finished: now(),
+        machine: Machine::read(&[]),
+        limits: Vec::new(),
+        systems: Vec::new(),
+        missing: vec!["kafka is not installed".into()],
+        runs,
+    }
+}
+
+#[test]
+fn nobody_is_always_first() {
+    let peers: Vec<_> = ["redis", "nats"].iter().map(|name| Peer::named(name).unwrap()).collect();
+    let mut runs = Vec::new();
+    let one = |_: &'static Peer, work: &Work| Ok(vec![(work.variant(), Outcome::default())]);
+    for repeat in 1..=2 {
+        run_repeat(&works(), &peers, repeat, &Progress { bar: None }, one, &mut runs);
+    }
+    let order: Vec<_> = runs.iter().map(|run| run.system.as_str()).collect();
+    assert_eq!(order, ["redis", "nats", "nats", "redis"]);
+}
+
+#[test]
+fn a_setting_is_shown_as_the_seed_counts() {
+    let setting = Setting::parse("25/5:8:16").unwrap();
+    let Some(Work::Mq(_, plan)) = works().into_iter().next() else { panic!("no mq") };
+    let text = plan::mq_variant(&setting, &plan);
+    assert_eq!(text, "25/5 thread(s) per node, 8 sender and 16 receiver node(s)");
+}

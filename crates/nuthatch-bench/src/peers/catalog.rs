@@ -1,0 +1,286 @@
+//! All peers. The packages are those that were tried; newer ones will usually do.
+
+use std::path::{Path, PathBuf};
+
+use super::{Launch, Peer, Site, find_program, first_line, jvm, rabbit, user_dir};
+use crate::harness::BenchError;
+
+/// Largest message servers are configured for, above the largest one measured.
+const MAX_PAYLOAD_BYTES: usize = 8 * 1024 * 1024;
+
+const FSYNC_BEFORE: (&str, &str) = ("fsync", "before the ack (sync_interval always)");
+const FSYNC_AFTER: (&str, &str) = ("fsync", "after the ack (sync_interval 2m)");
+const GO_GET_NATS: &str =
+    "Go module: go install github.com/nats-io/nats-server/v2@v2.15.2 (Apache-2.0)";
+
+/// All peers, in the order of reports.
+pub static PEERS: &[Peer] = &[
+    nuthatch("nuthatch", "Nuthatch as it comes", FSYNC_ROW_BEFORE, |site| {
+        Ok(nats_like(site, &["serve"], "always"))
+    }),
+    nuthatch("nuthatch-2m", "Nuthatch with nats-server's sync_interval", FSYNC_ROW_AFTER, |site| {
+        Ok(nats_like(site, &["serve"], "2m"))
+    }),
+    nats_server("nats", "nats-server as it comes", FSYNC_ROW_AFTER, |site| {
+        Ok(nats_like(site, &[], "2m"))
+    }),
+    nats_server("nats-sync", "nats-server, sync_interval always", FSYNC_ROW_BEFORE, |site| {
+        Ok(nats_like(site, &[], "always"))
+    }),
+    redis("redis", "Redis Streams, appendfsync everysec", |site| {
+        Ok(redis_server(site, "everysec"))
+    }),
+    redis("redis-sync", "Redis Streams, appendfsync always", |site| {
+        Ok(redis_server(site, "always"))
+    }),
+    Peer {
+        name: "postgres",
+        what: "PostgreSQL table, SKIP LOCKED",
+        driver: "postgres",
+        speaks_nats: false,
+        package: "Debian: apt install postgresql-15",
+        licence: "PostgreSQL Licence",
+        config: "initdb, fsync=on, synchronous_commit=on, shared_buffers=1GB",
+        settings: &[],
+        find: || find_program("POSTGRES", "postgres", &postgres_dirs()),
+        version: |program| first_line(program, "--version"),
+        launch: postgres,
+    },
+    Peer {
+        name: "rabbitmq",
+        what: "RabbitMQ quorum queue, one node",
+        driver: "rabbitmq",
+        speaks_nats: false,
+        package: "Debian: apt install rabbitmq-server",
+        licence: "MPL-2.0",
+        config: "defaults, an epmd of its own",
+        settings: &[],
+        find: rabbit::find,
+        version: rabbit::version,
+        launch: rabbit::launch,
+    },
+    kafka("kafka", "Kafka in KRaft mode, one node", KAFKA_LAZY, |site| jvm::kafka(site, false)),
+    kafka("kafka-sync", "Kafka, flushed at every message", KAFKA_SYNC, |site| {
+        jvm::kafka(site, true)
+    }),
+    program_peer(
+        "woodpecker",
+        "Woodpecker embedded, local files",
+        "Go module: cd bench/peers/woodpecker && go build -o ~/.cache/nuthatch-peers/woodpecker .",
+        "Apache-2.0",
+        "its default configuration with local storage and embedded etcd",
+        || find_program("WOODPECKER", "woodpecker", &[]),
+    ),
+];
+
+type Settings = &'static [(&'static str, &'static str)];
+type LaunchFn = fn(&Site<'_>) -> Result<Launch, BenchError>;
+
+const FSYNC_ROW_BEFORE: Settings = &[FSYNC_BEFORE];
+const FSYNC_ROW_AFTER: Settings = &[FSYNC_AFTER];
+const KAFKA_LAZY: Settings = &[("fsync", "no (left to the page cache)"), ("partitions", "16")];
+const KAFKA_SYNC: Settings =
+    &[("fsync", "before the answer (log.flush.interval.messages=1)"), ("partitions", "16")];
+
+const fn nuthatch(
+    name: &'static str,
+    what: &'static str,
+    settings: Settings,
+    launch: LaunchFn,
+) -> Peer {
+    Peer {
+        name,
+        what,
+        driver: "nats",
+        speaks_nats: true,
+        package: "this binary, or the one that NUTHATCH names",
+        licence: "Apache-2.0",
+        config: "serve -c: max_payload 8 MiB, the sync_interval above",
+        settings,
+        find: || match std::env::var_os("NUTHATCH") {
+            Some(path) => Some(PathBuf::from(path)),
+            None => std::env::current_exe().ok(),
+        },
+        version: |program| first_line(program, "--version"),
+        launch,
+    }
+}
+
+const fn nats_server(
+    name: &'static str,
+    what: &'static str,
+    settings: Settings,
+    launch: LaunchFn,
+) -> Peer {
+    Peer {
+        name,
+        what,
+        driver: "nats",
+        speaks_nats: true,
+        package: GO_GET_NATS,
+        licence: "Apache-2.0",
+        config: "-c: JetStream on, max_payload 8 MiB, the sync_interval above",
+        settings,
+        find: || find_program("NATS_SERVER", "nats-server", &[user_dir("go/bin")]),
+        version: |program| first_line(program, "--version"),
+        launch,
+    }
+}
+
+const fn redis(name: &'static str, what: &'static str, launch: LaunchFn) -> Peer {
+    Peer {
+        name,
+        what,
+        driver: "redis",
+        speaks_nats: false,
+        package: "Debian: apt install redis-server",
+        licence: "BSD-3-Clause up to 7.2",
+        config: "--save '' --appendonly yes, no rewriting of the log",
+        settings: &[],
+        find: || find_program("REDIS_SERVER", "redis-server", &[]),
+        version: |program| first_line(program, "--version"),
+        launch,
+    }
+}
+
+const fn kafka(
+    name: &'static str,
+    what: &'static str,
+    settings: Settings,
+    launch: LaunchFn,
+) -> Peer {
+    Peer {
+        name,
+        what,
+        driver: "kafka",
+        speaks_nats: false,
+        package: "Maven: mvn -q -f bench/peers/kafka/pom.xml dependency:copy-dependencies \
+                  -DoutputDirectory=$HOME/.cache/nuthatch-peers/kafka",
+        licence: "Apache-2.0",
+        config: "kafka.Kafka 4.3.1, -Xmx1g, replication factor 1, 16 partitions, acks=all",
+        settings,
+        find: jvm::find_kafka,
+        version: jvm::kafka_version,
+        launch,
+    }
+}
+
+const fn program_peer(
+    name: &'static str,
+    what: &'static str,
+    package: &'static str,
+    licence: &'static str,
+    config: &'static str,
+    find: fn() -> Option<PathBuf>,
+) -> Peer {
+    Peer {
+        name,
+        what,
+        driver: "program",
+        speaks_nats: false,
+        package,
+        licence,
+        config,
+        settings: &[],
+        find,
+        version: |program| first_line(program, "--version"),
+        launch: |site| Ok(program(site)),
+    }
+}
+
+fn nats_like(site: &Site<'_>, arguments: &[&str], sync_interval: &str) -> Launch {
+    let port = site.ports[0];
+    let config = format!(
+        "host: 127.0.0.1\nport: {port}\nmax_payload: {MAX_PAYLOAD_BYTES}\n\
+         jetstream {{\n  store_dir: '{}'\n  sync_interval: {sync_interval}\n}}\n{}",
+        site.dir.join("store").display(),
+        if arguments.is_empty() { PARTITION_MAPPINGS } else { "" },
+    );
+    let mut command = vec![site.program.display().to_string()];
+    command.extend(arguments.iter().map(ToString::to_string));
+    command.extend(["-c".to_owned(), site.dir.join("server.conf").display().to_string()]);
+    Launch {
+        files: vec![("server.conf".into(), config)],
+        command,
+        url: format!("nats://127.0.0.1:{port}"),
+        port: Some(port),
+        stop_signal: libc::SIGTERM,
+        ..Launch::default()
+    }
+}
+
+/// The mapping of seed 001, for `bench partitions`.
+const PARTITION_MAPPINGS: &str =
+    "mappings {\n  \"events.*\": \"events.{{wildcard(1)}}.{{partition(5,1)}}\"\n}\n";
+
+fn redis_server(site: &Site<'_>, appendfsync: &str) -> Launch {
+    let port = site.ports[0];
+    let text = format!(
+        "--bind 127.0.0.1 --port {port} --appendonly yes --appendfsync {appendfsync} \
+         --auto-aof-rewrite-percentage 0 --daemonize no --save"
+    );
+    let mut command = vec![site.program.display().to_string()];
+    command.extend(text.split_whitespace().map(str::to_owned));
+    command.push(String::new());
+    command.extend(["--dir".to_owned(), site.dir.display().to_string()]);
+    Launch {
+        command,
+        url: format!("redis://127.0.0.1:{port}/"),
+        port: Some(port),
+        stop_signal: libc::SIGTERM,
+        ..Launch::default()
+    }
+}
+
+/// Debian keeps the servers of each version in a directory of their own; the newest first.
+fn postgres_dirs() -> Vec<PathBuf> {
+    let Ok(entries) = std::fs::read_dir("/usr/lib/postgresql") else { return Vec::new() };
+    let mut dirs: Vec<PathBuf> = entries.flatten().map(|entry| entry.path().join("bin")).collect();
+    dirs.sort_unstable_by(|a, b| b.cmp(a));
+    dirs
+}
+
+fn postgres(site: &Site<'_>) -> Result<Launch, BenchError> {
+    let port = site.ports[0];
+    let data = site.dir.join("data").display().to_string();
+    let initdb = site.program.with_file_name("initdb").display().to_string();
+    let words = |text: &str| text.split_whitespace().map(str::to_owned).collect::<Vec<_>>();
+    let init = words(&format!("{initdb} -D {data} -A trust -U bench --no-instructions"));
+    let mut command = words(&format!(
+        "{} -D {data} -p {port} -c listen_addresses=127.0.0.1 -c shared_buffers=1GB \
+         -c fsync=on -c synchronous_commit=on -c max_connections=400 -c max_wal_size=8GB \
+         -c unix_socket_directories=",
+        site.program.display()
+    ));
+    command.push("-c".into());
+    command.push("logging_collector=off".into());
+    Ok(Launch {
+        before: vec![init],
+        command,
+        url: format!("postgres://bench@127.0.0.1:{port}/postgres"),
+        port: Some(port),
+        not_root: true,
+        // The fast shutdown: does not wait for clients.
+        stop_signal: libc::SIGINT,
+        ..Launch::default()
+    })
+}
+
+/// A program of `bench/peers`: `PROGRAM --socket PATH --dir DIR`.
+fn program(site: &Site<'_>) -> Launch {
+    let socket = site.dir.join("socket").display().to_string();
+    let dir = site.dir.join("data").display().to_string();
+    let program = site.program.display().to_string();
+    Launch {
+        command: vec![program, "--socket".into(), socket.clone(), "--dir".into(), dir],
+        url: socket,
+        stop_signal: libc::SIGTERM,
+        ..Launch::default()
+    }
+}
+
+/// Whether a path is a directory with at least one file of this ending.
+pub fn has_files(dir: &Path, ending: &str) -> bool {
+    let Ok(entries) = std::fs::read_dir(dir) else { return false };
+    entries.flatten().any(|entry| entry.path().extension().is_some_and(|e| e == ending))
+}

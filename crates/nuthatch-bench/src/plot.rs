@@ -1,0 +1,364 @@
+//! Plots as SVG text: histograms, percentile curves and bars. Small enough to be written here, so
+//! that a report is one file without scripts from elsewhere.
+
+use std::fmt::Write as _;
+
+/// Size of a plot in pixels.
+const WIDTH: f64 = 860.0;
+const HEIGHT: f64 = 380.0;
+
+/// Space around the drawing: left, right, top, bottom.
+const LEFT: f64 = 70.0;
+const RIGHT: f64 = 150.0;
+const TOP: f64 = 40.0;
+const BOTTOM: f64 = 50.0;
+
+/// Bins of a histogram.
+const BINS: usize = 80;
+
+/// Colours that can be told apart by people who see few; the rest repeat.
+const COLOURS: [&str; 10] = [
+    "#0072b2", "#e69f00", "#009e73", "#cc79a7", "#d55e00", "#56b4e9", "#7f7f7f", "#b8a800",
+    "#5f4690", "#1d1d1d",
+];
+
+/// The colour of a series.
+pub fn colour(index: usize) -> &'static str {
+    COLOURS[index % COLOURS.len()]
+}
+
+/// A named line or set of values. For histograms the points are value and weight.
+#[derive(Debug, Clone)]
+pub struct Series {
+    /// For the legend.
+    pub name: String,
+    /// Its points.
+    pub points: Vec<(f64, f64)>,
+    /// Number of its colour, so that a system has the same in all plots.
+    pub colour: usize,
+}
+
+/// A bar with the range of its repetitions.
+#[derive(Debug, Clone)]
+pub struct Bar {
+    /// Its label.
+    pub name: String,
+    /// Smallest, median and largest of the repetitions; the bar ends at the median.
+    pub value: Option<(f64, f64, f64)>,
+    /// Words beside it, such as why there is none.
+    pub note: String,
+    /// Number of its colour.
+    pub colour: usize,
+}
+
+/// Replaces what would end a text in XML.
+pub fn escape(text: &str) -> String {
+    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
+}
+
+/// A scale from values to pixels.
+#[derive(Debug, Clone, Copy)]
+struct Scale {
+    from: f64,
+    to: f64,
+    start: f64,
+    end: f64,
+    log: bool,
+}
+
+impl Scale {
+    fn at(&self, value: f64) -> f64 {
+        let (from, to, value) = match self.log {
+            true => (self.from.log10(), self.to.log10(), value.max(self.from).log10()),
+            false => (self.from, self.to, value),
+        };
+        let part = if to > from { (value - from) / (to - from) } else { 0.0 };
+        self.start + part.clamp(0.0, 1.0) * (self.end - self.start)
+    }
+
+    /// Round values for its axis.
+    fn ticks(&self) -> Vec<f64> {
+        if self.log {
+            let (low, high) = (self.from.log10().floor() as i32, self.to.log10().ceil() as i32);
+            let steps: &[f64] = if high - low <= 2 { &[1.0, 2.0, 5.0] } else { &[1.0] };
+            return (low..=high)
+                .flat_map(|exponent| steps.iter().map(move |step| step * 10f64.powi(exponent)))
+                .filter(|tick| (self.from * 0.999..=self.to * 1.001).contains(tick))
+                .collect();
+        }
+        let span = (self.to - self.from).max(1e-9);
+        let magnitude = 10f64.powf((span / 5.0).log10().floor());
+        let steps = [1.0, 2.0, 5.0, 10.0];
+        let step = steps.iter().map(|s| s * magnitude).find(|s| span / s <= 6.0);
+        let step = step.unwrap_or(magnitude * 10.0);
+        let mut ticks = Vec::new();
+        let mut tick = (self.from / step).ceil() * step;
+        while tick <= self.to * 1.0001 {
+            ticks.push(tick);
+            tick += step;
+        }
+        ticks
+    }
+}
+
+/// A number as short as it can be: `1.5k`, `20M`.
+pub fn short(value: f64) -> String {
+    let (value, unit) = match value.abs() {
+        v if v >= 1e9 => (value / 1e9, "G"),
+        v if v >= 1e6 => (value / 1e6, "M"),
+        v if v >= 1e4 => (value / 1e3, "k"),
+        _ => (value, ""),
+    };
+    let text = if value.abs() >= 100.0 { format!("{value:.0}") } else { format!("{value:.2}") };
+    let text =
+        if text.contains('.') { text.trim_end_matches('0').trim_end_matches('.') } else { &text };
+    format!("{text}{unit}")
+}
+
+struct Canvas {
+    svg: String,
+}
+
+impl Canvas {
+    fn new(title: &str, height: f64) -> Self {
+        let mut svg = format!(
+            "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {WIDTH} {height}\" \
+             width=\"{WIDTH}\" height=\"{height}\" font-family=\"system-ui, DejaVu Sans, sans-serif\" \
+             font-size=\"12\" fill=\"#222\">\n<rect width=\"100%\" height=\"100%\" fill=\"#fff\"/>\n"
+        );
+        let _ = writeln!(
+            svg,
+            "<text x=\"{LEFT}\" y=\"22\" font-size=\"15\" font-weight=\"600\">{}</text>",
+            escape(title)
+        );
+        Self { svg }
+    }
+
+    fn text(&mut self, x: f64, y: f64, anchor: &str, text: &str) {
+        let _ = writeln!(
+            self.svg,
+            "<text x=\"{x:.1}\" y=\"{y:.1}\" text-anchor=\"{anchor}\">{}</text>",
+            escape(text)
+        );
+    }
+
+    fn line(&mut self, from: (f64, f64), to: (f64, f64), style: &str) {
+        let _ = writeln!(
+            self.svg,
+            "<line x1=\"{:.1}\" y1=\"{:.1}\" x2=\"{:.1}\" y2=\"{:.1}\" {style}/>",
+            from.0, from.1, to.0, to.1
+        );
+    }
+
+    fn axes(&mut self, x: &Scale, y: &Scale, x_label: &str, y_label: &str) {
+        for tick in x.ticks() {
+            self.line((x.at(tick), y.start), (x.at(tick), y.end), GRID);
+            self.text(x.at(tick), y.start + 16.0, "middle", &short(tick));
+        }
+        for tick in y.ticks() {
+            self.line((x.start, y.at(tick)), (x.end, y.at(tick)), GRID);
+            self.text(x.start - 6.0, y.at(tick) + 4.0, "end", &short(tick));
+        }
+        self.text((x.start + x.end) / 2.0, y.start + 36.0, "middle", x_label);
+        let (cx, cy) = (16.0, (y.start + y.end) / 2.0);
+        let _ = writeln!(
+            self.svg,
+            "<text x=\"{cx}\" y=\"{cy}\" text-anchor=\"middle\" transform=\"rotate(-90 {cx} {cy})\">{}</text>",
+            escape(y_label)
+        );
+    }
+
+    fn polyline(&mut self, points: &[(f64, f64)], colour: &str) {
+        let text: Vec<String> = points.iter().map(|(x, y)| format!("{x:.1},{y:.1}")).collect();
+        let _ = writeln!(
+            self.svg,
+            "<polyline fill=\"none\" stroke=\"{colour}\" stroke-width=\"1.8\" points=\"{}\"/>",
+            text.join(" ")
+        );
+    }
+
+    fn legend(&mut self, series: &[Series]) {
+        for (index, one) in series.iter().enumerate() {
+            let y = TOP + 8.0 + 18.0 * index as f64;
+            let x = WIDTH - RIGHT + 12.0;
+            let style = format!("stroke=\"{}\" stroke-width=\"3\"", colour(one.colour));
+            self.line((x, y - 4.0), (x + 18.0, y - 4.0), &style);
+            self.text(x + 24.0, y, "start", &one.name);
+        }
+    }
+
+    fn finish(mut self) -> String {
+        self.svg += "</svg>\n";
+        self.svg
+    }
+}
+
+const GRID: &str = "stroke=\"#ddd\" stroke-width=\"1\"";
+
+fn plot_scale(x: (f64, f64), x_log: bool, y: (f64, f64), y_log: bool) -> (Scale, Scale) {
+    let x = Scale { from: x.0, to: x.1, start: LEFT, end: WIDTH - RIGHT, log: x_log };
+    let y = Scale { from: y.0, to: y.1, start: HEIGHT - BOTTOM, end: TOP, log: y_log };
+    (x, y)
+}
+
+/// Distributions on a logarithmic scale; the height is the share of each bin.
+pub fn histogram(title: &str, unit: &str, series: &[Series]) -> String {
+    let values = || series.iter().flat_map(|s| &s.points).map(|(value, _)| value.max(1e-3));
+    let low = values().fold(f64::INFINITY, f64::min);
+    let high = values().fold(0.0, f64::max);
+    let mut canvas = Canvas::new(title, HEIGHT);
+    if low > high {
+        canvas.text(LEFT, TOP + 20.0, "start", "no data");
+        return canvas.finish();
+    }
+    let (low, high) = (low * 0.95, (high * 1.05).max(low * 1.2));
+    let binned: Vec<Vec<f64>> = series.iter().map(|s| bins(s, low, high)).collect();
+    let top = binned.iter().flatten().copied().fold(0.0, f64::max).max(1e-9);
+    let (x, y) = plot_scale((low, high), true, (0.0, top * 1.05), false);
+    canvas.axes(&x, &y, unit, "% of messages");
+    for (index, bins) in binned.iter().enumerate() {
+        canvas.polyline(&steps(bins, low, high, &x, &y), colour(series[index].colour));
+    }
+    canvas.legend(series);
+    canvas.finish()
+}
+
+/// The share of each bin in percent.
+fn bins(series: &Series, low: f64, high: f64) -> Vec<f64> {
+    let mut bins = vec![0.0; BINS];
+    let total: f64 = series.points.iter().map(|(_, weight)| weight).sum();
+    let span = (high / low).log10();
+    for (value, weight) in &series.points {
+        let part = (value.max(low) / low).log10() / span;
+        let bin = ((part * BINS as f64) as usize).min(BINS - 1);
+        bins[bin] += weight * 100.0 / total.max(1e-9);
+    }
+    bins
+}
+
+fn steps(bins: &[f64], low: f64, high: f64, x: &Scale, y: &Scale) -> Vec<(f64, f64)> {
+    let edge = |bin: usize| low * (high / low).powf(bin as f64 / bins.len() as f64);
+    let mut points = vec![(x.at(edge(0)), y.at(0.0))];
+    for (bin, share) in bins.iter().enumerate() {
+        points.push((x.at(edge(bin)), y.at(*share)));
+        points.push((x.at(edge(bin + 1)), y.at(*share)));
+    }
+    points.push((x.at(edge(bins.len())), y.at(0.0)));
+    points
+}
+
+/// Percentile curves: the points are percentile (0 to 100) and value. The axis stretches the
+/// right end, so that 99, 99.9 and 99.99 % are as far apart as 0 and 90.
+pub fn percentiles(title: &str, unit: &str, series: &[Series]) -> String {
+    const MARKS: [f64; 7] = [0.0, 50.0, 90.0, 99.0, 99.9, 99.99, 99.999];
+    let nines = |percentile: f64| -(1.0 - (percentile / 100.0).min(0.999_99)).log10();
+    let values = || series.iter().flat_map(|s| &s.points).map(|(_, value)| value.max(1e-3));
+    let low = values().fold(f64::INFINITY, f64::min);
+    let high = values().fold(0.0, f64::max);
+    let mut canvas = Canvas::new(title, HEIGHT);
+    if low > high {
+        canvas.text(LEFT, TOP + 20.0, "start", "no data");
+        return canvas.finish();
+    }
+    let last = series.iter().flat_map(|s| &s.points).map(|(p, _)| nines(*p)).fold(0.0, f64::max);
+    let (x, y) = plot_scale((0.0, last.max(1.0)), false, (low * 0.9, high * 1.1), true);
+    for mark in MARKS.iter().filter(|mark| nines(**mark) <= last + 0.01) {
+        let at = x.at(nines(*mark));
+        canvas.line((at, y.start), (at, y.end), GRID);
+        canvas.text(at, y.start + 16.0, "middle", &format!("{mark}"));
+    }
+    let axis = Scale { from: 0.0, to: -1.0, start: x.start, end: x.end, log: false };
+    canvas.axes(&axis, &y, "percentile", unit);
+    for s in series {
+        let points: Vec<_> = s.points.iter().map(|(p, v)| (x.at(nines(*p)), y.at(*v))).collect();
+        canvas.polyline(&points, colour(s.colour));
+    }
+    canvas.legend(series);
+    canvas.finish()
+}
+
+/// Horizontal bars, one below the other, with the range of the repetitions.
+pub fn bars(title: &str, unit: &str, bars: &[Bar]) -> String {
+    const ROW: f64 = 26.0;
+    const LABEL: f64 = 230.0;
+    let height = TOP + ROW * bars.len() as f64 + BOTTOM;
+    let top = bars.iter().filter_map(|bar| bar.value).map(|(_, _, max)| max).fold(0.0, f64::max);
+    let x = Scale { from: 0.0, to: top.max(1e-9), start: LABEL, end: WIDTH - RIGHT, log: false };
+    let mut canvas = Canvas::new(title, height);
+    let bottom = height - BOTTOM + 6.0;
+    for tick in x.ticks() {
+        canvas.line((x.at(tick), TOP), (x.at(tick), bottom), GRID);
+        canvas.text(x.at(tick), bottom + 16.0, "middle", &short(tick));
+    }
+    canvas.text((x.start + x.end) / 2.0, bottom + 36.0, "middle", unit);
+    for (index, bar) in bars.iter().enumerate() {
+        let y = TOP + ROW * index as f64;
+        canvas.text(LABEL - 8.0, y + 16.0, "end", &bar.name);
+        let Some((min, median, max)) = bar.value else {
+            canvas.text(LABEL + 6.0, y + 16.0, "start", &bar.note);
+            continue;
+        };
+        let _ = writeln!(
+            canvas.svg,
+            "<rect x=\"{LABEL}\" y=\"{:.1}\" width=\"{:.1}\" height=\"{:.1}\" fill=\"{}\" fill-opacity=\"0.8\"/>",
+            y + 4.0,
+            (x.at(median) - LABEL).max(0.5),
+            ROW - 8.0,
+            colour(bar.colour)
+        );
+        let middle = y + ROW / 2.0;
+        canvas.line(
+            (x.at(min), middle),
+            (x.at(max), middle),
+            "stroke=\"#111\" stroke-width=\"1.5\"",
+        );
+        let text = format!("{} {}", short(median), bar.note);
+        canvas.text(x.at(max.max(median)) + 6.0, y + 16.0, "start", text.trim());
+    }
+    canvas.finish()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn short_numbers() {
+        for (value, text) in [
+            (0.0, "0"),
+            (1.5, "1.5"),
+            (100.0, "100"),
+            (9999.0, "9999"),
+            (12_345.0, "12.35k"),
+            (2e6, "2M"),
+        ] {
+            assert_eq!(short(value), text);
+        }
+    }
+
+    #[test]
+    fn a_histogram_holds_everything_that_was_measured() {
+        let points = (1..=1000).map(|v| (f64::from(v), 1.0)).collect();
+        let series = Series { name: "a & b".into(), points, colour: 0 };
+        let share: f64 = bins(&series, 0.95, 1050.0).iter().sum();
+        assert!((share - 100.0).abs() < 1e-6, "{share}");
+        let svg = histogram("t <x>", "µs", &[series]);
+        assert!(svg.contains("a &amp; b") && svg.contains("t &lt;x&gt;"));
+        assert!(histogram("t", "µs", &[]).contains("no data"));
+    }
+
+    #[test]
+    fn axes_have_a_few_round_ticks() {
+        let linear = Scale { from: 0.0, to: 873.0, start: 0.0, end: 1.0, log: false };
+        assert_eq!(linear.ticks(), [0.0, 200.0, 400.0, 600.0, 800.0]);
+        let log = Scale { from: 9.0, to: 2e5, start: 0.0, end: 1.0, log: true };
+        assert_eq!(log.ticks(), [10.0, 100.0, 1000.0, 10_000.0, 100_000.0]);
+        assert!((log.at(9.0) - 0.0).abs() < 1e-9 && (log.at(2e5) - 1.0).abs() < 1e-9);
+    }
+
+    #[test]
+    fn a_failed_bar_says_why() {
+        let bar = Bar { name: "x".into(), value: None, note: "FAILED: gone".into(), colour: 0 };
+        assert!(bars("t", "msgs/s", &[bar]).contains("FAILED: gone"));
+    }
+}

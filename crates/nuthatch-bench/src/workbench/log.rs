@@ -1,0 +1,116 @@
+//! `bench log` (seed 002): one node, one client, one stream; throughput and latency beside the
+//! measured limit of the disk itself, and the part of it that was reached.
+
+use std::time::{Duration, Instant};
+
+use serde::{Deserialize, Serialize};
+
+use crate::harness::BenchError;
+use crate::payload::Payload;
+use crate::queue::{self, QueueSpec};
+use crate::report::{Latencies, LatencySummary};
+
+/// A batch has at most so many messages and bytes; at least one message.
+const BATCH_MESSAGES: usize = 1000;
+const BATCH_BYTES: usize = 4 * 1024 * 1024;
+
+/// Part of the time before each measurement that is not measured.
+const WARMUP_PART: u32 = 5;
+
+/// One body size.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct LogRow {
+    /// Bytes of a body.
+    pub bytes: usize,
+    /// Messages of a batch.
+    pub batch: usize,
+    /// Messages per second with batches, each awaited before the next.
+    pub per_s: f64,
+    /// The same in MB (10^6 bytes) of bodies per second.
+    pub mb_per_s: f64,
+    /// Latency of a batch in microseconds.
+    pub batch_us: Option<LatencySummary>,
+    /// Latency of single messages, each awaited before the next, in microseconds.
+    pub single_us: Option<LatencySummary>,
+    /// Messages sent, warm-up included.
+    pub messages: u64,
+    /// Bytes of their bodies.
+    pub body_bytes: u64,
+}
+
+/// Measures each size for `span` with batches and again with single messages. `begun` is called
+/// when all is ready.
+///
+/// # Errors
+/// When the queue fails.
+pub fn run(
+    spec: &QueueSpec,
+    sizes: &[usize],
+    span: Duration,
+    begun: impl FnOnce(),
+) -> Result<Vec<LogRow>, BenchError> {
+    let queue = queue::open(spec)?;
+    queue.prepare()?;
+    let mut sender = queue.sender(0)?;
+    begun();
+    sizes.iter().map(|bytes| one_size(sender.as_mut(), *bytes, span)).collect()
+}
+
+fn one_size(
+    sender: &mut dyn queue::Sender,
+    bytes: usize,
+    span: Duration,
+) -> Result<LogRow, BenchError> {
+    let batch = (BATCH_BYTES / bytes.max(1)).clamp(1, BATCH_MESSAGES);
+    let payload = Payload::new(bytes.max(1), 11);
+    let mut sent = 0;
+    let mut send_for = |count: usize, span: Duration| -> Result<_, BenchError> {
+        let mut latencies = Latencies::default();
+        let started = Instant::now();
+        let mut messages = 0;
+        while started.elapsed() < span {
+            let bodies: Vec<&[u8]> =
+                (0..count as u64).map(|index| payload.get(sent + index)).collect();
+            let before = Instant::now();
+            sender.send(&bodies)?;
+            latencies.record(before.elapsed());
+            sent += count as u64;
+            messages += count as u64;
+        }
+        Ok((messages as f64 / started.elapsed().as_secs_f64(), latencies))
+    };
+    send_for(batch, span / WARMUP_PART)?;
+    let (per_s, batches) = send_for(batch, span)?;
+    send_for(1, span / WARMUP_PART)?;
+    let (_, singles) = send_for(1, span)?;
+    Ok(LogRow {
+        bytes,
+        batch,
+        per_s,
+        mb_per_s: per_s * bytes as f64 / 1e6,
+        batch_us: batches.summary(),
+        single_us: singles.summary(),
+        messages: sent,
+        body_bytes: sent * bytes as u64,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::queue::Queue;
+    use crate::queue::fake::{FakeQueue, Faults};
+
+    #[test]
+    fn a_known_delay_gives_the_expected_throughput() {
+        let send_delay = Duration::from_millis(4);
+        let queue = FakeQueue::new(Faults { send_delay, ..Faults::default() });
+        let mut sender = queue.sender(0).unwrap();
+        let row = one_size(sender.as_mut(), 1024, Duration::from_millis(200)).unwrap();
+        assert_eq!(row.batch, BATCH_MESSAGES);
+        let single = row.single_us.unwrap();
+        assert!((4000.0..20_000.0).contains(&single.p50), "{single:?}");
+        assert!((30_000.0..250_000.0).contains(&row.per_s), "{}", row.per_s);
+        assert!((row.mb_per_s - row.per_s * 1024.0 / 1e6).abs() < 1e-6);
+    }
+}
