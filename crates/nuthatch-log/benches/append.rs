@@ -116,19 +116,19 @@ fn settle(core: &mut LogCore<Blunt>) {
     while core.turn().progress {}
 }
 
-/// One thread, a disk in memory: what the log itself costs.
+/// One thread, a disk in memory: CPU time of the log itself.
 fn in_memory(name: &str, body: usize, per_event: u64, streams: u64, total: u64) {
     let (blunt, _) = machine(body);
     let (mut core, _) = Log::open_memory(LogOptions::memory(), 8 << 30, blunt).expect("opens");
     let handle = core.handle();
-    let start = Instant::now();
+    let start = cpu_seconds();
     for _ in 0..total / per_event {
         let event = Event::Publish { count: per_event, streams };
         assert!(handle.send(event, 1).is_ok());
         settle(&mut core);
     }
     let bytes = total * body as u64;
-    report(name, total, bytes, start.elapsed());
+    report(name, total, bytes, Duration::from_secs_f64(cpu_seconds() - start));
 }
 
 fn reads(name: &str, streams: u64) {
@@ -140,12 +140,12 @@ fn reads(name: &str, streams: u64) {
     assert!(handle.send(Event::Publish { count: total, streams }, 1).is_ok());
     settle(&mut core);
     let each = total / streams;
-    let start = Instant::now();
+    let start = cpu_seconds();
     for stream in 1..=streams {
         assert!(handle.send(Event::Read { stream: stream as u32, from: 1, to: each }, 1).is_ok());
     }
     settle(&mut core);
-    report(name, total, total * 128, start.elapsed());
+    report(name, total, total * 128, Duration::from_secs_f64(cpu_seconds() - start));
 }
 
 /// All threads, files, a sync per frame: what comes out in the end.

@@ -26,13 +26,15 @@ pub struct TailCache {
 pub struct TailFrame {
     /// The frame, header included, without padding.
     pub bytes: Bytes,
+    /// Memory that they keep.
+    pub held_bytes: usize,
     /// Its messages.
     pub runs: Vec<Run>,
 }
 
 impl TailFrame {
     fn cost(&self) -> usize {
-        self.bytes.len() + self.runs.len() * 2 * size_of::<Run>() + FRAME_OVERHEAD_BYTES
+        self.held_bytes + self.runs.len() * 2 * size_of::<Run>() + FRAME_OVERHEAD_BYTES
     }
 }
 

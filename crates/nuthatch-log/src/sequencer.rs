@@ -28,6 +28,9 @@ use std::time::Instant;
 use tidy::Tidy;
 use worker::Worker;
 
+/// An idle writer is given a frame of this size although more events wait.
+const START_WRITE_BYTES: usize = 256 * 1024;
+
 /// What a turn did and when the next one is due.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Turn {
@@ -127,6 +130,11 @@ impl<M: Machine> LogCore<M> {
     pub fn turn(&mut self) -> Turn {
         self.log.tick_clock();
         let mut progress = self.take_done();
+        if progress {
+            // The disk works on while acknowledgements go out and events are handled.
+            self.write_frames();
+            self.machine.turn_end();
+        }
         progress |= self.take_loads();
         progress |= self.take_events();
         progress |= self.tick();
@@ -173,8 +181,12 @@ impl<M: Machine> LogCore<M> {
         self.batch.len() < events
     }
 
+    /// Whether the writer should be looked after before more events are handled: it is done, or
+    /// idle although there is plenty to write, or far behind.
     fn must_write(&self) -> bool {
-        self.log.is_backed_up() || self.thread.as_ref().is_some_and(IoThread::is_ready)
+        let Some(thread) = &self.thread else { return self.log.is_backed_up() };
+        let idle = self.in_flight.is_none() && self.log.frame.len() >= START_WRITE_BYTES;
+        idle || self.log.is_backed_up() || thread.is_ready()
     }
 
     fn tick(&mut self) -> bool {

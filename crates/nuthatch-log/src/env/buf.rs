@@ -15,7 +15,12 @@ pub const MIN_BUF_BYTES: usize = 16 * 1024;
 /// Buffers above this are freed rather than pooled: they hold single huge records.
 const MAX_POOLED_BYTES: usize = 8 * 1024 * 1024;
 
-const CLASSES: usize = (MAX_POOLED_BYTES / MIN_BUF_BYTES).ilog2() as usize + 1;
+/// Sizes between one power of two and the next; so at most a quarter of a buffer is unused.
+const STEPS: usize = 4;
+
+const CLASSES: usize = (MAX_POOLED_BYTES / MIN_BUF_BYTES).ilog2() as usize * STEPS + 1;
+
+const _: () = assert!(MIN_BUF_BYTES / STEPS == DIRECT_ALIGN);
 
 /// A zero-initialised buffer aligned to [`DIRECT_ALIGN`] that goes back to its pool when dropped.
 pub struct AlignedBuf {
@@ -95,34 +100,51 @@ struct PoolInner {
 }
 
 struct Free {
-    classes: [Vec<NonNull<u8>>; CLASSES],
+    classes: Box<[Vec<NonNull<u8>>]>,
     idle_bytes: usize,
 }
 
 // SAFETY: the pointers are owned allocations nobody else refers to while they are in the pool.
 unsafe impl Send for Free {}
 
+/// The capacity that is handed out for `len` bytes.
+fn capacity_for(len: usize) -> usize {
+    if len > MAX_POOLED_BYTES {
+        return len.next_multiple_of(DIRECT_ALIGN);
+    }
+    let len = len.max(MIN_BUF_BYTES);
+    let below = 1 << len.ilog2();
+    len.next_multiple_of(below / STEPS)
+}
+
+/// The class of a capacity made by [`capacity_for`]; `None` if such buffers are not kept.
 fn class_of(capacity: usize) -> Option<usize> {
-    (capacity.is_power_of_two() && (MIN_BUF_BYTES..=MAX_POOLED_BYTES).contains(&capacity))
-        .then(|| (capacity / MIN_BUF_BYTES).ilog2() as usize)
+    if !(MIN_BUF_BYTES..=MAX_POOLED_BYTES).contains(&capacity) {
+        return None;
+    }
+    let below = 1usize << capacity.ilog2();
+    let doublings = (below / MIN_BUF_BYTES).ilog2() as usize;
+    let step = (capacity - below) / (below / STEPS);
+    Some(doublings * STEPS + step)
+}
+
+fn capacity_of_class(class: usize) -> usize {
+    let below = MIN_BUF_BYTES << (class / STEPS);
+    below + class % STEPS * (below / STEPS)
 }
 
 impl BufPool {
     /// A pool that keeps at most `idle_limit` bytes of unused buffers.
     #[must_use]
     pub fn new(idle_limit: usize) -> Self {
-        let free = Free { classes: Default::default(), idle_bytes: 0 };
+        let free = Free { classes: (0..CLASSES).map(|_| Vec::new()).collect(), idle_bytes: 0 };
         Self(Arc::new(PoolInner { free: Mutex::new(free), idle_limit }))
     }
 
     /// A buffer of at least `len` bytes. Its content is arbitrary (but initialised).
     #[must_use]
     pub fn take(&self, len: usize) -> AlignedBuf {
-        let capacity = if len <= MAX_POOLED_BYTES {
-            len.max(MIN_BUF_BYTES).next_power_of_two()
-        } else {
-            len.next_multiple_of(DIRECT_ALIGN)
-        };
+        let capacity = capacity_for(len);
         let mut buf = self.0.reuse(capacity).unwrap_or_else(|| AlignedBuf::new(capacity));
         buf.pool = Arc::downgrade(&self.0);
         buf
@@ -154,7 +176,7 @@ impl Drop for PoolInner {
     fn drop(&mut self) {
         let free = self.free.get_mut();
         for (class, starts) in free.classes.iter_mut().enumerate() {
-            let capacity = MIN_BUF_BYTES << class;
+            let capacity = capacity_of_class(class);
             for start in starts.drain(..) {
                 drop(AlignedBuf { start, capacity, pool: Weak::new() });
             }
@@ -172,9 +194,20 @@ mod tests {
         let buf = pool.take(20_000);
         let address = buf.as_ptr() as usize;
         assert_eq!(address % DIRECT_ALIGN, 0);
-        assert_eq!(buf.len(), 32_768);
+        assert_eq!(buf.len(), 20_480);
         drop(buf.into_bytes(7));
         assert_eq!(pool.take(17_000).as_ptr() as usize, address);
+    }
+
+    #[test]
+    fn every_capacity_has_its_class() {
+        for len in (1..MAX_POOLED_BYTES).step_by(3001) {
+            let capacity = capacity_for(len);
+            assert!(capacity >= len && capacity.is_multiple_of(DIRECT_ALIGN));
+            assert!(capacity <= (len + len / 4 + DIRECT_ALIGN).max(MIN_BUF_BYTES));
+            assert_eq!(class_of(capacity).map(capacity_of_class), Some(capacity));
+        }
+        assert_eq!(class_of(MAX_POOLED_BYTES), Some(CLASSES - 1));
     }
 
     #[test]

@@ -26,6 +26,8 @@ const LARGE_FRAME_BYTES: usize = 256 * 1024;
 pub struct Written {
     /// The frame's bytes, header included, without padding.
     pub bytes: Bytes,
+    /// Memory that they keep.
+    pub held_bytes: usize,
     /// The segment that holds it.
     pub segment: Arc<Segment>,
     /// Where it starts in the segment.
@@ -84,10 +86,10 @@ impl SegmentWriter {
         let open = self.open.as_mut().expect("roll opened a segment");
         let segment = Arc::clone(&open.segment);
         let offset = open.at;
-        let bytes = open.put(frame, durable, padded, self.store.disk.write_mode())?;
+        let (bytes, held_bytes) = open.put(frame, durable, padded, self.store.disk.write_mode())?;
         add(&self.store.stats.written_bytes, padded as u64);
         self.store.set_open_room(open.allocated - open.at);
-        Ok(Written { bytes, segment, offset, end: open.at })
+        Ok(Written { bytes, held_bytes, segment, offset, end: open.at })
     }
 
     /// Makes everything written durable.
@@ -278,7 +280,7 @@ impl Open {
         durable: Lsn,
         padded: usize,
         mode: WriteMode,
-    ) -> io::Result<Bytes> {
+    ) -> io::Result<(Bytes, usize)> {
         let SealedFrame { mut buf, len, count, lsn, flags } = frame;
         buf[len..padded].fill(0);
         let header = FrameHeader {
@@ -296,14 +298,14 @@ impl Open {
         };
         let head = buf.first_chunk_mut().expect("a frame buffer holds a header");
         self.prev_crc = header.encode(head);
-        let bytes = self.write_buf(buf, len, padded, mode)?;
+        let (bytes, held) = self.write_buf(buf, len, padded, mode)?;
         let offset = u32::try_from(self.at).expect("segments stay below 4 GiB");
         let whole = self.footer.add_frame(&bytes[FRAME_HEADER_BYTES..], lsn, offset);
         assert!(whole, "the builder makes whole records");
         self.at += padded as u64;
         self.zeroed = self.zeroed.max(self.at);
         self.unsynced = true;
-        Ok(bytes)
+        Ok((bytes, held))
     }
 
     /// Writes the padded frame and returns its bytes for the tail cache: the buffer itself, or a
@@ -314,20 +316,21 @@ impl Open {
         len: usize,
         padded: usize,
         mode: WriteMode,
-    ) -> io::Result<Bytes> {
-        let small = len * 2 < buf.len();
-        let file = &self.segment.file;
-        if mode == WriteMode::Memory && small {
-            let shared = Bytes::copy_from_slice(&buf[..padded]);
-            file.write_shared(&shared, self.at)?;
-            return Ok(shared.slice(..len));
-        }
+    ) -> io::Result<(Bytes, usize)> {
+        // A frame that fills its buffer badly is copied rather than keeping the whole buffer.
+        let (file, capacity) = (&self.segment.file, buf.len());
+        let small = len + len / 2 < capacity;
         if mode == WriteMode::Memory {
-            let shared = buf.into_bytes(padded);
+            let shared =
+                if small { Bytes::copy_from_slice(&buf[..padded]) } else { buf.into_bytes(padded) };
             file.write_shared(&shared, self.at)?;
-            return Ok(shared.slice(..len));
+            return Ok((shared.slice(..len), if small { padded } else { capacity }));
         }
         file.write_at(&buf[..padded], self.at)?;
-        Ok(if small { Bytes::copy_from_slice(&buf[..len]) } else { buf.into_bytes(len) })
+        Ok(if small {
+            (Bytes::copy_from_slice(&buf[..len]), len)
+        } else {
+            (buf.into_bytes(len), capacity)
+        })
     }
 }

@@ -19,7 +19,7 @@ use std::io;
 use std::sync::Arc;
 
 /// Unused frame buffers kept for the next frames.
-const POOL_IDLE_BYTES: usize = 8 * 1024 * 1024;
+const POOL_IDLE_BYTES: usize = 16 * 1024 * 1024;
 
 /// Frames that wait for the writer hold at most this many times the frame size; then the sequencer
 /// stops taking events.
@@ -247,7 +247,8 @@ impl LogInner {
         add(&self.stats.records, u64::from(meta.count));
         add(&self.stats.frame_bytes, meta.len as u64);
         set(&self.stats.committed_lsn, meta.lsn.0);
-        self.tail.push(meta.lsn, TailFrame { bytes: place.bytes, runs: meta.runs });
+        let (bytes, held_bytes) = (place.bytes, place.held_bytes);
+        self.tail.push(meta.lsn, TailFrame { bytes, held_bytes, runs: meta.runs });
         while let Some(old) = self.tail.evict() {
             self.index.evict(&old.runs);
         }
