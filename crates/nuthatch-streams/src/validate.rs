@@ -3,9 +3,10 @@
 //! Pure functions, called by the JetStream service before it takes a name or a subject into its
 //! registry. Texts and codes are those of nats-server 2.15 (`checkStreamCfg`, `configUpdateCheck`).
 //! What Nuthatch does not do yet is refused with a plain text, never ignored: mirrors, sources,
-//! subject transforms, republish, per-message TTLs, counters and schedules. `allow_atomic` and
-//! `allow_batched` are accepted because `nats bench` sets them on streams it never uses them on; a
-//! publish that belongs to a batch is refused (10174, 10205).
+//! subject transforms, republish, delete markers, counters and schedules. Flags that tools set on
+//! streams where they never use them are accepted, and the use is refused: `allow_atomic` and
+//! `allow_batched` (`nats bench`; a publish that belongs to a batch is 10174 or 10205) and
+//! `allow_msg_ttl` (nats-py's key-value buckets; a publish with a TTL is 10166).
 
 mod subjects;
 #[cfg(test)]
@@ -269,8 +270,8 @@ fn check_supported(config: &StreamConfig) -> Result<(), JsError> {
         "subject transforms are"
     } else if config.republish.is_some() {
         "republish is"
-    } else if config.allow_msg_ttl || config.subject_delete_marker_ttl != 0 {
-        "per-message TTLs are"
+    } else if config.subject_delete_marker_ttl != 0 {
+        "delete markers are"
     } else if config.allow_msg_counter {
         "message counters are"
     } else if config.allow_msg_schedules {

@@ -152,6 +152,8 @@ pub fn parse<T: DeserializeOwned>(body: &[u8], strict: bool) -> Result<T, JsErro
         b"" | b"null" => b"{}",
         _ => body,
     };
+    let without_nulls = without_nulls(body)?;
+    let body = without_nulls.as_deref().unwrap_or(body);
     let mut unknown: Option<String> = None;
     let mut json = serde_json::Deserializer::from_slice(body);
     let value = serde_ignored::deserialize(&mut json, |path| {
@@ -165,6 +167,29 @@ pub fn parse<T: DeserializeOwned>(body: &[u8], strict: bool) -> Result<T, JsErro
             Err(JsError::INVALID_JSON.with("err", format!("json: unknown field \"{field}\"")))
         }
         _ => Ok(value),
+    }
+}
+
+/// The body without members that are `null`, if there are any: Go leaves such fields alone, and
+/// some clients (async-nats) send them for every field they do not set.
+fn without_nulls(body: &[u8]) -> Result<Option<Vec<u8>>, JsError> {
+    if memchr::memmem::find(body, b"null").is_none() {
+        return Ok(None);
+    }
+    let problem = |error| JsError::INVALID_JSON.with("err", error);
+    let mut value: serde_json::Value = serde_json::from_slice(body).map_err(problem)?;
+    drop_nulls(&mut value);
+    serde_json::to_vec(&value).map(Some).map_err(problem)
+}
+
+fn drop_nulls(value: &mut serde_json::Value) {
+    match value {
+        serde_json::Value::Object(members) => {
+            members.retain(|_, member| !member.is_null());
+            members.values_mut().for_each(drop_nulls);
+        }
+        serde_json::Value::Array(items) => items.iter_mut().for_each(drop_nulls),
+        _ => {}
     }
 }
 

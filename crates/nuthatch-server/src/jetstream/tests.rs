@@ -47,6 +47,14 @@ fn unknown_fields_are_errors_only_when_strict() {
 }
 
 #[test]
+fn null_fields_are_left_alone() {
+    let body = br#"{"stream_name":"S","config":{"description":null,"backoff":null,"name":"C"}}"#;
+    let request: CreateConsumerRequest = parse(body, true).expect("nulls are no values");
+    assert_eq!(request.config.name, "C");
+    assert_eq!(request.config.description, "");
+}
+
+#[test]
 fn empty_bodies() {
     for body in ["", " ", "{}", "{ }", "\n{\n}\n"] {
         assert!(is_empty(body.as_bytes()), "{body:?}");

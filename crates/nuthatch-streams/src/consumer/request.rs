@@ -34,15 +34,33 @@ pub(super) struct PriorityFields {
 #[derive(Deserialize, Default)]
 #[serde(default)]
 struct Json {
+    #[serde(deserialize_with = "null_default")]
     batch: i64,
+    #[serde(deserialize_with = "null_default")]
     expires: i64,
+    #[serde(deserialize_with = "null_default")]
     no_wait: bool,
+    #[serde(deserialize_with = "null_default")]
     max_bytes: i64,
+    #[serde(deserialize_with = "null_default")]
     idle_heartbeat: i64,
+    #[serde(deserialize_with = "null_default")]
     min_pending: i64,
+    #[serde(deserialize_with = "null_default")]
     min_ack_pending: i64,
+    #[serde(deserialize_with = "null_default")]
     id: String,
+    #[serde(deserialize_with = "null_default")]
     priority: i64,
+}
+
+/// `null` counts as absent, as in Go; async-nats sends it for what is not set.
+fn null_default<'de, D, T>(deserializer: D) -> Result<T, D::Error>
+where
+    D: serde::Deserializer<'de>,
+    T: Deserialize<'de> + Default,
+{
+    Ok(Option::<T>::deserialize(deserializer)?.unwrap_or_default())
 }
 
 const ONE: PullRequest = PullRequest {

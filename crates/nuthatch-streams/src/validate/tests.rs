@@ -100,7 +100,7 @@ fn what_is_missing_is_refused_and_named() {
     let mirror = create(|config| config.mirror = Some(source()));
     assert_eq!(mirror, "stream mirrors are not supported by this server yet");
     assert!(create(|config| config.sources.push(source())).starts_with("stream sources"));
-    assert!(refused(|c| c.allow_msg_ttl = true).starts_with("per-message TTLs"));
+    assert!(refused(|c| c.subject_delete_marker_ttl = 1_000_000_000).starts_with("delete markers"));
     assert!(refused(|c| c.allow_msg_counter = true).starts_with("message counters"));
     assert!(refused(|c| c.allow_msg_schedules = true).starts_with("message schedules"));
     let transform = SubjectTransformConfig { src: "a".into(), dest: "b".into() };
