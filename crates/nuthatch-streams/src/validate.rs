@@ -42,6 +42,8 @@ pub struct Limits {
     pub max_stream_bytes: i64,
     /// `max_bytes` must be given (`max_bytes_required`).
     pub max_bytes_required: bool,
+    /// The request forbids that anything is changed silently (`pedantic`).
+    pub pedantic: bool,
 }
 
 /// Whether a stream or consumer may have this name (length aside).
@@ -131,7 +133,7 @@ const fn check_replicas(config: &StreamConfig, limits: &Limits) -> Result<(), Js
 /// What create and update have in common.
 fn check(mut config: StreamConfig, limits: &Limits) -> Result<StreamConfig, JsError> {
     check_texts(&config)?;
-    check_numbers(&mut config)?;
+    check_numbers(&mut config, limits.pedantic)?;
     check_times(&mut config, limits)?;
     check_switches(&config)?;
     check_supported(&config)?;
@@ -171,7 +173,7 @@ fn check_texts(config: &StreamConfig) -> Result<(), JsError> {
     Ok(())
 }
 
-fn check_numbers(config: &mut StreamConfig) -> Result<(), JsError> {
+fn check_numbers(config: &mut StreamConfig, pedantic: bool) -> Result<(), JsError> {
     if config.num_replicas == 0 {
         config.num_replicas = 1;
     }
@@ -181,19 +183,22 @@ fn check_numbers(config: &mut StreamConfig) -> Result<(), JsError> {
     if config.num_replicas < 0 {
         return Err(JsError::REPLICAS_COUNT_CANNOT_BE_NEGATIVE);
     }
-    for limit in [
-        &mut config.max_msgs,
-        &mut config.max_msgs_per_subject,
-        &mut config.max_bytes,
-        &mut config.max_consumers,
+    let mut size = i64::from(config.max_msg_size);
+    for (name, limit) in [
+        ("max_msgs", &mut config.max_msgs),
+        ("max_msgs_per_subject", &mut config.max_msgs_per_subject),
+        ("max_bytes", &mut config.max_bytes),
+        ("max_msg_size", &mut size),
+        ("max_consumers", &mut config.max_consumers),
     ] {
+        if pedantic && *limit < -1 {
+            return Err(JsError::PEDANTIC.with_err(format!("{name} must be set to -1")));
+        }
         if *limit <= 0 {
             *limit = -1;
         }
     }
-    if config.max_msg_size <= 0 {
-        config.max_msg_size = -1;
-    }
+    config.max_msg_size = i32::try_from(size).unwrap_or(-1);
     Ok(())
 }
 
@@ -206,11 +211,16 @@ fn check_times(config: &mut StreamConfig, limits: &Limits) -> Result<(), JsError
     }
     let is_copy = config.mirror.is_some() || !config.sources.is_empty();
     if config.duplicate_window == 0 && !is_copy {
+        let caps = [
+            (limits.max_duplicate_window, "duplicate window limits are higher than current limits"),
+            (config.max_age, "duplicate window cannot be bigger than max age"),
+        ];
         let mut window = DUPLICATE_WINDOW_DEFAULT_NS;
-        for cap in [limits.max_duplicate_window, config.max_age] {
-            if cap > 0 {
-                window = window.min(cap);
+        for (cap, text) in caps.into_iter().filter(|(cap, _)| *cap > 0) {
+            if cap < window && limits.pedantic {
+                return Err(JsError::PEDANTIC.with_err(text));
             }
+            window = window.min(cap);
         }
         config.duplicate_window = window;
     }

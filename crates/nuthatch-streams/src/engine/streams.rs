@@ -209,6 +209,7 @@ impl<S: Sink> Engine<S> {
         respond: Respond,
         log: &mut L,
     ) {
+        self.expire_stream(id, log);
         let info = match self.slots.get(&id) {
             Some(slot) => slot.stream.info(log.now(), slot.consumers.len(), false),
             None => return respond(Err(JsError::STREAM_NOT_FOUND)),

@@ -159,3 +159,16 @@ fn account_limits_on_bytes() {
     };
     assert_eq!([code(0), code(101), code(100)], [10113, 10122, 0]);
 }
+
+#[test]
+fn pedantic_requests_are_not_adjusted() {
+    let limits = Limits { pedantic: true, ..Limits::default() };
+    let refused = |config: StreamConfig| {
+        stream_config(config, &limits).expect_err("refused").description.into_owned()
+    };
+    let text = refused(StreamConfig { max_msg_size: -2, ..named() });
+    assert_eq!(text, "pedantic mode: max_msg_size must be set to -1");
+    let text = refused(StreamConfig { max_age: SECOND_NS, ..named() });
+    assert_eq!(text, "pedantic mode: duplicate window cannot be bigger than max age");
+    assert!(stream_config(named(), &limits).is_ok());
+}

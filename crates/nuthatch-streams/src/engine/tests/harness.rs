@@ -67,6 +67,16 @@ pub(super) struct FakeLog {
     pub(super) cold: BTreeSet<(StreamId, Seq)>,
     pub(super) refuse: Option<AppendError>,
     pub(super) awaited: bool,
+    /// A snapshot and how many records it covers.
+    checkpoint: Option<(usize, Vec<u8>)>,
+    /// What the newest compaction kept of the messages before it.
+    kept: Option<BTreeSet<(StreamId, Seq)>>,
+}
+
+impl FakeLog {
+    fn record_count(&self) -> usize {
+        self.frames.iter().map(Vec::len).sum()
+    }
 }
 
 impl LogAccess for FakeLog {
@@ -190,9 +200,9 @@ pub(super) struct Msg<'a> {
 pub(super) enum Reopen {
     /// Replay every record.
     Scratch,
-    /// From a snapshot of the committed state, then nothing.
+    /// From the newest checkpoint, the states after it, then what follows.
     Snapshot,
-    /// From `StreamState` records at the end, with dead messages compacted away.
+    /// From the newest `StreamState`, with what was dead then compacted away, then what follows.
     States,
 }
 
@@ -444,52 +454,62 @@ impl Harness {
         self.engine.turn_end();
     }
 
+    /// A checkpoint now, then (as compaction does) the states of all streams, so that what is dead
+    /// may go.
+    pub(super) fn compact(&mut self) {
+        self.commit();
+        let mut snapshot = Vec::new();
+        self.engine.snapshot(&mut snapshot);
+        self.log.checkpoint = Some((self.log.record_count(), snapshot));
+        self.engine.log_states(&[STREAM], &mut self.log);
+        self.commit();
+        let mut live = BTreeSet::new();
+        self.engine.visit_live(&mut |stream, seq, _| {
+            live.insert((stream, seq));
+        });
+        self.log.kept = Some(live);
+    }
+
+    /// Whether there is one to reopen from; otherwise reopening makes one.
+    pub(super) fn has_checkpoint(&self) -> bool {
+        self.log.checkpoint.is_some()
+    }
+
     /// Opens the log again with a new engine. What was not committed is lost.
     pub(super) fn reopen(&mut self, how: Reopen) {
-        if how == Reopen::States {
-            let ids = [STREAM];
-            self.engine.log_states(&ids, &mut self.log);
-            self.commit();
+        if how != Reopen::Scratch && self.log.checkpoint.is_none() {
+            self.compact();
         }
         let mut fresh = engine();
         self.log.open.clear();
         self.log.dead.clear();
-        match how {
-            Reopen::Scratch => {
-                for record in self.log.frames.iter().flatten() {
-                    fresh.apply(&record.as_ref());
+        let records: Vec<&Owned> = self.log.frames.iter().flatten().collect();
+        let (mut from, mut checkpoint) = (0, 0);
+        if how == Reopen::Snapshot
+            && let Some((at, snapshot)) = &self.log.checkpoint
+        {
+            fresh.restore(snapshot).expect("restores");
+            (from, checkpoint) = (*at, *at);
+        }
+        if how == Reopen::States || how == Reopen::Snapshot {
+            for kind in [RecordKind::StreamState, RecordKind::LogState] {
+                let newest = records.iter().rposition(|record| record.kind == kind);
+                if let Some(at) = newest.filter(|&at| at >= checkpoint) {
+                    fresh.apply_state(&records[at].as_ref());
+                    from = from.max(at + 1);
                 }
             }
-            Reopen::Snapshot => self.rise_from_snapshot(&mut fresh),
-            Reopen::States => self.rise_from_states(&mut fresh),
+        }
+        for (at, record) in records.into_iter().enumerate() {
+            let gone = |kept: &BTreeSet<_>| !kept.contains(&(record.stream, record.seq));
+            if at >= from {
+                fresh.apply(&record.as_ref());
+            } else if how == Reopen::Snapshot || !self.log.kept.as_ref().is_some_and(gone) {
+                reindex(&mut fresh, record);
+            }
         }
         fresh.recovered(&mut self.log);
         self.engine = fresh;
-    }
-
-    fn rise_from_snapshot(&self, fresh: &mut Engine<VecSink>) {
-        let mut snapshot = Vec::new();
-        self.engine.snapshot(&mut snapshot);
-        fresh.restore(&snapshot).expect("restores");
-        for record in self.log.frames.iter().flatten() {
-            reindex(fresh, record);
-        }
-    }
-
-    fn rise_from_states(&self, fresh: &mut Engine<VecSink>) {
-        let records: Vec<&Owned> = self.log.frames.iter().flatten().collect();
-        let is_state = |record: &&&Owned| {
-            matches!(record.kind, RecordKind::StreamState | RecordKind::LogState)
-        };
-        let states: Vec<&Owned> = records.iter().rev().filter(is_state).take(2).copied().collect();
-        for state in states.iter().rev() {
-            fresh.apply_state(&state.as_ref());
-        }
-        for record in records {
-            if self.engine.is_live(record.stream, record.seq) {
-                reindex(fresh, record);
-            }
-        }
     }
 }
 

@@ -18,6 +18,7 @@ enum Step {
     Update { max_msgs: i64, per_subject: i64 },
     Pass { ms: i64 },
     Commit,
+    Compact,
     Reopen(Reopen),
 }
 
@@ -36,6 +37,7 @@ fn step() -> impl Strategy<Value = Step> {
             .prop_map(|(max_msgs, per_subject)| Step::Update { max_msgs, per_subject }),
         2 => (0..400i64).prop_map(|ms| Step::Pass { ms }),
         5 => Just(Step::Commit),
+        1 => Just(Step::Compact),
         2 => reopen.prop_map(Step::Reopen),
     ]
 }
@@ -270,7 +272,7 @@ impl Run {
     }
 
     fn reopen(&mut self, how: Reopen) {
-        if how != Reopen::Scratch {
+        if how != Reopen::Scratch && !self.harness.has_checkpoint() {
             self.commit();
         }
         let now_ms = self.model.now_ms;
@@ -326,6 +328,10 @@ impl Run {
                 self.harness.tick();
             }
             Step::Commit => self.commit(),
+            Step::Compact => {
+                self.commit();
+                self.harness.compact();
+            }
             Step::Reopen(how) => self.reopen(how),
         }
     }

@@ -5,7 +5,7 @@ use crate::op::{GetMessage, Op, OpOutcome};
 use nuthatch_log::{Machine, Seq};
 
 fn filled() -> Harness {
-    let mut harness = Harness::with_stream(|_| {});
+    let mut harness = Harness::with_stream(|config| config.allow_direct = true);
     harness.put("s.a", "one");
     harness.pass_ms(10);
     harness.put_with("s.b", "X: 1");
@@ -79,7 +79,10 @@ fn a_cold_message_is_answered_when_it_is_loaded() {
 
 #[test]
 fn the_last_value_never_disappears_while_a_new_one_is_in_flight() {
-    let mut harness = Harness::with_stream(|config| config.max_msgs_per_subject = 1);
+    let mut harness = Harness::with_stream(|config| {
+        config.max_msgs_per_subject = 1;
+        config.allow_direct = true;
+    });
     harness.put("s.a", "old");
     harness.send(&[Msg { subject: "s.a", body: "new", ..Msg::default() }]);
     assert_eq!(harness.direct("", r#"{"seq":1}"#)[0].body, "old");
@@ -94,7 +97,10 @@ fn the_last_value_never_disappears_while_a_new_one_is_in_flight() {
 
 #[test]
 fn expired_messages_are_hidden_before_any_record_says_so() {
-    let mut harness = Harness::with_stream(|config| config.max_age = 1_000_000_000);
+    let mut harness = Harness::with_stream(|config| {
+        config.max_age = 1_000_000_000;
+        config.allow_direct = true;
+    });
     harness.put("s.a", "x");
     harness.pass_ms(1001);
     assert_eq!(

@@ -159,6 +159,7 @@ enum Step {
     Purge { keep: u64, seq: u64 },
     Pass,
     Commit,
+    Compact,
     Reopen(Reopen),
 }
 
@@ -176,6 +177,7 @@ fn step() -> impl Strategy<Value = Step> {
         1 => (0..3u64, 0..9u64).prop_map(|(keep, seq)| Step::Purge { keep, seq }),
         2 => Just(Step::Pass),
         5 => Just(Step::Commit),
+        1 => Just(Step::Compact),
         2 => prop::sample::select(&ALL[..]).prop_map(Step::Reopen),
     ]
 }
@@ -265,6 +267,7 @@ impl Run {
                 self.harness.tick();
             }
             Step::Commit => self.harness.commit(),
+            Step::Compact => self.harness.compact(),
             Step::Reopen(how) => self.reopen(how),
         }
     }
