@@ -103,6 +103,12 @@ fn permissions() {
         "-ERR 'Permissions Violation for Publish to \"b\"'\r\n\
          -ERR 'Permissions Violation for Publish to \"a.no\"'\r\n",
     );
+    // Clients are pedantic until they say otherwise, and hear of both.
+    peer.send("PUB > 0\r\n\r\n");
+    peer.flush(
+        "-ERR 'Invalid Publish Subject'\r\n\
+         -ERR 'Permissions Violation for Publish to \">\"'\r\n",
+    );
     peer.send("SUB b 1\r\nSUB q 2\r\nSUB q x 3\r\nSUB q w 4\r\nSUB a.* 5\r\n");
     peer.flush(
         "-ERR 'Permissions Violation for Subscription to \"b\"'\r\n\

@@ -45,15 +45,13 @@ impl Turn<'_> {
     pub(super) fn publish(&mut self, publish: &Publish<'_>) {
         self.tally.messages += 1;
         self.tally.bytes += publish.message.len() as u64;
-        if !self.may_publish(publish) {
-            return;
-        }
         if self.reader.session.pedantic && !is_valid_literal(publish.subject) {
             self.say_err("Invalid Publish Subject");
         }
-        if self.reader.session.verbose {
-            self.out().extend_from_slice(write::OK);
+        if !self.may_publish(publish) {
+            return;
         }
+        self.say_ok();
         let taken = if publish.subject.first() == Some(&b'$') {
             let taken = self.reserved(publish);
             if taken == Taken::ByServer && !self.reader.session.account.interest.sees_reserved() {
