@@ -81,6 +81,7 @@ fn engine(server: &Arc<Server>, index: EngineIndex, options: &Options) -> Engine
     let consumers = ConsumerLimits {
         max_ack_pending: limits.max_ack_pending.map_or(0, i64::from),
         max_request_batch: limits.max_request_batch.map_or(0, i64::from),
+        max_consumers: limits.default_max_consumers.map_or(0, i64::from),
     };
     Engine::new(EngineConfig { domain, consumers, ..EngineConfig::default() }, sink)
 }
@@ -115,7 +116,6 @@ fn settings(options: &Options) -> Settings {
             ..AccountLimits::default()
         },
         max_duplicate_window: jetstream.limits.duplicate_window.map_or(0, nanos),
-        default_max_consumers: jetstream.limits.default_max_consumers.map_or(0, i64::from),
     }
 }
 

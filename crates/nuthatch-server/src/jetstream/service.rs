@@ -52,8 +52,6 @@ pub struct Settings {
     pub limits: AccountLimits,
     /// Longest duplicate window of a stream, ns; 0: no limit.
     pub max_duplicate_window: Nanos,
-    /// `max_consumers` of a stream that sets none; 0: no limit.
-    pub default_max_consumers: i64,
 }
 
 /// Counters of the API (`api` in account info and `/jsz`).

@@ -151,10 +151,7 @@ impl JetStream {
             return Err(JsError::STREAM_NAME_CONTAINS_PATH_SEPARATORS);
         }
         set_static_metadata(&mut config.metadata);
-        let mut config = validate::stream_config(config, &self.limits())?;
-        if config.max_consumers <= 0 && self.settings.default_max_consumers > 0 {
-            config.max_consumers = self.settings.default_max_consumers;
-        }
+        let config = validate::stream_config(config, &self.limits())?;
         let _changing = self.changing.lock().await;
         let existing = self.registry.read().get(account, name).cloned();
         if let Some(existing) = existing {
@@ -239,6 +236,9 @@ impl JetStream {
         body: &[u8],
     ) -> Answer {
         let mut config = self.read_config(body)?;
+        if config.name.is_empty() {
+            validate::stream_config(config.clone(), &self.limits())?;
+        }
         if config.name != name {
             return Err(JsError::STREAM_MISMATCH);
         }

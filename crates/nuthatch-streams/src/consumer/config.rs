@@ -37,6 +37,8 @@ pub struct ConsumerLimits {
     pub max_ack_pending: i64,
     /// Largest `max_batch` (`limits.max_request_batch`).
     pub max_request_batch: i64,
+    /// Consumers of a stream that sets no limit itself (`limits.default_max_consumers`).
+    pub max_consumers: i64,
 }
 
 /// Checks a configuration and fills in defaults. The name stays empty if none was given: the

@@ -88,7 +88,8 @@ pub(super) fn parse_pull(body: &[u8]) -> Result<PullRequest, String> {
     }
     Ok(PullRequest {
         batch: json.batch,
-        expires: json.expires.max(0),
+        // A time in the past: over as soon as it is looked at.
+        expires: if json.expires < 0 { 1 } else { json.expires },
         no_wait: json.no_wait,
         max_bytes: json.max_bytes,
         idle_heartbeat: json.idle_heartbeat.max(0),

@@ -102,7 +102,7 @@ impl<S: Sink> Engine<S> {
         let slot = self.slot(id)?;
         let mut config = validate_consumer(request, slot.stream.config(), &limits)?;
         let existing = slot.consumers.find(&config.name).filter(|_| !config.name.is_empty());
-        check_beside(slot, &config, existing, request.action)?;
+        check_beside(slot, &config, existing, request.action, limits.max_consumers)?;
         while config.name.is_empty() {
             let name = random_name(CONSUMER_NAME_CHARS, log);
             if slot.consumers.find(&name).is_none() {
@@ -323,6 +323,7 @@ fn check_beside<S: Sink>(
     config: &ConsumerConfig,
     existing: Option<u32>,
     action: ConsumerAction,
+    default_max: i64,
 ) -> Result<(), JsError> {
     let old = existing.and_then(|index| slot.consumers.get(index));
     match old {
@@ -334,7 +335,8 @@ fn check_beside<S: Sink>(
         }
         None if action == ConsumerAction::Update => return Err(JsError::CONSUMER_DOES_NOT_EXIST),
         None => {
-            let max = slot.stream.config().max_consumers;
+            let own_max = slot.stream.config().max_consumers;
+            let max = if own_max > 0 { own_max } else { default_max };
             if usize::try_from(max).is_ok_and(|max| max > 0 && slot.consumers.len() >= max) {
                 return Err(JsError::MAXIMUM_CONSUMERS_LIMIT);
             }

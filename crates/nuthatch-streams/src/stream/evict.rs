@@ -127,8 +127,10 @@ impl Stream {
         }
     }
 
-    /// Enforces every limit but age, after a change of configuration.
+    /// Enforces every limit but age, after a change of configuration; in the order of upstream, as
+    /// what goes depends on it.
     pub(super) fn enforce_all(&mut self, when: When) {
+        self.enforce_totals(when);
         if self.limits.per_subject > 0 {
             let mut over = Vec::new();
             self.subjects.for_each_match(b">", &mut |id| over.push(id));
@@ -136,7 +138,6 @@ impl Stream {
                 self.enforce_subject(id, when);
             }
         }
-        self.enforce_totals(when);
     }
 
     /// Removes what a purge asks for; returns how many messages. Deterministic: the same request on

@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use nuthatch_bench::client::OwnedMessage;
-use serde_json::{Map, Value};
+use serde_json::{Map, Value, json};
 
 use crate::compare::{INTENDED, Rule};
 use crate::run::{Record, Step, Transcript};
@@ -144,7 +144,15 @@ impl Normaliser<'_> {
 
     fn object(&mut self, parent: &str, map: Map<String, Value>) -> Map<String, Value> {
         let mut out = Map::new();
+        let phantom = parent == "state" && map.get("deleted") == Some(&json!([0]));
         for (key, value) in map {
+            if phantom
+                && (key == "deleted" || key == "num_deleted")
+                && let Some(name) = intended_field(parent, "<deleted 0>")
+            {
+                self.fields.entry(name).or_default().insert(value.to_string());
+                continue;
+            }
             let generated = value.as_str().is_some_and(|name| self.chosen.contains_key(name));
             let field = if key == "name" && generated { "<generated name>" } else { &key };
             if let Some(name) = intended_field(parent, field) {

@@ -116,7 +116,7 @@ fn starts_must_fit_the_policy() {
 
 #[test]
 fn defaults_are_filled_in() {
-    let limits = ConsumerLimits { max_ack_pending: 500, max_request_batch: 64 };
+    let limits = ConsumerLimits { max_ack_pending: 500, max_request_batch: 64, max_consumers: 0 };
     let pull =
         validate_consumer(&request(|c| c.name = "E".into()), &stream(), &limits).expect("valid");
     assert_eq!((pull.max_deliver, pull.ack_wait), (-1, 30_000_000_000));
@@ -151,7 +151,7 @@ fn limits_of_stream_and_server() {
     let (code, text) = refused(|c| c.inactive_threshold = 61_000_000_000, &limited);
     let expected = "consumer inactive threshold exceeds system limit of 1m0s";
     assert_eq!((code, text.as_str()), (10153, expected));
-    let limits = ConsumerLimits { max_ack_pending: 0, max_request_batch: 5 };
+    let limits = ConsumerLimits { max_ack_pending: 0, max_request_batch: 5, max_consumers: 0 };
     let error = validate_consumer(&request(|c| c.max_batch = 6), &stream(), &limits);
     assert_eq!(error.map_err(|error| error.err_code), Err(10125));
 }

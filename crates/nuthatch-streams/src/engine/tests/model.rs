@@ -316,10 +316,10 @@ impl Run {
                 self.harness
                     .op(Op::UpdateStream { id: STREAM, config: Box::new(config) })
                     .expect("updated");
+                self.model.enforce_totals();
                 for subject in 0..SUBJECTS.len() {
                     self.model.enforce_subject(subject);
                 }
-                self.model.enforce_totals();
                 self.commit();
             }
             Step::Pass { ms } => {
