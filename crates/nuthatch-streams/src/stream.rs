@@ -326,6 +326,11 @@ impl Stream {
     /// Notes that a record in frame `lsn` led to the totals of now. Returns whether this is the
     /// stream's first record in that frame.
     pub fn mark(&mut self, lsn: Lsn) -> bool {
+        // The totals of now count records of a later frame already; those of the end of `lsn` were
+        // noted before the first of them (`mark_before`).
+        if lsn < self.appending {
+            return false;
+        }
         let totals = self.assigned;
         if let Some(mark) = self.marks.back_mut()
             && mark.lsn >= lsn

@@ -59,6 +59,10 @@ impl Owned {
 pub(super) struct FakeLog {
     pub(super) frames: Vec<Vec<Owned>>,
     pub(super) open: Vec<Owned>,
+    /// Full frames that wait to be committed, one at a time, before the open one.
+    pub(super) sealed: Vec<Vec<Owned>>,
+    /// A frame is full with this many records; 0: never.
+    pub(super) frame_records: usize,
     pub(super) now: i64,
     entropy: u64,
     messages: BTreeMap<(StreamId, Seq), Owned>,
@@ -101,8 +105,11 @@ impl LogAccess for FakeLog {
             return Err(error);
         }
         self.awaited |= urgency == Urgency::Awaited;
+        if self.frame_records > 0 && self.open.len() >= self.frame_records {
+            self.sealed.push(std::mem::take(&mut self.open));
+        }
         self.open.push(Owned::new(record));
-        Ok(Appended { lsn: Lsn(self.frames.len() as u64 + 1) })
+        Ok(Appended { lsn: Lsn((self.frames.len() + self.sealed.len()) as u64 + 1) })
     }
 
     fn flush_soon(&mut self) {
@@ -250,10 +257,16 @@ impl Harness {
         self.engine.turn_end();
     }
 
-    /// Seals and commits the open frame.
+    /// Commits the oldest full frame, or else seals and commits the open one.
     pub(super) fn commit(&mut self) {
-        self.engine.before_seal(&mut self.log);
-        let frame = std::mem::take(&mut self.log.open);
+        if self.log.sealed.is_empty() {
+            self.engine.before_seal(&mut self.log);
+        }
+        let frame = if self.log.sealed.is_empty() {
+            std::mem::take(&mut self.log.open)
+        } else {
+            self.log.sealed.remove(0)
+        };
         for record in frame.iter().filter(|record| record.kind == RecordKind::Message) {
             self.log.messages.insert((record.stream, record.seq), record.clone());
         }
@@ -482,6 +495,7 @@ impl Harness {
         }
         let mut fresh = engine();
         self.log.open.clear();
+        self.log.sealed.clear();
         self.log.dead.clear();
         let records: Vec<&Owned> = self.log.frames.iter().flatten().collect();
         let (mut from, mut checkpoint) = (0, 0);

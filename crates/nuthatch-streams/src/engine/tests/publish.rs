@@ -211,3 +211,23 @@ fn a_deleted_stream_is_gone_after_its_record_commits() {
     };
     assert_eq!((streams.len(), next_id.0), (0, 2), "an id is never used again");
 }
+
+#[test]
+fn a_batch_over_two_frames_becomes_visible_frame_by_frame() {
+    let mut harness = Harness::with_stream(|_| {});
+    harness.consumer("c", |_| {}).expect("created");
+    for _ in 0..2 {
+        assert_eq!(harness.pull_waiting("c"), Vec::<String>::new());
+    }
+    harness.log.frame_records = 1;
+    let message = |body| Msg { subject: "s.a", body, ..Msg::default() };
+    harness.send(&[message("one"), message("two")]);
+    harness.commit();
+    let visible = harness.engine.sink_mut().delivered.len();
+    assert_eq!(visible, 1, "the second message has not committed");
+    harness.log.frame_records = 0;
+    harness.commit();
+    let delivered = std::mem::take(&mut harness.engine.sink_mut().delivered);
+    let bodies: Vec<&str> = delivered.iter().map(|out| out.body.as_str()).collect();
+    assert_eq!(bodies, ["one", "two"], "nothing was passed over");
+}
