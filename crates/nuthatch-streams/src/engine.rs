@@ -293,7 +293,8 @@ impl<S: Sink> Machine for Engine<S> {
     }
 
     fn is_live(&self, stream: StreamId, seq: Seq) -> bool {
-        self.slots.get(&stream).is_some_and(|slot| slot.stream.holds(seq))
+        self.unreadable_records > 0
+            || self.slots.get(&stream).is_some_and(|slot| slot.stream.holds(seq))
     }
 
     fn log_states<L: LogAccess>(&mut self, streams: &[StreamId], log: &mut L) {

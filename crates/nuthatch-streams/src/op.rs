@@ -206,12 +206,14 @@ pub enum OpOutcome {
         /// Infos of this page (empty with `names_only`).
         infos: Vec<ConsumerInfo>,
     },
-    /// Every stream, and the smallest id that was never used.
+    /// Every stream, the smallest id that was never used, and what recovery did not understand.
     Catalog {
         /// Streams.
         streams: Vec<CatalogEntry>,
         /// First free id.
         next_id: StreamId,
+        /// Control records that recovery found intact and could not understand; worth a warning.
+        unreadable_records: u64,
     },
     /// Totals.
     Usage(Usage),

@@ -11,6 +11,7 @@ use crate::sink::ServerSink;
 use nuthatch_log::{Log, LogHandle, LogOptions, RecoveryReport, Reporter};
 use nuthatch_streams::consumer::ConsumerLimits;
 use nuthatch_streams::{AccountId, Engine, EngineConfig, Event, Message};
+use std::hash::{BuildHasher, Hasher, RandomState};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -83,7 +84,9 @@ fn engine(server: &Arc<Server>, index: EngineIndex, options: &Options) -> Engine
         max_request_batch: limits.max_request_batch.map_or(0, i64::from),
         max_consumers: limits.default_max_consumers.map_or(0, i64::from),
     };
-    Engine::new(EngineConfig { domain, consumers, ..EngineConfig::default() }, sink)
+    let hash_seed = RandomState::new().build_hasher().finish();
+    let config = EngineConfig { domain, consumers, hash_seed, ..EngineConfig::default() };
+    Engine::new(config, sink)
 }
 
 fn reporter(server: &Arc<Server>) -> Reporter {

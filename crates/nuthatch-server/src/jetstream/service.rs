@@ -104,9 +104,17 @@ impl JetStream {
         let mut count = 0;
         for engine in [EngineIndex::FILE, EngineIndex::MEMORY] {
             let outcome = call(&*self.backend, engine, Op::Catalog).await;
-            let Ok(Ok(OpOutcome::Catalog { streams, next_id })) = outcome else {
+            let Ok(Ok(OpOutcome::Catalog { streams, next_id, unreadable_records })) = outcome
+            else {
                 return Err(format!("cannot list the streams of log {}: {outcome:?}", engine.0));
             };
+            if unreadable_records > 0 {
+                return Err(format!(
+                    "log {} holds {unreadable_records} records that this version does not \
+                     understand; was it written by a newer one? Nothing was changed",
+                    engine.0
+                ));
+            }
             count += streams.len();
             self.adopt(engine, streams, next_id)?;
         }

@@ -285,7 +285,8 @@ impl<S: Sink> Engine<S> {
             })
             .collect();
         streams.sort_unstable_by_key(|entry| entry.id);
-        OpOutcome::Catalog { streams, next_id: self.next_id }
+        let unreadable_records = self.unreadable_records;
+        OpOutcome::Catalog { streams, next_id: self.next_id, unreadable_records }
     }
 
     fn usage(&self, account: Option<AccountId>) -> Usage {

@@ -1,8 +1,8 @@
 //! How an engine rises from its log: snapshot, states, surviving messages, the records after them.
 //!
-//! A record that cannot be understood is skipped here and counted: the log has checked its bytes, so
-//! it was written by a newer version or by a fault of this one, and refusing to start would take
-//! every other stream down with it.
+//! A record that cannot be understood is counted: the log has checked its bytes, so it was written
+//! by a newer version. The server refuses to start then. Until it has, nothing counts as dead and no
+//! state is written, so that what was not understood is not taken for deleted.
 
 use super::Engine;
 use super::slot::Slot;
@@ -136,11 +136,6 @@ impl<S: Sink> Engine<S> {
         }
     }
 
-    /// Control records that recovery could not read.
-    pub const fn unreadable_records(&self) -> u64 {
-        self.unreadable_records
-    }
-
     pub(super) fn reindex_message(&mut self, message: &IndexedMessage<'_>) {
         if let Some(slot) = self.slots.get_mut(&message.stream)
             && let Some(recovering) = self.recovering.get(&message.stream)
@@ -262,6 +257,9 @@ impl<S: Sink> Engine<S> {
     }
 
     pub(super) fn write_states<L: LogAccess>(&mut self, streams: &[StreamId], log: &mut L) {
+        if self.unreadable_records > 0 {
+            return;
+        }
         let mut body = Vec::new();
         for &id in streams {
             let Some(slot) = self.slots.get_mut(&id).filter(|slot| !slot.deleting) else {

@@ -206,10 +206,12 @@ fn a_deleted_stream_is_gone_after_its_record_commits() {
     assert_eq!(published[0].subject, "$JS.EVENT.ADVISORY.STREAM.DELETED.S");
     assert_eq!(harness.log.dead.len(), 1);
     harness.reopen(Reopen::Scratch);
-    let OpOutcome::Catalog { streams, next_id } = harness.op(Op::Catalog).expect("catalog") else {
+    let outcome = harness.op(Op::Catalog).expect("catalog");
+    let OpOutcome::Catalog { streams, next_id, unreadable_records } = outcome else {
         panic!("no catalog")
     };
     assert_eq!((streams.len(), next_id.0), (0, 2), "an id is never used again");
+    assert_eq!(unreadable_records, 0);
 }
 
 #[test]

@@ -76,3 +76,24 @@ fn a_failed_log_answers_everybody_with_the_reason() {
     harness.send(&[Msg { subject: "s.a", body: "two", ..Msg::default() }]);
     assert!(harness.take_replies()[0].contains("10008"), "later publishes get an answer as well");
 }
+
+/// A newer version's stream is not a deleted stream.
+#[test]
+fn what_is_not_understood_is_counted_and_nothing_is_dead() {
+    use nuthatch_log::{Machine, RecordKind, Seq};
+    let mut harness = Harness::with_stream(|_| {});
+    harness.put("s.a", "one");
+    for record in harness.log.frames.iter_mut().flatten() {
+        if record.kind == RecordKind::StreamCreate {
+            record.body = [&[9], &record.body[1..]].concat().into();
+        }
+    }
+    harness.reopen(Reopen::Scratch);
+    let Ok(OpOutcome::Catalog { unreadable_records, .. }) = harness.op(Op::Catalog) else {
+        panic!("no catalog")
+    };
+    assert_eq!(unreadable_records, 1);
+    assert!(harness.engine.is_live(STREAM, Seq(1)), "not taken for deleted");
+    harness.engine.log_states(&[STREAM], &mut harness.log);
+    assert!(harness.log.open.is_empty());
+}
