@@ -115,6 +115,12 @@ impl<M: Machine> LogCore<M> {
         &mut self.machine
     }
 
+    /// How writes reach the medium.
+    #[must_use]
+    pub const fn write_mode(&self) -> WriteMode {
+        self.log.mode
+    }
+
     /// Options in force.
     #[must_use]
     pub const fn options(&self) -> &LogOptions {
@@ -220,7 +226,11 @@ impl<M: Machine> LogCore<M> {
     }
 
     fn next_job(&mut self) -> Option<Job> {
-        if self.log.pending.is_empty() && self.frame_is_due() {
+        if !self.log.pending.is_empty() {
+            // Frames that were closed because they were full: what the machine has held back goes
+            // into the one under construction, which is next.
+            self.machine.before_seal(&mut self.log);
+        } else if self.frame_is_due() {
             self.machine.before_seal(&mut self.log);
             self.log.seal_current(0);
         }
@@ -228,7 +238,11 @@ impl<M: Machine> LogCore<M> {
             return Some(Job::Sync);
         }
         if self.log.pending.is_empty() && self.witness_is_due() {
-            self.log.seal_current(flags::WITNESS);
+            if self.log.make_room(0, true).is_ok() {
+                self.log.seal_current(flags::WITNESS);
+            } else {
+                self.timers.unwitnessed = Some(self.log.now);
+            }
         }
         let (frame, meta) = self.log.pending.pop_front()?;
         let sync = self.log.options.sync == SyncPolicy::Always;

@@ -30,6 +30,8 @@ pub enum Walk {
 struct Extent {
     bytes: Bytes,
     used: bool,
+    /// Something was found in it, so what follows it will probably be wanted.
+    followed: bool,
 }
 
 /// Whole frames by segment and offset. Evicts what was not used for longest, roughly (second
@@ -58,7 +60,7 @@ impl BlockCache {
     pub fn insert(&mut self, segment: SegmentId, offset: u32, bytes: Bytes) {
         let key = (segment, offset);
         self.bytes += bytes.len();
-        match self.extents.insert(key, Extent { bytes, used: true }) {
+        match self.extents.insert(key, Extent { bytes, used: true, followed: false }) {
             Some(old) => self.bytes -= old.bytes.len(),
             None => self.order.push_back(key),
         }
@@ -107,6 +109,17 @@ impl BlockCache {
         let (bytes, start) = self.extent(segment, at.frame)?;
         let record = bytes.get(start + at.record as usize..)?;
         Some((record, bytes))
+    }
+
+    /// Where the extent that holds `frame` ends, the first time this is asked of it.
+    pub fn read_ahead(&mut self, segment: SegmentId, frame: u32) -> Option<u32> {
+        let range = (segment, 0)..=(segment, frame);
+        let (key, extent) = self.extents.range_mut(range).next_back()?;
+        if std::mem::replace(&mut extent.followed, true) {
+            return None;
+        }
+        let end = key.1.checked_add(u32::try_from(extent.bytes.len()).ok()?)?;
+        (!self.extents.contains_key(&(segment, end))).then_some(end)
     }
 
     /// Looks for a message in the frames from `at` up to `end` of the segment.

@@ -111,7 +111,7 @@ impl LogInner {
             entropy: parts.entropy,
             store: parts.store,
             index: parts.index,
-            segments: parts.segments,
+            segments: parts.segments.with_anything_dead(),
         }
     }
 
@@ -143,7 +143,7 @@ impl LogInner {
     /// Room for a record that does not fit into what is known to be free: ends a frame that is
     /// large enough, secures space on the medium.
     #[cold]
-    fn make_room(&mut self, weight: usize, privileged: bool) -> Result<(), AppendError> {
+    pub(super) fn make_room(&mut self, weight: usize, privileged: bool) -> Result<(), AppendError> {
         let over = self.frame.len() + weight > self.options.frame_bytes;
         if !self.frame.is_empty() && (over || self.frame.is_full()) {
             self.seal_current(0);

@@ -12,6 +12,7 @@ use crate::segment::SegmentId;
 use crate::stats::add;
 use crate::types::{Lsn, Seq, StreamId};
 use bytes::Bytes;
+use std::collections::hash_map::Entry;
 
 /// Where a read ended.
 enum Spot {
@@ -63,6 +64,7 @@ impl LogInner {
             match self.blocks.find(place.segment, block, from, end, (stream, seq)) {
                 Walk::Found(at) => {
                     self.remember(stream, seq, place.segment, at);
+                    self.read_ahead(place.segment, at.frame);
                     add(&self.stats.block_hits, 1);
                     return Spot::Cold(place.segment, at);
                 }
@@ -84,27 +86,45 @@ impl LogInner {
         }
     }
 
+    /// Has the stretch behind the one in use read while that is being consumed.
+    fn read_ahead(&mut self, segment: SegmentId, frame: u32) {
+        if self.mode == WriteMode::Memory {
+            return;
+        }
+        let Some(next) = self.blocks.read_ahead(segment, frame) else { return };
+        let wanted = self.segments.get(segment).is_some_and(|info| u64::from(next) < info.data_end)
+            && !self.loading.contains_key(&(segment, next))
+            && !self.damaged.contains(&(segment, next));
+        if let Some(request) = self.request(segment, next).filter(|_| wanted) {
+            self.loading.insert((segment, next), Vec::new());
+            self.loader.submit(request);
+        }
+    }
+
+    fn request(&self, segment: SegmentId, offset: u32) -> Option<LoadRequest> {
+        let info = self.segments.get(segment)?;
+        let (segment, end) = (std::sync::Arc::clone(&info.segment), info.data_end);
+        Some(LoadRequest { segment, offset, end, mode: self.mode })
+    }
+
     /// Starts reading a frame that is not in memory. `None` if it is there already (logs in memory).
     fn fetch(&mut self, stream: StreamId, segment: SegmentId, frame: u32) -> Option<Spot> {
         if self.damaged.contains(&(segment, frame)) {
             return Some(Spot::Damaged);
         }
-        let info = self.segments.get(segment)?;
-        let request = LoadRequest {
-            segment: std::sync::Arc::clone(&info.segment),
-            offset: frame,
-            end: info.data_end,
-            mode: self.mode,
-        };
+        let request = self.request(segment, frame)?;
         if self.mode == WriteMode::Memory {
             self.note_loaded(request.run());
             return self.damaged.contains(&(segment, frame)).then_some(Spot::Damaged);
         }
-        let waiting = self.loading.entry((segment, frame)).or_default();
-        if waiting.is_empty() {
-            add(&self.stats.cache_misses, 1);
-            self.loader.submit(request);
-        }
+        let waiting = match self.loading.entry((segment, frame)) {
+            Entry::Occupied(under_way) => under_way.into_mut(),
+            Entry::Vacant(vacant) => {
+                add(&self.stats.cache_misses, 1);
+                self.loader.submit(request);
+                vacant.insert(Vec::new())
+            }
+        };
         if !waiting.contains(&stream) {
             waiting.push(stream);
         }

@@ -8,8 +8,9 @@ use crate::types::Lsn;
 use rustc_hash::FxHashMap;
 use std::sync::Arc;
 
-/// Segments that one compaction takes at most.
-const MAX_VICTIMS: usize = 16;
+/// One compaction reads at most this many full segments' worth, and keeps at most half of one: both
+/// bound what it holds in memory.
+const MAX_VICTIM_SEGMENTS: u64 = 4;
 
 /// A segment with a file.
 pub struct SegmentInfo {
@@ -50,17 +51,20 @@ impl SegmentInfo {
 struct Group<'a> {
     infos: Vec<&'a SegmentInfo>,
     live: u64,
+    bytes: u64,
     gain: u64,
 }
 
 impl<'a> Group<'a> {
     fn takes(&self, info: &SegmentInfo, options: &LogOptions) -> bool {
-        let fits = self.infos.is_empty() || self.live + info.live <= options.segment_bytes;
-        info.is_victim(options) && fits && self.infos.len() < MAX_VICTIMS
+        let live_fits = self.live + info.live <= options.segment_bytes / 2;
+        let bytes_fit = self.bytes + info.data_end <= options.segment_bytes * MAX_VICTIM_SEGMENTS;
+        info.is_victim(options) && (self.infos.is_empty() || live_fits && bytes_fit)
     }
 
     fn add(&mut self, info: &'a SegmentInfo, options: &LogOptions) {
         self.live += info.live;
+        self.bytes += info.data_end;
         self.gain += info.data_end.saturating_sub(info.rewritten_bytes(options));
         self.infos.push(info);
     }
@@ -94,6 +98,13 @@ impl Segments {
         self.by_id.insert(info.segment.id(), info);
     }
 
+    /// The same, to be looked over for dead space from before the start.
+    #[must_use]
+    pub fn with_anything_dead(mut self) -> Self {
+        self.died = true;
+        self
+    }
+
     /// Keeps compaction away from a segment.
     pub fn spare(&mut self, id: SegmentId) {
         if let Some(info) = self.by_id.get_mut(&id) {
@@ -108,7 +119,7 @@ impl Segments {
     }
 
     /// The segments to compact next: the first neighbours with too much dead space that together
-    /// give back at least `least` bytes, and whose live messages fit into one segment.
+    /// give back at least `least` bytes, within the bounds of one compaction.
     #[must_use]
     pub fn victims(&self, options: &LogOptions, least: u64) -> Vec<Victim> {
         let mut chain: Vec<&SegmentInfo> = self.by_id.values().collect();

@@ -262,6 +262,7 @@ impl<M: Machine> LogCore<M> {
             return false;
         }
         self.tidy.check_at = self.check_again();
+        self.log.publish_segment_stats();
         let victims = self.log.segments.victims(&self.log.options, self.least_gain());
         if victims.is_empty() {
             self.log.segments.died = false;
@@ -325,8 +326,7 @@ impl<M: Machine> LogCore<M> {
     }
 
     fn rewrite_once_durable(&mut self, judgement: Box<Judgement>, lsn: Lsn) -> bool {
-        let memory = self.log.mode == WriteMode::Memory && self.log.committed >= lsn;
-        if !(memory || self.log.durable >= lsn) || self.worker.is_busy() {
+        if !self.are_vouched_for(lsn) || self.worker.is_busy() {
             self.tidy.compaction = Compaction::AwaitingStates { judgement, lsn };
             return false;
         }
@@ -344,6 +344,17 @@ impl<M: Machine> LogCore<M> {
         self.tidy.compaction = Compaction::Rewriting { live_then };
         self.worker.submit(Box::new(move || TaskDone::Rewritten(Box::new(job.run()))));
         true
+    }
+
+    /// Whether states up to `lsn` can be relied upon: durable, and with a durable frame behind them
+    /// that says so. Otherwise damage to theirs would pass for a torn tail, and take with it what
+    /// is needed to replay without the records that compaction drops.
+    fn are_vouched_for(&self, lsn: Lsn) -> bool {
+        if self.log.mode == WriteMode::Memory {
+            return self.log.committed >= lsn;
+        }
+        let needed = if self.commits_early() { lsn } else { lsn.next() };
+        self.log.durable >= needed
     }
 
     fn live_of(&self, survey: &Survey) -> u64 {
