@@ -45,6 +45,7 @@ pub struct Identity {
     pub rights: Option<Arc<Rights>>,
 }
 
+#[derive(PartialEq, Eq)]
 enum Proof {
     Password(Option<Secret>),
     Nkey([u8; 32]),
@@ -176,23 +177,43 @@ impl Authenticator {
         self.no_auth_user.as_ref().and_then(|name| self.unproven(name))
     }
 
-    /// Whether a connection of this user may stay as it is after the users have changed.
+    /// Whether a connection that `old` let in as this user may stay as it is: the user is still
+    /// there, may do the same things, and what the client showed then would still do.
     #[must_use]
-    pub fn still_knows(&self, user: &str, account: &str, rights: &Option<Arc<Rights>>) -> bool {
+    pub fn still_knows(
+        &self,
+        old: &Self,
+        user: &str,
+        account: &str,
+        rights: &Option<Arc<Rights>>,
+    ) -> bool {
         if !self.required {
             return user.is_empty() && rights.is_none();
         }
-        if let Some(entry) = self.users.get(user).or_else(|| self.nkeys.get(user)) {
-            return entry.account == account && entry.rights == *rights;
+        if !old.required {
+            return false;
         }
-        match &self.user {
-            Some(single) => single == user,
-            None => user.is_empty() && self.token.is_some(),
+        if let Some(entry) = self.entry(user) {
+            // It may have shown nothing at all, as the user of those without credentials.
+            let was_open = old.no_auth_user.as_deref() == Some(user);
+            return entry.account == account
+                && entry.rights == *rights
+                && entry.admits_standard()
+                && old.entry(user).is_some_and(|before| before.proof == entry.proof)
+                && (!was_open || self.no_auth_user == old.no_auth_user);
         }
+        let single = |auth: &Self| auth.user.is_some() || auth.token.is_some();
+        single(self)
+            && (&self.user, &self.password, &self.token) == (&old.user, &old.password, &old.token)
+            && user == self.user.as_deref().unwrap_or_default()
+    }
+
+    fn entry(&self, name: &str) -> Option<&Entry> {
+        self.users.get(name).or_else(|| self.nkeys.get(name))
     }
 
     fn unproven(&self, name: &str) -> Option<Identity> {
-        let entry = self.users.get(name).or_else(|| self.nkeys.get(name))?;
+        let entry = self.entry(name)?;
         Some(entry.identity(name)).filter(|_| entry.admits_standard())
     }
 

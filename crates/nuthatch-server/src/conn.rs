@@ -315,10 +315,16 @@ impl Connection {
         self.server.send_to_engines(bits, || Event::Writable);
     }
 
-    /// After the users have changed: closes it if its user is gone or may do other things now.
-    pub(crate) fn recheck(&self) {
+    /// After the users have changed from `old`: closes it if its user is gone, may do other things
+    /// now, or would have to show something else.
+    pub(crate) fn recheck(&self, old: &crate::auth::Authenticator) {
         let session = self.session();
-        if !self.server.auth().still_knows(&session.user, &session.account.name, &session.rights) {
+        if !self.server.auth().still_knows(
+            old,
+            &session.user,
+            &session.account.name,
+            &session.rights,
+        ) {
             let text = Some("Authorization Violation");
             self.close(CloseReason::AuthenticationViolation, text);
         }

@@ -336,9 +336,14 @@ impl Outbox {
         self.inner.lock().closed
     }
 
-    /// Remembers a mux route; returns its hint for [`Outbox::append_mux`], never 0.
+    /// Remembers a mux route; returns its hint for [`Outbox::mux_route`]; 0, which is
+    /// no hint, once the outbox is closed.
     pub fn add_mux(&self, route: MuxRoute) -> u32 {
         let mut inner = self.inner.lock();
+        if inner.closed {
+            // A route holds its connection, which holds this outbox: nobody would break the circle.
+            return 0;
+        }
         if let Some(at) = inner.mux.iter().position(|known| known.prefix == route.prefix) {
             inner.mux[at] = route;
             return at as u32 + 1;

@@ -71,6 +71,9 @@ struct PanicGuard<E>(Arc<Inbox<E>>);
 impl<E> Drop for PanicGuard<E> {
     fn drop(&mut self) {
         if std::thread::panicking() {
+            crate::stats::set(&self.0.stats.failed, 1);
+            // Dropped, so that whoever waits for an answer to them hears that there is none.
+            self.0.take(&mut Vec::new());
             self.0.finish(Err("the sequencer panicked".to_owned()));
         }
     }

@@ -72,3 +72,32 @@ fn nkeys_sign_the_nonce() {
     assert_eq!(auth.check(&credentials, "nonce").unwrap().user, "UKEY");
     assert!(auth.check(&credentials, "other").is_none());
 }
+
+fn stays(old: &Options, new: &Options, user: &str) -> bool {
+    let (old, new) = (Authenticator::new(old), Authenticator::new(new));
+    new.still_knows(&old, user, options::GLOBAL_ACCOUNT, &None)
+}
+
+#[test]
+fn after_a_reload_only_those_stay_who_would_get_in_again() {
+    let open = Options::default();
+    let with = |auth: options::AuthOptions| Options { auth, ..Options::default() };
+    let users = |list: Vec<User>, no_auth_user: Option<&str>| {
+        let no_auth_user = no_auth_user.map(str::to_owned);
+        with(options::AuthOptions { users: list, no_auth_user, ..Default::default() })
+    };
+    let token = |text: &str| {
+        with(options::AuthOptions { token: Some(Secret::new(text)), ..Default::default() })
+    };
+    // Nobody showed anything before there was something to show.
+    assert!(!stays(&open, &token("t"), ""));
+    assert!(stays(&token("t"), &token("t"), ""));
+    assert!(!stays(&token("t"), &token("other"), ""));
+    let one = || users(vec![user("a", "one")], None);
+    assert!(stays(&one(), &users(vec![user("a", "one"), user("b", "x")], None), "a"));
+    assert!(!stays(&one(), &users(vec![user("a", "two")], None), "a"));
+    assert!(!stays(&one(), &users(vec![user("b", "one")], None), "a"));
+    let guest = users(vec![user("a", "one")], Some("a"));
+    assert!(!stays(&guest, &one(), "a"));
+    assert!(stays(&guest, &guest, "a"));
+}

@@ -97,13 +97,11 @@ impl Reader {
 
     /// Reads and handles until the connection ends.
     pub(crate) async fn run<R: AsyncRead + Unpin>(mut self, mut input: R) {
-        let reason = self.read_loop(&mut input).await;
-        let subscriptions = self.conn.subscription_count();
-        self.conn.close(reason, None);
-        self.conn.drop_subscriptions();
-        self.session.account.connections.fetch_sub(1, Ordering::Relaxed);
-        self.server.connections.remove(&self.conn, subscriptions);
         let conn = self.conn.clone();
+        let mut leaving = Leaving { conn: conn.clone(), reason: CloseReason::InternalError };
+        let reason = self.read_loop(&mut input).await;
+        leaving.reason = reason;
+        drop(leaving);
         drop(self);
         if !conn.drops_pending() {
             drain(&mut input).await;
@@ -220,6 +218,23 @@ impl Reader {
     }
 }
 
+/// Takes a connection out of the server when its reader ends, even if it ends by a panic.
+struct Leaving {
+    conn: Arc<Connection>,
+    reason: CloseReason,
+}
+
+impl Drop for Leaving {
+    fn drop(&mut self) {
+        let conn = &self.conn;
+        let subscriptions = conn.subscription_count();
+        conn.close(self.reason, None);
+        conn.drop_subscriptions();
+        conn.session().account.connections.fetch_sub(1, Ordering::Relaxed);
+        conn.server().connections.remove(conn, subscriptions);
+    }
+}
+
 /// Reads once. With nothing left from before into a pooled buffer, so that a connection that waits
 /// owns none; else behind what is left.
 async fn read_some<R: AsyncRead + Unpin>(
@@ -237,14 +252,17 @@ async fn read_some<R: AsyncRead + Unpin>(
         })
         .await;
     }
-    let missing = need.saturating_sub(rest.len());
-    let wanted = if missing > READ_BUFFER_BYTES { missing } else { READ_BUFFER_BYTES };
-    rest.reserve(wanted);
-    let count = poll_fn(|cx| poll_read(Pin::new(&mut *input), cx, rest)).await?;
-    if count == 0 {
-        return Ok(None);
+    // The buffer is not handed out before all is there: each round would copy what came so far.
+    loop {
+        rest.reserve(need.saturating_sub(rest.len()).max(READ_BUFFER_BYTES));
+        let count = poll_fn(|cx| poll_read(Pin::new(&mut *input), cx, rest)).await?;
+        if count == 0 {
+            return Ok(None);
+        }
+        if rest.len() >= need {
+            return Ok(Some(rest.split().freeze()));
+        }
     }
-    Ok(Some(rest.split().freeze()))
 }
 
 /// Reads into the spare capacity of `buffer`.
@@ -304,15 +322,16 @@ impl Turn<'_> {
         let mut at = from;
         let data = self.data;
         while at < data.len() {
+            // Judged by the first byte: a stranger's payload is not waited for, nor given memory.
+            if self.reader.expect_connect
+                && !matches!(data[at], b'C' | b'c')
+                && let Some(flow) = self.without_connect()
+            {
+                return flow;
+            }
             let limits = self.reader.limits;
             match parse_op(&data[at..], &limits) {
                 Ok(Step::Op(op, used)) => {
-                    if self.reader.expect_connect && !matches!(op, Op::Connect(_)) {
-                        if let Some(flow) = self.without_connect() {
-                            return flow;
-                        }
-                        continue;
-                    }
                     at += used;
                     if let Op::Connect(json) = op {
                         return Flow::Connect { json: json.to_vec(), consumed: at };

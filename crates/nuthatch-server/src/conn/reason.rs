@@ -23,6 +23,7 @@ pub enum CloseReason {
     AuthenticationExpired,
     MissingAccount,
     NoRespondersRequiresHeaders,
+    InternalError,
 }
 
 impl CloseReason {
@@ -49,6 +50,7 @@ impl CloseReason {
             Self::AuthenticationExpired => "Authentication Expired",
             Self::MissingAccount => "Missing Account",
             Self::NoRespondersRequiresHeaders => "No Responders Requires Headers",
+            Self::InternalError => "Internal Error",
         }
     }
 
@@ -62,6 +64,7 @@ impl CloseReason {
                 | Self::WriteError
                 | Self::ReadError
                 | Self::ClientClosed
+                | Self::InternalError
         )
     }
 }

@@ -21,8 +21,6 @@ const CLOSING: Duration = Duration::from_secs(1);
 const LAST_WORDS: Duration = Duration::from_millis(500);
 /// How long to wait for another thread to finish its write to a closing connection.
 const PEN_WAIT: Duration = Duration::from_millis(5);
-/// A timer that is not in use.
-const FAR: Duration = Duration::from_secs(365 * 24 * 3600);
 
 /// Writes until the connection is closed. `socket` is what `output` writes to in the end;
 /// `auth_timeout`: how soon the client must have connected.
@@ -32,7 +30,10 @@ pub(crate) async fn run<W: AsyncWrite + Unpin>(
     socket: Arc<TcpStream>,
     auth_timeout: Option<Duration>,
 ) {
-    let mut timer = pin!(tokio::time::sleep(auth_timeout.unwrap_or(FAR)));
+    // Without authentication nobody has to send a CONNECT: pings then tell whether anybody is there.
+    let mut may_stay = auth_timeout.is_none();
+    let first = auth_timeout.unwrap_or_else(|| conn.server().options().limits.ping_interval);
+    let mut timer = pin!(tokio::time::sleep(first));
     let mut connected = false;
     while conn.is_open() {
         tokio::select! {
@@ -45,13 +46,16 @@ pub(crate) async fn run<W: AsyncWrite + Unpin>(
             () = conn.connected.notified() => {
                 if !connected {
                     connected = true;
+                    may_stay = true;
                     timer.as_mut().reset(Instant::now() + first_ping(&conn));
                 }
             }
-            () = &mut timer => on_timer(&conn, timer.as_mut(), connected),
+            () = &mut timer => on_timer(&conn, timer.as_mut(), may_stay),
         }
     }
     finish(&conn, &mut output).await;
+    // Monitoring remembers the connection for long; what it never took must not stay with it.
+    conn.outbox.close(false);
     // The reader drops what still comes, so that our last words are not lost in a reset; it may be
     // waiting for a peer that never closes its side, though.
     if !conn.drops_pending() {
@@ -71,8 +75,8 @@ fn first_ping(conn: &Connection) -> Duration {
     conn.server().options().limits.ping_interval.min(FIRST_PING)
 }
 
-fn on_timer(conn: &Connection, timer: Pin<&mut Sleep>, connected: bool) {
-    if !connected {
+fn on_timer(conn: &Connection, timer: Pin<&mut Sleep>, may_stay: bool) {
+    if !may_stay {
         conn.close(CloseReason::AuthenticationTimeout, Some("Authentication Timeout"));
         return;
     }

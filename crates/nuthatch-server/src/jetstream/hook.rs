@@ -62,7 +62,8 @@ impl Engines {
 impl Backend for Engines {
     fn submit(&self, engine: EngineIndex, op: Op, respond: Respond) -> Result<(), Busy> {
         let handle = self.handles.get(engine.0).ok_or(Busy)?;
-        handle.send(Event::Op(op, respond), EVENT_BASE_BYTES).map_err(|_| Busy)
+        // Calls are few and bounded: they do not wait behind publishes.
+        handle.send_privileged(Event::Op(op, respond), EVENT_BASE_BYTES).map_err(|_| Busy)
     }
 
     fn answer(&self, account: AccountId, reply: &[u8], body: &[u8]) {
@@ -79,8 +80,14 @@ impl Backend for Engines {
     }
 
     fn health(&self) -> JsHealth {
-        match &*self.broken.lock() {
-            Some(reason) => JsHealth::Broken(reason.clone()),
+        if let Some(reason) = &*self.broken.lock() {
+            return JsHealth::Broken(reason.clone());
+        }
+        let failed = |handle: &LogHandle<Event<Peer>>| handle.stats().failed != 0;
+        match self.handles.iter().position(failed) {
+            Some(log) => JsHealth::Broken(format!(
+                "log {log} has failed and takes no writes until a restart; its log lines say why"
+            )),
             None => JsHealth::Ok,
         }
     }

@@ -41,11 +41,12 @@ fn try_reload(server: &Arc<Server>, source: &Source) -> Result<(), String> {
     }
     let auth_changed = plan.now.contains(&"authorization") || plan.now.contains(&"accounts");
     let pending = new.limits.max_pending_bytes;
+    let old_auth = server.auth();
     server.set_options(new);
     for conn in server.connections.open() {
         conn.outbox.set_limit(pending);
         if auth_changed {
-            conn.recheck();
+            conn.recheck(&old_auth);
         }
     }
     server.log.info(format_args!("Reloaded server configuration"));
