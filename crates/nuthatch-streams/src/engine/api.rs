@@ -29,6 +29,18 @@ impl<S: Sink> Engine<S> {
         {
             return respond(Err(unavailable(reason)));
         }
+        // Who published without waiting for the acknowledgement and then asks finds the message.
+        if let Op::StreamInfo { id, .. } | Op::ConsumerInfo { id, .. } = &op
+            && self.failed.is_none()
+            && let Some(lsn) = self.slots.get(id).and_then(|slot| slot.stream.uncommitted())
+        {
+            let question = OpOrInfo::Question(Box::new(op));
+            return self.pending.push(lsn, Waiting::Op(respond, question));
+        }
+        self.run_op(op, respond, log);
+    }
+
+    pub(super) fn run_op<L: LogAccess>(&mut self, op: Op, respond: Respond, log: &mut L) {
         match op {
             Op::CreateStream { id, account, config } => {
                 self.create_stream(id, account, config, respond, log);

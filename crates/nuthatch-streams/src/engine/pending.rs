@@ -8,7 +8,7 @@ use super::Engine;
 use super::publish::refusal_body;
 use super::slot::Slot;
 use crate::event::{ClientBatch, Item, PublishItem};
-use crate::op::{OpResult, Respond};
+use crate::op::{Op, OpResult, Respond};
 use crate::sink::{AccountId, Message, Sink};
 use nuthatch_log::{LogAccess, Lsn, StreamId};
 use nuthatch_protocol::jserror::JsError;
@@ -52,6 +52,8 @@ pub(super) enum OpOrInfo {
     StreamInfo(StreamId, &'static str),
     /// A stream is gone for good.
     StreamDeleted(StreamId),
+    /// A question about what had been assigned when it was asked.
+    Question(Box<Op>),
 }
 
 /// The queue.
@@ -156,6 +158,7 @@ impl<S: Sink> Engine<S> {
                 Waiting::Op(respond, OpOrInfo::StreamInfo(id, action)) => {
                     self.answer_stream_info(id, action, respond, log);
                 }
+                Waiting::Op(respond, OpOrInfo::Question(op)) => self.run_op(*op, respond, log),
                 Waiting::Op(respond, OpOrInfo::StreamDeleted(id)) => {
                     self.finish_delete(id, log);
                     respond(Ok(crate::op::OpOutcome::Done));

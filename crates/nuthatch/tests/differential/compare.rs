@@ -117,6 +117,16 @@ pub const INTENDED: &[Intended] = &[
         rule: Rule::Field("state", "<deleted 0>"),
     },
     Intended {
+        name: "purge",
+        reason: "a purge does not move the sequences that a consumer has delivered and acknowledged",
+        rule: Rule::Step,
+    },
+    Intended {
+        name: "floor-number",
+        reason: "under ack all the floor has the number of the last delivery below it",
+        rule: Rule::Step,
+    },
+    Intended {
         name: "start-of-nothing",
         reason: "where no subject matches, last-per-subject starts after the last message",
         rule: Rule::Step,

@@ -162,6 +162,7 @@ impl Normaliser<'_> {
             let value = match (key.as_str(), value) {
                 ("server" | "lost", _) => "<any>".into(),
                 ("num_pending", _) if !self.pending => "<pending>".into(),
+                ("ack_floor" | "delivered", _) if !self.pending => "<floor>".into(),
                 ("total" | "errors" | "inflight", _) if parent == "api" => "<count>".into(),
                 (key, value) => self.json(parent, key, value),
             };

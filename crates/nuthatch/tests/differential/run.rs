@@ -93,9 +93,10 @@ impl Runner {
         if quiet.iter().any(|word| line.text.starts_with(word)) {
             return;
         }
-        for text in self.each.clone() {
-            let intended = line.intended.clone();
-            self.one(Line { number: line.number, intended, text });
+        for each in self.each.clone() {
+            let (mark, text) = script::marked(&each);
+            let intended = mark.or_else(|| line.intended.clone());
+            self.one(Line { number: line.number, intended, text: text.to_owned() });
         }
     }
 

@@ -104,7 +104,7 @@ impl Script {
 }
 
 /// Takes the `!name` from the start of a step or title.
-fn marked(text: &str) -> (Option<String>, &str) {
+pub fn marked(text: &str) -> (Option<String>, &str) {
     match text.strip_prefix('!').and_then(|rest| rest.split_once(' ')) {
         Some((name, rest)) => (Some(name.to_owned()), rest),
         None => (None, text),

@@ -10,8 +10,19 @@ fn publish_is_acknowledged_on_commit_and_not_before() {
     let message = |body| Msg { subject: "s.a", body, ..Msg::default() };
     harness.send(&[message("one"), message("two")]);
     assert_eq!(harness.take_replies(), Vec::<String>::new());
-    assert_eq!(harness.info().state.messages, 0, "readers see committed state only");
+    let question = || Op::StreamInfo {
+        id: STREAM,
+        deleted_details: false,
+        subjects_filter: String::new(),
+        offset: 0,
+    };
+    let asked = harness.start_op(question());
+    assert!(asked.lock().expect("lock").is_none(), "readers see committed state only");
     harness.commit();
+    let Some(Ok(OpOutcome::Stream { info, .. })) = asked.lock().expect("lock").take() else {
+        panic!("the information comes with the frame");
+    };
+    assert_eq!(info.state.messages, 2, "what was published before the question counts");
     assert_eq!(harness.take_replies(), [r#"{"stream":"S","seq":1}"#, r#"{"stream":"S","seq":2}"#]);
     let state = harness.info().state;
     assert_eq!((state.messages, state.first_seq, state.last_seq), (2, 1, 2));
