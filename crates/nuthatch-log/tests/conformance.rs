@@ -305,3 +305,73 @@ fn a_full_medium_is_noticed_to_have_grown() {
     rig.advance(Duration::from_millis(60));
     assert_eq!(rig.publish(1, b"more"), Outcome::Acked(taken + 1));
 }
+
+#[test]
+fn threads_publish_read_and_compact_at_the_same_time() {
+    let dir = TempDir::new();
+    let options = LogOptions {
+        dir: dir.0.clone(),
+        segment_bytes: 256 << 10,
+        first_segment_bytes: 64 << 10,
+        tail_cache_bytes: 64 << 10,
+        block_cache_bytes: 128 << 10,
+        frame_bytes: 32 << 10,
+        checkpoint_bytes: 512 << 10,
+        reserve_bytes: Some(64 << 10),
+        ..LogOptions::default()
+    };
+    let outputs = Outputs::default();
+    let (core, _) = Log::open_local(options.clone(), Toy::new(outputs.clone())).expect("opens");
+    let handle = core.spawn("stress").expect("spawns");
+    let send = |event: Event| {
+        let weight = event.weight();
+        let mut event = event;
+        while let Err(error) = handle.send(event, weight) {
+            let SendError::Busy(back) = error else { panic!("closed") };
+            event = back;
+            std::thread::sleep(Duration::from_millis(1));
+        }
+    };
+    for (stream, max_messages) in [(1, 0), (2, 50), (3, 50)] {
+        send(Event::Create { stream: StreamId(stream), max_messages });
+    }
+    let started = std::time::Instant::now();
+    let mut token = 1_000_000;
+    let mut published = 0;
+    while started.elapsed() < Duration::from_millis(2500) {
+        let publish = |stream| Event::Publish {
+            stream: StreamId(stream),
+            body: vec![stream as u8; 500],
+            token: 0,
+        };
+        let mut events: Vec<_> = (0..20).map(|n| publish(2 + n % 2)).collect();
+        events.push(publish(1));
+        published += 1;
+        // From the older half: the newest ones are not committed yet.
+        if published > 500 {
+            token += 1;
+            let seq = token * 7919 % (published / 2) + 1;
+            events.push(Event::Read { stream: StreamId(1), seq, token });
+        }
+        send(Event::Batch(events));
+        std::thread::sleep(Duration::from_micros(300));
+    }
+    let read = token - 1_000_000;
+    handle.close().expect("closes");
+    let stats = handle.stats();
+    assert!(stats.compacted_segments > 0, "{stats:?}");
+    assert!(stats.checkpoints > 1, "{stats:?}");
+    assert_eq!((stats.damaged, stats.failed), (0, 0));
+    let count = |outcome: &Outcome| {
+        (1_000_001..=token).filter(|token| outputs.get(*token) == *outcome).count() as u64
+    };
+    let (found, missing) = (count(&Outcome::Body(vec![1; 500])), count(&Outcome::Missing));
+    let waiting = count(&Outcome::Nothing);
+    assert_eq!((found + waiting, missing), (read, 0), "{waiting} wait");
+    // A read that waits for a file when the log is closed is not answered.
+    assert!(waiting < 20, "{waiting}");
+    let (core, report) = Log::open_local(options, Toy::new(outputs)).expect("opens");
+    assert!(report.clean && report.checkpoint.is_some() && report.frames == 0, "{report:?}");
+    assert_eq!(core.machine().streams[&StreamId(1)].live.len() as u64, published);
+    assert_eq!(core.machine().streams[&StreamId(2)].live.len(), 50);
+}

@@ -218,6 +218,17 @@ fn the_harness_notices_missing_syncs() {
     assert!(failures.len() > 5, "only {} of 60 histories lost anything", failures.len());
 }
 
+/// Without a sync before the acknowledgement messages may be lost, but only from the end, and the
+/// log must open and be whole.
+#[test]
+fn late_syncs_lose_at_most_the_end() {
+    for sync in [SyncPolicy::Never, SyncPolicy::Every(Duration::from_millis(100))] {
+        for failure in failures(&tiny_sync(sync), 0..100) {
+            assert!(failure.contains("lost") || failure.contains("gone"), "{failure}");
+        }
+    }
+}
+
 #[test]
 fn equal_seeds_give_equal_traces() {
     for seed in 0..20 {
