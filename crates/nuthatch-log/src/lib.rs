@@ -11,6 +11,7 @@ mod cache;
 mod catalog;
 mod checkpoint;
 mod compaction;
+mod doctor;
 pub mod env;
 mod frame;
 mod index;
@@ -25,6 +26,7 @@ mod store;
 pub mod types;
 
 pub use catalog::CatalogError;
+pub use doctor::{InspectError, Inspection, SegmentInspection};
 pub use env::{Clock, Disk, Entropy, WriteMode};
 pub use frame::{FrameFault, MAX_FRAME_BYTES, MAX_RECORD_BYTES};
 pub use machine::{

@@ -5,7 +5,7 @@ mod common;
 
 use common::{Event, Outcome, Rig, ToyStream, tiny};
 use nuthatch_log::env::{MemDisk, SeededEntropy};
-use nuthatch_log::{Disk, LogOptions, OpenError, StreamId};
+use nuthatch_log::{Disk, Inspection, LogOptions, OpenError, StreamId};
 use proptest::prelude::*;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -280,6 +280,21 @@ fn a_lost_or_damaged_catalog_is_refused() {
     disk.remove("catalog").expect("removes");
     let error = Rig::open(options(), Arc::new(disk)).err().expect("refused");
     assert!(error.to_string().contains("missing although"), "{error}");
+}
+
+#[test]
+fn an_inspection_finds_what_is_damaged() {
+    for clean in [true, false] {
+        let (disk, state) = furnished(clean);
+        let sound = Inspection::of(&disk).expect("can be read");
+        assert!(sound.is_sound(), "{sound}");
+        let messages: u64 = sound.segments.iter().map(|segment| segment.messages).sum();
+        assert!(messages as usize >= state.values().map(|stream| stream.live.len()).sum());
+        let last = sound.segments.iter().rfind(|s| s.frames > 2).expect("there are frames");
+        disk.flip_bit(&last.file, 520, 0);
+        let damaged = Inspection::of(&disk).expect("can be read");
+        assert!(!damaged.is_sound(), "{damaged}");
+    }
 }
 
 #[test]
