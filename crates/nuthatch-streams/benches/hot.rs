@@ -1,12 +1,13 @@
-//! The hot paths of an engine over a log that only copies: `admit`, `ack`, `deliver`.
+//! The hot paths of an engine over a log that only copies: `admit`, `ack`, `deliver`, and recovery:
+//! `reindex` (from footers), `apply` (from records).
 //!
 //! `cargo bench -p nuthatch-streams [loop name]`. Each loop prints nanoseconds per message: the
 //! least of several rounds, so that other load on the machine disturbs little.
 
 use bytes::Bytes;
 use nuthatch_log::{
-    AppendError, Appended, LogAccess, Lsn, Machine, Read, RecordKind, RecordRef, Seq, Space,
-    StoredMessage, StreamId, Timestamp, Urgency,
+    AppendError, Appended, IndexedMessage, LogAccess, Lsn, Machine, Read, RecordKind, RecordRef,
+    Seq, Space, StoredMessage, StreamId, Timestamp, Urgency,
 };
 use nuthatch_protocol::js::{AckPolicy, ConsumerConfig, CreateConsumerRequest, StreamConfig};
 use nuthatch_streams::validate::{Limits, stream_config};
@@ -260,6 +261,45 @@ fn deliver() {
     println!("delivered {} messages", rig.engine.sink().delivered);
 }
 
+/// Recovery of as many messages as a round has, by one of its two ways.
+fn recover(name: &str, from_footers: bool) {
+    let mut rig = Rig::new();
+    let mut snapshot = Vec::new();
+    let total = (BATCH * BATCHES) as u64;
+    let subjects: Vec<String> = (0..BATCH).map(|at| format!("bench.subject.{at}")).collect();
+    let body = [b'x'; BODY_BYTES];
+    if from_footers {
+        let (buf, items) = publishes(BATCH);
+        for _ in 0..BATCHES {
+            rig.step(ClientBatch { peer: 1, buf: buf.clone(), items: items.clone() });
+            rig.commit();
+        }
+    }
+    rig.engine.snapshot(&mut snapshot);
+    report(name, || {
+        let mut engine = Engine::new(EngineConfig::default(), CopySink::default());
+        engine.restore(&snapshot).expect("restores");
+        let start = Instant::now();
+        for seq in 1..=total {
+            let subject = subjects[seq as usize % subjects.len()].as_bytes();
+            let (stream, timestamp) = (STREAM, Timestamp(rig.log.now + seq as i64));
+            let (seq, headers) = (Seq(seq), &[][..]);
+            let kind = RecordKind::Message;
+            let record = RecordRef { kind, stream, seq, timestamp, subject, headers, body: &body };
+            if from_footers {
+                let weight = record.weight() as u32;
+                let has_headers = false;
+                let message =
+                    IndexedMessage { stream, seq, timestamp, subject, weight, has_headers };
+                engine.reindex(black_box(&message));
+            } else {
+                engine.apply(black_box(&record));
+            }
+        }
+        start.elapsed()
+    });
+}
+
 fn main() {
     let wanted = std::env::args().skip(1).find(|arg| !arg.starts_with('-')).unwrap_or_default();
     if "admit".contains(&wanted) || wanted == "ack" {
@@ -268,5 +308,11 @@ fn main() {
     }
     if "deliver".contains(&wanted) {
         deliver();
+    }
+    if "reindex".contains(&wanted) {
+        recover("reindex (500 subjects)", true);
+    }
+    if "apply".contains(&wanted) {
+        recover("apply (500 subjects)", false);
     }
 }

@@ -121,20 +121,21 @@ pub(super) fn offset_of(offset: i64) -> usize {
 }
 
 impl JetStream {
-    fn limits(&self) -> Limits {
+    fn limits(&self, pedantic: bool) -> Limits {
         Limits {
+            pedantic,
             max_replicas: 1,
             max_duplicate_window: self.settings.max_duplicate_window,
             ..Limits::default()
         }
     }
 
-    /// Reads a stream configuration; `pedantic` is part of the request, not of the configuration.
-    fn read_config(&self, body: &[u8]) -> Result<StreamConfig, JsError> {
+    /// Reads a stream configuration and `pedantic`, which is part of the request only.
+    fn read_config(&self, body: &[u8]) -> Result<(StreamConfig, bool), JsError> {
         let mut map: serde_json::Map<String, serde_json::Value> = parse(body, false)?;
-        map.remove("pedantic");
+        let pedantic = map.remove("pedantic").is_some_and(|value| value == true);
         let text = serde_json::to_vec(&map).map_err(|e| JsError::INVALID_JSON.with("err", e))?;
-        parse(&text, self.settings.strict)
+        Ok((parse(&text, self.settings.strict)?, pedantic))
     }
 
     pub(super) async fn stream_create(
@@ -143,7 +144,7 @@ impl JetStream {
         name: &str,
         body: &[u8],
     ) -> Answer {
-        let mut config = self.read_config(body)?;
+        let (mut config, pedantic) = self.read_config(body)?;
         if config.name != name {
             return Err(JsError::STREAM_MISMATCH);
         }
@@ -151,7 +152,7 @@ impl JetStream {
             return Err(JsError::STREAM_NAME_CONTAINS_PATH_SEPARATORS);
         }
         set_static_metadata(&mut config.metadata);
-        let config = validate::stream_config(config, &self.limits())?;
+        let config = validate::stream_config(config, &self.limits(pedantic))?;
         let _changing = self.changing.lock().await;
         let existing = self.registry.read().get(account, name).cloned();
         if let Some(existing) = existing {
@@ -235,9 +236,9 @@ impl JetStream {
         name: &str,
         body: &[u8],
     ) -> Answer {
-        let mut config = self.read_config(body)?;
+        let (mut config, pedantic) = self.read_config(body)?;
         if config.name.is_empty() {
-            validate::stream_config(config.clone(), &self.limits())?;
+            validate::stream_config(config.clone(), &self.limits(pedantic))?;
         }
         if config.name != name {
             return Err(JsError::STREAM_MISMATCH);
@@ -245,7 +246,7 @@ impl JetStream {
         set_static_metadata(&mut config.metadata);
         let _changing = self.changing.lock().await;
         let entry = self.entry(account, name)?;
-        let config = validate::stream_update(&entry.config, config, &self.limits())?;
+        let config = validate::stream_update(&entry.config, config, &self.limits(pedantic))?;
         self.check_overlap(account, &config)?;
         let already = u64::try_from(entry.config.max_bytes).unwrap_or(0);
         if u64::try_from(config.max_bytes).unwrap_or(0) > already {
