@@ -14,6 +14,9 @@ const EXPIRY_GRANULARITY_NS: i64 = 10_000_000;
 /// Message ids leave the duplicate window at most this much late in an idle stream, ns.
 const ID_GRANULARITY_NS: i64 = 1_000_000_000;
 
+/// The heap is cleared of stale entries when it is larger than this and has doubled since.
+const SWEEP_ABOVE_ENTRIES: usize = 4096;
+
 /// Who is called.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(super) enum Who {
@@ -25,6 +28,8 @@ pub(super) enum Who {
 #[derive(Default)]
 pub(super) struct Deadlines {
     heap: BinaryHeap<Reverse<(Timestamp, Who)>>,
+    /// Entries after the last sweep.
+    swept_len: usize,
 }
 
 impl Deadlines {
@@ -68,8 +73,29 @@ impl Deadlines {
 }
 
 impl<S: Sink> Engine<S> {
+    /// Drops entries that no longer say when somebody is to be called. Amortised O(1) per entry.
+    fn sweep_deadlines(&mut self) {
+        let heap = &mut self.deadlines.heap;
+        if heap.len() < SWEEP_ABOVE_ENTRIES.max(2 * self.deadlines.swept_len) {
+            return;
+        }
+        let slots = &self.slots;
+        heap.retain(|Reverse((at, who))| {
+            let scheduled = match who {
+                Who::Stream(id) => slots.get(id).and_then(|slot| slot.scheduled),
+                Who::Consumer(key) => {
+                    let slot = slots.get(&key.stream);
+                    slot.and_then(|slot| slot.consumers.get(key.index)).and_then(|c| c.scheduled)
+                }
+            };
+            scheduled == Some(*at)
+        });
+        self.deadlines.swept_len = heap.len();
+    }
+
     /// Calls everybody whose time has come, each once.
     pub(super) fn run_deadlines<L: LogAccess>(&mut self, log: &mut L) {
+        self.sweep_deadlines();
         let now = log.now();
         let mut due = Vec::new();
         while let Some(entry) = self.deadlines.pop(now) {

@@ -18,6 +18,10 @@ use std::fmt::Write;
 /// Reads that may be parked per stream. Further ones are refused.
 const PARKED_READS_MAX: usize = 16 * 1024;
 
+/// Reads of a stream that wait for loads at the same time. The others follow as these are answered,
+/// so that a crowd of cold reads costs each load only so many tries.
+const RETRIED_READS_MAX: usize = 64;
+
 const EMPTY_REQUEST: &[u8] = b"NATS/1.0 408 Empty Request\r\n\r\n";
 const MALFORMED_REQUEST: &[u8] = b"NATS/1.0 408 Malformed Request\r\n\r\n";
 const BAD_REQUEST: &[u8] = b"NATS/1.0 408 Bad Request\r\n\r\n";
@@ -217,12 +221,18 @@ impl<S: Sink> Engine<S> {
         let Some(slot) = self.slots.get_mut(&id).filter(|slot| !slot.parked.is_empty()) else {
             return;
         };
-        for read in std::mem::take(&mut slot.parked) {
-            if let Outcome::Wait(read) = self.try_read(id, read, log)
-                && let Some(slot) = self.slots.get_mut(&id)
-            {
-                slot.parked.push(read);
+        let mut parked = std::mem::take(&mut slot.parked).into_iter();
+        let mut waiting = Vec::new();
+        while waiting.len() < RETRIED_READS_MAX
+            && let Some(read) = parked.next()
+        {
+            if let Outcome::Wait(read) = self.try_read(id, read, log) {
+                waiting.push(read);
             }
+        }
+        if let Some(slot) = self.slots.get_mut(&id) {
+            waiting.extend(parked);
+            slot.parked = waiting;
         }
     }
 

@@ -50,7 +50,11 @@ impl Stream {
     }
 
     fn subjects_buried(&mut self, entry: &Entry, seq: u64) {
-        self.journal.note(seq, entry.subject, self.has_consumers);
+        if self.has_consumers {
+            self.journal.note(seq, entry.subject, self.assigned.messages);
+        } else {
+            self.journal.note_unread();
+        }
         self.subjects.buried(entry.subject, seq);
     }
 

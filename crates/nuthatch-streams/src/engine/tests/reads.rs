@@ -113,3 +113,18 @@ fn expired_messages_are_hidden_before_any_record_says_so() {
     let frame = harness.log.frames.last().expect("a frame");
     assert!(frame.iter().any(|r| r.kind == nuthatch_log::RecordKind::Expire && r.seq == Seq(1)));
 }
+
+#[test]
+fn a_crowd_of_cold_reads_is_answered_in_the_end() {
+    let mut harness = filled();
+    harness.log.cold.insert((STREAM, Seq(1)));
+    for _ in 0..200 {
+        assert_eq!(harness.direct("", r#"{"seq":1}"#).len(), 0);
+    }
+    harness.direct("", r#"{"seq":2}"#);
+    harness.engine.loaded(STREAM, &mut harness.log);
+    assert_eq!(harness.engine.sink().replies.len(), 0, "still cold");
+    harness.log.cold.clear();
+    harness.engine.loaded(STREAM, &mut harness.log);
+    assert_eq!(harness.engine.sink().replies.len(), 200);
+}
