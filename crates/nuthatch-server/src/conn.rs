@@ -24,7 +24,8 @@ use self::replies::ReplyTracker;
 mod connect;
 mod jetstream;
 mod publish;
-pub(crate) mod reader;
+#[doc(hidden)]
+pub mod reader;
 mod reason;
 mod replies;
 mod subscribe;
