@@ -324,8 +324,9 @@ impl Outbox {
         inner.socket = None;
         inner.mux.clear();
         if !keep {
-            inner.chunks.clear();
+            inner.chunks = VecDeque::new();
             inner.tail = Vec::new();
+            self.pending.store(0, Ordering::Relaxed);
         }
         drop(inner);
         self.notify.notify_one();

@@ -52,4 +52,28 @@ proptest! {
         cuts.sort_unstable();
         run(SERVER.get_or_init(TestServer::plain), &cuts);
     }
+
+    #[test]
+    fn garbage_does_no_harm(
+        parts in proptest::collection::vec(
+            prop_oneof![
+                proptest::collection::vec(any::<u8>(), 0..40),
+                proptest::sample::select(vec![
+                    "SUB a 1\r\n", "PUB a 3\r\n", "HPUB a 12 13\r\n", "NATS/1.0\r\n\r\n", "UNSUB 1 1\r\n",
+                    "PING\r\n", "CONNECT {}\r\n", "PUB $JS.ACK.x 0\r\n\r\n", "\r\n", "PUB a\r\n",
+                    "SUB > q 9\r\n", "PUB $SYS.REQ.USER.INFO a 0\r\n\r\n", "PUB $JS. b 0\r\n\r\n",
+                ]).prop_map(|text| text.as_bytes().to_vec()),
+            ],
+            0..12,
+        )
+    ) {
+        static SERVER: OnceLock<TestServer> = OnceLock::new();
+        let server = SERVER.get_or_init(TestServer::plain);
+        let mut peer = server.peer();
+        let _ = peer.try_send(&parts.concat());
+        drop(peer);
+        let mut other = server.client();
+        other.send("SUB z 1\r\nPUB z 0\r\n\r\n");
+        other.flush("MSG z 1 0\r\n\r\n");
+    }
 }

@@ -254,7 +254,9 @@ async fn read_some<R: AsyncRead + Unpin>(
     }
     // The buffer is not handed out before all is there: each round would copy what came so far.
     loop {
-        rest.reserve(need.saturating_sub(rest.len()).max(READ_BUFFER_BYTES));
+        // For a large message exactly what is missing: more would copy it all once again.
+        let missing = need.saturating_sub(rest.len());
+        rest.reserve(if need > READ_BUFFER_BYTES { missing } else { READ_BUFFER_BYTES });
         let count = poll_fn(|cx| poll_read(Pin::new(&mut *input), cx, rest)).await?;
         if count == 0 {
             return Ok(None);

@@ -27,7 +27,7 @@ struct Row {
 impl Row {
     fn last_activity(&self, server: &Server) -> SystemTime {
         let ms = self.conn.last_active_ms.load(Ordering::Relaxed);
-        server.since + Duration::from_millis(ms)
+        (server.since + Duration::from_millis(ms)).max(self.conn.since)
     }
 
     fn end(&self) -> SystemTime {

@@ -84,6 +84,11 @@ impl Peer {
         self.stream.write_all(bytes.as_ref()).unwrap();
     }
 
+    /// Sends to a server that may have closed already.
+    pub fn try_send(&mut self, bytes: &[u8]) -> std::io::Result<()> {
+        self.stream.write_all(bytes)
+    }
+
     fn fill(&mut self) -> usize {
         let mut chunk = vec![0; 256 * 1024];
         match self.stream.read(&mut chunk) {
