@@ -208,7 +208,9 @@ impl<M: Machine> LogCore<M> {
         let frame = &self.log.frame;
         let late = |since: Timestamp| since.plus_nanos(self.lazy_nanos()) <= self.log.now;
         let asked = frame.awaited || self.closing || self.tidy.wants_quiet();
-        !frame.is_empty() && (asked || frame.lazy_since.is_some_and(late))
+        // No event is handled while an idle writer could have a frame of this size.
+        let large = frame.len() >= START_WRITE_BYTES;
+        !frame.is_empty() && (asked || large || frame.lazy_since.is_some_and(late))
     }
 
     fn lazy_nanos(&self) -> i64 {
@@ -226,6 +228,10 @@ impl<M: Machine> LogCore<M> {
     }
 
     fn next_job(&mut self) -> Option<Job> {
+        // Before frames: under load there is always another one to write.
+        if self.sync_is_due() {
+            return Some(Job::Sync);
+        }
         if !self.log.pending.is_empty() {
             // Frames that were closed because they were full: what the machine has held back goes
             // into the one under construction, which is next.
@@ -233,9 +239,6 @@ impl<M: Machine> LogCore<M> {
         } else if self.frame_is_due() {
             self.machine.before_seal(&mut self.log);
             self.log.seal_current(0);
-        }
-        if self.log.pending.is_empty() && self.sync_is_due() {
-            return Some(Job::Sync);
         }
         if self.log.pending.is_empty() && self.witness_is_due() {
             if self.log.make_room(0, true).is_ok() {

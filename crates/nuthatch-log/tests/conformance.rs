@@ -3,7 +3,7 @@
 mod common;
 
 use common::{Event, Outcome, Outputs, Rig, Toy, tiny, tiny_sync};
-use nuthatch_log::env::{MemDisk, RamDisk, RealDisk};
+use nuthatch_log::env::{MemDisk, RamDisk, RealDisk, SeededEntropy, SystemClock};
 use nuthatch_log::{Disk, Log, LogOptions, SendError, StreamId, SyncPolicy};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -374,4 +374,43 @@ fn threads_publish_read_and_compact_at_the_same_time() {
     assert!(report.clean && report.checkpoint.is_some() && report.frames == 0, "{report:?}");
     assert_eq!(core.machine().streams[&StreamId(1)].live.len() as u64, published);
     assert_eq!(core.machine().streams[&StreamId(2)].live.len(), 50);
+}
+
+#[test]
+fn a_panic_of_the_machine_is_told_to_everybody() {
+    let disk: Arc<dyn Disk> = Arc::new(MemDisk::default());
+    let rig = Rig::open(tiny(), disk).expect("opens");
+    let (outputs, handle) = (rig.outputs.clone(), rig.core.spawn("panics").expect("threads"));
+    let token = outputs.token();
+    let publish = Event::Publish { stream: StreamId(1), body: b"x".to_vec(), token };
+    let create = Event::Create { stream: StreamId(1), max_messages: 0 };
+    assert!(handle.send(Event::Batch(vec![create, publish, Event::Panic]), 64).is_ok());
+    assert!(handle.close().is_err(), "it did not end well");
+    assert!(matches!(outputs.take(token), Outcome::Failed(_)), "whoever waits is told");
+    assert_eq!(handle.stats().failed, 1);
+    let late = Event::Lazy { stream: StreamId(1) };
+    assert!(matches!(handle.send(late, 64), Err(SendError::Closed(_))));
+}
+
+#[test]
+fn a_sync_interval_is_kept_under_load() {
+    let dir = TempDir::new();
+    let disk: Arc<dyn Disk> = Arc::new(RealDisk::open(&dir.0).expect("temp dir"));
+    let sync = SyncPolicy::Every(Duration::from_millis(10));
+    let options = LogOptions { sync, queue_bytes: 1 << 20, ..LogOptions::default() };
+    let outputs = Outputs::default();
+    let (clock, entropy) = (SystemClock::default(), Box::new(SeededEntropy::new(1)));
+    let opened = Log::open(options, disk, Arc::new(clock), entropy, Toy::new(outputs.clone()));
+    let handle = opened.expect("opens").0.spawn("interval").expect("threads");
+    let create = Event::Create { stream: StreamId(1), max_messages: 100 };
+    assert!(handle.send(create, 64).is_ok());
+    let begun = std::time::Instant::now();
+    while begun.elapsed() < Duration::from_millis(400) {
+        let body = vec![7; 10];
+        let token = outputs.token();
+        let _ = handle.send(Event::Publish { stream: StreamId(1), body, token }, 1 << 10);
+    }
+    let syncs = handle.stats().syncs;
+    assert!(handle.close().is_ok());
+    assert!(syncs >= 5, "only {syncs} syncs in 400 ms");
 }

@@ -204,7 +204,8 @@ impl<M: Machine> Recovery<M> {
         let marks = footer.marks.clone();
         let streams = footer.streams().iter().map(|stream| stream.stream).collect();
         self.footer_bytes += entry.footer_len as usize;
-        let keep = self.footer_bytes <= FOOTERS_KEPT_BYTES;
+        // One that found no room on the disk cannot be read again.
+        let keep = self.footer_bytes <= FOOTERS_KEPT_BYTES || entry.footer_len == 0;
         self.links.push(Link { entry, segment, marks, streams, footer: keep.then_some(footer) });
     }
 

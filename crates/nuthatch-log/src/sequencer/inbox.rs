@@ -116,16 +116,24 @@ impl<E> Inbox<E> {
 
     /// Gives queue bytes back, and calls those who wait once half of the queue is free.
     pub(crate) fn release(&self, weight: usize) {
-        let left = self.bytes.fetch_sub(weight, Ordering::Relaxed) - weight;
-        if self.waiting.load(Ordering::Relaxed) > 0 && left <= self.limit / 2 {
-            let callbacks = std::mem::take(&mut self.queue.lock().room);
-            self.waiting.store(0, Ordering::Relaxed);
+        let left = self.bytes.fetch_sub(weight, Ordering::SeqCst) - weight;
+        // Either this sees who waits, or who comes to wait sees these bytes gone.
+        if self.waiting.load(Ordering::SeqCst) > 0 && left <= self.limit / 2 {
+            let mut queue = self.queue.lock();
+            let callbacks = std::mem::take(&mut queue.room);
+            self.waiting.store(0, Ordering::SeqCst);
+            drop(queue);
             callbacks.into_iter().for_each(|callback| callback());
         }
     }
 
     pub(crate) fn queued_bytes(&self) -> usize {
         self.bytes.load(Ordering::Relaxed)
+    }
+
+    /// Refuses all later events; those that wait already can still be taken.
+    pub(crate) fn stop_taking(&self) {
+        self.queue.lock().closing = true;
     }
 
     pub(crate) fn finish(&self, result: Result<(), String>) {
@@ -173,12 +181,13 @@ impl<E: Send + 'static> LogHandle<E> {
     /// sequencer's thread, so it must be quick (wake a task).
     pub fn wait_for_room(&self, callback: impl FnOnce() + Send + 'static) {
         let mut queue = self.0.queue.lock();
-        if queue.closing || self.0.bytes.load(Ordering::Relaxed) <= self.0.limit / 2 {
+        self.0.waiting.fetch_add(1, Ordering::SeqCst);
+        if queue.closing || self.0.bytes.load(Ordering::SeqCst) <= self.0.limit / 2 {
+            self.0.waiting.fetch_sub(1, Ordering::SeqCst);
             drop(queue);
             return callback();
         }
         queue.room.push(Box::new(callback));
-        self.0.waiting.fetch_add(1, Ordering::Relaxed);
     }
 
     /// Counters and gauges as of now.

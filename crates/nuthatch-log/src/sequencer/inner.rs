@@ -56,6 +56,8 @@ pub struct LogInner {
     pub(super) failed: Option<String>,
     /// Since compaction last asked: states that were appended, and whether one was refused.
     pub(super) states_appended: usize,
+    /// Bytes of the states that the compaction under way has logged.
+    pub(super) state_bytes: u64,
     pub(super) state_refused: bool,
     expected_frame: usize,
 }
@@ -104,6 +106,7 @@ impl LogInner {
             full_since: None,
             failed: None,
             states_appended: 0,
+            state_bytes: 0,
             state_refused: false,
             expected_frame: 0,
             options: parts.options,
@@ -319,7 +322,10 @@ impl LogAccess for LogInner {
             self.state_refused |= is_state(record);
             return Err(error);
         }
-        self.states_appended += usize::from(is_state(record));
+        if is_state(record) {
+            self.states_appended += 1;
+            self.state_bytes += weight as u64;
+        }
         self.frame.push(&self.pool, record);
         match urgency {
             Urgency::Awaited => self.frame.awaited = true,

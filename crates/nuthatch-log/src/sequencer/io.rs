@@ -8,6 +8,7 @@ use crate::types::Lsn;
 use parking_lot::{Condvar, Mutex};
 use std::collections::VecDeque;
 use std::io;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
@@ -137,7 +138,8 @@ impl Shared {
             }
             let Some(job) = slot.job.take() else { return };
             drop(slot);
-            let done = run(&mut writer.lock(), job);
+            let done = catch_unwind(AssertUnwindSafe(|| run(&mut writer.lock(), job)));
+            let done = done.unwrap_or_else(|_| Err(io::Error::other("the writer panicked")));
             self.slot.lock().done = Some(done);
             self.ready.store(true, Ordering::Release);
             wake();
@@ -236,7 +238,12 @@ impl LoaderShared {
             }
             let Some(request) = queues.requests.pop_front() else { continue };
             drop(queues);
-            let loaded = request.run();
+            let loaded = catch_unwind(AssertUnwindSafe(|| request.run()));
+            let loaded = loaded.unwrap_or_else(|_| Loaded {
+                segment: request.segment.id(),
+                offset: request.offset,
+                result: Err(io::Error::other("the reader panicked").into()),
+            });
             self.queues.lock().loaded.push(loaded);
             self.ready.store(true, Ordering::Release);
             wake();

@@ -6,11 +6,15 @@ use super::worker::Worker;
 use super::{LogCore, LogHandle};
 use crate::machine::Machine;
 use std::io;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Duration;
 
 /// The longest sleep, so that a clock that jumped forward is noticed.
 const LONGEST_SLEEP: Duration = Duration::from_secs(1);
+
+/// Why a log ended by a fault of this program; the panic itself is on stderr.
+const PANICKED: &str = "the sequencer panicked";
 
 impl<M: Machine> LogCore<M> {
     /// Moves the log to threads named after `name`: a sequencer, a writer and a reader. They end
@@ -33,7 +37,10 @@ impl<M: Machine> LogCore<M> {
         let _guard = PanicGuard(Arc::clone(&self.inbox));
         self.inbox.adopt(std::thread::current());
         loop {
-            let turn = self.turn();
+            // What a panic leaves behind is not used again but to tell those who wait.
+            let Ok(turn) = catch_unwind(AssertUnwindSafe(|| self.turn())) else {
+                return self.end_after_panic();
+            };
             if self.closing {
                 let result = self.close().map_err(|error| error.reason);
                 let inbox = Arc::clone(&self.inbox);
@@ -45,6 +52,24 @@ impl<M: Machine> LogCore<M> {
                 self.sleep(turn.wake_at);
             }
         }
+    }
+
+    /// A fault in the program: nothing more is written, whoever waits is told, and whoever comes
+    /// later is refused.
+    fn end_after_panic(mut self) {
+        self.inbox.stop_taking();
+        self.log.failed.get_or_insert_with(|| PANICKED.to_owned());
+        self.thread = None;
+        self.log.pending.clear();
+        // The machine may be in any state. If it panics again, fewer are told.
+        let _ = catch_unwind(AssertUnwindSafe(|| {
+            self.announce_failure();
+            while self.take_events() {}
+            self.machine.turn_end();
+        }));
+        let inbox = Arc::clone(&self.inbox);
+        drop(self);
+        inbox.finish(Err(PANICKED.to_owned()));
     }
 
     fn sleep(&self, wake_at: Option<crate::Timestamp>) {
@@ -74,7 +99,7 @@ impl<E> Drop for PanicGuard<E> {
             crate::stats::set(&self.0.stats.failed, 1);
             // Dropped, so that whoever waits for an answer to them hears that there is none.
             self.0.take(&mut Vec::new());
-            self.0.finish(Err("the sequencer panicked".to_owned()));
+            self.0.finish(Err(PANICKED.to_owned()));
         }
     }
 }

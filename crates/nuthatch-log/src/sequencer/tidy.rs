@@ -27,6 +27,10 @@ const FULL_CHECK_NANOS: i64 = 50_000_000;
 /// A compaction must give back at least a segment divided by this.
 const COMPACT_GAIN_SHARE: u64 = 64;
 
+/// After a compaction that logged large states the log must grow by this many times their bytes
+/// before the next one: they are dead weight themselves, and compaction would feed on them for ever.
+const COMPACT_STATES_FACTOR: u64 = 4;
+
 /// Messages that the machine is asked about in one turn.
 const JUDGED_PER_TURN: usize = 4096;
 
@@ -41,6 +45,10 @@ pub(super) struct Tidy {
     checkpoint: CheckpointState,
     compaction: Compaction,
     check_at: Timestamp,
+    /// Bytes of the states that the last compaction logged.
+    states_cost: u64,
+    /// Bytes of the log when it did.
+    written_then: u64,
 }
 
 struct CheckpointState {
@@ -95,7 +103,13 @@ impl Tidy {
             inherited,
             opened_with: last,
         };
-        Self { checkpoint, compaction: Compaction::Idle, check_at: now }
+        Self {
+            checkpoint,
+            compaction: Compaction::Idle,
+            check_at: now,
+            states_cost: 0,
+            written_then: 0,
+        }
     }
 
     /// Whether a snapshot waits for everything under way to be committed.
@@ -263,6 +277,9 @@ impl<M: Machine> LogCore<M> {
         }
         self.tidy.check_at = self.check_again();
         self.log.publish_segment_stats();
+        if self.owes_for_states() {
+            return false;
+        }
         let victims = self.log.segments.victims(&self.log.options, self.least_gain());
         if victims.is_empty() {
             self.log.segments.died = false;
@@ -271,6 +288,15 @@ impl<M: Machine> LogCore<M> {
         self.tidy.compaction = Compaction::Surveying;
         self.worker.submit(Box::new(move || TaskDone::Survey(survey(victims))));
         true
+    }
+
+    /// Whether the log has not grown enough since a compaction that logged large states.
+    fn owes_for_states(&self) -> bool {
+        let cost = self.tidy.states_cost;
+        let grown = self.log.segments.written().saturating_sub(self.tidy.written_then);
+        self.log.space == Space::Normal
+            && cost > self.log.options.segment_bytes / COMPACT_GAIN_SHARE
+            && grown < cost.saturating_mul(COMPACT_STATES_FACTOR)
     }
 
     /// Bytes that a compaction must give back to be worth the states it logs.
@@ -307,14 +333,22 @@ impl<M: Machine> LogCore<M> {
 
     fn log_some_states(&mut self, judgement: Box<Judgement>, done: usize) -> bool {
         let end = (done + STATES_PER_TURN).min(judgement.survey.streams.len());
+        if done == 0 {
+            self.log.state_bytes = 0;
+        }
         self.log.state_refused = false;
         self.log.states_appended = 0;
         let streams = &judgement.survey.streams[done..end];
         self.machine.log_states(streams, &mut self.log);
         if self.log.state_refused || self.log.states_appended == 0 {
             self.log.options.report.say("compaction put off: states could not be logged");
+            if self.log.space == Space::Normal {
+                self.tidy.check_at = self.log.now.plus_nanos(10 * COMPACT_CHECK_NANOS);
+            }
             return false;
         }
+        self.tidy.states_cost = self.log.state_bytes;
+        self.tidy.written_then = self.log.segments.written();
         self.tidy.compaction = if end < judgement.survey.streams.len() {
             Compaction::Logging { judgement, streams_done: end }
         } else {

@@ -5,6 +5,7 @@ use super::io::Wake;
 use crate::compaction::{CompactionFault, Rewritten, Survey};
 use parking_lot::{Condvar, Mutex};
 use std::io;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
@@ -112,7 +113,11 @@ impl Shared {
             }
             let Some(task) = slot.task.take() else { return };
             drop(slot);
-            self.finish(task());
+            let panicked = |_| {
+                let fault = std::io::Error::other("a background task panicked");
+                TaskDone::Survey(Err(CompactionFault::Io(fault)))
+            };
+            self.finish(catch_unwind(AssertUnwindSafe(task)).unwrap_or_else(panicked));
             wake();
         }
     }

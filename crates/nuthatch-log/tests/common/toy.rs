@@ -11,14 +11,38 @@ use std::sync::{Arc, Mutex, PoisonError};
 /// What a test sends.
 #[derive(Clone, Debug)]
 pub enum Event {
-    Create { stream: StreamId, max_messages: u64 },
-    Publish { stream: StreamId, body: Vec<u8>, token: u64 },
+    Create {
+        stream: StreamId,
+        max_messages: u64,
+    },
+    Publish {
+        stream: StreamId,
+        body: Vec<u8>,
+        token: u64,
+    },
     Batch(Vec<Event>),
-    Delete { stream: StreamId, seq: u64, token: u64 },
-    Purge { stream: StreamId, up_to: u64 },
-    Drop { stream: StreamId },
-    Lazy { stream: StreamId },
-    Read { stream: StreamId, seq: u64, token: u64 },
+    Delete {
+        stream: StreamId,
+        seq: u64,
+        token: u64,
+    },
+    Purge {
+        stream: StreamId,
+        up_to: u64,
+    },
+    Drop {
+        stream: StreamId,
+    },
+    Lazy {
+        stream: StreamId,
+    },
+    Read {
+        stream: StreamId,
+        seq: u64,
+        token: u64,
+    },
+    /// A fault of the program.
+    Panic,
 }
 
 impl Event {
@@ -267,6 +291,7 @@ impl Machine for Toy {
         match event {
             Event::Publish { stream, body, token } => self.publish(stream, &body, token, log),
             Event::Batch(events) => events.into_iter().for_each(|event| self.step(event, log)),
+            Event::Panic => panic!("as asked for by a test"),
             Event::Read { stream, seq, token } => {
                 self.reads.push((stream, seq, token));
                 self.serve_reads(log);
