@@ -34,6 +34,10 @@ use nuthatch_protocol::jserror::JsError;
 use std::collections::VecDeque;
 use subjects::Subjects;
 
+/// No configuration and no purge may ask for sequences above this one, so that a stream cannot run
+/// out of them.
+pub const LAST_SEQ_MAX: u64 = i64::MAX as u64;
+
 /// Totals of a stream at some point of the log.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Totals {

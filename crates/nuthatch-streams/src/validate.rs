@@ -12,6 +12,7 @@ mod subjects;
 #[cfg(test)]
 mod tests;
 
+use crate::stream::LAST_SEQ_MAX;
 use nuthatch_protocol::js::{
     DiscardPolicy, Nanos, PersistMode, Placement, RetentionPolicy, StorageType, StreamConfig,
 };
@@ -66,6 +67,9 @@ pub fn stream_config(config: StreamConfig, limits: &Limits) -> Result<StreamConf
     }
     if config.mirror_direct && config.mirror.is_none() {
         return Err(invalid("stream has no mirror but does have mirror direct"));
+    }
+    if config.first_seq > LAST_SEQ_MAX {
+        return Err(invalid("first sequence leaves no room for messages"));
     }
     let config = check(config, limits)?;
     check_replicas(&config, limits)?;

@@ -65,7 +65,7 @@ impl<T> WaitQueue<T> {
 
     /// Messages that all requests together still want.
     pub fn wanted(&self) -> u64 {
-        self.requests.iter().map(|request| request.remaining.max(0) as u64).sum()
+        self.requests.iter().fold(0, |sum, r| u64::saturating_add(sum, r.remaining.max(0) as u64))
     }
 
     /// Adds a request at the end; the caller has looked at [`WaitQueue::is_full`].

@@ -79,15 +79,15 @@ const ONE: PullRequest = PullRequest {
 pub(super) fn parse_pull(body: &[u8]) -> Result<PullRequest, String> {
     let body = body.trim_ascii();
     if body.first() != Some(&b'{') {
-        let number = std::str::from_utf8(body).ok().and_then(|text| text.parse().ok());
-        return Ok(PullRequest { batch: number.unwrap_or(1), ..ONE });
+        let number = std::str::from_utf8(body).ok().and_then(|text| text.parse::<i64>().ok());
+        return Ok(PullRequest { batch: number.unwrap_or(1).max(1), ..ONE });
     }
     let json: Json = serde_json::from_slice(body).map_err(|error| error.to_string())?;
     if json.idle_heartbeat > 0 && json.idle_heartbeat.saturating_mul(2) > json.expires {
         return Err("heartbeat value too large".to_owned());
     }
     Ok(PullRequest {
-        batch: json.batch,
+        batch: json.batch.max(1),
         // A time in the past: over as soon as it is looked at.
         expires: if json.expires < 0 { 1 } else { json.expires },
         no_wait: json.no_wait,

@@ -28,7 +28,8 @@ impl Terms {
     fn new(config: &ConsumerConfig, retained: bool, random: u64) -> Self {
         let mut inactive_threshold = config.inactive_threshold.max(0);
         if inactive_threshold > 0 && config.deliver_subject.is_empty() {
-            inactive_threshold += INACTIVE_GRACE_NS + (random % INACTIVE_JITTER_NS) as i64;
+            let longer = INACTIVE_GRACE_NS + (random % INACTIVE_JITTER_NS) as i64;
+            inactive_threshold = inactive_threshold.saturating_add(longer);
         }
         let max_pending = usize::try_from(config.max_ack_pending).ok().filter(|&max| max > 0);
         Self {

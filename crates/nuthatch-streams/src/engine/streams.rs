@@ -7,7 +7,7 @@ use super::slot::Slot;
 use crate::op::{OpOutcome, OpResult, PurgeRequest, Respond};
 use crate::records::{Delete, Purge, StreamRecord};
 use crate::sink::{AccountId, Sink};
-use crate::stream::{Stream, When, refusal};
+use crate::stream::{LAST_SEQ_MAX, Stream, When, refusal};
 use nuthatch_log::{LogAccess, Lsn, RecordKind, RecordRef, Seq, StreamId, Urgency};
 use nuthatch_protocol::js::{RetentionPolicy, StreamConfig};
 use nuthatch_protocol::jserror::JsError;
@@ -263,7 +263,7 @@ impl<S: Sink> Engine<S> {
         if slot.stream.config().deny_purge {
             return Err(JsError::STREAM_PURGE_FAILED.with_err("stream purge not permitted"));
         }
-        if request.seq > 0 && request.keep > 0 {
+        if request.seq > 0 && request.keep > 0 || request.seq > LAST_SEQ_MAX {
             return Err(JsError::BAD_REQUEST);
         }
         self.log_releases(id, log)?;

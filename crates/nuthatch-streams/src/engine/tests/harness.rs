@@ -399,7 +399,7 @@ impl Harness {
         self.pull_with(consumer, r#"{"batch":1,"expires":60000000000}"#)
     }
 
-    fn pull_with(&mut self, consumer: &str, body: &str) -> Vec<String> {
+    pub(super) fn pull_with(&mut self, consumer: &str, body: &str) -> Vec<String> {
         let mut buf = Vec::new();
         let mut span = |text: &str| {
             let start = buf.len() as u32;

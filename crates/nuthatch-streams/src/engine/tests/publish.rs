@@ -3,7 +3,7 @@
 use super::harness::{Harness, Msg, Reopen, STREAM};
 use crate::op::{Op, OpOutcome, PurgeRequest};
 use nuthatch_protocol::js::{
-    DiscardPolicy, PersistMode, RetentionPolicy, StorageType, StreamConfig,
+    DeliverPolicy, DiscardPolicy, PersistMode, RetentionPolicy, StorageType, StreamConfig,
 };
 use nuthatch_protocol::jserror::JsError;
 
@@ -232,4 +232,49 @@ fn a_batch_over_two_frames_becomes_visible_frame_by_frame() {
     let delivered = std::mem::take(&mut harness.engine.sink_mut().delivered);
     let bodies: Vec<&str> = delivered.iter().map(|out| out.body.as_str()).collect();
     assert_eq!(bodies, ["one", "two"], "nothing was passed over");
+}
+
+#[test]
+fn numbers_at_the_edge_of_their_types_do_no_harm() {
+    let mut harness = Harness::with_stream(|config| {
+        config.max_age = i64::MAX;
+        config.max_bytes = i64::MAX;
+        config.max_msgs = i64::MAX;
+        config.max_msgs_per_subject = i64::MAX;
+    });
+    harness.put("s.a", "one");
+    let created = harness.consumer("c", |config| {
+        config.inactive_threshold = i64::MAX;
+        config.deliver_policy = DeliverPolicy::ByStartSequence;
+        config.opt_start_seq = u64::MAX;
+        config.ack_wait = i64::MAX;
+    });
+    created.expect("created");
+    harness.consumer("all", |config| config.ack_wait = i64::MAX).expect("created");
+    harness.pull_with("c", r#"{"batch":-9223372036854775808,"expires":9223372036854775807}"#);
+    for _ in 0..3 {
+        let body = r#"{"batch":9223372036854775807,"expires":9223372036854775807}"#;
+        harness.pull_with("c", body);
+    }
+    harness.pull_with("c", r#"{"batch":1,"no_wait":true,"max_bytes":-9223372036854775808}"#);
+    let acks = harness.pull_with("all", r#"{"batch":-9223372036854775808,"no_wait":true}"#);
+    assert_eq!(acks.len(), 1);
+    harness.ack(&acks[0], r#"-NAK {"delay": 9223372036854775807}"#, "");
+    harness.ack("$JS.ACK.S.all.1.18446744073709551615.18446744073709551615.1.1", "+ACK", "");
+    for seq in [0, u64::MAX - 1, u64::MAX] {
+        assert!(harness.op(Op::DeleteMessage { id: STREAM, seq }).is_err());
+        harness.direct("", &format!("{{\"seq\":{seq}}}"));
+        harness.direct("", &format!("{{\"seq\":{seq},\"next_by_subj\":\"s.>\"}}"));
+    }
+    for (seq, keep) in [(0, u64::MAX), (i64::MAX as u64, 0)] {
+        let request = PurgeRequest { filter: "s.a".into(), seq, keep };
+        harness.op(Op::Purge { id: STREAM, request }).expect("purged");
+    }
+    let request = PurgeRequest { filter: String::new(), seq: u64::MAX, keep: 0 };
+    let purged = harness.op(Op::Purge { id: STREAM, request });
+    assert!(purged.is_err(), "no sequence would be left: {purged:?}");
+    assert_eq!(harness.put("s.a", "two"), r#"{"stream":"S","seq":2}"#);
+    harness.consumer_info("c").expect("is there");
+    harness.reopen(Reopen::Scratch);
+    harness.info();
 }
