@@ -21,6 +21,12 @@ use std::io;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+/// The largest `segment_bytes`.
+const MAX_SEGMENT_OPTION_BYTES: u64 = 1 << 30;
+
+/// The largest `frame_bytes`.
+const MAX_FRAME_OPTION_BYTES: usize = 64 << 20;
+
 /// What opening a log found and did.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct RecoveryReport {
@@ -71,6 +77,14 @@ pub enum OpenError {
     Locked {
         /// Where.
         place: String,
+    },
+    /// An option makes no sense.
+    #[error("option {option} of the log must be {must_be}")]
+    Option {
+        /// Its name.
+        option: &'static str,
+        /// What it must be.
+        must_be: &'static str,
     },
     /// The disk failed.
     #[error("cannot open the log: {context}: {source}")]
@@ -201,6 +215,7 @@ impl<M: Machine> Recovery<M> {
         machine: M,
     ) -> Result<(LogCore<M>, RecoveryReport), OpenError> {
         let started = Instant::now();
+        check_options(&options)?;
         let lock = prepare(&*disk)?;
         let catalog = load_catalog(&*disk, &mut *entropy)?;
         let report = RecoveryReport { clean: catalog.clean, ..RecoveryReport::default() };
@@ -271,6 +286,32 @@ impl<M: Machine> Recovery<M> {
 
 fn damage(entry: &SegmentEntry, offset: u64, lsn: Lsn, kind: DamageKind) -> OpenError {
     OpenError::Damaged { segment: entry.file_name(), offset, lsn, kind }
+}
+
+fn check_options(options: &LogOptions) -> Result<(), OpenError> {
+    let block = options.block_bytes;
+    let checks = [
+        (
+            block.is_power_of_two() && (64..=4096).contains(&block),
+            "block_bytes",
+            "a power of two from 64 to 4096",
+        ),
+        (
+            (u64::from(block)..=MAX_SEGMENT_OPTION_BYTES).contains(&options.segment_bytes),
+            "segment_bytes",
+            "at least a block and at most 1 GiB",
+        ),
+        (
+            (1..=MAX_FRAME_OPTION_BYTES).contains(&options.frame_bytes),
+            "frame_bytes",
+            "from 1 to 64 MiB",
+        ),
+        (options.compact_below_percent <= 90, "compact_below_percent", "at most 90"),
+    ];
+    match checks.into_iter().find(|(fits, ..)| !fits) {
+        None => Ok(()),
+        Some((_, option, must_be)) => Err(OpenError::Option { option, must_be }),
+    }
 }
 
 fn prepare(disk: &dyn Disk) -> Result<Box<dyn Send + Sync>, OpenError> {

@@ -227,7 +227,7 @@ impl<'a> Frames<'a> {
         file: Arc<dyn DiskFile>,
         header: SegmentHeader,
     ) -> io::Result<Self> {
-        let mut block = AlignedBuf::new(header.block_bytes as usize);
+        let mut block = AlignedBuf::zeroed(header.block_bytes as usize);
         block[..SEGMENT_HEADER_BYTES].copy_from_slice(&header.encode());
         let first = SEGMENT_HEADER_BYTES.next_multiple_of(header.block_bytes as usize);
         file.write_at(&block[..first], 0)?;
@@ -258,7 +258,7 @@ impl<'a> Frames<'a> {
         if self.at + padded as u64 > MAX_SEGMENT_BYTES {
             return Err(io::Error::other("a compacted segment would be too long"));
         }
-        let mut buf = AlignedBuf::new(padded);
+        let mut buf = AlignedBuf::zeroed(padded);
         buf[FRAME_HEADER_BYTES..len].copy_from_slice(&self.body);
         let header = FrameHeader {
             len: len as u32,

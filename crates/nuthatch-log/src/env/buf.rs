@@ -4,7 +4,7 @@
 use super::DIRECT_ALIGN;
 use bytes::Bytes;
 use parking_lot::Mutex;
-use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
+use std::alloc::{Layout, alloc, dealloc, handle_alloc_error};
 use std::ops::{Deref, DerefMut};
 use std::ptr::NonNull;
 use std::sync::{Arc, Weak};
@@ -20,11 +20,16 @@ const STEPS: usize = 4;
 
 const CLASSES: usize = (MAX_POOLED_BYTES / MIN_BUF_BYTES).ilog2() as usize * STEPS + 1;
 
+/// A buffer of the class asked for or of the next one is as good.
+const NEAR_CLASSES: usize = 2;
+
 const _: () = assert!(MIN_BUF_BYTES / STEPS == DIRECT_ALIGN);
 
-/// A zero-initialised buffer aligned to [`DIRECT_ALIGN`] that goes back to its pool when dropped.
+/// A buffer aligned to [`DIRECT_ALIGN`] that goes back to its pool when dropped. Like a vector of
+/// fixed capacity: as a slice it is what has been written to it, and memory is not cleared first.
 pub struct AlignedBuf {
     start: NonNull<u8>,
+    len: usize,
     capacity: usize,
     pool: Weak<PoolInner>,
 }
@@ -35,19 +40,53 @@ unsafe impl Send for AlignedBuf {}
 unsafe impl Sync for AlignedBuf {}
 
 impl AlignedBuf {
-    /// A buffer of its own, outside any pool.
+    /// An empty buffer for `capacity` bytes, outside any pool.
     #[must_use]
-    pub fn new(capacity: usize) -> Self {
+    pub fn with_capacity(capacity: usize) -> Self {
         let capacity = capacity.max(1).next_multiple_of(DIRECT_ALIGN);
         let layout = Self::layout(capacity);
         // SAFETY: the layout has a non-zero size.
-        let start = unsafe { alloc_zeroed(layout) };
+        let start = unsafe { alloc(layout) };
         let Some(start) = NonNull::new(start) else { handle_alloc_error(layout) };
-        Self { start, capacity, pool: Weak::new() }
+        Self { start, len: 0, capacity, pool: Weak::new() }
+    }
+
+    /// A buffer of `len` zeros.
+    #[must_use]
+    pub fn zeroed(len: usize) -> Self {
+        let mut buf = Self::with_capacity(len);
+        buf.extend_zeros(len);
+        buf
     }
 
     fn layout(capacity: usize) -> Layout {
         Layout::from_size_align(capacity, DIRECT_ALIGN).expect("capacity is bounded by MAX_FRAME")
+    }
+
+    /// How many bytes fit.
+    #[must_use]
+    pub const fn capacity(&self) -> usize {
+        self.capacity
+    }
+
+    /// Appends `bytes`.
+    #[inline]
+    pub fn extend(&mut self, bytes: &[u8]) {
+        assert!(bytes.len() <= self.capacity - self.len, "the caller made room");
+        // SAFETY: there is room behind `len`, and `bytes` cannot overlap memory owned by `self`.
+        unsafe {
+            let end = self.start.as_ptr().add(self.len);
+            std::ptr::copy_nonoverlapping(bytes.as_ptr(), end, bytes.len());
+        }
+        self.len += bytes.len();
+    }
+
+    /// Appends zeros.
+    pub fn extend_zeros(&mut self, count: usize) {
+        assert!(count <= self.capacity - self.len, "the caller made room");
+        // SAFETY: there is room behind `len`.
+        unsafe { self.start.as_ptr().add(self.len).write_bytes(0, count) };
+        self.len += count;
     }
 
     /// Turns the first `len` bytes into shared bytes without a copy.
@@ -60,15 +99,15 @@ impl AlignedBuf {
 impl Deref for AlignedBuf {
     type Target = [u8];
     fn deref(&self) -> &[u8] {
-        // SAFETY: `capacity` bytes were allocated zeroed, so they are initialised.
-        unsafe { std::slice::from_raw_parts(self.start.as_ptr(), self.capacity) }
+        // SAFETY: the first `len` bytes were written.
+        unsafe { std::slice::from_raw_parts(self.start.as_ptr(), self.len) }
     }
 }
 
 impl DerefMut for AlignedBuf {
     fn deref_mut(&mut self) -> &mut [u8] {
         // SAFETY: as in `deref`, and `self` is borrowed exclusively.
-        unsafe { std::slice::from_raw_parts_mut(self.start.as_ptr(), self.capacity) }
+        unsafe { std::slice::from_raw_parts_mut(self.start.as_ptr(), self.len) }
     }
 }
 
@@ -85,7 +124,7 @@ impl Drop for AlignedBuf {
         {
             return;
         }
-        // SAFETY: allocated by `new` with the same layout, and not kept by the pool.
+        // SAFETY: allocated by `with_capacity` with the same layout, and not kept by the pool.
         unsafe { dealloc(self.start.as_ptr(), Self::layout(self.capacity)) }
     }
 }
@@ -141,23 +180,27 @@ impl BufPool {
         Self(Arc::new(PoolInner { free: Mutex::new(free), idle_limit }))
     }
 
-    /// A buffer of at least `len` bytes. Its content is arbitrary (but initialised).
+    /// An empty buffer for at least `len` bytes.
     #[must_use]
     pub fn take(&self, len: usize) -> AlignedBuf {
         let capacity = capacity_for(len);
-        let mut buf = self.0.reuse(capacity).unwrap_or_else(|| AlignedBuf::new(capacity));
+        let mut buf = self.0.reuse(capacity).unwrap_or_else(|| AlignedBuf::with_capacity(capacity));
         buf.pool = Arc::downgrade(&self.0);
         buf
     }
 }
 
 impl PoolInner {
+    /// A kept buffer of this capacity, or a little larger.
     fn reuse(&self, capacity: usize) -> Option<AlignedBuf> {
         let class = class_of(capacity)?;
         let mut free = self.free.lock();
+        let near = class..(class + NEAR_CLASSES).min(CLASSES);
+        let class = near.into_iter().find(|class| !free.classes[*class].is_empty())?;
         let start = free.classes[class].pop()?;
+        let capacity = capacity_of_class(class);
         free.idle_bytes -= capacity;
-        Some(AlignedBuf { start, capacity, pool: Weak::new() })
+        Some(AlignedBuf { start, len: 0, capacity, pool: Weak::new() })
     }
 
     fn keep(&self, start: NonNull<u8>, capacity: usize) -> bool {
@@ -178,7 +221,7 @@ impl Drop for PoolInner {
         for (class, starts) in free.classes.iter_mut().enumerate() {
             let capacity = capacity_of_class(class);
             for start in starts.drain(..) {
-                drop(AlignedBuf { start, capacity, pool: Weak::new() });
+                drop(AlignedBuf { start, len: 0, capacity, pool: Weak::new() });
             }
         }
     }
@@ -191,10 +234,11 @@ mod tests {
     #[test]
     fn buffers_are_aligned_and_come_back() {
         let pool = BufPool::new(1 << 20);
-        let buf = pool.take(20_000);
+        let mut buf = pool.take(20_000);
+        buf.extend(b"nuthatch");
         let address = buf.as_ptr() as usize;
         assert_eq!(address % DIRECT_ALIGN, 0);
-        assert_eq!(buf.len(), 20_480);
+        assert_eq!(buf.capacity(), 20_480);
         drop(buf.into_bytes(7));
         assert_eq!(pool.take(17_000).as_ptr() as usize, address);
     }
@@ -222,8 +266,10 @@ mod tests {
     #[test]
     fn a_buffer_outlives_its_pool() {
         let pool = BufPool::new(1 << 20);
-        let bytes = pool.take(1).into_bytes(10);
+        let mut buf = pool.take(1);
+        buf.extend(&[7; 10]);
+        let bytes = buf.into_bytes(9);
         drop(pool);
-        assert_eq!(bytes.len(), 10);
+        assert_eq!(bytes[..], [7; 9]);
     }
 }

@@ -38,7 +38,7 @@ impl RealDisk {
     }
 
     fn try_direct(path: &Path) -> io::Result<bool> {
-        let mut buf = AlignedBuf::new(DIRECT_ALIGN);
+        let mut buf = AlignedBuf::zeroed(DIRECT_ALIGN);
         buf.fill(0xA5);
         let plain =
             OpenOptions::new().create(true).truncate(true).read(true).write(true).open(path)?;

@@ -25,7 +25,6 @@ pub struct Run {
 /// A frame being filled.
 pub struct FrameBuilder {
     buf: AlignedBuf,
-    len: usize,
     count: usize,
     runs: Vec<Run>,
     message_bytes: u64,
@@ -40,7 +39,7 @@ pub struct FrameBuilder {
 /// A full frame on its way to the medium. Its header is completed by the writer, which alone knows
 /// the segment it goes to.
 pub struct SealedFrame {
-    /// Header room, records, and arbitrary bytes behind `len`.
+    /// Header room and records.
     pub buf: AlignedBuf,
     /// Bytes used.
     pub len: usize,
@@ -72,9 +71,10 @@ impl FrameBuilder {
     /// An empty frame for position `lsn` with room for about `expected` bytes.
     #[must_use]
     pub fn new(pool: &BufPool, expected: usize, lsn: Lsn) -> Self {
+        let mut buf = pool.take(expected);
+        buf.extend(&[0; FRAME_HEADER_BYTES]);
         Self {
-            buf: pool.take(expected),
-            len: FRAME_HEADER_BYTES,
+            buf,
             count: 0,
             runs: Vec::new(),
             message_bytes: 0,
@@ -86,8 +86,8 @@ impl FrameBuilder {
 
     /// Bytes used, header included.
     #[must_use]
-    pub const fn len(&self) -> usize {
-        self.len
+    pub fn len(&self) -> usize {
+        self.buf.len()
     }
 
     /// Whether it holds no record.
@@ -104,15 +104,15 @@ impl FrameBuilder {
 
     /// Copies a record in, moving to a larger buffer if need be.
     pub fn push(&mut self, pool: &BufPool, record: &RecordRef<'_>) {
-        let end = self.len + record.weight();
-        if end > self.buf.len() {
+        let offset = self.buf.len();
+        let end = offset + record.weight();
+        if end > self.buf.capacity() {
             self.grow(pool, end);
         }
-        let offset = self.len;
-        self.len += encode_record(record, &mut self.buf[offset..]);
+        let weight = encode_record(record, &mut self.buf);
         self.count += 1;
         if record.kind == RecordKind::Message {
-            self.message_bytes += (self.len - offset) as u64;
+            self.message_bytes += weight as u64;
             self.note(record, offset as u32);
         }
     }
@@ -132,15 +132,16 @@ impl FrameBuilder {
 
     #[cold]
     fn grow(&mut self, pool: &BufPool, needed: usize) {
-        let mut larger = pool.take(needed.max(self.buf.len() * 2).min(super::MAX_FRAME_BYTES));
-        larger[..self.len].copy_from_slice(&self.buf[..self.len]);
+        let wanted = needed.max(self.buf.capacity() * 2).min(super::MAX_FRAME_BYTES);
+        let mut larger = pool.take(wanted);
+        larger.extend(&self.buf);
         self.buf = larger;
     }
 
     /// Ends the frame.
     #[must_use]
     pub fn seal(self, flags: u16) -> (SealedFrame, FrameMeta) {
-        let (len, lsn, count) = (self.len, self.lsn, self.count as u16);
+        let (len, lsn, count) = (self.buf.len(), self.lsn, self.count as u16);
         let meta = FrameMeta {
             lsn,
             count,

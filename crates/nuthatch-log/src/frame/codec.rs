@@ -2,28 +2,26 @@
 //! subject, headers and body. Little endian: `kind u8, flags u8, subject_len u16, stream u32,
 //! len u32 (the whole record), hdr_len u32, seq u64, ts i64`.
 
+use crate::env::AlignedBuf;
 use crate::record::{RECORD_HEADER_BYTES, RecordKind, RecordRef};
 use crate::types::{Seq, StreamId, Timestamp};
 
-/// Writes a record at the start of `out`, which must hold [`RecordRef::weight`] bytes; returns how
-/// many were written.
-pub fn encode_record(record: &RecordRef<'_>, out: &mut [u8]) -> usize {
+/// Appends a record; returns how many bytes that were.
+#[inline]
+pub fn encode_record(record: &RecordRef<'_>, out: &mut AlignedBuf) -> usize {
     let weight = record.weight();
-    let out = &mut out[..weight];
-    let (header, rest) = out.split_at_mut(RECORD_HEADER_BYTES);
+    let mut header = [0; RECORD_HEADER_BYTES];
     header[0] = record.kind as u8;
-    header[1] = 0;
     header[2..4].copy_from_slice(&(record.subject.len() as u16).to_le_bytes());
     header[4..8].copy_from_slice(&record.stream.0.to_le_bytes());
     header[8..12].copy_from_slice(&(weight as u32).to_le_bytes());
     header[12..16].copy_from_slice(&(record.headers.len() as u32).to_le_bytes());
     header[16..24].copy_from_slice(&record.seq.0.to_le_bytes());
     header[24..32].copy_from_slice(&record.timestamp.0.to_le_bytes());
-    let (subject, rest) = rest.split_at_mut(record.subject.len());
-    let (headers, body) = rest.split_at_mut(record.headers.len());
-    subject.copy_from_slice(record.subject);
-    headers.copy_from_slice(record.headers);
-    body.copy_from_slice(record.body);
+    out.extend(&header);
+    out.extend(record.subject);
+    out.extend(record.headers);
+    out.extend(record.body);
     weight
 }
 
@@ -134,7 +132,7 @@ mod tests {
                 stream: StreamId(stream), seq: Seq(seq), timestamp: Timestamp(ts),
                 subject: &subject, headers: &headers, body: &body,
             };
-            let mut bytes = vec![0; record.weight() + 3];
+            let mut bytes = AlignedBuf::with_capacity(record.weight());
             let len = encode_record(&record, &mut bytes);
             prop_assert_eq!(decode_record(&bytes), Some((record, len)));
         }

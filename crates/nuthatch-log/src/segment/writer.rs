@@ -70,7 +70,7 @@ impl SegmentWriter {
     pub fn new(store: Arc<Store>, shape: SegmentShape, salt_seed: u64) -> Self {
         let salts = SeededEntropy::new(salt_seed);
         let zero_bytes = ZERO_AHEAD_BYTES.min(usize::try_from(shape.full_bytes).unwrap_or(0));
-        Self { store, shape, salts, zeros: AlignedBuf::new(zero_bytes), open: None }
+        Self { store, shape, salts, zeros: AlignedBuf::zeroed(zero_bytes), open: None }
     }
 
     /// Writes a frame; it is durable after [`SegmentWriter::sync`].
@@ -200,7 +200,7 @@ impl SegmentWriter {
             block_bytes: self.shape.block_bytes,
             compacted: false,
         };
-        let mut block = AlignedBuf::new(self.shape.block_bytes as usize);
+        let mut block = AlignedBuf::zeroed(self.shape.block_bytes as usize);
         block[..super::SEGMENT_HEADER_BYTES].copy_from_slice(&header.encode());
         spare.file.write_at(&block[..self.shape.block_bytes as usize], 0)?;
         spare.file.sync()?;
@@ -282,7 +282,7 @@ impl Open {
         mode: WriteMode,
     ) -> io::Result<(Bytes, usize)> {
         let SealedFrame { mut buf, len, count, lsn, flags } = frame;
-        buf[len..padded].fill(0);
+        buf.extend_zeros(padded - len);
         let header = FrameHeader {
             len: len as u32,
             header_crc: 0,
@@ -318,7 +318,7 @@ impl Open {
         mode: WriteMode,
     ) -> io::Result<(Bytes, usize)> {
         // A frame that fills its buffer badly is copied rather than keeping the whole buffer.
-        let (file, capacity) = (&self.segment.file, buf.len());
+        let (file, capacity) = (&self.segment.file, buf.capacity());
         let small = len + len / 2 < capacity;
         if mode == WriteMode::Memory {
             let shared =
