@@ -48,6 +48,8 @@ pub struct EngineConfig {
     pub subjects_max: usize,
     /// Message ids in all duplicate windows; above it publishes with an id are refused (10023).
     pub msg_ids_max: usize,
+    /// Bytes of all messages, as JetStream counts them; publishes above it are refused (10023).
+    pub bytes_max: u64,
     /// Acknowledgements waiting for a commit; above it publishes are refused (10167).
     pub pending_acks_max: usize,
     /// Limits on consumers.
@@ -62,6 +64,7 @@ impl Default for EngineConfig {
             domain: String::new(),
             subjects_max: SUBJECTS_MAX_DEFAULT,
             msg_ids_max: MSG_IDS_MAX_DEFAULT,
+            bytes_max: u64::MAX,
             pending_acks_max: PENDING_ACKS_MAX_DEFAULT,
             consumers: ConsumerLimits::default(),
             hash_seed: 0,
@@ -123,7 +126,7 @@ impl<S: Sink> Engine<S> {
     /// An engine without streams.
     pub fn new(config: EngineConfig, sink: S) -> Self {
         Self {
-            budget: Budget::new(config.subjects_max, config.msg_ids_max),
+            budget: Budget::new(config.subjects_max, config.msg_ids_max, config.bytes_max),
             config,
             sink,
             slots: FxHashMap::default(),

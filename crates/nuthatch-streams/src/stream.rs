@@ -113,6 +113,8 @@ pub struct Accounted {
     pub subjects: usize,
     /// Message ids remembered.
     pub msg_ids: usize,
+    /// Bytes of messages, as JetStream counts them.
+    pub bytes: u64,
 }
 
 impl Stream {
@@ -205,13 +207,22 @@ impl Stream {
 
     /// What the budget was told of, and what there is now; the latter counts as told.
     pub fn account_use(&mut self) -> (Accounted, Accounted) {
-        let now = Accounted { subjects: self.subjects.len(), msg_ids: self.dedup.len() };
+        let now = Accounted {
+            subjects: self.subjects.len(),
+            msg_ids: self.dedup.len(),
+            bytes: self.assigned.bytes,
+        };
         (std::mem::replace(&mut self.accounted, now), now)
     }
 
     /// Subjects that the budget does not know of yet.
     fn unaccounted_subjects(&self) -> usize {
         self.subjects.len().saturating_sub(self.accounted.subjects)
+    }
+
+    /// Bytes that the budget does not know of yet.
+    const fn unaccounted_bytes(&self) -> u64 {
+        self.assigned.bytes.saturating_sub(self.accounted.bytes)
     }
 
     /// When the oldest remembered message id leaves the window.

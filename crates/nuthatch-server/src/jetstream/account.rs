@@ -55,7 +55,7 @@ fn signed(limit: Option<u64>) -> i64 {
 impl JetStream {
     pub(super) async fn account_info(&self, account: AccountId) -> Answer {
         let [file, memory] = self.usage(Some(account)).await?;
-        let limits = self.settings.limits;
+        let limits = self.limits_of(account);
         let (reserved_storage, reserved_memory) = {
             let registry = self.registry.read();
             (
@@ -76,9 +76,9 @@ impl JetStream {
                 max_streams: signed(limits.max_streams),
                 max_consumers: signed(limits.max_consumers),
                 max_ack_pending: signed(limits.max_ack_pending),
-                memory_max_stream_bytes: -1,
-                storage_max_stream_bytes: -1,
-                max_bytes_required: false,
+                memory_max_stream_bytes: signed(limits.max_memory_stream_bytes),
+                storage_max_stream_bytes: signed(limits.max_store_stream_bytes),
+                max_bytes_required: limits.max_bytes_required,
             },
             domain: &self.settings.domain,
             api: ApiBody {

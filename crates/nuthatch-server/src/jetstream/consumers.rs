@@ -42,16 +42,9 @@ impl JetStream {
             return Err(JsError::STREAM_REPLICAS_NOT_SUPPORTED);
         }
         let entry = self.entry(account, &request.stream_name)?;
-        self.check_consumer_count(account).await?;
         set_static_metadata(&mut request.config.metadata);
         let op = Op::CreateConsumer { id: entry.id, request: Box::new(request) };
         self.consumer_answer("consumer_create", entry.engine, op).await
-    }
-
-    async fn check_consumer_count(&self, account: AccountId) -> Result<(), JsError> {
-        let Some(max) = self.settings.limits.max_consumers else { return Ok(()) };
-        let used: u64 = self.usage(Some(account)).await?.iter().map(|u| u.consumers).sum();
-        if used >= max { Err(JsError::MAXIMUM_CONSUMERS_LIMIT) } else { Ok(()) }
     }
 
     pub(super) async fn consumer_info(

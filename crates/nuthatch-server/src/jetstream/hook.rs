@@ -149,7 +149,7 @@ const fn route_of(route: super::registry::StreamRoute) -> StreamRoute {
 
 impl JetStreamHook for Hook {
     fn enabled(&self, account: AccountId) -> bool {
-        account == AccountId::GLOBAL
+        self.service.serves(account)
     }
 
     fn generation(&self) -> u64 {

@@ -2,9 +2,10 @@
 
 use super::hook::{Answers, Engines, Hook};
 use super::registry::EngineIndex;
-use super::service::{AccountLimits, Settings};
+use super::service::{AccountLimits, ServedAccount, Settings};
+use crate::account::SYSTEM_ACCOUNT_ID;
 use crate::jetstream_hook::{EngineId, Peer};
-use crate::options::{Options, SyncPolicy};
+use crate::options::{AccountJetStream, Options, SyncPolicy};
 use crate::process::{OUR_DIRECTORY, StartedJetStream};
 use crate::server::{NATS_VERSION, Server};
 use crate::sink::ServerSink;
@@ -41,7 +42,7 @@ pub fn start(server: &Arc<Server>) -> Result<StartedJetStream, String> {
     let memory = open_memory(server, &options)?;
     let answers = Box::new(CoreRouting(Arc::downgrade(server)));
     let engines = Arc::new(Engines::new(vec![file, memory], answers, server.name.clone()));
-    let started = Hook::start(engines, settings(&options));
+    let started = Hook::start(engines, settings(server, &options));
     let hook = tokio::runtime::Handle::current().block_on(started)?;
     let lines = banner(&report, hook.stream_count());
     Ok(StartedJetStream { hook, lines })
@@ -80,13 +81,42 @@ fn engine(server: &Arc<Server>, index: EngineIndex, options: &Options) -> Engine
     let domain = options.jetstream.domain.clone().unwrap_or_default();
     let limits = &options.jetstream.limits;
     let consumers = ConsumerLimits {
-        max_ack_pending: limits.max_ack_pending.map_or(0, i64::from),
+        max_ack_pending: lower(
+            limits.max_ack_pending,
+            account_limit(options, |a| a.max_ack_pending),
+        )
+        .map_or(0, i64::from),
         max_request_batch: limits.max_request_batch.map_or(0, i64::from),
-        max_consumers: limits.default_max_consumers.map_or(0, i64::from),
+        max_consumers: lower(
+            limits.default_max_consumers,
+            account_limit(options, |a| a.max_consumers),
+        )
+        .map_or(0, i64::from),
     };
+    let bytes_max = match index {
+        EngineIndex::FILE => {
+            lower(options.jetstream.max_store_bytes, account_limit(options, |a| a.max_store_bytes))
+        }
+        _ => {
+            let account = account_limit(options, |a| a.max_memory_bytes);
+            lower(options.jetstream.max_memory_bytes, account)
+        }
+    };
+    let bytes_max = bytes_max.unwrap_or(u64::MAX);
     let hash_seed = RandomState::new().build_hasher().finish();
-    let config = EngineConfig { domain, consumers, hash_seed, ..EngineConfig::default() };
+    let config =
+        EngineConfig { domain, consumers, hash_seed, bytes_max, ..EngineConfig::default() };
     Engine::new(config, sink)
+}
+
+/// A limit of the account of users: there is at most one, so it bounds the engine.
+fn account_limit<T>(options: &Options, get: fn(&AccountJetStream) -> Option<T>) -> Option<T> {
+    options.accounts.iter().find_map(|account| account.jetstream.as_ref()).and_then(get)
+}
+
+/// The lower of two limits, where `None` is no limit.
+fn lower<T: Ord>(one: Option<T>, other: Option<T>) -> Option<T> {
+    one.into_iter().chain(other).min()
 }
 
 fn reporter(server: &Arc<Server>) -> Reporter {
@@ -106,19 +136,43 @@ const fn sync_of(policy: SyncPolicy) -> nuthatch_log::SyncPolicy {
     }
 }
 
-fn settings(options: &Options) -> Settings {
+fn settings(server: &Server, options: &Options) -> Settings {
     let jetstream = &options.jetstream;
+    let limits = AccountLimits {
+        max_memory_bytes: jetstream.max_memory_bytes,
+        max_store_bytes: jetstream.max_store_bytes,
+        max_ack_pending: jetstream.limits.max_ack_pending.map(u64::from),
+        ..AccountLimits::default()
+    };
+    let accounts = options.accounts.iter().filter_map(|account| {
+        let own = account.jetstream.as_ref()?;
+        let id = server.accounts.by_name(&account.name)?.id;
+        (id != SYSTEM_ACCOUNT_ID).then(|| {
+            let limits = of_account(&limits, own);
+            (id, ServedAccount { name: account.name.clone(), limits })
+        })
+    });
     Settings {
         strict: jetstream.strict,
         domain: jetstream.domain.clone().unwrap_or_default(),
         version: NATS_VERSION.to_owned(),
-        limits: AccountLimits {
-            max_memory_bytes: jetstream.max_memory_bytes,
-            max_store_bytes: jetstream.max_store_bytes,
-            max_ack_pending: jetstream.limits.max_ack_pending.map(u64::from),
-            ..AccountLimits::default()
-        },
+        limits,
+        accounts: accounts.collect(),
         max_duplicate_window: jetstream.limits.duplicate_window.map_or(0, nanos),
+    }
+}
+
+/// An account's own limits under those of the server.
+fn of_account(server: &AccountLimits, own: &AccountJetStream) -> AccountLimits {
+    AccountLimits {
+        max_memory_bytes: lower(server.max_memory_bytes, own.max_memory_bytes),
+        max_store_bytes: lower(server.max_store_bytes, own.max_store_bytes),
+        max_streams: own.max_streams.map(u64::from),
+        max_consumers: own.max_consumers.map(u64::from),
+        max_ack_pending: lower(server.max_ack_pending, own.max_ack_pending.map(u64::from)),
+        max_memory_stream_bytes: own.memory_max_stream_bytes,
+        max_store_stream_bytes: own.store_max_stream_bytes,
+        max_bytes_required: own.max_bytes_required,
     }
 }
 

@@ -14,6 +14,7 @@ use nuthatch_protocol::jserror::JsError;
 use nuthatch_streams::op::{CatalogEntry, Usage};
 use nuthatch_streams::{AccountId, Op, OpOutcome};
 use parking_lot::RwLock;
+use rustc_hash::FxHashMap;
 use serde_json::json;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -33,10 +34,25 @@ pub struct AccountLimits {
     pub max_store_bytes: Option<u64>,
     /// Streams.
     pub max_streams: Option<u64>,
-    /// Consumers.
+    /// Consumers of one stream.
     pub max_consumers: Option<u64>,
     /// `max_ack_pending` of any consumer (shown here, enforced by the engines).
     pub max_ack_pending: Option<u64>,
+    /// Bytes of one memory stream.
+    pub max_memory_stream_bytes: Option<u64>,
+    /// Bytes of one file stream.
+    pub max_store_stream_bytes: Option<u64>,
+    /// Every stream must set `max_bytes`.
+    pub max_bytes_required: bool,
+}
+
+/// An account beside the global one that has JetStream.
+#[derive(Clone, Debug)]
+pub struct ServedAccount {
+    /// Its name.
+    pub name: String,
+    /// What it may use.
+    pub limits: AccountLimits,
 }
 
 /// Settings of the service.
@@ -48,8 +64,10 @@ pub struct Settings {
     pub domain: String,
     /// Version reported in metadata.
     pub version: String,
-    /// Limits of every account.
+    /// Limits of accounts that have none of their own.
     pub limits: AccountLimits,
+    /// Accounts beside the global one that have JetStream, with their limits.
+    pub accounts: FxHashMap<AccountId, ServedAccount>,
     /// Longest duplicate window of a stream, ns; 0: no limit.
     pub max_duplicate_window: Nanos,
 }
@@ -141,6 +159,17 @@ impl JetStream {
             }
             Ok(())
         })
+    }
+
+    /// Whether JetStream is on for an account.
+    #[must_use]
+    pub fn serves(&self, account: AccountId) -> bool {
+        account == AccountId::GLOBAL || self.settings.accounts.contains_key(&account)
+    }
+
+    /// What an account may use.
+    pub(super) fn limits_of(&self, account: AccountId) -> AccountLimits {
+        self.settings.accounts.get(&account).map_or(self.settings.limits, |own| own.limits)
     }
 
     /// Changes whenever routes or names do: one atomic load.

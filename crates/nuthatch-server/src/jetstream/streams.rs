@@ -3,10 +3,10 @@
 use super::envelope::{self, Paged, ResponseType, Success};
 use super::registry::{EngineIndex, Entry};
 use super::request::{is_empty, parse, parse_optional};
-use super::service::{Answer, JetStream, set_static_metadata, unexpected};
+use super::service::{AccountLimits, Answer, JetStream, set_static_metadata, unexpected};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
-use nuthatch_protocol::js::{StreamConfig, StreamInfo, Time};
+use nuthatch_protocol::js::{StorageType, StreamConfig, StreamInfo, Time};
 use nuthatch_protocol::jserror::JsError;
 use nuthatch_streams::op::{GetMessage, PurgeRequest};
 use nuthatch_streams::validate::{self, Limits};
@@ -191,7 +191,8 @@ impl JetStream {
     /// Names, subjects and limits that only the registry can judge.
     async fn check_new(&self, account: AccountId, config: &StreamConfig) -> Result<(), JsError> {
         self.check_overlap(account, config)?;
-        let limits = self.settings.limits;
+        let limits = self.limits_of(account);
+        check_account(config, &limits)?;
         let count = self.registry.read().count(account) as u64;
         if limits.max_streams.is_some_and(|max| count >= max) {
             return Err(JsError::MAXIMUM_STREAMS_LIMIT);
@@ -215,11 +216,12 @@ impl JetStream {
         already: u64,
     ) -> Result<(), JsError> {
         let engine = Self::engine_for(config.storage);
+        let limits = self.limits_of(account);
         let wanted = u64::try_from(config.max_bytes).unwrap_or(0);
         let (limit, error) = if engine == EngineIndex::FILE {
-            (self.settings.limits.max_store_bytes, JsError::STORAGE_RESOURCES_EXCEEDED)
+            (limits.max_store_bytes, JsError::STORAGE_RESOURCES_EXCEEDED)
         } else {
-            (self.settings.limits.max_memory_bytes, JsError::MEMORY_RESOURCES_EXCEEDED)
+            (limits.max_memory_bytes, JsError::MEMORY_RESOURCES_EXCEEDED)
         };
         let Some(limit) = limit else { return Ok(()) };
         let reserved = self.registry.read().reserved_bytes(account, engine) - already;
@@ -247,6 +249,7 @@ impl JetStream {
         let _changing = self.changing.lock().await;
         let entry = self.entry(account, name)?;
         let config = validate::stream_update(&entry.config, config, &self.limits(pedantic))?;
+        check_account(&config, &self.limits_of(account))?;
         self.check_overlap(account, &config)?;
         let already = u64::try_from(entry.config.max_bytes).unwrap_or(0);
         if u64::try_from(config.max_bytes).unwrap_or(0) > already {
@@ -421,6 +424,25 @@ impl JetStream {
         self.complete_stream(&mut info);
         envelope::ok(ResponseType(kind), &StreamBody { page, info: &info, did_create })
     }
+}
+
+/// What an account asks of every stream's configuration.
+fn check_account(config: &StreamConfig, limits: &AccountLimits) -> Result<(), JsError> {
+    let stream_bytes = match config.storage {
+        StorageType::File => limits.max_store_stream_bytes,
+        StorageType::Memory => limits.max_memory_stream_bytes,
+    };
+    if limits.max_bytes_required && config.max_bytes <= 0 {
+        return Err(JsError::STREAM_MAX_BYTES_REQUIRED);
+    }
+    if stream_bytes.is_some_and(|max| u64::try_from(config.max_bytes).is_ok_and(|own| own > max)) {
+        return Err(JsError::STREAM_MAX_STREAM_BYTES_EXCEEDED);
+    }
+    let above = |max: u64| u64::try_from(config.max_consumers).is_ok_and(|own| own > max);
+    if limits.max_consumers.is_some_and(above) {
+        return Err(JsError::MAXIMUM_CONSUMERS_LIMIT);
+    }
+    Ok(())
 }
 
 /// The combinations that upstream refuses with 10003 (`jsMsgGetRequest`).

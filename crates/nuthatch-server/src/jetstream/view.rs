@@ -3,6 +3,7 @@
 use super::registry::{EngineIndex, Entry};
 use super::service::JetStream;
 use crate::jetstream_hook::{BoxFuture, JsAccount, JsHealth, JsStream, JsTotals, JsView, JszQuery};
+use crate::options::GLOBAL_ACCOUNT;
 use nuthatch_protocol::js::ConsumerInfo;
 use nuthatch_streams::{AccountId, Op, OpOutcome};
 use std::sync::Arc;
@@ -11,12 +12,27 @@ use std::sync::atomic::Ordering;
 /// Consumers listed for one stream in one operation.
 const CONSUMERS_PAGE: usize = 1024;
 
-/// Name of an account as monitoring shows it.
-fn account_name(account: AccountId) -> String {
-    if account == AccountId::GLOBAL { "$G".to_owned() } else { format!("#{}", account.0) }
-}
-
 impl JetStream {
+    /// Name of an account as monitoring shows it. One that is no longer configured has only a
+    /// number.
+    fn account_name(&self, account: AccountId) -> String {
+        if account == AccountId::GLOBAL {
+            return GLOBAL_ACCOUNT.to_owned();
+        }
+        let served = self.settings.accounts.get(&account);
+        served.map_or_else(|| format!("#{}", account.0), |served| served.name.clone())
+    }
+
+    /// Accounts that have JetStream or streams.
+    fn account_ids(&self) -> Vec<AccountId> {
+        let mut ids = vec![AccountId::GLOBAL];
+        ids.extend(self.settings.accounts.keys());
+        let with_streams = self.registry.read();
+        let others = with_streams.accounts().filter(|id| !self.serves(*id));
+        ids.extend(others);
+        ids
+    }
+
     async fn totals_of(&self, account: Option<AccountId>) -> JsTotals {
         // A log that does not answer shows as zeros here and as broken in the health check.
         let [file, memory] = self.usage(account).await.unwrap_or_default();
@@ -90,13 +106,10 @@ impl JsView for JetStream {
 
     fn accounts(&self, query: JszQuery) -> BoxFuture<'_, Vec<JsAccount>> {
         Box::pin(async move {
-            let mut ids: Vec<AccountId> = self.registry.read().accounts().collect();
-            if !ids.contains(&AccountId::GLOBAL) {
-                ids.push(AccountId::GLOBAL);
-            }
+            let ids = self.account_ids();
             let mut accounts = Vec::new();
             for id in ids {
-                let name = account_name(id);
+                let name = self.account_name(id);
                 if query.account.as_ref().is_some_and(|wanted| *wanted != name) {
                     continue;
                 }
@@ -121,10 +134,9 @@ impl JsView for JetStream {
         consumer: Option<&'a str>,
     ) -> BoxFuture<'a, Result<(), String>> {
         Box::pin(async move {
-            let ids: Vec<AccountId> = self.registry.read().accounts().collect();
+            let mut ids = self.account_ids().into_iter();
             let id = ids
-                .into_iter()
-                .find(|id| account.is_empty() || account_name(*id) == account)
+                .find(|id| account.is_empty() || self.account_name(*id) == account)
                 .ok_or_else(|| format!("JetStream account {account:?} not found"))?;
             let entry = self
                 .entry(id, stream)

@@ -252,6 +252,9 @@ impl Stream {
         if weight > MAX_WEIGHT_BYTES {
             return Err(JsError::STREAM_STORE_FAILED.with_err("message too large"));
         }
+        if !budget.has_room_for_bytes(self.unaccounted_bytes(), weight as u64) {
+            return Err(JsError::INSUFFICIENT_RESOURCES);
+        }
         let known = self.subjects.find(publish.subject);
         if known.is_none() {
             self.check_new_subject(publish.subject, budget)?;
