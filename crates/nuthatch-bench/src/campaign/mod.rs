@@ -109,10 +109,10 @@ pub fn run(args: &RunArgs) -> Result<String, BenchError> {
     let base = args.dir.clone().unwrap_or_else(std::env::temp_dir);
     let base = base.join(format!("nuthatch-run-{}", std::process::id()));
     fs::create_dir_all(&base).map_err(file_error("create", &base))?;
-    let results = measure(&campaign, &present, missing, &base);
+    let result = measure(&campaign, &present, missing, &base, &args.out);
     // The systems have removed their own; what is left is only in the way.
     let _ = fs::remove_dir_all(&base);
-    write(&results?, &campaign, &args.out)
+    result
 }
 
 /// Which systems can take part, and for the others why not.
@@ -135,38 +135,50 @@ fn present(campaign: &Campaign) -> Result<(Vec<&'static Peer>, Vec<String>), Ben
     Ok((present, missing))
 }
 
+/// Measures everything. The files are written after every measurement, so that an interrupted
+/// campaign leaves what it has found.
 fn measure(
     campaign: &Campaign,
     present: &[&'static Peer],
     missing: Vec<String>,
     base: &Path,
-) -> Result<Results, BenchError> {
+    out: &Path,
+) -> Result<String, BenchError> {
     let systems = describe(present, base);
     let names = systems.iter().map(|s| (s.name.clone(), s.version.clone())).collect::<Vec<_>>();
-    let mut limits = Vec::new();
     let limit = Duration::from_secs(campaign.limit_s);
     let works = campaign.works()?;
     let progress = Progress::new(jobs_of_repeat(&works, present).count() * campaign.repeats);
-    let mut runs = Vec::new();
-    for repeat in 1..=campaign.repeats {
-        let raw = compare::raw_limits(base)?;
-        let disk_limit = best_limit(&raw);
-        limits.push(raw);
-        let one = |peer: &'static Peer, work: &Work| job::run(peer, work, base, limit, disk_limit);
-        run_repeat(&works, present, repeat, &progress, one, &mut runs);
-    }
-    progress.finish();
-    Ok(Results {
+    let mut results = Results {
         name: campaign.name.clone(),
         note: campaign.note.clone(),
         repeats: campaign.repeats,
-        finished: now(),
+        finished: String::new(),
         machine: Machine::read(&names),
-        limits,
+        limits: Vec::new(),
         systems,
         missing,
-        runs,
-    })
+        runs: Vec::new(),
+    };
+    for repeat in 1..=campaign.repeats {
+        results.limits.push(compare::raw_limits(base)?);
+        let disk_limit = results.limits.last().and_then(|limits| best_limit(limits));
+        let one = |peer: &'static Peer, work: &Work| job::run(peer, work, base, limit, disk_limit);
+        run_repeat(&works, present, repeat, &progress, one, |runs| {
+            results.runs.extend(runs);
+            results.finished = now();
+            write(&results, campaign, out)
+        })?;
+    }
+    progress.finish();
+    write(&results, campaign, out)?;
+    let failed = results.runs.iter().filter(|run| run.result.is_err()).count();
+    Ok(format!(
+        "{} results, {failed} failed runs, {} systems left out; see {}\n",
+        results.runs.len() - failed,
+        results.missing.len(),
+        out.join("report.html").display()
+    ))
 }
 
 /// Asks every system what it promises.
@@ -197,15 +209,19 @@ fn jobs_of_repeat<'a>(
     })
 }
 
-/// Runs one repeat. What fails is noted, and the rest goes on.
+/// Runs one repeat and hands the runs of each measurement to `keep`. What fails is noted, and the
+/// rest goes on.
+///
+/// # Errors
+/// Only those of `keep`.
 fn run_repeat(
     works: &[Work],
     present: &[&'static Peer],
     repeat: usize,
     progress: &Progress,
     one: impl Fn(&'static Peer, &Work) -> Result<job::Outcomes, BenchError>,
-    runs: &mut Vec<Run>,
-) {
+    mut keep: impl FnMut(Vec<Run>) -> Result<(), BenchError>,
+) -> Result<(), BenchError> {
     // Each repeat begins with another system, so that none is always first.
     let mut turned = present.to_vec();
     turned.rotate_left((repeat - 1) % present.len().max(1));
@@ -218,20 +234,20 @@ fn run_repeat(
             repeat,
             result,
         };
-        match one(peer, work) {
-            Ok(outcomes) => {
-                runs.extend(outcomes.into_iter().map(|(variant, o)| run(variant, Ok(o))));
-            }
+        let runs = match one(peer, work) {
+            Ok(outcomes) => outcomes.into_iter().map(|(row, found)| run(row, Ok(found))).collect(),
             Err(err) => {
                 progress.say(&format!("  FAILED: {}: {err}", peer.name));
-                runs.push(run(work.variant(), Err(err.to_string())));
+                vec![run(work.variant(), Err(err.to_string()))]
             }
-        }
+        };
+        keep(runs)?;
         progress.step();
     }
+    Ok(())
 }
 
-fn write(results: &Results, campaign: &Campaign, out: &Path) -> Result<String, BenchError> {
+fn write(results: &Results, campaign: &Campaign, out: &Path) -> Result<(), BenchError> {
     fs::create_dir_all(out).map_err(file_error("create", out))?;
     let json = serde_json::to_string(results).map_err(|err| BenchError::Failed(err.to_string()))?;
     let groups = outcome::groups(&results.runs, &campaign.systems);
@@ -244,13 +260,7 @@ fn write(results: &Results, campaign: &Campaign, out: &Path) -> Result<String, B
         let path = out.join(name);
         fs::write(&path, text).map_err(file_error("write", &path))?;
     }
-    let failed = results.runs.iter().filter(|run| run.result.is_err()).count();
-    Ok(format!(
-        "{} results, {failed} failed runs, {} systems left out; see {}\n",
-        results.runs.len() - failed,
-        results.missing.len(),
-        out.join("report.html").display()
-    ))
+    Ok(())
 }
 
 fn now() -> String {

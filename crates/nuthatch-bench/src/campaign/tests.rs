@@ -51,7 +51,11 @@ fn a_system_that_dies_is_a_failed_row_and_the_rest_goes_on() {
     let progress = Progress { bar: None };
     let mut runs = Vec::new();
     for repeat in 1..=2 {
-        run_repeat(&works(), &peers, repeat, &progress, measure_fake, &mut runs);
+        run_repeat(&works(), &peers, repeat, &progress, measure_fake, |more| {
+            runs.extend(more);
+            Ok(())
+        })
+        .unwrap();
     }
     assert_eq!(runs.len(), 6);
     let groups = outcome::groups(&runs, &systems);
@@ -87,7 +91,11 @@ fn nobody_is_always_first() {
     let mut runs = Vec::new();
     let one = |_: &'static Peer, work: &Work| Ok(vec![(work.variant(), Outcome::default())]);
     for repeat in 1..=2 {
-        run_repeat(&works(), &peers, repeat, &Progress { bar: None }, one, &mut runs);
+        run_repeat(&works(), &peers, repeat, &Progress { bar: None }, one, |more| {
+            runs.extend(more);
+            Ok(())
+        })
+        .unwrap();
     }
     let order: Vec<_> = runs.iter().map(|run| run.system.as_str()).collect();
     assert_eq!(order, ["redis", "nats", "nats", "redis"]);

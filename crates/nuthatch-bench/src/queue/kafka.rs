@@ -131,6 +131,9 @@ impl Queue for KafkaQueue {
         config
             .set("group.id", format!("bench-{}", self.topic))
             .set("auto.offset.reset", "earliest")
+            // By default a consumer whose queue is full fetches nothing for a whole second.
+            .set("fetch.queue.backoff.ms", "5")
+            .set("fetch.message.max.bytes", MAX_MESSAGE_BYTES)
             .set("enable.auto.offset.store", "false")
             .set("auto.commit.interval.ms", COMMIT_INTERVAL_MS);
         let consumer: BaseConsumer =

@@ -16,6 +16,10 @@ const VISIBILITY_S: u32 = 60;
 /// A receiver that finds nothing asks again after this long.
 const POLL: Duration = Duration::from_millis(5);
 
+/// The statements are planned while the table is empty and without statistics; without this the
+/// planner keeps reading and sorting the whole table when it has grown.
+const RECEIVER_SETTINGS: &str = "SET enable_seqscan = off; SET enable_sort = off";
+
 /// A table.
 pub struct PostgresQueue {
     config: Config,
@@ -92,6 +96,7 @@ impl Queue for PostgresQueue {
 
     fn receiver(&self, _index: usize) -> Result<Box<dyn Receiver>, QueueError> {
         let mut client = self.connect()?;
+        client.batch_execute(RECEIVER_SETTINGS).map_err(words("set planner options"))?;
         let table = &self.table;
         let take = format!(
             "UPDATE {table} SET next_delivery = now() + interval '{VISIBILITY_S} seconds' \
