@@ -4,6 +4,9 @@
 // A Woodpecker log has one writer and readers of their own position; it has no consumer groups and
 // no acknowledgements. So all senders of a topic share its writer, all receivers share one reader,
 // and Ack does nothing: a message whose receiver dies is not delivered again.
+//
+// This file is Apache-2.0. The program built from it contains Woodpecker's directory "server", which
+// is AGPL-3.0 or SSPL-1.0 at your choice, so do not distribute the program without meeting that.
 package main
 
 import (

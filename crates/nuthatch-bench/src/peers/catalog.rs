@@ -67,7 +67,7 @@ pub static PEERS: &[Peer] = &[
         "woodpecker",
         "Woodpecker embedded, local files",
         "Go module: cd bench/peers/woodpecker && go build -o ~/.cache/nuthatch-peers/woodpecker .",
-        "Apache-2.0",
+        "Apache-2.0; its server package, which this links, AGPL-3.0 or SSPL-1.0",
         "its default configuration with local storage and embedded etcd",
         || find_program("WOODPECKER", "woodpecker", &[]),
     ),
