@@ -71,6 +71,15 @@ pub static PEERS: &[Peer] = &[
         "its default configuration with local storage and embedded etcd",
         || find_program("WOODPECKER", "woodpecker", &[]),
     ),
+    program_peer(
+        "rocksdb-queue",
+        "a queue of our own on RocksDB, instead of RocksMQ",
+        "apt install librocksdb-dev; cd bench/peers/rocksdb-queue && go build -o \
+         ~/.cache/nuthatch-peers/rocksdb-queue .",
+        "Apache-2.0 (RocksDB: Apache-2.0)",
+        "RocksDB's defaults, WAL not synced, as RocksMQ",
+        || find_program("ROCKSDB_QUEUE", "rocksdb-queue", &[]),
+    ),
 ];
 
 type Settings = &'static [(&'static str, &'static str)];
