@@ -106,6 +106,8 @@ struct ConsumerLists {
     called: Vec<ConsumerKey>,
     /// With progress that is not in the log.
     unlogged: Vec<ConsumerKey>,
+    /// With progress that a double ack waits for: to be logged at the end of this step.
+    urgent: Vec<ConsumerKey>,
     /// With a double ack that waits for a commit.
     awaiting: Vec<ConsumerKey>,
     /// Waiting for a receiver or for a load.

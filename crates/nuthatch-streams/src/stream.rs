@@ -384,3 +384,6 @@ impl Stream {
         self.enforce_all(when);
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -35,6 +35,7 @@ pub(super) struct ConsumerSlot<T> {
 pub(super) struct Listed {
     called: bool,
     unlogged: bool,
+    urgent: bool,
     awaiting: bool,
     blocked: bool,
     hungry: bool,
@@ -271,7 +272,11 @@ impl<S: Sink> Engine<S> {
         if consumer.awaits_commit() && !std::mem::replace(&mut listed.awaiting, true) {
             self.lists.awaiting.push(key);
         }
-        if consumer.needs_log().is_some() && !std::mem::replace(&mut listed.unlogged, true) {
+        let needs_log = consumer.needs_log();
+        if needs_log == Some(Urgency::Awaited) && !std::mem::replace(&mut listed.urgent, true) {
+            self.lists.urgent.push(key);
+        }
+        if needs_log.is_some() && !std::mem::replace(&mut listed.unlogged, true) {
             self.lists.unlogged.push(key);
             let at = now.plus_nanos(super::PROGRESS_LOG_INTERVAL_NS);
             self.lists.log_at.get_or_insert(at);
@@ -480,17 +485,17 @@ impl<S: Sink> Engine<S> {
         self.log_awaited(log);
     }
 
+    /// Logs the progress that double acks wait for.
     fn log_awaited<L: LogAccess>(&mut self, log: &mut L) {
-        // Only who waits for a commit can be urgent; the list is empty unless double acks come.
-        for at in 0..self.lists.awaiting.len() {
-            let key = self.lists.awaiting[at];
-            let urgent = |consumer: &mut Consumer<S::Target>, env: &mut Env<'_, Stream, L, S>| {
+        for key in std::mem::take(&mut self.lists.urgent) {
+            let Some(listed) = self.listed(key) else { continue };
+            listed.urgent = false;
+            self.call(key, log, |consumer, env| {
                 if consumer.needs_log() == Some(Urgency::Awaited) {
-                    // On failure the progress stays to be logged, and the ack unconfirmed.
+                    // Without room it stays to be logged, and the ack unconfirmed.
                     let _ = consumer.log_state(env, Urgency::Awaited);
                 }
-            };
-            self.call(key, log, urgent);
+            });
         }
     }
 

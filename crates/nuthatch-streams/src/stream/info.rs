@@ -83,15 +83,23 @@ impl Stream {
     /// A page of subjects that match with their counts, and how many match in all.
     #[must_use]
     pub fn subject_page(&self, filter: &str, offset: usize) -> (BTreeMap<String, u64>, usize) {
-        let mut all = BTreeMap::new();
-        self.for_each_subject(filter.as_bytes(), &mut |id, count, _, _| {
-            all.insert(String::from_utf8_lossy(self.subject(id)).into_owned(), count);
-        });
+        let mut all = self.counts(filter.as_bytes());
         let total = all.len();
-        if offset > 0 || total > SUBJECT_DETAILS_MAX {
-            all = all.into_iter().skip(offset).take(SUBJECT_DETAILS_MAX).collect();
+        // Only what comes before the end of the page is put in order, by two selections.
+        let by_name =
+            |a: &(u32, u64), b: &(u32, u64)| self.subject_name(a.0).cmp(self.subject_name(b.0));
+        let start = offset.min(total);
+        let end = start.saturating_add(SUBJECT_DETAILS_MAX).min(total);
+        if end < total {
+            all.select_nth_unstable_by(end, by_name);
+            all.truncate(end);
         }
-        (all, total)
+        if start > 0 && start < all.len() {
+            all.select_nth_unstable_by(start, by_name);
+        }
+        let text = |id| String::from_utf8_lossy(self.subject_name(id)).into_owned();
+        let page = all.into_iter().skip(start).map(|(id, count)| (text(id), count)).collect();
+        (page, total)
     }
 
     /// The message that a request means. Its options have been checked.

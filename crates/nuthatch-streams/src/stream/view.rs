@@ -61,25 +61,18 @@ impl MessageIndex for Stream {
     }
 
     fn for_each_subject(&self, pattern: &[u8], visit: &mut dyn FnMut(u32, u64, Seq, Seq)) {
-        let mut seen = Vec::new();
         let differences = self.differences();
+        let seen = self.count_matching(pattern, &differences);
         let mut unsure = FxHashMap::default();
-        self.subjects.for_each_match(pattern, &mut |id| {
-            let difference = differences.get(&id).copied().unwrap_or_default();
-            let count = self.subjects.kept(id).saturating_add_signed(difference.count);
-            if count == 0 {
-                return;
-            }
-            let known = self.subjects.last_known(id);
-            let last = known.filter(|&seq| seq <= self.committed.last_seq);
-            if last.is_none_or(|last| difference.last > last) {
-                unsure.insert(id, 0);
-            }
-            seen.push((id, count, last.unwrap_or(0)));
-        });
+        let known = |id| {
+            let last = self.subjects.last_known(id)?;
+            let doomed = differences.get(&id).map_or(0, |difference| difference.last);
+            (last <= self.committed.last_seq && doomed <= last).then_some(last)
+        };
+        unsure.extend(seen.iter().filter(|(id, _)| known(*id).is_none()).map(|(id, _)| (*id, 0)));
         self.find_lasts(&mut unsure);
-        for (id, count, last) in seen {
-            let last = unsure.get(&id).copied().unwrap_or(last);
+        for (id, count) in seen {
+            let last = known(id).or_else(|| unsure.get(&id).copied()).unwrap_or_default();
             visit(id, count, Seq(self.subjects.first_bound(id)), Seq(last));
         }
     }
@@ -94,6 +87,27 @@ impl MessageIndex for Stream {
 }
 
 impl Stream {
+    /// Subjects that match with their committed messages, those without any left out.
+    pub(super) fn counts(&self, pattern: &[u8]) -> Vec<(u32, u64)> {
+        self.count_matching(pattern, &self.differences())
+    }
+
+    fn count_matching(
+        &self,
+        pattern: &[u8],
+        differences: &FxHashMap<u32, Difference>,
+    ) -> Vec<(u32, u64)> {
+        let mut seen = Vec::new();
+        self.subjects.for_each_match(pattern, &mut |id| {
+            let difference = differences.get(&id).copied().unwrap_or_default();
+            let count = self.subjects.kept(id).saturating_add_signed(difference.count);
+            if count > 0 {
+                seen.push((id, count));
+            }
+        });
+        seen
+    }
+
     /// Per subject, how committed messages differ from assigned ones. Empty when nothing is in
     /// flight; otherwise as large as the frames in flight.
     fn differences(&self) -> FxHashMap<u32, Difference> {

@@ -1,0 +1,64 @@
+//! What readers see of a stream.
+
+use super::*;
+use crate::budget::Budget;
+use crate::stream::info::SUBJECT_DETAILS_MAX;
+use nuthatch_log::{AppendError, Appended, LogAccess, Read, RecordRef, Space, Urgency};
+
+/// A log that takes everything.
+struct Taker;
+
+impl LogAccess for Taker {
+    fn now(&self) -> Timestamp {
+        Timestamp(1)
+    }
+
+    fn entropy(&mut self) -> u64 {
+        0
+    }
+
+    fn append(&mut self, _: &RecordRef<'_>, _: Urgency, _: bool) -> Result<Appended, AppendError> {
+        Ok(Appended { lsn: Lsn(1) })
+    }
+
+    fn flush_soon(&mut self) {}
+
+    fn committed(&self) -> Lsn {
+        Lsn(0)
+    }
+
+    fn read(&mut self, _: StreamId, _: Seq) -> Read<'_> {
+        Read::Missing
+    }
+
+    fn dead(&mut self, _: StreamId, _: Seq, _: usize) {}
+
+    fn space(&self) -> Space {
+        Space::Normal
+    }
+}
+
+#[test]
+fn subjects_come_in_pages_in_order() {
+    let config = StreamConfig { name: "S".into(), ..StreamConfig::default() };
+    let mut stream = Stream::new(StreamId(1), AccountId::GLOBAL, Box::new(config), Timestamp(0), 0);
+    let budget = Budget::new(usize::MAX, usize::MAX);
+    let subjects = SUBJECT_DETAILS_MAX + 5;
+    for at in (0..subjects).rev() {
+        let subject = format!("s.{at:06}");
+        let publish = Publish { subject: subject.as_bytes(), reply: b"", headers: b"", body: b"" };
+        stream.publish(&publish, &mut Taker, &budget, |_| true).expect("stored");
+    }
+    stream.commit_all();
+    let page = |offset| {
+        let (page, total) = stream.subject_page("s.>", offset);
+        assert_eq!(total, subjects);
+        let (first, last) = (page.keys().next().cloned(), page.keys().next_back().cloned());
+        (page.len(), first.unwrap_or_default(), last.unwrap_or_default())
+    };
+    let name = |at: usize| format!("s.{at:06}");
+    assert_eq!(page(0), (SUBJECT_DETAILS_MAX, name(0), name(SUBJECT_DETAILS_MAX - 1)));
+    assert_eq!(page(3), (SUBJECT_DETAILS_MAX, name(3), name(SUBJECT_DETAILS_MAX + 2)));
+    assert_eq!(page(SUBJECT_DETAILS_MAX), (5, name(SUBJECT_DETAILS_MAX), name(subjects - 1)));
+    assert_eq!(page(subjects + 1), (0, String::new(), String::new()));
+}
