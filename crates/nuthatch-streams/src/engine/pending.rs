@@ -7,7 +7,7 @@
 use super::Engine;
 use super::publish::refusal_body;
 use super::slot::Slot;
-use crate::event::{ClientBatch, Item, PublishItem};
+use crate::event::{ClientBatch, Item, PublishItem, Span};
 use crate::op::{Op, OpResult, Respond};
 use crate::sink::{AccountId, Message, Sink};
 use nuthatch_log::{LogAccess, Lsn, StreamId};
@@ -106,11 +106,26 @@ impl<P> Pending<P> {
         self.queue.push_back((lsn, waiting));
     }
 
-    /// Keeps the batch in hand if anything of it waits.
-    pub(super) fn keep(&mut self, batch: ClientBatch<P>) {
-        if std::mem::take(&mut self.is_batch_waited_for) {
-            self.batches.push_back(batch);
+    /// Keeps what of the batch in hand is still needed if anything of it waits: where its answers
+    /// go. The read buffer is free again at once, so a small message never pins a large one.
+    pub(super) fn keep(&mut self, mut batch: ClientBatch<P>) {
+        if !std::mem::take(&mut self.is_batch_waited_for) {
+            return;
         }
+        let reply_len = |item: &Item| match item {
+            Item::Publish(publish) => publish.reply.of(&batch.buf).len(),
+            _ => 0,
+        };
+        let mut replies = Vec::with_capacity(batch.items.iter().map(reply_len).sum());
+        for item in &mut batch.items {
+            if let Item::Publish(publish) = item {
+                let start = replies.len() as u32;
+                replies.extend_from_slice(publish.reply.of(&batch.buf));
+                publish.reply = Span { start, end: replies.len() as u32 };
+            }
+        }
+        batch.buf = replies.into();
+        self.batches.push_back(batch);
     }
 
     /// The next thing to tell after frame `lsn` has committed.
