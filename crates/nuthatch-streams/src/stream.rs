@@ -19,7 +19,7 @@ mod view;
 pub use admit::{Admitted, Publish, Refusal, refusal, unavailable};
 pub use dedup::{Remembered, hash_id};
 pub use evict::When;
-pub use info::{Lookup, SUBJECT_DETAILS_MAX, wire_time};
+pub use info::{Lookup, SUBJECT_DETAILS_MAX, Selection, wire_time};
 pub use limits::Limits;
 pub use messages::{Entry, MAX_WEIGHT_BYTES};
 pub use state::{Recovering, StreamSnapshot};

@@ -4,15 +4,15 @@
 //! its stream and tried again after the commit or the load.
 
 use super::Engine;
+use super::direct::{DirectGet, is_contradictory, is_empty, read_request};
+use super::many::ManyRead;
 use crate::event::{ClientBatch, DirectGetItem};
 use crate::op::{FoundMessage, GetMessage, OpOutcome, Respond};
 use crate::sink::{AccountId, Message, Sink};
 use crate::stream::{Lookup, Stream, wire_time};
 use nuthatch_log::{LogAccess, Read, RecordRef, Seq, StreamId};
-use nuthatch_protocol::js::Time;
 use nuthatch_protocol::jserror::JsError;
 use nuthatch_protocol::wire::write::push_u64;
-use serde::Deserialize;
 use std::fmt::Write;
 
 /// Reads that may be parked per stream. Further ones are refused.
@@ -22,15 +22,20 @@ const PARKED_READS_MAX: usize = 16 * 1024;
 /// so that a crowd of cold reads costs each load only so many tries.
 const RETRIED_READS_MAX: usize = 64;
 
-const EMPTY_REQUEST: &[u8] = b"NATS/1.0 408 Empty Request\r\n\r\n";
-const MALFORMED_REQUEST: &[u8] = b"NATS/1.0 408 Malformed Request\r\n\r\n";
-const BAD_REQUEST: &[u8] = b"NATS/1.0 408 Bad Request\r\n\r\n";
-const NOT_FOUND: &[u8] = b"NATS/1.0 404 Message Not Found\r\n\r\n";
+pub(super) const NOT_FOUND: &[u8] = b"NATS/1.0 404 Message Not Found\r\n\r\n";
 const TOO_MANY: &[u8] = b"NATS/1.0 429 Too Many Requests\r\n\r\n";
 const UNREADABLE: &[u8] = b"NATS/1.0 500 Message Not Readable\r\n\r\n";
 
 /// A read that waits.
-pub(super) struct ParkedRead<P> {
+pub(super) enum ParkedRead<P> {
+    /// For one message.
+    One(OneRead<P>),
+    /// For several.
+    Many(Box<ManyRead<P>>),
+}
+
+/// A read of one message.
+pub(super) struct OneRead<P> {
     request: GetMessage,
     asker: Asker<P>,
 }
@@ -38,88 +43,49 @@ pub(super) struct ParkedRead<P> {
 /// Who asked.
 enum Asker<P> {
     Api(Respond),
-    Direct { peer: P, hint: u32, reply: Box<[u8]> },
+    Direct(DirectAsker<P>),
 }
 
-/// What a try led to.
-enum Outcome<P> {
-    Answered,
-    Wait(ParkedRead<P>),
-}
-
-/// The JSON form of a direct get, with the fields that are not served yet.
-#[derive(Deserialize, Default)]
-#[serde(default)]
-struct DirectRequest {
-    seq: u64,
-    last_by_subj: String,
-    next_by_subj: String,
-    start_time: Option<Time>,
-    no_hdr: bool,
-    batch: u64,
-    multi_last: Vec<String>,
-    up_to_seq: u64,
-    up_to_time: Option<Time>,
-}
-
-impl DirectRequest {
-    /// The single read that is asked for.
-    ///
-    /// # Errors
-    /// The status to answer with. Batches and several subjects are not served yet.
-    fn into_single(self, subject: &[u8]) -> Result<GetMessage, &'static [u8]> {
-        let several = self.batch > 0 || !self.multi_last.is_empty();
-        if several || self.up_to_seq > 0 || self.up_to_time.is_some() {
-            return Err(BAD_REQUEST);
-        }
-        let request = GetMessage {
-            seq: self.seq,
-            last_by_subj: self.last_by_subj,
-            next_by_subj: self.next_by_subj,
-            start_time: self.start_time,
-            no_hdr: self.no_hdr,
-        };
-        if subject.is_empty() {
-            return if is_empty(&request) {
-                Err(EMPTY_REQUEST)
-            } else if is_contradictory(&request) {
-                Err(BAD_REQUEST)
-            } else {
-                Ok(request)
-            };
-        }
-        if !is_empty(&request) {
-            return Err(BAD_REQUEST);
-        }
-        let last_by_subj = String::from_utf8(subject.to_vec()).map_err(|_| BAD_REQUEST)?;
-        Ok(GetMessage { last_by_subj, ..request })
-    }
-}
-
-const fn is_empty(request: &GetMessage) -> bool {
-    request.seq == 0
-        && request.last_by_subj.is_empty()
-        && request.next_by_subj.is_empty()
-        && request.start_time.is_none()
-}
-
-const fn is_contradictory(request: &GetMessage) -> bool {
-    let starts = (request.seq > 0) as u8
-        + request.start_time.is_some() as u8
-        + !request.last_by_subj.is_empty() as u8;
-    let last_and_next = !request.last_by_subj.is_empty() && !request.next_by_subj.is_empty();
-    starts > 1 || last_and_next
+/// Where the answers to a direct get go.
+pub(super) struct DirectAsker<P> {
+    pub(super) peer: P,
+    pub(super) hint: u32,
+    pub(super) reply: Box<[u8]>,
 }
 
 impl<P> ParkedRead<P> {
     /// Answers with an error.
     pub(super) fn fail<S: Sink<Peer = P>>(self, error: &JsError, account: AccountId, sink: &mut S) {
-        match self.asker {
-            Asker::Api(respond) => respond(Err(error.clone())),
-            Asker::Direct { peer, hint, reply } => {
-                send_status(sink, account, &peer, hint, &reply, UNREADABLE);
+        self.refuse(error, UNREADABLE, account, sink);
+    }
+
+    fn refuse<S: Sink<Peer = P>>(
+        self,
+        error: &JsError,
+        status: &[u8],
+        account: AccountId,
+        sink: &mut S,
+    ) {
+        let asker = match self {
+            Self::One(OneRead { asker: Asker::Api(respond), .. }) => {
+                return respond(Err(error.clone()));
             }
-        }
+            Self::One(OneRead { asker: Asker::Direct(asker), .. }) => asker,
+            Self::Many(many) => many.asker,
+        };
+        asker.send_status(sink, account, status);
+    }
+}
+
+impl<P> DirectAsker<P> {
+    /// Answers with headers only.
+    pub(super) fn send_status<S: Sink<Peer = P>>(
+        &self,
+        sink: &mut S,
+        account: AccountId,
+        headers: &[u8],
+    ) {
+        send_status(sink, account, &self.peer, self.hint, &self.reply, headers);
     }
 }
 
@@ -161,7 +127,8 @@ impl<S: Sink> Engine<S> {
         if is_empty(&request) || is_contradictory(&request) {
             return respond(Err(JsError::BAD_REQUEST));
         }
-        self.start_read(id, ParkedRead { request, asker: Asker::Api(respond) }, log);
+        let asker = Asker::Api(respond);
+        self.start_read(id, ParkedRead::One(OneRead { request, asker }), log);
     }
 
     pub(super) fn direct_get<L: LogAccess>(
@@ -182,37 +149,32 @@ impl<S: Sink> Engine<S> {
             send_status(&mut self.sink, account, &batch.peer, item.hint, reply, &none);
             return;
         };
+        let asker = DirectAsker { peer: batch.peer.clone(), hint: item.hint, reply: reply.into() };
         match read_request(subject, item.body.of(&batch.buf)) {
-            Ok(request) => {
-                let asker = Asker::Direct {
-                    peer: batch.peer.clone(),
-                    hint: item.hint,
-                    reply: reply.into(),
-                };
-                self.start_read(item.stream, ParkedRead { request, asker }, log);
+            Ok(DirectGet::One(request)) => {
+                let asker = Asker::Direct(asker);
+                self.start_read(item.stream, ParkedRead::One(OneRead { request, asker }), log);
             }
-            Err(status) => {
-                send_status(&mut self.sink, account, &batch.peer, item.hint, reply, status);
-            }
+            Ok(DirectGet::Many(request)) => self.start_many(item.stream, *request, asker, log),
+            Err(status) => asker.send_status(&mut self.sink, account, status),
         }
     }
 
-    fn start_read<L: LogAccess>(&mut self, id: StreamId, read: ParkedRead<S::Peer>, log: &mut L) {
+    pub(super) fn start_read<L: LogAccess>(
+        &mut self,
+        id: StreamId,
+        read: ParkedRead<S::Peer>,
+        log: &mut L,
+    ) {
         self.expire_stream(id, log);
-        if let Outcome::Wait(read) = self.try_read(id, read, log)
+        if let Some(read) = self.try_read(id, read, log)
             && let Some(slot) = self.slots.get_mut(&id)
         {
             if slot.parked.len() < PARKED_READS_MAX {
-                slot.parked.push(read);
-                return;
+                return slot.parked.push(read);
             }
             let account = slot.stream.account();
-            match read.asker {
-                Asker::Api(respond) => respond(Err(JsError::STREAM_TOO_MANY_REQUESTS)),
-                Asker::Direct { peer, hint, reply } => {
-                    send_status(&mut self.sink, account, &peer, hint, &reply, TOO_MANY);
-                }
-            }
+            read.refuse(&JsError::STREAM_TOO_MANY_REQUESTS, TOO_MANY, account, &mut self.sink);
         }
     }
 
@@ -226,9 +188,7 @@ impl<S: Sink> Engine<S> {
         while waiting.len() < RETRIED_READS_MAX
             && let Some(read) = parked.next()
         {
-            if let Outcome::Wait(read) = self.try_read(id, read, log) {
-                waiting.push(read);
-            }
+            waiting.extend(self.try_read(id, read, log));
         }
         if let Some(slot) = self.slots.get_mut(&id) {
             waiting.extend(parked);
@@ -236,19 +196,32 @@ impl<S: Sink> Engine<S> {
         }
     }
 
+    /// Answers a read, or gives it back if it must wait.
     fn try_read<L: LogAccess>(
         &mut self,
         id: StreamId,
         read: ParkedRead<S::Peer>,
         log: &mut L,
-    ) -> Outcome<S::Peer> {
-        let Some(slot) = self.slots.get_mut(&id) else { return Outcome::Answered };
+    ) -> Option<ParkedRead<S::Peer>> {
+        match read {
+            ParkedRead::One(read) => self.try_one(id, read, log).map(ParkedRead::One),
+            ParkedRead::Many(many) => self.try_many(id, many, log).map(ParkedRead::Many),
+        }
+    }
+
+    fn try_one<L: LogAccess>(
+        &mut self,
+        id: StreamId,
+        read: OneRead<S::Peer>,
+        log: &mut L,
+    ) -> Option<OneRead<S::Peer>> {
+        let slot = self.slots.get_mut(&id)?;
         let (account, stream) = (slot.stream.account(), &mut slot.stream);
         let found = match stream.look_up(&read.request) {
-            Lookup::InFlight => return Outcome::Wait(read),
+            Lookup::InFlight => return Some(read),
             Lookup::Missing => Err(Failure::Missing),
             Lookup::Found(seq) => match log.read(id, seq) {
-                Read::Pending => return Outcome::Wait(read),
+                Read::Pending => return Some(read),
                 Read::Ready(stored) => Ok(stored.record),
                 Read::Missing => Err(Failure::Missing),
                 Read::Damaged => Err(Failure::Damaged(seq)),
@@ -259,17 +232,22 @@ impl<S: Sink> Engine<S> {
                 respond(Ok(OpOutcome::Message(found_message(&record, read.request.no_hdr))));
             }
             (Asker::Api(respond), Err(failure)) => respond(Err(failure.error())),
-            (Asker::Direct { peer, hint, reply }, Ok(record)) => {
+            (Asker::Direct(asker), Ok(record)) => {
                 let headers = &mut self.scratch.headers;
-                direct_headers(stream, &record, read.request.no_hdr, headers);
-                let message = Message { subject: &reply, reply: b"", headers, body: record.body };
-                self.sink.reply(account, &peer, hint, &message);
+                headers.clear();
+                if !read.request.no_hdr {
+                    direct_headers(stream, &record, headers);
+                    headers.extend_from_slice(b"\r\n");
+                }
+                let subject = &asker.reply;
+                let message = Message { subject, reply: b"", headers, body: record.body };
+                self.sink.reply(account, &asker.peer, asker.hint, &message);
             }
-            (Asker::Direct { peer, hint, reply }, Err(failure)) => {
-                send_status(&mut self.sink, account, &peer, hint, &reply, failure.status());
+            (Asker::Direct(asker), Err(failure)) => {
+                asker.send_status(&mut self.sink, account, failure.status());
             }
         }
-        Outcome::Answered
+        None
     }
 }
 
@@ -297,17 +275,6 @@ impl Failure {
     }
 }
 
-fn read_request(subject: &[u8], body: &[u8]) -> Result<GetMessage, &'static [u8]> {
-    if body.is_empty() {
-        if subject.is_empty() {
-            return Err(EMPTY_REQUEST);
-        }
-        return DirectRequest::default().into_single(subject);
-    }
-    let request: DirectRequest = serde_json::from_slice(body).map_err(|_| MALFORMED_REQUEST)?;
-    request.into_single(subject)
-}
-
 fn found_message(record: &RecordRef<'_>, no_headers: bool) -> FoundMessage {
     FoundMessage {
         subject: record.subject.to_vec(),
@@ -318,12 +285,8 @@ fn found_message(record: &RecordRef<'_>, no_headers: bool) -> FoundMessage {
     }
 }
 
-/// The stored headers with where the message comes from.
-fn direct_headers(stream: &Stream, record: &RecordRef<'_>, none: bool, out: &mut Vec<u8>) {
-    out.clear();
-    if none {
-        return;
-    }
+/// The stored headers with where the message comes from, without the closing empty line.
+pub(super) fn direct_headers(stream: &Stream, record: &RecordRef<'_>, out: &mut Vec<u8>) {
     match record.headers.strip_suffix(b"\r\n") {
         Some(stored) => out.extend_from_slice(stored),
         None => out.extend_from_slice(b"NATS/1.0\r\n"),
@@ -336,6 +299,6 @@ fn direct_headers(stream: &Stream, record: &RecordRef<'_>, none: bool, out: &mut
     push_u64(out, record.seq.0);
     let mut time = String::new();
     // Writing to a string cannot fail.
-    let _ = write!(time, "\r\nNats-Time-Stamp: {}\r\n\r\n", wire_time(record.timestamp));
+    let _ = write!(time, "\r\nNats-Time-Stamp: {}\r\n", wire_time(record.timestamp));
     out.extend_from_slice(time.as_bytes());
 }

@@ -5,6 +5,7 @@ use crate::index::MessageIndex;
 use crate::op::GetMessage;
 use nuthatch_log::{Seq, Timestamp};
 use nuthatch_protocol::js::{StreamInfo, StreamState, Time};
+use rustc_hash::FxHashMap;
 use std::collections::BTreeMap;
 
 /// Subjects in one page of `STREAM.INFO` (`JSMaxSubjectDetails`).
@@ -19,6 +20,15 @@ pub enum Lookup {
     Missing,
     /// It depends on a write that has not committed.
     InFlight,
+}
+
+/// The subjects that a pattern matches. Good until the stream changes.
+#[derive(Debug)]
+pub struct Selection {
+    /// Sorted ids; `None`: every subject.
+    ids: Option<Vec<u32>>,
+    /// No message of theirs comes before this sequence.
+    first: u64,
 }
 
 /// A log timestamp as it goes over the wire.
@@ -109,7 +119,8 @@ impl Stream {
             None => Seq(request.seq),
         };
         if !request.next_by_subj.is_empty() {
-            self.next_matching(request.next_by_subj.as_bytes(), from)
+            let next = self.next_of(&self.selection(request.next_by_subj.as_bytes()), from);
+            next.map_or(Lookup::Missing, Lookup::Found)
         } else if from.0 > 0 {
             self.get(from).map_or(Lookup::Missing, |_| Lookup::Found(from))
         } else {
@@ -117,25 +128,77 @@ impl Stream {
         }
     }
 
-    fn next_matching(&self, pattern: &[u8], from: Seq) -> Lookup {
-        let mut ids = Vec::new();
-        let mut first = u64::MAX;
-        self.subjects.for_each_match(pattern, &mut |id| {
-            ids.push(id);
-            first = first.min(self.subjects.first_bound(id));
-        });
-        if ids.is_empty() {
-            return Lookup::Missing;
+    /// What a pattern (empty: any) selects at this moment, for [`Stream::next_of`].
+    #[must_use]
+    pub fn selection(&self, pattern: &[u8]) -> Selection {
+        if matches!(pattern, b"" | b">") {
+            return Selection { ids: None, first: 0 };
         }
-        ids.sort_unstable();
-        let mut at = self.next_live(Seq(from.0.max(first)));
+        let ids = self.ids_matching(pattern);
+        let first = ids.iter().map(|&id| self.subjects.first_bound(id)).min();
+        Selection { ids: Some(ids), first: first.unwrap_or(u64::MAX) }
+    }
+
+    /// The first message at or after `from` that is selected.
+    #[must_use]
+    pub fn next_of(&self, selection: &Selection, from: Seq) -> Option<Seq> {
+        let mut at = self.next_live(Seq(from.0.max(selection.first)));
+        let Some(ids) = &selection.ids else { return at };
         while let Some(seq) = at {
             if self.get(seq).is_some_and(|meta| ids.binary_search(&meta.subject).is_ok()) {
-                return Lookup::Found(seq);
+                break;
             }
             at = self.next_live(seq.next());
         }
-        Lookup::Missing
+        at
+    }
+
+    /// Ids of the subjects that match, in order.
+    fn ids_matching(&self, pattern: &[u8]) -> Vec<u32> {
+        let mut ids = Vec::new();
+        self.subjects.for_each_match(pattern, &mut |id| ids.push(id));
+        ids.sort_unstable();
+        ids
+    }
+
+    /// Messages at or after `from` that match (an empty pattern: any).
+    #[must_use]
+    pub fn pending_from(&self, pattern: &[u8], from: Seq) -> u64 {
+        if matches!(pattern, b"" | b">") {
+            return self.live_after(Seq(from.0.saturating_sub(1)));
+        }
+        if from <= self.first() {
+            return self.counts(pattern).iter().map(|(_, count)| count).sum();
+        }
+        let ids = self.ids_matching(pattern);
+        let mut pending = 0;
+        self.for_each_committed_after(Seq(from.0 - 1), &mut |id| {
+            pending += u64::from(ids.binary_search(&id).is_ok());
+        });
+        pending
+    }
+
+    /// The last message at or before `up_to` of each subject that matches any of the patterns, as
+    /// far as it is not before `from`, in order; `None` if there are more than `most`.
+    #[must_use]
+    pub fn last_of_each(
+        &self,
+        patterns: &[String],
+        from: Seq,
+        up_to: Seq,
+        most: usize,
+    ) -> Option<Vec<u64>> {
+        let mut lasts = FxHashMap::default();
+        for pattern in patterns {
+            self.for_each_subject(pattern.as_bytes(), &mut |id, _, _, last| {
+                lasts.insert(id, if last <= up_to { last.0 } else { 0 });
+            });
+        }
+        self.find_lasts(&mut lasts, up_to);
+        let mut list: Vec<u64> =
+            lasts.into_values().filter(|&seq| seq > 0 && seq >= from.0).collect();
+        list.sort_unstable();
+        (list.len() <= most).then_some(list)
     }
 
     /// The last message on a subject or pattern. While a write to it is in flight the answer waits:

@@ -70,7 +70,7 @@ impl MessageIndex for Stream {
             (last <= self.committed.last_seq && doomed <= last).then_some(last)
         };
         unsure.extend(seen.iter().filter(|(id, _)| known(*id).is_none()).map(|(id, _)| (*id, 0)));
-        self.find_lasts(&mut unsure);
+        self.find_lasts(&mut unsure, Seq(self.committed.last_seq));
         for (id, count) in seen {
             let last = known(id).or_else(|| unsure.get(&id).copied()).unwrap_or_default();
             visit(id, count, Seq(self.subjects.first_bound(id)), Seq(last));
@@ -133,10 +133,11 @@ impl Stream {
         differences
     }
 
-    /// Finds the last committed message of each of these subjects, in one pass backwards.
-    fn find_lasts(&self, wanted: &mut FxHashMap<u32, u64>) {
-        let mut missing = wanted.len();
-        let mut at = self.messages.prev_live(self.committed.last_seq);
+    /// Finds the last message at or before `up_to` of each of these subjects whose value is 0, in
+    /// one pass backwards.
+    pub(super) fn find_lasts(&self, wanted: &mut FxHashMap<u32, u64>, up_to: Seq) {
+        let mut missing = wanted.values().filter(|&&last| last == 0).count();
+        let mut at = self.messages.prev_live(up_to.0);
         while let Some(seq) = at.filter(|_| missing > 0) {
             if let Some(entry) = self.messages.get(seq)
                 && let Some(last) = wanted.get_mut(&entry.subject)

@@ -44,8 +44,17 @@ fn direct_gets_find_messages_or_say_why_not() {
     check("", "{}", "408 Empty Request");
     check("", "nonsense", "408 Malformed Request");
     check("", r#"{"seq":1,"last_by_subj":"s.a"}"#, "408 Bad Request");
-    check("", r#"{"seq":1,"batch":5}"#, "408 Bad Request");
-    check("", r#"{"multi_last":["s.a"]}"#, "408 Bad Request");
+    check("", r#"{"batch":5}"#, "408 Empty Request");
+    check("", r#"{"last_by_subj":"s.a","batch":5}"#, "408 Bad Request");
+    check("", r#"{"next_by_subj":"s.a","multi_last":["s.a"]}"#, "408 Bad Request");
+    check(
+        "",
+        r#"{"multi_last":["s.a"],"up_to_seq":1,"up_to_time":"2023-11-14T22:13:20Z"}"#,
+        "408 Bad Request",
+    );
+    check("", r#"{"multi_last":["s.none"]}"#, "404 No Results");
+    check("", r#"{"multi_last":["s.a"],"up_to_time":"2023-11-14T22:13:20Z"}"#, "404 No Results");
+    check("", r#"{"next_by_subj":"s.none","batch":5}"#, "404 Message Not Found");
     check("", r#"{"start_time":"2023-11-14T22:13:20.000000001Z"}"#, "x");
     check("", r#"{"start_time":"2023-11-14T22:13:20.011Z"}"#, "three");
 }
@@ -127,4 +136,60 @@ fn a_crowd_of_cold_reads_is_answered_in_the_end() {
     harness.log.cold.clear();
     harness.engine.loaded(STREAM, &mut harness.log);
     assert_eq!(harness.engine.sink().replies.len(), 200);
+}
+
+/// What a request for several is answered with: body, pending and last sequence of each message,
+/// then the end.
+fn many(harness: &mut Harness, body: &str) -> Vec<String> {
+    let answers = harness.direct("", body);
+    let field = |headers: &str, name: &str| {
+        let line = headers.lines().find_map(|line| line.strip_prefix(name));
+        line.unwrap_or("-").trim().to_owned()
+    };
+    let tell = |out: super::harness::Out| {
+        let pending = field(&out.headers, "Nats-Num-Pending:");
+        let last = field(&out.headers, "Nats-Last-Sequence:");
+        let up_to = field(&out.headers, "Nats-UpTo-Sequence:");
+        match out.headers.starts_with("NATS/1.0 204 EOB") {
+            true => format!("end {pending} {last} {up_to}"),
+            false => format!("{} {pending} {last}", out.body),
+        }
+    };
+    answers.into_iter().map(tell).collect()
+}
+
+#[test]
+fn batches_go_out_in_order_and_say_what_is_left() {
+    let harness = &mut filled();
+    assert_eq!(many(harness, r#"{"seq":1,"batch":2}"#), ["one 2 0", "x 1 1", "end 1 2 -"]);
+    assert_eq!(
+        many(harness, r#"{"seq":1,"next_by_subj":"s.a","batch":9}"#),
+        ["one 1 0", "three 0 1", "end 0 3 -"]
+    );
+    assert_eq!(
+        many(harness, r#"{"seq":2,"next_by_subj":"s.a","batch":1}"#),
+        ["three 0 0", "end 0 3 -"]
+    );
+    assert_eq!(many(harness, r#"{"seq":1,"batch":3,"max_bytes":1}"#), ["one 2 0", "end 2 1 -"]);
+    assert_eq!(many(harness, r#"{"multi_last":["s.*"]}"#), ["x 1 0", "three 0 2", "end 0 3 3"]);
+    assert_eq!(many(harness, r#"{"multi_last":["s.*"],"batch":1}"#), ["x 1 0", "end 1 2 3"]);
+    assert_eq!(
+        many(harness, r#"{"multi_last":["s.a","s.b"],"up_to_seq":2}"#),
+        ["one 1 0", "x 0 1", "end 0 2 2"]
+    );
+    assert_eq!(
+        many(harness, r#"{"multi_last":["s.*"],"up_to_time":"2023-11-14T22:13:20.005Z"}"#),
+        ["one 0 0", "end 0 1 1"]
+    );
+}
+
+#[test]
+fn a_batch_goes_on_after_a_cold_message() {
+    let mut harness = filled();
+    harness.log.cold.insert((STREAM, Seq(2)));
+    assert_eq!(many(&mut harness, r#"{"seq":1,"batch":5}"#), ["one 2 0"]);
+    harness.log.cold.clear();
+    harness.engine.loaded(STREAM, &mut harness.log);
+    let answers = std::mem::take(&mut harness.engine.sink_mut().replies);
+    assert_eq!(answers.len(), 3, "two more and the end");
 }
