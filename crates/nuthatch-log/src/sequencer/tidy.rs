@@ -37,6 +37,9 @@ const JUDGED_PER_TURN: usize = 4096;
 /// Streams whose states are logged in one turn.
 const STATES_PER_TURN: usize = 256;
 
+/// Turns that this takes at most: each also logs the log's state, which lists all streams.
+const STATES_TURNS: usize = 16;
+
 /// A log with fewer written bytes since the last checkpoint is not worth one while it runs.
 const MIN_CHECKPOINT_BYTES: u64 = 4096;
 
@@ -332,7 +335,8 @@ impl<M: Machine> LogCore<M> {
     }
 
     fn log_some_states(&mut self, judgement: Box<Judgement>, done: usize) -> bool {
-        let end = (done + STATES_PER_TURN).min(judgement.survey.streams.len());
+        let streams = judgement.survey.streams.len();
+        let end = (done + STATES_PER_TURN.max(streams.div_ceil(STATES_TURNS))).min(streams);
         if done == 0 {
             self.log.state_bytes = 0;
         }

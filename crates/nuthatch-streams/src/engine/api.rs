@@ -175,8 +175,13 @@ impl<S: Sink> Engine<S> {
         let slot = self.slots.get_mut(&key.stream).ok_or(JsError::STREAM_NOT_FOUND)?;
         let stream_config = slot.stream.config().clone();
         let appended = self.call(key, log, |consumer, env| {
+            let old = consumer.config().clone();
             consumer.update(config, &stream_config, env);
-            append_consumer(key.stream, consumer, env.log)
+            let appended = append_consumer(key.stream, consumer, env.log);
+            if appended.is_err() {
+                consumer.update(old, &stream_config, env);
+            }
+            appended
         });
         self.watch_deliver_subject(key);
         let lsn = appended.ok_or(JsError::CONSUMER_NOT_FOUND)?.map_err(refusal)?;

@@ -11,6 +11,9 @@ use std::collections::BTreeMap;
 /// Subjects in one page of `STREAM.INFO` (`JSMaxSubjectDetails`).
 pub const SUBJECT_DETAILS_MAX: usize = 100_000;
 
+/// Deleted sequences in one answer; `num_deleted` counts all of them.
+pub const DELETED_DETAILS_MAX: usize = 1_000_000;
+
 /// Where a read leads.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Lookup {
@@ -70,10 +73,15 @@ impl Stream {
         let mut deleted = Vec::new();
         let mut expected = self.first().0;
         while let Some(live) = self.next_live(Seq(expected)) {
-            deleted.extend(expected..live.0);
+            let room = DELETED_DETAILS_MAX - deleted.len();
+            deleted.extend((expected..live.0).take(room));
             expected = live.0 + 1;
+            if deleted.len() == DELETED_DETAILS_MAX {
+                return deleted;
+            }
         }
-        deleted.extend(expected..=self.committed.last_seq);
+        let room = DELETED_DETAILS_MAX - deleted.len();
+        deleted.extend((expected..=self.committed.last_seq).take(room));
         deleted
     }
 

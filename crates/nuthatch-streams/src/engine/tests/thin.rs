@@ -108,3 +108,13 @@ fn what_is_not_understood_is_counted_and_nothing_is_dead() {
     harness.engine.log_states(&[STREAM], &mut harness.log);
     assert!(harness.log.open.is_empty());
 }
+
+#[test]
+fn a_consumer_is_as_before_when_its_update_found_no_room() {
+    let mut harness = Harness::with_stream(|_| {});
+    harness.consumer("c", |config| config.max_deliver = 3).expect("created");
+    harness.log.refuse = Some(AppendError::Full { needed_bytes: 4096, available_bytes: 0 });
+    assert!(harness.consumer("c", |config| config.max_deliver = 5).is_err());
+    let info = harness.consumer_info("c").expect("is there");
+    assert_eq!(info.config.max_deliver, 3);
+}
