@@ -123,9 +123,18 @@ impl Logger {
         self.trace.load(Ordering::Relaxed)
     }
 
-    /// Longest part of a traced message that is shown.
-    pub fn trace_limit(&self) -> Option<usize> {
-        self.state.lock().options.max_traced_msg_bytes
+    /// What of a published message a trace shows: its headers alone with `trace_headers`, else
+    /// all of it, cut at `max_traced_msg_len`.
+    pub fn traced<'a>(&self, headers: &'a [u8], message: &'a [u8]) -> &'a [u8] {
+        let state = self.state.lock();
+        let shown = if state.options.trace_headers { headers } else { message };
+        let limit = state.options.max_traced_msg_bytes.unwrap_or(usize::MAX);
+        &shown[..shown.len().min(limit)]
+    }
+
+    /// Whether the system account's connections are traced too.
+    pub fn traces_system(&self) -> bool {
+        self.state.lock().options.trace_verbose
     }
 
     /// Writes a line. A failure to write is nobody's business: there is no better place to say so.

@@ -13,7 +13,7 @@ use crate::route::{self, Dice};
 use crate::stage::{DirectWrites, Outgoing, Stage};
 use arc_swap::{ArcSwap, ArcSwapOption};
 use nuthatch_streams::{AccountId, Event, Message};
-use std::sync::atomic::{AtomicBool, AtomicU16, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU16, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant, SystemTime};
 
@@ -75,6 +75,8 @@ pub struct Server {
     hook: OnceLock<Arc<dyn JetStreamHook>>,
     no_jetstream: NoJetStream,
     interest_lost: AtomicBool,
+    /// Engines whose queue was too full for a notice, one bit each.
+    late_notices: AtomicU32,
     runtime: OnceLock<tokio::runtime::Handle>,
 }
 
@@ -108,6 +110,7 @@ impl Server {
             hook: OnceLock::new(),
             no_jetstream: NoJetStream,
             interest_lost: AtomicBool::new(false),
+            late_notices: AtomicU32::new(0),
             runtime: OnceLock::new(),
             options: ArcSwap::from_pointee(options),
         })
@@ -182,19 +185,48 @@ impl Server {
         taken
     }
 
-    /// Sends an event to every engine whose bit is set; a full queue takes it nevertheless.
-    pub fn send_to_engines(&self, bits: u32, event: impl Fn() -> Event<Peer>) {
+    /// Sends an event to every engine whose bit is set. It gets past a full queue; if there is no
+    /// room for that either, the engine hears later that anything may have changed.
+    pub fn send_to_engines(self: &Arc<Self>, bits: u32, event: impl Fn() -> Event<Peer>) {
+        let refused = self.offer(bits, event);
+        if refused != 0 && self.late_notices.fetch_or(refused, Ordering::AcqRel) == 0 {
+            self.offer_later();
+        }
+    }
+
+    /// Returns the bits of those whose queue was full.
+    fn offer(&self, bits: u32, event: impl Fn() -> Event<Peer>) -> u32 {
+        let mut refused = 0;
         if bits == 0 {
-            return;
+            return refused;
         }
         let hook = self.hook();
         for engine in 0..hook.engine_count().min(32) {
-            if bits & (1 << engine) != 0
+            let bit = 1 << engine;
+            if bits & bit != 0
                 && let Err(SendError::Busy(_)) = hook.send(EngineId(engine as u8), event(), true)
             {
-                self.log.warn(format_args!("engine {engine} refused a notice: its queue is full"));
+                refused |= bit;
             }
         }
+        refused
+    }
+
+    fn offer_later(self: &Arc<Self>) {
+        let Some(runtime) = self.runtime.get() else { return };
+        let server = self.clone();
+        runtime.spawn(async move {
+            loop {
+                tokio::time::sleep(INTEREST_LOST_DELAY).await;
+                let bits = server.late_notices.swap(0, Ordering::AcqRel);
+                let refused = server.offer(bits, || Event::Interest(None))
+                    | server.offer(bits, || Event::Writable);
+                if refused == 0 || server.late_notices.fetch_or(refused, Ordering::AcqRel) != 0 {
+                    // Nothing is left, or somebody else has come to see to it.
+                    return;
+                }
+            }
+        });
     }
 
     /// Subscriptions have ended that engines may deliver to. They hear of it soon, once for many.

@@ -7,6 +7,7 @@ use super::connect::ConnectError;
 use super::jetstream::Backlog;
 use super::publish::Scratch;
 use super::{CloseReason, Connection, Session};
+use crate::account::SYSTEM_ACCOUNT_ID;
 use crate::buffers::{self, READ_BUFFER_BYTES};
 use crate::outbox::Tally;
 use crate::server::Server;
@@ -428,6 +429,9 @@ impl Turn<'_> {
 
     fn trace(&self, op: &Op<'_>) {
         let (log, conn) = (&self.reader.server.log, &self.reader.conn);
+        if self.reader.session.account.id == SYSTEM_ACCOUNT_ID && !log.traces_system() {
+            return;
+        }
         let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
         let line = match op {
             Op::Connect(_) => "CONNECT".to_owned(),
@@ -452,8 +456,10 @@ impl Turn<'_> {
         };
         log.log(crate::logging::Level::Trace, format_args!("{conn} - <<- [{line}]"));
         if let Op::Publish(p) = op {
-            let shown = log.trace_limit().unwrap_or(usize::MAX).min(p.payload().len());
-            let body = text(&p.payload()[..shown]);
+            let body = text(log.traced(p.headers(), p.message));
+            if body.is_empty() {
+                return;
+            }
             log.log(
                 crate::logging::Level::Trace,
                 format_args!("{conn} - <<- MSG_PAYLOAD: [{body:?}]"),

@@ -2,7 +2,7 @@
 
 use super::backend::{Backend, Busy};
 use super::registry::EngineIndex;
-use super::service::{JetStream, Settings};
+use super::service::{JetStream, MAX_INFLIGHT_BYTES, MAX_INFLIGHT_REQUESTS, Settings};
 use crate::jetstream_hook::{
     ApiRequest, EngineId, JetStreamHook, JsHealth, JsView, Peer, SendError, StreamRoute,
 };
@@ -12,11 +12,14 @@ use nuthatch_protocol::js::Time;
 use nuthatch_streams::{AccountId, Event, Message, Op, Respond};
 use parking_lot::Mutex;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::{SystemTime, UNIX_EPOCH};
 use tokio::runtime::Handle;
 
 /// What the API prefix looks like once a domain has been taken off.
 const API_PREFIX: &str = "$JS.API.";
+/// What an API request keeps in memory beside its headers and body.
+const API_REQUEST_BYTES: usize = 1024;
 /// What an event weighs in a queue beyond the bytes it carries.
 const EVENT_BASE_BYTES: usize = 128;
 /// What one item of a batch weighs beyond its bytes.
@@ -142,6 +145,37 @@ fn weight(event: &Event<Peer>) -> usize {
     }
 }
 
+/// What follows the API prefix.
+fn call_of(request: &ApiRequest) -> Option<&str> {
+    std::str::from_utf8(&request.subject).ok()?.strip_prefix(API_PREFIX)
+}
+
+/// An API request's share of [`MAX_INFLIGHT_BYTES`] and of the count of requests.
+struct Held {
+    service: Arc<JetStream>,
+    bytes: usize,
+}
+
+impl Held {
+    /// `None`: that would be too many requests or too many bytes.
+    fn new(service: Arc<JetStream>, bytes: usize) -> Option<Self> {
+        let stats = &service.stats;
+        let requests = stats.inflight.fetch_add(1, Ordering::Relaxed);
+        let waiting = stats.inflight_bytes.fetch_add(bytes, Ordering::Relaxed);
+        let fits = requests < MAX_INFLIGHT_REQUESTS && waiting + bytes <= MAX_INFLIGHT_BYTES;
+        let held = Self { service, bytes };
+        fits.then_some(held)
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        let stats = &self.service.stats;
+        stats.inflight.fetch_sub(1, Ordering::Relaxed);
+        stats.inflight_bytes.fetch_sub(self.bytes, Ordering::Relaxed);
+    }
+}
+
 const fn route_of(route: super::registry::StreamRoute) -> StreamRoute {
     #[allow(clippy::cast_possible_truncation)] // two engines
     StreamRoute { engine: EngineId(route.engine.0 as u8), stream: route.id }
@@ -189,12 +223,17 @@ impl JetStreamHook for Hook {
     }
 
     fn api_request(&self, request: ApiRequest) {
+        // A subject that is not UTF-8 names no call: silence, as for any unknown call.
+        let Some(rest) = call_of(&request) else { return };
         let service = self.service.clone();
+        let held = API_REQUEST_BYTES + request.body.len() + request.headers.len();
+        let Some(held) = Held::new(service.clone(), held) else {
+            return service.refuse(request.from.account, rest, &request.reply);
+        };
         self.runtime.spawn(async move {
-            // A subject that is not UTF-8 names no call: silence, as for any unknown call.
-            let Ok(subject) = std::str::from_utf8(&request.subject) else { return };
-            let Some(rest) = subject.strip_prefix(API_PREFIX) else { return };
+            let Some(rest) = call_of(&request) else { return };
             service.handle(request.from.account, rest, &request.reply, &request.body).await;
+            drop(held);
         });
     }
 

@@ -17,10 +17,12 @@ use parking_lot::RwLock;
 use rustc_hash::FxHashMap;
 use serde_json::json;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 /// API requests under way at once, over all accounts.
 pub const MAX_INFLIGHT_REQUESTS: u64 = 10_000;
+/// Bytes of headers and bodies of API requests under way at once, over all accounts.
+pub const MAX_INFLIGHT_BYTES: usize = 64 * 1024 * 1024;
 
 /// The API level we implement (ADR-44). 0: nothing of the levelled extensions yet.
 pub const API_LEVEL: u32 = 0;
@@ -81,6 +83,8 @@ pub struct ApiStats {
     pub errors: AtomicU64,
     /// Requests under way.
     pub inflight: AtomicU64,
+    /// Bytes that those keep in memory.
+    pub inflight_bytes: AtomicUsize,
 }
 
 /// The JetStream service of a server.
@@ -198,20 +202,27 @@ impl JetStream {
         self.stats.total.fetch_add(1, Ordering::Relaxed);
         let Some(api_call) = Call::parse(rest) else { return };
         let kind = response_type(&api_call);
-        let answer = if self.stats.inflight.fetch_add(1, Ordering::Relaxed) < MAX_INFLIGHT_REQUESTS
-        {
-            self.dispatch(account, &api_call, body).await
-        } else {
-            Err(JsError::INSUFFICIENT_RESOURCES)
-        };
-        self.stats.inflight.fetch_sub(1, Ordering::Relaxed);
-        let bytes = answer.unwrap_or_else(|error| {
-            self.stats.errors.fetch_add(1, Ordering::Relaxed);
-            envelope::failed(kind, &error, empty_fields(&api_call))
-        });
+        let answer = self.dispatch(account, &api_call, body).await;
+        let bytes = answer.unwrap_or_else(|error| self.failed(kind, &error, &api_call));
         if !reply.is_empty() {
             self.backend.answer(account, reply, &bytes);
         }
+    }
+
+    /// Answers a request for which there is no room.
+    pub fn refuse(&self, account: AccountId, rest: &str, reply: &[u8]) {
+        self.stats.total.fetch_add(1, Ordering::Relaxed);
+        let Some(api_call) = Call::parse(rest) else { return };
+        let error = JsError::INSUFFICIENT_RESOURCES;
+        let bytes = self.failed(response_type(&api_call), &error, &api_call);
+        if !reply.is_empty() {
+            self.backend.answer(account, reply, &bytes);
+        }
+    }
+
+    fn failed(&self, kind: ResponseType, error: &JsError, api_call: &Call<'_>) -> Vec<u8> {
+        self.stats.errors.fetch_add(1, Ordering::Relaxed);
+        envelope::failed(kind, error, empty_fields(api_call))
     }
 
     async fn dispatch(&self, account: AccountId, api_call: &Call<'_>, body: &[u8]) -> Answer {

@@ -36,3 +36,14 @@ fn rotates_by_size_and_keeps_a_number() {
     assert_eq!(count, 3);
     assert!(current.contains("Rotated log, backup saved as"));
 }
+
+#[test]
+fn a_trace_shows_headers_alone_or_all_up_to_the_limit() {
+    let logger = Logger::silent();
+    assert_eq!(logger.traced(b"NATS/1.0", b"NATS/1.0body"), b"NATS/1.0body");
+    let options = LogOptions { max_traced_msg_bytes: Some(6), ..LogOptions::default() };
+    logger.reconfigure(&options).unwrap();
+    assert_eq!(logger.traced(b"NATS/1.0", b"NATS/1.0body"), b"NATS/1");
+    logger.reconfigure(&LogOptions { trace_headers: true, ..LogOptions::default() }).unwrap();
+    assert_eq!(logger.traced(b"NATS/1.0", b"NATS/1.0body"), b"NATS/1.0");
+}
