@@ -117,7 +117,7 @@ const TOP_KEYS: &[Key] = &[
     said(
         &["disable_sublist_cache", "no_sublist_cache"],
         "no cache of subscription matches",
-        "routes are cached per connection, within a bound",
+        "routes are cached per thread, within a bound",
     ),
     said(&["connect_error_reports"], "how often failed connects are logged", NO_OUTGOING),
     said(&["reconnect_error_reports"], "how often failed reconnects are logged", NO_OUTGOING),
