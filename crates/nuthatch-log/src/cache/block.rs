@@ -111,14 +111,16 @@ impl BlockCache {
         Some((record, bytes))
     }
 
-    /// Where the extent that holds `frame` ends, the first time this is asked of it.
-    pub fn read_ahead(&mut self, segment: SegmentId, frame: u32) -> Option<u32> {
+    /// Where the frame behind the extent that holds `frame` starts, the first time this is asked of
+    /// it. The extent may end without its padding; frames start on blocks.
+    pub fn read_ahead(&mut self, segment: SegmentId, frame: u32, block: u32) -> Option<u32> {
         let range = (segment, 0)..=(segment, frame);
         let (key, extent) = self.extents.range_mut(range).next_back()?;
         if std::mem::replace(&mut extent.followed, true) {
             return None;
         }
         let end = key.1.checked_add(u32::try_from(extent.bytes.len()).ok()?)?;
+        let end = end.checked_next_multiple_of(block)?;
         (!self.extents.contains_key(&(segment, end))).then_some(end)
     }
 
@@ -178,3 +180,6 @@ pub fn find_in_frame(frame: &[u8], from: u32, wanted: (StreamId, Seq)) -> FrameW
     }
     FrameWalk::End
 }
+
+#[cfg(test)]
+mod tests;

@@ -91,7 +91,9 @@ impl LogInner {
         if self.mode == WriteMode::Memory {
             return;
         }
-        let Some(next) = self.blocks.read_ahead(segment, frame) else { return };
+        let Some(info) = self.segments.get(segment) else { return };
+        let block = info.segment.header.block_bytes;
+        let Some(next) = self.blocks.read_ahead(segment, frame, block) else { return };
         let wanted = self.segments.get(segment).is_some_and(|info| u64::from(next) < info.data_end)
             && !self.loading.contains_key(&(segment, next))
             && !self.damaged.contains(&(segment, next));
