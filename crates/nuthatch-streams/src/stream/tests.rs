@@ -42,7 +42,7 @@ impl LogAccess for Taker {
 fn subjects_come_in_pages_in_order() {
     let config = StreamConfig { name: "S".into(), ..StreamConfig::default() };
     let mut stream = Stream::new(StreamId(1), AccountId::GLOBAL, Box::new(config), Timestamp(0), 0);
-    let budget = Budget::new(usize::MAX, usize::MAX);
+    let budget = Budget::new(usize::MAX, usize::MAX, u64::MAX);
     let subjects = SUBJECT_DETAILS_MAX + 5;
     for at in (0..subjects).rev() {
         let subject = format!("s.{at:06}");
