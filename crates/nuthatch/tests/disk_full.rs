@@ -14,7 +14,7 @@ use support::{
 };
 
 const TMPFS: &str = "size=96m";
-const PAYLOAD: [u8; 32 * 1024] = [0x5a; 32 * 1024];
+static PAYLOAD: [u8; 32 * 1024] = [0x5a; 32 * 1024];
 /// More than the disk holds.
 const TRIES: usize = 10_000;
 
@@ -84,13 +84,11 @@ fn full_disk_refuses_publishes_and_recovers() {
 
 /// Publishes until the first refusal.
 fn fill(client: &mut nuthatch_bench::client::Client) -> (u64, Value) {
-    let mut stored = 0;
-    for _ in 0..TRIES {
+    for stored in 0..TRIES {
         let ack = publish(client, "FILL.m", &PAYLOAD);
         if ack.get("error").is_some() {
-            return (stored, ack);
+            return (stored as u64, ack);
         }
-        stored += 1;
     }
     panic!("{TRIES} messages and the disk is not full");
 }

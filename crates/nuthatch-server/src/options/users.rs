@@ -20,6 +20,7 @@ pub(super) fn authorization(r: &mut Reader, value: &Value, draft: &mut Draft) {
     let auth = &mut draft.options.auth;
     let auth_timeout = &mut draft.auth_timeout;
     let mut defaults = None;
+    let mut defaults_at = None;
     let mut password_is_variable = false;
     r.walk(&AUTHORIZATION, map, |r, key, entry| {
         let value = &entry.value;
@@ -32,10 +33,21 @@ pub(super) fn authorization(r: &mut Reader, value: &Value, draft: &mut Draft) {
             "token" => auth.token = r.word(key, value).map(Secret::new),
             "timeout" => *auth_timeout = r.timeout(key, value).filter(|t| !t.is_zero()),
             "users" => (auth.users, auth.nkeys) = users(r, value),
-            "default_permissions" => defaults = permissions(r, key, value),
+            "default_permissions" => {
+                defaults = permissions(r, key, value);
+                defaults_at = Some(value);
+            }
             _ => debug_assert!(false, "key '{key}' is in the table and nobody reads it"),
         }
     });
+    if let Some(value) = defaults_at
+        && auth.users.is_empty()
+        && auth.nkeys.is_empty()
+    {
+        let what = "default_permissions has no effect without 'users': the one user or token of \
+                    'authorization' may do everything, as in nats-server";
+        r.warn(&value.pos, what);
+    }
     if password_is_variable && auth.user.is_none() {
         // `PASS = …` above a list of users is a variable, not the password of nobody.
         auth.password = None;

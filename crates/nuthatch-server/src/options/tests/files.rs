@@ -311,3 +311,12 @@ fn what_has_no_effect_is_said() {
              in quotes (\"1m\")"],
     );
 }
+
+#[test]
+fn default_permissions_without_users_are_said_to_do_nothing() {
+    let place = "authorization { user: a, password: b, default_permissions: { publish: x } }";
+    let warnings = options(place, "").warnings;
+    assert!(warnings.iter().any(|w| w.contains("has no effect without 'users'")), "{warnings:?}");
+    let users = "authorization { users: [ {user: a} ], default_permissions: { publish: x } }";
+    assert!(options(users, "").warnings.is_empty());
+}
