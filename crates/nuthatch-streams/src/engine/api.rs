@@ -33,6 +33,7 @@ impl<S: Sink> Engine<S> {
         if let Op::StreamInfo { id, .. } | Op::ConsumerInfo { id, .. } = &op
             && self.failed.is_none()
             && let Some(lsn) = self.slots.get(id).and_then(|slot| slot.stream.uncommitted())
+            && lsn > log.committed()
         {
             let question = OpOrInfo::Question(Box::new(op));
             return self.pending.push(lsn, Waiting::Op(respond, question));
