@@ -9,7 +9,10 @@ step() { printf '\n-- %s (%s s)\n' "$1" "$SECONDS"; }
 step "build"
 cargo build --release --locked -p nuthatch
 
-step "unit, property and crash tests"
+step "the nats-server that we compare ourselves with"
+./tests/peers.sh
+
+step "unit, property, crash and comparison tests"
 cargo test --workspace --locked
 
 step "third-party clients"
