@@ -1,6 +1,7 @@
 //! Acknowledgements of every kind.
 
 use super::advisory::{About, Advisory, send};
+use super::pending::Place;
 use super::progress::confirm_now;
 use super::request::parse_nak_delay;
 use super::{Ack, Consumer, EXHAUSTED_SHOWN_MAX, Env, Pull};
@@ -161,7 +162,8 @@ impl<T> Consumer<T> {
     }
 
     fn in_progress(&mut self, seq: u64, now: i64) {
-        if let Some(entry) = self.pending.get(seq) {
+        // What is due again already, after a nak say, stays so: as upstream.
+        if let Some(entry) = self.pending.get(seq).filter(|entry| entry.place == Place::Out) {
             let deadline = now.saturating_add(self.wait_after(entry.delivered));
             self.pending.postpone(seq, deadline);
         }

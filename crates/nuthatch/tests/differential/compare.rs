@@ -132,11 +132,6 @@ pub const INTENDED: &[Intended] = &[
         rule: Rule::Step,
     },
     Intended {
-        name: "age-at-update",
-        reason: "what a new max_age makes too old is counted until its expiry is logged",
-        rule: Rule::Step,
-    },
-    Intended {
         name: "bound-at-once",
         reason: "the answer to an update knows the listeners of the new deliver subject",
         rule: Rule::Step,

@@ -213,9 +213,6 @@ fn create_consumer(random: &mut Random, stream: &str, name: &str) -> String {
         }
         _ => {}
     }
-    if random.one_in(12) {
-        let _ = write!(text, r#","max_ack_pending":{}"#, 1 + random.below(5));
-    }
     if random.one_in(8) {
         text.push_str(r#","headers_only":true"#);
     }
