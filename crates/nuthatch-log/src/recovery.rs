@@ -5,14 +5,14 @@ mod replay;
 mod tail;
 
 use crate::catalog::{Catalog, CatalogError, SegmentEntry};
-use crate::env::{Clock, Disk, Entropy, SystemClock, SystemEntropy};
+use crate::env::{Clock, Disk, Entropy, SystemClock, SystemEntropy, WriteMode};
 use crate::frame::FrameFault;
 use crate::index::Index;
 use crate::machine::Machine;
 use crate::options::LogOptions;
 use crate::segment::SegmentWriter;
 use crate::segment::writer::SegmentShape;
-use crate::sequencer::{LogCore, LogInner, Parts, Segments};
+use crate::sequencer::{LogCore, LogInner, Parts, Recovered, Segments};
 use crate::stats::{LogStats, set};
 use crate::store::{Store, TMP_DIR, TORN_DIR};
 use crate::types::{Epoch, Lsn};
@@ -50,6 +50,8 @@ pub struct RecoveryReport {
     pub epoch: Epoch,
     /// Whether the log had been closed cleanly.
     pub clean: bool,
+    /// How writes reach the medium.
+    pub write_mode: Option<WriteMode>,
     /// How long it took.
     pub took: Duration,
 }
@@ -247,15 +249,17 @@ impl<M: Machine> Recovery<M> {
         let epoch = Epoch(self.catalog.epoch.0 + 1);
         let last = self.catalog.end();
         (self.report.epoch, self.report.last) = (epoch, last);
+        self.report.write_mode = Some(self.disk.write_mode());
         let stats = Arc::new(LogStats::default());
         set(&stats.torn_frames, self.report.torn_frames);
         set(&stats.torn_bytes, self.report.torn_bytes);
         set(&stats.segments, self.report.segments);
         let newest = self.catalog.segments.iter().max_by_key(|entry| entry.end);
-        let recovered = (
-            newest.map_or(Epoch(0), |entry| entry.epoch),
-            self.report.checkpoint.unwrap_or_default(),
-        );
+        let recovered = Recovered {
+            epoch: newest.map_or(Epoch(0), |entry| entry.epoch),
+            checkpoint: self.report.checkpoint.unwrap_or_default(),
+            replayed: self.report.records,
+        };
         let store = Arc::new(Store::new(self.disk, stats, self.catalog, epoch));
         let shape = SegmentShape {
             block_bytes: self.options.block_bytes,

@@ -31,6 +31,17 @@ use worker::Worker;
 /// An idle writer is given a frame of this size although more events wait.
 const START_WRITE_BYTES: usize = 256 * 1024;
 
+/// What recovery leaves to housekeeping.
+#[derive(Clone, Copy, Debug)]
+pub struct Recovered {
+    /// Generation of the newest frame.
+    pub epoch: Epoch,
+    /// Position of the checkpoint that was used.
+    pub checkpoint: Lsn,
+    /// Records that had to be read because no checkpoint covers them.
+    pub replayed: u64,
+}
+
 /// What a turn did and when the next one is due.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Turn {
@@ -74,9 +85,9 @@ impl<M: Machine> LogCore<M> {
         log: LogInner,
         writer: SegmentWriter,
         lock: Option<Box<dyn Send + Sync>>,
-        recovered: (Epoch, Lsn),
+        recovered: Recovered,
     ) -> Self {
-        let tidy = Self::tidy_for(&log, recovered.0, recovered.1);
+        let tidy = Tidy::new(&log, recovered);
         let inbox = Inbox::new(log.options.queue_bytes, Arc::clone(&log.stats));
         let mut core = Self {
             machine,

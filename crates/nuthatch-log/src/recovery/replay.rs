@@ -95,7 +95,7 @@ impl<M: Machine> Recovery<M> {
         let footer = footer.ok_or_else(|| {
             damage(&link.entry, link.entry.data_end, link.entry.end, DamageKind::Short)
         })?;
-        for stream in footer.streams() {
+        for stream in footer.streams().iter().filter(|stream| stream.messages > 0) {
             let index = self.index.entry(stream.stream);
             footer.places(stream, link.entry.id).for_each(|place| index.push_place(place));
         }

@@ -2,14 +2,14 @@
 //! compaction that need the machine. Everything slow is left to the worker.
 
 use super::worker::TaskDone;
-use super::{LogCore, millis};
+use super::{LogCore, LogInner, Recovered, millis};
 use crate::checkpoint::{self, Covers};
 use crate::compaction::{CompactionFault, RewriteJob, Rewritten, Survey, Victim, survey};
 use crate::env::WriteMode;
 use crate::machine::{Machine, Space};
 use crate::options::SyncPolicy;
 use crate::sequencer::SegmentInfo;
-use crate::stats::{add, set};
+use crate::stats::add;
 use crate::types::{Epoch, Lsn, Seq, StreamId, Timestamp};
 use rustc_hash::FxHashSet;
 use std::sync::Arc;
@@ -39,6 +39,9 @@ const STATES_PER_TURN: usize = 256;
 
 /// Turns that this takes at most: each also logs the log's state, which lists all streams.
 const STATES_TURNS: usize = 16;
+
+/// A start that had to read this many records is followed by a checkpoint.
+const MAX_REPLAYED_RECORDS: u64 = 10_000;
 
 /// A log with fewer written bytes since the last checkpoint is not worth one while it runs.
 const MIN_CHECKPOINT_BYTES: u64 = 4096;
@@ -95,24 +98,23 @@ struct Judgement {
 }
 
 impl Tidy {
-    pub(super) fn new(now: Timestamp, last: Lsn, inherited: Epoch, covered: Lsn) -> Self {
+    pub(super) fn new(log: &LogInner, recovered: Recovered) -> Self {
+        // A long replay is not done twice: the first checkpoint is then due at once.
+        let interval = millis(log.options.checkpoint_interval_ms);
+        let overdue = recovered.replayed >= MAX_REPLAYED_RECORDS;
+        let at = if overdue { log.now.plus_nanos(-interval) } else { log.now };
         let checkpoint = CheckpointState {
-            covered,
+            covered: recovered.checkpoint,
             bytes_then: 0,
-            at: now,
-            not_before: now,
+            at,
+            not_before: log.now,
             wanted: false,
             under_way: None,
-            inherited,
-            opened_with: last,
+            inherited: recovered.epoch,
+            opened_with: log.committed,
         };
-        Self {
-            checkpoint,
-            compaction: Compaction::Idle,
-            check_at: now,
-            states_cost: 0,
-            written_then: 0,
-        }
+        let (compaction, check_at) = (Compaction::Idle, log.now);
+        Self { checkpoint, compaction, check_at, states_cost: 0, written_then: 0 }
     }
 
     /// Whether a snapshot waits for everything under way to be committed.
@@ -452,11 +454,6 @@ impl<M: Machine> LogCore<M> {
             self.log.segments.spare(*segment);
         }
         self.log.options.report.say(&format!("compaction given up: {fault}"));
-    }
-
-    pub(super) fn tidy_for(log: &super::LogInner, inherited: Epoch, covered: Lsn) -> Tidy {
-        set(&log.stats.space, 0);
-        Tidy::new(log.now, log.committed, inherited, covered)
     }
 
     /// Whether frames count as committed before they are durable.
