@@ -14,7 +14,7 @@ const TOP: f64 = 40.0;
 const BOTTOM: f64 = 50.0;
 
 /// Bins of a histogram.
-const BINS: usize = 80;
+const BINS: usize = 48;
 
 /// Colours that can be told apart by people who see few; the rest repeat.
 const COLOURS: [&str; 10] = [

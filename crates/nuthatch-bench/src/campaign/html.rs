@@ -11,7 +11,7 @@ const STYLE: &str = "body{font:15px/1.5 system-ui,'DejaVu Sans',sans-serif;margi
 padding:0 1rem;color:#222}h1{font-size:1.7rem;margin-bottom:.2rem}h2{margin-top:2.6rem;border-bottom:2px solid #333}\
 h3{margin:1.6rem 0 .4rem}table{border-collapse:collapse;font-size:13px;margin:.6rem 0 1rem;display:block;overflow-x:auto}\
 td,th{border:1px solid #ccc;padding:3px 8px;text-align:right;white-space:nowrap;vertical-align:top}\
-th{background:#f2f2f2;text-align:center}td.t{text-align:left;white-space:normal;min-width:9rem}\
+th{background:#f2f2f2;text-align:center}td.t{text-align:left;white-space:normal;overflow-wrap:anywhere;min-width:8rem;max-width:17rem}\
 .range{color:#777;font-size:11px;display:block}.bad{background:#fde3e3}.note{background:#fff6d8;padding:.5rem 1rem;\
 border-left:4px solid #e0b000}svg{max-width:100%;height:auto;border:1px solid #eee;margin:.3rem 0}\
 .dot{display:inline-block;width:.7em;height:.7em;border-radius:50%;margin-right:.4em}small{color:#666}";
@@ -130,7 +130,7 @@ fn push_group(out: &mut String, group: &Group, systems: &[System]) {
     }
     *out += "<th>Repeats<th>Remarks</tr>";
     for cell in &group.cells {
-        push_cell(out, cell, &names, systems);
+        push_cell(out, cell, &names, systems, is_stored(group));
     }
     *out += "</table>";
     push_plots(out, group, systems);
@@ -167,9 +167,10 @@ fn metric_rank(name: &str) -> (usize, String) {
     (rank, name.to_owned())
 }
 
-fn push_cell(out: &mut String, cell: &Cell, names: &[&String], systems: &[System]) {
+fn push_cell(out: &mut String, cell: &Cell, names: &[&String], systems: &[System], stored: bool) {
     let index = systems.iter().position(|system| system.name == cell.system);
-    let guarantee = index.and_then(|index| systems.get(index)).map_or("", |s| &s.guarantee);
+    let promised = index.and_then(|index| systems.get(index)).map_or("", |s| &s.guarantee);
+    let guarantee = if stored { promised } else { NOT_STORED };
     let class = if cell.succeeded < cell.tried { " class=\"bad\"" } else { "" };
     let dot = index.map(dot).unwrap_or_default();
     let _ = write!(
@@ -242,12 +243,20 @@ fn bars_of(group: &Group, metric: &str, systems: &[System]) -> String {
             Some(_) => String::new(),
             None => cell.remarks.first().map_or_else(|| "not measured".into(), |r| shorten(r)),
         };
-        let fsync = systems.iter().find(|s| s.name == cell.system).map_or("", |s| fsync_word(s));
+        let system = systems.iter().find(|s| s.name == cell.system && is_stored(group));
+        let fsync = system.map_or("", fsync_word);
         let colour = place(cell, systems);
         Bar { name: format!("{} {fsync}", cell.system), value, note, colour }
     };
     let bars: Vec<Bar> = group.cells.iter().map(bar).collect();
     plot::bars(&format!("{metric}: {}", group.variant), metric, &bars)
+}
+
+/// The guarantee of core publish and subscribe.
+const NOT_STORED: &str = "none: core messages are not stored";
+
+fn is_stored(group: &Group) -> bool {
+    !group.section.contains("core publish")
 }
 
 /// Where a system stands among all, which is the number of its colour.

@@ -43,20 +43,24 @@ pub fn run(
 ) -> Result<Outcomes, BenchError> {
     let server = Running::start(peer, base)?;
     let watch = Watchdog::start(server.pid(), limit);
-    let meter = Meter::start(server.pid());
-    let result = match work {
-        Work::CoreLatency(size) => columns(latency::core(&target(&server)?, *size, None)?, meter),
-        Work::DurableLatency(size) => {
-            columns(latency::durable(&server.spec(QUEUE), *size, None)?, meter)
-        }
-        Work::PubSub(shape, operations) => pub_sub(&server, *shape, *operations, meter),
-        Work::Partitions(plan) => phases(partitions::run(&target(&server)?, *plan)?, meter),
-        Work::Log(sizes, span) => log_rows(&server, sizes, *span, meter, disk_limit),
-        Work::Mq(setting, plan) => mq(&server, setting, plan, meter),
-    };
+    let result = work_on(&server, work, disk_limit);
     match watch.finish() {
         true => Err(BenchError::Failed(format!("took longer than {limit:?} and was ended"))),
         false => result,
+    }
+}
+
+fn work_on(server: &Running, work: &Work, disk_limit: Option<f64>) -> Result<Outcomes, BenchError> {
+    let meter = Meter::start(server.pid());
+    match work {
+        Work::CoreLatency(size) => Ok(columns(&latency::core(&target(server)?, *size, None)?)),
+        Work::DurableLatency(size) => {
+            Ok(columns(&latency::durable(&server.spec(QUEUE), *size, None)?))
+        }
+        Work::PubSub(shape, operations) => pub_sub(server, *shape, *operations, meter),
+        Work::Partitions(plan) => Ok(phases(&partitions::run(&target(server)?, *plan)?)),
+        Work::Log(sizes, span) => log_rows(server, sizes, *span, disk_limit),
+        Work::Mq(setting, plan) => mq(server, setting, plan, meter),
     }
 }
 
@@ -113,9 +117,7 @@ fn add_cost(outcome: &mut Outcome, cost: &Cost<'_>) {
     outcome.set("server peak memory MB", Some(used.peak_memory_bytes as f64 / 1e6));
 }
 
-fn columns(columns: Vec<Column>, meter: Meter) -> Result<Outcomes, BenchError> {
-    let readings = meter.finish();
-    drop(readings);
+fn columns(columns: &[Column]) -> Outcomes {
     let outcome = |column: &Column| {
         let s = column.summary();
         let mut outcome = Outcome { detail: json(&s), ..Outcome::default() };
@@ -132,7 +134,7 @@ fn columns(columns: Vec<Column>, meter: Meter) -> Result<Outcomes, BenchError> {
         outcome.curves.insert("one way".into(), column.latencies().pairs());
         (format!("{} messages of {} bytes", s.count, s.payload_bytes), outcome)
     };
-    Ok(columns.iter().map(outcome).collect())
+    columns.iter().map(outcome).collect()
 }
 
 fn pub_sub(
@@ -165,8 +167,7 @@ fn pub_sub(
     Ok(vec![(shape.name.to_owned(), outcome)])
 }
 
-fn phases(result: Partitions, meter: Meter) -> Result<Outcomes, BenchError> {
-    drop(meter.finish());
+fn phases(result: &Partitions) -> Outcomes {
     let words = crate::workbench::cli::mapping_words(result.mapping);
     let outcome = |phase: &partitions::Phase| {
         let mut outcome = Outcome { detail: json(phase), ..Outcome::default() };
@@ -187,18 +188,16 @@ fn phases(result: Partitions, meter: Meter) -> Result<Outcomes, BenchError> {
         };
         (phase.name.clone(), outcome)
     };
-    Ok(result.phases.iter().map(outcome).collect())
+    result.phases.iter().map(outcome).collect()
 }
 
 fn log_rows(
     server: &Running,
     sizes: &[usize],
     span: Duration,
-    meter: Meter,
     disk_limit: Option<f64>,
 ) -> Result<Outcomes, BenchError> {
     let rows = log::run(&server.spec(QUEUE), sizes, span, || {})?;
-    drop(meter.finish());
     let body_bytes: u64 = rows.iter().map(|row| row.body_bytes).sum();
     let disk_bytes = server.disk_bytes() as f64;
     let outcome = |row: &log::LogRow| {

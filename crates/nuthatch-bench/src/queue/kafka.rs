@@ -27,7 +27,7 @@ use super::{Guarantee, Queue, QueueError, QueueSpec, Receiver, Sender, Source, f
 const DRIVER: &str = "kafka";
 
 /// Limit for administrative requests and for the delivery of a batch.
-const TIMEOUT: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(20);
 
 /// Wait between the end of a topic and its creation anew, and how often that is tried.
 const RECREATE_WAIT: Duration = Duration::from_millis(250);
