@@ -134,8 +134,7 @@ impl Rig {
                 break;
             }
         }
-        let outcome = result.lock().expect("lock").take();
-        outcome
+        std::mem::take(&mut *result.lock().expect("lock"))
     }
 
     fn streams(&mut self) -> Vec<StreamId> {
