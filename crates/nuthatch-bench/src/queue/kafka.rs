@@ -9,8 +9,7 @@
 //! that its order is kept.
 
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -20,7 +19,7 @@ use rdkafka::client::DefaultClientContext;
 use rdkafka::consumer::{BaseConsumer, Consumer};
 use rdkafka::error::KafkaError;
 use rdkafka::message::Message;
-use rdkafka::producer::{BaseProducer, BaseRecord, DeliveryResult, Producer, ProducerContext};
+use rdkafka::producer::{BaseRecord, DeliveryResult, Producer, ProducerContext, ThreadedProducer};
 
 use super::{Guarantee, Queue, QueueError, QueueSpec, Receiver, Sender, Source, failed};
 
@@ -123,7 +122,8 @@ impl Queue for KafkaQueue {
             .create_with_context(Context { outcome: outcome.clone() })
             .map_err(failed(DRIVER, "create a producer"))?;
         let partition = i32::try_from(index as u64 % self.partitions).unwrap_or(0);
-        Ok(Box::new(KafkaSender { producer, topic: self.topic.clone(), partition, outcome }))
+        let topic = self.topic.clone();
+        Ok(Box::new(KafkaSender { producer, topic, partition, outcome, sent: 0 }))
     }
 
     fn receiver(&self, _index: usize) -> Result<Box<dyn Receiver>, QueueError> {
@@ -144,11 +144,18 @@ impl Queue for KafkaQueue {
     }
 }
 
-/// What became of the messages of a producer.
+/// What became of the messages of a producer. Reports come in the thread of the producer, the
+/// moment they arrive.
 #[derive(Default)]
 struct Outcome {
-    delivered: AtomicU64,
-    failure: Mutex<Option<String>>,
+    reports: Mutex<Reports>,
+    changed: Condvar,
+}
+
+#[derive(Default)]
+struct Reports {
+    delivered: u64,
+    failure: Option<String>,
 }
 
 struct Context {
@@ -161,45 +168,47 @@ impl ProducerContext for Context {
     type DeliveryOpaque = ();
 
     fn delivery(&self, result: &DeliveryResult<'_>, _opaque: ()) {
+        let mut reports = self.outcome.reports.lock().unwrap_or_else(PoisonError::into_inner);
         match result {
-            Ok(_) => {
-                self.outcome.delivered.fetch_add(1, Ordering::Relaxed);
-            }
+            Ok(_) => reports.delivered += 1,
             Err((err, _)) => {
-                if let Ok(mut failure) = self.outcome.failure.lock() {
-                    failure.get_or_insert_with(|| err.to_string());
-                }
+                reports.failure.get_or_insert_with(|| err.to_string());
             }
         }
+        self.outcome.changed.notify_one();
     }
 }
 
 struct KafkaSender {
-    producer: BaseProducer<Context>,
+    producer: ThreadedProducer<Context>,
     topic: String,
     partition: i32,
     outcome: Arc<Outcome>,
+    /// Messages sent so far.
+    sent: u64,
 }
 
 impl Sender for KafkaSender {
     fn send(&mut self, batch: &[&[u8]]) -> Result<(), QueueError> {
         let wrong = failed(DRIVER, "send");
-        let due = self.outcome.delivered.load(Ordering::Relaxed) + batch.len() as u64;
         for body in batch {
             let record =
                 BaseRecord::<(), [u8]>::to(&self.topic).partition(self.partition).payload(*body);
             self.producer.send(record).map_err(|(err, _)| wrong(err.to_string()))?;
         }
+        self.sent += batch.len() as u64;
         let deadline = Instant::now() + TIMEOUT;
-        while self.outcome.delivered.load(Ordering::Relaxed) < due {
-            self.producer.poll(Duration::from_millis(100));
-            let failure = self.outcome.failure.lock().ok().and_then(|mut failure| failure.take());
-            if let Some(text) = failure {
+        let mut reports = self.outcome.reports.lock().unwrap_or_else(PoisonError::into_inner);
+        while reports.delivered < self.sent {
+            if let Some(text) = reports.failure.take() {
                 return Err(wrong(text));
             }
-            if Instant::now() > deadline {
+            let left = deadline.saturating_duration_since(Instant::now());
+            if left.is_zero() {
                 return Err(wrong(format!("not delivered within {TIMEOUT:?}")));
             }
+            let waited = self.outcome.changed.wait_timeout(reports, left);
+            reports = waited.unwrap_or_else(PoisonError::into_inner).0;
         }
         Ok(())
     }
