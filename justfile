@@ -20,6 +20,15 @@ unit:
 clients *ARGS:
     ./tests/clients/run.sh {{ARGS}}
 
+# The same operations against a real nats-server and against ours; transcripts must be equal.
+differential:
+    ./tests/peers.sh
+    cargo test -p nuthatch --test differential --locked
+
+# Longer: many more rounds of kill -9.
+soak ROUNDS="300":
+    NUTHATCH_KILL_ROUNDS={{ROUNDS}} cargo test --release -p nuthatch --test kill9 --locked -- --nocapture
+
 # Format, lint, tests: what CI runs.
 ci:
     ./.ci/run
