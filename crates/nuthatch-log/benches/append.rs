@@ -89,7 +89,13 @@ impl Machine for Blunt {
     fn is_live(&self, _stream: StreamId, _seq: Seq) -> bool {
         true
     }
-    fn log_states<L: LogAccess>(&mut self, _streams: &[StreamId], _log: &mut L) {}
+    fn log_states<L: LogAccess>(
+        &mut self,
+        _streams: &[StreamId],
+        _log: &mut L,
+    ) -> Result<(), nuthatch_log::StatesError> {
+        Ok(())
+    }
     fn visit_live(&self, _visit: &mut dyn FnMut(StreamId, Seq, usize)) {}
 }
 

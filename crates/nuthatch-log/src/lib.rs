@@ -21,6 +21,7 @@ pub mod record;
 mod recovery;
 mod segment;
 mod sequencer;
+pub mod state_part;
 pub mod stats;
 mod store;
 pub mod types;
@@ -31,7 +32,7 @@ pub use env::{Clock, Disk, Entropy, WriteMode};
 pub use frame::{FrameFault, MAX_FRAME_BYTES, MAX_RECORD_BYTES};
 pub use machine::{
     AppendError, Appended, IndexedMessage, LogAccess, Machine, Read, SnapshotError, Space,
-    StoredMessage, Urgency,
+    StatesError, StoredMessage, Urgency,
 };
 pub use options::{LogOptions, Reporter, SyncPolicy};
 pub use record::{RecordKind, RecordRef};

@@ -103,6 +103,19 @@ pub trait LogAccess {
         privileged: bool,
     ) -> Result<Appended, AppendError>;
 
+    /// Appends a state ([`RecordKind::StreamState`] or [`RecordKind::LogState`]), privileged and
+    /// lazy, in several records if it is large. A state that is not in the log to its last byte does
+    /// not count; recovery hands whole ones to [`Machine::apply_state`].
+    ///
+    /// [`RecordKind::StreamState`]: crate::record::RecordKind::StreamState
+    /// [`RecordKind::LogState`]: crate::record::RecordKind::LogState
+    ///
+    /// # Errors
+    /// As [`LogAccess::append`]; some parts may be in the log then, and mean nothing.
+    fn append_state(&mut self, state: &RecordRef<'_>) -> Result<Appended, AppendError> {
+        self.append(state, Urgency::Lazy, true)
+    }
+
     /// Asks that the frame under construction be written although nothing in it is awaited.
     fn flush_soon(&mut self);
 
@@ -126,6 +139,38 @@ pub trait LogAccess {
 pub struct SnapshotError {
     /// What is wrong with it.
     pub reason: String,
+}
+
+/// Why states were not logged. What is dead then stays where it is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum StatesError {
+    /// The log did not take one.
+    #[error("the state of {what} was not taken: {error}", what = StateOf(*stream))]
+    Append {
+        /// Whose state; [`StreamId::LOG`] for the log's own.
+        stream: StreamId,
+        /// Why.
+        error: AppendError,
+    },
+    /// The machine met records of a later version and does not know what they mean.
+    #[error("{records} records are of a later version")]
+    Unreadable {
+        /// How many.
+        records: u64,
+    },
+}
+
+/// Names whose state it is.
+struct StateOf(StreamId);
+
+impl std::fmt::Display for StateOf {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        if self.0 == StreamId::LOG {
+            f.write_str("the log")
+        } else {
+            write!(f, "stream {}", self.0)
+        }
+    }
 }
 
 /// What a segment's footer tells of a message.
@@ -220,8 +265,15 @@ pub trait Machine: Send + 'static {
     fn is_live(&self, stream: StreamId, seq: Seq) -> bool;
 
     /// Compaction: append a `StreamState` for each of these streams that exists, then one
-    /// `LogState`, so that older records of them may go. Appends are privileged and `Lazy`.
-    fn log_states<L: LogAccess>(&mut self, streams: &[StreamId], log: &mut L);
+    /// `LogState`, so that older records of them may go: by [`LogAccess::append_state`].
+    ///
+    /// # Errors
+    /// [`StatesError`]: nothing may be removed then; the log says why and tries again later.
+    fn log_states<L: LogAccess>(
+        &mut self,
+        streams: &[StreamId],
+        log: &mut L,
+    ) -> Result<(), StatesError>;
 
     /// Live weight of each stream's messages, for the log's accounting after recovery:
     /// calls `visit(stream, seq, weight)` for every live message.

@@ -86,6 +86,8 @@ pub struct LogOptions {
     pub compact_below_percent: u8,
     /// The largest record. Default [`crate::frame::MAX_RECORD_BYTES`], which is also the most.
     pub max_record_bytes: usize,
+    /// States larger than this are written in parts of this size. Default 256 KiB.
+    pub state_part_bytes: usize,
     /// Where messages about the log go.
     pub report: Reporter,
 }
@@ -109,6 +111,7 @@ impl Default for LogOptions {
             checkpoint_interval_ms: 30_000,
             compact_below_percent: 50,
             max_record_bytes: crate::frame::MAX_RECORD_BYTES,
+            state_part_bytes: crate::state_part::STATE_PART_BYTES,
             report: Reporter::default(),
         }
     }

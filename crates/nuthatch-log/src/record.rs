@@ -36,6 +36,8 @@ pub enum RecordKind {
     MoveOut = 14,
     /// A stream continues in this log. In the format, unused yet.
     MoveIn = 15,
+    /// A piece of a state that is too large for one record. See [`crate::state_part`].
+    StatePart = 16,
 }
 
 impl RecordKind {
@@ -58,6 +60,7 @@ impl RecordKind {
             13 => Self::LogState,
             14 => Self::MoveOut,
             15 => Self::MoveIn,
+            16 => Self::StatePart,
             _ => return None,
         })
     }

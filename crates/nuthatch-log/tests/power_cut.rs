@@ -3,7 +3,7 @@
 
 mod common;
 
-use common::{Event, Outcome, Rig, Toy, tiny, tiny_sync};
+use common::{Event, Outcome, Rig, Toy, tiny_parts, tiny_sync};
 use nuthatch_log::env::{Fault, MemDisk, SeededEntropy};
 use nuthatch_log::{LogOptions, OpenError, StreamId, SyncPolicy};
 use std::collections::{BTreeMap, BTreeSet};
@@ -208,7 +208,7 @@ const HISTORIES: u64 = 400;
 
 #[test]
 fn what_was_acknowledged_survives_power_cuts() {
-    let failures = failures(&tiny(), 0..HISTORIES);
+    let failures = failures(&tiny_parts(), 0..HISTORIES);
     assert!(failures.is_empty(), "{} failed: {:#?}", failures.len(), failures.first());
 }
 
@@ -232,16 +232,16 @@ fn late_syncs_lose_at_most_the_end() {
 #[test]
 fn equal_seeds_give_equal_traces() {
     for seed in 0..20 {
-        assert_eq!(history(&tiny(), seed), history(&tiny(), seed));
+        assert_eq!(history(&tiny_parts(), seed), history(&tiny_parts(), seed));
     }
-    assert_ne!(history(&tiny(), 1), history(&tiny(), 2));
+    assert_ne!(history(&tiny_parts(), 1), history(&tiny_parts(), 2));
 }
 
 #[test]
 fn a_failed_sync_stops_the_log_but_not_its_readers() {
     for fault in [Fault::SyncError, Fault::WriteError] {
         let disk = MemDisk::default();
-        let mut rig = Rig::open(tiny(), Arc::new(disk.clone())).expect("opens");
+        let mut rig = Rig::open(tiny_parts(), Arc::new(disk.clone())).expect("opens");
         rig.create(1, 0);
         assert_eq!(rig.publish(1, b"one"), Outcome::Acked(1));
         disk.inject(fault(disk.operations() + 1));
@@ -252,7 +252,7 @@ fn a_failed_sync_stops_the_log_but_not_its_readers() {
         assert_eq!(rig.handle.stats().failed, 1);
         assert!(rig.core.close().is_err());
         drop(rig);
-        let mut rig = Rig::open(tiny(), Arc::new(disk)).expect("opens");
+        let mut rig = Rig::open(tiny_parts(), Arc::new(disk)).expect("opens");
         assert_eq!(rig.read(1, 1), Outcome::Body(b"one".to_vec()));
         assert!(!rig.report.clean);
     }

@@ -3,7 +3,7 @@
 
 mod common;
 
-use common::{Event, Outcome, Rig, tiny};
+use common::{Event, Outcome, Rig, tiny_parts};
 use nuthatch_log::StreamId;
 use nuthatch_log::env::RealDisk;
 use std::path::{Path, PathBuf};
@@ -14,11 +14,11 @@ fn body(stream: u32, n: u64) -> Vec<u8> {
     format!("message {n} of stream {stream}, {}", "x".repeat((n % 50) as usize)).into_bytes()
 }
 
-/// A log with messages, deletes, a purge, a dropped stream, a compacted segment, a checkpoint, and
+/// A log with messages, deletes, a purge, a dropped stream, a compacted segment, states in parts, a checkpoint, and
 /// an end that was not closed.
 fn write(dir: &Path) {
     let disk = Arc::new(RealDisk::open(dir).expect("a directory"));
-    let mut rig = Rig::open(tiny(), disk).expect("opens");
+    let mut rig = Rig::open(tiny_parts(), disk).expect("opens");
     rig.create(1, 0);
     rig.create(2, 5);
     rig.create(3, 0);
@@ -41,7 +41,7 @@ fn write(dir: &Path) {
 
 fn check(dir: &Path) {
     let disk = Arc::new(RealDisk::open(dir).expect("a directory"));
-    let mut rig = Rig::open(tiny(), disk).expect("opens");
+    let mut rig = Rig::open(tiny_parts(), disk).expect("opens");
     let streams = &rig.core.machine().streams;
     assert_eq!(streams.keys().copied().collect::<Vec<_>>(), [StreamId(1), StreamId(2)]);
     let live = |stream: u32| streams[&StreamId(stream)].live.keys().copied().collect::<Vec<_>>();

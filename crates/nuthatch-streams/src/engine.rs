@@ -29,7 +29,8 @@ use crate::stream::Recovering;
 use consumers::ConsumerKey;
 use deadlines::Deadlines;
 use nuthatch_log::{
-    IndexedMessage, LogAccess, Lsn, Machine, RecordRef, Seq, SnapshotError, StreamId, Timestamp,
+    IndexedMessage, LogAccess, Lsn, Machine, RecordRef, Seq, SnapshotError, StatesError, StreamId,
+    Timestamp,
 };
 use pending::Pending;
 use rustc_hash::FxHashMap;
@@ -304,8 +305,12 @@ impl<S: Sink> Machine for Engine<S> {
             || self.slots.get(&stream).is_some_and(|slot| slot.stream.holds(seq))
     }
 
-    fn log_states<L: LogAccess>(&mut self, streams: &[StreamId], log: &mut L) {
-        self.write_states(streams, log);
+    fn log_states<L: LogAccess>(
+        &mut self,
+        streams: &[StreamId],
+        log: &mut L,
+    ) -> Result<(), StatesError> {
+        self.write_states(streams, log)
     }
 
     fn visit_live(&self, visit: &mut dyn FnMut(StreamId, Seq, usize)) {

@@ -8,7 +8,7 @@
 
 use bytes::Bytes;
 use nuthatch_log::env::{Fault, ManualClock, MemDisk, SeededEntropy};
-use nuthatch_log::{Log, LogCore, LogHandle, LogOptions, OpenError, StreamId, SyncPolicy};
+use nuthatch_log::{Disk, Log, LogCore, LogHandle, LogOptions, OpenError, StreamId, SyncPolicy};
 use nuthatch_protocol::js::StreamConfig;
 use nuthatch_streams::op::GetMessage;
 use nuthatch_streams::validate::{self, Limits};
@@ -88,18 +88,24 @@ fn options(sync: SyncPolicy) -> LogOptions {
         queue_bytes: 64 * 1024,
         reserve_bytes: Some(0),
         checkpoint_bytes: 32 * 1024,
+        // Every state is written in many parts, which cuts separate.
+        state_part_bytes: 64,
         ..LogOptions::default()
     }
 }
 
 impl Rig {
     fn open(sync: SyncPolicy, disk: &MemDisk, salt: u64) -> Result<Self, OpenError> {
+        Self::open_with(options(sync), disk, salt)
+    }
+
+    fn open_with(options: LogOptions, disk: &MemDisk, salt: u64) -> Result<Self, OpenError> {
         let answers = Answers::default();
         let engine = Engine::new(EngineConfig::default(), Recorder(answers.clone()));
         let clock = Arc::new(ManualClock::at(1_700_000_000_000_000_000));
         let entropy = Box::new(SeededEntropy::new(salt));
         let disk = Arc::new(disk.clone());
-        let (core, _) = Log::open(options(sync), disk, clock.clone(), entropy, engine)?;
+        let (core, _) = Log::open(options, disk, clock.clone(), entropy, engine)?;
         let handle = core.handle();
         Ok(Self { core, handle, clock, answers })
     }
@@ -117,6 +123,25 @@ impl Rig {
             }
         }
         panic!("the log does not come to rest");
+    }
+
+    /// Lets the log do what time asks for.
+    fn settle(&mut self) {
+        for _ in 0..TURNS_MAX {
+            if !self.core.turn().progress {
+                return;
+            }
+        }
+        panic!("the log does not come to rest");
+    }
+
+    /// Publishes one message and returns the answer.
+    fn publish_one(&mut self, stream: StreamId, token: u64) -> String {
+        let mut buf = Vec::new();
+        let items = vec![publish_item(&mut buf, stream, token, &token.to_le_bytes())];
+        self.run(Event::Batch(ClientBatch { peer: (), buf: Bytes::from(buf), items }));
+        let answer = self.answers.lock().expect("lock").remove(&token);
+        String::from_utf8(answer.expect("an answer")).expect("text")
     }
 
     /// `None`: the log failed before there was an outcome.
@@ -308,6 +333,32 @@ fn acknowledged_messages_survive_power_cuts() {
 fn the_harness_bites_without_syncs() {
     let failures = failures(SyncPolicy::Never, 0..60);
     assert!(failures.len() > 5, "only {} of 60 histories lost anything", failures.len());
+}
+
+/// A duplicate window whose ids no single record takes: dead segments are given back all the same,
+/// and the ids are known after a restart.
+#[test]
+fn a_large_duplicate_window_does_not_stop_compaction() {
+    const MESSAGES: u64 = 400;
+    let options = LogOptions { max_record_bytes: 4096, ..options(SyncPolicy::Always) };
+    let disk = MemDisk::default();
+    let mut rig = Rig::open_with(options.clone(), &disk, 1).expect("opens");
+    assert!(matches!(rig.op(create(LIMITED)), Some(Ok(_))));
+    for n in 1..=MESSAGES {
+        rig.publish_one(LIMITED, 3 * n);
+        rig.clock.advance(Duration::from_millis(100));
+        rig.settle();
+    }
+    let stats = rig.handle.stats();
+    assert!(stats.compacted_segments > 0 && stats.states_refused == 0, "{stats:?}");
+    for name in disk.list("").expect("lists").iter().filter(|n| n.starts_with("checkpoint-")) {
+        disk.remove(name).expect("removes");
+    }
+    let mut rig = Rig::open_with(options, &disk.crash(1), 2).expect("opens");
+    for n in [1, MESSAGES / 2, MESSAGES] {
+        let ack = rig.publish_one(LIMITED, 3 * n);
+        assert!(ack.contains("\"duplicate\": true") && sequence(&ack) == Some(n), "{ack}");
+    }
 }
 
 #[test]

@@ -122,7 +122,7 @@ mod tests {
     proptest! {
         #[test]
         fn records_survive_the_round_trip(
-            kind in 1u8..=15, stream: u32, seq: u64, ts: i64,
+            kind in 1u8..=16, stream: u32, seq: u64, ts: i64,
             subject in proptest::collection::vec(any::<u8>(), 0..80),
             headers in proptest::collection::vec(any::<u8>(), 0..80),
             body in proptest::collection::vec(any::<u8>(), 0..80),

@@ -11,9 +11,27 @@ use crate::frame::{FRAME_HEADER_BYTES, FrameHeader, RecordIter, codec::decode_re
 use crate::machine::IndexedMessage;
 use crate::record::{RecordKind, RecordRef};
 use crate::segment::{Footer, FrameScanner, Mark, Position, Scanned};
+use crate::state_part::{PartHead, StatePiece, whole_kind};
 use crate::types::{Lsn, StreamId};
+use bytes::Bytes;
 use rustc_hash::FxHashMap;
 use std::sync::Arc;
+
+/// Where a whole state is.
+struct Pieces {
+    /// Marks of the parts before the last, with the number of their link; possibly those of attempts
+    /// that were never finished before them.
+    earlier: Vec<(Mark, usize)>,
+    /// The last part, or the only one.
+    last: (Mark, usize),
+}
+
+impl Pieces {
+    /// Where the state stands.
+    const fn at(&self) -> Position {
+        self.last.0.at
+    }
+}
 
 /// Up to where each stream's records are summed up by a state or a checkpoint.
 struct Cutoffs {
@@ -42,17 +60,12 @@ impl<M: Machine> Recovery<M> {
 
     /// Hands the newest state of each stream, and of the log, to the machine, oldest first.
     fn apply_states(&mut self, cutoffs: &mut Cutoffs) -> Result<(), OpenError> {
-        let mut newest: FxHashMap<StreamId, (Mark, usize)> = FxHashMap::default();
-        for (number, link) in self.links.iter().enumerate() {
-            for mark in link.marks.iter().filter(|mark| mark.at > cutoffs.checkpoint) {
-                newest.insert(mark.stream, (*mark, number));
-            }
-        }
-        let mut states: Vec<_> = newest.into_values().collect();
-        states.sort_unstable_by_key(|(mark, _)| mark.at);
-        for (mark, number) in states {
-            self.apply_state(&mark, number)?;
-            cutoffs.streams.insert(mark.stream, mark.at);
+        let mut states: Vec<_> = self.newest_states().into_iter().collect();
+        states.retain(|(_, pieces)| pieces.at() > cutoffs.checkpoint);
+        states.sort_unstable_by_key(|(_, pieces)| pieces.at());
+        for (stream, pieces) in states {
+            self.apply_state(stream, &pieces)?;
+            cutoffs.streams.insert(stream, pieces.at());
         }
         self.bury(cutoffs);
         Ok(())
@@ -70,7 +83,61 @@ impl<M: Machine> Recovery<M> {
         }
     }
 
-    fn apply_state(&mut self, mark: &Mark, number: usize) -> Result<(), OpenError> {
+    /// The newest state of each stream that is in the log to its last part.
+    fn newest_states(&self) -> FxHashMap<StreamId, Pieces> {
+        let mut newest: FxHashMap<StreamId, Pieces> = FxHashMap::default();
+        let mut parts: FxHashMap<StreamId, Vec<(Mark, usize)>> = FxHashMap::default();
+        for (number, link) in self.links.iter().enumerate() {
+            for mark in &link.marks {
+                let last = (*mark, number);
+                let earlier = match mark.piece {
+                    StatePiece::Part => {
+                        parts.entry(mark.stream).or_default().push(last);
+                        continue;
+                    }
+                    StatePiece::Whole => Vec::new(),
+                    StatePiece::Last => parts.remove(&mark.stream).unwrap_or_default(),
+                };
+                newest.insert(mark.stream, Pieces { earlier, last });
+            }
+        }
+        newest
+    }
+
+    /// Reads a state, puts it together if it is in parts, and hands it to the machine.
+    fn apply_state(&mut self, stream: StreamId, pieces: &Pieces) -> Result<(), OpenError> {
+        let (mark, link) = pieces.last;
+        let last = self.read_piece(&mark, link)?;
+        let malformed = || {
+            let entry = &self.links[link].entry;
+            damage(entry, u64::from(mark.frame), mark.at.lsn, DamageKind::Record)
+        };
+        let (record, _) = decode_record(&last).ok_or_else(malformed)?;
+        if record.kind != RecordKind::StatePart {
+            self.machine.apply_state(&record);
+            return Ok(());
+        }
+        let of = PartHead::decode(record.headers).ok_or_else(malformed)?.of;
+        // Parts of attempts that were never finished may come before those of this one.
+        let unfinished = pieces.earlier.len().checked_sub(of as usize - 1);
+        let mut body = Vec::new();
+        for (number, (mark, link)) in
+            (0..of - 1).zip(&pieces.earlier[unfinished.ok_or_else(malformed)?..])
+        {
+            let bytes = self.read_piece(mark, *link)?;
+            let part = decode_record(&bytes).map(|(record, _)| record);
+            let part =
+                part.filter(|part| PartHead::decode(part.headers) == Some(PartHead { number, of }));
+            body.extend_from_slice(part.ok_or_else(malformed)?.body);
+        }
+        body.extend_from_slice(record.body);
+        let kind = whole_kind(stream);
+        self.machine.apply_state(&RecordRef { kind, headers: b"", body: &body, ..record });
+        Ok(())
+    }
+
+    /// The bytes of the record that a mark points at, out of a frame whose checksums are right.
+    fn read_piece(&self, mark: &Mark, number: usize) -> Result<Bytes, OpenError> {
         let link = &self.links[number];
         let file = &link.segment.file;
         let name = || io_context(format!("segment {}", link.entry.file_name()));
@@ -80,11 +147,13 @@ impl<M: Machine> Recovery<M> {
         let header = FrameHeader::decode(&head, link.segment.header.salt).map_err(fault)?;
         let frame = file.read_shared(at, header.len as usize).map_err(name())?;
         header.check_body(&frame).map_err(fault)?;
-        let record = frame.get(mark.offset as usize..).and_then(decode_record);
-        match record {
-            Some((record, _)) if is_state(&record) && record.stream == mark.stream => {
-                self.machine.apply_state(&record);
-                Ok(())
+        let frame = frame.slice(..header.len as usize);
+        let start = (mark.offset as usize).min(frame.len());
+        match decode_record(&frame[start..]) {
+            Some((record, len))
+                if StatePiece::of(&record) == Some(mark.piece) && record.stream == mark.stream =>
+            {
+                Ok(frame.slice(start..start + len))
             }
             _ => Err(damage(&link.entry, at, mark.at.lsn, DamageKind::Record)),
         }
@@ -140,7 +209,7 @@ impl<M: Machine> Recovery<M> {
         for (number, (_, record)) in records.enumerate() {
             self.report.records += 1;
             let at = Position { lsn, record: number as u16 };
-            if is_state(&record) {
+            if StatePiece::of(&record).is_some() {
                 continue;
             }
             if at > cutoffs.of(record.stream) {
@@ -150,10 +219,6 @@ impl<M: Machine> Recovery<M> {
             }
         }
     }
-}
-
-fn is_state(record: &RecordRef<'_>) -> bool {
-    matches!(record.kind, RecordKind::StreamState | RecordKind::LogState)
 }
 
 fn indexed<'a>(record: &RecordRef<'a>) -> IndexedMessage<'a> {

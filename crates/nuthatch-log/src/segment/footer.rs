@@ -11,6 +11,7 @@ use crate::frame::{RecordIter, crc};
 use crate::index::{PLACE_EVERY_BYTES, Place};
 use crate::machine::IndexedMessage;
 use crate::record::{RecordKind, RecordRef};
+use crate::state_part::StatePiece;
 use crate::types::{Lsn, Seq, StreamId, Timestamp};
 use rustc_hash::{FxHashMap, FxHasher};
 use std::collections::BTreeMap;
@@ -72,7 +73,7 @@ impl Position {
     }
 }
 
-/// Where a `StreamState` or `LogState` record is.
+/// Where a `StreamState` or `LogState` record is, or a part of one.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Mark {
     /// Whose state; [`StreamId::LOG`] for the log's.
@@ -83,6 +84,8 @@ pub struct Mark {
     pub frame: u32,
     /// Where it starts in its frame.
     pub offset: u32,
+    /// How much of a state it is.
+    pub piece: StatePiece,
 }
 
 /// Number of slots in the table that recognises subjects seen before. Collisions only cost a
@@ -172,10 +175,11 @@ impl FooterBuilder {
     /// Takes in one record.
     pub fn add(&mut self, record: &RecordRef<'_>, at: Position, frame: u32, offset: u32) {
         let column = self.streams.entry(record.stream).or_default();
+        if let Some(piece) = StatePiece::of(record) {
+            self.marks.push(Mark { stream: record.stream, at, frame, offset, piece });
+            return;
+        }
         match record.kind {
-            RecordKind::StreamState | RecordKind::LogState => {
-                self.marks.push(Mark { stream: record.stream, at, frame, offset });
-            }
             RecordKind::Message => {
                 column.last_at = at;
                 let subject = self.subjects.number(record.subject);
@@ -307,7 +311,8 @@ impl Column {
 impl Mark {
     fn encode(&self, out: &mut Vec<u8>) {
         out.extend_from_slice(&self.stream.0.to_le_bytes());
-        out.extend_from_slice(&u32::from(self.at.record).to_le_bytes());
+        out.extend_from_slice(&self.at.record.to_le_bytes());
+        out.extend_from_slice(&(self.piece as u16).to_le_bytes());
         out.extend_from_slice(&self.at.lsn.0.to_le_bytes());
         out.extend_from_slice(&self.frame.to_le_bytes());
         out.extend_from_slice(&self.offset.to_le_bytes());

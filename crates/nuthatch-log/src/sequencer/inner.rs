@@ -10,6 +10,7 @@ use crate::machine::{AppendError, Appended, LogAccess, Read, Space, Urgency};
 use crate::options::LogOptions;
 use crate::record::{RecordKind, RecordRef};
 use crate::segment::Written;
+use crate::state_part::{PartHead, STATE_PART_BYTES, StatePiece};
 use crate::stats::{LogStats, add, set};
 use crate::store::Store;
 use crate::types::{Lsn, Seq, StreamId, Timestamp};
@@ -54,11 +55,8 @@ pub struct LogInner {
     pub(super) space: Space,
     pub(super) full_since: Option<Timestamp>,
     pub(super) failed: Option<String>,
-    /// Since compaction last asked: states that were appended, and whether one was refused.
-    pub(super) states_appended: usize,
     /// Bytes of the states that the compaction under way has logged.
     pub(super) state_bytes: u64,
-    pub(super) state_refused: bool,
     expected_frame: usize,
 }
 
@@ -105,9 +103,7 @@ impl LogInner {
             space: Space::Normal,
             full_since: None,
             failed: None,
-            states_appended: 0,
             state_bytes: 0,
-            state_refused: false,
             expected_frame: 0,
             options: parts.options,
             clock: parts.clock,
@@ -298,10 +294,6 @@ impl LogInner {
     }
 }
 
-fn is_state(record: &RecordRef<'_>) -> bool {
-    matches!(record.kind, RecordKind::StreamState | RecordKind::LogState)
-}
-
 impl LogAccess for LogInner {
     fn now(&self) -> Timestamp {
         self.now
@@ -318,12 +310,8 @@ impl LogAccess for LogInner {
         privileged: bool,
     ) -> Result<Appended, AppendError> {
         let weight = record.weight();
-        if let Err(error) = self.admit(record, weight, privileged) {
-            self.state_refused |= is_state(record);
-            return Err(error);
-        }
-        if is_state(record) {
-            self.states_appended += 1;
+        self.admit(record, weight, privileged)?;
+        if StatePiece::of(record).is_some() {
             self.state_bytes += weight as u64;
         }
         self.frame.push(&self.pool, record);
@@ -334,6 +322,25 @@ impl LogAccess for LogInner {
             }
         }
         Ok(Appended { lsn: self.frame.lsn })
+    }
+
+    fn append_state(&mut self, state: &RecordRef<'_>) -> Result<Appended, AppendError> {
+        let part_bytes = self.options.state_part_bytes.clamp(1, STATE_PART_BYTES);
+        if state.body.len() <= part_bytes {
+            return self.append(state, Urgency::Lazy, true);
+        }
+        let count = state.body.len().div_ceil(part_bytes);
+        let max_bytes = part_bytes as u64 * u64::from(u32::MAX);
+        let size_bytes = state.body.len() as u64;
+        let of =
+            u32::try_from(count).map_err(|_| AppendError::TooLarge { size_bytes, max_bytes })?;
+        let mut appended = Appended { lsn: self.frame.lsn };
+        for (number, body) in (0..of).zip(state.body.chunks(part_bytes)) {
+            let headers = &PartHead { number, of }.encode();
+            let part = RecordRef { kind: RecordKind::StatePart, headers, body, ..*state };
+            appended = self.append(&part, Urgency::Lazy, true)?;
+        }
+        Ok(appended)
     }
 
     fn flush_soon(&mut self) {

@@ -342,12 +342,10 @@ impl<M: Machine> LogCore<M> {
         if done == 0 {
             self.log.state_bytes = 0;
         }
-        self.log.state_refused = false;
-        self.log.states_appended = 0;
         let streams = &judgement.survey.streams[done..end];
-        self.machine.log_states(streams, &mut self.log);
-        if self.log.state_refused || self.log.states_appended == 0 {
-            self.log.options.report.say("compaction put off: states could not be logged");
+        if let Err(error) = self.machine.log_states(streams, &mut self.log) {
+            add(&self.log.stats.states_refused, 1);
+            self.log.options.report.say(&format!("compaction put off: {error}"));
             if self.log.space == Space::Normal {
                 self.tidy.check_at = self.log.now.plus_nanos(10 * COMPACT_CHECK_NANOS);
             }

@@ -39,6 +39,12 @@ pub fn tiny() -> LogOptions {
     }
 }
 
+/// Tiny options with parts smaller than most states of these tests, so that a state takes many
+/// records, and some states take many frames.
+pub fn tiny_parts() -> LogOptions {
+    LogOptions { state_part_bytes: 20, ..tiny() }
+}
+
 /// Tiny options with another sync policy.
 pub fn tiny_sync(sync: SyncPolicy) -> LogOptions {
     LogOptions { sync, ..tiny() }

@@ -2,7 +2,7 @@
 
 use nuthatch_log::{
     IndexedMessage, LogAccess, Lsn, Machine, Read, RecordKind, RecordRef, Seq, SnapshotError,
-    StreamId, Timestamp, Urgency,
+    StatesError, StreamId, Timestamp, Urgency,
 };
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -424,13 +424,18 @@ impl Machine for Toy {
         self.streams.get(&stream).is_some_and(|state| state.live.contains_key(&seq.0))
     }
 
-    fn log_states<L: LogAccess>(&mut self, streams: &[StreamId], log: &mut L) {
+    fn log_states<L: LogAccess>(
+        &mut self,
+        streams: &[StreamId],
+        log: &mut L,
+    ) -> Result<(), StatesError> {
         let now = log.now();
         for stream in streams {
             let Some(state) = self.streams.get(stream) else { continue };
             let body = Self::encode_state(state);
             let record = record(RecordKind::StreamState, *stream, 0, now, b"", &body);
-            let _ = log.append(&record, Urgency::Lazy, true);
+            let refused = |error| StatesError::Append { stream: *stream, error };
+            log.append_state(&record).map_err(refused)?;
         }
         let mut body = Vec::new();
         for stream in self.streams.keys() {
@@ -438,7 +443,8 @@ impl Machine for Toy {
         }
         let next = self.next_id;
         let record = record(RecordKind::LogState, StreamId::LOG, next, now, b"", &body);
-        let _ = log.append(&record, Urgency::Lazy, true);
+        let refused = |error| StatesError::Append { stream: StreamId::LOG, error };
+        log.append_state(&record).map(drop).map_err(refused)
     }
 
     fn visit_live(&self, visit: &mut dyn FnMut(StreamId, Seq, usize)) {

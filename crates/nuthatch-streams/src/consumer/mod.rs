@@ -89,7 +89,7 @@ struct Terms {
     ack_wait: Nanos,
     /// 0: no limit.
     max_deliver: u32,
-    /// `usize::MAX`: no limit.
+    /// At most `ACK_PENDING_MAX`.
     max_ack_pending: usize,
     /// Percent of acks to report.
     sample_percent: u64,

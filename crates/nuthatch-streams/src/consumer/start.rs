@@ -24,6 +24,10 @@ const MAX_WAITING_DEFAULT: usize = 512;
 const INACTIVE_GRACE_NS: i64 = 100_000_000;
 const INACTIVE_JITTER_NS: u64 = 900_000_000;
 
+/// Messages that a consumer may have out where nothing smaller is configured: its progress must
+/// stay well below the largest record, and what is out costs about 40 bytes of memory each.
+const ACK_PENDING_MAX: usize = 1 << 22;
+
 impl Terms {
     fn new(config: &ConsumerConfig, retained: bool, random: u64) -> Self {
         let mut inactive_threshold = config.inactive_threshold.max(0);
@@ -36,7 +40,7 @@ impl Terms {
             ack_policy: config.ack_policy,
             ack_wait: config.ack_wait,
             max_deliver: u32::try_from(config.max_deliver).unwrap_or(0),
-            max_ack_pending: max_pending.unwrap_or(usize::MAX),
+            max_ack_pending: max_pending.unwrap_or(ACK_PENDING_MAX).min(ACK_PENDING_MAX),
             sample_percent: config.sample_freq.trim_end_matches('%').parse().unwrap_or(0),
             inactive_threshold,
             retained,

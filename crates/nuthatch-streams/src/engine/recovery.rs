@@ -13,7 +13,7 @@ use crate::records::{
 use crate::sink::Sink;
 use crate::stream::{Stream, When};
 use nuthatch_log::{
-    IndexedMessage, LogAccess, RecordKind, RecordRef, Seq, SnapshotError, StreamId, Urgency,
+    IndexedMessage, LogAccess, RecordKind, RecordRef, Seq, SnapshotError, StatesError, StreamId,
 };
 use nuthatch_protocol::js::RetentionPolicy;
 
@@ -256,9 +256,13 @@ impl<S: Sink> Engine<S> {
         }
     }
 
-    pub(super) fn write_states<L: LogAccess>(&mut self, streams: &[StreamId], log: &mut L) {
+    pub(super) fn write_states<L: LogAccess>(
+        &mut self,
+        streams: &[StreamId],
+        log: &mut L,
+    ) -> Result<(), StatesError> {
         if self.unreadable_records > 0 {
-            return;
+            return Err(StatesError::Unreadable { records: self.unreadable_records });
         }
         let mut body = Vec::new();
         for &id in streams {
@@ -269,11 +273,11 @@ impl<S: Sink> Engine<S> {
             slot.encode_state(&mut body);
             let last = Seq(slot.stream.assigned_totals().last_seq);
             let name = slot.stream.config().name.clone();
-            append_state(RecordKind::StreamState, id, last, name.as_bytes(), &body, log);
+            append_state(RecordKind::StreamState, id, last, name.as_bytes(), &body, log)?;
         }
         body.clear();
         self.log_state().encode(&mut body);
-        append_state(RecordKind::LogState, StreamId::LOG, Seq(0), b"", &body, log);
+        append_state(RecordKind::LogState, StreamId::LOG, Seq(0), b"", &body, log)
     }
 }
 
@@ -284,10 +288,9 @@ fn append_state<L: LogAccess>(
     subject: &[u8],
     body: &[u8],
     log: &mut L,
-) {
-    let record = RecordRef { kind, stream, seq, timestamp: log.now(), subject, headers: b"", body };
-    // Without it the log removes nothing: it waits for the record to be in a committed frame.
-    let _ = log.append(&record, Urgency::Lazy, true);
+) -> Result<(), StatesError> {
+    let state = RecordRef { kind, stream, seq, timestamp: log.now(), subject, headers: b"", body };
+    log.append_state(&state).map(drop).map_err(|error| StatesError::Append { stream, error })
 }
 
 impl<S: Sink> Slot<S> {

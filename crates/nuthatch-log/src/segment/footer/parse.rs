@@ -8,6 +8,7 @@ use crate::bytes::{Reader, u32_at, u64_at};
 use crate::frame::crc;
 use crate::index::Place;
 use crate::machine::IndexedMessage;
+use crate::state_part::StatePiece;
 use crate::types::{Lsn, Seq, StreamId};
 use std::ops::Range;
 
@@ -145,10 +146,11 @@ fn read_marks(bytes: &[u8]) -> Option<Vec<Mark>> {
             stream: StreamId(u32_at(mark, 0)),
             at: Position {
                 lsn: Lsn(u64_at(mark, 8)),
-                record: u16::try_from(u32_at(mark, 4)).ok()?,
+                record: u16::from_le_bytes([mark[4], mark[5]]),
             },
             frame: u32_at(mark, 16),
             offset: u32_at(mark, 20),
+            piece: StatePiece::from_u16(u16::from_le_bytes([mark[6], mark[7]]))?,
         })
     };
     section.chunks_exact(MARK_BYTES).map(read).collect()

@@ -474,7 +474,7 @@ impl Harness {
         let mut snapshot = Vec::new();
         self.engine.snapshot(&mut snapshot);
         self.log.checkpoint = Some((self.log.record_count(), snapshot));
-        self.engine.log_states(&[STREAM], &mut self.log);
+        self.engine.log_states(&[STREAM], &mut self.log).expect("states are logged");
         self.commit();
         let mut live = BTreeSet::new();
         self.engine.visit_live(&mut |stream, seq, _| {

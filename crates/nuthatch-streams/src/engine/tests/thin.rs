@@ -105,7 +105,8 @@ fn what_is_not_understood_is_counted_and_nothing_is_dead() {
     };
     assert_eq!(unreadable_records, 1);
     assert!(harness.engine.is_live(STREAM, Seq(1)), "not taken for deleted");
-    harness.engine.log_states(&[STREAM], &mut harness.log);
+    let refused = harness.engine.log_states(&[STREAM], &mut harness.log);
+    assert_eq!(refused, Err(nuthatch_log::StatesError::Unreadable { records: 1 }));
     assert!(harness.log.open.is_empty());
 }
 
