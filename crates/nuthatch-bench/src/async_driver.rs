@@ -45,6 +45,10 @@ fn connect(runtime: &Arc<Runtime>, target: &Target) -> Result<Connection, BenchE
     let Some(server) = target.options.servers.first() else {
         return Err(BenchError::Usage("no server address".into()));
     };
+    if target.options.identity.is_some() || target.options.tls.is_wanted() || server.tls {
+        let text = "--client async-nats takes a user and password or a token, and no TLS";
+        return Err(BenchError::Usage(text.into()));
+    }
     let (own, shared) = (&server.credentials, &target.options.credentials);
     let anonymous = own.user.is_none() && own.token.is_none();
     let login = if anonymous { shared } else { own };

@@ -33,6 +33,9 @@ pub enum BenchError {
     /// A server address is unusable.
     #[error(transparent)]
     Url(#[from] crate::client::UrlError),
+    /// An address, a context or a file with credentials is unusable.
+    #[error(transparent)]
+    Settings(#[from] crate::connect::SettingsError),
     /// What was asked for makes no sense.
     #[error("{0}")]
     Usage(String),

@@ -61,7 +61,7 @@ impl JsError {
     }
 }
 
-/// Sends `body` (nothing when null) to `$JS.API.<what>` and returns the reply's JSON.
+/// [`api_at`] under the usual prefix.
 ///
 /// # Errors
 /// When JetStream refuses, is off, or the connection fails.
@@ -71,7 +71,21 @@ pub fn api(
     body: &Value,
     timeout: Duration,
 ) -> Result<Value, JsError> {
-    let subject = format!("{API_PREFIX}.{what}");
+    api_at(client, API_PREFIX, what, body, timeout)
+}
+
+/// Sends `body` (nothing when null) to `<prefix>.<what>` and returns the reply's JSON.
+///
+/// # Errors
+/// When JetStream refuses, is off, or the connection fails.
+pub fn api_at(
+    client: &mut Client,
+    prefix: &str,
+    what: &str,
+    body: &Value,
+    timeout: Duration,
+) -> Result<Value, JsError> {
+    let subject = format!("{prefix}.{what}");
     let text = if body.is_null() { String::new() } else { body.to_string() };
     let reply =
         client.request(&subject, b"", text.as_bytes(), timeout).map_err(|err| match err {
@@ -92,9 +106,10 @@ pub fn api(
 /// Fetches all pages of a list; `field` names the array, `filter` is merged into each request.
 ///
 /// # Errors
-/// Like [`api`].
-pub fn list(
+/// Like [`api_at`].
+pub fn list_at(
     client: &mut Client,
+    prefix: &str,
     what: &str,
     field: &str,
     filter: &Value,
@@ -107,7 +122,7 @@ pub fn list(
             body = json!({});
         }
         body["offset"] = all.len().into();
-        let mut page = api(client, what, &body, timeout)?;
+        let mut page = api_at(client, prefix, what, &body, timeout)?;
         let total = page["total"].as_u64().unwrap_or(0) as usize;
         let items = match page[field].take() {
             Value::Array(items) => items,

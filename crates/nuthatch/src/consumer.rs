@@ -5,7 +5,6 @@ use std::time::{Duration, Instant, SystemTime};
 use clap::{Args, Subcommand};
 use nuthatch_bench::client::{OwnedMessage, TransportError};
 use nuthatch_bench::connect::ConnectArgs;
-use nuthatch_bench::js::API_PREFIX;
 use nuthatch_bench::units::{parse_duration, parse_number};
 use serde_json::{Value, json};
 use time::OffsetDateTime;
@@ -362,7 +361,7 @@ fn next(args: &NextArgs, connect: &ConnectArgs) -> Result<(), CliError> {
     let wait = args.wait.unwrap_or(session.timeout);
     let inbox = format!("{}.next", session.client.inbox());
     session.client.subscribe(&inbox, "")?;
-    let subject = format!("{API_PREFIX}.CONSUMER.MSG.NEXT.{}.{}", args.stream, args.name);
+    let subject = format!("{}.CONSUMER.MSG.NEXT.{}.{}", session.api_prefix, args.stream, args.name);
     let body = json!({ "batch": args.count, "expires": nanos(wait) }).to_string();
     let writer = &mut session.client.writer;
     writer.publish(subject.as_bytes(), inbox.as_bytes(), b"", body.as_bytes())?;

@@ -4,7 +4,8 @@ use std::io;
 use std::process::ExitCode;
 
 use nuthatch_bench::cli::BenchError;
-use nuthatch_bench::client::{ConnectError, RequestError, TransportError, UrlError};
+use nuthatch_bench::client::{ConnectError, RequestError, TransportError};
+use nuthatch_bench::connect::SettingsError;
 use nuthatch_bench::js::JsError;
 
 /// Exit code for a command line that makes no sense; clap uses the same.
@@ -16,9 +17,9 @@ pub enum CliError {
     /// The command line makes no sense.
     #[error("{0}")]
     Usage(String),
-    /// A server address is unusable.
+    /// An address, a context or a file with credentials is unusable.
     #[error(transparent)]
-    Url(#[from] UrlError),
+    Settings(#[from] SettingsError),
     /// No connection.
     #[error(transparent)]
     Connect(#[from] ConnectError),
@@ -70,8 +71,10 @@ impl CliError {
         match self {
             Self::Io(err) if err.kind() == io::ErrorKind::BrokenPipe => ExitCode::SUCCESS,
             Self::Usage(_)
-            | Self::Url(_)
-            | Self::Bench(BenchError::Url(_) | BenchError::Usage(_)) => ExitCode::from(EXIT_USAGE),
+            | Self::Settings(_)
+            | Self::Bench(BenchError::Url(_) | BenchError::Settings(_) | BenchError::Usage(_)) => {
+                ExitCode::from(EXIT_USAGE)
+            }
             _ => ExitCode::FAILURE,
         }
     }

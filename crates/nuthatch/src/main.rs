@@ -54,16 +54,11 @@ fn main() -> ExitCode {
         return serve::run(args);
     }
     let cli = Cli::parse();
-    let result = match cli.command {
-        Command::Serve { args } => return serve::run(args),
-        Command::Pub(args) => core::publish(&args, &cli.connect),
-        Command::Sub(args) => core::subscribe(&args, &cli.connect),
-        Command::Request(args) => core::request(&args, &cli.connect),
-        Command::Stream(command) => stream::run(&command, &cli.connect),
-        Command::Consumer(command) => consumer::run(&command, &cli.connect),
-        Command::Bench(args) => bench(&args, &cli.connect),
-    };
-    match result {
+    // `serve` in the first place is taken care of above; here it follows options of ours.
+    if let Command::Serve { args } = cli.command {
+        return serve::run(args);
+    }
+    match run(cli) {
         Ok(()) => ExitCode::SUCCESS,
         Err(err) => {
             if !err.is_silent() {
@@ -71,6 +66,19 @@ fn main() -> ExitCode {
             }
             err.exit_code()
         }
+    }
+}
+
+fn run(cli: Cli) -> Result<(), CliError> {
+    let connect = cli.connect.resolve()?;
+    match cli.command {
+        Command::Serve { .. } => Ok(()),
+        Command::Pub(args) => core::publish(&args, &connect),
+        Command::Sub(args) => core::subscribe(&args, &connect),
+        Command::Request(args) => core::request(&args, &connect),
+        Command::Stream(command) => stream::run(&command, &connect),
+        Command::Consumer(command) => consumer::run(&command, &connect),
+        Command::Bench(args) => bench(&args, &connect),
     }
 }
 

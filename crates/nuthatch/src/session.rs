@@ -19,6 +19,8 @@ pub struct Session {
     pub timeout: Duration,
     /// Whether to print JSON.
     pub json: bool,
+    /// What the subjects of JetStream's API begin with.
+    pub api_prefix: String,
 }
 
 impl Session {
@@ -28,25 +30,28 @@ impl Session {
     /// When the server cannot be reached.
     pub fn open(connect: &ConnectArgs) -> Result<Self, CliError> {
         let mut options = connect.options()?;
-        options.name = "nuthatch CLI".into();
+        if connect.connection_name.is_none() {
+            options.name = "nuthatch CLI".into();
+        }
+        let api_prefix = connect.api_prefix()?;
         let client = Client::connect(&options)?;
-        Ok(Self { client, timeout: connect.timeout, json: connect.json })
+        Ok(Self { client, timeout: connect.timeout, json: connect.json, api_prefix })
     }
 
     /// Asks JetStream's API.
     ///
     /// # Errors
-    /// Like [`js::api`].
+    /// Like [`js::api_at`].
     pub fn api(&mut self, what: &str, body: &Value) -> Result<Value, JsError> {
-        js::api(&mut self.client, what, body, self.timeout)
+        js::api_at(&mut self.client, &self.api_prefix, what, body, self.timeout)
     }
 
     /// All pages of a list of JetStream's API.
     ///
     /// # Errors
-    /// Like [`js::list`].
+    /// Like [`js::list_at`].
     pub fn list(&mut self, what: &str, field: &str, filter: &Value) -> Result<Vec<Value>, JsError> {
-        js::list(&mut self.client, what, field, filter, self.timeout)
+        js::list_at(&mut self.client, &self.api_prefix, what, field, filter, self.timeout)
     }
 
     /// Prints JSON when asked for, else the text.

@@ -4,6 +4,8 @@
 //! uses [`Client::request`] and [`Client::next_message`].
 
 pub mod frame;
+pub mod nkey;
+pub mod socket;
 pub mod transport;
 pub mod url;
 
@@ -16,6 +18,9 @@ use std::time::{Duration, Instant};
 
 use nuthatch_protocol::wire::write::push_connect;
 use serde::Deserialize;
+
+use nkey::Nkey;
+use socket::{Socket, TlsError, TlsSettings};
 
 pub use frame::{Event, Message};
 pub use transport::{Reader, TransportError, Writer};
@@ -35,8 +40,20 @@ pub struct ServerInfo {
     pub jetstream: bool,
     /// Whether credentials are needed.
     pub auth_required: bool,
-    /// Whether the connection must be encrypted, which this client cannot do.
+    /// Whether the connection must be encrypted.
     pub tls_required: bool,
+    /// Whether the connection may be encrypted.
+    pub tls_available: bool,
+    /// What an nkey has to sign, when the server takes nkeys.
+    pub nonce: Option<String>,
+    /// Its unique id.
+    pub server_id: String,
+    /// JetStream domain, when it has one.
+    pub domain: String,
+    /// Name of its cluster, when it is part of one.
+    pub cluster: String,
+    /// Number it gave this connection.
+    pub client_id: u64,
     /// Our address as the server sees it.
     pub client_ip: String,
 }
@@ -54,7 +71,25 @@ pub struct ConnectOptions {
     pub timeout: Duration,
     /// Whether our own publishes are delivered to our own subscriptions.
     pub echo: bool,
+    /// How to encrypt, when the server or the address asks for it.
+    pub tls: TlsSettings,
+    /// A key to sign with, and perhaps a token signed by an account.
+    pub identity: Option<Arc<Identity>>,
+    /// What our reply subjects begin with.
+    pub inbox_prefix: String,
 }
+
+/// Who we are, proved by a signature.
+#[derive(Debug)]
+pub struct Identity {
+    /// The key.
+    pub key: Nkey,
+    /// The user's JWT of a credentials file.
+    pub jwt: Option<String>,
+}
+
+/// What reply subjects begin with unless told otherwise.
+pub const DEFAULT_INBOX_PREFIX: &str = "_INBOX";
 
 impl ConnectOptions {
     /// Options for a comma-separated list of addresses.
@@ -68,6 +103,9 @@ impl ConnectOptions {
             name: "nuthatch".into(),
             timeout: Duration::from_secs(5),
             echo: true,
+            tls: TlsSettings::default(),
+            identity: None,
+            inbox_prefix: DEFAULT_INBOX_PREFIX.into(),
         })
     }
 }
@@ -102,8 +140,8 @@ pub enum ConnectError {
     },
     /// The server refused the credentials.
     #[error(
-        "{server} refused the credentials ({text}); pass --user and --password, or a token, or put \
-         them into the address"
+        "{server} refused the credentials ({text}); pass --user and --password, --token, --creds \
+         or --nkey, put them into the address, or select a context that has them"
     )]
     Denied {
         /// `host:port`.
@@ -111,9 +149,19 @@ pub enum ConnectError {
         /// The server's words.
         text: String,
     },
-    /// The server wants an encrypted connection.
-    #[error("{server} requires TLS, which this client does not speak")]
-    TlsRequired {
+    /// No encrypted connection came about.
+    #[error("TLS with {server}: {source}")]
+    Tls {
+        /// `host:port`.
+        server: String,
+        /// Why.
+        source: TlsError,
+    },
+    /// Encryption was asked for, and the server has none.
+    #[error(
+        "{server} does not offer TLS; leave out the tls:// or the --tls… options to go without"
+    )]
+    NoTls {
         /// `host:port`.
         server: String,
     },
@@ -216,25 +264,20 @@ impl Client {
     }
 
     fn connect_to(server: &ServerUrl, options: &ConnectOptions) -> Result<Self, ConnectError> {
-        let socket = Arc::new(open(server, options.timeout)?);
         let name = server.to_string();
         let handshake = |source| ConnectError::Handshake { server: name.clone(), source };
-        let mut reader = Reader::new(socket.clone());
-        let mut writer = Writer::new(socket);
         let deadline = Instant::now() + options.timeout;
-        let info = read_info(&mut reader, deadline).map_err(handshake)?;
-        if info.tls_required {
-            return Err(ConnectError::TlsRequired { server: name });
-        }
-        writer.raw(&connect_line(server, options)).map_err(handshake)?;
+        let (socket, mut reader, info) = greet(server, options, deadline)?;
+        let mut writer = Writer::new(socket);
+        writer.raw(&connect_line(server, options, &info)).map_err(handshake)?;
         writer.ping().and_then(|()| writer.flush()).map_err(handshake)?;
         wait_pong(&mut reader, &mut writer, deadline).map_err(|err| match err {
-            TransportError::Server(text) if text.to_lowercase().contains("authorization") => {
+            TransportError::Server(text) if is_denial(&text) => {
                 ConnectError::Denied { server: name.clone(), text }
             }
             source => ConnectError::Handshake { server: name.clone(), source },
         })?;
-        let inbox = format!("_INBOX.{:011x}", random_u64() >> 20);
+        let inbox = format!("{}.{:011x}", options.inbox_prefix, random_u64() >> 20);
         let server = server.clone();
         let (next_sid, requests, request_sid) = (1, 0, None);
         Ok(Self { reader, writer, info, server, inbox, next_sid, requests, request_sid })
@@ -379,6 +422,48 @@ fn fill_until(reader: &mut Reader, deadline: Instant) -> Result<(), TransportErr
     reader.fill(left)
 }
 
+/// Connects, reads the server's greeting, and encrypts when either side wants that.
+fn greet(
+    server: &ServerUrl,
+    options: &ConnectOptions,
+    deadline: Instant,
+) -> Result<(Arc<Socket>, Reader, ServerInfo), ConnectError> {
+    let name = || server.to_string();
+    let handshake = |source| ConnectError::Handshake { server: name(), source };
+    let encrypt = |tcp: TcpStream| {
+        let left = deadline.saturating_duration_since(Instant::now());
+        Socket::encrypted(tcp, &server.host, &options.tls, left)
+            .map(Arc::new)
+            .map_err(|source| ConnectError::Tls { server: name(), source })
+    };
+    let tcp = open(server, options.timeout)?;
+    if options.tls.first {
+        let socket = encrypt(tcp)?;
+        let mut reader = Reader::new(socket.clone());
+        let info = read_info(&mut reader, deadline).map_err(handshake)?;
+        return Ok((socket, reader, info));
+    }
+    let copy = tcp.try_clone().map_err(|source| ConnectError::Io { server: name(), source })?;
+    let socket = Arc::new(Socket::plain(tcp));
+    let mut reader = Reader::new(socket.clone());
+    let info = read_info(&mut reader, deadline).map_err(handshake)?;
+    let wanted = server.tls || options.tls.is_wanted();
+    if !info.tls_required && !wanted {
+        return Ok((socket, reader, info));
+    }
+    if !info.tls_required && !info.tls_available {
+        return Err(ConnectError::NoTls { server: name() });
+    }
+    let socket = encrypt(copy)?;
+    Ok((socket.clone(), Reader::new(socket), info))
+}
+
+/// Whether the server's error is about who we are.
+fn is_denial(text: &str) -> bool {
+    let text = text.to_lowercase();
+    text.contains("authorization") || text.contains("authentication")
+}
+
 fn open(server: &ServerUrl, timeout: Duration) -> Result<TcpStream, ConnectError> {
     let name = server.to_string();
     let addresses = (server.host.as_str(), server.port)
@@ -432,7 +517,7 @@ fn wait_pong(
     }
 }
 
-fn connect_line(server: &ServerUrl, options: &ConnectOptions) -> Vec<u8> {
+fn connect_line(server: &ServerUrl, options: &ConnectOptions, info: &ServerInfo) -> Vec<u8> {
     let own = &server.credentials;
     let anonymous = own.user.is_none() && own.token.is_none();
     let login = if anonymous { &options.credentials } else { own };
@@ -445,6 +530,15 @@ fn connect_line(server: &ServerUrl, options: &ConnectOptions) -> Vec<u8> {
     for (key, value) in fields {
         if let Some(value) = value {
             json[key] = value.as_str().into();
+        }
+    }
+    if let Some(identity) = &options.identity {
+        match &identity.jwt {
+            Some(jwt) => json["jwt"] = jwt.as_str().into(),
+            None => json["nkey"] = identity.key.public().into(),
+        }
+        if let Some(nonce) = &info.nonce {
+            json["sig"] = identity.key.sign(nonce).into();
         }
     }
     let mut line = Vec::new();

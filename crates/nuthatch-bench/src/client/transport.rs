@@ -1,14 +1,14 @@
 //! The two halves of a connection: a reader with one large buffer and a writer that gathers many
 //! operations into one system call.
 
-use std::io::{self, ErrorKind, IoSlice, Read, Write};
-use std::net::TcpStream;
+use std::io::{self, ErrorKind, IoSlice};
 use std::sync::Arc;
 use std::time::Duration;
 
 use nuthatch_protocol::wire::write::{push_publish, push_subscribe, push_u64, push_unsubscribe};
 
 use super::frame::{self, Event, FrameError, Parsed};
+use super::socket::Socket;
 
 /// Size of a fresh read buffer; it grows only for a single message that does not fit.
 const READ_BUFFER_BYTES: usize = 512 * 1024;
@@ -42,7 +42,7 @@ pub enum TransportError {
 /// Receiving half.
 #[derive(Debug)]
 pub struct Reader {
-    socket: Arc<TcpStream>,
+    socket: Arc<Socket>,
     buf: Vec<u8>,
     start: usize,
     end: usize,
@@ -52,7 +52,7 @@ pub struct Reader {
 }
 
 impl Reader {
-    pub(super) fn new(socket: Arc<TcpStream>) -> Self {
+    pub(super) fn new(socket: Arc<Socket>) -> Self {
         Self { socket, buf: vec![0; READ_BUFFER_BYTES], start: 0, end: 0, need: 1, timeout: None }
     }
 
@@ -86,7 +86,7 @@ impl Reader {
         self.set_timeout(timeout)?;
         self.make_room();
         loop {
-            match (&*self.socket).read(&mut self.buf[self.end..]) {
+            match self.socket.read(&mut self.buf[self.end..]) {
                 Ok(0) => return Err(TransportError::Closed),
                 Ok(count) => {
                     self.end += count;
@@ -131,12 +131,12 @@ impl Reader {
 /// Sending half. Everything is buffered until [`Writer::flush`], or until enough has gathered.
 #[derive(Debug)]
 pub struct Writer {
-    socket: Arc<TcpStream>,
+    socket: Arc<Socket>,
     buf: Vec<u8>,
 }
 
 impl Writer {
-    pub(super) fn new(socket: Arc<TcpStream>) -> Self {
+    pub(super) fn new(socket: Arc<Socket>) -> Self {
         Self { socket, buf: Vec::with_capacity(FLUSH_AT_BYTES * 2) }
     }
 
@@ -218,7 +218,7 @@ impl Writer {
     /// When the socket fails.
     pub fn flush(&mut self) -> Result<(), TransportError> {
         if !self.buf.is_empty() {
-            (&*self.socket).write_all(&self.buf)?;
+            self.socket.write_all(&self.buf)?;
             self.buf.clear();
         }
         Ok(())
@@ -234,7 +234,7 @@ impl Writer {
         let mut slices = parts.map(IoSlice::new);
         let mut rest = &mut slices[..];
         while !rest.is_empty() {
-            match (&*self.socket).write_vectored(rest) {
+            match self.socket.write_vectored(rest) {
                 Ok(0) => return Err(TransportError::Closed),
                 Ok(count) => IoSlice::advance_slices(&mut rest, count),
                 Err(err) if err.kind() == ErrorKind::Interrupted => {}
@@ -272,11 +272,13 @@ fn push_publish_line(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::net::TcpListener;
+    use std::io::{Read, Write};
+    use std::net::{TcpListener, TcpStream};
 
     fn pair() -> (TcpStream, Reader, Writer) {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let near = Arc::new(TcpStream::connect(listener.local_addr().unwrap()).unwrap());
+        let near = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let near = Arc::new(Socket::plain(near));
         let (far, _) = listener.accept().unwrap();
         (far, Reader::new(near.clone()), Writer::new(near))
     }

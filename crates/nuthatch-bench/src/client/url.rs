@@ -1,4 +1,5 @@
-//! Server addresses as people write them: `nats://user:pass@host:port`, `host:port`, `host`.
+//! Server addresses as people write them: `nats://user:pass@host:port`, `tls://host`, `host:port`,
+//! `host`.
 
 use std::fmt;
 
@@ -34,6 +35,8 @@ pub struct ServerUrl {
     pub host: String,
     /// TCP port.
     pub port: u16,
+    /// Whether the connection must be encrypted (`tls://`).
+    pub tls: bool,
     /// Credentials written into the address.
     pub credentials: Credentials,
 }
@@ -54,7 +57,8 @@ pub enum UrlError {
     },
     /// A scheme this client does not speak.
     #[error(
-        "the server address {url:?} has the scheme {scheme:?}; this client speaks nats:// only"
+        "the server address {url:?} has the scheme {scheme:?}; this client speaks \
+         nats:// and tls://"
     )]
     BadScheme {
         /// The whole address.
@@ -68,14 +72,15 @@ impl ServerUrl {
     /// Parses one address.
     ///
     /// # Errors
-    /// When the scheme is not `nats` or `tcp`, or host or port are unusable.
+    /// When the scheme is not `nats`, `tcp` or `tls`, or host or port are unusable.
     pub fn parse(url: &str) -> Result<Self, UrlError> {
-        let rest = match url.split_once("://") {
-            Some(("nats" | "tcp", rest)) => rest,
+        let (tls, rest) = match url.split_once("://") {
+            Some(("nats" | "tcp", rest)) => (false, rest),
+            Some(("tls", rest)) => (true, rest),
             Some((scheme, _)) => {
                 return Err(UrlError::BadScheme { url: url.into(), scheme: scheme.into() });
             }
-            None => url,
+            None => (false, url),
         };
         let rest = rest.trim_end_matches('/');
         let (login, place) = match rest.rsplit_once('@') {
@@ -87,7 +92,7 @@ impl ServerUrl {
             return Err(UrlError::NoHost(url.into()));
         }
         let credentials = login.map(parse_login).unwrap_or_default();
-        Ok(Self { host: host.to_owned(), port, credentials })
+        Ok(Self { host: host.to_owned(), port, tls, credentials })
     }
 
     /// Parses a comma-separated list of addresses.
@@ -183,6 +188,7 @@ mod tests {
         check("nats://a:p%40s@h:1/", "h:1", Some("a"), None);
         check("tok@h", "h:4222", None, Some("tok"));
         check("nats://[::1]:4000", "[::1]:4000", None, None);
+        assert!(ServerUrl::parse("tls://h").unwrap().tls);
         assert_eq!(ServerUrl::parse_list("a, b:2").unwrap().len(), 2);
         let url = ServerUrl::parse("nats://a:p%40s@h").unwrap();
         assert_eq!(url.credentials.password.as_deref(), Some("p@s"));
@@ -190,7 +196,7 @@ mod tests {
 
     #[test]
     fn refused() {
-        for text in ["", "nats://", "h:0", "h:x", "http://h", ":4222"] {
+        for text in ["", "nats://", "h:0", "h:x", "http://h", "ws://h", ":4222"] {
             assert!(ServerUrl::parse_list(text).is_err(), "{text}");
         }
     }
