@@ -66,14 +66,15 @@ type Receiver interface {
 	Ack() error
 }
 
-// Main reads the command line, opens the system and serves until it is told to end.
-func Main(version string, open func(dir string) (System, error)) {
+// Main reads the command line, opens the system and serves until it is told to end. The version is
+// asked for after the command line was read.
+func Main(version func() string, open func(dir string) (System, error)) {
 	socket := flag.String("socket", "", "path of the Unix socket to listen on")
 	dir := flag.String("dir", "", "directory for the data")
 	showVersion := flag.Bool("version", false, "print the version")
 	flag.Parse()
 	if *showVersion {
-		fmt.Println(version)
+		fmt.Println(version())
 		return
 	}
 	if *socket == "" || *dir == "" {

@@ -1,5 +1,6 @@
-// Command woodpecker puts Woodpecker's embedded client, with local files and its default
-// configuration, behind the workbench's protocol. Its metadata is in an embedded etcd.
+// Command woodpecker puts Woodpecker's embedded client with the settings it ships behind the
+// workbench's protocol: on local files, or with --minio PROGRAM on objects of a MinIO that it starts
+// and ends. Its metadata is in an embedded etcd.
 //
 // A Woodpecker log has one writer and readers of their own position; it has no consumer groups and
 // no acknowledgements. So all senders of a topic share its writer, all receivers share one reader,
@@ -11,9 +12,13 @@ package main
 
 import (
 	"context"
+	_ "embed"
+	"flag"
 	"fmt"
 	"net"
 	"net/url"
+	"os"
+	"os/exec"
 	"path/filepath"
 	"sync"
 	"time"
@@ -27,7 +32,7 @@ import (
 )
 
 // Version of the module in go.mod.
-const version = "Woodpecker v0.1.29 (embedded, local files)"
+const version = "Woodpecker v0.1.29"
 
 // How long etcd may take to start.
 const etcdTimeout = 30 * time.Second
@@ -35,12 +40,25 @@ const etcdTimeout = 30 * time.Second
 // Messages read ahead for the receivers of a topic.
 const readAhead = 1000
 
+//go:embed woodpecker.yaml
+var settings []byte
+
+var minioProgram = flag.String("minio", "", "keep the data in a MinIO, started with this program")
+
 func main() {
-	harness.Main(version, open)
+	harness.Main(versions, open)
+}
+
+func versions() string {
+	if *minioProgram == "" {
+		return version
+	}
+	return version + ", MinIO " + minioVersion(*minioProgram)
 }
 
 type system struct {
 	etcd   *embed.Etcd
+	minio  *exec.Cmd
 	client woodpecker.Client
 
 	mu     sync.Mutex
@@ -60,19 +78,30 @@ func open(dir string) (harness.System, error) {
 	if err != nil {
 		return nil, err
 	}
-	cfg, err := config.NewConfiguration()
+	file := filepath.Join(dir, "woodpecker.yaml")
+	if err := os.WriteFile(file, settings, 0o644); err != nil {
+		return nil, err
+	}
+	cfg, err := config.NewConfiguration(file)
 	if err != nil {
 		return nil, err
 	}
-	cfg.Woodpecker.Storage.Type = "local"
 	cfg.Woodpecker.Storage.RootPath = filepath.Join(dir, "logs")
 	cfg.Etcd.Endpoints = []string{endpoint}
 	cfg.Log.Level = "error"
-	client, err := woodpecker.NewEmbedClientFromConfig(context.Background(), cfg)
-	if err != nil {
+	s := &system{etcd: etcd, topics: map[string]*topic{}}
+	if *minioProgram == "" {
+		cfg.Woodpecker.Storage.Type = "local"
+	} else {
+		cfg.Woodpecker.Storage.Type = "minio"
+		if s.minio, err = startMinio(*minioProgram, dir, &cfg.Minio); err != nil {
+			return nil, err
+		}
+	}
+	if s.client, err = woodpecker.NewEmbedClientFromConfig(context.Background(), cfg); err != nil {
 		return nil, err
 	}
-	return &system{etcd: etcd, client: client, topics: map[string]*topic{}}, nil
+	return s, nil
 }
 
 func startEtcd(dir string) (*embed.Etcd, string, error) {
@@ -112,6 +141,12 @@ func freeURL() (url.URL, error) {
 }
 
 func (s *system) Guarantee() harness.Guarantee {
+	if s.minio != nil {
+		return harness.Guarantee{
+			Replicated: "no (one MinIO with one drive)",
+			Fsync:      "before the answer (object PUT per flush, every 200 ms or 2 MB; MinIO syncs files, not directories)",
+		}
+	}
 	return harness.Guarantee{
 		Replicated: "no",
 		Fsync:      "before the answer (file.Sync per flush, every 10 ms or 2 MB)",
@@ -205,6 +240,10 @@ func (s *system) Close() {
 	}
 	s.client.Close(ctx)
 	s.etcd.Close()
+	if s.minio != nil {
+		s.minio.Process.Kill()
+		s.minio.Wait()
+	}
 }
 
 type sender struct {

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use clap::{Args, Subcommand};
 
-use crate::campaign::{self, RunArgs};
+use crate::campaign::{self, ReportArgs, RunArgs};
 use crate::client::Client;
 use crate::compare::{self, CompareArgs};
 use crate::connect::ConnectArgs;
@@ -58,6 +58,7 @@ enum BenchCommand {
     Mq(MqArgs),
     Peers(PeersArgs),
     Run(RunArgs),
+    Report(ReportArgs),
 }
 
 #[derive(Debug, Clone, Subcommand)]
@@ -249,6 +250,7 @@ pub fn run(args: &BenchArgs, connect: &ConnectArgs) -> Result<String, BenchError
         BenchCommand::Log(args) => workbench::cli::run_log(args, connect),
         BenchCommand::Mq(args) => mq::cli::run(args, connect),
         BenchCommand::Run(args) => campaign::run(args),
+        BenchCommand::Report(args) => campaign::redraw(args),
         BenchCommand::Peers(args) => peers::cli::run(args, connect),
     }
 }

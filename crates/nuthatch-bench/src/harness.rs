@@ -42,6 +42,9 @@ pub enum BenchError {
     /// The measurement could not be completed.
     #[error("{0}")]
     Failed(String),
+    /// A measurement took longer than its limit, so its server was ended.
+    #[error("took longer than {0:?} and was ended")]
+    TooLong(std::time::Duration),
     /// A client's thread panicked.
     #[error("a client thread panicked")]
     Panicked,

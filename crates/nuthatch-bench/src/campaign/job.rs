@@ -15,7 +15,7 @@ use crate::mq::result::MqResult;
 use crate::peers::{Peer, Running};
 use crate::process;
 use crate::report::Latencies;
-use crate::workbench::latency::{self, Column};
+use crate::workbench::latency::{self, Column, Pacing};
 use crate::workbench::log;
 use crate::workbench::partitions::{self, Partitions};
 use crate::workbench::pubsub;
@@ -45,7 +45,7 @@ pub fn run(
     let watch = Watchdog::start(server.pid(), limit);
     let result = work_on(&server, work, disk_limit);
     match watch.finish() {
-        true => Err(BenchError::Failed(format!("took longer than {limit:?} and was ended"))),
+        true => Err(BenchError::TooLong(limit)),
         false => result,
     }
 }
@@ -53,9 +53,14 @@ pub fn run(
 fn work_on(server: &Running, work: &Work, disk_limit: Option<f64>) -> Result<Outcomes, BenchError> {
     let meter = Meter::start(server.pid());
     match work {
-        Work::CoreLatency(size) => Ok(columns(&latency::core(&target(server)?, *size, None)?)),
-        Work::DurableLatency(size) => {
-            Ok(columns(&latency::durable(&server.spec(QUEUE), *size, None)?))
+        Work::CoreLatency(size) => {
+            let found = latency::core(&target(server)?, *size, Pacing::default())?;
+            Ok(columns(&found, size.messages()))
+        }
+        Work::DurableLatency(size, limit) => {
+            let pacing = Pacing { column_limit: *limit, ..Pacing::default() };
+            let found = latency::durable(&server.spec(QUEUE), *size, pacing)?;
+            Ok(columns(&found, size.messages()))
         }
         Work::PubSub(shape, operations) => pub_sub(server, *shape, *operations, meter),
         Work::Partitions(plan) => Ok(phases(&partitions::run(&target(server)?, *plan)?)),
@@ -117,10 +122,13 @@ fn add_cost(outcome: &mut Outcome, cost: &Cost<'_>) {
     outcome.set("server peak memory MB", Some(used.peak_memory_bytes as f64 / 1e6));
 }
 
-fn columns(columns: &[Column]) -> Outcomes {
+fn columns(columns: &[Column], planned: usize) -> Outcomes {
     let outcome = |column: &Column| {
         let s = column.summary();
         let mut outcome = Outcome { detail: json(&s), ..Outcome::default() };
+        if s.count < planned {
+            outcome.faults = format!("only {} messages in the time it was given", s.count);
+        }
         for (name, value) in [
             ("min µs", s.min),
             ("p50 µs", s.median),
@@ -132,7 +140,7 @@ fn columns(columns: &[Column]) -> Outcomes {
             outcome.set(name, Some(value));
         }
         outcome.curves.insert("one way".into(), column.latencies().pairs());
-        (format!("{} messages of {} bytes", s.count, s.payload_bytes), outcome)
+        (format!("{planned} messages of {} bytes", s.payload_bytes), outcome)
     };
     columns.iter().map(outcome).collect()
 }

@@ -6,6 +6,8 @@ mod job;
 mod outcome;
 mod plan;
 
+use std::cell::RefCell;
+use std::collections::BTreeSet;
 use std::fs;
 use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
@@ -13,7 +15,7 @@ use std::time::Duration;
 
 use clap::Args;
 use indicatif::{ProgressBar, ProgressStyle};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::compare::{self, file_error, machine::Machine};
 use crate::harness::BenchError;
@@ -49,7 +51,7 @@ pub struct RunArgs {
 }
 
 /// A system of the report.
-#[derive(Debug, Clone, Serialize)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct System {
     /// Its name.
     pub name: String,
@@ -66,7 +68,7 @@ pub struct System {
 }
 
 /// Everything a campaign has found.
-#[derive(Debug, Serialize)]
+#[derive(Debug, Serialize, Deserialize)]
 pub struct Results {
     /// Title.
     pub name: String,
@@ -86,6 +88,26 @@ pub struct Results {
     pub missing: Vec<String>,
     /// Every run.
     pub runs: Vec<Run>,
+}
+
+/// Draw the report of a campaign again from its results.json
+#[derive(Debug, Clone, Args)]
+pub struct ReportArgs {
+    /// The directory of the results
+    dir: PathBuf,
+}
+
+/// Runs `bench report` and returns what to print.
+///
+/// # Errors
+/// When the results cannot be read, or the report not be written.
+pub fn redraw(args: &ReportArgs) -> Result<String, BenchError> {
+    let path = args.dir.join("results.json");
+    let text = fs::read_to_string(&path).map_err(file_error("read", &path))?;
+    let results: Results = serde_json::from_str(&text)
+        .map_err(|err| BenchError::Usage(format!("{}: {err}", path.display())))?;
+    write(&results, &args.dir)?;
+    Ok(format!("{}\n", args.dir.join("report.html").display()))
 }
 
 /// Runs `bench run` and returns what to print.
@@ -149,6 +171,7 @@ fn measure(
     let limit = Duration::from_secs(campaign.limit_s);
     let works = campaign.works()?;
     let progress = Progress::new(jobs_of_repeat(&works, present).count() * campaign.repeats);
+    let too_long = RefCell::new(BTreeSet::new());
     let mut results = Results {
         name: campaign.name.clone(),
         note: campaign.note.clone(),
@@ -163,15 +186,18 @@ fn measure(
     for repeat in 1..=campaign.repeats {
         results.limits.push(compare::raw_limits(base)?);
         let disk_limit = results.limits.last().and_then(|limits| best_limit(limits));
-        let one = |peer: &'static Peer, work: &Work| job::run(peer, work, base, limit, disk_limit);
+        let one = |peer: &'static Peer, work: &Work| {
+            let run = || job::run(peer, work, base, limit, disk_limit);
+            once_if_too_long(&too_long, (peer.name, work.section(), work.variant()), run)
+        };
         run_repeat(&works, present, repeat, &progress, one, |runs| {
             results.runs.extend(runs);
             results.finished = now();
-            write(&results, campaign, out)
+            write(&results, out)
         })?;
     }
     progress.finish();
-    write(&results, campaign, out)?;
+    write(&results, out)?;
     let failed = results.runs.iter().filter(|run| run.result.is_err()).count();
     Ok(format!(
         "{} results, {failed} failed runs, {} systems left out; see {}\n",
@@ -179,6 +205,27 @@ fn measure(
         results.missing.len(),
         out.join("report.html").display()
     ))
+}
+
+/// The measurements that took too long: system, workload, variant.
+type TooLong = RefCell<BTreeSet<(&'static str, &'static str, String)>>;
+
+/// Runs a measurement unless it took longer than its limit in an earlier repeat: it would again,
+/// and the time is better spent on the others.
+fn once_if_too_long(
+    too_long: &TooLong,
+    key: (&'static str, &'static str, String),
+    run: impl FnOnce() -> Result<job::Outcomes, BenchError>,
+) -> Result<job::Outcomes, BenchError> {
+    if too_long.borrow().contains(&key) {
+        let text = "not repeated, because it took too long before";
+        return Err(BenchError::Failed(text.into()));
+    }
+    let result = run();
+    if matches!(result, Err(BenchError::TooLong(_))) {
+        too_long.borrow_mut().insert(key);
+    }
+    result
 }
 
 /// Asks every system what it promises.
@@ -247,10 +294,11 @@ fn run_repeat(
     Ok(())
 }
 
-fn write(results: &Results, campaign: &Campaign, out: &Path) -> Result<(), BenchError> {
+fn write(results: &Results, out: &Path) -> Result<(), BenchError> {
     fs::create_dir_all(out).map_err(file_error("create", out))?;
     let json = serde_json::to_string(results).map_err(|err| BenchError::Failed(err.to_string()))?;
-    let groups = outcome::groups(&results.runs, &campaign.systems);
+    let names: Vec<String> = results.systems.iter().map(|system| system.name.clone()).collect();
+    let groups = outcome::groups(&results.runs, &names);
     let files = [
         ("results.json", json),
         ("results.csv", outcome::csv(&results.runs)),

@@ -57,6 +57,8 @@ pub struct LatencySection {
     pub core: TestSize,
     /// Counts and sizes of durable queues.
     pub durable: TestSize,
+    /// A payload size that takes longer ends with the messages it has, in seconds.
+    pub size_limit_s: Option<f64>,
 }
 
 /// Seed 000.
@@ -122,8 +124,8 @@ fn one() -> u32 {
 pub enum Work {
     /// Core publish and subscribe.
     CoreLatency(TestSize),
-    /// A durable queue, one message at a time.
-    DurableLatency(TestSize),
+    /// A durable queue, one message at a time, and how long each payload size may take.
+    DurableLatency(TestSize, Option<Duration>),
     /// One shape, so many operations.
     PubSub(Shape, usize),
     /// The three phases.
@@ -139,7 +141,7 @@ impl Work {
     pub fn section(&self) -> &'static str {
         match self {
             Self::CoreLatency(_) => "latency: core publish and subscribe (seed 003)",
-            Self::DurableLatency(_) => "latency: durable queues (seed 003)",
+            Self::DurableLatency(..) => "latency: durable queues (seed 003)",
             Self::PubSub(..) => "pubsub (seed 000)",
             Self::Partitions(_) => "partitions (seed 001)",
             Self::Log(..) => "log (seed 002)",
@@ -155,7 +157,7 @@ impl Work {
     /// The part of its name beside the section, for progress.
     pub fn variant(&self) -> String {
         match self {
-            Self::CoreLatency(size) | Self::DurableLatency(size) => {
+            Self::CoreLatency(size) | Self::DurableLatency(size, _) => {
                 format!("{} messages", size.messages())
             }
             Self::PubSub(shape, _) => shape.name.to_owned(),
@@ -215,7 +217,8 @@ impl Campaign {
         let mut works = Vec::new();
         if let Some(section) = &self.latency {
             works.push(Work::CoreLatency(section.core));
-            works.push(Work::DurableLatency(section.durable));
+            let limit = section.size_limit_s.map(seconds).transpose()?;
+            works.push(Work::DurableLatency(section.durable, limit));
         }
         if let Some(section) = &self.pubsub {
             for name in &section.shapes {

@@ -86,6 +86,49 @@ fn results(runs: Vec<Run>) -> Results {
 }
 
 #[test]
+fn what_took_too_long_is_not_repeated() {
+    let too_long = TooLong::default();
+    let key = |variant: &str| ("redis", "mq (seed 004)", variant.to_owned());
+    let slow = || Err(BenchError::TooLong(Duration::from_secs(1)));
+    assert!(matches!(once_if_too_long(&too_long, key("a"), slow), Err(BenchError::TooLong(_))));
+    let again = once_if_too_long(&too_long, key("a"), || panic!("it was tried again"));
+    assert!(again.unwrap_err().to_string().contains("not repeated"));
+    // Another failure may pass, and another variant has nothing to do with it.
+    let refused = || Err(BenchError::Failed("refused".into()));
+    assert!(once_if_too_long(&too_long, key("b"), refused).is_err());
+    assert!(once_if_too_long(&too_long, key("b"), || Ok(Vec::new())).is_ok());
+}
+
+#[test]
+fn a_report_is_drawn_again_from_its_results() {
+    let dir = std::env::temp_dir().join(format!("redraw-{:x}", crate::client::random_u64()));
+    let outcome = Outcome { metrics: [("msgs/s".to_owned(), 5.0)].into(), ..Outcome::default() };
+    let run = |result| Run {
+        section: "mq (seed 004)".into(),
+        variant: "v".into(),
+        system: "redis".into(),
+        repeat: 1,
+        result,
+    };
+    let mut all = results(vec![run(Ok(outcome)), run(Err("gone".into()))]);
+    all.systems = vec![System {
+        name: "redis".into(),
+        what: String::new(),
+        version: String::new(),
+        config: String::new(),
+        guarantee: "replicated: no; fsync: no".into(),
+        package: String::new(),
+    }];
+    write(&all, &dir).unwrap();
+    let first = fs::read_to_string(dir.join("report.html")).unwrap();
+    fs::remove_file(dir.join("report.html")).unwrap();
+    redraw(&ReportArgs { dir: dir.clone() }).unwrap();
+    assert_eq!(fs::read_to_string(dir.join("report.html")).unwrap(), first);
+    assert!(first.contains("redis") && first.contains("FAILED: gone"));
+    fs::remove_dir_all(dir).unwrap();
+}
+
+#[test]
 fn nobody_is_always_first() {
     let peers: Vec<_> = ["redis", "nats"].iter().map(|name| Peer::named(name).unwrap()).collect();
     let mut runs = Vec::new();

@@ -43,7 +43,7 @@ pub static PEERS: &[Peer] = &[
         config: "initdb, fsync=on, synchronous_commit=on, shared_buffers=1GB",
         settings: &[],
         find: || find_program("POSTGRES", "postgres", &postgres_dirs()),
-        version: |program| first_line(program, "--version"),
+        version: |program| first_line(program, &["--version"]),
         launch: postgres,
     },
     Peer {
@@ -63,23 +63,47 @@ pub static PEERS: &[Peer] = &[
     kafka("kafka-sync", "Kafka, flushed at every message", KAFKA_SYNC, |site| {
         jvm::kafka(site, true)
     }),
-    program_peer(
-        "woodpecker",
-        "Woodpecker embedded, local files",
-        "Go module: cd bench/peers/woodpecker && go build -o ~/.cache/nuthatch-peers/woodpecker .",
-        "Apache-2.0; its server package, which this links, AGPL-3.0 or SSPL-1.0",
-        "its default configuration with local storage and embedded etcd",
-        || find_program("WOODPECKER", "woodpecker", &[]),
-    ),
-    program_peer(
-        "rocksdb-queue",
-        "a queue of our own on RocksDB, instead of RocksMQ",
-        "apt install librocksdb-dev; cd bench/peers/rocksdb-queue && go build -o \
-         ~/.cache/nuthatch-peers/rocksdb-queue .",
-        "Apache-2.0 (RocksDB: Apache-2.0)",
-        "RocksDB's defaults, WAL not synced, as RocksMQ",
-        || find_program("ROCKSDB_QUEUE", "rocksdb-queue", &[]),
-    ),
+    Peer {
+        what: "Woodpecker embedded, local files",
+        config: "the settings it ships, storage local, embedded etcd",
+        ..WOODPECKER
+    },
+    Peer {
+        name: "woodpecker-minio",
+        what: "Woodpecker embedded, objects in a MinIO",
+        package: concat!(
+            "Go modules: cd bench/peers/woodpecker && go build -o \
+             ~/.cache/nuthatch-peers/woodpecker . && GOBIN=~/.cache/nuthatch-peers go install ",
+            "github.com/minio/minio@v0.0.0-20260212201848-7aac2a2c5b7c"
+        ),
+        licence: "as woodpecker; MinIO AGPL-3.0",
+        config: "the settings it ships, storage minio, one MinIO with one drive, embedded etcd",
+        find: || minio().and_then(|_| find_woodpecker()),
+        version: |program| {
+            let minio = minio()?.display().to_string();
+            first_line(program, &["--minio", &minio, "--version"])
+        },
+        launch: |site| {
+            let minio = minio().ok_or_else(|| BenchError::Usage("there is no MinIO".into()))?;
+            Ok(program(site, &["--minio", &minio.display().to_string()]))
+        },
+        ..WOODPECKER
+    },
+    Peer {
+        name: "rocksmq",
+        what: "RocksMQ of a standalone Milvus",
+        driver: "program",
+        speaks_nats: false,
+        package: "Debian: apt install librocksdb-dev; Go module: cd bench/peers/rocksmq && \
+                  CGO_CFLAGS=\"-O2 -g -I$PWD/rocksdb7\" go build -o \
+                  ~/.cache/nuthatch-peers/rocksmq .",
+        licence: "Apache-2.0 (RocksDB: Apache-2.0)",
+        config: "Milvus's defaults; RocksDB's write-ahead log not synced",
+        settings: &[],
+        find: || find_program("ROCKSMQ", "rocksmq", &[]),
+        version: |program| first_line(program, &["--version"]),
+        launch: |site| Ok(program(site, &[])),
+    },
 ];
 
 type Settings = &'static [(&'static str, &'static str)];
@@ -110,7 +134,7 @@ const fn nuthatch(
             Some(path) => Some(PathBuf::from(path)),
             None => std::env::current_exe().ok(),
         },
-        version: |program| first_line(program, "--version"),
+        version: |program| first_line(program, &["--version"]),
         launch,
     }
 }
@@ -131,7 +155,7 @@ const fn nats_server(
         config: "-c: JetStream on, max_payload 8 MiB, the sync_interval above",
         settings,
         find: || find_program("NATS_SERVER", "nats-server", &[user_dir("go/bin")]),
-        version: |program| first_line(program, "--version"),
+        version: |program| first_line(program, &["--version"]),
         launch,
     }
 }
@@ -147,7 +171,12 @@ const fn redis(name: &'static str, what: &'static str, launch: LaunchFn) -> Peer
         config: "--save '' --appendonly yes, no rewriting of the log",
         settings: &[],
         find: || find_program("REDIS_SERVER", "redis-server", &[]),
-        version: |program| first_line(program, "--version"),
+        // Such as `Redis server v=7.0.15 sha=00000000:0 malloc=…`.
+        version: |program| {
+            let line = first_line(program, &["--version"])?;
+            let version = line.split(" v=").nth(1)?.split(' ').next()?;
+            Some(format!("Redis {version}"))
+        },
         launch,
     }
 }
@@ -174,27 +203,28 @@ const fn kafka(
     }
 }
 
-const fn program_peer(
-    name: &'static str,
-    what: &'static str,
-    package: &'static str,
-    licence: &'static str,
-    config: &'static str,
-    find: fn() -> Option<PathBuf>,
-) -> Peer {
-    Peer {
-        name,
-        what,
-        driver: "program",
-        speaks_nats: false,
-        package,
-        licence,
-        config,
-        settings: &[],
-        find,
-        version: |program| first_line(program, "--version"),
-        launch: |site| Ok(program(site)),
-    }
+/// What both of its peers have in common.
+const WOODPECKER: Peer = Peer {
+    name: "woodpecker",
+    what: "",
+    driver: "program",
+    speaks_nats: false,
+    package: "Go module: cd bench/peers/woodpecker && go build -o \
+              ~/.cache/nuthatch-peers/woodpecker .",
+    licence: "Apache-2.0; its server package, which this links, AGPL-3.0 or SSPL-1.0",
+    config: "",
+    settings: &[],
+    find: find_woodpecker,
+    version: |program| first_line(program, &["--version"]),
+    launch: |site| Ok(program(site, &[])),
+};
+
+fn find_woodpecker() -> Option<PathBuf> {
+    find_program("WOODPECKER", "woodpecker", &[])
+}
+
+fn minio() -> Option<PathBuf> {
+    find_program("MINIO", "minio", &[user_dir("go/bin")])
 }
 
 fn nats_like(site: &Site<'_>, arguments: &[&str], sync_interval: &str) -> Launch {
@@ -275,17 +305,14 @@ fn postgres(site: &Site<'_>) -> Result<Launch, BenchError> {
     })
 }
 
-/// A program of `bench/peers`: `PROGRAM --socket PATH --dir DIR`.
-fn program(site: &Site<'_>) -> Launch {
+/// A program of `bench/peers`: `PROGRAM --socket PATH --dir DIR`, and further options.
+fn program(site: &Site<'_>, further: &[&str]) -> Launch {
     let socket = site.dir.join("socket").display().to_string();
     let dir = site.dir.join("data").display().to_string();
     let program = site.program.display().to_string();
-    Launch {
-        command: vec![program, "--socket".into(), socket.clone(), "--dir".into(), dir],
-        url: socket,
-        stop_signal: libc::SIGTERM,
-        ..Launch::default()
-    }
+    let mut command = vec![program, "--socket".into(), socket.clone(), "--dir".into(), dir];
+    command.extend(further.iter().map(ToString::to_string));
+    Launch { command, url: socket, stop_signal: libc::SIGTERM, ..Launch::default() }
 }
 
 /// Whether a path is a directory with at least one file of this ending.

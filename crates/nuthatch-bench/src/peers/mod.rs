@@ -144,9 +144,9 @@ fn user_dir(below: &str) -> PathBuf {
     PathBuf::from(std::env::var_os("HOME").unwrap_or_else(|| "/".into())).join(below)
 }
 
-/// The first line a program prints with an option.
-fn first_line(program: &Path, option: &str) -> Option<String> {
-    let output = std::process::Command::new(program).arg(option).output().ok()?;
+/// The first line a program prints with some options.
+fn first_line(program: &Path, options: &[&str]) -> Option<String> {
+    let output = std::process::Command::new(program).args(options).output().ok()?;
     let text = if output.stdout.is_empty() { output.stderr } else { output.stdout };
     let text = String::from_utf8_lossy(&text);
     text.lines().next().map(|line| line.trim().to_owned())

@@ -60,6 +60,16 @@ impl TestSize {
     }
 }
 
+/// How the messages of a latency test follow each other, and how long it may take.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Pacing {
+    /// Messages per second: latencies then count from when a message was due (open loop). `None`
+    /// sends the next message when the last one has arrived (closed loop).
+    pub rate: Option<f64>,
+    /// A payload size that takes longer ends with the messages it has; so does its warm-up.
+    pub column_limit: Option<Duration>,
+}
+
 /// All latencies of one payload size, in the order of the messages.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Column {
@@ -126,23 +136,23 @@ impl Column {
     }
 }
 
-/// Runs core publish and subscribe for all payload sizes. `rate` is messages per second: the
-/// latency then counts from when a message was due (open loop).
+/// Runs core publish and subscribe for all payload sizes.
 ///
 /// # Errors
 /// When the server cannot be reached, or a message does not arrive.
-pub fn core(target: &Target, size: TestSize, rate: Option<f64>) -> Result<Vec<Column>, BenchError> {
+pub fn core(target: &Target, size: TestSize, pacing: Pacing) -> Result<Vec<Column>, BenchError> {
     let subject = "bench.latency";
     let mut publisher = target.connect()?;
     let mut subscriber = target.connect()?;
     subscriber.subscribe(subject, "")?;
     subscriber.round_trip(target.timeout)?;
-    let mut one = |body: &[u8]| -> Result<(), BenchError> {
+    let mut one = |body: &[u8]| -> Result<Instant, BenchError> {
         publisher.writer.publish(subject.as_bytes(), b"", b"", body)?;
         publisher.writer.flush()?;
-        Ok(receive_one(&mut subscriber, body.len())?)
+        receive_one(&mut subscriber, body.len())?;
+        Ok(Instant::now())
     };
-    size.payloads().iter().map(|bytes| column(*bytes, size, rate, &mut one)).collect()
+    size.payloads().iter().map(|bytes| column(*bytes, size, pacing, &mut one)).collect()
 }
 
 fn receive_one(subscriber: &mut Client, length: usize) -> Result<(), TransportError> {
@@ -165,7 +175,7 @@ fn receive_one(subscriber: &mut Client, length: usize) -> Result<(), TransportEr
 pub fn durable(
     spec: &QueueSpec,
     size: TestSize,
-    rate: Option<f64>,
+    pacing: Pacing,
 ) -> Result<Vec<Column>, BenchError> {
     let queue = queue::open(spec)?;
     queue.prepare()?;
@@ -191,64 +201,45 @@ pub fn durable(
                 }
             }
         });
-        let result = size
-            .payloads()
-            .iter()
-            .map(|bytes| {
-                // Some systems refuse an empty message; one byte stands for it.
-                let send =
-                    &mut |body: &[u8]| sender.send(&[if body.is_empty() { b"-" } else { body }]);
-                durable_column(*bytes, size, rate, send, &arrivals)
-            })
-            .collect();
+        let mut one = |body: &[u8]| -> Result<Instant, BenchError> {
+            // Some systems refuse an empty message; one byte stands for it.
+            sender.send(&[if body.is_empty() { b"-" } else { body }])?;
+            let arrived = arrivals.recv_timeout(ARRIVAL_LIMIT).map_err(|_| {
+                BenchError::Failed(format!("a message of {} bytes did not arrive", body.len()))
+            })?;
+            Ok(arrived?)
+        };
+        let result =
+            size.payloads().iter().map(|bytes| column(*bytes, size, pacing, &mut one)).collect();
         stop.store(true, std::sync::atomic::Ordering::Relaxed);
         drop(arrivals);
         result
     })
 }
 
-fn durable_column(
-    bytes: usize,
-    size: TestSize,
-    rate: Option<f64>,
-    send: &mut dyn FnMut(&[u8]) -> Result<(), QueueError>,
-    arrivals: &std::sync::mpsc::Receiver<Result<Instant, QueueError>>,
-) -> Result<Column, BenchError> {
-    let payload = Payload::new(bytes, 3);
-    let mut pace = Pace::new(rate);
-    let warmup = WARMUP_MESSAGES.min(size.messages());
-    let mut ns = Vec::with_capacity(size.messages());
-    for number in 0..warmup + size.messages() {
-        let due = pace.next();
-        send(payload.get(number as u64))?;
-        let arrived = arrivals.recv_timeout(ARRIVAL_LIMIT).map_err(|_| {
-            BenchError::Failed(format!("message {number} of {bytes} bytes did not arrive"))
-        })??;
-        if number >= warmup {
-            ns.push(arrived.saturating_duration_since(due).as_nanos() as u64);
-        }
-    }
-    Ok(Column { payload_bytes: bytes, ns })
-}
-
+/// Sends message after message with `one`, which returns when it has arrived.
 fn column(
     bytes: usize,
     size: TestSize,
-    rate: Option<f64>,
-    one: &mut dyn FnMut(&[u8]) -> Result<(), BenchError>,
+    pacing: Pacing,
+    one: &mut dyn FnMut(&[u8]) -> Result<Instant, BenchError>,
 ) -> Result<Column, BenchError> {
     let payload = Payload::new(bytes, 3);
-    let mut pace = Pace::new(rate);
-    let warmup = WARMUP_MESSAGES.min(size.messages());
-    let mut ns = Vec::with_capacity(size.messages());
-    for number in 0..warmup + size.messages() {
-        let due = pace.next();
-        one(payload.get(number as u64))?;
-        if number >= warmup {
-            ns.push(due.elapsed().as_nanos() as u64);
+    let mut pace = Pace::new(pacing.rate);
+    let mut numbers = 0..;
+    let mut phase = |messages: usize| -> Result<Vec<u64>, BenchError> {
+        let mut ns = Vec::with_capacity(messages);
+        let started = Instant::now();
+        let late = || pacing.column_limit.is_some_and(|limit| started.elapsed() > limit);
+        while ns.len() < messages && !late() {
+            let due = pace.next();
+            let arrived = one(payload.get(numbers.next().unwrap_or_default()))?;
+            ns.push(arrived.saturating_duration_since(due).as_nanos() as u64);
         }
-    }
-    Ok(Column { payload_bytes: bytes, ns })
+        Ok(ns)
+    };
+    phase(WARMUP_MESSAGES.min(size.messages()))?;
+    Ok(Column { payload_bytes: bytes, ns: phase(size.messages())? })
 }
 
 /// Says when the next message is due: now, or by a set rate.
@@ -329,6 +320,19 @@ mod tests {
         assert_eq!((summary.min, summary.median, summary.max), (1.0, 500.0, 1000.0));
         assert_eq!((summary.p99, summary.p999), (990.0, 999.0));
         assert!((summary.std_dev - 288.67).abs() < 0.01, "{}", summary.std_dev);
+    }
+
+    #[test]
+    fn a_slow_size_ends_at_its_limit_with_what_it_has() {
+        let mut one = |_: &[u8]| {
+            std::thread::sleep(Duration::from_millis(20));
+            Ok(Instant::now())
+        };
+        let limit = Duration::from_millis(100);
+        let pacing = Pacing { rate: None, column_limit: Some(limit) };
+        let column = column(8, TestSize::Large, pacing, &mut one).unwrap();
+        assert!((1..=6).contains(&column.ns.len()), "{}", column.ns.len());
+        assert!(column.ns.iter().all(|ns| *ns >= 20_000_000), "{:?}", column.ns);
     }
 
     #[test]

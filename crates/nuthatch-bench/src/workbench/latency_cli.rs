@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 use serde_json::json;
 
-use super::latency::{self, Column, TestSize};
+use super::latency::{self, Column, Pacing, TestSize};
 use crate::connect::ConnectArgs;
 use crate::harness::{BenchError, Target};
 use crate::plot::{self, Series};
@@ -54,7 +54,8 @@ pub struct LatencyArgs {
 /// When the server cannot be reached, a message is lost, or a file cannot be written.
 pub fn run(args: &LatencyArgs, connect: &ConnectArgs) -> Result<String, BenchError> {
     let target = Target { options: connect.options()?, server_pid: None, timeout: connect.timeout };
-    let core = latency::core(&target, args.size, args.rate)?;
+    let pacing = Pacing { rate: args.rate, column_limit: None };
+    let core = latency::core(&target, args.size, pacing)?;
     write_files(args, "", "Core publish and subscribe", &core)?;
     let jetstream = match args.core_only {
         true => None,
@@ -65,7 +66,7 @@ pub fn run(args: &LatencyArgs, connect: &ConnectArgs) -> Result<String, BenchErr
                 name: "benchlatency".into(),
                 settings: Default::default(),
             };
-            let columns = latency::durable(&spec, args.size, args.rate)?;
+            let columns = latency::durable(&spec, args.size, pacing)?;
             write_files(args, "-jetstream", "JetStream, publish to delivery", &columns)?;
             Some(columns)
         }
