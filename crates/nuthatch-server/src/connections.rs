@@ -2,6 +2,7 @@
 
 use crate::conn::{CloseReason, Connection};
 use crate::outbox::Tally;
+use nuthatch_streams::AccountId;
 use parking_lot::Mutex;
 use rustc_hash::FxHashMap;
 use std::collections::VecDeque;
@@ -29,6 +30,19 @@ struct Table {
     /// Sums of connections that are gone.
     received: Tally,
     sent: Tally,
+    /// The same by account; accounts are few and bounded by the configuration.
+    gone: FxHashMap<AccountId, AccountTraffic>,
+}
+
+/// What one account's connections did.
+#[derive(Clone, Copy, Default, Debug)]
+pub struct AccountTraffic {
+    /// From clients.
+    pub received: Tally,
+    /// To clients.
+    pub sent: Tally,
+    /// Clients closed as slow consumers.
+    pub slow_consumers: u64,
 }
 
 /// The connections of a server.
@@ -83,10 +97,17 @@ impl Connections {
 
     /// Moves a connection to the closed ones.
     pub fn remove(&self, conn: &Arc<Connection>, subscriptions: usize) {
+        let account = conn.session().account.id;
+        let (received, sent) = (conn.received.get(), conn.outbox.totals());
+        let reason = conn.close_reason().unwrap_or(CloseReason::ClientClosed);
         let mut table = self.table.lock();
         table.open.remove(&conn.id);
-        add(&mut table.received, conn.received.get());
-        add(&mut table.sent, conn.outbox.totals());
+        add(&mut table.received, received);
+        add(&mut table.sent, sent);
+        let gone = table.gone.entry(account).or_default();
+        add(&mut gone.received, received);
+        add(&mut gone.sent, sent);
+        gone.slow_consumers += u64::from(reason.is_slow_consumer());
         if self.closed_max == 0 {
             return;
         }
@@ -96,7 +117,7 @@ impl Connections {
         table.closed.push_back(Closed {
             conn: conn.clone(),
             stopped: SystemTime::now(),
-            reason: conn.close_reason().unwrap_or(CloseReason::ClientClosed),
+            reason,
             subscriptions,
         });
     }
@@ -126,6 +147,18 @@ impl Connections {
     /// Closed connections, oldest first.
     pub fn closed(&self) -> Vec<Closed> {
         self.table.lock().closed.iter().cloned().collect()
+    }
+
+    /// Messages and bytes so far, by account.
+    pub fn traffic_by_account(&self) -> FxHashMap<AccountId, AccountTraffic> {
+        let table = self.table.lock();
+        let mut traffic = table.gone.clone();
+        for conn in table.open.values() {
+            let of_account = traffic.entry(conn.session().account.id).or_default();
+            add(&mut of_account.received, conn.received.get());
+            add(&mut of_account.sent, conn.outbox.totals());
+        }
+        traffic
     }
 
     /// Messages and bytes so far.

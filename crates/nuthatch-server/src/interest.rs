@@ -37,9 +37,31 @@ pub struct Interest {
     tree: RwLock<SubjectTree<SubRef>>,
     generation: AtomicU64,
     count: AtomicUsize,
+    inserts: AtomicU64,
+    matches: AtomicU64,
     /// Subscriptions that could see `$…` subjects: acks and API requests are matched against the
     /// tree only when there are any.
     reserved: AtomicUsize,
+}
+
+/// Counters of an [`Interest`], for monitoring.
+#[derive(Clone, Copy, Default, PartialEq, Eq, Debug)]
+pub struct InterestStats {
+    /// Subscriptions now.
+    pub subscriptions: u64,
+    /// Subscriptions added so far.
+    pub inserts: u64,
+    /// Subjects matched so far; most messages need no match, since routes are cached.
+    pub matches: u64,
+}
+
+impl InterestStats {
+    /// Adds those of another account.
+    pub fn add(&mut self, other: Self) {
+        self.subscriptions += other.subscriptions;
+        self.inserts += other.inserts;
+        self.matches += other.matches;
+    }
 }
 
 impl std::fmt::Debug for Interest {
@@ -62,6 +84,16 @@ impl Interest {
         self.count.load(Ordering::Relaxed)
     }
 
+    /// Counters for monitoring.
+    #[must_use]
+    pub fn stats(&self) -> InterestStats {
+        InterestStats {
+            subscriptions: self.count() as u64,
+            inserts: self.inserts.load(Ordering::Relaxed),
+            matches: self.matches.load(Ordering::Relaxed),
+        }
+    }
+
     /// Whether any subscription could match a subject that begins with `$`.
     #[inline]
     #[must_use]
@@ -76,6 +108,7 @@ impl Interest {
         let value = SubRef(sub.clone());
         tree.insert(&sub.subject, sub.queue.as_deref(), value);
         self.count.fetch_add(1, Ordering::Relaxed);
+        self.inserts.fetch_add(1, Ordering::Relaxed);
         self.reserved.fetch_add(reserved, Ordering::Relaxed);
         self.generation.fetch_add(1, Ordering::Release);
     }
@@ -97,6 +130,7 @@ impl Interest {
     /// Replaces `matched` by the subscriptions that match a literal subject.
     pub fn match_into(&self, subject: &[u8], matched: &mut Matched) {
         matched.clear();
+        self.matches.fetch_add(1, Ordering::Relaxed);
         self.tree.read().match_into(subject, matched);
     }
 

@@ -182,8 +182,61 @@ pub enum JsHealth {
     Broken(String),
 }
 
+/// A stream as metrics show it.
+#[derive(Clone, Debug)]
+#[allow(missing_docs, reason = "docs/metrics.md says it")]
+pub struct StreamSample {
+    pub account: String,
+    pub stream: String,
+    pub messages: u64,
+    pub bytes: u64,
+    pub last_seq: u64,
+    pub consumers: u64,
+}
+
+/// A durable consumer as metrics show it.
+#[derive(Clone, Debug)]
+#[allow(missing_docs, reason = "docs/metrics.md says it")]
+pub struct ConsumerSample {
+    pub account: String,
+    pub stream: String,
+    pub consumer: String,
+    pub pending: u64,
+    pub ack_pending: u64,
+    pub redelivered: u64,
+    pub waiting: u64,
+}
+
+/// Streams and consumers, as many as were asked for.
+#[derive(Clone, Debug, Default)]
+pub struct JsSample {
+    /// Streams, by account and name.
+    pub streams: Vec<StreamSample>,
+    /// Durable consumers of those streams.
+    pub consumers: Vec<ConsumerSample>,
+    /// Streams that were left out.
+    pub streams_omitted: usize,
+    /// Some consumers were left out.
+    pub consumers_omitted: bool,
+}
+
+/// A log as monitoring sees it.
+#[derive(Clone, Debug)]
+pub struct JsLog {
+    /// Its name.
+    pub name: &'static str,
+    /// Its counters and gauges.
+    pub stats: nuthatch_log::StatsSnapshot,
+}
+
 /// What monitoring sees of the JetStream service.
 pub trait JsView: Send + Sync {
+    /// The logs below the streams.
+    fn logs(&self) -> Vec<JsLog>;
+
+    /// At most so many streams and durable consumers.
+    fn sample(&self, streams_max: usize, consumers_max: usize) -> BoxFuture<'_, JsSample>;
+
     /// Totals over all accounts.
     fn totals(&self) -> BoxFuture<'_, JsTotals>;
 
@@ -255,6 +308,14 @@ impl JetStreamHook for NoJetStream {
 }
 
 impl JsView for NoJetStream {
+    fn logs(&self) -> Vec<JsLog> {
+        Vec::new()
+    }
+
+    fn sample(&self, _streams_max: usize, _consumers_max: usize) -> BoxFuture<'_, JsSample> {
+        Box::pin(async { JsSample::default() })
+    }
+
     fn totals(&self) -> BoxFuture<'_, JsTotals> {
         Box::pin(async { JsTotals::default() })
     }

@@ -1,4 +1,4 @@
-//! Monitoring over HTTP: `/varz`, `/connz`, `/jsz`, `/healthz`, in the shapes of nats-server.
+//! Monitoring over HTTP: the endpoints of nats-server in its shapes, and `/metrics`.
 
 use crate::options::Options;
 use crate::process::{RunError, bind, port_of};
@@ -18,12 +18,19 @@ use tokio::net::TcpListener;
 use tokio::sync::Semaphore;
 use tokio::task::JoinHandle;
 
+pub use self::endpoints::document;
+use self::endpoints::{Answer, ENDPOINTS};
 use self::query::Query;
 
+mod accountz;
 mod connz;
+mod endpoints;
 mod healthz;
 mod jsz;
+mod metrics;
 mod query;
+mod standalone;
+mod subsz;
 mod usage;
 mod varz;
 
@@ -139,27 +146,24 @@ async fn answer(server: &Arc<Server>, request: &Request<Incoming>) -> Response<F
     let Some(endpoint) = path.strip_prefix(base.trim_end_matches('/')) else {
         return plain(StatusCode::NOT_FOUND, "404 page not found\n");
     };
-    let query = Query::parse(request.uri().query().unwrap_or_default());
-    let (name, result) = match endpoint {
-        "" | "/" => {
-            count(server, "/");
-            return root(&base);
-        }
-        "/varz" => ("/varz", Ok((StatusCode::OK, varz::varz(server).await))),
-        "/connz" => ("/connz", connz::connz(server, &query).map(ok)),
-        "/jsz" => ("/jsz", jsz::jsz(server, &query).await.map(ok)),
-        "/healthz" => ("/healthz", healthz::healthz(server, &query).await),
-        _ => return plain(StatusCode::NOT_FOUND, "404 page not found\n"),
+    if matches!(endpoint, "" | "/") {
+        count(server, "/");
+        return root(&base);
+    }
+    let Some(name) = endpoints::known(endpoint) else {
+        return plain(StatusCode::NOT_FOUND, "404 page not found\n");
     };
     count(server, name);
-    match result {
-        Ok((status, value)) => json(status, &value),
-        Err(why) => plain(StatusCode::BAD_REQUEST, &why),
+    let query = Query::parse(request.uri().query().unwrap_or_default());
+    match endpoints::answer(server, name, &query).await {
+        Answer::Json(status, value) => json(status, &value),
+        Answer::Text(status, kind, text) => {
+            let mut response = plain(status, &text);
+            let kind = hyper::header::HeaderValue::from_static(kind);
+            response.headers_mut().insert(CONTENT_TYPE, kind);
+            response
+        }
     }
-}
-
-fn ok(value: serde_json::Value) -> (StatusCode, serde_json::Value) {
-    (StatusCode::OK, value)
 }
 
 fn count(server: &Server, endpoint: &'static str) {
@@ -180,18 +184,15 @@ fn json(status: StatusCode, value: &serde_json::Value) -> Response<Full<Bytes>> 
 fn plain(status: StatusCode, text: &str) -> Response<Full<Bytes>> {
     let mut response = Response::new(Full::new(Bytes::copy_from_slice(text.as_bytes())));
     *response.status_mut() = status;
+    let kind = hyper::header::HeaderValue::from_static(endpoints::PLAIN);
+    response.headers_mut().insert(CONTENT_TYPE, kind);
     response
 }
 
 fn root(base: &str) -> Response<Full<Bytes>> {
     let base = base.trim_end_matches('/');
     let mut page = String::from("<html lang=\"en\"><head><title>nuthatch</title></head><body>\n");
-    for (name, endpoint) in [
-        ("General", "/varz"),
-        ("JetStream", "/jsz"),
-        ("Connections", "/connz"),
-        ("Health Probe", "/healthz"),
-    ] {
+    for (endpoint, name) in ENDPOINTS {
         page.push_str(&format!("<a href=\"{base}{endpoint}\">{name}</a><br/>\n"));
     }
     page.push_str("</body></html>\n");

@@ -34,6 +34,17 @@ pub struct SlowConsumers {
     pub write_deadline: AtomicU64,
 }
 
+/// What the runtime carries.
+#[derive(Clone, Copy, Debug)]
+pub struct RuntimeUsage {
+    /// Tasks that have not ended.
+    pub tasks: usize,
+    /// Worker threads.
+    pub workers: usize,
+    /// Tasks in the shared queue that wait for a worker.
+    pub queued: usize,
+}
+
 /// A server.
 pub struct Server {
     /// Its id: `N` and 55 more characters.
@@ -142,6 +153,16 @@ impl Server {
     /// Names the runtime on which background work runs; only the first call has an effect.
     pub fn set_runtime(&self, runtime: tokio::runtime::Handle) {
         let _ = self.runtime.set(runtime);
+    }
+
+    /// What the runtime carries now; `None` before [`Server::set_runtime`].
+    pub fn runtime_usage(&self) -> Option<RuntimeUsage> {
+        let metrics = self.runtime.get()?.metrics();
+        Some(RuntimeUsage {
+            tasks: metrics.num_alive_tasks(),
+            workers: metrics.num_workers(),
+            queued: metrics.global_queue_depth(),
+        })
     }
 
     /// The JetStream service, or one that owns nothing.

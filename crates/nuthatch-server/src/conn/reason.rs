@@ -54,6 +54,12 @@ impl CloseReason {
         }
     }
 
+    /// Whether the client did not read as fast as it was sent to.
+    #[must_use]
+    pub const fn is_slow_consumer(self) -> bool {
+        matches!(self, Self::SlowConsumerPendingBytes | Self::SlowConsumerWriteDeadline)
+    }
+
     /// Whether what waits for the client is thrown away instead of written.
     #[must_use]
     pub const fn drops_pending(self) -> bool {

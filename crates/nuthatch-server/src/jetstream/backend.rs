@@ -1,7 +1,7 @@
 //! What the JetStream service needs of the rest of the server.
 
 use super::registry::EngineIndex;
-use crate::jetstream_hook::JsHealth;
+use crate::jetstream_hook::{JsHealth, JsLog};
 use nuthatch_protocol::js::Time;
 use nuthatch_streams::{AccountId, Op, OpResult, Respond};
 use tokio::sync::oneshot;
@@ -27,6 +27,11 @@ pub trait Backend: Send + Sync + 'static {
 
     /// How the logs feel.
     fn health(&self) -> JsHealth;
+
+    /// Counters of the logs, in the order of [`EngineIndex`].
+    fn logs(&self) -> Vec<JsLog> {
+        Vec::new()
+    }
 
     /// The server's name, shown as `cluster.leader`.
     fn server_name(&self) -> &str;

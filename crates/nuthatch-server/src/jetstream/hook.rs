@@ -4,7 +4,7 @@ use super::backend::{Backend, Busy};
 use super::registry::EngineIndex;
 use super::service::{JetStream, MAX_INFLIGHT_BYTES, MAX_INFLIGHT_REQUESTS, Settings};
 use crate::jetstream_hook::{
-    ApiRequest, EngineId, JetStreamHook, JsHealth, JsView, Peer, SendError, StreamRoute,
+    ApiRequest, EngineId, JetStreamHook, JsHealth, JsLog, JsView, Peer, SendError, StreamRoute,
 };
 use nuthatch_log::SendError as QueueError;
 use nuthatch_log::{LogHandle, StreamId};
@@ -20,6 +20,8 @@ use tokio::runtime::Handle;
 const API_PREFIX: &str = "$JS.API.";
 /// What an API request keeps in memory beside its headers and body.
 const API_REQUEST_BYTES: usize = 1024;
+/// Names of the logs in the order of [`EngineIndex`], as metrics show them.
+const LOG_NAMES: [&str; 2] = ["default", "memory"];
 /// What an event weighs in a queue beyond the bytes it carries.
 const EVENT_BASE_BYTES: usize = 128;
 /// What one item of a batch weighs beyond its bytes.
@@ -80,6 +82,11 @@ impl Backend for Engines {
 
     fn server_name(&self) -> &str {
         &self.server_name
+    }
+
+    fn logs(&self) -> Vec<JsLog> {
+        let named = LOG_NAMES.iter().zip(&self.handles);
+        named.map(|(name, handle)| JsLog { name, stats: handle.stats() }).collect()
     }
 
     fn health(&self) -> JsHealth {

@@ -2,7 +2,10 @@
 
 use super::registry::{EngineIndex, Entry};
 use super::service::JetStream;
-use crate::jetstream_hook::{BoxFuture, JsAccount, JsHealth, JsStream, JsTotals, JsView, JszQuery};
+use crate::jetstream_hook::{
+    BoxFuture, ConsumerSample, JsAccount, JsHealth, JsLog, JsSample, JsStream, JsTotals, JsView,
+    JszQuery, StreamSample,
+};
 use crate::options::GLOBAL_ACCOUNT;
 use nuthatch_protocol::js::ConsumerInfo;
 use nuthatch_streams::{AccountId, Op, OpOutcome};
@@ -11,6 +14,25 @@ use std::sync::atomic::Ordering;
 
 /// Consumers listed for one stream in one operation.
 const CONSUMERS_PAGE: usize = 1024;
+
+/// Consumers looked at for each one that metrics may show: ephemeral ones are passed over.
+const LISTED_PER_SHOWN: usize = 10;
+
+fn is_durable(info: &ConsumerInfo) -> bool {
+    !info.config.durable_name.is_empty()
+}
+
+fn consumer_sample(account: &str, stream: &str, info: &ConsumerInfo) -> ConsumerSample {
+    ConsumerSample {
+        account: account.to_owned(),
+        stream: stream.to_owned(),
+        consumer: info.name.clone(),
+        pending: info.num_pending,
+        ack_pending: info.num_ack_pending,
+        redelivered: info.num_redelivered,
+        waiting: info.num_waiting,
+    }
+}
 
 impl JetStream {
     /// Name of an account as monitoring shows it. One that is no longer configured has only a
@@ -77,6 +99,68 @@ impl JetStream {
         streams
     }
 
+    async fn sample_streams(&self, streams_max: usize, consumers_max: usize) -> JsSample {
+        let mut sample = JsSample::default();
+        let mut listed_max = consumers_max.saturating_mul(LISTED_PER_SHOWN);
+        for id in self.account_ids() {
+            let account = self.account_name(id);
+            let entries: Vec<Arc<Entry>> = self.registry.read().streams(id, "").cloned().collect();
+            for entry in entries {
+                if sample.streams.len() >= streams_max {
+                    sample.streams_omitted += 1;
+                    continue;
+                }
+                let Ok(info) = self.current_info(&entry).await else { continue };
+                sample.streams.push(StreamSample {
+                    account: account.clone(),
+                    stream: info.config.name.clone(),
+                    messages: info.state.messages,
+                    bytes: info.state.bytes,
+                    last_seq: info.state.last_seq,
+                    consumers: info.state.consumer_count,
+                });
+                let room = consumers_max.saturating_sub(sample.consumers.len());
+                let (found, more) = self.sample_consumers(&entry, room, &mut listed_max).await;
+                sample.consumers_omitted |= more;
+                let stream = &info.config.name;
+                sample.consumers.extend(found.iter().map(|c| consumer_sample(&account, stream, c)));
+            }
+        }
+        sample.consumers_omitted |= sample.streams_omitted > 0;
+        sample
+    }
+
+    /// Up to `room` durable consumers of a stream, and whether there may be more.
+    async fn sample_consumers(
+        &self,
+        entry: &Entry,
+        room: usize,
+        listed_max: &mut usize,
+    ) -> (Vec<ConsumerInfo>, bool) {
+        let mut found: Vec<ConsumerInfo> = Vec::new();
+        let mut offset = 0;
+        loop {
+            let limit = CONSUMERS_PAGE.min(*listed_max);
+            if limit == 0 || found.len() >= room {
+                return (found, true);
+            }
+            let op = Op::ListConsumers { id: entry.id, offset, limit, names_only: false };
+            let Ok(OpOutcome::Consumers { total, infos, .. }) = self.run(entry.engine, op).await
+            else {
+                return (found, true);
+            };
+            offset += infos.len();
+            *listed_max -= infos.len().min(*listed_max);
+            let is_last = infos.is_empty() || offset >= total;
+            found.extend(infos.into_iter().filter(is_durable));
+            if is_last {
+                let more = found.len() > room;
+                found.truncate(room);
+                return (found, more);
+            }
+        }
+    }
+
     async fn consumers_of(&self, entry: &Entry) -> Vec<ConsumerInfo> {
         let mut all = Vec::new();
         loop {
@@ -100,6 +184,14 @@ impl JetStream {
 }
 
 impl JsView for JetStream {
+    fn logs(&self) -> Vec<JsLog> {
+        self.backend.logs()
+    }
+
+    fn sample(&self, streams_max: usize, consumers_max: usize) -> BoxFuture<'_, JsSample> {
+        Box::pin(self.sample_streams(streams_max, consumers_max))
+    }
+
     fn totals(&self) -> BoxFuture<'_, JsTotals> {
         Box::pin(self.totals_of(None))
     }

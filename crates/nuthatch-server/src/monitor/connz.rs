@@ -2,11 +2,13 @@
 
 use super::query::Query;
 use super::short_duration;
+use super::subsz::sub_detail;
 use super::varz::object;
 use crate::conn::{Connection, Session};
+use crate::options::GLOBAL_ACCOUNT;
 use crate::server::Server;
-use crate::subscription::Subscription;
 use crate::user_info::{now, time_json};
+use nuthatch_protocol::subject::overlap;
 use serde_json::{Map, Value, json};
 use std::cmp::Reverse;
 use std::sync::Arc;
@@ -41,13 +43,17 @@ impl Row {
 
 pub(super) fn connz(server: &Server, query: &Query) -> Result<Value, String> {
     let mut rows = gather(server, query)?;
-    sort(server, &mut rows, query.text("sort").unwrap_or("cid"))?;
+    let by = query.text("sort").unwrap_or("cid");
+    if matches!(by, "stop" | "reason") && state(query)? != (State { open: false, closed: true }) {
+        return Err(format!("sort by {by} only valid on closed connections"));
+    }
+    sort(server, &mut rows, by)?;
     let total = rows.len();
-    let offset = query.number("offset")?.unwrap_or(0);
-    let limit = query.number("limit")?.filter(|&limit| limit > 0).unwrap_or(DEFAULT_LIMIT);
+    let (offset, limit) = query.page(DEFAULT_LIMIT)?;
+    let limit = if query.number("cid")?.is_some_and(|cid| cid > 0) { 1 } else { limit };
     let auth = query.flag("auth")?;
     let subs = match query.text("subs") {
-        Some("detail") => Subs::Detail,
+        Some(word) if word.eq_ignore_ascii_case("detail") => Subs::Detail,
         _ if query.flag("subs")? => Subs::Names,
         _ => Subs::No,
     };
@@ -68,13 +74,24 @@ pub(super) fn connz(server: &Server, query: &Query) -> Result<Value, String> {
     }))
 }
 
+#[derive(PartialEq, Eq)]
+struct State {
+    open: bool,
+    closed: bool,
+}
+
+fn state(query: &Query) -> Result<State, String> {
+    let text = query.text("state").unwrap_or("open");
+    match text.to_ascii_lowercase().as_str() {
+        "open" => Ok(State { open: true, closed: false }),
+        "closed" => Ok(State { open: false, closed: true }),
+        "any" | "all" => Ok(State { open: true, closed: true }),
+        _ => Err(format!("Error decoding state for {text}")),
+    }
+}
+
 fn gather(server: &Server, query: &Query) -> Result<Vec<Row>, String> {
-    let (open, closed) = match query.text("state").unwrap_or("open") {
-        "open" => (true, false),
-        "closed" => (false, true),
-        "any" | "all" => (true, true),
-        other => return Err(format!("Error decoding state for '{other}'")),
-    };
+    let State { open, closed } = state(query)?;
     let mut rows = Vec::new();
     if open {
         rows.extend(server.connections.open().into_iter().map(|conn| Row {
@@ -92,7 +109,7 @@ fn gather(server: &Server, query: &Query) -> Result<Vec<Row>, String> {
             conn: closed.conn,
         }));
     }
-    if let Some(cid) = query.number("cid")? {
+    if let Some(cid) = query.number("cid")?.filter(|&cid| cid > 0) {
         rows.retain(|row| row.conn.id == cid as u64);
     }
     if let Some(user) = query.text("user") {
@@ -100,6 +117,19 @@ fn gather(server: &Server, query: &Query) -> Result<Vec<Row>, String> {
     }
     if let Some(account) = query.text("acc") {
         rows.retain(|row| row.session.account.name == account);
+    }
+    // There are no MQTT clients.
+    if query.text("mqtt_client").is_some() {
+        rows.clear();
+    }
+    if let Some(filter) = query.text("filter_subject").filter(|filter| *filter != ">") {
+        if query.text("acc").is_none() {
+            return Err("filter by subject only valid with account filtering".to_owned());
+        }
+        let listens = |row: &Row| {
+            row.conn.subscriptions().iter().any(|sub| overlap(&sub.subject, filter.as_bytes()))
+        };
+        rows.retain(listens);
     }
     Ok(rows)
 }
@@ -159,7 +189,7 @@ fn show(server: &Server, row: &Row, auth: bool, subs: Subs) -> Map<String, Value
         }
     };
     let rtt = conn.rtt_ns.load(Ordering::Relaxed);
-    set("rtt", json!(go_duration(rtt)), rtt > 0);
+    set("rtt", json!(go_duration(rtt)), true);
     let stalls = conn.stalls.load(Ordering::Relaxed);
     set("stalls", json!(stalls), stalls > 0);
     set("name", json!(session.name), !session.name.is_empty());
@@ -174,39 +204,24 @@ fn show(server: &Server, row: &Row, auth: bool, subs: Subs) -> Map<String, Value
         set("reason", json!(conn.close_reason().map_or("", |reason| reason.text())), true);
     }
     set("authorized_user", json!(session.user), auth && !session.user.is_empty());
-    set("account", json!(session.account.name), auth);
+    let account = &session.account.name;
+    set("account", json!(account), auth && account != GLOBAL_ACCOUNT);
+    set("name_tag", json!(account), auth);
     let list = conn.subscriptions();
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     let names: Vec<_> = list.iter().map(|sub| text(&sub.subject)).collect();
     set("subscriptions_list", json!(names), subs == Subs::Names && !list.is_empty());
-    let details: Vec<_> = list.iter().map(|sub| detail(sub, session)).collect();
+    let details: Vec<_> = list.iter().map(|sub| Value::Object(sub_detail(sub))).collect();
     let detailed = subs == Subs::Detail && !list.is_empty();
     set("subscriptions_list_detail", json!(details), detailed);
     out
 }
 
-fn detail(sub: &Subscription, session: &Session) -> Value {
-    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-    let mut out = object(json!({
-        "account": session.account.name,
-        "subject": text(&sub.subject),
-        "sid": text(&sub.sid),
-        "msgs": sub.delivered(),
-        "cid": sub.conn.id,
-    }));
-    if let Some(queue) = &sub.queue {
-        out.insert("qgroup".to_owned(), json!(text(queue)));
-    }
-    if sub.max() > 0 {
-        out.insert("max".to_owned(), json!(sub.max()));
-    }
-    Value::Object(out)
-}
-
 /// A short duration as Go prints it: `1.5ms`, `250µs`.
 fn go_duration(nanos: u64) -> String {
     let (unit, divisor, digits) = match nanos {
-        0..1_000 => return format!("{nanos}ns"),
+        0 => return "0s".to_owned(),
+        1..1_000 => return format!("{nanos}ns"),
         1_000..1_000_000 => ("µs", 1e3, 3),
         1_000_000..1_000_000_000 => ("ms", 1e6, 6),
         _ => ("s", 1e9, 9),

@@ -19,12 +19,20 @@ pub(super) async fn jsz(server: &Server, query: &Query) -> Result<Value, String>
     let wanted =
         JszQuery { streams, consumers, config: query.flag("config")?, account: account.clone() };
     let accounts = query.flag("accounts")? || streams || account.is_some();
-    let (offset, limit) = (query.number("offset")?.unwrap_or(0), query.number("limit")?);
-    let limit = limit.filter(|&limit| limit > 0).unwrap_or(DEFAULT_LIMIT);
+    let (offset, limit) = query.page(DEFAULT_LIMIT)?;
+    // Without effect on one server, which leads everything, has no raft groups, and consumers of
+    // its own are all public.
+    for flag in ["leader-only", "stream-leader-only", "direct-consumers"] {
+        query.flag(flag)?;
+    }
+    let raft = query.flag("raft")?;
     let mut out = object(json!({ "server_id": server.id, "now": now() }));
     if !options.jetstream.enabled {
         out.insert("disabled".to_owned(), json!(true));
         out.append(&mut object(js_stats(&JsTotals::default())));
+        for count in ["streams", "consumers", "messages", "bytes", "total"] {
+            out.insert(count.to_owned(), json!(0));
+        }
         return Ok(Value::Object(out));
     }
     let view = server.hook().view();
@@ -32,19 +40,19 @@ pub(super) async fn jsz(server: &Server, query: &Query) -> Result<Value, String>
     out.append(&mut object(js_stats(&totals)));
     out.append(&mut object(json!({
         "config": js_config(&options),
+        "limits": js_limits(&options),
         "streams": totals.streams,
         "consumers": totals.consumers,
         "messages": totals.messages,
         "bytes": totals.memory_bytes + totals.store_bytes,
         "total": totals.accounts,
     })));
+    if raft {
+        out.insert("streams_leader".to_owned(), json!(totals.streams));
+        out.insert("consumers_leader".to_owned(), json!(totals.consumers));
+    }
     if accounts {
         let found = view.accounts(wanted.clone()).await;
-        if let Some(name) = account
-            && found.is_empty()
-        {
-            return Err(format!("account {name:?} not found"));
-        }
         let page = found.iter().skip(offset).take(limit);
         let details: Vec<_> = page.map(|found| show_account(server, found, &wanted)).collect();
         out.insert("account_details".to_owned(), json!(details));
@@ -63,7 +71,10 @@ pub(super) fn js_config(options: &Options) -> Value {
         "strict": jetstream.strict,
     }));
     match jetstream.sync {
-        SyncPolicy::Always => out.insert("sync_always".to_owned(), json!(true)),
+        SyncPolicy::Always => {
+            out.insert("sync_interval".to_owned(), json!(0));
+            out.insert("sync_always".to_owned(), json!(true))
+        }
         SyncPolicy::Every(interval) => {
             out.insert("sync_interval".to_owned(), json!(interval.as_nanos() as u64))
         }
@@ -72,6 +83,23 @@ pub(super) fn js_config(options: &Options) -> Value {
     if let Some(domain) = &jetstream.domain {
         out.insert("domain".to_owned(), json!(domain));
     }
+    Value::Object(out)
+}
+
+/// `limits` of `/jsz` and of `jetstream` in `/varz`.
+pub(super) fn js_limits(options: &Options) -> Value {
+    let limits = &options.jetstream.limits;
+    let mut out = Map::new();
+    let mut set = |name: &str, value: Option<Value>| {
+        if let Some(value) = value {
+            out.insert(name.to_owned(), value);
+        }
+    };
+    set("max_request_batch", limits.max_request_batch.map(Value::from));
+    set("max_ack_pending", limits.max_ack_pending.map(Value::from));
+    let window = limits.duplicate_window.map(|window| window.as_nanos() as u64);
+    set("max_duplicate_window", window.map(Value::from));
+    set("default_max_consumers", limits.default_max_consumers.map(Value::from));
     Value::Object(out)
 }
 

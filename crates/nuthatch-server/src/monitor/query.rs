@@ -1,5 +1,6 @@
 //! Parameters of a monitoring request.
 
+use serde_json::{Map, Value};
 use std::collections::BTreeMap;
 
 /// Parsed parameters; of repeated ones the first counts.
@@ -18,6 +19,27 @@ impl Query {
         Self { values }
     }
 
+    /// Options of a `$SYS` request, under the names that parameters have.
+    pub(super) fn from_options(options: &Map<String, Value>) -> Self {
+        let mut values = BTreeMap::new();
+        for (name, value) in options {
+            let (name, text) = match (name.as_str(), value) {
+                (_, Value::Null) => continue,
+                ("subscriptions_detail", Value::Bool(true)) => ("subs", "detail".to_owned()),
+                ("subscriptions", _) if values.contains_key("subs") => continue,
+                ("state", Value::Number(state)) => ("state", state_name(state.as_u64())),
+                ("accounts", Value::Array(names)) => {
+                    let names: Vec<_> = names.iter().filter_map(Value::as_str).collect();
+                    ("accounts", names.join(","))
+                }
+                (name, Value::String(text)) => (parameter(name), text.clone()),
+                (name, other) => (parameter(name), other.to_string()),
+            };
+            values.insert(name.to_owned(), text);
+        }
+        Self { values }
+    }
+
     pub(super) fn text(&self, name: &str) -> Option<&str> {
         self.values.get(name).map(String::as_str).filter(|value| !value.is_empty())
     }
@@ -27,16 +49,57 @@ impl Query {
         match self.text(name) {
             None | Some("0" | "f" | "F" | "false" | "FALSE" | "False") => Ok(false),
             Some("1" | "t" | "T" | "true" | "TRUE" | "True") => Ok(true),
-            Some(_) => Err(format!("Error decoding boolean for '{name}'")),
+            Some(text) => Err(format!(
+                "Error decoding boolean for '{name}': strconv.ParseBool: parsing {text:?}: invalid syntax"
+            )),
         }
     }
 
     pub(super) fn number(&self, name: &str) -> Result<Option<usize>, String> {
-        let parse = |text: &str| {
-            text.parse().map(Some).map_err(|_| format!("Error decoding integer for '{name}'"))
+        // A negative number means what its absence means.
+        let parse = |text: &str| match text.parse::<i64>() {
+            Ok(number) => Ok(usize::try_from(number).ok()),
+            // In the words of Go, which tools may have learnt.
+            Err(_) => Err(format!(
+                "Error decoding int for '{name}': strconv.Atoi: parsing {text:?}: invalid syntax"
+            )),
         };
         self.text(name).map_or(Ok(None), parse)
     }
+}
+
+impl Query {
+    /// `offset` and `limit`; negative ones and a limit of 0 stand for the defaults.
+    pub(super) fn page(&self, default_limit: usize) -> Result<(usize, usize), String> {
+        let offset = self.number("offset")?.unwrap_or(0);
+        let limit = self.number("limit")?.filter(|&limit| limit > 0).unwrap_or(default_limit);
+        Ok((offset, limit))
+    }
+}
+
+/// The parameter that does what an option of this name does.
+fn parameter(option: &str) -> &str {
+    match option {
+        "account" | "account_name" => "acc",
+        "subscriptions" => "subs",
+        "consumer" => "consumers",
+        "direct_consumer" => "direct-consumers",
+        "leader_only" => "leader-only",
+        "stream_leader_only" => "stream-leader-only",
+        "include_unused" => "unused",
+        "filter" => "queues",
+        other => other,
+    }
+}
+
+/// States of connections by number, as upstream's clients send them.
+fn state_name(state: Option<u64>) -> String {
+    match state {
+        Some(1) => "closed",
+        Some(2) => "all",
+        _ => "open",
+    }
+    .to_owned()
 }
 
 fn decode(text: &str) -> String {

@@ -16,6 +16,19 @@ fn durations_like_the_incumbents() {
 }
 
 #[test]
+fn options_of_system_requests() {
+    let options = serde_json::json!({
+        "subscriptions_detail": true, "subscriptions": true, "state": 1, "account": "A", "limit": 3,
+        "include_unused": true, "accounts": ["A", "B"], "user": null,
+    });
+    let query = Query::from_options(options.as_object().unwrap());
+    assert_eq!(query.text("subs"), Some("detail"));
+    assert_eq!((query.text("state"), query.text("acc")), (Some("closed"), Some("A")));
+    assert_eq!((query.number("limit"), query.flag("unused")), (Ok(Some(3)), Ok(true)));
+    assert_eq!((query.text("accounts"), query.text("user")), (Some("A,B"), None));
+}
+
+#[test]
 fn queries() {
     let query = Query::parse("acc=%24G&subs=detail&limit=7&auth=true&x=1+2");
     assert_eq!(query.text("acc"), Some("$G"));

@@ -5,7 +5,30 @@ pub(super) fn usage() -> (u64, f64) {
     (resident_bytes().unwrap_or(0), cpu_percent().unwrap_or(0.0))
 }
 
-fn resident_bytes() -> Option<u64> {
+/// Threads of the process: id, name and state.
+pub(super) fn threads() -> Vec<(u64, String, char)> {
+    let Ok(entries) = std::fs::read_dir("/proc/self/task") else { return Vec::new() };
+    let mut threads: Vec<_> = entries.flatten().filter_map(|e| thread(&e.path())).collect();
+    threads.sort_unstable();
+    threads
+}
+
+/// `id (name) state …`; the name may hold anything.
+fn thread(directory: &std::path::Path) -> Option<(u64, String, char)> {
+    let text = std::fs::read_to_string(directory.join("stat")).ok()?;
+    let (before, after) = (text.find('(')?, text.rfind(')')?);
+    let id = text.get(..before)?.trim().parse().ok()?;
+    let name = text.get(before + 1..after)?.to_owned();
+    Some((id, name, text.get(after + 1..)?.trim_start().chars().next()?))
+}
+
+/// Open file handles of the process, sockets included.
+pub(super) fn open_files() -> usize {
+    std::fs::read_dir("/proc/self/fd").map_or(0, |entries| entries.count().saturating_sub(1))
+}
+
+/// Resident memory in bytes.
+pub(super) fn resident_bytes() -> Option<u64> {
     let text = std::fs::read_to_string("/proc/self/statm").ok()?;
     let pages: u64 = text.split(' ').nth(1)?.parse().ok()?;
     // SAFETY: `sysconf` takes a plain number.
@@ -32,7 +55,7 @@ fn cpu_percent() -> Option<f64> {
 }
 
 /// Processor time used by the process so far.
-fn cpu_seconds() -> Option<f64> {
+pub(super) fn cpu_seconds() -> Option<f64> {
     // SAFETY: `usage` is plain data that the call only writes.
     let usage = unsafe {
         let mut usage: libc::rusage = std::mem::zeroed();

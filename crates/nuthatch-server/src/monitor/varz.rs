@@ -1,6 +1,6 @@
 //! `/varz`: the server as a whole.
 
-use super::jsz::{js_config, js_stats};
+use super::jsz::{js_config, js_limits, js_stats};
 use super::{short_duration, usage};
 use crate::info;
 use crate::options::Options;
@@ -16,7 +16,11 @@ pub(super) async fn varz(server: &Server) -> Value {
     limits(&mut out, server, &options);
     activity(&mut out, server);
     let jetstream = if options.jetstream.enabled {
-        json!({ "config": js_config(&options), "stats": js_stats(&server.hook().view().totals().await) })
+        json!({
+            "config": js_config(&options),
+            "stats": js_stats(&server.hook().view().totals().await),
+            "limits": js_limits(&options),
+        })
     } else {
         json!({})
     };
@@ -91,6 +95,7 @@ fn activity(out: &mut Map<String, Value>, server: &Server) {
         server.accounts.all().iter().map(|account| account.interest.count()).sum();
     let slow = server.slow_consumers.pending_bytes.load(Ordering::Relaxed)
         + server.slow_consumers.write_deadline.load(Ordering::Relaxed);
+    let stale = server.stale_connections.load(Ordering::Relaxed);
     out.append(&mut object(json!({
         "mem": mem,
         "cores": cores,
@@ -111,7 +116,8 @@ fn activity(out: &mut Map<String, Value>, server: &Server) {
         "out_client_bytes": traffic.sent.bytes,
         "slow_consumers": slow,
         "slow_consumer_stats": { "clients": slow, "routes": 0, "gateways": 0, "leafs": 0 },
-        "stale_connections": server.stale_connections.load(Ordering::Relaxed),
+        "stale_connections": stale,
+        "stale_connection_stats": { "clients": stale, "routes": 0, "gateways": 0, "leafs": 0 },
         "stalled_clients": server.stalled_clients.load(Ordering::Relaxed),
         "subscriptions": subscriptions,
         "http_req_stats": *server.http_requests.lock(),

@@ -1,0 +1,96 @@
+//! `/accountz` and `/accstatz`: the accounts.
+
+use super::query::Query;
+use super::subsz::sublist_stats;
+use super::varz::object;
+use crate::account::Account;
+use crate::connections::AccountTraffic;
+use crate::outbox::Tally;
+use crate::server::Server;
+use crate::user_info::{now, time_json};
+use serde_json::{Value, json};
+use std::sync::atomic::Ordering;
+
+/// Names of the accounts, or with `acc` what one of them is.
+pub(super) fn accountz(server: &Server, query: &Query) -> Result<Value, String> {
+    let mut out = object(json!({
+        "server_id": server.id,
+        "now": now(),
+        "system_account": server.accounts.system().name,
+    }));
+    match query.text("acc") {
+        None => {
+            let names: Vec<_> = server.accounts.all().iter().map(|a| a.name.clone()).collect();
+            out.insert("accounts".to_owned(), json!(names));
+        }
+        Some(name) => {
+            let account = server.accounts.by_name(name);
+            let account = account.ok_or_else(|| format!("Account {name} does not exist"))?;
+            out.insert("account_detail".to_owned(), detail(server, &account));
+        }
+    }
+    Ok(Value::Object(out))
+}
+
+fn detail(server: &Server, account: &Account) -> Value {
+    let is_system = account.id == server.accounts.system().id;
+    let mut out = object(json!({
+        "account_name": account.name,
+        "update_time": time_json(**server.config_loaded.load()),
+        "expired": false,
+        "complete": true,
+        "jetstream_enabled": server.hook().enabled(account.id),
+        "leafnode_connections": 0,
+        "client_connections": account.connections.load(Ordering::Relaxed),
+        "subscriptions": account.interest.count(),
+        "name_tag": account.name,
+        "sublist_stats": sublist_stats(&account.interest.stats()),
+    }));
+    if is_system {
+        out.insert("is_system".to_owned(), json!(true));
+    }
+    Value::Object(out)
+}
+
+/// Connections and traffic by account. Parameters: `unused` shows accounts without connections
+/// too; `accounts` (names separated by commas) keeps to some of them.
+pub(super) fn accstatz(server: &Server, query: &Query) -> Result<Value, String> {
+    let unused = query.flag("unused")?;
+    let wanted: Option<Vec<&str>> = query.text("accounts").map(|names| names.split(',').collect());
+    let traffic = server.connections.traffic_by_account();
+    let shown: Vec<Value> = server
+        .accounts
+        .all()
+        .iter()
+        .filter(|a| wanted.as_ref().is_none_or(|names| names.contains(&a.name.as_str())))
+        .filter(|a| unused || a.connections.load(Ordering::Relaxed) > 0)
+        .map(|a| stat(a, &traffic.get(&a.id).copied().unwrap_or_default()))
+        .collect();
+    Ok(json!({ "server_id": server.id, "now": now(), "account_statz": shown }))
+}
+
+fn stat(account: &Account, traffic: &AccountTraffic) -> Value {
+    let connections = account.connections.load(Ordering::Relaxed);
+    json!({
+        "acc": account.name,
+        "name": account.name,
+        "conns": connections,
+        "leafnodes": 0,
+        "total_conns": connections,
+        "num_subscriptions": account.interest.count(),
+        "sent": data_stats(traffic.sent),
+        "received": data_stats(traffic.received),
+        "slow_consumers": traffic.slow_consumers,
+    })
+}
+
+fn data_stats(tally: Tally) -> Value {
+    let none = json!({ "msgs": 0, "bytes": 0 });
+    json!({
+        "msgs": tally.messages,
+        "bytes": tally.bytes,
+        "gateways": none,
+        "routes": none,
+        "leafs": none,
+    })
+}

@@ -1,0 +1,128 @@
+//! `/metrics`: what Prometheus scrapes, in the OpenMetrics text form.
+//!
+//! Nothing here runs between scrapes: connections, logs and streams count for themselves, and a
+//! scrape reads what they counted. The number of lines is bounded whatever clients create.
+
+use self::table::{Kind, Metric};
+use super::endpoints::{Answer, PLAIN};
+use super::query::Query;
+use crate::server::Server;
+use hyper::StatusCode;
+use nuthatch_log::stats::LatencySnapshot;
+use prometheus_client::collector::Collector;
+use prometheus_client::encoding::{DescriptorEncoder, MetricEncoder, NoLabelSet};
+use prometheus_client::registry::Registry;
+use std::sync::Arc;
+
+mod gather;
+pub(super) mod table;
+
+/// Accounts shown, by name.
+pub(super) const ACCOUNTS_MAX: usize = 1000;
+/// Streams shown, by account and name, unless `streams` asks for another number.
+const STREAMS_DEFAULT: usize = 1000;
+/// Durable consumers shown, unless `consumers` asks for another number.
+const CONSUMERS_DEFAULT: usize = 1000;
+/// Highest numbers that may be asked for.
+const SHOWN_MAX: usize = 10_000;
+/// Media type of the answer.
+const OPENMETRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+
+/// A metric with its values.
+#[derive(Debug)]
+struct Family {
+    metric: &'static Metric,
+    samples: Vec<Sample>,
+}
+
+/// Label values, in the order of the metric's labels, and the value.
+#[derive(Debug)]
+struct Sample {
+    labels: Vec<String>,
+    value: Number,
+}
+
+#[derive(Debug)]
+enum Number {
+    Whole(u64),
+    Real(f64),
+    Latency(Box<LatencySnapshot>),
+}
+
+/// Parameters: `streams` and `consumers`, how many of them are shown at most.
+pub(super) async fn answer(server: &Arc<Server>, query: &Query) -> Answer {
+    let bound =
+        |name, default| query.number(name).map(|number| number.unwrap_or(default).min(SHOWN_MAX));
+    let bounds = bound("streams", STREAMS_DEFAULT)
+        .and_then(|streams| Ok((streams, bound("consumers", CONSUMERS_DEFAULT)?)));
+    let (streams, consumers) = match bounds {
+        Ok(bounds) => bounds,
+        Err(why) => return Answer::Text(StatusCode::BAD_REQUEST, PLAIN, why),
+    };
+    let families = gather::gather(server, streams, consumers).await;
+    let mut registry = Registry::default();
+    registry.register_collector(Box::new(Page(families)));
+    let mut text = String::new();
+    match prometheus_client::encoding::text::encode(&mut text, &registry) {
+        Ok(()) => Answer::Text(StatusCode::OK, OPENMETRICS, text),
+        Err(error) => {
+            let why = format!("cannot write metrics: {error}");
+            Answer::Text(StatusCode::INTERNAL_SERVER_ERROR, PLAIN, why)
+        }
+    }
+}
+
+#[derive(Debug)]
+struct Page(Vec<Family>);
+
+impl Collector for Page {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> Result<(), std::fmt::Error> {
+        for Family { metric, samples } in &self.0 {
+            let kind = metric.kind.metric_type();
+            let mut lines = encoder.encode_descriptor(metric.name, metric.help, None, kind)?;
+            for Sample { labels, value } in samples {
+                if labels.is_empty() {
+                    write(&mut lines, metric.kind, value)?;
+                } else {
+                    let labels: Vec<(&str, &str)> = metric
+                        .labels
+                        .iter()
+                        .copied()
+                        .zip(labels.iter().map(String::as_str))
+                        .collect();
+                    write(&mut lines.encode_family(&labels)?, metric.kind, value)?;
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+fn write(to: &mut MetricEncoder<'_>, kind: Kind, value: &Number) -> Result<(), std::fmt::Error> {
+    match (kind, value) {
+        (_, Number::Latency(latency)) => histogram(to, latency),
+        (Kind::Counter, Number::Whole(count)) => {
+            to.encode_counter::<NoLabelSet, u64, f64>(count, None)
+        }
+        (Kind::Counter, Number::Real(count)) => {
+            to.encode_counter::<NoLabelSet, f64, f64>(count, None)
+        }
+        (_, Number::Whole(number)) => to.encode_gauge(number),
+        (_, Number::Real(number)) => to.encode_gauge(number),
+    }
+}
+
+/// Bucket `i` of a latency counts durations below `2^i` microseconds; the last one all others.
+fn histogram(to: &mut MetricEncoder<'_>, latency: &LatencySnapshot) -> Result<(), std::fmt::Error> {
+    let last = latency.buckets.len() - 1;
+    let bounds = (0..latency.buckets.len()).map(|i| match i {
+        i if i == last => f64::INFINITY,
+        i => (1_u64 << i) as f64 / 1e6,
+    });
+    let buckets: Vec<(f64, u64)> = bounds.zip(latency.buckets).collect();
+    let sum = latency.total_nanos as f64 / 1e9;
+    to.encode_histogram::<NoLabelSet>(sum, latency.count(), &buckets, None)
+}
+
+#[cfg(test)]
+mod tests;

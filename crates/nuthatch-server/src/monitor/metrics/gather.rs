@@ -1,0 +1,216 @@
+//! Reads what the parts of the server have counted.
+
+use super::table::{self as t, Metric};
+use super::{ACCOUNTS_MAX, Family, Number, Sample};
+use crate::jetstream_hook::{JsLog, JsSample, JsTotals};
+use crate::monitor::usage;
+use crate::options::SyncPolicy;
+use crate::process::VERSION;
+use crate::server::{NATS_VERSION, Server};
+use nuthatch_log::StatsSnapshot;
+use std::sync::atomic::Ordering;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+/// Everything, with at most that many streams and consumers.
+pub(super) async fn gather(server: &Server, streams: usize, consumers: usize) -> Vec<Family> {
+    let view = server.hook().view();
+    let totals = view.totals().await;
+    let sample = view.sample(streams, consumers).await;
+    let mut page = Vec::with_capacity(80);
+    of_server(&mut page, server);
+    of_process(&mut page, server);
+    of_accounts(&mut page, server, &sample);
+    if server.options().jetstream.enabled {
+        of_jetstream(&mut page, server, &totals);
+        of_streams(&mut page, &sample);
+        of_logs(&mut page, &view.logs());
+    }
+    page
+}
+
+fn put(page: &mut Vec<Family>, metric: &'static Metric, value: u64) {
+    put_number(page, metric, Number::Whole(value));
+}
+
+fn put_number(page: &mut Vec<Family>, metric: &'static Metric, value: Number) {
+    page.push(Family { metric, samples: vec![Sample { labels: Vec::new(), value }] });
+}
+
+fn put_all<'a>(
+    page: &mut Vec<Family>,
+    metric: &'static Metric,
+    samples: impl IntoIterator<Item = (Vec<&'a str>, u64)>,
+) {
+    let sample = |(labels, value): (Vec<&str>, u64)| Sample {
+        labels: labels.into_iter().map(str::to_owned).collect(),
+        value: Number::Whole(value),
+    };
+    page.push(Family { metric, samples: samples.into_iter().map(sample).collect() });
+}
+
+fn unix_seconds(time: SystemTime) -> f64 {
+    time.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs_f64()
+}
+
+fn of_server(page: &mut Vec<Family>, server: &Server) {
+    let who = vec![VERSION, NATS_VERSION, &server.name, &server.id];
+    put_all(page, &t::INFO, [(who, 1)]);
+    put_number(page, &t::UPTIME, Number::Real(server.uptime_ms() as f64 / 1e3));
+    let loaded = unix_seconds(**server.config_loaded.load());
+    put_number(page, &t::CONFIG_LOADED, Number::Real(loaded));
+    let open = server.connections.open();
+    put(page, &t::CONNECTIONS, open.len() as u64);
+    put(page, &t::ACCEPTED, server.connections.total());
+    let subscriptions = server.accounts.all().iter().map(|a| a.interest.count() as u64).sum();
+    put(page, &t::SUBSCRIPTIONS, subscriptions);
+    let traffic = server.connections.traffic();
+    put(page, &t::RECEIVED_MESSAGES, traffic.received.messages);
+    put(page, &t::RECEIVED_BYTES, traffic.received.bytes);
+    put(page, &t::SENT_MESSAGES, traffic.sent.messages);
+    put(page, &t::SENT_BYTES, traffic.sent.bytes);
+    let pending = || open.iter().map(|conn| conn.outbox.pending() as u64);
+    put(page, &t::PENDING_BYTES, pending().sum());
+    put(page, &t::PENDING_BYTES_MAX, pending().max().unwrap_or(0));
+    let slow = &server.slow_consumers;
+    let slow = [
+        (vec!["pending_bytes"], slow.pending_bytes.load(Ordering::Relaxed)),
+        (vec!["write_deadline"], slow.write_deadline.load(Ordering::Relaxed)),
+    ];
+    put_all(page, &t::SLOW_CONSUMERS, slow);
+    put(page, &t::STALE_CONNECTIONS, server.stale_connections.load(Ordering::Relaxed));
+    put(page, &t::STALLED_CLIENTS, server.stalled_clients.load(Ordering::Relaxed));
+    let requests = server.http_requests.lock().clone();
+    put_all(page, &t::HTTP_REQUESTS, requests.iter().map(|(path, count)| (vec![*path], *count)));
+}
+
+fn of_process(page: &mut Vec<Family>, server: &Server) {
+    put(page, &t::RESIDENT, usage::resident_bytes().unwrap_or(0));
+    put_number(page, &t::CPU, Number::Real(usage::cpu_seconds().unwrap_or(0.0)));
+    put(page, &t::OPEN_FILES, usage::open_files() as u64);
+    put_number(page, &t::START_TIME, Number::Real(unix_seconds(server.since)));
+    put(page, &t::THREADS, usage::threads().len() as u64);
+    if let Some(runtime) = server.runtime_usage() {
+        put(page, &t::TASKS, runtime.tasks as u64);
+        put(page, &t::TASKS_QUEUED, runtime.queued as u64);
+    }
+}
+
+fn of_accounts(page: &mut Vec<Family>, server: &Server, sample: &JsSample) {
+    let accounts = server.accounts.all();
+    let traffic = server.connections.traffic_by_account();
+    let shown = &accounts[..accounts.len().min(ACCOUNTS_MAX)];
+    let mut of = |metric, value: &dyn Fn(&crate::account::Account) -> u64| {
+        put_all(page, metric, shown.iter().map(|a| (vec![a.name.as_str()], value(a))));
+    };
+    of(&t::ACCOUNT_CONNECTIONS, &|a| a.connections.load(Ordering::Relaxed) as u64);
+    of(&t::ACCOUNT_SUBSCRIPTIONS, &|a| a.interest.count() as u64);
+    let moved = |a: &crate::account::Account| traffic.get(&a.id).copied().unwrap_or_default();
+    of(&t::ACCOUNT_RECEIVED_MESSAGES, &|a| moved(a).received.messages);
+    of(&t::ACCOUNT_RECEIVED_BYTES, &|a| moved(a).received.bytes);
+    of(&t::ACCOUNT_SENT_MESSAGES, &|a| moved(a).sent.messages);
+    of(&t::ACCOUNT_SENT_BYTES, &|a| moved(a).sent.bytes);
+    let omitted = [
+        (vec!["accounts"], (accounts.len() - shown.len()) as u64),
+        (vec!["streams"], sample.streams_omitted as u64),
+        (vec!["consumers"], u64::from(sample.consumers_omitted)),
+    ];
+    put_all(page, &t::OMITTED, omitted);
+}
+
+fn of_jetstream(page: &mut Vec<Family>, server: &Server, totals: &JsTotals) {
+    put(page, &t::JS_STREAMS, totals.streams);
+    put(page, &t::JS_CONSUMERS, totals.consumers);
+    put(page, &t::JS_MESSAGES, totals.messages);
+    let bytes = [(vec!["file"], totals.store_bytes), (vec!["memory"], totals.memory_bytes)];
+    put_all(page, &t::JS_BYTES, bytes);
+    let reserved = [
+        (vec!["file"], totals.reserved_store_bytes),
+        (vec!["memory"], totals.reserved_memory_bytes),
+    ];
+    put_all(page, &t::JS_RESERVED, reserved);
+    put(page, &t::JS_API, totals.api_total);
+    put(page, &t::JS_API_ERRORS, totals.api_errors);
+    let (level, interval) = match server.options().jetstream.sync {
+        SyncPolicy::Always => ("always", 0.0),
+        SyncPolicy::Every(interval) => ("interval", interval.as_secs_f64()),
+        SyncPolicy::Never => ("never", -1.0),
+    };
+    let levels = ["always", "interval", "never"];
+    put_all(page, &t::DURABILITY, levels.map(|name| (vec![name], u64::from(name == level))));
+    put_number(page, &t::SYNC_INTERVAL, Number::Real(interval));
+}
+
+fn of_streams(page: &mut Vec<Family>, sample: &JsSample) {
+    let mut streams = |metric, value: fn(&crate::jetstream_hook::StreamSample) -> u64| {
+        let rows = sample.streams.iter();
+        put_all(page, metric, rows.map(|s| (vec![s.account.as_str(), &s.stream], value(s))));
+    };
+    streams(&t::STREAM_MESSAGES, |s| s.messages);
+    streams(&t::STREAM_BYTES, |s| s.bytes);
+    streams(&t::STREAM_LAST, |s| s.last_seq);
+    streams(&t::STREAM_CONSUMERS, |s| s.consumers);
+    let mut consumers = |metric, value: fn(&crate::jetstream_hook::ConsumerSample) -> u64| {
+        let rows = sample.consumers.iter();
+        let labels = |c: &'_ crate::jetstream_hook::ConsumerSample| {
+            [c.account.clone(), c.stream.clone(), c.consumer.clone()]
+        };
+        let samples = rows
+            .map(|c| Sample { labels: labels(c).into(), value: Number::Whole(value(c)) })
+            .collect();
+        page.push(Family { metric, samples });
+    };
+    consumers(&t::CONSUMER_PENDING, |c| c.pending);
+    consumers(&t::CONSUMER_ACK_PENDING, |c| c.ack_pending);
+    consumers(&t::CONSUMER_REDELIVERED, |c| c.redelivered);
+    consumers(&t::CONSUMER_WAITING, |c| c.waiting);
+}
+
+type OfLog = fn(&StatsSnapshot) -> u64;
+
+/// Metrics of a log that are one number each.
+const OF_LOG: &[(&Metric, OfLog)] = &[
+    (&t::LOG_FRAMES, |s| s.frames),
+    (&t::LOG_RECORDS, |s| s.records),
+    (&t::LOG_FRAME_BYTES, |s| s.frame_bytes),
+    (&t::LOG_WRITTEN, |s| s.written_bytes),
+    (&t::LOG_SYNCS, |s| s.syncs),
+    (&t::LOG_COMMITTED, |s| s.committed_lsn),
+    (&t::LOG_DURABLE, |s| s.durable_lsn),
+    (&t::LOG_QUEUE, |s| s.queue_bytes),
+    (&t::LOG_QUEUE_REFUSALS, |s| s.queue_refusals),
+    (&t::LOG_CACHE_MISSES, |s| s.cache_misses),
+    (&t::LOG_SEGMENTS, |s| s.segments),
+    (&t::LOG_SEGMENT_BYTES, |s| s.segment_bytes),
+    (&t::LOG_LIVE, |s| s.live_bytes),
+    (&t::LOG_COMPACTED, |s| s.compacted_segments),
+    (&t::LOG_RECLAIMED, |s| s.reclaimed_bytes),
+    (&t::LOG_CHECKPOINTS, |s| s.checkpoints),
+    (&t::LOG_TORN_FRAMES, |s| s.torn_frames),
+    (&t::LOG_TORN_BYTES, |s| s.torn_bytes),
+    (&t::LOG_DAMAGED, |s| s.damaged),
+    (&t::LOG_FULL_REFUSALS, |s| s.full_refusals),
+    (&t::LOG_SPACE, |s| s.space),
+    (&t::LOG_FAILED, |s| s.failed),
+];
+
+fn of_logs(page: &mut Vec<Family>, logs: &[JsLog]) {
+    for (metric, value) in OF_LOG {
+        put_all(page, metric, logs.iter().map(|log| (vec![log.name], value(&log.stats))));
+    }
+    let caches = |log: &JsLog, tail: u64, block: u64| {
+        [(vec![log.name, "tail"], tail), (vec![log.name, "block"], block)]
+    };
+    let hits = logs.iter().flat_map(|l| caches(l, l.stats.tail_hits, l.stats.block_hits));
+    put_all(page, &t::LOG_CACHE_HITS, hits);
+    let bytes = logs.iter().flat_map(|l| caches(l, l.stats.tail_bytes, l.stats.block_bytes));
+    put_all(page, &t::LOG_CACHE_BYTES, bytes);
+    let latency = |metric, of: fn(&StatsSnapshot) -> nuthatch_log::stats::LatencySnapshot| {
+        let sample = |log: &JsLog| Sample {
+            labels: vec![log.name.to_owned()],
+            value: Number::Latency(Box::new(of(&log.stats))),
+        };
+        Family { metric, samples: logs.iter().map(sample).collect() }
+    };
+    page.push(latency(&t::LOG_SYNC_LATENCY, |s| s.sync_latency));
+    page.push(latency(&t::LOG_COMMIT_LATENCY, |s| s.commit_latency));
+}

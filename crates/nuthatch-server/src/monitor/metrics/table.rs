@@ -1,0 +1,190 @@
+//! Every metric: its name, kind, labels and meaning. `docs/metrics.md` is written from it.
+
+use prometheus_client::metrics::MetricType;
+
+/// A metric's description.
+#[derive(Debug)]
+pub(in crate::monitor) struct Metric {
+    /// Its name; counters end in `_total` on the wire.
+    pub name: &'static str,
+    pub kind: Kind,
+    /// Names of its labels, in the order of the values.
+    pub labels: &'static [&'static str],
+    pub help: &'static str,
+}
+
+/// What kind of number a metric is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(in crate::monitor) enum Kind {
+    Counter,
+    Gauge,
+    Histogram,
+}
+
+impl Kind {
+    pub(in crate::monitor) const fn metric_type(self) -> MetricType {
+        match self {
+            Self::Counter => MetricType::Counter,
+            Self::Gauge => MetricType::Gauge,
+            Self::Histogram => MetricType::Histogram,
+        }
+    }
+}
+
+type Labels = &'static [&'static str];
+
+const fn counter(name: &'static str, labels: Labels, help: &'static str) -> Metric {
+    Metric { name, kind: Kind::Counter, labels, help }
+}
+
+const fn gauge(name: &'static str, labels: Labels, help: &'static str) -> Metric {
+    Metric { name, kind: Kind::Gauge, labels, help }
+}
+
+const fn histogram(name: &'static str, labels: Labels, help: &'static str) -> Metric {
+    Metric { name, kind: Kind::Histogram, labels, help }
+}
+
+macro_rules! metrics {
+    ($($section:literal { $($id:ident = $metric:expr;)* })*) => {
+        $($(pub(in crate::monitor) static $id: Metric = $metric;)*)*
+
+        /// All of them by section, for the document.
+        #[cfg(test)]
+        pub(in crate::monitor) static SECTIONS: &[(&str, &[&Metric])] =
+            &[$(($section, &[$(&$id),*])),*];
+    };
+}
+
+const LOG: Labels = &["log"];
+const ACCOUNT: Labels = &["account"];
+const STREAM: Labels = &["account", "stream"];
+const CONSUMER: Labels = &["account", "stream", "consumer"];
+
+metrics! {
+    "Server" {
+        INFO = gauge("nuthatch_info", &["version", "nats_version", "server_name", "server_id"],
+            "1, with who this is");
+        UPTIME = gauge("nuthatch_uptime_seconds", &[], "Time since the start");
+        CONFIG_LOADED = gauge("nuthatch_config_load_time_seconds", &[],
+            "When the configuration was last read, in seconds since 1970");
+        CONNECTIONS = gauge("nuthatch_connections", &[], "Open client connections");
+        ACCEPTED = counter("nuthatch_connections_accepted", &[], "Client connections accepted");
+        SUBSCRIPTIONS = gauge("nuthatch_subscriptions", &[], "Subscriptions of all clients");
+        RECEIVED_MESSAGES = counter("nuthatch_received_messages", &[], "Messages from clients");
+        RECEIVED_BYTES = counter("nuthatch_received_bytes", &[],
+            "Headers and bodies of messages from clients");
+        SENT_MESSAGES = counter("nuthatch_sent_messages", &[], "Messages to clients");
+        SENT_BYTES = counter("nuthatch_sent_bytes", &[],
+            "Headers and bodies of messages to clients");
+        PENDING_BYTES = gauge("nuthatch_pending_bytes", &[],
+            "Bytes that wait for clients to read them");
+        PENDING_BYTES_MAX = gauge("nuthatch_pending_bytes_max", &[],
+            "The same of the client for whom most waits");
+        SLOW_CONSUMERS = counter("nuthatch_slow_consumers", &["reason"],
+            "Clients closed because they did not keep up: `pending_bytes` or `write_deadline`");
+        STALE_CONNECTIONS = counter("nuthatch_stale_connections", &[],
+            "Clients closed because they did not answer pings");
+        STALLED_CLIENTS = counter("nuthatch_stalled_clients", &[],
+            "Times a publisher was slowed down for a slow subscriber");
+        HTTP_REQUESTS = counter("nuthatch_http_requests", &["path"], "Requests to this port");
+    }
+    "Process and runtime" {
+        RESIDENT = gauge("process_resident_memory_bytes", &[], "Resident memory");
+        CPU = counter("process_cpu_seconds", &[], "Processor time used");
+        OPEN_FILES = gauge("process_open_fds", &[], "Open file handles, sockets included");
+        START_TIME = gauge("process_start_time_seconds", &[],
+            "When the process started, in seconds since 1970");
+        THREADS = gauge("nuthatch_threads", &[], "Threads of the process");
+        TASKS = gauge("nuthatch_runtime_tasks", &[],
+            "Tasks that have not ended: two for each connection and a few of the server");
+        TASKS_QUEUED = gauge("nuthatch_runtime_queued_tasks", &[],
+            "Tasks in the shared queue that wait for a worker thread");
+    }
+    "Accounts" {
+        ACCOUNT_CONNECTIONS = gauge("nuthatch_account_connections", ACCOUNT, "Open connections");
+        ACCOUNT_SUBSCRIPTIONS = gauge("nuthatch_account_subscriptions", ACCOUNT, "Subscriptions");
+        ACCOUNT_RECEIVED_MESSAGES = counter("nuthatch_account_received_messages", ACCOUNT,
+            "Messages from its clients");
+        ACCOUNT_RECEIVED_BYTES = counter("nuthatch_account_received_bytes", ACCOUNT,
+            "Their headers and bodies");
+        ACCOUNT_SENT_MESSAGES = counter("nuthatch_account_sent_messages", ACCOUNT,
+            "Messages to its clients");
+        ACCOUNT_SENT_BYTES = counter("nuthatch_account_sent_bytes", ACCOUNT,
+            "Their headers and bodies");
+    }
+    "JetStream" {
+        JS_STREAMS = gauge("nuthatch_jetstream_streams", &[], "Streams");
+        JS_CONSUMERS = gauge("nuthatch_jetstream_consumers", &[], "Consumers");
+        JS_MESSAGES = gauge("nuthatch_jetstream_messages", &[], "Messages in all streams");
+        JS_BYTES = gauge("nuthatch_jetstream_bytes", &["storage"],
+            "Bytes of messages in streams, by `file` and `memory`");
+        JS_RESERVED = gauge("nuthatch_jetstream_reserved_bytes", &["storage"],
+            "Bytes promised to streams by their max_bytes");
+        JS_API = counter("nuthatch_jetstream_api_requests", &[], "Requests to `$JS.API.>`");
+        JS_API_ERRORS = counter("nuthatch_jetstream_api_errors", &[],
+            "Requests answered with an error");
+        DURABILITY = gauge("nuthatch_durability", &["level"],
+            "1 for the level in force: `always` (fsync before the ack), `interval` or `never`");
+        SYNC_INTERVAL = gauge("nuthatch_sync_interval_seconds", &[],
+            "Longest time between an ack and its fsync; 0: none (always), -1: unbounded (never)");
+    }
+    "Streams and consumers" {
+        STREAM_MESSAGES = gauge("nuthatch_stream_messages", STREAM, "Messages");
+        STREAM_BYTES = gauge("nuthatch_stream_bytes", STREAM, "Their bytes");
+        STREAM_LAST = gauge("nuthatch_stream_last_sequence", STREAM, "Sequence of the last one");
+        STREAM_CONSUMERS = gauge("nuthatch_stream_consumers", STREAM, "Consumers");
+        CONSUMER_PENDING = gauge("nuthatch_consumer_pending_messages", CONSUMER,
+            "Messages it has not delivered yet: with the next one, its lag");
+        CONSUMER_ACK_PENDING = gauge("nuthatch_consumer_ack_pending_messages", CONSUMER,
+            "Messages delivered and not acknowledged");
+        CONSUMER_REDELIVERED = gauge("nuthatch_consumer_redelivered_messages", CONSUMER,
+            "Unacknowledged messages that were delivered more than once");
+        CONSUMER_WAITING = gauge("nuthatch_consumer_waiting_pulls", CONSUMER,
+            "Pull requests that wait for messages");
+        OMITTED = gauge("nuthatch_metrics_omitted", &["what"],
+            "`accounts` and `streams` left out of this page by its bounds, and 1 for `consumers` if some were");
+    }
+    "Logs" {
+        LOG_FRAMES = counter("nuthatch_log_frames", LOG, "Frames (group commits) committed");
+        LOG_RECORDS = counter("nuthatch_log_records", LOG, "Records committed");
+        LOG_FRAME_BYTES = counter("nuthatch_log_frame_bytes", LOG,
+            "Bytes of committed frames, without padding");
+        LOG_WRITTEN = counter("nuthatch_log_written_bytes", LOG,
+            "Bytes written: frames with padding, zero-filling, footers, headers");
+        LOG_SYNCS = counter("nuthatch_log_syncs", LOG, "fsyncs of segments");
+        LOG_SYNC_LATENCY = histogram("nuthatch_log_sync_seconds", LOG,
+            "Time of each fsync (with the write, where the write is direct)");
+        LOG_COMMIT_LATENCY = histogram("nuthatch_log_commit_seconds", LOG,
+            "Time from sealing a frame to its commit");
+        LOG_COMMITTED = gauge("nuthatch_log_committed_lsn", LOG, "Newest committed position");
+        LOG_DURABLE = gauge("nuthatch_log_durable_lsn", LOG, "Newest position known to be durable");
+        LOG_QUEUE = gauge("nuthatch_log_queue_bytes", LOG, "Bytes that wait for the sequencer");
+        LOG_QUEUE_REFUSALS = counter("nuthatch_log_queue_refusals", LOG,
+            "Sends refused because that queue was full");
+        LOG_CACHE_HITS = counter("nuthatch_log_cache_hits", &["log", "cache"],
+            "Reads answered from memory: `tail` (recent frames) or `block` (frames read back)");
+        LOG_CACHE_MISSES = counter("nuthatch_log_cache_misses", LOG,
+            "Reads that had to go to a file");
+        LOG_CACHE_BYTES = gauge("nuthatch_log_cache_bytes", &["log", "cache"],
+            "Bytes the caches hold");
+        LOG_SEGMENTS = gauge("nuthatch_log_segments", LOG, "Segments with a file");
+        LOG_SEGMENT_BYTES = gauge("nuthatch_log_segment_bytes", LOG, "Bytes of their frames");
+        LOG_LIVE = gauge("nuthatch_log_live_bytes", LOG, "Bytes of live messages in them");
+        LOG_COMPACTED = counter("nuthatch_log_compacted_segments", LOG,
+            "Segments rewritten or removed by compaction");
+        LOG_RECLAIMED = counter("nuthatch_log_reclaimed_bytes", LOG,
+            "Bytes given back by compaction");
+        LOG_CHECKPOINTS = counter("nuthatch_log_checkpoints", LOG, "Checkpoints written");
+        LOG_TORN_FRAMES = gauge("nuthatch_log_torn_frames", LOG,
+            "Incomplete frames that the last start cut off and kept aside");
+        LOG_TORN_BYTES = gauge("nuthatch_log_torn_bytes", LOG, "Their bytes");
+        LOG_DAMAGED = gauge("nuthatch_log_damaged_places", LOG, "Places in files found damaged");
+        LOG_FULL_REFUSALS = counter("nuthatch_log_full_refusals", LOG,
+            "Appends refused because the medium was full");
+        LOG_SPACE = gauge("nuthatch_log_space_state", LOG,
+            "What the medium takes: 0 everything, 1 only what frees space (the reserve is in use), 2 nothing");
+        LOG_FAILED = gauge("nuthatch_log_failed", LOG,
+            "1 after an error that stopped the log until a restart");
+    }
+}
