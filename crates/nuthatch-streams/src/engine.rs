@@ -11,6 +11,7 @@ mod consumers;
 mod deadlines;
 mod direct;
 mod hungry;
+mod interest;
 mod many;
 mod pending;
 mod publish;
@@ -117,6 +118,12 @@ struct ConsumerLists {
     blocked: Vec<ConsumerKey>,
     /// When the unlogged ones are written at the latest.
     log_at: Option<Timestamp>,
+    /// Streams with removals that no consumer's record will tell of.
+    undeleted: Vec<StreamId>,
+    /// Streams with a sweep that is not done, in the order of their turns.
+    sweeping: VecDeque<StreamId>,
+    /// When the next part of a sweep is due.
+    sweep_at: Option<Timestamp>,
 }
 
 /// Buffers that keep their memory between calls.
@@ -244,14 +251,12 @@ impl<S: Sink> Machine for Engine<S> {
     }
 
     fn next_deadline(&self) -> Option<Timestamp> {
-        match (self.deadlines.next(), self.lists.log_at) {
-            (Some(a), Some(b)) => Some(a.min(b)),
-            (a, b) => a.or(b),
-        }
+        [self.deadlines.next(), self.lists.log_at, self.lists.sweep_at].into_iter().flatten().min()
     }
 
     fn tick<L: LogAccess>(&mut self, log: &mut L) {
         self.run_deadlines(log);
+        self.run_sweeps(log);
         if self.lists.log_at.is_some_and(|at| at <= log.now()) {
             self.log_progress(log);
             log.flush_soon();

@@ -14,8 +14,14 @@ use crate::sink::AccountId;
 use nuthatch_log::StreamId;
 use nuthatch_protocol::js::StreamConfig;
 
-/// Version of every layout in this file.
+/// Version of every layout in this file that has no version of its own.
 const VERSION: u8 = 1;
+/// Version of [`StreamRecord`]: as 1, and deletes tell what the change made unneeded.
+const STREAM_VERSION: u8 = 2;
+
+/// Body of a `ConsumerDelete`: its version. Deletes tell what nobody needs any more. Older ones are
+/// empty, and the replay finds out by itself.
+pub const CONSUMER_DELETE_BODY: [u8; 1] = [1];
 
 /// `StreamCreate` and `StreamUpdate`: account and configuration.
 #[derive(Clone, PartialEq, Debug)]
@@ -24,12 +30,15 @@ pub struct StreamRecord {
     pub account: AccountId,
     /// Configuration.
     pub config: StreamConfig,
+    /// Whether `Delete` records tell what the change made unneeded under interest retention. Where
+    /// they do not (version 1), a replay drops it with this record.
+    pub drops_are_told: bool,
 }
 
 impl StreamRecord {
     /// Appends the body.
     pub fn encode(account: AccountId, config: &StreamConfig, out: &mut Vec<u8>) {
-        out.push(VERSION);
+        out.push(STREAM_VERSION);
         put_u32(out, account.0);
         put_config(out, config);
     }
@@ -39,9 +48,10 @@ impl StreamRecord {
     /// # Errors
     /// [`DecodeError`] if it is not understood.
     pub fn decode(body: &[u8]) -> Result<Self, DecodeError> {
-        let mut reader = Reader::versioned(body, VERSION)?;
+        let mut reader = Reader::versioned(body, STREAM_VERSION)?;
+        let drops_are_told = body[0] > VERSION;
         let account = AccountId(reader.u32()?);
-        Ok(Self { account, config: read_config(&mut reader)? })
+        Ok(Self { account, config: read_config(&mut reader)?, drops_are_told })
     }
 }
 

@@ -7,8 +7,9 @@ use super::pending::{OpOrInfo, Waiting};
 use super::slot::Slot;
 use crate::consumer::{Consumer, check_create, check_workqueue, validate_consumer};
 use crate::op::{CatalogEntry, Op, OpOutcome, OpResult, Respond, Usage};
+use crate::records::CONSUMER_DELETE_BODY;
 use crate::sink::{AccountId, Sink};
-use crate::stream::{When, refusal, unavailable, wire_time};
+use crate::stream::{refusal, unavailable, wire_time};
 use nuthatch_log::{AppendError, LogAccess, Lsn, RecordKind, RecordRef, Seq, StreamId, Urgency};
 use nuthatch_protocol::js::{
     ConsumerAction, ConsumerConfig, CreateConsumerRequest, RetentionPolicy,
@@ -99,7 +100,11 @@ impl<S: Sink> Engine<S> {
         log: &mut L,
     ) -> Result<(), JsError> {
         let Some(slot) = self.slots.get_mut(&id) else { return Ok(()) };
-        if slot.stream.unlogged().messages == 0 {
+        // Under interest retention progress matters that let nothing go yet: what another consumer
+        // lets go later is gone because of it.
+        if slot.stream.unlogged().messages == 0
+            && slot.stream.limits().retention != RetentionPolicy::Interest
+        {
             return Ok(());
         }
         log_slot_progress(slot, &mut self.sink, &self.config.domain, log).map_err(refusal)
@@ -191,6 +196,8 @@ impl<S: Sink> Engine<S> {
             slot.stream.mark(lsn);
             Self::touch(&mut self.touched, lsn, key.stream);
         }
+        // With other filters it may need less.
+        self.start_sweep(key.stream, log);
         self.consumer_outcome(key, Some(lsn), log)
     }
 
@@ -235,7 +242,7 @@ impl<S: Sink> Engine<S> {
             timestamp: log.now(),
             subject: name.as_bytes(),
             headers: b"",
-            body: b"",
+            body: &CONSUMER_DELETE_BODY,
         };
         let lsn = log.append(&record, urgency, true).map_err(refusal)?.lsn;
         self.unwatch_deliver_subject(key);
@@ -246,10 +253,11 @@ impl<S: Sink> Engine<S> {
                 env(&slot.stream, &mut self.sink, log, &self.config.domain, &mut released);
             removed.consumer.on_delete(&mut env);
         }
-        slot.drop_unneeded(When::Committed(lsn));
         slot.stream.set_has_consumers(!slot.consumers.is_empty());
         slot.stream.mark(lsn);
         Self::touch(&mut self.touched, lsn, key.stream);
+        self.start_sweep(key.stream, log);
+        let slot = self.slots.get_mut(&key.stream).ok_or(JsError::STREAM_NOT_FOUND)?;
         let (account, stream) = (slot.stream.account(), slot.stream.config().name.clone());
         self.advise_consumer(account, &stream, &name, "delete", log);
         Ok(lsn)

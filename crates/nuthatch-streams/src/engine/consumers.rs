@@ -5,12 +5,9 @@ use super::hungry::Hungry;
 use super::slot::Slot;
 use crate::consumer::{Ack, Consumer, Env, Pull, TickOutcome};
 use crate::event::{AckItem, ClientBatch, FlowItem, PullItem};
-use crate::records::Delete;
 use crate::sink::{Message, Sink};
-use crate::stream::{Stream, Unlogged};
-use nuthatch_log::{
-    AppendError, LogAccess, Lsn, RecordKind, RecordRef, Seq, StreamId, Timestamp, Urgency,
-};
+use crate::stream::Stream;
+use nuthatch_log::{AppendError, LogAccess, Lsn, Seq, StreamId, Timestamp, Urgency};
 use nuthatch_protocol::js::{ConsumerConfig, RetentionPolicy};
 use nuthatch_protocol::subject;
 use rustc_hash::FxHashMap;
@@ -46,6 +43,8 @@ pub(super) struct Consumers<T> {
     by_name: FxHashMap<Box<str>, u32>,
     slots: Vec<Option<Box<ConsumerSlot<T>>>>,
     free: Vec<u32>,
+    /// How many keep their state in memory only.
+    in_memory: usize,
     /// Those that want new messages at once.
     hungry: Hungry,
 }
@@ -56,6 +55,7 @@ impl<T> Default for Consumers<T> {
             by_name: FxHashMap::default(),
             slots: Vec::new(),
             free: Vec::new(),
+            in_memory: 0,
             hungry: Hungry::default(),
         }
     }
@@ -68,6 +68,11 @@ impl<T> Consumers<T> {
 
     pub(super) fn is_empty(&self) -> bool {
         self.by_name.is_empty()
+    }
+
+    /// Whether any of them keeps its state in memory only.
+    pub(super) fn any_memory(&self) -> bool {
+        self.in_memory > 0
     }
 
     pub(super) fn find(&self, name: &str) -> Option<u32> {
@@ -83,9 +88,11 @@ impl<T> Consumers<T> {
     }
 
     pub(super) fn insert(&mut self, consumer: Consumer<T>) -> u32 {
+        self.in_memory += usize::from(consumer.is_memory());
         if let Some(index) = self.find(consumer.name()) {
             if let Some(slot) = self.get_mut(index) {
-                slot.consumer = consumer;
+                let old = std::mem::replace(&mut slot.consumer, consumer);
+                self.in_memory -= usize::from(old.is_memory());
             }
             return index;
         }
@@ -103,6 +110,7 @@ impl<T> Consumers<T> {
     pub(super) fn remove(&mut self, index: u32) -> Option<Box<ConsumerSlot<T>>> {
         let slot = self.slots.get_mut(index as usize)?.take()?;
         self.by_name.remove(slot.consumer.name());
+        self.in_memory -= usize::from(slot.consumer.is_memory());
         self.free.push(index);
         Some(slot)
     }
@@ -163,18 +171,19 @@ pub(super) fn env<'a, L, S>(
     }
 }
 
-/// Removes what a consumer has let go and no other one needs; returns the sequences that the log
-/// will not learn from the consumer's own records.
+/// Removes what a consumer has let go and no other one needs. Returns whether the log must be told
+/// of it: it will not learn it from the consumers' own records if one of them is in memory, be it
+/// this one or another that had let go before.
 fn release<S: Sink, L: LogAccess>(
     slot: &mut Slot<S>,
     index: u32,
     released: &mut Vec<Seq>,
     log: &mut L,
-) -> Delete {
+) -> bool {
     let id = slot.stream.id();
     let is_interest = slot.stream.limits().retention == RetentionPolicy::Interest;
-    let is_memory = slot.consumers.get(index).is_some_and(|consumer| consumer.consumer.is_memory());
-    let mut deletes = Delete::default();
+    let is_memory = slot.consumers.any_memory();
+    let was_empty = slot.undeleted.ranges.is_empty();
     for seq in released.drain(..) {
         let Some(subject) = slot.stream.held_subject(seq) else { continue };
         if is_interest && slot.consumers.any_needs(&slot.stream, seq, subject, index) {
@@ -182,20 +191,21 @@ fn release<S: Sink, L: LogAccess>(
         }
         slot.stream.release(seq.0, &mut |seq, weight| log.dead(id, seq, weight));
         if is_memory {
-            deletes.add(seq.0);
+            slot.undeleted.add(seq.0);
         }
     }
-    deletes
+    was_empty && !slot.undeleted.ranges.is_empty()
 }
 
-/// Writes the progress of every consumer of a stream that has any to tell, so that the log knows
-/// which messages they let go.
+/// Writes the progress of every consumer of a stream that has any to tell, and what else was
+/// dropped, so that the log knows which messages exist.
 pub(super) fn log_slot_progress<S: Sink, L: LogAccess>(
     slot: &mut Slot<S>,
     sink: &mut S,
     domain: &str,
     log: &mut L,
 ) -> Result<(), AppendError> {
+    slot.log_undeleted(log)?;
     let mut released = Vec::new();
     for index in slot.consumers.indexes() {
         let Some(consumer) = slot.consumers.get_mut(index) else { continue };
@@ -223,33 +233,15 @@ impl<S: Sink> Engine<S> {
         let mut env = env(&slot.stream, &mut self.sink, log, &self.config.domain, &mut released);
         let outcome = call(&mut consumer.consumer, &mut env);
         if !released.is_empty() {
-            let deletes = release(slot, key.index, &mut released, log);
+            let must_tell = release(slot, key.index, &mut released, log);
             self.budget.settle(slot.stream.account_use());
-            Self::log_deletes(key.stream, &deletes, log);
+            if must_tell {
+                self.delete_later(key.stream, log.now());
+            }
         }
         self.scratch.released = released;
         self.file(key, log.now());
         Some(outcome)
-    }
-
-    /// Logs what a memory consumer made the stream drop.
-    fn log_deletes<L: LogAccess>(id: StreamId, deletes: &Delete, log: &mut L) {
-        if deletes.ranges.is_empty() {
-            return;
-        }
-        let mut body = Vec::new();
-        deletes.encode(&mut body);
-        let record = RecordRef {
-            kind: RecordKind::Delete,
-            stream: id,
-            seq: Seq(0),
-            timestamp: log.now(),
-            subject: b"",
-            headers: b"",
-            body: &body,
-        };
-        // Losing it means that the messages are there again after a restart: redelivery.
-        let _ = log.append(&record, Urgency::Lazy, true);
     }
 
     /// Puts a consumer on the lists that it belongs to now.
@@ -502,6 +494,7 @@ impl<S: Sink> Engine<S> {
     /// Writes the progress of every consumer that has any to tell.
     pub(super) fn log_progress<L: LogAccess>(&mut self, log: &mut L) {
         self.lists.log_at = None;
+        self.log_undeleted(log);
         let keys = std::mem::take(&mut self.lists.unlogged);
         for &key in &keys {
             let Some(listed) = self.listed(key) else { continue };
@@ -515,11 +508,7 @@ impl<S: Sink> Engine<S> {
         }
         for key in keys {
             let Some(slot) = self.slots.get_mut(&key.stream) else { continue };
-            if slot.stream.unlogged() != Unlogged::default()
-                && slot.consumers.iter().all(|consumer| consumer.needs_log().is_none())
-            {
-                slot.stream.set_releases_logged();
-            }
+            slot.note_if_logged();
         }
     }
 

@@ -185,7 +185,7 @@ impl<S: Sink> Engine<S> {
     }
 
     fn replay_create(&mut self, record: &RecordRef<'_>) -> Result<(), DecodeError> {
-        let StreamRecord { account, config } = StreamRecord::decode(record.body)?;
+        let StreamRecord { account, config, .. } = StreamRecord::decode(record.body)?;
         let id = record.stream;
         let stream =
             Stream::new(id, account, Box::new(config), record.timestamp, self.config.hash_seed);
@@ -216,8 +216,7 @@ impl<S: Sink> Engine<S> {
                 slot.stream.apply_advance(record, &Advance::decode(record.body)?);
             }
             RecordKind::StreamUpdate => {
-                let config = StreamRecord::decode(record.body)?.config;
-                slot.adopt(Box::new(config), When::Replayed);
+                slot.replay_update(StreamRecord::decode(record.body)?);
             }
             _ => slot.replay_consumer(record)?,
         }
@@ -305,7 +304,9 @@ impl<S: Sink> Slot<S> {
             RecordKind::ConsumerDelete => {
                 if let Some(index) = self.consumers.find(name) {
                     self.consumers.remove(index);
-                    self.drop_unneeded(When::Replayed);
+                    if record.body.is_empty() {
+                        self.drop_unneeded();
+                    }
                 }
             }
             RecordKind::ConsumerState => {
@@ -317,6 +318,34 @@ impl<S: Sink> Slot<S> {
             _ => {}
         }
         Ok(())
+    }
+
+    /// Adopts a configuration: limits bite.
+    fn replay_update(&mut self, update: StreamRecord) {
+        let had_interest = self.stream.limits().retention == RetentionPolicy::Interest;
+        self.stream.update_config(Box::new(update.config), When::Replayed);
+        if !update.drops_are_told && !had_interest && !self.consumers.is_empty() {
+            self.drop_unneeded();
+        }
+    }
+
+    /// Interest retention: drops every message that no consumer needs (any more). For records that
+    /// come without deletes that tell this.
+    fn drop_unneeded(&mut self) {
+        if self.stream.limits().retention != RetentionPolicy::Interest {
+            return;
+        }
+        let mut held = Vec::new();
+        self.stream.for_each_held(&mut |seq, _| held.push(seq));
+        for seq in held {
+            let Some(subject) = self.stream.held_subject(seq) else { continue };
+            let stream = &self.stream;
+            let needed =
+                self.consumers.iter_mut().any(|consumer| consumer.needs(stream, seq, subject));
+            if !needed {
+                self.stream.drop_message(seq.0, When::Replayed);
+            }
+        }
     }
 
     /// What the consumer let go with this record leaves the stream, unless another one needs it.

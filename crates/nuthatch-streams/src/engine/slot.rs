@@ -1,7 +1,9 @@
 //! A stream with what the engine keeps beside it.
 
 use super::consumers::Consumers;
+use super::interest::Sweep;
 use super::reads::ParkedRead;
+use crate::records::Delete;
 use crate::sink::Sink;
 use crate::stream::Stream;
 use nuthatch_log::{Lsn, Timestamp};
@@ -20,6 +22,11 @@ pub(super) struct Slot<S: Sink> {
     pub(super) committed_in: Lsn,
     /// When the deadline queue calls.
     pub(super) scheduled: Option<Timestamp>,
+    /// Dropped because of a consumer in memory, and not in the log yet. At most one range for each
+    /// message that was there when the log last took some.
+    pub(super) undeleted: Delete,
+    /// The look for messages that nobody needs, if one is under way.
+    pub(super) sweep: Option<Sweep>,
 }
 
 impl<S: Sink> Slot<S> {
@@ -33,6 +40,8 @@ impl<S: Sink> Slot<S> {
             deleting: false,
             committed_in: Lsn(0),
             scheduled: None,
+            undeleted: Delete::default(),
+            sweep: None,
         }
     }
 }

@@ -34,29 +34,9 @@ fn append_control<L: LogAccess>(
     Ok(log.append(&record, Urgency::Awaited, privileged).map_err(refusal)?.lsn)
 }
 
-impl<S: Sink> Slot<S> {
-    /// Interest retention: drops every message that no consumer needs (any more).
-    pub(super) fn drop_unneeded(&mut self, when: When) {
-        if self.stream.limits().retention != RetentionPolicy::Interest {
-            return;
-        }
-        let mut held = Vec::new();
-        self.stream.for_each_held(&mut |seq, _| held.push(seq));
-        for seq in held {
-            let Some(subject) = self.stream.held_subject(seq) else { continue };
-            let stream = &self.stream;
-            let needed =
-                self.consumers.iter_mut().any(|consumer| consumer.needs(stream, seq, subject));
-            if !needed {
-                self.stream.drop_message(seq.0, when);
-            }
-        }
-    }
-}
-
 impl<S: Sink> Engine<S> {
     /// A record of the stream lies in frame `lsn`: its effects become visible with it.
-    fn changed(&mut self, id: StreamId, lsn: Lsn) {
+    pub(super) fn changed(&mut self, id: StreamId, lsn: Lsn) {
         if let Some(slot) = self.slots.get_mut(&id) {
             slot.stream.mark(lsn);
             Self::touch(&mut self.touched, lsn, id);
@@ -101,7 +81,6 @@ impl<S: Sink> Engine<S> {
         match self.log_update(id, config, log) {
             Err(error) => respond(Err(error)),
             Ok(lsn) => {
-                self.changed(id, lsn);
                 let outcome = OpOrInfo::StreamInfo(id, "modify");
                 self.pending.push(lsn, Waiting::Op(respond, outcome));
             }
@@ -117,12 +96,21 @@ impl<S: Sink> Engine<S> {
         self.check_consumer_limits(id, &config)?;
         self.log_releases(id, log)?;
         let slot = self.slot(id)?;
+        let turned_to_interest = config.retention == RetentionPolicy::Interest
+            && slot.stream.limits().retention != RetentionPolicy::Interest;
         let mut body = Vec::new();
         StreamRecord::encode(slot.stream.account(), &config, &mut body);
         let name = config.name.clone().into_bytes();
         let lsn = append_control(RecordKind::StreamUpdate, id, 0, &name, &body, false, log)?;
         let slot = self.slot(id)?;
-        slot.adopt(config, When::Committed(lsn));
+        slot.stream.update_config(config, When::Committed(lsn));
+        let has_consumers = !slot.consumers.is_empty();
+        self.changed(id, lsn);
+        if turned_to_interest && has_consumers {
+            // What nobody needs goes by deletes of its own.
+            self.start_sweep(id, log);
+        }
+        let slot = self.slot(id)?;
         let config = slot.stream.config().clone();
         for index in slot.consumers.indexes() {
             let key = super::consumers::ConsumerKey { stream: id, index };
@@ -315,16 +303,5 @@ impl<S: Sink> Engine<S> {
         slot.stream.drop_message(seq, When::Committed(lsn));
         self.changed(id, lsn);
         Ok((Some(lsn), OpOutcome::Done))
-    }
-}
-
-impl<S: Sink> Slot<S> {
-    /// Adopts a configuration: limits bite, and under new interest retention what nobody needs goes.
-    pub(super) fn adopt(&mut self, config: Box<StreamConfig>, when: When) {
-        let had_interest = self.stream.limits().retention == RetentionPolicy::Interest;
-        self.stream.update_config(config, when);
-        if !had_interest && !self.consumers.is_empty() {
-            self.drop_unneeded(when);
-        }
     }
 }

@@ -86,10 +86,66 @@ fn removals_by_memory_consumers_are_logged_as_deletes() {
     harness.put("s.a", "x");
     let acks = harness.pull("C", 1);
     harness.ack(&acks[0], "+ACK", "");
-    assert!(harness.log.open.iter().any(|record| record.kind == RecordKind::Delete));
     harness.commit();
+    let records = harness.log.frames.last().expect("a frame");
+    assert!(records.iter().any(|record| record.kind == RecordKind::Delete));
     harness.reopen(Reopen::Scratch);
     assert_eq!(harness.seqs(), [0u64; 0]);
+}
+
+/// The consumer in memory had let go first: no record of the other one tells that nobody is left.
+#[test]
+fn what_a_memory_consumer_had_let_go_before_is_logged_as_deleted() {
+    let mut harness = Harness::with_stream(|config| {
+        config.retention = RetentionPolicy::Interest;
+        config.max_msgs = 2;
+    });
+    harness.consumer("M", |config| config.mem_storage = true).expect("created");
+    harness.consumer("D", |_| {}).expect("created");
+    harness.put("s.a", "1");
+    harness.put("s.a", "2");
+    for name in ["M", "D"] {
+        let acks = harness.pull(name, 2);
+        harness.ack(&acks[1], "+ACK", "");
+    }
+    harness.put("s.a", "3");
+    assert_eq!(harness.seqs(), [1, 3], "there was room");
+    harness.reopen(Reopen::Scratch);
+    assert_eq!(harness.seqs(), [1, 3]);
+}
+
+#[test]
+fn a_consumer_that_wants_less_lets_the_rest_go() {
+    for how in ALL {
+        let mut harness = filled(RetentionPolicy::Interest, 2);
+        harness.put("s.b", "x");
+        harness.consumer("C", |config| config.filter_subject = "s.b".into()).expect("updated");
+        assert_eq!(harness.seqs(), [3]);
+        harness.commit();
+        harness.reopen(how);
+        assert_eq!(harness.seqs(), [3], "{how:?}");
+    }
+}
+
+#[test]
+fn a_large_stream_lets_go_in_parts() {
+    const MESSAGES: u64 = 70_000;
+    let mut harness = filled(RetentionPolicy::Interest, 0);
+    let message = super::harness::Msg { subject: "s.a", body: "x", ..Default::default() };
+    harness.send(&vec![message; MESSAGES as usize]);
+    harness.commit();
+    harness.op(Op::DeleteConsumer { id: STREAM, name: "C".into() }).expect("deleted");
+    let left = harness.seqs().len() as u64;
+    assert!(left > 0 && left < MESSAGES, "{left}");
+    harness.put("s.a", "nobody wants it");
+    for _ in 0..3 {
+        harness.tick();
+        harness.commit();
+    }
+    assert_eq!(harness.seqs(), [0_u64; 0]);
+    assert_eq!(harness.info().state.last_seq, MESSAGES + 1);
+    harness.reopen(Reopen::Scratch);
+    assert_eq!(harness.seqs(), [0_u64; 0]);
 }
 
 /// Otherwise the replay, which meets the publish first, would evict message 1 in its stead.
@@ -152,11 +208,30 @@ fn waiting_consumers_are_woken_by_their_own_subject() {
 #[derive(Clone, Debug)]
 enum Step {
     Publish(usize),
-    Pull { consumer: usize, batch: u64 },
-    Ack { at: usize, body: usize },
-    Create { consumer: usize, from_new: bool },
-    Delete { consumer: usize },
-    Purge { keep: u64, seq: u64 },
+    Pull {
+        consumer: usize,
+        batch: u64,
+    },
+    Ack {
+        at: usize,
+        body: usize,
+    },
+    Create {
+        consumer: usize,
+        from_new: bool,
+    },
+    /// Another filter for a consumer that exists.
+    Refilter {
+        consumer: usize,
+        filter: usize,
+    },
+    Delete {
+        consumer: usize,
+    },
+    Purge {
+        keep: u64,
+        seq: u64,
+    },
     Pass,
     Commit,
     Compact,
@@ -164,6 +239,8 @@ enum Step {
 }
 
 const FILTERS: [&str; 3] = ["s.a", "s.b", "s.*.x"];
+/// Filters of consumers that share messages: only interest streams and plain ones allow that.
+const SHARED_FILTERS: [&str; 4] = ["s.>", "s.a", "s.*", ""];
 const SUBJECTS: [&str; 3] = ["s.a", "s.b", "s.c.x"];
 
 fn step() -> impl Strategy<Value = Step> {
@@ -174,6 +251,8 @@ fn step() -> impl Strategy<Value = Step> {
         2 => (0..3usize, any::<bool>())
             .prop_map(|(consumer, from_new)| Step::Create { consumer, from_new }),
         1 => (0..3usize).prop_map(|consumer| Step::Delete { consumer }),
+        1 => (0..3usize, 0..4usize)
+            .prop_map(|(consumer, filter)| Step::Refilter { consumer, filter }),
         1 => (0..3u64, 0..9u64).prop_map(|(keep, seq)| Step::Purge { keep, seq }),
         2 => Just(Step::Pass),
         5 => Just(Step::Commit),
@@ -182,12 +261,17 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
+/// The consumer in memory, where consumers share messages.
+const MEMORY: usize = 2;
+
 /// What must be the same after a restart.
 type Shape = (Vec<u64>, BTreeMap<usize, (u64, u64, u64, u64)>);
 
 struct Run {
     harness: Harness,
     retention: RetentionPolicy,
+    /// Consumers want the same messages, and number 2 keeps its state in memory only.
+    shared: bool,
     /// Ack subjects of everything delivered.
     acks: Vec<String>,
 }
@@ -200,6 +284,10 @@ impl Run {
     fn shape(&mut self) -> Shape {
         let mut consumers = BTreeMap::new();
         for consumer in 0..3 {
+            if self.shared && consumer == MEMORY {
+                // Its progress is not meant to survive.
+                continue;
+            }
             if let Some(info) = self.harness.consumer_info(&Self::name(consumer)) {
                 let key = (
                     info.delivered.stream_seq,
@@ -214,6 +302,10 @@ impl Run {
     }
 
     fn reopen(&mut self, how: Reopen) {
+        // A log with states is never replayed without them, and what a consumer in memory had done
+        // by then is in the states only.
+        let no_states = how == Reopen::Scratch && self.harness.has_checkpoint();
+        let how = if self.shared && no_states { Reopen::Snapshot } else { how };
         self.harness.commit();
         let before = self.shape();
         self.harness.commit();
@@ -245,13 +337,26 @@ impl Run {
             }
             Step::Create { consumer, from_new } => {
                 let workqueue = self.retention == RetentionPolicy::Workqueue;
+                let shared = self.shared;
+                let filters = if shared { &SHARED_FILTERS[..] } else { &FILTERS[..] };
                 let _ = self.harness.consumer(&Self::name(consumer), |config| {
-                    config.filter_subject = FILTERS[consumer].into();
+                    config.filter_subject = filters[consumer].into();
                     config.ack_policy = AckPolicy::Explicit;
+                    config.mem_storage = shared && consumer == MEMORY;
                     if from_new && !workqueue {
                         config.deliver_policy = DeliverPolicy::New;
                     }
                 });
+            }
+            Step::Refilter { consumer, filter } => {
+                let name = Self::name(consumer);
+                if let Some(info) = self.harness.consumer_info(&name).filter(|_| self.shared) {
+                    let updated = self.harness.consumer(&name, |config| {
+                        *config = info.config;
+                        config.filter_subject = SHARED_FILTERS[filter].into();
+                    });
+                    updated.expect("updated");
+                }
             }
             Step::Delete { consumer } => {
                 let name = Self::name(consumer);
@@ -289,13 +394,15 @@ proptest! {
             RetentionPolicy::Interest,
             RetentionPolicy::Workqueue,
         ][..]),
+        shared: bool,
         (max_msgs, per_subject) in (0..6i64, 0..4i64),
         steps in prop::collection::vec(step(), 1..80),
     ) {
         let harness =
             Harness::with_stream(|config| adapt(config, retention, max_msgs, per_subject));
-        let mut run = Run { harness, retention, acks: Vec::new() };
-        for consumer in 0..2 {
+        let shared = shared && retention != RetentionPolicy::Workqueue;
+        let mut run = Run { harness, retention, shared, acks: Vec::new() };
+        for consumer in 0..3 {
             run.apply(Step::Create { consumer, from_new: false });
         }
         for step in steps {

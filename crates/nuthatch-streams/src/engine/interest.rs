@@ -1,0 +1,205 @@
+//! Letting go of messages that the log cannot find out about by itself.
+//!
+//! A replay knows what durable consumers have acknowledged, from their own records. Two things it
+//! does not know: what a stream dropped because of a consumer whose state is in memory only
+//! (`mem_storage`), and what nobody needs any more once a consumer is gone or wants less (interest
+//! retention). Both are logged as explicit deletes, and always before any record whose replay
+//! depends on which messages exist.
+//!
+//! Looking for what nobody needs asks every consumer about every message. It is done in parts
+//! ([`SWEEP_LOOKS`]), so that a large stream does not hold up the others; the first part at once.
+
+use super::Engine;
+use super::slot::Slot;
+use crate::records::Delete;
+use crate::sink::Sink;
+use crate::stream::{Unlogged, When};
+use nuthatch_log::{
+    AppendError, LogAccess, Lsn, RecordKind, RecordRef, Seq, StreamId, Timestamp, Urgency,
+};
+use nuthatch_protocol::js::RetentionPolicy;
+
+/// Questions to consumers in one part of a sweep: about a millisecond.
+const SWEEP_LOOKS: usize = 32 * 1024;
+/// How long a sweep waits that found no room for its record, ns.
+const SWEEP_RETRY_NS: i64 = 100_000_000;
+/// Ranges in one `Delete` record: 1 MiB.
+const RANGES_PER_RECORD: usize = 64 * 1024;
+
+/// A look for messages that nobody needs, under way.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Sweep {
+    /// The next sequence to ask about.
+    next: u64,
+    /// The last one: later messages came when nobody who is gone was there.
+    last: u64,
+}
+
+/// Appends deletes; returns the frame that holds the last of them. What was appended has left
+/// `ranges`, also on an error.
+fn append_deletes<L: LogAccess>(
+    id: StreamId,
+    ranges: &mut Vec<(u64, u64)>,
+    log: &mut L,
+) -> Result<Option<Lsn>, AppendError> {
+    let mut lsn = None;
+    let mut body = Vec::new();
+    while !ranges.is_empty() {
+        let rest = ranges.split_off(ranges.len().min(RANGES_PER_RECORD));
+        body.clear();
+        let deletes = Delete { ranges: std::mem::take(ranges) };
+        deletes.encode(&mut body);
+        let record = RecordRef {
+            kind: RecordKind::Delete,
+            stream: id,
+            seq: Seq(0),
+            timestamp: log.now(),
+            subject: b"",
+            headers: b"",
+            body: &body,
+        };
+        match log.append(&record, Urgency::Lazy, true) {
+            Ok(appended) => {
+                lsn = Some(appended.lsn);
+                *ranges = rest;
+            }
+            Err(error) => {
+                *ranges = deletes.ranges;
+                ranges.extend(rest);
+                return Err(error);
+            }
+        }
+    }
+    Ok(lsn)
+}
+
+impl<S: Sink> Slot<S> {
+    /// Logs what was dropped and what no consumer's own record will tell. Without room it stays to
+    /// be logged.
+    pub(super) fn log_undeleted<L: LogAccess>(&mut self, log: &mut L) -> Result<(), AppendError> {
+        append_deletes(self.stream.id(), &mut self.undeleted.ranges, log).map(drop)
+    }
+
+    /// If the log knows of everything that consumers let go, says so to the stream.
+    pub(super) fn note_if_logged(&mut self) {
+        if self.stream.unlogged() != Unlogged::default()
+            && self.undeleted.ranges.is_empty()
+            && self.consumers.iter().all(|consumer| consumer.needs_log().is_none())
+        {
+            self.stream.set_releases_logged();
+        }
+    }
+
+    /// The next messages that nobody needs, as ranges, and where to go on; `None` once all are done.
+    fn sweep_part(&mut self, sweep: Sweep) -> (Delete, Option<u64>) {
+        let (mut deletes, mut looks, mut follows) = (Delete::default(), 0, false);
+        let mut at = self.stream.next_kept(sweep.next);
+        while let Some(seq) = at.filter(|seq| seq.0 <= sweep.last) {
+            if looks >= SWEEP_LOOKS {
+                return (deletes, Some(seq.0));
+            }
+            looks += self.consumers.len().max(1);
+            let needed = self.stream.held_subject(seq).is_some_and(|subject| {
+                let stream = &self.stream;
+                self.consumers.iter_mut().any(|consumer| consumer.needs(stream, seq, subject))
+            });
+            match deletes.ranges.last_mut() {
+                _ if needed => {}
+                // What lies between them is gone already.
+                Some((_, last)) if follows => *last = seq.0,
+                _ => deletes.ranges.push((seq.0, seq.0)),
+            }
+            follows = !needed;
+            at = self.stream.next_kept(seq.0 + 1);
+        }
+        (deletes, None)
+    }
+
+    /// Drops ranges by a record in frame `lsn`.
+    fn drop_ranges(&mut self, ranges: &[(u64, u64)], lsn: Lsn) {
+        for &(first, last) in ranges {
+            let mut at = self.stream.next_kept(first);
+            while let Some(seq) = at.filter(|seq| seq.0 <= last) {
+                self.stream.drop_message(seq.0, When::Committed(lsn));
+                at = self.stream.next_kept(seq.0 + 1);
+            }
+        }
+    }
+}
+
+impl<S: Sink> Engine<S> {
+    /// Interest retention: begins to look for messages that nobody needs any more, from the start.
+    pub(super) fn start_sweep<L: LogAccess>(&mut self, id: StreamId, log: &mut L) {
+        let Some(slot) = self.slots.get_mut(&id) else { return };
+        if slot.stream.limits().retention != RetentionPolicy::Interest {
+            return;
+        }
+        let last = slot.stream.assigned_totals().last_seq;
+        if slot.sweep.replace(Sweep { next: 0, last }).is_none() {
+            self.lists.sweeping.push_back(id);
+        }
+        self.sweep_stream(id, log);
+    }
+
+    /// One part of a sweep. It goes on later if it is not done.
+    fn sweep_stream<L: LogAccess>(&mut self, id: StreamId, log: &mut L) {
+        let Some(slot) = self.slots.get_mut(&id).filter(|slot| !slot.deleting) else { return };
+        let Some(sweep) = slot.sweep else { return };
+        let (deletes, next) = slot.sweep_part(sweep);
+        let mut ranges = deletes.ranges.clone();
+        match append_deletes(id, &mut ranges, log) {
+            Err(_) => return self.sweep_at(log.now().plus_nanos(SWEEP_RETRY_NS)),
+            Ok(None) => {}
+            Ok(Some(lsn)) => {
+                slot.drop_ranges(&deletes.ranges, lsn);
+                self.changed(id, lsn);
+            }
+        }
+        let Some(slot) = self.slots.get_mut(&id) else { return };
+        slot.sweep = next.map(|next| Sweep { next, ..sweep });
+        if slot.sweep.is_some() {
+            self.sweep_at(log.now());
+        }
+    }
+
+    fn sweep_at(&mut self, at: Timestamp) {
+        let due = self.lists.sweep_at.get_or_insert(at);
+        *due = (*due).min(at);
+    }
+
+    /// Goes on with the sweep that has waited longest, if it is time.
+    pub(super) fn run_sweeps<L: LogAccess>(&mut self, log: &mut L) {
+        if self.lists.sweep_at.is_none_or(|at| at > log.now()) {
+            return;
+        }
+        self.lists.sweep_at = None;
+        if let Some(id) = self.lists.sweeping.pop_front() {
+            self.sweep_stream(id, log);
+            if self.slots.get(&id).is_some_and(|slot| slot.sweep.is_some() && !slot.deleting) {
+                self.lists.sweeping.push_back(id);
+            } else if !self.lists.sweeping.is_empty() {
+                self.sweep_at(log.now());
+            }
+        }
+    }
+
+    /// Notes that a stream dropped messages that the log must be told of.
+    pub(super) fn delete_later(&mut self, id: StreamId, now: Timestamp) {
+        self.lists.undeleted.push(id);
+        let at = now.plus_nanos(super::PROGRESS_LOG_INTERVAL_NS);
+        self.lists.log_at.get_or_insert(at);
+    }
+
+    /// Logs the deletes that are due, with the next frame or when their time has come.
+    pub(super) fn log_undeleted<L: LogAccess>(&mut self, log: &mut L) {
+        for id in std::mem::take(&mut self.lists.undeleted) {
+            let Some(slot) = self.slots.get_mut(&id).filter(|slot| !slot.deleting) else {
+                continue;
+            };
+            match slot.log_undeleted(log) {
+                Err(_) => self.delete_later(id, log.now()),
+                Ok(()) => slot.note_if_logged(),
+            }
+        }
+    }
+}
