@@ -38,6 +38,8 @@ pub enum RecordKind {
     MoveIn = 15,
     /// A piece of a state that is too large for one record. See [`crate::state_part`].
     StatePart = 16,
+    /// The messages that follow are one atomic batch: replayed as a whole or not at all.
+    BatchBegin = 17,
 }
 
 impl RecordKind {
@@ -61,6 +63,7 @@ impl RecordKind {
             14 => Self::MoveOut,
             15 => Self::MoveIn,
             16 => Self::StatePart,
+            17 => Self::BatchBegin,
             _ => return None,
         })
     }

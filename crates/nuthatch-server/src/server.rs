@@ -19,8 +19,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 /// The NATS version we claim: clients switch features on by it.
 pub const NATS_VERSION: &str = "2.14.2";
-/// The JetStream API level we implement (INFO `api_lvl`): 1 would promise per-message TTLs.
-pub const API_LEVEL: u32 = 0;
+pub use nuthatch_protocol::js::API_LEVEL;
 
 /// How long the end of subscriptions may wait before engines hear of it: many end together.
 const INTEREST_LOST_DELAY: Duration = Duration::from_millis(20);

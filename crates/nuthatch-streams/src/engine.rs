@@ -7,9 +7,11 @@
 
 mod advisory;
 mod api;
+mod batches;
 mod consumers;
 mod deadlines;
 mod direct;
+mod fast;
 mod hungry;
 mod interest;
 mod many;
@@ -27,6 +29,7 @@ use crate::consumer::ConsumerLimits;
 use crate::event::{ClientBatch, Event, Item};
 use crate::sink::Sink;
 use crate::stream::Recovering;
+use batches::BatchTotals;
 use consumers::ConsumerKey;
 use deadlines::Deadlines;
 use nuthatch_log::{
@@ -89,6 +92,7 @@ pub struct Engine<S: Sink> {
     /// Streams with records in uncommitted frames, in the order of the frames.
     touched: VecDeque<(Lsn, StreamId)>,
     budget: Budget,
+    batch_totals: BatchTotals,
     deadlines: Deadlines,
     lists: ConsumerLists,
     /// Push consumers by the subject that they deliver to.
@@ -140,6 +144,7 @@ impl<S: Sink> Engine<S> {
         Self {
             budget: Budget::new(config.subjects_max, config.msg_ids_max, config.bytes_max),
             config,
+            batch_totals: BatchTotals::default(),
             sink,
             slots: FxHashMap::default(),
             next_id: StreamId(1),

@@ -114,6 +114,26 @@ impl<'a> Advance<'a> {
     }
 }
 
+/// `BatchBegin`: the `count` records from the record's sequence on are one atomic batch: all of them
+/// or none.
+pub struct BatchBegin;
+
+impl BatchBegin {
+    /// Appends the body.
+    pub fn encode(count: u32, out: &mut Vec<u8>) {
+        out.push(VERSION);
+        put_u32(out, count);
+    }
+
+    /// Reads a body.
+    ///
+    /// # Errors
+    /// [`DecodeError`] if it is not understood.
+    pub fn decode(body: &[u8]) -> Result<u32, DecodeError> {
+        Reader::versioned(body, VERSION)?.u32()
+    }
+}
+
 /// `Delete`: ranges of sequences, each first and last.
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
 pub struct Delete {

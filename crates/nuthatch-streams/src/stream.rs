@@ -5,6 +5,7 @@
 //! messages nor uncommitted removals. A log that fails stops for good, so nothing is ever undone.
 
 mod admit;
+mod batch;
 mod dedup;
 mod evict;
 mod headers;
@@ -17,8 +18,10 @@ mod subjects;
 mod view;
 
 pub use admit::{Admitted, Publish, Refusal, refusal, unavailable};
+pub use batch::{BATCH_MESSAGES_MAX, BatchRefusal, Committed};
 pub use dedup::{Remembered, hash_id};
 pub use evict::When;
+pub use headers::{NO_HEADERS, PublishHeaders, scan};
 pub use info::{Lookup, SUBJECT_DETAILS_MAX, Selection, wire_time};
 pub use limits::Limits;
 pub use messages::{Entry, MAX_WEIGHT_BYTES};
@@ -100,6 +103,8 @@ pub struct Stream {
     expired_through: u64,
     expired_logged: u64,
     unlogged: Unlogged,
+    /// Recovery: the atomic batch whose messages are being read.
+    replayed_batch: Option<Box<batch::Replayed>>,
     /// The frame that the newest record went to.
     appending: Lsn,
     /// What the engine's budget has been told of this stream.
@@ -150,6 +155,7 @@ impl Stream {
             expired_through: 0,
             expired_logged: 0,
             unlogged: Unlogged::default(),
+            replayed_batch: None,
             appending: Lsn(0),
             accounted: Accounted::default(),
         };

@@ -3,10 +3,9 @@
 //! Pure functions, called by the JetStream service before it takes a name or a subject into its
 //! registry. Texts and codes are those of nats-server 2.15 (`checkStreamCfg`, `configUpdateCheck`).
 //! What Nuthatch does not do yet is refused with a plain text, never ignored: mirrors, sources,
-//! subject transforms, republish, delete markers, counters and schedules. Flags that tools set on
-//! streams where they never use them are accepted, and the use is refused: `allow_atomic` and
-//! `allow_batched` (`nats bench`; a publish that belongs to a batch is 10174 or 10205) and
-//! `allow_msg_ttl` (nats-py's key-value buckets; a publish with a TTL is 10166).
+//! subject transforms, republish, delete markers, counters and schedules. A flag that tools set on
+//! streams where they never use it is accepted, and the use is refused: `allow_msg_ttl` (nats-py's
+//! key-value buckets; a publish with a TTL is 10166).
 
 mod subjects;
 #[cfg(test)]

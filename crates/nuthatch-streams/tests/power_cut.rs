@@ -3,8 +3,9 @@
 //!
 //! At each seeded moment the disk stops; any subset of what was not synced is dropped or torn, and
 //! the log is opened again with the recovery code of the server. What was acknowledged must be
-//! there with its sequence and payload, in order, and no sequence may be given out twice. The same
-//! harness must find losses when nothing is synced.
+//! there with its sequence and payload, in order, and no sequence may be given out twice. Atomic
+//! batches, which span several frames here, must be there as a whole or not at all. The same harness
+//! must find losses when nothing is synced.
 
 use bytes::Bytes;
 use nuthatch_log::env::{Fault, ManualClock, MemDisk, SeededEntropy};
@@ -31,7 +32,9 @@ const TURNS_MAX: usize = 10_000;
 
 const PLAIN: StreamId = StreamId(1);
 const LIMITED: StreamId = StreamId(2);
-const STREAMS: [StreamId; 2] = [PLAIN, LIMITED];
+/// Takes atomic batches only.
+const BATCHED: StreamId = StreamId(3);
+const STREAMS: [StreamId; 3] = [PLAIN, LIMITED, BATCHED];
 
 type Answers = Arc<Mutex<BTreeMap<u64, Vec<u8>>>>;
 
@@ -169,6 +172,19 @@ impl Rig {
         }
     }
 
+    fn last_seq(&mut self, stream: StreamId) -> u64 {
+        let op = Op::StreamInfo {
+            id: stream,
+            deleted_details: false,
+            subjects_filter: String::new(),
+            offset: 0,
+        };
+        match self.op(op) {
+            Some(Ok(OpOutcome::Stream { info, .. })) => info.state.last_seq,
+            other => panic!("no information: {other:?}"),
+        }
+    }
+
     fn read(&mut self, stream: StreamId, seq: u64) -> Option<Vec<u8>> {
         let request = GetMessage { seq, ..GetMessage::default() };
         match self.op(Op::GetMessage { id: stream, request }) {
@@ -183,6 +199,7 @@ fn create(stream: StreamId) -> Op {
     let config = StreamConfig {
         name: format!("S{stream}"),
         subjects: vec![format!("s{stream}.>")],
+        allow_atomic: stream == BATCHED,
         max_msgs: if stream == LIMITED { KEPT.cast_signed() } else { -1 },
         ..StreamConfig::default()
     };
@@ -205,6 +222,28 @@ fn publish_item(buf: &mut Vec<u8>, stream: StreamId, token: u64, body: &[u8]) ->
     Item::Publish(PublishItem { stream, hint: 0, subject, reply, headers, body })
 }
 
+/// A message of an atomic batch; only the last one, which commits it, has a reply subject.
+fn batch_item(buf: &mut Vec<u8>, token: u64, (index, count): (u64, u64), body: &[u8]) -> Item {
+    let mut span = |bytes: &[u8]| {
+        let start = buf.len() as u32;
+        buf.extend_from_slice(bytes);
+        Span { start, end: buf.len() as u32 }
+    };
+    let is_last = index + 1 == count;
+    let subject = span(format!("s{BATCHED}.{}", index % 3).as_bytes());
+    let reply = if is_last { span(token.to_string().as_bytes()) } else { Span::default() };
+    let commit = if is_last { "Nats-Batch-Commit: 1\r\n" } else { "" };
+    let headers = span(
+        format!(
+            "NATS/1.0\r\nNats-Batch-Id: {token}\r\nNats-Batch-Sequence: {}\r\n{commit}\r\n",
+            index + 1
+        )
+        .as_bytes(),
+    );
+    let body = span(body);
+    Item::Publish(PublishItem { stream: BATCHED, hint: 0, subject, reply, headers, body })
+}
+
 /// What the outside world knows.
 struct History {
     chance: SeededEntropy,
@@ -224,6 +263,9 @@ impl History {
             }
         }
         for _ in 0..120 {
+            if self.chance.below(8) == 0 && !self.publish_atomic(rig) {
+                return;
+            }
             if self.chance.below(10) == 0 {
                 rig.clock.advance(Duration::from_millis(self.chance.below(300)));
             }
@@ -259,6 +301,49 @@ impl History {
         all
     }
 
+    /// Publishes an atomic batch; `false` once it was refused.
+    fn publish_atomic(&mut self, rig: &mut Rig) -> bool {
+        self.next_token += 1;
+        let (token, count) = (self.next_token, 1 + self.chance.below(12));
+        let (mut buf, mut items, mut bodies) = (Vec::new(), Vec::new(), Vec::new());
+        for index in 0..count {
+            let mut body = [token.to_le_bytes(), count.to_le_bytes()].concat();
+            body.resize(16 + self.chance.below(600) as usize, index as u8);
+            items.push(batch_item(&mut buf, token, (index, count), &body));
+            bodies.push(body);
+        }
+        rig.run(Event::Batch(ClientBatch { peer: (), buf: Bytes::from(buf), items }));
+        let answer = rig.answers.lock().expect("lock").remove(&token);
+        let ack = answer.map(|text| String::from_utf8_lossy(&text).into_owned());
+        let Some(last) = ack.as_deref().and_then(sequence) else { return false };
+        for (seq, body) in (last + 1 - count..).zip(bodies) {
+            let before = self.acked.insert((BATCHED, seq), body);
+            assert!(before.is_none(), "sequence {seq} of a batch was given out twice");
+        }
+        true
+    }
+
+    /// Every batch of which anything is there is there as a whole.
+    fn check_batches(&self, rig: &mut Rig) -> Result<(), String> {
+        if !self.created.contains(&BATCHED) {
+            return Ok(());
+        }
+        let last = rig.last_seq(BATCHED);
+        let mut seen: BTreeMap<Vec<u8>, u64> = BTreeMap::new();
+        for seq in 1..=last {
+            if let Some(body) = rig.read(BATCHED, seq) {
+                *seen.entry(body[..16].to_vec()).or_default() += 1;
+            }
+        }
+        for (head, found) in seen {
+            let count = u64::from_le_bytes(head[8..].try_into().expect("eight bytes"));
+            if found != count {
+                return Err(format!("{found} of the {count} messages of a batch are there"));
+            }
+        }
+        Ok(())
+    }
+
     fn check(&mut self, rig: &mut Rig) -> Result<(), String> {
         let there = rig.streams();
         for stream in &self.created {
@@ -267,6 +352,7 @@ impl History {
             }
         }
         self.created = there;
+        self.check_batches(rig)?;
         for ((stream, seq), body) in &self.acked {
             let newest = self.acked.range((*stream, 0)..=(*stream, u64::MAX)).next_back();
             let newest = newest.map_or(0, |((_, seq), _)| *seq);

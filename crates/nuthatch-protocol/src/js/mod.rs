@@ -10,6 +10,10 @@ pub use consumer::*;
 pub use stream::*;
 pub use time::{Time, TimeError};
 
+/// The JetStream API level that this version implements (ADR-44): clients gate features on it, and
+/// what asks for a higher one (`Nats-Required-Api-Level`) is refused.
+pub const API_LEVEL: u32 = 0;
+
 /// Nanoseconds, as JetStream writes durations.
 pub type Nanos = i64;
 

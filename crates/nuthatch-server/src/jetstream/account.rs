@@ -2,7 +2,8 @@
 
 use super::envelope::{self, ResponseType};
 use super::registry::EngineIndex;
-use super::service::{API_LEVEL, Answer, JetStream};
+use super::service::{Answer, JetStream};
+use nuthatch_protocol::js::API_LEVEL;
 use nuthatch_streams::AccountId;
 use serde::Serialize;
 use std::sync::atomic::Ordering;

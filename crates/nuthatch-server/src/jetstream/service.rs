@@ -9,7 +9,9 @@ use super::envelope::{self, ResponseType};
 use super::registry::{EngineIndex, Entry, Registry};
 use super::request::Call;
 use nuthatch_log::StreamId;
-use nuthatch_protocol::js::{ClusterInfo, ConsumerInfo, Metadata, Nanos, StorageType, StreamInfo};
+use nuthatch_protocol::js::{
+    API_LEVEL, ClusterInfo, ConsumerInfo, Metadata, Nanos, StorageType, StreamInfo,
+};
 use nuthatch_protocol::jserror::JsError;
 use nuthatch_streams::op::{CatalogEntry, Usage};
 use nuthatch_streams::{AccountId, Op, OpOutcome};
@@ -23,9 +25,6 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 pub const MAX_INFLIGHT_REQUESTS: u64 = 10_000;
 /// Bytes of headers and bodies of API requests under way at once, over all accounts.
 pub const MAX_INFLIGHT_BYTES: usize = 64 * 1024 * 1024;
-
-/// The API level we implement (ADR-44). 0: nothing of the levelled extensions yet.
-pub const API_LEVEL: u32 = 0;
 
 /// What an account may use. `None`: no limit.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]

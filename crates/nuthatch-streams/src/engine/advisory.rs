@@ -1,6 +1,7 @@
 //! Advisories about streams and consumers that came, changed or went (`$JS.EVENT.ADVISORY.>`).
 
 use super::Engine;
+use super::batches::Abandoned;
 use crate::sink::{AccountId, Message, Sink};
 use crate::stream::wire_time;
 use nuthatch_log::LogAccess;
@@ -45,7 +46,48 @@ pub(super) fn random_name<L: LogAccess>(chars: usize, log: &mut L) -> String {
     name
 }
 
+/// Body of the advisory about an atomic batch that was given up.
+#[derive(Serialize)]
+struct BatchAbandoned<'a> {
+    r#type: &'static str,
+    id: String,
+    timestamp: Time,
+    stream: &'a str,
+    #[serde(skip_serializing_if = "str::is_empty")]
+    domain: &'a str,
+    batch: std::borrow::Cow<'a, str>,
+    reason: &'static str,
+}
+
+const BATCH_ABANDONED: &str = "io.nats.jetstream.advisory.v1.stream_batch_abandoned";
+
 impl<S: Sink> Engine<S> {
+    /// Tells that an atomic batch was given up (ADR-50).
+    pub(super) fn advise_batch<L: LogAccess>(
+        &mut self,
+        account: AccountId,
+        stream: &str,
+        batch: &[u8],
+        why: Abandoned,
+        log: &mut L,
+    ) {
+        let event = BatchAbandoned {
+            r#type: BATCH_ABANDONED,
+            id: random_name(EVENT_ID_CHARS, log),
+            timestamp: wire_time(log.now()),
+            stream,
+            domain: &self.config.domain,
+            batch: String::from_utf8_lossy(batch),
+            reason: why.word(),
+        };
+        let subject = format!("$JS.EVENT.ADVISORY.STREAM.BATCH_ABANDONED.{stream}");
+        // Strings and a time: cannot fail.
+        let body = serde_json::to_vec(&event).unwrap_or_default();
+        let message =
+            Message { subject: subject.as_bytes(), reply: b"", headers: b"", body: &body };
+        self.sink.publish(account, &message);
+    }
+
     /// Tells that a stream was created, modified or deleted. `action` is `create`, `modify` or
     /// `delete`.
     pub(super) fn advise_stream<L: LogAccess>(

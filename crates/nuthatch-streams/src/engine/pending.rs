@@ -18,6 +18,8 @@ use std::collections::VecDeque;
 /// An answer to one client.
 pub(super) struct Answer<P> {
     pub(super) account: AccountId,
+    /// The stream that it is about.
+    pub(super) stream: StreamId,
     pub(super) peer: P,
     pub(super) hint: u32,
     pub(super) reply: Box<[u8]>,
@@ -208,7 +210,13 @@ impl<S: Sink> Engine<S> {
         while let Some(waiting) = self.pending.pop(Lsn(u64::MAX)) {
             match waiting {
                 Waiting::Acks(acks) => self.refuse_run(&acks, &error),
-                Waiting::Answer(answer) => self.send_answer(&answer),
+                Waiting::Answer(mut answer) => {
+                    // What it says depended on writes that will never be durable.
+                    let slot = self.slots.get(&answer.stream);
+                    let name = slot.map_or("", |slot| slot.stream.config().name.as_str());
+                    answer.body = refusal_body(&error, name).into_boxed_slice();
+                    self.send_answer(&answer);
+                }
                 Waiting::Op(respond, _) => respond(Err(error.clone())),
             }
         }

@@ -1,11 +1,11 @@
 //! The way of publishes through the engine: runs of one stream, acknowledgements, refusals.
 
 use super::Engine;
-use super::pending::{Acks, Answer, Waiting, send_acks};
+use super::pending::{Acks, Waiting, send_acks};
 use super::slot::Slot;
 use crate::event::{ClientBatch, Item, PublishItem};
-use crate::sink::{AccountId, Sink};
-use crate::stream::{Admitted, Publish};
+use crate::sink::Sink;
+use crate::stream::{Admitted, NO_HEADERS, Publish, PublishHeaders, scan};
 use nuthatch_log::{LogAccess, Lsn, StreamId};
 use nuthatch_protocol::jserror::JsError;
 use nuthatch_protocol::subject;
@@ -50,7 +50,29 @@ impl<S: Sink> Engine<S> {
         while let Some(Item::Publish(item)) = batch.items.get(next)
             && item.stream == id
         {
-            match self.admit(batch, item, log) {
+            let block = item.headers.of(&batch.buf);
+            let scanned;
+            let headers = if block.is_empty() {
+                &NO_HEADERS
+            } else {
+                scanned = scan(block);
+                &scanned
+            };
+            if item.reply.of(&batch.buf).ends_with(super::fast::REPLY_SUFFIX) {
+                self.end_run(batch, &run, id);
+                run.count = 0;
+                self.fast(batch, item, headers, log);
+                next += 1;
+                continue;
+            }
+            if !headers.batch_id.is_empty() {
+                self.end_run(batch, &run, id);
+                run.count = 0;
+                self.atomic(batch, item, headers, log);
+                next += 1;
+                continue;
+            }
+            match self.admit(batch, item, headers, log) {
                 Ok(Admitted::Sequenced { seq, lsn }) => {
                     if !run.continues(lsn, next, seq) {
                         self.end_run(batch, &run, id);
@@ -96,6 +118,7 @@ impl<S: Sink> Engine<S> {
         &mut self,
         batch: &ClientBatch<S::Peer>,
         item: &PublishItem,
+        headers: &PublishHeaders<'_>,
         log: &mut L,
     ) -> Result<Admitted, JsError> {
         if let Some(reason) = &self.failed {
@@ -108,19 +131,14 @@ impl<S: Sink> Engine<S> {
         if self.pending.acks() >= self.config.pending_acks_max {
             return Err(JsError::STREAM_TOO_MANY_REQUESTS);
         }
-        let publish = Publish {
-            subject: item.subject.of(&batch.buf),
-            reply: item.reply.of(&batch.buf),
-            headers: item.headers.of(&batch.buf),
-            body: item.body.of(&batch.buf),
-        };
+        let publish = publish_of(batch, item);
         let slot: &mut Slot<S> = slot;
         if slot.stream.must_log_releases(&publish) {
             super::consumers::log_slot_progress(slot, &mut self.sink, &self.config.domain, log)
                 .map_err(crate::stream::refusal)?;
         }
         let (stream, consumers) = (&mut slot.stream, &slot.consumers);
-        stream.publish(&publish, log, &self.budget, |subject| {
+        stream.publish(&publish, headers, log, &self.budget, |subject| {
             consumers.configs().any(|config| wants(config, subject))
         })
     }
@@ -156,9 +174,6 @@ impl<S: Sink> Engine<S> {
             return;
         }
         let slot = self.slots.get(&item.stream);
-        if slot.is_some_and(|slot| slot.stream.limits().no_ack) {
-            return;
-        }
         let body = match odd {
             Odd::Duplicate(seq) => {
                 let mut body = slot.map_or_else(Vec::new, |slot| slot.ack_prefix.to_vec());
@@ -170,15 +185,19 @@ impl<S: Sink> Engine<S> {
                 refusal_body(&error, slot.map_or("", |slot| &slot.stream.config().name))
             }
         };
-        let answer = Answer {
-            account: slot.map_or(AccountId::GLOBAL, |slot| slot.stream.account()),
-            peer: batch.peer.clone(),
-            hint: item.hint,
-            reply: item.reply.of(&batch.buf).into(),
-            body: body.into_boxed_slice(),
-        };
         let after = slot.and_then(|slot| slot.stream.uncommitted());
-        self.answer(after, answer);
+        self.answer_item(batch, item, body, after);
+    }
+}
+
+/// A publish as it lies in its batch.
+#[inline]
+pub(super) fn publish_of<'a, P>(batch: &'a ClientBatch<P>, item: &PublishItem) -> Publish<'a> {
+    Publish {
+        subject: item.subject.of(&batch.buf),
+        reply: item.reply.of(&batch.buf),
+        headers: item.headers.of(&batch.buf),
+        body: item.body.of(&batch.buf),
     }
 }
 

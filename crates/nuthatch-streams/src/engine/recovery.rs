@@ -8,7 +8,8 @@ use super::Engine;
 use super::slot::Slot;
 use crate::consumer::{Consumer, StateError};
 use crate::records::{
-    Advance, DecodeError, Delete, LogState, Purge, Reader, StreamRecord, put_bytes, put_u32,
+    Advance, BatchBegin, DecodeError, Delete, LogState, Purge, Reader, StreamRecord, put_bytes,
+    put_u32,
 };
 use crate::sink::Sink;
 use crate::stream::{Stream, When};
@@ -150,6 +151,11 @@ impl<S: Sink> Engine<S> {
         {
             slot.stream.reindexed(&recovering);
         }
+        if !matches!(record.kind, RecordKind::Message | RecordKind::Advance)
+            && let Some(slot) = self.slots.get_mut(&record.stream)
+        {
+            slot.stream.end_replayed_batch();
+        }
         let understood = match record.kind {
             RecordKind::Message => {
                 if let Some(slot) = self.slots.get_mut(&record.stream) {
@@ -215,6 +221,9 @@ impl<S: Sink> Engine<S> {
             RecordKind::Advance => {
                 slot.stream.apply_advance(record, &Advance::decode(record.body)?);
             }
+            RecordKind::BatchBegin => {
+                slot.stream.begin_replayed_batch(record, BatchBegin::decode(record.body)?);
+            }
             RecordKind::StreamUpdate => {
                 slot.replay_update(StreamRecord::decode(record.body)?);
             }
@@ -234,6 +243,7 @@ impl<S: Sink> Engine<S> {
         ids.sort_unstable();
         for id in ids {
             let Some(slot) = self.slots.get_mut(&id) else { continue };
+            slot.stream.end_replayed_batch();
             slot.stream.commit_all();
             slot.stream.set_releases_logged();
             slot.stream.set_has_consumers(!slot.consumers.is_empty());

@@ -1,5 +1,6 @@
 //! A stream with what the engine keeps beside it.
 
+use super::batches::Batches;
 use super::consumers::Consumers;
 use super::interest::Sweep;
 use super::reads::ParkedRead;
@@ -14,6 +15,8 @@ pub(super) struct Slot<S: Sink> {
     pub(super) consumers: Consumers<S::Target>,
     /// Reads that wait for a load or a commit, oldest first.
     pub(super) parked: Vec<ParkedRead<S::Peer>>,
+    /// Batches on their way; `None` without any for a while.
+    pub(super) batches: Option<Box<Batches>>,
     /// Start of every publish acknowledgement, up to the sequence.
     pub(super) ack_prefix: Box<[u8]>,
     /// The delete record is in the log: nothing is accepted any more.
@@ -36,6 +39,7 @@ impl<S: Sink> Slot<S> {
             stream,
             consumers: Consumers::default(),
             parked: Vec::new(),
+            batches: None,
             ack_prefix,
             deleting: false,
             committed_in: Lsn(0),

@@ -184,6 +184,9 @@ impl<S: Sink> Engine<S> {
         for read in slot.parked.drain(..) {
             read.fail(&JsError::STREAM_NOT_FOUND, account, &mut self.sink);
         }
+        if let Some(mut batches) = slot.batches.take() {
+            batches.clear(&mut self.batch_totals);
+        }
         slot.stream.for_each_held(&mut |seq, weight| log.dead(id, seq, weight));
         let (before, _) = slot.stream.account_use();
         self.budget.settle((before, crate::stream::Accounted::default()));

@@ -1,5 +1,6 @@
 //! The engine over a log in memory that can be replayed from scratch, snapshots and states.
 
+mod batches;
 mod harness;
 mod model;
 mod publish;

@@ -18,9 +18,6 @@ use nuthatch_protocol::subject::is_valid_literal;
 
 /// Largest header block of a stored message, in bytes (`JSStreamHeaderExceedsMaximumErr`).
 const HEADERS_BYTES_MAX: usize = u16::MAX as usize;
-/// Reply subjects of fast batches end like this (ADR-50).
-const FAST_BATCH_REPLY_SUFFIX: &[u8] = b".$FI";
-
 /// A publish, borrowed from the read buffer.
 #[derive(Clone, Copy, Debug)]
 pub struct Publish<'a> {
@@ -65,22 +62,38 @@ pub type Refusal = JsError;
 
 /// What the headers of an admitted publish lead to.
 #[derive(Clone, Copy, Default)]
-struct Effects<'a> {
-    msg_id: &'a [u8],
-    id_hash: IdHash,
-    rollup: Option<Rollup<'a>>,
+pub(super) struct Effects<'a> {
+    pub(super) msg_id: &'a [u8],
+    pub(super) id_hash: IdHash,
+    pub(super) rollup: Option<Rollup<'a>>,
+}
+
+impl Effects<'_> {
+    /// The body of the record that uses up a sequence with these effects.
+    pub(super) fn advance_body(&self) -> Vec<u8> {
+        let rollup = match self.rollup {
+            Some(Rollup::All) => AdvanceRollup::All,
+            Some(Rollup::Subject) => AdvanceRollup::Subject,
+            _ => AdvanceRollup::None,
+        };
+        let mut body = Vec::with_capacity(2 + self.msg_id.len());
+        Advance { rollup, msg_id: self.msg_id }.encode(&mut body);
+        body
+    }
 }
 
 impl Stream {
-    /// Checks a publish and appends it. `interested` says whether any consumer wants the subject;
-    /// asked under interest retention only.
+    /// Checks a publish and appends it. `headers` is what [`scan`] found in its header block.
+    /// `interested` says whether any consumer wants the subject; asked under interest retention
+    /// only.
     ///
     /// # Errors
     /// The error to answer with; nothing has changed then.
     #[inline]
-    pub fn publish<L: LogAccess>(
+    pub fn publish<'a, L: LogAccess>(
         &mut self,
-        publish: &Publish<'_>,
+        publish: &Publish<'a>,
+        headers: &PublishHeaders<'a>,
         log: &mut L,
         budget: &Budget,
         interested: impl FnOnce(&[u8]) -> bool,
@@ -90,7 +103,7 @@ impl Stream {
         let effects = if publish.headers.is_empty() {
             Effects::default()
         } else {
-            match self.check_headers(publish, now, budget)? {
+            match self.check_headers(publish, headers, now, budget)? {
                 Checked::Go(effects) => effects,
                 Checked::Duplicate(seq) => return Ok(Admitted::Duplicate { seq }),
             }
@@ -104,8 +117,12 @@ impl Stream {
         self.store(publish, &effects, now, log, budget)
     }
 
+    /// What is checked of every message, whether it belongs to a batch or not.
+    ///
+    /// # Errors
+    /// 10109, 10054 or 10097.
     #[inline]
-    fn check_size(&self, publish: &Publish<'_>) -> Result<(), Refusal> {
+    pub fn check_size(&self, publish: &Publish<'_>) -> Result<(), Refusal> {
         if self.limits.sealed {
             return Err(JsError::STREAM_SEALED);
         }
@@ -116,9 +133,6 @@ impl Stream {
         if publish.headers.len() > HEADERS_BYTES_MAX {
             return Err(JsError::STREAM_HEADER_EXCEEDS_MAXIMUM);
         }
-        if publish.reply.ends_with(FAST_BATCH_REPLY_SUFFIX) {
-            return Err(JsError::BATCH_PUBLISH_DISABLED);
-        }
         Ok(())
     }
 
@@ -126,12 +140,12 @@ impl Stream {
     fn check_headers<'a>(
         &mut self,
         publish: &Publish<'a>,
+        headers: &PublishHeaders<'a>,
         now: Timestamp,
         budget: &Budget,
     ) -> Result<Checked<'a>, Refusal> {
-        let headers = scan(publish.headers);
         headers.unsupported.check_first()?;
-        self.check_expected(publish, &headers)?;
+        self.check_expected(publish, headers)?;
         headers.unsupported.check_last()?;
         let mut effects = Effects { msg_id: headers.msg_id, ..Effects::default() };
         if !headers.msg_id.is_empty() {
@@ -187,14 +201,17 @@ impl Stream {
     }
 
     /// The last assigned message on a subject (a pattern is allowed); 0 if there is none.
-    fn last_of_subject(&mut self, subject: &[u8]) -> u64 {
+    pub(super) fn last_of_subject(&mut self, subject: &[u8]) -> u64 {
         let mut ids = Vec::new();
         self.subjects.for_each_match(subject, &mut |id| ids.push(id));
         let (subjects, messages) = (&mut self.subjects, &self.messages);
         ids.into_iter().filter_map(|id| subjects.last(id, messages)).max().unwrap_or(0)
     }
 
-    fn check_rollup<'a>(&self, rollup: Option<Rollup<'a>>) -> Result<Option<Rollup<'a>>, Refusal> {
+    pub(super) fn check_rollup<'a>(
+        &self,
+        rollup: Option<Rollup<'a>>,
+    ) -> Result<Option<Rollup<'a>>, Refusal> {
         match rollup {
             None => Ok(None),
             Some(_) if !self.limits.rollup => {
@@ -257,7 +274,7 @@ impl Stream {
         }
         let known = self.subjects.find(publish.subject);
         if known.is_none() {
-            self.check_new_subject(publish.subject, budget)?;
+            self.check_new_subject(publish.subject, 0, budget)?;
         }
         let seq = self.messages.next();
         let record = RecordRef {
@@ -278,11 +295,16 @@ impl Stream {
     }
 
     #[cold]
-    fn check_new_subject(&self, subject: &[u8], budget: &Budget) -> Result<(), Refusal> {
+    pub(super) fn check_new_subject(
+        &self,
+        subject: &[u8],
+        more: usize,
+        budget: &Budget,
+    ) -> Result<(), Refusal> {
         if !is_valid_literal(subject) {
             return Err(JsError::STREAM_STORE_FAILED.with_err("subject is not valid"));
         }
-        if !budget.has_room_for_subject(self.unaccounted_subjects()) {
+        if !budget.has_room_for_subject(self.unaccounted_subjects() + more) {
             return Err(JsError::INSUFFICIENT_RESOURCES);
         }
         Ok(())
@@ -290,7 +312,7 @@ impl Stream {
 
     /// Adds a message that is in the log, and lets go what it pushes out.
     #[inline]
-    fn add(&mut self, subject: &[u8], entry: Entry, effects: &Effects<'_>, when: When) {
+    pub(super) fn add(&mut self, subject: &[u8], entry: Entry, effects: &Effects<'_>, when: When) {
         let id = entry.subject;
         let previous = match self.limits.per_subject {
             1 => self.subjects.last(id, &self.messages),
@@ -346,13 +368,7 @@ impl Stream {
         log: &mut L,
     ) -> Result<Admitted, Refusal> {
         let seq = self.messages.next();
-        let rollup = match effects.rollup {
-            Some(Rollup::All) => AdvanceRollup::All,
-            Some(Rollup::Subject) => AdvanceRollup::Subject,
-            _ => AdvanceRollup::None,
-        };
-        let mut body = Vec::with_capacity(2 + effects.msg_id.len());
-        Advance { rollup, msg_id: effects.msg_id }.encode(&mut body);
+        let body = effects.advance_body();
         let record = RecordRef {
             kind: RecordKind::Advance,
             stream: self.id,
@@ -368,7 +384,7 @@ impl Stream {
         Ok(Admitted::Sequenced { seq, lsn })
     }
 
-    fn advance(
+    pub(super) fn advance(
         &mut self,
         subject: &[u8],
         effects: &Effects<'_>,
@@ -400,16 +416,23 @@ impl Stream {
         if record.seq.0 < self.messages.next() || record.weight() > MAX_WEIGHT_BYTES {
             return;
         }
+        if !self.hold_replayed(record) {
+            self.apply_stored(record, record.weight());
+        }
+    }
+
+    /// Recovery: a message; `weight` is that of its record, whose body may have been left out.
+    pub(super) fn apply_stored(&mut self, record: &RecordRef<'_>, weight: usize) {
         self.messages.skip_to(record.seq.0);
         let has_headers = !record.headers.is_empty();
         let headers = if has_headers { scan(record.headers) } else { PublishHeaders::default() };
         let effects = self.replayed_effects(headers.msg_id, headers.rollup, record.timestamp);
         let subject = self.subjects.intern(record.subject);
-        let entry = Entry::new(subject, record.weight(), has_headers, record.timestamp);
+        let entry = Entry::new(subject, weight, has_headers, record.timestamp);
         self.add(record.subject, entry, &effects, When::Replayed);
     }
 
-    fn replayed_effects<'a>(
+    pub(super) fn replayed_effects<'a>(
         &mut self,
         msg_id: &'a [u8],
         rollup: Option<Rollup<'a>>,
@@ -428,6 +451,13 @@ impl Stream {
         if record.seq.0 < self.messages.next() {
             return;
         }
+        if !self.hold_replayed(record) {
+            self.apply_skipped(record, advance);
+        }
+    }
+
+    /// Recovery: as [`Stream::apply_advance`], whether it belongs to a batch or not.
+    pub(super) fn apply_skipped(&mut self, record: &RecordRef<'_>, advance: &Advance<'_>) {
         self.messages.skip_to(record.seq.0);
         let rollup = match advance.rollup {
             AdvanceRollup::None => None,

@@ -30,6 +30,14 @@ pub struct PublishHeaders<'a> {
     pub expected_last_subject: &'a [u8],
     /// `Nats-Rollup`.
     pub rollup: Option<Rollup<'a>>,
+    /// `Nats-Batch-Id`: a message of an atomic batch (ADR-50).
+    pub batch_id: &'a [u8],
+    /// `Nats-Batch-Sequence`.
+    pub batch_seq: &'a [u8],
+    /// `Nats-Batch-Commit`.
+    pub batch_commit: &'a [u8],
+    /// `Nats-Required-Api-Level`.
+    pub required_level: &'a [u8],
     /// A header of a feature that no stream here can have switched on, and its error.
     pub unsupported: Unsupported,
 }
@@ -37,7 +45,6 @@ pub struct PublishHeaders<'a> {
 /// Features that are refused, in the order in which their errors are to be given.
 #[derive(Clone, Copy, Default, Debug)]
 pub struct Unsupported {
-    batch: bool,
     increment: Option<bool>,
     ttl: Option<bool>,
     schedule: bool,
@@ -49,13 +56,12 @@ impl Unsupported {
     /// Errors that come before any other check.
     ///
     /// # Errors
-    /// 10174 for a message of an atomic batch; 10171 or 10168 for a counter increment.
-    pub fn check_first(&self) -> Result<(), JsError> {
-        match (self.batch, self.increment) {
-            (true, _) => Err(JsError::ATOMIC_PUBLISH_DISABLED),
-            (_, Some(false)) => Err(JsError::MESSAGE_INCR_INVALID),
-            (_, Some(true)) => Err(JsError::MESSAGE_INCR_DISABLED),
-            (false, None) => Ok(()),
+    /// 10171 or 10168 for a counter increment.
+    pub const fn check_first(&self) -> Result<(), JsError> {
+        match self.increment {
+            Some(false) => Err(JsError::MESSAGE_INCR_INVALID),
+            Some(true) => Err(JsError::MESSAGE_INCR_DISABLED),
+            None => Ok(()),
         }
     }
 
@@ -98,6 +104,28 @@ impl Unsupported {
     }
 }
 
+/// What a message without a header block says.
+pub const NO_HEADERS: PublishHeaders<'static> = PublishHeaders {
+    msg_id: b"",
+    expected_stream: b"",
+    expected_last_seq: None,
+    expected_last_msg_id: b"",
+    expected_last_subject_seq: None,
+    expected_last_subject: b"",
+    rollup: None,
+    batch_id: b"",
+    batch_seq: b"",
+    batch_commit: b"",
+    required_level: b"",
+    unsupported: Unsupported {
+        increment: None,
+        ttl: None,
+        schedule: false,
+        scheduler: false,
+        source: false,
+    },
+};
+
 /// Reads a header block.
 #[must_use]
 pub fn scan(block: &[u8]) -> PublishHeaders<'_> {
@@ -139,7 +167,10 @@ impl<'a> PublishHeaders<'a> {
             b"Rollup" => {
                 self.rollup.get_or_insert(parse_rollup(value));
             }
-            b"Batch-Id" => self.unsupported.batch = true,
+            b"Batch-Id" => set(&mut self.batch_id, value),
+            b"Batch-Sequence" => set(&mut self.batch_seq, value),
+            b"Batch-Commit" => set(&mut self.batch_commit, value),
+            b"Required-Api-Level" => set(&mut self.required_level, value),
             b"Incr" => self.unsupported.increment = Some(is_increment(value)),
             b"TTL" => self.unsupported.ttl = check_ttl(value),
             b"Schedule" | b"Schedule-Next" => self.unsupported.schedule = true,

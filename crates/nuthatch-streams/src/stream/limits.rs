@@ -37,6 +37,10 @@ pub struct Limits {
     pub no_ack: bool,
     /// Publishes are acknowledged before they are durable.
     pub ack_early: bool,
+    /// Atomic batches may be published (ADR-50).
+    pub atomic: bool,
+    /// Fast batches may be published (ADR-50).
+    pub batched: bool,
     /// Rollup headers are honoured.
     pub rollup: bool,
     /// Kept in memory: counts bytes differently.
@@ -68,6 +72,8 @@ impl Limits {
             sealed: config.sealed,
             no_ack: config.no_ack,
             ack_early: config.persist_mode == PersistMode::Async,
+            atomic: config.allow_atomic,
+            batched: config.allow_batched,
             rollup: config.allow_rollup_hdrs && !config.deny_purge,
             memory: config.storage == StorageType::Memory,
             retention: config.retention,

@@ -47,7 +47,9 @@ fn subjects_come_in_pages_in_order() {
     for at in (0..subjects).rev() {
         let subject = format!("s.{at:06}");
         let publish = Publish { subject: subject.as_bytes(), reply: b"", headers: b"", body: b"" };
-        stream.publish(&publish, &mut Taker, &budget, |_| true).expect("stored");
+        stream
+            .publish(&publish, &super::NO_HEADERS, &mut Taker, &budget, |_| true)
+            .expect("stored");
     }
     stream.commit_all();
     let page = |offset| {

@@ -298,13 +298,18 @@ impl Harness {
 
     /// Publishes without committing.
     pub(super) fn send(&mut self, messages: &[Msg<'_>]) {
+        self.send_from("reply", messages);
+    }
+
+    /// Publishes with this reply subject, without committing.
+    pub(super) fn send_from(&mut self, reply: &str, messages: &[Msg<'_>]) {
         let mut buf = Vec::new();
         let mut span = |text: &str| {
             let start = buf.len() as u32;
             buf.extend_from_slice(text.as_bytes());
             Span { start, end: buf.len() as u32 }
         };
-        let reply = span("reply");
+        let reply = span(reply);
         let items = messages
             .iter()
             .map(|message| {

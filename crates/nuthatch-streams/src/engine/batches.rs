@@ -1,0 +1,461 @@
+//! Atomic batches on their way (ADR-50): messages are kept in memory until the commit, and given up
+//! when their publisher leaves a gap or falls silent. A restart forgets them: their publisher then
+//! hears 10176 and sends the batch again.
+
+use super::Engine;
+use super::fast::FastBatch;
+use super::pending::Answer;
+use super::publish::{refusal_body, wants};
+use super::slot::Slot;
+use crate::event::{ClientBatch, PublishItem};
+use crate::sink::{AccountId, Sink};
+use crate::stream::{BATCH_MESSAGES_MAX, BatchRefusal, Publish, PublishHeaders};
+use nuthatch_log::{LogAccess, Lsn, StreamId, Timestamp};
+use nuthatch_protocol::headers;
+use nuthatch_protocol::jserror::JsError;
+use nuthatch_protocol::wire::write::push_u64;
+use rustc_hash::FxHashMap;
+
+/// Atomic batches open at once in one stream.
+pub const ATOMIC_PER_STREAM_MAX: usize = 50;
+/// Atomic batches open at once in all streams of a log.
+pub const ATOMIC_MAX: usize = 1000;
+/// Bytes that the messages of all open atomic batches of a log may take.
+pub const STAGED_BYTES_MAX: usize = 256 * 1024 * 1024;
+/// A batch without a message for so long is given up, ns.
+pub const BATCH_IDLE_NS: i64 = 10_000_000_000;
+/// Longest id of a batch, in bytes.
+pub(super) const BATCH_ID_BYTES_MAX: usize = 64;
+/// What a staged message takes beside its bytes.
+const STAGED_MESSAGE_BYTES: usize = 64;
+
+/// Why an atomic batch was given up; the words of its advisory.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Abandoned {
+    Timeout,
+    Large,
+    Incomplete,
+    Unsupported,
+}
+
+impl Abandoned {
+    pub(super) const fn word(self) -> &'static str {
+        match self {
+            Self::Timeout => "timeout",
+            Self::Large => "large",
+            Self::Incomplete => "incomplete",
+            Self::Unsupported => "unsupported",
+        }
+    }
+}
+
+/// A message of a batch that has not been committed.
+struct StagedMessage {
+    /// Subject, header block, payload.
+    bytes: Box<[u8]>,
+    subject_end: u32,
+    headers_end: u32,
+}
+
+impl StagedMessage {
+    fn new(publish: &Publish<'_>, headers: &[u8]) -> Self {
+        let subject_end = publish.subject.len();
+        let headers_end = subject_end + headers.len();
+        let mut bytes = Vec::with_capacity(headers_end + publish.body.len());
+        bytes.extend_from_slice(publish.subject);
+        bytes.extend_from_slice(headers);
+        bytes.extend_from_slice(publish.body);
+        let (subject_end, headers_end) = (subject_end as u32, headers_end as u32);
+        Self { bytes: bytes.into_boxed_slice(), subject_end, headers_end }
+    }
+
+    const fn size(&self) -> usize {
+        self.bytes.len() + STAGED_MESSAGE_BYTES
+    }
+
+    fn publish(&self) -> Publish<'_> {
+        let (subject, rest) = self.bytes.split_at(self.subject_end as usize);
+        let (headers, body) = rest.split_at((self.headers_end - self.subject_end) as usize);
+        Publish { subject, reply: b"", headers, body }
+    }
+
+    /// Adds `Nats-Batch-Commit: 1`, as the last message of a batch that an end-of-batch message
+    /// commits has it.
+    fn mark_last(&mut self) {
+        let publish = self.publish();
+        let mut block = publish.headers.to_vec();
+        headers::append(&mut block, b"Nats-Batch-Commit", b"1");
+        *self = Self::new(&publish, &block);
+    }
+}
+
+/// An atomic batch on its way.
+struct AtomicBatch {
+    messages: Vec<StagedMessage>,
+    bytes: usize,
+    last_at: Timestamp,
+}
+
+/// The batches of one stream.
+#[derive(Default)]
+pub(super) struct Batches {
+    atomic: FxHashMap<Box<[u8]>, AtomicBatch>,
+    pub(super) fast: FxHashMap<Box<[u8]>, FastBatch>,
+    /// When to look for batches that have fallen silent; `None` without batches.
+    pub(super) check_at: Option<Timestamp>,
+}
+
+/// What all batches of an engine take.
+#[derive(Clone, Copy, Default, Debug)]
+pub(super) struct BatchTotals {
+    atomic: usize,
+    pub(super) fast: usize,
+    staged_bytes: usize,
+}
+
+/// What a commit header asks for.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Commit {
+    No,
+    /// This message is the last one.
+    Yes,
+    /// The message before was the last one; this one is not stored.
+    EndOfBatch,
+}
+
+/// What becomes of a batch because of a message.
+enum Fate {
+    /// Staged; more are awaited.
+    Staged,
+    /// Every message is there.
+    Commit(AtomicBatch),
+    /// It is gone.
+    Refused(JsError, Option<Abandoned>),
+}
+
+impl Batches {
+    /// Whether there is nothing on its way.
+    fn is_empty(&self) -> bool {
+        self.atomic.is_empty() && self.fast.is_empty()
+    }
+
+    fn remove(&mut self, id: &[u8], totals: &mut BatchTotals) -> Option<AtomicBatch> {
+        let batch = self.atomic.remove(id)?;
+        totals.atomic -= 1;
+        totals.staged_bytes -= batch.bytes;
+        Some(batch)
+    }
+
+    /// The batch that a message with this sequence belongs to; opened by the first message.
+    fn open(
+        &mut self,
+        id: &[u8],
+        seq: u64,
+        size: u64,
+        now: Timestamp,
+        totals: &mut BatchTotals,
+    ) -> Result<(), JsError> {
+        if self.atomic.contains_key(id) {
+            return Ok(());
+        }
+        if seq != 1 {
+            return Err(if size > BATCH_MESSAGES_MAX as u64 {
+                too_large()
+            } else {
+                JsError::ATOMIC_PUBLISH_INCOMPLETE_BATCH
+            });
+        }
+        if self.atomic.len() >= ATOMIC_PER_STREAM_MAX || totals.atomic >= ATOMIC_MAX {
+            return Err(JsError::ATOMIC_PUBLISH_TOO_MANY_INFLIGHT);
+        }
+        let batch = AtomicBatch { messages: Vec::new(), bytes: 0, last_at: now };
+        self.atomic.insert(id.into(), batch);
+        totals.atomic += 1;
+        self.check_at.get_or_insert(now.plus_nanos(BATCH_IDLE_NS));
+        Ok(())
+    }
+
+    /// Takes a message in; `id` is open.
+    fn take(
+        &mut self,
+        publish: &Publish<'_>,
+        found: &PublishHeaders<'_>,
+        now: Timestamp,
+        totals: &mut BatchTotals,
+    ) -> Fate {
+        let id = found.batch_id;
+        let commit = match found.batch_commit {
+            b"" => Commit::No,
+            b"1" => Commit::Yes,
+            b"eob" => Commit::EndOfBatch,
+            _ => return Fate::Refused(JsError::ATOMIC_PUBLISH_INVALID_BATCH_COMMIT, None),
+        };
+        if !is_level_met(found.required_level) {
+            return Fate::Refused(JsError::REQUIRED_API_LEVEL, Some(Abandoned::Unsupported));
+        }
+        let Some(batch) = self.atomic.get_mut(id) else {
+            return Fate::Refused(JsError::ATOMIC_PUBLISH_INCOMPLETE_BATCH, None);
+        };
+        batch.last_at = now;
+        let seq = batch.messages.len() as u64 + 1;
+        let is_empty_end = seq == 1 && commit == Commit::EndOfBatch;
+        if parse_digits(found.batch_seq) != Some(seq) || is_empty_end {
+            let error = JsError::ATOMIC_PUBLISH_INCOMPLETE_BATCH;
+            return Fate::Refused(error, Some(Abandoned::Incomplete));
+        }
+        if commit != Commit::EndOfBatch {
+            if batch.messages.len() >= BATCH_MESSAGES_MAX {
+                return Fate::Refused(too_large(), Some(Abandoned::Large));
+            }
+            let message = stage(publish, found);
+            if totals.staged_bytes + message.size() > STAGED_BYTES_MAX {
+                return Fate::Refused(JsError::INSUFFICIENT_RESOURCES, Some(Abandoned::Large));
+            }
+            totals.staged_bytes += message.size();
+            batch.bytes += message.size();
+            batch.messages.push(message);
+        } else if let Some(last) = batch.messages.last_mut() {
+            last.mark_last();
+        }
+        if commit == Commit::No {
+            return Fate::Staged;
+        }
+        match self.remove(id, totals) {
+            Some(batch) => Fate::Commit(batch),
+            None => Fate::Refused(JsError::ATOMIC_PUBLISH_INCOMPLETE_BATCH, None),
+        }
+    }
+
+    /// Ids of atomic batches that have fallen silent; sets when to look again.
+    fn sweep(&mut self, now: Timestamp, totals: &mut BatchTotals) -> Vec<Box<[u8]>> {
+        let horizon = now.plus_nanos(-BATCH_IDLE_NS);
+        let mut oldest: Option<Timestamp> = None;
+        let mut silent = Vec::new();
+        for (id, batch) in &self.atomic {
+            if batch.last_at <= horizon {
+                silent.push(id.clone());
+            } else {
+                oldest = Some(oldest.map_or(batch.last_at, |at| at.min(batch.last_at)));
+            }
+        }
+        for id in &silent {
+            self.remove(id, totals);
+        }
+        let before = self.fast.len();
+        self.fast.retain(|_, batch| batch.last_at > horizon);
+        totals.fast -= before - self.fast.len();
+        for batch in self.fast.values() {
+            oldest = Some(oldest.map_or(batch.last_at, |at| at.min(batch.last_at)));
+        }
+        self.check_at = oldest.map(|at| at.plus_nanos(BATCH_IDLE_NS));
+        silent
+    }
+
+    /// Everything goes, with the stream.
+    pub(super) fn clear(&mut self, totals: &mut BatchTotals) {
+        for batch in self.atomic.values() {
+            totals.staged_bytes -= batch.bytes;
+        }
+        totals.atomic -= self.atomic.len();
+        totals.fast -= self.fast.len();
+        *self = Self::default();
+    }
+}
+
+/// A message as it is stored: without the header that only the server reads.
+fn stage(publish: &Publish<'_>, found: &PublishHeaders<'_>) -> StagedMessage {
+    if found.required_level.is_empty() {
+        return StagedMessage::new(publish, publish.headers);
+    }
+    let mut block = publish.headers.to_vec();
+    headers::remove(&mut block, b"Nats-Required-Api-Level");
+    StagedMessage::new(publish, &block)
+}
+
+fn too_large() -> JsError {
+    JsError::ATOMIC_PUBLISH_TOO_LARGE_BATCH.with("size", BATCH_MESSAGES_MAX)
+}
+
+/// Decimal digits as a number.
+pub(super) fn parse_digits(text: &[u8]) -> Option<u64> {
+    let digits =
+        std::str::from_utf8(text).ok().filter(|t| t.bytes().all(|b| b.is_ascii_digit()))?;
+    digits.parse().ok()
+}
+
+/// Whether we implement the API level that a `Nats-Required-Api-Level` header asks for; true
+/// without one.
+pub(super) fn is_level_met(required: &[u8]) -> bool {
+    required.is_empty()
+        || std::str::from_utf8(required)
+            .ok()
+            .and_then(|text| text.parse::<i64>().ok())
+            .is_some_and(|level| level <= i64::from(nuthatch_protocol::js::API_LEVEL))
+}
+
+impl<S: Sink> Engine<S> {
+    /// A message of an atomic batch. Answers it itself.
+    #[cold]
+    pub(super) fn atomic<L: LogAccess>(
+        &mut self,
+        batch: &ClientBatch<S::Peer>,
+        item: &PublishItem,
+        found: &PublishHeaders<'_>,
+        log: &mut L,
+    ) {
+        let publish = super::publish::publish_of(batch, item);
+        let done = match self.stage_message(&publish, item.stream, found, log) {
+            Ok(Fate::Staged) => Ok(None),
+            Ok(Fate::Commit(whole)) => self.commit_atomic(&whole, item.stream, log).map(Some),
+            Ok(Fate::Refused(error, why)) => {
+                self.abandon(item.stream, found.batch_id, why, log);
+                Err(error)
+            }
+            Err(error) => Err(error),
+        };
+        if let Some(slot) = self.slots.get_mut(&item.stream) {
+            self.deadlines.schedule_stream(slot);
+        }
+        let slot = self.slots.get(&item.stream);
+        let name = slot.map_or("", |slot| slot.stream.config().name.as_str());
+        let (body, after) = match done {
+            Ok(None) => (Vec::new(), None),
+            Ok(Some((last_seq, count, lsn))) => {
+                let prefix = slot.map_or(&b""[..], |slot| &slot.ack_prefix);
+                (batch_ack(prefix, last_seq, found.batch_id, count), Some(lsn))
+            }
+            Err(error) => (refusal_body(&error, name), slot.and_then(|s| s.stream.uncommitted())),
+        };
+        self.answer_item(batch, item, body, after);
+    }
+
+    /// Checks what does not need the batch, and puts the message into it.
+    fn stage_message<L: LogAccess>(
+        &mut self,
+        publish: &Publish<'_>,
+        id: StreamId,
+        found: &PublishHeaders<'_>,
+        log: &mut L,
+    ) -> Result<Fate, JsError> {
+        if let Some(reason) = &self.failed {
+            return Err(crate::stream::unavailable(reason));
+        }
+        let totals = &mut self.batch_totals;
+        let slot = match self.slots.get_mut(&id) {
+            Some(slot) if !slot.deleting => slot,
+            _ => return Err(JsError::STREAM_NOT_FOUND),
+        };
+        slot.stream.check_size(publish)?;
+        if !slot.stream.limits().atomic {
+            return Err(JsError::ATOMIC_PUBLISH_DISABLED);
+        }
+        if found.batch_id.len() > BATCH_ID_BYTES_MAX {
+            return Err(JsError::ATOMIC_PUBLISH_INVALID_BATCH_ID);
+        }
+        let seq = parse_digits(found.batch_seq).ok_or(JsError::ATOMIC_PUBLISH_MISSING_SEQ)?;
+        let size = seq - u64::from(found.batch_commit == b"eob" && seq > 0);
+        let batches = slot.batches.get_or_insert_default();
+        batches.open(found.batch_id, seq, size, log.now(), totals)?;
+        Ok(batches.take(publish, found, log.now(), totals))
+    }
+
+    /// Stores a batch: its last sequence, how many messages, and the frame to wait for.
+    fn commit_atomic<L: LogAccess>(
+        &mut self,
+        whole: &AtomicBatch,
+        id: StreamId,
+        log: &mut L,
+    ) -> Result<(u64, usize, Lsn), JsError> {
+        let publishes: Vec<Publish<'_>> =
+            whole.messages.iter().map(StagedMessage::publish).collect();
+        self.log_releases(id, log)?;
+        let Some(slot) = self.slots.get_mut(&id) else { return Err(JsError::STREAM_NOT_FOUND) };
+        let slot: &mut Slot<S> = slot;
+        let (stream, consumers) = (&mut slot.stream, &slot.consumers);
+        let done = stream.commit_batch(&publishes, log, &self.budget, |subject| {
+            consumers.configs().any(|config| wants(config, subject))
+        });
+        let (result, lsn) = match done {
+            Ok(done) => (Ok((done.last_seq, publishes.len(), done.lsn)), Some(done.lsn)),
+            Err(BatchRefusal::Checked(error)) => (Err(error), None),
+            Err(BatchRefusal::Broken(error, lsn)) => (Err(error), lsn),
+        };
+        if let Some(lsn) = lsn {
+            self.changed(id, lsn);
+        }
+        result
+    }
+
+    /// A batch is gone; with a reason, those who listen are told.
+    fn abandon<L: LogAccess>(
+        &mut self,
+        id: StreamId,
+        batch: &[u8],
+        why: Option<Abandoned>,
+        log: &mut L,
+    ) {
+        let Some(slot) = self.slots.get_mut(&id) else { return };
+        if let Some(batches) = &mut slot.batches {
+            batches.remove(batch, &mut self.batch_totals);
+        }
+        if let Some(why) = why {
+            let (account, name) = (slot.stream.account(), slot.stream.config().name.clone());
+            self.advise_batch(account, &name, batch, why, log);
+        }
+    }
+
+    /// Gives up the batches of a stream that have fallen silent.
+    pub(super) fn sweep_batches<L: LogAccess>(&mut self, id: StreamId, log: &mut L) {
+        let now = log.now();
+        let Some(slot) = self.slots.get_mut(&id) else { return };
+        let Some(batches) =
+            slot.batches.as_mut().filter(|b| b.check_at.is_some_and(|at| at <= now))
+        else {
+            return;
+        };
+        let silent = batches.sweep(now, &mut self.batch_totals);
+        if batches.is_empty() {
+            slot.batches = None;
+        }
+        let (account, name) = (slot.stream.account(), slot.stream.config().name.clone());
+        for batch in silent {
+            self.advise_batch(account, &name, &batch, Abandoned::Timeout, log);
+        }
+    }
+
+    /// Answers the sender of an item, unless nobody waits or the stream does not acknowledge.
+    pub(super) fn answer_item(
+        &mut self,
+        batch: &ClientBatch<S::Peer>,
+        item: &PublishItem,
+        body: Vec<u8>,
+        after: Option<Lsn>,
+    ) {
+        let slot = self.slots.get(&item.stream);
+        if item.reply.is_empty() || slot.is_some_and(|slot| slot.stream.limits().no_ack) {
+            return;
+        }
+        let answer = Answer {
+            account: slot.map_or(AccountId::GLOBAL, |slot| slot.stream.account()),
+            stream: item.stream,
+            peer: batch.peer.clone(),
+            hint: item.hint,
+            reply: item.reply.of(&batch.buf).into(),
+            body: body.into_boxed_slice(),
+        };
+        self.answer(after, answer);
+    }
+}
+
+/// `{"stream":"S","seq":N,"batch":"ID","count":N}`.
+pub(super) fn batch_ack(prefix: &[u8], seq: u64, id: &[u8], count: usize) -> Vec<u8> {
+    let mut body = prefix.to_vec();
+    push_u64(&mut body, seq);
+    body.extend_from_slice(b",\"batch\":");
+    let id = String::from_utf8_lossy(id);
+    body.extend_from_slice(serde_json::Value::from(id.as_ref()).to_string().as_bytes());
+    body.extend_from_slice(b",\"count\":");
+    push_u64(&mut body, count as u64);
+    body.push(b'}');
+    body
+}

@@ -1,0 +1,425 @@
+//! Atomic batches (ADR-50): every message is checked before the first one is appended, all of them
+//! become visible with the commit of the last one's frame, and a replay that finds only a part of
+//! them (the machine stopped between two frames) leaves the part out.
+//!
+//! The rules for headers inside a batch are the incumbent's (`checkMsgHeadersPreClusteredProposal`).
+
+use super::Stream;
+use super::admit::{Effects, Publish, Refusal, refusal};
+use super::dedup::{IdHash, hash_id};
+use super::evict::When;
+use super::headers::{PublishHeaders, Rollup, scan};
+use super::messages::{Entry, MAX_WEIGHT_BYTES};
+use crate::budget::Budget;
+use crate::records::{Advance, BatchBegin};
+use nuthatch_log::{LogAccess, Lsn, RecordKind, RecordRef, Seq, Timestamp, Urgency};
+use nuthatch_protocol::js::RetentionPolicy;
+use nuthatch_protocol::jserror::JsError;
+use rustc_hash::{FxHashMap, FxHashSet};
+
+/// Messages of one atomic batch (`streamDefaultMaxAtomicBatchSize`).
+pub const BATCH_MESSAGES_MAX: usize = 1000;
+
+/// A batch that has its sequences.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Committed {
+    /// Sequence of the last message.
+    pub last_seq: u64,
+    /// The frame whose commit makes the batch visible.
+    pub lsn: Lsn,
+}
+
+/// Why a batch was refused.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum BatchRefusal {
+    /// A check failed; nothing has changed.
+    Checked(Refusal),
+    /// The log refused in the middle: the batch's sequences are used up and nothing of it is there.
+    /// The frame says when readers learn of it.
+    Broken(Refusal, Option<Lsn>),
+}
+
+impl From<Refusal> for BatchRefusal {
+    fn from(error: Refusal) -> Self {
+        Self::Checked(error)
+    }
+}
+
+/// What the messages that were checked so far would change.
+#[derive(Default)]
+struct Staged<'a> {
+    ids: FxHashSet<IdHash>,
+    /// Messages per subject.
+    subjects: FxHashMap<&'a [u8], u64>,
+    /// Results of checks of a subject's last sequence.
+    expected: FxHashMap<&'a [u8], u64>,
+    messages: u64,
+    bytes: u64,
+    weight: u64,
+    new_subjects: usize,
+}
+
+/// A checked message.
+struct Checked<'a> {
+    publish: Publish<'a>,
+    effects: Effects<'a>,
+    /// Whether it is stored; otherwise nobody wants it and its sequence is used up.
+    stored: bool,
+}
+
+impl Stream {
+    /// Checks the messages of an atomic batch and appends them. `interested` as for
+    /// [`Stream::publish`].
+    ///
+    /// # Errors
+    /// [`BatchRefusal`]; nothing of the batch will ever be seen.
+    pub fn commit_batch<L: LogAccess>(
+        &mut self,
+        messages: &[Publish<'_>],
+        log: &mut L,
+        budget: &Budget,
+        mut interested: impl FnMut(&[u8]) -> bool,
+    ) -> Result<Committed, BatchRefusal> {
+        let now = log.now().max(self.assigned.last_at);
+        self.dedup.sweep(now, self.limits.window_ns);
+        let mut staged = Staged::default();
+        let mut checked = Vec::with_capacity(messages.len());
+        for publish in messages {
+            let effects = self.check_staged(publish, &mut staged, budget)?;
+            let stored =
+                self.limits.retention != RetentionPolicy::Interest || interested(publish.subject);
+            checked.push(Checked { publish: *publish, effects, stored });
+        }
+        self.append_batch(&checked, now, log)
+    }
+
+    /// Checks one message against the stream and what was staged before it.
+    fn check_staged<'a>(
+        &mut self,
+        publish: &Publish<'a>,
+        staged: &mut Staged<'a>,
+        budget: &Budget,
+    ) -> Result<Effects<'a>, Refusal> {
+        self.check_size(publish)?;
+        if publish.weight() > MAX_WEIGHT_BYTES {
+            return Err(JsError::STREAM_STORE_FAILED.with_err("message too large"));
+        }
+        let mut effects = Effects::default();
+        if !publish.headers.is_empty() {
+            let headers = scan(publish.headers);
+            effects = self.check_staged_headers(publish, &headers, staged, budget)?;
+        }
+        self.check_staged_room(publish, &effects, staged, budget)?;
+        Ok(effects)
+    }
+
+    fn check_staged_headers<'a>(
+        &mut self,
+        publish: &Publish<'a>,
+        headers: &PublishHeaders<'a>,
+        staged: &mut Staged<'a>,
+        budget: &Budget,
+    ) -> Result<Effects<'a>, Refusal> {
+        if !headers.expected_last_msg_id.is_empty() {
+            let error = JsError::ATOMIC_PUBLISH_UNSUPPORTED_HEADER_BATCH;
+            return Err(error.with("header", "Nats-Expected-Last-Msg-Id"));
+        }
+        headers.unsupported.check_first()?;
+        if !headers.expected_stream.is_empty()
+            && headers.expected_stream != self.config.name.as_bytes()
+        {
+            return Err(JsError::STREAM_NOT_MATCH);
+        }
+        headers.unsupported.check_ttl_allowed()?;
+        headers.unsupported.check_ttl()?;
+        let mut effects = Effects { msg_id: headers.msg_id, ..Effects::default() };
+        if !headers.msg_id.is_empty() {
+            effects.id_hash = hash_id(headers.msg_id);
+            if !staged.ids.insert(effects.id_hash) || self.dedup.find(effects.id_hash).is_some() {
+                return Err(JsError::ATOMIC_PUBLISH_CONTAINS_DUPLICATE_MESSAGE);
+            }
+            if !budget.has_room_for_id() {
+                return Err(JsError::INSUFFICIENT_RESOURCES);
+            }
+        }
+        headers.unsupported.check_last()?;
+        self.check_staged_expected(publish, headers, staged)?;
+        effects.rollup = self.check_rollup(headers.rollup)?;
+        check_staged_rollup(publish, effects.rollup, staged)?;
+        Ok(effects)
+    }
+
+    fn check_staged_expected<'a>(
+        &mut self,
+        publish: &Publish<'a>,
+        headers: &PublishHeaders<'a>,
+        staged: &mut Staged<'a>,
+    ) -> Result<(), Refusal> {
+        if let Some(expected) = headers.expected_last_seq {
+            let last = self.assigned.last_seq + staged.messages;
+            if expected != last {
+                return Err(JsError::STREAM_WRONG_LAST_SEQUENCE.with("seq", last));
+            }
+            if staged.messages > 0 {
+                return Err(JsError::STREAM_WRONG_LAST_SEQUENCE_CONSTANT);
+            }
+        }
+        let Some(expected) = headers.expected_last_subject_seq else {
+            return match headers.expected_last_subject {
+                b"" => Ok(()),
+                _ => Err(JsError::STREAM_EXPECTED_LAST_SEQ_PER_SUBJECT_INVALID),
+            };
+        };
+        let subject = match headers.expected_last_subject {
+            b"" => publish.subject,
+            other => other,
+        };
+        if staged.subjects.contains_key(subject) {
+            return Err(JsError::STREAM_WRONG_LAST_SEQUENCE_CONSTANT);
+        }
+        let last = match staged.expected.get(subject) {
+            Some(&last) => last,
+            None => self.last_of_subject(subject),
+        };
+        if last != expected {
+            return Err(JsError::STREAM_WRONG_LAST_SEQUENCE.with("seq", last));
+        }
+        staged.expected.insert(subject, last);
+        Ok(())
+    }
+
+    /// Counts the message, and looks for room: in the stream with discard new, and in the budget.
+    fn check_staged_room<'a>(
+        &self,
+        publish: &Publish<'a>,
+        effects: &Effects<'_>,
+        staged: &mut Staged<'a>,
+        budget: &Budget,
+    ) -> Result<(), Refusal> {
+        let known = self.subjects.find(publish.subject);
+        let of_subject = staged.subjects.entry(publish.subject).or_insert(0);
+        if known.is_none() && *of_subject == 0 {
+            staged.new_subjects += 1;
+            self.check_new_subject(publish.subject, staged.new_subjects - 1, budget)?;
+        }
+        *of_subject += 1;
+        staged.messages += 1;
+        let has_headers = !publish.headers.is_empty();
+        staged.bytes += self.limits.counted_bytes(publish.weight(), has_headers);
+        staged.weight += publish.weight() as u64;
+        if !budget.has_room_for_bytes(self.unaccounted_bytes(), staged.weight) {
+            return Err(JsError::INSUFFICIENT_RESOURCES);
+        }
+        if !self.limits.discard_new {
+            return Ok(());
+        }
+        let full = |text: &str| Err(JsError::STREAM_STORE_FAILED.with_err(text));
+        if self.assigned.messages.saturating_add(staged.messages) > self.limits.messages {
+            return full("maximum messages exceeded");
+        }
+        if self.assigned.bytes.saturating_add(staged.bytes) > self.limits.bytes {
+            return full("maximum bytes exceeded");
+        }
+        let kept = known.map_or(0, |id| self.subjects.kept(id));
+        if self.limits.discard_new_per_subject
+            && effects.rollup.is_none()
+            && kept + *of_subject > self.limits.per_subject
+        {
+            return full("maximum messages per subject exceeded");
+        }
+        Ok(())
+    }
+
+    /// Appends what has been checked, and only then changes the stream: with the last frame.
+    fn append_batch<L: LogAccess>(
+        &mut self,
+        checked: &[Checked<'_>],
+        now: Timestamp,
+        log: &mut L,
+    ) -> Result<Committed, BatchRefusal> {
+        let first = self.messages.next();
+        let end = first + checked.len() as u64;
+        let mut body = Vec::new();
+        BatchBegin::encode(checked.len() as u32, &mut body);
+        let begin =
+            RecordRef { body: &body, ..self.batch_record(RecordKind::BatchBegin, first, now) };
+        let mut lsn = log.append(&begin, Urgency::Awaited, false).map_err(refusal)?.lsn;
+        self.mark_before(lsn);
+        for (message, seq) in checked.iter().zip(first..) {
+            match self.append_member(message, seq, now, log) {
+                Ok(at) => lsn = at,
+                Err(error) => {
+                    self.give_up_batch(end, now);
+                    return Err(BatchRefusal::Broken(error, Some(lsn)));
+                }
+            }
+        }
+        self.mark_before(lsn);
+        let when = When::Committed(lsn);
+        for (message, seq) in checked.iter().zip(first..) {
+            let publish = &message.publish;
+            if message.stored {
+                let subject = self.subjects.intern(publish.subject);
+                let has_headers = !publish.headers.is_empty();
+                let entry = Entry::new(subject, publish.weight(), has_headers, now);
+                self.add(publish.subject, entry, &message.effects, when);
+            } else {
+                self.advance(publish.subject, &message.effects, seq, now, when);
+            }
+        }
+        Ok(Committed { last_seq: end - 1, lsn })
+    }
+
+    const fn batch_record(&self, kind: RecordKind, seq: u64, at: Timestamp) -> RecordRef<'static> {
+        RecordRef {
+            kind,
+            stream: self.id,
+            seq: Seq(seq),
+            timestamp: at,
+            subject: b"",
+            headers: b"",
+            body: b"",
+        }
+    }
+
+    fn append_member<L: LogAccess>(
+        &self,
+        message: &Checked<'_>,
+        seq: u64,
+        now: Timestamp,
+        log: &mut L,
+    ) -> Result<Lsn, Refusal> {
+        let publish = &message.publish;
+        let skipped;
+        let record = if message.stored {
+            RecordRef {
+                subject: publish.subject,
+                headers: publish.headers,
+                body: publish.body,
+                ..self.batch_record(RecordKind::Message, seq, now)
+            }
+        } else {
+            skipped = message.effects.advance_body();
+            RecordRef {
+                subject: publish.subject,
+                body: &skipped,
+                ..self.batch_record(RecordKind::Advance, seq, now)
+            }
+        };
+        Ok(log.append(&record, Urgency::Awaited, false).map_err(refusal)?.lsn)
+    }
+
+    /// Nothing of a batch that ends before sequence `end` is there; its sequences are used up, as
+    /// records with some of them are in the log.
+    fn give_up_batch(&mut self, end: u64, at: Timestamp) {
+        self.messages.skip_to(end);
+        self.assigned.last_seq = end - 1;
+        self.assigned.last_at = at;
+        self.last_msg_id.clear();
+    }
+
+    /// Recovery: a batch of `count` records from `record` on begins.
+    pub fn begin_replayed_batch(&mut self, record: &RecordRef<'_>, count: u32) {
+        self.end_replayed_batch();
+        let first = record.seq.0;
+        if first < self.messages.next() {
+            return;
+        }
+        let end = first + u64::from(count);
+        let at = record.timestamp;
+        self.replayed_batch = Some(Box::new(Replayed { end, at, held: Vec::new() }));
+    }
+
+    /// Recovery: takes a record of the batch that is being read; `false` if it belongs to none.
+    /// The batch takes effect with its last record.
+    pub(super) fn hold_replayed(&mut self, record: &RecordRef<'_>) -> bool {
+        let Some(batch) = &mut self.replayed_batch else { return false };
+        if record.seq.0 >= batch.end {
+            self.end_replayed_batch();
+            return false;
+        }
+        batch.held.push(Held::new(record));
+        if record.seq.0 + 1 == batch.end
+            && let Some(batch) = self.replayed_batch.take()
+        {
+            for held in batch.held {
+                self.apply_held(&held);
+            }
+        }
+        true
+    }
+
+    fn apply_held(&mut self, held: &Held) {
+        let record = RecordRef {
+            subject: &held.subject,
+            headers: &held.headers,
+            body: &held.advance,
+            ..self.batch_record(held.kind, held.seq, held.at)
+        };
+        if held.kind == RecordKind::Message {
+            self.apply_stored(&record, held.weight);
+        } else if let Ok(advance) = Advance::decode(&held.advance) {
+            self.apply_skipped(&record, &advance);
+        }
+    }
+
+    /// Recovery: whatever comes next is not of the batch that was being read. If it is not whole,
+    /// nothing of it counts.
+    pub fn end_replayed_batch(&mut self) {
+        if let Some(batch) = self.replayed_batch.take() {
+            self.give_up_batch(batch.end, batch.at);
+        }
+    }
+}
+
+/// A rollup must come before whatever it would remove of its own batch.
+fn check_staged_rollup(
+    publish: &Publish<'_>,
+    rollup: Option<Rollup<'_>>,
+    staged: &Staged<'_>,
+) -> Result<(), Refusal> {
+    let text = match rollup {
+        Some(Rollup::Subject) if staged.subjects.contains_key(publish.subject) => {
+            "batch rollup sub invalid"
+        }
+        Some(Rollup::All) if staged.messages > 0 => "batch rollup all invalid",
+        _ => return Ok(()),
+    };
+    Err(JsError::STREAM_ROLLUP_FAILED.with_err(text))
+}
+
+/// A batch while its records are being replayed. At most [`BATCH_MESSAGES_MAX`] are held, without
+/// their payloads.
+pub(super) struct Replayed {
+    /// One past its last sequence.
+    end: u64,
+    at: Timestamp,
+    held: Vec<Held>,
+}
+
+/// A record that owns what its replay needs.
+struct Held {
+    kind: RecordKind,
+    seq: u64,
+    at: Timestamp,
+    weight: usize,
+    subject: Box<[u8]>,
+    headers: Box<[u8]>,
+    /// The body of an `Advance`; empty for messages.
+    advance: Box<[u8]>,
+}
+
+impl Held {
+    fn new(record: &RecordRef<'_>) -> Self {
+        let advance = if record.kind == RecordKind::Advance { record.body } else { b"" };
+        Self {
+            kind: record.kind,
+            seq: record.seq.0,
+            at: record.timestamp,
+            weight: record.weight(),
+            subject: record.subject.into(),
+            headers: record.headers.into(),
+            advance: advance.into(),
+        }
+    }
+}
