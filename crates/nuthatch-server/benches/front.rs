@@ -57,7 +57,9 @@ impl JetStreamHook for Owner {
     fn domain(&self) -> Option<&str> {
         None
     }
-    fn api_request(&self, _request: ApiRequest) {}
+    fn api_request(&self, _request: ApiRequest) -> Option<tokio::sync::oneshot::Receiver<()>> {
+        None
+    }
     fn send(
         &self,
         _engine: EngineId,

@@ -18,15 +18,20 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::time::{Duration, Instant, SystemTime};
 use tokio::net::TcpStream;
 
+pub use self::backlog::BacklogBytes;
+pub(crate) use self::order::first_step;
 pub use self::reason::CloseReason;
 use self::replies::ReplyTracker;
 
+mod backlog;
 mod connect;
 mod jetstream;
+mod order;
 mod publish;
 #[doc(hidden)]
 pub mod reader;
 mod reason;
+mod refusal;
 mod replies;
 mod subscribe;
 pub(crate) mod writer;

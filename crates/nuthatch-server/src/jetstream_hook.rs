@@ -12,6 +12,7 @@ use nuthatch_streams::{AccountId, Event};
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
+use tokio::sync::oneshot;
 
 /// The connection an event came from: what engines hand back to the sink with their answers.
 pub type Peer = Arc<Connection>;
@@ -86,7 +87,11 @@ pub trait JetStreamHook: Send + Sync + 'static {
     fn domain(&self) -> Option<&str>;
 
     /// Takes an API request. The response goes to `request.reply` through the router.
-    fn api_request(&self, request: ApiRequest);
+    ///
+    /// What the request does to a log stands in the log's queue when this returns, in order with
+    /// what was sent before, unless it changes which streams there are: then the receiver ends
+    /// (without a value) once that is done, and what depends on it should wait.
+    fn api_request(&self, request: ApiRequest) -> Option<oneshot::Receiver<()>>;
 
     /// Queues an event for an engine.
     ///
@@ -285,7 +290,9 @@ impl JetStreamHook for NoJetStream {
         None
     }
 
-    fn api_request(&self, _request: ApiRequest) {}
+    fn api_request(&self, _request: ApiRequest) -> Option<oneshot::Receiver<()>> {
+        None
+    }
 
     fn send(
         &self,

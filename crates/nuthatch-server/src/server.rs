@@ -2,7 +2,7 @@
 
 use crate::account::Accounts;
 use crate::auth::Authenticator;
-use crate::conn::{CloseReason, Connection};
+use crate::conn::{BacklogBytes, CloseReason, Connection};
 use crate::connections::Connections;
 use crate::info::ServerInfo;
 use crate::interest::Matched;
@@ -71,6 +71,10 @@ pub struct Server {
     pub stalled_clients: AtomicU64,
     /// Connections closed as stale so far.
     pub stale_connections: AtomicU64,
+    /// Published messages that no log took, answered or not, so far.
+    pub refused_publishes: AtomicU64,
+    /// Published messages that wait for room in a log's queue, in bytes.
+    pub backlog_bytes: BacklogBytes,
     /// The port of HTTP monitoring; 0 without.
     pub monitor_port: AtomicU16,
     listening: AtomicBool,
@@ -111,6 +115,8 @@ impl Server {
             slow_consumers: SlowConsumers::default(),
             stalled_clients: AtomicU64::new(0),
             stale_connections: AtomicU64::new(0),
+            refused_publishes: AtomicU64::new(0),
+            backlog_bytes: BacklogBytes::default(),
             monitor_port: AtomicU16::new(0),
             listening: AtomicBool::new(false),
             client_port: AtomicU16::new(options.port),

@@ -10,20 +10,44 @@ use nuthatch_server::jetstream_hook::{
 use nuthatch_server::options::Options;
 use nuthatch_server::sink::ServerSink;
 use nuthatch_streams::{AccountId, ClientBatch, Delivery, Event, Item, Message, Sink};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use support::{TestServer, eventually};
+use tokio::sync::oneshot::{self, Receiver};
 
 const STREAM: StreamRoute = StreamRoute { engine: EngineId(0), stream: StreamId(7) };
+const OTHER: StreamRoute = StreamRoute { engine: EngineId(1), stream: StreamId(8) };
+/// How often a test that races against the bounded wait for a full queue is tried.
+const ATTEMPTS: usize = 10;
 
-/// Owns `own.>` in the stream `S`.
+/// Owns `own.>` in the stream `S`, and `other.>` in a stream on another log.
 #[derive(Default)]
 struct Recorder {
     batches: Mutex<Vec<ClientBatch<Peer>>>,
     others: Mutex<Vec<String>>,
     requests: Mutex<Vec<ApiRequest>>,
-    busy: AtomicBool,
+    /// Queues that are full, one bit each.
+    busy: AtomicU8,
+    closed: AtomicBool,
+    /// What the next API request answers.
+    change: Mutex<Option<Receiver<()>>>,
+}
+
+impl Recorder {
+    /// Subjects of all publishes so far.
+    fn published(&self) -> Vec<String> {
+        let batches = self.batches.lock().unwrap();
+        let mut subjects = Vec::new();
+        for batch in batches.iter() {
+            for item in &batch.items {
+                if let Item::Publish(item) = item {
+                    subjects.push(text(item.subject.of(&batch.buf)));
+                }
+            }
+        }
+        subjects
+    }
 }
 
 impl JetStreamHook for Recorder {
@@ -34,7 +58,8 @@ impl JetStreamHook for Recorder {
         1
     }
     fn route(&self, _account: AccountId, subject: &[u8]) -> Option<StreamRoute> {
-        subject.starts_with(b"own.").then_some(STREAM)
+        let owns = |prefix: &[u8]| subject.starts_with(prefix);
+        owns(b"own.").then_some(STREAM).or_else(|| owns(b"other.").then_some(OTHER))
     }
     fn stream_by_name(&self, _account: AccountId, name: &[u8]) -> Option<StreamRoute> {
         (name == b"S").then_some(STREAM)
@@ -45,16 +70,20 @@ impl JetStreamHook for Recorder {
     fn domain(&self) -> Option<&str> {
         Some("hub")
     }
-    fn api_request(&self, request: ApiRequest) {
+    fn api_request(&self, request: ApiRequest) -> Option<Receiver<()>> {
         self.requests.lock().unwrap().push(request);
+        self.change.lock().unwrap().take()
     }
     fn send(
         &self,
-        _engine: EngineId,
+        engine: EngineId,
         event: Event<Peer>,
         privileged: bool,
     ) -> Result<(), SendError> {
-        if self.busy.load(Ordering::Relaxed) && !privileged {
+        if self.closed.load(Ordering::Relaxed) {
+            return Err(SendError::Closed(event));
+        }
+        if self.busy.load(Ordering::Relaxed) & (1 << engine.0) != 0 && !privileged {
             return Err(SendError::Busy(event));
         }
         match event {
@@ -203,7 +232,7 @@ fn replies_take_the_quick_way_only_while_it_is_right() {
 fn a_full_queue_answers_publishes_and_holds_nothing_else_up() {
     let (server, recorder) = start(Options::default());
     let mut peer = server.client();
-    recorder.busy.store(true, Ordering::Relaxed);
+    recorder.busy.store(1, Ordering::Relaxed);
     peer.send("SUB r.* 1\r\nPUB own.x r.1 0\r\n\r\nPUB $JS.ACK.S.C.1.2.3.4.5 0\r\n\r\n");
     // Pings and acknowledgements pass at once, the publish is refused in the end.
     peer.flush("");
@@ -218,7 +247,7 @@ fn a_full_queue_answers_publishes_and_holds_nothing_else_up() {
     peer.send("PUB own.2 r.1 0\r\n\r\n");
     peer.flush("");
     recorder.batches.lock().unwrap().clear();
-    recorder.busy.store(false, Ordering::Relaxed);
+    recorder.busy.store(0, Ordering::Relaxed);
     eventually("both arrive", || recorder.batches.lock().unwrap().len() == 2);
     let batches = recorder.batches.lock().unwrap();
     let subjects: Vec<_> = batches
@@ -229,6 +258,142 @@ fn a_full_queue_answers_publishes_and_holds_nothing_else_up() {
         })
         .collect();
     assert_eq!(subjects, ["own.1", "own.2"]);
+}
+
+/// Megabytes of publishes that a full queue refuses hold nothing up, and all arrive in the end.
+#[test]
+fn a_large_backlog_holds_nothing_up() {
+    let (server, recorder) = start(Options::default());
+    let body = "x".repeat(64 * 1024);
+    let survives = || {
+        recorder.batches.lock().unwrap().clear();
+        recorder.busy.store(1, Ordering::Relaxed);
+        let mut peer = server.client();
+        for _ in 0..40 {
+            peer.send(format!("PUB own.x {}\r\n{body}\r\n", body.len()));
+        }
+        peer.send("PUB $JS.ACK.S.C.1.2.3.4.5 0\r\n\r\n");
+        peer.flush("");
+        let acks = recorder.batches.lock().unwrap().len();
+        recorder.busy.store(0, Ordering::Relaxed);
+        drop(peer);
+        eventually("the connection ends", || server.server.connections.is_empty());
+        // On a slow machine the publishes may have waited too long before the ping was read.
+        acks == 1 && recorder.published().len() == 40
+    };
+    assert!((0..ATTEMPTS).any(|_| survives()));
+}
+
+#[test]
+fn a_free_log_does_not_wait_behind_a_full_one() {
+    let (server, recorder) = start(Options::default());
+    let passes = || {
+        recorder.batches.lock().unwrap().clear();
+        recorder.busy.store(0b11, Ordering::Relaxed);
+        let mut peer = server.client();
+        peer.send("PUB own.x 0\r\n\r\nPUB other.x 0\r\n\r\n");
+        peer.flush("");
+        recorder.busy.store(0b01, Ordering::Relaxed);
+        drop(peer);
+        eventually("the connection ends", || server.server.connections.is_empty());
+        recorder.published() == ["other.x"]
+    };
+    assert!((0..ATTEMPTS).any(|_| passes()));
+}
+
+#[test]
+fn a_backlog_outlives_its_connection() {
+    let (server, recorder) = start(Options::default());
+    let arrives = || {
+        recorder.batches.lock().unwrap().clear();
+        recorder.busy.store(1, Ordering::Relaxed);
+        let mut peer = server.client();
+        peer.send("PUB own.1 0\r\n\r\nPUB own.2 0\r\n\r\n");
+        peer.flush("");
+        let conn = only_connection(&server);
+        drop(peer);
+        eventually("the connection is closed", || !conn.is_open());
+        recorder.busy.store(0, Ordering::Relaxed);
+        eventually("the connection is gone", || server.server.connections.is_empty());
+        recorder.published() == ["own.1", "own.2"]
+    };
+    assert!((0..ATTEMPTS).any(|_| arrives()));
+    // What nobody takes in time is counted.
+    let refused = server.server.refused_publishes.load(Ordering::Relaxed);
+    recorder.busy.store(1, Ordering::Relaxed);
+    let mut peer = server.client();
+    peer.send("PUB own.1 0\r\n\r\nPUB own.2 0\r\n\r\n");
+    peer.flush("");
+    drop(peer);
+    eventually("they are counted", || {
+        server.server.refused_publishes.load(Ordering::Relaxed) == refused + 2
+    });
+}
+
+#[test]
+fn a_closed_log_answers_all_that_wait_for_an_answer() {
+    let (server, recorder) = start(Options::default());
+    recorder.closed.store(true, Ordering::Relaxed);
+    let mut peer = server.client();
+    peer.send("SUB r.* 1\r\nPUB $JS.ACK.S.C.1.2.3.4.5 r.ack 4\r\n+ACK\r\n");
+    peer.flush("HMSG r.ack 1 16 16\r\nNATS/1.0 503\r\n\r\n\r\n");
+    peer.send("PUB $JS.API.CONSUMER.MSG.NEXT.S.C r.pull 2\r\n10\r\n");
+    peer.flush("HMSG r.pull 1 32 32\r\nNATS/1.0 409 Server Shutdown\r\n\r\n\r\n");
+    peer.send("PUB $JS.API.DIRECT.GET.S r.get 9\r\n{\"seq\":1}\r\n");
+    peer.flush("HMSG r.get 1 16 16\r\nNATS/1.0 503\r\n\r\n\r\n");
+    peer.send("PUB own.x r.pub 0\r\n\r\n");
+    let body = "{\"error\":{\"code\":503,\"err_code\":10077,\"description\":\"the log is closed and takes no more writes\"},\"stream\":\"S\",\"seq\":0}";
+    peer.flush(format!("MSG r.pub 1 {}\r\n{body}\r\n", body.len()));
+}
+
+/// What may depend on a new stream waits until it is there; nothing else does.
+#[test]
+fn publishes_wait_for_a_change_of_the_streams() {
+    let (server, recorder) = start(Options::default());
+    let (done, change) = oneshot::channel();
+    *recorder.change.lock().unwrap() = Some(change);
+    let mut peer = server.client();
+    peer.send(
+        "SUB core 1\r\nPUB $JS.API.STREAM.CREATE.S in 0\r\n\r\nPUB own.1 0\r\n\r\n\
+         PUB core 2\r\nhi\r\nPUB $JS.ACK.S.C.1.2.3.4.5 0\r\n\r\n\
+         PUB $JS.API.STREAM.PURGE.S in 0\r\n\r\nPUB own.2 0\r\n\r\n",
+    );
+    peer.flush("MSG core 1 2\r\nhi\r\n");
+    let subjects = || {
+        let requests = recorder.requests.lock().unwrap();
+        requests.iter().map(|request| text(&request.subject)).collect::<Vec<_>>()
+    };
+    assert_eq!(subjects(), ["$JS.API.STREAM.CREATE.S"]);
+    assert_eq!(recorder.batches.lock().unwrap().len(), 1, "only the acknowledgement");
+    assert_eq!(recorder.published(), [""; 0]);
+    drop(done);
+    eventually("the rest follows", || recorder.published() == ["own.1", "own.2"]);
+    assert_eq!(subjects(), ["$JS.API.STREAM.CREATE.S", "$JS.API.STREAM.PURGE.S"]);
+    peer.send("PUB own.3 0\r\n\r\n");
+    peer.flush("");
+    assert_eq!(recorder.published(), ["own.1", "own.2", "own.3"]);
+}
+
+/// What waits is handled although the client has gone, and nobody listens where nobody listens.
+#[test]
+fn what_waits_for_a_change_outlives_its_connection() {
+    let (server, recorder) = start(Options::default());
+    let (done, change) = oneshot::channel();
+    *recorder.change.lock().unwrap() = Some(change);
+    let mut peer = server.client();
+    peer.send("SUB in.* 1\r\nPUB $JS.API.STREAM.CREATE.S in.1 0\r\n\r\nPUB none in.2 0\r\n\r\nPUB own.1 0\r\n\r\n");
+    peer.flush("");
+    let (next_done, next_change) = oneshot::channel();
+    *recorder.change.lock().unwrap() = Some(next_change);
+    peer.send("PUB $JS.API.STREAM.DELETE.S in.3 0\r\n\r\nPUB own.2 0\r\n\r\n");
+    peer.flush("");
+    drop(done);
+    peer.expect("HMSG in.2 1 36 36\r\nNATS/1.0 503\r\nNats-Subject: none\r\n\r\n\r\n");
+    peer.flush("");
+    assert_eq!(recorder.published(), ["own.1"]);
+    drop(peer);
+    drop(next_done);
+    eventually("the last publish arrives", || recorder.published() == ["own.1", "own.2"]);
 }
 
 #[test]

@@ -1,6 +1,7 @@
 //! CONNECT: what the client says about itself, and whether it may come in.
 
 use super::CloseReason;
+use super::jetstream::StreamCache;
 use super::reader::Reader;
 use crate::auth::{Credentials, Identity};
 use nuthatch_protocol::wire::write;
@@ -133,6 +134,7 @@ impl Reader {
         self.limits.headers = session.headers;
         self.connected = true;
         self.mux = None;
+        self.streams = StreamCache::default();
         if session.verbose {
             self.conn.send(write::OK);
         }

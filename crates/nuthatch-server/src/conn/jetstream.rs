@@ -1,55 +1,72 @@
 //! JetStream traffic of a connection: recognised while reading, sent to engines in batches.
 
+use super::order::Lane;
 use super::publish::Taken;
 use super::reader::{Reader, Turn};
-use crate::jetstream_hook::{ApiRequest, EngineId, Peer, Requester, SendError, StreamRoute};
+use crate::jetstream_hook::{ApiRequest, EngineId, Requester, StreamRoute};
 use crate::outbox::MuxRoute;
-use crate::stage::{DirectWrites, Outgoing, Stage};
+use crate::stage::{DirectWrites, Outgoing};
 use bytes::Bytes;
 use memchr::{memchr, memrchr};
 use nuthatch_protocol::wire::Publish;
 use nuthatch_streams::{
-    AckItem, ClientBatch, DirectGetItem, Event, FlowItem, Item, PublishItem, PullItem, Span,
+    AckItem, ClientBatch, DirectGetItem, FlowItem, Item, PublishItem, PullItem, Span,
 };
-use std::collections::VecDeque;
-use std::time::{Duration, Instant};
 
 /// A batch that uses less than this share of its buffer is copied out, so that a small message
 /// never pins a large buffer.
 const COPY_SHARE: usize = 4;
-/// A refused batch is offered again for so long; then its publishes are answered 429.
-const BUSY_WAIT: Duration = Duration::from_millis(500);
-/// While batches wait, reading goes on until so many bytes wait.
-const BACKLOG_BYTES_MAX: usize = 1024 * 1024;
 /// Items to make room for: one per so many bytes read, up to so many.
 const LIKELY_ITEM_BYTES: usize = 192;
 const LIKELY_ITEMS_MAX: usize = 512;
-/// Answer to a publish that no queue would take.
-const TOO_MANY_HEADERS: &[u8] = b"NATS/1.0 429 Too Many Requests\r\n\r\n";
-
 /// Items for engines, collected during one turn.
 pub(super) type Batches = Vec<(EngineId, Vec<Item>)>;
+
+/// Streams that a connection remembers by name; then the oldest gives way.
+const STREAMS_MAX: usize = 8;
+
+/// Streams that acknowledgements, pulls and gets of one connection have named lately.
+#[derive(Default)]
+pub(super) struct StreamCache {
+    /// The hook's generation under which they hold.
+    generation: u64,
+    known: Vec<(Box<[u8]>, StreamRoute)>,
+    oldest: usize,
+}
+
+impl StreamCache {
+    /// The stream of this name: remembered, if nothing has changed, or found by `find`.
+    #[inline]
+    fn lookup(
+        &mut self,
+        generation: u64,
+        name: &[u8],
+        find: impl FnOnce() -> Option<StreamRoute>,
+    ) -> Option<StreamRoute> {
+        if self.generation != generation {
+            self.generation = generation;
+            self.known.clear();
+            self.oldest = 0;
+        }
+        if let Some((_, route)) = self.known.iter().find(|(known, _)| **known == *name) {
+            return Some(*route);
+        }
+        let route = find()?;
+        if self.known.len() < STREAMS_MAX {
+            self.known.push((name.into(), route));
+        } else {
+            self.known[self.oldest] = (name.into(), route);
+            self.oldest = (self.oldest + 1) % STREAMS_MAX;
+        }
+        Some(route)
+    }
+}
 
 /// The inbox whose replies need no look at the account's interest.
 pub(super) struct MuxCache {
     generation: u64,
     prefix: Box<[u8]>,
     hint: u32,
-}
-
-/// Batches that a full queue has refused.
-pub(super) struct Backlog {
-    batches: VecDeque<(EngineId, ClientBatch<Peer>)>,
-    bytes: usize,
-    since: Instant,
-}
-
-/// What a backlog asks of the reader.
-pub(super) struct Hold {
-    /// Something waits.
-    pub(super) pending: bool,
-    /// So much waits that nothing more should be read.
-    pub(super) stop_reading: bool,
 }
 
 /// Numbers of a `$JS.ACK.…` subject.
@@ -139,9 +156,12 @@ impl Turn<'_> {
         Span { start: start as u32, end: (start + part.len()) as u32 }
     }
 
-    fn stream(&self, name: &[u8]) -> Option<StreamRoute> {
-        let account = self.reader.session.account.id;
-        self.reader.server.hook().stream_by_name(account, name)
+    fn stream(&mut self, name: &[u8]) -> Option<StreamRoute> {
+        let Reader { server, session, streams, .. } = &mut *self.reader;
+        let (hook, account) = (server.hook(), session.account.id);
+        // Read before the look-up: what changes in between makes the result look old, not new.
+        let generation = hook.generation();
+        streams.lookup(generation, name, || hook.stream_by_name(account, name))
     }
 
     fn push(&mut self, engine: EngineId, item: Item) {
@@ -214,13 +234,14 @@ impl Turn<'_> {
             account: self.reader.session.account.id,
             peer: Some(self.reader.conn.clone()),
         };
-        self.reader.server.hook().api_request(ApiRequest {
+        let change = self.reader.server.hook().api_request(ApiRequest {
             from,
             subject: subject.into(),
             reply: Bytes::copy_from_slice(publish.reply.unwrap_or_default()),
             headers: Bytes::copy_from_slice(publish.headers()),
             body: Bytes::copy_from_slice(publish.payload()),
         });
+        self.reader.lane = change.map(|change| Box::new(Lane::new(change)));
         Taken::ByServer
     }
 
@@ -308,143 +329,12 @@ impl Turn<'_> {
 }
 
 impl Reader {
-    /// Sends the batches of a turn. What a full queue refuses waits in the backlog, except for what
-    /// must not wait.
+    /// Sends the batches of a turn to their logs.
     pub(super) fn send_batches(&mut self, batches: Batches, data: &Bytes) {
         for (engine, mut items) in batches {
             let buf = compact(&mut items, data);
-            let batch = ClientBatch { peer: self.conn.clone(), buf, items };
-            let behind = self.backlog.as_ref().is_some_and(|backlog| backlog.holds(engine));
-            if behind {
-                self.hold(engine, batch);
-                continue;
-            }
-            match self.server.hook().send(engine, Event::Batch(batch), false) {
-                Ok(()) => {}
-                Err(SendError::Busy(Event::Batch(batch))) => self.hold(engine, batch),
-                Err(SendError::Closed(Event::Batch(batch))) => self.answer_closed(&batch),
-                Err(_) => {}
-            }
+            self.submit(engine, ClientBatch { peer: self.conn.clone(), buf, items });
         }
-    }
-
-    /// Keeps the publishes of a refused batch; everything else goes around them.
-    fn hold(&mut self, engine: EngineId, batch: ClientBatch<Peer>) {
-        let ClientBatch { peer, buf, items } = batch;
-        let is_publish = |item: &Item| matches!(item, Item::Publish(_));
-        let (publishes, others): (Vec<_>, Vec<_>) = items.into_iter().partition(is_publish);
-        if !others.is_empty() {
-            let batch = ClientBatch { peer: peer.clone(), buf: buf.clone(), items: others };
-            if self.server.hook().send(engine, Event::Batch(batch), true).is_err() {
-                let log = &self.server.log;
-                log.warn(format_args!("{} - acknowledgements refused: queue is full", self.conn));
-            }
-        }
-        if publishes.is_empty() {
-            return;
-        }
-        let backlog = self.backlog.get_or_insert_with(|| Box::new(Backlog::new()));
-        backlog.bytes += buf.len();
-        backlog.batches.push_back((engine, ClientBatch { peer, buf, items: publishes }));
-    }
-
-    /// Offers the backlog again; answers it when it has waited too long.
-    pub(super) fn offer_backlog(&mut self) -> Hold {
-        let Some(mut backlog) = self.backlog.take() else {
-            return Hold { pending: false, stop_reading: false };
-        };
-        while let Some((engine, batch)) = backlog.batches.pop_front() {
-            let bytes = batch.buf.len();
-            match self.server.hook().send(engine, Event::Batch(batch), false) {
-                Ok(()) => {
-                    backlog.bytes -= bytes;
-                    backlog.since = Instant::now();
-                }
-                Err(SendError::Busy(Event::Batch(batch))) => {
-                    backlog.batches.push_front((engine, batch));
-                    break;
-                }
-                Err(SendError::Closed(Event::Batch(batch))) => self.answer_closed(&batch),
-                Err(_) => {}
-            }
-        }
-        if backlog.batches.is_empty() {
-            return Hold { pending: false, stop_reading: false };
-        }
-        if backlog.since.elapsed() >= BUSY_WAIT {
-            for (_, batch) in backlog.batches {
-                self.answer_busy(&batch);
-            }
-            return Hold { pending: false, stop_reading: false };
-        }
-        let stop_reading = backlog.bytes >= BACKLOG_BYTES_MAX;
-        self.backlog = Some(backlog);
-        Hold { pending: true, stop_reading }
-    }
-
-    fn answer_busy(&self, batch: &ClientBatch<Peer>) {
-        self.server.log.warn(format_args!(
-            "{} - dropping {} messages due to excessive ingest rate: queue is full",
-            self.conn,
-            batch.items.len()
-        ));
-        let body = |name: &str| {
-            format!(
-                "{{\"error\":{{\"code\":429,\"err_code\":10167,\"description\":\"too many requests\"}},\"stream\":{name},\"seq\":0}}"
-            )
-        };
-        self.answer_publishes(batch, TOO_MANY_HEADERS, body);
-    }
-
-    fn answer_closed(&self, batch: &ClientBatch<Peer>) {
-        let body = |name: &str| {
-            format!(
-                "{{\"error\":{{\"code\":503,\"err_code\":10077,\"description\":\"the log has failed and accepts no more writes\"}},\"stream\":{name},\"seq\":0}}"
-            )
-        };
-        self.answer_publishes(batch, b"", body);
-    }
-
-    fn answer_publishes(
-        &self,
-        batch: &ClientBatch<Peer>,
-        headers: &[u8],
-        body: impl Fn(&str) -> String,
-    ) {
-        let mut stage = Stage::default();
-        let mut matched = crate::interest::Matched::default();
-        let mut dice = crate::route::Dice::default();
-        for item in &batch.items {
-            let Item::Publish(item) = item else { continue };
-            if item.reply.is_empty() {
-                continue;
-            }
-            let reply = item.reply.of(&batch.buf);
-            let account = &self.session.account;
-            let name = self.server.hook().stream_name(account.id, item.stream);
-            let name = serde_json::to_string(&name.unwrap_or_default()).unwrap_or_default();
-            let body = body(&name);
-            account.interest.match_into(reply, &mut matched);
-            let message = Outgoing {
-                subject: reply,
-                reply: b"",
-                headers,
-                body: body.as_bytes(),
-                owner: None,
-            };
-            crate::route::deliver(&matched, &message, None, &mut stage, &mut dice);
-        }
-        stage.flush(DirectWrites::READER);
-    }
-}
-
-impl Backlog {
-    fn new() -> Self {
-        Self { batches: VecDeque::new(), bytes: 0, since: Instant::now() }
-    }
-
-    fn holds(&self, engine: EngineId) -> bool {
-        self.batches.iter().any(|(known, _)| *known == engine)
     }
 }
 

@@ -52,6 +52,9 @@ impl Turn<'_> {
             return;
         }
         self.say_ok();
+        if self.waits(publish) {
+            return;
+        }
         let taken = if publish.subject.first() == Some(&b'$') {
             let taken = self.reserved(publish);
             if taken == Taken::ByServer && !self.reader.session.account.interest.sees_reserved() {
@@ -99,19 +102,43 @@ impl Turn<'_> {
         let stream = route.stream.filter(|_| taken == Taken::No);
         let mut delivered = taken == Taken::ByServer || stream.is_some();
         if !route.matched.is_empty() {
-            let message = Outgoing {
-                subject: publish.subject,
-                reply: publish.reply.unwrap_or_default(),
-                headers: publish.headers(),
-                body: publish.payload(),
-                owner: Some(self.data),
-            };
+            let message = outgoing(publish, self.data);
             let (matched, from) = (&route.matched, Some(&*reader.conn));
             delivered |= deliver(matched, &message, from, &mut scratch.stage, &mut scratch.dice);
         }
         if let Some(stream) = stream {
             self.publish_to_stream(publish, stream);
-        } else if !delivered && session.no_responders && publish.reply.is_some() {
+        } else if !delivered {
+            self.nobody_listens(publish);
+        }
+    }
+
+    /// To core subscribers only: whether anybody took it.
+    pub(super) fn deliver_to_core(&mut self, publish: &Publish<'_>) -> bool {
+        let reader = &mut *self.reader;
+        let scratch = &mut self.scratch;
+        let account = &reader.session.account;
+        let route = scratch.routes.lookup(account, reader.server.hook(), publish.subject);
+        let message = outgoing(publish, self.data);
+        let (matched, from) = (&route.matched, Some(&*reader.conn));
+        deliver(matched, &message, from, &mut scratch.stage, &mut scratch.dice)
+    }
+
+    /// To the stream that owns the subject, of a publish that core subscribers have had.
+    pub(super) fn route_to_stream(&mut self, publish: &Publish<'_>, delivered: bool) {
+        let reader = &mut *self.reader;
+        let account = &reader.session.account;
+        let hook = reader.server.hook();
+        match self.scratch.routes.lookup(account, hook, publish.subject).stream {
+            Some(stream) => self.publish_to_stream(publish, stream),
+            None if !delivered => self.nobody_listens(publish),
+            None => {}
+        }
+    }
+
+    #[inline]
+    fn nobody_listens(&mut self, publish: &Publish<'_>) {
+        if self.reader.session.no_responders && publish.reply.is_some() {
             self.no_responders(publish);
         }
     }
@@ -123,6 +150,18 @@ impl Turn<'_> {
         if let Some(sub) = self.reader.conn.subscription_for(reply) {
             write::push_no_responders(self.out(), reply, &sub.sid, publish.subject);
         }
+    }
+}
+
+/// A publish as its receivers get it.
+#[inline]
+fn outgoing<'a>(publish: &Publish<'a>, data: &'a bytes::Bytes) -> Outgoing<'a> {
+    Outgoing {
+        subject: publish.subject,
+        reply: publish.reply.unwrap_or_default(),
+        headers: publish.headers(),
+        body: publish.payload(),
+        owner: Some(data),
     }
 }
 

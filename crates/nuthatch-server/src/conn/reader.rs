@@ -3,8 +3,10 @@
 //! All operations of one socket read are handled in one [`Turn`]; deliveries, batches for engines
 //! and answers leave at its end.
 
+use super::backlog::Backlog;
 use super::connect::ConnectError;
-use super::jetstream::Backlog;
+use super::jetstream::StreamCache;
+use super::order::Lane;
 use super::publish::Scratch;
 use super::{CloseReason, Connection, Session};
 use crate::account::SYSTEM_ACCOUNT_ID;
@@ -27,6 +29,8 @@ use tokio::io::{AsyncRead, AsyncReadExt, ReadBuf};
 const STALL: Duration = Duration::from_millis(5);
 /// How often a refused batch is offered again.
 const RETRY: Duration = Duration::from_millis(1);
+/// When a connection ends, what it has sent and nobody has taken yet is offered for so long.
+const LAST_OFFERS: Duration = Duration::from_secs(1);
 /// After an error that closes, input is read and dropped for at most so long and so many bytes, so
 /// that the error text is not lost in a reset.
 const DRAIN: Duration = Duration::from_millis(500);
@@ -44,7 +48,12 @@ pub(crate) struct Reader {
     pub(super) expect_connect: bool,
     pub(super) first_pong_sent: bool,
     pub(super) mux: Option<Box<super::jetstream::MuxCache>>,
+    /// Streams that acknowledgements and pulls have named lately.
+    pub(super) streams: StreamCache,
+    /// Publishes that a full queue has refused.
     pub(super) backlog: Option<Box<Backlog>>,
+    /// What waits for a change of the registry that this connection has asked for.
+    pub(super) lane: Option<Box<Lane>>,
     /// `max_subscriptions`.
     pub(super) max_subscriptions: usize,
 }
@@ -85,7 +94,9 @@ impl Reader {
             expect_connect: server.auth().is_configured(),
             first_pong_sent: false,
             mux: None,
+            streams: StreamCache::default(),
             backlog: None,
+            lane: None,
             max_subscriptions: options
                 .limits
                 .max_subscriptions
@@ -99,9 +110,12 @@ impl Reader {
     /// Reads and handles until the connection ends.
     pub(crate) async fn run<R: AsyncRead + Unpin>(mut self, mut input: R) {
         let conn = self.conn.clone();
-        let mut leaving = Leaving { conn: conn.clone(), reason: CloseReason::InternalError };
+        let mut leaving =
+            Leaving { conn: conn.clone(), reason: CloseReason::InternalError, subscriptions: None };
         let reason = self.read_loop(&mut input).await;
         leaving.reason = reason;
+        leaving.end();
+        self.finish().await;
         drop(leaving);
         drop(self);
         if !conn.drops_pending() {
@@ -153,6 +167,11 @@ impl Reader {
                 Flow::Done { consumed, need } => return Ok((consumed, need)),
                 Flow::Connect { json, consumed } => {
                     from = consumed;
+                    // What came before was sent under the old identity.
+                    while let Some(lane) = &mut self.lane {
+                        lane.over().await;
+                        self.settle_lane();
+                    }
                     if let Err(error) = self.handle_connect(&json).await {
                         self.refuse(&error);
                         return Err(error.reason);
@@ -177,17 +196,27 @@ impl Reader {
 
     /// One pass over the operations; returns also whether the producer should slow down.
     fn turn(&mut self, data: &Bytes, from: usize) -> (Flow, bool) {
+        self.with_turn(data, |turn| turn.run(from))
+    }
+
+    /// Lets `run` handle operations in `data` and sends what came of them; returns also whether
+    /// the producer should slow down.
+    pub(super) fn with_turn<T>(
+        &mut self,
+        data: &Bytes,
+        run: impl FnOnce(&mut Turn<'_>) -> T,
+    ) -> (T, bool) {
         let scratch = Scratch::take();
         let (tally, batches) = (Tally::default(), Default::default());
         let mut turn = Turn { reader: self, data, scratch, tally, batches };
-        let flow = turn.run(from);
+        let result = run(&mut turn);
         let (tally, batches) = (turn.tally, std::mem::take(&mut turn.batches));
         let mut scratch = std::mem::take(&mut turn.scratch);
         self.conn.received.add(tally);
         self.send_batches(batches, data);
         let stalled = scratch.stage.flush(DirectWrites::READER);
         scratch.give_back();
-        (flow, stalled)
+        (result, stalled)
     }
 
     /// The next bytes to handle, at least `need` of them with what is left from before.
@@ -198,17 +227,13 @@ impl Reader {
         need: usize,
     ) -> io::Result<Option<Bytes>> {
         loop {
-            let hold = self.offer_backlog();
-            let read = if hold.stop_reading {
-                tokio::time::sleep(RETRY).await;
-                continue;
-            } else if hold.pending {
-                match tokio::time::timeout(RETRY, read_some(input, rest, need)).await {
-                    Ok(read) => read?,
-                    Err(_) => continue,
-                }
-            } else {
+            let read = if self.backlog.is_none() && self.lane.is_none() {
                 read_some(input, rest, need).await?
+            } else {
+                match self.read_beside(input, rest, need).await {
+                    Some(read) => read?,
+                    None => continue,
+                }
             };
             match read {
                 None => return Ok(None),
@@ -217,22 +242,80 @@ impl Reader {
             }
         }
     }
+
+    /// Reads while something waits; `None`: it is time to look after that.
+    async fn read_beside<R: AsyncRead + Unpin>(
+        &mut self,
+        input: &mut R,
+        rest: &mut BytesMut,
+        need: usize,
+    ) -> Option<io::Result<Option<Bytes>>> {
+        self.settle_lane();
+        self.offer_backlog();
+        let may_read = !self.is_paced() && !self.lane.as_ref().is_some_and(|lane| lane.is_full());
+        let has_backlog = self.backlog.is_some();
+        let call = async {
+            match &mut self.lane {
+                Some(lane) => lane.over().await,
+                None => std::future::pending().await,
+            }
+        };
+        let read = tokio::select! {
+            biased;
+            () = call => return None,
+            read = read_some(input, rest, need), if may_read => read,
+            () = tokio::time::sleep(RETRY), if has_backlog => return None,
+            else => return None,
+        };
+        self.pace();
+        // What the call had to wait for may be here now: that comes before what was read.
+        self.settle_lane();
+        Some(read)
+    }
+
+    /// The connection is over: what its client has sent before is still offered for a while.
+    async fn finish(&mut self) {
+        let deadline = tokio::time::Instant::now() + LAST_OFFERS;
+        while self.backlog.is_some() || self.lane.is_some() {
+            self.settle_lane();
+            self.offer_backlog();
+            if tokio::time::Instant::now() >= deadline {
+                self.abandon_lane();
+                self.abandon_backlog();
+                return;
+            }
+            tokio::time::sleep(RETRY).await;
+        }
+    }
 }
 
 /// Takes a connection out of the server when its reader ends, even if it ends by a panic.
 struct Leaving {
     conn: Arc<Connection>,
     reason: CloseReason,
+    /// How many subscriptions it had; `None`: it is not closed yet.
+    subscriptions: Option<usize>,
+}
+
+impl Leaving {
+    /// Closes it; nothing is delivered to it any more.
+    fn end(&mut self) {
+        let conn = &self.conn;
+        self.subscriptions.get_or_insert_with(|| {
+            let subscriptions = conn.subscription_count();
+            conn.close(self.reason, None);
+            conn.drop_subscriptions();
+            subscriptions
+        });
+    }
 }
 
 impl Drop for Leaving {
     fn drop(&mut self) {
+        self.end();
         let conn = &self.conn;
-        let subscriptions = conn.subscription_count();
-        conn.close(self.reason, None);
-        conn.drop_subscriptions();
         conn.session().account.connections.fetch_sub(1, Ordering::Relaxed);
-        conn.server().connections.remove(conn, subscriptions);
+        conn.server().connections.remove(conn, self.subscriptions.unwrap_or_default());
     }
 }
 

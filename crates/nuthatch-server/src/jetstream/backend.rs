@@ -6,18 +6,24 @@ use nuthatch_protocol::js::Time;
 use nuthatch_streams::{AccountId, Op, OpResult, Respond};
 use tokio::sync::oneshot;
 
-/// The engine's queue is full; nothing was sent.
+/// Why an engine did not take an operation; nothing was sent.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
-#[error("the queue of the log is full")]
-pub struct Busy;
+pub enum NotTaken {
+    /// Its queue is full.
+    #[error("the queue of the log is full")]
+    Busy,
+    /// The log is closed.
+    #[error("the log is closed")]
+    Closed,
+}
 
 /// The rest of the server, as the service sees it.
 pub trait Backend: Send + Sync + 'static {
     /// Sends an operation to an engine without waiting.
     ///
     /// # Errors
-    /// [`Busy`]; `respond` is then dropped.
-    fn submit(&self, engine: EngineIndex, op: Op, respond: Respond) -> Result<(), Busy>;
+    /// [`NotTaken`]; `respond` is then dropped.
+    fn submit(&self, engine: EngineIndex, op: Op, respond: Respond) -> Result<(), NotTaken>;
 
     /// Publishes an answer through core routing.
     fn answer(&self, account: AccountId, reply: &[u8], body: &[u8]);
@@ -40,9 +46,9 @@ pub trait Backend: Send + Sync + 'static {
 /// Why an operation has no outcome.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum CallError {
-    /// The queue was full.
+    /// It was not begun.
     #[error(transparent)]
-    Busy(#[from] Busy),
+    NotTaken(#[from] NotTaken),
     /// The engine went away while the operation was under way.
     #[error("the log was closed before the operation ended")]
     Closed,

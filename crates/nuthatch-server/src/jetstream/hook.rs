@@ -1,8 +1,10 @@
 //! The JetStream service as connections see it: routes, API requests, queues of the engines.
 
-use super::backend::{Backend, Busy};
+use super::backend::{Backend, NotTaken};
 use super::registry::EngineIndex;
+use super::request::Call;
 use super::service::{JetStream, MAX_INFLIGHT_BYTES, MAX_INFLIGHT_REQUESTS, Settings};
+use crate::conn::first_step;
 use crate::jetstream_hook::{
     ApiRequest, EngineId, JetStreamHook, JsHealth, JsLog, JsView, Peer, SendError, StreamRoute,
 };
@@ -15,6 +17,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{SystemTime, UNIX_EPOCH};
 use tokio::runtime::Handle;
+use tokio::sync::oneshot;
 
 /// What the API prefix looks like once a domain has been taken off.
 const API_PREFIX: &str = "$JS.API.";
@@ -65,10 +68,14 @@ impl Engines {
 }
 
 impl Backend for Engines {
-    fn submit(&self, engine: EngineIndex, op: Op, respond: Respond) -> Result<(), Busy> {
-        let handle = self.handles.get(engine.0).ok_or(Busy)?;
+    fn submit(&self, engine: EngineIndex, op: Op, respond: Respond) -> Result<(), NotTaken> {
+        let handle = self.handles.get(engine.0).ok_or(NotTaken::Closed)?;
         // Calls are few and bounded: they do not wait behind publishes.
-        handle.send_privileged(Event::Op(op, respond), EVENT_BASE_BYTES).map_err(|_| Busy)
+        let sent = handle.send_privileged(Event::Op(op, respond), EVENT_BASE_BYTES);
+        sent.map_err(|refused| match refused {
+            QueueError::Busy(_) => NotTaken::Busy,
+            QueueError::Closed(_) => NotTaken::Closed,
+        })
     }
 
     fn answer(&self, account: AccountId, reply: &[u8], body: &[u8]) {
@@ -210,8 +217,7 @@ impl JetStreamHook for Hook {
 
     fn stream_name(&self, account: AccountId, stream: StreamId) -> Option<String> {
         let registry = self.service.registry().read();
-        let entry = registry.streams(account, "").find(|entry| entry.id == stream)?;
-        Some(entry.config.name.clone())
+        Some(registry.by_id(account, stream)?.config.name.clone())
     }
 
     fn stop(&self) {
@@ -229,19 +235,37 @@ impl JetStreamHook for Hook {
         self.domain.as_deref()
     }
 
-    fn api_request(&self, request: ApiRequest) {
+    fn api_request(&self, request: ApiRequest) -> Option<oneshot::Receiver<()>> {
         // A subject that is not UTF-8 names no call: silence, as for any unknown call.
-        let Some(rest) = call_of(&request) else { return };
+        let rest = call_of(&request)?;
         let service = self.service.clone();
         let held = API_REQUEST_BYTES + request.body.len() + request.headers.len();
         let Some(held) = Held::new(service.clone(), held) else {
-            return service.refuse(request.from.account, rest, &request.reply);
+            service.refuse(request.from.account, rest, &request.reply);
+            return None;
         };
-        self.runtime.spawn(async move {
+        let changes_streams = Call::parse(rest).is_some_and(|call| call.changes_streams());
+        let mut work = Box::pin(async move {
             let Some(rest) = call_of(&request) else { return };
             service.handle(request.from.account, rest, &request.reply, &request.body).await;
             drop(held);
         });
+        // The first step is taken here, so that the operation is queued in the order in which the
+        // connection asked for it.
+        if first_step(work.as_mut()) {
+            return None;
+        }
+        if !changes_streams {
+            self.runtime.spawn(work);
+            return None;
+        }
+        let (done, receiver) = oneshot::channel();
+        self.runtime.spawn(async move {
+            work.await;
+            // Nobody listens when the connection is gone.
+            let _ = done.send(());
+        });
+        Some(receiver)
     }
 
     fn send(

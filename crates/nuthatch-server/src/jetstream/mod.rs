@@ -14,7 +14,7 @@ mod request;
 mod streams;
 mod view;
 
-pub use backend::{Backend, Busy};
+pub use backend::{Backend, NotTaken};
 pub use hook::{Answers, Engines, Hook};
 pub use open::start;
 pub use registry::{EngineIndex, Registry, StreamRoute};

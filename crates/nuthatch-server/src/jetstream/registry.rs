@@ -52,6 +52,7 @@ pub struct StreamRoute {
 #[derive(Default)]
 struct AccountStreams {
     by_name: BTreeMap<String, Arc<Entry>>,
+    by_id: FxHashMap<StreamId, Arc<Entry>>,
     subjects: SubjectTree<StreamRoute>,
 }
 
@@ -79,7 +80,9 @@ impl Registry {
         for pattern in &entry.config.subjects {
             account.subjects.insert(pattern.as_bytes(), None, route);
         }
-        account.by_name.insert(entry.config.name.clone(), Arc::new(entry));
+        let entry = Arc::new(entry);
+        account.by_id.insert(entry.id, entry.clone());
+        account.by_name.insert(entry.config.name.clone(), entry);
         self.generation += 1;
     }
 
@@ -87,6 +90,7 @@ impl Registry {
     pub fn remove(&mut self, account: AccountId, name: &str) -> Option<Arc<Entry>> {
         let streams = self.accounts.get_mut(&account)?;
         let entry = streams.by_name.remove(name)?;
+        streams.by_id.remove(&entry.id);
         let route = StreamRoute { engine: entry.engine, id: entry.id };
         for pattern in &entry.config.subjects {
             streams.subjects.remove(pattern.as_bytes(), None, &route);
@@ -99,6 +103,12 @@ impl Registry {
     #[must_use]
     pub fn get(&self, account: AccountId, name: &str) -> Option<&Arc<Entry>> {
         self.accounts.get(&account)?.by_name.get(name)
+    }
+
+    /// A stream by its identity.
+    #[must_use]
+    pub fn by_id(&self, account: AccountId, id: StreamId) -> Option<&Arc<Entry>> {
+        self.accounts.get(&account)?.by_id.get(&id)
     }
 
     /// The stream that owns a literal subject. Subjects never overlap, so there is at most one.

@@ -76,6 +76,13 @@ impl<'a> Call<'a> {
         tokens.next().is_none().then_some(call)
     }
 
+    /// Whether it changes which streams there are or which subjects they own: what a connection
+    /// sends behind it has to wait for it.
+    #[must_use]
+    pub const fn changes_streams(&self) -> bool {
+        matches!(self, Self::StreamCreate(_) | Self::StreamUpdate(_) | Self::StreamDelete(_))
+    }
+
     fn parse_stream(rest: &'a str) -> Option<Self> {
         let tokens: Vec<&str> = rest.split('.').collect();
         Some(match tokens[..] {

@@ -1,10 +1,10 @@
 //! The JetStream API: requests in, operations to the engines, JSON answers out.
 //!
-//! Requests run concurrently, but everything that changes the registry holds one asynchronous lock
+//! Requests run concurrently, begun in the order in which they came, but everything that changes the registry holds one asynchronous lock
 //! from its check to the engine's outcome, so two creates can never both win. At most
 //! [`MAX_INFLIGHT_REQUESTS`] are under way; more are answered, not dropped.
 
-use super::backend::{Backend, CallError, call};
+use super::backend::{Backend, CallError, NotTaken, call};
 use super::envelope::{self, ResponseType};
 use super::registry::{EngineIndex, Entry, Registry};
 use super::request::Call;
@@ -212,7 +212,7 @@ impl JetStream {
     pub fn refuse(&self, account: AccountId, rest: &str, reply: &[u8]) {
         self.stats.total.fetch_add(1, Ordering::Relaxed);
         let Some(api_call) = Call::parse(rest) else { return };
-        let error = JsError::INSUFFICIENT_RESOURCES;
+        let error = JsError::STREAM_TOO_MANY_REQUESTS;
         let bytes = self.failed(response_type(&api_call), &error, &api_call);
         if !reply.is_empty() {
             self.backend.answer(account, reply, &bytes);
@@ -261,8 +261,8 @@ impl JetStream {
     pub(super) async fn run(&self, engine: EngineIndex, op: Op) -> Result<OpOutcome, JsError> {
         match call(&*self.backend, engine, op).await {
             Ok(result) => result,
-            Err(CallError::Busy(_)) => Err(JsError::INSUFFICIENT_RESOURCES),
-            Err(CallError::Closed) => {
+            Err(CallError::NotTaken(NotTaken::Busy)) => Err(JsError::STREAM_TOO_MANY_REQUESTS),
+            Err(CallError::NotTaken(NotTaken::Closed) | CallError::Closed) => {
                 Err(described(JsError::CLUSTER_NOT_AVAIL, "the server is shutting down".to_owned()))
             }
         }

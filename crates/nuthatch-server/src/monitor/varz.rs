@@ -118,6 +118,7 @@ fn activity(out: &mut Map<String, Value>, server: &Server) {
         "slow_consumer_stats": { "clients": slow, "routes": 0, "gateways": 0, "leafs": 0 },
         "stale_connections": stale,
         "stale_connection_stats": { "clients": stale, "routes": 0, "gateways": 0, "leafs": 0 },
+        "refused_publishes": server.refused_publishes.load(Ordering::Relaxed),
         "stalled_clients": server.stalled_clients.load(Ordering::Relaxed),
         "subscriptions": subscriptions,
         "http_req_stats": *server.http_requests.lock(),

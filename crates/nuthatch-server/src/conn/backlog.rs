@@ -1,0 +1,247 @@
+//! Publishes that the full queue of a log has refused, and what becomes of them.
+//!
+//! They wait here in their order, a queue for each log, and are offered again until the log takes
+//! them. Nothing else of the connection waits behind them: acknowledgements, pulls and gets go
+//! around them, and reading goes on, slower the more waits, so that a publisher that is too fast
+//! feels it. What has waited too long, or finds no room here, is answered 429.
+
+use super::reader::Reader;
+use super::refusal::Refusal;
+use crate::jetstream_hook::{EngineId, Peer, SendError};
+use crate::server::Server;
+use nuthatch_streams::{ClientBatch, Event, Item};
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+/// A log that takes nothing for so long has its waiting publishes answered 429.
+const STUCK_MAX: Duration = Duration::from_millis(500);
+/// No publish waits longer than this, however the log moves.
+const WAIT_MAX: Duration = Duration::from_secs(5);
+/// From this many waiting bytes on reads are slowed down.
+const FREE_BYTES: usize = 1024 * 1024;
+/// Slowed down, a read waits a millisecond for each of these many waiting bytes.
+const BYTES_PER_MS: usize = 1024 * 1024;
+/// Bytes that wait for one connection; publishes beyond are answered 429 at once.
+const CONNECTION_BYTES_MAX: usize = 32 * 1024 * 1024;
+/// Bytes that wait over all connections.
+const SERVER_BYTES_MAX: usize = 256 * 1024 * 1024;
+/// What a waiting batch keeps in memory beside its buffer and items.
+const BATCH_BYTES: usize = 256;
+
+/// Publishes of one connection that wait.
+#[derive(Default)]
+pub(super) struct Backlog {
+    /// One queue for each log that has refused something; never an empty one.
+    queues: Vec<Queue>,
+    /// What waits keeps so many bytes in memory.
+    bytes: usize,
+    /// The next read waits until then.
+    read_at: Option<Instant>,
+}
+
+struct Queue {
+    engine: EngineId,
+    waiting: VecDeque<Waiting>,
+    /// When the log last took something, or refused first.
+    moved: Instant,
+}
+
+struct Waiting {
+    batch: ClientBatch<Peer>,
+    since: Instant,
+}
+
+/// Bytes of publishes that wait, over all connections.
+#[derive(Default)]
+pub struct BacklogBytes(AtomicUsize);
+
+fn weight(batch: &ClientBatch<Peer>) -> usize {
+    BATCH_BYTES + batch.buf.len() + batch.items.len() * size_of::<Item>()
+}
+
+impl Backlog {
+    /// Whether publishes for this log wait already, so that later ones have to go behind them.
+    pub(super) fn holds(&self, engine: EngineId) -> bool {
+        self.queues.iter().any(|queue| queue.engine == engine)
+    }
+
+    /// Whether nothing waits.
+    pub(super) fn is_empty(&self) -> bool {
+        self.queues.is_empty()
+    }
+
+    /// Takes a batch in, or gives it back if there is no room.
+    fn push(
+        &mut self,
+        server: &Server,
+        engine: EngineId,
+        batch: ClientBatch<Peer>,
+        now: Instant,
+    ) -> Result<(), ClientBatch<Peer>> {
+        let weight = weight(&batch);
+        let total = server.backlog_bytes.0.fetch_add(weight, Ordering::Relaxed) + weight;
+        let fits = self.bytes + weight <= CONNECTION_BYTES_MAX || self.bytes == 0;
+        if !fits || total > SERVER_BYTES_MAX {
+            server.backlog_bytes.0.fetch_sub(weight, Ordering::Relaxed);
+            return Err(batch);
+        }
+        self.bytes += weight;
+        let queue = match self.queues.iter().position(|queue| queue.engine == engine) {
+            Some(at) => &mut self.queues[at],
+            None => {
+                self.queues.push(Queue { engine, waiting: VecDeque::new(), moved: now });
+                self.queues.last_mut().expect("pushed above")
+            }
+        };
+        queue.waiting.push_back(Waiting { batch, since: now });
+        Ok(())
+    }
+
+    fn forget(&mut self, server: &Server, weight: usize) {
+        self.bytes -= weight;
+        server.backlog_bytes.0.fetch_sub(weight, Ordering::Relaxed);
+    }
+
+    /// Offers what waits to the logs; returns what nobody will take, with the reason.
+    fn offer(&mut self, server: &Server, now: Instant) -> Vec<(ClientBatch<Peer>, Refusal)> {
+        let mut refused = Vec::new();
+        let mut queues = std::mem::take(&mut self.queues);
+        for queue in &mut queues {
+            self.offer_queue(queue, server, now, &mut refused);
+        }
+        queues.retain(|queue| !queue.waiting.is_empty());
+        self.queues = queues;
+        refused
+    }
+
+    fn offer_queue(
+        &mut self,
+        queue: &mut Queue,
+        server: &Server,
+        now: Instant,
+        refused: &mut Vec<(ClientBatch<Peer>, Refusal)>,
+    ) {
+        while let Some(Waiting { batch, since }) = queue.waiting.pop_front() {
+            let weight = weight(&batch);
+            match server.hook().send(queue.engine, Event::Batch(batch), false) {
+                Ok(()) => queue.moved = now,
+                Err(SendError::Closed(Event::Batch(batch))) => {
+                    refused.push((batch, Refusal::Closed));
+                }
+                Err(SendError::Busy(Event::Batch(batch))) => {
+                    let is_stuck = now.saturating_duration_since(queue.moved) >= STUCK_MAX;
+                    if !is_stuck && now.saturating_duration_since(since) < WAIT_MAX {
+                        queue.waiting.push_front(Waiting { batch, since });
+                        return;
+                    }
+                    refused.push((batch, Refusal::Busy));
+                }
+                // A hook gives back what it was given.
+                Err(_) => {}
+            }
+            self.forget(server, weight);
+        }
+    }
+
+    /// How long the next read waits for what is here; `None`: it need not.
+    fn pace(&self) -> Option<Duration> {
+        let over = self.bytes.checked_sub(FREE_BYTES)?;
+        Some(Duration::from_millis(1 + (over / BYTES_PER_MS) as u64))
+    }
+
+    /// Takes everything out.
+    fn drain(&mut self, server: &Server) -> Vec<ClientBatch<Peer>> {
+        self.forget(server, self.bytes);
+        let queues = std::mem::take(&mut self.queues);
+        queues.into_iter().flat_map(|queue| queue.waiting).map(|waiting| waiting.batch).collect()
+    }
+}
+
+impl Reader {
+    /// Sends a batch to its log. What a full queue refuses of it waits, if it may.
+    pub(super) fn submit(&mut self, engine: EngineId, batch: ClientBatch<Peer>) {
+        if self.backlog.as_ref().is_some_and(|backlog| backlog.holds(engine)) {
+            return self.hold(engine, batch);
+        }
+        match self.server.hook().send(engine, Event::Batch(batch), false) {
+            Err(SendError::Busy(Event::Batch(batch))) => self.hold(engine, batch),
+            Err(SendError::Closed(Event::Batch(batch))) => {
+                self.refuse_batch(&batch, Refusal::Closed)
+            }
+            // A hook gives back what it was given.
+            Ok(()) | Err(_) => {}
+        }
+    }
+
+    /// Keeps the publishes of a refused batch; everything else goes around them.
+    fn hold(&mut self, engine: EngineId, batch: ClientBatch<Peer>) {
+        let ClientBatch { peer, buf, items } = batch;
+        let is_publish = |item: &Item| matches!(item, Item::Publish(_));
+        let (publishes, others): (Vec<_>, Vec<_>) = items.into_iter().partition(is_publish);
+        if !others.is_empty() {
+            let others = ClientBatch { peer: peer.clone(), buf: buf.clone(), items: others };
+            match self.server.hook().send(engine, Event::Batch(others), true) {
+                Err(SendError::Busy(Event::Batch(batch))) => {
+                    self.refuse_batch(&batch, Refusal::Busy)
+                }
+                Err(SendError::Closed(Event::Batch(batch))) => {
+                    self.refuse_batch(&batch, Refusal::Closed)
+                }
+                Ok(()) | Err(_) => {}
+            }
+        }
+        if publishes.is_empty() {
+            return;
+        }
+        let batch = ClientBatch { peer, buf, items: publishes };
+        let server = self.server.clone();
+        let backlog = self.backlog.get_or_insert_default();
+        if let Err(batch) = backlog.push(&server, engine, batch, Instant::now()) {
+            self.refuse_batch(&batch, Refusal::Busy);
+        }
+    }
+
+    /// Offers the backlog again and answers what has waited too long.
+    pub(super) fn offer_backlog(&mut self) {
+        let Some(mut backlog) = self.backlog.take() else { return };
+        for (batch, refusal) in backlog.offer(&self.server, Instant::now()) {
+            self.refuse_batch(&batch, refusal);
+        }
+        if !backlog.is_empty() {
+            self.backlog = Some(backlog);
+        }
+    }
+
+    /// Whether the next read must wait for what is in the backlog.
+    pub(super) fn is_paced(&self) -> bool {
+        let read_at = self.backlog.as_ref().and_then(|backlog| backlog.read_at);
+        read_at.is_some_and(|at| at > Instant::now())
+    }
+
+    /// A read has been made: the next one waits the longer the more is in the backlog.
+    pub(super) fn pace(&mut self) {
+        if let Some(backlog) = &mut self.backlog {
+            backlog.read_at = backlog.pace().map(|pause| Instant::now() + pause);
+        }
+    }
+
+    /// The connection is over and nobody waits any longer: what is left is counted, and said.
+    pub(super) fn abandon_backlog(&mut self) {
+        let Some(mut backlog) = self.backlog.take() else { return };
+        for batch in backlog.drain(&self.server) {
+            self.refuse_batch(&batch, Refusal::Busy);
+        }
+    }
+}
+
+impl Drop for Reader {
+    /// Also when a reader ends by a panic: what it held no longer counts.
+    fn drop(&mut self) {
+        let server: Arc<Server> = self.server.clone();
+        if let Some(backlog) = &mut self.backlog {
+            backlog.drain(&server);
+        }
+    }
+}

@@ -1,0 +1,147 @@
+//! What a client hears of traffic that its log did not take.
+
+use super::reader::Reader;
+use crate::interest::Matched;
+use crate::jetstream_hook::Peer;
+use crate::route::{Dice, deliver};
+use crate::stage::{DirectWrites, Outgoing, Stage};
+use nuthatch_protocol::jserror::JsError;
+use nuthatch_streams::{ClientBatch, Item, PublishItem};
+use serde::Serialize;
+use std::sync::atomic::Ordering;
+
+/// Status of an answer for which there was no room.
+const TOO_MANY: &[u8] = b"NATS/1.0 429 Too Many Requests\r\n\r\n";
+/// Status of a pull whose log is gone (`JSPullRequestStatus…` of nats-server at its end).
+const SHUTDOWN: &[u8] = b"NATS/1.0 409 Server Shutdown\r\n\r\n";
+/// Status for what nobody serves.
+const NO_RESPONDERS: &[u8] = b"NATS/1.0 503\r\n\r\n";
+
+/// Why a log did not take something.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Refusal {
+    /// Its queue is full.
+    Busy,
+    /// It takes nothing any more.
+    Closed,
+}
+
+impl Refusal {
+    fn error(self) -> JsError {
+        match self {
+            Self::Busy => JsError::STREAM_TOO_MANY_REQUESTS,
+            Self::Closed => {
+                JsError::STREAM_STORE_FAILED.with_err("the log is closed and takes no more writes")
+            }
+        }
+    }
+
+    /// Headers of the answer to a publish.
+    const fn publish_status(self) -> &'static [u8] {
+        match self {
+            Self::Busy => TOO_MANY,
+            Self::Closed => b"",
+        }
+    }
+
+    /// Headers of the answer to anything else. Clients take an answer to an acknowledgement for a
+    /// confirmation unless it says that nobody responds.
+    const fn status(self, item: &Item) -> &'static [u8] {
+        match (item, self) {
+            (Item::Ack(_), _) | (Item::DirectGet(_), Self::Closed) => NO_RESPONDERS,
+            (Item::Pull(_), Self::Closed) => SHUTDOWN,
+            _ => TOO_MANY,
+        }
+    }
+}
+
+/// A publish acknowledgement that is an error.
+#[derive(Serialize)]
+struct Refused {
+    error: JsError,
+    stream: String,
+    seq: u64,
+}
+
+impl Reader {
+    /// Answers a batch that was not taken: counts it, says so in the log, and tells whoever waits.
+    pub(super) fn refuse_batch(&self, batch: &ClientBatch<Peer>, refusal: Refusal) {
+        self.note(batch, refusal);
+        let mut answers = Answers {
+            reader: self,
+            stage: Stage::default(),
+            matched: Matched::default(),
+            dice: Dice::default(),
+        };
+        for item in &batch.items {
+            answers.answer(batch, item, refusal);
+        }
+        answers.stage.flush(DirectWrites::READER);
+    }
+
+    fn note(&self, batch: &ClientBatch<Peer>, refusal: Refusal) {
+        let publishes = batch.items.iter().filter(|item| matches!(item, Item::Publish(_))).count();
+        let others = batch.items.len() - publishes;
+        self.server.refused_publishes.fetch_add(publishes as u64, Ordering::Relaxed);
+        let why = match refusal {
+            Refusal::Busy => "the queue of the log is full",
+            Refusal::Closed => "the log is closed",
+        };
+        if publishes > 0 {
+            self.server.log.warn(format_args!(
+                "{} - {publishes} published messages were not stored: {why}",
+                self.conn
+            ));
+        }
+        if others > 0 {
+            self.server.log.warn(format_args!(
+                "{} - {others} acknowledgements, pulls or gets were refused: {why}",
+                self.conn
+            ));
+        }
+    }
+}
+
+struct Answers<'a> {
+    reader: &'a Reader,
+    stage: Stage,
+    matched: Matched,
+    dice: Dice,
+}
+
+impl Answers<'_> {
+    fn answer(&mut self, batch: &ClientBatch<Peer>, item: &Item, refusal: Refusal) {
+        let reply = match item {
+            Item::Publish(item) => item.reply,
+            Item::Ack(item) => item.reply,
+            Item::Pull(item) => item.reply,
+            Item::DirectGet(item) => item.reply,
+            Item::Flow(_) => return,
+        };
+        let reply = reply.of(&batch.buf);
+        if reply.is_empty() {
+            return;
+        }
+        match item {
+            Item::Publish(publish) => {
+                let body = self.publish_body(publish, refusal);
+                self.send(reply, refusal.publish_status(), &body);
+            }
+            _ => self.send(reply, refusal.status(item), b""),
+        }
+    }
+
+    fn publish_body(&self, item: &PublishItem, refusal: Refusal) -> Vec<u8> {
+        let account = self.reader.session.account.id;
+        let name = self.reader.server.hook().stream_name(account, item.stream);
+        let stream = name.unwrap_or_default();
+        let body = Refused { error: refusal.error(), stream, seq: 0 };
+        serde_json::to_vec(&body).unwrap_or_default()
+    }
+
+    fn send(&mut self, reply: &[u8], headers: &[u8], body: &[u8]) {
+        self.reader.session.account.interest.match_into(reply, &mut self.matched);
+        let message = Outgoing { subject: reply, reply: b"", headers, body, owner: None };
+        deliver(&self.matched, &message, None, &mut self.stage, &mut self.dice);
+    }
+}
