@@ -4,22 +4,23 @@
 use std::fmt::Write as _;
 
 /// Size of a plot in pixels.
-const WIDTH: f64 = 860.0;
-const HEIGHT: f64 = 380.0;
+const WIDTH: f64 = 640.0;
+const HEIGHT: f64 = 340.0;
 
 /// Space around the drawing: left, right, top, bottom.
-const LEFT: f64 = 70.0;
-const RIGHT: f64 = 150.0;
-const TOP: f64 = 40.0;
-const BOTTOM: f64 = 50.0;
+const LEFT: f64 = 62.0;
+const RIGHT: f64 = 138.0;
+const TOP: f64 = 44.0;
+const BOTTOM: f64 = 48.0;
 
 /// Bins of a histogram.
 const BINS: usize = 48;
 
-/// Colours that can be told apart by people who see few; the rest repeat.
-const COLOURS: [&str; 10] = [
-    "#0072b2", "#e69f00", "#009e73", "#cc79a7", "#d55e00", "#56b4e9", "#7f7f7f", "#b8a800",
-    "#5f4690", "#1d1d1d",
+/// Colours that can be told apart on white and on black, also by people who see few; the rest
+/// repeat.
+const COLOURS: [&str; 14] = [
+    "#0072b2", "#e69f00", "#009e73", "#cc79a7", "#d55e00", "#56b4e9", "#8c8c8c", "#b8a800",
+    "#7b5fb2", "#a0522d", "#2f9e9e", "#e0559a", "#6b8e23", "#9a6ad6",
 ];
 
 /// The colour of a series.
@@ -43,12 +44,35 @@ pub struct Series {
 pub struct Bar {
     /// Its label.
     pub name: String,
+    /// What the bars from here to the next one of another class have in common.
+    pub class: &'static str,
+    /// Whether the bar is only outlined, as a sign that it promises less.
+    pub outlined: bool,
     /// Smallest, median and largest of the repetitions; the bar ends at the median.
     pub value: Option<(f64, f64, f64)>,
     /// Words beside it, such as why there is none.
     pub note: String,
     /// Number of its colour.
     pub colour: usize,
+}
+
+/// Which end of an axis is the good one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Better {
+    /// Much is good: throughput.
+    Higher,
+    /// Little is good: latency, CPU time, memory.
+    Lower,
+}
+
+impl Better {
+    /// For readers.
+    pub fn words(self) -> &'static str {
+        match self {
+            Self::Higher => "higher is better",
+            Self::Lower => "lower is better",
+        }
+    }
 }
 
 /// Replaces what would end a text in XML.
@@ -101,7 +125,7 @@ impl Scale {
     }
 }
 
-/// A number as short as it can be: `1.5k`, `20M`.
+/// A number as short as it can be: `1.5k`, `20M`, `0.004`.
 pub fn short(value: f64) -> String {
     let (value, unit) = match value.abs() {
         v if v >= 1e9 => (value / 1e9, "G"),
@@ -109,7 +133,11 @@ pub fn short(value: f64) -> String {
         v if v >= 1e4 => (value / 1e3, "k"),
         _ => (value, ""),
     };
-    let text = if value.abs() >= 100.0 { format!("{value:.0}") } else { format!("{value:.2}") };
+    let text = match value.abs() {
+        v if v >= 100.0 => format!("{value:.0}"),
+        v if v >= 0.1 || v == 0.0 => format!("{value:.2}"),
+        v => format!("{value:.*}", (1.0 - v.log10().floor()).min(9.0) as usize),
+    };
     let text =
         if text.contains('.') { text.trim_end_matches('0').trim_end_matches('.') } else { &text };
     format!("{text}{unit}")
@@ -120,24 +148,33 @@ struct Canvas {
 }
 
 impl Canvas {
-    fn new(title: &str, height: f64) -> Self {
+    /// Begins a plot. What has a class may be coloured anew by the page that it is part of.
+    fn new(title: &str, remark: &str, height: f64) -> Self {
         let mut svg = format!(
             "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {WIDTH} {height}\" \
              width=\"{WIDTH}\" height=\"{height}\" font-family=\"system-ui, DejaVu Sans, sans-serif\" \
-             font-size=\"12\" fill=\"#222\">\n<rect width=\"100%\" height=\"100%\" fill=\"#fff\"/>\n"
+             font-size=\"12\" fill=\"#222\">\n\
+             <rect class=\"paper\" width=\"100%\" height=\"100%\" fill=\"#fff\"/>\n"
         );
         let _ = writeln!(
             svg,
-            "<text x=\"{LEFT}\" y=\"22\" font-size=\"15\" font-weight=\"600\">{}</text>",
-            escape(title)
+            "<text x=\"14\" y=\"22\" font-size=\"14\" font-weight=\"600\">{}</text>\n\
+             <text x=\"{:.0}\" y=\"22\" text-anchor=\"end\" class=\"faint\" fill=\"#666\">{}</text>",
+            escape(title),
+            WIDTH - 12.0,
+            escape(remark)
         );
         Self { svg }
     }
 
     fn text(&mut self, x: f64, y: f64, anchor: &str, text: &str) {
+        self.styled_text(x, y, anchor, "", text);
+    }
+
+    fn styled_text(&mut self, x: f64, y: f64, anchor: &str, style: &str, text: &str) {
         let _ = writeln!(
             self.svg,
-            "<text x=\"{x:.1}\" y=\"{y:.1}\" text-anchor=\"{anchor}\">{}</text>",
+            "<text x=\"{x:.1}\" y=\"{y:.1}\" text-anchor=\"{anchor}\" {style}>{}</text>",
             escape(text)
         );
     }
@@ -160,7 +197,7 @@ impl Canvas {
             self.text(x.start - 6.0, y.at(tick) + 4.0, "end", &short(tick));
         }
         self.text((x.start + x.end) / 2.0, y.start + 36.0, "middle", x_label);
-        let (cx, cy) = (16.0, (y.start + y.end) / 2.0);
+        let (cx, cy) = (14.0, (y.start + y.end) / 2.0);
         let _ = writeln!(
             self.svg,
             "<text x=\"{cx}\" y=\"{cy}\" text-anchor=\"middle\" transform=\"rotate(-90 {cx} {cy})\">{}</text>",
@@ -193,7 +230,10 @@ impl Canvas {
     }
 }
 
-const GRID: &str = "stroke=\"#ddd\" stroke-width=\"1\"";
+const GRID: &str = "class=\"grid\" stroke=\"#ddd\" stroke-width=\"1\"";
+
+/// Words of lesser weight.
+const FAINT: &str = "class=\"faint\" fill=\"#666\"";
 
 fn plot_scale(x: (f64, f64), x_log: bool, y: (f64, f64), y_log: bool) -> (Scale, Scale) {
     let x = Scale { from: x.0, to: x.1, start: LEFT, end: WIDTH - RIGHT, log: x_log };
@@ -206,7 +246,7 @@ pub fn histogram(title: &str, unit: &str, series: &[Series]) -> String {
     let values = || series.iter().flat_map(|s| &s.points).map(|(value, _)| value.max(1e-3));
     let low = values().fold(f64::INFINITY, f64::min);
     let high = values().fold(0.0, f64::max);
-    let mut canvas = Canvas::new(title, HEIGHT);
+    let mut canvas = Canvas::new(title, "", HEIGHT);
     if low > high {
         canvas.text(LEFT, TOP + 20.0, "start", "no data");
         return canvas.finish();
@@ -255,7 +295,7 @@ pub fn percentiles(title: &str, unit: &str, series: &[Series]) -> String {
     let values = || series.iter().flat_map(|s| &s.points).map(|(_, value)| value.max(1e-3));
     let low = values().fold(f64::INFINITY, f64::min);
     let high = values().fold(0.0, f64::max);
-    let mut canvas = Canvas::new(title, HEIGHT);
+    let mut canvas = Canvas::new(title, Better::Lower.words(), HEIGHT);
     if low > high {
         canvas.text(LEFT, TOP + 20.0, "start", "no data");
         return canvas.finish();
@@ -277,45 +317,65 @@ pub fn percentiles(title: &str, unit: &str, series: &[Series]) -> String {
     canvas.finish()
 }
 
-/// Horizontal bars, one below the other, with the range of the repetitions.
-pub fn bars(title: &str, unit: &str, bars: &[Bar]) -> String {
-    const ROW: f64 = 26.0;
-    const LABEL: f64 = 230.0;
-    let height = TOP + ROW * bars.len() as f64 + BOTTOM;
+/// Height of a bar with its surroundings, and of the line that names a class.
+const BAR_ROW: f64 = 23.0;
+const CLASS_ROW: f64 = 24.0;
+
+/// Where bars begin; their names are before.
+const BARS_LEFT: f64 = 138.0;
+
+/// Horizontal bars, one below the other, with the range of the repetitions. Bars of one class
+/// belong together below its name.
+pub fn bars(title: &str, better: Better, bars: &[Bar]) -> String {
+    let new_class = |index: usize| index == 0 || bars[index - 1].class != bars[index].class;
+    let classes = (0..bars.len()).filter(|index| new_class(*index)).count();
+    let bottom = TOP + BAR_ROW * bars.len() as f64 + CLASS_ROW * classes as f64;
     let top = bars.iter().filter_map(|bar| bar.value).map(|(_, _, max)| max).fold(0.0, f64::max);
-    let x = Scale { from: 0.0, to: top.max(1e-9), start: LABEL, end: WIDTH - RIGHT, log: false };
-    let mut canvas = Canvas::new(title, height);
-    let bottom = height - BOTTOM + 6.0;
+    let (start, end) = (BARS_LEFT, WIDTH - 78.0);
+    let x = Scale { from: 0.0, to: top.max(1e-9), start, end, log: false };
+    let mut canvas = Canvas::new(title, better.words(), bottom + 32.0);
     for tick in x.ticks() {
         canvas.line((x.at(tick), TOP), (x.at(tick), bottom), GRID);
-        canvas.text(x.at(tick), bottom + 16.0, "middle", &short(tick));
+        canvas.text(x.at(tick), bottom + 18.0, "middle", &short(tick));
     }
-    canvas.text((x.start + x.end) / 2.0, bottom + 36.0, "middle", unit);
+    let mut y = TOP;
     for (index, bar) in bars.iter().enumerate() {
-        let y = TOP + ROW * index as f64;
-        canvas.text(LABEL - 8.0, y + 16.0, "end", &bar.name);
-        let Some((min, median, max)) = bar.value else {
-            canvas.text(LABEL + 6.0, y + 16.0, "start", &bar.note);
-            continue;
-        };
-        let _ = writeln!(
-            canvas.svg,
-            "<rect x=\"{LABEL}\" y=\"{:.1}\" width=\"{:.1}\" height=\"{:.1}\" fill=\"{}\" fill-opacity=\"0.8\"/>",
-            y + 4.0,
-            (x.at(median) - LABEL).max(0.5),
-            ROW - 8.0,
-            colour(bar.colour)
-        );
-        let middle = y + ROW / 2.0;
-        canvas.line(
-            (x.at(min), middle),
-            (x.at(max), middle),
-            "stroke=\"#111\" stroke-width=\"1.5\"",
-        );
-        let text = format!("{} {}", short(median), bar.note);
-        canvas.text(x.at(max.max(median)) + 6.0, y + 16.0, "start", text.trim());
+        if new_class(index) {
+            let style = format!("{FAINT} font-style=\"italic\"");
+            canvas.styled_text(14.0, y + 16.0, "start", &style, bar.class);
+            y += CLASS_ROW;
+        }
+        canvas.bar(&x, y, bar);
+        y += BAR_ROW;
     }
     canvas.finish()
+}
+
+impl Canvas {
+    fn bar(&mut self, x: &Scale, y: f64, bar: &Bar) {
+        self.text(BARS_LEFT - 8.0, y + 15.0, "end", &bar.name);
+        let Some((min, median, max)) = bar.value else {
+            self.styled_text(BARS_LEFT + 6.0, y + 15.0, "start", FAINT, &bar.note);
+            return;
+        };
+        let colour = colour(bar.colour);
+        let opacity = if bar.outlined { 0.25 } else { 0.9 };
+        let _ = writeln!(
+            self.svg,
+            "<rect x=\"{BARS_LEFT}\" y=\"{:.1}\" width=\"{:.1}\" height=\"{:.1}\" \
+             fill=\"{colour}\" fill-opacity=\"{opacity}\" stroke=\"{colour}\"/>",
+            y + 3.5,
+            (x.at(median) - BARS_LEFT).max(0.5),
+            BAR_ROW - 7.0,
+        );
+        if min < max {
+            let middle = y + BAR_ROW / 2.0;
+            let style = "class=\"range\" stroke=\"#111\" stroke-width=\"1.5\"";
+            self.line((x.at(min), middle), (x.at(max), middle), style);
+        }
+        let text = format!("{} {}", short(median), bar.note);
+        self.text(x.at(max.max(median)) + 6.0, y + 15.0, "start", text.trim());
+    }
 }
 
 #[cfg(test)]
@@ -331,6 +391,9 @@ mod tests {
             (9999.0, "9999"),
             (12_345.0, "12.35k"),
             (2e6, "2M"),
+            (0.25, "0.25"),
+            (0.005, "0.005"),
+            (0.0123, "0.012"),
         ] {
             assert_eq!(short(value), text);
         }
@@ -357,8 +420,26 @@ mod tests {
     }
 
     #[test]
-    fn a_failed_bar_says_why() {
-        let bar = Bar { name: "x".into(), value: None, note: "FAILED: gone".into(), colour: 0 };
-        assert!(bars("t", "msgs/s", &[bar]).contains("FAILED: gone"));
+    fn a_failed_bar_says_why_and_classes_are_named_once() {
+        let bar = |value, note: &str, class| Bar {
+            name: "x".into(),
+            class,
+            outlined: false,
+            value,
+            note: note.into(),
+            colour: 0,
+        };
+        let svg = bars(
+            "msgs/s",
+            Better::Higher,
+            &[
+                bar(None, "FAILED: gone", "first class"),
+                bar(Some((1.0, 2.0, 3.0)), "", "first class"),
+                bar(Some((1.0, 2.0, 3.0)), "", "second class"),
+            ],
+        );
+        assert!(svg.contains("FAILED: gone") && svg.contains("higher is better"));
+        let count = |text: &str| svg.matches(text).count();
+        assert_eq!((count("first class"), count("second class")), (1, 1));
     }
 }

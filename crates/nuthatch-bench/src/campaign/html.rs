@@ -2,81 +2,95 @@
 
 use std::fmt::Write as _;
 
+use super::metric::{self, Promise};
 use super::outcome::{Cell, Group};
-use super::{Results, System};
+use super::{Results, System, glance};
 use crate::plot::{self, Bar, Series, escape};
 use crate::report::{Latencies, RawLimit, Spread};
 
-const STYLE: &str = "body{font:15px/1.5 system-ui,'DejaVu Sans',sans-serif;margin:2rem auto;max-width:1180px;\
-padding:0 1rem;color:#222}h1{font-size:1.7rem;margin-bottom:.2rem}h2{margin-top:2.6rem;border-bottom:2px solid #333}\
-h3{margin:1.6rem 0 .4rem}table{border-collapse:collapse;font-size:13px;margin:.6rem 0 1rem;display:block;overflow-x:auto}\
-td,th{border:1px solid #ccc;padding:3px 8px;text-align:right;white-space:nowrap;vertical-align:top}\
-th{background:#f2f2f2;text-align:center}td.t{text-align:left;white-space:normal;overflow-wrap:anywhere;min-width:8rem;max-width:17rem}\
-.range{color:#777;font-size:11px;display:block}.bad{background:#fde3e3}.note{background:#fff6d8;padding:.5rem 1rem;\
-border-left:4px solid #e0b000}svg{max-width:100%;height:auto;border:1px solid #eee;margin:.3rem 0}\
-.dot{display:inline-block;width:.7em;height:.7em;border-radius:50%;margin-right:.4em}small{color:#666}";
+/// Light and dark, as the reader's system is set.
+const STYLE: &str = include_str!("style.css");
 
 /// Percentiles of the curves.
 const CURVE_POINTS: [f64; 14] =
     [0.0, 10.0, 25.0, 50.0, 75.0, 90.0, 95.0, 98.0, 99.0, 99.5, 99.9, 99.95, 99.99, 99.999];
 
-/// Numbers of which the bars are drawn, the first that a row has.
-const MAIN_METRICS: [&str; 4] = ["receive msgs/s", "MB/s", "msgs/s", "p50 µs"];
+/// Curves whose slowest point is below this are drawn in microseconds.
+const MICROSECONDS_BELOW_MS: f64 = 2.0;
+
+/// A machine with more than this much other work per core is called busy.
+const BUSY_LOAD_PER_CORE: f64 = 0.25;
+
+/// The guarantee of core publish and subscribe.
+const NOT_STORED: &str = "none: core messages are not stored";
 
 /// The page.
 pub fn page(results: &Results, groups: &[Group]) -> String {
     let mut out = format!(
         "<!doctype html><html lang=\"en\"><meta charset=\"utf-8\"><meta name=\"viewport\" \
-         content=\"width=device-width\"><title>{0}</title><style>{STYLE}</style><h1>{0}</h1>",
+         content=\"width=device-width\"><meta name=\"color-scheme\" content=\"light dark\">\
+         <title>{0}</title><style>{STYLE}</style><h1>{0}</h1>",
         escape(&results.name)
     );
-    let _ = write!(
-        out,
-        "<p><small>{}; {} repeat(s); {} runs, {} failed</small></p>",
-        results.finished,
-        results.repeats,
-        results.runs.len(),
-        results.runs.iter().filter(|run| run.result.is_err()).count()
-    );
-    if !results.note.is_empty() {
-        let _ = write!(out, "<p class=\"note\">{}</p>", escape(&results.note));
-    }
-    push_method(&mut out);
+    push_head(&mut out, results);
+    out += &glance::table(results, groups);
     push_machine(&mut out, results);
     push_systems(&mut out, &results.systems, &results.missing);
     let mut section = "";
     for group in groups {
-        if group.section != section {
+        let first = group.section != section;
+        if first {
             section = &group.section;
             let _ = write!(out, "<h2>{}</h2>", escape(section));
         }
-        push_group(&mut out, group, &results.systems);
+        push_group(&mut out, group, &results.systems, first);
     }
     out += "</html>\n";
     out
 }
 
-fn push_method(out: &mut String) {
-    *out += "<p>Clients and server share this machine, so every number is that of both together; \
-             CPU time of both sides is given. Each measurement starts its system anew on an empty \
-             directory; systems take turns within a repeat. Cells show the median of the repeats \
-             and below it their smallest and largest. <b>No number means anything without the \
-             guarantee beside it</b>: a system that answers before the disk has the message does \
-             less work than one that answers after.</p>";
-}
-
-fn push_machine(out: &mut String, results: &Results) {
+fn push_head(out: &mut String, results: &Results) {
     let machine = &results.machine;
+    let failed = results.runs.iter().filter(|run| run.result.is_err()).count();
     let _ = write!(
         out,
-        "<h2>The machine and its limits</h2><p>{}, {} core(s), {:.1} GB memory, kernel {}</p>",
+        "<p class=\"faint\">{}, {} core(s), {:.1} GB memory, kernel {} · {} repeat(s), {} \
+         measurements, {failed} failed · {}</p>",
         escape(&machine.cpu),
         machine.cores,
         machine.memory_bytes as f64 / 1e9,
-        escape(&machine.kernel)
+        escape(&machine.kernel),
+        results.repeats,
+        results.runs.len(),
+        results.finished,
     );
+    if !results.note.is_empty() {
+        let _ = write!(out, "<p class=\"note\">{}</p>", escape(&results.note));
+    }
+    if results.loads.iter().any(|load| *load > machine.cores as f64 * BUSY_LOAD_PER_CORE) {
+        let loads: Vec<String> = results.loads.iter().map(|load| format!("{load:.1}")).collect();
+        let _ = write!(
+            out,
+            "<p class=\"note\"><b>Busy machine.</b> Other work was running: the load average before \
+             the repeats was {} on {} core(s). Take the ratios, not the numbers, and see below what \
+             the disk did meanwhile.</p>",
+            loads.join(" and "),
+            machine.cores
+        );
+    }
+    *out += "<p>Clients and server share this machine, so every number is that of both together. \
+             Each measurement starts its system anew on an empty directory; systems take turns \
+             within a repeat. Tables show the median of the repeats, and below it the smallest and \
+             largest; bars end at the median, their line spans the range. <b>Filled bars: the disk \
+             has the message before the sender has its answer. Pale bars: it does not, which is \
+             less work.</b></p>";
+}
+
+fn push_machine(out: &mut String, results: &Results) {
+    *out += "<h2>What the machine itself does</h2>";
     let Some(first) = results.limits.first() else { return };
-    *out += "<table><tr><th>Limit<th>MB/s<th>p50 µs<th>p99 µs</tr>";
+    *out += "<p>Measured before each repeat, without any of the systems.</p>\
+             <table><tr><th>Limit<th>MB/s<th>p50 µs<th>p99 µs</tr>";
     for (index, limit) in first.iter().enumerate() {
         let all = || results.limits.iter().filter_map(|limits| limits.get(index));
         let spread = |pick: fn(&RawLimit) -> Option<f64>| Spread::of(all().filter_map(pick));
@@ -94,12 +108,10 @@ fn push_systems(out: &mut String, systems: &[System], missing: &[String]) {
              completed send<th>Configuration<th>Package</tr>";
     for (index, system) in systems.iter().enumerate() {
         let _ = write!(out, "<tr><td class=\"t\">{}{}", dot(index), escape(&system.name));
-        for text in
-            [&system.what, &system.version, &system.guarantee, &system.config, &system.package]
-        {
+        for text in [&system.what, &system.version, &system.guarantee, &system.config] {
             let _ = write!(out, "<td class=\"t\">{}", escape(text));
         }
-        *out += "</tr>";
+        let _ = write!(out, "<td class=\"t\"><code>{}</code></tr>", escape(&system.package));
     }
     *out += "</table>";
     if !missing.is_empty() {
@@ -109,76 +121,108 @@ fn push_systems(out: &mut String, systems: &[System], missing: &[String]) {
     }
 }
 
-fn dot(index: usize) -> String {
+/// A spot in the colour of a system.
+pub fn dot(index: usize) -> String {
     format!("<span class=\"dot\" style=\"background:{}\"></span>", plot::colour(index))
 }
 
-fn push_group(out: &mut String, group: &Group, systems: &[System]) {
+/// A group with what its parts need to know.
+struct View<'a> {
+    group: &'a Group,
+    systems: &'a [System],
+    /// Its cells, equal promises together.
+    cells: Vec<&'a Cell>,
+    /// The system that all are compared with, and the number.
+    base: Option<(&'a Cell, &'static str)>,
+}
+
+impl<'a> View<'a> {
+    fn new(group: &'a Group, systems: &'a [System]) -> Self {
+        let mut view = Self { group, systems, cells: group.cells.iter().collect(), base: None };
+        view.cells.sort_by_key(|cell| metric::promise(group, find(systems, cell)));
+        let first = systems.first();
+        let base = first.and_then(|first| group.cells.iter().find(|c| c.system == first.name));
+        view.base = base.zip(metric::main_metric(group));
+        view
+    }
+
+    fn promise(&self, cell: &Cell) -> Promise {
+        metric::promise(self.group, find(self.systems, cell))
+    }
+
+    /// Where a system stands among all, which is the number of its colour.
+    fn place(&self, cell: &Cell) -> usize {
+        self.systems.iter().position(|system| system.name == cell.system).unwrap_or(0)
+    }
+}
+
+fn find<'a>(systems: &'a [System], cell: &Cell) -> Option<&'a System> {
+    systems.iter().find(|system| system.name == cell.system)
+}
+
+fn push_group(out: &mut String, group: &Group, systems: &[System], open: bool) {
+    let view = View::new(group, systems);
     let _ = write!(out, "<h3>{}</h3>", escape(&group.variant));
-    let mut names: Vec<&String> = Vec::new();
-    for cell in &group.cells {
-        for name in cell.metrics.keys() {
-            if !names.contains(&name) {
-                names.push(name);
-            }
+    push_table(out, &view);
+    *out += "<div class=\"plots\">";
+    for name in metric::drawn(group) {
+        *out += &bars_of(&view, name);
+    }
+    *out += "</div>";
+    let mut curves: Vec<&String> = Vec::new();
+    for name in group.cells.iter().flat_map(|cell| cell.curves.keys()) {
+        if !curves.contains(&name) {
+            curves.push(name);
         }
     }
-    names.sort_by_key(|name| metric_rank(name));
+    if !curves.is_empty() {
+        let open = if open { " open" } else { "" };
+        let _ = write!(out, "<details{open}><summary>Distributions</summary><div class=\"plots\">");
+        for name in curves {
+            *out += &curves_of(&view, name);
+        }
+        *out += "</div></details>";
+    }
+}
+
+fn push_table(out: &mut String, view: &View<'_>) {
+    let mut names: Vec<&String> = Vec::new();
+    for name in view.cells.iter().flat_map(|cell| cell.metrics.keys()) {
+        if !names.contains(&name) {
+            names.push(name);
+        }
+    }
+    names.sort_by_key(|name| metric::rank(name));
     *out += "<table><tr><th>System<th>Guarantee";
+    if let Some((base, metric)) = view.base {
+        let _ =
+            write!(out, "<th>In favour of {}<span>{}</span>", escape(&base.system), escape(metric));
+    }
     for name in &names {
         let _ = write!(out, "<th>{}", escape(name));
     }
     *out += "<th>Repeats<th>Remarks</tr>";
-    for cell in &group.cells {
-        push_cell(out, cell, &names, systems, is_stored(group));
+    for cell in &view.cells {
+        push_cell(out, view, cell, &names);
     }
     *out += "</table>";
-    push_plots(out, group, systems);
 }
 
-/// Throughput first, then latency, then cost.
-fn metric_rank(name: &str) -> (usize, String) {
-    const ORDER: [&str; 14] = [
-        "send msgs/s",
-        "receive msgs/s",
-        "cost s/op",
-        "msgs/s",
-        "MB/s",
-        "% of the disk",
-        "min µs",
-        "p50 µs",
-        "p99 µs",
-        "p99.9 µs",
-        "processing p95 ms",
-        "send p95 ms",
-        "single p50 µs",
-        "single p99 µs",
-    ];
-    const LAST: [&str; 5] = [
-        "server µs CPU/msg",
-        "client µs CPU/msg",
-        "server CPU s",
-        "server peak memory MB",
-        "storage MB",
-    ];
-    let rank = ORDER.iter().position(|known| *known == name).unwrap_or_else(|| {
-        ORDER.len() + 1 + LAST.iter().position(|known| *known == name).map_or(0, |at| at + 1)
-    });
-    (rank, name.to_owned())
-}
-
-fn push_cell(out: &mut String, cell: &Cell, names: &[&String], systems: &[System], stored: bool) {
-    let index = systems.iter().position(|system| system.name == cell.system);
-    let promised = index.and_then(|index| systems.get(index)).map_or("", |s| &s.guarantee);
-    let guarantee = if stored { promised } else { NOT_STORED };
+fn push_cell(out: &mut String, view: &View<'_>, cell: &Cell, names: &[&String]) {
+    let system = find(view.systems, cell);
+    let promised = system.map_or("", |system| &system.guarantee);
+    let guarantee = if metric::is_stored(view.group) { promised } else { NOT_STORED };
     let class = if cell.succeeded < cell.tried { " class=\"bad\"" } else { "" };
-    let dot = index.map(dot).unwrap_or_default();
     let _ = write!(
         out,
-        "<tr{class}><td class=\"t\">{dot}{}<td class=\"t\">{}",
+        "<tr{class}><td class=\"t\">{}{}<td class=\"t\">{}",
+        system.map_or(String::new(), |_| dot(view.place(cell))),
         escape(&cell.system),
         escape(guarantee)
     );
+    if let Some((base, name)) = view.base {
+        push_advantage(out, base, cell, name);
+    }
     for name in names {
         push_spread(out, cell.metrics.get(*name).copied());
     }
@@ -192,6 +236,18 @@ fn push_cell(out: &mut String, cell: &Cell, names: &[&String], systems: &[System
     );
 }
 
+fn push_advantage(out: &mut String, base: &Cell, cell: &Cell, name: &str) {
+    let median = |cell: &Cell| cell.metrics.get(name).map(|spread| spread.median);
+    let factor = median(base)
+        .zip(median(cell))
+        .filter(|_| base.system != cell.system)
+        .and_then(|(base, other)| metric::advantage(name, base, other));
+    let _ = match factor {
+        Some(factor) => write!(out, "<td>{}×", number(factor)),
+        None => write!(out, "<td>–"),
+    };
+}
+
 fn push_spread(out: &mut String, spread: Option<Spread>) {
     let Some(Spread { min, median, max }) = spread else {
         *out += "<td>–";
@@ -199,116 +255,83 @@ fn push_spread(out: &mut String, spread: Option<Spread>) {
     };
     let _ = write!(out, "<td>{}", number(median));
     if min < max {
-        let _ = write!(out, "<span class=\"range\">{} – {}</span>", number(min), number(max));
+        let _ = write!(out, "<span>{} – {}</span>", number(min), number(max));
     }
 }
 
-fn number(value: f64) -> String {
+/// A number with three digits or more.
+pub fn number(value: f64) -> String {
     match value.abs() {
         v if v >= 1000.0 => crate::report::thousands(value),
         v if v >= 100.0 => format!("{value:.0}"),
         v if v >= 10.0 => format!("{value:.1}"),
-        0.0 => "0".into(),
-        _ => format!("{value:.2}"),
+        v if v >= 0.1 => format!("{value:.2}"),
+        _ => plot::short(value),
     }
 }
 
-fn push_plots(out: &mut String, group: &Group, systems: &[System]) {
-    if let Some(metric) = MAIN_METRICS
-        .iter()
-        .find(|metric| group.cells.iter().any(|cell| cell.metrics.contains_key(**metric)))
-    {
-        *out += &bars_of(group, metric, systems);
-    }
-    for metric in ["server µs CPU/msg", "server peak memory MB"] {
-        if group.cells.iter().any(|cell| cell.metrics.contains_key(metric)) {
-            *out += &bars_of(group, metric, systems);
-        }
-    }
-    let mut curves: Vec<&String> = Vec::new();
-    for name in group.cells.iter().flat_map(|cell| cell.curves.keys()) {
-        if !curves.contains(&name) {
-            curves.push(name);
-        }
-    }
-    for name in curves {
-        *out += &curves_of(group, name, systems);
-    }
-}
-
-fn bars_of(group: &Group, metric: &str, systems: &[System]) -> String {
-    let bar = |cell: &Cell| {
-        let value = cell.metrics.get(metric).map(|s| (s.min, s.median, s.max));
+fn bars_of(view: &View<'_>, name: &str) -> String {
+    let bar = |cell: &&Cell| {
+        let value = cell.metrics.get(name).map(|s| (s.min, s.median, s.max));
         let note = match value {
             Some(_) => String::new(),
             None => cell.remarks.first().map_or_else(|| "not measured".into(), |r| shorten(r)),
         };
-        let system = systems.iter().find(|s| s.name == cell.system && is_stored(group));
-        let fsync = system.map_or("", fsync_word);
-        let colour = place(cell, systems);
-        Bar { name: format!("{} {fsync}", cell.system), value, note, colour }
+        let promise = view.promise(cell);
+        Bar {
+            name: cell.system.clone(),
+            class: promise.words(),
+            outlined: promise != Promise::Before,
+            value,
+            note,
+            colour: view.place(cell),
+        }
     };
-    let bars: Vec<Bar> = group.cells.iter().map(bar).collect();
-    plot::bars(&format!("{metric}: {}", group.variant), metric, &bars)
-}
-
-/// The guarantee of core publish and subscribe.
-const NOT_STORED: &str = "none: core messages are not stored";
-
-fn is_stored(group: &Group) -> bool {
-    !group.section.contains("core publish")
-}
-
-/// Where a system stands among all, which is the number of its colour.
-fn place(cell: &Cell, systems: &[System]) -> usize {
-    systems.iter().position(|system| system.name == cell.system).unwrap_or(0)
-}
-
-/// The guarantee in the room beside a bar.
-fn fsync_word(system: &System) -> &'static str {
-    match system.guarantee.split("fsync: ").nth(1) {
-        Some(fsync) if fsync.starts_with("before") => "(fsync)",
-        Some(fsync) if fsync.starts_with("after") => "(fsync later)",
-        Some(fsync) if fsync.starts_with("no ") || fsync == "no" => "(no fsync)",
-        _ => "",
-    }
+    let bars: Vec<Bar> = view.cells.iter().map(bar).collect();
+    plot::bars(name, metric::better(name), &bars)
 }
 
 fn shorten(text: &str) -> String {
-    const LIMIT: usize = 70;
+    const LIMIT: usize = 62;
     match text.char_indices().nth(LIMIT) {
         Some((at, _)) => format!("{}…", &text[..at]),
         None => text.to_owned(),
     }
 }
 
-fn curves_of(group: &Group, name: &str, systems: &[System]) -> String {
-    let with: Vec<(&Cell, Latencies)> = group
+fn curves_of(view: &View<'_>, name: &str) -> String {
+    let with: Vec<(&Cell, Latencies)> = view
         .cells
         .iter()
         .filter_map(|cell| {
             let mut latencies = Latencies::default();
             latencies.add_pairs(cell.curves.get(name)?);
-            Some((cell, latencies))
+            Some((*cell, latencies))
         })
         .collect();
+    let slowest = with.iter().filter_map(|(_, l)| l.quantile_us(0.999)).fold(0.0, f64::max);
+    let (unit, per_us) = match slowest / 1000.0 < MICROSECONDS_BELOW_MS {
+        true => ("µs", 1.0),
+        false => ("ms", 1e-3),
+    };
     let percentile = |(cell, latencies): &(&Cell, Latencies)| Series {
         name: cell.system.clone(),
-        colour: place(cell, systems),
+        colour: view.place(cell),
         points: CURVE_POINTS
             .iter()
-            .filter_map(|p| Some((*p, latencies.quantile_us(p / 100.0)? / 1000.0)))
+            .filter_map(|p| Some((*p, latencies.quantile_us(p / 100.0)? * per_us)))
             .collect(),
     };
     let histogram = |(cell, _): &(&Cell, Latencies)| Series {
         name: cell.system.clone(),
-        colour: place(cell, systems),
+        colour: view.place(cell),
         points: cell.curves.get(name).map_or(Vec::new(), |pairs| {
-            pairs.iter().map(|(ns, count)| (*ns as f64 / 1e6, *count as f64)).collect()
+            pairs.iter().map(|(ns, count)| (*ns as f64 / 1e3 * per_us, *count as f64)).collect()
         }),
     };
     let curves: Vec<Series> = with.iter().map(percentile).collect();
     let histograms: Vec<Series> = with.iter().map(histogram).collect();
-    let title = format!("{name} latency: {}", group.variant);
-    plot::percentiles(&title, "ms", &curves) + &plot::histogram(&title, "ms", &histograms)
+    let title = |kind: &str| format!("{name} latency, {kind}");
+    plot::percentiles(&title("percentiles"), unit, &curves)
+        + &plot::histogram(&title("distribution"), unit, &histograms)
 }

@@ -115,9 +115,10 @@ struct Cost<'a> {
 /// Adds CPU per message of both sides, and memory.
 fn add_cost(outcome: &mut Outcome, cost: &Cost<'_>) {
     let used = cost.readings.between(cost.from, cost.to);
-    let per_message = |seconds: f64| seconds * 1e6 / cost.messages.max(1) as f64;
-    outcome.set("server µs CPU/msg", Some(per_message(used.cpu_s)));
-    outcome.set("client µs CPU/msg", Some(per_message(cost.client_cpu_s)));
+    let per_message =
+        |seconds: f64| (cost.messages > 0).then(|| seconds * 1e6 / cost.messages as f64);
+    outcome.set("server µs CPU/msg", per_message(used.cpu_s));
+    outcome.set("client µs CPU/msg", per_message(cost.client_cpu_s));
     outcome.set("server CPU s", Some(used.cpu_s));
     outcome.set("server peak memory MB", Some(used.peak_memory_bytes as f64 / 1e6));
 }
@@ -266,7 +267,10 @@ pub fn mq_outcome(result: &MqResult) -> Result<Outcome, BenchError> {
     let pairs = |latencies: &Latencies| latencies.pairs();
     outcome.curves.insert("processing".into(), pairs(&result.curves.processing));
     outcome.curves.insert("send".into(), pairs(&result.curves.send));
-    outcome.faults = result.faults();
+    outcome.faults = match result.receive_per_s > 0.0 {
+        true => result.faults(),
+        false => "nothing was received within the windows".into(),
+    };
     Ok(outcome)
 }
 

@@ -1,8 +1,10 @@
 //! `bench run`: a campaign of many measurements of many systems, as its file describes it, into
 //! raw JSON, CSV and one HTML page.
 
+mod glance;
 mod html;
 mod job;
+mod metric;
 mod outcome;
 mod plan;
 
@@ -82,6 +84,9 @@ pub struct Results {
     pub machine: Machine,
     /// What the machine itself can do, once per repeat.
     pub limits: Vec<Vec<RawLimit>>,
+    /// The load average of the last minute before each repeat: what else the machine did.
+    #[serde(default)]
+    pub loads: Vec<f64>,
     /// The systems that took part.
     pub systems: Vec<System>,
     /// Those that did not, and why.
@@ -179,11 +184,13 @@ fn measure(
         finished: String::new(),
         machine: Machine::read(&names),
         limits: Vec::new(),
+        loads: Vec::new(),
         systems,
         missing,
         runs: Vec::new(),
     };
     for repeat in 1..=campaign.repeats {
+        results.loads.extend(load_average());
         results.limits.push(compare::raw_limits(base)?);
         let disk_limit = results.limits.last().and_then(|limits| best_limit(limits));
         let one = |peer: &'static Peer, work: &Work| {
@@ -309,6 +316,11 @@ fn write(results: &Results, out: &Path) -> Result<(), BenchError> {
         fs::write(&path, text).map_err(file_error("write", &path))?;
     }
     Ok(())
+}
+
+/// The load average of the last minute.
+fn load_average() -> Option<f64> {
+    fs::read_to_string("/proc/loadavg").ok()?.split(' ').next()?.parse().ok()
 }
 
 fn now() -> String {

@@ -59,10 +59,8 @@ pub static PEERS: &[Peer] = &[
         version: rabbit::version,
         launch: rabbit::launch,
     },
-    kafka("kafka", "Kafka in KRaft mode, one node", KAFKA_LAZY, |site| jvm::kafka(site, false)),
-    kafka("kafka-sync", "Kafka, flushed at every message", KAFKA_SYNC, |site| {
-        jvm::kafka(site, true)
-    }),
+    kafka("kafka", "Kafka in KRaft mode, one node", KAFKA_LAZY),
+    kafka("kafka-sync", "Kafka, flushed at every message", KAFKA_SYNC),
     Peer {
         what: "Woodpecker embedded, local files",
         config: "the settings it ships, storage local, embedded etcd",
@@ -112,8 +110,11 @@ type LaunchFn = fn(&Site<'_>) -> Result<Launch, BenchError>;
 const FSYNC_ROW_BEFORE: Settings = &[FSYNC_BEFORE];
 const FSYNC_ROW_AFTER: Settings = &[FSYNC_AFTER];
 const KAFKA_LAZY: Settings = &[("fsync", "no (left to the page cache)"), ("partitions", "16")];
-const KAFKA_SYNC: Settings =
-    &[("fsync", "before the answer (log.flush.interval.messages=1)"), ("partitions", "16")];
+const KAFKA_SYNC: Settings = &[
+    ("fsync", "before the answer (topic's flush.messages=1)"),
+    ("partitions", "16"),
+    ("flush.messages", "1"),
+];
 
 const fn nuthatch(
     name: &'static str,
@@ -181,12 +182,7 @@ const fn redis(name: &'static str, what: &'static str, launch: LaunchFn) -> Peer
     }
 }
 
-const fn kafka(
-    name: &'static str,
-    what: &'static str,
-    settings: Settings,
-    launch: LaunchFn,
-) -> Peer {
+const fn kafka(name: &'static str, what: &'static str, settings: Settings) -> Peer {
     Peer {
         name,
         what,
@@ -195,11 +191,12 @@ const fn kafka(
         package: "Maven: mvn -q -f bench/peers/kafka/pom.xml dependency:copy-dependencies \
                   -DoutputDirectory=$HOME/.cache/nuthatch-peers/kafka",
         licence: "Apache-2.0",
-        config: "kafka.Kafka 4.3.1, -Xmx1g, replication factor 1, 16 partitions, acks=all",
+        config: "kafka.Kafka 4.3.1, KRaft, -Xmx1g G1, replication factor 1, 16 partitions, acks=all, \
+                 linger.ms=0, one partition for offsets",
         settings,
         find: jvm::find_kafka,
         version: jvm::kafka_version,
-        launch,
+        launch: jvm::kafka,
     }
 }
 

@@ -33,20 +33,19 @@ pub fn kafka_version(dir: &Path) -> Option<String> {
 ///
 /// # Errors
 /// When there is no Java.
-pub fn kafka(site: &Site<'_>, flush_always: bool) -> Result<Launch, BenchError> {
+pub fn kafka(site: &Site<'_>) -> Result<Launch, BenchError> {
     let java = java().ok_or_else(|| BenchError::Usage("Kafka needs a Java on the PATH".into()))?;
     let [port, controller, _] = site.ports;
-    let flush = if flush_always { "log.flush.interval.messages=1\n" } else { "" };
     let properties = format!(
         "process.roles=broker,controller\nnode.id=1\n\
          controller.quorum.voters=1@127.0.0.1:{controller}\n\
          listeners=PLAINTEXT://127.0.0.1:{port},CONTROLLER://127.0.0.1:{controller}\n\
          advertised.listeners=PLAINTEXT://127.0.0.1:{port}\n\
          controller.listener.names=CONTROLLER\n\
-         log.dirs={}\noffsets.topic.replication.factor=1\n\
+         log.dirs={}\noffsets.topic.replication.factor=1\noffsets.topic.num.partitions=1\n\
          transaction.state.log.replication.factor=1\ntransaction.state.log.min.isr=1\n\
          group.initial.rebalance.delay.ms=0\nmessage.max.bytes=8388608\n\
-         replica.fetch.max.bytes=8388608\n{flush}",
+         replica.fetch.max.bytes=8388608\n",
         site.dir.join("data").display()
     );
     let config = site.dir.join("server.properties").display().to_string();

@@ -45,12 +45,14 @@ pub struct KafkaQueue {
     partitions: u64,
     replicas: u64,
     linger_ms: u64,
+    /// The topic's `flush.messages`, when it is not left to the broker.
+    flush_messages: Option<String>,
     fsync: String,
 }
 
 impl KafkaQueue {
-    /// `url` is `HOST:PORT`. Settings: `partitions`, `replicas`, `linger_ms`, and `fsync`, a text
-    /// for the report.
+    /// `url` is `HOST:PORT`. Settings: `partitions`, `replicas`, `linger_ms`, `flush.messages` of the
+    /// topic, and `fsync`, a text for the report.
     ///
     /// # Errors
     /// When a setting makes no sense.
@@ -62,6 +64,7 @@ impl KafkaQueue {
             replicas: spec.number("replicas", 1)?,
             // A sender waits for its whole batch, so lingering would only add to every send.
             linger_ms: spec.number("linger_ms", 0)?,
+            flush_messages: spec.settings.get("flush.messages").cloned(),
             fsync: spec.stated_fsync(),
         })
     }
@@ -80,8 +83,11 @@ impl KafkaQueue {
         admin.delete_topics(&[&self.topic], &options).await?;
         let partitions = i32::try_from(self.partitions).unwrap_or(i32::MAX);
         let replication = TopicReplication::Fixed(i32::try_from(self.replicas).unwrap_or(1));
-        let topic = NewTopic::new(&self.topic, partitions, replication)
+        let mut topic = NewTopic::new(&self.topic, partitions, replication)
             .set("max.message.bytes", MAX_MESSAGE_BYTES);
+        if let Some(messages) = &self.flush_messages {
+            topic = topic.set("flush.messages", messages);
+        }
         // Deletion goes on in the background for a while.
         for attempt in 1.. {
             let results = admin.create_topics([&topic], &options).await?;
