@@ -76,7 +76,9 @@ impl JetStreamHook for Owner {
     fn engine_count(&self) -> usize {
         1
     }
-    fn stop(&self) {}
+    fn stop(&self) -> Result<(), String> {
+        Ok(())
+    }
     fn view(&self) -> &dyn JsView {
         &NoJetStream
     }

@@ -6,8 +6,10 @@ use rustc_hash::FxHashMap;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+pub use self::gate::SlowChecks;
 pub use self::permissions::{Allowed, Rights, SubjectFilter};
 
+mod gate;
 mod permissions;
 
 /// What a client says about itself, as far as authentication cares.

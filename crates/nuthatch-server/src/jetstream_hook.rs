@@ -105,7 +105,10 @@ pub trait JetStreamHook: Send + Sync + 'static {
     fn engine_count(&self) -> usize;
 
     /// Closes the logs cleanly. Blocks until that is done; nothing is taken afterwards.
-    fn stop(&self);
+    ///
+    /// # Errors
+    /// What kept a log from closing cleanly: it recovers at the next start.
+    fn stop(&self) -> Result<(), String>;
 
     /// What `/jsz`, `/varz` and `/healthz` show.
     fn view(&self) -> &dyn JsView;
@@ -307,7 +310,9 @@ impl JetStreamHook for NoJetStream {
         0
     }
 
-    fn stop(&self) {}
+    fn stop(&self) -> Result<(), String> {
+        Ok(())
+    }
 
     fn view(&self) -> &dyn JsView {
         self

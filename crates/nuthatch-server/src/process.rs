@@ -61,6 +61,9 @@ pub enum RunError {
     /// JetStream did not start.
     #[error("can't start JetStream: {0}")]
     JetStream(String),
+    /// It has stopped, but a log did not close cleanly.
+    #[error("the shutdown was not clean: {0}")]
+    Shutdown(String),
     /// The system refused something basic.
     #[error("{what}: {source}")]
     System {
@@ -164,6 +167,7 @@ async fn live(
     let port = port_of(&listener);
     server.client_port.store(port, Ordering::Relaxed);
     server.monitor_port.store(monitor.http_port().unwrap_or(0), Ordering::Relaxed);
+    server.monitor_https_port.store(monitor.https_port().unwrap_or(0), Ordering::Relaxed);
     let ports = files::Ports::new(server, &monitor);
     let monitoring = crate::monitor::serve(server.clone(), monitor);
     if options.jetstream.enabled {
@@ -188,9 +192,9 @@ async fn live(
     signals::until_stopped(server, signals, &accepting, &reload).await;
     accepting.abort();
     monitoring.abort();
-    shutdown::shutdown(server).await;
+    let stopped = shutdown::shutdown(server).await;
     ports.remove(server);
-    Ok(())
+    stopped
 }
 
 /// Listens.

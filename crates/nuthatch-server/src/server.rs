@@ -1,7 +1,7 @@
 //! What all connections, engines and endpoints of one server share.
 
 use crate::account::Accounts;
-use crate::auth::Authenticator;
+use crate::auth::{Authenticator, SlowChecks};
 use crate::conn::{BacklogBytes, CloseReason, Connection};
 use crate::connections::Connections;
 use crate::info::ServerInfo;
@@ -13,7 +13,7 @@ use crate::route::{self, Dice};
 use crate::stage::{DirectWrites, Outgoing, Stage};
 use arc_swap::{ArcSwap, ArcSwapOption};
 use nuthatch_streams::{AccountId, Event, Message};
-use std::sync::atomic::{AtomicBool, AtomicU16, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU16, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant, SystemTime};
 
@@ -71,12 +71,18 @@ pub struct Server {
     pub stalled_clients: AtomicU64,
     /// Connections closed as stale so far.
     pub stale_connections: AtomicU64,
+    /// `max_payload` in force.
+    pub max_payload_bytes: AtomicUsize,
+    /// Password checks that take long.
+    pub slow_checks: SlowChecks,
     /// Published messages that no log took, answered or not, so far.
     pub refused_publishes: AtomicU64,
     /// Published messages that wait for room in a log's queue, in bytes.
     pub backlog_bytes: BacklogBytes,
     /// The port of HTTP monitoring; 0 without.
     pub monitor_port: AtomicU16,
+    /// The port of HTTPS monitoring; 0 without.
+    pub monitor_https_port: AtomicU16,
     listening: AtomicBool,
     /// The port that clients connect to.
     pub client_port: AtomicU16,
@@ -115,9 +121,12 @@ impl Server {
             slow_consumers: SlowConsumers::default(),
             stalled_clients: AtomicU64::new(0),
             stale_connections: AtomicU64::new(0),
+            max_payload_bytes: AtomicUsize::new(options.limits.max_payload_bytes),
+            slow_checks: SlowChecks::default(),
             refused_publishes: AtomicU64::new(0),
             backlog_bytes: BacklogBytes::default(),
             monitor_port: AtomicU16::new(0),
+            monitor_https_port: AtomicU16::new(0),
             listening: AtomicBool::new(false),
             client_port: AtomicU16::new(options.port),
             lame_duck: AtomicBool::new(false),
@@ -147,6 +156,7 @@ impl Server {
         self.accounts.update(&options);
         self.auth.store(Arc::new(Authenticator::new(&options)));
         self.config_loaded.store(Arc::new(SystemTime::now()));
+        self.max_payload_bytes.store(options.limits.max_payload_bytes, Ordering::Relaxed);
         self.options.store(Arc::new(options));
     }
 

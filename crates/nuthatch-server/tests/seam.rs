@@ -100,7 +100,9 @@ impl JetStreamHook for Recorder {
     fn engine_count(&self) -> usize {
         1
     }
-    fn stop(&self) {}
+    fn stop(&self) -> Result<(), String> {
+        Ok(())
+    }
     fn view(&self) -> &dyn JsView {
         &NoJetStream
     }

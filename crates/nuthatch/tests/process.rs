@@ -206,6 +206,46 @@ fn reload_changes_users() {
 }
 
 #[test]
+fn a_reloaded_max_payload_holds_for_those_who_are_in() {
+    let place = Place::new("payload");
+    let config = place.path("server.conf");
+    std::fs::write(&config, "max_payload: 100\n").unwrap();
+    let server = place.start(&["-c", "server.conf", "-l", "server.log"]);
+    let log = place.path("server.log");
+    let mut client = server.connect();
+    line(&mut client);
+    let hello = b"CONNECT {\"verbose\":false}\r\nSUB a 1\r\nPING\r\n";
+    client.get_mut().write_all(hello).unwrap();
+    assert_eq!(line(&mut client), "PONG\r\n");
+    std::fs::write(&config, "max_payload: 10\n").unwrap();
+    server.signal("-HUP");
+    wait("the reload", || contains(&log, "Reloaded server configuration"));
+    client.get_mut().write_all(b"PUB a 10\r\n0123456789\r\nPUB a 11\r\n").unwrap();
+    assert_eq!(line(&mut client), "MSG a 1 10\r\n");
+    assert_eq!(line(&mut client), "0123456789\r\n");
+    assert_eq!(line(&mut client), "-ERR 'Maximum Payload Violation'\r\n");
+}
+
+/// The store goes away under the server: what was acknowledged is gone by somebody else's hand, and
+/// whoever stopped the server learns that not all is well.
+#[test]
+fn a_shutdown_that_failed_has_another_exit_code() {
+    let place = Place::new("unclean");
+    let server = place.start(&["-js", "-sd", "store", "-l", "server.log"]);
+    let mut client = server.connect();
+    line(&mut client);
+    let create = "PUB $JS.API.STREAM.CREATE.S in 12\r\n{\"name\":\"S\"}\r\n";
+    let text = format!("CONNECT {{\"verbose\":false}}\r\nSUB in 1\r\n{create}");
+    client.get_mut().write_all(text.as_bytes()).unwrap();
+    assert!(line(&mut client).starts_with("MSG in 1 "));
+    assert!(line(&mut client).contains("\"did_create\":true"));
+    std::fs::remove_dir_all(place.path("store")).unwrap();
+    server.signal("-TERM");
+    assert_eq!(server.exit_code(), 1);
+    assert!(contains(&place.path("server.log"), "the shutdown was not clean"));
+}
+
+#[test]
 fn a_lame_duck_says_so_and_leaves() {
     let place = Place::new("duck");
     let config = "lame_duck_duration: \"30s\"\nlame_duck_grace_period: \"1s\"\n";

@@ -81,7 +81,8 @@ impl Reader {
         }
         let nonce = self.nonce.clone();
         let check = move || auth.check(&credentials, &nonce);
-        tokio::task::spawn_blocking(check).await.ok().flatten()
+        let patience = self.server.options().auth.timeout;
+        self.server.slow_checks.run(patience, check).await.flatten()
     }
 
     fn merge(&mut self, connect: Connect) {

@@ -152,6 +152,8 @@ impl Reader {
         if let Some(reason) = self.conn.close_reason() {
             return Err(reason);
         }
+        // A reload changes it for everybody.
+        self.limits.max_payload = self.server.max_payload_bytes.load(Ordering::Relaxed);
         let now = self.server.uptime_ms();
         self.conn.last_active_ms.store(now, Ordering::Relaxed);
         let mut from = 0;

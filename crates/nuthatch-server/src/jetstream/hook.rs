@@ -220,15 +220,18 @@ impl JetStreamHook for Hook {
         Some(registry.by_id(account, stream)?.config.name.clone())
     }
 
-    fn stop(&self) {
+    fn stop(&self) -> Result<(), String> {
         for handle in &self.engines.handles {
             handle.begin_close();
         }
+        let mut result = Ok(());
         for handle in &self.engines.handles {
             if let Err(error) = handle.close() {
                 self.engines.mark_broken(&error.to_string());
+                result = Err(error.to_string());
             }
         }
+        result
     }
 
     fn domain(&self) -> Option<&str> {

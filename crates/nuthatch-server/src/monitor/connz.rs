@@ -207,14 +207,23 @@ fn show(server: &Server, row: &Row, auth: bool, subs: Subs) -> Map<String, Value
     let account = &session.account.name;
     set("account", json!(account), auth && account != GLOBAL_ACCOUNT);
     set("name_tag", json!(account), auth);
-    let list = conn.subscriptions();
-    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-    let names: Vec<_> = list.iter().map(|sub| text(&sub.subject)).collect();
-    set("subscriptions_list", json!(names), subs == Subs::Names && !list.is_empty());
-    let details: Vec<_> = list.iter().map(|sub| Value::Object(sub_detail(sub))).collect();
-    let detailed = subs == Subs::Detail && !list.is_empty();
-    set("subscriptions_list_detail", json!(details), detailed);
+    if subs != Subs::No && row.subscriptions > 0 {
+        let (name, list) = subscriptions(conn, subs);
+        set(name, json!(list), !list.is_empty());
+    }
     out
+}
+
+/// The list of a connection's subscriptions under the name that it has: built only when asked for,
+/// since a connection may have very many.
+fn subscriptions(conn: &Connection, subs: Subs) -> (&'static str, Vec<Value>) {
+    let list = conn.subscriptions();
+    if subs == Subs::Detail {
+        let details = list.iter().map(|sub| Value::Object(sub_detail(sub)));
+        return ("subscriptions_list_detail", details.collect());
+    }
+    let names = list.iter().map(|sub| json!(String::from_utf8_lossy(&sub.subject)));
+    ("subscriptions_list", names.collect())
 }
 
 /// A short duration as Go prints it: `1.5ms`, `250µs`.

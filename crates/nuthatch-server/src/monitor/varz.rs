@@ -77,7 +77,7 @@ fn limits(out: &mut Map<String, Value>, server: &Server, options: &Options) {
         "http_host": monitor.host,
         "http_port": server.monitor_port.load(Ordering::Relaxed),
         "http_base_path": monitor.base_path.trim_end_matches('/'),
-        "https_port": monitor.https_port.unwrap_or(0),
+        "https_port": server.monitor_https_port.load(Ordering::Relaxed),
         "auth_timeout": options.auth.timeout.as_secs_f64(),
         "max_control_line": limits.max_control_line_bytes,
         "max_payload": limits.max_payload_bytes,

@@ -1,5 +1,6 @@
 //! A clean stop: clients are closed, then the logs.
 
+use super::RunError;
 use crate::conn::CloseReason;
 use crate::server::Server;
 use std::sync::Arc;
@@ -11,7 +12,10 @@ use tokio::time::{Instant, sleep};
 const CONNECTIONS_MAX: Duration = Duration::from_secs(2);
 
 /// Stops everything in order.
-pub(super) async fn shutdown(server: &Arc<Server>) {
+///
+/// # Errors
+/// [`RunError::Shutdown`]: everything has stopped, but a log did not close cleanly.
+pub(super) async fn shutdown(server: &Arc<Server>) -> Result<(), RunError> {
     server.log.info(format_args!("Initiating Shutdown..."));
     server.stopping.store(true, Ordering::Relaxed);
     for conn in server.connections.open() {
@@ -21,13 +25,17 @@ pub(super) async fn shutdown(server: &Arc<Server>) {
     while !server.connections.is_empty() && Instant::now() < deadline {
         sleep(Duration::from_millis(5)).await;
     }
+    let mut result = Ok(());
     if server.options().jetstream.enabled {
         server.log.info(format_args!("Initiating JetStream Shutdown..."));
         let stopping = server.clone();
-        if tokio::task::spawn_blocking(move || stopping.hook().stop()).await.is_err() {
-            server.log.error(format_args!("JetStream Shutdown failed"));
+        let stopped = tokio::task::spawn_blocking(move || stopping.hook().stop()).await;
+        result = stopped.unwrap_or_else(|panic| Err(panic.to_string()));
+        match &result {
+            Ok(()) => server.log.info(format_args!("JetStream Shutdown")),
+            Err(error) => server.log.error(format_args!("JetStream Shutdown failed: {error}")),
         }
-        server.log.info(format_args!("JetStream Shutdown"));
     }
     server.log.info(format_args!("Server Exiting.."));
+    result.map_err(RunError::Shutdown)
 }
