@@ -79,8 +79,12 @@ pub enum Read<'a> {
     Pending,
     /// The log has no such message (never stored, or compacted away as dead).
     Missing,
-    /// The place that holds it cannot be read; the reason was logged and counted.
+    /// The place that holds it is damaged; that was reported and counted. It is read again when it
+    /// is asked for later (the damage may be on the way from the medium), seldom.
     Damaged,
+    /// The disk failed to give it; that was reported and counted. Ask again later: until then the
+    /// disk is left alone, longer after each failure.
+    Failing,
 }
 
 /// What a machine may do to its log while it handles one call.

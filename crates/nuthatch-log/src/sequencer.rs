@@ -8,6 +8,7 @@ mod reads;
 mod segments;
 mod thread;
 mod tidy;
+mod trouble;
 mod worker;
 
 pub use inbox::{CloseError, LogHandle, SendError};

@@ -87,6 +87,8 @@ macro_rules! stats {
 }
 
 stats! {
+    /// Reads that the disk failed.
+    read_errors,
     /// Compactions that were put off because a state could not be logged.
     states_refused,
     /// Frames committed since the start.

@@ -3,7 +3,7 @@
 mod common;
 
 use common::{Event, Outcome, Outputs, Rig, Toy, tiny, tiny_sync};
-use nuthatch_log::env::{MemDisk, RamDisk, RealDisk, SeededEntropy, SystemClock};
+use nuthatch_log::env::{Fault, MemDisk, RamDisk, RealDisk, SeededEntropy, SystemClock};
 use nuthatch_log::{Disk, Log, LogOptions, SendError, StreamId, SyncPolicy};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -241,6 +241,38 @@ fn dead_space_is_given_back_and_the_rest_stays_readable() {
             assert_eq!(rig.read(3, 395), Outcome::Body(vec![3; 100]));
         }
     });
+}
+
+/// A read that failed once is tried again; so is damage, which may be gone when it is.
+#[test]
+fn trouble_with_a_place_is_not_remembered_for_good() {
+    let disk = MemDisk::default();
+    let mut rig = Rig::open(tiny(), Arc::new(disk.clone())).expect("opens");
+    rig.create(1, 0);
+    (1..=200).for_each(|n| drop(rig.publish(1, &body(n))));
+    disk.inject(Fault::ReadErrors(2));
+    assert_eq!(rig.read(1, 1), Outcome::Failing);
+    assert_eq!(rig.read(1, 1), Outcome::Failing, "left alone");
+    rig.advance(Duration::from_millis(110));
+    assert_eq!(rig.read(1, 1), Outcome::Failing, "the second error");
+    rig.advance(Duration::from_millis(110));
+    assert_eq!(rig.read(1, 1), Outcome::Failing, "left alone for longer");
+    rig.advance(Duration::from_millis(110));
+    assert_eq!(rig.read(1, 1), Outcome::Body(body(1)));
+    let stats = rig.handle.stats();
+    assert_eq!((stats.read_errors, stats.damaged), (2, 0));
+
+    drop(rig);
+    let mut rig = Rig::open(tiny(), Arc::new(disk.clone())).expect("opens");
+    let names = disk.list("").expect("lists");
+    let first = names.iter().find(|name| name.ends_with(".seg")).expect("a segment");
+    disk.flip_bit(first, 1040, 3);
+    let broken = (1..=9).find(|&n| rig.read(1, n) == Outcome::Damaged).expect("one is damaged");
+    disk.flip_bit(first, 1040, 3);
+    assert_eq!(rig.read(1, broken), Outcome::Damaged, "left alone");
+    rig.advance(Duration::from_millis(110));
+    assert_eq!(rig.read(1, broken), Outcome::Body(body(broken)));
+    assert_eq!(rig.handle.stats().damaged, 1);
 }
 
 /// Fills a log until it refuses messages; returns how many it took.

@@ -22,6 +22,8 @@ pub enum Fault {
     SyncError(u64),
     /// The first write at or after this operation fails with EIO, once.
     WriteError(u64),
+    /// So many reads of files fail with EIO, from now on.
+    ReadErrors(u64),
 }
 
 /// A simulated disk; clones share it.
@@ -262,6 +264,17 @@ fn tear(image: &mut Vec<u8>, offset: usize, bytes: &[u8], chance: &mut SeededEnt
 impl State {
     /// Counts an operation and raises the fault that is due. A write or a name change at the moment
     /// of a power cut still happens (volatile); a sync does not.
+    /// Uses up one of the reads that are to fail, if any are left.
+    fn read_fault(&mut self) -> io::Result<()> {
+        for fault in &mut self.faults {
+            if let Fault::ReadErrors(left @ 1..) = fault {
+                *left -= 1;
+                return Err(eio("read"));
+            }
+        }
+        Ok(())
+    }
+
     fn operation(&mut self, kind: Operation, detail: u64) -> io::Result<()> {
         self.operations += 1;
         let now = self.operations;
@@ -273,6 +286,7 @@ impl State {
             Fault::PowerCut(at) => now >= *at,
             Fault::SyncError(at) => now >= *at && kind == Operation::Sync,
             Fault::WriteError(at) => now >= *at && kind == Operation::Write,
+            Fault::ReadErrors(_) => false,
         });
         match due.map(|i| (i, self.faults[i])) {
             None => Ok(()),
@@ -433,6 +447,7 @@ impl DiskFile for MemFile {
 
     fn read_at(&self, into: &mut [u8], offset: u64) -> io::Result<usize> {
         let mut state = self.state.lock();
+        state.read_fault()?;
         let live = &state.inode(self.inode).live;
         let start = index(offset).min(live.len());
         let end = start.saturating_add(into.len()).min(live.len());

@@ -2,6 +2,7 @@
 
 use super::io::Loader;
 use super::segments::Segments;
+use super::trouble::Troubled;
 use crate::cache::{BlockCache, TailCache, TailFrame};
 use crate::env::{BufPool, Clock, Entropy, WriteMode};
 use crate::frame::{FRAME_HEADER_BYTES, FrameBuilder, FrameMeta, SealedFrame};
@@ -14,7 +15,7 @@ use crate::state_part::{PartHead, STATE_PART_BYTES, StatePiece};
 use crate::stats::{LogStats, add, set};
 use crate::store::Store;
 use crate::types::{Lsn, Seq, StreamId, Timestamp};
-use rustc_hash::{FxHashMap, FxHashSet};
+use rustc_hash::FxHashMap;
 use std::collections::VecDeque;
 use std::io;
 use std::sync::Arc;
@@ -49,7 +50,7 @@ pub struct LogInner {
     pub(super) segments: Segments,
     pub(super) loader: Loader,
     pub(super) loading: FxHashMap<(crate::segment::SegmentId, u32), Vec<StreamId>>,
-    pub(super) damaged: FxHashSet<(crate::segment::SegmentId, u32)>,
+    pub(super) troubled: Troubled,
     pub(super) committed: Lsn,
     pub(super) durable: Lsn,
     pub(super) space: Space,
@@ -97,7 +98,7 @@ impl LogInner {
             promised: 0,
             loader: Loader::inline(),
             loading: FxHashMap::default(),
-            damaged: FxHashSet::default(),
+            troubled: Troubled::default(),
             committed: parts.last,
             durable: parts.last,
             space: Space::Normal,

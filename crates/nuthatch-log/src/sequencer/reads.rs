@@ -1,6 +1,7 @@
 //! Reading committed messages: the tail cache first, then what was read back, then files.
 
 use super::inner::LogInner;
+use super::trouble::{PlaceKey, Trouble};
 use crate::cache::block::{At, Walk, find_in_frame};
 use crate::cache::{LoadFault, LoadRequest, Loaded, block::FrameWalk};
 use crate::env::WriteMode;
@@ -20,7 +21,7 @@ enum Spot {
     Cold(SegmentId, At),
     Pending,
     Missing,
-    Damaged,
+    Trouble(Trouble),
 }
 
 impl LogInner {
@@ -33,7 +34,8 @@ impl LogInner {
             },
             Spot::Pending => Read::Pending,
             Spot::Missing => Read::Missing,
-            Spot::Damaged => Read::Damaged,
+            Spot::Trouble(Trouble::Damaged) => Read::Damaged,
+            Spot::Trouble(Trouble::Failing) => Read::Failing,
         }
     }
 
@@ -96,7 +98,7 @@ impl LogInner {
         let Some(next) = self.blocks.read_ahead(segment, frame, block) else { return };
         let wanted = self.segments.get(segment).is_some_and(|info| u64::from(next) < info.data_end)
             && !self.loading.contains_key(&(segment, next))
-            && !self.damaged.contains(&(segment, next));
+            && !self.troubled.knows((segment, next));
         if let Some(request) = self.request(segment, next).filter(|_| wanted) {
             self.loading.insert((segment, next), Vec::new());
             self.loader.submit(request);
@@ -111,13 +113,13 @@ impl LogInner {
 
     /// Starts reading a frame that is not in memory. `None` if it is there already (logs in memory).
     fn fetch(&mut self, stream: StreamId, segment: SegmentId, frame: u32) -> Option<Spot> {
-        if self.damaged.contains(&(segment, frame)) {
-            return Some(Spot::Damaged);
+        if let Some(trouble) = self.troubled.at((segment, frame), self.now) {
+            return Some(Spot::Trouble(trouble));
         }
         let request = self.request(segment, frame)?;
         if self.mode == WriteMode::Memory {
             self.note_loaded(request.run());
-            return self.damaged.contains(&(segment, frame)).then_some(Spot::Damaged);
+            return self.troubled.at((segment, frame), self.now).map(Spot::Trouble);
         }
         let waiting = match self.loading.entry((segment, frame)) {
             Entry::Occupied(under_way) => under_way.into_mut(),
@@ -138,23 +140,36 @@ impl LogInner {
         let key = (loaded.segment, loaded.offset);
         let known = self.segments.get(loaded.segment).is_some();
         match loaded.result {
-            Ok(bytes) if known => self.blocks.insert(loaded.segment, loaded.offset, bytes),
+            Ok(bytes) if known => {
+                self.blocks.insert(loaded.segment, loaded.offset, bytes);
+                if self.troubled.clear(key) {
+                    self.say_of(key, "can be read again");
+                }
+            }
             Ok(_) => {}
-            Err(fault) if known => self.note_damage(key, &fault),
+            Err(fault) if known => self.note_trouble(key, &fault),
             Err(_) => {}
         }
         crate::stats::set(&self.stats.block_bytes, self.blocks.bytes() as u64);
         self.loading.remove(&key).unwrap_or_default()
     }
 
-    fn note_damage(&mut self, key: (SegmentId, u32), fault: &LoadFault) {
-        add(&self.stats.damaged, 1);
-        self.damaged.insert(key);
-        let name = self.segments.get(key.0).map(|info| info.segment.header.file_name());
+    fn note_trouble(&mut self, key: PlaceKey, fault: &LoadFault) {
+        if matches!(fault, LoadFault::Io(_)) {
+            add(&self.stats.read_errors, 1);
+        }
+        // Each place is reported once; what is tried again in vain says nothing new.
+        let Some(trouble) = self.troubled.note(key, fault, self.now) else { return };
+        if trouble == Trouble::Damaged {
+            add(&self.stats.damaged, 1);
+        }
+        self.say_of(key, &format!("cannot be read: {fault}; whoever needs it waits"));
+    }
+
+    fn say_of(&self, (segment, offset): PlaceKey, what: &str) {
+        let name = self.segments.get(segment).map(|info| info.segment.header.file_name());
         let name = name.unwrap_or_default();
-        self.options
-            .report
-            .say(&format!("segment {name}: frame at offset {} cannot be read: {fault}", key.1));
+        self.options.report.say(&format!("segment {name}: frame at offset {offset} {what}"));
     }
 }
 

@@ -412,6 +412,7 @@ impl<M: Machine> LogCore<M> {
         for victim in &rewritten.survey.victims {
             self.log.segments.remove(victim.segment.id());
             self.log.blocks.forget(victim.segment.id());
+            self.log.troubled.forget(victim.segment.id());
             freed += victim.data_end;
         }
         if let Some(output) = &rewritten.output {

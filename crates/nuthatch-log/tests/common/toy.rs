@@ -63,6 +63,7 @@ pub enum Outcome {
     Body(Vec<u8>),
     Missing,
     Damaged,
+    Failing,
     Failed(String),
     Nothing,
 }
@@ -243,6 +244,7 @@ impl Toy {
                 Read::Pending => self.reads.push((stream, seq, token)),
                 Read::Missing => self.outputs.put(token, Outcome::Missing),
                 Read::Damaged => self.outputs.put(token, Outcome::Damaged),
+                Read::Failing => self.outputs.put(token, Outcome::Failing),
             }
         }
     }

@@ -10,7 +10,8 @@ use serde::Serialize;
 /// Reason given when a message left the stream while it waited for its acknowledgement.
 pub(super) const REASON_DELETED: &str = "Unacknowledged message was deleted";
 /// Reason given when the log cannot give a message back.
-pub(super) const REASON_UNREADABLE: &str = "Message could not be read from the log";
+pub(super) const REASON_UNREADABLE: &str = "Message can not be read from the log: the consumer \
+     waits until it can, or until it is deleted from the stream";
 
 /// What happened to a message.
 #[derive(Clone, Copy, Debug)]
@@ -19,6 +20,8 @@ pub(super) enum Advisory<'a> {
     MaxDeliveries,
     /// Terminated by its client or because it is gone.
     Terminated(&'a str),
+    /// The log cannot give it back, and the consumer waits for it. Not one of upstream's.
+    Unreadable(&'a str),
     /// Refused by its client.
     Naked,
     /// Sampled acknowledgement, this many ns after the delivery.
@@ -79,6 +82,10 @@ impl Advisory<'_> {
                 "$JS.EVENT.ADVISORY.CONSUMER.MSG_TERMINATED",
                 "io.nats.jetstream.advisory.v1.terminated",
             ),
+            Self::Unreadable(_) => (
+                "$JS.EVENT.ADVISORY.CONSUMER.MSG_UNREADABLE",
+                "io.nuthatch.jetstream.advisory.v1.unreadable",
+            ),
             Self::Naked => {
                 ("$JS.EVENT.ADVISORY.CONSUMER.MSG_NAKED", "io.nats.jetstream.advisory.v1.nak")
             }
@@ -110,7 +117,10 @@ pub(super) fn send<I, L, S>(
         stream_seq: about.stream_seq,
         ack_time: if let Advisory::Acked(ns) = advisory { Some(ns) } else { None },
         deliveries: about.deliveries,
-        reason: if let Advisory::Terminated(reason) = advisory { reason } else { "" },
+        reason: match advisory {
+            Advisory::Terminated(reason) | Advisory::Unreadable(reason) => reason,
+            _ => "",
+        },
         domain: env.domain,
     };
     publish(env, subject, consumer, &body);

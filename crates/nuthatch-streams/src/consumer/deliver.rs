@@ -25,6 +25,9 @@ const REPLAY_MIN_DELAY_NS: i64 = 1_000_000;
 /// the stream.
 const FULL_RECHECK_NS: i64 = 250_000_000;
 
+/// A consumer whose next message cannot be read asks for it again this often.
+const UNREADABLE_RECHECK_NS: i64 = 1_000_000_000;
+
 /// What is left of a round.
 struct Budget {
     messages: u32,
@@ -122,6 +125,10 @@ impl<T> Consumer<T> {
         if self.stop == Stop::AckPending {
             self.activity.recheck_at = env.log.now().0.saturating_add(FULL_RECHECK_NS);
         }
+        if self.stop == Stop::Unreadable {
+            self.activity.recheck_at = env.log.now().0.saturating_add(UNREADABLE_RECHECK_NS);
+            self.end_one_shots(env);
+        }
         if self.stop == Stop::EndOfStream {
             if self.replay.as_ref().is_some_and(|replay| self.cursor.next > replay.until) {
                 self.replay = None;
@@ -158,7 +165,7 @@ impl<T> Consumer<T> {
                     budget.bytes = budget.bytes.saturating_sub(bytes);
                     self.record_delivery(env, candidate, bytes);
                 }
-                Outcome::Unreadable => self.skip_unreadable(env, candidate.seq),
+                Outcome::Unreadable => return self.wait_for_readable(env, candidate),
                 Outcome::Refused => {}
                 Outcome::Stop(stop) => return stop,
             }
@@ -220,7 +227,7 @@ impl<T> Consumer<T> {
         let stored = match log.read(*stream, Seq(candidate.seq)) {
             Read::Ready(stored) => stored,
             Read::Pending => return Outcome::Stop(Stop::Loading),
-            Read::Missing | Read::Damaged => return Outcome::Unreadable,
+            Read::Missing | Read::Damaged | Read::Failing => return Outcome::Unreadable,
         };
         let message = &stored.record;
         self.write_reply(candidate, message.timestamp.0);
@@ -371,28 +378,30 @@ impl<T> Consumer<T> {
         env.sink.publish(env.account, &message);
     }
 
-    /// Passes over a message that the log cannot give back, and says so.
+    /// The log cannot give a message back, now or ever: the consumer stops there and says so, once.
+    ///
+    /// It does not pass over it. Whoever reads a stream to act on all of it (a queue of orders, a
+    /// replica, a watcher) would take the rest for everything, and nobody can tell from outside that
+    /// something is missing. So it waits until the disk works again, the files are repaired, or
+    /// somebody who knows what the message was worth deletes it from the stream.
     #[cold]
-    fn skip_unreadable<I, L, S>(&mut self, env: &mut Env<'_, I, L, S>, seq: u64)
+    fn wait_for_readable<I, L, S>(
+        &mut self,
+        env: &mut Env<'_, I, L, S>,
+        candidate: Candidate,
+    ) -> Stop
     where
-        I: MessageIndex,
         L: LogAccess,
         S: Sink<Target = T>,
     {
-        let (mut consumer_seq, mut deliveries) = (0, 0);
-        if let Some(entry) = self.pending.remove(seq) {
-            (consumer_seq, deliveries) = (entry.consumer_seq, u64::from(entry.delivered));
-            self.move_floor();
-        } else {
-            self.cursor.pass(seq);
+        let seq = candidate.seq;
+        if std::mem::replace(&mut self.activity.unreadable, seq) != seq {
+            let consumer_seq = self.pending.get(seq).map_or(0, |entry| entry.consumer_seq);
+            let deliveries = u64::from(candidate.delivered) - 1;
+            let about = About { stream_seq: seq, consumer_seq, deliveries };
+            send(env, &self.config.name, about, Advisory::Unreadable(REASON_UNREADABLE));
         }
-        if self.terms.retained {
-            // Nobody has acknowledged it, so the stream must not drop what is left of it.
-            self.exhausted.insert(seq);
-        }
-        self.logging.dirty = true;
-        let about = About { stream_seq: seq, consumer_seq, deliveries };
-        send(env, &self.config.name, about, Advisory::Terminated(REASON_UNREADABLE));
+        Stop::Unreadable
     }
 }
 

@@ -117,6 +117,8 @@ enum Stop {
     SlowReceiver,
     /// The next message is being loaded.
     Loading,
+    /// The next message cannot be read.
+    Unreadable,
     /// `max_ack_pending` messages are out.
     AckPending,
     /// The flow control window is used up.
@@ -159,8 +161,11 @@ struct Activity {
     acked: i64,
     /// A pause whose end has to be announced.
     paused: bool,
-    /// When to look whether pending messages have left the stream, while they hold up delivery.
+    /// When to look whether what holds up delivery has gone: pending messages that left the stream,
+    /// or a message that could not be read.
     recheck_at: i64,
+    /// The message that could not be read last; 0: none yet.
+    unreadable: u64,
 }
 
 /// Buffers that are reused for every message.
@@ -243,7 +248,7 @@ impl<T> Consumer<T> {
         match self.stop {
             Stop::Budget => return Some(Timestamp(0)),
             Stop::Until(until) => at = at.min(until),
-            Stop::AckPending => at = at.min(self.activity.recheck_at),
+            Stop::AckPending | Stop::Unreadable => at = at.min(self.activity.recheck_at),
             _ => {}
         }
         if let Some(deadline) = self.pending.next_deadline() {

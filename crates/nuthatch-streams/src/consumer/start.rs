@@ -100,6 +100,7 @@ impl<T> Consumer<T> {
                 acked: i64::MIN,
                 paused: false,
                 recheck_at: i64::MAX,
+                unreadable: 0,
             },
             scratch: Scratch::default(),
             config,

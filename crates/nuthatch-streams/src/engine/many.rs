@@ -5,7 +5,7 @@
 
 use super::Engine;
 use super::direct::ManyRequest;
-use super::reads::{DirectAsker, NOT_FOUND, ParkedRead, direct_headers};
+use super::reads::{DirectAsker, NOT_FOUND, ParkedRead, UNREADABLE, direct_headers};
 use crate::index::MessageIndex;
 use crate::sink::{Message, Sink};
 use crate::stream::{Selection, Stream};
@@ -159,8 +159,13 @@ impl<S: Sink> Engine<S> {
             let record = match log.read(id, seq) {
                 Read::Pending => return Some(many),
                 Read::Ready(stored) => stored.record,
-                // Deleted meanwhile, or not readable: the log has said so where that matters.
-                Read::Missing | Read::Damaged => {
+                // An answer with a hole would look like a whole one.
+                Read::Damaged | Read::Failing => {
+                    many.asker.send_status(&mut self.sink, account, UNREADABLE);
+                    return None;
+                }
+                // Deleted meanwhile.
+                Read::Missing => {
                     many.targets.advance(seq);
                     many.pending = many.pending.saturating_sub(1);
                     continue;

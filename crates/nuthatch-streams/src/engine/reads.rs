@@ -24,7 +24,7 @@ const RETRIED_READS_MAX: usize = 64;
 
 pub(super) const NOT_FOUND: &[u8] = b"NATS/1.0 404 Message Not Found\r\n\r\n";
 const TOO_MANY: &[u8] = b"NATS/1.0 429 Too Many Requests\r\n\r\n";
-const UNREADABLE: &[u8] = b"NATS/1.0 500 Message Not Readable\r\n\r\n";
+pub(super) const UNREADABLE: &[u8] = b"NATS/1.0 500 Message Not Readable\r\n\r\n";
 
 /// A read that waits.
 pub(super) enum ParkedRead<P> {
@@ -224,7 +224,7 @@ impl<S: Sink> Engine<S> {
                 Read::Pending => return Some(read),
                 Read::Ready(stored) => Ok(stored.record),
                 Read::Missing => Err(Failure::Missing),
-                Read::Damaged => Err(Failure::Damaged(seq)),
+                Read::Damaged | Read::Failing => Err(Failure::Unreadable(seq)),
             },
         };
         match (read.asker, found) {
@@ -254,14 +254,14 @@ impl<S: Sink> Engine<S> {
 /// Why there is no message to answer with.
 enum Failure {
     Missing,
-    Damaged(Seq),
+    Unreadable(Seq),
 }
 
 impl Failure {
     fn error(&self) -> JsError {
         match self {
             Self::Missing => JsError::NO_MESSAGE_FOUND,
-            Self::Damaged(seq) => {
+            Self::Unreadable(seq) => {
                 JsError::STREAM_STORE_FAILED.with_err(format!("message {seq} can not be read"))
             }
         }
@@ -270,7 +270,7 @@ impl Failure {
     const fn status(&self) -> &'static [u8] {
         match self {
             Self::Missing => NOT_FOUND,
-            Self::Damaged(_) => UNREADABLE,
+            Self::Unreadable(_) => UNREADABLE,
         }
     }
 }

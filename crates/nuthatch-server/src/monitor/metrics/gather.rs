@@ -188,6 +188,8 @@ const OF_LOG: &[(&Metric, OfLog)] = &[
     (&t::LOG_TORN_FRAMES, |s| s.torn_frames),
     (&t::LOG_TORN_BYTES, |s| s.torn_bytes),
     (&t::LOG_DAMAGED, |s| s.damaged),
+    (&t::LOG_READ_ERRORS, |s| s.read_errors),
+    (&t::LOG_STATES_REFUSED, |s| s.states_refused),
     (&t::LOG_FULL_REFUSALS, |s| s.full_refusals),
     (&t::LOG_SPACE, |s| s.space),
     (&t::LOG_FAILED, |s| s.failed),

@@ -180,6 +180,10 @@ metrics! {
             "Incomplete frames that the last start cut off and kept aside");
         LOG_TORN_BYTES = gauge("nuthatch_log_torn_bytes", LOG, "Their bytes");
         LOG_DAMAGED = gauge("nuthatch_log_damaged_places", LOG, "Places in files found damaged");
+        LOG_READ_ERRORS = counter("nuthatch_log_read_errors", LOG,
+            "Reads of files that the disk failed; they are tried again");
+        LOG_STATES_REFUSED = counter("nuthatch_log_states_refused", LOG,
+            "Compactions put off because a stream's state could not be logged");
         LOG_FULL_REFUSALS = counter("nuthatch_log_full_refusals", LOG,
             "Appends refused because the medium was full");
         LOG_SPACE = gauge("nuthatch_log_space_state", LOG,

@@ -245,7 +245,13 @@ fn loads_and_damage() {
     rig.log.loading.clear();
     rig.pump();
     let got: Vec<u64> = rig.take().iter().map(|delivered| delivered.stream_seq).collect();
-    assert_eq!(got, [2, 4, 5]);
+    assert_eq!(got, [2], "a message that cannot be read is not passed over");
+    rig.pass(2 * SECOND);
+    assert_eq!((rig.take().len(), rig.outbox.messages.len()), (0, 1), "told of once");
     let advisory = &rig.outbox.messages[0];
-    assert!(advisory.0.ends_with("MSG_TERMINATED.S.C") && advisory.3.contains("could not be read"));
+    assert!(advisory.0.ends_with("MSG_UNREADABLE.S.C") && advisory.3.contains("can not be read"));
+    rig.log.damaged.clear();
+    rig.pass(2 * SECOND);
+    let got: Vec<u64> = rig.take().iter().map(|delivered| delivered.stream_seq).collect();
+    assert_eq!(got, [3, 4]);
 }

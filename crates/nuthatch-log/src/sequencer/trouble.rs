@@ -1,0 +1,122 @@
+//! Places that could not be read: reported once, left alone for a while, then tried again.
+//!
+//! Nothing is remembered for good. A disk that fails now may work later, and even what looks like
+//! damage may have happened on the way from the medium to memory.
+
+use crate::cache::LoadFault;
+use crate::segment::SegmentId;
+use crate::types::Timestamp;
+use rustc_hash::FxHashMap;
+
+/// How long a place is left alone after the first failure, ns. Each further one doubles it.
+const FIRST_PAUSE_NANOS: i64 = 100_000_000;
+/// The longest that a place is left alone, ns.
+const LONGEST_PAUSE_NANOS: i64 = 10_000_000_000;
+/// Places remembered. With more, some are tried again earlier.
+const PLACES_MAX: usize = 4096;
+
+/// A segment and the offset of a frame in it.
+pub type PlaceKey = (SegmentId, u32);
+
+/// What is wrong with a place.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Trouble {
+    /// The disk fails to read it.
+    Failing,
+    /// What was read is not what was written.
+    Damaged,
+}
+
+struct Entry {
+    trouble: Trouble,
+    pause_nanos: i64,
+    again_at: Timestamp,
+}
+
+/// Places in trouble.
+#[derive(Default)]
+pub struct Troubled(FxHashMap<PlaceKey, Entry>);
+
+impl Troubled {
+    /// What is wrong with a place that is to be left alone now; `None`: it may be read.
+    pub fn at(&self, place: PlaceKey, now: Timestamp) -> Option<Trouble> {
+        self.0.get(&place).filter(|entry| now < entry.again_at).map(|entry| entry.trouble)
+    }
+
+    /// Whether a place is known not to be readable.
+    pub fn knows(&self, place: PlaceKey) -> bool {
+        !self.0.is_empty() && self.0.contains_key(&place)
+    }
+
+    /// A place could not be read. Returns for how long it is left alone if that is news: it had
+    /// not failed before, or in another way.
+    pub fn note(&mut self, place: PlaceKey, fault: &LoadFault, now: Timestamp) -> Option<Trouble> {
+        let trouble = match fault {
+            LoadFault::Io(_) => Trouble::Failing,
+            LoadFault::Damaged(_) => Trouble::Damaged,
+        };
+        let before = self.0.get(&place).map(|entry| (entry.trouble, entry.pause_nanos));
+        if before.is_none() && self.0.len() >= PLACES_MAX {
+            self.make_room(now);
+        }
+        let pause_nanos =
+            before.map_or(FIRST_PAUSE_NANOS, |(_, pause)| (pause * 2).min(LONGEST_PAUSE_NANOS));
+        let again_at = now.plus_nanos(pause_nanos);
+        self.0.insert(place, Entry { trouble, pause_nanos, again_at });
+        (before.map(|(trouble, _)| trouble) != Some(trouble)).then_some(trouble)
+    }
+
+    fn make_room(&mut self, now: Timestamp) {
+        self.0.retain(|_, entry| now < entry.again_at);
+        if self.0.len() >= PLACES_MAX
+            && let Some(any) = self.0.keys().next().copied()
+        {
+            self.0.remove(&any);
+        }
+    }
+
+    /// A place was read. True if that is news.
+    pub fn clear(&mut self, place: PlaceKey) -> bool {
+        !self.0.is_empty() && self.0.remove(&place).is_some()
+    }
+
+    /// Forgets what is known of a segment that is gone.
+    pub fn forget(&mut self, segment: SegmentId) {
+        self.0.retain(|(at, _), _| *at != segment);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_place_is_left_alone_longer_each_time_and_told_of_once() {
+        let mut troubled = Troubled::default();
+        let place = (SegmentId(1), 4096);
+        let fault = || LoadFault::Io(std::io::Error::other("x"));
+        let mut now = Timestamp(0);
+        assert_eq!(troubled.note(place, &fault(), now), Some(Trouble::Failing));
+        assert_eq!(troubled.at(place, now), Some(Trouble::Failing));
+        for n in 1..20 {
+            now = now.plus_nanos(LONGEST_PAUSE_NANOS.min(FIRST_PAUSE_NANOS << (n - 1)));
+            assert_eq!(troubled.at(place, now), None);
+            assert_eq!(troubled.note(place, &fault(), now), None);
+        }
+        let damage = LoadFault::Damaged(crate::frame::FrameFault::Body);
+        assert_eq!(troubled.note(place, &damage, now), Some(Trouble::Damaged));
+        assert!(troubled.clear(place) && !troubled.clear(place));
+    }
+
+    #[test]
+    fn what_is_remembered_is_bounded() {
+        let mut troubled = Troubled::default();
+        for offset in 0..3 * PLACES_MAX as u32 {
+            let fault = LoadFault::Io(std::io::Error::other("x"));
+            troubled.note((SegmentId(1), offset), &fault, Timestamp(0));
+        }
+        assert!(troubled.0.len() <= PLACES_MAX);
+        troubled.forget(SegmentId(1));
+        assert!(troubled.0.is_empty());
+    }
+}
