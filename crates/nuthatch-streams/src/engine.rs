@@ -12,6 +12,7 @@ mod consumers;
 mod deadlines;
 mod direct;
 mod fast;
+mod held;
 mod hungry;
 mod interest;
 mod many;
@@ -99,6 +100,8 @@ pub struct Engine<S: Sink> {
     deliver_subjects: FxHashMap<Box<[u8]>, Vec<ConsumerKey>>,
     /// Streams with an `Expire` record due.
     expiring: Vec<StreamId>,
+    /// Events that wait for purges past the end.
+    held: held::Held<S::Peer>,
     /// Why the log failed, if it did.
     failed: Option<String>,
     /// During recovery: what decides which messages of a stream live.
@@ -155,6 +158,7 @@ impl<S: Sink> Engine<S> {
             lists: ConsumerLists::default(),
             deliver_subjects: FxHashMap::default(),
             expiring: Vec::new(),
+            held: held::Held::default(),
             failed: None,
             recovering: FxHashMap::default(),
             unreadable_records: 0,
@@ -242,6 +246,9 @@ impl<S: Sink> Machine for Engine<S> {
         let committed = self.commit_streams(lsn, log);
         self.answer_pending(lsn, log);
         self.confirm_double_acks(lsn, log);
+        if !self.held.is_empty() {
+            self.release_held(log);
+        }
         for (id, seen) in committed {
             self.retry_reads(id, log);
             self.pump_hungry(id, seen, log);

@@ -103,6 +103,8 @@ pub struct Stream {
     expired_through: u64,
     expired_logged: u64,
     unlogged: Unlogged,
+    /// The next sequence after a purge past the end, once its frame has committed.
+    jump: Option<(Lsn, u64)>,
     /// Recovery: the atomic batch whose messages are being read.
     replayed_batch: Option<Box<batch::Replayed>>,
     /// The frame that the newest record went to.
@@ -155,6 +157,7 @@ impl Stream {
             expired_through: 0,
             expired_logged: 0,
             unlogged: Unlogged::default(),
+            jump: None,
             replayed_batch: None,
             appending: Lsn(0),
             accounted: Accounted::default(),
@@ -373,6 +376,9 @@ impl Stream {
         while let Some(doom) = self.dooms.front().filter(|doom| doom.lsn <= lsn).copied() {
             self.bury(doom.first, doom.last, &mut dead);
             self.dooms.pop_front();
+        }
+        if let Some((_, next)) = self.jump.take_if(|(at, _)| *at <= lsn) {
+            self.messages.skip_to(next);
         }
     }
 

@@ -221,6 +221,7 @@ impl<S: Sink> Engine<S> {
             }
         }
         self.pending.settle();
+        self.refuse_held(&error);
         for slot in self.slots.values_mut() {
             for read in slot.parked.drain(..) {
                 read.fail(&error, slot.stream.account(), &mut self.sink);

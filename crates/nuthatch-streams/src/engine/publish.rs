@@ -44,6 +44,9 @@ impl<S: Sink> Engine<S> {
         id: StreamId,
         log: &mut L,
     ) -> usize {
+        if let Some(next) = self.hold_publishes(batch, start, id) {
+            return next;
+        }
         self.prepare_run(id, log);
         let mut run = Run::default();
         let mut next = start;
@@ -165,6 +168,16 @@ impl<S: Sink> Engine<S> {
         } else if !limits.no_ack {
             self.pending.push(run.lsn, Waiting::Acks(acks));
         }
+    }
+
+    /// Refuses a publish.
+    pub(super) fn refuse(
+        &mut self,
+        batch: &ClientBatch<S::Peer>,
+        item: &PublishItem,
+        error: JsError,
+    ) {
+        self.answer_odd(batch, item, Odd::Refused(error));
     }
 
     /// A duplicate or a refusal: answered once everything that it may depend on is durable.

@@ -212,7 +212,7 @@ impl<S: Sink> Engine<S> {
             RecordKind::Purge => {
                 let request = Purge::decode(record.body)?;
                 if slot.stream.purges_past_end(&request) {
-                    slot.stream.purge_past_end(request.seq, &mut |_, _| {});
+                    slot.stream.purge_past_end(request.seq);
                 } else {
                     slot.stream.purge(&request, When::Replayed);
                 }

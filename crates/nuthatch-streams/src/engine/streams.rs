@@ -265,8 +265,7 @@ impl<S: Sink> Engine<S> {
         let lsn = append_control(RecordKind::Purge, id, last, b"", &body, true, log)?;
         let slot = self.slot(id)?;
         let purged = if slot.stream.purges_past_end(request) {
-            let dead = &mut |seq, weight| log.dead(id, seq, weight);
-            slot.stream.purge_past_end(request.seq, dead)
+            slot.stream.jump_past_end(request.seq, lsn)
         } else {
             slot.stream.purge(request, When::Committed(lsn))
         };

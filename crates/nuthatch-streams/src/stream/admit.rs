@@ -126,6 +126,10 @@ impl Stream {
         if self.limits.sealed {
             return Err(JsError::STREAM_SEALED);
         }
+        if self.is_jumping() {
+            // The engine holds publishes back; so many that it does not are refused.
+            return Err(JsError::STREAM_TOO_MANY_REQUESTS);
+        }
         let size = publish.headers.len() + publish.body.len();
         if size > self.limits.message_bytes {
             return Err(JsError::STREAM_MESSAGE_EXCEEDS_MAXIMUM);

@@ -158,19 +158,27 @@ impl Stream {
         }
     }
 
-    /// A purge that moves the last sequence to the one before `next`. It takes effect at once:
-    /// nothing may stay behind the gap. `dead` is told of every message that is gone.
-    pub fn purge_past_end(&mut self, next: u64, dead: &mut dyn FnMut(Seq, usize)) -> u64 {
-        let mut purged = 0;
-        loop {
-            let seq = self.messages.first();
-            let Some(entry) = self.remove_now(seq) else { break };
-            dead(Seq(seq), entry.weight());
-            purged += u64::from(!entry.is_doomed());
-        }
+    /// Recovery: a purge that moves the last sequence to the one before `next`.
+    pub fn purge_past_end(&mut self, next: u64) {
+        while self.remove_now(self.messages.first()).is_some() {}
         self.messages.skip_to(next);
         self.assigned.last_seq = next - 1;
+    }
+
+    /// As [`Stream::purge_past_end`] by a record in frame `lsn`, of which readers learn when that has
+    /// committed. Until then nothing may be stored ([`Stream::is_jumping`]).
+    pub fn jump_past_end(&mut self, next: u64, lsn: Lsn) -> u64 {
+        let purged = self.purge_before(u64::MAX, When::Committed(lsn));
+        self.assigned.last_seq = next - 1;
+        self.jump = Some((lsn, next));
         purged
+    }
+
+    /// Whether a purge past the end waits for its commit.
+    #[inline]
+    #[must_use]
+    pub const fn is_jumping(&self) -> bool {
+        self.jump.is_some()
     }
 
     /// Whether a purge moves the stream's last sequence.

@@ -44,7 +44,7 @@ impl Stream {
         put_u32(out, self.account.0);
         put_config(out, &self.config);
         put_i64(out, self.created.0);
-        put_u64(out, self.messages.next());
+        put_u64(out, self.assigned.last_seq + 1);
         put_i64(out, self.assigned.last_at.0);
         put_u64(out, self.messages.first_kept());
         put_bytes(out, &self.deleted_bitmap());

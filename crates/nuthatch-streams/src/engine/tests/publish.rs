@@ -2,6 +2,7 @@
 
 use super::harness::{Harness, Msg, Reopen, STREAM};
 use crate::op::{Op, OpOutcome, PurgeRequest};
+use nuthatch_log::Machine;
 use nuthatch_protocol::js::{
     DeliverPolicy, DiscardPolicy, PersistMode, RetentionPolicy, StorageType, StreamConfig,
 };
@@ -277,4 +278,39 @@ fn numbers_at_the_edge_of_their_types_do_no_harm() {
     harness.consumer_info("c").expect("is there");
     harness.reopen(Reopen::Scratch);
     harness.info();
+}
+
+/// Readers must not see what a crash could still take away, and what is published meanwhile comes
+/// after the gap.
+#[test]
+fn a_purge_past_the_end_shows_when_it_has_committed() {
+    for how in [Reopen::Scratch, Reopen::Snapshot, Reopen::States] {
+        let mut harness = Harness::with_stream(|_| {});
+        (0..3).for_each(|_| drop(harness.put("s.a", "x")));
+        let request = PurgeRequest { seq: 1_000_000_000_000, ..PurgeRequest::default() };
+        let purged = harness.start_op(Op::Purge { id: STREAM, request });
+        harness.send(&[Msg { subject: "s.b", body: "y", ..Msg::default() }]);
+        let deleted = harness.start_op(Op::DeleteMessage { id: STREAM, seq: 1_000_000_000_000 });
+        assert_eq!(harness.direct("", r#"{"seq":2}"#).len(), 1);
+        assert_eq!((harness.seqs().len(), harness.take_replies().len()), (3, 0));
+        harness.commit();
+        let outcome = purged.lock().expect("lock").take();
+        assert_eq!(outcome, Some(Ok(OpOutcome::Purged(3))));
+        harness.commit();
+        assert_eq!(deleted.lock().expect("lock").take(), Some(Ok(OpOutcome::Done)));
+        assert!(harness.take_replies()[0].contains("1000000000000"));
+        assert!(harness.put("s.a", "z").contains("1000000000001"));
+        harness.reopen(how);
+        assert_eq!(harness.seqs(), [1_000_000_000_001]);
+    }
+}
+
+#[test]
+fn what_waits_for_a_purge_is_refused_when_the_log_fails() {
+    let mut harness = Harness::with_stream(|_| {});
+    let request = PurgeRequest { seq: 77, ..PurgeRequest::default() };
+    harness.start_op(Op::Purge { id: STREAM, request });
+    harness.send(&[Msg { subject: "s.b", body: "y", ..Msg::default() }]);
+    harness.engine.failed("the disk is gone");
+    assert!(harness.take_replies()[0].contains("the disk is gone"));
 }
