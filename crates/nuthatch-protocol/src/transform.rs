@@ -241,6 +241,12 @@ impl Transform {
         Self::new_reversible(&source.join("."), &destination.join("."))
     }
 
+    /// Whether it may give another result each time.
+    #[must_use]
+    pub fn is_random(&self) -> bool {
+        self.pieces.iter().any(|piece| matches!(piece, Piece::Random { .. }))
+    }
+
     /// The pattern of the subjects it applies to.
     #[must_use]
     pub fn source(&self) -> &[u8] {

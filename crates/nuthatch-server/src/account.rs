@@ -1,7 +1,9 @@
 //! Accounts: separate worlds of subjects inside one server.
 
+use crate::exchange::Exchange;
 use crate::interest::Interest;
-use crate::options::{GLOBAL_ACCOUNT, Options};
+use crate::mapping::Mappings;
+use crate::options::{AccountLimits, GLOBAL_ACCOUNT, Options};
 use arc_swap::ArcSwap;
 use nuthatch_protocol::subject::{has_wildcard, matches};
 use nuthatch_streams::AccountId;
@@ -35,6 +37,12 @@ pub struct Account {
     pub connections: AtomicUsize,
     /// What engines wait for.
     pub watch: Watch,
+    /// Limits of its connections.
+    pub limits: ArcSwap<AccountLimits>,
+    /// Subject mappings.
+    pub mappings: Mappings,
+    /// What it has of other accounts and they of it.
+    pub exchange: Exchange,
 }
 
 /// Deliver subjects that engines care about.
@@ -119,7 +127,20 @@ impl Account {
             interest: Interest::default(),
             connections: AtomicUsize::new(0),
             watch: Watch::default(),
+            limits: ArcSwap::default(),
+            mappings: Mappings::default(),
+            exchange: Exchange::default(),
         })
+    }
+
+    /// Takes one more connection in, unless it has as many as it may have.
+    pub fn enter(&self) -> bool {
+        let max = self.limits.load().max_connections.map_or(usize::MAX, |max| max as usize);
+        let entered =
+            self.connections.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |count| {
+                (count < max).then_some(count + 1)
+            });
+        entered.is_ok()
     }
 }
 
@@ -144,8 +165,9 @@ impl Accounts {
         this
     }
 
-    /// Adds accounts that these options have and we have not; none is removed, since connections
-    /// may still be in it.
+    /// Makes the accounts those of these options. None is removed: connections may still be in it,
+    /// and engines hold it for its streams. Exports and imports are
+    /// [installed](crate::exchange::install) after this.
     pub fn update(&self, options: &Options) {
         let mut named = FxHashMap::clone(&self.named.load());
         for account in &options.accounts {
@@ -156,6 +178,19 @@ impl Accounts {
             named.entry(id).or_insert_with(|| Account::new(id, &account.name));
         }
         self.named.store(Arc::new(named));
+        let by_name: FxHashMap<&str, _> =
+            options.accounts.iter().map(|account| (account.name.as_str(), account)).collect();
+        for account in self.all() {
+            let own = by_name.get(account.name.as_str());
+            account.limits.store(Arc::new(own.map_or_else(Default::default, |own| own.limits)));
+            let mappings = match own {
+                _ if account.id == AccountId::GLOBAL => &options.mappings[..],
+                Some(own) => &own.mappings,
+                None => &[],
+            };
+            account.mappings.set(mappings);
+            account.interest.touch();
+        }
     }
 
     /// The global account.
@@ -204,7 +239,7 @@ impl Accounts {
 }
 
 /// FNV-1a of the name: the same in every run, whatever the order of the configuration.
-fn named_account_id(name: &str) -> AccountId {
+pub(crate) fn named_account_id(name: &str) -> AccountId {
     let hash = name
         .bytes()
         .fold(0x811c_9dc5_u32, |hash, byte| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193));

@@ -4,6 +4,7 @@
 
 use crate::account::Account;
 use crate::auth::Rights;
+use crate::exchange;
 use crate::jetstream_hook::MAX_ENGINES;
 use crate::outbox::{Appended, Outbox, Tally};
 use crate::server::Server;
@@ -19,12 +20,14 @@ use std::time::{Duration, Instant, SystemTime};
 use tokio::net::TcpStream;
 
 pub use self::backlog::BacklogBytes;
+pub(crate) use self::jetstream::AckSubject;
 pub(crate) use self::order::first_step;
 pub use self::reason::CloseReason;
 use self::replies::ReplyTracker;
 
 mod backlog;
 mod connect;
+mod copied;
 mod jetstream;
 mod order;
 mod publish;
@@ -350,8 +353,17 @@ impl Connection {
     fn detach(&self, sub: &Arc<Subscription>) {
         sub.close();
         let account = self.session().account.clone();
-        if account.interest.remove(sub) && account.watch.has_targets() {
+        let abroad = exchange::unshadow(sub);
+        if (account.interest.remove(sub) && account.watch.has_targets()) || abroad {
             self.server.interest_lost();
+        }
+    }
+
+    /// After exports or imports have changed: what its subscriptions see of other accounts.
+    pub(crate) fn renew_shadows(&self) {
+        let account = self.session().account.clone();
+        for sub in self.subscriptions() {
+            exchange::shadow(&account, &sub);
         }
     }
 

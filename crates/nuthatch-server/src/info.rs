@@ -159,6 +159,15 @@ pub fn new_server_id() -> String {
     std::iter::once('N').chain(tail).collect()
 }
 
+/// A random id of so many characters, at most 64, for events.
+#[must_use]
+pub fn random_id(chars: usize) -> String {
+    const ALPHABET: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
+    let mut raw = [0; 64];
+    fill_random(&mut raw);
+    raw.iter().take(chars).map(|byte| char::from(ALPHABET[usize::from(byte & 63)])).collect()
+}
+
 /// Fills with the system's randomness; without it (it never fails on the systems we support) with
 /// the hasher's, which is seeded from the same source.
 fn fill_random(raw: &mut [u8]) {

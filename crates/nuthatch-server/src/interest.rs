@@ -78,6 +78,11 @@ impl Interest {
         self.generation.load(Ordering::Acquire)
     }
 
+    /// Everything that was cached is to be matched again: a configuration has changed.
+    pub fn touch(&self) {
+        self.generation.fetch_add(1, Ordering::Release);
+    }
+
     /// Number of subscriptions.
     #[must_use]
     pub fn count(&self) -> usize {

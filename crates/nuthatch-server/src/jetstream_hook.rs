@@ -5,6 +5,7 @@
 //! `Router` (from the service).
 
 use crate::conn::Connection;
+use crate::server::Server;
 use bytes::Bytes;
 use nuthatch_log::StreamId;
 use nuthatch_protocol::js::{ConsumerInfo, StreamConfig, StreamState, Time};
@@ -103,6 +104,9 @@ pub trait JetStreamHook: Send + Sync + 'static {
 
     /// Engines that exist, so that interest changes reach all of them.
     fn engine_count(&self) -> usize;
+
+    /// Adopts the accounts of the server's options, which were reloaded.
+    fn set_accounts(&self, _server: &Server) {}
 
     /// Closes the logs cleanly. Blocks until that is done; nothing is taken afterwards.
     ///

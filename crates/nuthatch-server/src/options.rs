@@ -9,14 +9,19 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use nuthatch_protocol::transform::Mapping;
+
 pub use self::auth::{
-    Account, AccountJetStream, AuthOptions, ConnectionType, DEFAULT_AUTH_TIMEOUT, NkeyUser,
-    Permissions, ResponsePermission, Secret, SubjectPermission, User,
+    Account, AccountJetStream, AccountLimits, AuthOptions, ConnectionType, DEFAULT_AUTH_TIMEOUT,
+    NkeyUser, Permissions, ResponsePermission, Secret, SubjectPermission, User,
 };
 
 pub use self::draft::Invocation;
 pub use self::error::{
     ConfigProblem, Conflict, FlagError, MAX_SHOWN_PROBLEMS, OptionsError, ProblemKind,
+};
+pub use self::exchange::{
+    ExchangeError, ExchangeProblem, Export, Import, Latency, ResponseKind, ServiceExport, covering,
 };
 pub use self::load::{
     Command, FileLoader, MAX_CONFIG_FILE_BYTES, SignalCommand, SignalTarget, load_with,
@@ -31,11 +36,14 @@ mod check;
 mod command_line;
 mod draft;
 mod error;
+mod exchange;
+mod exports;
 mod file;
 mod flags;
 mod jetstream;
 mod keys;
 mod load;
+mod mappings;
 mod nearest;
 mod nkey;
 mod read;
@@ -102,6 +110,8 @@ pub struct Options {
     /// Accounts of the `accounts` block, in the order of the file. [`GLOBAL_ACCOUNT`] and
     /// [`SYSTEM_ACCOUNT`] exist without being listed here.
     pub accounts: Vec<Account>,
+    /// Subject mappings of [`GLOBAL_ACCOUNT`], in the order of the file.
+    pub mappings: Vec<Mapping>,
     /// Name of the system account. Default [`SYSTEM_ACCOUNT`].
     pub system_account: String,
     /// TLS towards clients; `None` is plain text.
@@ -260,6 +270,7 @@ impl Default for Options {
             monitor: MonitorOptions::default(),
             auth: AuthOptions::default(),
             accounts: Vec::new(),
+            mappings: Vec::new(),
             system_account: SYSTEM_ACCOUNT.to_owned(),
             tls: None,
             limits: Limits::default(),

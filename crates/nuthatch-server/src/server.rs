@@ -98,6 +98,8 @@ pub struct Server {
     /// Engines whose queue was too full for a notice, one bit each.
     late_notices: AtomicU32,
     runtime: OnceLock<tokio::runtime::Handle>,
+    /// Whose the server's own subscriptions are.
+    own_connection: OnceLock<Arc<Connection>>,
 }
 
 impl Server {
@@ -107,7 +109,7 @@ impl Server {
         let id = crate::info::new_server_id();
         let name = options.server_name.clone().unwrap_or_else(|| id.clone());
         let closed_max = options.limits.max_closed_clients;
-        Arc::new(Self {
+        let server = Arc::new(Self {
             name,
             id,
             since: SystemTime::now(),
@@ -137,8 +139,25 @@ impl Server {
             interest_lost: AtomicBool::new(false),
             late_notices: AtomicU32::new(0),
             runtime: OnceLock::new(),
+            own_connection: OnceLock::new(),
             options: ArcSwap::from_pointee(options),
+        });
+        server.install_exchange();
+        server
+    }
+
+    /// A connection without a socket: whose the server's own subscriptions are.
+    pub fn own_connection(self: &Arc<Self>) -> &Arc<Connection> {
+        self.own_connection.get_or_init(|| {
+            let nowhere = std::net::SocketAddr::from(([0, 0, 0, 0], 0));
+            Arc::new(Connection::new(self.clone(), 0, nowhere))
         })
+    }
+
+    /// Makes exports and imports those of the options in force.
+    fn install_exchange(self: &Arc<Self>) {
+        let options = self.options();
+        crate::exchange::install(&self.accounts, &options.accounts, self.own_connection());
     }
 
     /// The options in force.
@@ -152,12 +171,23 @@ impl Server {
     }
 
     /// Adopts reloaded options.
-    pub fn set_options(&self, options: Options) {
+    pub fn set_options(self: &Arc<Self>, options: Options) {
         self.accounts.update(&options);
         self.auth.store(Arc::new(Authenticator::new(&options)));
         self.config_loaded.store(Arc::new(SystemTime::now()));
         self.max_payload_bytes.store(options.limits.max_payload_bytes, Ordering::Relaxed);
-        self.options.store(Arc::new(options));
+        let options = Arc::new(options);
+        let accounts_changed = self.options.swap(options.clone()).accounts != options.accounts;
+        if !accounts_changed {
+            return;
+        }
+        self.install_exchange();
+        for conn in self.connections.open() {
+            conn.renew_shadows();
+        }
+        self.hook().set_accounts(self);
+        // Who listens where may have changed in any account.
+        self.send_to_engines(u32::MAX, || Event::Interest(None));
     }
 
     /// Installs the JetStream service; only the first call has an effect.

@@ -4,7 +4,7 @@
 //! handed over at [`Sink::flush`].
 
 use crate::account::Account;
-use crate::interest::{Matched, SubRef};
+use crate::interest::Matched;
 use crate::jetstream_hook::{EngineId, Peer};
 use crate::outbox::MuxRoute;
 use crate::route::{self, Dice};
@@ -36,15 +36,6 @@ pub struct Target {
     matched: Matched,
 }
 
-/// Whether those who must listen do.
-fn is_heard(matched: &Matched, group: &[u8]) -> bool {
-    if group.is_empty() {
-        return !matched.is_empty();
-    }
-    let is_member = |sub: &SubRef| sub.queue.as_deref() == Some(group);
-    matched.groups().any(|(_, members)| members.first().is_some_and(|(_, sub)| is_member(sub)))
-}
-
 impl Drop for Target {
     fn drop(&mut self) {
         self.account.watch.release();
@@ -52,6 +43,11 @@ impl Drop for Target {
 }
 
 impl Target {
+    /// Whether those who must listen do.
+    fn is_heard(&self) -> bool {
+        route::is_heard(&self.matched, &self.group, &self.subject)
+    }
+
     /// Brings it up to date with the account's interest.
     #[inline]
     fn update(&mut self) {
@@ -148,11 +144,11 @@ impl Sink for ServerSink {
         let generation = account.interest.generation();
         let mut matched = Matched::default();
         account.interest.match_into(subject, &mut matched);
-        if !is_heard(&matched, group) {
+        if !route::is_heard(&matched, group, subject) {
             account.watch.wait_for(subject, self.engine_bit);
             // A subscription may have come between the two: then nobody would report it.
             account.interest.match_into(subject, &mut matched);
-            if !is_heard(&matched, group) {
+            if !route::is_heard(&matched, group, subject) {
                 return None;
             }
         }
@@ -163,28 +159,22 @@ impl Sink for ServerSink {
 
     fn refresh(&mut self, target: &mut Target) -> bool {
         target.update();
-        if !is_heard(&target.matched, &target.group) {
+        if !target.is_heard() {
             target.account.watch.wait_for(&target.subject, self.engine_bit);
             let account = target.account.clone();
             account.interest.match_into(&target.subject, &mut target.matched);
         }
-        is_heard(&target.matched, &target.group)
+        target.is_heard()
     }
 
     fn ready(&mut self, target: &Target) -> bool {
-        let bit = self.engine_bit;
-        let plain = |sub: &SubRef| sub.conn.ready(bit);
-        target.matched.plain().iter().all(plain)
-            && target
-                .matched
-                .groups()
-                .all(|(_, members)| members.iter().any(|(_, sub)| sub.conn.ready(bit)))
+        route::is_ready(&target.matched, &target.subject, self.engine_bit)
     }
 
     fn deliver(&mut self, target: &mut Target, delivery: &Delivery<'_>) -> bool {
         target.update();
         let Delivery { subject, reply, headers, body, owner } = *delivery;
-        let outgoing = Outgoing { subject, reply, headers, body, owner };
+        let outgoing = Outgoing { subject, routed: &target.subject, reply, headers, body, owner };
         route::deliver(&target.matched, &outgoing, None, &mut self.stage, &mut self.dice)
     }
 

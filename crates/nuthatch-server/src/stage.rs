@@ -20,8 +20,10 @@ const SLOT_BYTES: usize = 64 * 1024;
 /// A message to deliver.
 #[derive(Clone, Copy, Debug)]
 pub struct Outgoing<'a> {
-    /// Its subject.
+    /// Its subject, as receivers see it.
     pub subject: &'a [u8],
+    /// The subject that it was routed by: another one when a consumer delivers to an inbox.
+    pub routed: &'a [u8],
     /// Its reply subject, or empty.
     pub reply: &'a [u8],
     /// Header block, or empty.
@@ -37,7 +39,7 @@ impl<'a> Outgoing<'a> {
     #[must_use]
     pub fn from_message(message: &Message<'a>) -> Self {
         let Message { subject, reply, headers, body } = *message;
-        Self { subject, reply, headers, body, owner: None }
+        Self { subject, routed: subject, reply, headers, body, owner: None }
     }
 
     fn size(&self) -> usize {

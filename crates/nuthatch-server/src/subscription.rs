@@ -1,7 +1,12 @@
 //! A client's subscription.
 
+use crate::account::Account;
 use crate::auth::SubjectFilter;
 use crate::conn::Connection;
+use crate::exchange::StreamImport;
+use crate::route::Way;
+use crate::stage::Outgoing;
+use parking_lot::Mutex;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
@@ -24,9 +29,44 @@ pub struct Subscription {
     pub denied: Option<Arc<SubjectFilter>>,
     /// Whether reply subjects of deliveries become publishable (`allow_responses`).
     pub tracks_replies: bool,
+    /// What a message that matches leads to.
+    pub role: Role,
+    /// What stands for it in accounts whose streams its own account imports.
+    shadows: Mutex<Vec<(Arc<Account>, Arc<Subscription>)>>,
     delivered: AtomicU64,
     max: AtomicU64,
     closed: AtomicBool,
+}
+
+/// What a message that matches a subscription leads to.
+pub enum Role {
+    /// The client gets it.
+    Client,
+    /// The subscription of a client in an importing account gets it.
+    Shadow {
+        /// The client's own subscription.
+        of: Arc<Subscription>,
+        /// The import through which it sees the message.
+        import: Arc<StreamImport>,
+    },
+    /// The server itself takes it: an imported service, a response to one, a system request.
+    Server(Arc<dyn Receiver>),
+}
+
+/// What the server does with messages on a subject of its own.
+pub trait Receiver: Send + Sync {
+    /// Takes a message; `false` if it went nowhere.
+    fn receive(&self, sub: &Subscription, message: &Outgoing<'_>, way: &mut Way<'_>) -> bool;
+
+    /// Whether a message that is routed by this subject would go anywhere.
+    fn hears(&self, _routed: &[u8]) -> bool {
+        true
+    }
+
+    /// Whether there is room where such messages go; if not, the engine is told when there is.
+    fn ready(&self, _routed: &[u8], _engine_bit: u32) -> bool {
+        true
+    }
 }
 
 /// Whether a delivery may be made.
@@ -53,10 +93,42 @@ impl Subscription {
             echo: true,
             denied: None,
             tracks_replies: false,
+            role: Role::Client,
+            shadows: Mutex::default(),
             delivered: AtomicU64::new(0),
             max: AtomicU64::new(0),
             closed: AtomicBool::new(false),
         }
+    }
+
+    /// What stands for a client's subscription in an account whose stream is imported.
+    #[must_use]
+    pub fn shadow(of: &Arc<Self>, import: Arc<StreamImport>, subject: &[u8]) -> Self {
+        let mut shadow = Self::new(of.conn.clone(), subject, of.queue.as_deref(), &of.sid);
+        shadow.echo = of.echo;
+        shadow.role = Role::Shadow { of: of.clone(), import };
+        shadow
+    }
+
+    /// A subscription of the server itself.
+    #[must_use]
+    pub fn of_server(conn: Arc<Connection>, subject: &[u8], receiver: Arc<dyn Receiver>) -> Self {
+        let mut sub = Self::new(conn, subject, None, b"");
+        sub.role = Role::Server(receiver);
+        sub
+    }
+
+    /// Replaces what stands for it in other accounts; returns what stood there before. A
+    /// subscription that is over takes nothing: then the new ones come back.
+    pub fn set_shadows(
+        &self,
+        shadows: Vec<(Arc<Account>, Arc<Self>)>,
+    ) -> Vec<(Arc<Account>, Arc<Self>)> {
+        let mut place = self.shadows.lock();
+        if self.is_closed() && !shadows.is_empty() {
+            return shadows;
+        }
+        std::mem::replace(&mut *place, shadows)
     }
 
     /// Counts a delivery and says whether it may be made.

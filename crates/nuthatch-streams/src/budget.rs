@@ -1,31 +1,66 @@
 //! Bounds on what an engine keeps for all its streams together, in memory and in the log.
 
+use crate::sink::AccountId;
 use crate::stream::Accounted;
+use rustc_hash::FxHashMap;
 
 /// Subjects of all streams by default: about 1 GiB of names and counts.
 pub const SUBJECTS_MAX_DEFAULT: usize = 10_000_000;
 /// Message ids of all windows by default: about 700 MiB.
 pub const MSG_IDS_MAX_DEFAULT: usize = 10_000_000;
 
-/// What is used and what may be used. Messages, subjects and ids above it are refused (10023).
-#[derive(Clone, Copy, Debug)]
+/// What an account may use of an engine.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct AccountBounds {
+    /// Bytes of all its messages; `u64::MAX`: no limit.
+    pub bytes_max: u64,
+    /// Largest `max_ack_pending` of a consumer; 0: no limit.
+    pub max_ack_pending: i64,
+    /// Most consumers of one stream; 0: no limit.
+    pub max_consumers: i64,
+}
+
+/// What is used and what may be used. Messages, subjects and ids above it are refused (10023, or
+/// 10002 where it is an account's own limit).
+#[derive(Clone, Debug)]
 pub struct Budget {
     used: Accounted,
     max: Accounted,
+    /// Bytes of each account.
+    of_accounts: FxHashMap<AccountId, u64>,
+    /// Limits of accounts that have any.
+    bounds: FxHashMap<AccountId, AccountBounds>,
 }
 
 impl Budget {
     /// An empty budget with these bounds.
     #[must_use]
-    pub const fn new(subjects_max: usize, msg_ids_max: usize, bytes_max: u64) -> Self {
+    pub fn new(subjects_max: usize, msg_ids_max: usize, bytes_max: u64) -> Self {
         Self {
             used: Accounted { subjects: 0, msg_ids: 0, bytes: 0 },
             max: Accounted { subjects: subjects_max, msg_ids: msg_ids_max, bytes: bytes_max },
+            of_accounts: FxHashMap::default(),
+            bounds: FxHashMap::default(),
         }
     }
 
-    /// A stream's use went from one to the other.
-    pub const fn settle(&mut self, (before, now): (Accounted, Accounted)) {
+    /// Replaces the limits of accounts.
+    pub fn set_bounds(&mut self, bounds: FxHashMap<AccountId, AccountBounds>) {
+        self.bounds = bounds;
+    }
+
+    /// The limits of an account, if it has any.
+    #[must_use]
+    pub fn bounds_of(&self, account: AccountId) -> Option<AccountBounds> {
+        self.bounds.get(&account).copied()
+    }
+
+    /// The use of a stream of this account went from one to the other.
+    pub fn settle(&mut self, account: AccountId, (before, now): (Accounted, Accounted)) {
+        if before.bytes != now.bytes {
+            let bytes = self.of_accounts.entry(account).or_default();
+            *bytes = bytes.saturating_sub(before.bytes).saturating_add(now.bytes);
+        }
         self.used.subjects = self.used.subjects.saturating_sub(before.subjects) + now.subjects;
         self.used.msg_ids = self.used.msg_ids.saturating_sub(before.msg_ids) + now.msg_ids;
         self.used.bytes = self.used.bytes.saturating_sub(before.bytes).saturating_add(now.bytes);
@@ -42,6 +77,19 @@ impl Budget {
     #[must_use]
     pub const fn has_room_for_bytes(&self, unaccounted: u64, more: u64) -> bool {
         self.used.bytes.saturating_add(unaccounted).saturating_add(more) <= self.max.bytes
+    }
+
+    /// Whether `more` bytes may come to an account, given `unaccounted` ones that were not settled
+    /// yet.
+    #[inline]
+    #[must_use]
+    pub fn account_has_room(&self, account: AccountId, unaccounted: u64, more: u64) -> bool {
+        if self.bounds.is_empty() {
+            return true;
+        }
+        let Some(bounds) = self.bounds.get(&account) else { return true };
+        let used = self.of_accounts.get(&account).copied().unwrap_or(0);
+        used.saturating_add(unaccounted).saturating_add(more) <= bounds.bytes_max
     }
 
     /// Whether another message id may be remembered.

@@ -25,10 +25,10 @@ mod streams;
 #[cfg(test)]
 mod tests;
 
-use crate::budget::{Budget, MSG_IDS_MAX_DEFAULT, SUBJECTS_MAX_DEFAULT};
+use crate::budget::{AccountBounds, Budget, MSG_IDS_MAX_DEFAULT, SUBJECTS_MAX_DEFAULT};
 use crate::consumer::ConsumerLimits;
 use crate::event::{ClientBatch, Event, Item};
-use crate::sink::Sink;
+use crate::sink::{AccountId, Sink};
 use crate::stream::Recovering;
 use batches::BatchTotals;
 use consumers::ConsumerKey;
@@ -62,6 +62,8 @@ pub struct EngineConfig {
     pub pending_acks_max: usize,
     /// Limits on consumers.
     pub consumers: ConsumerLimits,
+    /// Limits of accounts that have any.
+    pub accounts: FxHashMap<AccountId, AccountBounds>,
     /// Keys the hashes of subjects against chosen collisions: random, drawn at every start.
     pub hash_seed: u64,
 }
@@ -75,6 +77,7 @@ impl Default for EngineConfig {
             bytes_max: u64::MAX,
             pending_acks_max: PENDING_ACKS_MAX_DEFAULT,
             consumers: ConsumerLimits::default(),
+            accounts: FxHashMap::default(),
             hash_seed: 0,
         }
     }
@@ -143,9 +146,11 @@ struct Scratch {
 
 impl<S: Sink> Engine<S> {
     /// An engine without streams.
-    pub fn new(config: EngineConfig, sink: S) -> Self {
+    pub fn new(mut config: EngineConfig, sink: S) -> Self {
+        let mut budget = Budget::new(config.subjects_max, config.msg_ids_max, config.bytes_max);
+        budget.set_bounds(std::mem::take(&mut config.accounts));
         Self {
-            budget: Budget::new(config.subjects_max, config.msg_ids_max, config.bytes_max),
+            budget,
             config,
             batch_totals: BatchTotals::default(),
             sink,
@@ -221,7 +226,7 @@ impl<S: Sink> Engine<S> {
             slot.committed_in = lsn;
             let seen = Seq(slot.stream.committed_totals().last_seq);
             slot.stream.commit(lsn, |seq, weight| log.dead(id, seq, weight));
-            self.budget.settle(slot.stream.account_use());
+            self.budget.settle(slot.stream.account(), slot.stream.account_use());
             self.deadlines.schedule_stream(slot);
             committed.push((id, seen));
         }

@@ -15,6 +15,7 @@ pub mod sink;
 pub mod stream;
 pub mod validate;
 
+pub use budget::AccountBounds;
 pub use engine::{Engine, EngineConfig};
 pub use event::{
     AckItem, ClientBatch, DirectGetItem, Event, FlowItem, Item, PublishItem, PullItem, Span,

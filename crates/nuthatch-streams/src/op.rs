@@ -4,10 +4,12 @@
 //! calls before it takes a name or a subject into its registry). Outcomes of operations that change
 //! something are reported only after their records have committed.
 
+use crate::budget::AccountBounds;
 use crate::sink::AccountId;
 use nuthatch_log::StreamId;
 use nuthatch_protocol::js::{ConsumerInfo, CreateConsumerRequest, StreamConfig, StreamInfo, Time};
 use nuthatch_protocol::jserror::JsError;
+use rustc_hash::FxHashMap;
 
 /// Who waits for an outcome. Called exactly once, on the sequencer thread: must be quick.
 pub type Respond = Box<dyn FnOnce(OpResult) + Send>;
@@ -146,6 +148,8 @@ pub enum Op {
     },
     /// Every stream this engine holds: for the registry after recovery.
     Catalog,
+    /// Replaces the limits of accounts.
+    SetAccounts(FxHashMap<AccountId, AccountBounds>),
     /// Totals of an account (or of all accounts with `None`).
     Usage {
         /// Whose.

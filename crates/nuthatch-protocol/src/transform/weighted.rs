@@ -88,6 +88,15 @@ impl Mapping {
         &self.source
     }
 
+    /// The transform of every message, if there is but one and nothing is dropped.
+    #[must_use]
+    pub fn only(&self) -> Option<&Transform> {
+        match &self.choices[..] {
+            [only] if only.below == WHOLE => Some(&only.transform),
+            _ => None,
+        }
+    }
+
     /// Chooses the transform for one message; `None` means that the message is dropped.
     /// `entropy` is a fresh random number.
     #[must_use]

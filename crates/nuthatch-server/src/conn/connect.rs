@@ -111,12 +111,19 @@ impl Reader {
             return Err(ConnectError { reason: CloseReason::MissingAccount, text });
         };
         let session = Arc::make_mut(&mut self.session);
-        session.account.connections.fetch_sub(1, Ordering::Relaxed);
-        account.connections.fetch_add(1, Ordering::Relaxed);
+        if !Arc::ptr_eq(&session.account, &account) {
+            if !account.enter() {
+                let text = Some("maximum account active connections exceeded");
+                let reason = CloseReason::MaxAccountConnectionsExceeded;
+                return Err(ConnectError { reason, text });
+            }
+            session.account.connections.fetch_sub(1, Ordering::Relaxed);
+        }
         session.account = account;
         session.user.clone_from(&identity.user);
         session.rights.clone_from(&identity.rights);
         self.expect_connect = false;
+        self.bound_payload();
         self.conn.set_session(self.session.clone());
         self.conn.connected.notify_one();
         Ok(())

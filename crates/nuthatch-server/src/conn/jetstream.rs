@@ -10,7 +10,7 @@ use bytes::Bytes;
 use memchr::{memchr, memrchr};
 use nuthatch_protocol::wire::Publish;
 use nuthatch_streams::{
-    AckItem, ClientBatch, DirectGetItem, FlowItem, Item, PublishItem, PullItem, Span,
+    AckItem, ClientBatch, DirectGetItem, FlowItem, Item, Message, PublishItem, PullItem, Span,
 };
 
 /// A batch that uses less than this share of its buffer is copied out, so that a small message
@@ -71,18 +71,18 @@ pub(super) struct MuxCache {
 
 /// Numbers of a `$JS.ACK.…` subject.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct AckSubject<'a> {
-    stream: &'a [u8],
-    consumer: &'a [u8],
-    delivered: u64,
-    stream_seq: u64,
-    consumer_seq: u64,
+pub(crate) struct AckSubject<'a> {
+    pub(crate) stream: &'a [u8],
+    pub(crate) consumer: &'a [u8],
+    pub(crate) delivered: u64,
+    pub(crate) stream_seq: u64,
+    pub(crate) consumer_seq: u64,
 }
 
 impl<'a> AckSubject<'a> {
     /// `stream.consumer.delivered.stream_seq.consumer_seq.timestamp.pending`, or the longer form
     /// with domain and account hash in front and perhaps a token behind.
-    fn parse(rest: &'a [u8]) -> Option<Self> {
+    pub(crate) fn parse(rest: &'a [u8]) -> Option<Self> {
         let mut tokens = [&b""[..]; 11];
         let mut count = 0;
         for token in rest.split(|&byte| byte == b'.') {
@@ -123,6 +123,9 @@ impl Turn<'_> {
     /// Publishes to `$…`: JetStream's and the system's own subjects.
     pub(super) fn reserved(&mut self, publish: &Publish<'_>) -> Taken {
         let subject = publish.subject;
+        if self.remapped {
+            return self.reserved_elsewhere(publish);
+        }
         if let Some(rest) = subject.strip_prefix(b"$JS.") {
             if !self.reader.server.hook().enabled(self.reader.session.account.id) {
                 return Taken::No;
@@ -165,6 +168,9 @@ impl Turn<'_> {
     }
 
     fn push(&mut self, engine: EngineId, item: Item) {
+        if !self.copied.is_empty() {
+            self.hand_over();
+        }
         match self.batches.iter_mut().find(|(known, _)| *known == engine) {
             Some((_, items)) => items.push(item),
             None => {
@@ -246,9 +252,11 @@ impl Turn<'_> {
     }
 
     /// Sends what this turn has collected so far.
-    fn hand_over(&mut self) {
+    pub(super) fn hand_over(&mut self) {
         let batches = std::mem::take(&mut self.batches);
         self.reader.send_batches(batches, self.data);
+        let copied = std::mem::take(&mut self.copied);
+        self.reader.send_copied(copied);
         self.scratch.stage.flush(DirectWrites::READER);
     }
 
@@ -285,7 +293,7 @@ impl Turn<'_> {
     ///
     /// It holds when exactly one subscription of the account can see `<inbox>.*`, and that one is
     /// this connection's own, plain and unlimited.
-    fn mux_hint(&mut self, reply: &[u8]) -> u32 {
+    pub(super) fn mux_hint(&mut self, reply: &[u8]) -> u32 {
         let Some(dot) = memrchr(b'.', reply) else { return 0 };
         let prefix = &reply[..=dot];
         let interest = &self.reader.session.account.interest;
@@ -320,8 +328,12 @@ impl Turn<'_> {
         let account = self.reader.session.account.clone();
         let mut matched = crate::interest::Matched::default();
         account.interest.match_into(reply, &mut matched);
-        let message =
-            Outgoing { subject: reply, reply: b"", headers: b"", body: &body, owner: None };
+        let message = Outgoing::from_message(&Message {
+            subject: reply,
+            reply: b"",
+            headers: b"",
+            body: &body,
+        });
         let mut dice = crate::route::Dice::default();
         crate::route::deliver(&matched, &message, None, &mut self.scratch.stage, &mut dice);
         Taken::ByServer

@@ -1,7 +1,8 @@
 //! PUB and HPUB: permissions, routing, delivery.
 
 use super::reader::Turn;
-use crate::route::{Dice, RouteCache, deliver};
+use crate::jetstream_hook::StreamRoute;
+use crate::route::{Dice, Mapping, RouteCache, deliver};
 use crate::stage::{Outgoing, Stage};
 use nuthatch_protocol::subject::is_valid_literal;
 use nuthatch_protocol::wire::{Publish, write};
@@ -13,6 +14,8 @@ pub(super) struct Scratch {
     pub(super) stage: Stage,
     routes: RouteCache,
     dice: Dice,
+    /// A subject that mappings have made.
+    mapped: Vec<u8>,
     /// The connection was closed in this turn.
     pub(super) closed: bool,
 }
@@ -24,6 +27,11 @@ thread_local! {
 impl Scratch {
     pub(super) fn take() -> Self {
         SCRATCH.take().unwrap_or_default()
+    }
+
+    /// What deliveries need.
+    pub(super) fn split(&mut self) -> (&mut Stage, &mut Dice) {
+        (&mut self.stage, &mut self.dice)
     }
 
     pub(super) fn give_back(mut self) {
@@ -48,6 +56,31 @@ impl Turn<'_> {
         if self.reader.session.pedantic && !is_valid_literal(publish.subject) {
             self.say_err("Invalid Publish Subject");
         }
+        if self.reader.session.account.mappings.any() {
+            self.publish_mapped(publish);
+        } else {
+            self.publish_as(publish);
+        }
+    }
+
+    /// Publishes under what the account's subject mappings make of the subject.
+    fn publish_mapped(&mut self, publish: &Publish<'_>) {
+        let mut subject = std::mem::take(&mut self.scratch.mapped);
+        let account = &self.reader.session.account;
+        let (hook, dice) = (self.reader.server.hook(), &mut self.scratch.dice);
+        match self.scratch.routes.map(account, hook, publish.subject, dice, &mut subject) {
+            Mapping::Unchanged => self.publish_as(publish),
+            Mapping::Dropped => self.say_ok(),
+            Mapping::Changed => {
+                self.remapped = true;
+                self.publish_as(&Publish { subject: &subject, ..*publish });
+                self.remapped = false;
+            }
+        }
+        self.scratch.mapped = subject;
+    }
+
+    fn publish_as(&mut self, publish: &Publish<'_>) {
         if !self.may_publish(publish) {
             return;
         }
@@ -100,14 +133,16 @@ impl Turn<'_> {
         let scratch = &mut self.scratch;
         let route = scratch.routes.lookup(&session.account, hook, publish.subject);
         let stream = route.stream.filter(|_| taken == Taken::No);
+        let abroad = if route.abroad.is_empty() { Vec::new() } else { route.abroad.clone() };
         let mut delivered = taken == Taken::ByServer || stream.is_some();
         if !route.matched.is_empty() {
             let message = outgoing(publish, self.data);
-            let (matched, from) = (&route.matched, Some(&*reader.conn));
+            let (matched, from) = (&route.matched, Some(&reader.conn));
             delivered |= deliver(matched, &message, from, &mut scratch.stage, &mut scratch.dice);
         }
+        self.publish_abroad(publish, &abroad);
         if let Some(stream) = stream {
-            self.publish_to_stream(publish, stream);
+            self.publish_to_own_stream(publish, stream);
         } else if !delivered {
             self.nobody_listens(publish);
         }
@@ -119,9 +154,31 @@ impl Turn<'_> {
         let scratch = &mut self.scratch;
         let account = &reader.session.account;
         let route = scratch.routes.lookup(account, reader.server.hook(), publish.subject);
+        let abroad = if route.abroad.is_empty() { Vec::new() } else { route.abroad.clone() };
         let message = outgoing(publish, self.data);
-        let (matched, from) = (&route.matched, Some(&*reader.conn));
-        deliver(matched, &message, from, &mut scratch.stage, &mut scratch.dice)
+        let (matched, from) = (&route.matched, Some(&reader.conn));
+        let taken = deliver(matched, &message, from, &mut scratch.stage, &mut scratch.dice);
+        self.publish_abroad(publish, &abroad);
+        taken
+    }
+
+    /// To the stream of the account that owns the subject.
+    #[inline]
+    fn publish_to_own_stream(&mut self, publish: &Publish<'_>, stream: StreamRoute) {
+        if self.remapped {
+            self.publish_copied(publish, stream);
+        } else {
+            self.publish_to_stream(publish, stream);
+        }
+    }
+
+    /// To streams of other accounts that store what they import.
+    #[inline]
+    fn publish_abroad(&mut self, publish: &Publish<'_>, abroad: &[(Box<[u8]>, StreamRoute)]) {
+        for (subject, stream) in abroad {
+            // Its acknowledgement would go to an inbox of the other account.
+            self.publish_copied(&Publish { subject, reply: None, ..*publish }, *stream);
+        }
     }
 
     /// To the stream that owns the subject, of a publish that core subscribers have had.
@@ -158,6 +215,7 @@ impl Turn<'_> {
 fn outgoing<'a>(publish: &Publish<'a>, data: &'a bytes::Bytes) -> Outgoing<'a> {
     Outgoing {
         subject: publish.subject,
+        routed: publish.subject,
         reply: publish.reply.unwrap_or_default(),
         headers: publish.headers(),
         body: publish.payload(),

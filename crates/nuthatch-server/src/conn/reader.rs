@@ -76,6 +76,10 @@ pub(super) struct Turn<'a> {
     pub(super) scratch: Scratch,
     pub(super) tally: Tally,
     pub(super) batches: super::jetstream::Batches,
+    /// Items for engines whose parts are not all in `data`.
+    pub(super) copied: super::copied::CopiedBatches,
+    /// The subject of the present publish is not in `data`.
+    pub(super) remapped: bool,
 }
 
 impl Reader {
@@ -147,13 +151,20 @@ impl Reader {
         }
     }
 
+    /// Makes the largest message that of the server or, if that is less, of the account.
+    pub(super) fn bound_payload(&mut self) {
+        let of_account = self.session.account.limits.load().max_payload_bytes;
+        let of_server = self.server.max_payload_bytes.load(Ordering::Relaxed);
+        self.limits.max_payload = of_server.min(of_account.unwrap_or(usize::MAX));
+    }
+
     /// Handles what was read: how much of it, and how many bytes the next operation needs.
     async fn handle_all(&mut self, data: &Bytes) -> Result<(usize, usize), CloseReason> {
         if let Some(reason) = self.conn.close_reason() {
             return Err(reason);
         }
         // A reload changes it for everybody.
-        self.limits.max_payload = self.server.max_payload_bytes.load(Ordering::Relaxed);
+        self.bound_payload();
         let now = self.server.uptime_ms();
         self.conn.last_active_ms.store(now, Ordering::Relaxed);
         let mut from = 0;
@@ -209,13 +220,23 @@ impl Reader {
         run: impl FnOnce(&mut Turn<'_>) -> T,
     ) -> (T, bool) {
         let scratch = Scratch::take();
-        let (tally, batches) = (Tally::default(), Default::default());
-        let mut turn = Turn { reader: self, data, scratch, tally, batches };
+        let mut turn = Turn {
+            reader: self,
+            data,
+            scratch,
+            tally: Tally::default(),
+            batches: Default::default(),
+            copied: Default::default(),
+            remapped: false,
+        };
         let result = run(&mut turn);
-        let (tally, batches) = (turn.tally, std::mem::take(&mut turn.batches));
+        let tally = turn.tally;
+        let (batches, copied) =
+            (std::mem::take(&mut turn.batches), std::mem::take(&mut turn.copied));
         let mut scratch = std::mem::take(&mut turn.scratch);
         self.conn.received.add(tally);
         self.send_batches(batches, data);
+        self.send_copied(copied);
         let stalled = scratch.stage.flush(DirectWrites::READER);
         scratch.give_back();
         (result, stalled)

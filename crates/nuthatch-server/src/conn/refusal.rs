@@ -141,7 +141,8 @@ impl Answers<'_> {
 
     fn send(&mut self, reply: &[u8], headers: &[u8], body: &[u8]) {
         self.reader.session.account.interest.match_into(reply, &mut self.matched);
-        let message = Outgoing { subject: reply, reply: b"", headers, body, owner: None };
+        let message =
+            Outgoing { subject: reply, routed: reply, reply: b"", headers, body, owner: None };
         deliver(&self.matched, &message, None, &mut self.stage, &mut self.dice);
     }
 }

@@ -3,8 +3,9 @@
 use super::Connection;
 use super::publish::go_quote;
 use super::reader::Turn;
-use crate::account::Awaited;
+use crate::account::{Account, Awaited};
 use crate::auth::Allowed;
+use crate::exchange;
 use crate::subscription::Subscription;
 use bytes::Bytes;
 use nuthatch_protocol::subject::{count_tokens, is_valid_subject, matches};
@@ -23,7 +24,9 @@ impl Turn<'_> {
             drop(subs);
             return self.say_ok();
         }
-        if subs.len() >= self.reader.max_subscriptions {
+        let of_account = self.reader.session.account.limits.load().max_subscriptions;
+        let max = of_account.map_or(usize::MAX, |max| max as usize);
+        if subs.len() >= max.min(self.reader.max_subscriptions) {
             drop(subs);
             return self.say_err("maximum subscriptions exceeded");
         }
@@ -43,8 +46,16 @@ impl Turn<'_> {
         subs.insert(sid.into(), sub.clone());
         drop(subs);
         let account = session.account.clone();
-        account.interest.insert(sub);
+        account.interest.insert(sub.clone());
         self.say_ok();
+        self.announce(&account, subject);
+        for (exporter, shadow) in exchange::shadow(&account, &sub) {
+            self.announce(&exporter, &shadow.subject);
+        }
+    }
+
+    /// Tells engines that wait for somebody on this subject.
+    fn announce(&self, account: &Account, subject: &[u8]) {
         match account.watch.arrived(subject) {
             Awaited::No => {}
             Awaited::Exactly(bits) => {

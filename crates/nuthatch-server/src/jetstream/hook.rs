@@ -1,6 +1,7 @@
 //! The JetStream service as connections see it: routes, API requests, queues of the engines.
 
 use super::backend::{Backend, NotTaken};
+use super::open;
 use super::registry::EngineIndex;
 use super::request::Call;
 use super::service::{JetStream, MAX_INFLIGHT_BYTES, MAX_INFLIGHT_REQUESTS, Settings};
@@ -8,6 +9,7 @@ use crate::conn::first_step;
 use crate::jetstream_hook::{
     ApiRequest, EngineId, JetStreamHook, JsHealth, JsLog, JsView, Peer, SendError, StreamRoute,
 };
+use crate::server::Server;
 use nuthatch_log::SendError as QueueError;
 use nuthatch_log::{LogHandle, StreamId};
 use nuthatch_protocol::js::Time;
@@ -218,6 +220,22 @@ impl JetStreamHook for Hook {
     fn stream_name(&self, account: AccountId, stream: StreamId) -> Option<String> {
         let registry = self.service.registry().read();
         Some(registry.by_id(account, stream)?.config.name.clone())
+    }
+
+    fn set_accounts(&self, server: &Server) {
+        let options = server.options();
+        self.service.set_accounts(open::served_accounts(server, &options));
+        for (engine, handle) in self.engines.handles.iter().enumerate() {
+            let bounds = open::account_bounds(server, &options, EngineIndex(engine));
+            let ignore = Box::new(|_| ());
+            let event = Event::Op(Op::SetAccounts(bounds), ignore);
+            if handle.send_privileged(event, EVENT_BASE_BYTES).is_err() {
+                let log = &server.log;
+                log.error(format_args!(
+                    "JetStream limits of accounts were not changed: the queue of log {engine} is full; reload again"
+                ));
+            }
+        }
     }
 
     fn stop(&self) -> Result<(), String> {

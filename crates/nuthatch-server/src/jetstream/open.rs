@@ -2,7 +2,7 @@
 
 use super::hook::{Answers, Engines, Hook};
 use super::registry::EngineIndex;
-use super::service::{AccountLimits, ServedAccount, Settings};
+use super::service::{AccountLimits, ServedAccount, ServedAccounts, Settings};
 use crate::account::SYSTEM_ACCOUNT_ID;
 use crate::jetstream_hook::{EngineId, Peer};
 use crate::options::{AccountJetStream, Options, SyncPolicy};
@@ -11,7 +11,8 @@ use crate::server::{NATS_VERSION, Server};
 use crate::sink::ServerSink;
 use nuthatch_log::{Log, LogHandle, LogOptions, RecoveryReport, Reporter};
 use nuthatch_streams::consumer::ConsumerLimits;
-use nuthatch_streams::{AccountId, Engine, EngineConfig, Event, Message};
+use nuthatch_streams::{AccountBounds, AccountId, Engine, EngineConfig, Event, Message};
+use rustc_hash::FxHashMap;
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -81,37 +82,49 @@ fn engine(server: &Arc<Server>, index: EngineIndex, options: &Options) -> Engine
     let domain = options.jetstream.domain.clone().unwrap_or_default();
     let limits = &options.jetstream.limits;
     let consumers = ConsumerLimits {
-        max_ack_pending: lower(
-            limits.max_ack_pending,
-            account_limit(options, |a| a.max_ack_pending),
-        )
-        .map_or(0, i64::from),
+        max_ack_pending: limits.max_ack_pending.map_or(0, i64::from),
         max_request_batch: limits.max_request_batch.map_or(0, i64::from),
-        max_consumers: lower(
-            limits.default_max_consumers,
-            account_limit(options, |a| a.max_consumers),
-        )
-        .map_or(0, i64::from),
+        max_consumers: limits.default_max_consumers.map_or(0, i64::from),
     };
     let bytes_max = match index {
-        EngineIndex::FILE => {
-            lower(options.jetstream.max_store_bytes, account_limit(options, |a| a.max_store_bytes))
-        }
-        _ => {
-            let account = account_limit(options, |a| a.max_memory_bytes);
-            lower(options.jetstream.max_memory_bytes, account)
-        }
+        EngineIndex::FILE => options.jetstream.max_store_bytes,
+        _ => options.jetstream.max_memory_bytes,
     };
     let bytes_max = bytes_max.unwrap_or(u64::MAX);
+    let accounts = account_bounds(server, options, index);
     let hash_seed = RandomState::new().build_hasher().finish();
-    let config =
-        EngineConfig { domain, consumers, hash_seed, bytes_max, ..EngineConfig::default() };
+    let config = EngineConfig {
+        domain,
+        consumers,
+        hash_seed,
+        bytes_max,
+        accounts,
+        ..EngineConfig::default()
+    };
     Engine::new(config, sink)
 }
 
-/// A limit of the account of users: there is at most one, so it bounds the engine.
-fn account_limit<T>(options: &Options, get: fn(&AccountJetStream) -> Option<T>) -> Option<T> {
-    options.accounts.iter().find_map(|account| account.jetstream.as_ref()).and_then(get)
+/// What accounts may use of an engine.
+pub(super) fn account_bounds(
+    server: &Server,
+    options: &Options,
+    index: EngineIndex,
+) -> FxHashMap<AccountId, AccountBounds> {
+    let accounts = options.accounts.iter().filter_map(|account| {
+        let own = account.jetstream.as_ref()?;
+        let id = server.accounts.by_name(&account.name)?.id;
+        let bytes_max = match index {
+            EngineIndex::FILE => own.max_store_bytes,
+            _ => own.max_memory_bytes,
+        };
+        let bounds = AccountBounds {
+            bytes_max: bytes_max.unwrap_or(u64::MAX),
+            max_ack_pending: own.max_ack_pending.map_or(0, i64::from),
+            max_consumers: own.max_consumers.map_or(0, i64::from),
+        };
+        Some((id, bounds))
+    });
+    accounts.collect()
 }
 
 /// The lower of two limits, where `None` is no limit.
@@ -136,14 +149,20 @@ const fn sync_of(policy: SyncPolicy) -> nuthatch_log::SyncPolicy {
     }
 }
 
-fn settings(server: &Server, options: &Options) -> Settings {
+/// What an account may use that has no limits of its own.
+fn server_limits(options: &Options) -> AccountLimits {
     let jetstream = &options.jetstream;
-    let limits = AccountLimits {
+    AccountLimits {
         max_memory_bytes: jetstream.max_memory_bytes,
         max_store_bytes: jetstream.max_store_bytes,
         max_ack_pending: jetstream.limits.max_ack_pending.map(u64::from),
         ..AccountLimits::default()
-    };
+    }
+}
+
+/// The accounts of these options that have JetStream.
+pub(super) fn served_accounts(server: &Server, options: &Options) -> ServedAccounts {
+    let limits = server_limits(options);
     let accounts = options.accounts.iter().filter_map(|account| {
         let own = account.jetstream.as_ref()?;
         let id = server.accounts.by_name(&account.name)?.id;
@@ -152,12 +171,17 @@ fn settings(server: &Server, options: &Options) -> Settings {
             (id, ServedAccount { name: account.name.clone(), limits })
         })
     });
+    accounts.collect()
+}
+
+fn settings(server: &Server, options: &Options) -> Settings {
+    let jetstream = &options.jetstream;
     Settings {
         strict: jetstream.strict,
         domain: jetstream.domain.clone().unwrap_or_default(),
         version: NATS_VERSION.to_owned(),
-        limits,
-        accounts: accounts.collect(),
+        limits: server_limits(options),
+        accounts: served_accounts(server, options),
         max_duplicate_window: jetstream.limits.duplicate_window.map_or(0, nanos),
     }
 }

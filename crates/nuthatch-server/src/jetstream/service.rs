@@ -8,6 +8,7 @@ use super::backend::{Backend, CallError, NotTaken, call};
 use super::envelope::{self, ResponseType};
 use super::registry::{EngineIndex, Entry, Registry};
 use super::request::Call;
+use arc_swap::ArcSwap;
 use nuthatch_log::StreamId;
 use nuthatch_protocol::js::{
     API_LEVEL, ClusterInfo, ConsumerInfo, Metadata, Nanos, StorageType, StreamInfo,
@@ -56,6 +57,9 @@ pub struct ServedAccount {
     pub limits: AccountLimits,
 }
 
+/// Accounts beside the global one that have JetStream.
+pub type ServedAccounts = FxHashMap<AccountId, ServedAccount>;
+
 /// Settings of the service.
 #[derive(Clone, Debug, Default)]
 pub struct Settings {
@@ -67,8 +71,8 @@ pub struct Settings {
     pub version: String,
     /// Limits of accounts that have none of their own.
     pub limits: AccountLimits,
-    /// Accounts beside the global one that have JetStream, with their limits.
-    pub accounts: FxHashMap<AccountId, ServedAccount>,
+    /// Accounts beside the global one that have JetStream at the start, with their limits.
+    pub accounts: ServedAccounts,
     /// Longest duplicate window of a stream, ns; 0: no limit.
     pub max_duplicate_window: Nanos,
 }
@@ -90,6 +94,8 @@ pub struct ApiStats {
 pub struct JetStream {
     pub(super) backend: Arc<dyn Backend>,
     pub(super) settings: Settings,
+    /// Accounts beside the global one that have JetStream now.
+    pub(super) accounts: ArcSwap<ServedAccounts>,
     pub(super) registry: RwLock<Registry>,
     /// Copy of [`Registry::generation`] that is read without the lock.
     generation: AtomicU64,
@@ -108,6 +114,7 @@ impl JetStream {
     pub fn new(backend: Arc<dyn Backend>, settings: Settings) -> Self {
         Self {
             backend,
+            accounts: ArcSwap::from_pointee(settings.accounts.clone()),
             settings,
             registry: RwLock::default(),
             generation: AtomicU64::new(0),
@@ -167,12 +174,17 @@ impl JetStream {
     /// Whether JetStream is on for an account.
     #[must_use]
     pub fn serves(&self, account: AccountId) -> bool {
-        account == AccountId::GLOBAL || self.settings.accounts.contains_key(&account)
+        account == AccountId::GLOBAL || self.accounts.load().contains_key(&account)
     }
 
     /// What an account may use.
     pub(super) fn limits_of(&self, account: AccountId) -> AccountLimits {
-        self.settings.accounts.get(&account).map_or(self.settings.limits, |own| own.limits)
+        self.accounts.load().get(&account).map_or(self.settings.limits, |own| own.limits)
+    }
+
+    /// Adopts the accounts of a reloaded configuration.
+    pub fn set_accounts(&self, accounts: ServedAccounts) {
+        self.accounts.store(Arc::new(accounts));
     }
 
     /// Changes whenever routes or names do: one atomic load.

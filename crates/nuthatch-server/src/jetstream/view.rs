@@ -41,14 +41,16 @@ impl JetStream {
         if account == AccountId::GLOBAL {
             return GLOBAL_ACCOUNT.to_owned();
         }
-        let served = self.settings.accounts.get(&account);
-        served.map_or_else(|| format!("#{}", account.0), |served| served.name.clone())
+        let accounts = self.accounts.load();
+        accounts
+            .get(&account)
+            .map_or_else(|| format!("#{}", account.0), |served| served.name.clone())
     }
 
     /// Accounts that have JetStream or streams.
     fn account_ids(&self) -> Vec<AccountId> {
         let mut ids = vec![AccountId::GLOBAL];
-        ids.extend(self.settings.accounts.keys());
+        ids.extend(self.accounts.load().keys());
         let with_streams = self.registry.read();
         let others = with_streams.accounts().filter(|id| !self.serves(*id));
         ids.extend(others);

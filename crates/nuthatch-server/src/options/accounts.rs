@@ -2,11 +2,11 @@
 
 use nuthatch_protocol::config::{Entry, Node, Value};
 
-use super::auth::{Account, AccountJetStream};
+use super::auth::{Account, AccountJetStream, AccountLimits};
 use super::error::ProblemKind;
 use super::read::Reader;
-use super::tables::{ACCOUNT, ACCOUNT_JETSTREAM};
-use super::{GLOBAL_ACCOUNT, Options, jetstream, users};
+use super::tables::{ACCOUNT, ACCOUNT_JETSTREAM, ACCOUNT_LIMITS};
+use super::{GLOBAL_ACCOUNT, Options, exports, jetstream, mappings, users};
 
 /// An array of names or a map of accounts.
 pub(super) fn accounts(r: &mut Reader, value: &Value, options: &mut Options) {
@@ -15,7 +15,7 @@ pub(super) fn accounts(r: &mut Reader, value: &Value, options: &mut Options) {
             for item in items {
                 let Some(name) = r.word("accounts", item) else { continue };
                 if check_name(r, item, name, options) {
-                    options.accounts.push(empty(name));
+                    options.accounts.push(Account::empty(name));
                 }
             }
         }
@@ -35,11 +35,6 @@ pub(super) fn accounts(r: &mut Reader, value: &Value, options: &mut Options) {
     }
 }
 
-fn empty(name: &str) -> Account {
-    let name = name.to_owned();
-    Account { name, users: Vec::new(), nkeys: Vec::new(), jetstream: None }
-}
-
 fn check_name(r: &mut Reader, value: &Value, name: &str, options: &Options) -> bool {
     if name == GLOBAL_ACCOUNT {
         r.invalid(&value.pos, name, "is the account of 'authorization': configure it there");
@@ -56,7 +51,7 @@ fn account(r: &mut Reader, entry: &Entry, options: &mut Options) {
     if !check_name(r, &entry.value, &entry.key, options) {
         return;
     }
-    let mut account = empty(&entry.key);
+    let mut account = Account::empty(&entry.key);
     let mut defaults = None;
     r.walk(&ACCOUNT, map, |r, key, entry| {
         let value = &entry.value;
@@ -64,11 +59,36 @@ fn account(r: &mut Reader, entry: &Entry, options: &mut Options) {
             "users" => (account.users, account.nkeys) = users::users(r, value),
             "default_permissions" => defaults = users::permissions(r, key, value),
             "jetstream" => account.jetstream = account_jetstream(r, value),
+            "limits" => account.limits = limits(r, value),
+            "exports" => account.exports = exports::exports(r, value),
+            "imports" => account.imports = exports::imports(r, value),
+            "mappings" => account.mappings = mappings::mappings(r, key, value),
             _ => debug_assert!(false, "key '{key}' is in the table and nobody reads it"),
         }
     });
     users::apply_defaults(defaults, &mut account.users, &mut account.nkeys);
     options.accounts.push(account);
+}
+
+fn limits(r: &mut Reader, value: &Value) -> AccountLimits {
+    let mut limits = AccountLimits::default();
+    let Some(map) = r.map("limits", value) else { return limits };
+    r.walk(&ACCOUNT_LIMITS, map, |r, key, entry| {
+        let value = &entry.value;
+        match key {
+            "max_connections" => {
+                limits.max_connections = r.count(key, value, false).unwrap_or_default();
+            }
+            "max_subscriptions" => {
+                limits.max_subscriptions = r.count(key, value, false).unwrap_or_default();
+            }
+            _ => {
+                let bytes = r.limit(key, value, false).unwrap_or_default();
+                limits.max_payload_bytes = bytes.and_then(|bytes| usize::try_from(bytes).ok());
+            }
+        }
+    });
+    limits
 }
 
 fn account_jetstream(r: &mut Reader, value: &Value) -> Option<AccountJetStream> {

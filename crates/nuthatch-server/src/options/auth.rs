@@ -4,6 +4,10 @@ use std::collections::BTreeSet;
 use std::fmt;
 use std::time::Duration;
 
+use nuthatch_protocol::transform::Mapping;
+
+use super::exchange::{Export, Import};
+
 /// Time a client has to send its CONNECT, unless `timeout` says otherwise.
 pub const DEFAULT_AUTH_TIMEOUT: Duration = Duration::from_secs(2);
 
@@ -178,6 +182,42 @@ pub struct Account {
     pub nkeys: Vec<NkeyUser>,
     /// JetStream of the account; `None` is off.
     pub jetstream: Option<AccountJetStream>,
+    /// Limits of its connections.
+    pub limits: AccountLimits,
+    /// What other accounts may import.
+    pub exports: Vec<Export>,
+    /// What it takes from other accounts.
+    pub imports: Vec<Import>,
+    /// Subject mappings, in the order of the file: the first that matches applies.
+    pub mappings: Vec<Mapping>,
+}
+
+impl Account {
+    /// An account with nothing in it.
+    #[must_use]
+    pub fn empty(name: &str) -> Self {
+        Self {
+            name: name.to_owned(),
+            users: Vec::new(),
+            nkeys: Vec::new(),
+            jetstream: None,
+            limits: AccountLimits::default(),
+            exports: Vec::new(),
+            imports: Vec::new(),
+            mappings: Vec::new(),
+        }
+    }
+}
+
+/// Limits of the connections of an account; `None` of a field is without a limit of its own.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct AccountLimits {
+    /// Connections at a time.
+    pub max_connections: Option<u32>,
+    /// Subscriptions of one connection.
+    pub max_subscriptions: Option<u32>,
+    /// Largest message, headers and body together, in bytes.
+    pub max_payload_bytes: Option<usize>,
 }
 
 /// JetStream limits of an account; `None` of a field is without a limit.

@@ -1,12 +1,10 @@
 //! Checks options that must go together, wherever they were set.
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 
 use super::error::Conflict;
-use super::{Account, Options, SYSTEM_ACCOUNT};
-
-/// Accounts of users beside the system account that this version serves.
-const MAX_USER_ACCOUNTS: usize = 1;
+use super::{Options, SYSTEM_ACCOUNT, exchange};
+use crate::account::named_account_id;
 
 pub(super) fn check(options: &Options) -> Result<(), Conflict> {
     limits(options)?;
@@ -89,16 +87,17 @@ fn accounts(options: &Options) -> Result<(), Conflict> {
     if system != SYSTEM_ACCOUNT && !options.accounts.iter().any(|a| a.name == system) {
         return Err(Conflict::SystemAccount { name: system.to_owned() });
     }
-    let of_users: Vec<&Account> = options.accounts.iter().filter(|a| a.name != system).collect();
-    if of_users.len() > MAX_USER_ACCOUNTS {
-        let names: Vec<&str> = of_users.iter().map(|a| a.name.as_str()).collect();
-        return Err(Conflict::TooManyAccounts { names: names.join(", ") });
-    }
-    let in_authorization = !options.auth.users.is_empty() || !options.auth.nkeys.is_empty();
-    match of_users.iter().find(|a| !a.users.is_empty() || !a.nkeys.is_empty()) {
-        Some(account) if in_authorization => {
-            Err(Conflict::UsersInTwoPlaces { account: account.name.clone() })
+    let mut ids = HashMap::new();
+    for account in &options.accounts {
+        if let Some(other) = ids.insert(named_account_id(&account.name), &account.name) {
+            let (one, other) = (other.clone(), account.name.clone());
+            return Err(Conflict::AccountIds { one, other });
         }
-        _ => Ok(()),
     }
+    if let Some(account) = options.accounts.iter().find(|a| a.name == system)
+        && account.jetstream.is_some()
+    {
+        return Err(Conflict::SystemJetStream { name: system.to_owned() });
+    }
+    exchange::check(&options.accounts).map_err(Conflict::Exchange)
 }

@@ -326,24 +326,26 @@ pub enum Conflict {
         /// The name.
         name: String,
     },
-    /// More accounts than are served.
+    /// Two names with the same identity.
     #[error(
-        "accounts {names} are not supported together yet: this version serves one account of \
-         users beside the system account"
+        "accounts '{one}' and '{other}' cannot be told apart by the identity that streams carry: \
+         rename the one that has no streams yet"
     )]
-    TooManyAccounts {
-        /// Their names.
-        names: String,
+    AccountIds {
+        /// One name.
+        one: String,
+        /// The other.
+        other: String,
     },
-    /// Users both in `authorization` and in `accounts`.
-    #[error(
-        "users in 'authorization' and users of account '{account}' are not supported together \
-         yet: move them into one account"
-    )]
-    UsersInTwoPlaces {
-        /// Name of the account.
-        account: String,
+    /// JetStream in the system account.
+    #[error("jetstream can not be enabled on the system account ('{name}')")]
+    SystemJetStream {
+        /// Its name.
+        name: String,
     },
+    /// Exports and imports that cannot be.
+    #[error(transparent)]
+    Exchange(Box<super::exchange::ExchangeProblem>),
     /// Both monitoring ports.
     #[error("http and https monitoring cannot both be on: keep one of them")]
     HttpAndHttps,

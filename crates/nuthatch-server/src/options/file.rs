@@ -12,7 +12,7 @@ use super::tables::{NO_CLUSTER, TOP};
 use super::{
     DEFAULT_MAX_CLOSED_CLIENTS, DEFAULT_MAX_CONTROL_LINE_BYTES, DEFAULT_MAX_PAYLOAD_BYTES,
     DEFAULT_MAX_PENDING_BYTES, LARGE_MAX_PAYLOAD_BYTES, Limits, MAX_MAX_PAYLOAD_BYTES, accounts,
-    address, jetstream, tls, users,
+    address, jetstream, mappings, tls, users,
 };
 
 /// Shortest `lame_duck_duration`, as in nats-server.
@@ -258,6 +258,7 @@ fn blocks(r: &mut Reader, key: &'static str, entry: &Entry, draft: &mut Draft) -
     match key {
         "authorization" => users::authorization(r, value, draft),
         "accounts" => accounts::accounts(r, value, &mut draft.options),
+        "mappings" => draft.options.mappings = mappings::mappings(r, key, value),
         "tls" => put(&mut draft.options.tls, tls::tls(r, value).map(Some)),
         "jetstream" => jetstream::jetstream(r, value, draft),
         "store_dir" => jetstream::store_dir(r, &entry.key, value, draft),

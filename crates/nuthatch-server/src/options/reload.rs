@@ -75,14 +75,8 @@ impl Options {
     fn diff_auth(&self, new: &Options, plan: &mut ReloadPlan) {
         plan.now("tls", self.tls != new.tls);
         plan.now("authorization", self.auth != new.auth);
-        let names = |o: &Options| o.accounts.iter().map(|a| a.name.clone()).collect::<Vec<_>>();
-        let same_accounts = names(self) == names(new);
-        let jetstream =
-            |o: &Options| o.accounts.iter().map(|a| a.jetstream.clone()).collect::<Vec<_>>();
-        let same_jetstream = jetstream(self) == jetstream(new);
-        plan.restart("accounts", !same_accounts);
-        plan.restart("jetstream of accounts", same_accounts && !same_jetstream);
-        plan.now("accounts", same_accounts && self.accounts != new.accounts);
+        plan.now("accounts", self.accounts != new.accounts);
+        plan.now("mappings", self.mappings != new.mappings);
         plan.restart("system_account", self.system_account != new.system_account);
     }
 

@@ -5,7 +5,6 @@ use super::keys::{Block, Key, depends, no, said, yes};
 pub(super) const NO_CLUSTER: &str = "this version runs on one machine; remove the block";
 const NO_LISTENER: &str = "this version serves NATS clients over TCP only; remove the block";
 const NO_OPERATOR: &str = "operator mode (JWT) is not there yet; list users in 'authorization'";
-const NO_MAPPING: &str = "subject mappings are not there yet";
 const NO_ENCRYPTION: &str = "encryption at rest is not there yet; use an encrypted file system";
 pub(super) const NO_TLS_EXTRA: &str =
     "not there yet; cert_file, key_file, ca_file, verify and timeout are";
@@ -92,7 +91,7 @@ const TOP_KEYS: &[Key] = &[
     no(&["leafnodes", "leaf"], "connections of leaf nodes", NO_CLUSTER),
     no(&["websocket", "ws"], "clients over websocket", NO_LISTENER),
     no(&["mqtt"], "clients over MQTT", NO_LISTENER),
-    no(&["mappings", "maps"], "subject mappings of the global account", NO_MAPPING),
+    yes(&["mappings", "maps"], "none", "subject mappings of the global account; see below"),
     no(
         &["operator", "operators", "roots", "root", "root_operators", "root_operator"],
         "operator JWTs",
@@ -221,12 +220,103 @@ pub(super) static ACCOUNT: Block = Block {
         yes(&["users"], "none", "array of users, as in `authorization`"),
         yes(&["default_permissions"], "everything", "permissions of users that have none"),
         yes(&["jetstream"], "off", "true, `enabled`, or limits; see below"),
-        no(&["exports"], "streams and services for other accounts", "not there yet"),
-        no(&["imports"], "streams and services of other accounts", "not there yet"),
-        no(&["mappings", "maps"], "subject mappings", NO_MAPPING),
-        no(&["limits"], "limits of the account", "not there yet; use the server's own limits"),
+        yes(&["exports"], "none", "array of streams and services for other accounts; see below"),
+        yes(&["imports"], "none", "array of streams and services of other accounts; see below"),
+        yes(&["mappings", "maps"], "none", "subject mappings; see below"),
+        yes(&["limits"], "none", "limits of the account's connections; see below"),
         no(&["msg_trace", "trace_dest"], "destination of message traces", "not there yet"),
         said(&["nkey"], "public nkey of the account", "only operator mode needs it"),
+    ],
+};
+
+/// Keys of `limits {}` in an account.
+pub(super) static ACCOUNT_LIMITS: Block = Block {
+    place: "in 'limits' of an account",
+    keys: &[
+        yes(&["max_connections", "max_conn"], "none", "connections at a time"),
+        yes(&["max_subscriptions", "max_subs"], "none", "subscriptions of one connection"),
+        yes(&["max_payload", "max_pay"], "none", "largest message; the server's limit counts too"),
+        said(&["max_leafnodes", "max_leafs"], "connections of leaf nodes", CLUSTER_ONLY),
+    ],
+};
+
+/// Keys of one export.
+pub(super) static EXPORT: Block = Block {
+    place: "in an export",
+    keys: &[
+        yes(&["stream"], "", "subject of a stream of messages that others may see"),
+        yes(&["service"], "", "subject of a service that others may call"),
+        yes(&["accounts"], "every account", "the only accounts that may import it"),
+        yes(
+            &["response", "response_type"],
+            "`single`",
+            "responses to one request: `single`, `stream` or `chunked`",
+        ),
+        yes(
+            &["threshold", "response_threshold", "response_max_time", "response_time"],
+            "`\"2m\"`",
+            "time for a response",
+        ),
+        yes(
+            &["latency"],
+            "none",
+            "subject, or `{subject, sampling}`, on which latencies of the service are published",
+        ),
+        yes(
+            &["account_token_position"],
+            "0",
+            "which token of an imported subject must be the importing account's name, from 1",
+        ),
+        said(&["allow_trace"], "message traces go through", "there are no message traces"),
+    ],
+};
+
+/// Keys of one import.
+pub(super) static IMPORT: Block = Block {
+    place: "in an import",
+    keys: &[
+        yes(&["stream"], "", "`{account, subject}` of the stream"),
+        yes(&["service"], "", "`{account, subject}` of the service"),
+        yes(&["to"], "the same subject", "subject here; `$1` stands for the first wildcard"),
+        yes(&["prefix"], "none", "what is put in front of the subject of a stream"),
+        yes(&["share"], "false", "the exporting account learns who its clients are"),
+        said(&["allow_trace"], "message traces go through", "there are no message traces"),
+    ],
+};
+
+/// Keys of `stream {}` and `service {}` of an import.
+pub(super) static IMPORTED: Block = Block {
+    place: "in an import",
+    keys: &[
+        yes(&["account"], "required", "the exporting account"),
+        yes(&["subject"], "required", "the subject there"),
+    ],
+};
+
+/// Keys of `latency {}` in an export.
+pub(super) static LATENCY: Block = Block {
+    place: "in 'latency'",
+    keys: &[
+        yes(
+            &["sampling"],
+            "100",
+            "percent of the requests, 1 to 100, or `headers`: where tracing headers ask for it",
+        ),
+        yes(&["subject"], "required", "where the measurements are published"),
+    ],
+};
+
+/// Keys of one destination of a mapping.
+pub(super) static MAPPING: Block = Block {
+    place: "in a mapping",
+    keys: &[
+        yes(&["destination", "dest"], "required", "subject, with functions"),
+        yes(
+            &["weight"],
+            "required in a list",
+            "percent of the messages, as a number or as `\"25%\"`",
+        ),
+        yes(&["cluster"], "every cluster", "only in the cluster of this name"),
     ],
 };
 
@@ -364,6 +454,12 @@ pub(super) static DOCUMENTED: &[(&str, &Block)] = &[
     ("`publish {}` and `subscribe {}`", &SUBJECTS),
     ("`allow_responses {}`", &RESPONSES),
     ("An account", &ACCOUNT),
+    ("`limits {}` of an account", &ACCOUNT_LIMITS),
+    ("An export", &EXPORT),
+    ("`latency {}` of an export", &LATENCY),
+    ("An import", &IMPORT),
+    ("`stream {}` and `service {}` of an import", &IMPORTED),
+    ("A destination of a mapping", &MAPPING),
     ("`jetstream {}` of an account", &ACCOUNT_JETSTREAM),
     ("`tls`", &TLS),
     ("`jetstream`", &JETSTREAM),

@@ -56,6 +56,19 @@ fn fails(conf: &str, expect: &str) {
     }
 }
 
+/// [`fails`], wherever in the file.
+#[track_caller]
+fn fails_somewhere(conf: &str, expect: &str) {
+    match command(Invocation::NatsServer, conf, "-c t.conf") {
+        Err(e) => {
+            let text = e.to_string();
+            let what = text.splitn(4, ':').nth(3).unwrap_or_default();
+            assert_eq!(what.trim_start(), expect, "configuration: {conf:?}");
+        }
+        Ok(done) => panic!("accepted {conf:?}: {done:?}"),
+    }
+}
+
 #[track_caller]
 fn says(conf: &str, expect: &[&str]) {
     assert_eq!(options(conf, "").warnings, expect, "configuration: {conf:?}");

@@ -180,3 +180,30 @@ pub fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
         std::thread::sleep(Duration::from_millis(5));
     }
 }
+
+/// The options of a configuration file with this text.
+pub fn configured(text: &str) -> Options {
+    use nuthatch_protocol::config::{Loader, Source};
+    use nuthatch_server::options::{Command, Invocation, load_with};
+    struct Text<'a>(&'a str);
+    impl Loader for Text<'_> {
+        fn load(&mut self, path: &str, _from: &str) -> Result<Source, String> {
+            Ok(Source { name: path.to_owned(), text: self.0.to_owned() })
+        }
+        fn env(&self, _name: &str) -> Option<String> {
+            None
+        }
+    }
+    let args = ["-c".to_owned(), "test.conf".to_owned()];
+    match load_with(Invocation::NatsServer, &args, &mut Text(text)) {
+        Ok(Command::Serve(options)) => *options,
+        other => panic!("{other:?}"),
+    }
+}
+
+/// CONNECT of a modern client with this user, whose password is `pw`.
+pub fn login(user: &str) -> String {
+    format!(
+        "{{\"verbose\":false,\"headers\":true,\"no_responders\":true,\"user\":\"{user}\",\"pass\":\"pw\"}}"
+    )
+}

@@ -5,7 +5,7 @@ use super::advisory::random_name;
 use super::consumers::{ConsumerKey, env, log_slot_progress};
 use super::pending::{OpOrInfo, Waiting};
 use super::slot::Slot;
-use crate::consumer::{Consumer, check_create, check_workqueue, validate_consumer};
+use crate::consumer::{Consumer, ConsumerLimits, check_create, check_workqueue, validate_consumer};
 use crate::op::{CatalogEntry, Op, OpOutcome, OpResult, Respond, Usage};
 use crate::records::CONSUMER_DELETE_BODY;
 use crate::sink::{AccountId, Sink};
@@ -69,6 +69,10 @@ impl<S: Sink> Engine<S> {
                 respond(self.list_consumers(id, offset, limit, names_only, log));
             }
             Op::Catalog => respond(Ok(self.catalog())),
+            Op::SetAccounts(bounds) => {
+                self.budget.set_bounds(bounds);
+                respond(Ok(OpOutcome::Done));
+            }
             Op::Usage { account } => respond(Ok(OpOutcome::Usage(self.usage(account)))),
         }
     }
@@ -111,13 +115,27 @@ impl<S: Sink> Engine<S> {
         log_slot_progress(slot, &mut self.sink, &self.config.domain, log).map_err(refusal)
     }
 
+    /// The limits of the server on consumers, or lower ones of the stream's account.
+    fn consumer_limits(&mut self, id: StreamId) -> Result<ConsumerLimits, JsError> {
+        let account = self.slot(id)?.stream.account();
+        let mut limits = self.config.consumers;
+        let Some(bounds) = self.budget.bounds_of(account) else { return Ok(limits) };
+        // 0 is no limit in both.
+        let lower = |one: i64, other: i64| {
+            if one > 0 && other > 0 { one.min(other) } else { one.max(other) }
+        };
+        limits.max_ack_pending = lower(limits.max_ack_pending, bounds.max_ack_pending);
+        limits.max_consumers = lower(limits.max_consumers, bounds.max_consumers);
+        Ok(limits)
+    }
+
     fn create_consumer<L: LogAccess>(
         &mut self,
         id: StreamId,
         request: &CreateConsumerRequest,
         log: &mut L,
     ) -> Done {
-        let limits = self.config.consumers;
+        let limits = self.consumer_limits(id)?;
         let slot = self.slot(id)?;
         let mut config = validate_consumer(request, slot.stream.config(), &limits)?;
         let existing = slot.consumers.find(&config.name).filter(|_| !config.name.is_empty());
@@ -341,6 +359,7 @@ const fn writes(op: &Op) -> bool {
             | Op::ConsumerInfo { .. }
             | Op::ListConsumers { .. }
             | Op::Catalog
+            | Op::SetAccounts(_)
             | Op::Usage { .. }
     )
 }

@@ -234,7 +234,7 @@ impl<S: Sink> Engine<S> {
         let outcome = call(&mut consumer.consumer, &mut env);
         if !released.is_empty() {
             let must_tell = release(slot, key.index, &mut released, log);
-            self.budget.settle(slot.stream.account_use());
+            self.budget.settle(slot.stream.account(), slot.stream.account_use());
             if must_tell {
                 self.delete_later(key.stream, log.now());
             }

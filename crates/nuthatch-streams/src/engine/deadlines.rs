@@ -117,7 +117,7 @@ impl<S: Sink> Engine<S> {
         };
         slot.scheduled = None;
         slot.stream.sweep_ids(log.now());
-        self.budget.settle(slot.stream.account_use());
+        self.budget.settle(slot.stream.account(), slot.stream.account_use());
         self.expire_stream(id, log);
         self.sweep_batches(id, log);
         if let Some(slot) = self.slots.get_mut(&id) {
@@ -132,7 +132,7 @@ impl<S: Sink> Engine<S> {
         let Some(slot) = self.slots.get_mut(&id) else { return };
         if slot.stream.expire(now, &mut |seq, weight| log.dead(id, seq, weight)) > 0 {
             self.expiring.push(id);
-            self.budget.settle(slot.stream.account_use());
+            self.budget.settle(slot.stream.account(), slot.stream.account_use());
         }
     }
 

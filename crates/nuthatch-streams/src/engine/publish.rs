@@ -112,7 +112,7 @@ impl<S: Sink> Engine<S> {
     /// After a run: what it took of the budget, and when its messages expire.
     fn settle_run(&mut self, id: StreamId) {
         let Some(slot) = self.slots.get_mut(&id) else { return };
-        self.budget.settle(slot.stream.account_use());
+        self.budget.settle(slot.stream.account(), slot.stream.account_use());
         self.deadlines.schedule_stream(slot);
     }
 

@@ -247,7 +247,7 @@ impl<S: Sink> Engine<S> {
             slot.stream.commit_all();
             slot.stream.set_releases_logged();
             slot.stream.set_has_consumers(!slot.consumers.is_empty());
-            self.budget.settle(slot.stream.account_use());
+            self.budget.settle(slot.stream.account(), slot.stream.account_use());
             self.deadlines.schedule_stream(slot);
             self.wake_consumers(id, log);
         }

@@ -40,7 +40,7 @@ impl<S: Sink> Engine<S> {
         if let Some(slot) = self.slots.get_mut(&id) {
             slot.stream.mark(lsn);
             Self::touch(&mut self.touched, lsn, id);
-            self.budget.settle(slot.stream.account_use());
+            self.budget.settle(slot.stream.account(), slot.stream.account_use());
         }
     }
 
@@ -189,7 +189,7 @@ impl<S: Sink> Engine<S> {
         }
         slot.stream.for_each_held(&mut |seq, weight| log.dead(id, seq, weight));
         let (before, _) = slot.stream.account_use();
-        self.budget.settle((before, crate::stream::Accounted::default()));
+        self.budget.settle(account, (before, crate::stream::Accounted::default()));
         self.advise_stream(account, &name, "delete", log);
     }
 

@@ -276,6 +276,9 @@ impl Stream {
         if !budget.has_room_for_bytes(self.unaccounted_bytes(), weight as u64) {
             return Err(JsError::INSUFFICIENT_RESOURCES);
         }
+        if !budget.account_has_room(self.account, self.unaccounted_bytes(), weight as u64) {
+            return Err(JsError::ACCOUNT_RESOURCES_EXCEEDED);
+        }
         let known = self.subjects.find(publish.subject);
         if known.is_none() {
             self.check_new_subject(publish.subject, 0, budget)?;

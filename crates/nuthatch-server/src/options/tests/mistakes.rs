@@ -1,6 +1,6 @@
 //! Ways to be wrong, each with its exact words.
 
-use super::fails;
+use super::{fails, fails_somewhere};
 
 #[test]
 fn unknown_keys_name_the_nearest_one() {
@@ -195,24 +195,50 @@ fn mistakes_about_accounts() {
         "t.conf:1:15: '$G' is the account of 'authorization': configure it there",
     );
     fails("accounts: [A, A]", "t.conf:1:15: 'A' is defined twice: merge the two accounts");
+    for (exports, expect) in [
+        ("1", "'exports' must be an array of exports: [ {stream: \"a.>\"}, … ], found an integer"),
+        ("[{}]", "'exports' entry needs either 'stream' or 'service'"),
+        ("[{stream: a, service: b}]", "'exports' entry needs either 'stream' or 'service'"),
+        (
+            "[{stream: a, response: stream}]",
+            "'stream' takes no 'response', 'threshold' or 'latency': they belong to a 'service'",
+        ),
+        (
+            "[{service: a, response: many}]",
+            "'response' must be one of single, stream, chunked, found 'many'",
+        ),
+        (
+            "[{service: a, latency: {subject: x, sampling: 0}}]",
+            "'sampling' is a bad sampling percentage, should be 1-100",
+        ),
+    ] {
+        fails_somewhere(&format!("accounts {{ A {{ exports: {exports} }} }}"), expect);
+    }
+    for (imports, expect) in [
+        (
+            "[{stream: {account: B}}]",
+            "'stream' needs an account name and a subject: { account: A, subject: \"a.>\" }",
+        ),
+        ("[{}]", "'imports' entry needs either 'stream' or 'service'"),
+        (
+            "[{stream: {account: B, subject: a}, to: b, prefix: c}]",
+            "'prefix' cannot be combined with 'to': a stream has one subject here",
+        ),
+        (
+            "[{stream: {account: B, subject: a}, prefix: '*'}]",
+            "'prefix' is wrong: stream import prefix can not contain wildcard tokens",
+        ),
+    ] {
+        fails_somewhere(&format!("accounts {{ A {{ imports: {imports} }} }}"), expect);
+    }
     fails("accounts { A: 1 }", "t.conf:1:15: 'A' must be a map: { … }, found an integer");
-    fails(
-        "accounts { A { exports: [ {stream: 'x'} ] } }",
-        "t.conf:1:16: 'exports' in an account is not supported: not there yet",
-    );
-    fails(
-        "accounts { A {}, B {} }",
-        "accounts A, B are not supported together yet: this version serves one account of users \
-         beside the system account",
-    );
     fails(
         "system_account: S",
         "system_account 'S' is not among the accounts: define it in 'accounts'",
     );
     fails(
-        "accounts { A { users: [{user: a}] } }, authorization { users: [{user: b}] }",
-        "users in 'authorization' and users of account 'A' are not supported together yet: move \
-         them into one account",
+        "system_account: S, accounts { S { jetstream: true } }",
+        "jetstream can not be enabled on the system account ('S')",
     );
 }
 
@@ -283,4 +309,24 @@ fn mistakes_of_syntax_and_includes_come_through() {
     );
     let error = super::command(super::Invocation::NatsServer, "", "-c nix.conf").unwrap_err();
     assert_eq!(error.to_string(), "cannot read configuration file 'nix.conf': no such file");
+}
+
+#[test]
+fn mistakes_about_mappings() {
+    for (mappings, expect) in [
+        ("{ a: 1 }", "'a' must be a map: { … }, found an integer"),
+        ("{ a: {dest: b} }", "'a' needs 'destination' and 'weight' in every entry"),
+        ("{ a: {dest: b, weight: 101} }", "'weight' must be from 0 to 100, found 101"),
+        ("{ a: {dest: b, weight: 'x%'} }", "'weight' must be a percentage such as 25 or \"25%\""),
+        (
+            "{ a: [{dest: b, weight: 60}, {dest: c, weight: 50}] }",
+            "'a' cannot be mapped: total weight needs to be <= 100",
+        ),
+        (
+            "{ 'a.*': 'b.$2' }",
+            "'a.*' cannot be mapped: invalid mapping destination: wildcard index out of range in $2: [2]",
+        ),
+    ] {
+        fails_somewhere(&format!("mappings: {mappings}"), expect);
+    }
 }

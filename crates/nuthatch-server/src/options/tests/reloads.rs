@@ -18,10 +18,12 @@ fn changes_are_sorted_by_when_they_apply() {
 }
 
 #[test]
-fn users_of_accounts_reload_and_accounts_themselves_do_not() {
+fn accounts_and_mappings_reload() {
     let one = options("accounts { A { users: [{user: a}] } }", "");
     let two = options("accounts { A { users: [{user: b}] } }", "");
     let other = options("accounts { B { users: [{user: a}] } }", "");
+    let mapped = options("accounts { A { users: [{user: a}] } }, mappings { a: b }", "");
     assert_eq!(one.reload_diff(&two).now, ["accounts"]);
-    assert_eq!(one.reload_diff(&other).restart, ["accounts"]);
+    assert_eq!(one.reload_diff(&other).now, ["accounts"]);
+    assert_eq!(one.reload_diff(&mapped).now, ["mappings"]);
 }

@@ -1,0 +1,98 @@
+//! Publishes to streams whose parts are not all in the read buffer: their subject is another one
+//! than the client wrote. They travel in a buffer of their own.
+
+use super::publish::Taken;
+use super::reader::{Reader, Turn};
+use crate::exchange::{Inbound, to_jetstream};
+use crate::jetstream_hook::{EngineId, StreamRoute};
+use crate::route::Way;
+use bytes::Bytes;
+use nuthatch_protocol::wire::Publish;
+use nuthatch_streams::{ClientBatch, Item, PublishItem, Span};
+
+/// A buffer that has reached this size is sent with what is in it.
+const BUFFER_BYTES: usize = 256 * 1024;
+
+/// Items for one engine with the buffer they are in.
+pub(super) struct CopiedBatch {
+    engine: EngineId,
+    bytes: Vec<u8>,
+    items: Vec<Item>,
+}
+
+/// Items for engines.
+pub(super) type CopiedBatches = Vec<CopiedBatch>;
+
+impl CopiedBatch {
+    fn push(&mut self, publish: &Publish<'_>, route: StreamRoute, hint: u32) {
+        let reply = publish.reply.unwrap_or_default();
+        let parts = [publish.subject, reply, publish.headers(), publish.payload()];
+        let [subject, reply, headers, body] = parts.map(|part| {
+            let start = self.bytes.len() as u32;
+            self.bytes.extend_from_slice(part);
+            Span { start, end: self.bytes.len() as u32 }
+        });
+        let stream = route.stream;
+        let item = PublishItem { stream, hint, subject, reply, headers, body };
+        self.items.push(Item::Publish(item));
+    }
+}
+
+impl Turn<'_> {
+    /// Publishes to a stream from a copy.
+    pub(super) fn publish_copied(&mut self, publish: &Publish<'_>, route: StreamRoute) {
+        if !self.batches.is_empty() {
+            // What came before must be ahead of it.
+            self.hand_over();
+        }
+        let hint = self.mux_hint(publish.reply.unwrap_or_default());
+        let engine = route.engine;
+        let at = match self.copied.iter().position(|batch| batch.engine == engine) {
+            Some(at) => at,
+            None => {
+                let (bytes, items) = (Vec::new(), Vec::new());
+                self.copied.push(CopiedBatch { engine, bytes, items });
+                self.copied.len() - 1
+            }
+        };
+        self.copied[at].push(publish, route, hint);
+        if self.copied[at].bytes.len() >= BUFFER_BYTES {
+            let full = self.copied.swap_remove(at);
+            self.reader.send_copied(vec![full]);
+        }
+    }
+
+    /// `$JS.…` subjects that the client did not write itself.
+    pub(super) fn reserved_elsewhere(&mut self, publish: &Publish<'_>) -> Taken {
+        let account = self.reader.session.account.clone();
+        let server = self.reader.server.clone();
+        if !server.hook().enabled(account.id) {
+            return Taken::No;
+        }
+        self.hand_over();
+        let inbound = Inbound {
+            subject: publish.subject,
+            routed: publish.subject,
+            reply: publish.reply.unwrap_or_default(),
+            headers: publish.headers(),
+            body: publish.payload(),
+        };
+        let (stage, dice) = self.scratch.split();
+        let mut way =
+            Way { from: Some(&self.reader.conn), stage, dice, hops: 0, by_service: false };
+        match to_jetstream(&server, &account, &inbound, &mut way) {
+            true => Taken::ByServer,
+            false => Taken::No,
+        }
+    }
+}
+
+impl Reader {
+    /// Sends batches of copies.
+    pub(super) fn send_copied(&mut self, batches: CopiedBatches) {
+        for CopiedBatch { engine, bytes, items } in batches {
+            let (peer, buf) = (self.conn.clone(), Bytes::from(bytes));
+            self.submit(engine, ClientBatch { peer, buf, items });
+        }
+    }
+}

@@ -1,0 +1,122 @@
+//! Subject mappings of an account: what a client publishes to one subject goes to another.
+
+use crate::route::{Dice, Mapping as Outcome};
+use arc_swap::{ArcSwap, Guard};
+use nuthatch_protocol::subject::tree::{MatchResult, SubjectTree};
+use nuthatch_protocol::transform::Mapping;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// The mappings of an account.
+#[derive(Default)]
+pub struct Mappings {
+    any: AtomicBool,
+    table: ArcSwap<Table>,
+}
+
+/// Mappings with an index by source.
+#[derive(Default)]
+pub struct Table {
+    mappings: Vec<Mapping>,
+    /// Places in `mappings` by source.
+    by_source: SubjectTree<usize>,
+}
+
+/// What a table makes of a subject.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Fixed {
+    /// Nothing.
+    Unchanged,
+    /// Always this subject.
+    To(Box<[u8]>),
+    /// Something else each time: the place of the mapping.
+    Choice(usize),
+}
+
+impl Mappings {
+    /// Whether there are any: one load, for every publish.
+    #[inline]
+    #[must_use]
+    pub fn any(&self) -> bool {
+        self.any.load(Ordering::Relaxed)
+    }
+
+    /// The mappings in force.
+    #[must_use]
+    pub fn table(&self) -> Guard<Arc<Table>> {
+        self.table.load()
+    }
+
+    /// Replaces them.
+    pub fn set(&self, mappings: &[Mapping]) {
+        let mut by_source = SubjectTree::default();
+        for (place, mapping) in mappings.iter().enumerate() {
+            by_source.insert(mapping.source(), None, place);
+        }
+        self.any.store(!mappings.is_empty(), Ordering::Relaxed);
+        self.table.store(Arc::new(Table { mappings: mappings.to_vec(), by_source }));
+    }
+
+    /// What becomes of a subject, without a cache. `out` holds the new subject if it changed.
+    pub fn apply(&self, subject: &[u8], dice: &mut Dice, out: &mut Vec<u8>) -> Outcome {
+        if !self.any() {
+            return Outcome::Unchanged;
+        }
+        let table = self.table();
+        match table.find(subject) {
+            Some(place) => table.choose(place, subject, dice, out),
+            None => Outcome::Unchanged,
+        }
+    }
+}
+
+impl Table {
+    /// The first mapping, in the order of the configuration, that covers a subject.
+    fn find(&self, subject: &[u8]) -> Option<usize> {
+        let mut found = MatchResult::default();
+        self.by_source.match_into(subject, &mut found);
+        found.plain().iter().copied().min()
+    }
+
+    /// What becomes of a subject, if that is always the same.
+    #[must_use]
+    pub fn fixed(&self, subject: &[u8]) -> Fixed {
+        let Some(place) = self.find(subject) else { return Fixed::Unchanged };
+        match self.mappings[place].only() {
+            Some(transform) if !transform.is_random() => {
+                let mut out = Vec::new();
+                transform.apply_matching(subject, 0, &mut out);
+                Fixed::To(out.into_boxed_slice())
+            }
+            _ => Fixed::Choice(place),
+        }
+    }
+
+    /// Chooses among the destinations of a mapping that covers the subject.
+    pub fn choose(
+        &self,
+        place: usize,
+        subject: &[u8],
+        dice: &mut Dice,
+        out: &mut Vec<u8>,
+    ) -> Outcome {
+        let Some(mapping) = self.mappings.get(place) else { return Outcome::Unchanged };
+        let Some(transform) = mapping.choose(dice.number()) else { return Outcome::Dropped };
+        out.clear();
+        // It may have been replaced by a reload since it was found.
+        if transform.apply(subject, dice.number(), out) {
+            Outcome::Changed
+        } else {
+            Outcome::Unchanged
+        }
+    }
+}
+
+impl std::fmt::Debug for Mappings {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Mappings").field("count", &self.table().mappings.len()).finish()
+    }
+}
+
+#[cfg(test)]
+mod tests;
