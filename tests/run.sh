@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # The test command: everything that must pass, from a fresh checkout.
-# Needs cargo; the client suites also need python3, node with npm, go, and java with maven
+# Needs cargo and go (for the nats-server that ours is compared with); the client suites also need
+# python3, node with npm, and java with maven
 # (on Debian: apt-get install python3-venv npm golang maven default-jdk-headless), and say so.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -9,7 +10,10 @@ step() { printf '\n-- %s (%s s)\n' "$1" "$SECONDS"; }
 step "build"
 cargo build --release --locked -p nuthatch
 
-step "unit, property and crash tests"
+step "the server that ours is compared with"
+./tests/peers.sh
+
+step "unit, property, crash and differential tests"
 cargo test --workspace --locked
 
 step "third-party clients"

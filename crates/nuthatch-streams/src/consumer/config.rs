@@ -72,7 +72,6 @@ pub fn validate_consumer(
     check_filters(&config)?;
     check_start(&config)?;
     check_rest(&config)?;
-    check_workqueue_policies(&config, stream)?;
     if config.name.is_empty() {
         config.name.clone_from(&config.durable_name);
     }
@@ -402,19 +401,6 @@ fn check_priority(config: &ConsumerConfig) -> Result<(), JsError> {
     }
     let why = "priority groups are not supported by this server";
     Err(JsError::CONSUMER_CREATE.with_err(why))
-}
-
-fn check_workqueue_policies(config: &ConsumerConfig, stream: &StreamConfig) -> Result<(), JsError> {
-    if stream.retention != RetentionPolicy::Workqueue || config.direct || config.sourcing {
-        return Ok(());
-    }
-    if config.ack_policy != AckPolicy::Explicit {
-        return Err(JsError::CONSUMER_WQ_REQUIRES_EXPLICIT_ACK);
-    }
-    if config.deliver_policy != DeliverPolicy::All {
-        return Err(JsError::CONSUMER_WQ_CONSUMER_NOT_DELIVER_ALL);
-    }
-    Ok(())
 }
 
 #[cfg(test)]

@@ -3,7 +3,7 @@
 use super::config::check_backoff;
 use super::filter::patterns_of;
 use super::{Consumer, Mode};
-use nuthatch_protocol::js::ConsumerConfig;
+use nuthatch_protocol::js::{AckPolicy, ConsumerConfig, DeliverPolicy};
 use nuthatch_protocol::jserror::JsError;
 use nuthatch_protocol::subject;
 
@@ -64,11 +64,19 @@ pub fn check_update(old: &ConsumerConfig, new: &ConsumerConfig) -> Result<(), Js
 /// Work-queue streams: whether `new` may live beside the others (without itself).
 ///
 /// # Errors
-/// 10099 or 10100.
+/// 10098, 10099, 10100 or 10101.
 pub fn check_workqueue<'a>(
     new: &ConsumerConfig,
     others: impl Iterator<Item = &'a ConsumerConfig>,
 ) -> Result<(), JsError> {
+    if !new.direct && !new.sourcing {
+        if new.ack_policy != AckPolicy::Explicit {
+            return Err(JsError::CONSUMER_WQ_REQUIRES_EXPLICIT_ACK);
+        }
+        if new.deliver_policy != DeliverPolicy::All {
+            return Err(JsError::CONSUMER_WQ_CONSUMER_NOT_DELIVER_ALL);
+        }
+    }
     for other in others.filter(|other| !other.direct && !other.sourcing) {
         if patterns_of(new).next().is_none() {
             return Err(JsError::CONSUMER_WQ_MULTIPLE_UNFILTERED);

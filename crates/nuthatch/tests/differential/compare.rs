@@ -91,6 +91,11 @@ pub const INTENDED: &[Intended] = &[
         rule: Rule::Step,
     },
     Intended {
+        name: "no-room",
+        reason: "a first sequence after which no message fits is refused",
+        rule: Rule::Step,
+    },
+    Intended {
         name: "ephemeral-name",
         reason: "a generated name stands in the configuration, too",
         rule: Rule::Field("config", "<generated name>"),

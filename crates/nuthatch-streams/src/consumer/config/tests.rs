@@ -171,12 +171,17 @@ fn pedantic_requests_are_not_corrected() {
 fn work_queues() {
     let queue = StreamConfig { retention: RetentionPolicy::Workqueue, ..stream() };
     assert_eq!(refused(|c| c.ack_policy = AckPolicy::None, &queue).0, 10084);
-    assert_eq!(refused(|c| c.ack_policy = AckPolicy::All, &queue).0, 10098);
-    assert_eq!(refused(|c| c.deliver_policy = DeliverPolicy::New, &queue).0, 10101);
-    let with = |filter: &str| ConsumerConfig {
-        filter_subject: filter.into(),
-        ..ConsumerConfig::default()
+    let explicit =
+        || ConsumerConfig { ack_policy: AckPolicy::Explicit, ..ConsumerConfig::default() };
+    let alone = |config: ConsumerConfig| {
+        check_workqueue(&config, std::iter::empty()).map_err(|error| error.err_code)
     };
+    assert_eq!(alone(ConsumerConfig { ack_policy: AckPolicy::All, ..explicit() }), Err(10098));
+    assert_eq!(
+        alone(ConsumerConfig { deliver_policy: DeliverPolicy::New, ..explicit() }),
+        Err(10101)
+    );
+    let with = |filter: &str| ConsumerConfig { filter_subject: filter.into(), ..explicit() };
     let check = |new: &str, other: &str| {
         check_workqueue(&with(new), [with(other)].iter()).map_err(|error| error.err_code)
     };
