@@ -20,6 +20,7 @@ use crate::workbench::latency_cli::LatencyArgs;
 use crate::workbench::{self, latency_cli};
 use crate::workload::consumer::AckMode;
 use crate::workload::core::{CorePub, CoreSub};
+use crate::workload::js_batch::{BatchKind, JsBatch};
 use crate::workload::js_pub::JsPub;
 use crate::workload::js_read::{JsRead, ReadMode};
 use crate::workload::request::RequestReply;
@@ -130,6 +131,7 @@ impl StreamArgs {
             storage: self.storage.clone(),
             create: !self.no_create,
             purge: self.purge,
+            batches: false,
         }
     }
 }
@@ -149,6 +151,23 @@ struct JsPubArgs {
     /// Unacknowledged publishes per client
     #[arg(long, default_value_t = 500, value_parser = parse_count, conflicts_with = "sync")]
     batch: usize,
+    /// Publish one fast batch per client (ADR-50); --batch is how many messages are on their way
+    #[arg(long, conflicts_with_all = ["sync", "async_", "atomic"])]
+    fast_batch: bool,
+    /// Publish atomic batches (ADR-50) of --batch messages, at most 1000
+    #[arg(long, conflicts_with_all = ["sync", "async_"])]
+    atomic: bool,
+}
+
+impl JsPubArgs {
+    /// The kind of batch, if batches are to be published.
+    const fn kind(&self) -> Option<BatchKind> {
+        match (self.fast_batch, self.atomic) {
+            (true, _) => Some(BatchKind::Fast),
+            (_, true) => Some(BatchKind::Atomic),
+            (false, false) => None,
+        }
+    }
 }
 
 #[derive(Debug, Clone, Args)]
@@ -255,7 +274,36 @@ pub fn run(args: &BenchArgs, connect: &ConnectArgs) -> Result<String, BenchError
     }
 }
 
+fn js_batch(
+    args: &JsPubArgs,
+    kind: BatchKind,
+    connect: &ConnectArgs,
+) -> Result<String, BenchError> {
+    let name = match kind {
+        BatchKind::Fast => "js pub fast batch",
+        BatchKind::Atomic => "js pub atomic batches",
+    };
+    let plan = JsPub {
+        stream: StreamPlan { batches: true, ..args.stream.plan() },
+        msgs: args.common.msgs,
+        size: args.common.size as usize,
+        window: args.batch,
+        clients: args.common.clients,
+    };
+    let details = Details {
+        name: name.into(),
+        driver: Driver::Lean,
+        batch: Some(args.batch),
+        latency_of: (kind == BatchKind::Atomic).then_some("commit"),
+    };
+    let workload = JsBatch { plan, kind };
+    repeat(details, &args.common, connect, |target| workload.run(target))
+}
+
 fn js_pub(args: &JsPubArgs, connect: &ConnectArgs) -> Result<String, BenchError> {
+    if let Some(kind) = args.kind() {
+        return js_batch(args, kind, connect);
+    }
     let window = if args.sync { 1 } else { args.batch };
     let workload = JsPub {
         stream: args.stream.plan(),

@@ -183,6 +183,7 @@ pub fn stream() -> StreamPlan {
         storage: "file".into(),
         create: true,
         purge: false,
+        batches: false,
     }
 }
 

@@ -22,6 +22,8 @@ pub struct StreamPlan {
     pub create: bool,
     /// Remove all messages before each run.
     pub purge: bool,
+    /// A created stream takes atomic and fast batches.
+    pub batches: bool,
 }
 
 impl StreamPlan {
@@ -31,11 +33,15 @@ impl StreamPlan {
     /// When JetStream refuses.
     pub fn prepare(&self, control: &mut Client, target: &Target) -> Result<u64, BenchError> {
         if self.create {
-            let config = json!({
+            let mut config = json!({
                 "name": self.name, "subjects": [self.subject], "storage": self.storage,
                 "retention": "limits", "discard": "old", "num_replicas": 1,
                 "allow_direct": true,
             });
+            if self.batches {
+                config["allow_atomic"] = true.into();
+                config["allow_batched"] = true.into();
+            }
             let what = format!("STREAM.CREATE.{}", self.name);
             js::api(control, &what, &config, target.timeout)?;
         }
