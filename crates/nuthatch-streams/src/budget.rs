@@ -9,6 +9,9 @@ pub const SUBJECTS_MAX_DEFAULT: usize = 10_000_000;
 /// Message ids of all windows by default: about 700 MiB.
 pub const MSG_IDS_MAX_DEFAULT: usize = 10_000_000;
 
+/// Messages with a time to live of all streams: about 500 MiB.
+pub const TIMERS_MAX: usize = 10_000_000;
+
 /// What an account may use of an engine.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct AccountBounds {
@@ -37,8 +40,13 @@ impl Budget {
     #[must_use]
     pub fn new(subjects_max: usize, msg_ids_max: usize, bytes_max: u64) -> Self {
         Self {
-            used: Accounted { subjects: 0, msg_ids: 0, bytes: 0 },
-            max: Accounted { subjects: subjects_max, msg_ids: msg_ids_max, bytes: bytes_max },
+            used: Accounted { subjects: 0, msg_ids: 0, timers: 0, bytes: 0 },
+            max: Accounted {
+                subjects: subjects_max,
+                msg_ids: msg_ids_max,
+                timers: TIMERS_MAX,
+                bytes: bytes_max,
+            },
             of_accounts: FxHashMap::default(),
             bounds: FxHashMap::default(),
         }
@@ -63,6 +71,7 @@ impl Budget {
         }
         self.used.subjects = self.used.subjects.saturating_sub(before.subjects) + now.subjects;
         self.used.msg_ids = self.used.msg_ids.saturating_sub(before.msg_ids) + now.msg_ids;
+        self.used.timers = self.used.timers.saturating_sub(before.timers) + now.timers;
         self.used.bytes = self.used.bytes.saturating_sub(before.bytes).saturating_add(now.bytes);
     }
 
@@ -90,6 +99,12 @@ impl Budget {
         let Some(bounds) = self.bounds.get(&account) else { return true };
         let used = self.of_accounts.get(&account).copied().unwrap_or(0);
         used.saturating_add(unaccounted).saturating_add(more) <= bounds.bytes_max
+    }
+
+    /// Whether another message with a time to live may come.
+    #[must_use]
+    pub const fn has_room_for_timer(&self) -> bool {
+        self.used.timers < self.max.timers
     }
 
     /// Whether another message id may be remembered.

@@ -15,17 +15,21 @@ mod limits;
 mod messages;
 mod state;
 mod subjects;
+mod timed;
+mod timers;
 mod view;
 
 pub use admit::{Admitted, Publish, Refusal, refusal, unavailable};
 pub use batch::{BATCH_MESSAGES_MAX, BatchRefusal, Committed};
 pub use dedup::{Remembered, hash_id};
 pub use evict::When;
-pub use headers::{NO_HEADERS, PublishHeaders, scan};
+pub use headers::{NO_HEADERS, PublishHeaders, Ttl, scan};
 pub use info::{Lookup, SUBJECT_DETAILS_MAX, Selection, wire_time};
 pub use limits::Limits;
 pub use messages::{Entry, MAX_WEIGHT_BYTES};
 pub use state::{Recovering, StreamSnapshot};
+pub use timed::raise_ttl;
+pub use timers::TTL_NEVER;
 
 use crate::sink::AccountId;
 use dedup::Dedup;
@@ -36,6 +40,7 @@ use nuthatch_protocol::js::{StorageType, StreamConfig};
 use nuthatch_protocol::jserror::JsError;
 use std::collections::VecDeque;
 use subjects::Subjects;
+use timers::Timers;
 
 /// No configuration and no purge may ask for sequences above this one, so that a stream cannot run
 /// out of them.
@@ -88,6 +93,9 @@ pub struct Stream {
     messages: Messages,
     subjects: Subjects,
     dedup: Dedup,
+    timers: Timers,
+    /// With timers: no message before this one goes by age.
+    age_cursor: u64,
     journal: Journal,
     /// Whether somebody reads the journal.
     has_consumers: bool,
@@ -120,6 +128,8 @@ pub struct Accounted {
     pub subjects: usize,
     /// Message ids remembered.
     pub msg_ids: usize,
+    /// Messages with a time to live.
+    pub timers: usize,
     /// Bytes of messages, as JetStream counts them.
     pub bytes: u64,
 }
@@ -147,6 +157,8 @@ impl Stream {
             messages: Messages::new(first),
             subjects: Subjects::with_seed(hash_seed),
             dedup: Dedup::default(),
+            timers: Timers::default(),
+            age_cursor: 0,
             journal: Journal::default(),
             has_consumers: false,
             assigned: totals,
@@ -219,6 +231,7 @@ impl Stream {
         let now = Accounted {
             subjects: self.subjects.len(),
             msg_ids: self.dedup.len(),
+            timers: self.timers.len(),
             bytes: self.assigned.bytes,
         };
         (std::mem::replace(&mut self.accounted, now), now)

@@ -3,9 +3,7 @@
 //! Pure functions, called by the JetStream service before it takes a name or a subject into its
 //! registry. Texts and codes are those of nats-server 2.15 (`checkStreamCfg`, `configUpdateCheck`).
 //! What Nuthatch does not do yet is refused with a plain text, never ignored: mirrors, sources,
-//! subject transforms, republish, delete markers, counters and schedules. A flag that tools set on
-//! streams where they never use it is accepted, and the use is refused: `allow_msg_ttl` (nats-py's
-//! key-value buckets; a publish with a TTL is 10166).
+//! subject transforms, republish, counters and schedules.
 
 mod subjects;
 #[cfg(test)]
@@ -119,6 +117,9 @@ fn check_fixed(old: &StreamConfig, new: &StreamConfig) -> Result<(), JsError> {
     if old.deny_purge && !new.deny_purge {
         return refuse("cancel deny purge");
     }
+    if old.allow_msg_ttl && !new.allow_msg_ttl {
+        return Err(invalid("message TTL status can not be disabled"));
+    }
     if old.persist_mode != new.persist_mode {
         return refuse("change persist mode");
     }
@@ -139,6 +140,7 @@ fn check(mut config: StreamConfig, limits: &Limits) -> Result<StreamConfig, JsEr
     check_numbers(&mut config, limits.pedantic)?;
     check_times(&mut config, limits)?;
     check_switches(&config)?;
+    check_markers(&mut config, limits.pedantic)?;
     check_supported(&config)?;
     subjects::check(&mut config)?;
     if limits.max_bytes_required && config.max_bytes <= 0 {
@@ -247,6 +249,36 @@ fn check_times(config: &mut StreamConfig, limits: &Limits) -> Result<(), JsError
     Ok(())
 }
 
+/// Delete markers need times to live and rollups (ADR-43).
+fn check_markers(config: &mut StreamConfig, pedantic: bool) -> Result<(), JsError> {
+    let ttl = config.subject_delete_marker_ttl;
+    if ttl < 0 {
+        return Err(invalid("subject delete marker TTL must not be negative"));
+    }
+    if ttl == 0 {
+        return Ok(());
+    }
+    if ttl < SECOND_NS {
+        return Err(invalid("subject delete marker TTL must be at least 1 second"));
+    }
+    let missing = |what: &str| {
+        Err(invalid(format!("subject delete marker cannot be set if {what} are disabled")))
+    };
+    if !config.allow_msg_ttl {
+        if pedantic {
+            return missing("message TTLs");
+        }
+        config.allow_msg_ttl = true;
+    }
+    if !config.allow_rollup_hdrs {
+        if pedantic {
+            return missing("roll-ups");
+        }
+        (config.allow_rollup_hdrs, config.deny_purge) = (true, false);
+    }
+    Ok(())
+}
+
 fn check_switches(config: &StreamConfig) -> Result<(), JsError> {
     if config.deny_purge && config.allow_rollup_hdrs {
         return Err(invalid("roll-ups require the purge permission"));
@@ -283,8 +315,6 @@ fn check_supported(config: &StreamConfig) -> Result<(), JsError> {
         "subject transforms are"
     } else if config.republish.is_some() {
         "republish is"
-    } else if config.subject_delete_marker_ttl != 0 {
-        "delete markers are"
     } else if config.allow_msg_counter {
         "message counters are"
     } else if config.allow_msg_schedules {

@@ -12,7 +12,7 @@ pub use time::{Time, TimeError};
 
 /// The JetStream API level that this version implements (ADR-44): clients gate features on it, and
 /// what asks for a higher one (`Nats-Required-Api-Level`) is refused.
-pub const API_LEVEL: u32 = 0;
+pub const API_LEVEL: u32 = 1;
 
 /// Nanoseconds, as JetStream writes durations.
 pub type Nanos = i64;

@@ -2,7 +2,7 @@
 
 use super::envelope::{self, Paged, ResponseType, Success};
 use super::request::{Call, is_empty, parse, parse_optional};
-use super::service::{Answer, JetStream, set_static_metadata, unexpected};
+use super::service::{Answer, JetStream, set_consumer_metadata, unexpected};
 use super::streams::{LIST_PAGE, NAMES_PAGE, offset_of};
 use nuthatch_protocol::js::{ConsumerInfo, CreateConsumerRequest};
 use nuthatch_protocol::jserror::JsError;
@@ -42,7 +42,7 @@ impl JetStream {
             return Err(JsError::STREAM_REPLICAS_NOT_SUPPORTED);
         }
         let entry = self.entry(account, &request.stream_name)?;
-        set_static_metadata(&mut request.config.metadata);
+        set_consumer_metadata(&mut request.config);
         let op = Op::CreateConsumer { id: entry.id, request: Box::new(request) };
         self.consumer_answer("consumer_create", entry.engine, op).await
     }

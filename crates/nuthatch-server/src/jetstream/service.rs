@@ -11,7 +11,8 @@ use super::request::Call;
 use arc_swap::ArcSwap;
 use nuthatch_log::StreamId;
 use nuthatch_protocol::js::{
-    API_LEVEL, ClusterInfo, ConsumerInfo, Metadata, Nanos, StorageType, StreamInfo,
+    API_LEVEL, AckPolicy, ClusterInfo, ConsumerConfig, ConsumerInfo, Metadata, Nanos, PersistMode,
+    PriorityPolicy, StorageType, StreamConfig, StreamInfo, Time,
 };
 use nuthatch_protocol::jserror::JsError;
 use nuthatch_streams::op::{CatalogEntry, Usage};
@@ -328,10 +329,39 @@ impl JetStream {
 }
 
 /// Metadata that a create or update stores: client-given `_nats.ver`/`_nats.level` are dropped, the
-/// required level is set (ADR-44).
-pub(super) fn set_static_metadata(metadata: &mut Metadata) {
+/// level that the configuration needs is set (ADR-44).
+fn set_static_metadata(metadata: &mut Metadata, level: u32) {
     metadata.retain(|key, _| key != "_nats.ver" && key != "_nats.level");
-    metadata.insert("_nats.req.level".into(), "0".into());
+    metadata.insert("_nats.req.level".into(), level.to_string());
+}
+
+/// [`set_static_metadata`] of a stream.
+pub(super) fn set_stream_metadata(config: &mut StreamConfig) {
+    let level = if config.allow_batched {
+        4
+    } else if config.allow_msg_counter
+        || config.allow_atomic
+        || config.allow_msg_schedules
+        || config.persist_mode == PersistMode::Async
+    {
+        2
+    } else {
+        u32::from(config.allow_msg_ttl || config.subject_delete_marker_ttl > 0)
+    };
+    set_static_metadata(&mut config.metadata, level);
+}
+
+/// [`set_static_metadata`] of a consumer.
+pub(super) fn set_consumer_metadata(config: &mut ConsumerConfig) {
+    let pauses = config.pause_until.is_some_and(|until| until != Time::ZERO);
+    let has_priorities = config.priority_policy != PriorityPolicy::None
+        || config.priority_timeout != 0
+        || !config.priority_groups.is_empty();
+    let level = match config.ack_policy {
+        AckPolicy::FlowControl => 4,
+        _ => u32::from(pauses || has_priorities),
+    };
+    set_static_metadata(&mut config.metadata, level);
 }
 
 /// An error of the table with a text of its own.

@@ -3,7 +3,7 @@
 use super::envelope::{self, Paged, ResponseType, Success};
 use super::registry::{EngineIndex, Entry};
 use super::request::{is_empty, parse, parse_optional};
-use super::service::{AccountLimits, Answer, JetStream, set_static_metadata, unexpected};
+use super::service::{AccountLimits, Answer, JetStream, set_stream_metadata, unexpected};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use nuthatch_protocol::js::{StorageType, StreamConfig, StreamInfo, Time};
@@ -151,7 +151,7 @@ impl JetStream {
         if name.contains(['/', '\\']) {
             return Err(JsError::STREAM_NAME_CONTAINS_PATH_SEPARATORS);
         }
-        set_static_metadata(&mut config.metadata);
+        set_stream_metadata(&mut config);
         let config = validate::stream_config(config, &self.limits(pedantic))?;
         let _changing = self.changing.lock().await;
         let existing = self.registry.read().get(account, name).cloned();
@@ -245,7 +245,7 @@ impl JetStream {
         if config.name != name {
             return Err(JsError::STREAM_MISMATCH);
         }
-        set_static_metadata(&mut config.metadata);
+        set_stream_metadata(&mut config);
         let _changing = self.changing.lock().await;
         let entry = self.entry(account, name)?;
         let config = validate::stream_update(&entry.config, config, &self.limits(pedantic))?;

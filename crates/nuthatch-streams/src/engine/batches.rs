@@ -9,7 +9,7 @@ use super::publish::{refusal_body, wants};
 use super::slot::Slot;
 use crate::event::{ClientBatch, PublishItem};
 use crate::sink::{AccountId, Sink};
-use crate::stream::{BATCH_MESSAGES_MAX, BatchRefusal, Publish, PublishHeaders};
+use crate::stream::{BATCH_MESSAGES_MAX, BatchRefusal, Limits, Publish, PublishHeaders, raise_ttl};
 use nuthatch_log::{LogAccess, Lsn, StreamId, Timestamp};
 use nuthatch_protocol::headers;
 use nuthatch_protocol::jserror::JsError;
@@ -180,6 +180,7 @@ impl Batches {
         &mut self,
         publish: &Publish<'_>,
         found: &PublishHeaders<'_>,
+        limits: &Limits,
         now: Timestamp,
         totals: &mut BatchTotals,
     ) -> Fate {
@@ -207,7 +208,9 @@ impl Batches {
             if batch.messages.len() >= BATCH_MESSAGES_MAX {
                 return Fate::Refused(too_large(), Some(Abandoned::Large));
             }
-            let message = stage(publish, found);
+            let rewritten = stored_headers(publish.headers, found, limits);
+            let message =
+                StagedMessage::new(publish, rewritten.as_deref().unwrap_or(publish.headers));
             if totals.staged_bytes + message.size() > STAGED_BYTES_MAX {
                 return Fate::Refused(JsError::INSUFFICIENT_RESOURCES, Some(Abandoned::Large));
             }
@@ -262,14 +265,20 @@ impl Batches {
     }
 }
 
-/// A message as it is stored: without the header that only the server reads.
-fn stage(publish: &Publish<'_>, found: &PublishHeaders<'_>) -> StagedMessage {
+/// The header block of a batch's message as it is stored, where that differs: without the header
+/// that only the server reads, and with a time to live that delete markers survive.
+pub(super) fn stored_headers(
+    block: &[u8],
+    found: &PublishHeaders<'_>,
+    limits: &Limits,
+) -> Option<Vec<u8>> {
+    let raised = raise_ttl(block, found, limits);
     if found.required_level.is_empty() {
-        return StagedMessage::new(publish, publish.headers);
+        return raised;
     }
-    let mut block = publish.headers.to_vec();
+    let mut block = raised.unwrap_or_else(|| block.to_vec());
     headers::remove(&mut block, b"Nats-Required-Api-Level");
-    StagedMessage::new(publish, &block)
+    Some(block)
 }
 
 fn too_large() -> JsError {
@@ -356,7 +365,7 @@ impl<S: Sink> Engine<S> {
         let size = seq - u64::from(found.batch_commit == b"eob" && seq > 0);
         let batches = slot.batches.get_or_insert_default();
         batches.open(found.batch_id, seq, size, log.now(), totals)?;
-        Ok(batches.take(publish, found, log.now(), totals))
+        Ok(batches.take(publish, found, slot.stream.limits(), log.now(), totals))
     }
 
     /// Stores a batch: its last sequence, how many messages, and the frame to wait for.

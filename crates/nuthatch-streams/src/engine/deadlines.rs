@@ -130,9 +130,34 @@ impl<S: Sink> Engine<S> {
     pub(super) fn expire_stream<L: LogAccess>(&mut self, id: StreamId, log: &mut L) {
         let now = log.now();
         let Some(slot) = self.slots.get_mut(&id) else { return };
+        if slot.stream.is_timed() {
+            return self.expire_timed(id, log);
+        }
         if slot.stream.expire(now, &mut |seq, weight| log.dead(id, seq, weight)) > 0 {
             self.expiring.push(id);
             self.budget.settle(slot.stream.account(), slot.stream.account_use());
+        }
+    }
+
+    /// The same for a stream whose messages have times of their own: logged at once.
+    fn expire_timed<L: LogAccess>(&mut self, id: StreamId, log: &mut L) {
+        let Some(slot) = self.slots.get_mut(&id).filter(|slot| !slot.deleting) else { return };
+        if slot.stream.is_jumping() {
+            return;
+        }
+        if self.failed.is_some() || slot.stream.next_expiry().is_none_or(|at| at > log.now()) {
+            return;
+        }
+        // What consumers let go comes first in the log, as deletes depend on what is there.
+        if super::consumers::log_slot_progress(slot, &mut self.sink, &self.config.domain, log)
+            .is_err()
+        {
+            return;
+        }
+        let expired = slot.stream.expire_timed(log, &self.budget);
+        match expired.lsn {
+            Some(lsn) => self.changed(id, lsn),
+            None => self.budget.settle(slot.stream.account(), slot.stream.account_use()),
         }
     }
 

@@ -7,14 +7,14 @@
 use super::Engine;
 use super::batches::{
     BATCH_ID_BYTES_MAX, BATCH_IDLE_NS, BatchTotals, Batches, batch_ack, is_level_met, parse_digits,
+    stored_headers,
 };
 use super::publish::{publish_of, refusal_body, wants};
 use super::slot::Slot;
 use crate::event::{ClientBatch, PublishItem};
 use crate::sink::Sink;
-use crate::stream::{Admitted, Publish, PublishHeaders};
+use crate::stream::{Admitted, Publish, PublishHeaders, scan};
 use nuthatch_log::{LogAccess, StreamId, Timestamp};
-use nuthatch_protocol::headers;
 use nuthatch_protocol::jserror::JsError;
 use nuthatch_protocol::wire::write::push_u64;
 use serde::Serialize;
@@ -358,13 +358,13 @@ impl<S: Sink> Engine<S> {
             super::consumers::log_slot_progress(slot, &mut self.sink, &self.config.domain, log)
                 .map_err(crate::stream::refusal)?;
         }
-        let rewritten;
-        let mut publish = *publish;
-        if !found.required_level.is_empty() {
-            let mut block = publish.headers.to_vec();
-            headers::remove(&mut block, b"Nats-Required-Api-Level");
-            rewritten = block;
-            publish.headers = &rewritten;
+        let rewritten = stored_headers(publish.headers, found, slot.stream.limits());
+        let scanned;
+        let (mut publish, mut found) = (*publish, found);
+        if let Some(block) = &rewritten {
+            publish.headers = block;
+            scanned = scan(block);
+            found = &scanned;
         }
         let (stream, consumers) = (&mut slot.stream, &slot.consumers);
         let stored = stream.publish(&publish, found, log, &self.budget, |subject| {

@@ -5,7 +5,7 @@ use super::pending::{Acks, Waiting, send_acks};
 use super::slot::Slot;
 use crate::event::{ClientBatch, Item, PublishItem};
 use crate::sink::Sink;
-use crate::stream::{Admitted, NO_HEADERS, Publish, PublishHeaders, scan};
+use crate::stream::{Admitted, NO_HEADERS, Publish, PublishHeaders, raise_ttl, scan};
 use nuthatch_log::{LogAccess, Lsn, StreamId};
 use nuthatch_protocol::jserror::JsError;
 use nuthatch_protocol::subject;
@@ -104,7 +104,7 @@ impl<S: Sink> Engine<S> {
     /// Before a run: what the clock says has expired is gone.
     fn prepare_run<L: LogAccess>(&mut self, id: StreamId, log: &mut L) {
         let Some(slot) = self.slots.get_mut(&id) else { return };
-        if slot.stream.limits().age_ns > 0 {
+        if slot.stream.limits().age_ns > 0 || slot.stream.is_timed() {
             self.expire_stream(id, log);
         }
     }
@@ -140,7 +140,14 @@ impl<S: Sink> Engine<S> {
             super::consumers::log_slot_progress(slot, &mut self.sink, &self.config.domain, log)
                 .map_err(crate::stream::refusal)?;
         }
+        let raised = raise_ttl(publish.headers, headers, slot.stream.limits());
         let (stream, consumers) = (&mut slot.stream, &slot.consumers);
+        if let Some(block) = &raised {
+            let publish = Publish { headers: block, ..publish };
+            return stream.publish(&publish, &scan(block), log, &self.budget, |subject| {
+                consumers.configs().any(|config| wants(config, subject))
+            });
+        }
         stream.publish(&publish, headers, log, &self.budget, |subject| {
             consumers.configs().any(|config| wants(config, subject))
         })

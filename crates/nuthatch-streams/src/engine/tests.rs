@@ -7,3 +7,4 @@ mod publish;
 mod reads;
 mod retention;
 mod thin;
+mod timed;

@@ -6,7 +6,8 @@
 use super::Stream;
 use super::dedup::{IdHash, Remembered, hash_id};
 use super::evict::When;
-use super::headers::{PublishHeaders, Rollup, scan};
+use super::headers::{NO_HEADERS, PublishHeaders, Rollup, scan};
+use super::limits::Limits;
 use super::messages::{Entry, MAX_WEIGHT_BYTES};
 use crate::budget::Budget;
 use crate::records::{Advance, AdvanceRollup};
@@ -66,9 +67,25 @@ pub(super) struct Effects<'a> {
     pub(super) msg_id: &'a [u8],
     pub(super) id_hash: IdHash,
     pub(super) rollup: Option<Rollup<'a>>,
+    /// Seconds, 0 for none.
+    pub(super) ttl_s: u32,
+    pub(super) is_marker: bool,
 }
 
 impl Effects<'_> {
+    /// What the headers say of when the message goes.
+    pub(super) const fn set_times(&mut self, headers: &PublishHeaders<'_>, limits: &Limits) {
+        if limits.ttl {
+            self.ttl_s = headers.ttl.seconds();
+            self.is_marker = headers.is_marker && limits.marker_ttl_s > 0;
+        }
+    }
+
+    /// Whether there is anything to do beside storing the message.
+    const fn are_any(&self) -> bool {
+        !self.msg_id.is_empty() || self.rollup.is_some() || self.ttl_s > 0 || self.is_marker
+    }
+
     /// The body of the record that uses up a sequence with these effects.
     pub(super) fn advance_body(&self) -> Vec<u8> {
         let rollup = match self.rollup {
@@ -166,8 +183,11 @@ impl Stream {
             return Err(JsError::STREAM_WRONG_LAST_MSG_ID.with("id", last));
         }
         effects.rollup = self.check_rollup(headers.rollup)?;
-        headers.unsupported.check_ttl()?;
-        if !headers.msg_id.is_empty() && !budget.has_room_for_id() {
+        headers.ttl.check_valid()?;
+        effects.set_times(headers, &self.limits);
+        let has_room = (headers.msg_id.is_empty() || budget.has_room_for_id())
+            && (effects.ttl_s == 0 || budget.has_room_for_timer());
+        if !has_room {
             return Err(JsError::INSUFFICIENT_RESOURCES);
         }
         Ok(Checked::Go(effects))
@@ -183,7 +203,7 @@ impl Stream {
         {
             return Err(JsError::STREAM_NOT_MATCH);
         }
-        headers.unsupported.check_ttl_allowed()?;
+        headers.ttl.check_allowed(self.limits.ttl)?;
         if let Some(expected) = headers.expected_last_subject_seq {
             let subject = match headers.expected_last_subject {
                 b"" => publish.subject,
@@ -261,7 +281,7 @@ impl Stream {
     }
 
     #[inline]
-    fn store<L: LogAccess>(
+    pub(super) fn store<L: LogAccess>(
         &mut self,
         publish: &Publish<'_>,
         effects: &Effects<'_>,
@@ -337,7 +357,8 @@ impl Stream {
         }
         self.enforce_subject(id, when);
         self.enforce_totals(when);
-        if !effects.msg_id.is_empty() || effects.rollup.is_some() {
+        if effects.are_any() {
+            self.start_timer(seq, entry.timestamp, effects);
             self.take_effects(subject, effects, seq, entry.timestamp, 1, when);
         }
     }
@@ -432,8 +453,9 @@ impl Stream {
     pub(super) fn apply_stored(&mut self, record: &RecordRef<'_>, weight: usize) {
         self.messages.skip_to(record.seq.0);
         let has_headers = !record.headers.is_empty();
-        let headers = if has_headers { scan(record.headers) } else { PublishHeaders::default() };
-        let effects = self.replayed_effects(headers.msg_id, headers.rollup, record.timestamp);
+        let headers = if has_headers { scan(record.headers) } else { NO_HEADERS };
+        let mut effects = self.replayed_effects(headers.msg_id, headers.rollup, record.timestamp);
+        effects.set_times(&headers, &self.limits);
         let subject = self.subjects.intern(record.subject);
         let entry = Entry::new(subject, weight, has_headers, record.timestamp);
         self.add(record.subject, entry, &effects, When::Replayed);
@@ -450,7 +472,7 @@ impl Stream {
             return Effects { rollup, ..Effects::default() };
         }
         self.dedup.sweep(at, self.limits.window_ns);
-        Effects { msg_id, id_hash: hash_id(msg_id), rollup }
+        Effects { msg_id, id_hash: hash_id(msg_id), rollup, ..Effects::default() }
     }
 
     /// Recovery: a sequence that was used up without a message.

@@ -130,9 +130,13 @@ impl Stream {
         {
             return Err(JsError::STREAM_NOT_MATCH);
         }
-        headers.unsupported.check_ttl_allowed()?;
-        headers.unsupported.check_ttl()?;
+        headers.ttl.check_allowed(self.limits.ttl)?;
+        headers.ttl.check_valid()?;
         let mut effects = Effects { msg_id: headers.msg_id, ..Effects::default() };
+        effects.set_times(headers, &self.limits);
+        if effects.ttl_s > 0 && !budget.has_room_for_timer() {
+            return Err(JsError::INSUFFICIENT_RESOURCES);
+        }
         if !headers.msg_id.is_empty() {
             effects.id_hash = hash_id(headers.msg_id);
             if !staged.ids.insert(effects.id_hash) || self.dedup.find(effects.id_hash).is_some() {
@@ -209,6 +213,9 @@ impl Stream {
         staged.weight += publish.weight() as u64;
         if !budget.has_room_for_bytes(self.unaccounted_bytes(), staged.weight) {
             return Err(JsError::INSUFFICIENT_RESOURCES);
+        }
+        if !budget.account_has_room(self.account, self.unaccounted_bytes(), staged.weight) {
+            return Err(JsError::ACCOUNT_RESOURCES_EXCEEDED);
         }
         if !self.limits.discard_new {
             return Ok(());

@@ -55,11 +55,12 @@ impl Stream {
         } else {
             self.journal.note_unread();
         }
+        self.timers.remove(seq);
         self.subjects.buried(entry.subject, seq);
     }
 
     /// Removes a message at once, for readers as well.
-    fn remove_now(&mut self, seq: u64) -> Option<Entry> {
+    pub(super) fn remove_now(&mut self, seq: u64) -> Option<Entry> {
         let entry = self.messages.remove(seq)?;
         let bytes = self.limits.counted_bytes(entry.weight(), entry.has_headers());
         let doomed_in = entry.is_doomed().then(|| self.doom_of(seq));
@@ -260,9 +261,12 @@ impl Stream {
         self.purge_wanted(&wanted, u64::MAX, left, when);
     }
 
-    /// When the oldest message reaches the age limit; `None` without limit or messages.
+    /// When the next message expires; `None` if none ever does.
     #[must_use]
     pub fn next_expiry(&self) -> Option<Timestamp> {
+        if self.is_timed() {
+            return self.next_timed();
+        }
         if self.limits.age_ns == 0 {
             return None;
         }
@@ -272,6 +276,7 @@ impl Stream {
 
     /// Removes what is older than the age limit at `now`; returns how many messages. The record
     /// that says so is written later ([`Stream::take_expiry`]): until then the clock says it.
+    /// Not for streams whose messages have times of their own: see [`Stream::expire_timed`].
     pub fn expire(&mut self, now: Timestamp, dead: &mut dyn FnMut(Seq, usize)) -> u64 {
         let mut expired = 0;
         while self.next_expiry().is_some_and(|at| at <= now) {

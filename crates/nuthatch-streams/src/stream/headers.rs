@@ -1,5 +1,7 @@
 //! The headers of a publish that JetStream acts on. Everything else in the block is opaque.
 
+use super::timers::TTL_NEVER;
+use nuthatch_protocol::duration::parse_go_bytes;
 use nuthatch_protocol::jserror::JsError;
 
 /// What a rollup header asks for.
@@ -11,6 +13,51 @@ pub enum Rollup<'a> {
     All,
     /// Neither word; refused.
     Unknown(&'a [u8]),
+}
+
+/// What a `Nats-TTL` header says.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub enum Ttl {
+    /// Nothing.
+    #[default]
+    None,
+    /// Something that is no time to live.
+    Invalid,
+    /// So many seconds, or [`TTL_NEVER`].
+    Seconds(u32),
+}
+
+impl Ttl {
+    /// Seconds, 0 for none.
+    #[must_use]
+    pub const fn seconds(self) -> u32 {
+        match self {
+            Self::Seconds(seconds) => seconds,
+            Self::None | Self::Invalid => 0,
+        }
+    }
+
+    /// Whether a stream without times to live refuses it at once.
+    ///
+    /// # Errors
+    /// 10166.
+    pub const fn check_allowed(self, allowed: bool) -> Result<(), JsError> {
+        match self {
+            Self::Seconds(_) if !allowed => Err(JsError::MESSAGE_TTL_DISABLED),
+            _ => Ok(()),
+        }
+    }
+
+    /// Something that is no TTL at all, found out later than one that is not allowed.
+    ///
+    /// # Errors
+    /// 10165.
+    pub const fn check_valid(self) -> Result<(), JsError> {
+        match self {
+            Self::Invalid => Err(JsError::MESSAGE_TTL_INVALID),
+            _ => Ok(()),
+        }
+    }
 }
 
 /// The `Nats-` headers of a publish, values as they stand in the block. First occurrence wins.
@@ -38,6 +85,10 @@ pub struct PublishHeaders<'a> {
     pub batch_commit: &'a [u8],
     /// `Nats-Required-Api-Level`.
     pub required_level: &'a [u8],
+    /// `Nats-TTL`.
+    pub ttl: Ttl,
+    /// Whether it is a delete marker: `Nats-Marker-Reason`, or `KV-Operation: PURGE`.
+    pub is_marker: bool,
     /// A header of a feature that no stream here can have switched on, and its error.
     pub unsupported: Unsupported,
 }
@@ -46,7 +97,6 @@ pub struct PublishHeaders<'a> {
 #[derive(Clone, Copy, Default, Debug)]
 pub struct Unsupported {
     increment: Option<bool>,
-    ttl: Option<bool>,
     schedule: bool,
     scheduler: bool,
     source: bool,
@@ -62,28 +112,6 @@ impl Unsupported {
             Some(false) => Err(JsError::MESSAGE_INCR_INVALID),
             Some(true) => Err(JsError::MESSAGE_INCR_DISABLED),
             None => Ok(()),
-        }
-    }
-
-    /// A valid per-message TTL: no stream here allows one.
-    ///
-    /// # Errors
-    /// 10166.
-    pub const fn check_ttl_allowed(&self) -> Result<(), JsError> {
-        match self.ttl {
-            Some(true) => Err(JsError::MESSAGE_TTL_DISABLED),
-            Some(false) | None => Ok(()),
-        }
-    }
-
-    /// Something that is no TTL at all, found out later than a valid one.
-    ///
-    /// # Errors
-    /// 10165.
-    pub const fn check_ttl(&self) -> Result<(), JsError> {
-        match self.ttl {
-            Some(false) => Err(JsError::MESSAGE_TTL_INVALID),
-            Some(true) | None => Ok(()),
         }
     }
 
@@ -117,13 +145,9 @@ pub const NO_HEADERS: PublishHeaders<'static> = PublishHeaders {
     batch_seq: b"",
     batch_commit: b"",
     required_level: b"",
-    unsupported: Unsupported {
-        increment: None,
-        ttl: None,
-        schedule: false,
-        scheduler: false,
-        source: false,
-    },
+    ttl: Ttl::None,
+    is_marker: false,
+    unsupported: Unsupported { increment: None, schedule: false, scheduler: false, source: false },
 };
 
 /// Reads a header block.
@@ -135,6 +159,8 @@ pub fn scan(block: &[u8]) -> PublishHeaders<'_> {
             && let Some(colon) = name.iter().position(|&b| b == b':')
         {
             found.take(&name[..colon], trim(&name[colon + 1..]));
+        } else if let Some(value) = line.strip_prefix(b"KV-Operation:") {
+            found.is_marker |= trim(value) == b"PURGE";
         }
     }
     found
@@ -172,7 +198,8 @@ impl<'a> PublishHeaders<'a> {
             b"Batch-Commit" => set(&mut self.batch_commit, value),
             b"Required-Api-Level" => set(&mut self.required_level, value),
             b"Incr" => self.unsupported.increment = Some(is_increment(value)),
-            b"TTL" => self.unsupported.ttl = check_ttl(value),
+            b"TTL" if self.ttl == Ttl::None => self.ttl = parse_ttl(value),
+            b"Marker-Reason" => self.is_marker = true,
             b"Schedule" | b"Schedule-Next" => self.unsupported.schedule = true,
             b"Scheduler" => self.unsupported.scheduler = true,
             b"Stream-Source" => self.unsupported.source = true,
@@ -211,18 +238,24 @@ fn is_increment(value: &[u8]) -> bool {
     !digits.is_empty() && digits.iter().all(u8::is_ascii_digit)
 }
 
-/// `None`: no TTL (zero seconds); else whether the value is a TTL at all.
-fn check_ttl(value: &[u8]) -> Option<bool> {
-    const GO_UNITS: &[u8] = b"hmsu\xc2\xb5n.";
-    let digits = value.iter().filter(|b| b.is_ascii_digit()).count();
+/// Reads a time to live as the incumbent does: `never`, a Go duration of at least a second (parts of
+/// one are dropped), or seconds, of which none mean nothing.
+fn parse_ttl(value: &[u8]) -> Ttl {
+    const LONGEST: u64 = TTL_NEVER as u64 - 1;
+    let seconds = |seconds: u64| Ttl::Seconds(seconds.min(LONGEST) as u32);
     if value.eq_ignore_ascii_case(b"never") {
-        Some(true)
-    } else if digits == value.len() {
-        value.iter().any(|&b| b != b'0').then_some(true)
-    } else {
-        let looks_like_duration = digits > 0
-            && value[0].is_ascii_digit()
-            && value.iter().all(|b| b.is_ascii_digit() || GO_UNITS.contains(b));
-        Some(looks_like_duration)
+        return Ttl::Seconds(TTL_NEVER);
+    }
+    if value.iter().all(u8::is_ascii_digit) {
+        let text = std::str::from_utf8(value).unwrap_or_default();
+        return match text.parse() {
+            Ok(0) if value.len() == 1 => Ttl::Invalid,
+            Ok(0) => Ttl::None,
+            number => seconds(number.unwrap_or(LONGEST)),
+        };
+    }
+    match parse_go_bytes(value).and_then(|ns| u64::try_from(ns).ok()) {
+        Some(ns) if ns >= 1_000_000_000 => seconds(ns / 1_000_000_000),
+        _ => Ttl::Invalid,
     }
 }

@@ -41,6 +41,10 @@ pub struct Limits {
     pub atomic: bool,
     /// Fast batches may be published (ADR-50).
     pub batched: bool,
+    /// Messages may have a time to live (ADR-43).
+    pub ttl: bool,
+    /// The last message of a subject that expires leaves a marker that lives so many seconds; 0: no.
+    pub marker_ttl_s: u32,
     /// Rollup headers are honoured.
     pub rollup: bool,
     /// Kept in memory: counts bytes differently.
@@ -74,6 +78,9 @@ impl Limits {
             ack_early: config.persist_mode == PersistMode::Async,
             atomic: config.allow_atomic,
             batched: config.allow_batched,
+            ttl: config.allow_msg_ttl,
+            marker_ttl_s: u32::try_from(config.subject_delete_marker_ttl / 1_000_000_000)
+                .unwrap_or(0),
             rollup: config.allow_rollup_hdrs && !config.deny_purge,
             memory: config.storage == StorageType::Memory,
             retention: config.retention,

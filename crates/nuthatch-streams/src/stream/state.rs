@@ -10,9 +10,12 @@ use crate::records::{
 use crate::sink::AccountId;
 use nuthatch_log::{IndexedMessage, StreamId, Timestamp};
 use roaring::RoaringTreemap;
+use rustc_hash::FxHashMap;
 
-/// Version of the layout.
-const VERSION: u8 = 1;
+/// Version of the layout. 2 added times to live and delete markers at the end.
+const VERSION: u8 = 2;
+/// Bytes of one time to live.
+const TTL_BYTES: usize = 8 + 4;
 /// Bytes of one remembered message id.
 const REMEMBERED_BYTES: usize = 16 + 8 + 8;
 
@@ -61,6 +64,16 @@ impl Stream {
         for consumer in consumers {
             put_bytes(out, consumer);
         }
+        let ttls = self.timers.sorted();
+        put_u32(out, ttls.len() as u32);
+        for (seq, ttl_s) in ttls {
+            put_u64(out, seq);
+            put_u32(out, ttl_s);
+        }
+        let mut markers = Vec::new();
+        // Writing to a vector cannot fail.
+        let _ = self.timers.markers().serialize_into(&mut markers);
+        put_bytes(out, &markers);
     }
 
     fn deleted_bitmap(&self) -> Vec<u8> {
@@ -108,9 +121,24 @@ impl Stream {
         for _ in 0..count {
             consumers.push(reader.bytes()?);
         }
+        if body.first().is_some_and(|&version| version >= 2) {
+            stream.read_timers(&mut reader)?;
+        }
         stream.messages = super::messages::Messages::new(floor.clamp(1, next));
         let recovering = Recovering { floor, deleted, last_seq: next - 1 };
         Ok(StreamSnapshot { stream, recovering, consumers })
+    }
+
+    fn read_timers(&mut self, reader: &mut Reader<'_>) -> Result<(), DecodeError> {
+        let mut ttls = FxHashMap::default();
+        for _ in 0..reader.count(TTL_BYTES)? {
+            let seq = reader.u64()?;
+            ttls.insert(seq, reader.u32()?);
+        }
+        let markers = RoaringTreemap::deserialize_from(reader.bytes()?)
+            .map_err(|_| DecodeError::Damaged { what: "delete markers" })?;
+        self.timers.restore(ttls, markers);
+        Ok(())
     }
 
     /// Recovery: indexes a message that the state speaks of, if it lives.
@@ -128,6 +156,9 @@ impl Stream {
         let subject = self.subjects.intern(message.subject);
         self.messages.push(Entry::new(subject, weight, message.has_headers, message.timestamp));
         self.subjects.added(subject, seq);
+        if !self.timers.is_empty() {
+            self.timers.reindex(seq, message.timestamp);
+        }
         self.assigned.messages += 1;
         self.assigned.bytes += self.limits.counted_bytes(weight, message.has_headers);
     }
@@ -135,5 +166,7 @@ impl Stream {
     /// Recovery: every message that the state speaks of has been indexed.
     pub fn reindexed(&mut self, recovering: &Recovering) {
         self.messages.skip_to(recovering.last_seq + 1);
+        let messages = &self.messages;
+        self.timers.keep_only(|seq| messages.get(seq).is_some());
     }
 }

@@ -100,12 +100,27 @@ fn what_is_missing_is_refused_and_named() {
     let mirror = create(|config| config.mirror = Some(source()));
     assert_eq!(mirror, "stream mirrors are not supported by this server yet");
     assert!(create(|config| config.sources.push(source())).starts_with("stream sources"));
-    assert!(refused(|c| c.subject_delete_marker_ttl = 1_000_000_000).starts_with("delete markers"));
     assert!(refused(|c| c.allow_msg_counter = true).starts_with("message counters"));
     assert!(refused(|c| c.allow_msg_schedules = true).starts_with("message schedules"));
     let transform = SubjectTransformConfig { src: "a".into(), dest: "b".into() };
     assert!(create(|c| c.subject_transform = Some(transform)).starts_with("subject transforms"));
     assert_eq!(refused(|c| (c.allow_atomic, c.allow_batched) = (true, true)), "");
+}
+
+#[test]
+fn delete_markers_bring_what_they_need() {
+    let markers = |adapt: fn(&mut StreamConfig)| {
+        create(|config| {
+            config.subject_delete_marker_ttl = 1_000_000_000;
+            adapt(config);
+        })
+    };
+    assert_eq!(markers(|_| {}), "");
+    assert!(markers(|c| c.subject_delete_marker_ttl = 5).ends_with("at least 1 second"));
+    assert!(markers(|c| c.subject_delete_marker_ttl = -1).ends_with("must not be negative"));
+    let config = StreamConfig { subject_delete_marker_ttl: 1_000_000_000, ..named() };
+    let config = stream_config(config, &Limits::default()).expect("valid");
+    assert!(config.allow_msg_ttl && config.allow_rollup_hdrs && !config.deny_purge);
 }
 
 /// What changing a default stream so is answered with.

@@ -12,7 +12,7 @@ const WINDOW_MS: i64 = 500;
 
 #[derive(Clone, Debug)]
 enum Step {
-    Publish { subject: usize, size: usize, id: Option<u8>, rollup: Option<bool> },
+    Publish { subject: usize, size: usize, id: Option<u8>, rollup: Option<bool>, ttl: Option<u8> },
     Delete { at: usize },
     Purge { filter: usize, seq: Option<usize>, keep: u64 },
     Update { max_msgs: i64, per_subject: i64 },
@@ -25,10 +25,12 @@ enum Step {
 fn step() -> impl Strategy<Value = Step> {
     let publish = (0..4usize, 0..40usize, prop::option::weighted(0.3, 0..5u8));
     let rollup = prop::option::weighted(0.1, any::<bool>());
+    // Seconds; 0: never.
+    let ttl = prop::option::weighted(0.2, 0..3u8);
     let reopen = prop_oneof![Just(Reopen::Scratch), Just(Reopen::Snapshot), Just(Reopen::States),];
     prop_oneof![
-        12 => (publish, rollup).prop_map(|((subject, size, id), rollup)| {
-            Step::Publish { subject, size, id, rollup }
+        12 => (publish, rollup, ttl).prop_map(|((subject, size, id), rollup, ttl)| {
+            Step::Publish { subject, size, id, rollup, ttl }
         }),
         2 => any::<usize>().prop_map(|at| Step::Delete { at }),
         1 => (0..6usize, prop::option::of(any::<usize>()), 0..3u64)
@@ -66,8 +68,8 @@ fn shape() -> impl Strategy<Value = Shape> {
         })
 }
 
-/// One message of the model: subject, bytes, time in ms.
-type Message = (usize, u64, i64);
+/// One message of the model: subject, bytes, time in ms, time to live in seconds (0: never ends).
+type Message = (usize, u64, i64, Option<u8>);
 
 #[derive(Clone, Debug)]
 struct Model {
@@ -90,8 +92,10 @@ impl Model {
     fn expire(&mut self) {
         let (now, age) = (self.now_ms, self.shape.max_age_ms);
         if age > 0 {
-            self.messages.retain(|_, m| m.2 + age > now);
+            self.messages.retain(|_, m| m.3 == Some(0) || m.2 + age > now);
         }
+        let lives = |m: &Message| m.3.is_none_or(|s| s == 0 || m.2 + i64::from(s) * 1000 > now);
+        self.messages.retain(|_, m| lives(m));
     }
 
     fn is_duplicate(&self, id: Option<u8>) -> Option<u64> {
@@ -125,6 +129,7 @@ impl Model {
         bytes: u64,
         id: Option<u8>,
         rollup: Option<bool>,
+        ttl: Option<u8>,
     ) -> Option<u64> {
         self.expire();
         if let Some(seq) = self.is_duplicate(id) {
@@ -135,7 +140,7 @@ impl Model {
         }
         self.last += 1;
         let seq = self.last;
-        self.messages.insert(seq, (subject, bytes, self.now_ms));
+        self.messages.insert(seq, (subject, bytes, self.now_ms, ttl));
         if let Some(id) = id {
             self.ids.insert(id, (seq, self.now_ms));
         }
@@ -214,13 +219,25 @@ impl Run {
         Self { harness, committed: model.clone(), model, expected: Vec::new() }
     }
 
-    fn publish(&mut self, subject: usize, size: usize, id: Option<u8>, rollup: Option<bool>) {
+    fn publish(
+        &mut self,
+        subject: usize,
+        size: usize,
+        id: Option<u8>,
+        rollup: Option<bool>,
+        ttl: Option<u8>,
+    ) {
         let mut headers = String::new();
         if let Some(id) = id {
             headers += &format!("Nats-Msg-Id: id-{id}\r\n");
         }
         if let Some(all) = rollup {
             headers += if all { "Nats-Rollup: all\r\n" } else { "Nats-Rollup: SUB\r\n" };
+        }
+        match ttl {
+            Some(0) => headers += "Nats-TTL: never\r\n",
+            Some(seconds) => headers += &format!("Nats-TTL: {seconds}s\r\n"),
+            None => {}
         }
         if !headers.is_empty() {
             headers = format!("NATS/1.0\r\n{headers}\r\n");
@@ -229,7 +246,7 @@ impl Run {
         let name = SUBJECTS[subject];
         let with_headers = if headers.is_empty() { 0 } else { 4 + headers.len() };
         let bytes = (22 + name.len() + 8 + size + with_headers) as u64;
-        self.expected.push(self.model.publish(subject, bytes, id, rollup));
+        self.expected.push(self.model.publish(subject, bytes, id, rollup, ttl));
         self.harness.send(&[Msg { subject: name, headers: &headers, body: &body }]);
     }
 
@@ -265,7 +282,7 @@ impl Run {
         let seqs: Vec<u64> = model.messages.keys().copied().collect();
         assert_eq!(self.harness.seqs(), seqs, "sequences");
         let mut counts = BTreeMap::new();
-        for (subject, _, _) in model.messages.values() {
+        for (subject, ..) in model.messages.values() {
             *counts.entry(SUBJECTS[*subject].to_owned()).or_insert(0) += 1;
         }
         assert_eq!(state.subjects.unwrap_or_default(), counts, "subjects");
@@ -285,7 +302,9 @@ impl Run {
 
     fn apply(&mut self, step: Step) {
         match step {
-            Step::Publish { subject, size, id, rollup } => self.publish(subject, size, id, rollup),
+            Step::Publish { subject, size, id, rollup, ttl } => {
+                self.publish(subject, size, id, rollup, ttl);
+            }
             Step::Delete { at } => {
                 self.commit();
                 let seqs: Vec<u64> = self.model.messages.keys().copied().collect();
@@ -343,7 +362,7 @@ fn adapt(config: &mut StreamConfig, shape: &Shape) {
     config.max_msgs_per_subject = if shape.per_subject > 0 { shape.per_subject } else { -1 };
     config.max_age = shape.max_age_ms * 1_000_000;
     config.duplicate_window = WINDOW_MS * 1_000_000;
-    config.allow_rollup_hdrs = true;
+    (config.allow_rollup_hdrs, config.allow_msg_ttl) = (true, true);
     config.discard = if shape.discard_new { DiscardPolicy::New } else { DiscardPolicy::Old };
     config.discard_new_per_subject = shape.discard_new_per_subject;
 }

@@ -42,7 +42,8 @@ fn headers_are_checked_with_the_incumbents_errors() {
     check(other, "10193");
     check("Nats-Rollup: sub", "10111");
     check("Nats-TTL: 5s", "10166");
-    check("Nats-TTL: 0", stored);
+    check("Nats-TTL: 0", "10165");
+    check("Nats-TTL: 00", stored);
     check("Nats-TTL: soon", "10165");
     check("Nats-Batch-Id: b", "10174");
     check("Nats-Incr: +1", "10168");

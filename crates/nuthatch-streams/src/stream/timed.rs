@@ -1,0 +1,170 @@
+//! Streams whose messages have times of their own (ADR-43): expiry message by message, and the
+//! markers that the last message of a subject leaves.
+//!
+//! Such an expiry takes no prefix, so it does not commute with limits: it is logged the moment it
+//! takes effect, as deletes, before anything else of the stream. A marker is a message like any
+//! other; its rollup header removes what expired.
+
+use super::Stream;
+use super::admit::{Effects, Publish};
+use super::headers::{PublishHeaders, Rollup, Ttl};
+use super::limits::Limits;
+use crate::budget::Budget;
+use crate::records::Delete;
+use nuthatch_log::{LogAccess, Lsn, RecordKind, RecordRef, Seq, Timestamp, Urgency};
+use nuthatch_protocol::headers;
+
+/// What an expiry led to.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct Expired {
+    /// Messages that went.
+    pub messages: u64,
+    /// The newest frame with a marker or deletes in it.
+    pub lsn: Option<Lsn>,
+}
+
+/// The header block of a publish whose time to live is shorter than that of delete markers: raised
+/// to it, because a marker must outlive what it marks. `None`: it may stay as it is.
+#[must_use]
+pub fn raise_ttl(block: &[u8], found: &PublishHeaders<'_>, limits: &Limits) -> Option<Vec<u8>> {
+    let Ttl::Seconds(ttl_s) = found.ttl else { return None };
+    let is_short = limits.ttl && ttl_s < limits.marker_ttl_s && limits.per_subject != 1;
+    is_short.then(|| {
+        let mut block = block.to_vec();
+        headers::remove(&mut block, b"Nats-TTL");
+        headers::append(&mut block, b"Nats-TTL", limits.marker_ttl_s.to_string().as_bytes());
+        block
+    })
+}
+
+impl Stream {
+    /// Whether messages expire one by one.
+    #[must_use]
+    pub fn is_timed(&self) -> bool {
+        !self.timers.is_empty() || self.limits.marker_ttl_s > 0
+    }
+
+    pub(super) fn start_timer(&mut self, seq: u64, at: Timestamp, effects: &Effects<'_>) {
+        if effects.ttl_s > 0 {
+            self.timers.add(seq, at, effects.ttl_s);
+        }
+        if effects.is_marker {
+            self.timers.add_marker(seq);
+        }
+    }
+
+    /// When the next message goes by its own time or by age; possibly earlier than it really does.
+    pub(super) fn next_timed(&self) -> Option<Timestamp> {
+        let own = self.timers.next();
+        let by_age = (self.limits.age_ns > 0)
+            .then(|| self.messages.next_kept(self.age_cursor))
+            .flatten()
+            .and_then(|seq| self.messages.get(seq))
+            .map(|entry| entry.timestamp.plus_nanos(self.limits.age_ns));
+        own.into_iter().chain(by_age).min()
+    }
+
+    /// Messages whose time is over, in order. Each is given once.
+    fn due(&mut self, now: Timestamp) -> Vec<u64> {
+        let mut due = Vec::new();
+        while let Some(seq) = self.timers.pop(now) {
+            due.push(seq);
+        }
+        if self.limits.age_ns > 0 {
+            while let Some(seq) = self.messages.next_kept(self.age_cursor)
+                && let Some(entry) = self.messages.get(seq)
+                && entry.timestamp.plus_nanos(self.limits.age_ns) <= now
+            {
+                if !self.timers.is_never(seq) {
+                    due.push(seq);
+                }
+                self.age_cursor = seq + 1;
+            }
+        }
+        due.sort_unstable();
+        due.dedup();
+        due
+    }
+
+    /// Removes what has expired at `now`, and logs it. `dead` is told of what is gone at once.
+    pub fn expire_timed<L: LogAccess>(&mut self, log: &mut L, budget: &Budget) -> Expired {
+        let now = log.now();
+        if self.next_timed().is_none_or(|at| at > now) {
+            return Expired::default();
+        }
+        let mut deletes = Delete::default();
+        let (mut gone, mut last_of_subject) = (Vec::new(), Vec::new());
+        for seq in self.due(now) {
+            let Some(entry) = self.messages.get_kept(seq) else { continue };
+            let is_last = self.subjects.kept(entry.subject) == 1;
+            if is_last && self.limits.marker_ttl_s > 0 && !self.timers.is_marker(seq) {
+                last_of_subject.push(seq);
+            } else if self.remove_now(seq).is_some() {
+                gone.push((Seq(seq), entry.weight()));
+                deletes.add(seq);
+            }
+        }
+        let mut expired = Expired { messages: gone.len() as u64, lsn: None };
+        for (seq, weight) in gone {
+            log.dead(self.id, seq, weight);
+        }
+        if !deletes.ranges.is_empty() {
+            expired.lsn = self.log_deletes(&deletes, log);
+        }
+        for seq in last_of_subject {
+            expired.messages += 1;
+            expired.lsn = self.mark_subject(seq, log, budget).or(expired.lsn);
+        }
+        expired
+    }
+
+    /// If there is no room for the record, the clock will say the same after a restart.
+    fn log_deletes<L: LogAccess>(&mut self, deletes: &Delete, log: &mut L) -> Option<Lsn> {
+        let mut body = Vec::new();
+        deletes.encode(&mut body);
+        let record = RecordRef {
+            kind: RecordKind::Delete,
+            stream: self.id,
+            seq: Seq(0),
+            timestamp: log.now(),
+            subject: b"",
+            headers: b"",
+            body: &body,
+        };
+        let lsn = log.append(&record, Urgency::Lazy, true).ok()?.lsn;
+        self.mark_before(lsn);
+        Some(lsn)
+    }
+
+    /// Puts a delete marker in the place of the last message of its subject. Where it cannot be
+    /// stored, the message just goes.
+    fn mark_subject<L: LogAccess>(
+        &mut self,
+        seq: u64,
+        log: &mut L,
+        budget: &Budget,
+    ) -> Option<Lsn> {
+        let entry = self.messages.get_kept(seq)?;
+        let subject = self.subjects.name(entry.subject).to_vec();
+        let ttl_s = self.limits.marker_ttl_s;
+        let ttl = nuthatch_protocol::duration::format_go(i64::from(ttl_s) * 1_000_000_000);
+        let block = format!(
+            "NATS/1.0\r\nNats-Marker-Reason: MaxAge\r\nNats-TTL: {ttl}\r\nNats-Rollup: sub\r\n\r\n"
+        );
+        let marker =
+            Publish { subject: &subject, reply: b"", headers: block.as_bytes(), body: b"" };
+        let effects =
+            Effects { rollup: Some(Rollup::Subject), ttl_s, is_marker: true, ..Effects::default() };
+        let now = log.now().max(self.assigned.last_at);
+        match self.store(&marker, &effects, now, log, budget) {
+            Ok(super::Admitted::Sequenced { lsn, .. }) => Some(lsn),
+            _ => {
+                let entry = self.remove_now(seq)?;
+                log.dead(self.id, Seq(seq), entry.weight());
+                let mut deletes = Delete::default();
+                deletes.add(seq);
+                self.log_deletes(&deletes, log)
+            }
+        }
+    }
+}
