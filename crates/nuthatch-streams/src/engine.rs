@@ -124,8 +124,14 @@ struct ConsumerLists {
     urgent: Vec<ConsumerKey>,
     /// With a double ack that waits for a commit.
     awaiting: Vec<ConsumerKey>,
-    /// Waiting for a receiver or for a load.
-    blocked: Vec<ConsumerKey>,
+    /// Waiting for a receiver.
+    slow: Vec<ConsumerKey>,
+    /// Waiting for a load of their stream, by index.
+    loading: FxHashMap<StreamId, Vec<u32>>,
+    /// Streams that messages have left while some of their consumers had too many out.
+    freed: Vec<StreamId>,
+    /// When those consumers look again.
+    freed_at: Option<Timestamp>,
     /// When the unlogged ones are written at the latest.
     log_at: Option<Timestamp>,
     /// Streams with removals that no consumer's record will tell of.
@@ -228,6 +234,7 @@ impl<S: Sink> Engine<S> {
             slot.stream.commit(lsn, |seq, weight| log.dead(id, seq, weight));
             self.budget.settle(slot.stream.account(), slot.stream.account_use());
             self.deadlines.schedule_stream(slot);
+            self.note_freed(id, log.now());
             committed.push((id, seen));
         }
         committed
@@ -242,7 +249,7 @@ impl<S: Sink> Machine for Engine<S> {
             Event::Batch(batch) => self.batch(batch, log),
             Event::Op(op, respond) => self.op(op, respond, log),
             Event::Interest(subject) => self.interest(subject.as_deref(), log),
-            Event::Writable => self.unblock(None, log),
+            Event::Writable => self.wake_slow(log),
         }
         self.end_step(log);
     }
@@ -263,17 +270,20 @@ impl<S: Sink> Machine for Engine<S> {
 
     fn loaded<L: LogAccess>(&mut self, stream: StreamId, log: &mut L) {
         self.retry_reads(stream, log);
-        self.unblock(Some(stream), log);
+        self.wake_loading(stream, log);
         self.end_step(log);
     }
 
     fn next_deadline(&self) -> Option<Timestamp> {
-        [self.deadlines.next(), self.lists.log_at, self.lists.sweep_at].into_iter().flatten().min()
+        let lists = &self.lists;
+        let due = [self.deadlines.next(), lists.log_at, lists.sweep_at, lists.freed_at];
+        due.into_iter().flatten().min()
     }
 
     fn tick<L: LogAccess>(&mut self, log: &mut L) {
         self.run_deadlines(log);
         self.run_sweeps(log);
+        self.wake_full(log);
         if self.lists.log_at.is_some_and(|at| at <= log.now()) {
             self.log_progress(log);
             log.flush_soon();

@@ -21,10 +21,6 @@ const ROUND_LOOKS: u64 = 1 << 20;
 /// A replay at the original pace does not bother to wait for less than this.
 const REPLAY_MIN_DELAY_NS: i64 = 1_000_000;
 
-/// A consumer with `max_ack_pending` messages out looks this often whether some of them have left
-/// the stream.
-const FULL_RECHECK_NS: i64 = 250_000_000;
-
 /// A consumer whose next message cannot be read asks for it again this often.
 const UNREADABLE_RECHECK_NS: i64 = 1_000_000_000;
 
@@ -122,9 +118,6 @@ impl<T> Consumer<T> {
             Some(until) => Stop::Until(until),
             None => self.deliver_round(env),
         };
-        if self.stop == Stop::AckPending {
-            self.activity.recheck_at = env.log.now().0.saturating_add(FULL_RECHECK_NS);
-        }
         if self.stop == Stop::Unreadable {
             self.activity.recheck_at = env.log.now().0.saturating_add(UNREADABLE_RECHECK_NS);
             self.end_one_shots(env);

@@ -11,7 +11,8 @@
 //! - at the end of a turn, if `needs_log() == Some(Awaited)`: `log_state(env, Awaited)`;
 //! - in `before_seal`, if `needs_log()` is some: `log_state(env, Lazy)`;
 //! - in `Machine::committed`: `committed(env, lsn)` if `awaits_commit()`, then `pump` if `is_hungry()`;
-//! - in `loaded` and on `Writable`: `pump` if `is_blocked()`;
+//! - in `loaded`: `pump` if `waits_for_load()`; on `Writable`: if `waits_for_receiver()`;
+//! - when messages left the stream: `pump` if `is_full()`;
 //! - at `next_deadline()`: `tick`, and delete the consumer if that says so;
 //! - after each of these: remove what is in `env.released` and no other consumer `needs`.
 
@@ -161,8 +162,7 @@ struct Activity {
     acked: i64,
     /// A pause whose end has to be announced.
     paused: bool,
-    /// When to look whether what holds up delivery has gone: pending messages that left the stream,
-    /// or a message that could not be read.
+    /// When to ask again for a message that could not be read.
     recheck_at: i64,
     /// The message that could not be read last; 0: none yet.
     unreadable: u64,
@@ -230,9 +230,20 @@ impl<T> Consumer<T> {
         self.stop == Stop::EndOfStream && self.has_receiver()
     }
 
-    /// Waits for a slow receiver or for a load from the log.
-    pub fn is_blocked(&self) -> bool {
-        matches!(self.stop, Stop::SlowReceiver | Stop::Loading)
+    /// Waits for a slow receiver.
+    pub fn waits_for_receiver(&self) -> bool {
+        self.stop == Stop::SlowReceiver
+    }
+
+    /// Waits for a load from the log.
+    pub fn waits_for_load(&self) -> bool {
+        self.stop == Stop::Loading
+    }
+
+    /// Has as many messages out as it may: it goes on with an acknowledgement, or when some of them
+    /// leave the stream.
+    pub fn is_full(&self) -> bool {
+        self.stop == Stop::AckPending
     }
 
     fn has_receiver(&self) -> bool {
@@ -248,7 +259,7 @@ impl<T> Consumer<T> {
         match self.stop {
             Stop::Budget => return Some(Timestamp(0)),
             Stop::Until(until) => at = at.min(until),
-            Stop::AckPending | Stop::Unreadable => at = at.min(self.activity.recheck_at),
+            Stop::Unreadable => at = at.min(self.activity.recheck_at),
             _ => {}
         }
         if let Some(deadline) = self.pending.next_deadline() {

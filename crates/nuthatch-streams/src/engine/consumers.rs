@@ -5,12 +5,17 @@ use super::hungry::Hungry;
 use super::slot::Slot;
 use crate::consumer::{Ack, Consumer, Env, Pull, TickOutcome};
 use crate::event::{AckItem, ClientBatch, FlowItem, PullItem};
+use crate::index::MessageIndex;
 use crate::sink::{Message, Sink};
 use crate::stream::Stream;
 use nuthatch_log::{AppendError, LogAccess, Lsn, Seq, StreamId, Timestamp, Urgency};
 use nuthatch_protocol::js::{ConsumerConfig, RetentionPolicy};
 use nuthatch_protocol::subject;
 use rustc_hash::FxHashMap;
+
+/// Consumers with as many messages out as they may have look at most this often whether some of
+/// them have left the stream.
+const FULL_RECHECK_NS: i64 = 250_000_000;
 
 /// A consumer of an engine. The index may be reused after a delete.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -34,7 +39,9 @@ pub(super) struct Listed {
     unlogged: bool,
     urgent: bool,
     awaiting: bool,
-    blocked: bool,
+    slow: bool,
+    loading: bool,
+    full: bool,
     hungry: bool,
 }
 
@@ -47,6 +54,8 @@ pub(super) struct Consumers<T> {
     in_memory: usize,
     /// Those that want new messages at once.
     hungry: Hungry,
+    /// Those with as many messages out as they may have. Entries may be stale.
+    full: Vec<u32>,
 }
 
 impl<T> Default for Consumers<T> {
@@ -57,6 +66,7 @@ impl<T> Default for Consumers<T> {
             free: Vec::new(),
             in_memory: 0,
             hungry: Hungry::default(),
+            full: Vec::new(),
         }
     }
 }
@@ -258,8 +268,17 @@ impl<S: Sink> Engine<S> {
         if consumer.is_hungry() && !std::mem::replace(&mut listed.hungry, true) {
             consumers.hungry.push(key.index, consumer.config());
         }
-        if consumer.is_blocked() && !std::mem::replace(&mut listed.blocked, true) {
-            self.lists.blocked.push(key);
+        if consumer.waits_for_receiver() && !std::mem::replace(&mut listed.slow, true) {
+            self.lists.slow.push(key);
+        }
+        if consumer.waits_for_load() && !std::mem::replace(&mut listed.loading, true) {
+            self.lists.loading.entry(key.stream).or_default().push(key.index);
+        }
+        if consumer.is_full() && !std::mem::replace(&mut listed.full, true) {
+            if consumers.full.is_empty() {
+                slot.removals_seen = slot.stream.removal_cursor();
+            }
+            consumers.full.push(key.index);
         }
         if consumer.awaits_commit() && !std::mem::replace(&mut listed.awaiting, true) {
             self.lists.awaiting.push(key);
@@ -426,16 +445,61 @@ impl<S: Sink> Engine<S> {
         }
     }
 
-    /// Consumers that waited for a receiver or a load go on: all, or those of one stream.
-    pub(super) fn unblock<L: LogAccess>(&mut self, stream: Option<StreamId>, log: &mut L) {
-        for key in std::mem::take(&mut self.lists.blocked) {
-            if stream.is_some_and(|stream| stream != key.stream) {
-                self.lists.blocked.push(key);
-                continue;
-            }
-            if let Some(listed) = self.listed(key) {
-                listed.blocked = false;
+    /// Consumers that waited for a receiver go on.
+    pub(super) fn wake_slow<L: LogAccess>(&mut self, log: &mut L) {
+        for key in std::mem::take(&mut self.lists.slow) {
+            if let Some(listed) = self.listed(key)
+                && std::mem::take(&mut listed.slow)
+            {
                 self.call(key, log, Consumer::pump);
+            }
+        }
+    }
+
+    /// Consumers of a stream that waited for a load go on.
+    pub(super) fn wake_loading<L: LogAccess>(&mut self, stream: StreamId, log: &mut L) {
+        for index in self.lists.loading.remove(&stream).unwrap_or_default() {
+            let key = ConsumerKey { stream, index };
+            if let Some(listed) = self.listed(key)
+                && std::mem::take(&mut listed.loading)
+            {
+                self.call(key, log, Consumer::pump);
+            }
+        }
+    }
+
+    /// If messages have left the stream and some of its consumers have too many out, those look soon
+    /// whether theirs were among them.
+    #[inline]
+    pub(super) fn note_freed(&mut self, id: StreamId, now: Timestamp) {
+        let Some(slot) = self.slots.get_mut(&id).filter(|slot| !slot.consumers.full.is_empty())
+        else {
+            return;
+        };
+        if slot.stream.removal_cursor() != slot.removals_seen
+            && !std::mem::replace(&mut slot.is_freed, true)
+        {
+            self.lists.freed.push(id);
+            self.lists.freed_at.get_or_insert(now.plus_nanos(FULL_RECHECK_NS));
+        }
+    }
+
+    /// Consumers with too many messages out look whether some of them have left their stream.
+    pub(super) fn wake_full<L: LogAccess>(&mut self, log: &mut L) {
+        if self.lists.freed_at.is_none_or(|at| at > log.now()) {
+            return;
+        }
+        self.lists.freed_at = None;
+        for stream in std::mem::take(&mut self.lists.freed) {
+            let Some(slot) = self.slots.get_mut(&stream) else { continue };
+            (slot.is_freed, slot.removals_seen) = (false, slot.stream.removal_cursor());
+            for index in std::mem::take(&mut slot.consumers.full) {
+                let key = ConsumerKey { stream, index };
+                if let Some(listed) = self.listed(key)
+                    && std::mem::take(&mut listed.full)
+                {
+                    self.call(key, log, Consumer::pump);
+                }
             }
         }
     }

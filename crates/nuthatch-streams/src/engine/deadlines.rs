@@ -136,6 +136,7 @@ impl<S: Sink> Engine<S> {
         if slot.stream.expire(now, &mut |seq, weight| log.dead(id, seq, weight)) > 0 {
             self.expiring.push(id);
             self.budget.settle(slot.stream.account(), slot.stream.account_use());
+            self.note_freed(id, now);
         }
     }
 

@@ -25,6 +25,10 @@ pub(super) struct Slot<S: Sink> {
     pub(super) committed_in: Lsn,
     /// When the deadline queue calls.
     pub(super) scheduled: Option<Timestamp>,
+    /// The stream's removals when its full consumers looked last.
+    pub(super) removals_seen: u64,
+    /// They are to look again.
+    pub(super) is_freed: bool,
     /// Dropped because of a consumer in memory, and not in the log yet. At most one range for each
     /// message that was there when the log last took some.
     pub(super) undeleted: Delete,
@@ -44,6 +48,8 @@ impl<S: Sink> Slot<S> {
             deleting: false,
             committed_in: Lsn(0),
             scheduled: None,
+            removals_seen: 0,
+            is_freed: false,
             undeleted: Delete::default(),
             sweep: None,
         }

@@ -178,7 +178,7 @@ fn slow_listeners_hold_it_back() {
     rig.create(push);
     rig.outbox.slow.insert("out".into());
     rig.pump();
-    assert!(rig.take().is_empty() && rig.consumer().is_blocked());
+    assert!(rig.take().is_empty() && rig.consumer().waits_for_receiver());
     rig.outbox.slow.clear();
     rig.pump();
     assert_eq!(rig.take().len(), 2);

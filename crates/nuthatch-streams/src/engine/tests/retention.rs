@@ -2,7 +2,7 @@
 
 use super::harness::{Harness, Reopen, STREAM};
 use crate::op::{Op, OpOutcome, PurgeRequest};
-use nuthatch_log::RecordKind;
+use nuthatch_log::{Machine, RecordKind};
 use nuthatch_protocol::js::{AckPolicy, DeliverPolicy, RetentionPolicy, StreamConfig};
 use proptest::prelude::*;
 use std::collections::BTreeMap;
@@ -203,6 +203,23 @@ fn waiting_consumers_are_woken_by_their_own_subject() {
     assert_eq!(consumers, ["all", "d"]);
     harness.put("s.e", "x");
     assert_eq!(harness.engine.sink().delivered.len(), 1);
+}
+
+/// A consumer that may not have more messages out is not called again and again for nothing.
+#[test]
+fn a_full_consumer_looks_again_when_messages_have_left_the_stream() {
+    let mut harness = Harness::with_stream(|_| {});
+    harness.consumer("C", |config| config.max_ack_pending = 1).expect("created");
+    (0..2).for_each(|_| drop(harness.put("s.a", "x")));
+    assert_eq!(harness.pull_waiting("C").len(), 1);
+    assert_eq!(harness.pull_waiting("C").len(), 0, "it is full");
+    harness.commit();
+    let second = harness.log.now + 1_000_000_000;
+    assert!(harness.engine.next_deadline().is_none_or(|at| at.0 > second), "nothing to look for");
+    harness.op(Op::DeleteMessage { id: STREAM, seq: 1 }).expect("deleted");
+    harness.pass_ms(251);
+    harness.tick();
+    assert_eq!(std::mem::take(&mut harness.engine.sink_mut().delivered).len(), 1);
 }
 
 #[derive(Clone, Debug)]
