@@ -6,7 +6,8 @@ use std::process::ExitCode;
 use nuthatch_bench::cli::BenchError;
 use nuthatch_bench::client::{ConnectError, RequestError, TransportError};
 use nuthatch_bench::connect::SettingsError;
-use nuthatch_bench::js::JsError;
+use nuthatch_bench::connect::context::ContextError;
+use nuthatch_bench::js::{ApiError, JsError};
 
 /// Exit code for a command line that makes no sense; clap uses the same.
 const EXIT_USAGE: u8 = 2;
@@ -20,6 +21,9 @@ pub enum CliError {
     /// An address, a context or a file with credentials is unusable.
     #[error(transparent)]
     Settings(#[from] SettingsError),
+    /// A context is unusable.
+    #[error(transparent)]
+    Context(#[from] ContextError),
     /// No connection.
     #[error(transparent)]
     Connect(#[from] ConnectError),
@@ -40,6 +44,18 @@ pub enum CliError {
     /// JetStream did not take a published message.
     #[error("the message was not stored: {0}")]
     NotStored(String),
+    /// A stream refused a published message.
+    #[error("the message was not stored: {} ({})", .0.description, .0.err_code)]
+    Refused(ApiError),
+    /// What was asked for is not there.
+    #[error("{0}")]
+    NotFound(String),
+    /// A check found the state that it reports; the report has been printed.
+    #[error("the check failed")]
+    Check(u8),
+    /// Something else did not work.
+    #[error("{0}")]
+    Failed(String),
     /// A pull did not bring all messages.
     #[error("consumer {consumer}: {reason}")]
     Pull {
@@ -66,21 +82,27 @@ impl CliError {
         |source| Self::Js { what, source }
     }
 
-    /// 0 when only the reader of our output has gone, 2 for usage, otherwise 1.
+    /// 0 when only the reader of our output has gone, 2 for usage, a check's own code, otherwise 1.
     pub fn exit_code(&self) -> ExitCode {
         match self {
             Self::Io(err) if err.kind() == io::ErrorKind::BrokenPipe => ExitCode::SUCCESS,
             Self::Usage(_)
             | Self::Settings(_)
+            | Self::Context(_)
             | Self::Bench(BenchError::Url(_) | BenchError::Settings(_) | BenchError::Usage(_)) => {
                 ExitCode::from(EXIT_USAGE)
             }
+            Self::Check(code) => ExitCode::from(*code),
             _ => ExitCode::FAILURE,
         }
     }
 
     /// Whether there is anything to tell.
     pub fn is_silent(&self) -> bool {
-        matches!(self, Self::Io(err) if err.kind() == io::ErrorKind::BrokenPipe)
+        match self {
+            Self::Io(err) => err.kind() == io::ErrorKind::BrokenPipe,
+            Self::Check(_) => true,
+            _ => false,
+        }
     }
 }

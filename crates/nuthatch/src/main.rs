@@ -1,25 +1,45 @@
 //! The `nuthatch` binary: command line only, the work is in the libraries.
 
+mod account;
 mod consumer;
+mod context;
 mod core;
 mod error;
+mod events;
+mod follow;
+mod input;
+mod kv;
+mod manual;
+mod message;
+mod object;
 mod serve;
+mod server;
 mod session;
 mod show;
 mod stream;
+mod template;
 
 use std::io::{self, Write};
 use std::process::ExitCode;
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory, Parser, Subcommand};
 use nuthatch_bench::cli::BenchArgs;
 use nuthatch_bench::connect::ConnectArgs;
 
+use crate::core::{publish, request, subscribe};
 use crate::error::CliError;
+
+/// Version and the commit it was built from.
+const VERSION: &str = concat!(env!("CARGO_PKG_VERSION"), " (commit ", env!("NUTHATCH_COMMIT"), ")");
+
+/// What `--help` says about the end of a command.
+const EXIT_CODES: &str = "Exit codes: 0 done; 1 failed, with the reason on the standard error; \
+    2 the command line, an address, a context or a file named there is wrong. `server check` has \
+    those of monitoring probes: 0 fine, 1 warning, 2 critical, 3 unknown.";
 
 /// A durable log broker that speaks NATS and JetStream
 #[derive(Debug, Parser)]
-#[command(name = "nuthatch", version, max_term_width = 100)]
+#[command(name = "nuthatch", version = VERSION, max_term_width = 100, after_help = EXIT_CODES)]
 struct Cli {
     #[command(flatten)]
     connect: ConnectArgs,
@@ -36,17 +56,40 @@ enum Command {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true, hide = true)]
         args: Vec<std::ffi::OsString>,
     },
-    Pub(core::PubArgs),
-    Sub(core::SubArgs),
+    #[command(visible_alias = "publish")]
+    Pub(publish::PubArgs),
+    #[command(visible_alias = "subscribe")]
+    Sub(Box<subscribe::SubArgs>),
     #[command(visible_alias = "req")]
-    Request(core::RequestArgs),
+    Request(request::RequestArgs),
+    Reply(request::ReplyArgs),
     /// Manage streams
-    #[command(subcommand, visible_alias = "str")]
+    #[command(subcommand, visible_alias = "str", alias = "s")]
     Stream(stream::StreamCommand),
     /// Manage consumers of streams
-    #[command(subcommand, visible_alias = "con")]
+    #[command(subcommand, visible_alias = "con", alias = "c")]
     Consumer(consumer::ConsumerCommand),
+    /// Use key-value buckets
+    #[command(subcommand)]
+    Kv(kv::KvCommand),
+    /// Use object stores
+    #[command(subcommand, visible_alias = "obj")]
+    Object(object::ObjectCommand),
+    /// Look at servers
+    #[command(subcommand, visible_alias = "srv")]
+    Server(server::ServerCommand),
+    /// Look at the account of the connection
+    #[command(subcommand, visible_alias = "a")]
+    Account(account::AccountCommand),
+    #[command(visible_alias = "event")]
+    Events(events::EventsArgs),
+    Rtt(account::RttArgs),
+    /// Manage contexts: named connection settings, shared with the nats command
+    #[command(subcommand, visible_alias = "ctx")]
+    Context(context::ContextCommand),
     Bench(BenchArgs),
+    Completions(manual::CompletionsArgs),
+    Man(manual::ManArgs),
 }
 
 fn main() -> ExitCode {
@@ -70,15 +113,32 @@ fn main() -> ExitCode {
 }
 
 fn run(cli: Cli) -> Result<(), CliError> {
+    // These need no server, so a context that is out of order does not matter to them.
+    match &cli.command {
+        Command::Context(command) => return context::run(command, &cli.connect),
+        Command::Server(server::ServerCommand::Mapping(args)) => return server::mapping::run(args),
+        Command::Completions(args) => return manual::completions(args, Cli::command()),
+        Command::Man(args) => return manual::man(args, Cli::command()),
+        _ => {}
+    }
     let connect = cli.connect.resolve()?;
     match cli.command {
-        Command::Serve { .. } => Ok(()),
-        Command::Pub(args) => core::publish(&args, &connect),
-        Command::Sub(args) => core::subscribe(&args, &connect),
-        Command::Request(args) => core::request(&args, &connect),
+        Command::Pub(args) => publish::run(&args, &connect),
+        Command::Sub(args) => subscribe::run(&args, &connect),
+        Command::Request(args) => request::request(&args, &connect),
+        Command::Reply(args) => request::reply(&args, &connect),
         Command::Stream(command) => stream::run(&command, &connect),
         Command::Consumer(command) => consumer::run(&command, &connect),
+        Command::Kv(command) => kv::run(&command, &connect),
+        Command::Object(command) => object::run(&command, &connect),
+        Command::Server(command) => server::run(&command, &connect),
+        Command::Account(command) => account::run(&command, &connect),
+        Command::Events(args) => events::run(&args, &connect),
+        Command::Rtt(args) => account::rtt(&args, &connect),
         Command::Bench(args) => bench(&args, &connect),
+        Command::Serve { .. } | Command::Context(_) | Command::Completions(_) | Command::Man(_) => {
+            Ok(())
+        }
     }
 }
 
@@ -91,7 +151,6 @@ fn bench(args: &BenchArgs, connect: &ConnectArgs) -> Result<(), CliError> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use clap::CommandFactory;
 
     #[test]
     fn the_command_line_is_consistent() {

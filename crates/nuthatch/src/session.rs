@@ -3,9 +3,9 @@
 use std::io::{self, IsTerminal, Write};
 use std::time::Duration;
 
-use nuthatch_bench::client::Client;
+use nuthatch_bench::client::{Client, RequestError};
 use nuthatch_bench::connect::ConnectArgs;
-use nuthatch_bench::js::{self, JsError};
+use nuthatch_bench::js::{self, ApiError, JsError};
 use serde_json::Value;
 
 use crate::error::CliError;
@@ -21,6 +21,8 @@ pub struct Session {
     pub json: bool,
     /// What the subjects of JetStream's API begin with.
     pub api_prefix: String,
+    /// Reply subjects given out so far.
+    inboxes: u64,
 }
 
 impl Session {
@@ -35,7 +37,7 @@ impl Session {
         }
         let api_prefix = connect.api_prefix()?;
         let client = Client::connect(&options)?;
-        Ok(Self { client, timeout: connect.timeout, json: connect.json, api_prefix })
+        Ok(Self { client, timeout: connect.timeout, json: connect.json, api_prefix, inboxes: 0 })
     }
 
     /// Asks JetStream's API.
@@ -54,14 +56,61 @@ impl Session {
         js::list_at(&mut self.client, &self.api_prefix, what, field, filter, self.timeout)
     }
 
+    /// A subject that nobody else uses, to be answered on.
+    pub fn fresh_inbox(&mut self) -> String {
+        self.inboxes += 1;
+        format!("{}.n{}", self.client.inbox(), self.inboxes)
+    }
+
+    /// Publishes and returns the ack of the stream that has stored the message.
+    ///
+    /// # Errors
+    /// When no stream stores the subject, the stream refuses, or the connection fails.
+    pub fn publish_stored(
+        &mut self,
+        subject: &str,
+        headers: &[u8],
+        body: &[u8],
+    ) -> Result<Value, CliError> {
+        let reply = match self.client.request(subject, headers, body, self.timeout) {
+            Ok(reply) => reply,
+            Err(RequestError::NoResponders(subject)) => {
+                return Err(CliError::NotStored(format!("no stream stores {subject:?}")));
+            }
+            Err(err) => return Err(err.into()),
+        };
+        check_ack(&reply.payload)
+    }
+
     /// Prints JSON when asked for, else the text.
     ///
     /// # Errors
     /// When the output is gone.
     pub fn print(&self, json: &Value, text: impl FnOnce() -> String) -> Result<(), CliError> {
-        let text = if self.json { format!("{json:#}\n") } else { text() };
-        io::stdout().write_all(text.as_bytes())?;
-        Ok(())
+        print(self.json, json, text)
+    }
+}
+
+/// Prints JSON when asked for, else the text.
+///
+/// # Errors
+/// When the output is gone.
+pub fn print(as_json: bool, json: &Value, text: impl FnOnce() -> String) -> Result<(), CliError> {
+    let text = if as_json { format!("{json:#}\n") } else { text() };
+    io::stdout().write_all(text.as_bytes())?;
+    Ok(())
+}
+
+/// Reads the answer to a publish.
+///
+/// # Errors
+/// When it is no ack, or says that the message was not stored.
+pub fn check_ack(body: &[u8]) -> Result<Value, CliError> {
+    let ack: Value = serde_json::from_slice(body)
+        .map_err(|_| CliError::NotStored("the reply is no ack of a stream".into()))?;
+    match serde_json::from_value::<ApiError>(ack["error"].clone()) {
+        Ok(err) => Err(CliError::Refused(err)),
+        Err(_) => Ok(ack),
     }
 }
 

@@ -3,6 +3,8 @@
 use std::fmt::Write as _;
 
 use serde_json::Value;
+use time::OffsetDateTime;
+use time::format_description::well_known::Rfc3339;
 
 /// A table of left-aligned columns; columns of numbers are aligned to the right.
 #[derive(Debug)]
@@ -157,6 +159,30 @@ pub fn time(value: &Value) -> String {
     }
 }
 
+/// A time of today or another day, to the second, UTC.
+pub fn clock(time: OffsetDateTime) -> String {
+    let (date, clock) = (time.date(), time.time());
+    let (hour, minute, second) = (clock.hour(), clock.minute(), clock.second());
+    format!("{date} {hour:02}:{minute:02}:{second:02}")
+}
+
+/// How long ago an RFC 3339 time was, such as `3m12s`; `never` for the zero time.
+pub fn since(value: &Value, now: OffsetDateTime) -> String {
+    let time = value.as_str().and_then(|text| OffsetDateTime::parse(text, &Rfc3339).ok());
+    match time {
+        Some(time) if time.year() > 1 => {
+            let seconds = (now - time).whole_seconds().max(0);
+            duration(seconds as u64 * 1_000_000_000)
+        }
+        _ => "never".into(),
+    }
+}
+
+/// A number of a JSON object, 0 when it is missing.
+pub fn number(value: &Value) -> u64 {
+    value.as_u64().or_else(|| value.as_f64().map(|number| number as u64)).unwrap_or(0)
+}
+
 /// Text of a string, or of the strings of an array with commas.
 pub fn text(value: &Value) -> String {
     match value {
@@ -171,6 +197,33 @@ pub fn text(value: &Value) -> String {
 pub fn some_text(value: &Value) -> Option<String> {
     let text = text(value);
     (!text.is_empty()).then_some(text)
+}
+
+/// The fields in which two configurations differ, one line for each; empty when they do not. A
+/// field that is missing is the same as one that says nothing.
+pub fn differences(before: &Value, after: &Value) -> String {
+    let keys = |value: &Value| -> Vec<String> {
+        value.as_object().into_iter().flatten().map(|(key, _)| key.clone()).collect()
+    };
+    let all: std::collections::BTreeSet<String> =
+        keys(before).into_iter().chain(keys(after)).collect();
+    let mut out = String::new();
+    for key in all.iter().filter(|key| !same(&before[key.as_str()], &after[key.as_str()])) {
+        let _ = writeln!(out, "{key}: {} → {}", before[key.as_str()], after[key.as_str()]);
+    }
+    out
+}
+
+fn same(a: &Value, b: &Value) -> bool {
+    let says_nothing = |value: &Value| match value {
+        Value::Null | Value::Bool(false) => true,
+        Value::String(text) => text.is_empty(),
+        Value::Number(number) => number.as_f64() == Some(0.0),
+        Value::Array(items) => items.is_empty(),
+        Value::Object(fields) => fields.is_empty(),
+        Value::Bool(true) => false,
+    };
+    a == b || (says_nothing(a) && says_nothing(b))
 }
 
 /// Yes or no.
@@ -204,6 +257,13 @@ mod tests {
         }
         assert_eq!(time(&json!("2026-01-02T03:04:05.678Z")), "2026-01-02 03:04:05");
         assert_eq!(time(&json!("0001-01-01T00:00:00Z")), "never");
+    }
+
+    #[test]
+    fn what_differs() {
+        let before = json!({ "a": 1, "b": "", "c": ["x"] });
+        assert_eq!(differences(&before, &json!({ "a": 1, "c": ["x"], "d": false })), "");
+        assert_eq!(differences(&before, &json!({ "a": 2, "c": ["x"] })), "a: 1 → 2\n");
     }
 
     #[test]

@@ -1,0 +1,267 @@
+//! Buckets as a whole: `kv add`, `edit`, `info`, `compact`, and their list.
+
+use std::time::{Duration, Instant};
+
+use clap::Args;
+use nuthatch_bench::connect::ConnectArgs;
+use nuthatch_bench::units::parse_duration;
+use serde_json::{Value, json};
+use time::OffsetDateTime;
+
+use super::{BucketArgs, stream_name};
+use crate::error::CliError;
+use crate::follow::{Follower, From};
+use crate::input::{nanos, parse_limit};
+use crate::kv::watch::operation;
+use crate::session::{Session, confirm};
+use crate::show::{self, Sheet, Table, number};
+
+/// How long message ids are remembered at most; a bucket has no use for more.
+const DEDUP_WINDOW: Duration = Duration::from_secs(120);
+
+/// Options of `kv add` and `kv edit`.
+#[derive(Debug, Clone, Args)]
+pub struct AddArgs {
+    /// Bucket name
+    bucket: String,
+    /// Values kept of each key, up to 64 (default: 1)
+    #[arg(long, value_parser = clap::value_parser!(i64).range(1..=64))]
+    history: Option<i64>,
+    /// Forget values after this long, such as 24h
+    #[arg(long, value_parser = parse_duration)]
+    ttl: Option<Duration>,
+    /// Allow keys to have their own time to live, and keep their markers for this long
+    #[arg(long, value_name = "DURATION", value_parser = parse_duration)]
+    marker_ttl: Option<Duration>,
+    /// Largest value, such as 64KiB; -1 for no limit
+    #[arg(long, value_parser = parse_limit, allow_negative_numbers = true)]
+    max_value_size: Option<i64>,
+    /// Most bytes of the bucket, such as 1GiB; -1 for no limit
+    #[arg(long, value_parser = parse_limit, allow_negative_numbers = true)]
+    max_bucket_size: Option<i64>,
+    /// Where values are kept (default: file)
+    #[arg(long, value_parser = ["file", "f", "memory", "m"])]
+    storage: Option<String>,
+    /// Copies in a cluster
+    #[arg(long)]
+    replicas: Option<u64>,
+    /// Words about it
+    #[arg(long)]
+    description: Option<String>,
+    /// Compress values
+    #[arg(long)]
+    compress: bool,
+    /// Placement tags, several with commas
+    #[arg(long, value_delimiter = ',')]
+    tags: Vec<String>,
+    /// Placement cluster
+    #[arg(long)]
+    cluster: Option<String>,
+    /// Publish again what is stored under subjects that match this
+    #[arg(long, value_name = "SUBJECT", requires = "republish_destination")]
+    republish_source: Option<String>,
+    /// Where to publish it
+    #[arg(long, value_name = "SUBJECT", requires = "republish_source")]
+    republish_destination: Option<String>,
+    /// Publish it without values
+    #[arg(long, requires = "republish_source")]
+    republish_headers: bool,
+    /// Hold what this bucket holds, and nothing else
+    #[arg(long, value_name = "BUCKET", conflicts_with = "source")]
+    mirror: Option<String>,
+    /// Take over the keys of this bucket; may be repeated
+    #[arg(long, value_name = "BUCKET")]
+    source: Vec<String>,
+}
+
+/// Options of `kv compact`.
+#[derive(Debug, Clone, Args)]
+pub struct CompactArgs {
+    #[command(flatten)]
+    bucket: BucketArgs,
+    /// Do not ask
+    #[arg(long, short)]
+    force: bool,
+}
+
+impl AddArgs {
+    fn apply(&self, config: &mut Value) -> Result<(), CliError> {
+        let memory = |name: &String| if name.starts_with('m') { "memory" } else { "file" };
+        let window = self.ttl.map(|ttl| nanos(ttl.min(DEDUP_WINDOW)));
+        let fields = [
+            ("max_msgs_per_subject", self.history.map(Value::from)),
+            ("max_age", self.ttl.map(|ttl| nanos(ttl).into())),
+            ("duplicate_window", window.map(Value::from)),
+            ("max_msg_size", self.max_value_size.map(Value::from)),
+            ("max_bytes", self.max_bucket_size.map(Value::from)),
+            ("storage", self.storage.as_ref().map(|name| memory(name).into())),
+            ("num_replicas", self.replicas.map(Value::from)),
+            ("description", self.description.clone().map(Value::from)),
+            ("compression", self.compress.then(|| "s2".into())),
+        ];
+        for (key, value) in fields.into_iter().filter_map(|(key, value)| Some((key, value?))) {
+            config[key] = value;
+        }
+        if let Some(ttl) = self.marker_ttl {
+            config["allow_msg_ttl"] = true.into();
+            config["subject_delete_marker_ttl"] = nanos(ttl).into();
+        }
+        if !self.tags.is_empty() {
+            config["placement"]["tags"] = json!(self.tags);
+        }
+        if let Some(cluster) = &self.cluster {
+            config["placement"]["cluster"] = cluster.as_str().into();
+        }
+        self.apply_flows(config)
+    }
+
+    fn apply_flows(&self, config: &mut Value) -> Result<(), CliError> {
+        if let (Some(src), Some(dest)) = (&self.republish_source, &self.republish_destination) {
+            let headers_only = self.republish_headers;
+            config["republish"] = json!({ "src": src, "dest": dest, "headers_only": headers_only });
+        }
+        if let Some(origin) = &self.mirror {
+            config["mirror"] = json!({ "name": stream_name(origin)? });
+            config["mirror_direct"] = true.into();
+            config.as_object_mut().map(|fields| fields.remove("subjects"));
+        }
+        let mut sources = Vec::new();
+        for origin in &self.source {
+            let (src, dest) = (format!("$KV.{origin}.>"), format!("$KV.{}.>", self.bucket));
+            let change = json!([{ "src": src, "dest": dest }]);
+            sources.push(json!({ "name": stream_name(origin)?, "subject_transforms": change }));
+        }
+        if !sources.is_empty() {
+            config["sources"] = sources.into();
+        }
+        Ok(())
+    }
+}
+
+/// Runs `kv add`.
+pub fn add(args: &AddArgs, connect: &ConnectArgs) -> Result<(), CliError> {
+    let stream = stream_name(&args.bucket)?;
+    let mut config = json!({
+        "name": stream, "subjects": [format!("$KV.{}.>", args.bucket)], "storage": "file",
+        "max_msgs_per_subject": 1, "max_msgs": -1, "max_bytes": -1, "max_msg_size": -1,
+        "max_consumers": -1, "num_replicas": 1, "discard": "new", "allow_rollup_hdrs": true,
+        "deny_delete": true, "allow_direct": true, "duplicate_window": nanos(DEDUP_WINDOW),
+    });
+    args.apply(&mut config)?;
+    let mut session = Session::open(connect)?;
+    let created = session
+        .api(&format!("STREAM.CREATE.{stream}"), &config)
+        .map_err(CliError::js(format!("could not create bucket {}", args.bucket)))?;
+    session.print(&created, || format!("Bucket {} was created\n\n{}", args.bucket, sheet(&created)))
+}
+
+/// Runs `kv edit`.
+pub fn edit(args: &AddArgs, connect: &ConnectArgs) -> Result<(), CliError> {
+    let mut session = Session::open(connect)?;
+    let mut config = fetch(&mut session, &args.bucket)?["config"].take();
+    args.apply(&mut config)?;
+    let updated = session
+        .api(&format!("STREAM.UPDATE.{}", stream_name(&args.bucket)?), &config)
+        .map_err(CliError::js(format!("could not change bucket {}", args.bucket)))?;
+    session.print(&updated, || format!("Bucket {} was changed\n\n{}", args.bucket, sheet(&updated)))
+}
+
+fn fetch(session: &mut Session, bucket: &str) -> Result<Value, CliError> {
+    session
+        .api(&format!("STREAM.INFO.{}", stream_name(bucket)?), &Value::Null)
+        .map_err(CliError::js(format!("bucket {bucket}")))
+}
+
+/// Runs `kv info`.
+pub fn info(args: &BucketArgs, connect: &ConnectArgs) -> Result<(), CliError> {
+    let mut session = Session::open(connect)?;
+    let info = fetch(&mut session, &args.bucket)?;
+    session.print(&info, || sheet(&info))
+}
+
+fn sheet(info: &Value) -> String {
+    let (config, state) = (&info["config"], &info["state"]);
+    let name = show::text(&config["name"]);
+    let bucket = name.strip_prefix("KV_").unwrap_or(&name);
+    let mut sheet = Sheet::default();
+    sheet.heading(&format!("Bucket {bucket}"));
+    sheet.line_if("Description", show::some_text(&config["description"]));
+    sheet.line("Values kept of each key", show::text(&config["max_msgs_per_subject"]));
+    sheet.line("Keys", show::count(number(&state["num_subjects"])));
+    sheet.line("Values and markers", show::count(number(&state["messages"])));
+    sheet.line("Size", show::bytes(number(&state["bytes"])));
+    sheet.line("Time to live", show::limit(&config["max_age"], show::duration));
+    sheet.line("Largest value", show::limit(&config["max_msg_size"], show::bytes));
+    sheet.line("Largest size", show::limit(&config["max_bytes"], show::bytes));
+    let marker = config["subject_delete_marker_ttl"].as_u64().filter(|ttl| *ttl > 0);
+    sheet.line_if("Markers live", marker.map(show::duration));
+    sheet.line("Storage", show::text(&config["storage"]));
+    sheet.line("Replicas", show::text(&config["num_replicas"]));
+    sheet.line_if("Mirror of", show::some_text(&config["mirror"]["name"]));
+    sheet.line("Created", show::time(&info["created"]));
+    sheet.line("Stream", name.clone());
+    sheet.render()
+}
+
+/// Prints all buckets.
+pub fn ls(names_only: bool, connect: &ConnectArgs) -> Result<(), CliError> {
+    let mut session = Session::open(connect)?;
+    let mut buckets = session
+        .list("STREAM.LIST", "streams", &json!({ "subject": "$KV.*.>" }))
+        .map_err(CliError::js("could not list buckets"))?;
+    let bucket = |info: &Value| {
+        info["config"]["name"].as_str().and_then(|name| name.strip_prefix("KV_")).map(str::to_owned)
+    };
+    buckets.retain(|info| bucket(info).is_some());
+    buckets.sort_by_key(bucket);
+    if names_only {
+        let names: Vec<String> = buckets.iter().filter_map(bucket).collect();
+        return session.print(&json!(names), || names.iter().map(|n| format!("{n}\n")).collect());
+    }
+    session.print(&json!(buckets), || {
+        if buckets.is_empty() {
+            return "No buckets\n".into();
+        }
+        let titles = ["Bucket", "Description", "Created", "Size", "Keys", "Last change"];
+        let mut table = Table::new(&titles);
+        let now = OffsetDateTime::now_utc();
+        for info in &buckets {
+            table.row(vec![
+                bucket(info).unwrap_or_default(),
+                show::text(&info["config"]["description"]),
+                show::time(&info["created"]),
+                show::bytes(number(&info["state"]["bytes"])),
+                show::count(number(&info["state"]["num_subjects"])),
+                show::since(&info["state"]["last_ts"], now),
+            ]);
+        }
+        table.render()
+    })
+}
+
+/// Runs `kv compact`: purges every key whose newest entry is a marker of its deletion.
+pub fn compact(args: &CompactArgs, connect: &ConnectArgs) -> Result<(), CliError> {
+    let bucket = &args.bucket.bucket;
+    let stream = stream_name(bucket)?;
+    let mut session = Session::open(connect)?;
+    confirm(&format!("Remove what is left of deleted keys of {bucket}?"), args.force)?;
+    let mut gone = Vec::new();
+    let mut follower = Follower::open(&mut session, &stream, &[], From::LastPerSubject)?;
+    let mut left = follower.pending_at_start;
+    while left > 0 {
+        let deadline = Instant::now() + session.timeout;
+        let Some(entry) = follower.next(&mut session, deadline)? else { break };
+        left = entry.pending;
+        if operation(&entry.message) != "PUT" {
+            gone.push(entry.message.subject);
+        }
+    }
+    follower.close(&mut session);
+    for subject in &gone {
+        session
+            .api(&format!("STREAM.PURGE.{stream}"), &json!({ "filter": subject }))
+            .map_err(CliError::js(format!("could not purge {subject}")))?;
+    }
+    let json = json!({ "bucket": bucket, "removed": gone.len() });
+    session.print(&json, || format!("{} deleted keys were removed\n", gone.len()))
+}

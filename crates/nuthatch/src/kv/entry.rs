@@ -1,0 +1,314 @@
+//! Single keys: `kv put`, `create`, `update`, `get`, `del`, `purge` and `revert`.
+
+use std::io::{self, Write};
+use std::time::Duration;
+
+use clap::Args;
+use nuthatch_bench::client::OwnedMessage;
+use nuthatch_bench::connect::ConnectArgs;
+use nuthatch_bench::js::JsError;
+use nuthatch_bench::units::parse_duration;
+use serde_json::{Value, json};
+
+use super::watch::operation;
+use super::{KeyArgs, stream_name};
+use crate::error::CliError;
+use crate::input::{block_of, read_body};
+use crate::message::put_body;
+use crate::session::{Session, confirm};
+use crate::show;
+use crate::stream::contents::{decoded, stored};
+
+/// A stream refuses a write whose expected last sequence is not the last one.
+const WRONG_LAST_SEQUENCE: u64 = 10071;
+/// JetStream has no message under a subject or sequence.
+const NO_MESSAGE: u64 = 10037;
+
+/// Names the operation of an entry that is no value.
+const OPERATION: &str = "KV-Operation";
+/// The revision that a key must still have.
+const EXPECTED: &str = "Nats-Expected-Last-Subject-Sequence";
+
+/// Options of `kv put`.
+#[derive(Debug, Clone, Args)]
+pub struct PutArgs {
+    #[command(flatten)]
+    key: KeyArgs,
+    /// Value; "-", or none when the input is no terminal, reads it from the standard input
+    value: Option<String>,
+}
+
+/// Options of `kv create`.
+#[derive(Debug, Clone, Args)]
+pub struct CreateArgs {
+    #[command(flatten)]
+    key: KeyArgs,
+    /// Value; "-", or none when the input is no terminal, reads it from the standard input
+    value: Option<String>,
+    /// Forget the key after this long
+    #[arg(long, value_parser = parse_duration)]
+    ttl: Option<Duration>,
+}
+
+/// Options of `kv update`.
+#[derive(Debug, Clone, Args)]
+pub struct UpdateArgs {
+    #[command(flatten)]
+    key: KeyArgs,
+    /// Value
+    value: String,
+    /// The revision that is replaced
+    revision: u64,
+}
+
+/// Options of `kv get`.
+#[derive(Debug, Clone, Args)]
+pub struct GetArgs {
+    #[command(flatten)]
+    key: KeyArgs,
+    /// The value of this revision instead of the newest one
+    #[arg(long)]
+    revision: Option<u64>,
+    /// Print the value only, byte for byte
+    #[arg(long, short)]
+    raw: bool,
+}
+
+/// Options of `kv del`.
+#[derive(Debug, Clone, Args)]
+pub struct DelArgs {
+    /// Bucket name
+    bucket: String,
+    /// Key; without one the whole bucket is deleted
+    key: Option<String>,
+    /// Do not ask
+    #[arg(long, short)]
+    force: bool,
+}
+
+/// Options of `kv purge`.
+#[derive(Debug, Clone, Args)]
+pub struct PurgeArgs {
+    #[command(flatten)]
+    key: KeyArgs,
+    /// Forget the marker of the deletion after this long
+    #[arg(long, value_parser = parse_duration)]
+    ttl: Option<Duration>,
+    /// Do not ask
+    #[arg(long, short)]
+    force: bool,
+}
+
+/// Options of `kv revert`.
+#[derive(Debug, Clone, Args)]
+pub struct RevertArgs {
+    #[command(flatten)]
+    key: KeyArgs,
+    /// The revision whose value becomes the newest
+    revision: u64,
+    /// Do not ask
+    #[arg(long, short)]
+    force: bool,
+}
+
+/// Publishes an entry and returns its revision.
+fn write(
+    session: &mut Session,
+    key: &KeyArgs,
+    headers: &[(&str, &str)],
+    value: &[u8],
+) -> Result<u64, CliError> {
+    key.stream()?;
+    let target = key.target(session)?;
+    crate::core::check_size(session, value.len())?;
+    let ack = session.publish_stored(&target, &block_of(headers), value)?;
+    Ok(show::number(&ack["seq"]))
+}
+
+fn report(session: &Session, key: &KeyArgs, revision: u64) -> Result<(), CliError> {
+    let json = json!({ "bucket": key.bucket, "key": key.key, "revision": revision });
+    session.print(&json, || format!("{} > {} has revision {revision}\n", key.bucket, key.key))
+}
+
+/// Runs `kv put`.
+pub fn put(args: &PutArgs, connect: &ConnectArgs) -> Result<(), CliError> {
+    args.key.subject()?;
+    let value = read_body(args.value.as_deref())?;
+    let mut session = Session::open(connect)?;
+    let revision = write(&mut session, &args.key, &[], &value)?;
+    report(&session, &args.key, revision)
+}
+
+/// Runs `kv create`. A key that was deleted counts as one without a value.
+pub fn create(args: &CreateArgs, connect: &ConnectArgs) -> Result<(), CliError> {
+    args.key.subject()?;
+    let value = read_body(args.value.as_deref())?;
+    let mut session = Session::open(connect)?;
+    let ttl = args.ttl.map(ttl_text);
+    let attempt = |session: &mut Session, expected: u64| {
+        let expected = expected.to_string();
+        let mut headers = vec![(EXPECTED, expected.as_str())];
+        headers.extend(ttl.as_deref().map(|ttl| ("Nats-TTL", ttl)));
+        write(session, &args.key, &headers, &value)
+    };
+    let revision = match attempt(&mut session, 0) {
+        Err(CliError::Refused(err)) if err.err_code == WRONG_LAST_SEQUENCE => {
+            let last = fetch(&mut session, &args.key, None)?;
+            if operation(&last.message) == "PUT" {
+                let (key, revision) = (&args.key.key, last.revision);
+                let text = format!("key {key} has a value already, of revision {revision}");
+                return Err(CliError::Failed(text));
+            }
+            attempt(&mut session, last.revision)?
+        }
+        other => other?,
+    };
+    report(&session, &args.key, revision)
+}
+
+/// A time to live as its header has it; the server counts whole seconds.
+fn ttl_text(ttl: Duration) -> String {
+    format!("{}s", ttl.as_secs().max(1))
+}
+
+/// Runs `kv update`.
+pub fn update(args: &UpdateArgs, connect: &ConnectArgs) -> Result<(), CliError> {
+    let mut session = Session::open(connect)?;
+    let expected = args.revision.to_string();
+    let headers = [(EXPECTED, expected.as_str())];
+    let revision = write(&mut session, &args.key, &headers, args.value.as_bytes())?;
+    report(&session, &args.key, revision)
+}
+
+/// An entry of a bucket.
+struct Entry {
+    message: OwnedMessage,
+    revision: u64,
+    time: Value,
+}
+
+/// The newest entry of a key, or that of a revision, whatever its operation.
+fn fetch(session: &mut Session, key: &KeyArgs, revision: Option<u64>) -> Result<Entry, CliError> {
+    let subject = key.subject()?;
+    let which = match revision {
+        Some(seq) => json!({ "seq": seq }),
+        None => json!({ "last_by_subj": subject }),
+    };
+    let missing = || {
+        let of = revision.map(|seq| format!(" of revision {seq}")).unwrap_or_default();
+        CliError::NotFound(format!("bucket {} has no key {}{of}", key.bucket, key.key))
+    };
+    let found = match stored(session, &key.stream()?, &which) {
+        Err(CliError::Js { source, .. }) if err_code(&source) == NO_MESSAGE => {
+            return Err(missing());
+        }
+        other => other?,
+    };
+    if found["subject"] != subject {
+        return Err(missing());
+    }
+    let message = OwnedMessage {
+        subject,
+        reply: None,
+        headers: decoded(&found["hdrs"]),
+        payload: decoded(&found["data"]),
+    };
+    let revision = show::number(&found["seq"]);
+    Ok(Entry { message, revision, time: found["time"].clone() })
+}
+
+fn err_code(err: &JsError) -> u64 {
+    err.err_code().unwrap_or(0)
+}
+
+/// [`fetch`] that takes a deleted key for a missing one.
+fn fetch_value(
+    session: &mut Session,
+    key: &KeyArgs,
+    revision: Option<u64>,
+) -> Result<Entry, CliError> {
+    let entry = fetch(session, key, revision)?;
+    match operation(&entry.message) {
+        "PUT" => Ok(entry),
+        _ => {
+            let (bucket, name, revision) = (&key.bucket, &key.key, entry.revision);
+            let text = format!("key {name} of bucket {bucket} was deleted in revision {revision}");
+            Err(CliError::NotFound(text))
+        }
+    }
+}
+
+/// Runs `kv get`.
+pub fn get(args: &GetArgs, connect: &ConnectArgs) -> Result<(), CliError> {
+    let mut session = Session::open(connect)?;
+    let entry = fetch_value(&mut session, &args.key, args.revision)?;
+    let (key, value) = (&args.key, &entry.message.payload);
+    if session.json {
+        let mut json = json!({
+            "bucket": key.bucket, "key": key.key, "revision": entry.revision, "created": entry.time,
+        });
+        put_body(&mut json, value);
+        return session.print(&json, String::new);
+    }
+    let mut out = io::stdout().lock();
+    if args.raw {
+        out.write_all(value)?;
+        return Ok(out.flush()?);
+    }
+    let (revision, time) = (entry.revision, show::time(&entry.time));
+    writeln!(out, "{} > {} revision {revision}, created {time}\n", key.bucket, key.key)?;
+    out.write_all(value)?;
+    Ok(writeln!(out)?)
+}
+
+/// Runs `kv del`.
+pub fn del(args: &DelArgs, connect: &ConnectArgs) -> Result<(), CliError> {
+    let stream = stream_name(&args.bucket)?;
+    let mut session = Session::open(connect)?;
+    let bucket = &args.bucket;
+    let Some(key) = &args.key else {
+        confirm(&format!("Delete bucket {bucket} and all its keys?"), args.force)?;
+        let reply = session
+            .api(&format!("STREAM.DELETE.{stream}"), &Value::Null)
+            .map_err(CliError::js(format!("could not delete bucket {bucket}")))?;
+        return session.print(&reply, || format!("Bucket {bucket} was deleted\n"));
+    };
+    let key = KeyArgs { bucket: bucket.clone(), key: key.clone() };
+    key.subject()?;
+    confirm(&format!("Delete key {} of bucket {bucket}?", key.key), args.force)?;
+    let revision = write(&mut session, &key, &[(OPERATION, "DEL")], b"")?;
+    deleted(&session, &key, revision)
+}
+
+fn deleted(session: &Session, key: &KeyArgs, revision: u64) -> Result<(), CliError> {
+    let json = json!({ "bucket": key.bucket, "key": key.key, "revision": revision });
+    session.print(&json, || format!("Key {} of bucket {} was deleted\n", key.key, key.bucket))
+}
+
+/// Runs `kv purge`.
+pub fn purge(args: &PurgeArgs, connect: &ConnectArgs) -> Result<(), CliError> {
+    let key = &args.key;
+    key.subject()?;
+    let mut session = Session::open(connect)?;
+    let question = format!("Delete key {} of bucket {} and its history?", key.key, key.bucket);
+    confirm(&question, args.force)?;
+    let ttl = args.ttl.map(ttl_text);
+    let mut headers = vec![(OPERATION, "PURGE"), ("Nats-Rollup", "sub")];
+    headers.extend(ttl.as_deref().map(|ttl| ("Nats-TTL", ttl)));
+    let revision = write(&mut session, key, &headers, b"")?;
+    deleted(&session, key, revision)
+}
+
+/// Runs `kv revert`.
+pub fn revert(args: &RevertArgs, connect: &ConnectArgs) -> Result<(), CliError> {
+    let key = &args.key;
+    let mut session = Session::open(connect)?;
+    let old = fetch_value(&mut session, key, Some(args.revision))?;
+    let newest = fetch(&mut session, key, None)?;
+    let question = format!("Give key {} its value of revision {} again?", key.key, args.revision);
+    confirm(&question, args.force)?;
+    let expected = newest.revision.to_string();
+    let headers = [(EXPECTED, expected.as_str())];
+    let revision = write(&mut session, key, &headers, &old.message.payload)?;
+    report(&session, key, revision)
+}

@@ -1,0 +1,276 @@
+//! Buckets as a whole: `object add`, `ls`, `info`, `rm`, `seal` and `watch`.
+
+use std::time::{Duration, Instant};
+
+use clap::Args;
+use nuthatch_bench::connect::ConnectArgs;
+use nuthatch_bench::units::parse_duration;
+use serde_json::{Value, json};
+use time::OffsetDateTime;
+
+use super::stream_name;
+use crate::core::subscribe::WAIT_STEP;
+use crate::error::CliError;
+use crate::follow::{Delivered, Follower, From};
+use crate::input::{metadata, nanos, parse_limit, rfc3339};
+use crate::session::{Session, confirm};
+use crate::show::{self, Sheet, Table, number};
+
+/// Options of `object add`.
+#[derive(Debug, Clone, Args)]
+pub struct AddArgs {
+    /// Bucket name
+    bucket: String,
+    /// Forget files after this long, such as 24h
+    #[arg(long, value_parser = parse_duration)]
+    ttl: Option<Duration>,
+    /// Most bytes of the bucket, such as 1GiB; -1 for no limit
+    #[arg(long, default_value = "-1", value_parser = parse_limit, allow_negative_numbers = true)]
+    max_bucket_size: i64,
+    /// Where files are kept
+    #[arg(long, default_value = "file", value_parser = ["file", "f", "memory", "m"])]
+    storage: String,
+    /// Copies in a cluster
+    #[arg(long, default_value_t = 1)]
+    replicas: u64,
+    /// Words about it
+    #[arg(long)]
+    description: Option<String>,
+    /// Compress files
+    #[arg(long)]
+    compress: bool,
+    /// Placement tags, several with commas
+    #[arg(long, value_delimiter = ',')]
+    tags: Vec<String>,
+    /// Placement cluster
+    #[arg(long)]
+    cluster: Option<String>,
+    /// Free data as KEY=VALUE; may be repeated
+    #[arg(long, value_name = "KEY=VALUE")]
+    metadata: Vec<String>,
+}
+
+/// Options of `object ls`.
+#[derive(Debug, Clone, Args)]
+pub struct LsArgs {
+    /// Bucket whose files are listed (default: all buckets)
+    bucket: Option<String>,
+    /// Print names only
+    #[arg(long, short)]
+    names: bool,
+}
+
+/// Options of `object seal`.
+#[derive(Debug, Clone, Args)]
+pub struct SealArgs {
+    /// Bucket name
+    bucket: String,
+    /// Do not ask
+    #[arg(long, short)]
+    force: bool,
+}
+
+/// Options of `object watch`.
+#[derive(Debug, Clone, Args)]
+pub struct WatchArgs {
+    /// Bucket name
+    bucket: String,
+    /// End after this many changes
+    #[arg(long)]
+    count: Option<u64>,
+}
+
+/// Runs `object add`.
+pub fn add(args: &AddArgs, connect: &ConnectArgs) -> Result<(), CliError> {
+    let (bucket, stream) = (&args.bucket, stream_name(&args.bucket)?);
+    let mut config = json!({
+        "name": stream, "subjects": [format!("$O.{bucket}.C.>"), format!("$O.{bucket}.M.>")],
+        "storage": if args.storage.starts_with('m') { "memory" } else { "file" },
+        "max_bytes": args.max_bucket_size, "max_msgs": -1, "max_consumers": -1,
+        "max_msg_size": -1, "max_age": args.ttl.map_or(0, nanos), "num_replicas": args.replicas,
+        "discard": "new", "allow_rollup_hdrs": true, "allow_direct": true,
+        "compression": if args.compress { "s2" } else { "none" },
+    });
+    if let Some(description) = &args.description {
+        config["description"] = description.as_str().into();
+    }
+    if !args.tags.is_empty() {
+        config["placement"]["tags"] = json!(args.tags);
+    }
+    if let Some(cluster) = &args.cluster {
+        config["placement"]["cluster"] = cluster.as_str().into();
+    }
+    if let Some(facts) = metadata(&args.metadata)? {
+        config["metadata"] = facts;
+    }
+    let mut session = Session::open(connect)?;
+    let created = session
+        .api(&format!("STREAM.CREATE.{stream}"), &config)
+        .map_err(CliError::js(format!("could not create bucket {bucket}")))?;
+    session.print(&created, || format!("Bucket {bucket} was created\n\n{}", sheet(&created)))
+}
+
+fn fetch(session: &mut Session, bucket: &str) -> Result<Value, CliError> {
+    session
+        .api(&format!("STREAM.INFO.{}", stream_name(bucket)?), &Value::Null)
+        .map_err(CliError::js(format!("bucket {bucket}")))
+}
+
+/// Prints a bucket's configuration and state.
+pub fn info(bucket: &str, connect: &ConnectArgs) -> Result<(), CliError> {
+    let mut session = Session::open(connect)?;
+    let info = fetch(&mut session, bucket)?;
+    session.print(&info, || sheet(&info))
+}
+
+fn sheet(info: &Value) -> String {
+    let (config, state) = (&info["config"], &info["state"]);
+    let name = show::text(&config["name"]);
+    let mut sheet = Sheet::default();
+    sheet.heading(&format!("Bucket {}", name.strip_prefix("OBJ_").unwrap_or(&name)));
+    sheet.line_if("Description", show::some_text(&config["description"]));
+    sheet.line("Size", show::bytes(number(&state["bytes"])));
+    sheet.line("Largest size", show::limit(&config["max_bytes"], show::bytes));
+    sheet.line("Time to live", show::limit(&config["max_age"], show::duration));
+    sheet.line("Sealed", show::flag(&config["sealed"]));
+    sheet.line("Storage", show::text(&config["storage"]));
+    sheet.line("Replicas", show::text(&config["num_replicas"]));
+    sheet.line("Created", show::time(&info["created"]));
+    sheet.line("Stream", name.clone());
+    for (key, value) in config["metadata"].as_object().into_iter().flatten() {
+        sheet.line(&format!("Metadata {key}"), show::text(value));
+    }
+    sheet.render()
+}
+
+/// Runs `object ls`.
+pub fn ls(args: &LsArgs, connect: &ConnectArgs) -> Result<(), CliError> {
+    let mut session = Session::open(connect)?;
+    match &args.bucket {
+        Some(bucket) => list_files(&mut session, bucket, args.names),
+        None => list_buckets(&mut session, args.names),
+    }
+}
+
+fn list_buckets(session: &mut Session, names_only: bool) -> Result<(), CliError> {
+    let mut buckets = session
+        .list("STREAM.LIST", "streams", &json!({ "subject": "$O.*.C.>" }))
+        .map_err(CliError::js("could not list buckets"))?;
+    let bucket = |info: &Value| {
+        info["config"]["name"].as_str().and_then(|n| n.strip_prefix("OBJ_")).map(str::to_owned)
+    };
+    buckets.retain(|info| bucket(info).is_some());
+    buckets.sort_by_key(bucket);
+    if names_only {
+        let names: Vec<String> = buckets.iter().filter_map(bucket).collect();
+        return session.print(&json!(names), || names.iter().map(|n| format!("{n}\n")).collect());
+    }
+    session.print(&json!(buckets), || {
+        if buckets.is_empty() {
+            return "No buckets\n".into();
+        }
+        let mut table = Table::new(&["Bucket", "Description", "Created", "Size", "Last change"]);
+        let now = OffsetDateTime::now_utc();
+        for info in &buckets {
+            table.row(vec![
+                bucket(info).unwrap_or_default(),
+                show::text(&info["config"]["description"]),
+                show::time(&info["created"]),
+                show::bytes(number(&info["state"]["bytes"])),
+                show::since(&info["state"]["last_ts"], now),
+            ]);
+        }
+        table.render()
+    })
+}
+
+/// What a message under a file's subject says, with the time at which it was stored.
+fn meta_of(delivered: &Delivered) -> Option<Value> {
+    let mut meta: Value = serde_json::from_slice(&delivered.message.payload).ok()?;
+    meta["mtime"] = rfc3339(delivered.time).into();
+    Some(meta)
+}
+
+fn list_files(session: &mut Session, bucket: &str, names_only: bool) -> Result<(), CliError> {
+    let filters = [format!("$O.{bucket}.M.>")];
+    let from = From::LastPerSubject;
+    let mut follower = Follower::open(session, &stream_name(bucket)?, &filters, from)?;
+    let mut files = Vec::new();
+    let mut left = follower.pending_at_start;
+    while left > 0 {
+        let Some(delivered) = follower.next(session, Instant::now() + session.timeout)? else {
+            let text = format!("bucket {bucket} delivers no more, {left} files are missing");
+            return Err(CliError::Failed(text));
+        };
+        left = delivered.pending;
+        files.extend(meta_of(&delivered).filter(|meta| meta["deleted"] != true));
+    }
+    follower.close(session);
+    files.sort_by_key(|meta| show::text(&meta["name"]));
+    if names_only {
+        let names: Vec<String> = files.iter().map(|meta| show::text(&meta["name"])).collect();
+        return session.print(&json!(names), || names.iter().map(|n| format!("{n}\n")).collect());
+    }
+    session.print(&json!(files), || {
+        if files.is_empty() {
+            return format!("No files in bucket {bucket}\n");
+        }
+        let mut table = Table::new(&["Name", "Size", "Time"]);
+        for meta in &files {
+            let size = show::bytes(number(&meta["size"]));
+            table.row(vec![show::text(&meta["name"]), size, show::time(&meta["mtime"])]);
+        }
+        table.render()
+    })
+}
+
+/// Deletes a bucket.
+pub fn rm(bucket: &str, force: bool, connect: &ConnectArgs) -> Result<(), CliError> {
+    let stream = stream_name(bucket)?;
+    let mut session = Session::open(connect)?;
+    confirm(&format!("Delete bucket {bucket} and all its files?"), force)?;
+    let reply = session
+        .api(&format!("STREAM.DELETE.{stream}"), &Value::Null)
+        .map_err(CliError::js(format!("could not delete bucket {bucket}")))?;
+    session.print(&reply, || format!("Bucket {bucket} was deleted\n"))
+}
+
+/// Runs `object seal`.
+pub fn seal(args: &SealArgs, connect: &ConnectArgs) -> Result<(), CliError> {
+    let mut session = Session::open(connect)?;
+    let mut config = fetch(&mut session, &args.bucket)?["config"].take();
+    confirm(&format!("Seal bucket {}? This cannot be undone.", args.bucket), args.force)?;
+    config["sealed"] = true.into();
+    let updated = session
+        .api(&format!("STREAM.UPDATE.{}", stream_name(&args.bucket)?), &config)
+        .map_err(CliError::js(format!("could not seal bucket {}", args.bucket)))?;
+    session.print(&updated, || format!("Bucket {} was sealed\n", args.bucket))
+}
+
+/// Runs `object watch` until the count is reached or the connection ends.
+pub fn watch(args: &WatchArgs, connect: &ConnectArgs) -> Result<(), CliError> {
+    let (bucket, stream) = (&args.bucket, stream_name(&args.bucket)?);
+    let mut session = Session::open(connect)?;
+    let filters = [format!("$O.{bucket}.M.>")];
+    let mut follower = Follower::open(&mut session, &stream, &filters, From::LastPerSubject)?;
+    let mut shown = 0;
+    while args.count.is_none_or(|count| shown < count) {
+        let wait = Instant::now() + WAIT_STEP;
+        let Some(delivered) = follower.next(&mut session, wait)? else { continue };
+        let Some(meta) = meta_of(&delivered) else { continue };
+        shown += 1;
+        if session.json {
+            println!("{meta}");
+            continue;
+        }
+        let (time, name) = (show::clock(delivered.time), show::text(&meta["name"]));
+        if meta["deleted"] == true {
+            println!("[{time}] DEL {bucket} > {name}");
+        } else {
+            let size = show::bytes(number(&meta["size"]));
+            println!("[{time}] PUT {bucket} > {name}: {size}");
+        }
+    }
+    follower.close(&mut session);
+    Ok(())
+}
