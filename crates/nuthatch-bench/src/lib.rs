@@ -17,6 +17,7 @@ mod meter;
 mod mq;
 mod payload;
 mod peers;
+mod picture;
 mod plot;
 pub mod process;
 pub mod queue;

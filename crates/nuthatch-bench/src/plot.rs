@@ -324,16 +324,31 @@ const CLASS_ROW: f64 = 24.0;
 /// Where bars begin; their names are before.
 const BARS_LEFT: f64 = 138.0;
 
+/// Values further apart than this are dots on a logarithmic axis when less is better: on a linear
+/// one the good ones could not be told from each other.
+const LOG_RATIO: f64 = 30.0;
+
+/// The axis of bars, from nought; or of dots, logarithmic.
+fn bar_scale(better: Better, bars: &[Bar]) -> Scale {
+    let values = || bars.iter().filter_map(|bar| bar.value);
+    let top = values().map(|(_, _, max)| max).fold(0.0, f64::max).max(1e-9);
+    let low = values().map(|(min, ..)| min).filter(|min| *min > 0.0).fold(top, f64::min);
+    let (start, end) = (BARS_LEFT, WIDTH - 78.0);
+    match better == Better::Lower && top / low > LOG_RATIO {
+        true => Scale { from: low * 0.7, to: top, start, end, log: true },
+        false => Scale { from: 0.0, to: top, start, end, log: false },
+    }
+}
+
 /// Horizontal bars, one below the other, with the range of the repetitions. Bars of one class
 /// belong together below its name.
 pub fn bars(title: &str, better: Better, bars: &[Bar]) -> String {
     let new_class = |index: usize| index == 0 || bars[index - 1].class != bars[index].class;
     let classes = (0..bars.len()).filter(|index| new_class(*index)).count();
     let bottom = TOP + BAR_ROW * bars.len() as f64 + CLASS_ROW * classes as f64;
-    let top = bars.iter().filter_map(|bar| bar.value).map(|(_, _, max)| max).fold(0.0, f64::max);
-    let (start, end) = (BARS_LEFT, WIDTH - 78.0);
-    let x = Scale { from: 0.0, to: top.max(1e-9), start, end, log: false };
-    let mut canvas = Canvas::new(title, better.words(), bottom + 32.0);
+    let x = bar_scale(better, bars);
+    let axis = if x.log { ", logarithmic axis" } else { "" };
+    let mut canvas = Canvas::new(title, &format!("{}{axis}", better.words()), bottom + 32.0);
     for tick in x.ticks() {
         canvas.line((x.at(tick), TOP), (x.at(tick), bottom), GRID);
         canvas.text(x.at(tick), bottom + 18.0, "middle", &short(tick));
@@ -358,23 +373,34 @@ impl Canvas {
             self.styled_text(BARS_LEFT + 6.0, y + 15.0, "start", FAINT, &bar.note);
             return;
         };
-        let colour = colour(bar.colour);
-        let opacity = if bar.outlined { 0.25 } else { 0.9 };
-        let _ = writeln!(
-            self.svg,
-            "<rect x=\"{BARS_LEFT}\" y=\"{:.1}\" width=\"{:.1}\" height=\"{:.1}\" \
-             fill=\"{colour}\" fill-opacity=\"{opacity}\" stroke=\"{colour}\"/>",
-            y + 3.5,
-            (x.at(median) - BARS_LEFT).max(0.5),
-            BAR_ROW - 7.0,
+        let style = format!(
+            "fill=\"{0}\" fill-opacity=\"{1}\" stroke=\"{0}\"",
+            colour(bar.colour),
+            if bar.outlined { 0.25 } else { 0.9 }
         );
+        let _ = match x.log {
+            true => writeln!(
+                self.svg,
+                "<circle cx=\"{:.1}\" cy=\"{:.1}\" r=\"6\" {style}/>",
+                x.at(median),
+                y + BAR_ROW / 2.0
+            ),
+            false => writeln!(
+                self.svg,
+                "<rect x=\"{BARS_LEFT}\" y=\"{:.1}\" width=\"{:.1}\" height=\"{:.1}\" {style}/>",
+                y + 3.5,
+                (x.at(median) - BARS_LEFT).max(0.5),
+                BAR_ROW - 7.0
+            ),
+        };
         if min < max {
             let middle = y + BAR_ROW / 2.0;
             let style = "class=\"range\" stroke=\"#111\" stroke-width=\"1.5\"";
             self.line((x.at(min), middle), (x.at(max), middle), style);
         }
         let text = format!("{} {}", short(median), bar.note);
-        self.text(x.at(max.max(median)) + 6.0, y + 15.0, "start", text.trim());
+        let gap = if x.log { 11.0 } else { 6.0 };
+        self.text(x.at(max.max(median)) + gap, y + 15.0, "start", text.trim());
     }
 }
 

@@ -259,7 +259,7 @@ impl RunReport {
 pub struct Spread {
     /// Smallest.
     pub min: f64,
-    /// Median (the lower one of an even count).
+    /// Median; of an even count the mean of the two in the middle.
     pub median: f64,
     /// Largest.
     pub max: f64,
@@ -277,7 +277,8 @@ impl Spread {
         let mut sorted: Vec<f64> = values.collect();
         sorted.sort_by(f64::total_cmp);
         let (min, max) = (*sorted.first()?, *sorted.last()?);
-        Some(Self { min, median: sorted[(sorted.len() - 1) / 2], max })
+        let median = (sorted[(sorted.len() - 1) / 2] + sorted[sorted.len() / 2]) / 2.0;
+        Some(Self { min, median, max })
     }
 }
 
@@ -437,6 +438,8 @@ mod tests {
     fn spread_of_repetitions() {
         let Some(s) = Spread::of([3.0, 1.0, 2.0].into_iter()) else { panic!("no spread") };
         assert_eq!((s.min, s.median, s.max), (1.0, 2.0, 3.0));
+        let Some(s) = Spread::of([4.0, 1.0].into_iter()) else { panic!("no spread") };
+        assert_eq!((s.min, s.median, s.max), (1.0, 2.5, 4.0));
         assert!(Spread::of(std::iter::empty()).is_none());
     }
 

@@ -2,8 +2,8 @@
 
 use std::fmt::Write as _;
 
-use super::html::{dot, number};
-use super::metric::{self, Promise};
+use super::html::dot;
+use super::metric::{self, Advantage, Promise, number};
 use super::outcome::Group;
 use super::{Results, System};
 use crate::plot::escape;
@@ -23,8 +23,8 @@ pub fn table(results: &Results, groups: &[Group]) -> String {
     };
     let mut out = format!(
         "<h2>At a glance</h2><p>Medians of the repeats. Small print: by which factor {} is better \
-         (above 1) or worse (below 1, red). Compare within a block: the blocks promise different \
-         things.</p><table><tr><th>System",
+         (above 1) or worse (below 1, red); ~ where the repeats overlap and decide nothing. Compare \
+         within a block: the blocks promise different things.</p><table><tr><th>System",
         escape(&base.name)
     );
     for column in &columns {
@@ -62,20 +62,20 @@ fn by_promise(systems: &[System]) -> Vec<(usize, &System)> {
 }
 
 fn push_cell(out: &mut String, column: &Column<'_>, system: &str, base: &str) {
-    let median = |name: &str| {
+    let spread = |name: &str| {
         let cell = column.group.cells.iter().find(|cell| cell.system == name)?;
-        Some(cell.metrics.get(column.metric)?.median)
+        cell.metrics.get(column.metric).copied()
     };
-    let Some(value) = median(system) else {
+    let Some(found) = spread(system) else {
         let tried = column.group.cells.iter().any(|cell| cell.system == system);
         *out += if tried { "<td>failed" } else { "<td>–" };
         return;
     };
-    let _ = write!(out, "<td>{}", number(value));
-    let factor = median(base).and_then(|base| metric::advantage(column.metric, base, value));
-    if let (Some(factor), true) = (factor, system != base) {
-        let class = if factor < 1.0 { " class=\"loss\"" } else { "" };
-        let _ = write!(out, "<span{class}>{}×</span>", number(factor));
+    let _ = write!(out, "<td>{}", number(found.median));
+    let base = spread(base).filter(|_| system != base);
+    if let Some(found) = base.and_then(|base| Advantage::of(column.metric, base, found)) {
+        let class = if found.is_loss() { " class=\"loss\"" } else { "" };
+        let _ = write!(out, "<span{class}>{}</span>", found.text());
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use super::metric::{self, Promise};
+use super::metric::{self, Advantage, Promise, number};
 use super::outcome::{Cell, Group};
 use super::{Results, System, glance};
 use crate::plot::{self, Bar, Series, escape};
@@ -210,12 +210,14 @@ fn push_table(out: &mut String, view: &View<'_>) {
 
 fn push_cell(out: &mut String, view: &View<'_>, cell: &Cell, names: &[&String]) {
     let system = find(view.systems, cell);
-    let promised = system.map_or("", |system| &system.guarantee);
+    let promised = system.map_or("", |system| system.guarantee.as_str());
+    // Most are not; the table of the systems says it of each.
+    let promised = promised.strip_prefix("replicated: no; ").unwrap_or(promised);
     let guarantee = if metric::is_stored(view.group) { promised } else { NOT_STORED };
     let class = if cell.succeeded < cell.tried { " class=\"bad\"" } else { "" };
     let _ = write!(
         out,
-        "<tr{class}><td class=\"t\">{}{}<td class=\"t\">{}",
+        "<tr{class}><td class=\"t\">{}{}<td class=\"t g\">{}",
         system.map_or(String::new(), |_| dot(view.place(cell))),
         escape(&cell.system),
         escape(guarantee)
@@ -237,13 +239,13 @@ fn push_cell(out: &mut String, view: &View<'_>, cell: &Cell, names: &[&String]) 
 }
 
 fn push_advantage(out: &mut String, base: &Cell, cell: &Cell, name: &str) {
-    let median = |cell: &Cell| cell.metrics.get(name).map(|spread| spread.median);
-    let factor = median(base)
-        .zip(median(cell))
+    let spread = |cell: &Cell| cell.metrics.get(name).copied();
+    let found = spread(base)
+        .zip(spread(cell))
         .filter(|_| base.system != cell.system)
-        .and_then(|(base, other)| metric::advantage(name, base, other));
-    let _ = match factor {
-        Some(factor) => write!(out, "<td>{}×", number(factor)),
+        .and_then(|(base, other)| Advantage::of(name, base, other));
+    let _ = match found {
+        Some(found) => write!(out, "<td>{}", found.text()),
         None => write!(out, "<td>–"),
     };
 }
@@ -256,17 +258,6 @@ fn push_spread(out: &mut String, spread: Option<Spread>) {
     let _ = write!(out, "<td>{}", number(median));
     if min < max {
         let _ = write!(out, "<span>{} – {}</span>", number(min), number(max));
-    }
-}
-
-/// A number with three digits or more.
-pub fn number(value: f64) -> String {
-    match value.abs() {
-        v if v >= 1000.0 => crate::report::thousands(value),
-        v if v >= 100.0 => format!("{value:.0}"),
-        v if v >= 10.0 => format!("{value:.1}"),
-        v if v >= 0.1 => format!("{value:.2}"),
-        _ => plot::short(value),
     }
 }
 

@@ -4,6 +4,7 @@
 use super::System;
 use super::outcome::Group;
 use crate::plot::Better;
+use crate::report::Spread;
 
 /// What a completed send promises, in the order of reports.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -66,13 +67,46 @@ pub fn better(metric: &str) -> Better {
     }
 }
 
-/// By which factor `base` is better than `other`; above 1 it is.
-pub fn advantage(metric: &str, base: f64, other: f64) -> Option<f64> {
-    let factor = match better(metric) {
-        Better::Higher => base / other,
-        Better::Lower => other / base,
-    };
-    (factor.is_finite() && factor > 0.0).then_some(factor)
+/// A system compared with another by one number.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Advantage {
+    /// By which factor the median is better; below 1 it is worse.
+    pub factor: f64,
+    /// Whether the ranges of the repeats overlap, so that nothing is decided.
+    pub overlap: bool,
+}
+
+impl Advantage {
+    /// Of `base` over `other`.
+    pub fn of(metric: &str, base: Spread, other: Spread) -> Option<Self> {
+        let factor = match better(metric) {
+            Better::Higher => base.median / other.median,
+            Better::Lower => other.median / base.median,
+        };
+        let overlap = base.min <= other.max && other.min <= base.max;
+        (factor.is_finite() && factor > 0.0).then_some(Self { factor, overlap })
+    }
+
+    /// For a table.
+    pub fn text(self) -> String {
+        format!("{}{}×", if self.overlap { "~" } else { "" }, number(self.factor))
+    }
+
+    /// Whether it is a loss that the repeats agree on.
+    pub fn is_loss(self) -> bool {
+        self.factor < 1.0 && !self.overlap
+    }
+}
+
+/// A number with three digits or more.
+pub fn number(value: f64) -> String {
+    match value.abs() {
+        v if v >= 1000.0 => crate::report::thousands(value),
+        v if v >= 100.0 => format!("{value:.0}"),
+        v if v >= 10.0 => format!("{value:.1}"),
+        v if v >= 0.1 => format!("{value:.2}"),
+        _ => crate::plot::short(value),
+    }
 }
 
 /// The number that a group is about: the first of these that it has.
@@ -147,9 +181,22 @@ mod tests {
 
     #[test]
     fn an_advantage_is_above_one_whatever_the_number() {
-        assert_eq!(advantage("msgs/s", 200.0, 100.0), Some(2.0));
-        assert_eq!(advantage("p50 µs", 200.0, 100.0), Some(0.5));
-        assert_eq!(advantage("cost s/op", 1.0, 4.0), Some(4.0));
-        assert_eq!(advantage("MB/s", 1.0, 0.0), None);
+        let exactly = |value| Spread { min: value, median: value, max: value };
+        let of = |metric, base, other| Advantage::of(metric, exactly(base), exactly(other));
+        let factor = |metric, base, other| of(metric, base, other).map(|found| found.factor);
+        assert_eq!(factor("msgs/s", 200.0, 100.0), Some(2.0));
+        assert_eq!(factor("p50 µs", 200.0, 100.0), Some(0.5));
+        assert_eq!(factor("cost s/op", 1.0, 4.0), Some(4.0));
+        assert_eq!(factor("MB/s", 1.0, 0.0), None);
+        assert!(of("p50 µs", 200.0, 100.0).is_some_and(Advantage::is_loss));
+    }
+
+    #[test]
+    fn overlapping_repeats_decide_nothing() {
+        let wide = Spread { min: 50.0, median: 80.0, max: 110.0 };
+        let other = Spread { min: 100.0, median: 100.0, max: 100.0 };
+        let found = Advantage::of("msgs/s", wide, other).unwrap();
+        assert!(found.overlap && !found.is_loss());
+        assert_eq!(found.text(), "~0.80×");
     }
 }

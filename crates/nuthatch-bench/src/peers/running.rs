@@ -56,6 +56,8 @@ impl Running {
             let text = format!("{} is not installed; get it with: {}", peer.name, peer.package);
             BenchError::Usage(text)
         })?;
+        // The peers run in their own directory, so a relative path would lead elsewhere.
+        let base = std::path::absolute(base).map_err(file_error("find", base))?;
         let dir = base.join(format!("{}-{:x}", peer.name, crate::client::random_u64()));
         fs::create_dir_all(&dir).map_err(file_error("create", &dir))?;
         let started = start_in(peer, &program, &dir);

@@ -9,6 +9,7 @@ use serde_json::json;
 use super::latency::{self, Column, Pacing, TestSize};
 use crate::connect::ConnectArgs;
 use crate::harness::{BenchError, Target};
+use crate::picture;
 use crate::plot::{self, Series};
 use crate::queue::QueueSpec;
 use crate::table::Table;
@@ -36,9 +37,10 @@ pub struct LatencyArgs {
     /// Write a row per message and a column per payload size, in nanoseconds
     #[arg(long, value_name = "FILE")]
     csv: Option<PathBuf>,
-    /// Draw the distribution; JetStream's goes to a file with `-jetstream` before the ending
-    #[arg(long, value_name = "FILE.svg")]
-    histogram: Option<PathBuf>,
+    /// Draw the distribution as SVG or PNG, also several times; JetStream's goes to a file with
+    /// `-jetstream` before the ending
+    #[arg(long, value_name = "FILE.svg|FILE.png")]
+    histogram: Vec<PathBuf>,
     /// Open loop: messages per second, latencies count from when a message was due (default: the
     /// next message when the last one has arrived, as in the seed)
     #[arg(long)]
@@ -53,6 +55,9 @@ pub struct LatencyArgs {
 /// # Errors
 /// When the server cannot be reached, a message is lost, or a file cannot be written.
 pub fn run(args: &LatencyArgs, connect: &ConnectArgs) -> Result<String, BenchError> {
+    for path in &args.histogram {
+        picture::check(path)?;
+    }
     let target = Target { options: connect.options()?, server_pid: None, timeout: connect.timeout };
     let pacing = Pacing { rate: args.rate, column_limit: None };
     let core = latency::core(&target, args.size, pacing)?;
@@ -113,9 +118,9 @@ fn write_files(
     if let Some(path) = &args.csv {
         write(&with_suffix(path, suffix), latency::csv(columns).as_bytes())?;
     }
-    if let Some(path) = &args.histogram {
-        let series: Vec<Series> = columns.iter().enumerate().map(series).collect();
-        write(&with_suffix(path, suffix), plot::histogram(title, "µs", &series).as_bytes())?;
+    let series: Vec<Series> = columns.iter().enumerate().map(series).collect();
+    for path in &args.histogram {
+        picture::write(&with_suffix(path, suffix), &plot::histogram(title, "µs", &series))?;
     }
     Ok(())
 }
