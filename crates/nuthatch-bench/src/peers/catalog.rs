@@ -228,9 +228,8 @@ fn nats_like(site: &Site<'_>, arguments: &[&str], sync_interval: &str) -> Launch
     let port = site.ports[0];
     let config = format!(
         "host: 127.0.0.1\nport: {port}\nmax_payload: {MAX_PAYLOAD_BYTES}\n\
-         jetstream {{\n  store_dir: '{}'\n  sync_interval: {sync_interval}\n}}\n{}",
+         jetstream {{\n  store_dir: '{}'\n  sync_interval: {sync_interval}\n}}\n{PARTITION_MAPPINGS}",
         site.dir.join("store").display(),
-        if arguments.is_empty() { PARTITION_MAPPINGS } else { "" },
     );
     let mut command = vec![site.program.display().to_string()];
     command.extend(arguments.iter().map(ToString::to_string));
