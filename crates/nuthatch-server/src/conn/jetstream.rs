@@ -128,7 +128,7 @@ impl Turn<'_> {
         }
         if let Some(rest) = subject.strip_prefix(b"$JS.") {
             if !self.reader.server.hook().enabled(self.reader.session.account.id) {
-                return Taken::No;
+                return self.without_jetstream(publish, rest);
             }
             if let Some(rest) = rest.strip_prefix(b"ACK.") {
                 return self.ack(publish, rest);
@@ -149,6 +149,20 @@ impl Turn<'_> {
             return self.user_info(publish);
         }
         Taken::No
+    }
+
+    /// An account without JetStream on a server that has it: API calls are told so, unless the
+    /// account imports somebody else's API.
+    #[cold]
+    fn without_jetstream(&mut self, publish: &Publish<'_>, rest: &[u8]) -> Taken {
+        let is_served = self.reader.server.hook().engine_count() > 0;
+        let account = &self.reader.session.account;
+        match rest.strip_prefix(b"API.") {
+            Some(rest) if is_served && !account.interest.any(publish.subject) => {
+                self.api(publish, rest)
+            }
+            _ => Taken::No,
+        }
     }
 
     fn span(&self, part: &[u8]) -> Span {

@@ -238,6 +238,9 @@ impl JetStream {
     }
 
     async fn dispatch(&self, account: AccountId, api_call: &Call<'_>, body: &[u8]) -> Answer {
+        if !self.serves(account) {
+            return Err(JsError::NOT_ENABLED_FOR_ACCOUNT);
+        }
         match *api_call {
             Call::AccountInfo => self.account_info(account).await,
             Call::StreamCreate(name) => self.stream_create(account, name, body).await,

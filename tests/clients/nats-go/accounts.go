@@ -1,0 +1,198 @@
+// A01 to A06: accounts, exports and imports, JetStream across accounts, account limits, subject mappings.
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"hash/fnv"
+	"math/rand/v2"
+	"strings"
+	"time"
+
+	"github.com/nats-io/nats.go"
+	"github.com/nats-io/nats.go/jetstream"
+)
+
+var accounts = []scenario{
+	{"A01", defaultLimit, isolation},
+	{"A02", defaultLimit, imports},
+	{"A03", defaultLimit, jetStreamAcross},
+	{"A04", defaultLimit, keyValueAcross},
+	{"A05", defaultLimit, accountLimits},
+	{"A06", defaultLimit, partitions},
+}
+
+// as connects as a user whose password is its name.
+func (c *ctx) as(user string) *nats.Conn {
+	nc := must(nats.Connect(c.url, nats.NoReconnect(), nats.UserInfo(user, user), nats.Timeout(5*time.Second),
+		nats.CustomInboxPrefix("_INBOX_"+user), nats.ErrorHandler(func(*nats.Conn, *nats.Subscription, error) {})))
+	c.mu.Lock()
+	c.conns = append(c.conns, nc)
+	c.mu.Unlock()
+	return nc
+}
+
+func isolation(c *ctx) {
+	store := must(jetstream.New(c.as("store")))
+	mine := c.stream("", jetstream.StreamConfig{Subjects: []string{"a01.>"}})
+	theirs := must(store.CreateStream(c, jetstream.StreamConfig{Name: "A01", Subjects: []string{"a01.x", "a01.y"}}))
+	defer store.DeleteStream(c, "A01")
+	c.putMany("a01.x", 3)
+	must(store.Publish(c, "a01.y", []byte("theirs")))
+	equal(c.state(mine).Msgs, uint64(3), "messages of MAIN")
+	equal(c.state(theirs).Msgs, uint64(1), "messages of STORE")
+	guest := c.as("guest")
+	_, err := guest.Request("a01.x", nil, time.Second)
+	expectErr(err, nats.ErrNoResponders)
+	_, err = must(jetstream.New(guest)).AccountInfo(c)
+	expectErr(err, jetstream.ErrJetStreamNotEnabledForAccount)
+	_, err = nats.Connect(c.url, nats.UserInfo("guest", "wrong"))
+	check(err != nil && strings.Contains(strings.ToLower(err.Error()), "authorization violation"), "%v", err)
+}
+
+func imports(c *ctx) {
+	store, guest := c.as("store"), c.as("guest")
+	news := must(guest.SubscribeSync("from.store.news.*"))
+	ok(guest.Flush())
+	ok(store.Publish("news.today", []byte("hello")))
+	msg := must(news.NextMsg(2 * time.Second))
+	equal(msg.Subject, "from.store.news.today", "subject of an imported stream")
+	must(store.Subscribe("sum.*", func(m *nats.Msg) {
+		var info struct {
+			Acc, User string
+		}
+		_ = json.Unmarshal([]byte(m.Header.Get("Nats-Request-Info")), &info)
+		_ = m.Respond([]byte(m.Subject + " " + info.Acc + " " + info.User))
+	}))
+	ok(store.Flush())
+	for i := range 50 {
+		reply := must(guest.Request(fmt.Sprintf("calc.%d.sum", i), nil, 2*time.Second))
+		equal(string(reply.Data), fmt.Sprintf("sum.%d GUEST guest", i), "reply")
+	}
+	_, err := guest.Request("sum.1", nil, time.Second)
+	expectErr(err, nats.ErrNoResponders)
+}
+
+func jetStreamAcross(c *ctx) {
+	storeConn, guest := c.as("store"), c.as("guest")
+	store := must(jetstream.New(storeConn))
+	stream := must(store.CreateStream(c, jetstream.StreamConfig{Name: "A03", Subjects: []string{"orders.a03.>"}}))
+	defer store.DeleteStream(c, "A03")
+	js := must(jetstream.NewWithAPIPrefix(guest, "store.API"))
+	for i := range 20 {
+		msg := nats.NewMsg("buy.a03.x")
+		msg.Data = fmt.Appendf(nil, "%d", i)
+		ack := must(js.PublishMsg(c, msg))
+		equal(ack.Sequence, uint64(i+1), "sequence")
+	}
+	stored := must(stream.GetMsg(c, 1))
+	equal(stored.Subject, "orders.a03.x", "stored subject")
+	equal(stored.Header.Get("Nats-Request-Info"), "", "request info of a stored message")
+	abroad := must(js.Stream(c, "A03"))
+	equal(must(abroad.Info(c)).State.Msgs, uint64(20), "messages")
+	pull := must(abroad.CreateConsumer(c, jetstream.ConsumerConfig{Durable: "pull", AckPolicy: jetstream.AckExplicitPolicy}))
+	got := fetch(pull, 20, 5*time.Second)
+	equal(numbers(got), span(0, 20), "pulled")
+	for _, msg := range got {
+		equal(msg.Subject(), "orders.a03.x", "subject")
+		ok(msg.DoubleAck(c))
+	}
+	equal(must(pull.Info(c)).AckFloor.Stream, uint64(20), "ack floor")
+	consumed := inbox[int]{}
+	again := must(abroad.CreateConsumer(c, jetstream.ConsumerConfig{Durable: "again", AckPolicy: jetstream.AckExplicitPolicy}))
+	running := must(again.Consume(func(msg jetstream.Msg) {
+		consumed.add(number(msg.Data()))
+		_ = msg.Ack()
+	}))
+	until(5*time.Second, "all are consumed", func() bool { return consumed.len() == 20 })
+	running.Stop()
+	pushAcross(c, guest)
+}
+
+// pushAcross lets a push consumer deliver to a subject that the guest imports.
+func pushAcross(c *ctx, guest *nats.Conn) {
+	sub := must(guest.SubscribeSync("deliver.a03"))
+	create := map[string]any{"stream_name": "A03", "config": map[string]any{
+		"durable_name": "push", "deliver_subject": "deliver.a03", "ack_policy": "explicit", "deliver_policy": "all"}}
+	reply := must(guest.Request("store.API.CONSUMER.DURABLE.CREATE.A03.push", must(json.Marshal(create)), 5*time.Second))
+	check(!strings.Contains(string(reply.Data), `"error"`), "%s", reply.Data)
+	for i := range 20 {
+		msg := must(sub.NextMsg(5 * time.Second))
+		equal(number(msg.Data), i, "pushed")
+		equal(msg.Subject, "orders.a03.x", "subject of a push")
+		ok(msg.AckSync())
+	}
+}
+
+func keyValueAcross(c *ctx) {
+	store := must(jetstream.New(c.as("store")))
+	bucket := must(store.CreateKeyValue(c, jetstream.KeyValueConfig{Bucket: "a04"}))
+	defer store.DeleteKeyValue(c, "a04")
+	guest := must(nats.Connect(c.url, nats.UserInfo("guest", "guest"), nats.CustomInboxPrefix("_INBOX_guest")))
+	defer guest.Close()
+	must(bucket.PutString(c, "k", "1"))
+	reply := must(guest.Request("store.kv.a04.k", []byte("2"), 5*time.Second))
+	check(strings.Contains(string(reply.Data), `"seq":2`), "%s", reply.Data)
+	equal(string(must(bucket.Get(c, "k")).Value()), "2", "value")
+	got := must(guest.Request("store.API.DIRECT.GET.KV_a04.$KV.a04.k", nil, 5*time.Second))
+	equal(string(got.Data), "2", "value read across accounts")
+}
+
+func accountLimits(c *ctx) {
+	nc := c.as("small")
+	js := must(jetstream.New(nc))
+	info := must(js.AccountInfo(c))
+	equal(info.Limits.MaxStreams, 2, "max_streams shown")
+	equal(info.Limits.MaxStore, int64(1024*1024), "max_file shown")
+	make := func(name string, size int64) error {
+		_, err := js.CreateStream(c, jetstream.StreamConfig{Name: name, Subjects: []string{name}, MaxBytes: size})
+		return err
+	}
+	expectCode(make("A05A", 0), 10113)
+	expectCode(make("A05A", 600*1024), 10122)
+	ok(make("A05A", 400*1024))
+	ok(make("A05B", 400*1024))
+	expectCode(make("A05C", 1024), 10027)
+	defer js.DeleteStream(c, "A05A")
+	defer js.DeleteStream(c, "A05B")
+	_, err := js.CreateStream(c, jetstream.StreamConfig{Name: "A05M", MaxBytes: 1024, Storage: jetstream.MemoryStorage})
+	check(err != nil, "a memory stream beyond max_mem")
+	_, err = js.CreateConsumer(c, "A05A", jetstream.ConsumerConfig{Durable: "d", AckPolicy: jetstream.AckExplicitPolicy, MaxAckPending: 11})
+	expectCode(err, 10121)
+	other := c.as("small")
+	ok(other.Flush())
+	_, err = nats.Connect(c.url, nats.UserInfo("small", "small"))
+	check(err != nil && strings.Contains(err.Error(), "maximum account active connections exceeded"), "%v", err)
+}
+
+func partitions(c *ctx) {
+	store := c.as("store")
+	sub := must(store.SubscribeSync("part.>"))
+	renamed := must(store.SubscribeSync("new.*"))
+	ok(sub.SetPendingLimits(-1, -1))
+	random := rand.New(rand.NewPCG(1, 2))
+	token := func() string {
+		text := make([]byte, 1+random.IntN(20))
+		for i := range text {
+			text[i] = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-=/"[random.IntN(66)]
+		}
+		return string(text)
+	}
+	var want []string
+	for range 10_000 {
+		one, two := token(), token()
+		hash := fnv.New32a()
+		hash.Write([]byte(one + two))
+		want = append(want, fmt.Sprintf("part.%s.%s.%d", one, two, hash.Sum32()%10))
+		ok(store.Publish("part."+one+"."+two, nil))
+	}
+	ok(store.Publish("old.x", nil))
+	for _, subject := range want {
+		equal(must(sub.NextMsg(5*time.Second)).Subject, subject, "partition")
+	}
+	equal(must(renamed.NextMsg(5*time.Second)).Subject, "new.x", "mapped subject")
+	if _, err := renamed.NextMsg(50 * time.Millisecond); !errors.Is(err, nats.ErrTimeout) {
+		fail("%v", err)
+	}
+}
