@@ -1,6 +1,7 @@
 //! Who a client is: credentials against the configuration.
 
 use crate::options::{self, ConnectionType, Options, Secret};
+use crate::tls::peer::{PeerCertificate, UserNames};
 use ring::signature;
 use rustc_hash::FxHashMap;
 use std::collections::BTreeSet;
@@ -25,6 +26,37 @@ pub struct Credentials {
     pub nkey: String,
     /// `sig`: base64 of the signature over the nonce.
     pub signature: String,
+    /// How it connects.
+    pub origin: Origin,
+}
+
+/// What the connection itself says about a client.
+#[derive(Clone, Default)]
+pub struct Origin {
+    /// It speaks websocket.
+    pub is_websocket: bool,
+    /// The user of those without credentials, where the listener has one of its own.
+    pub no_auth_user: Option<String>,
+    /// Whether its certificate names the user (`verify_and_map`).
+    pub certificate: CertificateLogin,
+}
+
+impl Origin {
+    fn kind(&self) -> ConnectionType {
+        if self.is_websocket { ConnectionType::Websocket } else { ConnectionType::Standard }
+    }
+}
+
+/// Whether a client's certificate says who it is.
+#[derive(Clone, Default)]
+pub enum CertificateLogin {
+    /// It does not.
+    #[default]
+    Unused,
+    /// It would, but none was shown.
+    Missing,
+    /// It does.
+    Shown(Arc<PeerCertificate>),
 }
 
 impl Credentials {
@@ -152,7 +184,16 @@ impl Authenticator {
             return entry
                 .proves(credentials, nonce)
                 .then(|| entry.identity(&credentials.nkey))
-                .filter(|_| entry.admits_standard());
+                .filter(|_| entry.admits(&credentials.origin));
+        }
+        if !self.users.is_empty() {
+            match &credentials.origin.certificate {
+                CertificateLogin::Unused => {}
+                CertificateLogin::Missing => return None,
+                CertificateLogin::Shown(certificate) => {
+                    return self.by_certificate(certificate, &credentials.origin);
+                }
+            }
         }
         if !credentials.user.is_empty()
             && let Some(entry) = self.users.get(&credentials.user)
@@ -160,23 +201,33 @@ impl Authenticator {
             return entry
                 .proves(credentials, nonce)
                 .then(|| entry.identity(&credentials.user))
-                .filter(|_| entry.admits_standard());
+                .filter(|_| entry.admits(&credentials.origin));
         }
         if credentials.is_empty()
-            && let Some(name) = &self.no_auth_user
+            && let Some(name) = self.open_user(&credentials.origin)
         {
-            return self.unproven(name);
+            return self.unproven(name, &credentials.origin);
         }
         self.check_single(credentials)
     }
 
     /// The user that clients without credentials become.
     #[must_use]
-    pub fn anonymous(&self) -> Option<Identity> {
+    pub fn anonymous(&self, origin: &Origin) -> Option<Identity> {
         if !self.required {
             return Some(Identity::global(""));
         }
-        self.no_auth_user.as_ref().and_then(|name| self.unproven(name))
+        self.open_user(origin).and_then(|name| self.unproven(name, origin))
+    }
+
+    fn open_user<'a>(&'a self, origin: &'a Origin) -> Option<&'a String> {
+        origin.no_auth_user.as_ref().or(self.no_auth_user.as_ref())
+    }
+
+    /// The user that a certificate names; its password is not asked for.
+    fn by_certificate(&self, certificate: &PeerCertificate, origin: &Origin) -> Option<Identity> {
+        let name = certificate.find_user(&Mapped { auth: self, origin })?;
+        self.users.get(name).map(|entry| entry.identity(name))
     }
 
     /// Whether a connection that `old` let in as this user may stay as it is: the user is still
@@ -185,6 +236,7 @@ impl Authenticator {
     pub fn still_knows(
         &self,
         old: &Self,
+        origin: &Origin,
         user: &str,
         account: &str,
         rights: &Option<Arc<Rights>>,
@@ -197,12 +249,12 @@ impl Authenticator {
         }
         if let Some(entry) = self.entry(user) {
             // It may have shown nothing at all, as the user of those without credentials.
-            let was_open = old.no_auth_user.as_deref() == Some(user);
+            let was_open = old.open_user(origin).is_some_and(|name| name == user);
             return entry.account == account
                 && entry.rights == *rights
-                && entry.admits_standard()
+                && entry.admits(origin)
                 && old.entry(user).is_some_and(|before| before.proof == entry.proof)
-                && (!was_open || self.no_auth_user == old.no_auth_user);
+                && (!was_open || self.open_user(origin) == old.open_user(origin));
         }
         let single = |auth: &Self| auth.user.is_some() || auth.token.is_some();
         single(self)
@@ -214,9 +266,9 @@ impl Authenticator {
         self.users.get(name).or_else(|| self.nkeys.get(name))
     }
 
-    fn unproven(&self, name: &str) -> Option<Identity> {
+    fn unproven(&self, name: &str, origin: &Origin) -> Option<Identity> {
         let entry = self.entry(name)?;
-        Some(entry.identity(name)).filter(|_| entry.admits_standard())
+        Some(entry.identity(name)).filter(|_| entry.admits(origin))
     }
 
     fn check_single(&self, credentials: &Credentials) -> Option<Identity> {
@@ -232,6 +284,26 @@ impl Authenticator {
     }
 }
 
+/// The users that a certificate may name: those who may connect like this.
+struct Mapped<'a> {
+    auth: &'a Authenticator,
+    origin: &'a Origin,
+}
+
+impl<'a> UserNames<'a> for Mapped<'a> {
+    fn get(&self, name: &str) -> Option<&'a str> {
+        let (name, entry) = self.auth.users.get_key_value(name)?;
+        entry.admits(self.origin).then_some(name)
+    }
+
+    fn all(&self) -> Vec<&'a str> {
+        let users = self.auth.users.iter().filter(|(_, entry)| entry.admits(self.origin));
+        let mut names: Vec<&str> = users.map(|(name, _)| name.as_str()).collect();
+        names.sort_unstable();
+        names
+    }
+}
+
 impl Identity {
     fn global(user: &str) -> Self {
         Self { user: user.to_owned(), account: options::GLOBAL_ACCOUNT.to_owned(), rights: None }
@@ -239,8 +311,8 @@ impl Identity {
 }
 
 impl Entry {
-    fn admits_standard(&self) -> bool {
-        self.kinds.is_empty() || self.kinds.contains(&ConnectionType::Standard)
+    fn admits(&self, origin: &Origin) -> bool {
+        self.kinds.is_empty() || self.kinds.contains(&origin.kind())
     }
 
     fn identity(&self, name: &str) -> Identity {

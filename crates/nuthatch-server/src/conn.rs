@@ -3,12 +3,14 @@
 //! Its two tasks are in [`reader`] and [`writer`].
 
 use crate::account::Account;
-use crate::auth::Rights;
+use crate::auth::{CertificateLogin, Origin, Rights};
 use crate::exchange;
 use crate::jetstream_hook::MAX_ENGINES;
 use crate::outbox::{Appended, Outbox, Tally};
 use crate::server::Server;
 use crate::subscription::Subscription;
+use crate::tls::peer::PeerCertificate;
+use crate::websocket::Upgrade;
 use nuthatch_protocol::wire::write;
 use nuthatch_streams::Event;
 use parking_lot::Mutex;
@@ -96,6 +98,15 @@ impl Session {
     }
 }
 
+/// How a client speaks to us.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Transport {
+    /// The protocol itself, perhaps in TLS.
+    Tcp,
+    /// In frames of a websocket.
+    Websocket(Box<Upgrade>),
+}
+
 /// What TLS agreed on.
 #[derive(Clone, Debug)]
 pub struct TlsInfo {
@@ -103,6 +114,10 @@ pub struct TlsInfo {
     pub version: String,
     /// Cipher suite.
     pub cipher: String,
+    /// The handshake came before INFO.
+    pub first: bool,
+    /// The certificate that the client has shown.
+    pub peer: Option<Arc<PeerCertificate>>,
 }
 
 /// A client connection. Shared by its tasks, its subscriptions and whatever answers it.
@@ -111,6 +126,8 @@ pub struct Connection {
     pub id: u64,
     /// Where it came from.
     pub remote: SocketAddr,
+    /// How it speaks.
+    pub transport: Transport,
     /// When it was accepted.
     pub since: SystemTime,
     /// What waits to be written to it.
@@ -172,12 +189,18 @@ struct Pings {
 }
 
 impl Connection {
-    pub(crate) fn new(server: Arc<Server>, id: u64, remote: SocketAddr) -> Self {
+    pub(crate) fn new(
+        server: Arc<Server>,
+        id: u64,
+        remote: SocketAddr,
+        transport: Transport,
+    ) -> Self {
         let limit = server.options().limits.max_pending_bytes;
         let session = Arc::new(Session::initial(server.accounts.global().clone()));
         Self {
             id,
             remote,
+            transport,
             since: SystemTime::now(),
             outbox: Outbox::new(limit),
             received: Counters::default(),
@@ -330,6 +353,7 @@ impl Connection {
         let session = self.session();
         if !self.server.auth().still_knows(
             old,
+            &self.origin(),
             &session.user,
             &session.account.name,
             &session.rights,
@@ -337,6 +361,23 @@ impl Connection {
             let text = Some("Authorization Violation");
             self.close(CloseReason::AuthenticationViolation, text);
         }
+    }
+
+    /// What the connection itself says about its client.
+    pub(crate) fn origin(&self) -> Origin {
+        let options = self.server.options();
+        let (tls, no_auth_user) = match (&self.transport, &options.websocket) {
+            (Transport::Websocket(_), Some(ws)) => (ws.tls.as_ref(), ws.no_auth_user.clone()),
+            _ => (options.tls.as_ref(), None),
+        };
+        let certificate = if tls.is_some_and(|tls| tls.map_users) {
+            let shown = self.tls.get().and_then(|tls| tls.peer.clone());
+            shown.map_or(CertificateLogin::Missing, CertificateLogin::Shown)
+        } else {
+            CertificateLogin::Unused
+        };
+        let is_websocket = matches!(self.transport, Transport::Websocket(_));
+        Origin { is_websocket, no_auth_user, certificate }
     }
 
     /// The subscription has had its last delivery.
@@ -422,9 +463,16 @@ impl std::fmt::Debug for Connection {
     }
 }
 
-/// As log lines name it: `127.0.0.1:50000 - cid:7`.
+/// As log lines name it: `127.0.0.1:50000 - cid:7`, and over websocket `wid`.
 impl std::fmt::Display for Connection {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{} - cid:{}", self.remote, self.id)
+        let (remote, id) = (self.remote, self.id);
+        match &self.transport {
+            Transport::Tcp => write!(f, "{remote} - cid:{id}"),
+            Transport::Websocket(upgrade) => match upgrade.forwarded_for {
+                Some(client) => write!(f, "{client}/{remote} - wid:{id}"),
+                None => write!(f, "{remote} - wid:{id}"),
+            },
+        }
     }
 }

@@ -1,6 +1,6 @@
 //! INFO: what a server tells its clients about itself.
 
-use crate::conn::{Connection, Session};
+use crate::conn::{Connection, Session, Transport};
 use crate::server::{API_LEVEL, NATS_VERSION, Server};
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
@@ -39,6 +39,8 @@ pub struct ServerInfo {
     tls_required: bool,
     #[serde(skip_serializing_if = "is_false")]
     tls_verify: bool,
+    #[serde(skip_serializing_if = "is_false")]
+    tls_available: bool,
     max_payload: usize,
     #[serde(skip_serializing_if = "is_false")]
     jetstream: bool,
@@ -82,7 +84,8 @@ impl ServerInfo {
             port,
             headers: true,
             auth_required: server.auth().asks(),
-            tls_required: options.tls.is_some(),
+            tls_required: options.tls.is_some() && !options.allow_non_tls,
+            tls_available: options.tls.is_some(),
             tls_verify: options.tls.as_ref().is_some_and(|tls| tls.verify),
             max_payload: options.limits.max_payload_bytes,
             jetstream,
@@ -100,6 +103,29 @@ impl ServerInfo {
         self.client_id = Some(conn.id);
         self.client_ip = conn.remote.ip().to_string();
         nonce.clone_into(&mut self.nonce);
+        self.for_transport(conn)
+    }
+
+    /// A websocket client hears where websocket clients are served.
+    #[must_use]
+    pub fn for_transport(mut self, conn: &Connection) -> Self {
+        let (server, options) = (conn.server(), conn.server().options());
+        if let (Transport::Websocket(_), Some(websocket)) = (&conn.transport, &options.websocket) {
+            self.host.clone_from(&websocket.host);
+            self.port = server.websocket_port.load(Ordering::Relaxed);
+            let tls = websocket.tls.as_ref();
+            (self.tls_required, self.tls_available) = (tls.is_some(), tls.is_some());
+            self.tls_verify = tls.is_some_and(|tls| tls.verify);
+            self.auth_required &= websocket.no_auth_user.is_none();
+            self.connect_urls = advertised(server, &websocket.advertise, self.port);
+        }
+        self
+    }
+
+    /// For a client that began with TLS.
+    #[must_use]
+    pub fn requiring_tls(mut self) -> Self {
+        self.tls_required = true;
         self
     }
 
@@ -124,12 +150,15 @@ impl ServerInfo {
 
 /// Addresses under which clients reach this server: only an advertised one. A lame duck names none.
 pub fn connect_urls(server: &Server) -> Vec<String> {
+    let options = server.options();
+    advertised(server, &options.client_advertise, server.client_port.load(Ordering::Relaxed))
+}
+
+fn advertised(server: &Server, address: &Option<String>, port: u16) -> Vec<String> {
     if server.lame_duck.load(Ordering::Relaxed) {
         return Vec::new();
     }
-    let options = server.options();
-    let port = server.client_port.load(Ordering::Relaxed);
-    match &options.client_advertise {
+    match address {
         Some(address) if has_port(address) => vec![address.clone()],
         Some(host) => vec![format!("{host}:{port}")],
         None => Vec::new(),

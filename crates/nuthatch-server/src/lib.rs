@@ -24,5 +24,6 @@ pub mod stage;
 pub mod subscription;
 pub mod tls;
 mod user_info;
+pub mod websocket;
 
 pub use process::{StartJetStream, StartedJetStream, run};

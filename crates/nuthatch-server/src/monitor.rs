@@ -109,7 +109,7 @@ async fn accept(
         let server = server.clone();
         tokio::spawn(async move {
             let _slot = slot;
-            let config = server.tls.load_full();
+            let config = server.monitor_tls.load_full();
             match config {
                 Some(config) if tls => {
                     let acceptor = tokio_rustls::TlsAcceptor::from(config);

@@ -28,6 +28,8 @@ pub use self::load::{
 };
 pub use self::reference::configuration_reference;
 pub use self::reload::ReloadPlan;
+pub use self::tls::{CertificateFiles, HandshakeFirst, TlsOptions, TlsVersion};
+pub use self::websocket::{Origin, WebsocketOptions};
 
 mod accounts;
 mod address;
@@ -53,6 +55,7 @@ mod subject;
 mod tables;
 mod tls;
 mod users;
+mod websocket;
 
 /// Name of the account of clients for whom no account is configured.
 pub const GLOBAL_ACCOUNT: &str = "$G";
@@ -116,6 +119,10 @@ pub struct Options {
     pub system_account: String,
     /// TLS towards clients; `None` is plain text.
     pub tls: Option<TlsOptions>,
+    /// Plain connections are admitted beside TLS.
+    pub allow_non_tls: bool,
+    /// The listener for clients over websocket, if there is one.
+    pub websocket: Option<WebsocketOptions>,
     /// Limits of a connection.
     pub limits: Limits,
     /// JetStream.
@@ -164,21 +171,6 @@ pub struct MonitorOptions {
     pub https_port: Option<u16>,
     /// Path under which the endpoints live: `/` or such as `/nats`, without a final slash.
     pub base_path: String,
-}
-
-/// TLS of the client listener. Files are checked when they are read, not here.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct TlsOptions {
-    /// PEM file with the server's certificate chain.
-    pub cert_file: PathBuf,
-    /// PEM file with its private key.
-    pub key_file: PathBuf,
-    /// PEM file with the authorities that clients' certificates must come from.
-    pub ca_file: Option<PathBuf>,
-    /// Clients must present a certificate that is signed by one of `ca_file`.
-    pub verify: bool,
-    /// Longest time a handshake may take. Default 2 s.
-    pub timeout: Duration,
 }
 
 /// Limits of connections.
@@ -273,6 +265,8 @@ impl Default for Options {
             mappings: Vec::new(),
             system_account: SYSTEM_ACCOUNT.to_owned(),
             tls: None,
+            allow_non_tls: false,
+            websocket: None,
             limits: Limits::default(),
             jetstream: JetStreamOptions::default(),
             lame_duck_duration: Duration::from_secs(120),

@@ -157,9 +157,7 @@ async fn live(
     server.set_runtime(tokio::runtime::Handle::current());
     let options = server.options();
     banner::starting(server);
-    if let Some(tls) = &options.tls {
-        server.tls.store(Some(crate::tls::load(tls)?));
-    }
+    crate::tls::Loaded::read(&options)?.install(server);
     let signals = signals::Signals::new()
         .map_err(|source| RunError::System { what: "can't receive signals", source })?;
     let monitor = crate::monitor::bind_all(&options).await?;
@@ -168,6 +166,7 @@ async fn live(
     server.client_port.store(port, Ordering::Relaxed);
     server.monitor_port.store(monitor.http_port().unwrap_or(0), Ordering::Relaxed);
     server.monitor_https_port.store(monitor.https_port().unwrap_or(0), Ordering::Relaxed);
+    let websocket = bind_websocket(server, &options).await?;
     let ports = files::Ports::new(server, &monitor);
     let monitoring = crate::monitor::serve(server.clone(), monitor);
     if options.jetstream.enabled {
@@ -180,11 +179,12 @@ async fn live(
         server.set_hook(started.hook);
         banner::jetstream(server, &started.lines);
     }
+    banner::websocket(server);
     server.log.info(format_args!("Listening for client connections on {}:{port}", options.host));
-    if options.tls.is_some() {
+    if options.tls.is_some() && !options.allow_non_tls {
         server.log.info(format_args!("TLS required for client connections"));
     }
-    let accepting = tokio::spawn(listener::accept(server.clone(), listener));
+    let accepting = tokio::spawn(accept_all(server.clone(), listener, websocket));
     server.set_listening();
     files::write_pid(server);
     ports.write(server);
@@ -195,6 +195,25 @@ async fn live(
     let stopped = shutdown::shutdown(server).await;
     ports.remove(server);
     stopped
+}
+
+async fn bind_websocket(
+    server: &Server,
+    options: &Options,
+) -> Result<Option<TcpListener>, RunError> {
+    let Some(websocket) = &options.websocket else { return Ok(None) };
+    let listener = bind("websocket port", &websocket.host, websocket.port).await?;
+    server.websocket_port.store(port_of(&listener), Ordering::Relaxed);
+    Ok(Some(listener))
+}
+
+async fn accept_all(server: Arc<Server>, clients: TcpListener, websocket: Option<TcpListener>) {
+    let websocket = async {
+        if let Some(listener) = websocket {
+            crate::websocket::accept(server.clone(), listener).await;
+        }
+    };
+    tokio::join!(listener::accept(server.clone(), clients), websocket);
 }
 
 /// Listens.

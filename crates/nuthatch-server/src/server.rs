@@ -11,6 +11,7 @@ use crate::logging::Logger;
 use crate::options::Options;
 use crate::route::{self, Dice};
 use crate::stage::{DirectWrites, Outgoing, Stage};
+use crate::tls::RateLimit;
 use arc_swap::{ArcSwap, ArcSwapOption};
 use nuthatch_streams::{AccountId, Event, Message};
 use std::sync::atomic::{AtomicBool, AtomicU16, AtomicU32, AtomicU64, AtomicUsize, Ordering};
@@ -59,6 +60,12 @@ pub struct Server {
     pub config_loaded: ArcSwap<SystemTime>,
     /// TLS towards clients, if configured.
     pub tls: ArcSwapOption<rustls::ServerConfig>,
+    /// The same without a demand for certificates, towards HTTPS monitoring.
+    pub monitor_tls: ArcSwapOption<rustls::ServerConfig>,
+    /// TLS towards websocket clients, if configured.
+    pub websocket_tls: ArcSwapOption<rustls::ServerConfig>,
+    /// Counts handshakes for `connection_rate_limit`.
+    pub handshakes: RateLimit,
     /// Accounts.
     pub accounts: Accounts,
     /// Connections.
@@ -86,6 +93,8 @@ pub struct Server {
     listening: AtomicBool,
     /// The port that clients connect to.
     pub client_port: AtomicU16,
+    /// The port of websocket clients; 0 without.
+    pub websocket_port: AtomicU16,
     /// Whether it is a lame duck.
     pub lame_duck: AtomicBool,
     /// Whether it is going down.
@@ -117,6 +126,9 @@ impl Server {
             auth: ArcSwap::from_pointee(Authenticator::new(&options)),
             config_loaded: ArcSwap::from_pointee(SystemTime::now()),
             tls: ArcSwapOption::empty(),
+            monitor_tls: ArcSwapOption::empty(),
+            websocket_tls: ArcSwapOption::empty(),
+            handshakes: RateLimit::default(),
             accounts: Accounts::new(&options),
             connections: Connections::new(closed_max),
             log,
@@ -131,6 +143,7 @@ impl Server {
             monitor_https_port: AtomicU16::new(0),
             listening: AtomicBool::new(false),
             client_port: AtomicU16::new(options.port),
+            websocket_port: AtomicU16::new(0),
             lame_duck: AtomicBool::new(false),
             stopping: AtomicBool::new(false),
             http_requests: parking_lot::Mutex::default(),
@@ -150,7 +163,7 @@ impl Server {
     pub fn own_connection(self: &Arc<Self>) -> &Arc<Connection> {
         self.own_connection.get_or_init(|| {
             let nowhere = std::net::SocketAddr::from(([0, 0, 0, 0], 0));
-            Arc::new(Connection::new(self.clone(), 0, nowhere))
+            Arc::new(Connection::new(self.clone(), 0, nowhere, crate::conn::Transport::Tcp))
         })
     }
 

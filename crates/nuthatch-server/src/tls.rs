@@ -1,19 +1,30 @@
 //! TLS towards clients: configuration from PEM files, and the handshake.
 
-use crate::conn::{Connection, TlsInfo};
+use crate::conn::TlsInfo;
 use crate::listener::Socket;
-use crate::options::TlsOptions;
+use crate::options::{CertificateFiles, Options, TlsOptions};
+use crate::server::Server;
 use rustls::RootCertStore;
+use rustls::crypto::CryptoProvider;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::server::WebPkiClientVerifier;
-use std::io;
+use rustls::sign::CertifiedKey;
+use std::fmt::Display;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::io::AsyncWriteExt;
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
+
+use self::peer::PeerCertificate;
+pub use self::rate::RateLimit;
+
+mod dn;
+pub mod peer;
+mod rate;
+mod resolver;
+pub mod suites;
 
 /// Why TLS cannot be offered.
 #[derive(Debug, thiserror::Error)]
@@ -34,31 +45,78 @@ pub enum TlsError {
     Verifier(String),
 }
 
+/// What the listeners of a server offer.
+#[derive(Debug, Default)]
+pub struct Loaded {
+    clients: Option<Arc<rustls::ServerConfig>>,
+    monitor: Option<Arc<rustls::ServerConfig>>,
+    websocket: Option<Arc<rustls::ServerConfig>>,
+}
+
+impl Loaded {
+    /// Reads the files of all listeners.
+    ///
+    /// # Errors
+    /// See [`TlsError`].
+    pub fn read(options: &Options) -> Result<Self, TlsError> {
+        let mut loaded = Self::default();
+        if let Some(tls) = &options.tls {
+            loaded.clients = Some(load(tls)?);
+            // Whoever only looks needs no certificate, as in nats-server.
+            let open = TlsOptions { verify: false, ..tls.clone() };
+            loaded.monitor = Some(load(&open)?);
+        }
+        if let Some(tls) = options.websocket.as_ref().and_then(|ws| ws.tls.as_ref()) {
+            loaded.websocket = Some(load(tls)?);
+        }
+        Ok(loaded)
+    }
+
+    /// Lets new connections use them.
+    pub fn install(self, server: &Server) {
+        server.tls.store(self.clients);
+        server.monitor_tls.store(self.monitor);
+        server.websocket_tls.store(self.websocket);
+    }
+}
+
 /// Reads the files of a TLS configuration.
 ///
 /// # Errors
 /// See [`TlsError`].
 pub fn load(options: &TlsOptions) -> Result<Arc<rustls::ServerConfig>, TlsError> {
-    let provider = Arc::new(rustls::crypto::ring::default_provider());
-    let chain = certificates(&options.cert_file)?;
-    let key = PrivateKeyDer::from_pem_file(&options.key_file)
-        .map_err(|error| file_error(&options.key_file, error))?;
+    let provider = Arc::new(suites::provider(options));
     let builder = rustls::ServerConfig::builder_with_provider(provider.clone())
-        .with_safe_default_protocol_versions()?;
+        .with_protocol_versions(suites::versions(options))?;
     let builder = match &options.ca_file {
         Some(ca_file) if options.verify => {
             let mut roots = RootCertStore::empty();
             for certificate in certificates(ca_file)? {
                 roots.add(certificate)?;
             }
-            let verifier = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider)
+            let roots = Arc::new(roots);
+            let verifier = WebPkiClientVerifier::builder_with_provider(roots, provider.clone())
                 .build()
                 .map_err(|error| TlsError::Verifier(error.to_string()))?;
             builder.with_client_cert_verifier(verifier)
         }
         _ => builder.with_no_client_auth(),
     };
-    Ok(Arc::new(builder.with_single_cert(chain, key)?))
+    let keys: Result<Vec<_>, _> =
+        options.certificates.iter().map(|files| certified(files, &provider)).collect();
+    Ok(Arc::new(builder.with_cert_resolver(Arc::new(resolver::Certificates(keys?)))))
+}
+
+fn certified(
+    files: &CertificateFiles,
+    provider: &CryptoProvider,
+) -> Result<Arc<CertifiedKey>, TlsError> {
+    let chain = certificates(&files.cert_file)?;
+    let key = PrivateKeyDer::from_pem_file(&files.key_file)
+        .map_err(|error| file_error(&files.key_file, error))?;
+    let certified = CertifiedKey::from_der(chain, key, provider)
+        .map_err(|error| file_error(&files.cert_file, error))?;
+    Ok(Arc::new(certified))
 }
 
 fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, TlsError> {
@@ -75,36 +133,51 @@ fn file_error(path: &Path, why: impl ToString) -> TlsError {
     TlsError::File { path: path.to_owned(), why: why.to_string() }
 }
 
-/// Sends INFO in the clear, before the handshake.
-pub(crate) async fn greet(socket: &mut Socket, greeting: &[u8]) -> io::Result<()> {
-    socket.write_all(greeting).await
+/// A connection over TLS and what was agreed on.
+pub(crate) struct Secure {
+    pub(crate) stream: TlsStream<Socket>,
+    pub(crate) info: TlsInfo,
 }
 
-/// The handshake; `None` if it failed, which was logged and answered.
-pub(crate) async fn accept(
-    conn: &Connection,
+/// The handshake and the check of pinned keys; `None` if either failed, which was logged.
+pub(crate) async fn handshake(
+    server: &Server,
+    who: &(dyn Display + Sync),
     config: Arc<rustls::ServerConfig>,
+    options: &TlsOptions,
     socket: Socket,
     limit: Duration,
-) -> Option<TlsStream<Socket>> {
-    let log = &conn.server().log;
-    match tokio::time::timeout(limit, TlsAcceptor::from(config).accept(socket)).await {
-        Ok(Ok(stream)) => {
-            let _ = conn.tls.set(describe(stream.get_ref().1));
-            Some(stream)
-        }
+) -> Option<Secure> {
+    let log = &server.log;
+    let accepted = tokio::time::timeout(limit, TlsAcceptor::from(config).accept(socket)).await;
+    let stream = match accepted {
+        Ok(Ok(stream)) => stream,
         Ok(Err(error)) => {
-            log.error(format_args!("{conn} - TLS handshake error: {error}"));
-            None
+            log.error(format_args!("{who} - TLS handshake error: {error}"));
+            return None;
         }
         Err(_) => {
-            log.error(format_args!("{conn} - TLS handshake timeout"));
-            None
+            log.error(format_args!("{who} - TLS handshake timeout"));
+            return None;
         }
+    };
+    let info = match describe(stream.get_ref().1) {
+        Ok(info) => info,
+        Err(why) => {
+            log.error(format_args!("{who} - TLS: cannot read the client's certificate: {why}"));
+            return None;
+        }
+    };
+    let pins = &options.pinned_keys;
+    let key = info.peer.as_ref().map(|peer| peer.key_sha256.as_str());
+    if !pins.is_empty() && !key.is_some_and(|key| pins.contains(key)) {
+        log.error(format_args!("{who} - certificate not pinned: {}", key.unwrap_or("none shown")));
+        return None;
     }
+    Some(Secure { stream, info })
 }
 
-fn describe(connection: &rustls::ServerConnection) -> TlsInfo {
+fn describe(connection: &rustls::ServerConnection) -> Result<TlsInfo, String> {
     let version = match connection.protocol_version() {
         Some(rustls::ProtocolVersion::TLSv1_3) => "1.3".to_owned(),
         Some(rustls::ProtocolVersion::TLSv1_2) => "1.2".to_owned(),
@@ -114,5 +187,7 @@ fn describe(connection: &rustls::ServerConnection) -> TlsInfo {
         .negotiated_cipher_suite()
         .map(|suite| format!("{:?}", suite.suite()).replace("TLS13_", "TLS_"))
         .unwrap_or_default();
-    TlsInfo { version, cipher }
+    let shown = connection.peer_certificates().and_then(<[_]>::first);
+    let peer = shown.map(|der| PeerCertificate::parse(der).map(Arc::new)).transpose()?;
+    Ok(TlsInfo { version, cipher, first: false, peer })
 }

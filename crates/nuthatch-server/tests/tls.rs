@@ -2,7 +2,7 @@
 
 mod support;
 
-use nuthatch_server::options::{Options, TlsOptions};
+use nuthatch_server::options::{CertificateFiles, Options, TlsOptions};
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
@@ -10,7 +10,6 @@ use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::Duration;
 use support::TestServer;
 
 /// Files of one authority, a server and a client.
@@ -41,14 +40,20 @@ impl Pki {
         self.directory.join(name)
     }
 
+    fn tls(&self) -> TlsOptions {
+        let (cert_file, key_file) = (self.path("server.pem"), self.path("server.key"));
+        TlsOptions {
+            certificates: vec![CertificateFiles { cert_file, key_file }],
+            ..TlsOptions::default()
+        }
+    }
+
     fn server(&self, verify: bool) -> TestServer {
         TestServer::start(Options {
             tls: Some(TlsOptions {
-                cert_file: self.path("server.pem"),
-                key_file: self.path("server.key"),
                 ca_file: verify.then(|| self.path("ca.pem")),
                 verify,
-                timeout: Duration::from_secs(2),
+                ..self.tls()
             }),
             ..Options::default()
         })

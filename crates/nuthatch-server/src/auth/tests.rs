@@ -75,7 +75,7 @@ fn nkeys_sign_the_nonce() {
 
 fn stays(old: &Options, new: &Options, user: &str) -> bool {
     let (old, new) = (Authenticator::new(old), Authenticator::new(new));
-    new.still_knows(&old, user, options::GLOBAL_ACCOUNT, &None)
+    new.still_knows(&old, &Origin::default(), user, options::GLOBAL_ACCOUNT, &None)
 }
 
 #[test]

@@ -1,9 +1,10 @@
 //! CONNECT: what the client says about itself, and whether it may come in.
 
-use super::CloseReason;
 use super::jetstream::StreamCache;
 use super::reader::Reader;
+use super::{CloseReason, Connection, Transport};
 use crate::auth::{Credentials, Identity};
+use crate::websocket::Cookies;
 use nuthatch_protocol::wire::write;
 use serde::Deserialize;
 use serde_json::Value;
@@ -58,7 +59,7 @@ impl Reader {
         if self.connected {
             self.conn.drop_subscriptions();
         }
-        let credentials = credentials(&connect);
+        let credentials = credentials(&connect, &self.conn);
         let Some(identity) = self.authenticate(credentials).await else {
             let (log, conn) = (&self.server.log, &self.conn);
             log.error(format_args!("{conn} - authentication error"));
@@ -160,13 +161,21 @@ fn parse(json: &[u8]) -> serde_json::Result<Connect> {
     serde_json::from_value(Value::Object(fields.collect()))
 }
 
-fn credentials(connect: &Connect) -> Credentials {
-    let text = |field: &Option<String>| field.clone().unwrap_or_default();
+/// What CONNECT says; where it says nothing, cookies of a websocket count.
+fn credentials(connect: &Connect, conn: &Connection) -> Credentials {
+    let cookies = match &conn.transport {
+        Transport::Websocket(upgrade) => upgrade.cookies.clone(),
+        Transport::Tcp => Cookies::default(),
+    };
+    let text = |field: &Option<String>, cookie: Option<String>| {
+        field.clone().filter(|text| !text.is_empty()).or(cookie).unwrap_or_default()
+    };
     Credentials {
-        user: text(&connect.user),
-        password: text(&connect.pass),
-        token: text(&connect.auth_token),
-        nkey: text(&connect.nkey),
-        signature: text(&connect.sig),
+        user: text(&connect.user, cookies.user),
+        password: text(&connect.pass, cookies.password),
+        token: text(&connect.auth_token, cookies.token),
+        nkey: text(&connect.nkey, None),
+        signature: text(&connect.sig, None),
+        origin: conn.origin(),
     }
 }

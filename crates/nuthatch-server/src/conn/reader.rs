@@ -477,7 +477,7 @@ impl Turn<'_> {
 
     /// Something other than CONNECT came first although authentication is asked for.
     fn without_connect(&mut self) -> Option<Flow> {
-        if let Some(identity) = self.reader.server.auth().anonymous()
+        if let Some(identity) = self.reader.server.auth().anonymous(&self.reader.conn.origin())
             && self.reader.adopt(&identity).is_ok()
         {
             return None;
@@ -586,7 +586,7 @@ impl Front {
     pub async fn open(server: &Arc<Server>, connect: &str) -> Self {
         let id = server.connections.next_id();
         let remote = std::net::SocketAddr::from(([127, 0, 0, 1], 1));
-        let conn = Arc::new(Connection::new(server.clone(), id, remote));
+        let conn = Arc::new(Connection::new(server.clone(), id, remote, super::Transport::Tcp));
         let mut reader = Reader::new(conn, String::new());
         let accepted = reader.handle_connect(connect.as_bytes()).await.is_ok();
         assert!(accepted, "CONNECT refused");

@@ -1,6 +1,6 @@
 //! The writing task of a connection: writes what direct writes left over, pings, and closes.
 
-use super::{CloseReason, Connection};
+use super::{CloseReason, Connection, Transport};
 use crate::outbox::Batch;
 use std::future::poll_fn;
 use std::io::{self, IoSlice};
@@ -32,7 +32,7 @@ pub(crate) async fn run<W: AsyncWrite + Unpin>(
 ) {
     // Without authentication nobody has to send a CONNECT: pings then tell whether anybody is there.
     let mut may_stay = auth_timeout.is_none();
-    let first = auth_timeout.unwrap_or_else(|| conn.server().options().limits.ping_interval);
+    let first = auth_timeout.unwrap_or_else(|| ping_interval(&conn));
     let mut timer = pin!(tokio::time::sleep(first));
     let mut connected = false;
     while conn.is_open() {
@@ -71,8 +71,17 @@ fn lost(conn: &Connection, reason: CloseReason) {
     conn.close(reason, None);
 }
 
+fn ping_interval(conn: &Connection) -> Duration {
+    let options = conn.server().options();
+    let own = match conn.transport {
+        Transport::Websocket(_) => options.websocket.as_ref().and_then(|ws| ws.ping_interval),
+        Transport::Tcp => None,
+    };
+    own.unwrap_or(options.limits.ping_interval)
+}
+
 fn first_ping(conn: &Connection) -> Duration {
-    conn.server().options().limits.ping_interval.min(FIRST_PING)
+    ping_interval(conn).min(FIRST_PING)
 }
 
 fn on_timer(conn: &Connection, timer: Pin<&mut Sleep>, may_stay: bool) {
@@ -81,7 +90,7 @@ fn on_timer(conn: &Connection, timer: Pin<&mut Sleep>, may_stay: bool) {
         return;
     }
     let limits = &conn.server().options().limits;
-    let interval = limits.ping_interval;
+    let interval = ping_interval(conn);
     let now_ms = conn.server().uptime_ms();
     let last_ms = conn.last_active_ms.load(std::sync::atomic::Ordering::Relaxed);
     let idle = Duration::from_millis(now_ms.saturating_sub(last_ms));
@@ -99,8 +108,11 @@ async fn drain<W: AsyncWrite + Unpin>(
     conn: &Connection,
     output: &mut W,
 ) -> Result<(), CloseReason> {
-    let Some(mut batch) = conn.outbox.take_pen() else { return Ok(()) };
     let deadline = conn.server().options().limits.write_deadline;
+    let Some(mut batch) = conn.outbox.take_pen() else {
+        // A websocket may have something to say that is no protocol text.
+        return flush(output, deadline).await;
+    };
     loop {
         let mut written = 0;
         while !batch.is_empty() {
@@ -117,15 +129,22 @@ async fn drain<W: AsyncWrite + Unpin>(
             conn.after_write();
         }
         debug_assert!(written > 0);
-        match tokio::time::timeout(deadline, output.flush()).await {
-            Ok(Ok(())) => {}
-            Ok(Err(_)) => return Err(CloseReason::WriteError),
-            Err(_) => return Err(CloseReason::SlowConsumerWriteDeadline),
-        }
+        flush(output, deadline).await?;
         batch = conn.outbox.next_batch(0);
         if batch.is_empty() {
             return Ok(());
         }
+    }
+}
+
+async fn flush<W: AsyncWrite + Unpin>(
+    output: &mut W,
+    deadline: Duration,
+) -> Result<(), CloseReason> {
+    match tokio::time::timeout(deadline, output.flush()).await {
+        Ok(Ok(())) => Ok(()),
+        Ok(Err(_)) => Err(CloseReason::WriteError),
+        Err(_) => Err(CloseReason::SlowConsumerWriteDeadline),
     }
 }
 

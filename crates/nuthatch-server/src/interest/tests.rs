@@ -8,7 +8,7 @@ use crate::server::Server;
 
 fn conn() -> Arc<Connection> {
     let server = Server::new(Options::default(), Logger::silent());
-    Arc::new(Connection::new(server, 1, ([127, 0, 0, 1], 1).into()))
+    Arc::new(Connection::new(server, 1, ([127, 0, 0, 1], 1).into(), crate::conn::Transport::Tcp))
 }
 
 #[test]

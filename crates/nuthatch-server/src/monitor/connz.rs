@@ -4,9 +4,10 @@ use super::query::Query;
 use super::short_duration;
 use super::subsz::sub_detail;
 use super::varz::object;
-use crate::conn::{Connection, Session};
+use crate::conn::{Connection, Session, Transport};
 use crate::options::GLOBAL_ACCOUNT;
 use crate::server::Server;
+use crate::tls::peer::PeerCertificate;
 use crate::user_info::{now, time_json};
 use nuthatch_protocol::subject::overlap;
 use serde_json::{Map, Value, json};
@@ -169,7 +170,10 @@ fn show(server: &Server, row: &Row, auth: bool, subs: Subs) -> Map<String, Value
     let mut out = object(json!({
         "cid": conn.id,
         "kind": "Client",
-        "type": "nats",
+        "type": match conn.transport {
+            Transport::Tcp => "nats",
+            Transport::Websocket(_) => "websocket",
+        },
         "ip": conn.remote.ip().to_string(),
         "port": conn.remote.port(),
         "start": time_json(conn.since),
@@ -198,6 +202,10 @@ fn show(server: &Server, row: &Row, auth: bool, subs: Subs) -> Map<String, Value
     if let Some(tls) = conn.tls.get() {
         set("tls_version", json!(tls.version), true);
         set("tls_cipher_suite", json!(tls.cipher), true);
+        set("tls_first", json!(true), tls.first);
+        if let Some(peer) = &tls.peer {
+            set("tls_peer_certs", json!([peer_certificate(peer)]), auth);
+        }
     }
     if let Some(stopped) = row.stopped {
         set("stop", time_json(stopped), true);
@@ -224,6 +232,14 @@ fn subscriptions(conn: &Connection, subs: Subs) -> (&'static str, Vec<Value>) {
     }
     let names = list.iter().map(|sub| json!(String::from_utf8_lossy(&sub.subject)));
     ("subscriptions_list", names.collect())
+}
+
+fn peer_certificate(peer: &PeerCertificate) -> Value {
+    json!({
+        "subject": peer.subject,
+        "spki_sha256": peer.key_sha256,
+        "cert_sha256": peer.sha256,
+    })
 }
 
 /// A short duration as Go prints it: `1.5ms`, `250µs`.

@@ -47,7 +47,7 @@ fn identity(server: &Server, options: &Options) -> Map<String, Value> {
         "gateway": {},
         "leaf": {},
         "mqtt": {},
-        "websocket": {},
+        "websocket": websocket(server, options),
     }));
     let mut set = |name: &str, value: Value, is_set: bool| {
         if is_set {
@@ -56,7 +56,7 @@ fn identity(server: &Server, options: &Options) -> Map<String, Value> {
     };
     let auth = server.auth().is_configured();
     set("auth_required", json!(auth), auth);
-    set("tls_required", json!(true), options.tls.is_some());
+    set("tls_required", json!(true), options.tls.is_some() && !options.allow_non_tls);
     let verify = options.tls.as_ref().is_some_and(|tls| tls.verify);
     set("tls_verify", json!(verify), verify);
     let urls = info::connect_urls(server);
@@ -64,6 +64,33 @@ fn identity(server: &Server, options: &Options) -> Map<String, Value> {
     set("tags", json!(options.server_tags), !options.server_tags.is_empty());
     set("metadata", json!(options.server_metadata), !options.server_metadata.is_empty());
     out
+}
+
+/// The websocket listener as it is configured; empty without one.
+fn websocket(server: &Server, options: &Options) -> Value {
+    let Some(ws) = &options.websocket else { return json!({}) };
+    let mut out = object(json!({
+        "host": ws.host,
+        "port": server.websocket_port.load(Ordering::Relaxed),
+        "handshake_timeout": ws.handshake_timeout.as_nanos() as u64,
+    }));
+    let mut set = |name: &str, value: Value, is_set: bool| {
+        if is_set {
+            out.insert(name.to_owned(), value);
+        }
+    };
+    set("advertise", json!(ws.advertise), ws.advertise.is_some());
+    set("no_auth_user", json!(ws.no_auth_user), ws.no_auth_user.is_some());
+    set("no_tls", json!(true), ws.tls.is_none());
+    set("same_origin", json!(true), ws.same_origin);
+    let origins: Vec<_> = ws.allowed_origins.iter().map(ToString::to_string).collect();
+    set("allowed_origins", json!(origins), !origins.is_empty());
+    set("compression", json!(true), ws.compression);
+    if let Some(tls) = &ws.tls {
+        set("tls_map", json!(true), tls.map_users);
+        set("tls_pinned_certs", json!(tls.pinned_keys), !tls.pinned_keys.is_empty());
+    }
+    Value::Object(out)
 }
 
 fn limits(out: &mut Map<String, Value>, server: &Server, options: &Options) {

@@ -60,6 +60,10 @@ fn credentials(options: &Options) -> Result<(), Conflict> {
     if let Some(twice) = names.iter().find(|&&name| !seen.insert(name)) {
         return Err(Conflict::DuplicateUser { name: (*twice).to_owned() });
     }
+    let of_websocket = options.websocket.as_ref().and_then(|ws| ws.no_auth_user.as_ref());
+    if let Some(name) = of_websocket.filter(|name| !seen.contains(name.as_str())) {
+        return Err(Conflict::NoAuthUser { name: name.clone() });
+    }
     match &auth.no_auth_user {
         Some(name) if !seen.contains(name.as_str()) => {
             Err(Conflict::NoAuthUser { name: name.clone() })

@@ -13,8 +13,8 @@ use super::file::large_payload_warning;
 use super::flags::{FlagValue, Given};
 use super::keys::Status;
 use super::{
-    DEFAULT_MAX_PAYLOAD_BYTES, LARGE_MAX_PAYLOAD_BYTES, MAX_MAX_PAYLOAD_BYTES, SyncPolicy,
-    TlsOptions, jetstream, tls,
+    CertificateFiles, DEFAULT_MAX_PAYLOAD_BYTES, LARGE_MAX_PAYLOAD_BYTES, MAX_MAX_PAYLOAD_BYTES,
+    SyncPolicy, TlsOptions, jetstream, tls,
 };
 
 /// Applies flags in their order: the last of several wins.
@@ -190,8 +190,13 @@ impl TlsFlags {
             return Err(error.into());
         }
         let timeout = draft.options.tls.take().map_or(tls::DEFAULT_TLS_TIMEOUT, |t| t.timeout);
-        draft.options.tls =
-            Some(TlsOptions { cert_file, key_file, ca_file: self.ca, verify, timeout });
+        draft.options.tls = Some(TlsOptions {
+            certificates: vec![CertificateFiles { cert_file, key_file }],
+            ca_file: self.ca,
+            verify,
+            timeout,
+            ..TlsOptions::default()
+        });
         Ok(())
     }
 }

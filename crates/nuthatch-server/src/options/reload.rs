@@ -74,6 +74,11 @@ impl Options {
 
     fn diff_auth(&self, new: &Options, plan: &mut ReloadPlan) {
         plan.now("tls", self.tls != new.tls);
+        plan.now("allow_non_tls", self.allow_non_tls != new.allow_non_tls);
+        let place = |o: &Options| o.websocket.as_ref().map(|ws| (ws.host.clone(), ws.port));
+        let same_place = place(self) == place(new);
+        plan.restart("websocket", !same_place);
+        plan.now("websocket", same_place && self.websocket != new.websocket);
         plan.now("authorization", self.auth != new.auth);
         plan.now("accounts", self.accounts != new.accounts);
         plan.now("mappings", self.mappings != new.mappings);

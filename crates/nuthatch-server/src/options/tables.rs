@@ -3,11 +3,11 @@
 use super::keys::{Block, Key, depends, no, said, yes};
 
 pub(super) const NO_CLUSTER: &str = "this version runs on one machine; remove the block";
-const NO_LISTENER: &str = "this version serves NATS clients over TCP only; remove the block";
+const NO_MQTT: &str = "this version does not speak MQTT; remove the block";
 const NO_OPERATOR: &str = "operator mode (JWT) is not there yet; list users in 'authorization'";
 const NO_ENCRYPTION: &str = "encryption at rest is not there yet; use an encrypted file system";
-pub(super) const NO_TLS_EXTRA: &str =
-    "not there yet; cert_file, key_file, ca_file, verify and timeout are";
+const NO_OCSP: &str = "not there yet";
+const NO_WINDOWS: &str = "it concerns Windows only";
 const CLUSTER_ONLY: &str = "it concerns clusters, and this server is alone";
 const NO_OUTGOING: &str = "this server opens no connections to other servers";
 
@@ -55,7 +55,7 @@ const TOP_KEYS: &[Key] = &[
         "the system account is always there and costs nothing",
     ),
     yes(&["tls"], "none", "TLS towards clients; see below"),
-    no(&["allow_non_tls"], "admit plain connections beside TLS", "not there yet"),
+    yes(&["allow_non_tls"], "false", "admit plain connections beside TLS"),
     yes(&["jetstream"], "on for `nuthatch serve`, off for `nats-server`", "see below"),
     yes(&["store_dir", "storedir"], "`nuthatch-data`", "as `store_dir` of `jetstream`"),
     yes(&["max_payload"], "1MB", "largest message, headers included; at most 64MB"),
@@ -89,8 +89,8 @@ const TOP_KEYS: &[Key] = &[
     ),
     no(&["gateway"], "connections to other clusters", NO_CLUSTER),
     no(&["leafnodes", "leaf"], "connections of leaf nodes", NO_CLUSTER),
-    no(&["websocket", "ws"], "clients over websocket", NO_LISTENER),
-    no(&["mqtt"], "clients over MQTT", NO_LISTENER),
+    yes(&["websocket", "ws"], "none", "clients over websocket; see below"),
+    no(&["mqtt"], "clients over MQTT", NO_MQTT),
     yes(&["mappings", "maps"], "none", "subject mappings of the global account; see below"),
     no(
         &["operator", "operators", "roots", "root", "root_operators", "root_operator"],
@@ -349,28 +349,106 @@ pub(super) static TLS: Block = Block {
         yes(&["ca_file"], "none", "PEM file of the authorities of client certificates"),
         yes(&["verify"], "false", "clients must present a certificate of `ca_file`"),
         yes(&["timeout"], "2", "seconds for the handshake"),
-        depends(
-            &["min_version"],
-            "`\"1.2\"`",
-            "oldest TLS version",
-            "`\"1.2\"` is honoured, `\"1.3\"` refused",
+        yes(
+            &["certs", "certificates"],
+            "none",
+            "array of `{cert_file, key_file}` instead of one: the first whose name a client asks for is shown",
         ),
-        no(&["verify_and_map"], "the certificate names the user", NO_TLS_EXTRA),
-        no(&["verify_cert_and_check_known_urls"], "for routes and gateways", NO_TLS_EXTRA),
-        no(&["handshake_first", "first", "immediate"], "TLS before INFO", NO_TLS_EXTRA),
-        no(&["pinned_certs"], "the only certificates to admit", NO_TLS_EXTRA),
-        no(&["connection_rate_limit"], "handshakes per second", NO_TLS_EXTRA),
-        no(&["certs", "certificates"], "several certificates", NO_TLS_EXTRA),
-        no(&["cipher_suites"], "the only cipher suites", NO_TLS_EXTRA),
-        no(&["curve_preferences"], "the only curves", NO_TLS_EXTRA),
-        no(&["allow_insecure_cipher_suites"], "weak cipher suites", "they are never offered"),
-        no(&["ocsp_peer"], "OCSP of client certificates", NO_TLS_EXTRA),
-        no(&["cert_store"], "certificates from Windows", NO_TLS_EXTRA),
-        no(&["cert_match_by"], "certificates from Windows", NO_TLS_EXTRA),
-        no(&["cert_match"], "certificates from Windows", NO_TLS_EXTRA),
-        no(&["cert_match_skip_invalid"], "certificates from Windows", NO_TLS_EXTRA),
-        no(&["ca_certs_match"], "certificates from Windows", NO_TLS_EXTRA),
+        yes(&["min_version"], "`\"1.2\"`", "oldest TLS version, `\"1.2\"` or `\"1.3\"`"),
+        yes(
+            &["verify_and_map"],
+            "false",
+            "as `verify`, and the certificate names the user: by an e-mail address, DNS name or URI, else by its subject as a distinguished name in any order",
+        ),
+        depends(
+            &["verify_cert_and_check_known_urls"],
+            "false",
+            "for routes and gateways",
+            "refused if true: clients have no known URLs (in nats-server too)",
+        ),
+        yes(
+            &["handshake_first", "first", "immediate"],
+            "false",
+            "TLS before INFO: true, false, `\"auto\"` (50 ms) or how long to wait for the client to begin",
+        ),
+        yes(
+            &["pinned_certs"],
+            "any",
+            "SHA-256 (hexadecimal) of the SubjectPublicKeyInfo of the only certificates to admit",
+        ),
+        yes(&["connection_rate_limit"], "0", "handshakes per second; 0: any number"),
+        yes(
+            &["cipher_suites"],
+            "all",
+            "the only cipher suites, by Go's names; those of TLS 1.3 stay unless some are named",
+        ),
+        depends(
+            &["curve_preferences"],
+            "all",
+            "the only groups for the key exchange, the best first",
+            "`X25519`, `CurveP256`, `CurveP384` are honoured; others that Go has are passed over with a warning",
+        ),
+        said(&["allow_insecure_cipher_suites"], "weak cipher suites", "they are never offered"),
+        no(&["ocsp_peer"], "OCSP of client certificates", NO_OCSP),
+        no(&["cert_store"], "certificates from Windows", NO_WINDOWS),
+        no(&["cert_match_by"], "certificates from Windows", NO_WINDOWS),
+        no(&["cert_match"], "certificates from Windows", NO_WINDOWS),
+        no(&["cert_match_skip_invalid"], "certificates from Windows", NO_WINDOWS),
+        no(&["ca_certs_match"], "certificates from Windows", NO_WINDOWS),
         said(&["insecure"], "do not check certificates of other servers", NO_OUTGOING),
+    ],
+};
+
+/// Keys of an entry of `certs`.
+pub(super) static CERTIFICATE: Block = Block {
+    place: "in an entry of 'certs'",
+    keys: &[
+        yes(&["cert_file"], "required", "PEM file of the certificate chain"),
+        yes(&["key_file"], "required", "PEM file of the private key"),
+    ],
+};
+
+/// Keys of `websocket`.
+pub(super) static WEBSOCKET: Block = Block {
+    place: "in 'websocket'",
+    keys: &[
+        yes(&["listen"], "none", "address and port: `host:port` or a port"),
+        yes(&["host", "net"], "`0.0.0.0`", "address"),
+        yes(&["port"], "none", "port; -1: a free one; without it nothing is opened"),
+        yes(&["advertise"], "none", "address to tell clients instead of our own"),
+        yes(&["no_tls"], "false", "do without `tls`"),
+        yes(
+            &["tls"],
+            "required unless `no_tls`",
+            "as at the top level; the handshake always comes first",
+        ),
+        yes(&["same_origin"], "false", "a browser's page must come from this address"),
+        yes(
+            &[
+                "allowed_origins",
+                "allowed_origin",
+                "allow_origins",
+                "allow_origin",
+                "origins",
+                "origin",
+            ],
+            "all",
+            "the only pages that may connect, such as `https://app.example`",
+        ),
+        yes(&["compression", "compress"], "false", "compress messages if the client offers it"),
+        yes(&["handshake_timeout"], "`\"10s\"`", "longest time of the websocket handshake"),
+        yes(&["no_auth_user"], "as at the top level", "the user of clients without credentials"),
+        yes(&["user_cookie"], "none", "cookie that holds the user if CONNECT has none"),
+        yes(&["pass_cookie"], "none", "cookie that holds the password, likewise"),
+        yes(&["token_cookie"], "none", "cookie that holds the token, likewise"),
+        no(&["jwt_cookie"], "cookie that holds the user's JWT", NO_OPERATOR),
+        yes(&["headers"], "none", "map of headers to add to the response of the handshake"),
+        yes(&["ping_interval"], "as at the top level", "time between pings"),
+        no(
+            &["authorization", "authentication"],
+            "who may connect over websocket",
+            "not there; use the top-level 'authorization' with 'allowed_connection_types'",
+        ),
     ],
 };
 
@@ -462,6 +540,8 @@ pub(super) static DOCUMENTED: &[(&str, &Block)] = &[
     ("A destination of a mapping", &MAPPING),
     ("`jetstream {}` of an account", &ACCOUNT_JETSTREAM),
     ("`tls`", &TLS),
+    ("An entry of `certs` in `tls`", &CERTIFICATE),
+    ("`websocket`", &WEBSOCKET),
     ("`jetstream`", &JETSTREAM),
     ("`limits {}` of `jetstream`", &JETSTREAM_LIMITS),
 ];

@@ -50,3 +50,16 @@ pub(super) fn jetstream(server: &Server, lines: &[String]) {
         log.info(format_args!("  {line}"));
     }
 }
+
+/// Where websocket clients are served, if anywhere.
+pub(super) fn websocket(server: &Server) {
+    let (log, options) = (&server.log, server.options());
+    let Some(websocket) = &options.websocket else { return };
+    let scheme = if websocket.tls.is_some() { "wss" } else { "ws" };
+    let port = server.websocket_port.load(std::sync::atomic::Ordering::Relaxed);
+    let host = &websocket.host;
+    log.info(format_args!("Listening for websocket clients on {scheme}://{host}:{port}"));
+    if websocket.tls.is_none() {
+        log.warn(format_args!("Websocket not configured with TLS. DO NOT USE IN PRODUCTION!"));
+    }
+}

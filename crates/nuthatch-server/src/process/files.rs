@@ -21,6 +21,7 @@ pub(super) struct Ports {
     path: Option<PathBuf>,
     nats: Vec<String>,
     monitoring: Vec<String>,
+    websocket: Vec<String>,
 }
 
 #[derive(Serialize)]
@@ -29,6 +30,8 @@ struct PortsFile<'a> {
     nats: &'a [String],
     #[serde(skip_serializing_if = "<[String]>::is_empty")]
     monitoring: &'a [String],
+    #[serde(skip_serializing_if = "<[String]>::is_empty")]
+    websocket: &'a [String],
 }
 
 impl Ports {
@@ -45,6 +48,10 @@ impl Ports {
         if let Some(port) = monitor.https_port() {
             monitoring.append(&mut urls("https", host, port));
         }
+        let websocket = options.websocket.as_ref().map_or_else(Vec::new, |websocket| {
+            let scheme = if websocket.tls.is_some() { "wss" } else { "ws" };
+            urls(scheme, &websocket.host, server.websocket_port.load(Ordering::Relaxed))
+        });
         let path = options.ports_file_dir.as_ref().map(|directory| {
             let program = std::env::current_exe().ok();
             let started_as = std::env::args_os().next().map(PathBuf::from);
@@ -52,12 +59,16 @@ impl Ports {
             let name = name.map_or("nats-server".into(), |name| name.to_string_lossy());
             directory.join(format!("{name}_{}.ports", std::process::id()))
         });
-        Self { path, nats, monitoring }
+        Self { path, nats, monitoring, websocket }
     }
 
     pub(super) fn write(&self, server: &Server) {
         let Some(path) = &self.path else { return };
-        let file = PortsFile { nats: &self.nats, monitoring: &self.monitoring };
+        let file = PortsFile {
+            nats: &self.nats,
+            monitoring: &self.monitoring,
+            websocket: &self.websocket,
+        };
         let text = serde_json::to_vec(&file).unwrap_or_default();
         // Whoever polls for the file must never see half of it.
         let partial = path.with_extension("ports.tmp");

@@ -30,12 +30,9 @@ fn try_reload(server: &Arc<Server>, source: &Source) -> Result<(), String> {
         return Err(format!("config reload not supported for {}", plan.restart.join(", ")));
     }
     // Certificates may have changed although their file names have not.
-    let tls = match &new.tls {
-        Some(tls) => Some(crate::tls::load(tls).map_err(|error| error.to_string())?),
-        None => None,
-    };
+    let tls = crate::tls::Loaded::read(&new).map_err(|error| error.to_string())?;
     server.log.reconfigure(&new.log).map_err(|error| error.to_string())?;
-    server.tls.store(tls);
+    tls.install(server);
     for key in &plan.now {
         server.log.info(format_args!("Reloaded: {key}"));
     }

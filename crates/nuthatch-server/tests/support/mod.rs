@@ -20,6 +20,8 @@ const SILENCE: Duration = Duration::from_millis(100);
 pub struct TestServer {
     pub server: Arc<Server>,
     pub address: SocketAddr,
+    /// Where websocket clients are served, if the options say so.
+    pub websocket: Option<SocketAddr>,
     _runtime: Runtime,
 }
 
@@ -28,14 +30,21 @@ impl TestServer {
         let runtime = Runtime::new().unwrap();
         let server = Server::new(options, Logger::silent());
         server.set_runtime(runtime.handle().clone());
-        if let Some(tls) = &server.options().tls {
-            server.tls.store(Some(nuthatch_server::tls::load(tls).unwrap()));
-        }
-        let listener =
-            runtime.block_on(async { tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap() });
+        nuthatch_server::tls::Loaded::read(&server.options()).unwrap().install(&server);
+        let bind = || {
+            runtime.block_on(async { tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap() })
+        };
+        let listener = bind();
         let address = listener.local_addr().unwrap();
         runtime.spawn(listener::accept(server.clone(), listener));
-        Self { server, address, _runtime: runtime }
+        let websocket = server.options().websocket.is_some().then(|| {
+            let listener = bind();
+            let address = listener.local_addr().unwrap();
+            server.websocket_port.store(address.port(), std::sync::atomic::Ordering::Relaxed);
+            runtime.spawn(nuthatch_server::websocket::accept(server.clone(), listener));
+            address
+        });
+        Self { server, address, websocket, _runtime: runtime }
     }
 
     pub fn plain() -> Self {

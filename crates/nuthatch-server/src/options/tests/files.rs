@@ -260,6 +260,59 @@ fn accounts_of_one_set_of_users_and_the_system() {
     assert_eq!(o.accounts[0].name, "A");
 }
 
+fn certificate(cert_file: &str, key_file: &str) -> Vec<CertificateFiles> {
+    vec![CertificateFiles { cert_file: cert_file.into(), key_file: key_file.into() }]
+}
+
+#[test]
+fn tls_in_full() {
+    let o = options(
+        "allow_non_tls: true
+         tls { certs: [ { cert_file: a, key_file: b }, { cert_file: c, key_file: d } ]
+               ca_file: ca, verify_and_map: true, handshake_first: '300ms', min_version: '1.3'
+               pinned_certs: [ABababababababababababababababababababababababababababababababab]
+               cipher_suites: [TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256]
+               curve_preferences: [X25519MLKEM768, CurveP256], connection_rate_limit: 7 }",
+        "",
+    );
+    let tls = o.tls.unwrap();
+    assert!(o.allow_non_tls && tls.verify && tls.map_users);
+    assert_eq!(tls.certificates.len(), 2);
+    assert_eq!(tls.handshake_first, HandshakeFirst::Within(Duration::from_millis(300)));
+    assert_eq!((tls.min_version, tls.rate_limit), (TlsVersion::V13, Some(7)));
+    assert_eq!(tls.pinned_keys.first().map(|key| &key[..4]), Some("abab"));
+    assert_eq!((tls.cipher_suites.len(), tls.curves), (1, vec!["CurveP256".to_owned()]));
+    assert!(o.warnings[0].contains("passed over: X25519MLKEM768"), "{:?}", o.warnings);
+    for (text, first) in [
+        ("true", HandshakeFirst::Yes),
+        ("'on'", HandshakeFirst::Yes),
+        ("off", HandshakeFirst::No),
+        ("auto", HandshakeFirst::Within(Duration::from_millis(50))),
+    ] {
+        let o = options(&format!("tls {{ cert_file: c, key_file: k, first: {text} }}"), "");
+        assert_eq!(o.tls.unwrap().handshake_first, first, "{text}");
+    }
+}
+
+#[test]
+fn websocket_block() {
+    let o = options(
+        "ws { listen: '127.0.0.1:-1', no_tls: true, same_origin: true, compression: true
+              allowed_origins: ['http://a.example', 'https://b.example:8443']
+              handshake_timeout: '3s', user_cookie: u, pass_cookie: p, token_cookie: t
+              headers { X-One: 1st }, ping_interval: '20s', advertise: 'ws.example:443' }",
+        "",
+    );
+    let ws = o.websocket.unwrap();
+    assert_eq!((ws.host.as_str(), ws.port), ("127.0.0.1", 0));
+    assert!(ws.same_origin && ws.compression && ws.tls.is_none());
+    assert_eq!(ws.allowed_origins[1].to_string(), "https://b.example:8443");
+    assert_eq!(ws.handshake_timeout, Duration::from_secs(3));
+    assert_eq!((ws.user_cookie.as_deref(), ws.jwt_cookie), (Some("u"), None));
+    assert_eq!(ws.headers, [("X-One".to_owned(), "1st".to_owned())]);
+    assert_eq!(options("websocket { no_tls: true }", "").websocket, None);
+}
+
 #[test]
 fn tls_block() {
     let o = options(
@@ -271,11 +324,11 @@ fn tls_block() {
     assert_eq!(
         o.tls,
         Some(TlsOptions {
-            cert_file: "c.pem".into(),
-            key_file: "k.pem".into(),
+            certificates: certificate("c.pem", "k.pem"),
             ca_file: Some("ca.pem".into()),
             verify: true,
             timeout: Duration::from_millis(500),
+            ..TlsOptions::default()
         })
     );
     assert_eq!(o.auth.timeout, Duration::from_millis(1500), "TLS time plus a second");

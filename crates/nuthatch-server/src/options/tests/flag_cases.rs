@@ -64,11 +64,11 @@ fn tls_flags_replace_the_block() {
     assert_eq!(
         o.tls,
         Some(TlsOptions {
-            cert_file: "C".into(),
-            key_file: "K".into(),
+            certificates: vec![CertificateFiles { cert_file: "C".into(), key_file: "K".into() }],
             ca_file: Some("A".into()),
             verify: true,
             timeout: Duration::from_secs(5),
+            ..TlsOptions::default()
         })
     );
     assert_eq!(options(conf, "-tls=false").tls, None);

@@ -256,14 +256,33 @@ fn unsupported_blocks_say_so() {
         &format!("t.conf:1:1: 'cluster' at the top level is not supported: {alone}"),
     );
     fails(
-        "websocket { port: -1, no_tls: true }",
-        "t.conf:1:1: 'websocket' at the top level is not supported: this version serves NATS \
-         clients over TCP only; remove the block",
+        "mqtt { port: 1883 }",
+        "t.conf:1:1: 'mqtt' at the top level is not supported: this version does not speak MQTT; \
+         remove the block",
     );
     fails(
-        "tls { cert_file: c, key_file: k, handshake_first: auto }",
-        "t.conf:1:34: 'handshake_first' in 'tls' is not supported: not there yet; cert_file, \
-         key_file, ca_file, verify and timeout are",
+        "websocket { port: -1 }",
+        "t.conf:1:11: 'websocket' needs 'tls', or 'no_tls: true' to do without",
+    );
+    fails(
+        "websocket { port: -1, no_tls: true, origins: ['ftp://x'], headers { Upgrade: x } }",
+        "t.conf:1:46: 'allowed_origins' holds \"ftp://x\", which must be a URL with http or https\n\
+         t.conf:1:69: 'headers' \"upgrade\" belongs to the handshake",
+    );
+    fails(
+        "tls { cert_file: c, key_file: k, handshake_first: soon }",
+        "t.conf:1:51: 'handshake_first' must be true, false, \"auto\" or a duration",
+    );
+    fails(
+        "tls { cert_file: c, key_file: k, pinned_certs: [xy], cipher_suites: [TLS_RSA_WITH_RC4_128_SHA] }",
+        "t.conf:1:48: 'pinned_certs' holds \"xy\", which is not a SHA-256 in hexadecimal\n\
+         t.conf:1:69: 'cipher_suites' holds \"TLS_RSA_WITH_RC4_128_SHA\", which is unknown, or weak \
+         and never offered",
+    );
+    fails(
+        "tls { cert_file: c, key_file: k, verify_cert_and_check_known_urls: true }",
+        "t.conf:1:68: 'verify_cert_and_check_known_urls' is for routes and gateways: clients have no \
+         known URLs",
     );
     fails(
         "operator: x.jwt",

@@ -49,6 +49,8 @@ const AROUND: &[&str] = &[
     "accounts { A { mappings { s: { K: V } } } }",
     "accounts { A { jetstream { K: V } } }",
     "tls { K: V }",
+    "tls { certs: [ { K: V } ] }",
+    "websocket { K: V }",
     "jetstream { K: V }",
     "jetstream { limits { K: V } }",
 ];
