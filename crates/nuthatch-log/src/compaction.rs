@@ -7,9 +7,11 @@
 //! only then remove those. States come first because the dropped records (deletes, purges, expired
 //! messages) were what replay would have needed otherwise.
 
+mod pace;
 mod rewrite;
 
-pub use rewrite::{RewriteJob, Rewritten};
+pub use pace::Pace;
+pub use rewrite::{RewriteJob, Rewritten, forget_removed};
 
 use crate::segment::footer::FooterStream;
 use crate::segment::{Footer, FooterBuilder, FrameScanner, Scanned, Segment, SegmentId};
@@ -59,10 +61,10 @@ pub struct Survey {
 ///
 /// # Errors
 /// [`CompactionFault`].
-pub fn survey(victims: Vec<Victim>) -> Result<Survey, CompactionFault> {
+pub fn survey(victims: Vec<Victim>, mut pace: Pace) -> Result<Survey, CompactionFault> {
     let (mut streams, mut messages) = (BTreeSet::new(), Vec::new());
     for victim in &victims {
-        let footer = footer_of(victim)?;
+        let footer = footer_of(victim, &mut pace)?;
         for stream in footer.streams() {
             streams.insert(stream.stream);
             collect(&footer, stream, &mut messages);
@@ -80,7 +82,7 @@ fn collect(footer: &Footer, stream: &FooterStream, out: &mut Vec<(StreamId, Seq,
 }
 
 /// The footer of a segment, from its file or from its frames.
-fn footer_of(victim: &Victim) -> Result<Footer, CompactionFault> {
+fn footer_of(victim: &Victim, pace: &mut Pace) -> Result<Footer, CompactionFault> {
     let file = &victim.segment.file;
     let after = file.len()?.saturating_sub(victim.data_end);
     let len = usize::try_from(after).unwrap_or(0);
@@ -89,7 +91,7 @@ fn footer_of(victim: &Victim) -> Result<Footer, CompactionFault> {
         return Ok(footer);
     }
     let mut builder = FooterBuilder::new(victim.segment.id(), victim.segment.header.base);
-    for_each_frame(victim, &mut |body, lsn, offset| {
+    for_each_frame(victim, pace, &mut |body, lsn, offset| {
         builder.add_frame(body, lsn, offset);
     })?;
     let offset = victim.data_end;
@@ -100,6 +102,7 @@ fn footer_of(victim: &Victim) -> Result<Footer, CompactionFault> {
 /// Calls `visit` with the records of each frame, its position and its offset.
 fn for_each_frame(
     victim: &Victim,
+    pace: &mut Pace,
     visit: &mut dyn FnMut(&[u8], Lsn, u32),
 ) -> Result<(), CompactionFault> {
     let mut scan = FrameScanner::new(Arc::clone(&victim.segment), victim.data_end);
@@ -108,6 +111,7 @@ fn for_each_frame(
             Scanned::Frame(header, offset) => {
                 let body = &scan.frame()[crate::frame::FRAME_HEADER_BYTES..];
                 visit(body, header.lsn, u32::try_from(offset).unwrap_or(u32::MAX));
+                pace.step();
             }
             Scanned::Fault(_, offset) => {
                 return Err(CompactionFault::Damaged { segment: victim.segment.id(), offset });

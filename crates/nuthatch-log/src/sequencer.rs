@@ -385,6 +385,7 @@ impl<M: Machine> LogCore<M> {
             return Err(CloseError { reason });
         }
         // A compaction under way is waited for: it still writes to the directory.
+        self.hurry_up();
         self.worker = Worker::inline();
         self.final_checkpoint();
         let sealed = self.writer.lock().seal(true);

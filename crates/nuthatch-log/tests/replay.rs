@@ -4,12 +4,12 @@
 mod common;
 
 use common::{Event, Outcome, Rig, ToyStream, tiny, tiny_parts};
-use nuthatch_log::env::{MemDisk, SeededEntropy};
-use nuthatch_log::{Disk, Inspection, LogOptions, OpenError, StreamId};
+use nuthatch_log::env::{Fault, MemDisk, SeededEntropy};
+use nuthatch_log::{Disk, Inspection, LogOptions, OpenError, Reporter, StreamId};
 use proptest::prelude::*;
 use std::collections::BTreeMap;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 type State = BTreeMap<StreamId, ToyStream>;
@@ -180,6 +180,71 @@ fn a_stream_whose_deletion_was_compacted_away_stays_gone() {
     for state in replays(&world.disk) {
         assert_eq!(state, now);
     }
+}
+
+/// Publishes and drops until the power goes; compaction and new segments come along.
+fn work_until_cut(disk: &MemDisk, cut: u64) {
+    disk.inject(Fault::PowerCut(cut));
+    let Ok(mut rig) = Rig::open(tiny_parts(), Arc::new(disk.clone())) else { return };
+    rig.create(1, 2);
+    rig.create(2, 0);
+    for n in 0..150 {
+        rig.publish(1, &[1; 300]);
+        if n % 30 == 0 {
+            rig.publish(2, &[2; 300]);
+        }
+        rig.advance(Duration::from_millis(100));
+        if rig.core.machine().failed.is_some() {
+            return;
+        }
+    }
+    let stats = rig.handle.stats();
+    assert!(stats.compacted_segments > 3, "{stats:?}");
+}
+
+/// Whatever a kill interrupts — the end of a segment, a compaction between any two steps — nothing
+/// is called damaged or strange, and nothing is left lying about.
+#[test]
+fn a_kill_raises_no_false_alarms_and_leaves_nothing_behind() {
+    let whole = MemDisk::default();
+    work_until_cut(&whole, u64::MAX);
+    for cut in (1..whole.operations()).step_by(3) {
+        let disk = MemDisk::default();
+        work_until_cut(&disk, cut);
+        let disk = disk.survive();
+        let said = Arc::new(Mutex::new(Vec::new()));
+        let heard = Arc::clone(&said);
+        let report = Reporter::new(move |text| heard.lock().expect("lock").push(text.to_owned()));
+        let options = LogOptions { report, ..tiny_parts() };
+        let rig = Rig::open(options, Arc::new(disk.clone())).expect("opens");
+        let alarms: Vec<String> = said.lock().expect("lock").clone();
+        let alarms: Vec<_> = alarms.iter().filter(|text| !text.contains("footer")).collect();
+        assert!(alarms.is_empty() && rig.report.torn_frames == 0, "cut {cut}: {alarms:?}");
+        drop(rig);
+        assert_eq!(disk.list("torn").expect("lists"), [""; 0], "cut {cut}");
+        let inspection = Inspection::of(&disk).expect("can be read");
+        assert!(inspection.strangers.is_empty(), "cut {cut}: {:?}", inspection.strangers);
+        let replaced = inspection.segments.iter().filter(|s| s.state == "replaced").count();
+        assert_eq!(replaced, 0, "cut {cut}");
+    }
+}
+
+/// Torn tails are kept, but not for ever.
+#[test]
+fn old_torn_tails_are_removed() {
+    let mut disk = MemDisk::default();
+    let mut torn = 0;
+    for round in 0..400 {
+        if let Ok(mut rig) = Rig::open_seeded(tiny(), Arc::new(disk.clone()), round) {
+            rig.create(1, 0);
+            disk.inject(Fault::PowerCut(disk.operations() + 1 + round % 40));
+            (0..6).for_each(|n| drop(rig.publish(1, &[n; 1500])));
+        }
+        disk = disk.crash(round);
+        torn += disk.list("torn").expect("lists").len();
+    }
+    let left = disk.list("torn").expect("lists").len();
+    assert!(torn > 500 && left == 32, "{left} of {torn}");
 }
 
 /// A stream whose state no single record takes: its segments are compacted all the same, and every

@@ -1,6 +1,6 @@
 //! Writing the compacted segment: live messages only, each stream's together.
 
-use super::{CompactionFault, Survey, for_each_frame};
+use super::{CompactionFault, Pace, Survey, for_each_frame};
 use crate::catalog::{Catalog, SegmentEntry, SegmentState};
 use crate::env::{AlignedBuf, DiskFile};
 use crate::frame::{FRAME_HEADER_BYTES, FrameHeader, RecordIter, crc, flags};
@@ -15,6 +15,7 @@ use rustc_hash::FxHashSet;
 use std::collections::BTreeMap;
 use std::io;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
 /// A compaction that may go ahead.
 pub struct RewriteJob {
@@ -32,6 +33,8 @@ pub struct RewriteJob {
     pub block_bytes: u32,
     /// Salt of the new segment.
     pub salt: u32,
+    /// How fast it goes.
+    pub hurry: Arc<AtomicBool>,
 }
 
 /// The outcome of a compaction.
@@ -73,8 +76,9 @@ impl RewriteJob {
     fn gather(&self) -> Result<BTreeMap<StreamId, Vec<u8>>, CompactionFault> {
         let mut streams: BTreeMap<StreamId, Vec<u8>> = BTreeMap::new();
         let mut found = 0;
+        let mut pace = Pace::new(Arc::clone(&self.hurry));
         for victim in &self.survey.victims {
-            for_each_frame(victim, &mut |body, _, _| {
+            for_each_frame(victim, &mut pace, &mut |body, _, _| {
                 for (at, record) in RecordIter::new(body) {
                     let live = record.kind == RecordKind::Message
                         && self.live.contains(&(record.stream, record.seq));
@@ -193,7 +197,7 @@ impl RewriteJob {
 
 /// Drops entries of replaced segments whose files are gone, and joins removed neighbours, so that
 /// the catalog stays as long as the chain.
-fn forget_removed(catalog: &mut Catalog, gone: &dyn Fn(SegmentId) -> bool) {
+pub fn forget_removed(catalog: &mut Catalog, gone: &dyn Fn(SegmentId) -> bool) {
     catalog.segments.retain(|entry| entry.state != SegmentState::Replaced || !gone(entry.id));
     let mut joined: Vec<SegmentEntry> = Vec::with_capacity(catalog.segments.len());
     for entry in catalog.segments.drain(..) {
@@ -218,6 +222,7 @@ struct Frames<'a> {
     prev_crc: u32,
     body: Vec<u8>,
     count: u16,
+    pace: Pace,
     footer: FooterBuilder,
 }
 
@@ -233,7 +238,8 @@ impl<'a> Frames<'a> {
         file.write_at(&block[..first], 0)?;
         let (at, prev_crc) = (first as u64, header.checksum());
         let footer = FooterBuilder::new(header.id, header.base);
-        Ok(Self { job, file, header, at, prev_crc, body: Vec::new(), count: 0, footer })
+        let pace = Pace::new(Arc::clone(&job.hurry));
+        Ok(Self { job, file, header, at, prev_crc, body: Vec::new(), count: 0, pace, footer })
     }
 
     fn add(&mut self, records: &[u8]) -> io::Result<()> {
@@ -279,6 +285,7 @@ impl<'a> Frames<'a> {
         self.file.write_shared(&shared, self.at)?;
         self.footer.add_frame(&self.body, self.job.end(), self.at as u32);
         self.at += padded as u64;
+        self.pace.step();
         self.body.clear();
         self.count = 0;
         Ok(())

@@ -20,25 +20,32 @@ pub trait Clock: Send + Sync + 'static {
 }
 
 /// The wall clock, carried forward by the monotonic one: a step back of the wall clock does not
-/// stop time here, a step forward is followed.
+/// stop time here, a step forward is followed. If the wall clock then steps back (it had been set
+/// wrong), time here goes on a little slower until the two agree again.
 pub struct SystemClock {
     state: Mutex<Anchor>,
 }
 
 struct Anchor {
-    wall: i64,
+    nanos: i64,
     at: Instant,
+    /// Ahead of the wall clock: runs slower.
+    is_ahead: bool,
 }
 
 /// The wall clock is consulted again after this long.
 const RESYNC: Duration = Duration::from_secs(1);
 
-/// A lead of the wall clock below this is jitter and is not followed.
+/// A difference to the wall clock below this is jitter and is not followed.
 const JITTER_NANOS: i64 = 1_000_000;
+
+/// While ahead of the wall clock, time loses one part in this many.
+const SLEW_SHARE: i64 = 8;
 
 impl Default for SystemClock {
     fn default() -> Self {
-        Self { state: Mutex::new(Anchor { wall: wall_nanos(), at: Instant::now() }) }
+        let anchor = Anchor { nanos: wall_nanos(), at: Instant::now(), is_ahead: false };
+        Self { state: Mutex::new(anchor) }
     }
 }
 
@@ -47,18 +54,31 @@ fn wall_nanos() -> i64 {
     i64::try_from(since.as_nanos()).unwrap_or(i64::MAX)
 }
 
+impl Anchor {
+    /// The time after so much of monotonic time.
+    fn after(&self, elapsed: Duration) -> i64 {
+        let elapsed = i64::try_from(elapsed.as_nanos()).unwrap_or(i64::MAX);
+        let lost = if self.is_ahead { elapsed / SLEW_SHARE } else { 0 };
+        self.nanos.saturating_add(elapsed - lost)
+    }
+
+    /// The anchor to go on from, given what the wall clock shows.
+    fn resynced(&self, at: Instant, wall: i64) -> Self {
+        let nanos = self.after(at.duration_since(self.at));
+        let nanos = if wall > nanos + JITTER_NANOS { wall } else { nanos };
+        Self { nanos, at, is_ahead: nanos > wall + JITTER_NANOS }
+    }
+}
+
 impl Clock for SystemClock {
     fn now(&self) -> Timestamp {
         let mut anchor = self.state.lock();
         let elapsed = anchor.at.elapsed();
-        let nanos = anchor.wall + i64::try_from(elapsed.as_nanos()).unwrap_or(i64::MAX);
         if elapsed < RESYNC {
-            return Timestamp(nanos);
+            return Timestamp(anchor.after(elapsed));
         }
-        let wall = wall_nanos();
-        let now = if wall > nanos + JITTER_NANOS { wall } else { nanos };
-        *anchor = Anchor { wall: now, at: Instant::now() };
-        Timestamp(now)
+        *anchor = anchor.resynced(Instant::now(), wall_nanos());
+        Timestamp(anchor.nanos)
     }
 }
 
@@ -130,5 +150,28 @@ impl Entropy for SeededEntropy {
         z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
         z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
         z ^ (z >> 31)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_wall_clock_that_was_set_wrong_for_a_while_is_found_again() {
+        const SECOND: i64 = 1_000_000_000;
+        let start = Instant::now();
+        let mut anchor = Anchor { nanos: 0, at: start, is_ahead: false };
+        let mut tick = |second: u64, wall: i64| {
+            let before = anchor.nanos;
+            anchor = anchor.resynced(start + Duration::from_secs(second), wall);
+            assert!(anchor.nanos > before, "time never stops");
+            anchor.nanos - wall
+        };
+        assert_eq!(tick(1, SECOND), 0);
+        assert_eq!(tick(2, 102 * SECOND), 0, "a step forward is followed");
+        assert!(tick(3, 3 * SECOND) > 99 * SECOND);
+        let leads: Vec<i64> = (4..1000).map(|n| tick(n, n.cast_signed() * SECOND)).collect();
+        assert!(leads.is_sorted_by(|a, b| a >= b) && leads.last().is_some_and(|&l| l < SECOND));
     }
 }

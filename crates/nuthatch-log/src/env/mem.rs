@@ -128,6 +128,23 @@ impl MemDisk {
         self.0.lock().trace
     }
 
+    /// The disk after the process was killed: everything written is there, synced or not.
+    #[must_use]
+    pub fn survive(&self) -> Self {
+        let state = self.0.lock();
+        let survivor = Self::with_capacity(state.capacity);
+        let mut after = survivor.0.lock();
+        after.next_inode = state.next_inode;
+        after.live = state.live.clone();
+        after.durable = state.live.clone();
+        for (id, inode) in &state.inodes {
+            let (live, durable) = (inode.live.clone(), inode.live.clone());
+            after.inodes.insert(*id, Inode { live, durable, unsynced: Vec::new() });
+        }
+        drop(after);
+        survivor
+    }
+
     /// The disk after a power cut: all that was synced, and of the rest what `seed` chooses.
     #[must_use]
     pub fn crash(&self, seed: u64) -> Self {

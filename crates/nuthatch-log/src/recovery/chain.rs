@@ -3,6 +3,7 @@
 
 use super::{DamageKind, FrameFault, Lsn, Machine, OpenError, Recovery, damage, io_context};
 use crate::catalog::{SegmentEntry, SegmentState};
+use crate::compaction::forget_removed;
 use crate::env::read_exact_at;
 use crate::segment::writer::{FooterRef, append_footer};
 use crate::segment::{
@@ -56,7 +57,33 @@ impl<M: Machine> Recovery<M> {
             };
             result.map_err(io_context(name))?;
         }
+        self.forget_replaced()
+    }
+
+    /// Entries of inputs whose files are gone now say nothing any more.
+    fn forget_replaced(&mut self) -> Result<(), OpenError> {
+        let is_over = |entry: &SegmentEntry| entry.state == SegmentState::Replaced;
+        if !self.catalog.segments.iter().any(is_over) {
+            return Ok(());
+        }
+        let mut next = self.catalog.clone();
+        forget_removed(&mut next, &|_| true);
+        self.disk.sync_dir("").map_err(io_context("the directory"))?;
+        next.store(&*self.disk).map_err(io_context("catalog"))?;
+        self.catalog = next;
         Ok(())
+    }
+
+    /// Whether a file that the catalog does not know is the output of a compaction that ended before
+    /// it was entered: everything in it is still in its inputs, which the catalog knows. Not if any
+    /// file of the chain is missing: then the catalog may be an old one, and this the only copy.
+    fn is_unfinished_compaction(&self, header: &SegmentHeader) -> bool {
+        let mut chain =
+            self.catalog.segments.iter().filter(|entry| entry.state == SegmentState::Sealed);
+        header.compacted
+            && header.log_id == self.catalog.log_id
+            && chain.clone().any(|entry| (entry.base..=entry.end).contains(&header.base))
+            && chain.all(|entry| self.disk.open(&entry.file_name()).is_ok())
     }
 
     fn clear_orphan(&self, name: &str) -> io::Result<()> {
@@ -66,6 +93,7 @@ impl<M: Machine> Recovery<M> {
         let n = file.read_at(&mut head, 0)?;
         let has_frames = match SegmentHeader::decode(&head[..n]) {
             Err(_) => n > 0 && head[..n].iter().any(|byte| *byte != 0),
+            Ok(header) if self.is_unfinished_compaction(&header) => false,
             Ok(header) => {
                 let segment = Segment { header, file };
                 let from = segment.first_offset();

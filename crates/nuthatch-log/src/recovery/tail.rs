@@ -3,11 +3,19 @@
 
 use super::{DamageKind, FrameFault, Lsn, Machine, OpenError, Recovery, damage, io_context};
 use crate::catalog::SegmentEntry;
+use crate::segment::footer::FOOTER_MAGIC;
 use crate::segment::scan::{Beyond, look_beyond};
 use crate::segment::{FooterBuilder, FrameScanner, Scanned, Segment};
 use crate::store::TORN_DIR;
 use std::io;
 use std::sync::Arc;
+
+/// Torn tails kept in `torn/` for somebody to look at, the newest ones.
+const TORN_TAILS_MAX: usize = 32;
+/// Their bytes: above this fewer are kept.
+const TORN_BYTES_MAX: u64 = 64 << 20;
+/// So many are kept however large they are.
+const TORN_TAILS_MIN: usize = 4;
 
 /// Where the good frames of the open segment end.
 struct End {
@@ -77,7 +85,7 @@ impl<M: Machine> Recovery<M> {
             let kind = DamageKind::Frame(end.fault.unwrap_or(FrameFault::Short));
             return Err(damage(entry, end.offset, end.expected, kind));
         }
-        if beyond.end > end.offset {
+        if beyond.end > end.offset && !is_footer(segment, end.offset, &beyond)? {
             self.set_aside(segment, &name, end.offset, &beyond).map_err(io_context(name))?;
         }
         Ok(())
@@ -92,6 +100,7 @@ impl<M: Machine> Recovery<M> {
     ) -> io::Result<()> {
         let len = usize::try_from(beyond.end - from).unwrap_or(usize::MAX);
         let bytes = segment.file.read_shared(from, len)?;
+        self.trim_torn()?;
         let aside = self.disk.create(&format!("{TORN_DIR}/{name}-{from}"))?;
         aside.write_at(&bytes, 0)?;
         aside.sync()?;
@@ -100,4 +109,42 @@ impl<M: Machine> Recovery<M> {
         self.report.torn_bytes += len as u64;
         Ok(())
     }
+
+    /// Removes the oldest torn tails if there are too many, and says so. Files that recovery found
+    /// and does not know stay: only somebody who looks at them can say what they are worth.
+    fn trim_torn(&self) -> io::Result<()> {
+        let mut tails = Vec::new();
+        let mut bytes = 0;
+        for name in self.disk.list(TORN_DIR)?.into_iter().filter(|name| name.contains(".seg-")) {
+            let path = format!("{TORN_DIR}/{name}");
+            let len = self.disk.open(&path)?.len()?;
+            bytes += len;
+            tails.push((path, len));
+        }
+        // Names begin with generation and position: they sort by age.
+        let mut left = tails.len();
+        for (path, len) in tails {
+            let many = left >= TORN_TAILS_MAX || bytes > TORN_BYTES_MAX;
+            if !many || left < TORN_TAILS_MIN {
+                break;
+            }
+            self.options
+                .report
+                .say(&format!("{path}, an old torn tail of {len} bytes, is removed"));
+            self.disk.remove(&path)?;
+            (left, bytes) = (left - 1, bytes - len);
+        }
+        Ok(())
+    }
+}
+
+/// Whether what lies behind the last frame is a footer: the segment had been ended, and only the
+/// catalog does not know. It is made again.
+fn is_footer(segment: &Segment, at: u64, beyond: &Beyond) -> Result<bool, OpenError> {
+    if beyond.frames > 0 {
+        return Ok(false);
+    }
+    let magic = segment.file.read_shared(at, FOOTER_MAGIC.len());
+    let magic = magic.map_err(io_context(segment.header.file_name()))?;
+    Ok(magic[..] == FOOTER_MAGIC)
 }

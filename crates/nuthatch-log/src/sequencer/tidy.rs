@@ -4,7 +4,7 @@
 use super::worker::TaskDone;
 use super::{LogCore, LogInner, Recovered, millis};
 use crate::checkpoint::{self, Covers};
-use crate::compaction::{CompactionFault, RewriteJob, Rewritten, Survey, Victim, survey};
+use crate::compaction::{CompactionFault, Pace, RewriteJob, Rewritten, Survey, Victim, survey};
 use crate::env::WriteMode;
 use crate::machine::{Machine, Space};
 use crate::options::SyncPolicy;
@@ -13,7 +13,7 @@ use crate::stats::add;
 use crate::types::{Epoch, Lsn, Seq, StreamId, Timestamp};
 use rustc_hash::FxHashSet;
 use std::sync::Arc;
-use std::time::Instant;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Snapshots may take at most one part in this many of the sequencer's time.
 const SNAPSHOT_TIME_SHARE: i64 = 30;
@@ -55,6 +55,8 @@ pub(super) struct Tidy {
     states_cost: u64,
     /// Bytes of the log when it did.
     written_then: u64,
+    /// Set when the log is closed.
+    hurry: Arc<AtomicBool>,
 }
 
 struct CheckpointState {
@@ -114,7 +116,8 @@ impl Tidy {
             opened_with: log.committed,
         };
         let (compaction, check_at) = (Compaction::Idle, log.now);
-        Self { checkpoint, compaction, check_at, states_cost: 0, written_then: 0 }
+        let hurry = Arc::default();
+        Self { checkpoint, compaction, check_at, states_cost: 0, written_then: 0, hurry }
     }
 
     /// Whether a snapshot waits for everything under way to be committed.
@@ -218,14 +221,13 @@ impl<M: Machine> LogCore<M> {
     }
 
     fn snapshot(&mut self) -> (Covers, Vec<u8>) {
-        let started = Instant::now();
+        let started = self.log.clock.now();
         let mut bytes = checkpoint::begin();
         self.machine.snapshot(&mut bytes);
-        let cost = i64::try_from(started.elapsed().as_nanos()).unwrap_or(i64::MAX);
+        let cost = self.log.clock.now().0.saturating_sub(started.0).max(0);
         let (now, lsn) = (self.log.now, self.log.committed);
         let state = &mut self.tidy.checkpoint;
         state.at = now;
-        // Virtual time stands still while a snapshot is taken, so this only matters in earnest.
         state.not_before = now.plus_nanos(cost.saturating_mul(SNAPSHOT_TIME_SHARE));
         state.bytes_then = self.log.segments.written();
         let inherited = lsn == state.opened_with;
@@ -291,7 +293,8 @@ impl<M: Machine> LogCore<M> {
             return false;
         }
         self.tidy.compaction = Compaction::Surveying;
-        self.worker.submit(Box::new(move || TaskDone::Survey(survey(victims))));
+        let pace = Pace::new(self.hurry());
+        self.worker.submit(Box::new(move || TaskDone::Survey(survey(victims, pace))));
         true
     }
 
@@ -378,10 +381,25 @@ impl<M: Machine> LogCore<M> {
             frame_bytes: self.log.options.frame_bytes,
             block_bytes: self.log.options.block_bytes,
             salt: (self.log.entropy.next() >> 32) as u32,
+            hurry: self.hurry(),
         };
         self.tidy.compaction = Compaction::Rewriting { live_then };
         self.worker.submit(Box::new(move || TaskDone::Rewritten(Box::new(job.run()))));
         true
+    }
+
+    /// Whether a compaction that starts now may not rest, or may not any more.
+    fn hurry(&self) -> Arc<AtomicBool> {
+        if self.log.space == Space::Normal && !self.worker.is_inline() {
+            Arc::clone(&self.tidy.hurry)
+        } else {
+            Arc::new(AtomicBool::new(true))
+        }
+    }
+
+    /// A compaction under way is to end soon.
+    pub(super) fn hurry_up(&self) {
+        self.tidy.hurry.store(true, Ordering::Relaxed);
     }
 
     /// Whether states up to `lsn` can be relied upon: durable, and with a durable frame behind them

@@ -64,6 +64,12 @@ impl Worker {
         Ok(Self { shared, thread: Some(thread), busy: false })
     }
 
+    /// Whether tasks run on the spot.
+    #[must_use]
+    pub const fn is_inline(&self) -> bool {
+        self.thread.is_none()
+    }
+
     /// Whether a task is under way, or its outcome has not been taken.
     #[must_use]
     pub const fn is_busy(&self) -> bool {
