@@ -3,6 +3,7 @@ module nuthatch.invalid/bench/woodpecker
 go 1.25.0
 
 require (
+	github.com/minio/minio-go/v7 v7.0.73
 	github.com/zilliztech/woodpecker v0.1.29
 	go.etcd.io/etcd/server/v3 v3.5.23
 	nuthatch.invalid/bench/harness v0.0.0
@@ -73,7 +74,6 @@ require (
 	github.com/mattn/go-isatty v0.0.19 // indirect
 	github.com/miekg/dns v1.1.26 // indirect
 	github.com/minio/md5-simd v1.1.2 // indirect
-	github.com/minio/minio-go/v7 v7.0.73 // indirect
 	github.com/modern-go/concurrent v0.0.0-20180306012644-bacd9c7ef1dd // indirect
 	github.com/modern-go/reflect2 v1.0.2 // indirect
 	github.com/munnerz/goautoneg v0.0.0-20191010083416-a7dc8b61c822 // indirect

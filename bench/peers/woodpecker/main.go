@@ -43,9 +43,21 @@ const readAhead = 1000
 //go:embed woodpecker.yaml
 var settings []byte
 
-var minioProgram = flag.String("minio", "", "keep the data in a MinIO, started with this program")
+var (
+	minioProgram = flag.String("minio", "", "keep the data in a MinIO, started with this program")
+	limits       = flag.String("limits", "", "only measure PUTs of objects, with a MinIO below this directory")
+	s3           = flag.String("s3", "", "with -limits, into this bucket instead: http://HOST:PORT/BUCKET")
+)
 
 func main() {
+	flag.Parse()
+	if *limits != "" {
+		if err := measureLimits(*minioProgram, *s3, *limits); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		return
+	}
 	harness.Main(versions, open)
 }
 

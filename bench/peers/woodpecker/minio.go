@@ -40,7 +40,7 @@ func startMinio(program, dir string, cfg *config.MinioConfig) (*exec.Cmd, error)
 	if err := cmd.Start(); err != nil {
 		return nil, err
 	}
-	if err := waitForMinio(address.String() + "/minio/health/ready"); err != nil {
+	if err := waitForMinio(address.String() + "/minio/health/cluster"); err != nil {
 		cmd.Process.Kill()
 		return nil, err
 	}

@@ -14,7 +14,8 @@ use crate::mq::processes::{self, RunPlan, Setting};
 use crate::mq::result::MqResult;
 use crate::peers::{Peer, Running};
 use crate::process;
-use crate::report::Latencies;
+use crate::report::{Latencies, RawLimit};
+use crate::workbench::cli::best_limit;
 use crate::workbench::latency::{self, Column, Pacing};
 use crate::workbench::log;
 use crate::workbench::partitions::{self, Partitions};
@@ -29,8 +30,7 @@ const QUEUE: &str = "bench";
 /// Outcomes by the row they belong to.
 pub type Outcomes = Vec<(String, Outcome)>;
 
-/// Starts a system below `base`, does the work, and ends it. `disk_limit` is what the disk itself
-/// writes and syncs, in MB/s.
+/// Starts a system below `base`, does the work, and ends it. `raw` is what the machine itself does.
 ///
 /// # Errors
 /// When the system does not start, fails, or takes longer than `limit`.
@@ -39,18 +39,18 @@ pub fn run(
     work: &Work,
     base: &Path,
     limit: Duration,
-    disk_limit: Option<f64>,
+    raw: &[RawLimit],
 ) -> Result<Outcomes, BenchError> {
     let server = Running::start(peer, base)?;
     let watch = Watchdog::start(server.pid(), limit);
-    let result = work_on(&server, work, disk_limit);
+    let result = work_on(&server, work, raw);
     match watch.finish() {
         true => Err(BenchError::TooLong(limit)),
         false => result,
     }
 }
 
-fn work_on(server: &Running, work: &Work, disk_limit: Option<f64>) -> Result<Outcomes, BenchError> {
+fn work_on(server: &Running, work: &Work, raw: &[RawLimit]) -> Result<Outcomes, BenchError> {
     let meter = Meter::start(server.pid());
     match work {
         Work::CoreLatency(size) => {
@@ -64,7 +64,9 @@ fn work_on(server: &Running, work: &Work, disk_limit: Option<f64>) -> Result<Out
         }
         Work::PubSub(shape, operations) => pub_sub(server, *shape, *operations, meter),
         Work::Partitions(plan) => Ok(phases(&partitions::run(&target(server)?, *plan)?)),
-        Work::Log(sizes, span) => log_rows(server, sizes, *span, disk_limit),
+        Work::Log(sizes, span) => {
+            log_rows(server, sizes, *span, best_limit(raw, server.peer.on_objects))
+        }
         Work::Mq(setting, plan) => mq(server, setting, plan, meter),
     }
 }
@@ -204,7 +206,7 @@ fn log_rows(
     server: &Running,
     sizes: &[usize],
     span: Duration,
-    disk_limit: Option<f64>,
+    limit: Option<f64>,
 ) -> Result<Outcomes, BenchError> {
     let rows = log::run(&server.spec(QUEUE), sizes, span, || {})?;
     let body_bytes: u64 = rows.iter().map(|row| row.body_bytes).sum();
@@ -213,7 +215,7 @@ fn log_rows(
         let mut outcome = Outcome { detail: json(row), ..Outcome::default() };
         outcome.set("msgs/s", Some(row.per_s));
         outcome.set("MB/s", Some(row.mb_per_s));
-        outcome.set("% of the disk", disk_limit.map(|limit| row.mb_per_s * 100.0 / limit));
+        outcome.set("% of its storage's limit", limit.map(|limit| row.mb_per_s * 100.0 / limit));
         let batch = row.batch_us.as_ref();
         outcome.set("batch p50 ms", batch.map(|l| l.p50 / 1000.0));
         outcome.set("batch p99 ms", batch.map(|l| l.p99 / 1000.0));

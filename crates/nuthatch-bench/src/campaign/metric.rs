@@ -142,7 +142,7 @@ pub fn rank(name: &str) -> (usize, String) {
         "cost s/op",
         "msgs/s",
         "MB/s",
-        "% of the disk",
+        "% of its storage's limit",
         "min µs",
         "p50 µs",
         "p99 µs",

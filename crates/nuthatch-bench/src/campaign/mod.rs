@@ -21,10 +21,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::compare::{self, file_error, machine::Machine};
 use crate::harness::BenchError;
-use crate::peers::{Peer, cli as peers_cli};
+use crate::peers::{Peer, cli as peers_cli, objects};
 use crate::queue;
 use crate::report::RawLimit;
-use crate::workbench::cli::best_limit;
 use outcome::{Outcome, Run};
 use plan::{Campaign, Work};
 
@@ -191,10 +190,10 @@ fn measure(
     };
     for repeat in 1..=campaign.repeats {
         results.loads.extend(load_average());
-        results.limits.push(compare::raw_limits(base)?);
-        let disk_limit = results.limits.last().and_then(|limits| best_limit(limits));
+        let raw = raw_limits(present, base)?;
+        results.limits.push(raw.clone());
         let one = |peer: &'static Peer, work: &Work| {
-            let run = || job::run(peer, work, base, limit, disk_limit);
+            let run = || job::run(peer, work, base, limit, &raw);
             once_if_too_long(&too_long, (peer.name, work.section(), work.variant()), run)
         };
         run_repeat(&works, present, repeat, &progress, one, |runs| {
@@ -212,6 +211,20 @@ fn measure(
         results.missing.len(),
         out.join("report.html").display()
     ))
+}
+
+/// What the machine itself does: its disk, the loopback interface, and puts of objects when one of
+/// the systems needs them.
+fn raw_limits(present: &[&'static Peer], base: &Path) -> Result<Vec<RawLimit>, BenchError> {
+    let mut raw = compare::raw_limits(base)?;
+    if present.iter().any(|peer| peer.on_objects) {
+        match objects::limits(base, None) {
+            Ok(more) => raw.extend(more),
+            // The systems are measured all the same, without a limit beside them.
+            Err(err) => eprintln!("{err}"),
+        }
+    }
+    Ok(raw)
 }
 
 /// The measurements that took too long: system, workload, variant.

@@ -124,4 +124,28 @@ mod tests {
         assert!(text.contains("nuthatch_mq_sent_messages_total 42"), "{text}");
         assert!(text.contains("nuthatch_mq_send_seconds_count 1"), "{text}");
     }
+
+    #[test]
+    fn the_dashboard_asks_for_metrics_that_there_are() {
+        let dashboard = include_str!("../../../../bench/grafana/mq-dashboard.json");
+        let dashboard: serde_json::Value = serde_json::from_str(dashboard).unwrap();
+        let panels = dashboard["panels"].as_array().unwrap();
+        let targets = panels.iter().flat_map(|panel| panel["targets"].as_array().unwrap());
+        let asked: Vec<&str> = targets
+            .flat_map(|target| target["expr"].as_str().unwrap().split(|c: char| !is_name(c)))
+            .filter(|word| word.starts_with("nuthatch_"))
+            .collect();
+        let mut served = String::new();
+        encode(&mut served, &Metrics::default().registry()).unwrap();
+        let name = |line: &str| line.split(|c: char| !is_name(c)).next().unwrap().to_owned();
+        let served: Vec<String> = served.lines().map(name).collect();
+        assert!(asked.len() >= 10, "{asked:?}");
+        for name in asked {
+            assert!(served.iter().any(|served| served == name), "{name} is not served");
+        }
+    }
+
+    fn is_name(c: char) -> bool {
+        c.is_ascii_alphanumeric() || c == '_'
+    }
 }

@@ -42,6 +42,7 @@ pub static PEERS: &[Peer] = &[
         licence: "PostgreSQL Licence",
         config: "initdb, fsync=on, synchronous_commit=on, shared_buffers=1GB",
         settings: &[],
+        on_objects: false,
         find: || find_program("POSTGRES", "postgres", &postgres_dirs()),
         version: |program| first_line(program, &["--version"]),
         launch: postgres,
@@ -55,6 +56,7 @@ pub static PEERS: &[Peer] = &[
         licence: "MPL-2.0",
         config: "defaults, an epmd of its own",
         settings: &[],
+        on_objects: false,
         find: rabbit::find,
         version: rabbit::version,
         launch: rabbit::launch,
@@ -76,6 +78,7 @@ pub static PEERS: &[Peer] = &[
         ),
         licence: "as woodpecker; MinIO AGPL-3.0",
         config: "the settings it ships, storage minio, one MinIO with one drive, embedded etcd",
+        on_objects: true,
         find: || minio().and_then(|_| find_woodpecker()),
         version: |program| {
             let minio = minio()?.display().to_string();
@@ -98,6 +101,7 @@ pub static PEERS: &[Peer] = &[
         licence: "Apache-2.0 (RocksDB: Apache-2.0)",
         config: "Milvus's defaults; RocksDB's write-ahead log not synced",
         settings: &[],
+        on_objects: false,
         find: || find_program("ROCKSMQ", "rocksmq", &[]),
         version: |program| first_line(program, &["--version"]),
         launch: |site| Ok(program(site, &[])),
@@ -131,6 +135,7 @@ const fn nuthatch(
         licence: "Apache-2.0",
         config: "serve -c: max_payload 8 MiB, the sync_interval above",
         settings,
+        on_objects: false,
         find: || match std::env::var_os("NUTHATCH") {
             Some(path) => Some(PathBuf::from(path)),
             None => std::env::current_exe().ok(),
@@ -155,6 +160,7 @@ const fn nats_server(
         licence: "Apache-2.0",
         config: "-c: JetStream on, max_payload 8 MiB, the sync_interval above",
         settings,
+        on_objects: false,
         find: || find_program("NATS_SERVER", "nats-server", &[user_dir("go/bin")]),
         version: |program| first_line(program, &["--version"]),
         launch,
@@ -171,6 +177,7 @@ const fn redis(name: &'static str, what: &'static str, launch: LaunchFn) -> Peer
         licence: "BSD-3-Clause up to 7.2",
         config: "--save '' --appendonly yes, no rewriting of the log",
         settings: &[],
+        on_objects: false,
         find: || find_program("REDIS_SERVER", "redis-server", &[]),
         // Such as `Redis server v=7.0.15 sha=00000000:0 malloc=…`.
         version: |program| {
@@ -194,6 +201,7 @@ const fn kafka(name: &'static str, what: &'static str, settings: Settings) -> Pe
         config: "kafka.Kafka 4.3.1, KRaft, -Xmx1g G1, replication factor 1, 16 partitions, acks=all, \
                  linger.ms=0, one partition for offsets",
         settings,
+        on_objects: false,
         find: jvm::find_kafka,
         version: jvm::kafka_version,
         launch: jvm::kafka,
@@ -211,16 +219,17 @@ const WOODPECKER: Peer = Peer {
     licence: "Apache-2.0; its server package, which this links, AGPL-3.0 or SSPL-1.0",
     config: "",
     settings: &[],
+    on_objects: false,
     find: find_woodpecker,
     version: |program| first_line(program, &["--version"]),
     launch: |site| Ok(program(site, &[])),
 };
 
-fn find_woodpecker() -> Option<PathBuf> {
+pub(super) fn find_woodpecker() -> Option<PathBuf> {
     find_program("WOODPECKER", "woodpecker", &[])
 }
 
-fn minio() -> Option<PathBuf> {
+pub(super) fn minio() -> Option<PathBuf> {
     find_program("MINIO", "minio", &[user_dir("go/bin")])
 }
 

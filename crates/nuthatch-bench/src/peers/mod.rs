@@ -4,6 +4,7 @@
 mod catalog;
 pub mod cli;
 mod jvm;
+pub mod objects;
 mod rabbit;
 mod running;
 
@@ -33,6 +34,8 @@ pub struct Peer {
     pub config: &'static str,
     /// Settings of the driver; `fsync` is the guarantee where the server does not tell.
     pub settings: &'static [(&'static str, &'static str)],
+    /// Whether its data are objects, so that the limit of puts is its own, not that of the disk.
+    pub on_objects: bool,
     /// Finds its program; `None` when it is not installed.
     pub find: fn() -> Option<PathBuf>,
     /// Asks the program for its version.

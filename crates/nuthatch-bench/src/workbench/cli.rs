@@ -13,6 +13,7 @@ use crate::connect::ConnectArgs;
 use crate::harness::{BenchError, Target};
 use crate::meter::Meter;
 use crate::mq::cli::QueueArgs;
+use crate::peers::objects;
 use crate::process;
 use crate::queue;
 use crate::report::{RawLimit, thousands};
@@ -203,9 +204,9 @@ fn partitions_text(result: &Partitions) -> String {
 /// The question of https://milvus.io/blog/we-replaced-kafka-pulsar-with-a-woodpecker-for-milvus.md
 /// (seed 002): which part of what the storage can do is reached. The limit is that of writing and
 /// syncing a file of this machine's disk, so the server must be on this machine and its data on
-/// the same disk as --dir. Bodies do not compress. Batches of up to 1000 messages or 4 MiB are
-/// awaited one after the other; then single messages. Local files only: object stores are not
-/// there yet.
+/// the same disk as --dir. For a server that keeps objects --objects measures puts of several sizes,
+/// one and four at a time, and compares with the best of those. Bodies do not compress. Batches of
+/// up to 1000 messages or 4 MiB are awaited one after the other; then single messages.
 #[derive(Debug, Clone, Args)]
 #[command(verbatim_doc_comment)]
 pub struct LogArgs {
@@ -220,6 +221,10 @@ pub struct LogArgs {
     /// Directory for measuring the disk (default: the system's temporary one)
     #[arg(long, value_name = "DIR")]
     dir: Option<PathBuf>,
+    /// Measure puts of objects too: into this bucket, with the name and password of
+    /// AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or without a value into a MinIO of its own
+    #[arg(long, value_name = "http://HOST:PORT/BUCKET", num_args = 0..=1)]
+    objects: Option<Option<String>>,
 }
 
 /// Runs `bench log` and returns what to print.
@@ -228,7 +233,10 @@ pub struct LogArgs {
 /// When the queue or the file fails.
 pub fn run_log(args: &LogArgs, connect: &ConnectArgs) -> Result<String, BenchError> {
     let dir = args.dir.clone().unwrap_or_else(std::env::temp_dir);
-    let limits = compare::raw_limits(&dir)?;
+    let mut limits = compare::raw_limits(&dir)?;
+    if let Some(url) = &args.objects {
+        limits.extend(objects::limits(&dir, url.as_deref())?);
+    }
     let spec = args.queue.spec(connect);
     let guarantee = queue::open(&spec)?.guarantee()?;
     let sizes: Vec<usize> = args.sizes.iter().map(|size| *size as usize).collect();
@@ -238,7 +246,7 @@ pub fn run_log(args: &LogArgs, connect: &ConnectArgs) -> Result<String, BenchErr
     }
     let mut out = format!("{}: {guarantee}\n\n{}\n", spec.driver, limits_table(&limits));
     let mut table = Table::new(&LOG_COLUMNS);
-    let best = best_limit(&limits);
+    let best = best_limit(&limits, args.objects.is_some());
     for row in &rows {
         table.row(log_cells(row, best));
     }
@@ -252,7 +260,7 @@ pub const LOG_COLUMNS: [&str; 8] = [
     "Batch",
     "msgs/s",
     "MB/s",
-    "of the disk's limit",
+    "of the storage's limit",
     "batch p50 / p99 ms",
     "single p50 µs",
     "single p99 µs",
@@ -275,10 +283,11 @@ pub fn log_cells(row: &LogRow, limit: Option<f64>) -> Vec<String> {
     ]
 }
 
-/// The fastest way of writing and syncing that was measured, in MB/s.
-pub fn best_limit(limits: &[RawLimit]) -> Option<f64> {
-    let disk = limits.iter().filter(|limit| limit.name.starts_with("disk:"));
-    disk.filter_map(|limit| limit.mb_per_s).reduce(f64::max)
+/// The fastest way of writing and syncing, or of putting objects, that was measured, in MB/s.
+pub fn best_limit(limits: &[RawLimit], objects: bool) -> Option<f64> {
+    let kind = if objects { "objects:" } else { "disk:" };
+    let mine = limits.iter().filter(|limit| limit.name.starts_with(kind));
+    mine.filter_map(|limit| limit.mb_per_s).reduce(f64::max)
 }
 
 /// The limits for people.
