@@ -155,6 +155,8 @@ impl Follower {
             "inactive_threshold": nanos(INACTIVE),
         });
         match &self.filters[..] {
+            // The server wants the subjects spelled out of which it is to find the last messages.
+            [] if start == From::LastPerSubject => config["filter_subject"] = ">".into(),
             [] => {}
             [one] => config["filter_subject"] = one.as_str().into(),
             several => config["filter_subjects"] = json!(several),

@@ -18,6 +18,7 @@ mod session;
 mod show;
 mod stream;
 mod template;
+mod top;
 
 use std::io::{self, Write};
 use std::process::ExitCode;
@@ -78,6 +79,7 @@ enum Command {
     /// Look at servers
     #[command(subcommand, visible_alias = "srv")]
     Server(server::ServerCommand),
+    Top(top::TopArgs),
     /// Look at the account of the connection
     #[command(subcommand, visible_alias = "a")]
     Account(account::AccountCommand),
@@ -132,6 +134,7 @@ fn run(cli: Cli) -> Result<(), CliError> {
         Command::Kv(command) => kv::run(&command, &connect),
         Command::Object(command) => object::run(&command, &connect),
         Command::Server(command) => server::run(&command, &connect),
+        Command::Top(args) => top::run(&args, &connect),
         Command::Account(command) => account::run(&command, &connect),
         Command::Events(args) => events::run(&args, &connect),
         Command::Rtt(args) => account::rtt(&args, &connect),
@@ -155,5 +158,28 @@ mod tests {
     #[test]
     fn the_command_line_is_consistent() {
         Cli::command().debug_assert();
+    }
+
+    /// clap copies the value of a global option over an argument of the same name.
+    #[test]
+    fn no_argument_is_named_like_a_global_option() {
+        let mut root = Cli::command();
+        root.build();
+        let names: Vec<String> = root
+            .get_arguments()
+            .filter(|arg| arg.is_global_set())
+            .map(|arg| arg.get_id().to_string())
+            .collect();
+        check_names(&root, &names);
+    }
+
+    fn check_names(command: &clap::Command, names: &[String]) {
+        for sub in command.get_subcommands() {
+            let own = sub.get_arguments().filter(|arg| !arg.is_global_set());
+            for arg in own.filter(|arg| names.contains(&arg.get_id().to_string())) {
+                panic!("{} has an argument {}", sub.get_name(), arg.get_id());
+            }
+            check_names(sub, names);
+        }
     }
 }

@@ -7,6 +7,8 @@ mod ping;
 mod report;
 pub mod source;
 
+pub use report::all_connections;
+
 use clap::Subcommand;
 use nuthatch_bench::connect::ConnectArgs;
 

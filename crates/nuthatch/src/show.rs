@@ -55,7 +55,7 @@ impl Table {
 
     fn is_numeric(&self, column: usize) -> bool {
         let starts_with_digit = |cell: &String| cell.starts_with(|c: char| c.is_ascii_digit());
-        self.cells(column).skip(1).all(|cell| starts_with_digit(cell) && !cell.contains('-'))
+        self.cells(column).skip(1).all(|cell| starts_with_digit(cell) && !cell.contains(['-', ':']))
     }
 }
 

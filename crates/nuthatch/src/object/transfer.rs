@@ -125,6 +125,8 @@ pub fn put(args: &PutArgs, connect: &ConnectArgs) -> Result<(), CliError> {
     if let Some(old) = old {
         drop_chunks(&mut session, &args.bucket, &old)?;
     }
+    // Readers take the time from the message, so what was written says nothing.
+    fresh.as_object_mut().map(|fields| fields.remove("mtime"));
     session.print(&fresh, || meta::render(&fresh))
 }
 

@@ -239,7 +239,7 @@ impl Probe {
         let mut line = format!("{} {}: {words}", self.status(), self.name);
         for (index, measure) in self.measures.iter().enumerate() {
             line.push_str(if index == 0 { " | " } else { " " });
-            let text = |key: &str| show::text(&measure[key]);
+            let text = |key: &str| show::text(&measure[key]).trim_end_matches(".0").to_owned();
             let all = [text("value"), text("warning"), text("critical")].join(";");
             line.push_str(&format!("{}={}", text("label"), all.trim_end_matches(';')));
         }
@@ -458,7 +458,7 @@ mod tests {
     fn levels_and_lines() {
         let mut probe = Probe::new("x");
         probe.at_most("a", 1.0, Some(2.0), Some(3.0));
-        assert_eq!(probe.line(), "OK x: all is well | a=1.0;2.0;3.0");
+        assert_eq!(probe.line(), "OK x: all is well | a=1;2;3");
         probe.at_least("b", 1.0, Some(2.0), None);
         assert_eq!(probe.level, Level::Warning);
         probe.at_most("c", 4.0, Some(2.0), Some(3.0));

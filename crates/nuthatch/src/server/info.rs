@@ -13,7 +13,8 @@ use crate::show::{self, Sheet, number};
 #[derive(Debug, Clone, Args)]
 pub struct InfoArgs {
     /// Name or id of the server (default: the only one that answers)
-    server: Option<String>,
+    #[arg(value_name = "SERVER")]
+    name: Option<String>,
     #[command(flatten)]
     source: SourceArgs,
 }
@@ -21,9 +22,9 @@ pub struct InfoArgs {
 /// Runs `server info`.
 pub fn run(args: &InfoArgs, connect: &ConnectArgs) -> Result<(), CliError> {
     let mut source = Source::open(&args.source, connect)?;
-    match (source.ask_one("varz", &Value::Null, args.server.as_deref()), source) {
+    match (source.ask_one("varz", &Value::Null, args.name.as_deref()), source) {
         (Ok(answer), _) => print(connect.json, &answer.data, || sheet(&answer.data)),
-        (Err(CliError::Failed(_)), Source::System(session)) if args.server.is_none() => {
+        (Err(CliError::Failed(_)), Source::System(session)) if args.name.is_none() => {
             connected(*session)
         }
         (Err(err), _) => Err(err),

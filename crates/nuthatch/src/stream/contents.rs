@@ -254,9 +254,8 @@ pub fn purge(args: &PurgeArgs, connect: &ConnectArgs) -> Result<(), CliError> {
     let reply = session
         .api(&format!("STREAM.PURGE.{}", args.stream), &body)
         .map_err(CliError::js(format!("could not purge stream {}", args.stream)))?;
-    session.print(&reply, || {
-        format!("{} messages were removed\n", show::count(number(&reply["purged"])))
-    })
+    session
+        .print(&reply, || format!("Messages removed: {}\n", show::count(number(&reply["purged"]))))
 }
 
 /// Runs `stream rmm`.

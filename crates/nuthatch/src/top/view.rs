@@ -1,0 +1,202 @@
+//! Rates as text.
+
+use std::cmp::Ordering;
+use std::fmt::Write as _;
+
+use super::Order;
+use super::sample::{Rates, Row};
+use crate::show::{self, Table, number, text};
+
+/// The whole view.
+pub fn render(rates: &Rates, order: Order, reverse: bool, most: usize) -> String {
+    let mut out = String::new();
+    for server in &rates.servers {
+        render_server(&mut out, server);
+    }
+    if !rates.has_servers {
+        out.push_str(
+            "(servers and connections: need a user of the system account, or --monitor)\n",
+        );
+    }
+    out.push('\n');
+    let streams = sorted(&rates.streams, order, reverse, &STREAM_KEYS);
+    out.push_str(&stream_table(&streams, most));
+    if rates.has_servers {
+        let connections = sorted(&rates.connections, order, reverse, &CONNECTION_KEYS);
+        out.push('\n');
+        out.push_str(&connection_table(&connections, most));
+    }
+    out
+}
+
+fn render_server(out: &mut String, row: &Row) {
+    let facts = &row.facts;
+    let _ = writeln!(
+        out,
+        "{} {}, up {}, processor {:.1}%, memory {}, {} connections, {} subscriptions, {} slow",
+        text(&facts["server_name"]),
+        text(&facts["version"]),
+        text(&facts["uptime"]),
+        facts["cpu"].as_f64().unwrap_or(0.0),
+        show::bytes(number(&facts["mem"])),
+        number(&facts["connections"]),
+        number(&facts["subscriptions"]),
+        number(&facts["slow_consumers"]),
+    );
+    let _ = writeln!(
+        out,
+        "  in  {:>12} msgs/s  {:>12}/s   out {:>12} msgs/s  {:>12}/s",
+        rate(row.in_rate),
+        show::bytes(row.in_bytes_rate as u64),
+        rate(row.out_rate),
+        show::bytes(row.out_bytes_rate as u64),
+    );
+}
+
+fn rate(rate: f64) -> String {
+    if rate > 0.0 && rate < 10.0 { format!("{rate:.1}") } else { show::count(rate.round() as u64) }
+}
+
+/// What rows are sorted by.
+struct Keys {
+    name: fn(&Row) -> String,
+    msgs: fn(&Row) -> u64,
+    bytes: fn(&Row) -> u64,
+    subs: fn(&Row) -> u64,
+}
+
+const STREAM_KEYS: Keys = Keys {
+    name: |row| text(&row.facts["config"]["name"]),
+    msgs: |row| number(&row.facts["state"]["messages"]),
+    bytes: |row| number(&row.facts["state"]["bytes"]),
+    subs: |row| number(&row.facts["state"]["consumer_count"]),
+};
+
+const CONNECTION_KEYS: Keys = Keys {
+    name: |row| format!("{:>20}", row.facts["cid"]),
+    msgs: |row| number(&row.facts["in_msgs"]) + number(&row.facts["out_msgs"]),
+    bytes: |row| number(&row.facts["in_bytes"]) + number(&row.facts["out_bytes"]),
+    subs: |row| number(&row.facts["subscriptions"]),
+};
+
+fn sorted<'a>(rows: &'a [Row], order: Order, reverse: bool, keys: &Keys) -> Vec<&'a Row> {
+    let by_rate = |row: &Row| row.in_rate + row.out_rate;
+    let compare = |a: &Row, b: &Row| -> Ordering {
+        let most_first = match order {
+            Order::Rate => by_rate(b).total_cmp(&by_rate(a)),
+            Order::Msgs => (keys.msgs)(b).cmp(&(keys.msgs)(a)),
+            Order::Bytes => (keys.bytes)(b).cmp(&(keys.bytes)(a)),
+            Order::Subs => (keys.subs)(b).cmp(&(keys.subs)(a)),
+            Order::Name => Ordering::Equal,
+        };
+        most_first.then_with(|| (keys.name)(a).cmp(&(keys.name)(b)))
+    };
+    let mut rows: Vec<&Row> = rows.iter().collect();
+    rows.sort_by(|a, b| compare(a, b));
+    if reverse {
+        rows.reverse();
+    }
+    rows
+}
+
+fn more(total: usize, most: usize) -> String {
+    if total > most {
+        format!("and {} more; see them with -n\n", total - most)
+    } else {
+        String::new()
+    }
+}
+
+fn stream_table(rows: &[&Row], most: usize) -> String {
+    if rows.is_empty() {
+        return "No streams\n".into();
+    }
+    let titles = ["Stream", "Storage", "Stored/s", "Messages", "Size", "Subjects", "Consumers"];
+    let mut table = Table::new(&titles);
+    for row in rows.iter().take(most) {
+        let (config, state) = (&row.facts["config"], &row.facts["state"]);
+        table.row(vec![
+            text(&config["name"]),
+            text(&config["storage"]),
+            rate(row.in_rate),
+            show::count(number(&state["messages"])),
+            show::bytes(number(&state["bytes"])),
+            show::count(number(&state["num_subjects"])),
+            show::count(number(&state["consumer_count"])),
+        ]);
+    }
+    table.render() + &more(rows.len(), most)
+}
+
+fn connection_table(rows: &[&Row], most: usize) -> String {
+    let titles = [
+        "Cid",
+        "Name",
+        "Address",
+        "Subs",
+        "Pending",
+        "In msgs/s",
+        "Out msgs/s",
+        "In bytes/s",
+        "Out bytes/s",
+        "Language",
+        "Version",
+        "Uptime",
+    ];
+    let mut table = Table::new(&titles);
+    for row in rows.iter().take(most) {
+        let facts = &row.facts;
+        table.row(vec![
+            text(&facts["cid"]),
+            text(&facts["name"]),
+            format!("{}:{}", text(&facts["ip"]), facts["port"]),
+            show::count(number(&facts["subscriptions"])),
+            show::bytes(number(&facts["pending_bytes"])),
+            rate(row.in_rate),
+            rate(row.out_rate),
+            show::bytes(row.in_bytes_rate as u64),
+            show::bytes(row.out_bytes_rate as u64),
+            text(&facts["lang"]),
+            text(&facts["version"]),
+            text(&facts["uptime"]),
+        ]);
+    }
+    table.render() + &more(rows.len(), most)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn stream(name: &str, messages: u64, in_rate: f64) -> Row {
+        let facts = json!({ "config": { "name": name }, "state": { "messages": messages } });
+        Row { facts, in_rate, ..Row::default() }
+    }
+
+    #[test]
+    fn orders() {
+        let rows = [stream("A", 1, 5.0), stream("B", 9, 0.0), stream("C", 5, 7.0)];
+        let check = |order, reverse, expected: &str| {
+            let rows = sorted(&rows, order, reverse, &STREAM_KEYS);
+            let names: String = rows.into_iter().map(STREAM_KEYS.name).collect();
+            assert_eq!(names, expected, "{order:?}");
+        };
+        check(Order::Rate, false, "CAB");
+        check(Order::Msgs, false, "BCA");
+        check(Order::Msgs, true, "ACB");
+        check(Order::Name, false, "ABC");
+    }
+
+    #[test]
+    fn what_does_not_fit_is_said() {
+        let rates = Rates {
+            servers: Vec::new(),
+            streams: vec![stream("A", 1, 5.0), stream("B", 9, 0.0)],
+            connections: Vec::new(),
+            has_servers: false,
+        };
+        let text = render(&rates, Order::Name, false, 1);
+        assert!(text.contains("and 1 more") && text.contains("--monitor"), "{text}");
+    }
+}
