@@ -13,6 +13,7 @@ pub use mem::{Fault, MemDisk};
 pub use ram::RamDisk;
 pub use real::RealDisk;
 
+use crate::types::Epoch;
 use bytes::Bytes;
 use std::io;
 use std::sync::Arc;
@@ -29,6 +30,8 @@ pub enum WriteMode {
     Buffered,
     /// Main memory: nothing survives the process.
     Memory,
+    /// Objects in a bucket: a sync makes new ones, nothing is ever overwritten.
+    Object,
 }
 
 /// A directory of files. Paths are relative to it, with `/` between a sub-directory and a name.
@@ -95,6 +98,13 @@ pub trait Disk: Send + Sync + 'static {
 
     /// What to call this disk in messages (a path, or "memory").
     fn label(&self) -> String;
+
+    /// Generation that this process took when it became the owner, where several could: greater
+    /// than that of any earlier owner, and never taken twice. `None` where [`Disk::lock`] excludes
+    /// others, so that counting up in the catalog suffices.
+    fn generation(&self) -> Option<Epoch> {
+        None
+    }
 }
 
 /// An open file.

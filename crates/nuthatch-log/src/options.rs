@@ -124,6 +124,27 @@ impl LogOptions {
         Self { dir: dir.into(), ..Self::default() }
     }
 
+    /// Options for a log in a bucket: large frames, because each is a request, and large segments,
+    /// because each is several; no padding to blocks; what nobody awaits waits longer. The figures
+    /// bound memory: two frames are built or wait while one is under way.
+    #[must_use]
+    pub fn object() -> Self {
+        Self {
+            segment_bytes: 1 << 30,
+            first_segment_bytes: 256 << 20,
+            block_bytes: 64,
+            frame_bytes: 24 << 20,
+            tail_cache_bytes: 96 << 20,
+            queue_bytes: 48 << 20,
+            reserve_bytes: Some(0),
+            lazy_flush_ms: 10_000,
+            witness_ms: 2_000,
+            checkpoint_bytes: 512 << 20,
+            checkpoint_interval_ms: 300_000,
+            ..Self::default()
+        }
+    }
+
     /// Options for a log in memory: nothing to sync, no direct writes to align for, and hardly a
     /// tail cache, because the frames themselves stay in memory.
     #[must_use]

@@ -246,7 +246,7 @@ impl<M: Machine> Recovery<M> {
         mut entropy: Box<dyn Entropy>,
         lock: Box<dyn Send + Sync>,
     ) -> (LogCore<M>, RecoveryReport) {
-        let epoch = Epoch(self.catalog.epoch.0 + 1);
+        let epoch = self.disk.generation().unwrap_or(Epoch(self.catalog.epoch.0 + 1));
         let last = self.catalog.end();
         (self.report.epoch, self.report.last) = (epoch, last);
         self.report.write_mode = Some(self.disk.write_mode());

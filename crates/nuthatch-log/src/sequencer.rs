@@ -266,7 +266,9 @@ impl<M: Machine> LogCore<M> {
 
     /// Writes inline if nobody waits for the sequencer meanwhile, else on the writer's thread.
     fn dispatch(&mut self, job: Job) {
-        let idle = self.log.pending.is_empty() && self.batch.is_empty();
+        // A bucket takes milliseconds: readers are not to wait for it.
+        let quick = self.log.mode != WriteMode::Object;
+        let idle = quick && self.log.pending.is_empty() && self.batch.is_empty();
         let started = Instant::now();
         match &self.thread {
             Some(thread) if !(idle && self.inbox.is_empty()) => {

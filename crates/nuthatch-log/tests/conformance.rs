@@ -1,10 +1,12 @@
-//! One suite for every provider: files of the operating system, the simulated disk, memory.
+//! One suite for every provider: files of the operating system, the simulated disk, a bucket, memory.
 
 mod common;
 
 use common::{Event, Outcome, Outputs, Rig, Toy, tiny, tiny_sync};
 use nuthatch_log::env::{Fault, MemDisk, RamDisk, RealDisk, SeededEntropy, SystemClock};
 use nuthatch_log::{Disk, Log, LogOptions, SendError, StreamId, SyncPolicy};
+use nuthatch_object::{Bucket, BucketOptions, ObjectDisk, ObjectDiskOptions};
+use object_store::{memory::InMemory, path::Path};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -28,6 +30,14 @@ impl Drop for TempDir {
     }
 }
 
+/// The log in a bucket in memory. Each call is another owner, as another server would be.
+fn object_disk(store: &Arc<InMemory>) -> ObjectDisk {
+    let (store, options) = (Arc::clone(store), BucketOptions::default());
+    let bucket = Bucket::new(store, Path::from("log"), "memory".to_owned(), options);
+    let bucket = Arc::new(bucket.expect("threads"));
+    ObjectDisk::open(bucket, ObjectDiskOptions::default()).expect("a bucket in memory")
+}
+
 /// Runs a test on each provider: options, a way to get at the same storage again, and whether it
 /// survives being reopened.
 fn on_each(test: impl Fn(&LogOptions, &dyn Fn() -> Arc<dyn Disk>, bool)) {
@@ -41,6 +51,8 @@ fn on_each(test: impl Fn(&LogOptions, &dyn Fn() -> Arc<dyn Disk>, bool)) {
     test(&local, &|| Arc::new(RealDisk::open(&dir.0).expect("temp dir")), true);
     let sim = MemDisk::default();
     test(&tiny(), &|| Arc::new(sim.clone()), true);
+    let bucket = Arc::new(InMemory::new());
+    test(&tiny(), &|| Arc::new(object_disk(&bucket)), true);
     let never = LogOptions { block_bytes: 64, ..tiny_sync(SyncPolicy::Never) };
     test(&never, &|| Arc::new(RamDisk::new(64 << 20)), false);
 }

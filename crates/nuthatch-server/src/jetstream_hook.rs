@@ -236,7 +236,7 @@ pub struct JsSample {
 #[derive(Clone, Debug)]
 pub struct JsLog {
     /// Its name.
-    pub name: &'static str,
+    pub name: String,
     /// Its counters and gauges.
     pub stats: nuthatch_log::StatsSnapshot,
 }

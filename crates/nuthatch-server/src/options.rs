@@ -45,6 +45,7 @@ mod flags;
 mod jetstream;
 mod keys;
 mod load;
+mod logs;
 mod mappings;
 mod nearest;
 mod nkey;
@@ -207,6 +208,10 @@ pub struct JetStreamOptions {
     pub enabled: bool,
     /// The configured `store_dir`; data is in its subdirectory `nuthatch`.
     pub store_dir: PathBuf,
+    /// Address of the bucket that the default log is kept in; `None`: in `store_dir`.
+    pub store: Option<String>,
+    /// Further logs, by name.
+    pub logs: Vec<NamedLog>,
     /// Most bytes of memory streams; `None`: the server decides.
     pub max_memory_bytes: Option<u64>,
     /// Most bytes of stored streams; `None`: the server decides.
@@ -219,6 +224,26 @@ pub struct JetStreamOptions {
     pub strict: bool,
     /// Limits that every stream and consumer must keep to.
     pub limits: JetStreamLimits,
+}
+
+/// A log beside the default one: streams choose it by the placement tag `log:NAME`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NamedLog {
+    /// Its name.
+    pub name: String,
+    /// Where it is kept.
+    pub home: LogHome,
+    /// When its data is made durable, if not as the default log's; only for a directory.
+    pub sync: Option<SyncPolicy>,
+}
+
+/// Where a log is kept.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum LogHome {
+    /// On the local disk: in this directory, or in one of its name in the store directory.
+    Directory(Option<PathBuf>),
+    /// In the bucket of this address.
+    Bucket(String),
 }
 
 /// When acknowledged data is on the disk (`sync_interval`).
@@ -327,6 +352,8 @@ impl Default for JetStreamOptions {
         Self {
             enabled: false,
             store_dir: PathBuf::from("nuthatch-data"),
+            store: None,
+            logs: Vec::new(),
             max_memory_bytes: None,
             max_store_bytes: None,
             domain: None,

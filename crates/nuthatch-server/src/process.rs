@@ -11,6 +11,7 @@ use std::sync::atomic::Ordering;
 use tokio::net::TcpListener;
 
 mod banner;
+mod fatal;
 mod files;
 mod foreign;
 mod kill;
@@ -19,10 +20,15 @@ mod reload;
 mod shutdown;
 mod signals;
 
+pub use self::fatal::Fatal;
 pub use self::foreign::{ForeignStore, OUR_DIRECTORY};
 
 /// Our own version.
 pub const VERSION: &str = env!("CARGO_PKG_VERSION");
+
+/// Exit code of a server whose log another server has taken over: one that is started again at
+/// once would take it back, so a supervisor should not.
+pub const EXIT_REPLACED: u8 = 3;
 
 /// Starts JetStream: given the server, opens the logs and returns the service with what the banner
 /// says about it.
@@ -64,6 +70,9 @@ pub enum RunError {
     /// It has stopped, but a log did not close cleanly.
     #[error("the shutdown was not clean: {0}")]
     Shutdown(String),
+    /// Another server has taken over.
+    #[error("{0}")]
+    Replaced(String),
     /// The system refused something basic.
     #[error("{what}: {source}")]
     System {
@@ -144,7 +153,10 @@ fn serve(
             if server.options().log.file.is_some() {
                 eprintln!("{program}: {error}");
             }
-            ExitCode::FAILURE
+            match error {
+                RunError::Replaced(_) => ExitCode::from(EXIT_REPLACED),
+                _ => ExitCode::FAILURE,
+            }
         }
     }
 }
@@ -194,7 +206,7 @@ async fn live(
     monitoring.abort();
     let stopped = shutdown::shutdown(server).await;
     ports.remove(server);
-    stopped
+    server.fatal.reason().map_or(stopped, |why| Err(RunError::Replaced(why)))
 }
 
 async fn bind_websocket(

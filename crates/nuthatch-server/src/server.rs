@@ -72,6 +72,10 @@ pub struct Server {
     pub connections: Connections,
     /// Log lines.
     pub log: Logger,
+    /// Buckets that logs are kept in, by the log's name.
+    pub buckets: parking_lot::Mutex<Vec<(String, Arc<nuthatch_object::Bucket>)>>,
+    /// What makes the server stop although nobody asked it to.
+    pub fatal: crate::process::Fatal,
     /// Slow consumers so far.
     pub slow_consumers: SlowConsumers,
     /// Producers slowed down for slow consumers so far.
@@ -132,6 +136,8 @@ impl Server {
             accounts: Accounts::new(&options),
             connections: Connections::new(closed_max),
             log,
+            buckets: parking_lot::Mutex::default(),
+            fatal: crate::process::Fatal::default(),
             slow_consumers: SlowConsumers::default(),
             stalled_clients: AtomicU64::new(0),
             stale_connections: AtomicU64::new(0),

@@ -183,6 +183,16 @@ pub struct Usage {
     pub bytes: u64,
 }
 
+impl Usage {
+    /// Adds the totals of another engine.
+    pub const fn add(&mut self, other: &Self) {
+        self.streams += other.streams;
+        self.consumers += other.consumers;
+        self.messages += other.messages;
+        self.bytes += other.bytes;
+    }
+}
+
 /// What an [`Op`] led to.
 #[derive(Clone, PartialEq, Debug)]
 pub enum OpOutcome {

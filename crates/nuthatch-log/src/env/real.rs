@@ -53,7 +53,7 @@ impl RealDisk {
     fn file(&self, path: &Path, plain: File) -> io::Result<Arc<dyn DiskFile>> {
         let direct = match self.mode {
             WriteMode::Direct => Some(open_direct(path)?),
-            WriteMode::Buffered | WriteMode::Memory => None,
+            WriteMode::Buffered | WriteMode::Memory | WriteMode::Object => None,
         };
         Ok(Arc::new(RealFile { plain, direct }))
     }

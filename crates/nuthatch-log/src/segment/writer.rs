@@ -144,7 +144,7 @@ impl SegmentWriter {
     /// Zeroes from where zeros or frames end to `end` or as much beyond as one step takes.
     fn zero_to(&mut self, end: u64) -> io::Result<()> {
         let Some(open) = &mut self.open else { return Ok(()) };
-        if self.store.disk.write_mode() == WriteMode::Memory {
+        if matches!(self.store.disk.write_mode(), WriteMode::Memory | WriteMode::Object) {
             return Ok(());
         }
         let mut from = open.zeroed.max(open.at);
@@ -320,7 +320,7 @@ impl Open {
         // A frame that fills its buffer badly is copied rather than keeping the whole buffer.
         let (file, capacity) = (&self.segment.file, buf.capacity());
         let small = len + len / 2 < capacity;
-        if mode == WriteMode::Memory {
+        if matches!(mode, WriteMode::Memory | WriteMode::Object) {
             let shared =
                 if small { Bytes::copy_from_slice(&buf[..padded]) } else { buf.into_bytes(padded) };
             file.write_shared(&shared, self.at)?;

@@ -2,7 +2,11 @@
 //! that drives a log step by step.
 #![allow(dead_code, reason = "each test file uses its own part")]
 
+mod history;
 mod toy;
+
+#[allow(unused_imports, reason = "each test file uses its own part")]
+pub use history::History;
 
 #[allow(unused_imports, reason = "each test file uses its own part")]
 pub use toy::{Event, Outcome, Outputs, Toy, ToyStream};

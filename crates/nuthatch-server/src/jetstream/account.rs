@@ -1,9 +1,8 @@
 //! `INFO`: what an account uses and may use.
 
 use super::envelope::{self, ResponseType};
-use super::registry::EngineIndex;
 use super::service::{Answer, JetStream};
-use nuthatch_protocol::js::API_LEVEL;
+use nuthatch_protocol::js::{API_LEVEL, StorageType};
 use nuthatch_streams::AccountId;
 use serde::Serialize;
 use std::sync::atomic::Ordering;
@@ -60,8 +59,8 @@ impl JetStream {
         let (reserved_storage, reserved_memory) = {
             let registry = self.registry.read();
             (
-                registry.reserved_bytes(account, EngineIndex::FILE),
-                registry.reserved_bytes(account, EngineIndex::MEMORY),
+                registry.reserved_bytes(account, StorageType::File),
+                registry.reserved_bytes(account, StorageType::Memory),
             )
         };
         let body = AccountBody {

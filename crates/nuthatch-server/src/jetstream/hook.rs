@@ -25,8 +25,6 @@ use tokio::sync::oneshot;
 const API_PREFIX: &str = "$JS.API.";
 /// What an API request keeps in memory beside its headers and body.
 const API_REQUEST_BYTES: usize = 1024;
-/// Names of the logs in the order of [`EngineIndex`], as metrics show them.
-const LOG_NAMES: [&str; 2] = ["default", "memory"];
 /// What an event weighs in a queue beyond the bytes it carries.
 const EVENT_BASE_BYTES: usize = 128;
 /// What one item of a batch weighs beyond its bytes.
@@ -41,20 +39,22 @@ pub trait Answers: Send + Sync + 'static {
 /// The engines' queues and the way back: the service's backend.
 pub struct Engines {
     handles: Vec<LogHandle<Event<Peer>>>,
+    names: Vec<String>,
     answers: Box<dyn Answers>,
     server_name: String,
     broken: Mutex<Option<String>>,
 }
 
 impl Engines {
-    /// `handles` in the order of [`EngineIndex`].
+    /// The logs' names and queues in the order of [`EngineIndex`].
     #[must_use]
     pub fn new(
-        handles: Vec<LogHandle<Event<Peer>>>,
+        logs: Vec<(String, LogHandle<Event<Peer>>)>,
         answers: Box<dyn Answers>,
         server_name: String,
     ) -> Self {
-        Self { handles, answers, server_name, broken: Mutex::new(None) }
+        let (names, handles) = logs.into_iter().unzip();
+        Self { handles, names, answers, server_name, broken: Mutex::new(None) }
     }
 
     /// The queues.
@@ -94,8 +94,8 @@ impl Backend for Engines {
     }
 
     fn logs(&self) -> Vec<JsLog> {
-        let named = LOG_NAMES.iter().zip(&self.handles);
-        named.map(|(name, handle)| JsLog { name, stats: handle.stats() }).collect()
+        let named = self.names.iter().zip(&self.handles);
+        named.map(|(name, handle)| JsLog { name: name.clone(), stats: handle.stats() }).collect()
     }
 
     fn health(&self) -> JsHealth {
@@ -105,7 +105,8 @@ impl Backend for Engines {
         let failed = |handle: &LogHandle<Event<Peer>>| handle.stats().failed != 0;
         match self.handles.iter().position(failed) {
             Some(log) => JsHealth::Broken(format!(
-                "log {log} has failed and takes no writes until a restart; its log lines say why"
+                "log {} has failed and takes no writes until a restart; its log lines say why",
+                self.names[log]
             )),
             None => JsHealth::Ok,
         }

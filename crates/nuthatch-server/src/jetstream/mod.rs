@@ -1,6 +1,7 @@
 //! The JetStream service: registry of streams, API calls, and the seam to the engines.
 
 pub mod backend;
+mod banner;
 pub mod registry;
 pub mod service;
 

@@ -1,19 +1,23 @@
 //! Opening the logs of a server and putting engines and the service on them.
 
+use super::banner;
 use super::hook::{Answers, Engines, Hook};
 use super::registry::EngineIndex;
-use super::service::{AccountLimits, ServedAccount, ServedAccounts, Settings};
+use super::service::{AccountLimits, DEFAULT_LOG, ServedAccount, ServedAccounts, Settings};
 use crate::account::SYSTEM_ACCOUNT_ID;
 use crate::jetstream_hook::{EngineId, Peer};
-use crate::options::{AccountJetStream, Options, SyncPolicy};
+use crate::options::{AccountJetStream, LogHome, Options, SyncPolicy};
 use crate::process::{OUR_DIRECTORY, StartedJetStream};
 use crate::server::{NATS_VERSION, Server};
 use crate::sink::ServerSink;
-use nuthatch_log::{Log, LogHandle, LogOptions, RecoveryReport, Reporter};
+use nuthatch_log::env::{SystemClock, SystemEntropy};
+use nuthatch_log::{Log, LogCore, LogHandle, LogOptions, RecoveryReport, Reporter};
+use nuthatch_object::{BucketOptions, ObjectDisk, ObjectDiskOptions};
 use nuthatch_streams::consumer::ConsumerLimits;
 use nuthatch_streams::{AccountBounds, AccountId, Engine, EngineConfig, Event, Message};
 use rustc_hash::FxHashMap;
 use std::hash::{BuildHasher, Hasher, RandomState};
+use std::path::Path;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -39,32 +43,135 @@ impl Answers for CoreRouting {
 /// A sentence for the log: which log cannot be opened and what to do about it.
 pub fn start(server: &Arc<Server>) -> Result<StartedJetStream, String> {
     let options = server.options();
-    let (file, report) = open_file(server, &options)?;
+    let mut logs = Vec::new();
+    let mut reports = Vec::new();
+    for home in homes(&options) {
+        let (handle, report) = home.open(server, &options)?;
+        reports.push((home.name.clone(), report));
+        logs.push((home.name, handle));
+    }
     let memory = open_memory(server, &options)?;
+    logs.insert(EngineIndex::MEMORY.0, (MEMORY_LOG.to_owned(), memory));
     let answers = Box::new(CoreRouting(Arc::downgrade(server)));
-    let engines = Arc::new(Engines::new(vec![file, memory], answers, server.name.clone()));
+    let engines = Arc::new(Engines::new(logs, answers, server.name.clone()));
     let started = Hook::start(engines, settings(server, &options));
     let hook = tokio::runtime::Handle::current().block_on(started)?;
-    let lines = banner(&report, hook.stream_count());
+    let lines = banner::recovered(&reports, hook.stream_count());
     Ok(StartedJetStream { hook, lines })
 }
 
-fn open_file(
-    server: &Arc<Server>,
-    options: &Options,
-) -> Result<(LogHandle<Event<Peer>>, RecoveryReport), String> {
-    let dir = options.jetstream.store_dir.join(OUR_DIRECTORY).join("default");
-    std::fs::create_dir_all(&dir)
-        .map_err(|error| format!("cannot create {}: {error}", dir.display()))?;
-    let log_options = LogOptions {
-        sync: sync_of(options.jetstream.sync),
-        report: reporter(server),
-        ..LogOptions::local(dir)
+/// Name of the memory log.
+const MEMORY_LOG: &str = "memory";
+
+/// A log that survives the process, and where.
+struct Home {
+    name: String,
+    index: EngineIndex,
+    place: LogHome,
+    sync: SyncPolicy,
+}
+
+/// The default log, then those that the configuration names, in the order of their engines.
+fn homes(options: &Options) -> Vec<Home> {
+    let jetstream = &options.jetstream;
+    let default = Home {
+        name: DEFAULT_LOG.to_owned(),
+        index: EngineIndex::FILE,
+        place: match &jetstream.store {
+            Some(address) => LogHome::Bucket(address.clone()),
+            None => LogHome::Directory(None),
+        },
+        sync: jetstream.sync,
     };
-    let engine = engine(server, EngineIndex::FILE, options);
-    let (core, report) = Log::open_local(log_options, engine).map_err(|error| error.to_string())?;
-    let handle = core.spawn("log-default").map_err(|error| error.to_string())?;
-    Ok((handle, report))
+    let named = jetstream.logs.iter().enumerate().map(|(at, log)| Home {
+        name: log.name.clone(),
+        index: EngineIndex(EngineIndex::FIRST_NAMED + at),
+        place: log.home.clone(),
+        sync: log.sync.unwrap_or(jetstream.sync),
+    });
+    std::iter::once(default).chain(named).collect()
+}
+
+type Opened = (LogHandle<Event<Peer>>, RecoveryReport);
+
+impl Home {
+    fn open(&self, server: &Arc<Server>, options: &Options) -> Result<Opened, String> {
+        let opened = match &self.place {
+            LogHome::Directory(dir) => self.open_local(server, options, dir.as_deref()),
+            LogHome::Bucket(address) => self.open_object(server, options, address),
+        };
+        opened.map_err(|why| match self.index {
+            EngineIndex::FILE => why,
+            _ => format!("log {}: {why}", self.name),
+        })
+    }
+
+    fn open_local(
+        &self,
+        server: &Arc<Server>,
+        options: &Options,
+        dir: Option<&Path>,
+    ) -> Result<Opened, String> {
+        let ours = options.jetstream.store_dir.join(OUR_DIRECTORY);
+        let dir = dir.map_or_else(|| ours.join(&self.name), Path::to_owned);
+        std::fs::create_dir_all(&dir)
+            .map_err(|error| format!("cannot create {}: {error}", dir.display()))?;
+        let log_options = LogOptions {
+            sync: sync_of(self.sync),
+            report: reporter(server),
+            ..LogOptions::local(dir)
+        };
+        let engine = engine(server, self.index, options);
+        let opened = Log::open_local(log_options, engine);
+        let (core, report) = opened.map_err(|error| error.to_string())?;
+        Ok((self.spawn(core)?, report))
+    }
+
+    /// Opens the log in a bucket, which ends any other server that has it open.
+    fn open_object(
+        &self,
+        server: &Arc<Server>,
+        options: &Options,
+        address: &str,
+    ) -> Result<Opened, String> {
+        let report = reporter(server);
+        let bucket_options = BucketOptions { report: report.clone(), ..BucketOptions::default() };
+        let bucket = nuthatch_object::open_url(address, &self.name, bucket_options);
+        let bucket = Arc::new(bucket.map_err(|error| error.to_string())?);
+        bucket.set_retry_for(STARTING_RETRY_FOR);
+        let disk = ObjectDisk::open(Arc::clone(&bucket), object_options(server));
+        let disk = disk.map_err(|error| error.to_string())?;
+        bucket.set_retry_for(BucketOptions::default().retry_for);
+        server.buckets.lock().push((self.name.clone(), bucket));
+        let log_options = LogOptions { report, ..LogOptions::object() };
+        let engine = engine(server, self.index, options);
+        let (clock, entropy) = (SystemClock::default(), SystemEntropy::default());
+        let opened =
+            Log::open(log_options, Arc::new(disk), Arc::new(clock), Box::new(entropy), engine);
+        let (core, report) = opened.map_err(|error| error.to_string())?;
+        Ok((self.spawn(core)?, report))
+    }
+
+    fn spawn(&self, core: LogCore<Engine<ServerSink>>) -> Result<LogHandle<Event<Peer>>, String> {
+        core.spawn(&format!("log-{}", self.name)).map_err(|error| error.to_string())
+    }
+}
+
+/// How long a store's failures are borne at the start, where somebody waits to hear that an address
+/// or a key is wrong.
+const STARTING_RETRY_FOR: Duration = Duration::from_secs(15);
+
+/// How this server shows itself to others at a bucket, and what it does when one takes over.
+fn object_options(server: &Arc<Server>) -> ObjectDiskOptions {
+    let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+    let who = format!("server {} (process {} on {})", server.name, std::process::id(), host.trim());
+    let server = Arc::downgrade(server);
+    let on_fenced = Arc::new(move |why: &str| {
+        if let Some(server) = server.upgrade() {
+            server.fatal.raise(why);
+        }
+    });
+    ObjectDiskOptions { who, on_fenced, ..ObjectDiskOptions::default() }
 }
 
 fn open_memory(server: &Arc<Server>, options: &Options) -> Result<LogHandle<Event<Peer>>, String> {
@@ -87,8 +194,8 @@ fn engine(server: &Arc<Server>, index: EngineIndex, options: &Options) -> Engine
         max_consumers: limits.default_max_consumers.map_or(0, i64::from),
     };
     let bytes_max = match index {
-        EngineIndex::FILE => options.jetstream.max_store_bytes,
-        _ => options.jetstream.max_memory_bytes,
+        EngineIndex::MEMORY => options.jetstream.max_memory_bytes,
+        _ => options.jetstream.max_store_bytes,
     };
     let bytes_max = bytes_max.unwrap_or(u64::MAX);
     let accounts = account_bounds(server, options, index);
@@ -114,8 +221,8 @@ pub(super) fn account_bounds(
         let own = account.jetstream.as_ref()?;
         let id = server.accounts.by_name(&account.name)?.id;
         let bytes_max = match index {
-            EngineIndex::FILE => own.max_store_bytes,
-            _ => own.max_memory_bytes,
+            EngineIndex::MEMORY => own.max_memory_bytes,
+            _ => own.max_store_bytes,
         };
         let bounds = AccountBounds {
             bytes_max: bytes_max.unwrap_or(u64::MAX),
@@ -182,6 +289,7 @@ fn settings(server: &Server, options: &Options) -> Settings {
         version: NATS_VERSION.to_owned(),
         limits: server_limits(options),
         accounts: served_accounts(server, options),
+        logs: jetstream.logs.iter().map(|log| log.name.clone()).collect(),
         max_duplicate_window: jetstream.limits.duplicate_window.map_or(0, nanos),
     }
 }
@@ -212,26 +320,4 @@ fn default_memory_bytes() -> u64 {
         .and_then(|rest| rest.trim().trim_end_matches("kB").trim().parse::<u64>().ok())
         .unwrap_or(0);
     (total_kib * 1024 / 4 * 3).max(MEMORY_STORE_MIN_BYTES)
-}
-
-fn banner(report: &RecoveryReport, streams: usize) -> Vec<String> {
-    let mut lines = vec![format!(
-        "Recovered:       {streams} streams in {:.3} s ({} segments, {} frames replayed, {} \
-         messages indexed, epoch {})",
-        report.took.as_secs_f64(),
-        report.segments,
-        report.frames,
-        report.indexed,
-        report.epoch,
-    )];
-    if !report.clean && report.last.0 > 0 {
-        lines.push("The last stop was not clean".to_owned());
-    }
-    if report.torn_bytes > 0 {
-        lines.push(format!(
-            "Cut off {} incomplete frames ({} bytes) that were never acknowledged; kept in torn/",
-            report.torn_frames, report.torn_bytes
-        ));
-    }
-    lines
 }

@@ -5,7 +5,7 @@
 //! their own cache misses or [`Registry::generation`] has moved on.
 
 use nuthatch_log::StreamId;
-use nuthatch_protocol::js::{StreamConfig, Time};
+use nuthatch_protocol::js::{StorageType, StreamConfig, Time};
 use nuthatch_protocol::subject;
 use nuthatch_protocol::subject::tree::{MatchResult, SubjectTree};
 use nuthatch_streams::AccountId;
@@ -22,6 +22,8 @@ impl EngineIndex {
     pub const FILE: Self = Self(0);
     /// The memory log.
     pub const MEMORY: Self = Self(1);
+    /// The first of the further logs that the configuration names; others follow.
+    pub const FIRST_NAMED: usize = 2;
 }
 
 /// A stream as the registry knows it.
@@ -178,14 +180,14 @@ impl Registry {
         self.accounts.iter().filter(|(_, s)| !s.by_name.is_empty()).map(|(id, _)| *id)
     }
 
-    /// Bytes that streams of an engine have reserved by `max_bytes`.
+    /// Bytes that streams of a storage type have reserved by `max_bytes`.
     #[must_use]
-    pub fn reserved_bytes(&self, account: AccountId, engine: EngineIndex) -> u64 {
+    pub fn reserved_bytes(&self, account: AccountId, storage: StorageType) -> u64 {
         let Some(streams) = self.accounts.get(&account) else { return 0 };
         streams
             .by_name
             .values()
-            .filter(|entry| entry.engine == engine)
+            .filter(|entry| entry.config.storage == storage)
             .map(|entry| u64::try_from(entry.config.max_bytes).unwrap_or(0))
             .sum()
     }

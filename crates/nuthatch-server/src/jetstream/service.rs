@@ -74,6 +74,8 @@ pub struct Settings {
     pub limits: AccountLimits,
     /// Accounts beside the global one that have JetStream at the start, with their limits.
     pub accounts: ServedAccounts,
+    /// Names of the logs beside the default and the memory log, in the order of their engines.
+    pub logs: Vec<String>,
     /// Longest duplicate window of a stream, ns; 0: no limit.
     pub max_duplicate_window: Nanos,
 }
@@ -106,6 +108,17 @@ pub struct JetStream {
     pub stats: ApiStats,
 }
 
+/// A placement tag that begins so names the log in which a stream lives.
+pub const LOG_TAG: &str = "log:";
+
+/// Name of the log that streams of storage `file` live in unless they choose another.
+pub const DEFAULT_LOG: &str = "default";
+
+/// A placement that cannot be had (10052 with a text, as other faults of a configuration).
+pub(super) fn placement_error(text: &str) -> JsError {
+    JsError::STREAM_INVALID_CONFIG.with_err(text)
+}
+
 /// What a handler returns: the body already encoded, or the error to encode.
 pub(super) type Answer = Result<Vec<u8>, JsError>;
 
@@ -131,7 +144,7 @@ impl JetStream {
     /// A sentence for the log and the exit.
     pub async fn load(&self) -> Result<usize, String> {
         let mut count = 0;
-        for engine in [EngineIndex::FILE, EngineIndex::MEMORY] {
+        for engine in self.engines() {
             let outcome = call(&*self.backend, engine, Op::Catalog).await;
             let Ok(Ok(OpOutcome::Catalog { streams, next_id, unreadable_records })) = outcome
             else {
@@ -289,12 +302,41 @@ impl JetStream {
         self.registry.read().get(account, name).cloned().ok_or(JsError::STREAM_NOT_FOUND)
     }
 
-    /// Which engine holds streams of a storage type.
-    pub(super) const fn engine_for(storage: StorageType) -> EngineIndex {
-        match storage {
+    /// Which engine a stream belongs to: that of the log that its placement tag `log:NAME` names,
+    /// or the default of its storage type.
+    pub(super) fn engine_for(&self, config: &StreamConfig) -> Result<EngineIndex, JsError> {
+        let tags = config.placement.iter().flat_map(|placement| &placement.tags);
+        let mut names = tags.filter_map(|tag| tag.strip_prefix(LOG_TAG));
+        let default = match config.storage {
             StorageType::File => EngineIndex::FILE,
             StorageType::Memory => EngineIndex::MEMORY,
+        };
+        let Some(name) = names.next() else { return Ok(default) };
+        if names.any(|other| other != name) {
+            return Err(placement_error("a stream lives in one log: give one tag 'log:NAME'"));
         }
+        if config.storage == StorageType::Memory {
+            return Err(placement_error("a stream of storage 'memory' lives in no other log"));
+        }
+        if name == DEFAULT_LOG {
+            return Ok(EngineIndex::FILE);
+        }
+        match self.settings.logs.iter().position(|log| log == name) {
+            Some(at) => Ok(EngineIndex(EngineIndex::FIRST_NAMED + at)),
+            None => {
+                let known =
+                    [DEFAULT_LOG].into_iter().chain(self.settings.logs.iter().map(|s| &**s));
+                let known: Vec<&str> = known.collect();
+                let text =
+                    format!("there is no log {name:?} here; there are: {}", known.join(", "));
+                Err(placement_error(&text))
+            }
+        }
+    }
+
+    /// All engines.
+    fn engines(&self) -> impl Iterator<Item = EngineIndex> + use<> {
+        (0..EngineIndex::FIRST_NAMED + self.settings.logs.len()).map(EngineIndex)
     }
 
     /// Fills in what only the server knows of a stream: domain, dynamic metadata.
@@ -318,13 +360,12 @@ impl JetStream {
         metadata.insert("_nats.level".into(), API_LEVEL.to_string());
     }
 
-    /// Totals of both engines for an account.
+    /// Totals of an account's streams on disk or in buckets, and in memory.
     pub(super) async fn usage(&self, account: Option<AccountId>) -> Result<[Usage; 2], JsError> {
         let mut totals = [Usage::default(); 2];
-        for (engine, total) in [EngineIndex::FILE, EngineIndex::MEMORY].into_iter().zip(&mut totals)
-        {
+        for engine in self.engines() {
             if let OpOutcome::Usage(usage) = self.run(engine, Op::Usage { account }).await? {
-                *total = usage;
+                totals[usize::from(engine == EngineIndex::MEMORY)].add(&usage);
             }
         }
         Ok(totals)

@@ -3,7 +3,9 @@
 use super::envelope::{self, Paged, ResponseType, Success};
 use super::registry::{EngineIndex, Entry};
 use super::request::{is_empty, parse, parse_optional};
-use super::service::{AccountLimits, Answer, JetStream, set_stream_metadata, unexpected};
+use super::service::{
+    AccountLimits, Answer, JetStream, placement_error, set_stream_metadata, unexpected,
+};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use nuthatch_protocol::js::{StorageType, StreamConfig, StreamInfo, Time};
@@ -159,7 +161,7 @@ impl JetStream {
             return self.create_existing(&existing, &config).await;
         }
         self.check_new(account, &config).await?;
-        let engine = Self::engine_for(config.storage);
+        let engine = self.engine_for(&config)?;
         let id = self.registry.write().fresh_id();
         let op = Op::CreateStream { id, account, config: Box::new(config) };
         let info = self.stream_outcome(engine, op).await?.0;
@@ -215,17 +217,17 @@ impl JetStream {
         config: &StreamConfig,
         already: u64,
     ) -> Result<(), JsError> {
-        let engine = Self::engine_for(config.storage);
         let limits = self.limits_of(account);
         let wanted = u64::try_from(config.max_bytes).unwrap_or(0);
-        let (limit, error) = if engine == EngineIndex::FILE {
+        let (limit, error) = if config.storage == StorageType::File {
             (limits.max_store_bytes, JsError::STORAGE_RESOURCES_EXCEEDED)
         } else {
             (limits.max_memory_bytes, JsError::MEMORY_RESOURCES_EXCEEDED)
         };
         let Some(limit) = limit else { return Ok(()) };
-        let reserved = self.registry.read().reserved_bytes(account, engine) - already;
-        let used = self.usage(Some(account)).await?[engine.0].bytes;
+        let reserved = self.registry.read().reserved_bytes(account, config.storage) - already;
+        let [file, memory] = self.usage(Some(account)).await?;
+        let used = if config.storage == StorageType::File { file.bytes } else { memory.bytes };
         if reserved.saturating_add(wanted) > limit || used > limit {
             return Err(error);
         }
@@ -249,6 +251,11 @@ impl JetStream {
         let _changing = self.changing.lock().await;
         let entry = self.entry(account, name)?;
         let config = validate::stream_update(&entry.config, config, &self.limits(pedantic))?;
+        if self.engine_for(&config)? != entry.engine {
+            return Err(placement_error(
+                "a stream does not change its log by an update: its placement tag must stay",
+            ));
+        }
         check_account(&config, &self.limits_of(account))?;
         self.check_overlap(account, &config)?;
         let already = u64::try_from(entry.config.max_bytes).unwrap_or(0);

@@ -3,7 +3,7 @@
 use super::registry::{EngineIndex, Entry, Registry};
 use super::request::{Call, is_empty, parse};
 use nuthatch_log::StreamId;
-use nuthatch_protocol::js::{CreateConsumerRequest, StreamConfig, Time};
+use nuthatch_protocol::js::{CreateConsumerRequest, StorageType, StreamConfig, Time};
 use nuthatch_streams::AccountId;
 use std::sync::Arc;
 
@@ -101,7 +101,7 @@ fn the_registry_routes_and_refuses_overlap() {
     assert_eq!(overlap(None).as_deref(), Some("A"));
     assert_eq!(overlap(Some("A")).as_deref(), Some("B"));
     assert_eq!(registry.fresh_id(), StreamId(8), "ids are never used again");
-    assert_eq!(registry.reserved_bytes(account, EngineIndex::FILE), 200);
+    assert_eq!(registry.reserved_bytes(account, StorageType::File), 200);
 
     let before = registry.generation();
     registry.remove(account, "A");

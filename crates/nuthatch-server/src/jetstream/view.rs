@@ -1,13 +1,13 @@
 //! What monitoring sees of JetStream: totals, accounts, streams, consumers, health.
 
-use super::registry::{EngineIndex, Entry};
+use super::registry::Entry;
 use super::service::JetStream;
 use crate::jetstream_hook::{
     BoxFuture, ConsumerSample, JsAccount, JsHealth, JsLog, JsSample, JsStream, JsTotals, JsView,
     JszQuery, StreamSample,
 };
 use crate::options::GLOBAL_ACCOUNT;
-use nuthatch_protocol::js::ConsumerInfo;
+use nuthatch_protocol::js::{ConsumerInfo, StorageType};
 use nuthatch_streams::{AccountId, Op, OpOutcome};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -71,8 +71,8 @@ impl JetStream {
         JsTotals {
             memory_bytes: memory.bytes,
             store_bytes: file.bytes,
-            reserved_memory_bytes: reserved(EngineIndex::MEMORY),
-            reserved_store_bytes: reserved(EngineIndex::FILE),
+            reserved_memory_bytes: reserved(StorageType::Memory),
+            reserved_store_bytes: reserved(StorageType::File),
             accounts: accounts.len().max(1) as u64,
             streams: file.streams + memory.streams,
             consumers: file.consumers + memory.consumers,

@@ -112,6 +112,7 @@ fn apply_text(
             options.client_advertise = some_text();
         }
         "log" => options.log.file = some_path(),
+        "store" => options.jetstream.store = some_text(),
         "store_dir" => draft.store_dir = some_path().or(draft.store_dir.take()),
         "sync_interval" => options.jetstream.sync = sync(text, given)?,
         "max_mem" => options.jetstream.max_memory_bytes = byte_limit(text, given)?,

@@ -109,6 +109,12 @@ const JETSTREAM: &[Flag] = &[
     flag(&["jetstream", "js"], Kind::Bool, "", "Enable JetStream (on for 'nuthatch serve')"),
     flag(&["store_dir", "sd"], Kind::Text, "<dir>", "Directory to store in"),
     flag(
+        &["store"],
+        Kind::Text,
+        "<address>",
+        "Bucket to store in: s3://bucket/prefix, gs://, az://, file:///shared/dir (*)",
+    ),
+    flag(
         &["sync_interval"],
         Kind::Text,
         "<when>",

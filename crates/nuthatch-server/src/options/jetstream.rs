@@ -9,7 +9,7 @@ use super::draft::Draft;
 use super::error::ProblemKind;
 use super::read::Reader;
 use super::tables::{JETSTREAM, JETSTREAM_LIMITS};
-use super::{JetStreamLimits, JetStreamOptions, SyncPolicy};
+use super::{JetStreamLimits, JetStreamOptions, SyncPolicy, logs};
 
 /// `true`, `enabled` or a block.
 pub(super) fn jetstream(r: &mut Reader, value: &Value, draft: &mut Draft) {
@@ -24,6 +24,18 @@ pub(super) fn jetstream(r: &mut Reader, value: &Value, draft: &mut Draft) {
         match key {
             "enabled" => draft.jetstream = r.boolean(key, value).or(draft.jetstream),
             "store_dir" => store_dir(r, &entry.key, value, draft),
+            "store" => match r.word(key, value) {
+                Some(address) if address.contains("://") => {
+                    draft.options.jetstream.store = Some(address.to_owned());
+                }
+                // nats-server calls its directory so as well.
+                _ => store_dir(r, &entry.key, value, draft),
+            },
+            "logs" => {
+                if let Some(map) = r.map(key, value) {
+                    draft.options.jetstream.logs = logs::read(r, map);
+                }
+            }
             _ => setting(r, key, value, &mut draft.options.jetstream),
         }
     });
@@ -86,7 +98,7 @@ fn domain(r: &mut Reader, value: &Value, domain: &str) -> Option<String> {
     Some(domain.to_owned())
 }
 
-fn sync_policy(r: &mut Reader, key: &str, value: &Value) -> Option<SyncPolicy> {
+pub(super) fn sync_policy(r: &mut Reader, key: &str, value: &Value) -> Option<SyncPolicy> {
     if let Node::Str(text) = &value.node
         && let Some(policy) = sync_word(text)
     {

@@ -105,6 +105,8 @@ impl Options {
         let (old, new) = (&self.jetstream, &new.jetstream);
         plan.restart("jetstream", old.enabled != new.enabled);
         plan.restart("store_dir", old.store_dir != new.store_dir);
+        plan.restart("store", old.store != new.store);
+        plan.restart("logs", old.logs != new.logs);
         plan.restart("domain", old.domain != new.domain);
         plan.restart("sync_interval", old.sync != new.sync);
         plan.restart("strict", old.strict != new.strict);

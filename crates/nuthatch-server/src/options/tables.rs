@@ -458,10 +458,18 @@ pub(super) static JETSTREAM: Block = Block {
     keys: &[
         yes(&["enabled", "enable"], "true", "JetStream is on"),
         yes(
-            &["store_dir", "storedir", "store"],
+            &["store_dir", "storedir"],
             "`nuthatch-data`; for `nats-server` `/tmp/nats`",
             "data is in its subdirectory `nuthatch`",
         ),
+        yes(
+            &["store"],
+            "none",
+            "bucket that the default log is kept in, instead of the directory: \
+             `\"s3://bucket/prefix\"`, `\"gs://…\"`, `\"az://…\"`, `\"file:///shared/dir\"`; \
+             a value without `://` is a directory, as `store_dir`",
+        ),
+        yes(&["logs"], "none", "further logs by name; see below"),
         yes(
             &["max_memory_store", "max_mem_store", "max_mem"],
             "decided by the server",
@@ -506,6 +514,17 @@ pub(super) static JETSTREAM: Block = Block {
     ],
 };
 
+/// Keys of one of `logs` in `jetstream`.
+pub(super) static LOG: Block = Block {
+    place: "in a log of 'jetstream'",
+    keys: &[
+        yes(&["mode"], "`object` with `store`, else `local`", "`local` (a directory), `object`"),
+        yes(&["store"], "none", "address of the bucket of an `object` log, as `store` above"),
+        yes(&["dir"], "one of its name in the store directory", "directory of a `local` log"),
+        yes(&["sync_interval", "sync"], "as in `jetstream`", "for a `local` log"),
+    ],
+};
+
 /// Keys of `limits` in `jetstream`.
 pub(super) static JETSTREAM_LIMITS: Block = Block {
     place: "in 'limits' of 'jetstream'",
@@ -544,4 +563,5 @@ pub(super) static DOCUMENTED: &[(&str, &Block)] = &[
     ("`websocket`", &WEBSOCKET),
     ("`jetstream`", &JETSTREAM),
     ("`limits {}` of `jetstream`", &JETSTREAM_LIMITS),
+    ("each of `logs {}` of `jetstream`", &LOG),
 ];

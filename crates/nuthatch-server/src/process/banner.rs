@@ -35,7 +35,21 @@ pub(super) fn jetstream(server: &Server, lines: &[String]) {
     if let Some(domain) = &jetstream.domain {
         log.info(format_args!("  Domain:          {domain}"));
     }
-    match jetstream.sync {
+    if let Some(address) = &jetstream.store {
+        log.info(format_args!("  Store:           {address}"));
+        log.info(format_args!(
+            "  Durability:      stored in the bucket, ownership confirmed, before every acknowledgement"
+        ));
+    } else {
+        durability(log, jetstream.sync);
+    }
+    for line in lines {
+        log.info(format_args!("  {line}"));
+    }
+}
+
+fn durability(log: &crate::logging::Logger, sync: SyncPolicy) {
+    match sync {
         SyncPolicy::Always => log.info(format_args!(
             "  Durability:      fsync before every acknowledgement (sync_interval: always)"
         )),
@@ -45,9 +59,6 @@ pub(super) fn jetstream(server: &Server, lines: &[String]) {
         SyncPolicy::Never => log.warn(format_args!(
             "  Durability:      no fsync: a power cut may lose acknowledged messages"
         )),
-    }
-    for line in lines {
-        log.info(format_args!("  {line}"));
     }
 }
 

@@ -58,6 +58,7 @@ pub(super) async fn until_stopped(
         let name = tokio::select! {
             name = signals.next() => name,
             () = duck_done => return,
+            () = server.fatal.wait() => return,
         };
         server.log.info(format_args!("Trapped {name:?} signal"));
         match name {

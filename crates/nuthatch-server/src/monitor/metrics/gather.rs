@@ -197,18 +197,19 @@ const OF_LOG: &[(&Metric, OfLog)] = &[
 
 fn of_logs(page: &mut Vec<Family>, logs: &[JsLog]) {
     for (metric, value) in OF_LOG {
-        put_all(page, metric, logs.iter().map(|log| (vec![log.name], value(&log.stats))));
+        put_all(page, metric, logs.iter().map(|log| (vec![log.name.as_str()], value(&log.stats))));
     }
-    let caches = |log: &JsLog, tail: u64, block: u64| {
-        [(vec![log.name, "tail"], tail), (vec![log.name, "block"], block)]
-    };
+    fn caches(log: &JsLog, tail: u64, block: u64) -> [(Vec<&str>, u64); 2] {
+        let name = log.name.as_str();
+        [(vec![name, "tail"], tail), (vec![name, "block"], block)]
+    }
     let hits = logs.iter().flat_map(|l| caches(l, l.stats.tail_hits, l.stats.block_hits));
     put_all(page, &t::LOG_CACHE_HITS, hits);
     let bytes = logs.iter().flat_map(|l| caches(l, l.stats.tail_bytes, l.stats.block_bytes));
     put_all(page, &t::LOG_CACHE_BYTES, bytes);
     let latency = |metric, of: fn(&StatsSnapshot) -> nuthatch_log::stats::LatencySnapshot| {
         let sample = |log: &JsLog| Sample {
-            labels: vec![log.name.to_owned()],
+            labels: vec![log.name.clone()],
             value: Number::Latency(Box::new(of(&log.stats))),
         };
         Family { metric, samples: logs.iter().map(sample).collect() }

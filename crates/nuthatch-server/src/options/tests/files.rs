@@ -138,6 +138,8 @@ fn jetstream_block() {
         JetStreamOptions {
             enabled: true,
             store_dir: "/d".into(),
+            store: None,
+            logs: Vec::new(),
             max_memory_bytes: Some(1 << 30),
             max_store_bytes: Some(10 << 30),
             domain: Some("hub".to_owned()),
@@ -372,4 +374,23 @@ fn default_permissions_without_users_are_said_to_do_nothing() {
     assert!(warnings.iter().any(|w| w.contains("has no effect without 'users'")), "{warnings:?}");
     let users = "authorization { users: [ {user: a} ], default_permissions: { publish: x } }";
     assert!(options(users, "").warnings.is_empty());
+}
+
+#[test]
+fn logs_and_where_they_are_kept() {
+    let text = "jetstream { store_dir: /d, store: 's3://b/p', logs { \
+                cold { store: 's3://c/q' }, fast { dir: /fast, sync_interval: never }, plain {} } }";
+    let o = options(text, "").jetstream;
+    assert_eq!(o.store.as_deref(), Some("s3://b/p"));
+    let log = |name: &str, home, sync| NamedLog { name: name.to_owned(), home, sync };
+    assert_eq!(
+        o.logs,
+        [
+            log("cold", LogHome::Bucket("s3://c/q".to_owned()), None),
+            log("fast", LogHome::Directory(Some("/fast".into())), Some(SyncPolicy::Never)),
+            log("plain", LogHome::Directory(None), None),
+        ]
+    );
+    assert_eq!(options("jetstream { store: /dir }", "").jetstream.store_dir, PathBuf::from("/dir"));
+    assert_eq!(options("", "--store gs://b/p").jetstream.store.as_deref(), Some("gs://b/p"));
 }

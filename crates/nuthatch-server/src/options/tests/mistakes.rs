@@ -1,6 +1,6 @@
 //! Ways to be wrong, each with its exact words.
 
-use super::{fails, fails_somewhere};
+use super::{Invocation, command, fails, fails_somewhere};
 
 #[test]
 fn unknown_keys_name_the_nearest_one() {
@@ -347,5 +347,24 @@ fn mistakes_about_mappings() {
         ),
     ] {
         fails_somewhere(&format!("mappings: {mappings}"), expect);
+    }
+}
+
+#[test]
+fn logs_that_make_no_sense() {
+    let log = |text: &str| format!("jetstream {{ store_dir: x, logs {{ {text} }} }}");
+    for (text, says) in [
+        ("a { mode: object }", "'a' of mode 'object' needs 'store', the address of its bucket"),
+        ("a { mode: local, store: 's3://b' }", "'a' of mode 'local' has no 'store'"),
+        ("a { store: 's3://b', dir: /x }", "'a' of mode 'object' has no 'dir'"),
+        ("a { store: 's3://b', sync: never }", "'a' of mode 'object' has no 'sync_interval'"),
+        ("memory {}", "'memory' is the name of one of the server's own logs"),
+        ("'a b' {}", "is a name: up to 64 letters, digits, '-' and '_'"),
+        ("a { mode: fast }", "'mode' must be 'local' or 'object'"),
+        ("a { plce: x }", "unknown key 'plce' in a log of 'jetstream'"),
+    ] {
+        let error = command(Invocation::NatsServer, &log(text), "-c t.conf").err();
+        let error = error.map(|error| error.to_string()).unwrap_or_default();
+        assert!(error.contains(says), "{text}: {error}");
     }
 }

@@ -1,0 +1,562 @@
+//! The object store below one prefix, as blocking calls with retries and counters.
+//!
+//! Calls may come from any thread that may block; requests run on a small runtime of the bucket's
+//! own. The store's own retries are not used: a conditional creation that was repeated inside the
+//! client cannot be told from a rival's, so repeating is decided here, where answers are compared.
+
+use crate::counters::{Counters, RequestKind};
+use bytes::Bytes;
+use futures_util::{StreamExt, TryStreamExt};
+use nuthatch_log::Reporter;
+use object_store::path::Path;
+use object_store::{
+    Error, GetOptions, GetRange, ObjectStore, ObjectStoreExt, PutMode, PutOptions, PutPayload,
+};
+use std::future::Future;
+use std::io;
+use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::mpsc::sync_channel;
+use std::time::{Duration, Instant};
+use tokio::runtime::{Builder, Handle, Runtime};
+use tokio::sync::Semaphore;
+
+/// Requests of one bucket that may be under way at a time; others wait.
+pub const MAX_REQUESTS_IN_FLIGHT: usize = 16;
+
+/// The longest pause before a failed request is repeated.
+const RETRY_MAX_MS: u64 = 5_000;
+
+/// How a bucket is used.
+#[derive(Clone, Debug)]
+pub struct BucketOptions {
+    /// How long a request is repeated while it fails for a reason that may pass (500, 503,
+    /// timeouts, lost connections). Default 10 minutes.
+    pub retry_for: Duration,
+    /// The first pause before a failed request is repeated; it doubles up to [`RETRY_MAX_MS`].
+    /// Default 20 ms.
+    pub retry_first_ms: u64,
+    /// How long one attempt may take. Default 30 s.
+    pub attempt_timeout: Duration,
+    /// Where trouble is reported.
+    pub report: Reporter,
+}
+
+impl Default for BucketOptions {
+    fn default() -> Self {
+        Self {
+            retry_for: Duration::from_secs(600),
+            retry_first_ms: 20,
+            attempt_timeout: Duration::from_secs(30),
+            report: Reporter::default(),
+        }
+    }
+}
+
+/// Why a request had no success.
+#[derive(Debug, thiserror::Error)]
+pub enum BucketError {
+    /// There is no such object (or bucket).
+    #[error("{key} is not there")]
+    NotFound {
+        /// Its key.
+        key: String,
+    },
+    /// A conditional creation found an object.
+    #[error("{key} exists already")]
+    Exists {
+        /// Its key.
+        key: String,
+    },
+    /// The store refused for good, or did not answer for as long as is waited.
+    #[error("{operation} of {key} failed: {source}")]
+    Failed {
+        /// What was tried.
+        operation: &'static str,
+        /// The key.
+        key: String,
+        /// The store's answer.
+        source: Error,
+    },
+    /// The bucket is being closed.
+    #[error("the store is being closed")]
+    Closed,
+}
+
+impl From<BucketError> for io::Error {
+    fn from(error: BucketError) -> Self {
+        let kind = match &error {
+            BucketError::NotFound { .. } => io::ErrorKind::NotFound,
+            BucketError::Exists { .. } => io::ErrorKind::AlreadyExists,
+            BucketError::Failed { source, .. } => match source {
+                Error::PermissionDenied { .. } | Error::Unauthenticated { .. } => {
+                    io::ErrorKind::PermissionDenied
+                }
+                _ => io::ErrorKind::Other,
+            },
+            BucketError::Closed => io::ErrorKind::Other,
+        };
+        Self::new(kind, error)
+    }
+}
+
+/// An object of a listing.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Listed {
+    /// Key below the bucket's prefix.
+    pub key: String,
+    /// Its size.
+    pub bytes: u64,
+}
+
+/// An object store below a prefix.
+pub struct Bucket {
+    shared: Arc<Shared>,
+    // `Some` until dropped: a runtime must not be dropped where blocking is forbidden.
+    runtime: Option<Runtime>,
+}
+
+struct Shared {
+    store: Arc<dyn ObjectStore>,
+    prefix: Path,
+    label: String,
+    options: BucketOptions,
+    counters: Counters,
+    permits: Semaphore,
+    closed: AtomicBool,
+    retry_for_ms: AtomicU64,
+}
+
+impl Bucket {
+    /// Uses `store` below `prefix`; `label` names it in messages and holds no secrets.
+    ///
+    /// # Errors
+    /// The operating system has no threads to give.
+    pub fn new(
+        store: Arc<dyn ObjectStore>,
+        prefix: Path,
+        label: String,
+        options: BucketOptions,
+    ) -> io::Result<Self> {
+        let runtime = Builder::new_multi_thread()
+            .worker_threads(2)
+            .thread_name("object-store")
+            .enable_all()
+            .build()?;
+        let retry_for_ms = AtomicU64::new(millis(options.retry_for));
+        let shared = Arc::new(Shared {
+            store,
+            prefix,
+            label,
+            options,
+            counters: Counters::default(),
+            permits: Semaphore::new(MAX_REQUESTS_IN_FLIGHT),
+            closed: AtomicBool::new(false),
+            retry_for_ms,
+        });
+        Ok(Self { shared, runtime: Some(runtime) })
+    }
+
+    /// What to call it in messages.
+    #[must_use]
+    pub fn label(&self) -> &str {
+        &self.shared.label
+    }
+
+    /// What it has cost so far.
+    #[must_use]
+    pub fn counters(&self) -> &Counters {
+        &self.shared.counters
+    }
+
+    /// Changes how long requests are repeated from now on: short while a server starts, so that a
+    /// wrong address is told at once, long afterwards.
+    pub fn set_retry_for(&self, retry_for: Duration) {
+        self.shared.retry_for_ms.store(millis(retry_for), Ordering::Relaxed);
+    }
+
+    /// Ends waiting for retries: every request fails from now on.
+    pub fn close(&self) {
+        self.shared.closed.store(true, Ordering::Relaxed);
+    }
+
+    pub(crate) fn report(&self, message: &str) {
+        self.shared.options.report.say(message);
+    }
+
+    fn handle(&self) -> &Handle {
+        self.runtime.as_ref().expect("the runtime lives as long as the bucket").handle()
+    }
+
+    /// Starts a future of the bucket's.
+    fn start<T: Send + 'static>(
+        &self,
+        work: impl Future<Output = T> + Send + 'static,
+    ) -> std::sync::mpsc::Receiver<T> {
+        let (done, result) = sync_channel(1);
+        self.handle().spawn(async move {
+            let _ = done.send(work.await);
+        });
+        result
+    }
+
+    fn wait<T: Send + 'static>(
+        &self,
+        work: impl Future<Output = Result<T, BucketError>> + Send + 'static,
+    ) -> Result<T, BucketError> {
+        self.start(work).recv().unwrap_or(Err(BucketError::Closed))
+    }
+
+    /// Writes an object, replacing one of that key. Meant for keys that only this owner writes and
+    /// always with the same bytes, so that a repetition does no harm.
+    ///
+    /// # Errors
+    /// [`BucketError`].
+    pub fn put(&self, key: &str, payload: PutPayload) -> Result<(), BucketError> {
+        let (shared, key) = (Arc::clone(&self.shared), key.to_owned());
+        self.wait(async move { shared.put(&key, payload).await })
+    }
+
+    /// Writes several objects at a time; returns when all are there.
+    ///
+    /// # Errors
+    /// The first that failed.
+    pub fn put_all(&self, objects: Vec<(String, PutPayload)>) -> Result<(), BucketError> {
+        if let [(key, payload)] = &objects[..] {
+            return self.put(key, payload.clone());
+        }
+        let shared = Arc::clone(&self.shared);
+        self.wait(async move {
+            let puts = objects.into_iter().map(|(key, payload)| {
+                let shared = Arc::clone(&shared);
+                async move { shared.put(&key, payload).await }
+            });
+            let mut puts =
+                futures_util::stream::iter(puts).buffer_unordered(MAX_REQUESTS_IN_FLIGHT);
+            while let Some(result) = puts.next().await {
+                result?;
+            }
+            Ok(())
+        })
+    }
+
+    /// Creates an object unless there is one of that key. Not repeated: see [`Bucket::create`].
+    fn create_once(&self, key: &str, bytes: Bytes) -> Result<(), BucketError> {
+        let (shared, key) = (Arc::clone(&self.shared), key.to_owned());
+        self.wait(async move {
+            let path = shared.path(&key);
+            shared.counters.request(RequestKind::Put);
+            shared.counters.put(bytes.len() as u64);
+            let options = PutOptions { mode: PutMode::Create, ..PutOptions::default() };
+            let put = shared.store.put_opts(&path, PutPayload::from_bytes(bytes), options);
+            shared.attempt(put).await.map(drop).map_err(|source| failed("create", &key, source))
+        })
+    }
+
+    /// Creates an object unless there is one of that key already. `bytes` must be unique to this
+    /// call (hold a random identity): after a lost answer, or an answer that may mean one's own
+    /// earlier attempt, the object is read and compared.
+    ///
+    /// # Errors
+    /// [`BucketError::Exists`] if the object is another's, and [`BucketError`].
+    pub fn create(&self, key: &str, bytes: &Bytes) -> Result<(), BucketError> {
+        let patience = Patience::new(&self.shared);
+        self.repeat(patience, "create", key, |bucket| {
+            let error = match bucket.create_once(key, bytes.clone()) {
+                Ok(()) => return Ok(()),
+                Err(error) => error,
+            };
+            // Whatever the answer was, what is there decides.
+            match bucket.get(key) {
+                Ok(found) if found == *bytes => Ok(()),
+                Ok(_) => Err(BucketError::Exists { key: key.to_owned() }),
+                Err(BucketError::NotFound { .. }) => Err(unsettled(error, key)),
+                Err(other) => Err(other),
+            }
+        })
+    }
+
+    fn repeat<T>(
+        &self,
+        mut patience: Patience,
+        operation: &'static str,
+        key: &str,
+        attempt: impl Fn(&Self) -> Result<T, BucketError>,
+    ) -> Result<T, BucketError> {
+        loop {
+            match attempt(self) {
+                Err(BucketError::Failed { source, .. }) if is_transient(&source) => {
+                    let Some(pause) = patience.next(&self.shared) else {
+                        return Err(failed(operation, key, source));
+                    };
+                    self.shared.note_retry(operation, key, &source, &mut patience);
+                    std::thread::sleep(pause);
+                }
+                result => return result,
+            }
+        }
+    }
+
+    /// Reads an object.
+    ///
+    /// # Errors
+    /// [`BucketError`].
+    pub fn get(&self, key: &str) -> Result<Bytes, BucketError> {
+        let (shared, key) = (Arc::clone(&self.shared), key.to_owned());
+        self.wait(async move { shared.get(&key, None).await })
+    }
+
+    /// Reads a range of an object.
+    ///
+    /// # Errors
+    /// [`BucketError`].
+    pub fn get_range(&self, key: &str, range: Range<u64>) -> Result<Bytes, BucketError> {
+        let (shared, key) = (Arc::clone(&self.shared), key.to_owned());
+        self.wait(async move { shared.get(&key, Some(range)).await })
+    }
+
+    /// Reads a range of an object in the background; `done` gets the bytes on a thread of the
+    /// bucket's, or is dropped when there are none.
+    pub fn get_range_later(
+        &self,
+        key: &str,
+        range: Range<u64>,
+        done: impl FnOnce(Option<Bytes>) + Send + 'static,
+    ) {
+        let (shared, key) = (Arc::clone(&self.shared), key.to_owned());
+        self.handle().spawn(async move { done(shared.get(&key, Some(range)).await.ok()) });
+    }
+
+    /// Whether an object exists.
+    ///
+    /// # Errors
+    /// [`BucketError`].
+    pub fn exists(&self, key: &str) -> Result<bool, BucketError> {
+        let (shared, key) = (Arc::clone(&self.shared), key.to_owned());
+        self.wait(async move {
+            let head = shared.repeat(RequestKind::Head, "head", &key, |shared, path| async move {
+                shared.store.head(&path).await
+            });
+            match head.await {
+                Ok(_) => Ok(true),
+                Err(BucketError::NotFound { .. }) => Ok(false),
+                Err(other) => Err(other),
+            }
+        })
+    }
+
+    /// All objects whose key begins with the directory `under`, in the order of keys.
+    ///
+    /// # Errors
+    /// [`BucketError`].
+    pub fn list(&self, under: &str) -> Result<Vec<Listed>, BucketError> {
+        let (shared, under) = (Arc::clone(&self.shared), under.to_owned());
+        self.wait(async move {
+            let mut all = shared
+                .repeat(RequestKind::List, "list", &under, |shared, path| async move {
+                    shared.store.list(Some(&path)).try_collect::<Vec<_>>().await
+                })
+                .await?;
+            // Each page is a request; the first is counted already.
+            for _ in 0..all.len().saturating_sub(1) / LIST_PAGE {
+                shared.counters.request(RequestKind::List);
+            }
+            all.sort_by(|a, b| a.location.cmp(&b.location));
+            let listed = all.into_iter().filter_map(|meta| {
+                Some(Listed { key: shared.key(&meta.location)?, bytes: meta.size })
+            });
+            Ok(listed.collect())
+        })
+    }
+
+    /// Removes objects, at most a few at a time. Ones that are not there are no error.
+    ///
+    /// # Errors
+    /// [`BucketError`]; some may be gone.
+    pub fn delete_all(&self, keys: Vec<String>) -> Result<(), BucketError> {
+        let shared = Arc::clone(&self.shared);
+        self.wait(async move {
+            let deletes = keys.into_iter().map(|key| {
+                let shared = Arc::clone(&shared);
+                async move { shared.delete(&key).await }
+            });
+            let mut deletes =
+                futures_util::stream::iter(deletes).buffer_unordered(MAX_REQUESTS_IN_FLIGHT);
+            while let Some(result) = deletes.next().await {
+                result?;
+            }
+            Ok(())
+        })
+    }
+}
+
+/// Objects in a page of a listing.
+const LIST_PAGE: usize = 1000;
+
+impl Drop for Bucket {
+    fn drop(&mut self) {
+        self.close();
+        if let Some(runtime) = self.runtime.take() {
+            runtime.shutdown_background();
+        }
+    }
+}
+
+impl Shared {
+    fn path(&self, key: &str) -> Path {
+        let parts = key.split('/').filter(|part| !part.is_empty());
+        parts.fold(self.prefix.clone(), |path, part| path.join(part))
+    }
+
+    fn key(&self, location: &Path) -> Option<String> {
+        let parts: Vec<_> = location.prefix_match(&self.prefix)?.collect();
+        let parts: Vec<&str> = parts.iter().map(AsRef::as_ref).collect();
+        Some(parts.join("/"))
+    }
+
+    /// One attempt, within the time that it may take.
+    async fn attempt<T>(
+        &self,
+        request: impl Future<Output = Result<T, Error>>,
+    ) -> Result<T, Error> {
+        let _permit = self.permits.acquire().await;
+        match tokio::time::timeout(self.options.attempt_timeout, request).await {
+            Ok(result) => result,
+            Err(elapsed) => Err(Error::Generic { store: "store", source: Box::new(elapsed) }),
+        }
+    }
+
+    /// Repeats a request as long as it fails for a reason that may pass.
+    async fn repeat<T, F>(
+        self: &Arc<Self>,
+        kind: RequestKind,
+        operation: &'static str,
+        key: &str,
+        request: impl Fn(Arc<Self>, Path) -> F,
+    ) -> Result<T, BucketError>
+    where
+        F: Future<Output = Result<T, Error>>,
+    {
+        let mut patience = Patience::new(self);
+        loop {
+            self.counters.request(kind);
+            let request = request(Arc::clone(self), self.path(key));
+            match self.attempt(request).await {
+                Ok(value) => return Ok(value),
+                Err(source) if is_transient(&source) => {
+                    let Some(pause) = patience.next(self) else {
+                        return Err(failed(operation, key, source));
+                    };
+                    self.note_retry(operation, key, &source, &mut patience);
+                    if !pause.is_zero() {
+                        tokio::time::sleep(pause).await;
+                    }
+                }
+                Err(source) => return Err(failed(operation, key, source)),
+            }
+        }
+    }
+
+    async fn put(self: &Arc<Self>, key: &str, payload: PutPayload) -> Result<(), BucketError> {
+        let bytes = payload.content_length() as u64;
+        let put = self.repeat(RequestKind::Put, "put", key, |shared, path| {
+            let payload = payload.clone();
+            async move { shared.store.put(&path, payload).await }
+        });
+        put.await?;
+        self.counters.put(bytes);
+        Ok(())
+    }
+
+    async fn get(
+        self: &Arc<Self>,
+        key: &str,
+        range: Option<Range<u64>>,
+    ) -> Result<Bytes, BucketError> {
+        let get = self.repeat(RequestKind::Get, "get", key, |shared, path| {
+            let range = range.clone().map(GetRange::Bounded);
+            let options = GetOptions { range, ..GetOptions::default() };
+            async move { shared.store.get_opts(&path, options).await?.bytes().await }
+        });
+        let bytes = get.await?;
+        self.counters.got(bytes.len() as u64);
+        Ok(bytes)
+    }
+
+    async fn delete(self: &Arc<Self>, key: &str) -> Result<(), BucketError> {
+        let delete = self.repeat(RequestKind::Delete, "delete", key, |shared, path| async move {
+            shared.store.delete(&path).await
+        });
+        match delete.await {
+            Err(BucketError::NotFound { .. }) => Ok(()),
+            result => result,
+        }
+    }
+
+    /// Says that a request is being repeated: once for a request that goes on failing.
+    fn note_retry(&self, operation: &str, key: &str, why: &Error, patience: &mut Patience) {
+        self.counters.retry();
+        if patience.attempts == REPORT_AFTER_ATTEMPTS {
+            let message = format!("{}: {operation} of {key} is being repeated: {why}", self.label);
+            self.options.report.say(&message);
+        }
+    }
+}
+
+/// A request that failed this often is reported.
+const REPORT_AFTER_ATTEMPTS: u32 = 3;
+
+/// How often and how long a request is repeated.
+struct Patience {
+    until: Instant,
+    attempts: u32,
+}
+
+impl Patience {
+    fn new(shared: &Shared) -> Self {
+        let retry_for = Duration::from_millis(shared.retry_for_ms.load(Ordering::Relaxed));
+        Self { until: Instant::now() + retry_for, attempts: 0 }
+    }
+
+    /// How long to wait before the next attempt; `None` when there is none.
+    fn next(&mut self, shared: &Shared) -> Option<Duration> {
+        let first_ms = shared.options.retry_first_ms;
+        let pause = first_ms.saturating_mul(1 << self.attempts.min(16)).min(RETRY_MAX_MS);
+        let pause = Duration::from_millis(pause);
+        self.attempts += 1;
+        let over = shared.closed.load(Ordering::Relaxed) || Instant::now() + pause > self.until;
+        (!over).then_some(pause)
+    }
+}
+
+fn millis(duration: Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
+}
+
+/// After a conditional creation and a look at the key, which is free: an answer that said it was
+/// taken was about something that has passed (a raw 409 of a store under contention).
+fn unsettled(error: BucketError, key: &str) -> BucketError {
+    match error {
+        BucketError::Exists { .. } => {
+            let source: Box<dyn std::error::Error + Send + Sync> =
+                "the store answered that it exists, but it does not".into();
+            failed("create", key, Error::Generic { store: "store", source })
+        }
+        other => other,
+    }
+}
+
+fn failed(operation: &'static str, key: &str, source: Error) -> BucketError {
+    let key = key.to_owned();
+    match source {
+        Error::NotFound { .. } => BucketError::NotFound { key },
+        Error::AlreadyExists { .. } | Error::Precondition { .. } => BucketError::Exists { key },
+        source => BucketError::Failed { operation, key, source },
+    }
+}
+
+/// Whether a repetition may help. Everything that is not plainly an answer about the request.
+fn is_transient(error: &Error) -> bool {
+    matches!(error, Error::Generic { .. } | Error::JoinError { .. })
+}

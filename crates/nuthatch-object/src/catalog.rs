@@ -1,0 +1,165 @@
+//! The log's catalog as numbered objects, each made by conditional creation: of two owners that
+//! would change it at the same time one is refused. A new owner writes a version before it reads
+//! anything else ("claims" it), so that nobody else's change can come after what it has read.
+
+use crate::bucket::{Bucket, BucketError};
+use crate::manifest::crc;
+use crate::names::{CATALOGS, catalog, catalog_version};
+use crate::owner::Owner;
+use bytes::Bytes;
+use nuthatch_log::Entropy;
+use nuthatch_log::env::SeededEntropy;
+use parking_lot::Mutex;
+use std::io;
+use std::sync::Arc;
+
+const MAGIC: [u8; 8] = *b"NUTHOCAT";
+
+/// Version of the format that this code writes, and the only one it reads.
+const VERSION: u32 = 1;
+
+const HEADER_BYTES: usize = 48;
+
+/// Versions kept; older ones are removed. An owner that sleeps may create a removed number again,
+/// which is why it looks for the fence after each creation, and why the newest number counts.
+const KEPT_VERSIONS: u64 = 8;
+
+/// The versions of a catalog, for their owner.
+pub struct CatalogVersions {
+    bucket: Arc<Bucket>,
+    owner: Arc<Owner>,
+    state: Mutex<State>,
+}
+
+struct State {
+    newest: u64,
+    oldest: u64,
+    body: Bytes,
+    nonces: SeededEntropy,
+}
+
+impl CatalogVersions {
+    /// Reads the newest version and writes it again as the owner's.
+    ///
+    /// # Errors
+    /// The store's; `InvalidData` if the newest version is damaged; [`crate::Fenced`].
+    pub fn claim(bucket: Arc<Bucket>, owner: Arc<Owner>, seed: u64) -> io::Result<Self> {
+        let mut nonces = SeededEntropy::new(seed);
+        loop {
+            let listed = bucket.list(CATALOGS)?;
+            let numbers = || listed.iter().filter_map(|listed| catalog_version(&listed.key));
+            let (oldest, newest) = (numbers().min().unwrap_or(1), numbers().max().unwrap_or(0));
+            let body = match newest {
+                0 => Bytes::new(),
+                number => read(&bucket, number)?,
+            };
+            let object = encode(owner.generation(), &mut nonces, &body);
+            match bucket.create(&catalog(newest + 1), &object) {
+                Ok(()) => {
+                    let state = State { newest: newest + 1, oldest, body, nonces };
+                    return Ok(Self { bucket, owner, state: Mutex::new(state) });
+                }
+                // Its last owner was still at work, or the next one is.
+                Err(BucketError::Exists { .. }) => owner.check()?,
+                Err(error) => return Err(error.into()),
+            }
+        }
+    }
+
+    /// The newest content; `None` if there was never any.
+    #[must_use]
+    pub fn body(&self) -> Option<Bytes> {
+        let body = self.state.lock().body.clone();
+        (!body.is_empty()).then_some(body)
+    }
+
+    /// Replaces the content.
+    ///
+    /// # Errors
+    /// [`crate::Fenced`] if another owner has written a version, or exists; the store's.
+    pub fn publish(&self, body: Bytes) -> io::Result<()> {
+        let mut state = self.state.lock();
+        let number = state.newest + 1;
+        let object = encode(self.owner.generation(), &mut state.nonces, &body);
+        match self.bucket.create(&catalog(number), &object) {
+            Ok(()) => {}
+            Err(BucketError::Exists { key }) => {
+                self.owner.check()?;
+                return Err(io::Error::other(format!("{key} was written by somebody else")));
+            }
+            Err(error) => return Err(error.into()),
+        }
+        self.owner.check()?;
+        (state.newest, state.body) = (number, body);
+        self.trim(&mut state);
+        Ok(())
+    }
+
+    fn trim(&self, state: &mut State) {
+        if state.newest - state.oldest < 2 * KEPT_VERSIONS {
+            return;
+        }
+        let keep_from = state.newest - KEPT_VERSIONS;
+        let old = (state.oldest..keep_from).map(catalog).collect();
+        match self.bucket.delete_all(old) {
+            Ok(()) => state.oldest = keep_from,
+            Err(error) => self.bucket.report(&format!("old catalogs stay for now: {error}")),
+        }
+    }
+}
+
+fn read(bucket: &Bucket, number: u64) -> io::Result<Bytes> {
+    let key = catalog(number);
+    let bytes = bucket.get(&key)?;
+    decode(&bytes).map_err(|what| {
+        let text = format!("{key} in {} is damaged: {what}", bucket.label());
+        io::Error::new(io::ErrorKind::InvalidData, text)
+    })
+}
+
+/// An object: header, then the content. The nonce makes each creation recognisable.
+fn encode(generation: u32, nonces: &mut SeededEntropy, body: &[u8]) -> Bytes {
+    let mut out = Vec::with_capacity(HEADER_BYTES + body.len());
+    out.extend_from_slice(&MAGIC);
+    out.extend_from_slice(&VERSION.to_le_bytes());
+    out.extend_from_slice(&[0; 4]);
+    out.extend_from_slice(&u64::from(generation).to_le_bytes());
+    out.extend_from_slice(&nonces.next().to_le_bytes());
+    out.extend_from_slice(&nonces.next().to_le_bytes());
+    out.extend_from_slice(&(body.len() as u64).to_le_bytes());
+    out.extend_from_slice(body);
+    let sum = crc(&out);
+    out[12..16].copy_from_slice(&sum.to_le_bytes());
+    Bytes::from(out)
+}
+
+fn decode(bytes: &Bytes) -> Result<Bytes, &'static str> {
+    if bytes.len() < HEADER_BYTES || bytes[0..8] != MAGIC {
+        return Err("it does not begin like a catalog");
+    }
+    let mut unsummed = bytes.to_vec();
+    unsummed[12..16].fill(0);
+    if crc(&unsummed).to_le_bytes() != bytes[12..16] {
+        return Err("its checksum does not fit");
+    }
+    if bytes[8..12] != VERSION.to_le_bytes() {
+        return Err("it is of a version that this program does not know");
+    }
+    Ok(bytes.slice(HEADER_BYTES..))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_flipped_bit_is_noticed() {
+        let bytes = encode(3, &mut SeededEntropy::new(1), b"content");
+        assert_eq!(decode(&bytes).as_deref(), Ok(&b"content"[..]));
+        for bit in 0..bytes.len() * 8 {
+            let mut copy = bytes.to_vec();
+            copy[bit / 8] ^= 1 << (bit % 8);
+            assert!(decode(&Bytes::from(copy)).is_err(), "bit {bit}");
+        }
+    }
+}

@@ -1,0 +1,378 @@
+//! A log's directory in a bucket.
+
+use crate::bucket::{Bucket, Listed};
+use crate::cache::BlockCache;
+use crate::catalog::CatalogVersions;
+use crate::extents::{Extents, Piece, Source};
+use crate::file::ObjectFile;
+use crate::names::{self, DataKey};
+use crate::owner::Owner;
+use crate::{manifest, selftest};
+use bytes::Bytes;
+use nuthatch_log::env::{Disk, DiskFile, SeededEntropy, WriteMode};
+use nuthatch_log::{Entropy, Epoch};
+use parking_lot::{Condvar, Mutex};
+use std::collections::BTreeMap;
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+/// The catalog's path, as the log knows it.
+const CATALOG_PATH: &str = "catalog";
+
+/// Files below this directory are only in memory.
+const TMP_PREFIX: &str = "tmp/";
+
+/// Called once, with the reason, when another server has become the owner.
+pub type OnFenced = Arc<dyn Fn(&str) + Send + Sync>;
+
+/// How a log is kept in a bucket.
+#[derive(Clone)]
+pub struct ObjectDiskOptions {
+    /// How this server names itself to others: host and process, for example.
+    pub who: String,
+    /// Bytes of objects kept in memory for readers. Default 64 MiB.
+    pub cache_bytes: usize,
+    /// An object of a file holds at most this much; what a sync writes beyond goes into further
+    /// ones, at the same time. Default 8 MiB.
+    pub part_bytes: usize,
+    /// For the identities of what is written; must differ between any two openings.
+    pub seed: u64,
+    /// Called when another server has taken over.
+    pub on_fenced: OnFenced,
+}
+
+impl Default for ObjectDiskOptions {
+    fn default() -> Self {
+        Self {
+            who: String::new(),
+            cache_bytes: 64 << 20,
+            part_bytes: 8 << 20,
+            seed: std::hash::BuildHasher::hash_one(&std::hash::RandomState::new(), 0u64),
+            on_fenced: Arc::new(|_| {}),
+        }
+    }
+}
+
+/// What the files of a log share.
+pub struct Shared {
+    pub bucket: Arc<Bucket>,
+    pub cache: Arc<BlockCache>,
+    pub part_bytes: usize,
+    owner: Arc<Owner>,
+    on_fenced: OnFenced,
+    told: AtomicBool,
+}
+
+impl Shared {
+    pub fn generation(&self) -> u32 {
+        self.owner.generation()
+    }
+
+    /// Fails if this server is known to be no longer the owner.
+    pub fn usable(&self) -> io::Result<()> {
+        if self.owner.is_fenced() { self.check_owner() } else { Ok(()) }
+    }
+
+    /// Fails if this server is no longer the owner; says so once.
+    pub fn check_owner(&self) -> io::Result<()> {
+        let checked = self.owner.check();
+        if let Err(error) = &checked
+            && self.owner.is_fenced()
+            && !self.told.swap(true, Ordering::AcqRel)
+        {
+            (self.on_fenced)(&error.to_string());
+        }
+        checked
+    }
+}
+
+/// A log's directory in a bucket, taken over by this process.
+pub struct ObjectDisk {
+    shared: Arc<Shared>,
+    catalog: CatalogVersions,
+    files: Mutex<BTreeMap<String, Arc<ObjectFile>>>,
+    locked: Arc<AtomicBool>,
+    _watch: Watch,
+}
+
+impl ObjectDisk {
+    /// Tries the store out, becomes the owner of the log in `bucket` (ending any other), and reads
+    /// what is there.
+    ///
+    /// # Errors
+    /// The store cannot be used ([`crate::SelfTestError`] inside) or fails; `InvalidData` if what
+    /// describes the log is damaged.
+    pub fn open(bucket: Arc<Bucket>, options: ObjectDiskOptions) -> io::Result<Self> {
+        let mut entropy = SeededEntropy::new(options.seed);
+        let mut nonce = || u128::from(entropy.next()) << 64 | u128::from(entropy.next());
+        selftest::run(&bucket, nonce()).map_err(io::Error::other)?;
+        let owner = Arc::new(Owner::take(Arc::clone(&bucket), &options.who, nonce())?);
+        let seed = entropy.next();
+        let catalog = CatalogVersions::claim(Arc::clone(&bucket), Arc::clone(&owner), seed)?;
+        let cache = Arc::new(BlockCache::new(Arc::clone(&bucket), options.cache_bytes));
+        let told = AtomicBool::new(false);
+        let (on_fenced, part_bytes) = (options.on_fenced, options.part_bytes.max(1));
+        let shared = Arc::new(Shared { bucket, cache, part_bytes, owner, on_fenced, told });
+        let files = Mutex::new(load_files(&shared)?);
+        let watch = Watch::start(Arc::clone(&shared))?;
+        Ok(Self { shared, catalog, files, locked: Arc::default(), _watch: watch })
+    }
+
+    /// The bucket, for its counters.
+    #[must_use]
+    pub fn bucket(&self) -> &Arc<Bucket> {
+        &self.shared.bucket
+    }
+
+    fn file(&self, path: &str) -> io::Result<Arc<ObjectFile>> {
+        Ok(self.files.lock().get(path).ok_or(io::ErrorKind::NotFound)?.clone())
+    }
+
+    fn in_memory(&self, content: Bytes) -> Arc<dyn DiskFile> {
+        let len = content.len() as u64;
+        let piece = Piece { len, source: Source::Memory(content) };
+        let extents = Extents::of([(0, piece)], len);
+        Arc::new(ObjectFile::stored(Arc::clone(&self.shared), None, extents, BTreeMap::new()))
+    }
+
+    /// Stores the file under a name, in place of what may have had it.
+    fn store_as(&self, file: &Arc<ObjectFile>, path: &str) -> io::Result<()> {
+        file.store_as(path)?;
+        let old = self.files.lock().insert(path.to_owned(), Arc::clone(file));
+        let kept = file.objects();
+        let mut stale = old.map_or(Vec::new(), |old| old.objects());
+        stale.retain(|key| !kept.contains(key));
+        Ok(self.shared.bucket.delete_all(stale)?)
+    }
+}
+
+/// Lists the objects of the log and puts files together from them.
+fn load_files(shared: &Arc<Shared>) -> io::Result<BTreeMap<String, Arc<ObjectFile>>> {
+    let mut files: BTreeMap<String, Objects> = BTreeMap::new();
+    for listed in shared.bucket.list(names::DATA)? {
+        match names::data_key(&listed.key) {
+            Some(DataKey::Part { file, offset, generation }) => {
+                let objects = files.entry(file).or_default();
+                objects.add(&listed, generation, shared.generation(), Some(offset));
+            }
+            Some(DataKey::Manifest { file, generation }) => {
+                let objects = files.entry(file).or_default();
+                objects.add(&listed, generation, shared.generation(), None);
+            }
+            // Not ours: left alone.
+            None => {}
+        }
+    }
+    files.retain(|_, objects| !objects.all.is_empty());
+    files
+        .into_iter()
+        .map(|(name, objects)| Ok((name.clone(), objects.file(name, shared)?)))
+        .collect()
+}
+
+/// The objects of one file, as listed.
+#[derive(Default)]
+struct Objects {
+    all: BTreeMap<Arc<str>, u64>,
+    parts: Vec<(u64, u32, u64)>,
+    manifest: Option<(u32, String)>,
+}
+
+impl Objects {
+    /// Takes an object in. What a later owner wrote is not this one's business.
+    fn add(&mut self, listed: &Listed, generation: u32, ours: u32, offset: Option<u64>) {
+        if generation > ours {
+            return;
+        }
+        self.all.insert(listed.key.as_str().into(), listed.bytes);
+        match offset {
+            Some(offset) => self.parts.push((offset, generation, listed.bytes)),
+            None if self.manifest.as_ref().is_none_or(|(newest, _)| *newest < generation) => {
+                self.manifest = Some((generation, listed.key.clone()));
+            }
+            None => {}
+        }
+    }
+
+    /// Who wrote the file from its beginning, most recently.
+    fn creator(&self) -> Option<u32> {
+        let begun = self.parts.iter().filter(|(offset, ..)| *offset == 0);
+        begun.map(|(_, generation, _)| *generation).max()
+    }
+
+    fn file(self, name: String, shared: &Arc<Shared>) -> io::Result<Arc<ObjectFile>> {
+        let creator = self.creator();
+        let extents = match &self.manifest {
+            Some((generation, key)) if creator.is_none_or(|creator| *generation >= creator) => {
+                let bytes = shared.bucket.get(key)?;
+                manifest::decode(&bytes).map_err(|what| {
+                    let text = format!("{key} in {} is damaged: {what}", shared.bucket.label());
+                    io::Error::new(io::ErrorKind::InvalidData, text)
+                })?
+            }
+            _ => self.run_of(creator),
+        };
+        let shared = Arc::clone(shared);
+        Ok(Arc::new(ObjectFile::stored(shared, Some(name), extents, self.all)))
+    }
+
+    /// The file as its creator wrote it. An object that is missing in the middle reads as zeros,
+    /// which the log takes for what it is: damage, if a later frame vouches for what was there.
+    fn run_of(&self, creator: Option<u32>) -> Extents {
+        let parts = self.parts.iter().filter(|(_, generation, _)| Some(*generation) == creator);
+        let pieces = parts.map(|&(offset, generation, len)| {
+            (offset, Piece { len, source: Source::Object { offset, generation, skip: 0 } })
+        });
+        let pieces: Vec<_> = pieces.collect();
+        let len = pieces.iter().map(|(at, piece)| at + piece.len).max().unwrap_or(0);
+        Extents::of(pieces, len)
+    }
+}
+
+impl Disk for ObjectDisk {
+    fn create(&self, path: &str) -> io::Result<Arc<dyn DiskFile>> {
+        self.shared.usable()?;
+        let shared = Arc::clone(&self.shared);
+        let name = (!path.starts_with(TMP_PREFIX)).then(|| path.to_owned());
+        let file = ObjectFile::stored(shared, name, Extents::default(), BTreeMap::new());
+        let file = Arc::new(file);
+        self.files.lock().insert(path.to_owned(), Arc::clone(&file));
+        Ok(file)
+    }
+
+    fn open(&self, path: &str) -> io::Result<Arc<dyn DiskFile>> {
+        if path == CATALOG_PATH {
+            let body = self.catalog.body().ok_or(io::ErrorKind::NotFound)?;
+            return Ok(self.in_memory(body));
+        }
+        Ok(self.file(path)?)
+    }
+
+    fn rename(&self, from: &str, to: &str) -> io::Result<()> {
+        self.shared.usable()?;
+        let file = self.file(from)?;
+        if to == CATALOG_PATH {
+            self.catalog.publish(file.content()?)?;
+        } else if from.starts_with(TMP_PREFIX) {
+            self.store_as(&file, to)?;
+        } else {
+            // Keys hold names: what was stored under one is stored again under the other.
+            let copy = Arc::new(ObjectFile::volatile(Arc::clone(&self.shared)));
+            copy.write_shared(&file.content()?, 0)?;
+            self.store_as(&copy, to)?;
+            self.shared.bucket.delete_all(file.objects())?;
+        }
+        self.files.lock().remove(from);
+        Ok(())
+    }
+
+    fn remove(&self, path: &str) -> io::Result<()> {
+        self.shared.usable()?;
+        let file = self.files.lock().remove(path).ok_or(io::ErrorKind::NotFound)?;
+        Ok(self.shared.bucket.delete_all(file.objects())?)
+    }
+
+    fn list(&self, dir: &str) -> io::Result<Vec<String>> {
+        let files = self.files.lock();
+        let in_dir = |path: &String| {
+            let (parent, name) = path.rsplit_once('/').unwrap_or(("", path));
+            (parent == dir).then(|| name.to_owned())
+        };
+        Ok(files.keys().filter_map(in_dir).collect())
+    }
+
+    fn create_dir(&self, _dir: &str) -> io::Result<()> {
+        Ok(())
+    }
+
+    /// Names are durable as soon as their objects are.
+    fn sync_dir(&self, _dir: &str) -> io::Result<()> {
+        Ok(())
+    }
+
+    fn lock(&self) -> io::Result<Option<Box<dyn Send + Sync>>> {
+        if self.locked.swap(true, Ordering::AcqRel) {
+            return Ok(None);
+        }
+        self.check().map(|()| -> Option<Box<dyn Send + Sync>> {
+            Some(Box::new(Lock(Arc::clone(&self.locked))))
+        })
+    }
+
+    /// A bucket is never full.
+    fn free_bytes(&self) -> io::Result<u64> {
+        Ok(u64::MAX / 2)
+    }
+
+    fn write_mode(&self) -> WriteMode {
+        WriteMode::Object
+    }
+
+    fn label(&self) -> String {
+        self.shared.bucket.label().to_owned()
+    }
+
+    fn generation(&self) -> Option<Epoch> {
+        Some(Epoch(self.shared.generation()))
+    }
+}
+
+impl ObjectDisk {
+    /// Fails if another server has become the owner.
+    ///
+    /// # Errors
+    /// [`crate::Fenced`] inside, or the store's.
+    pub fn check(&self) -> io::Result<()> {
+        self.shared.check_owner()
+    }
+}
+
+/// The log is open in this process.
+struct Lock(Arc<AtomicBool>);
+
+impl Drop for Lock {
+    fn drop(&mut self) {
+        self.0.store(false, Ordering::Release);
+    }
+}
+
+/// How often the watch looks at the clock; it asks the store only when a check is due.
+const WATCH_MS: u64 = 500;
+
+/// Looks from time to time whether an idle owner still is one.
+struct Watch {
+    stop: Arc<(Mutex<bool>, Condvar)>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Watch {
+    fn start(shared: Arc<Shared>) -> io::Result<Self> {
+        let stop: Arc<(Mutex<bool>, Condvar)> = Arc::default();
+        let ended = Arc::clone(&stop);
+        let watch = move || {
+            let (stop, changed) = &*ended;
+            let mut stop = stop.lock();
+            while !*stop {
+                changed.wait_for(&mut stop, Duration::from_millis(WATCH_MS));
+                if !*stop && shared.owner.is_check_due() && !shared.owner.is_fenced() {
+                    // A store that does not answer says nothing about ownership.
+                    let _ = shared.check_owner();
+                }
+            }
+        };
+        let thread = std::thread::Builder::new().name("log-owner".into()).spawn(watch)?;
+        Ok(Self { stop, thread: Some(thread) })
+    }
+}
+
+impl Drop for Watch {
+    fn drop(&mut self) {
+        *self.stop.0.lock() = true;
+        self.stop.1.notify_one();
+        // Not awaited when it is this very thread that drops the last reference, or busy asking.
+        drop(self.thread.take());
+    }
+}

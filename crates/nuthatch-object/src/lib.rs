@@ -1,0 +1,36 @@
+//! Files of a log in object storage: S3, GCS, Azure, or a directory that several machines share.
+//!
+//! [`ObjectDisk`] implements [`nuthatch_log::Disk`], so that sequencer, recovery, compaction and
+//! checkpoints of a log run unchanged with a bucket as their medium. What differs is below that
+//! seam: a file is a run of immutable objects ([`extents`]), a sync puts what was written as new
+//! objects and then asks whether this server still owns the log ([`owner`]), the catalog is a
+//! sequence of numbered objects made by conditional creation ([`catalog`]).
+//!
+//! Keys, below the log's prefix; `gen` is the generation of the owner that wrote the object:
+//!
+//! ```text
+//! fence/{gen}                     made once by who becomes owner; never removed
+//! catalog/{number}                versions of the catalog; the newest counts
+//! data/{file}/{offset}.{gen}      bytes of a file from an offset on
+//! data/{file}/manifest.{gen}      which bytes a file consists of, once a later owner cut it
+//! ```
+
+mod bucket;
+mod cache;
+mod catalog;
+mod counters;
+mod disk;
+mod extents;
+mod file;
+mod manifest;
+mod names;
+mod open;
+mod owner;
+mod selftest;
+
+pub use bucket::{Bucket, BucketError, BucketOptions};
+pub use counters::{Counters, CountersSnapshot, RequestKind};
+pub use disk::{ObjectDisk, ObjectDiskOptions};
+pub use open::{OpenUrlError, open_url};
+pub use owner::{Fenced, OWNER_CHECK_MS};
+pub use selftest::SelfTestError;

@@ -1,0 +1,149 @@
+//! A bucket from an address: `s3://bucket/prefix`, `gs://…`, `az://…`, `file:///shared/directory`.
+
+use crate::bucket::{Bucket, BucketOptions};
+use object_store::local::LocalFileSystem;
+use object_store::memory::InMemory;
+use object_store::path::Path;
+use object_store::{ObjectStore, RetryConfig};
+use std::io;
+use std::sync::Arc;
+use url::Url;
+
+/// Why an address gives no bucket.
+#[derive(Debug, thiserror::Error)]
+pub enum OpenUrlError {
+    /// Not an address.
+    #[error(
+        "{address:?} is not an address of a bucket: {why}; expected something like s3://bucket/prefix, gs://bucket/prefix, az://container/prefix or file:///shared/directory"
+    )]
+    Address {
+        /// What was given.
+        address: String,
+        /// What is wrong.
+        why: String,
+    },
+    /// The store's settings (from the environment) do not fit.
+    #[error("settings of {place}: {source}")]
+    Settings {
+        /// The store.
+        place: String,
+        /// What is wrong.
+        source: object_store::Error,
+    },
+    /// The operating system refused.
+    #[error("{place}: {source}")]
+    Io {
+        /// The store.
+        place: String,
+        /// Why.
+        source: io::Error,
+    },
+}
+
+/// Opens the bucket at `address`, with the settings that each store's own tools read from the
+/// environment (`AWS_ACCESS_KEY_ID`, `AWS_ENDPOINT_URL`, `AWS_ALLOW_HTTP`, `GOOGLE_…`, `AZURE_…`).
+/// `below` is appended to the address's prefix.
+///
+/// # Errors
+/// [`OpenUrlError`]; nothing of the environment is in its text.
+pub fn open_url(
+    address: &str,
+    below: &str,
+    options: BucketOptions,
+) -> Result<Bucket, OpenUrlError> {
+    let wrong = |why: &str| OpenUrlError::Address { address: redact(address), why: why.to_owned() };
+    let url = Url::parse(address).map_err(|error| wrong(&error.to_string()))?;
+    if !url.username().is_empty() || url.password().is_some() {
+        return Err(wrong("it must not hold credentials: use the environment"));
+    }
+    let label = format!("{}/{below}", address.trim_end_matches('/'));
+    let (store, prefix) = store_of(&url, &label).map_err(|error| match error {
+        Opening::Address(why) => wrong(&why),
+        Opening::Settings(source) => OpenUrlError::Settings { place: label.clone(), source },
+        Opening::Io(source) => OpenUrlError::Io { place: label.clone(), source },
+    })?;
+    let prefix = below.split('/').fold(prefix, |path, part| path.join(part));
+    Bucket::new(store, prefix, label.clone(), options)
+        .map_err(|source| OpenUrlError::Io { place: label, source })
+}
+
+enum Opening {
+    Address(String),
+    Settings(object_store::Error),
+    Io(io::Error),
+}
+
+/// What is shown of an address that could not be read: nothing that may be a secret.
+fn redact(address: &str) -> String {
+    match (address.find("://"), address.find('@')) {
+        (Some(scheme), Some(at)) if at > scheme => {
+            format!("{}://…{}", &address[..scheme], &address[at..])
+        }
+        _ => address.to_owned(),
+    }
+}
+
+fn store_of(url: &Url, label: &str) -> Result<(Arc<dyn ObjectStore>, Path), Opening> {
+    let prefix =
+        Path::from_url_path(url.path()).map_err(|error| Opening::Address(error.to_string()))?;
+    let store: Arc<dyn ObjectStore> = match url.scheme() {
+        "file" => return directory(url),
+        // For tests: gone with the process.
+        "memory" => Arc::new(InMemory::new()),
+        #[cfg(feature = "s3")]
+        "s3" | "s3a" => {
+            let builder = object_store::aws::AmazonS3Builder::from_env()
+                .with_url(url.as_str())
+                .with_retry(no_retry());
+            Arc::new(builder.build().map_err(Opening::Settings)?)
+        }
+        #[cfg(feature = "gcs")]
+        "gs" => {
+            let builder = object_store::gcp::GoogleCloudStorageBuilder::from_env()
+                .with_url(url.as_str())
+                .with_retry(no_retry());
+            Arc::new(builder.build().map_err(Opening::Settings)?)
+        }
+        #[cfg(feature = "azure")]
+        "az" | "azure" | "abfs" | "abfss" => {
+            let builder = object_store::azure::MicrosoftAzureBuilder::from_env()
+                .with_url(url.as_str())
+                .with_retry(no_retry());
+            Arc::new(builder.build().map_err(Opening::Settings)?)
+        }
+        other => return Err(Opening::Address(format!("{other}:// is not known ({label})"))),
+    };
+    Ok((store, prefix))
+}
+
+/// A directory, with every write forced to the disk.
+fn directory(url: &Url) -> Result<(Arc<dyn ObjectStore>, Path), Opening> {
+    let dir = url.to_file_path().map_err(|()| Opening::Address("it has no path".to_owned()))?;
+    std::fs::create_dir_all(&dir).map_err(Opening::Io)?;
+    let store = LocalFileSystem::new_with_prefix(&dir).map_err(Opening::Settings)?;
+    Ok((Arc::new(store.with_fsync(true)), Path::default()))
+}
+
+/// Repeating is the bucket's business.
+fn no_retry() -> RetryConfig {
+    RetryConfig { max_retries: 0, ..RetryConfig::default() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_wrong_address_is_explained_without_secrets() {
+        for (address, part) in [
+            ("bucket", "is not an address"),
+            ("ftp://x/y", "ftp:// is not known"),
+            ("s3://key:secret@bucket/p", "must not hold credentials"),
+        ] {
+            let error = open_url(address, "default", BucketOptions::default()).err();
+            let text = error.map(|error| error.to_string()).unwrap_or_default();
+            assert!(text.contains(part), "{text}");
+            assert!(!text.contains("secret"), "{text}");
+        }
+    }
+}

@@ -1,0 +1,113 @@
+//! Who owns a log. Each owner has a generation, taken by creating the fence object of that number;
+//! an owner is over as soon as the next number exists. Whoever wants to acknowledge something first
+//! stores it and *then* looks for the next fence: a later owner lists what is stored only after
+//! making its fence, so it either sees what was stored, or was seen.
+//!
+//! Fences are never removed: a key that was removed could be created again, by an owner that slept.
+
+use crate::bucket::{Bucket, BucketError};
+use crate::names::{FENCES, fence, fence_generation};
+use bytes::Bytes;
+use parking_lot::Mutex;
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+/// An owner that writes nothing looks this often whether it has been replaced, in milliseconds.
+pub const OWNER_CHECK_MS: u64 = 5_000;
+
+/// Another server has become the owner.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+#[error(
+    "another server has taken over the log in {place} (generation {by}, ours was {ours}): {who}; \
+     this one acknowledges nothing any more"
+)]
+pub struct Fenced {
+    /// The log's place.
+    pub place: String,
+    /// Generation of this server.
+    pub ours: u32,
+    /// Generation of the other.
+    pub by: u32,
+    /// How the other names itself.
+    pub who: String,
+}
+
+impl From<Fenced> for io::Error {
+    fn from(fenced: Fenced) -> Self {
+        Self::new(io::ErrorKind::PermissionDenied, fenced)
+    }
+}
+
+/// A generation that this process has taken.
+pub struct Owner {
+    bucket: Arc<Bucket>,
+    generation: u32,
+    fenced: AtomicBool,
+    checked: Mutex<Instant>,
+}
+
+impl Owner {
+    /// Becomes the owner: ends whoever was. `who` is for people; `nonce` must be unique.
+    ///
+    /// # Errors
+    /// [`BucketError`].
+    pub fn take(bucket: Arc<Bucket>, who: &str, nonce: u128) -> Result<Self, BucketError> {
+        let fences = bucket.list(FENCES)?;
+        let newest = fences.iter().filter_map(|listed| fence_generation(&listed.key)).max();
+        let mut generation = newest.unwrap_or(0) + 1;
+        loop {
+            let body = Bytes::from(format!("{nonce:032x} {who}\n"));
+            match bucket.create(&fence(generation), &body) {
+                Ok(()) => break,
+                // Another was faster: it is the one to be replaced.
+                Err(BucketError::Exists { .. }) => generation += 1,
+                Err(error) => return Err(error),
+            }
+        }
+        let (fenced, checked) = (AtomicBool::new(false), Mutex::new(Instant::now()));
+        Ok(Self { bucket, generation, fenced, checked })
+    }
+
+    /// The generation taken.
+    #[must_use]
+    pub const fn generation(&self) -> u32 {
+        self.generation
+    }
+
+    /// Fails if another has become the owner. What was stored before a call that succeeds is seen
+    /// by every later owner.
+    ///
+    /// # Errors
+    /// [`Fenced`], and the store's errors: then nothing is known.
+    pub fn check(&self) -> io::Result<()> {
+        let next = fence(self.generation + 1);
+        if !self.is_fenced() && !self.bucket.exists(&next)? {
+            *self.checked.lock() = Instant::now();
+            return Ok(());
+        }
+        self.fenced.store(true, Ordering::Release);
+        Err(self.describe(&next).into())
+    }
+
+    fn describe(&self, next: &str) -> Fenced {
+        let body = self.bucket.get(next).unwrap_or_default();
+        let text = String::from_utf8_lossy(&body).into_owned();
+        let who = text.split_once(' ').map_or("unknown", |(_, who)| who.trim()).to_owned();
+        let place = self.bucket.label().to_owned();
+        Fenced { place, ours: self.generation, by: self.generation + 1, who }
+    }
+
+    /// Whether a check has failed because there is another owner. Costs one load.
+    #[must_use]
+    pub fn is_fenced(&self) -> bool {
+        self.fenced.load(Ordering::Acquire)
+    }
+
+    /// Whether the last successful check is so long ago that an idle owner should look again.
+    #[must_use]
+    pub fn is_check_due(&self) -> bool {
+        self.checked.lock().elapsed() >= Duration::from_millis(OWNER_CHECK_MS)
+    }
+}

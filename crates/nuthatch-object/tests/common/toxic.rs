@@ -1,0 +1,243 @@
+//! A store that fails as real ones do, decided by a seed: errors before and after a request was
+//! carried out, answers that are lost, conflicts that did not happen, and the death of its user.
+
+use async_trait::async_trait;
+use futures_util::StreamExt;
+use futures_util::stream::BoxStream;
+use object_store::memory::InMemory;
+use object_store::path::Path;
+use object_store::{
+    CopyOptions, Error, GetOptions, GetResult, ListResult, MultipartUpload, ObjectMeta,
+    ObjectStore, ObjectStoreExt, PutMode, PutMultipartOptions, PutOptions, PutPayload, PutResult,
+    Result,
+};
+use parking_lot::Mutex;
+use std::collections::HashMap;
+use std::fmt;
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// What happens to the requests of one process.
+#[derive(Clone, Debug)]
+pub struct Toxics {
+    pub seed: u64,
+    /// Of a hundred requests so many fail in some way that may pass.
+    pub fail_percent: u64,
+    /// The process dies at its so-many-th change of the store; half of the time the change is made.
+    pub die_at: Option<u64>,
+    /// Never shows the fences of others: what a broken fence would be.
+    pub hide_fences: bool,
+}
+
+/// Runs once, when the process is about to make its so-many-th change.
+pub struct Interruption {
+    pub at: u64,
+    pub run: Box<dyn FnOnce() + Send>,
+}
+
+/// One process's view of a shared store.
+pub struct ToxicStore {
+    inner: Arc<InMemory>,
+    toxics: Toxics,
+    changes: AtomicU64,
+    attempts: Mutex<HashMap<String, u64>>,
+    trace: AtomicU64,
+    interruption: Mutex<Option<Interruption>>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Fate {
+    Served,
+    FailsBefore,
+    FailsAfter,
+    Conflicts,
+    Dies { applied: bool },
+}
+
+impl ToxicStore {
+    pub fn new(inner: Arc<InMemory>, toxics: Toxics) -> Self {
+        Self {
+            inner,
+            toxics,
+            changes: AtomicU64::new(0),
+            attempts: Mutex::default(),
+            trace: AtomicU64::new(0),
+            interruption: Mutex::new(None),
+        }
+    }
+
+    pub fn interrupt(&self, interruption: Interruption) {
+        *self.interruption.lock() = Some(interruption);
+    }
+
+    /// Changes that were asked for.
+    pub fn changes(&self) -> u64 {
+        self.changes.load(Ordering::SeqCst)
+    }
+
+    /// A hash of every change in its order, and of what became of it.
+    pub fn trace(&self) -> u64 {
+        self.trace.load(Ordering::SeqCst)
+    }
+
+    fn chance(&self, what: &str, of: u64) -> u64 {
+        let mut attempts = self.attempts.lock();
+        let attempt = attempts.entry(what.to_owned()).or_default();
+        *attempt += 1;
+        let mut hasher = DefaultHasher::new();
+        (self.toxics.seed, what, *attempt).hash(&mut hasher);
+        hasher.finish() % of
+    }
+
+    fn fate_of_change(&self, what: &str) -> Fate {
+        let number = self.changes.fetch_add(1, Ordering::SeqCst) + 1;
+        let due = self.interruption.lock().take_if(|interruption| interruption.at <= number);
+        if let Some(interruption) = due {
+            // On a thread of its own: it uses blocking calls.
+            let _ = std::thread::spawn(interruption.run).join();
+        }
+        let fate = match self.toxics.die_at {
+            Some(at) if number > at => Fate::Dies { applied: false },
+            Some(at) if number == at => {
+                Fate::Dies { applied: self.chance(&format!("death {what}"), 2) == 0 }
+            }
+            _ => self.fate(what),
+        };
+        let mut hasher = DefaultHasher::new();
+        (self.trace(), what, format!("{fate:?}")).hash(&mut hasher);
+        self.trace.store(hasher.finish(), Ordering::SeqCst);
+        fate
+    }
+
+    fn fate(&self, what: &str) -> Fate {
+        if self.chance(&format!("fails? {what}"), 100) >= self.toxics.fail_percent {
+            return Fate::Served;
+        }
+        match self.chance(&format!("how? {what}"), 3) {
+            0 => Fate::FailsBefore,
+            1 => Fate::FailsAfter,
+            _ => Fate::Conflicts,
+        }
+    }
+
+    fn fate_of_read(&self, what: &str) -> Result<()> {
+        let dead = self.toxics.die_at.is_some_and(|at| self.changes() >= at);
+        if dead {
+            return Err(death());
+        }
+        match self.fate(what) {
+            Fate::Served => Ok(()),
+            _ => Err(passing("503 Slow Down")),
+        }
+    }
+}
+
+/// A failure that a repetition may mend.
+fn passing(why: &'static str) -> Error {
+    Error::Generic { store: "toxic", source: why.into() }
+}
+
+/// The process is gone: whatever it asks for now has no answer. Not repeated.
+fn death() -> Error {
+    Error::PermissionDenied { path: String::new(), source: "the process is dead".into() }
+}
+
+impl fmt::Display for ToxicStore {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("toxic")
+    }
+}
+
+impl fmt::Debug for ToxicStore {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("toxic")
+    }
+}
+
+#[async_trait]
+impl ObjectStore for ToxicStore {
+    async fn put_opts(
+        &self,
+        location: &Path,
+        payload: PutPayload,
+        options: PutOptions,
+    ) -> Result<PutResult> {
+        let create = options.mode == PutMode::Create;
+        match self.fate_of_change(&format!("put {location}")) {
+            Fate::Served => self.inner.put_opts(location, payload, options).await,
+            Fate::FailsBefore => Err(passing("500 before")),
+            Fate::FailsAfter => {
+                let done = self.inner.put_opts(location, payload, options).await;
+                done.and(Err(passing("connection reset after")))
+            }
+            // A raw 409: the client takes it for "exists", but nothing was written.
+            Fate::Conflicts if create => {
+                let path = location.to_string();
+                Err(Error::AlreadyExists { path, source: "409 Conflict".into() })
+            }
+            Fate::Conflicts => Err(passing("503 instead of a conflict")),
+            Fate::Dies { applied } => {
+                if applied {
+                    let _ = self.inner.put_opts(location, payload, options).await;
+                }
+                Err(death())
+            }
+        }
+    }
+
+    async fn put_multipart_opts(
+        &self,
+        location: &Path,
+        options: PutMultipartOptions,
+    ) -> Result<Box<dyn MultipartUpload>> {
+        self.inner.put_multipart_opts(location, options).await
+    }
+
+    async fn get_opts(&self, location: &Path, options: GetOptions) -> Result<GetResult> {
+        self.fate_of_read(&format!("get {location} {:?}", options.range))?;
+        if self.toxics.hide_fences && options.head && location.as_ref().contains("/fence/") {
+            let path = location.to_string();
+            return Err(Error::NotFound { path, source: "hidden".into() });
+        }
+        self.inner.get_opts(location, options).await
+    }
+
+    fn delete_stream(
+        &self,
+        locations: BoxStream<'static, Result<Path>>,
+    ) -> BoxStream<'static, Result<Path>> {
+        // One at a time is how it is used.
+        let inner = Arc::clone(&self.inner);
+        let toxics = self.toxics.clone();
+        let number = self.changes.fetch_add(1, Ordering::SeqCst) + 1;
+        let dead = toxics.die_at.is_some_and(|at| number >= at);
+        locations
+            .then(move |location| {
+                let inner = Arc::clone(&inner);
+                async move {
+                    if dead {
+                        return Err(death());
+                    }
+                    let location = location?;
+                    inner.delete(&location).await.map(|()| location)
+                }
+            })
+            .boxed()
+    }
+
+    fn list(&self, prefix: Option<&Path>) -> BoxStream<'static, Result<ObjectMeta>> {
+        match self.fate_of_read(&format!("list {prefix:?}")) {
+            Ok(()) => self.inner.list(prefix),
+            Err(error) => futures_util::stream::iter([Err(error)]).boxed(),
+        }
+    }
+
+    async fn list_with_delimiter(&self, prefix: Option<&Path>) -> Result<ListResult> {
+        self.inner.list_with_delimiter(prefix).await
+    }
+
+    async fn copy_opts(&self, from: &Path, to: &Path, options: CopyOptions) -> Result<()> {
+        self.inner.copy_opts(from, to, options).await
+    }
+}

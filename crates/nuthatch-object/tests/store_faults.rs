@@ -1,0 +1,160 @@
+//! Seeded faults of the store and deaths of the server at every change it makes: whatever was
+//! acknowledged is readable for the next owner, in order, and no sequence is given out twice. And
+//! two owners at a time: the one that slept acknowledges nothing that the other does not know. The
+//! same checks must fail when the fence is broken.
+
+#[path = "../../nuthatch-log/tests/common/mod.rs"]
+mod common;
+#[path = "common/toxic.rs"]
+mod toxic;
+
+use common::{History, Rig, tiny};
+use nuthatch_log::{LogOptions, OpenError, SyncPolicy};
+use nuthatch_object::{Bucket, BucketOptions, ObjectDisk, ObjectDiskOptions};
+use object_store::memory::InMemory;
+use object_store::path::Path;
+use std::io;
+use std::sync::Arc;
+use std::sync::mpsc::sync_channel;
+use std::time::Duration;
+use toxic::{Interruption, ToxicStore, Toxics};
+
+/// Deaths per history; each history goes on with what the last death left.
+const DEATHS: u64 = 3;
+
+/// Histories of a run. With [`DEATHS`]: more than a thousand crash points.
+const HISTORIES: u64 = 400;
+
+const QUIET: Toxics = Toxics { seed: 0, fail_percent: 0, die_at: None, hide_fences: false };
+
+fn options() -> LogOptions {
+    LogOptions { sync: SyncPolicy::Always, block_bytes: 64, ..tiny() }
+}
+
+/// The log in the bucket, seen through a store that fails.
+fn disk(store: Arc<ToxicStore>, seed: u64) -> io::Result<ObjectDisk> {
+    let options = BucketOptions { retry_first_ms: 0, ..BucketOptions::default() };
+    let bucket = Bucket::new(store, Path::from("p/log"), "bucket".to_owned(), options)?;
+    // Small objects, so that a frame takes several.
+    let options = ObjectDiskOptions { seed, part_bytes: 700, ..ObjectDiskOptions::default() };
+    ObjectDisk::open(Arc::new(bucket), options)
+}
+
+fn open(store: &Arc<ToxicStore>, seed: u64) -> Result<Rig, String> {
+    let disk = disk(Arc::clone(store), seed).map_err(|error| error.to_string())?;
+    Rig::open_seeded(options(), Arc::new(disk), seed).map_err(|error| match error {
+        OpenError::Io { .. } => "io".to_owned(),
+        error => format!("does not open: {error}"),
+    })
+}
+
+fn healthy(inner: &Arc<InMemory>) -> Arc<ToxicStore> {
+    Arc::new(ToxicStore::new(Arc::clone(inner), QUIET))
+}
+
+/// One history with deaths; returns a hash of all changes that were asked for.
+fn deaths(seed: u64, fail_percent: u64) -> Result<u64, String> {
+    let inner = Arc::new(InMemory::new());
+    let mut history = History::new(seed);
+    let mut trace = 0u64;
+    for death in 0..DEATHS {
+        let die_at = Some(1 + history.chance.below(250));
+        let salt = seed * 31 + death;
+        let toxics = Toxics { seed: salt, fail_percent, die_at, hide_fences: false };
+        let store = Arc::new(ToxicStore::new(Arc::clone(&inner), toxics));
+        if let Ok(mut rig) = open(&store, salt) {
+            history.work(&mut rig, 150);
+            history.collect(&rig);
+            if history.chance.below(4) == 0 {
+                let _ = rig.core.close();
+            }
+            history.known.in_flight.clear();
+        }
+        trace = trace.rotate_left(9) ^ store.trace();
+        let mut rig = open(&healthy(&inner), salt ^ 7 << 40)
+            .map_err(|error| format!("after death {death}: {error}"))?;
+        history.check(&mut rig)?;
+        history.known.created.extend(rig.core.machine().streams.keys());
+    }
+    Ok(trace)
+}
+
+/// An owner that is interrupted at a seeded change by another, which works and ends; then the first
+/// goes on as if nothing had happened.
+fn takeover(seed: u64, hide_fences: bool) -> Result<bool, String> {
+    let inner = Arc::new(InMemory::new());
+    let mut first = History::new(seed);
+    let toxics = Toxics { seed, fail_percent: 5, die_at: None, hide_fences };
+    let store = Arc::new(ToxicStore::new(Arc::clone(&inner), toxics));
+    let mut rig = open(&store, seed)?;
+    first.work(&mut rig, 20);
+    let (send, receive) = sync_channel(1);
+    let (shared, at) = (Arc::clone(&inner), store.changes() + 1 + first.chance.below(60));
+    let run = move || {
+        let _ = send.send(second_owner(&shared, seed));
+    };
+    store.interrupt(Interruption { at, run: Box::new(run) });
+    first.work(&mut rig, 60);
+    first.collect(&rig);
+    let fenced = rig.core.machine().failed.is_some();
+    drop(rig);
+    let Ok(second) = receive.recv_timeout(Duration::from_secs(60)) else { return Ok(false) };
+    let mut rig = open(&healthy(&inner), seed ^ 9 << 40)?;
+    let second = second?;
+    // What the second acknowledged counts as known to all; a conflict is a sequence given out twice.
+    first.merge(second)?;
+    first.known.in_flight.clear();
+    first.check(&mut rig)?;
+    Ok(fenced)
+}
+
+fn second_owner(inner: &Arc<InMemory>, seed: u64) -> Result<History, String> {
+    let mut history = History::new(seed ^ 0x5555);
+    let mut rig = open(&healthy(inner), seed ^ 5 << 40)?;
+    history.known.created.extend(rig.core.machine().streams.keys());
+    history.work(&mut rig, 20);
+    history.collect(&rig);
+    Ok(history)
+}
+
+fn failures(of: impl Fn(u64) -> Result<(), String>, seeds: std::ops::Range<u64>) -> Vec<String> {
+    seeds.filter_map(|seed| of(seed).err().map(|why| format!("seed {seed}: {why}"))).collect()
+}
+
+#[test]
+fn what_was_acknowledged_survives_the_death_of_the_server() {
+    let failures = failures(|seed| deaths(seed, 0).map(drop), 0..HISTORIES);
+    assert!(failures.is_empty(), "{} failed: {:#?}", failures.len(), failures.first());
+}
+
+#[test]
+fn and_a_store_that_fails_all_the_time() {
+    let failures = failures(|seed| deaths(seed, 25).map(drop), 1_000..1_000 + HISTORIES);
+    assert!(failures.is_empty(), "{} failed: {:#?}", failures.len(), failures.first());
+}
+
+#[test]
+fn equal_seeds_give_equal_traces() {
+    for seed in 0..20 {
+        assert_eq!(deaths(seed, 10), deaths(seed, 10), "seed {seed}");
+    }
+    assert_ne!(deaths(1, 10), deaths(2, 10));
+}
+
+#[test]
+fn an_owner_that_slept_acknowledges_nothing() {
+    let mut fenced = 0;
+    for seed in 0..HISTORIES {
+        match takeover(seed, false) {
+            Ok(was_fenced) => fenced += u64::from(was_fenced),
+            Err(why) => panic!("seed {seed}: {why}"),
+        }
+    }
+    assert!(fenced > HISTORIES / 2, "only {fenced} takeovers ended the first owner");
+}
+
+#[test]
+fn the_harness_notices_a_broken_fence() {
+    let failures = failures(|seed| takeover(seed, true).map(drop), 0..60);
+    assert!(failures.len() > 5, "only {} of 60 takeovers lost anything", failures.len());
+}
