@@ -20,6 +20,10 @@ unit:
 clients *ARGS:
     ./tests/clients/run.sh {{ARGS}}
 
+# /metrics, websocket in Node and in a browser, TLS, the examples: `just net browser` runs one part.
+net *ARGS:
+    ./tests/clients/net/run.sh {{ARGS}}
+
 # The same operations against a real nats-server and against ours; transcripts must be equal.
 differential:
     ./tests/peers.sh

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # The test command: everything that must pass, from a fresh checkout.
 # Needs cargo and go (for the nats-server that ours is compared with); the client suites also need
-# python3, node with npm, and java with maven
-# (on Debian: apt-get install python3-venv npm golang maven default-jdk-headless), and say so.
+# python3, node with npm, java with maven, openssl and a Chromium (on Debian: apt-get install
+# python3-venv npm golang maven default-jdk-headless openssl chromium), and say so.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 step() { printf '\n-- %s (%s s)\n' "$1" "$SECONDS"; }
@@ -18,3 +18,6 @@ cargo test --workspace --locked
 
 step "third-party clients"
 ./tests/clients/run.sh
+
+step "metrics, websocket, a browser, TLS, examples"
+./tests/clients/net/run.sh

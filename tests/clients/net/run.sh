@@ -1,0 +1,236 @@
+#!/usr/bin/env bash
+# What needs a listener of its own: /metrics for a Prometheus parser, websocket with nats.js in Node and in a real
+# Chromium, TLS with nats.go, nats.js and jnats, and the examples.
+#
+#   run.sh [--server-cmd "CMD ARGS"] [--install-only] [metrics|websocket|browser|tls|examples ...]
+#
+# Needs python3 with venv, node with npm, go, java, openssl, and a Chromium (Debian: chromium; or CHROMIUM=…). A missing
+# tool is an error, never a skip. As root or with sudo, a missing Chromium is installed with apt-get.
+set -euo pipefail
+
+here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
+clients=$(cd "$here/.." && pwd)
+repo=$(cd "$here/../../.." && pwd)
+cache=$clients/.cache
+all_parts=(metrics websocket browser tls examples)
+part_limit_s=180
+ready_limit_s=30
+user=ada@birds.example
+
+server_cmd="" install_only=false parts=()
+while [ $# -gt 0 ]; do
+    case $1 in
+    --server-cmd) server_cmd=$2; shift 2 ;;
+    --install-only) install_only=true; shift ;;
+    -*) echo "run.sh: unknown option $1" >&2; exit 2 ;;
+    *) parts+=("$1"); shift ;;
+    esac
+done
+[ ${#parts[@]} -gt 0 ] || parts=("${all_parts[@]}")
+
+die() { echo "run.sh: $*" >&2; exit 2; }
+
+quiet() {
+    local log=$cache/net-install.log
+    "$@" >"$log" 2>&1 || { tail -50 "$log" >&2; die "failed: $*"; }
+}
+
+need() {
+    local tool
+    for tool in "$@"; do command -v "$tool" >/dev/null || die "$tool is needed and not there"; done
+}
+
+stale() { # name, files…: true if they have changed since `stamp`
+    local name=$1 sum
+    shift
+    sum=$(cat "$@" | cksum)
+    [ "$(cat "$cache/$name.stamp" 2>/dev/null)" != "$sum" ] || return 1
+    new_stamp=$sum
+}
+stamp() { echo "$new_stamp" >"$cache/$1.stamp"; }
+
+install_node() {
+    need node npm
+    stale net-node "$here/package.json" "$here/package-lock.json" || return 0
+    rm -rf "$cache/net-node"
+    mkdir -p "$cache/net-node"
+    cp "$here/package.json" "$here/package-lock.json" "$cache/net-node/"
+    quiet npm ci --no-audit --no-fund --prefix "$cache/net-node"
+    stamp net-node
+}
+
+install_metrics() {
+    need python3
+    stale net-python "$here/requirements.txt" || return 0
+    rm -rf "$cache/net-python"
+    quiet python3 -m venv "$cache/net-python"
+    quiet "$cache/net-python/bin/pip" install --disable-pip-version-check -r "$here/requirements.txt"
+    stamp net-python
+}
+
+install_websocket() { install_node; need openssl; }
+
+chromium() {
+    local path
+    for path in "${CHROMIUM:-}" /usr/bin/chromium /usr/bin/chromium-browser /usr/bin/google-chrome /usr/bin/google-chrome-stable; do
+        [ -z "$path" ] || [ ! -x "$path" ] || { echo "$path"; return; }
+    done
+}
+
+install_browser() {
+    install_node
+    [ -z "$(chromium)" ] || return 0
+    local root=()
+    [ "$(id -u)" = 0 ] || root=(sudo -n)
+    command -v apt-get >/dev/null || die "a Chromium is needed: install one, or name one with CHROMIUM=…"
+    quiet "${root[@]}" apt-get update
+    quiet "${root[@]}" apt-get install -y --no-install-recommends chromium
+    [ -n "$(chromium)" ] || die "a Chromium is needed: install the package chromium, or name one with CHROMIUM=…"
+}
+
+install_tls() {
+    need openssl go java javac
+    install_node
+    (cd "$clients/nats-go" && quiet env CGO_ENABLED=0 GOFLAGS=-mod=readonly go build -o "$cache/nats-go-tls" ./tlscheck)
+    quiet "$clients/run.sh" --install-only jnats
+    mkdir -p "$cache/net-java"
+    quiet javac -d "$cache/net-java" -cp "$cache/jnats/jars/*" "$here/Tls.java"
+}
+
+install_examples() { need openssl; }
+
+default_server() {
+    local build
+    for build in release debug; do
+        [ ! -x "$repo/target/$build/nuthatch" ] || { echo "$repo/target/$build/nuthatch serve"; return; }
+    done
+    die "no server: build nuthatch first, or give --server-cmd"
+}
+
+server_pid="" work=""
+stop_server() {
+    [ -z "$server_pid" ] || { kill "$server_pid" 2>/dev/null || true; wait "$server_pid" 2>/dev/null || true; }
+    server_pid=""
+}
+cleanup() {
+    stop_server
+    [ -z "$work" ] || rm -rf "$work"
+}
+trap cleanup EXIT
+
+# Starts the server with this configuration; sets nats, monitoring and websocket to its URLs.
+start_server() {
+    stop_server
+    rm -rf "$work/ports" "$work/store"
+    mkdir "$work/ports" "$work/store"
+    printf '%s\n' "$1" >"$work/server.conf"
+    # shellcheck disable=SC2086  # the command may carry arguments
+    (cd "$work" && exec $server_cmd -js -c server.conf -sd store -a 127.0.0.1 -p -1 --ports_file_dir ports) \
+        >"$work/server.log" 2>&1 &
+    server_pid=$!
+    local deadline=$((SECONDS + ready_limit_s)) ports
+    until ports=$(cat "$work"/ports/*.ports 2>/dev/null); do
+        kill -0 "$server_pid" 2>/dev/null || { cat "$work/server.log" >&2; die "the server ended at its start"; }
+        [ $SECONDS -lt $deadline ] || { cat "$work/server.log" >&2; die "the server was not ready in $ready_limit_s s"; }
+        sleep 0.1
+    done
+    nats=$(grep -oE '(nats|tls)://127\.0\.0\.1:[0-9]+' <<<"$ports" | head -1) || nats=""
+    monitoring=$(grep -oE 'http://127\.0\.0\.1:[0-9]+' <<<"$ports" | head -1) || monitoring=""
+    websocket=$(grep -oE 'wss?://127\.0\.0\.1:[0-9]+' <<<"$ports" | head -1) || websocket=""
+}
+
+limited() { timeout -k 5 "$part_limit_s" "$@"; }
+
+users='authorization { users: [
+    { user: web, password: web, allowed_connection_types: [WEBSOCKET] }
+    { user: tcp, password: tcp, allowed_connection_types: [STANDARD] } ] }'
+
+run_metrics() {
+    start_server 'http: "127.0.0.1:-1"'
+    limited "$cache/net-python/bin/python" "$here/metrics.py" "$monitoring/metrics" "$repo/docs/metrics.md"
+}
+
+run_websocket() {
+    "$repo/examples/tls-verify-and-map/make-certs.sh" "$work/certs"
+    start_server "$users
+        websocket { host: 127.0.0.1, port: -1, no_tls: true, compression: true }"
+    local plain_pid=$server_pid plain=$websocket
+    server_pid=""
+    mv "$work/ports" "$work/ports-plain"
+    mv "$work/store" "$work/store-plain"
+    start_server "$users
+        websocket { host: 127.0.0.1, port: -1, compression: true
+            tls { cert_file: certs/server.pem, key_file: certs/server.key, timeout: 10 } }"
+    local status=0
+    NODE_PATH=$cache/net-node/node_modules limited node "$here/websocket.js" "$plain" "$websocket" "$work/certs/ca.pem" || status=$?
+    kill "$plain_pid" && wait "$plain_pid" 2>/dev/null || true
+    return $status
+}
+
+run_browser() {
+    local page_port
+    page_port=$(node -e 's=require("net").createServer().listen(0,"127.0.0.1",()=>{console.log(s.address().port);s.close()})')
+    start_server "$users
+        websocket { host: 127.0.0.1, port: -1, no_tls: true, compression: true
+            allowed_origins: [\"http://127.0.0.1:$page_port\"] }"
+    CHROMIUM=$(chromium) NODE_PATH=$cache/net-node/node_modules limited node "$here/browser.js" "$websocket" "$page_port"
+}
+
+tls_block() { # more keys
+    echo "tls { cert_file: certs/server.pem, key_file: certs/server.key, ca_file: certs/ca.pem, timeout: 10
+        verify_and_map: true, $1 }
+        authorization { users: [ { user: \"$user\" } ] }"
+}
+
+run_tls() {
+    "$repo/examples/tls-verify-and-map/make-certs.sh" "$work/certs"
+    local name
+    openssl pkcs12 -export -in "$work/certs/ada.pem" -inkey "$work/certs/ada.key" -out "$work/certs/ada.p12" -passout pass:changeit
+    keytool -importcert -noprompt -alias ca -file "$work/certs/ca.pem" -keystore "$work/certs/ca.p12" \
+        -storetype PKCS12 -storepass changeit 2>/dev/null
+    check() { # when
+        limited "$cache/nats-go-tls" "$nats" "$work/certs" "$user" "$1"
+        NODE_PATH=$cache/net-node/node_modules limited node "$here/tls.js" "$nats" "$work/certs" "$user" "$1"
+        limited java -cp "$cache/net-java:$cache/jnats/jars/*" Tls "$nats" "$work/certs" "$user" "$1"
+    }
+    start_server "$(tls_block 'handshake_first: false')"
+    check after
+    start_server "$(tls_block 'handshake_first: true')"
+    check first
+    # Longer than auto's 50 ms, within which a cold virtual machine on a busy computer may not begin.
+    start_server "$(tls_block 'handshake_first: "2s"')"
+    check first
+    check after
+}
+
+run_examples() {
+    local example
+    for example in "$repo"/examples/*/run.sh; do
+        echo "-- ${example#"$repo/"}"
+        limited "$example" "${server_cmd%% *}"
+    done
+}
+
+mkdir -p "$cache"
+for part in "${parts[@]}"; do
+    declare -F "install_$part" >/dev/null || die "unknown part $part (there are: ${all_parts[*]})"
+    echo "installing what $part needs"
+    "install_$part"
+done
+! $install_only || exit 0
+[ -n "$server_cmd" ] || server_cmd=$(default_server)
+work=$(mktemp -d "${TMPDIR:-/tmp}/nuthatch-net.XXXXXX")
+failed=0
+for part in "${parts[@]}"; do
+    echo "== $part"
+    status=0
+    # In the background: a list with || would switch off errexit inside.
+    (trap stop_server EXIT; "run_$part") &
+    wait $! || status=$?
+    if [ $status -ne 0 ]; then
+        failed=1
+        echo "FAILED: $part"
+        [ ! -e "$work/server.log" ] || tail -20 "$work/server.log"
+    fi
+done
+exit $failed
