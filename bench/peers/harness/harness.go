@@ -66,22 +66,26 @@ type Receiver interface {
 	Ack() error
 }
 
+// Options of every program; a program may add its own.
+var (
+	socketPath  = flag.String("socket", "", "path of the Unix socket to listen on")
+	dataDir     = flag.String("dir", "", "directory for the data")
+	showVersion = flag.Bool("version", false, "print the version")
+)
+
 // Main reads the command line, opens the system and serves until it is told to end. The version is
 // asked for after the command line was read.
 func Main(version func() string, open func(dir string) (System, error)) {
-	socket := flag.String("socket", "", "path of the Unix socket to listen on")
-	dir := flag.String("dir", "", "directory for the data")
-	showVersion := flag.Bool("version", false, "print the version")
 	flag.Parse()
 	if *showVersion {
 		fmt.Println(version())
 		return
 	}
-	if *socket == "" || *dir == "" {
+	if *socketPath == "" || *dataDir == "" {
 		flag.Usage()
 		os.Exit(2)
 	}
-	if err := serve(*socket, *dir, open); err != nil {
+	if err := serve(*socketPath, *dataDir, open); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}
