@@ -32,6 +32,17 @@ impl Promise {
         }
     }
 
+    /// In a word, for a cell.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Before => "before the answer",
+            Self::After => "after the answer",
+            Self::Never => "no",
+            Self::Unknown => "unknown",
+            Self::NotStored => "not stored",
+        }
+    }
+
     /// For headings.
     pub fn words(self) -> &'static str {
         match self {

@@ -4,6 +4,7 @@
 mod glance;
 mod html;
 mod job;
+mod markdown;
 mod metric;
 mod outcome;
 mod plan;
@@ -99,6 +100,10 @@ pub struct Results {
 pub struct ReportArgs {
     /// The directory of the results
     dir: PathBuf,
+    /// Also write the results as Markdown; of a file with the lines `<!-- campaign:begin -->` and
+    /// `<!-- campaign:end -->` only what is between them is replaced
+    #[arg(long, value_name = "FILE")]
+    markdown: Option<PathBuf>,
 }
 
 /// Runs `bench report` and returns what to print.
@@ -111,7 +116,17 @@ pub fn redraw(args: &ReportArgs) -> Result<String, BenchError> {
     let results: Results = serde_json::from_str(&text)
         .map_err(|err| BenchError::Usage(format!("{}: {err}", path.display())))?;
     write(&results, &args.dir)?;
+    if let Some(path) = &args.markdown {
+        let page = markdown::page(&results, &gathered(&results));
+        compare::write_markdown(path, "campaign", page.trim_end())?;
+    }
     Ok(format!("{}\n", args.dir.join("report.html").display()))
+}
+
+/// The results by row, in the order of the systems.
+fn gathered(results: &Results) -> Vec<outcome::Group> {
+    let names: Vec<String> = results.systems.iter().map(|system| system.name.clone()).collect();
+    outcome::groups(&results.runs, &names)
 }
 
 /// Runs `bench run` and returns what to print.
@@ -317,8 +332,7 @@ fn run_repeat(
 fn write(results: &Results, out: &Path) -> Result<(), BenchError> {
     fs::create_dir_all(out).map_err(file_error("create", out))?;
     let json = serde_json::to_string(results).map_err(|err| BenchError::Failed(err.to_string()))?;
-    let names: Vec<String> = results.systems.iter().map(|system| system.name.clone()).collect();
-    let groups = outcome::groups(&results.runs, &names);
+    let groups = gathered(results);
     let files = [
         ("results.json", json),
         ("results.csv", outcome::csv(&results.runs)),

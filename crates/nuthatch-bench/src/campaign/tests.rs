@@ -123,7 +123,13 @@ fn a_report_is_drawn_again_from_its_results() {
     write(&all, &dir).unwrap();
     let first = fs::read_to_string(dir.join("report.html")).unwrap();
     fs::remove_file(dir.join("report.html")).unwrap();
-    redraw(&ReportArgs { dir: dir.clone() }).unwrap();
+    let markdown = dir.join("page.md");
+    fs::write(&markdown, "top\n<!-- campaign:begin -->\n<!-- campaign:end -->\nend\n").unwrap();
+    redraw(&ReportArgs { dir: dir.clone(), markdown: Some(markdown.clone()) }).unwrap();
+    let page = fs::read_to_string(markdown).unwrap();
+    assert!(page.starts_with("top\n") && page.ends_with("\nend\n"));
+    assert!(page.contains("| redis | no | – | 5.00 | 1 of 2 |"), "{page}");
+    assert!(page.contains("- redis: FAILED: gone"), "{page}");
     assert_eq!(fs::read_to_string(dir.join("report.html")).unwrap(), first);
     assert!(first.contains("redis") && first.contains("FAILED: gone"));
     fs::remove_dir_all(dir).unwrap();

@@ -145,28 +145,30 @@ pub fn run(args: &CompareArgs, connect: &ConnectArgs) -> Result<String, BenchErr
     }
     let markdown = table::markdown(&comparison);
     match &args.markdown {
-        Some(path) => write_markdown(path, &markdown)?,
+        Some(path) => write_markdown(path, "compare", &markdown)?,
         None if !connect.json => return Ok(markdown),
         None => {}
     }
     Ok(if connect.json { json } else { String::new() })
 }
 
-/// Marks of the part of a document that belongs to the comparison.
-const BEGIN_MARK: &str = "<!-- compare:begin -->\n";
-const END_MARK: &str = "<!-- compare:end -->";
-
-fn write_markdown(path: &Path, tables: &str) -> Result<(), BenchError> {
+/// Writes tables into a document: between `<!-- NAME:begin -->` and `<!-- NAME:end -->` where it has
+/// these lines, else as the whole of it.
+///
+/// # Errors
+/// When the file cannot be written.
+pub fn write_markdown(path: &Path, name: &str, tables: &str) -> Result<(), BenchError> {
     let old = fs::read_to_string(path).unwrap_or_default();
-    let text = between_marks(&old, tables).unwrap_or_else(|| tables.to_owned());
+    let text = between_marks(&old, name, tables).unwrap_or_else(|| tables.to_owned());
     fs::write(path, text).map_err(file_error("write", path))
 }
 
 /// The document with new tables between its marks; `None` when it has none.
-fn between_marks(document: &str, tables: &str) -> Option<String> {
-    let (before, rest) = document.split_once(BEGIN_MARK)?;
-    let (_, after) = rest.split_once(END_MARK)?;
-    Some(format!("{before}{BEGIN_MARK}\n{tables}\n{END_MARK}{after}"))
+fn between_marks(document: &str, name: &str, tables: &str) -> Option<String> {
+    let (begin, end) = (format!("<!-- {name}:begin -->\n"), format!("<!-- {name}:end -->"));
+    let (before, rest) = document.split_once(&begin)?;
+    let (_, after) = rest.split_once(&end)?;
+    Some(format!("{before}{begin}\n{tables}\n{end}{after}"))
 }
 
 fn check_rows(wanted: &[String]) -> Result<(), BenchError> {
@@ -387,8 +389,8 @@ mod tests {
     fn only_the_marked_part_of_a_document_changes() {
         let document = "top\n<!-- compare:begin -->\nold\n<!-- compare:end -->\nend\n";
         let expected = "top\n<!-- compare:begin -->\n\nnew\n<!-- compare:end -->\nend\n";
-        assert_eq!(between_marks(document, "new").as_deref(), Some(expected));
-        assert_eq!(between_marks("plain", "new"), None);
+        assert_eq!(between_marks(document, "compare", "new").as_deref(), Some(expected));
+        assert_eq!(between_marks("plain", "compare", "new"), None);
     }
 
     #[test]
