@@ -14,6 +14,7 @@ use crate::mq::{self, cli::MqArgs};
 use crate::peers::{self, cli::PeersArgs};
 use crate::process;
 use crate::report::{Plan, Report, RunReport};
+use crate::scale::{self, ScaleArgs};
 use crate::units::{parse_count, parse_duration, parse_number};
 use crate::workbench::cli::{LogArgs, PartitionsArgs, PubSubArgs};
 use crate::workbench::latency_cli::LatencyArgs;
@@ -52,6 +53,7 @@ enum BenchCommand {
     /// Requests and replies, one at a time per client
     Request(RequestArgs),
     Compare(CompareArgs),
+    Scale(ScaleArgs),
     Latency(LatencyArgs),
     Pubsub(PubSubArgs),
     Partitions(PartitionsArgs),
@@ -263,6 +265,7 @@ pub fn run(args: &BenchArgs, connect: &ConnectArgs) -> Result<String, BenchError
         BenchCommand::Sub(args) => core_sub(args, connect),
         BenchCommand::Request(args) => request(args, connect),
         BenchCommand::Compare(args) => compare::run(args, connect),
+        BenchCommand::Scale(args) => scale::run(args),
         BenchCommand::Latency(args) => latency_cli::run(args, connect),
         BenchCommand::Pubsub(args) => workbench::cli::run_pubsub(args, connect),
         BenchCommand::Partitions(args) => workbench::cli::run_partitions(args, connect),

@@ -22,6 +22,7 @@ mod plot;
 pub mod process;
 pub mod queue;
 pub mod report;
+mod scale;
 mod table;
 pub mod units;
 mod workbench;

@@ -4,7 +4,7 @@
 pub mod machine;
 mod raw;
 mod rows;
-mod server;
+pub mod server;
 mod table;
 
 use std::fs;
