@@ -15,9 +15,11 @@ const MAGIC: [u8; 8] = *b"NUTHCKPT";
 /// Version of the checkpoint format that this code writes, and the only one it reads.
 pub const CHECKPOINT_VERSION: u32 = 1;
 
-const HEADER_BYTES: usize = 48;
+/// Bytes in front of the snapshot.
+pub const HEADER_BYTES: usize = 48;
 
-const PREFIX: &str = "checkpoint-";
+/// First part of the names of checkpoints.
+pub const PREFIX: &str = "checkpoint-";
 
 /// How many checkpoints are kept.
 const KEPT: usize = 2;
@@ -64,14 +66,21 @@ pub fn write(disk: &dyn Disk, covers: Covers, mut bytes: Vec<u8>) -> io::Result<
     Ok(())
 }
 
-fn names(disk: &dyn Disk) -> io::Result<Vec<String>> {
+/// Names of the checkpoint files, the oldest first.
+///
+/// # Errors
+/// The disk's.
+pub fn names(disk: &dyn Disk) -> io::Result<Vec<String>> {
     let mut names = disk.list("")?;
     names.retain(|name| name.starts_with(PREFIX));
     Ok(names)
 }
 
 /// Reads a checkpoint file: what it covers and its bytes, the snapshot behind the header.
-fn read(disk: &dyn Disk, name: &str) -> Result<(Covers, Vec<u8>), String> {
+///
+/// # Errors
+/// Why it cannot be used.
+pub fn read(disk: &dyn Disk, name: &str) -> Result<(Covers, Vec<u8>), String> {
     let whole = || -> io::Result<Vec<u8>> {
         let file = disk.open(name)?;
         let len = file.len()?.min(MAX_CHECKPOINT_BYTES);
@@ -98,7 +107,8 @@ fn read(disk: &dyn Disk, name: &str) -> Result<(Covers, Vec<u8>), String> {
 }
 
 /// Whether the log still holds the very frame that a checkpoint ends with.
-fn fits(covers: Covers, catalog: &Catalog) -> bool {
+#[must_use]
+pub fn fits(covers: Covers, catalog: &Catalog) -> bool {
     let holds = |entry: &crate::catalog::SegmentEntry| {
         (entry.base..=entry.end).contains(&covers.lsn)
             && entry.state != SegmentState::Replaced

@@ -4,13 +4,17 @@
 pub mod buf;
 pub mod clock;
 pub mod mem;
+pub mod overlay;
 pub mod ram;
+pub mod readonly;
 pub mod real;
 
 pub use buf::{AlignedBuf, BufPool};
 pub use clock::{Clock, Entropy, ManualClock, SeededEntropy, SystemClock, SystemEntropy};
 pub use mem::{Fault, MemDisk};
+pub use overlay::{Change, OverlayDisk};
 pub use ram::RamDisk;
+pub use readonly::{ReadOnlyDisk, read_what_can_be_read};
 pub use real::RealDisk;
 
 use crate::types::Epoch;

@@ -11,7 +11,7 @@ mod cache;
 mod catalog;
 mod checkpoint;
 mod compaction;
-mod doctor;
+pub mod doctor;
 pub mod env;
 mod frame;
 mod index;

@@ -16,7 +16,7 @@ pub const TMP_DIR: &str = "tmp";
 pub const TORN_DIR: &str = "torn";
 
 /// Space set aside for the time when the medium is full.
-const RESERVE_FILE: &str = "reserve";
+pub const RESERVE_FILE: &str = "reserve";
 
 /// The reserve is drawn on in steps of at least this.
 const DRAW_BYTES: u64 = 64 * 1024;

@@ -1,0 +1,263 @@
+//! Which streams a log speaks of, which messages each must have, and which of them cannot be read.
+//!
+//! Up to its newest state (a `StreamState` record or the checkpoint) a stream says itself which
+//! messages live. After it sequences are dense, so that a gap across a hole is what the hole took.
+
+use super::{Medic, StateFacts, StreamPreview};
+use crate::record::{RecordKind, RecordRef};
+use crate::types::{Lsn, StreamId, Timestamp};
+use std::collections::BTreeMap;
+
+/// Messages of a stream that cannot be read any more.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub struct Lost {
+    /// The stream.
+    pub stream: StreamId,
+    /// Its name; empty if nothing tells it.
+    pub name: String,
+    /// First sequence.
+    pub first: u64,
+    /// Last sequence.
+    pub last: u64,
+}
+
+/// A stream whose last sequence may have been in a hole: its next message must not get it again.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Uncertain {
+    /// The stream.
+    pub stream: StreamId,
+    /// Its name, if anything tells it.
+    pub name: String,
+    /// The last sequence that is known.
+    pub last: u64,
+    /// At most so many more were given out.
+    pub more_max: u64,
+}
+
+/// What is known of one stream.
+#[derive(Default)]
+struct Trace {
+    name: String,
+    is_configured: bool,
+    is_gone: bool,
+    has_messages: bool,
+    first: u64,
+    last: u64,
+    holes_seen: u64,
+    records_seen: u64,
+    /// Records of it that were lost and may have given out sequences.
+    unsure: u64,
+    state: Option<(Lsn, StateFacts)>,
+    gaps: Vec<(u64, u64)>,
+}
+
+/// Everything that is known of the streams of a log.
+#[derive(Default)]
+pub struct Census {
+    streams: BTreeMap<StreamId, Trace>,
+    holes: u64,
+    records_lost_max: u64,
+    /// The newest time met.
+    pub newest: Timestamp,
+    /// Records that make no sense to the machine.
+    pub not_understood: u64,
+}
+
+impl Census {
+    /// Frames were lost here, with at most so many records.
+    pub fn hole(&mut self, records_max: u64) {
+        self.holes += 1;
+        self.records_lost_max = self.records_lost_max.saturating_add(records_max);
+    }
+
+    /// Whether anything was lost at all.
+    #[must_use]
+    pub const fn has_holes(&self) -> bool {
+        self.holes > 0
+    }
+
+    /// The next record in the order of the log.
+    pub fn record(&mut self, record: &RecordRef<'_>, lsn: Lsn, compacted: bool, medic: &dyn Medic) {
+        self.newest = self.newest.max(record.timestamp);
+        if record.kind == RecordKind::LogState {
+            return self.log_state(record, medic);
+        }
+        let trace = self.streams.entry(record.stream).or_default();
+        let seq = record.seq.0;
+        match record.kind {
+            RecordKind::Message | RecordKind::Advance => {
+                trace.has_messages |= record.kind == RecordKind::Message;
+                if trace.first == 0 {
+                    trace.first = seq;
+                }
+                let gap_end = if compacted { 0 } else { seq.saturating_sub(1) };
+                trace.saw(seq, gap_end, self.holes, self.records_lost_max, compacted);
+            }
+            RecordKind::StreamCreate | RecordKind::StreamUpdate => trace.configure(record),
+            RecordKind::StreamState => {
+                trace.configure(record);
+                match medic.state(record.body) {
+                    Some(facts) => trace.state = Some((lsn, facts)),
+                    None => self.not_understood += 1,
+                }
+                trace.saw(seq, 0, self.holes, self.records_lost_max, false);
+            }
+            RecordKind::StreamDelete => {
+                trace.configure(record);
+                trace.is_gone = true;
+            }
+            _ => {}
+        }
+    }
+
+    fn log_state(&mut self, record: &RecordRef<'_>, medic: &dyn Medic) {
+        let Some((next, live)) = medic.log_state(record.body) else {
+            self.not_understood += 1;
+            return;
+        };
+        for (id, trace) in &mut self.streams {
+            trace.is_gone |= *id < next && !live.contains(id);
+        }
+    }
+
+    /// What the checkpoint that a restart uses knows.
+    pub fn checkpoint(&mut self, lsn: Lsn, covers_all: bool, streams: Vec<(StreamId, StateFacts)>) {
+        let (holes, lost) = (self.holes, self.records_lost_max);
+        for (id, facts) in streams {
+            let trace = self.streams.entry(id).or_default();
+            trace.name.clone_from(&facts.name);
+            trace.is_configured = true;
+            if covers_all {
+                trace.saw(facts.next.saturating_sub(1), 0, holes, lost, false);
+            }
+            if trace.state.as_ref().is_none_or(|(at, _)| *at <= lsn) {
+                trace.state = Some((lsn, facts));
+            }
+        }
+    }
+
+    /// A footer whose frames are damaged tells which messages there were: the gap they leave is known,
+    /// and so is the last sequence.
+    pub fn footer_messages(&mut self, stream: StreamId, last: u64, missing: &[u64]) {
+        let trace = self.streams.entry(stream).or_default();
+        trace.last = trace.last.max(last);
+        trace.gaps.extend(missing.iter().map(|seq| (*seq, *seq)));
+    }
+
+    /// A footer tells that records of this stream that are no messages were lost.
+    pub fn footer_records(&mut self, stream: StreamId, records_max: u64) {
+        self.streams.entry(stream).or_default().unsure += records_max;
+    }
+
+    /// Streams that are not gone, whose last sequence may lie in a hole.
+    #[must_use]
+    pub fn uncertain(&self) -> Vec<Uncertain> {
+        let unsure = |trace: &Trace| {
+            !trace.is_gone && (trace.holes_seen < self.holes || trace.unsure > 0)
+        };
+        let streams = self.streams.iter().filter(|(id, trace)| **id != StreamId::LOG && unsure(trace));
+        let to = |(id, trace): (&StreamId, &Trace)| Uncertain {
+            stream: *id,
+            name: trace.name.clone(),
+            last: trace.last,
+            more_max: self.records_lost_max - trace.records_seen + trace.unsure,
+        };
+        streams.map(to).collect()
+    }
+
+    /// Streams with messages that nothing tells the configuration of: first and last sequence.
+    #[must_use]
+    pub fn unknown(&self) -> Vec<(StreamId, u64, u64)> {
+        let unknown = |trace: &Trace| trace.has_messages && !trace.is_configured && !trace.is_gone;
+        let streams = self.streams.iter().filter(|(_, trace)| unknown(trace));
+        streams.map(|(id, trace)| (*id, trace.first, trace.last)).collect()
+    }
+
+    /// The messages that were lost, given what the log shows once it is mended.
+    #[must_use]
+    pub fn lost(&self, preview: &[StreamPreview]) -> Vec<Lost> {
+        let mut lost = Vec::new();
+        for stream in preview {
+            let Some(trace) = self.streams.get(&stream.id) else { continue };
+            let mut ranges = trace.must_have();
+            ranges.retain(|(_, last)| *last >= stream.first);
+            for (first, last) in subtract(ranges, &stream.live) {
+                let first = first.max(stream.first);
+                lost.push(Lost { stream: stream.id, name: stream.name.clone(), first, last });
+            }
+        }
+        lost
+    }
+}
+
+impl Trace {
+    fn configure(&mut self, record: &RecordRef<'_>) {
+        self.name = String::from_utf8_lossy(record.subject).into_owned();
+        self.is_configured = true;
+        self.is_gone = false;
+    }
+
+    /// Sequence `seq` was given out; what lies between the last one and `gap_end` was lost if a hole
+    /// lies between.
+    fn saw(&mut self, seq: u64, gap_end: u64, holes: u64, records: u64, compacted: bool) {
+        if self.holes_seen < holes && gap_end > self.last {
+            self.gaps.push((self.last + 1, gap_end));
+        }
+        self.last = self.last.max(seq);
+        if !compacted {
+            (self.holes_seen, self.records_seen, self.unsure) = (holes, records, 0);
+        }
+    }
+
+    /// The messages that must be there, as far as anything can be missing: in ascending ranges.
+    fn must_have(&self) -> Vec<(u64, u64)> {
+        let mut ranges = Vec::new();
+        let mut known = 0;
+        if let Some((_, facts)) = &self.state
+            && facts.next > 1
+        {
+            known = facts.next - 1;
+            ranges = subtract(vec![(facts.floor.max(1), known)], &facts.deleted);
+        }
+        let later = self.gaps.iter().filter(|(_, last)| *last > known);
+        ranges.extend(later.map(|(first, last)| ((*first).max(known + 1), *last)));
+        ranges.sort_unstable();
+        ranges
+    }
+}
+
+/// Ascending ranges without what ascending `others` cover, neighbours joined.
+fn subtract(ranges: Vec<(u64, u64)>, others: &[(u64, u64)]) -> Vec<(u64, u64)> {
+    let mut left: Vec<(u64, u64)> = Vec::new();
+    let mut put = |first: u64, last: u64| match left.last_mut() {
+        Some((_, end)) if *end + 1 >= first => *end = (*end).max(last),
+        _ => left.push((first, last)),
+    };
+    for (first, last) in ranges {
+        let mut at = first;
+        let start = others.partition_point(|other| other.1 < first);
+        for other in others[start..].iter().take_while(|other| other.0 <= last) {
+            if other.0 > at {
+                put(at, other.0 - 1);
+            }
+            at = at.max(other.1 + 1);
+        }
+        if at <= last {
+            put(at, last);
+        }
+    }
+    left
+}
+
+#[cfg(test)]
+mod tests {
+    use super::subtract;
+
+    #[test]
+    fn ranges_lose_what_others_cover() {
+        assert_eq!(subtract(vec![(1, 10)], &[(3, 4), (9, 20)]), [(1, 2), (5, 8)]);
+        assert_eq!(subtract(vec![(1, 2), (3, 4)], &[]), [(1, 4)]);
+        assert_eq!(subtract(vec![(5, 6)], &[(1, 9)]), []);
+        assert_eq!(subtract(vec![(1, 3), (7, 9)], &[(2, 7)]), [(1, 1), (8, 9)]);
+    }
+}

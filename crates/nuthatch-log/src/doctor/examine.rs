@@ -1,0 +1,207 @@
+//! The examination as a whole: what is looked at, in which order, and what comes out.
+
+use super::apply::KEPT_DIR;
+use super::census::{Census, Lost};
+use super::finding::{Finding, Kind, Severity};
+use super::{Medic, StreamPreview};
+use crate::catalog::{CATALOG_FILE, Catalog};
+use crate::env::{Change, Disk, OverlayDisk};
+use crate::segment::SegmentId;
+use crate::store::{RESERVE_FILE, TMP_DIR, TORN_DIR};
+use std::collections::{BTreeMap, BTreeSet};
+use std::io;
+use std::sync::Arc;
+
+/// What the operator may choose.
+#[derive(Clone, Copy, Default, Debug)]
+pub struct DoctorOptions {
+    /// Set a changed byte back also where the frame is so large that chance could have made the
+    /// explanation up.
+    pub likely: bool,
+}
+
+/// Why a log could not be examined.
+#[derive(Debug, thiserror::Error)]
+pub enum DoctorError {
+    /// A server has it open.
+    #[error("a server is using it: stop the server first")]
+    InUse,
+    /// There is neither a catalog nor a segment.
+    #[error("there is no log")]
+    NoLog,
+    /// The disk failed.
+    #[error("{0}")]
+    Io(#[from] io::Error),
+}
+
+/// What was found, and what the log is like after mending.
+#[derive(Debug)]
+pub struct Diagnosis {
+    /// Identity of the log.
+    pub log_id: u64,
+    /// Everything found, the worst first.
+    pub findings: Vec<Finding>,
+    /// Messages that cannot be read any more.
+    pub lost: Vec<Lost>,
+    /// The streams as a server shows them after mending, or why it would not open.
+    pub streams: Result<Vec<StreamPreview>, String>,
+    /// What mending changes, by file.
+    pub changes: BTreeMap<String, Change>,
+}
+
+impl Diagnosis {
+    /// Whether nothing is damaged. Notes do not count.
+    #[must_use]
+    pub fn is_healthy(&self) -> bool {
+        self.streams.is_ok() && self.findings.iter().all(|f| f.kind.severity() == Severity::Note)
+    }
+
+    /// Whether it may be mended: nothing blocks it and the mended log opens.
+    #[must_use]
+    pub fn is_mendable(&self) -> bool {
+        let blocking = |f: &Finding| f.kind.severity() == Severity::Blocking;
+        self.streams.is_ok() && !self.findings.iter().any(blocking)
+    }
+}
+
+/// Examines the log on `disk`, which is only read. The caller holds its lock.
+///
+/// # Errors
+/// [`DoctorError`].
+pub fn diagnose(
+    disk: &Arc<dyn Disk>,
+    medic: &dyn Medic,
+    options: DoctorOptions,
+) -> Result<Diagnosis, DoctorError> {
+    let mut examiner = Examiner {
+        base: Arc::clone(disk),
+        disk: Arc::new(OverlayDisk::new(Arc::clone(disk))),
+        medic,
+        options,
+        catalog: Catalog::new(0),
+        census: Census::default(),
+        findings: Vec::new(),
+        holes_without_file: BTreeSet::new(),
+        entries_changed: false,
+    };
+    examiner.run()
+}
+
+/// An examination under way.
+pub struct Examiner<'a> {
+    /// The log as it is.
+    pub(super) base: Arc<dyn Disk>,
+    /// The log as it will be.
+    pub(super) disk: Arc<OverlayDisk>,
+    pub(super) medic: &'a dyn Medic,
+    pub(super) options: DoctorOptions,
+    pub(super) catalog: Catalog,
+    pub(super) census: Census,
+    pub(super) findings: Vec<Finding>,
+    /// Removed entries that may stand for a lost file.
+    pub(super) holes_without_file: BTreeSet<SegmentId>,
+    pub(super) entries_changed: bool,
+}
+
+impl Examiner<'_> {
+    fn run(&mut self) -> Result<Diagnosis, DoctorError> {
+        if self.segment_names()?.is_empty() && !self.base.list("")?.contains(&CATALOG_FILE.into()) {
+            return Err(DoctorError::NoLog);
+        }
+        self.other_files()?;
+        if !self.load_catalog()? {
+            return Ok(self.stopped());
+        }
+        let before = self.catalog.clone();
+        self.strays()?;
+        self.look_in_torn()?;
+        self.segments()?;
+        self.checkpoints()?;
+        self.medicine()?;
+        let is_new = self.base_catalog().is_none_or(|on_disk| on_disk != self.catalog);
+        if is_new || before != self.catalog {
+            self.catalog.store(&*self.disk)?;
+        }
+        Ok(self.conclude()?)
+    }
+
+    fn base_catalog(&self) -> Option<Catalog> {
+        Catalog::load(&*self.base).ok().flatten()
+    }
+
+    /// Nothing can be said beyond what was found.
+    fn stopped(&mut self) -> Diagnosis {
+        Diagnosis {
+            log_id: self.catalog.log_id,
+            findings: std::mem::take(&mut self.findings),
+            lost: Vec::new(),
+            streams: Err("it was not examined further".to_owned()),
+            changes: BTreeMap::new(),
+        }
+    }
+
+    fn conclude(&mut self) -> io::Result<Diagnosis> {
+        let changes = self.disk.changes()?;
+        let streams = if self.is_blocked() {
+            Err("it was not tried, because something above must be dealt with first".to_owned())
+        } else {
+            self.medic.preview(Arc::new(OverlayDisk::new(Arc::clone(&self.disk) as Arc<dyn Disk>)))
+        };
+        let lost = streams.as_ref().map_or_else(|_| Vec::new(), |s| self.census.lost(s));
+        let mut findings = std::mem::take(&mut self.findings);
+        findings.sort_by_key(|f| std::cmp::Reverse(f.kind.severity()));
+        Ok(Diagnosis { log_id: self.catalog.log_id, findings, lost, streams, changes })
+    }
+
+    fn is_blocked(&self) -> bool {
+        self.findings.iter().any(|f| f.kind.severity() == Severity::Blocking)
+    }
+
+    /// Notes a finding.
+    pub(super) fn note(&mut self, finding: Finding) {
+        self.findings.push(finding);
+    }
+
+    /// Takes a file out of the log's way; it is kept.
+    pub(super) fn set_aside(&mut self, kind: Kind, path: &str, what: String) {
+        let gone = self.disk.remove(path);
+        let action = match gone {
+            Ok(()) => "moved out of the log's way".to_owned(),
+            Err(error) => format!("it cannot be moved: {error}"),
+        };
+        self.note(Finding::new(kind, path, what, action));
+    }
+
+    /// Whether a file has been taken out of the way.
+    pub(super) fn is_aside(&self, path: &str) -> bool {
+        self.disk.list("").is_ok_and(|names| !names.iter().any(|name| name == path))
+    }
+
+    /// Files that are not segments, catalog or checkpoints.
+    fn other_files(&mut self) -> io::Result<()> {
+        for name in self.base.list(TMP_DIR)? {
+            let path = format!("{TMP_DIR}/{name}");
+            let what = "a file under construction when the log stopped";
+            let action = "the server removes it at its next start";
+            self.note(Finding::new(Kind::Leftover, path, what, action));
+        }
+        for name in self.base.list(TORN_DIR)? {
+            let path = format!("{TORN_DIR}/{name}");
+            let bytes = self.base.open(&path).and_then(|file| file.len()).unwrap_or(0);
+            let what = format!("{bytes} bytes that an earlier start set aside");
+            let action = "never read again; remove it when you no longer want it";
+            self.note(Finding::new(Kind::SetAside, path, what, action));
+        }
+        for name in self.base.list("")? {
+            let known = name == CATALOG_FILE
+                || name == RESERVE_FILE
+                || name.ends_with(".seg")
+                || name.starts_with(crate::checkpoint::PREFIX);
+            if !known && name != KEPT_DIR {
+                let what = "a log has no such file";
+                self.note(Finding::new(Kind::UnknownFile, name, what, "left alone"));
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,226 @@
+//! Looking a log over without changing it: every segment of the chain, every frame, every checksum.
+
+use crate::catalog::{Catalog, CatalogError, SegmentEntry, SegmentState};
+use crate::env::{Disk, read_exact_at};
+use crate::frame::{FRAME_HEADER_BYTES, FrameFault, RecordIter};
+use crate::record::RecordKind;
+use crate::segment::scan::look_beyond;
+use crate::segment::{Footer, FrameScanner, SEGMENT_HEADER_BYTES, Scanned, Segment, SegmentHeader};
+use crate::types::{Epoch, Lsn};
+use std::fmt;
+use std::io;
+use std::sync::Arc;
+
+/// What a log looks like.
+#[derive(Clone, Debug)]
+pub struct Inspection {
+    /// Identity of the log.
+    pub log_id: u64,
+    /// The newest generation that wrote.
+    pub epoch: Epoch,
+    /// Whether it was closed cleanly.
+    pub clean: bool,
+    /// The chain, in the order of positions.
+    pub segments: Vec<SegmentInspection>,
+    /// Segment files that the catalog does not know.
+    pub strangers: Vec<String>,
+}
+
+/// What a segment looks like.
+#[derive(Clone, Debug)]
+pub struct SegmentInspection {
+    /// Name of its file.
+    pub file: String,
+    /// First position that it stands for.
+    pub base: Lsn,
+    /// Last position that it stands for; of an open segment, the last one found.
+    pub end: Lsn,
+    /// `open`, `sealed`, `removed` or `replaced`.
+    pub state: &'static str,
+    /// Whether compaction wrote it.
+    pub compacted: bool,
+    /// Good frames.
+    pub frames: u64,
+    /// Records in them.
+    pub records: u64,
+    /// Messages among these.
+    pub messages: u64,
+    /// Where the good frames end.
+    pub good_bytes: u64,
+    /// What is wrong, in words; empty if nothing is.
+    pub problems: Vec<String>,
+    /// Bytes behind the good frames of an open segment: a torn tail, which recovery cuts off.
+    pub torn_bytes: u64,
+}
+
+impl Inspection {
+    /// Whether the log would open without losing anything that was durable.
+    #[must_use]
+    pub fn is_sound(&self) -> bool {
+        self.segments.iter().all(|segment| segment.problems.is_empty())
+    }
+
+    /// Looks over the log on `disk`, reading all of it. Takes the directory's lock meanwhile.
+    ///
+    /// # Errors
+    /// [`InspectError`].
+    pub fn of(disk: &dyn Disk) -> Result<Self, InspectError> {
+        let Some(_lock) = disk.lock()? else { return Err(InspectError::Locked) };
+        let catalog = Catalog::load(disk)?.ok_or(InspectError::NoLog)?;
+        let known: Vec<String> = catalog.segments.iter().map(SegmentEntry::file_name).collect();
+        let mut strangers = disk.list("")?;
+        strangers.retain(|name| name.ends_with(".seg") && !known.contains(name));
+        let segments = catalog.segments.iter().map(|entry| inspect(disk, entry)).collect();
+        let Catalog { log_id, epoch, clean, .. } = catalog;
+        Ok(Self { log_id, epoch, clean, segments, strangers })
+    }
+}
+
+/// Why a log could not be looked over.
+#[derive(Debug, thiserror::Error)]
+pub enum InspectError {
+    /// A server has it open.
+    #[error("the log is in use")]
+    Locked,
+    /// There is no catalog.
+    #[error("there is no log")]
+    NoLog,
+    /// The catalog cannot be used.
+    #[error("{0}")]
+    Catalog(#[from] CatalogError),
+    /// The disk failed.
+    #[error("{0}")]
+    Io(#[from] io::Error),
+}
+
+impl fmt::Display for Inspection {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let closed = if self.clean { "closed cleanly" } else { "not closed cleanly" };
+        writeln!(f, "log {:016x}, epoch {}, {closed}", self.log_id, self.epoch)?;
+        for segment in &self.segments {
+            writeln!(f, "{segment}")?;
+        }
+        for name in &self.strangers {
+            writeln!(f, "{name}: not part of the log")?;
+        }
+        Ok(())
+    }
+}
+
+impl fmt::Display for SegmentInspection {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { file, state, base, end, frames, records, messages, good_bytes, .. } = self;
+        write!(f, "{file} {state} {base}..{end}: {frames} frames, {records} records, ")?;
+        write!(f, "{messages} messages, {good_bytes} bytes")?;
+        if self.torn_bytes > 0 {
+            write!(f, ", torn tail of {} bytes", self.torn_bytes)?;
+        }
+        self.problems.iter().try_for_each(|problem| write!(f, "\n    PROBLEM: {problem}"))
+    }
+}
+
+const fn state_name(state: SegmentState) -> &'static str {
+    match state {
+        SegmentState::Open => "open",
+        SegmentState::Sealed => "sealed",
+        SegmentState::Removed => "removed",
+        SegmentState::Replaced => "replaced",
+    }
+}
+
+fn inspect(disk: &dyn Disk, entry: &SegmentEntry) -> SegmentInspection {
+    let mut found = SegmentInspection {
+        file: entry.file_name(),
+        base: entry.base,
+        end: entry.end,
+        state: state_name(entry.state),
+        compacted: entry.compacted,
+        frames: 0,
+        records: 0,
+        messages: 0,
+        good_bytes: 0,
+        problems: Vec::new(),
+        torn_bytes: 0,
+    };
+    if matches!(entry.state, SegmentState::Open | SegmentState::Sealed)
+        && let Err(problem) = look_into(disk, entry, &mut found)
+    {
+        found.problems.push(problem);
+    }
+    found
+}
+
+fn look_into(
+    disk: &dyn Disk,
+    entry: &SegmentEntry,
+    found: &mut SegmentInspection,
+) -> Result<(), String> {
+    let words = |error: io::Error| error.to_string();
+    let file = disk.open(&found.file).map_err(words)?;
+    let mut head = [0; SEGMENT_HEADER_BYTES];
+    let n = file.read_at(&mut head, 0).map_err(words)?;
+    let header = SegmentHeader::decode(&head[..n]);
+    let header = header.map_err(|fault| format!("the segment's header: {fault:?}"))?;
+    if (header.id, header.salt, header.base) != (entry.id, entry.salt, entry.base) {
+        return Err("the file is another segment than the catalog says".to_owned());
+    }
+    let segment = Arc::new(Segment { header, file });
+    if entry.state == SegmentState::Open {
+        return look_into_open(&segment, found);
+    }
+    let fault = scan(&segment, entry.data_end, found).map_err(words)?;
+    if let Some((fault, offset)) = fault {
+        found.problems.push(format!("frame at offset {offset}: {fault:?}"));
+    }
+    if !footer_is_good(&segment, entry) {
+        found.problems.push("the footer is missing or damaged (it will be rebuilt)".to_owned());
+    }
+    Ok(())
+}
+
+fn look_into_open(segment: &Arc<Segment>, found: &mut SegmentInspection) -> Result<(), String> {
+    let words = |error: io::Error| error.to_string();
+    let limit = segment.file.len().map_err(words)?;
+    let fault = scan(segment, limit, found).map_err(words)?;
+    let from = found.good_bytes.max(segment.first_offset());
+    let beyond = look_beyond(segment, from, limit).map_err(words)?;
+    found.torn_bytes = beyond.end.saturating_sub(from);
+    if beyond.durable > found.end {
+        let what = fault.map_or(FrameFault::Short, |(fault, _)| fault);
+        return Err(format!(
+            "position {} at offset {from} was durable and is damaged: {what:?}",
+            found.end.next()
+        ));
+    }
+    Ok(())
+}
+
+fn footer_is_good(segment: &Segment, entry: &SegmentEntry) -> bool {
+    let bytes = read_exact_at(&*segment.file, entry.data_end, entry.footer_len as usize);
+    bytes.is_ok_and(|bytes| Footer::parse(bytes, entry.id).is_some())
+}
+
+/// Reads all frames up to `limit`; tells where they stop making sense.
+fn scan(
+    segment: &Arc<Segment>,
+    limit: u64,
+    found: &mut SegmentInspection,
+) -> io::Result<Option<(FrameFault, u64)>> {
+    let mut scan = FrameScanner::new(Arc::clone(segment), limit);
+    loop {
+        match scan.step()? {
+            Scanned::Frame(header, offset) => {
+                found.frames += 1;
+                found.end = header.lsn;
+                let block = segment.header.block_bytes as usize;
+                found.good_bytes = offset + header.padded_len(block) as u64;
+                for (_, record) in RecordIter::new(&scan.frame()[FRAME_HEADER_BYTES..]) {
+                    found.records += 1;
+                    found.messages += u64::from(record.kind == RecordKind::Message);
+                }
+            }
+            Scanned::Fault(fault, offset) => return Ok(Some((fault, offset))),
+            Scanned::End => return Ok(None),
+        }
+    }
+}

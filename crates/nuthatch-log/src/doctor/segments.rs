@@ -1,0 +1,405 @@
+//! Every segment of the chain: is it there, is it what the catalog says, is every frame good.
+
+use super::chain::{SegmentFile, removed};
+use super::examine::Examiner;
+use super::finding::{Finding, Kind};
+use super::salvage::{Hole, Known, Piece, Salvage, salvage};
+use crate::catalog::{SegmentEntry, SegmentState};
+use crate::env::{Disk, read_exact_at, read_what_can_be_read};
+use crate::frame::{FRAME_HEADER_BYTES, FrameFault, FrameHeader, RecordIter};
+use crate::record::RecordKind;
+use crate::segment::{
+    Footer, FrameScanner, HeaderFault, MAX_SEGMENT_BYTES, Scanned, Segment, SegmentHeader, SegmentId,
+};
+use crate::types::{Lsn, StreamId};
+use rustc_hash::FxHashSet;
+use std::io;
+use std::sync::Arc;
+
+/// Block sizes to try where a header that told it is gone, the usual one first.
+const BLOCK_SIZES: [u32; 7] = [4096, 512, 64, 128, 256, 1024, 2048];
+
+/// Where the first pass over a segment stopped.
+struct Pass {
+    /// Everything before this offset was good and has been counted.
+    at: u64,
+    /// What is wrong there; `None`: nothing.
+    fault: Option<FrameFault>,
+    /// Offset of a frame whose padding is not zero.
+    padding: Option<u64>,
+    next: Lsn,
+}
+
+impl Examiner<'_> {
+    pub(super) fn segments(&mut self) -> io::Result<()> {
+        for entry in self.catalog.segments.clone() {
+            match entry.state {
+                SegmentState::Open | SegmentState::Sealed => self.segment(&entry)?,
+                SegmentState::Removed | SegmentState::Replaced => self.without_file(&entry)?,
+            }
+        }
+        Ok(())
+    }
+
+    fn without_file(&mut self, entry: &SegmentEntry) -> io::Result<()> {
+        if self.holes_without_file.contains(&entry.id) {
+            self.census.hole(0);
+        }
+        let name = entry.file_name();
+        if self.base.list("")?.contains(&name) && !self.is_aside(&name) {
+            let what = "compaction has replaced it";
+            let action = "the server removes it at its next start";
+            self.note(Finding::new(Kind::Leftover, name, what, action));
+        }
+        Ok(())
+    }
+
+    fn segment(&mut self, entry: &SegmentEntry) -> io::Result<()> {
+        let name = entry.file_name();
+        let file = match SegmentFile::open(&*self.disk, &name) {
+            Ok(file) => file,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                let what = format!("positions {} to {} have no file", entry.base, end_of(entry));
+                self.give_up(entry, Kind::SegmentMissing, what);
+                return Ok(());
+            }
+            Err(error) => {
+                self.note(Finding::new(Kind::Unreadable, name, error.to_string(), ""));
+                return Ok(());
+            }
+        };
+        match file.header {
+            Ok(header) if self.matches(&header, entry) => self.frames(entry, file, header, false),
+            Ok(header) => {
+                let what = format!(
+                    "it is segment {} of log {:016x}, not segment {} of log {:016x}",
+                    header.id.0, header.log_id, entry.id.0, self.catalog.log_id
+                );
+                self.give_up(entry, Kind::SegmentForeign, what);
+                self.disk.remove(&name)
+            }
+            Err(HeaderFault::Version(version)) => {
+                let what = format!("it has format version {version}");
+                self.note(Finding::new(Kind::LaterVersion, name, what, ""));
+                Ok(())
+            }
+            Err(HeaderFault::Damaged) => {
+                let header = self.header_of(entry, &file);
+                self.frames(entry, file, header, true)
+            }
+        }
+    }
+
+    fn matches(&self, header: &SegmentHeader, entry: &SegmentEntry) -> bool {
+        header.log_id == self.catalog.log_id
+            && (header.id, header.epoch, header.base) == (entry.id, entry.epoch, entry.base)
+            && (header.salt, header.compacted) == (entry.salt, entry.compacted)
+            && header.block_bytes.is_power_of_two()
+    }
+
+    /// The header that a segment had: the catalog knows all of it but the block size, and the first
+    /// frame is chained to it.
+    fn header_of(&self, entry: &SegmentEntry, file: &SegmentFile) -> SegmentHeader {
+        let with = |block_bytes| SegmentHeader {
+            log_id: self.catalog.log_id,
+            id: entry.id,
+            epoch: entry.epoch,
+            base: entry.base,
+            salt: entry.salt,
+            block_bytes,
+            compacted: entry.compacted,
+        };
+        let fits = |block: &u32| {
+            let header = with(*block);
+            let at = (crate::segment::SEGMENT_HEADER_BYTES as u64).next_multiple_of(u64::from(*block));
+            let bytes = read_exact_at(&*file.file, at, FRAME_HEADER_BYTES).unwrap_or_default();
+            FrameHeader::decode(&bytes, entry.salt)
+                .is_ok_and(|frame| frame.prev_crc == header.checksum())
+        };
+        with(BLOCK_SIZES.into_iter().find(fits).unwrap_or(BLOCK_SIZES[0]))
+    }
+
+    /// Reads every frame; what is damaged is mended.
+    fn frames(
+        &mut self,
+        entry: &SegmentEntry,
+        file: SegmentFile,
+        header: SegmentHeader,
+        header_damaged: bool,
+    ) -> io::Result<()> {
+        let is_sealed = entry.state == SegmentState::Sealed;
+        if header_damaged {
+            let what = "its first block is damaged; the catalog tells what it said";
+            self.note(Finding::new(Kind::SegmentHeader, &file.path, what, "written anew"));
+        }
+        if is_sealed && file.len < entry.data_end {
+            let what = format!("it has {} of {} bytes", file.len, entry.data_end);
+            self.note(Finding::new(Kind::SegmentTruncated, &file.path, what, ""));
+        }
+        let limit = if is_sealed { entry.data_end.min(file.len) } else { file.len };
+        let segment = Arc::new(Segment { header, file: Arc::clone(&file.file) });
+        let pass = self.first_pass(entry, &segment, limit);
+        let whole = entry.compacted || pass.next == entry.end.next();
+        let good = pass.fault.is_none() && pass.padding.is_none() && !header_damaged;
+        if good && is_sealed && whole && limit == entry.data_end {
+            return self.footer(entry, &segment);
+        }
+        if good && !is_sealed && limit == file.len {
+            return Ok(());
+        }
+        let known = Known {
+            limit: if is_sealed { entry.data_end } else { file.len },
+            end: is_sealed.then_some(entry.end),
+            likely: self.options.likely,
+        };
+        let len = usize::try_from(file.len.min(MAX_SEGMENT_BYTES)).unwrap_or(0);
+        let (image, unreadable) = read_what_can_be_read(&*file.file, len)?;
+        for (from, until) in unreadable {
+            let what = format!("bytes {from} to {until} cannot be read");
+            self.note(Finding::new(Kind::ReadError, &file.path, what, "taken as lost"));
+        }
+        let found = salvage(image, header, known);
+        self.mend(entry, header, &found, pass.at, header_damaged)
+    }
+
+    /// Walks the frames from the front and counts what they hold, as far as all is well.
+    fn first_pass(&mut self, entry: &SegmentEntry, segment: &Arc<Segment>, limit: u64) -> Pass {
+        let mut scan = FrameScanner::new(Arc::clone(segment), limit);
+        let mut pass =
+            Pass { at: segment.first_offset(), fault: None, padding: None, next: entry.base };
+        loop {
+            match scan.step() {
+                Ok(Scanned::Frame(header, offset)) => {
+                    self.count(&scan.frame()[FRAME_HEADER_BYTES..], header.lsn, entry.compacted);
+                    let padded = header.padded_len(segment.header.block_bytes as usize) as u64;
+                    let (from, until) = (offset + u64::from(header.len), offset + padded);
+                    if pass.padding.is_none() && !is_blank(segment, from, until) {
+                        pass.padding = Some(offset);
+                    }
+                    pass.at = offset + padded;
+                    pass.next = header.lsn.next();
+                }
+                Ok(Scanned::Fault(fault, _)) => {
+                    let blank = fault == FrameFault::Blank && is_blank(segment, pass.at, limit);
+                    let is_end = entry.state == SegmentState::Open && blank;
+                    pass.fault = (!is_end).then_some(fault);
+                    return pass;
+                }
+                Ok(Scanned::End) => return pass,
+                Err(_) => {
+                    pass.fault = Some(FrameFault::Short);
+                    return pass;
+                }
+            }
+        }
+    }
+
+    fn count(&mut self, body: &[u8], lsn: Lsn, compacted: bool) {
+        let mut records = RecordIter::new(body);
+        for (_, record) in records.by_ref() {
+            self.census.record(&record, lsn, compacted, self.medic);
+        }
+        self.census.not_understood += u64::from(records.malformed);
+    }
+
+    fn footer(&mut self, entry: &SegmentEntry, segment: &Segment) -> io::Result<()> {
+        if entry.footer_len == 0 || footer_of(entry, segment).is_some() {
+            return Ok(());
+        }
+        let name = entry.file_name();
+        let image = read_exact_at(&*segment.file, 0, entry.data_end as usize)?;
+        let known = Known { limit: entry.data_end, end: Some(entry.end), likely: false };
+        let found = salvage(image, segment.header, known);
+        let what = "it is missing or damaged; all frames are good";
+        self.note(Finding::new(Kind::Footer, name, what, "made anew from the frames"));
+        self.write_segment(entry, segment.header, &found)
+    }
+
+    /// Says what was found in a damaged segment and writes what is left of it.
+    fn mend(
+        &mut self,
+        entry: &SegmentEntry,
+        header: SegmentHeader,
+        found: &Salvage,
+        counted: u64,
+        header_damaged: bool,
+    ) -> io::Result<()> {
+        let name = entry.file_name();
+        if found.unknown {
+            let what = "a frame has flags or a key of a later version";
+            self.note(Finding::new(Kind::LaterVersion, name, what, ""));
+            return Ok(());
+        }
+        self.report(entry, found);
+        let segment = Segment { header, file: self.disk.open(&name)? };
+        let footer = footer_of(entry, &segment);
+        self.count_rest(entry, found, counted, footer.as_ref());
+        let nothing = found.repairs.is_empty()
+            && found.padding.is_empty()
+            && found.torn_bytes == 0
+            && !header_damaged
+            && !found.pieces.iter().any(|piece| matches!(piece, Piece::Hole(_)));
+        if nothing && entry.state == SegmentState::Open {
+            return Ok(());
+        }
+        if found.pieces.is_empty() && entry.state == SegmentState::Open {
+            self.catalog.segments.retain(|other| other.id != entry.id);
+            return self.disk.remove(&name);
+        }
+        self.write_segment(entry, header, found)
+    }
+
+    fn report(&mut self, entry: &SegmentEntry, found: &Salvage) {
+        let name = entry.file_name();
+        for repair in &found.repairs {
+            let what = format!(
+                "the byte at offset {} is {:#04x} and was {:#04x} (position {}): the checksum tells",
+                repair.at, repair.found, repair.restored, repair.lsn
+            );
+            self.note(Finding::new(Kind::FrameFlipped, &name, what, "set back; nothing is lost"));
+        }
+        for offset in &found.padding {
+            let what = format!("bytes behind the frame at offset {offset} are not zero");
+            self.note(Finding::new(Kind::Padding, &name, what, "zeroed; nothing is lost"));
+        }
+        for piece in &found.pieces {
+            if let Piece::Hole(hole) = piece {
+                self.note(Finding::new(Kind::FrameLost, &name, hole_text(hole), HOLE_ACTION));
+            }
+        }
+        if found.torn_bytes > 0 && entry.state == SegmentState::Open {
+            let (bytes, end) = (found.torn_bytes, found.end);
+            let what = format!("{bytes} bytes from offset {end} on were never acknowledged");
+            let action = "cut off, as the server does at its next start; the segment is sealed there";
+            self.note(Finding::new(Kind::TornTail, name, what, action));
+        }
+    }
+
+    /// Counts what the first pass did not reach: frames behind the damage, and the holes.
+    fn count_rest(
+        &mut self,
+        entry: &SegmentEntry,
+        found: &Salvage,
+        counted: u64,
+        footer: Option<&Footer>,
+    ) {
+        for piece in &found.pieces {
+            match piece {
+                Piece::Frame { offset, header } if *offset >= counted => {
+                    let body = body_of(found, *offset, header);
+                    self.count(body, header.lsn, entry.compacted);
+                }
+                Piece::Hole(hole) if footer.is_none() => self.census.hole(hole.records_max),
+                Piece::Frame { .. } | Piece::Hole(_) => {}
+            }
+        }
+        if let Some(footer) = footer {
+            self.compare_with_footer(footer, found);
+        }
+    }
+
+    /// The footer tells which messages the holes held.
+    fn compare_with_footer(&mut self, footer: &Footer, found: &Salvage) {
+        let mut readable: FxHashSet<(StreamId, u64)> = FxHashSet::default();
+        let mut holes: Vec<Hole> = Vec::new();
+        for piece in &found.pieces {
+            match piece {
+                Piece::Hole(hole) => holes.push(*hole),
+                Piece::Frame { offset, header } => {
+                    for (_, record) in RecordIter::new(body_of(found, *offset, header)) {
+                        if record.kind == RecordKind::Message {
+                            readable.insert((record.stream, record.seq.0));
+                        }
+                    }
+                }
+            }
+        }
+        for stream in footer.streams() {
+            let (mut last, mut missing) = (0, Vec::new());
+            footer.for_each_message(stream, |message| {
+                last = message.seq.0;
+                if !readable.contains(&(stream.stream, last)) {
+                    missing.push(last);
+                }
+            });
+            self.census.footer_messages(stream.stream, last, &missing);
+            let at = stream.last_at.lsn;
+            let hole = holes.iter().find(|hole| (hole.first..=hole.last).contains(&at));
+            if let Some(hole) = hole.filter(|_| missing.is_empty()) {
+                self.census.footer_records(stream.stream, hole.records_max);
+            }
+        }
+    }
+
+    /// A segment of which nothing can be had: its positions stay, without a file.
+    fn give_up(&mut self, entry: &SegmentEntry, kind: Kind, what: String) {
+        let records_max = match entry.state {
+            SegmentState::Sealed => entry.data_end / crate::record::RECORD_HEADER_BYTES as u64,
+            _ => MISSING_OPEN_RECORDS,
+        };
+        self.census.hole(records_max);
+        let (id, base, end) = (entry.id, entry.base, end_of(entry));
+        if let Some(slot) = self.catalog.entry_mut(id) {
+            *slot = removed(id, base, end);
+        }
+        self.note(Finding::new(kind, entry.file_name(), what, HOLE_ACTION));
+    }
+
+    /// Replaces a segment's entry.
+    pub(super) fn replace_entry(&mut self, id: SegmentId, entry: SegmentEntry) {
+        if let Some(slot) = self.catalog.entry_mut(id) {
+            *slot = entry;
+        }
+    }
+}
+
+/// What mending does where frames are gone.
+const HOLE_ACTION: &str = "what they held is given up: its sequences become deleted ones";
+
+/// More records than any open segment holds: sequences skip this far if one is missing.
+const MISSING_OPEN_RECORDS: u64 = 1 << 25;
+
+/// The last position that a missing segment stands for.
+fn end_of(entry: &SegmentEntry) -> Lsn {
+    entry.end.max(entry.base)
+}
+
+fn body_of<'a>(found: &'a Salvage, offset: u64, header: &FrameHeader) -> &'a [u8] {
+    let at = offset as usize;
+    &found.image[at + FRAME_HEADER_BYTES..at + header.len as usize]
+}
+
+fn hole_text(hole: &Hole) -> String {
+    let why = match hole.fault {
+        FrameFault::Blank => "zeros where frames were",
+        FrameFault::Header => "a damaged frame header",
+        FrameFault::Body => "a damaged frame",
+        FrameFault::Short => "the file ends too early",
+        FrameFault::Chain => "frames are missing",
+        FrameFault::Unknown => "an unknown frame",
+    };
+    format!("{why} at offsets {} to {} (positions {} to {})", hole.from, hole.until, hole.first, hole.last)
+}
+
+fn footer_of(entry: &SegmentEntry, segment: &Segment) -> Option<Footer> {
+    if entry.footer_len == 0 {
+        return None;
+    }
+    let bytes = read_exact_at(&*segment.file, entry.data_end, entry.footer_len as usize).ok()?;
+    Footer::parse(bytes, entry.id).filter(|footer| footer.end() == entry.end)
+}
+
+/// Whether bytes of a file are all zero, or not there.
+fn is_blank(segment: &Segment, from: u64, until: u64) -> bool {
+    let mut chunk = vec![0; usize::try_from((until - from).min(1 << 20)).unwrap_or(0)];
+    let mut at = from;
+    while at < until {
+        let len = chunk.len().min(usize::try_from(until - at).unwrap_or(usize::MAX));
+        match segment.file.read_at(&mut chunk[..len], at) {
+            Ok(0) => return true,
+            Ok(n) if chunk[..n].iter().all(|byte| *byte == 0) => at += n as u64,
+            _ => return false,
+        }
+    }
+    true
+}
