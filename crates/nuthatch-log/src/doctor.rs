@@ -22,7 +22,10 @@ pub use apply::{Applied, KEPT_DIR};
 pub use census::{Lost, Uncertain};
 pub use examine::{Diagnosis, DoctorError, DoctorOptions, diagnose};
 pub use finding::{Finding, Kind, Severity};
-pub use inspect::{InspectError, Inspection, SegmentInspection};
+pub use inspect::{
+    CheckpointInspection, FrameView, InspectError, Inspection, Seen, SegmentInspection,
+    walk_segment,
+};
 
 use crate::env::Disk;
 use crate::types::StreamId;

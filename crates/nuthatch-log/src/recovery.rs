@@ -71,6 +71,23 @@ pub enum DamageKind {
     MissingFrames,
 }
 
+impl std::fmt::Display for DamageKind {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::SegmentHeader => "its first block",
+            Self::Frame(FrameFault::Blank) => "zeros where a frame was",
+            Self::Frame(FrameFault::Header) => "a frame's header",
+            Self::Frame(FrameFault::Body) => "a frame's records",
+            Self::Frame(FrameFault::Short) => "the file ends inside a frame",
+            Self::Frame(FrameFault::Chain) => "a frame that does not follow the one before",
+            Self::Frame(FrameFault::Unknown) => "a frame of a later version",
+            Self::Record => "records that make no sense",
+            Self::Short => "the file ends before its frames do",
+            Self::MissingFrames => "frames are missing",
+        })
+    }
+}
+
 /// Why a log was not opened. Nothing was changed.
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
@@ -97,15 +114,21 @@ pub enum OpenError {
         source: io::Error,
     },
     /// The catalog cannot be used.
-    #[error("{source}; run `nuthatch doctor` on {place}")]
+    #[error("the log in {place}: {source}")]
     Catalog {
         /// Where.
         place: String,
         /// Why.
         source: CatalogError,
     },
+    /// A segment of this log was written after the catalog was.
+    #[error("the catalog is older than segment {segment}, which it does not know")]
+    Stale {
+        /// Name of its file.
+        segment: String,
+    },
     /// A segment of the chain has no file.
-    #[error("segment {segment} (positions {base} to {end}) is missing; run `nuthatch doctor`")]
+    #[error("segment {segment} (positions {base} to {end}) is missing")]
     Missing {
         /// Name of its file.
         segment: String,
@@ -115,10 +138,7 @@ pub enum OpenError {
         end: Lsn,
     },
     /// Data that was durable is damaged.
-    #[error(
-        "segment {segment} is damaged at offset {offset} (position {lsn}): {kind:?}; \
-         run `nuthatch doctor`"
-    )]
+    #[error("segment {segment} is damaged at offset {offset} (position {lsn}): {kind}")]
     Damaged {
         /// Name of its file.
         segment: String,
@@ -137,6 +157,20 @@ pub enum OpenError {
         /// What is not known.
         what: String,
     },
+}
+
+impl OpenError {
+    /// Whether `nuthatch doctor` can say more, and mend it.
+    #[must_use]
+    pub const fn is_damage(&self) -> bool {
+        match self {
+            Self::Catalog { source, .. } => matches!(source, CatalogError::Damaged { .. }),
+            Self::Missing { .. } | Self::Damaged { .. } | Self::Stale { .. } => true,
+            Self::Locked { .. } | Self::Option { .. } | Self::Io { .. } | Self::Unknown { .. } => {
+                false
+            }
+        }
+    }
 }
 
 /// Adds what was being done to an I/O error.
@@ -232,6 +266,7 @@ impl<M: Machine> Recovery<M> {
             segments: Segments::default(),
             report,
         };
+        recovery.check_files()?;
         recovery.clear_leftovers()?;
         recovery.open_chain()?;
         recovery.replay()?;

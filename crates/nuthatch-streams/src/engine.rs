@@ -30,6 +30,8 @@ use crate::consumer::ConsumerLimits;
 use crate::event::{ClientBatch, Event, Item};
 use crate::sink::{AccountId, Sink};
 use crate::stream::Recovering;
+pub(crate) use recovery::SNAPSHOT_VERSION;
+
 use batches::BatchTotals;
 use consumers::ConsumerKey;
 use deadlines::Deadlines;

@@ -8,6 +8,7 @@ pub mod budget;
 pub mod consumer;
 pub mod engine;
 pub mod event;
+pub mod facts;
 pub mod index;
 pub mod op;
 pub mod records;

@@ -4,11 +4,13 @@ mod account;
 mod consumer;
 mod context;
 mod core;
+mod doctor;
 mod error;
 mod events;
 mod follow;
 mod input;
 mod kv;
+mod log;
 mod manual;
 mod message;
 mod object;
@@ -90,6 +92,9 @@ enum Command {
     #[command(subcommand, visible_alias = "ctx")]
     Context(context::ContextCommand),
     Bench(BenchArgs),
+    Doctor(doctor::DoctorArgs),
+    #[command(subcommand)]
+    Log(log::LogCommand),
     Completions(manual::CompletionsArgs),
     Man(manual::ManArgs),
 }
@@ -102,6 +107,15 @@ fn main() -> ExitCode {
     // `serve` in the first place is taken care of above; here it follows options of ours.
     if let Command::Serve { args } = cli.command {
         return serve::run(args);
+    }
+    // What looks at files needs no server.
+    let files = match &cli.command {
+        Command::Doctor(args) => Some(doctor::run(args)),
+        Command::Log(command) => Some(log::run(command)),
+        _ => None,
+    };
+    if let Some(done) = files {
+        return done.unwrap_or_else(|error| CliError::from(error).exit_code());
     }
     match run(cli) {
         Ok(()) => ExitCode::SUCCESS,
@@ -139,9 +153,12 @@ fn run(cli: Cli) -> Result<(), CliError> {
         Command::Events(args) => events::run(&args, &connect),
         Command::Rtt(args) => account::rtt(&args, &connect),
         Command::Bench(args) => bench(&args, &connect),
-        Command::Serve { .. } | Command::Context(_) | Command::Completions(_) | Command::Man(_) => {
-            Ok(())
-        }
+        Command::Serve { .. }
+        | Command::Context(_)
+        | Command::Doctor(_)
+        | Command::Log(_)
+        | Command::Completions(_)
+        | Command::Man(_) => Ok(()),
     }
 }
 

@@ -86,7 +86,11 @@ impl Applied {
         Ok(true)
     }
 
-    fn write_manifest(&self, disk: &dyn Disk, changes: &BTreeMap<String, Change>) -> io::Result<()> {
+    fn write_manifest(
+        &self,
+        disk: &dyn Disk,
+        changes: &BTreeMap<String, Change>,
+    ) -> io::Result<()> {
         let mut text = String::from(
             "# What `nuthatch doctor --apply` changed. To undo it, with the server stopped and before\n\
              # it has been started again: remove the files marked `created`, then copy the kept files\n\

@@ -5,6 +5,7 @@
 
 use super::{Medic, StateFacts, StreamPreview};
 use crate::record::{RecordKind, RecordRef};
+use crate::state_part::{PartHead, whole_kind};
 use crate::types::{Lsn, StreamId, Timestamp};
 use std::collections::BTreeMap;
 
@@ -49,12 +50,20 @@ struct Trace {
     unsure: u64,
     state: Option<(Lsn, StateFacts)>,
     gaps: Vec<(u64, u64)>,
+    /// Messages that can be read, in the order in which they lie in the log.
+    readable: Vec<(u64, u64)>,
 }
 
 /// Everything that is known of the streams of a log.
 #[derive(Default)]
 pub struct Census {
     streams: BTreeMap<StreamId, Trace>,
+    /// States in parts, as far as their parts have come.
+    parts: BTreeMap<StreamId, (u32, Vec<u8>)>,
+    /// Last parts of states of which a part before them was lost.
+    pub void_states: Vec<(StreamId, Lsn)>,
+    /// The last position that was lost.
+    last_hole: Lsn,
     holes: u64,
     records_lost_max: u64,
     /// The newest time met.
@@ -65,20 +74,18 @@ pub struct Census {
 
 impl Census {
     /// Frames were lost here, with at most so many records.
-    pub fn hole(&mut self, records_max: u64) {
+    pub fn hole(&mut self, last: Lsn, records_max: u64) {
         self.holes += 1;
+        self.last_hole = self.last_hole.max(last);
         self.records_lost_max = self.records_lost_max.saturating_add(records_max);
-    }
-
-    /// Whether anything was lost at all.
-    #[must_use]
-    pub const fn has_holes(&self) -> bool {
-        self.holes > 0
     }
 
     /// The next record in the order of the log.
     pub fn record(&mut self, record: &RecordRef<'_>, lsn: Lsn, compacted: bool, medic: &dyn Medic) {
         self.newest = self.newest.max(record.timestamp);
+        if record.kind == RecordKind::StatePart {
+            return self.state_part(record, lsn, medic);
+        }
         if record.kind == RecordKind::LogState {
             return self.log_state(record, medic);
         }
@@ -86,7 +93,10 @@ impl Census {
         let seq = record.seq.0;
         match record.kind {
             RecordKind::Message | RecordKind::Advance => {
-                trace.has_messages |= record.kind == RecordKind::Message;
+                if record.kind == RecordKind::Message {
+                    trace.has_messages = true;
+                    push_joined(&mut trace.readable, seq);
+                }
                 if trace.first == 0 {
                     trace.first = seq;
                 }
@@ -110,6 +120,38 @@ impl Census {
         }
     }
 
+    /// Puts a state together; a last part without all before it stands for nothing.
+    fn state_part(&mut self, record: &RecordRef<'_>, lsn: Lsn, medic: &dyn Medic) {
+        let Some(PartHead { number, of }) = PartHead::decode(record.headers) else {
+            self.not_understood += 1;
+            return;
+        };
+        let parts = self.parts.entry(record.stream).or_default();
+        if number == 0 {
+            *parts = (0, Vec::new());
+        }
+        let follows = parts.0 == number;
+        if follows {
+            parts.0 += 1;
+            parts.1.extend_from_slice(record.body);
+        }
+        if number + 1 < of {
+            return;
+        }
+        let (_, body) = self.parts.remove(&record.stream).unwrap_or_default();
+        if follows {
+            let kind = whole_kind(record.stream);
+            self.record(
+                &RecordRef { kind, headers: b"", body: &body, ..*record },
+                lsn,
+                false,
+                medic,
+            );
+        } else {
+            self.void_states.push((record.stream, lsn));
+        }
+    }
+
     fn log_state(&mut self, record: &RecordRef<'_>, medic: &dyn Medic) {
         let Some((next, live)) = medic.log_state(record.body) else {
             self.not_understood += 1;
@@ -121,8 +163,9 @@ impl Census {
     }
 
     /// What the checkpoint that a restart uses knows.
-    pub fn checkpoint(&mut self, lsn: Lsn, covers_all: bool, streams: Vec<(StreamId, StateFacts)>) {
+    pub fn checkpoint(&mut self, lsn: Lsn, streams: Vec<(StreamId, StateFacts)>) {
         let (holes, lost) = (self.holes, self.records_lost_max);
+        let covers_all = lsn >= self.last_hole;
         for (id, facts) in streams {
             let trace = self.streams.entry(id).or_default();
             trace.name.clone_from(&facts.name);
@@ -152,10 +195,10 @@ impl Census {
     /// Streams that are not gone, whose last sequence may lie in a hole.
     #[must_use]
     pub fn uncertain(&self) -> Vec<Uncertain> {
-        let unsure = |trace: &Trace| {
-            !trace.is_gone && (trace.holes_seen < self.holes || trace.unsure > 0)
-        };
-        let streams = self.streams.iter().filter(|(id, trace)| **id != StreamId::LOG && unsure(trace));
+        let unsure =
+            |trace: &Trace| !trace.is_gone && (trace.holes_seen < self.holes || trace.unsure > 0);
+        let streams =
+            self.streams.iter().filter(|(id, trace)| **id != StreamId::LOG && unsure(trace));
         let to = |(id, trace): (&StreamId, &Trace)| Uncertain {
             stream: *id,
             name: trace.name.clone(),
@@ -179,14 +222,32 @@ impl Census {
         let mut lost = Vec::new();
         for stream in preview {
             let Some(trace) = self.streams.get(&stream.id) else { continue };
-            let mut ranges = trace.must_have();
-            ranges.retain(|(_, last)| *last >= stream.first);
-            for (first, last) in subtract(ranges, &stream.live) {
-                let first = first.max(stream.first);
-                lost.push(Lost { stream: stream.id, name: stream.name.clone(), first, last });
+            let mut readable = trace.readable.clone();
+            readable.sort_unstable();
+            // What lies before a message that has left the stream would have left it too.
+            let evicted = readable.iter().map(|(first, last)| match stream.first {
+                0 => 0,
+                kept if *first < kept => (*last).min(kept - 1),
+                _ => 0,
+            });
+            let evicted = evicted.max().unwrap_or(0);
+            for (first, last) in subtract(trace.must_have(), &readable) {
+                let first = first.max(evicted + 1);
+                if first <= last {
+                    let name = stream.name.clone();
+                    lost.push(Lost { stream: stream.id, name, first, last });
+                }
             }
         }
         lost
+    }
+}
+
+/// Adds a sequence to ranges that it usually continues.
+fn push_joined(ranges: &mut Vec<(u64, u64)>, seq: u64) {
+    match ranges.last_mut() {
+        Some((_, last)) if *last + 1 == seq => *last = seq,
+        _ => ranges.push((seq, seq)),
     }
 }
 
@@ -235,12 +296,12 @@ fn subtract(ranges: Vec<(u64, u64)>, others: &[(u64, u64)]) -> Vec<(u64, u64)> {
     };
     for (first, last) in ranges {
         let mut at = first;
-        let start = others.partition_point(|other| other.1 < first);
+        let start = others.partition_point(|other| other.0 <= first).saturating_sub(1);
         for other in others[start..].iter().take_while(|other| other.0 <= last) {
             if other.0 > at {
                 put(at, other.0 - 1);
             }
-            at = at.max(other.1 + 1);
+            at = at.max(other.1.saturating_add(1));
         }
         if at <= last {
             put(at, last);

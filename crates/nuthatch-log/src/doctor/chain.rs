@@ -3,7 +3,7 @@
 use super::examine::Examiner;
 use super::finding::{Finding, Kind};
 use super::salvage::{Known, salvage};
-use crate::catalog::{Catalog, CatalogError, SegmentEntry, SegmentState};
+use crate::catalog::{CATALOG_FILE, Catalog, CatalogError, SegmentEntry, SegmentState};
 use crate::env::{Disk, DiskFile, read_what_can_be_read};
 use crate::segment::footer::{FOOTER_MAGIC, FOOTER_TRAILER_BYTES};
 use crate::segment::{
@@ -117,16 +117,19 @@ fn contradiction(catalog: &Catalog) -> Option<String> {
 impl Examiner<'_> {
     /// Reads the catalog, or makes one from the segments. False if nothing can be said of the log.
     pub(super) fn load_catalog(&mut self) -> io::Result<bool> {
-        let (kind, why) = match Catalog::load(&*self.disk) {
-            Ok(Some(catalog)) => match contradiction(&catalog) {
-                None => {
+        let (kind, why, old) = match Catalog::load(&*self.disk) {
+            Ok(Some(catalog)) => match (contradiction(&catalog), self.newer_than(&catalog)?) {
+                (None, None) => {
                     self.catalog = catalog;
                     return Ok(true);
                 }
-                Some(why) => (Kind::CatalogContradiction, why),
+                (None, Some(why)) => (Kind::CatalogStale, why, Some(catalog)),
+                (Some(why), _) => (Kind::CatalogContradiction, why, None),
             },
-            Ok(None) => (Kind::CatalogMissing, "there is none, although there are segments".into()),
-            Err(CatalogError::Damaged { what }) => (Kind::CatalogDamaged, what.to_owned()),
+            Ok(None) => {
+                (Kind::CatalogMissing, "there is none, although there are segments".into(), None)
+            }
+            Err(CatalogError::Damaged { what }) => (Kind::CatalogDamaged, what.to_owned(), None),
             Err(error @ CatalogError::Version { .. }) => {
                 self.note(Finding::new(Kind::LaterVersion, "catalog", error.to_string(), ""));
                 return Ok(false);
@@ -136,10 +139,40 @@ impl Examiner<'_> {
                 return Ok(false);
             }
         };
-        self.rebuild_catalog(kind, &why)
+        self.rebuild_catalog(kind, &why, old.as_ref())
     }
 
-    fn rebuild_catalog(&mut self, kind: Kind, why: &str) -> io::Result<bool> {
+    /// A segment that was written after the catalog was: no frame goes into a segment that the
+    /// catalog does not know.
+    fn newer_than(&self, catalog: &Catalog) -> io::Result<Option<String>> {
+        let newest = catalog.segments.iter().map(|entry| entry.base).max().unwrap_or_default();
+        let names = self.segment_names()?;
+        let is_missing = |entry: &SegmentEntry| {
+            matches!(entry.state, SegmentState::Open | SegmentState::Sealed)
+                && !names.contains(&entry.file_name())
+        };
+        for path in &names {
+            if catalog.segments.iter().any(|entry| entry.file_name() == *path) {
+                continue;
+            }
+            let Ok(file) = SegmentFile::open(&*self.disk, path) else { continue };
+            let Ok(header) = file.header else { continue };
+            let replaces = |entry: &SegmentEntry| header.compacted && entry.base == header.base;
+            let is_newer = header.base > newest
+                || catalog.segments.iter().any(|entry| is_missing(entry) && replaces(entry));
+            if header.log_id == catalog.log_id && is_newer && file.has_frames() {
+                return Ok(Some(format!("it does not know {path}, which was written after it")));
+            }
+        }
+        Ok(None)
+    }
+
+    fn rebuild_catalog(
+        &mut self,
+        kind: Kind,
+        why: &str,
+        old: Option<&Catalog>,
+    ) -> io::Result<bool> {
         let mut files = Vec::new();
         for path in self.segment_names()? {
             match SegmentFile::open(&*self.disk, &path) {
@@ -150,16 +183,16 @@ impl Examiner<'_> {
                 }
             }
         }
-        let mut usable: Vec<(SegmentHeader, SegmentFile)> = files
-            .into_iter()
-            .filter_map(|file| file.header.ok().map(|header| (header, file)))
-            .collect();
-        let log_id = most_common(usable.iter().map(|(header, _)| header.log_id));
-        usable.retain(|(header, file)| header.log_id == log_id && file.path == header.file_name());
-        // A compacted segment starts where its first input started and comes before it.
-        usable.sort_by_key(|(header, _)| (header.base, !header.compacted, header.epoch));
+        let headers = || files.iter().filter_map(|file| file.header.ok());
+        let log_id = old.map_or_else(|| most_common(headers().map(|h| h.log_id)), |old| old.log_id);
         self.catalog = Catalog::new(log_id);
         self.catalog.clean = false;
+        let ids = headers().map(|header| header.id.0 + 1).max().unwrap_or(1);
+        self.catalog.next_segment =
+            SegmentId(ids).max(old.map_or(SegmentId(1), |old| old.next_segment));
+        let epoch = headers().map(|header| header.epoch).max().unwrap_or_default();
+        self.catalog.epoch = epoch.max(old.map_or(epoch, |old| old.epoch));
+        let usable = self.usable(files, old);
         for number in 0..usable.len() {
             let end = usable[number + 1..]
                 .iter()
@@ -167,48 +200,78 @@ impl Examiner<'_> {
                 .map(|(next, _)| Lsn(next.base.0 - 1));
             let (header, file) = &usable[number];
             let entry = file.entry(*header, end)?;
-            self.enter(entry, &file.path);
+            self.enter(entry, &file.path, old);
         }
-        let ids = usable.iter().map(|(header, _)| header.id.0).max().unwrap_or(0);
-        self.catalog.next_segment = SegmentId(ids + 1);
-        let epochs = usable.iter().map(|(header, _)| header.epoch).max();
-        self.catalog.epoch = epochs.unwrap_or_default();
+        self.fill_gap(Lsn(u64::MAX), old);
         let count = self.catalog.segments.len();
         let action = format!("rebuilt from {} segments ({count} entries)", usable.len());
-        self.note(Finding::new(kind, "catalog", why, action));
+        self.note(Finding::new(kind, CATALOG_FILE, why, action));
         Ok(true)
     }
 
+    /// The segments that belong to the log, by position. A compacted segment starts where its first
+    /// input started and comes before it.
+    fn usable(
+        &self,
+        files: Vec<SegmentFile>,
+        old: Option<&Catalog>,
+    ) -> Vec<(SegmentHeader, SegmentFile)> {
+        let header_of = |file: &SegmentFile| match file.header {
+            Ok(header) => Some(header),
+            Err(_) => {
+                let known = old?.segments.iter().find(|entry| entry.file_name() == file.path)?;
+                Some(self.header_of(known, file))
+            }
+        };
+        let mut usable: Vec<_> = files
+            .into_iter()
+            .filter_map(|file| header_of(&file).map(|header| (header, file)))
+            .filter(|(header, file)| {
+                header.log_id == self.catalog.log_id && file.path == header.file_name()
+            })
+            .collect();
+        usable.sort_by_key(|(header, _)| (header.base, !header.compacted, header.epoch));
+        usable
+    }
+
     /// Appends an entry to a catalog that is being rebuilt, unless others stand for its positions.
-    fn enter(&mut self, entry: SegmentEntry, path: &str) {
+    fn enter(&mut self, entry: SegmentEntry, path: &str, old: Option<&Catalog>) {
         let last = self.catalog.segments.last().copied();
-        let end = last.map_or(Lsn(0), |last| last.end);
-        if entry.base <= end {
-            let last = last.expect("there is one that ends there");
+        if let Some(last) = last.filter(|last| entry.base <= last.end) {
             let (kind, what) = if last.compacted && entry.end <= last.end {
                 (Kind::Leftover, "a compaction has replaced it".to_owned())
             } else {
                 (Kind::SegmentOverlap, format!("{} stands for its positions", last.file_name()))
             };
-            self.set_aside(kind, path, what);
-            return;
+            return self.set_aside(kind, path, what);
         }
-        if entry.base > end.next() {
-            self.positions_without_file(end.next(), Lsn(entry.base.0 - 1));
-        }
+        self.fill_gap(entry.base, old);
         self.catalog.segments.push(entry);
     }
 
-    /// Without a catalog nobody knows whether positions without a file were given back by
-    /// compaction or got lost; states and gaps will tell which messages are missing.
-    fn positions_without_file(&mut self, base: Lsn, end: Lsn) {
+    /// Entries for the positions between the end of the catalog that is being rebuilt and `next`: what
+    /// the old catalog knew of them. Without it nobody knows whether positions without a file were
+    /// given back by compaction or got lost; states and gaps tell which messages are missing.
+    fn fill_gap(&mut self, next: Lsn, old: Option<&Catalog>) {
+        for entry in old.iter().flat_map(|old| &old.segments) {
+            let fits = entry.base > self.catalog.end() && entry.base < next;
+            if fits && entry.end < next && entry.state != SegmentState::Replaced {
+                self.catalog.segments.push(*entry);
+            }
+        }
+        let base = self.catalog.end().next();
+        if next <= base || next.0 == u64::MAX {
+            return;
+        }
+        let end = Lsn(next.0 - 1);
         let what = format!(
-            "no file holds positions {base} to {end}: compaction has given them back, or the file is gone"
+            "no file holds positions {base} to {end}: compaction has given them back, or the file \
+             is gone"
         );
         let id = self.new_id();
+        self.holes_without_file.insert(id);
         self.catalog.segments.push(removed(id, base, end));
         self.note(Finding::new(Kind::SegmentMissing, "", what, "entered as removed"));
-        self.holes_without_file.insert(id);
     }
 
     /// Segment files that the catalog does not know.
@@ -250,7 +313,8 @@ impl Examiner<'_> {
             let action = "the server removes it at its next start";
             self.note(Finding::new(Kind::Leftover, &file.path, what, action));
         } else if !self.restore_name(file, header)? {
-            self.adopt_or_set_aside(file, header)?;
+            let what = "a segment of this log that is not part of its chain".to_owned();
+            self.set_aside(Kind::SegmentStray, &file.path, what);
         }
         Ok(())
     }
@@ -267,25 +331,13 @@ impl Examiner<'_> {
         }
         let what = format!("it is {name}, which is missing");
         self.disk.rename(&file.path, &name)?;
-        self.note(Finding::new(Kind::SegmentRenamed, &file.path, what, format!("renamed to {name}")));
+        self.note(Finding::new(
+            Kind::SegmentRenamed,
+            &file.path,
+            what,
+            format!("renamed to {name}"),
+        ));
         Ok(true)
-    }
-
-    fn adopt_or_set_aside(&mut self, file: &SegmentFile, header: SegmentHeader) -> io::Result<()> {
-        let end = self.catalog.end();
-        let has_open = self.catalog.segments.iter().any(|entry| entry.state == SegmentState::Open);
-        if header.compacted || header.base <= end || has_open {
-            let what = "a segment of this log that is not part of its chain".to_owned();
-            self.set_aside(Kind::SegmentStray, &file.path, what);
-            return Ok(());
-        }
-        let what = format!("it goes on at position {} where the catalog ends ({end})", header.base);
-        let entry = file.entry(header, None)?;
-        self.catalog.next_segment = self.catalog.next_segment.max(SegmentId(header.id.0 + 1));
-        self.catalog.epoch = self.catalog.epoch.max(header.epoch);
-        self.enter(entry, &file.path);
-        self.note(Finding::new(Kind::CatalogStale, &file.path, what, "entered into the catalog"));
-        Ok(())
     }
 
     /// Looks for missing segments under `torn/`.

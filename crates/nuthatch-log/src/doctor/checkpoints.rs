@@ -3,9 +3,8 @@
 use super::chain::removed;
 use super::examine::Examiner;
 use super::finding::{Finding, Kind};
-use crate::catalog::SegmentState;
+use crate::catalog::{Catalog, SegmentState};
 use crate::checkpoint::{self, Covers};
-use crate::env::Disk;
 use crate::types::Lsn;
 use std::io;
 
@@ -21,16 +20,15 @@ impl Examiner<'_> {
                     continue;
                 }
             };
-            self.let_it_lead(name, covers);
-            if !checkpoint::fits(covers, &self.catalog) {
+            self.let_it_lead(name, covers)?;
+            if !checkpoint::fits(covers, &self.as_recovered()) {
                 let what = "it does not belong to the log as it is".to_owned();
                 self.set_aside(Kind::Checkpoint, name, what);
                 continue;
             }
             match self.medic.snapshot(&bytes[checkpoint::HEADER_BYTES..]) {
                 Some(streams) if !used => {
-                    let covers_all = covers.lsn >= self.catalog.end();
-                    self.census.checkpoint(covers.lsn, covers_all, streams);
+                    self.census.checkpoint(covers.lsn, streams);
                     used = true;
                 }
                 Some(_) => {}
@@ -43,24 +41,31 @@ impl Examiner<'_> {
         Ok(())
     }
 
+    /// The catalog as recovery has it when it looks at checkpoints: no segment is open any more.
+    fn as_recovered(&self) -> Catalog {
+        let mut catalog = self.catalog.clone();
+        for entry in catalog.segments.iter_mut().filter(|e| e.state == SegmentState::Open) {
+            entry.end = self.open_end;
+        }
+        catalog
+    }
+
     /// A checkpoint of the newest generation that covers positions behind the log's end proves that
     /// they were committed: they are entered as lost, and the checkpoint knows their sequences.
-    fn let_it_lead(&mut self, name: &str, covers: Covers) {
-        let end = self.catalog.end();
-        let newest = self.catalog.segments.iter().rfind(|entry| {
-            matches!(entry.state, SegmentState::Open | SegmentState::Sealed) && !entry.compacted
-        });
-        let same = covers.log_id == self.catalog.log_id
-            && newest.is_none_or(|entry| entry.epoch == covers.epoch)
-            && !newest.is_some_and(|entry| entry.state == SegmentState::Open);
+    fn let_it_lead(&mut self, name: &str, covers: Covers) -> io::Result<()> {
+        let end = self.catalog.end().max(self.open_end);
+        let newest = self.catalog.segments.iter().map(|entry| entry.epoch).max();
+        let same = covers.log_id == self.catalog.log_id && Some(covers.epoch) >= newest;
         if !same || covers.lsn <= end {
-            return;
+            return Ok(());
         }
+        self.seal_open()?;
         let what = format!("it covers position {}, and the log ends with {end}", covers.lsn);
         let action = "the positions between are given up; their sequences are not used again";
         let id = self.new_id();
         self.catalog.segments.push(removed(id, Lsn(end.0 + 1), covers.lsn));
-        self.census.hole(0);
+        self.census.hole(covers.lsn, 0);
         self.note(Finding::new(Kind::CheckpointAhead, name, what, action));
+        Ok(())
     }
 }

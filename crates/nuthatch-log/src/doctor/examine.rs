@@ -8,6 +8,7 @@ use crate::catalog::{CATALOG_FILE, Catalog};
 use crate::env::{Change, Disk, OverlayDisk};
 use crate::segment::SegmentId;
 use crate::store::{RESERVE_FILE, TMP_DIR, TORN_DIR};
+use crate::types::Lsn;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::sync::Arc;
@@ -82,7 +83,7 @@ pub fn diagnose(
         census: Census::default(),
         findings: Vec::new(),
         holes_without_file: BTreeSet::new(),
-        entries_changed: false,
+        open_end: Lsn(0),
     };
     examiner.run()
 }
@@ -100,7 +101,8 @@ pub struct Examiner<'a> {
     pub(super) findings: Vec<Finding>,
     /// Removed entries that may stand for a lost file.
     pub(super) holes_without_file: BTreeSet<SegmentId>,
-    pub(super) entries_changed: bool,
+    /// The last position in the open segment, if there is one.
+    pub(super) open_end: Lsn,
 }
 
 impl Examiner<'_> {
@@ -116,6 +118,7 @@ impl Examiner<'_> {
         self.strays()?;
         self.look_in_torn()?;
         self.segments()?;
+        self.drop_void_states()?;
         self.checkpoints()?;
         self.medicine()?;
         let is_new = self.base_catalog().is_none_or(|on_disk| on_disk != self.catalog);

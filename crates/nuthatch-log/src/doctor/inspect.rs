@@ -1,9 +1,10 @@
 //! Looking a log over without changing it: every segment of the chain, every frame, every checksum.
 
 use crate::catalog::{Catalog, CatalogError, SegmentEntry, SegmentState};
+use crate::checkpoint;
 use crate::env::{Disk, read_exact_at};
 use crate::frame::{FRAME_HEADER_BYTES, FrameFault, RecordIter};
-use crate::record::RecordKind;
+use crate::record::{RecordKind, RecordRef};
 use crate::segment::scan::look_beyond;
 use crate::segment::{Footer, FrameScanner, SEGMENT_HEADER_BYTES, Scanned, Segment, SegmentHeader};
 use crate::types::{Epoch, Lsn};
@@ -24,13 +25,34 @@ pub struct Inspection {
     pub segments: Vec<SegmentInspection>,
     /// Segment files that the catalog does not know.
     pub strangers: Vec<String>,
+    /// Checkpoints, the oldest first.
+    pub checkpoints: Vec<CheckpointInspection>,
+}
+
+/// What a checkpoint looks like.
+#[derive(Clone, Debug)]
+pub struct CheckpointInspection {
+    /// Name of its file.
+    pub file: String,
+    /// The position that it covers, and its bytes; or why it cannot be used.
+    pub content: Result<(Lsn, u64), String>,
 }
 
 /// What a segment looks like.
 #[derive(Clone, Debug)]
 pub struct SegmentInspection {
+    /// Identity within the log.
+    pub id: u32,
+    /// Generation of its writer.
+    pub epoch: Epoch,
     /// Name of its file.
     pub file: String,
+    /// Length of its file, if there is one.
+    pub file_bytes: u64,
+    /// Bytes of its footer; 0 if it has none.
+    pub footer_bytes: u64,
+    /// Bytes of messages' records.
+    pub message_bytes: u64,
     /// First position that it stands for.
     pub base: Lsn,
     /// Last position that it stands for; of an open segment, the last one found.
@@ -66,13 +88,31 @@ impl Inspection {
     /// [`InspectError`].
     pub fn of(disk: &dyn Disk) -> Result<Self, InspectError> {
         let Some(_lock) = disk.lock()? else { return Err(InspectError::Locked) };
+        Self::look(disk, &mut |_, _| {})
+    }
+
+    /// As [`Inspection::of`] without the lock, for a log that may be in use: its end may then change
+    /// while it is read. `visit` is called for every message of the chain, with the segment's number
+    /// in it.
+    ///
+    /// # Errors
+    /// [`InspectError`].
+    pub fn look(
+        disk: &dyn Disk,
+        visit: &mut dyn FnMut(usize, &RecordRef<'_>),
+    ) -> Result<Self, InspectError> {
         let catalog = Catalog::load(disk)?.ok_or(InspectError::NoLog)?;
         let known: Vec<String> = catalog.segments.iter().map(SegmentEntry::file_name).collect();
         let mut strangers = disk.list("")?;
         strangers.retain(|name| name.ends_with(".seg") && !known.contains(name));
-        let segments = catalog.segments.iter().map(|entry| inspect(disk, entry)).collect();
+        let segments = catalog.segments.iter().enumerate();
+        let segments = segments
+            .map(|(number, entry)| inspect(disk, entry, &mut |record| visit(number, record)))
+            .collect();
         let Catalog { log_id, epoch, clean, .. } = catalog;
-        Ok(Self { log_id, epoch, clean, segments, strangers })
+        let checkpoints = checkpoint::names(disk)?.into_iter();
+        let checkpoints = checkpoints.map(|name| inspect_checkpoint(disk, name)).collect();
+        Ok(Self { log_id, epoch, clean, segments, strangers, checkpoints })
     }
 }
 
@@ -128,9 +168,16 @@ const fn state_name(state: SegmentState) -> &'static str {
     }
 }
 
-fn inspect(disk: &dyn Disk, entry: &SegmentEntry) -> SegmentInspection {
+type Visit<'a> = dyn FnMut(&RecordRef<'_>) + 'a;
+
+fn inspect(disk: &dyn Disk, entry: &SegmentEntry, visit: &mut Visit<'_>) -> SegmentInspection {
     let mut found = SegmentInspection {
+        id: entry.id.0,
+        epoch: entry.epoch,
         file: entry.file_name(),
+        file_bytes: 0,
+        footer_bytes: u64::from(entry.footer_len),
+        message_bytes: 0,
         base: entry.base,
         end: entry.end,
         state: state_name(entry.state),
@@ -143,7 +190,7 @@ fn inspect(disk: &dyn Disk, entry: &SegmentEntry) -> SegmentInspection {
         torn_bytes: 0,
     };
     if matches!(entry.state, SegmentState::Open | SegmentState::Sealed)
-        && let Err(problem) = look_into(disk, entry, &mut found)
+        && let Err(problem) = look_into(disk, entry, &mut found, visit)
     {
         found.problems.push(problem);
     }
@@ -154,9 +201,11 @@ fn look_into(
     disk: &dyn Disk,
     entry: &SegmentEntry,
     found: &mut SegmentInspection,
+    visit: &mut Visit<'_>,
 ) -> Result<(), String> {
     let words = |error: io::Error| error.to_string();
     let file = disk.open(&found.file).map_err(words)?;
+    found.file_bytes = file.len().map_err(words)?;
     let mut head = [0; SEGMENT_HEADER_BYTES];
     let n = file.read_at(&mut head, 0).map_err(words)?;
     let header = SegmentHeader::decode(&head[..n]);
@@ -166,9 +215,9 @@ fn look_into(
     }
     let segment = Arc::new(Segment { header, file });
     if entry.state == SegmentState::Open {
-        return look_into_open(&segment, found);
+        return look_into_open(&segment, found, visit);
     }
-    let fault = scan(&segment, entry.data_end, found).map_err(words)?;
+    let fault = scan(&segment, entry.data_end, found, visit).map_err(words)?;
     if let Some((fault, offset)) = fault {
         found.problems.push(format!("frame at offset {offset}: {fault:?}"));
     }
@@ -178,10 +227,14 @@ fn look_into(
     Ok(())
 }
 
-fn look_into_open(segment: &Arc<Segment>, found: &mut SegmentInspection) -> Result<(), String> {
+fn look_into_open(
+    segment: &Arc<Segment>,
+    found: &mut SegmentInspection,
+    visit: &mut Visit<'_>,
+) -> Result<(), String> {
     let words = |error: io::Error| error.to_string();
     let limit = segment.file.len().map_err(words)?;
-    let fault = scan(segment, limit, found).map_err(words)?;
+    let fault = scan(segment, limit, found, visit).map_err(words)?;
     let from = found.good_bytes.max(segment.first_offset());
     let beyond = look_beyond(segment, from, limit).map_err(words)?;
     found.torn_bytes = beyond.end.saturating_sub(from);
@@ -195,6 +248,12 @@ fn look_into_open(segment: &Arc<Segment>, found: &mut SegmentInspection) -> Resu
     Ok(())
 }
 
+fn inspect_checkpoint(disk: &dyn Disk, file: String) -> CheckpointInspection {
+    let content = checkpoint::read(disk, &file);
+    let content = content.map(|(covers, bytes)| (covers.lsn, bytes.len() as u64));
+    CheckpointInspection { file, content }
+}
+
 fn footer_is_good(segment: &Segment, entry: &SegmentEntry) -> bool {
     let bytes = read_exact_at(&*segment.file, entry.data_end, entry.footer_len as usize);
     bytes.is_ok_and(|bytes| Footer::parse(bytes, entry.id).is_some())
@@ -205,6 +264,7 @@ fn scan(
     segment: &Arc<Segment>,
     limit: u64,
     found: &mut SegmentInspection,
+    visit: &mut Visit<'_>,
 ) -> io::Result<Option<(FrameFault, u64)>> {
     let mut scan = FrameScanner::new(Arc::clone(segment), limit);
     loop {
@@ -216,11 +276,86 @@ fn scan(
                 found.good_bytes = offset + header.padded_len(block) as u64;
                 for (_, record) in RecordIter::new(&scan.frame()[FRAME_HEADER_BYTES..]) {
                     found.records += 1;
-                    found.messages += u64::from(record.kind == RecordKind::Message);
+                    if record.kind == RecordKind::Message {
+                        found.messages += 1;
+                        found.message_bytes += record.weight() as u64;
+                        visit(&record);
+                    }
                 }
             }
             Scanned::Fault(fault, offset) => return Ok(Some((fault, offset))),
             Scanned::End => return Ok(None),
+        }
+    }
+}
+
+/// Something in a segment, in the order of the file.
+#[derive(Clone, Copy, Debug)]
+pub enum Seen<'a> {
+    /// A good frame.
+    Frame(&'a FrameView),
+    /// A record of the last frame, and its offset in the frame.
+    Record(usize, RecordRef<'a>),
+    /// Where frames stop although they should go on.
+    Fault(FrameFault, u64),
+}
+
+/// What a frame's header says.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct FrameView {
+    /// Where it starts in the file.
+    pub offset: u64,
+    /// Its length without padding.
+    pub bytes: u32,
+    /// Records in it.
+    pub records: u16,
+    /// Its position.
+    pub lsn: Lsn,
+    /// What was durable when it was sealed.
+    pub durable_lsn: Lsn,
+    /// Flags, as in the format.
+    pub flags: u16,
+    /// Checksum of the header.
+    pub header_crc: u32,
+    /// Checksum of the records.
+    pub body_crc: u32,
+}
+
+/// Shows every frame and record of a segment file of the log.
+///
+/// # Errors
+/// It is not a segment, or cannot be read.
+pub fn walk_segment(
+    disk: &dyn Disk,
+    file: &str,
+    visit: &mut dyn FnMut(Seen<'_>) -> io::Result<()>,
+) -> io::Result<()> {
+    let found = super::chain::SegmentFile::open(disk, file)?;
+    let header = found.header.map_err(|fault| {
+        io::Error::new(io::ErrorKind::InvalidData, format!("its header: {fault:?}"))
+    })?;
+    let limit = found.footer_at_end(header.id).map_or(found.len, |(_, start)| start);
+    let segment = Arc::new(Segment { header, file: found.file });
+    let mut scan = FrameScanner::new(segment, limit);
+    loop {
+        match scan.step()? {
+            Scanned::Frame(header, offset) => {
+                visit(Seen::Frame(&FrameView {
+                    offset,
+                    bytes: header.len,
+                    records: header.count,
+                    lsn: header.lsn,
+                    durable_lsn: header.durable_lsn,
+                    flags: header.flags,
+                    header_crc: header.header_crc,
+                    body_crc: header.body_crc,
+                }))?;
+                for (at, record) in RecordIter::new(&scan.frame()[FRAME_HEADER_BYTES..]) {
+                    visit(Seen::Record(at + FRAME_HEADER_BYTES, record))?;
+                }
+            }
+            Scanned::Fault(FrameFault::Blank, _) | Scanned::End => return Ok(()),
+            Scanned::Fault(fault, offset) => return visit(Seen::Fault(fault, offset)),
         }
     }
 }

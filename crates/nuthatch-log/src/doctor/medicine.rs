@@ -4,7 +4,6 @@
 use super::examine::Examiner;
 use super::finding::{Finding, Kind};
 use super::rebuild::Frames;
-use crate::catalog::SegmentState;
 use crate::env::{AlignedBuf, Disk, Entropy, SystemEntropy};
 use crate::frame::{FrameHeader, encode_record};
 use crate::record::{RecordKind, RecordRef};
@@ -34,12 +33,11 @@ impl Examiner<'_> {
         }
         let mut doses = self.foundlings();
         doses.extend(self.skips());
-        let (Some(_), false) = (doses.first(), self.has_open_segment()) else { return Ok(()) };
+        if doses.is_empty() {
+            return Ok(());
+        }
+        self.seal_open()?;
         self.give(&doses)
-    }
-
-    fn has_open_segment(&self) -> bool {
-        self.catalog.segments.iter().any(|entry| entry.state == SegmentState::Open)
     }
 
     /// Streams with messages and without a configuration get one.
@@ -51,7 +49,12 @@ impl Examiner<'_> {
                 "messages {first} to {last} belong to stream id {stream}, whose name and \
                  configuration are lost"
             );
-            self.note(Finding::new(Kind::StreamUnknown, "", what, format!("shown as stream {name}")));
+            self.note(Finding::new(
+                Kind::StreamUnknown,
+                "",
+                what,
+                format!("shown as stream {name}"),
+            ));
             let subject = name.into_bytes();
             doses.push(Dose { kind: RecordKind::StreamState, stream, seq: last, subject, body });
         }
@@ -60,9 +63,6 @@ impl Examiner<'_> {
 
     /// Sequences that may have been given out in a hole are skipped.
     fn skips(&self) -> Vec<Dose> {
-        if !self.census.has_holes() && self.census.uncertain().is_empty() {
-            return Vec::new();
-        }
         let skipped = |unsure: super::census::Uncertain| Dose {
             kind: RecordKind::Advance,
             stream: unsure.stream,

@@ -4,13 +4,14 @@
 //! behind it are chained to it; their records stay what they were.
 
 use super::examine::Examiner;
-use super::salvage::{Piece, Salvage};
+use super::salvage::{Known, Piece, Salvage, salvage};
 use crate::catalog::{SegmentEntry, SegmentState};
-use crate::env::{Disk, DiskFile};
-use crate::frame::{FRAME_HEADER_BYTES, FrameHeader, crc};
+use crate::env::{Disk, DiskFile, read_exact_at};
+use crate::frame::{FRAME_HEADER_BYTES, FrameHeader, RecordIter, crc};
+use crate::record::RecordKind;
 use crate::segment::writer::append_footer;
 use crate::segment::{FooterBuilder, MAX_SEGMENT_BYTES, SEGMENT_HEADER_BYTES, SegmentHeader};
-use crate::types::Lsn;
+use crate::types::{Lsn, StreamId};
 use std::io;
 use std::sync::Arc;
 
@@ -56,7 +57,10 @@ impl Frames {
         }
         self.file.write_at(&bytes, self.at)?;
         if !self.footer.add_frame(body, header.lsn, self.at as u32) {
-            return Err(io::Error::other(format!("frame {} holds bytes that are no records", header.lsn)));
+            return Err(io::Error::other(format!(
+                "frame {} holds bytes that are no records",
+                header.lsn
+            )));
         }
         self.at += padded as u64;
         Ok(())
@@ -101,13 +105,30 @@ impl Examiner<'_> {
         header: SegmentHeader,
         found: &Salvage,
     ) -> io::Result<()> {
+        self.write_segment_without(entry, header, found, None)
+    }
+
+    /// As [`Examiner::write_segment`], without the parts of a stream's state in one frame.
+    fn write_segment_without(
+        &mut self,
+        entry: &SegmentEntry,
+        header: SegmentHeader,
+        found: &Salvage,
+        void: Option<(StreamId, Lsn)>,
+    ) -> io::Result<()> {
         let mut frames = Frames::begin(self.disk.create(&entry.file_name())?, header)?;
         for piece in &found.pieces {
             match piece {
                 Piece::Frame { offset, header } => {
                     let at = *offset as usize;
                     let body = &found.image[at + FRAME_HEADER_BYTES..at + header.len as usize];
-                    frames.add(header, body)?;
+                    match void.filter(|(_, lsn)| *lsn == header.lsn) {
+                        Some((stream, _)) => {
+                            let (body, count) = without_parts(body, stream);
+                            frames.add(&FrameHeader { count, ..*header }, &body)?;
+                        }
+                        None => frames.add(header, body)?,
+                    }
                 }
                 Piece::Hole(hole) if !entry.compacted => frames.fill(hole.first, hole.last)?,
                 Piece::Hole(_) => {}
@@ -117,4 +138,35 @@ impl Examiner<'_> {
         self.replace_entry(entry.id, new);
         Ok(())
     }
+
+    /// A state of which a part was lost stands for nothing: its last part goes, so that the state
+    /// before it counts.
+    pub(super) fn drop_void_states(&mut self) -> io::Result<()> {
+        for (stream, lsn) in std::mem::take(&mut self.census.void_states) {
+            self.seal_open()?;
+            let holds = |entry: &&SegmentEntry| {
+                entry.state == SegmentState::Sealed && (entry.base..=entry.end).contains(&lsn)
+            };
+            let Some(entry) = self.catalog.segments.iter().find(holds).copied() else { continue };
+            let file = self.disk.open(&entry.file_name())?;
+            let image = read_exact_at(&*file, 0, entry.data_end as usize)?;
+            let Ok(header) = SegmentHeader::decode(&image) else { continue };
+            let known = Known { limit: entry.data_end, end: Some(entry.end), likely: false };
+            let found = salvage(image, header, known);
+            self.write_segment_without(&entry, header, &found, Some((stream, lsn)))?;
+        }
+        Ok(())
+    }
+}
+
+/// A frame's records without the parts of a stream's state, and how many are left.
+fn without_parts(body: &[u8], stream: StreamId) -> (Vec<u8>, u16) {
+    let (mut left, mut count) = (Vec::with_capacity(body.len()), 0);
+    for (at, record) in RecordIter::new(body) {
+        if record.kind != RecordKind::StatePart || record.stream != stream {
+            left.extend_from_slice(&body[at..at + record.weight()]);
+            count += 1;
+        }
+    }
+    (left, count)
 }

@@ -198,7 +198,9 @@ impl Walk {
         let difference = crc(&unsummed) ^ stored;
         let in_sum = difference.to_le_bytes();
         let mut flips: Vec<Flip> = locate(FRAME_HEADER_BYTES, difference).into_iter().collect();
-        if let [at] = *in_sum.iter().enumerate().filter(|(_, b)| **b != 0).map(|(i, _)| i).collect::<Vec<_>>() {
+        if let [at] =
+            *in_sum.iter().enumerate().filter(|(_, b)| **b != 0).map(|(i, _)| i).collect::<Vec<_>>()
+        {
             flips.push(Flip { at: 4 + at, mask: in_sum[at] });
         }
         flips.into_iter().find_map(|flip| {
@@ -308,6 +310,7 @@ impl Walk {
             return;
         }
         let rest = self.window(from);
-        self.out.torn_bytes = rest.iter().rposition(|byte| *byte != 0).map_or(0, |at| at as u64 + 1);
+        self.out.torn_bytes =
+            rest.iter().rposition(|byte| *byte != 0).map_or(0, |at| at as u64 + 1);
     }
 }

@@ -9,7 +9,8 @@ use crate::env::{Disk, read_exact_at, read_what_can_be_read};
 use crate::frame::{FRAME_HEADER_BYTES, FrameFault, FrameHeader, RecordIter};
 use crate::record::RecordKind;
 use crate::segment::{
-    Footer, FrameScanner, HeaderFault, MAX_SEGMENT_BYTES, Scanned, Segment, SegmentHeader, SegmentId,
+    Footer, FrameScanner, HeaderFault, MAX_SEGMENT_BYTES, Scanned, Segment, SegmentHeader,
+    SegmentId,
 };
 use crate::types::{Lsn, StreamId};
 use rustc_hash::FxHashSet;
@@ -43,7 +44,7 @@ impl Examiner<'_> {
 
     fn without_file(&mut self, entry: &SegmentEntry) -> io::Result<()> {
         if self.holes_without_file.contains(&entry.id) {
-            self.census.hole(0);
+            self.census.hole(entry.end, 0);
         }
         let name = entry.file_name();
         if self.base.list("")?.contains(&name) && !self.is_aside(&name) {
@@ -99,7 +100,7 @@ impl Examiner<'_> {
 
     /// The header that a segment had: the catalog knows all of it but the block size, and the first
     /// frame is chained to it.
-    fn header_of(&self, entry: &SegmentEntry, file: &SegmentFile) -> SegmentHeader {
+    pub(super) fn header_of(&self, entry: &SegmentEntry, file: &SegmentFile) -> SegmentHeader {
         let with = |block_bytes| SegmentHeader {
             log_id: self.catalog.log_id,
             id: entry.id,
@@ -111,7 +112,8 @@ impl Examiner<'_> {
         };
         let fits = |block: &u32| {
             let header = with(*block);
-            let at = (crate::segment::SEGMENT_HEADER_BYTES as u64).next_multiple_of(u64::from(*block));
+            let at =
+                (crate::segment::SEGMENT_HEADER_BYTES as u64).next_multiple_of(u64::from(*block));
             let bytes = read_exact_at(&*file.file, at, FRAME_HEADER_BYTES).unwrap_or_default();
             FrameHeader::decode(&bytes, entry.salt)
                 .is_ok_and(|frame| frame.prev_crc == header.checksum())
@@ -144,7 +146,8 @@ impl Examiner<'_> {
         if good && is_sealed && whole && limit == entry.data_end {
             return self.footer(entry, &segment);
         }
-        if good && !is_sealed && limit == file.len {
+        if good && !is_sealed {
+            self.open_end = Lsn(pass.next.0 - 1);
             return Ok(());
         }
         let known = Known {
@@ -270,7 +273,8 @@ impl Examiner<'_> {
         if found.torn_bytes > 0 && entry.state == SegmentState::Open {
             let (bytes, end) = (found.torn_bytes, found.end);
             let what = format!("{bytes} bytes from offset {end} on were never acknowledged");
-            let action = "cut off, as the server does at its next start; the segment is sealed there";
+            let action =
+                "cut off, as the server does at its next start; the segment is sealed there";
             self.note(Finding::new(Kind::TornTail, name, what, action));
         }
     }
@@ -289,7 +293,9 @@ impl Examiner<'_> {
                     let body = body_of(found, *offset, header);
                     self.count(body, header.lsn, entry.compacted);
                 }
-                Piece::Hole(hole) if footer.is_none() => self.census.hole(hole.records_max),
+                Piece::Hole(hole) if footer.is_none() => {
+                    self.census.hole(hole.last.max(hole.first), hole.records_max);
+                }
                 Piece::Frame { .. } | Piece::Hole(_) => {}
             }
         }
@@ -337,12 +343,28 @@ impl Examiner<'_> {
             SegmentState::Sealed => entry.data_end / crate::record::RECORD_HEADER_BYTES as u64,
             _ => MISSING_OPEN_RECORDS,
         };
-        self.census.hole(records_max);
+        self.census.hole(end_of(entry), records_max);
         let (id, base, end) = (entry.id, entry.base, end_of(entry));
         if let Some(slot) = self.catalog.entry_mut(id) {
             *slot = removed(id, base, end);
         }
         self.note(Finding::new(kind, entry.file_name(), what, HOLE_ACTION));
+    }
+
+    /// Seals the open segment where its good frames end, so that something can come behind it.
+    pub(super) fn seal_open(&mut self) -> io::Result<()> {
+        let open = |entry: &&SegmentEntry| entry.state == SegmentState::Open;
+        let Some(entry) = self.catalog.segments.iter().find(open).copied() else { return Ok(()) };
+        let file = SegmentFile::open(&*self.disk, &entry.file_name())?;
+        let Ok(header) = file.header else { return Ok(()) };
+        let len = usize::try_from(file.len.min(MAX_SEGMENT_BYTES)).unwrap_or(0);
+        let (image, _) = read_what_can_be_read(&*file.file, len)?;
+        let found = salvage(image, header, Known { limit: file.len, end: None, likely: false });
+        if found.pieces.is_empty() {
+            self.catalog.segments.retain(|other| other.id != entry.id);
+            return self.disk.remove(&entry.file_name());
+        }
+        self.write_segment(&entry, header, &found)
     }
 
     /// Replaces a segment's entry.
@@ -378,7 +400,10 @@ fn hole_text(hole: &Hole) -> String {
         FrameFault::Chain => "frames are missing",
         FrameFault::Unknown => "an unknown frame",
     };
-    format!("{why} at offsets {} to {} (positions {} to {})", hole.from, hole.until, hole.first, hole.last)
+    format!(
+        "{why} at offsets {} to {} (positions {} to {})",
+        hole.from, hole.until, hole.first, hole.last
+    )
 }
 
 fn footer_of(entry: &SegmentEntry, segment: &Segment) -> Option<Footer> {

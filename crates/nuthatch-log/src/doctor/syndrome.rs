@@ -101,7 +101,8 @@ mod tests {
 
     #[test]
     fn a_lost_sector_is_not_taken_for_one_byte() {
-        let bytes: Vec<u8> = (0..2000u32).map(|n| (n.wrapping_mul(0x9E37_79B9) >> 24) as u8).collect();
+        let bytes: Vec<u8> =
+            (0..2000u32).map(|n| (n.wrapping_mul(0x9E37_79B9) >> 24) as u8).collect();
         let mut changed = bytes.clone();
         changed[512..1024].fill(0);
         assert_eq!(locate(bytes.len(), crc(&bytes) ^ crc(&changed)), None);

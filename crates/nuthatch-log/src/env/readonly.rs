@@ -147,17 +147,17 @@ impl DiskFile for ReadOnlyFile {
     }
 }
 
+/// Ranges of a file that the medium does not give back: first byte, and the one after the last.
+pub type Unreadable = Vec<(u64, u64)>;
+
 /// Reads `len` bytes from the start of a file although parts of it may not be readable: those come
 /// as zeros, and their ranges are told. Shorter if the file is.
 ///
 /// # Errors
 /// Its length cannot be had.
-pub fn read_what_can_be_read(
-    file: &dyn DiskFile,
-    len: usize,
-) -> io::Result<(Vec<u8>, Vec<(u64, u64)>)> {
+pub fn read_what_can_be_read(file: &dyn DiskFile, len: usize) -> io::Result<(Vec<u8>, Unreadable)> {
     let len = len.min(usize::try_from(file.len()?).unwrap_or(usize::MAX));
-    let (mut bytes, mut unreadable) = (vec![0; len], Vec::new());
+    let (mut bytes, mut unreadable) = (vec![0; len], Unreadable::new());
     if file.read_at(&mut bytes, 0).is_ok_and(|n| n == len) {
         return Ok((bytes, unreadable));
     }

@@ -41,6 +41,42 @@ impl<M: Machine> Recovery<M> {
         Ok(())
     }
 
+    /// Before anything is changed: every segment of the chain has its file, and no segment with frames
+    /// was written after the catalog, which knows each before a frame goes into it.
+    pub(super) fn check_files(&self) -> Result<(), OpenError> {
+        let names = self.disk.list("").map_err(io_context("listing files"))?;
+        for entry in &self.catalog.segments {
+            let segment = entry.file_name();
+            let has_file = matches!(entry.state, SegmentState::Open | SegmentState::Sealed);
+            if has_file && names.binary_search(&segment).is_err() {
+                return Err(OpenError::Missing { segment, base: entry.base, end: entry.end });
+            }
+        }
+        let newest = self.catalog.segments.iter().map(|entry| entry.base).max().unwrap_or_default();
+        for name in names.iter().filter(|name| name.ends_with(".seg")) {
+            let known = self.catalog.segments.iter().any(|entry| entry.file_name() == *name);
+            if !known && self.is_newer(name, newest).map_err(io_context(name.clone()))? {
+                return Err(OpenError::Stale { segment: name.clone() });
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether a file is a segment of this log with frames behind those that the catalog knows.
+    fn is_newer(&self, name: &str, newest: Lsn) -> io::Result<bool> {
+        let file = self.disk.open(name)?;
+        let len = file.len()?;
+        let mut head = [0; crate::segment::SEGMENT_HEADER_BYTES];
+        let n = file.read_at(&mut head, 0)?;
+        let Ok(header) = SegmentHeader::decode(&head[..n]) else { return Ok(false) };
+        if header.log_id != self.catalog.log_id || header.base <= newest {
+            return Ok(false);
+        }
+        let segment = Segment { header, file };
+        let from = segment.first_offset();
+        Ok(crate::segment::scan::look_beyond(&segment, from, len)?.frames > 0)
+    }
+
     /// Removes what earlier steps left half done: inputs of a compaction that was published, and
     /// a segment that was named but never entered into the catalog. The latter goes only if there
     /// is no frame in it; otherwise it is set aside.

@@ -11,7 +11,7 @@ use crate::process::{OUR_DIRECTORY, StartedJetStream};
 use crate::server::{NATS_VERSION, Server};
 use crate::sink::ServerSink;
 use nuthatch_log::env::{SystemClock, SystemEntropy};
-use nuthatch_log::{Log, LogCore, LogHandle, LogOptions, RecoveryReport, Reporter};
+use nuthatch_log::{Log, LogCore, LogHandle, LogOptions, OpenError, RecoveryReport, Reporter};
 use nuthatch_object::{BucketOptions, ObjectDisk, ObjectDiskOptions};
 use nuthatch_streams::consumer::ConsumerLimits;
 use nuthatch_streams::{AccountBounds, AccountId, Engine, EngineConfig, Event, Message};
@@ -113,6 +113,7 @@ impl Home {
         dir: Option<&Path>,
     ) -> Result<Opened, String> {
         let ours = options.jetstream.store_dir.join(OUR_DIRECTORY);
+        let store = dir.unwrap_or(&options.jetstream.store_dir).to_owned();
         let dir = dir.map_or_else(|| ours.join(&self.name), Path::to_owned);
         std::fs::create_dir_all(&dir)
             .map_err(|error| format!("cannot create {}: {error}", dir.display()))?;
@@ -123,7 +124,7 @@ impl Home {
         };
         let engine = engine(server, self.index, options);
         let opened = Log::open_local(log_options, engine);
-        let (core, report) = opened.map_err(|error| error.to_string())?;
+        let (core, report) = opened.map_err(|error| with_advice(&error, &store))?;
         Ok((self.spawn(core)?, report))
     }
 
@@ -172,6 +173,18 @@ fn object_options(server: &Arc<Server>) -> ObjectDiskOptions {
         }
     });
     ObjectDiskOptions { who, on_fenced, ..ObjectDiskOptions::default() }
+}
+
+/// What keeps a log from being opened, with the command that explains it.
+fn with_advice(error: &OpenError, store_dir: &Path) -> String {
+    if !error.is_damage() {
+        return error.to_string();
+    }
+    let dir = store_dir.display().to_string();
+    let plain = |c: char| c.is_ascii_alphanumeric() || "/._-+=:,@%".contains(c);
+    let dir =
+        if dir.chars().all(plain) { dir } else { format!("'{}'", dir.replace('\'', r"'\''")) };
+    format!("{error}. Nothing was changed. To have it explained, run: nuthatch doctor {dir}")
 }
 
 fn open_memory(server: &Arc<Server>, options: &Options) -> Result<LogHandle<Event<Peer>>, String> {

@@ -19,7 +19,7 @@ use nuthatch_log::{
 use nuthatch_protocol::js::RetentionPolicy;
 
 /// Version of the snapshot's layout.
-const SNAPSHOT_VERSION: u8 = 1;
+pub const SNAPSHOT_VERSION: u8 = 1;
 
 impl<S: Sink> Slot<S> {
     fn encode_state(&self, out: &mut Vec<u8>) {
@@ -37,6 +37,17 @@ impl<S: Sink> Slot<S> {
 }
 
 impl<S: Sink> Engine<S> {
+    /// Every stream with the number of its consumers, in no order.
+    pub(crate) fn each_stream(&self) -> impl Iterator<Item = (&Stream, usize)> {
+        self.slots.values().map(|slot| (&slot.stream, slot.consumers.len()))
+    }
+
+    /// Records that recovery did not understand.
+    #[must_use]
+    pub const fn unreadable_records(&self) -> u64 {
+        self.unreadable_records
+    }
+
     fn log_state(&self) -> LogState {
         let mut live: Vec<StreamId> =
             self.slots.values().filter(|s| !s.deleting).map(|s| s.stream.id()).collect();

@@ -30,6 +30,22 @@ pub struct Recovering {
     last_seq: u64,
 }
 
+impl Recovering {
+    /// The same, for those who look a log over.
+    #[must_use]
+    pub fn facts(&self, name: String) -> nuthatch_log::doctor::StateFacts {
+        let mut deleted: Vec<(u64, u64)> = Vec::new();
+        for seq in &self.deleted {
+            match deleted.last_mut() {
+                Some((_, last)) if *last + 1 == seq => *last = seq,
+                _ => deleted.push((seq, seq)),
+            }
+        }
+        let (floor, next) = (self.floor, self.last_seq + 1);
+        nuthatch_log::doctor::StateFacts { name, floor, next, deleted }
+    }
+}
+
 /// A decoded state: the stream without messages, and its consumers' encodings.
 pub struct StreamSnapshot<'a> {
     /// The stream.
@@ -74,6 +90,26 @@ impl Stream {
         // Writing to a vector cannot fail.
         let _ = self.timers.markers().serialize_into(&mut markers);
         put_bytes(out, &markers);
+    }
+
+    /// As [`Stream::encode_state`] for a stream of which nothing is known but its messages: any of
+    /// them up to `last` may live.
+    pub fn encode_as_of(&self, last: u64, out: &mut Vec<u8>) {
+        out.push(VERSION);
+        put_u32(out, self.account.0);
+        put_config(out, &self.config);
+        put_i64(out, self.created.0);
+        put_u64(out, last.saturating_add(1));
+        put_i64(out, self.assigned.last_at.0);
+        put_u64(out, 1);
+        let mut nothing = Vec::new();
+        // Writing to a vector cannot fail.
+        let _ = RoaringTreemap::new().serialize_into(&mut nothing);
+        put_bytes(out, &nothing);
+        put_u64(out, 0);
+        put_bytes(out, b"");
+        put_u32(out, 0);
+        put_u32(out, 0);
     }
 
     fn deleted_bitmap(&self) -> Vec<u8> {

@@ -1,0 +1,111 @@
+//! What records and snapshots say of streams, for those who look a log over without running it.
+
+use crate::engine::Engine;
+use crate::records::{Advance, AdvanceRollup, LogState, Reader};
+use crate::sink::{AccountId, Sink};
+use crate::stream::Stream;
+use nuthatch_log::doctor::{StateFacts, StreamPreview};
+use nuthatch_log::{Seq, StreamId};
+use nuthatch_protocol::js::StreamConfig;
+
+/// Subjects of a stream whose configuration was lost begin with this, and so does its name.
+const RECOVERED: &str = "RECOVERED";
+
+/// What the body of a `StreamState` says; `None` if it makes no sense.
+#[must_use]
+pub fn state(body: &[u8]) -> Option<StateFacts> {
+    let snapshot = Stream::decode_state(StreamId(1), body, 0).ok()?;
+    let name = snapshot.stream.config().name.clone();
+    Some(snapshot.recovering.facts(name))
+}
+
+/// The first id never used and the streams that exist, as the body of a `LogState` says.
+#[must_use]
+pub fn log_state(body: &[u8]) -> Option<(StreamId, Vec<StreamId>)> {
+    let state = LogState::decode(body).ok()?;
+    Some((state.next_id, state.live))
+}
+
+/// The streams in a checkpoint's snapshot; `None` if it makes no sense.
+#[must_use]
+pub fn snapshot(bytes: &[u8]) -> Option<Vec<(StreamId, StateFacts)>> {
+    let mut reader = Reader::versioned(bytes, crate::engine::SNAPSHOT_VERSION).ok()?;
+    LogState::decode(reader.bytes().ok()?).ok()?;
+    let count = reader.count(8).ok()?;
+    let mut streams = Vec::with_capacity(count);
+    for _ in 0..count {
+        let id = StreamId(reader.u32().ok()?);
+        streams.push((id, state(reader.bytes().ok()?)?));
+    }
+    Some(streams)
+}
+
+/// Body of an `Advance` record, which uses up a sequence and all before it.
+#[must_use]
+pub fn advance() -> Vec<u8> {
+    let mut body = Vec::new();
+    Advance { rollup: AdvanceRollup::None, msg_id: b"" }.encode(&mut body);
+    body
+}
+
+/// Name and `StreamState` body for a stream whose configuration is lost and whose messages go up to
+/// `last`: in the global account, with no limit, on a subject that nobody publishes to.
+#[must_use]
+pub fn foundling(id: StreamId, last: u64) -> (String, Vec<u8>) {
+    let name = format!("{RECOVERED}_{id}");
+    let config = StreamConfig {
+        name: name.clone(),
+        description: "Its configuration was lost; nuthatch doctor found its messages".to_owned(),
+        subjects: vec![format!("{RECOVERED}.{id}")],
+        ..StreamConfig::default()
+    };
+    let at = nuthatch_log::Timestamp(0);
+    let stream = Stream::new(id, AccountId::GLOBAL, Box::new(config), at, 0);
+    let mut body = Vec::new();
+    stream.encode_as_of(last, &mut body);
+    (name, body)
+}
+
+impl<S: Sink> Engine<S> {
+    /// The streams as readers see them, by id.
+    #[must_use]
+    pub fn previews(&self) -> Vec<StreamPreview> {
+        let mut streams: Vec<StreamPreview> = self.each_stream().map(preview).collect();
+        streams.sort_by_key(|stream| stream.id);
+        streams
+    }
+}
+
+fn preview((stream, consumers): (&Stream, usize)) -> StreamPreview {
+    let state = stream.state(consumers, false);
+    let mut preview = StreamPreview {
+        id: stream.id(),
+        name: stream.config().name.clone(),
+        first: state.first_seq,
+        last: state.last_seq,
+        messages: state.messages,
+        consumers,
+        ..StreamPreview::default()
+    };
+    stream.for_each_held(&mut |Seq(seq), weight| {
+        preview.bytes += weight as u64;
+        match preview.live.last_mut() {
+            Some((_, last)) if *last + 1 == seq => *last = seq,
+            _ => preview.live.push((seq, seq)),
+        }
+    });
+    preview
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_foundling_state_reads_back() {
+        let (name, body) = foundling(StreamId(7), 41);
+        let facts = state(&body).expect("reads back");
+        assert_eq!(facts.name, name);
+        assert_eq!((facts.floor, facts.next, facts.deleted), (1, 42, vec![]));
+    }
+}

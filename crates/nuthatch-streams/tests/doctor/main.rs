@@ -1,0 +1,337 @@
+//! The doctor under the real engine: logs with a history are damaged in every way, mended, and
+//! opened as a server opens them.
+//!
+//! What must hold each time: the log opens; every acknowledged message whose frame was not touched
+//! is there with its payload; every other one is there or named as lost; nothing that can be read is
+//! named as lost; no sequence is given out twice; and a second examination finds nothing.
+
+mod rig;
+
+use nuthatch_log::doctor::{Diagnosis, DoctorOptions, Kind, Seen, diagnose, walk_segment};
+use nuthatch_log::env::{MemDisk, SeededEntropy};
+use nuthatch_log::{Disk, Entropy, RecordKind, StreamId};
+use rig::{History, KEPT, LIMITED, PLAIN, Rig, TestMedic};
+use std::collections::BTreeMap;
+use std::ops::Range;
+use std::sync::Arc;
+
+/// Seeds of each kind of damage.
+const SEEDS: u64 = 40;
+
+/// Where each message of a log lies: file and bytes of its frame.
+type Places = BTreeMap<(StreamId, u64), Vec<(String, Range<u64>)>>;
+
+/// What was done to a disk: bytes of files that are not what they were.
+#[derive(Debug, Default)]
+struct Harm(Vec<(String, Range<u64>)>);
+
+impl Harm {
+    fn touches(&self, file: &str, range: &Range<u64>) -> bool {
+        self.0
+            .iter()
+            .any(|(name, harm)| name == file && harm.start < range.end && range.start < harm.end)
+    }
+}
+
+fn places(disk: &MemDisk) -> Places {
+    let mut places = Places::new();
+    for name in segments(disk) {
+        let mut frame = 0..0;
+        let _ = walk_segment(disk, &name, &mut |seen| {
+            match seen {
+                Seen::Frame(view) => frame = view.offset..view.offset + u64::from(view.bytes),
+                Seen::Record(_, record) if record.kind == RecordKind::Message => {
+                    let key = (record.stream, record.seq.0);
+                    places.entry(key).or_default().push((name.clone(), frame.clone()));
+                }
+                _ => {}
+            }
+            Ok(())
+        });
+    }
+    places
+}
+
+fn segments(disk: &MemDisk) -> Vec<String> {
+    let mut names = disk.list("").expect("lists");
+    names.retain(|name| name.ends_with(".seg"));
+    names
+}
+
+fn examine(disk: &MemDisk) -> Diagnosis {
+    let disk: Arc<dyn Disk> = Arc::new(disk.clone());
+    diagnose(&disk, &TestMedic, DoctorOptions::default()).expect("can be examined")
+}
+
+/// Examines, mends, opens and checks.
+fn check(disk: &MemDisk, history: &History, harm: &Harm, before: &Places) -> Diagnosis {
+    let diagnosis = examine(disk);
+    assert!(diagnosis.is_mendable(), "{harm:?}\n{diagnosis:#?}");
+    if !diagnosis.changes.is_empty() {
+        diagnosis.apply(disk, "now").expect("applies");
+    }
+    let again = examine(disk);
+    assert!(again.is_healthy(), "{harm:?}\n{:#?}\nagain {:#?}", diagnosis.findings, again.findings);
+    let mut rig = Rig::open(disk, 99).unwrap_or_else(|e| panic!("{harm:?}: {e}\n{diagnosis:#?}"));
+    let is_lost = |stream: StreamId, seq: u64| {
+        diagnosis.lost.iter().any(|l| l.stream == stream && (l.first..=l.last).contains(&seq))
+    };
+    for ((stream, seq), body) in &history.acked {
+        let found = rig.read(*stream, *seq);
+        let untouched = before
+            .get(&(*stream, *seq))
+            .is_some_and(|places| places.iter().any(|(file, range)| !harm.touches(file, range)));
+        match found {
+            Some(found) => {
+                assert!(found == *body, "{harm:?}: message {seq} of {stream} changed");
+                assert!(!is_lost(*stream, *seq), "{harm:?}: {seq} of {stream} is there");
+            }
+            None if history.was_evicted(*stream, *seq) => {}
+            None => {
+                assert!(!untouched, "{harm:?}: {seq} of {stream} was not touched\n{diagnosis:#?}");
+                assert!(is_lost(*stream, *seq), "{harm:?}: {seq} of {stream}\n{diagnosis:#?}");
+            }
+        }
+    }
+    for stream in rig.streams() {
+        let newest = history.newest(stream);
+        let next = rig.publish_one(stream);
+        assert!(
+            next > newest,
+            "{harm:?}: sequence {next} of {stream} again, {newest} was given out"
+        );
+    }
+    diagnosis
+}
+
+/// A log with a history; `clean`: closed.
+fn furnished(seed: u64, clean: bool) -> (MemDisk, History) {
+    let disk = MemDisk::default();
+    let mut history = History::new(seed);
+    for life in 0..3 {
+        let mut rig = Rig::open(&disk, seed * 7 + life).expect("opens");
+        history.work(&mut rig);
+        if life < 2 || clean {
+            rig.core.close().expect("closes");
+        }
+        drop(rig);
+        disk.release_lock();
+    }
+    (disk, history)
+}
+
+fn flip(disk: &MemDisk, file: &str, at: u64, bit: u8) -> Harm {
+    disk.flip_bit(file, at as usize, bit);
+    Harm(vec![(file.to_owned(), at..at + 1)])
+}
+
+fn overwrite(disk: &MemDisk, file: &str, range: Range<u64>, chance: &mut SeededEntropy) -> Harm {
+    let bytes: Vec<u8> = range.clone().map(|_| chance.next() as u8).collect();
+    disk.open(file).and_then(|f| f.write_at(&bytes, range.start)).expect("writes");
+    Harm(vec![(file.to_owned(), range)])
+}
+
+fn len(disk: &MemDisk, file: &str) -> u64 {
+    disk.open(file).and_then(|f| f.len()).expect("there")
+}
+
+fn pick(names: &[String], chance: &mut SeededEntropy) -> String {
+    names[chance.below(names.len() as u64) as usize].clone()
+}
+
+#[test]
+fn a_healthy_log_is_found_healthy() {
+    for seed in 0..10 {
+        for clean in [true, false] {
+            let (disk, history) = furnished(seed, clean);
+            let before = places(&disk);
+            let diagnosis = check(&disk, &history, &Harm::default(), &before);
+            assert!(diagnosis.is_healthy(), "{diagnosis:#?}");
+            assert!(diagnosis.changes.is_empty(), "{:?}", diagnosis.changes.keys());
+        }
+    }
+}
+
+/// The bytes of small frames, headers, footers, checkpoints and the catalog: wherever one bit
+/// changes, nothing is lost.
+#[test]
+fn one_changed_bit_loses_nothing() {
+    for seed in 0..4 * SEEDS {
+        let (disk, history) = furnished(seed % 5, seed % 2 == 0);
+        let mut chance = SeededEntropy::new(seed);
+        let before = places(&disk);
+        let names: Vec<String> = disk.list("").expect("lists");
+        let file = pick(&names, &mut chance);
+        let at = chance.below(len(&disk, &file));
+        let harm = flip(&disk, &file, at, chance.below(8) as u8);
+        let diagnosis = check(&disk, &history, &harm, &before);
+        assert!(diagnosis.lost.is_empty(), "{harm:?}\n{diagnosis:#?}");
+    }
+}
+
+#[test]
+fn a_lost_sector_loses_only_its_frames() {
+    for seed in 0..2 * SEEDS {
+        let (disk, history) = furnished(seed % 5, seed % 2 == 0);
+        let mut chance = SeededEntropy::new(seed);
+        let before = places(&disk);
+        let file = pick(&segments(&disk), &mut chance);
+        let start = chance.below(len(&disk, &file)) / 512 * 512;
+        let harm = overwrite(&disk, &file, start..start + 512, &mut chance);
+        check(&disk, &history, &harm, &before);
+    }
+}
+
+#[test]
+fn a_missing_segment_loses_only_its_own_messages() {
+    for seed in 0..SEEDS {
+        let (disk, history) = furnished(seed % 5, seed % 2 == 0);
+        let mut chance = SeededEntropy::new(seed);
+        let before = places(&disk);
+        let file = pick(&segments(&disk), &mut chance);
+        disk.remove(&file).expect("removes");
+        let harm = Harm(vec![(file, 0..u64::MAX)]);
+        let diagnosis = check(&disk, &history, &harm, &before);
+        assert!(diagnosis.findings.iter().any(|f| f.kind == Kind::SegmentMissing));
+    }
+}
+
+#[test]
+fn a_truncated_segment_keeps_its_beginning() {
+    for seed in 0..SEEDS {
+        let (disk, history) = furnished(seed % 5, seed % 2 == 0);
+        let mut chance = SeededEntropy::new(seed);
+        let before = places(&disk);
+        let file = pick(&segments(&disk), &mut chance);
+        let cut = chance.below(len(&disk, &file));
+        disk.open(&file).and_then(|f| f.set_len(cut)).expect("cuts");
+        check(&disk, &history, &Harm(vec![(file, cut..u64::MAX)]), &before);
+    }
+}
+
+#[test]
+fn a_lost_catalog_is_made_anew_and_loses_nothing() {
+    for seed in 0..SEEDS {
+        let (disk, history) = furnished(seed % 5, seed % 2 == 0);
+        let before = places(&disk);
+        if seed % 3 == 0 {
+            disk.open("catalog").and_then(|f| f.set_len(20)).expect("cuts");
+        } else {
+            disk.remove("catalog").expect("removes");
+        }
+        let diagnosis = check(&disk, &history, &Harm::default(), &before);
+        assert!(diagnosis.lost.is_empty(), "{diagnosis:#?}");
+    }
+}
+
+/// A backup of the catalog was put back, older than the segments.
+#[test]
+fn a_stale_catalog_is_brought_up_to_date() {
+    let (disk, mut history) = furnished(3, true);
+    let old = nuthatch_log::env::read_exact_at(
+        &*disk.open("catalog").expect("there"),
+        0,
+        len(&disk, "catalog") as usize,
+    );
+    let mut rig = Rig::open(&disk, 5).expect("opens");
+    history.work(&mut rig);
+    rig.core.close().expect("closes");
+    drop(rig);
+    let before = places(&disk);
+    let file = disk.create("catalog").expect("creates");
+    file.write_at(&old.expect("reads"), 0).expect("writes");
+    let diagnosis = check(&disk, &history, &Harm::default(), &before);
+    assert!(diagnosis.lost.is_empty(), "{diagnosis:#?}");
+}
+
+#[test]
+fn a_renamed_segment_gets_its_name_back() {
+    let (disk, history) = furnished(1, true);
+    let before = places(&disk);
+    let file = segments(&disk)[0].clone();
+    disk.rename(&file, "torn/elsewhere.seg").expect("renames");
+    let diagnosis = check(&disk, &history, &Harm::default(), &before);
+    assert!(diagnosis.findings.iter().any(|f| f.kind == Kind::SegmentRenamed));
+    assert!(diagnosis.lost.is_empty());
+}
+
+#[test]
+fn a_foreign_segment_is_set_aside() {
+    let (disk, history) = furnished(1, true);
+    let (other, _) = furnished(2, true);
+    let before = places(&disk);
+    let name = segments(&other)[0].clone();
+    let file = other.open(&name).expect("there");
+    let bytes = nuthatch_log::env::read_exact_at(&*file, 0, len(&other, &name) as usize);
+    let stray = disk.create("0000000000000063-00000000000000000001.seg").expect("creates");
+    stray.write_at(&bytes.expect("reads"), 0).expect("writes");
+    let diagnosis = check(&disk, &history, &Harm::default(), &before);
+    assert!(diagnosis.findings.iter().any(|f| f.kind == Kind::SegmentForeign), "{diagnosis:#?}");
+    let kept = disk.list("doctor/now").expect("lists");
+    assert!(kept.contains(&"0000000000000063-00000000000000000001.seg".to_owned()), "{kept:?}");
+}
+
+/// The record that created a stream lies in a lost frame, and no checkpoint knows it: its messages
+/// come back in a stream with another name.
+#[test]
+fn messages_of_a_stream_whose_configuration_is_lost_are_kept() {
+    let disk = MemDisk::default();
+    let mut history = History::new(4);
+    let mut rig = Rig::open(&disk, 1).expect("opens");
+    rig.create(PLAIN);
+    for _ in 0..5 {
+        history.publish_to(&mut rig, PLAIN);
+    }
+    drop(rig);
+    disk.release_lock();
+    let before = places(&disk);
+    let first = segments(&disk)[0].clone();
+    let mut chance = SeededEntropy::new(1);
+    let harm = overwrite(&disk, &first, 512..1024, &mut chance);
+    let diagnosis = check(&disk, &history, &harm, &before);
+    assert!(diagnosis.findings.iter().any(|f| f.kind == Kind::StreamUnknown), "{diagnosis:#?}");
+    let streams = diagnosis.streams.expect("opens");
+    assert_eq!(streams[0].name, "RECOVERED_1");
+    assert_eq!(streams[0].messages, 5);
+}
+
+/// Everything at once: nothing panics, and what is said to be mended opens.
+#[test]
+fn heaps_of_damage_are_survived() {
+    for seed in 0..SEEDS {
+        let (disk, _) = furnished(seed % 5, seed % 2 == 0);
+        let mut chance = SeededEntropy::new(seed);
+        for _ in 0..=chance.below(6) {
+            let names: Vec<String> = disk.list("").expect("lists");
+            let file = pick(&names, &mut chance);
+            let len = len(&disk, &file);
+            match chance.below(4) {
+                0 => disk.remove(&file).expect("removes"),
+                1 => disk.open(&file).and_then(|f| f.set_len(chance.below(len + 1))).expect("cuts"),
+                _ => {
+                    let start = chance.below(len.max(1));
+                    overwrite(&disk, &file, start..start + chance.below(700), &mut chance);
+                }
+            }
+        }
+        let shared: Arc<dyn Disk> = Arc::new(disk.clone());
+        let Ok(diagnosis) = diagnose(&shared, &TestMedic, DoctorOptions::default()) else {
+            continue;
+        };
+        if diagnosis.is_mendable() {
+            if !diagnosis.changes.is_empty() {
+                diagnosis.apply(&disk, "now").expect("applies");
+            }
+            Rig::open(&disk, 1).unwrap_or_else(|e| panic!("seed {seed}: {e}\n{diagnosis:#?}"));
+        }
+    }
+}
+
+#[test]
+fn the_limited_stream_is_limited() {
+    let (disk, history) = furnished(1, true);
+    let mut rig = Rig::open(&disk, 1).expect("opens");
+    let kept =
+        history.acked.keys().filter(|(s, seq)| *s == LIMITED && rig.read(*s, *seq).is_some());
+    assert_eq!(kept.count() as u64, KEPT);
+}

@@ -1,0 +1,83 @@
+//! What the doctor asks about streams: the engine's own knowledge of its records, and a log opened
+//! as the server opens it, with nobody connected.
+
+use nuthatch_log::doctor::{Medic, StateFacts, StreamPreview};
+use nuthatch_log::env::{SystemClock, SystemEntropy};
+use nuthatch_log::{Disk, Log, LogOptions, StreamId};
+use nuthatch_streams::{AccountId, Delivery, Engine, EngineConfig, Message, Sink, facts};
+use std::sync::Arc;
+
+/// Knows what JetStream's records mean.
+pub struct StreamMedic;
+
+impl Medic for StreamMedic {
+    fn state(&self, body: &[u8]) -> Option<StateFacts> {
+        facts::state(body)
+    }
+
+    fn log_state(&self, body: &[u8]) -> Option<(StreamId, Vec<StreamId>)> {
+        facts::log_state(body)
+    }
+
+    fn snapshot(&self, snapshot: &[u8]) -> Option<Vec<(StreamId, StateFacts)>> {
+        facts::snapshot(snapshot)
+    }
+
+    fn advance(&self) -> Vec<u8> {
+        facts::advance()
+    }
+
+    fn foundling(&self, stream: StreamId, last: u64) -> (String, Vec<u8>) {
+        facts::foundling(stream, last)
+    }
+
+    fn preview(&self, disk: Arc<dyn Disk>) -> Result<Vec<StreamPreview>, String> {
+        open_preview(disk)
+    }
+}
+
+/// Opens the log on `disk`, which may be written to, and tells what streams it holds.
+///
+/// # Errors
+/// Why a server would not open it.
+pub fn open_preview(disk: Arc<dyn Disk>) -> Result<Vec<StreamPreview>, String> {
+    let engine = Engine::new(EngineConfig::default(), Nobody);
+    let (clock, entropy) = (SystemClock::default(), SystemEntropy::default());
+    let options = LogOptions::default();
+    let (core, _) = Log::open(options, disk, Arc::new(clock), Box::new(entropy), engine)
+        .map_err(|error| error.to_string())?;
+    match core.machine().unreadable_records() {
+        0 => Ok(core.machine().previews()),
+        count => Err(format!("{count} records are of a later version")),
+    }
+}
+
+/// Nobody is connected.
+struct Nobody;
+
+impl Sink for Nobody {
+    type Peer = ();
+    type Target = ();
+
+    fn reply(&mut self, _: AccountId, (): &(), _: u32, _: &Message<'_>) {}
+
+    fn publish(&mut self, _: AccountId, _: &Message<'_>) {}
+
+    fn resolve(&mut self, _: AccountId, _: &[u8], _: &[u8]) -> Option<()> {
+        None
+    }
+
+    fn refresh(&mut self, (): &mut ()) -> bool {
+        false
+    }
+
+    fn ready(&mut self, (): &()) -> bool {
+        false
+    }
+
+    fn deliver(&mut self, (): &mut (), _: &Delivery<'_>) -> bool {
+        false
+    }
+
+    fn flush(&mut self) {}
+}

@@ -1,0 +1,96 @@
+//! Frames and records of segments, one line each.
+
+use super::{EXIT_CANNOT_LOOK, EXIT_DAMAGE, InspectArgs};
+use crate::doctor::LogPlace;
+use nuthatch_log::doctor::{FrameView, Seen, walk_segment};
+use nuthatch_log::env::ReadOnlyDisk;
+use nuthatch_log::{Disk, RecordRef};
+use serde_json::json;
+use std::io::{self, Write};
+
+/// Lists frames, and records if asked to; returns the exit code.
+pub fn list(
+    out: &mut impl Write,
+    place: &LogPlace,
+    disk: &ReadOnlyDisk,
+    args: &InspectArgs,
+) -> io::Result<u8> {
+    let mut names = disk.list("")?;
+    names.retain(|name| name.ends_with(".seg"));
+    if let Some(wanted) = &args.segment {
+        names.retain(|name| name == wanted);
+        if names.is_empty() {
+            eprintln!("nuthatch: {}: no segment file {wanted}", place.dir.display());
+            return Ok(EXIT_CANNOT_LOOK);
+        }
+    }
+    let mut code = 0;
+    for name in names {
+        if !args.json {
+            writeln!(out, "{name}")?;
+        }
+        let walked = walk_segment(disk, &name, &mut |seen| match seen {
+            Seen::Frame(frame) => frame_line(out, &name, frame, args.json),
+            Seen::Record(at, record) if args.records => record_line(out, at, &record, args.json),
+            Seen::Record(..) => Ok(()),
+            Seen::Fault(fault, offset) => {
+                code = EXIT_DAMAGE;
+                writeln!(out, "  PROBLEM at offset {offset}: {fault:?}")
+            }
+        });
+        match walked {
+            Err(error) if error.kind() == io::ErrorKind::BrokenPipe => return Err(error),
+            Err(error) => {
+                code = EXIT_DAMAGE;
+                writeln!(out, "  PROBLEM: {error}")?;
+            }
+            Ok(()) => {}
+        }
+    }
+    Ok(code)
+}
+
+fn frame_line(out: &mut impl Write, file: &str, frame: &FrameView, json: bool) -> io::Result<()> {
+    let FrameView { offset, bytes, records, lsn, durable_lsn, flags, header_crc, body_crc } = frame;
+    if json {
+        let line = json!({
+            "file": file, "offset": offset, "bytes": bytes, "records": records, "position": lsn.0,
+            "durable": durable_lsn.0, "flags": flags, "header_crc": header_crc, "body_crc": body_crc,
+        });
+        return writeln!(out, "{line}");
+    }
+    let kind = match flags {
+        0 => "",
+        1 => ", compacted",
+        2 => ", witness",
+        _ => ", unknown flags",
+    };
+    writeln!(
+        out,
+        "  frame {lsn} at {offset}: {bytes} bytes, {records} records, durable {durable_lsn}, header \
+         {header_crc:08x}, body {body_crc:08x}{kind}"
+    )
+}
+
+fn record_line(
+    out: &mut impl Write,
+    at: usize,
+    record: &RecordRef<'_>,
+    json: bool,
+) -> io::Result<()> {
+    let subject = String::from_utf8_lossy(record.subject);
+    let (headers, body) = (record.headers.len(), record.body.len());
+    if json {
+        let line = json!({
+            "record": format!("{:?}", record.kind), "offset_in_frame": at, "stream": record.stream.0,
+            "seq": record.seq.0, "time_ns": record.timestamp.0, "subject": subject,
+            "header_bytes": headers, "body_bytes": body,
+        });
+        return writeln!(out, "{line}");
+    }
+    writeln!(
+        out,
+        "    +{at} {:?} stream {} seq {} {:?} headers {headers} body {body}",
+        record.kind, record.stream, record.seq, subject
+    )
+}

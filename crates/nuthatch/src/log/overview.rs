@@ -1,0 +1,200 @@
+//! The log as a whole: segments, checkpoints, streams, what is live and what is dead.
+
+use super::{EXIT_CANNOT_LOOK, EXIT_DAMAGE, InspectArgs};
+use crate::doctor::{LogPlace, open_preview};
+use nuthatch_log::doctor::{CheckpointInspection, Inspection, SegmentInspection, StreamPreview};
+use nuthatch_log::env::{OverlayDisk, ReadOnlyDisk};
+use nuthatch_log::{Disk, RecordRef, StreamId};
+use serde_json::{Value, json};
+use std::collections::HashMap;
+use std::io::{self, Write};
+use std::sync::Arc;
+
+/// What was seen of a log.
+struct Overview {
+    inspection: Inspection,
+    /// Live bytes of each segment, if the log opens.
+    live: Option<Vec<u64>>,
+    /// The streams, or why the log does not open.
+    streams: Result<Vec<StreamPreview>, String>,
+    in_use: bool,
+}
+
+/// Shows a log; returns the exit code.
+pub fn show(
+    out: &mut impl Write,
+    place: &LogPlace,
+    disk: ReadOnlyDisk,
+    in_use: bool,
+    args: &InspectArgs,
+) -> io::Result<u8> {
+    let overview = match look(disk, in_use) {
+        Ok(overview) => overview,
+        Err(why) => {
+            let dir = place.dir.display();
+            eprintln!("nuthatch: {dir}: {why}; to have it explained: nuthatch doctor {dir}");
+            return Ok(EXIT_CANNOT_LOOK);
+        }
+    };
+    let only = |segment: &SegmentInspection| match &args.segment {
+        None => true,
+        Some(wanted) => segment.file == *wanted || segment.id.to_string() == *wanted,
+    };
+    if args.json {
+        writeln!(out, "{:#}", overview.json(place, &only))?;
+    } else {
+        overview.text(out, place, &only)?;
+    }
+    let sound = overview.inspection.is_sound() && overview.streams.is_ok();
+    Ok(if sound { 0 } else { EXIT_DAMAGE })
+}
+
+fn look(disk: ReadOnlyDisk, in_use: bool) -> Result<Overview, String> {
+    let disk: Arc<dyn Disk> = Arc::new(disk);
+    // Recovery writes: into memory, where it is forgotten.
+    let streams = open_preview(Arc::new(OverlayDisk::new(Arc::clone(&disk))));
+    let by_id: HashMap<StreamId, &StreamPreview> =
+        streams.iter().flatten().map(|stream| (stream.id, stream)).collect();
+    let mut live: Vec<u64> = Vec::new();
+    let mut visit = |segment: usize, record: &RecordRef<'_>| {
+        live.resize(live.len().max(segment + 1), 0);
+        if by_id.get(&record.stream).is_some_and(|stream| is_live(stream, record.seq.0)) {
+            live[segment] += record.weight() as u64;
+        }
+    };
+    let inspection = Inspection::look(&*disk, &mut visit).map_err(|error| error.to_string())?;
+    live.resize(inspection.segments.len(), 0);
+    let live = streams.is_ok().then_some(live);
+    Ok(Overview { inspection, live, streams, in_use })
+}
+
+fn is_live(stream: &StreamPreview, seq: u64) -> bool {
+    let after = stream.live.partition_point(|(first, _)| *first <= seq);
+    after > 0 && stream.live[after - 1].1 >= seq
+}
+
+impl Overview {
+    fn text(
+        &self,
+        out: &mut impl Write,
+        place: &LogPlace,
+        only: &dyn Fn(&SegmentInspection) -> bool,
+    ) -> io::Result<()> {
+        let Inspection { log_id, epoch, clean, strangers, .. } = &self.inspection;
+        let closed = match (self.in_use, clean) {
+            (true, _) => "in use by a server: the end may change while it is read",
+            (false, true) => "closed cleanly",
+            (false, false) => "not closed cleanly",
+        };
+        writeln!(out, "{}: log {log_id:016x}, epoch {epoch}, {closed}", place.dir.display())?;
+        for (number, segment) in self.inspection.segments.iter().enumerate() {
+            if only(segment) {
+                self.segment_text(out, number, segment)?;
+            }
+        }
+        for checkpoint in &self.inspection.checkpoints {
+            let CheckpointInspection { file, content } = checkpoint;
+            match content {
+                Ok((lsn, bytes)) => {
+                    writeln!(out, "  {file}: covers position {lsn}, {bytes} bytes")?
+                }
+                Err(why) => writeln!(out, "  {file}: PROBLEM: {why}")?,
+            }
+        }
+        for name in strangers {
+            writeln!(out, "  {name}: PROBLEM: not part of the log")?;
+        }
+        match &self.streams {
+            Err(why) => writeln!(out, "  streams: the log does not open: {why}"),
+            Ok(streams) => streams.iter().try_for_each(|stream| stream_text(out, stream)),
+        }
+    }
+
+    fn segment_text(
+        &self,
+        out: &mut impl Write,
+        number: usize,
+        segment: &SegmentInspection,
+    ) -> io::Result<()> {
+        let SegmentInspection { id, file, state, base, end, frames, records, messages, .. } =
+            segment;
+        let compacted = if segment.compacted { ", compacted" } else { "" };
+        writeln!(out, "  segment {id} {file} ({state}{compacted}): positions {base} to {end}")?;
+        if segment.file_bytes == 0 {
+            return Ok(());
+        }
+        writeln!(
+            out,
+            "      {frames} frames, {records} records, {messages} messages; checksums read"
+        )?;
+        let (data, footer, all) = (segment.good_bytes, segment.footer_bytes, segment.file_bytes);
+        write!(out, "      {all} bytes: {data} of frames, {footer} of footer")?;
+        if let Some(live) = &self.live {
+            write!(out, "; {} live, {} dead", live[number], data.saturating_sub(live[number]))?;
+        }
+        writeln!(out)?;
+        if segment.torn_bytes > 0 {
+            writeln!(out, "      torn tail of {} bytes, never acknowledged", segment.torn_bytes)?;
+        }
+        segment.problems.iter().try_for_each(|problem| writeln!(out, "      PROBLEM: {problem}"))
+    }
+
+    fn json(&self, place: &LogPlace, only: &dyn Fn(&SegmentInspection) -> bool) -> Value {
+        let found = &self.inspection;
+        let segments = found.segments.iter().enumerate().filter(|(_, segment)| only(segment));
+        json!({
+            "dir": place.dir,
+            "log_id": format!("{:016x}", found.log_id),
+            "epoch": found.epoch.0,
+            "in_use": self.in_use,
+            "clean": found.clean,
+            "sound": found.is_sound(),
+            "segments": segments.map(|(n, segment)| self.segment_json(n, segment)).collect::<Vec<_>>(),
+            "checkpoints": found.checkpoints.iter().map(checkpoint_json).collect::<Vec<_>>(),
+            "strangers": found.strangers,
+            "opens": self.streams.is_ok(),
+            "why_not": self.streams.as_ref().err(),
+            "streams": self.streams.iter().flatten().map(crate::doctor::stream_json).collect::<Vec<_>>(),
+        })
+    }
+
+    fn segment_json(&self, number: usize, segment: &SegmentInspection) -> Value {
+        let live = self.live.as_ref().map(|live| live[number]);
+        json!({
+            "id": segment.id,
+            "file": segment.file,
+            "state": segment.state,
+            "compacted": segment.compacted,
+            "epoch": segment.epoch.0,
+            "base": segment.base.0,
+            "end": segment.end.0,
+            "file_bytes": segment.file_bytes,
+            "frame_bytes": segment.good_bytes,
+            "footer_bytes": segment.footer_bytes,
+            "message_bytes": segment.message_bytes,
+            "live_bytes": live,
+            "dead_bytes": live.map(|live| segment.good_bytes.saturating_sub(live)),
+            "frames": segment.frames,
+            "records": segment.records,
+            "messages": segment.messages,
+            "torn_bytes": segment.torn_bytes,
+            "problems": segment.problems,
+        })
+    }
+}
+
+fn stream_text(out: &mut impl Write, stream: &StreamPreview) -> io::Result<()> {
+    let StreamPreview { id, name, first, last, messages, bytes, consumers, .. } = stream;
+    writeln!(
+        out,
+        "  stream {name} (id {id}): {messages} messages, {bytes} bytes in the log, sequence {first} \
+         to {last}, {consumers} consumers"
+    )
+}
+
+fn checkpoint_json(checkpoint: &CheckpointInspection) -> Value {
+    match &checkpoint.content {
+        Ok((lsn, bytes)) => json!({ "file": checkpoint.file, "covers": lsn.0, "bytes": bytes }),
+        Err(why) => json!({ "file": checkpoint.file, "problem": why }),
+    }
+}
