@@ -60,7 +60,7 @@ pub fn foundling(id: StreamId, last: u64) -> (String, Vec<u8>) {
         ..StreamConfig::default()
     };
     let at = nuthatch_log::Timestamp(0);
-    let stream = Stream::new(id, AccountId::GLOBAL, Box::new(config), at, 0);
+    let mut stream = Stream::new(id, AccountId::GLOBAL, Box::new(config), at, 0);
     let mut body = Vec::new();
     stream.encode_as_of(last, &mut body);
     (name, body)

@@ -216,9 +216,10 @@ impl Census {
         streams.map(|(id, trace)| (*id, trace.first, trace.last)).collect()
     }
 
-    /// The messages that were lost, given what the log shows once it is mended.
+    /// The messages that were lost, given what the log shows once it is mended, except what is `known`
+    /// to be lost already.
     #[must_use]
-    pub fn lost(&self, preview: &[StreamPreview]) -> Vec<Lost> {
+    pub fn lost(&self, preview: &[StreamPreview], known: &[(StreamId, u64, u64)]) -> Vec<Lost> {
         let mut lost = Vec::new();
         for stream in preview {
             let Some(trace) = self.streams.get(&stream.id) else { continue };
@@ -231,6 +232,13 @@ impl Census {
                 _ => 0,
             });
             let evicted = evicted.max().unwrap_or(0);
+            readable.extend(
+                known
+                    .iter()
+                    .filter(|(id, ..)| *id == stream.id)
+                    .map(|(_, first, last)| (*first, *last)),
+            );
+            readable.sort_unstable();
             for (first, last) in subtract(trace.must_have(), &readable) {
                 let first = first.max(evicted + 1);
                 if first <= last {

@@ -5,13 +5,20 @@ use super::census::{Census, Lost};
 use super::finding::{Finding, Kind, Severity};
 use super::{Medic, StreamPreview};
 use crate::catalog::{CATALOG_FILE, Catalog};
-use crate::env::{Change, Disk, OverlayDisk};
+use crate::env::{Change, Disk, OverlayDisk, read_exact_at};
 use crate::segment::SegmentId;
 use crate::store::{RESERVE_FILE, TMP_DIR, TORN_DIR};
-use crate::types::Lsn;
+use crate::types::{Lsn, StreamId};
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Write as _;
 use std::io;
 use std::sync::Arc;
+
+/// Where mendings note what was lost, so that it is told once.
+const LOST_FILE: &str = "doctor/lost";
+
+/// More of that file is not read.
+const LOST_FILE_MAX_BYTES: usize = 16 << 20;
 
 /// What the operator may choose.
 #[derive(Clone, Copy, Default, Debug)]
@@ -144,16 +151,47 @@ impl Examiner<'_> {
     }
 
     fn conclude(&mut self) -> io::Result<Diagnosis> {
-        let changes = self.disk.changes()?;
         let streams = if self.is_blocked() {
             Err("it was not tried, because something above must be dealt with first".to_owned())
         } else {
             self.medic.preview(Arc::new(OverlayDisk::new(Arc::clone(&self.disk) as Arc<dyn Disk>)))
         };
-        let lost = streams.as_ref().map_or_else(|_| Vec::new(), |s| self.census.lost(s));
+        let known = self.known_losses();
+        let lost = streams.as_ref().map_or_else(|_| Vec::new(), |s| self.census.lost(s, &known));
+        self.remember(&lost)?;
+        let changes = self.disk.changes()?;
         let mut findings = std::mem::take(&mut self.findings);
         findings.sort_by_key(|f| std::cmp::Reverse(f.kind.severity()));
         Ok(Diagnosis { log_id: self.catalog.log_id, findings, lost, streams, changes })
+    }
+
+    /// Losses that earlier mendings have told: stream id, first and last sequence on a line each. An
+    /// old checkpoint may still speak of those messages.
+    fn known_losses(&self) -> Vec<(StreamId, u64, u64)> {
+        let text = self.read_text(LOST_FILE).unwrap_or_default();
+        let line = |line: &str| {
+            let mut words = line.split('\t');
+            let id = StreamId(words.next()?.parse().ok()?);
+            Some((id, words.next()?.parse().ok()?, words.next()?.parse().ok()?))
+        };
+        text.lines().filter_map(line).collect()
+    }
+
+    fn read_text(&self, path: &str) -> io::Result<String> {
+        let file = self.disk.open(path)?;
+        let len = usize::try_from(file.len()?).unwrap_or(0).min(LOST_FILE_MAX_BYTES);
+        Ok(String::from_utf8_lossy(&read_exact_at(&*file, 0, len)?).into_owned())
+    }
+
+    fn remember(&self, lost: &[Lost]) -> io::Result<()> {
+        if lost.is_empty() {
+            return Ok(());
+        }
+        let mut text = self.read_text(LOST_FILE).unwrap_or_default();
+        for Lost { stream, name, first, last } in lost {
+            let _ = writeln!(text, "{stream}\t{first}\t{last}\t{name}");
+        }
+        self.disk.create(LOST_FILE)?.write_at(text.as_bytes(), 0)
     }
 
     fn is_blocked(&self) -> bool {

@@ -94,22 +94,9 @@ impl Stream {
 
     /// As [`Stream::encode_state`] for a stream of which nothing is known but its messages: any of
     /// them up to `last` may live.
-    pub fn encode_as_of(&self, last: u64, out: &mut Vec<u8>) {
-        out.push(VERSION);
-        put_u32(out, self.account.0);
-        put_config(out, &self.config);
-        put_i64(out, self.created.0);
-        put_u64(out, last.saturating_add(1));
-        put_i64(out, self.assigned.last_at.0);
-        put_u64(out, 1);
-        let mut nothing = Vec::new();
-        // Writing to a vector cannot fail.
-        let _ = RoaringTreemap::new().serialize_into(&mut nothing);
-        put_bytes(out, &nothing);
-        put_u64(out, 0);
-        put_bytes(out, b"");
-        put_u32(out, 0);
-        put_u32(out, 0);
+    pub fn encode_as_of(&mut self, last: u64, out: &mut Vec<u8>) {
+        self.assigned.last_seq = last;
+        self.encode_state(std::iter::empty(), out);
     }
 
     fn deleted_bitmap(&self) -> Vec<u8> {

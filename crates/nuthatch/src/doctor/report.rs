@@ -67,7 +67,9 @@ fn write_streams(out: &mut impl Write, diagnosis: &Diagnosis) -> io::Result<()> 
         Ok(streams) => {
             let messages: u64 = streams.iter().map(|stream| stream.messages).sum();
             let when = if diagnosis.changes.is_empty() { "it opens" } else { "mended, it opens" };
-            writeln!(out, "  {when} with {} streams and {messages} messages:", streams.len())?;
+            let count = streams.len();
+            let s = if count == 1 { "" } else { "s" };
+            writeln!(out, "  {when} with {count} stream{s} and {messages} messages")?;
             for stream in streams {
                 let StreamPreview { name, first, last, messages, .. } = stream;
                 writeln!(out, "      {name}: {messages} messages, sequence {first} to {last}")?;
