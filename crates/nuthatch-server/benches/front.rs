@@ -7,12 +7,13 @@
 
 use bytes::Bytes;
 use nuthatch_log::StreamId;
+use nuthatch_protocol::transform::{Destination, Mapping};
 use nuthatch_server::conn::reader::Front;
 use nuthatch_server::jetstream_hook::{
     ApiRequest, EngineId, JetStreamHook, JsView, NoJetStream, Peer, SendError, StreamRoute,
 };
 use nuthatch_server::logging::Logger;
-use nuthatch_server::options::Options;
+use nuthatch_server::options::{Account, Options};
 use nuthatch_server::server::Server;
 use nuthatch_server::sink::ServerSink;
 use nuthatch_streams::{AccountId, Delivery, Event, Item, Message, Sink};
@@ -84,6 +85,11 @@ impl JetStreamHook for Owner {
     }
 }
 
+/// Accounts, mappings and subscriptions of a crowded server.
+const ACCOUNTS: usize = 1_000;
+const MAPPINGS: usize = 10_000;
+const SUBSCRIPTIONS: usize = 100_000;
+
 /// A server with one connection that has an inbox and a subscription to `core`.
 struct Bench {
     server: Arc<Server>,
@@ -93,13 +99,39 @@ struct Bench {
 
 impl Bench {
     fn new() -> Self {
-        let server = Server::new(Options::default(), Logger::silent());
+        Self::with(Options::default())
+    }
+
+    fn with(options: Options) -> Self {
+        let server = Server::new(options, Logger::silent());
         let owner = Arc::new(Owner::default());
         server.set_hook(owner.clone());
         let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
         let mut front = runtime.block_on(Front::open(&server, CONNECT));
         front.handle(&Bytes::from_static(b"SUB _INBOX.a.* 1\r\nSUB core 2\r\n"));
         Self { server, owner, front }
+    }
+
+    /// The same with many accounts, many mappings and many subscriptions in the connection's own
+    /// account: publishes must not cost more for it.
+    fn crowded() -> Self {
+        let mapping = |number: usize| {
+            let (subject, weight, cluster) = (format!("own.{number}.$1"), 100, String::new());
+            let destination = Destination { subject, weight, cluster };
+            Mapping::new(&format!("old.{number}.*"), &[destination], "").unwrap()
+        };
+        let mut mappings: Vec<_> = (1..MAPPINGS).map(mapping).collect();
+        let (subject, weight, cluster) =
+            ("own.m.{{partition(5,1)}}".to_owned(), 100, String::new());
+        let last = Destination { subject, weight, cluster };
+        mappings.push(Mapping::new("map.*", &[last], "").unwrap());
+        let accounts = (0..ACCOUNTS).map(|number| Account::empty(&format!("A{number}"))).collect();
+        let options = Options { mappings, accounts, ..Options::default() };
+        let mut bench = Self::with(options);
+        let subscribe = |number| format!("SUB crowd.{number} c{number}\r\n");
+        let text: String = (0..SUBSCRIPTIONS).map(subscribe).collect();
+        bench.front.handle(&Bytes::from(text));
+        bench
     }
 
     fn read(one: &str) -> Bytes {
@@ -123,11 +155,20 @@ fn body() -> String {
 
 type Prepare = fn() -> Box<dyn FnMut(u64)>;
 
-const LOOPS: [(&str, Prepare); 6] = [
+const LOOPS: [(&str, Prepare); 9] = [
     ("publish nobody", || Bench::new().batches(format!("PUB nobody 128\r\n{}\r\n", body()))),
     ("publish to a subscriber", || Bench::new().batches(format!("PUB core 128\r\n{}\r\n", body()))),
     ("publish to a stream", || {
         Bench::new().batches(format!("PUB own.a _INBOX.a.b 128\r\n{}\r\n", body()))
+    }),
+    ("many accounts: publish nobody", || {
+        Bench::crowded().batches(format!("PUB nobody 128\r\n{}\r\n", body()))
+    }),
+    ("many accounts: publish to a stream", || {
+        Bench::crowded().batches(format!("PUB own.a _INBOX.a.b 128\r\n{}\r\n", body()))
+    }),
+    ("many accounts: publish mapped", || {
+        Bench::crowded().batches(format!("PUB map.7 _INBOX.a.b 128\r\n{}\r\n", body()))
     }),
     ("ack", || Bench::new().batches("PUB $JS.ACK.S.C.1.22.3.1700000000.4 0\r\n\r\n".to_owned())),
     ("publish acks from an engine", publish_acks),
@@ -197,14 +238,14 @@ fn main() -> ExitCode {
             prepare()(batches);
         } else if instructions {
             match count_instructions(name) {
-                Ok(count) => println!("{name:<28} {count:>8.1} instructions"),
+                Ok(count) => println!("{name:<42} {count:>8.1} instructions"),
                 Err(reason) => {
                     eprintln!("cannot count instructions: {reason}");
                     return ExitCode::FAILURE;
                 }
             }
         } else {
-            println!("{name:<28} {:>8.1} ns", nanoseconds(*prepare));
+            println!("{name:<42} {:>8.1} ns", nanoseconds(*prepare));
         }
     }
     ExitCode::SUCCESS

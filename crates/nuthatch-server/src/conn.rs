@@ -9,6 +9,7 @@ use crate::jetstream_hook::MAX_ENGINES;
 use crate::outbox::{Appended, Outbox, Tally};
 use crate::server::Server;
 use crate::subscription::Subscription;
+use crate::system::events;
 use crate::tls::peer::PeerCertificate;
 use crate::websocket::Upgrade;
 use nuthatch_protocol::wire::write;
@@ -17,7 +18,7 @@ use parking_lot::Mutex;
 use rustc_hash::FxHashMap;
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::time::{Duration, Instant, SystemTime};
 use tokio::net::TcpStream;
 
@@ -152,6 +153,8 @@ pub struct Connection {
     socket: Mutex<Option<Arc<TcpStream>>>,
     /// Engines to tell when the outbox has drained, one bit each.
     waiting_engines: AtomicU32,
+    /// The system account was told that it came.
+    pub(crate) announced: AtomicBool,
     /// Wakes the writer's timers when the client has connected.
     pub(crate) connected: tokio::sync::Notify,
     /// Tells the writer that the reader has ended.
@@ -216,8 +219,17 @@ impl Connection {
             replies: Mutex::new(None),
             socket: Mutex::new(None),
             waiting_engines: AtomicU32::new(0),
+            announced: AtomicBool::new(false),
             connected: tokio::sync::Notify::new(),
             reader_done: tokio::sync::Notify::new(),
+        }
+    }
+
+    /// How its client reached the server, in the words of monitoring.
+    pub fn client_type(&self) -> &'static str {
+        match self.transport {
+            Transport::Tcp => "nats",
+            Transport::Websocket(_) => "websocket",
         }
     }
 
@@ -292,6 +304,9 @@ impl Connection {
             let mut bytes = Vec::with_capacity(text.len() + 10);
             write::push_err(&mut bytes, text);
             self.outbox.append(&mut bytes, Tally::default());
+        }
+        if reason.is_refusal() {
+            events::refused(self, reason);
         }
         self.outbox.close(!reason.drops_pending());
         let socket = self.socket.lock().take();

@@ -97,6 +97,14 @@ impl ServerInfo {
         }
     }
 
+    /// As a lame duck says it.
+    #[must_use]
+    pub fn as_lame_duck(mut self) -> Self {
+        self.ldm = true;
+        self.connect_urls = Vec::new();
+        self
+    }
+
     /// For one connection, with a nonce if it may need one.
     #[must_use]
     pub fn for_connection(mut self, conn: &Connection, nonce: &str) -> Self {

@@ -22,6 +22,7 @@ pub mod server;
 pub mod sink;
 pub mod stage;
 pub mod subscription;
+pub mod system;
 pub mod tls;
 mod user_info;
 pub mod websocket;

@@ -5,6 +5,7 @@ use crate::listener;
 use crate::logging::Logger;
 use crate::options::{Command, Invocation, Options};
 use crate::server::{NATS_VERSION, Server};
+use crate::system;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -167,6 +168,7 @@ async fn live(
     reload: reload::Source,
 ) -> Result<(), RunError> {
     server.set_runtime(tokio::runtime::Handle::current());
+    server.set_reload(Box::new(move |server| reload::try_reload(server, &reload)));
     let options = server.options();
     banner::starting(server);
     crate::tls::Loaded::read(&options)?.install(server);
@@ -200,8 +202,10 @@ async fn live(
     server.set_listening();
     files::write_pid(server);
     ports.write(server);
+    let publishing = tokio::spawn(system::events::publish_regularly(server.clone()));
     server.log.info(format_args!("Server is ready"));
-    signals::until_stopped(server, signals, &accepting, &reload).await;
+    signals::until_stopped(server, signals, &accepting).await;
+    publishing.abort();
     accepting.abort();
     monitoring.abort();
     let stopped = shutdown::shutdown(server).await;

@@ -11,6 +11,7 @@ use crate::logging::Logger;
 use crate::options::Options;
 use crate::route::{self, Dice};
 use crate::stage::{DirectWrites, Outgoing, Stage};
+use crate::system::System;
 use crate::tls::RateLimit;
 use arc_swap::{ArcSwap, ArcSwapOption};
 use nuthatch_streams::{AccountId, Event, Message};
@@ -113,7 +114,13 @@ pub struct Server {
     runtime: OnceLock<tokio::runtime::Handle>,
     /// Whose the server's own subscriptions are.
     own_connection: OnceLock<Arc<Connection>>,
+    /// The service of the system account.
+    pub system: System,
+    reload: OnceLock<Reload>,
 }
+
+/// Reads the configuration again.
+pub type Reload = Box<dyn Fn(&Arc<Server>) -> Result<(), String> + Send + Sync>;
 
 impl Server {
     /// A server that does not listen yet.
@@ -159,10 +166,34 @@ impl Server {
             late_notices: AtomicU32::new(0),
             runtime: OnceLock::new(),
             own_connection: OnceLock::new(),
+            system: System::default(),
+            reload: OnceLock::new(),
             options: ArcSwap::from_pointee(options),
         });
+        crate::system::install(&server);
         server.install_exchange();
         server
+    }
+
+    /// Says how the configuration is read again; only the first call has an effect.
+    pub fn set_reload(&self, reload: Reload) {
+        let _ = self.reload.set(reload);
+    }
+
+    /// Reads the configuration again.
+    ///
+    /// # Errors
+    /// A sentence: what is wrong with it, or what needs a restart; then nothing has changed.
+    pub fn reload(self: &Arc<Self>) -> Result<(), String> {
+        match self.reload.get() {
+            Some(reload) => reload(self),
+            None => Err("this server has no configuration to read again".to_owned()),
+        }
+    }
+
+    /// The runtime on which background work runs.
+    pub(crate) fn runtime(&self) -> Option<&tokio::runtime::Handle> {
+        self.runtime.get()
     }
 
     /// A connection without a socket: whose the server's own subscriptions are.

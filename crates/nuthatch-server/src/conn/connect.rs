@@ -4,6 +4,7 @@ use super::jetstream::StreamCache;
 use super::reader::Reader;
 use super::{CloseReason, Connection, Transport};
 use crate::auth::{Credentials, Identity};
+use crate::system::events;
 use crate::websocket::Cookies;
 use nuthatch_protocol::wire::write;
 use serde::Deserialize;
@@ -127,6 +128,7 @@ impl Reader {
         self.bound_payload();
         self.conn.set_session(self.session.clone());
         self.conn.connected.notify_one();
+        events::connected(&self.conn);
         Ok(())
     }
 

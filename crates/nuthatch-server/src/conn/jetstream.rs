@@ -3,9 +3,11 @@
 use super::order::Lane;
 use super::publish::Taken;
 use super::reader::{Reader, Turn};
+use crate::account::SYSTEM_ACCOUNT_ID;
 use crate::jetstream_hook::{ApiRequest, EngineId, Requester, StreamRoute};
 use crate::outbox::MuxRoute;
 use crate::stage::{DirectWrites, Outgoing};
+use crate::system;
 use bytes::Bytes;
 use memchr::{memchr, memrchr};
 use nuthatch_protocol::wire::Publish;
@@ -147,6 +149,10 @@ impl Turn<'_> {
             }
         } else if subject == b"$SYS.REQ.USER.INFO" {
             return self.user_info(publish);
+        } else if let Some(request) =
+            system::own_account_request(&self.reader.session.account, subject)
+        {
+            return self.account_request(publish, request);
         }
         Taken::No
     }
@@ -334,6 +340,17 @@ impl Turn<'_> {
         };
         self.reader.mux = Some(Box::new(MuxCache { generation, prefix: prefix.into(), hint }));
         hint
+    }
+
+    /// A request about the connection's own account.
+    fn account_request(&mut self, publish: &Publish<'_>, request: String) -> Taken {
+        let account = self.reader.session.account.clone();
+        if account.id == SYSTEM_ACCOUNT_ID {
+            return Taken::No;
+        }
+        let reply = publish.reply.unwrap_or_default();
+        system::accept(&self.reader.server, account, request, reply, publish.payload());
+        Taken::ByServer
     }
 
     fn user_info(&mut self, publish: &Publish<'_>) -> Taken {

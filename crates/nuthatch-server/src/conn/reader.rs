@@ -14,6 +14,7 @@ use crate::buffers::{self, READ_BUFFER_BYTES};
 use crate::outbox::Tally;
 use crate::server::Server;
 use crate::stage::DirectWrites;
+use crate::system::events;
 use bytes::{Bytes, BytesMut};
 use nuthatch_protocol::wire::{Limits, Op, ParseError, Step, parse_op, write};
 use std::future::poll_fn;
@@ -339,6 +340,7 @@ impl Drop for Leaving {
         let conn = &self.conn;
         conn.session().account.connections.fetch_sub(1, Ordering::Relaxed);
         conn.server().connections.remove(conn, self.subscriptions.unwrap_or_default());
+        events::disconnected(conn, conn.close_reason().unwrap_or(CloseReason::ClientClosed));
     }
 }
 

@@ -21,6 +21,7 @@ pub enum CloseReason {
     MaxPayloadExceeded,
     MaxControlLineExceeded,
     ServerShutdown,
+    Kicked,
     AuthenticationExpired,
     MissingAccount,
     NoRespondersRequiresHeaders,
@@ -48,6 +49,7 @@ impl CloseReason {
             Self::MaxAccountConnectionsExceeded => "Maximum Account Connections Exceeded",
             Self::MaxPayloadExceeded => "Maximum Message Payload Exceeded",
             Self::MaxControlLineExceeded => "Maximum Control Line Exceeded",
+            Self::Kicked => "Kicked",
             Self::ServerShutdown => "Server Shutdown",
             Self::AuthenticationExpired => "Authentication Expired",
             Self::MissingAccount => "Missing Account",
@@ -60,6 +62,15 @@ impl CloseReason {
     #[must_use]
     pub const fn is_slow_consumer(self) -> bool {
         matches!(self, Self::SlowConsumerPendingBytes | Self::SlowConsumerWriteDeadline)
+    }
+
+    /// Whether the client was not let in.
+    #[must_use]
+    pub const fn is_refusal(self) -> bool {
+        matches!(
+            self,
+            Self::AuthenticationTimeout | Self::AuthenticationViolation | Self::MissingAccount
+        )
     }
 
     /// Whether what waits for the client is thrown away instead of written.

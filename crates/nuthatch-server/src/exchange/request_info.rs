@@ -54,7 +54,7 @@ pub(super) fn of(
     if share {
         info.insert("server".to_owned(), json!(server.name));
         info.insert("kind".to_owned(), json!("Client"));
-        info.insert("client_type".to_owned(), json!("nats"));
+        info.insert("client_type".to_owned(), json!(conn.client_type()));
     }
     info
 }

@@ -4,7 +4,7 @@ use super::query::Query;
 use super::short_duration;
 use super::subsz::sub_detail;
 use super::varz::object;
-use crate::conn::{Connection, Session, Transport};
+use crate::conn::{Connection, Session};
 use crate::options::GLOBAL_ACCOUNT;
 use crate::server::Server;
 use crate::tls::peer::PeerCertificate;
@@ -170,10 +170,7 @@ fn show(server: &Server, row: &Row, auth: bool, subs: Subs) -> Map<String, Value
     let mut out = object(json!({
         "cid": conn.id,
         "kind": "Client",
-        "type": match conn.transport {
-            Transport::Tcp => "nats",
-            Transport::Websocket(_) => "websocket",
-        },
+        "type": conn.client_type(),
         "ip": conn.remote.ip().to_string(),
         "port": conn.remote.port(),
         "start": time_json(conn.since),

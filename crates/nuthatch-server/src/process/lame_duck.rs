@@ -2,6 +2,7 @@
 
 use crate::conn::CloseReason;
 use crate::server::Server;
+use crate::system::events;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -13,6 +14,7 @@ const PAUSE_MAX: Duration = Duration::from_secs(1);
 pub(super) async fn run(server: Arc<Server>) {
     server.log.info(format_args!("Entering lame duck mode, stop accepting new clients"));
     server.lame_duck.store(true, Ordering::Relaxed);
+    events::lame_duck(&server);
     let clients = server.connections.open();
     if clients.is_empty() {
         return;

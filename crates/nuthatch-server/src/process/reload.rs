@@ -10,15 +10,16 @@ pub(super) struct Source {
     pub(super) args: Vec<String>,
 }
 
-/// Reads the configuration again and adopts what may change while running. If anything is wrong,
-/// or something changed that needs a restart, nothing changes.
-pub(super) fn reload(server: &Arc<Server>, source: &Source) {
-    if let Err(why) = try_reload(server, source) {
+/// Reads the configuration again and says what is wrong with it, if anything.
+pub(super) fn reload(server: &Arc<Server>) {
+    if let Err(why) = server.reload() {
         server.log.error(format_args!("Failed to reload server configuration: {why}"));
     }
 }
 
-fn try_reload(server: &Arc<Server>, source: &Source) -> Result<(), String> {
+/// Reads the configuration again and adopts what may change while running. If anything is wrong,
+/// or something changed that needs a restart, nothing changes.
+pub(super) fn try_reload(server: &Arc<Server>, source: &Source) -> Result<(), String> {
     let new = match Options::load(source.invocation, &source.args) {
         Ok(Command::Serve(options)) => *options,
         Ok(_) => return Err("the arguments no longer start a server".to_owned()),

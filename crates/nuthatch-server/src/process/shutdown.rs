@@ -3,6 +3,7 @@
 use super::RunError;
 use crate::conn::CloseReason;
 use crate::server::Server;
+use crate::system::events;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -18,6 +19,7 @@ const CONNECTIONS_MAX: Duration = Duration::from_secs(2);
 pub(super) async fn shutdown(server: &Arc<Server>) -> Result<(), RunError> {
     server.log.info(format_args!("Initiating Shutdown..."));
     server.stopping.store(true, Ordering::Relaxed);
+    events::shutdown(server);
     for conn in server.connections.open() {
         conn.close(CloseReason::ServerShutdown, None);
     }

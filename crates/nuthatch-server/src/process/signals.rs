@@ -1,7 +1,7 @@
 //! Signals of a running server.
 
 use super::lame_duck;
-use super::reload::{self, Source};
+use super::reload;
 use crate::server::Server;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -45,7 +45,6 @@ pub(super) async fn until_stopped(
     server: &Arc<Server>,
     mut signals: Signals,
     accepting: &JoinHandle<()>,
-    source: &Source,
 ) {
     let mut lame_duck: Option<JoinHandle<()>> = None;
     loop {
@@ -64,7 +63,7 @@ pub(super) async fn until_stopped(
         match name {
             "interrupt" => return,
             "terminated" if !server.lame_duck.load(Ordering::Relaxed) => return,
-            "hangup" => reload::reload(server, source),
+            "hangup" => reload::reload(server),
             "user defined signal 1" => reopen(server),
             "user defined signal 2" if lame_duck.is_none() => {
                 accepting.abort();

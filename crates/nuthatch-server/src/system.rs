@@ -1,0 +1,332 @@
+//! The system account: requests about the server and its accounts (`$SYS.REQ.…`), which CLI and
+//! monitoring tools send.
+//!
+//! Each kind of request is a subscription of the server itself in the system account, so whoever is
+//! in it, or imports from it, can send one. What is asked is answered by the monitoring endpoints.
+
+use crate::account::Account;
+use crate::monitor::document;
+use crate::route::Way;
+use crate::server::{NATS_VERSION, Server};
+use crate::stage::Outgoing;
+use crate::subscription::{Receiver, Subscription};
+use crate::user_info::now;
+use bytes::Bytes;
+use nuthatch_streams::Message;
+use serde_json::{Map, Value, json};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+
+pub mod events;
+
+mod actions;
+mod statsz;
+
+/// Requests under way at a time; more are dropped, which their senders see as a timeout.
+pub const REQUESTS_MAX: usize = 256;
+/// Largest request body that is read.
+const BODY_MAX: usize = 64 * 1024;
+
+/// Documents of a server: the last token of the request and the endpoint that gives it.
+const DOCUMENTS: &[(&str, &str)] = &[
+    ("VARZ", "/varz"),
+    ("CONNZ", "/connz"),
+    ("SUBSZ", "/subsz"),
+    ("ROUTEZ", "/routez"),
+    ("GATEWAYZ", "/gatewayz"),
+    ("LEAFZ", "/leafz"),
+    ("ACCOUNTZ", "/accountz"),
+    ("JSZ", "/jsz"),
+    ("HEALTHZ", "/healthz"),
+    ("EXPVARZ", "/debug/vars"),
+    ("IPQUEUESZ", "/ipqueuesz"),
+];
+
+/// Counters of the system account's service.
+#[derive(Default, Debug)]
+pub struct System {
+    /// Sequence of what it publishes.
+    sequence: AtomicU64,
+    under_way: AtomicUsize,
+}
+
+/// A request, taken out of its connection's buffers.
+struct Request {
+    subject: String,
+    reply: Bytes,
+    body: Bytes,
+}
+
+/// What a request leads to.
+enum Answer {
+    /// `data` of an answer; `null` is left out.
+    Data(Value),
+    /// A whole answer.
+    Whole(Value),
+    /// Nothing: it was meant for other servers, or there is nothing to say.
+    Silence,
+}
+
+/// Why a request failed: HTTP status and text.
+struct Failure(u16, String);
+
+impl Failure {
+    fn internal(text: impl Into<String>) -> Self {
+        Self(500, text.into())
+    }
+}
+
+/// Subscribes to the requests in the system account.
+pub fn install(server: &Arc<Server>) {
+    let account = server.accounts.system();
+    let id = &server.id;
+    let patterns = [
+        "$SYS.REQ.SERVER.PING".to_owned(),
+        "$SYS.REQ.SERVER.PING.*".to_owned(),
+        format!("$SYS.REQ.SERVER.{id}.*"),
+        "$SYS.REQ.ACCOUNT.*.*".to_owned(),
+    ];
+    for pattern in patterns {
+        let (conn, receiver) = (server.own_connection().clone(), Arc::new(Requests));
+        let sub = Subscription::of_server(conn, pattern.as_bytes(), receiver);
+        account.interest.insert(Arc::new(sub));
+    }
+}
+
+/// Takes requests in the system account.
+struct Requests;
+
+impl Receiver for Requests {
+    fn receive(&self, sub: &Subscription, message: &Outgoing<'_>, _way: &mut Way<'_>) -> bool {
+        let server = sub.conn.server();
+        let Ok(subject) = std::str::from_utf8(message.routed) else { return false };
+        let account = server.accounts.system().clone();
+        accept(server, account, subject.to_owned(), message.reply, message.body);
+        true
+    }
+}
+
+/// What a client outside of the system account may ask about its own account: `None` if the
+/// subject is no such request.
+#[must_use]
+pub fn own_account_request(account: &Account, subject: &[u8]) -> Option<String> {
+    let what = match subject {
+        b"$SYS.REQ.ACCOUNT.PING.CONNZ" | b"$SYS.REQ.SERVER.PING.CONNZ" => "CONNZ",
+        b"$SYS.REQ.ACCOUNT.PING.STATZ" => "STATZ",
+        _ => return None,
+    };
+    Some(format!("$SYS.REQ.ACCOUNT.{}.{what}", account.name))
+}
+
+/// Answers a request in the background; the answer goes to `reply` of `account`.
+pub fn accept(
+    server: &Arc<Server>,
+    account: Arc<Account>,
+    subject: String,
+    reply: &[u8],
+    body: &[u8],
+) {
+    let Some(runtime) = server.runtime() else { return };
+    if body.len() > BODY_MAX {
+        return;
+    }
+    let under_way = &server.system.under_way;
+    if under_way.fetch_add(1, Ordering::Relaxed) >= REQUESTS_MAX {
+        under_way.fetch_sub(1, Ordering::Relaxed);
+        return;
+    }
+    let request = Request {
+        subject,
+        reply: Bytes::copy_from_slice(reply),
+        body: Bytes::copy_from_slice(body),
+    };
+    let server = server.clone();
+    runtime.spawn(async move {
+        let _done = UnderWay(&server);
+        answer(&server, &account, &request).await;
+    });
+}
+
+/// One request less when it is dropped.
+struct UnderWay<'a>(&'a Server);
+
+impl Drop for UnderWay<'_> {
+    fn drop(&mut self) {
+        self.0.system.under_way.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+async fn answer(server: &Arc<Server>, account: &Arc<Account>, request: &Request) {
+    let text = request.body.trim_ascii();
+    let options = match text {
+        b"" => Ok(Map::new()),
+        text => serde_json::from_slice::<Map<String, Value>>(text),
+    };
+    let result = match options {
+        Ok(options) if is_for_others(server, &options) => Ok(Answer::Silence),
+        Ok(options) => dispatch(server, request, options).await,
+        Err(error) => Err(Failure(400, error.to_string())),
+    };
+    if request.reply.is_empty() {
+        return;
+    }
+    let body = match result {
+        Ok(Answer::Silence) => return,
+        Ok(Answer::Whole(value)) => value,
+        Ok(Answer::Data(Value::Null)) => json!({ "server": server_info(server) }),
+        Ok(Answer::Data(data)) => json!({ "server": server_info(server), "data": data }),
+        Err(Failure(code, description)) => json!({
+            "server": server_info(server),
+            "error": { "code": code, "description": description },
+        }),
+    };
+    publish(server, account, &request.reply, &body);
+}
+
+async fn dispatch(
+    server: &Arc<Server>,
+    request: &Request,
+    options: Map<String, Value>,
+) -> Result<Answer, Failure> {
+    let tokens: Vec<&str> = request.subject.split('.').skip(2).collect();
+    match tokens[..] {
+        ["SERVER", "PING"] => Ok(Answer::Whole(statsz::message(server).await)),
+        ["SERVER", "PING", what] => of_server(server, what, options).await,
+        ["SERVER", id, "RELOAD"] if id == server.id => actions::reload(server),
+        ["SERVER", id, "KICK"] if id == server.id => actions::kick(server, &options),
+        ["SERVER", id, "LDM"] if id == server.id => actions::lame_duck(server, &options),
+        ["SERVER", id, what] if id == server.id => of_server(server, what, options).await,
+        ["ACCOUNT", "PING", "STATZ"] => all_accounts(server, options).await,
+        ["ACCOUNT", name, what] => of_account(server, name, what, options).await,
+        _ => Ok(Answer::Silence),
+    }
+}
+
+async fn of_server(
+    server: &Arc<Server>,
+    what: &str,
+    options: Map<String, Value>,
+) -> Result<Answer, Failure> {
+    match what {
+        "STATSZ" => return Ok(Answer::Whole(statsz::message(server).await)),
+        "IDZ" => {
+            let host = &server.options().host;
+            return Ok(Answer::Whole(
+                json!({ "name": server.name, "host": host, "id": server.id }),
+            ));
+        }
+        // A server that is in no raft group has nothing to show.
+        "RAFTZ" => return Ok(Answer::Data(json!({}))),
+        "PROFILEZ" => {
+            let text = "there is no Go profiler in this server: use perf";
+            return Ok(Answer::Data(json!({ "profile": null, "error": text })));
+        }
+        _ => {}
+    }
+    let Some((_, endpoint)) = DOCUMENTS.iter().find(|(name, _)| *name == what) else {
+        return Ok(Answer::Silence);
+    };
+    document(server, endpoint, &options).await.map(Answer::Data).map_err(Failure::internal)
+}
+
+async fn all_accounts(
+    server: &Arc<Server>,
+    options: Map<String, Value>,
+) -> Result<Answer, Failure> {
+    let found = document(server, "/accstatz", &options).await.map_err(Failure::internal)?;
+    let is_empty = found["account_statz"].as_array().is_none_or(Vec::is_empty);
+    let wants_unused = options.get("include_unused") == Some(&Value::Bool(true));
+    Ok(if is_empty && !wants_unused { Answer::Silence } else { Answer::Data(found) })
+}
+
+async fn of_account(
+    server: &Arc<Server>,
+    name: &str,
+    what: &str,
+    mut options: Map<String, Value>,
+) -> Result<Answer, Failure> {
+    let endpoint = match what {
+        "CONNZ" => "/connz",
+        "SUBSZ" => {
+            options.insert("subscriptions".to_owned(), json!(true));
+            "/subsz"
+        }
+        "LEAFZ" => "/leafz",
+        "JSZ" => "/jsz",
+        "INFO" => "/accountz",
+        "STATZ" => {
+            options.insert("accounts".to_owned(), json!([name]));
+            return all_accounts(server, options).await;
+        }
+        "CONNS" => {
+            let Some(account) = server.accounts.by_name(name) else { return Ok(Answer::Silence) };
+            let has_any = account.connections.load(Ordering::Relaxed) > 0;
+            let event = has_any.then(|| events::connections(server, &account));
+            return Ok(event.map_or(Answer::Silence, Answer::Whole));
+        }
+        _ => return Ok(Answer::Silence),
+    };
+    options.insert("acc".to_owned(), json!(name));
+    let mut found = document(server, endpoint, &options).await.map_err(Failure::internal)?;
+    let part = match what {
+        "INFO" => found.get_mut("account_detail"),
+        "JSZ" => found.get_mut("account_details").and_then(|details| details.get_mut(0)),
+        _ => Some(&mut found),
+    };
+    Ok(Answer::Data(part.map(Value::take).unwrap_or_default()))
+}
+
+/// Whether a request names other servers only.
+fn is_for_others(server: &Server, filter: &Map<String, Value>) -> bool {
+    let options = server.options();
+    let text = |name: &str| filter.get(name).and_then(Value::as_str).unwrap_or_default();
+    let exact = filter.get("exact_match") == Some(&Value::Bool(true));
+    let fits = |name: &str, own: &str| {
+        let wanted = text(name);
+        wanted.is_empty() || if exact { wanted == own } else { own.contains(wanted) }
+    };
+    let tags = filter.get("tags").and_then(Value::as_array).map_or(&[][..], Vec::as_slice);
+    let has_tag = |tag: &Value| {
+        let tag = tag.as_str().unwrap_or_default().to_lowercase();
+        options.server_tags.contains(&tag)
+    };
+    let domain = options.jetstream.domain.clone().unwrap_or_default();
+    !(fits("server_name", &server.name)
+        && fits("host", &options.host)
+        && fits("cluster", "")
+        && tags.iter().all(has_tag)
+        && (text("domain").is_empty() || text("domain") == domain))
+}
+
+/// What every answer and event says of the server.
+#[must_use]
+pub fn server_info(server: &Server) -> Value {
+    let options = server.options();
+    let jetstream = options.jetstream.enabled;
+    let mut info = json!({
+        "name": server.name,
+        "host": options.host,
+        "id": server.id,
+        "ver": NATS_VERSION,
+        "jetstream": jetstream,
+        "flags": u8::from(jetstream),
+        "seq": server.system.sequence.fetch_add(1, Ordering::Relaxed) + 1,
+        "time": now(),
+    });
+    let mut set = |name: &str, value: Value| info[name] = value;
+    if let Some(domain) = options.jetstream.domain.as_ref().filter(|_| jetstream) {
+        set("domain", json!(domain));
+    }
+    if !options.server_tags.is_empty() {
+        set("tags", json!(options.server_tags));
+    }
+    if !options.server_metadata.is_empty() {
+        set("metadata", json!(options.server_metadata));
+    }
+    info
+}
+
+fn publish(server: &Server, account: &Account, subject: &[u8], body: &Value) {
+    let body = serde_json::to_vec(body).unwrap_or_default();
+    server.publish(account.id, &Message { subject, reply: b"", headers: b"", body: &body });
+}

@@ -1,0 +1,181 @@
+//! Events that the server publishes in the system account. Without a listener they are not made.
+
+use super::{publish, server_info, statsz};
+use crate::account::Account;
+use crate::conn::{CloseReason, Connection};
+use crate::info::random_id;
+use crate::outbox::Tally;
+use crate::server::Server;
+use crate::user_info::{now, time_json};
+use serde_json::{Value, json};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, SystemTime};
+
+/// How often `STATSZ` is published while somebody listens.
+const STATSZ_INTERVAL: Duration = Duration::from_secs(10);
+/// How often the connections of an account are published while there are any.
+const CONNECTIONS_INTERVAL: Duration = Duration::from_secs(30);
+/// Characters of an event's id.
+const ID_CHARS: usize = 22;
+
+/// Publishes an event if anybody listens.
+fn emit(server: &Arc<Server>, subject: &str, event: impl FnOnce() -> Value) {
+    let account = server.accounts.system();
+    if account.interest.any(subject.as_bytes()) {
+        publish(server, account, subject.as_bytes(), &event());
+    }
+}
+
+fn typed(kind: &str) -> Value {
+    json!({
+        "type": format!("io.nats.server.advisory.v1.{kind}"),
+        "id": random_id(ID_CHARS),
+        "timestamp": now(),
+    })
+}
+
+/// What events say of a client.
+fn client(conn: &Connection, stop: Option<SystemTime>) -> Value {
+    let session = conn.session();
+    let mut client = json!({
+        "start": time_json(conn.since),
+        "host": conn.remote.ip().to_string(),
+        "id": conn.id,
+        "acc": session.account.name,
+        "kind": "Client",
+        "client_type": conn.client_type(),
+    });
+    for (name, value) in [
+        ("user", &session.user),
+        ("name", &session.name),
+        ("lang", &session.lang),
+        ("ver", &session.version),
+    ] {
+        if !value.is_empty() {
+            client[name] = json!(value);
+        }
+    }
+    let rtt_ns = conn.rtt_ns.load(Ordering::Relaxed);
+    if let Some(stop) = stop {
+        client["stop"] = time_json(stop);
+        if rtt_ns > 0 {
+            client["rtt"] = json!(rtt_ns);
+        }
+    }
+    client
+}
+
+fn tally(tally: Tally) -> Value {
+    json!({ "msgs": tally.messages, "bytes": tally.bytes })
+}
+
+/// A client was let in.
+pub(crate) fn connected(conn: &Connection) {
+    if conn.announced.swap(true, Ordering::Relaxed) {
+        return;
+    }
+    let server = conn.server();
+    let account = conn.session().account.clone();
+    emit(server, &format!("$SYS.ACCOUNT.{}.CONNECT", account.name), || {
+        let mut event = typed("client_connect");
+        event["server"] = server_info(server);
+        event["client"] = client(conn, None);
+        event
+    });
+    count_changed(server, &account);
+}
+
+/// A client has gone.
+pub(crate) fn disconnected(conn: &Connection, reason: CloseReason) {
+    if !conn.announced.load(Ordering::Relaxed) {
+        return;
+    }
+    let server = conn.server();
+    let account = conn.session().account.clone();
+    let subject = format!("$SYS.ACCOUNT.{}.DISCONNECT", account.name);
+    emit(server, &subject, || ended(conn, reason));
+    count_changed(server, &account);
+}
+
+/// A client was not let in.
+pub(crate) fn refused(conn: &Connection, reason: CloseReason) {
+    let server = conn.server();
+    emit(server, &format!("$SYS.SERVER.{}.CLIENT.AUTH.ERR", server.id), || ended(conn, reason));
+}
+
+fn ended(conn: &Connection, reason: CloseReason) -> Value {
+    let mut event = typed("client_disconnect");
+    event["server"] = server_info(conn.server());
+    event["client"] = client(conn, Some(SystemTime::now()));
+    event["sent"] = tally(conn.received.get());
+    event["received"] = tally(conn.outbox.totals());
+    event["reason"] = json!(reason.text());
+    event
+}
+
+/// The number of an account's connections has changed.
+fn count_changed(server: &Arc<Server>, account: &Account) {
+    for subject in [
+        format!("$SYS.ACCOUNT.{}.SERVER.CONNS", account.name),
+        format!("$SYS.SERVER.ACCOUNT.{}.CONNS", account.name),
+    ] {
+        emit(server, &subject, || connections(server, account));
+    }
+}
+
+/// How many connections an account has.
+#[must_use]
+pub fn connections(server: &Server, account: &Account) -> Value {
+    let mut event = typed("account_connections");
+    let count = account.connections.load(Ordering::Relaxed);
+    let traffic = server.connections.traffic_by_account();
+    let traffic = traffic.get(&account.id).copied().unwrap_or_default();
+    for (name, value) in [
+        ("server", server_info(server)),
+        ("acc", json!(account.name)),
+        ("name", json!(account.name)),
+        ("conns", json!(count)),
+        ("leafnodes", json!(0)),
+        ("total_conns", json!(count)),
+        ("num_subscriptions", json!(account.interest.count())),
+        ("sent", tally(traffic.sent)),
+        ("received", tally(traffic.received)),
+        ("slow_consumers", json!(traffic.slow_consumers)),
+    ] {
+        event[name] = value;
+    }
+    event
+}
+
+/// The server becomes a lame duck.
+pub(crate) fn lame_duck(server: &Arc<Server>) {
+    emit(server, &format!("$SYS.SERVER.{}.LAMEDUCK", server.id), || server_info(server));
+}
+
+/// The server goes down.
+pub(crate) fn shutdown(server: &Arc<Server>) {
+    emit(server, &format!("$SYS.SERVER.{}.SHUTDOWN", server.id), || server_info(server));
+}
+
+/// Publishes what is published regularly, for as long as the server runs.
+pub(crate) async fn publish_regularly(server: Arc<Server>) {
+    let subject = format!("$SYS.SERVER.{}.STATSZ", server.id);
+    let mut since_connections = Duration::ZERO;
+    while !server.stopping.load(Ordering::Relaxed) {
+        tokio::time::sleep(STATSZ_INTERVAL).await;
+        let system = server.accounts.system().clone();
+        if system.interest.any(subject.as_bytes()) {
+            publish(&server, &system, subject.as_bytes(), &statsz::message(&server).await);
+        }
+        since_connections += STATSZ_INTERVAL;
+        if since_connections >= CONNECTIONS_INTERVAL {
+            since_connections = Duration::ZERO;
+            for account in server.accounts.all() {
+                if account.connections.load(Ordering::Relaxed) > 0 {
+                    count_changed(&server, &account);
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,47 @@
+//! `STATSZ`: the numbers that tools watch, asked for or published every ten seconds.
+
+use super::server_info;
+use crate::monitor::document;
+use crate::server::Server;
+use serde_json::{Map, Value, json};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+/// `{"server":…,"statsz":…}`
+pub(super) async fn message(server: &Arc<Server>) -> Value {
+    let varz = document(server, "/varz", &Map::new()).await.unwrap_or_default();
+    let data =
+        |messages: &str, bytes: &str| json!({ "msgs": varz[messages], "bytes": varz[bytes] });
+    let mut stats = json!({
+        "start": varz["start"],
+        "mem": varz["mem"],
+        "cores": varz["cores"],
+        "cpu": varz["cpu"],
+        "connections": varz["connections"],
+        "total_connections": varz["total_connections"],
+        "active_accounts": active_accounts(server),
+        "subscriptions": varz["subscriptions"],
+        "sent": data("out_msgs", "out_bytes"),
+        "sent_to_clients": data("out_client_msgs", "out_client_bytes"),
+        "received": data("in_msgs", "in_bytes"),
+        "received_from_clients": data("in_client_msgs", "in_client_bytes"),
+        "slow_consumers": varz["slow_consumers"],
+        "stale_connections": varz["stale_connections"],
+        "stalled_clients": varz["stalled_clients"],
+        "active_servers": 1,
+        "gomaxprocs": varz["gomaxprocs"],
+    });
+    if varz["slow_consumers"] != 0 {
+        stats["slow_consumer_stats"] = varz["slow_consumer_stats"].clone();
+    }
+    if server.options().jetstream.enabled {
+        stats["jetstream"] = varz["jetstream"].clone();
+    }
+    json!({ "server": server_info(server), "statsz": stats })
+}
+
+/// Accounts with connections.
+fn active_accounts(server: &Server) -> usize {
+    let all = server.accounts.all();
+    all.iter().filter(|account| account.connections.load(Ordering::Relaxed) > 0).count()
+}
