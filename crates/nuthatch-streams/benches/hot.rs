@@ -248,7 +248,14 @@ fn deliver() {
     let consumer = span(&mut buf, b"C");
     let reply = span(&mut buf, b"_INBOX.abcdefghijklmn.1");
     let body = span(&mut buf, BATCH.to_string().as_bytes());
-    let pull = Item::Pull(PullItem { stream: STREAM, hint: 0, consumer, reply, body });
+    let pull = Item::Pull(PullItem {
+        stream: STREAM,
+        hint: 0,
+        headers: Span::default(),
+        consumer,
+        reply,
+        body,
+    });
     let buf = Bytes::from(buf);
     report("deliver (pull, ack none)", || {
         let start = Instant::now();

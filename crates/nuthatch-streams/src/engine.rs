@@ -9,6 +9,7 @@ mod advisory;
 mod api;
 mod batches;
 mod consumers;
+mod copies;
 mod deadlines;
 mod direct;
 mod fast;
@@ -148,6 +149,8 @@ struct ConsumerLists {
 #[derive(Default)]
 struct Scratch {
     body: Vec<u8>,
+    /// A subject that the stream's transform made.
+    subject: Vec<u8>,
     headers: Vec<u8>,
     released: Vec<Seq>,
 }
@@ -264,6 +267,7 @@ impl<S: Sink> Machine for Engine<S> {
             self.release_held(log);
         }
         for (id, seen) in committed {
+            self.republish(id, log);
             self.retry_reads(id, log);
             self.pump_hungry(id, seen, log);
         }

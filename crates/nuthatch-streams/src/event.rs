@@ -112,6 +112,8 @@ pub struct PullItem {
     pub stream: StreamId,
     /// Opaque to the engine.
     pub hint: u32,
+    /// Header block or empty.
+    pub headers: Span,
     /// Consumer name.
     pub consumer: Span,
     /// Where messages and statuses go.
@@ -127,6 +129,8 @@ pub struct DirectGetItem {
     pub stream: StreamId,
     /// Opaque to the engine.
     pub hint: u32,
+    /// Header block or empty.
+    pub headers: Span,
     /// The last-by-subject form: the subject after the stream name; else empty.
     pub subject: Span,
     /// Where messages go.

@@ -6,6 +6,7 @@
 
 use crate::budget::AccountBounds;
 use crate::sink::AccountId;
+use crate::stream::Publish;
 use nuthatch_log::StreamId;
 use nuthatch_protocol::js::{ConsumerInfo, CreateConsumerRequest, StreamConfig, StreamInfo, Time};
 use nuthatch_protocol::jserror::JsError;
@@ -45,6 +46,53 @@ pub struct FoundMessage {
     pub body: Vec<u8>,
     /// When it was stored.
     pub time: Time,
+}
+
+/// A message as mirrors and sources hand it on.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Replica {
+    /// Its sequence in its origin.
+    pub seq: u64,
+    /// When it was stored there.
+    pub time: Time,
+    /// Subject.
+    pub subject: Vec<u8>,
+    /// Header block, empty if none.
+    pub headers: Vec<u8>,
+    /// Payload.
+    pub body: Vec<u8>,
+}
+
+impl Replica {
+    /// As a publish.
+    #[must_use]
+    pub fn publish(&self) -> Publish<'_> {
+        Publish { subject: &self.subject, reply: b"", headers: &self.headers, body: &self.body }
+    }
+}
+
+/// What a mirror or a source asks its origin for.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct RangeRequest {
+    /// From this sequence on.
+    pub from: u64,
+    /// And from this time on.
+    pub start_time: Option<Time>,
+    /// Only subjects that match any of these; empty: all.
+    pub filters: Vec<String>,
+    /// Answer only once there is something, if only a gap.
+    pub wait: bool,
+}
+
+/// A stretch of a stream.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Range {
+    /// What matches, in order.
+    pub messages: Vec<Replica>,
+    /// Where to go on: everything before was looked at.
+    pub next: u64,
+    /// The last sequence of the stream.
+    pub last_seq: u64,
 }
 
 /// What `STREAM.PURGE` may say.
@@ -135,6 +183,54 @@ pub enum Op {
         /// Consumer.
         name: String,
     },
+    /// `CONSUMER.RESET`: starts again at `seq`, or behind the acknowledgement floor with 0.
+    ResetConsumer {
+        /// Stream.
+        id: StreamId,
+        /// Consumer.
+        name: String,
+        /// Stream sequence.
+        seq: u64,
+    },
+    /// `CONSUMER.UNPIN`.
+    UnpinConsumer {
+        /// Stream.
+        id: StreamId,
+        /// Consumer.
+        name: String,
+        /// Priority group.
+        group: String,
+    },
+    /// Reads a stretch of a stream, for a mirror or a source.
+    ReadRange {
+        /// Which stream.
+        id: StreamId,
+        /// What.
+        request: RangeRequest,
+    },
+    /// Stores messages of a mirror's origin. Those that are there already are passed over.
+    Mirror {
+        /// The mirror.
+        id: StreamId,
+        /// In order.
+        copies: Vec<Replica>,
+        /// The origin has nothing else up to here.
+        gap_to: u64,
+    },
+    /// Stores messages of a source, each with its `Nats-Stream-Source` header.
+    Source {
+        /// The stream that takes them.
+        id: StreamId,
+        /// In order.
+        copies: Vec<Replica>,
+    },
+    /// How far a stream has come with a source.
+    Sourced {
+        /// The stream.
+        id: StreamId,
+        /// The source's key ([`crate::stream::read_source`]).
+        key: Vec<u8>,
+    },
     /// `CONSUMER.LIST` and `CONSUMER.NAMES`: sorted by name.
     ListConsumers {
         /// Stream.
@@ -211,6 +307,17 @@ pub enum OpOutcome {
     Message(FoundMessage),
     /// Create, update, info of a consumer (without `cluster`).
     Consumer(Box<ConsumerInfo>),
+    /// A stretch of a stream.
+    Range(Range),
+    /// The sequence of the last message of a source; 0 if there is none.
+    Sourced(u64),
+    /// A consumer was reset.
+    Reset {
+        /// The sequence at which it starts again.
+        seq: u64,
+        /// It (without `cluster`).
+        info: Box<ConsumerInfo>,
+    },
     /// A page of consumers.
     Consumers {
         /// All there are.

@@ -6,6 +6,7 @@
 
 mod admit;
 mod batch;
+mod copies;
 mod dedup;
 mod evict;
 mod headers;
@@ -13,6 +14,7 @@ mod info;
 mod journal;
 mod limits;
 mod messages;
+mod route;
 mod state;
 mod subjects;
 mod timed;
@@ -21,12 +23,14 @@ mod view;
 
 pub use admit::{Admitted, Publish, Refusal, refusal, unavailable};
 pub use batch::{BATCH_MESSAGES_MAX, BatchRefusal, Committed};
+pub use copies::{Sourced, read_source};
 pub use dedup::{Remembered, hash_id};
 pub use evict::When;
 pub use headers::{NO_HEADERS, PublishHeaders, Ttl, scan};
 pub use info::{Lookup, SUBJECT_DETAILS_MAX, Selection, wire_time};
 pub use limits::Limits;
 pub use messages::{Entry, MAX_WEIGHT_BYTES};
+pub use route::{Again, Routes};
 pub use state::{Recovering, StreamSnapshot};
 pub use timed::raise_ttl;
 pub use timers::TTL_NEVER;
@@ -94,6 +98,9 @@ pub struct Stream {
     subjects: Subjects,
     dedup: Dedup,
     timers: Timers,
+    routes: Routes,
+    /// How far the stream has come with each source.
+    sourced: Sourced,
     /// With timers: no message before this one goes by age.
     age_cursor: u64,
     journal: Journal,
@@ -152,12 +159,14 @@ impl Stream {
             id,
             account,
             limits: Limits::new(&config),
+            routes: Routes::new(&config),
             config,
             created,
             messages: Messages::new(first),
             subjects: Subjects::with_seed(hash_seed),
             dedup: Dedup::default(),
             timers: Timers::default(),
+            sourced: Sourced::new(),
             age_cursor: 0,
             journal: Journal::default(),
             has_consumers: false,
@@ -404,6 +413,11 @@ impl Stream {
     /// Adopts a configuration (validated against the old one). Limits bite at once.
     pub fn update_config(&mut self, config: Box<StreamConfig>, when: When) {
         self.limits = Limits::new(&config);
+        if self.config.subject_transform != config.subject_transform
+            || self.config.republish != config.republish
+        {
+            self.routes = Routes::new(&config);
+        }
         self.config = config;
         self.subjects.track_order(self.limits.per_subject, &self.messages);
         self.enforce_all(when);

@@ -3,8 +3,9 @@
 //! Pure functions, called by the JetStream service before it takes a name or a subject into its
 //! registry. Texts and codes are those of nats-server 2.15 (`checkStreamCfg`, `configUpdateCheck`).
 //! What Nuthatch does not do yet is refused with a plain text, never ignored: mirrors, sources,
-//! subject transforms, republish, counters and schedules.
+//! counters and schedules.
 
+mod routes;
 mod subjects;
 #[cfg(test)]
 mod tests;
@@ -143,6 +144,7 @@ fn check(mut config: StreamConfig, limits: &Limits) -> Result<StreamConfig, JsEr
     check_markers(&mut config, limits.pedantic)?;
     check_supported(&config)?;
     subjects::check(&mut config)?;
+    routes::check(&mut config, limits.pedantic)?;
     if limits.max_bytes_required && config.max_bytes <= 0 {
         return Err(JsError::STREAM_MAX_BYTES_REQUIRED);
     }
@@ -311,10 +313,6 @@ fn check_supported(config: &StreamConfig) -> Result<(), JsError> {
         "stream mirrors are"
     } else if !config.sources.is_empty() {
         "stream sources are"
-    } else if config.subject_transform.is_some() {
-        "subject transforms are"
-    } else if config.republish.is_some() {
-        "republish is"
     } else if config.allow_msg_counter {
         "message counters are"
     } else if config.allow_msg_schedules {

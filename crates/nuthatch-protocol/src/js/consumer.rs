@@ -175,6 +175,17 @@ pub struct SequenceInfo {
     pub last_active: Option<Time>,
 }
 
+/// The state of a priority group (ADR-42).
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[allow(missing_docs)] // the wire's own names
+#[serde(default)]
+pub struct PriorityGroupState {
+    pub group: String,
+    #[serde(skip_serializing_if = "is_default")]
+    pub pinned_client_id: String,
+    pub pinned_ts: Time,
+}
+
 /// `CONSUMER.INFO` and the like.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 #[allow(missing_docs)] // the wire's own names
@@ -198,5 +209,7 @@ pub struct ConsumerInfo {
     pub paused: bool,
     #[serde(skip_serializing_if = "is_default")]
     pub pause_remaining: Nanos,
+    #[serde(skip_serializing_if = "is_default", deserialize_with = "null_default")]
+    pub priority_groups: Vec<PriorityGroupState>,
     pub ts: Time,
 }

@@ -14,6 +14,14 @@ pub use time::{Time, TimeError};
 /// what asks for a higher one (`Nats-Required-Api-Level`) is refused.
 pub const API_LEVEL: u32 = 1;
 
+/// Whether [`API_LEVEL`] is enough for the value of a `Nats-Required-Api-Level` header (ADR-44);
+/// true without one, false if it is no number.
+#[must_use]
+pub fn is_level_met(required: &[u8]) -> bool {
+    let number = std::str::from_utf8(required).ok().and_then(|text| text.parse::<i64>().ok());
+    required.is_empty() || number.is_some_and(|level| level <= i64::from(API_LEVEL))
+}
+
 /// Nanoseconds, as JetStream writes durations.
 pub type Nanos = i64;
 

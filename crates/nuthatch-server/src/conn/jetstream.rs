@@ -286,6 +286,7 @@ impl Turn<'_> {
         let item = PullItem {
             stream: route.stream,
             hint: 0,
+            headers: self.span(publish.headers()),
             consumer: self.span(consumer),
             reply: self.span(publish.reply.unwrap_or_default()),
             body: self.span(publish.payload()),
@@ -301,6 +302,7 @@ impl Turn<'_> {
         let item = DirectGetItem {
             stream: route.stream,
             hint: self.mux_hint(reply),
+            headers: self.span(publish.headers()),
             subject: self.span(subject),
             reply: self.span(reply),
             body: self.span(publish.payload()),
@@ -421,9 +423,12 @@ fn each_span(item: &mut Item, visit: &mut impl FnMut(&mut Span)) {
             }
         }
         Item::Ack(a) => [&mut a.consumer, &mut a.reply, &mut a.body].into_iter().for_each(visit),
-        Item::Pull(p) => [&mut p.consumer, &mut p.reply, &mut p.body].into_iter().for_each(visit),
+        Item::Pull(p) => {
+            let spans = [&mut p.consumer, &mut p.reply, &mut p.body, &mut p.headers];
+            spans.into_iter().for_each(visit);
+        }
         Item::DirectGet(d) => {
-            [&mut d.subject, &mut d.reply, &mut d.body].into_iter().for_each(visit);
+            [&mut d.subject, &mut d.reply, &mut d.body, &mut d.headers].into_iter().for_each(visit);
         }
         Item::Flow(f) => [&mut f.consumer, &mut f.subject].into_iter().for_each(visit),
     }

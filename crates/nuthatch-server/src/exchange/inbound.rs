@@ -231,6 +231,7 @@ fn pull(
     let item = PullItem {
         stream: route.stream,
         hint: 0,
+        headers: parts.span(message.headers),
         consumer: parts.span(consumer),
         reply: parts.span(message.reply),
         body: parts.span(message.body),
@@ -251,6 +252,7 @@ fn direct_get(
     let item = DirectGetItem {
         stream: route.stream,
         hint: 0,
+        headers: parts.span(message.headers),
         subject: parts.span(subject),
         reply: parts.span(message.reply),
         body: parts.span(message.body),

@@ -4,8 +4,9 @@ use super::envelope::{self, Paged, ResponseType, Success};
 use super::request::{Call, is_empty, parse, parse_optional};
 use super::service::{Answer, JetStream, set_consumer_metadata, unexpected};
 use super::streams::{LIST_PAGE, NAMES_PAGE, offset_of};
-use nuthatch_protocol::js::{ConsumerInfo, CreateConsumerRequest};
+use nuthatch_protocol::js::{ConsumerAction, ConsumerInfo, CreateConsumerRequest, Nanos, Time};
 use nuthatch_protocol::jserror::JsError;
+use nuthatch_streams::consumer::is_valid_group;
 use nuthatch_streams::{AccountId, Op, OpOutcome};
 use serde::{Deserialize, Serialize};
 
@@ -14,6 +15,48 @@ use serde::{Deserialize, Serialize};
 struct PageRequest {
     offset: i64,
 }
+
+#[derive(Deserialize, Default)]
+#[serde(default)]
+struct PauseRequest {
+    pause_until: Option<Time>,
+}
+
+#[derive(Serialize)]
+struct PausedBody {
+    paused: bool,
+    pause_until: Time,
+    #[serde(skip_serializing_if = "is_zero")]
+    pause_remaining: Nanos,
+}
+
+#[allow(clippy::trivially_copy_pass_by_ref)] // serde asks for a reference
+const fn is_zero(nanos: &Nanos) -> bool {
+    *nanos == 0
+}
+
+#[derive(Deserialize, Default)]
+#[serde(default)]
+struct UnpinRequest {
+    group: String,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(default)]
+struct ResetRequest {
+    seq: u64,
+}
+
+#[derive(Serialize)]
+struct ResetBody<'a> {
+    #[serde(flatten)]
+    info: &'a ConsumerInfo,
+    reset_seq: u64,
+}
+
+/// An answer that holds its type only.
+#[derive(Serialize)]
+struct NoBody {}
 
 #[derive(Serialize)]
 struct NamesBody {
@@ -76,6 +119,85 @@ impl JetStream {
         let op = Op::DeleteConsumer { id: entry.id, name: name.to_owned() };
         self.run(entry.engine, op).await?;
         Ok(envelope::ok(ResponseType("consumer_delete"), &Success::YES))
+    }
+
+    /// Pauses a consumer until a time, or resumes it without one. It is an update of its
+    /// configuration.
+    pub(super) async fn consumer_pause(
+        &self,
+        account: AccountId,
+        stream: &str,
+        name: &str,
+        body: &[u8],
+    ) -> Answer {
+        let request: PauseRequest = parse_optional(body, self.settings.strict)?;
+        let entry = self.entry(account, stream)?;
+        let op = Op::ConsumerInfo { id: entry.id, name: name.to_owned() };
+        let mut config = match self.run(entry.engine, op).await? {
+            OpOutcome::Consumer(info) => info.config,
+            other => return Err(unexpected(&other)),
+        };
+        let until = request.pause_until.unwrap_or(Time::ZERO);
+        config.pause_until = Some(until).filter(|until| !until.is_zero());
+        set_consumer_metadata(&mut config);
+        let request = CreateConsumerRequest {
+            stream_name: stream.to_owned(),
+            config,
+            action: ConsumerAction::Update,
+            pedantic: false,
+        };
+        let op = Op::CreateConsumer { id: entry.id, request: Box::new(request) };
+        match self.run(entry.engine, op).await? {
+            OpOutcome::Consumer(info) => Ok(envelope::ok(
+                ResponseType("consumer_pause"),
+                &PausedBody {
+                    paused: info.paused,
+                    pause_until: until,
+                    pause_remaining: info.pause_remaining,
+                },
+            )),
+            other => Err(unexpected(&other)),
+        }
+    }
+
+    pub(super) async fn consumer_unpin(
+        &self,
+        account: AccountId,
+        stream: &str,
+        name: &str,
+        body: &[u8],
+    ) -> Answer {
+        let request: UnpinRequest = parse(body, self.settings.strict)?;
+        if request.group.is_empty() {
+            return Err(JsError::INVALID_JSON.with("err", "consumer group not specified"));
+        }
+        if !is_valid_group(&request.group) {
+            return Err(JsError::CONSUMER_INVALID_GROUP_NAME);
+        }
+        let entry = self.entry(account, stream)?;
+        let (id, name) = (entry.id, name.to_owned());
+        self.run(entry.engine, Op::UnpinConsumer { id, name, group: request.group }).await?;
+        Ok(envelope::ok(ResponseType("consumer_unpin"), &NoBody {}))
+    }
+
+    pub(super) async fn consumer_reset(
+        &self,
+        account: AccountId,
+        stream: &str,
+        name: &str,
+        body: &[u8],
+    ) -> Answer {
+        let request: ResetRequest = parse(body, self.settings.strict)?;
+        let entry = self.entry(account, stream)?;
+        let op = Op::ResetConsumer { id: entry.id, name: name.to_owned(), seq: request.seq };
+        match self.run(entry.engine, op).await? {
+            OpOutcome::Reset { seq, mut info } => {
+                self.complete_consumer(&mut info);
+                let body = ResetBody { info: &info, reset_seq: seq };
+                Ok(envelope::ok(ResponseType("consumer_reset"), &body))
+            }
+            other => Err(unexpected(&other)),
+        }
     }
 
     pub(super) async fn consumer_page(

@@ -269,7 +269,8 @@ impl JetStreamHook for Hook {
         let changes_streams = Call::parse(rest).is_some_and(|call| call.changes_streams());
         let mut work = Box::pin(async move {
             let Some(rest) = call_of(&request) else { return };
-            service.handle(request.from.account, rest, &request.reply, &request.body).await;
+            let (reply, headers, body) = (&request.reply, &request.headers, &request.body);
+            service.handle(request.from.account, rest, reply, headers, body).await;
             drop(held);
         });
         // The first step is taken here, so that the operation is queued in the order in which the

@@ -51,6 +51,12 @@ pub enum Call<'a> {
     ConsumerInfo(&'a str, &'a str),
     /// `CONSUMER.DELETE.S.C`
     ConsumerDelete(&'a str, &'a str),
+    /// `CONSUMER.PAUSE.S.C`
+    ConsumerPause(&'a str, &'a str),
+    /// `CONSUMER.UNPIN.S.C`
+    ConsumerUnpin(&'a str, &'a str),
+    /// `CONSUMER.RESET.S.C`
+    ConsumerReset(&'a str, &'a str),
     /// `CONSUMER.NAMES.S`
     ConsumerNames(&'a str),
     /// `CONSUMER.LIST.S`
@@ -118,9 +124,9 @@ impl<'a> Call<'a> {
             ["NAMES", s] => Self::ConsumerNames(s),
             ["LIST", s] => Self::ConsumerList(s),
             ["LEADER", "STEPDOWN", _, _] => Self::ClusterOnly("consumer_leader_stepdown"),
-            ["PAUSE", _, _] => Self::NotYet("consumer_pause"),
-            ["UNPIN", _, _] => Self::NotYet("consumer_unpin"),
-            ["RESET", _, _] => Self::NotYet("consumer_reset"),
+            ["PAUSE", s, c] => Self::ConsumerPause(s, c),
+            ["UNPIN", s, c] => Self::ConsumerUnpin(s, c),
+            ["RESET", s, c] => Self::ConsumerReset(s, c),
             _ => return None,
         })
     }

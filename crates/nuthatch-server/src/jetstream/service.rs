@@ -10,9 +10,10 @@ use super::registry::{EngineIndex, Entry, Registry};
 use super::request::Call;
 use arc_swap::ArcSwap;
 use nuthatch_log::StreamId;
+use nuthatch_protocol::headers::find_header;
 use nuthatch_protocol::js::{
     API_LEVEL, AckPolicy, ClusterInfo, ConsumerConfig, ConsumerInfo, Metadata, Nanos, PersistMode,
-    PriorityPolicy, StorageType, StreamConfig, StreamInfo, Time,
+    PriorityPolicy, StorageType, StreamConfig, StreamInfo, Time, is_level_met,
 };
 use nuthatch_protocol::jserror::JsError;
 use nuthatch_streams::op::{CatalogEntry, Usage};
@@ -223,11 +224,23 @@ impl JetStream {
 
     /// Handles one request whose subject behind the API prefix is `rest`, and answers it.
     /// Subjects that are no call get silence, as upstream.
-    pub async fn handle(&self, account: AccountId, rest: &str, reply: &[u8], body: &[u8]) {
+    pub async fn handle(
+        &self,
+        account: AccountId,
+        rest: &str,
+        reply: &[u8],
+        headers: &[u8],
+        body: &[u8],
+    ) {
         self.stats.total.fetch_add(1, Ordering::Relaxed);
         let Some(api_call) = Call::parse(rest) else { return };
         let kind = response_type(&api_call);
-        let answer = self.dispatch(account, &api_call, body).await;
+        let required = find_header(headers, b"Nats-Required-Api-Level").unwrap_or_default();
+        let answer = if is_level_met(required) {
+            self.dispatch(account, &api_call, body).await
+        } else {
+            Err(JsError::REQUIRED_API_LEVEL)
+        };
         let bytes = answer.unwrap_or_else(|error| self.failed(kind, &error, &api_call));
         if !reply.is_empty() {
             self.backend.answer(account, reply, &bytes);
@@ -275,6 +288,15 @@ impl JetStream {
             }
             Call::ConsumerDelete(stream, name) => {
                 self.consumer_delete(account, stream, name, body).await
+            }
+            Call::ConsumerPause(stream, name) => {
+                self.consumer_pause(account, stream, name, body).await
+            }
+            Call::ConsumerUnpin(stream, name) => {
+                self.consumer_unpin(account, stream, name, body).await
+            }
+            Call::ConsumerReset(stream, name) => {
+                self.consumer_reset(account, stream, name, body).await
             }
             Call::ConsumerNames(stream) => self.consumer_page(account, stream, body, true).await,
             Call::ConsumerList(stream) => self.consumer_page(account, stream, body, false).await,
@@ -447,6 +469,9 @@ const fn response_type(api_call: &Call<'_>) -> ResponseType {
         | Call::ConsumerCreateDurable { .. } => "consumer_create",
         Call::ConsumerInfo(..) => "consumer_info",
         Call::ConsumerDelete(..) => "consumer_delete",
+        Call::ConsumerPause(..) => "consumer_pause",
+        Call::ConsumerUnpin(..) => "consumer_unpin",
+        Call::ConsumerReset(..) => "consumer_reset",
         Call::ConsumerNames(_) => "consumer_names",
         Call::ConsumerList(_) => "consumer_list",
         Call::ClusterOnly(stem) | Call::NotYet(stem) => stem,

@@ -149,6 +149,77 @@ pub(super) fn send_pause<I, L, S>(
     publish(env, "$JS.EVENT.ADVISORY.CONSUMER.PAUSE", consumer, &body);
 }
 
+#[derive(Serialize)]
+struct GroupBody<'a> {
+    r#type: &'a str,
+    id: String,
+    timestamp: Time,
+    stream: &'a str,
+    consumer: &'a str,
+    #[serde(skip_serializing_if = "str::is_empty")]
+    domain: &'a str,
+    group: &'a str,
+    #[serde(skip_serializing_if = "str::is_empty")]
+    pinned_id: &'a str,
+    #[serde(skip_serializing_if = "str::is_empty")]
+    reason: &'a str,
+}
+
+/// Publishes that a client of a priority group was pinned.
+pub(super) fn send_pinned<I, L, S>(
+    env: &mut Env<'_, I, L, S>,
+    consumer: &str,
+    group: &str,
+    pinned_id: &str,
+) where
+    L: LogAccess,
+    S: Sink,
+{
+    send_group(env, ("PINNED", "pinned"), consumer, group, (pinned_id, ""));
+}
+
+/// Publishes that no client of a priority group is pinned any more, and why.
+pub(super) fn send_unpinned<I, L, S>(
+    env: &mut Env<'_, I, L, S>,
+    consumer: &str,
+    group: &str,
+    reason: &str,
+) where
+    L: LogAccess,
+    S: Sink,
+{
+    send_group(env, ("UNPINNED", "unpinned"), consumer, group, ("", reason));
+}
+
+fn send_group<I, L, S>(
+    env: &mut Env<'_, I, L, S>,
+    (token, word): (&str, &str),
+    consumer: &str,
+    group: &str,
+    (pinned_id, reason): (&str, &str),
+) where
+    L: LogAccess,
+    S: Sink,
+{
+    let body = GroupBody {
+        r#type: &format!("io.nats.jetstream.advisory.v1.consumer_group_{word}"),
+        id: event_id(env.log),
+        timestamp: time_of(env.log.now()),
+        stream: env.stream_name,
+        consumer,
+        domain: env.domain,
+        group,
+        pinned_id,
+        reason,
+    };
+    publish(env, &format!("$JS.EVENT.ADVISORY.CONSUMER.{token}"), consumer, &body);
+}
+
+/// A fresh pin.
+pub(super) fn pin_id(log: &mut impl LogAccess) -> String {
+    event_id(log)
+}
+
 fn publish<I, L, S: Sink>(
     env: &mut Env<'_, I, L, S>,
     prefix: &str,

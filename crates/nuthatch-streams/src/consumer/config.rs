@@ -139,6 +139,9 @@ fn set_defaults(config: &mut ConsumerConfig, stream: &StreamConfig, limits: &Con
     config.idle_heartbeat = config.idle_heartbeat.max(0);
     config.inactive_threshold = config.inactive_threshold.max(0);
     config.priority_timeout = config.priority_timeout.max(0);
+    if config.priority_policy == PriorityPolicy::PinnedClient && config.priority_timeout == 0 {
+        config.priority_timeout = super::priority::PIN_TIMEOUT_DEFAULT_NS;
+    }
     if pull && config.max_waiting == 0 {
         config.max_waiting = MAX_WAITING_DEFAULT;
     }
@@ -377,30 +380,7 @@ fn check_rest(config: &ConsumerConfig) -> Result<(), JsError> {
         let limit = format!("{}KB", METADATA_MAX_BYTES >> 10);
         return Err(JsError::CONSUMER_METADATA_LENGTH.with("limit", limit));
     }
-    check_priority(config)
-}
-
-fn check_priority(config: &ConsumerConfig) -> Result<(), JsError> {
-    if config.priority_policy == PriorityPolicy::None {
-        if !config.priority_groups.is_empty() {
-            return Err(JsError::CONSUMER_PRIORITY_GROUP_WITH_POLICY_NONE);
-        }
-        if config.priority_timeout > 0 {
-            return Err(JsError::CONSUMER_PINNED_TTL_WITHOUT_PRIORITY_POLICY_NONE);
-        }
-        return Ok(());
-    }
-    if !config.deliver_subject.is_empty() {
-        return Err(JsError::CONSUMER_PUSH_WITH_PRIORITY_GROUP);
-    }
-    if config.priority_groups.is_empty() {
-        return Err(JsError::CONSUMER_PRIORITY_POLICY_WITHOUT_GROUP);
-    }
-    if config.priority_groups.iter().any(String::is_empty) {
-        return Err(JsError::CONSUMER_EMPTY_GROUP_NAME);
-    }
-    let why = "priority groups are not supported by this server";
-    Err(JsError::CONSUMER_CREATE.with_err(why))
+    super::priority::check_config(config)
 }
 
 #[cfg(test)]

@@ -40,10 +40,23 @@ struct Candidate {
 }
 
 /// Whose turn it is among the pull requests.
-enum Turn {
+pub(super) enum Turn {
     Head,
     Nobody,
     AllSlow,
+    /// Nobody's turn for now.
+    NoneFits,
+}
+
+impl Turn {
+    const fn stop(&self) -> Option<Stop> {
+        match self {
+            Self::Head => None,
+            Self::Nobody => Some(Stop::NoReceiver),
+            Self::AllSlow => Some(Stop::SlowReceiver),
+            Self::NoneFits => Some(Stop::NoneFits),
+        }
+    }
 }
 
 /// What became of a candidate.
@@ -215,7 +228,13 @@ impl<T> Consumer<T> {
         L: LogAccess,
         S: Sink<Target = T>,
     {
+        if self.has_priorities()
+            && let Some(outcome) = self.choose_request(env, candidate)
+        {
+            return outcome;
+        }
         let now = env.log.now().0;
+        let chosen = self.has_priorities();
         let Env { log, sink, account, stream, .. } = env;
         let stored = match log.read(*stream, Seq(candidate.seq)) {
             Read::Ready(stored) => stored,
@@ -229,6 +248,13 @@ impl<T> Consumer<T> {
             (self.scratch.headers.as_slice(), &b""[..])
         } else {
             (message.headers, message.body)
+        };
+        let headers = match &self.pin {
+            Some(pin) => {
+                headers_with_pin(&mut self.scratch.pinned, headers, &pin.id);
+                self.scratch.pinned.as_slice()
+            }
+            None => headers,
         };
         let delivery = Delivery {
             subject: message.subject,
@@ -251,10 +277,13 @@ impl<T> Consumer<T> {
                 }
             }
             Mode::Pull(queue) => {
-                match next_turn(queue, *sink, *account, bytes, now, &mut self.activity.last) {
-                    Turn::Nobody => return Outcome::Stop(Stop::NoReceiver),
-                    Turn::AllSlow => return Outcome::Stop(Stop::SlowReceiver),
-                    Turn::Head => {}
+                let turn = if chosen {
+                    Turn::Head
+                } else {
+                    next_turn(queue, *sink, *account, bytes, now, &mut self.activity.last)
+                };
+                if let Some(stop) = turn.stop() {
+                    return Outcome::Stop(stop);
                 }
                 let taken = queue.head().is_some_and(|to| sink.deliver(&mut to.target, &delivery));
                 if !taken {
@@ -267,6 +296,33 @@ impl<T> Consumer<T> {
             (replay.last_stored_at, replay.last_sent_at) = (message.timestamp.0, now);
         }
         Outcome::Delivered(bytes)
+    }
+
+    /// Priority groups: brings the request whose turn it is to the head, or says why there is none.
+    /// Reads the message for its size; it is read again (from memory) to be delivered.
+    #[cold]
+    fn choose_request<I, L, S>(
+        &mut self,
+        env: &mut Env<'_, I, L, S>,
+        candidate: Candidate,
+    ) -> Option<Outcome>
+    where
+        I: MessageIndex,
+        L: LogAccess,
+        S: Sink<Target = T>,
+    {
+        let (bytes, timestamp) = match env.log.read(env.stream, Seq(candidate.seq)) {
+            Read::Ready(stored) => {
+                let record = &stored.record;
+                let body = if self.config.headers_only { 0 } else { record.body.len() };
+                (record.subject.len() + record.headers.len() + body, record.timestamp.0)
+            }
+            Read::Pending => return Some(Outcome::Stop(Stop::Loading)),
+            Read::Missing | Read::Damaged | Read::Failing => return None,
+        };
+        self.write_reply(candidate, timestamp);
+        let bytes = (bytes + self.scratch.reply.len()) as u64;
+        self.priority_turn(env, bytes).stop().map(Outcome::Stop)
     }
 
     #[inline]
@@ -470,6 +526,13 @@ fn settle_request<S: Sink>(
         send_status(sink, account, &head.reply, Status::BatchCompleted, &headers);
     }
     queue.pop();
+}
+
+/// A header block with the pin of the client that it is for.
+fn headers_with_pin(out: &mut Vec<u8>, headers: &[u8], id: &str) {
+    out.clear();
+    out.extend_from_slice(headers);
+    nuthatch_protocol::headers::append(out, b"Nats-Pin-Id", id.as_bytes());
 }
 
 /// A header block with the size of the payload that is left out.

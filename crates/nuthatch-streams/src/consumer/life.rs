@@ -23,6 +23,7 @@ pub(super) enum Status {
     ConsumerDeleted,
     PushBased,
     IdleHeartbeat,
+    WrongPin,
 }
 
 impl Status {
@@ -37,6 +38,7 @@ impl Status {
             Self::ConsumerDeleted => (409, "Consumer Deleted"),
             Self::PushBased => (409, "Consumer is push based"),
             Self::IdleHeartbeat => (100, "Idle Heartbeat"),
+            Self::WrongPin => (423, "Nats-Wrong-Pin-Id"),
         }
     }
 }
@@ -99,6 +101,7 @@ impl<T> Consumer<T> {
         if let Some((code, text)) = self.refusal(&request) {
             return send_text(env.sink, env.account, pull.reply, code, &text, &[]);
         }
+        self.keep_pin(&request, env.log.now().0);
         if self.pull_is_full() {
             self.sweep_all_requests(env);
         }
@@ -116,14 +119,14 @@ impl<T> Consumer<T> {
             }
             return;
         }
-        self.enqueue(env, pull.reply, &request);
+        self.enqueue(env, pull.reply, request);
     }
 
     fn pull_is_full(&self) -> bool {
         matches!(&self.mode, Mode::Pull(queue) if queue.is_full())
     }
 
-    fn enqueue<I, L, S>(&mut self, env: &mut Env<'_, I, L, S>, reply: &[u8], request: &PullRequest)
+    fn enqueue<I, L, S>(&mut self, env: &mut Env<'_, I, L, S>, reply: &[u8], request: PullRequest)
     where
         L: LogAccess,
         S: Sink<Target = T>,
@@ -143,6 +146,7 @@ impl<T> Consumer<T> {
             no_wait: request.no_wait,
             heartbeat: request.idle_heartbeat,
             heartbeat_at: after(request.idle_heartbeat),
+            priority: request.priority,
         });
     }
 
@@ -158,13 +162,7 @@ impl<T> Consumer<T> {
         if config.max_bytes > 0 && request.max_bytes > config.max_bytes {
             return Some((409, format!("Exceeded MaxRequestMaxBytes of {}", config.max_bytes)));
         }
-        let why = match request.priority {
-            fields if fields.overflow => "Not a Overflow Priority consumer",
-            fields if fields.pinned => "Not a Pinned Client Priority consumer",
-            fields if fields.out_of_range => "Priority must be between 0 and 9",
-            _ => return None,
-        };
-        Some((400, format!("Bad Request - {why}")))
+        self.priority_refusal(request).map(|(code, text)| (code, text.to_owned()))
     }
 
     /// The answer to a `no_wait` request for which there is nothing.
@@ -343,6 +341,7 @@ impl<T> Consumer<T> {
         let now = env.log.now();
         self.sync(env);
         self.expire_pending(env, now.0);
+        self.expire_pin(env);
         if self.activity.paused && self.pause_end(now).is_none() {
             self.activity.paused = false;
             let until = self.config.pause_until.unwrap_or(Time::ZERO);

@@ -26,6 +26,7 @@ mod filter;
 mod info;
 mod life;
 mod pending;
+mod priority;
 mod progress;
 mod pull;
 mod push;
@@ -36,6 +37,7 @@ mod update;
 
 pub use config::{ConsumerLimits, validate_consumer};
 pub use env::{Ack, Env, Pull, StateError, TickOutcome};
+pub use priority::is_valid_group;
 pub use update::{check_create, check_update, check_workqueue};
 
 use crate::index::MessageIndex;
@@ -45,6 +47,7 @@ use filter::Filter;
 use nuthatch_log::{LogAccess, Lsn, Seq, Timestamp};
 use nuthatch_protocol::js::{AckPolicy, ConsumerConfig, Nanos};
 use pending::Pending;
+use priority::Pin;
 use pull::WaitQueue;
 use push::Push;
 use roaring::RoaringTreemap;
@@ -71,6 +74,8 @@ pub struct Consumer<T> {
     floor: Floor,
     mode: Mode<T>,
     stop: Stop,
+    /// Priority policy `pinned_client`: who gets everything.
+    pin: Option<Pin>,
     replay: Option<Replay>,
     logging: Logging,
     activity: Activity,
@@ -114,6 +119,8 @@ enum Stop {
     EndOfStream,
     /// Nobody asks (pull) or listens (push).
     NoReceiver,
+    /// Those who ask want to be passed over until more is pending, or are not pinned.
+    NoneFits,
     /// The receiver's buffers are full.
     SlowReceiver,
     /// The next message is being loaded.
@@ -174,6 +181,7 @@ struct Scratch {
     ack_prefix: Vec<u8>,
     reply: Vec<u8>,
     headers: Vec<u8>,
+    pinned: Vec<u8>,
     seqs: Vec<u64>,
 }
 
@@ -227,7 +235,7 @@ impl<T> Consumer<T> {
 
     /// Caught up (as far as is known) and somebody waits: new messages are wanted at once.
     pub fn is_hungry(&self) -> bool {
-        self.stop == Stop::EndOfStream && self.has_receiver()
+        matches!(self.stop, Stop::EndOfStream | Stop::NoneFits) && self.has_receiver()
     }
 
     /// Waits for a slow receiver.
@@ -269,6 +277,9 @@ impl<T> Consumer<T> {
             Mode::Pull(queue) => queue.wake_at(),
             Mode::Push(push) => push.heartbeat_at,
         });
+        if let Some(pin) = &self.pin {
+            at = at.min(pin.until);
+        }
         (at != i64::MAX).then_some(Timestamp(at))
     }
 

@@ -1,5 +1,6 @@
 //! Pull requests that wait for messages.
 
+use super::request::Priority;
 use std::collections::VecDeque;
 
 /// A pull request in the queue. `T` is where its inbox leads to.
@@ -23,12 +24,19 @@ pub(super) struct Waiting<T> {
     pub heartbeat: i64,
     /// When the next heartbeat is due; `i64::MAX`: never.
     pub heartbeat_at: i64,
+    /// What it says about priority groups, if anything.
+    pub priority: Option<Box<Priority>>,
 }
 
 impl<T> Waiting<T> {
     /// Whether it was given a time limit.
     pub fn has_expiry(&self) -> bool {
         self.expires != i64::MAX
+    }
+
+    /// Its place in an ordered queue: requests that say nothing come last.
+    fn order(&self) -> i64 {
+        self.priority.as_ref().map_or(i64::MAX, |asked| asked.priority)
     }
 
     fn wake_at(&self) -> i64 {
@@ -43,12 +51,14 @@ pub(super) struct WaitQueue<T> {
     max: usize,
     wake_at: i64,
     one_shots: usize,
+    /// Kept in order of priority.
+    ordered: bool,
 }
 
 impl<T> WaitQueue<T> {
     /// An empty queue for at most `max` requests.
     pub fn new(max: usize) -> Self {
-        Self { requests: VecDeque::new(), max, wake_at: i64::MAX, one_shots: 0 }
+        Self { requests: VecDeque::new(), max, wake_at: i64::MAX, one_shots: 0, ordered: false }
     }
 
     pub fn len(&self) -> usize {
@@ -72,7 +82,23 @@ impl<T> WaitQueue<T> {
     pub fn add(&mut self, request: Waiting<T>) {
         self.wake_at = self.wake_at.min(request.wake_at());
         self.one_shots += usize::from(request.no_wait);
-        self.requests.push_back(request);
+        self.insert(request);
+    }
+
+    /// Keeps the requests in order of priority from now on, or in the order in which they came.
+    pub fn set_ordered(&mut self, ordered: bool) {
+        self.ordered = ordered;
+        if ordered {
+            self.requests.make_contiguous().sort_by_key(Waiting::order);
+        }
+    }
+
+    fn insert(&mut self, request: Waiting<T>) {
+        if !self.ordered {
+            return self.requests.push_back(request);
+        }
+        let at = self.requests.partition_point(|other| other.order() <= request.order());
+        self.requests.insert(at, request);
     }
 
     /// The request whose turn it is.
@@ -80,8 +106,23 @@ impl<T> WaitQueue<T> {
         self.requests.front_mut()
     }
 
-    /// Moves the first request to the end.
+    /// The request whose turn it is, to look at.
+    pub fn first(&self) -> Option<&Waiting<T>> {
+        self.requests.front()
+    }
+
+    /// Moves the first request to the end, or behind the others of its priority.
     pub fn rotate(&mut self) {
+        if !self.ordered {
+            return self.pass();
+        }
+        if let Some(request) = self.requests.pop_front() {
+            self.insert(request);
+        }
+    }
+
+    /// Moves the first request to the end, whatever its priority.
+    pub fn pass(&mut self) {
         if self.requests.len() > 1 {
             self.requests.rotate_left(1);
         }

@@ -4,7 +4,7 @@ use nuthatch_protocol::js::Nanos;
 use serde::Deserialize;
 
 /// A pull request as asked for.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct PullRequest {
     /// Messages wanted.
     pub batch: i64,
@@ -16,19 +16,25 @@ pub(super) struct PullRequest {
     pub max_bytes: i64,
     /// Heartbeat while waiting; 0: none.
     pub idle_heartbeat: Nanos,
-    /// Priority group fields that only make sense with a priority policy.
-    pub priority: PriorityFields,
+    /// It came as JSON, so it can say something about priority groups.
+    pub is_json: bool,
+    /// What it says about them, if anything.
+    pub priority: Option<Box<Priority>>,
 }
 
 /// What a request says about priority groups (ADR-42).
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub(super) struct PriorityFields {
-    /// `min_pending` or `min_ack_pending` is set.
-    pub overflow: bool,
-    /// `id` is set.
-    pub pinned: bool,
-    /// `priority` is not within 0..=9.
-    pub out_of_range: bool,
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub(super) struct Priority {
+    /// The group.
+    pub group: String,
+    /// Serve it only if so many messages are pending; 0: whatever there is.
+    pub min_pending: i64,
+    /// Serve it only if so many are unacknowledged.
+    pub min_ack_pending: i64,
+    /// Its pin.
+    pub id: String,
+    /// 0 comes first.
+    pub priority: i64,
 }
 
 #[derive(Deserialize, Default)]
@@ -44,6 +50,8 @@ struct Json {
     max_bytes: i64,
     #[serde(deserialize_with = "null_default")]
     idle_heartbeat: i64,
+    #[serde(deserialize_with = "null_default")]
+    group: String,
     #[serde(deserialize_with = "null_default")]
     min_pending: i64,
     #[serde(deserialize_with = "null_default")]
@@ -69,7 +77,8 @@ const ONE: PullRequest = PullRequest {
     no_wait: false,
     max_bytes: 0,
     idle_heartbeat: 0,
-    priority: PriorityFields { overflow: false, pinned: false, out_of_range: false },
+    is_json: false,
+    priority: None,
 };
 
 /// Reads the body of a pull request: empty, a number, or JSON.
@@ -86,6 +95,13 @@ pub(super) fn parse_pull(body: &[u8]) -> Result<PullRequest, String> {
     if json.idle_heartbeat > 0 && json.idle_heartbeat.saturating_mul(2) > json.expires {
         return Err("heartbeat value too large".to_owned());
     }
+    let asked = Priority {
+        group: json.group,
+        min_pending: json.min_pending,
+        min_ack_pending: json.min_ack_pending,
+        id: json.id,
+        priority: json.priority,
+    };
     Ok(PullRequest {
         batch: json.batch.max(1),
         // A time in the past: over as soon as it is looked at.
@@ -93,11 +109,8 @@ pub(super) fn parse_pull(body: &[u8]) -> Result<PullRequest, String> {
         no_wait: json.no_wait,
         max_bytes: json.max_bytes,
         idle_heartbeat: json.idle_heartbeat.max(0),
-        priority: PriorityFields {
-            overflow: json.min_pending != 0 || json.min_ack_pending != 0,
-            pinned: !json.id.is_empty(),
-            out_of_range: !(0..=9).contains(&json.priority),
-        },
+        is_json: true,
+        priority: (asked != Priority::default()).then(|| Box::new(asked)),
     })
 }
 
@@ -190,7 +203,14 @@ mod tests {
         let request = parse_pull(br#"{"batch":5,"expires":3000,"no_wait":true,"max_bytes":9}"#);
         assert_eq!(
             request,
-            Ok(PullRequest { batch: 5, expires: 3_000, no_wait: true, max_bytes: 9, ..ONE })
+            Ok(PullRequest {
+                batch: 5,
+                expires: 3_000,
+                no_wait: true,
+                max_bytes: 9,
+                is_json: true,
+                ..ONE
+            })
         );
         let request = parse_pull(br#"{"expires":100,"idle_heartbeat":51}"#);
         assert_eq!(request, Err("heartbeat value too large".to_owned()));

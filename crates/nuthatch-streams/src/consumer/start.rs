@@ -3,6 +3,7 @@
 use super::advisory::{send_pause, time_of};
 use super::cursor::Cursor;
 use super::filter::Filter;
+use super::pending::Pending;
 use super::pull::WaitQueue;
 use super::push::Push;
 use super::state::{self, Progress, ProgressRef};
@@ -13,7 +14,8 @@ use crate::index::MessageIndex;
 use crate::sink::Sink;
 use nuthatch_log::{LogAccess, Seq, Timestamp};
 use nuthatch_protocol::js::{
-    ConsumerConfig, DeliverPolicy, ReplayPolicy, RetentionPolicy, StreamConfig, Time,
+    ConsumerConfig, DeliverPolicy, PriorityPolicy, ReplayPolicy, RetentionPolicy, StreamConfig,
+    Time,
 };
 use nuthatch_protocol::wire::write::push_ack_prefix;
 use std::ops::RangeInclusive;
@@ -75,7 +77,9 @@ impl<T> Consumer<T> {
         cursor.resume = progress.resume;
         let max_waiting = usize::try_from(config.max_waiting).ok().filter(|&max| max > 0);
         let mode = if config.deliver_subject.is_empty() {
-            Mode::Pull(WaitQueue::new(max_waiting.unwrap_or(MAX_WAITING_DEFAULT)))
+            let mut queue = WaitQueue::new(max_waiting.unwrap_or(MAX_WAITING_DEFAULT));
+            queue.set_ordered(config.priority_policy == PriorityPolicy::Prioritized);
+            Mode::Pull(queue)
         } else {
             Mode::Push(Push::new(&config, 0))
         };
@@ -91,6 +95,7 @@ impl<T> Consumer<T> {
             floor: Floor { consumer: progress.floor.0, stream: progress.floor.1 },
             mode,
             stop: Stop::EndOfStream,
+            pin: None,
             replay: None,
             logging: Logging::default(),
             activity: Activity {
@@ -197,6 +202,12 @@ impl<T> Consumer<T> {
             }
             self.interest_changed(env);
         }
+        if old.priority_policy != self.config.priority_policy {
+            self.pin = None;
+            if let Mode::Pull(queue) = &mut self.mode {
+                queue.set_ordered(self.config.priority_policy == PriorityPolicy::Prioritized);
+            }
+        }
         if old.pause_until != self.config.pause_until {
             self.announce_pause(env);
             if !self.activity.paused {
@@ -206,6 +217,50 @@ impl<T> Consumer<T> {
         }
         self.watch_inactivity(now.0);
         self.cursor.sync(env.index, &mut self.filter, |_| {});
+    }
+
+    /// `CONSUMER.RESET`: starts again at stream sequence `seq` (0: behind the acknowledgement floor),
+    /// as a consumer that was just created. Returns the sequence; log the consumer as after an
+    /// update.
+    ///
+    /// # Errors
+    /// Why its deliver policy does not allow that.
+    pub fn reset<I, L, S>(
+        &mut self,
+        seq: u64,
+        stream: &StreamConfig,
+        env: &mut Env<'_, I, L, S>,
+    ) -> Result<u64, &'static str>
+    where
+        I: MessageIndex,
+        L: LogAccess,
+        S: Sink<Target = T>,
+    {
+        let seq = if seq == 0 { self.floor.stream + 1 } else { seq };
+        if seq != self.floor.stream + 1 {
+            match self.config.deliver_policy {
+                DeliverPolicy::All => {}
+                DeliverPolicy::ByStartSequence if seq >= self.config.opt_start_seq => {}
+                DeliverPolicy::ByStartSequence => return Err("below start seq"),
+                DeliverPolicy::ByStartTime => {
+                    let at = self.config.opt_start_time.unwrap_or(Time::ZERO);
+                    if seq < env.index.seq_at(Timestamp(at.0)).0 {
+                        return Err("below start time");
+                    }
+                }
+                _ => return Err("not allowed"),
+            }
+        }
+        self.pending = Pending::default();
+        self.exhausted.clear();
+        self.cursor = Cursor::at(seq);
+        (self.next_consumer_seq, self.delivered_stream) = (1, seq - 1);
+        self.floor = Floor { consumer: 0, stream: seq - 1 };
+        (self.activity.delivered, self.activity.acked) = (i64::MIN, i64::MIN);
+        self.filter.settle(stream, env.index);
+        self.cursor.sync(env.index, &mut self.filter, |_| {});
+        self.stop = Stop::EndOfStream;
+        Ok(seq)
     }
 
     /// The stream's configuration changed: filters are compared with its subjects again.

@@ -9,6 +9,7 @@ use crate::consumer::{Consumer, ConsumerLimits, check_create, check_workqueue, v
 use crate::op::{CatalogEntry, Op, OpOutcome, OpResult, Respond, Usage};
 use crate::records::CONSUMER_DELETE_BODY;
 use crate::sink::{AccountId, Sink};
+use crate::stream::LAST_SEQ_MAX;
 use crate::stream::{refusal, unavailable, wire_time};
 use nuthatch_log::{AppendError, LogAccess, Lsn, RecordKind, RecordRef, Seq, StreamId, Urgency};
 use nuthatch_protocol::js::{
@@ -63,6 +64,23 @@ impl<S: Sink> Engine<S> {
             Op::DeleteConsumer { id, name } => {
                 let done = self.delete_consumer_named(id, &name, log);
                 self.finish(done, respond);
+            }
+            Op::ReadRange { id, request } => self.read_range(id, request, respond, log),
+            Op::Mirror { id, copies, gap_to } => {
+                let done = self.store_copies(id, &copies, Some(gap_to), true, log);
+                self.finish(done, respond);
+            }
+            Op::Source { id, copies } => {
+                let done = self.store_copies(id, &copies, None, false, log);
+                self.finish(done, respond);
+            }
+            Op::Sourced { id, key } => respond(self.sourced(id, &key)),
+            Op::ResetConsumer { id, name, seq } => {
+                let done = self.reset_consumer(id, &name, seq, log);
+                self.finish(done, respond);
+            }
+            Op::UnpinConsumer { id, name, group } => {
+                respond(self.unpin_consumer(id, &name, &group, log));
             }
             Op::ConsumerInfo { id, name } => respond(self.consumer_info(id, &name, log)),
             Op::ListConsumers { id, offset, limit, names_only } => {
@@ -220,6 +238,55 @@ impl<S: Sink> Engine<S> {
         self.consumer_outcome(key, Some(lsn), log)
     }
 
+    fn consumer_key(&mut self, id: StreamId, name: &str) -> Result<ConsumerKey, JsError> {
+        let index = self.slot(id)?.consumers.find(name).ok_or(JsError::CONSUMER_NOT_FOUND)?;
+        Ok(ConsumerKey { stream: id, index })
+    }
+
+    fn reset_consumer<L: LogAccess>(
+        &mut self,
+        id: StreamId,
+        name: &str,
+        seq: u64,
+        log: &mut L,
+    ) -> Done {
+        let key = self.consumer_key(id, name)?;
+        if seq > LAST_SEQ_MAX {
+            return Err(JsError::CONSUMER_INVALID_RESET.with_err("sequence too large"));
+        }
+        self.log_releases(id, log)?;
+        let config = self.slot(id)?.stream.config().clone();
+        let done = self.call(key, log, |consumer, env| {
+            let seq = consumer
+                .reset(seq, &config, env)
+                .map_err(|why| JsError::CONSUMER_INVALID_RESET.with_err(why))?;
+            Ok((seq, append_consumer(id, consumer, env.log).map_err(refusal)?))
+        });
+        let (seq, lsn) = done.ok_or(JsError::CONSUMER_NOT_FOUND)??;
+        self.pump_later(key);
+        self.changed(id, lsn);
+        // It may need less than before.
+        self.start_sweep(id, log);
+        match self.consumer_outcome(key, Some(lsn), log)? {
+            (lsn, OpOutcome::Consumer(info)) => Ok((lsn, OpOutcome::Reset { seq, info })),
+            other => Ok(other),
+        }
+    }
+
+    fn unpin_consumer<L: LogAccess>(
+        &mut self,
+        id: StreamId,
+        name: &str,
+        group: &str,
+        log: &mut L,
+    ) -> OpResult {
+        let key = self.consumer_key(id, name)?;
+        let done = self.call(key, log, |consumer, env| consumer.unpin(group, env));
+        done.ok_or(JsError::CONSUMER_NOT_FOUND)??;
+        self.pump_later(key);
+        Ok(OpOutcome::Done)
+    }
+
     fn consumer_outcome<L: LogAccess>(
         &mut self,
         key: ConsumerKey,
@@ -356,6 +423,8 @@ const fn writes(op: &Op) -> bool {
         op,
         Op::StreamInfo { .. }
             | Op::GetMessage { .. }
+            | Op::ReadRange { .. }
+            | Op::Sourced { .. }
             | Op::ConsumerInfo { .. }
             | Op::ListConsumers { .. }
             | Op::Catalog

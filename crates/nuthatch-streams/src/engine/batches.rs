@@ -12,6 +12,7 @@ use crate::sink::{AccountId, Sink};
 use crate::stream::{BATCH_MESSAGES_MAX, BatchRefusal, Limits, Publish, PublishHeaders, raise_ttl};
 use nuthatch_log::{LogAccess, Lsn, StreamId, Timestamp};
 use nuthatch_protocol::headers;
+use nuthatch_protocol::js::is_level_met;
 use nuthatch_protocol::jserror::JsError;
 use nuthatch_protocol::wire::write::push_u64;
 use rustc_hash::FxHashMap;
@@ -292,16 +293,6 @@ pub(super) fn parse_digits(text: &[u8]) -> Option<u64> {
     digits.parse().ok()
 }
 
-/// Whether we implement the API level that a `Nats-Required-Api-Level` header asks for; true
-/// without one.
-pub(super) fn is_level_met(required: &[u8]) -> bool {
-    required.is_empty()
-        || std::str::from_utf8(required)
-            .ok()
-            .and_then(|text| text.parse::<i64>().ok())
-            .is_some_and(|level| level <= i64::from(nuthatch_protocol::js::API_LEVEL))
-}
-
 impl<S: Sink> Engine<S> {
     /// A message of an atomic batch. Answers it itself.
     #[cold]
@@ -309,11 +300,11 @@ impl<S: Sink> Engine<S> {
         &mut self,
         batch: &ClientBatch<S::Peer>,
         item: &PublishItem,
+        publish: &Publish<'_>,
         found: &PublishHeaders<'_>,
         log: &mut L,
     ) {
-        let publish = super::publish::publish_of(batch, item);
-        let done = match self.stage_message(&publish, item.stream, found, log) {
+        let done = match self.stage_message(publish, item.stream, found, log) {
             Ok(Fate::Staged) => Ok(None),
             Ok(Fate::Commit(whole)) => self.commit_atomic(&whole, item.stream, log).map(Some),
             Ok(Fate::Refused(error, why)) => {

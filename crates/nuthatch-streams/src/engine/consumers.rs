@@ -9,6 +9,8 @@ use crate::index::MessageIndex;
 use crate::sink::{Message, Sink};
 use crate::stream::Stream;
 use nuthatch_log::{AppendError, LogAccess, Lsn, Seq, StreamId, Timestamp, Urgency};
+use nuthatch_protocol::headers::find_header;
+use nuthatch_protocol::js::is_level_met;
 use nuthatch_protocol::js::{ConsumerConfig, RetentionPolicy};
 use nuthatch_protocol::subject;
 use rustc_hash::FxHashMap;
@@ -229,6 +231,11 @@ pub(super) fn log_slot_progress<S: Sink, L: LogAccess>(
     Ok(())
 }
 
+/// Whether we have the API level that a request's headers ask for, if they do.
+pub(super) fn offers_level(headers: &[u8]) -> bool {
+    headers.is_empty() || find_header(headers, b"Nats-Required-Api-Level").is_none_or(is_level_met)
+}
+
 impl<S: Sink> Engine<S> {
     /// Calls a consumer and sees to what follows from it.
     pub(super) fn call<L: LogAccess, R>(
@@ -354,9 +361,31 @@ impl<S: Sink> Engine<S> {
             self.no_such_consumer(batch, item.stream, item.hint, name, reply);
             return;
         };
+        if !offers_level(item.headers.of(&batch.buf)) {
+            return self.refuse_level(batch, item.stream, item.hint, reply);
+        }
         let pull = Pull { reply, body: item.body.of(&batch.buf) };
         self.call(key, log, |consumer, env| consumer.pull(env, &pull));
         self.pump_later(key);
+    }
+
+    /// A request asks for an API level that we do not have (ADR-44).
+    #[cold]
+    pub(super) fn refuse_level(
+        &mut self,
+        batch: &ClientBatch<S::Peer>,
+        stream: StreamId,
+        hint: u32,
+        reply: &[u8],
+    ) {
+        if reply.is_empty() {
+            return;
+        }
+        let slot = self.slots.get(&stream);
+        let account = slot.map_or_else(Default::default, |slot| slot.stream.account());
+        let headers = b"NATS/1.0 412 Required Api Level\r\n\r\n";
+        let message = Message { subject: reply, reply: b"", headers, body: b"" };
+        self.sink.reply(account, &batch.peer, hint, &message);
     }
 
     /// The incumbent has no subscription for a missing consumer: the client sees "no responders".

@@ -6,15 +6,16 @@
 
 use super::Engine;
 use super::batches::{
-    BATCH_ID_BYTES_MAX, BATCH_IDLE_NS, BatchTotals, Batches, batch_ack, is_level_met, parse_digits,
+    BATCH_ID_BYTES_MAX, BATCH_IDLE_NS, BatchTotals, Batches, batch_ack, parse_digits,
     stored_headers,
 };
-use super::publish::{publish_of, refusal_body, wants};
+use super::publish::{refusal_body, wants};
 use super::slot::Slot;
 use crate::event::{ClientBatch, PublishItem};
 use crate::sink::Sink;
 use crate::stream::{Admitted, Publish, PublishHeaders, scan};
 use nuthatch_log::{LogAccess, StreamId, Timestamp};
+use nuthatch_protocol::js::is_level_met;
 use nuthatch_protocol::jserror::JsError;
 use nuthatch_protocol::wire::write::push_u64;
 use serde::Serialize;
@@ -273,11 +274,11 @@ impl<S: Sink> Engine<S> {
         &mut self,
         batch: &ClientBatch<S::Peer>,
         item: &PublishItem,
+        publish: &Publish<'_>,
         found: &PublishHeaders<'_>,
         log: &mut L,
     ) {
-        let publish = publish_of(batch, item);
-        match self.fast_message(&publish, item.stream, found, log) {
+        match self.fast_message(publish, item.stream, found, log) {
             Ok(Told { first: None, second: None }) => {}
             Ok(told) => self.tell_fast(batch, item, told),
             Err(error) => {

@@ -43,8 +43,11 @@ const fn changes(op: &Op) -> Option<StreamId> {
         | Op::DeleteStream { id }
         | Op::Purge { id, .. }
         | Op::DeleteMessage { id, .. }
+        | Op::Mirror { id, .. }
+        | Op::Source { id, .. }
         | Op::CreateConsumer { id, .. }
-        | Op::DeleteConsumer { id, .. } => Some(*id),
+        | Op::DeleteConsumer { id, .. }
+        | Op::ResetConsumer { id, .. } => Some(*id),
         _ => None,
     }
 }

@@ -4,9 +4,9 @@ use super::Engine;
 use super::pending::{Acks, Waiting, send_acks};
 use super::slot::Slot;
 use crate::event::{ClientBatch, Item, PublishItem};
-use crate::sink::Sink;
+use crate::sink::{Message, Sink};
 use crate::stream::{Admitted, NO_HEADERS, Publish, PublishHeaders, raise_ttl, scan};
-use nuthatch_log::{LogAccess, Lsn, StreamId};
+use nuthatch_log::{LogAccess, Lsn, Read, Seq, StreamId};
 use nuthatch_protocol::jserror::JsError;
 use nuthatch_protocol::subject;
 use nuthatch_protocol::wire::write::push_u64;
@@ -49,6 +49,7 @@ impl<S: Sink> Engine<S> {
         }
         self.prepare_run(id, log);
         let mut run = Run::default();
+        let mut mapped = std::mem::take(&mut self.scratch.subject);
         let mut next = start;
         while let Some(Item::Publish(item)) = batch.items.get(next)
             && item.stream == id
@@ -61,21 +62,25 @@ impl<S: Sink> Engine<S> {
                 scanned = scan(block);
                 &scanned
             };
-            if item.reply.of(&batch.buf).ends_with(super::fast::REPLY_SUFFIX) {
+            let mut publish = publish_of(batch, item);
+            if self.map_subject(id, publish.subject, &mut mapped, log) {
+                publish.subject = &mapped;
+            }
+            if publish.reply.ends_with(super::fast::REPLY_SUFFIX) {
                 self.end_run(batch, &run, id);
                 run.count = 0;
-                self.fast(batch, item, headers, log);
+                self.fast(batch, item, &publish, headers, log);
                 next += 1;
                 continue;
             }
             if !headers.batch_id.is_empty() {
                 self.end_run(batch, &run, id);
                 run.count = 0;
-                self.atomic(batch, item, headers, log);
+                self.atomic(batch, item, &publish, headers, log);
                 next += 1;
                 continue;
             }
-            match self.admit(batch, item, headers, log) {
+            match self.admit(&publish, id, headers, log) {
                 Ok(Admitted::Sequenced { seq, lsn }) => {
                     if !run.continues(lsn, next, seq) {
                         self.end_run(batch, &run, id);
@@ -97,8 +102,44 @@ impl<S: Sink> Engine<S> {
             next += 1;
         }
         self.end_run(batch, &run, id);
+        self.scratch.subject = mapped;
         self.settle_run(id);
         next
+    }
+
+    /// The stream's own transform of the subjects that come in.
+    #[inline]
+    pub(super) fn map_subject<L: LogAccess>(
+        &self,
+        id: StreamId,
+        subject: &[u8],
+        out: &mut Vec<u8>,
+        log: &mut L,
+    ) -> bool {
+        let slot = self.slots.get(&id);
+        let Some(transform) = slot.and_then(|slot| slot.stream.input_transform()) else {
+            return false;
+        };
+        let entropy = if transform.is_random() { log.entropy() as u32 } else { 0 };
+        out.clear();
+        transform.apply(subject, entropy, out)
+    }
+
+    /// Publishes again what has committed, where the stream wants that.
+    pub(super) fn republish<L: LogAccess>(&mut self, id: StreamId, log: &mut L) {
+        let Some(slot) = self.slots.get_mut(&id) else { return };
+        while let Some(again) = slot.stream.next_republish() {
+            // It has just been written: it is in memory. If it is not, its core subscribers miss it,
+            // as they may miss any message.
+            let Read::Ready(stored) = log.read(id, Seq(again.seq)) else { continue };
+            let record = &stored.record;
+            let Some((subject, headers, whole)) = slot.stream.republished(again, record) else {
+                continue;
+            };
+            let body = if whole { record.body } else { b"" };
+            let message = Message { subject: &subject, reply: b"", headers: &headers, body };
+            self.sink.publish(slot.stream.account(), &message);
+        }
     }
 
     /// Before a run: what the clock says has expired is gone.
@@ -119,36 +160,35 @@ impl<S: Sink> Engine<S> {
     #[inline]
     fn admit<L: LogAccess>(
         &mut self,
-        batch: &ClientBatch<S::Peer>,
-        item: &PublishItem,
+        publish: &Publish<'_>,
+        id: StreamId,
         headers: &PublishHeaders<'_>,
         log: &mut L,
     ) -> Result<Admitted, JsError> {
         if let Some(reason) = &self.failed {
             return Err(crate::stream::unavailable(reason));
         }
-        let slot = match self.slots.get_mut(&item.stream) {
+        let slot = match self.slots.get_mut(&id) {
             Some(slot) if !slot.deleting => slot,
             _ => return Err(JsError::STREAM_NOT_FOUND),
         };
         if self.pending.acks() >= self.config.pending_acks_max {
             return Err(JsError::STREAM_TOO_MANY_REQUESTS);
         }
-        let publish = publish_of(batch, item);
         let slot: &mut Slot<S> = slot;
-        if slot.stream.must_log_releases(&publish) {
+        if slot.stream.must_log_releases(publish) {
             super::consumers::log_slot_progress(slot, &mut self.sink, &self.config.domain, log)
                 .map_err(crate::stream::refusal)?;
         }
         let raised = raise_ttl(publish.headers, headers, slot.stream.limits());
         let (stream, consumers) = (&mut slot.stream, &slot.consumers);
         if let Some(block) = &raised {
-            let publish = Publish { headers: block, ..publish };
+            let publish = Publish { headers: block, ..*publish };
             return stream.publish(&publish, &scan(block), log, &self.budget, |subject| {
                 consumers.configs().any(|config| wants(config, subject))
             });
         }
-        stream.publish(&publish, headers, log, &self.budget, |subject| {
+        stream.publish(publish, headers, log, &self.budget, |subject| {
             consumers.configs().any(|config| wants(config, subject))
         })
     }
@@ -212,7 +252,7 @@ impl<S: Sink> Engine<S> {
 
 /// A publish as it lies in its batch.
 #[inline]
-pub(super) fn publish_of<'a, P>(batch: &'a ClientBatch<P>, item: &PublishItem) -> Publish<'a> {
+fn publish_of<'a, P>(batch: &'a ClientBatch<P>, item: &PublishItem) -> Publish<'a> {
     Publish {
         subject: item.subject.of(&batch.buf),
         reply: item.reply.of(&batch.buf),

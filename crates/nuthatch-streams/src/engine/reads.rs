@@ -4,6 +4,7 @@
 //! its stream and tried again after the commit or the load.
 
 use super::Engine;
+use super::copies::RangeRead;
 use super::direct::{DirectGet, is_contradictory, is_empty, read_request};
 use super::many::ManyRead;
 use crate::event::{ClientBatch, DirectGetItem};
@@ -32,6 +33,8 @@ pub(super) enum ParkedRead<P> {
     One(OneRead<P>),
     /// For several.
     Many(Box<ManyRead<P>>),
+    /// For a mirror or a source.
+    Range(Box<RangeRead>),
 }
 
 /// A read of one message.
@@ -72,6 +75,7 @@ impl<P> ParkedRead<P> {
             }
             Self::One(OneRead { asker: Asker::Direct(asker), .. }) => asker,
             Self::Many(many) => many.asker,
+            Self::Range(read) => return (read.respond)(Err(error.clone())),
         };
         asker.send_status(sink, account, status);
     }
@@ -141,6 +145,9 @@ impl<S: Sink> Engine<S> {
         if reply.is_empty() {
             return;
         }
+        if !super::consumers::offers_level(item.headers.of(&batch.buf)) {
+            return self.refuse_level(batch, item.stream, item.hint, reply);
+        }
         let subject = item.subject.of(&batch.buf);
         let stream = self.slots.get(&item.stream).map(|slot| &slot.stream);
         let Some(account) = stream.filter(|s| s.config().allow_direct).map(Stream::account) else {
@@ -205,6 +212,7 @@ impl<S: Sink> Engine<S> {
     ) -> Option<ParkedRead<S::Peer>> {
         match read {
             ParkedRead::One(read) => self.try_one(id, read, log).map(ParkedRead::One),
+            ParkedRead::Range(read) => self.try_range(id, read, log).map(ParkedRead::Range),
             ParkedRead::Many(many) => self.try_many(id, many, log).map(ParkedRead::Many),
         }
     }

@@ -1,10 +1,13 @@
 //! The engine over a log in memory that can be replayed from scratch, snapshots and states.
 
 mod batches;
+mod copies;
 mod harness;
 mod model;
+mod priorities;
 mod publish;
 mod reads;
 mod retention;
+mod routes;
 mod thin;
 mod timed;

@@ -251,7 +251,11 @@ impl Stream {
     }
 
     /// Discard new: is there room?
-    fn check_room(&mut self, publish: &Publish<'_>, effects: &Effects<'_>) -> Result<(), Refusal> {
+    pub(super) fn check_room(
+        &mut self,
+        publish: &Publish<'_>,
+        effects: &Effects<'_>,
+    ) -> Result<(), Refusal> {
         let full = |text: &str| Err(JsError::STREAM_STORE_FAILED.with_err(text));
         let has_headers = !publish.headers.is_empty();
         let size = self.limits.counted_bytes(publish.weight(), has_headers);
@@ -317,6 +321,7 @@ impl Stream {
         self.mark_before(lsn);
         let subject = known.unwrap_or_else(|| self.subjects.intern(publish.subject));
         let entry = Entry::new(subject, weight, !publish.headers.is_empty(), now);
+        self.note_republish(seq, subject);
         self.add(publish.subject, entry, effects, When::Committed(lsn));
         Ok(Admitted::Sequenced { seq, lsn })
     }
@@ -388,7 +393,7 @@ impl Stream {
 
     /// Nobody is interested: the sequence is used up and nothing is stored.
     #[cold]
-    fn skip<L: LogAccess>(
+    pub(super) fn skip<L: LogAccess>(
         &mut self,
         publish: &Publish<'_>,
         effects: &Effects<'_>,
@@ -456,6 +461,7 @@ impl Stream {
         let headers = if has_headers { scan(record.headers) } else { NO_HEADERS };
         let mut effects = self.replayed_effects(headers.msg_id, headers.rollup, record.timestamp);
         effects.set_times(&headers, &self.limits);
+        self.note_source(headers.source);
         let subject = self.subjects.intern(record.subject);
         let entry = Entry::new(subject, weight, has_headers, record.timestamp);
         self.add(record.subject, entry, &effects, When::Replayed);

@@ -269,6 +269,7 @@ impl Stream {
                 let subject = self.subjects.intern(publish.subject);
                 let has_headers = !publish.headers.is_empty();
                 let entry = Entry::new(subject, publish.weight(), has_headers, now);
+                self.note_republish(seq, subject);
                 self.add(publish.subject, entry, &message.effects, when);
             } else {
                 self.advance(publish.subject, &message.effects, seq, now, when);

@@ -85,6 +85,8 @@ pub struct PublishHeaders<'a> {
     pub batch_commit: &'a [u8],
     /// `Nats-Required-Api-Level`.
     pub required_level: &'a [u8],
+    /// `Nats-Stream-Source`: set by the server only.
+    pub source: &'a [u8],
     /// `Nats-TTL`.
     pub ttl: Ttl,
     /// Whether it is a delete marker: `Nats-Marker-Reason`, or `KV-Operation: PURGE`.
@@ -145,6 +147,7 @@ pub const NO_HEADERS: PublishHeaders<'static> = PublishHeaders {
     batch_seq: b"",
     batch_commit: b"",
     required_level: b"",
+    source: b"",
     ttl: Ttl::None,
     is_marker: false,
     unsupported: Unsupported { increment: None, schedule: false, scheduler: false, source: false },
@@ -202,7 +205,10 @@ impl<'a> PublishHeaders<'a> {
             b"Marker-Reason" => self.is_marker = true,
             b"Schedule" | b"Schedule-Next" => self.unsupported.schedule = true,
             b"Scheduler" => self.unsupported.scheduler = true,
-            b"Stream-Source" => self.unsupported.source = true,
+            b"Stream-Source" => {
+                self.unsupported.source = true;
+                set(&mut self.source, value);
+            }
             _ => {}
         }
     }

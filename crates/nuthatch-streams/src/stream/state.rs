@@ -12,8 +12,10 @@ use nuthatch_log::{IndexedMessage, StreamId, Timestamp};
 use roaring::RoaringTreemap;
 use rustc_hash::FxHashMap;
 
-/// Version of the layout. 2 added times to live and delete markers at the end.
+/// Version of the layout. 2 added times to live, delete markers and sources at the end.
 const VERSION: u8 = 2;
+/// Bytes of one source's position, at least.
+const SOURCED_BYTES_MIN: usize = 4 + 8;
 /// Bytes of one time to live.
 const TTL_BYTES: usize = 8 + 4;
 /// Bytes of one remembered message id.
@@ -90,6 +92,11 @@ impl Stream {
         // Writing to a vector cannot fail.
         let _ = self.timers.markers().serialize_into(&mut markers);
         put_bytes(out, &markers);
+        put_u32(out, self.sourced.len() as u32);
+        for (key, &seq) in &self.sourced {
+            put_bytes(out, key);
+            put_u64(out, seq);
+        }
     }
 
     /// As [`Stream::encode_state`] for a stream of which nothing is known but its messages: any of
@@ -161,6 +168,10 @@ impl Stream {
         let markers = RoaringTreemap::deserialize_from(reader.bytes()?)
             .map_err(|_| DecodeError::Damaged { what: "delete markers" })?;
         self.timers.restore(ttls, markers);
+        for _ in 0..reader.count(SOURCED_BYTES_MIN)? {
+            let key = reader.bytes()?.into();
+            self.sourced.insert(key, reader.u64()?);
+        }
         Ok(())
     }
 

@@ -74,8 +74,9 @@ fn a_state_of_the_first_version_is_still_understood() {
     stream.publish(&publish, &super::NO_HEADERS, &mut Taker, &budget, |_| true).expect("stored");
     let mut body = Vec::new();
     stream.encode_state(std::iter::empty(), &mut body);
-    // The first version ended before the times to live (none) and the markers (an empty treemap).
-    let empty = 4 + 4 + 8;
+    // The first version ended before the times to live, the markers (an empty treemap) and the
+    // sources.
+    let empty = 4 + (4 + 8) + 4;
     body.truncate(body.len() - empty);
     body[0] = 1;
     let decoded = Stream::decode_state(stream.id(), &body, 0).expect("understood");

@@ -1,7 +1,7 @@
 //! Rules and defaults, by what is given and what is said.
 
 use super::*;
-use nuthatch_protocol::js::{StreamSource, SubjectTransformConfig};
+use nuthatch_protocol::js::{RePublish, StreamSource, SubjectTransformConfig};
 
 const MS: i64 = 1_000_000;
 
@@ -102,9 +102,26 @@ fn what_is_missing_is_refused_and_named() {
     assert!(create(|config| config.sources.push(source())).starts_with("stream sources"));
     assert!(refused(|c| c.allow_msg_counter = true).starts_with("message counters"));
     assert!(refused(|c| c.allow_msg_schedules = true).starts_with("message schedules"));
-    let transform = SubjectTransformConfig { src: "a".into(), dest: "b".into() };
-    assert!(create(|c| c.subject_transform = Some(transform)).starts_with("subject transforms"));
     assert_eq!(refused(|c| (c.allow_atomic, c.allow_batched) = (true, true)), "");
+}
+
+#[test]
+fn transforms_and_republish_are_checked() {
+    let transform = |src: &str, dest: &str| {
+        let transform = SubjectTransformConfig { src: src.into(), dest: dest.into() };
+        create(|config| config.subject_transform = Some(transform))
+    };
+    assert_eq!(transform("a.*", "b.{{wildcard(1)}}"), "");
+    assert_eq!(transform("", "b.>"), "");
+    assert!(transform("a..b", "b").starts_with("stream transform source"));
+    assert!(transform("a", "b.{{wildcard(1)}}").starts_with("stream transform"));
+    let republish = |src: &str, dest: &str| {
+        let (src, dest) = (src.into(), dest.into());
+        create(|c| c.republish = Some(RePublish { src, dest, headers_only: false }))
+    };
+    assert_eq!(republish("", "again.>"), "");
+    assert!(republish(">", ">").ends_with("forms a cycle"));
+    assert!(republish("a.*", "again.*.*").contains("not valid"));
 }
 
 #[test]

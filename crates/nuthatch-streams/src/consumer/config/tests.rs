@@ -26,7 +26,7 @@ fn refused(change: Change, stream: &StreamConfig) -> (u16, String) {
 
 #[test]
 fn faults_and_their_codes() {
-    let cases: [(u16, Change); 31] = [
+    let cases: [(u16, Change); 32] = [
         (10052, |c| c.name = "a.b".into()),
         (10052, |c| c.durable_name = "a b".into()),
         (10102, |c| c.durable_name = "a".repeat(256)),
@@ -60,8 +60,12 @@ fn faults_and_their_codes() {
         (10135, |c| drop(c.metadata.insert("k".into(), "v".repeat(128 << 10)))),
         (10159, |c| c.priority_policy = PriorityPolicy::Overflow),
         (10196, |c| c.priority_groups = vec!["g".into()]),
-        (10012, |c| {
+        (10162, |c| {
+            (c.priority_policy, c.priority_groups) = (PriorityPolicy::Overflow, vec!["a b".into()]);
+        }),
+        (10178, |c| {
             (c.priority_policy, c.priority_groups) = (PriorityPolicy::Overflow, vec!["g".into()]);
+            c.deliver_subject = "d".into();
         }),
     ];
     for (at, (code, change)) in cases.into_iter().enumerate() {

@@ -155,6 +155,8 @@ pub(super) struct VecSink {
     pub(super) replies: Vec<Out>,
     pub(super) published: Vec<Out>,
     pub(super) delivered: Vec<Out>,
+    /// Who got each of them.
+    pub(super) targets: Vec<String>,
 }
 
 fn out(subject: &[u8], headers: &[u8], body: &[u8]) -> Out {
@@ -186,7 +188,8 @@ impl Sink for VecSink {
         true
     }
 
-    fn deliver(&mut self, _: &mut String, delivery: &Delivery<'_>) -> bool {
+    fn deliver(&mut self, target: &mut String, delivery: &Delivery<'_>) -> bool {
+        self.targets.push(target.clone());
         self.delivered.push(out(delivery.reply, delivery.headers, delivery.body));
         true
     }
@@ -357,6 +360,7 @@ impl Harness {
         let item = DirectGetItem {
             stream: STREAM,
             hint: 0,
+            headers: Span::default(),
             subject: span(subject),
             reply: span("inbox"),
             body: span(body),
@@ -405,6 +409,18 @@ impl Harness {
     }
 
     pub(super) fn pull_with(&mut self, consumer: &str, body: &str) -> Vec<String> {
+        self.pull_from("inbox", consumer, body);
+        let delivered = std::mem::take(&mut self.engine.sink_mut().delivered);
+        delivered.into_iter().map(|out| out.subject).collect()
+    }
+
+    /// Asks for messages; what comes stays in the sink.
+    pub(super) fn pull_from(&mut self, inbox: &str, consumer: &str, body: &str) {
+        self.pull_as(inbox, consumer, "", body);
+    }
+
+    /// The same with a header block.
+    pub(super) fn pull_as(&mut self, inbox: &str, consumer: &str, headers: &str, body: &str) {
         let mut buf = Vec::new();
         let mut span = |text: &str| {
             let start = buf.len() as u32;
@@ -414,13 +430,12 @@ impl Harness {
         let item = Item::Pull(PullItem {
             stream: STREAM,
             hint: 0,
+            headers: span(headers),
             consumer: span(consumer),
-            reply: span("inbox"),
+            reply: span(inbox),
             body: span(body),
         });
         self.step(Event::Batch(ClientBatch { peer: 7, buf: buf.into(), items: vec![item] }));
-        let delivered = std::mem::take(&mut self.engine.sink_mut().delivered);
-        delivered.into_iter().map(|out| out.subject).collect()
     }
 
     /// Acknowledges by an ack subject.

@@ -1,0 +1,200 @@
+//! Reading streams for others, and storing what was read: what mirrors and sources are made of.
+//!
+//! A reader asks for what comes from a sequence on and is answered once there is something; until
+//! then its question is parked with the stream and costs nothing.
+
+use super::Engine;
+use super::api::Done;
+use super::reads::ParkedRead;
+use crate::index::MessageIndex;
+use crate::op::{OpOutcome, Range, RangeRequest, Replica, Respond};
+use crate::sink::Sink;
+use crate::stream::wire_time;
+use nuthatch_log::{LogAccess, Lsn, Read, Seq, StreamId, Timestamp};
+use nuthatch_protocol::jserror::JsError;
+use nuthatch_protocol::subject;
+
+/// Messages in one answer.
+const RANGE_MESSAGES_MAX: usize = 1024;
+/// Bytes in one answer, about.
+const RANGE_BYTES_MAX: usize = 4 << 20;
+/// Messages passed over in one go because they do not match.
+const RANGE_LOOKS_MAX: u64 = 64 * 1024;
+
+/// A reader's question that waits.
+pub(super) struct RangeRead {
+    request: RangeRequest,
+    range: Range,
+    bytes: usize,
+    pub(super) respond: Respond,
+}
+
+impl<S: Sink> Engine<S> {
+    pub(super) fn read_range<L: LogAccess>(
+        &mut self,
+        id: StreamId,
+        mut request: RangeRequest,
+        respond: Respond,
+        log: &mut L,
+    ) {
+        let slot = match self.slot(id) {
+            Ok(slot) => slot,
+            Err(error) => return respond(Err(error)),
+        };
+        if let Some(at) = request.start_time.take() {
+            request.from = request.from.max(slot.stream.seq_at(Timestamp(at.0)).0);
+        }
+        let range = Range { next: request.from.max(1), ..Range::default() };
+        let read = RangeRead { request, range, bytes: 0, respond };
+        self.start_read(id, ParkedRead::Range(Box::new(read)), log);
+    }
+
+    /// Answers a reader, or gives its question back if it must wait.
+    pub(super) fn try_range<L: LogAccess>(
+        &mut self,
+        id: StreamId,
+        mut read: Box<RangeRead>,
+        log: &mut L,
+    ) -> Option<Box<RangeRead>> {
+        let slot = self.slots.get(&id)?;
+        let stream = &slot.stream;
+        let last = stream.last().0;
+        let mut looks = 0;
+        while read.range.next <= last {
+            let full = read.range.messages.len() >= RANGE_MESSAGES_MAX
+                || read.bytes >= RANGE_BYTES_MAX
+                || looks >= RANGE_LOOKS_MAX;
+            if full {
+                break;
+            }
+            let Some(seq) = stream.next_live(Seq(read.range.next)) else {
+                read.range.next = last + 1;
+                break;
+            };
+            looks += 1;
+            let subject =
+                stream.get(seq).map_or(&b""[..], |meta| stream.subject_name(meta.subject));
+            if read.wants(subject) {
+                match log.read(id, seq) {
+                    Read::Pending => return Some(read),
+                    Read::Ready(stored) => read.take(&stored.record),
+                    Read::Missing => {}
+                    // A copy with a hole would look like a whole one.
+                    Read::Damaged | Read::Failing => {
+                        let why = format!("message {seq} of the origin can not be read");
+                        (read.respond)(Err(JsError::STREAM_STORE_FAILED.with_err(why)));
+                        return None;
+                    }
+                }
+            }
+            read.range.next = seq.0 + 1;
+        }
+        if read.range.next <= read.request.from.max(1) && read.request.wait {
+            return Some(read);
+        }
+        read.range.last_seq = last;
+        (read.respond)(Ok(OpOutcome::Range(read.range)));
+        None
+    }
+
+    /// Stores what a mirror or a source has read.
+    pub(super) fn store_copies<L: LogAccess>(
+        &mut self,
+        id: StreamId,
+        copies: &[Replica],
+        gap_to: Option<u64>,
+        mirrors: bool,
+        log: &mut L,
+    ) -> Done {
+        self.log_releases(id, log)?;
+        let (mut newest, mut problem) = (None, None);
+        for copy in copies {
+            match self.store_copy(id, copy, mirrors, log) {
+                Ok(lsn) => newest = lsn.or(newest),
+                Err(error) => {
+                    problem = Some(error);
+                    break;
+                }
+            }
+        }
+        if problem.is_none()
+            && let Some(seq) = gap_to
+        {
+            newest = self.slot(id)?.stream.mirror_gap(seq, log)?.or(newest);
+        }
+        if let Some(lsn) = newest {
+            self.changed(id, lsn);
+        }
+        if let Some(slot) = self.slots.get_mut(&id) {
+            self.deadlines.schedule_stream(slot);
+        }
+        match problem {
+            None => Ok((newest, OpOutcome::Done)),
+            Some(error) => Err(error),
+        }
+    }
+
+    fn store_copy<L: LogAccess>(
+        &mut self,
+        id: StreamId,
+        copy: &Replica,
+        mirrors: bool,
+        log: &mut L,
+    ) -> Result<Option<Lsn>, JsError> {
+        let mut mapped = std::mem::take(&mut self.scratch.subject);
+        let is_mapped = self.map_subject(id, &copy.subject, &mut mapped, log);
+        let own;
+        let copy = if is_mapped {
+            own = Replica { subject: mapped.clone(), ..copy.clone() };
+            &own
+        } else {
+            copy
+        };
+        self.scratch.subject = mapped;
+        if let Some(slot) = self.slots.get_mut(&id)
+            && slot.stream.must_log_releases(&copy.publish())
+        {
+            self.log_releases(id, log)?;
+        }
+        let budget = &self.budget;
+        let Some(slot) = self.slots.get_mut(&id).filter(|slot| !slot.deleting) else {
+            return Err(JsError::STREAM_NOT_FOUND);
+        };
+        let (stream, consumers) = (&mut slot.stream, &slot.consumers);
+        let lsn = if mirrors {
+            stream.mirror(copy, log, budget)?
+        } else {
+            stream.source(copy, log, budget, |subject| {
+                consumers.configs().any(|config| super::publish::wants(config, subject))
+            })?
+        };
+        if let Some(lsn) = lsn {
+            slot.stream.mark(lsn);
+            Self::touch(&mut self.touched, lsn, id);
+        }
+        Ok(lsn)
+    }
+
+    /// How far a stream has come with a source.
+    pub(super) fn sourced(&mut self, id: StreamId, key: &[u8]) -> Result<OpOutcome, JsError> {
+        Ok(OpOutcome::Sourced(self.slot(id)?.stream.sourced(key)))
+    }
+}
+
+impl RangeRead {
+    fn wants(&self, literal: &[u8]) -> bool {
+        let filters = &self.request.filters;
+        filters.is_empty() || filters.iter().any(|f| subject::matches(f.as_bytes(), literal))
+    }
+
+    fn take(&mut self, record: &nuthatch_log::RecordRef<'_>) {
+        self.bytes += record.weight();
+        self.range.messages.push(Replica {
+            seq: record.seq.0,
+            time: wire_time(record.timestamp),
+            subject: record.subject.to_vec(),
+            headers: record.headers.to_vec(),
+            body: record.body.to_vec(),
+        });
+    }
+}

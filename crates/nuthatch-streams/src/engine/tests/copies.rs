@@ -1,0 +1,99 @@
+//! What mirrors and sources do in an engine: stretches of streams, copies, exactly-once.
+
+use super::harness::{Harness, Reopen, STREAM};
+use crate::op::{Op, OpOutcome, Range, RangeRequest, Replica};
+use nuthatch_protocol::js::Time;
+
+fn read(harness: &mut Harness, from: u64, filters: &[&str]) -> Range {
+    let filters = filters.iter().map(|&filter| filter.into()).collect();
+    let request = RangeRequest { from, filters, ..RangeRequest::default() };
+    match harness.op(Op::ReadRange { id: STREAM, request }) {
+        Ok(OpOutcome::Range(range)) => range,
+        other => panic!("{other:?}"),
+    }
+}
+
+fn seqs(range: &Range) -> Vec<u64> {
+    range.messages.iter().map(|message| message.seq).collect()
+}
+
+fn copy(seq: u64, headers: &str) -> Replica {
+    let headers =
+        if headers.is_empty() { String::new() } else { format!("NATS/1.0\r\n{headers}\r\n\r\n") };
+    let time = Time(1_600_000_000_000_000_000 + seq as i64);
+    let (headers, body) = (headers.into_bytes(), b"x".to_vec());
+    Replica { seq, time, subject: b"s.a".to_vec(), headers, body }
+}
+
+#[test]
+fn a_stretch_ends_where_the_stream_does() {
+    let mut harness = Harness::with_stream(|_| {});
+    for subject in ["s.a", "s.b", "s.a", "s.c.d"] {
+        harness.put(subject, "x");
+    }
+    harness.op(Op::DeleteMessage { id: STREAM, seq: 2 }).expect("deleted");
+    let all = read(&mut harness, 1, &[]);
+    assert_eq!((seqs(&all), all.next, all.last_seq), (vec![1, 3, 4], 5, 4));
+    assert_eq!(seqs(&read(&mut harness, 2, &["s.*"])), [3]);
+    assert_eq!(seqs(&read(&mut harness, 1, &["s.c.>", "s.b"])), [4]);
+    let nothing = read(&mut harness, 9, &[]);
+    assert_eq!((nothing.messages.len(), nothing.next), (0, 9));
+}
+
+#[test]
+fn a_reader_that_waits_is_answered_by_the_commit() {
+    let mut harness = Harness::with_stream(|_| {});
+    let request = RangeRequest { from: 1, wait: true, ..RangeRequest::default() };
+    let slot = harness.start_op(Op::ReadRange { id: STREAM, request });
+    assert!(slot.lock().expect("lock").is_none());
+    harness.put("s.a", "x");
+    let answer = slot.lock().expect("lock").take();
+    assert!(matches!(answer, Some(Ok(OpOutcome::Range(range))) if seqs(&range) == [1]));
+    let request = RangeRequest { from: 2, wait: true, ..RangeRequest::default() };
+    let slot = harness.start_op(Op::ReadRange { id: STREAM, request });
+    harness.op(Op::DeleteStream { id: STREAM }).expect("deleted");
+    let answer = slot.lock().expect("lock").take();
+    assert_eq!(answer.and_then(Result::err).map(|e| e.err_code), Some(10059));
+}
+
+#[test]
+fn a_mirror_keeps_sequences_gaps_and_times() {
+    let mut harness = Harness::with_stream(|_| {});
+    let mirror = |harness: &mut Harness, seqs: &[u64], gap_to| {
+        let copies = seqs.iter().map(|&seq| copy(seq, "")).collect();
+        harness.op(Op::Mirror { id: STREAM, copies, gap_to }).expect("mirrored");
+    };
+    mirror(&mut harness, &[5, 6, 9], 12);
+    mirror(&mut harness, &[6, 9, 13], 13);
+    for how in [Reopen::Scratch, Reopen::Snapshot, Reopen::States] {
+        assert_eq!(harness.seqs(), [5, 6, 9, 13], "{how:?}");
+        let state = harness.info().state;
+        assert_eq!((state.last_seq, state.first_ts.0), (13, 1_600_000_000_000_000_005));
+        harness.reopen(how);
+    }
+    mirror(&mut harness, &[], 20);
+    assert_eq!(harness.info().state.last_seq, 20);
+    harness.reopen(Reopen::Scratch);
+    assert_eq!(harness.info().state.last_seq, 20);
+}
+
+#[test]
+fn a_sourced_message_comes_once() {
+    let mut harness = Harness::with_stream(|_| {});
+    let header = |seq: u64| format!("Nats-Stream-Source: O {seq} > > s.a");
+    let source = |harness: &mut Harness, seqs: &[u64]| {
+        let copies = seqs.iter().map(|&seq| copy(seq, &header(seq))).collect();
+        harness.op(Op::Source { id: STREAM, copies }).expect("sourced");
+    };
+    source(&mut harness, &[3, 4, 7]);
+    for how in [Reopen::Scratch, Reopen::Snapshot, Reopen::States] {
+        harness.reopen(how);
+        let key = b"O > >".to_vec();
+        assert_eq!(harness.op(Op::Sourced { id: STREAM, key }), Ok(OpOutcome::Sourced(7)));
+        source(&mut harness, &[3, 4, 7]);
+        assert_eq!(harness.seqs(), [1, 2, 3], "{how:?}");
+    }
+    source(&mut harness, &[7, 8]);
+    assert_eq!(harness.seqs(), [1, 2, 3, 4]);
+    assert!(harness.put_with("s.a", &header(9)).contains("10227"), "clients may not say so");
+}

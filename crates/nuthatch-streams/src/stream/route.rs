@@ -1,0 +1,119 @@
+//! Where messages go beside their own place: the subject that a publish is stored under, and the
+//! one that it is published again on (`subject_transform`, `republish`).
+
+use super::Stream;
+use nuthatch_protocol::headers;
+use nuthatch_protocol::js::{StreamConfig, SubjectTransformConfig, Time};
+use nuthatch_protocol::subject::is_valid_literal;
+use nuthatch_protocol::transform::Transform;
+use nuthatch_protocol::wire::write::push_u64;
+use std::collections::VecDeque;
+
+/// Compiles a transform; an empty source means every subject, an empty destination no transform.
+pub(super) fn compile(config: &SubjectTransformConfig) -> Option<Transform> {
+    if config.dest.is_empty() {
+        return None;
+    }
+    let source = if config.src.is_empty() { ">" } else { &config.src };
+    // The configuration has been validated.
+    Transform::new(source, &config.dest).ok()
+}
+
+/// The transforms of a stream.
+#[derive(Debug, Default)]
+pub struct Routes {
+    /// Applied to the subject of every publish that it matches.
+    input: Option<Transform>,
+    republish: Option<Republish>,
+}
+
+#[derive(Debug)]
+struct Republish {
+    transform: Transform,
+    headers_only: bool,
+    /// Stored and not committed: sequence, and the last one of the same subject before it.
+    waiting: VecDeque<(u64, u64)>,
+}
+
+impl Routes {
+    /// What a validated configuration asks for.
+    pub fn new(config: &StreamConfig) -> Self {
+        let republish = config.republish.as_ref().and_then(|republish| {
+            let source = if republish.src.is_empty() { ">" } else { &republish.src };
+            let transform = Transform::new(source, &republish.dest).ok()?;
+            let headers_only = republish.headers_only;
+            Some(Republish { transform, headers_only, waiting: VecDeque::new() })
+        });
+        Self { input: config.subject_transform.as_ref().and_then(compile), republish }
+    }
+}
+
+/// A message to publish again.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Again {
+    /// Its sequence.
+    pub seq: u64,
+    /// The last sequence on its subject before it; 0 if there was none.
+    pub before: u64,
+}
+
+impl Stream {
+    /// The transform of incoming subjects.
+    #[must_use]
+    pub const fn input_transform(&self) -> Option<&Transform> {
+        self.routes.input.as_ref()
+    }
+
+    /// Notes a message that is about to be stored, if it may have to be published again.
+    #[inline]
+    pub(super) fn note_republish(&mut self, seq: u64, subject: u32) {
+        if let Some(republish) = &mut self.routes.republish {
+            let before = self.subjects.last(subject, &self.messages).unwrap_or(0);
+            republish.waiting.push_back((seq, before));
+        }
+    }
+
+    /// The next message that readers see by now and that has not been published again.
+    pub fn next_republish(&mut self) -> Option<Again> {
+        let last = self.committed.last_seq;
+        let waiting = &mut self.routes.republish.as_mut()?.waiting;
+        let &(seq, before) = waiting.front().filter(|(seq, _)| *seq <= last)?;
+        waiting.pop_front();
+        Some(Again { seq, before })
+    }
+
+    /// The subject and headers under which a message is published again, and whether its payload
+    /// goes with it; `None` if its subject is not one of those.
+    #[must_use]
+    pub fn republished(
+        &self,
+        again: Again,
+        record: &nuthatch_log::RecordRef<'_>,
+    ) -> Option<(Vec<u8>, Vec<u8>, bool)> {
+        let republish = self.routes.republish.as_ref()?;
+        let mut subject = Vec::new();
+        let entropy = again.seq as u32;
+        if !republish.transform.apply(record.subject, entropy, &mut subject)
+            || !is_valid_literal(&subject)
+        {
+            return None;
+        }
+        let mut block = record.headers.to_vec();
+        let number = |value: u64| {
+            let mut text = Vec::new();
+            push_u64(&mut text, value);
+            text
+        };
+        let time = Time(record.timestamp.0).to_string();
+        headers::append(&mut block, b"Nats-Stream", self.config.name.as_bytes());
+        headers::append(&mut block, b"Nats-Subject", record.subject);
+        headers::append(&mut block, b"Nats-Sequence", &number(again.seq));
+        headers::append(&mut block, b"Nats-Time-Stamp", time.as_bytes());
+        headers::append(&mut block, b"Nats-Last-Sequence", &number(again.before));
+        if republish.headers_only {
+            let size = number(record.body.len() as u64);
+            headers::append(&mut block, b"Nats-Msg-Size", &size);
+        }
+        Some((subject, block, !republish.headers_only))
+    }
+}
