@@ -5,6 +5,7 @@
 
 pub mod builder;
 pub mod codec;
+pub mod sum;
 
 pub use builder::{FrameBuilder, FrameMeta, Run, SealedFrame};
 pub use codec::{RecordIter, encode_record};

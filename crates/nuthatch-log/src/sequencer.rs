@@ -279,6 +279,8 @@ impl<M: Machine> LogCore<M> {
                 self.machine.turn_end();
                 let done = io::run(&mut self.writer.lock(), job);
                 self.handle_done(done, started);
+                self.machine.turn_end();
+                self.writer.lock().list_last();
             }
         }
     }

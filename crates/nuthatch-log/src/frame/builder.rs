@@ -1,7 +1,8 @@
 //! The frame under construction: one copy per record into an aligned buffer, and a list of runs
 //! (neighbouring messages of one stream) from which the index is fed when the frame commits.
 
-use super::{FRAME_HEADER_BYTES, MAX_FRAME_RECORDS, encode_record};
+use super::sum::{BodySum, PIECE_BYTES, SUM_AT_ONCE_BYTES};
+use super::{FRAME_HEADER_BYTES, MAX_FRAME_RECORDS, codec::encode_record_head, encode_record};
 use crate::env::{AlignedBuf, BufPool};
 use crate::record::{RecordKind, RecordRef};
 use crate::types::{Lsn, Seq, StreamId, Timestamp};
@@ -28,6 +29,7 @@ pub struct FrameBuilder {
     count: usize,
     runs: Vec<Run>,
     message_bytes: u64,
+    sum: BodySum,
     /// The position the frame will have.
     pub lsn: Lsn,
     /// Somebody waits for a record in it, or asked for a flush.
@@ -45,6 +47,8 @@ pub struct SealedFrame {
     pub len: usize,
     /// Records in it.
     pub count: u16,
+    /// Their checksum, as far as it is known.
+    pub sum: BodySum,
     /// Its position.
     pub lsn: Lsn,
     /// See [`super::flags`].
@@ -78,6 +82,7 @@ impl FrameBuilder {
             count: 0,
             runs: Vec::new(),
             message_bytes: 0,
+            sum: BodySum::default(),
             lsn,
             awaited: false,
             lazy_since: None,
@@ -109,12 +114,25 @@ impl FrameBuilder {
         if end > self.buf.capacity() {
             self.grow(pool, end);
         }
-        let weight = encode_record(record, &mut self.buf);
+        let weight = if record.body.len() < SUM_AT_ONCE_BYTES {
+            encode_record(record, &mut self.buf)
+        } else {
+            self.encode_and_sum(record)
+        };
         self.count += 1;
         if record.kind == RecordKind::Message {
             self.message_bytes += weight as u64;
             self.note(record, offset as u32);
         }
+    }
+
+    fn encode_and_sum(&mut self, record: &RecordRef<'_>) -> usize {
+        let weight = encode_record_head(record, &mut self.buf);
+        for piece in record.body.chunks(PIECE_BYTES) {
+            self.buf.extend(piece);
+            self.sum.catch_up(&self.buf);
+        }
+        weight
     }
 
     fn note(&mut self, record: &RecordRef<'_>, offset: u32) {
@@ -150,6 +168,6 @@ impl FrameBuilder {
             message_bytes: self.message_bytes,
             flags,
         };
-        (SealedFrame { buf: self.buf, len, count, lsn, flags }, meta)
+        (SealedFrame { buf: self.buf, len, count, sum: self.sum, lsn, flags }, meta)
     }
 }

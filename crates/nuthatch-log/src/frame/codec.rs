@@ -9,6 +9,14 @@ use crate::types::{Seq, StreamId, Timestamp};
 /// Appends a record; returns how many bytes that were.
 #[inline]
 pub fn encode_record(record: &RecordRef<'_>, out: &mut AlignedBuf) -> usize {
+    let weight = encode_record_head(record, out);
+    out.extend(record.body);
+    weight
+}
+
+/// Appends everything of a record but its body; returns how many bytes it has with it.
+#[inline]
+pub fn encode_record_head(record: &RecordRef<'_>, out: &mut AlignedBuf) -> usize {
     let weight = record.weight();
     let mut header = [0; RECORD_HEADER_BYTES];
     header[0] = record.kind as u8;
@@ -21,7 +29,6 @@ pub fn encode_record(record: &RecordRef<'_>, out: &mut AlignedBuf) -> usize {
     out.extend(&header);
     out.extend(record.subject);
     out.extend(record.headers);
-    out.extend(record.body);
     weight
 }
 

@@ -5,7 +5,7 @@ use super::footer::FooterBuilder;
 use super::{MAX_SEGMENT_BYTES, Segment, SegmentHeader, SegmentId};
 use crate::catalog::{Catalog, SegmentEntry, SegmentState};
 use crate::env::{AlignedBuf, DiskFile, Entropy, SeededEntropy, WriteMode};
-use crate::frame::{FRAME_HEADER_BYTES, FrameHeader, SealedFrame, crc};
+use crate::frame::{FRAME_HEADER_BYTES, FrameHeader, SealedFrame};
 use crate::stats::add;
 use crate::store::Store;
 use crate::types::Lsn;
@@ -61,7 +61,16 @@ struct Open {
     allocated: u64,
     prev_crc: u32,
     footer: FooterBuilder,
+    /// The frame written last, which is not in the footer yet.
+    unlisted: Option<Unlisted>,
     unsynced: bool,
+}
+
+/// A frame that is still to be taken into the footer.
+struct Unlisted {
+    bytes: Bytes,
+    lsn: Lsn,
+    offset: u32,
 }
 
 impl SegmentWriter {
@@ -78,6 +87,7 @@ impl SegmentWriter {
     /// # Errors
     /// The disk's. The log must then stop: what was written is unknown.
     pub fn write(&mut self, frame: SealedFrame, durable: Lsn) -> io::Result<Written> {
+        self.list_last();
         let padded = frame.len.next_multiple_of(self.shape.block_bytes as usize);
         if self.open.as_ref().is_none_or(|open| open.at + padded as u64 > open.allocated) {
             self.roll(frame.lsn, padded as u64)?;
@@ -106,6 +116,14 @@ impl SegmentWriter {
         }
         open.unsynced = false;
         Ok(())
+    }
+
+    /// Takes the frame written last into the segment's footer. Nobody waits for that, so it is done
+    /// when whoever waits for the frame has been told.
+    pub fn list_last(&mut self) {
+        if let Some(open) = &mut self.open {
+            open.list_last();
+        }
     }
 
     /// Ends the open segment. Everything in it is durable afterwards.
@@ -211,11 +229,21 @@ impl SegmentWriter {
         let at = segment.first_offset();
         let prev_crc = header.checksum();
         let footer = FooterBuilder::new(header.id, base);
-        Ok(Open { segment, at, zeroed: at, allocated, prev_crc, footer, unsynced: false })
+        Ok(Open {
+            segment,
+            at,
+            zeroed: at,
+            allocated,
+            prev_crc,
+            footer,
+            unlisted: None,
+            unsynced: false,
+        })
     }
 
     fn finish_open(&mut self) -> io::Result<Option<Finished>> {
-        let Some(open) = self.open.take() else { return Ok(None) };
+        let Some(mut open) = self.open.take() else { return Ok(None) };
+        open.list_last();
         self.store.set_open_room(0);
         let footer = append_footer(&*open.segment.file, open.at, &open.footer)?;
         add(&self.store.stats.written_bytes, u64::from(footer.len));
@@ -281,12 +309,13 @@ impl Open {
         padded: usize,
         mode: WriteMode,
     ) -> io::Result<(Bytes, usize)> {
-        let SealedFrame { mut buf, len, count, lsn, flags } = frame;
+        let SealedFrame { mut buf, len, count, sum, lsn, flags } = frame;
+        let body_crc = sum.finish(&buf[..len]);
         buf.extend_zeros(padded - len);
         let header = FrameHeader {
             len: len as u32,
             header_crc: 0,
-            body_crc: crc(&buf[FRAME_HEADER_BYTES..len]),
+            body_crc,
             salt: self.segment.header.salt,
             flags,
             count,
@@ -300,12 +329,18 @@ impl Open {
         self.prev_crc = header.encode(head);
         let (bytes, held) = self.write_buf(buf, len, padded, mode)?;
         let offset = u32::try_from(self.at).expect("segments stay below 4 GiB");
-        let whole = self.footer.add_frame(&bytes[FRAME_HEADER_BYTES..], lsn, offset);
-        assert!(whole, "the builder makes whole records");
+        self.unlisted = Some(Unlisted { bytes: bytes.clone(), lsn, offset });
         self.at += padded as u64;
         self.zeroed = self.zeroed.max(self.at);
         self.unsynced = true;
         Ok((bytes, held))
+    }
+
+    fn list_last(&mut self) {
+        let Some(Unlisted { bytes, lsn, offset }) = &self.unlisted else { return };
+        let whole = self.footer.add_frame(&bytes[FRAME_HEADER_BYTES..], *lsn, *offset);
+        assert!(whole, "the builder makes whole records");
+        self.unlisted = None;
     }
 
     /// Writes the padded frame and returns its bytes for the tail cache: the buffer itself, or a

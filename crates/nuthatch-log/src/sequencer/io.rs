@@ -143,6 +143,8 @@ impl Shared {
             self.slot.lock().done = Some(done);
             self.ready.store(true, Ordering::Release);
             wake();
+            // If this panics it does so again with the next job, and stops the log.
+            let _ = catch_unwind(AssertUnwindSafe(|| writer.lock().list_last()));
         }
     }
 }
