@@ -111,14 +111,27 @@ impl Filter {
             return true;
         }
         let generation = index.subject_generation(id);
-        if let Some(slot) = self.slots.get(id as usize & self.slots.len().wrapping_sub(1))
-            && slot.id == id
-            && slot.generation == generation
-            && slot.answer != 0
-        {
-            return slot.answer == 2;
+        match self.known(id, generation) {
+            Some(matched) => matched,
+            None => self.learn(index, id, generation),
         }
-        self.learn(index, id, generation)
+    }
+
+    /// As [`Filter::matches`] without remembering it. For whoever has not seen yet what was removed:
+    /// an answer about a subject that has got the id of another one would pass for an answer about
+    /// that one ([`Filter::matched_removed`]).
+    pub fn matches_unseen<I: MessageIndex>(&self, index: &I, id: u32) -> bool {
+        self.all
+            || self
+                .known(id, index.subject_generation(id))
+                .unwrap_or_else(|| self.matches_text(index.subject(id)))
+    }
+
+    #[inline]
+    fn known(&self, id: u32, generation: u32) -> Option<bool> {
+        let slot = self.slots.get(id as usize & self.slots.len().wrapping_sub(1))?;
+        let known = slot.id == id && slot.generation == generation && slot.answer != 0;
+        known.then_some(slot.answer == 2)
     }
 
     #[cold]

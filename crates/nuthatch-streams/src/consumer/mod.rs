@@ -221,7 +221,7 @@ impl<T> Consumer<T> {
     /// is the message's subject id in `index`.
     pub fn needs<I: MessageIndex>(&mut self, index: &I, seq: Seq, subject: u32) -> bool {
         if self.cursor.is_ahead(seq.0) {
-            return self.filter.matches(index, subject);
+            return self.filter.matches_unseen(index, subject);
         }
         self.pending.get(seq.0).is_some() || self.exhausted.contains(seq.0)
     }
