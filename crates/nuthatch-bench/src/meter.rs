@@ -46,17 +46,17 @@ pub struct Used {
 pub struct Readings(Vec<Sample>);
 
 impl Meter {
-    /// Starts with a process and everything it starts.
-    pub fn start(root: u32) -> Self {
+    /// Starts with some processes and everything they start.
+    pub fn start(roots: Vec<u32>) -> Self {
         let (stop, stopped) = mpsc::channel();
         let thread = thread::spawn(move || {
-            let mut samples = vec![sample(root)];
+            let mut samples = vec![sample(&roots)];
             while stopped.recv_timeout(INTERVAL) == Err(RecvTimeoutError::Timeout) {
                 if samples.len() < MAX_SAMPLES {
-                    samples.push(sample(root));
+                    samples.push(sample(&roots));
                 }
             }
-            samples.push(sample(root));
+            samples.push(sample(&roots));
             samples
         });
         Self { stop, thread }
@@ -96,8 +96,8 @@ impl Readings {
     }
 }
 
-fn sample(root: u32) -> Sample {
-    let family = family(root);
+fn sample(roots: &[u32]) -> Sample {
+    let family = family(roots);
     let cpu = family.iter().map(|member| member.cpu).sum();
     let memory_bytes = match &family[..] {
         [only] => process::usage(only.pid).map_or(0, |usage| usage.rss_bytes),
@@ -114,9 +114,9 @@ struct Member {
     cpu: Duration,
 }
 
-/// A process and all that descend from it.
-fn family(root: u32) -> Vec<Member> {
-    let mut found = BTreeSet::from([root]);
+/// Some processes and all that descend from them.
+fn family(roots: &[u32]) -> Vec<Member> {
+    let mut found: BTreeSet<u32> = roots.iter().copied().collect();
     let all = processes();
     // Children usually have higher numbers than their parents, so this takes a pass or two.
     loop {
@@ -141,7 +141,7 @@ fn family(root: u32) -> Vec<Member> {
 
 /// Identifiers of a process and all that descend from it, children before their parents.
 pub fn family_pids(root: u32) -> Vec<u32> {
-    let mut pids: Vec<u32> = family(root).into_iter().map(|member| member.pid).collect();
+    let mut pids: Vec<u32> = family(&[root]).into_iter().map(|member| member.pid).collect();
     pids.sort_unstable_by(|a, b| b.cmp(a));
     pids
 }
@@ -192,7 +192,7 @@ mod tests {
         let script = format!("sh -c '{burn}'; true");
         let mut child =
             Command::new("sh").args(["-c", &script]).stdout(Stdio::piped()).spawn().unwrap();
-        let meter = Meter::start(child.id());
+        let meter = Meter::start(vec![child.id()]);
         let started = Instant::now();
         let mut line = String::new();
         let stdout = child.stdout.take().unwrap();

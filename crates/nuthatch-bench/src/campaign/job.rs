@@ -51,7 +51,7 @@ pub fn run(
 }
 
 fn work_on(server: &Running, work: &Work, raw: &[RawLimit]) -> Result<Outcomes, BenchError> {
-    let meter = Meter::start(server.pid());
+    let meter = Meter::start(server.pids());
     match work {
         Work::CoreLatency(size) => {
             let found = latency::core(&target(server)?, *size, Pacing::default())?;

@@ -21,6 +21,23 @@ pub static PEERS: &[Peer] = &[
     nuthatch("nuthatch-2m", "Nuthatch with nats-server's sync_interval", FSYNC_ROW_AFTER, |site| {
         Ok(nats_like(site, &["serve"], "2m"))
     }),
+    Peer {
+        package: concat!(
+            "this binary, or the one that NUTHATCH names, and the Go module: ",
+            "GOBIN=~/.cache/nuthatch-peers go install ",
+            "github.com/minio/minio@v0.0.0-20260212201848-7aac2a2c5b7c"
+        ),
+        licence: "Apache-2.0; MinIO AGPL-3.0",
+        config: "as nuthatch, store s3://, one MinIO with one drive",
+        on_objects: true,
+        find: || minio().and_then(|_| find_nuthatch()),
+        ..nuthatch(
+            "nuthatch-minio",
+            "Nuthatch, its log as objects in a MinIO",
+            PUT_BEFORE,
+            nuthatch_on_minio,
+        )
+    },
     nats_server("nats", "nats-server as it comes", FSYNC_ROW_AFTER, |site| {
         Ok(nats_like(site, &[], "2m"))
     }),
@@ -113,6 +130,8 @@ type LaunchFn = fn(&Site<'_>) -> Result<Launch, BenchError>;
 
 const FSYNC_ROW_BEFORE: Settings = &[FSYNC_BEFORE];
 const FSYNC_ROW_AFTER: Settings = &[FSYNC_AFTER];
+const PUT_BEFORE: Settings =
+    &[("fsync", "before the ack (object PUT; MinIO syncs files, not directories)")];
 const KAFKA_LAZY: Settings = &[("fsync", "no (left to the page cache)"), ("partitions", "16")];
 const KAFKA_SYNC: Settings = &[
     ("fsync", "before the answer (topic's flush.messages=1)"),
@@ -136,10 +155,7 @@ const fn nuthatch(
         config: "serve -c: max_payload 8 MiB, the sync_interval above",
         settings,
         on_objects: false,
-        find: || match std::env::var_os("NUTHATCH") {
-            Some(path) => Some(PathBuf::from(path)),
-            None => std::env::current_exe().ok(),
-        },
+        find: find_nuthatch,
         version: |program| first_line(program, &["--version"]),
         launch,
     }
@@ -231,6 +247,44 @@ pub(super) fn find_woodpecker() -> Option<PathBuf> {
 
 pub(super) fn minio() -> Option<PathBuf> {
     find_program("MINIO", "minio", &[user_dir("go/bin")])
+}
+
+fn find_nuthatch() -> Option<PathBuf> {
+    match std::env::var_os("NUTHATCH") {
+        Some(path) => Some(PathBuf::from(path)),
+        None => std::env::current_exe().ok(),
+    }
+}
+
+/// Name and password of a MinIO that only this machine reaches.
+const MINIO_SECRET: &str = "workbench";
+
+/// A MinIO with one drive and a bucket, which is a directory of the drive, and Nuthatch on it.
+fn nuthatch_on_minio(site: &Site<'_>) -> Result<Launch, BenchError> {
+    let minio = minio().ok_or_else(|| BenchError::Usage("there is no MinIO".into()))?;
+    let address = format!("127.0.0.1:{}", site.ports[1]);
+    let drive = site.dir.join("minio");
+    let words = |words: &[&str]| words.iter().map(ToString::to_string).collect::<Vec<_>>();
+    let mut launch = nats_like(site, &["serve"], "always");
+    for (_, text) in &mut launch.files {
+        *text = text.replace("jetstream {\n", "jetstream {\n  store: \"s3://bench/log\"\n");
+    }
+    launch.before = vec![words(&["mkdir", "-p", &drive.join("bench").display().to_string()])];
+    let (minio, drive) = (minio.display().to_string(), drive.display().to_string());
+    launch.beside = vec![words(&[&minio, "server", "--quiet", "--address", &address, &drive])];
+    launch.env = [
+        ("MINIO_ROOT_USER", MINIO_SECRET.to_owned()),
+        ("MINIO_ROOT_PASSWORD", MINIO_SECRET.to_owned()),
+        ("MINIO_BROWSER", "off".to_owned()),
+        ("AWS_ACCESS_KEY_ID", MINIO_SECRET.to_owned()),
+        ("AWS_SECRET_ACCESS_KEY", MINIO_SECRET.to_owned()),
+        ("AWS_ENDPOINT", format!("http://{address}")),
+        ("AWS_ALLOW_HTTP", "true".to_owned()),
+        ("AWS_REGION", "us-east-1".to_owned()),
+    ]
+    .map(|(key, value)| (key.to_owned(), value))
+    .to_vec();
+    Ok(launch)
 }
 
 fn nats_like(site: &Site<'_>, arguments: &[&str], sync_interval: &str) -> Launch {

@@ -73,6 +73,11 @@ impl Running {
         self.child.id()
     }
 
+    /// Its process and those beside it, such as the store that it keeps its data in.
+    pub fn pids(&self) -> Vec<u32> {
+        std::iter::once(&self.child).chain(&self.beside).map(Child::id).collect()
+    }
+
     /// A queue on it.
     pub fn spec(&self, name: &str) -> QueueSpec {
         self.peer.spec(&self.url, name)

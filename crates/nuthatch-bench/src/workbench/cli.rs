@@ -59,7 +59,7 @@ pub fn run_pubsub(args: &PubSubArgs, connect: &ConnectArgs) -> Result<String, Be
     let mut table = Table::new(&PUBSUB_COLUMNS);
     let mut results = Vec::new();
     for shape in shapes {
-        let meter = server.map(Meter::start);
+        let meter = server.map(|pid| Meter::start(vec![pid]));
         let mut started = Instant::now();
         let result = pubsub::run(&spec, *shape, args.ops, || started = Instant::now())?;
         let ended = Instant::now();
