@@ -272,6 +272,7 @@ fn nuthatch_on_minio(site: &Site<'_>) -> Result<Launch, BenchError> {
     launch.before = vec![words(&["mkdir", "-p", &drive.join("bench").display().to_string()])];
     let (minio, drive) = (minio.display().to_string(), drive.display().to_string());
     launch.beside = vec![words(&[&minio, "server", "--quiet", "--address", &address, &drive])];
+    launch.beside_ready = Some((site.ports[1], "/minio/health/cluster"));
     launch.env = [
         ("MINIO_ROOT_USER", MINIO_SECRET.to_owned()),
         ("MINIO_ROOT_PASSWORD", MINIO_SECRET.to_owned()),

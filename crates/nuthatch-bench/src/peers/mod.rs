@@ -105,6 +105,8 @@ pub struct Launch {
     pub before: Vec<Vec<String>>,
     /// Servers that run beside it and end with it.
     pub beside: Vec<Vec<String>>,
+    /// Port and path that answer an HTTP request with success before the server is started.
+    pub beside_ready: Option<(u16, &'static str)>,
     /// The server.
     pub command: Vec<String>,
     /// Environment of all of these.

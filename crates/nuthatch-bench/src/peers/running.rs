@@ -2,6 +2,7 @@
 //! directory removed, whatever happens.
 
 use std::fs::{self, File};
+use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::os::unix::fs::chown;
 use std::os::unix::net::UnixStream;
@@ -149,11 +150,7 @@ impl Drop for Running {
         if self.is_alive() {
             self.stop();
         }
-        for child in self.beside.iter_mut().chain([&mut self.child]) {
-            // Both fail only when the process has ended already.
-            let _ = child.kill();
-            let _ = child.wait();
-        }
+        self.beside.iter_mut().chain([&mut self.child]).for_each(end);
         let _ = fs::remove_dir_all(&self.dir);
     }
 }
@@ -185,16 +182,50 @@ fn start_in(peer: &'static Peer, program: &Path, dir: &Path) -> Result<Running, 
     }
     let beside: Result<Vec<Child>, _> =
         launch.beside.iter().map(|command| spawn(command, &launch, &site)).collect();
+    let mut beside = beside?;
+    let child = wait_beside(&launch, dir).and_then(|()| spawn(&launch.command, &launch, &site));
+    let child = child.inspect_err(|_| beside.iter_mut().for_each(end))?;
     let mut running = Running {
         peer,
         url: launch.url.clone(),
         dir: dir.to_owned(),
-        child: spawn(&launch.command, &launch, &site)?,
-        beside: beside?,
+        child,
+        beside,
         stop_signal: launch.stop_signal,
     };
     running.wait_ready(launch.port)?;
     Ok(running)
+}
+
+fn end(child: &mut Child) {
+    // Both fail only when the process has ended already.
+    let _ = child.kill();
+    let _ = child.wait();
+}
+
+/// Waits until what runs beside a peer answers, where it must before the peer is started.
+fn wait_beside(launch: &Launch, dir: &Path) -> Result<(), BenchError> {
+    let Some((port, path)) = launch.beside_ready else { return Ok(()) };
+    let started = Instant::now();
+    while started.elapsed() < START_LIMIT {
+        if answers(port, path).unwrap_or(false) {
+            return Ok(());
+        }
+        thread::sleep(POLL);
+    }
+    Err(BenchError::Failed(format!("what runs beside it did not start: {}", log_end(dir))))
+}
+
+/// Whether a request over HTTP succeeds.
+fn answers(port: u16, path: &str) -> std::io::Result<bool> {
+    const SUCCESS: &[u8] = b"HTTP/1.1 200";
+    let mut socket = TcpStream::connect(("127.0.0.1", port))?;
+    socket.set_read_timeout(Some(Duration::from_secs(1)))?;
+    let request = format!("GET {path} HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n\r\n");
+    socket.write_all(request.as_bytes())?;
+    let mut status = [0; SUCCESS.len()];
+    socket.read_exact(&mut status)?;
+    Ok(status == SUCCESS)
 }
 
 fn command(words: &[String], launch: &Launch, site: &Site<'_>) -> Result<Command, BenchError> {
