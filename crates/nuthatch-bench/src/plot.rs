@@ -241,13 +241,20 @@ fn plot_scale(x: (f64, f64), x_log: bool, y: (f64, f64), y_log: bool) -> (Scale,
     (x, y)
 }
 
+/// Part of each series that a histogram shows in full; what is slower stands in the last bin, so
+/// that a few stragglers do not squeeze all others into a corner.
+const SHOWN_PART: f64 = 0.995;
+
 /// Distributions on a logarithmic scale; the height is the share of each bin.
 pub fn histogram(title: &str, unit: &str, series: &[Series]) -> String {
     let values = || series.iter().flat_map(|s| &s.points).map(|(value, _)| value.max(1e-3));
     let low = values().fold(f64::INFINITY, f64::min);
-    let high = values().fold(0.0, f64::max);
-    let mut canvas = Canvas::new(title, "", HEIGHT);
-    if low > high {
+    let most = values().fold(0.0, f64::max);
+    let high = series.iter().filter_map(|s| quantile(s, SHOWN_PART)).fold(0.0, f64::max);
+    let cut = most > high * 1.05;
+    let remark = if cut { "the slowest 0.5 % are in the last bin" } else { "" };
+    let mut canvas = Canvas::new(title, remark, HEIGHT);
+    if low > most {
         canvas.text(LEFT, TOP + 20.0, "start", "no data");
         return canvas.finish();
     }
@@ -261,6 +268,20 @@ pub fn histogram(title: &str, unit: &str, series: &[Series]) -> String {
     }
     canvas.legend(series);
     canvas.finish()
+}
+
+/// The value that this part of the weight does not exceed.
+fn quantile(series: &Series, part: f64) -> Option<f64> {
+    let mut points = series.points.clone();
+    points.sort_by(|a, b| a.0.total_cmp(&b.0));
+    let mut left = points.iter().map(|(_, weight)| weight).sum::<f64>() * part;
+    for (value, weight) in &points {
+        left -= weight;
+        if left <= 0.0 {
+            return Some(*value);
+        }
+    }
+    points.last().map(|(value, _)| *value)
 }
 
 /// The share of each bin in percent.
@@ -434,6 +455,18 @@ mod tests {
         let svg = histogram("t <x>", "µs", &[series]);
         assert!(svg.contains("a &amp; b") && svg.contains("t &lt;x&gt;"));
         assert!(histogram("t", "µs", &[]).contains("no data"));
+    }
+
+    #[test]
+    fn stragglers_do_not_stretch_a_histogram() {
+        let mut points: Vec<(f64, f64)> = (1..=1000).map(|v| (f64::from(v), 1.0)).collect();
+        points.push((1e6, 1.0));
+        let series = Series { name: "x".into(), points, colour: 0 };
+        assert_eq!(quantile(&series, 0.5), Some(501.0));
+        assert_eq!(quantile(&series, SHOWN_PART), Some(996.0));
+        let share: f64 = bins(&series, 0.95, 1050.0).iter().sum();
+        assert!((share - 100.0).abs() < 1e-6, "nothing is left out: {share}");
+        assert!(histogram("t", "µs", &[series]).contains("last bin"));
     }
 
     #[test]

@@ -79,19 +79,25 @@ fn push_cell(out: &mut String, column: &Column<'_>, system: &str, base: &str) {
     }
 }
 
+/// The group that stands for all in the pictures at the top.
+pub fn picture(groups: &[Group]) -> Option<&Group> {
+    of(groups, "mq").last().copied().or_else(|| groups.first())
+}
+
+/// The groups of a section with closed loops.
+fn of<'a>(groups: &'a [Group], section: &str) -> Vec<&'a Group> {
+    let plain =
+        |group: &&Group| group.section.starts_with(section) && !group.variant.contains("open loop");
+    groups.iter().filter(plain).collect()
+}
+
 /// Workloads with the place of the group that stands for them, and the number shown. All systems
 /// have a number in these.
 fn columns(groups: &[Group]) -> Vec<Column<'_>> {
-    let of = |section: &str| -> Vec<&Group> {
-        let plain = |group: &&Group| {
-            group.section.starts_with(section) && !group.variant.contains("open loop")
-        };
-        groups.iter().filter(plain).collect()
-    };
-    let mq = of("mq");
-    let pubsub = of("pubsub");
-    let log = of("log");
-    let latency = of("latency: durable");
+    let mq = of(groups, "mq");
+    let pubsub = of(groups, "pubsub");
+    let log = of(groups, "log");
+    let latency = of(groups, "latency: durable");
     let picks = [
         (mq.last(), "receive msgs/s", "mq"),
         (mq.last(), "processing p95 ms", "mq"),

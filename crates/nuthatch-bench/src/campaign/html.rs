@@ -34,6 +34,10 @@ pub fn page(results: &Results, groups: &[Group]) -> String {
     );
     push_head(&mut out, results);
     out += &glance::table(results, groups);
+    if let Some(group) = glance::picture(groups) {
+        let _ = write!(out, "<h3>{}: {}</h3>", escape(&group.section), escape(&group.variant));
+        push_bars(&mut out, &View::new(group, &results.systems));
+    }
     push_machine(&mut out, results);
     push_systems(&mut out, &results.systems, &results.missing);
     let mut section = "";
@@ -164,11 +168,7 @@ fn push_group(out: &mut String, group: &Group, systems: &[System], open: bool) {
     let view = View::new(group, systems);
     let _ = write!(out, "<h3>{}</h3>", escape(&group.variant));
     push_table(out, &view);
-    *out += "<div class=\"plots\">";
-    for name in metric::drawn(group) {
-        *out += &bars_of(&view, name);
-    }
-    *out += "</div>";
+    push_bars(out, &view);
     let mut curves: Vec<&String> = Vec::new();
     for name in group.cells.iter().flat_map(|cell| cell.curves.keys()) {
         if !curves.contains(&name) {
@@ -183,6 +183,14 @@ fn push_group(out: &mut String, group: &Group, systems: &[System], open: bool) {
         }
         *out += "</div></details>";
     }
+}
+
+fn push_bars(out: &mut String, view: &View<'_>) {
+    *out += "<div class=\"plots\">";
+    for name in metric::drawn(view.group) {
+        *out += &bars_of(view, name);
+    }
+    *out += "</div>";
 }
 
 fn push_table(out: &mut String, view: &View<'_>) {
