@@ -31,6 +31,6 @@ mod selftest;
 pub use bucket::{Bucket, BucketError, BucketOptions};
 pub use counters::{Counters, CountersSnapshot, RequestKind};
 pub use disk::{ObjectDisk, ObjectDiskOptions};
-pub use open::{OpenUrlError, open_url};
+pub use open::{OpenUrlError, open_url, open_url_with};
 pub use owner::{Fenced, OWNER_CHECK_MS};
 pub use selftest::SelfTestError;

@@ -51,13 +51,28 @@ pub fn open_url(
     below: &str,
     options: BucketOptions,
 ) -> Result<Bucket, OpenUrlError> {
+    open_url_with(address, below, &[], options)
+}
+
+/// As [`open_url`] with further settings over those of the environment, named as there.
+///
+/// # Errors
+/// [`OpenUrlError`].
+pub fn open_url_with(
+    address: &str,
+    below: &str,
+    settings: &[(&str, &str)],
+    options: BucketOptions,
+) -> Result<Bucket, OpenUrlError> {
+    // The client library has none of its own. Another that is in force already serves as well.
+    let _ = rustls::crypto::ring::default_provider().install_default();
     let wrong = |why: &str| OpenUrlError::Address { address: redact(address), why: why.to_owned() };
     let url = Url::parse(address).map_err(|error| wrong(&error.to_string()))?;
     if !url.username().is_empty() || url.password().is_some() {
         return Err(wrong("it must not hold credentials: use the environment"));
     }
     let label = format!("{}/{below}", address.trim_end_matches('/'));
-    let (store, prefix) = store_of(&url, &label).map_err(|error| match error {
+    let (store, prefix) = store_of(&url, &label, settings).map_err(|error| match error {
         Opening::Address(why) => wrong(&why),
         Opening::Settings(source) => OpenUrlError::Settings { place: label.clone(), source },
         Opening::Io(source) => OpenUrlError::Io { place: label.clone(), source },
@@ -83,7 +98,11 @@ fn redact(address: &str) -> String {
     }
 }
 
-fn store_of(url: &Url, label: &str) -> Result<(Arc<dyn ObjectStore>, Path), Opening> {
+fn store_of(
+    url: &Url,
+    label: &str,
+    settings: &[(&str, &str)],
+) -> Result<(Arc<dyn ObjectStore>, Path), Opening> {
     let prefix =
         Path::from_url_path(url.path()).map_err(|error| Opening::Address(error.to_string()))?;
     let store: Arc<dyn ObjectStore> = match url.scheme() {
@@ -92,23 +111,35 @@ fn store_of(url: &Url, label: &str) -> Result<(Arc<dyn ObjectStore>, Path), Open
         "memory" => Arc::new(InMemory::new()),
         #[cfg(feature = "s3")]
         "s3" | "s3a" => {
-            let builder = object_store::aws::AmazonS3Builder::from_env()
+            let mut builder = object_store::aws::AmazonS3Builder::from_env()
                 .with_url(url.as_str())
                 .with_retry(no_retry());
+            for (key, value) in settings {
+                let key = key.to_ascii_lowercase().parse().map_err(Opening::Settings)?;
+                builder = builder.with_config(key, *value);
+            }
             Arc::new(builder.build().map_err(Opening::Settings)?)
         }
         #[cfg(feature = "gcs")]
         "gs" => {
-            let builder = object_store::gcp::GoogleCloudStorageBuilder::from_env()
+            let mut builder = object_store::gcp::GoogleCloudStorageBuilder::from_env()
                 .with_url(url.as_str())
                 .with_retry(no_retry());
+            for (key, value) in settings {
+                let key = key.to_ascii_lowercase().parse().map_err(Opening::Settings)?;
+                builder = builder.with_config(key, *value);
+            }
             Arc::new(builder.build().map_err(Opening::Settings)?)
         }
         #[cfg(feature = "azure")]
         "az" | "azure" | "abfs" | "abfss" => {
-            let builder = object_store::azure::MicrosoftAzureBuilder::from_env()
+            let mut builder = object_store::azure::MicrosoftAzureBuilder::from_env()
                 .with_url(url.as_str())
                 .with_retry(no_retry());
+            for (key, value) in settings {
+                let key = key.to_ascii_lowercase().parse().map_err(Opening::Settings)?;
+                builder = builder.with_config(key, *value);
+            }
             Arc::new(builder.build().map_err(Opening::Settings)?)
         }
         other => return Err(Opening::Address(format!("{other}:// is not known ({label})"))),

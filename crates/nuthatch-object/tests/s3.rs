@@ -1,0 +1,187 @@
+//! A log in a bucket behind a real S3 API over HTTP, signatures included, served in this process.
+
+#[path = "../../nuthatch-log/tests/common/mod.rs"]
+mod common;
+
+use common::{Outcome, Rig, tiny};
+use hyper_util::rt::{TokioExecutor, TokioIo};
+use hyper_util::server::conn::auto::Builder;
+use nuthatch_log::{LogOptions, OpenError};
+use nuthatch_object::{
+    Bucket, BucketOptions, ObjectDisk, ObjectDiskOptions, RequestKind, open_url_with,
+};
+use s3s::auth::SimpleAuth;
+use s3s::service::S3ServiceBuilder;
+use std::io;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+const KEY: &str = "nuthatch";
+const SECRET: &str = "not-a-secret";
+const BUCKET: &str = "logs";
+
+/// An S3 server over a directory, gone with the value.
+struct S3 {
+    dir: PathBuf,
+    endpoint: String,
+    _runtime: tokio::runtime::Runtime,
+}
+
+impl S3 {
+    fn start(name: &str) -> Self {
+        let dir = std::env::temp_dir().join(format!("nuthatch-s3-{name}-{}", std::process::id()));
+        std::fs::create_dir_all(dir.join(BUCKET)).expect("a directory");
+        let mut builder =
+            S3ServiceBuilder::new(s3s_fs::FileSystem::new(&dir).expect("a directory"));
+        builder.set_auth(SimpleAuth::from_single(KEY, SECRET));
+        let service = builder.build();
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(1)
+            .enable_all()
+            .build()
+            .expect("threads");
+        let bind = tokio::net::TcpListener::bind("127.0.0.1:0");
+        let listener = runtime.block_on(bind).expect("a port");
+        let endpoint = format!("http://{}", listener.local_addr().expect("bound"));
+        runtime.spawn(async move {
+            while let Ok((socket, _)) = listener.accept().await {
+                let service = service.clone();
+                tokio::spawn(async move {
+                    let http = Builder::new(TokioExecutor::new());
+                    let _ = http.serve_connection(TokioIo::new(socket), service).await;
+                });
+            }
+        });
+        Self { dir, endpoint, _runtime: runtime }
+    }
+
+    fn bucket(&self, secret: &str) -> Arc<Bucket> {
+        let settings = [
+            ("AWS_ENDPOINT_URL", self.endpoint.as_str()),
+            ("AWS_ALLOW_HTTP", "true"),
+            ("AWS_ACCESS_KEY_ID", KEY),
+            ("AWS_SECRET_ACCESS_KEY", secret),
+            ("AWS_REGION", "us-east-1"),
+        ];
+        let options =
+            BucketOptions { retry_for: Duration::from_secs(5), ..BucketOptions::default() };
+        let bucket = open_url_with(&format!("s3://{BUCKET}/team/a"), "default", &settings, options);
+        Arc::new(bucket.expect("the address is one"))
+    }
+
+    fn disk(&self) -> io::Result<ObjectDisk> {
+        let options = ObjectDiskOptions { part_bytes: 100_000, ..ObjectDiskOptions::default() };
+        ObjectDisk::open(self.bucket(SECRET), options)
+    }
+
+    fn rig(&self) -> Result<(Rig, Arc<Bucket>), OpenError> {
+        let disk = self.disk().expect("the store can be used");
+        let bucket = Arc::clone(disk.bucket());
+        Ok((Rig::open(options(), Arc::new(disk))?, bucket))
+    }
+}
+
+impl Drop for S3 {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.dir);
+    }
+}
+
+fn options() -> LogOptions {
+    LogOptions { reserve_bytes: Some(0), ..LogOptions::object() }
+}
+
+fn body(n: u64, len: usize) -> Vec<u8> {
+    let mut body = n.to_le_bytes().to_vec();
+    body.resize(8 + len, n as u8);
+    body
+}
+
+#[test]
+fn a_log_survives_its_server_and_moves_to_the_next() {
+    let s3 = S3::start("survives");
+    let mut published = 0;
+    for round in 0..4u64 {
+        let (mut rig, _) = s3.rig().expect("opens");
+        if round == 0 {
+            rig.create(1, 0);
+        }
+        for n in 1..=published {
+            assert_eq!(rig.read(1, n), Outcome::Body(body(n, 1000)), "round {round}");
+        }
+        for _ in 0..10 {
+            published += 1;
+            assert_eq!(rig.publish(1, &body(published, 1000)), Outcome::Acked(published));
+        }
+        // Several objects for one frame.
+        published += 1;
+        let large = body(published, 1000);
+        assert_eq!(rig.publish(1, &large), Outcome::Acked(published));
+        if round % 2 == 0 {
+            rig.core.close().expect("closes");
+        }
+    }
+}
+
+#[test]
+fn a_frame_of_many_objects_is_read_back() {
+    let s3 = S3::start("parts");
+    let (mut rig, bucket) = s3.rig().expect("opens");
+    rig.create(1, 0);
+    let before = bucket.counters().snapshot().of(RequestKind::Put);
+    let large = body(1, 950_000);
+    assert_eq!(rig.publish(1, &large), Outcome::Acked(1));
+    let puts = bucket.counters().snapshot().of(RequestKind::Put) - before;
+    assert_eq!(puts, 10, "objects of 100,000 bytes");
+    drop(rig);
+    let (mut rig, _) = s3.rig().expect("opens");
+    assert_eq!(rig.read(1, 1), Outcome::Body(large));
+}
+
+#[test]
+fn the_second_server_ends_the_first() {
+    let s3 = S3::start("two");
+    let (mut first, _) = s3.rig().expect("opens");
+    first.create(1, 0);
+    assert_eq!(first.publish(1, b"one"), Outcome::Acked(1));
+    let (mut second, _) = s3.rig().expect("opens");
+    let late = first.publish(1, b"late");
+    let Outcome::Failed(why) = late else { panic!("acknowledged by nobody's owner: {late:?}") };
+    assert!(why.contains("another server has taken over"), "{why}");
+    assert!(!why.contains(SECRET));
+    assert_eq!(second.publish(1, b"two"), Outcome::Acked(2));
+    assert_eq!(second.read(1, 2), Outcome::Body(b"two".to_vec()));
+}
+
+/// What a log costs a bucket is a number of requests for each frame, not for each stream.
+#[test]
+fn streams_share_requests() {
+    let s3 = S3::start("shared");
+    let (mut rig, bucket) = s3.rig().expect("opens");
+    for stream in 1..=100 {
+        rig.create(stream, 0);
+    }
+    let before = bucket.counters().snapshot();
+    let events = (1..=100).map(|stream| common::Event::Publish {
+        stream: nuthatch_log::StreamId(stream),
+        body: body(1, 100),
+        token: u64::from(stream) + 10_000,
+    });
+    rig.run(common::Event::Batch(events.collect()));
+    let after = bucket.counters().snapshot();
+    let of = |kind| after.of(kind) - before.of(kind);
+    assert_eq!((of(RequestKind::Put), of(RequestKind::Head)), (1, 1), "one frame, one look");
+}
+
+#[test]
+fn what_cannot_be_used_is_said() {
+    let s3 = S3::start("wrong");
+    let text = |bucket: Arc<Bucket>| {
+        let error = ObjectDisk::open(bucket, ObjectDiskOptions::default()).err();
+        error.map(|error| error.to_string()).unwrap_or_default()
+    };
+    let wrong = text(s3.bucket("wrong"));
+    assert!(wrong.contains("s3://logs/team/a/default cannot be used"), "{wrong}");
+    assert!(!wrong.contains(SECRET), "{wrong}");
+}
