@@ -19,6 +19,8 @@ use support::{
 
 /// Rounds of the test command; `NUTHATCH_KILL_ROUNDS` asks for more.
 const ROUNDS: u64 = 30;
+/// Rounds with the log in a bucket.
+const BUCKET_ROUNDS: u64 = 10;
 /// Unacknowledged publishes of one publisher at most.
 const WINDOW: usize = 256;
 const STREAMS: [&str; 3] = ["ONE", "TWO", "WORK"];
@@ -34,24 +36,41 @@ struct Promised {
 
 #[test]
 fn acknowledged_messages_survive_kill_9() {
-    let rounds = std::env::var("NUTHATCH_KILL_ROUNDS")
-        .ok()
-        .and_then(|text| text.parse().ok())
-        .unwrap_or(ROUNDS);
     let dir = TempDir::new("kill9");
+    survive(rounds_of(ROUNDS), |_| Server::start(dir.path(), &[]));
+}
+
+/// The same with the log in a bucket: each round runs on a new, empty directory, as on another
+/// machine.
+#[test]
+fn acknowledged_messages_in_a_bucket_survive_kill_9_and_the_machine() {
+    let bucket = TempDir::new("kill9-bucket");
+    let address = format!("file://{}", bucket.path().display());
+    survive(rounds_of(BUCKET_ROUNDS), |round| {
+        let machine = TempDir::new(&format!("kill9-machine-{round}"));
+        Server::start(machine.path(), &["--store", &address])
+    });
+}
+
+fn rounds_of(default: u64) -> u64 {
+    let asked = std::env::var("NUTHATCH_KILL_ROUNDS").ok().and_then(|text| text.parse().ok());
+    asked.unwrap_or(default)
+}
+
+fn survive(rounds: u64, start: impl Fn(u64) -> Server) {
     let promised = Arc::new(Mutex::new(Promised::default()));
     let mut random = Random(0x9e37_79b9_7f4a_7c15);
     for round in 0..rounds {
-        let server = Server::start(dir.path(), &[]);
+        let server = start(round);
         set_up(&server, round);
         check(&server, &promised, round, false);
         let load_ms = 150 + random.below(450);
         run_load(server, &promised, round, Duration::from_millis(load_ms));
     }
-    let server = Server::start(dir.path(), &[]);
+    let server = start(rounds);
     check(&server, &promised, rounds, true);
     server.stop();
-    let server = Server::start(dir.path(), &[]);
+    let server = start(rounds + 1);
     check(&server, &promised, rounds + 1, true);
     let total: usize = promised.lock().expect("lock").acked.values().map(BTreeMap::len).sum();
     let done = promised.lock().expect("lock").done.len();

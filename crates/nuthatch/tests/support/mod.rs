@@ -7,6 +7,8 @@
 
 use nuthatch_bench::client::{Client, ConnectOptions, OwnedMessage, TransportError};
 use serde_json::{Value, json};
+use std::collections::BTreeMap;
+use std::io::{Read as _, Write as _};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -111,6 +113,43 @@ impl Server {
         }
     }
 
+    /// Waits until the server ends by itself: its exit code, and what it logged.
+    pub fn wait_for_end(mut self) -> (Option<i32>, String) {
+        let deadline = Instant::now() + PROCESS_TIMEOUT;
+        loop {
+            if let Ok(Some(status)) = self.child.try_wait() {
+                return (status.code(), self.log_text());
+            }
+            assert!(Instant::now() < deadline, "the server does not end\n{}", self.log_tail());
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+
+    /// Requests to the stores of all logs so far, by kind. Needs `-m -1` among the flags.
+    pub fn store_requests(&self) -> BTreeMap<String, u64> {
+        let mut sums = BTreeMap::new();
+        for line in self.metrics().lines() {
+            let Some(rest) = line.strip_prefix("nuthatch_store_requests_total{") else { continue };
+            let kind = rest.split("kind=\"").nth(1).and_then(|text| text.split('"').next());
+            let value = rest.rsplit(' ').next().and_then(|text| text.parse::<f64>().ok());
+            let (Some(kind), Some(value)) = (kind, value) else { panic!("metric {line:?}") };
+            *sums.entry(kind.to_owned()).or_default() += value as u64;
+        }
+        assert!(!sums.is_empty(), "no requests in the metrics");
+        sums
+    }
+
+    fn metrics(&self) -> String {
+        let ports = self.log.with_file_name("ports");
+        let address = read_ports(&ports, "monitoring").expect("a monitoring port");
+        let host = address.trim_start_matches("http://").to_owned();
+        let mut socket = std::net::TcpStream::connect(&host).expect("monitoring answers");
+        write!(socket, "GET /metrics HTTP/1.0\r\nHost: {host}\r\n\r\n").expect("a request");
+        let mut text = String::new();
+        socket.read_to_string(&mut text).expect("an answer");
+        text
+    }
+
     pub fn log_text(&self) -> String {
         std::fs::read_to_string(&self.log).unwrap_or_default()
     }
@@ -132,7 +171,7 @@ impl Drop for Server {
 fn wait_for_url(ports: &Path, child: &mut Child, log: &Path) -> String {
     let deadline = Instant::now() + PROCESS_TIMEOUT;
     loop {
-        if let Some(url) = read_ports(ports) {
+        if let Some(url) = read_ports(ports, "nats") {
             return url;
         }
         let died = !matches!(child.try_wait(), Ok(None));
@@ -144,13 +183,13 @@ fn wait_for_url(ports: &Path, child: &mut Child, log: &Path) -> String {
     }
 }
 
-fn read_ports(dir: &Path) -> Option<String> {
+fn read_ports(dir: &Path, kind: &str) -> Option<String> {
     let entry = std::fs::read_dir(dir)
         .ok()?
         .flatten()
         .find(|entry| entry.path().extension().is_some_and(|extension| extension == "ports"))?;
     let value: Value = serde_json::from_slice(&std::fs::read(entry.path()).ok()?).ok()?;
-    Some(value["nats"][0].as_str()?.replace("0.0.0.0", "127.0.0.1"))
+    Some(value[kind][0].as_str()?.replace("0.0.0.0", "127.0.0.1"))
 }
 
 /// One API call; panics on a transport failure, returns the JSON whatever it says.

@@ -8,6 +8,7 @@ use crate::options::SyncPolicy;
 use crate::process::VERSION;
 use crate::server::{NATS_VERSION, Server};
 use nuthatch_log::StatsSnapshot;
+use nuthatch_object::RequestKind;
 use std::sync::atomic::Ordering;
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -24,6 +25,7 @@ pub(super) async fn gather(server: &Server, streams: usize, consumers: usize) ->
         of_jetstream(&mut page, server, &totals);
         of_streams(&mut page, &sample);
         of_logs(&mut page, &view.logs());
+        of_stores(&mut page, server);
     }
     page
 }
@@ -194,6 +196,20 @@ const OF_LOG: &[(&Metric, OfLog)] = &[
     (&t::LOG_SPACE, |s| s.space),
     (&t::LOG_FAILED, |s| s.failed),
 ];
+
+/// What the buckets of logs have cost.
+fn of_stores(page: &mut Vec<Family>, server: &Server) {
+    let buckets = server.buckets.lock();
+    let stores: Vec<_> =
+        buckets.iter().map(|(log, bucket)| (log.as_str(), bucket.counters().snapshot())).collect();
+    let requests = stores.iter().flat_map(|(log, stats)| {
+        RequestKind::ALL.iter().map(|kind| (vec![*log, kind.name()], stats.of(*kind)))
+    });
+    put_all(page, &t::STORE_REQUESTS, requests);
+    put_all(page, &t::STORE_RETRIES, stores.iter().map(|(log, s)| (vec![*log], s.retries)));
+    put_all(page, &t::STORE_PUT, stores.iter().map(|(log, s)| (vec![*log], s.put_bytes)));
+    put_all(page, &t::STORE_GET, stores.iter().map(|(log, s)| (vec![*log], s.get_bytes)));
+}
 
 fn of_logs(page: &mut Vec<Family>, logs: &[JsLog]) {
     for (metric, value) in OF_LOG {

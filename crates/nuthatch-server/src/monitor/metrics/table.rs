@@ -186,6 +186,12 @@ metrics! {
             "Compactions put off because a stream's state could not be logged");
         LOG_FULL_REFUSALS = counter("nuthatch_log_full_refusals", LOG,
             "Appends refused because the medium was full");
+        STORE_REQUESTS = counter("nuthatch_store_requests", &["log", "kind"],
+            "Requests to the bucket of a log: `put`, `get`, `head`, `list` (pages), `delete`");
+        STORE_RETRIES = counter("nuthatch_store_retries", LOG,
+            "Requests that were repeated because the bucket failed for a moment");
+        STORE_PUT = counter("nuthatch_store_put_bytes", LOG, "Bytes written to the bucket");
+        STORE_GET = counter("nuthatch_store_get_bytes", LOG, "Bytes read from the bucket");
         LOG_SPACE = gauge("nuthatch_log_space_state", LOG,
             "What the medium takes: 0 everything, 1 only what frees space (the reserve is in use), 2 nothing");
         LOG_FAILED = gauge("nuthatch_log_failed", LOG,
