@@ -3,7 +3,7 @@
 #[path = "../../nuthatch-log/tests/common/mod.rs"]
 mod common;
 
-use common::{Outcome, Rig, tiny};
+use common::{Outcome, Rig};
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use hyper_util::server::conn::auto::Builder;
 use nuthatch_log::{LogOptions, OpenError};
