@@ -12,7 +12,7 @@ use bytes::Bytes;
 use nuthatch_log::{Machine, StreamId};
 use nuthatch_protocol::js::{AckPolicy, ConsumerConfig, CreateConsumerRequest, StreamConfig};
 use nuthatch_streams::validate::{Limits, stream_config};
-use nuthatch_streams::{AccountId, AckItem, ClientBatch, Item, Op, PullItem};
+use nuthatch_streams::{AccountId, AckItem, ClientBatch, Item, Op, PullItem, Span};
 use rig::{BATCH, Rig, STREAM, publishes, span};
 use std::process::{Command, ExitCode};
 
@@ -137,7 +137,8 @@ fn deliver(ack_policy: AckPolicy, batches: u64) {
     let consumer = span(&mut buf, b"C");
     let reply = span(&mut buf, b"_INBOX.abcdefghijklmn.1");
     let body = span(&mut buf, BATCH.to_string().as_bytes());
-    let pull = Item::Pull(PullItem { stream: STREAM, hint: 0, consumer, reply, body });
+    let headers = Span::default();
+    let pull = Item::Pull(PullItem { stream: STREAM, hint: 0, consumer, reply, headers, body });
     let ack = AckItem {
         stream: STREAM,
         hint: 0,

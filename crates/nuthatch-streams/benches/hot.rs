@@ -76,7 +76,7 @@ fn deliver() {
     let pull = Item::Pull(PullItem {
         stream: STREAM,
         hint: 0,
-        headers: Span::default(),
+        headers: nuthatch_streams::Span::default(),
         consumer,
         reply,
         body,

@@ -1,0 +1,291 @@
+//! Interest retention over a real log, with power cuts: consumers come, go and change what they want,
+//! one of them keeps its state in memory only, and a small `max_msgs` evicts all the time.
+//!
+//! Whatever way the log is replayed afterwards, with its checkpoints or without, the stream must hold
+//! the same messages.
+
+use bytes::Bytes;
+use nuthatch_log::env::{Fault, ManualClock, MemDisk, SeededEntropy};
+use nuthatch_log::{Disk, Log, LogCore, LogHandle, LogOptions, OpenError, StreamId};
+use nuthatch_protocol::js::{
+    AckPolicy, ConsumerConfig, CreateConsumerRequest, RetentionPolicy, StreamConfig, StreamInfo,
+};
+use nuthatch_streams::validate::{self, Limits};
+use nuthatch_streams::{
+    AccountId, AckItem, ClientBatch, Delivery, Engine, EngineConfig, Event, Item, Message, Op,
+    OpOutcome, OpResult, PublishItem, PullItem, Sink, Span,
+};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+/// Histories, each with [`CUTS`] power cuts.
+const HISTORIES: u64 = 150;
+const CUTS: u64 = 3;
+/// Messages that the stream keeps.
+const KEPT: i64 = 6;
+const STREAM: StreamId = StreamId(1);
+/// The last one keeps its state in memory only.
+const CONSUMERS: [&str; 3] = ["a", "b", "m"];
+const FILTERS: [&str; 3] = ["i.>", "i.1", ""];
+/// Turns in which one event must be done.
+const TURNS_MAX: usize = 10_000;
+
+/// Ack subjects of what was delivered, and how many publishes were acknowledged.
+#[derive(Clone, Default)]
+struct Seen(Arc<Mutex<(Vec<String>, u64)>>);
+
+impl Sink for Seen {
+    type Peer = ();
+    type Target = ();
+
+    fn reply(&mut self, _: AccountId, (): &(), _: u32, message: &Message<'_>) {
+        if message.subject == b"ack" && message.body.starts_with(b"{\"stream\"") {
+            self.0.lock().expect("lock").1 += 1;
+        }
+    }
+
+    fn publish(&mut self, _: AccountId, _: &Message<'_>) {}
+
+    fn resolve(&mut self, _: AccountId, _: &[u8], _: &[u8]) -> Option<()> {
+        Some(())
+    }
+
+    fn refresh(&mut self, (): &mut ()) -> bool {
+        true
+    }
+
+    fn ready(&mut self, (): &()) -> bool {
+        true
+    }
+
+    fn deliver(&mut self, (): &mut (), delivery: &Delivery<'_>) -> bool {
+        let reply = String::from_utf8_lossy(delivery.reply).into_owned();
+        self.0.lock().expect("lock").0.push(reply);
+        true
+    }
+
+    fn flush(&mut self) {}
+}
+
+struct Rig {
+    core: LogCore<Engine<Seen>>,
+    handle: LogHandle<Event<()>>,
+    clock: Arc<ManualClock>,
+    seen: Seen,
+}
+
+fn options() -> LogOptions {
+    LogOptions {
+        segment_bytes: 16 * 1024,
+        first_segment_bytes: 4 * 1024,
+        block_bytes: 512,
+        frame_bytes: 2 * 1024,
+        tail_cache_bytes: 4 * 1024,
+        block_cache_bytes: 8 * 1024,
+        queue_bytes: 64 * 1024,
+        reserve_bytes: Some(0),
+        checkpoint_bytes: 16 * 1024,
+        state_part_bytes: 64,
+        ..LogOptions::default()
+    }
+}
+
+impl Rig {
+    fn open(disk: &MemDisk, salt: u64) -> Result<Self, OpenError> {
+        let seen = Seen::default();
+        let engine = Engine::new(EngineConfig::default(), seen.clone());
+        let clock = Arc::new(ManualClock::at(1_700_000_000_000_000_000));
+        let entropy = Box::new(SeededEntropy::new(salt));
+        let disk = Arc::new(disk.clone());
+        let (core, _) = Log::open(options(), disk, clock.clone(), entropy, engine)?;
+        let handle = core.handle();
+        Ok(Self { core, handle, clock, seen })
+    }
+
+    fn settle(&mut self) {
+        for _ in 0..TURNS_MAX {
+            if !self.core.turn().progress {
+                return;
+            }
+        }
+        panic!("the log does not come to rest");
+    }
+
+    fn run(&mut self, event: Event<()>) {
+        assert!(self.handle.send(event, 1).is_ok(), "the queue has room");
+        self.settle();
+    }
+
+    fn op(&mut self, op: Op) -> Option<OpResult> {
+        let result = Arc::new(Mutex::new(None));
+        let slot = result.clone();
+        let respond = Box::new(move |outcome| *slot.lock().expect("lock") = Some(outcome));
+        self.run(Event::Op(op, respond));
+        std::mem::take(&mut *result.lock().expect("lock"))
+    }
+
+    /// Sends one item; `parts` are laid into its buffer, and `make` is given where.
+    fn send(&mut self, parts: &[&[u8]], make: impl FnOnce(&[Span]) -> Item) {
+        let mut buf = Vec::new();
+        let mut spans = Vec::new();
+        for part in parts {
+            let start = buf.len() as u32;
+            buf.extend_from_slice(part);
+            spans.push(Span { start, end: buf.len() as u32 });
+        }
+        let items = vec![make(&spans)];
+        self.run(Event::Batch(ClientBatch { peer: (), buf: Bytes::from(buf), items }));
+    }
+
+    fn info(&mut self) -> StreamInfo {
+        let op = Op::StreamInfo {
+            id: STREAM,
+            deleted_details: true,
+            subjects_filter: String::new(),
+            offset: 0,
+        };
+        match self.op(op) {
+            Some(Ok(OpOutcome::Stream { info, .. })) => *info,
+            other => panic!("no info: {other:?}"),
+        }
+    }
+
+    /// First, last and deleted sequences, and how many messages there are.
+    fn messages(&mut self) -> (u64, u64, u64, Vec<u64>) {
+        let state = self.info().state;
+        (state.first_seq, state.last_seq, state.messages, state.deleted)
+    }
+}
+
+struct History {
+    chance: SeededEntropy,
+    acks: Vec<String>,
+    created: bool,
+}
+
+impl History {
+    fn create_stream(&mut self, rig: &mut Rig) {
+        let config = StreamConfig {
+            name: "I".into(),
+            subjects: vec!["i.>".into()],
+            retention: RetentionPolicy::Interest,
+            max_msgs: KEPT,
+            ..StreamConfig::default()
+        };
+        let config = validate::stream_config(config, &Limits::default()).expect("valid");
+        let account = AccountId::GLOBAL;
+        let op = Op::CreateStream { id: STREAM, account, config: Box::new(config) };
+        self.created = matches!(rig.op(op), Some(Ok(_)));
+    }
+
+    fn consumer(&mut self, rig: &mut Rig) {
+        let name = CONSUMERS[self.chance.below(3) as usize];
+        let filter = FILTERS[self.chance.below(3) as usize];
+        let config = ConsumerConfig {
+            name: name.into(),
+            durable_name: name.into(),
+            filter_subject: filter.into(),
+            ack_policy: AckPolicy::Explicit,
+            mem_storage: name == "m",
+            ..ConsumerConfig::default()
+        };
+        let request = CreateConsumerRequest {
+            stream_name: "I".into(),
+            config,
+            ..CreateConsumerRequest::default()
+        };
+        let _ = rig.op(Op::CreateConsumer { id: STREAM, request: Box::new(request) });
+    }
+
+    fn step(&mut self, rig: &mut Rig) {
+        match self.chance.below(16) {
+            0 => rig.clock.advance(Duration::from_millis(self.chance.below(600))),
+            1 => self.consumer(rig),
+            2 if self.chance.below(3) == 0 => {
+                let name = CONSUMERS[self.chance.below(3) as usize].to_owned();
+                let _ = rig.op(Op::DeleteConsumer { id: STREAM, name });
+            }
+            3..=6 => {
+                let name = CONSUMERS[self.chance.below(3) as usize];
+                let body = format!("{{\"batch\":{},\"no_wait\":true}}", 1 + self.chance.below(4));
+                let parts = [name.as_bytes(), b"inbox", body.as_bytes()];
+                rig.send(&parts, |at| {
+                    let (consumer, reply, body) = (at[0], at[1], at[2]);
+                    let headers = Span::default();
+                    Item::Pull(PullItem { stream: STREAM, hint: 0, consumer, reply, headers, body })
+                });
+                self.acks.append(&mut rig.seen.0.lock().expect("lock").0);
+            }
+            7..=11 if !self.acks.is_empty() => self.ack(rig),
+            _ => self.publish(rig),
+        }
+    }
+
+    fn publish(&mut self, rig: &mut Rig) {
+        let subject = format!("i.{}", self.chance.below(3));
+        let body = vec![b'x'; self.chance.below(300) as usize];
+        rig.send(&[subject.as_bytes(), b"ack", &body], |at| {
+            let (subject, reply, body) = (at[0], at[1], at[2]);
+            let headers = Span::default();
+            Item::Publish(PublishItem { stream: STREAM, hint: 0, subject, reply, headers, body })
+        });
+    }
+
+    fn ack(&mut self, rig: &mut Rig) {
+        let at = self.chance.below(self.acks.len() as u64) as usize;
+        let subject = self.acks.swap_remove(at);
+        let tokens: Vec<&str> = subject.split('.').collect();
+        let number = |at: usize| tokens[at].parse().expect("a number");
+        rig.send(&[tokens[3].as_bytes(), b"+ACK"], |spans| {
+            Item::Ack(AckItem {
+                stream: STREAM,
+                hint: 0,
+                consumer: spans[0],
+                delivered: number(4),
+                stream_seq: number(5),
+                consumer_seq: number(6),
+                reply: Span::default(),
+                body: spans[1],
+            })
+        });
+    }
+}
+
+/// Runs one history; returns how many publishes were acknowledged.
+fn history(seed: u64) -> u64 {
+    let mut disk = MemDisk::default();
+    let chance = SeededEntropy::new(seed);
+    let mut history = History { chance, acks: Vec::new(), created: false };
+    let mut acked = 0;
+    for cut in 0..CUTS {
+        disk.inject(Fault::PowerCut(disk.operations() + 40 + history.chance.below(400)));
+        if let Ok(mut rig) = Rig::open(&disk, seed * 31 + cut) {
+            if !history.created {
+                history.create_stream(&mut rig);
+                (0..6).for_each(|_| history.consumer(&mut rig));
+            }
+            for _ in 0..400 {
+                history.step(&mut rig);
+            }
+            acked += rig.seen.0.lock().expect("lock").1;
+        }
+        history.acks.clear();
+        disk = disk.crash(seed ^ (cut << 32));
+        if history.created {
+            let bare = disk.survive();
+            for name in bare.list("").expect("lists").iter().filter(|n| n.starts_with("checkp")) {
+                bare.remove(name).expect("removes");
+            }
+            let all = Rig::open(&disk.survive(), 1).expect("opens").messages();
+            let without = Rig::open(&bare, 1).expect("opens").messages();
+            assert_eq!(all, without, "seed {seed}, cut {cut}: with and without checkpoints");
+        }
+    }
+    acked
+}
+
+#[test]
+fn every_way_of_replaying_an_interest_stream_holds_the_same_messages() {
+    let acked: u64 = (0..HISTORIES).map(history).sum();
+    assert!(acked > 20 * HISTORIES, "only {acked} publishes: the property says nothing");
+}
