@@ -39,6 +39,8 @@ struct AccountRoutes {
     /// What subject mappings make of subjects.
     mapped: FxHashMap<Box<[u8]>, Mapped>,
     last_unmapped: Vec<u8>,
+    /// The last subject that always becomes the same one, and that one.
+    last_mapped: (Vec<u8>, Vec<u8>),
 }
 
 /// What subject mappings make of a subject.
@@ -70,13 +72,19 @@ impl AccountRoutes {
         self.last_subject.clear();
         self.mapped.clear();
         self.last_unmapped.clear();
+        self.last_mapped.0.clear();
     }
 
     /// Puts what the account's mappings make of `subject` into `out`.
     #[inline]
     fn map(&mut self, subject: &[u8], dice: &mut Dice, out: &mut Vec<u8>) -> Mapping {
-        if self.last_unmapped == subject {
+        if subject.is_empty() || self.last_unmapped == subject {
             return Mapping::Unchanged;
+        }
+        if self.last_mapped.0 == subject {
+            out.clear();
+            out.extend_from_slice(&self.last_mapped.1);
+            return Mapping::Changed;
         }
         if self.mapped.len() >= ROUTES_MAX {
             self.mapped.clear();
@@ -98,9 +106,14 @@ impl AccountRoutes {
                 self.last_unmapped.extend_from_slice(subject);
                 Mapping::Unchanged
             }
-            Mapped::To(subject) => {
+            Mapped::To(to) => {
+                let (from, last) = &mut self.last_mapped;
+                from.clear();
+                from.extend_from_slice(subject);
+                last.clear();
+                last.extend_from_slice(to);
                 out.clear();
-                out.extend_from_slice(subject);
+                out.extend_from_slice(to);
                 Mapping::Changed
             }
             Mapped::Choice(place) => {
@@ -201,6 +214,7 @@ impl RouteCache {
             last: 0,
             mapped: FxHashMap::default(),
             last_unmapped: Vec::new(),
+            last_mapped: Default::default(),
         });
         self.accounts.len() - 1
     }

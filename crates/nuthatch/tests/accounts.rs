@@ -159,3 +159,13 @@ fn limits_hold_for_each_account_of_one_log() {
     assert_eq!(api_ok(&mut a, "INFO", &Value::Null)["limits"]["max_storage"], 400 * 1024);
     assert_eq!(stream_state(&mut b, "S")["messages"], 30);
 }
+
+#[test]
+fn the_example_of_accounts_that_share_some_things() {
+    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples/cross-account/run.sh");
+    let output =
+        Command::new(script).arg(env!("CARGO_BIN_EXE_nuthatch")).output().expect("run the example");
+    let text = String::from_utf8_lossy(&output.stdout);
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success() && text.ends_with("all as it should be\n"), "{text}\n{errors}");
+}

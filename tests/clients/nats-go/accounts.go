@@ -1,4 +1,4 @@
-// A01 to A06: accounts, exports and imports, JetStream across accounts, account limits, subject mappings.
+// A01 to A07: accounts, exports and imports, JetStream across accounts, account limits, subject mappings.
 package main
 
 import (
@@ -21,6 +21,7 @@ var accounts = []scenario{
 	{"A04", defaultLimit, keyValueAcross},
 	{"A05", defaultLimit, accountLimits},
 	{"A06", defaultLimit, partitions},
+	{"A07", defaultLimit, systemAccount},
 }
 
 // as connects as a user whose password is its name.
@@ -195,4 +196,52 @@ func partitions(c *ctx) {
 	if _, err := renamed.NextMsg(50 * time.Millisecond); !errors.Is(err, nats.ErrTimeout) {
 		fail("%v", err)
 	}
+}
+
+// systemAccount sends what `nats server` sends, and listens to events.
+func systemAccount(c *ctx) {
+	sys, guest := c.as("sys"), c.as("guest")
+	ask := func(nc *nats.Conn, subject, body string) map[string]any {
+		var answer map[string]any
+		reply := must(nc.Request(subject, []byte(body), 5*time.Second))
+		ok(json.Unmarshal(reply.Data, &answer))
+		return answer
+	}
+	data := func(answer map[string]any) map[string]any {
+		inner, _ := answer["data"].(map[string]any)
+		check(inner != nil, "no data in %v", answer)
+		return inner
+	}
+	ping := ask(sys, "$SYS.REQ.SERVER.PING", "")
+	id := ping["server"].(map[string]any)["id"].(string)
+	check(ping["statsz"].(map[string]any)["connections"].(float64) >= 2, "%v", ping)
+	equal(ask(sys, "$SYS.REQ.SERVER."+id+".IDZ", "")["id"], any(id), "id")
+	for what, field := range map[string]string{"VARZ": "max_payload", "CONNZ": "connections", "SUBSZ": "num_subscriptions",
+		"ROUTEZ": "num_routes", "LEAFZ": "leafnodes", "GATEWAYZ": "server_id", "ACCOUNTZ": "accounts", "JSZ": "streams", "HEALTHZ": "status"} {
+		_, found := data(ask(sys, "$SYS.REQ.SERVER.PING."+what, ""))[field]
+		check(found, "no %s in %s", field, what)
+	}
+	conns := data(ask(sys, "$SYS.REQ.ACCOUNT.GUEST.CONNZ", `{"auth":true}`))["connections"].([]any)
+	equal(len(conns), 1, "connections of GUEST")
+	cid := conns[0].(map[string]any)["cid"].(float64)
+	equal(conns[0].(map[string]any)["account"], any("GUEST"), "account")
+	equal(data(ask(sys, "$SYS.REQ.ACCOUNT.STORE.INFO", ""))["account_name"], any("STORE"), "account info")
+	stats := data(ask(sys, "$SYS.REQ.ACCOUNT.GUEST.STATZ", ""))["account_statz"].([]any)
+	equal(stats[0].(map[string]any)["conns"], any(float64(1)), "account statz")
+	equal(data(ask(guest, "$SYS.REQ.SERVER.PING.CONNZ", ""))["num_connections"], any(float64(1)), "own connections")
+	equal(data(ask(guest, "$SYS.REQ.USER.INFO", ""))["account"], any("GUEST"), "user info")
+	_, err := guest.Request("$SYS.REQ.SERVER.PING", nil, time.Second)
+	expectErr(err, nats.ErrNoResponders)
+	events := must(sys.SubscribeSync("$SYS.ACCOUNT.GUEST.*"))
+	refusals := must(sys.SubscribeSync("$SYS.SERVER.*.CLIENT.AUTH.ERR"))
+	ok(sys.Flush())
+	c.as("guest").Close()
+	equal(must(events.NextMsg(2*time.Second)).Subject, "$SYS.ACCOUNT.GUEST.CONNECT", "event")
+	equal(must(events.NextMsg(2*time.Second)).Subject, "$SYS.ACCOUNT.GUEST.DISCONNECT", "event")
+	_, err = nats.Connect(c.url, nats.UserInfo("guest", "wrong"))
+	check(err != nil, "a wrong password")
+	must(refusals.NextMsg(2 * time.Second))
+	kicked := ask(sys, "$SYS.REQ.SERVER."+id+".KICK", fmt.Sprintf(`{"cid":%d}`, int(cid)))
+	check(kicked["error"] == nil, "%v", kicked)
+	until(5*time.Second, "the guest is gone", func() bool { return !guest.IsConnected() })
 }

@@ -13,6 +13,9 @@ use nuthatch_streams::{ClientBatch, Item, PublishItem, Span};
 /// A buffer that has reached this size is sent with what is in it.
 const BUFFER_BYTES: usize = 256 * 1024;
 
+/// Items to make room for at first.
+const ITEMS_MAX: usize = 512;
+
 /// Items for one engine with the buffer they are in.
 pub(super) struct CopiedBatch {
     engine: EngineId,
@@ -50,7 +53,10 @@ impl Turn<'_> {
         let at = match self.copied.iter().position(|batch| batch.engine == engine) {
             Some(at) => at,
             None => {
-                let (bytes, items) = (Vec::new(), Vec::new());
+                // Most of the read is likely to go the same way.
+                let bytes = Vec::with_capacity(self.data.len().min(BUFFER_BYTES));
+                let likely = self.data.len() / super::jetstream::LIKELY_ITEM_BYTES;
+                let items = Vec::with_capacity(likely.clamp(1, ITEMS_MAX));
                 self.copied.push(CopiedBatch { engine, bytes, items });
                 self.copied.len() - 1
             }

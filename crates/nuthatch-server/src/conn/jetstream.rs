@@ -19,7 +19,7 @@ use nuthatch_streams::{
 /// never pins a large buffer.
 const COPY_SHARE: usize = 4;
 /// Items to make room for: one per so many bytes read, up to so many.
-const LIKELY_ITEM_BYTES: usize = 192;
+pub(super) const LIKELY_ITEM_BYTES: usize = 192;
 const LIKELY_ITEMS_MAX: usize = 512;
 /// Items for engines, collected during one turn.
 pub(super) type Batches = Vec<(EngineId, Vec<Item>)>;

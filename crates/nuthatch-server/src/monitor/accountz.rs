@@ -5,6 +5,7 @@ use super::subsz::sublist_stats;
 use super::varz::object;
 use crate::account::Account;
 use crate::connections::AccountTraffic;
+use crate::options::{self, Export, Import, ResponseKind};
 use crate::outbox::Tally;
 use crate::server::Server;
 use crate::user_info::{now, time_json};
@@ -49,7 +50,63 @@ fn detail(server: &Server, account: &Account) -> Value {
     if is_system {
         out.insert("is_system".to_owned(), json!(true));
     }
+    let options = server.options();
+    if let Some(own) = options.accounts.iter().find(|own| own.name == account.name) {
+        for (name, list) in [("exports", exports(own)), ("imports", imports(own))] {
+            if !list.is_empty() {
+                out.insert(name.to_owned(), json!(list));
+            }
+        }
+    }
+    let waiting = account.exchange.responses.count();
+    if waiting > 0 {
+        out.insert("responses".to_owned(), json!(waiting));
+    }
     Value::Object(out)
+}
+
+/// What an account offers, in the shape of nats-server.
+fn exports(own: &options::Account) -> Vec<Value> {
+    let shown = |export: &Export| {
+        let (kind, response) = match &export.service {
+            None => ("stream", None),
+            Some(service) => ("service", Some(response_type(service.response))),
+        };
+        let mut out = json!({ "subject": export.subject, "type": kind });
+        if let Some(response) = response {
+            out["response_type"] = json!(response);
+        }
+        if export.account_token_position > 0 {
+            out["account_token_position"] = json!(export.account_token_position);
+        }
+        if let Some(accounts) = &export.accounts {
+            out["approved_accounts"] = json!(accounts);
+        }
+        out
+    };
+    own.exports.iter().map(shown).collect()
+}
+
+fn response_type(kind: ResponseKind) -> &'static str {
+    match kind {
+        ResponseKind::Single => "Singleton",
+        ResponseKind::Stream => "Stream",
+        ResponseKind::Chunked => "Chunked",
+    }
+}
+
+/// What an account takes, in the shape of nats-server.
+fn imports(own: &options::Account) -> Vec<Value> {
+    let shown = |import: &Import| {
+        json!({
+            "subject": import.subject,
+            "account": import.account,
+            "local_subject": import.to,
+            "type": if import.is_service { "service" } else { "stream" },
+            "share": import.share,
+        })
+    };
+    own.imports.iter().map(shown).collect()
 }
 
 /// Connections and traffic by account. Parameters: `unused` shows accounts without connections
