@@ -11,6 +11,8 @@ for build in release debug; do
 done
 [ -n "$nuthatch" ] || { echo "no nuthatch: cargo build, or name the binary" >&2; exit 2; }
 
+nuthatch=$(realpath "$nuthatch")
+
 work=$(mktemp -d "${TMPDIR:-/tmp}/nuthatch-accounts.XXXXXX")
 server="" listener=""
 trap 'for pid in $listener $server; do kill "$pid" 2>/dev/null || true; done; wait; rm -rf "$work"' EXIT

@@ -226,7 +226,16 @@ async fn of_server(
     let Some((_, endpoint)) = DOCUMENTS.iter().find(|(name, _)| *name == what) else {
         return Ok(Answer::Silence);
     };
-    document(server, endpoint, &options).await.map(Answer::Data).map_err(Failure::internal)
+    let mut found = document(server, endpoint, &options).await.map_err(Failure::internal)?;
+    if what == "HEALTHZ" {
+        // Over HTTP this is the status line.
+        found["status_code"] = match found["status"].as_str() {
+            Some("ok") => json!(200),
+            Some("unavailable") => json!(503),
+            _ => json!(500),
+        };
+    }
+    Ok(Answer::Data(found))
 }
 
 async fn all_accounts(

@@ -58,6 +58,7 @@ fn documents_of_the_server() {
         ("LEAFZ", "leafnodes"),
         ("ACCOUNTZ", "accounts"),
         ("JSZ", "disabled"),
+        ("HEALTHZ", "status_code"),
         ("EXPVARZ", "cmdline"),
     ] {
         for subject in
