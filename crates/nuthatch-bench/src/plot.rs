@@ -9,7 +9,7 @@ const HEIGHT: f64 = 340.0;
 
 /// Space around the drawing: left, right, top, bottom.
 const LEFT: f64 = 62.0;
-const RIGHT: f64 = 138.0;
+const RIGHT: f64 = 154.0;
 const TOP: f64 = 44.0;
 const BOTTOM: f64 = 48.0;
 
@@ -104,7 +104,7 @@ impl Scale {
     fn ticks(&self) -> Vec<f64> {
         if self.log {
             let (low, high) = (self.from.log10().floor() as i32, self.to.log10().ceil() as i32);
-            let steps: &[f64] = if high - low <= 2 { &[1.0, 2.0, 5.0] } else { &[1.0] };
+            let steps: &[f64] = if high - low <= 3 { &[1.0, 2.0, 5.0] } else { &[1.0] };
             return (low..=high)
                 .flat_map(|exponent| steps.iter().map(move |step| step * 10f64.powi(exponent)))
                 .filter(|tick| (self.from * 0.999..=self.to * 1.001).contains(tick))

@@ -48,6 +48,7 @@ pub fn page(results: &Results, groups: &[Group]) -> String {
     );
     push_limits(&mut out, results);
     push_systems(&mut out, &results.systems, &results.missing);
+    push_losses(&mut out, groups, &results.systems);
     for group in groups {
         push_group(&mut out, group, &results.systems);
     }
@@ -79,6 +80,44 @@ fn push_systems(out: &mut String, systems: &[System], missing: &[String]) {
     }
     for line in missing {
         let _ = writeln!(out, "\nLeft out: {line}");
+    }
+    out.push('\n');
+}
+
+/// Every number that is drawn in which the first system is worse and the repeats agree on it.
+fn push_losses(out: &mut String, groups: &[Group], systems: &[System]) {
+    let Some(base) = systems.first() else { return };
+    let mut losses = Vec::new();
+    for group in groups {
+        let Some(mine) = group.cells.iter().find(|cell| cell.system == base.name) else { continue };
+        for (metric, other) in
+            metric::drawn(group).into_iter().flat_map(|m| group.cells.iter().map(move |c| (m, c)))
+        {
+            let found = mine.metrics.get(metric).zip(other.metrics.get(metric));
+            let found = found.and_then(|(mine, its)| Advantage::of(metric, *mine, *its));
+            if let Some(found) = found.filter(|found| found.is_loss()) {
+                losses.push((found, group, metric, other));
+            }
+        }
+    }
+    losses.sort_by(|a, b| a.0.factor.total_cmp(&b.0.factor));
+    let _ = writeln!(
+        out,
+        "### Where {} is worse\n\nEvery number drawn in the report in which another system is \
+         better and the repeats do not overlap, worst first.\n\n| factor | than | its fsync | in | \
+         number |\n|---:|---|---|---|---|",
+        base.name
+    );
+    for (found, group, metric, other) in losses {
+        let word = promise(group, systems, other).word();
+        let _ = writeln!(
+            out,
+            "| {} | {} | {word} | {}: {} | {metric} |",
+            found.text(),
+            other.system,
+            group.section,
+            group.variant
+        );
     }
     out.push('\n');
 }

@@ -13,7 +13,7 @@ use crate::queue::fake::{FakeQueue, Faults};
 
 /// A measurement by the mqperf method of a queue in memory that dies when `peer` is Redis.
 fn measure_fake(peer: &'static Peer, work: &Work) -> Result<job::Outcomes, BenchError> {
-    let die_at = (peer.name == "redis").then_some(100);
+    let die_at = (peer.name == "redis").then_some(10);
     let send_delay = Duration::from_millis(1);
     let queue = FakeQueue::new(Faults { send_delay, die_at, ..Faults::default() });
     let schedule = Schedule {
@@ -133,6 +133,36 @@ fn a_report_is_drawn_again_from_its_results() {
     assert_eq!(fs::read_to_string(dir.join("report.html")).unwrap(), first);
     assert!(first.contains("redis") && first.contains("FAILED: gone"));
     fs::remove_dir_all(dir).unwrap();
+}
+
+#[test]
+fn losses_that_the_repeats_agree_on_are_listed() {
+    let run = |system: &str, repeat, per_s| Run {
+        section: "mq (seed 004)".into(),
+        variant: "v".into(),
+        system: system.into(),
+        repeat,
+        result: Ok(Outcome {
+            metrics: [("receive msgs/s".to_owned(), per_s)].into(),
+            ..Outcome::default()
+        }),
+    };
+    let numbers = [("a", 50.0, 60.0), ("b", 100.0, 120.0), ("c", 55.0, 90.0), ("d", 1.0, 2.0)];
+    let system = |name: &str| System {
+        name: name.into(),
+        what: String::new(),
+        version: String::new(),
+        config: String::new(),
+        guarantee: "replicated: no; fsync: before the ack".into(),
+        package: String::new(),
+    };
+    let runs = numbers.iter().flat_map(|(name, one, two)| [run(name, 1, *one), run(name, 2, *two)]);
+    let mut all = results(runs.collect());
+    all.systems = numbers.iter().map(|(name, ..)| system(name)).collect();
+    let page = markdown::page(&all, &gathered(&all));
+    let losses = page.split("### Where a is worse").nth(1).unwrap().split("###").next().unwrap();
+    let rows: Vec<&str> = losses.lines().filter(|line| line.starts_with("| 0")).collect();
+    assert_eq!(rows, ["| 0.50× | b | before the answer | mq (seed 004): v | receive msgs/s |"]);
 }
 
 #[test]
