@@ -111,21 +111,26 @@ impl Rig {
         panic!("the log does not come to rest");
     }
 
-    fn run(&mut self, event: Event<()>) {
+    /// Sends an event; what is sent before the next [`Rig::settle`] shares a frame.
+    fn send_event(&self, event: Event<()>) {
         assert!(self.handle.send(event, 1).is_ok(), "the queue has room");
-        self.settle();
+    }
+
+    fn send_op(&self, op: Op) {
+        self.send_event(Event::Op(op, Box::new(|_| {})));
     }
 
     fn op(&mut self, op: Op) -> Option<OpResult> {
         let result = Arc::new(Mutex::new(None));
         let slot = result.clone();
         let respond = Box::new(move |outcome| *slot.lock().expect("lock") = Some(outcome));
-        self.run(Event::Op(op, respond));
+        self.send_event(Event::Op(op, respond));
+        self.settle();
         std::mem::take(&mut *result.lock().expect("lock"))
     }
 
     /// Sends one item; `parts` are laid into its buffer, and `make` is given where.
-    fn send(&mut self, parts: &[&[u8]], make: impl FnOnce(&[Span]) -> Item) {
+    fn send(&self, parts: &[&[u8]], make: impl FnOnce(&[Span]) -> Item) {
         let mut buf = Vec::new();
         let mut spans = Vec::new();
         for part in parts {
@@ -134,7 +139,7 @@ impl Rig {
             spans.push(Span { start, end: buf.len() as u32 });
         }
         let items = vec![make(&spans)];
-        self.run(Event::Batch(ClientBatch { peer: (), buf: Bytes::from(buf), items }));
+        self.send_event(Event::Batch(ClientBatch { peer: (), buf: Bytes::from(buf), items }));
     }
 
     fn info(&mut self) -> StreamInfo {
@@ -178,7 +183,7 @@ impl History {
         self.created = matches!(rig.op(op), Some(Ok(_)));
     }
 
-    fn consumer(&mut self, rig: &mut Rig) {
+    fn consumer(&mut self, rig: &Rig) {
         let name = CONSUMERS[self.chance.below(3) as usize];
         let filter = FILTERS[self.chance.below(3) as usize];
         let config = ConsumerConfig {
@@ -194,7 +199,7 @@ impl History {
             config,
             ..CreateConsumerRequest::default()
         };
-        let _ = rig.op(Op::CreateConsumer { id: STREAM, request: Box::new(request) });
+        rig.send_op(Op::CreateConsumer { id: STREAM, request: Box::new(request) });
     }
 
     fn step(&mut self, rig: &mut Rig) {
@@ -203,7 +208,7 @@ impl History {
             1 => self.consumer(rig),
             2 if self.chance.below(3) == 0 => {
                 let name = CONSUMERS[self.chance.below(3) as usize].to_owned();
-                let _ = rig.op(Op::DeleteConsumer { id: STREAM, name });
+                rig.send_op(Op::DeleteConsumer { id: STREAM, name });
             }
             3..=6 => {
                 let name = CONSUMERS[self.chance.below(3) as usize];
@@ -214,14 +219,17 @@ impl History {
                     let headers = Span::default();
                     Item::Pull(PullItem { stream: STREAM, hint: 0, consumer, reply, headers, body })
                 });
-                self.acks.append(&mut rig.seen.0.lock().expect("lock").0);
+                if self.chance.below(2) == 0 {
+                    rig.settle();
+                    self.acks.append(&mut rig.seen.0.lock().expect("lock").0);
+                }
             }
             7..=11 if !self.acks.is_empty() => self.ack(rig),
             _ => self.publish(rig),
         }
     }
 
-    fn publish(&mut self, rig: &mut Rig) {
+    fn publish(&mut self, rig: &Rig) {
         let subject = format!("i.{}", self.chance.below(3));
         let body = vec![b'x'; self.chance.below(300) as usize];
         rig.send(&[subject.as_bytes(), b"ack", &body], |at| {
@@ -231,7 +239,7 @@ impl History {
         });
     }
 
-    fn ack(&mut self, rig: &mut Rig) {
+    fn ack(&mut self, rig: &Rig) {
         let at = self.chance.below(self.acks.len() as u64) as usize;
         let subject = self.acks.swap_remove(at);
         let tokens: Vec<&str> = subject.split('.').collect();
@@ -262,11 +270,15 @@ fn history(seed: u64) -> u64 {
         if let Ok(mut rig) = Rig::open(&disk, seed * 31 + cut) {
             if !history.created {
                 history.create_stream(&mut rig);
-                (0..6).for_each(|_| history.consumer(&mut rig));
+                (0..6).for_each(|_| history.consumer(&rig));
             }
             for _ in 0..400 {
                 history.step(&mut rig);
+                if history.chance.below(4) == 0 {
+                    rig.settle();
+                }
             }
+            rig.settle();
             acked += rig.seen.0.lock().expect("lock").1;
         }
         history.acks.clear();
