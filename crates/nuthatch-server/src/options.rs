@@ -128,6 +128,8 @@ pub struct Options {
     pub limits: Limits,
     /// JetStream.
     pub jetstream: JetStreamOptions,
+    /// `ready_timeout`: longest time from the start until clients are served; `None`: any time.
+    pub ready_timeout: Option<Duration>,
     /// Lame duck: time over which clients are disconnected. Default 2 min, at least 30 s.
     pub lame_duck_duration: Duration,
     /// Lame duck: time before the first client is disconnected. Default 10 s.
@@ -294,6 +296,7 @@ impl Default for Options {
             websocket: None,
             limits: Limits::default(),
             jetstream: JetStreamOptions::default(),
+            ready_timeout: None,
             lame_duck_duration: Duration::from_secs(120),
             lame_duck_grace_period: Duration::from_secs(10),
             warnings: Vec::new(),

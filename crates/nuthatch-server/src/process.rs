@@ -9,6 +9,7 @@ use crate::system;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 use tokio::net::TcpListener;
 
 mod banner;
@@ -65,6 +66,15 @@ pub enum RunError {
     /// The store belongs to a nats-server.
     #[error(transparent)]
     Foreign(#[from] ForeignStore),
+    /// Recovery did not end in time.
+    #[error(
+        "recovery did not end within the ready_timeout of {limit:?}; nothing is lost: start again \
+         with a longer one or without"
+    )]
+    NotReady {
+        /// How long it had.
+        limit: Duration,
+    },
     /// JetStream did not start.
     #[error("can't start JetStream: {0}")]
     JetStream(String),
@@ -144,7 +154,15 @@ fn serve(
     let server = Server::new(options, log);
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build();
     let done = match runtime {
-        Ok(runtime) => runtime.block_on(live(&server, start_jetstream, reload)),
+        Ok(runtime) => {
+            let done = runtime.block_on(live(&server, start_jetstream, reload));
+            if matches!(done, Err(RunError::NotReady { .. })) {
+                // Recovery goes on in a thread that nobody waits for: it only reads, and what it
+                // cuts off or writes is as safe as after a kill.
+                runtime.shutdown_background();
+            }
+            done
+        }
         Err(source) => Err(RunError::System { what: "can't start the runtime", source }),
     };
     match done {
@@ -185,11 +203,7 @@ async fn live(
     let monitoring = crate::monitor::serve(server.clone(), monitor);
     if options.jetstream.enabled {
         foreign::check(&options.jetstream.store_dir)?;
-        let starter = server.clone();
-        let started = tokio::task::spawn_blocking(move || start_jetstream(&starter))
-            .await
-            .map_err(|error| RunError::JetStream(error.to_string()))?
-            .map_err(RunError::JetStream)?;
+        let started = start_in_time(server, start_jetstream, options.ready_timeout).await?;
         server.set_hook(started.hook);
         banner::jetstream(server, &started.lines);
     }
@@ -211,6 +225,23 @@ async fn live(
     let stopped = shutdown::shutdown(server).await;
     ports.remove(server);
     server.fatal.reason().map_or(stopped, |why| Err(RunError::Replaced(why)))
+}
+
+/// Starts JetStream, which may take long, within the time that the configuration gives it.
+async fn start_in_time(
+    server: &Arc<Server>,
+    start_jetstream: StartJetStream,
+    limit: Option<Duration>,
+) -> Result<StartedJetStream, RunError> {
+    let starter = server.clone();
+    let starting = tokio::task::spawn_blocking(move || start_jetstream(&starter));
+    let started = match limit {
+        None => starting.await,
+        Some(limit) => {
+            tokio::time::timeout(limit, starting).await.map_err(|_| RunError::NotReady { limit })?
+        }
+    };
+    started.map_err(|error| RunError::JetStream(error.to_string()))?.map_err(RunError::JetStream)
 }
 
 async fn bind_websocket(

@@ -1,20 +1,26 @@
-//! TLS: the upgrade after INFO, client certificates, and plain clients that are turned away.
+//! TLS: before and after INFO, certificates of clients and whom they name, what is pinned, chosen,
+//! limited and reloaded, and plain clients that are turned away or not.
 
 mod support;
 
-use nuthatch_server::options::{CertificateFiles, Options, TlsOptions};
+use nuthatch_server::options::{
+    CertificateFiles, HandshakeFirst, Options, TlsOptions, TlsVersion, User,
+};
+use nuthatch_server::tls::{Loaded, peer::PeerCertificate};
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 use support::TestServer;
 
 /// Files of one authority, a server and a client.
 struct Pki {
     directory: PathBuf,
+    authority: CertifiedIssuer<'static, KeyPair>,
 }
 
 impl Pki {
@@ -26,14 +32,22 @@ impl Pki {
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
         let authority = CertifiedIssuer::self_signed(params, KeyPair::generate().unwrap()).unwrap();
         std::fs::write(directory.join("ca.pem"), authority.pem()).unwrap();
-        for name in ["server", "client"] {
-            let key = KeyPair::generate().unwrap();
-            let params = CertificateParams::new(vec!["localhost".to_owned()]).unwrap();
-            let certificate = params.signed_by(&key, &authority).unwrap();
-            std::fs::write(directory.join(format!("{name}.pem")), certificate.pem()).unwrap();
-            std::fs::write(directory.join(format!("{name}.key")), key.serialize_pem()).unwrap();
+        let pki = Self { directory, authority };
+        for (name, host) in
+            [("server", "localhost"), ("client", "me.example"), ("other", "other.example")]
+        {
+            pki.issue(name, host);
         }
-        Self { directory }
+        pki
+    }
+
+    /// Makes, or makes anew, a certificate for a host.
+    fn issue(&self, name: &str, host: &str) {
+        let key = KeyPair::generate().unwrap();
+        let params = CertificateParams::new(vec![host.to_owned()]).unwrap();
+        let certificate = params.signed_by(&key, &self.authority).unwrap();
+        std::fs::write(self.path(&format!("{name}.pem")), certificate.pem()).unwrap();
+        std::fs::write(self.path(&format!("{name}.key")), key.serialize_pem()).unwrap();
     }
 
     fn path(&self, name: &str) -> PathBuf {
@@ -83,21 +97,77 @@ impl Drop for Pki {
     }
 }
 
-/// Talks through TLS; returns all that came back.
-fn talk(server: &TestServer, config: Arc<rustls::ClientConfig>) -> std::io::Result<String> {
-    let stream = TcpStream::connect(server.address)?;
-    let mut stream = BufReader::with_capacity(64 * 1024, stream);
-    let mut info = String::new();
-    stream.read_line(&mut info)?;
-    assert!(info.contains("\"tls_required\":true"), "{info}");
-    let name = ServerName::try_from("localhost").unwrap();
-    let connection = rustls::ClientConnection::new(config, name).map_err(std::io::Error::other)?;
-    let mut tls = rustls::StreamOwned::new(connection, stream.into_inner());
+type Tls = rustls::StreamOwned<rustls::ClientConnection, TcpStream>;
+
+/// A client on its way in.
+struct Dial {
+    config: Arc<rustls::ClientConfig>,
+    name: &'static str,
+    first: bool,
+}
+
+impl Dial {
+    fn new(config: Arc<rustls::ClientConfig>) -> Self {
+        Self { config, name: "localhost", first: false }
+    }
+
+    fn first(self) -> Self {
+        Self { first: true, ..self }
+    }
+
+    /// INFO and a stream on which TLS is up.
+    fn open(self, server: &TestServer) -> std::io::Result<(String, Tls)> {
+        let mut stream = TcpStream::connect(server.address)?;
+        stream.set_read_timeout(Some(Duration::from_secs(10)))?;
+        let mut info = String::new();
+        if !self.first {
+            info = read_line(&mut stream)?;
+        }
+        let name = ServerName::try_from(self.name).unwrap();
+        let connection =
+            rustls::ClientConnection::new(self.config, name).map_err(std::io::Error::other)?;
+        let mut tls = rustls::StreamOwned::new(connection, stream);
+        if self.first {
+            info = read_line(&mut tls)?;
+        } else {
+            tls.flush()?;
+        }
+        Ok((info, tls))
+    }
+}
+
+fn read_line(stream: &mut impl Read) -> std::io::Result<String> {
+    let mut line = Vec::new();
+    while !line.ends_with(b"\r\n") {
+        let mut byte = [0];
+        stream.read_exact(&mut byte)?;
+        line.push(byte[0]);
+    }
+    Ok(String::from_utf8_lossy(&line).into_owned())
+}
+
+/// Says something and hears what a client has to hear.
+fn converse(tls: &mut Tls) -> std::io::Result<String> {
     tls.write_all(b"CONNECT {\"verbose\":false}\r\nSUB a 1\r\nPUB a 2\r\nhi\r\nPING\r\n")?;
     let expected = "MSG a 1 2\r\nhi\r\nPONG\r\n";
     let mut found = vec![0; expected.len()];
     tls.read_exact(&mut found)?;
     Ok(String::from_utf8_lossy(&found).into_owned())
+}
+
+/// Talks through TLS; returns all that came back.
+fn talk(server: &TestServer, config: Arc<rustls::ClientConfig>) -> std::io::Result<String> {
+    let (info, mut tls) = Dial::new(config).open(server)?;
+    assert!(info.contains("\"tls_required\":true"), "{info}");
+    converse(&mut tls)
+}
+
+fn start(tls: TlsOptions) -> TestServer {
+    TestServer::start(Options { tls: Some(tls), ..Options::default() })
+}
+
+fn reasons(server: &TestServer) -> Vec<&'static str> {
+    server.server.connections.closed().iter().map(|closed| closed.reason.text()).collect()
 }
 
 #[test]
@@ -120,4 +190,162 @@ fn clients_must_show_a_certificate_when_asked() {
     let server = pki.server(true);
     assert_eq!(talk(&server, pki.client(true)).unwrap(), "MSG a 1 2\r\nhi\r\nPONG\r\n");
     assert!(talk(&server, pki.client(false)).is_err());
+}
+
+#[test]
+fn before_info_after_it_or_as_the_client_likes() {
+    let pki = Pki::new("first");
+    let first = start(TlsOptions { handshake_first: HandshakeFirst::Yes, ..pki.tls() });
+    let (info, mut tls) = Dial::new(pki.client(false)).first().open(&first).unwrap();
+    assert!(info.contains("\"tls_required\":true"), "{info}");
+    converse(&mut tls).unwrap();
+    let shown = first.server.connections.open();
+    assert!(shown[0].tls.get().is_some_and(|tls| tls.first));
+    let within = HandshakeFirst::Within(Duration::from_secs(1));
+    let either = start(TlsOptions { handshake_first: within, ..pki.tls() });
+    for dial in [Dial::new(pki.client(false)).first(), Dial::new(pki.client(false))] {
+        let (_, mut tls) = dial.open(&either).unwrap();
+        converse(&mut tls).unwrap();
+    }
+}
+
+#[test]
+fn plain_clients_beside_tls() {
+    let pki = Pki::new("both");
+    let options = Options { tls: Some(pki.tls()), allow_non_tls: true, ..Options::default() };
+    let server = TestServer::start(options);
+    let (info, mut tls) = Dial::new(pki.client(false)).open(&server).unwrap();
+    assert!(!info.contains("tls_required") && info.contains("\"tls_available\":true"), "{info}");
+    converse(&mut tls).unwrap();
+    let mut plain = server.client();
+    plain.send("SUB a 1\r\nPUB a 2\r\nhi\r\n");
+    plain.flush("MSG a 1 2\r\nhi\r\n");
+}
+
+#[test]
+fn a_certificate_names_the_user() {
+    let pki = Pki::new("map");
+    let user = |name: &str| User {
+        name: name.to_owned(),
+        password: None,
+        permissions: None,
+        allowed_connection_types: Default::default(),
+    };
+    let tls = TlsOptions {
+        ca_file: Some(pki.path("ca.pem")),
+        verify: true,
+        map_users: true,
+        ..pki.tls()
+    };
+    let mut options = Options { tls: Some(tls), ..Options::default() };
+    options.auth.users = vec![user("somebody"), user("me.example")];
+    let server = TestServer::start(options);
+    let (info, mut tls) = Dial::new(pki.client(true)).open(&server).unwrap();
+    assert!(info.contains("\"tls_verify\":true"), "{info}");
+    converse(&mut tls).unwrap();
+    assert_eq!(server.server.connections.open()[0].session().user, "me.example");
+    // The right authority, but nobody's name.
+    pki.issue("client", "nobody.example");
+    let (_, mut tls) = Dial::new(pki.client(true)).open(&server).unwrap();
+    tls.write_all(b"CONNECT {\"verbose\":false,\"user\":\"somebody\"}\r\n").unwrap();
+    assert_eq!(read_line(&mut tls).unwrap(), "-ERR 'Authorization Violation'\r\n");
+}
+
+#[test]
+fn only_pinned_keys() {
+    let pki = Pki::new("pins");
+    let der = CertificateDer::from_pem_file(pki.path("client.pem")).unwrap();
+    let pin = PeerCertificate::parse(&der).unwrap().key_sha256;
+    let server = start(TlsOptions {
+        ca_file: Some(pki.path("ca.pem")),
+        verify: true,
+        pinned_keys: [pin].into(),
+        ..pki.tls()
+    });
+    assert!(talk(&server, pki.client(true)).is_ok());
+    pki.issue("client", "me.example");
+    assert!(talk(&server, pki.client(true)).is_err());
+    support::eventually("it is turned away", || {
+        reasons(&server).contains(&"TLS Handshake Failure")
+    });
+}
+
+#[test]
+fn the_certificate_that_was_asked_for() {
+    let pki = Pki::new("several");
+    let files = |name: &str| CertificateFiles {
+        cert_file: pki.path(&format!("{name}.pem")),
+        key_file: pki.path(&format!("{name}.key")),
+    };
+    let server =
+        start(TlsOptions { certificates: vec![files("server"), files("other")], ..pki.tls() });
+    for name in ["localhost", "other.example"] {
+        let (_, mut tls) = Dial { name, ..Dial::new(pki.client(false)) }.open(&server).unwrap();
+        converse(&mut tls).unwrap();
+    }
+    let stranger = Dial { name: "third.example", ..Dial::new(pki.client(false)) };
+    assert!(stranger.open(&server).is_err(), "the first one is shown, which is not for it");
+}
+
+#[test]
+fn versions_suites_and_groups() {
+    let pki = Pki::new("suites");
+    let agreed = |tls: TlsOptions| {
+        let server = start(tls);
+        let (_, mut stream) = Dial::new(pki.client(false)).open(&server).unwrap();
+        converse(&mut stream).unwrap();
+        let open = server.server.connections.open();
+        let tls = open[0].tls.get().unwrap().clone();
+        (tls.version, tls.cipher, stream.conn.negotiated_key_exchange_group().unwrap().name())
+    };
+    let (version, _, group) = agreed(TlsOptions {
+        min_version: TlsVersion::V13,
+        curves: vec!["CurveP384".to_owned()],
+        ..pki.tls()
+    });
+    assert_eq!((version.as_str(), group), ("1.3", rustls::NamedGroup::secp384r1));
+    let suite = "TLS_CHACHA20_POLY1305_SHA256";
+    let (version, cipher, _) =
+        agreed(TlsOptions { cipher_suites: vec![suite.to_owned()], ..pki.tls() });
+    assert_eq!((version.as_str(), cipher.as_str()), ("1.3", suite));
+    let server = start(TlsOptions { min_version: TlsVersion::V13, ..pki.tls() });
+    let provider = Arc::new(rustls::crypto::ring::default_provider());
+    let mut old = rustls::ClientConfig::builder_with_provider(provider)
+        .with_protocol_versions(&[&rustls::version::TLS12])
+        .unwrap()
+        .with_root_certificates(rustls::RootCertStore::empty())
+        .with_no_client_auth();
+    old.enable_sni = false;
+    assert!(talk(&server, Arc::new(old)).is_err());
+}
+
+#[test]
+fn so_many_handshakes_a_second() {
+    let pki = Pki::new("rate");
+    let server = start(TlsOptions { rate_limit: Some(2), ..pki.tls() });
+    let refused = (0..20).filter(|_| talk(&server, pki.client(false)).is_err()).count();
+    assert!(refused >= 1, "20 within two in a second");
+    support::eventually("they are turned away", || {
+        reasons(&server).contains(&"Maximum Connections Exceeded")
+    });
+}
+
+#[test]
+fn new_certificates_for_new_connections() {
+    let pki = Pki::new("reload");
+    let server = pki.server(false);
+    let (_, mut before) = Dial::new(pki.client(false)).open(&server).unwrap();
+    converse(&mut before).unwrap();
+    pki.issue("server", "renamed.example");
+    Loaded::read(&server.server.options()).unwrap().install(&server.server);
+    let renamed = || Dial { name: "renamed.example", ..Dial::new(pki.client(false)) };
+    let (_, mut after) = renamed().open(&server).unwrap();
+    converse(&mut after).unwrap();
+    // Who was there stays, and hears what the new one has published.
+    assert_eq!(read_line(&mut before).unwrap(), "MSG a 1 2\r\n");
+    // Half-written files are refused, and what is in force stays.
+    std::fs::write(pki.path("server.pem"), "no certificate").unwrap();
+    assert!(Loaded::read(&server.server.options()).is_err());
+    let (_, mut still) = renamed().open(&server).unwrap();
+    converse(&mut still).unwrap();
 }

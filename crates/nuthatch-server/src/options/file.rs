@@ -227,6 +227,12 @@ pub(super) fn large_payload_warning(bytes: usize) -> String {
 
 fn timing(r: &mut Reader, key: &'static str, value: &Value, draft: &mut Draft) -> bool {
     let options = &mut draft.options;
+    if key == "ready_timeout" {
+        if let Some(time) = r.duration(key, value) {
+            options.ready_timeout = (!time.is_zero()).then_some(time);
+        }
+        return true;
+    }
     let place = match key {
         "ping_interval" => &mut options.limits.ping_interval,
         "write_deadline" => &mut options.limits.write_deadline,

@@ -78,6 +78,7 @@ impl Options {
         let place = |o: &Options| o.websocket.as_ref().map(|ws| (ws.host.clone(), ws.port));
         let same_place = place(self) == place(new);
         plan.restart("websocket", !same_place);
+        plan.now("ready_timeout", self.ready_timeout != new.ready_timeout);
         plan.now("websocket", same_place && self.websocket != new.websocket);
         plan.now("authorization", self.auth != new.auth);
         plan.now("accounts", self.accounts != new.accounts);

@@ -79,6 +79,11 @@ const TOP_KEYS: &[Key] = &[
         "`default` and `close` close the connection, `retry` is refused",
     ),
     yes(&["no_fast_producer_stall"], "false", "never slow down publishers for slow subscribers"),
+    yes(
+        &["ready_timeout"],
+        "0",
+        "ours: longest time from the start until clients are served, else the process ends; 0: any time",
+    ),
     yes(&["lame_duck_duration"], "`\"2m\"`", "time over which a lame duck drops clients; ≥ 30s"),
     yes(&["lame_duck_grace_period"], "`\"10s\"`", "time before it drops the first"),
     depends(
