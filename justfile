@@ -33,6 +33,10 @@ differential:
 soak ROUNDS="300":
     NUTHATCH_KILL_ROUNDS={{ROUNDS}} cargo test --release -p nuthatch --test kill9 --locked -- --nocapture
 
+# Mixed features with reloads, consumer churn, slow readers and killed clients: an hour, or less.
+soak-features SECONDS="3600":
+    NUTHATCH_SOAK_SECONDS={{SECONDS}} cargo test --release -p nuthatch --test soak --locked -- --nocapture
+
 # Format, lint, tests: what CI runs.
 ci:
     ./.ci/run

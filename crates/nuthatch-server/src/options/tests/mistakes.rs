@@ -245,7 +245,7 @@ fn mistakes_about_accounts() {
 #[test]
 fn unsupported_blocks_say_so() {
     let alone = "this version runs on one machine; remove the block";
-    for key in ["gateway", "leafnodes", "leaf"] {
+    for key in ["leafnodes", "leaf"] {
         fails(
             &format!("{key} {{ port: 1 }}"),
             &format!("t.conf:1:1: '{key}' at the top level is not supported: {alone}"),
