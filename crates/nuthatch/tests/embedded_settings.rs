@@ -106,7 +106,7 @@ fn port_store_sizes_and_time_to_start() {
     let full = publish(&mut client, "P.x", &vec![b'x'; 8_388_608]);
     assert_eq!(full["error"]["err_code"], 10023, "beyond max_file_store: {full}");
     let info = api_ok(&mut client, "INFO", &Value::Null);
-    assert_eq!(info["limits"]["max_storage"], -1);
+    assert_eq!(info["limits"]["max_storage"], 20_000_000);
     assert!(client.request("P.x", b"", &vec![b'x'; 8_388_609], support::TIMEOUT).is_err());
 }
 

@@ -133,7 +133,7 @@ fn run(soak: &Arc<Soak>, seconds: u64) {
 }
 
 /// Waits until nothing is there that the actors have left behind, and measures.
-fn at_rest(server: &Server, monitor: u16) -> Gauges {
+fn at_rest(server: &Server, monitor: u16, idle: &Gauges) -> Gauges {
     let mut client = server.connect();
     for stream in ["KEEP", "LATEST"] {
         api_ok(&mut client, &format!("STREAM.PURGE.{stream}"), &Value::Null);
@@ -142,7 +142,7 @@ fn at_rest(server: &Server, monitor: u16) -> Gauges {
     let deadline = Instant::now() + REST;
     loop {
         let gauges = Gauges::read(monitor);
-        if gauges.is_at_rest() || Instant::now() > deadline {
+        if gauges.is_at_rest(idle) || Instant::now() > deadline {
             return gauges;
         }
         std::thread::sleep(Duration::from_millis(250));
@@ -161,6 +161,7 @@ fn mixed_features_leave_nothing_behind() {
     let server = Server::start(dir.path(), &["-m", "-1", "-c", config.to_str().expect("a path")]);
     let ports = gauges::ports(dir.path());
     set_up(&server);
+    let idle = Gauges::of_nobody(ports.monitor);
     let consumers = CONSUMERS * seconds.min(FULL_SECONDS) / FULL_SECONDS;
     let soak = Arc::new(Soak {
         url: server.url.clone(),
@@ -173,10 +174,11 @@ fn mixed_features_leave_nothing_behind() {
     });
     // The first third fills caches and pools: what is there then is what must be there at the end.
     run(&soak, (seconds / 3).max(4));
-    let before = at_rest(&server, ports.monitor);
+    let before = at_rest(&server, ports.monitor, &idle);
+    assert!(before.is_at_rest(&idle), "something is left: {before:?}");
     soak.consumers_wanted.store(consumers, Ordering::Relaxed);
     run(&soak, seconds - (seconds / 3).min(seconds));
-    let after = at_rest(&server, ports.monitor);
+    let after = at_rest(&server, ports.monitor, &idle);
     report(&soak, seconds, &before, &after);
     let log = server.log_text();
     let complaint = log.lines().find(|line| line.contains("[FTL]") || line.contains("panicked"));

@@ -72,13 +72,26 @@ impl Gauges {
         }
     }
 
-    /// Whether only the durable consumer is left.
-    pub fn is_at_rest(&self) -> bool {
-        self.connections == 0 && self.subscriptions == 0 && self.consumers == 1
+    /// Before the first client, or after the last one has been noticed to be gone.
+    pub fn of_nobody(monitor: u16) -> Self {
+        loop {
+            let gauges = Self::read(monitor);
+            if gauges.connections == 0 {
+                return gauges;
+            }
+            std::thread::sleep(std::time::Duration::from_millis(10));
+        }
+    }
+
+    /// Whether nobody is there any more, as at the beginning: the server has subscriptions of its
+    /// own, and the work queue its consumer.
+    pub fn is_at_rest(&self, idle: &Self) -> bool {
+        let left = |gauges: &Self| (gauges.connections, gauges.subscriptions, gauges.consumers);
+        left(self) == left(idle)
     }
 
     pub fn assert_back_at(&self, before: &Self) {
-        assert!(self.is_at_rest(), "something is left: {self:?}");
+        assert!(self.is_at_rest(before), "something is left: {self:?}");
         assert_eq!(self.streams, before.streams);
         let at_most = |what: &str, value: u64, limit: u64| {
             assert!(value <= limit, "{what}: {value}, at most {limit}");
