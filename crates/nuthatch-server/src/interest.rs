@@ -6,9 +6,11 @@
 use crate::subscription::Subscription;
 use nuthatch_protocol::subject::tree::{MatchResult, SubjectTree};
 use parking_lot::RwLock;
+use rustc_hash::FxBuildHasher;
+use std::hash::BuildHasher;
 use std::ops::Deref;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, AtomicUsize, Ordering, fence};
 
 /// A subscription in the tree; two are equal if they are the same one.
 #[derive(Clone, Debug)]
@@ -42,6 +44,50 @@ pub struct Interest {
     /// Subscriptions that could see `$…` subjects: acks and API requests are matched against the
     /// tree only when there are any.
     reserved: AtomicUsize,
+    first: FirstTokens,
+}
+
+/// How many subscriptions begin with which token, tokens told apart by a few bits of a hash: most
+/// subjects that are published to streams begin like no subscription at all.
+struct FirstTokens {
+    literal: [AtomicU32; FIRST_TOKENS],
+    wild: AtomicU32,
+}
+
+/// Places that the first tokens of subscriptions share.
+const FIRST_TOKENS: usize = 256;
+
+impl Default for FirstTokens {
+    fn default() -> Self {
+        Self { literal: [const { AtomicU32::new(0) }; FIRST_TOKENS], wild: AtomicU32::new(0) }
+    }
+}
+
+impl FirstTokens {
+    fn counter(&self, subject: &[u8]) -> &AtomicU32 {
+        let end = memchr::memchr(b'.', subject).unwrap_or(subject.len());
+        match &subject[..end] {
+            b"*" | b">" => &self.wild,
+            token => &self.literal[Self::place(token)],
+        }
+    }
+
+    fn place(token: &[u8]) -> usize {
+        (FxBuildHasher.hash_one(token) >> 32) as usize % FIRST_TOKENS
+    }
+
+    /// Whether any subscription may match a literal subject.
+    #[inline]
+    fn may_match(&self, subject: &[u8]) -> bool {
+        // Who notes that it waits for a subscription and then looks must see one that came before
+        // the note was there; see `Watch`.
+        fence(Ordering::SeqCst);
+        if self.wild.load(Ordering::Relaxed) > 0 {
+            return true;
+        }
+        let end = memchr::memchr(b'.', subject).unwrap_or(subject.len());
+        self.literal[Self::place(&subject[..end])].load(Ordering::Relaxed) > 0
+    }
 }
 
 /// Counters of an [`Interest`], for monitoring.
@@ -115,6 +161,9 @@ impl Interest {
         self.count.fetch_add(1, Ordering::Relaxed);
         self.inserts.fetch_add(1, Ordering::Relaxed);
         self.reserved.fetch_add(reserved, Ordering::Relaxed);
+        // Before the generation: whoever has read the new one sees this too.
+        self.first.counter(&sub.subject).fetch_add(1, Ordering::SeqCst);
+        fence(Ordering::SeqCst);
         self.generation.fetch_add(1, Ordering::Release);
     }
 
@@ -128,6 +177,7 @@ impl Interest {
         self.count.fetch_sub(1, Ordering::Relaxed);
         let reserved = usize::from(may_see_reserved(&sub.subject));
         self.reserved.fetch_sub(reserved, Ordering::Relaxed);
+        self.first.counter(&sub.subject).fetch_sub(1, Ordering::Release);
         self.generation.fetch_add(1, Ordering::Release);
         true
     }
@@ -136,6 +186,9 @@ impl Interest {
     pub fn match_into(&self, subject: &[u8], matched: &mut Matched) {
         matched.clear();
         self.matches.fetch_add(1, Ordering::Relaxed);
+        if !self.first.may_match(subject) {
+            return;
+        }
         self.tree.read().match_into(subject, matched);
     }
 

@@ -8,11 +8,19 @@ use crate::jetstream_hook::{JetStreamHook, StreamRoute};
 use crate::mapping::Fixed;
 use crate::stage::{Outgoing, Stage};
 use crate::subscription::Role;
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxBuildHasher, FxHashMap};
+use std::hash::BuildHasher;
 use std::sync::Arc;
 
 /// Subjects remembered per account and thread; then the memory starts anew.
-const ROUTES_MAX: usize = 4096;
+const ROUTES_MAX: usize = 16 * 1024;
+/// So many subjects are remembered at first sight; further ones when they come a second time, so
+/// that a publisher with very many subjects does not drive out what others need.
+const ROUTES_FREE: usize = 1024;
+/// Marks of subjects that came once, a power of two.
+const SEEN_MARKS: usize = 16 * 1024;
+/// The place of the route of a subject that is not remembered.
+const PASSING: usize = 0;
 /// Accounts remembered per thread.
 const ACCOUNTS_MAX: usize = 8;
 
@@ -32,7 +40,9 @@ struct AccountRoutes {
     interest_generation: u64,
     stream_generation: u64,
     by_subject: FxHashMap<Box<[u8]>, usize>,
+    /// The first one is [`PASSING`].
     routes: Vec<Route>,
+    seen: Seen,
     /// The subject looked up last: most publishers repeat themselves.
     last_subject: Vec<u8>,
     last: usize,
@@ -65,10 +75,26 @@ pub enum Mapping {
     Dropped,
 }
 
+/// Which subjects have come before: a mark for each, of which many share a place.
+#[derive(Default)]
+struct Seen(Vec<u32>);
+
+impl Seen {
+    /// Whether the subject came before, as far as is known; it is marked now.
+    fn again(&mut self, subject: &[u8]) -> bool {
+        if self.0.is_empty() {
+            self.0.resize(SEEN_MARKS, 0);
+        }
+        let hash = FxBuildHasher.hash_one(subject);
+        let (place, mark) = ((hash >> 32) as usize % SEEN_MARKS, hash as u32 | 1);
+        std::mem::replace(&mut self.0[place], mark) == mark
+    }
+}
+
 impl AccountRoutes {
     fn clear(&mut self) {
         self.by_subject.clear();
-        self.routes.clear();
+        self.routes.truncate(1);
         self.last_subject.clear();
         self.mapped.clear();
         self.last_unmapped.clear();
@@ -136,17 +162,30 @@ impl AccountRoutes {
         self.last
     }
 
+    /// Finds the route of a subject; returns its place, which is [`PASSING`] if it is not to be
+    /// remembered.
     fn add(&mut self, hook: &dyn JetStreamHook, subject: &[u8]) -> usize {
-        if self.routes.len() >= ROUTES_MAX {
+        let is_kept = self.by_subject.len() < ROUTES_FREE || self.seen.again(subject);
+        if !is_kept {
+            self.account.find(hook, subject, &mut self.routes[PASSING]);
+            return PASSING;
+        }
+        if self.by_subject.len() >= ROUTES_MAX {
             self.clear();
         }
         let mut route = Route::default();
-        self.account.interest.match_into(subject, &mut route.matched);
-        route.stream = hook.route(self.account.id, subject);
-        route.abroad = self.account.exchange.streams_abroad(hook, subject);
+        self.account.find(hook, subject, &mut route);
         self.by_subject.insert(subject.into(), self.routes.len());
         self.routes.push(route);
         self.routes.len() - 1
+    }
+}
+
+impl Account {
+    fn find(&self, hook: &dyn JetStreamHook, subject: &[u8], route: &mut Route) {
+        self.interest.match_into(subject, &mut route.matched);
+        route.stream = hook.route(self.id, subject);
+        route.abroad = self.exchange.streams_abroad(hook, subject);
     }
 }
 
@@ -209,7 +248,8 @@ impl RouteCache {
             interest_generation: 0,
             stream_generation: 0,
             by_subject: FxHashMap::default(),
-            routes: Vec::new(),
+            routes: vec![Route::default()],
+            seen: Seen::default(),
             last_subject: Vec::new(),
             last: 0,
             mapped: FxHashMap::default(),
@@ -352,4 +392,40 @@ pub fn is_ready(matched: &Matched, routed: &[u8], engine_bit: u32) -> bool {
     };
     matched.plain().iter().all(ready)
         && matched.groups().all(|(_, members)| members.iter().any(|(_, sub)| ready(sub)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::jetstream_hook::NoJetStream;
+    use crate::logging::Logger;
+    use crate::options::Options;
+    use crate::server::Server;
+    use crate::subscription::Subscription;
+
+    #[test]
+    fn very_many_subjects_find_their_way_and_do_not_fill_the_memory() {
+        let server = Server::new(Options::default(), Logger::silent());
+        let account = server.accounts.global().clone();
+        let transport = crate::conn::Transport::Tcp;
+        let address = ([127, 0, 0, 1], 1).into();
+        let conn = Arc::new(Connection::new(server.clone(), 1, address, transport));
+        for subject in [&b"s.7"[..], b"s.1900", b"s.*"] {
+            let sub = Subscription::new(conn.clone(), subject, None, subject);
+            account.interest.insert(Arc::new(sub));
+        }
+        let mut routes = RouteCache::default();
+        let mut passes = |subjects: u64, rounds: u64| {
+            for number in (0..rounds).flat_map(|_| 0..subjects) {
+                let subject = format!("s.{number}");
+                let route = routes.lookup(&account, &NoJetStream, subject.as_bytes());
+                let listeners = if number == 7 || number == 1900 { 2 } else { 1 };
+                assert_eq!(route.matched.plain().len(), listeners, "{subject}");
+            }
+            routes.accounts[0].by_subject.len()
+        };
+        assert_eq!(passes(2000, 1), ROUTES_FREE);
+        assert!(passes(2000, 2) > ROUTES_FREE);
+        assert!(passes(100_000, 2) <= ROUTES_MAX);
+    }
 }

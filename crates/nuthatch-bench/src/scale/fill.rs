@@ -118,7 +118,8 @@ fn streams(client: &mut Client, count: u64, timeout: Duration) -> Result<(), Ben
 
 fn consumers(client: &mut Client, count: u64, timeout: Duration) -> Result<(), BenchError> {
     for number in 0..CONSUMER_STREAMS {
-        let config = json!({"name": format!("C{number}"), "subjects": [format!("c.{number}.*")]});
+        let (name, subjects) = (format!("C{number}"), [format!("c.{number}.*")]);
+        let config = json!({"name": name, "subjects": subjects, "max_consumers": count});
         js::api(client, &format!("STREAM.CREATE.C{number}"), &config, timeout)?;
     }
     requests(client, count, timeout, |number, subject, body| {

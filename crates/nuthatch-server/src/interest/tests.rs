@@ -39,3 +39,34 @@ fn generation_changes_and_the_sole_listener_is_found() {
     assert_eq!(matched.plain().len(), 1);
     assert!(!interest.any(b"x"));
 }
+
+#[test]
+fn first_tokens_hide_nobody() {
+    let (interest, conn) = (Interest::default(), conn());
+    let count = |subject: &str| {
+        let mut matched = Matched::default();
+        interest.match_into(subject.as_bytes(), &mut matched);
+        matched.plain().len()
+    };
+    let patterns = ["a.b", "a.*", "b", "*.b", ">", "a"];
+    let subs: Vec<_> = patterns
+        .iter()
+        .map(|p| Arc::new(Subscription::new(conn.clone(), p.as_bytes(), None, b"1")))
+        .collect();
+    let subjects = ["a.b", "a.c", "a", "b", "b.b", "c", "ab"];
+    let expect = |held: &[&str]| {
+        for subject in subjects {
+            let matches =
+                |p: &&&str| nuthatch_protocol::subject::matches(p.as_bytes(), subject.as_bytes());
+            assert_eq!(count(subject), held.iter().filter(matches).count(), "{subject} {held:?}");
+        }
+    };
+    for known in 0..=patterns.len() {
+        expect(&patterns[..known]);
+        subs.get(known).into_iter().for_each(|sub| interest.insert(sub.clone()));
+    }
+    for known in (0..patterns.len()).rev() {
+        assert!(interest.remove(&subs[known]));
+        expect(&patterns[..known]);
+    }
+}
