@@ -2,9 +2,9 @@
 //!
 //! Pure functions, called by the JetStream service before it takes a name or a subject into its
 //! registry. Texts and codes are those of nats-server 2.15 (`checkStreamCfg`, `configUpdateCheck`).
-//! What Nuthatch does not do yet is refused with a plain text, never ignored: mirrors, sources,
-//! counters and schedules.
+//! What Nuthatch does not do yet is refused with a plain text, never ignored: counters and schedules.
 
+mod copies;
 mod routes;
 mod subjects;
 #[cfg(test)]
@@ -121,6 +121,9 @@ fn check_fixed(old: &StreamConfig, new: &StreamConfig) -> Result<(), JsError> {
     if old.allow_msg_ttl && !new.allow_msg_ttl {
         return Err(invalid("message TTL status can not be disabled"));
     }
+    if new.mirror.is_some() && new.mirror != old.mirror {
+        return Err(JsError::STREAM_MIRROR_NOT_UPDATABLE);
+    }
     if old.persist_mode != new.persist_mode {
         return refuse("change persist mode");
     }
@@ -143,6 +146,7 @@ fn check(mut config: StreamConfig, limits: &Limits) -> Result<StreamConfig, JsEr
     check_switches(&config)?;
     check_markers(&mut config, limits.pedantic)?;
     check_supported(&config)?;
+    copies::check(&config)?;
     subjects::check(&mut config)?;
     routes::check(&mut config, limits.pedantic)?;
     if limits.max_bytes_required && config.max_bytes <= 0 {
@@ -309,11 +313,7 @@ fn check_switches(config: &StreamConfig) -> Result<(), JsError> {
 
 /// Features that are not there yet.
 fn check_supported(config: &StreamConfig) -> Result<(), JsError> {
-    let missing = if config.mirror.is_some() {
-        "stream mirrors are"
-    } else if !config.sources.is_empty() {
-        "stream sources are"
-    } else if config.allow_msg_counter {
+    let missing = if config.allow_msg_counter {
         "message counters are"
     } else if config.allow_msg_schedules {
         "message schedules are"

@@ -273,6 +273,24 @@ pub struct ClusterInfo {
     pub leader: String,
 }
 
+/// How a mirror or a source is doing.
+#[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
+#[allow(missing_docs)] // the wire's own names; `active` is -1 if nothing was heard yet
+#[serde(default)]
+pub struct StreamSourceInfo {
+    pub name: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub external: Option<ExternalStream>,
+    pub lag: u64,
+    pub active: Nanos,
+    #[serde(skip_serializing_if = "Option::is_none", skip_deserializing)]
+    pub error: Option<crate::jserror::JsError>,
+    #[serde(skip_serializing_if = "is_default")]
+    pub filter_subject: String,
+    #[serde(skip_serializing_if = "is_default", deserialize_with = "null_default")]
+    pub subject_transforms: Vec<SubjectTransformConfig>,
+}
+
 /// `STREAM.INFO` and the like.
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
 #[allow(missing_docs)] // the wire's own names
@@ -285,5 +303,9 @@ pub struct StreamInfo {
     pub domain: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cluster: Option<ClusterInfo>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub mirror: Option<StreamSourceInfo>,
+    #[serde(skip_serializing_if = "is_default", deserialize_with = "null_default")]
+    pub sources: Vec<StreamSourceInfo>,
     pub ts: Time,
 }

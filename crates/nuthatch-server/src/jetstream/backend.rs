@@ -31,6 +31,12 @@ pub trait Backend: Send + Sync + 'static {
     /// The time.
     fn now(&self) -> Time;
 
+    /// The account whose JetStream API another one imports under this prefix.
+    fn exporter(&self, account: AccountId, api: &str) -> Option<AccountId> {
+        let _ = (account, api);
+        None
+    }
+
     /// How the logs feel.
     fn health(&self) -> JsHealth;
 

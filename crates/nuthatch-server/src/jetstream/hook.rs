@@ -1,5 +1,6 @@
 //! The JetStream service as connections see it: routes, API requests, queues of the engines.
 
+use super::audit::{self, Called, Place};
 use super::backend::{Backend, NotTaken};
 use super::open;
 use super::registry::EngineIndex;
@@ -32,6 +33,18 @@ const ITEM_BYTES: usize = 64;
 
 /// Publishes answers of the service through core routing.
 pub trait Answers: Send + Sync + 'static {
+    /// Whether anybody in the account is subscribed to a subject.
+    fn listens(&self, account: AccountId, subject: &[u8]) -> bool {
+        let _ = (account, subject);
+        false
+    }
+
+    /// The account whose JetStream API another one imports under this prefix.
+    fn exporter(&self, account: AccountId, api: &str) -> Option<AccountId> {
+        let _ = (account, api);
+        None
+    }
+
     /// Publishes as the server itself.
     fn publish(&self, account: AccountId, message: &Message<'_>);
 }
@@ -70,6 +83,10 @@ impl Engines {
 }
 
 impl Backend for Engines {
+    fn exporter(&self, account: AccountId, api: &str) -> Option<AccountId> {
+        self.answers.exporter(account, api)
+    }
+
     fn submit(&self, engine: EngineIndex, op: Op, respond: Respond) -> Result<(), NotTaken> {
         let handle = self.handles.get(engine.0).ok_or(NotTaken::Closed)?;
         // Calls are few and bounded: they do not wait behind publishes.
@@ -131,6 +148,7 @@ impl Hook {
         let service = Arc::new(JetStream::new(engines.clone(), settings));
         service.load().await?;
         let runtime = Handle::current();
+        runtime.spawn(service.clone().copy_streams());
         Ok(Arc::new(Self { service, engines, runtime, domain }))
     }
 
@@ -145,6 +163,15 @@ impl Hook {
     pub fn stream_count(&self) -> usize {
         let registry = self.service.registry().read();
         registry.accounts().map(|account| registry.count(account)).sum()
+    }
+
+    /// What advisories say of this server.
+    fn place(&self) -> Place<'_> {
+        Place {
+            server: &self.engines.server_name,
+            domain: self.domain.as_deref().unwrap_or_default(),
+            now: self.engines.now(),
+        }
     }
 
     /// The engines' queues.
@@ -264,13 +291,29 @@ impl JetStreamHook for Hook {
         let held = API_REQUEST_BYTES + request.body.len() + request.headers.len();
         let Some(held) = Held::new(service.clone(), held) else {
             service.refuse(request.from.account, rest, &request.reply);
+            let streams = service.registry().read();
+            audit::tell_limit(
+                request.from.account,
+                &self.place(),
+                &*self.engines.answers,
+                &streams,
+            );
             return None;
         };
         let changes_streams = Call::parse(rest).is_some_and(|call| call.changes_streams());
+        let (engines, domain) = (self.engines.clone(), self.domain.clone());
         let mut work = Box::pin(async move {
             let Some(rest) = call_of(&request) else { return };
             let (reply, headers, body) = (&request.reply, &request.headers, &request.body);
-            service.handle(request.from.account, rest, reply, headers, body).await;
+            let account = request.from.account;
+            if let Some(response) = service.handle(account, rest, reply, headers, body).await {
+                let (subject, response) = (&request.subject[..], &response[..]);
+                let called = Called { from: &request.from, subject, request: body, response };
+                let (domain, now) = (domain.as_deref().unwrap_or_default(), engines.now());
+                let place = Place { server: &engines.server_name, domain, now };
+                let streams = service.registry().read();
+                audit::tell_call(&called, &place, &*engines.answers, &streams);
+            }
             drop(held);
         });
         // The first step is taken here, so that the operation is queued in the order in which the

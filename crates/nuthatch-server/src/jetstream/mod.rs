@@ -1,6 +1,7 @@
 //! The JetStream service: registry of streams, API calls, and the seam to the engines.
 
-pub mod backend;
+pub mod audit;
+mod backend;
 mod banner;
 pub mod registry;
 pub mod service;
@@ -10,6 +11,7 @@ pub mod open;
 
 mod account;
 mod consumers;
+mod copies;
 mod envelope;
 mod request;
 mod streams;

@@ -29,6 +29,26 @@ const MEMORY_STORE_MIN_BYTES: u64 = 64 << 20;
 struct CoreRouting(Weak<Server>);
 
 impl Answers for CoreRouting {
+    fn listens(&self, account: AccountId, subject: &[u8]) -> bool {
+        let account = self.0.upgrade().and_then(|server| server.accounts.get(account));
+        account.is_some_and(|account| account.interest.any(subject))
+    }
+
+    fn exporter(&self, account: AccountId, api: &str) -> Option<AccountId> {
+        let server = self.0.upgrade()?;
+        let name = server.accounts.get(account)?.name.clone();
+        let options = server.options();
+        let own = options.accounts.iter().find(|own| own.name == name)?;
+        let call = format!("{api}.INFO");
+        let mut there = Vec::new();
+        let import = own.imports.iter().filter(|import| import.is_service).find(|import| {
+            there.clear();
+            let Ok(Some(outward)) = import.outward() else { return false };
+            outward.apply(call.as_bytes(), 0, &mut there) && there == b"$JS.API.INFO"
+        })?;
+        Some(server.accounts.by_name(&import.account)?.id)
+    }
+
     fn publish(&self, account: AccountId, message: &Message<'_>) {
         if let Some(server) = self.0.upgrade() {
             server.publish(account, message);

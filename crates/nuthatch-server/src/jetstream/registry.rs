@@ -62,6 +62,8 @@ struct AccountStreams {
 #[derive(Default)]
 pub struct Registry {
     accounts: FxHashMap<AccountId, AccountStreams>,
+    /// Streams with a mirror or sources.
+    copying: FxHashMap<StreamRoute, Arc<Entry>>,
     next_id: u32,
     generation: u64,
 }
@@ -83,6 +85,9 @@ impl Registry {
             account.subjects.insert(pattern.as_bytes(), None, route);
         }
         let entry = Arc::new(entry);
+        if entry.config.mirror.is_some() || !entry.config.sources.is_empty() {
+            self.copying.insert(route, entry.clone());
+        }
         account.by_id.insert(entry.id, entry.clone());
         account.by_name.insert(entry.config.name.clone(), entry);
         self.generation += 1;
@@ -97,8 +102,14 @@ impl Registry {
         for pattern in &entry.config.subjects {
             streams.subjects.remove(pattern.as_bytes(), None, &route);
         }
+        self.copying.remove(&route);
         self.generation += 1;
         Some(entry)
+    }
+
+    /// Streams with a mirror or sources.
+    pub fn copying(&self) -> impl Iterator<Item = &Arc<Entry>> {
+        self.copying.values()
     }
 
     /// A stream by name.

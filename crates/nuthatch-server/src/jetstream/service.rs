@@ -5,6 +5,7 @@
 //! [`MAX_INFLIGHT_REQUESTS`] are under way; more are answered, not dropped.
 
 use super::backend::{Backend, CallError, NotTaken, call};
+use super::copies::Copies;
 use super::envelope::{self, ResponseType};
 use super::registry::{EngineIndex, Entry, Registry};
 use super::request::Call;
@@ -103,6 +104,9 @@ pub struct JetStream {
     pub(super) registry: RwLock<Registry>,
     /// Copy of [`Registry::generation`] that is read without the lock.
     generation: AtomicU64,
+    /// Tells those who wait for streams to come or go; holds the generation.
+    pub(super) changes: tokio::sync::watch::Sender<u64>,
+    pub(super) copies: Copies,
     /// Held while the registry is about to change; see the module header.
     pub(super) changing: tokio::sync::Mutex<()>,
     /// Counters.
@@ -133,6 +137,8 @@ impl JetStream {
             settings,
             registry: RwLock::default(),
             generation: AtomicU64::new(0),
+            changes: tokio::sync::watch::Sender::new(0),
+            copies: Copies::default(),
             changing: tokio::sync::Mutex::default(),
             stats: ApiStats::default(),
         }
@@ -213,6 +219,7 @@ impl JetStream {
         let mut registry = self.registry.write();
         let result = change(&mut registry);
         self.generation.store(registry.generation(), Ordering::Release);
+        self.changes.send_replace(registry.generation());
         result
     }
 
@@ -223,7 +230,7 @@ impl JetStream {
     }
 
     /// Handles one request whose subject behind the API prefix is `rest`, and answers it.
-    /// Subjects that are no call get silence, as upstream.
+    /// Subjects that are no call get silence, as upstream. Returns the answer.
     pub async fn handle(
         &self,
         account: AccountId,
@@ -231,9 +238,9 @@ impl JetStream {
         reply: &[u8],
         headers: &[u8],
         body: &[u8],
-    ) {
+    ) -> Option<Vec<u8>> {
         self.stats.total.fetch_add(1, Ordering::Relaxed);
-        let Some(api_call) = Call::parse(rest) else { return };
+        let api_call = Call::parse(rest)?;
         let kind = response_type(&api_call);
         let required = find_header(headers, b"Nats-Required-Api-Level").unwrap_or_default();
         let answer = if is_level_met(required) {
@@ -245,6 +252,7 @@ impl JetStream {
         if !reply.is_empty() {
             self.backend.answer(account, reply, &bytes);
         }
+        Some(bytes)
     }
 
     /// Answers a request for which there is no room.

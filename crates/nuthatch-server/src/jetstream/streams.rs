@@ -154,11 +154,12 @@ impl JetStream {
             return Err(JsError::STREAM_NAME_CONTAINS_PATH_SEPARATORS);
         }
         set_stream_metadata(&mut config);
-        let config = validate::stream_config(config, &self.limits(pedantic))?;
+        let mut config = validate::stream_config(config, &self.limits(pedantic))?;
         let _changing = self.changing.lock().await;
+        self.check_copies(account, &mut config)?;
         let existing = self.registry.read().get(account, name).cloned();
         if let Some(existing) = existing {
-            return self.create_existing(&existing, &config).await;
+            return self.create_existing(account, &existing, &config).await;
         }
         self.check_new(account, &config).await?;
         let engine = self.engine_for(&config)?;
@@ -168,16 +169,21 @@ impl JetStream {
         let config = Arc::new(info.config.clone());
         let entry = Entry { id, engine, account, config, created: info.created };
         self.change(|registry| registry.insert(entry));
-        Ok(self.stream_answer("stream_create", info, None, true))
+        Ok(self.stream_answer(account, "stream_create", info, None, true))
     }
 
     /// Creating what exists: the same configuration is a success, another one is 10058.
-    async fn create_existing(&self, existing: &Entry, config: &StreamConfig) -> Answer {
+    async fn create_existing(
+        &self,
+        account: AccountId,
+        existing: &Entry,
+        config: &StreamConfig,
+    ) -> Answer {
         if *existing.config != *config {
             return Err(JsError::STREAM_NAME_EXIST);
         }
         let info = self.current_info(existing).await?;
-        Ok(self.stream_answer("stream_create", info, None, true))
+        Ok(self.stream_answer(account, "stream_create", info, None, true))
     }
 
     pub(super) async fn current_info(&self, entry: &Entry) -> Result<StreamInfo, JsError> {
@@ -250,7 +256,8 @@ impl JetStream {
         set_stream_metadata(&mut config);
         let _changing = self.changing.lock().await;
         let entry = self.entry(account, name)?;
-        let config = validate::stream_update(&entry.config, config, &self.limits(pedantic))?;
+        let mut config = validate::stream_update(&entry.config, config, &self.limits(pedantic))?;
+        self.check_copies(account, &mut config)?;
         if self.engine_for(&config)? != entry.engine {
             return Err(placement_error(
                 "a stream does not change its log by an update: its placement tag must stay",
@@ -266,7 +273,7 @@ impl JetStream {
         let info = self.stream_outcome(entry.engine, op).await?.0;
         let config = Arc::new(info.config.clone());
         self.change(|registry| registry.insert(Entry { config, ..(*entry).clone() }));
-        Ok(self.stream_answer("stream_update", info, None, false))
+        Ok(self.stream_answer(account, "stream_update", info, None, false))
     }
 
     pub(super) async fn stream_delete(
@@ -308,7 +315,7 @@ impl JetStream {
             Paged { total: 0, offset: 0, limit: 0 }
         };
         let info = StreamInfo { cluster: Some(self.cluster()), ..info };
-        Ok(self.stream_answer("stream_info", info, Some(page), false))
+        Ok(self.stream_answer(account, "stream_info", info, Some(page), false))
     }
 
     pub(super) async fn stream_purge(&self, account: AccountId, name: &str, body: &[u8]) -> Answer {
@@ -359,6 +366,7 @@ impl JetStream {
             match self.current_info(entry).await {
                 Ok(mut info) => {
                     self.complete_stream(&mut info);
+                    self.complete_copies(account, &mut info);
                     streams.push(info);
                 }
                 // Deleted since the registry was read.
@@ -423,12 +431,14 @@ impl JetStream {
 
     fn stream_answer(
         &self,
+        account: AccountId,
         kind: &'static str,
         mut info: StreamInfo,
         page: Option<Paged>,
         did_create: bool,
     ) -> Vec<u8> {
         self.complete_stream(&mut info);
+        self.complete_copies(account, &mut info);
         envelope::ok(ResponseType(kind), &StreamBody { page, info: &info, did_create })
     }
 }

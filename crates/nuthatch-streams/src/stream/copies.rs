@@ -21,15 +21,18 @@ use std::collections::BTreeMap;
 /// Sequence of the last message of each source, by the source's key.
 pub type Sourced = BTreeMap<Box<[u8]>, u64>;
 
-/// The key of a source and the sequence in a `Nats-Stream-Source` header:
-/// `<stream> <sequence> <filters> <destinations> <subject>`.
+/// The key of a source and the sequence in a `Nats-Stream-Source` header
+/// `<stream> <sequence> <filters> <destinations> <subject> <origin>`, where the last part tells
+/// apart streams of one name that were there one after the other. The key is
+/// `<stream> <filters> <destinations> <origin>`.
 #[must_use]
 pub fn read_source(header: &[u8]) -> Option<(Box<[u8]>, u64)> {
     let fields: Vec<&[u8]> = header.split(|&b| b == b' ').collect();
     let (stream, seq) = (fields.first()?, fields.get(1)?);
     let seq = std::str::from_utf8(seq).ok()?.parse().ok()?;
-    let field = |at: usize| fields.get(at).copied().unwrap_or(b">");
-    Some(([*stream, field(2), field(3)].join(&b' ').into_boxed_slice(), seq))
+    let field = |at: usize, or: &'static [u8]| fields.get(at).copied().unwrap_or(or);
+    let key = [*stream, field(2, b">"), field(3, b">"), field(5, b"")];
+    Some((key.join(&b' ').into_boxed_slice(), seq))
 }
 
 impl Stream {

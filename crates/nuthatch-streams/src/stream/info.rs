@@ -94,6 +94,8 @@ impl Stream {
             state: self.state(consumers, deleted_details),
             domain: String::new(),
             cluster: None,
+            mirror: None,
+            sources: Vec::new(),
             ts: wire_time(now),
         }
     }

@@ -8,6 +8,9 @@ use std::collections::BTreeSet;
 
 /// Checks the subjects, or sets the default.
 pub(super) fn check(config: &mut StreamConfig) -> Result<(), JsError> {
+    if config.subjects.is_empty() && (config.mirror.is_some() || !config.sources.is_empty()) {
+        return Ok(());
+    }
     if config.subjects.is_empty() {
         config.subjects.push(config.name.clone());
         return Ok(());

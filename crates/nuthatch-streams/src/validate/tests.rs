@@ -96,13 +96,39 @@ fn subjects_are_checked() {
 #[test]
 fn what_is_missing_is_refused_and_named() {
     let refused = |adapt: fn(&mut StreamConfig)| create(adapt);
-    let source = || StreamSource { name: "T".into(), ..StreamSource::default() };
-    let mirror = create(|config| config.mirror = Some(source()));
-    assert_eq!(mirror, "stream mirrors are not supported by this server yet");
-    assert!(create(|config| config.sources.push(source())).starts_with("stream sources"));
     assert!(refused(|c| c.allow_msg_counter = true).starts_with("message counters"));
     assert!(refused(|c| c.allow_msg_schedules = true).starts_with("message schedules"));
     assert_eq!(refused(|c| (c.allow_atomic, c.allow_batched) = (true, true)), "");
+}
+
+#[test]
+fn mirrors_and_sources_are_checked() {
+    let source = || StreamSource { name: "T".into(), ..StreamSource::default() };
+    let mirror = |adapt: fn(&mut StreamConfig)| {
+        let config = StreamConfig { mirror: Some(source()), ..named() };
+        let mut config = StreamConfig { subjects: Vec::new(), ..config };
+        adapt(&mut config);
+        stream_config(config, &Limits::default()).map_or_else(
+            |e| e.err_code,
+            |c| {
+                assert!(c.subjects.is_empty());
+                0
+            },
+        )
+    };
+    assert_eq!(mirror(|_| {}), 0);
+    assert_eq!(mirror(|c| c.subjects = vec!["a".into()]), 10034);
+    assert_eq!(mirror(|c| c.first_seq = 5), 10143);
+    assert_eq!(mirror(|c| c.allow_atomic = true), 10198);
+    assert_eq!(mirror(|c| c.sources = vec![StreamSource::default()]), 10031);
+    assert_eq!(mirror(|c| c.mirror = Some(StreamSource::default())), 10142);
+    let sources = |list: Vec<StreamSource>| create(|c| c.sources = list);
+    assert_eq!(sources(vec![source()]), "");
+    assert_eq!(sources(vec![source(), source()]), "duplicate source configuration detected");
+    let transform = |src: &str| SubjectTransformConfig { src: src.into(), dest: "b.>".into() };
+    let overlapping =
+        StreamSource { subject_transforms: vec![transform("a.>"), transform("a.b.>")], ..source() };
+    assert_eq!(sources(vec![overlapping]), "source filters can not overlap");
 }
 
 #[test]

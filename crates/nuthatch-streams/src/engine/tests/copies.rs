@@ -80,7 +80,7 @@ fn a_mirror_keeps_sequences_gaps_and_times() {
 #[test]
 fn a_sourced_message_comes_once() {
     let mut harness = Harness::with_stream(|_| {});
-    let header = |seq: u64| format!("Nats-Stream-Source: O {seq} > > s.a");
+    let header = |seq: u64| format!("Nats-Stream-Source: O {seq} > > s.a 17");
     let source = |harness: &mut Harness, seqs: &[u64]| {
         let copies = seqs.iter().map(|&seq| copy(seq, &header(seq))).collect();
         harness.op(Op::Source { id: STREAM, copies }).expect("sourced");
@@ -88,7 +88,7 @@ fn a_sourced_message_comes_once() {
     source(&mut harness, &[3, 4, 7]);
     for how in [Reopen::Scratch, Reopen::Snapshot, Reopen::States] {
         harness.reopen(how);
-        let key = b"O > >".to_vec();
+        let key = b"O > > 17".to_vec();
         assert_eq!(harness.op(Op::Sourced { id: STREAM, key }), Ok(OpOutcome::Sourced(7)));
         source(&mut harness, &[3, 4, 7]);
         assert_eq!(harness.seqs(), [1, 2, 3], "{how:?}");

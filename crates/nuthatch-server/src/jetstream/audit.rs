@@ -1,0 +1,115 @@
+//! The audit of the API (`$JS.EVENT.ADVISORY.API`): what was asked and answered, for whoever listens.
+//! Built only if somebody does.
+
+use super::hook::Answers;
+use super::registry::Registry;
+use crate::info::random_id;
+use crate::jetstream_hook::Requester;
+use crate::user_info::time_json;
+use nuthatch_protocol::js::Time;
+use nuthatch_streams::{AccountId, Message};
+use serde_json::{Map, Value, json};
+
+/// Where calls are told.
+const AUDIT: &str = "$JS.EVENT.ADVISORY.API";
+/// Where it is told that there were too many.
+const LIMIT_REACHED: &str = "$JS.EVENT.ADVISORY.API.LIMIT_REACHED";
+/// Characters of an event's id, as many as the incumbent's.
+const ID_CHARS: usize = 22;
+
+/// A call and its answer.
+pub(super) struct Called<'a> {
+    pub(super) from: &'a Requester,
+    pub(super) subject: &'a [u8],
+    pub(super) request: &'a [u8],
+    pub(super) response: &'a [u8],
+}
+
+/// What the advisories say of the server.
+pub(super) struct Place<'a> {
+    pub(super) server: &'a str,
+    pub(super) domain: &'a str,
+    pub(super) now: Time,
+}
+
+fn is_wanted(account: AccountId, subject: &str, answers: &dyn Answers, streams: &Registry) -> bool {
+    answers.listens(account, subject.as_bytes())
+        || streams.route(account, subject.as_bytes()).is_some()
+}
+
+/// Tells of a call, if anybody wants to know.
+pub(super) fn tell_call(
+    called: &Called<'_>,
+    place: &Place<'_>,
+    answers: &dyn Answers,
+    streams: &Registry,
+) {
+    let account = called.from.account;
+    if !is_wanted(account, AUDIT, answers, streams) {
+        return;
+    }
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    let mut event = event("io.nats.jetstream.advisory.v1.api_audit", place);
+    event.insert("client".to_owned(), Value::Object(client(called.from, place.server)));
+    event.insert("subject".to_owned(), json!(text(called.subject)));
+    if !called.request.is_empty() {
+        event.insert("request".to_owned(), json!(text(called.request)));
+    }
+    event.insert("response".to_owned(), json!(text(called.response)));
+    publish(account, AUDIT, &Value::Object(event), answers);
+}
+
+/// Tells that a call was refused because too many are under way.
+pub(super) fn tell_limit(
+    account: AccountId,
+    place: &Place<'_>,
+    answers: &dyn Answers,
+    streams: &Registry,
+) {
+    if is_wanted(account, LIMIT_REACHED, answers, streams) {
+        let mut event = event("io.nats.jetstream.advisory.v1.api_limit_reached", place);
+        event.insert("dropped".to_owned(), json!(1));
+        publish(account, LIMIT_REACHED, &Value::Object(event), answers);
+    }
+}
+
+fn event(kind: &str, place: &Place<'_>) -> Map<String, Value> {
+    let mut event = Map::new();
+    event.insert("type".to_owned(), json!(kind));
+    event.insert("id".to_owned(), json!(random_id(ID_CHARS)));
+    event.insert("timestamp".to_owned(), json!(place.now));
+    event.insert("server".to_owned(), json!(place.server));
+    if !place.domain.is_empty() {
+        event.insert("domain".to_owned(), json!(place.domain));
+    }
+    event
+}
+
+fn client(from: &Requester, server: &str) -> Map<String, Value> {
+    let mut client = Map::new();
+    client.insert("server".to_owned(), json!(server));
+    let Some(conn) = &from.peer else { return client };
+    client.insert("start".to_owned(), time_json(conn.since));
+    client.insert("host".to_owned(), json!(conn.remote.ip().to_string()));
+    client.insert("id".to_owned(), json!(conn.id));
+    let session = conn.session();
+    client.insert("acc".to_owned(), json!(session.account.name));
+    let parts = [
+        ("user", &session.user),
+        ("name", &session.name),
+        ("lang", &session.lang),
+        ("ver", &session.version),
+    ];
+    for (name, value) in parts.into_iter().filter(|(_, value)| !value.is_empty()) {
+        client.insert(name.to_owned(), json!(value));
+    }
+    client
+}
+
+fn publish(account: AccountId, subject: &str, event: &Value, answers: &dyn Answers) {
+    let body = event.to_string().into_bytes();
+    answers.publish(
+        account,
+        &Message { subject: subject.as_bytes(), reply: b"", headers: b"", body: &body },
+    );
+}

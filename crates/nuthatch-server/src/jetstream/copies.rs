@@ -1,0 +1,411 @@
+//! Mirrors and sources: one task each, which reads its origin and stores what it read.
+//!
+//! A task asks the origin's engine for what comes next and sleeps until there is something, so an
+//! idle mirror costs nothing. Where it is follows from its own stream: a mirror goes on behind its
+//! last sequence, a source behind the last message with its header, so every message is taken over
+//! exactly once, whatever stops and starts in between. An origin that is missing is looked for again
+//! whenever a stream comes or goes.
+
+use super::registry::{EngineIndex, Entry};
+use super::service::{JetStream, unexpected};
+use nuthatch_log::StreamId;
+use nuthatch_protocol::headers;
+use nuthatch_protocol::js::{StreamConfig, StreamInfo, StreamSource, StreamSourceInfo};
+use nuthatch_protocol::jserror::JsError;
+use nuthatch_protocol::subject;
+use nuthatch_protocol::transform::Transform;
+use nuthatch_streams::op::{Range, RangeRequest, Replica};
+use nuthatch_streams::{AccountId, Op, OpOutcome};
+use parking_lot::Mutex;
+use rustc_hash::{FxHashMap, FxHashSet};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use tokio::task::JoinHandle;
+
+/// After a problem a task waits so long, and twice as long after each further one.
+const RETRY_MIN: Duration = Duration::from_millis(250);
+/// At most.
+const RETRY_MAX: Duration = Duration::from_secs(10);
+
+/// A stream that copies others.
+type Key = (EngineIndex, StreamId);
+
+/// The tasks of all streams that copy others.
+#[derive(Default)]
+pub(super) struct Copies {
+    tasks: Mutex<FxHashMap<Key, Vec<Task>>>,
+}
+
+struct Task {
+    source: StreamSource,
+    mirrors: bool,
+    state: Arc<Mutex<State>>,
+    handle: JoinHandle<()>,
+}
+
+impl Drop for Task {
+    fn drop(&mut self) {
+        self.handle.abort();
+    }
+}
+
+/// How a task is doing.
+#[derive(Default)]
+struct State {
+    lag: u64,
+    active: Option<Instant>,
+    error: Option<JsError>,
+}
+
+/// A subject filter with what it turns subjects into.
+struct Rule {
+    filter: String,
+    transform: Option<Transform>,
+}
+
+/// What a task copies, and where to.
+struct Job {
+    service: Arc<JetStream>,
+    entry: Arc<Entry>,
+    source: StreamSource,
+    mirrors: bool,
+    rules: Vec<Rule>,
+    state: Arc<Mutex<State>>,
+}
+
+/// The sources of a configuration, its mirror first.
+fn sources_of(entry: &Entry) -> impl Iterator<Item = (&StreamSource, bool)> {
+    let mirror = entry.config.mirror.iter().map(|mirror| (mirror, true));
+    mirror.chain(entry.config.sources.iter().map(|source| (source, false)))
+}
+
+impl JetStream {
+    /// Keeps the tasks in step with the registry, for as long as the server runs.
+    pub(super) async fn copy_streams(self: Arc<Self>) {
+        let mut changed = self.changes.subscribe();
+        loop {
+            self.match_tasks();
+            if changed.changed().await.is_err() {
+                return;
+            }
+        }
+    }
+
+    fn match_tasks(self: &Arc<Self>) {
+        let wanted: Vec<Arc<Entry>> = self.registry.read().copying().cloned().collect();
+        let mut tasks = self.copies.tasks.lock();
+        tasks.retain(|key, _| wanted.iter().any(|entry| (entry.engine, entry.id) == *key));
+        for entry in wanted {
+            let running = tasks.entry((entry.engine, entry.id)).or_default();
+            let is_same = running.len() == sources_of(&entry).count()
+                && running.iter().zip(sources_of(&entry)).all(|(task, (source, mirrors))| {
+                    task.source == *source && task.mirrors == mirrors
+                });
+            if !is_same {
+                running.clear();
+                for (source, mirrors) in sources_of(&entry) {
+                    running.push(self.start_task(&entry, source, mirrors));
+                }
+            }
+        }
+    }
+
+    fn start_task(
+        self: &Arc<Self>,
+        entry: &Arc<Entry>,
+        source: &StreamSource,
+        mirrors: bool,
+    ) -> Task {
+        let state = Arc::new(Mutex::new(State::default()));
+        let job = Job {
+            service: self.clone(),
+            entry: entry.clone(),
+            source: source.clone(),
+            mirrors,
+            rules: rules_of(source),
+            state: state.clone(),
+        };
+        let handle = tokio::spawn(job.run());
+        Task { source: source.clone(), mirrors, state, handle }
+    }
+
+    /// Fills in how the mirror or the sources of a stream are doing.
+    pub(super) fn complete_copies(&self, account: AccountId, info: &mut StreamInfo) {
+        if info.config.mirror.is_none() && info.config.sources.is_empty() {
+            return;
+        }
+        let key = match self.registry.read().get(account, &info.config.name) {
+            Some(entry) => (entry.engine, entry.id),
+            None => return,
+        };
+        let tasks = self.copies.tasks.lock();
+        let Some(tasks) = tasks.get(&key) else { return };
+        for task in tasks {
+            let told = task.info();
+            if task.mirrors {
+                info.mirror = Some(told);
+            } else {
+                info.sources.push(told);
+            }
+        }
+    }
+
+    /// What only the registry can judge of a mirror or of sources: cycles, and sizes that do not fit.
+    /// A mirror serves direct gets if its origin does.
+    pub(super) fn check_copies(
+        &self,
+        account: AccountId,
+        config: &mut StreamConfig,
+    ) -> Result<(), JsError> {
+        let registry = self.registry.read();
+        let too_small = |origin: &str| {
+            registry.get(account, origin).is_some_and(|origin| {
+                let (own, theirs) = (config.max_msg_size, origin.config.max_msg_size);
+                own > 0 && theirs > 0 && own < theirs
+            })
+        };
+        let local = |source: &&StreamSource| source.external.is_none();
+        if config.mirror.iter().filter(local).any(|mirror| too_small(&mirror.name)) {
+            return Err(JsError::MIRROR_MAX_MESSAGE_SIZE_TOO_BIG);
+        }
+        if config.sources.iter().filter(local).any(|source| too_small(&source.name)) {
+            return Err(JsError::SOURCE_MAX_MESSAGE_SIZE_TOO_BIG);
+        }
+        if forms_cycle(config, |name| {
+            registry.get(account, name).map(|entry| (*entry.config).clone())
+        }) {
+            return Err(JsError::STREAM_INVALID_CONFIG.with("err", "detected cycle"));
+        }
+        if let Some(mirror) = &config.mirror
+            && mirror.external.is_none()
+            && let Some(origin) = registry.get(account, &mirror.name)
+        {
+            config.mirror_direct = origin.config.allow_direct;
+        }
+        Ok(())
+    }
+
+    /// Where a source lives: this account, or the one whose API is imported under its prefix.
+    fn origin(&self, account: AccountId, source: &StreamSource) -> Result<Arc<Entry>, JsError> {
+        let home = match &source.external {
+            Some(external) if !external.api.is_empty() => {
+                self.backend.exporter(account, &external.api).ok_or(JsError::STREAM_NOT_FOUND)?
+            }
+            _ => account,
+        };
+        self.entry(home, &source.name)
+    }
+}
+
+impl Task {
+    fn info(&self) -> StreamSourceInfo {
+        let state = self.state.lock();
+        let active = state
+            .active
+            .map_or(-1, |at| i64::try_from(at.elapsed().as_nanos()).unwrap_or(i64::MAX));
+        StreamSourceInfo {
+            name: self.source.name.clone(),
+            external: self.source.external.clone(),
+            lag: state.lag,
+            active,
+            error: state.error.clone(),
+            filter_subject: self.source.filter_subject.clone(),
+            subject_transforms: self.source.subject_transforms.clone(),
+        }
+    }
+}
+
+/// Whether messages would come back to a stream that copies others.
+fn forms_cycle(config: &StreamConfig, get: impl Fn(&str) -> Option<StreamConfig>) -> bool {
+    let overlaps = |subjects: &[String], filter: &str| {
+        filter.is_empty()
+            || subjects.iter().any(|own| subject::overlap(own.as_bytes(), filter.as_bytes()))
+    };
+    let (mut visited, mut left) = (FxHashSet::default(), vec![config.clone()]);
+    while let Some(config) = left.pop() {
+        visited.insert(config.name.clone());
+        let sources = config.sources.iter().filter(|source| source.external.is_none());
+        for source in sources {
+            if !visited.contains(&source.name) {
+                left.extend(get(&source.name));
+            } else if overlaps(&config.subjects, &source.filter_subject) {
+                return true;
+            }
+        }
+        if let Some(mirror) = config.mirror.as_ref().filter(|mirror| mirror.external.is_none()) {
+            if visited.contains(&mirror.name) {
+                return true;
+            }
+            left.extend(get(&mirror.name));
+        }
+    }
+    false
+}
+
+fn rules_of(source: &StreamSource) -> Vec<Rule> {
+    let or_all = |filter: &str| if filter.is_empty() { ">".to_owned() } else { filter.to_owned() };
+    if source.subject_transforms.is_empty() {
+        return vec![Rule { filter: or_all(&source.filter_subject), transform: None }];
+    }
+    let rule = |config: &nuthatch_protocol::js::SubjectTransformConfig| {
+        let filter = or_all(&config.src);
+        // The configuration has been validated.
+        let transform =
+            (!config.dest.is_empty()).then(|| Transform::new(&filter, &config.dest).ok()).flatten();
+        Rule { filter, transform }
+    };
+    source.subject_transforms.iter().map(rule).collect()
+}
+
+impl Job {
+    async fn run(self) {
+        let mut changed = self.service.changes.subscribe();
+        let mut wait = RETRY_MIN;
+        loop {
+            changed.mark_unchanged();
+            let began = Instant::now();
+            let Err(error) = self.copy().await;
+            let is_missing = error.err_code == JsError::STREAM_NOT_FOUND.err_code;
+            self.state.lock().error = Some(error);
+            if began.elapsed() > RETRY_MAX {
+                wait = RETRY_MIN;
+            }
+            if is_missing {
+                // It may come; nothing is to be done until then.
+                if changed.changed().await.is_err() {
+                    return;
+                }
+            } else {
+                tokio::time::sleep(wait).await;
+                wait = (wait * 2).min(RETRY_MAX);
+            }
+        }
+    }
+
+    /// Copies until something is wrong.
+    async fn copy(&self) -> Result<std::convert::Infallible, JsError> {
+        let origin = self.service.origin(self.entry.account, &self.source)?;
+        let key = self.key(&origin);
+        let mut next = self.position(&key).await? + 1;
+        let is_fresh = next == 1;
+        if is_fresh {
+            next = self.source.opt_start_seq.max(1);
+        }
+        let mut start_time = self.source.opt_start_time.filter(|_| is_fresh);
+        loop {
+            let filters = if self.reads_all() {
+                Vec::new()
+            } else {
+                self.rules.iter().map(|rule| rule.filter.clone()).collect()
+            };
+            let request =
+                RangeRequest { from: next, start_time: start_time.take(), filters, wait: true };
+            let op = Op::ReadRange { id: origin.id, request };
+            let range = match self.service.run(origin.engine, op).await? {
+                OpOutcome::Range(range) => range,
+                other => return Err(unexpected(&other)),
+            };
+            next = range.next;
+            let lag = (range.last_seq + 1).saturating_sub(next);
+            self.store(range, &key).await?;
+            let mut state = self.state.lock();
+            *state = State { lag, active: Some(Instant::now()), error: None };
+        }
+    }
+
+    fn reads_all(&self) -> bool {
+        matches!(&self.rules[..], [rule] if rule.filter == ">")
+    }
+
+    /// The last sequence of the origin that was taken over; 0 if none was.
+    async fn position(&self, key: &[u8]) -> Result<u64, JsError> {
+        if self.mirrors {
+            return Ok(self.service.current_info(&self.entry).await?.state.last_seq);
+        }
+        let op = Op::Sourced { id: self.entry.id, key: key.to_vec() };
+        match self.service.run(self.entry.engine, op).await? {
+            OpOutcome::Sourced(seq) => Ok(seq),
+            other => Err(unexpected(&other)),
+        }
+    }
+
+    async fn store(&self, range: Range, key: &[u8]) -> Result<(), JsError> {
+        let id = self.entry.id;
+        let gap_to = range.next - 1;
+        let copies: Vec<Replica> =
+            range.messages.into_iter().map(|message| self.adapt(message, key)).collect();
+        let op = if self.mirrors {
+            Op::Mirror { id, copies, gap_to }
+        } else if copies.is_empty() {
+            return Ok(());
+        } else {
+            Op::Source { id, copies }
+        };
+        self.service.run(self.entry.engine, op).await.map(drop)
+    }
+
+    /// A message as it is stored here: under its new subject, and for sources with where it is from.
+    fn adapt(&self, mut message: Replica, key: &[u8]) -> Replica {
+        let matches = |rule: &&Rule| subject::matches(rule.filter.as_bytes(), &message.subject);
+        let mut mapped = Vec::new();
+        if let Some(transform) = self.rules.iter().find(matches).and_then(|r| r.transform.as_ref())
+        {
+            #[allow(clippy::cast_possible_truncation)] // a number like any other
+            transform.apply(&message.subject, message.seq as u32, &mut mapped);
+        }
+        if !self.mirrors {
+            let header = source_header(key, message.seq, &message.subject);
+            let mut block = Vec::new();
+            if !message.headers.is_empty() {
+                headers::copy_without(&mut block, &message.headers, |name| {
+                    name.starts_with(b"Nats-Expected-") || name == b"Nats-Stream-Source"
+                });
+            }
+            headers::append(&mut block, b"Nats-Stream-Source", &header);
+            message.headers = block;
+        }
+        if !mapped.is_empty() {
+            message.subject = mapped;
+        }
+        message
+    }
+
+    /// What tells this source from others of the stream: `<stream> <filters> <destinations> <origin>`.
+    /// The last part is when the origin was created, so that one of the same name that comes after
+    /// it is begun anew.
+    fn key(&self, origin: &Entry) -> Vec<u8> {
+        let mut name = self.source.name.clone();
+        if let Some(external) = &self.source.external {
+            name = format!("{name}:{}", external.api);
+        }
+        let filters: Vec<&str> = self.rules.iter().map(|rule| rule.filter.as_str()).collect();
+        let dests: Vec<&str> = self
+            .source
+            .subject_transforms
+            .iter()
+            .map(|config| if config.dest.is_empty() { ">" } else { config.dest.as_str() })
+            .collect();
+        let dests = if dests.is_empty() { ">".to_owned() } else { dests.join("\x0c") };
+        format!("{name} {} {dests} {}", filters.join("\x0c"), origin.created.0).into_bytes()
+    }
+}
+
+/// `<stream> <sequence> <filters> <destinations> <subject> <origin>`.
+fn source_header(key: &[u8], seq: u64, subject: &[u8]) -> Vec<u8> {
+    let parts: Vec<&[u8]> = key.splitn(4, |&b| b == b' ').collect();
+    let part = |at: usize| parts.get(at).copied().unwrap_or_default();
+    [part(0), seq.to_string().as_bytes(), part(1), part(2), subject, part(3)].join(&b' ')
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use nuthatch_streams::stream::read_source;
+
+    #[test]
+    fn a_header_leads_back_to_its_key() {
+        let key = b"ORIGIN:JS.acc.API a.*\x0cb.> >\x0cc.> 1700000000000000000";
+        let header = source_header(key, 42, b"a.x");
+        assert_eq!(read_source(&header), Some((key[..].into(), 42)));
+    }
+}

@@ -1,0 +1,107 @@
+// X08 to X10: subject transforms, republish, mirrors and sources.
+package main
+
+import (
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/nats-io/nats.go/jetstream"
+)
+
+var copies = []scenario{
+	{"X08", defaultLimit, transformAndRepublish},
+	{"X09", defaultLimit, mirrors},
+	{"X10", defaultLimit, sources},
+}
+
+func transformAndRepublish(c *ctx) {
+	s := c.stream("", streamConfig{
+		Subjects:         []string{"x08.in.*", "x08.out.>"},
+		SubjectTransform: &jetstream.SubjectTransformConfig{Source: "x08.in.*", Destination: "x08.out.{{partition(10,1)}}.{{wildcard(1)}}"},
+		RePublish:        &jetstream.RePublish{Source: "x08.out.>", Destination: "x08again.>"},
+	})
+	again := must(c.nc.SubscribeSync("x08again.>"))
+	c.put("x08.in.foo", "1")
+	c.put("x08.in.foo", "2")
+	stored := must(s.GetMsg(c, 1))
+	equal(stored.Subject, "x08.out.3.foo", "the mapped subject")
+	for seq, last := range []string{"0", "1"} {
+		msg := must(again.NextMsg(5 * time.Second))
+		equal([]string{msg.Subject, string(msg.Data)}, []string{"x08again.3.foo", strconv.Itoa(seq + 1)}, "published again")
+		got := []string{}
+		for _, name := range []string{"Nats-Stream", "Nats-Subject", "Nats-Sequence", "Nats-Last-Sequence"} {
+			got = append(got, msg.Header.Get(name))
+		}
+		equal(got, []string{"X08", "x08.out.3.foo", strconv.Itoa(seq + 1), last}, "headers")
+		must(time.Parse(time.RFC3339Nano, msg.Header.Get("Nats-Time-Stamp")))
+	}
+	cycle := c.api("STREAM.CREATE.X08C", dict{"name": "X08C", "subjects": []string{"x08c.>"}, "storage": "file", "num_replicas": 1,
+		"republish": dict{"src": ">", "dest": "x08c.again.>"}})
+	equal(errOf(cycle), 10052, "a cycle")
+}
+
+func mirrors(c *ctx) {
+	origin := c.stream("O", streamConfig{Subjects: []string{"x09.>"}})
+	c.putMany("x09.a", 5)
+	ok(origin.DeleteMsg(c, 3))
+	c.owns("X09M")
+	mirror := must(c.js.CreateStream(c, streamConfig{Name: "X09M", Mirror: &jetstream.StreamSource{Name: "X09O"}}))
+	until(10*time.Second, "the mirror has caught up", func() bool { return c.state(mirror).LastSeq == 5 })
+	equal(c.state(mirror).Msgs, uint64(4), "gaps are kept")
+	was, is := must(origin.GetMsg(c, 4)), must(mirror.GetMsg(c, 4))
+	check(was.Time.Equal(is.Time) && string(is.Data) == "3" && is.Subject == "x09.a", "copied %+v", is)
+	c.put("x09.b", "later")
+	until(10*time.Second, "what comes later", func() bool { return c.state(mirror).LastSeq == 6 })
+	info := must(mirror.Info(c))
+	check(info.Mirror != nil && info.Mirror.Name == "X09O" && info.Mirror.Lag == 0 && info.Mirror.Error == nil, "info %+v", info.Mirror)
+	fetched := fetch(c.consumer(mirror, "c", consumerConfig{FilterSubject: "x09.b"}), 1, 5*time.Second)
+	equal(string(fetched[0].Data()), "later", "a consumer of the mirror")
+
+	_, err := c.js.CreateStream(c, streamConfig{Name: "X09E", Subjects: []string{"x09e"}, Mirror: &jetstream.StreamSource{Name: "X09O"}})
+	expectCode(err, 10034)
+	_, err = c.js.UpdateStream(c, streamConfig{Name: "X09O", Subjects: []string{"x09.>"}, Sources: []*jetstream.StreamSource{{Name: "X09M"}}})
+	expectCode(err, 10052)
+	_, err = c.js.UpdateStream(c, streamConfig{Name: "X09M", Mirror: &jetstream.StreamSource{Name: "OTHER"}})
+	expectCode(err, 10055)
+
+	ok(c.js.DeleteStream(c, "X09O"))
+	promoted := must(c.js.UpdateStream(c, streamConfig{Name: "X09M", Subjects: []string{"x09.>"}}))
+	equal(c.put("x09.c", "own").Sequence, uint64(7), "a promoted mirror takes messages of its own")
+	equal(c.state(promoted).Msgs, uint64(6), "messages")
+}
+
+func sources(c *ctx) {
+	a := c.stream("A", streamConfig{Subjects: []string{"x10a.>"}})
+	c.stream("B", streamConfig{Subjects: []string{"x10b.>"}})
+	c.putMany("x10a.one", 3)
+	c.put("x10a.two.x", "filtered")
+	c.putMany("x10b.y", 2)
+	c.owns("X10S")
+	all := must(c.js.CreateStream(c, streamConfig{Name: "X10S", Subjects: []string{"x10own"}, Sources: []*jetstream.StreamSource{
+		{Name: "X10A", FilterSubject: "x10a.one"},
+		{Name: "X10B", SubjectTransforms: []jetstream.SubjectTransformConfig{{Source: "x10b.*", Destination: "mapped.{{wildcard(1)}}"}}},
+	}}))
+	until(10*time.Second, "five messages", func() bool { return c.state(all).Msgs == 5 })
+	c.put("x10own", "own")
+	c.put("x10a.one", "3")
+	until(10*time.Second, "seven messages", func() bool { return c.state(all).Msgs == 7 })
+	bySubject := map[string][]string{}
+	for seq := uint64(1); seq <= 7; seq++ {
+		msg := must(all.GetMsg(c, seq))
+		bySubject[msg.Subject] = append(bySubject[msg.Subject], string(msg.Data))
+		source := strings.Fields(msg.Header.Get("Nats-Stream-Source"))
+		if msg.Subject != "x10own" {
+			check(len(source) >= 5 && (source[0] == "X10A" || source[0] == "X10B"), "source %q", source)
+		}
+	}
+	equal(bySubject, map[string][]string{"x10a.one": {"0", "1", "2", "3"}, "mapped.y": {"0", "1"}, "x10own": {"own"}}, "messages")
+	info := must(all.Info(c))
+	equal(len(info.Sources), 2, "sources in the info")
+
+	equal(errOf(c.ask("x10own", "", pairsOf("Nats-Stream-Source", "X10A 9 > > x"))), 10227, "clients can not say so")
+	ok(c.js.DeleteStream(c, "X10B"))
+	c.put("x10a.one", "4")
+	until(10*time.Second, "the other source goes on", func() bool { return c.state(all).Msgs == 8 })
+	_ = a
+}
