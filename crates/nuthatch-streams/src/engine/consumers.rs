@@ -44,6 +44,7 @@ pub(super) struct Listed {
     slow: bool,
     loading: bool,
     full: bool,
+    dirty: bool,
     hungry: bool,
 }
 
@@ -58,6 +59,9 @@ pub(super) struct Consumers<T> {
     hungry: Hungry,
     /// Those with as many messages out as they may have. Entries may be stale.
     full: Vec<u32>,
+    /// Those with progress that is not in the log, so that a change of the stream that must log it
+    /// first does not look at all of them. Entries may be stale.
+    dirty: Vec<u32>,
 }
 
 impl<T> Default for Consumers<T> {
@@ -69,6 +73,7 @@ impl<T> Default for Consumers<T> {
             in_memory: 0,
             hungry: Hungry::default(),
             full: Vec::new(),
+            dirty: Vec::new(),
         }
     }
 }
@@ -85,6 +90,20 @@ impl<T> Consumers<T> {
     /// Whether any of them keeps its state in memory only.
     pub(super) fn any_memory(&self) -> bool {
         self.in_memory > 0
+    }
+
+    /// Whether no consumer has progress to log. Forgets those that were logged meanwhile.
+    pub(super) fn all_logged(&mut self) -> bool {
+        while let Some(&index) = self.dirty.last() {
+            if let Some(slot) = self.get_mut(index) {
+                if slot.consumer.needs_log().is_some() {
+                    return false;
+                }
+                slot.listed.dirty = false;
+            }
+            self.dirty.pop();
+        }
+        true
     }
 
     pub(super) fn find(&self, name: &str) -> Option<u32> {
@@ -219,13 +238,15 @@ pub(super) fn log_slot_progress<S: Sink, L: LogAccess>(
 ) -> Result<(), AppendError> {
     slot.log_undeleted(log)?;
     let mut released = Vec::new();
-    for index in slot.consumers.indexes() {
-        let Some(consumer) = slot.consumers.get_mut(index) else { continue };
-        if consumer.consumer.needs_log().is_none() {
-            continue;
+    while let Some(&index) = slot.consumers.dirty.last() {
+        if let Some(consumer) = slot.consumers.get_mut(index) {
+            if consumer.consumer.needs_log().is_some() {
+                let mut env = env(&slot.stream, sink, log, domain, &mut released);
+                consumer.consumer.log_state(&mut env, Urgency::Lazy)?;
+            }
+            consumer.listed.dirty = false;
         }
-        let mut env = env(&slot.stream, sink, log, domain, &mut released);
-        consumer.consumer.log_state(&mut env, Urgency::Lazy)?;
+        slot.consumers.dirty.pop();
     }
     slot.stream.set_releases_logged();
     Ok(())
@@ -291,6 +312,9 @@ impl<S: Sink> Engine<S> {
             self.lists.awaiting.push(key);
         }
         let needs_log = consumer.needs_log();
+        if needs_log.is_some() && !std::mem::replace(&mut listed.dirty, true) {
+            consumers.dirty.push(key.index);
+        }
         if needs_log == Some(Urgency::Awaited) && !std::mem::replace(&mut listed.urgent, true) {
             self.lists.urgent.push(key);
         }

@@ -84,7 +84,7 @@ impl<S: Sink> Slot<S> {
     pub(super) fn note_if_logged(&mut self) {
         if self.stream.unlogged() != Unlogged::default()
             && self.undeleted.ranges.is_empty()
-            && self.consumers.iter().all(|consumer| consumer.needs_log().is_none())
+            && self.consumers.all_logged()
         {
             self.stream.set_releases_logged();
         }
