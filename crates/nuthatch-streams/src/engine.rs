@@ -25,6 +25,7 @@ mod slot;
 mod streams;
 #[cfg(test)]
 mod tests;
+mod waiting;
 
 use crate::budget::{AccountBounds, Budget, MSG_IDS_MAX_DEFAULT, SUBJECTS_MAX_DEFAULT};
 use crate::consumer::ConsumerLimits;

@@ -15,10 +15,6 @@ use nuthatch_protocol::js::{ConsumerConfig, RetentionPolicy};
 use nuthatch_protocol::subject;
 use rustc_hash::FxHashMap;
 
-/// Consumers with as many messages out as they may have look at most this often whether some of
-/// them have left the stream.
-const FULL_RECHECK_NS: i64 = 250_000_000;
-
 /// A consumer of an engine. The index may be reused after a delete.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(super) struct ConsumerKey {
@@ -41,11 +37,11 @@ pub(super) struct Listed {
     unlogged: bool,
     urgent: bool,
     awaiting: bool,
-    slow: bool,
-    loading: bool,
-    full: bool,
+    pub(super) slow: bool,
+    pub(super) loading: bool,
+    pub(super) full: bool,
     dirty: bool,
-    hungry: bool,
+    pub(super) hungry: bool,
 }
 
 /// The consumers of one stream.
@@ -56,9 +52,9 @@ pub(super) struct Consumers<T> {
     /// How many keep their state in memory only.
     in_memory: usize,
     /// Those that want new messages at once.
-    hungry: Hungry,
+    pub(super) hungry: Hungry,
     /// Those with as many messages out as they may have. Entries may be stale.
-    full: Vec<u32>,
+    pub(super) full: Vec<u32>,
     /// Those with progress that is not in the log, so that a change of the stream that must log it
     /// first does not look at all of them. Entries may be stale.
     dirty: Vec<u32>,
@@ -325,7 +321,7 @@ impl<S: Sink> Engine<S> {
         }
     }
 
-    fn listed(&mut self, key: ConsumerKey) -> Option<&mut Listed> {
+    pub(super) fn listed(&mut self, key: ConsumerKey) -> Option<&mut Listed> {
         let slot = self.slots.get_mut(&key.stream)?;
         slot.consumers.get_mut(key.index).map(|consumer| &mut consumer.listed)
     }
@@ -494,81 +490,6 @@ impl<S: Sink> Engine<S> {
             keys.retain(|known| *known != key);
             if keys.is_empty() {
                 self.deliver_subjects.remove(subject);
-            }
-        }
-    }
-
-    /// Consumers that waited for a receiver go on.
-    pub(super) fn wake_slow<L: LogAccess>(&mut self, log: &mut L) {
-        for key in std::mem::take(&mut self.lists.slow) {
-            if let Some(listed) = self.listed(key)
-                && std::mem::take(&mut listed.slow)
-            {
-                self.call(key, log, Consumer::pump);
-            }
-        }
-    }
-
-    /// Consumers of a stream that waited for a load go on.
-    pub(super) fn wake_loading<L: LogAccess>(&mut self, stream: StreamId, log: &mut L) {
-        for index in self.lists.loading.remove(&stream).unwrap_or_default() {
-            let key = ConsumerKey { stream, index };
-            if let Some(listed) = self.listed(key)
-                && std::mem::take(&mut listed.loading)
-            {
-                self.call(key, log, Consumer::pump);
-            }
-        }
-    }
-
-    /// If messages have left the stream and some of its consumers have too many out, those look soon
-    /// whether theirs were among them.
-    #[inline]
-    pub(super) fn note_freed(&mut self, id: StreamId, now: Timestamp) {
-        let Some(slot) = self.slots.get_mut(&id).filter(|slot| !slot.consumers.full.is_empty())
-        else {
-            return;
-        };
-        if slot.stream.removal_cursor() != slot.removals_seen
-            && !std::mem::replace(&mut slot.is_freed, true)
-        {
-            self.lists.freed.push(id);
-            self.lists.freed_at.get_or_insert(now.plus_nanos(FULL_RECHECK_NS));
-        }
-    }
-
-    /// Consumers with too many messages out look whether some of them have left their stream.
-    pub(super) fn wake_full<L: LogAccess>(&mut self, log: &mut L) {
-        if self.lists.freed_at.is_none_or(|at| at > log.now()) {
-            return;
-        }
-        self.lists.freed_at = None;
-        for stream in std::mem::take(&mut self.lists.freed) {
-            let Some(slot) = self.slots.get_mut(&stream) else { continue };
-            (slot.is_freed, slot.removals_seen) = (false, slot.stream.removal_cursor());
-            for index in std::mem::take(&mut slot.consumers.full) {
-                let key = ConsumerKey { stream, index };
-                if let Some(listed) = self.listed(key)
-                    && std::mem::take(&mut listed.full)
-                {
-                    self.call(key, log, Consumer::pump);
-                }
-            }
-        }
-    }
-
-    /// Messages after `seen` are visible now: whoever waits for them is served.
-    pub(super) fn pump_hungry<L: LogAccess>(&mut self, stream: StreamId, seen: Seq, log: &mut L) {
-        let Some(slot) = self.slots.get_mut(&stream) else { return };
-        if slot.consumers.hungry.is_empty() {
-            return;
-        }
-        for index in slot.consumers.hungry.wake(&slot.stream, seen) {
-            let key = ConsumerKey { stream, index };
-            if let Some(listed) = self.listed(key)
-                && std::mem::take(&mut listed.hungry)
-            {
-                self.call(key, log, Consumer::pump);
             }
         }
     }
