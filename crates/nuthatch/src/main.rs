@@ -177,7 +177,8 @@ mod tests {
         Cli::command().debug_assert();
     }
 
-    /// clap copies the value of a global option over an argument of the same name.
+    /// clap copies the value of a global option over an argument of the same name. With `json` that
+    /// is what one wants: it means the same.
     #[test]
     fn no_argument_is_named_like_a_global_option() {
         let mut root = Cli::command();
@@ -186,16 +187,16 @@ mod tests {
             .get_arguments()
             .filter(|arg| arg.is_global_set())
             .map(|arg| arg.get_id().to_string())
+            .filter(|name| name != "json")
             .collect();
         check_names(&root, &names);
     }
 
     fn check_names(command: &clap::Command, names: &[String]) {
         for sub in command.get_subcommands() {
-            let own = sub.get_arguments().filter(|arg| !arg.is_global_set());
-            for arg in own.filter(|arg| names.contains(&arg.get_id().to_string())) {
-                panic!("{} has an argument {}", sub.get_name(), arg.get_id());
-            }
+            let mut own = sub.get_arguments().filter(|arg| !arg.is_global_set());
+            let clash = own.find(|arg| names.contains(&arg.get_id().to_string()));
+            assert!(clash.is_none(), "{} has {clash:?}", sub.get_name());
             check_names(sub, names);
         }
     }

@@ -20,7 +20,7 @@ impl Table {
 
     /// Adds a row with as many cells as there are titles.
     pub fn row(&mut self, cells: Vec<String>) {
-        self.rows.push(cells);
+        self.rows.push(cells.iter().map(|cell| printable(cell)).collect());
     }
 
     /// The finished table, with a line under the titles.
@@ -76,7 +76,8 @@ impl Sheet {
 
     /// Adds a line.
     pub fn line(&mut self, name: &str, value: impl Into<String>) {
-        let _ = writeln!(self.out, "{name:>0$}: {1}", Self::NAME_WIDTH, value.into());
+        let value = printable(&value.into());
+        let _ = writeln!(self.out, "{name:>0$}: {value}", Self::NAME_WIDTH);
     }
 
     /// Adds a line unless there is nothing to say.
@@ -90,6 +91,12 @@ impl Sheet {
     pub fn render(self) -> String {
         self.out
     }
+}
+
+/// Text without characters that would move the cursor or worse: names of clients and descriptions
+/// are whatever strangers wrote.
+fn printable(text: &str) -> String {
+    text.chars().map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect()
 }
 
 /// A limit where -1 (and for sizes 0) means none.
@@ -264,6 +271,17 @@ mod tests {
         let before = json!({ "a": 1, "b": "", "c": ["x"] });
         assert_eq!(differences(&before, &json!({ "a": 1, "c": ["x"], "d": false })), "");
         assert_eq!(differences(&before, &json!({ "a": 2, "c": ["x"] })), "a: 1 → 2\n");
+    }
+
+    #[test]
+    fn strangers_do_not_write_to_the_terminal() {
+        let mut table = Table::new(&["Name"]);
+        table.row(vec!["a\u{1b}[2J\r\nb".into()]);
+        let mut sheet = Sheet::default();
+        sheet.line("Name", "\u{1b}]0;x\u{7}");
+        for text in [table.render(), sheet.render()] {
+            assert!(!text.contains(['\u{1b}', '\r', '\u{7}']), "{text:?}");
+        }
     }
 
     #[test]

@@ -116,7 +116,10 @@ fn watch(args: &TopArgs, sampler: &mut Sampler, screen: &mut Screen) -> Result<(
     let mut rates = before.since(&before);
     let mut number = 0;
     loop {
-        screen.draw(&view::render(&rates, order, reverse, args.conns))?;
+        let direction = if reverse { "least" } else { "most" };
+        let keys =
+            format!("sorted by {order:?}, {direction} first; keys: s order, r turn, q end\n");
+        screen.draw(&(keys + &view::render(&rates, order, reverse, args.conns)))?;
         match screen.wait(args.interval)? {
             Some(Key::Quit) => return Ok(()),
             Some(Key::Order) => order = order.next(),

@@ -1,6 +1,9 @@
 //! The client commands of the binary against a real server: the one named by
 //! `NUTHATCH_TEST_SERVER`, or else the binary's own.
 
+#[path = "cli/security.rs"]
+mod security;
+
 use std::fs;
 use std::net::{TcpListener, TcpStream};
 use std::path::PathBuf;
@@ -53,9 +56,11 @@ impl Server {
 
     fn command(&self, args: &[&str]) -> Command {
         let mut command = Command::new(BINARY);
-        for name in ["NATS_USER", "NATS_PASSWORD", "NATS_TOKEN"] {
+        for (name, _) in std::env::vars().filter(|(name, _)| name.starts_with("NATS_")) {
             command.env_remove(name);
         }
+        // Contexts of whoever runs the tests do not matter.
+        command.env("XDG_CONFIG_HOME", self.dir.join("config"));
         command.env("NATS_URL", format!("nats://127.0.0.1:{}", self.port));
         command.args(args).stdin(Stdio::null());
         command

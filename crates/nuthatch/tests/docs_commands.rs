@@ -3,7 +3,8 @@
 //! The rules for writers: a block of commands has the language `sh` (commands only) or `console`
 //! (`$ ` before each command, below it its output, whose shape is compared: numbers may differ, `…`
 //! stands for anything). `# exits with N` behind a command names an exit code other than 0. A block
-//! that cannot run here has `<!-- not run: REASON -->` in the line before it. The commands of a
+//! that cannot run here has `<!-- not run: REASON -->` in the line before it, and a transcript that
+//! another test keeps true `<!-- transcript: written by the test NAME -->`. The commands of a
 //! file run in order, in one shell, in an empty directory, with a fresh server at `NATS_URL`: the
 //! one that the block behind `<!-- the test starts this on a free port -->` starts, or a plain one.
 
@@ -80,6 +81,11 @@ fn free_ports() -> u16 {
 
 fn start(page: &Page, dir: &Path, port: u16) -> Server {
     let written = page.server.clone().unwrap_or_else(|| "nuthatch serve -js -sd data".into());
+    // The same commands against another server, as `NUTHATCH_TEST_SERVER=nats-server` asks for.
+    let written = match std::env::var("NUTHATCH_TEST_SERVER") {
+        Ok(other) => written.replace("nuthatch serve", &other),
+        Err(_) => written,
+    };
     let line = format!("exec {} -a 127.0.0.1 -p {port} -m {}", written.trim(), port + 1);
     let mut command = shell(dir, port);
     command.args(["-c", &line]).stdout(Stdio::null()).stderr(Stdio::null());

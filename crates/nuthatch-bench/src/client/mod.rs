@@ -551,3 +551,6 @@ fn connect_line(server: &ServerUrl, options: &ConnectOptions, info: &ServerInfo)
 pub(crate) fn random_u64() -> u64 {
     RandomState::new().build_hasher().finish()
 }
+
+#[cfg(test)]
+mod tests;

@@ -103,9 +103,7 @@ impl Normaliser<'_> {
 
     fn body(&mut self, body: &[u8]) -> String {
         match serde_json::from_slice::<Value>(body) {
-            Ok(value @ (Value::Object(_) | Value::Array(_))) => {
-                self.json("", "", value).to_string()
-            }
+            Ok(value @ (Value::Object(_) | Value::Array(_))) => self.json("", value).to_string(),
             _ if body.len() > 200 => {
                 format!("{} bytes {}…", body.len(), body[..60].escape_ascii())
             }
@@ -128,12 +126,12 @@ impl Normaliser<'_> {
         text
     }
 
-    /// `parent` and `key` say where the value stands.
-    fn json(&mut self, parent: &str, key: &str, value: Value) -> Value {
+    /// `key` says where the value stands.
+    fn json(&mut self, key: &str, value: Value) -> Value {
         match value {
             Value::Object(map) => Value::Object(self.object(key, map)),
             Value::Array(list) => {
-                Value::Array(list.into_iter().map(|value| self.json(parent, key, value)).collect())
+                Value::Array(list.into_iter().map(|value| self.json(key, value)).collect())
             }
             Value::String(text) if key == "description" => self.wording(text).into(),
             Value::String(text) if TIMES.contains(&key) && text != NO_TIME => "<time>".into(),
@@ -164,7 +162,7 @@ impl Normaliser<'_> {
                 ("num_pending", _) if !self.pending => "<pending>".into(),
                 ("ack_floor" | "delivered", _) if !self.pending => "<floor>".into(),
                 ("total" | "errors" | "inflight", _) if parent == "api" => "<count>".into(),
-                (key, value) => self.json(parent, key, value),
+                (key, value) => self.json(key, value),
             };
             out.insert(key, value);
         }
@@ -209,7 +207,7 @@ impl Normaliser<'_> {
             }
             match line.strip_prefix(b"INFO ").map(serde_json::from_slice::<Value>) {
                 Some(Ok(value)) => {
-                    text.push_str(&format!("INFO {}\\r\\n", self.json("", "INFO", value)));
+                    text.push_str(&format!("INFO {}\\r\\n", self.json("INFO", value)));
                 }
                 _ => text.push_str(&line.escape_ascii().to_string()),
             }

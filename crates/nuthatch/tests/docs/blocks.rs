@@ -2,6 +2,8 @@
 
 /// What stands before a block whose commands a test cannot run, with the reason.
 const NOT_RUN: &str = "<!-- not run: ";
+/// What stands before a transcript that another test writes and keeps true.
+const TRANSCRIPT: &str = "<!-- transcript: written by the test ";
 /// What stands before the block whose one command starts the server of the file.
 const SERVER: &str = "<!-- the test starts this on a free port -->";
 
@@ -78,6 +80,8 @@ fn block(
                 if reason.trim_end_matches("-->").trim().len() < 5 {
                     page.faults.push(format!("line {number}: why is this not run?"));
                 }
+            } else if before.starts_with(TRANSCRIPT) {
+                page.skipped += 1;
             } else if before == SERVER {
                 let command: Vec<&str> = body.iter().map(|(_, line)| *line).collect();
                 page.server = Some(command.join("\n"));
