@@ -99,9 +99,12 @@ fn set_up(server: &Server) {
     create_stream(&mut client, "CHURN", &churn);
 }
 
+/// Does one kind of thing until the soak is told to stop.
+type Actor = fn(&Soak);
+
 /// Runs every actor for a time.
 fn run(soak: &Arc<Soak>, seconds: u64) {
-    let actors: &[(&str, fn(&Soak))] = &[
+    let actors: &[(&str, Actor)] = &[
         ("keeper", actors::keep_and_verify),
         ("worker", actors::work),
         ("latest", actors::latest_values),
