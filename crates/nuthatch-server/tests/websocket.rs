@@ -191,6 +191,21 @@ fn text_goes_both_ways() {
 }
 
 #[test]
+fn every_info_is_about_websocket() {
+    let advertise = Some("ws.example:443".to_owned());
+    let server = server(WebsocketOptions { advertise, ..WebsocketOptions::default() });
+    let (mut peer, _) = Peer::open(&server, "");
+    let shown = "\"connect_urls\":[\"ws.example:443\"]";
+    let info = peer.line();
+    assert!(info.contains(shown) && !info.contains("tls_required"), "{info}");
+    peer.say("CONNECT {\"verbose\":false,\"protocol\":1}\r\nPING\r\n");
+    assert_eq!(peer.line(), "PONG");
+    let info = peer.line();
+    assert!(info.contains("\"connect_info\":true") && info.contains(shown), "{info}");
+    assert!(!server.peer_info().contains("ws.example"), "TCP clients have other addresses");
+}
+
+#[test]
 fn any_cut_of_frames_and_reads() {
     let server = plain();
     let mut peer = Peer::client(&server);

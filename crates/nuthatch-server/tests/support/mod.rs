@@ -59,6 +59,11 @@ impl TestServer {
         peer
     }
 
+    /// INFO as a new peer sees it.
+    pub fn peer_info(&self) -> String {
+        Peer::new(TcpStream::connect(self.address).unwrap()).line()
+    }
+
     /// A peer that has sent this CONNECT and got its PONG.
     pub fn connected(&self, connect: &str) -> Peer {
         let mut peer = self.peer();
