@@ -89,8 +89,11 @@ impl CatalogVersions {
             }
             Err(error) => return Err(error.into()),
         }
+        // The number is taken, whatever the look for a later owner says: should that fail for a
+        // moment only, the next change takes the next one.
+        state.newest = number;
         self.owner.check()?;
-        (state.newest, state.body) = (number, body);
+        state.body = body;
         self.trim(&mut state);
         Ok(())
     }
