@@ -37,6 +37,13 @@ soak ROUNDS="300":
 soak-features SECONDS="3600":
     NUTHATCH_SOAK_SECONDS={{SECONDS}} cargo test --release -p nuthatch --test soak --locked -- --nocapture
 
+# Every fuzz target for a minute (needs a nightly compiler and `cargo install cargo-fuzz --locked`).
+# The test `fuzz_corpus` runs the same targets for a second each on the stable compiler.
+fuzz SECONDS="60":
+    for target in $(cargo +nightly fuzz list); do \
+        cargo +nightly fuzz run $target -- -max_total_time={{SECONDS}} -max_len=8192 -timeout=20 || exit 1; \
+    done
+
 # Format, lint, tests: what CI runs.
 ci:
     ./.ci/run

@@ -89,3 +89,15 @@ pub trait Medic {
     /// Why it does not open.
     fn preview(&self, disk: Arc<dyn Disk>) -> Result<Vec<StreamPreview>, String>;
 }
+
+/// For fuzzers: salvages a segment's bytes; how many frames were found.
+pub(crate) fn fuzz_salvage(
+    image: Vec<u8>,
+    header: crate::segment::SegmentHeader,
+    end: Option<crate::Lsn>,
+) -> usize {
+    let known = salvage::Known { limit: image.len() as u64, end, likely: true };
+    let found = salvage::salvage(image, header, known);
+    let is_frame = |piece: &&salvage::Piece| matches!(piece, salvage::Piece::Frame { .. });
+    found.pieces.iter().filter(is_frame).count()
+}

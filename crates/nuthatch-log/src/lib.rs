@@ -14,6 +14,8 @@ mod compaction;
 pub mod doctor;
 pub mod env;
 mod frame;
+#[doc(hidden)]
+pub mod fuzzing;
 mod index;
 pub mod machine;
 mod options;

@@ -1,0 +1,164 @@
+//! What is fuzzed: one function for each reader of bytes that others wrote. A target panics where an
+//! invariant breaks. The fuzzers call them, and so does the stable test `fuzz_corpus`, which runs
+//! the corpora and seeded mutations of them with every test run.
+
+use nuthatch_protocol::wire::parse::{Limits, Step, parse_op};
+use nuthatch_protocol::{ack, config, headers, js, subject, transform};
+use nuthatch_streams::{consumer, facts, records, validate};
+
+/// A target.
+pub type Target = fn(&[u8]);
+
+/// Every target by name; its corpus is in `fuzz/corpus/NAME`.
+pub const TARGETS: &[(&str, Target)] = &[
+    ("protocol", protocol),
+    ("headers", header_block),
+    ("config", config_text),
+    ("transforms", transforms),
+    ("subjects", subjects),
+    ("requests", requests),
+    ("state_records", state_records),
+    ("frame", nuthatch_log::fuzzing::frame),
+    ("segment", nuthatch_log::fuzzing::segment),
+    ("footer", nuthatch_log::fuzzing::footer),
+    ("checkpoint", nuthatch_log::fuzzing::checkpoint),
+    ("catalog", nuthatch_log::fuzzing::catalog),
+];
+
+/// Any split of the input leads to the same operations and the same error.
+pub fn protocol(data: &[u8]) {
+    let Some((&first, input)) = data.split_first() else { return };
+    let limits = Limits {
+        max_control_line: if first & 1 == 0 { 64 } else { 4096 },
+        max_payload: if first & 2 == 0 { 100 } else { 1 << 20 },
+        headers: first & 4 == 0,
+    };
+    let step = usize::from(first >> 3) + 1;
+    let whole = operations(input, input.len().max(1), &limits);
+    for step in [1, step] {
+        assert_eq!(whole, operations(input, step, &limits), "in steps of {step}");
+    }
+}
+
+/// What comes of an input that arrives in pieces of `step` bytes.
+fn operations(input: &[u8], step: usize, limits: &Limits) -> Vec<String> {
+    let (mut out, mut start, mut end) = (Vec::new(), 0, 0);
+    while end < input.len() {
+        end = (end + step).min(input.len());
+        loop {
+            match parse_op(&input[start..end], limits) {
+                Ok(Step::Op(op, taken)) => {
+                    assert!(taken > 0 && start + taken <= end);
+                    out.push(format!("{op:?}"));
+                    start += taken;
+                }
+                Ok(Step::Incomplete { need }) => {
+                    assert!(need > end - start, "it asks for what is there");
+                    break;
+                }
+                Err(error) => {
+                    out.push(format!("{error:?}"));
+                    return out;
+                }
+            }
+        }
+    }
+    out
+}
+
+/// A header block: what is iterated is what is found.
+pub fn header_block(data: &[u8]) {
+    let lax = headers::Headers::new(data);
+    for (name, _) in lax.iter() {
+        assert!(lax.get(name).is_some());
+        let _ = headers::find_header(data, name);
+    }
+    let _ = (lax.status(), headers::has_nats_header(data));
+    if let Ok(strict) = headers::Headers::parse(data) {
+        assert_eq!(strict.as_bytes(), data);
+        strict.iter().for_each(drop);
+    }
+}
+
+/// A configuration text.
+pub fn config_text(data: &[u8]) {
+    let Ok(text) = std::str::from_utf8(data) else { return };
+    match config::parse("fuzz.conf", text, &mut config::NoLoader) {
+        Ok(map) => assert!(map.entries().len() == map.len()),
+        Err(error) => assert!(!error.to_string().is_empty()),
+    }
+}
+
+/// Source, destination and subject of a transform, a line each.
+pub fn transforms(data: &[u8]) {
+    let Ok(text) = std::str::from_utf8(data) else { return };
+    let mut lines = text.splitn(3, '\n');
+    let (Some(source), Some(destination)) = (lines.next(), lines.next()) else { return };
+    let subject = lines.next().unwrap_or("a.b.c").as_bytes();
+    let made = [
+        transform::Transform::new(source, destination),
+        transform::Transform::new_reversible(source, destination),
+        transform::Transform::identity(source),
+    ];
+    for transform in made.into_iter().flatten() {
+        let mut out = Vec::new();
+        let applied = transform.apply(subject, 12345, &mut out);
+        assert_eq!(applied, !out.is_empty() || applied);
+        if let Ok(back) = transform.reverse() {
+            back.apply(&out, 12345, &mut Vec::new());
+        }
+    }
+}
+
+/// Two subjects or patterns, a line each: how matching, subsets and overlap hang together.
+pub fn subjects(data: &[u8]) {
+    let mut lines = data.splitn(2, |byte| *byte == b'\n');
+    let (Some(a), Some(b)) = (lines.next(), lines.next()) else { return };
+    for one in [a, b] {
+        let _ = (subject::count_tokens(one), subject::has_wildcard(one));
+        let _ = (subject::is_valid_literal(one), subject::is_valid_publish_subject(one));
+    }
+    if !subject::is_valid_subject(a) || !subject::is_valid_subject(b) {
+        return;
+    }
+    assert_eq!(subject::overlap(a, b), subject::overlap(b, a));
+    assert!(subject::is_subset(a, a) && subject::overlap(a, a));
+    if subject::is_subset(a, b) {
+        assert!(subject::overlap(a, b));
+    }
+    if subject::is_valid_literal(b) {
+        assert_eq!(subject::matches(a, b), subject::is_subset(b, a));
+    }
+}
+
+/// Bodies of JetStream requests, acknowledgements and pulls.
+pub fn requests(data: &[u8]) {
+    let _ = ack::parse_ack(data);
+    let _ = ack::parse_ack_subject(data);
+    let _ = ack::parse_pull_request(data);
+    if let Ok(config) = serde_json::from_slice::<js::StreamConfig>(data) {
+        let _ = serde_json::to_vec(&config);
+        if let Ok(config) = validate::stream_config(config, &validate::Limits::default()) {
+            let json = serde_json::to_vec(&config).unwrap_or_default();
+            let again = serde_json::from_slice::<js::StreamConfig>(&json);
+            assert_eq!(again.ok(), Some(config), "what is stored reads back");
+        }
+    }
+    if let Ok(request) = serde_json::from_slice::<js::CreateConsumerRequest>(data) {
+        let _ = serde_json::to_vec(&request);
+    }
+}
+
+/// Bodies of control records and snapshots.
+pub fn state_records(data: &[u8]) {
+    let _ = facts::state(data);
+    let _ = facts::log_state(data);
+    let _ = facts::snapshot(data);
+    let _ = records::StreamRecord::decode(data);
+    let _ = records::Advance::decode(data);
+    let _ = records::Delete::decode(data);
+    let _ = records::Purge::decode(data);
+    if let Ok(mut consumer) = consumer::Consumer::<()>::decode(data) {
+        let _ = consumer.apply_state(data);
+    }
+}
