@@ -238,7 +238,7 @@ fn configuration_files_wrong_in_twenty_ways() {
         ("tls { cert_file: nowhere.pem }\n", "server.conf"),
         ("jetstream { sync_interval: sometimes }\n", "sync_interval"),
         ("jetstream { max_mem: lots }\n", "max_mem"),
-        ("\u{0}\u{1}\n", "server.conf:1:1"),
+        ("\u{0}\u{1}\n", "server.conf:1:"),
     ];
     for (text, expected) in cases {
         let out = check_config(text);

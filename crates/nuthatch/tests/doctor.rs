@@ -190,7 +190,7 @@ fn the_transcript_is_true() {
 }
 
 const BEGIN: &str =
-    "<!-- transcript: written by the test `the_transcript_is_true` -->\n```console\n";
+    "<!-- not run: the test `the_transcript_is_true` writes it and checks it -->\n```console\n";
 const END: &str = "```\n<!-- end of the transcript -->";
 
 fn check_docs(transcript: &str) {
