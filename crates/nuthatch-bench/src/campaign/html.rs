@@ -76,8 +76,10 @@ fn push_head(out: &mut String, results: &Results) {
         let _ = write!(
             out,
             "<p class=\"note\"><b>Busy machine.</b> Other work was running: the load average before \
-             the repeats was {} on {} core(s). Take the ratios, not the numbers, and see below what \
-             the disk did meanwhile.</p>",
+             the repeats was {} on {} core(s). Every wait for the disk or for another thread then \
+             takes longer than it would, so systems that wait often lose more: neither the numbers \
+             nor small ratios tell what an idle machine does. CPU time per message suffers \
+             least.</p>",
             loads.join(" and "),
             machine.cores
         );

@@ -96,20 +96,20 @@ fn push_losses(out: &mut String, groups: &[Group], systems: &[System]) {
             let found = mine.metrics.get(metric).zip(other.metrics.get(metric));
             let found = found.and_then(|(mine, its)| Advantage::of(metric, *mine, *its));
             if let Some(found) = found.filter(|found| found.is_loss()) {
-                losses.push((found, group, metric, other));
+                losses.push((promise(group, systems, other), found, group, metric, other));
             }
         }
     }
-    losses.sort_by(|a, b| a.0.factor.total_cmp(&b.0.factor));
+    losses.sort_by(|a, b| a.0.cmp(&b.0).then(a.1.factor.total_cmp(&b.1.factor)));
     let _ = writeln!(
         out,
         "### Where {} is worse\n\nEvery number drawn in the report in which another system is \
-         better and the repeats do not overlap, worst first.\n\n| factor | than | its fsync | in | \
+         better and the repeats do not overlap; equal promises first, worst first.\n\n| factor | than | its fsync | in | \
          number |\n|---:|---|---|---|---|",
         base.name
     );
-    for (found, group, metric, other) in losses {
-        let word = promise(group, systems, other).word();
+    for (promise, found, group, metric, other) in losses {
+        let word = promise.word();
         let _ = writeln!(
             out,
             "| {} | {} | {word} | {}: {} | {metric} |",
