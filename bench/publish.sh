@@ -14,7 +14,7 @@ nuthatch=${CARGO_TARGET_DIR:-target}/release/nuthatch
 "$nuthatch" bench run "$campaign" --out "$results"
 "$nuthatch" bench report "$results" --markdown docs/benchmarks-peers.md
 if command -v chromium >/dev/null; then
-    chromium --headless --no-sandbox --disable-gpu --hide-scrollbars --window-size=1320,1900 \
+    chromium --headless --no-sandbox --disable-gpu --hide-scrollbars --window-size=1240,1592 \
         --screenshot=docs/images/report.png "file://$(realpath "$results")/report.html"
 else
     echo "no chromium: docs/images/report.png stays as it is" >&2
