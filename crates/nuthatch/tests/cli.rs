@@ -1,6 +1,8 @@
 //! The client commands of the binary against a real server: the one named by
 //! `NUTHATCH_TEST_SERVER`, or else the binary's own.
 
+#[path = "cli/admin.rs"]
+mod admin;
 #[path = "cli/security.rs"]
 mod security;
 
