@@ -31,6 +31,8 @@ use self::replies::ReplyTracker;
 mod backlog;
 mod connect;
 mod copied;
+#[doc(hidden)]
+pub mod front;
 mod jetstream;
 mod order;
 mod publish;

@@ -5,6 +5,8 @@
 
 use super::backlog::Backlog;
 use super::connect::ConnectError;
+#[doc(hidden)]
+pub use super::front::Front;
 use super::jetstream::StreamCache;
 use super::order::Lane;
 use super::publish::Scratch;
@@ -209,7 +211,7 @@ impl Reader {
     }
 
     /// One pass over the operations; returns also whether the producer should slow down.
-    fn turn(&mut self, data: &Bytes, from: usize) -> (Flow, bool) {
+    pub(super) fn turn(&mut self, data: &Bytes, from: usize) -> (Flow, bool) {
         self.with_turn(data, |turn| turn.run(from))
     }
 
@@ -573,47 +575,5 @@ impl Turn<'_> {
                 format_args!("{conn} - <<- MSG_PAYLOAD: [{body:?}]"),
             );
         }
-    }
-}
-
-/// A connection without a socket, for benchmarks: what is handed in is handled as one read.
-#[doc(hidden)]
-pub struct Front {
-    reader: Reader,
-}
-
-#[doc(hidden)]
-impl Front {
-    /// A connection of this server that has sent this CONNECT.
-    pub async fn open(server: &Arc<Server>, connect: &str) -> Self {
-        let id = server.connections.next_id();
-        let remote = std::net::SocketAddr::from(([127, 0, 0, 1], 1));
-        let conn = Arc::new(Connection::new(server.clone(), id, remote, super::Transport::Tcp));
-        let mut reader = Reader::new(conn, String::new());
-        let accepted = reader.handle_connect(connect.as_bytes()).await.is_ok();
-        assert!(accepted, "CONNECT refused");
-        Self { reader }
-    }
-
-    /// The connection.
-    #[must_use]
-    pub fn connection(&self) -> &Arc<Connection> {
-        &self.reader.conn
-    }
-
-    /// Handles one read, which must hold whole operations.
-    pub fn handle(&mut self, data: &Bytes) {
-        let (flow, _) = self.reader.turn(data, 0);
-        assert!(matches!(flow, Flow::Done { consumed, .. } if consumed == data.len()));
-    }
-
-    /// Throws away what waits to be written; how many bytes it was.
-    pub fn discard(&self) -> usize {
-        let outbox = &self.reader.conn.outbox;
-        let pending = outbox.pending();
-        if outbox.take_pen().is_some() {
-            outbox.next_batch(pending);
-        }
-        pending
     }
 }
