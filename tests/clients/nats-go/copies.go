@@ -1,4 +1,4 @@
-// X08 to X10: subject transforms, republish, mirrors and sources.
+// X08 to X12: subject transforms, republish, mirrors and sources, the audit of API calls.
 package main
 
 import (
@@ -13,6 +13,8 @@ var copies = []scenario{
 	{"X08", defaultLimit, transformAndRepublish},
 	{"X09", defaultLimit, mirrors},
 	{"X10", defaultLimit, sources},
+	{"X11", defaultLimit, apiAudit},
+	{"X12", defaultLimit, foreignOrigin},
 }
 
 func transformAndRepublish(c *ctx) {
@@ -104,4 +106,43 @@ func sources(c *ctx) {
 	c.put("x10a.one", "4")
 	until(10*time.Second, "the other source goes on", func() bool { return c.state(all).Msgs == 8 })
 	_ = a
+}
+
+func apiAudit(c *ctx) {
+	calls := must(c.nc.SubscribeSync("$JS.EVENT.ADVISORY.API"))
+	ok(c.nc.Flush())
+	c.stream("", streamConfig{})
+	for {
+		event := decode(must(calls.NextMsg(5 * time.Second)).Data)
+		if event["subject"] != "$JS.API.STREAM.CREATE.X11" {
+			continue
+		}
+		equal(event["type"], "io.nats.jetstream.advisory.v1.api_audit", "type")
+		check(strings.Contains(event["request"].(string), `"name":"X11"`), "request %v", event["request"])
+		check(strings.Contains(event["response"].(string), "stream_create_response"), "response %v", event["response"])
+		equal(event["client"].(dict)["acc"], "MAIN", "whose call it was")
+		return
+	}
+}
+
+func foreignOrigin(c *ctx) {
+	store := c.as("store")
+	there := must(jetstream.New(store))
+	must(there.CreateStream(c, streamConfig{Name: "X12O", Subjects: []string{"x12.>"}}))
+	defer func() { _ = there.DeleteStream(c, "X12O") }()
+	for i := range 5 {
+		must(there.Publish(c, "x12.a", []byte(strconv.Itoa(i))))
+	}
+	external := &jetstream.ExternalStream{APIPrefix: "fromstore.API", DeliverPrefix: "deliver.x12"}
+	c.owns("X12M")
+	mirror := must(c.js.CreateStream(c, streamConfig{Name: "X12M", Mirror: &jetstream.StreamSource{Name: "X12O", External: external}}))
+	c.owns("X12S")
+	source := must(c.js.CreateStream(c, streamConfig{Name: "X12S", Sources: []*jetstream.StreamSource{{Name: "X12O", External: external}}}))
+	until(15*time.Second, "the mirror has caught up", func() bool { return c.state(mirror).Msgs == 5 })
+	until(15*time.Second, "the source has caught up", func() bool { return c.state(source).Msgs == 5 })
+	must(there.Publish(c, "x12.a", []byte("5")))
+	until(15*time.Second, "what comes later", func() bool { return c.state(mirror).Msgs == 6 && c.state(source).Msgs == 6 })
+	own := c.api("STREAM.CREATE.X12E", dict{"name": "X12E", "storage": "file", "num_replicas": 1,
+		"mirror": dict{"name": "X12O", "external": dict{"api": "$JS.API", "deliver": ""}}})
+	equal(errOf(own), 10021, "our own API")
 }
