@@ -288,9 +288,16 @@ fn too_large() -> JsError {
 
 /// Decimal digits as a number.
 pub(super) fn parse_digits(text: &[u8]) -> Option<u64> {
-    let digits =
-        std::str::from_utf8(text).ok().filter(|t| t.bytes().all(|b| b.is_ascii_digit()))?;
-    digits.parse().ok()
+    if text.is_empty() {
+        return None;
+    }
+    text.iter().try_fold(0_u64, |value, &byte| {
+        let digit = byte.wrapping_sub(b'0');
+        if digit > 9 {
+            return None;
+        }
+        value.checked_mul(10)?.checked_add(u64::from(digit))
+    })
 }
 
 impl<S: Sink> Engine<S> {

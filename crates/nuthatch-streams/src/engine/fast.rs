@@ -128,6 +128,17 @@ fn flow_error(seq: u64, error: &JsError) -> Vec<u8> {
 }
 
 impl FastBatch {
+    /// The usual case, for which nothing else has to be looked at: the next message in order, not
+    /// the last one. Then it is taken.
+    fn takes_next(&mut self, reply: &FastReply<'_>, found: &PublishHeaders<'_>) -> bool {
+        let is_next = reply.step == Step::Append
+            && reply.seq == self.last + 1
+            && self.last > 0
+            && found.required_level.is_empty();
+        self.last += u64::from(is_next);
+        is_next
+    }
+
     /// The flow message that is due after the message just taken, if one is. `batches` share what
     /// the stream allows.
     fn flow_due(&mut self, batches: usize) -> Option<Vec<u8>> {
@@ -329,18 +340,27 @@ impl<S: Sink> Engine<S> {
         }
         let totals = &mut self.batch_totals;
         let batches = slot.batches.get_or_insert_default();
-        match batches.fast.get_mut(reply.id) {
-            Some(batch) => batch.last_at = log.now(),
-            None => batches.open_fast(&reply, log.now(), totals)?,
-        }
-        if !is_level_met(found.required_level) {
-            batches.remove_fast(reply.id, totals);
-            return Err(JsError::REQUIRED_API_LEVEL);
-        }
-        let at_once = match batches.before_store(&reply, &slot.ack_prefix, totals) {
-            Before::Done(told) => return Ok(told),
-            Before::Store(at_once) => at_once,
+        let is_next = match batches.fast.get_mut(reply.id) {
+            Some(batch) => {
+                batch.last_at = log.now();
+                batch.takes_next(&reply, found)
+            }
+            None => {
+                batches.open_fast(&reply, log.now(), totals)?;
+                false
+            }
         };
+        let mut at_once = None;
+        if !is_next {
+            if !is_level_met(found.required_level) {
+                batches.remove_fast(reply.id, totals);
+                return Err(JsError::REQUIRED_API_LEVEL);
+            }
+            match batches.before_store(&reply, &slot.ack_prefix, totals) {
+                Before::Done(told) => return Ok(told),
+                Before::Store(told) => at_once = told,
+            }
+        }
         let stored = self.store_fast(publish, id, found, log);
         Ok(self.after_store(&reply, id, stored, at_once))
     }

@@ -50,6 +50,7 @@ impl<S: Sink> Engine<S> {
         self.prepare_run(id, log);
         let mut run = Run::default();
         let mut mapped = std::mem::take(&mut self.scratch.subject);
+        let maps = self.slots.get(&id).is_some_and(|s| s.stream.input_transform().is_some());
         let mut next = start;
         while let Some(Item::Publish(item)) = batch.items.get(next)
             && item.stream == id
@@ -63,7 +64,7 @@ impl<S: Sink> Engine<S> {
                 &scanned
             };
             let mut publish = publish_of(batch, item);
-            if self.map_subject(id, publish.subject, &mut mapped, log) {
+            if maps && self.map_subject(id, publish.subject, &mut mapped, log) {
                 publish.subject = &mapped;
             }
             if publish.reply.ends_with(super::fast::REPLY_SUFFIX) {
