@@ -335,3 +335,38 @@ fn the_limited_stream_is_limited() {
         history.acked.keys().filter(|(s, seq)| *s == LIMITED && rig.read(*s, *seq).is_some());
     assert_eq!(kept.count() as u64, KEPT);
 }
+
+/// CRC-32C, bit by bit.
+fn crc(bytes: &[u8]) -> u32 {
+    let step = |sum: u32, _| if sum & 1 == 1 { (sum >> 1) ^ 0x82F6_3B78 } else { sum >> 1 };
+    !bytes.iter().fold(!0, |sum, byte| (0..8).fold(sum ^ u32::from(*byte), step))
+}
+
+/// Gives a file's header, `sum_len` bytes long for its checksum, another version.
+fn make_newer(disk: &MemDisk, file: &str, sum_len: usize) {
+    let handle = disk.open(file).expect("there");
+    let mut head = nuthatch_log::env::read_exact_at(&*handle, 0, sum_len).expect("reads");
+    head[8..12].copy_from_slice(&9u32.to_le_bytes());
+    head[12..16].fill(0);
+    let sum = crc(&head);
+    head[12..16].copy_from_slice(&sum.to_le_bytes());
+    handle.write_at(&head, 0).expect("writes");
+}
+
+/// Files of a later version are named, and nothing is touched.
+#[test]
+fn files_of_a_later_version_block_mending() {
+    for file in ["catalog", "segment"] {
+        let (disk, _) = furnished(1, true);
+        let (name, sum_len) = match file {
+            "catalog" => ("catalog".to_owned(), len(&disk, "catalog") as usize),
+            _ => (segments(&disk)[0].clone(), 64),
+        };
+        make_newer(&disk, &name, sum_len);
+        let diagnosis = examine(&disk);
+        let is = |f: &nuthatch_log::doctor::Finding| f.kind == Kind::LaterVersion && f.file == name;
+        assert!(diagnosis.findings.iter().any(is), "{:#?}", diagnosis.findings);
+        assert!(!diagnosis.is_mendable());
+        assert!(Rig::open(&disk, 1).is_err());
+    }
+}
