@@ -161,13 +161,13 @@ const LOOPS: [(&str, Prepare); 9] = [
     ("publish to a stream", || {
         Bench::new().batches(format!("PUB own.a _INBOX.a.b 128\r\n{}\r\n", body()))
     }),
-    ("many accounts: publish nobody", || {
+    ("many accounts: nobody", || {
         Bench::crowded().batches(format!("PUB nobody 128\r\n{}\r\n", body()))
     }),
-    ("many accounts: publish to a stream", || {
+    ("many accounts: a stream", || {
         Bench::crowded().batches(format!("PUB own.a _INBOX.a.b 128\r\n{}\r\n", body()))
     }),
-    ("many accounts: publish mapped", || {
+    ("many accounts: mapped to a stream", || {
         Bench::crowded().batches(format!("PUB map.7 _INBOX.a.b 128\r\n{}\r\n", body()))
     }),
     ("ack", || Bench::new().batches("PUB $JS.ACK.S.C.1.22.3.1700000000.4 0\r\n\r\n".to_owned())),
