@@ -23,6 +23,7 @@ mod disk;
 mod extents;
 mod file;
 mod manifest;
+mod mounts;
 mod names;
 mod open;
 mod owner;
