@@ -316,6 +316,22 @@ impl Bucket {
         self.wait(async move { shared.get(&key, Some(range)).await })
     }
 
+    /// Reads several objects, a few at a time, in the order given; `None` for those that could not
+    /// be read.
+    ///
+    /// # Errors
+    /// [`BucketError::Closed`].
+    pub fn get_all(&self, keys: Vec<String>) -> Result<Vec<Option<Bytes>>, BucketError> {
+        let shared = Arc::clone(&self.shared);
+        self.wait(async move {
+            let gets = keys.into_iter().map(|key| {
+                let shared = Arc::clone(&shared);
+                async move { shared.get(&key, None).await.ok() }
+            });
+            Ok(futures_util::stream::iter(gets).buffered(MAX_REQUESTS_IN_FLIGHT).collect().await)
+        })
+    }
+
     /// Reads a range of an object in the background; `done` gets the bytes on a thread of the
     /// bucket's, or is dropped when there are none.
     pub fn get_range_later(

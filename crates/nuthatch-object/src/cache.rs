@@ -90,6 +90,27 @@ impl BlockCache {
         Ok(())
     }
 
+    /// Reads whole objects of at most a block each at the same time, up to half of what the cache
+    /// takes: what is going to be asked for one by one.
+    pub fn warm(&self, objects: Vec<(Arc<str>, u64)>) {
+        let mut left = self.capacity_bytes as u64 / 2;
+        let fits = |(_, size): &(Arc<str>, u64)| {
+            let fits = *size <= BLOCK_BYTES && *size <= left;
+            left -= if fits { *size } else { 0 };
+            fits
+        };
+        let objects: Vec<_> = objects.into_iter().filter(fits).collect();
+        let keys = objects.iter().map(|(key, _)| key.to_string()).collect();
+        // Whatever is missing is read when it is asked for, and its error told then.
+        let read = self.bucket.get_all(keys).unwrap_or_default();
+        let mut state = self.state.lock();
+        for ((key, _), bytes) in objects.into_iter().zip(read) {
+            if let Some(bytes) = bytes {
+                state.put((key, 0), bytes, self.capacity_bytes);
+            }
+        }
+    }
+
     fn block(&self, key: &Key, size: u64) -> io::Result<Bytes> {
         let mut state = self.state.lock();
         loop {

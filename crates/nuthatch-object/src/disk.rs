@@ -22,6 +22,9 @@ use std::time::Duration;
 /// The catalog's path, as the log knows it.
 const CATALOG_PATH: &str = "catalog";
 
+/// What the names of segments end with.
+const SEGMENT_SUFFIX: &str = ".seg";
+
 /// Files below this directory are only in memory.
 const TMP_PREFIX: &str = "tmp/";
 
@@ -116,7 +119,10 @@ impl ObjectDisk {
         let told = AtomicBool::new(false);
         let (on_fenced, part_bytes) = (options.on_fenced, options.part_bytes.max(1));
         let shared = Arc::new(Shared { bucket, cache, part_bytes, owner, on_fenced, told });
-        let files = Mutex::new(load_files(&shared)?);
+        let files = load_files(&shared)?;
+        let segments = files.iter().filter(|(name, _)| name.ends_with(SEGMENT_SUFFIX));
+        shared.cache.warm(segments.flat_map(|(_, file)| file.ends()).collect());
+        let files = Mutex::new(files);
         let watch = Watch::start(Arc::clone(&shared))?;
         Ok(Self { shared, catalog, files, locked: Arc::default(), _watch: watch })
     }

@@ -49,6 +49,24 @@ impl ObjectFile {
         self.state.lock().objects.keys().map(ToString::to_string).collect()
     }
 
+    /// The first and the last object that the file consists of, with their sizes: of a segment its
+    /// header and its footer, which recovery reads.
+    pub fn ends(&self) -> Vec<(Arc<str>, u64)> {
+        let state = self.state.lock();
+        let Some(name) = &state.name else { return Vec::new() };
+        let object = |(_, piece): (u64, &Piece)| match piece.source {
+            Source::Object { offset, generation, .. } => {
+                let key: Arc<str> = names::part(name, offset, generation).into();
+                let size = *state.objects.get(&key)?;
+                Some((key, size))
+            }
+            Source::Memory(_) => None,
+        };
+        let mut objects = state.extents.iter().filter_map(object);
+        let first = objects.next();
+        first.into_iter().chain(objects.last()).collect()
+    }
+
     /// All bytes.
     pub fn content(&self) -> io::Result<Bytes> {
         let len = self.state.lock().extents.len();
