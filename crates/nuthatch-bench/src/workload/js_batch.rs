@@ -95,7 +95,9 @@ impl Publisher<'_> {
     fn fast(&mut self, count: u64, target: &Target, tally: &mut Tally) -> Result<(), BenchError> {
         let window = self.plan.window as u64;
         let group = (self.plan.window / FLOWS_PER_WINDOW).max(1) as u64;
-        let prefix = format!("{}f.{group}.fail.", self.prefix).into_bytes();
+        // A batch is known by its id in the whole stream: each client takes one of its own.
+        let id = self.client.inbox().rsplit('.').next().unwrap_or_default();
+        let prefix = format!("{}{id}.{group}.fail.", self.prefix).into_bytes();
         let (mut sent, mut acked, mut done) = (0, 0, count == 0);
         while !done {
             let free = window.saturating_sub(sent - acked);
