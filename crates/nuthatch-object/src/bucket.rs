@@ -170,8 +170,8 @@ impl Bucket {
         &self.shared.counters
     }
 
-    /// Changes how long requests are repeated from now on: short while a server starts, so that a
-    /// wrong address is told at once, long afterwards.
+    /// Changes how long requests are repeated, those under way included: short while a server starts,
+    /// so that a wrong address is told at once, and while it stops; long in between.
     pub fn set_retry_for(&self, retry_for: Duration) {
         self.shared.retry_for_ms.store(millis(retry_for), Ordering::Relaxed);
     }
@@ -261,7 +261,7 @@ impl Bucket {
     /// # Errors
     /// [`BucketError::Exists`] if the object is another's, and [`BucketError`].
     pub fn create(&self, key: &str, bytes: &Bytes) -> Result<(), BucketError> {
-        let patience = Patience::new(&self.shared);
+        let patience = Patience::new();
         self.repeat(patience, "create", key, |bucket| {
             let error = match bucket.create_once(key, bytes.clone()) {
                 Ok(()) => return Ok(()),
@@ -454,7 +454,7 @@ impl Shared {
     where
         F: Future<Output = Result<T, Error>>,
     {
-        let mut patience = Patience::new(self);
+        let mut patience = Patience::new();
         loop {
             self.counters.request(kind);
             let request = request(Arc::clone(self), self.path(key));
@@ -525,14 +525,13 @@ const REPORT_AFTER_ATTEMPTS: u32 = 3;
 
 /// How often and how long a request is repeated.
 struct Patience {
-    until: Instant,
+    since: Instant,
     attempts: u32,
 }
 
 impl Patience {
-    fn new(shared: &Shared) -> Self {
-        let retry_for = Duration::from_millis(shared.retry_for_ms.load(Ordering::Relaxed));
-        Self { until: Instant::now() + retry_for, attempts: 0 }
+    fn new() -> Self {
+        Self { since: Instant::now(), attempts: 0 }
     }
 
     /// How long to wait before the next attempt; `None` when there is none.
@@ -541,7 +540,9 @@ impl Patience {
         let pause = first_ms.saturating_mul(1 << self.attempts.min(16)).min(RETRY_MAX_MS);
         let pause = Duration::from_millis(pause);
         self.attempts += 1;
-        let over = shared.closed.load(Ordering::Relaxed) || Instant::now() + pause > self.until;
+        let retry_for = Duration::from_millis(shared.retry_for_ms.load(Ordering::Relaxed));
+        let over =
+            shared.closed.load(Ordering::Relaxed) || self.since.elapsed() + pause > retry_for;
         (!over).then_some(pause)
     }
 }

@@ -185,3 +185,20 @@ fn what_cannot_be_used_is_said() {
     assert!(wrong.contains("s3://logs/team/a/default cannot be used"), "{wrong}");
     assert!(!wrong.contains(SECRET), "{wrong}");
 }
+
+/// A server that is told to stop does not wait ten minutes for a store that is gone.
+#[test]
+fn patience_with_a_store_that_is_gone_can_be_cut_short() {
+    let s3 = S3::start("gone");
+    let bucket = s3.bucket(SECRET);
+    bucket.set_retry_for(Duration::from_secs(600));
+    drop(s3);
+    let (done, ended) = std::sync::mpsc::sync_channel(1);
+    let waiting = Arc::clone(&bucket);
+    std::thread::spawn(move || done.send(waiting.put("key", "value".into()).is_err()));
+    while bucket.counters().snapshot().retries == 0 {
+        std::thread::sleep(Duration::from_millis(5));
+    }
+    bucket.set_retry_for(Duration::ZERO);
+    assert_eq!(ended.recv_timeout(Duration::from_secs(60)), Ok(true));
+}

@@ -12,6 +12,10 @@ use tokio::time::{Instant, sleep};
 /// Connections get so long to write what they still have.
 const CONNECTIONS_MAX: Duration = Duration::from_secs(2);
 
+/// So long is each request to a bucket repeated that does not answer: what was not acknowledged by
+/// then never is.
+const STORE_PATIENCE: Duration = Duration::from_secs(5);
+
 /// Stops everything in order.
 ///
 /// # Errors
@@ -30,6 +34,9 @@ pub(super) async fn shutdown(server: &Arc<Server>) -> Result<(), RunError> {
     let mut result = Ok(());
     if server.options().jetstream.enabled {
         server.log.info(format_args!("Initiating JetStream Shutdown..."));
+        for (_, bucket) in &*server.buckets.lock() {
+            bucket.set_retry_for(STORE_PATIENCE);
+        }
         let stopping = server.clone();
         let stopped = tokio::task::spawn_blocking(move || stopping.hook().stop()).await;
         result = stopped.unwrap_or_else(|panic| Err(panic.to_string()));
