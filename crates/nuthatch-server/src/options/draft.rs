@@ -4,7 +4,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use super::Options;
+use super::{Options, SyncPolicy};
 
 /// What the incumbent uses when nobody says where to store: a directory that a reboot may empty.
 const NATS_SERVER_STORE_DIR: &str = "nats";
@@ -40,6 +40,11 @@ impl Draft {
             None => super::DEFAULT_AUTH_TIMEOUT,
         });
         options.jetstream.enabled = self.jetstream.unwrap_or(invocation == Invocation::Nuthatch);
+        if options.jetstream.store.is_some() && options.jetstream.sync != SyncPolicy::Always {
+            let text = "sync_interval does nothing for the default log, which is in a bucket: \
+                        what is acknowledged is stored there";
+            options.warnings.push(text.to_owned());
+        }
         match (self.store_dir, invocation) {
             (Some(dir), _) => options.jetstream.store_dir = dir,
             (None, Invocation::Nuthatch) => {}

@@ -403,4 +403,6 @@ fn logs_and_where_they_are_kept() {
     );
     assert_eq!(options("jetstream { store: /dir }", "").jetstream.store_dir, PathBuf::from("/dir"));
     assert_eq!(options("", "--store gs://b/p").jetstream.store.as_deref(), Some("gs://b/p"));
+    let late = options("jetstream { store: 's3://b/p', sync_interval: '2m' }", "").warnings;
+    assert!(late.iter().any(|text| text.starts_with("sync_interval does nothing")), "{late:?}");
 }
