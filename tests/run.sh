@@ -14,7 +14,7 @@ step "the server that ours is compared with"
 ./tests/peers.sh
 
 step "unit, property, crash and differential tests"
-cargo test --workspace --locked
+cargo test --workspace --locked --no-fail-fast
 
 step "third-party clients"
 ./tests/clients/run.sh

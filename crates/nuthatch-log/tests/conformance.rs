@@ -450,12 +450,12 @@ fn a_sync_interval_is_kept_under_load() {
     assert!(handle.send(create, 64).is_ok());
     let begun = std::time::Instant::now();
     // Without the policy there would be none as long as there is always something to write.
-    while handle.stats().syncs < 5 && begun.elapsed() < Duration::from_secs(20) {
+    while handle.stats().syncs < 5 && begun.elapsed() < Duration::from_secs(120) {
         let body = vec![7; 10];
         let token = outputs.token();
         let _ = handle.send(Event::Publish { stream: StreamId(1), body, token }, 1 << 10);
     }
     let syncs = handle.stats().syncs;
     assert!(handle.close().is_ok());
-    assert!(syncs >= 5, "only {syncs} syncs in 20 s");
+    assert!(syncs >= 5, "only {syncs} syncs in two minutes");
 }
