@@ -131,15 +131,17 @@ fn an_idle_server_asks_its_bucket_for_nothing_but_its_ownership() {
         create_stream(&mut client, &format!("S{n}"), &json!({}));
     }
     // The last frame is vouched for, then nothing is left to do.
-    let settled = Instant::now() + Duration::from_secs(20);
+    let settled = Instant::now() + Duration::from_secs(120);
     let mut before = server.store_requests();
     loop {
+        let begun = Instant::now();
         std::thread::sleep(Duration::from_secs(6));
         let now = server.store_requests();
+        let allowed = begun.elapsed().as_secs() / 5 + 2;
         let quiet = |kind: &str| now.get(kind) == before.get(kind);
         if quiet("put") && quiet("get") && quiet("list") && quiet("delete") {
             let asked = now.get("head").unwrap_or(&0) - before.get("head").unwrap_or(&0);
-            assert!(asked <= 3, "{asked} looks at the ownership in six seconds");
+            assert!(asked <= allowed, "{asked} looks at the ownership, {allowed} are allowed");
             break;
         }
         assert!(Instant::now() < settled, "still asking: {before:?}, then {now:?}");
