@@ -5,7 +5,7 @@ use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
 /// Longest wait for the end that a `read` asks for.
-const READ_LIMIT: Duration = Duration::from_secs(2);
+const READ_LIMIT: Duration = Duration::from_secs(6);
 
 /// Most bytes taken by one read, far above what a script provokes.
 const MAX_BYTES: usize = 4 * 1024 * 1024;
