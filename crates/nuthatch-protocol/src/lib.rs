@@ -4,10 +4,12 @@
 
 pub mod ack;
 pub mod config;
+pub mod decimal;
 pub mod duration;
 pub mod headers;
 pub mod js;
 pub mod jserror;
+pub mod schedule;
 pub mod subject;
 mod swar;
 pub mod transform;

@@ -81,6 +81,11 @@ pub trait JetStreamHook: Send + Sync + 'static {
     /// A stream by its name.
     fn stream_by_name(&self, account: AccountId, name: &[u8]) -> Option<StreamRoute>;
 
+    /// A mirror that serves direct gets for a stream of this name, where there is none.
+    fn mirror_of(&self, _account: AccountId, _origin: &[u8]) -> Option<StreamRoute> {
+        None
+    }
+
     /// The name of a stream, for error answers.
     fn stream_name(&self, account: AccountId, stream: StreamId) -> Option<String>;
 

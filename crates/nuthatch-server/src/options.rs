@@ -271,6 +271,21 @@ pub struct JetStreamLimits {
     pub duplicate_window: Option<Duration>,
     /// Consumers of a stream that sets no limit itself; `None` is without a limit.
     pub default_max_consumers: Option<u32>,
+    /// Limits on batches (ADR-50); `None` is the default of each.
+    pub batch: BatchOptions,
+}
+
+/// Limits of the `jetstream { limits { batch {} } }` block.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct BatchOptions {
+    /// Batches of a kind open at once in one stream.
+    pub per_stream: Option<u32>,
+    /// Batches of a kind open at once in one log.
+    pub total: Option<u32>,
+    /// Messages of one atomic batch.
+    pub messages: Option<u32>,
+    /// Silence after which a batch is given up.
+    pub timeout: Option<Duration>,
 }
 
 impl Default for Options {
@@ -374,6 +389,7 @@ impl Default for JetStreamLimits {
             max_request_batch: None,
             duplicate_window: None,
             default_max_consumers: Some(DEFAULT_MAX_CONSUMERS),
+            batch: BatchOptions::default(),
         }
     }
 }

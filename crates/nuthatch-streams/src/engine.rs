@@ -10,6 +10,7 @@ mod api;
 mod batches;
 mod consumers;
 mod copies;
+mod counters;
 mod deadlines;
 mod direct;
 mod fast;
@@ -21,6 +22,7 @@ mod pending;
 mod publish;
 mod reads;
 mod recovery;
+mod schedules;
 mod slot;
 mod streams;
 #[cfg(test)]
@@ -34,6 +36,7 @@ use crate::sink::{AccountId, Sink};
 use crate::stream::Recovering;
 pub(crate) use recovery::SNAPSHOT_VERSION;
 
+pub use batches::BatchLimits;
 use batches::BatchTotals;
 use consumers::ConsumerKey;
 use deadlines::Deadlines;
@@ -66,6 +69,8 @@ pub struct EngineConfig {
     pub pending_acks_max: usize,
     /// Limits on consumers.
     pub consumers: ConsumerLimits,
+    /// Limits on batches.
+    pub batches: BatchLimits,
     /// Limits of accounts that have any.
     pub accounts: FxHashMap<AccountId, AccountBounds>,
     /// Keys the hashes of subjects against chosen collisions: random, drawn at every start.
@@ -81,6 +86,7 @@ impl Default for EngineConfig {
             bytes_max: u64::MAX,
             pending_acks_max: PENDING_ACKS_MAX_DEFAULT,
             consumers: ConsumerLimits::default(),
+            batches: BatchLimits::default(),
             accounts: FxHashMap::default(),
             hash_seed: 0,
         }
@@ -163,8 +169,8 @@ impl<S: Sink> Engine<S> {
         budget.set_bounds(std::mem::take(&mut config.accounts));
         Self {
             budget,
+            batch_totals: BatchTotals::new(config.batches),
             config,
-            batch_totals: BatchTotals::default(),
             sink,
             slots: FxHashMap::default(),
             next_id: StreamId(1),
@@ -238,6 +244,7 @@ impl<S: Sink> Engine<S> {
             slot.committed_in = lsn;
             let seen = Seq(slot.stream.committed_totals().last_seq);
             slot.stream.commit(lsn, |seq, weight| log.dead(id, seq, weight));
+            slot.schedules_wait = false;
             self.budget.settle(slot.stream.account(), slot.stream.account_use());
             self.deadlines.schedule_stream(slot);
             self.note_freed(id, log.now());
@@ -276,6 +283,10 @@ impl<S: Sink> Machine for Engine<S> {
     }
 
     fn loaded<L: LogAccess>(&mut self, stream: StreamId, log: &mut L) {
+        if !self.held.is_empty() {
+            self.release_held(log);
+        }
+        self.resume_schedules(stream);
         self.retry_reads(stream, log);
         self.wake_loading(stream, log);
         self.end_step(log);

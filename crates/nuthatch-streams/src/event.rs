@@ -125,8 +125,10 @@ pub struct PullItem {
 /// A direct get (ADR-31).
 #[derive(Clone, Copy, Debug)]
 pub struct DirectGetItem {
-    /// The stream named in the subject.
+    /// The stream named in the subject, or a mirror of it.
     pub stream: StreamId,
+    /// It is a mirror, asked in the place of its origin: `mirror_direct` must allow it.
+    pub for_origin: bool,
     /// Opaque to the engine.
     pub hint: u32,
     /// Header block or empty.

@@ -17,7 +17,7 @@ pub mod stream;
 pub mod validate;
 
 pub use budget::AccountBounds;
-pub use engine::{Engine, EngineConfig};
+pub use engine::{BatchLimits, Engine, EngineConfig};
 pub use event::{
     AckItem, ClientBatch, DirectGetItem, Event, FlowItem, Item, PublishItem, PullItem, Span,
 };

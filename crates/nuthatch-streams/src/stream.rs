@@ -7,6 +7,7 @@
 mod admit;
 mod batch;
 mod copies;
+mod counters;
 mod dedup;
 mod evict;
 mod headers;
@@ -15,6 +16,8 @@ mod journal;
 mod limits;
 mod messages;
 mod route;
+mod scheduled;
+mod schedules;
 mod state;
 mod subjects;
 mod timed;
@@ -31,17 +34,20 @@ pub use info::{Lookup, SUBJECT_DETAILS_MAX, Selection, wire_time};
 pub use limits::Limits;
 pub use messages::{Entry, MAX_WEIGHT_BYTES};
 pub use route::{Again, Routes};
+pub use scheduled::Made;
 pub use state::{Recovering, StreamSnapshot};
-pub use timed::raise_ttl;
+pub use timed::rewritten;
 pub use timers::TTL_NEVER;
 
 use crate::sink::AccountId;
+use counters::Counters;
 use dedup::Dedup;
 use journal::Journal;
 use messages::Messages;
 use nuthatch_log::{Lsn, Seq, StreamId, Timestamp};
 use nuthatch_protocol::js::{StorageType, StreamConfig};
 use nuthatch_protocol::jserror::JsError;
+use schedules::Schedules;
 use std::collections::VecDeque;
 use subjects::Subjects;
 use timers::Timers;
@@ -98,6 +104,8 @@ pub struct Stream {
     subjects: Subjects,
     dedup: Dedup,
     timers: Timers,
+    schedules: Schedules,
+    counters: Counters,
     routes: Routes,
     /// How far the stream has come with each source.
     sourced: Sourced,
@@ -135,7 +143,7 @@ pub struct Accounted {
     pub subjects: usize,
     /// Message ids remembered.
     pub msg_ids: usize,
-    /// Messages with a time to live.
+    /// Messages with a time to live, and schedules.
     pub timers: usize,
     /// Bytes of messages, as JetStream counts them.
     pub bytes: u64,
@@ -166,6 +174,8 @@ impl Stream {
             subjects: Subjects::with_seed(hash_seed),
             dedup: Dedup::default(),
             timers: Timers::default(),
+            schedules: Schedules::default(),
+            counters: Counters::default(),
             sourced: Sourced::new(),
             age_cursor: 0,
             journal: Journal::default(),
@@ -240,7 +250,7 @@ impl Stream {
         let now = Accounted {
             subjects: self.subjects.len(),
             msg_ids: self.dedup.len(),
-            timers: self.timers.len(),
+            timers: self.timers.len() + self.schedules.len(),
             bytes: self.assigned.bytes,
         };
         (std::mem::replace(&mut self.accounted, now), now)

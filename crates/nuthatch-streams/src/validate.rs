@@ -2,7 +2,6 @@
 //!
 //! Pure functions, called by the JetStream service before it takes a name or a subject into its
 //! registry. Texts and codes are those of nats-server 2.15 (`checkStreamCfg`, `configUpdateCheck`).
-//! What Nuthatch does not do yet is refused with a plain text, never ignored: counters and schedules.
 
 mod copies;
 mod routes;
@@ -121,6 +120,12 @@ fn check_fixed(old: &StreamConfig, new: &StreamConfig) -> Result<(), JsError> {
     if old.allow_msg_ttl && !new.allow_msg_ttl {
         return Err(invalid("message TTL status can not be disabled"));
     }
+    if old.allow_msg_counter != new.allow_msg_counter {
+        return refuse("change message counter setting");
+    }
+    if old.allow_msg_schedules && !new.allow_msg_schedules {
+        return Err(invalid("message schedules can not be disabled"));
+    }
     if new.mirror.is_some() && new.mirror != old.mirror {
         return Err(JsError::STREAM_MIRROR_NOT_UPDATABLE);
     }
@@ -145,7 +150,8 @@ fn check(mut config: StreamConfig, limits: &Limits) -> Result<StreamConfig, JsEr
     check_times(&mut config, limits)?;
     check_switches(&config)?;
     check_markers(&mut config, limits.pedantic)?;
-    check_supported(&config)?;
+    check_schedules(&mut config, limits.pedantic)?;
+    check_persistence(&config)?;
     copies::check(&config)?;
     subjects::check(&mut config)?;
     routes::check(&mut config, limits.pedantic)?;
@@ -289,6 +295,9 @@ fn check_switches(config: &StreamConfig) -> Result<(), JsError> {
     if config.deny_purge && config.allow_rollup_hdrs {
         return Err(invalid("roll-ups require the purge permission"));
     }
+    if config.allow_msg_counter {
+        check_counter(config)?;
+    }
     if config.discard_new_per_subject {
         if config.discard != DiscardPolicy::New {
             return Err(invalid("discard new per subject requires discard new policy to be set"));
@@ -297,6 +306,41 @@ fn check_switches(config: &StreamConfig) -> Result<(), JsError> {
             return Err(invalid("discard new per subject requires max msgs per subject > 0"));
         }
     }
+    Ok(())
+}
+
+/// What a stream of counters can not have (ADR-49).
+fn check_counter(config: &StreamConfig) -> Result<(), JsError> {
+    let faults = [
+        (config.discard == DiscardPolicy::New, "cannot use discard new"),
+        (config.allow_msg_ttl, "cannot use message TTLs"),
+        (config.allow_msg_schedules, "cannot use message schedules"),
+        (config.retention != RetentionPolicy::Limits, "can only use limits retention"),
+    ];
+    match faults.into_iter().find(|(fault, _)| *fault) {
+        Some((_, text)) => Err(invalid(format!("counter stream {text}"))),
+        None => Ok(()),
+    }
+}
+
+/// Schedules replace each other by rollups (ADR-51).
+fn check_schedules(config: &mut StreamConfig, pedantic: bool) -> Result<(), JsError> {
+    if !config.allow_msg_schedules {
+        return Ok(());
+    }
+    if config.discard == DiscardPolicy::New {
+        return Err(invalid("message scheduling cannot use discard new"));
+    }
+    if !config.allow_rollup_hdrs {
+        if pedantic {
+            return Err(invalid("message scheduling cannot be set if roll-ups are disabled"));
+        }
+        (config.allow_rollup_hdrs, config.deny_purge) = (true, false);
+    }
+    Ok(())
+}
+
+fn check_persistence(config: &StreamConfig) -> Result<(), JsError> {
     if config.persist_mode == PersistMode::Async {
         if config.storage != StorageType::File {
             return Err(invalid("async persist mode is only supported on file storage"));
@@ -309,16 +353,4 @@ fn check_switches(config: &StreamConfig) -> Result<(), JsError> {
         }
     }
     Ok(())
-}
-
-/// Features that are not there yet.
-fn check_supported(config: &StreamConfig) -> Result<(), JsError> {
-    let missing = if config.allow_msg_counter {
-        "message counters are"
-    } else if config.allow_msg_schedules {
-        "message schedules are"
-    } else {
-        return Ok(());
-    };
-    Err(invalid(format!("{missing} not supported by this server yet")))
 }

@@ -44,7 +44,7 @@ func transformAndRepublish(c *ctx) {
 }
 
 func mirrors(c *ctx) {
-	origin := c.stream("O", streamConfig{Subjects: []string{"x09.>"}})
+	origin := c.stream("O", streamConfig{Subjects: []string{"x09.>"}, AllowDirect: true})
 	c.putMany("x09.a", 5)
 	ok(origin.DeleteMsg(c, 3))
 	c.owns("X09M")
@@ -68,6 +68,8 @@ func mirrors(c *ctx) {
 	expectCode(err, 10055)
 
 	ok(c.js.DeleteStream(c, "X09O"))
+	direct := must(c.nc.Request("$JS.API.DIRECT.GET.X09O.x09.b", nil, 5*time.Second))
+	equal([]string{string(direct.Data), direct.Header.Get("Nats-Stream")}, []string{"later", "X09M"}, "the mirror serves for its origin")
 	promoted := must(c.js.UpdateStream(c, streamConfig{Name: "X09M", Subjects: []string{"x09.>"}}))
 	equal(c.put("x09.c", "own").Sequence, uint64(7), "a promoted mirror takes messages of its own")
 	equal(c.state(promoted).Msgs, uint64(6), "messages")

@@ -40,7 +40,7 @@ func main() {
 		fmt.Fprintln(os.Stderr, "no stream KEEPER:", err)
 	}
 	tally := map[string]int{}
-	for _, part := range [][]scenario{core, accounts, streams, limits, pull, redelivery, push, keyValue, objects, batches, timed, groups, copies} {
+	for _, part := range [][]scenario{core, accounts, streams, limits, pull, redelivery, push, keyValue, objects, batches, timed, groups, copies, counted} {
 		for _, s := range part {
 			if *only == "" || slices.Contains(strings.Split(*only, ","), s.id) {
 				tally[runOne(*url, s)]++

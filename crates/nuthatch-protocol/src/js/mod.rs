@@ -11,8 +11,10 @@ pub use stream::*;
 pub use time::{Time, TimeError};
 
 /// The JetStream API level that this version implements (ADR-44): clients gate features on it, and
-/// what asks for a higher one (`Nats-Required-Api-Level`) is refused.
-pub const API_LEVEL: u32 = 1;
+/// what asks for a higher one (`Nats-Required-Api-Level`) is refused. 1 promises times to live, pause
+/// and priority groups, 2 counters, atomic batches, schedules and `persist_mode`; of 4 there are fast
+/// batches, but no consumers that acknowledge by flow control.
+pub const API_LEVEL: u32 = 2;
 
 /// Whether [`API_LEVEL`] is enough for the value of a `Nats-Required-Api-Level` header (ADR-44);
 /// true without one, false if it is no number.

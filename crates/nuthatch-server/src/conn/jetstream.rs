@@ -297,10 +297,15 @@ impl Turn<'_> {
 
     fn direct_get(&mut self, publish: &Publish<'_>, rest: &[u8]) -> Taken {
         let (stream, subject) = split_first(rest).unwrap_or((rest, b""));
-        let Some(route) = self.stream(stream) else { return Taken::No };
+        let own = self.stream(stream);
+        let for_origin = own.is_none();
+        let account = self.reader.session.account.id;
+        let mirror = || self.reader.server.hook().mirror_of(account, stream);
+        let Some(route) = own.or_else(mirror) else { return Taken::No };
         let reply = publish.reply.unwrap_or_default();
         let item = DirectGetItem {
             stream: route.stream,
+            for_origin,
             hint: self.mux_hint(reply),
             headers: self.span(publish.headers()),
             subject: self.span(subject),

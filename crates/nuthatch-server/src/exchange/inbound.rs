@@ -247,10 +247,14 @@ fn direct_get(
     way: &Way<'_>,
 ) -> bool {
     let (stream, subject) = split_first(rest).unwrap_or((rest, b""));
-    let Some(route) = server.hook().stream_by_name(account.id, stream) else { return false };
+    let hook = server.hook();
+    let own = hook.stream_by_name(account.id, stream);
+    let for_origin = own.is_none();
+    let Some(route) = own.or_else(|| hook.mirror_of(account.id, stream)) else { return false };
     let mut parts = Parts::new(message, b"");
     let item = DirectGetItem {
         stream: route.stream,
+        for_origin,
         hint: 0,
         headers: parts.span(message.headers),
         subject: parts.span(subject),

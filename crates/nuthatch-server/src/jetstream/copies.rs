@@ -358,7 +358,9 @@ impl Job {
             let mut block = Vec::new();
             if !message.headers.is_empty() {
                 headers::copy_without(&mut block, &message.headers, |name| {
-                    name.starts_with(b"Nats-Expected-") || name == b"Nats-Stream-Source"
+                    name.starts_with(b"Nats-Expected-")
+                        || name.starts_with(b"Nats-Batch-")
+                        || name == b"Nats-Stream-Source"
                 });
             }
             headers::append(&mut block, b"Nats-Stream-Source", &header);

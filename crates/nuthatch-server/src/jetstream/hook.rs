@@ -245,6 +245,11 @@ impl JetStreamHook for Hook {
         Some(route_of(super::registry::StreamRoute { engine: entry.engine, id: entry.id }))
     }
 
+    fn mirror_of(&self, account: AccountId, origin: &[u8]) -> Option<StreamRoute> {
+        let origin = std::str::from_utf8(origin).ok()?;
+        self.service.registry().read().direct_mirror(account, origin).map(route_of)
+    }
+
     fn stream_name(&self, account: AccountId, stream: StreamId) -> Option<String> {
         let registry = self.service.registry().read();
         Some(registry.by_id(account, stream)?.config.name.clone())

@@ -14,7 +14,9 @@ use nuthatch_log::env::{SystemClock, SystemEntropy};
 use nuthatch_log::{Log, LogCore, LogHandle, LogOptions, OpenError, RecoveryReport, Reporter};
 use nuthatch_object::{BucketOptions, ObjectDisk, ObjectDiskOptions};
 use nuthatch_streams::consumer::ConsumerLimits;
-use nuthatch_streams::{AccountBounds, AccountId, Engine, EngineConfig, Event, Message};
+use nuthatch_streams::{
+    AccountBounds, AccountId, BatchLimits, Engine, EngineConfig, Event, Message,
+};
 use rustc_hash::FxHashMap;
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::path::Path;
@@ -226,6 +228,16 @@ fn engine(server: &Arc<Server>, index: EngineIndex, options: &Options) -> Engine
         max_request_batch: limits.max_request_batch.map_or(0, i64::from),
         max_consumers: limits.default_max_consumers.map_or(0, i64::from),
     };
+    let batch = &limits.batch;
+    let default = BatchLimits::default();
+    let batches = BatchLimits {
+        per_stream: batch.per_stream.map(|count| count as usize),
+        total: batch.total.map(|count| count as usize),
+        messages: batch.messages.map_or(default.messages, |count| count as usize),
+        idle_ns: batch.timeout.map_or(default.idle_ns, |timeout| {
+            i64::try_from(timeout.as_nanos()).unwrap_or(i64::MAX)
+        }),
+    };
     let bytes_max = match index {
         EngineIndex::MEMORY => options.jetstream.max_memory_bytes,
         _ => options.jetstream.max_store_bytes,
@@ -236,6 +248,7 @@ fn engine(server: &Arc<Server>, index: EngineIndex, options: &Options) -> Engine
     let config = EngineConfig {
         domain,
         consumers,
+        batches,
         hash_seed,
         bytes_max,
         accounts,

@@ -10,11 +10,11 @@ use nuthatch_protocol::subject;
 use nuthatch_protocol::subject::tree::{MatchResult, SubjectTree};
 use nuthatch_streams::AccountId;
 use rustc_hash::FxHashMap;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 /// Index of an engine: a log with the streams on it.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct EngineIndex(pub usize);
 
 impl EngineIndex {
@@ -42,7 +42,7 @@ pub struct Entry {
 }
 
 /// Where publishes to a subject go.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct StreamRoute {
     /// Which engine.
     pub engine: EngineIndex,
@@ -56,6 +56,14 @@ struct AccountStreams {
     by_name: BTreeMap<String, Arc<Entry>>,
     by_id: FxHashMap<StreamId, Arc<Entry>>,
     subjects: SubjectTree<StreamRoute>,
+    /// Mirrors that serve direct gets for their origin (`mirror_direct`), by its name.
+    direct_mirrors: FxHashMap<String, BTreeSet<StreamRoute>>,
+}
+
+/// The origin whose direct gets a stream serves.
+fn serves_for(config: &StreamConfig) -> Option<&str> {
+    let mirror = config.mirror.as_ref().filter(|_| config.mirror_direct)?;
+    Some(&mirror.name)
 }
 
 /// All streams of the server. Interior state only; callers hold the lock.
@@ -84,6 +92,9 @@ impl Registry {
         for pattern in &entry.config.subjects {
             account.subjects.insert(pattern.as_bytes(), None, route);
         }
+        if let Some(origin) = serves_for(&entry.config) {
+            account.direct_mirrors.entry(origin.to_owned()).or_default().insert(route);
+        }
         let entry = Arc::new(entry);
         if entry.config.mirror.is_some() || !entry.config.sources.is_empty() {
             self.copying.insert(route, entry.clone());
@@ -102,9 +113,23 @@ impl Registry {
         for pattern in &entry.config.subjects {
             streams.subjects.remove(pattern.as_bytes(), None, &route);
         }
+        if let Some(origin) = serves_for(&entry.config)
+            && let Some(mirrors) = streams.direct_mirrors.get_mut(origin)
+        {
+            mirrors.remove(&route);
+            if mirrors.is_empty() {
+                streams.direct_mirrors.remove(origin);
+            }
+        }
         self.copying.remove(&route);
         self.generation += 1;
         Some(entry)
+    }
+
+    /// A mirror that serves direct gets for a stream of this name, which may be elsewhere or gone.
+    #[must_use]
+    pub fn direct_mirror(&self, account: AccountId, origin: &str) -> Option<StreamRoute> {
+        self.accounts.get(&account)?.direct_mirrors.get(origin)?.first().copied()
     }
 
     /// Streams with a mirror or sources.

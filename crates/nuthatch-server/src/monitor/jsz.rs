@@ -100,6 +100,12 @@ pub(super) fn js_limits(options: &Options) -> Value {
     let window = limits.duplicate_window.map(|window| window.as_nanos() as u64);
     set("max_duplicate_window", window.map(Value::from));
     set("default_max_consumers", limits.default_max_consumers.map(Value::from));
+    let batch = &limits.batch;
+    set("max_batch_inflight_per_stream", batch.per_stream.map(Value::from));
+    set("max_batch_inflight_total", batch.total.map(Value::from));
+    set("max_batch_size", batch.messages.map(Value::from));
+    let timeout = batch.timeout.map(|timeout| timeout.as_nanos() as u64);
+    set("max_batch_timeout", timeout.map(Value::from));
     Value::Object(out)
 }
 

@@ -8,8 +8,11 @@ use nuthatch_protocol::config::{Map, Node, Value};
 use super::draft::Draft;
 use super::error::ProblemKind;
 use super::read::Reader;
-use super::tables::{JETSTREAM, JETSTREAM_LIMITS};
-use super::{JetStreamLimits, JetStreamOptions, SyncPolicy, logs};
+use super::tables::{BATCH_LIMITS, JETSTREAM, JETSTREAM_LIMITS};
+use super::{BatchOptions, JetStreamLimits, JetStreamOptions, SyncPolicy, logs};
+
+/// Most messages of an atomic batch that may be asked for: a replay holds the headers of all.
+const BATCH_MESSAGES_MAX: u32 = 65_536;
 
 /// `true`, `enabled` or a block.
 pub(super) fn jetstream(r: &mut Reader, value: &Value, draft: &mut Draft) {
@@ -138,6 +141,31 @@ fn limits(r: &mut Reader, map: &Map, limits: &mut JetStreamLimits) {
             "duplicate_window" => {
                 limits.duplicate_window = r.duration(key, value).filter(|d| !d.is_zero());
             }
+            "batch" => {
+                if let Some(map) = r.map(key, value) {
+                    batch_limits(r, map, &mut limits.batch);
+                }
+            }
+            _ => debug_assert!(false, "key '{key}' is in the table and nobody reads it"),
+        }
+    });
+}
+
+fn batch_limits(r: &mut Reader, map: &Map, limits: &mut BatchOptions) {
+    r.walk(&BATCH_LIMITS, map, |r, key, entry| {
+        let value = &entry.value;
+        match key {
+            "max_inflight_per_stream" => {
+                limits.per_stream = r.count(key, value, true).unwrap_or_default();
+            }
+            "max_inflight_total" => limits.total = r.count(key, value, true).unwrap_or_default(),
+            "max_msgs" => {
+                limits.messages = r.count(key, value, true).unwrap_or_default();
+                if limits.messages.is_some_and(|messages| messages > BATCH_MESSAGES_MAX) {
+                    r.invalid(&value.pos, key, "can be 65536 at most");
+                }
+            }
+            "timeout" => limits.timeout = r.duration(key, value).filter(|d| !d.is_zero()),
             _ => debug_assert!(false, "key '{key}' is in the table and nobody reads it"),
         }
     });

@@ -551,7 +551,26 @@ pub(super) static JETSTREAM_LIMITS: Block = Block {
             "consumers of a stream that sets no max_consumers; -1: any number",
         ),
         said(&["max_ha_assets"], "replicated streams and consumers", CLUSTER_ONLY),
-        said(&["batch"], "limits of batch publishing", "batch publishing is not there yet"),
+        yes(&["batch"], "as below", "limits of batch publishing"),
+    ],
+};
+
+/// Keys of `batch` in `limits` of `jetstream`.
+pub(super) static BATCH_LIMITS: Block = Block {
+    place: "in 'batch' in 'limits' of 'jetstream'",
+    keys: &[
+        yes(
+            &["max_inflight_per_stream"],
+            "50 atomic, 1000 fast",
+            "batches of a kind open at once in a stream",
+        ),
+        yes(
+            &["max_inflight_total"],
+            "1000 atomic, 50000 fast",
+            "batches of a kind open at once in a log",
+        ),
+        yes(&["max_msgs"], "1000", "messages of an atomic batch, at most 65536"),
+        yes(&["timeout"], "10s", "silence after which a batch is given up"),
     ],
 };
 
@@ -576,5 +595,6 @@ pub(super) static DOCUMENTED: &[(&str, &Block)] = &[
     ("`websocket`", &WEBSOCKET),
     ("`jetstream`", &JETSTREAM),
     ("`limits {}` of `jetstream`", &JETSTREAM_LIMITS),
+    ("`batch {}` of these `limits {}`", &BATCH_LIMITS),
     ("each of `logs {}` of `jetstream`", &LOG),
 ];

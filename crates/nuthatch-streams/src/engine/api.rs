@@ -31,7 +31,7 @@ impl<S: Sink> Engine<S> {
         {
             return respond(Err(unavailable(reason)));
         }
-        let Some((op, respond)) = self.hold_op(op, respond) else { return };
+        let Some((op, respond)) = self.hold_op(op, respond, log) else { return };
         // Who published without waiting for the acknowledgement and then asks finds the message.
         if let Op::StreamInfo { id, .. } | Op::ConsumerInfo { id, .. } = &op
             && self.failed.is_none()

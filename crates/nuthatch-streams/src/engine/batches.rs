@@ -9,7 +9,7 @@ use super::publish::{refusal_body, wants};
 use super::slot::Slot;
 use crate::event::{ClientBatch, PublishItem};
 use crate::sink::{AccountId, Sink};
-use crate::stream::{BATCH_MESSAGES_MAX, BatchRefusal, Limits, Publish, PublishHeaders, raise_ttl};
+use crate::stream::{BATCH_MESSAGES_MAX, BatchRefusal, Limits, Publish, PublishHeaders, rewritten};
 use nuthatch_log::{LogAccess, Lsn, StreamId, Timestamp};
 use nuthatch_protocol::headers;
 use nuthatch_protocol::js::is_level_met;
@@ -17,18 +17,40 @@ use nuthatch_protocol::jserror::JsError;
 use nuthatch_protocol::wire::write::push_u64;
 use rustc_hash::FxHashMap;
 
-/// Atomic batches open at once in one stream.
+/// Atomic batches open at once in one stream, by default.
 pub const ATOMIC_PER_STREAM_MAX: usize = 50;
-/// Atomic batches open at once in all streams of a log.
+/// Atomic batches open at once in all streams of a log, by default.
 pub const ATOMIC_MAX: usize = 1000;
 /// Bytes that the messages of all open atomic batches of a log may take.
 pub const STAGED_BYTES_MAX: usize = 256 * 1024 * 1024;
-/// A batch without a message for so long is given up, ns.
+/// A batch without a message for so long is given up by default, ns.
 pub const BATCH_IDLE_NS: i64 = 10_000_000_000;
 /// Longest id of a batch, in bytes.
 pub(super) const BATCH_ID_BYTES_MAX: usize = 64;
 /// What a staged message takes beside its bytes.
 const STAGED_MESSAGE_BYTES: usize = 64;
+
+/// Limits on batches of both kinds, each counted by itself.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct BatchLimits {
+    /// Open at once in one stream; `None`: [`ATOMIC_PER_STREAM_MAX`] and
+    /// [`FAST_PER_STREAM_MAX`](super::fast::FAST_PER_STREAM_MAX).
+    pub per_stream: Option<usize>,
+    /// Open at once in all streams of a log; `None`: [`ATOMIC_MAX`] and
+    /// [`FAST_MAX`](super::fast::FAST_MAX).
+    pub total: Option<usize>,
+    /// Messages of one atomic batch.
+    pub messages: usize,
+    /// A batch without a message for so long is given up, ns.
+    pub idle_ns: i64,
+}
+
+impl Default for BatchLimits {
+    fn default() -> Self {
+        let (messages, idle_ns) = (BATCH_MESSAGES_MAX, BATCH_IDLE_NS);
+        Self { per_stream: None, total: None, messages, idle_ns }
+    }
+}
 
 /// Why an atomic batch was given up; the words of its advisory.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -106,9 +128,10 @@ pub(super) struct Batches {
     pub(super) check_at: Option<Timestamp>,
 }
 
-/// What all batches of an engine take.
+/// What all batches of an engine take, and may take.
 #[derive(Clone, Copy, Default, Debug)]
 pub(super) struct BatchTotals {
+    pub(super) limits: BatchLimits,
     atomic: usize,
     pub(super) fast: usize,
     staged_bytes: usize,
@@ -134,7 +157,20 @@ enum Fate {
     Refused(JsError, Option<Abandoned>),
 }
 
+impl BatchTotals {
+    /// Nothing yet.
+    pub(super) fn new(limits: BatchLimits) -> Self {
+        Self { limits, ..Self::default() }
+    }
+}
+
 impl Batches {
+    /// The subjects of what an atomic batch has so far.
+    pub(super) fn subjects_of(&self, id: &[u8]) -> impl Iterator<Item = &[u8]> {
+        let batch = self.atomic.get(id);
+        batch.into_iter().flat_map(|batch| &batch.messages).map(|message| message.publish().subject)
+    }
+
     /// Whether there is nothing on its way.
     fn is_empty(&self) -> bool {
         self.atomic.is_empty() && self.fast.is_empty()
@@ -160,19 +196,22 @@ impl Batches {
             return Ok(());
         }
         if seq != 1 {
-            return Err(if size > BATCH_MESSAGES_MAX as u64 {
-                too_large()
+            return Err(if size > totals.limits.messages as u64 {
+                too_large(&totals.limits)
             } else {
                 JsError::ATOMIC_PUBLISH_INCOMPLETE_BATCH
             });
         }
-        if self.atomic.len() >= ATOMIC_PER_STREAM_MAX || totals.atomic >= ATOMIC_MAX {
+        let limits = &totals.limits;
+        if self.atomic.len() >= limits.per_stream.unwrap_or(ATOMIC_PER_STREAM_MAX)
+            || totals.atomic >= limits.total.unwrap_or(ATOMIC_MAX)
+        {
             return Err(JsError::ATOMIC_PUBLISH_TOO_MANY_INFLIGHT);
         }
+        self.check_at.get_or_insert(now.plus_nanos(limits.idle_ns));
         let batch = AtomicBatch { messages: Vec::new(), bytes: 0, last_at: now };
         self.atomic.insert(id.into(), batch);
         totals.atomic += 1;
-        self.check_at.get_or_insert(now.plus_nanos(BATCH_IDLE_NS));
         Ok(())
     }
 
@@ -206,8 +245,8 @@ impl Batches {
             return Fate::Refused(error, Some(Abandoned::Incomplete));
         }
         if commit != Commit::EndOfBatch {
-            if batch.messages.len() >= BATCH_MESSAGES_MAX {
-                return Fate::Refused(too_large(), Some(Abandoned::Large));
+            if batch.messages.len() >= totals.limits.messages {
+                return Fate::Refused(too_large(&totals.limits), Some(Abandoned::Large));
             }
             let rewritten = stored_headers(publish.headers, found, limits);
             let message =
@@ -232,7 +271,8 @@ impl Batches {
 
     /// Ids of atomic batches that have fallen silent; sets when to look again.
     fn sweep(&mut self, now: Timestamp, totals: &mut BatchTotals) -> Vec<Box<[u8]>> {
-        let horizon = now.plus_nanos(-BATCH_IDLE_NS);
+        let idle_ns = totals.limits.idle_ns;
+        let horizon = now.plus_nanos(-idle_ns);
         let mut oldest: Option<Timestamp> = None;
         let mut silent = Vec::new();
         for (id, batch) in &self.atomic {
@@ -251,7 +291,7 @@ impl Batches {
         for batch in self.fast.values() {
             oldest = Some(oldest.map_or(batch.last_at, |at| at.min(batch.last_at)));
         }
-        self.check_at = oldest.map(|at| at.plus_nanos(BATCH_IDLE_NS));
+        self.check_at = oldest.map(|at| at.plus_nanos(idle_ns));
         silent
     }
 
@@ -267,23 +307,23 @@ impl Batches {
 }
 
 /// The header block of a batch's message as it is stored, where that differs: without the header
-/// that only the server reads, and with a time to live that delete markers survive.
+/// that only the server reads, and otherwise as [`rewritten`].
 pub(super) fn stored_headers(
     block: &[u8],
     found: &PublishHeaders<'_>,
     limits: &Limits,
 ) -> Option<Vec<u8>> {
-    let raised = raise_ttl(block, found, limits);
+    let changed = rewritten(block, found, limits);
     if found.required_level.is_empty() {
-        return raised;
+        return changed;
     }
-    let mut block = raised.unwrap_or_else(|| block.to_vec());
+    let mut block = changed.unwrap_or_else(|| block.to_vec());
     headers::remove(&mut block, b"Nats-Required-Api-Level");
     Some(block)
 }
 
-fn too_large() -> JsError {
-    JsError::ATOMIC_PUBLISH_TOO_LARGE_BATCH.with("size", BATCH_MESSAGES_MAX)
+fn too_large(limits: &BatchLimits) -> JsError {
+    JsError::ATOMIC_PUBLISH_TOO_LARGE_BATCH.with("size", limits.messages)
 }
 
 /// Decimal digits as a number.
@@ -465,4 +505,27 @@ pub(super) fn batch_ack(prefix: &[u8], seq: u64, id: &[u8], count: usize) -> Vec
     push_u64(&mut body, count as u64);
     body.push(b'}');
     body
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn limits_are_those_of_the_configuration() {
+        let limits = BatchLimits { per_stream: Some(2), total: Some(3), messages: 5, idle_ns: 7 };
+        let mut totals = BatchTotals::new(limits);
+        let (mut one, mut other) = (Batches::default(), Batches::default());
+        let mut open = |batches: &mut Batches, id: &str, seq: u64, size: u64| {
+            let opened = batches.open(id.as_bytes(), seq, size, Timestamp(0), &mut totals);
+            opened.map_err(|error| error.err_code).err()
+        };
+        assert_eq!(open(&mut one, "a", 1, 1), None);
+        assert_eq!(open(&mut one, "b", 1, 1), None);
+        assert_eq!(open(&mut one, "c", 1, 1), Some(10210), "two in a stream");
+        assert_eq!(open(&mut other, "a", 1, 1), None);
+        assert_eq!(open(&mut other, "b", 1, 1), Some(10210), "three in a log");
+        assert_eq!(open(&mut other, "x", 7, 6), Some(10199), "five messages");
+        assert_eq!((one.check_at, open(&mut other, "x", 7, 5)), (Some(Timestamp(7)), Some(10176)));
+    }
 }

@@ -38,13 +38,15 @@ impl Deadlines {
         self.heap.peek().map(|Reverse((at, _))| *at)
     }
 
-    /// Makes sure that the stream is called when its oldest message or message id expires, or when
-    /// its batches are to be looked at.
+    /// Makes sure that the stream is called when its oldest message or message id expires, when a
+    /// schedule is due, or when its batches are to be looked at.
     pub(super) fn schedule_stream<S: Sink>(&mut self, slot: &mut Slot<S>) {
         let message = slot.stream.next_expiry().map(|at| at.plus_nanos(EXPIRY_GRANULARITY_NS));
         let id = slot.stream.next_id_expiry().map(|at| at.plus_nanos(ID_GRANULARITY_NS));
         let batch = slot.batches.as_ref().and_then(|batches| batches.check_at);
-        let Some(at) = message.into_iter().chain(id).chain(batch).min() else { return };
+        let due = if slot.schedules_wait { None } else { slot.stream.next_schedule() };
+        let all = message.into_iter().chain(id).chain(batch).chain(due);
+        let Some(at) = all.min() else { return };
         if slot.scheduled.is_none_or(|scheduled| at < scheduled) {
             slot.scheduled = Some(at);
             self.heap.push(Reverse((at, Who::Stream(slot.stream.id()))));
@@ -120,6 +122,7 @@ impl<S: Sink> Engine<S> {
         self.budget.settle(slot.stream.account(), slot.stream.account_use());
         self.expire_stream(id, log);
         self.sweep_batches(id, log);
+        self.run_schedules(id, log);
         if let Some(slot) = self.slots.get_mut(&id) {
             self.deadlines.schedule_stream(slot);
         }

@@ -6,8 +6,7 @@
 
 use super::Engine;
 use super::batches::{
-    BATCH_ID_BYTES_MAX, BATCH_IDLE_NS, BatchTotals, Batches, batch_ack, parse_digits,
-    stored_headers,
+    BATCH_ID_BYTES_MAX, BatchTotals, Batches, batch_ack, parse_digits, stored_headers,
 };
 use super::publish::{refusal_body, wants};
 use super::slot::Slot;
@@ -22,9 +21,9 @@ use serde::Serialize;
 
 /// Reply subjects of fast batches end like this.
 pub(super) const REPLY_SUFFIX: &[u8] = b".$FI";
-/// Fast batches open at once in one stream.
+/// Fast batches open at once in one stream, by default.
 pub const FAST_PER_STREAM_MAX: usize = 1000;
-/// Fast batches open at once in all streams of a log.
+/// Fast batches open at once in all streams of a log, by default.
 pub const FAST_MAX: usize = 50_000;
 /// Messages between two flow messages, of all batches of a stream together.
 const FLOW_MESSAGES_MAX: usize = 4096;
@@ -195,7 +194,10 @@ impl Batches {
         if reply.seq != 1 || reply.step == Step::Ping {
             return Err(JsError::BATCH_PUBLISH_UNKNOWN_BATCH_ID);
         }
-        if self.fast.len() >= FAST_PER_STREAM_MAX || totals.fast >= FAST_MAX {
+        let limits = totals.limits;
+        if self.fast.len() >= limits.per_stream.unwrap_or(FAST_PER_STREAM_MAX)
+            || totals.fast >= limits.total.unwrap_or(FAST_MAX)
+        {
             return Err(JsError::BATCH_PUBLISH_TOO_MANY_INFLIGHT);
         }
         let alone = self.fast.is_empty();
@@ -211,7 +213,7 @@ impl Batches {
         };
         self.fast.insert(reply.id.into(), batch);
         totals.fast += 1;
-        self.check_at.get_or_insert(now.plus_nanos(BATCH_IDLE_NS));
+        self.check_at.get_or_insert(now.plus_nanos(limits.idle_ns));
         Ok(())
     }
 

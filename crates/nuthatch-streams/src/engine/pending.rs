@@ -64,7 +64,7 @@ pub(super) struct Pending<P> {
     /// Batches that entries of the queue refer to, the first one numbered `first_batch`.
     batches: VecDeque<ClientBatch<P>>,
     first_batch: u64,
-    /// Acknowledgements in the queue.
+    /// Acknowledgements and other answers to publishes in the queue.
     acks: usize,
     /// Whether any of them belongs to the batch in hand.
     is_batch_waited_for: bool,
@@ -83,7 +83,7 @@ impl<P> Default for Pending<P> {
 }
 
 impl<P> Pending<P> {
-    /// Acknowledgements that wait.
+    /// Acknowledgements and other answers to publishes that wait.
     pub(super) const fn acks(&self) -> usize {
         self.acks
     }
@@ -100,9 +100,13 @@ impl<P> Pending<P> {
 
     /// Queues something behind frame `lsn` and everything before it.
     pub(super) fn push(&mut self, lsn: Lsn, waiting: Waiting<P>) {
-        if let Waiting::Acks(acks) = &waiting {
-            self.acks += acks.count as usize;
-            self.is_batch_waited_for = true;
+        match &waiting {
+            Waiting::Acks(acks) => {
+                self.acks += acks.count as usize;
+                self.is_batch_waited_for = true;
+            }
+            Waiting::Answer(_) => self.acks += 1,
+            Waiting::Op(..) => {}
         }
         let lsn = self.last_lsn().map_or(lsn, |last| last.max(lsn));
         self.queue.push_back((lsn, waiting));
@@ -136,11 +140,15 @@ impl<P> Pending<P> {
             return None;
         }
         let (_, waiting) = self.queue.pop_front()?;
-        if let Waiting::Acks(acks) = &waiting {
-            self.acks -= acks.count as usize;
-            while self.first_batch < acks.batch && self.batches.pop_front().is_some() {
-                self.first_batch += 1;
+        match &waiting {
+            Waiting::Acks(acks) => {
+                self.acks -= acks.count as usize;
+                while self.first_batch < acks.batch && self.batches.pop_front().is_some() {
+                    self.first_batch += 1;
+                }
             }
+            Waiting::Answer(_) => self.acks -= 1,
+            Waiting::Op(..) => {}
         }
         Some(waiting)
     }

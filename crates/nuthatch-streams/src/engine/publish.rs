@@ -5,7 +5,7 @@ use super::pending::{Acks, Waiting, send_acks};
 use super::slot::Slot;
 use crate::event::{ClientBatch, Item, PublishItem};
 use crate::sink::{Message, Sink};
-use crate::stream::{Admitted, NO_HEADERS, Publish, PublishHeaders, raise_ttl, scan};
+use crate::stream::{Admitted, NO_HEADERS, Publish, PublishHeaders, rewritten, scan};
 use nuthatch_log::{LogAccess, Lsn, Read, Seq, StreamId};
 use nuthatch_protocol::jserror::JsError;
 use nuthatch_protocol::subject;
@@ -50,7 +50,9 @@ impl<S: Sink> Engine<S> {
         self.prepare_run(id, log);
         let mut run = Run::default();
         let mut mapped = std::mem::take(&mut self.scratch.subject);
-        let maps = self.slots.get(&id).is_some_and(|s| s.stream.input_transform().is_some());
+        let stream = self.slots.get(&id).map(|slot| &slot.stream);
+        let maps = stream.is_some_and(|stream| stream.input_transform().is_some());
+        let counts = stream.is_some_and(|stream| stream.limits().counter);
         let mut next = start;
         while let Some(Item::Publish(item)) = batch.items.get(next)
             && item.stream == id
@@ -67,37 +69,35 @@ impl<S: Sink> Engine<S> {
             if maps && self.map_subject(id, publish.subject, &mut mapped, log) {
                 publish.subject = &mapped;
             }
-            if publish.reply.ends_with(super::fast::REPLY_SUFFIX) {
-                self.end_run(batch, &run, id);
-                run.count = 0;
-                self.fast(batch, item, &publish, headers, log);
-                next += 1;
+            if counts && let Some(after) = self.await_counters(batch, next, &publish, headers, log)
+            {
+                next = after;
                 continue;
             }
-            if !headers.batch_id.is_empty() {
+            let is_fast = publish.reply.ends_with(super::fast::REPLY_SUFFIX);
+            if is_fast || !headers.batch_id.is_empty() {
                 self.end_run(batch, &run, id);
                 run.count = 0;
-                self.atomic(batch, item, &publish, headers, log);
+                if is_fast {
+                    self.fast(batch, item, &publish, headers, log);
+                } else {
+                    self.atomic(batch, item, &publish, headers, log);
+                }
                 next += 1;
                 continue;
             }
             match self.admit(&publish, id, headers, log) {
-                Ok(Admitted::Sequenced { seq, lsn }) => {
+                Ok(Admitted::Sequenced { seq, lsn }) if !counts => {
                     if !run.continues(lsn, next, seq) {
                         self.end_run(batch, &run, id);
                         run = Run { lsn, first_item: next, count: 0, first_seq: seq };
                     }
                     run.count += 1;
                 }
-                Ok(Admitted::Duplicate { seq }) => {
+                other => {
                     self.end_run(batch, &run, id);
                     run.count = 0;
-                    self.answer_odd(batch, item, Odd::Duplicate(seq));
-                }
-                Err(error) => {
-                    self.end_run(batch, &run, id);
-                    run.count = 0;
-                    self.answer_odd(batch, item, Odd::Refused(error));
+                    self.answer_alone(batch, item, publish.subject, other);
                 }
             }
             next += 1;
@@ -181,9 +181,9 @@ impl<S: Sink> Engine<S> {
             super::consumers::log_slot_progress(slot, &mut self.sink, &self.config.domain, log)
                 .map_err(crate::stream::refusal)?;
         }
-        let raised = raise_ttl(publish.headers, headers, slot.stream.limits());
+        let changed = rewritten(publish.headers, headers, slot.stream.limits());
         let (stream, consumers) = (&mut slot.stream, &slot.consumers);
-        if let Some(block) = &raised {
+        if let Some(block) = &changed {
             let publish = Publish { headers: block, ..*publish };
             return stream.publish(&publish, &scan(block), log, &self.budget, |subject| {
                 consumers.configs().any(|config| wants(config, subject))
@@ -215,6 +215,24 @@ impl<S: Sink> Engine<S> {
             send_acks(batch, &acks, slot, &mut self.scratch.body, &mut self.sink);
         } else if !limits.no_ack {
             self.pending.push(run.lsn, Waiting::Acks(acks));
+        }
+    }
+
+    /// Answers a publish that is not part of a run.
+    #[cold]
+    fn answer_alone(
+        &mut self,
+        batch: &ClientBatch<S::Peer>,
+        item: &PublishItem,
+        subject: &[u8],
+        done: Result<Admitted, JsError>,
+    ) {
+        match done {
+            Ok(Admitted::Sequenced { seq, lsn }) => {
+                self.answer_counted(batch, item, subject, (seq, lsn));
+            }
+            Ok(Admitted::Duplicate { seq }) => self.answer_odd(batch, item, Odd::Duplicate(seq)),
+            Err(error) => self.answer_odd(batch, item, Odd::Refused(error)),
         }
     }
 

@@ -150,7 +150,11 @@ impl<S: Sink> Engine<S> {
         }
         let subject = item.subject.of(&batch.buf);
         let stream = self.slots.get(&item.stream).map(|slot| &slot.stream);
-        let Some(account) = stream.filter(|s| s.config().allow_direct).map(Stream::account) else {
+        let serves = |stream: &&Stream| {
+            let config = stream.config();
+            if item.for_origin { config.mirror_direct } else { config.allow_direct }
+        };
+        let Some(account) = stream.filter(serves).map(Stream::account) else {
             let none = not_served(stream.map_or("", |stream| &stream.config().name), subject);
             let account = stream.map_or(AccountId::GLOBAL, Stream::account);
             send_status(&mut self.sink, account, &batch.peer, item.hint, reply, &none);

@@ -25,6 +25,8 @@ pub(super) struct Slot<S: Sink> {
     pub(super) committed_in: Lsn,
     /// When the deadline queue calls.
     pub(super) scheduled: Option<Timestamp>,
+    /// A schedule is due, and what it needs is being read or has not committed.
+    pub(super) schedules_wait: bool,
     /// The stream's removals when its full consumers looked last.
     pub(super) removals_seen: u64,
     /// They are to look again.
@@ -48,6 +50,7 @@ impl<S: Sink> Slot<S> {
             deleting: false,
             committed_in: Lsn(0),
             scheduled: None,
+            schedules_wait: false,
             removals_seen: 0,
             is_freed: false,
             undeleted: Delete::default(),

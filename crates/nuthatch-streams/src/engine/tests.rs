@@ -2,6 +2,7 @@
 
 mod batches;
 mod copies;
+mod counters;
 mod harness;
 mod model;
 mod priorities;
@@ -9,5 +10,6 @@ mod publish;
 mod reads;
 mod retention;
 mod routes;
+mod schedules;
 mod thin;
 mod timed;

@@ -13,6 +13,7 @@ use crate::budget::Budget;
 use crate::records::{Advance, AdvanceRollup};
 use nuthatch_log::record::RECORD_HEADER_BYTES;
 use nuthatch_log::{AppendError, LogAccess, Lsn, RecordKind, RecordRef, Seq, Timestamp, Urgency};
+use nuthatch_protocol::headers::find_header;
 use nuthatch_protocol::js::RetentionPolicy;
 use nuthatch_protocol::jserror::JsError;
 use nuthatch_protocol::subject::is_valid_literal;
@@ -70,9 +71,28 @@ pub(super) struct Effects<'a> {
     /// Seconds, 0 for none.
     pub(super) ttl_s: u32,
     pub(super) is_marker: bool,
+    /// The header block, if it says something of schedules and the stream has any.
+    pub(super) schedule: &'a [u8],
 }
 
-impl Effects<'_> {
+impl<'a> Effects<'a> {
+    /// Takes note of a header block that says something of schedules.
+    pub(super) const fn set_schedule(
+        &mut self,
+        block: &'a [u8],
+        found: &PublishHeaders<'_>,
+        limits: &Limits,
+    ) {
+        if found.scheduling && limits.schedules {
+            self.schedule = block;
+        }
+    }
+
+    /// Whether the message is a schedule, if the stream allows any.
+    pub(super) fn is_schedule(&self) -> bool {
+        find_header(self.schedule, b"Nats-Schedule").is_some_and(|pattern| !pattern.is_empty())
+    }
+
     /// What the headers say of when the message goes.
     pub(super) const fn set_times(&mut self, headers: &PublishHeaders<'_>, limits: &Limits) {
         if limits.ttl {
@@ -83,7 +103,11 @@ impl Effects<'_> {
 
     /// Whether there is anything to do beside storing the message.
     const fn are_any(&self) -> bool {
-        !self.msg_id.is_empty() || self.rollup.is_some() || self.ttl_s > 0 || self.is_marker
+        !self.msg_id.is_empty()
+            || self.rollup.is_some()
+            || self.ttl_s > 0
+            || self.is_marker
+            || !self.schedule.is_empty()
     }
 
     /// The body of the record that uses up a sequence with these effects.
@@ -125,6 +149,9 @@ impl Stream {
                 Checked::Duplicate(seq) => return Ok(Admitted::Duplicate { seq }),
             }
         };
+        if self.limits.counter {
+            return self.store_counted(publish, headers, &effects, now, log, budget);
+        }
         if self.limits.retention == RetentionPolicy::Interest && !interested(publish.subject) {
             return self.skip(publish, &effects, now, log);
         }
@@ -165,9 +192,12 @@ impl Stream {
         now: Timestamp,
         budget: &Budget,
     ) -> Result<Checked<'a>, Refusal> {
-        headers.unsupported.check_first()?;
+        self.check_increment(publish, headers)?;
         self.check_expected(publish, headers)?;
-        headers.unsupported.check_last()?;
+        if headers.scheduling {
+            self.check_scheduling(publish, headers, now, |_| None)?;
+        }
+        headers.check_source()?;
         let mut effects = Effects { msg_id: headers.msg_id, ..Effects::default() };
         if !headers.msg_id.is_empty() {
             effects.id_hash = hash_id(headers.msg_id);
@@ -185,8 +215,10 @@ impl Stream {
         effects.rollup = self.check_rollup(headers.rollup)?;
         headers.ttl.check_valid()?;
         effects.set_times(headers, &self.limits);
+        effects.set_schedule(publish.headers, headers, &self.limits);
+        let has_timer = effects.ttl_s > 0 || !effects.schedule.is_empty();
         let has_room = (headers.msg_id.is_empty() || budget.has_room_for_id())
-            && (effects.ttl_s == 0 || budget.has_room_for_timer());
+            && (!has_timer || budget.has_room_for_timer());
         if !has_room {
             return Err(JsError::INSUFFICIENT_RESOURCES);
         }
@@ -362,6 +394,9 @@ impl Stream {
         }
         self.enforce_subject(id, when);
         self.enforce_totals(when);
+        if self.limits.schedules {
+            self.note_schedule(id, seq, entry.timestamp, effects.schedule);
+        }
         if effects.are_any() {
             self.start_timer(seq, entry.timestamp, effects);
             self.take_effects(subject, effects, seq, entry.timestamp, 1, when);
@@ -389,6 +424,9 @@ impl Stream {
             Some(Rollup::Subject) => self.roll_up_subject(subject, kept, when),
             Some(Rollup::Unknown(_)) | None => {}
         }
+        if !effects.schedule.is_empty() {
+            self.note_made(effects.schedule, when);
+        }
     }
 
     /// Nobody is interested: the sequence is used up and nothing is stored.
@@ -408,7 +446,7 @@ impl Stream {
             seq: Seq(seq),
             timestamp: now,
             subject: publish.subject,
-            headers: &[],
+            headers: effects.schedule,
             body: &body,
         };
         let lsn = log.append(&record, Urgency::Awaited, false).map_err(refusal)?.lsn;
@@ -461,6 +499,7 @@ impl Stream {
         let headers = if has_headers { scan(record.headers) } else { NO_HEADERS };
         let mut effects = self.replayed_effects(headers.msg_id, headers.rollup, record.timestamp);
         effects.set_times(&headers, &self.limits);
+        effects.set_schedule(record.headers, &headers, &self.limits);
         self.note_source(headers.source);
         let subject = self.subjects.intern(record.subject);
         let entry = Entry::new(subject, weight, has_headers, record.timestamp);
@@ -499,7 +538,10 @@ impl Stream {
             AdvanceRollup::Subject => Some(Rollup::Subject),
             AdvanceRollup::All => Some(Rollup::All),
         };
-        let effects = self.replayed_effects(advance.msg_id, rollup, record.timestamp);
+        let mut effects = self.replayed_effects(advance.msg_id, rollup, record.timestamp);
+        if self.limits.schedules {
+            effects.schedule = record.headers;
+        }
         self.advance(record.subject, &effects, record.seq.0, record.timestamp, When::Replayed);
     }
 }

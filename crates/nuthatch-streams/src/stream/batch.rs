@@ -6,9 +6,10 @@
 
 use super::Stream;
 use super::admit::{Effects, Publish, Refusal, refusal};
+use super::counters::{Counted, Counter};
 use super::dedup::{IdHash, hash_id};
 use super::evict::When;
-use super::headers::{PublishHeaders, Rollup, scan};
+use super::headers::{NO_HEADERS, PublishHeaders, Rollup, scan};
 use super::messages::{Entry, MAX_WEIGHT_BYTES};
 use crate::budget::Budget;
 use crate::records::{Advance, BatchBegin};
@@ -17,7 +18,7 @@ use nuthatch_protocol::js::RetentionPolicy;
 use nuthatch_protocol::jserror::JsError;
 use rustc_hash::{FxHashMap, FxHashSet};
 
-/// Messages of one atomic batch (`streamDefaultMaxAtomicBatchSize`).
+/// Messages of one atomic batch by default (`streamDefaultMaxAtomicBatchSize`).
 pub const BATCH_MESSAGES_MAX: usize = 1000;
 
 /// A batch that has its sequences.
@@ -49,8 +50,9 @@ impl From<Refusal> for BatchRefusal {
 #[derive(Default)]
 struct Staged<'a> {
     ids: FxHashSet<IdHash>,
-    /// Messages per subject.
-    subjects: FxHashMap<&'a [u8], u64>,
+    subjects: FxHashMap<&'a [u8], StagedSubject>,
+    /// What counters stand at.
+    counters: FxHashMap<&'a [u8], Counter>,
     /// Results of checks of a subject's last sequence.
     expected: FxHashMap<&'a [u8], u64>,
     messages: u64,
@@ -59,10 +61,20 @@ struct Staged<'a> {
     new_subjects: usize,
 }
 
+/// What of a batch goes to one subject.
+#[derive(Clone, Copy, Default)]
+struct StagedSubject {
+    messages: u64,
+    /// Whether the last one is a schedule.
+    is_schedule: bool,
+}
+
 /// A checked message.
 struct Checked<'a> {
     publish: Publish<'a>,
     effects: Effects<'a>,
+    /// In a counter stream: what is stored in its place.
+    counted: Option<Counted>,
     /// Whether it is stored; otherwise nobody wants it and its sequence is used up.
     stored: bool,
 }
@@ -85,10 +97,10 @@ impl Stream {
         let mut staged = Staged::default();
         let mut checked = Vec::with_capacity(messages.len());
         for publish in messages {
-            let effects = self.check_staged(publish, &mut staged, budget)?;
+            let (effects, counted) = self.check_staged(publish, &mut staged, now, budget)?;
             let stored =
                 self.limits.retention != RetentionPolicy::Interest || interested(publish.subject);
-            checked.push(Checked { publish: *publish, effects, stored });
+            checked.push(Checked { publish: *publish, effects, counted, stored });
         }
         self.append_batch(&checked, now, log)
     }
@@ -98,19 +110,35 @@ impl Stream {
         &mut self,
         publish: &Publish<'a>,
         staged: &mut Staged<'a>,
+        now: Timestamp,
         budget: &Budget,
-    ) -> Result<Effects<'a>, Refusal> {
+    ) -> Result<(Effects<'a>, Option<Counted>), Refusal> {
         self.check_size(publish)?;
-        if publish.weight() > MAX_WEIGHT_BYTES {
+        let mut effects = Effects::default();
+        let mut headers = NO_HEADERS;
+        if !publish.headers.is_empty() {
+            headers = scan(publish.headers);
+            effects = self.check_staged_headers(publish, &headers, staged, now, budget)?;
+        }
+        let mut counted = None;
+        let mut whole = *publish;
+        if self.limits.counter {
+            let staged = staged.counters.get(publish.subject);
+            let counted = counted.insert(self.count(publish, &headers, staged)?);
+            whole = counted.publish(publish);
+            self.check_size(&whole)?;
+        }
+        if whole.weight() > MAX_WEIGHT_BYTES {
             return Err(JsError::STREAM_STORE_FAILED.with_err("message too large"));
         }
-        let mut effects = Effects::default();
-        if !publish.headers.is_empty() {
-            let headers = scan(publish.headers);
-            effects = self.check_staged_headers(publish, &headers, staged, budget)?;
+        let bytes = self.limits.counted_bytes(whole.weight(), !whole.headers.is_empty());
+        staged.bytes += bytes;
+        staged.weight += whole.weight() as u64;
+        self.check_staged_room(publish.subject, &effects, staged, budget)?;
+        if let Some(counted) = &counted {
+            staged.counters.insert(publish.subject, counted.counter.clone());
         }
-        self.check_staged_room(publish, &effects, staged, budget)?;
-        Ok(effects)
+        Ok((effects, counted))
     }
 
     fn check_staged_headers<'a>(
@@ -118,13 +146,14 @@ impl Stream {
         publish: &Publish<'a>,
         headers: &PublishHeaders<'a>,
         staged: &mut Staged<'a>,
+        now: Timestamp,
         budget: &Budget,
     ) -> Result<Effects<'a>, Refusal> {
         if !headers.expected_last_msg_id.is_empty() {
             let error = JsError::ATOMIC_PUBLISH_UNSUPPORTED_HEADER_BATCH;
             return Err(error.with("header", "Nats-Expected-Last-Msg-Id"));
         }
-        headers.unsupported.check_first()?;
+        self.check_increment(publish, headers)?;
         if !headers.expected_stream.is_empty()
             && headers.expected_stream != self.config.name.as_bytes()
         {
@@ -134,7 +163,9 @@ impl Stream {
         headers.ttl.check_valid()?;
         let mut effects = Effects { msg_id: headers.msg_id, ..Effects::default() };
         effects.set_times(headers, &self.limits);
-        if effects.ttl_s > 0 && !budget.has_room_for_timer() {
+        effects.set_schedule(publish.headers, headers, &self.limits);
+        let has_timer = effects.ttl_s > 0 || !effects.schedule.is_empty();
+        if has_timer && !budget.has_room_for_timer() {
             return Err(JsError::INSUFFICIENT_RESOURCES);
         }
         if !headers.msg_id.is_empty() {
@@ -146,8 +177,16 @@ impl Stream {
                 return Err(JsError::INSUFFICIENT_RESOURCES);
             }
         }
-        headers.unsupported.check_last()?;
+        headers.check_source()?;
+        if self.limits.counter && headers.incr.is_empty() {
+            return Err(JsError::MESSAGE_INCR_MISSING);
+        }
         self.check_staged_expected(publish, headers, staged)?;
+        if headers.scheduling {
+            let ends_with_schedule =
+                |subject: &[u8]| Some(staged.subjects.get(subject)?.is_schedule);
+            self.check_scheduling(publish, headers, now, ends_with_schedule)?;
+        }
         effects.rollup = self.check_rollup(headers.rollup)?;
         check_staged_rollup(publish, effects.rollup, staged)?;
         Ok(effects)
@@ -195,22 +234,20 @@ impl Stream {
     /// Counts the message, and looks for room: in the stream with discard new, and in the budget.
     fn check_staged_room<'a>(
         &self,
-        publish: &Publish<'a>,
+        subject: &'a [u8],
         effects: &Effects<'_>,
         staged: &mut Staged<'a>,
         budget: &Budget,
     ) -> Result<(), Refusal> {
-        let known = self.subjects.find(publish.subject);
-        let of_subject = staged.subjects.entry(publish.subject).or_insert(0);
-        if known.is_none() && *of_subject == 0 {
+        let known = self.subjects.find(subject);
+        let of_subject = staged.subjects.entry(subject).or_default();
+        if known.is_none() && of_subject.messages == 0 {
             staged.new_subjects += 1;
-            self.check_new_subject(publish.subject, staged.new_subjects - 1, budget)?;
+            self.check_new_subject(subject, staged.new_subjects - 1, budget)?;
         }
-        *of_subject += 1;
+        of_subject.messages += 1;
+        of_subject.is_schedule = effects.is_schedule();
         staged.messages += 1;
-        let has_headers = !publish.headers.is_empty();
-        staged.bytes += self.limits.counted_bytes(publish.weight(), has_headers);
-        staged.weight += publish.weight() as u64;
         if !budget.has_room_for_bytes(self.unaccounted_bytes(), staged.weight) {
             return Err(JsError::INSUFFICIENT_RESOURCES);
         }
@@ -230,7 +267,7 @@ impl Stream {
         let kept = known.map_or(0, |id| self.subjects.kept(id));
         if self.limits.discard_new_per_subject
             && effects.rollup.is_none()
-            && kept + *of_subject > self.limits.per_subject
+            && kept + of_subject.messages > self.limits.per_subject
         {
             return full("maximum messages per subject exceeded");
         }
@@ -264,13 +301,16 @@ impl Stream {
         self.mark_before(lsn);
         let when = When::Committed(lsn);
         for (message, seq) in checked.iter().zip(first..) {
-            let publish = &message.publish;
+            let publish = &message.whole();
             if message.stored {
                 let subject = self.subjects.intern(publish.subject);
                 let has_headers = !publish.headers.is_empty();
                 let entry = Entry::new(subject, publish.weight(), has_headers, now);
                 self.note_republish(seq, subject);
                 self.add(publish.subject, entry, &message.effects, when);
+                if let Some(counted) = &message.counted {
+                    self.know_counter(publish.subject, seq, counted.counter.clone());
+                }
             } else {
                 self.advance(publish.subject, &message.effects, seq, now, when);
             }
@@ -297,7 +337,7 @@ impl Stream {
         now: Timestamp,
         log: &mut L,
     ) -> Result<Lsn, Refusal> {
-        let publish = &message.publish;
+        let publish = &message.whole();
         let skipped;
         let record = if message.stored {
             RecordRef {
@@ -310,6 +350,7 @@ impl Stream {
             skipped = message.effects.advance_body();
             RecordRef {
                 subject: publish.subject,
+                headers: message.effects.schedule,
                 body: &skipped,
                 ..self.batch_record(RecordKind::Advance, seq, now)
             }
@@ -380,6 +421,13 @@ impl Stream {
     }
 }
 
+impl Checked<'_> {
+    /// The message as it is stored.
+    fn whole(&self) -> Publish<'_> {
+        self.counted.as_ref().map_or(self.publish, |counted| counted.publish(&self.publish))
+    }
+}
+
 /// A rollup must come before whatever it would remove of its own batch.
 fn check_staged_rollup(
     publish: &Publish<'_>,
@@ -396,8 +444,8 @@ fn check_staged_rollup(
     Err(JsError::STREAM_ROLLUP_FAILED.with_err(text))
 }
 
-/// A batch while its records are being replayed. At most [`BATCH_MESSAGES_MAX`] are held, without
-/// their payloads.
+/// A batch while its records are being replayed. As many messages are held as one batch may have,
+/// without their payloads.
 pub(super) struct Replayed {
     /// One past its last sequence.
     end: u64,

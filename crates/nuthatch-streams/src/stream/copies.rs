@@ -174,15 +174,17 @@ impl Stream {
         }
         self.check_size(&publish)?;
         let effects = self.copied_effects(&publish, now);
-        let admitted =
-            if self.limits.retention == RetentionPolicy::Interest && !interested(publish.subject) {
-                self.skip(&publish, &effects, now, log)?
-            } else {
-                if self.limits.discard_new {
-                    self.check_room(&publish, &effects)?;
-                }
-                self.store(&publish, &effects, now, log, budget)?
-            };
+        let admitted = if self.limits.counter {
+            self.store_counted(&publish, &found, &effects, now, log, budget)?
+        } else if self.limits.retention == RetentionPolicy::Interest && !interested(publish.subject)
+        {
+            self.skip(&publish, &effects, now, log)?
+        } else {
+            if self.limits.discard_new {
+                self.check_room(&publish, &effects)?;
+            }
+            self.store(&publish, &effects, now, log, budget)?
+        };
         self.note_source(found.source);
         Ok(match admitted {
             Admitted::Sequenced { lsn, .. } => Some(lsn),

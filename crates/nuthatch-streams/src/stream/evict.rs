@@ -25,6 +25,7 @@ impl Stream {
 
     fn doom(&mut self, seq: u64, lsn: Lsn) -> bool {
         let Some(entry) = self.messages.doom(seq) else { return false };
+        self.schedules.remove(seq);
         self.subjects.doomed(entry.subject, seq);
         self.assigned.messages -= 1;
         self.assigned.bytes -= self.limits.counted_bytes(entry.weight(), entry.has_headers());
@@ -62,6 +63,7 @@ impl Stream {
     /// Removes a message at once, for readers as well.
     pub(super) fn remove_now(&mut self, seq: u64) -> Option<Entry> {
         let entry = self.messages.remove(seq)?;
+        self.schedules.remove(seq);
         let bytes = self.limits.counted_bytes(entry.weight(), entry.has_headers());
         let doomed_in = entry.is_doomed().then(|| self.doom_of(seq));
         if doomed_in.is_none() {

@@ -91,46 +91,22 @@ pub struct PublishHeaders<'a> {
     pub ttl: Ttl,
     /// Whether it is a delete marker: `Nats-Marker-Reason`, or `KV-Operation: PURGE`.
     pub is_marker: bool,
-    /// A header of a feature that no stream here can have switched on, and its error.
-    pub unsupported: Unsupported,
+    /// `Nats-Incr`: what a message adds to its counter (ADR-49).
+    pub incr: &'a [u8],
+    /// Whether any header begins with `Nats-Schedule` (ADR-51).
+    pub scheduling: bool,
+    /// Whether there is a `Nats-Request-Info`, which servers set for those who answer requests;
+    /// streams do not store it.
+    pub request_info: bool,
 }
 
-/// Features that are refused, in the order in which their errors are to be given.
-#[derive(Clone, Copy, Default, Debug)]
-pub struct Unsupported {
-    increment: Option<bool>,
-    schedule: bool,
-    scheduler: bool,
-    source: bool,
-}
-
-impl Unsupported {
-    /// Errors that come before any other check.
+impl PublishHeaders<'_> {
+    /// Where a message is from is said by the server only.
     ///
     /// # Errors
-    /// 10171 or 10168 for a counter increment.
-    pub const fn check_first(&self) -> Result<(), JsError> {
-        match self.increment {
-            Some(false) => Err(JsError::MESSAGE_INCR_INVALID),
-            Some(true) => Err(JsError::MESSAGE_INCR_DISABLED),
-            None => Ok(()),
-        }
-    }
-
-    /// Errors that come after the expected-sequence checks.
-    ///
-    /// # Errors
-    /// 10188, 10212 or 10227.
-    pub const fn check_last(&self) -> Result<(), JsError> {
-        if self.schedule {
-            Err(JsError::MESSAGE_SCHEDULES_DISABLED)
-        } else if self.scheduler {
-            Err(JsError::MESSAGE_SCHEDULES_SCHEDULER_INVALID)
-        } else if self.source {
-            Err(JsError::MESSAGE_SOURCE_HDR_NOT_ALLOWED)
-        } else {
-            Ok(())
-        }
+    /// 10227.
+    pub const fn check_source(&self) -> Result<(), JsError> {
+        if self.source.is_empty() { Ok(()) } else { Err(JsError::MESSAGE_SOURCE_HDR_NOT_ALLOWED) }
     }
 }
 
@@ -150,7 +126,9 @@ pub const NO_HEADERS: PublishHeaders<'static> = PublishHeaders {
     source: b"",
     ttl: Ttl::None,
     is_marker: false,
-    unsupported: Unsupported { increment: None, schedule: false, scheduler: false, source: false },
+    incr: b"",
+    scheduling: false,
+    request_info: false,
 };
 
 /// Reads a header block.
@@ -177,6 +155,8 @@ fn trim(value: &[u8]) -> &[u8] {
 
 impl<'a> PublishHeaders<'a> {
     fn take(&mut self, name: &[u8], value: &'a [u8]) {
+        // One of these means something even without a value.
+        self.scheduling |= name.starts_with(b"Schedule");
         if value.is_empty() {
             return;
         }
@@ -200,15 +180,11 @@ impl<'a> PublishHeaders<'a> {
             b"Batch-Sequence" => set(&mut self.batch_seq, value),
             b"Batch-Commit" => set(&mut self.batch_commit, value),
             b"Required-Api-Level" => set(&mut self.required_level, value),
-            b"Incr" => self.unsupported.increment = Some(is_increment(value)),
+            b"Incr" => set(&mut self.incr, value),
             b"TTL" if self.ttl == Ttl::None => self.ttl = parse_ttl(value),
             b"Marker-Reason" => self.is_marker = true,
-            b"Schedule" | b"Schedule-Next" => self.unsupported.schedule = true,
-            b"Scheduler" => self.unsupported.scheduler = true,
-            b"Stream-Source" => {
-                self.unsupported.source = true;
-                set(&mut self.source, value);
-            }
+            b"Request-Info" => self.request_info = true,
+            b"Stream-Source" => set(&mut self.source, value),
             _ => {}
         }
     }
@@ -239,14 +215,9 @@ fn parse_rollup(value: &[u8]) -> Rollup<'_> {
     }
 }
 
-fn is_increment(value: &[u8]) -> bool {
-    let digits = value.strip_prefix(b"+").or_else(|| value.strip_prefix(b"-")).unwrap_or(value);
-    !digits.is_empty() && digits.iter().all(u8::is_ascii_digit)
-}
-
 /// Reads a time to live as the incumbent does: `never`, a Go duration of at least a second (parts of
 /// one are dropped), or seconds, of which none mean nothing.
-fn parse_ttl(value: &[u8]) -> Ttl {
+pub(super) fn parse_ttl(value: &[u8]) -> Ttl {
     const LONGEST: u64 = TTL_NEVER as u64 - 1;
     let seconds = |seconds: u64| Ttl::Seconds(seconds.min(LONGEST) as u32);
     if value.eq_ignore_ascii_case(b"never") {

@@ -45,6 +45,10 @@ pub struct Limits {
     pub ttl: bool,
     /// The last message of a subject that expires leaves a marker that lives so many seconds; 0: no.
     pub marker_ttl_s: u32,
+    /// Every message adds to the counter of its subject (ADR-49).
+    pub counter: bool,
+    /// Messages may be schedules (ADR-51).
+    pub schedules: bool,
     /// Rollup headers are honoured.
     pub rollup: bool,
     /// Kept in memory: counts bytes differently.
@@ -81,6 +85,8 @@ impl Limits {
             ttl: config.allow_msg_ttl,
             marker_ttl_s: u32::try_from(config.subject_delete_marker_ttl / 1_000_000_000)
                 .unwrap_or(0),
+            counter: config.allow_msg_counter,
+            schedules: config.allow_msg_schedules,
             rollup: config.allow_rollup_hdrs && !config.deny_purge,
             memory: config.storage == StorageType::Memory,
             retention: config.retention,

@@ -12,12 +12,14 @@ use nuthatch_log::{IndexedMessage, StreamId, Timestamp};
 use roaring::RoaringTreemap;
 use rustc_hash::FxHashMap;
 
-/// Version of the layout. 2 added times to live, delete markers and sources at the end.
-const VERSION: u8 = 2;
+/// Version of the layout. 2 added times to live, delete markers and sources at the end, 3 schedules.
+const VERSION: u8 = 3;
 /// Bytes of one source's position, at least.
 const SOURCED_BYTES_MIN: usize = 4 + 8;
 /// Bytes of one time to live.
 const TTL_BYTES: usize = 8 + 4;
+/// Bytes of one schedule.
+const SCHEDULE_BYTES: usize = 8 + 8;
 /// Bytes of one remembered message id.
 const REMEMBERED_BYTES: usize = 16 + 8 + 8;
 
@@ -97,6 +99,12 @@ impl Stream {
             put_bytes(out, key);
             put_u64(out, seq);
         }
+        let schedules = self.schedules.sorted();
+        put_u32(out, schedules.len() as u32);
+        for (seq, due) in schedules {
+            put_u64(out, seq);
+            put_i64(out, due.0);
+        }
     }
 
     /// As [`Stream::encode_state`] for a stream of which nothing is known but its messages: any of
@@ -154,6 +162,9 @@ impl Stream {
         if body.first().is_some_and(|&version| version >= 2) {
             stream.read_timers(&mut reader)?;
         }
+        if body.first().is_some_and(|&version| version >= 3) {
+            stream.read_schedules(&mut reader)?;
+        }
         stream.messages = super::messages::Messages::new(floor.clamp(1, next));
         let recovering = Recovering { floor, deleted, last_seq: next - 1 };
         Ok(StreamSnapshot { stream, recovering, consumers })
@@ -175,6 +186,16 @@ impl Stream {
         Ok(())
     }
 
+    fn read_schedules(&mut self, reader: &mut Reader<'_>) -> Result<(), DecodeError> {
+        let mut due = FxHashMap::default();
+        for _ in 0..reader.count(SCHEDULE_BYTES)? {
+            let seq = reader.u64()?;
+            due.insert(seq, Timestamp(reader.i64()?));
+        }
+        self.schedules.restore(due);
+        Ok(())
+    }
+
     /// Recovery: indexes a message that the state speaks of, if it lives.
     pub fn reindex(&mut self, message: &IndexedMessage<'_>, recovering: &Recovering) {
         let seq = message.seq.0;
@@ -193,6 +214,7 @@ impl Stream {
         if !self.timers.is_empty() {
             self.timers.reindex(seq, message.timestamp);
         }
+        self.schedules.reindex(subject, seq);
         self.assigned.messages += 1;
         self.assigned.bytes += self.limits.counted_bytes(weight, message.has_headers);
     }
@@ -202,5 +224,6 @@ impl Stream {
         self.messages.skip_to(recovering.last_seq + 1);
         let messages = &self.messages;
         self.timers.keep_only(|seq| messages.get(seq).is_some());
+        self.schedules.reindexed();
     }
 }

@@ -66,7 +66,7 @@ fn subjects_come_in_pages_in_order() {
 }
 
 #[test]
-fn a_state_of_the_first_version_is_still_understood() {
+fn states_of_earlier_versions_are_still_understood() {
     let config = StreamConfig { name: "S".into(), ..StreamConfig::default() };
     let mut stream = Stream::new(StreamId(1), AccountId::GLOBAL, Box::new(config), Timestamp(0), 0);
     let budget = Budget::new(usize::MAX, usize::MAX, u64::MAX);
@@ -74,11 +74,13 @@ fn a_state_of_the_first_version_is_still_understood() {
     stream.publish(&publish, &super::NO_HEADERS, &mut Taker, &budget, |_| true).expect("stored");
     let mut body = Vec::new();
     stream.encode_state(std::iter::empty(), &mut body);
-    // The first version ended before the times to live, the markers (an empty treemap) and the
-    // sources.
-    let empty = 4 + (4 + 8) + 4;
-    body.truncate(body.len() - empty);
-    body[0] = 1;
-    let decoded = Stream::decode_state(stream.id(), &body, 0).expect("understood");
-    assert_eq!(decoded.stream.assigned_totals().last_seq, stream.assigned_totals().last_seq);
+    // The second version ended before the schedules, the first before the times to live, the markers
+    // (an empty treemap) and the sources.
+    for (version, empty) in [(2, 4), (1, 4 + (4 + 8) + 4)] {
+        body.truncate(body.len() - empty);
+        body[0] = version;
+        let decoded = Stream::decode_state(stream.id(), &body, 0).expect("understood");
+        let last = decoded.stream.assigned_totals().last_seq;
+        assert_eq!(last, stream.assigned_totals().last_seq, "version {version}");
+    }
 }

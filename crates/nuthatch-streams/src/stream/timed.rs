@@ -9,6 +9,7 @@ use super::Stream;
 use super::admit::{Effects, Publish};
 use super::headers::{PublishHeaders, Rollup, Ttl};
 use super::limits::Limits;
+use super::scheduled::with_rollup;
 use crate::budget::Budget;
 use crate::records::Delete;
 use nuthatch_log::{LogAccess, Lsn, RecordKind, RecordRef, Seq, Timestamp, Urgency};
@@ -23,18 +24,25 @@ pub struct Expired {
     pub lsn: Option<Lsn>,
 }
 
-/// The header block of a publish whose time to live is shorter than that of delete markers: raised
-/// to it, because a marker must outlive what it marks. `None`: it may stay as it is.
+/// The header block of a publish as it is stored, where the stream changes it: a time to live that is
+/// shorter than that of delete markers is raised to it, because a marker must outlive what it marks;
+/// a schedule takes the place of the one before; `Nats-Request-Info` goes. `None`: it stays as it is.
 #[must_use]
-pub fn raise_ttl(block: &[u8], found: &PublishHeaders<'_>, limits: &Limits) -> Option<Vec<u8>> {
-    let Ttl::Seconds(ttl_s) = found.ttl else { return None };
-    let is_short = limits.ttl && ttl_s < limits.marker_ttl_s && limits.per_subject != 1;
-    is_short.then(|| {
-        let mut block = block.to_vec();
-        headers::remove(&mut block, b"Nats-TTL");
-        headers::append(&mut block, b"Nats-TTL", limits.marker_ttl_s.to_string().as_bytes());
-        block
-    })
+pub fn rewritten(block: &[u8], found: &PublishHeaders<'_>, limits: &Limits) -> Option<Vec<u8>> {
+    let mut changed = with_rollup(block, found, limits);
+    if found.request_info {
+        headers::remove(changed.get_or_insert_with(|| block.to_vec()), b"Nats-Request-Info");
+    }
+    if let Ttl::Seconds(ttl_s) = found.ttl
+        && limits.ttl
+        && ttl_s < limits.marker_ttl_s
+        && limits.per_subject != 1
+    {
+        let block = changed.get_or_insert_with(|| block.to_vec());
+        headers::remove(block, b"Nats-TTL");
+        headers::append(block, b"Nats-TTL", limits.marker_ttl_s.to_string().as_bytes());
+    }
+    changed
 }
 
 impl Stream {

@@ -19,6 +19,9 @@ pub(super) fn check(config: &StreamConfig) -> Result<(), JsError> {
     if config.sources.len() > SOURCES_MAX {
         return Err(invalid(format!("a stream can have at most {SOURCES_MAX} sources")));
     }
+    if config.allow_msg_schedules && !config.sources.is_empty() {
+        return Err(JsError::SOURCE_WITH_MSG_SCHEDULES);
+    }
     let mut seen = BTreeSet::new();
     for source in &config.sources {
         check_source(source)?;

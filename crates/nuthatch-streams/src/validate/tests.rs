@@ -94,11 +94,47 @@ fn subjects_are_checked() {
 }
 
 #[test]
-fn what_is_missing_is_refused_and_named() {
-    let refused = |adapt: fn(&mut StreamConfig)| create(adapt);
-    assert!(refused(|c| c.allow_msg_counter = true).starts_with("message counters"));
-    assert!(refused(|c| c.allow_msg_schedules = true).starts_with("message schedules"));
-    assert_eq!(refused(|c| (c.allow_atomic, c.allow_batched) = (true, true)), "");
+fn counters_and_schedules_go_with_some_settings_only() {
+    assert_eq!(create(|c| (c.allow_atomic, c.allow_batched) = (true, true)), "");
+    let counter = |adapt: fn(&mut StreamConfig)| {
+        create(|c| {
+            c.allow_msg_counter = true;
+            adapt(c);
+        })
+    };
+    assert_eq!(counter(|c| c.allow_atomic = true), "");
+    let faults: [(fn(&mut StreamConfig), &str); 4] = [
+        (|c| c.discard = DiscardPolicy::New, "cannot use discard new"),
+        (|c| c.allow_msg_ttl = true, "cannot use message TTLs"),
+        (|c| c.allow_msg_schedules = true, "cannot use message schedules"),
+        (|c| c.retention = RetentionPolicy::Interest, "can only use limits retention"),
+    ];
+    for (fault, text) in faults {
+        assert_eq!(counter(fault), format!("counter stream {text}"));
+    }
+    let schedules = StreamConfig { allow_msg_schedules: true, deny_purge: true, ..named() };
+    let accepted = stream_config(schedules.clone(), &Limits::default()).expect("accepted");
+    assert_eq!((accepted.allow_rollup_hdrs, accepted.deny_purge), (true, false));
+    let pedantic = Limits { pedantic: true, ..Limits::default() };
+    let error = stream_config(schedules.clone(), &pedantic).expect_err("pedantic");
+    assert_eq!(error.description, "message scheduling cannot be set if roll-ups are disabled");
+    let new = StreamConfig { discard: DiscardPolicy::New, ..schedules.clone() };
+    let error = stream_config(new, &Limits::default()).expect_err("discard new");
+    assert_eq!(error.description, "message scheduling cannot use discard new");
+    let sources = vec![StreamSource { name: "T".into(), ..StreamSource::default() }];
+    let copies = StreamConfig { sources, ..schedules };
+    assert_eq!(
+        stream_config(copies, &Limits::default()).map_err(|e| e.err_code).err(),
+        Some(10187)
+    );
+    let plain = stream_config(named(), &Limits::default()).expect("plain");
+    let error = stream_update(&accepted, plain.clone(), &Limits::default()).expect_err("fixed");
+    assert_eq!(error.description, "message schedules can not be disabled");
+    assert!(stream_update(&plain, accepted, &Limits::default()).is_ok(), "they may be enabled");
+    let counts = StreamConfig { allow_msg_counter: true, ..named() };
+    let error = stream_update(&plain, counts, &Limits::default()).expect_err("fixed");
+    let text = "stream configuration update can not change message counter setting";
+    assert_eq!(error.description, text);
 }
 
 #[test]

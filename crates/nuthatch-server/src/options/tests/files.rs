@@ -130,7 +130,8 @@ fn jetstream_block() {
     let o = options(
         "jetstream { store_dir: /d, max_mem: 1GB, max_file: '10G', domain: hub, sync: '100ms'
            strict: false, limits { max_ack_pending: 100, max_request_batch: 200
-             duplicate_window: '5m', default_max_consumers: -1 } }",
+             duplicate_window: '5m', default_max_consumers: -1
+             batch { max_inflight_per_stream: 3, max_inflight_total: 4, max_msgs: 5, timeout: 6s } } }",
         "",
     );
     assert_eq!(
@@ -150,6 +151,12 @@ fn jetstream_block() {
                 max_request_batch: Some(200),
                 duplicate_window: Some(Duration::from_secs(300)),
                 default_max_consumers: None,
+                batch: BatchOptions {
+                    per_stream: Some(3),
+                    total: Some(4),
+                    messages: Some(5),
+                    timeout: Some(Duration::from_secs(6)),
+                },
             },
         }
     );

@@ -359,6 +359,7 @@ impl Harness {
         };
         let item = DirectGetItem {
             stream: STREAM,
+            for_origin: false,
             hint: 0,
             headers: Span::default(),
             subject: span(subject),

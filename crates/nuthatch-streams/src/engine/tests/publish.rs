@@ -49,10 +49,25 @@ fn headers_are_checked_with_the_incumbents_errors() {
     check("Nats-Incr: +1", "10168");
     check("Nats-Incr: many", "10171");
     check("Nats-Schedule: @every 1s", "10188");
+    check("Nats-Schedule: now and then", "10188");
+    check("Nats-Schedule-Time-Zone: Nowhere", "10188");
+    check("Nats-Schedule-Time-Zone: ", "10188");
+    check("Nats-Schedule-Next: purge\r\nNats-Scheduler: s.x", "10188");
+    check("Nats-Schedule-Next: purge", "10212");
     check("Nats-Scheduler: s.x", "10212");
     check("Nats-Stream-Source: X 1", "10227");
     check("My-Header: 1", stored);
     check("nats-msg-id: first", stored);
+}
+
+#[test]
+fn what_servers_tell_each_other_is_not_stored() {
+    let mut harness = Harness::with_stream(|_| {});
+    harness.put_with("s.a", "Nats-Request-Info: {\"acc\":\"forged\"}\r\nMine: 1");
+    harness.put_with("s.b", "Nats-Request-Info: {\"acc\":\"forged\"}");
+    let headers = |harness: &mut Harness, subject| harness.direct(subject, "").remove(0).headers;
+    assert!(headers(&mut harness, "s.a").starts_with("NATS/1.0\r\nMine: 1\r\nNats-Stream"));
+    assert!(headers(&mut harness, "s.b").starts_with("NATS/1.0\r\nNats-Stream"));
 }
 
 #[test]

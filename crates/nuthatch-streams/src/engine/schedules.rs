@@ -1,0 +1,137 @@
+//! Schedules that are due (ADR-51): what each makes is stored like a publish of the server's own.
+//!
+//! They are called by the stream's deadline, so one that is not due costs nothing. What is not in
+//! memory is read first; what has not committed is not acted on. A schedule that was due while the
+//! server was down is due once when it is up again.
+
+use super::Engine;
+use super::publish::wants;
+use crate::sink::Sink;
+use crate::stream::{Admitted, Lookup, Made, Publish, rewritten, scan};
+use nuthatch_log::{LogAccess, Read, Seq, StreamId, Timestamp};
+use nuthatch_protocol::jserror::JsError;
+
+/// Schedules of a stream that are looked at in one go; the others follow at once.
+const AT_ONCE_MAX: usize = 256;
+/// When what a schedule makes can not be stored or read, it is tried again after this, ns.
+const RETRY_NS: i64 = 10_000_000_000;
+
+/// What became of a schedule that was due.
+enum Outcome {
+    Done,
+    /// A read or a commit comes first.
+    Waits,
+    /// Not now.
+    Failed,
+    /// It is no schedule.
+    Nothing,
+}
+
+impl<S: Sink> Engine<S> {
+    /// Makes what is due.
+    pub(super) fn run_schedules<L: LogAccess>(&mut self, id: StreamId, log: &mut L) {
+        let now = log.now();
+        let is_stopped = self.failed.is_some();
+        let Some(slot) = self.slots.get_mut(&id) else { return };
+        if slot.schedules_wait || slot.stream.next_schedule().is_none_or(|at| at > now) {
+            return;
+        }
+        if is_stopped || slot.deleting || slot.stream.is_jumping() {
+            slot.schedules_wait = true;
+            return;
+        }
+        for (seq, due) in slot.stream.due_schedules(now, AT_ONCE_MAX) {
+            let outcome = self.run_schedule(id, Seq(seq), due, log);
+            let Some(slot) = self.slots.get_mut(&id) else { return };
+            match outcome {
+                Outcome::Done => {}
+                Outcome::Waits => slot.schedules_wait = true,
+                Outcome::Failed => slot.stream.put_off_schedule(seq, now.plus_nanos(RETRY_NS)),
+                Outcome::Nothing => slot.stream.drop_schedule(seq),
+            }
+        }
+    }
+
+    fn run_schedule<L: LogAccess>(
+        &mut self,
+        id: StreamId,
+        seq: Seq,
+        due: Timestamp,
+        log: &mut L,
+    ) -> Outcome {
+        let Some(slot) = self.slots.get_mut(&id) else { return Outcome::Nothing };
+        if seq.0 > slot.stream.committed_totals().last_seq {
+            return Outcome::Waits;
+        }
+        if !slot.stream.keeps(seq) {
+            // One that came before it in this turn has ended it.
+            return Outcome::Nothing;
+        }
+        let now = log.now();
+        let made = match log.read(id, seq) {
+            Read::Ready(stored) => Made::new(&stored.record, due, now),
+            other => return unread(&other),
+        };
+        let Some(mut made) = made else { return Outcome::Nothing };
+        if let Some(source) = made.source.take() {
+            match slot.stream.last_seen(&source) {
+                Lookup::Missing => {}
+                Lookup::InFlight => return Outcome::Waits,
+                Lookup::Found(last) => match log.read(id, last) {
+                    Read::Ready(stored) => made.fill(&stored.record),
+                    other => return unread(&other),
+                },
+            }
+        }
+        match self.store_made(id, &made, log) {
+            Ok(()) => Outcome::Done,
+            Err(_) => Outcome::Failed,
+        }
+    }
+
+    fn store_made<L: LogAccess>(
+        &mut self,
+        id: StreamId,
+        made: &Made,
+        log: &mut L,
+    ) -> Result<(), JsError> {
+        let mut mapped = Vec::new();
+        let is_mapped = self.map_subject(id, &made.subject, &mut mapped, log);
+        let subject = if is_mapped { &mapped } else { &made.subject };
+        let slot = self.slot(id)?;
+        let changed = rewritten(&made.headers, &scan(&made.headers), slot.stream.limits());
+        let headers = changed.as_deref().unwrap_or(&made.headers);
+        let publish = Publish { subject, reply: b"", headers, body: &made.body };
+        if slot.stream.must_log_releases(&publish) {
+            self.log_releases(id, log)?;
+        }
+        let budget = &self.budget;
+        let Some(slot) = self.slots.get_mut(&id) else { return Err(JsError::STREAM_NOT_FOUND) };
+        let (stream, consumers) = (&mut slot.stream, &slot.consumers);
+        let admitted = stream.publish_made(&publish, log, budget, |subject| {
+            consumers.configs().any(|config| wants(config, subject))
+        })?;
+        if let Admitted::Sequenced { lsn, .. } = admitted {
+            self.changed(id, lsn);
+        }
+        Ok(())
+    }
+
+    /// A load of the stream has ended: schedules that wait are looked at again.
+    pub(super) fn resume_schedules(&mut self, id: StreamId) {
+        if let Some(slot) = self.slots.get_mut(&id).filter(|slot| slot.schedules_wait)
+            && self.failed.is_none()
+        {
+            slot.schedules_wait = false;
+            self.deadlines.schedule_stream(slot);
+        }
+    }
+}
+
+const fn unread(read: &Read<'_>) -> Outcome {
+    match read {
+        Read::Pending => Outcome::Waits,
+        Read::Missing => Outcome::Nothing,
+        Read::Ready(_) | Read::Damaged | Read::Failing => Outcome::Failed,
+    }
+}
