@@ -103,15 +103,13 @@ fn counters_and_schedules_go_with_some_settings_only() {
         })
     };
     assert_eq!(counter(|c| c.allow_atomic = true), "");
-    let faults: [(fn(&mut StreamConfig), &str); 4] = [
-        (|c| c.discard = DiscardPolicy::New, "cannot use discard new"),
-        (|c| c.allow_msg_ttl = true, "cannot use message TTLs"),
-        (|c| c.allow_msg_schedules = true, "cannot use message schedules"),
-        (|c| c.retention = RetentionPolicy::Interest, "can only use limits retention"),
-    ];
-    for (fault, text) in faults {
+    let refused = |fault: fn(&mut StreamConfig), text: &str| {
         assert_eq!(counter(fault), format!("counter stream {text}"));
-    }
+    };
+    refused(|c| c.discard = DiscardPolicy::New, "cannot use discard new");
+    refused(|c| c.allow_msg_ttl = true, "cannot use message TTLs");
+    refused(|c| c.allow_msg_schedules = true, "cannot use message schedules");
+    refused(|c| c.retention = RetentionPolicy::Interest, "can only use limits retention");
     let schedules = StreamConfig { allow_msg_schedules: true, deny_purge: true, ..named() };
     let accepted = stream_config(schedules.clone(), &Limits::default()).expect("accepted");
     assert_eq!((accepted.allow_rollup_hdrs, accepted.deny_purge), (true, false));
