@@ -53,6 +53,7 @@ const AROUND: &[&str] = &[
     "websocket { K: V }",
     "jetstream { K: V }",
     "jetstream { limits { K: V } }",
+    "jetstream { limits { batch { K: V } } }",
     "jetstream { logs { a { K: V } } }",
 ];
 
