@@ -35,6 +35,8 @@ pub struct Account {
     pub interest: Interest,
     /// Its connections.
     pub connections: AtomicUsize,
+    /// Its connections to other servers.
+    pub leafs: AtomicUsize,
     /// What engines wait for.
     pub watch: Watch,
     /// Limits of its connections.
@@ -126,6 +128,7 @@ impl Account {
             name: name.to_owned(),
             interest: Interest::default(),
             connections: AtomicUsize::new(0),
+            leafs: AtomicUsize::new(0),
             watch: Watch::default(),
             limits: ArcSwap::default(),
             mappings: Mappings::default(),
@@ -140,6 +143,15 @@ impl Account {
             self.connections.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |count| {
                 (count < max).then_some(count + 1)
             });
+        entered.is_ok()
+    }
+
+    /// Takes one more leaf node in, unless it has as many as it may have.
+    pub fn enter_leaf(&self) -> bool {
+        let max = self.limits.load().max_leafnodes.map_or(usize::MAX, |max| max as usize);
+        let entered = self.leafs.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |count| {
+            (count < max).then_some(count + 1)
+        });
         entered.is_ok()
     }
 }

@@ -35,6 +35,8 @@ pub struct Credentials {
 pub struct Origin {
     /// It speaks websocket.
     pub is_websocket: bool,
+    /// It is another server.
+    pub is_leaf: bool,
     /// The user of those without credentials, where the listener has one of its own.
     pub no_auth_user: Option<String>,
     /// Whether its certificate names the user (`verify_and_map`).
@@ -43,7 +45,11 @@ pub struct Origin {
 
 impl Origin {
     fn kind(&self) -> ConnectionType {
-        if self.is_websocket { ConnectionType::Websocket } else { ConnectionType::Standard }
+        match (self.is_leaf, self.is_websocket) {
+            (true, _) => ConnectionType::Leafnode,
+            (false, true) => ConnectionType::Websocket,
+            (false, false) => ConnectionType::Standard,
+        }
     }
 }
 
@@ -122,6 +128,39 @@ impl Authenticator {
         }
         this.required = auth.is_configured() || !this.users.is_empty() || !this.nkeys.is_empty();
         this
+    }
+
+    /// The users that only leaf nodes have; `None`: there are none.
+    #[must_use]
+    pub fn of_leafs(leafs: &options::LeafAuth) -> Option<Self> {
+        if !leafs.is_configured() {
+            return None;
+        }
+        let mut this = Self { required: true, ..Self::default() };
+        let account = |name: &Option<String>| {
+            name.clone().unwrap_or_else(|| options::GLOBAL_ACCOUNT.to_owned())
+        };
+        let one = leafs.user.as_ref().map(|name| (name, &leafs.password, &leafs.account));
+        let several = leafs.users.iter().map(|user| (&user.name, &user.password, &user.account));
+        for (name, password, of) in one.into_iter().chain(several) {
+            let entry = Entry {
+                account: account(of),
+                proof: Proof::Password(password.clone()),
+                rights: None,
+                kinds: BTreeSet::new(),
+            };
+            this.users.insert(name.clone(), entry);
+        }
+        if let Some((text, key)) = &leafs.nkey {
+            let entry = Entry {
+                account: account(&leafs.account),
+                proof: Proof::Nkey(*key),
+                rights: None,
+                kinds: BTreeSet::new(),
+            };
+            this.nkeys.insert(text.clone(), entry);
+        }
+        Some(this)
     }
 
     fn add(&mut self, account: &str, users: &[options::User], nkeys: &[options::NkeyUser]) {

@@ -6,6 +6,7 @@ use crate::account::Account;
 use crate::auth::{CertificateLogin, Origin, Rights};
 use crate::exchange;
 use crate::jetstream_hook::MAX_ENGINES;
+use crate::leaf::Link;
 use crate::outbox::{Appended, Outbox, Tally};
 use crate::server::Server;
 use crate::subscription::Subscription;
@@ -24,6 +25,7 @@ use tokio::net::TcpStream;
 
 pub use self::backlog::BacklogBytes;
 pub(crate) use self::jetstream::AckSubject;
+pub(crate) use self::leaf::LeafSide;
 pub(crate) use self::order::first_step;
 pub use self::reason::CloseReason;
 use self::replies::ReplyTracker;
@@ -34,6 +36,7 @@ mod copied;
 #[doc(hidden)]
 pub mod front;
 mod jetstream;
+mod leaf;
 mod order;
 mod publish;
 #[doc(hidden)]
@@ -99,6 +102,12 @@ impl Session {
             version: String::new(),
         }
     }
+
+    /// How another server is treated that we connect to.
+    #[must_use]
+    pub fn of_leaf(account: Arc<Account>) -> Self {
+        Self { verbose: false, pedantic: false, echo: false, ..Self::initial(account) }
+    }
 }
 
 /// How a client speaks to us.
@@ -108,6 +117,8 @@ pub enum Transport {
     Tcp,
     /// In frames of a websocket.
     Websocket(Box<Upgrade>),
+    /// It is another server, and speaks the protocol of leaf nodes.
+    Leaf,
 }
 
 /// What TLS agreed on.
@@ -153,6 +164,8 @@ pub struct Connection {
     replies: Mutex<Option<Box<ReplyTracker>>>,
     /// The socket, while the connection is open: closing it cuts a write short that goes nowhere.
     socket: Mutex<Option<Arc<TcpStream>>>,
+    /// What it is to its account, if it is another server that has joined it.
+    pub link: std::sync::OnceLock<Link>,
     /// Engines to tell when the outbox has drained, one bit each.
     waiting_engines: AtomicU32,
     /// The system account was told that it came.
@@ -201,7 +214,11 @@ impl Connection {
         transport: Transport,
     ) -> Self {
         let limit = server.options().limits.max_pending_bytes;
-        let session = Arc::new(Session::initial(server.accounts.global().clone()));
+        let account = server.accounts.global().clone();
+        let session = Arc::new(match transport {
+            Transport::Leaf => Session::of_leaf(account),
+            Transport::Tcp | Transport::Websocket(_) => Session::initial(account),
+        });
         Self {
             id,
             remote,
@@ -220,6 +237,7 @@ impl Connection {
             reason: Mutex::new(None),
             replies: Mutex::new(None),
             socket: Mutex::new(None),
+            link: std::sync::OnceLock::new(),
             waiting_engines: AtomicU32::new(0),
             announced: AtomicBool::new(false),
             connected: tokio::sync::Notify::new(),
@@ -230,9 +248,14 @@ impl Connection {
     /// How its client reached the server, in the words of monitoring.
     pub fn client_type(&self) -> &'static str {
         match self.transport {
-            Transport::Tcp => "nats",
+            Transport::Tcp | Transport::Leaf => "nats",
             Transport::Websocket(_) => "websocket",
         }
+    }
+
+    /// Whether it is another server.
+    pub fn is_leaf(&self) -> bool {
+        self.transport == Transport::Leaf
     }
 
     /// The server it belongs to.
@@ -394,7 +417,7 @@ impl Connection {
             CertificateLogin::Unused
         };
         let is_websocket = matches!(self.transport, Transport::Websocket(_));
-        Origin { is_websocket, no_auth_user, certificate }
+        Origin { is_websocket, is_leaf: self.is_leaf(), no_auth_user, certificate }
     }
 
     /// The subscription has had its last delivery.
@@ -486,6 +509,7 @@ impl std::fmt::Display for Connection {
         let (remote, id) = (self.remote, self.id);
         match &self.transport {
             Transport::Tcp => write!(f, "{remote} - cid:{id}"),
+            Transport::Leaf => write!(f, "{remote} - lid:{id}"),
             Transport::Websocket(upgrade) => match upgrade.forwarded_for {
                 Some(client) => write!(f, "{client}/{remote} - wid:{id}"),
                 None => write!(f, "{remote} - wid:{id}"),

@@ -45,6 +45,15 @@ pub struct AccountTraffic {
     pub slow_consumers: u64,
 }
 
+impl AccountTraffic {
+    /// Adds what other connections of the account did.
+    pub fn add(&mut self, more: &Self) {
+        add(&mut self.received, more.received);
+        add(&mut self.sent, more.sent);
+        self.slow_consumers += more.slow_consumers;
+    }
+}
+
 /// The connections of a server.
 pub struct Connections {
     table: Mutex<Table>,
@@ -77,6 +86,11 @@ impl Connections {
     /// A fresh number for a connection.
     pub fn next_id(&self) -> u64 {
         self.total.fetch_add(1, Ordering::Relaxed);
+        self.next_id.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// A fresh number for a connection to another server, which does not count as a client.
+    pub fn fresh_id(&self) -> u64 {
         self.next_id.fetch_add(1, Ordering::Relaxed)
     }
 

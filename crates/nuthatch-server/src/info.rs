@@ -205,6 +205,18 @@ pub fn random_id(chars: usize) -> String {
     raw.iter().take(chars).map(|byte| char::from(ALPHABET[usize::from(byte & 63)])).collect()
 }
 
+/// A random token of so many letters and digits, at most 64, for subjects.
+#[must_use]
+pub fn random_token(chars: usize) -> String {
+    const DIGITS: &[u8; 36] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789";
+    let mut raw = [0; 64];
+    fill_random(&mut raw);
+    raw.iter()
+        .take(chars)
+        .map(|byte| char::from(DIGITS[usize::from(*byte) % DIGITS.len()]))
+        .collect()
+}
+
 /// Fills with the system's randomness; without it (it never fails on the systems we support) with
 /// the hasher's, which is seeded from the same source.
 fn fill_random(raw: &mut [u8]) {

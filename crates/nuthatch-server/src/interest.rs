@@ -3,9 +3,11 @@
 //! Whoever matches caches the result under [`Interest::generation`], which changes with every
 //! subscription that comes or goes.
 
+use crate::conn::Connection;
+use crate::leaf::table::LeafTable;
 use crate::subscription::Subscription;
 use nuthatch_protocol::subject::tree::{MatchResult, SubjectTree};
-use parking_lot::RwLock;
+use parking_lot::{Mutex, RwLock};
 use rustc_hash::FxBuildHasher;
 use std::hash::BuildHasher;
 use std::ops::Deref;
@@ -45,6 +47,10 @@ pub struct Interest {
     /// tree only when there are any.
     reserved: AtomicUsize,
     first: FirstTokens,
+    /// Changed only while the tree is locked for writing.
+    leaf_count: AtomicUsize,
+    /// Other servers that hear of what comes and goes; locked behind the tree.
+    leafs: Mutex<LeafTable>,
 }
 
 /// How many subscriptions begin with which token, tokens told apart by a few bits of a hash: most
@@ -165,6 +171,9 @@ impl Interest {
         self.first.counter(&sub.subject).fetch_add(1, Ordering::SeqCst);
         fence(Ordering::SeqCst);
         self.generation.fetch_add(1, Ordering::Release);
+        if self.has_leafs() {
+            self.leafs.lock().changed(&sub, sub.weight());
+        }
     }
 
     /// Removes a subscription; `false` if it is not there.
@@ -179,7 +188,56 @@ impl Interest {
         self.reserved.fetch_sub(reserved, Ordering::Relaxed);
         self.first.counter(&sub.subject).fetch_sub(1, Ordering::Release);
         self.generation.fetch_add(1, Ordering::Release);
+        if self.has_leafs() {
+            self.leafs.lock().changed(sub, -sub.weight());
+        }
         true
+    }
+
+    /// Another server has more or fewer members of a queue group than before.
+    pub(crate) fn set_weight(&self, sub: &Subscription, weight: u32) {
+        let _tree = self.tree.write();
+        let delta = sub.set_weight(weight);
+        if delta != 0 && !sub.is_closed() {
+            self.leafs.lock().changed(sub, delta);
+        }
+    }
+
+    /// Whether any other server hears of what comes and goes.
+    #[inline]
+    #[must_use]
+    pub fn has_leafs(&self) -> bool {
+        self.leaf_count.load(Ordering::Relaxed) > 0
+    }
+
+    /// Another server hears of all that is there, and of what comes and goes from now on.
+    pub(crate) fn join(&self, conn: &Arc<Connection>) {
+        let tree = self.tree.write();
+        let mut subs = Vec::with_capacity(self.count());
+        tree.for_each_overlapping(b">", |_, sub| subs.push(sub.0.clone()));
+        let mut leafs = self.leafs.lock();
+        leafs.join(conn, subs.iter().map(|sub| &**sub));
+        self.leaf_count.store(leafs.len(), Ordering::Relaxed);
+    }
+
+    /// Another server hears nothing any more; `false`: it did not before.
+    pub(crate) fn leave(&self, conn: &Connection) -> bool {
+        let _tree = self.tree.write();
+        let mut leafs = self.leafs.lock();
+        let was_there = leafs.leave(conn);
+        self.leaf_count.store(leafs.len(), Ordering::Relaxed);
+        was_there
+    }
+
+    /// Replaces the subjects, sorted and each once, that other servers hear of although nobody
+    /// subscribes to them.
+    pub(crate) fn advertise(&self, subjects: Vec<Box<[u8]>>) {
+        self.leafs.lock().advertise(subjects);
+    }
+
+    /// Whether a subject that another server listens on is the one by which we find loops.
+    pub(crate) fn is_own_loop(&self, subject: &[u8]) -> bool {
+        self.leafs.lock().is_own_loop(subject)
     }
 
     /// Replaces `matched` by the subscriptions that match a literal subject.

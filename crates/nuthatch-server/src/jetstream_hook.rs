@@ -13,7 +13,7 @@ use nuthatch_streams::{AccountId, Event};
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
-use tokio::sync::oneshot;
+use tokio::sync::{oneshot, watch};
 
 /// The connection an event came from: what engines hand back to the sink with their answers.
 pub type Peer = Arc<Connection>;
@@ -109,6 +109,17 @@ pub trait JetStreamHook: Send + Sync + 'static {
 
     /// Engines that exist, so that interest changes reach all of them.
     fn engine_count(&self) -> usize;
+
+    /// Subjects that JetStream takes of an account without a subscription, as patterns: those of
+    /// streams, acknowledgements, and with a domain the API.
+    fn interest(&self, _account: AccountId) -> Vec<Box<[u8]>> {
+        Vec::new()
+    }
+
+    /// Tells of changes of [`JetStreamHook::interest`].
+    fn changes(&self) -> Option<watch::Receiver<u64>> {
+        None
+    }
 
     /// Adopts the accounts of the server's options, which were reloaded.
     fn set_accounts(&self, _server: &Server) {}

@@ -10,6 +10,7 @@ pub mod info;
 pub mod interest;
 pub mod jetstream;
 pub mod jetstream_hook;
+pub mod leaf;
 pub mod listener;
 pub mod logging;
 pub mod mapping;

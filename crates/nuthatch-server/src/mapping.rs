@@ -47,6 +47,12 @@ impl Mappings {
         self.table.load()
     }
 
+    /// The subjects that are mapped, as patterns.
+    #[must_use]
+    pub fn sources(&self) -> Vec<Box<[u8]>> {
+        self.table().mappings.iter().map(|mapping| mapping.source().into()).collect()
+    }
+
     /// Replaces them.
     pub fn set(&self, mappings: &[Mapping]) {
         let mut by_source = SubjectTree::default();

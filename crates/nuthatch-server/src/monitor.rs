@@ -27,6 +27,7 @@ mod connz;
 mod endpoints;
 mod healthz;
 mod jsz;
+mod leafz;
 mod metrics;
 mod query;
 mod standalone;

@@ -23,6 +23,9 @@ pub use self::error::{
 pub use self::exchange::{
     ExchangeError, ExchangeProblem, Export, Import, Latency, ResponseKind, ServiceExport, covering,
 };
+pub use self::leafnodes::{
+    DEFAULT_LEAF_PORT, LeafAuth, LeafOptions, LeafUrl, LeafUser, RemoteOptions, RemoteTls,
+};
 pub use self::load::{
     Command, FileLoader, MAX_CONFIG_FILE_BYTES, SignalCommand, SignalTarget, load_with,
 };
@@ -44,6 +47,8 @@ mod file;
 mod flags;
 mod jetstream;
 mod keys;
+mod leaf_remotes;
+mod leafnodes;
 mod load;
 mod logs;
 mod mappings;
@@ -124,6 +129,8 @@ pub struct Options {
     pub allow_non_tls: bool,
     /// The listener for clients over websocket, if there is one.
     pub websocket: Option<WebsocketOptions>,
+    /// Leaf nodes; `None`: neither listener nor remotes.
+    pub leafnodes: Option<LeafOptions>,
     /// Limits of a connection.
     pub limits: Limits,
     /// JetStream.
@@ -309,6 +316,7 @@ impl Default for Options {
             tls: None,
             allow_non_tls: false,
             websocket: None,
+            leafnodes: None,
             limits: Limits::default(),
             jetstream: JetStreamOptions::default(),
             ready_timeout: None,

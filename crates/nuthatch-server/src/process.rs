@@ -199,6 +199,7 @@ async fn live(
     server.monitor_port.store(monitor.http_port().unwrap_or(0), Ordering::Relaxed);
     server.monitor_https_port.store(monitor.https_port().unwrap_or(0), Ordering::Relaxed);
     let websocket = bind_websocket(server, &options).await?;
+    let leafs = bind_leafs(server, &options).await?;
     let ports = files::Ports::new(server, &monitor);
     let monitoring = crate::monitor::serve(server.clone(), monitor);
     if options.jetstream.enabled {
@@ -208,11 +209,13 @@ async fn live(
         banner::jetstream(server, &started.lines);
     }
     banner::websocket(server);
+    banner::leafs(server);
     server.log.info(format_args!("Listening for client connections on {}:{port}", options.host));
     if options.tls.is_some() && !options.allow_non_tls {
         server.log.info(format_args!("TLS required for client connections"));
     }
     let accepting = tokio::spawn(accept_all(server.clone(), listener, websocket));
+    let exchanging = tokio::spawn(crate::leaf::serve(server.clone(), leafs));
     server.set_listening();
     files::write_pid(server);
     ports.write(server);
@@ -223,6 +226,7 @@ async fn live(
     accepting.abort();
     monitoring.abort();
     let stopped = shutdown::shutdown(server).await;
+    exchanging.abort();
     ports.remove(server);
     server.fatal.reason().map_or(stopped, |why| Err(RunError::Replaced(why)))
 }
@@ -251,6 +255,15 @@ async fn bind_websocket(
     let Some(websocket) = &options.websocket else { return Ok(None) };
     let listener = bind("websocket port", &websocket.host, websocket.port).await?;
     server.websocket_port.store(port_of(&listener), Ordering::Relaxed);
+    Ok(Some(listener))
+}
+
+async fn bind_leafs(server: &Server, options: &Options) -> Result<Option<TcpListener>, RunError> {
+    let Some((leafs, port)) = options.leafnodes.as_ref().and_then(|l| Some((l, l.port?))) else {
+        return Ok(None);
+    };
+    let listener = bind("leafnode port", &leafs.host, port).await?;
+    server.leafs.port.store(port_of(&listener), Ordering::Relaxed);
     Ok(Some(listener))
 }
 

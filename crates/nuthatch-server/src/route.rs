@@ -5,9 +5,10 @@ use crate::account::Account;
 use crate::conn::Connection;
 use crate::interest::{Matched, SubRef};
 use crate::jetstream_hook::{JetStreamHook, StreamRoute};
+use crate::leaf::forward;
 use crate::mapping::Fixed;
 use crate::stage::{Outgoing, Stage};
-use crate::subscription::Role;
+use crate::subscription::{Receiver, Role, Subscription};
 use rustc_hash::{FxBuildHasher, FxHashMap};
 use std::hash::BuildHasher;
 use std::sync::Arc;
@@ -302,6 +303,28 @@ pub struct Way<'a> {
     pub hops: u8,
     /// It came through an imported service: exported streams do not see it.
     pub by_service: bool,
+    /// Which queue groups get it.
+    pub groups: Groups<'a>,
+}
+
+/// Which queue groups get a message.
+#[derive(Clone, Copy, Debug)]
+pub enum Groups<'a> {
+    /// All that match.
+    All,
+    /// Those whose names these are, with separators between them: another server has chosen.
+    Named(&'a [u8]),
+}
+
+impl Groups<'_> {
+    /// Whether this group, of which here are the members, gets it.
+    #[inline]
+    fn admit<T>(&self, members: &[(T, SubRef)]) -> bool {
+        match self {
+            Self::All => true,
+            Self::Named(names) => forward::is_named(names, members.first().map(|(_, sub)| sub)),
+        }
+    }
 }
 
 /// Delivers to every plain subscription and to one member of each queue group. `from` is the
@@ -314,7 +337,7 @@ pub fn deliver(
     stage: &mut Stage,
     dice: &mut Dice,
 ) -> bool {
-    let mut way = Way { from, stage, dice, hops: 0, by_service: false };
+    let mut way = Way { from, stage, dice, hops: 0, by_service: false, groups: Groups::All };
     deliver_on(matched, message, &mut way)
 }
 
@@ -325,15 +348,15 @@ pub fn deliver_on(matched: &Matched, message: &Outgoing<'_>, way: &mut Way<'_>) 
     for sub in matched.plain() {
         taken |= deliver_to(sub, message, way);
     }
-    for (_, members) in matched.groups() {
+    let groups = way.groups;
+    for (_, members) in matched.groups().filter(|(_, members)| groups.admit(members)) {
         let start = if members.len() == 1 { 0 } else { way.dice.roll(members.len()) };
-        let in_turn = members[start..].iter().chain(&members[..start]);
-        for (_, sub) in in_turn {
-            if deliver_to(sub, message, way) {
-                taken = true;
-                break;
-            }
-        }
+        let mut in_turn = members[start..].iter().chain(&members[..start]);
+        let here = in_turn.any(|(_, sub)| deliver_to(sub, message, way));
+        taken |= here || forward::offer(members, message, way);
+    }
+    if way.stage.has_leafs() {
+        forward::send(message, way);
     }
     taken
 }
@@ -353,19 +376,44 @@ fn deliver_to(sub: &SubRef, message: &Outgoing<'_>, way: &mut Way<'_>) -> bool {
 fn deliver_specially(sub: &SubRef, role: &Role, message: &Outgoing<'_>, way: &mut Way<'_>) -> bool {
     match role {
         Role::Client => way.stage.deliver(sub, message),
-        Role::Server(receiver) => receiver.receive(sub, message, way),
+        Role::Server(receiver) => receive(&**receiver, sub, message, way),
+        // Of a group members here come first.
+        Role::Leaf { .. } => sub.queue.is_none() && forward::note(sub, message, way),
         Role::Shadow { .. } if way.by_service => false,
         Role::Shadow { of, import } => {
             if message.subject != message.routed {
                 // A consumer's delivery shows the subject it was stored under, as upstream.
-                return way.stage.deliver(of, message);
+                return deliver_shadow(of, message, way);
             }
             let mut subject = Vec::new();
             import.inward(message.subject, &mut subject);
             let message = Outgoing { subject: &subject, routed: &subject, ..*message };
-            way.stage.deliver(of, &message)
+            deliver_shadow(of, &message, way)
         }
     }
+}
+
+/// To the subscription of an importing account.
+fn deliver_shadow(of: &Arc<Subscription>, message: &Outgoing<'_>, way: &mut Way<'_>) -> bool {
+    match &of.role {
+        Role::Leaf { .. } => forward::send_to(of, message, way),
+        _ => way.stage.deliver(of, message),
+    }
+}
+
+/// To the server itself, from where it may go on: what is under way here is not its affair.
+fn receive(
+    receiver: &dyn Receiver,
+    sub: &Subscription,
+    message: &Outgoing<'_>,
+    way: &mut Way<'_>,
+) -> bool {
+    let noted = way.stage.take_leafs();
+    let groups = std::mem::replace(&mut way.groups, Groups::All);
+    let taken = receiver.receive(sub, message, way);
+    way.groups = groups;
+    way.stage.put_leafs(noted);
+    taken
 }
 
 /// Whether those who must listen on a subject do.
@@ -401,7 +449,6 @@ mod tests {
     use crate::logging::Logger;
     use crate::options::Options;
     use crate::server::Server;
-    use crate::subscription::Subscription;
 
     #[test]
     fn very_many_subjects_find_their_way_and_do_not_fill_the_memory() {

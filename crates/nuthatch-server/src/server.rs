@@ -3,10 +3,11 @@
 use crate::account::Accounts;
 use crate::auth::{Authenticator, SlowChecks};
 use crate::conn::{BacklogBytes, CloseReason, Connection};
-use crate::connections::Connections;
+use crate::connections::{AccountTraffic, Connections};
 use crate::info::ServerInfo;
 use crate::interest::Matched;
 use crate::jetstream_hook::{EngineId, JetStreamHook, NoJetStream, Peer, SendError};
+use crate::leaf::Leafs;
 use crate::logging::Logger;
 use crate::options::Options;
 use crate::route::{self, Dice};
@@ -71,6 +72,8 @@ pub struct Server {
     pub accounts: Accounts,
     /// Connections.
     pub connections: Connections,
+    /// Connections to other servers.
+    pub leafs: Leafs,
     /// Log lines.
     pub log: Logger,
     /// Buckets that logs are kept in, by the log's name.
@@ -142,6 +145,7 @@ impl Server {
             handshakes: RateLimit::default(),
             accounts: Accounts::new(&options),
             connections: Connections::new(closed_max),
+            leafs: Leafs::new(&options),
             log,
             buckets: parking_lot::Mutex::default(),
             fatal: crate::process::Fatal::default(),
@@ -229,13 +233,15 @@ impl Server {
         let options = Arc::new(options);
         let accounts_changed = self.options.swap(options.clone()).accounts != options.accounts;
         if !accounts_changed {
-            return;
+            // Mappings of the global account may have.
+            return self.leafs.advertise_all(self);
         }
         self.install_exchange();
-        for conn in self.connections.open() {
+        for conn in self.connections.open().iter().chain(&self.leafs.connections.open()) {
             conn.renew_shadows();
         }
         self.hook().set_accounts(self);
+        self.leafs.advertise_all(self);
         // Who listens where may have changed in any account.
         self.send_to_engines(u32::MAX, || Event::Interest(None));
     }
@@ -362,9 +368,28 @@ impl Server {
         });
     }
 
+    /// What an account's connections did, those to other servers included.
+    pub fn traffic_of(&self, account: AccountId) -> AccountTraffic {
+        let of = |connections: &Connections| {
+            connections.traffic_by_account().get(&account).copied().unwrap_or_default()
+        };
+        let mut traffic = of(&self.connections);
+        traffic.add(&of(&self.leafs.connections));
+        traffic
+    }
+
+    /// Counts a connection whose other side answers no pings.
+    pub(crate) fn count_stale(&self, conn: &Connection) {
+        let count = if conn.is_leaf() { &self.leafs.stale } else { &self.stale_connections };
+        count.fetch_add(1, Ordering::Relaxed);
+    }
+
     /// Counts and logs a slow consumer that is about to be closed.
     pub(crate) fn count_slow_consumer(&self, conn: &Connection, reason: CloseReason) {
         let options = self.options();
+        if conn.is_leaf() {
+            self.leafs.slow_consumers.fetch_add(1, Ordering::Relaxed);
+        }
         if reason == CloseReason::SlowConsumerWriteDeadline {
             self.slow_consumers.write_deadline.fetch_add(1, Ordering::Relaxed);
             let (deadline, pending) = (options.limits.write_deadline, conn.outbox.pending());

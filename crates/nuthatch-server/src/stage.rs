@@ -3,9 +3,11 @@
 
 use crate::buffers;
 use crate::conn::Connection;
+use crate::leaf::forward::Target;
 use crate::outbox::{Appended, Tally};
 use crate::subscription::{Admission, Subscription};
 use bytes::Bytes;
+use nuthatch_protocol::wire::leaf::{LeafLine, push_leaf_message_line};
 use nuthatch_protocol::wire::write;
 use nuthatch_streams::Message;
 use std::sync::Arc;
@@ -70,6 +72,8 @@ pub struct Stage {
     touched: Vec<Arc<Connection>>,
     /// Somebody has more than three quarters of `max_pending` waiting: slow the producer down.
     stalled: bool,
+    /// Other servers that get the message under way: one copy each, whoever listens there.
+    leafs: Vec<Target>,
 }
 
 impl Stage {
@@ -144,13 +148,67 @@ impl Stage {
                 let out = &mut slot.bytes;
                 write::push_message_line(out, subject, sid, reply, headers.len(), total);
                 out.extend_from_slice(headers);
-                let slot = &mut self.slots[at];
-                let tally = std::mem::take(&mut slot.tally);
-                let appended = slot.conn.outbox.append_shared(&slot.bytes, body, tally);
-                slot.bytes.clear();
-                self.after_append(at, appended);
+                self.append_shared(at, body);
             }
         }
+    }
+
+    /// Whether the message under way is to go to other servers.
+    #[inline]
+    pub(crate) fn has_leafs(&self) -> bool {
+        !self.leafs.is_empty()
+    }
+
+    /// Other servers that are to get the message under way.
+    pub(crate) fn leafs(&mut self) -> &mut Vec<Target> {
+        &mut self.leafs
+    }
+
+    /// Takes them, to be put back.
+    pub(crate) fn take_leafs(&mut self) -> Vec<Target> {
+        std::mem::take(&mut self.leafs)
+    }
+
+    /// Puts back what was taken.
+    pub(crate) fn put_leafs(&mut self, leafs: Vec<Target>) {
+        self.leafs = leafs;
+    }
+
+    /// Sends a message to another server. `line` says how it is routed; its lengths are filled in.
+    pub(crate) fn forward(
+        &mut self,
+        conn: &Arc<Connection>,
+        line: &LeafLine<'_>,
+        message: &Outgoing<'_>,
+        headers: &[u8],
+    ) {
+        let at = self.slot(conn);
+        let slot = &mut self.slots[at];
+        let total_len = headers.len() + message.body.len();
+        let line = LeafLine { header_len: headers.len(), total_len, ..*line };
+        slot.tally.messages += 1;
+        slot.tally.bytes += total_len as u64;
+        push_leaf_message_line(&mut slot.bytes, &line);
+        slot.bytes.extend_from_slice(headers);
+        match message.shared_body() {
+            None => {
+                slot.bytes.extend_from_slice(message.body);
+                slot.bytes.extend_from_slice(b"\r\n");
+                if slot.bytes.len() >= SLOT_BYTES {
+                    self.hand_over(at);
+                }
+            }
+            Some(body) => self.append_shared(at, body),
+        }
+    }
+
+    /// Hands over what a slot has collected, with the body of a message that it ends in.
+    fn append_shared(&mut self, at: usize, body: Bytes) {
+        let slot = &mut self.slots[at];
+        let tally = std::mem::take(&mut slot.tally);
+        let appended = slot.conn.outbox.append_shared(&slot.bytes, body, tally);
+        slot.bytes.clear();
+        self.after_append(at, appended);
     }
 
     /// Hands a slot's bytes over to its connection.

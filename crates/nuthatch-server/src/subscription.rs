@@ -8,7 +8,7 @@ use crate::route::Way;
 use crate::stage::Outgoing;
 use parking_lot::Mutex;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 /// A client's subscription. It is in its connection's table and in its account's trie; both drop it
 /// when it ends, while caches may keep it a little longer.
@@ -51,6 +51,11 @@ pub enum Role {
     },
     /// The server itself takes it: an imported service, a response to one, a system request.
     Server(Arc<dyn Receiver>),
+    /// Another server gets it, whose clients listen there.
+    Leaf {
+        /// Members of the queue group there; 1 without a group.
+        weight: AtomicU32,
+    },
 }
 
 /// What the server does with messages on a subject of its own.
@@ -116,6 +121,40 @@ impl Subscription {
         let mut sub = Self::new(conn, subject, None, b"");
         sub.role = Role::Server(receiver);
         sub
+    }
+
+    /// What listens at another server, under the key of its `LS+`.
+    #[must_use]
+    pub fn of_leaf(
+        conn: Arc<Connection>,
+        subject: &[u8],
+        queue: Option<(&[u8], u32)>,
+        key: &[u8],
+    ) -> Self {
+        let mut sub = Self::new(conn, subject, queue.map(|(name, _)| name), key);
+        let weight = queue.map_or(1, |(_, weight)| weight);
+        sub.echo = false;
+        sub.role = Role::Leaf { weight: AtomicU32::new(weight) };
+        sub
+    }
+
+    /// Listeners that it stands for.
+    #[must_use]
+    pub fn weight(&self) -> i64 {
+        match &self.role {
+            Role::Leaf { weight } => i64::from(weight.load(Ordering::Relaxed)),
+            _ => 1,
+        }
+    }
+
+    /// Changes the number of listeners that it stands for; returns by how much.
+    pub fn set_weight(&self, new: u32) -> i64 {
+        match &self.role {
+            Role::Leaf { weight } => {
+                i64::from(new) - i64::from(weight.swap(new, Ordering::Relaxed))
+            }
+            _ => 0,
+        }
     }
 
     /// Replaces what stands for it in other accounts; returns what stood there before. A

@@ -269,7 +269,8 @@ async fn of_account(
         }
         "CONNS" => {
             let Some(account) = server.accounts.by_name(name) else { return Ok(Answer::Silence) };
-            let has_any = account.connections.load(Ordering::Relaxed) > 0;
+            let leafs = account.leafs.load(Ordering::Relaxed);
+            let has_any = account.connections.load(Ordering::Relaxed) + leafs > 0;
             let event = has_any.then(|| events::connections(server, &account));
             return Ok(event.map_or(Answer::Silence, Answer::Whole));
         }

@@ -51,6 +51,7 @@ pub struct Loaded {
     clients: Option<Arc<rustls::ServerConfig>>,
     monitor: Option<Arc<rustls::ServerConfig>>,
     websocket: Option<Arc<rustls::ServerConfig>>,
+    leafs: Option<Arc<rustls::ServerConfig>>,
 }
 
 impl Loaded {
@@ -69,6 +70,9 @@ impl Loaded {
         if let Some(tls) = options.websocket.as_ref().and_then(|ws| ws.tls.as_ref()) {
             loaded.websocket = Some(load(tls)?);
         }
+        if let Some(tls) = options.leafnodes.as_ref().and_then(|leafs| leafs.tls.as_ref()) {
+            loaded.leafs = Some(load(tls)?);
+        }
         Ok(loaded)
     }
 
@@ -77,6 +81,7 @@ impl Loaded {
         server.tls.store(self.clients);
         server.monitor_tls.store(self.monitor);
         server.websocket_tls.store(self.websocket);
+        server.leafs.tls.store(self.leafs);
     }
 }
 
@@ -119,7 +124,7 @@ fn certified(
     Ok(Arc::new(certified))
 }
 
-fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, TlsError> {
+pub(crate) fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, TlsError> {
     let found: Result<Vec<_>, _> =
         CertificateDer::pem_file_iter(path).map_err(|error| file_error(path, error))?.collect();
     let found = found.map_err(|error| file_error(path, error))?;
@@ -129,7 +134,7 @@ fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, TlsError> {
     Ok(found)
 }
 
-fn file_error(path: &Path, why: impl ToString) -> TlsError {
+pub(crate) fn file_error(path: &Path, why: impl ToString) -> TlsError {
     TlsError::File { path: path.to_owned(), why: why.to_string() }
 }
 

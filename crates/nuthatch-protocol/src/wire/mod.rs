@@ -5,9 +5,11 @@
 //! `Incomplete { need }`, and the caller comes back when it holds that many bytes.
 
 pub mod client;
+pub mod leaf;
 pub mod parse;
 mod scan;
 pub mod write;
 
 pub use client::{ServerOp, ServerStep, parse_server_op};
+pub use leaf::{LeafMessage, LeafOp, LeafParseError, LeafStep, parse_leaf_op};
 pub use parse::{Limits, Op, ParseError, Publish, Step, parse_op};

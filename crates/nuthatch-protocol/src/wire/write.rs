@@ -22,7 +22,7 @@ pub const OK: &[u8] = b"+OK\r\n";
 /// Room for a decimal `u64`.
 const MAX_U64_DIGITS: usize = 20;
 /// Room for what a message line holds besides names: verb, separators, two sizes, two CRLF.
-const LINE_OVERHEAD: usize = 64;
+pub(super) const LINE_OVERHEAD: usize = 64;
 
 /// `"00"`, `"01"`, … `"99"`: two digits per step halves the divisions.
 static DIGIT_PAIRS: [[u8; 2]; 100] = digit_pairs();
@@ -82,7 +82,7 @@ pub fn push_i64(out: &mut Vec<u8>, value: i64) {
 
 /// Appends a length in decimal.
 #[inline]
-fn push_len(out: &mut Vec<u8>, len: usize) {
+pub(super) fn push_len(out: &mut Vec<u8>, len: usize) {
     push_u64(out, len as u64);
 }
 

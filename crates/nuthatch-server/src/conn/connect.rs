@@ -3,7 +3,7 @@
 use super::jetstream::StreamCache;
 use super::reader::Reader;
 use super::{CloseReason, Connection, Transport};
-use crate::auth::{Credentials, Identity};
+use crate::auth::{Authenticator, Credentials, Identity};
 use crate::system::events;
 use crate::websocket::Cookies;
 use nuthatch_protocol::wire::write;
@@ -44,7 +44,7 @@ pub(super) struct ConnectError {
     pub(super) text: Option<&'static str>,
 }
 
-const VIOLATION: ConnectError = ConnectError {
+pub(super) const VIOLATION: ConnectError = ConnectError {
     reason: CloseReason::AuthenticationViolation,
     text: Some("Authorization Violation"),
 };
@@ -77,7 +77,15 @@ impl Reader {
     }
 
     async fn authenticate(&self, credentials: Credentials) -> Option<Identity> {
-        let auth = self.server.auth();
+        self.check_with(self.server.auth(), credentials).await
+    }
+
+    /// Who shows these credentials, to this list of users.
+    pub(super) async fn check_with(
+        &self,
+        auth: Arc<Authenticator>,
+        credentials: Credentials,
+    ) -> Option<Identity> {
         if !auth.is_slow(&credentials) {
             return auth.check(&credentials, &self.nonce);
         }
@@ -167,7 +175,7 @@ fn parse(json: &[u8]) -> serde_json::Result<Connect> {
 fn credentials(connect: &Connect, conn: &Connection) -> Credentials {
     let cookies = match &conn.transport {
         Transport::Websocket(upgrade) => upgrade.cookies.clone(),
-        Transport::Tcp => Cookies::default(),
+        Transport::Tcp | Transport::Leaf => Cookies::default(),
     };
     let text = |field: &Option<String>, cookie: Option<String>| {
         field.clone().filter(|text| !text.is_empty()).or(cookie).unwrap_or_default()

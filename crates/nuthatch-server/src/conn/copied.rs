@@ -5,7 +5,7 @@ use super::publish::Taken;
 use super::reader::{Reader, Turn};
 use crate::exchange::{Inbound, to_jetstream};
 use crate::jetstream_hook::{EngineId, StreamRoute};
-use crate::route::Way;
+use crate::route::{Groups, Way};
 use bytes::Bytes;
 use nuthatch_protocol::wire::Publish;
 use nuthatch_streams::{ClientBatch, Item, PublishItem, Span};
@@ -84,8 +84,9 @@ impl Turn<'_> {
             body: publish.payload(),
         };
         let (stage, dice) = self.scratch.split();
-        let mut way =
-            Way { from: Some(&self.reader.conn), stage, dice, hops: 0, by_service: false };
+        let from = Some(&self.reader.conn);
+        let groups = Groups::All;
+        let mut way = Way { from, stage, dice, hops: 0, by_service: false, groups };
         match to_jetstream(&server, &account, &inbound, &mut way) {
             true => Taken::ByServer,
             false => Taken::No,

@@ -145,7 +145,7 @@ impl Turn<'_> {
                 && let Some(rest) = rest.strip_prefix(domain.as_bytes())
                 && let Some(rest) = rest.strip_prefix(b".API.")
             {
-                return self.api(publish, rest);
+                return self.of_domain(publish, rest);
             }
         } else if subject == b"$SYS.REQ.USER.INFO" {
             return self.user_info(publish);
@@ -155,6 +155,16 @@ impl Turn<'_> {
             return self.account_request(publish, request);
         }
         Taken::No
+    }
+
+    /// `rest` is what follows `$JS.<domain>.API.`: a call, or a subject of a key-value bucket or an
+    /// object store with this prefix, which is how clients write to those of a domain.
+    fn of_domain(&mut self, publish: &Publish<'_>, rest: &[u8]) -> Taken {
+        if !rest.starts_with(b"$KV.") && !rest.starts_with(b"$O.") && !rest.starts_with(b"$OBJ.") {
+            return self.api(publish, rest);
+        }
+        self.route(&Publish { subject: rest, ..*publish }, Taken::No);
+        Taken::ByServer
     }
 
     /// An account without JetStream on a server that has it: API calls are told so, unless the
@@ -330,6 +340,10 @@ impl Turn<'_> {
             && *mux.prefix == *prefix
         {
             return mux.hint;
+        }
+        if self.reader.leaf.is_some() {
+            // Many clients stand behind another server, with an inbox each.
+            return 0;
         }
         let pattern = [prefix, b"*"].concat();
         let hint = match interest.sole_overlapping(&pattern) {

@@ -2,7 +2,7 @@
 
 use super::reader::Turn;
 use crate::jetstream_hook::StreamRoute;
-use crate::route::{Dice, Mapping, RouteCache, deliver};
+use crate::route::{Dice, Mapping, RouteCache, Way, deliver_on};
 use crate::stage::{Outgoing, Stage};
 use nuthatch_protocol::subject::is_valid_literal;
 use nuthatch_protocol::wire::{Publish, write};
@@ -12,10 +12,10 @@ use std::cell::Cell;
 #[derive(Default)]
 pub(super) struct Scratch {
     pub(super) stage: Stage,
-    routes: RouteCache,
-    dice: Dice,
+    pub(super) routes: RouteCache,
+    pub(super) dice: Dice,
     /// A subject that mappings have made.
-    mapped: Vec<u8>,
+    pub(super) mapped: Vec<u8>,
     /// The connection was closed in this turn.
     pub(super) closed: bool,
 }
@@ -126,7 +126,7 @@ impl Turn<'_> {
 
     /// To core subscribers, and to the stream that owns the subject.
     #[inline]
-    fn route(&mut self, publish: &Publish<'_>, taken: Taken) {
+    pub(super) fn route(&mut self, publish: &Publish<'_>, taken: Taken) {
         let reader = &mut *self.reader;
         let session = &reader.session;
         let hook = reader.server.hook();
@@ -137,8 +137,10 @@ impl Turn<'_> {
         let mut delivered = taken == Taken::ByServer || stream.is_some();
         if !route.matched.is_empty() {
             let message = outgoing(publish, self.data);
-            let (matched, from) = (&route.matched, Some(&reader.conn));
-            delivered |= deliver(matched, &message, from, &mut scratch.stage, &mut scratch.dice);
+            let (from, groups) = (Some(&reader.conn), self.groups);
+            let Scratch { stage, dice, .. } = scratch;
+            let mut way = Way { from, stage, dice, hops: 0, by_service: false, groups };
+            delivered |= deliver_on(&route.matched, &message, &mut way);
         }
         self.publish_abroad(publish, &abroad);
         if let Some(stream) = stream {
@@ -156,8 +158,10 @@ impl Turn<'_> {
         let route = scratch.routes.lookup(account, reader.server.hook(), publish.subject);
         let abroad = if route.abroad.is_empty() { Vec::new() } else { route.abroad.clone() };
         let message = outgoing(publish, self.data);
-        let (matched, from) = (&route.matched, Some(&reader.conn));
-        let taken = deliver(matched, &message, from, &mut scratch.stage, &mut scratch.dice);
+        let (from, groups) = (Some(&reader.conn), self.groups);
+        let Scratch { stage, dice, .. } = scratch;
+        let mut way = Way { from, stage, dice, hops: 0, by_service: false, groups };
+        let taken = deliver_on(&route.matched, &message, &mut way);
         self.publish_abroad(publish, &abroad);
         taken
     }

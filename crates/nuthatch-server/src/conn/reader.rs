@@ -13,7 +13,9 @@ use super::publish::Scratch;
 use super::{CloseReason, Connection, Session};
 use crate::account::SYSTEM_ACCOUNT_ID;
 use crate::buffers::{self, READ_BUFFER_BYTES};
+use crate::leaf;
 use crate::outbox::Tally;
+use crate::route::Groups;
 use crate::server::Server;
 use crate::stage::DirectWrites;
 use crate::system::events;
@@ -59,6 +61,8 @@ pub(crate) struct Reader {
     pub(super) lane: Option<Box<Lane>>,
     /// `max_subscriptions`.
     pub(super) max_subscriptions: usize,
+    /// The other side is a server, not a client.
+    pub(super) leaf: Option<Box<super::leaf::LeafSide>>,
 }
 
 /// What the handling of a read led to.
@@ -83,6 +87,8 @@ pub(super) struct Turn<'a> {
     pub(super) copied: super::copied::CopiedBatches,
     /// The subject of the present publish is not in `data`.
     pub(super) remapped: bool,
+    /// Queue groups that get the present publish.
+    pub(super) groups: Groups<'a>,
 }
 
 impl Reader {
@@ -104,6 +110,7 @@ impl Reader {
             streams: StreamCache::default(),
             backlog: None,
             lane: None,
+            leaf: None,
             max_subscriptions: options
                 .limits
                 .max_subscriptions
@@ -188,7 +195,11 @@ impl Reader {
                         lane.over().await;
                         self.settle_lane();
                     }
-                    if let Err(error) = self.handle_connect(&json).await {
+                    let handled = match self.leaf {
+                        None => self.handle_connect(&json).await,
+                        Some(_) => self.handle_leaf_connect(&json).await,
+                    };
+                    if let Err(error) = handled {
                         self.refuse(&error);
                         return Err(error.reason);
                     }
@@ -231,6 +242,7 @@ impl Reader {
             batches: Default::default(),
             copied: Default::default(),
             remapped: false,
+            groups: Groups::All,
         };
         let result = run(&mut turn);
         let tally = turn.tally;
@@ -340,8 +352,13 @@ impl Drop for Leaving {
     fn drop(&mut self) {
         self.end();
         let conn = &self.conn;
-        conn.session().account.connections.fetch_sub(1, Ordering::Relaxed);
-        conn.server().connections.remove(conn, self.subscriptions.unwrap_or_default());
+        if conn.is_leaf() {
+            leaf::leave(conn);
+            conn.server().leafs.connections.remove(conn, self.subscriptions.unwrap_or_default());
+        } else {
+            conn.session().account.connections.fetch_sub(1, Ordering::Relaxed);
+            conn.server().connections.remove(conn, self.subscriptions.unwrap_or_default());
+        }
         events::disconnected(conn, conn.close_reason().unwrap_or(CloseReason::ClientClosed));
     }
 }
@@ -432,6 +449,9 @@ async fn drain<R: AsyncRead + Unpin>(input: &mut R) {
 
 impl Turn<'_> {
     fn run(&mut self, from: usize) -> Flow {
+        if self.reader.leaf.is_some() {
+            return self.run_leaf(from);
+        }
         let mut at = from;
         let data = self.data;
         while at < data.len() {
@@ -519,7 +539,7 @@ impl Turn<'_> {
     }
 
     /// Hands over what was staged, then closes.
-    fn fail(&mut self, reason: CloseReason, text: Option<&str>) {
+    pub(super) fn fail(&mut self, reason: CloseReason, text: Option<&str>) {
         self.scratch.stage.flush(DirectWrites::READER);
         self.reader.conn.close(reason, text);
         self.scratch.closed = true;

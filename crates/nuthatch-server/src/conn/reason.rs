@@ -25,6 +25,8 @@ pub enum CloseReason {
     AuthenticationExpired,
     MissingAccount,
     NoRespondersRequiresHeaders,
+    WrongPort,
+    DuplicateLeaf,
     InternalError,
 }
 
@@ -54,6 +56,8 @@ impl CloseReason {
             Self::AuthenticationExpired => "Authentication Expired",
             Self::MissingAccount => "Missing Account",
             Self::NoRespondersRequiresHeaders => "No Responders Requires Headers",
+            Self::WrongPort => "Incorrect Port",
+            Self::DuplicateLeaf => "Duplicate Remote LeafNode Connection",
             Self::InternalError => "Internal Error",
         }
     }

@@ -46,10 +46,15 @@ impl Turn<'_> {
         subs.insert(sid.into(), sub.clone());
         drop(subs);
         let account = session.account.clone();
-        account.interest.insert(sub.clone());
         self.say_ok();
-        self.announce(&account, subject);
-        for (exporter, shadow) in exchange::shadow(&account, &sub) {
+        self.take_in(&account, &sub);
+    }
+
+    /// Makes a subscription one of its account.
+    pub(super) fn take_in(&self, account: &Account, sub: &Arc<Subscription>) {
+        account.interest.insert(sub.clone());
+        self.announce(account, &sub.subject);
+        for (exporter, shadow) in exchange::shadow(account, sub) {
             self.announce(&exporter, &shadow.subject);
         }
     }

@@ -75,7 +75,7 @@ fn ping_interval(conn: &Connection) -> Duration {
     let options = conn.server().options();
     let own = match conn.transport {
         Transport::Websocket(_) => options.websocket.as_ref().and_then(|ws| ws.ping_interval),
-        Transport::Tcp => None,
+        Transport::Tcp | Transport::Leaf => None,
     };
     own.unwrap_or(options.limits.ping_interval)
 }
@@ -96,7 +96,7 @@ fn on_timer(conn: &Connection, timer: Pin<&mut Sleep>, may_stay: bool) {
     let idle = Duration::from_millis(now_ms.saturating_sub(last_ms));
     let rtt_known = conn.rtt_ns.load(std::sync::atomic::Ordering::Relaxed) != 0;
     if (idle >= interval || !rtt_known) && !conn.ping(limits.ping_max) {
-        conn.server().stale_connections.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+        conn.server().count_stale(conn);
         conn.close(CloseReason::StaleConnection, Some("Stale Connection"));
         return;
     }

@@ -3,8 +3,17 @@
 use super::registry::EngineIndex;
 use crate::jetstream_hook::{JsHealth, JsLog};
 use nuthatch_protocol::js::Time;
-use nuthatch_streams::{AccountId, Op, OpResult, Respond};
-use tokio::sync::oneshot;
+use nuthatch_streams::{AccountId, Message, Op, OpResult, Respond};
+use std::any::Any;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use tokio::sync::{mpsc, oneshot};
+
+/// Bytes that wait in an [`Inbox`]; beyond that messages are lost, which their reader finds out by
+/// their numbers.
+const INBOX_BYTES_MAX: usize = 64 << 20;
+/// What a message weighs there beyond its bytes.
+const ARRIVED_BYTES: usize = 128;
 
 /// Why an engine did not take an operation; nothing was sent.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
@@ -15,6 +24,82 @@ pub enum NotTaken {
     /// The log is closed.
     #[error("the log is closed")]
     Closed,
+}
+
+/// A message that came on a subject that the service listens on.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Arrived {
+    /// Its subject, as receivers see it.
+    pub subject: Vec<u8>,
+    /// Reply subject or empty.
+    pub reply: Vec<u8>,
+    /// Header block or empty.
+    pub headers: Vec<u8>,
+    /// Body.
+    pub body: Vec<u8>,
+}
+
+impl Arrived {
+    fn weight(&self) -> usize {
+        let Self { subject, reply, headers, body } = self;
+        ARRIVED_BYTES + subject.len() + reply.len() + headers.len() + body.len()
+    }
+}
+
+/// What has come on a subject, in order. Nobody listens any more once it is dropped.
+pub struct Inbox {
+    messages: mpsc::UnboundedReceiver<Arrived>,
+    waiting: Arc<AtomicUsize>,
+    _subscription: Box<dyn Any + Send>,
+}
+
+/// Where messages for an [`Inbox`] are put in.
+#[derive(Clone)]
+pub struct Slot {
+    messages: mpsc::UnboundedSender<Arrived>,
+    waiting: Arc<AtomicUsize>,
+}
+
+impl Slot {
+    /// Puts a message in; `false`: there is no room, or nobody listens.
+    pub fn put(&self, message: Arrived) -> bool {
+        let weight = message.weight();
+        if self.waiting.fetch_add(weight, Ordering::Relaxed) + weight > INBOX_BYTES_MAX {
+            self.waiting.fetch_sub(weight, Ordering::Relaxed);
+            return false;
+        }
+        self.messages.send(message).is_ok()
+    }
+}
+
+impl Inbox {
+    /// An inbox; `subscribe` is given where messages are put in, and returns what ends that when it
+    /// is dropped.
+    pub fn new(subscribe: impl FnOnce(Slot) -> Box<dyn Any + Send>) -> Self {
+        let (sender, messages) = mpsc::unbounded_channel();
+        let waiting = Arc::new(AtomicUsize::new(0));
+        let slot = Slot { messages: sender, waiting: waiting.clone() };
+        Self { messages, waiting, _subscription: subscribe(slot) }
+    }
+
+    /// The next message.
+    pub async fn next(&mut self) -> Option<Arrived> {
+        let message = self.messages.recv().await;
+        self.taken(message)
+    }
+
+    /// The next message, if it is there.
+    pub fn try_next(&mut self) -> Option<Arrived> {
+        let message = self.messages.try_recv().ok();
+        self.taken(message)
+    }
+
+    fn taken(&self, message: Option<Arrived>) -> Option<Arrived> {
+        if let Some(message) = &message {
+            self.waiting.fetch_sub(message.weight(), Ordering::Relaxed);
+        }
+        message
+    }
 }
 
 /// The rest of the server, as the service sees it.
@@ -34,6 +119,18 @@ pub trait Backend: Send + Sync + 'static {
     /// The account whose JetStream API another one imports under this prefix.
     fn exporter(&self, account: AccountId, api: &str) -> Option<AccountId> {
         let _ = (account, api);
+        None
+    }
+
+    /// Publishes as the server itself: whether anybody took it.
+    fn send(&self, account: AccountId, message: &Message<'_>) -> bool {
+        let _ = (account, message);
+        false
+    }
+
+    /// Listens on a subject; `None`: the account is not there.
+    fn listen(&self, account: AccountId, subject: &[u8]) -> Option<Inbox> {
+        let _ = (account, subject);
         None
     }
 

@@ -10,7 +10,7 @@ use super::registry::{EngineIndex, Entry};
 use super::service::{JetStream, unexpected};
 use nuthatch_log::StreamId;
 use nuthatch_protocol::headers;
-use nuthatch_protocol::js::{StreamConfig, StreamInfo, StreamSource, StreamSourceInfo};
+use nuthatch_protocol::js::{StreamConfig, StreamInfo, StreamSource, StreamSourceInfo, Time};
 use nuthatch_protocol::jserror::JsError;
 use nuthatch_protocol::subject;
 use nuthatch_protocol::transform::Transform;
@@ -22,10 +22,22 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tokio::task::JoinHandle;
 
+mod remote;
+
 /// After a problem a task waits so long, and twice as long after each further one.
 const RETRY_MIN: Duration = Duration::from_millis(250);
 /// At most.
 const RETRY_MAX: Duration = Duration::from_secs(10);
+/// At most where the origin is behind a leaf node, which nobody reports when it is there again.
+const RETRY_AFAR_MAX: Duration = Duration::from_secs(2);
+
+/// Where a mirror or a source copies from.
+enum Origin {
+    /// A stream of this server.
+    Here(Arc<Entry>),
+    /// A stream of the API with this prefix, of another server.
+    Afar(String),
+}
 
 /// A stream that copies others.
 type Key = (EngineIndex, StreamId);
@@ -185,15 +197,21 @@ impl JetStream {
         Ok(())
     }
 
-    /// Where a source lives: this account, or the one whose API is imported under its prefix.
-    fn origin(&self, account: AccountId, source: &StreamSource) -> Result<Arc<Entry>, JsError> {
+    /// Where a source lives: this account, the one whose API is imported under its prefix, or
+    /// another server.
+    fn origin(&self, account: AccountId, source: &StreamSource) -> Result<Origin, JsError> {
+        let own_api = format!("$JS.{}.API", self.settings.domain);
         let home = match &source.external {
-            Some(external) if !external.api.is_empty() => {
-                self.backend.exporter(account, &external.api).ok_or(JsError::STREAM_NOT_FOUND)?
+            Some(external) if !external.api.is_empty() && external.api != own_api => {
+                let api = external.api.trim_end_matches('.');
+                match self.backend.exporter(account, api) {
+                    Some(home) => home,
+                    None => return Ok(Origin::Afar(api.to_owned())),
+                }
             }
             _ => account,
         };
-        self.entry(home, &source.name)
+        self.entry(home, &source.name).map(Origin::Here)
     }
 }
 
@@ -265,7 +283,10 @@ impl Job {
             changed.mark_unchanged();
             let began = Instant::now();
             let Err(error) = self.copy().await;
-            let is_missing = error.err_code == JsError::STREAM_NOT_FOUND.err_code;
+            let origin = self.service.origin(self.entry.account, &self.source);
+            let is_afar = matches!(origin, Ok(Origin::Afar(_)));
+            let is_missing = !is_afar && error.err_code == JsError::STREAM_NOT_FOUND.err_code;
+            let longest = if is_afar { RETRY_AFAR_MAX } else { RETRY_MAX };
             self.state.lock().error = Some(error);
             if began.elapsed() > RETRY_MAX {
                 wait = RETRY_MIN;
@@ -277,15 +298,18 @@ impl Job {
                 }
             } else {
                 tokio::time::sleep(wait).await;
-                wait = (wait * 2).min(RETRY_MAX);
+                wait = (wait * 2).min(longest);
             }
         }
     }
 
     /// Copies until something is wrong.
     async fn copy(&self) -> Result<std::convert::Infallible, JsError> {
-        let origin = self.service.origin(self.entry.account, &self.source)?;
-        let key = self.key(&origin);
+        let origin = match self.service.origin(self.entry.account, &self.source)? {
+            Origin::Here(origin) => origin,
+            Origin::Afar(api) => return self.copy_from_afar(&api).await,
+        };
+        let key = self.key(origin.created);
         let mut next = self.position(&key).await? + 1;
         let is_fresh = next == 1;
         if is_fresh {
@@ -375,7 +399,7 @@ impl Job {
     /// What tells this source from others of the stream: `<stream> <filters> <destinations> <origin>`.
     /// The last part is when the origin was created, so that one of the same name that comes after
     /// it is begun anew.
-    fn key(&self, origin: &Entry) -> Vec<u8> {
+    fn key(&self, created: Time) -> Vec<u8> {
         let mut name = self.source.name.clone();
         if let Some(external) = &self.source.external {
             name = format!("{name}:{}", external.api);
@@ -388,7 +412,7 @@ impl Job {
             .map(|config| if config.dest.is_empty() { ">" } else { config.dest.as_str() })
             .collect();
         let dests = if dests.is_empty() { ">".to_owned() } else { dests.join("\x0c") };
-        format!("{name} {} {dests} {}", filters.join("\x0c"), origin.created.0).into_bytes()
+        format!("{name} {} {dests} {}", filters.join("\x0c"), created.0).into_bytes()
     }
 }
 

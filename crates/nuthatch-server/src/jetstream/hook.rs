@@ -1,7 +1,7 @@
 //! The JetStream service as connections see it: routes, API requests, queues of the engines.
 
 use super::audit::{self, Called, Place};
-use super::backend::{Backend, NotTaken};
+use super::backend::{Backend, Inbox, NotTaken};
 use super::open;
 use super::registry::EngineIndex;
 use super::request::Call;
@@ -20,7 +20,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{SystemTime, UNIX_EPOCH};
 use tokio::runtime::Handle;
-use tokio::sync::oneshot;
+use tokio::sync::{oneshot, watch};
 
 /// What the API prefix looks like once a domain has been taken off.
 const API_PREFIX: &str = "$JS.API.";
@@ -45,8 +45,14 @@ pub trait Answers: Send + Sync + 'static {
         None
     }
 
-    /// Publishes as the server itself.
-    fn publish(&self, account: AccountId, message: &Message<'_>);
+    /// Publishes as the server itself: whether anybody took it.
+    fn publish(&self, account: AccountId, message: &Message<'_>) -> bool;
+
+    /// Listens on a subject; `None`: the account is not there.
+    fn listen(&self, account: AccountId, subject: &[u8]) -> Option<Inbox> {
+        let _ = (account, subject);
+        None
+    }
 }
 
 /// The engines' queues and the way back: the service's backend.
@@ -99,6 +105,14 @@ impl Backend for Engines {
 
     fn answer(&self, account: AccountId, reply: &[u8], body: &[u8]) {
         self.answers.publish(account, &Message { subject: reply, reply: b"", headers: b"", body });
+    }
+
+    fn send(&self, account: AccountId, message: &Message<'_>) -> bool {
+        self.answers.publish(account, message)
+    }
+
+    fn listen(&self, account: AccountId, subject: &[u8]) -> Option<Inbox> {
+        self.answers.listen(account, subject)
     }
 
     fn now(&self) -> Time {
@@ -287,6 +301,27 @@ impl JetStreamHook for Hook {
 
     fn domain(&self) -> Option<&str> {
         self.domain.as_deref()
+    }
+
+    fn interest(&self, account: AccountId) -> Vec<Box<[u8]>> {
+        if !self.service.serves(account) {
+            return Vec::new();
+        }
+        let mut subjects: Vec<Box<[u8]>> = Vec::new();
+        let mut add = |text: &str| subjects.push(text.as_bytes().into());
+        if let Some(domain) = &self.domain {
+            add(&format!("$JS.{domain}.API.>"));
+        }
+        for entry in self.service.registry().read().of_account(account) {
+            entry.config.subjects.iter().for_each(|subject| add(subject));
+            add(&format!("$JS.ACK.{}.>", entry.config.name));
+            add(&format!("$JS.FC.{}.>", entry.config.name));
+        }
+        subjects
+    }
+
+    fn changes(&self) -> Option<watch::Receiver<u64>> {
+        Some(self.service.changes.subscribe())
     }
 
     fn api_request(&self, request: ApiRequest) -> Option<oneshot::Receiver<()>> {

@@ -1,15 +1,19 @@
 //! Opening the logs of a server and putting engines and the service on them.
 
+use super::backend::{Arrived, Inbox, Slot};
 use super::banner;
 use super::hook::{Answers, Engines, Hook};
 use super::registry::EngineIndex;
 use super::service::{AccountLimits, DEFAULT_LOG, ServedAccount, ServedAccounts, Settings};
-use crate::account::SYSTEM_ACCOUNT_ID;
+use crate::account::{Account, SYSTEM_ACCOUNT_ID};
 use crate::jetstream_hook::{EngineId, Peer};
 use crate::options::{AccountJetStream, LogHome, Options, SyncPolicy};
 use crate::process::{OUR_DIRECTORY, StartedJetStream};
+use crate::route::Way;
 use crate::server::{NATS_VERSION, Server};
 use crate::sink::ServerSink;
+use crate::stage::Outgoing;
+use crate::subscription::{Receiver, Subscription};
 use nuthatch_log::env::{SystemClock, SystemEntropy};
 use nuthatch_log::{Log, LogCore, LogHandle, LogOptions, OpenError, RecoveryReport, Reporter};
 use nuthatch_object::{BucketOptions, ObjectDisk, ObjectDiskOptions};
@@ -51,10 +55,51 @@ impl Answers for CoreRouting {
         Some(server.accounts.by_name(&import.account)?.id)
     }
 
-    fn publish(&self, account: AccountId, message: &Message<'_>) {
-        if let Some(server) = self.0.upgrade() {
-            server.publish(account, message);
-        }
+    fn publish(&self, account: AccountId, message: &Message<'_>) -> bool {
+        self.0.upgrade().is_some_and(|server| server.publish(account, message))
+    }
+
+    fn listen(&self, account: AccountId, subject: &[u8]) -> Option<Inbox> {
+        let server = self.0.upgrade()?;
+        let account = server.accounts.get(account)?;
+        Some(Inbox::new(|slot| Box::new(Listening::begin(&server, account, subject, slot))))
+    }
+}
+
+/// A subscription of the service; it ends when this is dropped.
+struct Listening {
+    account: Arc<Account>,
+    sub: Arc<Subscription>,
+}
+
+impl Listening {
+    fn begin(server: &Arc<Server>, account: Arc<Account>, subject: &[u8], slot: Slot) -> Self {
+        let (conn, receiver) = (server.own_connection().clone(), Arc::new(Putting(slot)));
+        let sub = Arc::new(Subscription::of_server(conn, subject, receiver));
+        account.interest.insert(sub.clone());
+        Self { account, sub }
+    }
+}
+
+impl Drop for Listening {
+    fn drop(&mut self) {
+        self.sub.close();
+        self.account.interest.remove(&self.sub);
+    }
+}
+
+/// Puts what comes into an inbox.
+struct Putting(Slot);
+
+impl Receiver for Putting {
+    fn receive(&self, sub: &Subscription, message: &Outgoing<'_>, _way: &mut Way<'_>) -> bool {
+        !sub.is_closed()
+            && self.0.put(Arrived {
+                subject: message.subject.to_vec(),
+                reply: message.reply.to_vec(),
+                headers: message.headers.to_vec(),
+                body: message.body.to_vec(),
+            })
     }
 }
 

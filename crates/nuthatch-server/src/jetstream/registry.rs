@@ -137,6 +137,11 @@ impl Registry {
         self.copying.values()
     }
 
+    /// Streams of an account.
+    pub fn of_account(&self, account: AccountId) -> impl Iterator<Item = &Arc<Entry>> {
+        self.accounts.get(&account).into_iter().flat_map(|streams| streams.by_name.values())
+    }
+
     /// A stream by name.
     #[must_use]
     pub fn get(&self, account: AccountId, name: &str) -> Option<&Arc<Entry>> {

@@ -9,6 +9,8 @@ use crate::options::{self, Export, Import, ResponseKind};
 use crate::outbox::Tally;
 use crate::server::Server;
 use crate::user_info::{now, time_json};
+use nuthatch_streams::AccountId;
+use rustc_hash::FxHashMap;
 use serde_json::{Value, json};
 use std::sync::atomic::Ordering;
 
@@ -41,7 +43,7 @@ fn detail(server: &Server, account: &Account) -> Value {
         "expired": false,
         "complete": true,
         "jetstream_enabled": server.hook().enabled(account.id),
-        "leafnode_connections": 0,
+        "leafnode_connections": account.leafs.load(Ordering::Relaxed),
         "client_connections": account.connections.load(Ordering::Relaxed),
         "subscriptions": account.interest.count(),
         "name_tag": account.name,
@@ -114,40 +116,49 @@ fn imports(own: &options::Account) -> Vec<Value> {
 pub(super) fn accstatz(server: &Server, query: &Query) -> Result<Value, String> {
     let unused = query.flag("unused")?;
     let wanted: Option<Vec<&str>> = query.text("accounts").map(|names| names.split(',').collect());
-    let traffic = server.connections.traffic_by_account();
+    let clients = server.connections.traffic_by_account();
+    let leafs = server.leafs.connections.traffic_by_account();
+    let of = |traffic: &FxHashMap<AccountId, AccountTraffic>, account: &Account| {
+        traffic.get(&account.id).copied().unwrap_or_default()
+    };
     let shown: Vec<Value> = server
         .accounts
         .all()
         .iter()
         .filter(|a| wanted.as_ref().is_none_or(|names| names.contains(&a.name.as_str())))
-        .filter(|a| unused || a.connections.load(Ordering::Relaxed) > 0)
-        .map(|a| stat(a, &traffic.get(&a.id).copied().unwrap_or_default()))
+        .filter(|a| unused || total(a) > 0)
+        .map(|a| stat(a, of(&clients, a), of(&leafs, a)))
         .collect();
     Ok(json!({ "server_id": server.id, "now": now(), "account_statz": shown }))
 }
 
-fn stat(account: &Account, traffic: &AccountTraffic) -> Value {
-    let connections = account.connections.load(Ordering::Relaxed);
+/// Connections of an account, to clients and to other servers.
+fn total(account: &Account) -> usize {
+    account.connections.load(Ordering::Relaxed) + account.leafs.load(Ordering::Relaxed)
+}
+
+fn stat(account: &Account, mut traffic: AccountTraffic, leafs: AccountTraffic) -> Value {
+    traffic.add(&leafs);
     json!({
         "acc": account.name,
         "name": account.name,
-        "conns": connections,
-        "leafnodes": 0,
-        "total_conns": connections,
+        "conns": account.connections.load(Ordering::Relaxed),
+        "leafnodes": account.leafs.load(Ordering::Relaxed),
+        "total_conns": total(account),
         "num_subscriptions": account.interest.count(),
-        "sent": data_stats(traffic.sent),
-        "received": data_stats(traffic.received),
+        "sent": data_stats(traffic.sent, leafs.sent),
+        "received": data_stats(traffic.received, leafs.received),
         "slow_consumers": traffic.slow_consumers,
     })
 }
 
-fn data_stats(tally: Tally) -> Value {
+fn data_stats(tally: Tally, leafs: Tally) -> Value {
     let none = json!({ "msgs": 0, "bytes": 0 });
     json!({
         "msgs": tally.messages,
         "bytes": tally.bytes,
         "gateways": none,
         "routes": none,
-        "leafs": none,
+        "leafs": { "msgs": leafs.messages, "bytes": leafs.bytes },
     })
 }

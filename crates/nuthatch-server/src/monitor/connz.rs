@@ -240,7 +240,7 @@ fn peer_certificate(peer: &PeerCertificate) -> Value {
 }
 
 /// A short duration as Go prints it: `1.5ms`, `250µs`.
-fn go_duration(nanos: u64) -> String {
+pub(super) fn go_duration(nanos: u64) -> String {
     let (unit, divisor, digits) = match nanos {
         0 => return "0s".to_owned(),
         1..1_000 => return format!("{nanos}ns"),

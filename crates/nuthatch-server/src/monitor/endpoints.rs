@@ -1,7 +1,7 @@
 //! From the name of an endpoint to its answer.
 
 use super::query::Query;
-use super::{accountz, connz, healthz, jsz, metrics, standalone, subsz, varz};
+use super::{accountz, connz, healthz, jsz, leafz, metrics, standalone, subsz, varz};
 use crate::server::Server;
 use hyper::StatusCode;
 use serde_json::{Map, Value};
@@ -71,7 +71,7 @@ pub(super) async fn answer(server: &Arc<Server>, endpoint: &str, query: &Query) 
         "/accstatz" => accountz::accstatz(server, query),
         "/routez" => Ok(standalone::routez(server)),
         "/gatewayz" => Ok(standalone::gatewayz(server)),
-        "/leafz" => Ok(standalone::leafz(server)),
+        "/leafz" => leafz::leafz(server, query),
         "/ipqueuesz" => standalone::ipqueuesz(server, query),
         "/debug/vars" => Ok(standalone::debug_vars(server)),
         "/healthz" => {

@@ -1,5 +1,4 @@
-//! Endpoints about what one server does not have (routes, gateways, leaf nodes, raft groups) and
-//! about its inner workings: `/ipqueuesz`, `/stacksz`, `/debug/vars`.
+//! Endpoints about what one server does not have (routes, gateways, raft groups) and about its inner workings: `/ipqueuesz`, `/stacksz`, `/debug/vars`.
 
 use super::query::Query;
 use super::usage;
@@ -25,10 +24,6 @@ pub(super) fn gatewayz(server: &Server) -> Value {
         "outbound_gateways": {},
         "inbound_gateways": {},
     })
-}
-
-pub(super) fn leafz(server: &Server) -> Value {
-    json!({ "server_id": server.id, "now": now(), "leafnodes": 0, "leafs": [] })
 }
 
 /// The queues in front of the logs, by bytes that wait. `all` shows empty ones too, `queues` keeps

@@ -66,7 +66,8 @@ struct Listed {
 
 fn list(server: &Server, account: Option<&str>, test: Option<&str>) -> Vec<Listed> {
     let mut found = Vec::new();
-    for conn in server.connections.open() {
+    let leafs = server.leafs.connections.open();
+    for conn in server.connections.open().into_iter().chain(leafs) {
         let session = conn.session();
         if account.is_some_and(|name| name != session.account.name) {
             continue;

@@ -3,7 +3,7 @@
 use super::jsz::{js_config, js_limits, js_stats};
 use super::{short_duration, usage};
 use crate::info;
-use crate::options::Options;
+use crate::options::{Options, RemoteOptions};
 use crate::server::{NATS_VERSION, Server};
 use crate::user_info::{now, time_json};
 use serde_json::{Map, Value, json};
@@ -45,7 +45,7 @@ fn identity(server: &Server, options: &Options) -> Map<String, Value> {
         "system_account": options.system_account,
         "cluster": {},
         "gateway": {},
-        "leaf": {},
+        "leaf": leaf(server, options),
         "mqtt": {},
         "websocket": websocket(server, options),
     }));
@@ -93,6 +93,40 @@ fn websocket(server: &Server, options: &Options) -> Value {
     Value::Object(out)
 }
 
+/// Leaf nodes as they are configured; empty without.
+fn leaf(server: &Server, options: &Options) -> Value {
+    let Some(own) = &options.leafnodes else { return json!({}) };
+    let mut out = Map::new();
+    if own.port.is_some() {
+        out.append(&mut object(json!({
+            "host": own.host,
+            "port": server.leafs.port.load(Ordering::Relaxed),
+            "auth_timeout": own.auth_timeout().as_secs_f64(),
+        })));
+    }
+    if let Some(tls) = &own.tls {
+        out.append(&mut object(json!({
+            "tls_required": true,
+            "tls_verify": tls.verify,
+            "tls_timeout": tls.timeout.as_secs_f64(),
+        })));
+    }
+    let remotes: Vec<Value> = own.remotes.iter().map(remote).collect();
+    if !remotes.is_empty() {
+        out.insert("remotes".to_owned(), json!(remotes));
+    }
+    Value::Object(out)
+}
+
+fn remote(remote: &RemoteOptions) -> Value {
+    let urls: Vec<String> = remote.urls.iter().map(ToString::to_string).collect();
+    let mut out = json!({ "local_account": remote.account, "urls": urls });
+    if !remote.deny_exports.is_empty() || !remote.deny_imports.is_empty() {
+        out["deny"] = json!({ "exports": remote.deny_exports, "imports": remote.deny_imports });
+    }
+    out
+}
+
 fn limits(out: &mut Map<String, Value>, server: &Server, options: &Options) {
     let (limits, monitor) = (&options.limits, &options.monitor);
     let tls_timeout = options.tls.as_ref().map_or(2.0, |tls| tls.timeout.as_secs_f64());
@@ -117,12 +151,18 @@ fn limits(out: &mut Map<String, Value>, server: &Server, options: &Options) {
 fn activity(out: &mut Map<String, Value>, server: &Server) {
     let (mem, cpu) = usage::usage();
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
-    let traffic = server.connections.traffic();
+    let clients = server.connections.traffic();
+    let leafs = server.leafs.connections.traffic();
+    let remotes = server.options().leafnodes.as_ref().map_or(0, |leafs| leafs.remotes.len());
+    let leafs_joined =
+        server.leafs.connections.open().iter().filter(|conn| conn.link.get().is_some()).count();
     let subscriptions: usize =
         server.accounts.all().iter().map(|account| account.interest.count()).sum();
     let slow = server.slow_consumers.pending_bytes.load(Ordering::Relaxed)
         + server.slow_consumers.write_deadline.load(Ordering::Relaxed);
+    let slow_leafs = server.leafs.slow_consumers.load(Ordering::Relaxed);
     let stale = server.stale_connections.load(Ordering::Relaxed);
+    let stale_leafs = server.leafs.stale.load(Ordering::Relaxed);
     out.append(&mut object(json!({
         "mem": mem,
         "cores": cores,
@@ -131,20 +171,30 @@ fn activity(out: &mut Map<String, Value>, server: &Server) {
         "connections": server.connections.len(),
         "total_connections": server.connections.total(),
         "routes": 0,
-        "remotes": 0,
-        "leafnodes": 0,
-        "in_msgs": traffic.received.messages,
-        "in_bytes": traffic.received.bytes,
-        "in_client_msgs": traffic.received.messages,
-        "in_client_bytes": traffic.received.bytes,
-        "out_msgs": traffic.sent.messages,
-        "out_bytes": traffic.sent.bytes,
-        "out_client_msgs": traffic.sent.messages,
-        "out_client_bytes": traffic.sent.bytes,
+        "remotes": remotes,
+        "leafnodes": leafs_joined,
+        "in_msgs": clients.received.messages + leafs.received.messages,
+        "in_bytes": clients.received.bytes + leafs.received.bytes,
+        "in_client_msgs": clients.received.messages,
+        "in_client_bytes": clients.received.bytes,
+        "out_msgs": clients.sent.messages + leafs.sent.messages,
+        "out_bytes": clients.sent.bytes + leafs.sent.bytes,
+        "out_client_msgs": clients.sent.messages,
+        "out_client_bytes": clients.sent.bytes,
         "slow_consumers": slow,
-        "slow_consumer_stats": { "clients": slow, "routes": 0, "gateways": 0, "leafs": 0 },
-        "stale_connections": stale,
-        "stale_connection_stats": { "clients": stale, "routes": 0, "gateways": 0, "leafs": 0 },
+        "slow_consumer_stats": {
+            "clients": slow.saturating_sub(slow_leafs),
+            "routes": 0,
+            "gateways": 0,
+            "leafs": slow_leafs,
+        },
+        "stale_connections": stale + stale_leafs,
+        "stale_connection_stats": {
+            "clients": stale,
+            "routes": 0,
+            "gateways": 0,
+            "leafs": stale_leafs,
+        },
         "refused_publishes": server.refused_publishes.load(Ordering::Relaxed),
         "stalled_clients": server.stalled_clients.load(Ordering::Relaxed),
         "subscriptions": subscriptions,

@@ -82,6 +82,9 @@ fn limits(r: &mut Reader, value: &Value) -> AccountLimits {
             "max_subscriptions" => {
                 limits.max_subscriptions = r.count(key, value, false).unwrap_or_default();
             }
+            "max_leafnodes" => {
+                limits.max_leafnodes = r.count(key, value, false).unwrap_or_default();
+            }
             _ => {
                 let bytes = r.limit(key, value, false).unwrap_or_default();
                 limits.max_payload_bytes = bytes.and_then(|bytes| usize::try_from(bytes).ok());

@@ -218,6 +218,8 @@ pub struct AccountLimits {
     pub max_subscriptions: Option<u32>,
     /// Largest message, headers and body together, in bytes.
     pub max_payload_bytes: Option<usize>,
+    /// Connections of leaf nodes at a time.
+    pub max_leafnodes: Option<u32>,
 }
 
 /// JetStream limits of an account; `None` of a field is without a limit.

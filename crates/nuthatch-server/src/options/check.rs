@@ -3,14 +3,46 @@
 use std::collections::{HashMap, HashSet};
 
 use super::error::Conflict;
-use super::{Options, SYSTEM_ACCOUNT, exchange};
+use super::{GLOBAL_ACCOUNT, LeafOptions, Options, SYSTEM_ACCOUNT, exchange};
 use crate::account::named_account_id;
 
 pub(super) fn check(options: &Options) -> Result<(), Conflict> {
     limits(options)?;
     monitoring(options)?;
     credentials(options)?;
-    accounts(options)
+    accounts(options)?;
+    options.leafnodes.as_ref().map_or(Ok(()), |leafs| leafnodes(options, leafs))
+}
+
+fn leafnodes(options: &Options, leafs: &LeafOptions) -> Result<(), Conflict> {
+    let auth = &leafs.auth;
+    if !auth.users.is_empty() && (auth.user.is_some() || auth.nkey.is_some()) {
+        return Err(Conflict::LeafSingleAndUsers);
+    }
+    let mut seen = HashSet::new();
+    if let Some(twice) = auth.users.iter().find(|user| !seen.insert(&user.name)) {
+        return Err(Conflict::LeafUser { name: twice.name.clone() });
+    }
+    let is_there = |name: &str| {
+        name == GLOBAL_ACCOUNT
+            || name == options.system_account
+            || options.accounts.iter().any(|account| account.name == name)
+    };
+    let users = auth.users.iter().filter_map(|user| user.account.as_ref());
+    let named = auth.account.iter().chain(users).map(|name| (name, "authorization"));
+    let remotes = leafs.remotes.iter().map(|remote| (&remote.account, "remote"));
+    if let Some((name, place)) = named.chain(remotes).find(|(name, _)| !is_there(name)) {
+        return Err(Conflict::LeafAccount { name: name.clone(), place });
+    }
+    let mut seen = HashSet::new();
+    for remote in &leafs.remotes {
+        let url = remote.urls.first().map(ToString::to_string).unwrap_or_default();
+        let account = remote.account.clone();
+        if !seen.insert((url.clone(), account.clone())) {
+            return Err(Conflict::LeafRemote { url, account });
+        }
+    }
+    Ok(())
 }
 
 fn limits(options: &Options) -> Result<(), Conflict> {

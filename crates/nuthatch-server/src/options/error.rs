@@ -346,6 +346,33 @@ pub enum Conflict {
     /// Exports and imports that cannot be.
     #[error(transparent)]
     Exchange(Box<super::exchange::ExchangeProblem>),
+    /// `leafnodes` names an account that is not there.
+    #[error("cannot find local account \"{name}\" specified in leafnode {place}")]
+    LeafAccount {
+        /// The name.
+        name: String,
+        /// `authorization` or `remote`.
+        place: &'static str,
+    },
+    /// One user or nkey, and users, of leaf nodes.
+    #[error(
+        "in 'authorization' of 'leafnodes' a single user or nkey cannot be combined with users"
+    )]
+    LeafSingleAndUsers,
+    /// Two users of leaf nodes with one name.
+    #[error("duplicate user \"{name}\" detected in leafnode authorization")]
+    LeafUser {
+        /// The name.
+        name: String,
+    },
+    /// The same account is connected to the same place twice.
+    #[error("duplicate remote {url} for account '{account}' in 'leafnodes'")]
+    LeafRemote {
+        /// The first address.
+        url: String,
+        /// The account here.
+        account: String,
+    },
     /// Both monitoring ports.
     #[error("http and https monitoring cannot both be on: keep one of them")]
     HttpAndHttps,

@@ -12,7 +12,7 @@ use super::tables::{NO_CLUSTER, TOP};
 use super::{
     DEFAULT_MAX_CLOSED_CLIENTS, DEFAULT_MAX_CONTROL_LINE_BYTES, DEFAULT_MAX_PAYLOAD_BYTES,
     DEFAULT_MAX_PENDING_BYTES, LARGE_MAX_PAYLOAD_BYTES, Limits, MAX_MAX_PAYLOAD_BYTES, accounts,
-    address, jetstream, mappings, tls, users, websocket,
+    address, jetstream, leafnodes, mappings, tls, users, websocket,
 };
 
 /// Shortest `lame_duck_duration`, as in nats-server.
@@ -267,6 +267,7 @@ fn blocks(r: &mut Reader, key: &'static str, entry: &Entry, draft: &mut Draft) -
         "mappings" => draft.options.mappings = mappings::mappings(r, key, value),
         "tls" => put(&mut draft.options.tls, tls::tls(r, value).map(Some)),
         "allow_non_tls" => put(&mut draft.options.allow_non_tls, r.boolean(key, value)),
+        "leafnodes" => draft.options.leafnodes = Some(leafnodes::leafnodes(r, value)),
         "websocket" => draft.options.websocket = websocket::websocket(r, value),
         "jetstream" => jetstream::jetstream(r, value, draft),
         "store_dir" => jetstream::store_dir(r, &entry.key, value, draft),

@@ -80,6 +80,7 @@ impl Options {
         plan.restart("websocket", !same_place);
         plan.now("ready_timeout", self.ready_timeout != new.ready_timeout);
         plan.now("websocket", same_place && self.websocket != new.websocket);
+        plan.restart("leafnodes", self.leafnodes != new.leafnodes);
         plan.now("authorization", self.auth != new.auth);
         plan.now("accounts", self.accounts != new.accounts);
         plan.now("mappings", self.mappings != new.mappings);

@@ -2,6 +2,8 @@
 
 use super::keys::{Block, Key, depends, no, said, yes};
 
+pub(super) mod leaf;
+
 pub(super) const NO_CLUSTER: &str = "this version runs on one machine; remove the block";
 const NO_MQTT: &str = "this version does not speak MQTT; remove the block";
 const NO_OPERATOR: &str = "operator mode (JWT) is not there yet; list users in 'authorization'";
@@ -9,7 +11,8 @@ const NO_ENCRYPTION: &str = "encryption at rest is not there yet; use an encrypt
 const NO_OCSP: &str = "not there yet";
 const NO_WINDOWS: &str = "it concerns Windows only";
 const CLUSTER_ONLY: &str = "it concerns clusters, and this server is alone";
-const NO_OUTGOING: &str = "this server opens no connections to other servers";
+const REPORTS: &str =
+    "failures to connect as a leaf node are logged at the 1st, 2nd, 4th, 8th, … attempt";
 
 /// Keys at the top of the file.
 pub(super) static TOP: Block = Block { place: "at the top level", keys: TOP_KEYS };
@@ -97,7 +100,7 @@ const TOP_KEYS: &[Key] = &[
         "connections to other clusters",
         "this server is alone: no port for gateways is opened, and none is looked for",
     ),
-    no(&["leafnodes", "leaf"], "connections of leaf nodes", NO_CLUSTER),
+    yes(&["leafnodes", "leaf"], "none", "connections of leaf nodes, in both directions; see below"),
     yes(&["websocket", "ws"], "none", "clients over websocket; see below"),
     no(&["mqtt"], "clients over MQTT", NO_MQTT),
     yes(&["mappings", "maps"], "none", "subject mappings of the global account; see below"),
@@ -124,15 +127,15 @@ const TOP_KEYS: &[Key] = &[
     said(
         &["default_js_domain"],
         "JetStream domains of accounts",
-        "it concerns leaf nodes, which are not there yet",
+        "a JetStream without a domain is not reached through leaf nodes: name its `domain`",
     ),
     said(
         &["disable_sublist_cache", "no_sublist_cache"],
         "no cache of subscription matches",
         "routes are cached per thread, within a bound",
     ),
-    said(&["connect_error_reports"], "how often failed connects are logged", NO_OUTGOING),
-    said(&["reconnect_error_reports"], "how often failed reconnects are logged", NO_OUTGOING),
+    said(&["connect_error_reports"], "how often failed connects are logged", REPORTS),
+    said(&["reconnect_error_reports"], "how often failed reconnects are logged", REPORTS),
     said(&["prof_port"], "profiling over HTTP", "there is no Go profiler; use perf"),
     said(&["prof_block_rate"], "rate of the block profile", "there is no Go profiler; use perf"),
     said(&["feature_flags"], "switches of nats-server's own features", "none of them exists here"),
@@ -249,7 +252,7 @@ pub(super) static ACCOUNT_LIMITS: Block = Block {
         yes(&["max_connections", "max_conn"], "none", "connections at a time"),
         yes(&["max_subscriptions", "max_subs"], "none", "subscriptions of one connection"),
         yes(&["max_payload", "max_pay"], "none", "largest message; the server's limit counts too"),
-        said(&["max_leafnodes", "max_leafs"], "connections of leaf nodes", CLUSTER_ONLY),
+        yes(&["max_leafnodes", "max_leafs"], "none", "connections of leaf nodes at a time"),
     ],
 };
 
@@ -408,7 +411,11 @@ pub(super) static TLS: Block = Block {
         no(&["cert_match"], "certificates from Windows", NO_WINDOWS),
         no(&["cert_match_skip_invalid"], "certificates from Windows", NO_WINDOWS),
         no(&["ca_certs_match"], "certificates from Windows", NO_WINDOWS),
-        said(&["insecure"], "do not check certificates of other servers", NO_OUTGOING),
+        said(
+            &["insecure"],
+            "do not check certificates of other servers",
+            "it belongs to `tls` of a remote of `leafnodes`",
+        ),
     ],
 };
 
@@ -593,6 +600,11 @@ pub(super) static DOCUMENTED: &[(&str, &Block)] = &[
     ("`tls`", &TLS),
     ("An entry of `certs` in `tls`", &CERTIFICATE),
     ("`websocket`", &WEBSOCKET),
+    ("`leafnodes`", &leaf::LEAFNODES),
+    ("`authorization` of `leafnodes`", &leaf::AUTHORIZATION),
+    ("A user of `leafnodes`", &leaf::USER),
+    ("A remote of `leafnodes`", &leaf::REMOTE),
+    ("`tls` of a remote", &leaf::REMOTE_TLS),
     ("`jetstream`", &JETSTREAM),
     ("`limits {}` of `jetstream`", &JETSTREAM_LIMITS),
     ("`batch {}` of these `limits {}`", &BATCH_LIMITS),

@@ -74,3 +74,13 @@ pub(super) fn websocket(server: &Server) {
         log.warn(format_args!("Websocket not configured with TLS. DO NOT USE IN PRODUCTION!"));
     }
 }
+
+/// Where other servers may connect as leaf nodes, if anywhere.
+pub(super) fn leafs(server: &Server) {
+    let (log, options) = (&server.log, server.options());
+    let Some(leafs) = options.leafnodes.as_ref().filter(|leafs| leafs.port.is_some()) else {
+        return;
+    };
+    let port = server.leafs.port.load(std::sync::atomic::Ordering::Relaxed);
+    log.info(format_args!("Listening for leafnode connections on {}:{port}", leafs.host));
+}

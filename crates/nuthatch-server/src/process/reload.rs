@@ -47,6 +47,12 @@ pub(super) fn try_reload(server: &Arc<Server>, source: &Source) -> Result<(), St
             conn.recheck(&old_auth);
         }
     }
+    for conn in server.leafs.connections.open() {
+        conn.outbox.set_limit(pending);
+    }
+    if auth_changed {
+        crate::leaf::reauthenticate(server);
+    }
     server.log.info(format_args!("Reloaded server configuration"));
     Ok(())
 }

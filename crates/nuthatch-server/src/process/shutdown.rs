@@ -24,11 +24,12 @@ pub(super) async fn shutdown(server: &Arc<Server>) -> Result<(), RunError> {
     server.log.info(format_args!("Initiating Shutdown..."));
     server.stopping.store(true, Ordering::Relaxed);
     events::shutdown(server);
-    for conn in server.connections.open() {
+    for conn in server.connections.open().iter().chain(&server.leafs.connections.open()) {
         conn.close(CloseReason::ServerShutdown, None);
     }
     let deadline = Instant::now() + CONNECTIONS_MAX;
-    while !server.connections.is_empty() && Instant::now() < deadline {
+    let is_open = || !server.connections.is_empty() || !server.leafs.connections.is_empty();
+    while is_open() && Instant::now() < deadline {
         sleep(Duration::from_millis(5)).await;
     }
     let mut result = Ok(());

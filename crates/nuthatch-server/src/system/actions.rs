@@ -13,8 +13,10 @@ pub(super) fn reload(server: &Arc<Server>) -> Result<Answer, Failure> {
 
 /// `$SYS.REQ.SERVER.<id>.KICK` with `{"cid":N}`
 pub(super) fn kick(server: &Server, options: &Map<String, Value>) -> Result<Answer, Failure> {
-    let conn =
-        named(server, options).ok_or_else(|| Failure::internal("no such client or leafnode id"))?;
+    let leaf = || server.leafs.connections.get(options.get("cid")?.as_u64()?);
+    let conn = named(server, options)
+        .or_else(leaf)
+        .ok_or_else(|| Failure::internal("no such client or leafnode id"))?;
     conn.close(CloseReason::Kicked, None);
     Ok(Answer::Data(Value::Null))
 }

@@ -43,7 +43,7 @@ fn client(conn: &Connection, stop: Option<SystemTime>) -> Value {
         "host": conn.remote.ip().to_string(),
         "id": conn.id,
         "acc": session.account.name,
-        "kind": "Client",
+        "kind": if conn.is_leaf() { "Leafnode" } else { "Client" },
         "client_type": conn.client_type(),
     });
     for (name, value) in [
@@ -84,6 +84,18 @@ pub(crate) fn connected(conn: &Connection) {
         event
     });
     count_changed(server, &account);
+}
+
+/// Another server has joined an account.
+pub(crate) fn leaf_connected(conn: &Connection) {
+    connected(conn);
+    let server = conn.server();
+    let account = conn.session().account.clone();
+    emit(
+        server,
+        &format!("$SYS.ACCOUNT.{}.LEAFNODE.CONNECT", account.name),
+        || json!({ "server": server_info(server), "acc": account.name }),
+    );
 }
 
 /// A client has gone.
@@ -129,15 +141,15 @@ fn count_changed(server: &Arc<Server>, account: &Account) {
 pub fn connections(server: &Server, account: &Account) -> Value {
     let mut event = typed("account_connections");
     let count = account.connections.load(Ordering::Relaxed);
-    let traffic = server.connections.traffic_by_account();
-    let traffic = traffic.get(&account.id).copied().unwrap_or_default();
+    let leafs = account.leafs.load(Ordering::Relaxed);
+    let traffic = server.traffic_of(account.id);
     for (name, value) in [
         ("server", server_info(server)),
         ("acc", json!(account.name)),
         ("name", json!(account.name)),
         ("conns", json!(count)),
-        ("leafnodes", json!(0)),
-        ("total_conns", json!(count)),
+        ("leafnodes", json!(leafs)),
+        ("total_conns", json!(count + leafs)),
         ("num_subscriptions", json!(account.interest.count())),
         ("sent", tally(traffic.sent)),
         ("received", tally(traffic.received)),
@@ -172,7 +184,8 @@ pub(crate) async fn publish_regularly(server: Arc<Server>) {
         if since_connections >= CONNECTIONS_INTERVAL {
             since_connections = Duration::ZERO;
             for account in server.accounts.all() {
-                if account.connections.load(Ordering::Relaxed) > 0 {
+                let leafs = account.leafs.load(Ordering::Relaxed);
+                if account.connections.load(Ordering::Relaxed) + leafs > 0 {
                     count_changed(&server, &account);
                 }
             }

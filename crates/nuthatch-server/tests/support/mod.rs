@@ -22,6 +22,8 @@ pub struct TestServer {
     pub address: SocketAddr,
     /// Where websocket clients are served, if the options say so.
     pub websocket: Option<SocketAddr>,
+    /// Where other servers may connect, if the options say so.
+    pub leafs: Option<SocketAddr>,
     _runtime: Runtime,
 }
 
@@ -44,7 +46,14 @@ impl TestServer {
             runtime.spawn(nuthatch_server::websocket::accept(server.clone(), listener));
             address
         });
-        Self { server, address, websocket, _runtime: runtime }
+        let of_leafs = server.options().leafnodes.clone();
+        let listener = of_leafs.as_ref().and_then(|leafs| leafs.port).map(|_| bind());
+        let leafs = listener.as_ref().map(|listener| listener.local_addr().unwrap());
+        if let Some(address) = leafs {
+            server.leafs.port.store(address.port(), std::sync::atomic::Ordering::Relaxed);
+        }
+        runtime.spawn(nuthatch_server::leaf::serve(server.clone(), listener));
+        Self { server, address, websocket, leafs, _runtime: runtime }
     }
 
     pub fn plain() -> Self {
@@ -103,6 +112,7 @@ impl Peer {
         self.stream.write_all(bytes)
     }
 
+    #[track_caller]
     fn fill(&mut self) -> usize {
         let mut chunk = vec![0; 256 * 1024];
         match self.stream.read(&mut chunk) {
@@ -118,6 +128,7 @@ impl Peer {
     }
 
     /// The next line, without its end.
+    #[track_caller]
     pub fn line(&mut self) -> String {
         loop {
             if let Some(end) = self.buffer.windows(2).position(|pair| pair == b"\r\n") {

@@ -81,8 +81,22 @@ fn of_server(page: &mut Vec<Family>, server: &Server) {
     put_all(page, &t::SLOW_CONSUMERS, slow);
     put(page, &t::STALE_CONNECTIONS, server.stale_connections.load(Ordering::Relaxed));
     put(page, &t::STALLED_CLIENTS, server.stalled_clients.load(Ordering::Relaxed));
+    of_leafs(page, server);
     let requests = server.http_requests.lock().clone();
     put_all(page, &t::HTTP_REQUESTS, requests.iter().map(|(path, count)| (vec![*path], *count)));
+}
+
+fn of_leafs(page: &mut Vec<Family>, server: &Server) {
+    let open = server.leafs.connections.open();
+    let joined = open.iter().filter(|conn| conn.link.get().is_some()).count();
+    put(page, &t::LEAFS, joined as u64);
+    let traffic = server.leafs.connections.traffic();
+    put(page, &t::LEAF_RECEIVED_MESSAGES, traffic.received.messages);
+    put(page, &t::LEAF_RECEIVED_BYTES, traffic.received.bytes);
+    put(page, &t::LEAF_SENT_MESSAGES, traffic.sent.messages);
+    put(page, &t::LEAF_SENT_BYTES, traffic.sent.bytes);
+    let pending = open.iter().map(|conn| conn.outbox.pending() as u64).sum();
+    put(page, &t::LEAF_PENDING_BYTES, pending);
 }
 
 fn of_process(page: &mut Vec<Family>, server: &Server) {

@@ -87,6 +87,17 @@ metrics! {
             "Clients closed because they did not answer pings");
         STALLED_CLIENTS = counter("nuthatch_stalled_clients", &[],
             "Times a publisher was slowed down for a slow subscriber");
+        LEAFS = gauge("nuthatch_leafnodes", &[],
+            "Connections to other servers (leaf nodes) that have joined an account");
+        LEAF_RECEIVED_MESSAGES = counter("nuthatch_leafnode_received_messages", &[],
+            "Messages from them");
+        LEAF_RECEIVED_BYTES = counter("nuthatch_leafnode_received_bytes", &[],
+            "Headers and bodies of messages from them");
+        LEAF_SENT_MESSAGES = counter("nuthatch_leafnode_sent_messages", &[], "Messages to them");
+        LEAF_SENT_BYTES = counter("nuthatch_leafnode_sent_bytes", &[],
+            "Headers and bodies of messages to them");
+        LEAF_PENDING_BYTES = gauge("nuthatch_leafnode_pending_bytes", &[],
+            "Bytes that wait for them to read them");
         HTTP_REQUESTS = counter("nuthatch_http_requests", &["path"], "Requests to this port");
     }
     "Process and runtime" {

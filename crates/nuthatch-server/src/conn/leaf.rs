@@ -1,0 +1,451 @@
+//! What another server sends: interest, messages, and who it is.
+//!
+//! Its messages go the way of a client's publishes, so they keep their order with API calls and
+//! wait where a log's queue is full; only who may get them is decided differently.
+
+use super::connect::ConnectError;
+use super::publish::{Scratch, Taken};
+use super::reader::{Flow, Reader, Turn};
+use super::{CloseReason, Connection};
+use crate::auth::{Credentials, Origin};
+use crate::leaf::hello::{self, LeafConnect, LeafInfo, Subjects};
+use crate::leaf::link::Facts;
+use crate::leaf::rights::{Domains, LeafRights, Terms};
+use crate::leaf::{self, LOOP_PREFIX, Link};
+use crate::options::{RemoteOptions, SubjectPermission};
+use crate::route::{Groups, Mapping, Way, deliver_on};
+use crate::stage::{DirectWrites, Outgoing};
+use crate::subscription::Subscription;
+use nuthatch_protocol::subject::{has_wildcard, is_valid_subject};
+use nuthatch_protocol::wire::leaf::{LeafMessage, LeafParseError, split_delivery};
+use nuthatch_protocol::wire::{LeafOp, LeafStep, Publish, parse_leaf_op, write};
+use std::sync::Arc;
+
+/// What only the reader of a leaf node knows.
+#[derive(Default)]
+pub(crate) struct LeafSide {
+    /// We have opened the connection.
+    solicited: Option<Box<Solicited>>,
+}
+
+struct Solicited {
+    remote: RemoteOptions,
+    info: LeafInfo,
+    isolated: bool,
+}
+
+impl LeafSide {
+    /// The connection to this remote, which has greeted us like that.
+    pub(crate) fn solicited(remote: RemoteOptions, info: LeafInfo, isolated: bool) -> Self {
+        Self { solicited: Some(Box::new(Solicited { remote, info, isolated })) }
+    }
+}
+
+const WRONG_PORT: ConnectError = ConnectError {
+    reason: CloseReason::WrongPort,
+    text: Some("attempted to connect to leaf node port"),
+};
+
+impl Reader {
+    /// The reader of a connection to another server.
+    pub(crate) fn of_leaf(conn: Arc<Connection>, nonce: String, side: LeafSide) -> Self {
+        let mut reader = Self::new(conn, nonce);
+        reader.expect_connect = false;
+        reader.limits.headers = true;
+        reader.connected = side.solicited.is_some();
+        reader.leaf = Some(Box::new(side));
+        reader
+    }
+
+    /// CONNECT of a server that has opened the connection.
+    pub(super) async fn handle_leaf_connect(&mut self, json: &[u8]) -> Result<(), ConnectError> {
+        let connect: LeafConnect = hello::parse(json).map_err(|error| {
+            let (log, conn) = (&self.server.log, &self.conn);
+            log.error(format_args!("{conn} - invalid CONNECT of a leaf node: {error}"));
+            ConnectError { reason: CloseReason::ProtocolViolation, text: None }
+        })?;
+        if !connect.lang.is_empty() || !connect.gateway.is_empty() {
+            return Err(WRONG_PORT);
+        }
+        let auth = self.server.leafs.auth(&self.server);
+        let Some(identity) = self.check_with(auth, leaf_credentials(&connect)).await else {
+            let (log, conn) = (&self.server.log, &self.conn);
+            log.error(format_args!("{conn} - authentication error of a leaf node"));
+            return Err(super::connect::VIOLATION);
+        };
+        let Some(account) = self.server.accounts.by_name(&identity.account) else {
+            let text = Some("Failed Account Registration");
+            return Err(ConnectError { reason: CloseReason::MissingAccount, text });
+        };
+        let session = Arc::make_mut(&mut self.session);
+        session.account = account;
+        session.user.clone_from(&identity.user);
+        session.name.clone_from(&connect.name);
+        session.version.clone_from(&connect.version);
+        session.headers = connect.headers;
+        self.connected = true;
+        self.bound_payload();
+        self.conn.set_session(self.session.clone());
+        self.conn.connected.notify_one();
+        let user = identity.rights.map(|rights| rights.source.clone()).unwrap_or_default();
+        self.let_in(connect, user);
+        Ok(())
+    }
+
+    /// Tells a server that it is in, and begins to exchange interest.
+    fn let_in(&self, connect: LeafConnect, user: crate::options::Permissions) {
+        let (server, conn, account) = (&self.server, &self.conn, &self.session.account);
+        let Some(facts) = self.facts_of_accepted(connect, &user) else { return };
+        replace_older(conn, &facts);
+        let subjects =
+            |permission: &Option<SubjectPermission>| permission.as_ref().map(Subjects::of);
+        let is_system = account.id == server.accounts.system().id;
+        let (import, export) = (subjects(&user.subscribe), subjects(&user.publish));
+        let info = LeafInfo::greeting(server, conn, "");
+        conn.send(&info.welcome(&account.name, is_system, import, export).encode());
+        leaf::join(conn, Link::new(facts));
+    }
+
+    fn facts_of_accepted(
+        &self,
+        connect: LeafConnect,
+        user: &crate::options::Permissions,
+    ) -> Option<Facts> {
+        let options = self.server.options();
+        let own = options.leafnodes.as_ref()?;
+        // What its user may subscribe to goes there, what it may publish comes from there.
+        let mut outward = user.subscribe.clone().unwrap_or_default();
+        outward.deny.extend(connect.deny_pub.unwrap_or_default());
+        let terms = Terms { outward, inward: user.publish.clone().unwrap_or_default() };
+        let is_spoke = connect.is_hub;
+        Some(Facts {
+            rights: self.rights(&terms, &connect.domain, is_spoke),
+            is_spoke,
+            solicited: false,
+            isolated: own.isolated || connect.isolate,
+            headers: connect.headers,
+            remote_name: connect.name,
+            remote_cluster: connect.cluster,
+            remote_domain: connect.domain,
+            remote_account: connect.remote_account,
+        })
+    }
+
+    fn facts_of_solicited(&self, side: &Solicited, welcome: LeafInfo) -> Facts {
+        let Solicited { remote, info, isolated } = side;
+        let mut terms = Terms {
+            outward: welcome.export.unwrap_or_default().permission(),
+            inward: welcome.import.unwrap_or_default().permission(),
+        };
+        terms.outward.deny.extend_from_slice(&remote.deny_exports);
+        terms.inward.deny.extend_from_slice(&remote.deny_imports);
+        let name = if info.server_name.is_empty() { &info.server_id } else { &info.server_name };
+        Facts {
+            rights: self.rights(&terms, &info.domain, !remote.hub),
+            is_spoke: !remote.hub,
+            solicited: true,
+            isolated: *isolated || remote.isolated,
+            headers: info.headers,
+            remote_name: name.clone(),
+            remote_cluster: info.cluster.clone(),
+            remote_domain: info.domain.clone(),
+            remote_account: welcome.remote_account,
+        }
+    }
+
+    fn rights(&self, terms: &Terms, remote_domain: &str, is_spoke: bool) -> LeafRights {
+        let options = self.server.options();
+        let enabled = options.jetstream.enabled;
+        let own = options.jetstream.domain.as_deref().filter(|_| enabled).unwrap_or_default();
+        let system = self.session.account.id == self.server.accounts.system().id;
+        let domains = Domains { own, remote: remote_domain, enabled, system };
+        let (log, conn) = (&self.server.log, &self.conn);
+        log.info(format_args!(
+            "{conn} - JetStream using domains: local \"{own}\", remote \"{remote_domain}\""
+        ));
+        LeafRights::new(terms, &domains, is_spoke)
+    }
+}
+
+fn leaf_credentials(connect: &LeafConnect) -> Credentials {
+    Credentials {
+        user: connect.user.clone(),
+        password: connect.pass.clone(),
+        token: connect.auth_token.clone(),
+        nkey: connect.nkey.clone(),
+        signature: connect.sig.clone(),
+        origin: Origin { is_leaf: true, ..Origin::default() },
+    }
+}
+
+/// A server that comes back may be faster than the end of its connection before: that one ends now.
+fn replace_older(conn: &Arc<Connection>, facts: &Facts) {
+    if facts.remote_name.is_empty() || facts.remote_account.is_empty() {
+        return;
+    }
+    let account = conn.session().account.clone();
+    let is_same = |other: &Arc<Connection>| {
+        !Arc::ptr_eq(other, conn)
+            && Arc::ptr_eq(&other.session().account, &account)
+            && other.link.get().is_some_and(|link| {
+                !link.solicited
+                    && link.remote_name == facts.remote_name
+                    && link.remote_cluster == facts.remote_cluster
+                    && link.remote_account == facts.remote_account
+            })
+    };
+    for other in conn.server().leafs.connections.open().iter().filter(|other| is_same(other)) {
+        conn.server().log.warn(format_args!("{conn} - Replacing connection from same server"));
+        let reason = CloseReason::DuplicateLeaf;
+        other.close(reason, Some(reason.text()));
+        leaf::leave(other);
+        other.drop_subscriptions();
+    }
+}
+
+impl<'a> Turn<'a> {
+    /// Handles operations of another server.
+    pub(super) fn run_leaf(&mut self, from: usize) -> Flow {
+        let mut at = from;
+        let data: &'a bytes::Bytes = self.data;
+        while at < data.len() {
+            match parse_leaf_op(&data[at..], self.reader.limits.max_payload) {
+                Ok(LeafStep::Op(LeafOp::Connect(json), used)) => {
+                    at += used;
+                    if !self.reader.connected {
+                        return Flow::Connect { json: json.to_vec(), consumed: at };
+                    }
+                }
+                Ok(LeafStep::Op(op, used)) => {
+                    at += used;
+                    self.handle_leaf(op);
+                    if self.scratch.closed {
+                        return Flow::Closed;
+                    }
+                }
+                Ok(LeafStep::Incomplete { need }) => return Flow::Done { consumed: at, need },
+                Err(error) => {
+                    self.leaf_parse_error(&error);
+                    return Flow::Closed;
+                }
+            }
+        }
+        Flow::Done { consumed: at, need: 1 }
+    }
+
+    fn handle_leaf(&mut self, op: LeafOp<'a>) {
+        match op {
+            LeafOp::Message(message) => self.leaf_message(&message),
+            LeafOp::Subscribe { subject, queue } => self.leaf_subscribe(subject, queue),
+            LeafOp::Unsubscribe { subject, queue } => self.leaf_unsubscribe(subject, queue),
+            LeafOp::Ping => self.out().extend_from_slice(write::PONG),
+            LeafOp::Pong => self.reader.conn.ponged(),
+            LeafOp::Info(json) => self.leaf_info(json),
+            LeafOp::Err(text) => self.leaf_error(text),
+            LeafOp::Ok | LeafOp::Connect(_) => {}
+        }
+    }
+
+    fn leaf_parse_error(&mut self, error: &LeafParseError) {
+        let (reason, text) = match error {
+            LeafParseError::MaxPayload { .. } => {
+                (CloseReason::MaxPayloadExceeded, Some("Maximum Payload Violation"))
+            }
+            LeafParseError::UnknownOperation => {
+                (CloseReason::ParseError, Some("Unknown Protocol Operation"))
+            }
+            _ => (CloseReason::ProtocolViolation, None),
+        };
+        let (log, conn) = (&self.reader.server.log, &self.reader.conn);
+        log.error(format_args!("{conn} - {error}"));
+        self.fail(reason, text);
+    }
+
+    /// The other side has let us in, or has news that do not concern us.
+    fn leaf_info(&mut self, json: &[u8]) {
+        let reader = &*self.reader;
+        let side = reader.leaf.as_ref().and_then(|side| side.solicited.as_ref());
+        let Some(side) = side else { return };
+        let info: LeafInfo = match hello::parse(json) {
+            Ok(info) => info,
+            Err(error) => {
+                let (log, conn) = (&reader.server.log, &reader.conn);
+                return log.error(format_args!("{conn} - INFO that cannot be read: {error}"));
+            }
+        };
+        if !info.connect_info || reader.conn.link.get().is_some() {
+            return;
+        }
+        let link = Link::new(reader.facts_of_solicited(side, info));
+        let conn = reader.conn.clone();
+        // Its writer stops waiting for this.
+        conn.connected.notify_one();
+        if !leaf::join(&conn, link) {
+            self.scratch.closed = true;
+        }
+    }
+
+    fn leaf_error(&mut self, text: &[u8]) {
+        let text = String::from_utf8_lossy(text);
+        let (log, conn) = (&self.reader.server.log, self.reader.conn.clone());
+        log.error(format_args!("{conn} - Leafnode Error {text}"));
+        if text.contains("Loop detected") {
+            self.flush_stage();
+            leaf::loop_detected(&conn, false);
+            self.scratch.closed = true;
+        }
+    }
+
+    /// Something came before CONNECT.
+    fn leaf_stranger(&mut self) {
+        self.fail(CloseReason::ProtocolViolation, Some("Authorization Violation"));
+    }
+
+    fn leaf_violation(&mut self, what: &str, subject: &[u8]) {
+        let subject = super::publish::go_quote(subject);
+        let (log, conn) = (&self.reader.server.log, &self.reader.conn);
+        log.error(format_args!(
+            "{conn} - {what} Violation on {subject} - Check other side configuration"
+        ));
+        let verb = if what == "Publish" { "Publish" } else { "Subscription" };
+        let text = format!("Permissions Violation for {verb} to {subject}");
+        self.fail(CloseReason::ProtocolViolation, Some(&text));
+    }
+
+    fn leaf_subscribe(&mut self, subject: &[u8], queue: Option<(&[u8], u32)>) {
+        let conn = self.reader.conn.clone();
+        let account = self.reader.session.account.clone();
+        let Some(link) = conn.link.get() else { return self.leaf_stranger() };
+        let finds_loops = subject.starts_with(LOOP_PREFIX);
+        if finds_loops && account.interest.is_own_loop(subject) {
+            self.flush_stage();
+            leaf::loop_detected(&conn, true);
+            self.scratch.closed = true;
+            return;
+        }
+        if !is_valid_subject(subject) {
+            return self.say_err("Invalid Subscription");
+        }
+        if !finds_loops && !has_wildcard(subject) && !link.rights.may_send(subject) {
+            // A hub has told its spokes what they may do; a hub may well ask us for too much.
+            if !link.is_spoke {
+                self.leaf_violation("Subscription", subject);
+            }
+            return;
+        }
+        let key = key_of(subject, queue.map(|(name, _)| name));
+        let mut subs = conn.subs.lock();
+        if let Some(known) = subs.get(&key).cloned() {
+            drop(subs);
+            if let Some((_, weight)) = queue {
+                account.interest.set_weight(&known, weight);
+            }
+            return;
+        }
+        let of_account = account.limits.load().max_subscriptions;
+        let max = of_account.map_or(usize::MAX, |max| max as usize);
+        if subs.len() >= max.min(self.reader.max_subscriptions) {
+            drop(subs);
+            return self.say_err("maximum subscriptions exceeded");
+        }
+        let sub = Arc::new(Subscription::of_leaf(conn.clone(), subject, queue, &key));
+        subs.insert(key, sub.clone());
+        drop(subs);
+        self.take_in(&account, &sub);
+    }
+
+    fn leaf_unsubscribe(&mut self, subject: &[u8], queue: Option<&[u8]>) {
+        let conn = self.reader.conn.clone();
+        let sub = conn.subs.lock().get(&key_of(subject, queue)).cloned();
+        if let Some(sub) = sub {
+            conn.end_subscription(&sub);
+        }
+    }
+
+    fn leaf_message(&mut self, message: &LeafMessage<'a>) {
+        let publish = &message.publish;
+        self.tally.messages += 1;
+        self.tally.bytes += publish.message.len() as u64;
+        let conn = self.reader.conn.clone();
+        let Some(link) = conn.link.get() else { return self.leaf_stranger() };
+        if !link.rights.may_take(publish.subject) {
+            // A spoke keeps out what it does not want; a hub must be obeyed.
+            if !link.is_spoke {
+                self.leaf_violation("Publish", publish.subject);
+            }
+            return;
+        }
+        self.groups = Groups::Named(message.queues);
+        match publish.reply.and_then(split_delivery) {
+            Some((reply, shown)) => self.leaf_delivery(publish, reply, shown),
+            None if self.reader.session.account.mappings.any() => self.leaf_mapped(publish),
+            None => self.leaf_publish(publish),
+        }
+        self.groups = Groups::All;
+    }
+
+    /// A consumer's delivery on its way to its subscriber: no stream stores it.
+    fn leaf_delivery(&mut self, publish: &Publish<'_>, reply: &[u8], shown: &[u8]) {
+        let reader = &mut *self.reader;
+        let Scratch { stage, routes, dice, .. } = &mut self.scratch;
+        let account = &reader.session.account;
+        let route = routes.lookup(account, reader.server.hook(), publish.subject);
+        let message = Outgoing {
+            subject: shown,
+            routed: publish.subject,
+            reply,
+            headers: publish.headers(),
+            body: publish.payload(),
+            owner: Some(self.data),
+        };
+        let from = Some(&reader.conn);
+        let groups = self.groups;
+        let mut way = Way { from, stage, dice, hops: 0, by_service: false, groups };
+        deliver_on(&route.matched, &message, &mut way);
+    }
+
+    /// Under what the account's subject mappings make of the subject.
+    fn leaf_mapped(&mut self, publish: &Publish<'_>) {
+        let mut subject = std::mem::take(&mut self.scratch.mapped);
+        let account = &self.reader.session.account;
+        let (hook, dice) = (self.reader.server.hook(), &mut self.scratch.dice);
+        match self.scratch.routes.map(account, hook, publish.subject, dice, &mut subject) {
+            Mapping::Unchanged => self.leaf_publish(publish),
+            Mapping::Dropped => {}
+            Mapping::Changed => {
+                // The other side has chosen among groups of the subject before.
+                if matches!(self.groups, Groups::Named(b"")) {
+                    self.groups = Groups::All;
+                }
+                self.remapped = true;
+                self.leaf_publish(&Publish { subject: &subject, ..*publish });
+                self.remapped = false;
+            }
+        }
+        self.scratch.mapped = subject;
+    }
+
+    fn leaf_publish(&mut self, publish: &Publish<'_>) {
+        if self.waits(publish) {
+            return;
+        }
+        let taken = match publish.subject.first() {
+            Some(b'$') => self.reserved(publish),
+            _ => Taken::No,
+        };
+        self.route(publish, taken);
+    }
+
+    /// Hands over what was staged, ahead of a close.
+    fn flush_stage(&mut self) {
+        self.scratch.stage.flush(DirectWrites::READER);
+    }
+}
+
+/// What `LS+` and `LS-` name a subscription by.
+fn key_of(subject: &[u8], queue: Option<&[u8]>) -> Box<[u8]> {
+    match queue {
+        None => subject.into(),
+        Some(queue) => [subject, b" ", queue].concat().into_boxed_slice(),
+    }
+}

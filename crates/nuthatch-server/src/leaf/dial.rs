@@ -1,0 +1,326 @@
+//! Connecting to other servers as a leaf node, again and again.
+
+use super::LEAFS_MAX;
+use super::credentials::{self, KeyPair};
+use super::hello::{self, LeafConnect, LeafInfo};
+use super::tls;
+use crate::conn::reader::Reader;
+use crate::conn::{Connection, LeafSide, Session, Transport, writer};
+use crate::listener::Socket;
+use crate::options::{LeafOptions, LeafUrl, RemoteOptions, RemoteTls, Secret};
+use crate::server::{NATS_VERSION, Server};
+use nuthatch_protocol::wire::leaf::MAX_LEAF_LINE;
+use nuthatch_protocol::wire::write;
+use std::hash::{BuildHasher, RandomState};
+use std::io::Cursor;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite};
+use tokio::net::TcpStream;
+
+/// The pause between attempts grows up to so many times the configured one.
+const BACK_OFF_MAX: u32 = 16;
+/// How often a server that goes down is noticed while waiting.
+const LOOK: Duration = Duration::from_millis(200);
+/// A server that has been sent CONNECT must let us in within this time.
+const WELCOME: Duration = Duration::from_secs(10);
+
+/// Why there is no connection.
+#[derive(Debug, thiserror::Error)]
+enum DialError {
+    #[error("{0}")]
+    Io(#[from] std::io::Error),
+    #[error("no answer within {0:?}")]
+    Timeout(Duration),
+    #[error("attempted to connect to wrong port: the other side is no listener for leaf nodes")]
+    WrongPort,
+    #[error("the other side's greeting cannot be read: {0}")]
+    Greeting(String),
+    #[error("{0}")]
+    Tls(String),
+    #[error(transparent)]
+    TlsFiles(#[from] crate::tls::TlsError),
+    #[error(transparent)]
+    Credentials(#[from] credentials::CredentialsError),
+    #[error("account {0} is not there")]
+    Account(String),
+    #[error("there are {LEAFS_MAX} leaf nodes already")]
+    TooMany,
+}
+
+/// One remote of the configuration.
+struct Remote {
+    server: Arc<Server>,
+    options: RemoteOptions,
+    dial_timeout: Duration,
+}
+
+/// Keeps a connection to a remote until the server stops.
+pub(crate) async fn keep(server: Arc<Server>, number: usize, options: RemoteOptions) {
+    let of_all = server.options();
+    let Some(of_all) = &of_all.leafnodes else { return };
+    let dial_timeout = options.dial_timeout.unwrap_or(of_all.dial_timeout);
+    let mut next = if options.no_randomize { 0 } else { random(number) as usize };
+    let remote = Remote { server: server.clone(), options, dial_timeout };
+    let mut failures = 0_u32;
+    while !is_ending(&server) {
+        let url = &remote.options.urls[next % remote.options.urls.len()];
+        next = next.wrapping_add(1);
+        let pause = match remote.connect(url, of_all).await {
+            Ok(Ended { joined, pause }) => {
+                failures = if joined { 0 } else { failures.saturating_add(1) };
+                pause
+            }
+            Err(error) => {
+                failures = failures.saturating_add(1);
+                report(&server, url, failures, &error);
+                None
+            }
+        };
+        wait(&server, pause.unwrap_or_else(|| back_off(of_all.reconnect, failures))).await;
+    }
+}
+
+/// A number that nobody can foresee.
+fn random(salt: usize) -> u64 {
+    RandomState::new().hash_one(salt)
+}
+
+/// `reconnect` and up to as much again, so that many servers do not come at once; twice as much
+/// after each failure.
+fn back_off(reconnect: Duration, failures: u32) -> Duration {
+    let times = 1_u32.checked_shl(failures.saturating_sub(1)).unwrap_or(BACK_OFF_MAX);
+    let pause = reconnect * times.clamp(1, BACK_OFF_MAX);
+    pause + pause.mul_f64((random(0) % 1000) as f64 / 1000.0)
+}
+
+fn is_ending(server: &Server) -> bool {
+    server.stopping.load(Ordering::Relaxed) || server.lame_duck.load(Ordering::Relaxed)
+}
+
+async fn wait(server: &Server, pause: Duration) {
+    let until = tokio::time::Instant::now() + pause;
+    while tokio::time::Instant::now() < until && !is_ending(server) {
+        let left = until.saturating_duration_since(tokio::time::Instant::now());
+        tokio::time::sleep(left.min(LOOK)).await;
+    }
+}
+
+/// Logs the 1st, 2nd, 4th, 8th, … failure in a row, the others as debug lines.
+fn report(server: &Server, url: &LeafUrl, failures: u32, error: &DialError) {
+    let text = format_args!(
+        "Error trying to connect as leafnode to remote server \"{url}\" (attempt {failures}): {error}"
+    )
+    .to_string();
+    if failures.is_power_of_two() {
+        server.log.error(format_args!("{text}"));
+    } else {
+        server.log.debug(format_args!("{text}"));
+    }
+}
+
+/// A connection is over.
+struct Ended {
+    /// It was let in.
+    joined: bool,
+    /// How long to wait, if not as usual.
+    pause: Option<Duration>,
+}
+
+impl Remote {
+    /// Connects and stays connected.
+    async fn connect(&self, url: &LeafUrl, of_all: &LeafOptions) -> Result<Ended, DialError> {
+        let server = &self.server;
+        server
+            .log
+            .debug(format_args!("Trying to connect as leafnode to remote server on \"{url}\""));
+        let address = (url.host.as_str(), url.port);
+        let stream = within(self.dial_timeout, TcpStream::connect(address)).await??;
+        let _ = stream.set_nodelay(true);
+        let (remote, stream) = (stream.peer_addr()?, Arc::new(stream));
+        let id = server.connections.fresh_id();
+        let conn = Arc::new(Connection::new(server.clone(), id, remote, Transport::Leaf));
+        conn.set_socket(stream.clone());
+        let account = server.accounts.by_name(&self.options.account);
+        let account = account.ok_or_else(|| DialError::Account(self.options.account.clone()))?;
+        conn.set_session(Arc::new(Session { headers: true, ..Session::of_leaf(account) }));
+        server.log.info(format_args!(
+            "{conn} - Leafnode connection created for account: {}",
+            self.options.account
+        ));
+        self.greet(url, of_all, &conn, stream).await
+    }
+
+    /// INFO and TLS, in the order that the options say, then the rest.
+    async fn greet(
+        &self,
+        url: &LeafUrl,
+        of_all: &LeafOptions,
+        conn: &Arc<Connection>,
+        stream: Arc<TcpStream>,
+    ) -> Result<Ended, DialError> {
+        let default = RemoteTls::default();
+        let tls = self.options.tls.as_ref().unwrap_or(&default);
+        let wait = self.options.first_info_timeout;
+        let mut socket = Socket(stream.clone());
+        if tls.handshake_first {
+            let mut secure = self.secure(tls, url, conn, socket).await?;
+            let (info, rest) = within(wait, read_info(&mut secure)).await??;
+            let (input, output) = tokio::io::split(secure);
+            return self
+                .run(url, of_all, conn, stream, info, Cursor::new(rest).chain(input), output)
+                .await;
+        }
+        let (info, rest) = within(wait, read_info(&mut socket)).await??;
+        if info.tls_required || self.options.tls.is_some() || url.tls {
+            if !rest.is_empty() {
+                return Err(DialError::Greeting("more than INFO came before TLS".to_owned()));
+            }
+            let secure = self.secure(tls, url, conn, socket).await?;
+            let (input, output) = tokio::io::split(secure);
+            return self.run(url, of_all, conn, stream, info, input, output).await;
+        }
+        conn.outbox.set_socket(Some(stream.clone()));
+        let (input, output) = (Cursor::new(rest).chain(socket), Socket(stream.clone()));
+        self.run(url, of_all, conn, stream, info, input, output).await
+    }
+
+    async fn secure(
+        &self,
+        tls: &RemoteTls,
+        url: &LeafUrl,
+        conn: &Connection,
+        socket: Socket,
+    ) -> Result<tokio_rustls::client::TlsStream<Socket>, DialError> {
+        let config = tls::load(tls)?;
+        let done = tls::connect(config, tls, &url.host, socket).await;
+        let (stream, info) = done.map_err(DialError::Tls)?;
+        let _ = conn.tls.set(info);
+        Ok(stream)
+    }
+
+    #[allow(clippy::too_many_arguments, reason = "the parts of one connection")]
+    async fn run<R, W>(
+        &self,
+        url: &LeafUrl,
+        of_all: &LeafOptions,
+        conn: &Arc<Connection>,
+        stream: Arc<TcpStream>,
+        info: LeafInfo,
+        input: R,
+        output: W,
+    ) -> Result<Ended, DialError>
+    where
+        R: AsyncRead + Unpin,
+        W: AsyncWrite + Unpin + Send + 'static,
+    {
+        if info.client_id == 0 || (info.leafnode_urls.is_none() && !info.info_on_connect) {
+            return Err(DialError::WrongPort);
+        }
+        let server = &self.server;
+        let mut text = Vec::new();
+        let connect = self.connect_json(url, &info)?;
+        write::push_connect(&mut text, &serde_json::to_vec(&connect).unwrap_or_default());
+        if !server.leafs.connections.add(conn, LEAFS_MAX) {
+            return Err(DialError::TooMany);
+        }
+        conn.send(&text);
+        let side = LeafSide::solicited(self.options.clone(), info, of_all.isolated);
+        let reader = Reader::of_leaf(conn.clone(), String::new(), side);
+        tokio::spawn(writer::run(conn.clone(), output, stream, Some(WELCOME)));
+        reader.run(input).await;
+        let link = conn.link.get();
+        let reason = conn.close_reason().map_or("", |reason| reason.text());
+        server.log.info(format_args!("{conn} - Leafnode connection closed: {reason}"));
+        Ok(Ended { joined: link.is_some(), pause: link.and_then(|link| link.take_pause()) })
+    }
+
+    fn connect_json(&self, url: &LeafUrl, info: &LeafInfo) -> Result<LeafConnect, DialError> {
+        let (server, remote) = (&self.server, &self.options);
+        let options = server.options();
+        let account = server.accounts.by_name(&remote.account);
+        let enabled = options.jetstream.enabled;
+        let mut connect = LeafConnect {
+            version: NATS_VERSION.to_owned(),
+            server_id: server.id.clone(),
+            domain: options.jetstream.domain.clone().filter(|_| enabled).unwrap_or_default(),
+            name: server.name.clone(),
+            is_hub: remote.hub,
+            headers: info.headers,
+            jetstream: account.is_some_and(|account| server.hook().enabled(account.id)),
+            deny_pub: (!remote.deny_imports.is_empty()).then(|| remote.deny_imports.clone()),
+            isolate: remote.request_isolation,
+            remote_account: remote.account.clone(),
+            protocol: 1,
+            ..LeafConnect::default()
+        };
+        if let Some(path) = &remote.credentials {
+            let credentials = credentials::read(path)?;
+            connect.sig = credentials.key.sign(&info.nonce);
+            connect.jwt = credentials.jwt;
+        } else if let Some(key) = remote.seed.as_ref().and_then(|s| KeyPair::from_seed(s.expose()))
+        {
+            connect.nkey = key.public();
+            connect.sig = key.sign(&info.nonce);
+        }
+        if let Some(user) = &url.user {
+            connect.user.clone_from(user);
+            match &url.password {
+                Some(password) => connect.pass = Secret::expose(password).to_owned(),
+                // A lone name may be a token.
+                None => connect.auth_token.clone_from(user),
+            }
+        }
+        Ok(connect)
+    }
+}
+
+async fn within<T>(limit: Duration, future: impl Future<Output = T>) -> Result<T, DialError> {
+    tokio::time::timeout(limit, future).await.map_err(|_| DialError::Timeout(limit))
+}
+
+/// Reads INFO, and what came with it.
+async fn read_info<R: AsyncRead + Unpin>(input: &mut R) -> Result<(LeafInfo, Vec<u8>), DialError> {
+    let mut bytes = Vec::with_capacity(1024);
+    loop {
+        if let Some(end) = memchr::memchr(b'\n', &bytes) {
+            let rest = bytes.split_off(end + 1);
+            let line = bytes.trim_ascii();
+            let Some((verb, json)) = line.split_at_checked(4) else {
+                return Err(DialError::WrongPort);
+            };
+            if !verb.eq_ignore_ascii_case(b"INFO") {
+                return Err(DialError::WrongPort);
+            }
+            let info =
+                hello::parse(json).map_err(|error| DialError::Greeting(error.to_string()))?;
+            return Ok((info, rest));
+        }
+        if bytes.len() > MAX_LEAF_LINE {
+            return Err(DialError::Greeting(format!("it is longer than {MAX_LEAF_LINE} bytes")));
+        }
+        if input.read_buf(&mut bytes).await? == 0 {
+            return Err(DialError::Io(std::io::ErrorKind::UnexpectedEof.into()));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pauses_grow_and_stay_within_bounds() {
+        let second = Duration::from_secs(1);
+        for (failures, times) in
+            [(0, 1), (1, 1), (2, 2), (3, 4), (5, 16), (6, 16), (40, 16), (99, 16)]
+        {
+            let pause = back_off(second, failures);
+            assert!(
+                pause >= second * times && pause <= second * times * 2,
+                "{failures}: {pause:?}"
+            );
+        }
+    }
+}

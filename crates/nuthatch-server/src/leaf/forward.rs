@@ -1,0 +1,125 @@
+//! Messages on their way to other servers: each gets one copy of a message, with the names of the
+//! queue groups of which it is to choose a member.
+
+use crate::conn::Connection;
+use crate::interest::SubRef;
+use crate::route::Way;
+use crate::stage::Outgoing;
+use crate::subscription::{Role, Subscription};
+use nuthatch_protocol::wire::leaf::{LeafLine, queue_names, split_delivery};
+use std::sync::Arc;
+
+/// Another server that is to get the message under way.
+pub(crate) struct Target {
+    conn: Arc<Connection>,
+    /// Names of queue groups, each followed by a space.
+    queues: Vec<u8>,
+}
+
+/// Notes a server whose clients listen; `false`: it does not get the message.
+pub(crate) fn note(sub: &SubRef, message: &Outgoing<'_>, way: &mut Way<'_>) -> bool {
+    if !may_go(sub, message, way) {
+        return false;
+    }
+    target(way, &sub.conn);
+    true
+}
+
+fn target<'a>(way: &'a mut Way<'_>, conn: &Arc<Connection>) -> &'a mut Target {
+    let targets = way.stage.leafs();
+    let at = match targets.iter().position(|target| Arc::ptr_eq(&target.conn, conn)) {
+        Some(at) => at,
+        None => {
+            targets.push(Target { conn: conn.clone(), queues: Vec::new() });
+            targets.len() - 1
+        }
+    };
+    &mut targets[at]
+}
+
+/// Nobody here has taken a message for a queue group: chooses one of the servers that have members,
+/// by how many they have. `false`: there is none.
+#[cold]
+pub(crate) fn offer<T>(members: &[(T, SubRef)], message: &Outgoing<'_>, way: &mut Way<'_>) -> bool {
+    let mut chosen: Option<&SubRef> = None;
+    let mut total = 0_usize;
+    for (_, sub) in members {
+        if !matches!(sub.role, Role::Leaf { .. }) || !may_go(sub, message, way) {
+            continue;
+        }
+        // Each replaces the one before with the chance that its share of all so far gives it.
+        let weight = usize::try_from(sub.weight()).unwrap_or(1).max(1);
+        total += weight;
+        if way.dice.roll(total) < weight {
+            chosen = Some(sub);
+        }
+    }
+    let Some(sub) = chosen else { return false };
+    let name = sub.queue.as_deref().unwrap_or_default();
+    let target = target(way, &sub.conn);
+    target.queues.extend_from_slice(name);
+    target.queues.push(b' ');
+    true
+}
+
+/// Whether a message may go to the server of a subscription at all.
+fn may_go(sub: &Subscription, message: &Outgoing<'_>, way: &Way<'_>) -> bool {
+    let Some(link) = sub.conn.link.get() else { return false };
+    if sub.is_closed() {
+        return false;
+    }
+    if let Some(from) = way.from {
+        if Arc::ptr_eq(from, &sub.conn) {
+            return false;
+        }
+        if from.link.get().is_some_and(|from| from.same_cluster(link)) {
+            return false;
+        }
+    }
+    link.rights.may_send(message.routed)
+}
+
+/// Sends the message to all servers that were noted.
+#[cold]
+pub(crate) fn send(message: &Outgoing<'_>, way: &mut Way<'_>) {
+    let mut targets = way.stage.take_leafs();
+    for Target { conn, queues } in targets.drain(..) {
+        send_copy(&conn, &queues, message, way);
+    }
+    way.stage.put_leafs(targets);
+}
+
+/// Sends a message of another account to the server that listens in an account that imports it.
+pub(crate) fn send_to(sub: &Arc<Subscription>, message: &Outgoing<'_>, way: &mut Way<'_>) -> bool {
+    let from_spoke = way.from.and_then(|from| from.link.get()).is_some_and(|link| link.is_spoke);
+    let to_spoke = sub.conn.link.get().is_some_and(|link| link.is_spoke);
+    // Imports on both sides would hand it to and fro for ever.
+    if (from_spoke && to_spoke) || !may_go(sub, message, way) {
+        return false;
+    }
+    let queues = sub.queue.as_deref().map_or_else(Vec::new, |queue| [queue, b" "].concat());
+    send_copy(&sub.conn, &queues, message, way);
+    true
+}
+
+fn send_copy(conn: &Arc<Connection>, queues: &[u8], message: &Outgoing<'_>, way: &mut Way<'_>) {
+    let Some(link) = conn.link.get() else { return };
+    // A consumer's delivery is routed by an inbox and shows the subject it was stored under, which
+    // travels behind the reply.
+    let is_delivery = message.subject != message.routed && split_delivery(message.reply).is_none();
+    let line = LeafLine {
+        subject: message.routed,
+        reply: message.reply,
+        deliver_as: if is_delivery { message.subject } else { b"" },
+        queues,
+        ..LeafLine::default()
+    };
+    let headers = if link.headers { message.headers } else { &[] };
+    way.stage.forward(conn, &line, message, headers);
+}
+
+/// Whether the queue group of this member is among the names.
+pub(crate) fn is_named(names: &[u8], member: Option<&SubRef>) -> bool {
+    let group = member.and_then(|sub| sub.queue.as_deref());
+    group.is_some_and(|group| queue_names(names).any(|name| name == group))
+}

@@ -1,0 +1,214 @@
+//! What servers say about themselves when they connect: INFO and CONNECT, as JSON.
+
+use crate::conn::Connection;
+use crate::options::{LeafOptions, SubjectPermission};
+use crate::server::{API_LEVEL, NATS_VERSION, Server};
+use nuthatch_protocol::wire::write;
+use serde::{Deserialize, Serialize};
+use std::net::IpAddr;
+use std::sync::atomic::Ordering;
+
+fn is_false(value: &bool) -> bool {
+    !value
+}
+
+/// Subjects that are allowed and denied, as JSON.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub(crate) struct Subjects {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) allow: Option<Vec<String>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) deny: Option<Vec<String>>,
+}
+
+impl Subjects {
+    pub(crate) fn of(permission: &SubjectPermission) -> Self {
+        let deny = (!permission.deny.is_empty()).then(|| permission.deny.clone());
+        Self { allow: permission.allow.clone(), deny }
+    }
+
+    pub(crate) fn permission(self) -> SubjectPermission {
+        // As in Go, an empty list is none.
+        let allow = self.allow.filter(|allow| !allow.is_empty());
+        SubjectPermission { allow, deny: self.deny.unwrap_or_default() }
+    }
+}
+
+/// INFO of a server that accepts leaf nodes.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub(crate) struct LeafInfo {
+    pub(crate) server_id: String,
+    pub(crate) server_name: String,
+    version: String,
+    proto: i64,
+    go: String,
+    host: String,
+    port: u16,
+    pub(crate) headers: bool,
+    auth_required: bool,
+    #[serde(skip_serializing_if = "is_false")]
+    pub(crate) tls_required: bool,
+    #[serde(skip_serializing_if = "is_false")]
+    tls_verify: bool,
+    max_payload: i64,
+    #[serde(skip_serializing_if = "is_false")]
+    jetstream: bool,
+    pub(crate) client_id: u64,
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub(crate) nonce: String,
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub(crate) cluster: String,
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub(crate) domain: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) leafnode_urls: Option<Vec<String>>,
+    #[serde(skip_serializing_if = "is_false")]
+    pub(crate) info_on_connect: bool,
+    #[serde(skip_serializing_if = "is_false")]
+    pub(crate) connect_info: bool,
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub(crate) remote_account: String,
+    #[serde(skip_serializing_if = "is_false")]
+    acc_is_sys: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) import: Option<Subjects>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) export: Option<Subjects>,
+    api_lvl: u32,
+}
+
+impl LeafInfo {
+    /// What a server that connects is greeted with. Compression is not named, so none is asked for.
+    pub(crate) fn greeting(server: &Server, conn: &Connection, nonce: &str) -> Self {
+        let options = server.options();
+        let own = options.leafnodes.as_ref();
+        let port = server.leafs.port.load(Ordering::Relaxed);
+        let jetstream = options.jetstream.enabled;
+        let domain = options.jetstream.domain.clone().filter(|_| jetstream).unwrap_or_default();
+        Self {
+            server_id: server.id.clone(),
+            server_name: server.name.clone(),
+            version: NATS_VERSION.to_owned(),
+            proto: 1,
+            go: concat!("nuthatch-", env!("CARGO_PKG_VERSION")).to_owned(),
+            host: own.map(|own| own.host.clone()).unwrap_or_default(),
+            port,
+            headers: true,
+            auth_required: true,
+            tls_required: own.is_some_and(|own| own.tls.is_some()),
+            tls_verify: own.and_then(|own| own.tls.as_ref()).is_some_and(|tls| tls.verify),
+            max_payload: options.limits.max_payload_bytes as i64,
+            jetstream,
+            client_id: conn.id,
+            nonce: nonce.to_owned(),
+            domain,
+            leafnode_urls: own.and_then(|own| addresses(own, port)),
+            info_on_connect: true,
+            api_lvl: API_LEVEL,
+            ..Self::default()
+        }
+    }
+
+    /// What it hears once it has been let in: its account here, and what its user may do.
+    pub(crate) fn welcome(
+        mut self,
+        account: &str,
+        is_system: bool,
+        import: Option<Subjects>,
+        export: Option<Subjects>,
+    ) -> Self {
+        self.nonce.clear();
+        account.clone_into(&mut self.remote_account);
+        self.acc_is_sys = is_system;
+        (self.import, self.export) = (import, export);
+        self.connect_info = true;
+        self
+    }
+
+    /// As protocol text.
+    pub(crate) fn encode(&self) -> Vec<u8> {
+        let mut out = Vec::with_capacity(512);
+        write::push_info(&mut out, &serde_json::to_vec(self).unwrap_or_default());
+        out
+    }
+}
+
+/// Where other servers may connect, if that is worth telling: an address that stands for all of the
+/// machine's leads nowhere from another one.
+fn addresses(own: &LeafOptions, port: u16) -> Option<Vec<String>> {
+    if own.no_advertise {
+        return None;
+    }
+    let with_port = |host: &str| {
+        if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") }
+    };
+    let everywhere = own.host.parse::<IpAddr>().is_ok_and(|ip| ip.is_unspecified());
+    match &own.advertise {
+        Some(address) if has_port(address) => Some(vec![address.clone()]),
+        Some(host) => Some(vec![with_port(host)]),
+        None if everywhere => None,
+        None => Some(vec![with_port(&own.host)]),
+    }
+}
+
+fn has_port(address: &str) -> bool {
+    let after_host = address.rsplit_once(']').map_or(address, |(_, rest)| rest);
+    after_host.rsplit_once(':').is_some_and(|(_, port)| port.parse::<u16>().is_ok())
+        && address.parse::<std::net::Ipv6Addr>().is_err()
+}
+
+/// CONNECT of a server that connects as a leaf node.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub(crate) struct LeafConnect {
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub(crate) version: String,
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub(crate) nkey: String,
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub(crate) jwt: String,
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub(crate) sig: String,
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub(crate) user: String,
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub(crate) pass: String,
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub(crate) auth_token: String,
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub(crate) server_id: String,
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub(crate) domain: String,
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub(crate) name: String,
+    #[serde(skip_serializing_if = "is_false")]
+    pub(crate) is_hub: bool,
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub(crate) cluster: String,
+    #[serde(skip_serializing_if = "is_false")]
+    pub(crate) headers: bool,
+    #[serde(skip_serializing_if = "is_false")]
+    pub(crate) jetstream: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) deny_pub: Option<Vec<String>>,
+    #[serde(skip_serializing_if = "is_false")]
+    pub(crate) isolate: bool,
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub(crate) remote_account: String,
+    pub(crate) protocol: i64,
+    /// Only clients say it.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub(crate) lang: String,
+    /// Only gateways say it.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub(crate) gateway: String,
+}
+
+/// Reads JSON, nulls as absent fields.
+pub(crate) fn parse<T: serde::de::DeserializeOwned>(json: &[u8]) -> serde_json::Result<T> {
+    let mut fields: serde_json::Map<String, serde_json::Value> = serde_json::from_slice(json)?;
+    fields.retain(|_, value| !value.is_null());
+    serde_json::from_value(serde_json::Value::Object(fields))
+}

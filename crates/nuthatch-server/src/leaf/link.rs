@@ -1,0 +1,215 @@
+//! What sets a connection to another server apart from that of a client.
+
+use super::LOOP_PREFIX;
+use super::rights::LeafRights;
+use crate::conn::Connection;
+use crate::outbox::{Appended, Tally};
+use crate::subscription::Subscription;
+use nuthatch_protocol::wire::leaf::{push_leaf_subscribe, push_leaf_unsubscribe};
+use parking_lot::Mutex;
+use rustc_hash::FxHashMap;
+use std::time::Duration;
+
+/// A leaf node that has joined its account. What the two sides said does not change any more.
+pub struct Link {
+    /// The other side is the hub.
+    pub is_spoke: bool,
+    /// We have opened the connection.
+    pub solicited: bool,
+    /// The other side does not hear of subscriptions of other leaf nodes.
+    pub isolated: bool,
+    /// The other side understands headers.
+    pub headers: bool,
+    /// Its name.
+    pub remote_name: String,
+    /// The cluster that it is in; empty: none.
+    pub remote_cluster: String,
+    /// Its JetStream domain; empty: none.
+    pub remote_domain: String,
+    /// The account there.
+    pub remote_account: String,
+    /// What may pass.
+    pub rights: LeafRights,
+    /// Listeners here by `subject` or `subject queue`, of which the other side knows.
+    announced: Mutex<Announced>,
+    /// How long to wait before the connection is opened again, if not as usual.
+    pause: Mutex<Option<Duration>>,
+}
+
+type Announced = FxHashMap<Box<[u8]>, i64>;
+
+/// What the two sides said about each other.
+#[derive(Default)]
+pub(crate) struct Facts {
+    pub(crate) is_spoke: bool,
+    pub(crate) solicited: bool,
+    pub(crate) isolated: bool,
+    pub(crate) headers: bool,
+    pub(crate) remote_name: String,
+    pub(crate) remote_cluster: String,
+    pub(crate) remote_domain: String,
+    pub(crate) remote_account: String,
+    pub(crate) rights: LeafRights,
+}
+
+impl Link {
+    pub(crate) fn new(facts: Facts) -> Self {
+        Self {
+            is_spoke: facts.is_spoke,
+            solicited: facts.solicited,
+            isolated: facts.isolated,
+            headers: facts.headers,
+            remote_name: facts.remote_name,
+            remote_cluster: facts.remote_cluster,
+            remote_domain: facts.remote_domain,
+            remote_account: facts.remote_account,
+            rights: facts.rights,
+            announced: Mutex::default(),
+            pause: Mutex::new(None),
+        }
+    }
+
+    /// Whether both lead to the same cluster.
+    #[must_use]
+    pub fn same_cluster(&self, other: &Self) -> bool {
+        !self.remote_cluster.is_empty() && self.remote_cluster == other.remote_cluster
+    }
+
+    /// Subjects that the other side knows of.
+    #[must_use]
+    pub fn announced_count(&self) -> usize {
+        self.announced.lock().len()
+    }
+
+    pub(crate) fn pause_for(&self, pause: Duration) {
+        *self.pause.lock() = Some(pause);
+    }
+
+    pub(crate) fn take_pause(&self) -> Option<Duration> {
+        self.pause.lock().take()
+    }
+
+    /// Whether the other side of `own` hears of this subscription.
+    fn concerns(&self, own: &Connection, sub: &Subscription) -> bool {
+        if std::ptr::eq(own, &*sub.conn) {
+            return false;
+        }
+        let Some(other) = sub.conn.link.get() else { return true };
+        if self.same_cluster(other) {
+            return false;
+        }
+        let finds_loops = sub.subject.starts_with(LOOP_PREFIX);
+        finds_loops || (!self.isolated && !(self.is_spoke && other.is_spoke))
+    }
+
+    /// A subscription has come (`delta` is how many members it stands for) or gone (negative).
+    pub(crate) fn changed(&self, own: &Connection, sub: &Subscription, delta: i64) {
+        if !self.concerns(own, sub) {
+            return;
+        }
+        self.tell(own, |announced, out| {
+            self.count(announced, &sub.subject, sub.queue.as_deref(), delta, out);
+        });
+    }
+
+    /// A subject that is taken without a subscription has come or gone.
+    pub(crate) fn advertised(&self, own: &Connection, subjects: &[(&[u8], i64)]) {
+        self.tell(own, |announced, out| {
+            for (subject, delta) in subjects {
+                self.count(announced, subject, None, *delta, out);
+            }
+        });
+    }
+
+    /// The connection has joined: tells of all that is there.
+    pub(crate) fn begin<'a>(
+        &self,
+        own: &Connection,
+        subs: impl Iterator<Item = &'a Subscription>,
+        advertised: &[Box<[u8]>],
+        loop_subject: &[u8],
+    ) {
+        self.tell(own, |announced, out| {
+            let mut later = Vec::new();
+            for sub in subs.filter(|sub| self.concerns(own, sub)) {
+                self.count(announced, &sub.subject, sub.queue.as_deref(), sub.weight(), &mut later);
+                later.clear();
+            }
+            for subject in advertised.iter().map(|subject| &subject[..]).chain([loop_subject]) {
+                self.count(announced, subject, None, 1, &mut later);
+                later.clear();
+            }
+            // Told once each, whatever was counted several times.
+            for (key, &count) in announced.iter() {
+                let (subject, queue) = split(key);
+                push_leaf_subscribe(out, subject, queue.map(|queue| (queue, count.unsigned_abs())));
+            }
+        });
+    }
+
+    /// Counts, and hands over what the other side must hear of it, in order.
+    fn tell(&self, own: &Connection, count: impl FnOnce(&mut Announced, &mut Vec<u8>)) {
+        let mut out = Vec::new();
+        let mut announced = self.announced.lock();
+        count(&mut announced, &mut out);
+        if out.is_empty() {
+            return;
+        }
+        let appended = own.outbox.append(&mut out, Tally::default());
+        drop(announced);
+        match appended {
+            Appended::Overflow => own.close_slow_consumer(),
+            Appended::Pending(_) => own.outbox.wake(),
+            Appended::Closed => {}
+        }
+    }
+
+    fn count(
+        &self,
+        announced: &mut Announced,
+        subject: &[u8],
+        queue: Option<&[u8]>,
+        delta: i64,
+        out: &mut Vec<u8>,
+    ) {
+        let key = match queue {
+            None => subject.to_vec(),
+            Some(queue) => [subject, b" ", queue].concat(),
+        };
+        let before = announced.get(&key[..]).copied().unwrap_or(0);
+        if before == 0 && (delta <= 0 || !self.may_announce(subject, queue)) {
+            return;
+        }
+        let after = before + delta;
+        if after > 0 {
+            announced.insert(key.into_boxed_slice(), after);
+            if queue.is_some() || before == 0 {
+                let queue = queue.map(|queue| (queue, after.unsigned_abs()));
+                push_leaf_subscribe(out, subject, queue);
+            }
+        } else {
+            announced.remove(&key[..]);
+            push_leaf_unsubscribe(out, subject, queue);
+        }
+    }
+
+    fn may_announce(&self, subject: &[u8], queue: Option<&[u8]>) -> bool {
+        subject.starts_with(LOOP_PREFIX) || self.rights.may_announce(subject, queue)
+    }
+}
+
+fn split(key: &[u8]) -> (&[u8], Option<&[u8]>) {
+    match memchr::memchr(b' ', key) {
+        Some(at) => (&key[..at], Some(&key[at + 1..])),
+        None => (key, None),
+    }
+}
+
+impl std::fmt::Debug for Link {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Link")
+            .field("remote", &self.remote_name)
+            .field("is_spoke", &self.is_spoke)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,85 @@
+//! The leaf nodes of one account, and what it advertises to them. Lives in the account's
+//! [`Interest`](crate::interest::Interest) and changes under the lock of its tree, so that nobody
+//! who comes or goes is missed.
+
+use super::LOOP_PREFIX;
+use crate::conn::Connection;
+use crate::info::random_token;
+use crate::subscription::Subscription;
+use std::sync::Arc;
+
+/// Characters of the random part of the subject that finds loops.
+const LOOP_ID_CHARS: usize = 22;
+
+/// The leaf nodes of one account.
+#[derive(Default)]
+pub(crate) struct LeafTable {
+    leafs: Vec<Arc<Connection>>,
+    /// Subjects that are taken without a subscription, sorted.
+    advertised: Vec<Box<[u8]>>,
+    /// The subject that finds loops, once there was a leaf node.
+    loop_subject: Box<[u8]>,
+}
+
+impl LeafTable {
+    /// How many there are.
+    pub(crate) fn len(&self) -> usize {
+        self.leafs.len()
+    }
+
+    /// Adds one, and tells it what is there.
+    pub(crate) fn join<'a>(
+        &mut self,
+        conn: &Arc<Connection>,
+        subs: impl Iterator<Item = &'a Subscription>,
+    ) {
+        let Some(link) = conn.link.get() else { return };
+        if self.loop_subject.is_empty() {
+            let id = random_token(LOOP_ID_CHARS);
+            self.loop_subject = [LOOP_PREFIX, id.as_bytes()].concat().into_boxed_slice();
+        }
+        link.begin(conn, subs, &self.advertised, &self.loop_subject);
+        self.leafs.push(conn.clone());
+    }
+
+    /// Takes one away; `false`: it is not there.
+    pub(crate) fn leave(&mut self, conn: &Connection) -> bool {
+        let before = self.leafs.len();
+        self.leafs.retain(|leaf| !std::ptr::eq(&**leaf, conn));
+        self.leafs.len() < before
+    }
+
+    /// A subscription has come or gone.
+    pub(crate) fn changed(&self, sub: &Subscription, delta: i64) {
+        for conn in &self.leafs {
+            if let Some(link) = conn.link.get() {
+                link.changed(conn, sub, delta);
+            }
+        }
+    }
+
+    /// Replaces what is advertised by `subjects`, sorted and each once.
+    pub(crate) fn advertise(&mut self, subjects: Vec<Box<[u8]>>) {
+        let old = std::mem::replace(&mut self.advertised, subjects);
+        let new = &self.advertised;
+        let lacks = |list: &[Box<[u8]>], subject: &[u8]| {
+            list.binary_search_by(|known| (**known).cmp(subject)).is_err()
+        };
+        let gone = old.iter().filter(|subject| lacks(new, subject)).map(|s| (&s[..], -1));
+        let come = new.iter().filter(|subject| lacks(&old, subject)).map(|s| (&s[..], 1));
+        let changes: Vec<(&[u8], i64)> = come.chain(gone).collect();
+        if changes.is_empty() {
+            return;
+        }
+        for conn in &self.leafs {
+            if let Some(link) = conn.link.get() {
+                link.advertised(conn, &changes);
+            }
+        }
+    }
+
+    /// Whether a subject that another server listens on is the one by which we find loops.
+    pub(crate) fn is_own_loop(&self, subject: &[u8]) -> bool {
+        !self.loop_subject.is_empty() && *self.loop_subject == *subject
+    }
+}

@@ -1,0 +1,61 @@
+//! `/leafz`: connections to other servers.
+
+use super::connz::go_duration;
+use super::query::Query;
+use crate::conn::Connection;
+use crate::leaf::Link;
+use crate::server::Server;
+use crate::user_info::now;
+use serde_json::{Value, json};
+use std::sync::atomic::Ordering;
+
+/// Those that have joined an account. Parameters: `acc` keeps to one account, `subs` lists what the
+/// other sides listen on.
+pub(super) fn leafz(server: &Server, query: &Query) -> Result<Value, String> {
+    let subs = query.flag("subs")? || query.flag("subscriptions")?;
+    let account = query.text("acc").or(query.text("account")).filter(|name| !name.is_empty());
+    let open = server.leafs.connections.open();
+    let joined = open.iter().filter_map(|conn| Some((conn, conn.link.get()?)));
+    let shown: Vec<Value> = joined
+        .filter(|(conn, _)| account.is_none_or(|name| conn.session().account.name == name))
+        .map(|(conn, link)| leaf(conn, link, subs))
+        .collect();
+    Ok(json!({
+        "server_id": server.id,
+        "now": now(),
+        "leafnodes": shown.len(),
+        "leafs": shown,
+    }))
+}
+
+fn leaf(conn: &Connection, link: &Link, subs: bool) -> Value {
+    let (received, sent) = (conn.received.get(), conn.outbox.totals());
+    let mut leaf = json!({
+        "id": conn.id,
+        "name": link.remote_name,
+        "is_spoke": link.is_spoke,
+        "account": conn.session().account.name,
+        "ip": conn.remote.ip().to_string(),
+        "port": conn.remote.port(),
+        "rtt": go_duration(conn.rtt_ns.load(Ordering::Relaxed)),
+        "in_msgs": received.messages,
+        "out_msgs": sent.messages,
+        "in_bytes": received.bytes,
+        "out_bytes": sent.bytes,
+        "subscriptions": conn.subscription_count(),
+        "compression": "off",
+    });
+    if link.isolated {
+        leaf["is_isolated"] = json!(true);
+    }
+    if subs {
+        let mut list: Vec<String> = conn
+            .subscriptions()
+            .iter()
+            .map(|sub| String::from_utf8_lossy(&sub.subject).into_owned())
+            .collect();
+        list.sort_unstable();
+        leaf["subscriptions_list"] = json!(list);
+    }
+    leaf
+}

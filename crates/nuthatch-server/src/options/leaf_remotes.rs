@@ -1,0 +1,238 @@
+//! Reads `remotes` of `leafnodes`.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use nuthatch_protocol::config::{Node, Value};
+
+use super::auth::Secret;
+use super::leafnodes::{DEFAULT_LEAF_PORT, LeafUrl, RemoteOptions, RemoteTls, compression, denied};
+use super::read::Reader;
+use super::tables::leaf::{REMOTE, REMOTE_TLS};
+use super::{CertificateFiles, GLOBAL_ACCOUNT};
+use crate::leaf::credentials::KeyPair;
+
+/// Default of [`RemoteOptions::first_info_timeout`]. nats-server waits 1 s and then tries again.
+const DEFAULT_FIRST_INFO: Duration = Duration::from_secs(5);
+/// Remotes of one server: each has a task and a connection.
+const REMOTES_MAX: usize = 1024;
+/// Addresses of one remote.
+const URLS_MAX: usize = 64;
+
+pub(super) fn remotes(r: &mut Reader, value: &Value) -> Vec<RemoteOptions> {
+    let wanted = "an array of remotes: [ { url: \"nats-leaf://hub:7422\" }, … ]";
+    let items = r.array("remotes", value, wanted).unwrap_or_default();
+    if items.len() > REMOTES_MAX {
+        r.invalid(&value.pos, "remotes", format!("holds more than {REMOTES_MAX} remotes"));
+        return Vec::new();
+    }
+    items.iter().filter_map(|item| remote(r, item)).collect()
+}
+
+fn remote(r: &mut Reader, item: &Value) -> Option<RemoteOptions> {
+    let map = r.map("remotes", item)?;
+    let mut remote = RemoteOptions {
+        urls: Vec::new(),
+        account: GLOBAL_ACCOUNT.to_owned(),
+        credentials: None,
+        seed: None,
+        tls: None,
+        deny_imports: Vec::new(),
+        deny_exports: Vec::new(),
+        hub: false,
+        no_randomize: false,
+        disabled: false,
+        first_info_timeout: DEFAULT_FIRST_INFO,
+        dial_timeout: None,
+        isolated: false,
+        request_isolation: false,
+    };
+    let before = r.problems.len();
+    r.walk(&REMOTE, map, |r, key, entry| setting(r, key, &entry.value, &mut remote));
+    if remote.credentials.is_some() && remote.seed.is_some() {
+        r.invalid(&item.pos, "nkey", "cannot be combined with 'credentials'");
+    }
+    if remote.urls.is_empty() && r.problems.len() == before {
+        r.invalid(&item.pos, "remotes", "entry needs 'url' or 'urls'");
+    }
+    Some(remote)
+}
+
+fn setting(r: &mut Reader, key: &'static str, value: &Value, remote: &mut RemoteOptions) {
+    let mut flag = |place: &mut bool| *place = r.boolean(key, value).unwrap_or_default();
+    match key {
+        "hub" => flag(&mut remote.hub),
+        "no_randomize" => flag(&mut remote.no_randomize),
+        "disabled" => flag(&mut remote.disabled),
+        "isolate" => flag(&mut remote.isolated),
+        "request_isolation" => flag(&mut remote.request_isolation),
+        "urls" => remote.urls = urls(r, key, value),
+        "account" => {
+            if let Some(name) = r.word(key, value) {
+                name.clone_into(&mut remote.account);
+            }
+        }
+        "credentials" => remote.credentials = r.word(key, value).map(PathBuf::from),
+        "nkey" => remote.seed = seed(r, key, value),
+        "tls" => remote.tls = remote_tls(r, value),
+        "deny_imports" => remote.deny_imports = denied(r, key, value),
+        "deny_exports" => remote.deny_exports = denied(r, key, value),
+        "compression" => compression(r, key, value),
+        "first_info_timeout" => {
+            if let Some(time) = r.duration(key, value).filter(|time| !time.is_zero()) {
+                remote.first_info_timeout = time;
+            }
+        }
+        "dial_timeout" => {
+            remote.dial_timeout = r.duration(key, value).filter(|time| !time.is_zero());
+        }
+        _ => debug_assert!(false, "key '{key}' is in the table and nobody reads it"),
+    }
+}
+
+fn seed(r: &mut Reader, key: &str, value: &Value) -> Option<Secret> {
+    let text = r.word(key, value)?;
+    if KeyPair::from_seed(text).is_none() {
+        // Its text is not shown: it may be a seed with a slip of the pen.
+        r.invalid(&value.pos, key, "must be the seed of a user's nkey: it begins with SU");
+        return None;
+    }
+    Some(Secret::new(text))
+}
+
+fn urls(r: &mut Reader, key: &str, value: &Value) -> Vec<LeafUrl> {
+    let texts = r.texts(key, value).unwrap_or_default();
+    if texts.is_empty() || texts.len() > URLS_MAX {
+        r.invalid(&value.pos, key, format!("must hold 1 to {URLS_MAX} addresses"));
+    }
+    let mut urls = Vec::new();
+    for text in texts.iter().take(URLS_MAX) {
+        match url(text) {
+            Ok(url) => urls.push(url),
+            Err(why) => r.invalid(&value.pos, key, format!("holds an address that {why}")),
+        }
+    }
+    urls
+}
+
+/// `nats-leaf://[user[:password]@]host[:port]`, `nats://`, `leaf://`, `tls://`.
+fn url(text: &str) -> Result<LeafUrl, &'static str> {
+    let (scheme, rest) = text.trim().split_once("://").unwrap_or(("nats-leaf", text.trim()));
+    let tls = match scheme.to_ascii_lowercase().as_str() {
+        "nats" | "nats-leaf" | "leaf" => false,
+        "tls" => true,
+        "ws" | "wss" => {
+            return Err("uses a websocket: leaf nodes connect over TCP or TLS here");
+        }
+        _ => return Err("begins with none of nats-leaf://, nats://, tls://"),
+    };
+    let authority = rest.split(['/', '?', '#']).next().unwrap_or_default();
+    let (login, place) = match authority.rsplit_once('@') {
+        Some((login, place)) => (Some(login), place),
+        None => (None, authority),
+    };
+    let (host, port) = host_and_port(place)?;
+    let (user, password) = match login.map(|login| login.split_once(':').unwrap_or((login, ""))) {
+        None => (None, None),
+        Some((user, password)) => {
+            let password = percent_decoded(password)?;
+            let password = (!password.is_empty()).then(|| Secret::new(password));
+            (Some(percent_decoded(user)?), password)
+        }
+    };
+    Ok(LeafUrl { host, port, tls, user, password })
+}
+
+fn host_and_port(place: &str) -> Result<(String, u16), &'static str> {
+    let after_host = place.rsplit_once(']').map_or(place, |(_, rest)| rest);
+    let (host, port) = match after_host.rsplit_once(':') {
+        None => (place, DEFAULT_LEAF_PORT),
+        Some((_, port)) => {
+            let host = &place[..place.len() - port.len() - 1];
+            (host, port.parse().map_err(|_| "has a port that is not a number from 1 to 65535")?)
+        }
+    };
+    let host = host.trim_start_matches('[').trim_end_matches(']');
+    if host.is_empty() {
+        return Err("has no host");
+    }
+    if port == 0 {
+        return Err("has a port that is not a number from 1 to 65535");
+    }
+    Ok((host.to_owned(), port))
+}
+
+/// Replaces `%40` and the like.
+fn percent_decoded(text: &str) -> Result<String, &'static str> {
+    const WRONG: &str = "has a '%' that does not begin an escape such as %40";
+    let mut bytes = Vec::with_capacity(text.len());
+    let mut rest = text.as_bytes();
+    while let Some((&byte, tail)) = rest.split_first() {
+        rest = tail;
+        if byte != b'%' {
+            bytes.push(byte);
+            continue;
+        }
+        let digits = rest.get(..2).and_then(|digits| std::str::from_utf8(digits).ok());
+        let value = digits.and_then(|digits| u8::from_str_radix(digits, 16).ok()).ok_or(WRONG)?;
+        bytes.push(value);
+        rest = &rest[2..];
+    }
+    String::from_utf8(bytes).map_err(|_| WRONG)
+}
+
+fn remote_tls(r: &mut Reader, value: &Value) -> Option<RemoteTls> {
+    let map = r.map("tls", value)?;
+    let mut tls = RemoteTls::default();
+    let (mut cert_file, mut key_file) = (None, None);
+    r.walk(&REMOTE_TLS, map, |r, key, entry| {
+        let value = &entry.value;
+        match key {
+            "cert_file" => cert_file = r.word(key, value).map(PathBuf::from),
+            "key_file" => key_file = r.word(key, value).map(PathBuf::from),
+            "ca_file" => tls.ca_file = r.word(key, value).map(PathBuf::from),
+            "insecure" => tls.insecure = r.boolean(key, value).unwrap_or_default(),
+            "handshake_first" => match &value.node {
+                Node::Bool(first) => tls.handshake_first = *first,
+                _ => r.invalid(&value.pos, key, "must be true or false"),
+            },
+            "timeout" => match r.timeout(key, value) {
+                Some(timeout) if !timeout.is_zero() => tls.timeout = timeout,
+                _ => {}
+            },
+            _ => debug_assert!(false, "key '{key}' is in the table and nobody reads it"),
+        }
+    });
+    match (cert_file, key_file) {
+        (Some(cert_file), Some(key_file)) => {
+            tls.certificate = Some(CertificateFiles { cert_file, key_file });
+        }
+        (None, None) => {}
+        _ => r.invalid(&value.pos, "tls", "needs both 'cert_file' and 'key_file', or neither"),
+    }
+    if tls.insecure {
+        let text = "the certificate of this remote is not verified: DO NOT USE IN PRODUCTION";
+        r.warn(&value.pos, text);
+    }
+    Some(tls)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_of_other_servers() {
+        let parsed = url("nats-leaf://us%40r:p:w@hub.example:7000").unwrap();
+        assert_eq!(parsed.to_string(), "hub.example:7000");
+        assert_eq!(parsed.user.as_deref(), Some("us@r"));
+        assert_eq!(parsed.password.as_ref().map(Secret::expose), Some("p:w"));
+        assert_eq!(url("[::1]").unwrap().to_string(), "[::1]:7422");
+        assert!(url("tls://hub").unwrap().tls);
+        let login = url("nats://token@hub").unwrap();
+        assert_eq!((login.user.as_deref(), login.password), (Some("token"), None));
+        for bad in ["ws://hub:80", "http://hub", "nats://", "nats://hub:0", "hub:x", "a%4@hub"] {
+            assert!(url(bad).is_err(), "{bad}");
+        }
+    }
+}

@@ -1,0 +1,160 @@
+//! The tables of `leafnodes`.
+
+use super::super::keys::{Block, depends, no, said, yes};
+
+const NO_WEBSOCKET: &str = "leaf nodes connect over TCP or TLS here";
+const NO_PROXIES: &str = "not there yet";
+const ALONE: &str = "it moves leaders of replicated streams, of which a single server has none";
+const COMPRESSION: &str = "`off` and `accept` are honoured (nothing is compressed, which other servers agree to); others are refused";
+
+/// Keys of `leafnodes`.
+pub(in crate::options) static LEAFNODES: Block = Block {
+    place: "in 'leafnodes'",
+    keys: &[
+        yes(&["listen"], "none", "address and port for leaf nodes: `host:port` or a port"),
+        yes(&["host", "net"], "`0.0.0.0`", "address"),
+        yes(&["port"], "none", "port; -1: a free one; without it nobody may connect"),
+        yes(
+            &["advertise", "leafnode_advertise"],
+            "the address if it is a particular one",
+            "address to tell other servers",
+        ),
+        yes(&["no_advertise"], "false", "tell other servers no address"),
+        yes(&["tls"], "none", "as at the top level, without `verify_and_map`"),
+        yes(
+            &["authorization"],
+            "the users of clients",
+            "who may connect as a leaf node; see below. A client's user may if its `allowed_connection_types` has `LEAFNODE` or is not set",
+        ),
+        yes(&["remotes"], "none", "array of servers to connect to; see below"),
+        yes(
+            &["reconnect", "reconnect_delay", "reconnect_interval"],
+            "`\"1s\"`",
+            "pause before the next attempt to connect, with up to as much again by chance; doubled after each failure, up to 16 times",
+        ),
+        yes(&["dial_timeout"], "`\"1s\"`", "longest time of an attempt to connect"),
+        depends(&["compression"], "`off`", "compression of the connections", COMPRESSION),
+        yes(
+            &["isolate_leafnode_interest", "isolate"],
+            "false",
+            "leaf nodes do not hear of each other's subscriptions",
+        ),
+        no(&["min_version", "minimum_version"], "oldest version of other servers", NO_PROXIES),
+        said(
+            &["write_deadline"],
+            "longest time of one write to a leaf node",
+            "the `write_deadline` of the top level holds",
+        ),
+        said(
+            &["write_timeout"],
+            "what happens after `write_deadline`",
+            "the connection is closed and made anew",
+        ),
+    ],
+};
+
+/// Keys of `authorization` in `leafnodes`.
+pub(in crate::options) static AUTHORIZATION: Block = Block {
+    place: "in 'authorization' of 'leafnodes'",
+    keys: &[
+        yes(&["user", "username"], "none", "the name that every leaf node has to give"),
+        yes(&["password", "pass"], "none", "its password, plain or bcrypt"),
+        yes(&["nkey"], "none", "the public nkey that every leaf node has to have"),
+        yes(&["account"], "the global one", "the account of that one user or nkey"),
+        yes(&["users"], "none", "array of users instead; see below"),
+        yes(&["timeout"], "2, with TLS its timeout + 1", "seconds to authenticate in"),
+        no(&["proxy_required"], "only through trusted proxies", NO_PROXIES),
+    ],
+};
+
+/// Keys of a user in `authorization` of `leafnodes`.
+pub(in crate::options) static USER: Block = Block {
+    place: "in a user of 'leafnodes'",
+    keys: &[
+        yes(&["user", "username"], "required", "name"),
+        yes(&["password", "pass"], "none", "password, plain or bcrypt"),
+        yes(&["account"], "the global one", "the account that is connected"),
+        no(&["proxy_required"], "only through trusted proxies", NO_PROXIES),
+    ],
+};
+
+/// Keys of an entry of `remotes`.
+pub(in crate::options) static REMOTE: Block = Block {
+    place: "in a remote of 'leafnodes'",
+    keys: &[
+        yes(
+            &["urls", "url"],
+            "required",
+            "address or array of addresses: `nats-leaf://[user:password@]host[:7422]`, `tls://…`",
+        ),
+        yes(&["account", "local"], "the global one", "the account here that is connected"),
+        yes(&["credentials", "creds"], "none", "credentials file: a user's JWT and seed"),
+        yes(&["nkey", "seed"], "none", "seed of a user's nkey"),
+        yes(&["tls"], "as any client, where the other side asks for it", "see below"),
+        yes(
+            &["deny_imports", "deny_import"],
+            "nothing",
+            "subjects that are not taken from the other side",
+        ),
+        yes(
+            &["deny_exports", "deny_export"],
+            "nothing",
+            "subjects that are not sent to the other side",
+        ),
+        yes(&["hub"], "false", "this side is the hub although it opens the connection"),
+        yes(&["no_randomize", "dont_randomize"], "false", "try the addresses in their order"),
+        yes(&["disabled"], "false", "do not connect"),
+        depends(&["compression"], "`off`", "compression of the connection", COMPRESSION),
+        yes(&["first_info_timeout"], "`\"5s\"`", "longest wait for the other side's greeting"),
+        yes(&["dial_timeout"], "as for all remotes", "longest time of an attempt to connect"),
+        yes(
+            &["isolate_leafnode_interest", "isolate"],
+            "false",
+            "the other side does not hear of subscriptions of other leaf nodes",
+        ),
+        yes(&["request_isolation"], "false", "ask the other side to do so towards us"),
+        said(
+            &["ignore_discovered_servers"],
+            "do not use addresses that the other side tells",
+            "they are never used: list the servers of a cluster in `urls`",
+        ),
+        said(
+            &["jetstream_cluster_migrate", "js_cluster_migrate"],
+            "move leaders away when the connection is lost",
+            ALONE,
+        ),
+        no(
+            &["ws_compress", "ws_compression", "websocket_compress", "websocket_compression"],
+            "compression of a websocket",
+            NO_WEBSOCKET,
+        ),
+        no(&["ws_no_masking", "websocket_no_masking"], "masking of a websocket", NO_WEBSOCKET),
+        no(&["proxy"], "connect through an HTTP proxy", NO_PROXIES),
+    ],
+};
+
+/// Keys of `tls` in an entry of `remotes`.
+pub(in crate::options) static REMOTE_TLS: Block = Block {
+    place: "in 'tls' of a remote",
+    keys: &[
+        yes(&["ca_file"], "the system's", "PEM file of the authorities of the other side"),
+        yes(&["cert_file"], "none", "PEM file of the certificate to show"),
+        yes(&["key_file"], "none", "PEM file of its private key"),
+        yes(&["insecure"], "false", "do not check the other side's certificate"),
+        yes(
+            &["handshake_first", "first", "immediate"],
+            "false",
+            "TLS before INFO, as the other side must be configured too",
+        ),
+        yes(&["timeout"], "2", "seconds for the handshake"),
+        said(&["verify"], "check certificates of clients", "the other side is always checked"),
+        no(&["verify_and_map"], "the certificate names the user", "there are no clients here"),
+        no(&["min_version"], "oldest TLS version", "TLS 1.2 and 1.3 are spoken"),
+        no(&["cipher_suites"], "the only cipher suites", "the safe ones are offered"),
+        no(&["curve_preferences"], "the only groups", "those of the library are offered"),
+        no(&["pinned_certs"], "the only certificates", NO_PROXIES),
+        no(&["certs", "certificates"], "several certificates", NO_PROXIES),
+        no(&["connection_rate_limit"], "handshakes per second", "there are no clients here"),
+        no(&["ocsp_peer"], "OCSP of the other side", NO_PROXIES),
+    ],
+};
