@@ -50,10 +50,15 @@ pub struct Server {
 impl Server {
     /// Starts on `store`, with further flags.
     pub fn start(store: &Path, flags: &[&str]) -> Self {
-        let binary = std::env::var("NUTHATCH_TEST_SERVER");
-        let mut command = match &binary {
-            Ok(path) => Command::new(path),
-            Err(_) => {
+        let binary = std::env::var_os("NUTHATCH_TEST_SERVER").map(PathBuf::from);
+        Self::start_program(binary.as_deref(), store, flags)
+    }
+
+    /// [`Server::start`] of a program with nats-server's flags; `None`: ours.
+    pub fn start_program(program: Option<&Path>, store: &Path, flags: &[&str]) -> Self {
+        let mut command = match program {
+            Some(path) => Command::new(path),
+            None => {
                 let mut command = Command::new(env!("CARGO_BIN_EXE_nuthatch"));
                 command.arg("serve");
                 command

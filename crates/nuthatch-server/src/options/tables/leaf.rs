@@ -35,7 +35,7 @@ pub(in crate::options) static LEAFNODES: Block = Block {
         yes(&["dial_timeout"], "`\"1s\"`", "longest time of an attempt to connect"),
         depends(&["compression"], "`off`", "compression of the connections", COMPRESSION),
         yes(
-            &["isolate_leafnode_interest", "isolate"],
+            &["isolate", "isolate_leafnode_interest"],
             "false",
             "leaf nodes do not hear of each other's subscriptions",
         ),
@@ -108,7 +108,7 @@ pub(in crate::options) static REMOTE: Block = Block {
         yes(&["first_info_timeout"], "`\"5s\"`", "longest wait for the other side's greeting"),
         yes(&["dial_timeout"], "as for all remotes", "longest time of an attempt to connect"),
         yes(
-            &["isolate_leafnode_interest", "isolate"],
+            &["isolate", "isolate_leafnode_interest"],
             "false",
             "the other side does not hear of subscriptions of other leaf nodes",
         ),

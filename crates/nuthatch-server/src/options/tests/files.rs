@@ -360,8 +360,8 @@ fn what_has_no_effect_is_said() {
         "prof_port: 8221\nconnect_error_reports: 3",
         &[
             "t.conf:1:1: 'prof_port' has no effect: there is no Go profiler; use perf",
-            "t.conf:2:1: 'connect_error_reports' has no effect: this server opens no connections \
-             to other servers",
+            "t.conf:2:1: 'connect_error_reports' has no effect: failures to connect as a leaf \
+             node are logged at the 1st, 2nd, 4th, 8th, … attempt",
         ],
     );
     says(

@@ -243,14 +243,35 @@ fn mistakes_about_accounts() {
 }
 
 #[test]
+fn leaf_nodes_that_cannot_be() {
+    let remote = |text: &str| format!("leafnodes {{ remotes: [ {{ {text} }} ] }}");
+    fails(&remote("account: A"), "t.conf:1:24: 'remotes' entry needs 'url' or 'urls'");
+    let text = "cannot find local account \"A\" specified in leafnode remote";
+    fails(&remote("url: 'nats://hub', account: A"), text);
+    let text = "duplicate remote hub:7422 for account '$G' in 'leafnodes'";
+    fails("leafnodes { remotes: [ {url: 'nats://hub'}, {url: 'leaf://hub'} ] }", text);
+    let text = "t.conf:1:32: 'urls' holds an address that uses a websocket: leaf nodes connect over \
+                TCP or TLS here";
+    fails(&remote("urls: 'wss://hub'"), text);
+    let text = "t.conf:1:49: 'nkey' must be the seed of a user's nkey: it begins with SU";
+    fails(&remote("url: 'nats://h', nkey: 'SUsecret'"), text);
+    let text =
+        "'compression' must be 'off' or 'accept': connections of leaf nodes are not compressed";
+    fails("leaf { port: 1, compression: s2_fast }", &format!("t.conf:1:30: {text}"));
+    let text =
+        "in 'authorization' of 'leafnodes' a single user or nkey cannot be combined with users";
+    fails("leaf { authorization { user: a, users: [ {user: b} ] } }", text);
+    let text = "duplicate user \"b\" detected in leafnode authorization";
+    fails("leaf { authorization { users: [ {user: b}, {user: b} ] } }", text);
+    let text = "cannot find local account \"X\" specified in leafnode authorization";
+    fails("leaf { authorization { users: [ {user: b, account: X} ] } }", text);
+    let text = "t.conf:1:17: 'min_version' in 'leafnodes' is not supported: not there yet";
+    fails("leaf { port: 1, min_version: '2.8.0' }", text);
+}
+
+#[test]
 fn unsupported_blocks_say_so() {
     let alone = "this version runs on one machine; remove the block";
-    for key in ["leafnodes", "leaf"] {
-        fails(
-            &format!("{key} {{ port: 1 }}"),
-            &format!("t.conf:1:1: '{key}' at the top level is not supported: {alone}"),
-        );
-    }
     fails(
         "cluster { port: 6222 }",
         &format!("t.conf:1:1: 'cluster' at the top level is not supported: {alone}"),
