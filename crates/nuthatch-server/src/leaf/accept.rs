@@ -6,7 +6,7 @@ use crate::conn::reader::Reader;
 use crate::conn::{CloseReason, Connection, LeafSide, TlsInfo, Transport, writer};
 use crate::info::new_nonce;
 use crate::listener::{self, Socket};
-use crate::options::{HandshakeFirst, LeafOptions, TlsOptions};
+use crate::options::{HandshakeFirst, TlsOptions};
 use crate::server::Server;
 use crate::tls::{self, Secure};
 use std::net::SocketAddr;
@@ -45,7 +45,7 @@ async fn open(server: Arc<Server>, stream: TcpStream, remote: SocketAddr) {
         return newcomer.forget(CloseReason::MaxConnectionsExceeded);
     }
     match (server.leafs.tls.load_full(), &options.tls) {
-        (Some(config), Some(tls)) => newcomer.run_tls(config, tls, options).await,
+        (Some(config), Some(tls)) => newcomer.run_tls(config, tls).await,
         _ => newcomer.run_plain().await,
     }
 }
@@ -67,12 +67,7 @@ impl Newcomer {
         self.run(Socket(stream.clone()), Socket(stream)).await;
     }
 
-    async fn run_tls(
-        self,
-        config: Arc<rustls::ServerConfig>,
-        tls: &TlsOptions,
-        _options: &LeafOptions,
-    ) {
+    async fn run_tls(self, config: Arc<rustls::ServerConfig>, tls: &TlsOptions) {
         let first = match tls.handshake_first {
             HandshakeFirst::No => false,
             HandshakeFirst::Yes => true,

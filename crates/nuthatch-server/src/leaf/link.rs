@@ -98,8 +98,8 @@ impl Link {
         if self.same_cluster(other) {
             return false;
         }
-        let finds_loops = sub.subject.starts_with(LOOP_PREFIX);
-        finds_loops || (!self.isolated && !(self.is_spoke && other.is_spoke))
+        let stays_away = self.isolated || (self.is_spoke && other.is_spoke);
+        !stays_away || sub.subject.starts_with(LOOP_PREFIX)
     }
 
     /// A subscription has come (`delta` is how many members it stands for) or gone (negative).

@@ -11,7 +11,7 @@ use super::error::ProblemKind;
 use super::leaf_remotes;
 use super::read::Reader;
 use super::tables::leaf::{AUTHORIZATION, LEAFNODES, USER};
-use super::{DEFAULT_AUTH_TIMEOUT, DEFAULT_HOST, HandshakeFirst, TlsOptions, address, nkey, tls};
+use super::{DEFAULT_AUTH_TIMEOUT, DEFAULT_HOST, TlsOptions, address, nkey, tls};
 
 /// Port of a leaf node listener whose URL names none.
 pub const DEFAULT_LEAF_PORT: u16 = 7422;
@@ -255,11 +255,6 @@ fn listener_tls(r: &mut Reader, value: &Value) -> Option<TlsOptions> {
         let what = "is not there for leaf nodes: use 'verify' and users with passwords or an nkey";
         r.invalid(&value.pos, "verify_and_map", what);
     }
-    // With a fallback, servers that begin and servers that wait can both come.
-    debug_assert!(matches!(
-        tls.handshake_first,
-        HandshakeFirst::No | HandshakeFirst::Yes | HandshakeFirst::Within(_)
-    ));
     Some(tls)
 }
 
