@@ -21,6 +21,7 @@ use crate::types::Epoch;
 use bytes::Bytes;
 use std::io;
 use std::sync::Arc;
+use std::time::SystemTime;
 
 /// Alignment of buffers, offsets and lengths that direct writes need; also the default block size.
 pub const DIRECT_ALIGN: usize = 4096;
@@ -109,6 +110,19 @@ pub trait Disk: Send + Sync + 'static {
     fn generation(&self) -> Option<Epoch> {
         None
     }
+
+    /// When a file was last changed, where the medium knows.
+    ///
+    /// # Errors
+    /// The operating system's.
+    fn modified(&self, _path: &str) -> io::Result<Option<SystemTime>> {
+        Ok(None)
+    }
+
+    /// How many files that are [`DiskFile::is_remote`] may be read at a time; 0: there are none.
+    fn remote_readers(&self) -> usize {
+        0
+    }
 }
 
 /// An open file.
@@ -170,6 +184,18 @@ pub trait DiskFile: Send + Sync + 'static {
     /// # Errors
     /// `StorageFull` if the medium has too little room, and the operating system's.
     fn allocate(&self, offset: u64, len: u64) -> io::Result<()>;
+
+    /// Whether reading takes a request over a network: such reads are made beside the others, which
+    /// are not to wait for them.
+    fn is_remote(&self) -> bool {
+        false
+    }
+
+    /// Whether reading can be expected to succeed. `false` while what holds the file does not answer:
+    /// work that can wait (compaction) then leaves it alone.
+    fn is_at_hand(&self) -> bool {
+        true
+    }
 }
 
 /// Reads exactly `len` bytes.

@@ -9,6 +9,7 @@
 mod bytes;
 mod cache;
 mod catalog;
+mod chain;
 mod checkpoint;
 mod compaction;
 pub mod doctor;
@@ -29,6 +30,7 @@ mod store;
 pub mod types;
 
 pub use catalog::CatalogError;
+pub use chain::{Chain, SealedSegment};
 pub use doctor::{InspectError, Inspection, SegmentInspection};
 pub use env::{Clock, Disk, Entropy, WriteMode};
 pub use frame::{FrameFault, MAX_FRAME_BYTES, MAX_RECORD_BYTES};

@@ -181,6 +181,10 @@ impl Bucket {
         self.shared.closed.store(true, Ordering::Relaxed);
     }
 
+    pub(crate) fn reporter(&self) -> Reporter {
+        self.shared.options.report.clone()
+    }
+
     pub(crate) fn report(&self, message: &str) {
         self.shared.options.report.say(message);
     }

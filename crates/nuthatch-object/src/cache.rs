@@ -1,26 +1,88 @@
 //! Blocks of objects in memory: what was read once is not paid for twice, and one request serves
-//! all who ask for the same block at a time.
+//! all who ask for the same block at a time. What is read in order is fetched ahead, several blocks
+//! with one request. Behind it there may be a cache on the local disk ([`disk`]).
+//!
+//! Memory: the capacity, and at most [`AHEAD_BLOCKS_MAX`] blocks that are being fetched ahead.
+
+pub mod ahead;
+pub mod disk;
 
 use crate::bucket::Bucket;
 use crate::extents::to_usize;
 use bytes::Bytes;
+use disk::DiskCache;
 use parking_lot::{Condvar, Mutex};
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::io;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Objects are read in blocks of this size, aligned within the object.
 pub const BLOCK_BYTES: u64 = 2 * 1024 * 1024;
 
-/// Blocks that may be fetched ahead at a time.
-const MAX_PREFETCHES: usize = 8;
+/// Blocks that may be being fetched ahead at a time.
+const AHEAD_BLOCKS_MAX: usize = 16;
+
+/// Neighbouring blocks that one request fetches ahead: 8 MiB.
+const FETCH_BLOCKS: u64 = 4;
+
+/// Of the capacity, one part in this many may be under way ahead of readers: what is fetched is not
+/// to push out what was fetched just before.
+const AHEAD_SHARE: usize = 4;
 
 type Key = (Arc<str>, u64);
+
+/// A stretch of an object that will be read soon.
+#[derive(Clone, Debug)]
+pub struct Stretch {
+    /// The object's key.
+    pub key: Arc<str>,
+    /// The object's size in bytes.
+    pub size: u64,
+    /// Where the stretch begins in the object.
+    pub from: u64,
+    /// Where it ends.
+    pub to: u64,
+}
+
+impl Stretch {
+    fn blocks(&self) -> std::ops::Range<u64> {
+        self.from / BLOCK_BYTES..self.to.min(self.size).div_ceil(BLOCK_BYTES)
+    }
+
+    /// The same up to where a large request ends, so that requests do not come in crumbs.
+    fn blocks_to_fetch(&self) -> std::ops::Range<u64> {
+        let std::ops::Range { start, end } = self.blocks();
+        start..end.next_multiple_of(FETCH_BLOCKS).min(self.size.div_ceil(BLOCK_BYTES))
+    }
+}
+
+/// What the cache of a bucket has done, and what it holds.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct CacheSnapshot {
+    /// Bytes in memory.
+    pub bytes: u64,
+    /// Bytes that may be in memory.
+    pub capacity_bytes: u64,
+    /// Blocks asked for that were in memory, or on their way.
+    pub hits: u64,
+    /// Blocks asked for that were not.
+    pub misses: u64,
+    /// Of the misses, those that the disk cache had.
+    pub disk_hits: u64,
+    /// Bytes in the disk cache.
+    pub disk_bytes: u64,
+    /// Bytes that may be there; 0: there is none.
+    pub disk_capacity_bytes: u64,
+}
 
 /// The cache of one log.
 pub struct BlockCache {
     bucket: Arc<Bucket>,
     capacity_bytes: usize,
+    disk: Option<DiskCache>,
+    hits: AtomicU64,
+    misses: AtomicU64,
     state: Mutex<State>,
     arrived: Condvar,
 }
@@ -59,13 +121,33 @@ impl State {
             }
         }
     }
+
+    fn knows(&self, key: &Key) -> bool {
+        self.blocks.contains_key(key) || self.under_way.contains(key)
+    }
 }
 
 impl BlockCache {
-    /// A cache of at most `capacity_bytes`.
+    /// A cache of at most `capacity_bytes` in memory, before one on the disk if there is one.
     #[must_use]
-    pub fn new(bucket: Arc<Bucket>, capacity_bytes: usize) -> Self {
-        Self { bucket, capacity_bytes, state: Mutex::default(), arrived: Condvar::new() }
+    pub fn new(bucket: Arc<Bucket>, capacity_bytes: usize, disk: Option<DiskCache>) -> Self {
+        let (hits, misses) = (AtomicU64::new(0), AtomicU64::new(0));
+        let (state, arrived) = (Mutex::default(), Condvar::new());
+        Self { bucket, capacity_bytes, disk, hits, misses, state, arrived }
+    }
+
+    /// What it holds and has done.
+    #[must_use]
+    pub fn snapshot(&self) -> CacheSnapshot {
+        CacheSnapshot {
+            bytes: self.state.lock().bytes as u64,
+            capacity_bytes: self.capacity_bytes as u64,
+            hits: self.hits.load(Ordering::Relaxed),
+            misses: self.misses.load(Ordering::Relaxed),
+            disk_hits: self.disk.as_ref().map_or(0, DiskCache::hits),
+            disk_bytes: self.disk.as_ref().map_or(0, DiskCache::bytes),
+            disk_capacity_bytes: self.disk.as_ref().map_or(0, DiskCache::max_bytes),
+        }
     }
 
     /// Fills `into` from `at` on in an object of `size` bytes.
@@ -94,8 +176,8 @@ impl BlockCache {
     /// takes: what is going to be asked for one by one.
     pub fn warm(&self, objects: Vec<(Arc<str>, u64)>) {
         let mut left = self.capacity_bytes as u64 / 2;
-        let fits = |(_, size): &(Arc<str>, u64)| {
-            let fits = *size <= BLOCK_BYTES && *size <= left;
+        let fits = |(key, size): &(Arc<str>, u64)| {
+            let fits = *size <= BLOCK_BYTES && *size <= left && !self.is_on_disk(key, 0);
             left -= if fits { *size } else { 0 };
             fits
         };
@@ -103,18 +185,30 @@ impl BlockCache {
         let keys = objects.iter().map(|(key, _)| key.to_string()).collect();
         // Whatever is missing is read when it is asked for, and its error told then.
         let read = self.bucket.get_all(keys).unwrap_or_default();
-        let mut state = self.state.lock();
         for ((key, _), bytes) in objects.into_iter().zip(read) {
             if let Some(bytes) = bytes {
-                state.put((key, 0), bytes, self.capacity_bytes);
+                self.keep((key, 0), bytes);
             }
         }
+    }
+
+    fn is_on_disk(&self, object: &Arc<str>, number: u64) -> bool {
+        self.disk.as_ref().is_some_and(|disk| disk.contains(object, number))
+    }
+
+    /// Puts a block that came from the bucket into memory, and on the disk.
+    fn keep(&self, key: Key, bytes: Bytes) {
+        if let Some(disk) = &self.disk {
+            disk.put(&key.0, key.1, bytes.clone());
+        }
+        self.state.lock().put(key, bytes, self.capacity_bytes);
     }
 
     fn block(&self, key: &Key, size: u64) -> io::Result<Bytes> {
         let mut state = self.state.lock();
         loop {
             if let Some(bytes) = state.get(key) {
+                self.hits.fetch_add(1, Ordering::Relaxed);
                 return Ok(bytes);
             }
             if state.under_way.insert(key.clone()) {
@@ -123,54 +217,120 @@ impl BlockCache {
             self.arrived.wait(&mut state);
         }
         drop(state);
-        let fetched = self.bucket.get_range(&key.0, range(key.1, size));
-        let mut state = self.state.lock();
-        state.under_way.remove(key);
-        self.arrived.notify_all();
-        let bytes = fetched?;
-        state.put(key.clone(), bytes.clone(), self.capacity_bytes);
+        self.misses.fetch_add(1, Ordering::Relaxed);
+        // Whoever waits is woken, whatever happens.
+        let _arrival =
+            Arrival { cache: self, object: Arc::clone(&key.0), blocks: key.1..key.1 + 1 };
+        if let Some(bytes) = self.disk.as_ref().and_then(|disk| disk.get(&key.0, key.1)) {
+            self.state.lock().put(key.clone(), bytes.clone(), self.capacity_bytes);
+            return Ok(bytes);
+        }
+        let bytes = self.bucket.get_range(&key.0, range(key.1..key.1 + 1, size))?;
+        self.keep(key.clone(), bytes.clone());
         Ok(bytes)
     }
 
-    /// Begins to fetch the block that holds `at`, unless it is here or enough others are under way.
-    pub fn prefetch(self: &Arc<Self>, object: &Arc<str>, size: u64, at: u64) {
-        let key = (Arc::clone(object), at / BLOCK_BYTES);
+    /// Begins to fetch stretches that follow what is being read, in order, unless the first half of
+    /// them is here or on its way already: then it is too early for another large request.
+    pub fn ahead(self: &Arc<Self>, stretches: &[Stretch]) {
+        let wanted: u64 = stretches.iter().map(|stretch| stretch.to - stretch.from).sum();
         let mut state = self.state.lock();
-        let known = state.blocks.contains_key(&key) || state.under_way.contains(&key);
-        if known || at >= size || state.under_way.len() >= MAX_PREFETCHES {
+        if wanted == 0 || self.runway(&state, stretches) >= wanted.div_ceil(2) {
             return;
         }
-        state.under_way.insert(key.clone());
+        let fetches = self.plan(&mut state, stretches);
         drop(state);
-        let arrival = Arrival { cache: Arc::clone(self), key };
-        let range = range(at / BLOCK_BYTES, size);
-        self.bucket.get_range_later(object, range, move |bytes| arrival.end(bytes));
+        for (object, size, blocks) in fetches {
+            let range = range(blocks.clone(), size);
+            let arrival = Arrival { cache: Arc::clone(self), object: Arc::clone(&object), blocks };
+            self.bucket.get_range_later(&object, range, move |bytes| arrival.end(bytes));
+        }
+    }
+
+    /// Bytes of the stretches before the first block that is not at hand.
+    fn runway(&self, state: &State, stretches: &[Stretch]) -> u64 {
+        let mut bytes = 0;
+        for stretch in stretches {
+            let mut at = stretch.from;
+            for number in stretch.blocks() {
+                let key = (Arc::clone(&stretch.key), number);
+                if !state.knows(&key) && !self.is_on_disk(&key.0, number) {
+                    return bytes;
+                }
+                let end = ((number + 1) * BLOCK_BYTES).min(stretch.to);
+                bytes += end - at;
+                at = end;
+            }
+        }
+        bytes
+    }
+
+    /// Chooses what to fetch, and marks it as under way.
+    fn plan(
+        &self,
+        state: &mut State,
+        stretches: &[Stretch],
+    ) -> Vec<(Arc<str>, u64, std::ops::Range<u64>)> {
+        let share = self.capacity_bytes / AHEAD_SHARE / to_usize(BLOCK_BYTES);
+        let most = share.clamp(1, AHEAD_BLOCKS_MAX);
+        let mut fetches: Vec<(Arc<str>, u64, std::ops::Range<u64>)> = Vec::new();
+        for stretch in stretches {
+            for number in stretch.blocks_to_fetch() {
+                let key = (Arc::clone(&stretch.key), number);
+                if state.knows(&key) || self.is_on_disk(&key.0, number) {
+                    continue;
+                }
+                if state.under_way.len() >= most {
+                    return fetches;
+                }
+                state.under_way.insert(key);
+                match fetches.last_mut() {
+                    Some((object, _, blocks))
+                        if *object == stretch.key
+                            && blocks.end == number
+                            && blocks.end - blocks.start < FETCH_BLOCKS =>
+                    {
+                        blocks.end += 1;
+                    }
+                    _ => {
+                        let object = Arc::clone(&stretch.key);
+                        fetches.push((object, stretch.size, number..number + 1));
+                    }
+                }
+            }
+        }
+        fetches
     }
 }
 
-/// A fetch in the background; whoever waits is woken even if it is dropped half way.
-struct Arrival {
-    cache: Arc<BlockCache>,
-    key: Key,
+/// A fetch under way; whoever waits is woken even if it is dropped half way.
+struct Arrival<C: std::ops::Deref<Target = BlockCache>> {
+    cache: C,
+    object: Arc<str>,
+    blocks: std::ops::Range<u64>,
 }
 
-impl Arrival {
+impl<C: std::ops::Deref<Target = BlockCache>> Arrival<C> {
     fn end(self, bytes: Option<Bytes>) {
-        if let Some(bytes) = bytes {
-            let capacity = self.cache.capacity_bytes;
-            self.cache.state.lock().put(self.key.clone(), bytes, capacity);
+        let Some(bytes) = bytes else { return };
+        for (number, block) in self.blocks.clone().zip(bytes.chunks(to_usize(BLOCK_BYTES))) {
+            // A copy: a slice would keep the whole answer in memory for as long as any block of it.
+            self.cache.keep((Arc::clone(&self.object), number), Bytes::copy_from_slice(block));
         }
     }
 }
 
-impl Drop for Arrival {
+impl<C: std::ops::Deref<Target = BlockCache>> Drop for Arrival<C> {
     fn drop(&mut self) {
-        self.cache.state.lock().under_way.remove(&self.key);
+        let mut state = self.cache.state.lock();
+        for number in self.blocks.clone() {
+            state.under_way.remove(&(Arc::clone(&self.object), number));
+        }
+        drop(state);
         self.cache.arrived.notify_all();
     }
 }
 
-fn range(number: u64, size: u64) -> std::ops::Range<u64> {
-    let start = number * BLOCK_BYTES;
-    start..(start + BLOCK_BYTES).min(size)
+fn range(blocks: std::ops::Range<u64>, size: u64) -> std::ops::Range<u64> {
+    blocks.start * BLOCK_BYTES..(blocks.end * BLOCK_BYTES).min(size)
 }

@@ -1,7 +1,8 @@
 //! A log's directory in a bucket.
 
 use crate::bucket::{Bucket, Listed};
-use crate::cache::BlockCache;
+use crate::cache::disk::{DiskCache, DiskCacheOptions};
+use crate::cache::{BlockCache, CacheSnapshot};
 use crate::catalog::CatalogVersions;
 use crate::extents::{Extents, Piece, Source};
 use crate::file::ObjectFile;
@@ -25,6 +26,9 @@ const CATALOG_PATH: &str = "catalog";
 /// What the names of segments end with.
 const SEGMENT_SUFFIX: &str = ".seg";
 
+/// Reads of a log's files that may be under way at a time.
+pub const REMOTE_READERS: usize = 4;
+
 /// Files below this directory are only in memory.
 const TMP_PREFIX: &str = "tmp/";
 
@@ -36,8 +40,11 @@ pub type OnFenced = Arc<dyn Fn(&str) + Send + Sync>;
 pub struct ObjectDiskOptions {
     /// How this server names itself to others: host and process, for example.
     pub who: String,
-    /// Bytes of objects kept in memory for readers. Default 64 MiB.
+    /// Bytes of objects kept in memory for readers. Default 64 MiB. Up to 32 MiB more are being
+    /// fetched ahead of those that read in order.
     pub cache_bytes: usize,
+    /// Where blocks of objects are kept on the local disk besides. Default: nowhere.
+    pub disk_cache: Option<DiskCacheOptions>,
     /// An object of a file holds at most this much; what a sync writes beyond goes into further
     /// ones, at the same time. Default 8 MiB.
     pub part_bytes: usize,
@@ -52,6 +59,7 @@ impl Default for ObjectDiskOptions {
         Self {
             who: String::new(),
             cache_bytes: 64 << 20,
+            disk_cache: None,
             part_bytes: 8 << 20,
             seed: std::hash::BuildHasher::hash_one(&std::hash::RandomState::new(), 0u64),
             on_fenced: Arc::new(|_| {}),
@@ -64,26 +72,54 @@ pub struct Shared {
     pub bucket: Arc<Bucket>,
     pub cache: Arc<BlockCache>,
     pub part_bytes: usize,
-    owner: Arc<Owner>,
+    role: Role,
     on_fenced: OnFenced,
     told: AtomicBool,
 }
 
+/// What this process is to the log.
+enum Role {
+    Owner(Arc<Owner>),
+    /// It only looks at what owners up to this generation left.
+    Onlooker(u32),
+}
+
 impl Shared {
+    /// What somebody needs who changes nothing.
+    pub fn onlooker(bucket: Arc<Bucket>, newest: u32, cache_bytes: usize) -> Self {
+        let cache = Arc::new(BlockCache::new(Arc::clone(&bucket), cache_bytes, None));
+        let (on_fenced, told): (OnFenced, _) = (Arc::new(|_| {}), AtomicBool::new(false));
+        Self { bucket, cache, part_bytes: 1, role: Role::Onlooker(newest), on_fenced, told }
+    }
+
     pub fn generation(&self) -> u32 {
-        self.owner.generation()
+        match &self.role {
+            Role::Owner(owner) => owner.generation(),
+            Role::Onlooker(newest) => *newest,
+        }
+    }
+
+    fn owner(&self) -> io::Result<&Arc<Owner>> {
+        match &self.role {
+            Role::Owner(owner) => Ok(owner),
+            Role::Onlooker(_) => Err(io::Error::new(
+                io::ErrorKind::ReadOnlyFilesystem,
+                "the bucket was opened for reading only",
+            )),
+        }
     }
 
     /// Fails if this server is known to be no longer the owner.
     pub fn usable(&self) -> io::Result<()> {
-        if self.owner.is_fenced() { self.check_owner() } else { Ok(()) }
+        if self.owner()?.is_fenced() { self.check_owner() } else { Ok(()) }
     }
 
     /// Fails if this server is no longer the owner; says so once.
     pub fn check_owner(&self) -> io::Result<()> {
-        let checked = self.owner.check();
+        let owner = self.owner()?;
+        let checked = owner.check();
         if let Err(error) = &checked
-            && self.owner.is_fenced()
+            && owner.is_fenced()
             && !self.told.swap(true, Ordering::AcqRel)
         {
             (self.on_fenced)(&error.to_string());
@@ -112,13 +148,18 @@ impl ObjectDisk {
         let mut entropy = SeededEntropy::new(options.seed);
         let mut nonce = || u128::from(entropy.next()) << 64 | u128::from(entropy.next());
         selftest::run(&bucket, nonce()).map_err(io::Error::other)?;
+        crate::tier::refuse_tier(&bucket)?;
         let owner = Arc::new(Owner::take(Arc::clone(&bucket), &options.who, nonce())?);
         let seed = entropy.next();
         let catalog = CatalogVersions::claim(Arc::clone(&bucket), Arc::clone(&owner), seed)?;
-        let cache = Arc::new(BlockCache::new(Arc::clone(&bucket), options.cache_bytes));
+        let on_disk =
+            options.disk_cache.map(|cache| open_disk_cache(&bucket, cache)).transpose()?;
+        let cache = BlockCache::new(Arc::clone(&bucket), options.cache_bytes, on_disk);
+        let cache = Arc::new(cache);
         let told = AtomicBool::new(false);
         let (on_fenced, part_bytes) = (options.on_fenced, options.part_bytes.max(1));
-        let shared = Arc::new(Shared { bucket, cache, part_bytes, owner, on_fenced, told });
+        let role = Role::Owner(owner);
+        let shared = Arc::new(Shared { bucket, cache, part_bytes, role, on_fenced, told });
         let files = load_files(&shared)?;
         let segments = files.iter().filter(|(name, _)| name.ends_with(SEGMENT_SUFFIX));
         shared.cache.warm(segments.flat_map(|(_, file)| file.ends()).collect());
@@ -131,6 +172,12 @@ impl ObjectDisk {
     #[must_use]
     pub fn bucket(&self) -> &Arc<Bucket> {
         &self.shared.bucket
+    }
+
+    /// What its caches hold and have done.
+    #[must_use]
+    pub fn cache(&self) -> CacheSnapshot {
+        self.shared.cache.snapshot()
     }
 
     fn file(&self, path: &str) -> io::Result<Arc<ObjectFile>> {
@@ -155,8 +202,18 @@ impl ObjectDisk {
     }
 }
 
+/// The disk cache of a bucket: known by the first fence of the bucket's log, which is there once an
+/// owner is, is never removed, and is different after the bucket was emptied.
+fn open_disk_cache(bucket: &Bucket, options: DiskCacheOptions) -> io::Result<DiskCache> {
+    let first = bucket.get(&names::fence(1))?;
+    let scope = format!("{} {:08x}", bucket.label(), manifest::crc(&first));
+    let place = options.dir.display().to_string();
+    DiskCache::open(options, scope, bucket.reporter())
+        .map_err(|error| io::Error::new(error.kind(), format!("cache in {place}: {error}")))
+}
+
 /// Lists the objects of the log and puts files together from them.
-fn load_files(shared: &Arc<Shared>) -> io::Result<BTreeMap<String, Arc<ObjectFile>>> {
+pub fn load_files(shared: &Arc<Shared>) -> io::Result<BTreeMap<String, Arc<ObjectFile>>> {
     let mut files: BTreeMap<String, Objects> = BTreeMap::new();
     for listed in shared.bucket.list(names::DATA)? {
         match names::data_key(&listed.key) {
@@ -324,6 +381,10 @@ impl Disk for ObjectDisk {
     fn generation(&self) -> Option<Epoch> {
         Some(Epoch(self.shared.generation()))
     }
+
+    fn remote_readers(&self) -> usize {
+        REMOTE_READERS
+    }
 }
 
 impl ObjectDisk {
@@ -363,7 +424,8 @@ impl Watch {
             let mut stop = stop.lock();
             while !*stop {
                 changed.wait_for(&mut stop, Duration::from_millis(WATCH_MS));
-                if !*stop && shared.owner.is_check_due() && !shared.owner.is_fenced() {
+                let due = |owner: &Arc<Owner>| owner.is_check_due() && !owner.is_fenced();
+                if !*stop && shared.owner().is_ok_and(due) {
                     // A store that does not answer says nothing about ownership.
                     let _ = shared.check_owner();
                 }

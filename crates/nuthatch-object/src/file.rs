@@ -1,5 +1,7 @@
 //! A file: pieces in objects, and what was written since the last sync in memory.
 
+use crate::cache::Stretch;
+use crate::cache::ahead::Cursors;
 use crate::disk::Shared;
 use crate::extents::{Extents, Piece, Source, to_usize};
 use crate::{manifest, names};
@@ -17,6 +19,8 @@ pub struct ObjectFile {
     state: Mutex<FileState>,
     /// Held during a sync, so that two do not write the same bytes.
     syncing: Mutex<()>,
+    /// Who reads it in order.
+    cursors: Mutex<Cursors>,
 }
 
 struct FileState {
@@ -41,7 +45,7 @@ impl ObjectFile {
         objects: BTreeMap<Arc<str>, u64>,
     ) -> Self {
         let state = Mutex::new(FileState { name, extents, objects });
-        Self { shared, state, syncing: Mutex::new(()) }
+        Self { shared, state, syncing: Mutex::new(()), cursors: Mutex::default() }
     }
 
     /// Keys of all objects of the file.
@@ -129,24 +133,28 @@ impl ObjectFile {
                 let key: Arc<str> = names::part(name, *offset, *generation).into();
                 let size = self.state.lock().objects.get(&key).copied().unwrap_or(u64::MAX);
                 self.shared.cache.read(&key, size, *skip, into)?;
-                let ahead = skip + into.len() as u64;
-                self.shared.cache.prefetch(&key, size, ahead);
             }
         }
         Ok(())
     }
 
-    /// Where the objects of a file go on behind `end`, it is fetched before it is asked for.
-    fn read_ahead(&self, name: &str, end: u64) {
-        let state = self.state.lock();
-        let Some((_, piece)) = state.extents.within(end, end + 1).into_iter().next() else {
+    /// What follows a stretch that was read in order is fetched before it is asked for.
+    fn read_ahead(&self, name: &str, at: u64, len: u64) {
+        let window = self.cursors.lock().note(at, len);
+        if window == 0 {
             return;
+        }
+        let state = self.state.lock();
+        let stretch = |(_, piece): (u64, Piece)| {
+            let Source::Object { offset, generation, skip } = piece.source else { return None };
+            let key: Arc<str> = names::part(name, offset, generation).into();
+            let size = *state.objects.get(&key)?;
+            Some(Stretch { key, size, from: skip, to: skip + piece.len })
         };
-        let Source::Object { offset, generation, skip } = piece.source else { return };
-        let key: Arc<str> = names::part(name, offset, generation).into();
-        let size = state.objects.get(&key).copied().unwrap_or(0);
+        let pieces = state.extents.within(at + len, at + len + window);
+        let stretches: Vec<Stretch> = pieces.into_iter().filter_map(stretch).collect();
         drop(state);
-        self.shared.cache.prefetch(&key, size, skip);
+        self.shared.cache.ahead(&stretches);
     }
 }
 
@@ -209,7 +217,7 @@ impl DiskFile for ObjectFile {
             self.read_piece(&name, piece, &mut into[start..start + to_usize(piece.len)])?;
         }
         if n == into.len() {
-            self.read_ahead(&name, offset + n as u64);
+            self.read_ahead(&name, offset, n as u64);
         }
         Ok(n)
     }
@@ -239,5 +247,9 @@ impl DiskFile for ObjectFile {
     /// A bucket has no space to reserve.
     fn allocate(&self, _offset: u64, _len: u64) -> io::Result<()> {
         Ok(())
+    }
+
+    fn is_remote(&self) -> bool {
+        true
     }
 }

@@ -6,7 +6,9 @@
 //! objects and then asks whether this server still owns the log ([`owner`]), the catalog is a
 //! sequence of numbered objects made by conditional creation ([`catalog`]).
 //!
-//! Keys, below the log's prefix; `gen` is the generation of the owner that wrote the object:
+//! [`TieredDisk`] is a local disk whose sealed segments move to a bucket ([`tier`]).
+//!
+//! Keys of a log in a bucket, below its prefix; `gen` is the generation of the owner that wrote the object:
 //!
 //! ```text
 //! fence/{gen}                     made once by who becomes owner; never removed
@@ -28,10 +30,16 @@ mod names;
 mod open;
 mod owner;
 mod selftest;
+mod tier;
+mod view;
 
 pub use bucket::{Bucket, BucketError, BucketOptions};
+pub use cache::CacheSnapshot;
+pub use cache::disk::DiskCacheOptions;
 pub use counters::{Counters, CountersSnapshot, RequestKind};
 pub use disk::{ObjectDisk, ObjectDiskOptions};
 pub use open::{OpenUrlError, open_url, open_url_with};
 pub use owner::{Fenced, OWNER_CHECK_MS};
 pub use selftest::SelfTestError;
+pub use tier::{MovedAway, Step, TierOptions, TierStatus, TierView, TieredDisk, moved_away};
+pub use view::BucketView;

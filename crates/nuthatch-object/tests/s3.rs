@@ -6,9 +6,11 @@ mod common;
 use common::{Outcome, Rig};
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use hyper_util::server::conn::auto::Builder;
+use nuthatch_log::env::MemDisk;
 use nuthatch_log::{LogOptions, OpenError};
 use nuthatch_object::{
-    Bucket, BucketOptions, ObjectDisk, ObjectDiskOptions, RequestKind, open_url_with,
+    Bucket, BucketOptions, ObjectDisk, ObjectDiskOptions, RequestKind, Step, TierOptions,
+    TieredDisk, open_url_with,
 };
 use s3s::auth::SimpleAuth;
 use s3s::service::S3ServiceBuilder;
@@ -184,6 +186,37 @@ fn what_cannot_be_used_is_said() {
     let wrong = text(s3.bucket("wrong"));
     assert!(wrong.contains("s3://logs/team/a/default cannot be used"), "{wrong}");
     assert!(!wrong.contains(SECRET), "{wrong}");
+}
+
+#[test]
+fn segments_of_a_local_log_move_and_are_read_back() {
+    let s3 = S3::start("tier");
+    let local = MemDisk::default();
+    let open = |local: &MemDisk| {
+        let options = TierOptions {
+            local_max_bytes: Some(1),
+            part_bytes: 5_000,
+            cache_bytes: 0,
+            ..TierOptions::default()
+        };
+        let tier = TieredDisk::open(Arc::new(local.clone()), s3.bucket(SECRET), options);
+        let tier = Arc::new(tier.expect("opens"));
+        let disk = Arc::clone(&tier) as Arc<dyn nuthatch_log::Disk>;
+        (Rig::open(common::tiny(), disk).expect("opens"), tier)
+    };
+    let (mut rig, tier) = open(&local);
+    rig.create(1, 0);
+    for n in 1..=100 {
+        assert_eq!(rig.publish(1, &body(n, 500)), Outcome::Acked(n));
+    }
+    let now = std::time::SystemTime::UNIX_EPOCH;
+    while !matches!(tier.step(now).expect("moves"), Step::Idle(_)) {}
+    assert!(tier.status().moved_segments >= 3, "{:?}", tier.status());
+    drop((rig, tier));
+    let (mut rig, _tier) = open(&local.survive());
+    for n in 1..=100 {
+        assert_eq!(rig.read(1, n), Outcome::Body(body(n, 500)));
+    }
 }
 
 /// A server that is told to stop does not wait ten minutes for a store that is gone.

@@ -28,6 +28,7 @@ mod endpoints;
 mod healthz;
 mod jsz;
 mod leafz;
+mod logs;
 mod metrics;
 mod query;
 mod standalone;

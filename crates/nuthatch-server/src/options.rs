@@ -219,6 +219,10 @@ pub struct JetStreamOptions {
     pub store_dir: PathBuf,
     /// Address of the bucket that the default log is kept in; `None`: in `store_dir`.
     pub store: Option<String>,
+    /// The bucket behind the default log, where that is in `store_dir`.
+    pub tier: Option<TierSettings>,
+    /// The disk cache of the default log, where that is in a bucket.
+    pub cache: Option<CacheSettings>,
     /// Further logs, by name.
     pub logs: Vec<NamedLog>,
     /// Most bytes of memory streams; `None`: the server decides.
@@ -244,6 +248,31 @@ pub struct NamedLog {
     pub home: LogHome,
     /// When its data is made durable, if not as the default log's; only for a directory.
     pub sync: Option<SyncPolicy>,
+    /// The bucket behind it; only for a directory.
+    pub tier: Option<TierSettings>,
+    /// Its disk cache; only for a bucket.
+    pub cache: Option<CacheSettings>,
+}
+
+/// A bucket to which the sealed segments of a log in a directory move.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TierSettings {
+    /// Its address.
+    pub store: String,
+    /// Segments that were sealed so long ago move; `None`: age does not count.
+    pub after_age: Option<Duration>,
+    /// The oldest segments move when the log's files on the local disk come close to this many bytes;
+    /// `None`: their size does not count.
+    pub local_max_bytes: Option<u64>,
+}
+
+/// A cache on the local disk for a log in a bucket.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CacheSettings {
+    /// The directory, below which every log has one of its name.
+    pub dir: PathBuf,
+    /// Bytes that its files may take.
+    pub max_bytes: u64,
 }
 
 /// Where a log is kept.
@@ -379,6 +408,8 @@ impl Default for JetStreamOptions {
             enabled: false,
             store_dir: PathBuf::from("nuthatch-data"),
             store: None,
+            tier: None,
+            cache: None,
             logs: Vec::new(),
             max_memory_bytes: None,
             max_store_bytes: None,

@@ -78,6 +78,8 @@ pub struct Server {
     pub log: Logger,
     /// Buckets that logs are kept in, by the log's name.
     pub buckets: parking_lot::Mutex<Vec<(String, Arc<nuthatch_object::Bucket>)>>,
+    /// Where logs are kept, the default one first.
+    pub places: parking_lot::Mutex<Vec<crate::jetstream::LogPlace>>,
     /// What makes the server stop although nobody asked it to.
     pub fatal: crate::process::Fatal,
     /// Slow consumers so far.
@@ -148,6 +150,7 @@ impl Server {
             leafs: Leafs::new(&options),
             log,
             buckets: parking_lot::Mutex::default(),
+            places: parking_lot::Mutex::default(),
             fatal: crate::process::Fatal::default(),
             slow_consumers: SlowConsumers::default(),
             stalled_clients: AtomicU64::new(0),

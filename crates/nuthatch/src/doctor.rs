@@ -5,15 +5,15 @@ mod places;
 mod report;
 
 pub use medic::{StreamMedic, open_preview};
-pub use places::{LogPlace, logs_under};
+pub use places::{DEFAULT_LOG, LogPlace, in_bucket, in_directory, logs_under};
 pub use report::stream_json;
 
 use clap::Args;
 use nuthatch_log::Disk;
 use nuthatch_log::doctor::{Applied, Diagnosis, DoctorError, DoctorOptions, diagnose};
-use nuthatch_log::env::{ReadOnlyDisk, RealDisk};
+use nuthatch_log::env::RealDisk;
 use std::io::{self, Write};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
 
@@ -29,7 +29,15 @@ const EXIT_CANNOT_LOOK: u8 = 2;
 #[derive(Debug, Args)]
 pub struct DoctorArgs {
     /// The server's store directory (-sd), or the directory of one log
-    dir: PathBuf,
+    #[arg(required_unless_present = "store", conflicts_with = "store")]
+    dir: Option<PathBuf>,
+    /// Look at a log in a bucket instead, as it is now, without disturbing a server that has it open:
+    /// s3://bucket/prefix, gs://, az://, file:///shared/dir (the server's --store)
+    #[arg(long, value_name = "ADDRESS", conflicts_with = "apply")]
+    store: Option<String>,
+    /// With --store: the log's name
+    #[arg(long = "log", value_name = "NAME", default_value = DEFAULT_LOG, requires = "store")]
+    log_name: String,
     /// Mend what was found; every file that is replaced is kept in doctor/DATE
     #[arg(long)]
     apply: bool,
@@ -69,10 +77,10 @@ impl Visit {
 /// # Errors
 /// Standard output is gone.
 pub fn run(args: &DoctorArgs) -> io::Result<ExitCode> {
-    let places = match logs_under(&args.dir) {
+    let places = match places_of(args) {
         Ok(places) => places,
-        Err(error) => {
-            eprintln!("nuthatch: {}: {error}", args.dir.display());
+        Err(why) => {
+            eprintln!("nuthatch: {why}");
             return Ok(ExitCode::from(EXIT_CANNOT_LOOK));
         }
     };
@@ -88,11 +96,22 @@ pub fn run(args: &DoctorArgs) -> io::Result<ExitCode> {
     Ok(ExitCode::from(visits.iter().map(Visit::exit_code).max().unwrap_or(0)))
 }
 
+fn places_of(args: &DoctorArgs) -> Result<Vec<LogPlace>, String> {
+    match (&args.dir, &args.store) {
+        (Some(dir), _) => logs_under(dir).map_err(|error| format!("{}: {error}", dir.display())),
+        (None, Some(address)) => {
+            let dir = format!("{}/{}", address.trim_end_matches('/'), args.log_name).into();
+            Ok(vec![LogPlace { dir, named: address.into() }])
+        }
+        (None, None) => Err("name a directory, or a bucket with --store".to_owned()),
+    }
+}
+
 fn visit(place: LogPlace, args: &DoctorArgs) -> Visit {
     let options = DoctorOptions { likely: args.likely };
     let mut visit =
         Visit { diagnosis: Err(DoctorError::NoLog), place, applied: None, is_mended: false };
-    let (disk, _lock) = match lock(&visit.place.dir) {
+    let (disk, _lock) = match open(&visit.place, args) {
         Ok(locked) => locked,
         Err(error) => {
             visit.diagnosis = Err(error);
@@ -105,8 +124,10 @@ fn visit(place: LogPlace, args: &DoctorArgs) -> Visit {
         && !diagnosis.is_healthy()
         && diagnosis.is_mendable()
     {
-        let applied = RealDisk::open(&visit.place.dir)
-            .and_then(|real| diagnosis.apply(&real, &report::now_for_a_name()));
+        let applied = RealDisk::open(&visit.place.dir).and_then(|real| {
+            refuse_changes_in_tier(&*disk, &real, diagnosis)?;
+            diagnosis.apply(&real, &report::now_for_a_name())
+        });
         visit.is_mended = applied.is_ok()
             && diagnose(&disk, &StreamMedic, options).is_ok_and(|again| again.is_healthy());
         visit.applied = Some(applied);
@@ -114,11 +135,31 @@ fn visit(place: LogPlace, args: &DoctorArgs) -> Visit {
     visit
 }
 
+/// What was moved is not mended: a bucket that fails for a moment must not pass for damage.
+fn refuse_changes_in_tier(
+    shown: &dyn Disk,
+    real: &RealDisk,
+    diagnosis: &Diagnosis,
+) -> io::Result<()> {
+    let is_moved = |path: &&String| shown.open(path).is_ok() && real.open(path).is_err();
+    match diagnosis.changes.keys().find(is_moved) {
+        None => Ok(()),
+        Some(path) => {
+            let text = format!("{path} is in the bucket behind this log, where nothing is mended");
+            Err(io::Error::other(text))
+        }
+    }
+}
+
 type Locked = (Arc<dyn Disk>, Box<dyn Send + Sync>);
 
-/// Opens a log's directory for reading and keeps servers away from it.
-fn lock(dir: &Path) -> Result<Locked, DoctorError> {
-    let disk: Arc<dyn Disk> = Arc::new(ReadOnlyDisk::open(dir)?);
+/// Opens a log for reading; a directory also keeps servers away.
+fn open(place: &LogPlace, args: &DoctorArgs) -> Result<Locked, DoctorError> {
+    if let Some(address) = &args.store {
+        let disk: Arc<dyn Disk> = Arc::new(in_bucket(address, &args.log_name)?);
+        return Ok((disk, Box::new(())));
+    }
+    let (disk, _) = in_directory(&place.dir)?;
     let lock = disk.lock()?.ok_or(DoctorError::InUse)?;
     Ok((disk, lock))
 }

@@ -1,14 +1,18 @@
-//! `nuthatch log inspect`: what a log's directory holds. Never writes, not even a lock.
+//! `nuthatch log inspect`: what a log's directory or bucket holds. Never writes, not even a lock.
+//! `nuthatch log report`: what the logs of a server hold and cost.
 
 mod detail;
 mod overview;
+pub mod report;
 
-use crate::doctor::{LogPlace, logs_under};
+use crate::doctor::{DEFAULT_LOG, LogPlace, in_bucket, in_directory, logs_under};
 use clap::{Args, Subcommand};
+use nuthatch_log::Disk;
 use nuthatch_log::env::ReadOnlyDisk;
 use std::io::{self, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
+use std::sync::Arc;
 
 /// Exit code where something is damaged.
 const EXIT_DAMAGE: u8 = 1;
@@ -19,6 +23,7 @@ const EXIT_CANNOT_LOOK: u8 = 2;
 #[derive(Debug, Subcommand)]
 pub enum LogCommand {
     Inspect(InspectArgs),
+    Report(report::ReportArgs),
 }
 
 /// Show segments, frames, streams, checksums and dead bytes; never writes
@@ -28,7 +33,15 @@ pub enum LogCommand {
 #[derive(Debug, Args)]
 pub struct InspectArgs {
     /// The server's store directory (-sd), or the directory of one log
-    dir: PathBuf,
+    #[arg(required_unless_present = "store", conflicts_with = "store")]
+    dir: Option<PathBuf>,
+    /// Look into a bucket instead: s3://bucket/prefix, gs://, az://, file:///shared/dir (the server's
+    /// --store)
+    #[arg(long, value_name = "ADDRESS")]
+    store: Option<String>,
+    /// With --store: the log's name
+    #[arg(long = "log", value_name = "NAME", default_value = DEFAULT_LOG, requires = "store")]
+    log_name: String,
     /// Only this segment, in detail: its file name or its number
     #[arg(long)]
     segment: Option<String>,
@@ -43,39 +56,64 @@ pub struct InspectArgs {
     json: bool,
 }
 
-/// Runs the command.
+/// Runs `log inspect`.
 ///
 /// # Errors
 /// Standard output is gone.
-pub fn run(command: &LogCommand) -> io::Result<ExitCode> {
-    let LogCommand::Inspect(args) = command;
-    let places = match logs_under(&args.dir) {
-        Ok(places) => places,
-        Err(error) => {
-            eprintln!("nuthatch: {}: {error}", args.dir.display());
-            return Ok(ExitCode::from(EXIT_CANNOT_LOOK));
-        }
-    };
+pub fn run(args: &InspectArgs) -> io::Result<ExitCode> {
     let mut out = io::BufWriter::new(io::stdout().lock());
-    let mut code = 0;
-    for place in &places {
-        code = code.max(inspect(&mut out, place, args)?);
-    }
+    let code = match (&args.dir, &args.store) {
+        (Some(dir), _) => match logs_under(dir) {
+            Ok(places) => {
+                let mut code = 0;
+                for place in &places {
+                    code = code.max(inspect_directory(&mut out, place, args)?);
+                }
+                code
+            }
+            Err(error) => cannot_look(&dir.display().to_string(), &error),
+        },
+        (None, address) => inspect_bucket(&mut out, address.as_deref().unwrap_or_default(), args)?,
+    };
     out.flush()?;
     Ok(ExitCode::from(code))
 }
 
-fn inspect(out: &mut impl Write, place: &LogPlace, args: &InspectArgs) -> io::Result<u8> {
-    let opened = ReadOnlyDisk::open(&place.dir).and_then(|disk| Ok((disk.is_in_use()?, disk)));
-    let (in_use, disk) = match opened {
-        Ok(opened) => opened,
-        Err(error) => {
-            eprintln!("nuthatch: {}: {error}", place.dir.display());
-            return Ok(EXIT_CANNOT_LOOK);
+fn cannot_look(place: &str, error: &io::Error) -> u8 {
+    eprintln!("nuthatch: {place}: {error}");
+    EXIT_CANNOT_LOOK
+}
+
+fn inspect_directory(out: &mut impl Write, place: &LogPlace, args: &InspectArgs) -> io::Result<u8> {
+    let opened = ReadOnlyDisk::open(&place.dir)
+        .and_then(|disk| Ok((disk.is_in_use()?, in_directory(&place.dir)?.0)));
+    match opened {
+        Ok((in_use, disk)) => inspect(out, place, disk, in_use, args),
+        Err(error) => Ok(cannot_look(&place.dir.display().to_string(), &error)),
+    }
+}
+
+fn inspect_bucket(out: &mut impl Write, address: &str, args: &InspectArgs) -> io::Result<u8> {
+    let dir = format!("{}/{}", address.trim_end_matches('/'), args.log_name);
+    match in_bucket(address, &args.log_name) {
+        // Nothing tells whether a server has it open.
+        Ok(view) => {
+            let place = LogPlace { dir: dir.into(), named: address.into() };
+            inspect(out, &place, Arc::new(view), true, args)
         }
-    };
+        Err(error) => Ok(cannot_look(&dir, &error)),
+    }
+}
+
+fn inspect(
+    out: &mut impl Write,
+    place: &LogPlace,
+    disk: Arc<dyn Disk>,
+    in_use: bool,
+    args: &InspectArgs,
+) -> io::Result<u8> {
     if args.frames || args.records {
-        return detail::list(out, place, &disk, args);
+        return detail::list(out, place, &*disk, args);
     }
     overview::show(out, place, disk, in_use, args)
 }

@@ -111,7 +111,7 @@ fn main() -> ExitCode {
     // What looks at files needs no server.
     let files = match &cli.command {
         Command::Doctor(args) => Some(doctor::run(args)),
-        Command::Log(command) => Some(log::run(command)),
+        Command::Log(log::LogCommand::Inspect(args)) => Some(log::run(args)),
         _ => None,
     };
     if let Some(done) = files {
@@ -133,6 +133,9 @@ fn run(cli: Cli) -> Result<(), CliError> {
     match &cli.command {
         Command::Context(command) => return context::run(command, &cli.connect),
         Command::Server(server::ServerCommand::Mapping(args)) => return server::mapping::run(args),
+        Command::Log(log::LogCommand::Report(args)) if args.is_local() => {
+            return log::report::run_local(args, &cli.connect);
+        }
         Command::Completions(args) => return manual::completions(args, Cli::command()),
         Command::Man(args) => return manual::man(args, Cli::command()),
         _ => {}
@@ -152,6 +155,7 @@ fn run(cli: Cli) -> Result<(), CliError> {
         Command::Account(command) => account::run(&command, &connect),
         Command::Events(args) => events::run(&args, &connect),
         Command::Rtt(args) => account::rtt(&args, &connect),
+        Command::Log(log::LogCommand::Report(args)) => log::report::run(&args, &connect),
         Command::Bench(args) => bench(&args, &connect),
         Command::Serve { .. }
         | Command::Context(_)

@@ -237,6 +237,7 @@ impl Examiner<'_> {
             let known = name == CATALOG_FILE
                 || name == RESERVE_FILE
                 || name.ends_with(".seg")
+                || crate::chain::TIER_FILES.contains(&name.as_str())
                 || name.starts_with(crate::checkpoint::PREFIX);
             if !known && name != KEPT_DIR {
                 let what = "a log has no such file";

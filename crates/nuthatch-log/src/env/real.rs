@@ -7,6 +7,7 @@ use std::io;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::SystemTime;
 
 /// A directory of the operating system.
 pub struct RealDisk {
@@ -126,6 +127,10 @@ impl Disk for RealDisk {
 
     fn label(&self) -> String {
         self.root.display().to_string()
+    }
+
+    fn modified(&self, path: &str) -> io::Result<Option<SystemTime>> {
+        std::fs::metadata(self.root.join(path))?.modified().map(Some)
     }
 }
 

@@ -159,22 +159,27 @@ impl Drop for IoThread {
     }
 }
 
-/// Reads stretches of segments: on a thread of its own, or in the next turn under simulation.
+/// Reads stretches of segments: on threads of its own, or in the next turn under simulation. What
+/// takes a request over a network is read by other threads than what is on the disk, which does not
+/// wait for it.
 pub struct Loader {
     shared: Arc<LoaderShared>,
-    thread: Option<JoinHandle<()>>,
+    threads: Vec<JoinHandle<()>>,
+    remote_readers: usize,
 }
 
 #[derive(Default)]
 struct LoaderShared {
     queues: Mutex<LoadQueues>,
     filled: Condvar,
+    filled_remote: Condvar,
     ready: AtomicBool,
 }
 
 #[derive(Default)]
 struct LoadQueues {
     requests: VecDeque<LoadRequest>,
+    remote: VecDeque<LoadRequest>,
     loaded: Vec<Loaded>,
     stop: bool,
 }
@@ -183,29 +188,39 @@ impl Loader {
     /// A loader that reads when [`Loader::take`] is called.
     #[must_use]
     pub fn inline() -> Self {
-        Self { shared: Arc::default(), thread: None }
+        Self { shared: Arc::default(), threads: Vec::new(), remote_readers: 0 }
     }
 
-    /// A loader with a thread; `wake` is called after each load.
+    /// A loader with a thread, and `remote_readers` more for files that are not on this machine;
+    /// `wake` is called after each load.
     ///
     /// # Errors
     /// The operating system has no thread to give.
-    pub fn start(name: &str, wake: Wake) -> io::Result<Self> {
+    pub fn start(name: &str, remote_readers: usize, wake: &Wake) -> io::Result<Self> {
         let shared: Arc<LoaderShared> = Arc::default();
-        let inner = Arc::clone(&shared);
-        let thread = std::thread::Builder::new()
-            .name(format!("{name}-read"))
-            .spawn(move || inner.serve(&wake))?;
-        Ok(Self { shared, thread: Some(thread) })
+        let mut loader = Self { shared, threads: Vec::new(), remote_readers };
+        for number in 0..=remote_readers {
+            let (inner, wake) = (Arc::clone(&loader.shared), Arc::clone(wake));
+            let thread = std::thread::Builder::new().name(match number {
+                0 => format!("{name}-read"),
+                number => format!("{name}-cold{number}"),
+            });
+            loader.threads.push(thread.spawn(move || inner.serve(number > 0, &wake))?);
+        }
+        Ok(loader)
     }
 
     /// Asks for a stretch. The caller sees to it that the same one is not asked for twice.
     pub fn submit(&self, request: LoadRequest) {
-        self.shared.queues.lock().requests.push_back(request);
-        if self.thread.is_some() {
-            self.shared.filled.notify_one();
-        } else {
+        if self.threads.is_empty() {
+            self.shared.queues.lock().requests.push_back(request);
             self.shared.ready.store(true, Ordering::Release);
+        } else if self.remote_readers > 0 && request.segment.file.is_remote() {
+            self.shared.queues.lock().remote.push_back(request);
+            self.shared.filled_remote.notify_one();
+        } else {
+            self.shared.queues.lock().requests.push_back(request);
+            self.shared.filled.notify_one();
         }
     }
 
@@ -220,7 +235,7 @@ impl Loader {
     pub fn take(&self) -> Vec<Loaded> {
         self.shared.ready.store(false, Ordering::Relaxed);
         let mut queues = self.shared.queues.lock();
-        if self.thread.is_none() {
+        if self.threads.is_empty() {
             let requests = std::mem::take(&mut queues.requests);
             return requests.iter().map(LoadRequest::run).collect();
         }
@@ -229,17 +244,24 @@ impl Loader {
 }
 
 impl LoaderShared {
-    fn serve(&self, wake: &Wake) {
+    /// The next request of a reader; `None` when it is to end.
+    fn next(&self, remote: bool) -> Option<LoadRequest> {
+        let mut queues = self.queues.lock();
         loop {
-            let mut queues = self.queues.lock();
-            while queues.requests.is_empty() && !queues.stop {
-                self.filled.wait(&mut queues);
-            }
             if queues.stop {
-                return;
+                return None;
             }
-            let Some(request) = queues.requests.pop_front() else { continue };
-            drop(queues);
+            let queue = if remote { &mut queues.remote } else { &mut queues.requests };
+            if let Some(request) = queue.pop_front() {
+                return Some(request);
+            }
+            let filled = if remote { &self.filled_remote } else { &self.filled };
+            filled.wait(&mut queues);
+        }
+    }
+
+    fn serve(&self, remote: bool, wake: &Wake) {
+        while let Some(request) = self.next(remote) {
             let loaded = catch_unwind(AssertUnwindSafe(|| request.run()));
             let loaded = loaded.unwrap_or_else(|_| Loaded {
                 segment: request.segment.id(),
@@ -256,8 +278,9 @@ impl LoaderShared {
 impl Drop for Loader {
     fn drop(&mut self) {
         self.shared.queues.lock().stop = true;
-        self.shared.filled.notify_one();
-        if let Some(thread) = self.thread.take() {
+        self.shared.filled.notify_all();
+        self.shared.filled_remote.notify_all();
+        for thread in self.threads.drain(..) {
             let _ = thread.join();
         }
     }

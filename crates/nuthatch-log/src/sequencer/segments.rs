@@ -44,6 +44,13 @@ impl SegmentInfo {
         let pays = self.rewritten_bytes(options).saturating_mul(100) < used.saturating_mul(percent);
         self.sealed && !self.spared && (self.live == 0 || pays)
     }
+
+    /// Whether compaction can read it now. What is all dead goes unread; a file that is elsewhere is
+    /// not fetched to be rewritten where space is short, nor while it cannot be had.
+    fn can_be_rewritten(&self, space_is_short: bool) -> bool {
+        let file = &self.segment.file;
+        self.live == 0 || !file.is_remote() || !space_is_short && file.is_at_hand()
+    }
 }
 
 /// Neighbouring segments to be compacted together.
@@ -121,18 +128,21 @@ impl Segments {
     /// The segments to compact next: the first neighbours with too much dead space that together
     /// give back at least `least` bytes, within the bounds of one compaction.
     #[must_use]
-    pub fn victims(&self, options: &LogOptions, least: u64) -> Vec<Victim> {
+    pub fn victims(&self, options: &LogOptions, least: u64, space_is_short: bool) -> Vec<Victim> {
         let mut chain: Vec<&SegmentInfo> = self.by_id.values().collect();
         chain.sort_unstable_by_key(|info| (info.segment.header.base, info.end));
         let mut group = Group::default();
         for info in chain {
-            if !group.takes(info, options) {
+            let takes = |group: &Group<'_>| {
+                group.takes(info, options) && info.can_be_rewritten(space_is_short)
+            };
+            if !takes(&group) {
                 if group.gain >= least {
                     break;
                 }
                 group = Group::default();
             }
-            if group.takes(info, options) {
+            if takes(&group) {
                 group.add(info, options);
             }
         }

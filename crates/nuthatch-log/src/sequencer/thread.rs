@@ -27,7 +27,8 @@ impl<M: Machine> LogCore<M> {
         let inbox = Arc::clone(&self.inbox);
         let wake: Wake = Arc::new(move || inbox.wake());
         self.worker = Worker::start(name, Arc::clone(&wake))?;
-        self.log.loader = Loader::start(name, Arc::clone(&wake))?;
+        let remote_readers = self.log.store.disk.remote_readers();
+        self.log.loader = Loader::start(name, remote_readers, &wake)?;
         self.thread = Some(IoThread::start(name, Arc::clone(&self.writer), wake)?);
         std::thread::Builder::new().name(name.to_owned()).spawn(move || self.serve())?;
         Ok(handle)

@@ -287,7 +287,8 @@ impl<M: Machine> LogCore<M> {
         if self.owes_for_states() {
             return false;
         }
-        let victims = self.log.segments.victims(&self.log.options, self.least_gain());
+        let short = self.log.space != Space::Normal;
+        let victims = self.log.segments.victims(&self.log.options, self.least_gain(), short);
         if victims.is_empty() {
             self.log.segments.died = false;
             return false;

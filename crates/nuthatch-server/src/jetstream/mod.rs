@@ -13,6 +13,7 @@ mod account;
 mod consumers;
 mod copies;
 mod envelope;
+mod places;
 mod request;
 mod streams;
 mod view;
@@ -20,6 +21,7 @@ mod view;
 pub use backend::{Backend, NotTaken};
 pub use hook::{Answers, Engines, Hook};
 pub use open::start;
+pub use places::LogPlace;
 pub use registry::{EngineIndex, Registry, StreamRoute};
 pub use service::{AccountLimits, JetStream, Settings};
 

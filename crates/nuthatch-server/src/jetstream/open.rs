@@ -3,20 +3,25 @@
 use super::backend::{Arrived, Inbox, Slot};
 use super::banner;
 use super::hook::{Answers, Engines, Hook};
+use super::places::LogPlace;
 use super::registry::EngineIndex;
 use super::service::{AccountLimits, DEFAULT_LOG, ServedAccount, ServedAccounts, Settings};
 use crate::account::{Account, SYSTEM_ACCOUNT_ID};
 use crate::jetstream_hook::{EngineId, Peer};
-use crate::options::{AccountJetStream, LogHome, Options, SyncPolicy};
+use crate::options::{AccountJetStream, CacheSettings, LogHome, Options, SyncPolicy, TierSettings};
 use crate::process::{OUR_DIRECTORY, StartedJetStream};
 use crate::route::Way;
 use crate::server::{NATS_VERSION, Server};
 use crate::sink::ServerSink;
 use crate::stage::Outgoing;
 use crate::subscription::{Receiver, Subscription};
-use nuthatch_log::env::{SystemClock, SystemEntropy};
-use nuthatch_log::{Log, LogCore, LogHandle, LogOptions, OpenError, RecoveryReport, Reporter};
-use nuthatch_object::{BucketOptions, ObjectDisk, ObjectDiskOptions};
+use nuthatch_log::env::{RealDisk, SystemClock, SystemEntropy};
+use nuthatch_log::{
+    Disk, Log, LogCore, LogHandle, LogOptions, OpenError, RecoveryReport, Reporter,
+};
+use nuthatch_object::{
+    BucketOptions, DiskCacheOptions, ObjectDisk, ObjectDiskOptions, TierOptions, TieredDisk,
+};
 use nuthatch_streams::consumer::ConsumerLimits;
 use nuthatch_streams::{
     AccountBounds, AccountId, BatchLimits, Engine, EngineConfig, Event, Message,
@@ -136,6 +141,8 @@ struct Home {
     index: EngineIndex,
     place: LogHome,
     sync: SyncPolicy,
+    tier: Option<TierSettings>,
+    cache: Option<CacheSettings>,
 }
 
 /// The default log, then those that the configuration names, in the order of their engines.
@@ -149,12 +156,16 @@ fn homes(options: &Options) -> Vec<Home> {
             None => LogHome::Directory(None),
         },
         sync: jetstream.sync,
+        tier: jetstream.tier.clone(),
+        cache: jetstream.cache.clone(),
     };
     let named = jetstream.logs.iter().enumerate().map(|(at, log)| Home {
         name: log.name.clone(),
         index: EngineIndex(EngineIndex::FIRST_NAMED + at),
         place: log.home.clone(),
         sync: log.sync.unwrap_or(jetstream.sync),
+        tier: log.tier.clone(),
+        cache: log.cache.clone(),
     });
     std::iter::once(default).chain(named).collect()
 }
@@ -187,12 +198,59 @@ impl Home {
         let log_options = LogOptions {
             sync: sync_of(self.sync),
             report: reporter(server),
-            ..LogOptions::local(dir)
+            ..LogOptions::local(&dir)
         };
+        let disk = RealDisk::open(&dir)
+            .map_err(|error| format!("cannot use {}: {error}", dir.display()))?;
+        let advice = |error| with_advice(&error, &store);
+        if let Some(tier) = &self.tier {
+            let tiered = self.put_tier(server, disk, tier)?;
+            let log_options = for_tier(log_options, tier);
+            let engine = engine(server, self.index, options);
+            let disk = Arc::clone(&tiered) as Arc<dyn Disk>;
+            let (core, report) = open_on(disk, log_options, engine).map_err(advice)?;
+            tiered.start(&format!("log-{}", self.name)).map_err(|error| error.to_string())?;
+            server.places.lock().push(LogPlace::tiered(&self.name, &dir, self.sync, &tiered));
+            return Ok((self.spawn(core)?, report));
+        }
+        if let Ok(Some(moved)) = nuthatch_object::moved_away(&disk) {
+            return Err(format!(
+                "segments of the log in {} were moved to {}: it needs its 'tier' to be opened",
+                dir.display(),
+                moved.place
+            ));
+        }
         let engine = engine(server, self.index, options);
-        let opened = Log::open_local(log_options, engine);
-        let (core, report) = opened.map_err(|error| with_advice(&error, &store))?;
+        let (core, report) = open_on(Arc::new(disk), log_options, engine).map_err(advice)?;
+        server.places.lock().push(LogPlace::local(&self.name, &dir, self.sync));
         Ok((self.spawn(core)?, report))
+    }
+
+    /// Puts a bucket behind the log's directory.
+    fn put_tier(
+        &self,
+        server: &Arc<Server>,
+        disk: RealDisk,
+        tier: &TierSettings,
+    ) -> Result<Arc<TieredDisk>, String> {
+        let report = reporter(server);
+        let bucket_options = BucketOptions { report: report.clone(), ..BucketOptions::default() };
+        let bucket = nuthatch_object::open_url(&tier.store, &self.name, bucket_options);
+        let bucket = Arc::new(bucket.map_err(|error| error.to_string())?);
+        bucket.set_retry_for(STARTING_RETRY_FOR);
+        let options = TierOptions {
+            who: who(server),
+            after_age: tier.after_age,
+            local_max_bytes: tier.local_max_bytes,
+            headroom_bytes: 2 * for_tier(LogOptions::default(), tier).segment_bytes,
+            report,
+            ..TierOptions::default()
+        };
+        let opened = TieredDisk::open(Arc::new(disk), Arc::clone(&bucket), options);
+        let tiered = opened.map_err(|error| format!("tier: {error}"))?;
+        bucket.set_retry_for(TIER_RETRY_FOR);
+        server.buckets.lock().push((self.name.clone(), bucket));
+        Ok(Arc::new(tiered))
     }
 
     /// Opens the log in a bucket, which ends any other server that has it open.
@@ -207,15 +265,19 @@ impl Home {
         let bucket = nuthatch_object::open_url(address, &self.name, bucket_options);
         let bucket = Arc::new(bucket.map_err(|error| error.to_string())?);
         bucket.set_retry_for(STARTING_RETRY_FOR);
-        let disk = ObjectDisk::open(Arc::clone(&bucket), object_options(server));
-        let disk = disk.map_err(|error| error.to_string())?;
+        let disk_cache = self.cache.as_ref().map(|cache| DiskCacheOptions {
+            dir: cache.dir.join(&self.name),
+            max_bytes: cache.max_bytes,
+        });
+        let disk_options = ObjectDiskOptions { disk_cache, ..object_options(server) };
+        let disk = ObjectDisk::open(Arc::clone(&bucket), disk_options);
+        let disk = Arc::new(disk.map_err(|error| error.to_string())?);
         bucket.set_retry_for(BucketOptions::default().retry_for);
         server.buckets.lock().push((self.name.clone(), bucket));
+        server.places.lock().push(LogPlace::object(&self.name, &disk));
         let log_options = LogOptions { report, ..LogOptions::object() };
         let engine = engine(server, self.index, options);
-        let (clock, entropy) = (SystemClock::default(), SystemEntropy::default());
-        let opened =
-            Log::open(log_options, Arc::new(disk), Arc::new(clock), Box::new(entropy), engine);
+        let opened = open_on(disk, log_options, engine);
         let (core, report) = opened.map_err(|error| error.to_string())?;
         Ok((self.spawn(core)?, report))
     }
@@ -229,10 +291,45 @@ impl Home {
 /// or a key is wrong.
 const STARTING_RETRY_FOR: Duration = Duration::from_secs(15);
 
-/// How this server shows itself to others at a bucket, and what it does when one takes over.
-fn object_options(server: &Arc<Server>) -> ObjectDiskOptions {
+/// How long a tier's failures are borne before they are told, and before a cold read is an error
+/// that is tried again later.
+const TIER_RETRY_FOR: Duration = Duration::from_secs(20);
+
+/// A local log with a bound for its disk has segments of this part of it, so that there are several
+/// to choose from.
+const SEGMENTS_WITHIN_BOUND: u64 = 8;
+
+/// The smallest segments of such a log.
+const SEGMENT_MIN_BYTES: u64 = 1 << 20;
+
+/// Options of a log that must keep its local disk below a bound.
+fn for_tier(options: LogOptions, tier: &TierSettings) -> LogOptions {
+    let Some(most) = tier.local_max_bytes else { return options };
+    let part = (most / SEGMENTS_WITHIN_BOUND).max(SEGMENT_MIN_BYTES);
+    let segment_bytes = part.min(options.segment_bytes);
+    let first_segment_bytes = options.first_segment_bytes.min(segment_bytes);
+    let reserve_bytes = Some(segment_bytes);
+    LogOptions { segment_bytes, first_segment_bytes, reserve_bytes, ..options }
+}
+
+fn open_on(
+    disk: Arc<dyn Disk>,
+    options: LogOptions,
+    engine: Engine<ServerSink>,
+) -> Result<(LogCore<Engine<ServerSink>>, RecoveryReport), OpenError> {
+    let (clock, entropy) = (SystemClock::default(), SystemEntropy::default());
+    Log::open(options, disk, Arc::new(clock), Box::new(entropy), engine)
+}
+
+/// How this server shows itself to others at a bucket.
+fn who(server: &Server) -> String {
     let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
-    let who = format!("server {} (process {} on {})", server.name, std::process::id(), host.trim());
+    format!("server {} (process {} on {})", server.name, std::process::id(), host.trim())
+}
+
+/// How this server shows itself, and what it does when another takes over.
+fn object_options(server: &Arc<Server>) -> ObjectDiskOptions {
+    let who = who(server);
     let server = Arc::downgrade(server);
     let on_fenced = Arc::new(move |why: &str| {
         if let Some(server) = server.upgrade() {

@@ -51,6 +51,9 @@ pub(super) async fn jsz(server: &Server, query: &Query) -> Result<Value, String>
         out.insert("streams_leader".to_owned(), json!(totals.streams));
         out.insert("consumers_leader".to_owned(), json!(totals.consumers));
     }
+    if query.flag("logs")? {
+        out.insert("logs".to_owned(), super::logs::describe(server, &view.logs()));
+    }
     if accounts {
         let found = view.accounts(wanted.clone()).await;
         let page = found.iter().skip(offset).take(limit);

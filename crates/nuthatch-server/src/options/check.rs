@@ -10,6 +10,7 @@ pub(super) fn check(options: &Options) -> Result<(), Conflict> {
     limits(options)?;
     monitoring(options)?;
     credentials(options)?;
+    homes(options)?;
     accounts(options)?;
     options.leafnodes.as_ref().map_or(Ok(()), |leafs| leafnodes(options, leafs))
 }
@@ -43,6 +44,16 @@ fn leafnodes(options: &Options, leafs: &LeafOptions) -> Result<(), Conflict> {
         }
     }
     Ok(())
+}
+
+/// Tier and cache of the default log; its home may have been set by a flag.
+fn homes(options: &Options) -> Result<(), Conflict> {
+    let jetstream = &options.jetstream;
+    match (&jetstream.store, &jetstream.tier, &jetstream.cache) {
+        (Some(_), Some(_), _) => Err(Conflict::TierOfBucket),
+        (None, _, Some(_)) => Err(Conflict::CacheOfDirectory),
+        _ => Ok(()),
+    }
 }
 
 fn limits(options: &Options) -> Result<(), Conflict> {

@@ -343,6 +343,12 @@ pub enum Conflict {
         /// Its name.
         name: String,
     },
+    /// A tier behind a bucket.
+    #[error("'tier' in jetstream does nothing for a default log in a bucket ('store'): keep one")]
+    TierOfBucket,
+    /// A cache of what is local.
+    #[error("'cache' in jetstream is for a default log in a bucket, which needs 'store'")]
+    CacheOfDirectory,
     /// Exports and imports that cannot be.
     #[error(transparent)]
     Exchange(Box<super::exchange::ExchangeProblem>),

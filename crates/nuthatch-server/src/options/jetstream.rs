@@ -34,6 +34,8 @@ pub(super) fn jetstream(r: &mut Reader, value: &Value, draft: &mut Draft) {
                 // nats-server calls its directory so as well.
                 _ => store_dir(r, &entry.key, value, draft),
             },
+            "tier" => draft.options.jetstream.tier = logs::tier(r, key, value),
+            "cache" => draft.options.jetstream.cache = logs::cache(r, key, value),
             "logs" => {
                 if let Some(map) = r.map(key, value) {
                     draft.options.jetstream.logs = logs::read(r, map);

@@ -2,8 +2,8 @@
 
 use super::jetstream::sync_policy;
 use super::read::Reader;
-use super::tables::LOG;
-use super::{LogHome, NamedLog};
+use super::tables::{CACHE, LOG, TIER};
+use super::{CacheSettings, LogHome, NamedLog, TierSettings};
 use nuthatch_protocol::config::{Map, Value};
 use std::path::PathBuf;
 
@@ -45,9 +45,58 @@ fn one(r: &mut Reader, name: &str, value: &Value) -> Option<NamedLog> {
     draft.finish(r, name, value)
 }
 
+/// A local disk with less for a log is not worth a bucket behind it, and a cache not the trouble.
+const LEAST_BYTES: i64 = 8_000_000;
+
+/// `tier {}`.
+pub(super) fn tier(r: &mut Reader, key: &str, value: &Value) -> Option<TierSettings> {
+    let map = r.map(key, value)?;
+    let (mut store, mut after_age, mut local_max_bytes) = (None, None, None);
+    r.walk(&TIER, map, |r, key, entry| match key {
+        "store" => store = r.word(key, &entry.value).map(str::to_owned),
+        "after_age" => after_age = r.duration(key, &entry.value),
+        "local_max" => {
+            local_max_bytes =
+                r.size(key, &entry.value, LEAST_BYTES, i64::MAX).map(i64::cast_unsigned);
+        }
+        _ => debug_assert!(false, "key '{key}' is in the table and nobody reads it"),
+    });
+    let Some(store) = store else {
+        r.invalid(&value.pos, key, "needs 'store', the address of its bucket");
+        return None;
+    };
+    if after_age.is_none() && local_max_bytes.is_none() {
+        r.invalid(&value.pos, key, "needs 'after_age' or 'local_max': what moves there");
+        return None;
+    }
+    Some(TierSettings { store, after_age, local_max_bytes })
+}
+
+/// `cache {}`.
+pub(super) fn cache(r: &mut Reader, key: &str, value: &Value) -> Option<CacheSettings> {
+    let map = r.map(key, value)?;
+    let (mut dir, mut max_bytes) = (None, None);
+    r.walk(&CACHE, map, |r, key, entry| match key {
+        "dir" => dir = r.word(key, &entry.value).map(PathBuf::from),
+        "max_bytes" => {
+            max_bytes = r.size(key, &entry.value, LEAST_BYTES, i64::MAX).map(i64::cast_unsigned);
+        }
+        _ => debug_assert!(false, "key '{key}' is in the table and nobody reads it"),
+    });
+    match (dir, max_bytes) {
+        (Some(dir), Some(max_bytes)) => Some(CacheSettings { dir, max_bytes }),
+        _ => {
+            r.invalid(&value.pos, key, "needs 'dir' and 'max_bytes'");
+            None
+        }
+    }
+}
+
 #[derive(Default)]
 struct Draft {
     object: Option<bool>,
+    tier: Option<TierSettings>,
+    cache: Option<CacheSettings>,
     store: Option<String>,
     dir: Option<PathBuf>,
     sync: Option<super::SyncPolicy>,
@@ -63,6 +112,8 @@ impl Draft {
             "store" => self.store = r.word(key, value).map(str::to_owned),
             "dir" => self.dir = r.word(key, value).map(PathBuf::from),
             "sync_interval" => self.sync = sync_policy(r, key, value),
+            "tier" => self.tier = tier(r, key, value),
+            "cache" => self.cache = cache(r, key, value),
             _ => debug_assert!(false, "key '{key}' is in the table and nobody reads it"),
         }
     }
@@ -76,6 +127,12 @@ impl Draft {
                 "of mode 'object' has no 'sync_interval': what is acknowledged is in the bucket",
             ),
             (false, Some(_), ..) => Some("of mode 'local' has no 'store'"),
+            (true, ..) if self.tier.is_some() => {
+                Some("of mode 'object' has no 'tier': all of it is in its bucket")
+            }
+            (false, ..) if self.cache.is_some() => {
+                Some("of mode 'local' has no 'cache': it is on the disk anyway")
+            }
             _ => None,
         };
         if let Some(what) = wrong {
@@ -86,6 +143,7 @@ impl Draft {
             Some(address) => LogHome::Bucket(address),
             None => LogHome::Directory(self.dir),
         };
-        Some(NamedLog { name: name.to_owned(), home, sync: self.sync })
+        let Self { sync, tier, cache, .. } = self;
+        Some(NamedLog { name: name.to_owned(), home, sync, tier, cache })
     }
 }

@@ -108,6 +108,8 @@ impl Options {
         plan.restart("jetstream", old.enabled != new.enabled);
         plan.restart("store_dir", old.store_dir != new.store_dir);
         plan.restart("store", old.store != new.store);
+        plan.restart("tier", old.tier != new.tier);
+        plan.restart("cache", old.cache != new.cache);
         plan.restart("logs", old.logs != new.logs);
         plan.restart("domain", old.domain != new.domain);
         plan.restart("sync_interval", old.sync != new.sync);

@@ -489,6 +489,8 @@ pub(super) static JETSTREAM: Block = Block {
              `\"s3://bucket/prefix\"`, `\"gs://…\"`, `\"az://…\"`, `\"file:///shared/dir\"`; \
              a value without `://` is a directory, as `store_dir`",
         ),
+        yes(&["tier"], "none", "bucket to which old segments of the default log move; see below"),
+        yes(&["cache"], "none", "disk cache of a default log in a bucket; see below"),
         yes(&["logs"], "none", "further logs by name; see below"),
         yes(
             &["max_memory_store", "max_mem_store", "max_mem"],
@@ -542,6 +544,44 @@ pub(super) static LOG: Block = Block {
         yes(&["store"], "none", "address of the bucket of an `object` log, as `store` above"),
         yes(&["dir"], "one of its name in the store directory", "directory of a `local` log"),
         yes(&["sync_interval", "sync"], "as in `jetstream`", "for a `local` log"),
+        yes(&["tier"], "none", "bucket to which old segments of a `local` log move; see below"),
+        yes(&["cache"], "none", "disk cache of an `object` log; see below"),
+    ],
+};
+
+/// Keys of `tier` in `jetstream` and in one of its `logs`.
+pub(super) static TIER: Block = Block {
+    place: "in 'tier'",
+    keys: &[
+        yes(&["store"], "required", "address of the bucket, as `store` of `jetstream`"),
+        yes(
+            &["after_age", "age"],
+            "none",
+            "segments move when they were sealed so long ago, such as `\"1h\"`",
+        ),
+        yes(
+            &["local_max", "max_local"],
+            "none",
+            "the oldest segments move so that the log's files on the local disk stay below this; \
+             at least 8MB. One of the two keys is needed",
+        ),
+    ],
+};
+
+/// Keys of `cache` in `jetstream` and in one of its `logs`.
+pub(super) static CACHE: Block = Block {
+    place: "in 'cache'",
+    keys: &[
+        yes(
+            &["dir"],
+            "required",
+            "directory for blocks of objects, below which each log has one; may be deleted at any time",
+        ),
+        yes(
+            &["max_bytes", "max"],
+            "required",
+            "bytes that the files of one log may take; at least 8MB",
+        ),
     ],
 };
 
@@ -609,4 +649,6 @@ pub(super) static DOCUMENTED: &[(&str, &Block)] = &[
     ("`limits {}` of `jetstream`", &JETSTREAM_LIMITS),
     ("`batch {}` of these `limits {}`", &BATCH_LIMITS),
     ("each of `logs {}` of `jetstream`", &LOG),
+    ("`tier {}` of `jetstream` and of its `logs`", &TIER),
+    ("`cache {}` of `jetstream` and of its `logs`", &CACHE),
 ];

@@ -1,7 +1,14 @@
 //! Which logs a directory holds.
 
+use nuthatch_log::Disk;
+use nuthatch_log::env::ReadOnlyDisk;
+use nuthatch_object::{
+    Bucket, BucketOptions, BucketView, MovedAway, TierView, moved_away, open_url,
+};
 use std::io;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
 
 /// Below a store directory, our logs are here.
 const OUR_DIRECTORY: &str = "nuthatch";
@@ -61,4 +68,44 @@ fn is_log(dir: &Path) -> io::Result<bool> {
         }
     }
     Ok(false)
+}
+
+/// How long a bucket's failures are borne while somebody waits for a command.
+const RETRY_FOR: Duration = Duration::from_secs(10);
+
+/// The name of the log that a server has without being told to.
+pub const DEFAULT_LOG: &str = "default";
+
+fn bucket(address: &str, name: &str) -> io::Result<Arc<Bucket>> {
+    // Looking makes no directories.
+    if address.strip_prefix("file://").is_some_and(|path| !Path::new(path).is_dir()) {
+        return Err(io::Error::new(io::ErrorKind::NotFound, "there is no such directory"));
+    }
+    let options = BucketOptions { retry_for: RETRY_FOR, ..BucketOptions::default() };
+    open_url(address, name, options).map(Arc::new).map_err(io::Error::other)
+}
+
+/// The log `name` in the bucket at `address`, for looking only.
+///
+/// # Errors
+/// The address, the store's, or that there is no log.
+pub fn in_bucket(address: &str, name: &str) -> io::Result<BucketView> {
+    BucketView::open(bucket(address, name)?)
+}
+
+/// A log's directory for looking only, with what was moved from it, which is in the bucket that the
+/// directory names.
+///
+/// # Errors
+/// The directory cannot be read; the address of the bucket makes no sense.
+pub fn in_directory(dir: &Path) -> io::Result<(Arc<dyn Disk>, Option<MovedAway>)> {
+    let local: Arc<dyn Disk> = Arc::new(ReadOnlyDisk::open(dir)?);
+    // A damaged note hides what was moved; those segments are then missing, and said to be.
+    let Some(moved) = moved_away(&*local).unwrap_or_default() else { return Ok((local, None)) };
+    let (address, name) = moved.place.rsplit_once('/').unwrap_or((&moved.place, ""));
+    let bucket = bucket(address, name)?;
+    // What does not answer is not to pass for damage.
+    bucket.exists("tier")?;
+    let view = TierView::open(local, bucket)?;
+    Ok((Arc::new(view), Some(moved)))
 }

@@ -3,7 +3,6 @@
 use super::{EXIT_CANNOT_LOOK, EXIT_DAMAGE, InspectArgs};
 use crate::doctor::LogPlace;
 use nuthatch_log::doctor::{FrameView, Seen, walk_segment};
-use nuthatch_log::env::ReadOnlyDisk;
 use nuthatch_log::{Disk, RecordRef};
 use serde_json::json;
 use std::io::{self, Write};
@@ -12,7 +11,7 @@ use std::io::{self, Write};
 pub fn list(
     out: &mut impl Write,
     place: &LogPlace,
-    disk: &ReadOnlyDisk,
+    disk: &dyn Disk,
     args: &InspectArgs,
 ) -> io::Result<u8> {
     let mut names = disk.list("")?;

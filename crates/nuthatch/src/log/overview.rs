@@ -3,7 +3,7 @@
 use super::{EXIT_CANNOT_LOOK, EXIT_DAMAGE, InspectArgs};
 use crate::doctor::{LogPlace, open_preview};
 use nuthatch_log::doctor::{CheckpointInspection, Inspection, SegmentInspection, StreamPreview};
-use nuthatch_log::env::{OverlayDisk, ReadOnlyDisk};
+use nuthatch_log::env::OverlayDisk;
 use nuthatch_log::{Disk, RecordRef, StreamId};
 use serde_json::{Value, json};
 use std::collections::HashMap;
@@ -24,7 +24,7 @@ struct Overview {
 pub fn show(
     out: &mut impl Write,
     place: &LogPlace,
-    disk: ReadOnlyDisk,
+    disk: Arc<dyn Disk>,
     in_use: bool,
     args: &InspectArgs,
 ) -> io::Result<u8> {
@@ -32,7 +32,11 @@ pub fn show(
         Ok(overview) => overview,
         Err(why) => {
             let dir = place.dir.display();
-            eprintln!("nuthatch: {dir}: {why}; to have it explained: nuthatch doctor {dir}");
+            let explain = match &args.store {
+                Some(address) => format!("--store {address} --log {}", args.log_name),
+                None => dir.to_string(),
+            };
+            eprintln!("nuthatch: {dir}: {why}; to have it explained: nuthatch doctor {explain}");
             return Ok(EXIT_CANNOT_LOOK);
         }
     };
@@ -49,8 +53,7 @@ pub fn show(
     Ok(if sound { 0 } else { EXIT_DAMAGE })
 }
 
-fn look(disk: ReadOnlyDisk, in_use: bool) -> Result<Overview, String> {
-    let disk: Arc<dyn Disk> = Arc::new(disk);
+fn look(disk: Arc<dyn Disk>, in_use: bool) -> Result<Overview, String> {
     // Recovery writes: into memory, where it is forgotten.
     let streams = open_preview(Arc::new(OverlayDisk::new(Arc::clone(&disk))));
     let by_id: HashMap<StreamId, &StreamPreview> =

@@ -30,6 +30,10 @@ fn servers_through_the_system_account() {
     assert_eq!(sys(&["server", "report", "jetstream"])[0]["data"]["streams"], 1);
     assert_eq!(sys(&["server", "report", "health"])[0]["data"]["status"], "ok");
 
+    let logs = sys(&["log", "report"])[0]["logs"].clone();
+    let default = logs.as_array().unwrap().iter().find(|log| log["name"] == "default").unwrap();
+    assert_eq!((&default["mode"], &default["failed"]), (&"local".into(), &false.into()), "{logs}");
+
     let (code, text) = server.fails(&[&["server", "report", "cpu"], &app[..]].concat());
     assert_eq!((code, text.contains("--monitor")), (1, true), "{text}");
     let (code, text) = server.fails(&["server", "ping", "2", "--user", "sys", "--password", "s"]);

@@ -144,7 +144,12 @@ impl Server {
         sums
     }
 
-    fn metrics(&self) -> String {
+    /// Address of the monitoring port. Needs `-m -1` among the flags.
+    pub fn monitor_url(&self) -> String {
+        read_ports(&self.log.with_file_name("ports"), "monitoring").expect("a monitoring port")
+    }
+
+    pub fn metrics(&self) -> String {
         let ports = self.log.with_file_name("ports");
         let address = read_ports(&ports, "monitoring").expect("a monitoring port");
         let host = address.trim_start_matches("http://").to_owned();

@@ -8,7 +8,7 @@ use crate::options::SyncPolicy;
 use crate::process::VERSION;
 use crate::server::{NATS_VERSION, Server};
 use nuthatch_log::StatsSnapshot;
-use nuthatch_object::RequestKind;
+use nuthatch_object::{RequestKind, TierStatus};
 use std::sync::atomic::Ordering;
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -26,6 +26,8 @@ pub(super) async fn gather(server: &Server, streams: usize, consumers: usize) ->
         of_streams(&mut page, &sample);
         of_logs(&mut page, &view.logs());
         of_stores(&mut page, server);
+        of_caches(&mut page, server);
+        of_tiers(&mut page, server);
     }
     page
 }
@@ -223,6 +225,48 @@ fn of_stores(page: &mut Vec<Family>, server: &Server) {
     put_all(page, &t::STORE_RETRIES, stores.iter().map(|(log, s)| (vec![*log], s.retries)));
     put_all(page, &t::STORE_PUT, stores.iter().map(|(log, s)| (vec![*log], s.put_bytes)));
     put_all(page, &t::STORE_GET, stores.iter().map(|(log, s)| (vec![*log], s.get_bytes)));
+}
+
+/// What is kept here of buckets.
+fn of_caches(page: &mut Vec<Family>, server: &Server) {
+    let places = server.places.lock();
+    let caches: Vec<_> =
+        places.iter().filter_map(|place| Some((place.name.as_str(), place.cache()?))).collect();
+    let bytes = caches.iter().flat_map(|(log, cache)| {
+        [(vec![*log, "memory"], cache.bytes), (vec![*log, "disk"], cache.disk_bytes)]
+    });
+    put_all(page, &t::STORE_CACHE_BYTES, bytes);
+    let hits = caches.iter().flat_map(|(log, cache)| {
+        [(vec![*log, "memory"], cache.hits), (vec![*log, "disk"], cache.disk_hits)]
+    });
+    put_all(page, &t::STORE_CACHE_HITS, hits);
+    let misses = caches
+        .iter()
+        .map(|(log, cache)| (vec![*log], cache.misses.saturating_sub(cache.disk_hits)));
+    put_all(page, &t::STORE_CACHE_MISSES, misses);
+}
+
+type OfTier = fn(&TierStatus) -> u64;
+
+/// Metrics of a tier that are one number each.
+const OF_TIER: &[(&Metric, OfTier)] = &[
+    (&t::TIER_SEGMENTS, |s| s.moved_segments),
+    (&t::TIER_BYTES, |s| s.moved_bytes),
+    (&t::TIER_LOCAL, |s| s.local_bytes),
+    (&t::TIER_WAITING, |s| s.waiting_segments),
+    (&t::TIER_MOVED, |s| s.moves),
+    (&t::TIER_MOVED_BYTES, |s| s.moves_bytes),
+    (&t::TIER_FAILURES, |s| s.failures),
+    (&t::TIER_FAILING, |s| u64::from(s.trouble.is_some())),
+];
+
+fn of_tiers(page: &mut Vec<Family>, server: &Server) {
+    let places = server.places.lock();
+    let tiers: Vec<_> =
+        places.iter().filter_map(|place| Some((place.name.as_str(), place.tier()?))).collect();
+    for (metric, value) in OF_TIER {
+        put_all(page, metric, tiers.iter().map(|(log, tier)| (vec![*log], value(tier))));
+    }
 }
 
 fn of_logs(page: &mut Vec<Family>, logs: &[JsLog]) {

@@ -203,6 +203,25 @@ metrics! {
             "Requests that were repeated because the bucket failed for a moment");
         STORE_PUT = counter("nuthatch_store_put_bytes", LOG, "Bytes written to the bucket");
         STORE_GET = counter("nuthatch_store_get_bytes", LOG, "Bytes read from the bucket");
+        STORE_CACHE_BYTES = gauge("nuthatch_store_cache_bytes", &["log", "cache"],
+            "Bytes of a bucket's objects kept here: `memory`, `disk`");
+        STORE_CACHE_HITS = counter("nuthatch_store_cache_hits", &["log", "cache"],
+            "Blocks of objects that were found there");
+        STORE_CACHE_MISSES = counter("nuthatch_store_cache_misses", LOG,
+            "Blocks of objects that had to be fetched when they were asked for");
+        TIER_SEGMENTS = gauge("nuthatch_tier_segments", LOG,
+            "Segments of a local log that are in the bucket behind it only");
+        TIER_BYTES = gauge("nuthatch_tier_bytes", LOG, "Their bytes");
+        TIER_LOCAL = gauge("nuthatch_tier_local_bytes", LOG,
+            "Bytes of a tiered log's files on the local disk, as last counted");
+        TIER_WAITING = gauge("nuthatch_tier_waiting_segments", LOG,
+            "Segments that should have moved by now, as last counted");
+        TIER_MOVED = counter("nuthatch_tier_moved_segments", LOG, "Segments moved");
+        TIER_MOVED_BYTES = counter("nuthatch_tier_moved_bytes", LOG, "Their bytes");
+        TIER_FAILURES = counter("nuthatch_tier_failures", LOG,
+            "Attempts to move or remove a segment that failed; they are repeated");
+        TIER_FAILING = gauge("nuthatch_tier_failing", LOG,
+            "1 while nothing moves because the last attempt failed");
         LOG_SPACE = gauge("nuthatch_log_space_state", LOG,
             "What the medium takes: 0 everything, 1 only what frees space (the reserve is in use), 2 nothing");
         LOG_FAILED = gauge("nuthatch_log_failed", LOG,

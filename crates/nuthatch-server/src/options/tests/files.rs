@@ -140,6 +140,8 @@ fn jetstream_block() {
             enabled: true,
             store_dir: "/d".into(),
             store: None,
+            tier: None,
+            cache: None,
             logs: Vec::new(),
             max_memory_bytes: Some(1 << 30),
             max_store_bytes: Some(10 << 30),
@@ -399,7 +401,13 @@ fn logs_and_where_they_are_kept() {
                 cold { store: 's3://c/q' }, fast { dir: /fast, sync_interval: never }, plain {} } }";
     let o = options(text, "").jetstream;
     assert_eq!(o.store.as_deref(), Some("s3://b/p"));
-    let log = |name: &str, home, sync| NamedLog { name: name.to_owned(), home, sync };
+    let log = |name: &str, home, sync| NamedLog {
+        name: name.to_owned(),
+        home,
+        sync,
+        tier: None,
+        cache: None,
+    };
     assert_eq!(
         o.logs,
         [
@@ -412,4 +420,22 @@ fn logs_and_where_they_are_kept() {
     assert_eq!(options("", "--store gs://b/p").jetstream.store.as_deref(), Some("gs://b/p"));
     let late = options("jetstream { store: 's3://b/p', sync_interval: '2m' }", "").warnings;
     assert!(late.iter().any(|text| text.starts_with("sync_interval does nothing")), "{late:?}");
+}
+
+#[test]
+fn tiers_and_caches() {
+    let text = "jetstream { tier { store: 's3://b/t', after_age: '1h', local_max: 10GB }, logs { \
+                warm { tier { store: 'file:///t', local_max: '64M' } }, \
+                cold { store: 's3://c/q', cache { dir: /fast, max_bytes: 1GB } } } }";
+    let o = options(text, "").jetstream;
+    let tier = o.tier.expect("a tier");
+    assert_eq!(tier.store, "s3://b/t");
+    assert_eq!(tier.after_age, Some(Duration::from_secs(3600)));
+    assert_eq!(tier.local_max_bytes, Some(10 << 30));
+    let warm = o.logs[0].tier.clone().expect("a tier");
+    assert_eq!((warm.after_age, warm.local_max_bytes), (None, Some(64 << 20)));
+    let cache = o.logs[1].cache.clone().expect("a cache");
+    assert_eq!((cache.dir, cache.max_bytes), (PathBuf::from("/fast"), 1 << 30));
+    let text = "jetstream { store: 's3://b/p', cache { dir: /c, max_bytes: 8GB } }";
+    assert!(options(text, "").jetstream.cache.is_some());
 }

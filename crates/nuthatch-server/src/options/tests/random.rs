@@ -60,6 +60,8 @@ const AROUND: &[&str] = &[
     "jetstream { limits { K: V } }",
     "jetstream { limits { batch { K: V } } }",
     "jetstream { logs { a { K: V } } }",
+    "jetstream { tier { K: V } }",
+    "jetstream { cache { K: V } }",
 ];
 
 #[test]

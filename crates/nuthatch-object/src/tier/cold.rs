@@ -1,0 +1,175 @@
+//! Segments in the bucket: written in parts, compared, read in blocks, removed.
+
+use super::note::{Entry, Stage};
+use crate::bucket::Bucket;
+use crate::cache::{BlockCache, Stretch};
+use crate::extents::to_usize;
+use crate::names::{self, DATA, DataKey};
+use nuthatch_log::env::{DiskFile, read_exact_at};
+use object_store::PutPayload;
+use parking_lot::Mutex;
+use std::io;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// A segment becomes objects of this size, unless told otherwise.
+pub const PART_BYTES: u64 = 8 << 20;
+
+/// Parts of a segment that are uploaded or compared at a time: with [`PART_BYTES`] the memory that
+/// moving takes.
+const PARTS_AT_A_TIME: usize = 4;
+
+/// After a read that failed, so long nothing is read that can wait.
+const AVOIDED_FOR: Duration = Duration::from_secs(30);
+
+/// The bucket of a tier.
+pub struct ColdStore {
+    /// The bucket.
+    pub bucket: Arc<Bucket>,
+    /// What was read of it.
+    pub cache: Arc<BlockCache>,
+    failed: Mutex<Option<Instant>>,
+}
+
+/// A part of a segment: where it begins, and its bytes.
+fn parts(entry: &Entry) -> impl Iterator<Item = (u64, u64)> + use<> {
+    let (bytes, step) = (entry.bytes, entry.part_bytes.max(1));
+    let count = bytes.div_ceil(step);
+    (0..count).map(move |n| (n * step, step.min(bytes - n * step)))
+}
+
+impl ColdStore {
+    /// Segments in `bucket`, with `cache_bytes` of them in memory.
+    pub fn new(bucket: Arc<Bucket>, cache_bytes: usize) -> Self {
+        let cache = Arc::new(BlockCache::new(Arc::clone(&bucket), cache_bytes, None));
+        Self { bucket, cache, failed: Mutex::default() }
+    }
+
+    /// Whether the last read did not fail, or that was a while ago.
+    pub fn is_at_hand(&self) -> bool {
+        self.failed.lock().is_none_or(|at| at.elapsed() >= AVOIDED_FOR)
+    }
+
+    /// Writes a segment. Ends early if `go_on` says so.
+    pub fn upload(
+        &self,
+        file: &dyn DiskFile,
+        name: &str,
+        entry: &Entry,
+        go_on: &dyn Fn() -> io::Result<()>,
+    ) -> io::Result<()> {
+        let all: Vec<_> = parts(entry).collect();
+        for some in all.chunks(PARTS_AT_A_TIME) {
+            go_on()?;
+            let mut objects = Vec::with_capacity(some.len());
+            for (at, len) in some {
+                let bytes = read_local(file, *at, *len)?;
+                let key = names::part(name, *at, entry.generation);
+                objects.push((key, PutPayload::from(bytes)));
+            }
+            self.bucket.put_all(objects)?;
+        }
+        Ok(())
+    }
+
+    /// Whether the bucket holds exactly what the local file does.
+    pub fn holds(
+        &self,
+        file: &dyn DiskFile,
+        name: &str,
+        entry: &Entry,
+        go_on: &dyn Fn() -> io::Result<()>,
+    ) -> io::Result<bool> {
+        let all: Vec<_> = parts(entry).collect();
+        for some in all.chunks(PARTS_AT_A_TIME) {
+            go_on()?;
+            for (at, len) in some {
+                let key = names::part(name, *at, entry.generation);
+                let there = match self.bucket.get(&key) {
+                    Ok(there) => there,
+                    Err(crate::BucketError::NotFound { .. }) => return Ok(false),
+                    Err(error) => return Err(error.into()),
+                };
+                if there != read_local(file, *at, *len)? {
+                    return Ok(false);
+                }
+            }
+        }
+        Ok(true)
+    }
+
+    /// Removes a segment.
+    pub fn remove(&self, name: &str, entry: &Entry) -> io::Result<()> {
+        let keys = parts(entry).map(|(at, _)| names::part(name, at, entry.generation)).collect();
+        Ok(self.bucket.delete_all(keys)?)
+    }
+
+    /// A segment of which nothing is noted here: the newest one of `bytes` that is complete.
+    pub fn find(&self, name: &str, bytes: u64) -> io::Result<Option<Entry>> {
+        let listed = self.bucket.list(&format!("{DATA}/{name}"))?;
+        let mut found: Vec<(u32, u64, u64)> = Vec::new();
+        for object in listed {
+            if let Some(DataKey::Part { offset, generation, .. }) = names::data_key(&object.key) {
+                found.push((generation, offset, object.bytes));
+            }
+        }
+        found.sort_unstable_by_key(|(generation, offset, _)| {
+            (std::cmp::Reverse(*generation), *offset)
+        });
+        let complete = found.chunk_by(|a, b| a.0 == b.0).find_map(|objects| {
+            let (generation, _, part_bytes) = *objects.first()?;
+            let entry = Entry { stage: Stage::Moved, generation, bytes, part_bytes };
+            let sizes = objects.iter().map(|(_, offset, size)| (*offset, *size));
+            (part_bytes > 0 && sizes.eq(parts(&entry))).then_some(entry)
+        });
+        Ok(complete)
+    }
+
+    /// Fills `into` from `at` on, which must be within the segment.
+    pub fn read(&self, name: &str, entry: &Entry, at: u64, into: &mut [u8]) -> io::Result<()> {
+        let end = at + into.len() as u64;
+        let mut from = at;
+        while from < end {
+            let Stretch { key, size, from: skip, to } = stretch(name, entry, from, end);
+            let target = to_usize(from - at);
+            let step = to_usize(to - skip);
+            let read = self.cache.read(&key, size, skip, &mut into[target..target + step]);
+            *self.failed.lock() = read.is_err().then(Instant::now);
+            read?;
+            from += step as u64;
+        }
+        Ok(())
+    }
+
+    /// Fetches what is going to be read.
+    pub fn read_ahead(&self, name: &str, entry: &Entry, from: u64, to: u64) {
+        let (mut at, end) = (from, to.min(entry.bytes));
+        let mut stretches = Vec::new();
+        while at < end {
+            let next = stretch(name, entry, at, end);
+            at += next.to - next.from;
+            stretches.push(next);
+        }
+        self.cache.ahead(&stretches);
+    }
+}
+
+/// What of `at..end` lies in the object that holds `at`.
+fn stretch(name: &str, entry: &Entry, at: u64, end: u64) -> Stretch {
+    let step = entry.part_bytes.max(1);
+    let start = at / step * step;
+    let size = step.min(entry.bytes.saturating_sub(start));
+    let key = names::part(name, start, entry.generation).into();
+    Stretch { key, size, from: at - start, to: (end - start).min(size) }
+}
+
+/// Bytes of a local file, where an error says which side failed.
+fn read_local(file: &dyn DiskFile, at: u64, len: u64) -> io::Result<Vec<u8>> {
+    read_exact_at(file, at, to_usize(len))
+        .map_err(|error| io::Error::new(error.kind(), LocalRead(error)))
+}
+
+/// A segment could not be read from the local disk.
+#[derive(Debug, thiserror::Error)]
+#[error("cannot read the segment from the local disk: {0}")]
+pub struct LocalRead(#[source] io::Error);

@@ -1,0 +1,480 @@
+//! The disk of a tiered log: the local one, with the segments that were moved shown as if they were
+//! still there.
+
+use super::cold::ColdStore;
+use super::file::{ColdFile, TieredFile};
+use super::mover::Mover;
+use super::note::{Entry, Note, Stage};
+use super::stub::{STUB_DIR, Stub};
+use super::{Tenant, check_tenant};
+use crate::bucket::Bucket;
+use crate::cache::CacheSnapshot;
+use crate::disk::REMOTE_READERS;
+use crate::owner::Owner;
+use nuthatch_log::env::{Disk, DiskFile, WriteMode};
+use nuthatch_log::{Chain, Epoch, Reporter};
+use parking_lot::{Condvar, Mutex};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::io;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Weak};
+use std::time::{Duration, SystemTime};
+
+/// The catalog's path: when it changes, a segment may have been sealed.
+const CATALOG_PATH: &str = "catalog";
+
+/// Open files remembered before those that were closed are forgotten.
+const FILES_PRUNED_AT: usize = 256;
+
+/// When segments move.
+#[derive(Clone)]
+pub struct TierOptions {
+    /// How this server names itself to others: host and process, for example.
+    pub who: String,
+    /// Segments that were sealed so long ago move.
+    pub after_age: Option<Duration>,
+    /// The oldest segments move while the log's files on the local disk take more than this.
+    pub local_max_bytes: Option<u64>,
+    /// They begin to move so much earlier, in bytes: what is written meanwhile.
+    pub headroom_bytes: u64,
+    /// Bytes of moved segments kept in memory for readers. Default 32 MiB.
+    pub cache_bytes: usize,
+    /// A segment becomes objects of this size, of which a few are in memory at a time. Default 8 MiB.
+    pub part_bytes: u64,
+    /// For the identities of what is written; must differ between any two openings.
+    pub seed: u64,
+    /// Where trouble is told.
+    pub report: Reporter,
+}
+
+impl Default for TierOptions {
+    fn default() -> Self {
+        Self {
+            who: String::new(),
+            after_age: None,
+            local_max_bytes: None,
+            headroom_bytes: 0,
+            cache_bytes: 32 << 20,
+            part_bytes: super::cold::PART_BYTES,
+            seed: std::hash::BuildHasher::hash_one(&std::hash::RandomState::new(), 1u64),
+            report: Reporter::default(),
+        }
+    }
+}
+
+/// What a tier holds and how moving goes.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct TierStatus {
+    /// Its address.
+    pub place: String,
+    /// Segments that are only there.
+    pub moved_segments: u64,
+    /// Their bytes.
+    pub moved_bytes: u64,
+    /// Bytes of the log's files on the local disk, as last counted.
+    pub local_bytes: u64,
+    /// Segments that should move, as last counted.
+    pub waiting_segments: u64,
+    /// Segments moved since the start.
+    pub moves: u64,
+    /// Their bytes.
+    pub moves_bytes: u64,
+    /// Attempts that failed since the start.
+    pub failures: u64,
+    /// Why nothing moves, if the last attempt failed.
+    pub trouble: Option<String>,
+}
+
+/// The note, and whether it may still be changed.
+pub struct Book {
+    /// What is on the disk.
+    pub note: Note,
+    /// Nothing on the disk is changed any more.
+    pub stopped: bool,
+}
+
+/// Gauges and counters.
+#[derive(Default)]
+pub struct Gauges {
+    pub local_bytes: AtomicU64,
+    /// Of these, the ends of moved segments.
+    pub stub_bytes: AtomicU64,
+    pub waiting_segments: AtomicU64,
+    pub moves: AtomicU64,
+    pub moves_bytes: AtomicU64,
+    pub failures: AtomicU64,
+    pub trouble: Mutex<Option<String>>,
+}
+
+/// What the disk and its mover share.
+pub struct Shared {
+    pub local: Arc<dyn Disk>,
+    pub cold: Arc<ColdStore>,
+    pub options: TierOptions,
+    pub book: Mutex<Book>,
+    pub owner: Mutex<Option<Arc<Owner>>>,
+    pub gauges: Gauges,
+    /// Segments and when they were first seen sealed, where the disk does not know.
+    pub first_seen: Mutex<HashMap<String, SystemTime>>,
+    /// Segments that the local disk does not read: they stay.
+    pub unreadable: Mutex<BTreeSet<String>>,
+    /// Set when there may be something to do.
+    pub signal: (Mutex<bool>, Condvar),
+    files: Mutex<HashMap<String, Weak<TieredFile>>>,
+}
+
+impl Shared {
+    /// Changes the note on the disk, then in memory.
+    pub fn change<R>(
+        &self,
+        book: &mut Book,
+        change: impl FnOnce(&mut BTreeMap<String, Entry>) -> R,
+    ) -> io::Result<R> {
+        if book.stopped {
+            return Err(io::Error::other("the log is being closed"));
+        }
+        let mut next = book.note.clone();
+        let result = change(&mut next.entries);
+        next.store(&*self.local)?;
+        book.note = next;
+        Ok(result)
+    }
+
+    /// Says that there may be something to do.
+    pub fn wake(&self) {
+        *self.signal.0.lock() = true;
+        self.signal.1.notify_one();
+    }
+
+    /// An open file goes on under its handle, in the bucket.
+    pub fn retarget(self: &Arc<Self>, name: &str, entry: Entry) {
+        let open = self.files.lock().get(name).and_then(Weak::upgrade);
+        if let Some(file) = open {
+            file.set(self.cold_file(name, entry));
+        }
+    }
+
+    fn cold_file(&self, name: &str, entry: Entry) -> Arc<dyn DiskFile> {
+        let (cold, local) = (Arc::clone(&self.cold), Arc::clone(&self.local));
+        Arc::new(ColdFile::new(cold, local, name.to_owned(), entry))
+    }
+
+    /// Wraps a file, so that it can be retargeted.
+    fn track(&self, path: &str, backing: Arc<dyn DiskFile>) -> Arc<dyn DiskFile> {
+        let file = Arc::new(TieredFile::new(backing));
+        let mut files = self.files.lock();
+        if files.len() >= FILES_PRUNED_AT {
+            files.retain(|_, file| file.strong_count() > 0);
+        }
+        files.insert(path.to_owned(), Arc::downgrade(&file));
+        file
+    }
+
+    fn stage(&self, name: &str) -> Option<Stage> {
+        self.book.lock().note.entries.get(name).map(|entry| entry.stage)
+    }
+
+    /// Bytes of the log's files on the local disk.
+    pub fn count_local(&self) -> io::Result<u64> {
+        let mut all = 0;
+        for dir in ["", "tmp", STUB_DIR] {
+            let mut bytes = 0;
+            let names = match self.local.list(dir) {
+                Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
+                names => names?,
+            };
+            for name in names {
+                let path = if dir.is_empty() { name } else { format!("{dir}/{name}") };
+                // What was just removed or renamed counts nothing.
+                bytes += self.local.open(&path).and_then(|file| file.len()).unwrap_or(0);
+            }
+            if dir == STUB_DIR {
+                self.gauges.stub_bytes.store(bytes, Ordering::Relaxed);
+            }
+            all += bytes;
+        }
+        self.gauges.local_bytes.store(all, Ordering::Relaxed);
+        Ok(all)
+    }
+}
+
+/// A local disk with a bucket behind it.
+pub struct TieredDisk {
+    shared: Arc<Shared>,
+}
+
+impl TieredDisk {
+    /// Puts `bucket` behind the disk of a log. Nothing moves before [`TieredDisk::start`]. Without an
+    /// answer of the bucket it opens all the same, if every segment that is not here has been noted.
+    ///
+    /// # Errors
+    /// `InvalidInput` if the bucket is another log's or a log's home; the disk's and the store's.
+    pub fn open(
+        local: Arc<dyn Disk>,
+        bucket: Arc<Bucket>,
+        options: TierOptions,
+    ) -> io::Result<Self> {
+        let place = bucket.label().to_owned();
+        let noted = match Note::load(&*local) {
+            Err(error) if error.kind() == io::ErrorKind::InvalidData => {
+                options.report.say(&format!("{error}: asking {place} what it holds"));
+                None
+            }
+            noted => noted?,
+        };
+        let chain = Chain::read(&*local).map_err(io::Error::other)?;
+        check_place(&bucket, noted.as_ref(), chain.as_ref(), &options.report)?;
+        let note = Note { place, ..noted.unwrap_or_default() };
+        let shared = Arc::new(Shared {
+            cold: Arc::new(ColdStore::new(bucket, options.cache_bytes)),
+            local,
+            options,
+            book: Mutex::new(Book { note, stopped: false }),
+            owner: Mutex::default(),
+            gauges: Gauges::default(),
+            first_seen: Mutex::default(),
+            unreadable: Mutex::default(),
+            signal: (Mutex::new(true), Condvar::new()),
+            files: Mutex::default(),
+        });
+        let disk = Self { shared };
+        if let Some(chain) = &chain {
+            disk.find_missing(chain)?;
+        }
+        Ok(disk)
+    }
+
+    /// Segments of the chain that are neither here nor noted may be in the bucket all the same: the
+    /// note was lost. Those that are complete are taken for moved.
+    fn find_missing(&self, chain: &Chain) -> io::Result<()> {
+        let here: BTreeSet<String> = self.shared.local.list("")?.into_iter().collect();
+        let mut book = self.shared.book.lock();
+        for segment in chain.sealed.iter().filter(|segment| !here.contains(&segment.file)) {
+            let noted = book.note.entries.get(&segment.file);
+            if noted.is_none_or(|entry| entry.stage != Stage::Moved)
+                && let Some(entry) = self.shared.cold.find(&segment.file, segment.bytes)?
+            {
+                book.note.entries.insert(segment.file.clone(), entry);
+            }
+        }
+        Ok(())
+    }
+
+    /// Begins to move segments, on a thread of its own named after `name`. The log is open by then, so
+    /// that the directory is this process's alone.
+    ///
+    /// # Errors
+    /// The operating system has no thread to give.
+    pub fn start(&self, name: &str) -> io::Result<()> {
+        Mover::start(name, Arc::clone(&self.shared))
+    }
+
+    /// Ends moving: when this returns, nothing of it changes the local disk any more.
+    pub fn stop(&self) {
+        self.shared.book.lock().stopped = true;
+        self.shared.wake();
+    }
+
+    /// One step of moving, on the calling thread: for simulations.
+    ///
+    /// # Errors
+    /// The disk's and the store's; everything is as safe as before.
+    pub fn step(&self, now: SystemTime) -> io::Result<super::Step> {
+        Mover::new(Arc::clone(&self.shared)).step(now)
+    }
+
+    /// The bucket, for its counters.
+    #[must_use]
+    pub fn bucket(&self) -> &Arc<Bucket> {
+        &self.shared.cold.bucket
+    }
+
+    /// What its cache holds and has done.
+    #[must_use]
+    pub fn cache(&self) -> CacheSnapshot {
+        self.shared.cold.cache.snapshot()
+    }
+
+    /// What is there and how moving goes.
+    #[must_use]
+    pub fn status(&self) -> TierStatus {
+        let book = self.shared.book.lock();
+        let moved = || book.note.entries.values().filter(|entry| entry.stage == Stage::Moved);
+        let gauges = &self.shared.gauges;
+        TierStatus {
+            place: book.note.place.clone(),
+            moved_segments: moved().count() as u64,
+            moved_bytes: moved().map(|entry| entry.bytes).sum(),
+            local_bytes: gauges.local_bytes.load(Ordering::Relaxed),
+            waiting_segments: gauges.waiting_segments.load(Ordering::Relaxed),
+            moves: gauges.moves.load(Ordering::Relaxed),
+            moves_bytes: gauges.moves_bytes.load(Ordering::Relaxed),
+            failures: gauges.failures.load(Ordering::Relaxed),
+            trouble: gauges.trouble.lock().clone(),
+        }
+    }
+}
+
+/// Whether the bucket can be this log's. One that does not answer can, if the log has used it before.
+fn check_place(
+    bucket: &Bucket,
+    noted: Option<&Note>,
+    chain: Option<&Chain>,
+    report: &Reporter,
+) -> io::Result<()> {
+    let known = noted.is_some_and(|note| note.place == bucket.label());
+    let has_moved = noted.is_some_and(|note| !note.entries.is_empty());
+    match check_tenant(bucket, chain.map(|chain| chain.log_id)) {
+        Ok(Tenant::Nobody) if has_moved => {
+            let before = noted.map_or("", |note| note.place.as_str());
+            let text = format!(
+                "segments of this log were moved to {before}, and {} holds nothing of them",
+                bucket.label()
+            );
+            Err(io::Error::new(io::ErrorKind::InvalidInput, text))
+        }
+        Ok(_) => Ok(()),
+        Err(error) if known && !is_refusal(&error) => {
+            report.say(&format!("the tier cannot be reached, going on without it: {error}"));
+            Ok(())
+        }
+        Err(error) if is_refusal(&error) => Err(error),
+        Err(error) => {
+            let text = format!("{} cannot be used: {error}", bucket.label());
+            Err(io::Error::new(error.kind(), text))
+        }
+    }
+}
+
+/// Whether an error is an answer about whose tier it is, not a failure to get one.
+fn is_refusal(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::InvalidInput | io::ErrorKind::InvalidData)
+}
+
+impl Drop for TieredDisk {
+    fn drop(&mut self) {
+        self.stop();
+    }
+}
+
+impl Disk for TieredDisk {
+    fn create(&self, path: &str) -> io::Result<Arc<dyn DiskFile>> {
+        Ok(self.shared.track(path, self.shared.local.create(path)?))
+    }
+
+    fn open(&self, path: &str) -> io::Result<Arc<dyn DiskFile>> {
+        // A move under way waits, so that the handle is one that it knows of.
+        let book = self.shared.book.lock();
+        if let Some(open) = self.shared.files.lock().get(path).and_then(Weak::upgrade) {
+            return Ok(open);
+        }
+        match self.shared.local.open(path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                let entry = book.note.entries.get(path).filter(|e| e.stage == Stage::Moved);
+                let entry = *entry.ok_or(error)?;
+                Ok(self.shared.track(path, self.shared.cold_file(path, entry)))
+            }
+            opened => Ok(self.shared.track(path, opened?)),
+        }
+    }
+
+    fn rename(&self, from: &str, to: &str) -> io::Result<()> {
+        match self.shared.local.rename(from, to) {
+            // A moved segment that the log does not know is set aside: it stays where it is.
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                let mut book = self.shared.book.lock();
+                if book.note.entries.get(from).is_none_or(|entry| entry.stage != Stage::Moved) {
+                    return Err(error);
+                }
+                self.shared.change(&mut book, |entries| {
+                    if let Some(entry) = entries.get_mut(from) {
+                        entry.stage = Stage::Aside;
+                    }
+                })?;
+            }
+            renamed => renamed?,
+        }
+        let mut files = self.shared.files.lock();
+        // Whoever has the old file under the new name keeps it.
+        if let Some(file) = files.remove(from) {
+            files.insert(to.to_owned(), file);
+        } else {
+            files.remove(to);
+        }
+        drop(files);
+        if to == CATALOG_PATH {
+            self.shared.wake();
+        }
+        Ok(())
+    }
+
+    /// What was moved is noted as not needed, and removed from the bucket later.
+    fn remove(&self, path: &str) -> io::Result<()> {
+        let mut book = self.shared.book.lock();
+        let noted = book.note.entries.get(path).map(|entry| entry.stage);
+        let was_shown = noted == Some(Stage::Moved);
+        if matches!(noted, Some(Stage::Moved | Stage::Moving)) {
+            self.shared.change(&mut book, |entries| {
+                if let Some(entry) = entries.get_mut(path) {
+                    entry.stage = Stage::Doomed;
+                }
+            })?;
+            Stub::remove(&*self.shared.local, path);
+            self.shared.wake();
+        }
+        self.shared.files.lock().remove(path);
+        match self.shared.local.remove(path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound && was_shown => Ok(()),
+            result => result,
+        }
+    }
+
+    fn list(&self, dir: &str) -> io::Result<Vec<String>> {
+        let mut names: BTreeSet<String> = self.shared.local.list(dir)?.into_iter().collect();
+        if dir.is_empty() {
+            let book = self.shared.book.lock();
+            let moved = book.note.entries.iter().filter(|(_, entry)| entry.stage == Stage::Moved);
+            names.extend(moved.map(|(name, _)| name.clone()));
+        }
+        Ok(names.into_iter().collect())
+    }
+
+    fn create_dir(&self, dir: &str) -> io::Result<()> {
+        self.shared.local.create_dir(dir)
+    }
+
+    fn sync_dir(&self, dir: &str) -> io::Result<()> {
+        self.shared.local.sync_dir(dir)
+    }
+
+    fn lock(&self) -> io::Result<Option<Box<dyn Send + Sync>>> {
+        self.shared.local.lock()
+    }
+
+    fn free_bytes(&self) -> io::Result<u64> {
+        self.shared.local.free_bytes()
+    }
+
+    fn write_mode(&self) -> WriteMode {
+        self.shared.local.write_mode()
+    }
+
+    fn label(&self) -> String {
+        self.shared.local.label()
+    }
+
+    fn generation(&self) -> Option<Epoch> {
+        self.shared.local.generation()
+    }
+
+    fn modified(&self, path: &str) -> io::Result<Option<SystemTime>> {
+        match self.shared.stage(path) {
+            Some(Stage::Moved) => Ok(None),
+            _ => self.shared.local.modified(path),
+        }
+    }
+
+    fn remote_readers(&self) -> usize {
+        REMOTE_READERS
+    }
+}

@@ -1,0 +1,141 @@
+//! A file of a tiered log: on the local disk, or moved; which of the two may change while it is open.
+
+use super::cold::ColdStore;
+use super::note::Entry;
+use super::stub::Stub;
+use crate::cache::ahead::Cursors;
+use crate::extents::to_usize;
+use bytes::Bytes;
+use nuthatch_log::env::{Disk, DiskFile};
+use parking_lot::{Mutex, RwLock};
+use std::io;
+use std::sync::Arc;
+
+/// An open file.
+pub struct TieredFile(RwLock<Arc<dyn DiskFile>>);
+
+impl TieredFile {
+    /// A file that is `backing` for now.
+    pub fn new(backing: Arc<dyn DiskFile>) -> Self {
+        Self(RwLock::new(backing))
+    }
+
+    /// From now on it is `backing`, whose content is the same. Reads under way end on the old one.
+    pub fn set(&self, backing: Arc<dyn DiskFile>) {
+        *self.0.write() = backing;
+    }
+
+    fn now(&self) -> Arc<dyn DiskFile> {
+        Arc::clone(&self.0.read())
+    }
+}
+
+impl DiskFile for TieredFile {
+    fn write_at(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
+        self.now().write_at(bytes, offset)
+    }
+
+    fn write_shared(&self, bytes: &Bytes, offset: u64) -> io::Result<()> {
+        self.now().write_shared(bytes, offset)
+    }
+
+    fn read_at(&self, into: &mut [u8], offset: u64) -> io::Result<usize> {
+        self.now().read_at(into, offset)
+    }
+
+    fn read_shared(&self, offset: u64, len: usize) -> io::Result<Bytes> {
+        self.now().read_shared(offset, len)
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        self.now().sync()
+    }
+
+    fn len(&self) -> io::Result<u64> {
+        self.now().len()
+    }
+
+    fn set_len(&self, len: u64) -> io::Result<()> {
+        self.now().set_len(len)
+    }
+
+    fn allocate(&self, offset: u64, len: u64) -> io::Result<()> {
+        self.now().allocate(offset, len)
+    }
+
+    fn is_remote(&self) -> bool {
+        self.now().is_remote()
+    }
+
+    fn is_at_hand(&self) -> bool {
+        self.now().is_at_hand()
+    }
+}
+
+/// A segment in the bucket. It never changes.
+pub struct ColdFile {
+    store: Arc<ColdStore>,
+    /// Where its ends may be.
+    local: Arc<dyn Disk>,
+    name: String,
+    entry: Entry,
+    cursors: Mutex<Cursors>,
+}
+
+impl ColdFile {
+    /// The segment `name` as `entry` says.
+    pub fn new(store: Arc<ColdStore>, local: Arc<dyn Disk>, name: String, entry: Entry) -> Self {
+        Self { store, local, name, entry, cursors: Mutex::default() }
+    }
+}
+
+impl DiskFile for ColdFile {
+    /// Recovery would write a footer where it finds none: it goes without, as on a full disk.
+    fn write_at(&self, _bytes: &[u8], _offset: u64) -> io::Result<()> {
+        let text = format!("{} is in the bucket, where it does not change", self.name);
+        Err(io::Error::new(io::ErrorKind::StorageFull, text))
+    }
+
+    fn read_at(&self, into: &mut [u8], offset: u64) -> io::Result<usize> {
+        let end = self.entry.bytes.min(offset.saturating_add(into.len() as u64));
+        let n = to_usize(end.saturating_sub(offset));
+        let into = &mut into[..n];
+        let is_end = offset == 0 || end == self.entry.bytes;
+        if is_end
+            && Stub::read(&*self.local, &self.name).is_some_and(|stub| stub.fill(offset, into))
+        {
+            return Ok(n);
+        }
+        self.store.read(&self.name, &self.entry, offset, into)?;
+        let window = self.cursors.lock().note(offset, n as u64);
+        if window > 0 {
+            self.store.read_ahead(&self.name, &self.entry, end, end + window);
+        }
+        Ok(n)
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        Ok(())
+    }
+
+    fn len(&self) -> io::Result<u64> {
+        Ok(self.entry.bytes)
+    }
+
+    /// What recovery does after a footer that could not be written: nothing to cut.
+    fn set_len(&self, _len: u64) -> io::Result<()> {
+        Ok(())
+    }
+
+    fn allocate(&self, _offset: u64, _len: u64) -> io::Result<()> {
+        Err(io::ErrorKind::StorageFull.into())
+    }
+
+    fn is_remote(&self) -> bool {
+        true
+    }
+
+    fn is_at_hand(&self) -> bool {
+        self.store.is_at_hand()
+    }
+}

@@ -1,0 +1,420 @@
+//! Moves segments to the bucket, one step at a time, and removes those that are not needed any more.
+
+use super::cold::LocalRead;
+use super::disk::Shared;
+use super::note::{Entry, Stage};
+use super::stub::Stub;
+use super::{Tenant, check_tenant, settle};
+use crate::owner::Owner;
+use crate::selftest;
+use nuthatch_log::env::{DiskFile, SeededEntropy};
+use nuthatch_log::{Chain, Entropy, SealedSegment};
+use std::collections::BTreeSet;
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, SystemTime};
+
+/// The first pause after a failed step; it doubles up to [`PAUSE_MAX`].
+const PAUSE_FIRST: Duration = Duration::from_secs(1);
+/// The longest pause after failed steps.
+const PAUSE_MAX: Duration = Duration::from_secs(30);
+/// With nothing to do, it looks again after this long at the latest: for clocks that jump.
+const LOOK_AGAIN: Duration = Duration::from_secs(600);
+
+/// Of a bound for the local disk, one part in this many may be ends of moved segments.
+const STUBS_SHARE: u64 = 4;
+
+/// What a step did.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Step {
+    /// This segment is in the bucket only.
+    Moved(String),
+    /// This segment is gone from the bucket.
+    Removed(String),
+    /// What was uploaded of this segment does not count and will be removed from the bucket: the
+    /// segment was removed meanwhile.
+    Rejected(String),
+    /// This segment was found on both sides and differs: the one on the local disk counts, the other
+    /// is left where it is.
+    Differs(String),
+    /// Nothing was to be done; the next segment is old enough after this long.
+    Idle(Option<Duration>),
+}
+
+/// Does the moving.
+pub struct Mover {
+    shared: Arc<Shared>,
+}
+
+/// What moves next.
+struct Candidates {
+    /// The oldest segment that is due.
+    next: Option<SealedSegment>,
+    /// When the next one is.
+    wait: Option<Duration>,
+}
+
+impl Mover {
+    /// A mover without a thread.
+    pub const fn new(shared: Arc<Shared>) -> Self {
+        Self { shared }
+    }
+
+    /// A mover on a thread that ends when the disk is stopped.
+    pub fn start(name: &str, shared: Arc<Shared>) -> io::Result<()> {
+        let mover = Self { shared };
+        let thread = std::thread::Builder::new().name(format!("{name}-tier"));
+        thread.spawn(move || mover.serve()).map(drop)
+    }
+
+    fn serve(&self) {
+        let mut pause = PAUSE_FIRST;
+        while !self.shared.book.lock().stopped {
+            *self.shared.signal.0.lock() = false;
+            match self.step(SystemTime::now()) {
+                Ok(Step::Idle(wait)) => {
+                    self.note_success();
+                    pause = PAUSE_FIRST;
+                    self.wait(wait.unwrap_or(LOOK_AGAIN).min(LOOK_AGAIN), true);
+                }
+                Ok(_) => {
+                    self.note_success();
+                    pause = PAUSE_FIRST;
+                }
+                Err(error) => {
+                    self.note_failure(&error);
+                    self.wait(pause, false);
+                    pause = (pause * 2).min(PAUSE_MAX);
+                }
+            }
+        }
+    }
+
+    /// Sleeps; less if there may be something to do, or, after a failure, if this is the end.
+    fn wait(&self, longest: Duration, for_work: bool) {
+        let deadline = std::time::Instant::now() + longest;
+        loop {
+            if self.shared.book.lock().stopped {
+                return;
+            }
+            let (signal, changed) = &self.shared.signal;
+            let mut signal = signal.lock();
+            if *signal && for_work {
+                return;
+            }
+            *signal = false;
+            if changed.wait_until(&mut signal, deadline).timed_out() {
+                return;
+            }
+        }
+    }
+
+    fn note_success(&self) {
+        if self.shared.gauges.trouble.lock().take().is_some() {
+            self.shared.options.report.say("segments move to the tier again");
+        }
+    }
+
+    fn note_failure(&self, error: &io::Error) {
+        if self.shared.book.lock().stopped {
+            return;
+        }
+        self.shared.gauges.failures.fetch_add(1, Ordering::Relaxed);
+        let text = error.to_string();
+        let mut trouble = self.shared.gauges.trouble.lock();
+        if trouble.is_none() {
+            let place = self.shared.cold.bucket.label();
+            let what = format!("no segments move to the tier {place} for now: {text}");
+            self.shared.options.report.say(&what);
+        }
+        *trouble = Some(text);
+    }
+
+    /// Does the next thing there is to do.
+    pub fn step(&self, now: SystemTime) -> io::Result<Step> {
+        let Some(chain) = Chain::read(&*self.shared.local).map_err(io::Error::other)? else {
+            return Ok(Step::Idle(None));
+        };
+        let owner = self.claim(&chain)?;
+        if let Some((name, entry)) = self.first(Stage::Doomed) {
+            return self.remove(&owner, name, &entry);
+        }
+        let here: BTreeSet<String> = self.shared.local.list("")?.into_iter().collect();
+        if let Some((name, entry)) = self.first_on_both_sides(&here) {
+            return self.finish(&owner, name, entry);
+        }
+        let Candidates { next, wait } = self.candidates(&chain, &here, now)?;
+        match next {
+            Some(segment) => self.move_away(&owner, &segment),
+            None => Ok(Step::Idle(wait)),
+        }
+    }
+
+    /// Makes the tier this log's and this server its only mover, once. What an earlier one had begun
+    /// to upload is to be removed.
+    fn claim(&self, chain: &Chain) -> io::Result<Arc<Owner>> {
+        let mut slot = self.shared.owner.lock();
+        if let Some(owner) = &*slot {
+            return Ok(Arc::clone(owner));
+        }
+        let bucket = &self.shared.cold.bucket;
+        let who = &self.shared.options.who;
+        let mut entropy = SeededEntropy::new(self.shared.options.seed);
+        let mut nonce = || u128::from(entropy.next()) << 64 | u128::from(entropy.next());
+        if check_tenant(bucket, Some(chain.log_id))? == Tenant::Nobody {
+            selftest::run(bucket, nonce()).map_err(io::Error::other)?;
+            settle(bucket, chain.log_id, who, nonce())?;
+        }
+        let owner = Arc::new(Owner::take(Arc::clone(bucket), who, nonce())?);
+        let mut book = self.shared.book.lock();
+        self.shared.change(&mut book, |entries| {
+            for entry in entries.values_mut().filter(|entry| entry.stage == Stage::Moving) {
+                entry.stage = Stage::Doomed;
+            }
+        })?;
+        book.note.make_spare(&*self.shared.local);
+        *slot = Some(Arc::clone(&owner));
+        Ok(owner)
+    }
+
+    fn first(&self, stage: Stage) -> Option<(String, Entry)> {
+        let book = self.shared.book.lock();
+        let mut entries = book.note.entries.iter();
+        entries.find(|(_, entry)| entry.stage == stage).map(|(name, entry)| (name.clone(), *entry))
+    }
+
+    fn first_on_both_sides(&self, here: &BTreeSet<String>) -> Option<(String, Entry)> {
+        let book = self.shared.book.lock();
+        let mut moved = book.note.entries.iter().filter(|(_, entry)| entry.stage == Stage::Moved);
+        moved.find(|(name, _)| here.contains(*name)).map(|(name, entry)| (name.clone(), *entry))
+    }
+
+    fn remove(&self, owner: &Owner, name: String, entry: &Entry) -> io::Result<Step> {
+        owner.check()?;
+        self.shared.cold.remove(&name, entry)?;
+        let mut book = self.shared.book.lock();
+        self.shared.change(&mut book, |entries| entries.remove(&name))?;
+        Ok(Step::Removed(name))
+    }
+
+    /// A server ended between the note and the removal of the local file; or somebody has put a file
+    /// back. The local one counts, unless the bucket has the same.
+    fn finish(&self, owner: &Owner, name: String, entry: Entry) -> io::Result<Step> {
+        let file = self.shared.local.open(&name)?;
+        let same_len = file.len()? == entry.bytes;
+        let go_on = || self.go_on();
+        if same_len && self.shared.cold.holds(&*file, &name, &entry, &go_on)? {
+            owner.check()?;
+            let book = self.shared.book.lock();
+            let still = book.note.entries.get(&name) == Some(&entry) && !book.stopped;
+            if still {
+                self.drop_local(&name, entry)?;
+            }
+            return Ok(Step::Moved(name));
+        }
+        let what = format!("{name} differs from what {} holds, which is left there", self.place());
+        self.shared.options.report.say(&what);
+        self.set_stage(&name, Stage::Aside)?;
+        Ok(Step::Differs(name))
+    }
+
+    fn set_stage(&self, name: &str, stage: Stage) -> io::Result<()> {
+        let mut book = self.shared.book.lock();
+        self.shared.change(&mut book, |entries| {
+            if let Some(entry) = entries.get_mut(name) {
+                entry.stage = stage;
+            }
+        })
+    }
+
+    fn go_on(&self) -> io::Result<()> {
+        if self.shared.book.lock().stopped {
+            return Err(io::Error::other("the log is being closed"));
+        }
+        Ok(())
+    }
+
+    /// The local file goes; who has it open reads from the bucket.
+    fn drop_local(&self, name: &str, entry: Entry) -> io::Result<()> {
+        self.shared.retarget(name, entry);
+        self.shared.local.remove(name)?;
+        self.shared.local.sync_dir("")
+    }
+
+    /// Which segment moves next: the oldest that is due. One that lies before a segment that has moved
+    /// is due, however young its file is: compaction made it of old ones.
+    fn candidates(
+        &self,
+        chain: &Chain,
+        here: &BTreeSet<String>,
+        now: SystemTime,
+    ) -> io::Result<Candidates> {
+        let local = self.shared.count_local()?;
+        let bound = self
+            .shared
+            .options
+            .local_max_bytes
+            .map_or(u64::MAX, |most| most.saturating_sub(self.shared.options.headroom_bytes));
+        let (movable, newest_moved) = self.movable(chain, here);
+        // A disk that others fill is not to become full either.
+        let short = (2 * self.shared.options.headroom_bytes)
+            .saturating_sub(self.shared.local.free_bytes()?);
+        let mut excess = local.saturating_sub(bound).max(short);
+        self.shared.first_seen.lock().retain(|name, _| here.contains(name));
+        let (mut next, mut wait, mut waiting) = (None, None::<Duration>, 0);
+        for segment in movable {
+            let left = self.time_left(segment, now)?;
+            let old = newest_moved.is_some_and(|newest| segment.base < newest);
+            if old || excess > 0 || left == Some(Duration::ZERO) {
+                waiting += 1;
+                excess = excess.saturating_sub(segment.bytes);
+                next.get_or_insert_with(|| segment.clone());
+            } else {
+                wait = wait.into_iter().chain(left).min();
+            }
+        }
+        self.shared.gauges.waiting_segments.store(waiting, Ordering::Relaxed);
+        Ok(Candidates { next, wait })
+    }
+
+    /// Sealed segments that are here and not noted, and the first position of the newest that was
+    /// moved.
+    fn movable<'a>(
+        &self,
+        chain: &'a Chain,
+        here: &BTreeSet<String>,
+    ) -> (Vec<&'a SealedSegment>, Option<nuthatch_log::Lsn>) {
+        let book = self.shared.book.lock();
+        let noted = |segment: &SealedSegment| book.note.entries.get(&segment.file);
+        let moved = chain
+            .sealed
+            .iter()
+            .filter(|segment| noted(segment).is_some_and(|entry| entry.stage == Stage::Moved));
+        let newest = moved.map(|segment| segment.base).max();
+        let unreadable = self.shared.unreadable.lock();
+        let movable = chain.sealed.iter().filter(|segment| {
+            let name = &segment.file;
+            here.contains(name) && noted(segment).is_none() && !unreadable.contains(name)
+        });
+        (movable.collect(), newest)
+    }
+
+    /// How long until a segment is old enough; `None`: age does not count.
+    fn time_left(&self, segment: &SealedSegment, now: SystemTime) -> io::Result<Option<Duration>> {
+        let Some(after) = self.shared.options.after_age else { return Ok(None) };
+        let mut seen = self.shared.first_seen.lock();
+        let first_seen = *seen.entry(segment.file.clone()).or_insert(now);
+        let sealed = match self.shared.local.modified(&segment.file) {
+            Ok(modified) => modified.map_or(first_seen, |modified| modified.min(first_seen)),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => first_seen,
+            Err(error) => return Err(error),
+        };
+        let age = now.duration_since(sealed).unwrap_or_default();
+        Ok(Some(after.saturating_sub(age)))
+    }
+
+    fn move_away(&self, owner: &Owner, segment: &SealedSegment) -> io::Result<Step> {
+        let name = segment.file.clone();
+        let file = match self.shared.local.open(&name) {
+            Ok(file) => file,
+            // Compaction was faster.
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                return Ok(Step::Idle(Some(Duration::ZERO)));
+            }
+            Err(error) => return Err(error),
+        };
+        let (stage, generation) = (Stage::Moving, owner.generation());
+        let part_bytes = self.shared.options.part_bytes.max(1);
+        let entry = Entry { stage, generation, bytes: segment.bytes, part_bytes };
+        let begun = self.begin(&name, entry)?;
+        if !begun {
+            return Ok(Step::Idle(Some(Duration::ZERO)));
+        }
+        let copied = self.copy(owner, &*file, segment, &entry).and_then(|same| {
+            let text = || format!("{} did not give back what was put for {name}", self.place());
+            if same { Ok(()) } else { Err(io::Error::other(text())) }
+        });
+        match copied {
+            Ok(()) => self.commit(name, entry),
+            Err(error) => {
+                self.give_up(owner, &name, &error);
+                Err(error)
+            }
+        }
+    }
+
+    /// What was uploaded is removed as soon as the bucket answers again. The next attempt is made
+    /// under another generation: a removal that arrives late must not meet its objects.
+    fn give_up(&self, owner: &Owner, name: &str, error: &io::Error) {
+        if error.get_ref().is_some_and(|inner| inner.is::<LocalRead>()) {
+            self.shared.unreadable.lock().insert(name.to_owned());
+        }
+        // If even the note cannot be written, the next start finds the move unfinished; until then
+        // the segment stays here.
+        let _ = self.set_stage(name, Stage::Doomed);
+        if !owner.is_fenced() {
+            *self.shared.owner.lock() = None;
+        }
+    }
+
+    fn place(&self) -> &str {
+        self.shared.cold.bucket.label()
+    }
+
+    /// Notes that a move begins, unless the segment is gone by now.
+    fn begin(&self, name: &str, entry: Entry) -> io::Result<bool> {
+        let mut book = self.shared.book.lock();
+        if !self.shared.local.list("")?.iter().any(|here| here == name) {
+            return Ok(false);
+        }
+        self.shared.change(&mut book, |entries| entries.insert(name.to_owned(), entry))?;
+        Ok(true)
+    }
+
+    /// Uploads and compares; the segment's ends are kept here.
+    fn copy(
+        &self,
+        owner: &Owner,
+        file: &dyn DiskFile,
+        segment: &SealedSegment,
+        entry: &Entry,
+    ) -> io::Result<bool> {
+        let go_on = || self.go_on();
+        self.shared.cold.upload(file, &segment.file, entry, &go_on)?;
+        if !self.shared.cold.holds(file, &segment.file, entry, &go_on)? {
+            return Ok(false);
+        }
+        if self.has_room_for_stub(segment) {
+            // Without them the bucket is asked: on a full disk, for one.
+            let local = &*self.shared.local;
+            let _ = Stub::write(local, &segment.file, file, segment.data_end, segment.bytes);
+        }
+        owner.check()?;
+        Ok(true)
+    }
+
+    /// The ends of moved segments may take a part of what the log may have of the local disk.
+    fn has_room_for_stub(&self, segment: &SealedSegment) -> bool {
+        let Some(most) = self.shared.options.local_max_bytes else { return true };
+        let there = self.shared.gauges.stub_bytes.load(Ordering::Relaxed);
+        there + (segment.bytes - segment.data_end) <= most / STUBS_SHARE
+    }
+
+    /// The segment is in the bucket from now on, unless it was removed meanwhile.
+    fn commit(&self, name: String, entry: Entry) -> io::Result<Step> {
+        let moved = Entry { stage: Stage::Moved, ..entry };
+        let mut book = self.shared.book.lock();
+        if book.note.entries.get(&name) != Some(&entry) {
+            Stub::remove(&*self.shared.local, &name);
+            return Ok(Step::Rejected(name));
+        }
+        self.shared.change(&mut book, |entries| entries.insert(name.clone(), moved))?;
+        self.drop_local(&name, moved)?;
+        book.note.make_spare(&*self.shared.local);
+        drop(book);
+        self.shared.gauges.moves.fetch_add(1, Ordering::Relaxed);
+        self.shared.gauges.moves_bytes.fetch_add(entry.bytes, Ordering::Relaxed);
+        Ok(Step::Moved(name))
+    }
+}

@@ -1,0 +1,116 @@
+//! A directory whose log has a tier, looked at without changing anything on either side.
+
+use super::cold::ColdStore;
+use super::file::ColdFile;
+use super::note::{Note, Stage};
+use crate::bucket::Bucket;
+use nuthatch_log::env::{Disk, DiskFile, WriteMode};
+use std::collections::BTreeSet;
+use std::io;
+use std::sync::Arc;
+
+/// Bytes of moved segments kept in memory while they are looked at.
+const CACHE_BYTES: usize = 32 << 20;
+
+/// What was moved from a log's directory.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct MovedAway {
+    /// The tier's address, the log's name included.
+    pub place: String,
+    /// Segments there.
+    pub segments: u64,
+    /// Their bytes.
+    pub bytes: u64,
+}
+
+/// Where segments of the log on `disk` were moved to, if any were.
+///
+/// # Errors
+/// The disk's; `InvalidData` if the note of what was moved is damaged.
+pub fn moved_away(disk: &dyn Disk) -> io::Result<Option<MovedAway>> {
+    let Some(note) = Note::load(disk)? else { return Ok(None) };
+    let moved = || note.entries.values().filter(|entry| entry.stage == Stage::Moved);
+    let (segments, bytes) = (moved().count() as u64, moved().map(|entry| entry.bytes).sum());
+    Ok((segments > 0).then(|| MovedAway { place: note.place.clone(), segments, bytes }))
+}
+
+/// A disk for reading only, and what was moved from it.
+pub struct TierView {
+    local: Arc<dyn Disk>,
+    cold: Arc<ColdStore>,
+    note: Note,
+}
+
+impl TierView {
+    /// Shows the files of `local` and the segments that were moved to `bucket`.
+    ///
+    /// # Errors
+    /// The disk's.
+    pub fn open(local: Arc<dyn Disk>, bucket: Arc<Bucket>) -> io::Result<Self> {
+        let note = Note::load(&*local)?.unwrap_or_default();
+        Ok(Self { local, cold: Arc::new(ColdStore::new(bucket, CACHE_BYTES)), note })
+    }
+}
+
+fn refused() -> io::Error {
+    io::Error::new(io::ErrorKind::ReadOnlyFilesystem, "opened for reading only")
+}
+
+impl Disk for TierView {
+    fn create(&self, _path: &str) -> io::Result<Arc<dyn DiskFile>> {
+        Err(refused())
+    }
+
+    fn open(&self, path: &str) -> io::Result<Arc<dyn DiskFile>> {
+        match self.local.open(path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                let entry = self.note.entries.get(path).filter(|e| e.stage == Stage::Moved);
+                let entry = *entry.ok_or(error)?;
+                let (cold, local) = (Arc::clone(&self.cold), Arc::clone(&self.local));
+                Ok(Arc::new(ColdFile::new(cold, local, path.to_owned(), entry)))
+            }
+            opened => opened,
+        }
+    }
+
+    fn rename(&self, _from: &str, _to: &str) -> io::Result<()> {
+        Err(refused())
+    }
+
+    fn remove(&self, _path: &str) -> io::Result<()> {
+        Err(refused())
+    }
+
+    fn list(&self, dir: &str) -> io::Result<Vec<String>> {
+        let mut names: BTreeSet<String> = self.local.list(dir)?.into_iter().collect();
+        if dir.is_empty() {
+            let moved = self.note.entries.iter().filter(|(_, entry)| entry.stage == Stage::Moved);
+            names.extend(moved.map(|(name, _)| name.clone()));
+        }
+        Ok(names.into_iter().collect())
+    }
+
+    fn create_dir(&self, _dir: &str) -> io::Result<()> {
+        Err(refused())
+    }
+
+    fn sync_dir(&self, _dir: &str) -> io::Result<()> {
+        Err(refused())
+    }
+
+    fn lock(&self) -> io::Result<Option<Box<dyn Send + Sync>>> {
+        self.local.lock()
+    }
+
+    fn free_bytes(&self) -> io::Result<u64> {
+        Ok(0)
+    }
+
+    fn write_mode(&self) -> WriteMode {
+        self.local.write_mode()
+    }
+
+    fn label(&self) -> String {
+        self.local.label()
+    }
+}

@@ -1,0 +1,476 @@
+//! A local log with a bucket behind it: deaths and power cuts at every step of moving segments,
+//! requests that fail, buckets that are gone, full, another's. Whatever was acknowledged is readable,
+//! wherever it is.
+
+#[path = "../../nuthatch-log/tests/common/mod.rs"]
+mod common;
+#[path = "common/toxic.rs"]
+mod toxic;
+
+use common::{History, Outcome, Rig, tiny};
+use nuthatch_log::env::{Disk, Fault, MemDisk};
+use nuthatch_log::{LogOptions, Reporter};
+use nuthatch_object::{
+    Bucket, BucketOptions, BucketView, ObjectDisk, ObjectDiskOptions, Step, TierOptions, TieredDisk,
+};
+use object_store::memory::InMemory;
+use object_store::path::Path;
+use object_store::{ObjectStore, ObjectStoreExt};
+use std::io;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+use toxic::{Interruption, ToxicStore, Toxics};
+
+/// Deaths per history; each history goes on with what the last death left.
+const DEATHS: u64 = 3;
+
+/// Histories of a run, and half as many with a store that fails. With [`DEATHS`]: more than a thousand
+/// crash points.
+const HISTORIES: u64 = 240;
+
+const QUIET: Toxics = Toxics { seed: 0, fail_percent: 0, die_at: None, hide_fences: false };
+
+fn options() -> LogOptions {
+    LogOptions { first_segment_bytes: 4096, segment_bytes: 8192, ..tiny() }
+}
+
+/// Moves all that is sealed beyond a few segments, in several objects each.
+fn tier_options(seed: u64) -> TierOptions {
+    TierOptions {
+        local_max_bytes: Some(24 << 10),
+        cache_bytes: 0,
+        part_bytes: 3000,
+        seed,
+        ..TierOptions::default()
+    }
+}
+
+fn bucket(store: Arc<dyn ObjectStore>, retry_for: Duration) -> Arc<Bucket> {
+    let options = BucketOptions { retry_first_ms: 0, retry_for, ..BucketOptions::default() };
+    let bucket = Bucket::new(store, Path::from("p/log"), "bucket".to_owned(), options);
+    Arc::new(bucket.expect("threads"))
+}
+
+fn patient(store: Arc<dyn ObjectStore>) -> Arc<Bucket> {
+    bucket(store, Duration::from_secs(600))
+}
+
+fn tiered(
+    local: &MemDisk,
+    bucket: Arc<Bucket>,
+    options: TierOptions,
+) -> io::Result<Arc<TieredDisk>> {
+    TieredDisk::open(Arc::new(local.clone()), bucket, options).map(Arc::new)
+}
+
+struct Process {
+    rig: Rig,
+    tier: Arc<TieredDisk>,
+}
+
+impl Process {
+    fn start(local: &MemDisk, bucket: Arc<Bucket>, seed: u64) -> Result<Self, String> {
+        Self::with(local, bucket, tier_options(seed), seed)
+    }
+
+    fn with(
+        local: &MemDisk,
+        bucket: Arc<Bucket>,
+        tier_options: TierOptions,
+        seed: u64,
+    ) -> Result<Self, String> {
+        // Space for what goes on when the disk is full.
+        let reserve_bytes = Some(if tier_options.headroom_bytes > 0 { 48 << 10 } else { 0 });
+        let tier = tiered(local, bucket, tier_options).map_err(|error| error.to_string())?;
+        let disk = Arc::clone(&tier) as Arc<dyn Disk>;
+        let options = LogOptions { reserve_bytes, ..options() };
+        let rig = Rig::open_seeded(options, disk, seed).map_err(|error| error.to_string())?;
+        Ok(Self { rig, tier })
+    }
+
+    /// Moves until there is nothing to do, or something fails; how many segments moved.
+    fn move_all(&self) -> (u64, io::Result<()>) {
+        let mut moved = 0;
+        loop {
+            match self.tier.step(SystemTime::UNIX_EPOCH) {
+                Ok(Step::Idle(None)) => return (moved, Ok(())),
+                Ok(Step::Moved(_)) => moved += 1,
+                Ok(_) => {}
+                Err(error) => return (moved, Err(error)),
+            }
+        }
+    }
+}
+
+fn segments(disk: &dyn Disk) -> usize {
+    let names = disk.list("").unwrap_or_default();
+    names.iter().filter(|name| name.ends_with(".seg")).count()
+}
+
+/// One history with deaths, of the process or of the power, while the log works and segments move;
+/// returns how many segments moved, and a hash of all changes that were asked for.
+fn deaths(seed: u64, fail_percent: u64) -> Result<(u64, u64), String> {
+    let inner = Arc::new(InMemory::new());
+    let mut local = MemDisk::default();
+    let mut history = History::new(seed);
+    let (mut moved, mut trace) = (0, 0u64);
+    for death in 0..DEATHS {
+        let salt = seed * 31 + death;
+        let by_bucket = history.chance.below(2) == 0;
+        let die_at = by_bucket.then(|| 1 + history.chance.below(120));
+        let toxics = Toxics { seed: salt, fail_percent, die_at, hide_fences: false };
+        let store = Arc::new(ToxicStore::new(Arc::clone(&inner), toxics));
+        if !by_bucket {
+            let at = local.operations() + 1 + history.chance.below(1500);
+            local.inject(Fault::PowerCut(at));
+        }
+        if let Ok(mut process) = Process::start(&local, patient(Arc::clone(&store) as _), salt) {
+            for _ in 0..8 {
+                history.work(&mut process.rig, 20);
+                moved += process.move_all().0;
+            }
+            history.collect(&process.rig);
+            if history.chance.below(4) == 0 {
+                let _ = process.rig.core.close();
+            }
+            history.known.in_flight.clear();
+        }
+        trace = trace.rotate_left(9) ^ store.trace() ^ local.trace();
+        local = if by_bucket { local.survive() } else { local.crash(salt) };
+        check(&mut history, &local, &inner, salt).map_err(|why| format!("death {death}: {why}"))?;
+        local = local.survive();
+    }
+    Ok((moved, trace))
+}
+
+/// Everything is there before and after what was half done has been finished.
+fn check(
+    history: &mut History,
+    local: &MemDisk,
+    inner: &Arc<InMemory>,
+    salt: u64,
+) -> Result<(), String> {
+    let store = Arc::new(ToxicStore::new(Arc::clone(inner), QUIET));
+    let mut process = Process::start(local, patient(store), salt ^ 7 << 40)?;
+    history.check(&mut process.rig)?;
+    let (_, result) = process.move_all();
+    result.map_err(|error| format!("moving: {error}"))?;
+    history.check(&mut process.rig)?;
+    history.known.created.extend(process.rig.core.machine().streams.keys());
+    let here = segments(local);
+    if here > 8 { Err(format!("{here} segments are still here")) } else { Ok(()) }
+}
+
+fn failures(of: impl Fn(u64) -> Result<(), String>, seeds: std::ops::Range<u64>) -> Vec<String> {
+    seeds.filter_map(|seed| of(seed).err().map(|why| format!("seed {seed}: {why}"))).collect()
+}
+
+#[test]
+fn what_was_acknowledged_survives_deaths_at_every_step_of_moving() {
+    let moved = std::cell::Cell::new(0);
+    let failures = failures(
+        |seed| deaths(seed, 0).map(|(count, _)| moved.set(moved.get() + count)),
+        0..HISTORIES,
+    );
+    assert!(failures.is_empty(), "{} failed: {:#?}", failures.len(), failures.first());
+    assert!(moved.get() > 10 * HISTORIES, "only {} segments moved", moved.get());
+}
+
+#[test]
+fn and_a_store_that_fails_all_the_time() {
+    let failures = failures(|seed| deaths(seed, 25).map(drop), 1_000..1_000 + HISTORIES / 2);
+    assert!(failures.is_empty(), "{} failed: {:#?}", failures.len(), failures.first());
+}
+
+#[test]
+fn equal_seeds_give_equal_traces() {
+    for seed in 0..10 {
+        assert_eq!(deaths(seed, 10), deaths(seed, 10), "seed {seed}");
+    }
+    assert_ne!(deaths(1, 10), deaths(2, 10));
+}
+
+/// A log with a few dozen segments, most of them moved.
+fn moved_log(seed: u64) -> (Arc<InMemory>, MemDisk, History) {
+    let (inner, local) = (Arc::new(InMemory::new()), MemDisk::default());
+    let mut history = History::new(seed);
+    let (local_max_bytes, after_age) = (None, Some(Duration::ZERO));
+    let tier = TierOptions { local_max_bytes, after_age, ..tier_options(seed) };
+    let bucket = patient(Arc::clone(&inner) as _);
+    let mut process = Process::with(&local, bucket, tier, seed).expect("opens");
+    history.work(&mut process.rig, 200);
+    history.collect(&process.rig);
+    let (moved, result) = process.move_all();
+    result.expect("moves");
+    assert!(moved > 5, "{moved}");
+    process.rig.core.close().expect("closes");
+    drop(process);
+    (inner, local.survive(), history)
+}
+
+fn objects(inner: &Arc<InMemory>, part: &str) -> Vec<Path> {
+    let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
+    let all = futures_util::TryStreamExt::try_collect::<Vec<_>>(inner.list(None));
+    let mut all: Vec<Path> =
+        runtime.block_on(all).expect("lists").into_iter().map(|meta| meta.location).collect();
+    all.retain(|path| path.as_ref().contains(part));
+    all
+}
+
+fn delete(inner: &Arc<InMemory>, path: &Path) {
+    let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
+    runtime.block_on(inner.delete(path)).expect("deletes");
+}
+
+#[test]
+fn the_harness_notices_lost_objects() {
+    let mut noticed = 0;
+    for seed in 0..10 {
+        let (inner, local, mut history) = moved_log(seed);
+        for path in objects(&inner, "/data/") {
+            delete(&inner, &path);
+        }
+        noticed += u64::from(check(&mut history, &local, &inner, seed).is_err());
+    }
+    assert!(noticed > 5, "only {noticed} of 10 losses were noticed");
+}
+
+#[test]
+fn an_upload_that_did_not_arrive_is_noticed_before_anything_is_removed() {
+    let (inner, local) = (Arc::new(InMemory::new()), MemDisk::default());
+    let store = Arc::new(ToxicStore::new(Arc::clone(&inner), QUIET));
+    let mut history = History::new(5);
+    let mut process = Process::start(&local, patient(Arc::clone(&store) as _), 5).expect("opens");
+    history.work(&mut process.rig, 60);
+    history.collect(&process.rig);
+    // Takes the tier and moves a segment.
+    assert!(matches!(process.tier.step(SystemTime::UNIX_EPOCH), Ok(Step::Moved(_))));
+    let before = segments(&local);
+    let at = store.changes() + 2;
+    let there = Arc::clone(&inner);
+    let known = objects(&inner, "/data/");
+    let run = move || {
+        for path in objects(&there, "/data/").iter().filter(|path| !known.contains(path)) {
+            delete(&there, path);
+        }
+    };
+    store.interrupt(Interruption { at, run: Box::new(run) });
+    let error = process.tier.step(SystemTime::UNIX_EPOCH).expect_err("is noticed").to_string();
+    assert!(error.contains("did not give back"), "{error}");
+    assert_eq!(segments(&local), before);
+    process.move_all().1.expect("the next attempt succeeds");
+    history.check(&mut process.rig).expect("all is there");
+}
+
+#[test]
+fn without_the_bucket_a_log_starts_and_goes_on_with_what_is_here() {
+    let (inner, local, mut history) = moved_log(7);
+    let down = Toxics { fail_percent: 100, ..QUIET };
+    let store = Arc::new(ToxicStore::new(Arc::clone(&inner), down));
+    let said = Arc::new(parking_lot::Mutex::new(Vec::new()));
+    let heard = Arc::clone(&said);
+    let report = Reporter::new(move |text| heard.lock().push(text.to_owned()));
+    let tier = TierOptions { report, ..tier_options(8) };
+    let gone = bucket(store, Duration::ZERO);
+    let mut process = Process::with(&local, gone, tier, 8).expect("opens all the same");
+    assert!(said.lock().iter().any(|text| text.contains("cannot be reached")), "{said:?}");
+    assert!(matches!(process.rig.publish(1, b"goes on"), Outcome::Acked(_)));
+    let reads: Vec<Outcome> = (1..40).map(|seq| process.rig.read(1, seq)).collect();
+    assert!(reads.contains(&Outcome::Failing), "{reads:?}");
+    assert!(!reads.iter().any(|read| matches!(read, Outcome::Damaged | Outcome::Missing)));
+    assert!(process.move_all().1.is_err());
+    drop(process);
+    let mut process =
+        Process::start(&local.survive(), patient(inner), 9).expect("opens with the bucket");
+    history.check(&mut process.rig).expect("all is there");
+}
+
+#[test]
+fn a_tier_belongs_to_one_log() {
+    let (inner, local, mut history) = moved_log(11);
+    let store = || patient(Arc::clone(&inner) as _);
+    let refusal =
+        |error: Option<io::Error>| error.map(|error| error.to_string()).unwrap_or_default();
+    let other = MemDisk::default();
+    let fresh = refusal(tiered(&other, store(), tier_options(1)).err());
+    assert!(fresh.contains("segments of another log"), "{fresh}");
+    Process::start(&other, patient(Arc::new(InMemory::new())), 12).expect("a log of its own");
+    let known = refusal(tiered(&other.survive(), store(), tier_options(1)).err());
+    assert!(known.contains("segments of another log"), "{known}");
+    let home = refusal(ObjectDisk::open(store(), ObjectDiskOptions::default()).err());
+    assert!(home.contains("cannot live in it"), "{home}");
+    // None of them has taken anything from the log that it belongs to.
+    let mut process = Process::start(&local, store(), 13).expect("opens");
+    history.check(&mut process.rig).expect("all is there");
+    // And the home of a log is nobody's tier.
+    let objects = Arc::new(InMemory::new());
+    drop(ObjectDisk::open(patient(Arc::clone(&objects) as _), ObjectDiskOptions::default()));
+    let home = refusal(tiered(&MemDisk::default(), patient(objects), tier_options(1)).err());
+    assert!(home.contains("is the home of a log"), "{home}");
+}
+
+#[test]
+fn a_server_that_was_replaced_moves_nothing_more() {
+    let (inner, local, _) = moved_log(17);
+    let copy = local.survive();
+    let store = || patient(Arc::clone(&inner) as _);
+    let mut first = Process::start(&local, store(), 18).expect("opens");
+    assert!(first.move_all().1.is_ok());
+    let second = Process::start(&copy, store(), 19).expect("opens");
+    second.move_all().1.expect("is the newer one");
+    let mut history = History::new(18);
+    history.known.created.extend(first.rig.core.machine().streams.keys());
+    history.work(&mut first.rig, 100);
+    let (moved, result) = first.move_all();
+    let error = result.expect_err("was replaced").to_string();
+    assert!(moved == 0 && error.contains("another server has taken over"), "{moved} {error}");
+}
+
+#[test]
+fn a_lost_note_is_made_up_for_by_the_bucket() {
+    let (inner, local, mut history) = moved_log(23);
+    local.remove("tier").expect("removes");
+    for name in local.list("cold").expect("lists") {
+        local.remove(&format!("cold/{name}")).expect("removes");
+    }
+    local.sync_dir("").and_then(|()| local.sync_dir("cold")).expect("syncs");
+    let mut process = Process::start(&local, patient(inner), 24).expect("opens");
+    history.check(&mut process.rig).expect("all is there");
+    process.move_all().1.expect("moves");
+    history.check(&mut process.rig).expect("all is there");
+}
+
+#[test]
+fn a_segment_on_both_sides_counts_here_if_they_differ() {
+    let (inner, local, mut history) = moved_log(29);
+    let store = || patient(Arc::clone(&inner) as _);
+    let tier = tiered(&local, store(), tier_options(30)).expect("opens");
+    let moved = |disk: &dyn Disk| {
+        let here = local.list("").expect("lists");
+        let mut names = disk.list("").expect("lists");
+        names.retain(|name| name.ends_with(".seg") && !here.contains(name));
+        names
+    };
+    let names = moved(&*tier);
+    for (n, name) in names.iter().take(2).enumerate() {
+        let cold = tier.open(name).expect("opens");
+        let bytes =
+            cold.read_shared(0, usize::try_from(cold.len().expect("known")).expect("small"));
+        let file = local.create(name).expect("creates");
+        file.write_at(&bytes.expect("reads"), 0).expect("writes");
+        // Of the second one the bucket holds something else.
+        if n == 1 {
+            let path = objects(&inner, name).remove(0);
+            let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
+            runtime.block_on(inner.put(&path, "else".into())).expect("puts");
+        }
+    }
+    drop(tier);
+    let mut process = Process::start(&local, store(), 31).expect("opens");
+    history.check(&mut process.rig).expect("all is there");
+    process.move_all().1.expect("moves");
+    let here = local.list("").expect("lists");
+    assert!(!here.contains(&names[0]) && here.contains(&names[1]), "{here:?}");
+    assert!(!objects(&inner, &names[1]).is_empty(), "what differs is left");
+    history.check(&mut process.rig).expect("all is there");
+}
+
+#[test]
+fn what_is_dead_is_removed_from_the_bucket() {
+    let (inner, local) = (Arc::new(InMemory::new()), MemDisk::default());
+    let mut process = Process::start(&local, patient(Arc::clone(&inner) as _), 37).expect("opens");
+    process.rig.create(1, 20);
+    for n in 0..400u64 {
+        process.rig.publish(1, &[n as u8; 300]);
+        if n % 50 == 0 {
+            process.move_all().1.expect("moves");
+        }
+        process.rig.advance(Duration::from_millis(100));
+    }
+    process.rig.advance(Duration::from_secs(30));
+    for _ in 0..20 {
+        process.move_all().1.expect("moves");
+        process.rig.advance(Duration::from_secs(2));
+    }
+    let status = process.tier.status();
+    assert!(status.moves > 10, "{status:?}");
+    assert!(status.moved_segments < 8, "{status:?}");
+    let there: std::collections::BTreeSet<String> = objects(&inner, "/data/")
+        .iter()
+        .filter_map(|path| Some(path.as_ref().split('/').nth_back(1)?.to_owned()))
+        .collect();
+    assert_eq!(there.len() as u64, status.moved_segments, "{there:?}");
+    for seq in 381..=400 {
+        assert_eq!(process.rig.read(1, seq), Outcome::Body(vec![(seq - 1) as u8; 300]));
+    }
+}
+
+#[test]
+fn a_full_disk_is_relieved() {
+    let (inner, local) = (Arc::new(InMemory::new()), MemDisk::with_capacity(400 << 10));
+    let tier = TierOptions { local_max_bytes: None, headroom_bytes: 16 << 10, ..tier_options(41) };
+    let mut process = Process::with(&local, patient(inner), tier, 41).expect("opens");
+    process.rig.create(1, 0);
+    // Sets space aside for its note, as it does when a server starts.
+    process.move_all().1.expect("nothing to move yet");
+    let mut published = 0u64;
+    for _ in 0..3 {
+        let full = (0..3000).any(|_| match process.rig.publish(1, &[7; 500]) {
+            Outcome::Acked(seq) => {
+                published = seq;
+                false
+            }
+            Outcome::Refused(_) => true,
+            other => panic!("{other:?}"),
+        });
+        assert!(full, "the disk takes everything");
+        let (moved, result) = process.move_all();
+        result.expect("moves although the disk is full");
+        assert!(moved > 0);
+        process.rig.advance(Duration::from_secs(30));
+    }
+    assert!(matches!(process.rig.publish(1, b"again"), Outcome::Acked(_)));
+    for seq in (1..=published).step_by(37) {
+        assert_eq!(process.rig.read(1, seq), Outcome::Body(vec![7; 500]));
+    }
+}
+
+#[test]
+fn age_counts_from_when_a_segment_was_sealed() {
+    let (inner, local) = (Arc::new(InMemory::new()), MemDisk::default());
+    let tier = TierOptions {
+        local_max_bytes: None,
+        after_age: Some(Duration::from_secs(60)),
+        ..tier_options(43)
+    };
+    let mut process = Process::with(&local, patient(inner), tier, 43).expect("opens");
+    process.rig.create(1, 0);
+    for _ in 0..100 {
+        process.rig.publish(1, &[1; 300]);
+    }
+    let start = SystemTime::UNIX_EPOCH + Duration::from_secs(1_000_000);
+    let step = |seconds| process.tier.step(start + Duration::from_secs(seconds)).expect("works");
+    assert_eq!(step(0), Step::Idle(Some(Duration::from_secs(60))));
+    assert_eq!(step(20), Step::Idle(Some(Duration::from_secs(40))));
+    assert!(matches!(step(60), Step::Moved(_)));
+}
+
+#[test]
+fn a_view_of_a_bucket_disturbs_nobody() {
+    let inner = Arc::new(InMemory::new());
+    let store = || patient(Arc::clone(&inner) as _);
+    let missing = BucketView::open(store()).err().map(|error| error.kind());
+    assert_eq!(missing, Some(io::ErrorKind::NotFound));
+    let owner = ObjectDisk::open(store(), ObjectDiskOptions::default()).expect("opens");
+    let file = owner.create("a.seg").expect("creates");
+    file.write_at(b"content", 0).and_then(|()| file.sync()).expect("writes");
+    let before = objects(&inner, "");
+    let view = BucketView::open(store()).expect("opens");
+    assert_eq!(view.list("").expect("lists"), ["a.seg"]);
+    let seen = view.open("a.seg").and_then(|file| file.read_shared(0, 100)).expect("reads");
+    assert_eq!(&seen[..], b"content");
+    assert!(view.create("b").is_err() && view.remove("a.seg").is_err());
+    assert!(view.open("a.seg").and_then(|file| file.write_at(b"x", 0)).is_err());
+    assert_eq!(objects(&inner, ""), before);
+    owner.check().expect("is still the owner");
+}

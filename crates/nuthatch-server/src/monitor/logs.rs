@@ -1,0 +1,110 @@
+//! What monitoring tells of the logs below the streams: `logs` of `/jsz`, which `nuthatch log report`
+//! shows.
+
+use crate::jetstream::LogPlace;
+use crate::jetstream_hook::JsLog;
+use crate::options::SyncPolicy;
+use crate::server::Server;
+use nuthatch_object::{CacheSnapshot, CountersSnapshot, RequestKind, TierStatus};
+use serde_json::{Map, Value, json};
+
+/// One object for each log.
+pub(super) fn describe(server: &Server, logs: &[JsLog]) -> Value {
+    let places = server.places.lock();
+    let buckets = server.buckets.lock();
+    let describe = |log: &JsLog| {
+        let place = places.iter().find(|place| place.name == log.name);
+        let bucket = buckets.iter().find(|(name, _)| *name == log.name);
+        one(log, place, bucket.map(|(_, bucket)| bucket.counters().snapshot()))
+    };
+    Value::Array(logs.iter().map(describe).collect())
+}
+
+fn one(log: &JsLog, place: Option<&LogPlace>, store: Option<CountersSnapshot>) -> Value {
+    let stats = &log.stats;
+    let mut out = super::varz::object(json!({
+        "name": log.name,
+        "mode": place.map_or("memory", |place| place.mode),
+        "home": place.map_or("memory", |place| place.home.as_str()),
+        "durability": durability(place),
+        "failed": stats.failed != 0,
+        "space_state": stats.space,
+        "committed_lsn": stats.committed_lsn,
+        "durable_lsn": stats.durable_lsn,
+        "segments": stats.segments,
+        "segment_bytes": stats.segment_bytes,
+        "live_bytes": stats.live_bytes,
+        "dead_bytes": stats.segment_bytes.saturating_sub(stats.live_bytes),
+        "frames": stats.frames,
+        "records": stats.records,
+        "frame_bytes": stats.frame_bytes,
+        "written_bytes": stats.written_bytes,
+        "read_errors": stats.read_errors,
+        "caches": {
+            "tail_bytes": stats.tail_bytes,
+            "tail_hits": stats.tail_hits,
+            "block_bytes": stats.block_bytes,
+            "block_hits": stats.block_hits,
+            "misses": stats.cache_misses,
+        },
+    }));
+    let mut set = |name: &str, value: Option<Value>| {
+        if let Some(value) = value {
+            out.insert(name.to_owned(), value);
+        }
+    };
+    set("store", store.map(|store| cost(&store)));
+    set("store_cache", place.and_then(LogPlace::cache).map(cache));
+    set("tier", place.and_then(LogPlace::tier).map(tier));
+    Value::Object(out)
+}
+
+fn durability(place: Option<&LogPlace>) -> String {
+    match place {
+        None => "none: gone with the process".to_owned(),
+        Some(place) if place.mode == "object" => "stored before every acknowledgement".to_owned(),
+        Some(place) => match place.sync {
+            SyncPolicy::Always => "fsync before every acknowledgement".to_owned(),
+            SyncPolicy::Every(interval) => format!("fsync every {interval:?}"),
+            SyncPolicy::Never => "no fsync".to_owned(),
+        },
+    }
+}
+
+fn cost(store: &CountersSnapshot) -> Value {
+    let kinds = RequestKind::ALL.iter();
+    let requests: Map<String, Value> =
+        kinds.map(|kind| (kind.name().to_owned(), json!(store.of(*kind)))).collect();
+    json!({
+        "requests": requests,
+        "retries": store.retries,
+        "put_bytes": store.put_bytes,
+        "get_bytes": store.get_bytes,
+    })
+}
+
+fn cache(cache: CacheSnapshot) -> Value {
+    json!({
+        "bytes": cache.bytes,
+        "max_bytes": cache.capacity_bytes,
+        "hits": cache.hits,
+        "misses": cache.misses,
+        "disk_hits": cache.disk_hits,
+        "disk_bytes": cache.disk_bytes,
+        "disk_max_bytes": cache.disk_capacity_bytes,
+    })
+}
+
+fn tier(tier: TierStatus) -> Value {
+    json!({
+        "store": tier.place,
+        "segments": tier.moved_segments,
+        "bytes": tier.moved_bytes,
+        "local_bytes": tier.local_bytes,
+        "waiting_segments": tier.waiting_segments,
+        "moved_segments": tier.moves,
+        "moved_bytes": tier.moves_bytes,
+        "failures": tier.failures,
+        "trouble": tier.trouble,
+    })
+}
