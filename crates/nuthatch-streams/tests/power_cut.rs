@@ -4,8 +4,8 @@
 //! At each seeded moment the disk stops; any subset of what was not synced is dropped or torn, and
 //! the log is opened again with the recovery code of the server. What was acknowledged must be
 //! there with its sequence and payload, in order, and no sequence may be given out twice. Atomic
-//! batches, which span several frames here, must be there as a whole or not at all. The same harness
-//! must find losses when nothing is synced.
+//! batches, which span several frames here, must be there as a whole or not at all. Counters go on
+//! where they were. The same harness must find losses when nothing is synced.
 
 use bytes::Bytes;
 use nuthatch_log::env::{Fault, ManualClock, MemDisk, SeededEntropy};
@@ -34,7 +34,9 @@ const PLAIN: StreamId = StreamId(1);
 const LIMITED: StreamId = StreamId(2);
 /// Takes atomic batches only.
 const BATCHED: StreamId = StreamId(3);
-const STREAMS: [StreamId; 3] = [PLAIN, LIMITED, BATCHED];
+/// Counts one subject up by one, so that totals are sequences.
+const COUNTING: StreamId = StreamId(4);
+const STREAMS: [StreamId; 4] = [PLAIN, LIMITED, BATCHED, COUNTING];
 
 type Answers = Arc<Mutex<BTreeMap<u64, Vec<u8>>>>;
 
@@ -200,6 +202,8 @@ fn create(stream: StreamId) -> Op {
         name: format!("S{stream}"),
         subjects: vec![format!("s{stream}.>")],
         allow_atomic: stream == BATCHED,
+        allow_msg_counter: stream == COUNTING,
+        max_msgs_per_subject: if stream == COUNTING { 3 } else { -1 },
         max_msgs: if stream == LIMITED { KEPT.cast_signed() } else { -1 },
         ..StreamConfig::default()
     };
@@ -244,12 +248,28 @@ fn batch_item(buf: &mut Vec<u8>, token: u64, (index, count): (u64, u64), body: &
     Item::Publish(PublishItem { stream: BATCHED, hint: 0, subject, reply, headers, body })
 }
 
+/// An increment of the counter.
+fn increment_item(buf: &mut Vec<u8>, token: u64) -> Item {
+    let mut span = |bytes: &[u8]| {
+        let start = buf.len() as u32;
+        buf.extend_from_slice(bytes);
+        Span { start, end: buf.len() as u32 }
+    };
+    let subject = span(format!("s{COUNTING}.hits").as_bytes());
+    let reply = span(token.to_string().as_bytes());
+    let headers = span(b"NATS/1.0\r\nNats-Incr: 1\r\n\r\n");
+    let body = Span::default();
+    Item::Publish(PublishItem { stream: COUNTING, hint: 0, subject, reply, headers, body })
+}
+
 /// What the outside world knows.
 struct History {
     chance: SeededEntropy,
     acked: BTreeMap<(StreamId, u64), Vec<u8>>,
     created: Vec<StreamId>,
     next_token: u64,
+    /// The largest total that was acknowledged.
+    counted: u64,
 }
 
 impl History {
@@ -264,6 +284,9 @@ impl History {
         }
         for _ in 0..120 {
             if self.chance.below(8) == 0 && !self.publish_atomic(rig) {
+                return;
+            }
+            if self.chance.below(12) == 0 && !self.count(rig) {
                 return;
             }
             if self.chance.below(10) == 0 {
@@ -323,6 +346,46 @@ impl History {
         true
     }
 
+    /// Counts a few times in one go; `false` once that was refused.
+    fn count(&mut self, rig: &mut Rig) -> bool {
+        let first = self.next_token + 1;
+        self.next_token += 1 + self.chance.below(4);
+        let mut buf = Vec::new();
+        let items =
+            (first..=self.next_token).map(|token| increment_item(&mut buf, token)).collect();
+        rig.run(Event::Batch(ClientBatch { peer: (), buf: Bytes::from(buf), items }));
+        // The total may have to be read first.
+        rig.settle();
+        for token in first..=self.next_token {
+            let answer = rig.answers.lock().expect("lock").remove(&token);
+            let ack = answer.map(|text| String::from_utf8_lossy(&text).into_owned());
+            let Some(seq) = ack.as_deref().and_then(sequence) else { return false };
+            let total = format!("\"val\":\"{seq}\"");
+            assert!(ack.is_some_and(|ack| ack.contains(&total)), "total and sequence differ");
+            assert!(seq > self.counted, "{seq} was acknowledged twice");
+            self.counted = seq;
+        }
+        true
+    }
+
+    /// The counter stands at least where it was acknowledged to stand.
+    fn check_counter(&self, rig: &mut Rig) -> Result<(), String> {
+        if !self.created.contains(&COUNTING) {
+            return Ok(());
+        }
+        let last = rig.last_seq(COUNTING);
+        if last < self.counted {
+            return Err(format!("the counter fell from {} to {last}", self.counted));
+        }
+        if last == 0 {
+            return Ok(());
+        }
+        match rig.read(COUNTING, last) {
+            Some(body) if body == format!("{{\"val\":\"{last}\"}}").as_bytes() => Ok(()),
+            other => Err(format!("message {last} of the counter is {other:?}")),
+        }
+    }
+
     /// Every batch of which anything is there is there as a whole.
     fn check_batches(&self, rig: &mut Rig) -> Result<(), String> {
         if !self.created.contains(&BATCHED) {
@@ -353,6 +416,7 @@ impl History {
         }
         self.created = there;
         self.check_batches(rig)?;
+        self.check_counter(rig)?;
         for ((stream, seq), body) in &self.acked {
             let newest = self.acked.range((*stream, 0)..=(*stream, u64::MAX)).next_back();
             let newest = newest.map_or(0, |((_, seq), _)| *seq);
@@ -382,7 +446,7 @@ fn history(sync: SyncPolicy, seed: u64) -> Result<u64, String> {
     let mut disk = MemDisk::default();
     let chance = SeededEntropy::new(seed);
     let mut history =
-        History { chance, acked: BTreeMap::new(), created: Vec::new(), next_token: 0 };
+        History { chance, acked: BTreeMap::new(), created: Vec::new(), next_token: 0, counted: 0 };
     let mut trace = 0_u64;
     for cut in 0..CUTS {
         disk.inject(Fault::PowerCut(disk.operations() + 1 + history.chance.below(250)));

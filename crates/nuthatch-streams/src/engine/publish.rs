@@ -181,7 +181,9 @@ impl<S: Sink> Engine<S> {
             super::consumers::log_slot_progress(slot, &mut self.sink, &self.config.domain, log)
                 .map_err(crate::stream::refusal)?;
         }
-        let changed = rewritten(publish.headers, headers, slot.stream.limits());
+        let limits = slot.stream.limits();
+        let has_headers = !publish.headers.is_empty();
+        let changed = has_headers.then(|| rewritten(publish.headers, headers, limits)).flatten();
         let (stream, consumers) = (&mut slot.stream, &slot.consumers);
         if let Some(block) = &changed {
             let publish = Publish { headers: block, ..*publish };
