@@ -71,7 +71,7 @@ pub(super) struct Effects<'a> {
     /// Seconds, 0 for none.
     pub(super) ttl_s: u32,
     pub(super) is_marker: bool,
-    /// The header block, if it says something of schedules and the stream has any.
+    /// The header block, if it says something of schedules and the stream allows rollups.
     pub(super) schedule: &'a [u8],
 }
 
@@ -83,7 +83,7 @@ impl<'a> Effects<'a> {
         found: &PublishHeaders<'_>,
         limits: &Limits,
     ) {
-        if found.scheduling && limits.schedules {
+        if found.scheduling && limits.rollup {
             self.schedule = block;
         }
     }
@@ -539,7 +539,7 @@ impl Stream {
             AdvanceRollup::All => Some(Rollup::All),
         };
         let mut effects = self.replayed_effects(advance.msg_id, rollup, record.timestamp);
-        if self.limits.schedules {
+        if self.limits.rollup {
             effects.schedule = record.headers;
         }
         self.advance(record.subject, &effects, record.seq.0, record.timestamp, When::Replayed);

@@ -104,6 +104,7 @@ impl Stream {
         let found = scan(publish.headers);
         let mut effects = self.replayed_effects(found.msg_id, found.rollup, at);
         effects.set_times(&found, &self.limits);
+        effects.set_schedule(publish.headers, &found, &self.limits);
         effects
     }
 

@@ -1,7 +1,7 @@
 //! Schedules (ADR-51): when they make what, how they end, and that a replay knows all of it.
 
 use super::harness::{Harness, Msg, Reopen, STREAM};
-use crate::op::Op;
+use crate::op::{Op, Replica};
 use nuthatch_log::{Machine, Seq, Timestamp};
 use nuthatch_protocol::js::{RetentionPolicy, StreamConfig, Time};
 
@@ -275,6 +275,27 @@ fn faults_have_the_incumbents_codes() {
     let mut plain = Harness::with_stream(|c| c.allow_msg_schedules = true);
     let reply = send(&mut plain, "s.plan", &daily(&format!("{target}Nats-Schedule-TTL: 5s")), "");
     assert!(reply.contains("10166"), "{reply}");
+}
+
+#[test]
+fn a_mirror_lets_a_schedule_go_that_is_over() {
+    let mut harness = Harness::with_stream(|c| c.allow_rollup_hdrs = true);
+    let copy = |seq: u64, subject: &str, headers: &str| Replica {
+        seq,
+        time: Time(seq.cast_signed()),
+        subject: subject.into(),
+        headers: format!("NATS/1.0\r\n{headers}\r\n\r\n").into_bytes(),
+        body: b"x".to_vec(),
+    };
+    let plan = "Nats-Schedule: @at 2023-01-01T00:00:00Z\r\nNats-Schedule-Target: s.out";
+    let over = "Nats-Scheduler: s.plan\r\nNats-Schedule-Next: purge";
+    let copies = vec![copy(1, "s.plan", plan), copy(2, "s.other", "A: 1"), copy(3, "s.out", over)];
+    harness.op(Op::Mirror { id: STREAM, copies, gap_to: 3 }).expect("stored");
+    for how in WAYS {
+        pass(&mut harness, 1000);
+        assert_eq!(harness.seqs(), [2, 3], "{how:?}: it makes nothing of its own");
+        harness.reopen(how);
+    }
 }
 
 #[test]
