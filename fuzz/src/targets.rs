@@ -3,7 +3,7 @@
 //! the corpora and seeded mutations of them with every test run.
 
 use nuthatch_protocol::wire::parse::{Limits, Step, parse_op};
-use nuthatch_protocol::{ack, config, headers, js, subject, transform};
+use nuthatch_protocol::{ack, config, headers, js, jwt, nkey, subject, transform};
 use nuthatch_streams::{consumer, facts, records, validate};
 
 /// A target.
@@ -17,6 +17,7 @@ pub const TARGETS: &[(&str, Target)] = &[
     ("transforms", transforms),
     ("subjects", subjects),
     ("requests", requests),
+    ("jwt", jwt_claims),
     ("state_records", state_records),
     ("frame", nuthatch_log::fuzzing::frame),
     ("segment", nuthatch_log::fuzzing::segment),
@@ -128,6 +129,39 @@ pub fn subjects(data: &[u8]) {
     }
     if subject::is_valid_literal(b) {
         assert_eq!(subject::matches(a, b), subject::is_subset(b, a));
+    }
+}
+
+/// A token, or the JSON of its claims.
+pub fn jwt_claims(data: &[u8]) {
+    if let Ok(text) = std::str::from_utf8(data) {
+        let _ = jwt::decode::<jwt::Account>(jwt::undecorate(text), &|_, _, _| true);
+        let _ = (nkey::decode(text), jwt::time_of_day(text), jwt::server_version(text));
+        let _ = jwt::cidr::contains(text, std::net::IpAddr::from([10, 0, 0, 1]));
+    }
+    let _ = jwt::read_claims::<jwt::Operator>(data);
+    let _ = jwt::read_claims::<jwt::Generic>(data);
+    let activation = jwt::read_claims::<jwt::Activation>(data);
+    let user = jwt::read_claims::<jwt::User>(data).map(|(_, claims)| claims).unwrap_or_default();
+    let _ = jwt::user_issues(&user);
+    let Ok((_, account)) = jwt::read_claims::<jwt::Account>(data) else { return };
+    let _ = (jwt::account_issues(&account), jwt::time_issue(&account.data, 1));
+    if let (Ok((_, activation)), Some(import)) = (activation, account.nats.imports.first()) {
+        let _ = jwt::activation_issues(&activation, import, "A");
+    }
+    let whom = jwt::Subject {
+        name: &account.data.name,
+        subject: &account.data.subject,
+        tags: &account.nats.tags,
+        account_name: "name",
+        account_subject: "A",
+        account_tags: &account.nats.tags,
+    };
+    for strict in [false, true] {
+        let list = &account.nats.default_permissions.publish.allow;
+        for subject in jwt::expand(list, strict, &whom).unwrap_or_default() {
+            assert!(list.contains(&subject) || subject::is_valid_subject(subject.as_bytes()));
+        }
     }
 }
 

@@ -9,6 +9,8 @@ pub mod duration;
 pub mod headers;
 pub mod js;
 pub mod jserror;
+pub mod jwt;
+pub mod nkey;
 pub mod schedule;
 pub mod subject;
 mod swar;

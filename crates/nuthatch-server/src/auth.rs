@@ -1,16 +1,21 @@
 //! Who a client is: credentials against the configuration.
 
+use crate::operator::{Denial, Operator, Settings};
 use crate::options::{self, ConnectionType, Options, Secret};
+use crate::signature;
 use crate::tls::peer::{PeerCertificate, UserNames};
-use ring::signature;
 use rustc_hash::FxHashMap;
 use std::collections::BTreeSet;
+use std::net::IpAddr;
 use std::sync::Arc;
+use std::time::SystemTime;
 
 pub use self::gate::SlowChecks;
+pub use self::grant::Grant;
 pub use self::permissions::{Allowed, Rights, SubjectFilter};
 
 mod gate;
+mod grant;
 mod permissions;
 
 /// What a client says about itself, as far as authentication cares.
@@ -26,6 +31,8 @@ pub struct Credentials {
     pub nkey: String,
     /// `sig`: base64 of the signature over the nonce.
     pub signature: String,
+    /// `jwt`.
+    pub jwt: String,
     /// How it connects.
     pub origin: Origin,
 }
@@ -37,6 +44,8 @@ pub struct Origin {
     pub is_websocket: bool,
     /// It is another server.
     pub is_leaf: bool,
+    /// Its address.
+    pub address: Option<IpAddr>,
     /// The user of those without credentials, where the listener has one of its own.
     pub no_auth_user: Option<String>,
     /// Whether its certificate names the user (`verify_and_map`).
@@ -44,7 +53,7 @@ pub struct Origin {
 }
 
 impl Origin {
-    fn kind(&self) -> ConnectionType {
+    pub(crate) fn kind(&self) -> ConnectionType {
         match (self.is_leaf, self.is_websocket) {
             (true, _) => ConnectionType::Leafnode,
             (false, true) => ConnectionType::Websocket,
@@ -83,6 +92,8 @@ pub struct Identity {
     pub account: String,
     /// What it may do; `None`: everything.
     pub rights: Option<Arc<Rights>>,
+    /// What its token says; `None` outside of operator mode.
+    pub grant: Option<Arc<Grant>>,
 }
 
 #[derive(PartialEq, Eq)]
@@ -108,6 +119,8 @@ pub struct Authenticator {
     token: Option<Secret>,
     no_auth_user: Option<String>,
     required: bool,
+    /// Who knows the users instead, in operator mode.
+    operator: Option<(Arc<Operator>, Settings)>,
 }
 
 impl Authenticator {
@@ -163,6 +176,14 @@ impl Authenticator {
         Some(this)
     }
 
+    /// The users of an operator's accounts instead, if there is one.
+    #[must_use]
+    pub fn with_operator(mut self, operator: Option<Arc<Operator>>, options: &Options) -> Self {
+        self.required |= operator.is_some();
+        self.operator = operator.map(|operator| (operator, Settings::new(options)));
+        self
+    }
+
     fn add(&mut self, account: &str, users: &[options::User], nkeys: &[options::NkeyUser]) {
         for user in users {
             let entry = Entry {
@@ -199,7 +220,7 @@ impl Authenticator {
     /// Whether clients may need a nonce to sign.
     #[must_use]
     pub fn needs_nonce(&self) -> bool {
-        !self.nkeys.is_empty()
+        !self.nkeys.is_empty() || self.operator.is_some()
     }
 
     /// Whether these credentials lead to a bcrypt hash, whose check takes long.
@@ -212,9 +233,26 @@ impl Authenticator {
         secret.is_some_and(Secret::is_bcrypt)
     }
 
-    /// Who the client is; `None`: authorization violation.
-    #[must_use]
-    pub fn check(&self, credentials: &Credentials, nonce: &str) -> Option<Identity> {
+    /// Who the client is.
+    ///
+    /// # Errors
+    /// Authorization violation; with the reason for the log, if there is more to say.
+    pub fn examine(
+        &self,
+        credentials: &Credentials,
+        nonce: &str,
+    ) -> Result<Identity, Option<Denial>> {
+        match &self.operator {
+            Some((operator, settings)) => {
+                let now = SystemTime::now();
+                operator.authenticate(credentials, nonce, settings, now).map_err(Some)
+            }
+            None => self.check(credentials, nonce).ok_or(None),
+        }
+    }
+
+    /// Who the client is, outside of operator mode; `None`: authorization violation.
+    fn check(&self, credentials: &Credentials, nonce: &str) -> Option<Identity> {
         if !self.required {
             return Some(Identity::global(""));
         }
@@ -280,6 +318,10 @@ impl Authenticator {
         account: &str,
         rights: &Option<Arc<Rights>>,
     ) -> bool {
+        if self.operator.is_some() {
+            // Its accounts see to it themselves.
+            return true;
+        }
         if !self.required {
             return user.is_empty() && rights.is_none();
         }
@@ -345,7 +387,8 @@ impl<'a> UserNames<'a> for Mapped<'a> {
 
 impl Identity {
     fn global(user: &str) -> Self {
-        Self { user: user.to_owned(), account: options::GLOBAL_ACCOUNT.to_owned(), rights: None }
+        let (user, account) = (user.to_owned(), options::GLOBAL_ACCOUNT.to_owned());
+        Self { user, account, ..Self::default() }
     }
 }
 
@@ -356,14 +399,14 @@ impl Entry {
 
     fn identity(&self, name: &str) -> Identity {
         let (user, account) = (name.to_owned(), self.account.clone());
-        Identity { user, account, rights: self.rights.clone() }
+        Identity { user, account, rights: self.rights.clone(), grant: None }
     }
 
     fn proves(&self, credentials: &Credentials, nonce: &str) -> bool {
         match &self.proof {
             Proof::Password(Some(secret)) => same_secret(secret, &credentials.password),
             Proof::Password(None) => credentials.password.is_empty(),
-            Proof::Nkey(key) => signed(key, nonce, &credentials.signature),
+            Proof::Nkey(key) => signature::verify_nonce(key, nonce, &credentials.signature),
         }
     }
 }
@@ -380,18 +423,6 @@ fn same_secret(secret: &Secret, given: &str) -> bool {
         difference |= byte ^ expected.get(at).copied().unwrap_or(!byte);
     }
     difference == 0
-}
-
-fn signed(key: &[u8; 32], nonce: &str, signature: &str) -> bool {
-    use base64::Engine;
-    use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
-    let Ok(signature) = URL_SAFE_NO_PAD.decode(signature).or_else(|_| STANDARD.decode(signature))
-    else {
-        return false;
-    };
-    signature::UnparsedPublicKey::new(&signature::ED25519, key)
-        .verify(nonce.as_bytes(), &signature)
-        .is_ok()
 }
 
 #[cfg(test)]

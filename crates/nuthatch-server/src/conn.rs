@@ -3,7 +3,7 @@
 //! Its two tasks are in [`reader`] and [`writer`].
 
 use crate::account::Account;
-use crate::auth::{CertificateLogin, Origin, Rights};
+use crate::auth::{CertificateLogin, Grant, Origin, Rights};
 use crate::exchange;
 use crate::jetstream_hook::MAX_ENGINES;
 use crate::leaf::Link;
@@ -63,6 +63,8 @@ pub struct Session {
     pub user: String,
     /// What it may do; `None`: everything.
     pub rights: Option<Arc<Rights>>,
+    /// What its token says; `None` outside of operator mode.
+    pub grant: Option<Arc<Grant>>,
     /// `verbose`.
     pub verbose: bool,
     /// `pedantic`.
@@ -91,6 +93,7 @@ impl Session {
             account,
             user: String::new(),
             rights: None,
+            grant: None,
             verbose: true,
             pedantic: true,
             echo: true,
@@ -107,6 +110,12 @@ impl Session {
     #[must_use]
     pub fn of_leaf(account: Arc<Account>) -> Self {
         Self { verbose: false, pedantic: false, echo: false, ..Self::initial(account) }
+    }
+
+    /// The account's name for people.
+    #[must_use]
+    pub fn account_name(&self) -> &str {
+        self.grant.as_ref().map_or(&self.account.name, |grant| &grant.account_name)
     }
 }
 
@@ -417,7 +426,8 @@ impl Connection {
             CertificateLogin::Unused
         };
         let is_websocket = matches!(self.transport, Transport::Websocket(_));
-        Origin { is_websocket, is_leaf: self.is_leaf(), no_auth_user, certificate }
+        let address = Some(self.remote.ip());
+        Origin { is_websocket, is_leaf: self.is_leaf(), address, no_auth_user, certificate }
     }
 
     /// The subscription has had its last delivery.

@@ -21,13 +21,17 @@ pub use self::error::{
     ConfigProblem, Conflict, FlagError, MAX_SHOWN_PROBLEMS, OptionsError, ProblemKind,
 };
 pub use self::exchange::{
-    ExchangeError, ExchangeProblem, Export, Import, Latency, ResponseKind, ServiceExport, covering,
+    DEFAULT_RESPONSE_THRESHOLD, ExchangeError, ExchangeProblem, Export, Import, Latency,
+    ResponseKind, ServiceExport, covering, drop_impossible,
 };
 pub use self::leafnodes::{
     DEFAULT_LEAF_PORT, LeafAuth, LeafOptions, LeafUrl, LeafUser, RemoteOptions, RemoteTls,
 };
 pub use self::load::{
     Command, FileLoader, MAX_CONFIG_FILE_BYTES, SignalCommand, SignalTarget, load_with,
+};
+pub use self::operator::{
+    DeletePolicy, FullResolver, OperatorConflict, OperatorOptions, Resolver, TrustedOperator,
 };
 pub use self::reference::configuration_reference;
 pub use self::reload::ReloadPlan;
@@ -53,7 +57,7 @@ mod load;
 mod logs;
 mod mappings;
 mod nearest;
-mod nkey;
+mod operator;
 mod read;
 mod reference;
 mod reload;
@@ -121,6 +125,8 @@ pub struct Options {
     pub accounts: Vec<Account>,
     /// Subject mappings of [`GLOBAL_ACCOUNT`], in the order of the file.
     pub mappings: Vec<Mapping>,
+    /// Operator mode. The [`Options::accounts`] are those of the tokens then.
+    pub operator: Option<OperatorOptions>,
     /// Name of the system account. Default [`SYSTEM_ACCOUNT`].
     pub system_account: String,
     /// TLS towards clients; `None` is plain text.
@@ -341,6 +347,7 @@ impl Default for Options {
             auth: AuthOptions::default(),
             accounts: Vec::new(),
             mappings: Vec::new(),
+            operator: None,
             system_account: SYSTEM_ACCOUNT.to_owned(),
             tls: None,
             allow_non_tls: false,

@@ -53,6 +53,9 @@ pub enum RunError {
     /// TLS cannot be offered.
     #[error(transparent)]
     Tls(#[from] crate::tls::TlsError),
+    /// The accounts of the operator cannot be read.
+    #[error("can't use the account resolver: {0}")]
+    Resolver(#[from] crate::operator::StoreError),
     /// Somebody else has the address, or it is not ours.
     #[error("error listening on {what}: {address} - {source}")]
     Listen {
@@ -187,8 +190,9 @@ async fn live(
 ) -> Result<(), RunError> {
     server.set_runtime(tokio::runtime::Handle::current());
     server.set_reload(Box::new(move |server| reload::try_reload(server, &reload)));
-    let options = server.options();
     banner::starting(server);
+    crate::operator::start(server)?;
+    let options = server.options();
     crate::tls::Loaded::read(&options)?.install(server);
     let signals = signals::Signals::new()
         .map_err(|source| RunError::System { what: "can't receive signals", source })?;

@@ -9,7 +9,8 @@ use crate::interest::Matched;
 use crate::jetstream_hook::{EngineId, JetStreamHook, NoJetStream, Peer, SendError};
 use crate::leaf::Leafs;
 use crate::logging::Logger;
-use crate::options::Options;
+use crate::operator::Operator;
+use crate::options::{Account, Options};
 use crate::route::{self, Dice};
 use crate::stage::{DirectWrites, Outgoing, Stage};
 use crate::system::System;
@@ -57,6 +58,10 @@ pub struct Server {
     pub since: SystemTime,
     started: Instant,
     options: ArcSwap<Options>,
+    /// Held while other options are adopted.
+    reconfiguring: parking_lot::Mutex<()>,
+    /// The operators whose tokens count, in operator mode.
+    operator: Option<Arc<Operator>>,
     auth: ArcSwap<Authenticator>,
     /// When the configuration was last read.
     pub config_loaded: ArcSwap<SystemTime>,
@@ -134,12 +139,16 @@ impl Server {
         let id = crate::info::new_server_id();
         let name = options.server_name.clone().unwrap_or_else(|| id.clone());
         let closed_max = options.limits.max_closed_clients;
+        let operator = Operator::new(&options);
+        let auth = Authenticator::new(&options).with_operator(operator.clone(), &options);
         let server = Arc::new(Self {
             name,
             id,
             since: SystemTime::now(),
             started: Instant::now(),
-            auth: ArcSwap::from_pointee(Authenticator::new(&options)),
+            auth: ArcSwap::from_pointee(auth),
+            reconfiguring: parking_lot::Mutex::default(),
+            operator,
             config_loaded: ArcSwap::from_pointee(SystemTime::now()),
             tls: ArcSwapOption::empty(),
             monitor_tls: ArcSwapOption::empty(),
@@ -227,10 +236,32 @@ impl Server {
         self.auth.load_full()
     }
 
-    /// Adopts reloaded options.
-    pub fn set_options(self: &Arc<Self>, options: Options) {
+    /// The operators whose tokens count; `None` outside of operator mode.
+    pub fn operator(&self) -> Option<&Arc<Operator>> {
+        self.operator.as_ref()
+    }
+
+    /// Adopts reloaded options. The accounts of an operator stay as they are.
+    pub fn set_options(self: &Arc<Self>, mut options: Options) {
+        let _one_at_a_time = self.reconfiguring.lock();
+        if self.operator.is_some() {
+            options.accounts.clone_from(&self.options.load().accounts);
+        }
+        self.adopt(options);
+    }
+
+    /// Adopts the accounts of an operator.
+    pub(crate) fn set_accounts(self: &Arc<Self>, accounts: Vec<Account>) {
+        let _one_at_a_time = self.reconfiguring.lock();
+        let mut options = Options::clone(&self.options.load());
+        options.accounts = accounts;
+        self.adopt(options);
+    }
+
+    fn adopt(self: &Arc<Self>, options: Options) {
         self.accounts.update(&options);
-        self.auth.store(Arc::new(Authenticator::new(&options)));
+        let auth = Authenticator::new(&options).with_operator(self.operator.clone(), &options);
+        self.auth.store(Arc::new(auth));
         self.config_loaded.store(Arc::new(SystemTime::now()));
         self.max_payload_bytes.store(options.limits.max_payload_bytes, Ordering::Relaxed);
         let options = Arc::new(options);

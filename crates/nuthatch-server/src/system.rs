@@ -336,7 +336,8 @@ pub fn server_info(server: &Server) -> Value {
     info
 }
 
-fn publish(server: &Server, account: &Account, subject: &[u8], body: &Value) {
+/// Publishes JSON in an account.
+pub(crate) fn publish(server: &Server, account: &Account, subject: &[u8], body: &Value) {
     let body = serde_json::to_vec(body).unwrap_or_default();
     server.publish(account.id, &Message { subject, reply: b"", headers: b"", body: &body });
 }

@@ -32,7 +32,12 @@ struct DataPart<'a> {
     account: &'a str,
     account_name: &'a str,
     #[serde(skip_serializing_if = "Option::is_none")]
+    user_name: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     permissions: Option<Value>,
+    /// Nanoseconds, in whole seconds.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    expires: Option<u64>,
 }
 
 /// The response body.
@@ -54,8 +59,13 @@ pub fn response(server: &Server, session: &Session) -> Vec<u8> {
         data: DataPart {
             user: &session.user,
             account: &session.account.name,
-            account_name: &session.account.name,
+            account_name: session.account_name(),
+            user_name: session.grant.as_ref().map(|grant| grant.claims.data.name.as_str()),
             permissions: session.rights.as_ref().map(|rights| permissions(&rights.source)),
+            expires: session.grant.as_ref().and_then(|grant| {
+                let rest = grant.expires?.duration_since(SystemTime::now()).unwrap_or_default();
+                Some(rest.as_secs() * 1_000_000_000)
+            }),
         },
     };
     serde_json::to_vec(&response).unwrap_or_default()

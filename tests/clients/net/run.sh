@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # What needs a listener of its own: /metrics for a Prometheus parser, websocket with nats.js in Node and in a real
-# Chromium, TLS with nats.go, nats.js and jnats, and the examples.
+# Chromium, TLS with nats.go, nats.js and jnats, operator mode with nats.go, and the examples.
 #
-#   run.sh [--server-cmd "CMD ARGS"] [--install-only] [metrics|websocket|browser|tls|examples ...]
+#   run.sh [--server-cmd "CMD ARGS"] [--install-only] [metrics|websocket|browser|tls|operator|examples ...]
 #
 # Needs python3 with venv, node with npm, go, java, openssl, and a Chromium (Debian: chromium; or CHROMIUM=…). A missing
 # tool is an error, never a skip. As root or with sudo, a missing Chromium is installed with apt-get.
@@ -12,7 +12,7 @@ here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 clients=$(cd "$here/.." && pwd)
 repo=$(cd "$here/../../.." && pwd)
 cache=$clients/.cache
-all_parts=(metrics websocket browser tls examples)
+all_parts=(metrics websocket browser tls operator examples)
 part_limit_s=180
 ready_limit_s=30
 user=ada@birds.example
@@ -97,7 +97,12 @@ install_tls() {
     quiet javac -d "$cache/net-java" -cp "$cache/jnats/jars/*" "$here/Tls.java"
 }
 
-install_examples() { need openssl; }
+install_operator() {
+    need go
+    (cd "$clients/nats-go" && quiet env CGO_ENABLED=0 GOFLAGS=-mod=readonly go build -o "$cache/nats-go-jwt" ./jwtcheck)
+}
+
+install_examples() { need openssl go; }
 
 default_server() {
     local build
@@ -122,7 +127,8 @@ trap cleanup EXIT
 start_server() {
     stop_server
     rm -rf "$work/ports" "$work/store"
-    mkdir "$work/ports" "$work/store"
+    mkdir "$work/ports"
+    if [ -n "${kept:-}" ]; then mv "$kept" "$work/store"; else mkdir "$work/store"; fi
     printf '%s\n' "$1" >"$work/server.conf"
     # shellcheck disable=SC2086  # the command may carry arguments
     (cd "$work" && exec $server_cmd -js -c server.conf -sd store -a 127.0.0.1 -p -1 --ports_file_dir ports) \
@@ -201,6 +207,18 @@ run_tls() {
     start_server "$(tls_block 'handshake_first: "2s"')"
     check first
     check after
+}
+
+# Operator mode; the accounts' directory stays when the server is started again, and so does the store.
+run_operator() {
+    local conf
+    conf=$(limited "$cache/nats-go-jwt" setup "$work/tokens")
+    start_server "$conf"
+    limited "$cache/nats-go-jwt" run "$nats" "$work/tokens"
+    stop_server
+    mv "$work/store" "$work/store-kept"
+    kept=$work/store-kept start_server "$conf"
+    limited "$cache/nats-go-jwt" after "$nats" "$work/tokens"
 }
 
 run_examples() {

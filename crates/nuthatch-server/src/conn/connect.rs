@@ -4,6 +4,7 @@ use super::jetstream::StreamCache;
 use super::reader::Reader;
 use super::{CloseReason, Connection, Transport};
 use crate::auth::{Authenticator, Credentials, Identity};
+use crate::operator::Denial;
 use crate::system::events;
 use crate::websocket::Cookies;
 use nuthatch_protocol::wire::write;
@@ -30,6 +31,7 @@ struct Connect {
     auth_token: Option<String>,
     nkey: Option<String>,
     sig: Option<String>,
+    jwt: Option<String>,
     name: Option<String>,
     lang: Option<String>,
     version: Option<String>,
@@ -61,10 +63,16 @@ impl Reader {
             self.conn.drop_subscriptions();
         }
         let credentials = credentials(&connect, &self.conn);
-        let Some(identity) = self.authenticate(credentials).await else {
-            let (log, conn) = (&self.server.log, &self.conn);
-            log.error(format_args!("{conn} - authentication error"));
-            return Err(VIOLATION);
+        let identity = match self.authenticate(credentials).await {
+            Ok(identity) => identity,
+            Err(why) => {
+                let (log, conn) = (&self.server.log, &self.conn);
+                match why {
+                    Some(why) => log.error(format_args!("{conn} - authentication error: {why}")),
+                    None => log.error(format_args!("{conn} - authentication error")),
+                }
+                return Err(VIOLATION);
+            }
         };
         if connect.new_account == Some(true)
             || connect.account.as_ref().is_some_and(|a| !a.is_empty())
@@ -76,7 +84,7 @@ impl Reader {
         self.admit()
     }
 
-    async fn authenticate(&self, credentials: Credentials) -> Option<Identity> {
+    async fn authenticate(&self, credentials: Credentials) -> Result<Identity, Option<Denial>> {
         self.check_with(self.server.auth(), credentials).await
     }
 
@@ -85,14 +93,14 @@ impl Reader {
         &self,
         auth: Arc<Authenticator>,
         credentials: Credentials,
-    ) -> Option<Identity> {
+    ) -> Result<Identity, Option<Denial>> {
         if !auth.is_slow(&credentials) {
-            return auth.check(&credentials, &self.nonce);
+            return auth.examine(&credentials, &self.nonce);
         }
         let nonce = self.nonce.clone();
-        let check = move || auth.check(&credentials, &nonce);
+        let check = move || auth.examine(&credentials, &nonce);
         let patience = self.server.options().auth.timeout;
-        self.server.slow_checks.run(patience, check).await.flatten()
+        self.server.slow_checks.run(patience, check).await.unwrap_or(Err(None))
     }
 
     fn merge(&mut self, connect: Connect) {
@@ -132,10 +140,13 @@ impl Reader {
         session.account = account;
         session.user.clone_from(&identity.user);
         session.rights.clone_from(&identity.rights);
+        session.grant.clone_from(&identity.grant);
         self.expect_connect = false;
         self.bound_payload();
         self.conn.set_session(self.session.clone());
         self.conn.connected.notify_one();
+        // Its account may have changed since it was looked at.
+        crate::operator::recheck_new(&self.server, &self.conn);
         events::connected(&self.conn);
         Ok(())
     }
@@ -186,6 +197,7 @@ fn credentials(connect: &Connect, conn: &Connection) -> Credentials {
         token: text(&connect.auth_token, cookies.token),
         nkey: text(&connect.nkey, None),
         signature: text(&connect.sig, None),
+        jwt: text(&connect.jwt, cookies.jwt),
         origin: conn.origin(),
     }
 }

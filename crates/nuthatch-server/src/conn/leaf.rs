@@ -68,11 +68,13 @@ impl Reader {
             return Err(WRONG_PORT);
         }
         let auth = self.server.leafs.auth(&self.server);
-        let Some(identity) = self.check_with(auth, leaf_credentials(&connect)).await else {
+        let credentials = leaf_credentials(&connect, &self.conn);
+        let identity = self.check_with(auth, credentials).await.map_err(|why| {
             let (log, conn) = (&self.server.log, &self.conn);
-            log.error(format_args!("{conn} - authentication error of a leaf node"));
-            return Err(super::connect::VIOLATION);
-        };
+            let why = why.map(|why| format!(": {why}")).unwrap_or_default();
+            log.error(format_args!("{conn} - authentication error of a leaf node{why}"));
+            super::connect::VIOLATION
+        })?;
         let Some(account) = self.server.accounts.by_name(&identity.account) else {
             let text = Some("Failed Account Registration");
             return Err(ConnectError { reason: CloseReason::MissingAccount, text });
@@ -80,6 +82,7 @@ impl Reader {
         let session = Arc::make_mut(&mut self.session);
         session.account = account;
         session.user.clone_from(&identity.user);
+        session.grant.clone_from(&identity.grant);
         session.name.clone_from(&connect.name);
         session.version.clone_from(&connect.version);
         session.headers = connect.headers;
@@ -89,6 +92,7 @@ impl Reader {
         self.conn.connected.notify_one();
         let user = identity.rights.map(|rights| rights.source.clone()).unwrap_or_default();
         self.let_in(connect, user);
+        crate::operator::recheck_new(&self.server, &self.conn);
         Ok(())
     }
 
@@ -167,14 +171,19 @@ impl Reader {
     }
 }
 
-fn leaf_credentials(connect: &LeafConnect) -> Credentials {
+fn leaf_credentials(connect: &LeafConnect, conn: &Connection) -> Credentials {
     Credentials {
         user: connect.user.clone(),
         password: connect.pass.clone(),
         token: connect.auth_token.clone(),
         nkey: connect.nkey.clone(),
         signature: connect.sig.clone(),
-        origin: Origin { is_leaf: true, ..Origin::default() },
+        jwt: connect.jwt.clone(),
+        origin: Origin {
+            is_leaf: true,
+            address: Some(conn.remote.ip()),
+            ..Origin::default()
+        },
     }
 }
 

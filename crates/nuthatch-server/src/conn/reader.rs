@@ -165,7 +165,9 @@ impl Reader {
     pub(super) fn bound_payload(&mut self) {
         let of_account = self.session.account.limits.load().max_payload_bytes;
         let of_server = self.server.max_payload_bytes.load(Ordering::Relaxed);
-        self.limits.max_payload = of_server.min(of_account.unwrap_or(usize::MAX));
+        let of_user = self.session.grant.as_ref().and_then(|grant| grant.max_payload_bytes);
+        let own = of_account.unwrap_or(usize::MAX).min(of_user.unwrap_or(usize::MAX));
+        self.limits.max_payload = of_server.min(own);
     }
 
     /// Handles what was read: how much of it, and how many bytes the next operation needs.

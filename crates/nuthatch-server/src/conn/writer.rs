@@ -6,7 +6,7 @@ use std::future::poll_fn;
 use std::io::{self, IoSlice};
 use std::pin::{Pin, pin};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 use tokio::io::{AsyncWrite, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::time::{Instant, Sleep};
@@ -15,6 +15,8 @@ use tokio::time::{Instant, Sleep};
 const MAX_SLICES: usize = 64;
 /// The first ping comes early, to measure the round trip.
 const FIRST_PING: Duration = Duration::from_secs(2);
+/// How often the time of a client that has to go one day is compared with the clock.
+const EXPIRY_CHECK: Duration = Duration::from_secs(3600);
 /// A closing connection gets so long to take what waits for it.
 const CLOSING: Duration = Duration::from_secs(1);
 /// A closing connection's peer gets so long to close its side.
@@ -34,6 +36,7 @@ pub(crate) async fn run<W: AsyncWrite + Unpin>(
     let mut may_stay = auth_timeout.is_none();
     let first = auth_timeout.unwrap_or_else(|| ping_interval(&conn));
     let mut timer = pin!(tokio::time::sleep(first));
+    let mut expiry = None;
     let mut connected = false;
     while conn.is_open() {
         tokio::select! {
@@ -44,12 +47,15 @@ pub(crate) async fn run<W: AsyncWrite + Unpin>(
                 }
             }
             () = conn.connected.notified() => {
+                expiry = expiry_timer(&conn);
                 if !connected {
                     connected = true;
                     may_stay = true;
                     timer.as_mut().reset(Instant::now() + first_ping(&conn));
                 }
             }
+            // The clock may have been set, or the time be too long for one timer.
+            () = over(&mut expiry) => expiry = expiry_timer(&conn),
             () = &mut timer => on_timer(&conn, timer.as_mut(), may_stay),
         }
     }
@@ -62,6 +68,27 @@ pub(crate) async fn run<W: AsyncWrite + Unpin>(
         let _ = tokio::time::timeout(LAST_WORDS, conn.reader_done.notified()).await;
     }
     let _ = socket2::SockRef::from(&*socket).shutdown(std::net::Shutdown::Both);
+}
+
+/// A timer towards the time at which the client has to go, if there is one; closes the connection
+/// when that is over.
+fn expiry_timer(conn: &Connection) -> Option<Pin<Box<Sleep>>> {
+    let expires = conn.session().grant.as_ref()?.expires?;
+    let rest = expires.duration_since(SystemTime::now()).unwrap_or_default();
+    if rest.is_zero() {
+        let text = Some("User Authentication Expired");
+        conn.close(CloseReason::AuthenticationExpired, text);
+        return None;
+    }
+    Some(Box::pin(tokio::time::sleep(rest.min(EXPIRY_CHECK))))
+}
+
+/// Ends with the timer; never without one.
+async fn over(timer: &mut Option<Pin<Box<Sleep>>>) {
+    match timer {
+        Some(timer) => timer.as_mut().await,
+        None => std::future::pending().await,
+    }
 }
 
 fn lost(conn: &Connection, reason: CloseReason) {

@@ -60,6 +60,14 @@ fn detail(server: &Server, account: &Account) -> Value {
             }
         }
     }
+    if let Some(state) = server.operator().and_then(|operator| operator.account(&account.name)) {
+        out.insert("name_tag".to_owned(), json!(state.name()));
+        out.insert("issuer_key".to_owned(), json!(state.issuer()));
+        out.insert("jwt".to_owned(), json!(state.jwt()));
+        if !state.tags().is_empty() {
+            out.insert("tags".to_owned(), json!(state.tags()));
+        }
+    }
     let waiting = account.exchange.responses.count();
     if waiting > 0 {
         out.insert("responses".to_owned(), json!(waiting));

@@ -211,7 +211,13 @@ fn show(server: &Server, row: &Row, auth: bool, subs: Subs) -> Map<String, Value
     set("authorized_user", json!(session.user), auth && !session.user.is_empty());
     let account = &session.account.name;
     set("account", json!(account), auth && account != GLOBAL_ACCOUNT);
-    set("name_tag", json!(account), auth);
+    set("name_tag", json!(session.account_name()), auth);
+    if let Some(grant) = session.grant.as_ref().filter(|_| auth) {
+        // Whoever has a bearer's token is that user.
+        set("jwt", json!(grant.jwt), !grant.is_bearer);
+        set("issuer_key", json!(grant.claims.data.issuer), true);
+        set("tags", json!(grant.claims.nats.tags), !grant.claims.nats.tags.is_empty());
+    }
     if subs != Subs::No && row.subscriptions > 0 {
         let (name, list) = subscriptions(conn, subs);
         set(name, json!(list), !list.is_empty());

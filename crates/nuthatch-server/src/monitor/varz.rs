@@ -59,6 +59,10 @@ fn identity(server: &Server, options: &Options) -> Map<String, Value> {
     set("tls_required", json!(true), options.tls.is_some() && !options.allow_non_tls);
     let verify = options.tls.as_ref().is_some_and(|tls| tls.verify);
     set("tls_verify", json!(verify), verify);
+    if let Some(mode) = &options.operator {
+        let tokens: Vec<&str> = mode.operators.iter().map(|o| o.jwt.as_str()).collect();
+        set("trusted_operators_jwt", json!(tokens), !tokens.is_empty());
+    }
     let urls = info::connect_urls(server);
     set("connect_urls", json!(urls), !urls.is_empty());
     set("tags", json!(options.server_tags), !options.server_tags.is_empty());

@@ -3,12 +3,13 @@
 use std::collections::{HashMap, HashSet};
 
 use super::error::Conflict;
-use super::{GLOBAL_ACCOUNT, LeafOptions, Options, SYSTEM_ACCOUNT, exchange};
+use super::{GLOBAL_ACCOUNT, LeafOptions, Options, SYSTEM_ACCOUNT, exchange, operator};
 use crate::account::named_account_id;
 
 pub(super) fn check(options: &Options) -> Result<(), Conflict> {
     limits(options)?;
     monitoring(options)?;
+    operator::check(options)?;
     credentials(options)?;
     homes(options)?;
     accounts(options)?;
@@ -25,7 +26,9 @@ fn leafnodes(options: &Options, leafs: &LeafOptions) -> Result<(), Conflict> {
         return Err(Conflict::LeafUser { name: twice.name.clone() });
     }
     let is_there = |name: &str| {
-        name == GLOBAL_ACCOUNT
+        // The accounts of an operator come later.
+        options.operator.is_some()
+            || name == GLOBAL_ACCOUNT
             || name == options.system_account
             || options.accounts.iter().any(|account| account.name == name)
     };
@@ -131,7 +134,11 @@ fn names<'a>(
 
 fn accounts(options: &Options) -> Result<(), Conflict> {
     let system = options.system_account.as_str();
-    if system != SYSTEM_ACCOUNT && !options.accounts.iter().any(|a| a.name == system) {
+    // The accounts of an operator come later.
+    if options.operator.is_none()
+        && system != SYSTEM_ACCOUNT
+        && !options.accounts.iter().any(|a| a.name == system)
+    {
         return Err(Conflict::SystemAccount { name: system.to_owned() });
     }
     let mut ids = HashMap::new();

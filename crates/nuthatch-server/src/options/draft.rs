@@ -4,7 +4,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use super::{Options, SyncPolicy};
+use super::{Options, SYSTEM_ACCOUNT, SyncPolicy};
 
 /// What the incumbent uses when nobody says where to store: a directory that a reboot may empty.
 const NATS_SERVER_STORE_DIR: &str = "nats";
@@ -39,6 +39,7 @@ impl Draft {
             Some(tls) => tls.timeout + Duration::from_secs(1),
             None => super::DEFAULT_AUTH_TIMEOUT,
         });
+        name_system_account(&mut options);
         options.jetstream.enabled = self.jetstream.unwrap_or(invocation == Invocation::Nuthatch);
         if options.jetstream.store.is_some() && options.jetstream.sync != SyncPolicy::Always {
             let text = "sync_interval does nothing for the default log, which is in a bucket: \
@@ -60,5 +61,19 @@ impl Draft {
             }
         }
         options
+    }
+}
+
+/// The system account of the one operator, unless the file names it.
+fn name_system_account(options: &mut Options) {
+    let Some(mode) = &options.operator else { return };
+    if let [operator] = mode.operators.as_slice()
+        && options.system_account == SYSTEM_ACCOUNT
+        && !operator.claims.nats.system_account.is_empty()
+    {
+        options.system_account.clone_from(&operator.claims.nats.system_account);
+    }
+    if mode.is_empty() {
+        options.operator = None;
     }
 }

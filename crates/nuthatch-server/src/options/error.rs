@@ -337,6 +337,9 @@ pub enum Conflict {
         /// The other.
         other: String,
     },
+    /// Operator mode.
+    #[error(transparent)]
+    Operator(#[from] super::operator::OperatorConflict),
     /// JetStream in the system account.
     #[error("jetstream can not be enabled on the system account ('{name}')")]
     SystemJetStream {

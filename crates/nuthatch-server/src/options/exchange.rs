@@ -1,6 +1,7 @@
 //! What accounts offer each other and take from each other: exports and imports, as configured,
 //! and the rules that they must keep (`accounts.go`; the error texts are nats-server's).
 
+use std::collections::HashMap;
 use std::time::Duration;
 
 use nuthatch_protocol::subject::{has_wildcard, is_subset, is_valid_subject, overlap, tokens};
@@ -266,7 +267,7 @@ pub(super) fn check(accounts: &[Account]) -> Result<(), Box<ExchangeProblem>> {
             export.check().map_err(problem(account, what, &export.subject))?;
         }
     }
-    let mut seen = Seen { accounts, admitted: vec![Vec::new(); accounts.len()] };
+    let mut seen = Seen::new(accounts);
     // Streams first, as there: a cycle is reported for the import that closes it.
     for is_service in [false, true] {
         let what = if is_service { "service import" } else { "stream import" };
@@ -277,6 +278,44 @@ pub(super) fn check(accounts: &[Account]) -> Result<(), Box<ExchangeProblem>> {
         }
     }
     Ok(())
+}
+
+/// Takes away the exports and imports that cannot be, and says why: a mistake in one account must
+/// not take the others down.
+pub fn drop_impossible(accounts: &mut [Account]) -> Vec<ExchangeProblem> {
+    let mut problems = Vec::new();
+    for account in accounts.iter_mut() {
+        let exports = std::mem::take(&mut account.exports);
+        for export in exports {
+            let what = if export.service.is_some() { "service export" } else { "stream export" };
+            match export.check() {
+                Ok(()) => account.exports.push(export),
+                Err(source) => {
+                    problems.push(*problem(account, what, &export.subject)(source));
+                }
+            }
+        }
+    }
+    let mut dropped = vec![Vec::new(); accounts.len()];
+    let mut seen = Seen::new(accounts);
+    for is_service in [false, true] {
+        let what = if is_service { "service import" } else { "stream import" };
+        for (at, account) in seen.accounts.iter().enumerate() {
+            for (place, import) in account.imports.iter().enumerate() {
+                if import.is_service == is_service
+                    && let Err(source) = seen.admit(at, import)
+                {
+                    problems.push(*problem(account, what, &import.subject)(source));
+                    dropped[at].push(place);
+                }
+            }
+        }
+    }
+    for (account, dropped) in accounts.iter_mut().zip(dropped) {
+        let mut places = 0..;
+        account.imports.retain(|_| places.next().is_none_or(|place| !dropped.contains(&place)));
+    }
+    problems
 }
 
 fn problem(
@@ -291,10 +330,21 @@ fn problem(
 /// The imports that were found good so far.
 struct Seen<'a> {
     accounts: &'a [Account],
+    /// Places in `accounts`.
+    by_name: HashMap<&'a str, usize>,
     admitted: Vec<Vec<&'a Import>>,
 }
 
 impl<'a> Seen<'a> {
+    fn new(accounts: &'a [Account]) -> Self {
+        let by_name = accounts.iter().enumerate().map(|(at, account)| (account.name.as_str(), at));
+        Self { accounts, by_name: by_name.collect(), admitted: vec![Vec::new(); accounts.len()] }
+    }
+
+    fn place(&self, name: &str) -> Option<usize> {
+        self.by_name.get(name).copied()
+    }
+
     fn admit(&mut self, at: usize, import: &'a Import) -> Result<(), ExchangeError> {
         let importer = &self.accounts[at].name;
         let not_authorized = if import.is_service {
@@ -306,8 +356,7 @@ impl<'a> Seen<'a> {
         if !is_valid_subject(import.subject.as_bytes()) || !is_valid_subject(pattern.as_bytes()) {
             return Err(ExchangeError::InvalidSubject);
         }
-        let exporter = self.accounts.iter().position(|a| a.name == import.account);
-        let exporter = exporter.ok_or_else(|| not_authorized.clone())?;
+        let exporter = self.place(&import.account).ok_or_else(|| not_authorized.clone())?;
         covering(&self.accounts[exporter], import.is_service, &import.subject, importer)
             .ok_or(not_authorized)?;
         self.check_duplicate(at, import)?;
@@ -406,8 +455,7 @@ impl<'a> Seen<'a> {
         visited: &mut Vec<usize>,
         search: impl FnOnce(&Self, usize, &mut Vec<usize>) -> Result<(), ExchangeError>,
     ) -> Result<(), ExchangeError> {
-        let exporter = self.accounts.iter().position(|a| a.name == import.account);
-        let Some(exporter) = exporter else { return Ok(()) };
+        let Some(exporter) = self.place(&import.account) else { return Ok(()) };
         if visited.contains(&exporter) {
             return Err(ExchangeError::Cycle);
         }

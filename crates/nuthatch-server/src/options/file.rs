@@ -12,7 +12,7 @@ use super::tables::{NO_CLUSTER, TOP};
 use super::{
     DEFAULT_MAX_CLOSED_CLIENTS, DEFAULT_MAX_CONTROL_LINE_BYTES, DEFAULT_MAX_PAYLOAD_BYTES,
     DEFAULT_MAX_PENDING_BYTES, LARGE_MAX_PAYLOAD_BYTES, Limits, MAX_MAX_PAYLOAD_BYTES, accounts,
-    address, jetstream, leafnodes, mappings, tls, users, websocket,
+    address, jetstream, leafnodes, mappings, operator, tls, users, websocket,
 };
 
 /// Shortest `lame_duck_duration`, as in nats-server.
@@ -33,6 +33,7 @@ pub(super) fn read(r: &mut Reader, map: &Map, draft: &mut Draft) {
             || identity(r, key, &entry.value, draft)
             || limits(r, key, &entry.value, &mut draft.options.limits)
             || timing(r, key, &entry.value, draft)
+            || operator::key(r, key, &entry.value, &mut draft.options)
             || blocks(r, key, entry, draft);
         debug_assert!(known, "key '{key}' is in the table and nobody reads it");
     });

@@ -5,13 +5,14 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use nuthatch_protocol::config::{Node, Value};
+use nuthatch_protocol::nkey::{KeyKind, decode_as};
 
 use super::auth::Secret;
 use super::error::ProblemKind;
 use super::leaf_remotes;
 use super::read::Reader;
 use super::tables::leaf::{AUTHORIZATION, LEAFNODES, USER};
-use super::{DEFAULT_AUTH_TIMEOUT, DEFAULT_HOST, TlsOptions, address, nkey, tls};
+use super::{DEFAULT_AUTH_TIMEOUT, DEFAULT_HOST, TlsOptions, address, tls};
 
 /// Port of a leaf node listener whose URL names none.
 pub const DEFAULT_LEAF_PORT: u16 = 7422;
@@ -299,7 +300,7 @@ fn authorization(r: &mut Reader, value: &Value) -> LeafAuth {
 
 fn public_key(r: &mut Reader, key: &str, value: &Value) -> Option<(String, [u8; 32])> {
     let text = r.word(key, value)?;
-    let decoded = nkey::decode_user(text);
+    let decoded = decode_as(KeyKind::User, text);
     if decoded.is_none() {
         let what = "must be the public key of a user: 56 characters that begin with U";
         r.invalid(&value.pos, key, what);

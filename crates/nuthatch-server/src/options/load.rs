@@ -213,7 +213,7 @@ impl Loader for FileLoader {
     }
 }
 
-fn read_limited(path: &Path) -> Result<String, String> {
+pub(super) fn read_limited(path: &Path) -> Result<String, String> {
     let describe = |e: std::io::Error| match e.kind() {
         std::io::ErrorKind::NotFound => "no such file".to_owned(),
         std::io::ErrorKind::PermissionDenied => "permission denied".to_owned(),

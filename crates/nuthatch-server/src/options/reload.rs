@@ -83,8 +83,21 @@ impl Options {
         plan.restart("leafnodes", self.leafnodes != new.leafnodes);
         plan.now("authorization", self.auth != new.auth);
         plan.now("accounts", self.accounts != new.accounts);
+        self.diff_operator(new, plan);
         plan.now("mappings", self.mappings != new.mappings);
         plan.restart("system_account", self.system_account != new.system_account);
+    }
+
+    fn diff_operator(&self, new: &Self, plan: &mut ReloadPlan) {
+        let none = super::OperatorOptions::default();
+        let old = self.operator.as_ref().unwrap_or(&none);
+        let new = new.operator.as_ref().unwrap_or(&none);
+        plan.restart("operator", old.operators != new.operators);
+        plan.restart("trusted_keys", old.trusted_keys != new.trusted_keys);
+        plan.restart("resolver", old.resolver != new.resolver);
+        plan.now("resolver_preload", old.preload != new.preload);
+        plan.now("resolver_pinned_accounts", old.pinned_accounts != new.pinned_accounts);
+        plan.now("default_sentinel", old.default_sentinel != new.default_sentinel);
     }
 
     fn diff_limits(&self, new: &Options, plan: &mut ReloadPlan) {

@@ -6,7 +6,7 @@ pub(super) mod leaf;
 
 pub(super) const NO_CLUSTER: &str = "this version runs on one machine; remove the block";
 const NO_MQTT: &str = "this version does not speak MQTT; remove the block";
-const NO_OPERATOR: &str = "operator mode (JWT) is not there yet; list users in 'authorization'";
+const ALONE: &str = "there is no other server that knows accounts";
 const NO_ENCRYPTION: &str = "encryption at rest is not there yet; use an encrypted file system";
 const NO_OCSP: &str = "not there yet";
 const NO_WINDOWS: &str = "it concerns Windows only";
@@ -104,17 +104,26 @@ const TOP_KEYS: &[Key] = &[
     yes(&["websocket", "ws"], "none", "clients over websocket; see below"),
     no(&["mqtt"], "clients over MQTT", NO_MQTT),
     yes(&["mappings", "maps"], "none", "subject mappings of the global account; see below"),
-    no(
+    yes(
         &["operator", "operators", "roots", "root", "root_operators", "root_operator"],
-        "operator JWTs",
-        NO_OPERATOR,
+        "none",
+        "operator mode: JWT of the operator, in place or as a file; or an array of them",
     ),
-    no(&["resolver", "account_resolver", "accounts_resolver"], "account JWTs", NO_OPERATOR),
-    no(&["resolver_tls"], "TLS towards the account resolver", NO_OPERATOR),
-    no(&["resolver_preload"], "account JWTs in the file", NO_OPERATOR),
-    no(&["resolver_pinned_accounts"], "the only accounts to resolve", NO_OPERATOR),
-    no(&["trusted_keys", "trusted"], "operator keys", NO_OPERATOR),
-    no(&["default_sentinel"], "user JWT for clients without one", NO_OPERATOR),
+    depends(
+        &["resolver", "account_resolver", "accounts_resolver"],
+        "required with `operator`",
+        "where the JWTs of accounts are; see below",
+        "`MEMORY` and `{ type: full }` are honoured, `URL(…)` and `{ type: cache }` are refused",
+    ),
+    no(&["resolver_tls"], "TLS towards the account resolver", "no resolver here is asked over TLS"),
+    yes(&["resolver_preload"], "none", "map from public keys of accounts to their JWTs"),
+    yes(
+        &["resolver_pinned_accounts"],
+        "all",
+        "the only accounts that users may be of, beside the system account",
+    ),
+    yes(&["trusted_keys", "trusted"], "none", "public keys of operators, in place of `operator`"),
+    yes(&["default_sentinel"], "none", "user JWT of clients that show none: a bearer or scoped"),
     said(&["ocsp"], "OCSP stapling", "no OCSP response is stapled to our certificate"),
     said(&["ocsp_cache"], "cache of OCSP responses", "no OCSP response is asked for"),
     no(&["proxies"], "trusted proxies", "not there yet"),
@@ -140,6 +149,26 @@ const TOP_KEYS: &[Key] = &[
     said(&["prof_block_rate"], "rate of the block profile", "there is no Go profiler; use perf"),
     said(&["feature_flags"], "switches of nats-server's own features", "none of them exists here"),
 ];
+
+/// Keys of `resolver`.
+pub(super) static RESOLVER: Block = Block {
+    place: "in 'resolver'",
+    keys: &[
+        depends(
+            &["type"],
+            "required",
+            "`full`: the accounts of a directory, which the system account may change",
+            "`full` and `memory` are honoured, `cache` is refused",
+        ),
+        yes(&["dir"], "required", "that directory: a file `<public key>.jwt` for each account"),
+        yes(&["allow_delete"], "false", "accounts may be deleted; their files are renamed"),
+        yes(&["hard_delete"], "false", "deleted files are removed instead"),
+        yes(&["limit"], "0", "most accounts in the directory; 0: 100,000"),
+        said(&["interval"], "time between comparisons with other servers", ALONE),
+        said(&["timeout"], "longest wait for an account of another server", ALONE),
+        no(&["ttl"], "time that a cached account is kept", "it belongs to type cache"),
+    ],
+};
 
 /// Keys of `authorization`.
 pub(super) static AUTHORIZATION: Block = Block {
@@ -461,7 +490,7 @@ pub(super) static WEBSOCKET: Block = Block {
         yes(&["user_cookie"], "none", "cookie that holds the user if CONNECT has none"),
         yes(&["pass_cookie"], "none", "cookie that holds the password, likewise"),
         yes(&["token_cookie"], "none", "cookie that holds the token, likewise"),
-        no(&["jwt_cookie"], "cookie that holds the user's JWT", NO_OPERATOR),
+        yes(&["jwt_cookie"], "none", "cookie that holds the user's JWT, likewise (operator mode)"),
         yes(&["headers"], "none", "map of headers to add to the response of the handshake"),
         yes(&["ping_interval"], "as at the top level", "time between pings"),
         no(
@@ -624,6 +653,7 @@ pub(super) static BATCH_LIMITS: Block = Block {
 /// Every table with its heading in `docs/configuration.md`.
 pub(super) static DOCUMENTED: &[(&str, &Block)] = &[
     ("Top level", &TOP),
+    ("`resolver`", &RESOLVER),
     ("`authorization`", &AUTHORIZATION),
     ("A user", &USER),
     ("`permissions`", &PERMISSIONS),

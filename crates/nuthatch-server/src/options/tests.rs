@@ -11,6 +11,7 @@ mod doc;
 mod files;
 mod flag_cases;
 mod mistakes;
+mod operator;
 mod random;
 mod reloads;
 

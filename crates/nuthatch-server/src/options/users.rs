@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use nuthatch_protocol::config::{Map, Node, Value};
+use nuthatch_protocol::nkey::{KeyKind, decode_as};
 
 use super::auth::{
     ConnectionType, NkeyUser, Permissions, ResponsePermission, Secret, SubjectPermission, User,
@@ -11,8 +12,8 @@ use super::auth::{
 use super::draft::Draft;
 use super::error::ProblemKind;
 use super::read::Reader;
+use super::subject;
 use super::tables::{AUTHORIZATION, PERMISSIONS, RESPONSES, SUBJECTS, USER};
-use super::{nkey, subject};
 
 /// The `authorization` block.
 pub(super) fn authorization(r: &mut Reader, value: &Value, draft: &mut Draft) {
@@ -119,7 +120,7 @@ fn user(r: &mut Reader, value: &Value, map: &Map) -> Option<AnyUser> {
             r.invalid(&nkey.pos, "nkey", "users take no password: the key proves who they are");
             None
         }
-        (None, Some((public, nkey))) => match nkey::decode_user(&public) {
+        (None, Some((public, nkey))) => match decode_as(KeyKind::User, &public) {
             Some(key) => {
                 let user = NkeyUser { public, key, permissions, allowed_connection_types };
                 Some(AnyUser::Nkey(user))

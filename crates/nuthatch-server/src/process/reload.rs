@@ -20,12 +20,16 @@ pub(super) fn reload(server: &Arc<Server>) {
 /// Reads the configuration again and adopts what may change while running. If anything is wrong,
 /// or something changed that needs a restart, nothing changes.
 pub(super) fn try_reload(server: &Arc<Server>, source: &Source) -> Result<(), String> {
-    let new = match Options::load(source.invocation, &source.args) {
+    let mut new = match Options::load(source.invocation, &source.args) {
         Ok(Command::Serve(options)) => *options,
         Ok(_) => return Err("the arguments no longer start a server".to_owned()),
         Err(error) => return Err(error.to_string()),
     };
     let old = server.options();
+    if new.operator.is_some() {
+        // They come from tokens, which are read below.
+        new.accounts.clone_from(&old.accounts);
+    }
     let plan = old.reload_diff(&new);
     if !plan.restart.is_empty() {
         return Err(format!("config reload not supported for {}", plan.restart.join(", ")));
@@ -53,6 +57,7 @@ pub(super) fn try_reload(server: &Arc<Server>, source: &Source) -> Result<(), St
     if auth_changed {
         crate::leaf::reauthenticate(server);
     }
+    crate::operator::reload(server).map_err(|error| error.to_string())?;
     server.log.info(format_args!("Reloaded server configuration"));
     Ok(())
 }

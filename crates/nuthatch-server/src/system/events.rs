@@ -56,6 +56,13 @@ fn client(conn: &Connection, stop: Option<SystemTime>) -> Value {
             client[name] = json!(value);
         }
     }
+    if let Some(grant) = &session.grant {
+        client["issuer_key"] = json!(grant.claims.data.issuer);
+        client["name_tag"] = json!(grant.account_name);
+        if !grant.claims.nats.tags.is_empty() {
+            client["tags"] = json!(grant.claims.nats.tags);
+        }
+    }
     let rtt_ns = conn.rtt_ns.load(Ordering::Relaxed);
     if let Some(stop) = stop {
         client["stop"] = time_json(stop);

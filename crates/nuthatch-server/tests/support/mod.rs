@@ -3,7 +3,7 @@
 
 use nuthatch_server::listener;
 use nuthatch_server::logging::Logger;
-use nuthatch_server::options::Options;
+use nuthatch_server::options::{Command, Invocation, Options, OptionsError, load_with};
 use nuthatch_server::server::Server;
 use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -32,6 +32,7 @@ impl TestServer {
         let runtime = Runtime::new().unwrap();
         let server = Server::new(options, Logger::silent());
         server.set_runtime(runtime.handle().clone());
+        nuthatch_server::operator::start(&server).unwrap();
         nuthatch_server::tls::Loaded::read(&server.options()).unwrap().install(&server);
         let bind = || {
             runtime.block_on(async { tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap() })
@@ -233,8 +234,22 @@ pub fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
 
 /// The options of a configuration file with this text.
 pub fn configured(text: &str) -> Options {
+    match load(text) {
+        Ok(Command::Serve(options)) => *options,
+        other => panic!("{other:?}"),
+    }
+}
+
+/// What is said of a configuration file with this text, which cannot be used.
+pub fn refused_configuration(text: &str) -> String {
+    match load(text) {
+        Err(error) => error.to_string(),
+        Ok(_) => panic!("accepted: {text}"),
+    }
+}
+
+fn load(text: &str) -> Result<Command, OptionsError> {
     use nuthatch_protocol::config::{Loader, Source};
-    use nuthatch_server::options::{Command, Invocation, load_with};
     struct Text<'a>(&'a str);
     impl Loader for Text<'_> {
         fn load(&mut self, path: &str, _from: &str) -> Result<Source, String> {
@@ -245,10 +260,7 @@ pub fn configured(text: &str) -> Options {
         }
     }
     let args = ["-c".to_owned(), "test.conf".to_owned()];
-    match load_with(Invocation::NatsServer, &args, &mut Text(text)) {
-        Ok(Command::Serve(options)) => *options,
-        other => panic!("{other:?}"),
-    }
+    load_with(Invocation::NatsServer, &args, &mut Text(text))
 }
 
 /// CONNECT of a modern client with this user, whose password is `pw`.

@@ -305,10 +305,11 @@ fn unsupported_blocks_say_so() {
         "t.conf:1:68: 'verify_cert_and_check_known_urls' is for routes and gateways: clients have no \
          known URLs",
     );
+    fails("operator: x.jwt", "t.conf:1:11: 'operator' cannot be read from 'x.jwt': no such file");
     fails(
-        "operator: x.jwt",
-        "t.conf:1:1: 'operator' at the top level is not supported: operator mode (JWT) is not \
-         there yet; list users in 'authorization'",
+        "resolver_tls { ca_file: c }",
+        "t.conf:1:1: 'resolver_tls' at the top level is not supported: no resolver here is asked \
+         over TLS",
     );
 }
 

@@ -1,0 +1,29 @@
+//! What a user's token says, for as long as its connection lives.
+
+use super::Rights;
+use nuthatch_protocol::jwt::UserClaims;
+use std::sync::Arc;
+use std::time::SystemTime;
+
+/// A token that let a client in.
+#[derive(Debug)]
+pub struct Grant {
+    /// The token.
+    pub jwt: String,
+    /// What it says.
+    pub claims: UserClaims,
+    /// Public nkey of the account.
+    pub account: String,
+    /// The account's name for people, as it was then.
+    pub account_name: String,
+    /// What it may do; `None`: everything.
+    pub rights: Option<Arc<Rights>>,
+    /// It need not have signed the nonce.
+    pub is_bearer: bool,
+    /// When the client has to go.
+    pub expires: Option<SystemTime>,
+    /// Subscriptions of a connection.
+    pub max_subscriptions: Option<u32>,
+    /// Largest message, headers and body together, in bytes.
+    pub max_payload_bytes: Option<usize>,
+}

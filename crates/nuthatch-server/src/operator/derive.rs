@@ -1,0 +1,213 @@
+//! From the tokens of accounts to what a configuration file would say about them.
+
+use super::state::AccountState;
+use super::store::{Accounts, Held};
+use super::{Trust, exchange};
+use crate::account::named_account_id;
+use crate::options::{
+    Account, AccountJetStream, AccountLimits, DEFAULT_RESPONSE_THRESHOLD, Export, Import, Latency,
+    ResponseKind, ServiceExport, drop_impossible,
+};
+use nuthatch_protocol::jwt::{self, ExportKind, ResponseType, WeightedMapping, time_issue};
+use nuthatch_protocol::transform::{Destination, Mapping, MappingError};
+use rustc_hash::FxHashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// All of it, in percent.
+const WHOLE: u8 = 100;
+/// The tier that applies here: streams with one replica.
+const TIER: &str = "R1";
+
+/// Accounts as they are in force.
+#[derive(Default)]
+pub(super) struct Derived {
+    /// As a configuration file would say them.
+    pub(super) configured: Vec<Account>,
+    /// For their users.
+    pub(super) states: FxHashMap<String, Arc<AccountState>>,
+    /// What is not in force, and why.
+    pub(super) problems: Vec<String>,
+    /// When the next account or activation begins or ends, in seconds since 1970.
+    pub(super) deadline: Option<i64>,
+}
+
+impl Derived {
+    fn change_at(&mut self, at: i64, now: i64) {
+        if at > now {
+            self.deadline = Some(self.deadline.map_or(at, |deadline| deadline.min(at)));
+        }
+    }
+}
+
+/// Why an account is not served.
+pub(super) fn fault(held: &Held, trust: &Trust) -> Option<String> {
+    if !trust.trusts(&held.claims.data.issuer) {
+        return Some(
+            "account validation failed: it is not signed by a trusted operator".to_owned(),
+        );
+    }
+    if !held.issues.is_empty() {
+        return Some(format!("validation errors: {}", held.issues.join("; ")));
+    }
+    if !held.claims.nats.authorization.auth_users.is_empty() {
+        let text = "external authorization (auth callout) is not supported";
+        return Some(text.to_owned());
+    }
+    mappings(&held.claims.nats).err()
+}
+
+/// Turns tokens into accounts. `bootstrap`: the system account, if its own key may sign users while
+/// its token is not there yet.
+pub(super) fn derive(
+    accounts: &Accounts,
+    trust: &Trust,
+    bootstrap: Option<&str>,
+    now: i64,
+) -> Derived {
+    let mut derived = Derived::default();
+    let mut served: Vec<&Arc<Held>> = Vec::new();
+    let mut ids = FxHashMap::default();
+    for held in accounts.values() {
+        let data = &held.claims.data;
+        if let Some(fault) = fault(held, trust) {
+            derived.problems.push(format!("account {} is not served: {fault}", held.key()));
+            continue;
+        }
+        derived.change_at(data.not_before, now);
+        derived.change_at(data.expires, now);
+        if data.not_before > now {
+            let issue = time_issue(data, now).unwrap_or_default();
+            derived.problems.push(format!("account {} is not served: {issue}", held.key()));
+            continue;
+        }
+        if let Some(other) = ids.insert(named_account_id(held.key()), held.key()) {
+            derived.problems.push(collision(held.key(), other));
+            continue;
+        }
+        let strict = trust.strict.contains(&data.issuer);
+        let state = AccountState::new(held, strict, now);
+        derived.states.insert(held.key().to_owned(), Arc::new(state));
+        derived.configured.push(account(held));
+        served.push(held);
+    }
+    if let Some(name) = bootstrap.filter(|name| !accounts.contains_key(*name)) {
+        derived.states.insert(name.to_owned(), Arc::new(AccountState::bootstrap(name)));
+    }
+    exchange::settle(&served, &mut derived, now);
+    let problems = drop_impossible(&mut derived.configured);
+    derived.problems.extend(problems.iter().map(ToString::to_string));
+    derived
+}
+
+/// What is said of two accounts with one identity.
+pub(super) fn collision(one: &str, other: &str) -> String {
+    format!(
+        "account {one} is not served: it cannot be told apart from {other} by the identity that \
+         streams carry"
+    )
+}
+
+fn account(held: &Held) -> Account {
+    let (key, said) = (held.key(), &held.claims.nats);
+    let mut account = Account::empty(key);
+    account.limits = AccountLimits {
+        max_connections: count(said.limits.conn),
+        max_subscriptions: count(said.limits.subs),
+        max_leafnodes: count(said.limits.leaf),
+        max_payload_bytes: bytes(said.limits.payload)
+            .map(|n| usize::try_from(n).unwrap_or(usize::MAX)),
+    };
+    account.jetstream = jetstream(&said.limits);
+    account.mappings = mappings(said).unwrap_or_default();
+    account.exports = said.exports.iter().map(export).collect();
+    account.imports = said.imports.iter().map(import).collect();
+    account
+}
+
+/// A count of which negative values mean no limit.
+fn count(value: i64) -> Option<u32> {
+    bytes(value).map(|value| u32::try_from(value).unwrap_or(u32::MAX))
+}
+
+fn bytes(value: i64) -> Option<u64> {
+    u64::try_from(value).ok()
+}
+
+/// The same, where 0 is no limit either.
+fn positive(value: i64) -> Option<u64> {
+    bytes(value).filter(|value| *value > 0)
+}
+
+fn jetstream(limits: &jwt::Limits) -> Option<AccountJetStream> {
+    let tier = if limits.tiered_limits.is_empty() {
+        &limits.jetstream
+    } else {
+        limits.tiered_limits.get(TIER)?
+    };
+    if tier.mem_storage == 0 && tier.disk_storage == 0 {
+        return None;
+    }
+    let few = |value| positive(value).map(|value| u32::try_from(value).unwrap_or(u32::MAX));
+    Some(AccountJetStream {
+        max_memory_bytes: bytes(tier.mem_storage),
+        max_store_bytes: bytes(tier.disk_storage),
+        max_streams: few(tier.streams),
+        max_consumers: few(tier.consumer),
+        max_ack_pending: few(tier.max_ack_pending),
+        memory_max_stream_bytes: positive(tier.mem_max_stream_bytes),
+        store_max_stream_bytes: positive(tier.disk_max_stream_bytes),
+        max_bytes_required: tier.max_bytes_required,
+    })
+}
+
+fn mappings(said: &jwt::Account) -> Result<Vec<Mapping>, String> {
+    let mapping = |(source, destinations): (&String, &Vec<WeightedMapping>)| {
+        let destinations: Vec<Destination> = destinations.iter().map(destination).collect();
+        Mapping::new(source, &destinations, "")
+            .map_err(|error: MappingError| format!("mapping {source:?}: {error}"))
+    };
+    said.mappings.iter().map(mapping).collect()
+}
+
+fn destination(said: &WeightedMapping) -> Destination {
+    let weight = if said.weight == 0 { WHOLE } else { said.weight };
+    Destination { subject: said.subject.clone(), weight, cluster: said.cluster.clone() }
+}
+
+/// An export; who may import one that asks for activations is found later.
+fn export(said: &jwt::Export) -> Export {
+    let is_service = said.kind == Some(ExportKind::Service);
+    Export {
+        subject: said.subject.clone(),
+        accounts: said.token_req.then(Vec::new),
+        account_token_position: said.account_token_position,
+        service: is_service.then(|| service(said)),
+    }
+}
+
+fn service(said: &jwt::Export) -> ServiceExport {
+    let threshold = positive(said.response_threshold).map(Duration::from_nanos);
+    ServiceExport {
+        response: match said.response_type.unwrap_or_default() {
+            ResponseType::Singleton => ResponseKind::Single,
+            ResponseType::Stream => ResponseKind::Stream,
+            ResponseType::Chunked => ResponseKind::Chunked,
+        },
+        threshold: threshold.unwrap_or(DEFAULT_RESPONSE_THRESHOLD),
+        latency: said.service_latency.as_ref().map(|latency| Latency {
+            sampling: u8::try_from(latency.sampling).unwrap_or(WHOLE),
+            subject: latency.results.clone(),
+        }),
+    }
+}
+
+fn import(said: &jwt::Import) -> Import {
+    Import {
+        account: said.account.clone(),
+        subject: said.there().to_owned(),
+        to: said.here(),
+        share: said.share,
+        is_service: said.kind == Some(ExportKind::Service),
+    }
+}
