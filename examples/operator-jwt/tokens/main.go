@@ -33,8 +33,8 @@ func makeKeys() {
 	for name, kind := range map[string]nkeys.PrefixByte{
 		"operator": nkeys.PrefixByteOperator,
 		"SYS":      nkeys.PrefixByteAccount, "STORE": nkeys.PrefixByteAccount, "SHOP": nkeys.PrefixByteAccount,
-		"desks":    nkeys.PrefixByteAccount,
-		"admin":    nkeys.PrefixByteUser, "store": nkeys.PrefixByteUser, "shop": nkeys.PrefixByteUser, "desk7": nkeys.PrefixByteUser,
+		"desks": nkeys.PrefixByteAccount,
+		"admin": nkeys.PrefixByteUser, "store": nkeys.PrefixByteUser, "shop": nkeys.PrefixByteUser, "desk7": nkeys.PrefixByteUser,
 	} {
 		seeds[name] = string(must(must(nkeys.CreatePair(kind)).Seed()))
 	}

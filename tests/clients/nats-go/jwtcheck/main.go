@@ -11,7 +11,9 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/nats-io/jwt/v2"
@@ -78,7 +80,26 @@ func plain(*jwt.UserClaims) {}
 
 // try connects with a token; the connection ends for good with its first error.
 func (w *world) try(url, name, token string) (*nats.Conn, error) {
-	return nats.Connect(url, nats.UserJWTAndSeed(token, string(w.seed(name))), nats.NoReconnect(), nats.Timeout(patience))
+	return nats.Connect(url, nats.UserJWTAndSeed(token, string(w.seed(name))), nats.NoReconnect(), nats.Timeout(patience), remembered)
+}
+
+// remembered keeps the errors that the server sends on a connection that is up: what ends it may also be the end of the stream.
+var errorsOf = struct {
+	sync.Mutex
+	list map[*nats.Conn][]error
+}{list: map[*nats.Conn][]error{}}
+
+var remembered = nats.ErrorHandler(func(nc *nats.Conn, _ *nats.Subscription, err error) {
+	errorsOf.Lock()
+	defer errorsOf.Unlock()
+	errorsOf.list[nc] = append(errorsOf.list[nc], err)
+})
+
+func hasSaid(nc *nats.Conn, want error) bool {
+	errorsOf.Lock()
+	defer errorsOf.Unlock()
+	is := func(err error) bool { return errors.Is(err, want) }
+	return slices.ContainsFunc(errorsOf.list[nc], is) || is(nc.LastError())
 }
 
 func (w *world) connect(url, name, token string) *nats.Conn {
@@ -93,11 +114,10 @@ func (w *world) refused(url, name, token, what string) {
 // closedWith waits for the end of a connection and looks at why.
 func closedWith(nc *nats.Conn, want error) {
 	deadline := time.Now().Add(patience)
-	for !nc.IsClosed() {
-		check(time.Now().Before(deadline), "not closed: expected %v", want)
+	for !nc.IsClosed() || !hasSaid(nc, want) {
+		check(time.Now().Before(deadline), "closed %v, with %v instead of %v", nc.IsClosed(), nc.LastError(), want)
 		time.Sleep(5 * time.Millisecond)
 	}
-	check(errors.Is(nc.LastError(), want), "closed with %v instead of %v", nc.LastError(), want)
 }
 
 // claims sends a request about tokens and gives back its answer.
@@ -233,7 +253,7 @@ func (w *world) strangers(url string) {
 func (w *world) bearer(url string, sys *nats.Conn) {
 	token := w.user("ben", "app", "app", func(c *jwt.UserClaims) { c.BearerToken = true })
 	asBearer := func() (*nats.Conn, error) {
-		return nats.Connect(url, nats.NoReconnect(), nats.Timeout(patience), nats.UserJWT(
+		return nats.Connect(url, nats.NoReconnect(), nats.Timeout(patience), remembered, nats.UserJWT(
 			func() (string, error) { return token, nil },
 			func([]byte) ([]byte, error) { return nil, nil }))
 	}

@@ -35,6 +35,7 @@ const VALUES: &[&str] = &[
 /// Where the keys of each documented table go.
 const AROUND: &[&str] = &[
     "K: V",
+    "resolver { K: V }",
     "authorization { K: V }",
     "authorization { users: [ { user: u, K: V } ] }",
     "authorization { permissions: { K: V } }",
