@@ -362,3 +362,13 @@ fn a_nats_server_is_the_hub() {
 fn a_nats_server_is_the_leaf() {
     all(Maker::Ours, Maker::Reference);
 }
+
+#[test]
+fn the_example_of_a_domain_behind_a_leaf_node() {
+    let script = concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples/leaf-domain/run.sh");
+    let mut command = std::process::Command::new(script);
+    let output = command.arg(env!("CARGO_BIN_EXE_nuthatch")).output().expect("run the example");
+    let text = String::from_utf8_lossy(&output.stdout);
+    let errors = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success() && text.ends_with("all as it should be\n"), "{text}\n{errors}");
+}

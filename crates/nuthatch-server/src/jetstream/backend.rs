@@ -122,6 +122,12 @@ pub trait Backend: Send + Sync + 'static {
         None
     }
 
+    /// Whether anybody listens on a subject.
+    fn listens(&self, account: AccountId, subject: &[u8]) -> bool {
+        let _ = (account, subject);
+        false
+    }
+
     /// Publishes as the server itself: whether anybody took it.
     fn send(&self, account: AccountId, message: &Message<'_>) -> bool {
         let _ = (account, message);

@@ -107,6 +107,10 @@ impl Backend for Engines {
         self.answers.publish(account, &Message { subject: reply, reply: b"", headers: b"", body });
     }
 
+    fn listens(&self, account: AccountId, subject: &[u8]) -> bool {
+        self.answers.listens(account, subject)
+    }
+
     fn send(&self, account: AccountId, message: &Message<'_>) -> bool {
         self.answers.publish(account, message)
     }

@@ -226,6 +226,10 @@ impl Job {
 
     /// Sends a request and waits for what it is answered.
     async fn ask<T: DeserializeOwned>(&self, subject: &str, body: &[u8]) -> Result<T, JsError> {
+        // Looked at first: an inbox that comes and goes makes everybody find their routes anew.
+        if !self.backend().listens(self.account(), subject.as_bytes()) {
+            return Err(self.failed(format!("no server answers {subject}")));
+        }
         let reply = own_subject(REPLY_PREFIX);
         let inbox = self.backend().listen(self.account(), reply.as_bytes());
         let mut inbox = inbox.ok_or_else(|| self.failed("the account is not there"))?;
