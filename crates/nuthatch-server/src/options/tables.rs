@@ -2,7 +2,10 @@
 
 use super::keys::{Block, Key, depends, no, said, yes};
 
+mod exchange;
 pub(super) mod leaf;
+
+pub(super) use self::exchange::{EXPORT, IMPORT, IMPORTED, LATENCY};
 
 pub(super) const NO_CLUSTER: &str = "this version runs on one machine; remove the block";
 const NO_MQTT: &str = "this version does not speak MQTT; remove the block";
@@ -282,72 +285,6 @@ pub(super) static ACCOUNT_LIMITS: Block = Block {
         yes(&["max_subscriptions", "max_subs"], "none", "subscriptions of one connection"),
         yes(&["max_payload", "max_pay"], "none", "largest message; the server's limit counts too"),
         yes(&["max_leafnodes", "max_leafs"], "none", "connections of leaf nodes at a time"),
-    ],
-};
-
-/// Keys of one export.
-pub(super) static EXPORT: Block = Block {
-    place: "in an export",
-    keys: &[
-        yes(&["stream"], "", "subject of a stream of messages that others may see"),
-        yes(&["service"], "", "subject of a service that others may call"),
-        yes(&["accounts"], "every account", "the only accounts that may import it"),
-        yes(
-            &["response", "response_type"],
-            "`single`",
-            "responses to one request: `single`, `stream` or `chunked`",
-        ),
-        yes(
-            &["threshold", "response_threshold", "response_max_time", "response_time"],
-            "`\"2m\"`",
-            "time for a response",
-        ),
-        yes(
-            &["latency"],
-            "none",
-            "subject, or `{subject, sampling}`, on which latencies of the service are published",
-        ),
-        yes(
-            &["account_token_position"],
-            "0",
-            "which token of an imported subject must be the importing account's name, from 1",
-        ),
-        said(&["allow_trace"], "message traces go through", "there are no message traces"),
-    ],
-};
-
-/// Keys of one import.
-pub(super) static IMPORT: Block = Block {
-    place: "in an import",
-    keys: &[
-        yes(&["stream"], "", "`{account, subject}` of the stream"),
-        yes(&["service"], "", "`{account, subject}` of the service"),
-        yes(&["to"], "the same subject", "subject here; `$1` stands for the first wildcard"),
-        yes(&["prefix"], "none", "what is put in front of the subject of a stream"),
-        yes(&["share"], "false", "the exporting account learns who its clients are"),
-        said(&["allow_trace"], "message traces go through", "there are no message traces"),
-    ],
-};
-
-/// Keys of `stream {}` and `service {}` of an import.
-pub(super) static IMPORTED: Block = Block {
-    place: "in an import",
-    keys: &[
-        yes(&["account"], "required", "the exporting account"),
-        yes(&["subject"], "required", "the subject there"),
-    ],
-};
-
-/// Keys of `latency {}` in an export.
-pub(super) static LATENCY: Block = Block {
-    place: "in 'latency'",
-    keys: &[
-        yes(
-            &["sampling"],
-            "100",
-            "percent of the requests, 1 to 100, or `headers`: where tracing headers ask for it",
-        ),
-        yes(&["subject"], "required", "where the measurements are published"),
     ],
 };
 
