@@ -19,5 +19,8 @@ cargo test --workspace --locked --no-fail-fast
 step "third-party clients"
 ./tests/clients/run.sh
 
+step "backups with jsm.go"
+./tests/clients/backup/run.sh
+
 step "metrics, websocket, a browser, TLS, examples"
 ./tests/clients/net/run.sh

@@ -22,6 +22,7 @@ mod pending;
 mod publish;
 mod reads;
 mod recovery;
+mod restore;
 mod schedules;
 mod slot;
 mod streams;

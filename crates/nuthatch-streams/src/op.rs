@@ -8,7 +8,9 @@ use crate::budget::AccountBounds;
 use crate::sink::AccountId;
 use crate::stream::Publish;
 use nuthatch_log::StreamId;
-use nuthatch_protocol::js::{ConsumerInfo, CreateConsumerRequest, StreamConfig, StreamInfo, Time};
+use nuthatch_protocol::js::{
+    ConsumerInfo, ConsumerSnapshot, CreateConsumerRequest, StreamConfig, StreamInfo, Time,
+};
 use nuthatch_protocol::jserror::JsError;
 use rustc_hash::FxHashMap;
 
@@ -183,6 +185,31 @@ pub enum Op {
         /// Consumer.
         name: String,
     },
+    /// A consumer as a backup holds it.
+    ConsumerState {
+        /// Stream.
+        id: StreamId,
+        /// Consumer.
+        name: String,
+    },
+    /// Ends the restore of a stream that was created with [`crate::stream::staged_config`] and
+    /// filled with [`Op::Mirror`]: from then on it is the stream that it is to be.
+    FinishRestore {
+        /// Which.
+        id: StreamId,
+        /// Its true configuration, validated.
+        config: Box<StreamConfig>,
+        /// Its consumers, validated.
+        consumers: Vec<ConsumerSnapshot>,
+    },
+    /// Takes back messages of a stream that is being restored. Those that are not there are passed
+    /// over.
+    RemoveRestored {
+        /// Which stream.
+        id: StreamId,
+        /// Sequences, ascending.
+        seqs: Vec<u64>,
+    },
     /// `CONSUMER.RESET`: starts again at `seq`, or behind the acknowledgement floor with 0.
     ResetConsumer {
         /// Stream.
@@ -307,6 +334,8 @@ pub enum OpOutcome {
     Message(FoundMessage),
     /// Create, update, info of a consumer (without `cluster`).
     Consumer(Box<ConsumerInfo>),
+    /// A consumer's configuration and progress.
+    ConsumerState(Box<ConsumerSnapshot>),
     /// A stretch of a stream.
     Range(Range),
     /// The sequence of the last message of a source; 0 if there is none.

@@ -1,5 +1,7 @@
 //! `account info` and `rtt`: what the connection's own user may know.
 
+use std::fs;
+use std::path::PathBuf;
 use std::time::Instant;
 
 use clap::{Args, Subcommand};
@@ -8,8 +10,12 @@ use nuthatch_bench::units::parse_count;
 use serde_json::{Value, json};
 
 use crate::error::CliError;
-use crate::session::Session;
+use crate::session::{Session, print};
 use crate::show::{self, Sheet, number};
+use crate::stream::backup::{self, BackupOptions, PlaceOptions};
+
+/// Bytes of the chunks of `account backup`.
+const DEFAULT_CHUNK_BYTES: u64 = 128 * 1024;
 
 /// Commands about the account of the connection.
 #[derive(Debug, Clone, Subcommand)]
@@ -17,6 +23,29 @@ pub enum AccountCommand {
     /// Show the connection's user and account, and what of JetStream is used
     #[command(visible_alias = "nfo")]
     Info,
+    /// Save all streams, each in a directory of its name
+    #[command(visible_alias = "snapshot")]
+    Backup(BackupArgs),
+    /// Restore all streams from such a directory
+    Restore(RestoreArgs),
+}
+
+/// Options of `account backup`.
+#[derive(Debug, Clone, Args)]
+pub struct BackupArgs {
+    /// Directory to create the backup in
+    target: PathBuf,
+    #[command(flatten)]
+    how: BackupOptions,
+}
+
+/// Options of `account restore`.
+#[derive(Debug, Clone, Args)]
+pub struct RestoreArgs {
+    /// The directory that holds the backups
+    directory: PathBuf,
+    #[command(flatten)]
+    place: PlaceOptions,
 }
 
 /// Measure round trips to the server
@@ -31,7 +60,70 @@ pub struct RttArgs {
 pub fn run(command: &AccountCommand, connect: &ConnectArgs) -> Result<(), CliError> {
     match command {
         AccountCommand::Info => info(connect),
+        AccountCommand::Backup(args) => backup(args, connect),
+        AccountCommand::Restore(args) => restore(args, connect),
     }
+}
+
+/// Runs an action for each stream, tells of each, and at the end of those that failed.
+fn for_each(
+    session: &mut Session,
+    names: Vec<String>,
+    act: impl Fn(&mut Session, &str) -> Result<Value, CliError>,
+    describe: impl Fn(&Value) -> String,
+) -> Result<(), CliError> {
+    let (mut done, mut failures) = (Vec::new(), Vec::new());
+    for name in names {
+        match act(session, &name) {
+            Ok(told) => {
+                if !session.json {
+                    print(false, &told, || describe(&told))?;
+                }
+                done.push(told);
+            }
+            Err(why) => failures.push(why.to_string()),
+        }
+    }
+    if session.json {
+        print(true, &json!(done), String::new)?;
+    }
+    if failures.is_empty() {
+        return Ok(());
+    }
+    let text = format!("{} streams done, {} not:\n", done.len(), failures.len());
+    Err(CliError::Failed(text + &failures.join("\n")))
+}
+
+fn backup(args: &BackupArgs, connect: &ConnectArgs) -> Result<(), CliError> {
+    let mut session = Session::open(connect)?;
+    let names = session
+        .list("STREAM.NAMES", "streams", &json!({}))
+        .map_err(CliError::js("the streams of the account"))?;
+    let names = names.iter().map(show::text).collect();
+    let act = |session: &mut Session, name: &str| {
+        backup::take(session, name, &args.target.join(name), &args.how, DEFAULT_CHUNK_BYTES)
+    };
+    for_each(&mut session, names, act, backup::describe)
+}
+
+fn restore(args: &RestoreArgs, connect: &ConnectArgs) -> Result<(), CliError> {
+    let dir = &args.directory;
+    let mut names = Vec::new();
+    for entry in fs::read_dir(dir).map_err(backup::file_error("read", dir))? {
+        let path = entry?.path();
+        if path.join(backup::META_FILE).is_file() {
+            names.extend(path.file_name().map(|name| name.to_string_lossy().into_owned()));
+        }
+    }
+    if names.is_empty() {
+        return Err(CliError::NotFound(format!("there are no backups in {}", dir.display())));
+    }
+    names.sort_unstable();
+    let mut session = Session::open(connect)?;
+    let act = |session: &mut Session, name: &str| {
+        backup::bring(session, &dir.join(name), None, &args.place)
+    };
+    for_each(&mut session, names, act, backup::restored)
 }
 
 fn info(connect: &ConnectArgs) -> Result<(), CliError> {

@@ -1,10 +1,13 @@
 //! Commands about streams.
 
+pub mod backup;
 mod config;
 pub mod contents;
+mod import;
 mod list;
 mod make;
 mod sheet;
+mod upload;
 
 use clap::{Args, Subcommand};
 use nuthatch_bench::connect::ConnectArgs;
@@ -49,6 +52,13 @@ pub enum StreamCommand {
     Rmm(contents::RmmArgs),
     /// Forbid every further change of a stream
     Seal(ForceArgs),
+    /// Save a stream in a directory, as the nats command does
+    #[command(visible_alias = "snapshot")]
+    Backup(backup::BackupArgs),
+    /// Restore a stream from a directory with a backup, of nuthatch or of the nats command
+    Restore(backup::RestoreArgs),
+    /// Bring streams of a nats-server's store directory into this server
+    Import(import::ImportArgs),
     /// Delete a stream and all its messages
     #[command(visible_alias = "delete", alias = "del")]
     Rm(ForceArgs),
@@ -87,6 +97,9 @@ pub fn run(command: &StreamCommand, connect: &ConnectArgs) -> Result<(), CliErro
         StreamCommand::Purge(args) => contents::purge(args, connect),
         StreamCommand::Rmm(args) => contents::rmm(args, connect),
         StreamCommand::Seal(args) => make::seal(args, connect),
+        StreamCommand::Backup(args) => backup::backup(args, connect),
+        StreamCommand::Restore(args) => backup::restore(args, connect),
+        StreamCommand::Import(args) => import::import(args, connect),
         StreamCommand::Rm(args) => rm(args, connect),
     }
 }

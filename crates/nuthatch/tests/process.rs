@@ -298,6 +298,6 @@ fn the_store_of_a_nats_server_is_refused() {
     let refused = place.run(&["-a", "127.0.0.1", "-p", "-1", "-js", "-sd", "store"]);
     assert_eq!(refused.status.code(), Some(1));
     let text = String::from_utf8_lossy(&refused.stderr);
-    assert!(text.contains("$G/ORDERS") && text.contains("nats stream backup"), "{text}");
+    assert!(text.contains("$G/ORDERS") && text.contains("nuthatch stream import"), "{text}");
     assert!(stream.exists());
 }

@@ -3,10 +3,12 @@
 //! Field names are the wire's. Durations are nanoseconds (`i64`), as on the wire.
 
 mod consumer;
+mod state;
 mod stream;
 mod time;
 
 pub use consumer::*;
+pub use state::*;
 pub use stream::*;
 pub use time::{Time, TimeError};
 

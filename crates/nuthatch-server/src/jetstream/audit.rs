@@ -73,6 +73,38 @@ pub(super) fn tell_limit(
     }
 }
 
+/// A snapshot or a restore that began or ended.
+pub(super) struct Transfer<'a> {
+    pub(super) from: &'a Requester,
+    /// `snapshot_create`, `snapshot_complete`, `restore_create` or `restore_complete`.
+    pub(super) what: &'a str,
+    pub(super) stream: &'a str,
+    /// What this one tells beside what all tell.
+    pub(super) fields: Map<String, Value>,
+}
+
+/// Tells of a snapshot or a restore, if anybody wants to know.
+pub(super) fn tell_transfer(
+    told: Transfer<'_>,
+    place: &Place<'_>,
+    answers: &dyn Answers,
+    streams: &Registry,
+) {
+    let account = told.from.account;
+    let event_name = told.what.to_uppercase();
+    let subject = format!("$JS.EVENT.ADVISORY.STREAM.{event_name}.{}", told.stream);
+    if !is_wanted(account, &subject, answers, streams) {
+        return;
+    }
+    let mut event = event(&format!("io.nats.jetstream.advisory.v1.{}", told.what), place);
+    // Only the audit of calls names the server.
+    event.remove("server");
+    event.insert("stream".to_owned(), json!(told.stream));
+    event.insert("client".to_owned(), Value::Object(client(told.from, place.server)));
+    event.extend(told.fields);
+    publish(account, &subject, &Value::Object(event), answers);
+}
+
 fn event(kind: &str, place: &Place<'_>) -> Map<String, Value> {
     let mut event = Map::new();
     event.insert("type".to_owned(), json!(kind));

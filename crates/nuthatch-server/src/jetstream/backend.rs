@@ -1,5 +1,6 @@
 //! What the JetStream service needs of the rest of the server.
 
+use super::hook::Answers;
 use super::registry::EngineIndex;
 use crate::jetstream_hook::{JsHealth, JsLog};
 use nuthatch_protocol::js::Time;
@@ -112,6 +113,9 @@ pub trait Backend: Send + Sync + 'static {
 
     /// Publishes an answer through core routing.
     fn answer(&self, account: AccountId, reply: &[u8], body: &[u8]);
+
+    /// Core routing.
+    fn routing(&self) -> &dyn Answers;
 
     /// The time.
     fn now(&self) -> Time;

@@ -346,6 +346,15 @@ impl Job {
         if self.mirrors {
             return Ok(self.service.current_info(&self.entry).await?.state.last_seq);
         }
+        let seq = self.sourced(key).await?;
+        match key.iter().rposition(|&byte| byte == b' ') {
+            // What came with a backup of a nats-server does not say when the origin was created.
+            Some(end) if seq == 0 => self.sourced(&key[..=end]).await,
+            _ => Ok(seq),
+        }
+    }
+
+    async fn sourced(&self, key: &[u8]) -> Result<u64, JsError> {
         let op = Op::Sourced { id: self.entry.id, key: key.to_vec() };
         match self.service.run(self.entry.engine, op).await? {
             OpOutcome::Sourced(seq) => Ok(seq),

@@ -16,6 +16,7 @@ use nuthatch_log::{LogHandle, StreamId};
 use nuthatch_protocol::js::Time;
 use nuthatch_streams::{AccountId, Event, Message, Op, Respond};
 use parking_lot::Mutex;
+use std::any::Any;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -53,7 +54,19 @@ pub trait Answers: Send + Sync + 'static {
         let _ = (account, subject);
         None
     }
+
+    /// Subscribes as the server itself, until what is returned is dropped. `take` is called on the
+    /// publishers' threads and must be quick. `None` if there is no such account.
+    fn subscribe(
+        &self,
+        account: AccountId,
+        subject: &str,
+        take: Take,
+    ) -> Option<Box<dyn Any + Send + Sync>>;
 }
+
+/// What the server does with messages that it has subscribed to.
+pub type Take = Box<dyn Fn(&Message<'_>) + Send + Sync>;
 
 /// The engines' queues and the way back: the service's backend.
 pub struct Engines {
@@ -117,6 +130,10 @@ impl Backend for Engines {
 
     fn listen(&self, account: AccountId, subject: &[u8]) -> Option<Inbox> {
         self.answers.listen(account, subject)
+    }
+
+    fn routing(&self) -> &dyn Answers {
+        &*self.answers
     }
 
     fn now(&self) -> Time {
@@ -349,8 +366,8 @@ impl JetStreamHook for Hook {
         let mut work = Box::pin(async move {
             let Some(rest) = call_of(&request) else { return };
             let (reply, headers, body) = (&request.reply, &request.headers, &request.body);
-            let account = request.from.account;
-            if let Some(response) = service.handle(account, rest, reply, headers, body).await {
+            let handled = service.handle(&request.from, rest, reply, headers, body);
+            if let Some(response) = handled.await {
                 let (subject, response) = (&request.subject[..], &response[..]);
                 let called = Called { from: &request.from, subject, request: body, response };
                 let (domain, now) = (domain.as_deref().unwrap_or_default(), engines.now());

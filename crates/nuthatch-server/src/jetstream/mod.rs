@@ -15,6 +15,8 @@ mod copies;
 mod envelope;
 mod places;
 mod request;
+mod restore;
+mod snapshot;
 mod streams;
 mod view;
 

@@ -2,7 +2,7 @@
 
 use super::backend::{Arrived, Inbox, Slot};
 use super::banner;
-use super::hook::{Answers, Engines, Hook};
+use super::hook::{Answers, Engines, Hook, Take};
 use super::places::LogPlace;
 use super::registry::EngineIndex;
 use super::service::{AccountLimits, DEFAULT_LOG, ServedAccount, ServedAccounts, Settings};
@@ -27,6 +27,7 @@ use nuthatch_streams::{
     AccountBounds, AccountId, BatchLimits, Engine, EngineConfig, Event, Message,
 };
 use rustc_hash::FxHashMap;
+use std::any::Any;
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::path::Path;
 use std::sync::{Arc, Weak};
@@ -69,6 +70,21 @@ impl Answers for CoreRouting {
         let account = server.accounts.get(account)?;
         Some(Inbox::new(|slot| Box::new(Listening::begin(&server, account, subject, slot))))
     }
+
+    fn subscribe(
+        &self,
+        account: AccountId,
+        subject: &str,
+        take: Take,
+    ) -> Option<Box<dyn Any + Send + Sync>> {
+        let server = self.0.upgrade()?;
+        let account = server.accounts.get(account)?;
+        let conn = server.own_connection().clone();
+        let sub =
+            Arc::new(Subscription::of_server(conn, subject.as_bytes(), Arc::new(Taker(take))));
+        account.interest.insert(sub.clone());
+        Some(Box::new(Listening { account, sub }))
+    }
 }
 
 /// A subscription of the service; it ends when this is dropped.
@@ -105,6 +121,17 @@ impl Receiver for Putting {
                 headers: message.headers.to_vec(),
                 body: message.body.to_vec(),
             })
+    }
+}
+
+/// Hands what comes to a subscription of the server to a function.
+struct Taker(Take);
+
+impl Receiver for Taker {
+    fn receive(&self, _: &Subscription, message: &Outgoing<'_>, _: &mut Way<'_>) -> bool {
+        let Outgoing { routed, reply, headers, body, .. } = *message;
+        (self.0)(&Message { subject: routed, reply, headers, body });
+        true
     }
 }
 

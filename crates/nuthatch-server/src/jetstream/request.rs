@@ -21,6 +21,10 @@ pub enum Call<'a> {
     StreamInfo(&'a str),
     /// `STREAM.PURGE.S`
     StreamPurge(&'a str),
+    /// `STREAM.SNAPSHOT.S`
+    StreamSnapshot(&'a str),
+    /// `STREAM.RESTORE.S`
+    StreamRestore(&'a str),
     /// `STREAM.NAMES`
     StreamNames,
     /// `STREAM.LIST`
@@ -63,8 +67,6 @@ pub enum Call<'a> {
     ConsumerList(&'a str),
     /// A call that needs a cluster; one server answers 10010.
     ClusterOnly(&'static str),
-    /// A call of JetStream that this version does not serve yet, with its response type.
-    NotYet(&'static str),
 }
 
 impl<'a> Call<'a> {
@@ -103,8 +105,8 @@ impl<'a> Call<'a> {
             ["MSG", "DELETE", s] => Self::MsgDelete(s),
             ["LEADER", "STEPDOWN", _] => Self::ClusterOnly("stream_leader_stepdown"),
             ["PEER", "REMOVE", _] => Self::ClusterOnly("stream_remove_peer"),
-            ["SNAPSHOT", _] => Self::NotYet("stream_snapshot"),
-            ["RESTORE", _] => Self::NotYet("stream_restore"),
+            ["SNAPSHOT", s] => Self::StreamSnapshot(s),
+            ["RESTORE", s] => Self::StreamRestore(s),
             _ => return None,
         })
     }

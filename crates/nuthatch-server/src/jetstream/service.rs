@@ -9,6 +9,9 @@ use super::copies::Copies;
 use super::envelope::{self, ResponseType};
 use super::registry::{EngineIndex, Entry, Registry};
 use super::request::Call;
+use super::restore::RESTORES_MAX;
+use super::snapshot::SNAPSHOTS_MAX;
+use crate::jetstream_hook::Requester;
 use arc_swap::ArcSwap;
 use nuthatch_log::StreamId;
 use nuthatch_protocol::headers::find_header;
@@ -22,8 +25,10 @@ use nuthatch_streams::{AccountId, Op, OpOutcome};
 use parking_lot::RwLock;
 use rustc_hash::FxHashMap;
 use serde_json::json;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use tokio::sync::Semaphore;
 
 /// API requests under way at once, over all accounts.
 pub const MAX_INFLIGHT_REQUESTS: u64 = 10_000;
@@ -109,6 +114,10 @@ pub struct JetStream {
     pub(super) copies: Copies,
     /// Held while the registry is about to change; see the module header.
     pub(super) changing: tokio::sync::Mutex<()>,
+    /// Room for snapshots that are under way.
+    pub(super) snapshots: Arc<Semaphore>,
+    /// Room for restores.
+    pub(super) restores: Arc<Semaphore>,
     /// Counters.
     pub stats: ApiStats,
 }
@@ -127,6 +136,9 @@ pub(super) fn placement_error(text: &str) -> JsError {
 /// What a handler returns: the body already encoded, or the error to encode.
 pub(super) type Answer = Result<Vec<u8>, JsError>;
 
+/// What goes on once a request has been answered.
+pub(super) type Work = Pin<Box<dyn Future<Output = ()> + Send>>;
+
 impl JetStream {
     /// A service with an empty registry; call [`JetStream::load`] next.
     #[must_use]
@@ -140,6 +152,8 @@ impl JetStream {
             changes: tokio::sync::watch::Sender::new(0),
             copies: Copies::default(),
             changing: tokio::sync::Mutex::default(),
+            snapshots: Arc::new(Semaphore::new(SNAPSHOTS_MAX)),
+            restores: Arc::new(Semaphore::new(RESTORES_MAX)),
             stats: ApiStats::default(),
         }
     }
@@ -232,8 +246,8 @@ impl JetStream {
     /// Handles one request whose subject behind the API prefix is `rest`, and answers it.
     /// Subjects that are no call get silence, as upstream. Returns the answer.
     pub async fn handle(
-        &self,
-        account: AccountId,
+        self: &Arc<Self>,
+        from: &Requester,
         rest: &str,
         reply: &[u8],
         headers: &[u8],
@@ -241,16 +255,19 @@ impl JetStream {
     ) -> Option<Vec<u8>> {
         self.stats.total.fetch_add(1, Ordering::Relaxed);
         let api_call = Call::parse(rest)?;
-        let kind = response_type(&api_call);
+        let (kind, account, mut then) = (response_type(&api_call), from.account, None);
         let required = find_header(headers, b"Nats-Required-Api-Level").unwrap_or_default();
         let answer = if is_level_met(required) {
-            self.dispatch(account, &api_call, body).await
+            self.dispatch(from, &api_call, body, &mut then).await
         } else {
             Err(JsError::REQUIRED_API_LEVEL)
         };
         let bytes = answer.unwrap_or_else(|error| self.failed(kind, &error, &api_call));
         if !reply.is_empty() {
             self.backend.answer(account, reply, &bytes);
+        }
+        if let Some(work) = then {
+            tokio::spawn(work);
         }
         Some(bytes)
     }
@@ -271,7 +288,14 @@ impl JetStream {
         envelope::failed(kind, error, empty_fields(api_call))
     }
 
-    async fn dispatch(&self, account: AccountId, api_call: &Call<'_>, body: &[u8]) -> Answer {
+    async fn dispatch(
+        self: &Arc<Self>,
+        from: &Requester,
+        api_call: &Call<'_>,
+        body: &[u8],
+        then: &mut Option<Work>,
+    ) -> Answer {
+        let account = from.account;
         if !self.serves(account) {
             return Err(JsError::NOT_ENABLED_FOR_ACCOUNT);
         }
@@ -282,6 +306,8 @@ impl JetStream {
             Call::StreamDelete(name) => self.stream_delete(account, name, body).await,
             Call::StreamInfo(name) => self.stream_info(account, name, body).await,
             Call::StreamPurge(name) => self.stream_purge(account, name, body).await,
+            Call::StreamSnapshot(name) => self.stream_snapshot(from, name, body, then).await,
+            Call::StreamRestore(name) => self.stream_restore(from, name, body, then).await,
             Call::StreamNames => self.stream_names(account, body),
             Call::StreamList => self.stream_list(account, body).await,
             Call::MsgGet(name) => self.msg_get(account, name, body).await,
@@ -309,10 +335,6 @@ impl JetStream {
             Call::ConsumerNames(stream) => self.consumer_page(account, stream, body, true).await,
             Call::ConsumerList(stream) => self.consumer_page(account, stream, body, false).await,
             Call::ClusterOnly(_) => Err(JsError::CLUSTER_REQUIRED),
-            Call::NotYet(what) => Err(described(
-                JsError::BAD_REQUEST,
-                format!("{what} is not supported by this version of nuthatch"),
-            )),
         }
     }
 
@@ -468,6 +490,8 @@ const fn response_type(api_call: &Call<'_>) -> ResponseType {
         Call::StreamDelete(_) => "stream_delete",
         Call::StreamInfo(_) => "stream_info",
         Call::StreamPurge(_) => "stream_purge",
+        Call::StreamSnapshot(_) => "stream_snapshot",
+        Call::StreamRestore(_) => "stream_restore",
         Call::StreamNames => "stream_names",
         Call::StreamList => "stream_list",
         Call::MsgGet(_) => "stream_msg_get",
@@ -482,6 +506,6 @@ const fn response_type(api_call: &Call<'_>) -> ResponseType {
         Call::ConsumerReset(..) => "consumer_reset",
         Call::ConsumerNames(_) => "consumer_names",
         Call::ConsumerList(_) => "consumer_list",
-        Call::ClusterOnly(stem) | Call::NotYet(stem) => stem,
+        Call::ClusterOnly(stem) => stem,
     })
 }

@@ -123,7 +123,7 @@ pub(super) fn offset_of(offset: i64) -> usize {
 }
 
 impl JetStream {
-    fn limits(&self, pedantic: bool) -> Limits {
+    pub(super) fn limits(&self, pedantic: bool) -> Limits {
         Limits {
             pedantic,
             max_replicas: 1,
@@ -197,7 +197,11 @@ impl JetStream {
     }
 
     /// Names, subjects and limits that only the registry can judge.
-    async fn check_new(&self, account: AccountId, config: &StreamConfig) -> Result<(), JsError> {
+    pub(super) async fn check_new(
+        &self,
+        account: AccountId,
+        config: &StreamConfig,
+    ) -> Result<(), JsError> {
         self.check_overlap(account, config)?;
         let limits = self.limits_of(account);
         check_account(config, &limits)?;
@@ -429,7 +433,7 @@ impl JetStream {
         }
     }
 
-    fn stream_answer(
+    pub(super) fn stream_answer(
         &self,
         account: AccountId,
         kind: &'static str,

@@ -29,7 +29,7 @@ fn subjects_are_calls_or_silence() {
     check("CONSUMER.DURABLE.CREATE.S.C.D", None);
     check("CONSUMER.INFO.S.C", Some(Call::ConsumerInfo("S", "C")));
     check("STREAM.LEADER.STEPDOWN.S", Some(Call::ClusterOnly("stream_leader_stepdown")));
-    check("STREAM.SNAPSHOT.S", Some(Call::NotYet("stream_snapshot")));
+    check("STREAM.SNAPSHOT.S", Some(Call::StreamSnapshot("S")));
     check("NOSUCH.THING", None);
     check("", None);
 }

@@ -12,8 +12,9 @@ const SHOWN_MAX: usize = 10;
 #[derive(Debug, thiserror::Error)]
 #[error(
     "{} holds {count} stream(s) of a nats-server: {names}. They are left untouched. \
-     Start the nats-server that owns them and copy them with `nats stream backup` and \
-     `nats stream restore`, or choose another store_dir",
+     Choose another store_dir and bring them in with `nuthatch stream import --from-dir`, or start \
+     the nats-server that owns them and copy them with `nats account backup` and \
+     `nuthatch account restore`",
     directory.display()
 )]
 pub struct ForeignStore {

@@ -31,6 +31,7 @@ mod progress;
 mod pull;
 mod push;
 mod request;
+mod snapshot;
 mod start;
 mod state;
 mod update;
@@ -51,6 +52,7 @@ use priority::Pin;
 use pull::WaitQueue;
 use push::Push;
 use roaring::RoaringTreemap;
+use start::ACK_PENDING_MAX;
 use std::collections::VecDeque;
 
 /// Deadlines are met at most this much late, so that bursts expire together (nats-server's too).

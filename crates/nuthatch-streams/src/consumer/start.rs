@@ -28,7 +28,7 @@ const INACTIVE_JITTER_NS: u64 = 900_000_000;
 
 /// Messages that a consumer may have out where nothing smaller is configured: its progress must
 /// stay well below the largest record, and what is out costs about 40 bytes of memory each.
-const ACK_PENDING_MAX: usize = 1 << 22;
+pub(super) const ACK_PENDING_MAX: usize = 1 << 22;
 
 impl Terms {
     fn new(config: &ConsumerConfig, retained: bool, random: u64) -> Self {
@@ -72,7 +72,7 @@ impl<T> Consumer<T> {
         consumer
     }
 
-    fn assemble(config: ConsumerConfig, created: Timestamp, progress: Progress) -> Self {
+    pub(super) fn assemble(config: ConsumerConfig, created: Timestamp, progress: Progress) -> Self {
         let mut cursor = Cursor::at(progress.next);
         cursor.resume = progress.resume;
         let max_waiting = usize::try_from(config.max_waiting).ok().filter(|&max| max > 0);

@@ -83,6 +83,14 @@ impl<S: Sink> Engine<S> {
                 respond(self.unpin_consumer(id, &name, &group, log));
             }
             Op::ConsumerInfo { id, name } => respond(self.consumer_info(id, &name, log)),
+            Op::ConsumerState { id, name } => respond(self.consumer_state(id, &name, log)),
+            Op::FinishRestore { id, config, consumers } => {
+                self.finish_restore(id, config, &consumers, respond, log);
+            }
+            Op::RemoveRestored { id, seqs } => {
+                let done = self.remove_restored(id, &seqs, log);
+                self.finish(done, respond);
+            }
             Op::ListConsumers { id, offset, limit, names_only } => {
                 respond(self.list_consumers(id, offset, limit, names_only, log));
             }
@@ -426,6 +434,7 @@ const fn writes(op: &Op) -> bool {
             | Op::ReadRange { .. }
             | Op::Sourced { .. }
             | Op::ConsumerInfo { .. }
+            | Op::ConsumerState { .. }
             | Op::ListConsumers { .. }
             | Op::Catalog
             | Op::SetAccounts(_)
@@ -468,7 +477,7 @@ fn check_beside<S: Sink>(
 }
 
 /// Logs a consumer that was created or updated.
-fn append_consumer<T, L: LogAccess>(
+pub(super) fn append_consumer<T, L: LogAccess>(
     id: StreamId,
     consumer: &Consumer<T>,
     log: &mut L,

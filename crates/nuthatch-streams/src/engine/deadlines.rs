@@ -41,6 +41,9 @@ impl Deadlines {
     /// Makes sure that the stream is called when its oldest message or message id expires, when a
     /// schedule is due, or when its batches are to be looked at.
     pub(super) fn schedule_stream<S: Sink>(&mut self, slot: &mut Slot<S>) {
+        if slot.stream.limits().restoring {
+            return;
+        }
         let message = slot.stream.next_expiry().map(|at| at.plus_nanos(EXPIRY_GRANULARITY_NS));
         let id = slot.stream.next_id_expiry().map(|at| at.plus_nanos(ID_GRANULARITY_NS));
         let batch = slot.batches.as_ref().and_then(|batches| batches.check_at);
@@ -133,6 +136,9 @@ impl<S: Sink> Engine<S> {
     pub(super) fn expire_stream<L: LogAccess>(&mut self, id: StreamId, log: &mut L) {
         let now = log.now();
         let Some(slot) = self.slots.get_mut(&id) else { return };
+        if slot.stream.limits().restoring {
+            return;
+        }
         if slot.stream.is_timed() {
             return self.expire_timed(id, log);
         }

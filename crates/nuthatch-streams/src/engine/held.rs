@@ -58,6 +58,8 @@ const fn changes(op: &Op) -> Option<StreamId> {
         | Op::DeleteMessage { id, .. }
         | Op::Mirror { id, .. }
         | Op::Source { id, .. }
+        | Op::FinishRestore { id, .. }
+        | Op::RemoveRestored { id, .. }
         | Op::CreateConsumer { id, .. }
         | Op::DeleteConsumer { id, .. }
         | Op::ResetConsumer { id, .. } => Some(*id),

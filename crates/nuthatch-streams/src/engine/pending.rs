@@ -54,6 +54,8 @@ pub(super) enum OpOrInfo {
     StreamInfo(StreamId, &'static str),
     /// A stream is gone for good.
     StreamDeleted(StreamId),
+    /// A stream has been restored.
+    Restored(StreamId),
     /// A question about what had been assigned when it was asked.
     Question(Box<Op>),
 }
@@ -184,6 +186,9 @@ impl<S: Sink> Engine<S> {
                     self.answer_stream_info(id, action, respond, log);
                 }
                 Waiting::Op(respond, OpOrInfo::Question(op)) => self.run_op(*op, respond, log),
+                Waiting::Op(respond, OpOrInfo::Restored(id)) => {
+                    self.activate_restored(id, respond, log);
+                }
                 Waiting::Op(respond, OpOrInfo::StreamDeleted(id)) => {
                     self.finish_delete(id, log);
                     respond(Ok(crate::op::OpOutcome::Done));

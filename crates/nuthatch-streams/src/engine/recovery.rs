@@ -237,6 +237,7 @@ impl<S: Sink> Engine<S> {
             }
             RecordKind::StreamUpdate => {
                 slot.replay_update(StreamRecord::decode(record.body)?);
+                slot.rename(&self.config.domain);
             }
             _ => slot.replay_consumer(record)?,
         }
@@ -259,13 +260,17 @@ impl<S: Sink> Engine<S> {
             slot.stream.set_releases_logged();
             slot.stream.set_has_consumers(!slot.consumers.is_empty());
             self.budget.settle(slot.stream.account(), slot.stream.account_use());
+            if slot.stream.limits().restoring {
+                self.drop_unfinished_restore(id, log);
+                continue;
+            }
             self.deadlines.schedule_stream(slot);
             self.wake_consumers(id, log);
         }
         self.end_step(log);
     }
 
-    fn wake_consumers<L: LogAccess>(&mut self, id: StreamId, log: &mut L) {
+    pub(super) fn wake_consumers<L: LogAccess>(&mut self, id: StreamId, log: &mut L) {
         let Some(slot) = self.slots.get(&id) else { return };
         let config = slot.stream.config().clone();
         for index in slot.consumers.indexes() {

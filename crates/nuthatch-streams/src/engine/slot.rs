@@ -39,6 +39,11 @@ pub(super) struct Slot<S: Sink> {
 }
 
 impl<S: Sink> Slot<S> {
+    /// The stream has another name now.
+    pub(super) fn rename(&mut self, domain: &str) {
+        self.ack_prefix = ack_prefix(&self.stream.config().name, domain);
+    }
+
     pub(super) fn new(stream: Stream, domain: &str) -> Self {
         let ack_prefix = ack_prefix(&stream.config().name, domain);
         Self {

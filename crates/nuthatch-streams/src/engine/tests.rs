@@ -8,6 +8,7 @@ mod model;
 mod priorities;
 mod publish;
 mod reads;
+mod restore;
 mod retention;
 mod routes;
 mod schedules;

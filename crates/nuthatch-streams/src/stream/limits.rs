@@ -53,6 +53,8 @@ pub struct Limits {
     pub rollup: bool,
     /// Kept in memory: counts bytes differently.
     pub memory: bool,
+    /// It is being restored: nothing expires.
+    pub restoring: bool,
     /// When messages leave.
     pub retention: RetentionPolicy,
 }
@@ -89,6 +91,7 @@ impl Limits {
             schedules: config.allow_msg_schedules,
             rollup: config.allow_rollup_hdrs && !config.deny_purge,
             memory: config.storage == StorageType::Memory,
+            restoring: super::restoring::is_restoring(&config.name),
             retention: config.retention,
         }
     }

@@ -1,0 +1,266 @@
+//! `STREAM.RESTORE`: an archive becomes a stream, all of it or nothing.
+//!
+//! The chunks of the upload go through a bounded queue to a thread that reads the archive and hands
+//! what it holds to the engine, a batch at a time. There the stream has another name and cannot be
+//! asked for until its last record; what a failure, a lost client or a crash leaves behind is
+//! deleted, at once or by the next start.
+
+mod fill;
+mod upload;
+
+use super::envelope::{self, ResponseType};
+use super::registry::{EngineIndex, Entry};
+use super::request::{is_empty, parse};
+use super::service::{
+    Answer, JetStream, Work, set_consumer_metadata, set_stream_metadata, unexpected,
+};
+use super::snapshot::times;
+use crate::info::random_id;
+use crate::jetstream_hook::Requester;
+use fill::{Filler, RestoreError};
+use nuthatch_log::StreamId;
+use nuthatch_protocol::js::{
+    ConsumerSnapshot, CreateConsumerRequest, DiscardPolicy, StreamConfig, StreamInfo, Time,
+};
+use nuthatch_protocol::jserror::JsError;
+use nuthatch_streams::consumer::{ConsumerLimits, validate_consumer};
+use nuthatch_streams::stream::staged_config;
+use nuthatch_streams::validate;
+use nuthatch_streams::{Op, OpOutcome};
+use serde::{Deserialize, Serialize};
+use serde_json::{Value, json};
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::runtime::Handle;
+use upload::Upload;
+
+/// Restores under way at once, over all accounts. Each has a thread and a few MiB.
+pub const RESTORES_MAX: usize = 16;
+/// Characters of the random part of a subject.
+const SUBJECT_ID_CHARS: usize = 22;
+/// How often the removal of what a failed restore left is tried when the log is busy.
+const CLEAN_UP_TRIES: u32 = 20;
+/// Between two of them.
+const CLEAN_UP_PAUSE: Duration = Duration::from_millis(250);
+
+#[derive(Deserialize, Default)]
+#[serde(default)]
+struct RestoreRequest {
+    config: StreamConfig,
+    /// What the backup held when it was made; the archive says it itself.
+    #[allow(dead_code)]
+    state: Value,
+}
+
+#[derive(Serialize)]
+struct RestoreBody<'a> {
+    deliver_subject: &'a str,
+}
+
+/// A restore on its way.
+struct Restore {
+    service: Arc<JetStream>,
+    from: Requester,
+    /// Checked, but not against what may come until the end.
+    config: StreamConfig,
+    engine: EngineIndex,
+    upload: Upload,
+    _permit: tokio::sync::OwnedSemaphorePermit,
+}
+
+impl JetStream {
+    pub(super) async fn stream_restore(
+        self: &Arc<Self>,
+        from: &Requester,
+        name: &str,
+        body: &[u8],
+        then: &mut Option<Work>,
+    ) -> Answer {
+        if is_empty(body) {
+            return Err(JsError::BAD_REQUEST);
+        }
+        let mut config = parse::<RestoreRequest>(body, self.settings.strict)?.config;
+        if config.name.is_empty() {
+            name.clone_into(&mut config.name);
+        }
+        if config.name != name {
+            return Err(JsError::STREAM_MISMATCH);
+        }
+        if name.contains(['/', '\\']) {
+            return Err(JsError::STREAM_NAME_CONTAINS_PATH_SEPARATORS);
+        }
+        let config = self.restored_config(config)?;
+        let config = self.check_restored(from, config).await?;
+        let engine = self.engine_for(&config)?;
+        let Ok(permit) = self.restores.clone().try_acquire_owned() else {
+            let why = format!("{RESTORES_MAX} restores are under way: try again");
+            return Err(JsError::STREAM_RESTORE.with_err(why));
+        };
+        let subject = format!("$JS.SNAPSHOT.RESTORE.{name}.{}", random_id(SUBJECT_ID_CHARS));
+        let Some(upload) = Upload::open(self.clone(), from.account, &subject, Handle::current())
+        else {
+            let error = JsError::RESTORE_SUBSCRIBE_FAILED.with("subject", &subject);
+            return Err(error.with_err("the account is gone"));
+        };
+        let body = RestoreBody { deliver_subject: &subject };
+        let answer = envelope::ok(ResponseType("stream_restore"), &body);
+        let (service, from) = (self.clone(), from.clone());
+        let restore = Restore { service, from, config, engine, upload, _permit: permit };
+        *then = Some(Box::pin(restore.run()));
+        Ok(answer)
+    }
+
+    /// A configuration of a backup, checked by itself. Unlike one of a new stream it may be sealed.
+    fn restored_config(&self, mut config: StreamConfig) -> Result<StreamConfig, JsError> {
+        set_stream_metadata(&mut config);
+        let is_sealed = std::mem::take(&mut config.sealed);
+        let mut config = validate::stream_config(config, &self.limits(false))?;
+        if is_sealed {
+            config.sealed = true;
+            config.max_age = 0;
+            config.discard = DiscardPolicy::New;
+            (config.deny_delete, config.deny_purge) = (true, true);
+            config.allow_rollup_hdrs = false;
+        }
+        Ok(config)
+    }
+
+    /// Whether there is room for the stream beside the others, now.
+    async fn check_restored(
+        &self,
+        from: &Requester,
+        mut config: StreamConfig,
+    ) -> Result<StreamConfig, JsError> {
+        self.check_copies(from.account, &mut config)?;
+        if self.registry.read().get(from.account, &config.name).is_some() {
+            return Err(JsError::STREAM_NAME_EXIST_RESTORE_FAILED);
+        }
+        self.check_new(from.account, &config).await?;
+        Ok(config)
+    }
+}
+
+impl Restore {
+    async fn run(self) {
+        let handle = Handle::current();
+        // Reading an archive waits for chunks and for the log: that takes a thread of its own.
+        let done = tokio::task::spawn_blocking(move || self.on_thread(&handle)).await;
+        debug_assert!(done.is_ok(), "a restore panicked");
+    }
+
+    fn on_thread(mut self, handle: &Handle) {
+        let start = self.service.backend.now();
+        let name = self.config.name.clone();
+        self.service.tell_transfer(&self.from, "restore_create", &name, serde_json::Map::new());
+        let result = self.restore(handle);
+        self.answer(result, start);
+    }
+
+    fn answer(mut self, result: Result<StreamInfo, RestoreError>, start: Time) {
+        let name = self.config.name.clone();
+        let answer = match result {
+            Ok(info) => {
+                self.service.stream_answer(self.from.account, "stream_create", info, None, false)
+            }
+            Err(error) => {
+                let error = match error {
+                    RestoreError::Api(error) => error,
+                    RestoreError::Archive(error) => JsError::STREAM_RESTORE.with_err(error),
+                };
+                envelope::failed(ResponseType("stream_create"), &error, json!({}))
+            }
+        };
+        self.upload.answer(&answer);
+        let mut fields = times(start, self.service.backend.now());
+        fields.insert("bytes".to_owned(), json!(self.upload.received()));
+        self.service.tell_transfer(&self.from, "restore_complete", &name, fields);
+    }
+
+    fn restore(&mut self, handle: &Handle) -> Result<StreamInfo, RestoreError> {
+        let id = self.service.registry.write().fresh_id();
+        let account = self.from.account;
+        let config = Box::new(staged_config(&self.config));
+        handle.block_on(self.run_op(Op::CreateStream { id, account, config }))?;
+        let result = self.fill(id, handle).and_then(|consumers| {
+            handle.block_on(self.finish(id, consumers)).map_err(RestoreError::Api)
+        });
+        if result.is_err() {
+            handle.block_on(self.clean_up(id));
+        }
+        result
+    }
+
+    async fn run_op(&self, op: Op) -> Result<OpOutcome, JsError> {
+        self.service.run(self.engine, op).await
+    }
+
+    /// Reads the whole upload into the stream; returns the consumers, which come at the end.
+    fn fill(
+        &mut self,
+        id: StreamId,
+        handle: &Handle,
+    ) -> Result<Vec<ConsumerSnapshot>, RestoreError> {
+        let mut filler = Filler::new(&self.service, self.engine, id, handle);
+        nuthatch_archive::read(&mut self.upload, &self.config.name, &mut |item| filler.take(item))?;
+        let consumers = filler.end()?;
+        self.upload.drain()?;
+        Ok(consumers)
+    }
+
+    /// Makes the stream what it is to be, if that can still be.
+    async fn finish(
+        &self,
+        id: StreamId,
+        consumers: Vec<ConsumerSnapshot>,
+    ) -> Result<StreamInfo, JsError> {
+        let _changing = self.service.changing.lock().await;
+        let config = self.service.check_restored(&self.from, self.config.clone()).await?;
+        let consumers = checked_consumers(consumers, &config)?;
+        let config = Box::new(config);
+        let info = match self.run_op(Op::FinishRestore { id, config, consumers }).await? {
+            OpOutcome::Stream { info, .. } => *info,
+            other => return Err(unexpected(&other)),
+        };
+        let entry = Entry {
+            id,
+            engine: self.engine,
+            account: self.from.account,
+            config: Arc::new(info.config.clone()),
+            created: info.created,
+        };
+        self.service.change(|registry| registry.insert(entry));
+        Ok(info)
+    }
+
+    /// Removes what was restored so far. What cannot be removed now goes with the next start.
+    async fn clean_up(&self, id: StreamId) {
+        for _ in 0..CLEAN_UP_TRIES {
+            let busy = JsError::STREAM_TOO_MANY_REQUESTS.err_code;
+            match self.run_op(Op::DeleteStream { id }).await {
+                Err(error) if error.err_code == busy => tokio::time::sleep(CLEAN_UP_PAUSE).await,
+                _ => return,
+            }
+        }
+    }
+}
+
+/// Consumers of a backup as new ones are checked.
+fn checked_consumers(
+    consumers: Vec<ConsumerSnapshot>,
+    stream: &StreamConfig,
+) -> Result<Vec<ConsumerSnapshot>, JsError> {
+    let check = |snapshot: ConsumerSnapshot| {
+        let ConsumerSnapshot { config, state } = snapshot;
+        let name = config.name.clone();
+        let mut request = CreateConsumerRequest {
+            stream_name: stream.name.clone(),
+            config,
+            ..CreateConsumerRequest::default()
+        };
+        set_consumer_metadata(&mut request.config);
+        let config = validate_consumer(&request, stream, &ConsumerLimits::default())
+            .map_err(|why| JsError::STREAM_RESTORE.with_err(format!("consumer {name}: {why}")))?;
+        Ok(ConsumerSnapshot { config, state })
+    };
+    consumers.into_iter().map(check).collect()
+}

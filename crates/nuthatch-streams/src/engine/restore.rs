@@ -1,0 +1,181 @@
+//! Restoring a stream from a backup, all or nothing.
+//!
+//! A stream that is being restored is a stream of another name ([`crate::stream::staged_config`]), one that cannot
+//! be asked for: without subjects, limits, consumers, expiry. Messages come in as into a mirror, with
+//! their sequences and times. At the end its consumers and, last of all, its true configuration are
+//! logged: that record is the stream's birth. What is found under the other name at a start was
+//! never finished and is deleted.
+
+use super::Engine;
+use super::api::Done;
+use super::consumers::env;
+use super::pending::{OpOrInfo, Waiting};
+use crate::consumer::Consumer;
+use crate::op::{OpOutcome, OpResult, Respond};
+use crate::records::StreamRecord;
+use crate::sink::Sink;
+use crate::stream::{When, refusal};
+use nuthatch_log::{LogAccess, Lsn, RecordKind, RecordRef, Seq, StreamId, Urgency};
+use nuthatch_protocol::js::{ConsumerSnapshot, RetentionPolicy, StreamConfig};
+use nuthatch_protocol::jserror::JsError;
+
+impl<S: Sink> Engine<S> {
+    /// The configuration and the progress of a consumer.
+    pub(super) fn consumer_state<L: LogAccess>(
+        &mut self,
+        id: StreamId,
+        name: &str,
+        log: &mut L,
+    ) -> OpResult {
+        let slot = self.slot(id)?;
+        let index = slot.consumers.find(name).ok_or(JsError::CONSUMER_NOT_FOUND)?;
+        let found = slot.consumers.get(index).ok_or(JsError::CONSUMER_NOT_FOUND)?;
+        let consumer = &found.consumer;
+        let (config, state) = (consumer.config().clone(), consumer.snapshot_state(log.now()));
+        let snapshot = ConsumerSnapshot { config, state: Some(state) };
+        Ok(OpOutcome::ConsumerState(Box::new(snapshot)))
+    }
+
+    /// Ends a restore: the stream gets its consumers and its true configuration.
+    pub(super) fn finish_restore<L: LogAccess>(
+        &mut self,
+        id: StreamId,
+        config: Box<StreamConfig>,
+        consumers: &[ConsumerSnapshot],
+        respond: Respond,
+        log: &mut L,
+    ) {
+        match self.log_restored(id, config, consumers, log) {
+            Err(error) => respond(Err(error)),
+            Ok(lsn) => self.pending.push(lsn, Waiting::Op(respond, OpOrInfo::Restored(id))),
+        }
+    }
+
+    fn log_restored<L: LogAccess>(
+        &mut self,
+        id: StreamId,
+        config: Box<StreamConfig>,
+        snapshots: &[ConsumerSnapshot],
+        log: &mut L,
+    ) -> Result<Lsn, JsError> {
+        if !self.slot(id)?.stream.limits().restoring {
+            return Err(JsError::BAD_REQUEST);
+        }
+        let mut consumers = Vec::with_capacity(snapshots.len());
+        for snapshot in snapshots {
+            let consumer = self.restored_consumer(id, &config, snapshot, log)?;
+            super::api::append_consumer(id, &consumer, log).map_err(refusal)?;
+            consumers.push(consumer);
+        }
+        let slot = self.slot(id)?;
+        let mut body = Vec::new();
+        StreamRecord::encode(slot.stream.account(), &config, &mut body);
+        let name = config.name.clone();
+        let record = RecordRef {
+            kind: RecordKind::StreamUpdate,
+            stream: id,
+            seq: Seq(0),
+            timestamp: log.now(),
+            subject: name.as_bytes(),
+            headers: b"",
+            body: &body,
+        };
+        let lsn = log.append(&record, Urgency::Awaited, false).map_err(refusal)?.lsn;
+        let domain = &self.config.domain;
+        let slot = self.slots.get_mut(&id).ok_or(JsError::STREAM_NOT_FOUND)?;
+        slot.stream.update_config(config, When::Committed(lsn));
+        slot.rename(domain);
+        for consumer in consumers {
+            slot.consumers.insert(consumer);
+        }
+        slot.stream.set_has_consumers(!slot.consumers.is_empty());
+        self.changed(id, lsn);
+        Ok(lsn)
+    }
+
+    fn restored_consumer<L: LogAccess>(
+        &mut self,
+        id: StreamId,
+        config: &StreamConfig,
+        snapshot: &ConsumerSnapshot,
+        log: &mut L,
+    ) -> Result<Consumer<S::Target>, JsError> {
+        let domain = &self.config.domain;
+        let slot = self.slots.get_mut(&id).ok_or(JsError::STREAM_NOT_FOUND)?;
+        let (name, own) = (&snapshot.config.name, snapshot.config.clone());
+        let Some(state) = &snapshot.state else {
+            let mut released = Vec::new();
+            let mut env = env(&slot.stream, &mut self.sink, log, domain, &mut released);
+            return Ok(Consumer::create(own, config, &mut env));
+        };
+        Consumer::restored(own, state, log.now())
+            .map_err(|why| JsError::STREAM_RESTORE.with_err(format!("consumer {name}: {why}")))
+    }
+
+    /// A restore is durable: the stream is there, its consumers begin to work.
+    pub(super) fn activate_restored<L: LogAccess>(
+        &mut self,
+        id: StreamId,
+        respond: Respond,
+        log: &mut L,
+    ) {
+        self.wake_consumers(id, log);
+        if let Some(slot) = self.slots.get_mut(&id) {
+            self.deadlines.schedule_stream(slot);
+            let has_consumers = !slot.consumers.is_empty();
+            if slot.stream.limits().retention == RetentionPolicy::Interest && has_consumers {
+                self.start_sweep(id, log);
+            }
+        }
+        self.answer_stream_info(id, "create", respond, log);
+    }
+
+    /// Recovery: a stream whose restore did not come to its end goes. If the log takes no record,
+    /// it is out of sight all the same, and the next start tries again.
+    pub(super) fn drop_unfinished_restore<L: LogAccess>(&mut self, id: StreamId, log: &mut L) {
+        self.delete_stream(id, Box::new(|_| ()), log);
+        if let Some(slot) = self.slots.get_mut(&id) {
+            slot.deleting = true;
+        }
+    }
+
+    /// Messages that a backup holds and that were deleted later.
+    pub(super) fn remove_restored<L: LogAccess>(
+        &mut self,
+        id: StreamId,
+        seqs: &[u64],
+        log: &mut L,
+    ) -> Done {
+        let slot = self.slot(id)?;
+        if !slot.stream.limits().restoring {
+            return Err(JsError::BAD_REQUEST);
+        }
+        let mut deletes = crate::records::Delete::default();
+        for &seq in seqs.iter().filter(|&&seq| slot.stream.keeps(Seq(seq))) {
+            deletes.add(seq);
+        }
+        if deletes.ranges.is_empty() {
+            return Ok((None, OpOutcome::Done));
+        }
+        let mut body = Vec::new();
+        deletes.encode(&mut body);
+        let record = RecordRef {
+            kind: RecordKind::Delete,
+            stream: id,
+            seq: Seq(0),
+            timestamp: log.now(),
+            subject: b"",
+            headers: b"",
+            body: &body,
+        };
+        let lsn = log.append(&record, Urgency::Awaited, true).map_err(refusal)?.lsn;
+        let slot = self.slot(id)?;
+        for (first, last) in deletes.ranges {
+            for seq in first..=last {
+                slot.stream.drop_message(seq, When::Committed(lsn));
+            }
+        }
+        self.changed(id, lsn);
+        Ok((Some(lsn), OpOutcome::Done))
+    }
+}

@@ -1,0 +1,296 @@
+//! `stream backup` and `stream restore`: a stream in a directory, as the `nats` command writes and
+//! reads it: `backup.json` and `stream.tar.s2` (whatever its format inside).
+
+use std::fs::{self, File};
+use std::io::{self, BufReader, Read, Write};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use clap::Args;
+use nuthatch_archive::{ArchiveError, Item};
+use nuthatch_bench::client::TransportError;
+use nuthatch_bench::connect::ConnectArgs;
+use nuthatch_bench::units::parse_number;
+use serde_json::{Value, json};
+
+use super::upload::upload;
+use crate::error::CliError;
+use crate::input::check_name;
+use crate::session::Session;
+use crate::show::{self, number};
+
+/// What is known about the stream.
+pub const META_FILE: &str = "backup.json";
+/// What it holds.
+const DATA_FILE: &str = "stream.tar.s2";
+/// Without a chunk for at least so long a backup has failed.
+const IDLE_LIMIT: Duration = Duration::from_secs(10);
+
+/// Options of `stream backup`.
+#[derive(Debug, Clone, Args)]
+pub struct BackupArgs {
+    /// Stream name
+    stream: String,
+    /// Directory to create the backup in
+    target: PathBuf,
+    #[command(flatten)]
+    how: BackupOptions,
+    /// Bytes of the chunks that the server sends, such as 128KiB
+    #[arg(long, value_name = "SIZE", default_value = "128KiB", value_parser = parse_number)]
+    chunk_size: u64,
+}
+
+/// What backups of one stream and of all streams have in common.
+#[derive(Debug, Clone, Args)]
+pub struct BackupOptions {
+    /// Ask the server to check the stream first (nuthatch checks every message anyway)
+    #[arg(long)]
+    check: bool,
+    /// Leave the consumers out
+    #[arg(long)]
+    no_consumers: bool,
+    /// Replace a backup that is there
+    #[arg(long, short)]
+    force: bool,
+    /// Accepted for scripts made for the nats command: consumers are part of a backup
+    #[arg(long, hide = true, conflicts_with = "no_consumers")]
+    consumers: bool,
+    /// Accepted for scripts made for the nats command: there is no progress bar
+    #[arg(long)]
+    no_progress: bool,
+}
+
+/// Options of `stream restore`.
+#[derive(Debug, Clone, Args)]
+pub struct RestoreArgs {
+    /// The directory that holds the backup
+    file: PathBuf,
+    /// File with another configuration for the stream (JSON; the name must be the same)
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
+    #[command(flatten)]
+    place: PlaceOptions,
+    /// Accepted for scripts made for the nats command: there is no progress bar
+    #[arg(long)]
+    no_progress: bool,
+}
+
+/// Where a restored stream goes.
+#[derive(Debug, Clone, Default, Args)]
+pub struct PlaceOptions {
+    /// Place the stream in this cluster
+    #[arg(long, value_name = "NAME")]
+    cluster: Option<String>,
+    /// Place the stream on servers with this tag (log:NAME chooses a log); may be repeated
+    #[arg(long, value_name = "TAG")]
+    tag: Vec<String>,
+    /// Number of copies, instead of what the backup says
+    #[arg(long, value_name = "N")]
+    pub replicas: Option<u64>,
+}
+
+impl PlaceOptions {
+    /// Puts it into a configuration.
+    pub fn apply(&self, config: &mut Value) {
+        if self.cluster.is_some() || !self.tag.is_empty() {
+            let cluster = self.cluster.clone().unwrap_or_default();
+            config["placement"] = json!({ "cluster": cluster, "tags": self.tag });
+        }
+        if let Some(replicas) = self.replicas {
+            config["num_replicas"] = replicas.into();
+        }
+    }
+}
+
+/// An error that names the file.
+pub fn file_error<'a>(doing: &'a str, path: &'a Path) -> impl FnOnce(io::Error) -> CliError + 'a {
+    move |err| CliError::Failed(format!("cannot {doing} {}: {err}", path.display()))
+}
+
+/// What an archive holds, counted.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+pub struct Contents {
+    /// Messages.
+    pub messages: u64,
+    /// Consumers.
+    pub consumers: u64,
+}
+
+/// Reads a whole archive and counts what it holds.
+fn count(path: &Path, stream: &str) -> Result<Contents, CliError> {
+    let file = File::open(path).map_err(file_error("read", path))?;
+    let mut found = Contents::default();
+    let counted = nuthatch_archive::read::<_, ArchiveError>(file, stream, &mut |item| {
+        match item {
+            Item::Message(_) => found.messages += 1,
+            Item::Consumer(_) => found.consumers += 1,
+            // Older archives bring deleted messages first and say so later.
+            Item::Removed { .. } => {}
+        }
+        Ok(())
+    });
+    counted.map_err(|why| CliError::Failed(format!("{}: {why}", path.display())))?;
+    Ok(found)
+}
+
+/// Runs `stream backup`.
+pub fn backup(args: &BackupArgs, connect: &ConnectArgs) -> Result<(), CliError> {
+    let mut session = Session::open(connect)?;
+    let told = take(&mut session, &args.stream, &args.target, &args.how, args.chunk_size)?;
+    session.print(&told, || describe(&told))
+}
+
+/// What was backed up, in a line.
+pub fn describe(told: &Value) -> String {
+    format!(
+        "Stream {}: {} messages and {} consumers in {} of {}\n",
+        show::text(&told["stream"]),
+        show::count(number(&told["messages"])),
+        show::count(number(&told["consumers"])),
+        show::bytes(number(&told["bytes"])),
+        show::text(&told["file"]),
+    )
+}
+
+/// Backs one stream up and reads the backup once.
+pub fn take(
+    session: &mut Session,
+    stream: &str,
+    target: &Path,
+    how: &BackupOptions,
+    chunk_size: u64,
+) -> Result<Value, CliError> {
+    check_name("stream", stream)?;
+    fs::create_dir_all(target).map_err(file_error("create", target))?;
+    let (meta_path, data_path) = (target.join(META_FILE), target.join(DATA_FILE));
+    if !how.force && (meta_path.exists() || data_path.exists()) {
+        let text = format!("there is a backup in {}; pass --force", target.display());
+        return Err(CliError::Usage(text));
+    }
+    let inbox = session.fresh_inbox();
+    let request = json!({
+        "deliver_subject": inbox, "no_consumers": how.no_consumers, "jsck": how.check,
+        "chunk_size": chunk_size,
+    });
+    let reply = session
+        .api(&format!("STREAM.SNAPSHOT.{stream}"), &request)
+        .map_err(CliError::js(format!("stream {stream}")))?;
+    let mut data = File::create(&data_path).map_err(file_error("write", &data_path))?;
+    let bytes = receive(session, &inbox, &mut data)
+        .map_err(|why| CliError::Failed(format!("backup of stream {stream}: {why}")))?;
+    data.sync_all().map_err(file_error("write", &data_path))?;
+    let found = count(&data_path, stream)?;
+    // Last: a directory with this file holds a whole backup.
+    let meta = json!({ "config": reply["config"], "state": reply["state"] });
+    let mut file = File::create(&meta_path).map_err(file_error("write", &meta_path))?;
+    file.write_all(format!("{meta:#}\n").as_bytes())
+        .and_then(|()| file.sync_all())
+        .map_err(file_error("write", &meta_path))?;
+    Ok(json!({
+        "stream": stream, "messages": found.messages, "consumers": found.consumers,
+        "bytes": bytes, "file": data_path.display().to_string(),
+    }))
+}
+
+/// Takes the chunks of a backup until the message that says how it went; returns their bytes.
+fn receive(session: &mut Session, inbox: &str, data: &mut File) -> Result<u64, CliError> {
+    // The server waits for this.
+    let sid = session.client.subscribe(inbox, "")?;
+    session.client.writer.flush()?;
+    let idle = IDLE_LIMIT.max(session.timeout);
+    let mut bytes = 0;
+    loop {
+        let message = match session.client.next_message(Instant::now() + idle) {
+            Err(TransportError::TimedOut(_)) => {
+                return Err(CliError::Failed(format!("nothing came for {idle:?}")));
+            }
+            other => other?,
+        };
+        if message.subject != inbox {
+            continue;
+        }
+        if message.payload.is_empty() {
+            session.client.writer.unsubscribe(sid)?;
+            let view = message.view();
+            return match view.status() {
+                None | Some(204) => Ok(bytes),
+                Some(code) => Err(CliError::Failed(format!("{code} {}", view.status_text()))),
+            };
+        }
+        data.write_all(&message.payload)?;
+        bytes += message.payload.len() as u64;
+        if let Some(reply) = &message.reply {
+            session.client.writer.publish(reply.as_bytes(), b"", b"", b"")?;
+            session.client.writer.flush()?;
+        }
+    }
+}
+
+/// Reads what a backup says about its stream.
+fn read_meta(dir: &Path) -> Result<Value, CliError> {
+    let path = dir.join(META_FILE);
+    let bytes = fs::read(&path).map_err(file_error("read", &path))?;
+    parse_json(&path, &bytes)
+}
+
+fn parse_json(path: &Path, bytes: &[u8]) -> Result<Value, CliError> {
+    serde_json::from_slice(bytes)
+        .map_err(|err| CliError::Failed(format!("{}: {err}", path.display())))
+}
+
+/// Runs `stream restore`.
+pub fn restore(args: &RestoreArgs, connect: &ConnectArgs) -> Result<(), CliError> {
+    let mut session = Session::open(connect)?;
+    let other = match &args.config {
+        None => None,
+        Some(path) => {
+            let bytes = fs::read(path).map_err(file_error("read", path))?;
+            Some(parse_json(path, &bytes)?)
+        }
+    };
+    let told = bring(&mut session, &args.file, other, &args.place)?;
+    session.print(&told, || restored(&told))
+}
+
+/// What was restored, in a line.
+pub fn restored(told: &Value) -> String {
+    format!(
+        "Stream {}: {} messages, sequences {} to {}, {} consumers\n",
+        show::text(&told["config"]["name"]),
+        show::count(number(&told["state"]["messages"])),
+        told["state"]["first_seq"],
+        told["state"]["last_seq"],
+        show::count(number(&told["state"]["consumer_count"])),
+    )
+}
+
+/// Restores one stream from its directory.
+pub fn bring(
+    session: &mut Session,
+    dir: &Path,
+    other_config: Option<Value>,
+    place: &PlaceOptions,
+) -> Result<Value, CliError> {
+    let meta = read_meta(dir)?;
+    let name = show::text(&meta["config"]["name"]);
+    let mut config = other_config.unwrap_or_else(|| meta["config"].clone());
+    if config["name"] != meta["config"]["name"] {
+        let text = format!("the backup is of stream {name}; its name cannot be changed");
+        return Err(CliError::Usage(text));
+    }
+    check_name("stream", &name)?;
+    place.apply(&mut config);
+    let path = dir.join(DATA_FILE);
+    let file = File::open(&path).map_err(file_error("read", &path))?;
+    let mut input = BufReader::new(file);
+    upload(session, &config, &meta["state"], |out| {
+        let mut buffer = vec![0; 64 * 1024];
+        loop {
+            let got = input.read(&mut buffer).map_err(file_error("read", &path))?;
+            if got == 0 {
+                return Ok(());
+            }
+            out.write_all(&buffer[..got])?;
+        }
+    })
+}

@@ -1,0 +1,149 @@
+//! `stream import`: streams of a nats-server's store directory, into a running server.
+
+use std::path::PathBuf;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use clap::Args;
+use nuthatch_archive::ArchiveError;
+use nuthatch_archive::store::{self, StoredStream, StreamPlace};
+use nuthatch_bench::connect::ConnectArgs;
+use serde_json::{Value, json};
+
+use super::backup::{PlaceOptions, restored};
+use super::upload::upload;
+use crate::error::CliError;
+use crate::session::{Session, print};
+use crate::show::{self, number};
+
+/// Options of `stream import`.
+#[derive(Debug, Clone, Args)]
+pub struct ImportArgs {
+    /// Streams to import (default: all)
+    streams: Vec<String>,
+    /// Store directory of a stopped nats-server, or that of an account or a stream in it
+    #[arg(long, value_name = "DIR")]
+    from_dir: PathBuf,
+    /// Account in the store directory, when it holds several
+    #[arg(long, value_name = "NAME")]
+    account: Option<String>,
+    /// Leave the consumers out
+    #[arg(long)]
+    no_consumers: bool,
+    #[command(flatten)]
+    place: PlaceOptions,
+}
+
+/// Runs `stream import`.
+pub fn import(args: &ImportArgs, connect: &ConnectArgs) -> Result<(), CliError> {
+    let places = chosen(args)?;
+    let mut session = Session::open(connect)?;
+    let (mut told, mut failures) = (Vec::new(), Vec::new());
+    for place in places {
+        match import_one(&mut session, args, &place) {
+            Ok(info) => {
+                if !session.json {
+                    print(false, &info, || restored(&info))?;
+                }
+                told.push(info);
+            }
+            Err(why) => failures.push(format!("{}: {why}", place.dir.display())),
+        }
+    }
+    if session.json {
+        print(true, &Value::from(told.clone()), String::new)?;
+    }
+    if failures.is_empty() {
+        return Ok(());
+    }
+    let text = format!("not imported ({} were):\n{}", told.len(), failures.join("\n"));
+    Err(CliError::Failed(text))
+}
+
+fn name_of(place: &StreamPlace) -> String {
+    place.dir.file_name().map_or_else(String::new, |name| name.to_string_lossy().into_owned())
+}
+
+/// The streams that are meant.
+fn chosen(args: &ImportArgs) -> Result<Vec<StreamPlace>, CliError> {
+    let mut places = store::find(&args.from_dir).map_err(failed)?;
+    if let Some(account) = &args.account {
+        places.retain(|place| place.account == *account);
+    }
+    let mut accounts: Vec<String> = places.iter().map(|place| place.account.clone()).collect();
+    accounts.dedup();
+    match accounts.len() {
+        0 => {
+            let text =
+                format!("no account of that name has streams in {}", args.from_dir.display());
+            return Err(CliError::NotFound(text));
+        }
+        1 => {}
+        _ => {
+            let text = format!(
+                "the directory holds streams of several accounts: choose one with --account and \
+                 connect as one of its users: {}",
+                accounts.join(", ")
+            );
+            return Err(CliError::Usage(text));
+        }
+    }
+    if args.streams.is_empty() {
+        return Ok(places);
+    }
+    if let Some(missing) =
+        args.streams.iter().find(|name| !places.iter().any(|place| name_of(place) == **name))
+    {
+        return Err(CliError::NotFound(format!("there is no stream {missing} in the directory")));
+    }
+    places.retain(|place| args.streams.contains(&name_of(place)));
+    Ok(places)
+}
+
+fn failed(error: ArchiveError) -> CliError {
+    CliError::Failed(error.to_string())
+}
+
+fn import_one(
+    session: &mut Session,
+    args: &ImportArgs,
+    place: &StreamPlace,
+) -> Result<Value, CliError> {
+    let mut stored = StoredStream::open(place).map_err(failed)?;
+    if args.no_consumers {
+        stored.consumers.clear();
+        stored.state.consumer_count = 0;
+    }
+    let mut config = json!(stored.config);
+    // One server has one copy, whatever the cluster had.
+    config["num_replicas"] = 1.into();
+    args.place.apply(&mut config);
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    let now_ns = i64::try_from(now.as_nanos()).unwrap_or(i64::MAX);
+    let info = upload(session, &config, &json!(stored.state), |out| {
+        stored.write(out, now_ns).map(drop).map_err(failed)
+    })?;
+    verify(&stored, &info)?;
+    Ok(info)
+}
+
+/// Whether what the server has is what the files hold.
+fn verify(stored: &StoredStream, info: &Value) -> Result<(), CliError> {
+    let (read, has) = (stored.state.messages, number(&info["state"]["messages"]));
+    let config = &stored.config;
+    let is_limited = config.max_msgs > 0
+        || config.max_bytes > 0
+        || config.max_age > 0
+        || config.max_msgs_per_subject > 0
+        || config.allow_msg_ttl
+        || config.retention != nuthatch_protocol::js::RetentionPolicy::Limits;
+    let fits = if is_limited { has <= read } else { has == read };
+    let (end, last) = (stored.state.last_seq, number(&info["state"]["last_seq"]));
+    if fits && last >= end {
+        return Ok(());
+    }
+    Err(CliError::Failed(format!(
+        "the files hold {} messages up to sequence {end}, the server has {} up to {last}",
+        show::count(read),
+        show::count(has)
+    )))
+}
