@@ -13,6 +13,7 @@ use arc_swap::ArcSwap;
 use parking_lot::Mutex;
 use rustc_hash::FxHashMap;
 use std::collections::BTreeSet;
+use std::sync::atomic::AtomicI64;
 use std::sync::{Arc, OnceLock};
 use std::time::{SystemTime, UNIX_EPOCH};
 use tokio::sync::{Notify, mpsc};
@@ -42,21 +43,17 @@ pub struct Operator {
     store: Store,
     /// The accounts in force, by public nkey.
     accounts: ArcSwap<FxHashMap<String, Arc<AccountState>>>,
-    /// Held while they change.
-    changing: Mutex<Changing>,
-    /// The time of the next change by itself is another one now.
+    /// Held while they change: the problems that were said.
+    changing: Mutex<BTreeSet<String>>,
+    /// When an account or activation begins or ends, in seconds since 1970; [`NEVER`].
+    deadline: AtomicI64,
+    /// That is another time now.
     rescheduled: Notify,
     requests: OnceLock<mpsc::Sender<Request>>,
 }
 
-/// What the last change left behind.
-#[derive(Default)]
-struct Changing {
-    /// Problems that were said.
-    said: BTreeSet<String>,
-    /// When an account or activation begins or ends, in seconds since 1970.
-    deadline: Option<i64>,
-}
+/// No account and no activation begins or ends.
+const NEVER: i64 = i64::MAX;
 
 /// Whose signatures count.
 pub(crate) struct Trust {
@@ -113,6 +110,7 @@ impl Operator {
             store: Store::new(mode.resolver.as_ref()),
             accounts: ArcSwap::default(),
             changing: Mutex::default(),
+            deadline: AtomicI64::new(NEVER),
             rescheduled: Notify::new(),
             requests: OnceLock::new(),
         }))
@@ -135,7 +133,9 @@ pub fn start(server: &Arc<Server>) -> Result<(), StoreError> {
     for key in &operator.trust.signers {
         server.log.info(format_args!("Trusted operator key: {key}"));
     }
-    load(server, &operator)?;
+    read(server, &server.options())?;
+    apply(server);
+    server.log.info(format_args!("Accounts of operators: {}", operator.accounts.load().len()));
     requests::install(server, &operator);
     if let Some(runtime) = server.runtime() {
         runtime.spawn(enforce::at_deadlines(Arc::downgrade(server), operator));
@@ -143,26 +143,24 @@ pub fn start(server: &Arc<Server>) -> Result<(), StoreError> {
     Ok(())
 }
 
-/// Reads the accounts again, after the configuration.
+/// Reads the accounts anew, as these options say; nothing is in force yet.
 ///
 /// # Errors
-/// The directory of the accounts cannot be used.
-pub(crate) fn reload(server: &Arc<Server>) -> Result<(), StoreError> {
-    match server.operator().cloned() {
-        Some(operator) => load(server, &operator),
-        None => Ok(()),
-    }
-}
-
-fn load(server: &Arc<Server>, operator: &Arc<Operator>) -> Result<(), StoreError> {
-    let options = server.options();
+/// The directory of the accounts cannot be used; then they are as before.
+pub(crate) fn read(server: &Server, options: &Options) -> Result<(), StoreError> {
+    let Some(operator) = server.operator() else { return Ok(()) };
     let preload = options.operator.as_ref().map(|mode| &mode.preload);
     for problem in operator.store.load(preload.into_iter().flatten())? {
         server.log.error(format_args!("{problem}"));
     }
-    enforce::apply(server, operator);
-    server.log.info(format_args!("Accounts of operators: {}", operator.accounts.load().len()));
     Ok(())
+}
+
+/// Puts the accounts in force that were read.
+pub(crate) fn apply(server: &Arc<Server>) {
+    if let Some(operator) = server.operator() {
+        enforce::apply(server, operator);
+    }
 }
 
 /// Seconds since 1970.

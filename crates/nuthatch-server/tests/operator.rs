@@ -325,7 +325,7 @@ fn accounts_change_while_the_server_runs() {
 
     let token = world.user_of(&world.app);
     let mut peer = world.connect(&server, &token);
-    let revoked = json!({ "revocations": { world.user.public.clone(): now() + 1 } });
+    let revoked = json!({ "revocations": { world.user.public.clone(): now() + 1000 } });
     updated(&mut sys, &world.account(&world.app, revoked));
     peer.expect_close("-ERR 'User Authentication Revoked'\r\n");
     world.refused(&server, &token);
@@ -474,7 +474,7 @@ fn imports_by_token() {
     updated(&mut sys, &world.account(&world.app, importer(&activation(&world.shop))));
     order(&mut app);
     ordered(&mut shop);
-    let revoked = exporter(&json!({ world.app.public.clone(): now() + 1 }));
+    let revoked = exporter(&json!({ world.app.public.clone(): now() + 1000 }));
     updated(&mut sys, &world.account(&world.shop, revoked));
     order(&mut app);
     unanswered(&mut app);
@@ -533,6 +533,45 @@ fn settings_that_do_not_go_together() {
     );
     let server = TestServer::start(configured(&conf));
     world.connect(&server, &world.user_of(&world.app));
+}
+
+#[test]
+fn a_leaf_node_logs_in_with_a_token_and_goes_when_that_is_revoked() {
+    let world = World::new();
+    let directory = Directory::new("operator-leaf");
+    let tokens = [
+        (&world.sys, world.account(&world.sys, json!({}))),
+        (&world.app, world.account(&world.app, json!({}))),
+    ];
+    let conf = world.configuration(&directory.resolver(""), &tokens);
+    let server = TestServer::start(configured(&format!("{conf}\nleafnodes {{ port: -1 }}")));
+    let mut sys = listening(world.connect(&server, &world.user_of(&world.sys)));
+    let join = |kinds: Value| {
+        let stream = std::net::TcpStream::connect(server.leafs.unwrap()).unwrap();
+        let mut peer = Peer::new(stream).patient();
+        let line = peer.line();
+        let info: Value = serde_json::from_str(line.strip_prefix("INFO ").unwrap()).unwrap();
+        let mut nats = free();
+        nats["allowed_connection_types"] = kinds;
+        let token = world.app.sign(&world.user.public, "user", nats, json!({}));
+        let sig = world.user.sign_nonce(info["nonce"].as_str().unwrap());
+        let connect = json!({ "jwt": token, "sig": sig, "name": "leaf", "headers": true,
+            "protocol": 1, "remote_account": "X" });
+        peer.send(format!("CONNECT {connect}\r\n"));
+        peer
+    };
+    join(json!(["STANDARD"])).expect_close("-ERR 'Authorization Violation'\r\n");
+    let mut leaf = join(json!(["LEAFNODE"]));
+    let welcome = leaf.line();
+    assert!(welcome.contains(&world.app.public), "{welcome}");
+    let revoked = json!({ "revocations": { "*": now() + 1000 } });
+    updated(&mut sys, &world.account(&world.app, revoked));
+    let mut line = leaf.line();
+    while line.starts_with("LS") {
+        line = leaf.line();
+    }
+    assert_eq!(line, "-ERR 'User Authentication Revoked'");
+    join(json!([])).expect_close("-ERR 'Authorization Violation'\r\n");
 }
 
 #[test]

@@ -62,6 +62,7 @@ fn detail(server: &Server, account: &Account) -> Value {
     }
     if let Some(state) = server.operator().and_then(|operator| operator.account(&account.name)) {
         out.insert("name_tag".to_owned(), json!(state.name()));
+        out.insert("expired".to_owned(), json!(state.is_expired()));
         out.insert("issuer_key".to_owned(), json!(state.issuer()));
         out.insert("jwt".to_owned(), json!(state.jwt()));
         if !state.tags().is_empty() {

@@ -2,10 +2,12 @@
 //! are connected.
 
 use super::derive::derive;
-use super::{Changing, Operator, seconds};
+use super::{NEVER, Operator, seconds};
 use crate::conn::{CloseReason, Connection};
 use crate::server::Server;
 use rustc_hash::FxHashMap;
+use std::collections::BTreeSet;
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 use std::time::{Duration, SystemTime};
 
@@ -14,18 +16,18 @@ const CLOCK_CHECK: Duration = Duration::from_secs(60);
 
 /// Makes the accounts of the store those in force. Blocks; changes are one after the other.
 pub(super) fn apply(server: &Arc<Server>, operator: &Operator) {
-    let mut changing = operator.changing.lock();
+    let mut said = operator.changing.lock();
     let now = seconds(SystemTime::now());
     let bootstrap = (operator.store.is_directory() && operator.trust.operators == 1)
         .then_some(operator.system_account.as_str());
     let derived = derive(&operator.store.snapshot(), &operator.trust, bootstrap, now);
-    say(server, &mut changing, derived.problems);
+    say(server, &mut said, derived.problems);
     operator.accounts.store(Arc::new(derived.states));
     if server.options().accounts != derived.configured {
         server.set_accounts(derived.configured);
     }
-    if changing.deadline != derived.deadline {
-        changing.deadline = derived.deadline;
+    let deadline = derived.deadline.unwrap_or(NEVER);
+    if operator.deadline.swap(deadline, Ordering::AcqRel) != deadline {
         operator.rescheduled.notify_one();
     }
     for conn in server.connections.open().iter().chain(&server.leafs.connections.open()) {
@@ -35,13 +37,11 @@ pub(super) fn apply(server: &Arc<Server>, operator: &Operator) {
 }
 
 /// Each problem once, for as long as it lasts.
-fn say(server: &Server, changing: &mut Changing, problems: Vec<String>) {
-    for problem in &problems {
-        if !changing.said.contains(problem) {
-            server.log.error(format_args!("{problem}"));
-        }
+fn say(server: &Server, said: &mut BTreeSet<String>, problems: Vec<String>) {
+    for problem in problems.iter().filter(|problem| !said.contains(*problem)) {
+        server.log.error(format_args!("{problem}"));
     }
-    changing.said = problems.into_iter().collect();
+    *said = problems.into_iter().collect();
 }
 
 fn recheck(operator: &Operator, conn: &Connection) {
@@ -81,11 +81,10 @@ pub(crate) fn recheck_new(server: &Server, conn: &Connection) {
 /// Applies what happens by itself: accounts and activations that begin or end.
 pub(super) async fn at_deadlines(server: Weak<Server>, operator: Arc<Operator>) {
     loop {
-        let deadline = operator.changing.lock().deadline;
-        let rest = deadline.map(|deadline| until(deadline, SystemTime::now()));
-        match rest {
-            None => operator.rescheduled.notified().await,
-            Some(Duration::ZERO) => {
+        let deadline = operator.deadline.load(Ordering::Acquire);
+        match until(deadline, SystemTime::now()) {
+            _ if deadline == NEVER => operator.rescheduled.notified().await,
+            Duration::ZERO => {
                 let Some(server) = server.upgrade() else { return };
                 let operator = operator.clone();
                 let applied = tokio::task::spawn_blocking(move || apply(&server, &operator));
@@ -93,7 +92,7 @@ pub(super) async fn at_deadlines(server: Weak<Server>, operator: Arc<Operator>) 
                     return;
                 }
             }
-            Some(rest) => {
+            rest => {
                 let rescheduled = operator.rescheduled.notified();
                 // Either way it is looked at again.
                 let _ = tokio::time::timeout(rest.min(CLOCK_CHECK), rescheduled).await;

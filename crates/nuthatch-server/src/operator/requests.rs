@@ -25,7 +25,7 @@ use std::sync::{Arc, Weak};
 use std::time::SystemTime;
 use tokio::sync::mpsc;
 
-/// Requests that wait at a time; more are dropped, which their senders see as a timeout.
+/// Requests that wait at a time; beyond that it is as if nobody took them.
 const REQUESTS_MAX: usize = 256;
 /// Answered in every mode.
 const UPDATES: &[&str] = &["$SYS.REQ.ACCOUNT.*.CLAIMS.UPDATE", "$SYS.ACCOUNT.*.CLAIMS.UPDATE"];

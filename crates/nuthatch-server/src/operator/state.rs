@@ -79,6 +79,12 @@ impl AccountState {
         self.held.as_ref().map_or(&[], |held| &held.claims.nats.tags)
     }
 
+    /// Whether its time is over.
+    #[must_use]
+    pub fn is_expired(&self) -> bool {
+        self.is_expired
+    }
+
     pub(super) fn default_rights(&self) -> Option<Arc<Rights>> {
         self.default_rights.clone()
     }

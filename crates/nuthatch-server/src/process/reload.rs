@@ -36,6 +36,7 @@ pub(super) fn try_reload(server: &Arc<Server>, source: &Source) -> Result<(), St
     }
     // Certificates may have changed although their file names have not.
     let tls = crate::tls::Loaded::read(&new).map_err(|error| error.to_string())?;
+    crate::operator::read(server, &new).map_err(|error| error.to_string())?;
     server.log.reconfigure(&new.log).map_err(|error| error.to_string())?;
     tls.install(server);
     for key in &plan.now {
@@ -57,7 +58,7 @@ pub(super) fn try_reload(server: &Arc<Server>, source: &Source) -> Result<(), St
     if auth_changed {
         crate::leaf::reauthenticate(server);
     }
-    crate::operator::reload(server).map_err(|error| error.to_string())?;
+    crate::operator::apply(server);
     server.log.info(format_args!("Reloaded server configuration"));
     Ok(())
 }
