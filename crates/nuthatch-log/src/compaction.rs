@@ -1,24 +1,39 @@
-//! Giving dead space back: segments that hold mostly dead messages are rewritten into one that
-//! holds only the live ones; segments without a live message are removed.
+//! Giving dead space back, and putting together what lies scattered: segments that hold mostly dead
+//! messages, and cold ones of many small parts or of messages that compress, are rewritten into ones
+//! that hold only the live messages, each stream's together; segments without a live message are
+//! removed.
 //!
 //! The steps, of which a crash may separate any two: survey what the segments hold; ask the machine
 //! what is live; log the states of all streams concerned and make them durable; write the new
-//! segment under a temporary name, sync, rename; enter it into the catalog in place of the old ones;
-//! only then remove those. States come first because the dropped records (deletes, purges, expired
-//! messages) were what replay would have needed otherwise.
+//! segments under temporary names (in a bucket: without their first block), sync, name them; enter
+//! them into the catalog in place of the old ones; only then remove those. States come first because
+//! the dropped records (deletes, purges, expired messages) were what replay would have needed
+//! otherwise.
 
+mod live;
+mod output;
 mod pace;
+mod plan;
 mod rewrite;
 
+pub use live::Live;
 pub use pace::Pace;
-pub use rewrite::{RewriteJob, Rewritten, forget_removed};
+pub use rewrite::{Packing, RewriteJob, Rewritten, Shape, forget_removed};
 
-use crate::segment::footer::FooterStream;
+use crate::frame::pack::Packer;
+use crate::frame::{FRAME_HEADER_BYTES, FrameHeader};
+use crate::segment::footer::RowCursor;
 use crate::segment::{Footer, FooterBuilder, FrameScanner, Scanned, Segment, SegmentId};
 use crate::types::{Lsn, Seq, StreamId};
 use std::collections::BTreeSet;
 use std::io;
 use std::sync::Arc;
+
+/// Stretches of a segment that are compressed to learn whether that pays.
+const SAMPLES: usize = 8;
+
+/// Bytes of each.
+const SAMPLE_BYTES: usize = 64 * 1024;
 
 /// A segment to be compacted.
 #[derive(Clone)]
@@ -53,32 +68,132 @@ pub struct Survey {
     pub victims: Vec<Victim>,
     /// Every stream with any record in them.
     pub streams: Vec<StreamId>,
-    /// Their messages: stream, sequence, weight.
-    pub messages: Vec<(StreamId, Seq, u32)>,
+    /// What samples of them take when they are packed, in percent; 100 if none were taken.
+    pub packed_percent: u64,
+    footers: Vec<Footer>,
 }
 
-/// Finds out what segments hold.
+/// A walk over the messages of a survey that can be put off.
+#[derive(Default)]
+pub struct SurveyCursor {
+    footer: usize,
+    stream: usize,
+    rows: Option<RowCursor>,
+}
+
+/// A step of such a walk.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Surveyed {
+    /// A message: its stream, sequence and weight.
+    Message(StreamId, Seq, u32),
+    /// A footer makes no sense, although its checksum fits.
+    Malformed,
+    /// That were all.
+    End,
+}
+
+impl Survey {
+    /// The next message: segment by segment, each stream's in ascending order.
+    pub fn step(&self, cursor: &mut SurveyCursor) -> Surveyed {
+        loop {
+            let Some(footer) = self.footers.get(cursor.footer) else { return Surveyed::End };
+            let Some(stream) = footer.streams().get(cursor.stream) else {
+                *cursor = SurveyCursor { footer: cursor.footer + 1, ..SurveyCursor::default() };
+                continue;
+            };
+            let rows = cursor.rows.get_or_insert_with(|| footer.cursor(stream));
+            if rows.left() == 0 {
+                (cursor.stream, cursor.rows) = (cursor.stream + 1, None);
+                continue;
+            }
+            return match footer.next_message(rows) {
+                Some((seq, weight)) => Surveyed::Message(stream.stream, seq, weight),
+                None => Surveyed::Malformed,
+            };
+        }
+    }
+
+    /// What to say of a survey that contradicts itself.
+    #[must_use]
+    pub fn malformed(&self) -> CompactionFault {
+        let first = &self.victims[0];
+        CompactionFault::Damaged { segment: first.segment.id(), offset: first.data_end }
+    }
+
+    /// Where, in a compacted segment, the frames of streams with ids in `range` lie: each stream's
+    /// are together there, in the order of ids. `None` if there are none.
+    fn stretch(&self, victim: usize, range: (StreamId, StreamId)) -> Option<(u64, u64)> {
+        let (victim, footer) = (&self.victims[victim], &self.footers[victim]);
+        let frames = |stream| footer.places(stream, victim.segment.id()).map(|place| place.frame);
+        let with_messages = || footer.streams().iter().filter(|stream| stream.messages > 0);
+        let inside = |stream: StreamId| (range.0..=range.1).contains(&stream);
+        let from = with_messages().filter(|s| inside(s.stream)).filter_map(|s| frames(s).min());
+        let from = from.min()?;
+        // The frame in which a later stream begins may hold the end of an earlier one.
+        let until = with_messages().filter(|s| s.stream > range.1).filter_map(|s| frames(s).min());
+        let until = until.min().map_or(victim.data_end, |frame| u64::from(frame) + 1);
+        Some((u64::from(from), until.min(victim.data_end)))
+    }
+}
+
+/// Finds out what segments hold; with `sample`, also whether packing it would pay.
 ///
 /// # Errors
 /// [`CompactionFault`].
-pub fn survey(victims: Vec<Victim>, mut pace: Pace) -> Result<Survey, CompactionFault> {
-    let (mut streams, mut messages) = (BTreeSet::new(), Vec::new());
+pub fn survey(
+    victims: Vec<Victim>,
+    sample: bool,
+    mut pace: Pace,
+) -> Result<Survey, CompactionFault> {
+    let mut footers = Vec::with_capacity(victims.len());
     for victim in &victims {
-        let footer = footer_of(victim, &mut pace)?;
-        for stream in footer.streams() {
-            streams.insert(stream.stream);
-            collect(&footer, stream, &mut messages);
-        }
+        footers.push(footer_of(victim, &mut pace)?);
     }
-    streams.remove(&StreamId::LOG);
-    let streams = streams.into_iter().collect();
-    Ok(Survey { victims, streams, messages })
+    let streams: BTreeSet<_> =
+        footers.iter().flat_map(|footer| footer.streams().iter().map(|s| s.stream)).collect();
+    let streams = streams.into_iter().filter(|stream| *stream != StreamId::LOG).collect();
+    let mut survey = Survey { victims, streams, footers, packed_percent: 100 };
+    if sample {
+        survey.packed_percent = sampled_percent(&survey, &mut pace)?;
+    }
+    Ok(survey)
 }
 
-fn collect(footer: &Footer, stream: &FooterStream, out: &mut Vec<(StreamId, Seq, u32)>) {
-    footer.for_each_message(stream, |message| {
-        out.push((stream.stream, message.seq, message.weight));
-    });
+/// Compresses records of a few stretches of the segments. What comes of it decides nothing but
+/// whether the work is worth while, so nothing is verified.
+fn sampled_percent(survey: &Survey, pace: &mut Pace) -> Result<u64, CompactionFault> {
+    let mut places: Vec<(usize, u32)> = Vec::new();
+    for (number, footer) in survey.footers.iter().enumerate() {
+        let id = survey.victims[number].segment.id();
+        let starts = footer.streams().iter().flat_map(|stream| footer.places(stream, id));
+        places.extend(starts.map(|place| (number, place.frame)));
+    }
+    places.sort_unstable();
+    places.dedup();
+    let mut packer = Packer::new()?;
+    let (mut raw, mut packed) = (0, 0);
+    for (number, frame) in places.iter().step_by(places.len().div_ceil(SAMPLES).max(1)) {
+        let victim = &survey.victims[*number];
+        let bytes = victim.segment.file.read_shared(u64::from(*frame), SAMPLE_BYTES)?;
+        let records = records_in(&bytes, &victim.segment);
+        raw += records.len() as u64;
+        packed += packer.packed_len(&records)? as u64;
+        pace.step(bytes.len() as u64);
+    }
+    Ok((packed * 100).checked_div(raw).unwrap_or(100))
+}
+
+/// The records of frames of which the first begins with these bytes, and the last may be cut short.
+fn records_in(bytes: &[u8], segment: &Segment) -> Vec<u8> {
+    let (mut records, mut at) = (Vec::new(), 0);
+    while let Some(Ok(header)) =
+        bytes.get(at..).map(|rest| FrameHeader::decode(rest, segment.header.salt))
+    {
+        let end = (at + header.len as usize).min(bytes.len());
+        records.extend_from_slice(bytes.get(at + FRAME_HEADER_BYTES..end).unwrap_or_default());
+        at += header.padded_len(segment.header.block_bytes as usize);
+    }
+    records
 }
 
 /// The footer of a segment, from its file or from its frames.
@@ -87,36 +202,50 @@ fn footer_of(victim: &Victim, pace: &mut Pace) -> Result<Footer, CompactionFault
     let after = file.len()?.saturating_sub(victim.data_end);
     let len = usize::try_from(after).unwrap_or(0);
     let bytes = file.read_shared(victim.data_end, len)?.to_vec();
+    pace.step(len as u64);
     if let Some(footer) = Footer::parse(bytes, victim.segment.id()) {
         return Ok(footer);
     }
-    let mut builder = FooterBuilder::new(victim.segment.id(), victim.segment.header.base);
-    for_each_frame(victim, pace, &mut |body, lsn, offset| {
+    let header = &victim.segment.header;
+    let mut builder = FooterBuilder::new(header.id, header.base).compacted(header.compacted);
+    let all = (victim.segment.first_offset(), victim.data_end);
+    for_each_frame(victim, all, pace, &mut |body, lsn, offset| {
         builder.add_frame(body, lsn, offset);
+        Ok(())
     })?;
     let offset = victim.data_end;
     let damaged = CompactionFault::Damaged { segment: victim.segment.id(), offset };
     Footer::parse(builder.encode().0, victim.segment.id()).ok_or(damaged)
 }
 
-/// Calls `visit` with the records of each frame, its position and its offset.
+/// What is done with a frame's records, its position and its offset.
+type VisitFrame<'a> = dyn FnMut(&[u8], Lsn, u32) -> Result<(), CompactionFault> + 'a;
+
+/// Calls `visit` for each frame that starts in a stretch of the segment, from one frame's start on.
 fn for_each_frame(
     victim: &Victim,
+    (from, until): (u64, u64),
     pace: &mut Pace,
-    visit: &mut dyn FnMut(&[u8], Lsn, u32),
+    visit: &mut VisitFrame<'_>,
 ) -> Result<(), CompactionFault> {
-    let mut scan = FrameScanner::new(Arc::clone(&victim.segment), victim.data_end);
-    loop {
+    let segment = Arc::clone(&victim.segment);
+    let mut scan = if from == segment.first_offset() {
+        FrameScanner::new(segment, victim.data_end)
+    } else {
+        FrameScanner::from_frame(segment, from, victim.data_end)
+    };
+    while scan.at() < until {
         match scan.step()? {
             Scanned::Frame(header, offset) => {
-                let body = &scan.frame()[crate::frame::FRAME_HEADER_BYTES..];
-                visit(body, header.lsn, u32::try_from(offset).unwrap_or(u32::MAX));
-                pace.step();
+                let body = &scan.frame()[FRAME_HEADER_BYTES..];
+                visit(body, header.lsn, u32::try_from(offset).unwrap_or(u32::MAX))?;
+                pace.step(u64::from(header.len));
             }
             Scanned::Fault(_, offset) => {
                 return Err(CompactionFault::Damaged { segment: victim.segment.id(), offset });
             }
-            Scanned::End => return Ok(()),
+            Scanned::End => break,
         }
     }
+    Ok(())
 }

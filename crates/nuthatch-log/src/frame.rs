@@ -5,6 +5,7 @@
 
 pub mod builder;
 pub mod codec;
+pub mod pack;
 pub mod sum;
 
 pub use builder::{FrameBuilder, FrameMeta, Run, SealedFrame};
@@ -37,8 +38,10 @@ pub mod flags {
     pub const COMPACTED: u16 = 1;
     /// Written to an idle log so that the frame before it is covered by a `durable_lsn`.
     pub const WITNESS: u16 = 2;
+    /// The records are compressed: see [`super::pack`]. Only in compacted segments of version 2.
+    pub const PACKED: u16 = 4;
     /// Every flag this version understands.
-    pub const KNOWN: u16 = COMPACTED | WITNESS;
+    pub const KNOWN: u16 = COMPACTED | WITNESS | PACKED;
 }
 
 /// A frame's header. Little endian: `len u32, header_crc u32, body_crc u32, salt u32, flags u16,
@@ -49,7 +52,7 @@ pub struct FrameHeader {
     pub len: u32,
     /// CRC of the header (with this field left out).
     pub header_crc: u32,
-    /// CRC of the records.
+    /// CRC of the records, as they are stored.
     pub body_crc: u32,
     /// The segment's salt.
     pub salt: u32,

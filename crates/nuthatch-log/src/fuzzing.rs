@@ -105,6 +105,7 @@ pub fn segment(data: &[u8]) {
         salt: SALT,
         block_bytes: BLOCK_BYTES,
         compacted: data.first().is_some_and(|byte| byte & 1 == 1),
+        packed: data.first().is_some_and(|byte| byte & 5 == 5),
     };
     let mut bytes = header.encode().to_vec();
     debug_assert_eq!(bytes.len(), SEGMENT_HEADER_BYTES);
@@ -140,7 +141,9 @@ fn seal_frames(bytes: &mut [u8], segment: &SegmentHeader) {
             header_crc: 0,
             body_crc: crc(body),
             salt: SALT,
-            flags: u16::from(segment.compacted),
+            // Another byte chooses frames that say they are packed.
+            flags: u16::from(segment.compacted)
+                | u16::from(segment.packed && head[14] & 1 == 1) << 2,
             count: u16::from_le_bytes([head[18], head[19]]),
             lsn: Lsn(crate::bytes::u64_at(head, 20) & 0xFF),
             durable_lsn: Lsn(crate::bytes::u64_at(head, 28) & 0xFF),

@@ -38,7 +38,7 @@ pub use machine::{
     AppendError, Appended, IndexedMessage, LogAccess, Machine, Read, SnapshotError, Space,
     StatesError, StoredMessage, Urgency,
 };
-pub use options::{LogOptions, Reporter, SyncPolicy};
+pub use options::{Compression, LogOptions, Reporter, SyncPolicy};
 pub use record::{RecordKind, RecordRef};
 pub use recovery::{DamageKind, Log, OpenError, RecoveryReport};
 pub use sequencer::{CloseError, LogCore, LogHandle, LogInner, SendError, Turn};

@@ -268,6 +268,18 @@ pub trait Machine: Send + 'static {
     /// Compaction: is this message still needed?
     fn is_live(&self, stream: StreamId, seq: Seq) -> bool;
 
+    /// Compaction: whether this stream's messages are to be compressed whatever the log's own
+    /// [`crate::Compression`] is.
+    fn compresses(&self, stream: StreamId) -> bool {
+        let _ = stream;
+        false
+    }
+
+    /// Whether [`Machine::compresses`] is true of any stream.
+    fn compresses_any(&self) -> bool {
+        false
+    }
+
     /// Compaction: append a `StreamState` for each of these streams that exists, then one
     /// `LogState`, so that older records of them may go: by [`LogAccess::append_state`].
     ///

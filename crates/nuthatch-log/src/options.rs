@@ -47,6 +47,17 @@ pub enum SyncPolicy {
     Never,
 }
 
+/// What compaction does to records besides sorting them.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub enum Compression {
+    /// They stay as they are, except those of streams that ask for compression
+    /// ([`crate::Machine::compresses`]).
+    #[default]
+    None,
+    /// They are packed with zstd where that pays.
+    Zstd,
+}
+
 /// Options of one log.
 #[derive(Clone, Debug)]
 pub struct LogOptions {
@@ -84,6 +95,27 @@ pub struct LogOptions {
     pub checkpoint_interval_ms: u64,
     /// Segments with a smaller share of live bytes are rewritten, in percent. Default 50.
     pub compact_below_percent: u8,
+    /// What compaction does to cold data. Default: none; in a bucket zstd.
+    pub compression: Compression,
+    /// Whether segments are rewritten although everything in them is alive: those that consist of
+    /// many small parts, or of many streams, into few large parts with each stream's messages
+    /// together. Default: no; in a bucket yes, because each part there is an object.
+    pub merge: bool,
+    /// A segment must have been sealed for so long before it is rewritten to be merged or
+    /// compressed. Default 10 s; in a bucket 5 minutes.
+    pub cold_after_ms: u64,
+    /// A stream with so many live bytes in a compaction gets a segment of its own, which goes as a
+    /// whole when the stream does. Default 8 MiB.
+    pub own_segment_bytes: u64,
+    /// A segment takes at most this many frames. Default: no limit; in a bucket, where each is an
+    /// object that a start must find and read, 2048.
+    pub segment_frames: u32,
+    /// A compaction holds at most this many bytes of records in memory; with more to rewrite it
+    /// reads its inputs several times. Default 32 MiB.
+    pub compact_memory_bytes: u64,
+    /// A compaction reads and writes at most this many bytes in a second (unless the medium is full).
+    /// Default 128 MiB; in a bucket 32 MiB.
+    pub compact_bytes_per_s: u64,
     /// The largest record. Default [`crate::frame::MAX_RECORD_BYTES`], which is also the most.
     pub max_record_bytes: usize,
     /// States larger than this are written in parts of this size. Default 256 KiB.
@@ -110,6 +142,13 @@ impl Default for LogOptions {
             checkpoint_bytes: 64 << 20,
             checkpoint_interval_ms: 30_000,
             compact_below_percent: 50,
+            compression: Compression::None,
+            merge: false,
+            cold_after_ms: 10_000,
+            own_segment_bytes: 8 << 20,
+            segment_frames: u32::MAX,
+            compact_memory_bytes: 32 << 20,
+            compact_bytes_per_s: 128 << 20,
             max_record_bytes: crate::frame::MAX_RECORD_BYTES,
             state_part_bytes: crate::state_part::STATE_PART_BYTES,
             report: Reporter::default(),
@@ -130,8 +169,13 @@ impl LogOptions {
     #[must_use]
     pub fn object() -> Self {
         Self {
-            segment_bytes: 1 << 30,
-            first_segment_bytes: 256 << 20,
+            segment_bytes: 128 << 20,
+            first_segment_bytes: 128 << 20,
+            segment_frames: 2048,
+            merge: true,
+            cold_after_ms: 300_000,
+            compression: Compression::Zstd,
+            compact_bytes_per_s: 32 << 20,
             block_bytes: 64,
             frame_bytes: 24 << 20,
             tail_cache_bytes: 96 << 20,

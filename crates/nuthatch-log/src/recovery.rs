@@ -299,6 +299,7 @@ impl<M: Machine> Recovery<M> {
         let shape = SegmentShape {
             block_bytes: self.options.block_bytes,
             full_bytes: self.options.segment_bytes,
+            frames: self.options.segment_frames,
         };
         let writer = SegmentWriter::new(Arc::clone(&store), shape, entropy.next());
         let log = LogInner::new(Parts {

@@ -16,8 +16,12 @@ use std::sync::Arc;
 /// First bytes of every segment.
 pub const SEGMENT_MAGIC: [u8; 8] = *b"NUTHSEGM";
 
-/// Version of the segment format that this code writes, and the only one it reads.
+/// Version of the segment format that this code writes, unless frames may be packed.
 pub const SEGMENT_VERSION: u32 = 1;
+
+/// Version of segments whose frames may be packed, so that a program that cannot unpack them refuses
+/// the segment when it opens the log, and not a message of it when somebody waits for that.
+pub const PACKED_VERSION: u32 = 2;
 
 /// Bytes of the segment header; the first frame starts at the next block boundary.
 pub const SEGMENT_HEADER_BYTES: usize = 64;
@@ -46,6 +50,8 @@ pub struct SegmentHeader {
     pub block_bytes: u32,
     /// Written by compaction.
     pub compacted: bool,
+    /// Frames may be compressed: a segment of [`PACKED_VERSION`].
+    pub packed: bool,
 }
 
 /// Why a segment's first block is not usable.
@@ -63,7 +69,8 @@ impl SegmentHeader {
     pub fn encode(&self) -> [u8; SEGMENT_HEADER_BYTES] {
         let mut out = [0; SEGMENT_HEADER_BYTES];
         out[0..8].copy_from_slice(&SEGMENT_MAGIC);
-        out[8..12].copy_from_slice(&SEGMENT_VERSION.to_le_bytes());
+        let version = if self.packed { PACKED_VERSION } else { SEGMENT_VERSION };
+        out[8..12].copy_from_slice(&version.to_le_bytes());
         out[16..24].copy_from_slice(&self.log_id.to_le_bytes());
         out[24..28].copy_from_slice(&self.id.0.to_le_bytes());
         out[28..32].copy_from_slice(&self.epoch.0.to_le_bytes());
@@ -95,7 +102,7 @@ impl SegmentHeader {
         if raw[0..8] != SEGMENT_MAGIC || crc(&unsummed) != u32_at(12) {
             return Err(HeaderFault::Damaged);
         }
-        if u32_at(8) != SEGMENT_VERSION {
+        if !matches!(u32_at(8), SEGMENT_VERSION | PACKED_VERSION) {
             return Err(HeaderFault::Version(u32_at(8)));
         }
         Ok(Self {
@@ -106,6 +113,7 @@ impl SegmentHeader {
             salt: u32_at(40),
             block_bytes: u32_at(44),
             compacted: u32_at(48) != 0,
+            packed: u32_at(8) == PACKED_VERSION,
         })
     }
 
@@ -162,7 +170,11 @@ mod tests {
             salt: 11,
             block_bytes: 4096,
             compacted: true,
+            packed: false,
         };
+        let packed = SegmentHeader { packed: true, ..header };
+        assert_eq!(SegmentHeader::decode(&packed.encode()), Ok(packed));
+        assert_ne!(packed.checksum(), header.checksum(), "the first frame tells them apart");
         let bytes = header.encode();
         assert_eq!(SegmentHeader::decode(&bytes), Ok(header));
         for bit in 0..bytes.len() * 8 {

@@ -1,6 +1,7 @@
 //! The sequencer: takes events, lets the machine append records, writes frames, announces what is
 //! committed. One turn at a time, so that a simulation can drive it step by step.
 
+mod compact;
 pub mod inbox;
 mod inner;
 pub mod io;

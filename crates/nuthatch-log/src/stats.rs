@@ -137,6 +137,14 @@ stats! {
     compacted_segments,
     /// Bytes of frames given back by compaction.
     reclaimed_bytes,
+    /// Bytes of records that compaction read.
+    compaction_read_bytes,
+    /// Bytes of frames that compaction wrote, with padding.
+    compaction_written_bytes,
+    /// Bytes of records that compaction packed, before.
+    packed_bytes,
+    /// The same, after.
+    packed_into_bytes,
     /// Appends refused because the medium was full.
     full_refusals,
     /// What the medium takes: 0 everything, 1 only the reserve is left, 2 nothing.

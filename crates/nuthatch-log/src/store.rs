@@ -157,6 +157,12 @@ impl Store {
         result.map(drop)
     }
 
+    /// Whether there is a spare file.
+    #[must_use]
+    pub fn has_spare(&self) -> bool {
+        self.spare.lock().is_some()
+    }
+
     /// Hands the spare file over to become a segment.
     pub fn take_spare(&self) -> Option<Spare> {
         let spare = self.spare.lock().take();

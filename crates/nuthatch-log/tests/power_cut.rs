@@ -3,7 +3,7 @@
 
 mod common;
 
-use common::{History, Outcome, Rig, Toy, tiny_parts, tiny_sync};
+use common::{History, Outcome, Rig, Toy, tiny_cold, tiny_parts, tiny_sync};
 use nuthatch_log::env::{Fault, MemDisk};
 use nuthatch_log::{LogOptions, OpenError, SyncPolicy};
 use std::sync::Arc;
@@ -60,6 +60,13 @@ fn what_was_acknowledged_survives_power_cuts() {
     assert!(failures.is_empty(), "{} failed: {:#?}", failures.len(), failures.first());
 }
 
+/// The same where everything sealed is merged, sorted by stream and compressed at once.
+#[test]
+fn and_while_cold_segments_are_rewritten() {
+    let failures = failures(&tiny_cold(), 5_000..5_000 + HISTORIES);
+    assert!(failures.is_empty(), "{} failed: {:#?}", failures.len(), failures.first());
+}
+
 #[test]
 fn the_harness_notices_missing_syncs() {
     let failures = failures(&tiny_sync(SyncPolicy::Never), 0..60);
@@ -81,6 +88,7 @@ fn late_syncs_lose_at_most_the_end() {
 fn equal_seeds_give_equal_traces() {
     for seed in 0..20 {
         assert_eq!(history(&tiny_parts(), seed), history(&tiny_parts(), seed));
+        assert_eq!(history(&tiny_cold(), seed), history(&tiny_cold(), seed));
     }
     assert_ne!(history(&tiny_parts(), 1), history(&tiny_parts(), 2));
 }

@@ -3,7 +3,7 @@
 
 mod common;
 
-use common::{Event, Outcome, Rig, ToyStream, tiny, tiny_parts};
+use common::{Event, Outcome, Rig, ToyStream, tiny, tiny_cold, tiny_parts};
 use nuthatch_log::env::{Fault, MemDisk, SeededEntropy};
 use nuthatch_log::{Disk, Inspection, LogOptions, OpenError, Reporter, StreamId};
 use proptest::prelude::*;
@@ -39,6 +39,7 @@ fn step() -> impl Strategy<Value = Step> {
 
 /// Stream ids are never reused: each name gets a new id when its stream is created anew.
 struct World {
+    options: LogOptions,
     disk: MemDisk,
     rig: Option<Rig>,
     ids: BTreeMap<u32, u32>,
@@ -46,10 +47,10 @@ struct World {
 }
 
 impl World {
-    fn new() -> Self {
+    fn new(options: LogOptions) -> Self {
         let disk = MemDisk::default();
-        let rig = Some(Rig::open(tiny_parts(), Arc::new(disk.clone())).expect("opens"));
-        Self { disk, rig, ids: BTreeMap::new(), next_id: 1 }
+        let rig = Some(Rig::open(options.clone(), Arc::new(disk.clone())).expect("opens"));
+        Self { options, disk, rig, ids: BTreeMap::new(), next_id: 1 }
     }
 
     fn rig(&mut self) -> &mut Rig {
@@ -103,9 +104,11 @@ impl World {
             rig.core.close().expect("closes");
         }
         let before = rig.core.machine().streams.clone();
-        COMPACTED.fetch_add(rig.handle.stats().compacted_segments, Ordering::Relaxed);
+        let stats = rig.handle.stats();
+        COMPACTED.fetch_add(stats.compacted_segments, Ordering::Relaxed);
+        PACKED.fetch_add(u64::from(stats.packed_bytes > 0), Ordering::Relaxed);
         drop(rig);
-        let rig = Rig::open(tiny_parts(), Arc::new(self.disk.clone())).expect("opens");
+        let rig = Rig::open(self.options.clone(), Arc::new(self.disk.clone())).expect("opens");
         assert_eq!(rig.core.machine().streams, before);
         self.rig = Some(rig);
     }
@@ -114,8 +117,11 @@ impl World {
 /// Segments that all cases of the property compacted: the property says nothing without.
 static COMPACTED: AtomicU64 = AtomicU64::new(0);
 
+/// Openings of logs in which anything was compressed, likewise.
+static PACKED: AtomicU64 = AtomicU64::new(0);
+
 /// Every state that a replay of `disk` gives, over all subsets of its checkpoints.
-fn replays(disk: &MemDisk) -> Vec<State> {
+fn replays(options: &LogOptions, disk: &MemDisk) -> Vec<State> {
     let names = disk.list("").expect("lists");
     let checkpoints: Vec<_> = names.iter().filter(|n| n.starts_with("checkpoint-")).collect();
     (0..1u32 << checkpoints.len())
@@ -126,7 +132,7 @@ fn replays(disk: &MemDisk) -> Vec<State> {
                     copy.remove(name).expect("removes");
                 }
             }
-            let rig = Rig::open(tiny_parts(), Arc::new(copy)).expect("opens");
+            let rig = Rig::open(options.clone(), Arc::new(copy)).expect("opens");
             rig.core.machine().streams.clone()
         })
         .collect()
@@ -136,14 +142,14 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 60, ..ProptestConfig::default() })]
 
     fn replays_agree(
-        steps in proptest::collection::vec(step(), 1..250)
+        steps in proptest::collection::vec(step(), 1..250), cold: bool
     ) {
-        let mut world = World::new();
+        let mut world = World::new(if cold { tiny_cold() } else { tiny_parts() });
         for (number, step) in steps.iter().enumerate() {
             world.take(step);
             if number % 10 == 9 || number + 1 == steps.len() {
                 let now = world.rig().core.machine().streams.clone();
-                for state in replays(&world.disk) {
+                for state in replays(&world.options, &world.disk) {
                     prop_assert_eq!(&state, &now, "after step {}", number);
                 }
             }
@@ -157,12 +163,14 @@ fn every_way_of_replaying_gives_the_same_state() {
     replays_agree();
     let compacted = COMPACTED.load(Ordering::Relaxed);
     assert!(compacted > 100, "only {compacted} segments were compacted");
+    let packed = PACKED.load(Ordering::Relaxed);
+    assert!(packed > 10, "messages were compressed only {packed} times");
 }
 
 /// A deletion is compacted away while the stream's creation stays, in a segment that is still good.
 #[test]
 fn a_stream_whose_deletion_was_compacted_away_stays_gone() {
-    let mut world = World::new();
+    let mut world = World::new(tiny_parts());
     world.rig().create(1, 0);
     world.rig().create(2, 0);
     for _ in 0..40 {
@@ -177,15 +185,15 @@ fn a_stream_whose_deletion_was_compacted_away_stays_gone() {
     assert!(world.rig().handle.stats().compacted_segments > 3);
     let now = world.rig().core.machine().streams.clone();
     assert!(!now.contains_key(&StreamId(1)));
-    for state in replays(&world.disk) {
+    for state in replays(&world.options, &world.disk) {
         assert_eq!(state, now);
     }
 }
 
 /// Publishes and drops until the power goes; compaction and new segments come along.
-fn work_until_cut(disk: &MemDisk, cut: u64) {
+fn work_until_cut(options: &LogOptions, disk: &MemDisk, cut: u64) {
     disk.inject(Fault::PowerCut(cut));
-    let Ok(mut rig) = Rig::open(tiny_parts(), Arc::new(disk.clone())) else { return };
+    let Ok(mut rig) = Rig::open(options.clone(), Arc::new(disk.clone())) else { return };
     rig.create(1, 2);
     rig.create(2, 0);
     for n in 0..150 {
@@ -206,16 +214,26 @@ fn work_until_cut(disk: &MemDisk, cut: u64) {
 /// is called damaged or strange, and nothing is left lying about.
 #[test]
 fn a_kill_raises_no_false_alarms_and_leaves_nothing_behind() {
+    kill_at_every(3, &tiny_parts());
+}
+
+/// The same of a log that merges, sorts and compresses: several segments are made at a time.
+#[test]
+fn nor_does_a_kill_while_cold_segments_are_rewritten() {
+    kill_at_every(7, &tiny_cold());
+}
+
+fn kill_at_every(nth: usize, options: &LogOptions) {
     let whole = MemDisk::default();
-    work_until_cut(&whole, u64::MAX);
-    for cut in (1..whole.operations()).step_by(3) {
+    work_until_cut(options, &whole, u64::MAX);
+    for cut in (1..whole.operations()).step_by(nth) {
         let disk = MemDisk::default();
-        work_until_cut(&disk, cut);
+        work_until_cut(options, &disk, cut);
         let disk = disk.survive();
         let said = Arc::new(Mutex::new(Vec::new()));
         let heard = Arc::clone(&said);
         let report = Reporter::new(move |text| heard.lock().expect("lock").push(text.to_owned()));
-        let options = LogOptions { report, ..tiny_parts() };
+        let options = LogOptions { report, ..options.clone() };
         let rig = Rig::open(options, Arc::new(disk.clone())).expect("opens");
         let alarms: Vec<String> = said.lock().expect("lock").clone();
         let alarms: Vec<_> = alarms.iter().filter(|text| !text.contains("footer")).collect();
@@ -284,8 +302,12 @@ fn a_state_larger_than_any_record_does_not_stop_compaction() {
 
 /// A log with some of everything, closed or not, and what can be read in it.
 fn furnished(clean: bool) -> (MemDisk, State) {
+    furnished_with(&options(), clean)
+}
+
+fn furnished_with(options: &LogOptions, clean: bool) -> (MemDisk, State) {
     let disk = MemDisk::default();
-    let mut rig = Rig::open(tiny_parts(), Arc::new(disk.clone())).expect("opens");
+    let mut rig = Rig::open(options.clone(), Arc::new(disk.clone())).expect("opens");
     rig.create(1, 0);
     rig.create(2, 10);
     for n in 0..120u8 {
@@ -340,8 +362,8 @@ fn silent_loss(disk: MemDisk, expected: &State) -> Result<Option<String>, String
 
 #[test]
 fn a_flipped_bit_is_never_a_silent_loss() {
-    for clean in [true, false] {
-        let (disk, state) = furnished(clean);
+    for (clean, options) in [(true, options()), (false, options()), (true, tiny_cold())] {
+        let (disk, state) = furnished_with(&options, clean);
         let mut chance = SeededEntropy::new(u64::from(clean));
         let names: Vec<_> = disk.list("").expect("lists");
         let (mut reported, mut harmless) = (0, 0);

@@ -8,7 +8,7 @@ mod common;
 #[path = "common/toxic.rs"]
 mod toxic;
 
-use common::{History, Rig, tiny};
+use common::{History, Rig, tiny, tiny_cold};
 use nuthatch_log::{LogOptions, OpenError, SyncPolicy};
 use nuthatch_object::{Bucket, BucketOptions, ObjectDisk, ObjectDiskOptions};
 use object_store::memory::InMemory;
@@ -31,6 +31,11 @@ fn options() -> LogOptions {
     LogOptions { sync: SyncPolicy::Always, block_bytes: 64, ..tiny() }
 }
 
+/// A log that merges, sorts by stream and compresses whatever is sealed.
+fn cold() -> LogOptions {
+    LogOptions { sync: SyncPolicy::Always, block_bytes: 64, ..tiny_cold() }
+}
+
 /// The log in the bucket, seen through a store that fails.
 fn disk(store: Arc<ToxicStore>, seed: u64) -> io::Result<ObjectDisk> {
     let options = BucketOptions { retry_first_ms: 0, ..BucketOptions::default() };
@@ -40,9 +45,9 @@ fn disk(store: Arc<ToxicStore>, seed: u64) -> io::Result<ObjectDisk> {
     ObjectDisk::open(Arc::new(bucket), options)
 }
 
-fn open(store: &Arc<ToxicStore>, seed: u64) -> Result<Rig, String> {
+fn open(options: &LogOptions, store: &Arc<ToxicStore>, seed: u64) -> Result<Rig, String> {
     let disk = disk(Arc::clone(store), seed).map_err(|error| error.to_string())?;
-    Rig::open_seeded(options(), Arc::new(disk), seed).map_err(|error| match error {
+    Rig::open_seeded(options.clone(), Arc::new(disk), seed).map_err(|error| match error {
         OpenError::Io { .. } => "io".to_owned(),
         error => format!("does not open: {error}"),
     })
@@ -53,7 +58,7 @@ fn healthy(inner: &Arc<InMemory>) -> Arc<ToxicStore> {
 }
 
 /// One history with deaths; returns a hash of all changes that were asked for.
-fn deaths(seed: u64, fail_percent: u64) -> Result<u64, String> {
+fn deaths(options: &LogOptions, seed: u64, fail_percent: u64) -> Result<u64, String> {
     let inner = Arc::new(InMemory::new());
     let mut history = History::new(seed);
     let mut trace = 0u64;
@@ -62,7 +67,7 @@ fn deaths(seed: u64, fail_percent: u64) -> Result<u64, String> {
         let salt = seed * 31 + death;
         let toxics = Toxics { seed: salt, fail_percent, die_at, hide_fences: false };
         let store = Arc::new(ToxicStore::new(Arc::clone(&inner), toxics));
-        if let Ok(mut rig) = open(&store, salt) {
+        if let Ok(mut rig) = open(options, &store, salt) {
             history.work(&mut rig, 150);
             history.collect(&rig);
             if history.chance.below(4) == 0 {
@@ -71,7 +76,7 @@ fn deaths(seed: u64, fail_percent: u64) -> Result<u64, String> {
             history.known.in_flight.clear();
         }
         trace = trace.rotate_left(9) ^ store.trace();
-        let mut rig = open(&healthy(&inner), salt ^ 7 << 40)
+        let mut rig = open(options, &healthy(&inner), salt ^ 7 << 40)
             .map_err(|error| format!("after death {death}: {error}"))?;
         history.check(&mut rig)?;
         history.known.created.extend(rig.core.machine().streams.keys());
@@ -81,17 +86,18 @@ fn deaths(seed: u64, fail_percent: u64) -> Result<u64, String> {
 
 /// An owner that is interrupted at a seeded change by another, which works and ends; then the first
 /// goes on as if nothing had happened.
-fn takeover(seed: u64, hide_fences: bool) -> Result<bool, String> {
+fn takeover(options: &LogOptions, seed: u64, hide_fences: bool) -> Result<bool, String> {
     let inner = Arc::new(InMemory::new());
     let mut first = History::new(seed);
     let toxics = Toxics { seed, fail_percent: 5, die_at: None, hide_fences };
     let store = Arc::new(ToxicStore::new(Arc::clone(&inner), toxics));
-    let mut rig = open(&store, seed)?;
+    let mut rig = open(options, &store, seed)?;
     first.work(&mut rig, 20);
     let (send, receive) = sync_channel(1);
     let (shared, at) = (Arc::clone(&inner), store.changes() + 1 + first.chance.below(60));
+    let theirs = options.clone();
     let run = move || {
-        let _ = send.send(second_owner(&shared, seed));
+        let _ = send.send(second_owner(&theirs, &shared, seed));
     };
     store.interrupt(Interruption { at, run: Box::new(run) });
     first.work(&mut rig, 60);
@@ -99,7 +105,7 @@ fn takeover(seed: u64, hide_fences: bool) -> Result<bool, String> {
     let fenced = rig.core.machine().failed.is_some();
     drop(rig);
     let Ok(second) = receive.recv_timeout(Duration::from_secs(60)) else { return Ok(false) };
-    let mut rig = open(&healthy(&inner), seed ^ 9 << 40)?;
+    let mut rig = open(options, &healthy(&inner), seed ^ 9 << 40)?;
     let second = second?;
     // What the second acknowledged counts as known to all; a conflict is a sequence given out twice.
     first.merge(second)?;
@@ -108,9 +114,9 @@ fn takeover(seed: u64, hide_fences: bool) -> Result<bool, String> {
     Ok(fenced)
 }
 
-fn second_owner(inner: &Arc<InMemory>, seed: u64) -> Result<History, String> {
+fn second_owner(options: &LogOptions, inner: &Arc<InMemory>, seed: u64) -> Result<History, String> {
     let mut history = History::new(seed ^ 0x5555);
-    let mut rig = open(&healthy(inner), seed ^ 5 << 40)?;
+    let mut rig = open(options, &healthy(inner), seed ^ 5 << 40)?;
     history.known.created.extend(rig.core.machine().streams.keys());
     history.work(&mut rig, 20);
     history.collect(&rig);
@@ -123,29 +129,43 @@ fn failures(of: impl Fn(u64) -> Result<(), String>, seeds: std::ops::Range<u64>)
 
 #[test]
 fn what_was_acknowledged_survives_the_death_of_the_server() {
-    let failures = failures(|seed| deaths(seed, 0).map(drop), 0..HISTORIES);
+    let failures = failures(|seed| deaths(&options(), seed, 0).map(drop), 0..HISTORIES);
     assert!(failures.is_empty(), "{} failed: {:#?}", failures.len(), failures.first());
 }
 
 #[test]
 fn and_a_store_that_fails_all_the_time() {
-    let failures = failures(|seed| deaths(seed, 25).map(drop), 1_000..1_000 + HISTORIES);
+    let failures =
+        failures(|seed| deaths(&options(), seed, 25).map(drop), 1_000..1_000 + HISTORIES);
+    assert!(failures.is_empty(), "{} failed: {:#?}", failures.len(), failures.first());
+}
+
+/// The same where whatever is sealed is merged, sorted by stream and compressed: the server dies at
+/// every step of that, with and without failing requests.
+#[test]
+fn and_the_death_of_one_that_merges_and_compresses() {
+    let of = |seed| deaths(&cold(), seed, if seed % 2 == 0 { 0 } else { 25 }).map(drop);
+    let failures = failures(of, 2_000..2_000 + HISTORIES);
     assert!(failures.is_empty(), "{} failed: {:#?}", failures.len(), failures.first());
 }
 
 #[test]
 fn equal_seeds_give_equal_traces() {
     for seed in 0..20 {
-        assert_eq!(deaths(seed, 10), deaths(seed, 10), "seed {seed}");
+        for options in [options(), cold()] {
+            let (one, other) = (deaths(&options, seed, 10), deaths(&options, seed, 10));
+            assert_eq!(one, other, "seed {seed}");
+        }
     }
-    assert_ne!(deaths(1, 10), deaths(2, 10));
+    assert_ne!(deaths(&options(), 1, 10), deaths(&options(), 2, 10));
 }
 
 #[test]
 fn an_owner_that_slept_acknowledges_nothing() {
     let mut fenced = 0;
     for seed in 0..HISTORIES {
-        match takeover(seed, false) {
+        let options = if seed % 2 == 0 { options() } else { cold() };
+        match takeover(&options, seed, false) {
             Ok(was_fenced) => fenced += u64::from(was_fenced),
             Err(why) => panic!("seed {seed}: {why}"),
         }
@@ -155,6 +175,6 @@ fn an_owner_that_slept_acknowledges_nothing() {
 
 #[test]
 fn the_harness_notices_a_broken_fence() {
-    let failures = failures(|seed| takeover(seed, true).map(drop), 0..60);
+    let failures = failures(|seed| takeover(&options(), seed, true).map(drop), 0..60);
     assert!(failures.len() > 5, "only {} of 60 takeovers lost anything", failures.len());
 }

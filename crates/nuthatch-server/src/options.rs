@@ -239,6 +239,8 @@ pub struct JetStreamOptions {
     pub domain: Option<String>,
     /// When written data is made durable. Default [`SyncPolicy::Always`].
     pub sync: SyncPolicy,
+    /// Compression of cold data of the default log; `None`: none on the local disk, zstd in a bucket.
+    pub compression: Option<Compression>,
     /// Unknown fields of API requests are errors. Default true.
     pub strict: bool,
     /// Limits that every stream and consumer must keep to.
@@ -254,6 +256,8 @@ pub struct NamedLog {
     pub home: LogHome,
     /// When its data is made durable, if not as the default log's; only for a directory.
     pub sync: Option<SyncPolicy>,
+    /// Compression of its cold data; `None`: none on the local disk, zstd in a bucket.
+    pub compression: Option<Compression>,
     /// The bucket behind it; only for a directory.
     pub tier: Option<TierSettings>,
     /// Its disk cache; only for a bucket.
@@ -288,6 +292,15 @@ pub enum LogHome {
     Directory(Option<PathBuf>),
     /// In the bucket of this address.
     Bucket(String),
+}
+
+/// What becomes of a log's cold data (`compression`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Compression {
+    /// Only data of streams that ask for it is compressed.
+    None,
+    /// It is compressed with zstd where that pays.
+    Zstd,
 }
 
 /// When acknowledged data is on the disk (`sync_interval`).
@@ -422,6 +435,7 @@ impl Default for JetStreamOptions {
             max_store_bytes: None,
             domain: None,
             sync: SyncPolicy::default(),
+            compression: None,
             strict: true,
             limits: JetStreamLimits::default(),
         }

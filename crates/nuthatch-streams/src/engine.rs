@@ -45,6 +45,7 @@ use nuthatch_log::{
     IndexedMessage, LogAccess, Lsn, Machine, RecordRef, Seq, SnapshotError, StatesError, StreamId,
     Timestamp,
 };
+use nuthatch_protocol::js::StoreCompression;
 use pending::Pending;
 use rustc_hash::FxHashMap;
 use slot::Slot;
@@ -354,6 +355,15 @@ impl<S: Sink> Machine for Engine<S> {
     fn is_live(&self, stream: StreamId, seq: Seq) -> bool {
         self.unreadable_records > 0
             || self.slots.get(&stream).is_some_and(|slot| slot.stream.holds(seq))
+    }
+
+    fn compresses(&self, stream: StreamId) -> bool {
+        let slot = self.slots.get(&stream);
+        slot.is_some_and(|slot| slot.stream.config().compression == StoreCompression::S2)
+    }
+
+    fn compresses_any(&self) -> bool {
+        self.slots.values().any(|slot| slot.stream.config().compression == StoreCompression::S2)
     }
 
     fn log_states<L: LogAccess>(

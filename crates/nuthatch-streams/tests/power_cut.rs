@@ -9,7 +9,9 @@
 
 use bytes::Bytes;
 use nuthatch_log::env::{Fault, ManualClock, MemDisk, SeededEntropy};
-use nuthatch_log::{Disk, Log, LogCore, LogHandle, LogOptions, OpenError, StreamId, SyncPolicy};
+use nuthatch_log::{
+    Compression, Disk, Log, LogCore, LogHandle, LogOptions, OpenError, StreamId, SyncPolicy,
+};
 use nuthatch_protocol::js::StreamConfig;
 use nuthatch_streams::op::GetMessage;
 use nuthatch_streams::validate::{self, Limits};
@@ -100,8 +102,22 @@ fn options(sync: SyncPolicy) -> LogOptions {
 }
 
 impl Rig {
+    /// With odd salts, whatever is sealed is merged, sorted by stream and compressed.
     fn open(sync: SyncPolicy, disk: &MemDisk, salt: u64) -> Result<Self, OpenError> {
-        Self::open_with(options(sync), disk, salt)
+        let plain = options(sync);
+        if salt.is_multiple_of(2) {
+            return Self::open_with(plain, disk, salt);
+        }
+        let cold = LogOptions {
+            merge: true,
+            compression: Compression::Zstd,
+            cold_after_ms: 0,
+            own_segment_bytes: 1500,
+            segment_frames: 20,
+            compact_memory_bytes: 2000,
+            ..plain
+        };
+        Self::open_with(cold, disk, salt)
     }
 
     fn open_with(options: LogOptions, disk: &MemDisk, salt: u64) -> Result<Self, OpenError> {

@@ -1,5 +1,6 @@
 //! Stretches of segments read back from files, checked once, under a byte budget.
 
+use super::load::Stretch;
 use crate::frame::{FRAME_HEADER_BYTES, codec::RecordPeek};
 use crate::record::RecordKind;
 use crate::segment::SegmentId;
@@ -27,8 +28,16 @@ pub enum Walk {
     Absent(u32),
 }
 
+/// Reading ahead looks for what is missing at most this many stretches further on: packed frames
+/// are a stretch each.
+const FOLLOWED_STRETCHES: usize = 8;
+
 struct Extent {
     bytes: Bytes,
+    /// Where the frame behind it starts.
+    end: u32,
+    /// One frame that was packed.
+    unpacked: bool,
     used: bool,
     /// Something was found in it, so what follows it will probably be wanted.
     followed: bool,
@@ -56,11 +65,13 @@ impl BlockCache {
         self.bytes
     }
 
-    /// Adds checked frames that start at `offset` of a segment. The newest extent always stays.
-    pub fn insert(&mut self, segment: SegmentId, offset: u32, bytes: Bytes) {
+    /// Adds checked frames of a segment. The newest extent always stays.
+    pub fn insert(&mut self, segment: SegmentId, stretch: Stretch) {
+        let Stretch { offset, end, bytes, unpacked } = stretch;
         let key = (segment, offset);
         self.bytes += bytes.len();
-        match self.extents.insert(key, Extent { bytes, used: true, followed: false }) {
+        match self.extents.insert(key, Extent { bytes, end, unpacked, used: true, followed: false })
+        {
             Some(old) => self.bytes -= old.bytes.len(),
             None => self.order.push_back(key),
         }
@@ -93,35 +104,41 @@ impl BlockCache {
     }
 
     /// The extent that holds a frame, and where the frame starts in it.
-    fn extent(&mut self, segment: SegmentId, frame: u32) -> Option<(&Bytes, usize)> {
+    fn extent(&mut self, segment: SegmentId, frame: u32) -> Option<(&Extent, usize)> {
         let range = (segment, 0)..=(segment, frame);
         let (key, extent) = self.extents.range_mut(range).next_back()?;
         let start = (frame - key.1) as usize;
-        if start + FRAME_HEADER_BYTES > extent.bytes.len() {
+        let inside = !extent.unpacked || start == 0;
+        if !inside || start + FRAME_HEADER_BYTES > extent.bytes.len() {
             return None;
         }
         extent.used = true;
-        Some((&extent.bytes, start))
+        Some((extent, start))
     }
 
     /// The bytes from a record on, and the buffer that owns them.
     pub fn record(&mut self, segment: SegmentId, at: At) -> Option<(&[u8], &Bytes)> {
-        let (bytes, start) = self.extent(segment, at.frame)?;
-        let record = bytes.get(start + at.record as usize..)?;
-        Some((record, bytes))
+        let (extent, start) = self.extent(segment, at.frame)?;
+        let record = extent.bytes.get(start + at.record as usize..)?;
+        Some((record, &extent.bytes))
     }
 
-    /// Where the frame behind the extent that holds `frame` starts, the first time this is asked of
-    /// it. The extent may end without its padding; frames start on blocks.
-    pub fn read_ahead(&mut self, segment: SegmentId, frame: u32, block: u32) -> Option<u32> {
+    /// Where the first frame behind `frame` starts that is not in memory, the first time this is
+    /// asked of the extent that holds `frame`.
+    pub fn read_ahead(&mut self, segment: SegmentId, frame: u32) -> Option<u32> {
         let range = (segment, 0)..=(segment, frame);
-        let (key, extent) = self.extents.range_mut(range).next_back()?;
+        let (_, extent) = self.extents.range_mut(range).next_back()?;
         if std::mem::replace(&mut extent.followed, true) {
             return None;
         }
-        let end = key.1.checked_add(u32::try_from(extent.bytes.len()).ok()?)?;
-        let end = end.checked_next_multiple_of(block)?;
-        (!self.extents.contains_key(&(segment, end))).then_some(end)
+        let mut end = extent.end;
+        for _ in 0..FOLLOWED_STRETCHES {
+            match self.extents.get(&(segment, end)) {
+                Some(next) => end = next.end,
+                None => return Some(end),
+            }
+        }
+        None
     }
 
     /// Looks for a message in the frames from `at` up to `end` of the segment.
@@ -134,19 +151,21 @@ impl BlockCache {
         wanted: (StreamId, Seq),
     ) -> Walk {
         while u64::from(at.frame) < end {
-            let Some((bytes, start)) = self.extent(segment, at.frame) else {
+            let Some((extent, start)) = self.extent(segment, at.frame) else {
                 return Walk::Absent(at.frame);
             };
-            let len = crate::bytes::u32_at(bytes, start);
-            let Some(frame) = bytes.get(start..start + len as usize) else {
+            let len = crate::bytes::u32_at(&extent.bytes, start);
+            let Some(frame) = extent.bytes.get(start..start + len as usize) else {
                 return Walk::Absent(at.frame);
             };
+            let next =
+                if extent.unpacked { extent.end } else { at.frame + len.next_multiple_of(block) };
             match find_in_frame(frame, at.record.max(FRAME_HEADER_BYTES as u32), wanted) {
                 FrameWalk::Found(record) => return Walk::Found(At { frame: at.frame, record }),
                 FrameWalk::Passed => return Walk::Passed,
                 FrameWalk::End => {}
             }
-            at = At { frame: at.frame + len.next_multiple_of(block), record: 0 };
+            at = At { frame: next, record: 0 };
         }
         Walk::Passed
     }

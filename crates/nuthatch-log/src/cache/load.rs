@@ -1,7 +1,8 @@
-//! Reading frames back from a segment: a stretch at a time, every checksum verified.
+//! Reading frames back from a segment: a stretch at a time, every checksum verified, packed frames
+//! unpacked.
 
 use crate::env::WriteMode;
-use crate::frame::{FRAME_HEADER_BYTES, FrameFault, FrameHeader};
+use crate::frame::{FRAME_HEADER_BYTES, FrameFault, FrameHeader, pack};
 use crate::segment::{Segment, SegmentId};
 use bytes::Bytes;
 use std::io;
@@ -9,6 +10,9 @@ use std::sync::Arc;
 
 /// Bytes read ahead from where a frame was missed.
 pub const READ_AHEAD_BYTES: u64 = 512 * 1024;
+
+/// A stretch ends with the packed frame that brings what was unpacked to this size.
+const UNPACKED_STRETCH_BYTES: usize = 2 * 1024 * 1024;
 
 /// A stretch to read.
 pub struct LoadRequest {
@@ -28,8 +32,22 @@ pub struct Loaded {
     pub segment: SegmentId,
     /// Where the first frame starts.
     pub offset: u32,
-    /// Whole, checked frames.
-    pub result: Result<Bytes, LoadFault>,
+    /// Whole, checked frames: at least one.
+    pub result: Result<Vec<Stretch>, LoadFault>,
+}
+
+/// Whole, checked frames in memory.
+#[derive(Clone, Debug)]
+pub struct Stretch {
+    /// Where the first one starts in the segment.
+    pub offset: u32,
+    /// Where the frame behind them starts.
+    pub end: u32,
+    /// Their bytes, as in the file (the last one perhaps without its padding); or one frame that was
+    /// packed, as it would be if it were not.
+    pub bytes: Bytes,
+    /// It is one frame that was packed: its length does not tell where the next one starts.
+    pub unpacked: bool,
 }
 
 /// Why nothing could be read.
@@ -51,21 +69,23 @@ impl LoadRequest {
         Loaded { segment: self.segment.id(), offset: self.offset, result }
     }
 
-    fn one_frame(&self) -> Result<Bytes, LoadFault> {
+    fn one_frame(&self) -> Result<Vec<Stretch>, LoadFault> {
         let head = self.segment.file.read_shared(u64::from(self.offset), FRAME_HEADER_BYTES)?;
         let header = self.header(&head)?;
         let frame = self.segment.file.read_shared(u64::from(self.offset), header.len as usize)?;
         if frame.len() < header.len as usize {
             return Err(LoadFault::Damaged(FrameFault::Short));
         }
-        Ok(frame)
+        let mut out = Gathered::new(self);
+        out.take(&header, &frame, 0)?;
+        Ok(out.finish(&frame, header.len as usize))
     }
 
     fn header(&self, bytes: &[u8]) -> Result<FrameHeader, LoadFault> {
         FrameHeader::decode(bytes, self.segment.header.salt).map_err(LoadFault::Damaged)
     }
 
-    fn stretch(&self) -> Result<Bytes, LoadFault> {
+    fn stretch(&self) -> Result<Vec<Stretch>, LoadFault> {
         let left = self.end.saturating_sub(u64::from(self.offset));
         let want = usize::try_from(left.min(READ_AHEAD_BYTES)).unwrap_or(0);
         let mut bytes = self.segment.file.read_shared(u64::from(self.offset), want)?;
@@ -73,26 +93,79 @@ impl LoadRequest {
         if first > bytes.len() {
             bytes = self.segment.file.read_shared(u64::from(self.offset), first)?;
         }
-        let good = self.checked_len(&bytes)?;
-        Ok(bytes.slice(..good))
+        self.checked(&bytes)
     }
 
-    /// How many of the bytes are whole, undamaged frames (with padding); at least one frame.
-    fn checked_len(&self, bytes: &[u8]) -> Result<usize, LoadFault> {
+    /// Whole, undamaged frames of the bytes; at least one.
+    fn checked(&self, bytes: &Bytes) -> Result<Vec<Stretch>, LoadFault> {
         let block = self.segment.header.block_bytes as usize;
+        let mut out = Gathered::new(self);
         let mut at = 0;
-        loop {
-            let fault = match FrameHeader::decode(&bytes[at..], self.segment.header.salt) {
-                Ok(header) => match header.check_body(&bytes[at..]) {
-                    Ok(()) => {
-                        at = (at + header.padded_len(block)).min(bytes.len());
-                        if at == bytes.len() { return Ok(at) } else { continue }
-                    }
-                    Err(fault) => fault,
-                },
-                Err(fault) => fault,
-            };
-            return if at == 0 { Err(LoadFault::Damaged(fault)) } else { Ok(at) };
+        while at < bytes.len() && out.unpacked_bytes < UNPACKED_STRETCH_BYTES {
+            let header = FrameHeader::decode(&bytes[at..], self.segment.header.salt);
+            let good = header.and_then(|header| header.check_body(&bytes[at..]).map(|()| header));
+            let taken = good.map_err(LoadFault::Damaged).and_then(|header| {
+                out.take(&header, bytes, at)?;
+                Ok(header.padded_len(block))
+            });
+            match taken {
+                Ok(padded) => at += padded,
+                Err(fault) if at == 0 => return Err(fault),
+                // What follows is told of when somebody needs it.
+                Err(_) => break,
+            }
         }
+        if at == 0 {
+            return Err(LoadFault::Damaged(FrameFault::Short));
+        }
+        Ok(out.finish(bytes, at))
+    }
+}
+
+/// Stretches being put together from frames that follow each other.
+struct Gathered {
+    from: u32,
+    block: u32,
+    done: Vec<Stretch>,
+    /// Where frames that are not packed began that are not in `done` yet.
+    plain: Option<usize>,
+    unpacked_bytes: usize,
+}
+
+impl Gathered {
+    fn new(request: &LoadRequest) -> Self {
+        let (from, block) = (request.offset, request.segment.header.block_bytes);
+        Self { from, block, done: Vec::new(), plain: None, unpacked_bytes: 0 }
+    }
+
+    /// Takes in a checked frame that starts at `at` of the bytes.
+    fn take(&mut self, header: &FrameHeader, bytes: &Bytes, at: usize) -> Result<(), LoadFault> {
+        if !pack::is_packed(header) {
+            self.plain.get_or_insert(at);
+            return Ok(());
+        }
+        let end = at + header.len as usize;
+        let image = pack::unpack(&bytes[at..end]).map_err(LoadFault::Damaged)?;
+        self.end_plain(bytes, at);
+        self.unpacked_bytes += image.len();
+        self.push(at, end, Bytes::from(image), true);
+        Ok(())
+    }
+
+    fn end_plain(&mut self, bytes: &Bytes, until: usize) {
+        if let Some(start) = self.plain.take() {
+            self.push(start, until, bytes.slice(start..until.min(bytes.len())), false);
+        }
+    }
+
+    fn push(&mut self, start: usize, end: usize, bytes: Bytes, unpacked: bool) {
+        let place = |at: usize| self.from.saturating_add(u32::try_from(at).unwrap_or(u32::MAX));
+        let end = place(end).checked_next_multiple_of(self.block).unwrap_or(u32::MAX);
+        self.done.push(Stretch { offset: place(start), end, bytes, unpacked });
+    }
+
+    fn finish(mut self, bytes: &Bytes, until: usize) -> Vec<Stretch> {
+        self.end_plain(bytes, until);
+        self.done
     }
 }

@@ -8,34 +8,57 @@ use std::time::{Duration, Instant};
 /// of the log never wait for more than one of its reads or writes, and most find the disk free.
 const REST_SHARE: u32 = 3;
 
-/// The longest rest.
+/// The longest rest for the sake of that share.
 const LONGEST_REST: Duration = Duration::from_millis(100);
+
+/// The longest time that a rest goes on after it is no longer wanted.
+const LONGEST_NAP: Duration = Duration::from_millis(50);
 
 /// Rests between the steps of a compaction.
 pub struct Pace {
     hurry: Arc<AtomicBool>,
     since: Instant,
+    bytes_per_s: u64,
 }
 
 impl Pace {
-    /// A pace that rests until `hurry` says otherwise (the medium is full, the log is closed, time
-    /// is simulated).
+    /// A pace of at most `bytes_per_s`, that rests until `hurry` says otherwise (the medium is full,
+    /// the log is closed, time is simulated).
     #[must_use]
-    pub fn new(hurry: Arc<AtomicBool>) -> Self {
-        Self { hurry, since: Instant::now() }
+    pub fn new(hurry: Arc<AtomicBool>, bytes_per_s: u64) -> Self {
+        Self { hurry, since: Instant::now(), bytes_per_s }
     }
 
-    /// A step is done: rests in proportion to what it took.
-    pub fn step(&mut self) {
-        if !self.hurry.load(Ordering::Relaxed) {
-            std::thread::sleep(rest_after(self.since.elapsed()));
+    /// A step that read or wrote `bytes` is done: rests in proportion to what it took, and until so
+    /// many bytes are due.
+    pub fn step(&mut self, bytes: u64) {
+        if !self.hurries() {
+            let worked = self.since.elapsed();
+            self.rest(rest_after(worked).max(rest_for(bytes, self.bytes_per_s, worked)));
         }
         self.since = Instant::now();
+    }
+
+    fn rest(&self, mut left: Duration) {
+        while !left.is_zero() && !self.hurries() {
+            let nap = left.min(LONGEST_NAP);
+            std::thread::sleep(nap);
+            left -= nap;
+        }
+    }
+
+    fn hurries(&self) -> bool {
+        self.hurry.load(Ordering::Relaxed)
     }
 }
 
 fn rest_after(worked: Duration) -> Duration {
     (worked * (REST_SHARE - 1)).min(LONGEST_REST)
+}
+
+fn rest_for(bytes: u64, bytes_per_s: u64, worked: Duration) -> Duration {
+    let micros = bytes.saturating_mul(1_000_000) / bytes_per_s.max(1);
+    Duration::from_micros(micros).saturating_sub(worked)
 }
 
 #[cfg(test)]
@@ -46,5 +69,13 @@ mod tests {
     fn it_rests_in_proportion_and_not_for_ever() {
         assert_eq!(rest_after(Duration::from_millis(2)), Duration::from_millis(4));
         assert_eq!(rest_after(Duration::from_secs(9)), LONGEST_REST);
+    }
+
+    #[test]
+    fn the_rate_is_kept() {
+        let second = Duration::from_secs(1);
+        assert_eq!(rest_for(8 << 20, 8 << 20, Duration::ZERO), second);
+        assert_eq!(rest_for(16 << 20, 8 << 20, second), second);
+        assert_eq!(rest_for(1 << 20, 8 << 20, second), Duration::ZERO);
     }
 }

@@ -1,21 +1,58 @@
-//! Writing the compacted segment: live messages only, each stream's together.
+//! Writing the compacted segments: live messages only, each stream's together.
 
+use super::live::Live;
+use super::output::{Finished, Output, Writing};
+use super::plan::{Plan, Planned, Portion};
 use super::{CompactionFault, Pace, Survey, for_each_frame};
 use crate::catalog::{Catalog, SegmentEntry, SegmentState};
-use crate::env::{AlignedBuf, DiskFile};
-use crate::frame::{FRAME_HEADER_BYTES, FrameHeader, RecordIter, crc, flags};
+use crate::frame::RecordIter;
 use crate::record::RecordKind;
-use crate::segment::writer::append_footer;
-use crate::segment::{
-    FooterBuilder, MAX_SEGMENT_BYTES, SEGMENT_HEADER_BYTES, Segment, SegmentHeader, SegmentId,
-};
-use crate::store::{Store, TMP_DIR};
-use crate::types::{Lsn, Seq, StreamId};
-use rustc_hash::FxHashSet;
+use crate::segment::{SegmentHeader, SegmentId};
+use crate::stats::add;
+use crate::store::Store;
+use crate::types::{Lsn, StreamId};
+use rustc_hash::{FxHashMap, FxHashSet};
 use std::collections::BTreeMap;
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
+
+/// Whose messages are packed, where that pays.
+#[derive(Clone, Debug)]
+pub enum Packing {
+    /// Everybody's.
+    All,
+    /// Those of these streams.
+    Of(FxHashSet<StreamId>),
+}
+
+impl Packing {
+    /// Whether a stream's are.
+    #[must_use]
+    pub fn wants(&self, stream: StreamId) -> bool {
+        match self {
+            Self::All => true,
+            Self::Of(streams) => streams.contains(&stream),
+        }
+    }
+}
+
+/// Sizes of what a compaction makes and of what it takes.
+#[derive(Clone, Copy, Debug)]
+pub struct Shape {
+    /// Frames are about this large before they are packed.
+    pub frame_bytes: usize,
+    /// Frames start at multiples of this.
+    pub block_bytes: u32,
+    /// A stream with so much gets a segment of its own.
+    pub own_bytes: u64,
+    /// Records held in memory at a time.
+    pub memory_bytes: u64,
+    /// In a bucket, so much of a segment at most waits to be stored: the size of its objects.
+    pub unstored_bytes: u64,
+    /// Bytes read and written in a second.
+    pub bytes_per_s: u64,
+}
 
 /// A compaction that may go ahead.
 pub struct RewriteJob {
@@ -24,14 +61,14 @@ pub struct RewriteJob {
     /// What the segments hold.
     pub survey: Survey,
     /// The messages that are live.
-    pub live: FxHashSet<(StreamId, Seq)>,
-    /// Weight of the live messages.
-    pub live_bytes: u64,
-    /// Frames of the new segment are about this large.
-    pub frame_bytes: usize,
-    /// Frames start at multiples of this.
-    pub block_bytes: u32,
-    /// Salt of the new segment.
+    pub live: Live,
+    /// Whose are packed.
+    pub packing: Packing,
+    /// Sizes.
+    pub shape: Shape,
+    /// Whether the space that was set aside may be used: what is written gives more of it back.
+    pub spends_reserve: bool,
+    /// Salt of the new segments.
     pub salt: u32,
     /// How fast it goes.
     pub hurry: Arc<AtomicBool>,
@@ -41,23 +78,12 @@ pub struct RewriteJob {
 pub struct Rewritten {
     /// What was compacted.
     pub survey: Survey,
-    /// The new segment, where its frames end, and its footer; `None` if nothing was live.
-    pub output: Option<Output>,
-    /// Weight of the messages in it.
-    pub live_bytes: u64,
+    /// The new segments, in the order of the chain; none if nothing was live.
+    pub outputs: Vec<Output>,
 }
 
-/// A compacted segment.
-pub struct Output {
-    /// The segment.
-    pub segment: Arc<Segment>,
-    /// Where its frames end.
-    pub data_end: u64,
-    /// Last position it stands for.
-    pub end: Lsn,
-    /// Its footer.
-    pub footer: crate::segment::Footer,
-}
+/// Records of one portion, by stream.
+type Gathered = BTreeMap<StreamId, Vec<u8>>;
 
 impl RewriteJob {
     /// Rewrites, publishes, removes the inputs.
@@ -65,120 +91,186 @@ impl RewriteJob {
     /// # Errors
     /// [`CompactionFault`]: the inputs are then all still in place.
     pub fn run(self) -> Result<Rewritten, CompactionFault> {
-        let output = if self.live.is_empty() { None } else { Some(self.write()?) };
-        self.publish(output.as_ref())?;
+        let mut names = Vec::new();
+        let made = self.write(&mut names).inspect_err(|_| {
+            // What cannot be removed now goes at the next start.
+            names.iter().for_each(|name| drop(self.store.disk.remove(name)));
+        })?;
+        // If this fails it may have taken effect all the same: then nothing may be removed, neither
+        // the inputs nor the outputs. The next start sees which of them the catalog names.
+        self.publish(&made)?;
         self.remove_inputs();
-        let output = output.map(|(output, _)| output);
-        Ok(Rewritten { survey: self.survey, output, live_bytes: self.live_bytes })
+        let outputs = made.into_iter().map(|finished| finished.output).collect();
+        Ok(Rewritten { survey: self.survey, outputs })
     }
 
-    /// Gathers live records by stream. Bounded by what a segment may hold.
-    fn gather(&self) -> Result<BTreeMap<StreamId, Vec<u8>>, CompactionFault> {
-        let mut streams: BTreeMap<StreamId, Vec<u8>> = BTreeMap::new();
-        let mut found = 0;
-        let mut pace = Pace::new(Arc::clone(&self.hurry));
-        for victim in &self.survey.victims {
-            for_each_frame(victim, &mut pace, &mut |body, _, _| {
-                for (at, record) in RecordIter::new(body) {
-                    let live = record.kind == RecordKind::Message
-                        && self.live.contains(&(record.stream, record.seq));
-                    if live {
-                        found += 1;
-                        let bytes = &body[at..at + record.weight()];
-                        streams.entry(record.stream).or_default().extend_from_slice(bytes);
-                    }
-                }
-            })?;
-        }
-        if found == self.live.len() {
-            return Ok(streams);
-        }
-        // Footer and frames disagree. Whatever the reason, nothing may be dropped.
-        let first = &self.survey.victims[0];
-        Err(CompactionFault::Damaged { segment: first.segment.id(), offset: first.data_end })
+    /// The positions that the inputs stand for.
+    fn range(&self) -> (Lsn, Lsn) {
+        let base = self.survey.victims[0].segment.header.base;
+        (base, self.survey.victims.last().map_or(base, |victim| victim.end))
     }
 
-    fn write(&self) -> Result<(Output, SegmentEntry), CompactionFault> {
-        let streams = self.gather()?;
-        let header = self.header();
-        let temporary = format!("{TMP_DIR}/compact-{}", header.id.0);
-        let result = self.write_file(&temporary, header, &streams);
-        if result.is_err() {
-            let _ = self.store.disk.remove(&temporary);
-        }
-        result
+    /// A pace for a part of the work.
+    pub(super) fn pace(&self) -> Pace {
+        Pace::new(Arc::clone(&self.hurry), self.shape.bytes_per_s)
     }
 
-    fn header(&self) -> SegmentHeader {
+    /// The first block of a segment to be written.
+    pub(super) fn header(&self, planned: &Planned) -> SegmentHeader {
+        let id = self.store.new_segment_id();
         SegmentHeader {
             log_id: self.store.catalog().log_id,
-            id: self.store.new_segment_id(),
+            id,
             epoch: self.store.epoch,
-            base: self.survey.victims[0].segment.header.base,
-            salt: self.salt | 1,
-            block_bytes: self.block_bytes,
+            base: planned.base,
+            salt: self.salt.wrapping_add(id.0.wrapping_mul(2)) | 1,
+            block_bytes: self.shape.block_bytes,
             compacted: true,
+            packed: planned.streams.iter().any(|stream| self.packing.wants(*stream)),
         }
     }
 
-    fn end(&self) -> Lsn {
-        self.survey.victims.last().map_or(Lsn(0), |victim| victim.end)
+    /// Writes all segments, the last one of the chain first, and names them in that order: as long
+    /// as one is missing, the inputs are found before what there is of the others.
+    fn write(&self, names: &mut Vec<String>) -> Result<Vec<Finished>, CompactionFault> {
+        let (own, memory) = (self.shape.own_bytes, self.shape.memory_bytes);
+        let plan = Plan::of(&self.live, self.range(), own, memory);
+        let mut made = Vec::with_capacity(plan.segments.len());
+        let mut writing: Option<Writing<'_>> = None;
+        let mut found = 0;
+        for portion in &plan.portions {
+            if portion.bytes > memory && portion.parts.len() == 1 {
+                let (number, stream) = portion.parts[0];
+                let out = self.next(&mut writing, &plan.segments[number], &mut made, names)?;
+                found += self.pass_on(stream, out)?;
+                continue;
+            }
+            let (records, messages) = self.gather(portion)?;
+            found += messages;
+            for (number, stream) in &portion.parts {
+                let out = self.next(&mut writing, &plan.segments[*number], &mut made, names)?;
+                out.add(*stream, records.get(stream).map_or(&[], Vec::as_slice))?;
+            }
+        }
+        if let Some(last) = writing.take() {
+            made.push(last.finish()?);
+        }
+        if found != self.live.messages() {
+            // Footer and frames disagree. Whatever the reason, nothing may be dropped.
+            return Err(self.survey.malformed());
+        }
+        self.name_all(&mut made, names)?;
+        made.reverse();
+        Ok(made)
     }
 
-    fn write_file(
-        &self,
-        temporary: &str,
-        header: SegmentHeader,
-        streams: &BTreeMap<StreamId, Vec<u8>>,
-    ) -> Result<(Output, SegmentEntry), CompactionFault> {
-        let file = self.store.disk.create(temporary)?;
-        let expected = self.live_bytes + self.live_bytes / 8 + 2 * u64::from(self.block_bytes);
-        self.store.allocate_for_compaction(&*file, expected)?;
-        let mut out = Frames::begin(self, file, header)?;
-        for records in streams.values() {
-            out.add(records)?;
+    /// The segment that a part goes to; the one before it is ended.
+    fn next<'a, 'w>(
+        &'a self,
+        writing: &'w mut Option<Writing<'a>>,
+        planned: &'a Planned,
+        made: &mut Vec<Finished>,
+        names: &mut Vec<String>,
+    ) -> Result<&'w mut Writing<'a>, CompactionFault> {
+        if writing.as_ref().is_some_and(|other| other.planned() != planned)
+            && let Some(other) = writing.take()
+        {
+            made.push(other.finish()?);
         }
-        out.flush()?;
-        let Frames { file, at: data_end, mut footer, .. } = out;
-        footer.set_end(self.end());
-        let written = append_footer(&*file, data_end, &footer)?;
-        self.store.disk.rename(temporary, &header.file_name())?;
-        self.store.disk.sync_dir("")?;
-        let entry = SegmentEntry {
-            id: header.id,
-            epoch: header.epoch,
-            base: header.base,
-            end: self.end(),
-            data_end,
-            footer_len: written.len,
-            footer_crc: written.crc,
-            salt: header.salt,
-            state: SegmentState::Sealed,
-            compacted: true,
+        let out = match writing.take() {
+            Some(same) => same,
+            None => Writing::begin(self, planned, names)?,
         };
-        let footer = crate::segment::Footer::parse(footer.encode().0, header.id)
-            .ok_or_else(|| io::Error::other("a footer that was just made is not valid"))?;
-        let segment = Arc::new(Segment { header, file });
-        Ok((Output { segment, data_end, end: self.end(), footer }, entry))
+        Ok(writing.insert(out))
+    }
+
+    /// Calls `visit` with the bytes of each live record of streams that `wanted` holds for, in the
+    /// order of the log. Compacted inputs are read only where streams of `range` lie.
+    fn for_each_record(
+        &self,
+        range: (StreamId, StreamId),
+        wanted: &dyn Fn(StreamId) -> bool,
+        visit: &mut dyn FnMut(StreamId, &[u8]) -> io::Result<()>,
+    ) -> Result<u64, CompactionFault> {
+        let mut found = 0;
+        let mut pace = self.pace();
+        for (number, victim) in self.survey.victims.iter().enumerate() {
+            let stretch = if victim.segment.header.compacted {
+                self.survey.stretch(number, range)
+            } else {
+                Some((victim.segment.first_offset(), victim.data_end))
+            };
+            let Some(stretch) = stretch else { continue };
+            for_each_frame(victim, stretch, &mut pace, &mut |body, _, _| {
+                add(&self.store.stats.compaction_read_bytes, body.len() as u64);
+                for (at, record) in RecordIter::new(body) {
+                    let live = record.kind == RecordKind::Message
+                        && wanted(record.stream)
+                        && self.live.contains(record.stream, record.seq);
+                    if live {
+                        found += 1;
+                        visit(record.stream, &body[at..at + record.weight()])?;
+                    }
+                }
+                Ok(())
+            })?;
+        }
+        Ok(found)
+    }
+
+    /// Gathers the records of a portion by stream, and counts them.
+    fn gather(&self, portion: &Portion) -> Result<(Gathered, u64), CompactionFault> {
+        let wanted: FxHashSet<StreamId> = portion.parts.iter().map(|(_, id)| *id).collect();
+        let mut records = Gathered::new();
+        let found = self.for_each_record(
+            portion.range(),
+            &|stream| wanted.contains(&stream),
+            &mut |stream, bytes| {
+                records.entry(stream).or_default().extend_from_slice(bytes);
+                Ok(())
+            },
+        )?;
+        Ok((records, found))
+    }
+
+    /// Writes the records of a stream that is too large to be gathered, as they are found.
+    fn pass_on(&self, stream: StreamId, out: &mut Writing<'_>) -> Result<u64, CompactionFault> {
+        self.for_each_record((stream, stream), &|other| other == stream, &mut |_, bytes| {
+            out.add(stream, bytes)
+        })
+    }
+
+    /// Gives segments with temporary names their own.
+    fn name_all(&self, made: &mut [Finished], names: &mut Vec<String>) -> io::Result<()> {
+        let mut renamed = false;
+        for finished in made {
+            let name = finished.output.segment.header.file_name();
+            if finished.name != name {
+                self.store.disk.rename(&finished.name, &name)?;
+                names.retain(|temporary| *temporary != finished.name);
+                names.push(name.clone());
+                finished.name = name;
+                renamed = true;
+            }
+        }
+        if renamed { self.store.disk.sync_dir("") } else { Ok(()) }
     }
 
     fn is_victim(&self, id: SegmentId) -> bool {
         self.survey.victims.iter().any(|victim| victim.segment.id() == id)
     }
 
-    /// Puts the new segment in the place of the old ones, in one step.
-    fn publish(&self, output: Option<&(Output, SegmentEntry)>) -> io::Result<()> {
+    /// Puts the new segments in the place of the old ones, in one step.
+    fn publish(&self, made: &[Finished]) -> io::Result<()> {
+        let gone = if made.is_empty() { SegmentState::Removed } else { SegmentState::Replaced };
         self.store.publish(|catalog| {
             let is_victim = |entry: &SegmentEntry| self.is_victim(entry.id);
             let at = catalog.segments.iter().position(is_victim).unwrap_or(0);
-            for entry in catalog.segments.iter_mut().filter(|entry| is_victim(entry)) {
-                let gone =
-                    if output.is_some() { SegmentState::Replaced } else { SegmentState::Removed };
+            catalog.segments.iter_mut().filter(|entry| is_victim(entry)).for_each(|entry| {
                 entry.state = gone;
-            }
-            if let Some((_, entry)) = output {
-                catalog.segments.insert(at, *entry);
-            }
+            });
+            let entries = made.iter().map(|finished| finished.entry);
+            catalog.segments.splice(at..at, entries);
         })
     }
 
@@ -213,81 +305,18 @@ pub fn forget_removed(catalog: &mut Catalog, gone: &dyn Fn(SegmentId) -> bool) {
     catalog.segments = joined;
 }
 
-/// The frames of a compacted segment on their way to its file.
-struct Frames<'a> {
-    job: &'a RewriteJob,
-    file: Arc<dyn DiskFile>,
-    header: SegmentHeader,
-    at: u64,
-    prev_crc: u32,
-    body: Vec<u8>,
-    count: u16,
-    pace: Pace,
-    footer: FooterBuilder,
-}
-
-impl<'a> Frames<'a> {
-    fn begin(
-        job: &'a RewriteJob,
-        file: Arc<dyn DiskFile>,
-        header: SegmentHeader,
-    ) -> io::Result<Self> {
-        let mut block = AlignedBuf::zeroed(header.block_bytes as usize);
-        block[..SEGMENT_HEADER_BYTES].copy_from_slice(&header.encode());
-        let first = SEGMENT_HEADER_BYTES.next_multiple_of(header.block_bytes as usize);
-        file.write_at(&block[..first], 0)?;
-        let (at, prev_crc) = (first as u64, header.checksum());
-        let footer = FooterBuilder::new(header.id, header.base);
-        let pace = Pace::new(Arc::clone(&job.hurry));
-        Ok(Self { job, file, header, at, prev_crc, body: Vec::new(), count: 0, pace, footer })
-    }
-
-    fn add(&mut self, records: &[u8]) -> io::Result<()> {
-        for (at, record) in RecordIter::new(records) {
-            let weight = record.weight();
-            let full = self.body.len() + weight + FRAME_HEADER_BYTES > self.job.frame_bytes;
-            if (full && self.count > 0) || self.count == u16::MAX {
-                self.flush()?;
+/// Places of every stream in the outputs of a compaction.
+impl Rewritten {
+    /// Where each stream's messages are now.
+    #[must_use]
+    pub fn places(&self) -> FxHashMap<StreamId, Vec<crate::index::Place>> {
+        let mut places = FxHashMap::default();
+        for output in &self.outputs {
+            for stream in output.footer.streams().iter().filter(|stream| stream.messages > 0) {
+                let found = output.footer.places(stream, output.segment.id()).collect();
+                places.insert(stream.stream, found);
             }
-            self.body.extend_from_slice(&records[at..at + weight]);
-            self.count += 1;
         }
-        Ok(())
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        if self.count == 0 {
-            return Ok(());
-        }
-        let len = FRAME_HEADER_BYTES + self.body.len();
-        let padded = len.next_multiple_of(self.header.block_bytes as usize);
-        if self.at + padded as u64 > MAX_SEGMENT_BYTES {
-            return Err(io::Error::other("a compacted segment would be too long"));
-        }
-        let mut buf = AlignedBuf::zeroed(padded);
-        buf[FRAME_HEADER_BYTES..len].copy_from_slice(&self.body);
-        let header = FrameHeader {
-            len: len as u32,
-            header_crc: 0,
-            body_crc: crc(&self.body),
-            salt: self.header.salt,
-            flags: flags::COMPACTED,
-            count: self.count,
-            lsn: self.job.end(),
-            durable_lsn: self.job.end(),
-            epoch: self.header.epoch,
-            prev_crc: self.prev_crc,
-            key_id: 0,
-        };
-        let head = buf.first_chunk_mut().expect("a frame buffer holds a header");
-        self.prev_crc = header.encode(head);
-        let shared = buf.into_bytes(padded);
-        self.file.write_shared(&shared, self.at)?;
-        self.footer.add_frame(&self.body, self.job.end(), self.at as u32);
-        self.at += padded as u64;
-        self.pace.step();
-        self.body.clear();
-        self.count = 0;
-        Ok(())
+        places
     }
 }

@@ -3,7 +3,7 @@
 use crate::catalog::{Catalog, CatalogError, SegmentEntry, SegmentState};
 use crate::checkpoint;
 use crate::env::{Disk, read_exact_at};
-use crate::frame::{FRAME_HEADER_BYTES, FrameFault, RecordIter};
+use crate::frame::{FRAME_HEADER_BYTES, FrameFault, RecordIter, pack};
 use crate::record::{RecordKind, RecordRef};
 use crate::segment::scan::look_beyond;
 use crate::segment::{Footer, FrameScanner, SEGMENT_HEADER_BYTES, Scanned, Segment, SegmentHeader};
@@ -63,6 +63,8 @@ pub struct SegmentInspection {
     pub compacted: bool,
     /// Good frames.
     pub frames: u64,
+    /// Those among them whose records are compressed.
+    pub packed_frames: u64,
     /// Records in them.
     pub records: u64,
     /// Messages among these.
@@ -152,6 +154,9 @@ impl fmt::Display for SegmentInspection {
         let Self { file, state, base, end, frames, records, messages, good_bytes, .. } = self;
         write!(f, "{file} {state} {base}..{end}: {frames} frames, {records} records, ")?;
         write!(f, "{messages} messages, {good_bytes} bytes")?;
+        if self.packed_frames > 0 {
+            write!(f, ", {} frames packed", self.packed_frames)?;
+        }
         if self.torn_bytes > 0 {
             write!(f, ", torn tail of {} bytes", self.torn_bytes)?;
         }
@@ -183,6 +188,7 @@ fn inspect(disk: &dyn Disk, entry: &SegmentEntry, visit: &mut Visit<'_>) -> Segm
         state: state_name(entry.state),
         compacted: entry.compacted,
         frames: 0,
+        packed_frames: 0,
         records: 0,
         messages: 0,
         good_bytes: 0,
@@ -271,6 +277,7 @@ fn scan(
         match scan.step()? {
             Scanned::Frame(header, offset) => {
                 found.frames += 1;
+                found.packed_frames += u64::from(pack::is_packed(&header));
                 found.end = header.lsn;
                 let block = segment.header.block_bytes as usize;
                 found.good_bytes = offset + header.padded_len(block) as u64;
@@ -307,6 +314,8 @@ pub struct FrameView {
     pub offset: u64,
     /// Its length without padding.
     pub bytes: u32,
+    /// The same, if its records are compressed, when they are not.
+    pub unpacked_bytes: Option<usize>,
     /// Records in it.
     pub records: u16,
     /// Its position.
@@ -343,6 +352,7 @@ pub fn walk_segment(
                 visit(Seen::Frame(&FrameView {
                     offset,
                     bytes: header.len,
+                    unpacked_bytes: pack::is_packed(&header).then(|| scan.frame().len()),
                     records: header.count,
                     lsn: header.lsn,
                     durable_lsn: header.durable_lsn,

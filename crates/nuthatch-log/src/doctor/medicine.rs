@@ -84,6 +84,7 @@ impl Examiner<'_> {
             salt: (SystemEntropy::default().next() >> 32) as u32 | 1,
             block_bytes: BLOCK_BYTES,
             compacted: false,
+            packed: false,
         };
         let mut body = AlignedBuf::with_capacity(1 << 16);
         for dose in doses {

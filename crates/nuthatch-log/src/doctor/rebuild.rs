@@ -7,7 +7,7 @@ use super::examine::Examiner;
 use super::salvage::{Known, Piece, Salvage, salvage};
 use crate::catalog::{SegmentEntry, SegmentState};
 use crate::env::{Disk, DiskFile, read_exact_at};
-use crate::frame::{FRAME_HEADER_BYTES, FrameHeader, RecordIter, crc};
+use crate::frame::{FRAME_HEADER_BYTES, FrameHeader, RecordIter, crc, pack};
 use crate::record::RecordKind;
 use crate::segment::writer::append_footer;
 use crate::segment::{FooterBuilder, MAX_SEGMENT_BYTES, SEGMENT_HEADER_BYTES, SegmentHeader};
@@ -31,11 +31,11 @@ impl Frames {
         let mut block = vec![0; first];
         block[..SEGMENT_HEADER_BYTES].copy_from_slice(&header.encode());
         file.write_at(&block, 0)?;
-        let footer = FooterBuilder::new(header.id, header.base);
+        let footer = FooterBuilder::new(header.id, header.base).compacted(header.compacted);
         Ok(Self { file, header, at: first as u64, prev_crc: header.checksum(), footer })
     }
 
-    /// Adds a frame with these records. `like` tells everything but the chain.
+    /// Adds a frame with these records, as they are stored. `like` tells everything but the chain.
     pub fn add(&mut self, like: &FrameHeader, body: &[u8]) -> io::Result<()> {
         let len = FRAME_HEADER_BYTES + body.len();
         let padded = len.next_multiple_of(self.header.block_bytes as usize);
@@ -56,7 +56,8 @@ impl Frames {
             self.prev_crc = header.encode(head);
         }
         self.file.write_at(&bytes, self.at)?;
-        if !self.footer.add_frame(body, header.lsn, self.at as u32) {
+        let records = pack::records_of(&header, &bytes);
+        if !records.is_ok_and(|body| self.footer.add_frame(&body, header.lsn, self.at as u32)) {
             return Err(io::Error::other(format!(
                 "frame {} holds bytes that are no records",
                 header.lsn

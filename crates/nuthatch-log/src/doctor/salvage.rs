@@ -3,7 +3,7 @@
 
 use super::syndrome::{Flip, is_telling, locate};
 use crate::bytes::u32_at;
-use crate::frame::{FRAME_HEADER_BYTES, FrameFault, FrameHeader, crc, flags};
+use crate::frame::{FRAME_HEADER_BYTES, FrameFault, FrameHeader, crc, flags, pack};
 use crate::segment::SegmentHeader;
 use crate::types::Lsn;
 
@@ -149,6 +149,7 @@ impl Walk {
         let bytes = self.window(at);
         let header = FrameHeader::decode(bytes, self.header.salt)?;
         header.check_body(bytes)?;
+        pack::records_of(&header, bytes)?;
         if self.is_ours(&header) { Ok(header) } else { Err(FrameFault::Chain) }
     }
 
@@ -156,6 +157,7 @@ impl Walk {
         let compacted = header.flags & flags::COMPACTED != 0;
         header.epoch == self.header.epoch
             && compacted == self.header.compacted
+            && (self.header.packed || !pack::is_packed(header))
             && (compacted || header.lsn >= self.out.next)
     }
 

@@ -6,7 +6,7 @@ use super::finding::{Finding, Kind};
 use super::salvage::{Hole, Known, Piece, Salvage, salvage};
 use crate::catalog::{SegmentEntry, SegmentState};
 use crate::env::{Disk, read_exact_at, read_what_can_be_read};
-use crate::frame::{FRAME_HEADER_BYTES, FrameFault, FrameHeader, RecordIter};
+use crate::frame::{FRAME_HEADER_BYTES, FrameFault, FrameHeader, RecordIter, pack};
 use crate::record::RecordKind;
 use crate::segment::{
     Footer, FrameScanner, HeaderFault, MAX_SEGMENT_BYTES, Scanned, Segment, SegmentHeader,
@@ -14,6 +14,7 @@ use crate::segment::{
 };
 use crate::types::{Lsn, StreamId};
 use rustc_hash::FxHashSet;
+use std::borrow::Cow;
 use std::io;
 use std::sync::Arc;
 
@@ -101,7 +102,7 @@ impl Examiner<'_> {
     /// The header that a segment had: the catalog knows all of it but the block size, and the first
     /// frame is chained to it.
     pub(super) fn header_of(&self, entry: &SegmentEntry, file: &SegmentFile) -> SegmentHeader {
-        let with = |block_bytes| SegmentHeader {
+        let with = |block_bytes, packed| SegmentHeader {
             log_id: self.catalog.log_id,
             id: entry.id,
             epoch: entry.epoch,
@@ -109,16 +110,17 @@ impl Examiner<'_> {
             salt: entry.salt,
             block_bytes,
             compacted: entry.compacted,
+            packed,
         };
-        let fits = |block: &u32| {
-            let header = with(*block);
-            let at =
-                (crate::segment::SEGMENT_HEADER_BYTES as u64).next_multiple_of(u64::from(*block));
+        let fits = |header: &SegmentHeader| {
+            let block = u64::from(header.block_bytes);
+            let at = (crate::segment::SEGMENT_HEADER_BYTES as u64).next_multiple_of(block);
             let bytes = read_exact_at(&*file.file, at, FRAME_HEADER_BYTES).unwrap_or_default();
             FrameHeader::decode(&bytes, entry.salt)
                 .is_ok_and(|frame| frame.prev_crc == header.checksum())
         };
-        with(BLOCK_SIZES.into_iter().find(fits).unwrap_or(BLOCK_SIZES[0]))
+        let mut headers = BLOCK_SIZES.into_iter().flat_map(|b| [with(b, false), with(b, true)]);
+        headers.find(fits).unwrap_or_else(|| with(BLOCK_SIZES[0], false))
     }
 
     /// Reads every frame; what is damaged is mended.
@@ -291,7 +293,7 @@ impl Examiner<'_> {
             match piece {
                 Piece::Frame { offset, header } if *offset >= counted => {
                     let body = body_of(found, *offset, header);
-                    self.count(body, header.lsn, entry.compacted);
+                    self.count(&body, header.lsn, entry.compacted);
                 }
                 Piece::Hole(hole) if footer.is_none() => {
                     self.census.hole(hole.last.max(hole.first), hole.records_max);
@@ -312,7 +314,7 @@ impl Examiner<'_> {
             match piece {
                 Piece::Hole(hole) => holes.push(*hole),
                 Piece::Frame { offset, header } => {
-                    for (_, record) in RecordIter::new(body_of(found, *offset, header)) {
+                    for (_, record) in RecordIter::new(&body_of(found, *offset, header)) {
                         if record.kind == RecordKind::Message {
                             readable.insert((record.stream, record.seq.0));
                         }
@@ -386,9 +388,9 @@ fn end_of(entry: &SegmentEntry) -> Lsn {
     entry.end.max(entry.base)
 }
 
-fn body_of<'a>(found: &'a Salvage, offset: u64, header: &FrameHeader) -> &'a [u8] {
-    let at = offset as usize;
-    &found.image[at + FRAME_HEADER_BYTES..at + header.len as usize]
+/// The records of a frame that salvage found good, which includes that it can be unpacked.
+fn body_of<'a>(found: &'a Salvage, offset: u64, header: &FrameHeader) -> Cow<'a, [u8]> {
+    pack::records_of(header, &found.image[offset as usize..]).unwrap_or_default()
 }
 
 fn hole_text(hole: &Hole) -> String {

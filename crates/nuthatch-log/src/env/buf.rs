@@ -12,8 +12,10 @@ use std::sync::{Arc, Weak};
 /// Smallest buffer handed out.
 pub const MIN_BUF_BYTES: usize = 16 * 1024;
 
-/// Buffers above this are freed rather than pooled: they hold single huge records.
-const MAX_POOLED_BYTES: usize = 8 * 1024 * 1024;
+/// Buffers above this are freed rather than pooled: they hold single huge records. Frames of a log in
+/// a bucket are below: an allocator that gets buffers of that size and gives them out again in other
+/// sizes keeps much more from the system than is in use.
+const MAX_POOLED_BYTES: usize = 32 * 1024 * 1024;
 
 /// Sizes between one power of two and the next; so at most a quarter of a buffer is unused.
 const STEPS: usize = 4;

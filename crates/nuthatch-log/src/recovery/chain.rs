@@ -192,7 +192,7 @@ impl<M: Machine> Recovery<M> {
         segment: &Arc<Segment>,
         entry: &SegmentEntry,
     ) -> Result<FooterBuilder, OpenError> {
-        let mut builder = FooterBuilder::new(entry.id, entry.base);
+        let mut builder = FooterBuilder::new(entry.id, entry.base).compacted(entry.compacted);
         let mut scan = FrameScanner::new(Arc::clone(segment), entry.data_end);
         loop {
             match self.step(&mut scan, entry)? {
@@ -257,14 +257,9 @@ impl<M: Machine> Recovery<M> {
     }
 
     fn add_link(&mut self, entry: SegmentEntry, segment: Arc<Segment>, footer: Footer) {
-        self.segments.insert(SegmentInfo {
-            segment: Arc::clone(&segment),
-            data_end: entry.data_end,
-            end: entry.end,
-            live: 0,
-            sealed: true,
-            spared: false,
-        });
+        let info = SegmentInfo::new(Arc::clone(&segment), entry.data_end, entry.end);
+        let info = if entry.compacted { info.compacted(&footer) } else { info };
+        self.segments.insert(SegmentInfo { sealed: true, ..info });
         let marks = footer.marks.clone();
         let streams = footer.streams().iter().map(|stream| stream.stream).collect();
         self.footer_bytes += entry.footer_len as usize;

@@ -7,7 +7,9 @@
 
 use super::chain::{Link, read_footer};
 use super::{DamageKind, Machine, OpenError, Recovery, damage, io_context};
-use crate::frame::{FRAME_HEADER_BYTES, FrameHeader, RecordIter, codec::decode_record};
+use crate::frame::{
+    FRAME_HEADER_BYTES, FrameFault, FrameHeader, RecordIter, codec::decode_record, pack,
+};
 use crate::machine::IndexedMessage;
 use crate::record::{RecordKind, RecordRef};
 use crate::segment::{Footer, FrameScanner, Mark, Position, Scanned};
@@ -147,6 +149,10 @@ impl<M: Machine> Recovery<M> {
         let header = FrameHeader::decode(&head, link.segment.header.salt).map_err(fault)?;
         let frame = file.read_shared(at, header.len as usize).map_err(name())?;
         header.check_body(&frame).map_err(fault)?;
+        if pack::is_packed(&header) {
+            // States are never compacted, and only compaction packs.
+            return Err(fault(FrameFault::Chain));
+        }
         let frame = frame.slice(..header.len as usize);
         let start = (mark.offset as usize).min(frame.len());
         match decode_record(&frame[start..]) {

@@ -19,7 +19,7 @@ use std::hash::Hasher;
 
 mod parse;
 
-pub use parse::{Footer, FooterStream};
+pub use parse::{Footer, FooterStream, RowCursor};
 
 /// First bytes of a footer, and last bytes of a segment that has one.
 pub const FOOTER_MAGIC: [u8; 8] = *b"NUTHFOOT";
@@ -100,6 +100,8 @@ pub struct FooterBuilder {
     marks: Vec<Mark>,
     base: Lsn,
     end: Lsn,
+    /// Messages get a new place at this distance, and where this is 0 in every frame.
+    place_every_bytes: u32,
 }
 
 #[derive(Default)]
@@ -113,7 +115,7 @@ struct Column {
 }
 
 /// What the next row is coded against.
-#[derive(Clone, Copy, Default)]
+#[derive(Clone, Copy, Default, Debug)]
 struct RowState {
     seq: u64,
     time: i64,
@@ -156,7 +158,19 @@ impl FooterBuilder {
     #[must_use]
     pub fn new(segment: SegmentId, base: Lsn) -> Self {
         let (streams, subjects) = (FxHashMap::default(), Subjects::new());
-        Self { segment, streams, subjects, marks: Vec::new(), base, end: Lsn(base.0 - 1) }
+        let (marks, end) = (Vec::new(), Lsn(base.0 - 1));
+        let place_every_bytes = PLACE_EVERY_BYTES;
+        Self { segment, streams, subjects, marks, base, end, place_every_bytes }
+    }
+
+    /// For a compacted segment: every frame has a place of each stream in it, so that whoever looks
+    /// for a message unpacks the one frame that holds it.
+    #[must_use]
+    pub const fn compacted(mut self, yes: bool) -> Self {
+        if yes {
+            self.place_every_bytes = 0;
+        }
+        self
     }
 
     /// Takes in all records of a frame that starts at `offset` of the segment. False if some bytes
@@ -183,7 +197,16 @@ impl FooterBuilder {
             RecordKind::Message => {
                 column.last_at = at;
                 let subject = self.subjects.number(record.subject);
-                column.add_message(record, subject, self.segment, frame, offset);
+                let every = self.place_every_bytes;
+                let starts = column.starts_place(frame, offset, every);
+                column.add_message(record, subject);
+                match column.places.last_mut().filter(|_| !starts) {
+                    Some(place) => place.last = record.seq,
+                    None => {
+                        let (first, last, segment) = (record.seq, record.seq, self.segment);
+                        column.places.push(Place { first, last, segment, frame, record: offset });
+                    }
+                }
             }
             _ => column.last_at = at,
         }
@@ -239,25 +262,20 @@ impl FooterBuilder {
 }
 
 impl Column {
-    fn add_message(
-        &mut self,
-        record: &RecordRef<'_>,
-        subject: u64,
-        segment: SegmentId,
-        frame: u32,
-        offset: u32,
-    ) {
+    /// Whether a message here begins a new place.
+    fn starts_place(&self, frame: u32, offset: u32, every_bytes: u32) -> bool {
+        let Some(place) = self.places.last() else { return true };
+        match every_bytes {
+            0 => place.frame != frame,
+            _ => frame + offset >= place.frame + place.record + every_bytes,
+        }
+    }
+
+    fn add_message(&mut self, record: &RecordRef<'_>, subject: u64) {
         let weight = record.weight() as u64;
         self.put_row(record, subject, weight);
         self.messages += 1;
         self.weight += weight;
-        let seq = record.seq;
-        match self.places.last_mut() {
-            Some(place) if frame + offset < place.frame + place.record + PLACE_EVERY_BYTES => {
-                place.last = seq;
-            }
-            _ => self.places.push(Place { first: seq, last: seq, segment, frame, record: offset }),
-        }
     }
 
     fn put_row(&mut self, record: &RecordRef<'_>, subject: u64, weight: u64) {

@@ -1,7 +1,7 @@
 //! Walking the frames of a segment from the front, with every check that the format offers.
 
 use super::Segment;
-use crate::frame::{FRAME_HEADER_BYTES, FrameFault, FrameHeader, flags};
+use crate::frame::{FRAME_HEADER_BYTES, FrameFault, FrameHeader, flags, pack};
 use crate::types::Lsn;
 use std::io;
 use std::sync::Arc;
@@ -27,9 +27,12 @@ pub struct FrameScanner {
     buf_at: u64,
     at: u64,
     limit: u64,
-    prev_crc: u32,
+    /// What the next frame must be chained to; `None` where the scan begins between frames.
+    prev_crc: Option<u32>,
     next_lsn: Lsn,
     frame: (usize, usize),
+    /// The frame just scanned, if it was packed.
+    unpacked: Option<Vec<u8>>,
 }
 
 impl FrameScanner {
@@ -41,11 +44,25 @@ impl FrameScanner {
             buf_at: 0,
             at: segment.first_offset(),
             limit,
-            prev_crc: segment.header.checksum(),
+            prev_crc: Some(segment.header.checksum()),
             next_lsn: segment.header.base,
             frame: (0, 0),
+            unpacked: None,
             segment,
         }
+    }
+
+    /// Scans a compacted segment from a frame that starts at `from`, as an index tells, up to
+    /// `limit`.
+    #[must_use]
+    pub fn from_frame(segment: Arc<Segment>, from: u64, limit: u64) -> Self {
+        Self { at: from, prev_crc: None, ..Self::new(segment, limit) }
+    }
+
+    /// Where the next frame starts.
+    #[must_use]
+    pub const fn at(&self) -> u64 {
+        self.at
     }
 
     /// The position that the next frame must have.
@@ -54,10 +71,11 @@ impl FrameScanner {
         self.next_lsn
     }
 
-    /// The bytes of the frame just scanned, header included, without padding.
+    /// The bytes of the frame just scanned, header included, without padding; of a packed one, what
+    /// it is when unpacked.
     #[must_use]
     pub fn frame(&self) -> &[u8] {
-        &self.buf[self.frame.0..self.frame.1]
+        self.unpacked.as_deref().unwrap_or(&self.buf[self.frame.0..self.frame.1])
     }
 
     /// The next frame. After a fault the scanner stays where it is.
@@ -81,13 +99,21 @@ impl FrameScanner {
         if !self.follows(&header) {
             return Ok(Scanned::Fault(FrameFault::Chain, offset));
         }
+        self.unpacked = None;
+        if pack::is_packed(&header) {
+            match pack::unpack(&self.window()[..header.len as usize]) {
+                Ok(image) => self.unpacked = Some(image),
+                Err(fault) => return Ok(Scanned::Fault(fault, offset)),
+            }
+        }
         self.accept(&header);
         Ok(Scanned::Frame(header, offset))
     }
 
     fn follows(&self, header: &FrameHeader) -> bool {
         let compacted = header.flags & flags::COMPACTED != 0;
-        header.prev_crc == self.prev_crc
+        self.prev_crc.is_none_or(|prev_crc| header.prev_crc == prev_crc)
+            && (self.segment.header.packed || !pack::is_packed(header))
             && header.epoch == self.segment.header.epoch
             && compacted == self.segment.header.compacted
             && (compacted || header.lsn == self.next_lsn)
@@ -97,7 +123,7 @@ impl FrameScanner {
         let start = usize::try_from(self.at - self.buf_at).unwrap_or(0);
         self.frame = (start, start + header.len as usize);
         self.at += header.padded_len(self.segment.header.block_bytes as usize) as u64;
-        self.prev_crc = header.header_crc;
+        self.prev_crc = Some(header.header_crc);
         self.next_lsn = header.lsn.next();
     }
 

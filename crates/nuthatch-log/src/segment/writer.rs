@@ -43,6 +43,8 @@ pub struct SegmentShape {
     pub block_bytes: u32,
     /// Size of a full segment.
     pub full_bytes: u64,
+    /// Frames of a full segment.
+    pub frames: u32,
 }
 
 /// Writes frames. Used by one thread at a time.
@@ -57,6 +59,7 @@ pub struct SegmentWriter {
 struct Open {
     segment: Arc<Segment>,
     at: u64,
+    frames: u32,
     zeroed: u64,
     allocated: u64,
     prev_crc: u32,
@@ -89,7 +92,10 @@ impl SegmentWriter {
     pub fn write(&mut self, frame: SealedFrame, durable: Lsn) -> io::Result<Written> {
         self.list_last();
         let padded = frame.len.next_multiple_of(self.shape.block_bytes as usize);
-        if self.open.as_ref().is_none_or(|open| open.at + padded as u64 > open.allocated) {
+        let frames = self.shape.frames.max(1);
+        let is_full =
+            |open: &Open| open.at + padded as u64 > open.allocated || open.frames >= frames;
+        if self.open.as_ref().is_none_or(is_full) {
             self.roll(frame.lsn, padded as u64)?;
         }
         self.zero_ahead(padded)?;
@@ -207,7 +213,10 @@ impl SegmentWriter {
 
     fn create(&mut self, base: Lsn, padded: u64) -> io::Result<Open> {
         let least = u64::from(self.shape.block_bytes) + padded;
-        self.store.make_spare(least, least)?;
+        // Where a segment ends by the number of its frames, nothing was set aside for this one yet.
+        let unforeseen = !self.store.has_spare();
+        let wanted = if unforeseen { self.shape.full_bytes.max(least) } else { least };
+        self.store.make_spare(least, wanted)?;
         let spare = self.store.take_spare().ok_or(io::ErrorKind::NotFound)?;
         let header = SegmentHeader {
             log_id: self.store.catalog().log_id,
@@ -217,6 +226,7 @@ impl SegmentWriter {
             salt: (self.salts.next() >> 32) as u32 | 1,
             block_bytes: self.shape.block_bytes,
             compacted: false,
+            packed: false,
         };
         let mut block = AlignedBuf::zeroed(self.shape.block_bytes as usize);
         block[..super::SEGMENT_HEADER_BYTES].copy_from_slice(&header.encode());
@@ -232,6 +242,7 @@ impl SegmentWriter {
         Ok(Open {
             segment,
             at,
+            frames: 0,
             zeroed: at,
             allocated,
             prev_crc,
@@ -331,6 +342,7 @@ impl Open {
         let offset = u32::try_from(self.at).expect("segments stay below 4 GiB");
         self.unlisted = Some(Unlisted { bytes: bytes.clone(), lsn, offset });
         self.at += padded as u64;
+        self.frames += 1;
         self.zeroed = self.zeroed.max(self.at);
         self.unsynced = true;
         Ok((bytes, held))

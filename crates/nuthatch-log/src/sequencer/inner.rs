@@ -20,12 +20,15 @@ use std::collections::VecDeque;
 use std::io;
 use std::sync::Arc;
 
-/// Unused frame buffers kept for the next frames.
+/// Unused frame buffers kept for the next frames; where frames are large, two of them.
 const POOL_IDLE_BYTES: usize = 16 * 1024 * 1024;
 
-/// Frames that wait for the writer hold at most this many times the frame size; then the sequencer
-/// stops taking events.
+/// When so many frames wait for the writer, the sequencer stops taking events.
 const PENDING_FRAMES: usize = 2;
+
+/// The same in bytes. One large frame that waits is enough to keep a bucket busy while the next one
+/// is built: with it, three frames are in memory besides the tail cache.
+const PENDING_BYTES: usize = 16 * 1024 * 1024;
 
 /// How long a full medium is left alone before allocation is tried again.
 const FULL_RETRY_NANOS: i64 = 50_000_000;
@@ -83,7 +86,7 @@ impl LogInner {
     /// A log that goes on after `parts.last`.
     #[must_use]
     pub fn new(parts: Parts) -> Self {
-        let pool = BufPool::new(POOL_IDLE_BYTES);
+        let pool = BufPool::new(POOL_IDLE_BYTES.max(2 * parts.options.frame_bytes));
         let frame = FrameBuilder::new(&pool, 0, parts.last.next());
         Self {
             now: parts.clock.now(),
@@ -123,6 +126,7 @@ impl LogInner {
     /// Whether frames that wait for the writer hold so much that no more events should be taken.
     pub(super) fn is_backed_up(&self) -> bool {
         self.pending.len() >= PENDING_FRAMES
+            || self.pending.iter().map(|(frame, _)| frame.len).sum::<usize>() >= PENDING_BYTES
     }
 
     /// Ends the frame under construction and begins the next.
@@ -240,7 +244,7 @@ impl LogInner {
         self.committed = meta.lsn;
         let offset = u32::try_from(place.offset).expect("segments stay below 4 GiB");
         let segment = place.segment.id();
-        self.segments.note_frame(&place, meta.lsn, meta.message_bytes);
+        self.segments.note_frame(&place, meta.lsn, meta.message_bytes, self.now);
         self.index.commit(&meta.runs, meta.lsn, segment, offset);
         self.promised -= self.padded(meta.len);
         add(&self.stats.frames, 1);
@@ -358,7 +362,7 @@ impl LogAccess for LogInner {
 
     fn dead(&mut self, stream: StreamId, seq: Seq, weight: usize) {
         let segment = self.index.segment_of(stream, seq);
-        self.segments.note_dead(segment, weight as u64);
+        self.segments.note_dead(segment, stream, weight as u64);
     }
 
     fn space(&self) -> Space {

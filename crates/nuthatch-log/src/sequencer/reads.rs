@@ -93,9 +93,7 @@ impl LogInner {
         if self.mode == WriteMode::Memory {
             return;
         }
-        let Some(info) = self.segments.get(segment) else { return };
-        let block = info.segment.header.block_bytes;
-        let Some(next) = self.blocks.read_ahead(segment, frame, block) else { return };
+        let Some(next) = self.blocks.read_ahead(segment, frame) else { return };
         let wanted = self.segments.get(segment).is_some_and(|info| u64::from(next) < info.data_end)
             && !self.loading.contains_key(&(segment, next))
             && !self.troubled.knows((segment, next));
@@ -140,8 +138,11 @@ impl LogInner {
         let key = (loaded.segment, loaded.offset);
         let known = self.segments.get(loaded.segment).is_some();
         match loaded.result {
-            Ok(bytes) if known => {
-                self.blocks.insert(loaded.segment, loaded.offset, bytes);
+            Ok(stretches) if known => {
+                // The first one is what somebody waits for: the newest is never pushed out.
+                for stretch in stretches.into_iter().rev() {
+                    self.blocks.insert(loaded.segment, stretch);
+                }
                 if self.troubled.clear(key) {
                     self.say_of(key, "can be read again");
                 }

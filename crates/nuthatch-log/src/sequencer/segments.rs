@@ -3,14 +3,27 @@
 use crate::compaction::Victim;
 use crate::frame::FRAME_HEADER_BYTES;
 use crate::options::LogOptions;
-use crate::segment::{Segment, SegmentId, Written};
-use crate::types::Lsn;
-use rustc_hash::FxHashMap;
+use crate::segment::{Footer, Segment, SegmentId, Written};
+use crate::types::{Lsn, StreamId, Timestamp};
+use rustc_hash::{FxHashMap, FxHashSet};
+use std::collections::VecDeque;
 use std::sync::Arc;
 
 /// One compaction reads at most this many full segments' worth, and keeps at most half of one: both
 /// bound what it holds in memory.
 const MAX_VICTIM_SEGMENTS: u64 = 4;
+
+/// Cold segments of so many frames together are worth merging.
+const MERGED_FRAMES: u64 = 16;
+
+/// Cold segments are worth rewriting from this part of a full segment on, however few frames.
+const COLD_SHARE: u64 = 4;
+
+/// So many neighbouring segments that compactions made, all of them small, are merged.
+const MERGED_SEGMENTS: usize = 8;
+
+/// Small is what takes at most this part of a full segment.
+const SMALL_SHARE: u64 = 4;
 
 /// A segment with a file.
 pub struct SegmentInfo {
@@ -26,14 +39,81 @@ pub struct SegmentInfo {
     pub sealed: bool,
     /// Damaged: compaction leaves it alone.
     pub spared: bool,
+    /// Of a compacted segment: bytes of its messages' records when it was written, unpacked. 0 of
+    /// others.
+    pub raw_bytes: u64,
+    /// Of a compacted segment: the only stream that has messages in it, if there is one only.
+    pub only: Option<StreamId>,
+    /// When it was sealed.
+    pub sealed_at: Timestamp,
+    /// It was looked over when it had grown cold, and is good as it is.
+    pub settled: bool,
 }
 
 impl SegmentInfo {
-    /// Bytes that its live messages would take in a segment of their own.
+    /// A segment of which nothing is known to live, open.
+    #[must_use]
+    pub const fn new(segment: Arc<Segment>, data_end: u64, end: Lsn) -> Self {
+        Self {
+            segment,
+            data_end,
+            end,
+            live: 0,
+            sealed: false,
+            spared: false,
+            raw_bytes: 0,
+            only: None,
+            sealed_at: Timestamp::NONE,
+            settled: false,
+        }
+    }
+
+    /// The same of a segment that a compaction made, by its footer.
+    #[must_use]
+    pub fn compacted(self, footer: &Footer) -> Self {
+        let mut streams = footer.streams().iter().filter(|stream| stream.messages > 0);
+        let first = streams.next().map(|stream| stream.stream);
+        let only = first.filter(|_| streams.next().is_none());
+        Self { raw_bytes: footer.weight(), only, ..self }
+    }
+
+    /// Bytes that its live messages would take in a segment of their own. What is packed now is
+    /// taken to be packed as well then.
     fn rewritten_bytes(&self, options: &LogOptions) -> u64 {
-        let frames = self.live.div_ceil(options.frame_bytes as u64);
-        let live = self.live + frames * FRAME_HEADER_BYTES as u64;
+        let used = self.data_end.saturating_sub(self.segment.first_offset());
+        let live = match self.raw_bytes {
+            0 => self.live,
+            raw => (u128::from(self.live) * u128::from(used.min(raw)) / u128::from(raw)) as u64,
+        };
+        let frames = live.div_ceil(options.frame_bytes as u64);
+        let live = live + frames * FRAME_HEADER_BYTES as u64;
         live.next_multiple_of(u64::from(options.block_bytes))
+    }
+
+    fn is_compacted(&self) -> bool {
+        self.segment.header.compacted
+    }
+
+    /// When it becomes cold, if it has not been looked over already.
+    fn cold_at(&self, options: &LogOptions) -> Option<Timestamp> {
+        let fresh = self.sealed && !self.spared && !self.settled && !self.is_compacted();
+        fresh.then(|| self.sealed_at.plus_nanos(super::millis(options.cold_after_ms)))
+    }
+
+    /// Whether it has grown cold. What a log on the disk has moved elsewhere is not fetched again.
+    fn is_cold(&self, options: &LogOptions, now: Timestamp) -> bool {
+        let here = options.merge || !self.segment.file.is_remote();
+        here && self.cold_at(options).is_some_and(|at| at <= now)
+    }
+
+    /// Frames of a segment that was not compacted.
+    fn frames(&self) -> u64 {
+        self.end.0.saturating_sub(self.segment.header.base.0) + 1
+    }
+
+    fn victim(&self) -> Victim {
+        let (segment, data_end, end) = (Arc::clone(&self.segment), self.data_end, self.end);
+        Victim { segment, data_end, end }
     }
 
     /// Whether enough of it is dead to rewrite it: what is live, in whole blocks, takes so much
@@ -85,6 +165,9 @@ pub struct Segments {
     written: u64,
     /// A message died, or a segment was sealed, since segments were last looked over.
     pub died: bool,
+    /// Segments that are being rewritten, and bytes of what died in them meanwhile, by stream.
+    watched: FxHashSet<SegmentId>,
+    deaths: FxHashMap<StreamId, u64>,
 }
 
 impl Segments {
@@ -129,10 +212,8 @@ impl Segments {
     /// give back at least `least` bytes, within the bounds of one compaction.
     #[must_use]
     pub fn victims(&self, options: &LogOptions, least: u64, space_is_short: bool) -> Vec<Victim> {
-        let mut chain: Vec<&SegmentInfo> = self.by_id.values().collect();
-        chain.sort_unstable_by_key(|info| (info.segment.header.base, info.end));
         let mut group = Group::default();
-        for info in chain {
+        for info in self.chain() {
             let takes = |group: &Group<'_>| {
                 group.takes(info, options) && info.can_be_rewritten(space_is_short)
             };
@@ -149,12 +230,94 @@ impl Segments {
         if group.gain < least {
             return Vec::new();
         }
-        let victim = |info: &&SegmentInfo| Victim {
-            segment: Arc::clone(&info.segment),
-            data_end: info.data_end,
-            end: info.end,
-        };
-        group.infos.iter().map(victim).collect()
+        group.infos.iter().map(|info| info.victim()).collect()
+    }
+
+    /// All segments in the order of the chain.
+    fn chain(&self) -> Vec<&SegmentInfo> {
+        let mut chain: Vec<&SegmentInfo> = self.by_id.values().collect();
+        chain.sort_unstable_by_key(|info| (info.segment.header.base, info.end));
+        chain
+    }
+
+    /// The first neighbours that have grown cold and together are worth being looked over, within a
+    /// segment's size.
+    #[must_use]
+    pub fn cold(&self, options: &LogOptions, now: Timestamp) -> Vec<Victim> {
+        let is_cold = |info: &SegmentInfo| info.is_cold(options, now);
+        let mut run: Vec<&SegmentInfo> = Vec::new();
+        for info in self.chain() {
+            let bytes: u64 = run.iter().map(|info| info.data_end).sum();
+            if !is_cold(info) || bytes + info.data_end > options.segment_bytes {
+                if is_worth_looking(&run, options) {
+                    break;
+                }
+                run.clear();
+            }
+            if is_cold(info) {
+                run.push(info);
+            }
+        }
+        if is_worth_looking(&run, options) {
+            run.iter().map(|info| info.victim()).collect()
+        } else {
+            Vec::new()
+        }
+    }
+
+    /// When the next segment grows cold that is not.
+    #[must_use]
+    pub fn cold_at(&self, options: &LogOptions, now: Timestamp) -> Option<Timestamp> {
+        self.by_id.values().filter_map(|info| info.cold_at(options)).filter(|at| *at > now).min()
+    }
+
+    /// Neighbours that compactions made or that are cold, all of them small, so many that merging them
+    /// leaves at most half of them, within a segment's size.
+    #[must_use]
+    pub fn small(&self, options: &LogOptions, now: Timestamp) -> Vec<Victim> {
+        let most = options.segment_bytes / SMALL_SHARE;
+        let mut run: VecDeque<&SegmentInfo> = VecDeque::new();
+        let mut bytes = 0;
+        for info in self.chain() {
+            let is_old = info.is_compacted() && info.sealed && !info.spared;
+            if !(is_old || info.is_cold(options, now)) || info.data_end > most {
+                run.clear();
+                bytes = 0;
+                continue;
+            }
+            run.push_back(info);
+            bytes += info.data_end;
+            while bytes > options.segment_bytes {
+                bytes -= run.pop_front().map_or(bytes, |first| first.data_end);
+            }
+            // Streams with segments of their own keep one each; the others share one.
+            let own: FxHashSet<StreamId> = run.iter().filter_map(|info| info.only).collect();
+            if run.len() >= MERGED_SEGMENTS.max(2 * (own.len() + 1)) {
+                return run.iter().map(|info| info.victim()).collect();
+            }
+        }
+        Vec::new()
+    }
+
+    /// These segments are good as they are.
+    pub fn settle(&mut self, ids: &[SegmentId]) {
+        for id in ids {
+            if let Some(info) = self.by_id.get_mut(id) {
+                info.settled = true;
+            }
+        }
+    }
+
+    /// Counts what dies in these segments from now on.
+    pub fn watch(&mut self, ids: &[SegmentId]) {
+        self.watched = ids.iter().copied().collect();
+        self.deaths.clear();
+    }
+
+    /// What died in the segments that were watched, by stream.
+    pub fn stop_watching(&mut self) -> FxHashMap<StreamId, u64> {
+        self.watched.clear();
+        std::mem::take(&mut self.deaths)
     }
 
     /// How many there are, their frames' bytes and their live bytes.
@@ -171,24 +334,19 @@ impl Segments {
         self.by_id.remove(&id)
     }
 
-    /// Counts a committed frame.
-    pub fn note_frame(&mut self, place: &Written, lsn: Lsn, message_bytes: u64) {
+    /// Counts a frame that was committed now.
+    pub fn note_frame(&mut self, place: &Written, lsn: Lsn, message_bytes: u64, now: Timestamp) {
         let id = place.segment.id();
         if self.open != Some(id) {
             if let Some(before) = self.open.and_then(|before| self.by_id.get_mut(&before)) {
                 before.sealed = true;
+                before.sealed_at = now;
                 self.died = true;
             }
             self.open = Some(id);
         }
-        let info = self.by_id.entry(id).or_insert_with(|| SegmentInfo {
-            segment: Arc::clone(&place.segment),
-            data_end: 0,
-            end: lsn,
-            live: 0,
-            sealed: false,
-            spared: false,
-        });
+        let fresh = || SegmentInfo::new(Arc::clone(&place.segment), 0, lsn);
+        let info = self.by_id.entry(id).or_insert_with(fresh);
         info.data_end = place.end;
         info.end = lsn;
         info.live += message_bytes;
@@ -196,10 +354,14 @@ impl Segments {
     }
 
     /// Counts a dead message; one that is not committed yet counts against the open segment.
-    pub fn note_dead(&mut self, id: Option<SegmentId>, weight: u64) {
-        if let Some(info) = id.or(self.open).and_then(|id| self.by_id.get_mut(&id)) {
+    pub fn note_dead(&mut self, id: Option<SegmentId>, stream: StreamId, weight: u64) {
+        let Some(id) = id.or(self.open) else { return };
+        if let Some(info) = self.by_id.get_mut(&id) {
             info.live = info.live.saturating_sub(weight);
             self.died = true;
+        }
+        if !self.watched.is_empty() && self.watched.contains(&id) {
+            *self.deaths.entry(stream).or_default() += weight;
         }
     }
 
@@ -216,4 +378,10 @@ impl Segments {
         let least = options.first_segment_bytes.min(options.segment_bytes);
         self.written.clamp(least, options.segment_bytes)
     }
+}
+
+fn is_worth_looking(run: &[&SegmentInfo], options: &LogOptions) -> bool {
+    let frames: u64 = run.iter().map(|info| info.frames()).sum();
+    let bytes: u64 = run.iter().map(|info| info.data_end).sum();
+    options.merge && frames >= MERGED_FRAMES || bytes >= (options.segment_bytes / COLD_SHARE).max(1)
 }

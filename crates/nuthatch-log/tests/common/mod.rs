@@ -13,7 +13,8 @@ pub use toy::{Event, Outcome, Outputs, Toy, ToyStream};
 
 use nuthatch_log::env::{ManualClock, SeededEntropy};
 use nuthatch_log::{
-    Disk, Log, LogCore, LogHandle, LogOptions, OpenError, RecoveryReport, StreamId, SyncPolicy,
+    Compression, Disk, Log, LogCore, LogHandle, LogOptions, OpenError, RecoveryReport, StreamId,
+    SyncPolicy,
 };
 use std::sync::Arc;
 use std::time::Duration;
@@ -47,6 +48,20 @@ pub fn tiny() -> LogOptions {
 /// records, and some states take many frames.
 pub fn tiny_parts() -> LogOptions {
     LogOptions { state_part_bytes: 20, ..tiny() }
+}
+
+/// Tiny options of a log that merges, sorts and compresses whatever is sealed, with hardly any
+/// memory for it.
+pub fn tiny_cold() -> LogOptions {
+    LogOptions {
+        merge: true,
+        compression: Compression::Zstd,
+        cold_after_ms: 0,
+        own_segment_bytes: 1500,
+        segment_frames: 20,
+        compact_memory_bytes: 2000,
+        ..tiny_parts()
+    }
 }
 
 /// Tiny options with another sync policy.

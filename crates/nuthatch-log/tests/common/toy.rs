@@ -114,6 +114,8 @@ pub struct Toy {
     pub committed: Lsn,
     pub failed: Option<String>,
     pub dirty_consumer: Option<StreamId>,
+    /// Streams whose messages are to be compressed whatever the log does.
+    pub compressed: BTreeSet<StreamId>,
     /// First id not given out by the newest `LogState`, and the streams that were there.
     log_state: Option<(u64, BTreeSet<u64>)>,
     next_id: u64,
@@ -130,6 +132,7 @@ impl Toy {
             committed: Lsn(0),
             failed: None,
             dirty_consumer: None,
+            compressed: BTreeSet::new(),
             log_state: None,
             next_id: 0,
         }
@@ -424,6 +427,14 @@ impl Machine for Toy {
 
     fn is_live(&self, stream: StreamId, seq: Seq) -> bool {
         self.streams.get(&stream).is_some_and(|state| state.live.contains_key(&seq.0))
+    }
+
+    fn compresses(&self, stream: StreamId) -> bool {
+        self.compressed.contains(&stream)
+    }
+
+    fn compresses_any(&self) -> bool {
+        !self.compressed.is_empty()
     }
 
     fn log_states<L: LogAccess>(

@@ -8,7 +8,9 @@ use super::registry::EngineIndex;
 use super::service::{AccountLimits, DEFAULT_LOG, ServedAccount, ServedAccounts, Settings};
 use crate::account::{Account, SYSTEM_ACCOUNT_ID};
 use crate::jetstream_hook::{EngineId, Peer};
-use crate::options::{AccountJetStream, CacheSettings, LogHome, Options, SyncPolicy, TierSettings};
+use crate::options::{
+    AccountJetStream, CacheSettings, Compression, LogHome, Options, SyncPolicy, TierSettings,
+};
 use crate::process::{OUR_DIRECTORY, StartedJetStream};
 use crate::route::Way;
 use crate::server::{NATS_VERSION, Server};
@@ -170,6 +172,7 @@ struct Home {
     sync: SyncPolicy,
     tier: Option<TierSettings>,
     cache: Option<CacheSettings>,
+    compression: Option<Compression>,
 }
 
 /// The default log, then those that the configuration names, in the order of their engines.
@@ -185,6 +188,7 @@ fn homes(options: &Options) -> Vec<Home> {
         sync: jetstream.sync,
         tier: jetstream.tier.clone(),
         cache: jetstream.cache.clone(),
+        compression: jetstream.compression,
     };
     let named = jetstream.logs.iter().enumerate().map(|(at, log)| Home {
         name: log.name.clone(),
@@ -193,6 +197,7 @@ fn homes(options: &Options) -> Vec<Home> {
         sync: log.sync.unwrap_or(jetstream.sync),
         tier: log.tier.clone(),
         cache: log.cache.clone(),
+        compression: log.compression,
     });
     std::iter::once(default).chain(named).collect()
 }
@@ -225,7 +230,7 @@ impl Home {
         let log_options = LogOptions {
             sync: sync_of(self.sync),
             report: reporter(server),
-            ..LogOptions::local(&dir)
+            ..self.compressed(LogOptions::local(&dir))
         };
         let disk = RealDisk::open(&dir)
             .map_err(|error| format!("cannot use {}: {error}", dir.display()))?;
@@ -302,11 +307,21 @@ impl Home {
         bucket.set_retry_for(BucketOptions::default().retry_for);
         server.buckets.lock().push((self.name.clone(), bucket));
         server.places.lock().push(LogPlace::object(&self.name, &disk));
-        let log_options = LogOptions { report, ..LogOptions::object() };
+        let log_options = LogOptions { report, ..self.compressed(LogOptions::object()) };
         let engine = engine(server, self.index, options);
         let opened = open_on(disk, log_options, engine);
         let (core, report) = opened.map_err(|error| error.to_string())?;
         Ok((self.spawn(core)?, report))
+    }
+
+    /// These options with the compression that was chosen, if one was.
+    fn compressed(&self, options: LogOptions) -> LogOptions {
+        let compression = match self.compression {
+            None => options.compression,
+            Some(Compression::None) => nuthatch_log::Compression::None,
+            Some(Compression::Zstd) => nuthatch_log::Compression::Zstd,
+        };
+        LogOptions { compression, ..options }
     }
 
     fn spawn(&self, core: LogCore<Engine<ServerSink>>) -> Result<LogHandle<Event<Peer>>, String> {

@@ -9,7 +9,7 @@ use super::draft::Draft;
 use super::error::ProblemKind;
 use super::read::Reader;
 use super::tables::{BATCH_LIMITS, JETSTREAM, JETSTREAM_LIMITS};
-use super::{BatchOptions, JetStreamLimits, JetStreamOptions, SyncPolicy, logs};
+use super::{BatchOptions, Compression, JetStreamLimits, JetStreamOptions, SyncPolicy, logs};
 
 /// Most messages of an atomic batch that may be asked for: a replay holds the headers of all.
 const BATCH_MESSAGES_MAX: u32 = 65_536;
@@ -80,6 +80,7 @@ fn setting(r: &mut Reader, key: &'static str, value: &Value, js: &mut JetStreamO
     match key {
         "strict" => js.strict = r.boolean(key, value).unwrap_or(js.strict),
         "sync_interval" => js.sync = sync_policy(r, key, value).unwrap_or(js.sync),
+        "compression" => js.compression = compression(r, key, value),
         "max_memory_store" => {
             js.max_memory_bytes = r.limit(key, value, false).unwrap_or_default();
         }
@@ -101,6 +102,12 @@ fn domain(r: &mut Reader, value: &Value, domain: &str) -> Option<String> {
         return None;
     }
     Some(domain.to_owned())
+}
+
+/// `compression` of a log.
+pub(super) fn compression(r: &mut Reader, key: &str, value: &Value) -> Option<Compression> {
+    let chosen = r.choice(key, value, &["none", "zstd"], "'none' or 'zstd'")?;
+    Some(if chosen == 0 { Compression::None } else { Compression::Zstd })
 }
 
 pub(super) fn sync_policy(r: &mut Reader, key: &str, value: &Value) -> Option<SyncPolicy> {

@@ -1,9 +1,9 @@
 //! Reads `logs` of `jetstream`.
 
-use super::jetstream::sync_policy;
+use super::jetstream::{compression, sync_policy};
 use super::read::Reader;
 use super::tables::{CACHE, LOG, TIER};
-use super::{CacheSettings, LogHome, NamedLog, TierSettings};
+use super::{CacheSettings, Compression, LogHome, NamedLog, TierSettings};
 use nuthatch_protocol::config::{Map, Value};
 use std::path::PathBuf;
 
@@ -100,6 +100,7 @@ struct Draft {
     store: Option<String>,
     dir: Option<PathBuf>,
     sync: Option<super::SyncPolicy>,
+    compression: Option<Compression>,
 }
 
 impl Draft {
@@ -114,6 +115,7 @@ impl Draft {
             "sync_interval" => self.sync = sync_policy(r, key, value),
             "tier" => self.tier = tier(r, key, value),
             "cache" => self.cache = cache(r, key, value),
+            "compression" => self.compression = compression(r, key, value),
             _ => debug_assert!(false, "key '{key}' is in the table and nobody reads it"),
         }
     }
@@ -143,7 +145,7 @@ impl Draft {
             Some(address) => LogHome::Bucket(address),
             None => LogHome::Directory(self.dir),
         };
-        let Self { sync, tier, cache, .. } = self;
-        Some(NamedLog { name: name.to_owned(), home, sync, tier, cache })
+        let Self { sync, tier, cache, compression, .. } = self;
+        Some(NamedLog { name: name.to_owned(), home, sync, compression, tier, cache })
     }
 }

@@ -474,6 +474,12 @@ pub(super) static JETSTREAM: Block = Block {
             "`always`",
             "when data is made durable: `always` (before every ack), a duration, or `never`",
         ),
+        yes(
+            &["compression"],
+            "`none`; in a bucket `zstd`",
+            "what compaction does to cold data of the default log; \
+             streams with `compression: s2` are compressed in any case",
+        ),
         yes(&["strict"], "true", "unknown fields of API requests are errors"),
         yes(&["limits"], "none", "see below"),
         no(&["key", "ek", "encryption_key"], "key of encryption at rest", NO_ENCRYPTION),
@@ -510,6 +516,7 @@ pub(super) static LOG: Block = Block {
         yes(&["store"], "none", "address of the bucket of an `object` log, as `store` above"),
         yes(&["dir"], "one of its name in the store directory", "directory of a `local` log"),
         yes(&["sync_interval", "sync"], "as in `jetstream`", "for a `local` log"),
+        yes(&["compression"], "`none`; in a bucket `zstd`", "of cold data: `none`, `zstd`"),
         yes(&["tier"], "none", "bucket to which old segments of a `local` log move; see below"),
         yes(&["cache"], "none", "disk cache of an `object` log; see below"),
     ],

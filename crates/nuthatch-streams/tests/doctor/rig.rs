@@ -3,7 +3,7 @@
 use bytes::Bytes;
 use nuthatch_log::doctor::{Medic, StateFacts, StreamPreview};
 use nuthatch_log::env::{ManualClock, MemDisk, SeededEntropy};
-use nuthatch_log::{Disk, Log, LogCore, LogHandle, LogOptions, OpenError, StreamId};
+use nuthatch_log::{Compression, Disk, Log, LogCore, LogHandle, LogOptions, OpenError, StreamId};
 use nuthatch_protocol::js::StreamConfig;
 use nuthatch_streams::op::GetMessage;
 use nuthatch_streams::validate::{self, Limits};
@@ -83,8 +83,9 @@ pub struct Rig {
     next_token: u64,
 }
 
-fn options() -> LogOptions {
-    LogOptions {
+/// With odd salts, whatever is sealed is merged, sorted by stream and compressed.
+fn options(salt: u64) -> LogOptions {
+    let plain = LogOptions {
         segment_bytes: 16 * 1024,
         first_segment_bytes: 4 * 1024,
         block_bytes: 512,
@@ -96,6 +97,18 @@ fn options() -> LogOptions {
         checkpoint_bytes: 32 * 1024,
         state_part_bytes: 64,
         ..LogOptions::default()
+    };
+    if salt.is_multiple_of(2) {
+        return plain;
+    }
+    LogOptions {
+        merge: true,
+        compression: Compression::Zstd,
+        cold_after_ms: 0,
+        own_segment_bytes: 1500,
+        segment_frames: 20,
+        compact_memory_bytes: 2000,
+        ..plain
     }
 }
 
@@ -109,7 +122,7 @@ impl Rig {
         let engine = Engine::new(EngineConfig::default(), Recorder(answers.clone()));
         let clock = Arc::new(ManualClock::at(1_700_000_000_000_000_000));
         let entropy = Box::new(SeededEntropy::new(salt));
-        let (core, _) = Log::open(options(), disk, clock.clone(), entropy, engine)?;
+        let (core, _) = Log::open(options(salt), disk, clock.clone(), entropy, engine)?;
         let handle = core.handle();
         Ok(Self { core, handle, clock, answers, next_token: 1 << 40 })
     }

@@ -50,18 +50,22 @@ pub fn list(
 }
 
 fn frame_line(out: &mut impl Write, file: &str, frame: &FrameView, json: bool) -> io::Result<()> {
-    let FrameView { offset, bytes, records, lsn, durable_lsn, flags, header_crc, body_crc } = frame;
+    let FrameView { offset, bytes, records, lsn, durable_lsn, flags, header_crc, body_crc, .. } =
+        frame;
     if json {
         let line = json!({
             "file": file, "offset": offset, "bytes": bytes, "records": records, "position": lsn.0,
             "durable": durable_lsn.0, "flags": flags, "header_crc": header_crc, "body_crc": body_crc,
+            "unpacked_bytes": frame.unpacked_bytes,
         });
         return writeln!(out, "{line}");
     }
+    let packed = frame.unpacked_bytes.map(|bytes| format!(", packed from {bytes} bytes"));
     let kind = match flags {
         0 => "",
         1 => ", compacted",
         2 => ", witness",
+        5 => packed.as_deref().unwrap_or_default(),
         _ => ", unknown flags",
     };
     writeln!(

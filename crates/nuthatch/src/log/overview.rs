@@ -132,8 +132,12 @@ impl Overview {
         )?;
         let (data, footer, all) = (segment.good_bytes, segment.footer_bytes, segment.file_bytes);
         write!(out, "      {all} bytes: {data} of frames, {footer} of footer")?;
+        if segment.packed_frames > 0 {
+            let (packed, messages) = (segment.packed_frames, segment.message_bytes);
+            write!(out, "; {packed} frames packed, {messages} bytes of messages when unpacked")?;
+        }
         if let Some(live) = &self.live {
-            write!(out, "; {} live, {} dead", live[number], data.saturating_sub(live[number]))?;
+            write!(out, "; {} live, {} dead", live[number], dead_bytes(segment, live[number]))?;
         }
         writeln!(out)?;
         if segment.torn_bytes > 0 {
@@ -176,8 +180,9 @@ impl Overview {
             "footer_bytes": segment.footer_bytes,
             "message_bytes": segment.message_bytes,
             "live_bytes": live,
-            "dead_bytes": live.map(|live| segment.good_bytes.saturating_sub(live)),
+            "dead_bytes": live.map(|live| dead_bytes(segment, live)),
             "frames": segment.frames,
+            "packed_frames": segment.packed_frames,
             "records": segment.records,
             "messages": segment.messages,
             "torn_bytes": segment.torn_bytes,
@@ -193,6 +198,13 @@ fn stream_text(out: &mut impl Write, stream: &StreamPreview) -> io::Result<()> {
         "  stream {name} (id {id}): {messages} messages, {bytes} bytes in the log, sequence {first} \
          to {last}, {consumers} consumers"
     )
+}
+
+/// What of a segment nobody needs. Live bytes are counted unpacked: where frames are packed, so are
+/// the dead ones.
+const fn dead_bytes(segment: &SegmentInspection, live: u64) -> u64 {
+    let all = if segment.packed_frames > 0 { segment.message_bytes } else { segment.good_bytes };
+    all.saturating_sub(live)
 }
 
 fn checkpoint_json(checkpoint: &CheckpointInspection) -> Value {

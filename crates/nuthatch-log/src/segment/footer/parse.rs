@@ -21,6 +21,23 @@ pub struct Footer {
     pub marks: Vec<Mark>,
 }
 
+/// A walk over a stream's messages that can be put off and taken up again.
+#[derive(Clone, Copy, Debug)]
+pub struct RowCursor {
+    at: usize,
+    end: usize,
+    left: u32,
+    state: RowState,
+}
+
+impl RowCursor {
+    /// Messages not walked over yet.
+    #[must_use]
+    pub const fn left(&self) -> u32 {
+        self.left
+    }
+}
+
 /// What a footer says of one stream.
 #[derive(Clone, Debug)]
 pub struct FooterStream {
@@ -28,6 +45,8 @@ pub struct FooterStream {
     pub stream: StreamId,
     /// How many messages.
     pub messages: u32,
+    /// Sum of their records' bytes, unpacked.
+    pub weight: u64,
     /// Position of its last record that is not a state; zero if there is none.
     pub last_at: Position,
     places: Range<usize>,
@@ -84,6 +103,32 @@ impl Footer {
         })
     }
 
+    /// Sum of the bytes of all messages' records, unpacked.
+    #[must_use]
+    pub fn weight(&self) -> u64 {
+        self.streams.iter().fold(0, |sum, stream| stream.weight.saturating_add(sum))
+    }
+
+    /// Begins a walk over a stream's messages.
+    #[must_use]
+    pub fn cursor(&self, stream: &FooterStream) -> RowCursor {
+        let (at, end) = (stream.rows.start, stream.rows.end);
+        RowCursor { at, end, left: stream.messages, state: RowState::default() }
+    }
+
+    /// The next message of a walk: its sequence and weight. `None` if none is left, or if the row
+    /// makes no sense; the walk is then not over.
+    pub fn next_message(&self, cursor: &mut RowCursor) -> Option<(Seq, u32)> {
+        if cursor.left == 0 {
+            return None;
+        }
+        let mut rows = Reader::new(self.bytes.get(cursor.at..cursor.end)?);
+        next_row(&mut rows, &mut cursor.state)?;
+        cursor.at = cursor.end - rows.rest().len();
+        cursor.left -= 1;
+        Some((Seq(cursor.state.seq), cursor.state.weight as u32))
+    }
+
     /// Calls `visit` for each message of a stream, ascending. False if a row makes no sense.
     pub fn for_each_message(
         &self,
@@ -130,6 +175,7 @@ fn read_streams(bytes: &[u8]) -> Option<Vec<FooterStream>> {
         streams.push(FooterStream {
             stream: StreamId(u32_at(fixed, 0)),
             messages: u32_at(fixed, 4),
+            weight: u64_at(fixed, 32),
             last_at: Position { lsn: Lsn(u64_at(fixed, 40)), record },
             places: at + STREAM_BYTES..places_end,
             rows: places_end..rows_end,

@@ -186,6 +186,14 @@ metrics! {
             "Segments rewritten or removed by compaction");
         LOG_RECLAIMED = counter("nuthatch_log_reclaimed_bytes", LOG,
             "Bytes given back by compaction");
+        LOG_COMPACTION_READ = counter("nuthatch_log_compaction_read_bytes", LOG,
+            "Bytes of records that compaction read");
+        LOG_COMPACTION_WRITTEN = counter("nuthatch_log_compaction_written_bytes", LOG,
+            "Bytes of frames that compaction wrote, with padding");
+        LOG_PACKED = counter("nuthatch_log_packed_bytes", LOG,
+            "Bytes of records that compaction compressed, before");
+        LOG_PACKED_INTO = counter("nuthatch_log_packed_into_bytes", LOG,
+            "Bytes that these became");
         LOG_CHECKPOINTS = counter("nuthatch_log_checkpoints", LOG, "Checkpoints written");
         LOG_TORN_FRAMES = gauge("nuthatch_log_torn_frames", LOG,
             "Incomplete frames that the last start cut off and kept aside");

@@ -129,7 +129,7 @@ fn jetstream_block() {
     assert_eq!(o.jetstream.store_dir, PathBuf::from("/data"));
     let o = options(
         "jetstream { store_dir: /d, max_mem: 1GB, max_file: '10G', domain: hub, sync: '100ms'
-           strict: false, limits { max_ack_pending: 100, max_request_batch: 200
+           compression: zstd, strict: false, limits { max_ack_pending: 100, max_request_batch: 200
              duplicate_window: '5m', default_max_consumers: -1
              batch { max_inflight_per_stream: 3, max_inflight_total: 4, max_msgs: 5, timeout: 6s } } }",
         "",
@@ -147,6 +147,7 @@ fn jetstream_block() {
             max_store_bytes: Some(10 << 30),
             domain: Some("hub".to_owned()),
             sync: SyncPolicy::Every(Duration::from_millis(100)),
+            compression: Some(Compression::Zstd),
             strict: false,
             limits: JetStreamLimits {
                 max_ack_pending: Some(100),
@@ -398,13 +399,15 @@ fn default_permissions_without_users_are_said_to_do_nothing() {
 #[test]
 fn logs_and_where_they_are_kept() {
     let text = "jetstream { store_dir: /d, store: 's3://b/p', logs { \
-                cold { store: 's3://c/q' }, fast { dir: /fast, sync_interval: never }, plain {} } }";
+                cold { store: 's3://c/q', compression: none }, \
+                fast { dir: /fast, sync_interval: never }, plain {} } }";
     let o = options(text, "").jetstream;
     assert_eq!(o.store.as_deref(), Some("s3://b/p"));
     let log = |name: &str, home, sync| NamedLog {
         name: name.to_owned(),
         home,
         sync,
+        compression: (name == "cold").then_some(Compression::None),
         tier: None,
         cache: None,
     };

@@ -383,6 +383,7 @@ fn logs_that_make_no_sense() {
         ("memory {}", "'memory' is the name of one of the server's own logs"),
         ("'a b' {}", "is a name: up to 64 letters, digits, '-' and '_'"),
         ("a { mode: fast }", "'mode' must be 'local' or 'object'"),
+        ("a { compression: s2 }", "'compression' must be 'none' or 'zstd'"),
         ("a { plce: x }", "unknown key 'plce' in a log of 'jetstream'"),
     ] {
         let error = command(Invocation::NatsServer, &log(text), "-c t.conf").err();

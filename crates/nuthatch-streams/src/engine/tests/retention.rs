@@ -3,7 +3,9 @@
 use super::harness::{Harness, Reopen, STREAM};
 use crate::op::{Op, OpOutcome, PurgeRequest};
 use nuthatch_log::{Machine, RecordKind};
-use nuthatch_protocol::js::{AckPolicy, DeliverPolicy, RetentionPolicy, StreamConfig};
+use nuthatch_protocol::js::{
+    AckPolicy, DeliverPolicy, RetentionPolicy, StoreCompression, StreamConfig,
+};
 use proptest::prelude::*;
 use std::collections::BTreeMap;
 
@@ -429,4 +431,12 @@ proptest! {
             run.reopen(how);
         }
     }
+}
+
+#[test]
+fn streams_with_s2_have_their_cold_messages_compressed() {
+    let harness = Harness::with_stream(|config| config.compression = StoreCompression::S2);
+    assert!(harness.engine.compresses(STREAM) && harness.engine.compresses_any());
+    let plain = Harness::with_stream(|_| {});
+    assert!(!plain.engine.compresses(STREAM) && !plain.engine.compresses_any());
 }
