@@ -1,11 +1,14 @@
-//! One suite for every provider: files of the operating system, the simulated disk, a bucket, memory.
+//! One suite for every provider: files of the operating system, the simulated disk, a bucket, a disk
+//! with a bucket behind it, memory.
 
 mod common;
 
 use common::{Event, Outcome, Outputs, Rig, Toy, tiny, tiny_sync};
 use nuthatch_log::env::{Fault, MemDisk, RamDisk, RealDisk, SeededEntropy, SystemClock};
 use nuthatch_log::{Disk, Log, LogOptions, SendError, StreamId, SyncPolicy};
-use nuthatch_object::{Bucket, BucketOptions, ObjectDisk, ObjectDiskOptions};
+use nuthatch_object::{
+    Bucket, BucketOptions, ObjectDisk, ObjectDiskOptions, TierOptions, TieredDisk,
+};
 use object_store::{memory::InMemory, path::Path};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -38,6 +41,21 @@ fn object_disk(store: &Arc<InMemory>) -> ObjectDisk {
     ObjectDisk::open(bucket, ObjectDiskOptions::default()).expect("a bucket in memory")
 }
 
+/// A simulated disk from which every sealed segment moves to a bucket at once, beside the test.
+fn tiered_disk(local: &MemDisk, store: &Arc<InMemory>) -> TieredDisk {
+    let (store, options) = (Arc::clone(store), BucketOptions::default());
+    let bucket = Bucket::new(store, Path::from("log"), "memory".to_owned(), options);
+    let options = TierOptions {
+        after_age: Some(Duration::ZERO),
+        part_bytes: 10_000,
+        ..TierOptions::default()
+    };
+    let bucket = Arc::new(bucket.expect("threads"));
+    let disk = TieredDisk::open(Arc::new(local.clone()), bucket, options).expect("opens");
+    disk.start("conformance").expect("a thread");
+    disk
+}
+
 /// Runs a test on each provider: options, a way to get at the same storage again, and whether it
 /// survives being reopened.
 fn on_each(test: impl Fn(&LogOptions, &dyn Fn() -> Arc<dyn Disk>, bool)) {
@@ -53,6 +71,8 @@ fn on_each(test: impl Fn(&LogOptions, &dyn Fn() -> Arc<dyn Disk>, bool)) {
     test(&tiny(), &|| Arc::new(sim.clone()), true);
     let bucket = Arc::new(InMemory::new());
     test(&tiny(), &|| Arc::new(object_disk(&bucket)), true);
+    let (local, behind) = (MemDisk::default(), Arc::new(InMemory::new()));
+    test(&tiny(), &|| Arc::new(tiered_disk(&local, &behind)), true);
     let never = LogOptions { block_bytes: 64, ..tiny_sync(SyncPolicy::Never) };
     test(&never, &|| Arc::new(RamDisk::new(64 << 20)), false);
 }

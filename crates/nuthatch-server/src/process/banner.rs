@@ -43,6 +43,9 @@ pub(super) fn jetstream(server: &Server, lines: &[String]) {
     } else {
         durability(log, jetstream.sync);
     }
+    if let Some(tier) = &jetstream.tier {
+        log.info(format_args!("  Tier:            {} (old segments move there)", tier.store));
+    }
     for line in lines {
         log.info(format_args!("  {line}"));
     }
