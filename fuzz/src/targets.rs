@@ -2,6 +2,7 @@
 //! invariant breaks. The fuzzers call them, and so does the stable test `fuzz_corpus`, which runs
 //! the corpora and seeded mutations of them with every test run.
 
+use nuthatch_protocol::wire::leaf::{LeafOp, LeafStep, parse_leaf_op, queue_names, split_delivery};
 use nuthatch_protocol::wire::parse::{Limits, Step, parse_op};
 use nuthatch_protocol::{ack, config, headers, js, jwt, nkey, subject, transform};
 use nuthatch_streams::{consumer, facts, records, validate};
@@ -12,6 +13,7 @@ pub type Target = fn(&[u8]);
 /// Every target by name; its corpus is in `fuzz/corpus/NAME`.
 pub const TARGETS: &[(&str, Target)] = &[
     ("protocol", protocol),
+    ("leaf", leaf),
     ("headers", header_block),
     ("config", config_text),
     ("transforms", transforms),
@@ -54,6 +56,50 @@ fn operations(input: &[u8], step: usize, limits: &Limits) -> Vec<String> {
                     start += taken;
                 }
                 Ok(Step::Incomplete { need }) => {
+                    assert!(need > end - start, "it asks for what is there");
+                    break;
+                }
+                Err(error) => {
+                    out.push(format!("{error:?}"));
+                    return out;
+                }
+            }
+        }
+    }
+    out
+}
+
+/// What another server sends: any split leads to the same operations and the same error.
+pub fn leaf(data: &[u8]) {
+    let Some((&first, input)) = data.split_first() else { return };
+    let max_payload = if first & 1 == 0 { 100 } else { 1 << 20 };
+    let step = usize::from(first >> 1) + 1;
+    let whole = leaf_operations(input, input.len().max(1), max_payload);
+    for step in [1, step] {
+        assert_eq!(whole, leaf_operations(input, step, max_payload), "in steps of {step}");
+    }
+}
+
+/// What comes of another server's input that arrives in pieces of `step` bytes.
+fn leaf_operations(input: &[u8], step: usize, max_payload: usize) -> Vec<String> {
+    let (mut out, mut start, mut end) = (Vec::new(), 0, 0);
+    while end < input.len() {
+        end = (end + step).min(input.len());
+        loop {
+            match parse_leaf_op(&input[start..end], max_payload) {
+                Ok(LeafStep::Op(op, taken)) => {
+                    assert!(taken > 0 && start + taken <= end);
+                    if let LeafOp::Message(message) = op {
+                        assert!(queue_names(message.queues).all(|name| !name.is_empty()));
+                        if let Some((reply, shown)) = message.publish.reply.and_then(split_delivery)
+                        {
+                            assert!(!reply.is_empty() && !shown.is_empty());
+                        }
+                    }
+                    out.push(format!("{op:?}"));
+                    start += taken;
+                }
+                Ok(LeafStep::Incomplete { need }) => {
                     assert!(need > end - start, "it asks for what is there");
                     break;
                 }
