@@ -21,6 +21,7 @@ pub const TARGETS: &[(&str, Target)] = &[
     ("requests", requests),
     ("jwt", jwt_claims),
     ("state_records", state_records),
+    ("archive", nuthatch_archive::fuzz_archive),
     ("frame", nuthatch_log::fuzzing::frame),
     ("segment", nuthatch_log::fuzzing::segment),
     ("footer", nuthatch_log::fuzzing::footer),

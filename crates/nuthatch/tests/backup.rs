@@ -13,6 +13,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use nuthatch_bench::client::{Client, ConnectOptions};
 use serde_json::{Value, json};
 use server::{Program, Server};
 
@@ -257,7 +258,7 @@ fn a_damaged_backup_leaves_nothing_behind() {
     assert_eq!(picture(to.port), picture(from.port));
 }
 
-/// A nats-server whose store directory stays when it is stopped.
+/// A server whose store directory stays when it is stopped.
 struct Stoppable {
     child: Child,
     port: u16,
@@ -268,6 +269,7 @@ impl Stoppable {
         let ports = store.with_extension("ports");
         fs::create_dir_all(&ports).unwrap();
         let child = Command::new(&program.path)
+            .args(&program.args)
             .args(["-a", "127.0.0.1", "-p", "-1", "-js", "-sd"])
             .arg(store)
             .arg("--ports_file_dir")
@@ -307,6 +309,50 @@ fn port_in(dir: &Path) -> Option<u16> {
     let path = fs::read_dir(dir).ok()?.next()?.ok()?.path();
     let ports: Value = serde_json::from_slice(&fs::read(path).ok()?).ok()?;
     ports["nats"][0].as_str()?.rsplit(':').next()?.parse().ok()
+}
+
+/// Uploads half of a backup and waits until the server has used it.
+fn upload_half(port: u16, backup: &Path) {
+    let meta: Value =
+        serde_json::from_slice(&fs::read(backup.join("backup.json")).unwrap()).unwrap();
+    let data = fs::read(backup.join("stream.tar.s2")).unwrap();
+    let options = ConnectOptions::new(&format!("127.0.0.1:{port}")).unwrap();
+    let mut client = Client::connect(&options).unwrap();
+    let request = json!({ "config": meta["config"], "state": meta["state"] }).to_string();
+    let reply = client.request("$JS.API.STREAM.RESTORE.S", b"", request.as_bytes(), LIMIT).unwrap();
+    let reply: Value = serde_json::from_slice(&reply.payload).unwrap();
+    let subject = reply["deliver_subject"].as_str().unwrap();
+    for chunk in data[..data.len() / 2].chunks(100_000) {
+        let reply = client.request(subject, b"", chunk, LIMIT).unwrap();
+        assert!(reply.payload.is_empty(), "{:?}", String::from_utf8_lossy(&reply.payload));
+    }
+}
+
+#[test]
+fn a_kill_in_the_middle_of_a_restore_leaves_nothing_behind() {
+    let from = ours();
+    ok(from.port, &["stream", "add", "S", "--subjects", "s.>", "--defaults"]);
+    let body = "{{Random 200000 200000}}";
+    ok(from.port, &["pub", "s.{{Count}}", body, "-J", "--count", "40"]);
+    let dir = Dir::new();
+    let backup = dir.join("S");
+    ok(from.port, &["stream", "backup", "S", &backup]);
+    let store = dir.0.join("store");
+    let mut to = Stoppable::start(&Program::ours(), &store);
+    upload_half(to.port, Path::new(&backup));
+    to.child.kill().unwrap();
+    to.child.wait().unwrap();
+    drop(to);
+    fs::remove_dir_all(store.with_extension("ports")).unwrap();
+    let to = Stoppable::start(&Program::ours(), &store);
+    let streams = json(to.port, &["stream", "ls"]);
+    assert_eq!(streams.as_array().map(Vec::len), Some(0), "{streams}");
+    let used = json(to.port, &["account", "info"])["jetstream"].take();
+    assert_eq!((&used["streams"], &used["storage"]), (&json!(0), &json!(0)), "{used}");
+    let told = json(to.port, &["stream", "restore", &backup]);
+    assert_eq!(told["state"]["messages"], 40, "{told}");
+    let probe = ["stream", "get", "S", "17", "--raw"];
+    assert_eq!(ok(to.port, &probe), ok(from.port, &probe));
 }
 
 #[test]
