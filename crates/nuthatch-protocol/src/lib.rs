@@ -7,6 +7,7 @@ pub mod config;
 pub mod decimal;
 pub mod duration;
 pub mod headers;
+pub mod import;
 pub mod js;
 pub mod jserror;
 pub mod jwt;

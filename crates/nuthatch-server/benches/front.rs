@@ -66,6 +66,7 @@ impl JetStreamHook for Owner {
         _engine: EngineId,
         event: Event<Peer>,
         _privileged: bool,
+        _seen: u64,
     ) -> Result<(), SendError> {
         if let Event::Batch(batch) = event
             && let Some(Item::Publish(item)) = batch.items.first()

@@ -5,6 +5,7 @@
 //! `Router` (from the service).
 
 use crate::conn::Connection;
+pub use crate::jetstream::moves::MoveReport;
 use crate::server::Server;
 use bytes::Bytes;
 use nuthatch_log::StreamId;
@@ -99,13 +100,25 @@ pub trait JetStreamHook: Send + Sync + 'static {
     /// (without a value) once that is done, and what depends on it should wait.
     fn api_request(&self, request: ApiRequest) -> Option<oneshot::Receiver<()>>;
 
-    /// Queues an event for an engine.
+    /// Where a stream lives that moved away from this place; `None` if it did not.
+    fn moved(&self, _engine: EngineId, _stream: StreamId) -> Option<StreamRoute> {
+        None
+    }
+
+    /// Queues an event for an engine. `seen` is a [`JetStreamHook::generation`] that was read
+    /// before the event's streams were looked up, or 0 if nobody knows: what is sent by routes from
+    /// before a move goes where its streams are now.
     ///
     /// # Errors
     /// [`SendError`] with the event, if the queue is full or closed. `privileged` events (acks,
     /// interest, writable) are taken even by a full queue, up to the queue's second bound.
-    fn send(&self, engine: EngineId, event: Event<Peer>, privileged: bool)
-    -> Result<(), SendError>;
+    fn send(
+        &self,
+        engine: EngineId,
+        event: Event<Peer>,
+        privileged: bool,
+        seen: u64,
+    ) -> Result<(), SendError>;
 
     /// Engines that exist, so that interest changes reach all of them.
     fn engine_count(&self) -> usize;
@@ -197,6 +210,10 @@ pub struct JsStream {
     pub state: StreamState,
     /// Its consumers; empty unless asked for.
     pub consumers: Vec<ConsumerInfo>,
+    /// The log that it lives in.
+    pub log: String,
+    /// A move to another log that is under way.
+    pub moving: Option<MoveReport>,
 }
 
 /// How JetStream feels.
@@ -322,6 +339,7 @@ impl JetStreamHook for NoJetStream {
         _engine: EngineId,
         event: Event<Peer>,
         _privileged: bool,
+        _seen: u64,
     ) -> Result<(), SendError> {
         Err(SendError::Closed(event))
     }

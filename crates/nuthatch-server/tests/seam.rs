@@ -79,6 +79,7 @@ impl JetStreamHook for Recorder {
         engine: EngineId,
         event: Event<Peer>,
         privileged: bool,
+        _seen: u64,
     ) -> Result<(), SendError> {
         if self.closed.load(Ordering::Relaxed) {
             return Err(SendError::Closed(event));
@@ -93,7 +94,7 @@ impl JetStreamHook for Recorder {
                 self.others.lock().unwrap().push(text);
             }
             Event::Writable => self.others.lock().unwrap().push("writable".to_owned()),
-            Event::Op(..) => {}
+            Event::Op(..) | Event::Depart { .. } | Event::Install { .. } => {}
         }
         Ok(())
     }

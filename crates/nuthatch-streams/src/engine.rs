@@ -28,6 +28,7 @@ mod slot;
 mod streams;
 #[cfg(test)]
 mod tests;
+mod transit;
 mod waiting;
 
 use crate::budget::{AccountBounds, Budget, MSG_IDS_MAX_DEFAULT, SUBJECTS_MAX_DEFAULT};
@@ -115,8 +116,12 @@ pub struct Engine<S: Sink> {
     deliver_subjects: FxHashMap<Box<[u8]>, Vec<ConsumerKey>>,
     /// Streams with an `Expire` record due.
     expiring: Vec<StreamId>,
-    /// Events that wait for purges past the end.
+    /// Events that wait for purges past the end and for streams between two logs.
     held: held::Held<S::Peer>,
+    /// Streams between two logs, whose traffic waits.
+    in_transit: usize,
+    /// Those of them that are to leave once everything has committed.
+    leaving: Vec<StreamId>,
     /// Why the log failed, if it did.
     failed: Option<String>,
     /// During recovery: what decides which messages of a stream live.
@@ -184,6 +189,8 @@ impl<S: Sink> Engine<S> {
             deliver_subjects: FxHashMap::default(),
             expiring: Vec::new(),
             held: held::Held::default(),
+            in_transit: 0,
+            leaving: Vec::new(),
             failed: None,
             recovering: FxHashMap::default(),
             unreadable_records: 0,
@@ -204,6 +211,12 @@ impl<S: Sink> Engine<S> {
     fn batch<L: LogAccess>(&mut self, batch: ClientBatch<S::Peer>, log: &mut L) {
         let mut next = 0;
         while let Some(item) = batch.items.get(next) {
+            if self.in_transit > 0
+                && let Some(end) = self.hold_items(&batch, next)
+            {
+                next = end;
+                continue;
+            }
             next = match *item {
                 Item::Publish(first) => self.publish_run(&batch, next, first.stream, log),
                 Item::Ack(ack) => {
@@ -265,6 +278,8 @@ impl<S: Sink> Machine for Engine<S> {
             Event::Op(op, respond) => self.op(op, respond, log),
             Event::Interest(subject) => self.interest(subject.as_deref(), log),
             Event::Writable => self.wake_slow(log),
+            Event::Depart { id, respond } => respond(self.depart(id, log)),
+            Event::Install { id, luggage } => self.install(id, luggage, log),
         }
         self.end_step(log);
     }
@@ -280,6 +295,9 @@ impl<S: Sink> Machine for Engine<S> {
             self.republish(id, log);
             self.retry_reads(id, log);
             self.pump_hungry(id, seen, log);
+        }
+        if !self.leaving.is_empty() {
+            self.tell_leavers(lsn, log);
         }
         self.end_step(log);
     }

@@ -6,6 +6,7 @@
 use crate::op::{Op, Respond};
 use bytes::Bytes;
 use nuthatch_log::StreamId;
+use std::any::Any;
 
 /// A half-open range of bytes inside a [`ClientBatch::buf`].
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
@@ -40,7 +41,25 @@ pub enum Event<P> {
     Interest(Option<Bytes>),
     /// Some connection that refused deliveries ([`crate::Sink::ready`]) takes them again.
     Writable,
+    /// A stream that has left ([`Op::Leave`]) and is durable elsewhere ([`Op::Settle`]): this log
+    /// forgets it, and what its engine keeps of it in memory is handed over.
+    Depart {
+        /// Which stream.
+        id: StreamId,
+        /// Takes it; called exactly once, on the sequencer thread: must be quick.
+        respond: Box<dyn FnOnce(Option<Luggage>) + Send>,
+    },
+    /// The other end of [`Event::Depart`]: the stream goes on here with what waited for it.
+    Install {
+        /// Its identity in this log.
+        id: StreamId,
+        /// What the old engine handed over.
+        luggage: Luggage,
+    },
 }
+
+/// What an engine keeps of a stream in memory, on its way to another engine of the same kind.
+pub struct Luggage(pub(crate) Box<dyn Any + Send>);
 
 /// JetStream traffic of one connection.
 pub struct ClientBatch<P> {
@@ -65,6 +84,31 @@ pub enum Item {
     DirectGet(DirectGetItem),
     /// An answer to a flow control request (`$JS.FC.<stream>.<consumer>.<token>`).
     Flow(FlowItem),
+}
+
+impl Item {
+    /// The stream that it is for.
+    #[must_use]
+    pub const fn stream(&self) -> StreamId {
+        match self {
+            Self::Publish(item) => item.stream,
+            Self::Ack(item) => item.stream,
+            Self::Pull(item) => item.stream,
+            Self::DirectGet(item) => item.stream,
+            Self::Flow(item) => item.stream,
+        }
+    }
+
+    /// The stream that it is for, to change it.
+    pub const fn stream_mut(&mut self) -> &mut StreamId {
+        match self {
+            Self::Publish(item) => &mut item.stream,
+            Self::Ack(item) => &mut item.stream,
+            Self::Pull(item) => &mut item.stream,
+            Self::DirectGet(item) => &mut item.stream,
+            Self::Flow(item) => &mut item.stream,
+        }
+    }
 }
 
 /// A publish into a stream.

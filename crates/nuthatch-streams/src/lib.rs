@@ -14,12 +14,13 @@ pub mod op;
 pub mod records;
 pub mod sink;
 pub mod stream;
+pub mod transit;
 pub mod validate;
 
 pub use budget::AccountBounds;
 pub use engine::{BatchLimits, Engine, EngineConfig};
 pub use event::{
-    AckItem, ClientBatch, DirectGetItem, Event, FlowItem, Item, PublishItem, PullItem, Span,
+    AckItem, ClientBatch, DirectGetItem, Event, FlowItem, Item, Luggage, PublishItem, PullItem, Span,
 };
 pub use index::{MessageIndex, MessageMeta};
 pub use op::{Op, OpOutcome, OpResult, Respond};

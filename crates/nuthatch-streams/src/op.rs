@@ -6,7 +6,7 @@
 
 use crate::budget::AccountBounds;
 use crate::sink::AccountId;
-use crate::stream::Publish;
+use crate::stream::{Home, Place, Publish};
 use nuthatch_log::StreamId;
 use nuthatch_protocol::js::{
     ConsumerInfo, ConsumerSnapshot, CreateConsumerRequest, StreamConfig, StreamInfo, Time,
@@ -269,6 +269,55 @@ pub enum Op {
         /// Only names (the infos stay empty).
         names_only: bool,
     },
+    /// Begins to take over a stream of another log: messages come by [`Op::Mirror`], and nobody
+    /// else knows of it until [`Op::Settle`].
+    Arrive {
+        /// A fresh identity.
+        id: StreamId,
+        /// Its account.
+        account: AccountId,
+        /// Its configuration; nothing of it is acted upon yet.
+        config: Box<StreamConfig>,
+        /// Where it is.
+        from: Place,
+        /// When it was created.
+        created: Time,
+    },
+    /// The source's side of a move: from now on everything that would change the stream waits.
+    /// Answered with its state once everything before has committed.
+    Leave {
+        /// Which stream.
+        id: StreamId,
+        /// Name of this log.
+        log: String,
+        /// Where to.
+        to: Place,
+        /// Its configuration there, which differs in the placement alone.
+        config: Box<StreamConfig>,
+    },
+    /// The stream stays after all: what waits goes on.
+    Stay {
+        /// Which stream.
+        id: StreamId,
+        /// Nobody will try again: the log forgets where it was about to go.
+        for_good: bool,
+    },
+    /// The target's side of a move: this state, over the messages that were copied, is the stream.
+    /// Once that is durable the new log counts and not the old one. Everything that is sent to it
+    /// waits until the source's engine has handed over what it has in memory
+    /// ([`crate::Event::Install`]).
+    Settle {
+        /// Which stream.
+        id: StreamId,
+        /// What [`OpOutcome::Left`] held.
+        state: Vec<u8>,
+    },
+    /// Drops what is left of a stream that lives elsewhere, or of a copy that was not finished.
+    /// Tells nobody.
+    Forget {
+        /// Which stream.
+        id: StreamId,
+    },
     /// Every stream this engine holds: for the registry after recovery.
     Catalog,
     /// Replaces the limits of accounts.
@@ -278,6 +327,37 @@ pub enum Op {
         /// Whose.
         account: Option<AccountId>,
     },
+}
+
+impl Op {
+    /// The stream that it is about, if it is about one.
+    pub const fn stream_mut(&mut self) -> Option<&mut StreamId> {
+        match self {
+            Self::CreateStream { id, .. }
+            | Self::UpdateStream { id, .. }
+            | Self::DeleteStream { id }
+            | Self::StreamInfo { id, .. }
+            | Self::Purge { id, .. }
+            | Self::DeleteMessage { id, .. }
+            | Self::GetMessage { id, .. }
+            | Self::CreateConsumer { id, .. }
+            | Self::DeleteConsumer { id, .. }
+            | Self::ConsumerInfo { id, .. }
+            | Self::ResetConsumer { id, .. }
+            | Self::UnpinConsumer { id, .. }
+            | Self::ReadRange { id, .. }
+            | Self::Mirror { id, .. }
+            | Self::Source { id, .. }
+            | Self::Sourced { id, .. }
+            | Self::ListConsumers { id, .. }
+            | Self::Arrive { id, .. }
+            | Self::Leave { id, .. }
+            | Self::Stay { id, .. }
+            | Self::Settle { id, .. }
+            | Self::Forget { id } => Some(id),
+            Self::Catalog | Self::SetAccounts(_) | Self::Usage { .. } => None,
+        }
+    }
 }
 
 /// A stream as the registry needs it.
@@ -291,6 +371,10 @@ pub struct CatalogEntry {
     pub config: StreamConfig,
     /// When it was created.
     pub created: Time,
+    /// What it remembers of its moves.
+    pub home: Home,
+    /// The last sequence given out.
+    pub last_seq: u64,
 }
 
 /// Totals.
@@ -340,6 +424,13 @@ pub enum OpOutcome {
     Range(Range),
     /// The sequence of the last message of a source; 0 if there is none.
     Sourced(u64),
+    /// A stream is about to leave: everything waits.
+    Left {
+        /// Its state, as it is to stand in the new log.
+        state: Vec<u8>,
+        /// Its last sequence.
+        last_seq: u64,
+    },
     /// A consumer was reset.
     Reset {
         /// The sequence at which it starts again.

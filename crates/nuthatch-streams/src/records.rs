@@ -11,6 +11,7 @@ pub use codec::{DecodeError, Reader, put_bytes, put_i64, put_u32, put_u64, put_u
 
 use crate::op::PurgeRequest;
 use crate::sink::AccountId;
+use crate::stream::{Place, put_place, read_place};
 use nuthatch_log::StreamId;
 use nuthatch_protocol::js::StreamConfig;
 
@@ -131,6 +132,25 @@ impl BatchBegin {
     /// [`DecodeError`] if it is not understood.
     pub fn decode(body: &[u8]) -> Result<u32, DecodeError> {
         Reader::versioned(body, VERSION)?.u32()
+    }
+}
+
+/// `MoveOut`: where a stream is about to go; nowhere, if it stays after all.
+pub struct MoveOut;
+
+impl MoveOut {
+    /// Appends the body.
+    pub fn encode(to: Option<&Place>, out: &mut Vec<u8>) {
+        out.push(VERSION);
+        put_place(to, out);
+    }
+
+    /// Reads a body.
+    ///
+    /// # Errors
+    /// [`DecodeError`] if it is not understood.
+    pub fn decode(body: &[u8]) -> Result<Option<Place>, DecodeError> {
+        read_place(&mut Reader::versioned(body, VERSION)?)
     }
 }
 

@@ -11,6 +11,7 @@ mod counters;
 mod dedup;
 mod evict;
 mod headers;
+mod home;
 mod info;
 mod journal;
 mod limits;
@@ -31,6 +32,7 @@ pub use copies::{Sourced, read_source};
 pub use dedup::{Remembered, hash_id};
 pub use evict::When;
 pub use headers::{NO_HEADERS, PublishHeaders, Ttl, scan};
+pub use home::{Home, Place, put_place, read_place};
 pub use info::{Lookup, SUBJECT_DETAILS_MAX, Selection, wire_time};
 pub use limits::Limits;
 pub use messages::{Entry, MAX_WEIGHT_BYTES};
@@ -136,6 +138,8 @@ pub struct Stream {
     appending: Lsn,
     /// What the engine's budget has been told of this stream.
     accounted: Accounted,
+    /// What it remembers of its moves between logs.
+    home: Home,
 }
 
 /// What a stream takes of the engine's budget.
@@ -194,6 +198,7 @@ impl Stream {
             replayed_batch: None,
             appending: Lsn(0),
             accounted: Accounted::default(),
+            home: Home::default(),
         };
         stream.subjects.track_order(stream.limits.per_subject, &stream.messages);
         stream

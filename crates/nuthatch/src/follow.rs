@@ -16,7 +16,7 @@ use crate::session::Session;
 const HEARTBEAT: Duration = Duration::from_secs(5);
 
 /// Without a sign of life for this long the consumer is taken for gone.
-const SILENCE: Duration = Duration::from_secs(20);
+pub const SILENCE: Duration = Duration::from_secs(20);
 
 /// The server removes the consumer this long after we are gone.
 const INACTIVE: Duration = Duration::from_secs(60);

@@ -6,6 +6,7 @@ pub mod contents;
 mod import;
 mod list;
 mod make;
+mod moving;
 mod sheet;
 mod upload;
 
@@ -50,6 +51,8 @@ pub enum StreamCommand {
     Purge(contents::PurgeArgs),
     /// Remove one message of a stream and erase its content
     Rmm(contents::RmmArgs),
+    /// Move a stream to another log of the server while it is used
+    Move(moving::MoveArgs),
     /// Forbid every further change of a stream
     Seal(ForceArgs),
     /// Save a stream in a directory, as the nats command does
@@ -96,6 +99,7 @@ pub fn run(command: &StreamCommand, connect: &ConnectArgs) -> Result<(), CliErro
         StreamCommand::Copy(args) => make::copy(args, connect),
         StreamCommand::Purge(args) => contents::purge(args, connect),
         StreamCommand::Rmm(args) => contents::rmm(args, connect),
+        StreamCommand::Move(args) => moving::run(args, connect),
         StreamCommand::Seal(args) => make::seal(args, connect),
         StreamCommand::Backup(args) => backup::backup(args, connect),
         StreamCommand::Restore(args) => backup::restore(args, connect),

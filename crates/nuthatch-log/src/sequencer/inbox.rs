@@ -18,6 +18,10 @@ pub enum SendError<E> {
     /// The log was closed.
     #[error("the log is closed")]
     Closed(E),
+    /// The sender's view of where things are is older than [`LogHandle::set_gate`] allows. It is to
+    /// look again.
+    #[error("what was sent may be meant for another log by now")]
+    Stale(E),
 }
 
 /// How far beyond its bound the queue still takes privileged events.
@@ -42,12 +46,19 @@ struct Queue<E> {
     events: Vec<(E, usize)>,
     room: Vec<RoomCallback>,
     closing: bool,
+    /// Events of senders that have seen less than this are not taken.
+    gate: u64,
 }
 
 impl<E> Inbox<E> {
     pub(crate) fn new(limit: usize, stats: Arc<LogStats>) -> Self {
         Self {
-            queue: Mutex::new(Queue { events: Vec::new(), room: Vec::new(), closing: false }),
+            queue: Mutex::new(Queue {
+                events: Vec::new(),
+                room: Vec::new(),
+                closing: false,
+                gate: 0,
+            }),
             bytes: AtomicUsize::new(0),
             limit,
             sleeping: AtomicBool::new(false),
@@ -59,10 +70,19 @@ impl<E> Inbox<E> {
         }
     }
 
-    fn push(&self, events: E, weight: usize, limit: usize) -> Result<(), SendError<E>> {
+    fn push(
+        &self,
+        events: E,
+        weight: usize,
+        limit: usize,
+        seen: u64,
+    ) -> Result<(), SendError<E>> {
         let mut queue = self.queue.lock();
         if queue.closing {
             return Err(SendError::Closed(events));
+        }
+        if seen < queue.gate {
+            return Err(SendError::Stale(events));
         }
         let bytes = self.bytes.load(Ordering::Relaxed);
         if bytes > 0 && bytes + weight > limit {
@@ -165,7 +185,39 @@ impl<E: Send + 'static> LogHandle<E> {
     /// # Errors
     /// [`SendError`], with the event in it.
     pub fn send(&self, events: E, weight_bytes: usize) -> Result<(), SendError<E>> {
-        self.0.push(events, weight_bytes, self.0.limit)
+        self.0.push(events, weight_bytes, self.0.limit, u64::MAX)
+    }
+
+    /// [`LogHandle::send`] by somebody whose view of where things are is of generation `seen`.
+    ///
+    /// # Errors
+    /// [`SendError`], with the event in it; [`SendError::Stale`] if that view is too old.
+    pub fn send_seen(
+        &self,
+        events: E,
+        weight_bytes: usize,
+        seen: u64,
+        privileged: bool,
+    ) -> Result<(), SendError<E>> {
+        let factor = if privileged { PRIVILEGED_FACTOR } else { 1 };
+        self.0.push(events, weight_bytes, self.0.limit.saturating_mul(factor), seen)
+    }
+
+    /// Queues an event however full the queue is: for the few that are sent once and cannot be
+    /// sent again.
+    ///
+    /// # Errors
+    /// [`SendError::Closed`], with the event in it.
+    pub fn send_anyway(&self, events: E, weight_bytes: usize) -> Result<(), SendError<E>> {
+        self.0.push(events, weight_bytes, usize::MAX, u64::MAX)
+    }
+
+    /// From now on events of senders that have seen less than `generation` are not taken: something
+    /// has moved from this log to another one. All of them that were taken stand in the queue
+    /// before whatever is sent after this.
+    pub fn set_gate(&self, generation: u64) {
+        let mut queue = self.0.queue.lock();
+        queue.gate = queue.gate.max(generation);
     }
 
     /// [`LogHandle::send`] for what must not wait behind publishes (acks, interest changes): taken
@@ -174,7 +226,7 @@ impl<E: Send + 'static> LogHandle<E> {
     /// # Errors
     /// [`SendError`], with the event in it.
     pub fn send_privileged(&self, events: E, weight_bytes: usize) -> Result<(), SendError<E>> {
-        self.0.push(events, weight_bytes, self.0.limit.saturating_mul(PRIVILEGED_FACTOR))
+        self.send_seen(events, weight_bytes, u64::MAX, true)
     }
 
     /// Calls `callback` once the queue has room again: at once if it has, otherwise from the

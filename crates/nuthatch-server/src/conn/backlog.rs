@@ -7,6 +7,7 @@
 
 use super::reader::Reader;
 use super::refusal::Refusal;
+use crate::jetstream::reroute;
 use crate::jetstream_hook::{EngineId, Peer, SendError};
 use crate::server::Server;
 use nuthatch_streams::{ClientBatch, Event, Item};
@@ -39,6 +40,8 @@ pub(super) struct Backlog {
     bytes: usize,
     /// The next read waits until then.
     read_at: Option<Instant>,
+    /// The hook's generation when the queues were chosen.
+    generation: u64,
 }
 
 struct Queue {
@@ -125,7 +128,7 @@ impl Backlog {
     ) {
         while let Some(Waiting { batch, since }) = queue.waiting.pop_front() {
             let weight = weight(&batch);
-            match server.hook().send(queue.engine, Event::Batch(batch), false) {
+            match server.hook().send(queue.engine, Event::Batch(batch), false, 0) {
                 Ok(()) => queue.moved = now,
                 Err(SendError::Closed(Event::Batch(batch))) => {
                     refused.push((batch, Refusal::Closed));
@@ -151,6 +154,16 @@ impl Backlog {
         Some(Duration::from_millis(1 + (over / BYTES_PER_MS) as u64))
     }
 
+    /// Takes everything out, with where it is to go.
+    fn drain_queues(&mut self, server: &Server) -> Vec<(EngineId, ClientBatch<Peer>)> {
+        self.forget(server, self.bytes);
+        let mut all = Vec::new();
+        for queue in std::mem::take(&mut self.queues) {
+            all.extend(queue.waiting.into_iter().map(|waiting| (queue.engine, waiting.batch)));
+        }
+        all
+    }
+
     /// Takes everything out.
     fn drain(&mut self, server: &Server) -> Vec<ClientBatch<Peer>> {
         self.forget(server, self.bytes);
@@ -162,10 +175,13 @@ impl Backlog {
 impl Reader {
     /// Sends a batch to its log. What a full queue refuses of it waits, if it may.
     pub(super) fn submit(&mut self, engine: EngineId, batch: ClientBatch<Peer>) {
+        if self.backlog.is_some() {
+            self.follow_moves();
+        }
         if self.backlog.as_ref().is_some_and(|backlog| backlog.holds(engine)) {
             return self.hold(engine, batch);
         }
-        match self.server.hook().send(engine, Event::Batch(batch), false) {
+        match self.server.hook().send(engine, Event::Batch(batch), false, self.seen) {
             Err(SendError::Busy(Event::Batch(batch))) => self.hold(engine, batch),
             Err(SendError::Closed(Event::Batch(batch))) => {
                 self.refuse_batch(&batch, Refusal::Closed)
@@ -182,7 +198,7 @@ impl Reader {
         let (publishes, others): (Vec<_>, Vec<_>) = items.into_iter().partition(is_publish);
         if !others.is_empty() {
             let others = ClientBatch { peer: peer.clone(), buf: buf.clone(), items: others };
-            match self.server.hook().send(engine, Event::Batch(others), true) {
+            match self.server.hook().send(engine, Event::Batch(others), true, 0) {
                 Err(SendError::Busy(Event::Batch(batch))) => {
                     self.refuse_batch(&batch, Refusal::Busy)
                 }
@@ -195,11 +211,39 @@ impl Reader {
         if publishes.is_empty() {
             return;
         }
-        let batch = ClientBatch { peer, buf, items: publishes };
+        self.keep(engine, ClientBatch { peer, buf, items: publishes });
+    }
+
+    /// Keeps publishes, behind those that wait for the logs in which their streams are now.
+    fn keep(&mut self, engine: EngineId, batch: ClientBatch<Peer>) {
         let server = self.server.clone();
-        let backlog = self.backlog.get_or_insert_default();
-        if let Err(batch) = backlog.push(&server, engine, batch, Instant::now()) {
-            self.refuse_batch(&batch, Refusal::Busy);
+        let hook = server.hook();
+        let generation = hook.generation();
+        let parts = reroute::split(engine, &batch, |at| hook.moved(at.engine, at.stream));
+        for (engine, part) in parts.unwrap_or_else(|| vec![(engine, batch)]) {
+            let backlog = self.backlog.get_or_insert_with(|| {
+                Box::new(Backlog { generation, ..Backlog::default() })
+            });
+            if let Err(batch) = backlog.push(&server, engine, part, Instant::now()) {
+                self.refuse_batch(&batch, Refusal::Busy);
+            }
+        }
+    }
+
+    /// If streams have come, gone or moved since anything waits, what waits goes behind whatever
+    /// waits for the logs in which its streams are now: later publishes must not overtake it.
+    fn follow_moves(&mut self) {
+        let generation = self.server.hook().generation();
+        let Some(mut backlog) =
+            self.backlog.take_if(|backlog| backlog.generation != generation)
+        else {
+            return;
+        };
+        let server = self.server.clone();
+        let waiting = backlog.drain_queues(&server);
+        self.backlog = None;
+        for (engine, batch) in waiting {
+            self.keep(engine, batch);
         }
     }
 

@@ -44,7 +44,10 @@ impl CopiedBatch {
 impl Turn<'_> {
     /// Publishes to a stream from a copy.
     pub(super) fn publish_copied(&mut self, publish: &Publish<'_>, route: StreamRoute) {
-        if !self.batches.is_empty() {
+        let generation = self.reader.server.hook().generation();
+        // It may have been routed before or after a change of the streams: then it goes by itself.
+        let goes_alone = generation != self.reader.seen;
+        if !self.batches.is_empty() || goes_alone {
             // What came before must be ahead of it.
             self.hand_over();
         }
@@ -65,6 +68,10 @@ impl Turn<'_> {
         if self.copied[at].bytes.len() >= BUFFER_BYTES {
             let full = self.copied.swap_remove(at);
             self.reader.send_copied(vec![full]);
+        }
+        if goes_alone {
+            self.hand_over();
+            self.reader.seen = generation;
         }
     }
 

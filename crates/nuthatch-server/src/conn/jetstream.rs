@@ -198,6 +198,10 @@ impl Turn<'_> {
     }
 
     fn push(&mut self, engine: EngineId, item: Item) {
+        let generation = self.reader.server.hook().generation();
+        if generation != self.reader.seen {
+            return self.push_alone(engine, item, generation);
+        }
         if !self.copied.is_empty() {
             self.hand_over();
         }
@@ -210,6 +214,16 @@ impl Turn<'_> {
                 self.batches.push((engine, items));
             }
         }
+    }
+
+    /// Streams have come, gone or moved since this turn began: the item goes by itself, behind what
+    /// came before it, since it may have been routed before or after that.
+    #[cold]
+    fn push_alone(&mut self, engine: EngineId, item: Item, generation: u64) {
+        self.hand_over();
+        self.batches.push((engine, vec![item]));
+        self.hand_over();
+        self.reader.seen = generation;
     }
 
     pub(super) fn publish_to_stream(&mut self, publish: &Publish<'_>, route: StreamRoute) {

@@ -55,6 +55,8 @@ pub(crate) struct Reader {
     pub(super) mux: Option<Box<super::jetstream::MuxCache>>,
     /// Streams that acknowledgements and pulls have named lately.
     pub(super) streams: StreamCache,
+    /// The hook's generation when this turn began: its routes are no older.
+    pub(super) seen: u64,
     /// Publishes that a full queue has refused.
     pub(super) backlog: Option<Box<Backlog>>,
     /// What waits for a change of the registry that this connection has asked for.
@@ -108,6 +110,7 @@ impl Reader {
             first_pong_sent: false,
             mux: None,
             streams: StreamCache::default(),
+            seen: 0,
             backlog: None,
             lane: None,
             leaf: None,
@@ -236,6 +239,7 @@ impl Reader {
         run: impl FnOnce(&mut Turn<'_>) -> T,
     ) -> (T, bool) {
         let scratch = Scratch::take();
+        self.seen = self.server.hook().generation();
         let mut turn = Turn {
             reader: self,
             data,

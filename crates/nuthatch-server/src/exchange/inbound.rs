@@ -130,7 +130,7 @@ impl Parts {
     ) -> Result<(), SendError> {
         let peer = peer_of(server, way);
         let batch = ClientBatch { peer, buf: Bytes::from(self.bytes), items: vec![item] };
-        server.hook().send(engine, Event::Batch(batch), privileged)
+        server.hook().send(engine, Event::Batch(batch), privileged, 0)
     }
 }
 

@@ -1,7 +1,7 @@
 //! What the JetStream service needs of the rest of the server.
 
 use super::hook::Answers;
-use super::registry::EngineIndex;
+use super::registry::{EngineIndex, StreamRoute};
 use crate::jetstream_hook::{JsHealth, JsLog};
 use nuthatch_protocol::js::Time;
 use nuthatch_streams::{AccountId, Message, Op, OpResult, Respond};
@@ -146,6 +146,23 @@ pub trait Backend: Send + Sync + 'static {
 
     /// How the logs feel.
     fn health(&self) -> JsHealth;
+
+    /// Whether a log has stopped because of a fault of its medium.
+    fn has_stopped(&self, engine: EngineIndex) -> bool {
+        self.logs().get(engine.0).is_some_and(|log| log.stats.failed != 0)
+    }
+
+    /// A stream lives at `to` from now on, and the registry says so since generation `seen`: what
+    /// was sent to its old log by older routes goes there first, in its order, with what the old
+    /// engine keeps in memory.
+    fn switch(&self, from: StreamRoute, to: StreamRoute, seen: u64) {
+        let _ = (from, to, seen);
+    }
+
+    /// Tells the operator something.
+    fn say(&self, text: &str) {
+        let _ = text;
+    }
 
     /// Counters of the logs, in the order of [`EngineIndex`].
     fn logs(&self) -> Vec<JsLog> {

@@ -3,7 +3,8 @@
 use super::audit::{self, Called, Place};
 use super::backend::{Backend, Inbox, NotTaken};
 use super::open;
-use super::registry::EngineIndex;
+use super::registry::{EngineIndex, StreamRoute as Route};
+use super::reroute;
 use super::request::Call;
 use super::service::{JetStream, MAX_INFLIGHT_BYTES, MAX_INFLIGHT_REQUESTS, Settings};
 use crate::conn::first_step;
@@ -14,7 +15,7 @@ use crate::server::Server;
 use nuthatch_log::SendError as QueueError;
 use nuthatch_log::{LogHandle, StreamId};
 use nuthatch_protocol::js::Time;
-use nuthatch_streams::{AccountId, Event, Message, Op, Respond};
+use nuthatch_streams::{AccountId, ClientBatch, Event, Luggage, Message, Op, Respond};
 use parking_lot::Mutex;
 use std::any::Any;
 use std::sync::Arc;
@@ -63,6 +64,11 @@ pub trait Answers: Send + Sync + 'static {
         subject: &str,
         take: Take,
     ) -> Option<Box<dyn Any + Send + Sync>>;
+
+    /// Tells the operator something.
+    fn say(&self, text: &str) {
+        let _ = text;
+    }
 }
 
 /// What the server does with messages that it has subscribed to.
@@ -111,9 +117,27 @@ impl Backend for Engines {
         // Calls are few and bounded: they do not wait behind publishes.
         let sent = handle.send_privileged(Event::Op(op, respond), EVENT_BASE_BYTES);
         sent.map_err(|refused| match refused {
-            QueueError::Busy(_) => NotTaken::Busy,
+            QueueError::Busy(_) | QueueError::Stale(_) => NotTaken::Busy,
             QueueError::Closed(_) => NotTaken::Closed,
         })
+    }
+
+    fn switch(&self, from: Route, to: Route, seen: u64) {
+        let handle = |engine: EngineIndex| self.handles.get(engine.0).cloned();
+        let (Some(old), Some(new)) = (handle(from.engine), handle(to.engine)) else { return };
+        old.set_gate(seen);
+        let respond = Box::new(move |luggage: Option<Luggage>| {
+            if let Some(luggage) = luggage {
+                // A closed log is found as it is by the next start.
+                let _ = new.send_anyway(Event::Install { id: to.id, luggage }, EVENT_BASE_BYTES);
+            }
+        });
+        // As above.
+        let _ = old.send_anyway(Event::Depart { id: from.id, respond }, EVENT_BASE_BYTES);
+    }
+
+    fn say(&self, text: &str) {
+        self.answers.say(text);
     }
 
     fn answer(&self, account: AccountId, reply: &[u8], body: &[u8]) {
@@ -255,7 +279,50 @@ impl Drop for Held {
     }
 }
 
-const fn route_of(route: super::registry::StreamRoute) -> StreamRoute {
+impl Hook {
+    /// Sends a batch whose routes may be from before a move to where its streams are now.
+    #[cold]
+    fn send_rerouted(
+        &self,
+        engine: EngineId,
+        batch: ClientBatch<Peer>,
+        privileged: bool,
+    ) -> Result<(), SendError> {
+        let Some(parts) = reroute::split(engine, &batch, |route| self.moved_route(route)) else {
+            return self.send(engine, Event::Batch(batch), privileged, u64::MAX);
+        };
+        // Once a part is taken the others have to be: they go however full their queue is, which
+        // happens once for each connection and move.
+        let mut taken = false;
+        for (engine, part) in parts {
+            let Some(handle) = self.engines.handles.get(usize::from(engine.0)) else { continue };
+            let event = Event::Batch(part);
+            let weight = weight(&event);
+            let sent = if taken {
+                handle.send_anyway(event, weight)
+            } else {
+                handle.send_seen(event, weight, u64::MAX, privileged)
+            };
+            match sent {
+                Ok(()) => taken = true,
+                Err(QueueError::Closed(_)) if !taken => {
+                    return Err(SendError::Closed(Event::Batch(batch)));
+                }
+                Err(_) if !taken => return Err(SendError::Busy(Event::Batch(batch))),
+                // Shutting down: nobody is told anything any more.
+                Err(_) => {}
+            }
+        }
+        Ok(())
+    }
+
+    fn moved_route(&self, route: StreamRoute) -> Option<StreamRoute> {
+        let at = Route { engine: EngineIndex(usize::from(route.engine.0)), id: route.stream };
+        self.service.registry().read().moved(at).map(route_of)
+    }
+}
+
+const fn route_of(route: Route) -> StreamRoute {
     #[allow(clippy::cast_possible_truncation)] // two engines
     StreamRoute { engine: EngineId(route.engine.0 as u8), stream: route.id }
 }
@@ -277,7 +344,7 @@ impl JetStreamHook for Hook {
         let name = std::str::from_utf8(name).ok()?;
         let registry = self.service.registry().read();
         let entry = registry.get(account, name)?;
-        Some(route_of(super::registry::StreamRoute { engine: entry.engine, id: entry.id }))
+        Some(route_of(Route { engine: entry.engine, id: entry.id }))
     }
 
     fn mirror_of(&self, account: AccountId, origin: &[u8]) -> Option<StreamRoute> {
@@ -400,20 +467,24 @@ impl JetStreamHook for Hook {
         engine: EngineId,
         event: Event<Peer>,
         privileged: bool,
+        seen: u64,
     ) -> Result<(), SendError> {
         let Some(handle) = self.engines.handles.get(usize::from(engine.0)) else {
             return Err(SendError::Closed(event));
         };
         let weight = weight(&event);
-        let sent = if privileged {
-            handle.send_privileged(event, weight)
-        } else {
-            handle.send(event, weight)
-        };
-        sent.map_err(|refused| match refused {
-            QueueError::Busy(event) => SendError::Busy(event),
-            QueueError::Closed(event) => SendError::Closed(event),
-        })
+        match handle.send_seen(event, weight, seen, privileged) {
+            Ok(()) => Ok(()),
+            Err(QueueError::Stale(Event::Batch(batch))) => {
+                self.send_rerouted(engine, batch, privileged)
+            }
+            Err(QueueError::Busy(event) | QueueError::Stale(event)) => Err(SendError::Busy(event)),
+            Err(QueueError::Closed(event)) => Err(SendError::Closed(event)),
+        }
+    }
+
+    fn moved(&self, engine: EngineId, stream: StreamId) -> Option<StreamRoute> {
+        self.moved_route(StreamRoute { engine, stream })
     }
 
     fn engine_count(&self) -> usize {

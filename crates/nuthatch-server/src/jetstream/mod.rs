@@ -7,7 +7,9 @@ pub mod registry;
 pub mod service;
 
 pub mod hook;
-pub mod open;
+pub mod moves;
+mod open;
+pub mod reroute;
 
 mod account;
 mod consumers;

@@ -63,6 +63,12 @@ impl Answers for CoreRouting {
         Some(server.accounts.by_name(&import.account)?.id)
     }
 
+    fn say(&self, text: &str) {
+        if let Some(server) = self.0.upgrade() {
+            server.log.info(format_args!("JetStream: {text}"));
+        }
+    }
+
     fn publish(&self, account: AccountId, message: &Message<'_>) -> bool {
         self.0.upgrade().is_some_and(|server| server.publish(account, message))
     }
@@ -162,7 +168,7 @@ pub fn start(server: &Arc<Server>) -> Result<StartedJetStream, String> {
 }
 
 /// Name of the memory log.
-const MEMORY_LOG: &str = "memory";
+pub(super) const MEMORY_LOG: &str = "memory";
 
 /// A log that survives the process, and where.
 struct Home {

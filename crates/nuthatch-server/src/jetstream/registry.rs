@@ -10,8 +10,11 @@ use nuthatch_protocol::subject;
 use nuthatch_protocol::subject::tree::{MatchResult, SubjectTree};
 use nuthatch_streams::AccountId;
 use rustc_hash::FxHashMap;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
+
+/// Moves between logs that are remembered, for what was sent by routes from before them.
+const MOVED_MAX: usize = 64 * 1024;
 
 /// Index of an engine: a log with the streams on it.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -72,6 +75,11 @@ pub struct Registry {
     accounts: FxHashMap<AccountId, AccountStreams>,
     /// Streams with a mirror or sources.
     copying: FxHashMap<StreamRoute, Arc<Entry>>,
+    /// Where streams that have changed their log went, for what is still on its way to the old
+    /// place.
+    moved: FxHashMap<StreamRoute, StreamRoute>,
+    /// Keys of `moved`, oldest first.
+    moved_order: VecDeque<StreamRoute>,
     next_id: u32,
     generation: u64,
 }
@@ -130,6 +138,44 @@ impl Registry {
     #[must_use]
     pub fn direct_mirror(&self, account: AccountId, origin: &str) -> Option<StreamRoute> {
         self.accounts.get(&account)?.direct_mirrors.get(origin)?.first().copied()
+    }
+
+    /// A stream lives in another log from now on.
+    pub fn rehome(&mut self, old: &Entry, new: Entry) {
+        let from = StreamRoute { engine: old.engine, id: old.id };
+        let to = StreamRoute { engine: new.engine, id: new.id };
+        self.insert(new);
+        while self.moved_order.len() >= MOVED_MAX {
+            if let Some(oldest) = self.moved_order.pop_front() {
+                self.moved.remove(&oldest);
+            }
+        }
+        self.moved.insert(from, to);
+        self.moved_order.push_back(from);
+    }
+
+    /// Where a stream lives that was at `route` once; `None` if it did not move away from there.
+    #[must_use]
+    pub fn moved(&self, route: StreamRoute) -> Option<StreamRoute> {
+        let mut at = *self.moved.get(&route)?;
+        // Identities are never used twice, so this ends.
+        while let Some(next) = self.moved.get(&at) {
+            at = *next;
+        }
+        Some(at)
+    }
+
+    /// Whether any stream has changed its log.
+    #[must_use]
+    pub fn has_moved(&self) -> bool {
+        !self.moved.is_empty()
+    }
+
+    /// A stream by where it lives.
+    #[must_use]
+    pub fn by_route(&self, route: StreamRoute) -> Option<&Arc<Entry>> {
+        let mut found = self.accounts.values().filter_map(|streams| streams.by_id.get(&route.id));
+        found.find(|entry| entry.engine == route.engine)
     }
 
     /// Streams with a mirror or sources.

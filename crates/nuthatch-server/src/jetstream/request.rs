@@ -19,6 +19,8 @@ pub enum Call<'a> {
     StreamDelete(&'a str),
     /// `STREAM.INFO.S`
     StreamInfo(&'a str),
+    /// `STREAM.MOVE.S`: Nuthatch's own.
+    StreamMove(&'a str),
     /// `STREAM.PURGE.S`
     StreamPurge(&'a str),
     /// `STREAM.SNAPSHOT.S`
@@ -101,6 +103,7 @@ impl<'a> Call<'a> {
             ["DELETE", s] => Self::StreamDelete(s),
             ["INFO", s] => Self::StreamInfo(s),
             ["PURGE", s] => Self::StreamPurge(s),
+            ["MOVE", s] => Self::StreamMove(s),
             ["MSG", "GET", s] => Self::MsgGet(s),
             ["MSG", "DELETE", s] => Self::MsgDelete(s),
             ["LEADER", "STEPDOWN", _] => Self::ClusterOnly("stream_leader_stepdown"),

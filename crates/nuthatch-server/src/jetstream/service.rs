@@ -6,8 +6,9 @@
 
 use super::backend::{Backend, CallError, NotTaken, call};
 use super::copies::Copies;
+use super::moves::{self, Moves};
 use super::envelope::{self, ResponseType};
-use super::registry::{EngineIndex, Entry, Registry};
+use super::registry::{EngineIndex, Entry, Registry, StreamRoute};
 use super::request::Call;
 use super::restore::RESTORES_MAX;
 use super::snapshot::SNAPSHOTS_MAX;
@@ -21,7 +22,7 @@ use nuthatch_protocol::js::{
 };
 use nuthatch_protocol::jserror::JsError;
 use nuthatch_streams::op::{CatalogEntry, Usage};
-use nuthatch_streams::{AccountId, Op, OpOutcome};
+use nuthatch_streams::{AccountId, Op, OpOutcome, transit};
 use parking_lot::RwLock;
 use rustc_hash::FxHashMap;
 use serde_json::json;
@@ -112,6 +113,7 @@ pub struct JetStream {
     /// Tells those who wait for streams to come or go; holds the generation.
     pub(super) changes: tokio::sync::watch::Sender<u64>,
     pub(super) copies: Copies,
+    pub(super) moves: Moves,
     /// Held while the registry is about to change; see the module header.
     pub(super) changing: tokio::sync::Mutex<()>,
     /// Room for snapshots that are under way.
@@ -124,6 +126,11 @@ pub struct JetStream {
 
 /// A placement tag that begins so names the log in which a stream lives.
 pub const LOG_TAG: &str = "log:";
+
+/// Metadata of a stream's information that names its log where its configuration does not.
+pub const HOME_KEY: &str = "_nuthatch.log";
+/// Metadata of a stream's information that tells of a move that is under way.
+pub const MOVE_KEY: &str = "_nuthatch.move";
 
 /// Name of the log that streams of storage `file` live in unless they choose another.
 pub const DEFAULT_LOG: &str = "default";
@@ -151,6 +158,7 @@ impl JetStream {
             generation: AtomicU64::new(0),
             changes: tokio::sync::watch::Sender::new(0),
             copies: Copies::default(),
+            moves: Moves::default(),
             changing: tokio::sync::Mutex::default(),
             snapshots: Arc::new(Semaphore::new(SNAPSHOTS_MAX)),
             restores: Arc::new(Semaphore::new(RESTORES_MAX)),
@@ -163,8 +171,8 @@ impl JetStream {
     ///
     /// # Errors
     /// A sentence for the log and the exit.
-    pub async fn load(&self) -> Result<usize, String> {
-        let mut count = 0;
+    pub async fn load(self: &Arc<Self>) -> Result<usize, String> {
+        let mut catalogs = Vec::new();
         for engine in self.engines() {
             let outcome = call(&*self.backend, engine, Op::Catalog).await;
             let Ok(Ok(OpOutcome::Catalog { streams, next_id, unreadable_records })) = outcome
@@ -178,22 +186,39 @@ impl JetStream {
                     engine.0
                 ));
             }
-            count += streams.len();
-            self.adopt(engine, streams, next_id)?;
+            self.registry.write().reserve_ids(next_id);
+            catalogs.push(streams);
         }
+        let names: Vec<&str> = self.engines().map(|engine| self.log_name(engine)).collect();
+        let found = transit::resolve(&names, &catalogs).map_err(|why| why.to_string())?;
+        let count = found.serve.len();
+        self.adopt(found.serve)?;
+        for (log, copy) in &found.waiting {
+            let from = copy.home.from.as_ref().map_or("", |place| place.log.as_str());
+            self.backend.say(&format!(
+                "log {} has part of stream {:?}, which was moving there from log {from}: without \
+                 that log it is not served",
+                names[*log], copy.config.name
+            ));
+        }
+        for left in found.forget {
+            let op = Op::Forget { id: left.stream };
+            if let Err(error) = self.run(EngineIndex(left.log), op).await {
+                let log = names[left.log];
+                self.backend.say(&format!(
+                    "what is left in log {log} of a stream that moved away stays: {error}"
+                ));
+            }
+        }
+        self.resume_moves(&found.resume);
         Ok(count)
     }
 
-    fn adopt(
-        &self,
-        engine: EngineIndex,
-        streams: Vec<CatalogEntry>,
-        next_id: StreamId,
-    ) -> Result<(), String> {
+    fn adopt(&self, streams: Vec<(usize, CatalogEntry)>) -> Result<(), String> {
         self.change(|registry| {
-            registry.reserve_ids(next_id);
-            for stream in streams {
-                let CatalogEntry { id, account, config, created } = stream;
+            for (log, stream) in streams {
+                let engine = EngineIndex(log);
+                let CatalogEntry { id, account, config, created, .. } = stream;
                 if let Some(other) = registry.get(account, &config.name) {
                     return Err(format!(
                         "stream {:?} exists twice, as id {} and id {id}",
@@ -241,6 +266,11 @@ impl JetStream {
     #[must_use]
     pub const fn registry(&self) -> &RwLock<Registry> {
         &self.registry
+    }
+
+    /// Where a stream lives that moved away from `route`.
+    pub(super) fn moved(&self, engine: EngineIndex, id: StreamId) -> Option<StreamRoute> {
+        moves::redirected(self, engine, id)
     }
 
     /// Handles one request whose subject behind the API prefix is `rest`, and answers it.
@@ -305,6 +335,7 @@ impl JetStream {
             Call::StreamUpdate(name) => self.stream_update(account, name, body).await,
             Call::StreamDelete(name) => self.stream_delete(account, name, body).await,
             Call::StreamInfo(name) => self.stream_info(account, name, body).await,
+            Call::StreamMove(name) => self.stream_move(account, name, body).await,
             Call::StreamPurge(name) => self.stream_purge(account, name, body).await,
             Call::StreamSnapshot(name) => self.stream_snapshot(from, name, body, then).await,
             Call::StreamRestore(name) => self.stream_restore(from, name, body, then).await,
@@ -339,7 +370,30 @@ impl JetStream {
     }
 
     /// Sends an operation to an engine and turns "no outcome" into an API error.
-    pub(super) async fn run(&self, engine: EngineIndex, op: Op) -> Result<OpOutcome, JsError> {
+    /// A stream that changes its log meanwhile is followed.
+    pub(super) async fn run(
+        &self,
+        mut engine: EngineIndex,
+        mut op: Op,
+    ) -> Result<OpOutcome, JsError> {
+        loop {
+            let again = self.may_move().then(|| op.clone());
+            let outcome = self.run_at(engine, op).await;
+            let is_gone = |error: &JsError| error.err_code == JsError::STREAM_NOT_FOUND.err_code;
+            let (Some(mut again), Err(error)) = (again, &outcome) else { return outcome };
+            let Some(id) = again.stream_mut().filter(|_| is_gone(error)) else { return outcome };
+            let Some(route) = self.moved(engine, *id) else { return outcome };
+            *id = route.id;
+            (engine, op) = (route.engine, again);
+        }
+    }
+
+    /// Whether any stream has changed its log, or is about to.
+    fn may_move(&self) -> bool {
+        self.moves.active.load(Ordering::Acquire) > 0 || self.registry.read().has_moved()
+    }
+
+    async fn run_at(&self, engine: EngineIndex, op: Op) -> Result<OpOutcome, JsError> {
         match call(&*self.backend, engine, op).await {
             Ok(result) => result,
             Err(CallError::NotTaken(NotTaken::Busy)) => Err(JsError::STREAM_TOO_MANY_REQUESTS),
@@ -397,7 +451,25 @@ impl JetStream {
         self.add_dynamic_metadata(&mut info.config.metadata);
     }
 
-    /// The same for a consumer.
+    /// Where a stream lives, if its configuration does not say so, and where it is moving.
+    pub(super) fn complete_home(&self, account: AccountId, info: &mut StreamInfo) {
+        let name = &info.config.name;
+        let Some(engine) = self.registry.read().get(account, name).map(|entry| entry.engine) else {
+            return;
+        };
+        let moving = self.move_of(account, name);
+        if self.engine_for(&info.config).ok() != Some(engine) {
+            let log = self.log_name(engine).to_owned();
+            info.config.metadata.insert(HOME_KEY.into(), log);
+        }
+        if let Some(moving) = moving {
+            let text =
+                format!("to log {}: {} of {}", moving.to, moving.copied_seq, moving.last_seq);
+            info.config.metadata.insert(MOVE_KEY.into(), text);
+        }
+    }
+
+    /// [`JetStream::complete_stream`] for a consumer.
     pub(super) fn complete_consumer(&self, info: &mut ConsumerInfo) {
         self.add_dynamic_metadata(&mut info.config.metadata);
     }
@@ -427,7 +499,9 @@ impl JetStream {
 /// Metadata that a create or update stores: client-given `_nats.ver`/`_nats.level` are dropped, the
 /// level that the configuration needs is set (ADR-44).
 fn set_static_metadata(metadata: &mut Metadata, level: u32) {
-    metadata.retain(|key, _| key != "_nats.ver" && key != "_nats.level");
+    metadata.retain(|key, _| {
+        key != "_nats.ver" && key != "_nats.level" && key != HOME_KEY && key != MOVE_KEY
+    });
     metadata.insert("_nats.req.level".into(), level.to_string());
 }
 
@@ -489,6 +563,7 @@ const fn response_type(api_call: &Call<'_>) -> ResponseType {
         Call::StreamUpdate(_) => "stream_update",
         Call::StreamDelete(_) => "stream_delete",
         Call::StreamInfo(_) => "stream_info",
+        Call::StreamMove(_) => "stream_move",
         Call::StreamPurge(_) => "stream_purge",
         Call::StreamSnapshot(_) => "stream_snapshot",
         Call::StreamRestore(_) => "stream_restore",

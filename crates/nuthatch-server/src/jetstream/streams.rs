@@ -1,6 +1,7 @@
 //! `STREAM.*` calls.
 
 use super::envelope::{self, Paged, ResponseType, Success};
+use super::moves::log_tag;
 use super::registry::{EngineIndex, Entry};
 use super::request::{is_empty, parse, parse_optional};
 use super::service::{
@@ -262,9 +263,11 @@ impl JetStream {
         let entry = self.entry(account, name)?;
         let mut config = validate::stream_update(&entry.config, config, &self.limits(pedantic))?;
         self.check_copies(account, &mut config)?;
-        if self.engine_for(&config)? != entry.engine {
+        // A stream that was moved stays where it is as long as the tag stays as it is.
+        if log_tag(&config) != log_tag(&entry.config) && self.engine_for(&config)? != entry.engine {
             return Err(placement_error(
-                "a stream does not change its log by an update: its placement tag must stay",
+                "a stream does not change its log by an update: its placement tag must stay; \
+                 nuthatch stream move changes it",
             ));
         }
         check_account(&config, &self.limits_of(account))?;
@@ -443,6 +446,7 @@ impl JetStream {
     ) -> Vec<u8> {
         self.complete_stream(&mut info);
         self.complete_copies(account, &mut info);
+        self.complete_home(account, &mut info);
         envelope::ok(ResponseType(kind), &StreamBody { page, info: &info, did_create })
     }
 }

@@ -89,6 +89,9 @@ impl JetStream {
             // A stream deleted meanwhile is left out.
             let Ok(mut info) = self.current_info(&entry).await else { continue };
             self.complete_stream(&mut info);
+            let moving = self.move_of(account, &info.config.name);
+            let log = self.registry.read().get(account, &info.config.name).map(|e| e.engine);
+            let log = log.map_or("", |engine| self.log_name(engine)).to_owned();
             let consumers =
                 if query.consumers { self.consumers_of(&entry).await } else { Vec::new() };
             streams.push(JsStream {
@@ -96,6 +99,8 @@ impl JetStream {
                 created: info.created,
                 state: info.state,
                 consumers,
+                log,
+                moving,
             });
         }
         streams

@@ -150,6 +150,10 @@ fn show_stream(server: &Server, stream: &JsStream, wanted: &JszQuery) -> Value {
     // KEDA asks the leader for the consumers of a stream.
     set("cluster", json!({ "leader": server.name }));
     set("state", json!(stream.state));
+    set("log", json!(stream.log));
+    if let Some(moving) = &stream.moving {
+        set("move", json!(moving));
+    }
     if wanted.config {
         set("config", json!(stream.config));
     }

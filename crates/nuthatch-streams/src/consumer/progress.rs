@@ -68,6 +68,11 @@ impl<T> Consumer<T> {
         Ok(())
     }
 
+    /// Continues on another log, where everything up to now is durable.
+    pub fn rehomed(&mut self) {
+        self.logging.logged = Lsn(0);
+    }
+
     /// Whether a double ack waits for a commit.
     pub fn awaits_commit(&self) -> bool {
         !self.logging.confirmations.is_empty()

@@ -94,6 +94,22 @@ impl<S: Sink> Engine<S> {
             Op::ListConsumers { id, offset, limit, names_only } => {
                 respond(self.list_consumers(id, offset, limit, names_only, log));
             }
+            Op::Arrive { id, account, config, from, created } => {
+                let done = self.arrive(id, account, &config, (from, created), log);
+                self.finish(done, respond);
+            }
+            Op::Leave { id, log: here, to, config } => {
+                self.leave(id, (here, to), config, respond, log);
+            }
+            Op::Stay { id, for_good } => {
+                let done = self.stay(id, for_good, log);
+                self.finish(done, respond);
+            }
+            Op::Settle { id, state } => self.settle(id, state, respond, log),
+            Op::Forget { id } => {
+                let done = self.forget(id, log);
+                self.finish(done, respond);
+            }
             Op::Catalog => respond(Ok(self.catalog())),
             Op::SetAccounts(bounds) => {
                 self.budget.set_bounds(bounds);
@@ -402,6 +418,8 @@ impl<S: Sink> Engine<S> {
                 account: slot.stream.account(),
                 config: slot.stream.config().clone(),
                 created: wire_time(slot.stream.created()),
+                home: slot.stream.home().clone(),
+                last_seq: slot.stream.assigned_totals().last_seq,
             })
             .collect();
         streams.sort_unstable_by_key(|entry| entry.id);
@@ -412,7 +430,7 @@ impl<S: Sink> Engine<S> {
     fn usage(&self, account: Option<AccountId>) -> Usage {
         let mut usage = Usage::default();
         for slot in self.slots.values() {
-            if slot.deleting || account.is_some_and(|wanted| wanted != slot.stream.account()) {
+            if slot.deleting || slot.stream.home().arriving || account.is_some_and(|wanted| wanted != slot.stream.account()) {
                 continue;
             }
             let totals = slot.stream.committed_totals();

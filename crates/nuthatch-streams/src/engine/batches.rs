@@ -295,6 +295,27 @@ impl Batches {
         silent
     }
 
+    /// They go to another engine.
+    pub(super) fn leave(&self, totals: &mut BatchTotals) {
+        let (atomic, fast, staged_bytes) = self.totals();
+        totals.atomic -= atomic;
+        totals.fast -= fast;
+        totals.staged_bytes -= staged_bytes;
+    }
+
+    /// They come from another engine.
+    pub(super) fn join(&self, totals: &mut BatchTotals) {
+        let (atomic, fast, staged_bytes) = self.totals();
+        totals.atomic += atomic;
+        totals.fast += fast;
+        totals.staged_bytes += staged_bytes;
+    }
+
+    fn totals(&self) -> (usize, usize, usize) {
+        let staged_bytes = self.atomic.values().map(|batch| batch.bytes).sum();
+        (self.atomic.len(), self.fast.len(), staged_bytes)
+    }
+
     /// Everything goes, with the stream.
     pub(super) fn clear(&mut self, totals: &mut BatchTotals) {
         for batch in self.atomic.values() {

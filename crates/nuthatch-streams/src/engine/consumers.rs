@@ -168,6 +168,19 @@ impl<T> Consumers<T> {
         names
     }
 
+    /// They have come from another engine: they are on none of this one's lists, and what waits for
+    /// a frame waits for none of this log's.
+    pub(super) fn unpack(&mut self) {
+        self.hungry = Hungry::default();
+        self.full.clear();
+        self.dirty.clear();
+        for slot in self.slots.iter_mut().flatten() {
+            slot.scheduled = None;
+            slot.listed = Listed::default();
+            slot.consumer.rehomed();
+        }
+    }
+
     /// Whether any consumer but `except` still needs a message.
     fn any_needs(&mut self, stream: &Stream, seq: Seq, subject: u32, except: u32) -> bool {
         self.slots.iter_mut().enumerate().any(|(index, slot)| {
@@ -504,12 +517,20 @@ impl<S: Sink> Engine<S> {
         }
     }
 
+    /// Lets a consumer deliver, unless its stream is between two logs: then all of them are pumped
+    /// at the end of that.
+    pub(super) fn pump<L: LogAccess>(&mut self, key: ConsumerKey, log: &mut L) {
+        if !self.is_held(key.stream) {
+            self.call(key, log, Consumer::pump);
+        }
+    }
+
     /// The end of a step: pumps who was called, logs what is awaited.
     pub(super) fn end_step<L: LogAccess>(&mut self, log: &mut L) {
         for key in std::mem::take(&mut self.lists.called) {
             if let Some(listed) = self.listed(key) {
                 listed.called = false;
-                self.call(key, log, Consumer::pump);
+                self.pump(key, log);
             }
         }
         self.log_awaited(log);
@@ -556,12 +577,17 @@ impl<S: Sink> Engine<S> {
         at: Timestamp,
         log: &mut L,
     ) {
+        let is_held = self.is_held(key.stream);
         let Some(slot) = self.slots.get_mut(&key.stream) else { return };
         let Some(consumer) = slot.consumers.get_mut(key.index) else { return };
         if consumer.scheduled != Some(at) {
             return;
         }
         consumer.scheduled = None;
+        if is_held {
+            // It is called, and with that scheduled again, once the stream goes on.
+            return;
+        }
         if self.call(key, log, Consumer::tick) == Some(TickOutcome::Expired) {
             // Without room for the record the consumer stays until there is.
             let _ = self.delete_consumer(key, Urgency::Lazy, log);

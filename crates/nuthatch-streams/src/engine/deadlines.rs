@@ -121,6 +121,10 @@ impl<S: Sink> Engine<S> {
             return;
         };
         slot.scheduled = None;
+        if slot.transit.holds() {
+            // It is scheduled again once it goes on.
+            return;
+        }
         slot.stream.sweep_ids(log.now());
         self.budget.settle(slot.stream.account(), slot.stream.account_use());
         self.expire_stream(id, log);
@@ -135,7 +139,9 @@ impl<S: Sink> Engine<S> {
     /// frame; until then the clock says the same.
     pub(super) fn expire_stream<L: LogAccess>(&mut self, id: StreamId, log: &mut L) {
         let now = log.now();
-        let Some(slot) = self.slots.get_mut(&id) else { return };
+        let Some(slot) = self.slots.get_mut(&id).filter(|slot| !slot.transit.holds()) else {
+            return;
+        };
         if slot.stream.limits().restoring {
             return;
         }

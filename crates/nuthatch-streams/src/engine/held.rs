@@ -1,12 +1,13 @@
-//! What waits while a purge past the end is on its way to the medium, or while the value of a
-//! counter is being read.
+//! What waits because its stream is between two states: while a purge past the end is on its way to
+//! the medium, while the value of a counter is being read, and while the stream is between two logs.
 //!
 //! Such a purge moves a stream's next sequence. Readers must not see that before it has committed,
 //! and nothing may be given a sequence on either side of the gap meanwhile: publishes and changes of
 //! the stream wait for the commit, in their order. That is one frame, and rare. Counters whose last
-//! message is not in memory wait for one read, after a restart mostly.
+//! message is not in memory wait for one read, after a restart mostly. A stream that changes logs ([`super::transit`]) keeps everything waiting for a few frames.
 
 use super::Engine;
+use super::slot::Slot;
 use crate::event::{ClientBatch, Item};
 use crate::op::{Op, Respond};
 use crate::sink::Sink;
@@ -15,32 +16,79 @@ use nuthatch_protocol::jserror::JsError;
 use rustc_hash::FxHashSet;
 
 /// Events that may wait; further ones are refused (10167).
-const HELD_EVENTS_MAX: usize = 4096;
+const HELD_EVENTS_MAX: usize = 64 * 1024;
+/// Bytes of read buffers that may wait: further publishes are refused (10167).
+const HELD_BYTES_MAX: usize = 256 * 1024 * 1024;
 
 /// What waits.
-enum Waiting<P> {
-    Publishes(ClientBatch<P>),
+pub(super) enum Waiting<P> {
+    /// Items for one stream.
+    Items(ClientBatch<P>),
+    /// An operation.
     Change(Op, Respond),
 }
 
-/// Events that wait.
+impl<P> Waiting<P> {
+    fn weight(&self) -> usize {
+        match self {
+            Self::Items(batch) => batch.buf.len(),
+            Self::Change(..) => 0,
+        }
+    }
+
+    fn stream(&mut self) -> Option<StreamId> {
+        match self {
+            Self::Items(batch) => batch.items.first().map(Item::stream),
+            Self::Change(op, _) => op.stream_mut().copied(),
+        }
+    }
+
+    /// The same for a stream that goes by another identity now.
+    pub(super) fn moved_to(mut self, id: StreamId) -> Self {
+        match &mut self {
+            Self::Items(batch) => batch.items.iter_mut().for_each(|item| *item.stream_mut() = id),
+            Self::Change(op, _) => {
+                if let Some(stream) = op.stream_mut() {
+                    *stream = id;
+                }
+            }
+        }
+        self
+    }
+}
+
+/// Events that wait, oldest first.
 pub(super) struct Held<P> {
-    /// Oldest first.
-    events: Vec<Waiting<P>>,
+    waiting: Vec<Waiting<P>>,
+    bytes: usize,
     /// Streams with a counter that is being read.
     counting: FxHashSet<StreamId>,
 }
 
 impl<P> Default for Held<P> {
     fn default() -> Self {
-        Self { events: Vec::new(), counting: FxHashSet::default() }
+        Self { waiting: Vec::new(), bytes: 0, counting: FxHashSet::default() }
     }
 }
 
 impl<P> Held<P> {
     /// Whether nothing waits.
     pub(super) const fn is_empty(&self) -> bool {
-        self.events.is_empty()
+        self.waiting.is_empty()
+    }
+
+    fn is_full(&self) -> bool {
+        self.waiting.len() >= HELD_EVENTS_MAX || self.bytes >= HELD_BYTES_MAX
+    }
+
+    fn push(&mut self, waiting: Waiting<P>) {
+        self.bytes += waiting.weight();
+        self.waiting.push(waiting);
+    }
+
+    /// Takes everything; counters are looked at again.
+    fn take(&mut self) -> Vec<Waiting<P>> {
+        std::mem::take(self).waiting
     }
 
     /// Whether a stream waits for a counter.
@@ -62,15 +110,66 @@ const fn changes(op: &Op) -> Option<StreamId> {
         | Op::RemoveRestored { id, .. }
         | Op::CreateConsumer { id, .. }
         | Op::DeleteConsumer { id, .. }
-        | Op::ResetConsumer { id, .. } => Some(*id),
+        | Op::ResetConsumer { id, .. }
+        | Op::UnpinConsumer { id, .. }
+        | Op::Leave { id, .. } => Some(*id),
+        _ => None,
+    }
+}
+
+/// The stream that an operation asks about.
+const fn asks(op: &Op) -> Option<StreamId> {
+    match op {
+        Op::StreamInfo { id, .. }
+        | Op::GetMessage { id, .. }
+        | Op::ConsumerInfo { id, .. }
+        | Op::ReadRange { id, .. }
+        | Op::Sourced { id, .. }
+        | Op::ListConsumers { id, .. } => Some(*id),
         _ => None,
     }
 }
 
 impl<S: Sink> Engine<S> {
     fn must_wait(&self, id: StreamId) -> bool {
-        let is_jumping = || self.slots.get(&id).is_some_and(|slot| slot.stream.is_jumping());
-        self.failed.is_none() && (is_jumping() || self.held.waits(id))
+        let between = |slot: &Slot<S>| slot.stream.is_jumping() || slot.transit.holds();
+        let is_between = || self.slots.get(&id).is_some_and(|slot| between(slot));
+        self.failed.is_none() && (is_between() || self.held.waits(id))
+    }
+
+    /// Whether a stream is between two logs: nothing of it changes.
+    #[inline]
+    pub(super) fn is_held(&self, id: StreamId) -> bool {
+        self.in_transit > 0 && self.slots.get(&id).is_some_and(|slot| slot.transit.holds())
+    }
+
+    /// Keeps the items from `start` on that go to a stream which is between two logs; returns where
+    /// others begin.
+    #[cold]
+    pub(super) fn hold_items(
+        &mut self,
+        batch: &ClientBatch<S::Peer>,
+        start: usize,
+    ) -> Option<usize> {
+        let id = batch.items.get(start)?.stream();
+        if self.failed.is_some() || !self.is_held(id) {
+            return None;
+        }
+        let theirs = |item: &&Item| item.stream() == id;
+        let items: Vec<Item> = batch.items[start..].iter().take_while(theirs).copied().collect();
+        let end = start + items.len();
+        if self.held.is_full() {
+            // Without room acknowledgements and pulls are lost as they may be on any wire.
+            for item in &items {
+                if let Item::Publish(item) = item {
+                    self.refuse(batch, item, JsError::STREAM_TOO_MANY_REQUESTS);
+                }
+            }
+            return Some(end);
+        }
+        let (peer, buf) = (batch.peer.clone(), batch.buf.clone());
+        self.held.push(Waiting::Items(ClientBatch { peer, buf, items }));
+        Some(end)
     }
 
     /// Keeps the publishes from `start` on that go to a stream which is between two sequences or
@@ -100,49 +199,70 @@ impl<S: Sink> Engine<S> {
 
     #[cold]
     fn hold(&mut self, batch: &ClientBatch<S::Peer>, start: usize, id: StreamId) -> Option<usize> {
-        if self.held.events.len() >= HELD_EVENTS_MAX {
+        if self.held.is_full() {
             return None;
         }
         let theirs = |item: &&Item| matches!(item, Item::Publish(to) if to.stream == id);
         let items: Vec<Item> = batch.items[start..].iter().take_while(theirs).copied().collect();
         let end = start + items.len();
         let (peer, buf) = (batch.peer.clone(), batch.buf.clone());
-        self.held.events.push(Waiting::Publishes(ClientBatch { peer, buf, items }));
+        self.held.push(Waiting::Items(ClientBatch { peer, buf, items }));
         Some(end)
     }
 
-    /// Keeps a change of a stream which is between two sequences or waits for a counter; gives
-    /// everything else back.
+    /// Keeps a change of a stream which is between two states or waits for a counter, and a
+    /// question about one that has not quite arrived; gives everything else back.
     pub(super) fn hold_op<L: LogAccess>(
         &mut self,
         op: Op,
         respond: Respond,
         log: &mut L,
     ) -> Option<(Op, Respond)> {
-        let Some(id) = changes(&op) else { return Some((op, respond)) };
+        let waits_for_luggage = |id: StreamId| {
+            self.in_transit > 0
+                && self.slots.get(&id).is_some_and(|slot| slot.transit.holds_questions())
+        };
+        let waits = changes(&op).is_some_and(|id| self.must_wait(id))
+            || asks(&op).is_some_and(waits_for_luggage);
         let counts = match &op {
-            Op::Source { copies, .. } => !self.are_sourced_counters_known(id, copies, log),
+            Op::Source { id, copies } => !self.are_sourced_counters_known(*id, copies, log),
             _ => false,
         };
-        if !counts && !self.must_wait(id) {
+        if !waits && !counts {
             return Some((op, respond));
         }
-        if self.held.events.len() >= HELD_EVENTS_MAX {
+        if self.held.is_full() {
             respond(Err(JsError::STREAM_TOO_MANY_REQUESTS));
             return None;
         }
-        if counts {
+        if let Some(id) = changes(&op).filter(|_| counts) {
             self.held.counting.insert(id);
         }
-        self.held.events.push(Waiting::Change(op, respond));
+        self.held.push(Waiting::Change(op, respond));
         None
+    }
+
+    /// Takes out what waits for a stream.
+    pub(super) fn take_held(&mut self, id: StreamId) -> Vec<Waiting<S::Peer>> {
+        let counting = std::mem::take(&mut self.held.counting);
+        let mut theirs = Vec::new();
+        for mut waiting in self.held.take() {
+            if waiting.stream() == Some(id) {
+                theirs.push(waiting);
+            } else {
+                self.held.push(waiting);
+            }
+        }
+        self.held.counting = counting;
+        self.held.counting.remove(&id);
+        theirs
     }
 
     /// The log failed: what waits will never be stored.
     pub(super) fn refuse_held(&mut self, error: &JsError) {
-        for waiting in std::mem::take(&mut self.held).events {
+        for waiting in self.held.take() {
             match waiting {
-                Waiting::Publishes(batch) => {
+                Waiting::Items(batch) => {
                     for item in &batch.items {
                         if let Item::Publish(item) = item {
                             self.refuse(&batch, item, error.clone());
@@ -157,13 +277,17 @@ impl<S: Sink> Engine<S> {
     /// Handles what has waited long enough.
     #[cold]
     pub(super) fn release_held<L: LogAccess>(&mut self, log: &mut L) {
-        for waiting in std::mem::take(&mut self.held).events {
-            match waiting {
-                // The stream may be jumping again, or the next counter may have to be read: then
-                // these wait again, behind each other.
-                Waiting::Publishes(batch) => self.batch(batch, log),
-                Waiting::Change(op, respond) => self.op(op, respond, log),
-            }
+        for waiting in self.held.take() {
+            self.run_held(waiting, log);
+        }
+    }
+
+    /// Handles what has waited. Its stream may be between two states again: then it waits again,
+    /// behind what came before it.
+    pub(super) fn run_held<L: LogAccess>(&mut self, waiting: Waiting<S::Peer>, log: &mut L) {
+        match waiting {
+            Waiting::Items(batch) => self.batch(batch, log),
+            Waiting::Change(op, respond) => self.op(op, respond, log),
         }
     }
 }

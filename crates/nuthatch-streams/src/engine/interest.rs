@@ -143,7 +143,8 @@ impl<S: Sink> Engine<S> {
 
     /// One part of a sweep. It goes on later if it is not done.
     fn sweep_stream<L: LogAccess>(&mut self, id: StreamId, log: &mut L) {
-        let Some(slot) = self.slots.get_mut(&id).filter(|slot| !slot.deleting) else { return };
+        let goes_on = |slot: &&mut Box<Slot<S>>| !slot.deleting && !slot.transit.holds();
+        let Some(slot) = self.slots.get_mut(&id).filter(goes_on) else { return };
         let Some(sweep) = slot.sweep else { return };
         let (deletes, next) = slot.sweep_part(sweep);
         let mut ranges = deletes.ranges.clone();
@@ -175,7 +176,9 @@ impl<S: Sink> Engine<S> {
         self.lists.sweep_at = None;
         if let Some(id) = self.lists.sweeping.pop_front() {
             self.sweep_stream(id, log);
-            if self.slots.get(&id).is_some_and(|slot| slot.sweep.is_some() && !slot.deleting) {
+            let goes_on =
+                |slot: &Box<Slot<S>>| slot.sweep.is_some() && !slot.deleting && !slot.transit.holds();
+            if self.slots.get(&id).is_some_and(goes_on) {
                 self.lists.sweeping.push_back(id);
             } else if !self.lists.sweeping.is_empty() {
                 self.sweep_at(log.now());

@@ -6,13 +6,14 @@
 
 use super::Engine;
 use super::slot::Slot;
+use super::transit::Transit;
 use crate::consumer::{Consumer, StateError};
 use crate::records::{
-    Advance, BatchBegin, DecodeError, Delete, LogState, Purge, Reader, StreamRecord, put_bytes,
+    Advance, BatchBegin, DecodeError, Delete, LogState, MoveOut, Purge, Reader, StreamRecord, put_bytes,
     put_u32,
 };
 use crate::sink::Sink;
-use crate::stream::{Stream, When};
+use crate::stream::{Home, Stream, When};
 use nuthatch_log::{
     IndexedMessage, LogAccess, RecordKind, RecordRef, Seq, SnapshotError, StatesError, StreamId,
 };
@@ -22,7 +23,10 @@ use nuthatch_protocol::js::RetentionPolicy;
 pub const SNAPSHOT_VERSION: u8 = 1;
 
 impl<S: Sink> Slot<S> {
-    fn encode_state(&self, out: &mut Vec<u8>) {
+    pub(super) fn encode_state(&self, out: &mut Vec<u8>) {
+        if let Transit::Settled(state) = &self.transit {
+            return out.extend_from_slice(state);
+        }
         let encoded: Vec<Vec<u8>> = self
             .consumers
             .iter()
@@ -239,6 +243,10 @@ impl<S: Sink> Engine<S> {
                 slot.replay_update(StreamRecord::decode(record.body)?);
                 slot.rename(&self.config.domain);
             }
+            RecordKind::MoveOut => {
+                let home = slot.stream.home().clone();
+                slot.stream.set_home(Home { to: MoveOut::decode(record.body)?, ..home });
+            }
             _ => slot.replay_consumer(record)?,
         }
         Ok(())
@@ -255,6 +263,9 @@ impl<S: Sink> Engine<S> {
         ids.sort_unstable();
         for id in ids {
             let Some(slot) = self.slots.get_mut(&id) else { continue };
+            if slot.stream.home().arriving {
+                slot.transit = Transit::Arriving;
+            }
             slot.stream.end_replayed_batch();
             slot.stream.commit_all();
             slot.stream.set_releases_logged();
@@ -340,7 +351,7 @@ impl<S: Sink> Slot<S> {
                     self.replay_progress(index, record.body).map_err(damaged)?;
                 }
             }
-            // Moves between logs are in the format and not written yet.
+            // `MoveIn` is in the format and was never written: a state tells it.
             _ => {}
         }
         Ok(())

@@ -4,6 +4,7 @@ use super::batches::Batches;
 use super::consumers::Consumers;
 use super::interest::Sweep;
 use super::reads::ParkedRead;
+use super::transit::Transit;
 use crate::records::Delete;
 use crate::sink::Sink;
 use crate::stream::Stream;
@@ -36,6 +37,8 @@ pub(super) struct Slot<S: Sink> {
     pub(super) undeleted: Delete,
     /// The look for messages that nobody needs, if one is under way.
     pub(super) sweep: Option<Sweep>,
+    /// Where it is between two logs.
+    pub(super) transit: Transit,
 }
 
 impl<S: Sink> Slot<S> {
@@ -60,6 +63,7 @@ impl<S: Sink> Slot<S> {
             is_freed: false,
             undeleted: Delete::default(),
             sweep: None,
+            transit: Transit::Here,
         }
     }
 }

@@ -3,7 +3,6 @@
 
 use super::Engine;
 use super::consumers::ConsumerKey;
-use crate::consumer::Consumer;
 use crate::index::MessageIndex;
 use crate::sink::Sink;
 use nuthatch_log::{LogAccess, Seq, StreamId, Timestamp};
@@ -19,7 +18,7 @@ impl<S: Sink> Engine<S> {
             if let Some(listed) = self.listed(key)
                 && std::mem::take(&mut listed.slow)
             {
-                self.call(key, log, Consumer::pump);
+                self.pump(key, log);
             }
         }
     }
@@ -31,7 +30,7 @@ impl<S: Sink> Engine<S> {
             if let Some(listed) = self.listed(key)
                 && std::mem::take(&mut listed.loading)
             {
-                self.call(key, log, Consumer::pump);
+                self.pump(key, log);
             }
         }
     }
@@ -66,7 +65,7 @@ impl<S: Sink> Engine<S> {
                 if let Some(listed) = self.listed(key)
                     && std::mem::take(&mut listed.full)
                 {
-                    self.call(key, log, Consumer::pump);
+                    self.pump(key, log);
                 }
             }
         }
@@ -83,7 +82,7 @@ impl<S: Sink> Engine<S> {
             if let Some(listed) = self.listed(key)
                 && std::mem::take(&mut listed.hungry)
             {
-                self.call(key, log, Consumer::pump);
+                self.pump(key, log);
             }
         }
     }

@@ -12,8 +12,11 @@ use nuthatch_log::{IndexedMessage, StreamId, Timestamp};
 use roaring::RoaringTreemap;
 use rustc_hash::FxHashMap;
 
-/// Version of the layout. 2 added times to live, delete markers and sources at the end, 3 schedules.
-const VERSION: u8 = 3;
+/// Version of the layout. 2 added times to live, delete markers and sources at the end, 3 schedules,
+/// 4 what the stream remembers of its moves.
+const VERSION: u8 = 4;
+/// What a stream that was never moved is written as.
+const VERSION_PLAIN: u8 = 3;
 /// Bytes of one source's position, at least.
 const SOURCED_BYTES_MIN: usize = 4 + 8;
 /// Bytes of one time to live.
@@ -63,7 +66,7 @@ pub struct StreamSnapshot<'a> {
 impl Stream {
     /// Appends everything about the stream as of now (assigned state), with its consumers.
     pub fn encode_state<'c>(&self, consumers: impl Iterator<Item = &'c [u8]>, out: &mut Vec<u8>) {
-        out.push(VERSION);
+        out.push(if self.home.is_plain() { VERSION_PLAIN } else { VERSION });
         put_u32(out, self.account.0);
         put_config(out, &self.config);
         put_i64(out, self.created.0);
@@ -104,6 +107,9 @@ impl Stream {
         for (seq, due) in schedules {
             put_u64(out, seq);
             put_i64(out, due.0);
+        }
+        if !self.home.is_plain() {
+            self.home.encode(out);
         }
     }
 
@@ -164,6 +170,9 @@ impl Stream {
         }
         if body.first().is_some_and(|&version| version >= 3) {
             stream.read_schedules(&mut reader)?;
+        }
+        if body.first().is_some_and(|&version| version >= 4) {
+            stream.home = super::Home::decode(&mut reader)?;
         }
         stream.messages = super::messages::Messages::new(floor.clamp(1, next));
         let recovering = Recovering { floor, deleted, last_seq: next - 1 };

@@ -160,7 +160,7 @@ pub fn copy(args: &CopyArgs, connect: &ConnectArgs) -> Result<(), CliError> {
     config["name"] = args.destination.as_str().into();
     // The server adds facts about itself; the copy gets its own.
     if let Some(facts) = config["metadata"].as_object_mut() {
-        facts.retain(|key, _| !key.starts_with("_nats."));
+        facts.retain(|key, _| !key.starts_with("_nats.") && !key.starts_with("_nuthatch."));
     }
     args.config.apply(&mut config)?;
     drop(session);

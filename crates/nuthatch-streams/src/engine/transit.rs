@@ -1,0 +1,373 @@
+//! A stream on its way from one log to another, seen from the two engines.
+//!
+//! The new engine holds a copy that nobody else knows of ([`Op::Arrive`]); messages come by
+//! [`Op::Mirror`] while the old engine goes on serving. Then the old one holds everything back and
+//! tells the stream's state ([`Op::Leave`]), the new one makes that state durable ([`Op::Settle`]):
+//! from that frame on the new log counts. What the old engine keeps in memory (the index, consumers
+//! with their waiting pulls, reads, open batches, what was held back) is handed over as it is, so
+//! the switch takes as long for a stream of millions as for an empty one.
+//!
+//! Nothing here decides in which order these steps come, or what a restart makes of them: see
+//! [`crate::transit`].
+
+use super::Engine;
+use super::api::Done;
+use super::consumers::{ConsumerKey, log_slot_progress};
+use super::held::Waiting as Held;
+use super::pending::{OpOrInfo, Waiting};
+use super::slot::Slot;
+use crate::consumer::Consumer;
+use crate::event::Luggage;
+use crate::op::{OpOutcome, Respond};
+use crate::records::MoveOut;
+use crate::sink::{AccountId, Sink};
+use crate::stream::{Accounted, Home, Place, Stream, refusal};
+use nuthatch_log::{LogAccess, Lsn, RecordKind, RecordRef, Seq, StreamId, Timestamp, Urgency};
+use nuthatch_protocol::js::{StreamConfig, Time};
+use nuthatch_protocol::jserror::JsError;
+
+/// Where a stream is between two logs.
+#[derive(Default)]
+pub(super) enum Transit {
+    /// It lives here.
+    #[default]
+    Here,
+    /// Its messages are being copied here.
+    Arriving,
+    /// This state of it is in the log, or about to be: it lives here, and waits for what the old
+    /// engine hands over.
+    Settled(Vec<u8>),
+    /// It is about to leave.
+    Leaving(Box<Leaving>),
+}
+
+/// What is needed to leave.
+pub(super) struct Leaving {
+    /// Home and configuration in the new log.
+    home: Home,
+    config: Box<StreamConfig>,
+    /// The frame before which nothing is told, and who is.
+    waits: Option<(Lsn, Respond)>,
+}
+
+impl Transit {
+    /// Whether what is sent to the stream waits.
+    pub(super) const fn holds(&self) -> bool {
+        matches!(self, Self::Settled(_) | Self::Leaving(_))
+    }
+
+    /// Whether questions wait as well.
+    pub(super) const fn holds_questions(&self) -> bool {
+        matches!(self, Self::Settled(_))
+    }
+}
+
+/// What goes from engine to engine.
+struct Belongings<S: Sink> {
+    slot: Box<Slot<S>>,
+    held: Vec<Held<S::Peer>>,
+}
+
+/// What an arriving copy acts upon: nothing. Which messages live says the state at the end.
+fn unlimited(config: &StreamConfig) -> StreamConfig {
+    StreamConfig { name: config.name.clone(), storage: config.storage, ..StreamConfig::default() }
+}
+
+impl<S: Sink> Engine<S> {
+    /// See [`Op::Arrive`](crate::Op::Arrive).
+    pub(super) fn arrive<L: LogAccess>(
+        &mut self,
+        id: StreamId,
+        account: AccountId,
+        config: &StreamConfig,
+        (from, created): (Place, Time),
+        log: &mut L,
+    ) -> Done {
+        if self.slots.contains_key(&id) {
+            return Err(JsError::STREAM_NAME_EXIST);
+        }
+        let seed = self.config.hash_seed;
+        let config = Box::new(unlimited(config));
+        let mut stream = Stream::new(id, account, config, Timestamp(created.0), seed);
+        stream.set_home(Home::arriving(from));
+        let mut body = Vec::new();
+        stream.encode_state(std::iter::empty(), &mut body);
+        let lsn = append_state(&stream, &body, log)?;
+        let mut slot = Slot::new(stream, &self.config.domain);
+        slot.transit = Transit::Arriving;
+        self.slots.insert(id, Box::new(slot));
+        self.next_id = self.next_id.max(StreamId(id.0.saturating_add(1)));
+        self.changed(id, lsn);
+        Ok((Some(lsn), OpOutcome::Done))
+    }
+
+    /// See [`Op::Leave`](crate::Op::Leave).
+    pub(super) fn leave<L: LogAccess>(
+        &mut self,
+        id: StreamId,
+        (here, to): (String, Place),
+        config: Box<StreamConfig>,
+        respond: Respond,
+        log: &mut L,
+    ) {
+        let lsn = match self.log_leave(id, &to, log) {
+            Ok(lsn) => lsn,
+            Err(error) => return respond(Err(error)),
+        };
+        let Some(slot) = self.slots.get_mut(&id) else { return };
+        slot.stream.set_home(Home { to: Some(to), ..slot.stream.home().clone() });
+        let home = Home::arrived(Place { log: here, stream: id });
+        slot.transit =
+            Transit::Leaving(Box::new(Leaving { home, config, waits: Some((lsn, respond)) }));
+        self.in_transit += 1;
+        self.leaving.push(id);
+        self.changed(id, lsn);
+    }
+
+    /// Everything of the stream that is not in the log yet, and where it is about to go.
+    fn log_leave<L: LogAccess>(
+        &mut self,
+        id: StreamId,
+        to: &Place,
+        log: &mut L,
+    ) -> Result<Lsn, JsError> {
+        if let Some(reason) = &self.failed {
+            return Err(crate::stream::unavailable(reason));
+        }
+        self.expire_stream(id, log);
+        let domain = &self.config.domain;
+        let slot = match self.slots.get_mut(&id) {
+            Some(slot) if !slot.deleting && matches!(slot.transit, Transit::Here) => slot,
+            _ => return Err(JsError::STREAM_NOT_FOUND),
+        };
+        log_slot_progress(slot, &mut self.sink, domain, log).map_err(refusal)?;
+        append_move(&slot.stream, Some(to), log)
+    }
+
+    /// Frames up to `lsn` have committed: who waits to hear that a stream can leave is told.
+    pub(super) fn tell_leavers<L: LogAccess>(&mut self, lsn: Lsn, log: &mut L) {
+        let mut waiting = std::mem::take(&mut self.leaving);
+        waiting.retain(|&id| {
+            let Some(slot) = self.slots.get_mut(&id) else { return false };
+            let uncommitted = slot.stream.uncommitted();
+            let Transit::Leaving(leaving) = &mut slot.transit else { return false };
+            let Some((at, _)) = &leaving.waits else { return false };
+            if *at > lsn || uncommitted.is_some_and(|last| last > log.committed()) {
+                return true;
+            }
+            let Some((_, respond)) = leaving.waits.take() else { return false };
+            respond(Ok(slot.left()));
+            false
+        });
+        self.leaving.append(&mut waiting);
+    }
+
+    /// See [`Op::Stay`](crate::Op::Stay).
+    pub(super) fn stay<L: LogAccess>(&mut self, id: StreamId, for_good: bool, log: &mut L) -> Done {
+        let mut lsn = None;
+        let slot = self.slots.get_mut(&id).ok_or(JsError::STREAM_NOT_FOUND)?;
+        let was_going = matches!(slot.transit, Transit::Leaving(_));
+        if for_good && slot.stream.home().to.is_some() {
+            lsn = Some(append_move(&slot.stream, None, log)?);
+            slot.stream.set_home(Home { to: None, ..slot.stream.home().clone() });
+        }
+        if let Some(lsn) = lsn {
+            self.changed(id, lsn);
+        }
+        if was_going {
+            self.go_on(id, log);
+            self.release_held(log);
+        }
+        Ok((lsn, OpOutcome::Done))
+    }
+
+    /// See [`Op::Settle`](crate::Op::Settle).
+    pub(super) fn settle<L: LogAccess>(
+        &mut self,
+        id: StreamId,
+        state: Vec<u8>,
+        respond: Respond,
+        log: &mut L,
+    ) {
+        if let Some(reason) = &self.failed {
+            return respond(Err(crate::stream::unavailable(reason)));
+        }
+        let arriving = |slot: &&mut Box<Slot<S>>| matches!(slot.transit, Transit::Arriving);
+        let Some(slot) = self.slots.get_mut(&id).filter(arriving) else {
+            return respond(Err(JsError::STREAM_NOT_FOUND));
+        };
+        let lsn = match append_state(&slot.stream, &state, log) {
+            Ok(lsn) => lsn,
+            Err(error) => return respond(Err(error)),
+        };
+        slot.transit = Transit::Settled(state);
+        self.in_transit += 1;
+        self.changed(id, lsn);
+        self.pending.push(lsn, Waiting::Op(respond, OpOrInfo::Ready(Ok(OpOutcome::Done))));
+    }
+
+    /// See [`Op::Forget`](crate::Op::Forget).
+    pub(super) fn forget<L: LogAccess>(&mut self, id: StreamId, log: &mut L) -> Done {
+        let slot = self.slots.get(&id).ok_or(JsError::STREAM_NOT_FOUND)?;
+        let lsn = append_delete(&slot.stream, log)?;
+        drop(self.take_slot(id, log));
+        Ok((Some(lsn), OpOutcome::Done))
+    }
+
+    /// See [`Event::Depart`](crate::Event::Depart).
+    pub(super) fn depart<L: LogAccess>(&mut self, id: StreamId, log: &mut L) -> Option<Luggage> {
+        let slot = self.slots.get(&id)?;
+        if !matches!(slot.transit, Transit::Leaving(_)) {
+            return None;
+        }
+        // Without the record the next start finds the stream in both logs, and deletes it here.
+        let _ = append_delete(&slot.stream, log);
+        let held = self.take_held(id);
+        let slot = self.take_slot(id, log)?;
+        Some(Luggage(Box::new(Belongings { slot, held })))
+    }
+
+    /// Takes a stream out; nothing of it counts here any more.
+    fn take_slot<L: LogAccess>(&mut self, id: StreamId, log: &mut L) -> Option<Box<Slot<S>>> {
+        for index in self.slots.get(&id)?.consumers.indexes() {
+            self.unwatch_deliver_subject(ConsumerKey { stream: id, index });
+        }
+        let mut slot = self.slots.remove(&id)?;
+        self.in_transit -= usize::from(slot.transit.holds());
+        if let Some(batches) = &slot.batches {
+            batches.leave(&mut self.batch_totals);
+        }
+        slot.stream.for_each_held(&mut |seq, weight| log.dead(id, seq, weight));
+        let (before, _) = slot.stream.account_use();
+        self.budget.settle(slot.stream.account(), (before, Accounted::default()));
+        Some(slot)
+    }
+
+    /// See [`Event::Install`](crate::Event::Install).
+    pub(super) fn install<L: LogAccess>(&mut self, id: StreamId, luggage: Luggage, log: &mut L) {
+        // Engines of one server are of one kind.
+        let Ok(belongings) = luggage.0.downcast::<Belongings<S>>() else { return };
+        let Belongings { mut slot, held } = *belongings;
+        let Some(mut copy) = self.slots.remove(&id) else { return };
+        copy.stream.for_each_held(&mut |seq, weight| {
+            if !slot.stream.holds(seq) {
+                log.dead(id, seq, weight);
+            }
+        });
+        let (before, _) = copy.stream.account_use();
+        self.budget.settle(copy.stream.account(), (before, Accounted::default()));
+        let Transit::Leaving(leaving) = std::mem::take(&mut slot.transit) else { return };
+        slot.stream.rehome(id, leaving.home);
+        slot.stream.swap_config(leaving.config);
+        slot.unpack();
+        slot.transit = std::mem::take(&mut copy.transit);
+        if let Some(batches) = &slot.batches {
+            batches.join(&mut self.batch_totals);
+        }
+        self.slots.insert(id, slot);
+        self.go_on(id, log);
+        for waiting in held {
+            self.run_held(waiting.moved_to(id), log);
+        }
+        self.release_held(log);
+    }
+
+    /// A stream whose traffic waited is served (again).
+    fn go_on<L: LogAccess>(&mut self, id: StreamId, log: &mut L) {
+        let Some(slot) = self.slots.get_mut(&id) else { return };
+        self.in_transit -= usize::from(slot.transit.holds());
+        slot.transit = Transit::Here;
+        self.budget.settle(slot.stream.account(), slot.stream.account_use());
+        self.deadlines.schedule_stream(slot);
+        if slot.sweep.is_some() && !self.lists.sweeping.contains(&id) {
+            self.lists.sweeping.push_back(id);
+        }
+        if slot.sweep.is_some() {
+            self.lists.sweep_at = Some(log.now());
+        }
+        for index in slot.consumers.indexes() {
+            let key = ConsumerKey { stream: id, index };
+            self.watch_deliver_subject(key);
+            self.call(key, log, Consumer::interest_changed);
+            self.pump_later(key);
+        }
+        self.retry_reads(id, log);
+    }
+}
+
+impl<S: Sink> Slot<S> {
+    /// The answer to [`Op::Leave`](crate::Op::Leave): the state as the new log begins with it.
+    fn left(&mut self) -> OpOutcome {
+        let last_seq = self.stream.assigned_totals().last_seq;
+        let Transit::Leaving(leaving) = std::mem::take(&mut self.transit) else {
+            return OpOutcome::Left { state: Vec::new(), last_seq };
+        };
+        let mut leaving = leaving;
+        let here = self.stream.set_home(leaving.home.clone());
+        leaving.config = self.stream.swap_config(leaving.config);
+        let mut state = Vec::new();
+        self.encode_state(&mut state);
+        leaving.config = self.stream.swap_config(leaving.config);
+        self.stream.set_home(here);
+        self.transit = Transit::Leaving(leaving);
+        OpOutcome::Left { state, last_seq }
+    }
+
+    /// After the journey: nothing of the old engine's lists and frames holds here.
+    fn unpack(&mut self) {
+        self.committed_in = Lsn(0);
+        self.scheduled = None;
+        self.is_freed = false;
+        self.schedules_wait = false;
+        self.consumers.unpack();
+    }
+}
+
+/// Says where a stream is about to go, or that it stays. Returns the frame.
+fn append_move<L: LogAccess>(
+    stream: &Stream,
+    to: Option<&Place>,
+    log: &mut L,
+) -> Result<Lsn, JsError> {
+    let mut body = Vec::new();
+    MoveOut::encode(to, &mut body);
+    append(RecordKind::MoveOut, stream, &body, log)
+}
+
+fn append_delete<L: LogAccess>(stream: &Stream, log: &mut L) -> Result<Lsn, JsError> {
+    append(RecordKind::StreamDelete, stream, b"", log)
+}
+
+fn append<L: LogAccess>(
+    kind: RecordKind,
+    stream: &Stream,
+    body: &[u8],
+    log: &mut L,
+) -> Result<Lsn, JsError> {
+    let record = record(kind, stream, body, log.now());
+    Ok(log.append(&record, Urgency::Awaited, true).map_err(refusal)?.lsn)
+}
+
+fn append_state<L: LogAccess>(stream: &Stream, body: &[u8], log: &mut L) -> Result<Lsn, JsError> {
+    let record = record(RecordKind::StreamState, stream, body, log.now());
+    let lsn = log.append_state(&record).map_err(refusal)?.lsn;
+    log.flush_soon();
+    Ok(lsn)
+}
+
+fn record<'a>(
+    kind: RecordKind,
+    stream: &'a Stream,
+    body: &'a [u8],
+    timestamp: Timestamp,
+) -> RecordRef<'a> {
+    RecordRef {
+        kind,
+        stream: stream.id(),
+        seq: Seq(stream.assigned_totals().last_seq),
+        timestamp,
+        subject: stream.config().name.as_bytes(),
+        headers: b"",
+        body,
+    }
+}

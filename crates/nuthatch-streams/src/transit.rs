@@ -1,0 +1,171 @@
+//! What a start makes of streams that were on their way from one log to another.
+//!
+//! A move takes these steps, and each is durable before the next one begins:
+//!
+//! 1. the new log has a copy that says where it comes from ([`crate::Op::Arrive`]);
+//! 2. messages are copied while the stream goes on in the old log ([`crate::Op::Mirror`]);
+//! 3. the old log says where the stream is about to go, and holds everything back
+//!    ([`crate::Op::Leave`]);
+//! 4. the rest is copied;
+//! 5. the new log has the stream's state ([`crate::Op::Settle`]): **now it counts, and not the old
+//!    one**;
+//! 6. the old log forgets the stream ([`crate::Event::Depart`]), and what waited goes on in the new
+//!    one ([`crate::Event::Install`]).
+//!
+//! A stop before 5 leaves the stream where it was, and the copy to be gone on with. After 5 what the
+//! old log still has of it is to be forgotten.
+
+use crate::op::CatalogEntry;
+use crate::stream::Place;
+use nuthatch_log::StreamId;
+
+/// A stream in a log, by the log's number.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct At {
+    /// Which log.
+    pub log: usize,
+    /// The stream's identity there.
+    pub stream: StreamId,
+}
+
+/// A copy to go on with.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Resume {
+    /// Where the copy is.
+    pub copy: At,
+    /// Where the stream is.
+    pub source: At,
+}
+
+/// What there is to serve, to go on with, and to forget.
+#[derive(Clone, PartialEq, Default, Debug)]
+pub struct Resolution {
+    /// Streams that live, with the numbers of their logs.
+    pub serve: Vec<(usize, CatalogEntry)>,
+    /// Copies to go on with.
+    pub resume: Vec<Resume>,
+    /// What is left of streams that live elsewhere, and copies of streams that are gone.
+    pub forget: Vec<At>,
+    /// Copies whose origin is in a log that is not there: neither served nor touched.
+    pub waiting: Vec<(usize, CatalogEntry)>,
+}
+
+/// Why streams cannot be served.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum TransitError {
+    /// It may live in a log that is not there.
+    #[error(
+        "stream {name:?} of log {log} was about to move to log {to}, which the configuration does \
+         not name: it may live there now. Add that log to the configuration again. Nothing was \
+         changed"
+    )]
+    TargetMissing {
+        /// The stream.
+        name: String,
+        /// Where it was.
+        log: String,
+        /// Where it may be.
+        to: String,
+    },
+    /// The log that it may live in knows nothing of it.
+    #[error(
+        "stream {name:?} of log {log} was about to move to log {to} as id {id}, but log {to} does \
+         not have it. Is that the right directory or bucket? Nothing was changed"
+    )]
+    TargetEmpty {
+        /// The stream.
+        name: String,
+        /// Where it was.
+        log: String,
+        /// Where it should be.
+        to: String,
+        /// Its identity there.
+        id: StreamId,
+    },
+}
+
+fn find<'a>(
+    logs: &[&str],
+    catalogs: &'a [Vec<CatalogEntry>],
+    place: &Place,
+) -> Option<(usize, Option<&'a CatalogEntry>)> {
+    let log = logs.iter().position(|name| *name == place.log)?;
+    let entry = catalogs.get(log)?.iter().find(|entry| entry.id == place.stream);
+    Some((log, entry))
+}
+
+/// Decides about every stream of these logs. `catalogs` has what each log holds, in the order of
+/// `logs`, which are their names.
+///
+/// # Errors
+/// [`TransitError`], if a stream may live where nobody can look.
+pub fn resolve(
+    logs: &[&str],
+    catalogs: &[Vec<CatalogEntry>],
+) -> Result<Resolution, TransitError> {
+    let mut resolution = Resolution::default();
+    let all = || catalogs.iter().enumerate().flat_map(|(log, c)| c.iter().map(move |e| (log, e)));
+    // Who has arrived from somewhere makes what is left there worthless.
+    for (_, entry) in all().filter(|(_, entry)| !entry.home.arriving) {
+        if let Some(place) = &entry.home.from
+            && let Some((log, Some(left))) = find(logs, catalogs, place)
+        {
+            resolution.forget.push(At { log, stream: left.id });
+        }
+    }
+    for (log, entry) in all() {
+        let here = At { log, stream: entry.id };
+        if resolution.forget.contains(&here) {
+            continue;
+        }
+        if entry.home.arriving {
+            resolution.place_copy(here, entry, logs, catalogs);
+            continue;
+        }
+        check_target(logs, catalogs, log, entry)?;
+        resolution.serve.push((log, entry.clone()));
+    }
+    Ok(resolution)
+}
+
+impl Resolution {
+    fn place_copy(
+        &mut self,
+        copy: At,
+        entry: &CatalogEntry,
+        logs: &[&str],
+        catalogs: &[Vec<CatalogEntry>],
+    ) {
+        let origin = entry.home.from.as_ref().and_then(|place| find(logs, catalogs, place));
+        match origin {
+            None => self.waiting.push((copy.log, entry.clone())),
+            Some((log, Some(source))) => {
+                self.resume.push(Resume { copy, source: At { log, stream: source.id } });
+            }
+            // It was deleted meanwhile.
+            Some((_, None)) => self.forget.push(copy),
+        }
+    }
+}
+
+/// A stream that was about to go somewhere: what is there says whether it went.
+fn check_target(
+    logs: &[&str],
+    catalogs: &[Vec<CatalogEntry>],
+    log: usize,
+    entry: &CatalogEntry,
+) -> Result<(), TransitError> {
+    let Some(place) = &entry.home.to else { return Ok(()) };
+    let (name, here, to) = (entry.config.name.clone(), logs[log].to_owned(), place.log.clone());
+    match find(logs, catalogs, place) {
+        // It did not: an arrived one would have led to this one being forgotten.
+        Some((_, Some(_))) => Ok(()),
+        Some((_, None)) => {
+            Err(TransitError::TargetEmpty { name, log: here, to, id: place.stream })
+        }
+        None => Err(TransitError::TargetMissing { name, log: here, to }),
+    }
+}
+
+#[cfg(test)]
+mod tests;
