@@ -360,7 +360,8 @@ impl Server {
         for engine in 0..hook.engine_count().min(32) {
             let bit = 1 << engine;
             if bits & bit != 0
-                && let Err(SendError::Busy(_)) = hook.send(EngineId(engine as u8), event(), true, u64::MAX)
+                && let Err(SendError::Busy(_)) =
+                    hook.send(EngineId(engine as u8), event(), true, u64::MAX)
             {
                 refused |= bit;
             }

@@ -20,7 +20,8 @@ pub mod validate;
 pub use budget::AccountBounds;
 pub use engine::{BatchLimits, Engine, EngineConfig};
 pub use event::{
-    AckItem, ClientBatch, DirectGetItem, Event, FlowItem, Item, Luggage, PublishItem, PullItem, Span,
+    AckItem, ClientBatch, DirectGetItem, Event, FlowItem, Item, Luggage, PublishItem, PullItem,
+    Span,
 };
 pub use index::{MessageIndex, MessageMeta};
 pub use op::{Op, OpOutcome, OpResult, Respond};

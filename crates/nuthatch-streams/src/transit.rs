@@ -99,10 +99,7 @@ fn find<'a>(
 ///
 /// # Errors
 /// [`TransitError`], if a stream may live where nobody can look.
-pub fn resolve(
-    logs: &[&str],
-    catalogs: &[Vec<CatalogEntry>],
-) -> Result<Resolution, TransitError> {
+pub fn resolve(logs: &[&str], catalogs: &[Vec<CatalogEntry>]) -> Result<Resolution, TransitError> {
     let mut resolution = Resolution::default();
     let all = || catalogs.iter().enumerate().flat_map(|(log, c)| c.iter().map(move |e| (log, e)));
     // Who has arrived from somewhere makes what is left there worthless.
@@ -160,9 +157,7 @@ fn check_target(
     match find(logs, catalogs, place) {
         // It did not: an arrived one would have led to this one being forgotten.
         Some((_, Some(_))) => Ok(()),
-        Some((_, None)) => {
-            Err(TransitError::TargetEmpty { name, log: here, to, id: place.stream })
-        }
+        Some((_, None)) => Err(TransitError::TargetEmpty { name, log: here, to, id: place.stream }),
         None => Err(TransitError::TargetMissing { name, log: here, to }),
     }
 }

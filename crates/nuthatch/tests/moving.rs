@@ -79,7 +79,8 @@ fn publish_until(mut client: Client, name: &str, stop: &AtomicBool) -> Acked {
             let (reply, body) = (format!("{inbox}.{sent}"), format!("{name}-{sent}"));
             let subject = format!("{STREAM}.{name}");
             let sending = &mut client.writer;
-            if sending.publish(subject.as_bytes(), reply.as_bytes(), b"", body.as_bytes()).is_err() {
+            if sending.publish(subject.as_bytes(), reply.as_bytes(), b"", body.as_bytes()).is_err()
+            {
                 return acked;
             }
             sent += 1;

@@ -70,13 +70,7 @@ impl<E> Inbox<E> {
         }
     }
 
-    fn push(
-        &self,
-        events: E,
-        weight: usize,
-        limit: usize,
-        seen: u64,
-    ) -> Result<(), SendError<E>> {
+    fn push(&self, events: E, weight: usize, limit: usize, seen: u64) -> Result<(), SendError<E>> {
         let mut queue = self.queue.lock();
         if queue.closing {
             return Err(SendError::Closed(events));

@@ -221,9 +221,9 @@ impl Reader {
         let generation = hook.generation();
         let parts = reroute::split(engine, &batch, |at| hook.moved(at.engine, at.stream));
         for (engine, part) in parts.unwrap_or_else(|| vec![(engine, batch)]) {
-            let backlog = self.backlog.get_or_insert_with(|| {
-                Box::new(Backlog { generation, ..Backlog::default() })
-            });
+            let backlog = self
+                .backlog
+                .get_or_insert_with(|| Box::new(Backlog { generation, ..Backlog::default() }));
             if let Err(batch) = backlog.push(&server, engine, part, Instant::now()) {
                 self.refuse_batch(&batch, Refusal::Busy);
             }
@@ -234,8 +234,7 @@ impl Reader {
     /// waits for the logs in which its streams are now: later publishes must not overtake it.
     fn follow_moves(&mut self) {
         let generation = self.server.hook().generation();
-        let Some(mut backlog) =
-            self.backlog.take_if(|backlog| backlog.generation != generation)
+        let Some(mut backlog) = self.backlog.take_if(|backlog| backlog.generation != generation)
         else {
             return;
         };

@@ -4,8 +4,8 @@ use super::audit::{self, Called, Place};
 use super::backend::{Backend, Inbox, NotTaken};
 use super::open;
 use super::registry::{EngineIndex, StreamRoute as Route};
-use super::reroute;
 use super::request::Call;
+use super::reroute;
 use super::service::{JetStream, MAX_INFLIGHT_BYTES, MAX_INFLIGHT_REQUESTS, Settings};
 use crate::conn::first_step;
 use crate::jetstream_hook::{

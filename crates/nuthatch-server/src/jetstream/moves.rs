@@ -454,7 +454,7 @@ impl Mover {
             let last_seq = range.last_seq;
             self.progress.last_seq.store(last_seq, Ordering::Relaxed);
             next = self.store(next, range, &mut stores, STORES_MAX).await?;
-            if last_seq + 1 <= next + SWITCH_LAG {
+            if last_seq < next + SWITCH_LAG {
                 self.settle(&mut stores, 0).await?;
                 *holds += 1;
                 if let Some(held) = self.switch(next, *holds).await? {
@@ -613,6 +613,10 @@ fn weight(range: &Range) -> u64 {
 }
 
 /// A stream that an operation found at an old place.
-pub(super) fn redirected(service: &JetStream, engine: EngineIndex, id: StreamId) -> Option<StreamRoute> {
+pub(super) fn redirected(
+    service: &JetStream,
+    engine: EngineIndex,
+    id: StreamId,
+) -> Option<StreamRoute> {
     service.registry.read().moved(StreamRoute { engine, id })
 }

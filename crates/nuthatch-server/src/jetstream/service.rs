@@ -6,8 +6,8 @@
 
 use super::backend::{Backend, CallError, NotTaken, call};
 use super::copies::Copies;
-use super::moves::{self, Moves};
 use super::envelope::{self, ResponseType};
+use super::moves::{self, Moves};
 use super::registry::{EngineIndex, Entry, Registry, StreamRoute};
 use super::request::Call;
 use super::restore::RESTORES_MAX;

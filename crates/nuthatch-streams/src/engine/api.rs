@@ -430,7 +430,10 @@ impl<S: Sink> Engine<S> {
     fn usage(&self, account: Option<AccountId>) -> Usage {
         let mut usage = Usage::default();
         for slot in self.slots.values() {
-            if slot.deleting || slot.stream.home().arriving || account.is_some_and(|wanted| wanted != slot.stream.account()) {
+            if slot.deleting
+                || slot.stream.home().arriving
+                || account.is_some_and(|wanted| wanted != slot.stream.account())
+            {
                 continue;
             }
             let totals = slot.stream.committed_totals();

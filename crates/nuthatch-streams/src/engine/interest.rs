@@ -176,9 +176,8 @@ impl<S: Sink> Engine<S> {
         self.lists.sweep_at = None;
         if let Some(id) = self.lists.sweeping.pop_front() {
             self.sweep_stream(id, log);
-            let goes_on =
-                |slot: &Box<Slot<S>>| slot.sweep.is_some() && !slot.deleting && !slot.transit.holds();
-            if self.slots.get(&id).is_some_and(goes_on) {
+            let slot = self.slots.get(&id).filter(|slot| !slot.deleting && !slot.transit.holds());
+            if slot.is_some_and(|slot| slot.sweep.is_some()) {
                 self.lists.sweeping.push_back(id);
             } else if !self.lists.sweeping.is_empty() {
                 self.sweep_at(log.now());

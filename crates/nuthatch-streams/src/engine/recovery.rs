@@ -9,8 +9,8 @@ use super::slot::Slot;
 use super::transit::Transit;
 use crate::consumer::{Consumer, StateError};
 use crate::records::{
-    Advance, BatchBegin, DecodeError, Delete, LogState, MoveOut, Purge, Reader, StreamRecord, put_bytes,
-    put_u32,
+    Advance, BatchBegin, DecodeError, Delete, LogState, MoveOut, Purge, Reader, StreamRecord,
+    put_bytes, put_u32,
 };
 use crate::sink::Sink;
 use crate::stream::{Home, Stream, When};

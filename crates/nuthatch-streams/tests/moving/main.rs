@@ -261,9 +261,10 @@ impl World {
         }
         self.home = serve;
         if self.is_broken
-            && let Some(old) = found.forget.iter().find(|at| {
-                catalogs[at.log].iter().any(|e| e.id == at.stream && !e.home.arriving)
-            })
+            && let Some(old) = found
+                .forget
+                .iter()
+                .find(|at| catalogs[at.log].iter().any(|e| e.id == at.stream && !e.home.arriving))
         {
             self.home = Some(*old);
             return Ok(());

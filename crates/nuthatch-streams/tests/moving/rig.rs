@@ -232,8 +232,7 @@ impl Rig {
         let mut parts = Parts::default();
         let (consumer, reply) = (parts.span(CONSUMER.as_bytes()), parts.span(b"inbox"));
         let body = parts.span(b"{\"batch\":5,\"no_wait\":true}");
-        let pull =
-            PullItem { stream, hint: 0, headers: Span::default(), consumer, reply, body };
+        let pull = PullItem { stream, hint: 0, headers: Span::default(), consumer, reply, body };
         self.run(parts.batch(vec![Item::Pull(pull)]));
     }
 
