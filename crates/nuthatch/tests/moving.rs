@@ -290,7 +290,7 @@ fn a_server_killed_in_mid_move_goes_on_with_it() {
         let publisher = Publisher::start(&server, ["k0", "k1", "k2", "k3"][round]);
         let worker = Worker::start(&server, "work");
         // Slow enough that the kill comes while it copies, or fast enough that it may not.
-        begin(&mut client, log, if random.next() % 2 == 0 { 1 << 20 } else { 64 << 20 });
+        begin(&mut client, log, if random.next().is_multiple_of(2) { 1 << 20 } else { 64 << 20 });
         thread::sleep(Duration::from_millis(random.next() % 300));
         server.kill();
         acked = merged([acked, publisher.stop()]);
