@@ -354,6 +354,9 @@ impl Op {
             | Self::Leave { id, .. }
             | Self::Stay { id, .. }
             | Self::Settle { id, .. }
+            | Self::ConsumerState { id, .. }
+            | Self::FinishRestore { id, .. }
+            | Self::RemoveRestored { id, .. }
             | Self::Forget { id } => Some(id),
             Self::Catalog | Self::SetAccounts(_) | Self::Usage { .. } => None,
         }

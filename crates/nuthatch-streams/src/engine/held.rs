@@ -123,6 +123,7 @@ const fn asks(op: &Op) -> Option<StreamId> {
         Op::StreamInfo { id, .. }
         | Op::GetMessage { id, .. }
         | Op::ConsumerInfo { id, .. }
+        | Op::ConsumerState { id, .. }
         | Op::ReadRange { id, .. }
         | Op::Sourced { id, .. }
         | Op::ListConsumers { id, .. } => Some(*id),
