@@ -15,8 +15,10 @@ use nuthatch_log::{LogAccess, StreamId};
 use nuthatch_protocol::jserror::JsError;
 use rustc_hash::FxHashSet;
 
-/// Events that may wait; further ones are refused (10167).
-const HELD_EVENTS_MAX: usize = 64 * 1024;
+/// Events that may wait for a commit or a read; further ones are refused (10167).
+const HELD_EVENTS_MAX: usize = 4096;
+/// Events that may wait for a stream between two logs, where everything waits.
+const HELD_MOVING_EVENTS_MAX: usize = 64 * 1024;
 /// Bytes of read buffers that may wait: further publishes are refused (10167).
 const HELD_BYTES_MAX: usize = 256 * 1024 * 1024;
 
@@ -77,8 +79,8 @@ impl<P> Held<P> {
         self.waiting.is_empty()
     }
 
-    fn is_full(&self) -> bool {
-        self.waiting.len() >= HELD_EVENTS_MAX || self.bytes >= HELD_BYTES_MAX
+    fn is_full(&self, events_max: usize) -> bool {
+        self.waiting.len() >= events_max || self.bytes >= HELD_BYTES_MAX
     }
 
     fn push(&mut self, waiting: Waiting<P>) {
@@ -159,7 +161,7 @@ impl<S: Sink> Engine<S> {
         let theirs = |item: &&Item| item.stream() == id;
         let items: Vec<Item> = batch.items[start..].iter().take_while(theirs).copied().collect();
         let end = start + items.len();
-        if self.held.is_full() {
+        if self.held.is_full(HELD_MOVING_EVENTS_MAX) {
             // Without room acknowledgements and pulls are lost as they may be on any wire.
             for item in &items {
                 if let Item::Publish(item) = item {
@@ -200,7 +202,7 @@ impl<S: Sink> Engine<S> {
 
     #[cold]
     fn hold(&mut self, batch: &ClientBatch<S::Peer>, start: usize, id: StreamId) -> Option<usize> {
-        if self.held.is_full() {
+        if self.held.is_full(HELD_EVENTS_MAX) {
             return None;
         }
         let theirs = |item: &&Item| matches!(item, Item::Publish(to) if to.stream == id);
@@ -232,7 +234,9 @@ impl<S: Sink> Engine<S> {
         if !waits && !counts {
             return Some((op, respond));
         }
-        if self.held.is_full() {
+        let is_held = self.in_transit > 0 && changes(&op).is_none_or(|id| self.is_held(id));
+        let events_max = if is_held { HELD_MOVING_EVENTS_MAX } else { HELD_EVENTS_MAX };
+        if self.held.is_full(events_max) {
             respond(Err(JsError::STREAM_TOO_MANY_REQUESTS));
             return None;
         }
