@@ -79,7 +79,7 @@ fn noise(chance: &mut Chance, len: usize) -> Vec<u8> {
 
 /// A subject out of a million; every other message is of one of a hundred that are busy.
 fn subject(chance: &mut Chance) -> String {
-    let busy = chance.next() % 2 == 0;
+    let busy = chance.next().is_multiple_of(2);
     let n = chance.next() % if busy { 100 } else { SUBJECTS };
     format!("orders.eu-{}.shop{}.{n:07}", n % 8, n % 1000)
 }

@@ -3,7 +3,7 @@
 
 mod common;
 
-use common::{Event, Outcome, Rig, tiny_parts};
+use common::{Event, Outcome, Rig, tiny_cold, tiny_parts};
 use nuthatch_log::StreamId;
 use nuthatch_log::env::RealDisk;
 use std::path::{Path, PathBuf};
@@ -15,10 +15,10 @@ fn body(stream: u32, n: u64) -> Vec<u8> {
 }
 
 /// A log with messages, deletes, a purge, a dropped stream, a compacted segment, states in parts, a checkpoint, and
-/// an end that was not closed.
+/// an end that was not closed. From version 2 on, with packed frames and segments for single streams.
 fn write(dir: &Path) {
     let disk = Arc::new(RealDisk::open(dir).expect("a directory"));
-    let mut rig = Rig::open(tiny_parts(), disk).expect("opens");
+    let mut rig = Rig::open(tiny_cold(), disk).expect("opens");
     rig.create(1, 0);
     rig.create(2, 5);
     rig.create(3, 0);
@@ -37,6 +37,7 @@ fn write(dir: &Path) {
     }
     let stats = rig.handle.stats();
     assert!(stats.compacted_segments > 0 && stats.checkpoints > 0, "{stats:?}");
+    assert!(stats.packed_bytes > 0, "{stats:?}");
 }
 
 fn check(dir: &Path) {

@@ -13,6 +13,9 @@ use std::collections::BTreeMap;
 use std::io;
 use std::sync::Arc;
 
+/// Objects of one range that are fetched at the same time.
+const PIECES_TOGETHER: usize = 8;
+
 /// A file of a log. Cheap to share.
 pub struct ObjectFile {
     shared: Arc<Shared>,
@@ -138,6 +141,21 @@ impl ObjectFile {
         Ok(())
     }
 
+    /// Where a range consists of several objects, they are fetched at the same time: a start that reads
+    /// the end of a log of small frames has thousands of them before it.
+    fn fetch_together(&self, name: &str, pieces: &[(u64, Piece)]) {
+        let state = self.state.lock();
+        let stretch = |(_, piece): &(u64, Piece)| {
+            let Source::Object { offset, generation, skip } = piece.source else { return None };
+            let key: Arc<str> = names::part(name, offset, generation).into();
+            let size = *state.objects.get(&key)?;
+            Some(Stretch { key, size, from: skip, to: skip + piece.len })
+        };
+        let stretches: Vec<Stretch> = pieces.iter().filter_map(stretch).collect();
+        drop(state);
+        self.shared.cache.ahead(&stretches);
+    }
+
     /// What follows a stretch that was read in order is fetched before it is asked for.
     fn read_ahead(&self, name: &str, at: u64, len: u64) {
         let window = self.cursors.lock().note(at, len);
@@ -212,9 +230,14 @@ impl DiskFile for ObjectFile {
             (state.name.clone().unwrap_or_default(), state.extents.within(offset, end), n)
         };
         into[..n].fill(0);
-        for (at, piece) in &pieces {
-            let start = to_usize(at - offset);
-            self.read_piece(&name, piece, &mut into[start..start + to_usize(piece.len)])?;
+        for together in pieces.chunks(PIECES_TOGETHER) {
+            if together.len() > 1 {
+                self.fetch_together(&name, together);
+            }
+            for (at, piece) in together {
+                let start = to_usize(at - offset);
+                self.read_piece(&name, piece, &mut into[start..start + to_usize(piece.len)])?;
+            }
         }
         if n == into.len() {
             self.read_ahead(&name, offset, n as u64);
