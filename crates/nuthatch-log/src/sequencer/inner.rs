@@ -88,8 +88,9 @@ impl LogInner {
     pub fn new(parts: Parts) -> Self {
         let pool = BufPool::new(POOL_IDLE_BYTES.max(2 * parts.options.frame_bytes));
         let frame = FrameBuilder::new(&pool, 0, parts.last.next());
+        let now = parts.clock.now();
         Self {
-            now: parts.clock.now(),
+            now,
             mode: parts.store.disk.write_mode(),
             stats: Arc::clone(&parts.store.stats),
             tail: TailCache::new(parts.options.tail_cache_bytes),
@@ -114,7 +115,7 @@ impl LogInner {
             entropy: parts.entropy,
             store: parts.store,
             index: parts.index,
-            segments: parts.segments.with_anything_dead(),
+            segments: parts.segments.from_before(now),
         }
     }
 

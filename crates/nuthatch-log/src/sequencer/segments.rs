@@ -188,10 +188,12 @@ impl Segments {
         self.by_id.insert(info.segment.id(), info);
     }
 
-    /// The same, to be looked over for dead space from before the start.
+    /// The same, to be looked over for dead space from before the start. Nobody knows when segments
+    /// were sealed: they count as warm, so that a start is not followed by work.
     #[must_use]
-    pub fn with_anything_dead(mut self) -> Self {
+    pub fn from_before(mut self, now: Timestamp) -> Self {
         self.died = true;
+        self.by_id.values_mut().for_each(|info| info.sealed_at = now);
         self
     }
 
