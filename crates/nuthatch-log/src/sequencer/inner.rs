@@ -115,7 +115,7 @@ impl LogInner {
             entropy: parts.entropy,
             store: parts.store,
             index: parts.index,
-            segments: parts.segments.from_before(now),
+            segments: parts.segments.inherited_at(now),
         }
     }
 

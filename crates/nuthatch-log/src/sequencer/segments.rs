@@ -191,7 +191,7 @@ impl Segments {
     /// The same, to be looked over for dead space from before the start. Nobody knows when segments
     /// were sealed: they count as warm, so that a start is not followed by work.
     #[must_use]
-    pub fn from_before(mut self, now: Timestamp) -> Self {
+    pub fn inherited_at(mut self, now: Timestamp) -> Self {
         self.died = true;
         self.by_id.values_mut().for_each(|info| info.sealed_at = now);
         self
