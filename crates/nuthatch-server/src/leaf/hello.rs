@@ -29,9 +29,8 @@ impl Subjects {
     }
 
     pub(crate) fn permission(self) -> SubjectPermission {
-        // As in Go, an empty list is none.
-        let allow = self.allow.filter(|allow| !allow.is_empty());
-        SubjectPermission { allow, deny: self.deny.unwrap_or_default() }
+        // An empty list of what is allowed allows nothing; nats-server leaves it out where there is none.
+        SubjectPermission { allow: self.allow, deny: self.deny.unwrap_or_default() }
     }
 }
 
