@@ -178,8 +178,8 @@ func abandoned(s *server) {
 	ok(json.Unmarshal(reply.Data, &resp))
 	check(resp.DeliverSubject != "", "refused: %s", reply.Data)
 	must(s.nc.Request(resp.DeliverSubject, []byte("\xff\x06\x00\x00S2sTwO"), limit))
-	// The server gives up after 5 s without a chunk; an empty one would end the upload.
-	time.Sleep(6 * time.Second)
+	// The server gives up after 10 s without a chunk; an empty one would end the upload.
+	time.Sleep(11 * time.Second)
 	until("the upload is given up", func() bool {
 		_, err := s.nc.Request(resp.DeliverSubject, []byte{}, time.Second)
 		return errors.Is(err, nats.ErrNoResponders)

@@ -36,7 +36,7 @@ const WINDOW_BYTES: (usize, usize, usize) = (1 << 10, 8 << 20, 32 << 20);
 /// A receiver that acknowledges nothing for so long has gone.
 const ACK_TIMEOUT: Duration = Duration::from_secs(5);
 /// How long the receiver may take to subscribe.
-const INTEREST_TIMEOUT: Duration = Duration::from_secs(2);
+const INTEREST_TIMEOUT: Duration = Duration::from_secs(10);
 /// How often it is looked whether it has.
 const INTEREST_POLL: Duration = Duration::from_millis(10);
 /// Characters of the random part of a subject.

@@ -8,8 +8,9 @@ use std::time::{Duration, Instant};
 
 use clap::Args;
 use nuthatch_archive::{ArchiveError, Item};
-use nuthatch_bench::client::TransportError;
+use nuthatch_bench::client::{OwnedMessage, TransportError};
 use nuthatch_bench::connect::ConnectArgs;
+use nuthatch_bench::js::{ApiError, JsError};
 use nuthatch_bench::units::parse_number;
 use serde_json::{Value, json};
 
@@ -167,17 +168,12 @@ pub fn take(
         let text = format!("there is a backup in {}; pass --force", target.display());
         return Err(CliError::Usage(text));
     }
-    let inbox = session.fresh_inbox();
     let request = json!({
-        "deliver_subject": inbox, "no_consumers": how.no_consumers, "jsck": how.check,
+        "deliver_subject": Value::Null, "no_consumers": how.no_consumers, "jsck": how.check,
         "chunk_size": chunk_size,
     });
-    let reply = session
-        .api(&format!("STREAM.SNAPSHOT.{stream}"), &request)
-        .map_err(CliError::js(format!("stream {stream}")))?;
-    let mut data = File::create(&data_path).map_err(file_error("write", &data_path))?;
-    let bytes = receive(session, &inbox, &mut data)
-        .map_err(|why| CliError::Failed(format!("backup of stream {stream}: {why}")))?;
+    let (reply, bytes) = receive(session, stream, request, &data_path)?;
+    let data = File::open(&data_path).map_err(file_error("read", &data_path))?;
     data.sync_all().map_err(file_error("write", &data_path))?;
     let found = count(&data_path, stream)?;
     // Last: a directory with this file holds a whole backup.
@@ -192,36 +188,81 @@ pub fn take(
     }))
 }
 
-/// Takes the chunks of a backup until the message that says how it went; returns their bytes.
-fn receive(session: &mut Session, inbox: &str, data: &mut File) -> Result<u64, CliError> {
-    // The server waits for this.
-    let sid = session.client.subscribe(inbox, "")?;
-    session.client.writer.flush()?;
-    let idle = IDLE_LIMIT.max(session.timeout);
-    let mut bytes = 0;
-    loop {
-        let message = match session.client.next_message(Instant::now() + idle) {
-            Err(TransportError::TimedOut(_)) => {
-                return Err(CliError::Failed(format!("nothing came for {idle:?}")));
-            }
-            other => other?,
-        };
-        if message.subject != inbox {
-            continue;
-        }
-        if message.payload.is_empty() {
-            session.client.writer.unsubscribe(sid)?;
-            let view = message.view();
-            return match view.status() {
-                None | Some(204) => Ok(bytes),
-                Some(code) => Err(CliError::Failed(format!("{code} {}", view.status_text()))),
+/// Asks for a backup and writes its chunks to a file, until the message that says how it went;
+/// returns the answer and the bytes. Answer and chunks may come in any order.
+fn receive(
+    session: &mut Session,
+    stream: &str,
+    mut request: Value,
+    path: &Path,
+) -> Result<(Value, u64), CliError> {
+    let (chunks, answers) = (session.fresh_inbox(), session.fresh_inbox());
+    request["deliver_subject"] = chunks.as_str().into();
+    let subject = format!("{}.STREAM.SNAPSHOT.{stream}", session.api_prefix);
+    let sids = [session.client.subscribe(&chunks, "")?, session.client.subscribe(&answers, "")?];
+    let body = request.to_string();
+    let writer = &mut session.client.writer;
+    writer.publish(subject.as_bytes(), answers.as_bytes(), b"", body.as_bytes())?;
+    writer.flush()?;
+    let (mut answer, mut is_ended, mut bytes) = (Value::Null, false, 0);
+    let mut data = None;
+    while !is_ended || answer.is_null() {
+        let message = next(session, stream)?;
+        if message.subject == answers {
+            answer = read_answer(&message).map_err(CliError::js(format!("stream {stream}")))?;
+        } else if message.subject == chunks && message.payload.is_empty() {
+            is_ended = true;
+            check_end(stream, &message)?;
+        } else if message.subject == chunks {
+            let file = match &mut data {
+                Some(file) => file,
+                None => data.insert(File::create(path).map_err(file_error("write", path))?),
             };
+            file.write_all(&message.payload).map_err(file_error("write", path))?;
+            bytes += message.payload.len() as u64;
+            if let Some(reply) = &message.reply {
+                session.client.writer.publish(reply.as_bytes(), b"", b"", b"")?;
+                session.client.writer.flush()?;
+            }
         }
-        data.write_all(&message.payload)?;
-        bytes += message.payload.len() as u64;
-        if let Some(reply) = &message.reply {
-            session.client.writer.publish(reply.as_bytes(), b"", b"", b"")?;
-            session.client.writer.flush()?;
+    }
+    sids.iter().try_for_each(|&sid| session.client.writer.unsubscribe(sid))?;
+    Ok((answer, bytes))
+}
+
+fn next(session: &mut Session, stream: &str) -> Result<OwnedMessage, CliError> {
+    let idle = IDLE_LIMIT.max(session.timeout);
+    match session.client.next_message(Instant::now() + idle) {
+        Err(TransportError::TimedOut(_)) => {
+            let text = format!("backup of stream {stream}: nothing came for {idle:?}");
+            Err(CliError::Failed(text))
+        }
+        other => Ok(other?),
+    }
+}
+
+/// The answer to the request, or the error in it.
+fn read_answer(message: &OwnedMessage) -> Result<Value, JsError> {
+    if message.view().status() == Some(503) {
+        return Err(JsError::NotEnabled);
+    }
+    let bad = |reason: String| JsError::BadReply { subject: "STREAM.SNAPSHOT".to_owned(), reason };
+    let answer: Value =
+        serde_json::from_slice(&message.payload).map_err(|err| bad(err.to_string()))?;
+    match serde_json::from_value::<ApiError>(answer["error"].clone()) {
+        Ok(error) => Err(JsError::Api(error)),
+        Err(_) => Ok(answer),
+    }
+}
+
+/// What the last message of a backup says.
+fn check_end(stream: &str, message: &OwnedMessage) -> Result<(), CliError> {
+    let view = message.view();
+    match view.status() {
+        None | Some(204) => Ok(()),
+        Some(code) => {
+            let text = format!("backup of stream {stream}: {code} {}", view.status_text());
+            Err(CliError::Failed(text))
         }
     }
 }

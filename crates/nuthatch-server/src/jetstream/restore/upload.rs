@@ -17,7 +17,7 @@ const CHUNKS_MAX: usize = 1024;
 /// Bytes of all of them.
 const CHUNKS_BYTES_MAX: usize = 16 << 20;
 /// Without a chunk for so long the client is taken to be gone.
-const STALL_TIMEOUT: Duration = Duration::from_secs(5);
+const STALL_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// One message of the upload; an empty body is its end.
 struct Chunk {
@@ -95,7 +95,7 @@ impl Upload {
         }
         let next = self.handle.block_on(timeout(STALL_TIMEOUT, self.chunks.recv()));
         let Ok(Some(chunk)) = next else {
-            return Err(failed("the upload is stalled: no chunk for 5 s"));
+            return Err(failed("the upload is stalled: no chunk for 10 s"));
         };
         self.queued_bytes.fetch_sub(chunk.body.len(), Ordering::AcqRel);
         self.received += chunk.body.len() as u64;
