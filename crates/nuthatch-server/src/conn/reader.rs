@@ -164,13 +164,12 @@ impl Reader {
         }
     }
 
-    /// Makes the largest message that of the server or, if that is less, of the account.
+    /// Makes the largest message the least that server, account and user allow.
     pub(super) fn bound_payload(&mut self) {
-        let of_account = self.session.account.limits.load().max_payload_bytes;
-        let of_server = self.server.max_payload_bytes.load(Ordering::Relaxed);
         let of_user = self.session.grant.as_ref().and_then(|grant| grant.max_payload_bytes);
-        let own = of_account.unwrap_or(usize::MAX).min(of_user.unwrap_or(usize::MAX));
-        self.limits.max_payload = of_server.min(own);
+        let own = self.session.account.limits.load().max_payload_bytes.into_iter().chain(of_user);
+        let of_server = self.server.max_payload_bytes.load(Ordering::Relaxed);
+        self.limits.max_payload = own.fold(of_server, usize::min);
     }
 
     /// Handles what was read: how much of it, and how many bytes the next operation needs.
