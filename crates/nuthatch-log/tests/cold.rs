@@ -142,6 +142,18 @@ fn a_stream_with_its_own_segments_goes_without_rewriting() {
     let after = rig.handle.stats();
     assert!(after.compacted_segments > before.compacted_segments, "{after:?}");
     assert!(!streams_of_compacted(&disk).contains(&vec![2]));
+    // What lies around the gaps that it leaves is merged; no positions are then spoken for twice.
+    for n in 61..=200 {
+        for stream in [1, 3, 4, 5, 6] {
+            assert_eq!(rig.publish(stream, &text(stream, n)), Outcome::Acked(n));
+        }
+        rig.advance(Duration::from_millis(100));
+    }
+    settle(&mut rig);
+    let chain = Inspection::look(&disk, &mut |_, _| {}).expect("can be read").segments;
+    for pair in chain.windows(2) {
+        assert!(pair[0].end < pair[1].base, "{} and {}", pair[0], pair[1]);
+    }
 }
 
 #[test]

@@ -271,6 +271,12 @@ impl RewriteJob {
             });
             let entries = made.iter().map(|finished| finished.entry);
             catalog.segments.splice(at..at, entries);
+            // The new segments stand for what was removed between the inputs as well.
+            let (base, end) = self.range();
+            catalog.segments.retain(|entry| {
+                let between = entry.base >= base && entry.end <= end;
+                made.is_empty() || entry.state != SegmentState::Removed || !between
+            });
         })
     }
 
