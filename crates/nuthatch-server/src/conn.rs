@@ -35,6 +35,7 @@ mod connect;
 mod copied;
 #[doc(hidden)]
 pub mod front;
+mod intake;
 mod jetstream;
 mod leaf;
 mod order;

@@ -45,78 +45,62 @@ impl<S: Sink> Engine<S> {
     }
 
     pub(super) fn run_op<L: LogAccess>(&mut self, op: Op, respond: Respond, log: &mut L) {
-        match op {
+        let done = match op {
             Op::CreateStream { id, account, config } => {
-                self.create_stream(id, account, config, respond, log);
+                return self.create_stream(id, account, config, respond, log);
             }
-            Op::UpdateStream { id, config } => self.update_stream(id, config, respond, log),
-            Op::DeleteStream { id } => self.delete_stream(id, respond, log),
+            Op::UpdateStream { id, config } => return self.update_stream(id, config, respond, log),
+            Op::DeleteStream { id } => return self.delete_stream(id, respond, log),
             Op::StreamInfo { id, deleted_details, subjects_filter, offset } => {
-                respond(self.stream_info(id, deleted_details, &subjects_filter, offset, log));
+                return respond(self.stream_info(
+                    id,
+                    deleted_details,
+                    &subjects_filter,
+                    offset,
+                    log,
+                ));
             }
-            Op::Purge { id, request } => self.purge(id, &request, respond, log),
-            Op::DeleteMessage { id, seq } => self.delete_message(id, seq, respond, log),
-            Op::GetMessage { id, request } => self.get_message(id, request, respond, log),
-            Op::CreateConsumer { id, request } => {
-                let done = self.create_consumer(id, &request, log);
-                self.finish(done, respond);
-            }
-            Op::DeleteConsumer { id, name } => {
-                let done = self.delete_consumer_named(id, &name, log);
-                self.finish(done, respond);
-            }
-            Op::ReadRange { id, request } => self.read_range(id, request, respond, log),
+            Op::Purge { id, request } => return self.purge(id, &request, respond, log),
+            Op::DeleteMessage { id, seq } => return self.delete_message(id, seq, respond, log),
+            Op::GetMessage { id, request } => return self.get_message(id, request, respond, log),
+            Op::CreateConsumer { id, request } => self.create_consumer(id, &request, log),
+            Op::DeleteConsumer { id, name } => self.delete_consumer_named(id, &name, log),
+            Op::ReadRange { id, request } => return self.read_range(id, request, respond, log),
             Op::Mirror { id, copies, gap_to } => {
-                let done = self.store_copies(id, &copies, Some(gap_to), true, log);
-                self.finish(done, respond);
+                self.store_copies(id, &copies, Some(gap_to), true, log)
             }
-            Op::Source { id, copies } => {
-                let done = self.store_copies(id, &copies, None, false, log);
-                self.finish(done, respond);
-            }
-            Op::Sourced { id, key } => respond(self.sourced(id, &key)),
-            Op::ResetConsumer { id, name, seq } => {
-                let done = self.reset_consumer(id, &name, seq, log);
-                self.finish(done, respond);
-            }
+            Op::Source { id, copies } => self.store_copies(id, &copies, None, false, log),
+            Op::Sourced { id, key } => return respond(self.sourced(id, &key)),
+            Op::ResetConsumer { id, name, seq } => self.reset_consumer(id, &name, seq, log),
             Op::UnpinConsumer { id, name, group } => {
-                respond(self.unpin_consumer(id, &name, &group, log));
+                return respond(self.unpin_consumer(id, &name, &group, log));
             }
-            Op::ConsumerInfo { id, name } => respond(self.consumer_info(id, &name, log)),
-            Op::ConsumerState { id, name } => respond(self.consumer_state(id, &name, log)),
+            Op::ConsumerInfo { id, name } => return respond(self.consumer_info(id, &name, log)),
+            Op::ConsumerState { id, name } => return respond(self.consumer_state(id, &name, log)),
             Op::FinishRestore { id, config, consumers } => {
-                self.finish_restore(id, config, &consumers, respond, log);
+                return self.finish_restore(id, config, &consumers, respond, log);
             }
-            Op::RemoveRestored { id, seqs } => {
-                let done = self.remove_restored(id, &seqs, log);
-                self.finish(done, respond);
-            }
+            Op::RemoveRestored { id, seqs } => self.remove_restored(id, &seqs, log),
             Op::ListConsumers { id, offset, limit, names_only } => {
-                respond(self.list_consumers(id, offset, limit, names_only, log));
+                return respond(self.list_consumers(id, offset, limit, names_only, log));
             }
             Op::Arrive { id, account, config, from, created } => {
-                let done = self.arrive(id, account, &config, (from, created), log);
-                self.finish(done, respond);
+                self.arrive(id, account, &config, (from, created), log)
             }
             Op::Leave { id, log: here, to, config } => {
-                self.leave(id, (here, to), config, respond, log);
+                return self.leave(id, (here, to), config, respond, log);
             }
-            Op::Stay { id, for_good } => {
-                let done = self.stay(id, for_good, log);
-                self.finish(done, respond);
-            }
-            Op::Settle { id, state } => self.settle(id, state, respond, log),
-            Op::Forget { id } => {
-                let done = self.forget(id, log);
-                self.finish(done, respond);
-            }
-            Op::Catalog => respond(Ok(self.catalog())),
+            Op::Stay { id, for_good } => self.stay(id, for_good, log),
+            Op::Settle { id, state } => return self.settle(id, state, respond, log),
+            Op::Forget { id } => self.forget(id, log),
+            Op::Catalog => return respond(Ok(self.catalog())),
             Op::SetAccounts(bounds) => {
                 self.budget.set_bounds(bounds);
-                respond(Ok(OpOutcome::Done));
+                return respond(Ok(OpOutcome::Done));
             }
-            Op::Usage { account } => respond(Ok(OpOutcome::Usage(self.usage(account)))),
-        }
+            Op::Usage { account } => return respond(Ok(OpOutcome::Usage(self.usage(account)))),
+        };
+        self.finish(done, respond);
     }
 
     /// Answers an operation: refusals at once, outcomes with their frame.
