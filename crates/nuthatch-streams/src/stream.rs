@@ -36,7 +36,7 @@ pub use home::{Home, Place, put_place, read_place};
 pub use info::{Lookup, SUBJECT_DETAILS_MAX, Selection, wire_time};
 pub use limits::Limits;
 pub use messages::{Entry, MAX_WEIGHT_BYTES};
-pub use restoring::{is_restoring, staged_config};
+pub use restoring::{importing_config, importing_name, is_restoring, is_staged, staged_config};
 pub use route::{Again, Routes};
 pub use scheduled::Made;
 pub use state::{Recovering, StreamSnapshot};

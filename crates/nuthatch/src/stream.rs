@@ -1,6 +1,7 @@
 //! Commands about streams.
 
 pub mod backup;
+mod bring;
 mod config;
 pub mod contents;
 mod import;

@@ -15,6 +15,7 @@ mod account;
 mod consumers;
 mod copies;
 mod envelope;
+mod imports;
 mod places;
 mod request;
 mod restore;

@@ -19,6 +19,12 @@ pub enum Call<'a> {
     StreamDelete(&'a str),
     /// `STREAM.INFO.S`
     StreamInfo(&'a str),
+    /// `STREAM.IMPORT.S`: Nuthatch's own.
+    StreamImport(&'a str),
+    /// `STREAM.IMPORT.S.MSGS`
+    StreamImportMessages(&'a str),
+    /// `STREAM.IMPORT.S.READ`
+    StreamImportRead(&'a str),
     /// `STREAM.MOVE.S`: Nuthatch's own.
     StreamMove(&'a str),
     /// `STREAM.PURGE.S`
@@ -90,7 +96,13 @@ impl<'a> Call<'a> {
     /// sends behind it has to wait for it.
     #[must_use]
     pub const fn changes_streams(&self) -> bool {
-        matches!(self, Self::StreamCreate(_) | Self::StreamUpdate(_) | Self::StreamDelete(_))
+        matches!(
+            self,
+            Self::StreamCreate(_)
+                | Self::StreamUpdate(_)
+                | Self::StreamDelete(_)
+                | Self::StreamImport(_)
+        )
     }
 
     fn parse_stream(rest: &'a str) -> Option<Self> {
@@ -104,6 +116,9 @@ impl<'a> Call<'a> {
             ["INFO", s] => Self::StreamInfo(s),
             ["PURGE", s] => Self::StreamPurge(s),
             ["MOVE", s] => Self::StreamMove(s),
+            ["IMPORT", s] => Self::StreamImport(s),
+            ["IMPORT", s, "MSGS"] => Self::StreamImportMessages(s),
+            ["IMPORT", s, "READ"] => Self::StreamImportRead(s),
             ["MSG", "GET", s] => Self::MsgGet(s),
             ["MSG", "DELETE", s] => Self::MsgDelete(s),
             ["LEADER", "STEPDOWN", _] => Self::ClusterOnly("stream_leader_stepdown"),

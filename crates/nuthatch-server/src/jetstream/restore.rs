@@ -111,7 +111,10 @@ impl JetStream {
     }
 
     /// A configuration of a backup, checked by itself. Unlike one of a new stream it may be sealed.
-    fn restored_config(&self, mut config: StreamConfig) -> Result<StreamConfig, JsError> {
+    pub(super) fn restored_config(
+        &self,
+        mut config: StreamConfig,
+    ) -> Result<StreamConfig, JsError> {
         set_stream_metadata(&mut config);
         let is_sealed = std::mem::take(&mut config.sealed);
         let mut config = validate::stream_config(config, &self.limits(false))?;
@@ -245,7 +248,7 @@ impl Restore {
 }
 
 /// Consumers of a backup as new ones are checked.
-fn checked_consumers(
+pub(super) fn checked_consumers(
     consumers: Vec<ConsumerSnapshot>,
     stream: &StreamConfig,
 ) -> Result<Vec<ConsumerSnapshot>, JsError> {

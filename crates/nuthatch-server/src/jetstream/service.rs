@@ -7,6 +7,7 @@
 use super::backend::{Backend, CallError, NotTaken, call};
 use super::copies::Copies;
 use super::envelope::{self, ResponseType};
+use super::imports::Imports;
 use super::moves::{self, Moves};
 use super::registry::{EngineIndex, Entry, Registry, StreamRoute};
 use super::request::Call;
@@ -22,6 +23,7 @@ use nuthatch_protocol::js::{
 };
 use nuthatch_protocol::jserror::JsError;
 use nuthatch_streams::op::{CatalogEntry, Usage};
+use nuthatch_streams::stream::importing_name;
 use nuthatch_streams::{AccountId, Op, OpOutcome, transit};
 use parking_lot::RwLock;
 use rustc_hash::FxHashMap;
@@ -114,6 +116,7 @@ pub struct JetStream {
     pub(super) changes: tokio::sync::watch::Sender<u64>,
     pub(super) copies: Copies,
     pub(super) moves: Moves,
+    pub(super) imports: Imports,
     /// Held while the registry is about to change; see the module header.
     pub(super) changing: tokio::sync::Mutex<()>,
     /// Room for snapshots that are under way.
@@ -159,6 +162,7 @@ impl JetStream {
             changes: tokio::sync::watch::Sender::new(0),
             copies: Copies::default(),
             moves: Moves::default(),
+            imports: Imports::default(),
             changing: tokio::sync::Mutex::default(),
             snapshots: Arc::new(Semaphore::new(SNAPSHOTS_MAX)),
             restores: Arc::new(Semaphore::new(RESTORES_MAX)),
@@ -219,6 +223,10 @@ impl JetStream {
             for (log, stream) in streams {
                 let engine = EngineIndex(log);
                 let CatalogEntry { id, account, config, created, .. } = stream;
+                if let Some(name) = importing_name(&config.name) {
+                    self.adopt_import(account, name, StreamRoute { engine, id });
+                    continue;
+                }
                 if let Some(other) = registry.get(account, &config.name) {
                     return Err(format!(
                         "stream {:?} exists twice, as id {} and id {id}",
@@ -336,6 +344,9 @@ impl JetStream {
             Call::StreamDelete(name) => self.stream_delete(account, name, body).await,
             Call::StreamInfo(name) => self.stream_info(account, name, body).await,
             Call::StreamMove(name) => self.stream_move(account, name, body).await,
+            Call::StreamImport(name) => self.stream_import(account, name, body).await,
+            Call::StreamImportMessages(name) => self.import_messages(account, name, body).await,
+            Call::StreamImportRead(name) => self.import_read(account, name, body).await,
             Call::StreamPurge(name) => self.stream_purge(account, name, body).await,
             Call::StreamSnapshot(name) => self.stream_snapshot(from, name, body, then).await,
             Call::StreamRestore(name) => self.stream_restore(from, name, body, then).await,
@@ -564,6 +575,9 @@ const fn response_type(api_call: &Call<'_>) -> ResponseType {
         Call::StreamDelete(_) => "stream_delete",
         Call::StreamInfo(_) => "stream_info",
         Call::StreamMove(_) => "stream_move",
+        Call::StreamImport(_) => "stream_import",
+        Call::StreamImportMessages(_) => "stream_import_messages",
+        Call::StreamImportRead(_) => "stream_import_read",
         Call::StreamPurge(_) => "stream_purge",
         Call::StreamSnapshot(_) => "stream_snapshot",
         Call::StreamRestore(_) => "stream_restore",

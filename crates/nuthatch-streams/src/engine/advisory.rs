@@ -3,7 +3,7 @@
 use super::Engine;
 use super::batches::Abandoned;
 use crate::sink::{AccountId, Message, Sink};
-use crate::stream::{is_restoring, wire_time};
+use crate::stream::{is_staged, wire_time};
 use nuthatch_log::LogAccess;
 use nuthatch_protocol::js::Time;
 use serde::Serialize;
@@ -97,7 +97,7 @@ impl<S: Sink> Engine<S> {
         action: &str,
         log: &mut L,
     ) {
-        if is_restoring(stream) {
+        if is_staged(stream) {
             return;
         }
         let subject = format!("$JS.EVENT.ADVISORY.STREAM.{}.{stream}", past_tense(action));

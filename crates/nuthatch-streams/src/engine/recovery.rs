@@ -13,7 +13,7 @@ use crate::records::{
     put_bytes, put_u32,
 };
 use crate::sink::Sink;
-use crate::stream::{Home, Stream, When};
+use crate::stream::{Home, Stream, When, is_restoring};
 use nuthatch_log::{
     IndexedMessage, LogAccess, RecordKind, RecordRef, Seq, SnapshotError, StatesError, StreamId,
 };
@@ -271,7 +271,7 @@ impl<S: Sink> Engine<S> {
             slot.stream.set_releases_logged();
             slot.stream.set_has_consumers(!slot.consumers.is_empty());
             self.budget.settle(slot.stream.account(), slot.stream.account_use());
-            if slot.stream.limits().restoring {
+            if is_restoring(&slot.stream.config().name) {
                 self.drop_unfinished_restore(id, log);
                 continue;
             }

@@ -91,7 +91,7 @@ impl Limits {
             schedules: config.allow_msg_schedules,
             rollup: config.allow_rollup_hdrs && !config.deny_purge,
             memory: config.storage == StorageType::Memory,
-            restoring: super::restoring::is_restoring(&config.name),
+            restoring: super::restoring::is_staged(&config.name),
             retention: config.retention,
         }
     }

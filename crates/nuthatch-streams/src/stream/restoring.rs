@@ -5,6 +5,28 @@ use nuthatch_protocol::js::StreamConfig;
 /// What its name begins with. No name of a stream may hold a dot, so nobody else has such a name.
 const RESTORING_PREFIX: &str = "restoring.";
 
+/// As above, of a stream that is being imported: it outlives restarts, as its import is gone on with.
+const IMPORTING_PREFIX: &str = "importing.";
+
+/// The name that a stream is to have whose import is under way; `None` for any other stream.
+#[must_use]
+pub fn importing_name(name: &str) -> Option<&str> {
+    name.strip_prefix(IMPORTING_PREFIX)
+}
+
+/// [`staged_config`] of a stream that is being imported.
+#[must_use]
+pub fn importing_config(config: &StreamConfig) -> StreamConfig {
+    let name = format!("{IMPORTING_PREFIX}{}", config.name);
+    StreamConfig { name, ..staged_config(config) }
+}
+
+/// Whether a stream of this name is being restored or imported: nothing expires.
+#[must_use]
+pub fn is_staged(name: &str) -> bool {
+    is_restoring(name) || importing_name(name).is_some()
+}
+
 /// Whether a stream of this name is being restored.
 #[must_use]
 pub fn is_restoring(name: &str) -> bool {

@@ -1,6 +1,7 @@
-//! `stream import`: streams of a nats-server's store directory, into a running server.
+//! `stream import`: streams of a nats-server's store directory, or of a running server
+//! ([`super::bring`]), into a running server.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use clap::Args;
@@ -10,6 +11,7 @@ use nuthatch_bench::connect::ConnectArgs;
 use serde_json::{Value, json};
 
 use super::backup::{PlaceOptions, restored};
+use super::bring::{self, BringArgs};
 use super::upload::upload;
 use crate::error::CliError;
 use crate::session::{Session, print};
@@ -21,8 +23,10 @@ pub struct ImportArgs {
     /// Streams to import (default: all)
     streams: Vec<String>,
     /// Store directory of a stopped nats-server, or that of an account or a stream in it
-    #[arg(long, value_name = "DIR")]
-    from_dir: PathBuf,
+    #[arg(long, value_name = "DIR", required_unless_present_any = ["from", "cancel"])]
+    from_dir: Option<PathBuf>,
+    #[command(flatten)]
+    bring: BringArgs,
     /// Account in the store directory, when it holds several
     #[arg(long, value_name = "NAME")]
     account: Option<String>,
@@ -35,6 +39,9 @@ pub struct ImportArgs {
 
 /// Runs `stream import`.
 pub fn import(args: &ImportArgs, connect: &ConnectArgs) -> Result<(), CliError> {
+    if args.from_dir.is_none() {
+        return bring::run(&args.streams, &args.bring, connect);
+    }
     let places = chosen(args)?;
     let mut session = Session::open(connect)?;
     let (mut told, mut failures) = (Vec::new(), Vec::new());
@@ -65,7 +72,8 @@ fn name_of(place: &StreamPlace) -> String {
 
 /// The streams that are meant.
 fn chosen(args: &ImportArgs) -> Result<Vec<StreamPlace>, CliError> {
-    let mut places = store::find(&args.from_dir).map_err(failed)?;
+    let dir = args.from_dir.as_deref().unwrap_or_else(|| Path::new("."));
+    let mut places = store::find(dir).map_err(failed)?;
     if let Some(account) = &args.account {
         places.retain(|place| place.account == *account);
     }
@@ -73,8 +81,7 @@ fn chosen(args: &ImportArgs) -> Result<Vec<StreamPlace>, CliError> {
     accounts.dedup();
     match accounts.len() {
         0 => {
-            let text =
-                format!("no account of that name has streams in {}", args.from_dir.display());
+            let text = format!("no account of that name has streams in {}", dir.display());
             return Err(CliError::NotFound(text));
         }
         1 => {}

@@ -1,0 +1,271 @@
+//! `STREAM.IMPORT`: a stream of another server is brought here, a batch at a time: Nuthatch's own.
+//!
+//! The importer (`nuthatch stream import`) reads the other server and sends what it read; here it is
+//! stored with its sequences and times in a stream that has another name, so that nobody can ask for
+//! it or publish to it, and that stays over restarts: whoever comes back goes on behind its last
+//! sequence. At the end it gets its consumers and its true name and configuration in one step, as a
+//! stream that is restored from a backup does ([`super::restore`]).
+
+use super::envelope::{self, ResponseType, Success};
+use super::registry::{Entry, StreamRoute};
+use super::request::{parse, parse_optional};
+use super::restore::checked_consumers;
+use super::service::{Answer, JetStream, unexpected};
+use nuthatch_protocol::import::{self, Imported};
+use nuthatch_protocol::js::{ConsumerSnapshot, StreamConfig, StreamState, Time};
+use nuthatch_protocol::jserror::JsError;
+use nuthatch_streams::op::{PurgeRequest, RangeRequest, Replica};
+use nuthatch_streams::stream::importing_config;
+use nuthatch_streams::{AccountId, Op, OpOutcome};
+use parking_lot::Mutex;
+use rustc_hash::FxHashMap;
+use serde::{Deserialize, Serialize};
+use std::sync::Arc;
+
+/// Imports under way at once, over all accounts.
+pub const IMPORTS_MAX: usize = 4096;
+
+/// An import that is under way.
+#[derive(Clone, Copy, Debug)]
+struct Import {
+    at: StreamRoute,
+    /// Up to here the importer has compared both sides.
+    verified: u64,
+}
+
+/// The imports that are under way, by account and name.
+#[derive(Default)]
+pub(super) struct Imports(Mutex<FxHashMap<(AccountId, String), Import>>);
+
+#[derive(Deserialize, Default)]
+#[serde(default)]
+struct ImportRequest {
+    /// What to do; empty: only tell.
+    action: String,
+    /// The configuration that the stream is to have.
+    config: Option<StreamConfig>,
+    /// Its consumers.
+    consumers: Vec<ConsumerSnapshot>,
+    /// Nothing below this exists in the origin.
+    first_seq: u64,
+    /// Neither do these.
+    deleted: Vec<u64>,
+    /// Up to here both sides are the same.
+    verified: u64,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(default)]
+struct ReadRequest {
+    from: u64,
+}
+
+#[derive(Serialize)]
+struct ImportBody {
+    /// Whether the import is under way.
+    importing: bool,
+    /// What is here already.
+    state: StreamState,
+    verified: u64,
+}
+
+impl JetStream {
+    /// `STREAM.IMPORT.S`: begins an import, tells how it is doing, ends it or gives it up.
+    pub(super) async fn stream_import(
+        self: &Arc<Self>,
+        account: AccountId,
+        name: &str,
+        body: &[u8],
+    ) -> Answer {
+        let request: ImportRequest = parse_optional(body, self.settings.strict)?;
+        match request.action.as_str() {
+            "begin" => self.import_begin(account, name, request).await?,
+            "verified" => {
+                let mut imports = self.imports.0.lock();
+                let import = imports.get_mut(&(account, name.to_owned()));
+                import.ok_or(JsError::STREAM_NOT_FOUND)?.verified = request.verified;
+            }
+            "reconcile" => self.import_reconcile(account, name, request).await?,
+            "finish" => return self.import_finish(account, name, request).await,
+            "cancel" => {
+                let import = self.import(account, name)?;
+                self.run(import.at.engine, Op::DeleteStream { id: import.at.id }).await?;
+                self.imports.0.lock().remove(&(account, name.to_owned()));
+                return Ok(envelope::ok(ResponseType("stream_import"), &Success::YES));
+            }
+            "" => {}
+            other => {
+                let text = format!("there is no action {other:?} of an import");
+                return Err(JsError::STREAM_RESTORE.with_err(text));
+            }
+        }
+        self.import_status(account, name).await
+    }
+
+    fn import(&self, account: AccountId, name: &str) -> Result<Import, JsError> {
+        let imports = self.imports.0.lock();
+        imports.get(&(account, name.to_owned())).copied().ok_or(JsError::STREAM_NOT_FOUND)
+    }
+
+    /// A stream that a start has found half imported.
+    pub(super) fn adopt_import(&self, account: AccountId, name: &str, at: StreamRoute) {
+        let import = Import { at, verified: 0 };
+        self.imports.0.lock().insert((account, name.to_owned()), import);
+    }
+
+    async fn import_status(&self, account: AccountId, name: &str) -> Answer {
+        let import = self.import(account, name)?;
+        let op = Op::StreamInfo {
+            id: import.at.id,
+            deleted_details: false,
+            subjects_filter: String::new(),
+            offset: 0,
+        };
+        let state = match self.run(import.at.engine, op).await? {
+            OpOutcome::Stream { info, .. } => info.state,
+            other => return Err(unexpected(&other)),
+        };
+        let body = ImportBody { importing: true, state, verified: import.verified };
+        Ok(envelope::ok(ResponseType("stream_import"), &body))
+    }
+
+    async fn import_begin(
+        self: &Arc<Self>,
+        account: AccountId,
+        name: &str,
+        request: ImportRequest,
+    ) -> Result<(), JsError> {
+        let _changing = self.changing.lock().await;
+        if self.import(account, name).is_ok() {
+            return Ok(());
+        }
+        let config = self.imported_config(account, name, request.config).await?;
+        if self.imports.0.lock().len() >= IMPORTS_MAX {
+            let text = format!("{IMPORTS_MAX} imports are under way: finish some first");
+            return Err(JsError::STREAM_RESTORE.with_err(text));
+        }
+        let engine = self.engine_for(&config)?;
+        let id = self.registry.write().fresh_id();
+        let config = Box::new(importing_config(&config));
+        self.run(engine, Op::CreateStream { id, account, config }).await?;
+        self.adopt_import(account, name, StreamRoute { engine, id });
+        Ok(())
+    }
+
+    /// The configuration of an imported stream, checked by itself and beside the others.
+    async fn imported_config(
+        &self,
+        account: AccountId,
+        name: &str,
+        config: Option<StreamConfig>,
+    ) -> Result<StreamConfig, JsError> {
+        let config = config.ok_or(JsError::BAD_REQUEST)?;
+        if config.name != name {
+            return Err(JsError::STREAM_MISMATCH);
+        }
+        let mut config = self.restored_config(config)?;
+        self.check_copies(account, &mut config)?;
+        if self.registry.read().get(account, name).is_some() {
+            return Err(JsError::STREAM_NAME_EXIST);
+        }
+        self.check_new(account, &config).await?;
+        Ok(config)
+    }
+
+    /// What the origin does not have (any more) goes.
+    async fn import_reconcile(
+        &self,
+        account: AccountId,
+        name: &str,
+        request: ImportRequest,
+    ) -> Result<(), JsError> {
+        let StreamRoute { engine, id } = self.import(account, name)?.at;
+        if request.first_seq > 1 {
+            let purge = PurgeRequest { seq: request.first_seq, ..PurgeRequest::default() };
+            self.run(engine, Op::Purge { id, request: purge }).await?;
+        }
+        if !request.deleted.is_empty() {
+            let mut seqs = request.deleted;
+            seqs.sort_unstable();
+            self.run(engine, Op::RemoveRestored { id, seqs }).await?;
+        }
+        Ok(())
+    }
+
+    async fn import_finish(
+        self: &Arc<Self>,
+        account: AccountId,
+        name: &str,
+        request: ImportRequest,
+    ) -> Answer {
+        let _changing = self.changing.lock().await;
+        let StreamRoute { engine, id } = self.import(account, name)?.at;
+        let config = self.imported_config(account, name, request.config).await?;
+        if self.engine_for(&config)? != engine {
+            return Err(super::service::placement_error(
+                "the import was begun in another log: cancel it, or keep the placement",
+            ));
+        }
+        let consumers = checked_consumers(request.consumers, &config)?;
+        let config = Box::new(config);
+        let info = match self.run(engine, Op::FinishRestore { id, config, consumers }).await? {
+            OpOutcome::Stream { info, .. } => *info,
+            other => return Err(unexpected(&other)),
+        };
+        let config = Arc::new(info.config.clone());
+        let entry = Entry { id, engine, account, config, created: info.created };
+        self.change(|registry| registry.insert(entry));
+        self.imports.0.lock().remove(&(account, name.to_owned()));
+        Ok(self.stream_answer(account, "stream_import", info, None, false))
+    }
+
+    /// `STREAM.IMPORT.S.MSGS`: stores a batch.
+    pub(super) async fn import_messages(
+        &self,
+        account: AccountId,
+        name: &str,
+        body: &[u8],
+    ) -> Answer {
+        let StreamRoute { engine, id } = self.import(account, name)?.at;
+        let (messages, gap_to) =
+            import::read(body).map_err(|why| JsError::STREAM_RESTORE.with_err(why))?;
+        let copies = messages.into_iter().map(replica).collect();
+        self.run(engine, Op::Mirror { id, copies, gap_to }).await?;
+        Ok(envelope::ok(ResponseType("stream_import_messages"), &Success::YES))
+    }
+
+    /// `STREAM.IMPORT.S.READ`: what was stored, as a batch.
+    pub(super) async fn import_read(&self, account: AccountId, name: &str, body: &[u8]) -> Answer {
+        let request: ReadRequest = parse(body, self.settings.strict)?;
+        let StreamRoute { engine, id } = self.import(account, name)?.at;
+        let request = RangeRequest { from: request.from, ..RangeRequest::default() };
+        let range = match self.run(engine, Op::ReadRange { id, request }).await? {
+            OpOutcome::Range(range) => range,
+            other => return Err(unexpected(&other)),
+        };
+        let mut out = Vec::new();
+        import::begin(&mut out);
+        for message in &range.messages {
+            let stored = Imported {
+                seq: message.seq,
+                time_ns: message.time.0,
+                subject: &message.subject,
+                headers: &message.headers,
+                body: &message.body,
+            };
+            import::push(&mut out, &stored).map_err(|why| JsError::STREAM_RESTORE.with_err(why))?;
+        }
+        import::set_gap_to(&mut out, range.next.saturating_sub(1));
+        Ok(out)
+    }
+}
+
+fn replica(message: Imported<'_>) -> Replica {
+    Replica {
+        seq: message.seq,
+        time: Time(message.time_ns),
+        subject: message.subject.to_vec(),
+        headers: message.headers.to_vec(),
+        body: message.body.to_vec(),
+    }
+}
