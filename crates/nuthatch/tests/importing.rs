@@ -43,8 +43,11 @@ fn fill(client: &mut Client, from: u64, to: u64) {
     }
 }
 
-/// What a stream holds: sequence, subject, headers, payload, time of storing.
-fn contents(client: &mut Client) -> Vec<(u64, String, Vec<u8>, Vec<u8>, String)> {
+/// Sequence, subject, headers, payload, time of storing.
+type Stored = (u64, String, Vec<u8>, Vec<u8>, String);
+
+/// What a stream holds.
+fn contents(client: &mut Client) -> Vec<Stored> {
     read_all(client, STREAM, 1)
         .into_iter()
         .map(|(seq, message)| {
