@@ -84,15 +84,8 @@ pub fn run(names: &[String], args: &BringArgs, connect: &ConnectArgs) -> Result<
         let (name, stored) = (&import.name, import.stored);
         eprintln!("{name}: here up to sequence {stored}, compared");
     }
-    while args.follow {
-        let mut is_idle = true;
-        for import in &mut imports {
-            is_idle &= copy(import, &mut source, &mut target)? == 0;
-            verify::compare(import, &mut source, &mut target)?;
-        }
-        if is_idle {
-            thread::sleep(LOOK_EVERY);
-        }
+    if args.follow {
+        return follow(&mut imports, &mut source, &mut target);
     }
     if !args.finish {
         return tell(&imports, &target);
@@ -103,6 +96,24 @@ pub fn run(names: &[String], args: &BringArgs, connect: &ConnectArgs) -> Result<
     }
     let text = || reports.iter().map(finish::describe).collect::<String>();
     target.session.print(&json!(reports), text)
+}
+
+/// Keeps up, until interrupted or something fails.
+fn follow(
+    imports: &mut [Import],
+    source: &mut Source,
+    target: &mut Target,
+) -> Result<(), CliError> {
+    loop {
+        let mut is_idle = true;
+        for import in &mut *imports {
+            is_idle &= copy(import, source, target)? == 0;
+            verify::compare(import, source, target)?;
+        }
+        if is_idle {
+            thread::sleep(LOOK_EVERY);
+        }
+    }
 }
 
 fn tell(imports: &[Import], target: &Target) -> Result<(), CliError> {
