@@ -5,12 +5,14 @@ use std::time::Duration;
 use clap::{Args, Subcommand};
 
 use crate::campaign::{self, ReportArgs, RunArgs};
+use crate::catalog::{self, CatalogArgs};
 use crate::client::Client;
 use crate::compare::{self, CompareArgs};
 use crate::connect::ConnectArgs;
 use crate::driver::Driver;
 use crate::harness::Target;
 use crate::mq::{self, cli::MqArgs};
+use crate::objects::{self, ObjectsArgs};
 use crate::peers::{self, cli::PeersArgs};
 use crate::process;
 use crate::report::{Plan, Report, RunReport};
@@ -54,6 +56,8 @@ enum BenchCommand {
     Request(RequestArgs),
     Compare(CompareArgs),
     Scale(ScaleArgs),
+    Catalog(CatalogArgs),
+    Objects(ObjectsArgs),
     Latency(LatencyArgs),
     Pubsub(PubSubArgs),
     Partitions(PartitionsArgs),
@@ -266,6 +270,8 @@ pub fn run(args: &BenchArgs, connect: &ConnectArgs) -> Result<String, BenchError
         BenchCommand::Request(args) => request(args, connect),
         BenchCommand::Compare(args) => compare::run(args, connect),
         BenchCommand::Scale(args) => scale::run(args),
+        BenchCommand::Catalog(args) => catalog::run(args),
+        BenchCommand::Objects(args) => objects::run(args),
         BenchCommand::Latency(args) => latency_cli::run(args, connect),
         BenchCommand::Pubsub(args) => workbench::cli::run_pubsub(args, connect),
         BenchCommand::Partitions(args) => workbench::cli::run_partitions(args, connect),

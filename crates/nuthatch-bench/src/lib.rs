@@ -1,11 +1,13 @@
 //! Load generator and workloads for NATS servers, with their own lean client.
 //!
 //! Everything here talks to a server through its protocol alone, so the same measurement runs
-//! against any NATS server. The command line of the `nuthatch` binary shares [`client`] and [`js`].
+//! against any NATS server; only `catalog` writes a log itself, because publishing so much would take
+//! too long. The command line of the `nuthatch` binary shares [`client`] and [`js`].
 
 #[cfg(feature = "async-nats")]
 mod async_driver;
 mod campaign;
+mod catalog;
 pub mod cli;
 pub mod client;
 mod compare;
@@ -15,6 +17,7 @@ mod harness;
 pub mod js;
 mod meter;
 mod mq;
+mod objects;
 mod payload;
 mod peers;
 mod picture;
@@ -22,6 +25,7 @@ mod plot;
 pub mod process;
 pub mod queue;
 pub mod report;
+mod requests;
 mod scale;
 mod table;
 pub mod units;

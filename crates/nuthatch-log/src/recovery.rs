@@ -7,7 +7,7 @@ mod tail;
 use crate::catalog::{Catalog, CatalogError, SegmentEntry};
 use crate::env::{Clock, Disk, Entropy, SystemClock, SystemEntropy, WriteMode};
 use crate::frame::FrameFault;
-use crate::index::Index;
+use crate::index::{Index, Place};
 use crate::machine::Machine;
 use crate::options::LogOptions;
 use crate::segment::SegmentWriter;
@@ -15,7 +15,7 @@ use crate::segment::writer::SegmentShape;
 use crate::sequencer::{LogCore, LogInner, Parts, Recovered, Segments};
 use crate::stats::{LogStats, set};
 use crate::store::{Store, TMP_DIR, TORN_DIR};
-use crate::types::{Epoch, Lsn};
+use crate::types::{Epoch, Lsn, StreamId};
 use chain::Link;
 use std::io;
 use std::sync::Arc;
@@ -314,13 +314,28 @@ impl<M: Machine> Recovery<M> {
         (LogCore::new(self.machine, log, writer, Some(lock), recovered), self.report)
     }
 
+    /// Adds up what lives in each segment. Messages come stream by stream and mostly in order, so
+    /// the place of one is usually that of the next.
     fn count_live(&mut self) {
         let (index, segments) = (&self.index, &mut self.segments);
+        let mut at: Option<(StreamId, Place)> = None;
+        let mut live = 0;
         self.machine.visit_live(&mut |stream, seq, weight| {
-            if let Some(id) = index.segment_of(stream, seq) {
-                segments.note_live(id, weight as u64);
+            let fits = at.is_some_and(|(of, place)| {
+                of == stream && (place.first..=place.last).contains(&seq)
+            });
+            if !fits {
+                if let Some((_, place)) = at {
+                    segments.note_live(place.segment, std::mem::take(&mut live));
+                }
+                let place = index.get(stream).and_then(|index| index.place(seq));
+                at = place.map(|place| (stream, *place));
             }
+            live += if at.is_some() { weight as u64 } else { 0 };
         });
+        if let Some((_, place)) = at {
+            segments.note_live(place.segment, live);
+        }
     }
 }
 

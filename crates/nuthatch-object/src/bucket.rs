@@ -336,6 +336,21 @@ impl Bucket {
         })
     }
 
+    /// Reads ranges of objects, a few at a time, in the order given.
+    ///
+    /// # Errors
+    /// The first that failed.
+    pub fn get_ranges(&self, ranges: Vec<(String, Range<u64>)>) -> Result<Vec<Bytes>, BucketError> {
+        let shared = Arc::clone(&self.shared);
+        self.wait(async move {
+            let gets = ranges.into_iter().map(|(key, range)| {
+                let shared = Arc::clone(&shared);
+                async move { shared.get(&key, Some(range)).await }
+            });
+            futures_util::stream::iter(gets).buffered(MAX_REQUESTS_IN_FLIGHT).try_collect().await
+        })
+    }
+
     /// Reads a range of an object in the background; `done` gets the bytes on a thread of the
     /// bucket's, or is dropped when there are none.
     pub fn get_range_later(

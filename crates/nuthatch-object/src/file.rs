@@ -1,5 +1,6 @@
 //! A file: pieces in objects, and what was written since the last sync in memory.
 
+use crate::bucket::MAX_REQUESTS_IN_FLIGHT;
 use crate::cache::Stretch;
 use crate::cache::ahead::Cursors;
 use crate::disk::Shared;
@@ -15,6 +16,10 @@ use std::sync::Arc;
 
 /// Objects of one range that are fetched at the same time.
 const PIECES_TOGETHER: usize = 8;
+/// Reads from this size on go past the cache, in pieces of [`LARGE_STEP_BYTES`], with several requests
+/// at a time: footers of large segments. More than frames have, which are read again.
+const LARGE_READ_BYTES: usize = 32 << 20;
+const LARGE_STEP_BYTES: u64 = 4 << 20;
 
 /// A file of a log. Cheap to share.
 pub struct ObjectFile {
@@ -156,6 +161,45 @@ impl ObjectFile {
         self.shared.cache.ahead(&stretches);
     }
 
+    /// Fills `into`, which begins at `offset` of the file, with several requests at a time.
+    fn read_large(
+        &self,
+        name: &str,
+        pieces: &[(u64, Piece)],
+        offset: u64,
+        into: &mut [u8],
+    ) -> io::Result<()> {
+        let mut wanted = Vec::new();
+        for (at, piece) in pieces {
+            let start = to_usize(at - offset);
+            match &piece.source {
+                Source::Memory(bytes) => into[start..start + bytes.len()].copy_from_slice(bytes),
+                Source::Object { offset, generation, skip } => {
+                    let key = names::part(name, *offset, *generation);
+                    for done in (0..piece.len).step_by(to_usize(LARGE_STEP_BYTES)) {
+                        let step = LARGE_STEP_BYTES.min(piece.len - done);
+                        let range = skip + done..skip + done + step;
+                        wanted.push((start + to_usize(done), (key.clone(), range)));
+                    }
+                }
+            }
+        }
+        // In groups, so that what is on its way stays small beside what it is for.
+        for group in wanted.chunks(MAX_REQUESTS_IN_FLIGHT) {
+            let ranges = group.iter().map(|(_, range)| range.clone()).collect();
+            for ((start, (_, range)), bytes) in
+                group.iter().zip(self.shared.bucket.get_ranges(ranges)?)
+            {
+                let target = &mut into[*start..*start + to_usize(range.end - range.start)];
+                if bytes.len() != target.len() {
+                    return Err(io::ErrorKind::UnexpectedEof.into());
+                }
+                target.copy_from_slice(&bytes);
+            }
+        }
+        Ok(())
+    }
+
     /// What follows a stretch that was read in order is fetched before it is asked for.
     fn read_ahead(&self, name: &str, at: u64, len: u64) {
         let window = self.cursors.lock().note(at, len);
@@ -230,6 +274,10 @@ impl DiskFile for ObjectFile {
             (state.name.clone().unwrap_or_default(), state.extents.within(offset, end), n)
         };
         into[..n].fill(0);
+        if n >= LARGE_READ_BYTES {
+            self.read_large(&name, &pieces, offset, &mut into[..n])?;
+            return Ok(n);
+        }
         for together in pieces.chunks(PIECES_TOGETHER) {
             if together.len() > 1 {
                 self.fetch_together(&name, together);

@@ -2,74 +2,26 @@
 
 #[path = "../../nuthatch-log/tests/common/mod.rs"]
 mod common;
+#[path = "common/s3.rs"]
+mod store;
 
 use common::{Outcome, Rig};
-use hyper_util::rt::{TokioExecutor, TokioIo};
-use hyper_util::server::conn::auto::Builder;
 use nuthatch_log::env::MemDisk;
 use nuthatch_log::{LogOptions, OpenError};
 use nuthatch_object::{
     Bucket, BucketOptions, ObjectDisk, ObjectDiskOptions, RequestKind, Step, TierOptions,
-    TieredDisk, open_url_with,
+    TieredDisk,
 };
-use s3s::auth::SimpleAuth;
-use s3s::service::S3ServiceBuilder;
 use std::io;
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
-
-const KEY: &str = "nuthatch";
-const SECRET: &str = "not-a-secret";
-const BUCKET: &str = "logs";
-
-/// An S3 server over a directory, gone with the value.
-struct S3 {
-    dir: PathBuf,
-    endpoint: String,
-    _runtime: tokio::runtime::Runtime,
-}
+use store::{S3, SECRET};
 
 impl S3 {
-    fn start(name: &str) -> Self {
-        let dir = std::env::temp_dir().join(format!("nuthatch-s3-{name}-{}", std::process::id()));
-        std::fs::create_dir_all(dir.join(BUCKET)).expect("a directory");
-        let mut builder =
-            S3ServiceBuilder::new(s3s_fs::FileSystem::new(&dir).expect("a directory"));
-        builder.set_auth(SimpleAuth::from_single(KEY, SECRET));
-        let service = builder.build();
-        let runtime = tokio::runtime::Builder::new_multi_thread()
-            .worker_threads(1)
-            .enable_all()
-            .build()
-            .expect("threads");
-        let bind = tokio::net::TcpListener::bind("127.0.0.1:0");
-        let listener = runtime.block_on(bind).expect("a port");
-        let endpoint = format!("http://{}", listener.local_addr().expect("bound"));
-        runtime.spawn(async move {
-            while let Ok((socket, _)) = listener.accept().await {
-                let service = service.clone();
-                tokio::spawn(async move {
-                    let http = Builder::new(TokioExecutor::new());
-                    let _ = http.serve_connection(TokioIo::new(socket), service).await;
-                });
-            }
-        });
-        Self { dir, endpoint, _runtime: runtime }
-    }
-
     fn bucket(&self, secret: &str) -> Arc<Bucket> {
-        let settings = [
-            ("AWS_ENDPOINT_URL", self.endpoint.as_str()),
-            ("AWS_ALLOW_HTTP", "true"),
-            ("AWS_ACCESS_KEY_ID", KEY),
-            ("AWS_SECRET_ACCESS_KEY", secret),
-            ("AWS_REGION", "us-east-1"),
-        ];
-        let options =
-            BucketOptions { retry_for: Duration::from_secs(5), ..BucketOptions::default() };
-        let bucket = open_url_with(&format!("s3://{BUCKET}/team/a"), "default", &settings, options);
-        Arc::new(bucket.expect("the address is one"))
+        let retry_for = Duration::from_secs(5);
+        let options = BucketOptions { retry_for, ..BucketOptions::default() };
+        store::bucket_with(self.address, secret, "team/a", options)
     }
 
     fn disk(&self) -> io::Result<ObjectDisk> {
@@ -81,12 +33,6 @@ impl S3 {
         let disk = self.disk().expect("the store can be used");
         let bucket = Arc::clone(disk.bucket());
         Ok((Rig::open(options(), Arc::new(disk))?, bucket))
-    }
-}
-
-impl Drop for S3 {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.dir);
     }
 }
 

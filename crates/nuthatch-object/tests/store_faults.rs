@@ -13,11 +13,12 @@ use nuthatch_log::{LogOptions, OpenError, SyncPolicy};
 use nuthatch_object::{Bucket, BucketOptions, ObjectDisk, ObjectDiskOptions};
 use object_store::memory::InMemory;
 use object_store::path::Path;
+use std::collections::BTreeMap;
 use std::io;
 use std::sync::Arc;
 use std::sync::mpsc::sync_channel;
 use std::time::Duration;
-use toxic::{Interruption, ToxicStore, Toxics};
+use toxic::{Interruption, Moment, ToxicStore, Toxics};
 
 /// Deaths per history; each history goes on with what the last death left.
 const DEATHS: u64 = 3;
@@ -57,13 +58,24 @@ fn healthy(inner: &Arc<InMemory>) -> Arc<ToxicStore> {
     Arc::new(ToxicStore::new(Arc::clone(inner), QUIET))
 }
 
-/// One history with deaths; returns a hash of all changes that were asked for.
-fn deaths(options: &LogOptions, seed: u64, fail_percent: u64) -> Result<u64, String> {
+/// What a history led to.
+#[derive(PartialEq, Eq, Debug)]
+struct Course {
+    /// A hash of all changes that were asked for, in their order.
+    trace: u64,
+    /// What was being done at each death.
+    died_at: Vec<Moment>,
+}
+
+/// One history with deaths.
+fn deaths(options: &LogOptions, seed: u64, fail_percent: u64) -> Result<Course, String> {
     let inner = Arc::new(InMemory::new());
     let mut history = History::new(seed);
-    let mut trace = 0u64;
+    let (mut trace, mut died_at) = (0u64, Vec::new());
     for death in 0..DEATHS {
-        let die_at = Some(1 + history.chance.below(250));
+        // Some die while they take over, which is only a few changes.
+        let changes = if history.chance.below(8) == 0 { 10 } else { 250 };
+        let die_at = Some(1 + history.chance.below(changes));
         let salt = seed * 31 + death;
         let toxics = Toxics { seed: salt, fail_percent, die_at, hide_fences: false };
         let store = Arc::new(ToxicStore::new(Arc::clone(&inner), toxics));
@@ -76,12 +88,13 @@ fn deaths(options: &LogOptions, seed: u64, fail_percent: u64) -> Result<u64, Str
             history.known.in_flight.clear();
         }
         trace = trace.rotate_left(9) ^ store.trace();
+        died_at.extend(store.died_at());
         let mut rig = open(options, &healthy(&inner), salt ^ 7 << 40)
             .map_err(|error| format!("after death {death}: {error}"))?;
         history.check(&mut rig)?;
         history.known.created.extend(rig.core.machine().streams.keys());
     }
-    Ok(trace)
+    Ok(Course { trace, died_at })
 }
 
 /// An owner that is interrupted at a seeded change by another, which works and ends; then the first
@@ -127,26 +140,62 @@ fn failures(of: impl Fn(u64) -> Result<(), String>, seeds: std::ops::Range<u64>)
     seeds.filter_map(|seed| of(seed).err().map(|why| format!("seed {seed}: {why}"))).collect()
 }
 
+/// Plays histories; how many deaths there were at each kind of change.
+fn play_deaths(
+    options: &LogOptions,
+    seeds: std::ops::Range<u64>,
+    fail_percent: u64,
+) -> BTreeMap<Moment, u64> {
+    let (mut moments, mut failures) = (BTreeMap::new(), Vec::new());
+    for seed in seeds {
+        match deaths(options, seed, fail_percent) {
+            Ok(course) => {
+                for moment in course.died_at {
+                    *moments.entry(moment).or_default() += 1;
+                }
+            }
+            Err(why) => failures.push(format!("seed {seed}: {why}")),
+        }
+    }
+    assert!(failures.is_empty(), "{} failed: {:#?}", failures.len(), failures.first());
+    moments
+}
+
+/// Deaths at each kind of change that a run has at least.
+const DEATHS_AT_EACH_MOMENT: u64 = 3;
+
+fn every_moment_was_met(moments: &BTreeMap<Moment, u64>) {
+    for moment in [
+        Moment::SelfTest,
+        Moment::Takeover,
+        Moment::Catalog,
+        Moment::Flush,
+        Moment::Seal,
+        Moment::Compaction,
+        Moment::Checkpoint,
+        Moment::Collection,
+    ] {
+        let met = moments.get(&moment).copied().unwrap_or(0);
+        assert!(met >= DEATHS_AT_EACH_MOMENT, "{moment:?} met {met} times: {moments:?}");
+    }
+}
+
 #[test]
 fn what_was_acknowledged_survives_the_death_of_the_server() {
-    let failures = failures(|seed| deaths(&options(), seed, 0).map(drop), 0..HISTORIES);
-    assert!(failures.is_empty(), "{} failed: {:#?}", failures.len(), failures.first());
+    every_moment_was_met(&play_deaths(&options(), 0..HISTORIES, 0));
 }
 
 #[test]
 fn and_a_store_that_fails_all_the_time() {
-    let failures =
-        failures(|seed| deaths(&options(), seed, 25).map(drop), 1_000..1_000 + HISTORIES);
-    assert!(failures.is_empty(), "{} failed: {:#?}", failures.len(), failures.first());
+    every_moment_was_met(&play_deaths(&options(), 1_000..1_000 + HISTORIES, 25));
 }
 
 /// The same where whatever is sealed is merged, sorted by stream and compressed: the server dies at
 /// every step of that, with and without failing requests.
 #[test]
 fn and_the_death_of_one_that_merges_and_compresses() {
-    let of = |seed| deaths(&cold(), seed, if seed % 2 == 0 { 0 } else { 25 }).map(drop);
-    let failures = failures(of, 2_000..2_000 + HISTORIES);
-    assert!(failures.is_empty(), "{} failed: {:#?}", failures.len(), failures.first());
+    every_moment_was_met(&play_deaths(&cold(), 2_000..2_000 + HISTORIES / 2, 0));
+    every_moment_was_met(&play_deaths(&cold(), 3_000..3_000 + HISTORIES / 2, 25));
 }
 
 #[test]

@@ -208,7 +208,7 @@ fn log_rows(
     span: Duration,
     limit: Option<f64>,
 ) -> Result<Outcomes, BenchError> {
-    let rows = log::run(&server.spec(QUEUE), sizes, span, || {})?;
+    let rows = log::run(&server.spec(QUEUE), sizes, span, None, || {})?;
     let body_bytes: u64 = rows.iter().map(|row| row.body_bytes).sum();
     let disk_bytes = server.disk_bytes() as f64;
     let outcome = |row: &log::LogRow| {

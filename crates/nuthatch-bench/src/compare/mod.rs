@@ -26,7 +26,7 @@ use crate::units::{parse_count, parse_number};
 pub use raw::measure as raw_limits;
 use rows::{Metric, ROWS, Row};
 pub use server::file_error;
-use server::{Contender, Server};
+use server::{Contender, Further, Server};
 
 /// An idle server is left alone for this long before its memory is read.
 const IDLE_SPAN: Duration = Duration::from_secs(2);
@@ -202,6 +202,7 @@ fn contenders(args: &CompareArgs) -> Result<Vec<Contender>, BenchError> {
         command: vec![nats.clone()],
         sync_interval,
         slow_publish,
+        further: Further::default(),
     };
     Ok(vec![
         incumbent(table::INCUMBENT_DEFAULT, None, false),
@@ -211,6 +212,7 @@ fn contenders(args: &CompareArgs) -> Result<Vec<Contender>, BenchError> {
             command: vec![own, "serve".into()],
             sync_interval: None,
             slow_publish: false,
+            further: Further::default(),
         },
     ])
 }

@@ -45,6 +45,19 @@ pub struct Contender {
     pub sync_interval: Option<&'static str>,
     /// Whether every publish waits for the disk one by one, so that fewer messages are enough.
     pub slow_publish: bool,
+    /// What else is set.
+    pub further: Further,
+}
+
+/// Further settings of a server.
+#[derive(Debug, Clone, Default)]
+pub struct Further {
+    /// Lines of the `jetstream` block of its configuration.
+    pub jetstream: String,
+    /// Environment.
+    pub env: Vec<(String, String)>,
+    /// Whether it has a port for monitoring.
+    pub monitoring: bool,
 }
 
 /// A running server.
@@ -54,6 +67,7 @@ pub struct Server {
     dir: PathBuf,
     contender: Contender,
     port: u16,
+    monitoring: Option<u16>,
     /// Time from the start of the process until JetStream answered.
     pub start_time: Duration,
     /// Whether the store goes with the server.
@@ -73,11 +87,15 @@ impl Server {
 
     fn start_in(contender: &Contender, dir: PathBuf) -> Result<Self, BenchError> {
         let port = free_port().map_err(file_error("find a free port for", &dir))?;
+        let monitoring = match contender.further.monitoring {
+            true => Some(free_port().map_err(file_error("find a free port for", &dir))?),
+            false => None,
+        };
         let started = Instant::now();
-        let child = spawn(contender, &dir, port)?;
+        let child = spawn(contender, &dir, port, monitoring)?;
         let contender = contender.clone();
         let start_time = Duration::ZERO;
-        let mut server = Self { child, dir, contender, port, start_time, remove: true };
+        let mut server = Self { child, dir, contender, port, monitoring, start_time, remove: true };
         server.wait_ready(started)?;
         server.start_time = started.elapsed();
         Ok(server)
@@ -97,6 +115,11 @@ impl Server {
         Self::start_in(contender, dir)
     }
 
+    /// Ends this server by SIGTERM, and removes its store.
+    pub fn stop(mut self) {
+        self.terminate();
+    }
+
     /// Where to measure.
     ///
     /// # Errors
@@ -104,6 +127,11 @@ impl Server {
     pub fn target(&self) -> Result<Target, BenchError> {
         let options = ConnectOptions::new(&format!("127.0.0.1:{}", self.port))?;
         Ok(Target { options, server_pid: Some(self.child.id()), timeout: REQUEST_TIMEOUT })
+    }
+
+    /// Its port for monitoring, if it was to have one.
+    pub fn monitoring(&self) -> Option<u16> {
+        self.monitoring
     }
 
     /// The server's process.
@@ -163,15 +191,21 @@ impl Drop for Server {
     }
 }
 
-fn spawn(contender: &Contender, dir: &Path, port: u16) -> Result<Child, BenchError> {
+fn spawn(
+    contender: &Contender,
+    dir: &Path,
+    port: u16,
+    monitoring: Option<u16>,
+) -> Result<Child, BenchError> {
     let sync = match contender.sync_interval {
         Some(interval) => format!("sync_interval: {interval}"),
         None => String::new(),
     };
-    let store = dir.join("store");
+    let http = monitoring.map_or_else(String::new, |port| format!("http: 127.0.0.1:{port}\n"));
+    let (store, further) = (dir.join("store"), &contender.further.jetstream);
     let config = format!(
-        "host: 127.0.0.1\nport: {port}\nmax_payload: {MAX_PAYLOAD_BYTES}\n\
-         jetstream {{ store_dir: '{}'\n{sync} }}\n",
+        "host: 127.0.0.1\nport: {port}\nmax_payload: {MAX_PAYLOAD_BYTES}\n{http}\
+         jetstream {{ store_dir: '{}'\n{sync}\n{further} }}\n",
         store.display(),
     );
     let config_path = dir.join("server.conf");
@@ -181,6 +215,7 @@ fn spawn(contender: &Contender, dir: &Path, port: u16) -> Result<Child, BenchErr
     let error_log = log.try_clone().map_err(file_error("open", &log_path))?;
     let mut command = Command::new(&contender.command[0]);
     command.args(&contender.command[1..]).arg("-c").arg(&config_path);
+    command.envs(contender.further.env.iter().cloned());
     command.stdin(Stdio::null()).stdout(log).stderr(error_log);
     // SAFETY: only one async-signal-safe system call runs between fork and exec.
     unsafe { command.pre_exec(process::die_with_parent) };

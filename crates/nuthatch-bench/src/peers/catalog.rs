@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
+use super::minio::PUBLIC_METRICS;
 use super::{Launch, Peer, Site, find_program, first_line, jvm, rabbit, user_dir};
 use crate::harness::BenchError;
 
@@ -103,7 +104,10 @@ pub static PEERS: &[Peer] = &[
         },
         launch: |site| {
             let minio = minio().ok_or_else(|| BenchError::Usage("there is no MinIO".into()))?;
-            Ok(program(site, &["--minio", &minio.display().to_string()]))
+            let launch = program(site, &["--minio", &minio.display().to_string()]);
+            // Handed on to the MinIO that it starts.
+            let env = vec![(PUBLIC_METRICS.0.to_owned(), PUBLIC_METRICS.1.to_owned())];
+            Ok(Launch { env, ..launch })
         },
         ..WOODPECKER
     },
@@ -257,7 +261,7 @@ fn find_nuthatch() -> Option<PathBuf> {
 }
 
 /// Name and password of a MinIO that only this machine reaches.
-const MINIO_SECRET: &str = "workbench";
+pub(super) const MINIO_SECRET: &str = "workbench";
 
 /// A MinIO with one drive and a bucket, which is a directory of the drive, and Nuthatch on it.
 fn nuthatch_on_minio(site: &Site<'_>) -> Result<Launch, BenchError> {
@@ -277,6 +281,7 @@ fn nuthatch_on_minio(site: &Site<'_>) -> Result<Launch, BenchError> {
         ("MINIO_ROOT_USER", MINIO_SECRET.to_owned()),
         ("MINIO_ROOT_PASSWORD", MINIO_SECRET.to_owned()),
         ("MINIO_BROWSER", "off".to_owned()),
+        (PUBLIC_METRICS.0, PUBLIC_METRICS.1.to_owned()),
         ("AWS_ACCESS_KEY_ID", MINIO_SECRET.to_owned()),
         ("AWS_SECRET_ACCESS_KEY", MINIO_SECRET.to_owned()),
         ("AWS_ENDPOINT", format!("http://{address}")),

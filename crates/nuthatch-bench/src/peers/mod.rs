@@ -4,6 +4,7 @@
 mod catalog;
 pub mod cli;
 mod jvm;
+pub mod minio;
 pub mod objects;
 mod rabbit;
 mod running;

@@ -197,7 +197,8 @@ fn start_in(peer: &'static Peer, program: &Path, dir: &Path) -> Result<Running, 
     Ok(running)
 }
 
-fn end(child: &mut Child) {
+/// Ends a process at once.
+pub(super) fn end(child: &mut Child) {
     // Both fail only when the process has ended already.
     let _ = child.kill();
     let _ = child.wait();
@@ -205,7 +206,14 @@ fn end(child: &mut Child) {
 
 /// Waits until what runs beside a peer answers, where it must before the peer is started.
 fn wait_beside(launch: &Launch, dir: &Path) -> Result<(), BenchError> {
-    let Some((port, path)) = launch.beside_ready else { return Ok(()) };
+    match launch.beside_ready {
+        Some((port, path)) => wait_answers(port, path, dir),
+        None => Ok(()),
+    }
+}
+
+/// Waits until an HTTP request to a port of this machine succeeds; `dir` has the log otherwise.
+pub(super) fn wait_answers(port: u16, path: &str, dir: &Path) -> Result<(), BenchError> {
     let started = Instant::now();
     while started.elapsed() < START_LIMIT {
         if answers(port, path).unwrap_or(false) {

@@ -84,6 +84,12 @@ pub trait Queue: Send + Sync {
     /// When the server cannot be reached or refuses.
     fn prepare(&self) -> Result<(), QueueError>;
 
+    /// Streams (topics, logs) that messages are spread over in turn. Less than the setting `streams`
+    /// where opening them took longer than the setting `setup_limit_s`. Known once there is a sender.
+    fn streams(&self) -> u64 {
+        1
+    }
+
     /// A connection that sends. `index` is different for all senders of a run, so that a driver
     /// can keep the order of each sender.
     ///

@@ -1,6 +1,7 @@
 //! Nuthatch and NATS JetStream with the lean client: a file stream and one durable pull consumer
 //! with explicit acks, shared by all receivers.
 
+use std::fmt::Write as _;
 use std::time::{Duration, Instant};
 
 use nuthatch_protocol::wire::write::push_u64;
@@ -8,7 +9,9 @@ use serde_json::{Value, json};
 
 use super::{Guarantee, Queue, QueueError, QueueSpec, Receiver, Sender, Source, failed};
 use crate::client::{Client, ConnectOptions, Event, Message, TransportError};
+use crate::harness::BenchError;
 use crate::js::{self, JsError, PubAck, STREAM_NOT_FOUND};
+use crate::scale::requests;
 
 const DRIVER: &str = "nats";
 
@@ -31,10 +34,12 @@ pub struct NatsQueue {
     replicas: u64,
     storage: String,
     fsync: String,
+    streams: u64,
 }
 
 impl NatsQueue {
-    /// Settings: `replicas`, `storage` (`file` or `memory`) and `fsync`, a text for the report.
+    /// Settings: `replicas`, `storage` (`file` or `memory`), `fsync`, a text for the report, and
+    /// `streams`, over which messages are spread in turn: with more than one there is no consumer.
     ///
     /// # Errors
     /// When the address or a setting makes no sense.
@@ -48,6 +53,24 @@ impl NatsQueue {
             replicas: spec.number("replicas", 1)?,
             storage: spec.settings.get("storage").map_or("file", String::as_str).to_owned(),
             fsync: spec.stated_fsync(),
+            streams: spec.number("streams", 1)?.max(1),
+        })
+    }
+
+    /// Makes many streams, and empties those that were there.
+    fn prepare_many(&self) -> Result<(), BenchError> {
+        let mut client = Client::connect(&self.options)?;
+        let (name, storage) = (&self.name, &self.storage);
+        requests(&mut client, self.streams, TIMEOUT, |number, subject, body| {
+            subject.extend_from_slice(format!("$JS.API.STREAM.CREATE.{name}-{number}").as_bytes());
+            let config = json!({
+                "name": format!("{name}-{number}"), "subjects": [format!("{name}.{number}.msg")],
+                "storage": storage, "num_replicas": self.replicas,
+            });
+            body.extend_from_slice(config.to_string().as_bytes());
+        })?;
+        requests(&mut client, self.streams, TIMEOUT, |number, subject, _| {
+            subject.extend_from_slice(format!("$JS.API.STREAM.PURGE.{name}-{number}").as_bytes());
         })
     }
 
@@ -69,7 +92,14 @@ impl Queue for NatsQueue {
         Ok(Guarantee { replicated, fsync: self.fsync.clone(), source: Source::Configured })
     }
 
+    fn streams(&self) -> u64 {
+        self.streams
+    }
+
     fn prepare(&self) -> Result<(), QueueError> {
+        if self.streams > 1 {
+            return self.prepare_many().map_err(failed(DRIVER, "create the streams"));
+        }
         let mut client = self.connect()?;
         let name = &self.name;
         match js::api(&mut client, &format!("STREAM.DELETE.{name}"), &Value::Null, TIMEOUT) {
@@ -101,6 +131,8 @@ impl Queue for NatsQueue {
             .map_err(failed(DRIVER, "subscribe"))?;
         Ok(Box::new(NatsSender {
             client,
+            name: self.name.clone(),
+            streams: self.streams,
             stream: self.name.clone(),
             subject: self.subject().into_bytes(),
             prefix: prefix.into_bytes(),
@@ -128,6 +160,9 @@ impl Queue for NatsQueue {
 
 struct NatsSender {
     client: Client,
+    name: String,
+    streams: u64,
+    /// The stream of the ack that is due.
     stream: String,
     subject: Vec<u8>,
     /// Reply subject up to the token.
@@ -140,6 +175,11 @@ impl NatsSender {
     fn publish(&mut self, batch: &[&[u8]]) -> Result<(), TransportError> {
         let prefix_len = self.prefix.len();
         for body in batch {
+            if self.streams > 1 {
+                self.subject.truncate(self.name.len() + 1);
+                push_u64(&mut self.subject, self.next % self.streams);
+                self.subject.extend_from_slice(b".msg");
+            }
             push_u64(&mut self.prefix, self.next);
             self.next += 1;
             self.client.writer.publish(&self.subject, &self.prefix, b"", body)?;
@@ -157,6 +197,12 @@ impl NatsSender {
             };
             match event {
                 Event::Message(ack) => {
+                    if self.streams > 1 {
+                        let number = due % self.streams;
+                        self.stream.clear();
+                        // Writing to a string cannot fail.
+                        let _ = write!(self.stream, "{}-{number}", self.name);
+                    }
                     check_ack(&ack, &self.prefix, due, &self.stream)
                         .map_err(TransportError::Server)?;
                     due += 1;

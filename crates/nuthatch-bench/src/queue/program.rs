@@ -7,7 +7,8 @@
 
 use std::io::{self, BufReader, Read, Write};
 use std::os::unix::net::UnixStream;
-use std::time::Duration;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
 
 use serde::Deserialize;
 
@@ -33,29 +34,47 @@ enum Operation {
     Ack = 7,
 }
 
-/// A topic of the program.
+/// How long opening many topics may take, unless the setting `setup_limit_s` says otherwise.
+const SETUP_LIMIT_S: u64 = 60;
+
+/// A topic of the program, or several.
 pub struct ProgramQueue {
     path: String,
     name: String,
+    streams: u64,
+    setup_limit: Duration,
+    /// Topics made, and with a sender on each.
+    opened: AtomicU64,
 }
 
 impl ProgramQueue {
-    /// `url` is the path of the socket. There are no settings.
+    /// `url` is the path of the socket. Settings: `streams`, topics over which messages are spread
+    /// in turn, and `setup_limit_s`, after which no more of them are opened.
     ///
     /// # Errors
-    /// Never; every driver has this form.
+    /// When a setting makes no sense.
     pub fn new(spec: &QueueSpec) -> Result<Self, QueueError> {
-        Ok(Self { path: spec.url.clone(), name: spec.name.clone() })
+        Ok(Self {
+            path: spec.url.clone(),
+            name: spec.name.clone(),
+            streams: spec.number("streams", 1)?.max(1),
+            setup_limit: Duration::from_secs(spec.number("setup_limit_s", SETUP_LIMIT_S)?),
+            opened: AtomicU64::new(0),
+        })
+    }
+
+    fn topic(&self, number: u64) -> String {
+        if self.streams > 1 { format!("{}-{number}", self.name) } else { self.name.clone() }
     }
 
     fn connect(&self) -> Result<Link, QueueError> {
         Link::open(&self.path).map_err(failed(DRIVER, "connect"))
     }
 
-    fn open(&self, operation: Operation, index: usize) -> Result<Link, QueueError> {
+    fn open(&self, operation: Operation, index: usize, topic: &str) -> Result<Link, QueueError> {
         let mut link = self.connect()?;
         let mut body = (index as u32).to_be_bytes().to_vec();
-        body.extend_from_slice(self.name.as_bytes());
+        body.extend_from_slice(topic.as_bytes());
         link.call(operation, &body).map_err(failed(DRIVER, "open the topic"))?;
         Ok(link)
     }
@@ -77,18 +96,40 @@ impl Queue for ProgramQueue {
         Ok(Guarantee { replicated, fsync, source: Source::Configured })
     }
 
+    fn streams(&self) -> u64 {
+        self.opened.load(Ordering::Relaxed)
+    }
+
     fn prepare(&self) -> Result<(), QueueError> {
         let mut link = self.connect()?;
-        let prepared = link.call(Operation::Prepare, self.name.as_bytes()).map(drop);
-        prepared.map_err(failed(DRIVER, "create the topic"))
+        let started = Instant::now();
+        for number in 0..self.streams {
+            let prepared = link.call(Operation::Prepare, self.topic(number).as_bytes()).map(drop);
+            prepared.map_err(failed(DRIVER, "create the topic"))?;
+            self.opened.store(number + 1, Ordering::Relaxed);
+            // The other half is for the senders.
+            if started.elapsed() > self.setup_limit / 2 {
+                break;
+            }
+        }
+        Ok(())
     }
 
     fn sender(&self, index: usize) -> Result<Box<dyn Sender>, QueueError> {
-        Ok(Box::new(self.open(Operation::OpenSender, index)?))
+        let started = Instant::now();
+        let mut links = Vec::new();
+        for number in 0..self.streams().max(1) {
+            links.push(self.open(Operation::OpenSender, index, &self.topic(number))?);
+            if started.elapsed() > self.setup_limit / 2 {
+                break;
+            }
+        }
+        self.opened.store(links.len() as u64, Ordering::Relaxed);
+        Ok(Box::new(Links { links, next: 0 }))
     }
 
     fn receiver(&self, index: usize) -> Result<Box<dyn Receiver>, QueueError> {
-        Ok(Box::new(self.open(Operation::OpenReceiver, index)?))
+        Ok(Box::new(self.open(Operation::OpenReceiver, index, &self.topic(0))?))
     }
 }
 
@@ -123,10 +164,19 @@ impl Link {
 
     /// Sends what has been put together and reads the answer.
     fn finish(&mut self) -> io::Result<&[u8]> {
+        self.post()?;
+        self.answer()
+    }
+
+    /// Sends what has been put together.
+    fn post(&mut self) -> io::Result<()> {
         let length = u32::try_from(self.request.len() - 4)
             .map_err(|_| io::Error::other("the request is too large"))?;
         self.request[..4].copy_from_slice(&length.to_be_bytes());
-        self.writer.write_all(&self.request)?;
+        self.writer.write_all(&self.request)
+    }
+
+    fn answer(&mut self) -> io::Result<&[u8]> {
         let length = read_u32(&mut self.reader)? as usize;
         if length == 0 || length > MAX_ANSWER_BYTES {
             return Err(io::Error::other(format!("an answer of {length} bytes")));
@@ -147,15 +197,44 @@ fn read_u32(from: &mut impl Read) -> io::Result<u32> {
     Ok(u32::from_be_bytes(bytes))
 }
 
-impl Sender for Link {
-    fn send(&mut self, batch: &[&[u8]]) -> Result<(), QueueError> {
+impl Link {
+    /// Puts messages together, of a sending request.
+    fn begin_send<'a>(&mut self, batch: impl ExactSizeIterator<Item = &'a [u8]>) {
         self.begin(Operation::Send);
         self.request.extend_from_slice(&(batch.len() as u32).to_be_bytes());
         for body in batch {
             self.request.extend_from_slice(&(body.len() as u32).to_be_bytes());
             self.request.extend_from_slice(body);
         }
-        self.finish().map(drop).map_err(failed(DRIVER, "send"))
+    }
+}
+
+/// A connection for each topic; messages go to them in turn, all at a time.
+struct Links {
+    links: Vec<Link>,
+    next: usize,
+}
+
+impl Links {
+    fn send_all(&mut self, batch: &[&[u8]]) -> io::Result<()> {
+        let (count, first) = (self.links.len(), self.next);
+        let used = count.min(batch.len());
+        for at in 0..used {
+            let link = &mut self.links[(first + at) % count];
+            link.begin_send(batch[at..].iter().step_by(count).copied());
+            link.post()?;
+        }
+        for at in 0..used {
+            self.links[(first + at) % count].answer()?;
+        }
+        self.next = (first + batch.len()) % count;
+        Ok(())
+    }
+}
+
+impl Sender for Links {
+    fn send(&mut self, batch: &[&[u8]]) -> Result<(), QueueError> {
+        self.send_all(batch).map_err(failed(DRIVER, "send"))
     }
 }
 

@@ -169,7 +169,7 @@ fn listener(address: &(String, u16), number: u64) -> std::io::Result<TcpStream> 
 }
 
 /// Lets this process, and the servers that it starts, open as many files as the system allows.
-pub(super) fn raise_file_limit() {
+pub(crate) fn raise_file_limit() {
     let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
     // SAFETY: both calls only read or write the structure, which lives through them. Where they
     // fail the limit stays as it is, and a connection too many says so.

@@ -16,13 +16,16 @@ use std::time::Duration;
 
 use clap::Args;
 
-use crate::compare::server::{Contender, Server, file_error};
+use crate::compare::server::{Contender, Further, Server, file_error};
 use crate::harness::{BenchError, Target};
 use crate::process;
 use crate::units::{parse_count, parse_number};
 use fill::Held;
 use instructions::Instructions;
 use pipeline::Publishes;
+
+pub(crate) use fill::raise_file_limit;
+pub(crate) use pipeline::requests;
 
 /// How long a filled server is left alone before its memory is read and its cost measured.
 const SETTLE: Duration = Duration::from_secs(2);
@@ -101,8 +104,9 @@ pub fn run(args: &ScaleArgs) -> Result<String, BenchError> {
         command: vec![command, "serve".into()],
         sync_interval: None,
         slow_publish: false,
+        further: Further::default(),
     };
-    fill::raise_file_limit();
+    raise_file_limit();
     let mut found = vec![measure(args, &contender, &Held::Nothing)?];
     for held in wanted(args)? {
         found.push(measure(args, &contender, &held)?);

@@ -61,7 +61,7 @@ pub(super) fn publish(
 ///
 /// # Errors
 /// The first answer that is an error, or a connection that fails.
-pub(super) fn requests(
+pub(crate) fn requests(
     client: &mut Client,
     count: u64,
     timeout: Duration,

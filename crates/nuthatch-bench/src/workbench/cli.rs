@@ -4,8 +4,9 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use clap::Args;
+use nuthatch_object::RequestKind;
 
-use super::log::{self, LogRow};
+use super::log::{self, Counted, LogRow};
 use super::partitions::{self, BODY_BYTES, Mapping, Partitions, Plan};
 use super::pubsub::{self, PubSub, SHAPES, Shape};
 use crate::compare;
@@ -17,6 +18,7 @@ use crate::peers::objects;
 use crate::process;
 use crate::queue;
 use crate::report::{RawLimit, thousands};
+use crate::requests;
 use crate::table::Table;
 use crate::units::{parse_count, parse_duration, parse_number};
 
@@ -225,6 +227,13 @@ pub struct LogArgs {
     /// AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or without a value into a MinIO of its own
     #[arg(long, value_name = "http://HOST:PORT/BUCKET", num_args = 0..=1)]
     objects: Option<Option<String>>,
+    /// Monitoring port of the server, on this machine: prints what it asked of its bucket per million
+    /// messages, with --objects
+    #[arg(long, value_name = "PORT")]
+    monitoring: Option<u16>,
+    /// Streams that messages are spread over in turn
+    #[arg(long, default_value = "1", value_parser = parse_number)]
+    streams: u64,
 }
 
 /// Runs `bench log` and returns what to print.
@@ -237,10 +246,15 @@ pub fn run_log(args: &LogArgs, connect: &ConnectArgs) -> Result<String, BenchErr
     if let Some(url) = &args.objects {
         limits.extend(objects::limits(&dir, url.as_deref())?);
     }
-    let spec = args.queue.spec(connect);
+    let mut spec = args.queue.spec(connect);
+    if args.streams > 1 {
+        spec.settings.insert("streams".into(), args.streams.to_string());
+    }
     let guarantee = queue::open(&spec)?.guarantee()?;
     let sizes: Vec<usize> = args.sizes.iter().map(|size| *size as usize).collect();
-    let rows = log::run(&spec, &sizes, args.span, || {})?;
+    let asked = || requests::requests(args.monitoring.unwrap_or_default(), requests::OUR_METRICS);
+    let counted: Option<Counted<'_>> = args.monitoring.map(|_| &asked as Counted<'_>);
+    let rows = log::run(&spec, &sizes, args.span, counted, || {})?;
     if connect.json {
         return to_json(&(limits, rows));
     }
@@ -251,7 +265,25 @@ pub fn run_log(args: &LogArgs, connect: &ConnectArgs) -> Result<String, BenchErr
         table.row(log_cells(row, best));
     }
     out += &table.to_string();
+    if args.monitoring.is_some() {
+        out += &format!("\nRequests to the bucket per million messages\n\n{}", store_table(&rows));
+    }
     Ok(out)
+}
+
+/// What each size cost a bucket.
+fn store_table(rows: &[LogRow]) -> Table {
+    let kinds = RequestKind::ALL.map(RequestKind::name);
+    let mut table = Table::new(&[&["Body"][..], &kinds[..], &["all", "MB written"][..]].concat());
+    for (row, (requests, messages)) in rows.iter().filter_map(|row| Some((row, row.store?))) {
+        let (by_kind, all) = requests.per_million(messages);
+        let mut cells = vec![crate::plot::short(row.bytes as f64) + " B"];
+        cells.extend(by_kind.map(|count| format!("{count:.1}")));
+        let written = requests.put_bytes as f64 / messages.max(1) as f64;
+        cells.extend([format!("{all:.1}"), format!("{written:.1}")]);
+        table.row(cells);
+    }
+    table
 }
 
 /// The columns of a log table.

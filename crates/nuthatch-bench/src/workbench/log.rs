@@ -9,6 +9,7 @@ use crate::harness::BenchError;
 use crate::payload::Payload;
 use crate::queue::{self, QueueSpec};
 use crate::report::{Latencies, LatencySummary};
+use crate::requests::Requests;
 
 /// A batch has at most so many messages and bytes; at least one message.
 const BATCH_MESSAGES: usize = 1000;
@@ -36,10 +37,17 @@ pub struct LogRow {
     pub messages: u64,
     /// Bytes of their bodies.
     pub body_bytes: u64,
+    /// What the store was asked for while the batches were measured, where that is known, and how
+    /// many messages that was for.
+    #[serde(default)]
+    pub store: Option<(Requests, u64)>,
 }
 
+/// Asks what a store has been asked for so far.
+pub type Counted<'a> = &'a dyn Fn() -> Result<Requests, BenchError>;
+
 /// Measures each size for `span` with batches and again with single messages. `begun` is called
-/// when all is ready.
+/// when all is ready; `counted`, where the server keeps objects, around the batches.
 ///
 /// # Errors
 /// When the queue fails.
@@ -47,19 +55,21 @@ pub fn run(
     spec: &QueueSpec,
     sizes: &[usize],
     span: Duration,
+    counted: Option<Counted<'_>>,
     begun: impl FnOnce(),
 ) -> Result<Vec<LogRow>, BenchError> {
     let queue = queue::open(spec)?;
     queue.prepare()?;
     let mut sender = queue.sender(0)?;
     begun();
-    sizes.iter().map(|bytes| one_size(sender.as_mut(), *bytes, span)).collect()
+    sizes.iter().map(|bytes| one_size(sender.as_mut(), *bytes, span, counted)).collect()
 }
 
 fn one_size(
     sender: &mut dyn queue::Sender,
     bytes: usize,
     span: Duration,
+    counted: Option<Counted<'_>>,
 ) -> Result<LogRow, BenchError> {
     let batch = (BATCH_BYTES / bytes.max(1)).clamp(1, BATCH_MESSAGES);
     let payload = Payload::new(bytes.max(1), 11);
@@ -77,12 +87,14 @@ fn one_size(
             sent += count as u64;
             messages += count as u64;
         }
-        Ok((messages as f64 / started.elapsed().as_secs_f64(), latencies))
+        Ok((messages as f64 / started.elapsed().as_secs_f64(), latencies, messages))
     };
     send_for(batch, span / WARMUP_PART)?;
-    let (per_s, batches) = send_for(batch, span)?;
+    let before = counted.map(|counted| counted()).transpose()?;
+    let (per_s, batches, messages) = send_for(batch, span)?;
+    let after = counted.map(|counted| counted()).transpose()?;
     send_for(1, span / WARMUP_PART)?;
-    let (_, singles) = send_for(1, span)?;
+    let (_, singles, _) = send_for(1, span)?;
     Ok(LogRow {
         bytes,
         batch,
@@ -92,6 +104,7 @@ fn one_size(
         single_us: singles.summary(),
         messages: sent,
         body_bytes: sent * bytes as u64,
+        store: after.zip(before).map(|(after, before)| (after.since(&before), messages)),
     })
 }
 
@@ -106,7 +119,7 @@ mod tests {
         let send_delay = Duration::from_millis(4);
         let queue = FakeQueue::new(Faults { send_delay, ..Faults::default() });
         let mut sender = queue.sender(0).unwrap();
-        let row = one_size(sender.as_mut(), 1024, Duration::from_millis(200)).unwrap();
+        let row = one_size(sender.as_mut(), 1024, Duration::from_millis(200), None).unwrap();
         assert_eq!(row.batch, BATCH_MESSAGES);
         let single = row.single_us.unwrap();
         assert!((4000.0..20_000.0).contains(&single.p50), "{single:?}");

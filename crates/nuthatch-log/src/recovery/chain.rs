@@ -15,8 +15,9 @@ use crate::types::StreamId;
 use std::io;
 use std::sync::Arc;
 
-/// Footers are kept in memory between the passes up to this many bytes; others are read again.
-const FOOTERS_KEPT_BYTES: usize = 256 * 1024 * 1024;
+/// Footers are kept in memory between the passes up to this many bytes; others are read again. They
+/// are dropped one by one while the machine's own tables, which are larger, grow.
+const FOOTERS_KEPT_BYTES: usize = 1024 * 1024 * 1024;
 
 /// A segment of the chain.
 pub(super) struct Link {

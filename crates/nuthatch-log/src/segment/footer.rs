@@ -88,9 +88,17 @@ pub struct Mark {
     pub piece: StatePiece,
 }
 
-/// Number of slots in the table that recognises subjects seen before. Collisions only cost a
-/// second entry in the dictionary.
-const SUBJECT_SLOTS: usize = 4096;
+/// Number of slots in the table that recognises subjects seen before: at first, and at most (24 MiB).
+/// A subject that finds no slot only costs a second entry in the dictionary.
+const SUBJECT_SLOTS_MIN: usize = 1 << 12;
+const SUBJECT_SLOTS_MAX: usize = 1 << 21;
+
+/// Slots that are looked at for a subject.
+const SUBJECT_PROBES: usize = 8;
+
+/// Number of a subject in the dictionary, and where its text is. Such a number is never given out.
+type SubjectSlot = (u32, u32, u32);
+const FREE_SLOT: SubjectSlot = (u32::MAX, 0, 0);
 
 /// Collects what a footer says while a segment is written or scanned.
 pub struct FooterBuilder {
@@ -126,30 +134,55 @@ struct RowState {
 struct Subjects {
     bytes: Vec<u8>,
     count: u64,
-    slots: Box<[(u32, u32, u32)]>,
+    /// A power of two.
+    slots: Box<[SubjectSlot]>,
 }
 
 impl Subjects {
     fn new() -> Self {
-        let slots = vec![(u32::MAX, 0, 0); SUBJECT_SLOTS].into_boxed_slice();
+        let slots = vec![FREE_SLOT; SUBJECT_SLOTS_MIN].into_boxed_slice();
         Self { bytes: Vec::new(), count: 0, slots }
     }
 
     /// The number of a subject in the dictionary.
     fn number(&mut self, subject: &[u8]) -> u64 {
-        let mut hasher = FxHasher::default();
-        hasher.write(subject);
-        let slot = &mut self.slots[(hasher.finish() >> 20) as usize % SUBJECT_SLOTS];
-        let (number, start, end) = *slot;
-        if number != u32::MAX && &self.bytes[start as usize..end as usize] == subject {
+        let at = self.slot_of(subject);
+        let (number, start, end) = self.slots[at];
+        if number != FREE_SLOT.0 && &self.bytes[start as usize..end as usize] == subject {
             return u64::from(number);
         }
         put_varint(&mut self.bytes, subject.len() as u64);
         let start = self.bytes.len() as u32;
         self.bytes.extend_from_slice(subject);
-        *slot = (self.count as u32, start, self.bytes.len() as u32);
+        self.slots[at] = (self.count as u32, start, self.bytes.len() as u32);
         self.count += 1;
+        if self.count as usize > self.slots.len() / 2 && self.slots.len() < SUBJECT_SLOTS_MAX {
+            self.grow();
+        }
         self.count - 1
+    }
+
+    /// The slot that has a subject; else the one that it takes, from another if need be.
+    fn slot_of(&self, subject: &[u8]) -> usize {
+        let mut hasher = FxHasher::default();
+        hasher.write(subject);
+        let (home, mask) = ((hasher.finish() >> 20) as usize, self.slots.len() - 1);
+        let mut probes = (home..home + SUBJECT_PROBES).map(|at| at & mask);
+        let fits = |at: &usize| {
+            let (number, start, end) = self.slots[*at];
+            number == FREE_SLOT.0 || &self.bytes[start as usize..end as usize] == subject
+        };
+        probes.find(fits).unwrap_or(home & mask)
+    }
+
+    fn grow(&mut self) {
+        let larger = vec![FREE_SLOT; self.slots.len() * 2].into_boxed_slice();
+        for slot in std::mem::replace(&mut self.slots, larger) {
+            if slot.0 != FREE_SLOT.0 {
+                let at = self.slot_of(&self.bytes[slot.1 as usize..slot.2 as usize]);
+                self.slots[at] = slot;
+            }
+        }
     }
 }
 

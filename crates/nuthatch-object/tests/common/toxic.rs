@@ -1,5 +1,6 @@
 //! A store that fails as real ones do, decided by a seed: errors before and after a request was
 //! carried out, answers that are lost, conflicts that did not happen, and the death of its user.
+#![allow(dead_code, reason = "each test file uses its own part")]
 
 use async_trait::async_trait;
 use futures_util::StreamExt;
@@ -37,13 +38,66 @@ pub struct Interruption {
 }
 
 /// One process's view of a shared store.
-pub struct ToxicStore {
+pub struct ToxicStore(Arc<State>);
+
+struct State {
     inner: Arc<InMemory>,
     toxics: Toxics,
     changes: AtomicU64,
     attempts: Mutex<HashMap<String, u64>>,
     trace: AtomicU64,
+    died_at: Mutex<Option<Moment>>,
     interruption: Mutex<Option<Interruption>>,
+}
+
+/// What a change of the store is a part of.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub enum Moment {
+    /// The store is tried out.
+    SelfTest,
+    /// An owner makes its fence.
+    Takeover,
+    /// The catalog changes: claimed, rolled over, sealed, compacted.
+    Catalog,
+    /// Frames are stored.
+    Flush,
+    /// A footer ends a segment.
+    Seal,
+    /// A compacted segment is stored.
+    Compaction,
+    /// A checkpoint is stored.
+    Checkpoint,
+    /// A manifest tells which objects count.
+    Manifest,
+    /// What nobody needs any more is removed.
+    Collection,
+}
+
+/// Last bytes of a segment that has a footer.
+const FOOTER_MAGIC: &[u8] = b"NUTHFOOT";
+
+impl Moment {
+    /// What storing these bytes under a key is a part of.
+    fn of_put(key: &str, payload: &PutPayload) -> Self {
+        let names: Vec<&str> = key.split('/').collect();
+        let part = |at: usize| names.len().checked_sub(at).map_or("", |at| names[at]);
+        match (part(2), part(3)) {
+            ("selftest", _) => Self::SelfTest,
+            ("fence", _) => Self::Takeover,
+            ("catalog", _) => Self::Catalog,
+            _ if part(1).starts_with("manifest") => Self::Manifest,
+            (file, "data") if file.starts_with("checkpoint") => Self::Checkpoint,
+            // Name of a compacted segment: epoch, first position, id.
+            (file, "data") if file.matches('-').count() == 2 => Self::Compaction,
+            _ if ends_with(payload, FOOTER_MAGIC) => Self::Seal,
+            _ => Self::Flush,
+        }
+    }
+}
+
+fn ends_with(payload: &PutPayload, end: &[u8]) -> bool {
+    let bytes: Vec<u8> = payload.iter().flat_map(|part| part.iter().copied()).collect();
+    bytes.ends_with(end)
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -57,27 +111,39 @@ enum Fate {
 
 impl ToxicStore {
     pub fn new(inner: Arc<InMemory>, toxics: Toxics) -> Self {
-        Self {
+        Self(Arc::new(State {
             inner,
             toxics,
             changes: AtomicU64::new(0),
             attempts: Mutex::default(),
             trace: AtomicU64::new(0),
+            died_at: Mutex::new(None),
             interruption: Mutex::new(None),
-        }
+        }))
     }
 
     pub fn interrupt(&self, interruption: Interruption) {
-        *self.interruption.lock() = Some(interruption);
+        *self.0.interruption.lock() = Some(interruption);
     }
 
     /// Changes that were asked for.
     pub fn changes(&self) -> u64 {
-        self.changes.load(Ordering::SeqCst)
+        self.0.changes.load(Ordering::SeqCst)
     }
 
     /// A hash of every change in its order, and of what became of it.
     pub fn trace(&self) -> u64 {
+        self.0.trace.load(Ordering::SeqCst)
+    }
+
+    /// What the process was doing when it died, if it did.
+    pub fn died_at(&self) -> Option<Moment> {
+        *self.0.died_at.lock()
+    }
+}
+
+impl State {
+    fn trace(&self) -> u64 {
         self.trace.load(Ordering::SeqCst)
     }
 
@@ -90,7 +156,7 @@ impl ToxicStore {
         hasher.finish() % of
     }
 
-    fn fate_of_change(&self, what: &str) -> Fate {
+    fn fate_of_change(&self, what: &str, moment: Moment) -> Fate {
         let number = self.changes.fetch_add(1, Ordering::SeqCst) + 1;
         let due = self.interruption.lock().take_if(|interruption| interruption.at <= number);
         if let Some(interruption) = due {
@@ -100,6 +166,7 @@ impl ToxicStore {
         let fate = match self.toxics.die_at {
             Some(at) if number > at => Fate::Dies { applied: false },
             Some(at) if number == at => {
+                *self.died_at.lock() = Some(moment);
                 Fate::Dies { applied: self.chance(&format!("death {what}"), 2) == 0 }
             }
             _ => self.fate(what),
@@ -122,7 +189,8 @@ impl ToxicStore {
     }
 
     fn fate_of_read(&self, what: &str) -> Result<()> {
-        let dead = self.toxics.die_at.is_some_and(|at| self.changes() >= at);
+        let changes = self.changes.load(Ordering::SeqCst);
+        let dead = self.toxics.die_at.is_some_and(|at| changes >= at);
         if dead {
             return Err(death());
         }
@@ -155,16 +223,16 @@ impl fmt::Debug for ToxicStore {
     }
 }
 
-#[async_trait]
-impl ObjectStore for ToxicStore {
-    async fn put_opts(
+impl State {
+    async fn put(
         &self,
         location: &Path,
         payload: PutPayload,
         options: PutOptions,
     ) -> Result<PutResult> {
         let create = options.mode == PutMode::Create;
-        match self.fate_of_change(&format!("put {location}")) {
+        let moment = Moment::of_put(location.as_ref(), &payload);
+        match self.fate_of_change(&format!("put {location}"), moment) {
             Fate::Served => self.inner.put_opts(location, payload, options).await,
             Fate::FailsBefore => Err(passing("500 before")),
             Fate::FailsAfter => {
@@ -186,58 +254,74 @@ impl ObjectStore for ToxicStore {
         }
     }
 
+    async fn delete(&self, location: Path) -> Result<Path> {
+        let fate = self.fate_of_change(&format!("delete {location}"), Moment::Collection);
+        if matches!(fate, Fate::Served | Fate::FailsAfter | Fate::Dies { applied: true }) {
+            self.inner.delete(&location).await?;
+        }
+        match fate {
+            Fate::Served => Ok(location),
+            Fate::Dies { .. } => Err(death()),
+            _ => Err(passing("503 for a removal")),
+        }
+    }
+}
+
+#[async_trait]
+impl ObjectStore for ToxicStore {
+    async fn put_opts(
+        &self,
+        location: &Path,
+        payload: PutPayload,
+        options: PutOptions,
+    ) -> Result<PutResult> {
+        self.0.put(location, payload, options).await
+    }
+
     async fn put_multipart_opts(
         &self,
         location: &Path,
         options: PutMultipartOptions,
     ) -> Result<Box<dyn MultipartUpload>> {
-        self.inner.put_multipart_opts(location, options).await
+        self.0.inner.put_multipart_opts(location, options).await
     }
 
     async fn get_opts(&self, location: &Path, options: GetOptions) -> Result<GetResult> {
-        self.fate_of_read(&format!("get {location} {:?}", options.range))?;
-        if self.toxics.hide_fences && options.head && location.as_ref().contains("/fence/") {
+        let state = &self.0;
+        state.fate_of_read(&format!("get {location} {:?}", options.range))?;
+        if state.toxics.hide_fences && options.head && location.as_ref().contains("/fence/") {
             let path = location.to_string();
             return Err(Error::NotFound { path, source: "hidden".into() });
         }
-        self.inner.get_opts(location, options).await
+        state.inner.get_opts(location, options).await
     }
 
     fn delete_stream(
         &self,
         locations: BoxStream<'static, Result<Path>>,
     ) -> BoxStream<'static, Result<Path>> {
+        let state = Arc::clone(&self.0);
         // One at a time is how it is used.
-        let inner = Arc::clone(&self.inner);
-        let toxics = self.toxics.clone();
-        let number = self.changes.fetch_add(1, Ordering::SeqCst) + 1;
-        let dead = toxics.die_at.is_some_and(|at| number >= at);
         locations
             .then(move |location| {
-                let inner = Arc::clone(&inner);
-                async move {
-                    if dead {
-                        return Err(death());
-                    }
-                    let location = location?;
-                    inner.delete(&location).await.map(|()| location)
-                }
+                let state = Arc::clone(&state);
+                async move { state.delete(location?).await }
             })
             .boxed()
     }
 
     fn list(&self, prefix: Option<&Path>) -> BoxStream<'static, Result<ObjectMeta>> {
-        match self.fate_of_read(&format!("list {prefix:?}")) {
-            Ok(()) => self.inner.list(prefix),
+        match self.0.fate_of_read(&format!("list {prefix:?}")) {
+            Ok(()) => self.0.inner.list(prefix),
             Err(error) => futures_util::stream::iter([Err(error)]).boxed(),
         }
     }
 
     async fn list_with_delimiter(&self, prefix: Option<&Path>) -> Result<ListResult> {
-        self.inner.list_with_delimiter(prefix).await
+        self.0.inner.list_with_delimiter(prefix).await
     }
 
     async fn copy_opts(&self, from: &Path, to: &Path, options: CopyOptions) -> Result<()> {
-        self.inner.copy_opts(from, to, options).await
+        self.0.inner.copy_opts(from, to, options).await
     }
 }

@@ -50,12 +50,26 @@ pub struct Server {
 impl Server {
     /// Starts on `store`, with further flags.
     pub fn start(store: &Path, flags: &[&str]) -> Self {
+        Self::start_with(store, flags, &[])
+    }
+
+    /// [`Server::start`] with further variables in its environment.
+    pub fn start_with(store: &Path, flags: &[&str], env: &[(&str, String)]) -> Self {
         let binary = std::env::var_os("NUTHATCH_TEST_SERVER").map(PathBuf::from);
-        Self::start_program(binary.as_deref(), store, flags)
+        Self::launch(binary.as_deref(), store, flags, env)
     }
 
     /// [`Server::start`] of a program with nats-server's flags; `None`: ours.
     pub fn start_program(program: Option<&Path>, store: &Path, flags: &[&str]) -> Self {
+        Self::launch(program, store, flags, &[])
+    }
+
+    fn launch(
+        program: Option<&Path>,
+        store: &Path,
+        flags: &[&str],
+        env: &[(&str, String)],
+    ) -> Self {
         let mut command = match program {
             Some(path) => Command::new(path),
             None => {
@@ -77,6 +91,7 @@ impl Server {
             .arg("--ports_file_dir")
             .arg(&ports)
             .args(flags)
+            .envs(env.iter().map(|(key, value)| (*key, value.as_str())))
             .stdin(Stdio::null())
             .stdout(out.try_clone().expect("log handle"))
             .stderr(out);

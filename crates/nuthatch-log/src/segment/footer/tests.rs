@@ -92,3 +92,35 @@ proptest! {
         }
     }
 }
+
+/// However many subjects there are and in whatever order they come, each is in the dictionary once,
+/// or nearly so.
+#[test]
+fn the_dictionary_has_each_subject_once() {
+    const SUBJECTS: u64 = 20_000;
+    let mut builder = FooterBuilder::new(SegmentId(3), Lsn(1));
+    for n in 0..3 * SUBJECTS {
+        let subject = format!("sensors.{}.temperature", n % SUBJECTS).into_bytes();
+        let record = RecordRef {
+            kind: RecordKind::Message,
+            stream: StreamId(1),
+            seq: Seq(n + 1),
+            timestamp: Timestamp(5),
+            subject: &subject,
+            headers: b"",
+            body: b"",
+        };
+        builder.add(&record, Position { lsn: Lsn(1), record: 0 }, 4096, 48);
+    }
+    let again = builder.subjects.count - SUBJECTS;
+    assert!(again < SUBJECTS / 100, "{again} entries too many");
+    let footer = Footer::parse(builder.encode().0, SegmentId(3)).expect("valid");
+    let stream = footer.streams().first().expect("one stream").clone();
+    let mut n = 0;
+    assert!(footer.for_each_message(&stream, |message| {
+        let subject = format!("sensors.{}.temperature", n % SUBJECTS);
+        assert_eq!(message.subject, subject.as_bytes());
+        n += 1;
+    }));
+    assert_eq!(n, 3 * SUBJECTS);
+}
