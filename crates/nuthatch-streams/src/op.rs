@@ -317,6 +317,8 @@ pub enum Op {
     Forget {
         /// Which stream.
         id: StreamId,
+        /// Only if it is a copy that has not taken over; else refused.
+        only_copy: bool,
     },
     /// Every stream this engine holds: for the registry after recovery.
     Catalog,
@@ -357,7 +359,7 @@ impl Op {
             | Self::ConsumerState { id, .. }
             | Self::FinishRestore { id, .. }
             | Self::RemoveRestored { id, .. }
-            | Self::Forget { id } => Some(id),
+            | Self::Forget { id, .. } => Some(id),
             Self::Catalog | Self::SetAccounts(_) | Self::Usage { .. } => None,
         }
     }

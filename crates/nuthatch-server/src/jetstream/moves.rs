@@ -160,6 +160,18 @@ impl JetStream {
         }
     }
 
+    /// A move takes a stream out of one log once the other has it for good, which a log that syncs
+    /// later cannot say.
+    fn check_is_durable(&self, name: &str) -> Result<(), JsError> {
+        if !self.settings.lazy_logs.iter().any(|lazy| lazy == name) {
+            return Ok(());
+        }
+        Err(placement_error(&format!(
+            "log '{name}' does not sync before it answers: streams move only between logs with \
+             sync_interval always"
+        )))
+    }
+
     fn log_by_name(&self, name: &str) -> Result<EngineIndex, JsError> {
         let placement = nuthatch_protocol::js::Placement {
             tags: vec![format!("{LOG_TAG}{name}")],
@@ -236,6 +248,9 @@ impl JetStream {
         let entry = self.entry(entry.account, &entry.config.name)?;
         if entry.config.storage == StorageType::Memory {
             return Err(placement_error("a stream of storage 'memory' lives in no other log"));
+        }
+        for engine in [entry.engine, target] {
+            self.check_is_durable(self.log_name(engine))?;
         }
         if entry.engine == target || self.move_of(entry.account, &entry.config.name).is_some() {
             return Ok(());

@@ -9,7 +9,8 @@ use super::service::{AccountLimits, DEFAULT_LOG, ServedAccount, ServedAccounts, 
 use crate::account::{Account, SYSTEM_ACCOUNT_ID};
 use crate::jetstream_hook::{EngineId, Peer};
 use crate::options::{
-    AccountJetStream, CacheSettings, Compression, LogHome, Options, SyncPolicy, TierSettings,
+    AccountJetStream, CacheSettings, Compression, JetStreamOptions, LogHome, Options, SyncPolicy,
+    TierSettings,
 };
 use crate::process::{OUR_DIRECTORY, StartedJetStream};
 use crate::route::Way;
@@ -526,8 +527,20 @@ fn settings(server: &Server, options: &Options) -> Settings {
         limits: server_limits(options),
         accounts: served_accounts(server, options),
         logs: jetstream.logs.iter().map(|log| log.name.clone()).collect(),
+        lazy_logs: lazy_logs(jetstream),
         max_duplicate_window: jetstream.limits.duplicate_window.map_or(0, nanos),
     }
+}
+
+/// Names of the logs on a local disk that do not sync before they answer.
+fn lazy_logs(jetstream: &JetStreamOptions) -> Vec<String> {
+    let default_is_lazy = jetstream.store.is_none() && jetstream.sync != SyncPolicy::Always;
+    let named = jetstream.logs.iter().filter(|log| {
+        matches!(log.home, LogHome::Directory(_))
+            && log.sync.unwrap_or(jetstream.sync) != SyncPolicy::Always
+    });
+    let named = named.map(|log| log.name.clone());
+    default_is_lazy.then(|| DEFAULT_LOG.to_owned()).into_iter().chain(named).collect()
 }
 
 /// An account's own limits under those of the server.

@@ -86,6 +86,8 @@ pub struct Settings {
     pub accounts: ServedAccounts,
     /// Names of the logs beside the default and the memory log, in the order of their engines.
     pub logs: Vec<String>,
+    /// Names of those that do not make everything durable before they answer.
+    pub lazy_logs: Vec<String>,
     /// Longest duplicate window of a stream, ns; 0: no limit.
     pub max_duplicate_window: Nanos,
 }
@@ -206,7 +208,7 @@ impl JetStream {
             ));
         }
         for left in found.forget {
-            let op = Op::Forget { id: left.stream };
+            let op = Op::Forget { id: left.stream, only_copy: false };
             if let Err(error) = self.run(EngineIndex(left.log), op).await {
                 let log = names[left.log];
                 self.backend.say(&format!(

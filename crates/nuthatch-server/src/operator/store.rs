@@ -135,11 +135,14 @@ impl Store {
     ) -> Result<Vec<String>, StoreError> {
         let mut problems = Vec::new();
         let mut found = Accounts::new();
+        // Held while the directory is read: a token that is saved meanwhile must not be forgotten.
+        let mut accounts = self.accounts.lock();
         if let Some(full) = &self.directory {
             fs::create_dir_all(&full.dir).map_err(StoreError::io("cannot create", &full.dir))?;
             read_directory(&full.dir, self.max(), &mut found, &mut problems)?;
         }
-        *self.accounts.lock() = found;
+        *accounts = found;
+        drop(accounts);
         for (key, token) in preload {
             match Held::decode(token) {
                 Ok(held) => self.save_if_newer(held)?,

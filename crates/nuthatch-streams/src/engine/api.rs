@@ -92,7 +92,7 @@ impl<S: Sink> Engine<S> {
             }
             Op::Stay { id, for_good } => self.stay(id, for_good, log),
             Op::Settle { id, state } => return self.settle(id, state, respond, log),
-            Op::Forget { id } => self.forget(id, log),
+            Op::Forget { id, only_copy } => self.forget(id, only_copy, log),
             Op::Catalog => return respond(Ok(self.catalog())),
             Op::SetAccounts(bounds) => {
                 self.budget.set_bounds(bounds);

@@ -207,8 +207,16 @@ impl<S: Sink> Engine<S> {
     }
 
     /// See [`Op::Forget`](crate::Op::Forget).
-    pub(super) fn forget<L: LogAccess>(&mut self, id: StreamId, log: &mut L) -> Done {
+    pub(super) fn forget<L: LogAccess>(
+        &mut self,
+        id: StreamId,
+        only_copy: bool,
+        log: &mut L,
+    ) -> Done {
         let slot = self.slots.get(&id).ok_or(JsError::STREAM_NOT_FOUND)?;
+        if only_copy && !matches!(slot.transit, Transit::Arriving) {
+            return Err(JsError::STREAM_STORE_FAILED.with_err("the stream has moved here"));
+        }
         let lsn = append_delete(&slot.stream, log)?;
         drop(self.take_slot(id, log));
         Ok((Some(lsn), OpOutcome::Done))

@@ -4,12 +4,12 @@
 //! How far that is follows from the `Nats-Stream-Source` header of what was stored, live and on
 //! replay, so a message is sourced exactly once whatever happens in between.
 
-use super::Stream;
 use super::admit::{Admitted, Effects, Publish, Refusal, refusal};
 use super::dedup::hash_id;
 use super::evict::When;
 use super::headers::{NO_HEADERS, PublishHeaders, scan};
 use super::messages::{Entry, MAX_WEIGHT_BYTES};
+use super::{LAST_SEQ_MAX, Stream};
 use crate::budget::Budget;
 use crate::op::Replica;
 use crate::records::{Advance, AdvanceRollup};
@@ -17,6 +17,9 @@ use nuthatch_log::{LogAccess, Lsn, RecordKind, RecordRef, Seq, Timestamp, Urgenc
 use nuthatch_protocol::js::RetentionPolicy;
 use nuthatch_protocol::jserror::JsError;
 use std::collections::BTreeMap;
+
+/// Sequences that a copy may skip at once: what is missing takes a little memory, so many 256 MiB.
+const GAP_MAX: u64 = 1 << 34;
 
 /// Sequence of the last message of each source, by the source's key.
 pub type Sourced = BTreeMap<Box<[u8]>, u64>;
@@ -66,6 +69,7 @@ impl Stream {
         if copy.seq < self.messages.next() {
             return Ok(None);
         }
+        self.check_span(copy.seq)?;
         let publish = copy.publish();
         let weight = publish.weight();
         if weight > MAX_WEIGHT_BYTES {
@@ -108,6 +112,15 @@ impl Stream {
         effects
     }
 
+    /// What another server, or a client that restores, says of its sequences is not believed beyond
+    /// what memory can hold: gaps cost a little of it.
+    fn check_span(&self, seq: u64) -> Result<(), Refusal> {
+        if seq > LAST_SEQ_MAX || seq - self.messages.next().min(seq) > GAP_MAX {
+            return Err(JsError::STREAM_STORE_FAILED.with_err("sequence too far ahead"));
+        }
+        Ok(())
+    }
+
     fn check_budget(&self, publish: &Publish<'_>, budget: &Budget) -> Result<(), Refusal> {
         let weight = publish.weight() as u64;
         if !budget.has_room_for_bytes(self.unaccounted_bytes(), weight) {
@@ -135,6 +148,7 @@ impl Stream {
         if seq < self.messages.next() {
             return Ok(None);
         }
+        self.check_span(seq)?;
         let mut body = Vec::new();
         Advance { rollup: AdvanceRollup::None, msg_id: b"" }.encode(&mut body);
         // Its times are those of the origin.

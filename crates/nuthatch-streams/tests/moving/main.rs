@@ -270,7 +270,9 @@ impl World {
             return Ok(());
         }
         for at in found.forget {
-            rigs[at.log].op(Op::Forget { id: at.stream }).map_err(|Dark| "dark".to_owned())?;
+            rigs[at.log]
+                .op(Op::Forget { id: at.stream, only_copy: false })
+                .map_err(|Dark| "dark".to_owned())?;
         }
         if let Some(resume) = found.resume.first() {
             let (from, to) = (resume.source, resume.copy);

@@ -1,6 +1,6 @@
 //! The task of one move: copies, switches, tries again.
 
-use super::super::registry::{Entry, StreamRoute};
+use super::super::registry::{EngineIndex, Entry, StreamRoute};
 use super::super::service::{JetStream, unexpected};
 use super::{Progress, closed, placed};
 use nuthatch_protocol::js::StreamConfig;
@@ -21,8 +21,9 @@ const SWITCH_LAG: u64 = 4096;
 const HOLD_STEP: Duration = Duration::from_millis(600);
 /// However many tries there were.
 const HOLD_MAX: Duration = Duration::from_secs(20);
-/// Answers to stores that may be outstanding: each is of at most 4 MiB.
-const STORES_MAX: usize = 8;
+/// Stores that may be on their way when the next is sent: none. Behind one that was refused, a later
+/// one would be stored all the same, and leave a hole that no retry goes back to.
+const STORES_MAX: usize = 0;
 /// After a problem a move waits so long, and twice as long after each further one.
 const RETRY_MIN: Duration = Duration::from_millis(250);
 /// At most.
@@ -116,7 +117,7 @@ impl Mover {
             }
             Err(Fault::Cancelled) => {
                 let stay = Op::Stay { id: self.source.id, for_good: true };
-                match self.service.run(self.source.engine, stay).await {
+                match self.insist(self.source.engine, stay).await {
                     Ok(_) => self.forget_copy().await,
                     Err(error) => self.service.backend.say(&format!(
                         "the move of stream {name:?} was not given up, a restart goes on with it: \
@@ -151,8 +152,21 @@ impl Mover {
     }
 
     async fn forget_copy(&self) {
-        // What stays is forgotten at the next start.
-        let _ = self.service.run(self.copy.engine, Op::Forget { id: self.copy.id }).await;
+        // Only a copy: were this stream the live one, the engine would refuse.
+        let op = Op::Forget { id: self.copy.id, only_copy: true };
+        if let Err(error) = self.insist(self.copy.engine, op).await {
+            let (name, to) = (&self.name, &self.progress.to);
+            self.service.backend.say(&format!(
+                "the unfinished copy of stream {name:?} in log {to} stays until a restart: {error}"
+            ));
+        }
+    }
+
+    /// Runs an operation, waiting for room as long as the log's queue is full: a stream that is held
+    /// must not stay so because the server is busy.
+    async fn insist(&self, engine: EngineIndex, op: Op) -> Result<OpOutcome, JsError> {
+        let outcome = self.service.begin(engine, op).await?;
+        outcome.await.map_err(|_| closed())?
     }
 
     /// Copies from where the copy ends, and switches. Returns how long the stream was held.
@@ -276,8 +290,9 @@ impl Mover {
             registry.generation()
         });
         self.service.backend.switch(self.source, self.copy, seen);
-        // Answered once the new engine has everything in hand.
-        self.copied().await?;
+        // The stream lives in the new log now, whatever the answer is; it comes once the new engine
+        // has everything in hand.
+        let _ = self.copied().await;
         Ok(Some(began.elapsed()))
     }
 
@@ -298,7 +313,7 @@ impl Mover {
 
     async fn stay(&self) -> Result<(), JsError> {
         let op = Op::Stay { id: self.source.id, for_good: false };
-        self.service.run(self.source.engine, op).await.map(drop)
+        self.insist(self.source.engine, op).await.map(drop)
     }
 
     async fn copy_rest(&self, mut next: u64, last_seq: u64) -> Result<(), JsError> {

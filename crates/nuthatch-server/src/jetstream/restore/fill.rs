@@ -20,6 +20,10 @@ const MESSAGE_BASE_BYTES: usize = 128;
 /// is missing in between too: so many take 256 MiB if most are.
 const SPAN_MAX: u64 = 1 << 34;
 
+/// Bytes that all consumers of an archive may take, as JSON: they are kept until the end, and a small
+/// upload can be unpacked into a large one.
+const CONSUMERS_BYTES_MAX: usize = 256 << 20;
+
 /// Why a restore failed.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum RestoreError {
@@ -42,6 +46,8 @@ pub(super) struct Filler<'a> {
     /// Messages of this or earlier batches that were deleted later.
     removed: Vec<u64>,
     consumers: Vec<ConsumerSnapshot>,
+    /// What they take, see [`CONSUMERS_BYTES_MAX`].
+    consumer_bytes: usize,
     /// The first message; 0: none yet.
     first: u64,
     /// How far the archive has come.
@@ -66,6 +72,7 @@ impl<'a> Filler<'a> {
             batch_bytes: 0,
             removed: Vec::new(),
             consumers: Vec::new(),
+            consumer_bytes: 0,
             first: 0,
             last: 0,
             stored: 0,
@@ -75,7 +82,7 @@ impl<'a> Filler<'a> {
     /// Takes an item of the archive.
     pub(super) fn take(&mut self, item: Item<'_>) -> Result<(), RestoreError> {
         match item {
-            Item::Consumer(consumer) => self.consumers.push(*consumer),
+            Item::Consumer(consumer) => self.keep(*consumer)?,
             Item::Message(message) => {
                 if self.first == 0 {
                     self.first = message.seq;
@@ -102,6 +109,17 @@ impl<'a> Filler<'a> {
             || self.removed.len() >= BATCH_MESSAGES_MAX
             || self.batch_bytes >= BATCH_BYTES_MAX;
         if is_full { self.flush() } else { Ok(()) }
+    }
+
+    fn keep(&mut self, consumer: ConsumerSnapshot) -> Result<(), RestoreError> {
+        let size = serde_json::to_vec(&consumer).map_or(CONSUMERS_BYTES_MAX, |json| json.len());
+        self.consumer_bytes = self.consumer_bytes.saturating_add(size);
+        if self.consumer_bytes > CONSUMERS_BYTES_MAX {
+            let text = format!("its consumers take more than {CONSUMERS_BYTES_MAX} bytes");
+            return Err(ArchiveError::Unsuitable(text).into());
+        }
+        self.consumers.push(consumer);
+        Ok(())
     }
 
     fn advance(&mut self, seq: u64) -> Result<(), RestoreError> {
