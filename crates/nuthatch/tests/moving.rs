@@ -34,7 +34,11 @@ impl Place {
         let bucket = TempDir::new(&format!("{name}-bucket"));
         let config = machine.path().join("server.conf");
         let address = format!("file://{}", bucket.path().display());
-        let text = format!("jetstream {{ logs {{ cold {{ store: {address:?} }} }} }}");
+        let late = machine.path().join("late").display().to_string();
+        let text = format!(
+            "jetstream {{ logs {{ cold {{ store: {address:?} }}, \
+             late {{ dir: {late:?}, sync_interval: 2m }} }} }}"
+        );
         std::fs::write(&config, text).expect("a file");
         Self { machine, _bucket: bucket, config }
     }
@@ -323,6 +327,8 @@ fn a_move_that_makes_no_sense_is_refused_and_one_that_was_begun_can_be_given_up(
     }
     let refused = api(&mut client, &format!("STREAM.MOVE.{STREAM}"), &json!({"log": "nowhere"}));
     assert!(refused["error"]["description"].as_str().is_some_and(|t| t.contains("no log")));
+    let refused = api(&mut client, &format!("STREAM.MOVE.{STREAM}"), &json!({"log": "late"}));
+    assert!(refused["error"]["description"].as_str().is_some_and(|t| t.contains("does not sync")));
     let refused = api(&mut client, "STREAM.MOVE.NONE", &json!({"log": "cold"}));
     assert_eq!(refused["error"]["err_code"], 10059);
     let refused = api(&mut client, &format!("STREAM.MOVE.{STREAM}"), &json!({"cancel": true}));

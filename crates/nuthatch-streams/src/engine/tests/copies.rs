@@ -97,3 +97,22 @@ fn a_sourced_message_comes_once() {
     assert_eq!(harness.seqs(), [1, 2, 3, 4]);
     assert!(harness.put_with("s.a", &header(9)).contains("10227"), "clients may not say so");
 }
+
+#[test]
+fn a_stream_that_lives_here_is_never_forgotten_as_a_copy() {
+    let mut harness = Harness::with_stream(|_| {});
+    harness.put("s.a", "1");
+    let refused = harness.op(Op::Forget { id: STREAM, only_copy: true });
+    assert!(refused.is_err());
+    assert_eq!(harness.info().state.messages, 1);
+}
+
+#[test]
+fn a_copy_does_not_skip_more_sequences_than_memory_holds() {
+    let mut harness = Harness::with_stream(|_| {});
+    for gap_to in [1 << 40, u64::MAX] {
+        let op = Op::Mirror { id: STREAM, copies: Vec::new(), gap_to };
+        assert!(harness.op(op).is_err(), "{gap_to}");
+    }
+    assert_eq!(harness.info().state.last_seq, 0);
+}
