@@ -37,7 +37,7 @@ impl Place {
         let late = machine.path().join("late").display().to_string();
         let text = format!(
             "jetstream {{ logs {{ cold {{ store: {address:?} }}, \
-             late {{ dir: {late:?}, sync_interval: 2m }} }} }}"
+             late {{ dir: {late:?}, sync_interval: \"2m\" }} }} }}"
         );
         std::fs::write(&config, text).expect("a file");
         Self { machine, _bucket: bucket, config }
