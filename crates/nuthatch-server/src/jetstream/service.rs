@@ -1,8 +1,6 @@
 //! The JetStream API: requests in, operations to the engines, JSON answers out.
 //!
-//! Requests run concurrently, begun in the order in which they came, but everything that changes the registry holds one asynchronous lock
-//! from its check to the engine's outcome, so two creates can never both win. At most
-//! [`MAX_INFLIGHT_REQUESTS`] are under way; more are answered, not dropped.
+//! What changes the registry holds one lock to the engine's outcome: no two creates both win.
 
 use super::backend::{Backend, CallError, NotTaken, call};
 use super::copies::Copies;
@@ -86,7 +84,7 @@ pub struct Settings {
     pub accounts: ServedAccounts,
     /// Names of the logs beside the default and the memory log, in the order of their engines.
     pub logs: Vec<String>,
-    /// Names of those that do not make everything durable before they answer.
+    /// Those of them that answer before everything is durable.
     pub lazy_logs: Vec<String>,
     /// Longest duplicate window of a stream, ns; 0: no limit.
     pub max_duplicate_window: Nanos,
