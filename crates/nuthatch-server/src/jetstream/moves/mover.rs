@@ -5,14 +5,12 @@ use super::super::service::{JetStream, unexpected};
 use super::{Progress, closed, placed};
 use nuthatch_protocol::js::StreamConfig;
 use nuthatch_protocol::jserror::JsError;
-use nuthatch_streams::op::{OpResult, Range, RangeRequest};
+use nuthatch_streams::op::{Range, RangeRequest};
 use nuthatch_streams::stream::Place;
 use nuthatch_streams::{AccountId, Op, OpOutcome};
-use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
-use tokio::sync::oneshot;
 
 /// A copy this many messages behind is close enough to hold the stream for the rest.
 const SWITCH_LAG: u64 = 4096;
@@ -21,9 +19,6 @@ const SWITCH_LAG: u64 = 4096;
 const HOLD_STEP: Duration = Duration::from_millis(600);
 /// However many tries there were.
 const HOLD_MAX: Duration = Duration::from_secs(20);
-/// Stores that may be on their way when the next is sent: none. Behind one that was refused, a later
-/// one would be stored all the same, and leave a hole that no retry goes back to.
-const STORES_MAX: usize = 0;
 /// After a problem a move waits so long, and twice as long after each further one.
 const RETRY_MIN: Duration = Duration::from_millis(250);
 /// At most.
@@ -47,24 +42,6 @@ impl From<JsError> for Fault {
             return Self::Gone;
         }
         Self::Problem(error)
-    }
-}
-
-/// Stores that are on their way, oldest first, with the last sequence of each.
-#[derive(Default)]
-struct Stores(VecDeque<(u64, oneshot::Receiver<OpResult>)>);
-
-impl Stores {
-    /// Waits until at most `left` are on their way. Returns the last sequence that is stored, if
-    /// any ended.
-    async fn settle(&mut self, left: usize) -> Result<Option<u64>, JsError> {
-        let mut stored = None;
-        while self.0.len() > left {
-            let Some((seq, outcome)) = self.0.pop_front() else { break };
-            outcome.await.map_err(|_| closed())??;
-            stored = Some(seq);
-        }
-        Ok(stored)
     }
 }
 
@@ -172,7 +149,6 @@ impl Mover {
     /// Copies from where the copy ends, and switches. Returns how long the stream was held.
     async fn attempt(&self, holds: &mut u32) -> Result<Duration, Fault> {
         let mut next = self.copied().await? + 1;
-        let mut stores = Stores::default();
         loop {
             if self.progress.cancelled.load(Ordering::Acquire) {
                 return Err(Fault::Cancelled);
@@ -182,9 +158,8 @@ impl Mover {
             let bytes = weight(&range);
             let last_seq = range.last_seq;
             self.progress.last_seq.store(last_seq, Ordering::Relaxed);
-            next = self.store(next, range, &mut stores, STORES_MAX).await?;
+            next = self.store(next, range).await?;
             if last_seq < next + SWITCH_LAG {
-                self.settle(&mut stores, 0).await?;
                 *holds += 1;
                 if let Some(held) = self.switch(next, *holds).await? {
                     return Ok(held);
@@ -213,7 +188,7 @@ impl Mover {
             subjects_filter: String::new(),
             offset: 0,
         };
-        match self.service.run(self.copy.engine, op).await? {
+        match self.insist(self.copy.engine, op).await? {
             OpOutcome::Stream { info, .. } => Ok(info.state.last_seq),
             other => Err(unexpected(&other)),
         }
@@ -222,37 +197,23 @@ impl Mover {
     async fn read(&self, from: u64) -> Result<Range, JsError> {
         let request = RangeRequest { from, ..RangeRequest::default() };
         let op = Op::ReadRange { id: self.source.id, request };
-        let outcome = self.service.begin(self.source.engine, op).await?;
-        match outcome.await.map_err(|_| closed())?? {
+        match self.insist(self.source.engine, op).await? {
             OpOutcome::Range(range) => Ok(range),
             other => Err(unexpected(&other)),
         }
     }
 
-    /// Sends what was read to the copy; returns where to go on.
-    async fn store(
-        &self,
-        from: u64,
-        range: Range,
-        stores: &mut Stores,
-        left: usize,
-    ) -> Result<u64, JsError> {
+    /// Stores what was read in the copy; returns where to go on. Nothing else is on its way: behind a
+    /// store that was refused, a later one would be taken all the same, and leave a hole that no
+    /// retry goes back to.
+    async fn store(&self, from: u64, range: Range) -> Result<u64, JsError> {
         let next = range.next;
         if next > from {
-            let (copies, gap_to) = (range.messages, next - 1);
-            let op = Op::Mirror { id: self.copy.id, copies, gap_to };
-            let outcome = self.service.begin(self.copy.engine, op).await?;
-            stores.0.push_back((gap_to, outcome));
+            let op = Op::Mirror { id: self.copy.id, copies: range.messages, gap_to: next - 1 };
+            self.insist(self.copy.engine, op).await?;
+            self.progress.copied.store(next - 1, Ordering::Relaxed);
         }
-        self.settle(stores, left).await?;
         Ok(next)
-    }
-
-    async fn settle(&self, stores: &mut Stores, left: usize) -> Result<(), JsError> {
-        if let Some(seq) = stores.settle(left).await? {
-            self.progress.copied.store(seq, Ordering::Relaxed);
-        }
-        Ok(())
     }
 
     /// Holds the stream, copies the rest, and lets the new log take over. Returns how long the
@@ -305,7 +266,7 @@ impl Mover {
             to,
             config: Box::new(config.clone()),
         };
-        match self.service.run(self.source.engine, op).await? {
+        match self.insist(self.source.engine, op).await? {
             OpOutcome::Left { state, last_seq } => Ok((state, last_seq)),
             other => Err(unexpected(&other)),
         }
@@ -317,18 +278,17 @@ impl Mover {
     }
 
     async fn copy_rest(&self, mut next: u64, last_seq: u64) -> Result<(), JsError> {
-        let mut stores = Stores::default();
         while next <= last_seq {
             let range = self.read(next).await?;
-            next = self.store(next, range, &mut stores, STORES_MAX).await?;
+            next = self.store(next, range).await?;
         }
-        self.settle(&mut stores, 0).await
+        Ok(())
     }
 
     /// The new log makes the state durable. If it stops meanwhile, nobody knows whether it has.
     async fn take_over(&self, state: Vec<u8>) -> Result<(), Fault> {
         let op = Op::Settle { id: self.copy.id, state };
-        let Err(error) = self.service.run(self.copy.engine, op).await else { return Ok(()) };
+        let Err(error) = self.insist(self.copy.engine, op).await else { return Ok(()) };
         if self.service.backend.has_stopped(self.copy.engine) {
             return Err(Fault::Undecided(error));
         }
