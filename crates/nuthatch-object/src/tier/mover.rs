@@ -336,7 +336,7 @@ impl Mover {
             if same { Ok(()) } else { Err(io::Error::other(text())) }
         });
         match copied {
-            Ok(()) => self.commit(name, entry),
+            Ok(()) => self.commit(owner, name, entry),
             Err(error) => {
                 self.give_up(owner, &name, &error);
                 Err(error)
@@ -402,14 +402,21 @@ impl Mover {
     }
 
     /// The segment is in the bucket from now on, unless it was removed meanwhile.
-    fn commit(&self, name: String, entry: Entry) -> io::Result<Step> {
+    fn commit(&self, owner: &Owner, name: String, entry: Entry) -> io::Result<Step> {
         let moved = Entry { stage: Stage::Moved, ..entry };
         let mut book = self.shared.book.lock();
         if book.note.entries.get(&name) != Some(&entry) {
             Stub::remove(&*self.shared.local, &name);
             return Ok(Step::Rejected(name));
         }
-        self.shared.change(&mut book, |entries| entries.insert(name.clone(), moved))?;
+        if let Err(error) =
+            self.shared.change(&mut book, |entries| entries.insert(name.clone(), moved))
+        {
+            drop(book);
+            // Stored or not, the segment is still here: another attempt begins from the front.
+            self.give_up(owner, &name, &error);
+            return Err(error);
+        }
         self.drop_local(&name, moved)?;
         book.note.make_spare(&*self.shared.local);
         drop(book);
