@@ -1,7 +1,7 @@
 //! What a user's token says, for as long as its connection lives.
 
 use super::Rights;
-use nuthatch_protocol::jwt::UserClaims;
+use nuthatch_protocol::jwt::{UserClaims, UserPermissions};
 use std::sync::Arc;
 use std::time::SystemTime;
 
@@ -18,6 +18,8 @@ pub struct Grant {
     pub account_name: String,
     /// What it may do; `None`: everything.
     pub rights: Option<Arc<Rights>>,
+    /// Its permissions and limits, as the token or the template of its key said them then.
+    pub said: UserPermissions,
     /// It need not have signed the nonce.
     pub is_bearer: bool,
     /// When the client has to go.

@@ -347,9 +347,7 @@ impl<'a> Turn<'a> {
             }
             return;
         }
-        let of_account = account.limits.load().max_subscriptions;
-        let max = of_account.map_or(usize::MAX, |max| max as usize);
-        if subs.len() >= max.min(self.reader.max_subscriptions) {
+        if subs.len() >= self.reader.subscriptions_max() {
             drop(subs);
             return self.say_err("maximum subscriptions exceeded");
         }

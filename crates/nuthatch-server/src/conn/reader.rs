@@ -156,6 +156,14 @@ impl Reader {
         }
     }
 
+    /// How many subscriptions the connection may have: server, account and user each have a say.
+    pub(super) fn subscriptions_max(&self) -> usize {
+        let of_account = self.session.account.limits.load().max_subscriptions;
+        let of_user = self.session.grant.as_ref().and_then(|grant| grant.max_subscriptions);
+        let max = [of_account, of_user].into_iter().flatten().min();
+        max.map_or(self.max_subscriptions, |max| self.max_subscriptions.min(max as usize))
+    }
+
     /// Makes the largest message the least that server, account and user allow.
     pub(super) fn bound_payload(&mut self) {
         let of_user = self.session.grant.as_ref().and_then(|grant| grant.max_payload_bytes);

@@ -24,11 +24,7 @@ impl Turn<'_> {
             drop(subs);
             return self.say_ok();
         }
-        let of_account = self.reader.session.account.limits.load().max_subscriptions;
-        let of_user = self.reader.session.grant.as_ref().and_then(|grant| grant.max_subscriptions);
-        let max = [of_account, of_user].into_iter().flatten().min();
-        let max = max.map_or(usize::MAX, |max| max as usize);
-        if subs.len() >= max.min(self.reader.max_subscriptions) {
+        if subs.len() >= self.reader.subscriptions_max() {
             drop(subs);
             return self.say_err("maximum subscriptions exceeded");
         }
