@@ -275,7 +275,10 @@ impl<S: Sink> Machine for Engine<S> {
     fn step<L: LogAccess>(&mut self, event: Self::Event, log: &mut L) {
         match event {
             Event::Batch(batch) => self.batch(batch, log),
-            Event::Op(op, respond) => self.op(op, respond, log),
+            Event::Op(op, respond) => {
+                self.flush_before_answer();
+                self.op(op, respond, log);
+            }
             Event::Interest(subject) => self.interest(subject.as_deref(), log),
             Event::Writable => self.wake_slow(log),
             Event::Depart { id, respond } => respond(self.depart(id, log)),

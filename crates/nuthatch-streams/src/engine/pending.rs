@@ -172,6 +172,9 @@ impl<S: Sink> Engine<S> {
     /// Tells everything that waited for frame `lsn`.
     pub(super) fn answer_pending<L: LogAccess>(&mut self, lsn: Lsn, log: &mut L) {
         while let Some(waiting) = self.pending.pop(lsn) {
+            if matches!(waiting, Waiting::Op(..)) {
+                self.flush_before_answer();
+            }
             match waiting {
                 Waiting::Acks(acks) => {
                     if let Some(batch) = self.pending.batch(acks.batch)
@@ -196,6 +199,13 @@ impl<S: Sink> Engine<S> {
             }
         }
         self.pending.settle();
+    }
+
+    /// Hands over what is staged before an operation's outcome is told. The outcome takes another way
+    /// to its client: without this, a consumer's info could say that nothing is pending and be there
+    /// before the messages themselves, and clients take that for an empty consumer.
+    pub(super) fn flush_before_answer(&mut self) {
+        self.sink.flush();
     }
 
     fn send_answer(&mut self, answer: &Answer<S::Peer>) {

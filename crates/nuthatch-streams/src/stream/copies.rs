@@ -18,8 +18,11 @@ use nuthatch_protocol::js::RetentionPolicy;
 use nuthatch_protocol::jserror::JsError;
 use std::collections::BTreeMap;
 
-/// Sequences that a copy may skip at once: what is missing takes a little memory, so many 256 MiB.
-const GAP_MAX: u64 = 1 << 34;
+/// Sequences from the first message of a copy to what comes behind a large gap: what is missing takes
+/// a little memory too, so many 256 MiB.
+const SPAN_MAX: u64 = 1 << 34;
+/// A gap up to this takes no more memory than a message does.
+const SMALL_GAP: u64 = 1 << 20;
 
 /// Sequence of the last message of each source, by the source's key.
 pub type Sourced = BTreeMap<Box<[u8]>, u64>;
@@ -115,7 +118,9 @@ impl Stream {
     /// What another server, or a client that restores, says of its sequences is not believed beyond
     /// what memory can hold: gaps cost a little of it.
     fn check_span(&self, seq: u64) -> Result<(), Refusal> {
-        if seq > LAST_SEQ_MAX || seq - self.messages.next().min(seq) > GAP_MAX {
+        let (first, next) = (self.messages.first(), self.messages.next());
+        let takes_memory = first < next && seq.saturating_sub(next) > SMALL_GAP;
+        if seq > LAST_SEQ_MAX || takes_memory && seq.saturating_sub(first) > SPAN_MAX {
             return Err(JsError::STREAM_STORE_FAILED.with_err("sequence too far ahead"));
         }
         Ok(())

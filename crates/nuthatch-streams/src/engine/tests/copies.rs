@@ -110,9 +110,15 @@ fn a_stream_that_lives_here_is_never_forgotten_as_a_copy() {
 #[test]
 fn a_copy_does_not_skip_more_sequences_than_memory_holds() {
     let mut harness = Harness::with_stream(|_| {});
-    for gap_to in [1 << 40, u64::MAX] {
-        let op = Op::Mirror { id: STREAM, copies: Vec::new(), gap_to };
-        assert!(harness.op(op).is_err(), "{gap_to}");
+    let mirror = |seqs: &[u64], gap_to| Op::Mirror {
+        id: STREAM,
+        copies: seqs.iter().map(|&seq| copy(seq, "")).collect(),
+        gap_to,
+    };
+    let first = 1 << 50;
+    harness.op(mirror(&[first], first)).expect("a copy may begin anywhere");
+    for gap_to in [first + (1 << 40), u64::MAX] {
+        assert!(harness.op(mirror(&[], gap_to)).is_err(), "{gap_to}");
     }
-    assert_eq!(harness.info().state.last_seq, 0);
+    assert_eq!(harness.info().state.last_seq, first);
 }

@@ -14,6 +14,7 @@ use nuthatch_protocol::js::{
     StreamInfo,
 };
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
 /// A record that owns its parts.
@@ -157,6 +158,8 @@ pub(super) struct VecSink {
     pub(super) delivered: Vec<Out>,
     /// Who got each of them.
     pub(super) targets: Vec<String>,
+    /// Deliveries that have not been handed over yet.
+    pub(super) staged: Arc<AtomicUsize>,
 }
 
 fn out(subject: &[u8], headers: &[u8], body: &[u8]) -> Out {
@@ -190,11 +193,14 @@ impl Sink for VecSink {
 
     fn deliver(&mut self, target: &mut String, delivery: &Delivery<'_>) -> bool {
         self.targets.push(target.clone());
+        self.staged.fetch_add(1, Ordering::Relaxed);
         self.delivered.push(out(delivery.reply, delivery.headers, delivery.body));
         true
     }
 
-    fn flush(&mut self) {}
+    fn flush(&mut self) {
+        self.staged.store(0, Ordering::Relaxed);
+    }
 }
 
 /// A message to publish.
@@ -262,6 +268,12 @@ impl Harness {
 
     /// Commits the oldest full frame, or else seals and commits the open one.
     pub(super) fn commit(&mut self) {
+        self.commit_frame();
+        self.engine.turn_end();
+    }
+
+    /// The same in the middle of a turn: what it puts out stays staged.
+    pub(super) fn commit_frame(&mut self) {
         if self.log.sealed.is_empty() {
             self.engine.before_seal(&mut self.log);
         }
@@ -277,7 +289,6 @@ impl Harness {
         self.log.awaited = false;
         let lsn = self.log.committed();
         self.engine.committed(lsn, &mut self.log);
-        self.engine.turn_end();
     }
 
     /// Starts an operation; the slot holds the outcome once there is one.

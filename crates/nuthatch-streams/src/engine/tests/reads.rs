@@ -1,8 +1,12 @@
 //! Direct get and message get.
 
 use super::harness::{Harness, Msg, STREAM};
+use crate::event::Event;
 use crate::op::{GetMessage, Op, OpOutcome};
 use nuthatch_log::{Machine, Seq};
+use nuthatch_protocol::js::{AckPolicy, ConsumerConfig};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 fn filled() -> Harness {
     let mut harness = Harness::with_stream(|config| config.allow_direct = true);
@@ -192,4 +196,29 @@ fn a_batch_goes_on_after_a_cold_message() {
     harness.engine.loaded(STREAM, &mut harness.log);
     let answers = std::mem::take(&mut harness.engine.sink_mut().replies);
     assert_eq!(answers.len(), 3, "two more and the end");
+}
+
+/// nats-py takes an information without pending messages that comes before any message for an empty
+/// bucket; on a busy machine that was seen.
+#[test]
+fn an_answer_does_not_overtake_what_was_delivered_before_it() {
+    let mut harness = Harness::with_stream(|_| {});
+    let push = |config: &mut ConsumerConfig| {
+        config.deliver_subject = "inbox".into();
+        config.ack_policy = AckPolicy::None;
+    };
+    harness.consumer("c", push).expect("created");
+    harness.send(&[Msg { subject: "s.a", body: "one", ..Msg::default() }]);
+    harness.commit_frame();
+    let staged = Arc::clone(&harness.engine.sink.staged);
+    assert_eq!(staged.load(Ordering::Relaxed), 1, "delivered in this turn");
+
+    let seen = Arc::new(AtomicUsize::new(usize::MAX));
+    let respond = {
+        let (staged, seen) = (Arc::clone(&staged), Arc::clone(&seen));
+        Box::new(move |_| seen.store(staged.load(Ordering::Relaxed), Ordering::Relaxed))
+    };
+    let question = Op::ConsumerInfo { id: STREAM, name: "c".into() };
+    harness.engine.step(Event::Op(question, respond), &mut harness.log);
+    assert_eq!(seen.load(Ordering::Relaxed), 0, "handed over before the answer");
 }
