@@ -25,4 +25,4 @@ pub use event::{
 };
 pub use index::{MessageIndex, MessageMeta};
 pub use op::{Op, OpOutcome, OpResult, Respond};
-pub use sink::{AccountId, Delivery, Message, Sink};
+pub use sink::{AccountId, Delivery, Message, NullSink, Sink};

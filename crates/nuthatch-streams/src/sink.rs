@@ -72,3 +72,35 @@ pub trait Sink: Send + 'static {
     /// Hands everything staged over to the connections.
     fn flush(&mut self);
 }
+
+/// A sink for an engine that nobody is connected to: tools that open or build a log. Everything that
+/// is put out is dropped, and no consumer has anybody to deliver to.
+#[derive(Clone, Copy, Default, Debug)]
+pub struct NullSink;
+
+impl Sink for NullSink {
+    type Peer = ();
+    type Target = ();
+
+    fn reply(&mut self, _: AccountId, (): &(), _: u32, _: &Message<'_>) {}
+
+    fn publish(&mut self, _: AccountId, _: &Message<'_>) {}
+
+    fn resolve(&mut self, _: AccountId, _: &[u8], _: &[u8]) -> Option<()> {
+        None
+    }
+
+    fn refresh(&mut self, (): &mut ()) -> bool {
+        false
+    }
+
+    fn ready(&mut self, (): &()) -> bool {
+        false
+    }
+
+    fn deliver(&mut self, (): &mut (), _: &Delivery<'_>) -> bool {
+        false
+    }
+
+    fn flush(&mut self) {}
+}

@@ -3,7 +3,7 @@
 //! does the same with jsm.go.
 
 #[path = "differential/server.rs"]
-#[allow(dead_code)]
+#[allow(dead_code, reason = "the differential test uses the rest")]
 mod server;
 
 use std::fs;

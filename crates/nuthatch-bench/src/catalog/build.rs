@@ -16,8 +16,8 @@ use nuthatch_protocol::wire::write::push_u64;
 use nuthatch_streams::op::Usage;
 use nuthatch_streams::validate::{self, Limits};
 use nuthatch_streams::{
-    AccountId, ClientBatch, Delivery, Engine, EngineConfig, Event, Item, Message, Op, OpOutcome,
-    OpResult, PublishItem, Sink, Span,
+    AccountId, ClientBatch, Engine, EngineConfig, Event, Item, NullSink, Op, OpOutcome, OpResult,
+    PublishItem, Span,
 };
 
 use super::shape::Shape;
@@ -61,30 +61,6 @@ impl Builder {
     }
 }
 
-/// Nobody listens.
-struct Nobody;
-
-impl Sink for Nobody {
-    type Peer = ();
-    type Target = ();
-
-    fn reply(&mut self, _: AccountId, (): &(), _: u32, _: &Message<'_>) {}
-    fn publish(&mut self, _: AccountId, _: &Message<'_>) {}
-    fn resolve(&mut self, _: AccountId, _: &[u8], _: &[u8]) -> Option<()> {
-        None
-    }
-    fn refresh(&mut self, (): &mut ()) -> bool {
-        false
-    }
-    fn ready(&mut self, (): &()) -> bool {
-        true
-    }
-    fn deliver(&mut self, (): &mut (), _: &Delivery<'_>) -> bool {
-        false
-    }
-    fn flush(&mut self) {}
-}
-
 /// The log that is being built.
 struct Site {
     bucket: Arc<Bucket>,
@@ -104,7 +80,7 @@ impl Site {
         let bucket = Arc::new(bucket);
         let options = ObjectDiskOptions { who: "bench catalog".into(), ..Default::default() };
         let disk = ObjectDisk::open(Arc::clone(&bucket), options).map_err(failed)?;
-        let engine = Engine::new(EngineConfig::default(), Nobody);
+        let engine = Engine::new(EngineConfig::default(), NullSink);
         let (clock, entropy) = (SystemClock::default(), SystemEntropy::default());
         let (disk, clock) = (Arc::new(disk), Arc::new(clock));
         let opened = Log::open(LogOptions::object(), disk, clock, Box::new(entropy), engine);

@@ -2,7 +2,7 @@
 
 use thiserror::Error;
 
-use super::parse::Publish;
+use super::parse::{Parsed, Publish};
 use super::scan::{Args, Line, find_line, is_separator, parse_size, scan_args};
 
 /// The longest line accepted from a server, in bytes: INFO lists every URL of a cluster.
@@ -10,17 +10,8 @@ pub const MAX_SERVER_LINE: usize = 64 * 1024;
 
 const CRLF_LEN: usize = 2;
 
-/// The result of one parsing step; see [`super::Step`].
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum ServerStep<'a> {
-    /// A whole operation, and how many bytes of the buffer it took.
-    Op(ServerOp<'a>, usize),
-    /// The operation at the front of the buffer is not complete.
-    Incomplete {
-        /// How many bytes from the start of the buffer must be present before calling again.
-        need: usize,
-    },
-}
+/// The result of parsing what a server sent.
+pub type ServerStep<'a> = Parsed<ServerOp<'a>>;
 
 /// An operation sent by a server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -6,7 +6,7 @@
 
 use thiserror::Error;
 
-use super::parse::Publish;
+use super::parse::{Parsed, Publish};
 use super::scan::{Line, find_line, is_separator, parse_size};
 use super::write::{LINE_OVERHEAD, push_len, push_u64};
 
@@ -16,17 +16,8 @@ pub const MAX_LEAF_LINE: usize = 64 * 1024;
 
 const CRLF_LEN: usize = 2;
 
-/// The result of one parsing step; see [`super::Step`].
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum LeafStep<'a> {
-    /// A whole operation, and how many bytes of the buffer it took.
-    Op(LeafOp<'a>, usize),
-    /// The operation at the front of the buffer is not complete.
-    Incomplete {
-        /// How many bytes from the start of the buffer must be present before calling again.
-        need: usize,
-    },
-}
+/// The result of parsing what the server at the other end sent.
+pub type LeafStep<'a> = Parsed<LeafOp<'a>>;
 
 /// An operation sent by the server at the other end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -12,4 +12,4 @@ pub mod write;
 
 pub use client::{ServerOp, ServerStep, parse_server_op};
 pub use leaf::{LeafMessage, LeafOp, LeafParseError, LeafStep, parse_leaf_op};
-pub use parse::{Limits, Op, ParseError, Publish, Step, parse_op};
+pub use parse::{Limits, Op, ParseError, Parsed, Publish, Step, parse_op};

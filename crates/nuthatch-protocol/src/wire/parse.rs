@@ -35,11 +35,14 @@ impl Default for Limits {
     }
 }
 
+/// The result of parsing what a client sent.
+pub type Step<'a> = Parsed<Op<'a>>;
+
 /// The result of one parsing step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Step<'a> {
+pub enum Parsed<O> {
     /// A whole operation, and how many bytes of the buffer it took.
-    Op(Op<'a>, usize),
+    Op(O, usize),
     /// The operation at the front of the buffer is not complete.
     Incomplete {
         /// How many bytes, counted from the start of the buffer, must be present before calling

@@ -48,7 +48,6 @@ const CLEAN_UP_PAUSE: Duration = Duration::from_millis(250);
 struct RestoreRequest {
     config: StreamConfig,
     /// What the backup held when it was made; the archive says it itself.
-    #[allow(dead_code)]
     state: Value,
 }
 

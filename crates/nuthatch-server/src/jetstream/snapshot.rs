@@ -50,7 +50,6 @@ struct SnapshotRequest {
     chunk_size: i64,
     window_size: i64,
     /// Every message that is read is checked anyway.
-    #[allow(dead_code)]
     jsck: bool,
 }
 

@@ -52,7 +52,6 @@ struct PurgeBody {
 struct DeleteBody {
     seq: u64,
     /// Erasing is the same as removing here: a removed message's bytes go with compaction.
-    #[allow(dead_code)]
     no_erase: bool,
 }
 

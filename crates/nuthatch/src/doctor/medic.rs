@@ -4,7 +4,7 @@
 use nuthatch_log::doctor::{Medic, StateFacts, StreamPreview};
 use nuthatch_log::env::{SystemClock, SystemEntropy};
 use nuthatch_log::{Disk, Log, LogOptions, StreamId};
-use nuthatch_streams::{AccountId, Delivery, Engine, EngineConfig, Message, Sink, facts};
+use nuthatch_streams::{Engine, EngineConfig, NullSink, facts};
 use std::sync::Arc;
 
 /// Knows what JetStream's records mean.
@@ -41,7 +41,7 @@ impl Medic for StreamMedic {
 /// # Errors
 /// Why a server would not open it.
 pub fn open_preview(disk: Arc<dyn Disk>) -> Result<Vec<StreamPreview>, String> {
-    let engine = Engine::new(EngineConfig::default(), Nobody);
+    let engine = Engine::new(EngineConfig::default(), NullSink);
     let (clock, entropy) = (SystemClock::default(), SystemEntropy::default());
     let options = LogOptions::default();
     let (core, _) = Log::open(options, disk, Arc::new(clock), Box::new(entropy), engine)
@@ -50,34 +50,4 @@ pub fn open_preview(disk: Arc<dyn Disk>) -> Result<Vec<StreamPreview>, String> {
         0 => Ok(core.machine().previews()),
         count => Err(format!("{count} records are of a later version")),
     }
-}
-
-/// Nobody is connected.
-struct Nobody;
-
-impl Sink for Nobody {
-    type Peer = ();
-    type Target = ();
-
-    fn reply(&mut self, _: AccountId, (): &(), _: u32, _: &Message<'_>) {}
-
-    fn publish(&mut self, _: AccountId, _: &Message<'_>) {}
-
-    fn resolve(&mut self, _: AccountId, _: &[u8], _: &[u8]) -> Option<()> {
-        None
-    }
-
-    fn refresh(&mut self, (): &mut ()) -> bool {
-        false
-    }
-
-    fn ready(&mut self, (): &()) -> bool {
-        false
-    }
-
-    fn deliver(&mut self, (): &mut (), _: &Delivery<'_>) -> bool {
-        false
-    }
-
-    fn flush(&mut self) {}
 }
