@@ -292,11 +292,11 @@ pub trait JsView: Send + Sync {
     /// [`JsView::check`].
     fn health(&self) -> JsHealth;
 
-    /// Whether this stream (and consumer) exists and works: an error text if not.
+    /// Whether this account (and stream, and consumer) exists and works: an error text if not.
     fn check<'a>(
         &'a self,
         account: &'a str,
-        stream: &'a str,
+        stream: Option<&'a str>,
         consumer: Option<&'a str>,
     ) -> BoxFuture<'a, Result<(), String>>;
 }
@@ -381,7 +381,7 @@ impl JsView for NoJetStream {
     fn check<'a>(
         &'a self,
         _account: &'a str,
-        _stream: &'a str,
+        _stream: Option<&'a str>,
         _consumer: Option<&'a str>,
     ) -> BoxFuture<'a, Result<(), String>> {
         Box::pin(async { Err("JetStream is not enabled".to_owned()) })

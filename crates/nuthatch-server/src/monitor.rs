@@ -134,6 +134,8 @@ async fn answer_all<S: AsyncRead + AsyncWrite + Unpin>(server: Arc<Server>, stre
     // An error here means that the peer went away or did not speak HTTP.
     let _ = http1::Builder::new()
         .timer(TokioTimer::new())
+        // As nats-server writes them: not every script that reads them ignores the case.
+        .title_case_headers(true)
         .header_read_timeout(HEAD_TIMEOUT)
         .serve_connection(TokioIo::new(stream), service)
         .await;

@@ -6,6 +6,8 @@ use crate::logging::Logger;
 use crate::options::{Command, Invocation, Options};
 use crate::server::{NATS_VERSION, Server};
 use crate::system;
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -48,8 +50,13 @@ pub struct StartedJetStream {
 #[derive(Debug, thiserror::Error)]
 pub enum RunError {
     /// A log file cannot be opened.
-    #[error("could not open log file: {0}")]
-    LogFile(std::io::Error),
+    #[error("could not open log file {}: {source}", file.display())]
+    LogFile {
+        /// Which one.
+        file: PathBuf,
+        /// Why not.
+        source: std::io::Error,
+    },
     /// TLS cannot be offered.
     #[error(transparent)]
     Tls(#[from] crate::tls::TlsError),
@@ -109,24 +116,12 @@ pub fn run(invocation: Invocation, args: &[String], start_jetstream: StartJetStr
             eprintln!("{program}: {error}");
             ExitCode::FAILURE
         }
-        Ok(Command::Version) => {
-            match invocation {
-                Invocation::NatsServer => println!("nats-server: v{NATS_VERSION}"),
-                Invocation::Nuthatch => println!("nuthatch: v{VERSION} (nats v{NATS_VERSION})"),
-            }
-            ExitCode::SUCCESS
-        }
-        Ok(Command::Help(text)) => {
-            println!("{text}");
-            ExitCode::SUCCESS
-        }
-        Ok(Command::TestConfig { file, warnings }) => {
-            for warning in warnings {
-                eprintln!("{program}: {warning}");
-            }
-            println!("{program}: configuration file {} is valid", file.display());
-            ExitCode::SUCCESS
-        }
+        Ok(Command::Version) => say(&match invocation {
+            Invocation::NatsServer => format!("nats-server: v{NATS_VERSION}"),
+            Invocation::Nuthatch => format!("nuthatch: v{VERSION} (nats v{NATS_VERSION})"),
+        }),
+        Ok(Command::Help(text)) => say(&text),
+        Ok(Command::TestConfig { file, options }) => test_config(program, &file, &options),
         Ok(Command::Signal { signal, target }) => match kill::send(signal, target) {
             Ok(()) => ExitCode::SUCCESS,
             Err(error) => {
@@ -141,6 +136,26 @@ pub fn run(invocation: Invocation, args: &[String], start_jetstream: StartJetStr
     }
 }
 
+/// Prints a line. A reader that has gone, such as `head`, has seen what it wanted.
+fn say(text: &str) -> ExitCode {
+    match writeln!(std::io::stdout(), "{text}") {
+        Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => ExitCode::FAILURE,
+        _ => ExitCode::SUCCESS,
+    }
+}
+
+/// `-t`: a file that is valid names certificates that can be read.
+fn test_config(program: &str, file: &Path, options: &Options) -> ExitCode {
+    for warning in &options.warnings {
+        eprintln!("{program}: {warning}");
+    }
+    if let Err(error) = crate::tls::Loaded::read(options) {
+        eprintln!("{program}: {}: {error}", file.display());
+        return ExitCode::FAILURE;
+    }
+    say(&format!("{program}: configuration file {} is valid", file.display()))
+}
+
 fn serve(
     options: Options,
     program: &str,
@@ -149,8 +164,9 @@ fn serve(
 ) -> ExitCode {
     let log = match Logger::new(&options.log) {
         Ok(log) => log,
-        Err(error) => {
-            eprintln!("{program}: {}", RunError::LogFile(error));
+        Err(source) => {
+            let file = options.log.file.unwrap_or_default();
+            eprintln!("{program}: {}", RunError::LogFile { file, source });
             return ExitCode::FAILURE;
         }
     };

@@ -1,5 +1,6 @@
 //! `events`: advisories, metrics and events of servers, as they happen.
 
+use std::io::{self, Write as _};
 use std::time::Instant;
 
 use clap::Args;
@@ -86,12 +87,13 @@ pub fn run(args: &EventsArgs, connect: &ConnectArgs) -> Result<(), CliError> {
         }
         shown += 1;
         let event: Value = serde_json::from_slice(&message.payload).unwrap_or(Value::Null);
+        let mut out = io::stdout();
         if session.json {
-            println!("{}", if event.is_null() { Value::from(text) } else { event });
+            writeln!(out, "{}", if event.is_null() { Value::from(text) } else { event })?;
         } else if args.short || event.is_null() {
-            println!("{}", one_line(&message.subject, &event));
+            writeln!(out, "{}", one_line(&message.subject, &event))?;
         } else {
-            println!("{}\n{event:#}\n", one_line(&message.subject, &event));
+            writeln!(out, "{}\n{event:#}\n", one_line(&message.subject, &event))?;
         }
     }
     Ok(())

@@ -131,6 +131,34 @@ fn streams_belong_to_accounts_across_restarts() {
     assert_eq!(stream_state(&mut server.connect(), "S")["messages"], 1);
 }
 
+/// What `nats server account purge` asks for.
+#[test]
+fn the_system_account_purges_others() {
+    let dir = TempDir::new("account-purge");
+    let accounts = r#"accounts: {
+          SYS: { users: [{user: sys, password: sys}] }
+          A: { jetstream: true, users: [{user: a, password: a}] }
+          B: { jetstream: true, users: [{user: b, password: b}] }
+        }
+        system_account: SYS"#;
+    let server = start(dir.path(), accounts);
+    let (mut a, mut b) = (connect(&server, "a"), connect(&server, "b"));
+    for client in [&mut a, &mut b] {
+        create_stream(client, "S", &json!({ "subjects": ["s"] }));
+        publish_ok(client, "s", &[]);
+    }
+    let names = |client: &mut Client| api_ok(client, "STREAM.NAMES", &json!({}))["total"].clone();
+    // Nobody else may, and nobody else is answered.
+    let wait = Duration::from_millis(300);
+    assert!(a.request("$JS.API.ACCOUNT.PURGE.B", b"", b"", wait).is_err());
+    assert_eq!(names(&mut b), 1);
+    let mut system = connect(&server, "sys");
+    let purged = api_ok(&mut system, "ACCOUNT.PURGE.A", &Value::Null);
+    assert_eq!(purged["initiated"], true);
+    assert_eq!((names(&mut a), names(&mut b)), (json!(0), json!(1)));
+    assert_eq!(api_ok(&mut system, "ACCOUNT.PURGE.nobody", &Value::Null)["initiated"], true);
+}
+
 #[test]
 fn limits_hold_for_each_account_of_one_log() {
     let dir = TempDir::new("accounts-limits");

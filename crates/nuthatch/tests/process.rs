@@ -147,6 +147,27 @@ fn short_answers() {
     let bad = place.run(&["-t", "-c", "bad.conf"]);
     assert!(!bad.status.success());
     assert!(String::from_utf8_lossy(&bad.stderr).contains("bad.conf:1"), "{bad:?}");
+    let tls = "tls { cert_file: absent.pem, key_file: absent.pem }\n";
+    std::fs::write(place.path("tls.conf"), tls).unwrap();
+    let tls = place.run(&["-t", "-c", "tls.conf"]);
+    assert!(!tls.status.success());
+    assert!(String::from_utf8_lossy(&tls.stderr).contains("absent.pem"), "{tls:?}");
+    let log = place.run(&["-p", "-1", "-l", "absent/server.log"]);
+    assert!(!log.status.success());
+    assert!(String::from_utf8_lossy(&log.stderr).contains("absent/server.log"), "{log:?}");
+}
+
+/// As in `nats-server --help | head -1`.
+#[test]
+fn a_reader_that_has_gone_is_no_failure() {
+    let place = Place::new("pipe");
+    for args in [&["--help"][..], &["-v"]] {
+        let (reader, writer) = std::io::pipe().unwrap();
+        drop(reader);
+        let done = place.command(args).stdout(writer).stderr(Stdio::piped()).output().unwrap();
+        assert!(done.status.success(), "{args:?}: {done:?}");
+        assert!(done.stderr.is_empty(), "{args:?}: {done:?}");
+    }
 }
 
 #[test]

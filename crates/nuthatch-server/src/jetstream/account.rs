@@ -3,6 +3,7 @@
 use super::envelope::{self, ResponseType};
 use super::service::{Answer, JetStream};
 use nuthatch_protocol::js::{API_LEVEL, StorageType};
+use nuthatch_protocol::jserror::JsError;
 use nuthatch_streams::AccountId;
 use serde::Serialize;
 use std::sync::atomic::Ordering;
@@ -41,6 +42,11 @@ struct AccountBody<'a> {
     #[serde(skip_serializing_if = "str::is_empty")]
     domain: &'a str,
     api: ApiBody,
+}
+
+#[derive(Serialize)]
+struct PurgeBody {
+    initiated: bool,
 }
 
 #[allow(clippy::trivially_copy_pass_by_ref)] // the signature serde asks for
@@ -89,5 +95,29 @@ impl JetStream {
             },
         };
         Ok(envelope::ok(ResponseType("account_info"), &body))
+    }
+
+    /// Deletes all streams of an account, as `nats server account purge` asks for. The caller sees to
+    /// it that the system account asks. An account without streams is a success, as upstream.
+    pub(super) async fn account_purge(&self, name: &str) -> Answer {
+        if name.contains(['/', '\\']) {
+            let why = "account name can not contain path separators";
+            return Err(JsError::STREAM_GENERAL.with("err", why));
+        }
+        let names: Vec<(AccountId, String)> = {
+            let ids = self.account_ids().into_iter().filter(|id| self.account_name(*id) == name);
+            let registry = self.registry.read();
+            let names_of =
+                |id| registry.streams(id, "").map(move |entry| (id, entry.config.name.clone()));
+            ids.flat_map(names_of).collect()
+        };
+        for (account, stream) in names {
+            match self.stream_delete(account, &stream, b"").await {
+                // Somebody else was faster.
+                Err(error) if error.err_code == JsError::STREAM_NOT_FOUND.err_code => {}
+                done => drop(done?),
+            }
+        }
+        Ok(envelope::ok(ResponseType("account_purge"), &PurgeBody { initiated: true }))
     }
 }

@@ -31,6 +31,9 @@ const RETRY_MAX: Duration = Duration::from_secs(10);
 /// At most where the origin is behind a leaf node, which nobody reports when it is there again.
 const RETRY_AFAR_MAX: Duration = Duration::from_secs(2);
 
+/// An origin of this server counts as heard of so often.
+const IN_SIGHT: Duration = Duration::from_secs(1);
+
 /// Where a mirror or a source copies from.
 enum Origin {
     /// A stream of this server.
@@ -65,8 +68,22 @@ impl Drop for Task {
 #[derive(Default)]
 struct State {
     lag: u64,
+    /// When the origin was last heard of.
     active: Option<Instant>,
+    /// Whether the task waits at the engine of its origin: what comes there it hears of at once.
+    is_in_sight: bool,
     error: Option<JsError>,
+}
+
+impl State {
+    /// What monitoring compares with its alarms, in ns: how long ago the origin was heard of; -1 if
+    /// it never was. An idle origin in sight counts as heard of each second, as often as a
+    /// nats-server hears of its own.
+    fn active_ns(&self) -> i64 {
+        let longest = if self.is_in_sight { IN_SIGHT } else { Duration::MAX };
+        let since = |at: Instant| at.elapsed().min(longest).as_nanos();
+        self.active.map_or(-1, |at| i64::try_from(since(at)).unwrap_or(i64::MAX))
+    }
 }
 
 /// A subject filter with what it turns subjects into.
@@ -151,15 +168,17 @@ impl JetStream {
             None => return,
         };
         let tasks = self.copies.tasks.lock();
-        let Some(tasks) = tasks.get(&key) else { return };
-        for task in tasks {
-            let told = task.info();
-            if task.mirrors {
-                info.mirror = Some(told);
-            } else {
-                info.sources.push(told);
+        let tasks = tasks.get(&key).map_or(&[][..], Vec::as_slice);
+        // By the configuration: the tasks of what was created or changed just now are still to come.
+        let told = |source: &StreamSource, mirrors| {
+            let is_its = |task: &&Task| task.mirrors == mirrors && task.source == *source;
+            match tasks.iter().find(is_its) {
+                Some(task) => describe(source, &task.state.lock()),
+                None => describe(source, &State::default()),
             }
-        }
+        };
+        info.mirror = info.config.mirror.as_ref().map(|mirror| told(mirror, true));
+        info.sources = info.config.sources.iter().map(|source| told(source, false)).collect();
     }
 
     /// What only the registry can judge of a mirror or of sources: cycles, and sizes that do not fit.
@@ -215,21 +234,15 @@ impl JetStream {
     }
 }
 
-impl Task {
-    fn info(&self) -> StreamSourceInfo {
-        let state = self.state.lock();
-        let active = state
-            .active
-            .map_or(-1, |at| i64::try_from(at.elapsed().as_nanos()).unwrap_or(i64::MAX));
-        StreamSourceInfo {
-            name: self.source.name.clone(),
-            external: self.source.external.clone(),
-            lag: state.lag,
-            active,
-            error: state.error.clone(),
-            filter_subject: self.source.filter_subject.clone(),
-            subject_transforms: self.source.subject_transforms.clone(),
-        }
+fn describe(source: &StreamSource, state: &State) -> StreamSourceInfo {
+    StreamSourceInfo {
+        name: source.name.clone(),
+        external: source.external.clone(),
+        lag: state.lag,
+        active: state.active_ns(),
+        error: state.error.clone(),
+        filter_subject: source.filter_subject.clone(),
+        subject_transforms: source.subject_transforms.clone(),
     }
 }
 
@@ -287,7 +300,10 @@ impl Job {
             let is_afar = matches!(origin, Ok(Origin::Afar(_)));
             let is_missing = !is_afar && error.err_code == JsError::STREAM_NOT_FOUND.err_code;
             let longest = if is_afar { RETRY_AFAR_MAX } else { RETRY_MAX };
-            self.state.lock().error = Some(error);
+            {
+                let mut state = self.state.lock();
+                (state.error, state.is_in_sight) = (Some(error), false);
+            }
             if began.elapsed() > RETRY_MAX {
                 wait = RETRY_MIN;
             }
@@ -316,6 +332,7 @@ impl Job {
             next = self.source.opt_start_seq.max(1);
         }
         let mut start_time = self.source.opt_start_time.filter(|_| is_fresh);
+        self.note_in_sight(0);
         loop {
             let filters = if self.reads_all() {
                 Vec::new()
@@ -332,9 +349,13 @@ impl Job {
             next = range.next;
             let lag = (range.last_seq + 1).saturating_sub(next);
             self.store(range, &key).await?;
-            let mut state = self.state.lock();
-            *state = State { lag, active: Some(Instant::now()), error: None };
+            self.note_in_sight(lag);
         }
+    }
+
+    fn note_in_sight(&self, lag: u64) {
+        let active = Some(Instant::now());
+        *self.state.lock() = State { lag, active, is_in_sight: true, error: None };
     }
 
     fn reads_all(&self) -> bool {
@@ -436,6 +457,16 @@ fn source_header(key: &[u8], seq: u64, subject: &[u8]) -> Vec<u8> {
 mod tests {
     use super::*;
     use nuthatch_streams::stream::read_source;
+
+    #[test]
+    fn an_idle_origin_in_sight_raises_no_alarm() {
+        let heard = Instant::now().checked_sub(Duration::from_secs(60));
+        let state = |active, is_in_sight| State { active, is_in_sight, ..State::default() };
+        assert!(heard.is_some(), "the clock began less than a minute ago");
+        assert_eq!(state(None, true).active_ns(), -1);
+        assert_eq!(state(heard, true).active_ns(), 1_000_000_000);
+        assert!(state(heard, false).active_ns() >= 60_000_000_000);
+    }
 
     #[test]
     fn a_header_leads_back_to_its_key() {

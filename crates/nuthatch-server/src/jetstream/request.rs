@@ -1,7 +1,9 @@
 //! Reading API requests: subjects into calls, JSON into types, strictly or not.
 
+use nuthatch_protocol::js::Time;
 use nuthatch_protocol::jserror::JsError;
 use serde::de::DeserializeOwned;
+use serde_json::json;
 
 /// Largest JSON body the API reads; anything above is refused before it is parsed.
 pub const MAX_REQUEST_BYTES: usize = 8 * 1024 * 1024;
@@ -73,6 +75,8 @@ pub enum Call<'a> {
     ConsumerNames(&'a str),
     /// `CONSUMER.LIST.S`
     ConsumerList(&'a str),
+    /// `ACCOUNT.PURGE.A`: the system account's, for any account.
+    AccountPurge(&'a str),
     /// A call that needs a cluster; one server answers 10010.
     ClusterOnly(&'static str),
 }
@@ -86,6 +90,7 @@ impl<'a> Call<'a> {
             "INFO" => Self::AccountInfo,
             "STREAM" => return Self::parse_stream(rest.strip_prefix("STREAM.")?),
             "CONSUMER" => return Self::parse_consumer(rest.strip_prefix("CONSUMER.")?),
+            "ACCOUNT" => return rest.strip_prefix("ACCOUNT.PURGE.").and_then(Self::parse_purge),
             "META" | "SERVER" => return Self::parse_meta(rest),
             _ => return None,
         };
@@ -102,6 +107,7 @@ impl<'a> Call<'a> {
                 | Self::StreamUpdate(_)
                 | Self::StreamDelete(_)
                 | Self::StreamImport(_)
+                | Self::AccountPurge(_)
         )
     }
 
@@ -151,12 +157,30 @@ impl<'a> Call<'a> {
         })
     }
 
+    fn parse_purge(account: &'a str) -> Option<Self> {
+        (!account.is_empty() && !account.contains('.')).then_some(Self::AccountPurge(account))
+    }
+
     fn parse_meta(rest: &'a str) -> Option<Self> {
         Some(match rest {
             "META.LEADER.STEPDOWN" => Self::ClusterOnly("meta_leader_stepdown"),
             "SERVER.REMOVE" => Self::ClusterOnly("meta_server_remove"),
             _ => return None,
         })
+    }
+}
+
+/// What an answer holds beside its error: the fields that upstream always writes.
+pub(super) fn empty_fields(api_call: &Call<'_>) -> serde_json::Value {
+    match api_call {
+        Call::StreamInfo(_) => json!({"total": 0, "offset": 0, "limit": 0}),
+        Call::StreamPurge(_) => json!({"purged": 0}),
+        Call::ConsumerPause(..) => json!({"paused": false, "pause_until": Time::ZERO}),
+        Call::ConsumerReset(..) => json!({"reset_seq": 0}),
+        Call::ConsumerNames(_) | Call::ConsumerList(_) => {
+            json!({"total": 0, "offset": 0, "limit": 0, "consumers": []})
+        }
+        _ => json!({}),
     }
 }
 

@@ -8,9 +8,10 @@ use super::envelope::{self, ResponseType};
 use super::imports::Imports;
 use super::moves::{self, Moves};
 use super::registry::{EngineIndex, Entry, Registry, StreamRoute};
-use super::request::Call;
+use super::request::{Call, empty_fields};
 use super::restore::RESTORES_MAX;
 use super::snapshot::SNAPSHOTS_MAX;
+use crate::account::SYSTEM_ACCOUNT_ID;
 use crate::jetstream_hook::Requester;
 use arc_swap::ArcSwap;
 use nuthatch_log::StreamId;
@@ -25,7 +26,6 @@ use nuthatch_streams::stream::importing_name;
 use nuthatch_streams::{AccountId, Op, OpOutcome, transit};
 use parking_lot::RwLock;
 use rustc_hash::FxHashMap;
-use serde_json::json;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -293,6 +293,9 @@ impl JetStream {
     ) -> Option<Vec<u8>> {
         self.stats.total.fetch_add(1, Ordering::Relaxed);
         let api_call = Call::parse(rest)?;
+        if matches!(api_call, Call::AccountPurge(_)) && from.account != SYSTEM_ACCOUNT_ID {
+            return None;
+        }
         let (kind, account, mut then) = (response_type(&api_call), from.account, None);
         let required = find_header(headers, b"Nats-Required-Api-Level").unwrap_or_default();
         let answer = if is_level_met(required) {
@@ -334,6 +337,9 @@ impl JetStream {
         then: &mut Option<Work>,
     ) -> Answer {
         let account = from.account;
+        if let Call::AccountPurge(name) = *api_call {
+            return self.account_purge(name).await;
+        }
         if !self.serves(account) {
             return Err(JsError::NOT_ENABLED_FOR_ACCOUNT);
         }
@@ -376,7 +382,7 @@ impl JetStream {
             }
             Call::ConsumerNames(stream) => self.consumer_page(account, stream, body, true).await,
             Call::ConsumerList(stream) => self.consumer_page(account, stream, body, false).await,
-            Call::ClusterOnly(_) => Err(JsError::CLUSTER_REQUIRED),
+            Call::AccountPurge(_) | Call::ClusterOnly(_) => Err(JsError::CLUSTER_REQUIRED),
         }
     }
 
@@ -555,18 +561,6 @@ pub(super) fn unexpected(outcome: &OpOutcome) -> JsError {
     JsError::STREAM_GENERAL.with("err", format!("unexpected outcome {outcome:?}"))
 }
 
-/// What an answer holds beside its error: the fields that upstream always writes.
-fn empty_fields(api_call: &Call<'_>) -> serde_json::Value {
-    match api_call {
-        Call::StreamInfo(_) => json!({"total": 0, "offset": 0, "limit": 0}),
-        Call::StreamPurge(_) => json!({"purged": 0}),
-        Call::ConsumerNames(_) | Call::ConsumerList(_) => {
-            json!({"total": 0, "offset": 0, "limit": 0, "consumers": []})
-        }
-        _ => json!({}),
-    }
-}
-
 const fn response_type(api_call: &Call<'_>) -> ResponseType {
     ResponseType(match api_call {
         Call::AccountInfo => "account_info",
@@ -595,6 +589,7 @@ const fn response_type(api_call: &Call<'_>) -> ResponseType {
         Call::ConsumerReset(..) => "consumer_reset",
         Call::ConsumerNames(_) => "consumer_names",
         Call::ConsumerList(_) => "consumer_list",
+        Call::AccountPurge(_) => "account_purge",
         Call::ClusterOnly(stem) => stem,
     })
 }

@@ -37,7 +37,7 @@ fn consumer_sample(account: &str, stream: &str, info: &ConsumerInfo) -> Consumer
 impl JetStream {
     /// Name of an account as monitoring shows it. One that is no longer configured has only a
     /// number.
-    fn account_name(&self, account: AccountId) -> String {
+    pub(super) fn account_name(&self, account: AccountId) -> String {
         if account == AccountId::GLOBAL {
             return GLOBAL_ACCOUNT.to_owned();
         }
@@ -48,7 +48,7 @@ impl JetStream {
     }
 
     /// Accounts that have JetStream or streams.
-    fn account_ids(&self) -> Vec<AccountId> {
+    pub(super) fn account_ids(&self) -> Vec<AccountId> {
         let mut ids = vec![AccountId::GLOBAL];
         ids.extend(self.accounts.load().keys());
         let with_streams = self.registry.read();
@@ -209,6 +209,11 @@ impl JsView for JetStream {
             let mut accounts = Vec::new();
             for id in ids {
                 let name = self.account_name(id);
+                // With accounts of its own a configuration leaves the global one without users.
+                let is_spare = id == AccountId::GLOBAL && !self.accounts.load().is_empty();
+                if is_spare && self.registry.read().count(id) == 0 {
+                    continue;
+                }
                 if query.account.as_ref().is_some_and(|wanted| *wanted != name) {
                     continue;
                 }
@@ -229,7 +234,7 @@ impl JsView for JetStream {
     fn check<'a>(
         &'a self,
         account: &'a str,
-        stream: &'a str,
+        stream: Option<&'a str>,
         consumer: Option<&'a str>,
     ) -> BoxFuture<'a, Result<(), String>> {
         Box::pin(async move {
@@ -237,6 +242,7 @@ impl JsView for JetStream {
             let id = ids
                 .find(|id| account.is_empty() || self.account_name(*id) == account)
                 .ok_or_else(|| format!("JetStream account {account:?} not found"))?;
+            let Some(stream) = stream else { return Ok(()) };
             let entry = self
                 .entry(id, stream)
                 .map_err(|_| format!("JetStream stream {stream:?} not found"))?;

@@ -23,7 +23,13 @@ pub(super) async fn healthz(server: &Server, query: &Query) -> Result<(StatusCod
     };
     server.log.warn(format_args!("Healthcheck failed: {:?}", trouble.error));
     let body = if details {
-        json!({ "status": "error", "errors": [{ "type": trouble.kind, "error": trouble.error }] })
+        let mut told = json!({ "type": trouble.kind, "error": trouble.error });
+        for asked in ["account", "stream", "consumer"] {
+            if let Some(name) = query.text(asked) {
+                told[asked] = name.into();
+            }
+        }
+        json!({ "status": "error", "errors": [told] })
     } else {
         json!({ "status": trouble.status, "error": trouble.error })
     };
@@ -70,12 +76,16 @@ async fn examine(server: &Server, query: &Query) -> Result<Option<Trouble>, Stri
     if enabled_only {
         return Ok(None);
     }
-    let (Some(account), Some(stream)) = (account, stream) else { return Ok(None) };
+    let Some(account) = account else { return Ok(None) };
     let found = view.check(account, stream, consumer).await;
     Ok(found.err().map(|error| Trouble {
         code: StatusCode::NOT_FOUND,
         status: "unavailable",
-        kind: if consumer.is_some() { "CONSUMER" } else { "STREAM" },
+        kind: match (stream, consumer) {
+            (_, Some(_)) => "CONSUMER",
+            (Some(_), None) => "STREAM",
+            (None, None) => "ACCOUNT",
+        },
         error,
     }))
 }

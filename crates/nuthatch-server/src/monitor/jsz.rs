@@ -58,7 +58,9 @@ pub(super) async fn jsz(server: &Server, query: &Query) -> Result<Value, String>
         let found = view.accounts(wanted.clone()).await;
         let page = found.iter().skip(offset).take(limit);
         let details: Vec<_> = page.map(|found| show_account(server, found, &wanted)).collect();
-        out.insert("account_details".to_owned(), json!(details));
+        if !details.is_empty() {
+            out.insert("account_details".to_owned(), json!(details));
+        }
     }
     Ok(Value::Object(out))
 }

@@ -20,12 +20,12 @@ pub const MAX_CONFIG_FILE_BYTES: u64 = 16 * 1024 * 1024;
 pub enum Command {
     /// Run a server with these options.
     Serve(Box<Options>),
-    /// `-t`: say that the configuration file is valid, and exit.
+    /// `-t`: read the certificates too, say that the configuration file is valid, and exit.
     TestConfig {
         /// The file.
         file: PathBuf,
-        /// What there is to say about it; see [`Options::warnings`].
-        warnings: Vec<String>,
+        /// What it says, with [`Options::warnings`].
+        options: Box<Options>,
     },
     /// `-v`: print the version, and exit.
     Version,
@@ -102,8 +102,8 @@ pub fn load_with(
     if !is_on(&given, "t") {
         return Ok(Command::Serve(Box::new(options)));
     }
-    match options.config_file {
-        Some(file) => Ok(Command::TestConfig { file, warnings: options.warnings }),
+    match options.config_file.clone() {
+        Some(file) => Ok(Command::TestConfig { file, options: Box::new(options) }),
         None => Err(FlagError::NothingToTest.into()),
     }
 }

@@ -12,7 +12,7 @@ pub(super) fn write_pid(server: &Server) {
     let options = server.options();
     let Some(path) = &options.pid_file else { return };
     if let Err(error) = std::fs::write(path, std::process::id().to_string()) {
-        server.log.error(format_args!("Could not write pidfile: {error}"));
+        server.log.error(format_args!("Could not write pidfile {}: {error}", path.display()));
     }
 }
 

@@ -1,5 +1,6 @@
 //! Many entries: `kv watch`, `ls` and `history`.
 
+use std::io::{self, Write as _};
 use std::time::{Duration, Instant};
 
 use clap::Args;
@@ -114,7 +115,7 @@ pub fn run(args: &WatchArgs, connect: &ConnectArgs) -> Result<(), CliError> {
             continue;
         }
         shown += 1;
-        print_entry(&session, &args.bucket, &entry);
+        print_entry(&session, &args.bucket, &entry)?;
     }
     follower.close(&mut session);
     Ok(())
@@ -129,10 +130,9 @@ fn entry_json(bucket: &str, entry: &Delivered) -> Value {
     json
 }
 
-fn print_entry(session: &Session, bucket: &str, entry: &Delivered) {
+fn print_entry(session: &Session, bucket: &str, entry: &Delivered) -> io::Result<()> {
     if session.json {
-        println!("{}", entry_json(bucket, entry));
-        return;
+        return writeln!(io::stdout(), "{}", entry_json(bucket, entry));
     }
     let (time, key) = (show::clock(entry.time), key_of(&entry.message, bucket));
     let operation = operation(&entry.message);
@@ -140,7 +140,7 @@ fn print_entry(session: &Session, bucket: &str, entry: &Delivered) {
         "PUT" => format!(": {}", value_text(&entry.message.payload)),
         _ => String::new(),
     };
-    println!("[{time}] {operation} {bucket} > {key}{value}");
+    writeln!(io::stdout(), "[{time}] {operation} {bucket} > {key}{value}")
 }
 
 /// A value on one line.

@@ -1,5 +1,6 @@
 //! Buckets as a whole: `object add`, `ls`, `info`, `rm`, `seal` and `watch`.
 
+use std::io::{self, Write as _};
 use std::time::{Duration, Instant};
 
 use clap::Args;
@@ -260,15 +261,15 @@ pub fn watch(args: &WatchArgs, connect: &ConnectArgs) -> Result<(), CliError> {
         let Some(meta) = meta_of(&delivered) else { continue };
         shown += 1;
         if session.json {
-            println!("{meta}");
+            writeln!(io::stdout(), "{meta}")?;
             continue;
         }
         let (time, name) = (show::clock(delivered.time), show::text(&meta["name"]));
         if meta["deleted"] == true {
-            println!("[{time}] DEL {bucket} > {name}");
+            writeln!(io::stdout(), "[{time}] DEL {bucket} > {name}")?;
         } else {
             let size = show::bytes(number(&meta["size"]));
-            println!("[{time}] PUT {bucket} > {name}: {size}");
+            writeln!(io::stdout(), "[{time}] PUT {bucket} > {name}: {size}")?;
         }
     }
     follower.close(&mut session);

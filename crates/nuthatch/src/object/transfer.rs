@@ -166,12 +166,13 @@ fn send_chunks(
     let chunk_bytes = if max == 0 { CHUNK_BYTES } else { CHUNK_BYTES.min(max) };
     let inbox = session.fresh_inbox();
     let sid = session.client.subscribe(&inbox, "")?;
+    let unreadable = |err| CliError::Failed(format!("cannot read the file to store: {err}"));
     let mut digest = Context::new(&SHA256);
     let (mut size, mut chunks, mut unanswered) = (0u64, 0u64, 0usize);
     let mut chunk = Vec::with_capacity(chunk_bytes);
     loop {
         chunk.clear();
-        (&mut *input).take(chunk_bytes as u64).read_to_end(&mut chunk)?;
+        (&mut *input).take(chunk_bytes as u64).read_to_end(&mut chunk).map_err(unreadable)?;
         if chunk.is_empty() {
             break;
         }

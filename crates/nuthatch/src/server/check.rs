@@ -1,6 +1,7 @@
 //! `server check`: probes with the exit codes and the line that monitoring systems of the Nagios kind
 //! understand: `OK name: words | label=value;warning;critical`.
 
+use std::io::{self, Write as _};
 use std::time::{Duration, Instant};
 
 use clap::{Args, Subcommand};
@@ -279,7 +280,7 @@ pub fn run(command: &CheckCommand, connect: &ConnectArgs) -> Result<(), CliError
         // A wrong command line is not a finding about the server.
         Err(err @ (CliError::Usage(_) | CliError::Settings(_))) => {
             eprintln!("nuthatch: {err}");
-            println!("UNKNOWN {}: {err}", probe.name);
+            writeln!(io::stdout(), "UNKNOWN {}: {err}", probe.name)?;
             return Err(CliError::Check(3));
         }
         Err(err) => probe.raise(Level::Critical, err.to_string()),

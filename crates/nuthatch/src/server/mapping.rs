@@ -1,6 +1,6 @@
 //! `server mapping`: what a subject mapping makes of subjects, without any server.
 
-use std::io::{self, BufRead, IsTerminal};
+use std::io::{self, BufRead, IsTerminal, Write as _};
 
 use clap::Args;
 use nuthatch_protocol::transform::Transform;
@@ -38,7 +38,7 @@ pub fn run(args: &MappingArgs) -> Result<(), CliError> {
         return interactive(&transform);
     }
     for subject in &args.subjects {
-        println!("{}", mapped(&transform, subject)?);
+        writeln!(io::stdout(), "{}", mapped(&transform, subject)?)?;
     }
     Ok(())
 }
@@ -65,7 +65,7 @@ fn interactive(transform: &Transform) -> Result<(), CliError> {
     }
     while let Some(subject) = ask("Subject")?.filter(|subject| !subject.is_empty()) {
         match mapped(transform, &subject) {
-            Ok(text) => println!("{text}"),
+            Ok(text) => writeln!(io::stdout(), "{text}")?,
             Err(err) => eprintln!("nuthatch: {err}"),
         }
     }

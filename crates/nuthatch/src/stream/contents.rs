@@ -1,6 +1,7 @@
 //! What a stream holds: `stream get`, `view`, `subjects`, `purge` and `rmm`.
 
 use std::collections::BTreeMap;
+use std::io::{self, Write as _};
 use std::time::{Instant, SystemTime};
 
 use base64::Engine;
@@ -171,7 +172,7 @@ pub fn view(args: &ViewArgs, connect: &ConnectArgs) -> Result<(), CliError> {
             json["seq"] = delivered.seq.into();
             json["time"] = crate::input::rfc3339(delivered.time).into();
             json.as_object_mut().map(|fields| fields.remove("reply"));
-            println!("{json}");
+            writeln!(io::stdout(), "{json}")?;
             continue;
         }
         let lead = format!("[{}] {} ", delivered.seq, show::clock(delivered.time));

@@ -1,5 +1,6 @@
 //! `stream add`, `edit`, `copy` and `seal`.
 
+use std::io::{self, Write as _};
 use std::path::PathBuf;
 
 use clap::Args;
@@ -97,8 +98,7 @@ fn create(config: &Value, connect: &ConnectArgs) -> Result<(), CliError> {
 fn write(path: &PathBuf, config: &Value) -> Result<(), CliError> {
     std::fs::write(path, format!("{config:#}\n"))
         .map_err(|err| CliError::Failed(format!("cannot write {}: {err}", path.display())))?;
-    println!("The configuration was written to {}", path.display());
-    Ok(())
+    Ok(writeln!(io::stdout(), "The configuration was written to {}", path.display())?)
 }
 
 fn defaults(args: &AddArgs) -> Value {

@@ -80,9 +80,14 @@ pub const INTENDED: &[Intended] = &[
         rule: Rule::Header("Nats-Subject: $JS.ACK."),
     },
     Intended {
-        name: "later",
-        reason: "mirrors, sources, transforms, republish, TTLs, counters, schedules, batch gets, \
-                 pause, reset and required API levels come with a later version",
+        name: "ack-flow-control",
+        reason: "the ack policy flow_control is not there yet",
+        rule: Rule::Step,
+    },
+    Intended {
+        name: "when-created",
+        reason: "the header of a sourced message says when its origin was created, which nats-server \
+                 says in letters of its own, and its length counts",
         rule: Rule::Step,
     },
     Intended {

@@ -135,6 +135,8 @@ impl Normaliser<'_> {
             }
             Value::String(text) if key == "description" => self.wording(text).into(),
             Value::String(text) if TIMES.contains(&key) && text != NO_TIME => "<time>".into(),
+            // How long ago a mirror's origin was heard of.
+            Value::Number(_) if key == "active" => "<age>".into(),
             Value::String(_) | Value::Number(_) if IDENTITIES.contains(&key) => "<id>".into(),
             other => other,
         }

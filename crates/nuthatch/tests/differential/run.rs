@@ -12,6 +12,12 @@ use crate::script::{self, Line, Script};
 use crate::server::Server;
 use crate::wire::{ANSWER_LIMIT, Wire};
 
+/// How long `await` waits.
+const AWAIT_LIMIT: Duration = Duration::from_secs(20);
+
+/// How long it waits until it looks again.
+const AWAIT_STEP: Duration = Duration::from_millis(20);
+
 /// How long a request that must stay unanswered is given.
 const SILENCE: Duration = Duration::from_millis(250);
 
@@ -89,7 +95,7 @@ struct Runner {
 impl Runner {
     fn step(&mut self, line: &Line) {
         self.one(line.clone());
-        let quiet = ["each", "set ", "sleep ", "sub "];
+        let quiet = ["each", "set ", "await ", "sleep ", "sub "];
         if quiet.iter().any(|word| line.text.starts_with(word)) {
             return;
         }
@@ -170,6 +176,7 @@ impl Runner {
                 Ok(())
             }
             "set" => self.set(rest),
+            "await" => self.wait_for(rest),
             "sleep" => {
                 thread::sleep(Duration::from_millis(number(rest)?));
                 Ok(())
@@ -195,6 +202,28 @@ impl Runner {
             None => out.push(Record::Note("no reply".to_owned())),
         }
         Ok(())
+    }
+
+    fn wait_for(&mut self, rest: &str) -> Result<(), String> {
+        let (stream, count) = rest.split_once(' ').ok_or("await STREAM COUNT")?;
+        let (count, deadline) = (number(count)?, Instant::now() + AWAIT_LIMIT);
+        loop {
+            let mut found = Vec::new();
+            self.request(&format!("$JS.API.STREAM.INFO.{stream}"), ANSWER_LIMIT, &mut found)?;
+            let info: Value = match found.first() {
+                Some(Record::Message(message)) => {
+                    serde_json::from_slice(&message.payload).unwrap_or_default()
+                }
+                _ => Value::Null,
+            };
+            if info["state"]["messages"] == count {
+                return Ok(());
+            }
+            if Instant::now() >= deadline {
+                return Err(format!("{stream} does not come to {count} messages: {info}"));
+            }
+            thread::sleep(AWAIT_STEP);
+        }
     }
 
     fn send_with_reply(&mut self, rest: &str) -> Result<(), String> {

@@ -19,6 +19,7 @@
 //! | `each STEP` | run `STEP` after every following step of the section; alone: no more |
 //! | `set NAME PATH` | keep a value of the last reply as `$NAME` |
 //! | `repeat N STEP` | the step N times with `$i` from 1 |
+//! | `await STREAM COUNT` | wait until a stream holds so many messages |
 //! | `sleep MS`, `flush` | wait; ping and pong |
 //! | `conn N`, `raw N TEXT`, `read N pong/close/MS`, `drop N` | a raw connection; `TEXT` takes Rust's escapes |
 //!

@@ -183,8 +183,8 @@ impl Job {
     }
 
     fn note(&self, lag: u64) {
-        let mut state = self.state.lock();
-        *state = super::State { lag, active: Some(Instant::now()), error: None };
+        let active = Some(Instant::now());
+        *self.state.lock() = super::State { lag, active, is_in_sight: false, error: None };
     }
 
     /// The consumer to ask for.
@@ -329,6 +329,7 @@ impl Job {
         progress: &Progress,
         batch: &mut Batch,
     ) -> Result<(), JsError> {
+        self.state.lock().active = Some(Instant::now());
         if !arrived.reply.is_empty() {
             batch.flow = Some(arrived.reply.clone());
             return Ok(());
