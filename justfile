@@ -20,6 +20,10 @@ unit:
 clients *ARGS:
     ./tests/clients/run.sh {{ARGS}}
 
+# The real server on an Azurite, a fake-gcs-server and a MinIO: `just stores azurite` runs one.
+stores *PARTS:
+    ./tests/stores.sh {{PARTS}}
+
 # /metrics, websocket in Node and in a browser, TLS, the examples: `just net browser` runs one part.
 net *ARGS:
     ./tests/clients/net/run.sh {{ARGS}}

@@ -16,6 +16,9 @@ step "the server that ours is compared with"
 step "unit, property, crash and differential tests"
 cargo test --workspace --locked --no-fail-fast
 
+step "a server in an Azurite"
+./tests/stores.sh azurite
+
 step "third-party clients"
 ./tests/clients/run.sh
 

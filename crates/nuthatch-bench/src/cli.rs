@@ -15,6 +15,7 @@ use crate::mq::{self, cli::MqArgs};
 use crate::objects::{self, ObjectsArgs};
 use crate::peers::{self, cli::PeersArgs};
 use crate::process;
+use crate::relocate::{self, importing::ImportArgs, moving::MoveArgs};
 use crate::report::{Plan, Report, RunReport};
 use crate::scale::{self, ScaleArgs};
 use crate::units::{parse_count, parse_duration, parse_number};
@@ -58,6 +59,8 @@ enum BenchCommand {
     Scale(ScaleArgs),
     Catalog(CatalogArgs),
     Objects(ObjectsArgs),
+    Move(MoveArgs),
+    Import(ImportArgs),
     Latency(LatencyArgs),
     Pubsub(PubSubArgs),
     Partitions(PartitionsArgs),
@@ -272,6 +275,8 @@ pub fn run(args: &BenchArgs, connect: &ConnectArgs) -> Result<String, BenchError
         BenchCommand::Scale(args) => scale::run(args),
         BenchCommand::Catalog(args) => catalog::run(args),
         BenchCommand::Objects(args) => objects::run(args),
+        BenchCommand::Move(args) => relocate::moving::run(args),
+        BenchCommand::Import(args) => relocate::importing::run(args),
         BenchCommand::Latency(args) => latency_cli::run(args, connect),
         BenchCommand::Pubsub(args) => workbench::cli::run_pubsub(args, connect),
         BenchCommand::Partitions(args) => workbench::cli::run_partitions(args, connect),

@@ -24,6 +24,7 @@ mod picture;
 mod plot;
 pub mod process;
 pub mod queue;
+mod relocate;
 pub mod report;
 mod requests;
 mod scale;
