@@ -3,8 +3,8 @@
 
 use crate::frame::Run;
 use crate::segment::SegmentId;
+use crate::stream_map::StreamMap;
 use crate::types::{Lsn, Seq, StreamId};
-use rustc_hash::FxHashMap;
 use std::collections::VecDeque;
 
 /// A stream gets a new place when its last one lies this far back in the segment.
@@ -70,13 +70,15 @@ pub struct StreamIndex {
     tail: VecDeque<TailRun>,
     evicted_runs: u64,
     places: Vec<Place>,
+    /// The place of the message that died last: the next one is near, as a rule.
+    dying: usize,
     /// The message read last.
     pub cursor: Cursor,
 }
 
 impl Default for StreamIndex {
     fn default() -> Self {
-        Self { tail: VecDeque::new(), evicted_runs: 0, places: Vec::new(), cursor: Cursor::None }
+        Self { tail: VecDeque::new(), evicted_runs: 0, places: Vec::new(), dying: 0, cursor: Cursor::None }
     }
 }
 
@@ -107,6 +109,20 @@ impl StreamIndex {
         self.places.get(after.checked_sub(1)?).filter(|place| seq <= place.last)
     }
 
+    /// The same for a message that has died.
+    fn place_of_dead(&mut self, seq: Seq) -> Option<&Place> {
+        let holds = |at: usize| {
+            let next = self.places.get(at + 1);
+            self.places.get(at)?.first.le(&seq).then_some(())?;
+            next.is_none_or(|next| seq < next.first).then_some(at)
+        };
+        self.dying = match holds(self.dying).or_else(|| holds(self.dying + 1)) {
+            Some(at) => at,
+            None => self.places.partition_point(|place| place.first <= seq).checked_sub(1)?,
+        };
+        self.places.get(self.dying).filter(|place| seq <= place.last)
+    }
+
     /// Adds messages that were just committed or found: `first..=last`, the first of them in
     /// `segment`, in the frame at `frame`, at `record` in that frame.
     pub fn note(&mut self, first: Seq, last: Seq, segment: SegmentId, frame: u32, record: u32) {
@@ -129,7 +145,7 @@ impl StreamIndex {
 /// The index of a log.
 #[derive(Default)]
 pub struct Index {
-    streams: FxHashMap<StreamId, StreamIndex>,
+    streams: StreamMap<StreamIndex>,
 }
 
 impl Index {
@@ -146,13 +162,13 @@ impl Index {
 
     /// A stream's index, made if need be.
     pub fn entry(&mut self, stream: StreamId) -> &mut StreamIndex {
-        self.streams.entry(stream).or_default()
+        self.streams.get_or_default(stream)
     }
 
     /// Adds the runs of a frame that was just committed.
     pub fn commit(&mut self, runs: &[Run], lsn: Lsn, segment: SegmentId, frame: u32) {
         for run in runs {
-            let stream = self.streams.entry(run.stream).or_default();
+            let stream = self.streams.get_or_default(run.stream);
             let last = Seq(run.first.0 + u64::from(run.count) - 1);
             let (first, offset, count) = (run.first, run.offset, run.count);
             stream.note(first, last, segment, frame, offset);
@@ -173,10 +189,10 @@ impl Index {
         }
     }
 
-    /// The segment that holds a committed message.
+    /// The segment that holds a committed message which has died.
     #[must_use]
-    pub fn segment_of(&self, stream: StreamId, seq: Seq) -> Option<SegmentId> {
-        Some(self.streams.get(&stream)?.place(seq)?.segment)
+    pub fn segment_of(&mut self, stream: StreamId, seq: Seq) -> Option<SegmentId> {
+        Some(self.streams.get_mut(&stream)?.place_of_dead(seq)?.segment)
     }
 
     /// Exchanges the places of a stream in the `old` segments for `new` ones (in order, possibly

@@ -27,6 +27,7 @@ mod sequencer;
 pub mod state_part;
 pub mod stats;
 mod store;
+mod stream_map;
 pub mod types;
 
 pub use catalog::CatalogError;
@@ -43,4 +44,5 @@ pub use record::{RecordKind, RecordRef};
 pub use recovery::{DamageKind, Log, OpenError, RecoveryReport};
 pub use sequencer::{CloseError, LogCore, LogHandle, LogInner, SendError, Turn};
 pub use stats::{LogStats, StatsSnapshot};
+pub use stream_map::StreamMap;
 pub use types::{Epoch, Lsn, Seq, StreamId, Timestamp};

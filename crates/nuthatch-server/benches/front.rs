@@ -32,7 +32,7 @@ const ROUNDS: usize = 7;
 /// Batches of the two runs whose instructions are subtracted.
 const COUNTED: [u64; 2] = [20, 120];
 
-/// Owns `own.>`; keeps the last batch, whose hint the sink loops use.
+/// Owns `own.>`, and `each.N` in stream N; keeps the last batch, whose hint the sink loops use.
 #[derive(Default)]
 struct Owner {
     last: Mutex<Option<(Peer, u32)>>,
@@ -46,8 +46,22 @@ impl JetStreamHook for Owner {
         1
     }
     fn route(&self, _account: AccountId, subject: &[u8]) -> Option<StreamRoute> {
-        let route = StreamRoute { engine: EngineId(0), stream: StreamId(1) };
-        subject.starts_with(b"own.").then_some(route)
+        let route = |number| StreamRoute { engine: EngineId(0), stream: StreamId(number) };
+        if let Some(number) = subject.strip_prefix(b"each.") {
+            return Some(route(std::str::from_utf8(number).ok()?.parse().ok()?));
+        }
+        subject.starts_with(b"own.").then(|| route(1))
+    }
+    fn route_by(
+        &self,
+        account: AccountId,
+        subject: &[u8],
+        pattern: &mut Vec<u8>,
+    ) -> Option<StreamRoute> {
+        if subject.starts_with(b"own.") {
+            pattern.extend_from_slice(b"own.>");
+        }
+        self.route(account, subject)
     }
     fn stream_by_name(&self, _account: AccountId, _name: &[u8]) -> Option<StreamRoute> {
         Some(StreamRoute { engine: EngineId(0), stream: StreamId(1) })
@@ -139,11 +153,25 @@ impl Bench {
         Bytes::from(one.repeat(BATCH))
     }
 
-    fn batches(mut self, one: String) -> Box<dyn FnMut(u64)> {
+    fn batches(self, one: String) -> Box<dyn FnMut(u64)> {
         let data = Self::read(&one);
+        self.reads(vec![data])
+    }
+
+    /// Reads whose publishes go to so many subjects in turn.
+    fn in_turn(self, prefix: &str, subjects: usize) -> Box<dyn FnMut(u64)> {
+        let one = |number| format!("PUB {prefix}{number} _INBOX.a.b 128\r\n{}\r\n", body());
+        let read = |first: usize| (first..first + BATCH).map(one).collect::<String>().into();
+        self.reads((0..subjects).step_by(BATCH).map(read).collect())
+    }
+
+    /// Handles these reads in turn.
+    fn reads(mut self, reads: Vec<Bytes>) -> Box<dyn FnMut(u64)> {
+        let mut next = 0;
         Box::new(move |batches| {
             for _ in 0..batches {
-                self.front.handle(black_box(&data));
+                self.front.handle(black_box(&reads[next]));
+                next = (next + 1) % reads.len();
                 self.front.discard();
             }
         })
@@ -156,12 +184,14 @@ fn body() -> String {
 
 type Prepare = fn() -> Box<dyn FnMut(u64)>;
 
-const LOOPS: [(&str, Prepare); 9] = [
+const LOOPS: [(&str, Prepare); 11] = [
     ("publish nobody", || Bench::new().batches(format!("PUB nobody 128\r\n{}\r\n", body()))),
     ("publish to a subscriber", || Bench::new().batches(format!("PUB core 128\r\n{}\r\n", body()))),
     ("publish to a stream", || {
         Bench::new().batches(format!("PUB own.a _INBOX.a.b 128\r\n{}\r\n", body()))
     }),
+    ("publish to a stream's 40,000 subjects in turn", || Bench::new().in_turn("own.", 40_000)),
+    ("publish to 2,000 streams in turn", || Bench::new().in_turn("each.", 2_000)),
     ("many accounts: nobody", || {
         Bench::crowded().batches(format!("PUB nobody 128\r\n{}\r\n", body()))
     }),

@@ -148,6 +148,11 @@ impl Exchange {
         streams
     }
 
+    /// Whether another account imports streams of this one, which may store messages.
+    pub fn has_takers(&self) -> bool {
+        !self.takers.load().list.is_empty()
+    }
+
     /// What must stand for a subscription in accounts whose streams this one imports.
     fn shadows_of(&self, sub: &Arc<Subscription>) -> Vec<(Arc<Account>, Arc<Subscription>)> {
         let imports = self.streams.load();

@@ -250,6 +250,12 @@ impl Interest {
         self.tree.read().match_into(subject, matched);
     }
 
+    /// Whether certainly no subscription selects any subject that `pattern` selects. `pattern` is
+    /// some literal tokens and one wildcard. Takes no longer than a match.
+    pub(crate) fn is_clear(&self, pattern: &[u8]) -> bool {
+        self.tree.read().is_clear_below(pattern)
+    }
+
     /// Whether anybody listens on a literal subject.
     #[must_use]
     pub fn any(&self, subject: &[u8]) -> bool {

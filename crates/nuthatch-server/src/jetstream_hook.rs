@@ -79,6 +79,18 @@ pub trait JetStreamHook: Send + Sync + 'static {
     /// The stream that owns a subject to publish to.
     fn route(&self, account: AccountId, subject: &[u8]) -> Option<StreamRoute>;
 
+    /// As [`JetStreamHook::route`]. If the stream's pattern that selects the subject is literal
+    /// tokens and then one wildcard, it is appended to `pattern`: every subject that it selects goes
+    /// to the same stream.
+    fn route_by(
+        &self,
+        account: AccountId,
+        subject: &[u8],
+        _pattern: &mut Vec<u8>,
+    ) -> Option<StreamRoute> {
+        self.route(account, subject)
+    }
+
     /// A stream by its name.
     fn stream_by_name(&self, account: AccountId, name: &[u8]) -> Option<StreamRoute>;
 

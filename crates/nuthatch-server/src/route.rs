@@ -9,9 +9,13 @@ use crate::leaf::forward;
 use crate::mapping::Fixed;
 use crate::stage::{Outgoing, Stage};
 use crate::subscription::{Receiver, Role, Subscription};
+pub(crate) use regions::is_region;
+use regions::{Found, Regions};
 use rustc_hash::{FxBuildHasher, FxHashMap};
 use std::hash::BuildHasher;
 use std::sync::Arc;
+
+mod regions;
 
 /// Subjects remembered per account and thread; then the memory starts anew.
 const ROUTES_MAX: usize = 16 * 1024;
@@ -44,6 +48,8 @@ struct AccountRoutes {
     /// The first one is [`PASSING`].
     routes: Vec<Route>,
     seen: Seen,
+    /// Whole patterns of streams of which every subject takes the same way.
+    regions: Regions,
     /// The subject looked up last: most publishers repeat themselves.
     last_subject: Vec<u8>,
     last: usize,
@@ -96,6 +102,7 @@ impl AccountRoutes {
     fn clear(&mut self) {
         self.by_subject.clear();
         self.routes.truncate(1);
+        self.regions.clear();
         self.last_subject.clear();
         self.mapped.clear();
         self.last_unmapped.clear();
@@ -150,13 +157,22 @@ impl AccountRoutes {
     }
 
     #[inline]
-    fn position(&mut self, hook: &dyn JetStreamHook, subject: &[u8]) -> usize {
+    fn route(&mut self, hook: &dyn JetStreamHook, subject: &[u8]) -> &Route {
         if self.last_subject == subject && !subject.is_empty() {
-            return self.last;
+            return &self.routes[self.last];
         }
+        let found = self.regions.find(subject);
+        let at = match found {
+            Found::Uniform(at) => at,
+            Found::Mixed | Found::Nothing => self.position(hook, subject, found),
+        };
+        &self.routes[at]
+    }
+
+    fn position(&mut self, hook: &dyn JetStreamHook, subject: &[u8], found: Found) -> usize {
         self.last = match self.by_subject.get(subject) {
             Some(&at) => at,
-            None => self.add(hook, subject),
+            None => self.add(hook, subject, found),
         };
         self.last_subject.clear();
         self.last_subject.extend_from_slice(subject);
@@ -165,28 +181,62 @@ impl AccountRoutes {
 
     /// Finds the route of a subject; returns its place, which is [`PASSING`] if it is not to be
     /// remembered.
-    fn add(&mut self, hook: &dyn JetStreamHook, subject: &[u8]) -> usize {
+    fn add(&mut self, hook: &dyn JetStreamHook, subject: &[u8], found: Found) -> usize {
         let is_kept = self.by_subject.len() < ROUTES_FREE || self.seen.again(subject);
+        let mut route = std::mem::take(&mut self.routes[PASSING]);
+        let mut pattern = Vec::new();
+        let wanted = (found == Found::Nothing).then_some(&mut pattern);
+        self.account.find(hook, subject, &mut route, wanted);
+        if !pattern.is_empty() {
+            self.add_region(&pattern, route.stream);
+        }
         if !is_kept {
-            self.account.find(hook, subject, &mut self.routes[PASSING]);
+            self.routes[PASSING] = route;
             return PASSING;
         }
         if self.by_subject.len() >= ROUTES_MAX {
             self.clear();
         }
-        let mut route = Route::default();
-        self.account.find(hook, subject, &mut route);
         self.by_subject.insert(subject.into(), self.routes.len());
         self.routes.push(route);
         self.routes.len() - 1
     }
 }
 
+impl AccountRoutes {
+    /// Remembers a pattern of a stream, all of whose subjects that stream owns.
+    #[cold]
+    fn add_region(&mut self, pattern: &[u8], stream: Option<StreamRoute>) {
+        let is_uniform = self.account.is_uniform(pattern);
+        let next = self.routes.len();
+        let Some(at) = self.regions.add(pattern, is_uniform, next) else { return };
+        let route = Route { stream, ..Route::default() };
+        if at == next { self.routes.push(route) } else { self.routes[at] = route }
+    }
+}
+
 impl Account {
-    fn find(&self, hook: &dyn JetStreamHook, subject: &[u8], route: &mut Route) {
+    /// Replaces `route` by that of `subject`; puts the pattern into `pattern` that a region may be
+    /// made of, if there is one.
+    fn find(
+        &self,
+        hook: &dyn JetStreamHook,
+        subject: &[u8],
+        route: &mut Route,
+        pattern: Option<&mut Vec<u8>>,
+    ) {
         self.interest.match_into(subject, &mut route.matched);
-        route.stream = hook.route(self.id, subject);
+        route.stream = match pattern {
+            Some(pattern) => hook.route_by(self.id, subject, pattern),
+            None => hook.route(self.id, subject),
+        };
         route.abroad = self.exchange.streams_abroad(hook, subject);
+    }
+
+    /// Whether messages on all subjects that a stream's pattern selects go to that stream and
+    /// nowhere else.
+    fn is_uniform(&self, pattern: &[u8]) -> bool {
+        !self.exchange.has_takers() && self.interest.is_clear(pattern)
     }
 }
 
@@ -205,9 +255,7 @@ impl RouteCache {
         hook: &dyn JetStreamHook,
         subject: &[u8],
     ) -> &Route {
-        let known = self.known(account, hook);
-        let at = known.position(hook, subject);
-        &known.routes[at]
+        self.known(account, hook).route(hook, subject)
     }
 
     /// Applies the account's subject mappings to a subject.
@@ -251,6 +299,7 @@ impl RouteCache {
             by_subject: FxHashMap::default(),
             routes: vec![Route::default()],
             seen: Seen::default(),
+            regions: Regions::default(),
             last_subject: Vec::new(),
             last: 0,
             mapped: FxHashMap::default(),
@@ -443,36 +492,4 @@ pub fn is_ready(matched: &Matched, routed: &[u8], engine_bit: u32) -> bool {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::jetstream_hook::NoJetStream;
-    use crate::logging::Logger;
-    use crate::options::Options;
-    use crate::server::Server;
-
-    #[test]
-    fn very_many_subjects_find_their_way_and_do_not_fill_the_memory() {
-        let server = Server::new(Options::default(), Logger::silent());
-        let account = server.accounts.global().clone();
-        let transport = crate::conn::Transport::Tcp;
-        let address = ([127, 0, 0, 1], 1).into();
-        let conn = Arc::new(Connection::new(server.clone(), 1, address, transport));
-        for subject in [&b"s.7"[..], b"s.1900", b"s.*"] {
-            let sub = Subscription::new(conn.clone(), subject, None, subject);
-            account.interest.insert(Arc::new(sub));
-        }
-        let mut routes = RouteCache::default();
-        let mut passes = |subjects: u64, rounds: u64| {
-            for number in (0..rounds).flat_map(|_| 0..subjects) {
-                let subject = format!("s.{number}");
-                let route = routes.lookup(&account, &NoJetStream, subject.as_bytes());
-                let listeners = if number == 7 || number == 1900 { 2 } else { 1 };
-                assert_eq!(route.matched.plain().len(), listeners, "{subject}");
-            }
-            routes.accounts[0].by_subject.len()
-        };
-        assert_eq!(passes(2000, 1), ROUTES_FREE);
-        assert!(passes(2000, 2) > ROUTES_FREE);
-        assert!(passes(100_000, 2) <= ROUTES_MAX);
-    }
-}
+mod tests;

@@ -29,8 +29,12 @@ pub struct AccountBounds {
 pub struct Budget {
     used: Accounted,
     max: Accounted,
-    /// Bytes of each account.
-    of_accounts: FxHashMap<AccountId, u64>,
+    /// Bytes of each account that ever had any.
+    of_accounts: Vec<(AccountId, u64)>,
+    /// Its place in `of_accounts`.
+    places: FxHashMap<AccountId, usize>,
+    /// The place used last, which is likely to be used again.
+    latest: usize,
     /// Limits of accounts that have any.
     bounds: FxHashMap<AccountId, AccountBounds>,
 }
@@ -47,7 +51,9 @@ impl Budget {
                 timers: TIMERS_MAX,
                 bytes: bytes_max,
             },
-            of_accounts: FxHashMap::default(),
+            of_accounts: Vec::new(),
+            places: FxHashMap::default(),
+            latest: 0,
             bounds: FxHashMap::default(),
         }
     }
@@ -65,14 +71,28 @@ impl Budget {
 
     /// The use of a stream of this account went from one to the other.
     pub fn settle(&mut self, account: AccountId, (before, now): (Accounted, Accounted)) {
+        if before == now {
+            return;
+        }
         if before.bytes != now.bytes {
-            let bytes = self.of_accounts.entry(account).or_default();
+            let bytes = self.bytes_of(account);
             *bytes = bytes.saturating_sub(before.bytes).saturating_add(now.bytes);
         }
         self.used.subjects = self.used.subjects.saturating_sub(before.subjects) + now.subjects;
         self.used.msg_ids = self.used.msg_ids.saturating_sub(before.msg_ids) + now.msg_ids;
         self.used.timers = self.used.timers.saturating_sub(before.timers) + now.timers;
         self.used.bytes = self.used.bytes.saturating_sub(before.bytes).saturating_add(now.bytes);
+    }
+
+    fn bytes_of(&mut self, account: AccountId) -> &mut u64 {
+        if self.of_accounts.get(self.latest).is_none_or(|(known, _)| *known != account) {
+            let next = self.of_accounts.len();
+            self.latest = *self.places.entry(account).or_insert(next);
+            if self.latest == next {
+                self.of_accounts.push((account, 0));
+            }
+        }
+        &mut self.of_accounts[self.latest].1
     }
 
     /// Whether a new subject may come, given `unaccounted` ones that were not settled yet.
@@ -97,7 +117,8 @@ impl Budget {
             return true;
         }
         let Some(bounds) = self.bounds.get(&account) else { return true };
-        let used = self.of_accounts.get(&account).copied().unwrap_or(0);
+        let place = self.places.get(&account);
+        let used = place.map_or(0, |&place| self.of_accounts[place].1);
         used.saturating_add(unaccounted).saturating_add(more) <= bounds.bytes_max
     }
 

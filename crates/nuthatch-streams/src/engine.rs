@@ -44,7 +44,7 @@ use consumers::ConsumerKey;
 use deadlines::Deadlines;
 use nuthatch_log::{
     IndexedMessage, LogAccess, Lsn, Machine, RecordRef, Seq, SnapshotError, StatesError, StreamId,
-    Timestamp,
+    StreamMap, Timestamp,
 };
 use nuthatch_protocol::js::StoreCompression;
 use pending::Pending;
@@ -100,7 +100,7 @@ impl Default for EngineConfig {
 pub struct Engine<S: Sink> {
     config: EngineConfig,
     sink: S,
-    slots: FxHashMap<StreamId, Box<Slot<S>>>,
+    slots: StreamMap<Box<Slot<S>>>,
     /// No id at or above this one was ever used here.
     next_id: StreamId,
     /// Only during recovery.
@@ -179,7 +179,7 @@ impl<S: Sink> Engine<S> {
             batch_totals: BatchTotals::new(config.batches),
             config,
             sink,
-            slots: FxHashMap::default(),
+            slots: StreamMap::default(),
             next_id: StreamId(1),
             newest_log_state: None,
             pending: Pending::default(),
@@ -295,9 +295,11 @@ impl<S: Sink> Machine for Engine<S> {
             self.release_held(log);
         }
         for (id, seen) in committed {
-            self.republish(id, log);
-            self.retry_reads(id, log);
-            self.pump_hungry(id, seen, log);
+            if self.slots.get(&id).is_some_and(|slot| slot.is_followed()) {
+                self.republish(id, log);
+                self.retry_reads(id, log);
+                self.pump_hungry(id, seen, log);
+            }
         }
         if !self.leaving.is_empty() {
             self.tell_leavers(lsn, log);

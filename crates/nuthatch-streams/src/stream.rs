@@ -136,6 +136,8 @@ pub struct Stream {
     replayed_batch: Option<Box<batch::Replayed>>,
     /// The frame that the newest record went to.
     appending: Lsn,
+    /// The same once that frame has committed, else an earlier one.
+    settled: Lsn,
     /// What the engine's budget has been told of this stream.
     accounted: Accounted,
     /// What it remembers of its moves between logs.
@@ -197,6 +199,7 @@ impl Stream {
             jump: None,
             replayed_batch: None,
             appending: Lsn(0),
+            settled: Lsn(0),
             accounted: Accounted::default(),
             home: Home::default(),
         };
@@ -271,6 +274,16 @@ impl Stream {
     /// Bytes that the budget does not know of yet.
     const fn unaccounted_bytes(&self) -> u64 {
         self.assigned.bytes.saturating_sub(self.accounted.bytes)
+    }
+
+    /// Whether anything of it happens at a time: messages or ids expire, or a schedule is due.
+    #[inline]
+    #[must_use]
+    pub fn has_deadlines(&self) -> bool {
+        self.limits.age_ns > 0
+            || self.is_timed()
+            || !self.schedules.is_empty()
+            || self.dedup.len() > 0
     }
 
     /// When the oldest remembered message id leaves the window.
@@ -412,6 +425,7 @@ impl Stream {
             self.committed = mark.totals;
             self.marks.pop_front();
         }
+        self.settled = lsn.min(self.appending);
         while let Some(doom) = self.dooms.front().filter(|doom| doom.lsn <= lsn).copied() {
             self.bury(doom.first, doom.last, &mut dead);
             self.dooms.pop_front();

@@ -12,9 +12,9 @@ use crate::index::{PLACE_EVERY_BYTES, Place};
 use crate::machine::IndexedMessage;
 use crate::record::{RecordKind, RecordRef};
 use crate::state_part::StatePiece;
+use crate::stream_map::StreamMap;
 use crate::types::{Lsn, Seq, StreamId, Timestamp};
-use rustc_hash::{FxHashMap, FxHasher};
-use std::collections::BTreeMap;
+use rustc_hash::FxHasher;
 use std::hash::Hasher;
 
 mod parse;
@@ -103,7 +103,7 @@ const FREE_SLOT: SubjectSlot = (u32::MAX, 0, 0);
 /// Collects what a footer says while a segment is written or scanned.
 pub struct FooterBuilder {
     segment: SegmentId,
-    streams: FxHashMap<StreamId, Column>,
+    streams: StreamMap<Column>,
     subjects: Subjects,
     marks: Vec<Mark>,
     base: Lsn,
@@ -190,7 +190,7 @@ impl FooterBuilder {
     /// An empty footer for a segment that starts with `base`.
     #[must_use]
     pub fn new(segment: SegmentId, base: Lsn) -> Self {
-        let (streams, subjects) = (FxHashMap::default(), Subjects::new());
+        let (streams, subjects) = (StreamMap::default(), Subjects::new());
         let (marks, end) = (Vec::new(), Lsn(base.0 - 1));
         let place_every_bytes = PLACE_EVERY_BYTES;
         Self { segment, streams, subjects, marks, base, end, place_every_bytes }
@@ -221,7 +221,7 @@ impl FooterBuilder {
 
     /// Takes in one record.
     pub fn add(&mut self, record: &RecordRef<'_>, at: Position, frame: u32, offset: u32) {
-        let column = self.streams.entry(record.stream).or_default();
+        let column = self.streams.get_or_default(record.stream);
         if let Some(piece) = StatePiece::of(record) {
             self.marks.push(Mark { stream: record.stream, at, frame, offset, piece });
             return;
@@ -262,9 +262,8 @@ impl FooterBuilder {
         let mut out = vec![0; FOOTER_HEADER_BYTES];
         out.extend_from_slice(&self.subjects.bytes);
         let streams_at = out.len() as u32;
-        let sorted: BTreeMap<_, _> = self.streams.iter().collect();
-        for (stream, column) in sorted {
-            column.encode(*stream, &mut out);
+        for (stream, column) in self.streams.iter() {
+            column.encode(stream, &mut out);
         }
         let marks_at = out.len() as u32;
         for mark in &self.marks {

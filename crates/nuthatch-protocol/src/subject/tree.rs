@@ -343,6 +343,20 @@ impl<T> SubjectTree<T> {
         !has_empty_token(subject) && !self.walk(ROOT, tokens(subject), &mut |_| false)
     }
 
+    /// A plain subscription that selects the literal `subject`, if there is any.
+    #[must_use]
+    pub fn first_match(&self, subject: &[u8]) -> Option<&T> {
+        if has_empty_token(subject) {
+            return None;
+        }
+        let mut found = None;
+        self.walk(ROOT, tokens(subject), &mut |subscribers| {
+            found = subscribers.first_plain();
+            found.is_none()
+        });
+        found
+    }
+
     /// Visits the subscribers of every matching pattern until `visit` returns false; says whether
     /// it never did.
     #[inline]
@@ -392,6 +406,30 @@ impl<T> SubjectTree<T> {
         self.walk_overlapping(ROOT, tokens(pattern), &mut |subscribers: &Subscribers<T>| {
             subscribers.for_each(&mut visit);
         });
+    }
+
+    /// Whether certainly no subscription selects a subject that `pattern` selects too. Meant for
+    /// patterns of literal tokens and then one wildcard. It takes no longer than a match; therefore
+    /// it may say no where all subscriptions nearby are for subjects of other lengths.
+    #[must_use]
+    pub fn is_clear_below(&self, pattern: &[u8]) -> bool {
+        let mut id = ROOT;
+        let mut rest = tokens(pattern);
+        while let Some(token) = rest.next() {
+            let node = &self.nodes[id as usize];
+            if node.any_token != NIL || node.any_tail != NIL {
+                return false;
+            }
+            if rest.rest().is_none() {
+                return node.first_child == NIL;
+            }
+            match self.literal_child(id, token) {
+                _ if token == ANY_TOKEN => return false,
+                Some(child) => id = child,
+                None => return true,
+            }
+        }
+        false
     }
 
     fn walk_overlapping(

@@ -340,6 +340,19 @@ impl JetStreamHook for Hook {
         self.service.registry().read().route(account, subject).map(route_of)
     }
 
+    fn route_by(
+        &self,
+        account: AccountId,
+        subject: &[u8],
+        pattern: &mut Vec<u8>,
+    ) -> Option<StreamRoute> {
+        let registry = self.service.registry().read();
+        let route = registry.route(account, subject)?;
+        let of_all = registry.pattern_of(account, route, subject);
+        pattern.extend_from_slice(of_all.unwrap_or_default().as_bytes());
+        Some(route_of(route))
+    }
+
     fn stream_by_name(&self, account: AccountId, name: &[u8]) -> Option<StreamRoute> {
         let name = std::str::from_utf8(name).ok()?;
         let registry = self.service.registry().read();

@@ -4,10 +4,11 @@
 //! subjects never overlap, whichever log a stream lives in. Connections ask it for routes only when
 //! their own cache misses or [`Registry::generation`] has moved on.
 
+use crate::route::is_region;
 use nuthatch_log::StreamId;
 use nuthatch_protocol::js::{StorageType, StreamConfig, Time};
 use nuthatch_protocol::subject;
-use nuthatch_protocol::subject::tree::{MatchResult, SubjectTree};
+use nuthatch_protocol::subject::tree::SubjectTree;
 use nuthatch_streams::AccountId;
 use rustc_hash::FxHashMap;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -15,6 +16,9 @@ use std::sync::Arc;
 
 /// Moves between logs that are remembered, for what was sent by routes from before them.
 const MOVED_MAX: usize = 64 * 1024;
+
+/// Patterns of a stream that are looked at for the one that selects a subject.
+const PATTERNS_LOOKED_AT: usize = 64;
 
 /// Index of an engine: a log with the streams on it.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -61,6 +65,24 @@ struct AccountStreams {
     subjects: SubjectTree<StreamRoute>,
     /// Mirrors that serve direct gets for their origin (`mirror_direct`), by its name.
     direct_mirrors: FxHashMap<String, BTreeSet<StreamRoute>>,
+    /// Bytes that streams have reserved by `max_bytes`: in files, in memory. Wide enough for any
+    /// number of streams that reserve all there can be.
+    reserved_bytes: [u128; 2],
+}
+
+impl AccountStreams {
+    /// The sum that a stream's reservation belongs to, and the reservation.
+    fn reservation(&mut self, config: &StreamConfig) -> (&mut u128, u128) {
+        let bytes = u128::try_from(config.max_bytes).unwrap_or(0);
+        (&mut self.reserved_bytes[storage_index(config.storage)], bytes)
+    }
+}
+
+const fn storage_index(storage: StorageType) -> usize {
+    match storage {
+        StorageType::File => 0,
+        StorageType::Memory => 1,
+    }
 }
 
 /// The origin whose direct gets a stream serves.
@@ -100,6 +122,8 @@ impl Registry {
         for pattern in &entry.config.subjects {
             account.subjects.insert(pattern.as_bytes(), None, route);
         }
+        let (sum, bytes) = account.reservation(&entry.config);
+        *sum += bytes;
         if let Some(origin) = serves_for(&entry.config) {
             account.direct_mirrors.entry(origin.to_owned()).or_default().insert(route);
         }
@@ -121,6 +145,8 @@ impl Registry {
         for pattern in &entry.config.subjects {
             streams.subjects.remove(pattern.as_bytes(), None, &route);
         }
+        let (sum, bytes) = streams.reservation(&entry.config);
+        *sum -= bytes;
         if let Some(origin) = serves_for(&entry.config)
             && let Some(mirrors) = streams.direct_mirrors.get_mut(origin)
         {
@@ -204,12 +230,33 @@ impl Registry {
     #[must_use]
     pub fn route(&self, account: AccountId, literal: &[u8]) -> Option<StreamRoute> {
         let streams = self.accounts.get(&account)?;
-        let mut found = MatchResult::default();
-        streams.subjects.match_into(literal, &mut found);
-        found.plain().first().copied()
+        streams.subjects.first_match(literal).copied()
     }
 
-    /// Another stream of the account whose subjects overlap with `patterns`.
+    /// The pattern by which a stream owns a literal subject, if that is literal tokens and then one
+    /// wildcard, and no other stream has any of its subjects. `None` for streams with very many
+    /// patterns.
+    #[must_use]
+    pub fn pattern_of(
+        &self,
+        account: AccountId,
+        route: StreamRoute,
+        literal: &[u8],
+    ) -> Option<&str> {
+        let streams = self.accounts.get(&account)?;
+        let patterns = streams.by_id.get(&route.id)?.config.subjects.iter();
+        let mut patterns = patterns.take(PATTERNS_LOOKED_AT);
+        let pattern = patterns.find(|pattern| subject::matches(pattern.as_bytes(), literal))?;
+        is_region(pattern.as_bytes()).then_some(())?;
+        let mut alone = true;
+        streams.subjects.for_each_overlapping(pattern.as_bytes(), |_, other| {
+            alone &= *other == route;
+        });
+        alone.then_some(pattern)
+    }
+
+    /// Another stream of the account whose subjects overlap with `patterns`; of several the first
+    /// by name. Looks at no stream but those.
     #[must_use]
     pub fn overlapping(
         &self,
@@ -218,12 +265,17 @@ impl Registry {
         except: Option<&str>,
     ) -> Option<&Arc<Entry>> {
         let streams = self.accounts.get(&account)?;
-        streams.by_name.values().find(|entry| {
-            except != Some(entry.config.name.as_str())
-                && entry.config.subjects.iter().any(|theirs| {
-                    patterns.iter().any(|ours| subject::overlap(ours.as_bytes(), theirs.as_bytes()))
-                })
-        })
+        let mut first: Option<&Arc<Entry>> = None;
+        for pattern in patterns {
+            streams.subjects.for_each_overlapping(pattern.as_bytes(), |_, route| {
+                let Some(entry) = streams.by_id.get(&route.id) else { return };
+                let name = entry.config.name.as_str();
+                if except != Some(name) && first.is_none_or(|first| name < &*first.config.name) {
+                    first = Some(entry);
+                }
+            });
+        }
+        first
     }
 
     /// A fresh identity, never used before on this server.
@@ -270,12 +322,8 @@ impl Registry {
     /// Bytes that streams of a storage type have reserved by `max_bytes`.
     #[must_use]
     pub fn reserved_bytes(&self, account: AccountId, storage: StorageType) -> u64 {
-        let Some(streams) = self.accounts.get(&account) else { return 0 };
-        streams
-            .by_name
-            .values()
-            .filter(|entry| entry.config.storage == storage)
-            .map(|entry| u64::try_from(entry.config.max_bytes).unwrap_or(0))
-            .sum()
+        let streams = self.accounts.get(&account);
+        let bytes = streams.map_or(0, |streams| streams.reserved_bytes[storage_index(storage)]);
+        u64::try_from(bytes).unwrap_or(u64::MAX)
     }
 }

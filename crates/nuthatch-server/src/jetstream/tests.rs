@@ -103,8 +103,21 @@ fn the_registry_routes_and_refuses_overlap() {
     assert_eq!(registry.fresh_id(), StreamId(8), "ids are never used again");
     assert_eq!(registry.reserved_bytes(account, StorageType::File), 200);
 
+    let pattern = |registry: &Registry, subject: &str| {
+        let route = registry.route(account, subject.as_bytes()).unwrap();
+        registry.pattern_of(account, route, subject.as_bytes()).map(str::to_owned)
+    };
+    assert_eq!(pattern(&registry, "b.x.y").as_deref(), Some("b.>"));
+    registry.insert(entry(3, "C", &["c.*.d", "c.x"]));
+    assert_eq!((pattern(&registry, "c.y.d"), pattern(&registry, "c.x")), (None, None));
+    registry.remove(account, "C");
+    // An update takes back what it had reserved.
+    registry.insert(entry(7, "B", &["b.>"]));
+    assert_eq!(registry.reserved_bytes(account, StorageType::File), 200);
+
     let before = registry.generation();
     registry.remove(account, "A");
+    assert_eq!(registry.reserved_bytes(account, StorageType::File), 100);
     assert_ne!(registry.generation(), before);
     assert_eq!(route(&registry, "a.x"), None);
     assert_eq!(registry.streams(account, "b.*").count(), 1);

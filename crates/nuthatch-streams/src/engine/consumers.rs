@@ -471,7 +471,7 @@ impl<S: Sink> Engine<S> {
             }
         };
         if changed.is_none() {
-            for (&stream, slot) in &self.slots {
+            for (stream, slot) in self.slots.iter() {
                 let hungry = slot.consumers.hungry.iter();
                 keys.extend(hungry.map(|index| ConsumerKey { stream, index }));
             }

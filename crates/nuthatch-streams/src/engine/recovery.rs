@@ -134,7 +134,7 @@ impl<S: Sink> Engine<S> {
     /// Streams that existed then and are not listed are gone; those with larger ids came later.
     fn adopt_log_state(&mut self, state: &LogState) {
         let is_there = |id: &StreamId| *id >= state.next_id || state.live.binary_search(id).is_ok();
-        self.slots.retain(|id, _| is_there(id));
+        self.slots.retain(|id, _| is_there(&id));
         self.recovering.retain(|id, _| is_there(id));
         self.next_id = self.next_id.max(state.next_id);
         self.newest_log_state = Some(state.clone());
@@ -259,7 +259,7 @@ impl<S: Sink> Engine<S> {
                 slot.stream.reindexed(&recovering);
             }
         }
-        let mut ids: Vec<StreamId> = self.slots.keys().copied().collect();
+        let mut ids: Vec<StreamId> = self.slots.keys().collect();
         ids.sort_unstable();
         for id in ids {
             let Some(slot) = self.slots.get_mut(&id) else { continue };

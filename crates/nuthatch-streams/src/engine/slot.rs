@@ -42,6 +42,14 @@ pub(super) struct Slot<S: Sink> {
 }
 
 impl<S: Sink> Slot<S> {
+    /// Whether anything is to be done when messages of the stream commit.
+    #[inline]
+    pub(super) fn is_followed(&self) -> bool {
+        !self.parked.is_empty()
+            || !self.consumers.hungry.is_empty()
+            || self.stream.republishes()
+    }
+
     /// The stream has another name now.
     pub(super) fn rename(&mut self, domain: &str) {
         self.ack_prefix = ack_prefix(&self.stream.config().name, domain);

@@ -471,11 +471,11 @@ impl Stream {
     }
 
     /// Before the state changes by a record in frame `lsn`: the totals of now belong to the frame
-    /// before, if that was another one.
+    /// before, if that was another one and has not committed.
     #[inline]
     pub(super) fn mark_before(&mut self, lsn: Lsn) {
         if self.appending != lsn {
-            if self.appending != Lsn(0) {
+            if self.appending > self.settled {
                 self.mark(self.appending);
             }
             self.appending = lsn;

@@ -38,15 +38,17 @@ impl Stream {
 
     /// Removes what was doomed in a range.
     pub(super) fn bury(&mut self, first: u64, last: u64, dead: &mut dyn FnMut(Seq, usize)) {
-        let mut at = self.messages.next_live(first);
-        while let Some(seq) = at.filter(|&seq| seq <= last) {
+        // A doomed message is live unless something else has removed it since.
+        let mut at = Some(first);
+        while let Some(seq) = at {
             if self.messages.get(seq).is_some_and(|entry| entry.is_doomed())
                 && let Some(entry) = self.messages.remove(seq)
             {
                 self.subjects_buried(&entry, seq);
                 dead(Seq(seq), entry.weight());
             }
-            at = self.messages.next_live(seq + 1);
+            at = if seq < last { self.messages.next_live(seq + 1) } else { None };
+            at = at.filter(|&seq| seq <= last);
         }
     }
 

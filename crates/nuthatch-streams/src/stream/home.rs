@@ -119,7 +119,7 @@ impl Stream {
         debug_assert!(self.marks.is_empty() && self.dooms.is_empty() && self.jump.is_none());
         self.id = id;
         self.home = home;
-        self.appending = Lsn(0);
+        (self.appending, self.settled) = (Lsn(0), Lsn(0));
         self.accounted = Accounted::default();
         // The state that it begins with tells what has expired.
         self.expired_logged = self.expired_through;

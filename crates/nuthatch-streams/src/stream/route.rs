@@ -73,6 +73,13 @@ impl Stream {
         }
     }
 
+    /// Whether any message is to be published again.
+    #[inline]
+    #[must_use]
+    pub fn republishes(&self) -> bool {
+        self.routes.republish.is_some()
+    }
+
     /// The next message that readers see by now and that has not been published again.
     pub fn next_republish(&mut self) -> Option<Again> {
         let last = self.committed.last_seq;

@@ -134,11 +134,21 @@ impl Stream {
     }
 
     /// Finds the last message at or before `up_to` of each of these subjects whose value is 0, in
-    /// one pass backwards.
+    /// one pass backwards. It ends where the oldest message of those can be that have any so early:
+    /// subjects whose messages all come later would make it pass over the whole stream.
     pub(super) fn find_lasts(&self, wanted: &mut FxHashMap<u32, u64>, up_to: Seq) {
-        let mut missing = wanted.values().filter(|&&last| last == 0).count();
+        let (mut missing, mut oldest) = (0_usize, u64::MAX);
+        for (&id, _) in wanted.iter().filter(|(_, last)| **last == 0) {
+            let first = self.subjects.first_bound(id);
+            if first <= up_to.0 {
+                (missing, oldest) = (missing + 1, oldest.min(first));
+            }
+        }
+        if missing == 0 {
+            return;
+        }
         let mut at = self.messages.prev_live(up_to.0);
-        while let Some(seq) = at.filter(|_| missing > 0) {
+        while let Some(seq) = at.filter(|&seq| missing > 0 && seq >= oldest) {
             if let Some(entry) = self.messages.get(seq)
                 && let Some(last) = wanted.get_mut(&entry.subject)
                 && *last == 0

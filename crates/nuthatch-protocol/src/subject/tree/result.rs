@@ -101,6 +101,10 @@ impl<T> Subscribers<T> {
         }
     }
 
+    pub(super) fn first_plain(&self) -> Option<&T> {
+        self.plain.as_slice().first()
+    }
+
     pub(super) fn heap_bytes(&self) -> usize {
         let members: usize = self.queues.iter().map(|(_, members)| members.heap_bytes()).sum();
         self.plain.heap_bytes() + self.queues.capacity() * size_of::<(QueueId, List<T>)>() + members

@@ -118,10 +118,15 @@ proptest! {
         }
         for subject in &subjects {
             let wanted = expected(&model, |pattern| naive_match(pattern, subject));
+            let first = tree.first_match(subject.as_bytes()).copied();
+            let mut plain = wanted.iter().filter(|(queue, _)| queue.is_none());
+            prop_assert_eq!(first.is_some(), plain.clone().next().is_some());
+            prop_assert!(first.is_none_or(|first| plain.any(|(_, value)| *value == first)));
             prop_assert_eq!(found(&tree, subject), wanted);
         }
         for query in &queries {
             let wanted = expected(&model, |p| overlap(p.as_bytes(), query.as_bytes()));
+            prop_assert!(wanted.is_empty() || !tree.is_clear_below(query.as_bytes()));
             prop_assert_eq!(overlapping(&tree, query), wanted);
         }
     }

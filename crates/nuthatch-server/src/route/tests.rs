@@ -1,0 +1,222 @@
+//! Routes that are remembered are those that would be found.
+
+use super::*;
+use crate::jetstream_hook::{ApiRequest, EngineId, JsView, NoJetStream, Peer, SendError};
+use crate::logging::Logger;
+use crate::options::Options;
+use crate::server::Server;
+use nuthatch_log::StreamId;
+use nuthatch_protocol::subject::{has_empty_token, matches};
+use nuthatch_streams::{AccountId, Event};
+use parking_lot::Mutex;
+use std::sync::atomic::{AtomicU64, Ordering};
+use tokio::sync::oneshot::Receiver;
+
+/// Owns some patterns, one for each stream.
+#[derive(Default)]
+struct Owner {
+    patterns: Mutex<Vec<(StreamId, &'static str)>>,
+    generation: AtomicU64,
+}
+
+impl Owner {
+    fn own(&self, patterns: &[(u32, &'static str)]) {
+        *self.patterns.lock() = patterns.iter().map(|(id, p)| (StreamId(*id), *p)).collect();
+        self.generation.fetch_add(1, Ordering::Release);
+    }
+
+    fn owner(&self, subject: &[u8]) -> Option<(StreamRoute, &'static str)> {
+        if has_empty_token(subject) {
+            return None;
+        }
+        let patterns = self.patterns.lock();
+        let (stream, pattern) = patterns.iter().find(|(_, p)| matches(p.as_bytes(), subject))?;
+        Some((StreamRoute { engine: EngineId(0), stream: *stream }, pattern))
+    }
+}
+
+impl JetStreamHook for Owner {
+    fn enabled(&self, _: AccountId) -> bool {
+        true
+    }
+    fn generation(&self) -> u64 {
+        self.generation.load(Ordering::Acquire)
+    }
+    fn route(&self, _: AccountId, subject: &[u8]) -> Option<StreamRoute> {
+        Some(self.owner(subject)?.0)
+    }
+    fn route_by(
+        &self,
+        _: AccountId,
+        subject: &[u8],
+        pattern: &mut Vec<u8>,
+    ) -> Option<StreamRoute> {
+        let (route, own) = self.owner(subject)?;
+        pattern.extend_from_slice(if is_region(own.as_bytes()) { own.as_bytes() } else { b"" });
+        Some(route)
+    }
+    fn stream_by_name(&self, _: AccountId, _: &[u8]) -> Option<StreamRoute> {
+        None
+    }
+    fn stream_name(&self, _: AccountId, _: StreamId) -> Option<String> {
+        None
+    }
+    fn domain(&self) -> Option<&str> {
+        None
+    }
+    fn api_request(&self, _: ApiRequest) -> Option<Receiver<()>> {
+        None
+    }
+    fn send(&self, _: EngineId, event: Event<Peer>, _: bool, _: u64) -> Result<(), SendError> {
+        Err(SendError::Closed(event))
+    }
+    fn engine_count(&self) -> usize {
+        1
+    }
+    fn stop(&self) -> Result<(), String> {
+        Ok(())
+    }
+    fn view(&self) -> &dyn JsView {
+        &NoJetStream
+    }
+}
+
+fn server() -> (Arc<Account>, Arc<Connection>) {
+    let server = Server::new(Options::default(), Logger::silent());
+    let account = server.accounts.global().clone();
+    let address = ([127, 0, 0, 1], 1).into();
+    let transport = crate::conn::Transport::Tcp;
+    let conn = Arc::new(Connection::new(server.clone(), 1, address, transport));
+    (account, conn)
+}
+
+fn subscribe(account: &Account, conn: &Arc<Connection>, subject: &str) -> Arc<Subscription> {
+    let subject = subject.as_bytes();
+    let sub = Arc::new(Subscription::new(conn.clone(), subject, None, subject));
+    account.interest.insert(sub.clone());
+    sub
+}
+
+/// What a route leads to: the stream, and how many subscriptions.
+fn ends(route: &Route) -> (Option<StreamId>, usize) {
+    assert!(route.abroad.is_empty());
+    (route.stream.map(|stream| stream.stream), route.matched.plain().len())
+}
+
+#[test]
+fn what_is_remembered_is_what_would_be_found_whatever_changes() {
+    const PATTERNS: [&str; 8] = ["k.*", "k.>", "a.b.>", "k.1", "a.*", "a.*.c", "*", "z.q.*"];
+    const SUBSCRIBED: [&str; 9] =
+        ["k.1", "k.*", ">", "a.>", "*.b.>", "a.b.c.d", "k.1.x", "z.q", "other"];
+    const SUBJECTS: [&str; 19] = [
+        "k.1", "k.2", "k.*", "k.>", "k", "k.", "k..x", "k.1.x", ".k", "a.b.c", "a.b.c.d", "a.b",
+        "a.b..c", "a.x", "other", "z.q", "z.q.1", "z.q.", "ka.1",
+    ];
+    let (account, conn) = server();
+    let owner = Owner::default();
+    let mut routes = RouteCache::default();
+    let mut dice = Dice(7);
+    let mut subs: Vec<Arc<Subscription>> = Vec::new();
+    let mut uniform = 0;
+    for _ in 0..3_000 {
+        match dice.roll(12) {
+            0 => {
+                let mut own: Vec<(u32, &str)> = Vec::new();
+                for id in 1..=dice.roll(4) as u32 {
+                    let pattern = PATTERNS[dice.roll(PATTERNS.len())];
+                    let overlap = |other: &(u32, &str)| {
+                        nuthatch_protocol::subject::overlap(pattern.as_bytes(), other.1.as_bytes())
+                    };
+                    if !own.iter().any(overlap) {
+                        own.push((id, pattern));
+                    }
+                }
+                owner.own(&own);
+            }
+            1 => subs.push(subscribe(&account, &conn, SUBSCRIBED[dice.roll(SUBSCRIBED.len())])),
+            2..=3 if !subs.is_empty() => {
+                let sub = subs.swap_remove(dice.roll(subs.len()));
+                assert!(account.interest.remove(&sub));
+            }
+            _ => {}
+        }
+        for _ in 0..3 {
+            let subject = SUBJECTS[dice.roll(SUBJECTS.len())].as_bytes();
+            let mut wanted = Route::default();
+            account.find(&owner, subject, &mut wanted, None);
+            let found = ends(routes.lookup(&account, &owner, subject));
+            assert_eq!(found, ends(&wanted), "{}", String::from_utf8_lossy(subject));
+            let found = routes.accounts[0].regions.find(subject);
+            uniform += u32::from(matches!(found, Found::Uniform(_)));
+        }
+    }
+    assert!(uniform > 500, "{uniform}");
+}
+
+#[test]
+fn a_subscription_below_a_streams_pattern_gets_the_next_message() {
+    let (account, conn) = server();
+    let owner = Owner::default();
+    owner.own(&[(1, "k.*")]);
+    let mut routes = RouteCache::default();
+    let mut at = |number: u32| {
+        ends(routes.lookup(&account, &owner, format!("k.{number}").as_bytes()))
+    };
+    for number in 0..50_000 {
+        assert_eq!(at(number), (Some(StreamId(1)), 0));
+    }
+    let sub = subscribe(&account, &conn, "k.7");
+    assert_eq!((at(7), at(8)), ((Some(StreamId(1)), 1), (Some(StreamId(1)), 0)));
+    owner.own(&[(2, "k.>")]);
+    assert_eq!((at(7), at(8)), ((Some(StreamId(2)), 1), (Some(StreamId(2)), 0)));
+    account.interest.remove(&sub);
+    owner.own(&[]);
+    assert_eq!((at(7), at(8)), ((None, 0), (None, 0)));
+    assert!(routes.accounts[0].by_subject.len() <= 2, "no subject of the pattern is remembered");
+}
+
+#[test]
+fn patterns_give_way_to_others() {
+    let (account, _conn) = server();
+    let owner = Owner::default();
+    let patterns: Vec<&'static str> =
+        (0..100).map(|number| &*format!("p{number}.>").leak()).collect();
+    let own: Vec<(u32, &str)> = (1..).zip(patterns).collect();
+    owner.own(&own);
+    let mut routes = RouteCache::default();
+    for round in 0..3 {
+        for (id, pattern) in &own {
+            let subject = pattern.replace('>', &format!("x.{round}"));
+            let route = routes.lookup(&account, &owner, subject.as_bytes());
+            assert_eq!(ends(route), (Some(StreamId(*id)), 0));
+        }
+    }
+    let known = &routes.accounts[0];
+    assert!(known.routes.len() <= 1 + 300 + 16, "{}", known.routes.len());
+}
+
+#[test]
+fn very_many_subjects_find_their_way_and_do_not_fill_the_memory() {
+    let server = Server::new(Options::default(), Logger::silent());
+    let account = server.accounts.global().clone();
+    let transport = crate::conn::Transport::Tcp;
+    let address = ([127, 0, 0, 1], 1).into();
+    let conn = Arc::new(Connection::new(server.clone(), 1, address, transport));
+    for subject in [&b"s.7"[..], b"s.1900", b"s.*"] {
+        let sub = Subscription::new(conn.clone(), subject, None, subject);
+        account.interest.insert(Arc::new(sub));
+    }
+    let mut routes = RouteCache::default();
+    let mut passes = |subjects: u64, rounds: u64| {
+        for number in (0..rounds).flat_map(|_| 0..subjects) {
+            let subject = format!("s.{number}");
+            let route = routes.lookup(&account, &NoJetStream, subject.as_bytes());
+            let listeners = if number == 7 || number == 1900 { 2 } else { 1 };
+            assert_eq!(route.matched.plain().len(), listeners, "{subject}");
+        }
+        routes.accounts[0].by_subject.len()
+    };
+    assert_eq!(passes(2000, 1), ROUTES_FREE);
+    assert!(passes(2000, 2) > ROUTES_FREE);
+    assert!(passes(100_000, 2) <= ROUTES_MAX);
+}
