@@ -78,7 +78,13 @@ pub struct StreamIndex {
 
 impl Default for StreamIndex {
     fn default() -> Self {
-        Self { tail: VecDeque::new(), evicted_runs: 0, places: Vec::new(), dying: 0, cursor: Cursor::None }
+        Self {
+            tail: VecDeque::new(),
+            evicted_runs: 0,
+            places: Vec::new(),
+            dying: 0,
+            cursor: Cursor::None,
+        }
     }
 }
 

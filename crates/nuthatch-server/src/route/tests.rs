@@ -45,12 +45,7 @@ impl JetStreamHook for Owner {
     fn route(&self, _: AccountId, subject: &[u8]) -> Option<StreamRoute> {
         Some(self.owner(subject)?.0)
     }
-    fn route_by(
-        &self,
-        _: AccountId,
-        subject: &[u8],
-        pattern: &mut Vec<u8>,
-    ) -> Option<StreamRoute> {
+    fn route_by(&self, _: AccountId, subject: &[u8], pattern: &mut Vec<u8>) -> Option<StreamRoute> {
         let (route, own) = self.owner(subject)?;
         pattern.extend_from_slice(if is_region(own.as_bytes()) { own.as_bytes() } else { b"" });
         Some(route)
@@ -159,9 +154,8 @@ fn a_subscription_below_a_streams_pattern_gets_the_next_message() {
     let owner = Owner::default();
     owner.own(&[(1, "k.*")]);
     let mut routes = RouteCache::default();
-    let mut at = |number: u32| {
-        ends(routes.lookup(&account, &owner, format!("k.{number}").as_bytes()))
-    };
+    let mut at =
+        |number: u32| ends(routes.lookup(&account, &owner, format!("k.{number}").as_bytes()));
     for number in 0..50_000 {
         assert_eq!(at(number), (Some(StreamId(1)), 0));
     }

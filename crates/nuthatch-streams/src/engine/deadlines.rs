@@ -41,7 +41,8 @@ impl Deadlines {
     /// Makes sure that the stream is called when its oldest message or message id expires, when a
     /// schedule is due, or when its batches are to be looked at.
     pub(super) fn schedule_stream<S: Sink>(&mut self, slot: &mut Slot<S>) {
-        if slot.stream.limits().restoring || !(slot.stream.has_deadlines() || slot.batches.is_some())
+        if slot.stream.limits().restoring
+            || !(slot.stream.has_deadlines() || slot.batches.is_some())
         {
             return;
         }

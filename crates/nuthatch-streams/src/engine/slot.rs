@@ -45,9 +45,7 @@ impl<S: Sink> Slot<S> {
     /// Whether anything is to be done when messages of the stream commit.
     #[inline]
     pub(super) fn is_followed(&self) -> bool {
-        !self.parked.is_empty()
-            || !self.consumers.hungry.is_empty()
-            || self.stream.republishes()
+        !self.parked.is_empty() || !self.consumers.hungry.is_empty() || self.stream.republishes()
     }
 
     /// The stream has another name now.
