@@ -5,7 +5,11 @@
 # python3-venv npm golang maven default-jdk-headless openssl chromium), and say so.
 set -euo pipefail
 cd "$(dirname "$0")/.."
+. tests/patience.sh
 step() { printf '\n-- %s (%s s)\n' "$1" "$SECONDS"; }
+
+step "dependencies"
+persistently cargo_fetch Cargo.toml
 
 step "build"
 cargo build --release --locked -p nuthatch

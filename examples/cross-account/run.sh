@@ -21,7 +21,7 @@ mkdir ports
 "$nuthatch" serve -c "$here/server.conf" -p -1 -sd store --ports_file_dir ports >server.log 2>&1 &
 server=$!
 address=""
-for _ in $(seq 200); do
+for _ in $(seq 1200); do
     address=$(cat ports/*.ports 2>/dev/null | grep -o '127\.0\.0\.1:[0-9]*' | head -1) && break
     kill -0 "$server" 2>/dev/null || { cat server.log >&2; exit 1; }
     sleep 0.1
@@ -32,7 +32,7 @@ done
 as() {
     local user=$1
     shift
-    "$nuthatch" --no-context -s "nats://$user:$user@$address" --timeout 20s "$@"
+    "$nuthatch" --no-context -s "nats://$user:$user@$address" --timeout 60s "$@"
 }
 refused() {
     local what=$1
@@ -63,7 +63,7 @@ refused "AUDIT asks for JetStream" as audit stream ls
 
 as audit sub 'heard.>' --count 1 >heard.out &
 listener=$!
-for _ in $(seq 200); do
+for _ in $(seq 1200); do
     as store pub --quiet news.today 'the shop is open'
     kill -0 "$listener" 2>/dev/null || break
     sleep 0.1

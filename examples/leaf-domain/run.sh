@@ -19,23 +19,32 @@ cd "$work"
 
 # Starts a server: name, port for clients, configuration. Sets $started and $address.
 serve() {
+    # Somebody may hold a port that was ours a moment ago.
+    for _ in 1 2 3 4 5; do
+        try_serve "$@" && return
+        sleep 2
+    done
+    cat "$1/log" >&2
+    exit 1
+}
+try_serve() {
     mkdir -p "$1/ports"
     rm -f "$1"/ports/*
     "$nuthatch" serve -c "$3" -a 127.0.0.1 -p "$2" -sd "$1/store" --ports_file_dir "$1/ports" >"$1/log" 2>&1 &
     started=$!
     address=""
-    for _ in $(seq 300); do
+    for _ in $(seq 1200); do
         address=$(cat "$1"/ports/*.ports 2>/dev/null | grep -o '127\.0\.0\.1:[0-9]*' | head -1) && return
-        kill -0 "$started" 2>/dev/null || { cat "$1/log" >&2; exit 1; }
+        kill -0 "$started" 2>/dev/null || return 1
         sleep 0.1
     done
-    cat "$1/log" >&2
-    exit 1
+    kill "$started"
+    return 1
 }
 expect() { # what, text that must come, command
     local what=$1 text=$2 found=""
     shift 2
-    for _ in $(seq 300); do
+    for _ in $(seq 1200); do
         found=$("$@" 2>&1) || true
         [[ $found == *"$text"* ]] && { echo "$what: $text"; return; }
         sleep 0.1
@@ -55,7 +64,7 @@ leaf=$started at_leaf=$address
 at() { # address, command of nuthatch
     local where=$1
     shift
-    "$nuthatch" --no-context -s "nats://$where" --timeout 5s "$@"
+    "$nuthatch" --no-context -s "nats://$where" --timeout 60s "$@"
 }
 expect "a client of the leaf makes a stream in the hub's domain" '"state"' at "$at_leaf" request \
     '$JS.hub.API.STREAM.CREATE.ORDERS' '{"name":"ORDERS","subjects":["orders.>"]}'

@@ -30,7 +30,7 @@ start() {
     "$nuthatch" serve -c server.conf -p -1 -sd store --ports_file_dir ports >>server.log 2>&1 &
     server=$!
     address=""
-    for _ in $(seq 300); do
+    for _ in $(seq 1200); do
         address=$(cat ports/*.ports 2>/dev/null | grep -o '127\.0\.0\.1:[0-9]*' | head -1) && return
         kill -0 "$server" 2>/dev/null || break
         sleep 0.1
@@ -43,7 +43,7 @@ start() {
 as() {
     local user=$1
     shift
-    "$nuthatch" --no-context -s "nats://$address" --creds "$user.creds" --timeout 20s "$@"
+    "$nuthatch" --no-context -s "nats://$address" --creds "$user.creds" --timeout 60s "$@"
 }
 refused() {
     local what=$1

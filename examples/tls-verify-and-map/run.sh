@@ -21,7 +21,7 @@ mkdir ports
 "$nuthatch" serve -c "$here/server.conf" -p -1 -sd store --ports_file_dir ports >server.log 2>&1 &
 server=$!
 url=""
-for _ in $(seq 200); do
+for _ in $(seq 1200); do
     url=$(cat ports/*.ports 2>/dev/null | grep -o 'tls://127\.0\.0\.1:[0-9]*' | head -1) && break
     kill -0 "$server" 2>/dev/null || { cat server.log >&2; exit 1; }
     sleep 0.1
@@ -32,7 +32,7 @@ done
 as() {
     local who=$1
     shift
-    "$nuthatch" --no-context -s "$url" --timeout 20s \
+    "$nuthatch" --no-context -s "$url" --timeout 60s \
         --tlsca certs/ca.pem --tlscert "certs/$who.pem" --tlskey "certs/$who.key" "$@"
 }
 refused() {
@@ -57,6 +57,6 @@ expect "carol's certificate is that of the user" "$(as carol --json account info
 expect "what the device wrote, carol reads" "$(as carol stream get REPORTS 1)" "three eggs"
 refused "a device that wants to know about streams" as device stream ls
 refused "a client without a certificate" \
-    "$nuthatch" --no-context -s "$url" --timeout 20s --tlsca certs/ca.pem pub a b
+    "$nuthatch" --no-context -s "$url" --timeout 60s --tlsca certs/ca.pem pub a b
 refused "a certificate of another authority" as mallory pub a b
 echo "all as it should be"

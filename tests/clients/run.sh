@@ -10,9 +10,12 @@ set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 repo=$(cd "$here/../.." && pwd)
 cache=$here/.cache
+# shellcheck source=../patience.sh
+. "$repo/tests/patience.sh"
 all_clients=(nats-py nats-go async-nats nats-js jnats)
-client_limit_s=300
-ready_limit_s=15
+# A minute each where nothing else runs; only what hangs needs a limit.
+client_limit_s=1200
+ready_limit_s=120
 
 server_cmd="" only="" install_only=false clients=()
 while [ $# -gt 0 ]; do
@@ -57,19 +60,20 @@ install_nats_py() {
     stale nats-py "$here/nats-py/requirements.txt" || return 0
     rm -rf "$cache/nats-py"
     quiet python3 -m venv "$cache/nats-py"
-    quiet "$cache/nats-py/bin/pip" install --disable-pip-version-check -r "$here/nats-py/requirements.txt"
+    quiet persistently "$cache/nats-py/bin/pip" install --disable-pip-version-check -r "$here/nats-py/requirements.txt"
     stamp nats-py
 }
 run_nats_py() { PYTHONDONTWRITEBYTECODE=1 "$cache/nats-py/bin/python" "$here/nats-py/main.py" "$@"; }
 
 install_nats_go() {
     need go
-    (cd "$here/nats-go" && quiet env CGO_ENABLED=0 GOFLAGS=-mod=readonly go build -o "$cache/nats-go" .)
+    (cd "$here/nats-go" && quiet persistently go_fetch . && quiet go_build -o "$cache/nats-go" .)
 }
 run_nats_go() { "$cache/nats-go" "$@"; }
 
 install_async_nats() {
     need cargo
+    quiet persistently cargo_fetch "$here/async-nats/Cargo.toml"
     quiet env CARGO_TARGET_DIR="$cache/async-nats" cargo build --locked --manifest-path "$here/async-nats/Cargo.toml"
 }
 run_async_nats() { "$cache/async-nats/debug/clients-async-nats" "$@"; }
@@ -80,7 +84,7 @@ install_nats_js() {
     rm -rf "$cache/nats-js"
     mkdir -p "$cache/nats-js"
     cp "$here/nats-js/package.json" "$here/nats-js/package-lock.json" "$cache/nats-js/"
-    quiet npm ci --no-audit --no-fund --prefix "$cache/nats-js"
+    quiet persistently npm ci --no-audit --no-fund --prefix "$cache/nats-js"
     stamp nats-js
 }
 run_nats_js() { NODE_PATH="$cache/nats-js/node_modules" node "$here/nats-js/main.js" "$@"; }
@@ -89,7 +93,7 @@ install_jnats() {
     need java javac mvn
     if stale jnats-jars "$here/jnats/pom.xml"; then
         rm -rf "$cache/jnats"
-        quiet mvn -B -f "$here/jnats/pom.xml" dependency:copy-dependencies -DoutputDirectory="$cache/jnats/jars"
+        quiet persistently mvn -B -f "$here/jnats/pom.xml" dependency:copy-dependencies -DoutputDirectory="$cache/jnats/jars"
         stamp jnats-jars
         rm -f "$cache/jnats.stamp"
     fi
@@ -110,7 +114,7 @@ default_server() {
 
 server_pid="" work=""
 stop_server() {
-    [ -z "$server_pid" ] || { kill "$server_pid" 2>/dev/null || true; wait "$server_pid" 2>/dev/null || true; }
+    [ -z "$server_pid" ] || end_process "$server_pid"
     [ -z "$work" ] || rm -rf "$work"
     server_pid="" work=""
 }

@@ -9,8 +9,10 @@ set -euo pipefail
 here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 repo=$(cd "$here/../../.." && pwd)
 cache=$here/../.cache
-ready_limit_s=60
-limit_s=300
+# shellcheck source=../../patience.sh
+. "$repo/tests/patience.sh"
+ready_limit_s=120
+limit_s=900
 
 server_cmd=""
 while [ $# -gt 0 ]; do
@@ -32,14 +34,13 @@ if [ -z "$server_cmd" ]; then
 fi
 
 mkdir -p "$cache"
-(cd "$here" && CGO_ENABLED=0 GOFLAGS=-mod=readonly go build -o "$cache/backup" .)
+(cd "$here" && persistently go_fetch . && go_build -o "$cache/backup" .)
 
 work=$(mktemp -d "${TMPDIR:-/tmp}/nuthatch-backup.XXXXXX")
 pids=()
 stop() {
     local pid
-    for pid in "${pids[@]}"; do kill "$pid" 2>/dev/null || true; done
-    wait 2>/dev/null || true
+    for pid in "${pids[@]}"; do end_process "$pid"; done
     rm -rf "$work"
 }
 trap stop EXIT

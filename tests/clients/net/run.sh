@@ -12,9 +12,12 @@ here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 clients=$(cd "$here/.." && pwd)
 repo=$(cd "$here/../../.." && pwd)
 cache=$clients/.cache
+# shellcheck source=../../patience.sh
+. "$repo/tests/patience.sh"
 all_parts=(metrics websocket browser tls operator examples)
-part_limit_s=180
-ready_limit_s=30
+# For each program of a part; only what hangs needs a limit.
+part_limit_s=900
+ready_limit_s=120
 user=ada@birds.example
 
 server_cmd="" install_only=false parts=()
@@ -55,7 +58,7 @@ install_node() {
     rm -rf "$cache/net-node"
     mkdir -p "$cache/net-node"
     cp "$here/package.json" "$here/package-lock.json" "$cache/net-node/"
-    quiet npm ci --no-audit --no-fund --prefix "$cache/net-node"
+    quiet persistently npm ci --no-audit --no-fund --prefix "$cache/net-node"
     stamp net-node
 }
 
@@ -64,7 +67,7 @@ install_metrics() {
     stale net-python "$here/requirements.txt" || return 0
     rm -rf "$cache/net-python"
     quiet python3 -m venv "$cache/net-python"
-    quiet "$cache/net-python/bin/pip" install --disable-pip-version-check -r "$here/requirements.txt"
+    quiet persistently "$cache/net-python/bin/pip" install --disable-pip-version-check -r "$here/requirements.txt"
     stamp net-python
 }
 
@@ -83,15 +86,16 @@ install_browser() {
     local root=()
     [ "$(id -u)" = 0 ] || root=(sudo -n)
     command -v apt-get >/dev/null || die "a Chromium is needed: install one, or name one with CHROMIUM=…"
-    quiet "${root[@]}" apt-get update
-    quiet "${root[@]}" apt-get install -y --no-install-recommends chromium
+    # Another apt-get may be at work on a machine that has just started.
+    quiet persistently "${root[@]}" apt-get -o DPkg::Lock::Timeout=300 update
+    quiet persistently "${root[@]}" apt-get -o DPkg::Lock::Timeout=300 install -y --no-install-recommends chromium
     [ -n "$(chromium)" ] || die "a Chromium is needed: install the package chromium, or name one with CHROMIUM=…"
 }
 
 install_tls() {
     need openssl go java javac
     install_node
-    (cd "$clients/nats-go" && quiet env CGO_ENABLED=0 GOFLAGS=-mod=readonly go build -o "$cache/nats-go-tls" ./tlscheck)
+    (cd "$clients/nats-go" && quiet persistently go_fetch ./tlscheck && quiet go_build -o "$cache/nats-go-tls" ./tlscheck)
     quiet "$clients/run.sh" --install-only jnats
     mkdir -p "$cache/net-java"
     quiet javac -d "$cache/net-java" -cp "$cache/jnats/jars/*" "$here/Tls.java"
@@ -99,10 +103,13 @@ install_tls() {
 
 install_operator() {
     need go
-    (cd "$clients/nats-go" && quiet env CGO_ENABLED=0 GOFLAGS=-mod=readonly go build -o "$cache/nats-go-jwt" ./jwtcheck)
+    (cd "$clients/nats-go" && quiet persistently go_fetch ./jwtcheck && quiet go_build -o "$cache/nats-go-jwt" ./jwtcheck)
 }
 
-install_examples() { need openssl go; }
+install_examples() {
+    need openssl go
+    (cd "$repo/examples/operator-jwt/tokens" && quiet persistently go_fetch .)
+}
 
 default_server() {
     local build
@@ -114,7 +121,7 @@ default_server() {
 
 server_pid="" work=""
 stop_server() {
-    [ -z "$server_pid" ] || { kill "$server_pid" 2>/dev/null || true; wait "$server_pid" 2>/dev/null || true; }
+    [ -z "$server_pid" ] || end_process "$server_pid"
     server_pid=""
 }
 cleanup() {
