@@ -198,6 +198,7 @@ fn too_many_connections() {
 fn a_slow_consumer_is_closed_without_a_word() {
     let mut options = Options::default();
     options.limits.max_pending_bytes = 1024 * 1024;
+    options.limits.write_deadline = support::PATIENCE;
     options.limits.no_fast_producer_stall = true;
     let server = TestServer::start(options);
     let mut slow = server.client();
@@ -243,7 +244,8 @@ fn stale_connections() {
     let mut options = Options::default();
     options.limits.ping_interval = Duration::from_millis(50);
     let server = TestServer::start(options);
-    let mut peer = server.client();
+    let mut peer = server.peer().with_pings();
+    peer.send(format!("CONNECT {CLIENT}\r\n"));
     peer.expect_close("PING\r\nPING\r\n-ERR 'Stale Connection'\r\n");
     eventually("it is gone", || server.server.connections.is_empty());
     let closed = server.server.connections.closed();

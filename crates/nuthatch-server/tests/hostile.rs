@@ -31,7 +31,7 @@ fn who_never_connects_and_never_answers_is_stale() {
         limits.ping_interval = Duration::from_millis(30);
         limits.ping_max = 1;
     });
-    let mut peer = server.peer();
+    let mut peer = server.peer().with_pings();
     peer.expect_close("PING\r\n-ERR 'Stale Connection'\r\n");
 }
 

@@ -16,7 +16,7 @@ fn hub() -> TestServer {
 
 /// Another server that has read our greeting.
 fn stranger(server: &TestServer) -> Peer {
-    let mut peer = Peer::new(TcpStream::connect(server.leafs.unwrap()).unwrap()).patient();
+    let mut peer = Peer::new(TcpStream::connect(server.leafs.unwrap()).unwrap());
     let info = json_of(&peer.line(), "INFO ");
     assert_eq!(info["info_on_connect"], true, "{info}");
     assert!(info["client_id"].as_u64().unwrap() > 0 && info["nonce"].is_string(), "{info}");
@@ -70,7 +70,7 @@ fn settle(peer: &mut Peer, text: &str) {
 #[test]
 fn interest_and_messages_cross_in_both_directions() {
     let server = hub();
-    let mut client = server.client().patient();
+    let mut client = server.client();
     settle(&mut client, "SUB early 1\r\nSUB early 2\r\n");
     let Joined { mut peer, welcome, interest, .. } = join(&server, "leaf");
     assert_eq!(
@@ -103,7 +103,7 @@ fn interest_and_messages_cross_in_both_directions() {
 #[test]
 fn one_copy_for_each_server_and_none_for_the_sender() {
     let server = hub();
-    let mut client = server.client().patient();
+    let mut client = server.client();
     let mut one = join(&server, "one").peer;
     settle(&mut one, "LS+ a.*\r\nLS+ a.b\r\nLS+ a.b q 1\r\n");
     settle(&mut client, "PUB a.b 1\r\nx\r\nPUB a.b r 1\r\nx\r\n");
@@ -122,7 +122,7 @@ fn one_copy_for_each_server_and_none_for_the_sender() {
 #[test]
 fn queue_groups_choose_one_member_and_prefer_those_here() {
     let server = hub();
-    let mut client = server.client().patient();
+    let mut client = server.client();
     let mut peer = join(&server, "leaf").peer;
     settle(&mut client, "SUB work pool 1\r\n");
     peer.expect("LS+ work pool 1\r\n");
@@ -148,7 +148,7 @@ fn queue_groups_choose_one_member_and_prefer_those_here() {
 #[test]
 fn weights_decide_among_servers() {
     let server = hub();
-    let mut client = server.client().patient();
+    let mut client = server.client();
     let mut light = join(&server, "light").peer;
     settle(&mut light, "LS+ job g 1\r\n");
     let mut heavy = join(&server, "heavy").peer;
@@ -214,7 +214,7 @@ fn users_of_leaf_nodes_lead_to_their_accounts() {
     let mut wrong = stranger(&server);
     wrong.send("CONNECT {\"user\":\"a\",\"pass\":\"pw\"}\r\n");
     wrong.expect_close("-ERR 'Authorization Violation'\r\n");
-    let mut client = server.connected(&login("a")).patient();
+    let mut client = server.connected(&login("a"));
     settle(&mut client, "SUB x 1\r\n");
     let one = join_with(&server, &format!(r#""name":"1","user":"one","pass":"pw",{LEAF}"#));
     assert_eq!((&one.welcome["remote_account"], one.interest), (&json!("A"), vec!["x".to_owned()]));
@@ -231,7 +231,7 @@ fn permissions_of_the_user_hold() {
              publish: {allow: ['up.>'], deny: ['up.secret']}, subscribe: ['down.>']}} ] }
          leafnodes { port: -1 }",
     ));
-    let mut client = server.connected(&login("free")).patient();
+    let mut client = server.connected(&login("free"));
     settle(&mut client, "SUB up.> 1\r\nSUB > 2\r\nSUB up.a 3\r\n");
     let connect = format!(r#""name":"leaf","user":"leaf","pass":"pw",{LEAF}"#);
     let Joined { mut peer, welcome, interest, .. } = join_with(&server, &connect);
@@ -239,7 +239,7 @@ fn permissions_of_the_user_hold() {
     assert_eq!(welcome["import"], json!({"allow": ["down.>"]}));
     assert_eq!(interest, ["up.>", "up.a"]);
     settle(&mut peer, "LS+ down.x\r\nLS+ down.>\r\nLS+ >\r\n");
-    let mut other = server.connected(&login("free")).patient();
+    let mut other = server.connected(&login("free"));
     settle(&mut other, "PUB down.x 1\r\nx\r\nPUB side 1\r\ny\r\n");
     peer.expect("LMSG down.x 1\r\nx\r\n");
     peer.flush("");
@@ -253,7 +253,7 @@ fn permissions_of_the_user_hold() {
 #[test]
 fn jetstream_subjects_stay_where_they_are() {
     let server = hub();
-    let mut client = server.client().patient();
+    let mut client = server.client();
     let mut peer = join(&server, "leaf").peer;
     settle(&mut client, "SUB $JS.API.> 1\r\nSUB $KV.b.> 2\r\nSUB $JS.hub.API.> 3\r\n");
     peer.expect("LS+ $JS.hub.API.>\r\n");
@@ -271,7 +271,7 @@ fn jetstream_subjects_stay_where_they_are() {
 #[test]
 fn a_delivery_from_afar_shows_the_subject_it_was_stored_under() {
     let server = hub();
-    let mut client = server.client().patient();
+    let mut client = server.client();
     settle(&mut client, "SUB _INBOX.c 1\r\n");
     let mut peer = join(&server, "leaf").peer;
     settle(&mut peer, "LMSG _INBOX.c $JS.ACK.S.C.1.2.3.4.5@orders.new 2\r\nhi\r\n");
@@ -283,7 +283,7 @@ fn a_server_that_does_not_read_is_cut_off() {
     let server = TestServer::start(configured(
         "max_pending: 1MB, max_payload: 64KB, write_deadline: '60s', leafnodes { port: -1 }",
     ));
-    let mut client = server.client().patient();
+    let mut client = server.client();
     let mut peer = join(&server, "leaf").peer;
     settle(&mut peer, "LS+ flood\r\n");
     let one = format!("PUB flood 60000\r\n{}\r\n", "x".repeat(60_000));
@@ -303,7 +303,7 @@ fn monitoring_and_events_tell_of_leaf_nodes() {
          accounts { SYS { users: [{user: sys, password: pw}] }, A { users: [{user: a, password: pw}] } }
          leafnodes { port: -1, authorization { user: l, password: pw, account: A } }",
     ));
-    let mut sys = server.connected(&login("sys")).patient();
+    let mut sys = server.connected(&login("sys"));
     settle(&mut sys, "SUB $SYS.ACCOUNT.A.LEAFNODE.CONNECT 1\r\nSUB answers 2\r\n");
     let connect = format!(r#""name":"far","user":"l","pass":"pw",{LEAF}"#);
     let mut peer = join_with(&server, &connect).peer;
@@ -341,7 +341,7 @@ impl Hub {
     /// The server comes: its CONNECT.
     fn accept(&self) -> (Peer, Value) {
         let (stream, _) = self.0.accept().unwrap();
-        let mut peer = Peer::new(stream).patient();
+        let mut peer = Peer::new(stream);
         peer.send(
             "INFO {\"server_id\":\"H\",\"server_name\":\"hub\",\"headers\":true,\"client_id\":7,\
              \"info_on_connect\":true,\"leafnode_urls\":[],\"nonce\":\"abc\",\"domain\":\"hub\"}\r\n",
@@ -376,7 +376,7 @@ fn we_connect_as_a_leaf_node_and_come_back() {
            {{ url: '{}', deny_imports: ['in.no'], deny_exports: ['out.no'] }} ] }}",
         hub.url()
     )));
-    let mut client = server.client().patient();
+    let mut client = server.client();
     settle(&mut client, "SUB in.> 1\r\nSUB in.no 2\r\nSUB in.yes 3\r\n");
     let (mut peer, connect) = hub.accept();
     assert_eq!((&connect["name"], &connect["user"]), (&json!("spoke"), &json!("us")), "{connect}");

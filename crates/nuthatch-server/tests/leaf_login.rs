@@ -76,7 +76,7 @@ fn has_joined(server: &TestServer) -> bool {
 /// A message crosses from a client of one to a client of the other.
 fn exchange(hub: &TestServer, spoke: &TestServer) {
     eventually("both have joined", || has_joined(hub) && has_joined(spoke));
-    let (mut here, mut there) = (hub.client().patient(), spoke.client().patient());
+    let (mut here, mut there) = (hub.client(), spoke.client());
     here.send("SUB crossing 1\r\n");
     here.flush("");
     eventually("interest has crossed", || spoke.server.accounts.global().interest.any(b"crossing"));

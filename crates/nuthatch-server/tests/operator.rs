@@ -67,8 +67,7 @@ impl World {
 
     /// Sends CONNECT with this token and the signature that belongs to it.
     fn present(&self, server: &TestServer, token: &str) -> Peer {
-        let peer = Peer::new(std::net::TcpStream::connect(server.address).unwrap());
-        let mut peer = peer.patient();
+        let mut peer = Peer::new(std::net::TcpStream::connect(server.address).unwrap());
         let line = peer.line();
         let info: Value = serde_json::from_str(line.strip_prefix("INFO ").unwrap()).unwrap();
         assert_eq!(info["auth_required"], true);
@@ -170,7 +169,7 @@ fn who_is_let_in_and_who_is_not() {
     world.refused(&server, "");
     world.refused(&server, &format!("{}x", &good[..good.len() - 1]));
     // Somebody else's signature.
-    let mut peer = server.peer().patient();
+    let mut peer = server.peer();
     peer.send(connect(&good, &world.user.sign_nonce("another nonce")));
     peer.expect_close("-ERR 'Authorization Violation'\r\n");
     // Before and after its time.
@@ -204,7 +203,7 @@ fn a_bearer_need_not_sign() {
     let mut nats = free();
     nats["bearer_token"] = json!(true);
     let token = |key: &Key| key.sign(&world.user.public, "user", nats.clone(), json!({}));
-    let mut peer = server.peer().patient();
+    let mut peer = server.peer();
     peer.send(connect(&token(&world.app), ""));
     peer.flush("");
     world.refused(&server, &token(&world.shop));
@@ -548,7 +547,7 @@ fn a_leaf_node_logs_in_with_a_token_and_goes_when_that_is_revoked() {
     let mut sys = listening(world.connect(&server, &world.user_of(&world.sys)));
     let join = |kinds: Value| {
         let stream = std::net::TcpStream::connect(server.leafs.unwrap()).unwrap();
-        let mut peer = Peer::new(stream).patient();
+        let mut peer = Peer::new(stream);
         let line = peer.line();
         let info: Value = serde_json::from_str(line.strip_prefix("INFO ").unwrap()).unwrap();
         let mut nats = free();

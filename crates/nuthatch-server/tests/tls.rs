@@ -118,7 +118,7 @@ impl Dial {
     /// INFO and a stream on which TLS is up.
     fn open(self, server: &TestServer) -> std::io::Result<(String, Tls)> {
         let mut stream = TcpStream::connect(server.address)?;
-        stream.set_read_timeout(Some(Duration::from_secs(10)))?;
+        stream.set_read_timeout(Some(support::PATIENCE))?;
         let mut info = String::new();
         if !self.first {
             info = read_line(&mut stream)?;
@@ -201,10 +201,14 @@ fn before_info_after_it_or_as_the_client_likes() {
     converse(&mut tls).unwrap();
     let shown = first.server.connections.open();
     assert!(shown[0].tls.get().is_some_and(|tls| tls.first));
-    let within = HandshakeFirst::Within(Duration::from_secs(1));
-    let either = start(TlsOptions { handshake_first: within, ..pki.tls() });
-    for dial in [Dial::new(pki.client(false)).first(), Dial::new(pki.client(false))] {
-        let (_, mut tls) = dial.open(&either).unwrap();
+    // Who is to be first gets all the time it wants; who waits for INFO need not wait long.
+    let either =
+        |time| start(TlsOptions { handshake_first: HandshakeFirst::Within(time), ..pki.tls() });
+    let (patient, brief) = (either(support::PATIENCE), either(Duration::from_millis(50)));
+    for (server, dial) in
+        [(&patient, Dial::new(pki.client(false)).first()), (&brief, Dial::new(pki.client(false)))]
+    {
+        let (_, mut tls) = dial.open(server).unwrap();
         converse(&mut tls).unwrap();
     }
 }
@@ -323,9 +327,13 @@ fn versions_suites_and_groups() {
 fn so_many_handshakes_a_second() {
     let pki = Pki::new("rate");
     let server = start(TlsOptions { rate_limit: Some(2), ..pki.tls() });
-    let refused = (0..20).filter(|_| talk(&server, pki.client(false)).is_err()).count();
-    assert!(refused >= 1, "20 within two in a second");
-    support::eventually("they are turned away", || {
+    // However slow the machine: many come at the same time.
+    support::eventually("some are turned away", || {
+        let burst: Vec<_> = (0..20).map(|_| TcpStream::connect(server.address).unwrap()).collect();
+        for mut stream in &burst {
+            stream.set_read_timeout(Some(support::PATIENCE)).unwrap();
+            read_line(&mut stream).unwrap();
+        }
         reasons(&server).contains(&"Maximum Connections Exceeded")
     });
 }

@@ -19,7 +19,7 @@ use server::{Program, Server};
 
 const BINARY: &str = env!("CARGO_BIN_EXE_nuthatch");
 /// How long anything may take until it is as expected.
-const LIMIT: Duration = Duration::from_secs(60);
+const LIMIT: Duration = Duration::from_secs(180);
 
 /// A directory that goes with the test.
 struct Dir(PathBuf);
@@ -52,7 +52,7 @@ fn run(port: u16, args: &[&str]) -> Output {
     }
     command.env("XDG_CONFIG_HOME", std::env::temp_dir().join("nuthatch-backup-test-no-config"));
     command.env("NATS_URL", format!("nats://127.0.0.1:{port}"));
-    command.args(["--timeout", "30s"]);
+    command.args(["--timeout", "60s"]);
     command.args(args).stdin(Stdio::null()).output().unwrap()
 }
 

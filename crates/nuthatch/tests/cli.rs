@@ -7,8 +7,8 @@ mod admin;
 mod security;
 
 use std::fs;
-use std::net::{TcpListener, TcpStream};
-use std::path::PathBuf;
+use std::net::TcpListener;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread;
@@ -19,7 +19,7 @@ use serde_json::Value;
 const BINARY: &str = env!("CARGO_BIN_EXE_nuthatch");
 
 /// How long a server may take until it accepts connections.
-const START_LIMIT: Duration = Duration::from_secs(20);
+const START_LIMIT: Duration = Duration::from_secs(120);
 
 /// A server with an empty store, killed and cleaned up when dropped.
 struct Server {
@@ -35,7 +35,6 @@ impl Server {
         let name = format!("nuthatch-cli-test-{}-{number}", std::process::id());
         let dir = std::env::temp_dir().join(name);
         fs::create_dir_all(&dir).unwrap();
-        let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
         let mut command = match std::env::var_os("NUTHATCH_TEST_SERVER") {
             Some(path) => Command::new(path),
             None => {
@@ -44,15 +43,20 @@ impl Server {
                 command
             }
         };
-        command.args(["-a", "127.0.0.1", "-p", &port.to_string(), "-js", "-sd"]).arg(&dir);
+        command.args(["-a", "127.0.0.1", "-p", "-1", "-js", "-sd"]).arg(&dir);
+        command.arg("--ports_file_dir").arg(&dir);
         command.args(extra).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
         let child = command.spawn().unwrap();
-        let server = Self { child, port, dir };
+        let mut server = Self { child, port: 0, dir };
         let deadline = Instant::now() + START_LIMIT;
-        while TcpStream::connect(("127.0.0.1", port)).is_err() {
+        while let Ok(None) = server.child.try_wait()
+            && server.port == 0
+        {
             assert!(Instant::now() < deadline, "the server did not start");
             thread::sleep(Duration::from_millis(20));
+            server.port = port_in(&server.dir).unwrap_or(0);
         }
+        assert_ne!(server.port, 0, "the server ended");
         server
     }
 
@@ -91,6 +95,14 @@ impl Server {
         assert_ne!(code, 0, "{args:?} succeeded");
         (code, String::from_utf8(output.stderr).unwrap())
     }
+}
+
+/// The port of the ports file that a server has put into a directory.
+fn port_in(dir: &Path) -> Option<u16> {
+    let mut files = fs::read_dir(dir).ok()?.flatten().map(|entry| entry.path());
+    let file = files.find(|path| path.extension().is_some_and(|end| end == "ports"))?;
+    let ports: Value = serde_json::from_slice(&fs::read(file).ok()?).ok()?;
+    ports["nats"][0].as_str()?.rsplit(':').next()?.parse().ok()
 }
 
 impl Drop for Server {

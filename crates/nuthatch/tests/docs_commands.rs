@@ -13,7 +13,6 @@ mod blocks;
 
 use std::fs;
 use std::io::Write;
-use std::net::{TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::thread;
@@ -24,8 +23,8 @@ use blocks::{Page, Step, has_shape, parse};
 const BINARY: &str = env!("CARGO_BIN_EXE_nuthatch");
 
 /// How long a server may take until it accepts connections, and how long all commands of a file.
-const START_LIMIT: Duration = Duration::from_secs(30);
-const FILE_LIMIT: Duration = Duration::from_secs(240);
+const START_LIMIT: Duration = Duration::from_secs(120);
+const FILE_LIMIT: Duration = Duration::from_secs(900);
 
 /// Stands between the outputs of two commands.
 const MARK: &str = "@@end";
@@ -51,7 +50,7 @@ fn is_complete(command: &str) -> bool {
 }
 
 /// A shell in `dir` that finds this build's `nuthatch`, and nothing of the user's settings.
-fn shell(dir: &Path, port: u16) -> Command {
+fn shell(dir: &Path, ports: &Ports) -> Command {
     let bin = Path::new(BINARY).parent().unwrap().display().to_string();
     let path = std::env::var("PATH").unwrap_or_default();
     let mut command = Command::new("bash");
@@ -63,39 +62,50 @@ fn shell(dir: &Path, port: u16) -> Command {
         .env("PATH", format!("{bin}:{path}"))
         .env("HOME", dir)
         .env("XDG_CONFIG_HOME", dir.join(".config"))
-        .env("NATS_URL", format!("nats://127.0.0.1:{port}"))
-        .env("NUTHATCH_MONITOR_URL", format!("http://127.0.0.1:{}", port + 1))
+        .env("NATS_URL", &ports.nats)
+        .env("NUTHATCH_MONITOR_URL", &ports.monitoring)
         .stdin(Stdio::null());
     command
 }
 
-/// Two ports in a row that nobody uses.
-fn free_ports() -> u16 {
-    loop {
-        let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
-        if port < u16::MAX && TcpListener::bind(("127.0.0.1", port + 1)).is_ok() {
-            return port;
-        }
-    }
+/// Where a server is to be found.
+#[derive(Default)]
+struct Ports {
+    nats: String,
+    monitoring: String,
 }
 
-fn start(page: &Page, dir: &Path, port: u16) -> Server {
+/// What the ports file in a directory says, once it is there.
+fn ports_in(dir: &Path) -> Option<Ports> {
+    let mut files = fs::read_dir(dir).ok()?.flatten().map(|entry| entry.path());
+    let file = files.find(|path| path.extension().is_some_and(|end| end == "ports"))?;
+    let ports: serde_json::Value = serde_json::from_slice(&fs::read(file).ok()?).ok()?;
+    let of = |kind: &str| ports[kind][0].as_str().map(str::to_owned);
+    Some(Ports { nats: of("nats")?, monitoring: of("monitoring")? })
+}
+
+fn start(page: &Page, dir: &Path) -> (Server, Ports) {
     let written = page.server.clone().unwrap_or_else(|| "nuthatch serve -js -sd data".into());
     // The same commands against another server, as `NUTHATCH_TEST_SERVER=nats-server` asks for.
     let written = match std::env::var("NUTHATCH_TEST_SERVER") {
         Ok(other) => written.replace("nuthatch serve", &other),
         Err(_) => written,
     };
-    let line = format!("exec {} -a 127.0.0.1 -p {port} -m {}", written.trim(), port + 1);
-    let mut command = shell(dir, port);
+    let place = dir.join(".ports");
+    fs::create_dir_all(&place).unwrap();
+    let line = format!("exec {} -a 127.0.0.1 -p -1 -m -1 --ports_file_dir .ports", written.trim());
+    let mut command = shell(dir, &Ports::default());
     command.args(["-c", &line]).stdout(Stdio::null()).stderr(Stdio::null());
-    let server = Server(command.spawn().unwrap());
+    let mut server = Server(command.spawn().unwrap());
     let deadline = Instant::now() + START_LIMIT;
-    while TcpStream::connect(("127.0.0.1", port)).is_err() {
-        assert!(Instant::now() < deadline, "the server does not start: {line}");
+    loop {
+        if let Some(ports) = ports_in(&place) {
+            return (server, ports);
+        }
+        let runs = server.0.try_wait().unwrap().is_none();
+        assert!(runs && Instant::now() < deadline, "the server does not start: {line}");
         thread::sleep(Duration::from_millis(20));
     }
-    server
 }
 
 /// One script of all commands, which go on after a failure so that all are seen.
@@ -109,11 +119,10 @@ fn script(steps: &[Step]) -> String {
 
 /// Runs the commands of a page and returns what went wrong.
 fn run(page: &Page, dir: &Path) -> Vec<String> {
-    let port = free_ports();
-    let _server = start(page, dir, port);
+    let (_server, ports) = start(page, dir);
     let file = dir.join(".commands.out");
     let out = fs::File::create(&file).unwrap();
-    let mut command = shell(dir, port);
+    let mut command = shell(dir, &ports);
     command.args(["-c", &script(&page.steps)]).stdout(out).stderr(Stdio::null());
     let mut child = Server(command.spawn().unwrap());
     let deadline = Instant::now() + FILE_LIMIT;

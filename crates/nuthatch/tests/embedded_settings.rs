@@ -12,7 +12,7 @@ use support::{TempDir, api, api_ok, create_stream, publish, publish_ok, stream_s
 use nuthatch_bench::client::{Client, ConnectOptions};
 
 /// Longest wait for anything.
-const PATIENCE: Duration = Duration::from_secs(40);
+const PATIENCE: Duration = Duration::from_secs(120);
 
 /// A server that is told everything by its file alone.
 struct Broker {

@@ -66,7 +66,7 @@ fn a_server_with_many_idle_streams_and_consumers_only_looks_whether_it_is_the_ow
 fn requests_when_quiet(proxy: &Proxy) -> (BTreeMap<String, u64>, Duration) {
     let deadline = Instant::now() + SETTLE_LIMIT;
     loop {
-        let (before, started) = (proxy.seen(), Instant::now());
+        let (started, before) = (Instant::now(), proxy.seen());
         std::thread::sleep(QUIET);
         let mut asked = proxy.seen();
         let took = started.elapsed();

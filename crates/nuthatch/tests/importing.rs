@@ -18,7 +18,7 @@ const STREAM: &str = "ORDERS";
 
 fn import(from: &Server, to: &Server, flags: &[&str]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_nuthatch"))
-        .args(["--no-context", "--timeout", "30s", "-s", &to.url, "--json"])
+        .args(["--no-context", "--timeout", "60s", "-s", &to.url, "--json"])
         .args(["stream", "import", "--from", &from.url])
         .args(flags)
         .output()

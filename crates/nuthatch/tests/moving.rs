@@ -19,7 +19,7 @@ use support::{
 /// Publishes of one client without an answer.
 const WINDOW: u64 = 64;
 /// How long anything may take that is waited for.
-const LIMIT: Duration = Duration::from_secs(60);
+const LIMIT: Duration = Duration::from_secs(180);
 const STREAM: &str = "ORDERS";
 
 struct Place {

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
-const PATIENCE: Duration = Duration::from_secs(20);
+const PATIENCE: Duration = Duration::from_secs(90);
 
 /// A directory that is removed at the end, with the binary in it under the incumbent's name.
 struct Place {
@@ -124,10 +124,15 @@ fn wait(what: &str, mut holds: impl FnMut() -> bool) {
     }
 }
 
+/// The next line that is not a ping: the first one comes after two seconds.
 fn line(reader: &mut BufReader<TcpStream>) -> String {
-    let mut line = String::new();
-    reader.read_line(&mut line).unwrap();
-    line
+    loop {
+        let mut line = String::new();
+        reader.read_line(&mut line).unwrap();
+        if line != "PING\r\n" {
+            return line;
+        }
+    }
 }
 
 fn contains(path: &Path, text: &str) -> bool {
@@ -197,7 +202,9 @@ fn reload_changes_users() {
     let place = Place::new("reload");
     let config = place.path("server.conf");
     let write = |password: &str| {
-        let text = format!("authorization {{ users = [ {{user: a, password: {password}}} ] }}\n");
+        let text = format!(
+            "authorization {{ timeout: 60, users = [ {{user: a, password: {password}}} ] }}\n"
+        );
         std::fs::write(&config, text).unwrap();
     };
     write("one");

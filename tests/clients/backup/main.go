@@ -21,7 +21,7 @@ import (
 const (
 	stream   = "S"
 	consumer = "C"
-	limit    = 60 * time.Second
+	limit    = 2 * time.Minute
 )
 
 type server struct {
@@ -57,8 +57,8 @@ func until(what string, probe func() bool) {
 }
 
 func connect(name, url string) *server {
-	nc := must(nats.Connect(url, nats.Name("backup test"), nats.Timeout(10*time.Second), nats.UseOldRequestStyle()))
-	return &server{name, nc, must(jsm.New(nc, jsm.WithTimeout(30*time.Second)))}
+	nc := must(nats.Connect(url, nats.Name("backup test"), nats.Timeout(limit), nats.UseOldRequestStyle()))
+	return &server{name, nc, must(jsm.New(nc, jsm.WithTimeout(limit)))}
 }
 
 // fill makes a stream of 40 messages without 1 to 4 and 20, and a consumer that has acknowledged 3 of 6.

@@ -65,10 +65,10 @@ final class Limits {
     }
 
     private static void maxAge(Harness.Ctx c) throws Exception {
-        String stream = c.stream("", b -> b.maxAge(Duration.ofSeconds(1)).duplicateWindow(1_000));
+        String stream = c.stream("", b -> b.maxAge(Duration.ofSeconds(4)).duplicateWindow(1_000));
         c.putMany("s13.a", 3);
         Harness.equal(messages(c, stream), 3L, "messages at first");
-        Harness.until(5_000, "messages expire", () -> messages(c, stream) == 0);
+        Harness.until("messages expire", () -> messages(c, stream) == 0);
         Harness.equal(c.state(stream).getLastSequence(), 3L, "last_seq");
     }
 
@@ -94,7 +94,7 @@ final class Limits {
     }
 
     private static void ackOne(ConsumerContext consumer) throws Exception {
-        Harness.fetchOne(consumer).ackSync(Duration.ofSeconds(5));
+        Harness.fetchOne(consumer).ackSync(Harness.PATIENCE);
     }
 
     private static void interest(Harness.Ctx c) throws Exception {
@@ -107,7 +107,7 @@ final class Limits {
         ackOne(one);
         Harness.equal(messages(c, stream), 1L, "after the first ack");
         ackOne(two);
-        Harness.until(2_000, "gone after the second ack", () -> messages(c, stream) == 0);
+        Harness.until("gone after the second ack", () -> messages(c, stream) == 0);
     }
 
     private static void workQueue(Harness.Ctx c) throws Exception {
@@ -121,7 +121,7 @@ final class Limits {
         c.put("s16.a.1", "x");
         c.put("s16.b", "y");
         ackOne(a);
-        Harness.until(2_000, "acked message is gone", () -> messages(c, stream) == 1);
+        Harness.until("acked message is gone", () -> messages(c, stream) == 1);
         Harness.equal(Harness.text(c.jsm.getLastMessage(stream, "s16.b").getData()), "y", "the other one stays");
     }
 

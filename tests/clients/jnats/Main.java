@@ -1,5 +1,6 @@
 import io.nats.client.Connection;
 import io.nats.client.Nats;
+import io.nats.client.Options;
 import io.nats.client.api.StreamConfiguration;
 import java.util.HashMap;
 import java.util.List;
@@ -21,7 +22,7 @@ public final class Main {
 
     /** Makes the stream that stays throughout the run; SCENARIOS.md says why. */
     private static void createKeeper(String url) {
-        try (Connection nc = Nats.connect(url)) {
+        try (Connection nc = Nats.connect(Options.builder().server(url).connectionTimeout(Harness.PATIENCE).build())) {
             nc.jetStreamManagement().addStream(StreamConfiguration.builder().name("KEEPER").subjects("keeper").build());
         } catch (Exception err) {
             // The scenarios that need JetStream will say the same.

@@ -21,7 +21,7 @@ import java.util.stream.Collectors;
 final class ObjectStores {
     static final List<Harness.Scenario> SCENARIOS = List.of(
         new Harness.Scenario("O01", ObjectStores::putGet),
-        new Harness.Scenario("O02", 60, ObjectStores::fiftyMegabytes),
+        new Harness.Scenario("O02", 360, ObjectStores::fiftyMegabytes),
         new Harness.Scenario("O03", ObjectStores::overwrite),
         new Harness.Scenario("O04", ObjectStores::watch),
         new Harness.Scenario("O05", ObjectStores::status));
@@ -79,7 +79,7 @@ final class ObjectStores {
         obj.put("o", new byte[500_000]);
         obj.put("o", Harness.bytes("second"));
         Harness.equal(Harness.text(read(obj, "o")), "second", "content");
-        Harness.until(5_000, "chunks of the first object are purged", () -> c.state("OBJ_O03").getMsgCount() == 2);
+        Harness.until("chunks of the first object are purged", () -> c.state("OBJ_O03").getMsgCount() == 2);
     }
 
     /** Puts what a watch tells into a queue. */
@@ -99,12 +99,12 @@ final class ObjectStores {
         ObjectStore obj = store(c);
         Queue events = new Queue();
         try (var watching = obj.watch(events)) {
-            Harness.equal(events.poll(5, TimeUnit.SECONDS), "(end of initial values)", "first event");
+            Harness.equal(events.poll(Harness.PATIENCE_MS, TimeUnit.MILLISECONDS), "(end of initial values)", "first event");
             obj.put("one", Harness.bytes(1));
             obj.put("two", Harness.bytes(2));
             obj.delete("one");
             for (String want : List.of("one", "two", "one deleted")) {
-                Harness.equal(events.poll(5, TimeUnit.SECONDS), want, "event");
+                Harness.equal(events.poll(Harness.PATIENCE_MS, TimeUnit.MILLISECONDS), want, "event");
             }
         }
     }

@@ -12,7 +12,6 @@ import io.nats.client.api.ConsumerInfo;
 import io.nats.client.api.DeliverPolicy;
 import io.nats.client.api.OrderedConsumerConfiguration;
 import java.nio.ByteBuffer;
-import java.time.Duration;
 import java.util.ArrayList;
 import java.util.List;
 
@@ -21,10 +20,10 @@ final class Push {
     static final List<Harness.Scenario> SCENARIOS = List.of(
         new Harness.Scenario("D01", Push::durable),
         new Harness.Scenario("D02", Push::deliverGroup),
-        new Harness.Scenario("D03", 40, Push::flowControl),
+        new Harness.Scenario("D03", 360, Push::flowControl),
         new Harness.Scenario("D04", Push::heartbeats),
-        new Harness.Scenario("D05", 90, Push::ordered),
-        new Harness.Scenario("D06", 90, Push::fiveMegabytes),
+        new Harness.Scenario("D05", 360, Push::ordered),
+        new Harness.Scenario("D06", 360, Push::fiveMegabytes),
         new Harness.Scenario("D07", Push::orderedFiltered));
 
     private static final int FIVE_MB = 5_000_000;
@@ -32,13 +31,13 @@ final class Push {
     private Push() {}
 
     private static Message next(Subscription sub) throws Exception {
-        Message msg = sub.nextMessage(5_000);
+        Message msg = sub.nextMessage(Harness.PATIENCE);
         Harness.check(msg != null, "nothing within 5 s");
         return msg;
     }
 
     private static Message next(IterableConsumer consumer) throws Exception {
-        Message msg = consumer.nextMessage(5_000);
+        Message msg = consumer.nextMessage(Harness.PATIENCE);
         Harness.check(msg != null, "nothing within 5 s");
         return msg;
     }
@@ -53,7 +52,7 @@ final class Push {
             Harness.equal(Harness.number(msg), i, "message");
             msg.ack();
         }
-        Harness.until(5_000, "100 messages acked", () -> sub.getConsumerInfo().getNumAckPending() == 0);
+        Harness.until("100 messages acked", () -> sub.getConsumerInfo().getNumAckPending() == 0);
         ConsumerInfo info = sub.getConsumerInfo();
         Harness.equal(List.of(info.getAckFloor().getStreamSequence(), info.isPushBound()), List.of(100L, true), "info");
     }
@@ -69,11 +68,11 @@ final class Push {
                 got.add(Harness.number(msg));
                 msg.ack();
             }, false, options);
-            nc.flush(Duration.ofSeconds(5));
+            nc.flush(Harness.PATIENCE);
             members.add(got);
         }
         c.putMany("d02.a", 300);
-        Harness.until(5_000, "300 messages", () -> members.stream().mapToInt(List::size).sum() >= 300);
+        Harness.until("300 messages", () -> members.stream().mapToInt(List::size).sum() >= 300);
         Thread.sleep(200);
         List<Integer> all = new ArrayList<>();
         for (List<Integer> member : members) {
@@ -103,8 +102,8 @@ final class Push {
         c.jsm.createConsumer(stream,
             ConsumerConfiguration.builder().durable("c").deliverSubject(inbox).idleHeartbeat(200).build());
         for (int i = 0; i < 3; i++) {
-            Message msg = sub.nextMessage(2_000);
-            Harness.check(msg != null, "no heartbeat within 2 s");
+            Message msg = sub.nextMessage(Harness.PATIENCE);
+            Harness.check(msg != null, "no heartbeat");
             Harness.check(msg.isStatusMessage(), "not a status message");
             Harness.equal(msg.getStatus().getCode(), 100, "status");
             Harness.equal(List.of(msg.getHeaders().getFirst("Nats-Last-Consumer"),

@@ -23,7 +23,7 @@ final class Streams {
         new Harness.Scenario("S03", Streams::createErrors),
         new Harness.Scenario("S04", Streams::updateErrors),
         new Harness.Scenario("S05", Streams::publishSync),
-        new Harness.Scenario("S06", 30, Streams::publishAsync),
+        new Harness.Scenario("S06", Streams::publishAsync),
         new Harness.Scenario("S07", Streams::dedup),
         new Harness.Scenario("S08", Streams::expected),
         new Harness.Scenario("S09", Streams::getAndDelete),
@@ -126,10 +126,10 @@ final class Streams {
     }
 
     private static void dedup(Harness.Ctx c) throws Exception {
-        String stream = c.stream("", b -> b.duplicateWindow(1_000));
+        String stream = c.stream("", b -> b.duplicateWindow(5_000));
         expectAck(c.put("s07.a", 1, options().messageId("one")), stream, 1, false);
         expectAck(c.put("s07.a", 2, options().messageId("one")), stream, 1, true);
-        Thread.sleep(1_500);
+        Thread.sleep(5_500);
         expectAck(c.put("s07.a", 3, options().messageId("one")), stream, 2, false);
         Harness.equal(c.state(stream).getMsgCount(), 2L, "messages");
     }
@@ -218,7 +218,7 @@ final class Streams {
     private static void memoryStorage(Harness.Ctx c) throws Exception {
         String stream = c.stream("", b -> b.storageType(StorageType.Memory));
         c.putMany("s20.a", 100);
-        Harness.equal(Harness.numbers(Harness.fetch(c.consumer(stream), 100, 5_000)), Harness.span(0, 100), "messages");
+        Harness.equal(Harness.numbers(Harness.fetch(c.consumer(stream), 100, Harness.PATIENCE_MS)), Harness.span(0, 100), "messages");
         Harness.equal(c.jsm.getStreamInfo(stream).getConfiguration().getStorageType(), StorageType.Memory, "storage");
     }
 }

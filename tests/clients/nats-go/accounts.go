@@ -26,7 +26,7 @@ var accounts = []scenario{
 
 // as connects as a user whose password is its name.
 func (c *ctx) as(user string) *nats.Conn {
-	nc := must(nats.Connect(c.url, nats.NoReconnect(), nats.UserInfo(user, user), nats.Timeout(5*time.Second),
+	nc := must(nats.Connect(c.url, nats.NoReconnect(), nats.UserInfo(user, user), nats.Timeout(patience),
 		nats.CustomInboxPrefix("_INBOX_"+user), nats.ErrorHandler(func(*nats.Conn, *nats.Subscription, error) {})))
 	c.mu.Lock()
 	c.conns = append(c.conns, nc)
@@ -44,7 +44,7 @@ func isolation(c *ctx) {
 	equal(c.state(mine).Msgs, uint64(3), "messages of MAIN")
 	equal(c.state(theirs).Msgs, uint64(1), "messages of STORE")
 	guest := c.as("guest")
-	_, err := guest.Request("a01.x", nil, time.Second)
+	_, err := guest.Request("a01.x", nil, patience)
 	expectErr(err, nats.ErrNoResponders)
 	_, err = must(jetstream.New(guest)).AccountInfo(c)
 	expectErr(err, jetstream.ErrJetStreamNotEnabledForAccount)
@@ -57,7 +57,7 @@ func imports(c *ctx) {
 	news := must(guest.SubscribeSync("from.store.news.*"))
 	ok(guest.Flush())
 	ok(store.Publish("news.today", []byte("hello")))
-	msg := must(news.NextMsg(2 * time.Second))
+	msg := must(news.NextMsg(patience))
 	equal(msg.Subject, "from.store.news.today", "subject of an imported stream")
 	must(store.Subscribe("sum.*", func(m *nats.Msg) {
 		var info struct {
@@ -68,10 +68,10 @@ func imports(c *ctx) {
 	}))
 	ok(store.Flush())
 	for i := range 50 {
-		reply := must(guest.Request(fmt.Sprintf("calc.%d.sum", i), nil, 2*time.Second))
+		reply := must(guest.Request(fmt.Sprintf("calc.%d.sum", i), nil, patience))
 		equal(string(reply.Data), fmt.Sprintf("sum.%d GUEST guest", i), "reply")
 	}
-	_, err := guest.Request("sum.1", nil, time.Second)
+	_, err := guest.Request("sum.1", nil, patience)
 	expectErr(err, nats.ErrNoResponders)
 }
 
@@ -93,7 +93,7 @@ func jetStreamAcross(c *ctx) {
 	abroad := must(js.Stream(c, "A03"))
 	equal(must(abroad.Info(c)).State.Msgs, uint64(20), "messages")
 	pull := must(abroad.CreateConsumer(c, jetstream.ConsumerConfig{Durable: "pull", AckPolicy: jetstream.AckExplicitPolicy}))
-	got := fetch(pull, 20, 5*time.Second)
+	got := fetch(pull, 20, patience)
 	equal(numbers(got), span(0, 20), "pulled")
 	for _, msg := range got {
 		equal(msg.Subject(), "orders.a03.x", "subject")
@@ -106,7 +106,7 @@ func jetStreamAcross(c *ctx) {
 		consumed.add(number(msg.Data()))
 		_ = msg.Ack()
 	}))
-	until(5*time.Second, "all are consumed", func() bool { return consumed.len() == 20 })
+	until(patience, "all are consumed", func() bool { return consumed.len() == 20 })
 	running.Stop()
 	pushAcross(c, guest)
 }
@@ -116,10 +116,10 @@ func pushAcross(c *ctx, guest *nats.Conn) {
 	sub := must(guest.SubscribeSync("deliver.a03"))
 	create := map[string]any{"stream_name": "A03", "config": map[string]any{
 		"durable_name": "push", "deliver_subject": "deliver.a03", "ack_policy": "explicit", "deliver_policy": "all"}}
-	reply := must(guest.Request("store.API.CONSUMER.DURABLE.CREATE.A03.push", must(json.Marshal(create)), 5*time.Second))
+	reply := must(guest.Request("store.API.CONSUMER.DURABLE.CREATE.A03.push", must(json.Marshal(create)), patience))
 	check(!strings.Contains(string(reply.Data), `"error"`), "%s", reply.Data)
 	for i := range 20 {
-		msg := must(sub.NextMsg(5 * time.Second))
+		msg := must(sub.NextMsg(patience))
 		equal(number(msg.Data), i, "pushed")
 		equal(msg.Subject, "orders.a03.x", "subject of a push")
 		ok(msg.AckSync())
@@ -133,10 +133,10 @@ func keyValueAcross(c *ctx) {
 	guest := must(nats.Connect(c.url, nats.UserInfo("guest", "guest"), nats.CustomInboxPrefix("_INBOX_guest")))
 	defer guest.Close()
 	must(bucket.PutString(c, "k", "1"))
-	reply := must(guest.Request("store.kv.a04.k", []byte("2"), 5*time.Second))
+	reply := must(guest.Request("store.kv.a04.k", []byte("2"), patience))
 	check(strings.Contains(string(reply.Data), `"seq":2`), "%s", reply.Data)
 	equal(string(must(bucket.Get(c, "k")).Value()), "2", "value")
-	got := must(guest.Request("store.API.DIRECT.GET.KV_a04.$KV.a04.k", nil, 5*time.Second))
+	got := must(guest.Request("store.API.DIRECT.GET.KV_a04.$KV.a04.k", nil, patience))
 	equal(string(got.Data), "2", "value read across accounts")
 }
 
@@ -190,9 +190,9 @@ func partitions(c *ctx) {
 	}
 	ok(store.Publish("old.x", nil))
 	for _, subject := range want {
-		equal(must(sub.NextMsg(5*time.Second)).Subject, subject, "partition")
+		equal(must(sub.NextMsg(patience)).Subject, subject, "partition")
 	}
-	equal(must(renamed.NextMsg(5*time.Second)).Subject, "new.x", "mapped subject")
+	equal(must(renamed.NextMsg(patience)).Subject, "new.x", "mapped subject")
 	if _, err := renamed.NextMsg(50 * time.Millisecond); !errors.Is(err, nats.ErrTimeout) {
 		fail("%v", err)
 	}
@@ -203,7 +203,7 @@ func systemAccount(c *ctx) {
 	sys, guest := c.as("sys"), c.as("guest")
 	ask := func(nc *nats.Conn, subject, body string) map[string]any {
 		var answer map[string]any
-		reply := must(nc.Request(subject, []byte(body), 5*time.Second))
+		reply := must(nc.Request(subject, []byte(body), patience))
 		ok(json.Unmarshal(reply.Data, &answer))
 		return answer
 	}
@@ -230,18 +230,18 @@ func systemAccount(c *ctx) {
 	equal(stats[0].(map[string]any)["conns"], any(float64(1)), "account statz")
 	equal(data(ask(guest, "$SYS.REQ.SERVER.PING.CONNZ", ""))["num_connections"], any(float64(1)), "own connections")
 	equal(data(ask(guest, "$SYS.REQ.USER.INFO", ""))["account"], any("GUEST"), "user info")
-	_, err := guest.Request("$SYS.REQ.SERVER.PING", nil, time.Second)
+	_, err := guest.Request("$SYS.REQ.SERVER.PING", nil, patience)
 	expectErr(err, nats.ErrNoResponders)
 	events := must(sys.SubscribeSync("$SYS.ACCOUNT.GUEST.*"))
 	refusals := must(sys.SubscribeSync("$SYS.SERVER.*.CLIENT.AUTH.ERR"))
 	ok(sys.Flush())
 	c.as("guest").Close()
-	equal(must(events.NextMsg(2*time.Second)).Subject, "$SYS.ACCOUNT.GUEST.CONNECT", "event")
-	equal(must(events.NextMsg(2*time.Second)).Subject, "$SYS.ACCOUNT.GUEST.DISCONNECT", "event")
+	equal(must(events.NextMsg(patience)).Subject, "$SYS.ACCOUNT.GUEST.CONNECT", "event")
+	equal(must(events.NextMsg(patience)).Subject, "$SYS.ACCOUNT.GUEST.DISCONNECT", "event")
 	_, err = nats.Connect(c.url, nats.UserInfo("guest", "wrong"))
 	check(err != nil, "a wrong password")
-	must(refusals.NextMsg(2 * time.Second))
+	must(refusals.NextMsg(patience))
 	kicked := ask(sys, "$SYS.REQ.SERVER."+id+".KICK", fmt.Sprintf(`{"cid":%d}`, int(cid)))
 	check(kicked["error"] == nil, "%v", kicked)
-	until(5*time.Second, "the guest is gone", func() bool { return !guest.IsConnected() })
+	until(patience, "the guest is gone", func() bool { return !guest.IsConnected() })
 }

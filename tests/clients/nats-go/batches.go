@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"strconv"
-	"time"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
@@ -24,7 +23,7 @@ func (c *ctx) api(call string, body any) dict {
 	if body != nil {
 		data = must(json.Marshal(body))
 	}
-	return decode(must(c.nc.Request("$JS.API."+call, data, 5*time.Second)).Data)
+	return decode(must(c.nc.Request("$JS.API."+call, data, patience)).Data)
 }
 
 func decode(data []byte) dict {
@@ -72,7 +71,7 @@ func pairsOf(pairs ...string) nats.Header {
 // ask publishes with headers and gives the answer; an empty one is an empty dict.
 func (c *ctx) ask(subject, body string, header nats.Header) dict {
 	msg := &nats.Msg{Subject: subject, Data: []byte(body), Header: header}
-	return decode(must(c.nc.RequestMsg(msg, 5*time.Second)).Data)
+	return decode(must(c.nc.RequestMsg(msg, patience)).Data)
 }
 
 // member sends a message of an atomic batch.
@@ -99,7 +98,7 @@ func atomicBatch(c *ctx) {
 
 	c.member("x01.a", "gap", 1)
 	equal(errOf(c.member("x01.a", "gap", 3)), 10176, "a gap")
-	advisory := decode(must(abandoned.NextMsg(5 * time.Second)).Data)
+	advisory := decode(must(abandoned.NextMsg(patience)).Data)
 	equal([]any{advisory["batch"], advisory["reason"]}, []any{"gap", "incomplete"}, "advisory")
 	equal(errOf(c.member("x01.a", "x", 1, "Nats-Batch-Commit", "no")), 10200, "a commit that is none")
 	equal(errOf(c.ask("x01.a", "", pairsOf("Nats-Batch-Id", "x"))), 10175, "no sequence")
@@ -133,7 +132,7 @@ func fastBatch(c *ctx) {
 			Subject: "x02.a", Reply: reply, Data: []byte(strconv.Itoa(seq)), Header: pairsOf(pairs...),
 		}))
 	}
-	next := func() dict { return decode(must(answers.NextMsg(5 * time.Second)).Data) }
+	next := func() dict { return decode(must(answers.NextMsg(patience)).Data) }
 	ack := func(seq, every float64) dict { return dict{"type": "ack", "seq": seq, "msgs": every} }
 	done := func(batch string, seq, count float64) dict {
 		return dict{"stream": "X02", "seq": seq, "batch": batch, "count": count}

@@ -29,7 +29,7 @@ func transformAndRepublish(c *ctx) {
 	stored := must(s.GetMsg(c, 1))
 	equal(stored.Subject, "x08.out.3.foo", "the mapped subject")
 	for seq, last := range []string{"0", "1"} {
-		msg := must(again.NextMsg(5 * time.Second))
+		msg := must(again.NextMsg(patience))
 		equal([]string{msg.Subject, string(msg.Data)}, []string{"x08again.3.foo", strconv.Itoa(seq + 1)}, "published again")
 		got := []string{}
 		for _, name := range []string{"Nats-Stream", "Nats-Subject", "Nats-Sequence", "Nats-Last-Sequence"} {
@@ -49,15 +49,15 @@ func mirrors(c *ctx) {
 	ok(origin.DeleteMsg(c, 3))
 	c.owns("X09M")
 	mirror := must(c.js.CreateStream(c, streamConfig{Name: "X09M", Mirror: &jetstream.StreamSource{Name: "X09O"}}))
-	until(10*time.Second, "the mirror has caught up", func() bool { return c.state(mirror).LastSeq == 5 })
+	until(patience, "the mirror has caught up", func() bool { return c.state(mirror).LastSeq == 5 })
 	equal(c.state(mirror).Msgs, uint64(4), "gaps are kept")
 	was, is := must(origin.GetMsg(c, 4)), must(mirror.GetMsg(c, 4))
 	check(was.Time.Equal(is.Time) && string(is.Data) == "3" && is.Subject == "x09.a", "copied %+v", is)
 	c.put("x09.b", "later")
-	until(10*time.Second, "what comes later", func() bool { return c.state(mirror).LastSeq == 6 })
+	until(patience, "what comes later", func() bool { return c.state(mirror).LastSeq == 6 })
 	info := must(mirror.Info(c))
 	check(info.Mirror != nil && info.Mirror.Name == "X09O" && info.Mirror.Lag == 0 && info.Mirror.Error == nil, "info %+v", info.Mirror)
-	fetched := fetch(c.consumer(mirror, "c", consumerConfig{FilterSubject: "x09.b"}), 1, 5*time.Second)
+	fetched := fetch(c.consumer(mirror, "c", consumerConfig{FilterSubject: "x09.b"}), 1, patience)
 	equal(string(fetched[0].Data()), "later", "a consumer of the mirror")
 
 	_, err := c.js.CreateStream(c, streamConfig{Name: "X09E", Subjects: []string{"x09e"}, Mirror: &jetstream.StreamSource{Name: "X09O"}})
@@ -68,7 +68,7 @@ func mirrors(c *ctx) {
 	expectCode(err, 10055)
 
 	ok(c.js.DeleteStream(c, "X09O"))
-	direct := must(c.nc.Request("$JS.API.DIRECT.GET.X09O.x09.b", nil, 5*time.Second))
+	direct := must(c.nc.Request("$JS.API.DIRECT.GET.X09O.x09.b", nil, patience))
 	equal([]string{string(direct.Data), direct.Header.Get("Nats-Stream")}, []string{"later", "X09M"}, "the mirror serves for its origin")
 	promoted := must(c.js.UpdateStream(c, streamConfig{Name: "X09M", Subjects: []string{"x09.>"}}))
 	equal(c.put("x09.c", "own").Sequence, uint64(7), "a promoted mirror takes messages of its own")
@@ -86,10 +86,10 @@ func sources(c *ctx) {
 		{Name: "X10A", FilterSubject: "x10a.one"},
 		{Name: "X10B", SubjectTransforms: []jetstream.SubjectTransformConfig{{Source: "x10b.*", Destination: "mapped.{{wildcard(1)}}"}}},
 	}}))
-	until(10*time.Second, "five messages", func() bool { return c.state(all).Msgs == 5 })
+	until(patience, "five messages", func() bool { return c.state(all).Msgs == 5 })
 	c.put("x10own", "own")
 	c.put("x10a.one", "3")
-	until(10*time.Second, "seven messages", func() bool { return c.state(all).Msgs == 7 })
+	until(patience, "seven messages", func() bool { return c.state(all).Msgs == 7 })
 	bySubject := map[string][]string{}
 	for seq := uint64(1); seq <= 7; seq++ {
 		msg := must(all.GetMsg(c, seq))
@@ -106,7 +106,7 @@ func sources(c *ctx) {
 	equal(errOf(c.ask("x10own", "", pairsOf("Nats-Stream-Source", "X10A 9 > > x"))), 10227, "clients can not say so")
 	ok(c.js.DeleteStream(c, "X10B"))
 	c.put("x10a.one", "4")
-	until(10*time.Second, "the other source goes on", func() bool { return c.state(all).Msgs == 8 })
+	until(patience, "the other source goes on", func() bool { return c.state(all).Msgs == 8 })
 	_ = a
 }
 
@@ -115,7 +115,7 @@ func apiAudit(c *ctx) {
 	ok(c.nc.Flush())
 	c.stream("", streamConfig{})
 	for {
-		event := decode(must(calls.NextMsg(5 * time.Second)).Data)
+		event := decode(must(calls.NextMsg(patience)).Data)
 		if event["subject"] != "$JS.API.STREAM.CREATE.X11" {
 			continue
 		}
@@ -140,10 +140,10 @@ func foreignOrigin(c *ctx) {
 	mirror := must(c.js.CreateStream(c, streamConfig{Name: "X12M", Mirror: &jetstream.StreamSource{Name: "X12O", External: external}}))
 	c.owns("X12S")
 	source := must(c.js.CreateStream(c, streamConfig{Name: "X12S", Sources: []*jetstream.StreamSource{{Name: "X12O", External: external}}}))
-	until(15*time.Second, "the mirror has caught up", func() bool { return c.state(mirror).Msgs == 5 })
-	until(15*time.Second, "the source has caught up", func() bool { return c.state(source).Msgs == 5 })
+	until(patience, "the mirror has caught up", func() bool { return c.state(mirror).Msgs == 5 })
+	until(patience, "the source has caught up", func() bool { return c.state(source).Msgs == 5 })
 	must(there.Publish(c, "x12.a", []byte("5")))
-	until(15*time.Second, "what comes later", func() bool { return c.state(mirror).Msgs == 6 && c.state(source).Msgs == 6 })
+	until(patience, "what comes later", func() bool { return c.state(mirror).Msgs == 6 && c.state(source).Msgs == 6 })
 	own := c.api("STREAM.CREATE.X12E", dict{"name": "X12E", "storage": "file", "num_replicas": 1,
 		"mirror": dict{"name": "X12O", "external": dict{"api": "$JS.API", "deliver": ""}}})
 	equal(errOf(own), 10021, "our own API")

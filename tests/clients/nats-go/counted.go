@@ -14,7 +14,7 @@ import (
 
 var counted = []scenario{
 	{"X13", defaultLimit, counters},
-	{"X14", 40 * time.Second, schedules},
+	{"X14", defaultLimit, schedules},
 }
 
 // add adds to a counter and gives the acknowledgement.
@@ -58,7 +58,7 @@ func counters(c *ctx) {
 		values.Range(func(any, any) bool { n++; return true })
 		return n
 	}
-	until(10*time.Second, "every total once", func() bool { return count() == clients*each })
+	until(patience, "every total once", func() bool { return count() == clients*each })
 	_, last := values.Load("1000")
 	check(last, "the last total")
 	equal(c.total(s, "x13a.hits"), "1000", "the total")
@@ -98,9 +98,9 @@ func counters(c *ctx) {
 	stands := func(at string) func() bool {
 		return func() bool { return c.state(sum).Msgs > 0 && c.total(sum, "x13sum.hits") == at }
 	}
-	until(15*time.Second, "the sum", stands("1042"))
+	until(patience, "the sum", stands("1042"))
 	c.add(c.js, "x13b.hits", "-2")
-	until(10*time.Second, "the sum follows", stands("1040"))
+	until(patience, "the sum follows", stands("1040"))
 	sources := must(sum.GetLastMsgForSubject(c, "x13sum.hits")).Header.Get("Nats-Counter-Sources")
 	equal(sources, `{"X13A":{"x13a.hits":"1000"},"X13B":{"x13b.hits":"40"}}`, "where it is from")
 }
@@ -116,23 +116,23 @@ func schedules(c *ctx) {
 	}
 	at := time.Now().Add(1500 * time.Millisecond)
 	c.put("x14.plan.once", "later", jetstream.WithScheduleAt(at), jetstream.WithScheduleTarget("x14.out.once"), jetstream.WithScheduleTTL(time.Hour))
-	until(15*time.Second, "the delayed message", has("x14.out.once"))
+	until(patience, "the delayed message", has("x14.out.once"))
 	made := last("x14.out.once")
 	equal(string(made.Data), "later", "its payload")
 	equal([]string{made.Header.Get("Nats-Scheduler"), made.Header.Get("Nats-Schedule-Next"), made.Header.Get("Nats-TTL")},
 		[]string{"x14.plan.once", "purge", "1h0m0s"}, "its headers")
 	check(!made.Time.Before(at.Truncate(time.Second)), "made at %v, due at %v", made.Time, at)
-	until(5*time.Second, "the schedule is gone", func() bool { return !has("x14.plan.once")() })
+	until(patience, "the schedule is gone", func() bool { return !has("x14.plan.once")() })
 
 	c.put("x14.in", "21.5")
 	c.put("x14.plan.often", "own", jetstream.WithScheduleEvery(time.Second), jetstream.WithScheduleTarget("x14.out.often"),
 		jetstream.WithScheduleSource("x14.in"), jetstream.WithScheduleRollup())
-	until(15*time.Second, "the first sample", has("x14.out.often"))
+	until(patience, "the first sample", has("x14.out.often"))
 	first := last("x14.out.often")
 	equal(string(first.Data), "21.5", "the last message of the source")
 	next := must(time.Parse(time.RFC3339Nano, first.Header.Get("Nats-Schedule-Next")))
 	check(next.After(first.Time), "next %v after %v", next, first.Time)
-	until(15*time.Second, "another sample", func() bool { return last("x14.out.often").Sequence > first.Sequence })
+	until(patience, "another sample", func() bool { return last("x14.out.often").Sequence > first.Sequence })
 	_, err := s.GetMsg(c, first.Sequence)
 	expectErr(err, jetstream.ErrMsgNotFound)
 	equal(errOf(c.ask("x14.end", "", pairsOf("Nats-Schedule-Next", "purge", "Nats-Scheduler", "x14.plan.often"))), 0, "a client ends it")

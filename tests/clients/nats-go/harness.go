@@ -16,7 +16,12 @@ import (
 	"github.com/nats-io/nats.go/jetstream"
 )
 
-const defaultLimit = 20 * time.Second
+// patience is how long anything may take that must come, and defaultLimit a scenario: machines may be slow. What comes late does not
+// make a scenario fail unless it says so; what must not come, or not too soon, does.
+const (
+	patience     = 60 * time.Second
+	defaultLimit = 180 * time.Second
+)
 
 type scenario struct {
 	id    string
@@ -129,7 +134,7 @@ type ctx struct {
 }
 
 func (c *ctx) connect() *nats.Conn {
-	nc := must(nats.Connect(c.url, nats.NoReconnect(), nats.Timeout(5*time.Second),
+	nc := must(nats.Connect(c.url, nats.NoReconnect(), nats.Timeout(patience),
 		nats.ErrorHandler(func(*nats.Conn, *nats.Subscription, error) {})))
 	c.mu.Lock()
 	c.conns = append(c.conns, nc)
@@ -174,7 +179,7 @@ func (c *ctx) putMany(subject string, count int) {
 }
 
 func (c *ctx) close() {
-	later, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+	later, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
 	for _, name := range c.streams {
 		_ = c.js.DeleteStream(later, name)
@@ -196,8 +201,8 @@ func fetch(cons jetstream.Consumer, batch int, wait time.Duration) []jetstream.M
 }
 
 func fetchOne(cons jetstream.Consumer) jetstream.Msg {
-	msgs := fetch(cons, 1, 5*time.Second)
-	check(len(msgs) == 1, "no message within 5 s")
+	msgs := fetch(cons, 1, patience)
+	check(len(msgs) == 1, "no message within %v", patience)
 	return msgs[0]
 }
 

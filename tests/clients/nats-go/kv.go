@@ -49,7 +49,7 @@ func nextUpdates(w jetstream.KeyWatcher, count int) []update {
 			} else {
 				out = append(out, update{e.Key(), string(e.Value()), e.Operation()})
 			}
-		case <-time.After(5 * time.Second):
+		case <-time.After(patience):
 			fail("no update within 5 s, after %v", out)
 		}
 	}
@@ -133,10 +133,10 @@ func kvKeysAndPurge(c *ctx) {
 }
 
 func kvTTL(c *ctx) {
-	kv := bucket(c, jetstream.KeyValueConfig{TTL: time.Second})
+	kv := bucket(c, jetstream.KeyValueConfig{TTL: 3 * time.Second})
 	must(kv.PutString(c, "k", "x"))
 	equal(string(must(kv.Get(c, "k")).Value()), "x", "value")
-	until(5*time.Second, "the value expires", func() bool {
+	until(patience, "the value expires", func() bool {
 		_, err := kv.Get(c, "k")
 		return errors.Is(err, jetstream.ErrKeyNotFound)
 	})

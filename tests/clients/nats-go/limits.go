@@ -60,7 +60,7 @@ func maxAge(c *ctx) {
 	s := c.stream("", streamConfig{MaxAge: time.Second, Duplicates: time.Second})
 	c.putMany("s13.a", 3)
 	equal(c.state(s).Msgs, uint64(3), "messages at first")
-	until(5*time.Second, "messages expire", func() bool { return c.state(s).Msgs == 0 })
+	until(patience, "messages expire", func() bool { return c.state(s).Msgs == 0 })
 	equal(c.state(s).LastSeq, uint64(3), "last_seq")
 }
 
@@ -94,7 +94,7 @@ func interest(c *ctx) {
 	ok(fetchOne(one).DoubleAck(c))
 	equal(c.state(s).Msgs, uint64(1), "after the first ack")
 	ok(fetchOne(two).DoubleAck(c))
-	until(2*time.Second, "gone after the second ack", func() bool { return c.state(s).Msgs == 0 })
+	until(patience, "gone after the second ack", func() bool { return c.state(s).Msgs == 0 })
 }
 
 func workQueue(c *ctx) {
@@ -108,7 +108,7 @@ func workQueue(c *ctx) {
 	c.put("s16.a.1", "x")
 	c.put("s16.b", "y")
 	ok(fetchOne(a).DoubleAck(c))
-	until(2*time.Second, "acked message is gone", func() bool { return c.state(s).Msgs == 1 })
+	until(patience, "acked message is gone", func() bool { return c.state(s).Msgs == 1 })
 	equal(string(must(s.GetLastMsgForSubject(c, "s16.b")).Data), "y", "the other one stays")
 }
 

@@ -8,7 +8,6 @@ import (
 	"os"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/nats-io/nats.go"
 	"github.com/nats-io/nats.go/jetstream"
@@ -16,7 +15,7 @@ import (
 
 // createKeeper makes the stream that stays throughout the run; SCENARIOS.md says why.
 func createKeeper(url string) error {
-	nc, err := nats.Connect(url)
+	nc, err := nats.Connect(url, nats.Timeout(patience))
 	if err != nil {
 		return err
 	}
@@ -25,7 +24,7 @@ func createKeeper(url string) error {
 	if err != nil {
 		return err
 	}
-	bound, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	bound, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
 	_, err = js.CreateStream(bound, jetstream.StreamConfig{Name: "KEEPER", Subjects: []string{"keeper"}})
 	return err

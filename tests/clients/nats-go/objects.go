@@ -14,7 +14,7 @@ import (
 
 var objects = []scenario{
 	{"O01", defaultLimit, objPutGet},
-	{"O02", 60 * time.Second, fiftyMegabytes},
+	{"O02", 2 * defaultLimit, fiftyMegabytes},
 	{"O03", defaultLimit, objOverwrite},
 	{"O04", defaultLimit, objWatch},
 	{"O05", defaultLimit, objStatus},
@@ -72,7 +72,7 @@ func objOverwrite(c *ctx) {
 	must(obj.PutString(c, "o", "second"))
 	equal(must(obj.GetString(c, "o")), "second", "content")
 	s := must(c.js.Stream(c, "OBJ_O03"))
-	until(5*time.Second, "chunks of the first object are purged", func() bool { return c.state(s).Msgs == 2 })
+	until(patience, "chunks of the first object are purged", func() bool { return c.state(s).Msgs == 2 })
 }
 
 func objWatch(c *ctx) {
@@ -89,7 +89,7 @@ func objWatch(c *ctx) {
 				return nil
 			}
 			return &event{info.Name, info.Deleted}
-		case <-time.After(5 * time.Second):
+		case <-time.After(patience):
 			fail("no event within 5 s")
 			return nil
 		}

@@ -15,10 +15,10 @@ import (
 var push = []scenario{
 	{"D01", defaultLimit, pushDurable},
 	{"D02", defaultLimit, deliverGroup},
-	{"D03", 40 * time.Second, flowControl},
+	{"D03", 2 * defaultLimit, flowControl},
 	{"D04", defaultLimit, heartbeats},
-	{"D05", 90 * time.Second, ordered},
-	{"D06", 90 * time.Second, fiveMegabytes},
+	{"D05", 2 * defaultLimit, ordered},
+	{"D06", 2 * defaultLimit, fiveMegabytes},
 	{"D07", defaultLimit, orderedFiltered},
 }
 
@@ -44,7 +44,7 @@ func pushDurable(c *ctx) {
 	cons := must(s.CreatePushConsumer(c, consumerConfig{Durable: "c", DeliverSubject: nats.NewInbox()}))
 	got, running := consume(cons, true)
 	defer running.Stop()
-	until(5*time.Second, "100 messages acked", func() bool {
+	until(patience, "100 messages acked", func() bool {
 		return got.len() >= 100 && must(cons.Info(c)).NumAckPending == 0
 	})
 	equal(got.all(), span(0, 100), "messages")
@@ -71,7 +71,7 @@ func deliverGroup(c *ctx) {
 		}
 		return all
 	}
-	until(5*time.Second, "300 messages", func() bool { return len(sum()) >= 300 })
+	until(patience, "300 messages", func() bool { return len(sum()) >= 300 })
 	time.Sleep(200 * time.Millisecond)
 	all := sum()
 	slices.Sort(all)
@@ -91,7 +91,7 @@ func flowControl(c *ctx) {
 	}))
 	got, running := consume(cons, false)
 	defer running.Stop()
-	until(30*time.Second, "all messages", func() bool { return got.len() >= count })
+	until(patience, "all messages", func() bool { return got.len() >= count })
 	equal(got.all(), span(0, count), "messages")
 }
 
@@ -100,7 +100,7 @@ func heartbeats(c *ctx) {
 	inbox := nats.NewInbox()
 	got := collect(c.nc, inbox, "")
 	must(s.CreatePushConsumer(c, consumerConfig{Durable: "c", DeliverSubject: inbox, IdleHeartbeat: 200 * time.Millisecond}))
-	until(2*time.Second, "3 heartbeats", func() bool { return got.len() >= 3 })
+	until(patience, "3 heartbeats", func() bool { return got.len() >= 3 })
 	for _, msg := range got.all() {
 		h := msg.Header
 		seen := []string{h.Get("Status"), h.Get("Nats-Last-Consumer"), h.Get("Nats-Last-Stream")}

@@ -16,7 +16,7 @@ var streams = []scenario{
 	{"S03", defaultLimit, createErrors},
 	{"S04", defaultLimit, updateErrors},
 	{"S05", defaultLimit, publishSync},
-	{"S06", 30 * time.Second, publishAsync},
+	{"S06", defaultLimit, publishAsync},
 	{"S07", defaultLimit, dedup},
 	{"S08", defaultLimit, expected},
 	{"S09", defaultLimit, getAndDelete},
@@ -112,7 +112,7 @@ func publishSync(c *ctx) {
 func publishAll(c *ctx, subject string, count int, body func(int) []byte) []uint64 {
 	futures := make([]jetstream.PubAckFuture, 0, count)
 	for i := range count {
-		futures = append(futures, must(c.js.PublishAsync(subject, body(i), jetstream.WithStallWait(10*time.Second))))
+		futures = append(futures, must(c.js.PublishAsync(subject, body(i), jetstream.WithStallWait(patience))))
 	}
 	<-c.js.PublishAsyncComplete()
 	acked := make([]uint64, 0, count)
@@ -142,11 +142,11 @@ func publishAsync(c *ctx) {
 }
 
 func dedup(c *ctx) {
-	s := c.stream("", streamConfig{Duplicates: time.Second})
+	s := c.stream("", streamConfig{Duplicates: 5 * time.Second})
 	id := jetstream.WithMsgID("one")
 	equal(*c.put("s07.a", "1", id), jetstream.PubAck{Stream: "S07", Sequence: 1}, "first")
 	equal(*c.put("s07.a", "2", id), jetstream.PubAck{Stream: "S07", Sequence: 1, Duplicate: true}, "second")
-	time.Sleep(1500 * time.Millisecond)
+	time.Sleep(5500 * time.Millisecond)
 	equal(*c.put("s07.a", "3", id), jetstream.PubAck{Stream: "S07", Sequence: 2}, "after the window")
 	equal(c.state(s).Msgs, uint64(2), "messages")
 }
@@ -242,6 +242,6 @@ func memoryStorage(c *ctx) {
 	s := c.stream("", streamConfig{Storage: jetstream.MemoryStorage})
 	c.putMany("s20.a", 100)
 	cons := c.consumer(s, "c", consumerConfig{})
-	equal(numbers(fetch(cons, 100, 5*time.Second)), span(0, 100), "messages")
+	equal(numbers(fetch(cons, 100, patience)), span(0, 100), "messages")
 	equal(must(s.Info(c)).Config.Storage, jetstream.MemoryStorage, "storage")
 }

@@ -13,18 +13,18 @@ var timed = []scenario{
 }
 
 func timeToLive(c *ctx) {
-	s := c.stream("", streamConfig{AllowMsgTTL: true, MaxAge: 3 * time.Second})
-	c.put("x03.a", "short", jetstream.WithMsgTTL(time.Second))
+	s := c.stream("", streamConfig{AllowMsgTTL: true, MaxAge: 12 * time.Second})
+	c.put("x03.a", "short", jetstream.WithMsgTTL(5*time.Second))
 	c.put("x03.b", "by age")
 	equal(c.ask("x03.c", "never", pairsOf("Nats-TTL", "never"))["seq"], 3.0, "never")
 	for _, wrong := range []string{"0", "900ms", "-5", "soon"} {
 		equal(errOf(c.ask("x03.d", "", pairsOf("Nats-TTL", wrong))), 10165, wrong)
 	}
 	equal(c.state(s).Msgs, uint64(3), "messages at first")
-	until(5*time.Second, "the short one goes", func() bool { return c.state(s).Msgs == 2 })
+	until(patience, "the short one goes", func() bool { return c.state(s).Msgs == 2 })
 	_, err := s.GetMsg(c, 1)
 	expectCode(err, 10037)
-	until(8*time.Second, "the age limit takes the second", func() bool { return c.state(s).Msgs == 1 })
+	until(patience, "the age limit takes the second", func() bool { return c.state(s).Msgs == 1 })
 	equal(string(must(s.GetMsg(c, 3)).Data), "never", "what never expires")
 
 	c.stream("OFF", streamConfig{})
@@ -34,9 +34,9 @@ func timeToLive(c *ctx) {
 }
 
 func limitMarkers(c *ctx) {
-	kv := must(c.js.CreateKeyValue(c, jetstream.KeyValueConfig{Bucket: c.id, LimitMarkerTTL: 2 * time.Second, History: 2}))
+	kv := must(c.js.CreateKeyValue(c, jetstream.KeyValueConfig{Bucket: c.id, LimitMarkerTTL: 6 * time.Second, History: 2}))
 	c.owns("KV_" + c.id)
-	must(kv.Create(c, "k", []byte("v"), jetstream.KeyTTL(time.Second)))
+	must(kv.Create(c, "k", []byte("v"), jetstream.KeyTTL(5*time.Second)))
 	must(kv.Put(c, "other", []byte("v")))
 	watch := must(kv.WatchAll(c, jetstream.UpdatesOnly()))
 	marker := <-watch.Updates()
@@ -50,6 +50,6 @@ func limitMarkers(c *ctx) {
 	last := must(stream.GetLastMsgForSubject(c, "$KV.X04.k"))
 	equal(last.Header.Get("Nats-Marker-Reason"), "MaxAge", "the marker's reason")
 	ok(kv.Purge(c, "other", jetstream.PurgeTTL(2*time.Second)))
-	until(10*time.Second, "markers go as well", func() bool { return c.state(stream).Msgs == 0 })
+	until(patience, "markers go as well", func() bool { return c.state(stream).Msgs == 0 })
 	must(kv.Create(c, "k", []byte("again")))
 }

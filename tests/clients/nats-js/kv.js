@@ -88,7 +88,7 @@ scenario("K05", async (c) => {
 });
 
 scenario("K06", async (c) => {
-  const kv = await bucket(c, { ttl: 1000 });
+  const kv = await bucket(c, { ttl: 3000 });
   await kv.put("k", "x");
   equal((await kv.get("k")).string(), "x", "value");
   await until(() => absent(kv, "k"), "the value expires");

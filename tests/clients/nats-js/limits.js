@@ -38,7 +38,7 @@ scenario("S12", async (c) => {
 });
 
 scenario("S13", async (c) => {
-  const stream = await c.stream("", { max_age: nanos(1000), duplicate_window: nanos(1000) });
+  const stream = await c.stream("", { max_age: nanos(4000), duplicate_window: nanos(1000) });
   await c.putMany("s13.a", 3);
   equal(await messages(c, stream), 3, "messages at first");
   await until(async () => await messages(c, stream) === 0, "messages expire");
@@ -77,7 +77,7 @@ scenario("S15", async (c) => {
   await (await fetchOne(one)).ackAck();
   equal(await messages(c, stream), 1, "after the first ack");
   await (await fetchOne(two)).ackAck();
-  await until(async () => await messages(c, stream) === 0, "gone after the second ack", 2000);
+  await until(async () => await messages(c, stream) === 0, "gone after the second ack");
 });
 
 scenario("S16", async (c) => {
@@ -89,7 +89,7 @@ scenario("S16", async (c) => {
   await c.put("s16.a.1", "x");
   await c.put("s16.b", "y");
   await (await fetchOne(a)).ackAck();
-  await until(async () => await messages(c, stream) === 1, "acked message is gone", 2000);
+  await until(async () => await messages(c, stream) === 1, "acked message is gone");
   const other = await c.jsm.streams.getMessage(stream, { last_by_subj: "s16.b" });
   equal(other.string(), "y", "the other one stays");
 });

@@ -3,7 +3,7 @@
 
 const { createHash, randomBytes } = require("node:crypto");
 const { Objm } = require("@nats-io/obj");
-const { check, equal, expectError, iterate, next, scenario, until } = require("./harness");
+const { PATIENCE_MS, check, equal, expectError, iterate, next, scenario, until } = require("./harness");
 
 async function store(c) {
   c.owns(`OBJ_${c.id}`);
@@ -43,7 +43,7 @@ scenario("O01", async (c) => {
 scenario("O02", async (c) => {
   const obj = await store(c);
   const data = randomBytes(50 * 1024 * 1024);
-  const put = await obj.put({ name: "big" }, streamOf(data), { timeout: 30_000 });
+  const put = await obj.put({ name: "big" }, streamOf(data), { timeout: PATIENCE_MS });
   equal([put.size, put.digest], [data.length, digest(data)], "put");
   const result = await obj.get("big");
   const sum = createHash("sha256");
@@ -55,7 +55,7 @@ scenario("O02", async (c) => {
   check(!(await result.error), "the client reports an error");
   equal(size, data.length, "size");
   equal(sum.digest("base64"), sha(data), "SHA-256");
-}, 60);
+}, 360);
 
 scenario("O03", async (c) => {
   const obj = await store(c);

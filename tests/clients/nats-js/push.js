@@ -4,7 +4,7 @@
 const { AckPolicy, DeliverPolicy } = require("@nats-io/jetstream");
 const { createInbox } = require("@nats-io/transport-node");
 const {
-  Skip, check, equal, iterate, jetstream, nanos, next, number, scenario, sleep, span, until,
+  PATIENCE_MS, Skip, check, equal, iterate, jetstream, nanos, next, number, scenario, sleep, span, until,
 } = require("./harness");
 
 async function addPush(c, stream, config = {}) {
@@ -60,10 +60,10 @@ scenario("D03", async (c) => {
   await c.putAsync("d03.a", count, (i) => String(i).padStart(512, "0"));
   await addPush(c, stream, { ack_policy: AckPolicy.None, flow_control: true, idle_heartbeat: nanos(1000) });
   const { got, messages } = await consumeInto(c.js, stream, false);
-  await until(() => got.length >= count, "all messages", 30_000);
+  await until(() => got.length >= count, "all messages");
   equal(got, span(0, count), "messages");
   await messages.close();
-}, 40);
+}, 360);
 
 scenario("D04", async (c) => {
   const stream = await c.stream();
@@ -71,7 +71,7 @@ scenario("D04", async (c) => {
   const got = [];
   c.nc.subscribe(inbox, { callback: (_err, msg) => got.push(msg.headers) });
   await addPush(c, stream, { deliver_subject: inbox, idle_heartbeat: nanos(200) });
-  await until(() => got.length >= 3, "3 heartbeats", 2000);
+  await until(() => got.length >= 3, "3 heartbeats");
   for (const h of got) {
     equal([h.code, h.get("Nats-Last-Consumer"), h.get("Nats-Last-Stream")], [100, "0", "0"], "status and sequences");
   }
@@ -89,7 +89,7 @@ scenario("D05", async (c) => {
     if (++i === count) break;
   }
   equal(i, count, "messages");
-}, 90);
+}, 360);
 
 scenario("D06", async (c) => {
   const size = 5_000_000;
@@ -100,7 +100,7 @@ scenario("D06", async (c) => {
   for (let i = 0; i < 100; i++) {
     body.writeUInt32LE(i, 0);
     body.writeUInt32LE(i, size - 8);
-    equal((await c.js.publish("d06.a", body, { timeout: 20_000 })).seq, i + 1, "sequence");
+    equal((await c.js.publish("d06.a", body, { timeout: PATIENCE_MS })).seq, i + 1, "sequence");
   }
   const consumer = await c.js.consumers.get(stream, {});
   const messages = iterate(await consumer.consume({ max_messages: 4 }));
@@ -110,7 +110,7 @@ scenario("D06", async (c) => {
     check(mark(Buffer.from(data.buffer, data.byteOffset, data.length), i), `marks of message ${i}`);
   }
   check(!c.nc.isClosed(), "disconnected");
-}, 90);
+}, 360);
 
 scenario("D07", async (c) => {
   const stream = await c.stream();

@@ -2,7 +2,7 @@
 
 import asyncio
 
-from harness import api, check, equal, expect_code, scenario, until
+from harness import PATIENCE_S, api, check, equal, expect_code, scenario, until
 
 
 async def kept(ctx, stream):
@@ -41,7 +41,7 @@ async def discard_old(ctx):
 
 @scenario("S13")
 async def max_age(ctx):
-    stream = await ctx.stream(max_age=1, duplicate_window=1)
+    stream = await ctx.stream(max_age=4, duplicate_window=1)
     await ctx.publish_many("s13.a", 3)
     equal((await ctx.state(stream)).messages, 3, "messages at first")
 
@@ -84,14 +84,14 @@ async def interest(ctx):
     one = await ctx.consumer(stream, "one")
     two = await ctx.consumer(stream, "two")
     await js.publish("s15.a", b"x")
-    await (await one.fetch(1, timeout=2))[0].ack_sync()
+    await (await one.fetch(1, timeout=PATIENCE_S))[0].ack_sync()
     equal((await ctx.state(stream)).messages, 1, "after the first ack")
-    await (await two.fetch(1, timeout=2))[0].ack_sync()
+    await (await two.fetch(1, timeout=PATIENCE_S))[0].ack_sync()
 
     async def gone():
         return (await ctx.state(stream)).messages == 0
 
-    await until(gone, "gone after the second ack", 2)
+    await until(gone, "gone after the second ack")
 
 
 @scenario("S16")
@@ -104,12 +104,12 @@ async def work_queue(ctx):
     await expect_code(js.add_consumer(stream, durable_name="o", filter_subject="s16.a.1"), 10100)
     await js.publish("s16.a.1", b"x")
     await js.publish("s16.b", b"y")
-    await (await a.fetch(1, timeout=2))[0].ack_sync()
+    await (await a.fetch(1, timeout=PATIENCE_S))[0].ack_sync()
 
     async def one_left():
         return (await ctx.state(stream)).messages == 1
 
-    await until(one_left, "acked message is gone", 2)
+    await until(one_left, "acked message is gone")
     equal((await js.get_last_msg(stream, "s16.b")).data, b"y", "the other one stays")
 
 

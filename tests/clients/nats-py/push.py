@@ -2,7 +2,7 @@
 
 import asyncio
 
-from harness import Skip, api, check, equal, scenario, until
+from harness import PATIENCE_S, Skip, api, check, equal, scenario, until
 
 
 async def publish_async(ctx, subject, bodies):
@@ -58,7 +58,7 @@ async def deliver_group(ctx):
     check(all(members), f"a member got nothing: {[len(m) for m in members]}")
 
 
-@scenario("D03", 40)
+@scenario("D03", 360)
 async def flow_control(ctx):
     count = 40_000
     stream = await ctx.stream()
@@ -68,7 +68,7 @@ async def flow_control(ctx):
         "d03.a", stream=stream, config=config, flow_control=True, idle_heartbeat=1
     )
     for i in range(count):
-        msg = await sub.next_msg(timeout=5)
+        msg = await sub.next_msg(timeout=PATIENCE_S)
         if int(msg.data) != i:
             equal(int(msg.data), i, "message")
 
@@ -88,27 +88,27 @@ async def heartbeats(ctx):
     async def three():
         return len(got) >= 3
 
-    await until(three, "3 heartbeats", 2)
+    await until(three, "3 heartbeats")
     for hdr in got:
         equal(hdr["Status"], "100", "status")
         equal((hdr["Nats-Last-Consumer"], hdr["Nats-Last-Stream"]), ("0", "0"), "headers")
 
 
-@scenario("D05", 90)
+@scenario("D05", 360)
 async def ordered(ctx):
     count = 200_000
     stream = await ctx.stream()
     await publish_async(ctx, "d05.a", (b"%064d" % i for i in range(count)))
     sub = await ctx.js.subscribe("d05.a", stream=stream, ordered_consumer=True)
     for i in range(count):
-        msg = await sub.next_msg(timeout=10)
+        msg = await sub.next_msg(timeout=PATIENCE_S)
         seq = msg.metadata.sequence.stream
         if seq != i + 1 or int(msg.data) != i:
             equal((seq, int(msg.data)), (i + 1, i), "sequence and payload")
     await sub.unsubscribe()
 
 
-@scenario("D06", 90)
+@scenario("D06", 360)
 async def five_megabytes(ctx):
     size, count = 5_000_000, 100
     if ctx.nc.max_payload < size:
@@ -117,14 +117,14 @@ async def five_megabytes(ctx):
     filler = bytes(size - 16)
     for i in range(count):
         mark = b"%08d" % i
-        ack = await ctx.js.publish("d06.a", mark + filler + mark, timeout=20)
+        ack = await ctx.js.publish("d06.a", mark + filler + mark, timeout=PATIENCE_S)
         equal(ack.seq, i + 1, "sequence")
     # The client buffers at most this many bytes; flow control keeps the server below it.
     sub = await ctx.js.subscribe(
         "d06.a", stream=stream, ordered_consumer=True, pending_bytes_limit=1 << 30
     )
     for i in range(count):
-        msg = await sub.next_msg(timeout=20)
+        msg = await sub.next_msg(timeout=PATIENCE_S)
         mark = b"%08d" % i
         equal((len(msg.data), msg.data[:8], msg.data[-8:]), (size, mark, mark), "message")
     check(ctx.nc.is_connected, "disconnected")
@@ -139,8 +139,8 @@ async def ordered_filtered(ctx):
         deliver_policy=api.DeliverPolicy.BY_START_SEQUENCE, opt_start_seq=11
     )
     sub = await ctx.js.subscribe("d07.0", stream=stream, ordered_consumer=True, config=config)
-    got = [int((await sub.next_msg(timeout=5)).data) for _ in range(5)]
+    got = [int((await sub.next_msg(timeout=PATIENCE_S)).data) for _ in range(5)]
     equal(got, [10, 12, 14, 16, 18], "stored messages")
     await ctx.js.publish("d07.1", b"20")
     await ctx.js.publish("d07.0", b"21")
-    equal(int((await sub.next_msg(timeout=5)).data), 21, "new message")
+    equal(int((await sub.next_msg(timeout=PATIENCE_S)).data), 21, "new message")

@@ -4,7 +4,7 @@ import asyncio
 
 import nats.js.errors
 
-from harness import api, check, equal, expect_code, expect_raises, scenario
+from harness import PATIENCE_S, api, check, equal, expect_code, expect_raises, scenario
 from nats.js.errors import APIError, NoStreamResponseError, NotFoundError
 
 
@@ -79,12 +79,12 @@ async def publish_sync(ctx):
     await expect_raises(ctx.js.publish("s05none", b"x"), NoStreamResponseError)
 
 
-@scenario("S06", 30)
+@scenario("S06")
 async def publish_async(ctx):
     count = 10_000
     stream = await ctx.stream()
     acks = [await ctx.js.publish_async("s06.a", str(i).encode()) for i in range(count)]
-    await asyncio.wait_for(ctx.js.publish_async_completed(), 20)
+    await asyncio.wait_for(ctx.js.publish_async_completed(), PATIENCE_S)
     seqs = [(await ack).seq for ack in acks]
     equal(seqs, list(range(1, count + 1)), "sequences")
     equal((await ctx.state(stream)).messages, count, "messages")
@@ -92,13 +92,13 @@ async def publish_async(ctx):
 
 @scenario("S07")
 async def dedup(ctx):
-    stream = await ctx.stream(duplicate_window=1)
+    stream = await ctx.stream(duplicate_window=5)
     hdr = {"Nats-Msg-Id": "one"}
     first = await ctx.js.publish("s07.a", b"1", headers=dict(hdr))
     second = await ctx.js.publish("s07.a", b"2", headers=dict(hdr))
     equal((first.seq, bool(first.duplicate)), (1, False), "first")
     equal((second.seq, second.duplicate), (1, True), "second")
-    await asyncio.sleep(1.5)
+    await asyncio.sleep(5.5)
     third = await ctx.js.publish("s07.a", b"3", headers=dict(hdr))
     equal((third.seq, bool(third.duplicate)), (2, False), "after the window")
     equal((await ctx.state(stream)).messages, 2, "messages")
@@ -198,7 +198,7 @@ async def memory_storage(ctx):
     stream = await ctx.stream(storage=api.StorageType.MEMORY)
     await ctx.publish_many("s20.a", 100)
     sub = await ctx.consumer(stream)
-    got = await sub.fetch(100, timeout=5)
+    got = await sub.fetch(100, timeout=PATIENCE_S)
     equal([int(m.data) for m in got], list(range(100)), "messages")
     info = await ctx.js.stream_info(stream)
     equal(info.config.storage, api.StorageType.MEMORY.value, "storage")

@@ -12,7 +12,7 @@ import javax.net.ssl.TrustManagerFactory;
 
 /** jnats over TLS: before and after INFO, and as the user that its certificate names. */
 public final class Tls {
-    private static final Duration PATIENCE = Duration.ofSeconds(20);
+    private static final Duration PATIENCE = Duration.ofSeconds(60);
     private static final char[] PASSWORD = "changeit".toCharArray();
 
     private static KeyStore store(String file) throws Exception {

@@ -8,6 +8,8 @@ const puppeteer = require("puppeteer-core");
 
 const [url, pagePort] = process.argv.slice(2);
 const MESSAGES = 200;
+/** Our exit code when the port for the page is in use. */
+const PORT_TAKEN = 75;
 const BROWSERS = [
   process.env.CHROMIUM,
   "/usr/bin/chromium",
@@ -34,6 +36,11 @@ function serve(script) {
     response.setHeader("Content-Type", isScript ? "text/javascript" : "text/html");
     response.end(isScript ? script : '<!doctype html><script src="/page.js"></script>');
   });
+  // Somebody else may have been quicker; whoever called us chooses another port then.
+  server.on("error", (err) => {
+    console.error(err);
+    process.exit(err.code === "EADDRINUSE" ? PORT_TAKEN : 1);
+  });
   return new Promise((resolve) => {
     server.listen(Number(pagePort), "127.0.0.1", () => resolve(server));
   });
@@ -46,9 +53,10 @@ async function main() {
   }
   const server = await serve(await bundle());
   const args = ["--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage"];
-  const browser = await puppeteer.launch({ executablePath, headless: true, args, timeout: 60_000 });
+  const browser = await puppeteer.launch({ executablePath, headless: true, args, timeout: 120_000 });
   try {
     const page = await browser.newPage();
+    page.setDefaultTimeout(120_000);
     page.on("pageerror", (err) => console.error(`page: ${err.message}`));
     await page.goto(`http://127.0.0.1:${pagePort}/`);
     const found = await page.evaluate((servers) => window.run(servers), url);

@@ -9,7 +9,7 @@ from prometheus_client.openmetrics.parser import text_string_to_metric_families 
 from prometheus_client.parser import text_string_to_metric_families as classic
 
 url, document = sys.argv[1:]
-with urllib.request.urlopen(url, timeout=20) as answer:
+with urllib.request.urlopen(url, timeout=60) as answer:
     kind = answer.headers["Content-Type"]
     text = answer.read().decode()
 assert kind.startswith("application/openmetrics-text; version=1.0.0"), kind

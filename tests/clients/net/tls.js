@@ -12,8 +12,8 @@ async function main() {
     keyFile: `${certs}/ada.key`,
     handshakeFirst: when === "first",
   };
-  const nc = await connect({ servers: url, tls, timeout: 20_000 });
-  const info = (await nc.request("$SYS.REQ.USER.INFO", "", { timeout: 20_000 })).json();
+  const nc = await connect({ servers: url, tls, timeout: 60_000 });
+  const info = (await nc.request("$SYS.REQ.USER.INFO", "", { timeout: 60_000 })).json();
   if (info.data.user !== want) throw new Error(`${info.data.user} instead of ${want}`);
   await nc.close();
   console.log(`ok nats.js ${when} as ${want}`);

@@ -22,7 +22,7 @@ function check(cond, what) {
 
 async function core(nc) {
   const sub = nc.subscribe("echo", { callback: (err, msg) => err ?? msg.respond(msg.data) });
-  const answer = await nc.request("echo", "hello", { timeout: 5000 });
+  const answer = await nc.request("echo", "hello", { timeout: 60_000 });
   check(answer.string() === "hello", `the answer is ${answer.string()}`);
   sub.unsubscribe();
   const big = "x".repeat(700_000);
@@ -32,9 +32,9 @@ async function core(nc) {
 }
 
 async function stream(nc) {
-  const jsm = await jetstreamManager(nc);
+  const jsm = await jetstreamManager(nc, { timeout: 60_000 });
   await jsm.streams.add({ name: "WS", subjects: ["ws.>"] });
-  const js = jetstream(nc);
+  const js = jetstream(nc, { timeout: 60_000 });
   const acks = await Promise.all(
     Array.from({ length: 500 }, (_, n) => js.publish(`ws.${n % 7}`, `message ${n}`)),
   );
@@ -53,7 +53,7 @@ async function stream(nc) {
 
 async function main() {
   for (const target of [url, secureUrl]) {
-    const nc = await wsconnect({ servers: target, user: "web", pass: "web", timeout: 10_000 });
+    const nc = await wsconnect({ servers: target, user: "web", pass: "web", timeout: 60_000 });
     await core(nc);
     await stream(nc);
     await nc.flush();

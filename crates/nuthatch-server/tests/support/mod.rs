@@ -3,7 +3,7 @@
 
 use nuthatch_server::listener;
 use nuthatch_server::logging::Logger;
-use nuthatch_server::options::{Command, Invocation, Options, OptionsError, load_with};
+use nuthatch_server::options::{Command, Invocation, Options, OptionsError, TlsOptions, load_with};
 use nuthatch_server::server::Server;
 use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -12,9 +12,24 @@ use std::time::{Duration, Instant};
 use tokio::runtime::Runtime;
 
 /// How long a peer waits for bytes that must come.
-const PATIENCE: Duration = Duration::from_secs(10);
+pub const PATIENCE: Duration = Duration::from_secs(60);
 /// How long a peer waits to see that nothing comes.
 const SILENCE: Duration = Duration::from_millis(100);
+
+/// Gives peers that must show who they are, or shake hands, more time than the server does unless told
+/// otherwise: a busy machine may take longer.
+fn with_patience(mut options: Options) -> Options {
+    let ours = Options::default().auth.timeout;
+    if options.auth.timeout == ours {
+        options.auth.timeout = PATIENCE;
+    }
+    if let Some(tls) = &mut options.tls
+        && tls.timeout == TlsOptions::default().timeout
+    {
+        tls.timeout = PATIENCE;
+    }
+    options
+}
 
 /// A server without JetStream.
 pub struct TestServer {
@@ -30,7 +45,7 @@ pub struct TestServer {
 impl TestServer {
     pub fn start(options: Options) -> Self {
         let runtime = Runtime::new().unwrap();
-        let server = Server::new(options, Logger::silent());
+        let server = Server::new(with_patience(options), Logger::silent());
         server.set_runtime(runtime.handle().clone());
         nuthatch_server::operator::start(&server).unwrap();
         nuthatch_server::tls::Loaded::read(&server.options()).unwrap().install(&server);
@@ -92,38 +107,60 @@ impl TestServer {
 pub const CLIENT: &str =
     r#"{"verbose":false,"pedantic":false,"headers":true,"no_responders":true}"#;
 
+/// A scripted peer. It takes no notice of pings, of which the server's first comes after two seconds:
+/// on a busy machine that is in the middle of any test. Bodies must not look like one.
 pub struct Peer {
     stream: TcpStream,
     buffer: Vec<u8>,
-    /// Pings of the server are not shown; its first one comes after two seconds.
-    hides_pings: bool,
+    shows_pings: bool,
+}
+
+const PING: &[u8] = b"PING\r\n";
+
+/// Reads; that the process was stopped and goes on is no error.
+fn read(stream: &mut TcpStream, chunk: &mut [u8]) -> std::io::Result<usize> {
+    loop {
+        match stream.read(chunk) {
+            Err(error) if error.kind() == ErrorKind::Interrupted => {}
+            done => return done,
+        }
+    }
 }
 
 impl Peer {
     pub fn new(stream: TcpStream) -> Self {
         stream.set_read_timeout(Some(PATIENCE)).unwrap();
         stream.set_nodelay(true).unwrap();
-        Self { stream, buffer: Vec::new(), hides_pings: false }
+        Self { stream, buffer: Vec::new(), shows_pings: false }
     }
 
-    /// One that takes no notice of pings, for tests that may take seconds. Bodies must not look
-    /// like one.
-    pub fn patient(mut self) -> Self {
-        self.hides_pings = true;
+    /// One that is shown pings as well.
+    pub fn with_pings(mut self) -> Self {
+        self.shows_pings = true;
         self
     }
 
-    fn hide_pings(&mut self) {
-        const PING: &[u8] = b"PING\r\n";
-        let is_ping = |(at, bytes): (usize, &[u8]), buffer: &[u8]| {
-            bytes == PING && (at == 0 || buffer[at - 1] == b'\n')
-        };
-        while let Some(at) = {
-            let buffer = &self.buffer;
-            buffer.windows(PING.len()).enumerate().position(|window| is_ping(window, buffer))
-        } {
-            self.buffer.drain(at..at + PING.len());
+    /// Removes pings from what has come, of which the first `seen` bytes hold none.
+    fn hide_pings(&mut self, seen: usize) {
+        let mut from = seen.saturating_sub(PING.len());
+        while let Some(at) = memchr::memmem::find(&self.buffer[from..], PING).map(|at| at + from) {
+            let starts_line = at == 0 || self.buffer[at - 1] == b'\n';
+            if starts_line {
+                self.buffer.drain(at..at + PING.len());
+            }
+            from = if starts_line { at } else { at + 1 };
         }
+    }
+
+    /// How much has come, without what may turn out to be a ping.
+    fn available(&self) -> usize {
+        let len = self.buffer.len();
+        let may_be_ping = |&tail: &usize| {
+            let start = len - tail;
+            self.buffer[start..] == PING[..tail] && (start == 0 || self.buffer[start - 1] == b'\n')
+        };
+        let longest = if self.shows_pings { 0 } else { len.min(PING.len() - 1) };
+        len - (1..=longest).rev().find(may_be_ping).unwrap_or(0)
     }
 
     pub fn send(&mut self, bytes: impl AsRef<[u8]>) {
@@ -138,11 +175,12 @@ impl Peer {
     #[track_caller]
     fn fill(&mut self) -> usize {
         let mut chunk = vec![0; 256 * 1024];
-        match self.stream.read(&mut chunk) {
+        match read(&mut self.stream, &mut chunk) {
             Ok(count) => {
+                let seen = self.buffer.len();
                 self.buffer.extend_from_slice(&chunk[..count]);
-                if self.hides_pings {
-                    self.hide_pings();
+                if !self.shows_pings {
+                    self.hide_pings(seen);
                 }
                 count
             }
@@ -168,7 +206,7 @@ impl Peer {
 
     /// The next `count` bytes.
     pub fn take(&mut self, count: usize) -> Vec<u8> {
-        while self.buffer.len() < count {
+        while self.available() < count {
             assert!(self.fill() > 0, "closed after {:?}", String::from_utf8_lossy(&self.buffer));
         }
         let rest = self.buffer.split_off(count);
@@ -208,17 +246,27 @@ impl Peer {
     /// Nothing must come.
     #[track_caller]
     pub fn expect_silence(&mut self) {
-        self.stream.set_read_timeout(Some(SILENCE)).unwrap();
-        let mut chunk = [0; 1024];
-        let read = self.stream.read(&mut chunk);
-        self.stream.set_read_timeout(Some(PATIENCE)).unwrap();
-        match read {
-            Ok(count) => panic!("came: {:?}", String::from_utf8_lossy(&chunk[..count])),
-            Err(error) => {
-                assert!(matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut));
+        let end = Instant::now() + SILENCE;
+        loop {
+            let left = end.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                break;
+            }
+            self.stream.set_read_timeout(Some(left)).unwrap();
+            let mut chunk = [0; 1024];
+            match read(&mut self.stream, &mut chunk) {
+                Ok(0) => panic!("closed"),
+                Ok(count) => {
+                    self.buffer.extend_from_slice(&chunk[..count]);
+                    self.hide_pings(0);
+                }
+                Err(error) => {
+                    assert!(matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut));
+                }
             }
         }
-        assert!(self.buffer.is_empty(), "{:?}", String::from_utf8_lossy(&self.buffer));
+        self.stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        assert!(self.buffer.is_empty(), "came: {:?}", String::from_utf8_lossy(&self.buffer));
     }
 }
 

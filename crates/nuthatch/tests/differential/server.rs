@@ -12,7 +12,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 /// How long a server may take until it accepts connections.
-const START_LIMIT: Duration = Duration::from_secs(20);
+const START_LIMIT: Duration = Duration::from_secs(90);
 
 /// Attempts with another port, should somebody have taken the one that was free a moment ago.
 const START_ATTEMPTS: u32 = 3;

@@ -90,16 +90,19 @@ impl Gauges {
         left(self) == left(idle)
     }
 
-    pub fn assert_back_at(&self, before: &Self) {
-        assert!(self.is_at_rest(before), "something is left: {self:?}");
-        assert_eq!(self.streams, before.streams);
-        let at_most = |what: &str, value: u64, limit: u64| {
-            assert!(value <= limit, "{what}: {value}, at most {limit}");
-        };
-        at_most("tasks", self.tasks, before.tasks + TASKS_SLACK);
-        at_most("files", self.files, before.files + FILES_SLACK);
-        at_most("threads", self.threads, before.threads + 2);
-        at_most("memory", self.memory, before.memory + before.memory / 2 + MEMORY_SLACK);
+    /// What there is more of than there was before.
+    pub fn beyond(&self, before: &Self) -> Option<String> {
+        if !self.is_at_rest(before) || self.streams != before.streams {
+            return Some("connections, subscriptions, consumers or streams".to_owned());
+        }
+        let limits = [
+            ("tasks", self.tasks, before.tasks + TASKS_SLACK),
+            ("files", self.files, before.files + FILES_SLACK),
+            ("threads", self.threads, before.threads + 2),
+            ("memory", self.memory, before.memory + before.memory / 2 + MEMORY_SLACK),
+        ];
+        let (what, value, limit) = limits.into_iter().find(|(_, value, limit)| value > limit)?;
+        Some(format!("{what}: {value}, at most {limit}"))
     }
 }
 

@@ -12,8 +12,11 @@ use async_nats::jetstream::{self, publish::PublishAck};
 use bytes::Bytes;
 use futures_util::StreamExt;
 
+/// How long anything may take that must come: machines may be slow. What comes late does not make a
+/// scenario fail unless it says so; what must not come, or not too soon, does.
+pub const PATIENCE: Duration = Duration::from_secs(60);
 /// The time limit of a scenario for which the list names none.
-pub const DEFAULT_LIMIT_S: u64 = 20;
+pub const DEFAULT_LIMIT_S: u64 = 180;
 /// Publishes in flight at once; the client's own limit is higher.
 const PUBLISH_WINDOW: usize = 1_000;
 
@@ -100,31 +103,31 @@ pub fn expect_err<T, E: Display>(
 }
 
 /// Polls a predicate until it is true.
-pub async fn until<F, Fut>(within_s: f64, what: &str, mut probe: F) -> Outcome
+pub async fn until<F, Fut>(what: &str, mut probe: F) -> Outcome
 where
     F: FnMut() -> Fut,
     Fut: Future<Output = Outcome<bool>>,
 {
-    let deadline = Instant::now() + Duration::from_secs_f64(within_s);
+    let deadline = Instant::now() + PATIENCE;
     while Instant::now() < deadline {
         if probe().await? {
             return Ok(());
         }
         sleep_ms(20).await;
     }
-    fail(format!("not within {within_s} s: {what}"))
+    fail(format!("not within {PATIENCE:?}: {what}"))
 }
 
 pub async fn sleep_ms(ms: u64) {
     tokio::time::sleep(Duration::from_millis(ms)).await;
 }
 
-/// The next item, which must come within 5 seconds.
+/// The next item, which must come.
 pub async fn next<S: StreamExt + Unpin>(stream: &mut S) -> Outcome<S::Item> {
-    match tokio::time::timeout(Duration::from_secs(5), stream.next()).await {
+    match tokio::time::timeout(PATIENCE, stream.next()).await {
         Ok(Some(item)) => Ok(item),
         Ok(None) => fail("the stream ended"),
-        Err(_) => fail("nothing within 5 s"),
+        Err(_) => fail(format!("nothing within {PATIENCE:?}")),
     }
 }
 
@@ -146,6 +149,16 @@ pub fn body(value: impl Display) -> Bytes {
     Bytes::from(value.to_string())
 }
 
+/// [`PATIENCE`] where milliseconds are wanted.
+pub const PATIENCE_MS: u64 = PATIENCE.as_secs() * 1000;
+
+/// A connection that gives the server time.
+pub async fn connect(url: &str) -> Outcome<async_nats::Client> {
+    let options = async_nats::ConnectOptions::new();
+    let options = options.connection_timeout(PATIENCE).request_timeout(Some(PATIENCE));
+    Ok(options.connect(url).await?)
+}
+
 /// One scenario's connections, and the streams to delete at its end.
 pub struct Ctx {
     pub id: &'static str,
@@ -158,13 +171,14 @@ pub struct Ctx {
 
 impl Ctx {
     async fn open(url: &str, id: &'static str) -> Outcome<Self> {
-        let nc = async_nats::connect(url).await?;
-        let js = jetstream::new(nc.clone());
+        let nc = connect(url).await?;
+        let mut js = jetstream::new(nc.clone());
+        js.set_timeout(PATIENCE);
         Ok(Self { id, low: id.to_lowercase(), nc, js, url: url.to_owned(), streams: Vec::new() })
     }
 
     pub async fn connect(&self) -> Outcome<async_nats::Client> {
-        Ok(async_nats::connect(&self.url).await?)
+        connect(&self.url).await
     }
 
     pub fn owns(&mut self, stream: &str) {
@@ -232,7 +246,7 @@ impl Ctx {
 
     async fn close(self) {
         for name in &self.streams {
-            let _ = tokio::time::timeout(Duration::from_secs(5), self.js.delete_stream(name)).await;
+            let _ = tokio::time::timeout(PATIENCE, self.js.delete_stream(name)).await;
         }
         let _ = self.nc.drain().await;
     }
@@ -271,9 +285,9 @@ pub async fn fetch(consumer: &PullConsumer, batch: usize, wait_ms: u64) -> Outco
 }
 
 pub async fn fetch_one(consumer: &PullConsumer) -> Outcome<Msg> {
-    match fetch(consumer, 1, 5_000).await?.pop() {
+    match fetch(consumer, 1, PATIENCE_MS).await?.pop() {
         Some(msg) => Ok(msg),
-        None => fail("no message within 5 s"),
+        None => fail(format!("no message within {PATIENCE:?}")),
     }
 }
 

@@ -62,12 +62,12 @@ async fn discard_old(c: &mut Ctx) -> Outcome {
 }
 
 async fn max_age(c: &mut Ctx) -> Outcome {
-    let second = Duration::from_secs(1);
-    let config = Config { max_age: second, duplicate_window: second, ..Default::default() };
+    let age = Duration::from_secs(4);
+    let config = Config { max_age: age, duplicate_window: age, ..Default::default() };
     let stream = c.stream("", config).await?;
     c.put_many("s13.a", 3).await?;
     equal(messages(&stream).await?, 3, "messages at first")?;
-    until(5.0, "messages expire", async || Ok(messages(&stream).await? == 0)).await?;
+    until("messages expire", async || Ok(messages(&stream).await? == 0)).await?;
     equal(state(&stream).await?.last_sequence, 3, "last_seq")
 }
 
@@ -105,7 +105,7 @@ async fn interest(c: &mut Ctx) -> Outcome {
     fetch_one(&one).await?.double_ack().await?;
     equal(messages(&stream).await?, 1, "after the first ack")?;
     fetch_one(&two).await?.double_ack().await?;
-    until(2.0, "gone after the second ack", async || Ok(messages(&stream).await? == 0)).await
+    until("gone after the second ack", async || Ok(messages(&stream).await? == 0)).await
 }
 
 async fn work_queue(c: &mut Ctx) -> Outcome {
@@ -124,7 +124,7 @@ async fn work_queue(c: &mut Ctx) -> Outcome {
     c.put("s16.a.1", body("x")).await?;
     c.put("s16.b", body("y")).await?;
     fetch_one(&a).await?.double_ack().await?;
-    until(2.0, "acked message is gone", async || Ok(messages(&stream).await? == 1)).await?;
+    until("acked message is gone", async || Ok(messages(&stream).await? == 1)).await?;
     let other = stream.get_last_raw_message_by_subject("s16.b").await?;
     equal(other.payload, body("y"), "the other one stays")
 }

@@ -13,7 +13,7 @@ mod streams;
 use std::process::ExitCode;
 
 use async_nats::jetstream;
-use harness::{Scenario, Verdict, run_one};
+use harness::{Outcome, Scenario, Stop, Verdict, connect, run_one};
 
 const PARTS: &[&[Scenario]] = &[
     core_nats::SCENARIOS,
@@ -27,8 +27,8 @@ const PARTS: &[&[Scenario]] = &[
 ];
 
 /// Makes the stream that stays throughout the run; SCENARIOS.md says why.
-async fn create_keeper(url: &str) -> Result<(), async_nats::Error> {
-    let js = jetstream::new(async_nats::connect(url).await?);
+async fn create_keeper(url: &str) -> Outcome {
+    let js = jetstream::new(connect(url).await?);
     let subjects = vec!["keeper".to_owned()];
     js.create_stream(jetstream::stream::Config {
         name: "KEEPER".to_owned(),
@@ -50,7 +50,7 @@ async fn main() -> ExitCode {
         eprintln!("usage: clients-async-nats --url nats://HOST:PORT [--only id,id]");
         return ExitCode::from(2);
     };
-    if let Err(err) = create_keeper(&url).await {
+    if let Err(Stop::Fail(err) | Stop::Skip(err)) = create_keeper(&url).await {
         // The scenarios that need JetStream will say the same.
         eprintln!("no stream KEEPER: {err}");
     }

@@ -14,7 +14,7 @@ use crate::streams::state;
 
 scenarios! {
     "O01" => put_get,
-    "O02" [60] => fifty_megabytes,
+    "O02" [360] => fifty_megabytes,
     "O03" => overwrite,
     "O04" => watch,
     "O05" => status,
@@ -65,10 +65,8 @@ async fn overwrite(c: &mut Ctx) -> Outcome {
     obj.put("o", &mut b"second".as_slice()).await?;
     equal(read(&obj, "o").await?, b"second", "content")?;
     let stream = c.js.get_stream("OBJ_O03").await?;
-    until(5.0, "chunks of the first object are purged", async || {
-        Ok(state(&stream).await?.messages == 2)
-    })
-    .await
+    until("chunks of the first object are purged", async || Ok(state(&stream).await?.messages == 2))
+        .await
 }
 
 async fn watch(c: &mut Ctx) -> Outcome {

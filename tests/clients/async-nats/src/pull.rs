@@ -11,8 +11,8 @@ use async_nats::jetstream::stream::{
 use futures_util::{StreamExt, TryStreamExt};
 
 use crate::harness::{
-    Ctx, Outcome, body, check, durable, equal, expect_code, expect_err, fail, fetch, fetch_one,
-    next, nothing_more, number, numbers, sequences, sleep_ms, until,
+    Ctx, Outcome, PATIENCE, PATIENCE_MS, body, check, durable, equal, expect_code, expect_err,
+    fail, fetch, fetch_one, next, nothing_more, number, numbers, sequences, sleep_ms, until,
 };
 use crate::scenarios;
 
@@ -41,7 +41,7 @@ async fn pending(consumer: &PullConsumer) -> Outcome<u64> {
 
 /// Waits until the (asynchronous) acks are counted, then compares exactly.
 async fn acked_up_to(consumer: &PullConsumer, floor: u64, left: u64) -> Outcome {
-    until(5.0, "the ack floor", async || {
+    until("the ack floor", async || {
         let info = consumer.get_info().await?;
         Ok(info.ack_floor.stream_sequence == floor && info.num_ack_pending == 0)
     })
@@ -55,7 +55,7 @@ async fn explicit_ack(c: &mut Ctx) -> Outcome {
     let consumer = durable(&stream, "c", Default::default()).await?;
     let mut seq = 0;
     for batch in [4, 6] {
-        let msgs = fetch(&consumer, batch, 5_000).await?;
+        let msgs = fetch(&consumer, batch, PATIENCE_MS).await?;
         equal(msgs.len(), batch, "messages")?;
         for msg in msgs {
             seq += 1;
@@ -79,7 +79,7 @@ async fn no_wait(c: &mut Ctx) -> Outcome {
         let began = Instant::now();
         let got = consumer.fetch().max_messages(10).messages().await?.count().await;
         equal(got, count, "messages")?;
-        check(began.elapsed() < Duration::from_secs(1), "took 1 s or more")?;
+        check(began.elapsed() < PATIENCE / 3, "took as long as a fetch that waits")?;
     }
     Ok(())
 }
@@ -89,9 +89,9 @@ async fn expires(c: &mut Ctx) -> Outcome {
     c.put_many("p03.a", 3).await?;
     let consumer = durable(&stream, "c", Default::default()).await?;
     let began = Instant::now();
-    equal(numbers(&fetch(&consumer, 10, 1_000).await?)?, [0, 1, 2], "messages")?;
+    equal(numbers(&fetch(&consumer, 10, 3_000).await?)?, [0, 1, 2], "messages")?;
     let took_ms = began.elapsed().as_millis();
-    check((800..3_000).contains(&took_ms), format!("took {took_ms} ms"))
+    check((2_800..30_000).contains(&took_ms), format!("took {took_ms} ms"))
 }
 
 async fn max_bytes(c: &mut Ctx) -> Outcome {
@@ -107,7 +107,7 @@ async fn max_bytes(c: &mut Ctx) -> Outcome {
         got += 1;
     }
     check((1..=3).contains(&got), format!("{got} messages"))?;
-    equal(fetch(&consumer, 10 - got, 5_000).await?.len(), 10 - got, "the others")
+    equal(fetch(&consumer, 10 - got, PATIENCE_MS).await?.len(), 10 - got, "the others")
 }
 
 async fn double_ack(c: &mut Ctx) -> Outcome {
@@ -128,12 +128,12 @@ async fn max_ack_pending(c: &mut Ctx) -> Outcome {
     c.put_many("p13.a", 10).await?;
     let consumer =
         durable(&stream, "c", pull::Config { max_ack_pending: 5, ..Default::default() }).await?;
-    let first = fetch(&consumer, 10, 1_000).await?;
+    let first = fetch(&consumer, 10, 3_000).await?;
     equal(numbers(&first)?, [0, 1, 2, 3, 4], "first")?;
     for msg in first {
         msg.double_ack().await?;
     }
-    equal(numbers(&fetch(&consumer, 10, 1_000).await?)?, [5, 6, 7, 8, 9], "second")
+    equal(numbers(&fetch(&consumer, 5, PATIENCE_MS).await?)?, [5, 6, 7, 8, 9], "second")
 }
 
 async fn filters(c: &mut Ctx) -> Outcome {
@@ -148,10 +148,10 @@ async fn filters(c: &mut Ctx) -> Outcome {
     let single = pull::Config { filter_subject: "p14.b".to_owned(), ..Default::default() };
     let one = durable(&stream, "one", single).await?;
     equal(pending(&one).await?, 4, "num_pending of one")?;
-    equal(numbers(&fetch(&one, 4, 5_000).await?)?, [1, 4, 7, 10], "one filter")?;
+    equal(numbers(&fetch(&one, 4, PATIENCE_MS).await?)?, [1, 4, 7, 10], "one filter")?;
     let two = durable(&stream, "two", many(&["p14.a", "p14.c"])).await?;
     equal(pending(&two).await?, 8, "num_pending of two")?;
-    equal(numbers(&fetch(&two, 8, 5_000).await?)?, [0, 2, 3, 5, 6, 8, 9, 11], "two filters")?;
+    equal(numbers(&fetch(&two, 8, PATIENCE_MS).await?)?, [0, 2, 3, 5, 6, 8, 9, 11], "two filters")?;
     let overlap = pull::Config { durable_name: Some("x".to_owned()), ..many(&["p14.a", "p14.>"]) };
     expect_code(stream.create_consumer(overlap).await, 10138)
 }
@@ -196,7 +196,7 @@ async fn deliver_policies(c: &mut Ctx) -> Outcome {
         };
         let consumer = durable(&stream, name, config).await?;
         equal(pending(&consumer).await?, want.len() as u64, "num_pending")?;
-        equal(sequences(&fetch(&consumer, want.len(), 5_000).await?)?, want, name)?;
+        equal(sequences(&fetch(&consumer, want.len(), PATIENCE_MS).await?)?, want, name)?;
     }
     let config = pull::Config { deliver_policy: DeliverPolicy::New, ..Default::default() };
     let consumer = durable(&stream, "new", config).await?;
@@ -210,13 +210,13 @@ async fn ack_all_and_none(c: &mut Ctx) -> Outcome {
     c.put_many("p17.a", 10).await?;
     let policy = |ack_policy| pull::Config { ack_policy, ..Default::default() };
     let every = durable(&stream, "all", policy(AckPolicy::All)).await?;
-    let msgs = fetch(&every, 10, 5_000).await?;
+    let msgs = fetch(&every, 10, PATIENCE_MS).await?;
     equal(msgs.len(), 10, "ack all")?;
     msgs[4].double_ack().await?;
     let info = every.get_info().await?;
     equal((info.ack_floor.stream_sequence, info.num_ack_pending), (5, 5), "ack all")?;
     let none = durable(&stream, "none", policy(AckPolicy::None)).await?;
-    equal(fetch(&none, 10, 5_000).await?.len(), 10, "ack none")?;
+    equal(fetch(&none, 10, PATIENCE_MS).await?.len(), 10, "ack none")?;
     let info = none.get_info().await?;
     equal((info.num_ack_pending, info.num_pending), (0, 0), "ack none")
 }
@@ -231,7 +231,7 @@ async fn ephemeral(c: &mut Ctx) -> Outcome {
     let stream = c.stream("", Config::default()).await?;
     let config = pull::Config { inactive_threshold: Duration::from_secs(1), ..Default::default() };
     let name = stream.create_consumer(config).await?.cached_info().name.clone();
-    until(8.0, "ephemeral consumer removed", async || {
+    until("ephemeral consumer removed", async || {
         let names: Vec<String> = stream.consumer_names().try_collect().await?;
         Ok(!names.contains(&name))
     })
@@ -290,7 +290,7 @@ async fn exact_pending(c: &mut Ctx) -> Outcome {
         stream.delete_message(seq).await?;
     }
     equal(pending(&consumer).await?, 40, "after the deletes")?;
-    for (i, msg) in (0..).zip(fetch(&consumer, 10, 5_000).await?) {
+    for (i, msg) in (0..).zip(fetch(&consumer, 10, PATIENCE_MS).await?) {
         equal(msg.info()?.pending, 39 - i, "in the metadata")?;
     }
     equal(pending(&consumer).await?, 30, "after the partial read")?;
@@ -318,20 +318,20 @@ async fn deleted_while_waiting(c: &mut Ctx) -> Outcome {
     let stream = c.stream("", Config::default()).await?;
     let consumer = durable(&stream, "c", Default::default()).await?;
     let began = Instant::now();
-    let expires = Duration::from_secs(5);
+    let expires = PATIENCE;
     let mut messages = consumer.batch().max_messages(5).expires(expires).messages().await?;
     sleep_ms(300).await;
     stream.delete_consumer("c").await?;
     if let Some(Ok(_)) = messages.next().await {
         return fail("a message from nowhere");
     }
-    check(began.elapsed() < Duration::from_secs(3), "the fetch did not end early")
+    check(began.elapsed() < PATIENCE / 2, "the fetch did not end early")
 }
 
 async fn fetch_all(consumer: PullConsumer) -> Outcome<Vec<usize>> {
     let mut got = Vec::new();
     loop {
-        let msgs = fetch(&consumer, 20, 1_000).await?;
+        let msgs = fetch(&consumer, 20, 3_000).await?;
         if msgs.is_empty() {
             return Ok(got);
         }

@@ -21,7 +21,7 @@ import (
 	"github.com/nats-io/nkeys"
 )
 
-const patience = 20 * time.Second
+const patience = 60 * time.Second
 
 func check(cond bool, format string, args ...any) {
 	if !cond {

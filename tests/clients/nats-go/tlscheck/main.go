@@ -10,7 +10,7 @@ import (
 	"github.com/nats-io/nats.go"
 )
 
-const patience = 20 * time.Second
+const patience = 60 * time.Second
 
 func fail(what string, err error) {
 	fmt.Fprintf(os.Stderr, "%s: %v\n", what, err)
