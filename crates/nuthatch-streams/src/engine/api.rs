@@ -123,6 +123,12 @@ impl<S: Sink> Engine<S> {
         }
     }
 
+    /// A stream as questions see it: it is there until its delete is durable. Whoever asks, does not
+    /// wait for the answer and deletes is answered from what was there.
+    pub(super) fn shown(&self, id: StreamId) -> Result<&Slot<S>, JsError> {
+        self.slots.get(&id).map(|slot| &**slot).ok_or(JsError::STREAM_NOT_FOUND)
+    }
+
     /// Before a control record of a stream: what its consumers let go is logged, so that a replay
     /// finds the same messages.
     pub(super) fn log_releases<L: LogAccess>(
@@ -358,7 +364,8 @@ impl<S: Sink> Engine<S> {
     }
 
     fn consumer_info<L: LogAccess>(&mut self, id: StreamId, name: &str, log: &mut L) -> OpResult {
-        let index = self.slot(id)?.consumers.find(name).ok_or(JsError::CONSUMER_NOT_FOUND)?;
+        let slot = self.shown(id)?;
+        let index = slot.consumers.find(name).ok_or(JsError::CONSUMER_NOT_FOUND)?;
         let key = ConsumerKey { stream: id, index };
         let info = self.call(key, log, Consumer::info).ok_or(JsError::CONSUMER_NOT_FOUND)?;
         Ok(OpOutcome::Consumer(Box::new(info)))

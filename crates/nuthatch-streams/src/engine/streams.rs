@@ -219,7 +219,7 @@ impl<S: Sink> Engine<S> {
         log: &mut L,
     ) -> OpResult {
         self.expire_stream(id, log);
-        let slot = self.slot(id)?;
+        let slot = self.shown(id)?;
         let mut info = slot.stream.info(log.now(), slot.consumers.len(), deleted_details);
         let mut subjects_total = 0;
         if !subjects_filter.is_empty() {

@@ -2,11 +2,11 @@
 
 use super::harness::{Harness, Msg, STREAM};
 use crate::event::Event;
-use crate::op::{GetMessage, Op, OpOutcome};
+use crate::op::{GetMessage, Op, OpOutcome, OpResult};
 use nuthatch_log::{Machine, Seq};
 use nuthatch_protocol::js::{AckPolicy, ConsumerConfig};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 
 fn filled() -> Harness {
     let mut harness = Harness::with_stream(|config| config.allow_direct = true);
@@ -221,4 +221,28 @@ fn an_answer_does_not_overtake_what_was_delivered_before_it() {
     let question = Op::ConsumerInfo { id: STREAM, name: "c".into() };
     harness.engine.step(Event::Op(question, respond), &mut harness.log);
     assert_eq!(seen.load(Ordering::Relaxed), 0, "handed over before the answer");
+}
+
+/// Publishes, questions and a delete that one client sends without waiting may all lie in one frame.
+#[test]
+fn a_question_is_answered_before_the_delete_that_was_sent_behind_it() {
+    let mut harness = Harness::with_stream(|_| {});
+    harness.send(&[Msg { subject: "s.a", body: "one", ..Msg::default() }]);
+    let question = Op::StreamInfo {
+        id: STREAM,
+        deleted_details: false,
+        subjects_filter: String::new(),
+        offset: 0,
+    };
+    let stream = harness.start_op(question.clone());
+    let consumer = harness.start_op(Op::ConsumerInfo { id: STREAM, name: "nobody".into() });
+    let deleted = harness.start_op(Op::DeleteStream { id: STREAM });
+    let late = harness.start_op(question);
+    harness.commit();
+    let take = |slot: Arc<Mutex<Option<OpResult>>>| slot.lock().expect("lock").take();
+    let Some(Ok(OpOutcome::Stream { info, .. })) = take(stream) else { panic!("no information") };
+    assert_eq!(info.state.messages, 1);
+    assert_eq!(take(consumer).expect("answered").expect_err("no consumer").err_code, 10014);
+    take(deleted).expect("answered").expect("deleted");
+    assert_eq!(take(late).expect("answered").expect_err("no stream").err_code, 10059);
 }
