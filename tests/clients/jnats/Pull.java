@@ -306,6 +306,8 @@ final class Pull {
                     msg.ack();
                 }
             }
+        } catch (Harness.Lost lost) {
+            throw lost;
         } catch (Exception err) {
             throw new Harness.Failed(err.toString());
         }
