@@ -51,7 +51,7 @@ impl CatalogVersions {
             let (oldest, newest) = (numbers().min().unwrap_or(1), numbers().max().unwrap_or(0));
             let body = match newest {
                 0 => Bytes::new(),
-                number => read(&bucket, number)?,
+                number => read(&bucket, number)?.1,
             };
             let object = encode(owner.generation(), &mut nonces, &body);
             match bucket.create(&catalog(newest + 1), &object) {
@@ -66,6 +66,18 @@ impl CatalogVersions {
         }
     }
 
+    /// The generation of the owner that wrote the newest version; 0: there is none. Every owner
+    /// writes one before anything else.
+    ///
+    /// # Errors
+    /// The store's; `InvalidData` if the newest version is damaged.
+    pub fn newest_generation(bucket: &Bucket) -> io::Result<u32> {
+        let listed = bucket.list(CATALOGS)?;
+        let newest = listed.iter().filter_map(|listed| catalog_version(&listed.key)).max();
+        let Some(number) = newest else { return Ok(0) };
+        Ok(read(bucket, number)?.0)
+    }
+
     /// The newest content as it is, for somebody who changes nothing.
     ///
     /// # Errors
@@ -73,7 +85,7 @@ impl CatalogVersions {
     pub fn peek(bucket: &Bucket) -> io::Result<Option<Bytes>> {
         let listed = bucket.list(CATALOGS)?;
         let newest = listed.iter().filter_map(|listed| catalog_version(&listed.key)).max();
-        let body = newest.map(|number| read(bucket, number)).transpose()?;
+        let body = newest.map(|number| read(bucket, number)).transpose()?.map(|(_, body)| body);
         Ok(body.filter(|body| !body.is_empty()))
     }
 
@@ -122,7 +134,8 @@ impl CatalogVersions {
     }
 }
 
-fn read(bucket: &Bucket, number: u64) -> io::Result<Bytes> {
+/// A version: the generation of its writer, and the content.
+fn read(bucket: &Bucket, number: u64) -> io::Result<(u32, Bytes)> {
     let key = catalog(number);
     let bytes = bucket.get(&key)?;
     decode(&bytes).map_err(|what| {
@@ -147,7 +160,7 @@ fn encode(generation: u32, nonces: &mut SeededEntropy, body: &[u8]) -> Bytes {
     Bytes::from(out)
 }
 
-fn decode(bytes: &Bytes) -> Result<Bytes, &'static str> {
+fn decode(bytes: &Bytes) -> Result<(u32, Bytes), &'static str> {
     if bytes.len() < HEADER_BYTES || bytes[0..8] != MAGIC {
         return Err("it does not begin like a catalog");
     }
@@ -159,7 +172,9 @@ fn decode(bytes: &Bytes) -> Result<Bytes, &'static str> {
     if bytes[8..12] != VERSION.to_le_bytes() {
         return Err("it is of a version that this program does not know");
     }
-    Ok(bytes.slice(HEADER_BYTES..))
+    let generation = u64::from_le_bytes(bytes[16..24].try_into().unwrap_or_default());
+    let generation = u32::try_from(generation).map_err(|_| "its generation makes no sense")?;
+    Ok((generation, bytes.slice(HEADER_BYTES..)))
 }
 
 #[cfg(test)]
@@ -169,7 +184,7 @@ mod tests {
     #[test]
     fn every_flipped_bit_is_noticed() {
         let bytes = encode(3, &mut SeededEntropy::new(1), b"content");
-        assert_eq!(decode(&bytes).as_deref(), Ok(&b"content"[..]));
+        assert_eq!(decode(&bytes), Ok((3, Bytes::from_static(b"content"))));
         for bit in 0..bytes.len() * 8 {
             let mut copy = bytes.to_vec();
             copy[bit / 8] ^= 1 << (bit % 8);

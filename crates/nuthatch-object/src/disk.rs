@@ -149,7 +149,8 @@ impl ObjectDisk {
         let mut nonce = || u128::from(entropy.next()) << 64 | u128::from(entropy.next());
         selftest::run(&bucket, nonce()).map_err(io::Error::other)?;
         crate::tier::refuse_tier(&bucket)?;
-        let owner = Arc::new(Owner::take(Arc::clone(&bucket), &options.who, nonce())?);
+        let used = CatalogVersions::newest_generation(&bucket)?;
+        let owner = Arc::new(Owner::take(Arc::clone(&bucket), &options.who, nonce(), used)?);
         let seed = entropy.next();
         let catalog = CatalogVersions::claim(Arc::clone(&bucket), Arc::clone(&owner), seed)?;
         let on_disk =

@@ -40,6 +40,9 @@ impl From<Fenced> for io::Error {
     }
 }
 
+/// What addresses of directories begin with.
+const DIRECTORY: &str = "file:";
+
 /// A generation that this process has taken.
 pub struct Owner {
     bucket: Arc<Bucket>,
@@ -49,14 +52,21 @@ pub struct Owner {
 }
 
 impl Owner {
-    /// Becomes the owner: ends whoever was. `who` is for people; `nonce` must be unique.
+    /// Becomes the owner: ends whoever was. `who` is for people; `nonce` must be unique. The
+    /// generation is above `used`, whatever fences there are: should somebody have removed them, what
+    /// was written under earlier generations must not be met again.
     ///
     /// # Errors
     /// [`BucketError`].
-    pub fn take(bucket: Arc<Bucket>, who: &str, nonce: u128) -> Result<Self, BucketError> {
+    pub fn take(
+        bucket: Arc<Bucket>,
+        who: &str,
+        nonce: u128,
+        used: u32,
+    ) -> Result<Self, BucketError> {
         let fences = bucket.list(FENCES)?;
         let newest = fences.iter().filter_map(|listed| fence_generation(&listed.key)).max();
-        let mut generation = newest.unwrap_or(0) + 1;
+        let mut generation = newest.unwrap_or(0).max(used) + 1;
         loop {
             let body = Bytes::from(format!("{nonce:032x} {who}\n"));
             match bucket.create(&fence(generation), &body) {
@@ -83,12 +93,27 @@ impl Owner {
     /// [`Fenced`], and the store's errors: then nothing is known.
     pub fn check(&self) -> io::Result<()> {
         let next = fence(self.generation + 1);
+        self.check_place()?;
         if !self.is_fenced() && !self.bucket.exists(&next)? {
             *self.checked.lock() = Instant::now();
             return Ok(());
         }
         self.fenced.store(true, Ordering::Release);
         Err(self.describe(&next).into())
+    }
+
+    /// A directory that is not mounted any more is another, empty one: what is stored there would be
+    /// acknowledged and gone once it is mounted again. Buckets do not do that, and there the question
+    /// would cost a request.
+    fn check_place(&self) -> io::Result<()> {
+        let place = self.bucket.label();
+        if !place.starts_with(DIRECTORY) || self.bucket.exists(&fence(self.generation))? {
+            return Ok(());
+        }
+        Err(io::Error::new(
+            io::ErrorKind::NotFound,
+            format!("the fence of this server has vanished from {place}: is it still mounted?"),
+        ))
     }
 
     fn describe(&self, next: &str) -> Fenced {
@@ -109,5 +134,56 @@ impl Owner {
     #[must_use]
     pub fn is_check_due(&self) -> bool {
         self.checked.lock().elapsed() >= Duration::from_millis(OWNER_CHECK_MS)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{BucketOptions, ObjectDisk, ObjectDiskOptions, open_url};
+    use nuthatch_log::Epoch;
+    use nuthatch_log::env::Disk;
+    use object_store::memory::InMemory;
+    use object_store::path::Path;
+
+    fn open(bucket: &Arc<Bucket>) -> ObjectDisk {
+        ObjectDisk::open(Arc::clone(bucket), ObjectDiskOptions::default()).expect("opens")
+    }
+
+    #[test]
+    fn no_generation_comes_twice_though_fences_were_removed() {
+        let store = Arc::new(InMemory::new());
+        let options = BucketOptions::default();
+        let bucket = Bucket::new(store, Path::from("log"), "memory".to_owned(), options);
+        let bucket = Arc::new(bucket.expect("threads"));
+        let owners = [open(&bucket), open(&bucket), open(&bucket)];
+        let fences = bucket.list(FENCES).expect("lists");
+        let keys = fences.into_iter().map(|fence| fence.key).collect();
+        bucket.delete_all(keys).expect("removed");
+        assert_eq!(open(&bucket).generation(), Some(Epoch(4)));
+        assert!(owners[2].check().is_err());
+    }
+
+    #[test]
+    fn nothing_is_acknowledged_in_a_directory_that_is_another_one_by_now() {
+        let dir = std::env::temp_dir().join(format!("nuthatch-unmounted-{}", std::process::id()));
+        let (mounted, away) = (dir.join("mounted"), dir.join("away"));
+        std::fs::create_dir_all(&mounted).expect("a directory");
+        let address = format!("file://{}", mounted.display());
+        let options = BucketOptions::default();
+        let bucket = Arc::new(open_url(&address, "log", options).expect("a bucket"));
+        let disk = open(&bucket);
+        let file = disk.create("x.seg").expect("creates");
+        file.write_at(b"one", 0).expect("writes");
+        file.sync().expect("stored");
+        std::fs::rename(&mounted, &away).expect("moves");
+        std::fs::create_dir(&mounted).expect("a directory");
+        file.write_at(b"two", 3).expect("writes");
+        let error = file.sync().expect_err("nobody may hear of it");
+        assert!(error.to_string().contains("still mounted"), "{error}");
+        std::fs::remove_dir_all(&mounted).expect("goes");
+        std::fs::rename(&away, &mounted).expect("moves");
+        file.sync().expect("it is back");
+        std::fs::remove_dir_all(&dir).expect("goes");
     }
 }

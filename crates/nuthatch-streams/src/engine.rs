@@ -281,7 +281,7 @@ impl<S: Sink> Machine for Engine<S> {
             }
             Event::Interest(subject) => self.interest(subject.as_deref(), log),
             Event::Writable => self.wake_slow(log),
-            Event::Depart { id, respond } => respond(self.depart(id, log)),
+            Event::Depart { id, respond, forgotten } => respond(self.depart(id, forgotten, log)),
             Event::Install { id, luggage } => self.install(id, luggage, log),
         }
         self.end_step(log);

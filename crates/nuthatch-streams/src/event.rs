@@ -48,6 +48,10 @@ pub enum Event<P> {
         id: StreamId,
         /// Takes it; called exactly once, on the sequencer thread: must be quick.
         respond: Box<dyn FnOnce(Option<Luggage>) + Send>,
+        /// Told once this log has durably forgotten the stream, or why it does not. Until then the
+        /// stream must not be deleted, nor leave the log in which it is now: a start that finds it
+        /// here and not there could not tell whether it has ever arrived.
+        forgotten: Respond,
     },
     /// The other end of [`Event::Depart`]: the stream goes on here with what waited for it.
     Install {

@@ -299,13 +299,21 @@ pub enum Op {
     Stay {
         /// Which stream.
         id: StreamId,
-        /// Nobody will try again: the log forgets where it was about to go.
-        for_good: bool,
+        /// Nobody will try again with this copy, which is in another log: answered once the log
+        /// remembers that, even if the stream is being deleted. A start forgets the copy then.
+        refused: Option<Place>,
+    },
+    /// Answered after a frame of the log of a copy that arrives, and after nothing else: how long
+    /// that takes is how long [`Op::Settle`] will.
+    Probe {
+        /// The copy.
+        id: StreamId,
     },
     /// The target's side of a move: this state, over the messages that were copied, is the stream.
     /// Once that is durable the new log counts and not the old one. Everything that is sent to it
     /// waits until the source's engine has handed over what it has in memory
-    /// ([`crate::Event::Install`]).
+    /// ([`crate::Event::Install`]). Refused before anything was written, the outcome is
+    /// [`OpOutcome::Unsettled`]; an error leaves open whether the state is there.
     Settle {
         /// Which stream.
         id: StreamId,
@@ -355,6 +363,7 @@ impl Op {
             | Self::Arrive { id, .. }
             | Self::Leave { id, .. }
             | Self::Stay { id, .. }
+            | Self::Probe { id }
             | Self::Settle { id, .. }
             | Self::ConsumerState { id, .. }
             | Self::FinishRestore { id, .. }
@@ -436,6 +445,8 @@ pub enum OpOutcome {
         /// Its last sequence.
         last_seq: u64,
     },
+    /// A copy does not take over, and nothing of its state was written.
+    Unsettled(JsError),
     /// A consumer was reset.
     Reset {
         /// The sequence at which it starts again.

@@ -12,8 +12,10 @@
 //! 6. the old log forgets the stream ([`crate::Event::Depart`]), and what waited goes on in the new
 //!    one ([`crate::Event::Install`]).
 //!
-//! A stop before 5 leaves the stream where it was, and the copy to be gone on with. After 5 what the
-//! old log still has of it is to be forgotten.
+//! A stop before 5 leaves the stream where it was, and the copy to be gone on with, unless the old
+//! log has refused that very copy. After 5 what the old log still has of it is to be forgotten, and
+//! until that is durable the stream is not to leave the new log: not by a deletion, and not by a
+//! further move.
 
 use crate::op::CatalogEntry;
 use crate::stream::Place;
@@ -84,6 +86,17 @@ pub enum TransitError {
     },
 }
 
+/// What a log notes of a stream to refuse its copy of this identity in another log, for good: no
+/// stream goes to the log that it is in.
+#[must_use]
+pub fn refusal_of(here: &str, copy: StreamId) -> Place {
+    Place { log: here.to_owned(), stream: copy }
+}
+
+fn refuses(here: &str, to: &Place, copy: StreamId) -> bool {
+    *to == refusal_of(here, copy)
+}
+
 fn find<'a>(
     logs: &[&str],
     catalogs: &'a [Vec<CatalogEntry>],
@@ -136,6 +149,12 @@ impl Resolution {
         let origin = entry.home.from.as_ref().and_then(|place| find(logs, catalogs, place));
         match origin {
             None => self.waiting.push((copy.log, entry.clone())),
+            // The move was given up.
+            Some((log, Some(source)))
+                if source.home.to.as_ref().is_some_and(|to| refuses(logs[log], to, entry.id)) =>
+            {
+                self.forget.push(copy);
+            }
             Some((log, Some(source))) => {
                 self.resume.push(Resume { copy, source: At { log, stream: source.id } });
             }
@@ -154,6 +173,9 @@ fn check_target(
 ) -> Result<(), TransitError> {
     let Some(place) = &entry.home.to else { return Ok(()) };
     let (name, here, to) = (entry.config.name.clone(), logs[log].to_owned(), place.log.clone());
+    if here == to {
+        return Ok(());
+    }
     match find(logs, catalogs, place) {
         // It did not: an arrived one would have led to this one being forgotten.
         Some((_, Some(_))) => Ok(()),

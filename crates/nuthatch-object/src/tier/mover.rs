@@ -1,7 +1,7 @@
 //! Moves segments to the bucket, one step at a time, and removes those that are not needed any more.
 
 use super::cold::LocalRead;
-use super::disk::Shared;
+use super::disk::{Book, Shared};
 use super::note::{Entry, Stage};
 use super::stub::Stub;
 use super::{Tenant, check_tenant, settle};
@@ -166,7 +166,9 @@ impl Mover {
             selftest::run(bucket, nonce()).map_err(io::Error::other)?;
             settle(bucket, chain.log_id, who, nonce())?;
         }
-        let owner = Arc::new(Owner::take(Arc::clone(bucket), who, nonce())?);
+        let noted = |book: &Book| book.note.entries.values().map(|entry| entry.generation).max();
+        let used = noted(&self.shared.book.lock()).unwrap_or(0);
+        let owner = Arc::new(Owner::take(Arc::clone(bucket), who, nonce(), used)?);
         let mut book = self.shared.book.lock();
         self.shared.change(&mut book, |entries| {
             for entry in entries.values_mut().filter(|entry| entry.stage == Stage::Moving) {

@@ -147,16 +147,13 @@ pub trait Backend: Send + Sync + 'static {
     /// How the logs feel.
     fn health(&self) -> JsHealth;
 
-    /// Whether a log has stopped because of a fault of its medium.
-    fn has_stopped(&self, engine: EngineIndex) -> bool {
-        self.logs().get(engine.0).is_some_and(|log| log.stats.failed != 0)
-    }
-
     /// A stream lives at `to` from now on, and the registry says so since generation `seen`: what
     /// was sent to its old log by older routes goes there first, in its order, with what the old
-    /// engine keeps in memory.
-    fn switch(&self, from: StreamRoute, to: StreamRoute, seen: u64) {
+    /// engine keeps in memory. What is returned tells once the old log has durably forgotten the
+    /// stream, or why it does not.
+    fn switch(&self, from: StreamRoute, to: StreamRoute, seen: u64) -> oneshot::Receiver<OpResult> {
         let _ = (from, to, seen);
+        oneshot::channel().1
     }
 
     /// Tells the operator something.

@@ -15,7 +15,7 @@ use crate::server::Server;
 use nuthatch_log::SendError as QueueError;
 use nuthatch_log::{LogHandle, StreamId};
 use nuthatch_protocol::js::Time;
-use nuthatch_streams::{AccountId, ClientBatch, Event, Luggage, Message, Op, Respond};
+use nuthatch_streams::{AccountId, ClientBatch, Event, Luggage, Message, Op, OpResult, Respond};
 use parking_lot::Mutex;
 use std::any::Any;
 use std::sync::Arc;
@@ -122,9 +122,16 @@ impl Backend for Engines {
         })
     }
 
-    fn switch(&self, from: Route, to: Route, seen: u64) {
+    fn switch(&self, from: Route, to: Route, seen: u64) -> oneshot::Receiver<OpResult> {
         let handle = |engine: EngineIndex| self.handles.get(engine.0).cloned();
-        let (Some(old), Some(new)) = (handle(from.engine), handle(to.engine)) else { return };
+        let (sender, receiver) = oneshot::channel();
+        let (Some(old), Some(new)) = (handle(from.engine), handle(to.engine)) else {
+            return receiver;
+        };
+        let forgotten = Box::new(move |result| {
+            // Nobody asks any more when the server stops.
+            let _ = sender.send(result);
+        });
         old.set_gate(seen);
         let respond = Box::new(move |luggage: Option<Luggage>| {
             if let Some(luggage) = luggage {
@@ -133,7 +140,9 @@ impl Backend for Engines {
             }
         });
         // As above.
-        let _ = old.send_anyway(Event::Depart { id: from.id, respond }, EVENT_BASE_BYTES);
+        let depart = Event::Depart { id: from.id, respond, forgotten };
+        let _ = old.send_anyway(depart, EVENT_BASE_BYTES);
+        receiver
     }
 
     fn say(&self, text: &str) {

@@ -87,12 +87,7 @@ impl JetStream {
             }
             "reconcile" => self.import_reconcile(account, name, request).await?,
             "finish" => return self.import_finish(account, name, request).await,
-            "cancel" => {
-                let import = self.import(account, name)?;
-                self.run(import.at.engine, Op::DeleteStream { id: import.at.id }).await?;
-                self.imports.0.lock().remove(&(account, name.to_owned()));
-                return Ok(envelope::ok(ResponseType("stream_import"), &Success::YES));
-            }
+            "cancel" => return self.import_cancel(account, name).await,
             "" => {}
             other => {
                 let text = format!("there is no action {other:?} of an import");
@@ -179,6 +174,7 @@ impl JetStream {
         name: &str,
         request: ImportRequest,
     ) -> Result<(), JsError> {
+        let _changing = self.changing.lock().await;
         let StreamRoute { engine, id } = self.import(account, name)?.at;
         if request.first_seq > 1 {
             let purge = PurgeRequest { seq: request.first_seq, ..PurgeRequest::default() };
@@ -190,6 +186,15 @@ impl JetStream {
             self.run(engine, Op::RemoveRestored { id, seqs }).await?;
         }
         Ok(())
+    }
+
+    async fn import_cancel(&self, account: AccountId, name: &str) -> Answer {
+        // Not while it is being finished: a stream that others use already would go.
+        let _changing = self.changing.lock().await;
+        let import = self.import(account, name)?;
+        self.run(import.at.engine, Op::DeleteStream { id: import.at.id }).await?;
+        self.imports.0.lock().remove(&(account, name.to_owned()));
+        Ok(envelope::ok(ResponseType("stream_import"), &Success::YES))
     }
 
     async fn import_finish(

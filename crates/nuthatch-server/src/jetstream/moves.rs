@@ -27,23 +27,62 @@ use rustc_hash::FxHashMap;
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::time::Duration;
-use tokio::sync::{Notify, oneshot};
+use std::time::{Duration, Instant};
+use tokio::sync::{MutexGuard, Notify, Semaphore, oneshot};
 
 /// Bytes a second that a copy takes unless the request says otherwise.
 pub const RATE_DEFAULT_BYTES: u64 = 64 << 20;
 /// How long a move waits for a queue that is full.
 const BUSY_PAUSE: Duration = Duration::from_millis(5);
 
+/// Copies that are being made at a time, each of which takes up to twice [`mover::STORE_BYTES_MAX`]
+/// of memory; further moves wait for their turn.
+pub const COPIES_AT_ONCE: usize = 8;
+/// Moves that ended badly and are still told of.
+const REMEMBERED_MAX: usize = 1024;
+/// How long a deletion waits for the log that its stream has left.
+const FORGET_PATIENCE: Duration = Duration::from_secs(4);
+
 /// A stream by its account and name.
 type Key = (AccountId, String);
 
 /// Moves that are under way, and those that ended badly.
-#[derive(Default)]
 pub(super) struct Moves {
     known: Mutex<FxHashMap<Key, Arc<Progress>>>,
     /// How many are under way.
     pub(super) active: AtomicUsize,
+    /// Room for copies.
+    room: Semaphore,
+}
+
+impl Default for Moves {
+    fn default() -> Self {
+        let room = Semaphore::new(COPIES_AT_ONCE);
+        Self { known: Mutex::default(), active: AtomicUsize::new(0), room }
+    }
+}
+
+impl Moves {
+    /// One more is under way.
+    fn add(&self, key: Key, progress: Arc<Progress>) {
+        let mut known = self.known.lock();
+        if known.len() >= REMEMBERED_MAX {
+            known.retain(|_, other| other.is_under_way());
+        }
+        known.insert(key, progress);
+        self.active.fetch_add(1, Ordering::AcqRel);
+    }
+
+    /// The log that a stream has left and that has not durably forgotten it yet.
+    fn unforgotten(&self, account: AccountId, name: &str) -> Option<Arc<Progress>> {
+        if self.active.load(Ordering::Acquire) == 0 {
+            return None;
+        }
+        let known = self.known.lock();
+        let progress = known.get(&(account, name.to_owned()))?;
+        let waits = progress.is_under_way() && progress.switched.load(Ordering::Acquire);
+        waits.then(|| progress.clone())
+    }
 }
 
 /// How a move is doing.
@@ -56,6 +95,8 @@ pub(super) struct Progress {
     rate_bytes: u64,
     cancelled: AtomicBool,
     wake: Notify,
+    /// The new log has it; the old one has not durably forgotten it yet.
+    switched: AtomicBool,
     ended: AtomicBool,
     error: Mutex<Option<String>>,
 }
@@ -69,6 +110,7 @@ impl Progress {
             last_seq: AtomicU64::new(0),
             rate_bytes,
             cancelled: AtomicBool::new(false),
+            switched: AtomicBool::new(false),
             wake: Notify::new(),
             ended: AtomicBool::new(false),
             error: Mutex::new(None),
@@ -273,9 +315,7 @@ impl JetStream {
     fn start_move(self: &Arc<Self>, entry: &Arc<Entry>, copy: StreamRoute, rate_bytes: u64) {
         let (from, to) = (self.log_name(entry.engine), self.log_name(copy.engine));
         let progress = Progress::new(from, to, rate_bytes);
-        let key = (entry.account, entry.config.name.clone());
-        self.moves.known.lock().insert(key, progress.clone());
-        self.moves.active.fetch_add(1, Ordering::AcqRel);
+        self.moves.add((entry.account, entry.config.name.clone()), progress.clone());
         let source = StreamRoute { engine: entry.engine, id: entry.id };
         let (account, name) = (entry.account, entry.config.name.clone());
         let mover = Mover { service: self.clone(), account, name, source, copy, progress };
@@ -291,6 +331,44 @@ impl JetStream {
             let entry = self.registry.read().by_route(source).cloned();
             let Some(entry) = entry else { continue };
             self.start_move(&entry, copy, RATE_DEFAULT_BYTES);
+        }
+    }
+
+    /// A start has found what is left of a stream that lives elsewhere, and the log does not forget it.
+    pub(super) fn note_unforgotten(
+        &self,
+        account: AccountId,
+        name: &str,
+        from: &str,
+        error: &JsError,
+    ) {
+        let engine = self.registry.read().get(account, name).map(|entry| entry.engine);
+        let progress = Progress::new(from, engine.map_or("", |engine| self.log_name(engine)), 0);
+        progress.switched.store(true, Ordering::Release);
+        *progress.error.lock() = Some(error.to_string());
+        self.moves.add((account, name.to_owned()), progress);
+    }
+
+    /// The right to change the registry, once no other log holds anything of this stream: were it
+    /// deleted before, a start that finds it there would take it for one that has never left.
+    pub(super) async fn lock_forgotten(
+        &self,
+        account: AccountId,
+        name: &str,
+    ) -> Result<MutexGuard<'_, ()>, JsError> {
+        let until = Instant::now() + FORGET_PATIENCE;
+        loop {
+            let guard = self.changing.lock().await;
+            let Some(progress) = self.moves.unforgotten(account, name) else { return Ok(guard) };
+            drop(guard);
+            if Instant::now() >= until {
+                return Err(JsError::STREAM_DELETE.with_err(format!(
+                    "log {} still holds what is left of this stream from before it moved, and does \
+                     not take writes: try again once it does",
+                    progress.from
+                )));
+            }
+            tokio::time::sleep(BUSY_PAUSE).await;
         }
     }
 

@@ -179,10 +179,7 @@ impl Restore {
     }
 
     fn restore(&mut self, handle: &Handle) -> Result<StreamInfo, RestoreError> {
-        let id = self.service.registry.write().fresh_id();
-        let account = self.from.account;
-        let config = Box::new(staged_config(&self.config));
-        handle.block_on(self.run_op(Op::CreateStream { id, account, config }))?;
+        let id = handle.block_on(self.begin())?;
         let result = self.fill(id, handle).and_then(|consumers| {
             handle.block_on(self.finish(id, consumers)).map_err(RestoreError::Api)
         });
@@ -190,6 +187,16 @@ impl Restore {
             handle.block_on(self.clean_up(id));
         }
         result
+    }
+
+    /// Begins the stream under its other name. Identities reach their log in the order in which they
+    /// were given out: see [`nuthatch_streams::Op::CreateStream`].
+    async fn begin(&self) -> Result<StreamId, JsError> {
+        let _changing = self.service.changing.lock().await;
+        let id = self.service.registry.write().fresh_id();
+        let (account, config) = (self.from.account, Box::new(staged_config(&self.config)));
+        self.run_op(Op::CreateStream { id, account, config }).await?;
+        Ok(id)
     }
 
     async fn run_op(&self, op: Op) -> Result<OpOutcome, JsError> {

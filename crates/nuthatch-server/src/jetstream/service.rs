@@ -212,6 +212,10 @@ impl JetStream {
                 self.backend.say(&format!(
                     "what is left in log {log} of a stream that moved away stays: {error}"
                 ));
+                let entry = catalogs[left.log].iter().find(|entry| entry.id == left.stream);
+                if let Some(entry) = entry.filter(|entry| !entry.home.arriving) {
+                    self.note_unforgotten(entry.account, &entry.config.name, log, &error);
+                }
             }
         }
         self.resume_moves(&found.resume);

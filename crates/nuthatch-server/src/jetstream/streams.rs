@@ -291,7 +291,7 @@ impl JetStream {
         if !is_empty(body) {
             return Err(JsError::NOT_EMPTY_REQUEST);
         }
-        let _changing = self.changing.lock().await;
+        let _changing = self.lock_forgotten(account, name).await?;
         let entry = self.entry(account, name)?;
         // Routes go first: nothing may be accepted for a stream that is about to vanish. If the
         // engine refuses, the stream is still there and gets its routes back.

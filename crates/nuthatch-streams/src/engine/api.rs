@@ -90,7 +90,8 @@ impl<S: Sink> Engine<S> {
             Op::Leave { id, log: here, to, config } => {
                 return self.leave(id, (here, to), config, respond, log);
             }
-            Op::Stay { id, for_good } => self.stay(id, for_good, log),
+            Op::Stay { id, refused } => self.stay(id, refused, log),
+            Op::Probe { id } => self.probe(id, log),
             Op::Settle { id, state } => return self.settle(id, state, respond, log),
             Op::Forget { id, only_copy } => self.forget(id, only_copy, log),
             Op::Catalog => return respond(Ok(self.catalog())),
@@ -451,6 +452,10 @@ const fn writes(op: &Op) -> bool {
             | Op::Catalog
             | Op::SetAccounts(_)
             | Op::Usage { .. }
+            // Writes nothing; what was held is refused one by one.
+            | Op::Stay { refused: None, .. }
+            // Says itself that nothing was written.
+            | Op::Settle { .. }
     )
 }
 

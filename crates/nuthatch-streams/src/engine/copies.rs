@@ -106,6 +106,9 @@ impl<S: Sink> Engine<S> {
         mirrors: bool,
         log: &mut L,
     ) -> Done {
+        if mirrors && !self.slot(id)?.takes_copies() {
+            return Err(JsError::BAD_REQUEST);
+        }
         self.log_releases(id, log)?;
         let (mut newest, mut problem) = (None, None);
         for copy in copies {

@@ -53,6 +53,15 @@ impl<S: Sink> Slot<S> {
         self.ack_prefix = ack_prefix(&self.stream.config().name, domain);
     }
 
+    /// Whether messages may come with sequences of their own: to a mirror, and to what is not
+    /// (yet) a stream that others use. A restore or an import that has come to its end takes no
+    /// more of them, whoever still sends.
+    pub(super) fn takes_copies(&self) -> bool {
+        self.stream.config().mirror.is_some()
+            || self.stream.limits().restoring
+            || matches!(self.transit, Transit::Arriving)
+    }
+
     pub(super) fn new(stream: Stream, domain: &str) -> Self {
         let ack_prefix = ack_prefix(&stream.config().name, domain);
         Self {

@@ -44,6 +44,13 @@ impl<S: Sink> Engine<S> {
         }
     }
 
+    /// Whether an identity may be given to a new stream of this log. Identities come in order: a
+    /// replay takes one that is smaller than others in a state of the log, and is not in it, for
+    /// that of a stream that was deleted.
+    pub(super) fn is_fresh(&self, id: StreamId) -> bool {
+        id >= self.next_id && !self.slots.contains_key(&id)
+    }
+
     pub(super) fn create_stream<L: LogAccess>(
         &mut self,
         id: StreamId,
@@ -52,7 +59,7 @@ impl<S: Sink> Engine<S> {
         respond: Respond,
         log: &mut L,
     ) {
-        if self.slots.contains_key(&id) {
+        if !self.is_fresh(id) {
             return respond(Err(JsError::STREAM_NAME_EXIST));
         }
         let mut body = Vec::new();

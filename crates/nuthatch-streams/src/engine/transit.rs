@@ -83,7 +83,7 @@ impl<S: Sink> Engine<S> {
         (from, created): (Place, Time),
         log: &mut L,
     ) -> Done {
-        if self.slots.contains_key(&id) {
+        if !self.is_fresh(id) {
             return Err(JsError::STREAM_NAME_EXIST);
         }
         let seed = self.config.hash_seed;
@@ -163,13 +163,18 @@ impl<S: Sink> Engine<S> {
     }
 
     /// See [`Op::Stay`](crate::Op::Stay).
-    pub(super) fn stay<L: LogAccess>(&mut self, id: StreamId, for_good: bool, log: &mut L) -> Done {
+    pub(super) fn stay<L: LogAccess>(
+        &mut self,
+        id: StreamId,
+        refused: Option<Place>,
+        log: &mut L,
+    ) -> Done {
         let mut lsn = None;
         let slot = self.slots.get_mut(&id).ok_or(JsError::STREAM_NOT_FOUND)?;
         let was_going = matches!(slot.transit, Transit::Leaving(_));
-        if for_good && slot.stream.home().to.is_some() {
-            lsn = Some(append_move(&slot.stream, None, log)?);
-            slot.stream.set_home(Home { to: None, ..slot.stream.home().clone() });
+        if let Some(copy) = refused {
+            lsn = Some(append_move(&slot.stream, Some(&copy), log)?);
+            slot.stream.set_home(Home { to: Some(copy), ..slot.stream.home().clone() });
         }
         if let Some(lsn) = lsn {
             self.changed(id, lsn);
@@ -181,6 +186,16 @@ impl<S: Sink> Engine<S> {
         Ok((lsn, OpOutcome::Done))
     }
 
+    /// See [`Op::Probe`](crate::Op::Probe).
+    pub(super) fn probe<L: LogAccess>(&mut self, id: StreamId, log: &mut L) -> Done {
+        let arriving = |slot: &&Box<Slot<S>>| matches!(slot.transit, Transit::Arriving);
+        let slot = self.slots.get(&id).filter(arriving).ok_or(JsError::STREAM_NOT_FOUND)?;
+        // It goes nowhere: that is known, and takes a frame as good as any other.
+        let lsn = append_move(&slot.stream, None, log)?;
+        self.changed(id, lsn);
+        Ok((Some(lsn), OpOutcome::Done))
+    }
+
     /// See [`Op::Settle`](crate::Op::Settle).
     pub(super) fn settle<L: LogAccess>(
         &mut self,
@@ -189,16 +204,17 @@ impl<S: Sink> Engine<S> {
         respond: Respond,
         log: &mut L,
     ) {
+        let refuse = |respond: Respond, error| respond(Ok(OpOutcome::Unsettled(error)));
         if let Some(reason) = &self.failed {
-            return respond(Err(crate::stream::unavailable(reason)));
+            return refuse(respond, crate::stream::unavailable(reason));
         }
         let arriving = |slot: &&mut Box<Slot<S>>| matches!(slot.transit, Transit::Arriving);
         let Some(slot) = self.slots.get_mut(&id).filter(arriving) else {
-            return respond(Err(JsError::STREAM_NOT_FOUND));
+            return refuse(respond, JsError::STREAM_NOT_FOUND);
         };
         let lsn = match append_state(&slot.stream, &state, log) {
             Ok(lsn) => lsn,
-            Err(error) => return respond(Err(error)),
+            Err(error) => return refuse(respond, error),
         };
         slot.transit = Transit::Settled(state);
         self.in_transit += 1;
@@ -223,13 +239,20 @@ impl<S: Sink> Engine<S> {
     }
 
     /// See [`Event::Depart`](crate::Event::Depart).
-    pub(super) fn depart<L: LogAccess>(&mut self, id: StreamId, log: &mut L) -> Option<Luggage> {
-        let slot = self.slots.get(&id)?;
-        if !matches!(slot.transit, Transit::Leaving(_)) {
+    pub(super) fn depart<L: LogAccess>(
+        &mut self,
+        id: StreamId,
+        forgotten: Respond,
+        log: &mut L,
+    ) -> Option<Luggage> {
+        let leaving = |slot: &&Box<Slot<S>>| matches!(slot.transit, Transit::Leaving(_));
+        let Some(slot) = self.slots.get(&id).filter(leaving) else {
+            forgotten(Err(JsError::STREAM_NOT_FOUND));
             return None;
-        }
+        };
         // Without the record the next start finds the stream in both logs, and deletes it here.
-        let _ = append_delete(&slot.stream, log);
+        let logged = append_delete(&slot.stream, log);
+        self.finish(logged.map(|lsn| (Some(lsn), OpOutcome::Done)), forgotten);
         let held = self.take_held(id);
         let slot = self.take_slot(id, log)?;
         Some(Luggage(Box::new(Belongings { slot, held })))

@@ -74,6 +74,21 @@ fn a_stream_that_may_live_where_nobody_can_look_is_not_served_twice() {
 }
 
 #[test]
+fn a_copy_that_was_refused_is_forgotten_and_a_later_one_goes_on() {
+    let stays = entry(1, Home { to: Some(refusal_of("default", StreamId(2))), ..Home::default() });
+    let resolution = resolve(&LOGS, &[vec![stays.clone()], vec![copy()]]).expect("resolved");
+    assert_eq!(served(&resolution), [(0, 1)]);
+    assert_eq!(resolution.forget, [At { log: 1, stream: StreamId(2) }]);
+    assert!(resolution.resume.is_empty());
+    let resolution = resolve(&LOGS, &[vec![stays.clone()], vec![]]).expect("resolved");
+    assert_eq!(served(&resolution), [(0, 1)]);
+    let later = entry(3, Home::arriving(place("default", 1)));
+    let resolution = resolve(&LOGS, &[vec![stays], vec![later]]).expect("resolved");
+    assert_eq!(resolution.resume.len(), 1);
+    assert!(resolution.forget.is_empty());
+}
+
+#[test]
 fn a_copy_whose_origin_was_deleted_goes_and_one_whose_log_is_missing_waits() {
     let resolution = resolve(&LOGS, &[vec![], vec![copy()]]).expect("resolved");
     assert_eq!(resolution.forget, [At { log: 1, stream: StreamId(2) }]);

@@ -3,19 +3,22 @@
 //!
 //! After each cut both logs are opened again and [`nuthatch_streams::transit::resolve`] decides, as
 //! the server does. What was acknowledged must be there once, under its sequence; ids that were
-//! stored are known; what a consumer's confirmed acknowledgement has let go does not come again.
-//! The harness must find losses when it is told to believe the wrong log.
+//! stored are known; what a consumer's confirmed acknowledgement has let go does not come again; a
+//! stream that was deleted stays deleted. The harness must find losses when it is told to believe
+//! the wrong log, and a start that is refused when streams are deleted before the old log has
+//! forgotten them.
 
 mod rig;
 
 use nuthatch_log::env::{Fault, MemDisk, SeededEntropy};
 use nuthatch_log::{OpenError, StreamId};
-use nuthatch_streams::op::RangeRequest;
+use nuthatch_streams::op::{OpResult, RangeRequest};
 use nuthatch_streams::stream::Place;
 use nuthatch_streams::transit::{self, At};
 use nuthatch_streams::{AccountId, Event, Luggage, Op, OpOutcome};
 use rig::{Rig, config};
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
 /// Power cuts in one history.
@@ -57,8 +60,24 @@ struct World {
     acked: BTreeMap<u64, (u64, Vec<u8>)>,
     confirmed: BTreeSet<u64>,
     moves: u64,
-    /// Believes the old log where both have the stream: a fault to be found.
-    is_broken: bool,
+    deletions: u64,
+    /// The log that the stream left last has durably forgotten it.
+    forgotten: Arc<AtomicBool>,
+    /// The stream was deleted for good.
+    is_gone: bool,
+    /// Perhaps it was: nobody has answered.
+    is_doomed: bool,
+    flaw: Flaw,
+}
+
+/// A fault to be found.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Flaw {
+    None,
+    /// Believes the old log where both have the stream.
+    OldLog,
+    /// Deletes a stream before the log that it left has forgotten it.
+    Hasty,
 }
 
 /// Power is gone.
@@ -67,7 +86,7 @@ struct Dark;
 type Lit<T> = Result<T, Dark>;
 
 impl World {
-    fn new(seed: u64, is_broken: bool) -> Self {
+    fn new(seed: u64, flaw: Flaw) -> Self {
         Self {
             chance: SeededEntropy::new(seed),
             disks: [MemDisk::default(), MemDisk::default()],
@@ -79,7 +98,11 @@ impl World {
             acked: BTreeMap::new(),
             confirmed: BTreeSet::new(),
             moves: 0,
-            is_broken,
+            deletions: 0,
+            forgotten: Arc::new(AtomicBool::new(true)),
+            is_gone: false,
+            is_doomed: false,
+            flaw,
         }
     }
 
@@ -89,24 +112,49 @@ impl World {
     }
 
     fn work(&mut self, rigs: &mut [Rig; 2]) -> Lit<()> {
-        if self.home.is_none() {
-            let id = self.fresh_id();
-            self.home = Some(At { log: 0, stream: id });
-            let op = Op::CreateStream { id, account: AccountId::GLOBAL, config: config() };
-            let created = rigs[0].op(op);
-            if created.is_err() {
-                self.home = None;
-                return Err(Dark);
-            }
-            rigs[0].op(rig::create_consumer(id))?;
-        }
         for _ in 0..self.chance.below(ROUNDS) {
-            match self.chance.below(4) {
-                0 => self.step(rigs)?,
-                1 => self.consume(rigs)?,
+            if self.home.is_none() {
+                self.create(rigs)?;
+            }
+            match self.chance.below(40) {
+                0..10 => self.step(rigs)?,
+                10..20 => self.consume(rigs)?,
+                20 => self.delete(rigs)?,
                 _ => self.publish(rigs)?,
             }
             self.collect(&rigs[0])?;
+        }
+        Ok(())
+    }
+
+    fn create(&mut self, rigs: &mut [Rig; 2]) -> Lit<()> {
+        let id = self.fresh_id();
+        (self.is_gone, self.is_doomed) = (false, false);
+        let op = Op::CreateStream { id, account: AccountId::GLOBAL, config: config() };
+        rigs[0].op(op)?;
+        self.home = Some(At { log: 0, stream: id });
+        rigs[0].op(rig::create_consumer(id)).map(drop)
+    }
+
+    /// Deletes the stream, and the copy of it if there is one, as the server does.
+    fn delete(&mut self, rigs: &mut [Rig; 2]) -> Lit<()> {
+        if !self.forgotten.load(Ordering::Relaxed) && self.flaw != Flaw::Hasty {
+            return Ok(());
+        }
+        // A switch that has begun comes to its end first.
+        if self.under_way.as_ref().is_some_and(|going| !matches!(going.step, Step::Copy)) {
+            return Ok(());
+        }
+        let home = self.home();
+        self.is_doomed = true;
+        rigs[home.log].op(Op::DeleteStream { id: home.stream })?;
+        (self.home, self.is_gone, self.is_doomed) = (None, true, false);
+        self.deletions += 1;
+        self.acked.clear();
+        self.confirmed.clear();
+        self.sent.clear();
+        if let Some(Move { to, .. }) = self.under_way.take() {
+            rigs[to.log].op(Op::Forget { id: to.stream, only_copy: true })?;
         }
         Ok(())
     }
@@ -221,6 +269,7 @@ impl World {
     }
 
     fn leave(&mut self, rigs: &mut [Rig; 2], from: At, to: At) -> Lit<Step> {
+        rigs[to.log].op(Op::Probe { id: to.stream })?;
         let op = Op::Leave {
             id: from.stream,
             log: LOGS[from.log].to_owned(),
@@ -239,7 +288,12 @@ impl World {
         let taken: Arc<Mutex<Option<Luggage>>> = Arc::default();
         let slot = taken.clone();
         let respond = Box::new(move |luggage| *slot.lock().expect("lock") = luggage);
-        rigs[from.log].run(Event::Depart { id: from.stream, respond });
+        let forgotten = self.forgotten.clone();
+        forgotten.store(false, Ordering::Relaxed);
+        let forgotten = Box::new(move |result: OpResult| {
+            forgotten.store(result.is_ok(), Ordering::Relaxed);
+        });
+        rigs[from.log].run(Event::Depart { id: from.stream, respond, forgotten });
         let luggage = taken.lock().expect("lock").take();
         if let Some(luggage) = luggage {
             rigs[to.log].run(Event::Install { id: to.stream, luggage });
@@ -256,11 +310,18 @@ impl World {
         self.under_way = None;
         self.sent.clear();
         let serve = found.serve.first().map(|(log, e)| At { log: *log, stream: e.id });
-        if serve.is_none() && self.home.is_some() && !self.acked.is_empty() {
-            return Err("the stream is lost".to_owned());
+        if serve.is_some() && self.is_gone {
+            return Err("a deleted stream has come back".to_owned());
+        }
+        if serve.is_none() && self.home.is_some() {
+            if !self.acked.is_empty() && !self.is_doomed {
+                return Err("the stream is lost".to_owned());
+            }
+            self.acked.clear();
+            self.confirmed.clear();
         }
         self.home = serve;
-        if self.is_broken
+        if self.flaw == Flaw::OldLog
             && let Some(old) = found
                 .forget
                 .iter()
@@ -274,6 +335,7 @@ impl World {
                 .op(Op::Forget { id: at.stream, only_copy: false })
                 .map_err(|Dark| "dark".to_owned())?;
         }
+        self.forgotten.store(true, Ordering::Relaxed);
         if let Some(resume) = found.resume.first() {
             let (from, to) = (resume.source, resume.copy);
             self.under_way = Some(Move { from, to, step: Step::Copy });
@@ -316,8 +378,8 @@ fn open(disks: &[MemDisk; 2], salt: u64) -> Result<[Rig; 2], OpenError> {
 }
 
 /// Returns how the disks were used, and how many moves came to their end.
-fn history(seed: u64, is_broken: bool) -> Result<(u64, u64), String> {
-    let mut world = World::new(seed, is_broken);
+fn history(seed: u64, flaw: Flaw) -> Result<(u64, [u64; 2]), String> {
+    let mut world = World::new(seed, flaw);
     let mut trace = 0_u64;
     for cut in 0..CUTS {
         for disk in &world.disks {
@@ -348,7 +410,7 @@ fn history(seed: u64, is_broken: bool) -> Result<(u64, u64), String> {
         }
     }
     finish(&mut world, seed)?;
-    Ok((trace, world.moves))
+    Ok((trace, [world.moves, world.deletions]))
 }
 
 /// With power, a move comes to its end, and everything is still there.
@@ -382,25 +444,32 @@ fn finish(world: &mut World, seed: u64) -> Result<(), String> {
 
 #[test]
 fn nothing_is_lost_or_doubled_by_power_cuts_during_moves() {
-    let mut moves = 0;
+    let (mut moves, mut deletions) = (0, 0);
     for seed in 0..HISTORIES {
-        match history(seed, false) {
-            Ok((_, moved)) => moves += moved,
+        match history(seed, Flaw::None) {
+            Ok((_, [moved, deleted])) => (moves, deletions) = (moves + moved, deletions + deleted),
             Err(why) => panic!("seed {seed}: {why}"),
         }
     }
     assert!(moves > HISTORIES / 2, "only {moves} moves came to their end");
+    assert!(deletions > HISTORIES / 4, "only {deletions} streams were deleted");
 }
 
 #[test]
 fn the_harness_bites_where_the_old_log_is_believed() {
-    let failures = (0..40).filter(|&seed| history(seed, true).is_err()).count();
+    let failures = (0..40).filter(|&seed| history(seed, Flaw::OldLog).is_err()).count();
     assert!(failures > 0, "nothing was lost in 40 histories");
+}
+
+#[test]
+fn the_harness_bites_where_a_stream_is_deleted_too_early() {
+    let failures = (0..400).filter(|&seed| history(seed, Flaw::Hasty).is_err()).count();
+    assert!(failures > 0, "every start succeeded in 400 histories");
 }
 
 #[test]
 fn equal_seeds_give_equal_traces() {
     for seed in 0..3 {
-        assert_eq!(history(seed, false), history(seed, false));
+        assert_eq!(history(seed, Flaw::None), history(seed, Flaw::None));
     }
 }

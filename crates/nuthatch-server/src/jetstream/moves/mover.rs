@@ -5,17 +5,26 @@ use super::super::service::{JetStream, unexpected};
 use super::{Progress, closed, placed};
 use nuthatch_protocol::js::StreamConfig;
 use nuthatch_protocol::jserror::JsError;
-use nuthatch_streams::op::{Range, RangeRequest};
+use nuthatch_streams::op::{OpResult, Range, RangeRequest};
 use nuthatch_streams::stream::Place;
+use nuthatch_streams::transit::refusal_of;
 use nuthatch_streams::{AccountId, Op, OpOutcome};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
+use tokio::sync::{SemaphorePermit, oneshot};
+use tokio::time::timeout;
 
+/// Bytes that are read before they are stored, about: every store waits for the new log's medium, so
+/// that many small ones would not keep up with publishers.
+pub(super) const STORE_BYTES_MAX: u64 = 8 << 20;
+/// Messages, likewise.
+const STORE_MESSAGES_MAX: usize = 16 * 1024;
 /// A copy this many messages behind is close enough to hold the stream for the rest.
 const SWITCH_LAG: u64 = 4096;
 /// So long the stream is held for the rest of the copy. If that does not suffice it goes on, and
-/// the copy with it; each further try may take longer by as much.
+/// the copy with it; each further try may take longer by as much. It is not held at all while the
+/// new log needs more than half of that for a frame: the last of them cannot be taken back.
 const HOLD_STEP: Duration = Duration::from_millis(600);
 /// However many tries there were.
 const HOLD_MAX: Duration = Duration::from_secs(20);
@@ -23,6 +32,14 @@ const HOLD_MAX: Duration = Duration::from_secs(20);
 const RETRY_MIN: Duration = Duration::from_millis(250);
 /// At most.
 const RETRY_MAX: Duration = Duration::from_secs(10);
+
+/// A stream that has moved.
+struct Moved {
+    /// How long it was held.
+    held: Duration,
+    /// Tells once the old log has forgotten it.
+    forgotten: oneshot::Receiver<OpResult>,
+}
 
 /// How a move ends, or why it has not come to its end.
 enum Fault {
@@ -38,7 +55,7 @@ enum Fault {
 
 impl From<JsError> for Fault {
     fn from(error: JsError) -> Self {
-        if error.err_code == JsError::STREAM_NOT_FOUND.err_code {
+        if is_gone(&error) {
             return Self::Gone;
         }
         Self::Problem(error)
@@ -60,11 +77,11 @@ pub(super) struct Mover {
 impl Mover {
     pub(super) async fn run(self) {
         let mut wait = RETRY_MIN;
-        let mut holds = 0;
+        let mut tries = 0;
         let ended = loop {
             let began = Instant::now();
-            match self.attempt(&mut holds).await {
-                Ok(held) => break Ok(held),
+            match self.attempt(&mut tries).await {
+                Ok(moved) => break Ok(moved),
                 Err(Fault::Problem(error)) => {
                     if began.elapsed() > RETRY_MAX {
                         wait = RETRY_MIN;
@@ -72,7 +89,7 @@ impl Mover {
                     *self.progress.error.lock() = Some(error.to_string());
                     let woken = self.progress.wake.notified();
                     // Woken early, it was cancelled.
-                    let _ = tokio::time::timeout(wait, woken).await;
+                    let _ = timeout(wait, woken).await;
                     wait = (wait * 2).min(RETRY_MAX);
                 }
                 Err(fault) => break Err(fault),
@@ -82,29 +99,25 @@ impl Mover {
     }
 
     /// Clears up, says how it ended.
-    async fn end(&self, ended: Result<Duration, Fault>) {
+    async fn end(&self, ended: Result<Moved, Fault>) {
         let (name, to) = (&self.name, &self.progress.to);
         let error = match ended {
-            Ok(held) => {
+            Ok(Moved { held, forgotten }) => {
                 let ms = held.as_millis();
                 self.service.backend.say(&format!(
                     "stream {name:?} has moved to log {to}; it was held for {ms} ms"
                 ));
+                if !self.is_forgotten(forgotten).await {
+                    return;
+                }
                 None
             }
             Err(Fault::Cancelled) => {
-                let stay = Op::Stay { id: self.source.id, for_good: true };
-                match self.insist(self.source.engine, stay).await {
-                    Ok(_) => self.forget_copy().await,
-                    Err(error) => self.service.backend.say(&format!(
-                        "the move of stream {name:?} was not given up, a restart goes on with it: \
-                         {error}"
-                    )),
-                }
+                self.drop_copy().await;
                 Some("cancelled".to_owned())
             }
             Err(Fault::Gone) => {
-                self.forget_copy().await;
+                self.drop_copy().await;
                 Some("the stream was deleted".to_owned())
             }
             Err(Fault::Undecided(error) | Fault::Problem(error)) => {
@@ -128,10 +141,44 @@ impl Mover {
         self.service.moves.active.fetch_sub(1, Ordering::AcqRel);
     }
 
+    /// Waits until the old log has durably forgotten the stream. If it does not, the stream can be
+    /// used, but neither be deleted nor move on before a restart: the move stays under way.
+    async fn is_forgotten(&self, forgotten: oneshot::Receiver<OpResult>) -> bool {
+        let error = match forgotten.await {
+            Ok(Ok(_)) => return true,
+            Ok(Err(error)) => error,
+            Err(_) => closed(),
+        };
+        let (name, from) = (&self.name, &self.progress.from);
+        let text = format!(
+            "log {from} does not forget stream {name:?}, which has left it ({error}): until a restart \
+             the stream can neither be deleted nor move on"
+        );
+        self.service.backend.say(&text);
+        *self.progress.error.lock() = Some(text);
+        false
+    }
+
+    /// Drops the copy for good. The old log remembers first that it is not to be gone on with, or has
+    /// durably forgotten the stream: a copy that cannot be dropped now goes with the next start.
+    async fn drop_copy(&self) {
+        let refused = Some(refusal_of(&self.progress.from, self.copy.id));
+        let stay = Op::Stay { id: self.source.id, refused };
+        match self.insist(self.source.engine, stay).await {
+            Err(error) if !is_gone(&error) => self.service.backend.say(&format!(
+                "the move of stream {:?} was not given up, a restart goes on with it: {error}",
+                self.name
+            )),
+            _ => self.forget_copy().await,
+        }
+    }
+
     async fn forget_copy(&self) {
         // Only a copy: were this stream the live one, the engine would refuse.
         let op = Op::Forget { id: self.copy.id, only_copy: true };
-        if let Err(error) = self.insist(self.copy.engine, op).await {
+        if let Err(error) = self.insist(self.copy.engine, op).await
+            && !is_gone(&error)
+        {
             let (name, to) = (&self.name, &self.progress.to);
             self.service.backend.say(&format!(
                 "the unfinished copy of stream {name:?} in log {to} stays until a restart: {error}"
@@ -146,23 +193,39 @@ impl Mover {
         outcome.await.map_err(|_| closed())?
     }
 
-    /// Copies from where the copy ends, and switches. Returns how long the stream was held.
-    async fn attempt(&self, holds: &mut u32) -> Result<Duration, Fault> {
+    /// Waits for its turn.
+    async fn turn(&self) -> Result<SemaphorePermit<'_>, Fault> {
+        if self.progress.cancelled.load(Ordering::Acquire) {
+            return Err(Fault::Cancelled);
+        }
+        tokio::select! {
+            permit = self.service.moves.room.acquire() => {
+                permit.map_err(|_| Fault::Problem(closed()))
+            }
+            () = self.progress.wake.notified() => Err(Fault::Cancelled),
+        }
+    }
+
+    /// Copies from where the copy ends, and switches.
+    async fn attempt(&self, tries: &mut u32) -> Result<Moved, Fault> {
+        let _turn = self.turn().await?;
         let mut next = self.copied().await? + 1;
         loop {
             if self.progress.cancelled.load(Ordering::Acquire) {
                 return Err(Fault::Cancelled);
             }
             let began = Instant::now();
-            let range = self.read(next).await?;
+            let range = self.gather(next).await?;
             let bytes = weight(&range);
             let last_seq = range.last_seq;
             self.progress.last_seq.store(last_seq, Ordering::Relaxed);
             next = self.store(next, range).await?;
             if last_seq < next + SWITCH_LAG {
-                *holds += 1;
-                if let Some(held) = self.switch(next, *holds).await? {
-                    return Ok(held);
+                *tries += 1;
+                let allowed = (HOLD_STEP * *tries).min(HOLD_MAX);
+                self.check_is_quick(allowed).await?;
+                if let Some(moved) = self.switch(next, allowed).await? {
+                    return Ok(moved);
                 }
                 next = self.copied().await? + 1;
             } else {
@@ -175,9 +238,27 @@ impl Mover {
     async fn pace(&self, bytes: u64, began: Instant) {
         let due = Duration::from_secs_f64(bytes as f64 / self.progress.rate_bytes.max(1) as f64);
         if let Some(pause) = due.checked_sub(began.elapsed()) {
-            // Woken early, it was cancelled.
-            let _ = tokio::time::timeout(pause, self.progress.wake.notified()).await;
+            self.rest(pause).await;
         }
+    }
+
+    /// Woken early, it was cancelled.
+    async fn rest(&self, pause: Duration) {
+        let _ = timeout(pause, self.progress.wake.notified()).await;
+    }
+
+    /// Whether the new log is so quick at the moment that the stream can be held for the two frames
+    /// that a switch takes. Otherwise another attempt is made later, with more patience.
+    async fn check_is_quick(&self, allowed: Duration) -> Result<(), JsError> {
+        let began = Instant::now();
+        self.insist(self.copy.engine, Op::Probe { id: self.copy.id }).await?;
+        let took = began.elapsed();
+        if took * 2 <= allowed {
+            return Ok(());
+        }
+        let (to, ms) = (&self.progress.to, took.as_millis());
+        let text = format!("log {to} takes {ms} ms to store a frame: trying again later");
+        Err(JsError::STREAM_STORE_FAILED.with_err(text))
     }
 
     /// The last sequence that is durable in the copy.
@@ -203,6 +284,26 @@ impl Mover {
         }
     }
 
+    /// What comes from a sequence on, as much as is stored at a time.
+    async fn gather(&self, from: u64) -> Result<Range, JsError> {
+        let bytes_max = STORE_BYTES_MAX.min(self.progress.rate_bytes);
+        let mut all = self.read(from).await?;
+        let mut bytes = weight(&all);
+        while all.next <= all.last_seq
+            && bytes < bytes_max
+            && all.messages.len() < STORE_MESSAGES_MAX
+        {
+            let more = self.read(all.next).await?;
+            if more.next <= all.next {
+                break;
+            }
+            bytes += weight(&more);
+            all.messages.extend(more.messages);
+            (all.next, all.last_seq) = (more.next, more.last_seq);
+        }
+        Ok(all)
+    }
+
     /// Stores what was read in the copy; returns where to go on. Nothing else is on its way: behind a
     /// store that was refused, a later one would be taken all the same, and leave a hole that no
     /// retry goes back to.
@@ -216,9 +317,9 @@ impl Mover {
         Ok(next)
     }
 
-    /// Holds the stream, copies the rest, and lets the new log take over. Returns how long the
-    /// stream was held; `None` if the rest took too long, then it goes on where it was.
-    async fn switch(&self, next: u64, tries: u32) -> Result<Option<Duration>, Fault> {
+    /// Holds the stream, copies the rest, and lets the new log take over. `None` if the rest took
+    /// too long, then it goes on where it was.
+    async fn switch(&self, next: u64, allowed: Duration) -> Result<Option<Moved>, Fault> {
         let _changing = self.service.changing.lock().await;
         let entry = self.service.entry(self.account, &self.name)?;
         if (entry.engine, entry.id) != (self.source.engine, self.source.id) {
@@ -226,10 +327,8 @@ impl Mover {
         }
         let config = placed(&entry.config, &self.progress.to);
         let began = Instant::now();
-        let (state, last_seq) = self.leave(&config).await?;
-        let allowed = (HOLD_STEP * tries).min(HOLD_MAX);
-        match tokio::time::timeout(allowed, self.copy_rest(next, last_seq)).await {
-            Ok(Ok(())) => {}
+        let state = match timeout(allowed, self.prepare(&config, next)).await {
+            Ok(Ok(state)) => state,
             Ok(Err(error)) => {
                 self.stay().await?;
                 return Err(error.into());
@@ -238,8 +337,9 @@ impl Mover {
                 self.stay().await?;
                 return Ok(None);
             }
-        }
+        };
         self.take_over(state).await?;
+        self.progress.switched.store(true, Ordering::Release);
         let new = Entry {
             id: self.copy.id,
             engine: self.copy.engine,
@@ -250,11 +350,19 @@ impl Mover {
             registry.rehome(&entry, new);
             registry.generation()
         });
-        self.service.backend.switch(self.source, self.copy, seen);
+        let forgotten = self.service.backend.switch(self.source, self.copy, seen);
         // The stream lives in the new log now, whatever the answer is; it comes once the new engine
         // has everything in hand.
         let _ = self.copied().await;
-        Ok(Some(began.elapsed()))
+        Ok(Some(Moved { held: began.elapsed(), forgotten }))
+    }
+
+    /// Holds the stream and copies the rest; returns its state. Given up half way, the stream has to
+    /// be told to go on.
+    async fn prepare(&self, config: &StreamConfig, next: u64) -> Result<Vec<u8>, JsError> {
+        let (state, last_seq) = self.leave(config).await?;
+        self.copy_rest(next, last_seq).await?;
+        Ok(state)
     }
 
     /// Holds the stream; returns its state and its last sequence once all of it is durable.
@@ -273,13 +381,13 @@ impl Mover {
     }
 
     async fn stay(&self) -> Result<(), JsError> {
-        let op = Op::Stay { id: self.source.id, for_good: false };
+        let op = Op::Stay { id: self.source.id, refused: None };
         self.insist(self.source.engine, op).await.map(drop)
     }
 
     async fn copy_rest(&self, mut next: u64, last_seq: u64) -> Result<(), JsError> {
         while next <= last_seq {
-            let range = self.read(next).await?;
+            let range = self.gather(next).await?;
             next = self.store(next, range).await?;
         }
         Ok(())
@@ -288,13 +396,23 @@ impl Mover {
     /// The new log makes the state durable. If it stops meanwhile, nobody knows whether it has.
     async fn take_over(&self, state: Vec<u8>) -> Result<(), Fault> {
         let op = Op::Settle { id: self.copy.id, state };
-        let Err(error) = self.insist(self.copy.engine, op).await else { return Ok(()) };
-        if self.service.backend.has_stopped(self.copy.engine) {
-            return Err(Fault::Undecided(error));
-        }
+        let refused = match self.service.begin(self.copy.engine, op).await {
+            Ok(outcome) => match outcome.await {
+                Ok(Ok(OpOutcome::Unsettled(error))) => error,
+                Ok(Ok(_)) => return Ok(()),
+                Ok(Err(error)) => return Err(Fault::Undecided(error)),
+                Err(_) => return Err(Fault::Undecided(closed())),
+            },
+            // It was not even sent.
+            Err(error) => error,
+        };
         self.stay().await?;
-        Err(Fault::Problem(error))
+        Err(Fault::Problem(refused))
     }
+}
+
+fn is_gone(error: &JsError) -> bool {
+    error.err_code == JsError::STREAM_NOT_FOUND.err_code
 }
 
 fn weight(range: &Range) -> u64 {

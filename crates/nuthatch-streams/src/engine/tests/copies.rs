@@ -2,7 +2,9 @@
 
 use super::harness::{Harness, Reopen, STREAM};
 use crate::op::{Op, OpOutcome, Range, RangeRequest, Replica};
-use nuthatch_protocol::js::Time;
+use crate::sink::AccountId;
+use nuthatch_log::StreamId;
+use nuthatch_protocol::js::{StreamConfig, StreamSource, Time};
 
 fn read(harness: &mut Harness, from: u64, filters: &[&str]) -> Range {
     let filters = filters.iter().map(|&filter| filter.into()).collect();
@@ -56,9 +58,15 @@ fn a_reader_that_waits_is_answered_by_the_commit() {
     assert_eq!(answer.and_then(Result::err).map(|e| e.err_code), Some(10059));
 }
 
+/// Makes a mirror of a configuration.
+pub(super) fn mirrors(config: &mut StreamConfig) {
+    config.subjects.clear();
+    config.mirror = Some(StreamSource { name: "O".into(), ..StreamSource::default() });
+}
+
 #[test]
 fn a_mirror_keeps_sequences_gaps_and_times() {
-    let mut harness = Harness::with_stream(|_| {});
+    let mut harness = Harness::with_stream(mirrors);
     let mirror = |harness: &mut Harness, seqs: &[u64], gap_to| {
         let copies = seqs.iter().map(|&seq| copy(seq, "")).collect();
         harness.op(Op::Mirror { id: STREAM, copies, gap_to }).expect("mirrored");
@@ -108,8 +116,32 @@ fn a_stream_that_lives_here_is_never_forgotten_as_a_copy() {
 }
 
 #[test]
-fn a_copy_does_not_skip_more_sequences_than_memory_holds() {
+fn a_stream_that_is_used_takes_no_copies_with_sequences_of_their_own() {
     let mut harness = Harness::with_stream(|_| {});
+    harness.put("s.a", "1");
+    let late = Op::Mirror { id: STREAM, copies: vec![copy(7, "")], gap_to: 9 };
+    assert!(harness.op(late).is_err());
+    assert_eq!(harness.info().state.last_seq, 1);
+}
+
+#[test]
+fn identities_come_in_order() {
+    let mut harness = Harness::with_stream(|_| {});
+    let config = harness.info().config;
+    let mut create = |id: u32, name: &str| {
+        let config = StreamConfig { name: name.into(), subjects: vec![], ..config.clone() };
+        let (id, account) = (StreamId(id), AccountId::GLOBAL);
+        harness.op(Op::CreateStream { id, account, config: Box::new(config) })
+    };
+    create(STREAM.0 + 5, "LATER").expect("created");
+    // A state of the log may say by now that there is none of this identity.
+    assert!(create(STREAM.0 + 4, "EARLIER").is_err());
+    create(STREAM.0 + 6, "LAST").expect("created");
+}
+
+#[test]
+fn a_copy_does_not_skip_more_sequences_than_memory_holds() {
+    let mut harness = Harness::with_stream(mirrors);
     let mirror = |seqs: &[u64], gap_to| Op::Mirror {
         id: STREAM,
         copies: seqs.iter().map(|&seq| copy(seq, "")).collect(),
