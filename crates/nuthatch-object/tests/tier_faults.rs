@@ -327,6 +327,32 @@ fn a_server_that_was_replaced_moves_nothing_more() {
 }
 
 #[test]
+fn a_directory_that_is_not_mounted_any_more_takes_nothing() {
+    let inner = Arc::new(InMemory::new());
+    let options = BucketOptions { retry_for: Duration::ZERO, ..BucketOptions::default() };
+    let store = Arc::clone(&inner) as Arc<dyn ObjectStore>;
+    let bucket = Bucket::new(store, Path::from("p/log"), "file:///shared".to_owned(), options);
+    let (local, mut history) = (MemDisk::default(), History::new(5));
+    let bucket = Arc::new(bucket.expect("threads"));
+    let mut process = Process::start(&local, bucket, 5).expect("starts");
+    history.work(&mut process.rig, 150);
+    let (moved, ended) = process.move_all();
+    assert!(moved > 0 && ended.is_ok(), "{moved} {ended:?}");
+    for path in objects(&inner, "") {
+        delete(&inner, &path);
+    }
+    history.work(&mut process.rig, 150);
+    let here = segments(&local);
+    for _ in 0..3 {
+        let (moved, ended) = process.move_all();
+        assert_eq!(moved, 0);
+        let error = ended.expect_err("the tier is not there").to_string();
+        assert!(error.contains("mounted"), "{error}");
+    }
+    assert_eq!(segments(&local), here);
+}
+
+#[test]
 fn a_lost_note_is_made_up_for_by_the_bucket() {
     let (inner, local, mut history) = moved_log(23);
     local.remove("tier").expect("removes");

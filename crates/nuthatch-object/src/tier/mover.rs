@@ -163,6 +163,7 @@ impl Mover {
         let mut entropy = SeededEntropy::new(self.shared.options.seed);
         let mut nonce = || u128::from(entropy.next()) << 64 | u128::from(entropy.next());
         if check_tenant(bucket, Some(chain.log_id))? == Tenant::Nobody {
+            self.refuse_another_place()?;
             selftest::run(bucket, nonce()).map_err(io::Error::other)?;
             settle(bucket, chain.log_id, who, nonce())?;
         }
@@ -178,6 +179,17 @@ impl Mover {
         book.note.make_spare(&*self.shared.local);
         *slot = Some(Arc::clone(&owner));
         Ok(owner)
+    }
+
+    /// A tier that holds nothing of what was moved there is another one: a directory that is not
+    /// mounted any more, or a bucket that was emptied.
+    fn refuse_another_place(&self) -> io::Result<()> {
+        if self.shared.book.lock().note.entries.is_empty() {
+            return Ok(());
+        }
+        let place = self.place();
+        let text = format!("segments were moved to {place}, which holds nothing: is it mounted?");
+        Err(io::Error::new(io::ErrorKind::NotFound, text))
     }
 
     fn first(&self, stage: Stage) -> Option<(String, Entry)> {

@@ -18,9 +18,9 @@ use mover::Mover;
 use nuthatch_log::StreamId;
 use nuthatch_protocol::js::{StorageType, StreamConfig};
 use nuthatch_protocol::jserror::JsError;
-use nuthatch_streams::op::OpResult;
+use nuthatch_streams::op::{CatalogEntry, OpResult};
 use nuthatch_streams::stream::Place;
-use nuthatch_streams::transit::Resume;
+use nuthatch_streams::transit::{At, Resume};
 use nuthatch_streams::{AccountId, Op};
 use parking_lot::Mutex;
 use rustc_hash::FxHashMap;
@@ -286,7 +286,7 @@ impl JetStream {
         request: &MoveRequest,
     ) -> Result<(), JsError> {
         let target = self.log_by_name(&request.log)?;
-        let _changing = self.changing.lock().await;
+        let changing = self.changing.lock().await;
         let entry = self.entry(entry.account, &entry.config.name)?;
         if entry.config.storage == StorageType::Memory {
             return Err(placement_error("a stream of storage 'memory' lives in no other log"));
@@ -306,20 +306,28 @@ impl JetStream {
             from,
             created: entry.created,
         };
-        self.run(target, op).await?;
+        let arriving = self.begin(target, op).await?;
         let rate = if request.max_rate == 0 { RATE_DEFAULT_BYTES } else { request.max_rate };
-        self.start_move(&entry, StreamRoute { engine: target, id }, rate);
+        let mover = self.new_move(&entry, StreamRoute { engine: target, id }, rate);
+        // Its identity stands in the log's queue, and the move is known: nobody else has to wait for
+        // the new log, which may be a bucket that does not answer.
+        drop(changing);
+        let arrived = arriving.await.unwrap_or_else(|_| Err(closed()));
+        if let Err(error) = arrived {
+            mover.give_up(&error).await;
+            return Err(error);
+        }
+        tokio::spawn(mover.run());
         Ok(())
     }
 
-    fn start_move(self: &Arc<Self>, entry: &Arc<Entry>, copy: StreamRoute, rate_bytes: u64) {
+    fn new_move(self: &Arc<Self>, entry: &Arc<Entry>, copy: StreamRoute, rate_bytes: u64) -> Mover {
         let (from, to) = (self.log_name(entry.engine), self.log_name(copy.engine));
         let progress = Progress::new(from, to, rate_bytes);
         self.moves.add((entry.account, entry.config.name.clone()), progress.clone());
         let source = StreamRoute { engine: entry.engine, id: entry.id };
         let (account, name) = (entry.account, entry.config.name.clone());
-        let mover = Mover { service: self.clone(), account, name, source, copy, progress };
-        tokio::spawn(mover.run());
+        Mover { service: self.clone(), account, name, source, copy, progress }
     }
 
     /// Goes on with moves that a stop of the server interrupted.
@@ -330,20 +338,31 @@ impl JetStream {
             let copy = StreamRoute { engine: EngineIndex(resume.copy.log), id: resume.copy.stream };
             let entry = self.registry.read().by_route(source).cloned();
             let Some(entry) = entry else { continue };
-            self.start_move(&entry, copy, RATE_DEFAULT_BYTES);
+            tokio::spawn(self.new_move(&entry, copy, RATE_DEFAULT_BYTES).run());
         }
     }
 
-    /// A start has found what is left of a stream that lives elsewhere, and the log does not forget it.
-    pub(super) fn note_unforgotten(
-        &self,
-        account: AccountId,
-        name: &str,
-        from: &str,
-        error: &JsError,
-    ) {
+    /// Forgets what a start has found of streams that live elsewhere, and copies of none.
+    pub(super) async fn forget_left(&self, found: &[At], catalogs: &[Vec<CatalogEntry>]) {
+        for left in found {
+            let engine = EngineIndex(left.log);
+            let op = Op::Forget { id: left.stream, only_copy: false };
+            let Err(error) = self.run(engine, op).await else { continue };
+            let log = self.log_name(engine);
+            self.backend.say(&format!(
+                "what is left in log {log} of a stream that moved away stays: {error}"
+            ));
+            let entry = catalogs[left.log].iter().find(|entry| entry.id == left.stream);
+            if let Some(entry) = entry.filter(|entry| !entry.home.arriving) {
+                self.note_unforgotten(entry, log, &error);
+            }
+        }
+    }
+
+    fn note_unforgotten(&self, left: &CatalogEntry, log: &str, error: &JsError) {
+        let (account, name) = (left.account, &left.config.name);
         let engine = self.registry.read().get(account, name).map(|entry| entry.engine);
-        let progress = Progress::new(from, engine.map_or("", |engine| self.log_name(engine)), 0);
+        let progress = Progress::new(log, engine.map_or("", |engine| self.log_name(engine)), 0);
         progress.switched.store(true, Ordering::Release);
         *progress.error.lock() = Some(error.to_string());
         self.moves.add((account, name.to_owned()), progress);

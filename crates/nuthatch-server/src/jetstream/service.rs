@@ -205,19 +205,7 @@ impl JetStream {
                 names[*log], copy.config.name
             ));
         }
-        for left in found.forget {
-            let op = Op::Forget { id: left.stream, only_copy: false };
-            if let Err(error) = self.run(EngineIndex(left.log), op).await {
-                let log = names[left.log];
-                self.backend.say(&format!(
-                    "what is left in log {log} of a stream that moved away stays: {error}"
-                ));
-                let entry = catalogs[left.log].iter().find(|entry| entry.id == left.stream);
-                if let Some(entry) = entry.filter(|entry| !entry.home.arriving) {
-                    self.note_unforgotten(entry.account, &entry.config.name, log, &error);
-                }
-            }
-        }
+        self.forget_left(&found.forget, &catalogs).await;
         self.resume_moves(&found.resume);
         Ok(count)
     }

@@ -4,21 +4,23 @@ use super::jetstream::{compression, sync_policy};
 use super::read::Reader;
 use super::tables::{CACHE, LOG, TIER};
 use super::{CacheSettings, Compression, LogHome, NamedLog, TierSettings};
+use crate::jetstream_hook::MAX_ENGINES;
 use nuthatch_protocol::config::{Map, Value};
 use std::path::PathBuf;
 
 /// Names that the server gives to its own logs.
 const RESERVED: [&str; 2] = ["default", "memory"];
 
-/// Logs of one server.
-pub const MAX_LOGS: usize = 64;
+/// Logs that a configuration may name: each has an engine, as those of the server's own have.
+pub const MAX_LOGS: usize = MAX_ENGINES - RESERVED.len();
 
 /// The logs of the block, those that make no sense reported and left out.
 pub(super) fn read(r: &mut Reader, map: &Map) -> Vec<NamedLog> {
     let mut logs = Vec::new();
     for entry in map.entries() {
         if logs.len() == MAX_LOGS {
-            r.invalid(&entry.value.pos, "logs", "cannot be more than 64");
+            let what = format!("cannot be more than {MAX_LOGS}");
+            r.invalid(&entry.value.pos, "logs", what);
             break;
         }
         if let Some(log) = one(r, &entry.key, &entry.value) {

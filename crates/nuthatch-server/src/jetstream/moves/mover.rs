@@ -129,14 +129,20 @@ impl Mover {
                 Some(text)
             }
         };
-        let mut known = self.service.moves.known.lock();
-        match error {
-            None => {
-                known.remove(&(self.account, name.clone()));
-            }
-            error => *self.progress.error.lock() = error,
+        if error.is_none() {
+            self.service.moves.known.lock().remove(&(self.account, name.clone()));
         }
-        drop(known);
+        self.close(error);
+    }
+
+    /// The new log has refused the copy, or stopped before it answered.
+    pub(super) async fn give_up(&self, error: &JsError) {
+        self.drop_copy().await;
+        self.close(Some(error.to_string()));
+    }
+
+    fn close(&self, error: Option<String>) {
+        *self.progress.error.lock() = error;
         self.progress.ended.store(true, Ordering::Release);
         self.service.moves.active.fetch_sub(1, Ordering::AcqRel);
     }

@@ -375,6 +375,8 @@ fn mistakes_about_mappings() {
 #[test]
 fn logs_that_make_no_sense() {
     let log = |text: &str| format!("jetstream {{ store_dir: x, logs {{ {text} }} }}");
+    let many = |count: u32| (0..count).map(|n| format!("log{n} {{}}\n")).collect::<String>();
+    assert!(command(Invocation::NatsServer, &log(&many(30)), "-c t.conf").is_ok());
     for (text, says) in [
         ("a { mode: object }", "'a' of mode 'object' needs 'store', the address of its bucket"),
         ("a { mode: local, store: 's3://b' }", "'a' of mode 'local' has no 'store'"),
@@ -385,6 +387,8 @@ fn logs_that_make_no_sense() {
         ("a { mode: fast }", "'mode' must be 'local' or 'object'"),
         ("a { compression: s2 }", "'compression' must be 'none' or 'zstd'"),
         ("a { plce: x }", "unknown key 'plce' in a log of 'jetstream'"),
+        // A connection keeps one bit for each log, and the server has two of its own.
+        (&many(31), "'logs' cannot be more than 30"),
     ] {
         let error = command(Invocation::NatsServer, &log(text), "-c t.conf").err();
         let error = error.map(|error| error.to_string()).unwrap_or_default();
