@@ -189,8 +189,10 @@ impl<S: Sink> Engine<S> {
 
     /// See [`Op::Probe`](crate::Op::Probe).
     pub(super) fn probe<L: LogAccess>(&mut self, id: StreamId, log: &mut L) -> Done {
-        let arriving = |slot: &&Box<Slot<S>>| matches!(slot.transit, Transit::Arriving);
-        let slot = self.slots.get(&id).filter(arriving).ok_or(JsError::STREAM_NOT_FOUND)?;
+        let slot = match self.slots.get(&id) {
+            Some(slot) if matches!(slot.transit, Transit::Arriving) => slot,
+            _ => return Err(JsError::STREAM_NOT_FOUND),
+        };
         // It goes nowhere: that is known, and takes a frame as good as any other.
         let lsn = append_move(&slot.stream, None, log)?;
         self.changed(id, lsn);
@@ -246,10 +248,12 @@ impl<S: Sink> Engine<S> {
         forgotten: Respond,
         log: &mut L,
     ) -> Option<Luggage> {
-        let leaving = |slot: &&Box<Slot<S>>| matches!(slot.transit, Transit::Leaving(_));
-        let Some(slot) = self.slots.get(&id).filter(leaving) else {
-            forgotten(Err(JsError::STREAM_NOT_FOUND));
-            return None;
+        let slot = match self.slots.get(&id) {
+            Some(slot) if matches!(slot.transit, Transit::Leaving(_)) => slot,
+            _ => {
+                forgotten(Err(JsError::STREAM_NOT_FOUND));
+                return None;
+            }
         };
         // Without the record the next start finds the stream in both logs, and deletes it here.
         let logged = append_delete(&slot.stream, log);
