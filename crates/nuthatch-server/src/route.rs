@@ -22,8 +22,9 @@ const ROUTES_MAX: usize = 16 * 1024;
 /// So many subjects are remembered at first sight; further ones when they come a second time, so
 /// that a publisher with very many subjects does not drive out what others need.
 const ROUTES_FREE: usize = 1024;
-/// Marks of subjects that came once, a power of two.
-const SEEN_MARKS: usize = 16 * 1024;
+/// Places for marks of subjects that came once, four in each: as many as four times [`ROUTES_MAX`],
+/// so that of subjects in turn which could all be remembered hardly any push out each other's mark.
+const SEEN_PLACES: usize = 16 * 1024;
 /// The place of the route of a subject that is not remembered.
 const PASSING: usize = 0;
 /// Accounts remembered per thread.
@@ -82,19 +83,24 @@ pub enum Mapping {
     Dropped,
 }
 
-/// Which subjects have come before: a mark for each, of which many share a place.
+/// Which subjects have come before: a mark for each, of which the newest four share a place.
 #[derive(Default)]
-struct Seen(Vec<u32>);
+struct Seen(Vec<[u16; 4]>);
 
 impl Seen {
     /// Whether the subject came before, as far as is known; it is marked now.
     fn again(&mut self, subject: &[u8]) -> bool {
         if self.0.is_empty() {
-            self.0.resize(SEEN_MARKS, 0);
+            self.0.resize(SEEN_PLACES, [0; 4]);
         }
         let hash = FxBuildHasher.hash_one(subject);
-        let (place, mark) = ((hash >> 32) as usize % SEEN_MARKS, hash as u32 | 1);
-        std::mem::replace(&mut self.0[place], mark) == mark
+        let (place, mark) = ((hash >> 32) as usize % SEEN_PLACES, (hash >> 8) as u16 | 1);
+        let marks = &mut self.0[place];
+        let is_known = marks.contains(&mark);
+        if !is_known {
+            *marks = [mark, marks[0], marks[1], marks[2]];
+        }
+        is_known
     }
 }
 

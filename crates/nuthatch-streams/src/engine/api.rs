@@ -109,7 +109,7 @@ impl<S: Sink> Engine<S> {
         match done {
             Ok((None, outcome)) => respond(Ok(outcome)),
             Ok((Some(lsn), outcome)) => {
-                let outcome = OpOrInfo::Ready(Ok(outcome));
+                let outcome = OpOrInfo::Ready(Box::new(Ok(outcome)));
                 self.pending.push(lsn, Waiting::Op(respond, outcome));
             }
             Err(error) => respond(Err(error)),

@@ -48,8 +48,8 @@ pub(super) enum Waiting<P> {
 
 /// An outcome, or where to find it at the time of the commit.
 pub(super) enum OpOrInfo {
-    /// This.
-    Ready(OpResult),
+    /// This; boxed, so that acknowledgements, which are many, are small entries.
+    Ready(Box<OpResult>),
     /// The information of a stream that was created or updated, with the advisory to send.
     StreamInfo(StreamId, &'static str),
     /// A stream is gone for good.
@@ -184,7 +184,7 @@ impl<S: Sink> Engine<S> {
                     }
                 }
                 Waiting::Answer(answer) => self.send_answer(&answer),
-                Waiting::Op(respond, OpOrInfo::Ready(result)) => respond(result),
+                Waiting::Op(respond, OpOrInfo::Ready(result)) => respond(*result),
                 Waiting::Op(respond, OpOrInfo::StreamInfo(id, action)) => {
                     self.answer_stream_info(id, action, respond, log);
                 }

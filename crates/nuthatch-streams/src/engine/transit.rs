@@ -222,7 +222,8 @@ impl<S: Sink> Engine<S> {
         slot.transit = Transit::Settled(state);
         self.in_transit += 1;
         self.changed(id, lsn);
-        self.pending.push(lsn, Waiting::Op(respond, OpOrInfo::Ready(Ok(OpOutcome::Done))));
+        let outcome = OpOrInfo::Ready(Box::new(Ok(OpOutcome::Done)));
+        self.pending.push(lsn, Waiting::Op(respond, outcome));
     }
 
     /// See [`Op::Forget`](crate::Op::Forget).
