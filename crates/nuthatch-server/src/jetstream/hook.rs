@@ -41,6 +41,11 @@ pub trait Answers: Send + Sync + 'static {
         false
     }
 
+    /// Whether anybody in the account is subscribed to just this subject, not by a wildcard.
+    fn listens_to_just(&self, account: AccountId, subject: &[u8]) -> bool {
+        self.listens(account, subject)
+    }
+
     /// The account whose JetStream API another one imports under this prefix.
     fn exporter(&self, account: AccountId, api: &str) -> Option<AccountId> {
         let _ = (account, api);

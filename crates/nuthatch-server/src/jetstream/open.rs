@@ -7,6 +7,7 @@ use super::places::LogPlace;
 use super::registry::EngineIndex;
 use super::service::{AccountLimits, DEFAULT_LOG, ServedAccount, ServedAccounts, Settings};
 use crate::account::{Account, SYSTEM_ACCOUNT_ID};
+use crate::interest::Matched;
 use crate::jetstream_hook::{EngineId, Peer};
 use crate::options::{
     AccountJetStream, CacheSettings, Compression, JetStreamOptions, LogHome, Options, SyncPolicy,
@@ -47,6 +48,14 @@ impl Answers for CoreRouting {
     fn listens(&self, account: AccountId, subject: &[u8]) -> bool {
         let account = self.0.upgrade().and_then(|server| server.accounts.get(account));
         account.is_some_and(|account| account.interest.any(subject))
+    }
+
+    fn listens_to_just(&self, account: AccountId, subject: &[u8]) -> bool {
+        let account = self.0.upgrade().and_then(|server| server.accounts.get(account));
+        let Some(account) = account else { return false };
+        let mut matched = Matched::default();
+        account.interest.match_into(subject, &mut matched);
+        matched.plain().iter().any(|sub| *sub.subject == *subject)
     }
 
     fn exporter(&self, account: AccountId, api: &str) -> Option<AccountId> {

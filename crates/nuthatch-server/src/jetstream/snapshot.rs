@@ -37,6 +37,10 @@ const WINDOW_BYTES: (usize, usize, usize) = (1 << 10, 8 << 20, 32 << 20);
 const ACK_TIMEOUT: Duration = Duration::from_secs(5);
 /// How long the receiver may take to subscribe.
 const INTEREST_TIMEOUT: Duration = Duration::from_secs(10);
+/// How long a wildcard alone does not count as that, as upstream: clients listen on one for all
+/// answers to their requests, and drop what no request of theirs is waiting for. jsm.go, and with it
+/// `nats stream backup`, names such a subject and subscribes to it only after the answer.
+const LITERAL_TIMEOUT: Duration = Duration::from_secs(2);
 /// How often it is looked whether it has.
 const INTEREST_POLL: Duration = Duration::from_millis(10);
 /// Characters of the random part of a subject.
@@ -340,9 +344,13 @@ impl Chunks<'_> {
     }
 
     async fn wait_for_interest(&self) -> Result<(), Broken> {
-        let deadline = Instant::now() + INTEREST_TIMEOUT;
-        while !self.has_interest() {
-            if Instant::now() > deadline {
+        let start = Instant::now();
+        let routing = self.service.backend.routing();
+        while !routing.listens_to_just(self.account, self.to.as_bytes()) {
+            if start.elapsed() > LITERAL_TIMEOUT && self.has_interest() {
+                return Ok(());
+            }
+            if start.elapsed() > INTEREST_TIMEOUT {
                 return Err(Broken::NoInterest);
             }
             sleep(INTEREST_POLL).await;
