@@ -28,6 +28,9 @@ type server struct {
 	name string
 	nc   *nats.Conn
 	mgr  *jsm.Manager
+	// As the nats command has it: it listens on a wildcard for all its answers, and jsm.go subscribes to where the chunks of a
+	// snapshot go only when it has the answer.
+	muxed *jsm.Manager
 }
 
 func must[T any](v T, err error) T {
@@ -57,8 +60,13 @@ func until(what string, probe func() bool) {
 }
 
 func connect(name, url string) *server {
-	nc := must(nats.Connect(url, nats.Name("backup test"), nats.Timeout(limit), nats.UseOldRequestStyle()))
-	return &server{name, nc, must(jsm.New(nc, jsm.WithTimeout(limit)))}
+	manager := func(options ...nats.Option) (*nats.Conn, *jsm.Manager) {
+		nc := must(nats.Connect(url, append(options, nats.Name("backup test"), nats.Timeout(limit))...))
+		return nc, must(jsm.New(nc, jsm.WithTimeout(limit)))
+	}
+	nc, mgr := manager(nats.UseOldRequestStyle())
+	_, muxed := manager()
+	return &server{name, nc, mgr, muxed}
 }
 
 // fill makes a stream of 40 messages without 1 to 4 and 20, and a consumer that has acknowledged 3 of 6.
@@ -122,7 +130,7 @@ func transfer(from, to *server, opts ...jsm.SnapshotOption) {
 	opts = append(opts, jsm.SnapshotConsumers(), jsm.SnapshotHealthCheck(), jsm.SnapshotNotify(func(jsm.SnapshotProgress) { seen++ }))
 	ctx, cancel := context.WithTimeout(context.Background(), limit)
 	defer cancel()
-	progress := must(must(from.mgr.LoadStream(stream)).SnapshotToDirectory(ctx, dir, opts...))
+	progress := must(must(from.muxed.LoadStream(stream)).SnapshotToDirectory(ctx, dir, opts...))
 	check(progress.BytesReceived() > 0 && seen > 0, "no progress: %d bytes, %d times", progress.BytesReceived(), seen)
 	_, state, err := to.mgr.RestoreSnapshotFromDirectory(ctx, stream, dir)
 	ok(err)
@@ -202,7 +210,7 @@ func main() {
 		defer os.RemoveAll(dir)
 		ctx, cancel := context.WithTimeout(context.Background(), limit)
 		defer cancel()
-		must(must(a.mgr.LoadStream(stream)).SnapshotToDirectory(ctx, dir, jsm.SnapshotConsumers()))
+		must(must(a.muxed.LoadStream(stream)).SnapshotToDirectory(ctx, dir, jsm.SnapshotConsumers()))
 		remove(a)
 		_, _, err := a.mgr.RestoreSnapshotFromDirectory(ctx, stream, dir)
 		ok(err)
