@@ -149,7 +149,7 @@ impl Reader {
             match self.handle_all(&data).await {
                 Ok((consumed, more)) => {
                     need = more;
-                    rest = keep_rest(&data, consumed);
+                    rest = keep_rest(&data, consumed, more);
                 }
                 Err(reason) => return reason,
             }
