@@ -23,8 +23,9 @@ use crate::options::{LogOptions, SyncPolicy};
 use crate::segment::SegmentWriter;
 use crate::types::{Epoch, Lsn, Timestamp};
 use inbox::Inbox;
-use io::{Done, IoThread, Job};
+use io::{Done, IoThread, Job, WRITER_JOBS};
 use parking_lot::Mutex;
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Instant;
 use tidy::Tidy;
@@ -62,7 +63,9 @@ pub struct LogCore<M: Machine> {
     spent: usize,
     writer: Arc<Mutex<SegmentWriter>>,
     thread: Option<IoThread>,
-    in_flight: Option<Instant>,
+    /// The jobs that the writer's thread has, in order: when they were handed over, and the bytes of
+    /// their frames.
+    in_flight: VecDeque<(Instant, usize)>,
     timers: Timers,
     worker: Worker,
     tidy: Tidy,
@@ -99,7 +102,7 @@ impl<M: Machine> LogCore<M> {
             spent: 0,
             writer: Arc::new(Mutex::new(writer)),
             thread: None,
-            in_flight: None,
+            in_flight: VecDeque::with_capacity(WRITER_JOBS),
             timers: Timers::default(),
             worker: Worker::inline(),
             tidy,
@@ -203,9 +206,28 @@ impl<M: Machine> LogCore<M> {
     /// Whether the writer should be looked after before more events are handled: it is done, or
     /// idle although there is plenty to write, or far behind.
     fn must_write(&self) -> bool {
-        let Some(thread) = &self.thread else { return self.log.is_backed_up() };
-        let idle = self.in_flight.is_none() && self.log.frame.len() >= START_WRITE_BYTES;
-        idle || self.log.is_backed_up() || thread.is_ready()
+        if self.log.failed.is_some() {
+            // Nothing is written any more; whoever asks is to hear that.
+            return false;
+        }
+        let Some(thread) = &self.thread else { return self.is_backed_up() };
+        let idle = self.in_flight.is_empty() && self.log.frame.len() >= START_WRITE_BYTES;
+        idle || self.is_backed_up() || self.may_follow() || thread.is_ready()
+    }
+
+    /// Whether frames that wait hold so much that no more events should be taken.
+    fn is_backed_up(&self) -> bool {
+        self.log.is_backed_up(self.in_flight.iter().skip(1).map(|(_, bytes)| *bytes))
+    }
+
+    /// Whether a full frame waits that the busy writer can be given already: it then begins with it
+    /// the moment it has made the one before durable, without a word with the sequencer. Frames
+    /// that are not full wait here and go on growing: fewer frames are less work.
+    fn may_follow(&self) -> bool {
+        (1..WRITER_JOBS).contains(&self.in_flight.len())
+            && !self.log.pending.is_empty()
+            && self.log.mode != WriteMode::Object
+            && !self.sync_is_due()
     }
 
     fn tick(&mut self) -> bool {
@@ -232,7 +254,7 @@ impl<M: Machine> LogCore<M> {
 
     fn write_frames(&mut self) -> bool {
         let mut progress = false;
-        while self.in_flight.is_none() && self.log.failed.is_none() {
+        while self.log.failed.is_none() && (self.in_flight.is_empty() || self.may_follow()) {
             let Some(job) = self.next_job() else { break };
             progress = true;
             self.dispatch(job);
@@ -272,9 +294,9 @@ impl<M: Machine> LogCore<M> {
         let idle = quick && self.log.pending.is_empty() && self.batch.is_empty();
         let started = Instant::now();
         match &self.thread {
-            Some(thread) if !(idle && self.inbox.is_empty()) => {
+            Some(thread) if !(idle && self.in_flight.is_empty() && self.inbox.is_empty()) => {
+                self.in_flight.push_back((started, job.bytes()));
                 thread.submit(job);
-                self.in_flight = Some(started);
             }
             _ => {
                 self.machine.turn_end();
@@ -287,9 +309,9 @@ impl<M: Machine> LogCore<M> {
     }
 
     fn take_done(&mut self) -> bool {
-        let Some(started) = self.in_flight else { return false };
+        let Some((started, _)) = self.in_flight.front().copied() else { return false };
         let Some(done) = self.thread.as_ref().and_then(IoThread::take) else { return false };
-        self.in_flight = None;
+        self.in_flight.pop_front();
         self.handle_done(done, started);
         true
     }
@@ -352,7 +374,7 @@ impl<M: Machine> LogCore<M> {
     fn wake_at(&self) -> Option<Timestamp> {
         let frame = self.log.frame.lazy_since.filter(|_| !self.log.frame.is_empty());
         let lazy = frame.map(|since| since.plus_nanos(self.lazy_nanos()));
-        let writer = if self.in_flight.is_some() || self.log.failed.is_some() {
+        let writer = if !self.in_flight.is_empty() || self.log.failed.is_some() {
             None
         } else {
             [lazy, self.sync_due_at(), self.witness_due_at()].into_iter().flatten().min()
@@ -362,6 +384,7 @@ impl<M: Machine> LogCore<M> {
 
     fn fail(&mut self, reason: &str) {
         self.log.failed.get_or_insert_with(|| reason.to_owned());
+        self.log.pending.clear();
         self.announce_failure();
     }
 
@@ -381,8 +404,8 @@ impl<M: Machine> LogCore<M> {
     /// [`CloseError`] if the log had failed or fails now; it then recovers at the next start.
     pub fn close(&mut self) -> Result<(), CloseError> {
         self.closing = true;
-        while self.turn().progress || self.in_flight.is_some() {
-            if self.in_flight.is_some() && !self.must_write() {
+        while self.turn().progress || !self.in_flight.is_empty() {
+            if !self.in_flight.is_empty() && !self.must_write() {
                 std::thread::park_timeout(std::time::Duration::from_millis(1));
             }
         }
@@ -403,7 +426,7 @@ impl<M: Machine> LogCore<M> {
     pub fn is_idle(&self) -> bool {
         self.batch.is_empty()
             && self.inbox.queued_bytes() == 0
-            && self.in_flight.is_none()
+            && self.in_flight.is_empty()
             && self.log.pending.is_empty()
             && (self.log.frame.is_empty() || !self.log.frame.awaited)
     }

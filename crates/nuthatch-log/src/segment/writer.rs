@@ -54,6 +54,9 @@ pub struct SegmentWriter {
     salts: SeededEntropy,
     zeros: AlignedBuf,
     open: Option<Open>,
+    /// The newest frame that was written, and the newest one that a sync covers.
+    written: Lsn,
+    durable: Lsn,
 }
 
 struct Open {
@@ -82,10 +85,19 @@ impl SegmentWriter {
     pub fn new(store: Arc<Store>, shape: SegmentShape, salt_seed: u64) -> Self {
         let salts = SeededEntropy::new(salt_seed);
         let zero_bytes = ZERO_AHEAD_BYTES.min(usize::try_from(shape.full_bytes).unwrap_or(0));
-        Self { store, shape, salts, zeros: AlignedBuf::zeroed(zero_bytes), open: None }
+        Self {
+            store,
+            shape,
+            salts,
+            zeros: AlignedBuf::zeroed(zero_bytes),
+            open: None,
+            written: Lsn(0),
+            durable: Lsn(0),
+        }
     }
 
-    /// Writes a frame; it is durable after [`SegmentWriter::sync`].
+    /// Writes a frame; it is durable after [`SegmentWriter::sync`]. `durable` is a position known to
+    /// be durable; what this writer itself has synced may be newer.
     ///
     /// # Errors
     /// The disk's. The log must then stop: what was written is unknown.
@@ -102,6 +114,8 @@ impl SegmentWriter {
         let open = self.open.as_mut().expect("roll opened a segment");
         let segment = Arc::clone(&open.segment);
         let offset = open.at;
+        let durable = durable.max(self.durable);
+        self.written = frame.lsn;
         let (bytes, held_bytes) = open.put(frame, durable, padded, self.store.disk.write_mode())?;
         add(&self.store.stats.written_bytes, padded as u64);
         self.store.set_open_room(open.allocated - open.at);
@@ -121,6 +135,7 @@ impl SegmentWriter {
             self.store.stats.sync_latency.record(start.elapsed());
         }
         open.unsynced = false;
+        self.durable = self.written;
         Ok(())
     }
 

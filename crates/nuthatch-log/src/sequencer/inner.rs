@@ -124,10 +124,16 @@ impl LogInner {
         self.now = self.now.max(self.clock.now());
     }
 
-    /// Whether frames that wait for the writer hold so much that no more events should be taken.
-    pub(super) fn is_backed_up(&self) -> bool {
-        self.pending.len() >= PENDING_FRAMES
-            || self.pending.iter().map(|(frame, _)| frame.len).sum::<usize>() >= PENDING_BYTES
+    /// Whether frames that wait hold so much that no more events should be taken. `handed_over` are
+    /// the bytes of those that wait at the writer already.
+    pub(super) fn is_backed_up(&self, handed_over: impl Iterator<Item = usize>) -> bool {
+        let here = self.pending.iter().map(|(frame, _)| frame.len);
+        let (mut frames, mut bytes) = (0, 0);
+        for len in here.chain(handed_over) {
+            frames += 1;
+            bytes += len;
+        }
+        frames >= PENDING_FRAMES || bytes >= PENDING_BYTES
     }
 
     /// Ends the frame under construction and begins the next.

@@ -1,5 +1,8 @@
 //! Where frames are written: on the sequencer's own thread if nothing else waits, otherwise on a
-//! thread beside it, one job at a time, so that the next frame is built meanwhile.
+//! thread beside it, one job after the other, so that the next frame is built meanwhile.
+//!
+//! The thread may have the next job already while it is at one. It begins with it when that one is
+//! durable, and not at all once one has failed: a frame is written only behind a durable one.
 
 use crate::cache::{LoadRequest, Loaded};
 use crate::frame::{FrameMeta, SealedFrame};
@@ -13,6 +16,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 
+/// Jobs that the writer's thread may have: one under way and the next, so that the medium does not
+/// wait for two threads to hear of each other.
+pub const WRITER_JOBS: usize = 2;
+
 /// Work for the writer.
 pub enum Job {
     /// Write a frame, and make it durable if `sync`.
@@ -21,13 +28,24 @@ pub enum Job {
         frame: SealedFrame,
         /// What is known about it.
         meta: FrameMeta,
-        /// Newest durable position, for its header.
+        /// Newest durable position that the sequencer knows of, for the frame's header.
         durable: Lsn,
         /// Whether to sync.
         sync: bool,
     },
     /// Make everything written durable.
     Sync,
+}
+
+impl Job {
+    /// Bytes of the frame that it holds.
+    #[must_use]
+    pub const fn bytes(&self) -> usize {
+        match self {
+            Self::Write { frame, .. } => frame.len,
+            Self::Sync => 0,
+        }
+    }
 }
 
 /// A finished job.
@@ -66,7 +84,7 @@ pub fn run(writer: &mut SegmentWriter, job: Job) -> io::Result<Done> {
 /// Wakes the sequencer.
 pub type Wake = Arc<dyn Fn() + Send + Sync>;
 
-/// The writer's thread: a slot for one job and one for its outcome.
+/// The writer's thread, its jobs and their outcomes, both in order.
 pub struct IoThread {
     shared: Arc<Shared>,
     thread: Option<JoinHandle<()>>,
@@ -80,8 +98,12 @@ struct Shared {
 
 #[derive(Default)]
 struct Slot {
-    job: Option<Job>,
-    done: Option<io::Result<Done>>,
+    /// What waits; at most [`WRITER_JOBS`] with the one under way.
+    jobs: VecDeque<Job>,
+    /// What has ended and was not taken yet.
+    done: VecDeque<io::Result<Done>>,
+    /// A job is under way.
+    busy: bool,
     stop: bool,
 }
 
@@ -103,11 +125,13 @@ impl IoThread {
         Ok(Self { shared, thread: Some(thread) })
     }
 
-    /// Hands over a job. There must be none under way.
+    /// Hands over a job. With those whose outcome was not taken there are then at most
+    /// [`WRITER_JOBS`].
     pub fn submit(&self, job: Job) {
         let mut slot = self.shared.slot.lock();
-        assert!(slot.job.is_none() && slot.done.is_none(), "one job at a time");
-        slot.job = Some(job);
+        let held = slot.jobs.len() + slot.done.len() + usize::from(slot.busy);
+        assert!(held < WRITER_JOBS, "the writer has enough to do");
+        slot.jobs.push_back(job);
         drop(slot);
         self.shared.filled.notify_one();
     }
@@ -118,30 +142,49 @@ impl IoThread {
         self.shared.ready.load(Ordering::Acquire)
     }
 
-    /// The outcome of the job, if it has ended.
+    /// The outcome of the oldest job, if it has ended.
     #[must_use]
     pub fn take(&self) -> Option<io::Result<Done>> {
         if !self.is_ready() {
             return None;
         }
-        self.shared.ready.store(false, Ordering::Relaxed);
-        self.shared.slot.lock().done.take()
+        let mut slot = self.shared.slot.lock();
+        let done = slot.done.pop_front();
+        self.shared.ready.store(!slot.done.is_empty(), Ordering::Release);
+        done
     }
 }
 
 impl Shared {
+    /// The next job; `None` when the thread is to end. What waits then is not begun any more.
+    fn next(&self) -> Option<Job> {
+        let mut slot = self.slot.lock();
+        while slot.jobs.is_empty() && !slot.stop {
+            self.filled.wait(&mut slot);
+        }
+        let job = slot.jobs.pop_front().filter(|_| !slot.stop);
+        slot.busy = job.is_some();
+        job
+    }
+
+    fn finish(&self, done: io::Result<Done>) {
+        let mut slot = self.slot.lock();
+        slot.busy = false;
+        slot.done.push_back(done);
+        self.ready.store(true, Ordering::Release);
+    }
+
     fn serve(&self, writer: &Mutex<SegmentWriter>, wake: &Wake) {
-        loop {
-            let mut slot = self.slot.lock();
-            while slot.job.is_none() && !slot.stop {
-                self.filled.wait(&mut slot);
-            }
-            let Some(job) = slot.job.take() else { return };
-            drop(slot);
-            let done = catch_unwind(AssertUnwindSafe(|| run(&mut writer.lock(), job)));
-            let done = done.unwrap_or_else(|_| Err(io::Error::other("the writer panicked")));
-            self.slot.lock().done = Some(done);
-            self.ready.store(true, Ordering::Release);
+        let mut has_failed = false;
+        while let Some(job) = self.next() {
+            let done = if has_failed {
+                Err(io::Error::other("what comes before it could not be written"))
+            } else {
+                catch_unwind(AssertUnwindSafe(|| run(&mut writer.lock(), job)))
+                    .unwrap_or_else(|_| Err(io::Error::other("the writer panicked")))
+            };
+            has_failed |= done.is_err();
+            self.finish(done);
             wake();
             // If this panics it does so again with the next job, and stops the log.
             let _ = catch_unwind(AssertUnwindSafe(|| writer.lock().list_last()));

@@ -128,7 +128,7 @@ impl<M: Machine> LogCore<M> {
     }
 
     fn is_quiet(&self) -> bool {
-        self.in_flight.is_none()
+        self.in_flight.is_empty()
             && self.log.pending.is_empty()
             && self.log.frame.is_empty()
             && self.log.durable == self.log.committed
