@@ -148,7 +148,7 @@ fn measure(args: &ImportArgs, (msgs, size): (u64, u64)) -> Result<Found, BenchEr
         let of = |usage: Option<process::Usage>| usage.map(|usage| usage.cpu).unwrap_or_default();
         of(after).saturating_sub(of(before))
     };
-    let (followed, stopped) = follow_and_finish(args, size, &import, &there, &here)?;
+    let (followed, stopped) = follow_and_finish(args, (msgs, size), &import, &there, &here)?;
     Ok(Found {
         msgs,
         size,
@@ -200,7 +200,7 @@ fn fill(msgs: u64, size: u64, target: &Target) -> Result<(), BenchError> {
 /// How many messages came while it followed, and how long nobody could publish.
 fn follow_and_finish(
     args: &ImportArgs,
-    size: u64,
+    (msgs, size): (u64, u64),
     import: &Import,
     there: &Target,
     here: &Target,
@@ -227,9 +227,14 @@ fn follow_and_finish(
     let body = vec![0; size as usize];
     let ack = here.connect()?.request(SUBJECT, b"", &body, here.timeout)?;
     let stopped = stopped.elapsed();
+    // Nothing may be missing between what was there and this message.
+    let expected = msgs + published.len() as u64 + 1;
     match js::PubAck::parse(&ack.payload, STREAM) {
-        js::PubAck::Stored(_) => Ok((published.len(), stopped)),
-        other => Err(BenchError::Failed(format!("the publish here was refused: {other:?}"))),
+        js::PubAck::Stored(seq) if seq == expected => Ok((published.len(), stopped)),
+        other => {
+            let text = format!("the publish here should be number {expected}: {other:?}");
+            Err(BenchError::Failed(text))
+        }
     }
 }
 

@@ -43,9 +43,9 @@ pub(super) struct Wait {
     pub(super) done: Duration,
 }
 
-/// The longest wait of those that overlap a span.
+/// The longest wait of those that began in a span.
 pub(super) fn longest(waits: &[Wait], from: Duration, to: Duration) -> Duration {
-    let within = waits.iter().filter(|wait| wait.due <= to && wait.done >= from);
+    let within = waits.iter().filter(|wait| (from..to).contains(&wait.due));
     within.map(|wait| wait.done.saturating_sub(wait.due)).max().unwrap_or_default()
 }
 
@@ -247,11 +247,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_longest_wait_is_of_those_that_overlap() {
+    fn the_longest_wait_is_of_those_that_began_in_the_span() {
         let ms = Duration::from_millis;
         let wait = |due, done| Wait { due: ms(due), done: ms(done) };
         let waits = [wait(0, 90), wait(100, 130), wait(110, 170), wait(300, 400)];
-        assert_eq!(longest(&waits, ms(120), ms(200)), ms(60));
+        assert_eq!(longest(&waits, ms(100), ms(300)), ms(60));
         assert_eq!(longest(&waits, ms(500), ms(600)), ms(0));
     }
 

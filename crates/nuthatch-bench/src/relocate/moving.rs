@@ -82,6 +82,12 @@ struct Move {
     to: Duration,
 }
 
+impl Move {
+    fn longest(&self, waits: &[Wait]) -> Duration {
+        longest(waits, self.from, self.to + AFTERMATH)
+    }
+}
+
 /// Measures, and returns a table.
 ///
 /// # Errors
@@ -121,6 +127,10 @@ pub fn run(args: &MoveArgs) -> Result<String, BenchError> {
     if published.len() != received.len() {
         let (sent, came) = (published.len(), received.len());
         return Err(BenchError::Failed(format!("{sent} acknowledged, {came} received")));
+    }
+    for one in &moves {
+        let (ack, delivery) = (one.longest(&published), one.longest(&received));
+        eprintln!("{one:?}: longest wait for an ack {ack:?}, for a delivery {delivery:?}");
     }
     let text = render(args, &moves, &published, &received);
     if let Some(path) = &args.markdown {
