@@ -111,6 +111,10 @@ pub trait Disk: Send + Sync + 'static {
         None
     }
 
+    /// The log has been closed and this process writes nothing to it any more. Where several could
+    /// own it, the disk notes that, for people; nothing may rely on it.
+    fn leave(&self) {}
+
     /// When a file was last changed, where the medium knows.
     ///
     /// # Errors

@@ -418,7 +418,9 @@ impl<M: Machine> LogCore<M> {
         self.final_checkpoint();
         let sealed = self.writer.lock().seal(true);
         self.log.store.drop_spare();
-        sealed.map_err(|error| CloseError { reason: error.to_string() })
+        sealed.map_err(|error| CloseError { reason: error.to_string() })?;
+        self.log.store.disk.leave();
+        Ok(())
     }
 
     /// Whether everything sent has been handled, written and announced.

@@ -4,14 +4,20 @@
 //! own. The store's own retries are not used: a conditional creation that was repeated inside the
 //! client cannot be told from a rival's, so repeating is decided here, where answers are compared.
 
+mod error;
+
+pub use error::BucketError;
+
 use crate::counters::{Counters, RequestKind};
 use bytes::Bytes;
+use error::{failed, is_transient, unsettled};
 use futures_util::{StreamExt, TryStreamExt};
 use nuthatch_log::Reporter;
 use object_store::path::Path;
 use object_store::{
     Error, GetOptions, GetRange, ObjectStore, ObjectStoreExt, PutMode, PutOptions, PutPayload,
 };
+use parking_lot::Mutex;
 use std::future::Future;
 use std::io;
 use std::ops::Range;
@@ -54,53 +60,6 @@ impl Default for BucketOptions {
     }
 }
 
-/// Why a request had no success.
-#[derive(Debug, thiserror::Error)]
-pub enum BucketError {
-    /// There is no such object (or bucket).
-    #[error("{key} is not there")]
-    NotFound {
-        /// Its key.
-        key: String,
-    },
-    /// A conditional creation found an object.
-    #[error("{key} exists already")]
-    Exists {
-        /// Its key.
-        key: String,
-    },
-    /// The store refused for good, or did not answer for as long as is waited.
-    #[error("{operation} of {key} failed: {source}")]
-    Failed {
-        /// What was tried.
-        operation: &'static str,
-        /// The key.
-        key: String,
-        /// The store's answer.
-        source: Error,
-    },
-    /// The bucket is being closed.
-    #[error("the store is being closed")]
-    Closed,
-}
-
-impl From<BucketError> for io::Error {
-    fn from(error: BucketError) -> Self {
-        let kind = match &error {
-            BucketError::NotFound { .. } => io::ErrorKind::NotFound,
-            BucketError::Exists { .. } => io::ErrorKind::AlreadyExists,
-            BucketError::Failed { source, .. } => match source {
-                Error::PermissionDenied { .. } | Error::Unauthenticated { .. } => {
-                    io::ErrorKind::PermissionDenied
-                }
-                _ => io::ErrorKind::Other,
-            },
-            BucketError::Closed => io::ErrorKind::Other,
-        };
-        Self::new(kind, error)
-    }
-}
-
 /// An object of a listing.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Listed {
@@ -126,6 +85,8 @@ struct Shared {
     permits: Semaphore,
     closed: AtomicBool,
     retry_for_ms: AtomicU64,
+    /// The last request that was given up, other than for an object that is not there.
+    given_up: Mutex<Option<String>>,
 }
 
 impl Bucket {
@@ -154,6 +115,7 @@ impl Bucket {
             permits: Semaphore::new(MAX_REQUESTS_IN_FLIGHT),
             closed: AtomicBool::new(false),
             retry_for_ms,
+            given_up: Mutex::default(),
         });
         Ok(Self { shared, runtime: Some(runtime) })
     }
@@ -162,6 +124,13 @@ impl Bucket {
     #[must_use]
     pub fn label(&self) -> &str {
         &self.shared.label
+    }
+
+    /// The last request that had no success in the end, other than for an object that is not there:
+    /// what was read around it says nothing about what is stored.
+    #[must_use]
+    pub fn given_up(&self) -> Option<String> {
+        self.shared.given_up.lock().clone()
     }
 
     /// What it has cost so far.
@@ -246,7 +215,7 @@ impl Bucket {
     }
 
     /// Creates an object unless there is one of that key. Not repeated: see [`Bucket::create`].
-    fn create_once(&self, key: &str, bytes: Bytes) -> Result<(), BucketError> {
+    pub fn create_once(&self, key: &str, bytes: Bytes) -> Result<(), BucketError> {
         let (shared, key) = (Arc::clone(&self.shared), key.to_owned());
         self.wait(async move {
             let path = shared.path(&key);
@@ -481,16 +450,23 @@ impl Shared {
                 Ok(value) => return Ok(value),
                 Err(source) if is_transient(&source) => {
                     let Some(pause) = patience.next(self) else {
-                        return Err(failed(operation, key, source));
+                        return Err(self.give_up(failed(operation, key, source)));
                     };
                     self.note_retry(operation, key, &source, &mut patience);
                     if !pause.is_zero() {
                         tokio::time::sleep(pause).await;
                     }
                 }
-                Err(source) => return Err(failed(operation, key, source)),
+                Err(source) => return Err(self.give_up(failed(operation, key, source))),
             }
         }
+    }
+
+    fn give_up(&self, error: BucketError) -> BucketError {
+        if matches!(error, BucketError::Failed { .. }) {
+            *self.given_up.lock() = Some(error.to_string());
+        }
+        error
     }
 
     async fn put(self: &Arc<Self>, key: &str, payload: PutPayload) -> Result<(), BucketError> {
@@ -568,31 +544,4 @@ impl Patience {
 
 fn millis(duration: Duration) -> u64 {
     u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
-}
-
-/// After a conditional creation and a look at the key, which is free: an answer that said it was
-/// taken was about something that has passed (a raw 409 of a store under contention).
-fn unsettled(error: BucketError, key: &str) -> BucketError {
-    match error {
-        BucketError::Exists { .. } => {
-            let source: Box<dyn std::error::Error + Send + Sync> =
-                "the store answered that it exists, but it does not".into();
-            failed("create", key, Error::Generic { store: "store", source })
-        }
-        other => other,
-    }
-}
-
-fn failed(operation: &'static str, key: &str, source: Error) -> BucketError {
-    let key = key.to_owned();
-    match source {
-        Error::NotFound { .. } => BucketError::NotFound { key },
-        Error::AlreadyExists { .. } | Error::Precondition { .. } => BucketError::Exists { key },
-        source => BucketError::Failed { operation, key, source },
-    }
-}
-
-/// Whether a repetition may help. Everything that is not plainly an answer about the request.
-fn is_transient(error: &Error) -> bool {
-    matches!(error, Error::Generic { .. } | Error::JoinError { .. })
 }

@@ -3,7 +3,7 @@
 //! anything else ("claims" it), so that nobody else's change can come after what it has read.
 
 use crate::bucket::{Bucket, BucketError};
-use crate::manifest::crc;
+use crate::manifest::{LATER_VERSION, crc};
 use crate::names::{CATALOGS, catalog, catalog_version};
 use crate::owner::Owner;
 use bytes::Bytes;
@@ -44,15 +44,33 @@ impl CatalogVersions {
     /// # Errors
     /// The store's; `InvalidData` if the newest version is damaged; [`crate::Fenced`].
     pub fn claim(bucket: Arc<Bucket>, owner: Arc<Owner>, seed: u64) -> io::Result<Self> {
+        Self::claim_with(bucket, owner, seed, |bucket, numbers| {
+            numbers.last().map_or_else(|| Ok(Bytes::new()), |newest| Ok(read(bucket, *newest)?.1))
+        })
+    }
+
+    /// As [`CatalogVersions::claim`] of the newest version that can be read.
+    ///
+    /// # Errors
+    /// The store's; `InvalidData` if a version is of a later format; [`crate::Fenced`].
+    pub fn claim_readable(bucket: Arc<Bucket>, owner: Arc<Owner>, seed: u64) -> io::Result<Self> {
+        Self::claim_with(bucket, owner, seed, |bucket, numbers| {
+            Ok(newest_readable(bucket, numbers)?.body.unwrap_or_default())
+        })
+    }
+
+    fn claim_with(
+        bucket: Arc<Bucket>,
+        owner: Arc<Owner>,
+        seed: u64,
+        body_of: impl Fn(&Bucket, &[u64]) -> io::Result<Bytes>,
+    ) -> io::Result<Self> {
         let mut nonces = SeededEntropy::new(seed);
         loop {
-            let listed = bucket.list(CATALOGS)?;
-            let numbers = || listed.iter().filter_map(|listed| catalog_version(&listed.key));
-            let (oldest, newest) = (numbers().min().unwrap_or(1), numbers().max().unwrap_or(0));
-            let body = match newest {
-                0 => Bytes::new(),
-                number => read(&bucket, number)?.1,
-            };
+            let numbers = numbers(&bucket)?;
+            let (oldest, newest) =
+                (numbers.first().copied().unwrap_or(1), numbers.last().copied().unwrap_or(0));
+            let body = body_of(&bucket, &numbers)?;
             let object = encode(owner.generation(), &mut nonces, &body);
             match bucket.create(&catalog(newest + 1), &object) {
                 Ok(()) => {
@@ -72,10 +90,13 @@ impl CatalogVersions {
     /// # Errors
     /// The store's; `InvalidData` if the newest version is damaged.
     pub fn newest_generation(bucket: &Bucket) -> io::Result<u32> {
-        let listed = bucket.list(CATALOGS)?;
-        let newest = listed.iter().filter_map(|listed| catalog_version(&listed.key)).max();
-        let Some(number) = newest else { return Ok(0) };
-        Ok(read(bucket, number)?.0)
+        numbers(bucket)?.last().map_or(Ok(0), |newest| Ok(read(bucket, *newest)?.0))
+    }
+
+    /// Key of the version that was written last, and of the one that the next change makes.
+    pub fn keys(&self) -> (String, String) {
+        let newest = self.state.lock().newest;
+        (catalog(newest), catalog(newest + 1))
     }
 
     /// The newest content as it is, for somebody who changes nothing.
@@ -83,8 +104,7 @@ impl CatalogVersions {
     /// # Errors
     /// The store's; `InvalidData` if the newest version is damaged.
     pub fn peek(bucket: &Bucket) -> io::Result<Option<Bytes>> {
-        let listed = bucket.list(CATALOGS)?;
-        let newest = listed.iter().filter_map(|listed| catalog_version(&listed.key)).max();
+        let newest = numbers(bucket)?.last().copied();
         let body = newest.map(|number| read(bucket, number)).transpose()?.map(|(_, body)| body);
         Ok(body.filter(|body| !body.is_empty()))
     }
@@ -134,14 +154,65 @@ impl CatalogVersions {
     }
 }
 
+/// Numbers of the versions that are there, ascending.
+fn numbers(bucket: &Bucket) -> io::Result<Vec<u64>> {
+    let listed = bucket.list(CATALOGS)?;
+    let mut numbers: Vec<u64> =
+        listed.iter().filter_map(|listed| catalog_version(&listed.key)).collect();
+    numbers.sort_unstable();
+    Ok(numbers)
+}
+
+/// The newest version that can be read, and those above it.
+#[derive(Default, Debug)]
+pub struct Readable {
+    /// Its content; `None` if there is none.
+    pub body: Option<Bytes>,
+    /// Its key.
+    pub key: Option<String>,
+    /// Who wrote it.
+    pub generation: Option<u32>,
+    /// Keys of newer versions, the newest first, and what is wrong with each.
+    pub damaged: Vec<(String, &'static str)>,
+}
+
+/// Looks for the newest version that can be read.
+///
+/// # Errors
+/// The store's; `InvalidData` if a version is of a later format.
+pub fn survey(bucket: &Bucket) -> io::Result<Readable> {
+    newest_readable(bucket, &numbers(bucket)?)
+}
+
+fn newest_readable(bucket: &Bucket, numbers: &[u64]) -> io::Result<Readable> {
+    let mut found = Readable::default();
+    for key in numbers.iter().rev().map(|number| catalog(*number)) {
+        match decode(&bucket.get(&key)?) {
+            Ok((generation, body)) => {
+                found.generation = Some(generation);
+                found.body = (!body.is_empty()).then_some(body);
+                found.key = Some(key);
+                return Ok(found);
+            }
+            Err(what) if what == LATER_VERSION => return Err(unusable(bucket, &key, what)),
+            Err(what) => found.damaged.push((key, what)),
+        }
+    }
+    Ok(found)
+}
+
+/// An object that describes the log and cannot be used.
+pub fn unusable(bucket: &Bucket, key: &str, what: &str) -> io::Error {
+    let is = if what == LATER_VERSION { "cannot be used" } else { "is damaged" };
+    let text = format!("{key} in {} {is}: {what}", bucket.label());
+    io::Error::new(io::ErrorKind::InvalidData, text)
+}
+
 /// A version: the generation of its writer, and the content.
 fn read(bucket: &Bucket, number: u64) -> io::Result<(u32, Bytes)> {
     let key = catalog(number);
     let bytes = bucket.get(&key)?;
-    decode(&bytes).map_err(|what| {
-        let text = format!("{key} in {} is damaged: {what}", bucket.label());
-        io::Error::new(io::ErrorKind::InvalidData, text)
-    })
+    decode(&bytes).map_err(|what| unusable(bucket, &key, what))
 }
 
 /// An object: header, then the content. The nonce makes each creation recognisable.
@@ -170,7 +241,7 @@ fn decode(bytes: &Bytes) -> Result<(u32, Bytes), &'static str> {
         return Err("its checksum does not fit");
     }
     if bytes[8..12] != VERSION.to_le_bytes() {
-        return Err("it is of a version that this program does not know");
+        return Err(LATER_VERSION);
     }
     let generation = u64::from_le_bytes(bytes[16..24].try_into().unwrap_or_default());
     let generation = u32::try_from(generation).map_err(|_| "its generation makes no sense")?;

@@ -1,12 +1,13 @@
 //! A log's directory in a bucket.
 
-use crate::bucket::{Bucket, Listed};
+use crate::bucket::Bucket;
 use crate::cache::disk::{DiskCache, DiskCacheOptions};
 use crate::cache::{BlockCache, CacheSnapshot};
 use crate::catalog::CatalogVersions;
 use crate::extents::{Extents, Piece, Source};
 use crate::file::ObjectFile;
-use crate::names::{self, DataKey};
+use crate::listing::load_files;
+use crate::names;
 use crate::owner::Owner;
 use crate::{manifest, selftest};
 use bytes::Bytes;
@@ -92,6 +93,11 @@ impl Shared {
         Self { bucket, cache, part_bytes: 1, role: Role::Onlooker(newest), on_fenced, told }
     }
 
+    /// What somebody needs who has become the owner in order to mend.
+    pub fn mender(bucket: Arc<Bucket>, owner: Arc<Owner>, cache_bytes: usize) -> Self {
+        Self { role: Role::Owner(owner), ..Self::onlooker(bucket, 0, cache_bytes) }
+    }
+
     pub fn generation(&self) -> u32 {
         match &self.role {
             Role::Owner(owner) => owner.generation(),
@@ -151,7 +157,20 @@ impl ObjectDisk {
         crate::tier::refuse_tier(&bucket)?;
         let used = CatalogVersions::newest_generation(&bucket)?;
         let owner = Arc::new(Owner::take(Arc::clone(&bucket), &options.who, nonce(), used)?);
-        let seed = entropy.next();
+        let opened = Self::open_as(bucket, Arc::clone(&owner), options, entropy.next());
+        if opened.is_err() {
+            owner.leave();
+        }
+        opened
+    }
+
+    /// Reads what is there, as its owner.
+    fn open_as(
+        bucket: Arc<Bucket>,
+        owner: Arc<Owner>,
+        options: ObjectDiskOptions,
+        seed: u64,
+    ) -> io::Result<Self> {
         let catalog = CatalogVersions::claim(Arc::clone(&bucket), Arc::clone(&owner), seed)?;
         let on_disk =
             options.disk_cache.map(|cache| open_disk_cache(&bucket, cache)).transpose()?;
@@ -211,89 +230,6 @@ fn open_disk_cache(bucket: &Bucket, options: DiskCacheOptions) -> io::Result<Dis
     let place = options.dir.display().to_string();
     DiskCache::open(options, scope, bucket.reporter())
         .map_err(|error| io::Error::new(error.kind(), format!("cache in {place}: {error}")))
-}
-
-/// Lists the objects of the log and puts files together from them.
-pub fn load_files(shared: &Arc<Shared>) -> io::Result<BTreeMap<String, Arc<ObjectFile>>> {
-    let mut files: BTreeMap<String, Objects> = BTreeMap::new();
-    for listed in shared.bucket.list(names::DATA)? {
-        match names::data_key(&listed.key) {
-            Some(DataKey::Part { file, offset, generation }) => {
-                let objects = files.entry(file).or_default();
-                objects.add(&listed, generation, shared.generation(), Some(offset));
-            }
-            Some(DataKey::Manifest { file, generation }) => {
-                let objects = files.entry(file).or_default();
-                objects.add(&listed, generation, shared.generation(), None);
-            }
-            // Not ours: left alone.
-            None => {}
-        }
-    }
-    files.retain(|_, objects| !objects.all.is_empty());
-    files
-        .into_iter()
-        .map(|(name, objects)| Ok((name.clone(), objects.file(name, shared)?)))
-        .collect()
-}
-
-/// The objects of one file, as listed.
-#[derive(Default)]
-struct Objects {
-    all: BTreeMap<Arc<str>, u64>,
-    parts: Vec<(u64, u32, u64)>,
-    manifest: Option<(u32, String)>,
-}
-
-impl Objects {
-    /// Takes an object in. What a later owner wrote is not this one's business.
-    fn add(&mut self, listed: &Listed, generation: u32, ours: u32, offset: Option<u64>) {
-        if generation > ours {
-            return;
-        }
-        self.all.insert(listed.key.as_str().into(), listed.bytes);
-        match offset {
-            Some(offset) => self.parts.push((offset, generation, listed.bytes)),
-            None if self.manifest.as_ref().is_none_or(|(newest, _)| *newest < generation) => {
-                self.manifest = Some((generation, listed.key.clone()));
-            }
-            None => {}
-        }
-    }
-
-    /// Who wrote the file from its beginning, most recently.
-    fn creator(&self) -> Option<u32> {
-        let begun = self.parts.iter().filter(|(offset, ..)| *offset == 0);
-        begun.map(|(_, generation, _)| *generation).max()
-    }
-
-    fn file(self, name: String, shared: &Arc<Shared>) -> io::Result<Arc<ObjectFile>> {
-        let creator = self.creator();
-        let extents = match &self.manifest {
-            Some((generation, key)) if creator.is_none_or(|creator| *generation >= creator) => {
-                let bytes = shared.bucket.get(key)?;
-                manifest::decode(&bytes).map_err(|what| {
-                    let text = format!("{key} in {} is damaged: {what}", shared.bucket.label());
-                    io::Error::new(io::ErrorKind::InvalidData, text)
-                })?
-            }
-            _ => self.run_of(creator),
-        };
-        let shared = Arc::clone(shared);
-        Ok(Arc::new(ObjectFile::stored(shared, Some(name), extents, self.all)))
-    }
-
-    /// The file as its creator wrote it. An object that is missing in the middle reads as zeros,
-    /// which the log takes for what it is: damage, if a later frame vouches for what was there.
-    fn run_of(&self, creator: Option<u32>) -> Extents {
-        let parts = self.parts.iter().filter(|(_, generation, _)| Some(*generation) == creator);
-        let pieces = parts.map(|&(offset, generation, len)| {
-            (offset, Piece { len, source: Source::Object { offset, generation, skip: 0 } })
-        });
-        let pieces: Vec<_> = pieces.collect();
-        let len = pieces.iter().map(|(at, piece)| at + piece.len).max().unwrap_or(0);
-        Extents::of(pieces, len)
-    }
 }
 
 impl Disk for ObjectDisk {
@@ -385,6 +321,12 @@ impl Disk for ObjectDisk {
 
     fn remote_readers(&self) -> usize {
         REMOTE_READERS
+    }
+
+    fn leave(&self) {
+        if let Ok(owner) = self.shared.owner() {
+            owner.leave();
+        }
     }
 }
 

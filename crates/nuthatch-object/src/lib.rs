@@ -15,6 +15,8 @@
 //! catalog/{number}                versions of the catalog; the newest counts
 //! data/{file}/{offset}.{gen}      bytes of a file from an offset on
 //! data/{file}/manifest.{gen}      which bytes a file consists of, once a later owner cut it
+//! left/{gen}                      that owner closed the log and went; only people rely on it
+//! doctor/{when}/{key}             objects that `nuthatch doctor --apply` replaced, and its manifest
 //! ```
 
 mod bucket;
@@ -24,12 +26,15 @@ mod counters;
 mod disk;
 mod extents;
 mod file;
+mod listing;
 mod manifest;
+mod mend;
 mod mounts;
 mod names;
 mod open;
 mod owner;
 mod selftest;
+mod survey;
 mod tier;
 mod view;
 
@@ -38,8 +43,10 @@ pub use cache::CacheSnapshot;
 pub use cache::disk::DiskCacheOptions;
 pub use counters::{Counters, CountersSnapshot, RequestKind};
 pub use disk::{ObjectDisk, ObjectDiskOptions};
+pub use mend::{BucketMender, LastOwner};
 pub use open::{OpenUrlError, open_url, open_url_with};
 pub use owner::{Fenced, OWNER_CHECK_MS};
 pub use selftest::SelfTestError;
+pub use survey::Survey;
 pub use tier::{MovedAway, Step, TierOptions, TierStatus, TierView, TieredDisk, moved_away};
 pub use view::BucketView;

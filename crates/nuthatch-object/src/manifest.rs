@@ -10,6 +10,9 @@ const MAGIC: [u8; 8] = *b"NUTHOMAN";
 /// Version of the format that this code writes, and the only one it reads.
 const VERSION: u32 = 1;
 
+/// What [`decode`] says of another version: it is whole, and must be left alone.
+pub const LATER_VERSION: &str = "it is of a version that this program does not know";
+
 const HEADER_BYTES: usize = 32;
 const ENTRY_BYTES: usize = 40;
 
@@ -58,7 +61,7 @@ pub fn decode(bytes: &[u8]) -> Result<Extents, &'static str> {
         return Err("its checksum does not fit");
     }
     if u32_at(8) != VERSION {
-        return Err("it is of a version that this program does not know");
+        return Err(LATER_VERSION);
     }
     let u64_at = |at: usize| u64::from_le_bytes(bytes[at..at + 8].try_into().unwrap_or_default());
     let entries = &bytes[HEADER_BYTES..];

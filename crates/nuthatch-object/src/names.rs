@@ -6,6 +6,12 @@ pub const FENCES: &str = "fence";
 /// Directory of the catalog's versions.
 pub const CATALOGS: &str = "catalog";
 
+/// Directory of the notes of owners that closed the log and went.
+pub const LEFT: &str = "left";
+
+/// Directory of what trying the store out may leave.
+pub const SELFTESTS: &str = "selftest";
+
 /// Directory of the files.
 pub const DATA: &str = "data";
 
@@ -16,6 +22,18 @@ const SLASH: &str = "!";
 #[must_use]
 pub fn fence(generation: u32) -> String {
     format!("{FENCES}/{generation:016x}")
+}
+
+/// Key of the note that the owner of a generation has closed the log and writes nothing any more.
+#[must_use]
+pub fn left(generation: u32) -> String {
+    format!("{LEFT}/{generation:016x}")
+}
+
+/// The generation of such a note's key.
+#[must_use]
+pub fn left_generation(key: &str) -> Option<u32> {
+    u32::from_str_radix(key.strip_prefix(LEFT)?.strip_prefix('/')?, 16).ok()
 }
 
 /// The generation of a fence's key.
@@ -97,6 +115,7 @@ mod tests {
         );
         assert_eq!(data_key(&manifest(&file, 7)), Some(DataKey::Manifest { file, generation: 7 }));
         assert_eq!(fence_generation(&fence(31)), Some(31));
+        assert_eq!(left_generation(&left(31)), Some(31));
         assert_eq!(catalog_version(&catalog(12)), Some(12));
         for foreign in ["data/x", "data/x/y", "data/x/1.zz", "fence/1", "data//"] {
             assert_eq!(data_key(foreign), None, "{foreign}");

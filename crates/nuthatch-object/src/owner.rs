@@ -6,7 +6,7 @@
 //! Fences are never removed: a key that was removed could be created again, by an owner that slept.
 
 use crate::bucket::{Bucket, BucketError};
-use crate::names::{FENCES, fence, fence_generation};
+use crate::names::{FENCES, fence, fence_generation, left};
 use bytes::Bytes;
 use parking_lot::Mutex;
 use std::io;
@@ -43,6 +43,34 @@ impl From<Fenced> for io::Error {
 /// What addresses of directories begin with.
 const DIRECTORY: &str = "file:";
 
+/// The generations whose fences are there, ascending.
+///
+/// # Errors
+/// [`BucketError`].
+pub fn fences(bucket: &Bucket) -> Result<Vec<u32>, BucketError> {
+    let listed = bucket.list(FENCES)?;
+    let mut all: Vec<u32> = listed.iter().filter_map(|one| fence_generation(&one.key)).collect();
+    all.sort_unstable();
+    Ok(all)
+}
+
+/// How the owner of a generation named itself; `None` if its fence is not there.
+///
+/// # Errors
+/// [`BucketError`].
+pub fn name_of(bucket: &Bucket, generation: u32) -> Result<Option<String>, BucketError> {
+    match bucket.get(&fence(generation)) {
+        Ok(body) => Ok(Some(who_of(&body))),
+        Err(BucketError::NotFound { .. }) => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+fn who_of(body: &[u8]) -> String {
+    let text = String::from_utf8_lossy(body);
+    text.split_once(' ').map_or("unknown", |(_, who)| who.trim()).to_owned()
+}
+
 /// A generation that this process has taken.
 pub struct Owner {
     bucket: Arc<Bucket>,
@@ -64,9 +92,8 @@ impl Owner {
         nonce: u128,
         used: u32,
     ) -> Result<Self, BucketError> {
-        let fences = bucket.list(FENCES)?;
-        let newest = fences.iter().filter_map(|listed| fence_generation(&listed.key)).max();
-        let mut generation = newest.unwrap_or(0).max(used) + 1;
+        let newest = fences(&bucket)?.last().copied().unwrap_or(0);
+        let mut generation = newest.max(used) + 1;
         loop {
             let body = Bytes::from(format!("{nonce:032x} {who}\n"));
             match bucket.create(&fence(generation), &body) {
@@ -78,6 +105,14 @@ impl Owner {
         }
         let (fenced, checked) = (AtomicBool::new(false), Mutex::new(Instant::now()));
         Ok(Self { bucket, generation, fenced, checked })
+    }
+
+    /// Notes that the log is closed and that this owner writes nothing any more. Only people rely on
+    /// it, so it is tried once, and a failure does no harm.
+    pub fn leave(&self) {
+        if !self.is_fenced() {
+            let _ = self.bucket.create_once(&left(self.generation), Bytes::from_static(b"left\n"));
+        }
     }
 
     /// The generation taken.
@@ -118,8 +153,7 @@ impl Owner {
 
     fn describe(&self, next: &str) -> Fenced {
         let body = self.bucket.get(next).unwrap_or_default();
-        let text = String::from_utf8_lossy(&body).into_owned();
-        let who = text.split_once(' ').map_or("unknown", |(_, who)| who.trim()).to_owned();
+        let who = who_of(&body);
         let place = self.bucket.label().to_owned();
         Fenced { place, ours: self.generation, by: self.generation + 1, who }
     }

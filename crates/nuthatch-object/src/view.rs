@@ -3,10 +3,12 @@
 
 use crate::bucket::Bucket;
 use crate::catalog::CatalogVersions;
-use crate::disk::{REMOTE_READERS, Shared, load_files};
+use crate::disk::{REMOTE_READERS, Shared};
 use crate::extents::{Extents, Piece, Source};
 use crate::file::ObjectFile;
-use crate::names::{FENCES, fence_generation};
+use crate::listing::load_files;
+use crate::owner;
+use crate::survey::{self, Survey};
 use bytes::Bytes;
 use nuthatch_log::env::{Disk, DiskFile, WriteMode};
 use std::collections::BTreeMap;
@@ -17,7 +19,7 @@ use std::sync::Arc;
 const CATALOG_PATH: &str = "catalog";
 
 /// Bytes of objects kept in memory while they are looked at.
-const CACHE_BYTES: usize = 32 << 20;
+pub const CACHE_BYTES: usize = 32 << 20;
 
 /// The files of a log in a bucket, as they were when this was opened.
 pub struct BucketView {
@@ -33,16 +35,35 @@ impl BucketView {
     /// The store's; `NotFound` if no log was ever there; `InvalidData` if what describes the log is
     /// damaged.
     pub fn open(bucket: Arc<Bucket>) -> io::Result<Self> {
-        let fences = bucket.list(FENCES)?;
-        let newest = fences.iter().filter_map(|listed| fence_generation(&listed.key)).max();
-        let Some(newest) = newest else {
-            let text = format!("there is no log in {}", bucket.label());
-            return Err(io::Error::new(io::ErrorKind::NotFound, text));
-        };
+        let newest = owner::fences(&bucket)?.last().copied().ok_or_else(|| no_log(&bucket))?;
         let catalog = CatalogVersions::peek(&bucket)?;
         let shared = Arc::new(Shared::onlooker(bucket, newest, CACHE_BYTES));
         let files = load_files(&shared)?;
         Ok(Self { shared, catalog, files })
+    }
+
+    /// As [`BucketView::open`] of what may be damaged, with what is wrong with its objects. What
+    /// describes the log and cannot be read is made up for as well as can be.
+    ///
+    /// # Errors
+    /// The store's; `NotFound` if no log was ever there; `InvalidData` if something is of a later
+    /// version.
+    pub fn survey(bucket: Arc<Bucket>) -> io::Result<(Self, Survey)> {
+        let newest = survey::newest_generation(&bucket)?.ok_or_else(|| no_log(&bucket))?;
+        let shared = Arc::new(Shared::onlooker(bucket, newest, CACHE_BYTES));
+        Self::survey_as(&shared)
+    }
+
+    /// As [`BucketView::survey`], in a role that was taken before.
+    pub(crate) fn survey_as(shared: &Arc<Shared>) -> io::Result<(Self, Survey)> {
+        let (files, survey) = survey::look(shared)?;
+        let (shared, catalog) = (Arc::clone(shared), survey.catalog.clone());
+        Ok((Self { shared, catalog, files }, survey))
+    }
+
+    /// Keys of the objects of a file; none if there is no such file.
+    pub(crate) fn objects_of(&self, path: &str) -> Vec<String> {
+        self.files.get(path).map_or_else(Vec::new, |file| file.objects())
     }
 
     /// Generation of the newest owner.
@@ -56,6 +77,11 @@ impl BucketView {
     pub fn bucket(&self) -> &Arc<Bucket> {
         &self.shared.bucket
     }
+}
+
+fn no_log(bucket: &Bucket) -> io::Error {
+    let text = format!("there is no log in {}", bucket.label());
+    io::Error::new(io::ErrorKind::NotFound, text)
 }
 
 fn refused() -> io::Error {

@@ -1,5 +1,6 @@
 //! `nuthatch doctor`: names what is damaged in a log and mends it when told to.
 
+mod bucket;
 mod medic;
 mod places;
 mod report;
@@ -31,16 +32,20 @@ pub struct DoctorArgs {
     /// The server's store directory (-sd), or the directory of one log
     #[arg(required_unless_present = "store", conflicts_with = "store")]
     dir: Option<PathBuf>,
-    /// Look at a log in a bucket instead, as it is now, without disturbing a server that has it open:
-    /// s3://bucket/prefix, gs://, az://, file:///shared/dir (the server's --store)
-    #[arg(long, value_name = "ADDRESS", conflicts_with = "apply")]
+    /// A log in a bucket instead, as it is now, without disturbing a server that has it open (but see
+    /// --apply): s3://bucket/prefix, gs://, az://, file:///shared/dir (the server's --store)
+    #[arg(long, value_name = "ADDRESS")]
     store: Option<String>,
     /// With --store: the log's name
     #[arg(long = "log", value_name = "NAME", default_value = DEFAULT_LOG, requires = "store")]
     log_name: String,
-    /// Mend what was found; every file that is replaced is kept in doctor/DATE
+    /// Mend what was found; whatever is replaced is kept in doctor/DATE of the directory or bucket
     #[arg(long)]
     apply: bool,
+    /// With --store and --apply: mend although the log's last owner did not say that it left. Should
+    /// it run, it is ended, as by a server that starts on this log
+    #[arg(long, requires = "store", requires = "apply")]
+    take_over: bool,
     /// Also set a changed byte back where chance could have made the explanation up (frames larger
     /// than 64 KiB)
     #[arg(long)]
@@ -56,6 +61,8 @@ pub struct Visit {
     pub place: LogPlace,
     /// What was found, or why nothing was.
     pub diagnosis: Result<Diagnosis, DoctorError>,
+    /// Why nothing was done although it was asked for.
+    pub refused: Option<String>,
     /// What was done.
     pub applied: Option<Result<Applied, io::Error>>,
     /// Whether a second examination found it healthy.
@@ -63,6 +70,11 @@ pub struct Visit {
 }
 
 impl Visit {
+    const fn of(place: LogPlace) -> Self {
+        let diagnosis = Err(DoctorError::NoLog);
+        Self { place, diagnosis, refused: None, applied: None, is_mended: false }
+    }
+
     fn exit_code(&self) -> u8 {
         match &self.diagnosis {
             Err(_) => EXIT_CANNOT_LOOK,
@@ -108,10 +120,12 @@ fn places_of(args: &DoctorArgs) -> Result<Vec<LogPlace>, String> {
 }
 
 fn visit(place: LogPlace, args: &DoctorArgs) -> Visit {
+    if let Some(address) = &args.store {
+        return bucket::visit(place, address, args);
+    }
     let options = DoctorOptions { likely: args.likely };
-    let mut visit =
-        Visit { diagnosis: Err(DoctorError::NoLog), place, applied: None, is_mended: false };
-    let (disk, _lock) = match open(&visit.place, args) {
+    let mut visit = Visit::of(place);
+    let (disk, _lock) = match open(&visit.place) {
         Ok(locked) => locked,
         Err(error) => {
             visit.diagnosis = Err(error);
@@ -153,12 +167,8 @@ fn refuse_changes_in_tier(
 
 type Locked = (Arc<dyn Disk>, Box<dyn Send + Sync>);
 
-/// Opens a log for reading; a directory also keeps servers away.
-fn open(place: &LogPlace, args: &DoctorArgs) -> Result<Locked, DoctorError> {
-    if let Some(address) = &args.store {
-        let disk: Arc<dyn Disk> = Arc::new(in_bucket(address, &args.log_name)?);
-        return Ok((disk, Box::new(())));
-    }
+/// Opens a log's directory for reading and keeps servers away.
+fn open(place: &LogPlace) -> Result<Locked, DoctorError> {
     let (disk, _) = in_directory(&place.dir)?;
     let lock = disk.lock()?.ok_or(DoctorError::InUse)?;
     Ok((disk, lock))

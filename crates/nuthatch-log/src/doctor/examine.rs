@@ -64,6 +64,12 @@ impl Diagnosis {
         self.streams.is_ok() && self.findings.iter().all(|f| f.kind.severity() == Severity::Note)
     }
 
+    /// Adds what was found where the files themselves are kept, by somebody who knows that medium.
+    pub fn add(&mut self, findings: impl IntoIterator<Item = Finding>) {
+        self.findings.extend(findings);
+        self.findings.sort_by_key(|f| std::cmp::Reverse(f.kind.severity()));
+    }
+
     /// Whether it may be mended: nothing blocks it and the mended log opens.
     #[must_use]
     pub fn is_mendable(&self) -> bool {

@@ -49,6 +49,12 @@ pub enum Kind {
     CheckpointAhead,
     /// Messages of a stream whose configuration is lost.
     StreamUnknown,
+    /// In a bucket: the object that says of which objects a file consists.
+    Manifest,
+    /// In a bucket: fences that must be there are not.
+    FenceMissing,
+    /// In a bucket: bytes of a file for which there is no object.
+    ObjectMissing,
     /// Inputs of a compaction that are no longer needed, files under construction.
     Leftover,
     /// What an earlier recovery or doctor set aside.
@@ -59,7 +65,7 @@ pub enum Kind {
 
 impl Kind {
     /// Every kind.
-    pub const ALL: [Self; 25] = [
+    pub const ALL: [Self; 28] = [
         Self::CatalogMissing,
         Self::CatalogDamaged,
         Self::CatalogContradiction,
@@ -82,6 +88,9 @@ impl Kind {
         Self::Checkpoint,
         Self::CheckpointAhead,
         Self::StreamUnknown,
+        Self::Manifest,
+        Self::FenceMissing,
+        Self::ObjectMissing,
         Self::Leftover,
         Self::SetAside,
         Self::UnknownFile,
@@ -113,6 +122,9 @@ impl Kind {
             Self::Checkpoint => "checkpoint",
             Self::CheckpointAhead => "checkpoint-ahead",
             Self::StreamUnknown => "stream-unknown",
+            Self::Manifest => "manifest",
+            Self::FenceMissing => "fence-missing",
+            Self::ObjectMissing => "object-missing",
             Self::Leftover => "leftover",
             Self::SetAside => "set-aside",
             Self::UnknownFile => "unknown-file",
@@ -124,7 +136,10 @@ impl Kind {
     pub const fn severity(self) -> Severity {
         match self {
             Self::LaterVersion | Self::Unreadable => Severity::Blocking,
-            Self::Leftover | Self::SetAside | Self::UnknownFile => Severity::Note,
+            // What was in a missing object is found missing by the frames, if anything was.
+            Self::ObjectMissing | Self::Leftover | Self::SetAside | Self::UnknownFile => {
+                Severity::Note
+            }
             _ => Severity::Damage,
         }
     }

@@ -319,15 +319,34 @@ impl Home {
         });
         let disk_options = ObjectDiskOptions { disk_cache, ..object_options(server) };
         let disk = ObjectDisk::open(Arc::clone(&bucket), disk_options);
-        let disk = Arc::new(disk.map_err(|error| error.to_string())?);
+        let disk = disk.map_err(|error| match error.kind() {
+            std::io::ErrorKind::InvalidData => self.with_advice(&error, address),
+            _ => error.to_string(),
+        });
+        let disk = Arc::new(disk?);
         bucket.set_retry_for(BucketOptions::default().retry_for);
         server.buckets.lock().push((self.name.clone(), bucket));
         server.places.lock().push(LogPlace::object(&self.name, &disk));
         let log_options = LogOptions { report, ..self.compressed(LogOptions::object()) };
         let engine = engine(server, self.index, options);
-        let opened = open_on(disk, log_options, engine);
-        let (core, report) = opened.map_err(|error| error.to_string())?;
+        let opened = open_on(Arc::clone(&disk) as Arc<dyn Disk>, log_options, engine);
+        let (core, report) = opened.map_err(|error| {
+            // Nothing is written any more: whoever mends the log need not ask who has it.
+            disk.leave();
+            if error.is_damage() { self.with_advice(&error, address) } else { error.to_string() }
+        })?;
         Ok((self.spawn(core)?, report))
+    }
+
+    /// What keeps a log in a bucket from being opened, with the command that explains it.
+    fn with_advice(&self, error: &dyn std::fmt::Display, address: &str) -> String {
+        let log =
+            if self.name == DEFAULT_LOG { String::new() } else { format!(" --log {}", self.name) };
+        let store = quoted(address);
+        format!(
+            "{error}. Nothing was changed. To have it explained, run: nuthatch doctor --store \
+             {store}{log}"
+        )
     }
 
     /// These options with the compression that was chosen, if one was.
@@ -402,11 +421,18 @@ fn with_advice(error: &OpenError, store_dir: &Path) -> String {
     if !error.is_damage() {
         return error.to_string();
     }
-    let dir = store_dir.display().to_string();
-    let plain = |c: char| c.is_ascii_alphanumeric() || "/._-+=:,@%".contains(c);
-    let dir =
-        if dir.chars().all(plain) { dir } else { format!("'{}'", dir.replace('\'', r"'\''")) };
+    let dir = quoted(&store_dir.display().to_string());
     format!("{error}. Nothing was changed. To have it explained, run: nuthatch doctor {dir}")
+}
+
+/// A word as a shell takes it.
+fn quoted(word: &str) -> String {
+    let plain = |c: char| c.is_ascii_alphanumeric() || "/._-+=:,@%".contains(c);
+    if word.chars().all(plain) {
+        word.to_owned()
+    } else {
+        format!("'{}'", word.replace('\'', r"'\''"))
+    }
 }
 
 fn open_memory(server: &Arc<Server>, options: &Options) -> Result<LogHandle<Event<Peer>>, String> {

@@ -76,7 +76,11 @@ const RETRY_FOR: Duration = Duration::from_secs(10);
 /// The name of the log that a server has without being told to.
 pub const DEFAULT_LOG: &str = "default";
 
-fn bucket(address: &str, name: &str) -> io::Result<Arc<Bucket>> {
+/// The bucket of the log `name` at `address`; asks it for nothing.
+///
+/// # Errors
+/// The address, or that its directory is not there.
+pub fn bucket(address: &str, name: &str) -> io::Result<Arc<Bucket>> {
     // Looking makes no directories.
     if address.strip_prefix("file://").is_some_and(|path| !Path::new(path).is_dir()) {
         return Err(io::Error::new(io::ErrorKind::NotFound, "there is no such directory"));

@@ -1,6 +1,6 @@
 //! What the doctor says, to people and to programs.
 
-use super::{DoctorArgs, Visit};
+use super::{DEFAULT_LOG, DoctorArgs, Visit};
 use nuthatch_log::doctor::{Applied, Diagnosis, DoctorError, Finding, Lost, StreamPreview};
 use serde_json::{Value, json};
 use std::io::{self, Write};
@@ -88,19 +88,33 @@ fn write_outcome(
     if diagnosis.is_healthy() {
         return writeln!(out, "  healthy");
     }
+    if let Some(why) = &visit.refused {
+        return writeln!(out, "  nothing was changed: {why}");
+    }
     match &visit.applied {
         Some(Ok(applied)) => write_applied(out, visit, applied),
         Some(Err(error)) => writeln!(out, "  mending failed: {error}; what was replaced is kept"),
         None if diagnosis.is_mendable() => {
             let likely = if args.likely { " --likely" } else { "" };
+            let place = named(visit, args);
             writeln!(out, "  nothing was changed; to mend it as described:")?;
-            writeln!(out, "      nuthatch doctor {} --apply{likely}", visit.place.named.display())
+            writeln!(out, "      nuthatch doctor {place} --apply{likely}")
         }
         None => writeln!(
             out,
             "  nothing was changed, and nothing can be before the above is dealt with; see \
              docs/doctor.md"
         ),
+    }
+}
+
+/// What was typed for the log.
+fn named(visit: &Visit, args: &DoctorArgs) -> String {
+    let named = visit.place.named.display();
+    match (&args.store, args.log_name.as_str()) {
+        (None, _) => named.to_string(),
+        (Some(_), DEFAULT_LOG) => format!("--store {named}"),
+        (Some(_), log) => format!("--store {named} --log {log}"),
     }
 }
 
@@ -142,6 +156,7 @@ fn visit_json(visit: &Visit) -> Value {
         "opens": diagnosis.streams.is_ok(),
         "why_not": diagnosis.streams.as_ref().err(),
         "streams": diagnosis.streams.iter().flatten().map(stream_json).collect::<Vec<_>>(),
+        "refused": visit.refused,
         "changes": diagnosis.changes.keys().collect::<Vec<_>>(),
         "applied": applied,
     })

@@ -1,0 +1,144 @@
+//! Files put together from a listing of the log's objects.
+
+use crate::bucket::{Bucket, Listed};
+use crate::catalog;
+use crate::disk::Shared;
+use crate::extents::{Extents, Piece, Source};
+use crate::file::ObjectFile;
+use crate::manifest;
+use crate::names::{self, DataKey};
+use std::collections::BTreeMap;
+use std::io;
+use std::sync::Arc;
+
+/// What lies below a log's `data/`.
+#[derive(Default)]
+pub struct Listing {
+    /// The objects of each file.
+    pub files: BTreeMap<String, Objects>,
+    /// Objects whose keys are not of a log.
+    pub strangers: Vec<Listed>,
+}
+
+impl Listing {
+    /// Lists what owners up to generation `ours` wrote. What a later owner writes is not this one's
+    /// business.
+    ///
+    /// # Errors
+    /// The store's.
+    pub fn of(bucket: &Bucket, ours: u32) -> io::Result<Self> {
+        let mut listing = Self::default();
+        for listed in bucket.list(names::DATA)? {
+            let (file, generation, offset) = match names::data_key(&listed.key) {
+                Some(DataKey::Part { file, offset, generation }) => {
+                    (file, generation, Some(offset))
+                }
+                Some(DataKey::Manifest { file, generation }) => (file, generation, None),
+                None => {
+                    listing.strangers.push(listed);
+                    continue;
+                }
+            };
+            if generation <= ours {
+                listing.files.entry(file).or_default().add(&listed, generation, offset);
+            }
+        }
+        Ok(listing)
+    }
+
+    /// The newest generation that wrote any of it.
+    pub fn newest(&self) -> Option<u32> {
+        self.files.values().filter_map(Objects::newest).max()
+    }
+}
+
+/// The files of a log, as its servers see them.
+///
+/// # Errors
+/// The store's; `InvalidData` if a manifest is damaged.
+pub fn load_files(shared: &Arc<Shared>) -> io::Result<BTreeMap<String, Arc<ObjectFile>>> {
+    let listing = Listing::of(&shared.bucket, shared.generation())?;
+    let files = listing.files.into_iter();
+    files.map(|(name, objects)| Ok((name.clone(), objects.file(name, shared)?))).collect()
+}
+
+/// A part of a file, as listed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct ListedPart {
+    /// Where in the file it begins.
+    pub offset: u64,
+    /// Who wrote it.
+    pub generation: u32,
+    /// Its size in bytes.
+    pub len: u64,
+}
+
+impl ListedPart {
+    /// The piece that it is.
+    pub const fn piece(self) -> (u64, Piece) {
+        let Self { offset, generation, len } = self;
+        (offset, Piece { len, source: Source::Object { offset, generation, skip: 0 } })
+    }
+}
+
+/// The objects of one file, as listed.
+#[derive(Default)]
+pub struct Objects {
+    /// Every key, with the size of its object.
+    pub all: BTreeMap<Arc<str>, u64>,
+    /// The parts, in the order of offsets.
+    pub parts: Vec<ListedPart>,
+    /// Manifests by generation.
+    pub manifests: BTreeMap<u32, String>,
+}
+
+impl Objects {
+    fn add(&mut self, listed: &Listed, generation: u32, offset: Option<u64>) {
+        self.all.insert(listed.key.as_str().into(), listed.bytes);
+        match offset {
+            Some(offset) => self.parts.push(ListedPart { offset, generation, len: listed.bytes }),
+            None => drop(self.manifests.insert(generation, listed.key.clone())),
+        }
+    }
+
+    fn newest(&self) -> Option<u32> {
+        let parts = self.parts.iter().map(|part| part.generation);
+        parts.chain(self.manifests.keys().copied()).max()
+    }
+
+    /// Who wrote the file from its beginning, most recently.
+    pub fn creator(&self) -> Option<u32> {
+        let begun = self.parts.iter().filter(|part| part.offset == 0);
+        begun.map(|part| part.generation).max()
+    }
+
+    /// The manifest that counts, if one does: the newest, unless the file was begun anew after it.
+    pub fn manifest(&self) -> Option<(u32, &str)> {
+        let (generation, key) = self.manifests.last_key_value()?;
+        let counts = self.creator().is_none_or(|creator| *generation >= creator);
+        counts.then_some((*generation, key))
+    }
+
+    fn file(self, name: String, shared: &Arc<Shared>) -> io::Result<Arc<ObjectFile>> {
+        let extents = match self.manifest() {
+            Some((_, key)) => {
+                let bytes = shared.bucket.get(key)?;
+                manifest::decode(&bytes)
+                    .map_err(|what| catalog::unusable(&shared.bucket, key, what))?
+            }
+            None => self.run(),
+        };
+        let shared = Arc::clone(shared);
+        Ok(Arc::new(ObjectFile::stored(shared, Some(name), extents, self.all)))
+    }
+
+    /// The file as its creator wrote it. An object that is missing in the middle reads as zeros,
+    /// which the log takes for what it is: damage, if a later frame vouches for what was there.
+    pub fn run(&self) -> Extents {
+        let creator = self.creator();
+        let parts = self.parts.iter().filter(|part| Some(part.generation) == creator);
+        let pieces: Vec<_> = parts.map(|part| part.piece()).collect();
+        let len = pieces.iter().map(|(at, piece)| at + piece.len).max().unwrap_or(0);
+        Extents::of(pieces, len)
+    }
+}

@@ -1,0 +1,102 @@
+//! The doctor at a log in a bucket: it looks without disturbing anybody, and becomes the log's owner, as
+//! a server does, before it mends.
+
+use super::medic::StreamMedic;
+use super::places::bucket;
+use super::{DoctorArgs, LogPlace, Visit, report};
+use nuthatch_log::Disk;
+use nuthatch_log::doctor::{Applied, Diagnosis, DoctorError, DoctorOptions, diagnose};
+use nuthatch_object::{Bucket, BucketMender, BucketView, LastOwner, Survey};
+use std::io;
+use std::sync::Arc;
+
+/// Visits the log of the bucket at `address`.
+pub fn visit(place: LogPlace, address: &str, args: &DoctorArgs) -> Visit {
+    let mut visit = Visit::of(place);
+    let opened = bucket(address, &args.log_name).map_err(DoctorError::Io);
+    let looked = opened.and_then(|bucket| {
+        let (view, survey) = BucketView::survey(Arc::clone(&bucket))?;
+        let diagnosis = examine(Arc::new(view), &bucket, &survey, args)?;
+        Ok((bucket, survey, diagnosis))
+    });
+    let (bucket, survey, diagnosis) = match looked {
+        Ok(looked) => looked,
+        Err(error) => {
+            visit.diagnosis = Err(error);
+            return visit;
+        }
+    };
+    if args.apply && !diagnosis.is_healthy() && diagnosis.is_mendable() {
+        match refusal(&bucket, args) {
+            Ok(Some(why)) => visit.refused = Some(why),
+            Ok(None) => {
+                visit.applied = Some(mend(&bucket, &survey, args));
+                visit.is_mended =
+                    visit.applied.as_ref().is_some_and(Result::is_ok) && is_healthy(&bucket, args);
+            }
+            Err(error) => visit.applied = Some(Err(error)),
+        }
+    }
+    visit.diagnosis = Ok(diagnosis);
+    visit
+}
+
+/// Looks at everything. A store that fails says nothing about what it holds, so that nothing is
+/// concluded then.
+fn examine(
+    view: Arc<BucketView>,
+    bucket: &Bucket,
+    survey: &Survey,
+    args: &DoctorArgs,
+) -> Result<Diagnosis, DoctorError> {
+    let disk: Arc<dyn Disk> = view;
+    let diagnosis = diagnose(&disk, &StreamMedic, DoctorOptions { likely: args.likely });
+    if let Some(why) = bucket.given_up() {
+        let text = format!("the store failed, so nothing can be said of what it holds: {why}");
+        return Err(io::Error::other(text).into());
+    }
+    let mut diagnosis = diagnosis?;
+    diagnosis.add(survey.findings.iter().cloned());
+    Ok(diagnosis)
+}
+
+/// Why nothing may be mended now: the log may be in use.
+fn refusal(bucket: &Bucket, args: &DoctorArgs) -> io::Result<Option<String>> {
+    let last = LastOwner::of(bucket)?;
+    if last.has_left || args.take_over {
+        return Ok(None);
+    }
+    let LastOwner { generation, who, .. } = last;
+    Ok(Some(format!(
+        "the log's last owner (generation {generation}: {who}) did not say that it left: it was \
+         killed, or it runs. Stop it; if it does not run any more, add --take-over, which ends it \
+         as a server that starts on this log would"
+    )))
+}
+
+/// Becomes the owner, looks again (nobody writes any more), and mends.
+fn mend(bucket: &Arc<Bucket>, before: &Survey, args: &DoctorArgs) -> io::Result<Applied> {
+    let mender = BucketMender::open(bucket, &who())?;
+    let diagnosis = examine(mender.view(), bucket, mender.survey(), args)
+        .map_err(|error| io::Error::other(error.to_string()))?;
+    if !diagnosis.is_mendable() {
+        let text = "the log changed meanwhile and cannot be mended as described: look again";
+        return Err(io::Error::other(text));
+    }
+    let applied = mender.apply(&diagnosis.changes, before, &report::now_for_a_name())?;
+    mender.leave();
+    Ok(applied)
+}
+
+fn is_healthy(bucket: &Arc<Bucket>, args: &DoctorArgs) -> bool {
+    BucketView::survey(Arc::clone(bucket))
+        .map_err(DoctorError::Io)
+        .and_then(|(view, survey)| examine(Arc::new(view), bucket, &survey, args))
+        .is_ok_and(|again| again.is_healthy())
+}
+
+/// How the doctor shows itself to others at a bucket.
+fn who() -> String {
+    let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+    format!("nuthatch doctor (process {} on {})", std::process::id(), host.trim())
+}
