@@ -171,6 +171,17 @@ impl OpenError {
             }
         }
     }
+
+    /// The operating system's error, if that is what it is.
+    #[must_use]
+    pub const fn io(&self) -> Option<&io::Error> {
+        match self {
+            Self::Io { source, .. } | Self::Catalog { source: CatalogError::Io(source), .. } => {
+                Some(source)
+            }
+            _ => None,
+        }
+    }
 }
 
 /// Adds what was being done to an I/O error.

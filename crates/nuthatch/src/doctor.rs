@@ -14,7 +14,7 @@ use nuthatch_log::Disk;
 use nuthatch_log::doctor::{Applied, Diagnosis, DoctorError, DoctorOptions, diagnose};
 use nuthatch_log::env::RealDisk;
 use std::io::{self, Write};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
 
@@ -142,6 +142,7 @@ fn visit(place: LogPlace, args: &DoctorArgs) -> Visit {
             refuse_changes_in_tier(&*disk, &real, diagnosis)?;
             diagnosis.apply(&real, &report::now_for_a_name())
         });
+        let applied = applied.map_err(|error| cannot_write(&visit.place.dir, error));
         visit.is_mended = applied.is_ok()
             && diagnose(&disk, &StreamMedic, options).is_ok_and(|again| again.is_healthy());
         visit.applied = Some(applied);
@@ -155,7 +156,9 @@ fn refuse_changes_in_tier(
     real: &RealDisk,
     diagnosis: &Diagnosis,
 ) -> io::Result<()> {
-    let is_moved = |path: &&String| shown.open(path).is_ok() && real.open(path).is_err();
+    let is_absent =
+        |path: &str| real.open(path).is_err_and(|error| error.kind() == io::ErrorKind::NotFound);
+    let is_moved = |path: &&String| shown.open(path).is_ok() && is_absent(path);
     match diagnosis.changes.keys().find(is_moved) {
         None => Ok(()),
         Some(path) => {
@@ -163,6 +166,18 @@ fn refuse_changes_in_tier(
             Err(io::Error::other(text))
         }
     }
+}
+
+/// Adds what to do where a directory cannot be written to.
+fn cannot_write(dir: &Path, error: io::Error) -> io::Error {
+    let advice = match error.kind() {
+        io::ErrorKind::PermissionDenied => "run the doctor as the user of the server",
+        io::ErrorKind::ReadOnlyFilesystem => {
+            "mount it for writing, or copy the store elsewhere and mend the copy"
+        }
+        _ => return error,
+    };
+    io::Error::new(error.kind(), format!("{}: {error}: {advice}", dir.display()))
 }
 
 type Locked = (Arc<dyn Disk>, Box<dyn Send + Sync>);

@@ -1,5 +1,6 @@
 //! The JetStream service: registry of streams, API calls, and the seam to the engines.
 
+mod advice;
 pub mod audit;
 mod backend;
 mod banner;

@@ -1,5 +1,6 @@
 //! Opening the logs of a server and putting engines and the service on them.
 
+use super::advice;
 use super::backend::{Arrived, Inbox, Slot};
 use super::banner;
 use super::hook::{Answers, Engines, Hook, Take};
@@ -250,7 +251,7 @@ impl Home {
         };
         let disk = RealDisk::open(&dir)
             .map_err(|error| format!("cannot use {}: {error}", dir.display()))?;
-        let advice = |error| with_advice(&error, &store);
+        let advice = |error| advice::in_directory(&error, &store);
         if let Some(tier) = &self.tier {
             let tiered = self.put_tier(server, disk, tier)?;
             let log_options = for_tier(log_options, tier);
@@ -320,7 +321,7 @@ impl Home {
         let disk_options = ObjectDiskOptions { disk_cache, ..object_options(server) };
         let disk = ObjectDisk::open(Arc::clone(&bucket), disk_options);
         let disk = disk.map_err(|error| match error.kind() {
-            std::io::ErrorKind::InvalidData => self.with_advice(&error, address),
+            std::io::ErrorKind::InvalidData => advice::in_bucket(&error, address, &self.name),
             _ => error.to_string(),
         });
         let disk = Arc::new(disk?);
@@ -333,20 +334,13 @@ impl Home {
         let (core, report) = opened.map_err(|error| {
             // Nothing is written any more: whoever mends the log need not ask who has it.
             disk.leave();
-            if error.is_damage() { self.with_advice(&error, address) } else { error.to_string() }
+            if error.is_damage() {
+                advice::in_bucket(&error, address, &self.name)
+            } else {
+                error.to_string()
+            }
         })?;
         Ok((self.spawn(core)?, report))
-    }
-
-    /// What keeps a log in a bucket from being opened, with the command that explains it.
-    fn with_advice(&self, error: &dyn std::fmt::Display, address: &str) -> String {
-        let log =
-            if self.name == DEFAULT_LOG { String::new() } else { format!(" --log {}", self.name) };
-        let store = quoted(address);
-        format!(
-            "{error}. Nothing was changed. To have it explained, run: nuthatch doctor --store \
-             {store}{log}"
-        )
     }
 
     /// These options with the compression that was chosen, if one was.
@@ -414,25 +408,6 @@ fn object_options(server: &Arc<Server>) -> ObjectDiskOptions {
         }
     });
     ObjectDiskOptions { who, on_fenced, ..ObjectDiskOptions::default() }
-}
-
-/// What keeps a log from being opened, with the command that explains it.
-fn with_advice(error: &OpenError, store_dir: &Path) -> String {
-    if !error.is_damage() {
-        return error.to_string();
-    }
-    let dir = quoted(&store_dir.display().to_string());
-    format!("{error}. Nothing was changed. To have it explained, run: nuthatch doctor {dir}")
-}
-
-/// A word as a shell takes it.
-fn quoted(word: &str) -> String {
-    let plain = |c: char| c.is_ascii_alphanumeric() || "/._-+=:,@%".contains(c);
-    if word.chars().all(plain) {
-        word.to_owned()
-    } else {
-        format!("'{}'", word.replace('\'', r"'\''"))
-    }
 }
 
 fn open_memory(server: &Arc<Server>, options: &Options) -> Result<LogHandle<Event<Peer>>, String> {

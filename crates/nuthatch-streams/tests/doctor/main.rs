@@ -5,8 +5,10 @@
 //! is there with its payload; every other one is there or named as lost; nothing that can be read is
 //! named as lost; no sequence is given out twice; and a second examination finds nothing.
 
+mod failing;
 mod rig;
 
+use failing::{Failing, FailingDisk, INPUT_OUTPUT_ERROR, PERMISSION_DENIED};
 use nuthatch_log::doctor::{Diagnosis, DoctorOptions, Kind, Seen, diagnose, walk_segment};
 use nuthatch_log::env::{MemDisk, SeededEntropy};
 use nuthatch_log::{Disk, Entropy, RecordKind, StreamId};
@@ -17,6 +19,9 @@ use std::sync::Arc;
 
 /// Seeds of each kind of damage.
 const SEEDS: u64 = 40;
+
+/// What an operating system reads at least.
+const PAGE_BYTES: u64 = 4096;
 
 /// Where each message of a log lies: file and bytes of its frame.
 type Places = BTreeMap<(StreamId, u64), Vec<(String, Range<u64>)>>;
@@ -70,6 +75,17 @@ fn check(disk: &MemDisk, history: &History, harm: &Harm, before: &Places) -> Dia
     if !diagnosis.changes.is_empty() {
         diagnosis.apply(disk, "now").expect("applies");
     }
+    check_mended(disk, history, harm, before, diagnosis)
+}
+
+/// What must hold of a log that was mended.
+fn check_mended(
+    disk: &MemDisk,
+    history: &History,
+    harm: &Harm,
+    before: &Places,
+    diagnosis: Diagnosis,
+) -> Diagnosis {
     let again = examine(disk);
     assert!(again.is_healthy(), "{harm:?}\n{:#?}\nagain {:#?}", diagnosis.findings, again.findings);
     let mut rig = Rig::open(disk, 99).unwrap_or_else(|e| panic!("{harm:?}: {e}\n{diagnosis:#?}"));
@@ -368,5 +384,97 @@ fn files_of_a_later_version_block_mending() {
         assert!(diagnosis.findings.iter().any(is), "{:#?}", diagnosis.findings);
         assert!(!diagnosis.is_mendable());
         assert!(Rig::open(&disk, 1).is_err());
+    }
+}
+
+/// Every file of a disk with its content.
+fn content(disk: &MemDisk) -> BTreeMap<String, Vec<u8>> {
+    let mut files = BTreeMap::new();
+    for dir in ["", "torn", "doctor"] {
+        for name in disk.list(dir).expect("lists") {
+            let path = if dir.is_empty() { name } else { format!("{dir}/{name}") };
+            let Ok(file) = disk.open(&path) else { continue };
+            let len = file.len().expect("a length") as usize;
+            let mut bytes = vec![0; len];
+            file.read_at(&mut bytes, 0).expect("reads");
+            files.insert(path, bytes);
+        }
+    }
+    files
+}
+
+/// A server meets a disk of which something fails: it refuses and names the file, or goes on without;
+/// no file is gone or shorter afterwards.
+fn meets(disk: &MemDisk, file: &str, failing: &Failing) {
+    let before = content(disk);
+    let failing =
+        FailingDisk { inner: disk.clone(), file: file.to_owned(), failing: failing.clone() };
+    if let Err(error) = Rig::open_on(Arc::new(failing), 98) {
+        assert!(error.to_string().contains(file), "{file} is not named: {error}");
+    }
+    disk.release_lock();
+    let after = content(disk);
+    for (path, bytes) in before.iter().filter(|(path, _)| path.ends_with(".seg")) {
+        assert!(after.get(path).is_some_and(|now| now.starts_with(bytes)), "{path} was touched");
+    }
+}
+
+/// Pages that the medium does not give back any more: what is in them is lost and named, nothing
+/// else; and before that nothing was deleted by a server that met them.
+#[test]
+fn pages_that_cannot_be_read_lose_only_their_frames() {
+    for seed in 0..SEEDS / 2 {
+        let (disk, history) = furnished(seed, true);
+        let before = places(&disk);
+        let mut chance = SeededEntropy::new(seed);
+        let file = pick(&segments(&disk), &mut chance);
+        // The operating system reads pages: it says nothing of the sectors in one.
+        let at = chance.below(len(&disk, &file)) / PAGE_BYTES * PAGE_BYTES;
+        let bytes = at..at + PAGE_BYTES;
+        meets(&disk, &file, &Failing::Bytes(bytes.clone()));
+        let failing = FailingDisk {
+            inner: disk.clone(),
+            file: file.clone(),
+            failing: Failing::Bytes(bytes.clone()),
+        };
+        let all = content(&disk);
+        let as_seen: Arc<dyn Disk> = Arc::new(failing);
+        let diagnosis =
+            diagnose(&as_seen, &TestMedic, DoctorOptions::default()).expect("can be examined");
+        assert_eq!(content(&disk), all, "looking changed something");
+        assert!(diagnosis.is_mendable(), "{diagnosis:#?}");
+        let told = |kind: Kind| diagnosis.findings.iter().any(|finding| finding.kind == kind);
+        assert!(told(Kind::ReadError) || told(Kind::Footer), "{:#?}", diagnosis.findings);
+        // What is written anew is another place of the medium: mended through the failing disk.
+        let kept = diagnosis.apply(&*as_seen, "then").expect("applies").kept;
+        assert!(kept.contains(&file), "{kept:?}");
+        check_mended(&disk, &history, &Harm(vec![(file, bytes)]), &before, diagnosis);
+    }
+}
+
+/// Files that the operating system does not open: nothing is mended, nothing deleted, and the file and
+/// the reason are named.
+#[test]
+fn files_that_cannot_be_opened_block_mending() {
+    for (seed, errno) in [(1, PERMISSION_DENIED), (2, INPUT_OUTPUT_ERROR)] {
+        let (disk, _) = furnished(seed, true);
+        let file = segments(&disk)[1].clone();
+        for file in [file, "catalog".to_owned()] {
+            let failing = Failing::Opening(errno);
+            meets(&disk, &file, &failing);
+            let before = content(&disk);
+            let seen: Arc<dyn Disk> =
+                Arc::new(FailingDisk { inner: disk.clone(), file: file.clone(), failing });
+            let diagnosis =
+                diagnose(&seen, &TestMedic, DoctorOptions::default()).expect("can be examined");
+            assert!(!diagnosis.is_mendable(), "{file}: {diagnosis:#?}");
+            let finding = diagnosis.findings.iter().find(|f| f.kind == Kind::Unreadable);
+            let finding = finding.unwrap_or_else(|| panic!("{file}: {diagnosis:#?}"));
+            let reason = std::io::Error::from_raw_os_error(errno).to_string();
+            assert!(finding.file == file && finding.what.contains(&reason), "{finding}");
+            assert_eq!(content(&disk), before, "{file}");
+        }
+        Rig::open(&disk, 97).expect("opens once the file can be read");
+        disk.release_lock();
     }
 }

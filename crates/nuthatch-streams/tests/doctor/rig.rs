@@ -117,7 +117,7 @@ impl Rig {
         Self::open_on(Arc::new(disk.clone()), salt)
     }
 
-    fn open_on(disk: Arc<dyn Disk>, salt: u64) -> Result<Self, OpenError> {
+    pub fn open_on(disk: Arc<dyn Disk>, salt: u64) -> Result<Self, OpenError> {
         let answers = Answers::default();
         let engine = Engine::new(EngineConfig::default(), Recorder(answers.clone()));
         let clock = Arc::new(ManualClock::at(1_700_000_000_000_000_000));

@@ -77,15 +77,24 @@ fn refusal(bucket: &Bucket, args: &DoctorArgs) -> io::Result<Option<String>> {
 /// Becomes the owner, looks again (nobody writes any more), and mends.
 fn mend(bucket: &Arc<Bucket>, before: &Survey, args: &DoctorArgs) -> io::Result<Applied> {
     let mender = BucketMender::open(bucket, &who())?;
+    let applied = mend_as_owner(&mender, bucket, before, args);
+    mender.leave();
+    applied
+}
+
+fn mend_as_owner(
+    mender: &BucketMender,
+    bucket: &Bucket,
+    before: &Survey,
+    args: &DoctorArgs,
+) -> io::Result<Applied> {
     let diagnosis = examine(mender.view(), bucket, mender.survey(), args)
         .map_err(|error| io::Error::other(error.to_string()))?;
     if !diagnosis.is_mendable() {
         let text = "the log changed meanwhile and cannot be mended as described: look again";
         return Err(io::Error::other(text));
     }
-    let applied = mender.apply(&diagnosis.changes, before, &report::now_for_a_name())?;
-    mender.leave();
-    Ok(applied)
+    mender.apply(&diagnosis.changes, before, &report::now_for_a_name())
 }
 
 fn is_healthy(bucket: &Arc<Bucket>, args: &DoctorArgs) -> bool {

@@ -45,7 +45,7 @@ pub fn logs_under(dir: &Path) -> io::Result<Vec<LogPlace>> {
 }
 
 fn logs_in(parent: &Path) -> io::Result<Vec<PathBuf>> {
-    let entries = match std::fs::read_dir(parent) {
+    let entries = match read_dir(parent) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
         entries => entries?,
     };
@@ -59,8 +59,15 @@ fn logs_in(parent: &Path) -> io::Result<Vec<PathBuf>> {
     Ok(logs)
 }
 
+/// The entries of a directory; errors say of which.
+fn read_dir(dir: &Path) -> io::Result<std::fs::ReadDir> {
+    std::fs::read_dir(dir).map_err(|error| {
+        io::Error::new(error.kind(), format!("cannot list {}: {error}", dir.display()))
+    })
+}
+
 fn is_log(dir: &Path) -> io::Result<bool> {
-    for entry in std::fs::read_dir(dir)? {
+    for entry in read_dir(dir)? {
         let name = entry?.file_name();
         let name = name.to_string_lossy();
         if name == "catalog" || name.ends_with(".seg") {
