@@ -32,6 +32,30 @@ struct Pass {
     next: Lsn,
 }
 
+/// Of headers that a segment may have had, whose first frame is gone too, the one that makes most sense
+/// of the rest.
+fn with_most_frames(
+    headers: impl Iterator<Item = SegmentHeader>,
+    usual: SegmentHeader,
+    entry: &SegmentEntry,
+    file: &SegmentFile,
+) -> SegmentHeader {
+    let len = usize::try_from(file.len.min(MAX_SEGMENT_BYTES)).unwrap_or(0);
+    let (image, _) = read_what_can_be_read(&*file.file, len).unwrap_or_default();
+    let is_sealed = entry.state == SegmentState::Sealed;
+    let limit = if is_sealed { entry.data_end } else { file.len };
+    let known = Known { limit, end: is_sealed.then_some(entry.end), likely: false };
+    let frames = |header: &SegmentHeader| {
+        let found = salvage(image.clone(), *header, known);
+        found.pieces.iter().filter(|piece| matches!(piece, Piece::Frame { .. })).count()
+    };
+    // Of equals the last one counts: that is to be the usual one.
+    let mut headers: Vec<SegmentHeader> = headers.collect();
+    headers.reverse();
+    headers.sort_by_cached_key(frames);
+    headers.pop().unwrap_or(usual)
+}
+
 impl Examiner<'_> {
     pub(super) fn segments(&mut self) -> io::Result<()> {
         for entry in self.catalog.segments.clone() {
@@ -119,8 +143,11 @@ impl Examiner<'_> {
             FrameHeader::decode(&bytes, entry.salt)
                 .is_ok_and(|frame| frame.prev_crc == header.checksum())
         };
-        let mut headers = BLOCK_SIZES.into_iter().flat_map(|b| [with(b, false), with(b, true)]);
-        headers.find(fits).unwrap_or_else(|| with(BLOCK_SIZES[0], false))
+        let headers = || BLOCK_SIZES.into_iter().flat_map(|b| [with(b, false), with(b, true)]);
+        let first = headers().find(fits);
+        first.unwrap_or_else(|| {
+            with_most_frames(headers(), with(BLOCK_SIZES[0], false), entry, file)
+        })
     }
 
     /// Reads every frame; what is damaged is mended.
