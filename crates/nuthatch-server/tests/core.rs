@@ -60,6 +60,18 @@ fn headers_reach_those_who_understand_them() {
 }
 
 #[test]
+fn what_asks_only_for_a_trace_reaches_nobody() {
+    let server = TestServer::plain();
+    let mut peer = server.client();
+    peer.send("SUB t 1\r\n");
+    peer.flush("");
+    let headers = "NATS/1.0\r\nNats-Trace-Dest: d\r\nNats-Trace-Only: true\r\n\r\n";
+    let (headers_len, total) = (headers.len(), headers.len() + 2);
+    peer.send(&format!("HPUB t {headers_len} {total}\r\n{headers}xy\r\nPUB t 2\r\nab\r\n"));
+    peer.flush("MSG t 1 2\r\nab\r\n");
+}
+
+#[test]
 fn one_member_of_a_queue_group() {
     let server = TestServer::plain();
     let mut members: Vec<_> = (0..3).map(|_| server.client()).collect();

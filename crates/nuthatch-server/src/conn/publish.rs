@@ -4,6 +4,7 @@ use super::reader::Turn;
 use crate::jetstream_hook::StreamRoute;
 use crate::route::{Dice, Mapping, RouteCache, Way, deliver_on};
 use crate::stage::{Outgoing, Stage};
+use nuthatch_protocol::headers::find_header;
 use nuthatch_protocol::subject::is_valid_literal;
 use nuthatch_protocol::wire::{Publish, write};
 use std::cell::Cell;
@@ -85,7 +86,7 @@ impl Turn<'_> {
             return;
         }
         self.say_ok();
-        if self.waits(publish) {
+        if is_trace_only(publish.headers()) || self.waits(publish) {
             return;
         }
         let taken = if publish.subject.first() == Some(&b'$') {
@@ -234,6 +235,19 @@ fn is_gateway_subject(subject: &[u8]) -> bool {
         && (subject.starts_with(b"_GR_.") || subject.starts_with(b"$GR."))
 }
 
+/// Whether a message only asks which way it would go (`Nats-Trace-Only` beside `Nats-Trace-Dest`;
+/// nats-server's msgtrace.go). It must reach nobody and no stream; traces themselves are not made.
+#[inline]
+fn is_trace_only(headers: &[u8]) -> bool {
+    const ASKS: &[u8] = b"Nats-Trace-Only";
+    !headers.is_empty()
+        && memchr::memmem::find(headers, ASKS).is_some()
+        && find_header(headers, b"Nats-Trace-Dest").is_some()
+        && find_header(headers, ASKS).is_some_and(|only| {
+            [&b"1"[..], b"true", b"on"].iter().any(|yes| only.eq_ignore_ascii_case(yes))
+        })
+}
+
 /// Reply subjects that only the server may use.
 fn is_reserved_reply(reply: &[u8]) -> bool {
     const RESERVED: [&[u8]; 4] = [b"$JS.ACK.", b"_R_.", b"_GR_.", b"$GR."];
@@ -273,7 +287,19 @@ pub(super) fn go_quote(text: &[u8]) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::go_quote;
+    use super::{go_quote, is_trace_only};
+
+    #[test]
+    fn only_what_asks_for_a_trace_alone_is_dropped() {
+        let asks = |lines: &str| is_trace_only(format!("NATS/1.0\r\n{lines}\r\n").as_bytes());
+        assert!(asks("Nats-Trace-Dest: t\r\nNats-Trace-Only: true\r\n"));
+        assert!(asks("Nats-Trace-Only: 1\r\nNats-Trace-Dest: t\r\n"));
+        assert!(!asks("Nats-Trace-Dest: t\r\nNats-Trace-Only: false\r\n"));
+        assert!(!asks("Nats-Trace-Dest: t\r\n"), "traced and delivered");
+        assert!(!asks("Nats-Trace-Only: true\r\n"), "nobody to tell");
+        assert!(!asks("X: Nats-Trace-Only: true\r\nNats-Trace-Dest: t\r\n"));
+        assert!(!is_trace_only(b""));
+    }
 
     #[test]
     fn quotes_like_go() {
