@@ -67,7 +67,7 @@ fn what_asks_only_for_a_trace_reaches_nobody() {
     peer.flush("");
     let headers = "NATS/1.0\r\nNats-Trace-Dest: d\r\nNats-Trace-Only: true\r\n\r\n";
     let (headers_len, total) = (headers.len(), headers.len() + 2);
-    peer.send(&format!("HPUB t {headers_len} {total}\r\n{headers}xy\r\nPUB t 2\r\nab\r\n"));
+    peer.send(format!("HPUB t {headers_len} {total}\r\n{headers}xy\r\nPUB t 2\r\nab\r\n"));
     peer.flush("MSG t 1 2\r\nab\r\n");
 }
 
