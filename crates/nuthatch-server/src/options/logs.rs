@@ -12,7 +12,8 @@ use std::path::PathBuf;
 const RESERVED: [&str; 2] = ["default", "memory"];
 
 /// Logs that a configuration may name: each has an engine, as those of the server's own have.
-pub const MAX_LOGS: usize = MAX_ENGINES - RESERVED.len();
+pub const MAX_LOGS: usize = 30;
+const _: () = assert!(MAX_LOGS == MAX_ENGINES - RESERVED.len());
 
 /// The logs of the block, those that make no sense reported and left out.
 pub(super) fn read(r: &mut Reader, map: &Map) -> Vec<NamedLog> {
