@@ -129,6 +129,9 @@ pub trait Disk: Send + Sync + 'static {
     }
 }
 
+/// Hears once whether bytes became durable, from any thread, so it must be quick.
+pub type SyncDone = Box<dyn FnOnce(io::Result<()>) + Send>;
+
 /// An open file.
 #[expect(clippy::len_without_is_empty, reason = "nobody asks whether a file is empty")]
 pub trait DiskFile: Send + Sync + 'static {
@@ -169,6 +172,15 @@ pub trait DiskFile: Send + Sync + 'static {
     /// # Errors
     /// The operating system's. What was not durable before must be taken as lost.
     fn sync(&self) -> io::Result<()>;
+
+    /// Begins to make durable what was written since the last sync of either kind, and only that:
+    /// what several calls are about may become durable in any order. `done` hears of the end. A
+    /// [`DiskFile::sync`] after this waits for all of it.
+    ///
+    /// Where there is nothing to be gained it is done before this returns.
+    fn sync_later(&self, done: SyncDone) {
+        done(self.sync());
+    }
 
     /// The file's length in bytes.
     ///

@@ -75,6 +75,14 @@ pub struct LogOptions {
     pub block_bytes: u32,
     /// A frame is closed when it holds this much and the writer is busy. Default 1 MiB.
     pub frame_bytes: usize,
+    /// While frames are on their way to a bucket, the next one follows without waiting for them as
+    /// soon as it holds this much for each of them: the busier the bucket, the larger the frames.
+    /// Acknowledgements keep their order. Default: never; in a bucket 4 MiB. On a disk one frame is on
+    /// its way at a time in any case.
+    pub ahead_bytes: usize,
+    /// Frames on their way to a bucket at a time hold at most this much, unless it is a single one.
+    /// Default 40 MiB.
+    pub in_flight_bytes: usize,
     /// Bytes of recent frames kept in memory for readers at the tail. Default 64 MiB.
     pub tail_cache_bytes: usize,
     /// Bytes of older frames kept in memory after being read from files. Default 32 MiB.
@@ -133,6 +141,8 @@ impl Default for LogOptions {
             first_segment_bytes: 1 << 20,
             block_bytes: 4096,
             frame_bytes: 1 << 20,
+            ahead_bytes: usize::MAX,
+            in_flight_bytes: 40 << 20,
             tail_cache_bytes: 64 << 20,
             block_cache_bytes: 32 << 20,
             queue_bytes: 32 << 20,
@@ -165,7 +175,8 @@ impl LogOptions {
 
     /// Options for a log in a bucket: large frames, because each is a request, and large segments,
     /// because each is several; no padding to blocks; what nobody awaits waits longer. The figures
-    /// bound memory: two frames are built or wait while one is under way.
+    /// bound memory: two frames are built or wait while others, `in_flight_bytes` in all, are under
+    /// way.
     #[must_use]
     pub fn object() -> Self {
         Self {
@@ -177,7 +188,8 @@ impl LogOptions {
             compression: Compression::Zstd,
             compact_bytes_per_s: 32 << 20,
             block_bytes: 64,
-            frame_bytes: 24 << 20,
+            frame_bytes: 16 << 20,
+            ahead_bytes: 4 << 20,
             tail_cache_bytes: 96 << 20,
             queue_bytes: 48 << 20,
             reserve_bytes: Some(0),

@@ -2,6 +2,7 @@
 //! committed. One turn at a time, so that a simulation can drive it step by step.
 
 mod compact;
+mod flight;
 pub mod inbox;
 mod inner;
 pub mod io;
@@ -22,10 +23,10 @@ use crate::machine::{LogAccess, Machine};
 use crate::options::{LogOptions, SyncPolicy};
 use crate::segment::SegmentWriter;
 use crate::types::{Epoch, Lsn, Timestamp};
+use flight::{Flight, MAX_FRAMES_IN_FLIGHT};
 use inbox::Inbox;
 use io::{Done, IoThread, Job, WRITER_JOBS};
 use parking_lot::Mutex;
-use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Instant;
 use tidy::Tidy;
@@ -63,9 +64,7 @@ pub struct LogCore<M: Machine> {
     spent: usize,
     writer: Arc<Mutex<SegmentWriter>>,
     thread: Option<IoThread>,
-    /// The jobs that the writer's thread has, in order: when they were handed over, and the bytes of
-    /// their frames.
-    in_flight: VecDeque<(Instant, usize)>,
+    in_flight: Flight,
     timers: Timers,
     worker: Worker,
     tidy: Tidy,
@@ -102,7 +101,7 @@ impl<M: Machine> LogCore<M> {
             spent: 0,
             writer: Arc::new(Mutex::new(writer)),
             thread: None,
-            in_flight: VecDeque::with_capacity(WRITER_JOBS),
+            in_flight: Flight::default(),
             timers: Timers::default(),
             worker: Worker::inline(),
             tidy,
@@ -204,27 +203,37 @@ impl<M: Machine> LogCore<M> {
     }
 
     /// Whether the writer should be looked after before more events are handled: it is done, or
-    /// idle although there is plenty to write, or far behind.
+    /// idle although there is plenty to write, or far behind. A log that has failed writes nothing
+    /// more, and who sends something is to hear of it.
     fn must_write(&self) -> bool {
         if self.log.failed.is_some() {
-            // Nothing is written any more; whoever asks is to hear that.
             return false;
         }
         let Some(thread) = &self.thread else { return self.is_backed_up() };
-        let idle = self.in_flight.is_empty() && self.log.frame.len() >= START_WRITE_BYTES;
-        idle || self.is_backed_up() || self.may_follow() || thread.is_ready()
+        let large = self.log.frame.len() >= self.start_write_bytes();
+        let wanted = (large || !self.log.pending.is_empty()) && self.may_write();
+        wanted || self.is_backed_up() || thread.is_ready()
     }
 
-    /// Whether frames that wait hold so much that no more events should be taken.
+    /// Whether frames that wait hold so much that no more events should be taken. On a disk all but the
+    /// first of those that the writer has wait there.
     fn is_backed_up(&self) -> bool {
-        self.log.is_backed_up(self.in_flight.iter().skip(1).map(|(_, bytes)| *bytes))
+        let at_writer = if self.overlaps() { usize::MAX } else { 1 };
+        self.log.is_backed_up(self.in_flight.frames().skip(at_writer))
+    }
+
+    /// Whether several frames are on their way at a time.
+    fn overlaps(&self) -> bool {
+        let options = &self.log.options;
+        let always = options.sync == SyncPolicy::Always;
+        self.log.mode == WriteMode::Object && always && options.ahead_bytes < usize::MAX
     }
 
     /// Whether a full frame waits that the busy writer can be given already: it then begins with it
     /// the moment it has made the one before durable, without a word with the sequencer. Frames
     /// that are not full wait here and go on growing: fewer frames are less work.
     fn may_follow(&self) -> bool {
-        (1..WRITER_JOBS).contains(&self.in_flight.len())
+        self.in_flight.len() < WRITER_JOBS
             && !self.log.pending.is_empty()
             && self.log.mode != WriteMode::Object
             && !self.sync_is_due()
@@ -241,10 +250,13 @@ impl<M: Machine> LogCore<M> {
     /// Whether the frame under construction must be written now.
     fn frame_is_due(&self) -> bool {
         let frame = &self.log.frame;
+        // No event is handled while the writer could have a frame of this size.
+        let large = frame.len() >= self.start_write_bytes();
+        if !self.in_flight.is_empty() {
+            return large;
+        }
         let late = |since: Timestamp| since.plus_nanos(self.lazy_nanos()) <= self.log.now;
         let asked = frame.awaited || self.closing || self.tidy.wants_quiet();
-        // No event is handled while an idle writer could have a frame of this size.
-        let large = frame.len() >= START_WRITE_BYTES;
         !frame.is_empty() && (asked || large || frame.lazy_since.is_some_and(late))
     }
 
@@ -252,9 +264,31 @@ impl<M: Machine> LogCore<M> {
         millis(self.log.options.lazy_flush_ms)
     }
 
+    /// The writer gets a frame of this size although more events wait.
+    fn start_write_bytes(&self) -> usize {
+        match self.in_flight.len() {
+            0 => START_WRITE_BYTES,
+            frames => self.log.options.ahead_bytes.saturating_mul(frames),
+        }
+    }
+
+    /// Whether the writer takes another frame: an idle one does.
+    fn may_write(&self) -> bool {
+        self.in_flight.is_empty()
+            || if self.overlaps() { self.may_overlap() } else { self.may_follow() }
+    }
+
+    /// Whether another frame may be on its way to the bucket while others are. Nothing is committed
+    /// before what precedes it, and no frame vouches for one that is not known to be durable.
+    fn may_overlap(&self) -> bool {
+        let next = self.log.pending.front().map_or(self.log.frame.len(), |(frame, _)| frame.len);
+        self.in_flight.len() < MAX_FRAMES_IN_FLIGHT
+            && self.in_flight.bytes() + next <= self.log.options.in_flight_bytes
+    }
+
     fn write_frames(&mut self) -> bool {
         let mut progress = false;
-        while self.log.failed.is_none() && (self.in_flight.is_empty() || self.may_follow()) {
+        while self.log.failed.is_none() && self.may_write() {
             let Some(job) = self.next_job() else { break };
             progress = true;
             self.dispatch(job);
@@ -264,7 +298,7 @@ impl<M: Machine> LogCore<M> {
 
     fn next_job(&mut self) -> Option<Job> {
         // Before frames: under load there is always another one to write.
-        if self.sync_is_due() {
+        if self.in_flight.is_empty() && self.sync_is_due() {
             return Some(Job::Sync);
         }
         if !self.log.pending.is_empty() {
@@ -275,7 +309,7 @@ impl<M: Machine> LogCore<M> {
             self.machine.before_seal(&mut self.log);
             self.log.seal_current(0);
         }
-        if self.log.pending.is_empty() && self.witness_is_due() {
+        if self.log.pending.is_empty() && self.in_flight.is_empty() && self.witness_is_due() {
             if self.log.make_room(0, true).is_ok() {
                 self.log.seal_current(flags::WITNESS);
             } else {
@@ -295,8 +329,7 @@ impl<M: Machine> LogCore<M> {
         let started = Instant::now();
         match &self.thread {
             Some(thread) if !(idle && self.in_flight.is_empty() && self.inbox.is_empty()) => {
-                self.in_flight.push_back((started, job.bytes()));
-                thread.submit(job);
+                thread.submit(self.in_flight.begin(&job, started), job);
             }
             _ => {
                 self.machine.turn_end();
@@ -309,15 +342,23 @@ impl<M: Machine> LogCore<M> {
     }
 
     fn take_done(&mut self) -> bool {
-        let Some((started, _)) = self.in_flight.front().copied() else { return false };
-        let Some(done) = self.thread.as_ref().and_then(IoThread::take) else { return false };
-        self.in_flight.pop_front();
-        self.handle_done(done, started);
-        true
+        let Some(thread) = &self.thread else { return false };
+        for (ticket, done) in thread.take() {
+            self.in_flight.end(ticket, done);
+        }
+        let mut progress = false;
+        while let Some((done, started)) = self.in_flight.next() {
+            progress = true;
+            self.handle_done(done, started);
+        }
+        progress
     }
 
     fn handle_done(&mut self, done: std::io::Result<Done>, started: Instant) {
         match done {
+            // What lies behind a frame that may be missing counts for nothing.
+            Ok(Done::Written { meta, .. })
+                if self.log.failed.is_some() && meta.lsn != self.log.committed.next() => {}
             Ok(Done::Written { meta, place, synced }) => {
                 let (lsn, witness) = (meta.lsn, meta.flags & flags::WITNESS != 0);
                 self.log.stats.commit_latency.record(started.elapsed());

@@ -200,18 +200,30 @@ impl Bucket {
             return self.put(key, payload.clone());
         }
         let shared = Arc::clone(&self.shared);
-        self.wait(async move {
-            let puts = objects.into_iter().map(|(key, payload)| {
-                let shared = Arc::clone(&shared);
-                async move { shared.put(&key, payload).await }
+        self.wait(async move { shared.put_all(objects).await })
+    }
+
+    /// Writes several objects at a time and then, when all are there, looks whether there is one of
+    /// key `sentinel`. Does not wait: `done` gets the answer on a thread of the bucket's, where it
+    /// must not block; or it is dropped because the bucket is.
+    pub fn put_all_later(
+        &self,
+        objects: Vec<(String, PutPayload)>,
+        sentinel: String,
+        done: impl FnOnce(Result<bool, BucketError>) + Send + 'static,
+    ) {
+        let shared = Arc::clone(&self.shared);
+        self.handle().spawn(async move {
+            done(match shared.put_all(objects).await {
+                Ok(()) => shared.exists(&sentinel).await,
+                Err(error) => Err(error),
             });
-            let mut puts =
-                futures_util::stream::iter(puts).buffer_unordered(MAX_REQUESTS_IN_FLIGHT);
-            while let Some(result) = puts.next().await {
-                result?;
-            }
-            Ok(())
-        })
+        });
+    }
+
+    /// Runs what may block on a thread of the bucket's; or drops it because the bucket is.
+    pub fn beside(&self, work: impl FnOnce() + Send + 'static) {
+        self.handle().spawn_blocking(work);
     }
 
     /// Creates an object unless there is one of that key. Not repeated: see [`Bucket::create`].
@@ -338,16 +350,7 @@ impl Bucket {
     /// [`BucketError`].
     pub fn exists(&self, key: &str) -> Result<bool, BucketError> {
         let (shared, key) = (Arc::clone(&self.shared), key.to_owned());
-        self.wait(async move {
-            let head = shared.repeat(RequestKind::Head, "head", &key, |shared, path| async move {
-                shared.store.head(&path).await
-            });
-            match head.await {
-                Ok(_) => Ok(true),
-                Err(BucketError::NotFound { .. }) => Ok(false),
-                Err(other) => Err(other),
-            }
-        })
+        self.wait(async move { shared.exists(&key).await })
     }
 
     /// All objects whose key begins with the directory `under`, in the order of keys.
@@ -478,6 +481,32 @@ impl Shared {
         put.await?;
         self.counters.put(bytes);
         Ok(())
+    }
+
+    async fn put_all(
+        self: &Arc<Self>,
+        objects: Vec<(String, PutPayload)>,
+    ) -> Result<(), BucketError> {
+        let puts = objects.into_iter().map(|(key, payload)| {
+            let shared = Arc::clone(self);
+            async move { shared.put(&key, payload).await }
+        });
+        let mut puts = futures_util::stream::iter(puts).buffer_unordered(MAX_REQUESTS_IN_FLIGHT);
+        while let Some(result) = puts.next().await {
+            result?;
+        }
+        Ok(())
+    }
+
+    async fn exists(self: &Arc<Self>, key: &str) -> Result<bool, BucketError> {
+        let head = self.repeat(RequestKind::Head, "head", key, |shared, path| async move {
+            shared.store.head(&path).await
+        });
+        match head.await {
+            Ok(_) => Ok(true),
+            Err(BucketError::NotFound { .. }) => Ok(false),
+            Err(other) => Err(other),
+        }
     }
 
     async fn get(

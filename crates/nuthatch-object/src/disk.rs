@@ -46,8 +46,8 @@ pub struct ObjectDiskOptions {
     pub cache_bytes: usize,
     /// Where blocks of objects are kept on the local disk besides. Default: nowhere.
     pub disk_cache: Option<DiskCacheOptions>,
-    /// An object of a file holds at most this much; what a sync writes beyond goes into further
-    /// ones, at the same time. Default 8 MiB.
+    /// An object of a file holds at most this much; where a sync writes more, that is cut into
+    /// objects of equal size, which are put at the same time. Default 12 MiB.
     pub part_bytes: usize,
     /// For the identities of what is written; must differ between any two openings.
     pub seed: u64,
@@ -61,7 +61,7 @@ impl Default for ObjectDiskOptions {
             who: String::new(),
             cache_bytes: 64 << 20,
             disk_cache: None,
-            part_bytes: 8 << 20,
+            part_bytes: 12 << 20,
             seed: std::hash::BuildHasher::hash_one(&std::hash::RandomState::new(), 0u64),
             on_fenced: Arc::new(|_| {}),
         }
@@ -118,6 +118,20 @@ impl Shared {
     /// Fails if this server is known to be no longer the owner.
     pub fn usable(&self) -> io::Result<()> {
         if self.owner()?.is_fenced() { self.check_owner() } else { Ok(()) }
+    }
+
+    /// The key under which a later owner's fence would be, where not finding it is all that
+    /// [`Shared::check_owner`] asks for.
+    pub fn next_fence(&self) -> io::Result<Option<String>> {
+        let owner = self.owner()?;
+        Ok((!owner.is_in_directory()).then(|| owner.next_fence()))
+    }
+
+    /// Takes in what a look for [`Shared::next_fence`] has shown.
+    pub fn note_look(&self, found: bool) {
+        if let Role::Owner(owner) = &self.role {
+            owner.note_look(found);
+        }
     }
 
     /// Fails if this server is no longer the owner; says so once.

@@ -18,6 +18,8 @@ pub enum Source {
     },
     /// Not written yet.
     Memory(Bytes),
+    /// Being written.
+    Leaving(Bytes),
 }
 
 /// A stretch of a file.
@@ -35,6 +37,7 @@ impl Piece {
     pub fn slice(&self, from: u64, to: u64) -> Self {
         let source = match &self.source {
             Source::Memory(bytes) => Source::Memory(bytes.slice(to_usize(from)..to_usize(to))),
+            Source::Leaving(bytes) => Source::Leaving(bytes.slice(to_usize(from)..to_usize(to))),
             Source::Object { offset, generation, skip } => {
                 Source::Object { offset: *offset, generation: *generation, skip: skip + from }
             }
@@ -142,7 +145,7 @@ impl Extents {
             .collect()
     }
 
-    /// What is only in memory, as runs of adjacent pieces.
+    /// What nobody has begun to write, as runs of adjacent pieces.
     #[must_use]
     pub fn unwritten(&self) -> Vec<(u64, Vec<Bytes>)> {
         let mut runs: Vec<(u64, u64, Vec<Bytes>)> = Vec::new();
@@ -159,11 +162,24 @@ impl Extents {
         runs.into_iter().map(|(at, _, run)| (at, run)).collect()
     }
 
-    /// The bytes of `at..at + len` are in an object of their own now. What was overwritten in the
-    /// meantime stays as it is.
+    /// The bytes of `at..at + len` are being written, so they are no longer among
+    /// [`Extents::unwritten`]; or, if not `leaving`, they have not been after all.
+    pub fn set_leaving(&mut self, at: u64, len: u64, leaving: bool) {
+        for (_, piece) in self.pieces.range_mut(at..at + len) {
+            piece.source = match std::mem::replace(&mut piece.source, Source::Memory(Bytes::new()))
+            {
+                Source::Memory(bytes) if leaving => Source::Leaving(bytes),
+                Source::Leaving(bytes) if !leaving => Source::Memory(bytes),
+                source => source,
+            };
+        }
+    }
+
+    /// The bytes of `at..at + len`, which were leaving, are in an object of their own now. What was
+    /// overwritten in the meantime stays as it is.
     pub fn written(&mut self, at: u64, len: u64, generation: u32) {
         for (offset, piece) in self.within(at, at + len) {
-            if matches!(piece.source, Source::Memory(_)) {
+            if matches!(piece.source, Source::Leaving(_)) {
                 let skip = offset - at;
                 let source = Source::Object { offset: at, generation, skip };
                 // Exactly this stretch is replaced; it was in memory, so nothing stored is cut.
@@ -205,7 +221,7 @@ mod tests {
         for (at, piece) in extents.within(0, extents.len()) {
             let target = &mut out[to_usize(at)..to_usize(at + piece.len)];
             match &piece.source {
-                Source::Memory(bytes) => target.copy_from_slice(bytes),
+                Source::Memory(bytes) | Source::Leaving(bytes) => target.copy_from_slice(bytes),
                 Source::Object { offset, skip, .. } => {
                     let object = &objects[offset];
                     target.copy_from_slice(&object[to_usize(*skip)..to_usize(skip + piece.len)]);
@@ -243,6 +259,7 @@ mod tests {
                             let bytes = run.concat();
                             let len = bytes.len() as u64;
                             objects.insert(at, bytes);
+                            extents.set_leaving(at, len, true);
                             extents.written(at, len, 1);
                         }
                     }
@@ -250,6 +267,26 @@ mod tests {
                 prop_assert_eq!(read(&extents, &objects), model.clone());
             }
         }
+    }
+
+    #[test]
+    fn what_is_overwritten_while_it_leaves_stays_to_be_written() {
+        let memory = |text: &'static [u8]| Piece {
+            len: text.len() as u64,
+            source: Source::Memory(Bytes::from_static(text)),
+        };
+        let mut extents = Extents::default();
+        extents.put(0, memory(b"abcdef"));
+        extents.set_leaving(0, 6, true);
+        assert!(extents.unwritten().is_empty());
+        extents.put(2, memory(b"XY"));
+        extents.written(0, 6, 1);
+        assert_eq!(extents.unwritten(), [(2, vec![Bytes::from_static(b"XY")])]);
+        extents.put(6, memory(b"gh"));
+        extents.set_leaving(2, 6, true);
+        extents.set_leaving(2, 6, false);
+        let left = extents.unwritten();
+        assert_eq!(left.iter().map(|(at, _)| *at).collect::<Vec<_>>(), [2, 6]);
     }
 
     #[test]
@@ -261,6 +298,7 @@ mod tests {
         extents.put(20, Piece { len: 3, source: Source::Memory(Bytes::from_static(b"abc")) });
         extents.set_len(23);
         assert!(!extents.is_cut());
+        extents.set_leaving(20, 3, true);
         extents.written(20, 3, 1);
         assert!(!extents.is_cut());
         extents.set_len(22);

@@ -3,14 +3,15 @@
 use crate::bucket::MAX_REQUESTS_IN_FLIGHT;
 use crate::cache::Stretch;
 use crate::cache::ahead::Cursors;
+use crate::departure::Departure;
 use crate::disk::Shared;
 use crate::extents::{Extents, Piece, Source, to_usize};
 use crate::{manifest, names};
 use bytes::Bytes;
-use nuthatch_log::env::DiskFile;
+use nuthatch_log::env::{DiskFile, SyncDone};
 use object_store::PutPayload;
-use parking_lot::Mutex;
-use std::collections::BTreeMap;
+use parking_lot::{Condvar, Mutex};
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::sync::Arc;
 
@@ -24,19 +25,28 @@ const LARGE_STEP_BYTES: u64 = 4 << 20;
 /// A file of a log. Cheap to share.
 pub struct ObjectFile {
     shared: Arc<Shared>,
-    state: Mutex<FileState>,
-    /// Held during a sync, so that two do not write the same bytes.
+    content: Arc<Content>,
+    /// Held while it is decided what is written, so that no two write the same bytes.
     syncing: Mutex<()>,
     /// Who reads it in order.
     cursors: Mutex<Cursors>,
 }
 
-struct FileState {
+/// What a file consists of.
+pub struct Content {
+    pub state: Mutex<FileState>,
+    /// Told when something has ceased to be leaving.
+    pub settled: Condvar,
+}
+
+pub struct FileState {
     /// `None` as long as it is only in memory.
     name: Option<String>,
-    extents: Extents,
+    pub extents: Extents,
     /// Every object that belongs to the file, with its size, those that no longer count included.
-    objects: BTreeMap<Arc<str>, u64>,
+    pub objects: BTreeMap<Arc<str>, u64>,
+    /// Keys of objects that are being written beside what follows.
+    pub leaving: BTreeSet<Arc<str>>,
 }
 
 impl ObjectFile {
@@ -52,19 +62,20 @@ impl ObjectFile {
         extents: Extents,
         objects: BTreeMap<Arc<str>, u64>,
     ) -> Self {
-        let state = Mutex::new(FileState { name, extents, objects });
-        Self { shared, state, syncing: Mutex::new(()), cursors: Mutex::default() }
+        let state = Mutex::new(FileState { name, extents, objects, leaving: BTreeSet::new() });
+        let content = Arc::new(Content { state, settled: Condvar::new() });
+        Self { shared, content, syncing: Mutex::new(()), cursors: Mutex::default() }
     }
 
     /// Keys of all objects of the file.
     pub fn objects(&self) -> Vec<String> {
-        self.state.lock().objects.keys().map(ToString::to_string).collect()
+        self.content.state.lock().objects.keys().map(ToString::to_string).collect()
     }
 
     /// The first and the last object that the file consists of, with their sizes: of a segment its
     /// header and its footer, which recovery reads.
     pub fn ends(&self) -> Vec<(Arc<str>, u64)> {
-        let state = self.state.lock();
+        let state = self.content.state.lock();
         let Some(name) = &state.name else { return Vec::new() };
         let object = |(_, piece): (u64, &Piece)| match piece.source {
             Source::Object { offset, generation, .. } => {
@@ -72,7 +83,7 @@ impl ObjectFile {
                 let size = *state.objects.get(&key)?;
                 Some((key, size))
             }
-            Source::Memory(_) => None,
+            Source::Memory(_) | Source::Leaving(_) => None,
         };
         let mut objects = state.extents.iter().filter_map(object);
         let first = objects.next();
@@ -81,48 +92,81 @@ impl ObjectFile {
 
     /// All bytes.
     pub fn content(&self) -> io::Result<Bytes> {
-        let len = self.state.lock().extents.len();
+        let len = self.content.state.lock().extents.len();
         self.read_shared(0, to_usize(len))
     }
 
     /// Gives a file in memory its name and stores it.
     pub fn store_as(&self, name: &str) -> io::Result<()> {
-        self.state.lock().name = Some(name.to_owned());
+        self.content.state.lock().name = Some(name.to_owned());
         self.sync()
     }
 
-    /// What must be put: key and payload of each object, and which stretch of the file it is.
+    /// What must be put: key and payload of each object, and which stretch of the file it is. From
+    /// now on it is leaving.
     fn unwritten(&self) -> Option<(String, Vec<Part>)> {
-        let state = self.state.lock();
+        let mut state = self.content.state.lock();
+        while !state.leaving.is_empty() {
+            self.content.settled.wait(&mut state);
+        }
         let name = state.name.clone()?;
-        let runs = state.extents.unwritten();
-        let parts =
-            runs.into_iter().flat_map(|(at, run)| split(at, run, self.shared.part_bytes)).collect();
+        let parts = self.cut_unwritten(&state);
+        state.set_leaving(&parts, true);
         Some((name, parts))
     }
 
-    fn put_parts(&self, name: &str, parts: Vec<Part>) -> io::Result<()> {
+    fn cut_unwritten(&self, state: &FileState) -> Vec<Part> {
+        let part_bytes = self.shared.part_bytes;
+        let runs = state.extents.unwritten().into_iter();
+        runs.flat_map(|(at, run)| split(at, run, part_bytes)).collect()
+    }
+
+    fn put_parts(&self, name: &str, parts: &[Part]) -> io::Result<()> {
         let generation = self.shared.generation();
         let key = |part: &Part| names::part(name, part.at, generation);
         let objects = parts.iter().map(|part| (key(part), part.payload())).collect();
-        self.shared.bucket.put_all(objects)?;
-        let mut state = self.state.lock();
-        for part in &parts {
-            state.extents.written(part.at, part.len, generation);
-            state.objects.insert(key(part).into(), part.len);
+        let stored = self.shared.bucket.put_all(objects);
+        let mut state = self.content.state.lock();
+        if let Err(error) = stored {
+            state.set_leaving(parts, false);
+            return Err(error.into());
+        }
+        for part in parts {
+            state.note_written(part, key(part).into(), generation);
         }
         Ok(())
+    }
+
+    /// What can be put beside what follows, if anything: from now on it is leaving. Not what needs a
+    /// manifest, or an object of a key that there is already.
+    fn begin_to_leave(&self) -> io::Result<Option<Vec<KeyedPart>>> {
+        self.shared.usable()?;
+        let mut state = self.content.state.lock();
+        let Some(name) = state.name.clone() else { return Ok(None) };
+        let generation = self.shared.generation();
+        if state.extents.is_cut() || state.is_composed(generation) {
+            return Ok(None);
+        }
+        let key = |part: &Part| Arc::from(names::part(&name, part.at, generation));
+        let parts = self.cut_unwritten(&state).into_iter().map(|part| (key(&part), part));
+        let parts: Vec<KeyedPart> = parts.collect();
+        let is_there =
+            |key: &Arc<str>| state.objects.contains_key(key) || state.leaving.contains(key);
+        if parts.is_empty() || parts.iter().any(|(key, _)| is_there(key)) {
+            return Ok(None);
+        }
+        for (key, part) in &parts {
+            state.leaving.insert(Arc::clone(key));
+            state.extents.set_leaving(part.at, part.len, true);
+        }
+        Ok(Some(parts))
     }
 
     /// Stores which pieces count, where listing the file's objects would not tell.
     fn put_manifest(&self, name: &str, changed: bool) -> io::Result<()> {
         let generation = self.shared.generation();
-        let mut state = self.state.lock();
-        let foreign = |(_, piece): (u64, &Piece)| match piece.source {
-            Source::Object { generation: by, .. } => by != generation,
-            Source::Memory(_) => false,
-        };
-        let composed = changed && state.extents.iter().any(foreign);
+        let mut state = self.content.state.lock();
+        let composed = changed && state.is_composed(generation);
         if !(state.extents.is_cut() || composed) {
             return Ok(());
         }
@@ -136,10 +180,10 @@ impl ObjectFile {
 
     fn read_piece(&self, name: &str, piece: &Piece, into: &mut [u8]) -> io::Result<()> {
         match &piece.source {
-            Source::Memory(bytes) => into.copy_from_slice(bytes),
+            Source::Memory(bytes) | Source::Leaving(bytes) => into.copy_from_slice(bytes),
             Source::Object { offset, generation, skip } => {
                 let key: Arc<str> = names::part(name, *offset, *generation).into();
-                let size = self.state.lock().objects.get(&key).copied().unwrap_or(u64::MAX);
+                let size = self.content.state.lock().objects.get(&key).copied().unwrap_or(u64::MAX);
                 self.shared.cache.read(&key, size, *skip, into)?;
             }
         }
@@ -149,7 +193,7 @@ impl ObjectFile {
     /// Where a range consists of several objects, they are fetched at the same time: a start that reads
     /// the end of a log of small frames has thousands of them before it.
     fn fetch_together(&self, name: &str, pieces: &[(u64, Piece)]) {
-        let state = self.state.lock();
+        let state = self.content.state.lock();
         let stretch = |(_, piece): &(u64, Piece)| {
             let Source::Object { offset, generation, skip } = piece.source else { return None };
             let key: Arc<str> = names::part(name, offset, generation).into();
@@ -173,7 +217,9 @@ impl ObjectFile {
         for (at, piece) in pieces {
             let start = to_usize(at - offset);
             match &piece.source {
-                Source::Memory(bytes) => into[start..start + bytes.len()].copy_from_slice(bytes),
+                Source::Memory(bytes) | Source::Leaving(bytes) => {
+                    into[start..start + bytes.len()].copy_from_slice(bytes);
+                }
                 Source::Object { offset, generation, skip } => {
                     let key = names::part(name, *offset, *generation);
                     for done in (0..piece.len).step_by(to_usize(LARGE_STEP_BYTES)) {
@@ -206,7 +252,7 @@ impl ObjectFile {
         if window == 0 {
             return;
         }
-        let state = self.state.lock();
+        let state = self.content.state.lock();
         let stretch = |(_, piece): (u64, Piece)| {
             let Source::Object { offset, generation, skip } = piece.source else { return None };
             let key: Arc<str> = names::part(name, offset, generation).into();
@@ -220,21 +266,51 @@ impl ObjectFile {
     }
 }
 
+impl FileState {
+    /// Whether it consists of objects of other generations too.
+    fn is_composed(&self, ours: u32) -> bool {
+        let foreign = |(_, piece): (u64, &Piece)| match piece.source {
+            Source::Object { generation, .. } => generation != ours,
+            Source::Memory(_) | Source::Leaving(_) => false,
+        };
+        self.extents.iter().any(foreign)
+    }
+
+    /// Notes that parts are being written; or, if not `leaving`, that they have not been after all.
+    pub fn set_leaving(&mut self, parts: &[Part], leaving: bool) {
+        for part in parts {
+            self.extents.set_leaving(part.at, part.len, leaving);
+        }
+    }
+
+    /// Notes that a part is an object now.
+    pub fn note_written(&mut self, part: &Part, key: Arc<str>, generation: u32) {
+        self.extents.written(part.at, part.len, generation);
+        self.objects.insert(key, part.len);
+    }
+}
+
 /// A stretch of a file that becomes an object.
-struct Part {
+pub struct Part {
     at: u64,
     len: u64,
     pieces: Vec<Bytes>,
 }
 
 impl Part {
-    fn payload(&self) -> PutPayload {
+    /// Its bytes.
+    pub fn payload(&self) -> PutPayload {
         self.pieces.iter().cloned().collect()
     }
 }
 
-/// Cuts a run of bytes into objects of at most `part_bytes`.
-fn split(at: u64, run: Vec<Bytes>, part_bytes: usize) -> Vec<Part> {
+/// A part and the key of its object.
+pub type KeyedPart = (Arc<str>, Part);
+
+/// Cuts a run of bytes into objects of at most `most_bytes`, as few as that allows, of equal size.
+fn split(at: u64, run: Vec<Bytes>, most_bytes: usize) -> Vec<Part> {
+    let total: usize = run.iter().map(Bytes::len).sum();
+    let part_bytes = total.div_ceil(total.div_ceil(most_bytes).max(1)).max(1);
     let mut parts = vec![Part { at, len: 0, pieces: Vec::new() }];
     for mut bytes in run {
         while !bytes.is_empty() {
@@ -262,13 +338,13 @@ impl DiskFile for ObjectFile {
     fn write_shared(&self, bytes: &Bytes, offset: u64) -> io::Result<()> {
         self.shared.usable()?;
         let piece = Piece { len: bytes.len() as u64, source: Source::Memory(bytes.clone()) };
-        self.state.lock().extents.put(offset, piece);
+        self.content.state.lock().extents.put(offset, piece);
         Ok(())
     }
 
     fn read_at(&self, into: &mut [u8], offset: u64) -> io::Result<usize> {
         let (name, pieces, n) = {
-            let state = self.state.lock();
+            let state = self.content.state.lock();
             let end = state.extents.len().min(offset + into.len() as u64);
             let n = to_usize(end.saturating_sub(offset));
             (state.name.clone().unwrap_or_default(), state.extents.within(offset, end), n)
@@ -300,18 +376,40 @@ impl DiskFile for ObjectFile {
         self.shared.usable()?;
         let Some((name, parts)) = self.unwritten() else { return Ok(()) };
         let changed = !parts.is_empty();
-        self.put_parts(&name, parts)?;
+        self.put_parts(&name, &parts)?;
         self.put_manifest(&name, changed)?;
         self.shared.check_owner()
     }
 
+    /// Puts what was written since the last sync and then looks for a later owner, beside what
+    /// follows. Where that would not do (a manifest is to be written, or there is more to look for),
+    /// everything is waited for.
+    fn sync_later(&self, done: SyncDone) {
+        let one = self.syncing.lock();
+        let leaving = self.shared.next_fence().and_then(|sentinel| {
+            let Some(sentinel) = sentinel else { return Ok(None) };
+            Ok(self.begin_to_leave()?.map(|parts| (sentinel, parts)))
+        });
+        match leaving {
+            Ok(Some((sentinel, parts))) => {
+                let (content, shared) = (Arc::clone(&self.content), Arc::clone(&self.shared));
+                Departure::new(content, shared, parts, done).begin(sentinel);
+            }
+            Ok(None) => {
+                drop(one);
+                done(self.sync());
+            }
+            Err(error) => done(Err(error)),
+        }
+    }
+
     fn len(&self) -> io::Result<u64> {
-        Ok(self.state.lock().extents.len())
+        Ok(self.content.state.lock().extents.len())
     }
 
     fn set_len(&self, len: u64) -> io::Result<()> {
         self.shared.usable()?;
-        self.state.lock().extents.set_len(len);
+        self.content.state.lock().extents.set_len(len);
         Ok(())
     }
 

@@ -3,8 +3,8 @@
 //! [`ObjectDisk`] implements [`nuthatch_log::Disk`], so that sequencer, recovery, compaction and
 //! checkpoints of a log run unchanged with a bucket as their medium. What differs is below that
 //! seam: a file is a run of immutable objects ([`extents`]), a sync puts what was written as new
-//! objects and then asks whether this server still owns the log ([`owner`]), the catalog is a
-//! sequence of numbered objects made by conditional creation ([`catalog`]).
+//! objects and then asks whether this server still owns the log ([`owner`]), and several syncs of a
+//! growing file may be under way at a time ([`departure`]); the catalog is a sequence of numbered objects made by conditional creation ([`catalog`]).
 //!
 //! [`TieredDisk`] is a local disk whose sealed segments move to a bucket ([`tier`]).
 //!
@@ -23,6 +23,7 @@ mod bucket;
 mod cache;
 mod catalog;
 mod counters;
+mod departure;
 mod disk;
 mod extents;
 mod file;

@@ -127,28 +127,47 @@ impl Owner {
     /// # Errors
     /// [`Fenced`], and the store's errors: then nothing is known.
     pub fn check(&self) -> io::Result<()> {
-        let next = fence(self.generation + 1);
+        let next = self.next_fence();
         self.check_place()?;
-        if !self.is_fenced() && !self.bucket.exists(&next)? {
-            *self.checked.lock() = Instant::now();
-            return Ok(());
+        if !self.is_fenced() {
+            self.note_look(self.bucket.exists(&next)?);
         }
-        self.fenced.store(true, Ordering::Release);
-        Err(self.describe(&next).into())
+        if self.is_fenced() { Err(self.describe(&next).into()) } else { Ok(()) }
+    }
+
+    /// The key under which a later owner's fence would be.
+    #[must_use]
+    pub fn next_fence(&self) -> String {
+        fence(self.generation + 1)
+    }
+
+    /// Takes in what a look for [`Owner::next_fence`] has shown.
+    pub fn note_look(&self, found: bool) {
+        if found {
+            self.fenced.store(true, Ordering::Release);
+        } else {
+            *self.checked.lock() = Instant::now();
+        }
     }
 
     /// A directory that is not mounted any more is another, empty one: what is stored there would be
     /// acknowledged and gone once it is mounted again. Buckets do not do that, and there the question
     /// would cost a request.
     fn check_place(&self) -> io::Result<()> {
-        let place = self.bucket.label();
-        if !place.starts_with(DIRECTORY) || self.bucket.exists(&fence(self.generation))? {
+        if !self.is_in_directory() || self.bucket.exists(&fence(self.generation))? {
             return Ok(());
         }
+        let place = self.bucket.label();
         Err(io::Error::new(
             io::ErrorKind::NotFound,
             format!("the fence of this server has vanished from {place}: is it still mounted?"),
         ))
+    }
+
+    /// Whether [`Owner::check`] has more to look for than [`Owner::next_fence`].
+    #[must_use]
+    pub fn is_in_directory(&self) -> bool {
+        self.bucket.label().starts_with(DIRECTORY)
     }
 
     fn describe(&self, next: &str) -> Fenced {

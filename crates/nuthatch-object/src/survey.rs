@@ -167,7 +167,7 @@ impl Survey {
                 Source::Object { offset, generation, .. } => {
                     Some(names::part(name, offset, generation))
                 }
-                Source::Memory(_) => None,
+                Source::Memory(_) | Source::Leaving(_) => None,
             })
             .collect();
         counting.extend(objects.manifest().map(|(_, key)| key.to_owned()));

@@ -39,7 +39,9 @@ fn content(at: u64) -> Vec<u8> {
 
 fn filled() -> Arc<InMemory> {
     let store = Arc::new(InMemory::new());
-    let disk = open(&store, ObjectDiskOptions::default());
+    // Objects that begin where blocks of the cache do.
+    let options = ObjectDiskOptions { part_bytes: 8 << 20, ..ObjectDiskOptions::default() };
+    let disk = open(&store, options);
     let file = disk.create("a").expect("creates");
     for at in (0..FILE_BYTES).step_by(READ_BYTES) {
         file.write_at(&content(at), at).expect("writes");

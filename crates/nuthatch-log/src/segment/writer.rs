@@ -4,7 +4,7 @@
 use super::footer::FooterBuilder;
 use super::{MAX_SEGMENT_BYTES, Segment, SegmentHeader, SegmentId};
 use crate::catalog::{Catalog, SegmentEntry, SegmentState};
-use crate::env::{AlignedBuf, DiskFile, Entropy, SeededEntropy, WriteMode};
+use crate::env::{AlignedBuf, DiskFile, Entropy, SeededEntropy, SyncDone, WriteMode};
 use crate::frame::{FRAME_HEADER_BYTES, FrameHeader, SealedFrame};
 use crate::stats::add;
 use crate::store::Store;
@@ -137,6 +137,23 @@ impl SegmentWriter {
         open.unsynced = false;
         self.durable = self.written;
         Ok(())
+    }
+
+    /// Begins to make durable what was written since the last sync; `done` hears of the end. What
+    /// is written and synced after this may become durable earlier.
+    pub fn sync_later(&mut self, done: SyncDone) {
+        let Some(open) = self.open.as_mut().filter(|open| open.unsynced) else {
+            return done(Ok(()));
+        };
+        open.unsynced = false;
+        let (stats, start) = (Arc::clone(&self.store.stats), Instant::now());
+        open.segment.file.sync_later(Box::new(move |result| {
+            if result.is_ok() {
+                add(&stats.syncs, 1);
+                stats.sync_latency.record(start.elapsed());
+            }
+            done(result);
+        }));
     }
 
     /// Takes the frame written last into the segment's footer. Nobody waits for that, so it is done

@@ -26,9 +26,9 @@ const POOL_IDLE_BYTES: usize = 16 * 1024 * 1024;
 /// When so many frames wait for the writer, the sequencer stops taking events.
 const PENDING_FRAMES: usize = 2;
 
-/// The same in bytes. One large frame that waits is enough to keep a bucket busy while the next one
-/// is built: with it, three frames are in memory besides the tail cache.
-const PENDING_BYTES: usize = 16 * 1024 * 1024;
+/// The same in bytes. One large frame that waits is enough while the next one is built: with them and
+/// those that are under way, [`LogOptions::object`] bounds what is in memory besides the tail cache.
+const PENDING_BYTES: usize = 8 * 1024 * 1024;
 
 /// How long a full medium is left alone before allocation is tried again.
 const FULL_RETRY_NANOS: i64 = 50_000_000;

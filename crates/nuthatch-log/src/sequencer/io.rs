@@ -1,8 +1,9 @@
 //! Where frames are written: on the sequencer's own thread if nothing else waits, otherwise on a
-//! thread beside it, one job after the other, so that the next frame is built meanwhile.
+//! thread beside it, so that the next frame is built meanwhile.
 //!
-//! The thread may have the next job already while it is at one. It begins with it when that one is
-//! durable, and not at all once one has failed: a frame is written only behind a durable one.
+//! The thread may have the next job already while it is at one. On a disk it begins with it when that
+//! one is durable, and not at all once one has failed: a frame is written only behind a durable one.
+//! A bucket gets several frames at a time: each takes it some time, and it is used to that.
 
 use crate::cache::{LoadRequest, Loaded};
 use crate::frame::{FrameMeta, SealedFrame};
@@ -81,10 +82,32 @@ pub fn run(writer: &mut SegmentWriter, job: Job) -> io::Result<Done> {
     }
 }
 
+/// Writes a frame and begins to make it durable, which goes on beside the frames that follow;
+/// `finish` hears of the end, perhaps before this returns.
+fn run_ahead(
+    writer: &mut SegmentWriter,
+    frame: SealedFrame,
+    meta: FrameMeta,
+    durable: Lsn,
+    finish: impl FnOnce(io::Result<Done>) + Send + 'static,
+) {
+    match writer.write(frame, durable) {
+        Ok(place) => writer.sync_later(Box::new(move |synced| {
+            finish(synced.map(|()| Done::Written { meta, place, synced: true }));
+        })),
+        Err(error) => finish(Err(error)),
+    }
+}
+
 /// Wakes the sequencer.
 pub type Wake = Arc<dyn Fn() + Send + Sync>;
 
-/// The writer's thread, its jobs and their outcomes, both in order.
+/// Names a job to whoever waits for its outcome.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Ticket(pub u64);
+
+/// The writer's thread. Jobs are begun in the order in which they come. Writes to a bucket may end
+/// in any order.
 pub struct IoThread {
     shared: Arc<Shared>,
     thread: Option<JoinHandle<()>>,
@@ -94,45 +117,48 @@ struct Shared {
     slot: Mutex<Slot>,
     filled: Condvar,
     ready: AtomicBool,
+    wake: Wake,
+    /// Writes go on while others follow.
+    ahead: bool,
+    /// A job failed: nothing is written behind it.
+    failed: AtomicBool,
 }
 
+/// Whoever submits jobs bounds how many there are.
 #[derive(Default)]
 struct Slot {
-    /// What waits; at most [`WRITER_JOBS`] with the one under way.
-    jobs: VecDeque<Job>,
-    /// What has ended and was not taken yet.
-    done: VecDeque<io::Result<Done>>,
-    /// A job is under way.
-    busy: bool,
+    jobs: VecDeque<(Ticket, Job)>,
+    done: Vec<(Ticket, io::Result<Done>)>,
     stop: bool,
 }
 
 impl IoThread {
-    /// Starts the thread; `wake` is called after each job.
+    /// Starts the thread; `wake` is called after each job. With `ahead` a write that is to be synced
+    /// does not hold up the jobs behind it.
     ///
     /// # Errors
     /// The operating system has no thread to give.
-    pub fn start(name: &str, writer: Arc<Mutex<SegmentWriter>>, wake: Wake) -> io::Result<Self> {
-        let shared = Arc::new(Shared {
-            slot: Mutex::new(Slot::default()),
-            filled: Condvar::new(),
-            ready: AtomicBool::new(false),
-        });
+    pub fn start(
+        name: &str,
+        writer: Arc<Mutex<SegmentWriter>>,
+        ahead: bool,
+        wake: Wake,
+    ) -> io::Result<Self> {
+        let (slot, filled) = (Mutex::default(), Condvar::new());
+        let ready = AtomicBool::new(false);
+        let failed = AtomicBool::new(false);
+        let shared = Arc::new(Shared { slot, filled, ready, wake, ahead, failed });
         let inner = Arc::clone(&shared);
         let thread = std::thread::Builder::new()
             .name(format!("{name}-write"))
-            .spawn(move || inner.serve(&writer, &wake))?;
+            .spawn(move || inner.serve(&writer))?;
         Ok(Self { shared, thread: Some(thread) })
     }
 
-    /// Hands over a job. With those whose outcome was not taken there are then at most
-    /// [`WRITER_JOBS`].
-    pub fn submit(&self, job: Job) {
-        let mut slot = self.shared.slot.lock();
-        let held = slot.jobs.len() + slot.done.len() + usize::from(slot.busy);
-        assert!(held < WRITER_JOBS, "the writer has enough to do");
-        slot.jobs.push_back(job);
-        drop(slot);
+    /// Hands over a job. There are at most [`WRITER_JOBS`], or as many as the sequencer lets be on
+    /// their way to a bucket.
+    pub fn submit(&self, ticket: Ticket, job: Job) {
+        self.shared.slot.lock().jobs.push_back((ticket, job));
         self.shared.filled.notify_one();
     }
 
@@ -142,52 +168,75 @@ impl IoThread {
         self.shared.ready.load(Ordering::Acquire)
     }
 
-    /// The outcome of the oldest job, if it has ended.
+    /// The outcomes of the jobs that have ended.
     #[must_use]
-    pub fn take(&self) -> Option<io::Result<Done>> {
+    pub fn take(&self) -> Vec<(Ticket, io::Result<Done>)> {
         if !self.is_ready() {
-            return None;
+            return Vec::new();
         }
-        let mut slot = self.shared.slot.lock();
-        let done = slot.done.pop_front();
-        self.shared.ready.store(!slot.done.is_empty(), Ordering::Release);
-        done
+        self.shared.ready.store(false, Ordering::Relaxed);
+        std::mem::take(&mut self.shared.slot.lock().done)
     }
 }
 
 impl Shared {
-    /// The next job; `None` when the thread is to end. What waits then is not begun any more.
-    fn next(&self) -> Option<Job> {
-        let mut slot = self.slot.lock();
-        while slot.jobs.is_empty() && !slot.stop {
-            self.filled.wait(&mut slot);
-        }
-        let job = slot.jobs.pop_front().filter(|_| !slot.stop);
-        slot.busy = job.is_some();
-        job
-    }
-
-    fn finish(&self, done: io::Result<Done>) {
-        let mut slot = self.slot.lock();
-        slot.busy = false;
-        slot.done.push_back(done);
-        self.ready.store(true, Ordering::Release);
-    }
-
-    fn serve(&self, writer: &Mutex<SegmentWriter>, wake: &Wake) {
-        let mut has_failed = false;
-        while let Some(job) = self.next() {
-            let done = if has_failed {
-                Err(io::Error::other("what comes before it could not be written"))
-            } else {
-                catch_unwind(AssertUnwindSafe(|| run(&mut writer.lock(), job)))
-                    .unwrap_or_else(|_| Err(io::Error::other("the writer panicked")))
-            };
-            has_failed |= done.is_err();
-            self.finish(done);
-            wake();
+    fn serve(self: &Arc<Self>, writer: &Mutex<SegmentWriter>) {
+        loop {
+            let mut slot = self.slot.lock();
+            while slot.jobs.is_empty() && !slot.stop {
+                self.filled.wait(&mut slot);
+            }
+            // What waits at the end is not begun any more.
+            let next = slot.jobs.pop_front().filter(|_| !slot.stop);
+            let Some((ticket, job)) = next else { return };
+            drop(slot);
+            let outcome = Outcome { ticket, shared: Arc::clone(self), told: false };
+            // If it panics, the outcome is told when it is dropped.
+            let _ = catch_unwind(AssertUnwindSafe(|| self.begin(writer, job, outcome)));
             // If this panics it does so again with the next job, and stops the log.
             let _ = catch_unwind(AssertUnwindSafe(|| writer.lock().list_last()));
+        }
+    }
+
+    fn begin(&self, writer: &Mutex<SegmentWriter>, job: Job, outcome: Outcome) {
+        match job {
+            _ if self.failed.load(Ordering::Acquire) => {
+                outcome.tell(Err(io::Error::other("what comes before was not written")));
+            }
+            Job::Write { frame, meta, durable, sync: true } if self.ahead => {
+                let finish = move |done| outcome.tell(done);
+                run_ahead(&mut writer.lock(), frame, meta, durable, finish);
+            }
+            job => outcome.tell(run(&mut writer.lock(), job)),
+        }
+    }
+}
+
+/// Tells of the end of a job, whatever happens to who is to do it.
+struct Outcome {
+    ticket: Ticket,
+    shared: Arc<Shared>,
+    told: bool,
+}
+
+impl Outcome {
+    fn tell(mut self, done: io::Result<Done>) {
+        self.tell_once(done);
+    }
+
+    fn tell_once(&mut self, done: io::Result<Done>) {
+        self.told = true;
+        self.shared.failed.fetch_or(done.is_err(), Ordering::AcqRel);
+        self.shared.slot.lock().done.push((self.ticket, done));
+        self.shared.ready.store(true, Ordering::Release);
+        (self.shared.wake)();
+    }
+}
+
+impl Drop for Outcome {
+    fn drop(&mut self) {
+        if !self.told {
+            self.tell_once(Err(io::Error::other("the writer panicked")));
         }
     }
 }

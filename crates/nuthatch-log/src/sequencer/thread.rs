@@ -4,6 +4,7 @@ use super::inbox::Inbox;
 use super::io::{IoThread, Loader, Wake};
 use super::worker::Worker;
 use super::{LogCore, LogHandle};
+use crate::env::WriteMode;
 use crate::machine::Machine;
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -29,7 +30,8 @@ impl<M: Machine> LogCore<M> {
         self.worker = Worker::start(name, Arc::clone(&wake))?;
         let remote_readers = self.log.store.disk.remote_readers();
         self.log.loader = Loader::start(name, remote_readers, &wake)?;
-        self.thread = Some(IoThread::start(name, Arc::clone(&self.writer), wake)?);
+        let ahead = self.log.mode == WriteMode::Object;
+        self.thread = Some(IoThread::start(name, Arc::clone(&self.writer), ahead, wake)?);
         std::thread::Builder::new().name(name.to_owned()).spawn(move || self.serve())?;
         Ok(handle)
     }

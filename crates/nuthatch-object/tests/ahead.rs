@@ -1,0 +1,317 @@
+//! Several frames on their way to a bucket at a time: one of them takes long while those behind it
+//! are stored. Then the server dies, or another takes over, or it was only slow. Whatever was
+//! acknowledged is readable for the next owner, in order, and no sequence is given out twice; the
+//! same checks must fail when the fence is broken.
+
+#[path = "../../nuthatch-log/tests/common/mod.rs"]
+mod common;
+#[path = "common/toxic.rs"]
+mod toxic;
+
+use async_trait::async_trait;
+use common::{Event, Outcome, Outputs, Rig, tiny};
+use futures_util::stream::BoxStream;
+use nuthatch_log::env::SeededEntropy;
+use nuthatch_log::{LogHandle, LogOptions, SendError, StreamId, SyncPolicy};
+use nuthatch_object::{Bucket, BucketOptions, ObjectDisk, ObjectDiskOptions};
+use object_store::memory::InMemory;
+use object_store::path::Path;
+use object_store::{
+    CopyOptions, Error, GetOptions, GetResult, ListResult, MultipartUpload, ObjectMeta,
+    ObjectStore, PutMultipartOptions, PutOptions, PutPayload, PutResult, Result,
+};
+use parking_lot::Mutex;
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::mpsc::sync_channel;
+use std::time::{Duration, Instant};
+use toxic::{ToxicStore, Toxics};
+
+const ROUNDS: u64 = 60;
+
+/// The stream of these tests.
+const STREAM: StreamId = StreamId(1);
+
+/// Batches that are sent without waiting, and messages of each.
+const BATCHES: u64 = 60;
+const BATCH: u64 = 5;
+
+/// How long the chosen put is held up. Nothing depends on it but how many frames overtake it.
+const HOLD: Duration = Duration::from_millis(20);
+
+/// How long an answer is waited for at most.
+const PATIENCE: Duration = Duration::from_secs(120);
+
+/// What is done while the chosen put is held up.
+type Meanwhile = Box<dyn FnOnce() + Send>;
+
+/// A store that holds up one put of a frame.
+struct HoldingStore {
+    below: ToxicStore,
+    puts: AtomicU64,
+    /// The so-many-th is held up.
+    at: u64,
+    meanwhile: Mutex<Option<Meanwhile>>,
+    /// Afterwards nothing has an answer any more.
+    dies: bool,
+    dead: AtomicBool,
+}
+
+impl HoldingStore {
+    fn of(inner: &Arc<InMemory>, at: u64, dies: bool, hide_fences: bool) -> Self {
+        let toxics = Toxics { seed: at, fail_percent: 0, die_at: None, hide_fences };
+        Self {
+            below: ToxicStore::new(Arc::clone(inner), toxics),
+            puts: AtomicU64::new(0),
+            at,
+            meanwhile: Mutex::default(),
+            dies,
+            dead: AtomicBool::new(false),
+        }
+    }
+
+    fn alive(&self) -> Result<()> {
+        let (path, source) = (String::new(), "the process is dead".into());
+        let dead = self.dead.load(Ordering::SeqCst);
+        if dead { Err(Error::PermissionDenied { path, source }) } else { Ok(()) }
+    }
+
+    async fn hold(&self) {
+        tokio::time::sleep(HOLD).await;
+        let meanwhile = self.meanwhile.lock().take();
+        if let Some(run) = meanwhile {
+            // It blocks.
+            let ran = tokio::task::spawn_blocking(run).await;
+            ran.expect("nothing panics in it");
+        }
+        self.dead.store(self.dies, Ordering::SeqCst);
+    }
+}
+
+impl fmt::Display for HoldingStore {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("holding")
+    }
+}
+
+impl fmt::Debug for HoldingStore {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("holding")
+    }
+}
+
+#[async_trait]
+impl ObjectStore for HoldingStore {
+    async fn put_opts(
+        &self,
+        location: &Path,
+        payload: PutPayload,
+        options: PutOptions,
+    ) -> Result<PutResult> {
+        let of_segment = location.as_ref().contains(".seg/");
+        if of_segment && self.puts.fetch_add(1, Ordering::SeqCst) + 1 == self.at {
+            self.hold().await;
+        }
+        self.alive()?;
+        self.below.put_opts(location, payload, options).await
+    }
+
+    async fn put_multipart_opts(
+        &self,
+        location: &Path,
+        options: PutMultipartOptions,
+    ) -> Result<Box<dyn MultipartUpload>> {
+        self.below.put_multipart_opts(location, options).await
+    }
+
+    async fn get_opts(&self, location: &Path, options: GetOptions) -> Result<GetResult> {
+        self.alive()?;
+        self.below.get_opts(location, options).await
+    }
+
+    fn delete_stream(
+        &self,
+        locations: BoxStream<'static, Result<Path>>,
+    ) -> BoxStream<'static, Result<Path>> {
+        self.below.delete_stream(locations)
+    }
+
+    fn list(&self, prefix: Option<&Path>) -> BoxStream<'static, Result<ObjectMeta>> {
+        self.below.list(prefix)
+    }
+
+    async fn list_with_delimiter(&self, prefix: Option<&Path>) -> Result<ListResult> {
+        self.below.list_with_delimiter(prefix).await
+    }
+
+    async fn copy_opts(&self, from: &Path, to: &Path, options: CopyOptions) -> Result<()> {
+        self.below.copy_opts(from, to, options).await
+    }
+}
+
+fn options() -> LogOptions {
+    let (ahead_bytes, in_flight_bytes) = (300, 12 * 1024);
+    LogOptions { sync: SyncPolicy::Always, block_bytes: 64, ahead_bytes, in_flight_bytes, ..tiny() }
+}
+
+fn open(store: Arc<dyn ObjectStore>, seed: u64) -> Rig {
+    let bucket_options = BucketOptions { retry_first_ms: 0, ..BucketOptions::default() };
+    let bucket = Bucket::new(store, Path::from("p/log"), "bucket".to_owned(), bucket_options);
+    // Small objects, so that some frames take several.
+    let disk_options = ObjectDiskOptions { seed, part_bytes: 700, ..ObjectDiskOptions::default() };
+    let disk = ObjectDisk::open(Arc::new(bucket.expect("a runtime")), disk_options);
+    Rig::open_seeded(options(), Arc::new(disk.expect("a disk")), seed).expect("a log")
+}
+
+/// What was acknowledged, by sequence.
+type Acked = BTreeMap<u64, Vec<u8>>;
+
+fn send(handle: &LogHandle<Event>, mut event: Event) {
+    let weight = event.weight();
+    while let Err(error) = handle.send(event, weight) {
+        let SendError::Busy(back) = error else { panic!("the log is open: {error}") };
+        event = back;
+        let (done, room) = sync_channel(1);
+        handle.wait_for_room(move || {
+            // Nobody waits any more if there was room all along.
+            let _ = done.send(());
+        });
+        room.recv_timeout(PATIENCE).expect("there will be room");
+    }
+}
+
+fn answer(outputs: &Outputs, token: u64) -> Outcome {
+    let since = Instant::now();
+    loop {
+        match outputs.take(token) {
+            Outcome::Nothing => assert!(since.elapsed() < PATIENCE, "{token} has no answer"),
+            outcome => return outcome,
+        }
+        std::thread::sleep(Duration::from_millis(1));
+    }
+}
+
+/// Publishes on threads, without waiting in between; what was acknowledged.
+fn work(rig: Rig, name: u8, chance: &mut SeededEntropy) -> Acked {
+    let Rig { core, handle, outputs, .. } = rig;
+    let created = core.machine().streams.contains_key(&STREAM);
+    core.spawn("ahead").expect("threads");
+    if !created {
+        send(&handle, Event::Create { stream: STREAM, max_messages: 0 });
+    }
+    let mut sent = Vec::new();
+    for batch in 0..BATCHES {
+        let mut publish = |index| {
+            let (token, mut body) = (outputs.token(), vec![name, batch as u8, index as u8]);
+            body.resize(3 + chance.below(300) as usize, index as u8);
+            sent.push((token, body.clone()));
+            Event::Publish { stream: STREAM, body, token }
+        };
+        send(&handle, Event::Batch((0..BATCH).map(&mut publish).collect()));
+    }
+    let mut acked = Acked::new();
+    let mut last = 0;
+    for (token, body) in sent {
+        if let Outcome::Acked(seq) = answer(&outputs, token) {
+            assert!(seq > last, "acknowledged in order: {seq} after {last}");
+            last = seq;
+            acked.insert(seq, body);
+        }
+    }
+    // A log that has failed cannot be closed cleanly.
+    let _ = handle.close();
+    acked
+}
+
+/// What is missing or different for the next owner.
+fn check(rig: &mut Rig, acked: &Acked) -> Result<(), String> {
+    let streams = &rig.core.machine().streams;
+    let last = streams.get(&STREAM).map_or(0, |state| state.last);
+    for (seq, body) in acked {
+        if *seq > last {
+            return Err(format!("{seq} is lost, {last} is the last"));
+        }
+        if rig.read(STREAM.0, *seq) != Outcome::Body(body.clone()) {
+            return Err(format!("{seq} is not what was acknowledged"));
+        }
+    }
+    Ok(())
+}
+
+fn merge(into: &mut Acked, other: Acked) -> Result<(), String> {
+    for (seq, body) in other {
+        if into.insert(seq, body.clone()).is_some_and(|before| before != body) {
+            return Err(format!("sequence {seq} was given out twice"));
+        }
+    }
+    Ok(())
+}
+
+/// One put is held up, and then the server dies. How many frames had overtaken it.
+fn death(seed: u64) -> Result<u64, String> {
+    let inner = Arc::new(InMemory::new());
+    let mut chance = SeededEntropy::new(seed);
+    let store = HoldingStore::of(&inner, 3 + chance.below(60), true, false);
+    let mut acked = work(open(Arc::new(store), seed), 1, &mut chance);
+    let mut next = open(Arc::clone(&inner) as Arc<dyn ObjectStore>, seed ^ 7 << 40);
+    check(&mut next, &acked)?;
+    let torn = next.report.torn_frames;
+    // And the one after it, which sees what the cut has left.
+    merge(&mut acked, work(next, 2, &mut chance))?;
+    check(&mut open(inner, seed ^ 9 << 40), &acked)?;
+    Ok(torn.saturating_sub(1))
+}
+
+/// One put is held up while another server takes over and works; then the first goes on.
+fn takeover(seed: u64, hide_fences: bool) -> Result<(), String> {
+    let inner = Arc::new(InMemory::new());
+    let mut chance = SeededEntropy::new(seed);
+    let store = Arc::new(HoldingStore::of(&inner, 3 + chance.below(60), false, hide_fences));
+    let (send, receive) = sync_channel(1);
+    let (shared, mut theirs) = (Arc::clone(&inner), SeededEntropy::new(seed ^ 5));
+    *store.meanwhile.lock() = Some(Box::new(move || {
+        let rig = open(shared, seed ^ 5 << 40);
+        let _ = send.send(work(rig, 2, &mut theirs));
+    }));
+    let mut acked = work(open(Arc::clone(&store) as Arc<dyn ObjectStore>, seed), 1, &mut chance);
+    if let Ok(second) = receive.try_recv() {
+        merge(&mut acked, second)?;
+    }
+    check(&mut open(inner, seed ^ 9 << 40), &acked)
+}
+
+#[test]
+fn what_overtook_a_frame_that_was_lost_counts_for_nothing() {
+    let overtaken: u64 = (0..ROUNDS)
+        .map(|seed| death(seed).unwrap_or_else(|why| panic!("seed {seed}: {why}")))
+        .sum();
+    assert!(overtaken > 0, "no frame was overtaken");
+}
+
+#[test]
+fn an_owner_with_frames_under_way_is_replaced() {
+    for seed in 0..ROUNDS {
+        takeover(seed, false).unwrap_or_else(|why| panic!("seed {seed}: {why}"));
+    }
+}
+
+#[test]
+fn the_harness_notices_a_broken_fence() {
+    let failures = (0..ROUNDS / 2).filter(|seed| takeover(*seed, true).is_err()).count();
+    assert!(failures > 2, "only {failures} takeovers lost anything");
+}
+
+/// Nothing is committed before what precedes it, however long that takes.
+#[test]
+fn a_slow_put_loses_nothing() {
+    for seed in 0..ROUNDS / 4 {
+        let inner = Arc::new(InMemory::new());
+        let mut chance = SeededEntropy::new(seed);
+        let store = HoldingStore::of(&inner, 3 + chance.below(60), false, false);
+        let acked = work(open(Arc::new(store), seed), 1, &mut chance);
+        assert_eq!(acked.len() as u64, BATCHES * BATCH, "seed {seed}");
+        check(&mut open(inner, seed ^ 9 << 40), &acked).expect("all of it is there");
+    }
+}
