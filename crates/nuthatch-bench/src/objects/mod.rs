@@ -23,12 +23,6 @@ use load::{Found, Load};
 use page::Page;
 use raw::RawPuts;
 
-/// Connections that send at a time; each waits for a batch before the next.
-const SENDERS: usize = 4;
-
-/// Bytes of all batches on their way, where messages are large.
-const WINDOW_BYTES: usize = 64 << 20;
-
 /// Messages of all batches on their way, where messages are small.
 const WINDOW_MESSAGES: usize = 20_000;
 
@@ -54,6 +48,12 @@ pub struct ObjectsArgs {
     /// Body sizes, with commas
     #[arg(long, value_delimiter = ',', default_value = "1KiB,64KiB,1MiB", value_parser = parse_number)]
     sizes: Vec<u64>,
+    /// Connections that send at a time; each waits for its batch before the next
+    #[arg(long, default_value_t = 16, value_parser = clap::value_parser!(u16).range(1..=1000))]
+    senders: u16,
+    /// Bytes of all batches on their way, where messages are large
+    #[arg(long, default_value = "64MiB", value_parser = parse_number)]
+    window: u64,
     /// Counts of streams for the requests per million messages; none with 0
     #[arg(long, value_delimiter = ',', default_value = "1,100,10k", value_parser = parse_number)]
     streams: Vec<u64>,
@@ -70,10 +70,12 @@ pub struct ObjectsArgs {
 
 impl Load {
     /// As many messages on their way as make sense for their size.
-    fn full(bytes: usize, span: Duration) -> Self {
-        let window = (WINDOW_BYTES / bytes.max(1)).clamp(SENDERS, WINDOW_MESSAGES);
-        let batch = window / SENDERS;
-        Self { streams: 1, senders: SENDERS, batch, bytes, span, setup_limit: Duration::ZERO }
+    fn full(bytes: usize, args: &ObjectsArgs) -> Self {
+        let senders = usize::from(args.senders);
+        let window = (args.window as usize / bytes.max(1)).min(WINDOW_MESSAGES);
+        let batch = (window / senders).max(1);
+        let setup_limit = Duration::ZERO;
+        Self { streams: 1, senders, batch, bytes, span: args.span, setup_limit }
     }
 
     /// One at a time.
@@ -125,7 +127,7 @@ fn measure(args: &ObjectsArgs, peer: &'static Peer, load: &Load) -> Result<Found
 }
 
 fn throughput(args: &ObjectsArgs, systems: &[&'static Peer], bytes: usize, page: &mut Page) {
-    let load = Load::full(bytes, args.span);
+    let load = Load::full(bytes, args);
     let found: Vec<_> = systems.iter().map(|peer| (*peer, measure(args, peer, &load))).collect();
     let burnt =
         found.first().and_then(|(_, found)| found.as_ref().ok()).map(Found::own_cpu_s_per_byte);
@@ -146,7 +148,7 @@ fn latency(args: &ObjectsArgs, systems: &[&'static Peer], page: &mut Page) {
 }
 
 fn requests(args: &ObjectsArgs, systems: &[&'static Peer], streams: u64, page: &mut Page) {
-    let full = Load::full(SMALL_BYTES, args.span);
+    let full = Load::full(SMALL_BYTES, args);
     // One sender for all streams, so that it is the same messages for everybody.
     let (senders, batch, setup_limit) = (1, full.batch * full.senders, args.setup_limit);
     let load = Load { streams, senders, batch, setup_limit, ..full };

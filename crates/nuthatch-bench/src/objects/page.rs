@@ -101,7 +101,7 @@ impl Page {
                 "–".into(),
                 "–".into(),
                 format!("{:.2}", raw.cpu_s_per_gb),
-                "–".into(),
+                format!("{:.2}", raw.store_cpu_s_per_gb),
                 "–".into(),
                 "–".into(),
             ]),
@@ -250,7 +250,12 @@ mod tests {
         page.requests(10_000, woodpecker, Ok(found(321, 1_000)));
         page.requests(100, woodpecker, Ok(found(100, 0)));
         page.latency(&[(nuthatch, Err("gone".into()))], Err("no MinIO".into()));
-        let raw = RawRate { what: "8 MiB".into(), mb_per_s: 204.8, cpu_s_per_gb: 1.0 };
+        let raw = RawRate {
+            what: "8 MiB".into(),
+            mb_per_s: 204.8,
+            cpu_s_per_gb: 1.0,
+            store_cpu_s_per_gb: 2.0,
+        };
         let load = Load {
             streams: 1,
             senders: 4,

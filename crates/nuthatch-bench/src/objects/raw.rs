@@ -51,6 +51,8 @@ pub(super) struct RawRate {
     pub(super) mb_per_s: f64,
     /// CPU seconds burnt for each GB.
     pub(super) cpu_s_per_gb: f64,
+    /// CPU seconds of the store for each GB.
+    pub(super) store_cpu_s_per_gb: f64,
 }
 
 impl RawPuts {
@@ -59,7 +61,7 @@ impl RawPuts {
         let mut best: Option<RawRate> = None;
         for (bytes, parallel) in SHAPES {
             let minio = Minio::start(base, BUCKET)?;
-            let rate = self.measure(&open(&minio)?, bytes, parallel)?;
+            let rate = self.measure(&minio, bytes, parallel)?;
             if best.as_ref().is_none_or(|best| best.mb_per_s < rate.mb_per_s) {
                 best = Some(rate);
             }
@@ -67,18 +69,15 @@ impl RawPuts {
         best.ok_or_else(|| BenchError::Failed("nothing was tried".into()))
     }
 
-    fn measure(
-        &self,
-        bucket: &Bucket,
-        bytes: usize,
-        parallel: usize,
-    ) -> Result<RawRate, BenchError> {
+    fn measure(&self, minio: &Minio, bytes: usize, parallel: usize) -> Result<RawRate, BenchError> {
+        let bucket = &open(minio)?;
         let body = Bytes::copy_from_slice(Payload::new(bytes, 3).get(0));
         let run = Run {
             stored: AtomicU64::new(0),
             over: AtomicBool::new(false),
             cpu_from: process::own_cpu(),
             cpu_s_per_byte: self.cpu_s_per_byte,
+            store: process::find_listener(minio.port),
         };
         let (run, body) = (&run, &body);
         std::thread::scope(|scope| {
@@ -96,11 +95,14 @@ impl RawPuts {
             burner.join().map_err(|_| BenchError::Panicked)?;
             let stored = (after.1 - before.1) as f64;
             let seconds = after.0.duration_since(before.0).as_secs_f64();
-            let cpu_s = after.2.saturating_sub(before.2).as_secs_f64();
+            let per_gb = |from: Duration, to: Duration| {
+                to.saturating_sub(from).as_secs_f64() * 1e9 / stored.max(1.0)
+            };
             Ok(RawRate {
                 what: format!("{} MiB, {parallel} at a time", bytes >> 20),
                 mb_per_s: stored / seconds / 1e6,
-                cpu_s_per_gb: cpu_s * 1e9 / stored.max(1.0),
+                cpu_s_per_gb: per_gb(before.2, after.2),
+                store_cpu_s_per_gb: per_gb(before.3, after.3),
             })
         })
     }
@@ -112,11 +114,15 @@ struct Run {
     over: AtomicBool,
     cpu_from: Duration,
     cpu_s_per_byte: f64,
+    /// The store's process.
+    store: Option<u32>,
 }
 
 impl Run {
-    fn now(&self) -> (Instant, u64, Duration) {
-        (Instant::now(), self.stored.load(Ordering::Relaxed), process::own_cpu())
+    /// The time, bytes stored until now, and the CPU time of this process and of the store.
+    fn now(&self) -> (Instant, u64, Duration, Duration) {
+        let store = self.store.and_then(process::usage).map_or(Duration::ZERO, |usage| usage.cpu);
+        (Instant::now(), self.stored.load(Ordering::Relaxed), process::own_cpu(), store)
     }
 
     /// CPU seconds that should have been burnt for `bytes` and have not been.
