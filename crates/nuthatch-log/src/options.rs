@@ -77,11 +77,11 @@ pub struct LogOptions {
     pub frame_bytes: usize,
     /// While frames are on their way to a bucket, the next one follows without waiting for them as
     /// soon as it holds this much for each of them: the busier the bucket, the larger the frames.
-    /// Acknowledgements keep their order. Default: never; in a bucket 4 MiB. On a disk one frame is on
+    /// Acknowledgements keep their order. Default: never; in a bucket 8 MiB. On a disk one frame is on
     /// its way at a time in any case.
     pub ahead_bytes: usize,
     /// Frames on their way to a bucket at a time hold at most this much, unless it is a single one.
-    /// Default 40 MiB.
+    /// Default 48 MiB.
     pub in_flight_bytes: usize,
     /// Bytes of recent frames kept in memory for readers at the tail. Default 64 MiB.
     pub tail_cache_bytes: usize,
@@ -142,7 +142,7 @@ impl Default for LogOptions {
             block_bytes: 4096,
             frame_bytes: 1 << 20,
             ahead_bytes: usize::MAX,
-            in_flight_bytes: 40 << 20,
+            in_flight_bytes: 48 << 20,
             tail_cache_bytes: 64 << 20,
             block_cache_bytes: 32 << 20,
             queue_bytes: 32 << 20,
@@ -189,7 +189,7 @@ impl LogOptions {
             compact_bytes_per_s: 32 << 20,
             block_bytes: 64,
             frame_bytes: 16 << 20,
-            ahead_bytes: 4 << 20,
+            ahead_bytes: 8 << 20,
             tail_cache_bytes: 96 << 20,
             queue_bytes: 48 << 20,
             reserve_bytes: Some(0),

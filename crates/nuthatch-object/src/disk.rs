@@ -47,7 +47,7 @@ pub struct ObjectDiskOptions {
     /// Where blocks of objects are kept on the local disk besides. Default: nowhere.
     pub disk_cache: Option<DiskCacheOptions>,
     /// An object of a file holds at most this much; where a sync writes more, that is cut into
-    /// objects of equal size, which are put at the same time. Default 12 MiB.
+    /// objects of equal size, which are put at the same time. Default 16 MiB.
     pub part_bytes: usize,
     /// For the identities of what is written; must differ between any two openings.
     pub seed: u64,
@@ -61,7 +61,7 @@ impl Default for ObjectDiskOptions {
             who: String::new(),
             cache_bytes: 64 << 20,
             disk_cache: None,
-            part_bytes: 12 << 20,
+            part_bytes: 16 << 20,
             seed: std::hash::BuildHasher::hash_one(&std::hash::RandomState::new(), 0u64),
             on_fenced: Arc::new(|_| {}),
         }

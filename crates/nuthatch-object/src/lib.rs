@@ -4,7 +4,8 @@
 //! checkpoints of a log run unchanged with a bucket as their medium. What differs is below that
 //! seam: a file is a run of immutable objects ([`extents`]), a sync puts what was written as new
 //! objects and then asks whether this server still owns the log ([`owner`]), and several syncs of a
-//! growing file may be under way at a time ([`departure`]); the catalog is a sequence of numbered objects made by conditional creation ([`catalog`]).
+//! growing file may be under way at a time ([`departure`]); the catalog is a sequence of numbered
+//! objects made by conditional creation ([`catalog`]).
 //!
 //! [`TieredDisk`] is a local disk whose sealed segments move to a bucket ([`tier`]).
 //!

@@ -15,7 +15,7 @@ use crate::process;
 use crate::report::{Latencies, LatencySummary};
 
 /// Sizes of objects, and how many at a time, that are tried: the best counts. Nuthatch puts up to
-/// three of 8 MiB.
+/// three of 16 MiB, or more of smaller ones.
 const SHAPES: [(usize, usize); 4] = [(4 << 20, 4), (8 << 20, 3), (16 << 20, 1), (16 << 20, 4)];
 
 /// Size of the object whose latency a single message is compared with: its frame is no larger.
