@@ -6,6 +6,7 @@
 //! sequence. At the end it gets its consumers and its true name and configuration in one step, as a
 //! stream that is restored from a backup does ([`super::restore`]).
 
+use super::claims::Claim;
 use super::envelope::{self, ResponseType, Success};
 use super::registry::{Entry, StreamRoute};
 use super::request::{parse, parse_optional};
@@ -130,7 +131,7 @@ impl JetStream {
         name: &str,
         request: ImportRequest,
     ) -> Result<(), JsError> {
-        let _changing = self.changing.lock().await;
+        let changing = self.lock_for(account, name).await?;
         if self.import(account, name).is_ok() {
             return Ok(());
         }
@@ -141,8 +142,11 @@ impl JetStream {
         }
         let engine = self.engine_for(&config)?;
         let id = self.registry.write().fresh_id();
+        let claim = Claim::new(account, engine, config.clone());
         let config = Box::new(importing_config(&config));
-        self.run(engine, Op::CreateStream { id, account, config }).await?;
+        let work = self.run(engine, Op::CreateStream { id, account, config });
+        let (outcome, _changing) = self.settle(changing, claim, work).await;
+        outcome?;
         self.adopt_import(account, name, StreamRoute { engine, id });
         Ok(())
     }
@@ -174,8 +178,17 @@ impl JetStream {
         name: &str,
         request: ImportRequest,
     ) -> Result<(), JsError> {
-        let _changing = self.changing.lock().await;
-        let StreamRoute { engine, id } = self.import(account, name)?.at;
+        let changing = self.lock_for(account, name).await?;
+        let at = self.import(account, name)?.at;
+        let claim = Claim::of_name(account, at.engine, name);
+        self.settle(changing, claim, self.reconcile(at, request)).await.0
+    }
+
+    async fn reconcile(
+        &self,
+        StreamRoute { engine, id }: StreamRoute,
+        request: ImportRequest,
+    ) -> Result<(), JsError> {
         if request.first_seq > 1 {
             let purge = PurgeRequest { seq: request.first_seq, ..PurgeRequest::default() };
             self.run(engine, Op::Purge { id, request: purge }).await?;
@@ -190,9 +203,12 @@ impl JetStream {
 
     async fn import_cancel(&self, account: AccountId, name: &str) -> Answer {
         // Not while it is being finished: a stream that others use already would go.
-        let _changing = self.changing.lock().await;
-        let import = self.import(account, name)?;
-        self.run(import.at.engine, Op::DeleteStream { id: import.at.id }).await?;
+        let changing = self.lock_for(account, name).await?;
+        let StreamRoute { engine, id } = self.import(account, name)?.at;
+        let claim = Claim::of_name(account, engine, name);
+        let work = self.run(engine, Op::DeleteStream { id });
+        let (outcome, _changing) = self.settle(changing, claim, work).await;
+        outcome?;
         self.imports.0.lock().remove(&(account, name.to_owned()));
         Ok(envelope::ok(ResponseType("stream_import"), &Success::YES))
     }
@@ -203,7 +219,7 @@ impl JetStream {
         name: &str,
         request: ImportRequest,
     ) -> Answer {
-        let _changing = self.changing.lock().await;
+        let changing = self.lock_for(account, name).await?;
         let StreamRoute { engine, id } = self.import(account, name)?.at;
         let config = self.imported_config(account, name, request.config).await?;
         if self.engine_for(&config)? != engine {
@@ -212,8 +228,11 @@ impl JetStream {
             ));
         }
         let consumers = checked_consumers(request.consumers, &config)?;
+        let claim = Claim::new(account, engine, config.clone());
         let config = Box::new(config);
-        let info = match self.run(engine, Op::FinishRestore { id, config, consumers }).await? {
+        let work = self.run(engine, Op::FinishRestore { id, config, consumers });
+        let (outcome, _changing) = self.settle(changing, claim, work).await;
+        let info = match outcome? {
             OpOutcome::Stream { info, .. } => *info,
             other => return Err(unexpected(&other)),
         };

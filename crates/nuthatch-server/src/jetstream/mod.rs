@@ -13,6 +13,7 @@ mod open;
 pub mod reroute;
 
 mod account;
+mod claims;
 mod consumers;
 mod copies;
 mod envelope;

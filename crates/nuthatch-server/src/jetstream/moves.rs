@@ -10,6 +10,7 @@
 
 mod mover;
 
+use super::claims::{Changing, PATIENCE};
 use super::envelope::{self, ResponseType};
 use super::registry::{EngineIndex, Entry, StreamRoute};
 use super::request::parse_optional;
@@ -28,7 +29,8 @@ use serde::{Deserialize, Serialize};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
-use tokio::sync::{MutexGuard, Notify, Semaphore, oneshot};
+use tokio::sync::{Notify, Semaphore, oneshot};
+use tokio::time::timeout;
 
 /// Bytes a second that a copy takes unless the request says otherwise.
 pub const RATE_DEFAULT_BYTES: u64 = 64 << 20;
@@ -286,7 +288,7 @@ impl JetStream {
         request: &MoveRequest,
     ) -> Result<(), JsError> {
         let target = self.log_by_name(&request.log)?;
-        let changing = self.changing.lock().await;
+        let changing = self.lock_for(entry.account, &entry.config.name).await?;
         let entry = self.entry(entry.account, &entry.config.name)?;
         if entry.config.storage == StorageType::Memory {
             return Err(placement_error("a stream of storage 'memory' lives in no other log"));
@@ -306,7 +308,8 @@ impl JetStream {
             from,
             created: entry.created,
         };
-        let arriving = self.begin(target, op).await?;
+        let arriving = timeout(PATIENCE, self.begin(target, op)).await;
+        let arriving = arriving.map_err(|_| self.not_answering(target, "the move"))??;
         let rate = if request.max_rate == 0 { RATE_DEFAULT_BYTES } else { request.max_rate };
         let mover = self.new_move(&entry, StreamRoute { engine: target, id }, rate);
         // Its identity stands in the log's queue, and the move is known: nobody else has to wait for
@@ -374,10 +377,10 @@ impl JetStream {
         &self,
         account: AccountId,
         name: &str,
-    ) -> Result<MutexGuard<'_, ()>, JsError> {
+    ) -> Result<Changing<'_>, JsError> {
         let until = Instant::now() + FORGET_PATIENCE;
         loop {
-            let guard = self.changing.lock().await;
+            let guard = self.lock_for(account, name).await?;
             let Some(progress) = self.moves.unforgotten(account, name) else { return Ok(guard) };
             drop(guard);
             if Instant::now() >= until {

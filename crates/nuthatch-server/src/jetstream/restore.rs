@@ -8,6 +8,7 @@
 mod fill;
 mod upload;
 
+use super::claims::Claim;
 use super::envelope::{self, ResponseType};
 use super::registry::{EngineIndex, Entry};
 use super::request::{is_empty, parse};
@@ -192,11 +193,14 @@ impl Restore {
     /// Begins the stream under its other name. Identities reach their log in the order in which they
     /// were given out: see [`nuthatch_streams::Op::CreateStream`].
     async fn begin(&self) -> Result<StreamId, JsError> {
-        let _changing = self.service.changing.lock().await;
+        let account = self.from.account;
+        let changing = self.service.lock_for(account, &self.config.name).await?;
         let id = self.service.registry.write().fresh_id();
-        let (account, config) = (self.from.account, Box::new(staged_config(&self.config)));
-        self.run_op(Op::CreateStream { id, account, config }).await?;
-        Ok(id)
+        let config = Box::new(staged_config(&self.config));
+        let work = self.run_op(Op::CreateStream { id, account, config });
+        let claim = Claim::new(account, self.engine, self.config.clone());
+        let (outcome, _changing) = self.service.settle(changing, claim, work).await;
+        outcome.map(|_| id)
     }
 
     async fn run_op(&self, op: Op) -> Result<OpOutcome, JsError> {
@@ -222,18 +226,22 @@ impl Restore {
         id: StreamId,
         consumers: Vec<ConsumerSnapshot>,
     ) -> Result<StreamInfo, JsError> {
-        let _changing = self.service.changing.lock().await;
+        let account = self.from.account;
+        let changing = self.service.lock_for(account, &self.config.name).await?;
         let config = self.service.check_restored(&self.from, self.config.clone()).await?;
         let consumers = checked_consumers(consumers, &config)?;
+        let claim = Claim::new(account, self.engine, config.clone());
         let config = Box::new(config);
-        let info = match self.run_op(Op::FinishRestore { id, config, consumers }).await? {
+        let work = self.run_op(Op::FinishRestore { id, config, consumers });
+        let (outcome, _changing) = self.service.settle(changing, claim, work).await;
+        let info = match outcome? {
             OpOutcome::Stream { info, .. } => *info,
             other => return Err(unexpected(&other)),
         };
         let entry = Entry {
             id,
             engine: self.engine,
-            account: self.from.account,
+            account,
             config: Arc::new(info.config.clone()),
             created: info.created,
         };

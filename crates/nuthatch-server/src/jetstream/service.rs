@@ -1,8 +1,10 @@
 //! The JetStream API: requests in, operations to the engines, JSON answers out.
 //!
-//! What changes the registry holds one lock to the engine's outcome: no two creates both win.
+//! What changes the registry holds one lock to the engine's outcome, or claims its stream if that
+//! takes long: no two creates both win.
 
 use super::backend::{Backend, CallError, NotTaken, call};
+use super::claims::Claims;
 use super::copies::Copies;
 use super::envelope::{self, ResponseType};
 use super::imports::Imports;
@@ -119,6 +121,8 @@ pub struct JetStream {
     pub(super) imports: Imports,
     /// Held while the registry is about to change; see the module header.
     pub(super) changing: tokio::sync::Mutex<()>,
+    /// Changes whose log takes long.
+    pub(super) claims: Claims,
     /// Room for snapshots that are under way.
     pub(super) snapshots: Arc<Semaphore>,
     /// Room for restores.
@@ -164,6 +168,7 @@ impl JetStream {
             moves: Moves::default(),
             imports: Imports::default(),
             changing: tokio::sync::Mutex::default(),
+            claims: Claims::default(),
             snapshots: Arc::new(Semaphore::new(SNAPSHOTS_MAX)),
             restores: Arc::new(Semaphore::new(RESTORES_MAX)),
             stats: ApiStats::default(),
@@ -544,7 +549,7 @@ pub(super) fn set_consumer_metadata(config: &mut ConsumerConfig) {
 }
 
 /// An error of the table with a text of its own.
-fn described(error: JsError, description: String) -> JsError {
+pub(super) fn described(error: JsError, description: String) -> JsError {
     JsError { description: description.into(), ..error }
 }
 

@@ -1,11 +1,12 @@
 //! `STREAM.*` calls.
 
+use super::claims::{Changing, Claim, PATIENCE};
 use super::envelope::{self, Paged, ResponseType, Success};
 use super::moves::log_tag;
 use super::registry::{EngineIndex, Entry};
 use super::request::{is_empty, parse, parse_optional};
 use super::service::{
-    AccountLimits, Answer, JetStream, placement_error, set_stream_metadata, unexpected,
+    AccountLimits, Answer, JetStream, described, placement_error, set_stream_metadata, unexpected,
 };
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
@@ -16,6 +17,7 @@ use nuthatch_streams::validate::{self, Limits};
 use nuthatch_streams::{AccountId, Op, OpOutcome};
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
+use tokio::time::timeout;
 
 /// Names in one page of `STREAM.NAMES` and `CONSUMER.NAMES`.
 pub(super) const NAMES_PAGE: usize = 1024;
@@ -155,17 +157,20 @@ impl JetStream {
         }
         set_stream_metadata(&mut config);
         let mut config = validate::stream_config(config, &self.limits(pedantic))?;
-        let _changing = self.changing.lock().await;
+        let changing = self.lock_for(account, name).await?;
         self.check_copies(account, &mut config)?;
         let existing = self.registry.read().get(account, name).cloned();
         if let Some(existing) = existing {
-            return self.create_existing(account, &existing, &config).await;
+            return self.create_existing(account, &existing, &config, changing).await;
         }
         self.check_new(account, &config).await?;
         let engine = self.engine_for(&config)?;
         let id = self.registry.write().fresh_id();
+        let claim = Claim::new(account, engine, config.clone());
         let op = Op::CreateStream { id, account, config: Box::new(config) };
-        let info = self.stream_outcome(engine, op).await?.0;
+        let (outcome, _changing) =
+            self.settle(changing, claim, self.stream_outcome(engine, op)).await;
+        let info = outcome?.0;
         let config = Arc::new(info.config.clone());
         let entry = Entry { id, engine, account, config, created: info.created };
         self.change(|registry| registry.insert(entry));
@@ -178,12 +183,14 @@ impl JetStream {
         account: AccountId,
         existing: &Entry,
         config: &StreamConfig,
+        changing: Changing<'_>,
     ) -> Answer {
         if *existing.config != *config {
             return Err(JsError::STREAM_NAME_EXIST);
         }
-        let info = self.current_info(existing).await?;
-        Ok(self.stream_answer(account, "stream_create", info, None, true))
+        let claim = Claim::new(account, existing.engine, existing.config.clone());
+        let (info, _changing) = self.settle(changing, claim, self.current_info(existing)).await;
+        Ok(self.stream_answer(account, "stream_create", info?, None, true))
     }
 
     pub(super) async fn current_info(&self, entry: &Entry) -> Result<StreamInfo, JsError> {
@@ -205,7 +212,10 @@ impl JetStream {
         self.check_overlap(account, config)?;
         let limits = self.limits_of(account);
         check_account(config, &limits)?;
-        let count = self.registry.read().count(account) as u64;
+        let count = {
+            let registry = self.registry.read();
+            (registry.count(account) + self.claims.count(account, &registry)) as u64
+        };
         if limits.max_streams.is_some_and(|max| count >= max) {
             return Err(JsError::MAXIMUM_STREAMS_LIMIT);
         }
@@ -214,10 +224,10 @@ impl JetStream {
 
     fn check_overlap(&self, account: AccountId, config: &StreamConfig) -> Result<(), JsError> {
         let registry = self.registry.read();
-        match registry.overlapping(account, &config.subjects, Some(&config.name)) {
-            Some(_) => Err(JsError::STREAM_SUBJECT_OVERLAP),
-            None => Ok(()),
-        }
+        let overlaps =
+            registry.overlapping(account, &config.subjects, Some(&config.name)).is_some()
+                || self.claims.overlaps(account, config);
+        if overlaps { Err(JsError::STREAM_SUBJECT_OVERLAP) } else { Ok(()) }
     }
 
     /// Whether `max_bytes` still fits what the account may reserve.
@@ -235,8 +245,13 @@ impl JetStream {
             (limits.max_memory_bytes, JsError::MEMORY_RESOURCES_EXCEEDED)
         };
         let Some(limit) = limit else { return Ok(()) };
-        let reserved = self.registry.read().reserved_bytes(account, config.storage) - already;
-        let [file, memory] = self.usage(Some(account)).await?;
+        let reserved = {
+            let registry = self.registry.read();
+            let claimed = self.claims.reserved_bytes(account, config.storage, &registry);
+            (registry.reserved_bytes(account, config.storage) - already).saturating_add(claimed)
+        };
+        let usage = timeout(PATIENCE, self.usage(Some(account))).await;
+        let [file, memory] = usage.map_err(|_| usage_unknown())??;
         let used = if config.storage == StorageType::File { file.bytes } else { memory.bytes };
         if reserved.saturating_add(wanted) > limit || used > limit {
             return Err(error);
@@ -258,7 +273,7 @@ impl JetStream {
             return Err(JsError::STREAM_MISMATCH);
         }
         set_stream_metadata(&mut config);
-        let _changing = self.changing.lock().await;
+        let changing = self.lock_for(account, name).await?;
         let entry = self.entry(account, name)?;
         let mut config = validate::stream_update(&entry.config, config, &self.limits(pedantic))?;
         self.check_copies(account, &mut config)?;
@@ -275,8 +290,11 @@ impl JetStream {
         if u64::try_from(config.max_bytes).unwrap_or(0) > already {
             self.check_space(account, &config, already).await?;
         }
+        let claim = Claim::new(account, entry.engine, config.clone());
         let op = Op::UpdateStream { id: entry.id, config: Box::new(config) };
-        let info = self.stream_outcome(entry.engine, op).await?.0;
+        let work = self.stream_outcome(entry.engine, op);
+        let (outcome, _changing) = self.settle(changing, claim, work).await;
+        let info = outcome?.0;
         let config = Arc::new(info.config.clone());
         self.change(|registry| registry.insert(Entry { config, ..(*entry).clone() }));
         Ok(self.stream_answer(account, "stream_update", info, None, false))
@@ -291,12 +309,15 @@ impl JetStream {
         if !is_empty(body) {
             return Err(JsError::NOT_EMPTY_REQUEST);
         }
-        let _changing = self.lock_forgotten(account, name).await?;
+        let changing = self.lock_forgotten(account, name).await?;
         let entry = self.entry(account, name)?;
         // Routes go first: nothing may be accepted for a stream that is about to vanish. If the
         // engine refuses, the stream is still there and gets its routes back.
         self.change(|registry| registry.remove(account, name));
-        if let Err(error) = self.run(entry.engine, Op::DeleteStream { id: entry.id }).await {
+        let claim = Claim::new(account, entry.engine, entry.config.clone());
+        let work = self.run(entry.engine, Op::DeleteStream { id: entry.id });
+        let (outcome, _changing) = self.settle(changing, claim, work).await;
+        if let Err(error) = outcome {
             self.change(|registry| registry.insert((*entry).clone()));
             return Err(error);
         }
@@ -467,6 +488,11 @@ fn check_account(config: &StreamConfig, limits: &AccountLimits) -> Result<(), Js
         return Err(JsError::MAXIMUM_CONSUMERS_LIMIT);
     }
     Ok(())
+}
+
+fn usage_unknown() -> JsError {
+    let text = "a log does not answer, so what the account stores is not known: try again later";
+    described(JsError::CLUSTER_NOT_AVAIL, text.to_owned())
 }
 
 /// The combinations that upstream refuses with 10003 (`jsMsgGetRequest`).

@@ -1,5 +1,6 @@
 //! The task of one move: copies, switches, tries again.
 
+use super::super::claims::{Claim, PATIENCE};
 use super::super::registry::{EngineIndex, Entry, StreamRoute};
 use super::super::service::{JetStream, unexpected};
 use super::{Progress, closed, placed};
@@ -326,25 +327,24 @@ impl Mover {
     /// Holds the stream, copies the rest, and lets the new log take over. `None` if the rest took
     /// too long, then it goes on where it was.
     async fn switch(&self, next: u64, allowed: Duration) -> Result<Option<Moved>, Fault> {
-        let _changing = self.service.changing.lock().await;
+        // The stream may be about to change in a log that takes long.
+        let Ok(changing) = self.service.lock_for(self.account, &self.name).await else {
+            self.rest(PATIENCE).await;
+            return Ok(None);
+        };
         let entry = self.service.entry(self.account, &self.name)?;
         if (entry.engine, entry.id) != (self.source.engine, self.source.id) {
             return Err(Fault::Gone);
         }
         let config = placed(&entry.config, &self.progress.to);
         let began = Instant::now();
-        let state = match timeout(allowed, self.prepare(&config, next)).await {
-            Ok(Ok(state)) => state,
-            Ok(Err(error)) => {
-                self.stay().await?;
-                return Err(error.into());
-            }
-            Err(_) => {
-                self.stay().await?;
-                return Ok(None);
-            }
-        };
-        self.take_over(state).await?;
+        let claim = Claim::new(self.account, self.source.engine, entry.config.clone());
+        let work = self.hold(&config, next, allowed);
+        let (state, changing) = self.service.settle(changing, claim, work).await;
+        let Some(state) = state? else { return Ok(None) };
+        let claim = Claim::new(self.account, self.copy.engine, entry.config.clone());
+        let (taken, _changing) = self.service.settle(changing, claim, self.take_over(state)).await;
+        taken?;
         self.progress.switched.store(true, Ordering::Release);
         let new = Entry {
             id: self.copy.id,
@@ -361,6 +361,27 @@ impl Mover {
         // has everything in hand.
         let _ = self.copied().await;
         Ok(Some(Moved { held: began.elapsed(), forgotten }))
+    }
+
+    /// Holds the stream and copies the rest; returns its state, or `None` if it goes on where it was
+    /// because that took too long.
+    async fn hold(
+        &self,
+        config: &StreamConfig,
+        next: u64,
+        allowed: Duration,
+    ) -> Result<Option<Vec<u8>>, Fault> {
+        match timeout(allowed, self.prepare(config, next)).await {
+            Ok(Ok(state)) => Ok(Some(state)),
+            Ok(Err(error)) => {
+                self.stay().await?;
+                Err(error.into())
+            }
+            Err(_) => {
+                self.stay().await?;
+                Ok(None)
+            }
+        }
     }
 
     /// Holds the stream and copies the rest; returns its state. Given up half way, the stream has to
