@@ -65,6 +65,7 @@ impl Departure {
                 state.note_written(&part, key, generation);
             } else {
                 state.set_leaving(std::slice::from_ref(&part), false);
+                state.lost = true;
             }
         }
         drop(state);

@@ -47,6 +47,9 @@ pub struct FileState {
     pub objects: BTreeMap<Arc<str>, u64>,
     /// Keys of objects that are being written beside what follows.
     pub leaving: BTreeSet<Arc<str>>,
+    /// Something that was leaving did not arrive for certain. Nothing is written behind it, and it is
+    /// not written again: it may arrive yet.
+    pub lost: bool,
 }
 
 impl ObjectFile {
@@ -62,7 +65,8 @@ impl ObjectFile {
         extents: Extents,
         objects: BTreeMap<Arc<str>, u64>,
     ) -> Self {
-        let state = Mutex::new(FileState { name, extents, objects, leaving: BTreeSet::new() });
+        let leaving = BTreeSet::new();
+        let state = Mutex::new(FileState { name, extents, objects, leaving, lost: false });
         let content = Arc::new(Content { state, settled: Condvar::new() });
         Self { shared, content, syncing: Mutex::new(()), cursors: Mutex::default() }
     }
@@ -104,15 +108,16 @@ impl ObjectFile {
 
     /// What must be put: key and payload of each object, and which stretch of the file it is. From
     /// now on it is leaving.
-    fn unwritten(&self) -> Option<(String, Vec<Part>)> {
+    fn unwritten(&self) -> io::Result<Option<(String, Vec<Part>)>> {
         let mut state = self.content.state.lock();
         while !state.leaving.is_empty() {
             self.content.settled.wait(&mut state);
         }
-        let name = state.name.clone()?;
+        state.nothing_is_lost()?;
+        let Some(name) = state.name.clone() else { return Ok(None) };
         let parts = self.cut_unwritten(&state);
         state.set_leaving(&parts, true);
-        Some((name, parts))
+        Ok(Some((name, parts)))
     }
 
     fn cut_unwritten(&self, state: &FileState) -> Vec<Part> {
@@ -142,6 +147,7 @@ impl ObjectFile {
     fn begin_to_leave(&self) -> io::Result<Option<Vec<KeyedPart>>> {
         self.shared.usable()?;
         let mut state = self.content.state.lock();
+        state.nothing_is_lost()?;
         let Some(name) = state.name.clone() else { return Ok(None) };
         let generation = self.shared.generation();
         if state.extents.is_cut() || state.is_composed(generation) {
@@ -267,6 +273,10 @@ impl ObjectFile {
 }
 
 impl FileState {
+    fn nothing_is_lost(&self) -> io::Result<()> {
+        if self.lost { Err(io::Error::other("what comes before was not stored")) } else { Ok(()) }
+    }
+
     /// Whether it consists of objects of other generations too.
     fn is_composed(&self, ours: u32) -> bool {
         let foreign = |(_, piece): (u64, &Piece)| match piece.source {
@@ -374,7 +384,7 @@ impl DiskFile for ObjectFile {
     fn sync(&self) -> io::Result<()> {
         let _one = self.syncing.lock();
         self.shared.usable()?;
-        let Some((name, parts)) = self.unwritten() else { return Ok(()) };
+        let Some((name, parts)) = self.unwritten()? else { return Ok(()) };
         let changed = !parts.is_empty();
         self.put_parts(&name, &parts)?;
         self.put_manifest(&name, changed)?;

@@ -18,7 +18,7 @@ use object_store::memory::InMemory;
 use object_store::path::Path;
 use object_store::{
     CopyOptions, Error, GetOptions, GetResult, ListResult, MultipartUpload, ObjectMeta,
-    ObjectStore, PutMultipartOptions, PutOptions, PutPayload, PutResult, Result,
+    ObjectStore, ObjectStoreExt, PutMultipartOptions, PutOptions, PutPayload, PutResult, Result,
 };
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
@@ -47,6 +47,17 @@ const PATIENCE: Duration = Duration::from_secs(120);
 /// What is done while the chosen put is held up.
 type Meanwhile = Box<dyn FnOnce() + Send>;
 
+/// What comes of the put that was held up.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Then {
+    /// It is carried out.
+    Served,
+    /// Nothing has an answer any more.
+    Dead,
+    /// It is refused, for good. Nothing else is.
+    Refused,
+}
+
 /// A store that holds up one put of a frame.
 struct HoldingStore {
     below: ToxicStore,
@@ -54,21 +65,26 @@ struct HoldingStore {
     /// The so-many-th is held up.
     at: u64,
     meanwhile: Mutex<Option<Meanwhile>>,
-    /// Afterwards nothing has an answer any more.
-    dies: bool,
+    then: Then,
     dead: AtomicBool,
+    /// What was refused.
+    refused: Mutex<Option<(Path, PutPayload)>>,
+    /// Changes of the catalog after that.
+    published: AtomicU64,
 }
 
 impl HoldingStore {
-    fn of(inner: &Arc<InMemory>, at: u64, dies: bool, hide_fences: bool) -> Self {
+    fn of(inner: &Arc<InMemory>, at: u64, then: Then, hide_fences: bool) -> Self {
         let toxics = Toxics { seed: at, fail_percent: 0, die_at: None, hide_fences };
         Self {
             below: ToxicStore::new(Arc::clone(inner), toxics),
             puts: AtomicU64::new(0),
             at,
             meanwhile: Mutex::default(),
-            dies,
+            then,
             dead: AtomicBool::new(false),
+            refused: Mutex::default(),
+            published: AtomicU64::new(0),
         }
     }
 
@@ -86,7 +102,13 @@ impl HoldingStore {
             let ran = tokio::task::spawn_blocking(run).await;
             ran.expect("nothing panics in it");
         }
-        self.dead.store(self.dies, Ordering::SeqCst);
+        self.dead.store(self.then == Then::Dead, Ordering::SeqCst);
+    }
+
+    fn refuse(&self, location: &Path, payload: PutPayload) -> Error {
+        *self.refused.lock() = Some((location.clone(), payload));
+        let (path, source) = (location.to_string(), "not this one".into());
+        Error::PermissionDenied { path, source }
     }
 }
 
@@ -113,8 +135,14 @@ impl ObjectStore for HoldingStore {
         let of_segment = location.as_ref().contains(".seg/");
         if of_segment && self.puts.fetch_add(1, Ordering::SeqCst) + 1 == self.at {
             self.hold().await;
+            if self.then != Then::Served {
+                return Err(self.refuse(location, payload));
+            }
         }
         self.alive()?;
+        if location.as_ref().contains("/catalog/") && self.refused.lock().is_some() {
+            self.published.fetch_add(1, Ordering::SeqCst);
+        }
         self.below.put_opts(location, payload, options).await
     }
 
@@ -157,12 +185,17 @@ fn options() -> LogOptions {
 }
 
 fn open(store: Arc<dyn ObjectStore>, seed: u64) -> Rig {
+    try_open(store, seed).unwrap_or_else(|why| panic!("it opens: {why}"))
+}
+
+fn try_open(store: Arc<dyn ObjectStore>, seed: u64) -> Result<Rig, String> {
     let bucket_options = BucketOptions { retry_first_ms: 0, ..BucketOptions::default() };
     let bucket = Bucket::new(store, Path::from("p/log"), "bucket".to_owned(), bucket_options);
     // Small objects, so that some frames take several.
     let disk_options = ObjectDiskOptions { seed, part_bytes: 700, ..ObjectDiskOptions::default() };
     let disk = ObjectDisk::open(Arc::new(bucket.expect("a runtime")), disk_options);
-    Rig::open_seeded(options(), Arc::new(disk.expect("a disk")), seed).expect("a log")
+    let disk = Arc::new(disk.map_err(|error| error.to_string())?);
+    Rig::open_seeded(options(), disk, seed).map_err(|error| error.to_string())
 }
 
 /// What was acknowledged, by sequence.
@@ -253,7 +286,7 @@ fn merge(into: &mut Acked, other: Acked) -> Result<(), String> {
 fn death(seed: u64) -> Result<u64, String> {
     let inner = Arc::new(InMemory::new());
     let mut chance = SeededEntropy::new(seed);
-    let store = HoldingStore::of(&inner, 3 + chance.below(60), true, false);
+    let store = HoldingStore::of(&inner, 3 + chance.below(60), Then::Dead, false);
     let mut acked = work(open(Arc::new(store), seed), 1, &mut chance);
     let mut next = open(Arc::clone(&inner) as Arc<dyn ObjectStore>, seed ^ 7 << 40);
     check(&mut next, &acked)?;
@@ -268,7 +301,7 @@ fn death(seed: u64) -> Result<u64, String> {
 fn takeover(seed: u64, hide_fences: bool) -> Result<(), String> {
     let inner = Arc::new(InMemory::new());
     let mut chance = SeededEntropy::new(seed);
-    let store = Arc::new(HoldingStore::of(&inner, 3 + chance.below(60), false, hide_fences));
+    let store = Arc::new(HoldingStore::of(&inner, 3 + chance.below(60), Then::Served, hide_fences));
     let (send, receive) = sync_channel(1);
     let (shared, mut theirs) = (Arc::clone(&inner), SeededEntropy::new(seed ^ 5));
     *store.meanwhile.lock() = Some(Box::new(move || {
@@ -309,9 +342,34 @@ fn a_slow_put_loses_nothing() {
     for seed in 0..ROUNDS / 4 {
         let inner = Arc::new(InMemory::new());
         let mut chance = SeededEntropy::new(seed);
-        let store = HoldingStore::of(&inner, 3 + chance.below(60), false, false);
+        let store = HoldingStore::of(&inner, 3 + chance.below(60), Then::Served, false);
         let acked = work(open(Arc::new(store), seed), 1, &mut chance);
         assert_eq!(acked.len() as u64, BATCHES * BATCH, "seed {seed}");
         check(&mut open(inner, seed ^ 9 << 40), &acked).expect("all of it is there");
+    }
+}
+
+/// Stores what its sender has given up.
+fn arrive(inner: &InMemory, location: &Path, payload: PutPayload) {
+    let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
+    runtime.block_on(inner.put(location, payload)).expect("it has room");
+}
+
+/// One put is refused while frames behind it are on their way, and a segment perhaps waits for them
+/// to be ended. What was refused arrives in the end all the same.
+#[test]
+fn nothing_is_written_behind_a_frame_that_was_refused() {
+    for seed in 0..ROUNDS {
+        let inner = Arc::new(InMemory::new());
+        let mut chance = SeededEntropy::new(seed);
+        let at = 3 + chance.below(60);
+        let store = Arc::new(HoldingStore::of(&inner, at, Then::Refused, false));
+        let acked = work(open(Arc::clone(&store) as Arc<dyn ObjectStore>, seed), 1, &mut chance);
+        let published = store.published.load(Ordering::SeqCst);
+        assert_eq!(published, 0, "seed {seed}: the log went on");
+        if let Some((location, payload)) = store.refused.lock().take() {
+            arrive(&inner, &location, payload);
+        }
+        check(&mut open(inner, seed ^ 9 << 40), &acked).unwrap_or_else(|why| panic!("{why}"));
     }
 }
