@@ -27,7 +27,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::sync_channel;
 use std::time::{Duration, Instant};
-use toxic::{ToxicStore, Toxics};
+use toxic::{Moment, ToxicStore, Toxics};
 
 const ROUNDS: u64 = 60;
 
@@ -372,4 +372,35 @@ fn nothing_is_written_behind_a_frame_that_was_refused() {
         }
         check(&mut open(inner, seed ^ 9 << 40), &acked).unwrap_or_else(|why| panic!("{why}"));
     }
+}
+
+/// The server dies, and so does the next one, at any of the changes that it makes to cut off what
+/// overtook a frame: the first one of the log, or a later one. Then that frame may arrive yet.
+#[test]
+fn a_death_while_what_overtook_a_frame_is_cut_off() {
+    for (at, seed) in (2..6).flat_map(|at| (0..4).map(move |seed| (at, seed))) {
+        let inner = Arc::new(InMemory::new());
+        let store = Arc::new(HoldingStore::of(&inner, at, Then::Dead, false));
+        let first = open(Arc::clone(&store) as Arc<dyn ObjectStore>, seed);
+        let acked = work(first, 1, &mut SeededEntropy::new(seed));
+        let (location, payload) = store.refused.lock().take().expect("a put was held up");
+        for change in 1.. {
+            let left = Arc::new(inner.fork());
+            let Some(moment) = death_at_start(&left, change, seed) else { break };
+            if change % 2 == seed / 2 {
+                arrive(&left, &location, payload.clone());
+            }
+            let next = try_open(left, seed ^ 9 << 40).map_err(|why| format!("refuses: {why}"));
+            next.and_then(|mut next| check(&mut next, &acked))
+                .unwrap_or_else(|why| panic!("put {at}, seed {seed}, {moment:?} {change}: {why}"));
+        }
+    }
+}
+
+/// Opens the log and dies at the so-many-th change; in the middle of what, if it came to that.
+fn death_at_start(left: &Arc<InMemory>, change: u64, seed: u64) -> Option<Moment> {
+    let toxics = Toxics { seed, fail_percent: 0, die_at: Some(change), hide_fences: false };
+    let dying = Arc::new(ToxicStore::new(Arc::clone(left), toxics));
+    drop(try_open(Arc::clone(&dying) as Arc<dyn ObjectStore>, seed ^ 7 << 40));
+    dying.died_at()
 }

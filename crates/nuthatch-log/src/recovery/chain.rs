@@ -97,13 +97,18 @@ impl<M: Machine> Recovery<M> {
         self.forget_replaced()
     }
 
-    /// Entries of inputs whose files are gone now say nothing any more.
+    /// Entries of inputs whose files are gone now say nothing any more, nor do those of segments that
+    /// never held a frame.
     fn forget_replaced(&mut self) -> Result<(), OpenError> {
-        let is_over = |entry: &SegmentEntry| entry.state == SegmentState::Replaced;
+        let never_held =
+            |entry: &SegmentEntry| entry.state == SegmentState::Removed && entry.end < entry.base;
+        let is_over =
+            |entry: &SegmentEntry| entry.state == SegmentState::Replaced || never_held(entry);
         if !self.catalog.segments.iter().any(is_over) {
             return Ok(());
         }
         let mut next = self.catalog.clone();
+        next.segments.retain(|entry| !never_held(entry));
         forget_removed(&mut next, &|_| true);
         self.disk.sync_dir("").map_err(io_context("the directory"))?;
         next.store(&*self.disk).map_err(io_context("catalog"))?;

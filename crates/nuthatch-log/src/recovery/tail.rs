@@ -2,7 +2,7 @@
 //! aside, and it is sealed where its good frames end.
 
 use super::{DamageKind, FrameFault, Lsn, Machine, OpenError, Recovery, damage, io_context};
-use crate::catalog::SegmentEntry;
+use crate::catalog::{SegmentEntry, SegmentState};
 use crate::segment::footer::FOOTER_MAGIC;
 use crate::segment::scan::{Beyond, look_beyond};
 use crate::segment::{FooterBuilder, FrameScanner, Scanned, Segment};
@@ -38,12 +38,18 @@ impl<M: Machine> Recovery<M> {
         self.seal(at, entry, segment, end.offset, &builder)
     }
 
-    /// A segment whose first frame was never completely written leaves the chain.
+    /// A segment whose first frame was never completely written leaves the chain. The catalog knows it
+    /// until its file is gone: what is left of it after a crash, which may be frames that overtook the
+    /// first one, would be newer than a catalog that does not.
     fn drop_empty(&mut self, entry: &SegmentEntry) -> Result<(), OpenError> {
         self.report.segments -= 1;
-        self.catalog.segments.retain(|other| other.id != entry.id);
+        let dropped = self.catalog.entry_mut(entry.id).expect("it is being looked at");
+        dropped.state = SegmentState::Removed;
         self.catalog.store(&*self.disk).map_err(io_context("catalog"))?;
-        self.disk.remove(&entry.file_name()).map_err(io_context(entry.file_name()))
+        self.disk.remove(&entry.file_name()).map_err(io_context(entry.file_name()))?;
+        self.disk.sync_dir("").map_err(io_context("the directory"))?;
+        self.catalog.segments.retain(|other| other.id != entry.id);
+        self.catalog.store(&*self.disk).map_err(io_context("catalog"))
     }
 
     fn scan_tail(
