@@ -83,6 +83,8 @@ struct Shared {
     options: BucketOptions,
     counters: Counters,
     permits: Semaphore,
+    /// Held by a put that took too long before.
+    alone: Semaphore,
     closed: AtomicBool,
     retry_for_ms: AtomicU64,
     /// The last request that was given up, other than for an object that is not there.
@@ -113,6 +115,7 @@ impl Bucket {
             options,
             counters: Counters::default(),
             permits: Semaphore::new(MAX_REQUESTS_IN_FLIGHT),
+            alone: Semaphore::new(1),
             closed: AtomicBool::new(false),
             retry_for_ms,
             given_up: Mutex::default(),
@@ -235,7 +238,8 @@ impl Bucket {
             shared.counters.put(bytes.len() as u64);
             let options = PutOptions { mode: PutMode::Create, ..PutOptions::default() };
             let put = shared.store.put_opts(&path, PutPayload::from_bytes(bytes), options);
-            shared.attempt(put).await.map(drop).map_err(|source| failed("create", &key, source))
+            let put = shared.attempt(put, &mut Patience::new()).await;
+            put.map(drop).map_err(|source| failed("create", &key, source))
         })
     }
 
@@ -426,12 +430,17 @@ impl Shared {
     async fn attempt<T>(
         &self,
         request: impl Future<Output = Result<T, Error>>,
+        patience: &mut Patience,
     ) -> Result<T, Error> {
         let _permit = self.permits.acquire().await;
-        match tokio::time::timeout(self.options.attempt_timeout, request).await {
+        let (began, limit) = (Instant::now(), self.options.attempt_timeout);
+        let result = match tokio::time::timeout(limit, request).await {
             Ok(result) => result,
             Err(elapsed) => Err(Error::Generic { store: "store", source: Box::new(elapsed) }),
-        }
+        };
+        // The client has a limit of its own, which may come first.
+        patience.was_slow = result.is_err() && began.elapsed() >= limit / 2;
+        result
     }
 
     /// Repeats a request as long as it fails for a reason that may pass.
@@ -446,21 +455,29 @@ impl Shared {
         F: Future<Output = Result<T, Error>>,
     {
         let mut patience = Patience::new();
+        let mut alone = None;
         loop {
             self.counters.request(kind);
             let request = request(Arc::clone(self), self.path(key));
-            match self.attempt(request).await {
+            let source = match self.attempt(request, &mut patience).await {
                 Ok(value) => return Ok(value),
-                Err(source) if is_transient(&source) => {
-                    let Some(pause) = patience.next(self) else {
-                        return Err(self.give_up(failed(operation, key, source)));
-                    };
-                    self.note_retry(operation, key, &source, &mut patience);
-                    if !pause.is_zero() {
-                        tokio::time::sleep(pause).await;
-                    }
+                Err(source) => source,
+            };
+            drop(alone.take());
+            let pause = is_transient(&source).then(|| patience.next(self)).flatten();
+            let Some(pause) = pause else {
+                return Err(self.give_up(failed(operation, key, source)));
+            };
+            self.note_retry(operation, key, &source, &mut patience);
+            if !pause.is_zero() {
+                tokio::time::sleep(pause).await;
+            }
+            // Several that share a slow link would take too long together again and again.
+            if patience.was_slow && kind == RequestKind::Put {
+                alone = self.alone.acquire().await.ok();
+                if patience.is_over(self, Duration::ZERO) {
+                    return Err(self.give_up(failed(operation, key, source)));
                 }
-                Err(source) => return Err(self.give_up(failed(operation, key, source))),
             }
         }
     }
@@ -551,11 +568,13 @@ const REPORT_AFTER_ATTEMPTS: u32 = 3;
 struct Patience {
     since: Instant,
     attempts: u32,
+    /// The last attempt took as long as it might.
+    was_slow: bool,
 }
 
 impl Patience {
     fn new() -> Self {
-        Self { since: Instant::now(), attempts: 0 }
+        Self { since: Instant::now(), attempts: 0, was_slow: false }
     }
 
     /// How long to wait before the next attempt; `None` when there is none.
@@ -564,10 +583,13 @@ impl Patience {
         let pause = first_ms.saturating_mul(1 << self.attempts.min(16)).min(RETRY_MAX_MS);
         let pause = Duration::from_millis(pause);
         self.attempts += 1;
+        (!self.is_over(shared, pause)).then_some(pause)
+    }
+
+    /// Whether there is no further attempt, `pause` from now.
+    fn is_over(&self, shared: &Shared, pause: Duration) -> bool {
         let retry_for = Duration::from_millis(shared.retry_for_ms.load(Ordering::Relaxed));
-        let over =
-            shared.closed.load(Ordering::Relaxed) || self.since.elapsed() + pause > retry_for;
-        (!over).then_some(pause)
+        shared.closed.load(Ordering::Relaxed) || self.since.elapsed() + pause > retry_for
     }
 }
 
