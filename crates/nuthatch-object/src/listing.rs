@@ -123,8 +123,13 @@ impl Objects {
         let extents = match self.manifest() {
             Some((_, key)) => {
                 let bytes = shared.bucket.get(key)?;
-                manifest::decode(&bytes)
-                    .map_err(|what| catalog::unusable(&shared.bucket, key, what))?
+                let extents = manifest::decode(&bytes)
+                    .map_err(|what| catalog::unusable(&shared.bucket, key, what))?;
+                // An owner that was replaced may have stored it after the file was removed. Whatever
+                // else is missing must not be taken for a file that ends there.
+                let there = self.there_of(&name, &extents);
+                let begins = there.iter().next().is_some_and(|(at, _)| at == 0);
+                if begins { extents } else { there }
             }
             None => self.run(),
         };
@@ -140,5 +145,16 @@ impl Objects {
         let pieces: Vec<_> = parts.map(|part| part.piece()).collect();
         let len = pieces.iter().map(|(at, piece)| at + piece.len).max().unwrap_or(0);
         Extents::of(pieces, len)
+    }
+    /// The pieces whose objects are there and long enough; nothing, so zeros, for the others.
+    pub fn there_of(&self, name: &str, extents: &Extents) -> Extents {
+        let pieces = extents.iter().filter_map(|(at, piece)| {
+            let Source::Object { offset, generation, skip } = piece.source else { return None };
+            let size = *self.all.get(names::part(name, offset, generation).as_str())?;
+            let len = piece.len.min(size.saturating_sub(skip));
+            (len > 0).then(|| (at, Piece { len, source: piece.source.clone() }))
+        });
+        let pieces: Vec<_> = pieces.collect();
+        Extents::of(pieces, extents.len())
     }
 }

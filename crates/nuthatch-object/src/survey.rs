@@ -7,7 +7,7 @@
 use crate::bucket::Bucket;
 use crate::catalog;
 use crate::disk::Shared;
-use crate::extents::{Extents, Piece, Source};
+use crate::extents::{Extents, Source};
 use crate::file::ObjectFile;
 use crate::listing::{Listing, Objects};
 use crate::manifest;
@@ -132,7 +132,7 @@ impl Survey {
                 }
             },
         };
-        let there = what_is_there(name, &extents, objects);
+        let there = objects.there_of(name, &extents);
         self.look_for_gaps(name, &there);
         self.look_for_orphans(name, &there, objects);
         Ok(there)
@@ -205,16 +205,4 @@ fn compose(objects: &Objects, by: u32, bucket: &Bucket) -> Extents {
         extents.set_len(last.offset + last.len);
     }
     extents
-}
-
-/// The pieces whose objects are there and long enough; nothing for the others.
-fn what_is_there(name: &str, extents: &Extents, objects: &Objects) -> Extents {
-    let pieces = extents.iter().filter_map(|(at, piece)| {
-        let Source::Object { offset, generation, skip } = piece.source else { return None };
-        let size = *objects.all.get(names::part(name, offset, generation).as_str())?;
-        let len = piece.len.min(size.saturating_sub(skip));
-        (len > 0).then(|| (at, Piece { len, source: piece.source.clone() }))
-    });
-    let pieces: Vec<_> = pieces.collect();
-    Extents::of(pieces, extents.len())
 }

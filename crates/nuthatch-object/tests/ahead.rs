@@ -10,6 +10,7 @@ mod toxic;
 
 use async_trait::async_trait;
 use common::{Event, Outcome, Outputs, Rig, tiny};
+use futures_util::TryStreamExt;
 use futures_util::stream::BoxStream;
 use nuthatch_log::env::SeededEntropy;
 use nuthatch_log::{LogHandle, LogOptions, SendError, StreamId, SyncPolicy};
@@ -351,8 +352,11 @@ fn a_slow_put_loses_nothing() {
 
 /// Stores what its sender has given up.
 fn arrive(inner: &InMemory, location: &Path, payload: PutPayload) {
-    let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
-    runtime.block_on(inner.put(location, payload)).expect("it has room");
+    block_on(inner.put(location, payload)).expect("it has room");
+}
+
+fn block_on<T>(work: impl Future<Output = T>) -> T {
+    tokio::runtime::Builder::new_current_thread().build().expect("a runtime").block_on(work)
 }
 
 /// One put is refused while frames behind it are on their way, and a segment perhaps waits for them
@@ -395,6 +399,29 @@ fn a_death_while_what_overtook_a_frame_is_cut_off() {
                 .unwrap_or_else(|why| panic!("put {at}, seed {seed}, {moment:?} {change}: {why}"));
         }
     }
+}
+
+/// An owner that is replaced while it recovers may store what a file consists of when the file is gone
+/// already.
+#[test]
+fn a_manifest_of_a_file_that_is_gone_holds_nobody_up() {
+    let inner = Arc::new(InMemory::new());
+    let store = HoldingStore::of(&inner, 20, Then::Dead, false);
+    let acked = work(open(Arc::new(store), 1), 1, &mut SeededEntropy::new(1));
+    drop(open(Arc::clone(&inner) as Arc<dyn ObjectStore>, 2));
+    let all = keys(&inner);
+    let manifest = all.iter().find(|key| key.as_ref().contains("/manifest.")).expect("it was cut");
+    let name = manifest.parts().nth(3).expect("a file").as_ref().to_owned();
+    let gone = manifest.as_ref().replace(&name, "0000000000000001-00000000000000009999.seg");
+    let gone = Path::from(gone);
+    block_on(inner.copy(manifest, &gone)).expect("it is there");
+    check(&mut open(Arc::clone(&inner) as Arc<dyn ObjectStore>, 3), &acked).expect("all is there");
+    assert!(!keys(&inner).contains(&gone), "nobody needs it");
+}
+
+fn keys(inner: &InMemory) -> Vec<Path> {
+    let listed = block_on(inner.list(None).try_collect::<Vec<_>>()).expect("it lists");
+    listed.into_iter().map(|meta| meta.location).collect()
 }
 
 /// Opens the log and dies at the so-many-th change; in the middle of what, if it came to that.

@@ -4,7 +4,7 @@
 use super::{DamageKind, FrameFault, Lsn, Machine, OpenError, Recovery, damage, io_context};
 use crate::catalog::{SegmentEntry, SegmentState};
 use crate::compaction::forget_removed;
-use crate::env::read_exact_at;
+use crate::env::{DiskFile, read_exact_at};
 use crate::segment::writer::{FooterRef, append_footer};
 use crate::segment::{
     Footer, FooterBuilder, FrameScanner, HeaderFault, Mark, Scanned, Segment, SegmentHeader,
@@ -18,6 +18,9 @@ use std::sync::Arc;
 /// Footers are kept in memory between the passes up to this many bytes; others are read again. They
 /// are dropped one by one while the machine's own tables, which are larger, grow.
 const FOOTERS_KEPT_BYTES: usize = 1024 * 1024 * 1024;
+
+/// Bytes that are looked at at a time where a file may be all zeros.
+const BLANK_STEP_BYTES: usize = 1024 * 1024;
 
 /// A segment of the chain.
 pub(super) struct Link {
@@ -134,7 +137,8 @@ impl<M: Machine> Recovery<M> {
         let mut head = [0; crate::segment::SEGMENT_HEADER_BYTES];
         let n = file.read_at(&mut head, 0)?;
         let has_frames = match SegmentHeader::decode(&head[..n]) {
-            Err(_) => n > 0 && head[..n].iter().any(|byte| *byte != 0),
+            // In a bucket the first block may be missing alone.
+            Err(_) => !is_blank(&*file, len)?,
             Ok(header) if self.is_unfinished_compaction(&header) => false,
             Ok(header) => {
                 let segment = Segment { header, file };
@@ -288,6 +292,20 @@ impl<M: Machine> Recovery<M> {
         }
         Ok(scanned)
     }
+}
+
+/// Whether all of a file reads as zeros.
+fn is_blank(file: &dyn DiskFile, len: u64) -> io::Result<bool> {
+    let mut chunk = vec![0; BLANK_STEP_BYTES];
+    let mut at = 0;
+    while at < len {
+        let n = file.read_at(&mut chunk, at)?;
+        if n == 0 || chunk[..n].iter().any(|byte| *byte != 0) {
+            return Ok(n == 0);
+        }
+        at += n as u64;
+    }
+    Ok(true)
 }
 
 /// A sealed segment's footer, if it has one that is whole.
