@@ -146,6 +146,7 @@ impl Objects {
         let len = pieces.iter().map(|(at, piece)| at + piece.len).max().unwrap_or(0);
         Extents::of(pieces, len)
     }
+
     /// The pieces whose objects are there and long enough; nothing, so zeros, for the others.
     pub fn there_of(&self, name: &str, extents: &Extents) -> Extents {
         let pieces = extents.iter().filter_map(|(at, piece)| {
