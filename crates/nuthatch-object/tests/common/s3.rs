@@ -24,6 +24,8 @@ pub struct S3 {
 impl S3 {
     pub fn start(name: &str) -> Self {
         let dir = std::env::temp_dir().join(format!("nuthatch-s3-{name}-{}", std::process::id()));
+        // A process of the same number may have been killed here.
+        let _ = std::fs::remove_dir_all(&dir);
         std::fs::create_dir_all(dir.join(BUCKET)).expect("a directory");
         let mut builder =
             S3ServiceBuilder::new(s3s_fs::FileSystem::new(&dir).expect("a directory"));
