@@ -34,6 +34,8 @@ impl Server {
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
         let name = format!("nuthatch-cli-test-{}-{number}", std::process::id());
         let dir = std::env::temp_dir().join(name);
+        // A process of the same number may have been killed here.
+        let _ = fs::remove_dir_all(&dir);
         fs::create_dir_all(&dir).unwrap();
         let mut command = match std::env::var_os("NUTHATCH_TEST_SERVER") {
             Some(path) => Command::new(path),

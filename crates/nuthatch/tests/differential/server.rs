@@ -88,6 +88,8 @@ impl Server {
         let name = format!("nuthatch-differential-{}-{number}", std::process::id());
         let dir = std::env::temp_dir().join(name);
         let text = |err: std::io::Error| format!("{}: {err}", program.path.display());
+        // A process of the same number may have been killed here.
+        let _ = fs::remove_dir_all(&dir);
         fs::create_dir_all(&dir).map_err(text)?;
         let port = free_port().map_err(text)?;
         let mut command = Command::new(&program.path);
