@@ -201,8 +201,10 @@ fn failures<T>(results: &[(u64, Result<T, String>)]) -> Vec<String> {
 #[test]
 fn what_was_acknowledged_survives_the_network_and_the_death_of_the_server() {
     let s3 = S3::start("proxy-deaths");
-    let results =
-        play(0..rounds(DEATH_ROUNDS), |seed| deaths(s3.address, &format!("deaths/{seed}"), seed));
+    let results = play(0..rounds(DEATH_ROUNDS), |seed| {
+        let prefix = format!("deaths/{seed}");
+        deaths(s3.address, &prefix, seed).inspect(|_| s3.clear(&prefix))
+    });
     let failures = failures(&results);
     assert!(failures.is_empty(), "{} failed: {:#?}", failures.len(), failures.first());
     let mut fates = Fates::new();
@@ -239,8 +241,10 @@ fn every_fault_was_met(fates: &Fates) {
 fn an_owner_whose_requests_come_late_acknowledges_nothing() {
     let s3 = S3::start("proxy-takeovers");
     let rounds = rounds(TAKEOVER_ROUNDS);
-    let results =
-        play(0..rounds, |seed| takeover(s3.address, &format!("takeovers/{seed}"), seed, false));
+    let results = play(0..rounds, |seed| {
+        let prefix = format!("takeovers/{seed}");
+        takeover(s3.address, &prefix, seed, false).inspect(|_| s3.clear(&prefix))
+    });
     let failures = failures(&results);
     assert!(failures.is_empty(), "{} failed: {:#?}", failures.len(), failures.first());
     let ended = results.iter().filter(|(_, result)| matches!(result, Ok((true, _)))).count();

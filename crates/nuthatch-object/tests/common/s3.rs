@@ -52,6 +52,13 @@ impl S3 {
     }
 }
 
+impl S3 {
+    /// Removes what is below a prefix: the more there is, the longer everybody's listings take.
+    pub fn clear(&self, prefix: &str) {
+        let _ = std::fs::remove_dir_all(self.dir.join(BUCKET).join(prefix));
+    }
+}
+
 impl Drop for S3 {
     fn drop(&mut self) {
         let _ = std::fs::remove_dir_all(&self.dir);
