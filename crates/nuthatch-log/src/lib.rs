@@ -22,6 +22,7 @@ pub mod machine;
 mod options;
 pub mod record;
 mod recovery;
+pub mod rules;
 mod segment;
 mod sequencer;
 pub mod state_part;
