@@ -136,6 +136,12 @@ impl BlockCache {
         Self { bucket, capacity_bytes, disk, hits, misses, state, arrived }
     }
 
+    /// What it is a cache of.
+    #[must_use]
+    pub const fn bucket(&self) -> &Arc<Bucket> {
+        &self.bucket
+    }
+
     /// What it holds and has done.
     #[must_use]
     pub fn snapshot(&self) -> CacheSnapshot {

@@ -2,7 +2,7 @@
 //! would change it at the same time one is refused. A new owner writes a version before it reads
 //! anything else ("claims" it), so that nobody else's change can come after what it has read.
 
-use crate::bucket::{Bucket, BucketError};
+use crate::bucket::{Bucket, BucketError, Listed};
 use crate::manifest::{LATER_VERSION, crc};
 use crate::names::{CATALOGS, catalog, catalog_version};
 use crate::owner::Owner;
@@ -155,12 +155,29 @@ impl CatalogVersions {
 }
 
 /// Numbers of the versions that are there, ascending.
+///
+/// # Errors
+/// The store's; `InvalidData` if there is what this program does not know as a version.
 fn numbers(bucket: &Bucket) -> io::Result<Vec<u64>> {
     let listed = bucket.list(CATALOGS)?;
-    let mut numbers: Vec<u64> =
-        listed.iter().filter_map(|listed| catalog_version(&listed.key)).collect();
+    let number = |listed: &Listed| {
+        let number = catalog_version(&listed.key);
+        number.ok_or_else(|| unknown_key(bucket, &listed.key, "version of the catalog"))
+    };
+    let mut numbers = listed.iter().map(number).collect::<io::Result<Vec<u64>>>()?;
     numbers.sort_unstable();
     Ok(numbers)
+}
+
+/// An object among those that say who owns the log and what it is, with a key that none of them has:
+/// a later version may have put it there, so that nothing is known of the log.
+pub fn unknown_key(bucket: &Bucket, key: &str, should_be: &str) -> io::Error {
+    let text = format!(
+        "{key} in {} is no {should_be} that this program knows: of a later version, or it does not \
+         belong there",
+        bucket.label()
+    );
+    io::Error::new(io::ErrorKind::InvalidData, text)
 }
 
 /// The newest version that can be read, and those above it.

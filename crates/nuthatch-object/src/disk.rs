@@ -1,18 +1,16 @@
 //! A log's directory in a bucket.
 
 use crate::bucket::Bucket;
-use crate::cache::disk::{DiskCache, DiskCacheOptions};
+use crate::cache::disk::DiskCacheOptions;
 use crate::cache::{BlockCache, CacheSnapshot};
 use crate::catalog::CatalogVersions;
 use crate::extents::{Extents, Piece, Source};
 use crate::file::ObjectFile;
 use crate::listing::load_files;
-use crate::names;
 use crate::owner::Owner;
-use crate::{manifest, selftest};
 use bytes::Bytes;
-use nuthatch_log::env::{Disk, DiskFile, SeededEntropy, WriteMode};
-use nuthatch_log::{Entropy, Epoch};
+use nuthatch_log::Epoch;
+use nuthatch_log::env::{Disk, DiskFile, WriteMode};
 use parking_lot::{Condvar, Mutex};
 use std::collections::BTreeMap;
 use std::io;
@@ -87,15 +85,15 @@ enum Role {
 
 impl Shared {
     /// What somebody needs who changes nothing.
-    pub fn onlooker(bucket: Arc<Bucket>, newest: u32, cache_bytes: usize) -> Self {
-        let cache = Arc::new(BlockCache::new(Arc::clone(&bucket), cache_bytes, None));
+    pub fn onlooker(cache: Arc<BlockCache>, newest: u32) -> Self {
+        let bucket = Arc::clone(cache.bucket());
         let (on_fenced, told): (OnFenced, _) = (Arc::new(|_| {}), AtomicBool::new(false));
         Self { bucket, cache, part_bytes: 1, role: Role::Onlooker(newest), on_fenced, told }
     }
 
     /// What somebody needs who has become the owner in order to mend.
-    pub fn mender(bucket: Arc<Bucket>, owner: Arc<Owner>, cache_bytes: usize) -> Self {
-        Self { role: Role::Owner(owner), ..Self::onlooker(bucket, 0, cache_bytes) }
+    pub fn mender(cache: Arc<BlockCache>, owner: Arc<Owner>) -> Self {
+        Self { role: Role::Owner(owner), ..Self::onlooker(cache, 0) }
     }
 
     pub fn generation(&self) -> u32 {
@@ -158,38 +156,25 @@ pub struct ObjectDisk {
 }
 
 impl ObjectDisk {
-    /// Tries the store out, becomes the owner of the log in `bucket` (ending any other), and reads
-    /// what is there.
+    /// Prepares and takes in one step: tries the store out, becomes the owner of the log in `bucket`
+    /// (ending any other), and reads what is there. Whoever opens several logs prepares all of them
+    /// first ([`ObjectDisk::prepare`]), so that a refusal takes none of them from its owner.
     ///
     /// # Errors
-    /// The store cannot be used ([`crate::SelfTestError`] inside) or fails; `InvalidData` if what
-    /// describes the log is damaged.
+    /// Those of [`ObjectDisk::prepare`] and [`crate::PreparedDisk::take`].
     pub fn open(bucket: Arc<Bucket>, options: ObjectDiskOptions) -> io::Result<Self> {
-        let mut entropy = SeededEntropy::new(options.seed);
-        let mut nonce = || u128::from(entropy.next()) << 64 | u128::from(entropy.next());
-        selftest::run(&bucket, nonce()).map_err(io::Error::other)?;
-        crate::tier::refuse_tier(&bucket)?;
-        let used = CatalogVersions::newest_generation(&bucket)?;
-        let owner = Arc::new(Owner::take(Arc::clone(&bucket), &options.who, nonce(), used)?);
-        let opened = Self::open_as(bucket, Arc::clone(&owner), options, entropy.next());
-        if opened.is_err() {
-            owner.leave();
-        }
-        opened
+        Self::prepare(bucket, options)?.take()
     }
 
     /// Reads what is there, as its owner.
-    fn open_as(
-        bucket: Arc<Bucket>,
+    pub(crate) fn open_as(
         owner: Arc<Owner>,
         options: ObjectDiskOptions,
+        cache: Arc<BlockCache>,
         seed: u64,
     ) -> io::Result<Self> {
+        let bucket = Arc::clone(cache.bucket());
         let catalog = CatalogVersions::claim(Arc::clone(&bucket), Arc::clone(&owner), seed)?;
-        let on_disk =
-            options.disk_cache.map(|cache| open_disk_cache(&bucket, cache)).transpose()?;
-        let cache = BlockCache::new(Arc::clone(&bucket), options.cache_bytes, on_disk);
-        let cache = Arc::new(cache);
         let told = AtomicBool::new(false);
         let (on_fenced, part_bytes) = (options.on_fenced, options.part_bytes.max(1));
         let role = Role::Owner(owner);
@@ -234,16 +219,6 @@ impl ObjectDisk {
         stale.retain(|key| !kept.contains(key));
         Ok(self.shared.bucket.delete_all(stale)?)
     }
-}
-
-/// The disk cache of a bucket: known by the first fence of the bucket's log, which is there once an
-/// owner is, is never removed, and is different after the bucket was emptied.
-fn open_disk_cache(bucket: &Bucket, options: DiskCacheOptions) -> io::Result<DiskCache> {
-    let first = bucket.get(&names::fence(1))?;
-    let scope = format!("{} {:08x}", bucket.label(), manifest::crc(&first));
-    let place = options.dir.display().to_string();
-    DiskCache::open(options, scope, bucket.reporter())
-        .map_err(|error| io::Error::new(error.kind(), format!("cache in {place}: {error}")))
 }
 
 impl Disk for ObjectDisk {

@@ -7,6 +7,9 @@
 //! growing file may be under way at a time ([`departure`]); the catalog is a sequence of numbered
 //! objects made by conditional creation ([`catalog`]).
 //!
+//! A log is opened in two steps: [`ObjectDisk::prepare`] asks everything that needs no ownership, and
+//! [`PreparedDisk::take`] makes the fence. A server prepares all of its logs before it takes any.
+//!
 //! [`TieredDisk`] is a local disk whose sealed segments move to a bucket ([`tier`]).
 //!
 //! Keys of a log in a bucket, below its prefix; `gen` is the generation of the owner that wrote the object:
@@ -35,6 +38,8 @@ mod mounts;
 mod names;
 mod open;
 mod owner;
+mod prepare;
+mod rehearsal;
 mod selftest;
 mod survey;
 mod tier;
@@ -48,6 +53,7 @@ pub use disk::{ObjectDisk, ObjectDiskOptions};
 pub use mend::{BucketMender, LastOwner};
 pub use open::{OpenUrlError, open_url, open_url_with};
 pub use owner::{Fenced, OWNER_CHECK_MS};
+pub use prepare::PreparedDisk;
 pub use selftest::SelfTestError;
 pub use survey::Survey;
 pub use tier::{MovedAway, Step, TierOptions, TierStatus, TierView, TieredDisk, moved_away};

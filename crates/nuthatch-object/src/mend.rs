@@ -12,8 +12,8 @@ use crate::disk::Shared;
 use crate::names;
 use crate::owner::{self, Owner};
 use crate::survey::{Survey, newest_generation};
-use crate::view::{BucketView, CACHE_BYTES};
-use crate::{manifest, selftest};
+use crate::view::BucketView;
+use crate::{manifest, selftest, view};
 use bytes::Bytes;
 use nuthatch_log::Entropy;
 use nuthatch_log::doctor::{Applied, KEPT_DIR};
@@ -97,6 +97,8 @@ impl BucketMender {
         let mut nonce = || u128::from(entropy.next()) << 64 | u128::from(entropy.next());
         selftest::run(bucket, nonce()).map_err(io::Error::other)?;
         crate::tier::refuse_tier(bucket)?;
+        // What is of a later version is refused before the fence ends whoever can read it.
+        BucketView::survey(Arc::clone(bucket))?;
         let used = newest_generation(bucket)?.unwrap_or(0);
         let owner = Arc::new(Owner::take(Arc::clone(bucket), who, nonce(), used)?);
         let versions = CatalogVersions::claim_readable(
@@ -104,8 +106,7 @@ impl BucketMender {
             Arc::clone(&owner),
             entropy.next(),
         )?;
-        let shared = Shared::mender(Arc::clone(bucket), Arc::clone(&owner), CACHE_BYTES);
-        let shared = Arc::new(shared);
+        let shared = Arc::new(Shared::mender(view::cache(bucket), Arc::clone(&owner)));
         // Damaged versions of the catalog show no more: the claim is the newest now.
         let (view, survey) = BucketView::survey_as(&shared)?;
         Ok(Self { owner, shared, versions, view: Arc::new(view), survey })

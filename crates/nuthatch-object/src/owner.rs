@@ -5,7 +5,8 @@
 //!
 //! Fences are never removed: a key that was removed could be created again, by an owner that slept.
 
-use crate::bucket::{Bucket, BucketError};
+use crate::bucket::{Bucket, BucketError, Listed};
+use crate::catalog::unknown_key;
 use crate::names::{FENCES, fence, fence_generation, left};
 use bytes::Bytes;
 use parking_lot::Mutex;
@@ -46,10 +47,14 @@ const DIRECTORY: &str = "file:";
 /// The generations whose fences are there, ascending.
 ///
 /// # Errors
-/// [`BucketError`].
-pub fn fences(bucket: &Bucket) -> Result<Vec<u32>, BucketError> {
+/// The store's; `InvalidData` if there is what this program does not know as a fence: it may be that
+/// of an owner of a later version, which must not be passed over.
+pub fn fences(bucket: &Bucket) -> io::Result<Vec<u32>> {
     let listed = bucket.list(FENCES)?;
-    let mut all: Vec<u32> = listed.iter().filter_map(|one| fence_generation(&one.key)).collect();
+    let generation = |one: &Listed| {
+        fence_generation(&one.key).ok_or_else(|| unknown_key(bucket, &one.key, "fence"))
+    };
+    let mut all = listed.iter().map(generation).collect::<io::Result<Vec<u32>>>()?;
     all.sort_unstable();
     Ok(all)
 }
@@ -85,13 +90,8 @@ impl Owner {
     /// was written under earlier generations must not be met again.
     ///
     /// # Errors
-    /// [`BucketError`].
-    pub fn take(
-        bucket: Arc<Bucket>,
-        who: &str,
-        nonce: u128,
-        used: u32,
-    ) -> Result<Self, BucketError> {
+    /// Those of [`fences`].
+    pub fn take(bucket: Arc<Bucket>, who: &str, nonce: u128, used: u32) -> io::Result<Self> {
         let newest = fences(&bucket)?.last().copied().unwrap_or(0);
         let mut generation = newest.max(used) + 1;
         loop {
@@ -100,7 +100,7 @@ impl Owner {
                 Ok(()) => break,
                 // Another was faster: it is the one to be replaced.
                 Err(BucketError::Exists { .. }) => generation += 1,
-                Err(error) => return Err(error),
+                Err(error) => return Err(error.into()),
             }
         }
         let (fenced, checked) = (AtomicBool::new(false), Mutex::new(Instant::now()));

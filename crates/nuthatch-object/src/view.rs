@@ -2,6 +2,7 @@
 //! made, and a server that has the log open does not notice.
 
 use crate::bucket::Bucket;
+use crate::cache::BlockCache;
 use crate::catalog::CatalogVersions;
 use crate::disk::{REMOTE_READERS, Shared};
 use crate::extents::{Extents, Piece, Source};
@@ -19,7 +20,7 @@ use std::sync::Arc;
 const CATALOG_PATH: &str = "catalog";
 
 /// Bytes of objects kept in memory while they are looked at.
-pub const CACHE_BYTES: usize = 32 << 20;
+const CACHE_BYTES: usize = 32 << 20;
 
 /// The files of a log in a bucket, as they were when this was opened.
 pub struct BucketView {
@@ -35,11 +36,27 @@ impl BucketView {
     /// The store's; `NotFound` if no log was ever there; `InvalidData` if what describes the log is
     /// damaged.
     pub fn open(bucket: Arc<Bucket>) -> io::Result<Self> {
+        let cache = cache(&bucket);
+        Self::sharing(bucket, cache)
+    }
+
+    /// As [`BucketView::open`], reading through a cache that others use as well.
+    pub(crate) fn sharing(bucket: Arc<Bucket>, cache: Arc<BlockCache>) -> io::Result<Self> {
         let newest = owner::fences(&bucket)?.last().copied().ok_or_else(|| no_log(&bucket))?;
         let catalog = CatalogVersions::peek(&bucket)?;
-        let shared = Arc::new(Shared::onlooker(bucket, newest, CACHE_BYTES));
+        let shared = Arc::new(Shared::onlooker(cache, newest));
         let files = load_files(&shared)?;
         Ok(Self { shared, catalog, files })
+    }
+
+    /// Whether two looks at one log found the same catalog and the same objects.
+    pub(crate) fn shows_the_same_as(&self, other: &Self) -> bool {
+        let objects = |view: &Self| -> Vec<Vec<String>> {
+            view.files.values().map(|file| file.objects()).collect()
+        };
+        self.catalog == other.catalog
+            && self.files.keys().eq(other.files.keys())
+            && objects(self) == objects(other)
     }
 
     /// As [`BucketView::open`] of what may be damaged, with what is wrong with its objects. What
@@ -50,7 +67,7 @@ impl BucketView {
     /// version.
     pub fn survey(bucket: Arc<Bucket>) -> io::Result<(Self, Survey)> {
         let newest = survey::newest_generation(&bucket)?.ok_or_else(|| no_log(&bucket))?;
-        let shared = Arc::new(Shared::onlooker(bucket, newest, CACHE_BYTES));
+        let shared = Arc::new(Shared::onlooker(cache(&bucket), newest));
         Self::survey_as(&shared)
     }
 
@@ -77,6 +94,11 @@ impl BucketView {
     pub fn bucket(&self) -> &Arc<Bucket> {
         &self.shared.bucket
     }
+}
+
+/// A cache for looking only.
+pub(crate) fn cache(bucket: &Arc<Bucket>) -> Arc<BlockCache> {
+    Arc::new(BlockCache::new(Arc::clone(bucket), CACHE_BYTES, None))
 }
 
 fn no_log(bucket: &Bucket) -> io::Error {

@@ -107,13 +107,25 @@ impl Index {
     }
 }
 
-impl DiskCache {
-    /// Uses a directory. `scope` must differ for any two buckets, and for a bucket before and after
-    /// it was emptied.
+/// The directory of a cache, locked for this process, before it is known whose blocks it is to hold.
+pub struct CacheDir {
+    options: DiskCacheOptions,
+    index: Index,
+    lock: File,
+}
+
+impl CacheDir {
+    /// Takes a directory, which is made if need be, and looks at what is in it.
     ///
     /// # Errors
     /// The operating system's; `WouldBlock` if another server uses the directory.
-    pub fn open(options: DiskCacheOptions, scope: String, report: Reporter) -> io::Result<Self> {
+    pub fn lock(options: DiskCacheOptions) -> io::Result<Self> {
+        let place = options.dir.display().to_string();
+        Self::lock_dir(options)
+            .map_err(|error| io::Error::new(error.kind(), format!("cache in {place}: {error}")))
+    }
+
+    fn lock_dir(options: DiskCacheOptions) -> io::Result<Self> {
         std::fs::create_dir_all(&options.dir)?;
         let lock = File::create(options.dir.join(LOCK_FILE))?;
         lock.try_lock().map_err(|error| match error {
@@ -127,6 +139,18 @@ impl DiskCache {
         for (hash, bytes) in found(&options.dir)? {
             index.insert(hash, bytes);
         }
+        Ok(Self { options, index, lock })
+    }
+}
+
+impl DiskCache {
+    /// Uses a directory. `scope` must differ for any two buckets, and for a bucket before and after
+    /// it was emptied.
+    ///
+    /// # Errors
+    /// The operating system has no thread to give.
+    pub fn start(dir: CacheDir, scope: String, report: Reporter) -> io::Result<Self> {
+        let CacheDir { options, mut index, lock } = dir;
         for hash in index.make_room(0, options.max_bytes) {
             let _ = std::fs::remove_file(options.dir.join(file_name(hash)));
         }

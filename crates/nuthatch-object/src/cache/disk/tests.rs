@@ -5,6 +5,10 @@ use std::time::{Duration, Instant};
 
 struct Dir(PathBuf);
 
+fn open(options: DiskCacheOptions, scope: &str) -> io::Result<DiskCache> {
+    DiskCache::start(CacheDir::lock(options)?, scope.to_owned(), Reporter::default())
+}
+
 impl Dir {
     fn new(name: &str) -> Self {
         let dir =
@@ -15,7 +19,7 @@ impl Dir {
 
     fn open(&self, max_bytes: u64) -> DiskCache {
         let options = DiskCacheOptions { dir: self.0.clone(), max_bytes };
-        DiskCache::open(options, "scope".to_owned(), Reporter::default()).expect("opens")
+        open(options, "scope").expect("opens")
     }
 
     fn bytes(&self) -> u64 {
@@ -58,7 +62,7 @@ fn blocks_are_found_again_after_a_restart() {
     assert_eq!(cache.hits(), 1);
     drop(cache);
     let options = DiskCacheOptions { dir: dir.0.clone(), max_bytes: 1 << 20 };
-    let other = DiskCache::open(options, "another life".to_owned(), Reporter::default());
+    let other = open(options, "another life");
     assert_eq!(other.expect("opens").get("object", 7), None);
 }
 
@@ -109,6 +113,6 @@ fn a_directory_is_one_servers_only() {
     let dir = Dir::new("shared");
     let _first = dir.open(1 << 20);
     let options = DiskCacheOptions { dir: dir.0.clone(), max_bytes: 1 };
-    let second = DiskCache::open(options, String::new(), Reporter::default());
+    let second = open(options, "");
     assert_eq!(second.err().map(|error| error.kind()), Some(io::ErrorKind::WouldBlock));
 }
