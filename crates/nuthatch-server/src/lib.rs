@@ -6,6 +6,7 @@ mod buffers;
 pub mod conn;
 pub mod connections;
 pub mod exchange;
+mod greeting;
 pub mod info;
 pub mod interest;
 pub mod jetstream;

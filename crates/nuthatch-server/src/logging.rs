@@ -2,7 +2,7 @@
 
 use crate::options::LogOptions;
 use parking_lot::Mutex;
-use std::fmt;
+use std::fmt::{self, Write as _};
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
@@ -137,7 +137,7 @@ impl Logger {
         self.state.lock().options.trace_verbose
     }
 
-    /// Writes a line. A failure to write is nobody's business: there is no better place to say so.
+    /// Writes one line; characters that would end it or steer a terminal are escaped. A failure to write is nobody's business: there is no better place to say so.
     pub fn log(&self, level: Level, text: fmt::Arguments<'_>) {
         match level {
             Level::Debug if !self.is_debug() => return,
@@ -145,8 +145,8 @@ impl Logger {
             _ => {}
         }
         let mut state = self.state.lock();
-        let line = format_line(&state.options, level, text);
-        let _ = state.write(line.as_bytes());
+        let line = Line::new(&state.options, level, text);
+        let _ = state.write(&line);
     }
 
     /// Writes an `[INF]` line.
@@ -171,7 +171,8 @@ impl Logger {
 }
 
 impl State {
-    fn write(&mut self, line: &[u8]) -> io::Result<()> {
+    fn write(&mut self, line: &Line) -> io::Result<()> {
+        let line = line.0.as_bytes();
         match &mut self.target {
             Target::Silent => Ok(()),
             Target::Stderr => io::stderr().lock().write_all(line),
@@ -198,7 +199,7 @@ impl State {
         std::fs::rename(&path, &backup)?;
         self.target = open_target(&self.options)?;
         let text = format_args!("Rotated log, backup saved as \"{}\"", backup.display());
-        let line = format_line(&self.options, Level::Info, text);
+        let line = Line::new(&self.options, Level::Info, text).0;
         if let Target::File { file, size, .. } = &mut self.target {
             file.write_all(line.as_bytes())?;
             *size += line.len() as u64;
@@ -238,15 +239,47 @@ fn remove_old(path: &Path, keep: usize) -> io::Result<()> {
     backups[..excess].iter().try_for_each(std::fs::remove_file)
 }
 
-fn format_line(options: &LogOptions, level: Level, text: fmt::Arguments<'_>) -> String {
-    let pid = std::process::id();
-    let label = level.label();
-    if options.logtime {
-        let now = Calendar::now(options.logtime_utc);
-        format!("[{pid}] {now} {label} {text}\n")
-    } else {
-        format!("[{pid}] {label} {text}\n")
+/// A line of the log: one line, whatever is written into it. Much of what is logged comes from
+/// strangers (subjects, names, tokens, greetings), so that nothing in it may begin a line of its own
+/// or steer a terminal.
+struct Line(String);
+
+impl Line {
+    fn new(options: &LogOptions, level: Level, text: fmt::Arguments<'_>) -> Self {
+        let (pid, label) = (std::process::id(), level.label());
+        let stamp = options.logtime.then(|| Calendar::now(options.logtime_utc));
+        let mut line = Self(String::new());
+        // A type whose `Display` fails has written what it could.
+        let _ = match stamp {
+            Some(now) => write!(line, "[{pid}] {now} {label} {text}"),
+            None => write!(line, "[{pid}] {label} {text}"),
+        };
+        line.0.push('\n');
+        line
     }
+}
+
+impl fmt::Write for Line {
+    fn write_str(&mut self, text: &str) -> fmt::Result {
+        for part in text.split_inclusive(steers) {
+            match part.chars().next_back().filter(|&last| steers(last)) {
+                Some(last) => {
+                    self.0.push_str(&part[..part.len() - last.len_utf8()]);
+                    self.0.extend(last.escape_default());
+                }
+                None => self.0.push_str(part),
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Whether a reader of the log would not see this character but what it does: controls, further ends
+/// of lines, and what turns the direction of writing.
+fn steers(c: char) -> bool {
+    c.is_control()
+        || matches!(c, '\u{2028}' | '\u{2029}' | '\u{200e}' | '\u{200f}' | '\u{061c}')
+        || matches!(c, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }
 
 /// A moment in the calendar of the log: local time or UTC.

@@ -20,7 +20,7 @@ use tokio::task::JoinHandle;
 
 pub use self::endpoints::document;
 use self::endpoints::{Answer, ENDPOINTS};
-use self::query::Query;
+pub use self::query::Query;
 
 mod accountz;
 mod connz;

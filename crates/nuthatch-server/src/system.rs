@@ -5,7 +5,7 @@
 //! in it, or imports from it, can send one. What is asked is answered by the monitoring endpoints.
 
 use crate::account::Account;
-use crate::monitor::document;
+use crate::monitor::{Query, document};
 use crate::route::Way;
 use crate::server::{NATS_VERSION, Server};
 use crate::stage::Outgoing;
@@ -50,9 +50,17 @@ pub struct System {
     under_way: AtomicUsize,
 }
 
+/// What is asked for.
+pub enum Asked {
+    /// By its subject, in the system account or by an import from it.
+    Subject(String),
+    /// A document about the account of who asks, which is no matter of names.
+    Own(&'static str),
+}
+
 /// A request, taken out of its connection's buffers.
 struct Request {
-    subject: String,
+    asked: Asked,
     reply: Bytes,
     body: Bytes,
 }
@@ -101,7 +109,7 @@ impl Receiver for Requests {
         let server = sub.conn.server();
         let Ok(subject) = std::str::from_utf8(message.routed) else { return false };
         let account = server.accounts.system().clone();
-        accept(server, account, subject.to_owned(), message.reply, message.body);
+        accept(server, account, Asked::Subject(subject.to_owned()), message.reply, message.body);
         true
     }
 }
@@ -109,20 +117,19 @@ impl Receiver for Requests {
 /// What a client outside of the system account may ask about its own account: `None` if the
 /// subject is no such request.
 #[must_use]
-pub fn own_account_request(account: &Account, subject: &[u8]) -> Option<String> {
-    let what = match subject {
-        b"$SYS.REQ.ACCOUNT.PING.CONNZ" | b"$SYS.REQ.SERVER.PING.CONNZ" => "CONNZ",
-        b"$SYS.REQ.ACCOUNT.PING.STATZ" => "STATZ",
-        _ => return None,
-    };
-    Some(format!("$SYS.REQ.ACCOUNT.{}.{what}", account.name))
+pub fn own_account_request(subject: &[u8]) -> Option<Asked> {
+    match subject {
+        b"$SYS.REQ.ACCOUNT.PING.CONNZ" | b"$SYS.REQ.SERVER.PING.CONNZ" => Some(Asked::Own("CONNZ")),
+        b"$SYS.REQ.ACCOUNT.PING.STATZ" => Some(Asked::Own("STATZ")),
+        _ => None,
+    }
 }
 
 /// Answers a request in the background; the answer goes to `reply` of `account`.
 pub fn accept(
     server: &Arc<Server>,
     account: Arc<Account>,
-    subject: String,
+    asked: Asked,
     reply: &[u8],
     body: &[u8],
 ) {
@@ -135,11 +142,8 @@ pub fn accept(
         under_way.fetch_sub(1, Ordering::Relaxed);
         return;
     }
-    let request = Request {
-        subject,
-        reply: Bytes::copy_from_slice(reply),
-        body: Bytes::copy_from_slice(body),
-    };
+    let request =
+        Request { asked, reply: Bytes::copy_from_slice(reply), body: Bytes::copy_from_slice(body) };
     let server = server.clone();
     runtime.spawn(async move {
         let _done = UnderWay(&server);
@@ -164,7 +168,7 @@ async fn answer(server: &Arc<Server>, account: &Arc<Account>, request: &Request)
     };
     let result = match options {
         Ok(options) if is_for_others(server, &options) => Ok(Answer::Silence),
-        Ok(options) => dispatch(server, request, options).await,
+        Ok(options) => dispatch(server, account, &request.asked, options).await,
         Err(error) => Err(Failure(400, error.to_string())),
     };
     if request.reply.is_empty() {
@@ -185,10 +189,15 @@ async fn answer(server: &Arc<Server>, account: &Arc<Account>, request: &Request)
 
 async fn dispatch(
     server: &Arc<Server>,
-    request: &Request,
+    account: &Account,
+    asked: &Asked,
     options: Map<String, Value>,
 ) -> Result<Answer, Failure> {
-    let tokens: Vec<&str> = request.subject.split('.').skip(2).collect();
+    let subject = match asked {
+        Asked::Subject(subject) => subject,
+        Asked::Own(what) => return of_account(server, &account.name, what, options).await,
+    };
+    let tokens: Vec<&str> = subject.split('.').skip(2).collect();
     match tokens[..] {
         ["SERVER", "PING"] => Ok(Answer::Whole(statsz::message(server).await)),
         ["SERVER", "PING", what] => of_server(server, what, options).await,
@@ -196,7 +205,7 @@ async fn dispatch(
         ["SERVER", id, "KICK"] if id == server.id => actions::kick(server, &options),
         ["SERVER", id, "LDM"] if id == server.id => actions::lame_duck(server, &options),
         ["SERVER", id, what] if id == server.id => of_server(server, what, options).await,
-        ["ACCOUNT", "PING", "STATZ"] => all_accounts(server, options).await,
+        ["ACCOUNT", "PING", "STATZ"] => account_stats(server, &Query::from_options(&options)).await,
         ["ACCOUNT", name, what] => of_account(server, name, what, options).await,
         _ => Ok(Answer::Silence),
     }
@@ -226,7 +235,8 @@ async fn of_server(
     let Some((_, endpoint)) = DOCUMENTS.iter().find(|(name, _)| *name == what) else {
         return Ok(Answer::Silence);
     };
-    let mut found = document(server, endpoint, &options).await.map_err(Failure::internal)?;
+    let query = Query::from_options(&options);
+    let mut found = document(server, endpoint, &query).await.map_err(Failure::internal)?;
     if what == "HEALTHZ" {
         // Over HTTP this is the status line.
         found["status_code"] = match found["status"].as_str() {
@@ -238,13 +248,10 @@ async fn of_server(
     Ok(Answer::Data(found))
 }
 
-async fn all_accounts(
-    server: &Arc<Server>,
-    options: Map<String, Value>,
-) -> Result<Answer, Failure> {
-    let found = document(server, "/accstatz", &options).await.map_err(Failure::internal)?;
+async fn account_stats(server: &Arc<Server>, query: &Query) -> Result<Answer, Failure> {
+    let found = document(server, "/accstatz", query).await.map_err(Failure::internal)?;
     let is_empty = found["account_statz"].as_array().is_none_or(Vec::is_empty);
-    let wants_unused = options.get("include_unused") == Some(&Value::Bool(true));
+    let wants_unused = query.flag("unused").unwrap_or_default();
     Ok(if is_empty && !wants_unused { Answer::Silence } else { Answer::Data(found) })
 }
 
@@ -263,10 +270,7 @@ async fn of_account(
         "LEAFZ" => "/leafz",
         "JSZ" => "/jsz",
         "INFO" => "/accountz",
-        "STATZ" => {
-            options.insert("accounts".to_owned(), json!([name]));
-            return all_accounts(server, options).await;
-        }
+        "STATZ" => return account_stats(server, &Query::of_account(&options, name)).await,
         "CONNS" => {
             let Some(account) = server.accounts.by_name(name) else { return Ok(Answer::Silence) };
             let leafs = account.leafs.load(Ordering::Relaxed);
@@ -276,8 +280,8 @@ async fn of_account(
         }
         _ => return Ok(Answer::Silence),
     };
-    options.insert("acc".to_owned(), json!(name));
-    let mut found = document(server, endpoint, &options).await.map_err(Failure::internal)?;
+    let query = Query::of_account(&options, name);
+    let mut found = document(server, endpoint, &query).await.map_err(Failure::internal)?;
     let part = match what {
         "INFO" => found.get_mut("account_detail"),
         "JSZ" => found.get_mut("account_details").and_then(|details| details.get_mut(0)),

@@ -169,3 +169,49 @@ fn events() {
     let event = answer(&mut sys, "MSG $SYS.SERVER.");
     assert_eq!(event["reason"], "Authentication Failure");
 }
+
+#[test]
+fn the_callers_account_is_the_only_one_that_is_told_of() {
+    let server = TestServer::start(configured(
+        "accounts {
+           PING { users: [{user: eve, password: pw}] }
+           APP { users: [{user: app, password: pw}] }
+         }",
+    ));
+    let _app = server.connected(&login("app"));
+    let mut eve = server.connected(&login("eve"));
+    eve.send("SUB answers 1\r\n");
+    eve.flush("");
+    let bodies = [
+        r#"{"account":"APP"}"#,
+        r#"{"account_name":"APP"}"#,
+        r#"{"account":"APP","account_name":"APP","acc":"APP","accounts":["APP"]}"#,
+        r#"{"accounts":["APP"],"filter_subject":">","auth":true}"#,
+        r#"{"auth":true,"state":2}"#,
+        "",
+    ];
+    for body in bodies {
+        for kind in ["ACCOUNT.PING.CONNZ", "SERVER.PING.CONNZ"] {
+            let found = request(&mut eve, &format!("$SYS.REQ.{kind}"), body);
+            let conns = found["data"]["connections"].as_array().unwrap();
+            assert!(!conns.is_empty(), "{found}");
+            assert!(!found.to_string().contains("APP"), "{kind} {body}: {found}");
+            assert_eq!(found["data"]["total"], 1, "{kind} {body}: {found}");
+        }
+        let found = request(&mut eve, "$SYS.REQ.ACCOUNT.PING.STATZ", body);
+        assert_eq!(found["data"]["account_statz"][0]["acc"], "PING", "{body}: {found}");
+        assert!(!found.to_string().contains("APP"), "{body}: {found}");
+    }
+}
+
+#[test]
+fn a_request_about_one_account_is_not_answered_with_another() {
+    let server = server();
+    let _app = server.connected(&login("app"));
+    let mut sys = sys(&server);
+    for what in ["CONNZ", "SUBSZ", "LEAFZ", "JSZ", "INFO", "STATZ"] {
+        let body = r#"{"account":"APP","account_name":"APP","acc":"APP","accounts":["APP"]}"#;
+        let found = request(&mut sys, &format!("$SYS.REQ.ACCOUNT.SYS.{what}"), body);
+        assert!(!found.to_string().contains("APP"), "{what}: {found}");
+    }
+}

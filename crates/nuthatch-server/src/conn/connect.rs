@@ -4,12 +4,12 @@ use super::jetstream::StreamCache;
 use super::reader::Reader;
 use super::{CloseReason, Connection, Transport};
 use crate::auth::{Authenticator, Credentials, Identity};
+use crate::greeting;
 use crate::operator::Denial;
 use crate::system::events;
 use crate::websocket::Cookies;
 use nuthatch_protocol::wire::write;
 use serde::Deserialize;
-use serde_json::Value;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -54,7 +54,7 @@ pub(super) const VIOLATION: ConnectError = ConnectError {
 impl Reader {
     /// Handles a CONNECT.
     pub(super) async fn handle_connect(&mut self, json: &[u8]) -> Result<(), ConnectError> {
-        let connect = parse(json).map_err(|error| {
+        let connect: Connect = greeting::parse(json).map_err(|error| {
             let (log, conn) = (&self.server.log, &self.conn);
             log.error(format_args!("{conn} - invalid CONNECT: {error}"));
             ConnectError { reason: CloseReason::ProtocolViolation, text: None }
@@ -170,16 +170,6 @@ impl Reader {
         }
         Ok(())
     }
-}
-
-/// Field names in any case and nulls as absent fields, as Go reads them.
-fn parse(json: &[u8]) -> serde_json::Result<Connect> {
-    let fields: serde_json::Map<String, Value> = serde_json::from_slice(json)?;
-    let fields = fields
-        .into_iter()
-        .filter(|(_, value)| !value.is_null())
-        .map(|(name, value)| (name.to_ascii_lowercase(), value));
-    serde_json::from_value(Value::Object(fields.collect()))
 }
 
 /// What CONNECT says; where it says nothing, cookies of a websocket count.

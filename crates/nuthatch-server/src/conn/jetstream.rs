@@ -121,6 +121,11 @@ fn split_first(text: &[u8]) -> Option<(&[u8], &[u8])> {
     memchr(b'.', text).map(|dot| (&text[..dot], &text[dot + 1..]))
 }
 
+/// Whether a subject is one of a key-value bucket or an object store.
+fn is_of_bucket(subject: &[u8]) -> bool {
+    [&b"$KV."[..], b"$O.", b"$OBJ."].iter().any(|prefix| subject.starts_with(prefix))
+}
+
 impl Turn<'_> {
     /// Publishes to `$…`: JetStream's and the system's own subjects.
     pub(super) fn reserved(&mut self, publish: &Publish<'_>) -> Taken {
@@ -149,18 +154,29 @@ impl Turn<'_> {
             }
         } else if subject == b"$SYS.REQ.USER.INFO" {
             return self.user_info(publish);
-        } else if let Some(request) =
-            system::own_account_request(&self.reader.session.account, subject)
-        {
+        } else if let Some(request) = system::own_account_request(subject) {
             return self.account_request(publish, request);
         }
         Taken::No
     }
 
+    /// The subject that takes effect in place of one with the domain's prefix: `$JS.API.…` or that of
+    /// a bucket. `None`: this one does.
+    pub(super) fn effective(&self, subject: &[u8]) -> Option<Vec<u8>> {
+        let hook = self.reader.server.hook();
+        let rest = subject.strip_prefix(b"$JS.")?;
+        let rest = rest.strip_prefix(hook.domain()?.as_bytes())?.strip_prefix(b".API.")?;
+        let is_served = hook.enabled(self.reader.session.account.id);
+        is_served.then(|| match is_of_bucket(rest) {
+            true => rest.to_vec(),
+            false => [b"$JS.API.", rest].concat(),
+        })
+    }
+
     /// `rest` is what follows `$JS.<domain>.API.`: a call, or a subject of a key-value bucket or an
     /// object store with this prefix, which is how clients write to those of a domain.
     fn of_domain(&mut self, publish: &Publish<'_>, rest: &[u8]) -> Taken {
-        if !rest.starts_with(b"$KV.") && !rest.starts_with(b"$O.") && !rest.starts_with(b"$OBJ.") {
+        if !is_of_bucket(rest) {
             return self.api(publish, rest);
         }
         self.route(&Publish { subject: rest, ..*publish }, Taken::No);
@@ -378,7 +394,7 @@ impl Turn<'_> {
     }
 
     /// A request about the connection's own account.
-    fn account_request(&mut self, publish: &Publish<'_>, request: String) -> Taken {
+    fn account_request(&mut self, publish: &Publish<'_>, request: system::Asked) -> Taken {
         let account = self.reader.session.account.clone();
         if account.id == SYSTEM_ACCOUNT_ID {
             return Taken::No;

@@ -8,7 +8,7 @@ use super::publish::{Scratch, Taken};
 use super::reader::{Flow, Reader, Turn};
 use super::{CloseReason, Connection};
 use crate::auth::{Credentials, Origin};
-use crate::leaf::hello::{self, LeafConnect, LeafInfo, Subjects};
+use crate::leaf::hello::{LeafConnect, LeafInfo, Subjects};
 use crate::leaf::link::Facts;
 use crate::leaf::rights::{Domains, LeafRights, Terms};
 use crate::leaf::{self, LOOP_PREFIX, Link};
@@ -59,7 +59,7 @@ impl Reader {
 
     /// CONNECT of a server that has opened the connection.
     pub(super) async fn handle_leaf_connect(&mut self, json: &[u8]) -> Result<(), ConnectError> {
-        let connect: LeafConnect = hello::parse(json).map_err(|error| {
+        let connect: LeafConnect = crate::greeting::parse(json).map_err(|error| {
             let (log, conn) = (&self.server.log, &self.conn);
             log.error(format_args!("{conn} - invalid CONNECT of a leaf node: {error}"));
             ConnectError { reason: CloseReason::ProtocolViolation, text: None }
@@ -271,7 +271,7 @@ impl<'a> Turn<'a> {
         let reader = &*self.reader;
         let side = reader.leaf.as_ref().and_then(|side| side.solicited.as_ref());
         let Some(side) = side else { return };
-        let info: LeafInfo = match hello::parse(json) {
+        let info: LeafInfo = match crate::greeting::parse(json) {
             Ok(info) => info,
             Err(error) => {
                 let (log, conn) = (&reader.server.log, &reader.conn);
@@ -372,11 +372,7 @@ impl<'a> Turn<'a> {
         let conn = self.reader.conn.clone();
         let Some(link) = conn.link.get() else { return self.leaf_stranger() };
         if !link.rights.may_take(publish.subject) {
-            // A spoke keeps out what it does not want; a hub must be obeyed.
-            if !link.is_spoke {
-                self.leaf_violation("Publish", publish.subject);
-            }
-            return;
+            return self.leaf_refuse(publish.subject);
         }
         self.groups = Groups::Named(message.queues);
         match publish.reply.and_then(split_delivery) {
@@ -429,6 +425,9 @@ impl<'a> Turn<'a> {
     }
 
     fn leaf_publish(&mut self, publish: &Publish<'_>) {
+        if let Some(forbidden) = self.leaf_forbidden(publish.subject) {
+            return self.leaf_refuse(&forbidden);
+        }
         if self.waits(publish) {
             return;
         }
@@ -437,6 +436,25 @@ impl<'a> Turn<'a> {
             _ => Taken::No,
         };
         self.route(publish, taken);
+    }
+
+    /// What takes effect in place of a subject that was taken, after mappings and without the
+    /// domain's prefix, if the other side may not publish to that.
+    fn leaf_forbidden(&self, subject: &[u8]) -> Option<Vec<u8>> {
+        let link = self.reader.conn.link.get()?;
+        let may = |subject: &[u8]| link.rights.may_take_effect(subject);
+        if self.remapped && !may(subject) {
+            return Some(subject.to_vec());
+        }
+        self.effective(subject).filter(|effective| !may(effective))
+    }
+
+    /// A spoke keeps out what it does not want; a hub must be obeyed.
+    fn leaf_refuse(&mut self, subject: &[u8]) {
+        let is_spoke = self.reader.conn.link.get().is_some_and(|link| link.is_spoke);
+        if !is_spoke {
+            self.leaf_violation("Publish", subject);
+        }
     }
 
     /// Hands over what was staged, ahead of a close.

@@ -102,12 +102,9 @@ impl Turn<'_> {
     }
 
     fn may_publish(&mut self, publish: &Publish<'_>) -> bool {
-        let forbidden = self.reader.session.rights.as_ref().is_some_and(|rights| {
-            !rights.may_publish(publish.subject)
-                && !self.reader.conn.response_allowed(publish.subject)
-        });
-        if forbidden || is_gateway_subject(publish.subject) {
-            let subject = go_quote(publish.subject);
+        let forbidden = self.forbidden(publish.subject);
+        if let Some(forbidden) = forbidden {
+            let subject = go_quote(&forbidden);
             let (log, conn) = (&self.reader.server.log, &self.reader.conn);
             log.error(format_args!("{conn} - Publish Violation - Subject {subject}"));
             self.say_err(&format!("Permissions Violation for Publish to {subject}"));
@@ -123,6 +120,24 @@ impl Turn<'_> {
             return false;
         }
         true
+    }
+
+    /// The subject that this client may not publish to, if it is this one or what takes effect in
+    /// its place.
+    fn forbidden(&self, subject: &[u8]) -> Option<Vec<u8>> {
+        if let Some(rights) = &self.reader.session.rights {
+            let conn = &self.reader.conn;
+            let is_allowed =
+                |subject: &[u8]| rights.may_publish(subject) || conn.response_allowed(subject);
+            if !is_allowed(subject) {
+                return Some(subject.to_vec());
+            }
+            let effective = self.effective(subject).filter(|effective| !is_allowed(effective));
+            if effective.is_some() {
+                return effective;
+            }
+        }
+        is_gateway_subject(subject).then(|| subject.to_vec())
     }
 
     /// To core subscribers, and to the stream that owns the subject.

@@ -1,9 +1,10 @@
 //! What the JetStream service needs of the rest of the server.
 
+use super::foreign::Foreign;
 use super::hook::Answers;
 use super::registry::{EngineIndex, StreamRoute};
 use crate::jetstream_hook::{JsHealth, JsLog};
-use nuthatch_protocol::js::Time;
+use nuthatch_protocol::js::{StreamSource, Time};
 use nuthatch_streams::{AccountId, Message, Op, OpResult, Respond};
 use std::any::Any;
 use std::sync::Arc;
@@ -120,10 +121,10 @@ pub trait Backend: Send + Sync + 'static {
     /// The time.
     fn now(&self) -> Time;
 
-    /// The account whose JetStream API another one imports under this prefix.
-    fn exporter(&self, account: AccountId, api: &str) -> Option<AccountId> {
-        let _ = (account, api);
-        None
+    /// Where a source with an API of its own is, and whether the account may copy it.
+    fn foreign(&self, account: AccountId, source: &StreamSource) -> Foreign {
+        let _ = (account, source);
+        Foreign::Afar
     }
 
     /// Whether anybody listens on a subject.

@@ -6,6 +6,7 @@
 //! exactly once, whatever stops and starts in between. An origin that is missing is looked for again
 //! whenever a stream comes or goes.
 
+use super::foreign::Foreign;
 use super::registry::{EngineIndex, Entry};
 use super::service::{JetStream, unexpected};
 use nuthatch_log::StreamId;
@@ -42,6 +43,15 @@ enum Origin {
     Afar(String),
 }
 
+/// Where the origin of a source is.
+#[derive(Clone, PartialEq, Eq, Debug)]
+enum Home {
+    /// In the account itself.
+    Own,
+    /// Behind an API of its own.
+    Foreign(Foreign),
+}
+
 /// A stream that copies others.
 type Key = (EngineIndex, StreamId);
 
@@ -54,6 +64,8 @@ pub(super) struct Copies {
 struct Task {
     source: StreamSource,
     mirrors: bool,
+    /// Where its origin was when it was started, and whether it might be copied.
+    home: Home,
     state: Arc<Mutex<State>>,
     handle: JoinHandle<()>,
 }
@@ -128,7 +140,9 @@ impl JetStream {
             let running = tasks.entry((entry.engine, entry.id)).or_default();
             let is_same = running.len() == sources_of(&entry).count()
                 && running.iter().zip(sources_of(&entry)).all(|(task, (source, mirrors))| {
-                    task.source == *source && task.mirrors == mirrors
+                    task.source == *source
+                        && task.mirrors == mirrors
+                        && task.home == self.home(entry.account, source)
                 });
             if !is_same {
                 running.clear();
@@ -146,6 +160,12 @@ impl JetStream {
         mirrors: bool,
     ) -> Task {
         let state = Arc::new(Mutex::new(State::default()));
+        let home = self.home(entry.account, source);
+        if let Home::Foreign(Foreign::Denied(exporter)) = &home {
+            let (name, origin) = (&entry.config.name, &source.name);
+            let text = denied_text(origin, exporter);
+            self.backend.say(&format!("stream {name} does not copy {origin} any further: {text}"));
+        }
         let job = Job {
             service: self.clone(),
             entry: entry.clone(),
@@ -155,7 +175,7 @@ impl JetStream {
             state: state.clone(),
         };
         let handle = tokio::spawn(job.run());
-        Task { source: source.clone(), mirrors, state, handle }
+        Task { source: source.clone(), mirrors, home, state, handle }
     }
 
     /// Fills in how the mirror or the sources of a stream are doing.
@@ -188,6 +208,7 @@ impl JetStream {
         account: AccountId,
         config: &mut StreamConfig,
     ) -> Result<(), JsError> {
+        self.check_rights(account, config)?;
         let registry = self.registry.read();
         let too_small = |origin: &str| {
             registry.get(account, origin).is_some_and(|origin| {
@@ -219,19 +240,56 @@ impl JetStream {
     /// Where a source lives: this account, the one whose API is imported under its prefix, or
     /// another server.
     fn origin(&self, account: AccountId, source: &StreamSource) -> Result<Origin, JsError> {
-        let own_api = format!("$JS.{}.API", self.settings.domain);
-        let home = match &source.external {
-            Some(external) if !external.api.is_empty() && external.api != own_api => {
-                let api = external.api.trim_end_matches('.');
-                match self.backend.exporter(account, api) {
-                    Some(home) => home,
-                    None => return Ok(Origin::Afar(api.to_owned())),
-                }
+        let home = match self.home(account, source) {
+            Home::Own => account,
+            Home::Foreign(Foreign::Granted(home)) => home,
+            Home::Foreign(Foreign::Denied(exporter)) => return Err(denied(source, &exporter)),
+            Home::Foreign(Foreign::Afar) => {
+                let api = source.external.as_ref().map(|external| external.api.as_str());
+                let api = api.unwrap_or_default().trim_end_matches('.');
+                return Ok(Origin::Afar(api.to_owned()));
             }
-            _ => account,
         };
         self.entry(home, &source.name).map(Origin::Here)
     }
+
+    fn home(&self, account: AccountId, source: &StreamSource) -> Home {
+        let own_api = format!("$JS.{}.API", self.settings.domain);
+        match &source.external {
+            Some(external) if !external.api.is_empty() && external.api != own_api => {
+                Home::Foreign(self.backend.foreign(account, source))
+            }
+            _ => Home::Own,
+        }
+    }
+
+    /// Whether the account may copy what the configuration names for the first time.
+    fn check_rights(&self, account: AccountId, config: &StreamConfig) -> Result<(), JsError> {
+        let before = self.registry.read().get(account, &config.name).cloned();
+        let is_known = |source: &StreamSource| {
+            before.as_ref().is_some_and(|entry| sources_of(entry).any(|(own, _)| own == source))
+        };
+        for source in config.mirror.iter().chain(&config.sources) {
+            if !is_known(source)
+                && let Home::Foreign(Foreign::Denied(exporter)) = self.home(account, source)
+            {
+                return Err(denied(source, &exporter));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// 10052: the imports do not cover a copy of this source.
+fn denied(source: &StreamSource, exporter: &str) -> JsError {
+    JsError::STREAM_INVALID_CONFIG.with_err(denied_text(&source.name, exporter))
+}
+
+fn denied_text(origin: &str, exporter: &str) -> String {
+    format!(
+        "a copy of stream {origin} of account {exporter} needs an import of its whole API, or of \
+         CONSUMER.CREATE.{origin} and of the stream of its deliveries"
+    )
 }
 
 fn describe(source: &StreamSource, state: &State) -> StreamSourceInfo {
@@ -298,7 +356,12 @@ impl Job {
             let Err(error) = self.copy().await;
             let origin = self.service.origin(self.entry.account, &self.source);
             let is_afar = matches!(origin, Ok(Origin::Afar(_)));
-            let is_missing = !is_afar && error.err_code == JsError::STREAM_NOT_FOUND.err_code;
+            // Missing, or not ours to copy: a change of streams or of accounts may make it right.
+            let waits = origin.is_err_and(|why| {
+                [JsError::STREAM_NOT_FOUND, JsError::STREAM_INVALID_CONFIG]
+                    .iter()
+                    .any(|kind| why.err_code == kind.err_code)
+            });
             let longest = if is_afar { RETRY_AFAR_MAX } else { RETRY_MAX };
             {
                 let mut state = self.state.lock();
@@ -307,8 +370,8 @@ impl Job {
             if began.elapsed() > RETRY_MAX {
                 wait = RETRY_MIN;
             }
-            if is_missing {
-                // It may come; nothing is to be done until then.
+            if waits {
+                // Nothing is to be done until then.
                 if changed.changed().await.is_err() {
                     return;
                 }

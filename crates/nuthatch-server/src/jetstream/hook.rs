@@ -2,6 +2,7 @@
 
 use super::audit::{self, Called, Place};
 use super::backend::{Backend, Inbox, NotTaken};
+use super::foreign::Foreign;
 use super::open;
 use super::registry::{EngineIndex, StreamRoute as Route};
 use super::request::Call;
@@ -14,7 +15,7 @@ use crate::jetstream_hook::{
 use crate::server::Server;
 use nuthatch_log::SendError as QueueError;
 use nuthatch_log::{LogHandle, StreamId};
-use nuthatch_protocol::js::Time;
+use nuthatch_protocol::js::{StreamSource, Time};
 use nuthatch_streams::{AccountId, ClientBatch, Event, Luggage, Message, Op, OpResult, Respond};
 use parking_lot::Mutex;
 use std::any::Any;
@@ -46,10 +47,10 @@ pub trait Answers: Send + Sync + 'static {
         self.listens(account, subject)
     }
 
-    /// The account whose JetStream API another one imports under this prefix.
-    fn exporter(&self, account: AccountId, api: &str) -> Option<AccountId> {
-        let _ = (account, api);
-        None
+    /// Where a source with an API of its own is, and whether the account may copy it.
+    fn foreign(&self, account: AccountId, source: &StreamSource) -> Foreign {
+        let _ = (account, source);
+        Foreign::Afar
     }
 
     /// Publishes as the server itself: whether anybody took it.
@@ -113,8 +114,8 @@ impl Engines {
 }
 
 impl Backend for Engines {
-    fn exporter(&self, account: AccountId, api: &str) -> Option<AccountId> {
-        self.answers.exporter(account, api)
+    fn foreign(&self, account: AccountId, source: &StreamSource) -> Foreign {
+        self.answers.foreign(account, source)
     }
 
     fn submit(&self, engine: EngineIndex, op: Op, respond: Respond) -> Result<(), NotTaken> {

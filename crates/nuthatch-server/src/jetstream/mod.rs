@@ -17,6 +17,7 @@ mod claims;
 mod consumers;
 mod copies;
 mod envelope;
+mod foreign;
 mod imports;
 mod places;
 mod request;
@@ -26,6 +27,7 @@ mod streams;
 mod view;
 
 pub use backend::{Backend, NotTaken};
+pub use foreign::Foreign;
 pub use hook::{Answers, Engines, Hook};
 pub use open::start;
 pub use places::LogPlace;

@@ -3,6 +3,7 @@
 use super::advice;
 use super::backend::{Arrived, Inbox, Slot};
 use super::banner;
+use super::foreign::{self, Foreign};
 use super::hook::{Answers, Engines, Hook, Take};
 use super::places::LogPlace;
 use super::registry::EngineIndex;
@@ -27,6 +28,7 @@ use nuthatch_log::{
 use nuthatch_object::{
     BucketOptions, DiskCacheOptions, ObjectDisk, ObjectDiskOptions, TierOptions, TieredDisk,
 };
+use nuthatch_protocol::js::StreamSource;
 use nuthatch_streams::consumer::ConsumerLimits;
 use nuthatch_streams::{
     AccountBounds, AccountId, BatchLimits, Engine, EngineConfig, Event, Message,
@@ -59,19 +61,20 @@ impl Answers for CoreRouting {
         matched.plain().iter().any(|sub| *sub.subject == *subject)
     }
 
-    fn exporter(&self, account: AccountId, api: &str) -> Option<AccountId> {
-        let server = self.0.upgrade()?;
-        let name = server.accounts.get(account)?.name.clone();
+    fn foreign(&self, account: AccountId, source: &StreamSource) -> Foreign {
+        let Some(server) = self.0.upgrade() else { return Foreign::Afar };
+        let Some(account) = server.accounts.get(account) else { return Foreign::Afar };
         let options = server.options();
-        let own = options.accounts.iter().find(|own| own.name == name)?;
-        let call = format!("{api}.INFO");
-        let mut there = Vec::new();
-        let import = own.imports.iter().filter(|import| import.is_service).find(|import| {
-            there.clear();
-            let Ok(Some(outward)) = import.outward() else { return false };
-            outward.apply(call.as_bytes(), 0, &mut there) && there == b"$JS.API.INFO"
-        })?;
-        Some(server.accounts.by_name(&import.account)?.id)
+        let own = options.accounts.iter().find(|own| own.name == account.name);
+        let Some(own) = own else { return Foreign::Afar };
+        match foreign::copied_account(&options.accounts, own, source) {
+            Ok(name) => match server.accounts.by_name(name) {
+                Some(exporter) => Foreign::Granted(exporter.id),
+                None => Foreign::Denied(name.to_owned()),
+            },
+            Err(Some(name)) => Foreign::Denied(name.to_owned()),
+            Err(None) => Foreign::Afar,
+        }
     }
 
     fn say(&self, text: &str) {

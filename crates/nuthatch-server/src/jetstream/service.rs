@@ -250,6 +250,8 @@ impl JetStream {
     /// Adopts the accounts of a reloaded configuration.
     pub fn set_accounts(&self, accounts: ServedAccounts) {
         self.accounts.store(Arc::new(accounts));
+        // What accounts may copy of each other may have changed with them.
+        self.changes.send_modify(|_| {});
     }
 
     /// Changes whenever routes or names do: one atomic load.

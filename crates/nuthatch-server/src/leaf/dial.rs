@@ -2,7 +2,7 @@
 
 use super::LEAFS_MAX;
 use super::credentials::{self, KeyPair};
-use super::hello::{self, LeafConnect, LeafInfo};
+use super::hello::{LeafConnect, LeafInfo};
 use super::tls;
 use crate::conn::reader::Reader;
 use crate::conn::{Connection, LeafSide, Session, Transport, writer};
@@ -293,8 +293,8 @@ async fn read_info<R: AsyncRead + Unpin>(input: &mut R) -> Result<(LeafInfo, Vec
             if !verb.eq_ignore_ascii_case(b"INFO") {
                 return Err(DialError::WrongPort);
             }
-            let info =
-                hello::parse(json).map_err(|error| DialError::Greeting(error.to_string()))?;
+            let info = crate::greeting::parse(json)
+                .map_err(|error| DialError::Greeting(error.to_string()))?;
             return Ok((info, rest));
         }
         if bytes.len() > MAX_LEAF_LINE {

@@ -204,10 +204,3 @@ pub(crate) struct LeafConnect {
     #[serde(skip_serializing_if = "String::is_empty")]
     pub(crate) gateway: String,
 }
-
-/// Reads JSON, nulls as absent fields.
-pub(crate) fn parse<T: serde::de::DeserializeOwned>(json: &[u8]) -> serde_json::Result<T> {
-    let mut fields: serde_json::Map<String, serde_json::Value> = serde_json::from_slice(json)?;
-    fields.retain(|_, value| !value.is_null());
-    serde_json::from_value(serde_json::Value::Object(fields))
-}

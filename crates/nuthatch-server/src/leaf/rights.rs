@@ -42,6 +42,8 @@ pub struct LeafRights {
     rules: Rights,
     /// `publish`: what is taken.
     taken: Rights,
+    /// `publish`: what the other side's user may do here, by whatever subject it comes.
+    effective: Rights,
 }
 
 impl LeafRights {
@@ -63,7 +65,19 @@ impl LeafRights {
         let rights = |publish, subscribe| {
             Rights::new(&Permissions { publish, subscribe, allow_responses: None })
         };
-        Self { rules: rights(Some(outward), Some(inward)), taken: rights(Some(taken), None) }
+        Self {
+            rules: rights(Some(outward), Some(inward)),
+            taken: rights(Some(taken), None),
+            effective: rights(Some(terms.inward.clone()), None),
+        }
+    }
+
+    /// Whether a message that was taken may take effect on this subject, which mappings have made of
+    /// its own or which is its own without the domain's prefix. Who names the domain means the
+    /// JetStream here, so that this stays on its side is no reason against it.
+    #[must_use]
+    pub fn may_take_effect(&self, subject: &[u8]) -> bool {
+        self.effective.may_publish(subject)
     }
 
     /// Whether a message may be sent there.

@@ -5,14 +5,14 @@ use super::*;
 #[test]
 fn lines_have_the_incumbents_shape() {
     let options = LogOptions { logtime_utc: true, ..LogOptions::default() };
-    let line = format_line(&options, Level::Info, format_args!("Server is ready"));
+    let line = Line::new(&options, Level::Info, format_args!("Server is ready")).0;
     let rest = line.strip_prefix(&format!("[{}] ", std::process::id())).unwrap();
     let (stamp, text) = rest.split_at("2026/11/21 21:12:04.123456".len());
     assert_eq!(text, " [INF] Server is ready\n");
     let shape: String = stamp.chars().map(|c| if c.is_ascii_digit() { '0' } else { c }).collect();
     assert_eq!(shape, "0000/00/00 00:00:00.000000");
     let options = LogOptions { logtime: false, ..LogOptions::default() };
-    let line = format_line(&options, Level::Warn, format_args!("x"));
+    let line = Line::new(&options, Level::Warn, format_args!("x")).0;
     assert_eq!(line, format!("[{}] [WRN] x\n", std::process::id()));
 }
 
@@ -46,4 +46,19 @@ fn a_trace_shows_headers_alone_or_all_up_to_the_limit() {
     assert_eq!(logger.traced(b"NATS/1.0", b"NATS/1.0body"), b"NATS/1");
     logger.reconfigure(&LogOptions { trace_headers: true, ..LogOptions::default() }).unwrap();
     assert_eq!(logger.traced(b"NATS/1.0", b"NATS/1.0body"), b"NATS/1.0");
+}
+
+#[test]
+fn what_strangers_write_stays_one_line_and_steers_no_terminal() {
+    let options = LogOptions { logtime: false, ..LogOptions::default() };
+    let told = |text: &str| {
+        let line = Line::new(&options, Level::Error, format_args!("x - {text}!")).0;
+        line.split_once(" [ERR] x - ").unwrap().1.to_owned()
+    };
+    assert_eq!(told("a\n[1] [INF] forged\r\n"), "a\\n[1] [INF] forged\\r\\n!\n");
+    assert_eq!(
+        told("\x1b[2Jä\u{9b}\u{2028}\u{202e}\0"),
+        "\\u{1b}[2Jä\\u{9b}\\u{2028}\\u{202e}\\u{0}!\n"
+    );
+    assert_eq!(told("größer, 大"), "größer, 大!\n");
 }

@@ -21,7 +21,7 @@ pub(super) fn accountz(server: &Server, query: &Query) -> Result<Value, String> 
         "now": now(),
         "system_account": server.accounts.system().name,
     }));
-    match query.text("acc") {
+    match query.account() {
         None => {
             let names: Vec<_> = server.accounts.all().iter().map(|a| a.name.clone()).collect();
             out.insert("accounts".to_owned(), json!(names));
@@ -124,7 +124,7 @@ fn imports(own: &options::Account) -> Vec<Value> {
 /// too; `accounts` (names separated by commas) keeps to some of them.
 pub(super) fn accstatz(server: &Server, query: &Query) -> Result<Value, String> {
     let unused = query.flag("unused")?;
-    let wanted: Option<Vec<&str>> = query.text("accounts").map(|names| names.split(',').collect());
+    let wanted = query.accounts();
     let clients = server.connections.traffic_by_account();
     let leafs = server.leafs.connections.traffic_by_account();
     let of = |traffic: &FxHashMap<AccountId, AccountTraffic>, account: &Account| {

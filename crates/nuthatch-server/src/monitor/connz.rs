@@ -116,7 +116,7 @@ fn gather(server: &Server, query: &Query) -> Result<Vec<Row>, String> {
     if let Some(user) = query.text("user") {
         rows.retain(|row| row.session.user == user);
     }
-    if let Some(account) = query.text("acc") {
+    if let Some(account) = query.account() {
         rows.retain(|row| row.session.account.name == account);
     }
     // There are no MQTT clients.
@@ -124,7 +124,7 @@ fn gather(server: &Server, query: &Query) -> Result<Vec<Row>, String> {
         rows.clear();
     }
     if let Some(filter) = query.text("filter_subject").filter(|filter| *filter != ">") {
-        if query.text("acc").is_none() {
+        if query.account().is_none() {
             return Err("filter by subject only valid with account filtering".to_owned());
         }
         let listens = |row: &Row| {

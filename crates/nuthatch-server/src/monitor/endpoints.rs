@@ -4,7 +4,7 @@ use super::query::Query;
 use super::{accountz, connz, healthz, jsz, leafz, metrics, standalone, subsz, varz};
 use crate::server::Server;
 use hyper::StatusCode;
-use serde_json::{Map, Value};
+use serde_json::Value;
 use std::sync::Arc;
 
 /// An answer.
@@ -45,10 +45,10 @@ pub(super) const ENDPOINTS: &[(&str, &str)] = &[
 pub async fn document(
     server: &Arc<Server>,
     endpoint: &str,
-    options: &Map<String, Value>,
+    query: &Query,
 ) -> Result<Value, String> {
     let known = known(endpoint).ok_or_else(|| format!("there is no endpoint {endpoint}"))?;
-    match answer(server, known, &Query::from_options(options)).await {
+    match answer(server, known, query).await {
         Answer::Json(_, value) => Ok(value),
         Answer::Text(_, _, why) => Err(why),
     }

@@ -13,7 +13,7 @@ const DEFAULT_LIMIT: usize = 1024;
 
 pub(super) async fn jsz(server: &Server, query: &Query) -> Result<Value, String> {
     let options = server.options();
-    let account = query.text("acc").map(ToOwned::to_owned);
+    let account = query.account().map(ToOwned::to_owned);
     let consumers = query.flag("consumers")?;
     let streams = query.flag("streams")? || consumers;
     let wanted =

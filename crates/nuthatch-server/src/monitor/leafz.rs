@@ -13,7 +13,7 @@ use std::sync::atomic::Ordering;
 /// other sides listen on.
 pub(super) fn leafz(server: &Server, query: &Query) -> Result<Value, String> {
     let subs = query.flag("subs")? || query.flag("subscriptions")?;
-    let account = query.text("acc").or(query.text("account")).filter(|name| !name.is_empty());
+    let account = query.account().or(query.text("account")).filter(|name| !name.is_empty());
     let open = server.leafs.connections.open();
     let joined = open.iter().filter_map(|conn| Some((conn, conn.link.get()?)));
     let shown: Vec<Value> = joined

@@ -5,8 +5,10 @@ use std::collections::BTreeMap;
 
 /// Parsed parameters; of repeated ones the first counts.
 #[derive(Debug, Default)]
-pub(super) struct Query {
+pub struct Query {
     values: BTreeMap<String, String>,
+    /// The only account that may be told of, whatever the parameters say.
+    account: Option<String>,
 }
 
 impl Query {
@@ -16,11 +18,11 @@ impl Query {
             let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
             values.entry(decode(name)).or_insert_with(|| decode(value));
         }
-        Self { values }
+        Self { values, account: None }
     }
 
     /// Options of a `$SYS` request, under the names that parameters have.
-    pub(super) fn from_options(options: &Map<String, Value>) -> Self {
+    pub(crate) fn from_options(options: &Map<String, Value>) -> Self {
         let mut values = BTreeMap::new();
         for (name, value) in options {
             let (name, text) = match (name.as_str(), value) {
@@ -37,7 +39,28 @@ impl Query {
             };
             values.insert(name.to_owned(), text);
         }
-        Self { values }
+        Self { values, account: None }
+    }
+
+    /// Options of a `$SYS` request about one account: none of them leads to another one.
+    pub(crate) fn of_account(options: &Map<String, Value>, account: &str) -> Self {
+        let mut query = Self::from_options(options);
+        query.values.retain(|name, _| !matches!(name.as_str(), "acc" | "account" | "accounts"));
+        query.account = Some(account.to_owned());
+        query
+    }
+
+    /// The account that the answer keeps to.
+    pub(super) fn account(&self) -> Option<&str> {
+        self.account.as_deref().or_else(|| self.text("acc"))
+    }
+
+    /// The accounts that `accounts` names.
+    pub(super) fn accounts(&self) -> Option<Vec<&str>> {
+        match &self.account {
+            Some(account) => Some(vec![account]),
+            None => self.text("accounts").map(|names| names.split(',').collect()),
+        }
     }
 
     pub(super) fn text(&self, name: &str) -> Option<&str> {
@@ -45,7 +68,7 @@ impl Query {
     }
 
     /// A boolean as Go reads it; absent is false.
-    pub(super) fn flag(&self, name: &str) -> Result<bool, String> {
+    pub(crate) fn flag(&self, name: &str) -> Result<bool, String> {
         match self.text(name) {
             None | Some("0" | "f" | "F" | "false" | "FALSE" | "False") => Ok(false),
             Some("1" | "t" | "T" | "true" | "TRUE" | "True") => Ok(true),

@@ -24,7 +24,7 @@ pub(super) fn subsz(server: &Server, query: &Query) -> Result<Value, String> {
     {
         return Err(format!("invalid test subject, must be valid publish subject: {subject}"));
     }
-    let wanted = query.text("acc");
+    let wanted = query.account();
     let accounts = server.accounts.all();
     let accounts = accounts.iter().filter(|a| wanted.is_none_or(|name| a.name == name));
     let mut stats = InterestStats::default();

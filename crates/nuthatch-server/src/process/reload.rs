@@ -13,7 +13,10 @@ pub(super) struct Source {
 /// Reads the configuration again and says what is wrong with it, if anything.
 pub(super) fn reload(server: &Arc<Server>) {
     if let Err(why) = server.reload() {
-        server.log.error(format_args!("Failed to reload server configuration: {why}"));
+        // One problem a line.
+        for problem in why.lines() {
+            server.log.error(format_args!("Failed to reload server configuration: {problem}"));
+        }
     }
 }
 

@@ -1,15 +1,15 @@
 //! `STATSZ`: the numbers that tools watch, asked for or published every ten seconds.
 
 use super::server_info;
-use crate::monitor::document;
+use crate::monitor::{Query, document};
 use crate::server::Server;
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 /// `{"server":…,"statsz":…}`
 pub(super) async fn message(server: &Arc<Server>) -> Value {
-    let varz = document(server, "/varz", &Map::new()).await.unwrap_or_default();
+    let varz = document(server, "/varz", &Query::default()).await.unwrap_or_default();
     let data =
         |messages: &str, bytes: &str| json!({ "msgs": varz[messages], "bytes": varz[bytes] });
     let mut stats = json!({

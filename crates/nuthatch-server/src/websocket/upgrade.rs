@@ -10,6 +10,8 @@ use std::net::IpAddr;
 const HEADERS_MAX: usize = 64;
 /// What every server appends to a client's key.
 const GUID: &[u8] = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11";
+/// Headers by which the origin is judged.
+const SINGLE: [&str; 3] = ["Host", "Origin", "Sec-WebSocket-Origin"];
 /// Bytes of a key.
 const KEY_BYTES: usize = 16;
 
@@ -125,6 +127,9 @@ pub fn examine(
     });
     let request = Request { headers: texts.collect() };
     let key = checked_key(&request)?;
+    for name in SINGLE {
+        check_single(parsed.headers, name)?;
+    }
     let host = request.get("Host").unwrap_or_default();
     let origin = request.get("Origin").or_else(|| request.get("Sec-WebSocket-Origin"));
     if let Some(origin) = origin
@@ -135,6 +140,19 @@ pub fn examine(
     let upgrade = agree(&request, options);
     let response = accept(key, &upgrade, options);
     Ok(Some((upgrade, response)))
+}
+
+/// A header by which the origin is judged must be readable and must not come twice: what another
+/// reader takes for it may be the other one.
+fn check_single(headers: &[httparse::Header<'_>], name: &str) -> Result<(), Refusal> {
+    let mut of_name = headers.iter().filter(|header| header.name.eq_ignore_ascii_case(name));
+    match (of_name.next(), of_name.next()) {
+        (Some(header), None) if std::str::from_utf8(header.value).is_err() => {
+            Err(Refusal::new(403, format!("'{name}' is not UTF-8")))
+        }
+        (_, Some(_)) => Err(Refusal::new(403, format!("'{name}' comes twice"))),
+        _ => Ok(()),
+    }
 }
 
 fn checked_key<'a>(request: &Request<'a>) -> Result<&'a str, Refusal> {

@@ -7,7 +7,9 @@ use nuthatch_server::options::{Command, Invocation, Options, OptionsError, TlsOp
 use nuthatch_server::server::Server;
 use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
+use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 use tokio::runtime::Runtime;
 
@@ -39,7 +41,34 @@ pub struct TestServer {
     pub websocket: Option<SocketAddr>,
     /// Where other servers may connect, if the options say so.
     pub leafs: Option<SocketAddr>,
-    _runtime: Runtime,
+    pub runtime: Runtime,
+    store: Option<Store>,
+}
+
+/// A directory that goes with it.
+struct Store(PathBuf);
+
+impl Store {
+    fn new() -> Self {
+        static COUNT: AtomicU32 = AtomicU32::new(0);
+        let number = COUNT.fetch_add(1, Ordering::Relaxed);
+        let name = format!("nuthatch-server-{}-{number}", std::process::id());
+        Self(std::env::temp_dir().join(name))
+    }
+}
+
+impl Drop for Store {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+impl Drop for TestServer {
+    fn drop(&mut self) {
+        if self.store.is_some() {
+            let _ = self.server.hook().stop();
+        }
+    }
 }
 
 impl TestServer {
@@ -69,7 +98,22 @@ impl TestServer {
             server.leafs.port.store(address.port(), std::sync::atomic::Ordering::Relaxed);
         }
         runtime.spawn(nuthatch_server::leaf::serve(server.clone(), listener));
-        Self { server, address, websocket, leafs, _runtime: runtime }
+        Self { server, address, websocket, leafs, runtime, store: None }
+    }
+
+    /// A server with JetStream, whose store goes with it.
+    pub fn with_jetstream(mut options: Options) -> Self {
+        let store = Store::new();
+        options.jetstream.enabled = true;
+        options.jetstream.store_dir.clone_from(&store.0);
+        let mut server = Self::start(options);
+        let starter = server.server.clone();
+        let starting =
+            server.runtime.spawn_blocking(move || nuthatch_server::jetstream::start(&starter));
+        let started = server.runtime.block_on(starting).unwrap().unwrap();
+        server.server.set_hook(started.hook);
+        server.store = Some(store);
+        server
     }
 
     pub fn plain() -> Self {
@@ -224,6 +268,33 @@ impl Peer {
             "then {:?}",
             String::from_utf8_lossy(&self.buffer)
         );
+    }
+
+    /// Sends a request and returns the body of its answer.
+    #[track_caller]
+    pub fn ask(&mut self, subject: &str, body: impl AsRef<[u8]>) -> String {
+        let body = body.as_ref();
+        self.send("SUB _INBOX.ask 999\r\nUNSUB 999 1\r\n");
+        self.send(
+            [format!("PUB {subject} _INBOX.ask {}\r\n", body.len()).as_bytes(), body, b"\r\n"]
+                .concat(),
+        );
+        loop {
+            let line = self.line();
+            let words: Vec<&str> = line.split(' ').collect();
+            match words[..] {
+                ["MSG", _, "999", size] => {
+                    let body = self.take(size.parse::<usize>().unwrap() + 2);
+                    return String::from_utf8(body).unwrap().trim_end().to_owned();
+                }
+                ["HMSG", _, "999", _, size] => {
+                    let body = self.take(size.parse::<usize>().unwrap() + 2);
+                    return String::from_utf8_lossy(&body).trim_end().to_owned();
+                }
+                ["-ERR", ..] => return line,
+                _ => {}
+            }
+        }
     }
 
     /// Sends PING and expects exactly these bytes and then the PONG.

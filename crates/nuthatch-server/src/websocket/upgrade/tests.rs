@@ -88,3 +88,23 @@ fn origins() {
         assert_eq!(allows(other, &listed).unwrap_err().status, 403, "{other}");
     }
 }
+
+#[test]
+fn an_origin_that_is_unreadable_or_comes_twice_is_refused() {
+    let same = WebsocketOptions { same_origin: true, ..WebsocketOptions::default() };
+    let status = |more: &[u8]| {
+        let request = [REQUEST.as_bytes(), more, b"\r\n"].concat();
+        examine(&request, &same, false).map(drop).map_err(|refusal| refusal.status)
+    };
+    assert_eq!(status(b"Origin: http://here\r\n"), Ok(()));
+    for twice in [
+        "Origin: http://here\r\nOrigin: http://evil\r\n",
+        "origin: http://here\r\nORIGIN: http://here\r\n",
+        "Sec-WebSocket-Origin: http://here\r\nSec-WebSocket-Origin: http://evil\r\n",
+        "Origin: http://evil\r\nHost: evil\r\n",
+    ] {
+        assert_eq!(status(twice.as_bytes()), Err(403), "{twice}");
+    }
+    assert_eq!(status(b"Origin: http://evil.example/\xff\r\n"), Err(403));
+    assert_eq!(status(b"Sec-WebSocket-Origin: \xff\r\n"), Err(403));
+}
