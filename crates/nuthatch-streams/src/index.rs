@@ -37,6 +37,16 @@ pub trait MessageIndex {
     /// Calls `visit(subject id, live count, first seq lower bound, last seq)` for every subject
     /// that matches the pattern.
     fn for_each_subject(&self, pattern: &[u8], visit: &mut dyn FnMut(u32, u64, Seq, Seq));
+    /// [`MessageIndex::for_each_subject`] for each of several patterns.
+    fn for_each_subject_of(
+        &self,
+        patterns: &[Box<[u8]>],
+        visit: &mut dyn FnMut(u32, u64, Seq, Seq),
+    ) {
+        for pattern in patterns {
+            self.for_each_subject(pattern, visit);
+        }
+    }
     /// Live messages with the sequence and subject of removed ones since `cursor`, newest removals
     /// kept in a bounded journal: `None` if the journal no longer reaches back to `cursor`.
     fn removed_since(&self, cursor: u64) -> Option<Box<dyn Iterator<Item = (Seq, u32)> + '_>>;

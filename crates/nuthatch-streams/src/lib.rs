@@ -14,6 +14,7 @@ pub mod op;
 pub mod records;
 pub mod sink;
 pub mod stream;
+pub mod subject_set;
 pub mod transit;
 pub mod validate;
 

@@ -2,6 +2,10 @@
 //!
 //! Pure functions, called by the JetStream service before it takes a name or a subject into its
 //! registry. Texts and codes are those of nats-server 2.15 (`checkStreamCfg`, `configUpdateCheck`).
+//!
+//! What they cost grows with the request, up to about a second for [`SUBJECTS_MAX`] subjects:
+//! [`stream_config`], [`stream_update`] and [`consumer_filters`] are for a thread that may be busy for
+//! so long, neither for a worker nor for a sequencer.
 
 mod copies;
 mod routes;
@@ -9,6 +13,7 @@ mod subjects;
 #[cfg(test)]
 mod tests;
 
+pub use crate::consumer::consumer_filters;
 use crate::stream::LAST_SEQ_MAX;
 use nuthatch_protocol::js::{
     DiscardPolicy, Nanos, PersistMode, Placement, RetentionPolicy, StorageType, StreamConfig,
@@ -21,6 +26,14 @@ pub const NAME_BYTES_MAX: usize = 255;
 pub const DESCRIPTION_BYTES_MAX: usize = 4096;
 /// Most metadata, keys and values, in bytes (`JSMaxMetadataLen`).
 pub const METADATA_BYTES_MAX: usize = 128 * 1024;
+/// Most subjects of one stream. nats-server has no limit but that of a request's size.
+pub const SUBJECTS_MAX: usize = 100_000;
+/// Most filters of one consumer. nats-server has no limit but that of a request's size.
+pub const FILTERS_MAX: usize = 8_192;
+/// Most filters of all consumers of one work queue together: each new one is compared with them.
+pub const WORKQUEUE_FILTERS_MAX: usize = 65_536;
+/// Most transforms of one mirror or source.
+pub const SOURCE_TRANSFORMS_MAX: usize = 1_024;
 /// Most replicas that any configuration may ask for (`StreamMaxReplicas`).
 const REPLICAS_MAX: i64 = 5;
 /// Default window for duplicates, ns (`StreamDefaultDuplicatesWindow`).

@@ -4,12 +4,18 @@
 //! that skipping a message costs a lookup. Ids may be reused: entries carry the id's generation.
 
 use crate::index::MessageIndex;
+use crate::subject_set::PatternTree;
 use nuthatch_protocol::js::{ConsumerConfig, StreamConfig};
 use nuthatch_protocol::subject;
 
 /// Slots of the match table: up to this many subjects are remembered per filtered consumer.
 const MATCH_SLOTS_MAX: usize = 1 << 16;
 const MATCH_SLOTS_MIN: usize = 1 << 6;
+/// More patterns than this are asked as a tree.
+const LISTED_PATTERNS_MAX: usize = 16;
+/// Most comparisons to find out whether the filters let everything pass. Beyond that a consumer pays
+/// for filtering, whatever its filters are.
+const SETTLE_LOOKS_MAX: usize = 1024;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Slot {
@@ -25,6 +31,8 @@ const EMPTY: Slot = Slot { id: 0, generation: 0, answer: 0 };
 #[derive(Debug)]
 pub(super) struct Filter {
     patterns: Vec<Box<[u8]>>,
+    /// The same, if they are many.
+    tree: Option<PatternTree>,
     /// Everything in the stream matches: no filtering at all.
     all: bool,
     slots: Vec<Slot>,
@@ -43,7 +51,9 @@ impl Filter {
     pub fn new(config: &ConsumerConfig) -> Self {
         let patterns: Vec<Box<[u8]>> = patterns_of(config).map(|p| p.as_bytes().into()).collect();
         let all = patterns.is_empty() || patterns.iter().any(|pattern| **pattern == *b">");
-        Self { patterns, all, slots: Vec::new() }
+        let is_long = patterns.len() > LISTED_PATTERNS_MAX;
+        let tree = is_long.then(|| PatternTree::new(patterns.iter().map(|pattern| &**pattern)));
+        Self { patterns, tree, all, slots: Vec::new() }
     }
 
     /// Finds out whether the filter lets everything in the stream pass, now and later.
@@ -64,7 +74,8 @@ impl Filter {
             && stream.sources.is_empty()
             && stream.subject_transform.is_none()
             && !stream.subjects.is_empty();
-        self.all = fixed && stream.subjects.iter().all(covers) && {
+        let is_short = stream.subjects.len() * self.patterns.len() <= SETTLE_LOOKS_MAX;
+        self.all = fixed && is_short && stream.subjects.iter().all(covers) && {
             let total = index.live_after(nuthatch_log::Seq(0));
             total == 0 || self.totals(index).0 == total
         };
@@ -94,14 +105,28 @@ impl Filter {
         if self.all {
             return index.for_each_subject(b">", visit);
         }
-        for pattern in &self.patterns {
-            index.for_each_subject(pattern, visit);
-        }
+        index.for_each_subject_of(&self.patterns, visit);
     }
 
     /// Whether messages on this subject are wanted.
     pub fn matches_text(&self, subject: &[u8]) -> bool {
-        self.all || self.patterns.iter().any(|pattern| subject::matches(pattern, subject))
+        if self.all {
+            return true;
+        }
+        match &self.tree {
+            Some(tree) => tree.matches(subject),
+            None => self.patterns.iter().any(|pattern| subject::matches(pattern, subject)),
+        }
+    }
+
+    /// Whether one of these patterns overlaps with one of another filter.
+    pub fn overlaps<'a>(&self, mut others: impl Iterator<Item = &'a str>) -> bool {
+        match &self.tree {
+            Some(tree) => others.any(|other| tree.overlaps(other.as_bytes())),
+            None => others.any(|other| {
+                self.patterns.iter().any(|own| subject::overlap(own, other.as_bytes()))
+            }),
+        }
     }
 
     /// Whether messages with this subject id are wanted.

@@ -36,7 +36,7 @@ mod start;
 mod state;
 mod update;
 
-pub use config::{ConsumerLimits, validate_consumer};
+pub use config::{ConsumerLimits, consumer_filters, validate_consumer};
 pub use env::{Ack, Env, Pull, StateError, TickOutcome};
 pub use priority::is_valid_group;
 pub use update::{check_create, check_update, check_workqueue};

@@ -1,11 +1,11 @@
 //! What may change about a consumer, and which consumers may live side by side.
 
 use super::config::check_backoff;
-use super::filter::patterns_of;
+use super::filter::{Filter, patterns_of};
 use super::{Consumer, Mode};
+use crate::validate::WORKQUEUE_FILTERS_MAX;
 use nuthatch_protocol::js::{AckPolicy, ConsumerConfig, DeliverPolicy};
 use nuthatch_protocol::jserror::JsError;
-use nuthatch_protocol::subject;
 
 /// Metadata keys that the service adds: no difference between configurations.
 const SERVER_METADATA_PREFIX: &str = "_nats.";
@@ -64,7 +64,7 @@ pub fn check_update(old: &ConsumerConfig, new: &ConsumerConfig) -> Result<(), Js
 /// Work-queue streams: whether `new` may live beside the others (without itself).
 ///
 /// # Errors
-/// 10098, 10099, 10100 or 10101.
+/// 10098, 10099, 10100 or 10101; 10012 above [`WORKQUEUE_FILTERS_MAX`].
 pub fn check_workqueue<'a>(
     new: &ConsumerConfig,
     others: impl Iterator<Item = &'a ConsumerConfig>,
@@ -77,14 +77,19 @@ pub fn check_workqueue<'a>(
             return Err(JsError::CONSUMER_WQ_CONSUMER_NOT_DELIVER_ALL);
         }
     }
+    let filter = Filter::new(new);
+    let mut filters = patterns_of(new).count();
     for other in others.filter(|other| !other.direct && !other.sourcing) {
         if patterns_of(new).next().is_none() {
             return Err(JsError::CONSUMER_WQ_MULTIPLE_UNFILTERED);
         }
-        let collides = |mine: &str| {
-            patterns_of(other).any(|theirs| subject::overlap(mine.as_bytes(), theirs.as_bytes()))
-        };
-        if patterns_of(other).next().is_none() || patterns_of(new).any(collides) {
+        filters += patterns_of(other).count();
+        if filters > WORKQUEUE_FILTERS_MAX {
+            let most = WORKQUEUE_FILTERS_MAX;
+            let text = format!("consumers of a work queue can have at most {most} filters in all");
+            return Err(JsError::CONSUMER_CREATE.with_err(text));
+        }
+        if patterns_of(other).next().is_none() || filter.overlaps(patterns_of(other)) {
             return Err(JsError::CONSUMER_WQ_CONSUMER_NOT_UNIQUE);
         }
     }

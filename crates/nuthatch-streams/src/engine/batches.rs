@@ -5,7 +5,7 @@
 use super::Engine;
 use super::fast::FastBatch;
 use super::pending::Answer;
-use super::publish::{refusal_body, wants};
+use super::publish::refusal_body;
 use super::slot::Slot;
 use crate::event::{ClientBatch, PublishItem};
 use crate::sink::{AccountId, Sink};
@@ -440,9 +440,8 @@ impl<S: Sink> Engine<S> {
         let Some(slot) = self.slots.get_mut(&id) else { return Err(JsError::STREAM_NOT_FOUND) };
         let slot: &mut Slot<S> = slot;
         let (stream, consumers) = (&mut slot.stream, &slot.consumers);
-        let done = stream.commit_batch(&publishes, log, &self.budget, |subject| {
-            consumers.configs().any(|config| wants(config, subject))
-        });
+        let done = stream
+            .commit_batch(&publishes, log, &self.budget, |subject| consumers.any_wants(subject));
         let (result, lsn) = match done {
             Ok(done) => (Ok((done.last_seq, publishes.len(), done.lsn)), Some(done.lsn)),
             Err(BatchRefusal::Checked(error)) => (Err(error), None),

@@ -181,6 +181,12 @@ impl<T> Consumers<T> {
         }
     }
 
+    /// Whether any consumer wants messages on this subject.
+    #[inline]
+    pub(super) fn any_wants(&self, subject: &[u8]) -> bool {
+        self.iter().any(|consumer| consumer.wants(subject))
+    }
+
     /// Whether any consumer but `except` still needs a message.
     fn any_needs(&mut self, stream: &Stream, seq: Seq, subject: u32, except: u32) -> bool {
         self.slots.iter_mut().enumerate().any(|(index, slot)| {

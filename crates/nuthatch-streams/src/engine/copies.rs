@@ -167,9 +167,7 @@ impl<S: Sink> Engine<S> {
         let lsn = if mirrors {
             stream.mirror(copy, log, budget)?
         } else {
-            stream.source(copy, log, budget, |subject| {
-                consumers.configs().any(|config| super::publish::wants(config, subject))
-            })?
+            stream.source(copy, log, budget, |subject| consumers.any_wants(subject))?
         };
         if let Some(lsn) = lsn {
             slot.stream.mark(lsn);

@@ -8,7 +8,7 @@ use super::Engine;
 use super::batches::{
     BATCH_ID_BYTES_MAX, BatchTotals, Batches, batch_ack, parse_digits, stored_headers,
 };
-use super::publish::{refusal_body, wants};
+use super::publish::refusal_body;
 use super::slot::Slot;
 use crate::event::{ClientBatch, PublishItem};
 use crate::sink::Sink;
@@ -390,9 +390,8 @@ impl<S: Sink> Engine<S> {
             found = &scanned;
         }
         let (stream, consumers) = (&mut slot.stream, &slot.consumers);
-        let stored = stream.publish(&publish, found, log, &self.budget, |subject| {
-            consumers.configs().any(|config| wants(config, subject))
-        })?;
+        let stored = stream
+            .publish(&publish, found, log, &self.budget, |subject| consumers.any_wants(subject))?;
         if let Admitted::Sequenced { lsn, .. } = stored {
             slot.stream.mark(lsn);
             Self::touch(&mut self.touched, lsn, id);

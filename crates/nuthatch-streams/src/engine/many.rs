@@ -15,12 +15,15 @@ use std::collections::VecDeque;
 
 /// Subjects that a request for last messages may match (nats-server's).
 const MULTI_LAST_MAX: usize = 1024;
+/// Patterns of such a request.
+const MULTI_LAST_PATTERNS_MAX: usize = 1024;
 /// Messages that one request gets at most; the end of the batch says how many are left.
 const BATCH_MESSAGES_MAX: u64 = 16 * 1024;
 /// Bytes that one request gets if it does not say: half of a connection's default `max_pending`.
 const BATCH_BYTES_MAX: u64 = 32 << 20;
 
 const NO_RESULTS: &[u8] = b"NATS/1.0 404 No Results\r\n\r\n";
+const TOO_MANY_PATTERNS: &[u8] = b"NATS/1.0 413 Too Many Subjects\r\n\r\n";
 const TOO_MANY_RESULTS: &[u8] = b"NATS/1.0 413 Too Many Results\r\n\r\n";
 
 /// What comes next.
@@ -100,6 +103,9 @@ fn targets(
         (None, seq) => Seq(seq),
     };
     let patterns = &request.multi_last;
+    if patterns.len() > MULTI_LAST_PATTERNS_MAX {
+        return Err(TOO_MANY_PATTERNS);
+    }
     let list =
         stream.last_of_each(patterns, from, up_to, MULTI_LAST_MAX).ok_or(TOO_MANY_RESULTS)?;
     if list.is_empty() {

@@ -8,7 +8,6 @@ use crate::sink::{Message, Sink};
 use crate::stream::{Admitted, NO_HEADERS, Publish, PublishHeaders, rewritten, scan};
 use nuthatch_log::{LogAccess, Lsn, Read, Seq, StreamId};
 use nuthatch_protocol::jserror::JsError;
-use nuthatch_protocol::subject;
 use nuthatch_protocol::wire::write::push_u64;
 
 /// Consecutive publishes that got consecutive sequences in one frame.
@@ -188,12 +187,10 @@ impl<S: Sink> Engine<S> {
         if let Some(block) = &changed {
             let publish = Publish { headers: block, ..*publish };
             return stream.publish(&publish, &scan(block), log, &self.budget, |subject| {
-                consumers.configs().any(|config| wants(config, subject))
+                consumers.any_wants(subject)
             });
         }
-        stream.publish(publish, headers, log, &self.budget, |subject| {
-            consumers.configs().any(|config| wants(config, subject))
-        })
+        stream.publish(publish, headers, log, &self.budget, |subject| consumers.any_wants(subject))
     }
 
     /// Queues the acknowledgements of a run (or sends them, if the stream wants that) and notes what
@@ -279,16 +276,6 @@ fn publish_of<'a, P>(batch: &'a ClientBatch<P>, item: &PublishItem) -> Publish<'
         reply: item.reply.of(&batch.buf),
         headers: item.headers.of(&batch.buf),
         body: item.body.of(&batch.buf),
-    }
-}
-
-/// Whether a consumer with this configuration wants a subject.
-pub(super) fn wants(config: &nuthatch_protocol::js::ConsumerConfig, literal: &[u8]) -> bool {
-    let matches = |filter: &str| subject::matches(filter.as_bytes(), literal);
-    if !config.filter_subjects.is_empty() {
-        config.filter_subjects.iter().any(|filter| matches(filter))
-    } else {
-        config.filter_subject.is_empty() || matches(&config.filter_subject)
     }
 }
 

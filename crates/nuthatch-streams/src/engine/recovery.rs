@@ -414,7 +414,7 @@ impl<S: Sink> Slot<S> {
             return self.consumers.iter_mut().any(|other| other.needs(stream, seq, subject));
         }
         self.consumers.get_mut(index).is_none_or(|slot| {
-            !super::publish::wants(slot.consumer.config(), stream.subject_name(subject))
+            !slot.consumer.wants(stream.subject_name(subject))
                 || slot.consumer.needs(stream, seq, subject)
         })
     }

@@ -5,7 +5,6 @@
 //! server was down is due once when it is up again.
 
 use super::Engine;
-use super::publish::wants;
 use crate::sink::Sink;
 use crate::stream::{Admitted, Lookup, Made, Publish, rewritten, scan};
 use nuthatch_log::{LogAccess, Read, Seq, StreamId, Timestamp};
@@ -108,9 +107,8 @@ impl<S: Sink> Engine<S> {
         let budget = &self.budget;
         let Some(slot) = self.slots.get_mut(&id) else { return Err(JsError::STREAM_NOT_FOUND) };
         let (stream, consumers) = (&mut slot.stream, &slot.consumers);
-        let admitted = stream.publish_made(&publish, log, budget, |subject| {
-            consumers.configs().any(|config| wants(config, subject))
-        })?;
+        let admitted =
+            stream.publish_made(&publish, log, budget, |subject| consumers.any_wants(subject))?;
         if let Admitted::Sequenced { lsn, .. } = admitted {
             self.changed(id, lsn);
         }

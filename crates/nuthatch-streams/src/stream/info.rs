@@ -13,6 +13,8 @@ pub const SUBJECT_DETAILS_MAX: usize = 100_000;
 
 /// Deleted sequences in one answer; `num_deleted` counts all of them.
 pub const DELETED_DETAILS_MAX: usize = 1_000_000;
+/// Subjects that one request for last messages looks at before it begins with another pattern.
+pub const SUBJECT_VISITS_MAX: usize = 256 * 1024;
 
 /// Where a read leads.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -189,7 +191,8 @@ impl Stream {
     }
 
     /// The last message at or before `up_to` of each subject that matches any of the patterns, as
-    /// far as it is not before `from`, in order; `None` if there are more than `most`.
+    /// far as it is not before `from`, in order; `None` if there are more than `most`, or if patterns
+    /// after the first would have to be compared with more than [`SUBJECT_VISITS_MAX`] subjects.
     #[must_use]
     pub fn last_of_each(
         &self,
@@ -198,9 +201,13 @@ impl Stream {
         up_to: Seq,
         most: usize,
     ) -> Option<Vec<u64>> {
-        let mut lasts = FxHashMap::default();
+        let (mut lasts, mut visits) = (FxHashMap::default(), 0);
         for pattern in patterns {
+            if visits > SUBJECT_VISITS_MAX {
+                return None;
+            }
             self.for_each_subject(pattern.as_bytes(), &mut |id, _, _, last| {
+                visits += 1;
                 lasts.insert(id, if last <= up_to { last.0 } else { 0 });
             });
         }

@@ -61,8 +61,39 @@ impl MessageIndex for Stream {
     }
 
     fn for_each_subject(&self, pattern: &[u8], visit: &mut dyn FnMut(u32, u64, Seq, Seq)) {
+        self.visit_subjects(std::iter::once(pattern), visit);
+    }
+
+    fn for_each_subject_of(
+        &self,
+        patterns: &[Box<[u8]>],
+        visit: &mut dyn FnMut(u32, u64, Seq, Seq),
+    ) {
+        self.visit_subjects(patterns.iter().map(|pattern| &**pattern), visit);
+    }
+
+    fn removed_since(&self, cursor: u64) -> Option<Box<dyn Iterator<Item = (Seq, u32)> + '_>> {
+        Some(Box::new(self.journal.since(cursor)?))
+    }
+
+    fn removal_cursor(&self) -> u64 {
+        self.journal.cursor()
+    }
+}
+
+impl Stream {
+    /// Visits the subjects that match any of the patterns. What is in flight is looked at once,
+    /// however many patterns there are.
+    fn visit_subjects<'a>(
+        &self,
+        patterns: impl Iterator<Item = &'a [u8]>,
+        visit: &mut dyn FnMut(u32, u64, Seq, Seq),
+    ) {
         let differences = self.differences();
-        let seen = self.count_matching(pattern, &differences);
+        let mut seen = Vec::new();
+        for pattern in patterns {
+            self.count_matching(pattern, &differences, &mut seen);
+        }
         let mut unsure = FxHashMap::default();
         let known = |id| {
             let last = self.subjects.last_known(id)?;
@@ -77,27 +108,19 @@ impl MessageIndex for Stream {
         }
     }
 
-    fn removed_since(&self, cursor: u64) -> Option<Box<dyn Iterator<Item = (Seq, u32)> + '_>> {
-        Some(Box::new(self.journal.since(cursor)?))
-    }
-
-    fn removal_cursor(&self) -> u64 {
-        self.journal.cursor()
-    }
-}
-
-impl Stream {
     /// Subjects that match with their committed messages, those without any left out.
     pub(super) fn counts(&self, pattern: &[u8]) -> Vec<(u32, u64)> {
-        self.count_matching(pattern, &self.differences())
+        let mut seen = Vec::new();
+        self.count_matching(pattern, &self.differences(), &mut seen);
+        seen
     }
 
     fn count_matching(
         &self,
         pattern: &[u8],
         differences: &FxHashMap<u32, Difference>,
-    ) -> Vec<(u32, u64)> {
-        let mut seen = Vec::new();
+        seen: &mut Vec<(u32, u64)>,
+    ) {
         self.subjects.for_each_match(pattern, &mut |id| {
             let difference = differences.get(&id).copied().unwrap_or_default();
             let count = self.subjects.kept(id).saturating_add_signed(difference.count);
@@ -105,7 +128,6 @@ impl Stream {
                 seen.push((id, count));
             }
         });
-        seen
     }
 
     /// Per subject, how committed messages differ from assigned ones. Empty when nothing is in

@@ -1,10 +1,11 @@
 //! Mirrors and sources of a stream's configuration, as far as it can be judged by itself.
 
 use super::routes::check_destination;
-use super::{invalid, is_valid_name};
-use nuthatch_protocol::js::{ExternalStream, StreamConfig, StreamSource};
+use super::{SOURCE_TRANSFORMS_MAX, invalid, is_valid_name};
+use crate::subject_set::{Relation, STEPS_MAX, first_pair};
+use nuthatch_protocol::js::{ExternalStream, StreamConfig, StreamSource, SubjectTransformConfig};
 use nuthatch_protocol::jserror::JsError;
-use nuthatch_protocol::subject::{is_subset, is_valid_literal, is_valid_subject, overlap};
+use nuthatch_protocol::subject::{is_valid_literal, is_valid_subject};
 use std::collections::BTreeSet;
 
 /// Most sources of one stream: each is a task.
@@ -68,6 +69,7 @@ fn check_mirror(mirror: &StreamSource) -> Result<(), JsError> {
         return Err(JsError::MIRROR_MULTIPLE_FILTERS_NOT_ALLOWED);
     }
     let transforms = &mirror.subject_transforms;
+    let pair = first_related(transforms, Relation::Overlap)?;
     for (at, transform) in transforms.iter().enumerate() {
         if !transform.src.is_empty() && !is_valid_subject(transform.src.as_bytes()) {
             let why = format!("invalid subject {}", transform.src);
@@ -75,10 +77,7 @@ fn check_mirror(mirror: &StreamSource) -> Result<(), JsError> {
         }
         check_destination(transform)
             .map_err(|why| JsError::MIRROR_INVALID_TRANSFORM_DESTINATION.with_err(why))?;
-        let collides = |other: &nuthatch_protocol::js::SubjectTransformConfig| {
-            overlap(transform.src.as_bytes(), other.src.as_bytes())
-        };
-        if transforms[at + 1..].iter().any(collides) {
+        if pair.is_some_and(|(one, _)| one == at) {
             return Err(JsError::MIRROR_OVERLAPPING_SUBJECT_FILTERS);
         }
     }
@@ -88,6 +87,23 @@ fn check_mirror(mirror: &StreamSource) -> Result<(), JsError> {
         None if !is_valid_name(&mirror.name) => Err(JsError::MIRROR_INVALID_STREAM_NAME),
         None => Ok(()),
     }
+}
+
+/// The first two transforms whose sources stand in a relation.
+fn first_related(
+    transforms: &[SubjectTransformConfig],
+    relation: Relation,
+) -> Result<Option<(usize, usize)>, JsError> {
+    if transforms.len() > SOURCE_TRANSFORMS_MAX {
+        let most = SOURCE_TRANSFORMS_MAX;
+        return Err(invalid(format!("a mirror or source can have at most {most} transforms")));
+    }
+    // An empty one stands for all that no other takes.
+    let given = |(_, transform): &(usize, &SubjectTransformConfig)| !transform.src.is_empty();
+    let given: Vec<_> = transforms.iter().enumerate().filter(given).collect();
+    let sources = given.iter().map(|(_, transform)| transform.src.as_bytes());
+    let pair = first_pair(sources, relation, STEPS_MAX).map_err(invalid)?;
+    Ok(pair.map(|(one, other)| (given[one].0, given[other].0)))
 }
 
 fn check_source(source: &StreamSource) -> Result<(), JsError> {
@@ -103,6 +119,7 @@ fn check_source(source: &StreamSource) -> Result<(), JsError> {
         return Err(JsError::SOURCE_MULTIPLE_FILTERS_NOT_ALLOWED);
     }
     let transforms = &source.subject_transforms;
+    let pair = first_related(transforms, Relation::Within)?;
     for (at, transform) in transforms.iter().enumerate() {
         if !transform.src.is_empty() && !is_valid_subject(transform.src.as_bytes()) {
             let why = format!("invalid subject {}", transform.src);
@@ -110,11 +127,7 @@ fn check_source(source: &StreamSource) -> Result<(), JsError> {
         }
         check_destination(transform)
             .map_err(|why| JsError::SOURCE_INVALID_TRANSFORM_DESTINATION.with_err(why))?;
-        let covers =
-            |(other_at, other): (usize, &nuthatch_protocol::js::SubjectTransformConfig)| {
-                other_at != at && is_subset(transform.src.as_bytes(), other.src.as_bytes())
-            };
-        if transforms.iter().enumerate().any(covers) {
+        if pair.is_some_and(|(narrow, _)| narrow == at) {
             return Err(JsError::SOURCE_OVERLAPPING_SUBJECT_FILTERS);
         }
     }

@@ -1,10 +1,10 @@
 //! The subjects of a stream's configuration.
 
-use super::invalid;
+use super::{SUBJECTS_MAX, invalid};
+use crate::subject_set::{Relation, STEPS_MAX, first_pair};
 use nuthatch_protocol::js::StreamConfig;
 use nuthatch_protocol::jserror::JsError;
 use nuthatch_protocol::subject::{is_subset, is_valid_subject, overlap};
-use std::collections::BTreeSet;
 
 /// Checks the subjects, or sets the default.
 pub(super) fn check(config: &mut StreamConfig) -> Result<(), JsError> {
@@ -15,13 +15,14 @@ pub(super) fn check(config: &mut StreamConfig) -> Result<(), JsError> {
         config.subjects.push(config.name.clone());
         return Ok(());
     }
-    let mut seen = BTreeSet::new();
+    if config.subjects.len() > SUBJECTS_MAX {
+        return Err(invalid(format!("a stream can have at most {SUBJECTS_MAX} subjects")));
+    }
+    let subjects = config.subjects.iter().map(String::as_bytes);
+    let pair = first_pair(subjects, Relation::Overlap, STEPS_MAX).map_err(invalid)?;
     for (at, subject) in config.subjects.iter().enumerate() {
         if !is_valid_subject(subject.as_bytes()) {
             return Err(invalid("invalid subject"));
-        }
-        if !seen.insert(subject) {
-            return Err(invalid("duplicate subjects detected"));
         }
         if subject == ">" {
             if !config.no_ack {
@@ -34,9 +35,8 @@ pub(super) fn check(config: &mut StreamConfig) -> Result<(), JsError> {
         if !config.no_ack {
             check_reserved(subject)?;
         }
-        let overlaps = |other: &&String| overlap(other.as_bytes(), subject.as_bytes());
-        if let Some(other) = config.subjects[at + 1..].iter().find(overlaps) {
-            // Two equal ones are told as duplicates by the incumbent only if they come first here.
+        if let Some((_, other)) = pair.filter(|(one, _)| *one == at) {
+            let other = &config.subjects[other];
             return Err(invalid(format!("subject {subject:?} overlaps with {other:?}")));
         }
     }

@@ -74,11 +74,12 @@ fn times_and_switches_are_checked() {
     assert_eq!(memory, "async persist mode is only supported on file storage");
 }
 
+fn subjects(list: &[&str]) -> String {
+    create(|config| config.subjects = list.iter().map(|&s| s.to_owned()).collect())
+}
+
 #[test]
 fn subjects_are_checked() {
-    let subjects = |list: &[&str]| {
-        create(|config| config.subjects = list.iter().map(|&s| s.to_owned()).collect())
-    };
     assert_eq!(subjects(&["a.*", "b.>", "$JS.EVENT.>", "$KV.b.>"]), "");
     for bad in ["a..b", ".a", "a.", "a b", "a.>.b"] {
         assert_eq!(subjects(&[bad]), "invalid subject", "{bad:?}");
@@ -263,4 +264,40 @@ fn pedantic_requests_are_not_adjusted() {
     let text = refused(StreamConfig { max_age: SECOND_NS, ..named() });
     assert_eq!(text, "pedantic mode: duplicate window cannot be bigger than max age");
     assert!(stream_config(named(), &limits).is_ok());
+}
+
+#[test]
+fn the_number_of_subjects_is_limited_and_soon_checked() {
+    let many = |count: usize| {
+        create(|config| config.subjects = (0..count).map(|n| format!("orders.{n}.*")).collect())
+    };
+    let start = std::time::Instant::now();
+    assert_eq!(many(SUBJECTS_MAX), "");
+    assert_eq!(
+        many(SUBJECTS_MAX + 1),
+        format!("a stream can have at most {SUBJECTS_MAX} subjects")
+    );
+    // Comparing each with each takes minutes.
+    assert!(start.elapsed() < std::time::Duration::from_secs(20), "{:?}", start.elapsed());
+}
+
+#[test]
+fn the_first_fault_of_a_list_of_subjects_is_told() {
+    assert_eq!(subjects(&["a.*", "b c", "a.b"]), r#"subject "a.*" overlaps with "a.b""#);
+    assert_eq!(subjects(&["x", "b c", "a.*", "a.b"]), "invalid subject");
+    assert_eq!(subjects(&["c", "a", "b.>", "b.*", "a"]), r#"subject "a" overlaps with "a""#);
+}
+
+#[test]
+fn the_number_of_transforms_of_a_source_is_limited() {
+    let transforms = (0..=SOURCE_TRANSFORMS_MAX)
+        .map(|n| SubjectTransformConfig { src: format!("a.{n}"), dest: format!("b.{n}") })
+        .collect();
+    let source = StreamSource {
+        name: "O".into(),
+        subject_transforms: transforms,
+        ..StreamSource::default()
+    };
+    let text = create(|config| config.sources = vec![source]);
+    assert!(text.ends_with("at most 1024 transforms"), "{text}");
 }

@@ -224,3 +224,30 @@ fn what_may_not_change() {
     stamped.metadata.insert("_nats.ver".into(), "2.14".into());
     assert_eq!(check_create(&base(), &stamped), Ok(()));
 }
+
+#[test]
+fn the_number_of_filters_is_limited_and_soon_checked() {
+    let filtered = |name: &str, count: usize| {
+        let filters = (0..count).map(|n| format!("s.{name}.*.{n}")).collect();
+        request(|c| (c.name, c.filter_subjects) = (name.into(), filters))
+    };
+    let limits = ConsumerLimits::default();
+    let start = std::time::Instant::now();
+    let error = validate_consumer(&filtered("a", 60_000), &stream(), &limits).expect_err("refused");
+    assert!(error.description.contains("at most 8192 filters"), "{}", error.description);
+    let mut others = Vec::new();
+    for n in 0..8 {
+        let name = format!("c{n}");
+        let new = validate_consumer(&filtered(&name, FILTERS_MAX), &stream(), &limits);
+        let new = new.expect("as many as there may be");
+        check_workqueue(&new, others.iter()).expect("side by side");
+        others.push(new);
+    }
+    let one = request(|c| c.filter_subject = "s.c7.x.8191".into()).config;
+    let error = check_workqueue(&one, others.iter()).expect_err("too many");
+    assert!(error.description.contains("at most 65536 filters"), "{}", error.description);
+    let error = check_workqueue(&one, others[1..].iter()).expect_err("not alone");
+    assert_eq!(error.err_code, 10100);
+    // Comparing each with each takes minutes.
+    assert!(start.elapsed() < std::time::Duration::from_secs(20), "{:?}", start.elapsed());
+}
