@@ -9,6 +9,9 @@ pub const SUBJECTS_MAX_DEFAULT: usize = 10_000_000;
 /// Message ids of all windows by default: about 700 MiB.
 pub const MSG_IDS_MAX_DEFAULT: usize = 10_000_000;
 
+/// Memory of the tables of messages of all streams by default, bytes: about a billion messages.
+pub const TABLE_BYTES_MAX_DEFAULT: u64 = 16 << 30;
+
 /// Messages with a time to live of all streams: about 500 MiB.
 pub const TIMERS_MAX: usize = 10_000_000;
 
@@ -29,6 +32,8 @@ pub struct AccountBounds {
 pub struct Budget {
     used: Accounted,
     max: Accounted,
+    /// Bytes of messages that there may be: none more while the tables take too much memory.
+    bytes_bound: u64,
     /// Bytes of each account that ever had any.
     of_accounts: Vec<(AccountId, u64)>,
     /// Its place in `of_accounts`.
@@ -42,15 +47,22 @@ pub struct Budget {
 impl Budget {
     /// An empty budget with these bounds.
     #[must_use]
-    pub fn new(subjects_max: usize, msg_ids_max: usize, bytes_max: u64) -> Self {
+    pub fn new(
+        subjects_max: usize,
+        msg_ids_max: usize,
+        bytes_max: u64,
+        table_bytes_max: u64,
+    ) -> Self {
         Self {
-            used: Accounted { subjects: 0, msg_ids: 0, timers: 0, bytes: 0 },
+            used: Accounted::default(),
             max: Accounted {
                 subjects: subjects_max,
                 msg_ids: msg_ids_max,
                 timers: TIMERS_MAX,
                 bytes: bytes_max,
+                table_bytes: table_bytes_max,
             },
+            bytes_bound: bytes_max,
             of_accounts: Vec::new(),
             places: FxHashMap::default(),
             latest: 0,
@@ -82,6 +94,10 @@ impl Budget {
         self.used.msg_ids = self.used.msg_ids.saturating_sub(before.msg_ids) + now.msg_ids;
         self.used.timers = self.used.timers.saturating_sub(before.timers) + now.timers;
         self.used.bytes = self.used.bytes.saturating_sub(before.bytes).saturating_add(now.bytes);
+        self.used.table_bytes =
+            self.used.table_bytes.saturating_sub(before.table_bytes) + now.table_bytes;
+        let is_full = self.used.table_bytes >= self.max.table_bytes;
+        self.bytes_bound = if is_full { 0 } else { self.max.bytes };
     }
 
     fn bytes_of(&mut self, account: AccountId) -> &mut u64 {
@@ -101,11 +117,12 @@ impl Budget {
         self.used.subjects + unaccounted < self.max.subjects
     }
 
-    /// Whether `more` bytes may come, given `unaccounted` ones that were not settled yet.
+    /// Whether `more` bytes may come, given `unaccounted` ones that were not settled yet. None may
+    /// while what is known of the messages takes as much memory as it may.
     #[inline]
     #[must_use]
     pub const fn has_room_for_bytes(&self, unaccounted: u64, more: u64) -> bool {
-        self.used.bytes.saturating_add(unaccounted).saturating_add(more) <= self.max.bytes
+        self.used.bytes.saturating_add(unaccounted).saturating_add(more) <= self.bytes_bound
     }
 
     /// Whether `more` bytes may come to an account, given `unaccounted` ones that were not settled

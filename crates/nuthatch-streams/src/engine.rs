@@ -31,7 +31,9 @@ mod tests;
 mod transit;
 mod waiting;
 
-use crate::budget::{AccountBounds, Budget, MSG_IDS_MAX_DEFAULT, SUBJECTS_MAX_DEFAULT};
+use crate::budget::{
+    AccountBounds, Budget, MSG_IDS_MAX_DEFAULT, SUBJECTS_MAX_DEFAULT, TABLE_BYTES_MAX_DEFAULT,
+};
 use crate::consumer::ConsumerLimits;
 use crate::event::{ClientBatch, Event, Item};
 use crate::sink::{AccountId, Sink};
@@ -68,6 +70,8 @@ pub struct EngineConfig {
     pub msg_ids_max: usize,
     /// Bytes of all messages, as JetStream counts them; publishes above it are refused (10023).
     pub bytes_max: u64,
+    /// Memory of what is known of each message, bytes; publishes above it are refused (10023).
+    pub table_bytes_max: u64,
     /// Acknowledgements waiting for a commit; above it publishes are refused (10167).
     pub pending_acks_max: usize,
     /// Limits on consumers.
@@ -87,6 +91,7 @@ impl Default for EngineConfig {
             subjects_max: SUBJECTS_MAX_DEFAULT,
             msg_ids_max: MSG_IDS_MAX_DEFAULT,
             bytes_max: u64::MAX,
+            table_bytes_max: TABLE_BYTES_MAX_DEFAULT,
             pending_acks_max: PENDING_ACKS_MAX_DEFAULT,
             consumers: ConsumerLimits::default(),
             batches: BatchLimits::default(),
@@ -172,7 +177,9 @@ struct Scratch {
 impl<S: Sink> Engine<S> {
     /// An engine without streams.
     pub fn new(mut config: EngineConfig, sink: S) -> Self {
-        let mut budget = Budget::new(config.subjects_max, config.msg_ids_max, config.bytes_max);
+        let (subjects_max, msg_ids_max) = (config.subjects_max, config.msg_ids_max);
+        let (bytes_max, table_bytes_max) = (config.bytes_max, config.table_bytes_max);
+        let mut budget = Budget::new(subjects_max, msg_ids_max, bytes_max, table_bytes_max);
         budget.set_bounds(std::mem::take(&mut config.accounts));
         Self {
             budget,

@@ -140,6 +140,9 @@ pub struct Stream {
     settled: Lsn,
     /// What the engine's budget has been told of this stream.
     accounted: Accounted,
+    /// The term of the one writer that the stream takes records from; 0: it has none, anybody may
+    /// write. Kept for fencing one writer for each stream; nothing sets it yet.
+    writer_term: u64,
     /// What it remembers of its moves between logs.
     home: Home,
 }
@@ -155,6 +158,8 @@ pub struct Accounted {
     pub timers: usize,
     /// Bytes of messages, as JetStream counts them.
     pub bytes: u64,
+    /// Memory of what is known of each message, bytes, about.
+    pub table_bytes: u64,
 }
 
 impl Stream {
@@ -201,6 +206,7 @@ impl Stream {
             appending: Lsn(0),
             settled: Lsn(0),
             accounted: Accounted::default(),
+            writer_term: 0,
             home: Home::default(),
         };
         stream.subjects.track_order(stream.limits.per_subject, &stream.messages);
@@ -262,6 +268,7 @@ impl Stream {
             msg_ids: self.dedup.len(),
             timers: self.timers.len() + self.schedules.len(),
             bytes: self.assigned.bytes,
+            table_bytes: self.messages.memory_bytes(),
         };
         (std::mem::replace(&mut self.accounted, now), now)
     }

@@ -18,12 +18,6 @@ use nuthatch_protocol::js::RetentionPolicy;
 use nuthatch_protocol::jserror::JsError;
 use std::collections::BTreeMap;
 
-/// Sequences from the first message of a copy to what comes behind a large gap: what is missing takes
-/// a little memory too, so many 256 MiB.
-const SPAN_MAX: u64 = 1 << 34;
-/// A gap up to this takes no more memory than a message does.
-const SMALL_GAP: u64 = 1 << 20;
-
 /// Sequence of the last message of each source, by the source's key.
 pub type Sourced = BTreeMap<Box<[u8]>, u64>;
 
@@ -72,7 +66,7 @@ impl Stream {
         if copy.seq < self.messages.next() {
             return Ok(None);
         }
-        self.check_span(copy.seq)?;
+        Self::check_sequence(copy.seq)?;
         let publish = copy.publish();
         let weight = publish.weight();
         if weight > MAX_WEIGHT_BYTES {
@@ -115,12 +109,10 @@ impl Stream {
         effects
     }
 
-    /// What another server, or a client that restores, says of its sequences is not believed beyond
-    /// what memory can hold: gaps cost a little of it.
-    fn check_span(&self, seq: u64) -> Result<(), Refusal> {
-        let (first, next) = (self.messages.first(), self.messages.next());
-        let takes_memory = first < next && seq.saturating_sub(next) > SMALL_GAP;
-        if seq > LAST_SEQ_MAX || takes_memory && seq.saturating_sub(first) > SPAN_MAX {
+    /// What another server, or a client that restores, says of its sequences is believed as far as
+    /// the stream does not run out of them.
+    fn check_sequence(seq: u64) -> Result<(), Refusal> {
+        if seq > LAST_SEQ_MAX {
             return Err(JsError::STREAM_STORE_FAILED.with_err("sequence too far ahead"));
         }
         Ok(())
@@ -153,7 +145,7 @@ impl Stream {
         if seq < self.messages.next() {
             return Ok(None);
         }
-        self.check_span(seq)?;
+        Self::check_sequence(seq)?;
         let mut body = Vec::new();
         Advance { rollup: AdvanceRollup::None, msg_id: b"" }.encode(&mut body);
         // Its times are those of the origin.

@@ -51,12 +51,6 @@ impl Home {
         Self { from: Some(from), arriving: false, to: None }
     }
 
-    /// Whether the stream has never been anywhere else.
-    #[must_use]
-    pub const fn is_plain(&self) -> bool {
-        self.from.is_none() && self.to.is_none()
-    }
-
     /// Appends it.
     pub fn encode(&self, out: &mut Vec<u8>) {
         out.push(u8::from(self.arriving));

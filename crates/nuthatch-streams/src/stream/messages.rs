@@ -3,7 +3,9 @@
 //! Sequences are grouped in chunks of [`CHUNK_MESSAGES`]. A chunk holds narrow entries (timestamps
 //! as 32-bit nanosecond deltas) while its messages lie within four seconds, wide ones otherwise, and
 //! becomes a sorted list of survivors once most of it is dead. Chunks that are wholly dead hold
-//! nothing, and leave from the front.
+//! nothing, and leave from the front. Where no sequence of a chunk was ever given to a message there
+//! is no chunk, so a gap costs nothing however wide it is. Without such gaps the place of a chunk
+//! follows from its number, else it is searched for.
 //!
 //! A message may be *doomed*: removed by a record that has not committed yet. Doomed messages still
 //! count as live for readers and for the log, and no longer for checks and limits.
@@ -26,6 +28,11 @@ const CHUNK_SHIFT: u32 = 3;
 
 /// Largest weight that an entry can hold, in bytes.
 pub const MAX_WEIGHT_BYTES: usize = (1 << 30) - 1;
+
+/// What a message takes of memory here, about: a narrow entry with the slack of a vector.
+const ENTRY_BYTES: u64 = 16;
+/// What a chunk takes besides.
+const CHUNK_BYTES: u64 = 128;
 
 const HEADERS_BIT: u32 = 1 << 31;
 const DOOMED_BIT: u32 = 1 << 30;
@@ -72,8 +79,9 @@ impl Entry {
 /// The messages of one stream by sequence.
 #[derive(Debug)]
 pub struct Messages {
+    /// By ascending number (sequence / [`CHUNK_MESSAGES`]).
     chunks: VecDeque<Chunk>,
-    /// Chunk number (sequence / [`CHUNK_MESSAGES`]) of the front chunk.
+    /// Number of the front chunk.
     base: u64,
     /// First live sequence, doomed ones included; `next` if there is none.
     first: u64,
@@ -141,31 +149,71 @@ impl Messages {
     #[inline]
     fn tail_for(&mut self, seq: u64, at: Timestamp) -> &mut Chunk {
         let number = seq >> CHUNK_SHIFT;
-        if self.chunks.is_empty() {
-            self.base = number;
+        if self.chunks.back().is_none_or(|tail| tail.number() != number) {
+            self.open_chunk(seq, at);
         }
-        let index = (number - self.base) as usize;
-        if index >= self.chunks.len() {
-            self.open_chunk(index, seq, at);
-        }
-        &mut self.chunks[index]
+        self.chunks.back_mut().expect("a chunk was opened")
     }
 
     #[cold]
-    fn open_chunk(&mut self, index: usize, seq: u64, at: Timestamp) {
-        if let Some(full) = self.chunks.back_mut() {
-            full.settle();
-        }
-        while self.chunks.len() < index {
-            self.chunks.push_back(Chunk::gap(at));
+    fn open_chunk(&mut self, seq: u64, at: Timestamp) {
+        let number = seq >> CHUNK_SHIFT;
+        match self.chunks.back_mut() {
+            Some(full) => {
+                assert!(full.number() < number, "sequences of a stream only grow");
+                full.settle();
+            }
+            None => self.base = number,
         }
         self.chunks.push_back(Chunk::starting_at(seq, at));
     }
 
+    /// The place of the first chunk whose number is not below this one.
+    #[inline]
+    fn place(&self, number: u64) -> usize {
+        // No chunk lies further behind than it would without gaps.
+        let bound = number.saturating_sub(self.base).min(self.chunks.len() as u64) as usize;
+        match self.chunks.get(bound) {
+            Some(chunk) if chunk.number() == number => bound,
+            None if self.is_gapless() => bound,
+            _ => self.search(number),
+        }
+    }
+
+    /// Whether the chunks' numbers follow each other.
+    fn is_gapless(&self) -> bool {
+        let last = self.chunks.back().map_or(self.base, Chunk::number);
+        self.base + self.chunks.len() as u64 == last + 1
+    }
+
+    #[cold]
+    fn search(&self, number: u64) -> usize {
+        self.chunks.partition_point(|chunk| chunk.number() < number)
+    }
+
+    #[inline]
+    fn place_of(&self, seq: u64) -> Option<usize> {
+        let number = seq >> CHUNK_SHIFT;
+        let place = self.place(number);
+        self.chunks.get(place).filter(|chunk| chunk.number() == number).map(|_| place)
+    }
+
     #[inline]
     fn chunk(&self, seq: u64) -> Option<&Chunk> {
-        let number = (seq >> CHUNK_SHIFT).checked_sub(self.base)?;
-        self.chunks.get(number as usize)
+        self.chunks.get(self.place_of(seq)?)
+    }
+
+    /// The same, to change it.
+    #[inline]
+    fn chunk_mut(&mut self, seq: u64) -> Option<&mut Chunk> {
+        let place = self.place_of(seq)?;
+        self.chunks.get_mut(place)
+    }
+
+    /// Memory that the table takes, about.
+    #[must_use]
+    pub fn memory_bytes(&self) -> u64 {
+        self.live * ENTRY_BYTES + self.chunks.len() as u64 * CHUNK_BYTES
     }
 
     /// A live message, doomed or not.
@@ -184,8 +232,7 @@ impl Messages {
 
     /// Marks a message as doomed; `None` if it is dead or doomed already.
     pub fn doom(&mut self, seq: u64) -> Option<Entry> {
-        let number = (seq >> CHUNK_SHIFT).checked_sub(self.base)?;
-        let entry = self.chunks.get_mut(number as usize)?.doom(seq)?;
+        let entry = self.chunk_mut(seq)?.doom(seq)?;
         if seq == self.first_kept {
             self.first_kept = self.next_kept(seq + 1).unwrap_or(self.next);
         }
@@ -194,8 +241,7 @@ impl Messages {
 
     /// Removes a message, doomed or not; `None` if it is dead already.
     pub fn remove(&mut self, seq: u64) -> Option<Entry> {
-        let number = (seq >> CHUNK_SHIFT).checked_sub(self.base)?;
-        let entry = self.chunks.get_mut(number as usize)?.remove(seq)?;
+        let entry = self.chunk_mut(seq)?.remove(seq)?;
         self.live -= 1;
         if seq == self.first_kept {
             self.first_kept = self.next_kept(seq + 1).unwrap_or(self.next);
@@ -211,7 +257,7 @@ impl Messages {
         let keep = self.first >> CHUNK_SHIFT;
         while self.base < keep && self.chunks.len() > 1 {
             self.chunks.pop_front();
-            self.base += 1;
+            self.base = self.chunks.front().map_or(self.base, Chunk::number);
         }
     }
 
@@ -230,16 +276,15 @@ impl Messages {
     #[inline]
     fn scan_forward(&self, from: u64, find: impl Fn(&Chunk, u64) -> Option<u64>) -> Option<u64> {
         let from = from.max(self.first);
-        let start = (from >> CHUNK_SHIFT).saturating_sub(self.base) as usize;
+        let start = self.place(from >> CHUNK_SHIFT);
         self.chunks.iter().skip(start).find_map(|chunk| find(chunk, from))
     }
 
     /// The last live message at or before `upto`, doomed ones included.
     #[must_use]
     pub fn prev_live(&self, upto: u64) -> Option<u64> {
-        let end = (upto >> CHUNK_SHIFT).checked_sub(self.base)? as usize;
-        let end = end.min(self.chunks.len().checked_sub(1)?);
-        self.chunks.range(..=end).rev().find_map(|chunk| chunk.prev_live(upto))
+        let end = self.place((upto >> CHUNK_SHIFT) + 1);
+        self.chunks.range(..end).rev().find_map(|chunk| chunk.prev_live(upto))
     }
 
     /// Live messages in `from..=to`, doomed ones included.
@@ -252,13 +297,8 @@ impl Messages {
         if self.next - self.first == self.live {
             return to - from + 1;
         }
-        let start = (from >> CHUNK_SHIFT).saturating_sub(self.base) as usize;
-        let end = ((to >> CHUNK_SHIFT).saturating_sub(self.base) as usize)
-            .min(self.chunks.len().saturating_sub(1));
-        if start > end {
-            return 0;
-        }
-        self.chunks.range(start..=end).map(|chunk| chunk.live_between(from, to)).sum()
+        let (start, end) = (self.place(from >> CHUNK_SHIFT), self.place((to >> CHUNK_SHIFT) + 1));
+        self.chunks.range(start..end).map(|chunk| chunk.live_between(from, to)).sum()
     }
 
     /// The first live message stored at or after `at`, doomed ones included.

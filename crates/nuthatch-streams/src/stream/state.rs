@@ -13,10 +13,13 @@ use roaring::RoaringTreemap;
 use rustc_hash::FxHashMap;
 
 /// Version of the layout. 2 added times to live, delete markers and sources at the end, 3 schedules,
-/// 4 what the stream remembers of its moves.
-const VERSION: u8 = 4;
-/// What a stream that was never moved is written as.
-const VERSION_PLAIN: u8 = 3;
+/// 4 what the stream remembers of its moves, 5 wide gaps and the writer's term.
+const VERSION: u8 = 5;
+/// Bytes of one wide gap.
+const GAP_BYTES: usize = 8 + 8;
+/// Sequences in a row that do not live are written as a gap from this number on: a bitmap takes
+/// memory for each 65,536 of them.
+const GAP_MIN: u64 = 1 << 16;
 /// Bytes of one source's position, at least.
 const SOURCED_BYTES_MIN: usize = 4 + 8;
 /// Bytes of one time to live.
@@ -31,8 +34,10 @@ const REMEMBERED_BYTES: usize = 16 + 8 + 8;
 pub struct Recovering {
     /// Nothing below this sequence lives.
     floor: u64,
-    /// Sequences from the floor to the last that do not live.
+    /// Sequences from the floor to the last that do not live, but for `gaps`.
     deleted: RoaringTreemap,
+    /// Wide ranges of such sequences, in order.
+    gaps: Vec<(u64, u64)>,
     /// The last sequence that the state speaks of.
     last_seq: u64,
 }
@@ -41,15 +46,24 @@ impl Recovering {
     /// The same, for those who look a log over.
     #[must_use]
     pub fn facts(&self, name: String) -> nuthatch_log::doctor::StateFacts {
-        let mut deleted: Vec<(u64, u64)> = Vec::new();
+        let mut deleted = self.gaps.clone();
+        let mut alone: Vec<(u64, u64)> = Vec::new();
         for seq in &self.deleted {
-            match deleted.last_mut() {
+            match alone.last_mut() {
                 Some((_, last)) if *last + 1 == seq => *last = seq,
-                _ => deleted.push((seq, seq)),
+                _ => alone.push((seq, seq)),
             }
         }
+        deleted.append(&mut alone);
+        deleted.sort_unstable();
         let (floor, next) = (self.floor, self.last_seq + 1);
         nuthatch_log::doctor::StateFacts { name, floor, next, deleted }
+    }
+
+    fn is_deleted(&self, seq: u64) -> bool {
+        let after = self.gaps.partition_point(|&(first, _)| first <= seq);
+        let in_gap = after.checked_sub(1).is_some_and(|at| seq <= self.gaps[at].1);
+        in_gap || self.deleted.contains(seq)
     }
 }
 
@@ -66,14 +80,15 @@ pub struct StreamSnapshot<'a> {
 impl Stream {
     /// Appends everything about the stream as of now (assigned state), with its consumers.
     pub fn encode_state<'c>(&self, consumers: impl Iterator<Item = &'c [u8]>, out: &mut Vec<u8>) {
-        out.push(if self.home.is_plain() { VERSION_PLAIN } else { VERSION });
+        out.push(VERSION);
         put_u32(out, self.account.0);
         put_config(out, &self.config);
         put_i64(out, self.created.0);
         put_u64(out, self.assigned.last_seq + 1);
         put_i64(out, self.assigned.last_at.0);
         put_u64(out, self.messages.first_kept());
-        put_bytes(out, &self.deleted_bitmap());
+        let (deleted, gaps) = self.deleted_sequences();
+        put_bytes(out, &deleted);
         put_u64(out, self.expired_through);
         put_bytes(out, &self.last_msg_id);
         put_u32(out, self.dedup.len() as u32);
@@ -94,8 +109,8 @@ impl Stream {
             put_u32(out, ttl_s);
         }
         let mut markers = Vec::new();
-        // Writing to a vector cannot fail.
-        let _ = self.timers.markers().serialize_into(&mut markers);
+        let written = self.timers.markers().serialize_into(&mut markers);
+        written.expect("writing to memory does not fail");
         put_bytes(out, &markers);
         put_u32(out, self.sourced.len() as u32);
         for (key, &seq) in &self.sourced {
@@ -108,9 +123,13 @@ impl Stream {
             put_u64(out, seq);
             put_i64(out, due.0);
         }
-        if !self.home.is_plain() {
-            self.home.encode(out);
+        self.home.encode(out);
+        put_u32(out, gaps.len() as u32);
+        for (first, last) in gaps {
+            put_u64(out, first);
+            put_u64(out, last);
         }
+        put_u64(out, self.writer_term);
     }
 
     /// As [`Stream::encode_state`] for a stream of which nothing is known but its messages: any of
@@ -120,17 +139,21 @@ impl Stream {
         self.encode_state(std::iter::empty(), out);
     }
 
-    fn deleted_bitmap(&self) -> Vec<u8> {
-        let mut deleted = RoaringTreemap::new();
+    /// The sequences that do not live: a bitmap, and wide gaps beside it.
+    fn deleted_sequences(&self) -> (Vec<u8>, Vec<(u64, u64)>) {
+        let (mut deleted, mut gaps) = (RoaringTreemap::new(), Vec::new());
         if self.messages.next() - self.messages.first_kept() != self.assigned.messages {
             self.messages.for_each_hole(|first, last| {
-                deleted.insert_range(first..=last);
+                if last - first >= GAP_MIN {
+                    gaps.push((first, last));
+                } else {
+                    deleted.insert_range(first..=last);
+                }
             });
         }
         let mut bytes = Vec::new();
-        // Writing to a vector cannot fail.
-        let _ = deleted.serialize_into(&mut bytes);
-        bytes
+        deleted.serialize_into(&mut bytes).expect("writing to memory does not fail");
+        (bytes, gaps)
     }
 
     /// Reads what [`Stream::encode_state`] wrote.
@@ -174,8 +197,13 @@ impl Stream {
         if body.first().is_some_and(|&version| version >= 4) {
             stream.home = super::Home::decode(&mut reader)?;
         }
+        let mut gaps = Vec::new();
+        if body.first().is_some_and(|&version| version >= 5) {
+            gaps = read_gaps(&mut reader)?;
+            stream.writer_term = reader.u64()?;
+        }
         stream.messages = super::messages::Messages::new(floor.clamp(1, next));
-        let recovering = Recovering { floor, deleted, last_seq: next - 1 };
+        let recovering = Recovering { floor, deleted, gaps, last_seq: next - 1 };
         Ok(StreamSnapshot { stream, recovering, consumers })
     }
 
@@ -211,7 +239,7 @@ impl Stream {
         let lives = seq >= recovering.floor
             && seq <= recovering.last_seq
             && seq >= self.messages.next()
-            && !recovering.deleted.contains(seq);
+            && !recovering.is_deleted(seq);
         let weight = message.weight as usize;
         if !lives || weight > MAX_WEIGHT_BYTES {
             return;
@@ -235,4 +263,18 @@ impl Stream {
         self.timers.keep_only(|seq| messages.get(seq).is_some());
         self.schedules.reindexed();
     }
+}
+
+/// Reads gaps, which must be in order.
+fn read_gaps(reader: &mut Reader<'_>) -> Result<Vec<(u64, u64)>, DecodeError> {
+    let (mut gaps, mut after) = (Vec::new(), 0);
+    for _ in 0..reader.count(GAP_BYTES)? {
+        let (first, last) = (reader.u64()?, reader.u64()?);
+        if first < after || last < first || last == u64::MAX {
+            return Err(DecodeError::Damaged { what: "gaps" });
+        }
+        after = last + 1;
+        gaps.push((first, last));
+    }
+    Ok(gaps)
 }

@@ -42,7 +42,7 @@ impl LogAccess for Taker {
 fn subjects_come_in_pages_in_order() {
     let config = StreamConfig { name: "S".into(), ..StreamConfig::default() };
     let mut stream = Stream::new(StreamId(1), AccountId::GLOBAL, Box::new(config), Timestamp(0), 0);
-    let budget = Budget::new(usize::MAX, usize::MAX, u64::MAX);
+    let budget = Budget::new(usize::MAX, usize::MAX, u64::MAX, u64::MAX);
     let subjects = SUBJECT_DETAILS_MAX + 5;
     for at in (0..subjects).rev() {
         let subject = format!("s.{at:06}");
@@ -69,7 +69,7 @@ fn subjects_come_in_pages_in_order() {
 fn states_of_earlier_versions_are_still_understood() {
     let config = StreamConfig { name: "S".into(), ..StreamConfig::default() };
     let mut stream = Stream::new(StreamId(1), AccountId::GLOBAL, Box::new(config), Timestamp(0), 0);
-    let budget = Budget::new(usize::MAX, usize::MAX, u64::MAX);
+    let budget = Budget::new(usize::MAX, usize::MAX, u64::MAX, u64::MAX);
     let publish = Publish { subject: b"s", reply: b"", headers: b"", body: b"" };
     stream.publish(&publish, &super::NO_HEADERS, &mut Taker, &budget, |_| true).expect("stored");
     let mut body = Vec::new();
@@ -83,4 +83,39 @@ fn states_of_earlier_versions_are_still_understood() {
         let last = decoded.stream.assigned_totals().last_seq;
         assert_eq!(last, stream.assigned_totals().last_seq, "version {version}");
     }
+}
+
+/// Bytes that a stream which never moved has since version 4, and every stream since version 5.
+const HOME_BYTES: usize = 1 + 2 * (4 + 4);
+const GAPS_AND_TERM_BYTES: usize = 4 + 8;
+
+#[test]
+fn states_of_every_version_are_read_and_the_writers_term_stays() {
+    let config = StreamConfig { name: "S".into(), ..StreamConfig::default() };
+    let mut stream = Stream::new(StreamId(1), AccountId::GLOBAL, Box::new(config), Timestamp(5), 0);
+    stream.assigned.last_seq = 41;
+    stream.writer_term = 7;
+    let encode = |stream: &Stream| {
+        let mut body = Vec::new();
+        stream.encode_state(std::iter::empty(), &mut body);
+        body
+    };
+    let body = encode(&stream);
+    assert_eq!(body[0], 5);
+    let read = |body: &[u8]| {
+        let read = Stream::decode_state(StreamId(2), body, 0).expect("understood").stream;
+        (read.assigned.last_seq, read.created, read.writer_term)
+    };
+    assert_eq!(read(&body), (41, Timestamp(5), 7));
+    let again = Stream::decode_state(StreamId(1), &body, 0).expect("understood").stream;
+    assert_eq!(read(&encode(&again)).2, 7);
+    let mut older = body[..body.len() - GAPS_AND_TERM_BYTES].to_vec();
+    older[0] = 4;
+    assert_eq!(read(&older), (41, Timestamp(5), 0));
+    older.truncate(older.len() - HOME_BYTES);
+    older[0] = 3;
+    assert_eq!(read(&older), (41, Timestamp(5), 0));
+    let mut later = body;
+    later[0] = 6;
+    assert!(Stream::decode_state(StreamId(1), &later, 0).is_err());
 }

@@ -1,9 +1,10 @@
 //! What mirrors and sources do in an engine: stretches of streams, copies, exactly-once.
 
 use super::harness::{Harness, Reopen, STREAM};
+use crate::engine::EngineConfig;
 use crate::op::{Op, OpOutcome, Range, RangeRequest, Replica};
 use crate::sink::AccountId;
-use nuthatch_log::StreamId;
+use nuthatch_log::{Machine, StreamId};
 use nuthatch_protocol::js::{StreamConfig, StreamSource, Time};
 
 fn read(harness: &mut Harness, from: u64, filters: &[&str]) -> Range {
@@ -140,17 +141,44 @@ fn identities_come_in_order() {
 }
 
 #[test]
-fn a_copy_does_not_skip_more_sequences_than_memory_holds() {
+fn sequences_far_apart_cost_neither_memory_nor_bytes_of_a_state() {
     let mut harness = Harness::with_stream(mirrors);
-    let mirror = |seqs: &[u64], gap_to| Op::Mirror {
-        id: STREAM,
-        copies: seqs.iter().map(|&seq| copy(seq, "")).collect(),
-        gap_to,
+    let mirror = |harness: &mut Harness, seqs: &[u64], gap_to| {
+        let copies = seqs.iter().map(|&seq| copy(seq, "")).collect();
+        harness.op(Op::Mirror { id: STREAM, copies, gap_to })
     };
-    let first = 1 << 50;
-    harness.op(mirror(&[first], first)).expect("a copy may begin anywhere");
-    for gap_to in [first + (1 << 40), u64::MAX] {
-        assert!(harness.op(mirror(&[], gap_to)).is_err(), "{gap_to}");
+    let far = [1, 1 << 34, (1 << 34) + 70_000, 1 << 60];
+    mirror(&mut harness, &far, 1 << 61).expect("mirrored");
+    harness.op(Op::DeleteMessage { id: STREAM, seq: (1 << 34) + 70_000 }).expect("deleted");
+    for how in [Reopen::Scratch, Reopen::Snapshot, Reopen::States] {
+        assert_eq!(harness.seqs(), [1, 1 << 34, 1 << 60], "{how:?}");
+        assert_eq!(harness.info().state.last_seq, 1 << 61);
+        let mut snapshot = Vec::new();
+        harness.engine.snapshot(&mut snapshot);
+        assert!(snapshot.len() < 4096, "{} bytes", snapshot.len());
+        harness.reopen(how);
     }
-    assert_eq!(harness.info().state.last_seq, first);
+    let error = mirror(&mut harness, &[u64::MAX], u64::MAX).expect_err("no sequences are left");
+    assert!(error.description.contains("too far ahead"), "{}", error.description);
+}
+
+#[test]
+fn the_table_of_messages_has_a_budget() {
+    let mut harness = Harness::with_stream(mirrors);
+    let config = EngineConfig { table_bytes_max: 100_000, ..EngineConfig::default() };
+    harness.reopen_with(Reopen::Scratch, config);
+    let mut stored = 0;
+    // Each lies in a chunk of its own.
+    let refused = (0..1000).find_map(|n| {
+        let copies = vec![copy(1 + (n << 20), "")];
+        let done = harness.op(Op::Mirror { id: STREAM, copies, gap_to: 0 });
+        stored += u64::from(done.is_ok());
+        done.err()
+    });
+    assert_eq!(refused.map(|error| error.err_code), Some(10023));
+    assert!((100..1000).contains(&stored), "{stored}");
+    // What goes gives room again.
+    harness.op(Op::DeleteMessage { id: STREAM, seq: 1 }).expect("deleted");
+    let copies = vec![copy(1 << 40, "")];
+    harness.op(Op::Mirror { id: STREAM, copies, gap_to: 0 }).expect("room");
 }

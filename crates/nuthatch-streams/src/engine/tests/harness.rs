@@ -522,10 +522,15 @@ impl Harness {
 
     /// Opens the log again with a new engine. What was not committed is lost.
     pub(super) fn reopen(&mut self, how: Reopen) {
+        self.reopen_with(how, EngineConfig::default());
+    }
+
+    /// The same with this configuration.
+    pub(super) fn reopen_with(&mut self, how: Reopen, config: EngineConfig) {
         if how != Reopen::Scratch && self.log.checkpoint.is_none() {
             self.compact();
         }
-        let mut fresh = engine();
+        let mut fresh = Engine::new(config, VecSink::default());
         self.log.open.clear();
         self.log.sealed.clear();
         self.log.dead.clear();

@@ -1,6 +1,6 @@
 //! One chunk of a stream's message table.
 
-use super::{CHUNK_MESSAGES, DOOMED_BIT, Entry};
+use super::{CHUNK_MESSAGES, CHUNK_SHIFT, DOOMED_BIT, Entry};
 use nuthatch_log::Timestamp;
 
 /// Subject id that marks a dead entry.
@@ -46,7 +46,7 @@ enum Entries {
 pub(super) struct Chunk {
     /// Sequence of the first entry.
     first: u64,
-    /// Time of the first entry; in a gap that of the message after it.
+    /// Time of the first entry.
     base: i64,
     live: u32,
     /// No entry is added any more.
@@ -55,18 +55,6 @@ pub(super) struct Chunk {
 }
 
 impl Chunk {
-    /// A chunk that never held a message; `base` is the time of the message after it, so that the
-    /// chunk before is the last one that starts earlier.
-    pub(super) const fn gap(base: Timestamp) -> Self {
-        Self {
-            first: 0,
-            base: base.0,
-            live: 0,
-            settled: true,
-            entries: Entries::Narrow(Vec::new()),
-        }
-    }
-
     /// A chunk whose first message is `seq`, stored at `at`.
     pub(super) const fn starting_at(seq: u64, at: Timestamp) -> Self {
         Self {
@@ -76,6 +64,12 @@ impl Chunk {
             settled: false,
             entries: Entries::Narrow(Vec::new()),
         }
+    }
+
+    /// Which chunk of the table it is.
+    #[inline]
+    pub(super) const fn number(&self) -> u64 {
+        self.first >> CHUNK_SHIFT
     }
 
     /// Appends `entry` as the next sequence after the last one here.
@@ -98,7 +92,7 @@ impl Chunk {
         match &mut self.entries {
             Entries::Wide(list) => list.push(Wide { subject, bits, at }),
             Entries::Narrow(_) | Entries::Sparse(_) => {
-                debug_assert!(false, "only open chunks are appended to, and they are dense");
+                unreachable!("only open chunks are appended to, and they are dense")
             }
         }
     }
@@ -308,7 +302,7 @@ impl Chunk {
         (start..end).filter(|&index| self.live_at(index).is_some()).count() as u64
     }
 
-    /// Whether its first message was stored before `at` (gaps count as earlier).
+    /// Whether its first message was stored before `at`.
     pub(super) const fn starts_before(&self, at: Timestamp) -> bool {
         self.base < at.0
     }

@@ -16,7 +16,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
     let step = prop_oneof![
         6 => prop_oneof![Just(0i64), 1..1000i64, Just(5_000_000_000)]
             .prop_map(|gap_ns| Step::Push { gap_ns }),
-        1 => (1..20u64).prop_map(|by| Step::Skip { by }),
+        1 => prop_oneof![3 => 1..20u64, 1 => 20..200u64].prop_map(|by| Step::Skip { by }),
         4 => any::<usize>().prop_map(|at| Step::Remove { at }),
         2 => any::<usize>().prop_map(|at| Step::Doom { at }),
     ];
@@ -91,4 +91,29 @@ proptest! {
         }
         check(&table, &model, next, now);
     }
+}
+
+#[test]
+fn a_gap_takes_no_memory_however_wide_it_is() {
+    let mut table = Messages::new(1);
+    let far = 1 << 60;
+    for (seq, at) in [(1, 1), (1 << 34, 2), (far, 3)] {
+        table.skip_to(seq);
+        table.push(Entry::new(3, 100, false, Timestamp(at)));
+    }
+    assert_eq!(table.chunks.len(), 3);
+    assert!(table.memory_bytes() < 1024, "{} bytes", table.memory_bytes());
+    let live = |from| table.next_live(from);
+    assert_eq!(
+        [live(0), live(2), live((1 << 34) + 1), live(far + 1)],
+        [Some(1), Some(1 << 34), Some(far), None]
+    );
+    assert_eq!(table.prev_live(far - 1), Some(1 << 34));
+    assert_eq!((table.live_between(2, far), table.live_between(2, far - 1)), (2, 1));
+    assert_eq!(table.first_at(Timestamp(3)), Some(far));
+    let mut holes = Vec::new();
+    table.for_each_hole(|first, last| holes.push((first, last)));
+    assert_eq!(holes, [(2, (1 << 34) - 1), ((1 << 34) + 1, far - 1)]);
+    assert!(table.remove(1).is_some());
+    assert_eq!((table.first(), table.chunks.len()), (1 << 34, 2));
 }
