@@ -70,6 +70,8 @@ pub struct CacheSnapshot {
     pub misses: u64,
     /// Of the misses, those that the disk cache had.
     pub disk_hits: u64,
+    /// Blocks of the disk cache that were damaged, of a later version, or not given by the disk.
+    pub disk_unusable: u64,
     /// Bytes in the disk cache.
     pub disk_bytes: u64,
     /// Bytes that may be there; 0: there is none.
@@ -151,6 +153,7 @@ impl BlockCache {
             hits: self.hits.load(Ordering::Relaxed),
             misses: self.misses.load(Ordering::Relaxed),
             disk_hits: self.disk.as_ref().map_or(0, DiskCache::hits),
+            disk_unusable: self.disk.as_ref().map_or(0, DiskCache::unusable),
             disk_bytes: self.disk.as_ref().map_or(0, DiskCache::bytes),
             disk_capacity_bytes: self.disk.as_ref().map_or(0, DiskCache::max_bytes),
         }

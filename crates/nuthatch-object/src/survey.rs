@@ -123,7 +123,7 @@ impl Survey {
                     return Err(catalog::unusable(bucket, key, what));
                 }
                 Err(what) => {
-                    let made = compose(objects, generation, bucket);
+                    let made = compose(objects, generation, bucket)?;
                     let action = "made anew from the keys of the objects; the frames tell whether \
                                   it is right";
                     self.note(Kind::Manifest, key, what.to_owned(), action);
@@ -184,13 +184,25 @@ impl Survey {
 /// What a file consists of whose newest manifest, of generation `by`, cannot be read: what an older
 /// manifest says or its creator wrote, with what later owners wrote laid over it. The last of them
 /// cut the file where it went on writing, so it ends where its own last object does.
-fn compose(objects: &Objects, by: u32, bucket: &Bucket) -> Extents {
+///
+/// # Errors
+/// The store's; `InvalidData` if an older manifest is of a later version.
+fn compose(objects: &Objects, by: u32, bucket: &Bucket) -> io::Result<Extents> {
     let creator = objects.creator().unwrap_or(0);
-    let older = objects.manifests.range(creator..by).rev().find_map(|(generation, key)| {
-        let bytes = bucket.get(key).ok()?;
-        manifest::decode(&bytes).ok().map(|extents| (*generation, extents))
-    });
-    let (since, mut extents) = older.unwrap_or_else(|| (creator, objects.run()));
+    let (mut since, mut extents) = (creator, objects.run());
+    for (generation, key) in objects.manifests.range(creator..by).rev() {
+        match manifest::decode(&bucket.get(key)?) {
+            Ok(older) => {
+                (since, extents) = (*generation, older);
+                break;
+            }
+            Err(what) if what == manifest::LATER_VERSION => {
+                return Err(catalog::unusable(bucket, key, what));
+            }
+            // As damaged as the newer one.
+            Err(_) => {}
+        }
+    }
     let mut later: Vec<_> = objects
         .parts
         .iter()
@@ -204,5 +216,5 @@ fn compose(objects: &Objects, by: u32, bucket: &Bucket) -> Extents {
     if let Some(last) = later.last().filter(|last| last.generation == by) {
         extents.set_len(last.offset + last.len);
     }
-    extents
+    Ok(extents)
 }

@@ -17,6 +17,7 @@
 //! owner of the tier; noted as moved; removed from the local disk. Only the note says that a segment
 //! is gone from here, and it is written when the bucket has been seen to hold all of it.
 
+mod aside;
 mod cold;
 mod disk;
 mod file;
@@ -30,6 +31,7 @@ pub use mover::Step;
 pub use view::{MovedAway, TierView, moved_away};
 
 use crate::bucket::{Bucket, BucketError};
+use crate::manifest::LATER_VERSION;
 use crate::names::CATALOGS;
 use bytes::Bytes;
 use std::io;
@@ -39,6 +41,9 @@ const IDENTITY: &str = "tier";
 
 /// First line of that object.
 const IDENTITY_HEAD: &str = "nuthatch tier 1";
+
+/// What that line begins with, whatever the version.
+const IDENTITY_NAME: &str = "nuthatch tier ";
 
 /// Who a tier belongs to.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -64,10 +69,13 @@ fn tenant(bucket: &Bucket) -> io::Result<Tenant> {
     };
     let text = String::from_utf8_lossy(&body);
     let mut lines = text.lines();
-    let id = (lines.next() == Some(IDENTITY_HEAD)).then(|| lines.next()).flatten();
+    let head = lines.next().unwrap_or_default();
+    let id = (head == IDENTITY_HEAD).then(|| lines.next()).flatten();
     let id = id.and_then(|line| u64::from_str_radix(line.strip_prefix("log ")?, 16).ok());
     id.map(Tenant::Log).ok_or_else(|| {
-        let text = format!("{IDENTITY} in {} makes no sense", bucket.label());
+        let is_later = head != IDENTITY_HEAD && head.starts_with(IDENTITY_NAME);
+        let what = if is_later { LATER_VERSION } else { "it makes no sense" };
+        let text = format!("{IDENTITY} in {} cannot be used: {what}", bucket.label());
         io::Error::new(io::ErrorKind::InvalidData, text)
     })
 }

@@ -4,14 +4,16 @@
 
 #[path = "../../nuthatch-log/tests/common/mod.rs"]
 mod common;
+#[path = "common/tier.rs"]
+mod tier;
 #[path = "common/toxic.rs"]
 mod toxic;
 
-use common::{History, Outcome, Rig, tiny};
+use common::{History, Outcome};
+use nuthatch_log::Reporter;
 use nuthatch_log::env::{Disk, Fault, MemDisk};
-use nuthatch_log::{LogOptions, Reporter};
 use nuthatch_object::{
-    Bucket, BucketOptions, BucketView, ObjectDisk, ObjectDiskOptions, Step, TierOptions, TieredDisk,
+    Bucket, BucketOptions, BucketView, ObjectDisk, ObjectDiskOptions, Step, TierOptions,
 };
 use object_store::memory::InMemory;
 use object_store::path::Path;
@@ -19,7 +21,10 @@ use object_store::{ObjectStore, ObjectStoreExt};
 use std::io;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
+use tier::{Process, bucket, delete, moved_log, objects, patient, segments, tier_options, tiered};
 use toxic::{Interruption, ToxicStore, Toxics};
+
+const QUIET: Toxics = Toxics { seed: 0, fail_percent: 0, die_at: None, hide_fences: false };
 
 /// Deaths per history; each history goes on with what the last death left.
 const DEATHS: u64 = 3;
@@ -27,85 +32,6 @@ const DEATHS: u64 = 3;
 /// Histories of a run, and half as many with a store that fails. With [`DEATHS`]: more than a thousand
 /// crash points.
 const HISTORIES: u64 = 240;
-
-const QUIET: Toxics = Toxics { seed: 0, fail_percent: 0, die_at: None, hide_fences: false };
-
-fn options() -> LogOptions {
-    LogOptions { first_segment_bytes: 4096, segment_bytes: 8192, ..tiny() }
-}
-
-/// Moves all that is sealed beyond a few segments, in several objects each.
-fn tier_options(seed: u64) -> TierOptions {
-    TierOptions {
-        local_max_bytes: Some(24 << 10),
-        cache_bytes: 0,
-        part_bytes: 3000,
-        seed,
-        ..TierOptions::default()
-    }
-}
-
-fn bucket(store: Arc<dyn ObjectStore>, retry_for: Duration) -> Arc<Bucket> {
-    let options = BucketOptions { retry_first_ms: 0, retry_for, ..BucketOptions::default() };
-    let bucket = Bucket::new(store, Path::from("p/log"), "bucket".to_owned(), options);
-    Arc::new(bucket.expect("threads"))
-}
-
-fn patient(store: Arc<dyn ObjectStore>) -> Arc<Bucket> {
-    bucket(store, Duration::from_secs(600))
-}
-
-fn tiered(
-    local: &MemDisk,
-    bucket: Arc<Bucket>,
-    options: TierOptions,
-) -> io::Result<Arc<TieredDisk>> {
-    TieredDisk::open(Arc::new(local.clone()), bucket, options).map(Arc::new)
-}
-
-struct Process {
-    rig: Rig,
-    tier: Arc<TieredDisk>,
-}
-
-impl Process {
-    fn start(local: &MemDisk, bucket: Arc<Bucket>, seed: u64) -> Result<Self, String> {
-        Self::with(local, bucket, tier_options(seed), seed)
-    }
-
-    fn with(
-        local: &MemDisk,
-        bucket: Arc<Bucket>,
-        tier_options: TierOptions,
-        seed: u64,
-    ) -> Result<Self, String> {
-        // Space for what goes on when the disk is full.
-        let reserve_bytes = Some(if tier_options.headroom_bytes > 0 { 48 << 10 } else { 0 });
-        let tier = tiered(local, bucket, tier_options).map_err(|error| error.to_string())?;
-        let disk = Arc::clone(&tier) as Arc<dyn Disk>;
-        let options = LogOptions { reserve_bytes, ..options() };
-        let rig = Rig::open_seeded(options, disk, seed).map_err(|error| error.to_string())?;
-        Ok(Self { rig, tier })
-    }
-
-    /// Moves until there is nothing to do, or something fails; how many segments moved.
-    fn move_all(&self) -> (u64, io::Result<()>) {
-        let mut moved = 0;
-        loop {
-            match self.tier.step(SystemTime::UNIX_EPOCH) {
-                Ok(Step::Idle(None)) => return (moved, Ok(())),
-                Ok(Step::Moved(_)) => moved += 1,
-                Ok(_) => {}
-                Err(error) => return (moved, Err(error)),
-            }
-        }
-    }
-}
-
-fn segments(disk: &dyn Disk) -> usize {
-    let names = disk.list("").unwrap_or_default();
-    names.iter().filter(|name| name.ends_with(".seg")).count()
-}
 
 /// One history with deaths, of the process or of the power, while the log works and segments move;
 /// returns how many segments moved, and a hash of all changes that were asked for.
@@ -188,38 +114,6 @@ fn equal_seeds_give_equal_traces() {
         assert_eq!(deaths(seed, 10), deaths(seed, 10), "seed {seed}");
     }
     assert_ne!(deaths(1, 10), deaths(2, 10));
-}
-
-/// A log with a few dozen segments, most of them moved.
-fn moved_log(seed: u64) -> (Arc<InMemory>, MemDisk, History) {
-    let (inner, local) = (Arc::new(InMemory::new()), MemDisk::default());
-    let mut history = History::new(seed);
-    let (local_max_bytes, after_age) = (None, Some(Duration::ZERO));
-    let tier = TierOptions { local_max_bytes, after_age, ..tier_options(seed) };
-    let bucket = patient(Arc::clone(&inner) as _);
-    let mut process = Process::with(&local, bucket, tier, seed).expect("opens");
-    history.work(&mut process.rig, 200);
-    history.collect(&process.rig);
-    let (moved, result) = process.move_all();
-    result.expect("moves");
-    assert!(moved > 5, "{moved}");
-    process.rig.core.close().expect("closes");
-    drop(process);
-    (inner, local.survive(), history)
-}
-
-fn objects(inner: &Arc<InMemory>, part: &str) -> Vec<Path> {
-    let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
-    let all = futures_util::TryStreamExt::try_collect::<Vec<_>>(inner.list(None));
-    let mut all: Vec<Path> =
-        runtime.block_on(all).expect("lists").into_iter().map(|meta| meta.location).collect();
-    all.retain(|path| path.as_ref().contains(part));
-    all
-}
-
-fn delete(inner: &Arc<InMemory>, path: &Path) {
-    let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
-    runtime.block_on(inner.delete(path)).expect("deletes");
 }
 
 #[test]

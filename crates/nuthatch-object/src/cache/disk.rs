@@ -30,6 +30,9 @@ const QUEUE_BLOCKS: usize = 8;
 /// What the names of blocks end with; other files of the directory are left alone.
 const SUFFIX: &str = ".block";
 
+/// A block that is being written.
+const TEMPORARY_FILE: &str = "new";
+
 /// Held while a server uses the directory.
 const LOCK_FILE: &str = "lock";
 
@@ -55,6 +58,7 @@ struct Shared {
     scope: String,
     index: Mutex<Index>,
     hits: AtomicU64,
+    unusable: AtomicU64,
     report: Reporter,
     reported: AtomicBool,
 }
@@ -135,6 +139,7 @@ impl CacheDir {
             }
             std::fs::TryLockError::Error(error) => error,
         })?;
+        remove_if_there(&options.dir.join(TEMPORARY_FILE))?;
         let mut index = Index::default();
         for (hash, bytes) in found(&options.dir)? {
             index.insert(hash, bytes);
@@ -151,17 +156,17 @@ impl DiskCache {
     /// The operating system has no thread to give.
     pub fn start(dir: CacheDir, scope: String, report: Reporter) -> io::Result<Self> {
         let CacheDir { options, mut index, lock } = dir;
-        for hash in index.make_room(0, options.max_bytes) {
-            let _ = std::fs::remove_file(options.dir.join(file_name(hash)));
-        }
+        let too_many = index.make_room(0, options.max_bytes);
         let shared = Arc::new(Shared {
             options,
             scope,
             index: Mutex::new(index),
             hits: AtomicU64::new(0),
+            unusable: AtomicU64::new(0),
             report,
             reported: AtomicBool::new(false),
         });
+        too_many.into_iter().for_each(|hash| shared.remove(hash));
         let (queue, writes) = sync_channel(QUEUE_BLOCKS);
         let writer = Arc::clone(&shared);
         std::thread::Builder::new()
@@ -186,14 +191,24 @@ impl DiskCache {
             return None;
         }
         let path = self.shared.options.dir.join(file_name(hash));
-        let block = std::fs::read(&path).ok().and_then(|bytes| decode(Bytes::from(bytes), &name));
-        if block.is_some() {
-            self.shared.hits.fetch_add(1, Ordering::Relaxed);
-        } else {
-            self.shared.index.lock().remove(hash);
-            let _ = std::fs::remove_file(path);
+        let read = std::fs::read(&path).map_err(Unusable::from);
+        match read.and_then(|bytes| decode(Bytes::from(bytes), &name)) {
+            Ok(block) => {
+                self.shared.hits.fetch_add(1, Ordering::Relaxed);
+                return Some(block);
+            }
+            Err(Unusable::Gone) => self.shared.index.lock().remove(hash),
+            Err(why @ Unusable::Damaged) => {
+                self.shared.note_unusable(&why);
+                self.shared.index.lock().remove(hash);
+                self.shared.remove(hash);
+            }
+            // It may be fine: another attempt may show it, and if not, it goes when it is old.
+            Err(why @ (Unusable::Version(_) | Unusable::Unread(_))) => {
+                self.shared.note_unusable(&why);
+            }
         }
-        block
+        None
     }
 
     /// Keeps a block, some time later; not if others wait already.
@@ -213,6 +228,12 @@ impl DiskCache {
         self.shared.options.max_bytes
     }
 
+    /// Blocks that were here and could not be used, other than because somebody deleted them.
+    #[must_use]
+    pub fn unusable(&self) -> u64 {
+        self.shared.unusable.load(Ordering::Relaxed)
+    }
+
     /// Blocks that were found here.
     #[must_use]
     pub fn hits(&self) -> u64 {
@@ -227,13 +248,27 @@ impl Shared {
 
     fn serve(&self, writes: &Receiver<Write>) {
         while let Ok(Write { name, bytes }) = writes.recv() {
-            let written = self.write(&name, &bytes);
-            if let Err(error) = written
-                && !self.reported.swap(true, Ordering::Relaxed)
-            {
-                let dir = self.options.dir.display();
-                self.report.say(&format!("the cache in {dir} cannot be written: {error}"));
+            if let Err(error) = self.write(&name, &bytes) {
+                self.say_once(&format!("cannot be written: {error}"));
             }
+        }
+    }
+
+    /// Trouble with a cache costs time, not data: it is told once.
+    fn say_once(&self, what: &str) {
+        if !self.reported.swap(true, Ordering::Relaxed) {
+            self.report.say(&format!("the cache in {} {what}", self.options.dir.display()));
+        }
+    }
+
+    fn note_unusable(&self, why: &Unusable) {
+        self.unusable.fetch_add(1, Ordering::Relaxed);
+        self.say_once(&format!("has a block that cannot be used and is fetched anew: {why}"));
+    }
+
+    fn remove(&self, hash: u64) {
+        if let Err(error) = remove_if_there(&self.options.dir.join(file_name(hash))) {
+            self.say_once(&format!("keeps what it should remove: {error}"));
         }
     }
 
@@ -245,24 +280,33 @@ impl Shared {
             return Ok(());
         }
         let gone = self.index.lock().make_room(size, self.options.max_bytes);
-        for hash in gone {
-            // Deleted by somebody else: fine.
-            let _ = std::fs::remove_file(self.options.dir.join(file_name(hash)));
-        }
+        gone.into_iter().for_each(|hash| self.remove(hash));
         // Not synced: what a power cut leaves of it does not have the right checksum.
-        let temporary = self.options.dir.join("new");
+        let temporary = self.options.dir.join(TEMPORARY_FILE);
         let path = self.options.dir.join(file_name(hash));
         let write = || std::fs::write(&temporary, &file);
-        write().or_else(|error| match error.kind() {
+        let written = write().or_else(|error| match error.kind() {
             // The directory was deleted: it may be.
             io::ErrorKind::NotFound => {
                 std::fs::create_dir_all(&self.options.dir).and_then(|()| write())
             }
             _ => Err(error),
-        })?;
-        std::fs::rename(&temporary, path)?;
+        });
+        if let Err(error) = written.and_then(|()| std::fs::rename(&temporary, path)) {
+            // Half a block on a full disk would stay in others' way.
+            remove_if_there(&temporary)?;
+            return Err(error);
+        }
         self.index.lock().insert(hash, size);
         Ok(())
+    }
+}
+
+/// Removes a file; somebody else may have been faster.
+fn remove_if_there(path: &Path) -> io::Result<()> {
+    match std::fs::remove_file(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        removed => removed,
     }
 }
 
@@ -306,16 +350,45 @@ fn encode(name: &str, bytes: &[u8]) -> Vec<u8> {
     out
 }
 
+/// Why a block in the directory cannot be used.
+#[derive(Debug, thiserror::Error)]
+enum Unusable {
+    /// Its file was deleted.
+    #[error("it is gone")]
+    Gone,
+    /// It is not what was written, or another block's.
+    #[error("it is damaged")]
+    Damaged,
+    /// It is whole, and of another version of the format.
+    #[error("it has format version {0}; this program reads version {VERSION}")]
+    Version(u32),
+    /// The disk did not give it.
+    #[error("{0}")]
+    Unread(#[source] io::Error),
+}
+
+impl From<io::Error> for Unusable {
+    fn from(error: io::Error) -> Self {
+        if error.kind() == io::ErrorKind::NotFound { Self::Gone } else { Self::Unread(error) }
+    }
+}
+
 /// The block in a file, if it is the one that is wanted.
-fn decode(file: Bytes, name: &str) -> Option<Bytes> {
-    let u32_at = |at: usize| Some(u32::from_le_bytes(file.get(at..at + 4)?.try_into().ok()?));
+fn decode(file: Bytes, name: &str) -> Result<Bytes, Unusable> {
+    if file.len() < HEADER_BYTES || file[..8] != MAGIC {
+        return Err(Unusable::Damaged);
+    }
+    let u32_of = |at: usize| u32::from_le_bytes(std::array::from_fn(|n| file[at + n]));
+    if u32_of(12) != crc(&file[16..]) {
+        return Err(Unusable::Damaged);
+    }
+    if u32_of(8) != VERSION {
+        return Err(Unusable::Version(u32_of(8)));
+    }
     let from = HEADER_BYTES + name.len();
-    let fits = file.get(..8)? == MAGIC
-        && u32_at(8)? == VERSION
-        && u32_at(12)? == crc(file.get(16..)?)
-        && u32_at(16)? as usize == name.len()
-        && file.get(HEADER_BYTES..from)? == name.as_bytes();
-    fits.then(|| file.slice(from..))
+    let is_it = u32_of(16) as usize == name.len()
+        && file.get(HEADER_BYTES..from).is_some_and(|named| named == name.as_bytes());
+    if is_it { Ok(file.slice(from..)) } else { Err(Unusable::Damaged) }
 }
 
 #[cfg(test)]

@@ -1,6 +1,7 @@
 //! Segments in the bucket: written in parts, compared, read in blocks, removed.
 
 use super::note::{Entry, Stage};
+use super::stub::{STUB_DIR, StubFault};
 use crate::bucket::Bucket;
 use crate::cache::{BlockCache, Stretch};
 use crate::extents::to_usize;
@@ -10,6 +11,7 @@ use object_store::PutPayload;
 use parking_lot::Mutex;
 use std::io;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 /// A segment becomes objects of this size, unless told otherwise.
@@ -29,6 +31,8 @@ pub struct ColdStore {
     /// What was read of it.
     pub cache: Arc<BlockCache>,
     failed: Mutex<Option<Instant>>,
+    /// Segments whose ends on the local disk could not be read.
+    unreadable_ends: AtomicU64,
 }
 
 /// A part of a segment: where it begins, and its bytes.
@@ -42,7 +46,20 @@ impl ColdStore {
     /// Segments in `bucket`, with `cache_bytes` of them in memory.
     pub fn new(bucket: Arc<Bucket>, cache_bytes: usize) -> Self {
         let cache = Arc::new(BlockCache::new(Arc::clone(&bucket), cache_bytes, None));
-        Self { bucket, cache, failed: Mutex::default() }
+        Self { bucket, cache, failed: Mutex::default(), unreadable_ends: AtomicU64::new(0) }
+    }
+
+    /// Counts and tells that the ends of a segment are read from the bucket although they are on the
+    /// local disk, where they stay.
+    pub fn note_unreadable_ends(&self, name: &str, why: &StubFault) {
+        self.unreadable_ends.fetch_add(1, Ordering::Relaxed);
+        let what = format!("the ends of {name} in {STUB_DIR}/ are read from the bucket: {why}");
+        self.bucket.report(&what);
+    }
+
+    /// How many segments that was.
+    pub fn unreadable_ends(&self) -> u64 {
+        self.unreadable_ends.load(Ordering::Relaxed)
     }
 
     /// Whether the last read did not fail, or that was a while ago.

@@ -1,17 +1,18 @@
 //! The disk of a tiered log: the local one, with the segments that were moved shown as if they were
 //! still there.
 
+use super::aside::set_aside;
 use super::cold::ColdStore;
 use super::file::{ColdFile, TieredFile};
 use super::mover::Mover;
-use super::note::{Entry, Note, Stage};
+use super::note::{Entry, NOTE_FILE, Note, Stage};
 use super::stub::{STUB_DIR, Stub};
 use super::{Tenant, check_tenant};
 use crate::bucket::Bucket;
 use crate::cache::CacheSnapshot;
 use crate::disk::REMOTE_READERS;
 use crate::owner::Owner;
-use nuthatch_log::env::{Disk, DiskFile, WriteMode};
+use nuthatch_log::env::{Disk, DiskFile, WriteMode, is_full};
 use nuthatch_log::{Chain, Epoch, Reporter};
 use parking_lot::{Condvar, Mutex};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
@@ -81,6 +82,10 @@ pub struct TierStatus {
     pub moves_bytes: u64,
     /// Attempts that failed since the start.
     pub failures: u64,
+    /// Files that could not be read and were moved to `torn/` since the start.
+    pub set_aside: u64,
+    /// Segments whose ends on the local disk could not be read since the start: the bucket was asked.
+    pub unreadable_ends: u64,
     /// Why nothing moves, if the last attempt failed.
     pub trouble: Option<String>,
 }
@@ -91,6 +96,8 @@ pub struct Book {
     pub note: Note,
     /// Nothing on the disk is changed any more.
     pub stopped: bool,
+    /// The file on the disk cannot be read: it is set aside before another takes its place.
+    pub damaged: bool,
 }
 
 /// Gauges and counters.
@@ -103,6 +110,7 @@ pub struct Gauges {
     pub moves: AtomicU64,
     pub moves_bytes: AtomicU64,
     pub failures: AtomicU64,
+    pub set_aside: AtomicU64,
     pub trouble: Mutex<Option<String>>,
 }
 
@@ -135,9 +143,32 @@ impl Shared {
         }
         let mut next = book.note.clone();
         let result = change(&mut next.entries);
+        if book.damaged {
+            let to = set_aside(&*self.local, NOTE_FILE)?;
+            book.damaged = false;
+            self.gauges.set_aside.fetch_add(1, Ordering::Relaxed);
+            self.options.report.say(&format!("the file 'tier' could not be read: kept as {to}"));
+        }
         next.store(&*self.local)?;
         book.note = next;
         Ok(result)
+    }
+
+    /// The ends of a segment that is not in the bucket any more go.
+    pub fn remove_ends(&self, name: &str) {
+        if let Err(error) = Stub::remove(&*self.local, name) {
+            self.options.report.say(&format!("the ends of {name} stay for now: {error}"));
+        }
+    }
+
+    /// Sets space aside for the note; a full disk has none to give.
+    pub fn make_spare(&self, note: &Note) {
+        match note.make_spare(&*self.local) {
+            Err(error) if !is_full(&error) => {
+                self.options.report.say(&format!("no space is set aside for 'tier': {error}"));
+            }
+            _ => {}
+        }
     }
 
     /// Says that there may be something to do.
@@ -185,8 +216,11 @@ impl Shared {
             };
             for name in names {
                 let path = if dir.is_empty() { name } else { format!("{dir}/{name}") };
-                // What was just removed or renamed counts nothing.
-                bytes += self.local.open(&path).and_then(|file| file.len()).unwrap_or(0);
+                bytes += match self.local.open(&path).and_then(|file| file.len()) {
+                    // Removed or renamed just now.
+                    Err(error) if error.kind() == io::ErrorKind::NotFound => 0,
+                    len => len?,
+                };
             }
             if dir == STUB_DIR {
                 self.gauges.stub_bytes.store(bytes, Ordering::Relaxed);
@@ -204,23 +238,25 @@ pub struct TieredDisk {
 }
 
 impl TieredDisk {
-    /// Puts `bucket` behind the disk of a log. Nothing moves before [`TieredDisk::start`]. Without an
-    /// answer of the bucket it opens all the same, if every segment that is not here has been noted.
+    /// Puts `bucket` behind the disk of a log. Nothing is changed on either side, and nobody else is
+    /// ended: the tier is taken, and segments move, from [`TieredDisk::start`] on. Without an answer
+    /// of the bucket it opens all the same, if every segment that is not here has been noted.
     ///
     /// # Errors
-    /// `InvalidInput` if the bucket is another log's or a log's home; the disk's and the store's.
+    /// `InvalidInput` if the bucket is another log's or a log's home; `Unsupported` if the note of
+    /// what was moved is of a later version; the disk's and the store's.
     pub fn open(
         local: Arc<dyn Disk>,
         bucket: Arc<Bucket>,
         options: TierOptions,
     ) -> io::Result<Self> {
         let place = bucket.label().to_owned();
-        let noted = match Note::load(&*local) {
+        let (noted, damaged) = match Note::load(&*local) {
             Err(error) if error.kind() == io::ErrorKind::InvalidData => {
                 options.report.say(&format!("{error}: asking {place} what it holds"));
-                None
+                (None, true)
             }
-            noted => noted?,
+            noted => (noted?, false),
         };
         let chain = Chain::read(&*local).map_err(io::Error::other)?;
         check_place(&bucket, noted.as_ref(), chain.as_ref(), &options.report)?;
@@ -229,7 +265,7 @@ impl TieredDisk {
             cold: Arc::new(ColdStore::new(bucket, options.cache_bytes)),
             local,
             options,
-            book: Mutex::new(Book { note, stopped: false }),
+            book: Mutex::new(Book { note, stopped: false, damaged }),
             owner: Mutex::default(),
             gauges: Gauges::default(),
             first_seen: Mutex::default(),
@@ -310,6 +346,8 @@ impl TieredDisk {
             moves: gauges.moves.load(Ordering::Relaxed),
             moves_bytes: gauges.moves_bytes.load(Ordering::Relaxed),
             failures: gauges.failures.load(Ordering::Relaxed),
+            set_aside: gauges.set_aside.load(Ordering::Relaxed),
+            unreadable_ends: self.shared.cold.unreadable_ends(),
             trouble: gauges.trouble.lock().clone(),
         }
     }
@@ -419,7 +457,7 @@ impl Disk for TieredDisk {
                     entry.stage = Stage::Doomed;
                 }
             })?;
-            Stub::remove(&*self.shared.local, path);
+            self.shared.remove_ends(path);
             self.shared.wake();
         }
         self.shared.files.lock().remove(path);

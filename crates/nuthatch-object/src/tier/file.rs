@@ -10,6 +10,7 @@ use nuthatch_log::env::{Disk, DiskFile};
 use parking_lot::{Mutex, RwLock};
 use std::io;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// An open file.
 pub struct TieredFile(RwLock<Arc<dyn DiskFile>>);
@@ -80,12 +81,25 @@ pub struct ColdFile {
     name: String,
     entry: Entry,
     cursors: Mutex<Cursors>,
+    /// It was said that its ends cannot be read here.
+    told: AtomicBool,
 }
 
 impl ColdFile {
     /// The segment `name` as `entry` says.
     pub fn new(store: Arc<ColdStore>, local: Arc<dyn Disk>, name: String, entry: Entry) -> Self {
-        Self { store, local, name, entry, cursors: Mutex::default() }
+        let (cursors, told) = (Mutex::default(), AtomicBool::new(false));
+        Self { store, local, name, entry, cursors, told }
+    }
+
+    /// Its ends, if they are here and can be read; said and counted once if they cannot.
+    fn ends(&self) -> Option<Stub> {
+        Stub::read(&*self.local, &self.name, self.entry.bytes).unwrap_or_else(|fault| {
+            if !self.told.swap(true, Ordering::Relaxed) {
+                self.store.note_unreadable_ends(&self.name, &fault);
+            }
+            None
+        })
     }
 }
 
@@ -101,9 +115,7 @@ impl DiskFile for ColdFile {
         let n = to_usize(end.saturating_sub(offset));
         let into = &mut into[..n];
         let is_end = offset == 0 || end == self.entry.bytes;
-        if is_end
-            && Stub::read(&*self.local, &self.name).is_some_and(|stub| stub.fill(offset, into))
-        {
+        if is_end && self.ends().is_some_and(|stub| stub.fill(offset, into)) {
             return Ok(n);
         }
         self.store.read(&self.name, &self.entry, offset, into)?;

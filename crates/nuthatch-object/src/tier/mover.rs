@@ -7,7 +7,7 @@ use super::stub::Stub;
 use super::{Tenant, check_tenant, settle};
 use crate::owner::Owner;
 use crate::selftest;
-use nuthatch_log::env::{DiskFile, SeededEntropy};
+use nuthatch_log::env::{DiskFile, SeededEntropy, is_full};
 use nuthatch_log::{Chain, Entropy, SealedSegment};
 use std::collections::BTreeSet;
 use std::io;
@@ -176,7 +176,7 @@ impl Mover {
                 entry.stage = Stage::Doomed;
             }
         })?;
-        book.note.make_spare(&*self.shared.local);
+        self.shared.make_spare(&book.note);
         *slot = Some(Arc::clone(&owner));
         Ok(owner)
     }
@@ -364,9 +364,13 @@ impl Mover {
         if error.get_ref().is_some_and(|inner| inner.is::<LocalRead>()) {
             self.shared.unreadable.lock().insert(name.to_owned());
         }
-        // If even the note cannot be written, the next start finds the move unfinished; until then
-        // the segment stays here.
-        let _ = self.set_stage(name, Stage::Doomed);
+        if let Err(error) = self.set_stage(name, Stage::Doomed) {
+            // The next start finds the move unfinished; until then the segment stays here.
+            self.shared
+                .options
+                .report
+                .say(&format!("the move of {name} is not taken back: {error}"));
+        }
         if !owner.is_fenced() {
             *self.shared.owner.lock() = None;
         }
@@ -401,8 +405,14 @@ impl Mover {
         }
         if self.has_room_for_stub(segment) {
             // Without them the bucket is asked: on a full disk, for one.
-            let local = &*self.shared.local;
-            let _ = Stub::write(local, &segment.file, file, segment.data_end, segment.bytes);
+            let (local, name) = (&*self.shared.local, &segment.file);
+            match Stub::write(local, name, file, segment.data_end, segment.bytes) {
+                Err(error) if !is_full(&error) => {
+                    let what = format!("the ends of {name} are not kept here: {error}");
+                    self.shared.options.report.say(&what);
+                }
+                _ => {}
+            }
         }
         owner.check()?;
         Ok(true)
@@ -420,7 +430,7 @@ impl Mover {
         let moved = Entry { stage: Stage::Moved, ..entry };
         let mut book = self.shared.book.lock();
         if book.note.entries.get(&name) != Some(&entry) {
-            Stub::remove(&*self.shared.local, &name);
+            self.shared.remove_ends(&name);
             return Ok(Step::Rejected(name));
         }
         if let Err(error) =
@@ -432,7 +442,7 @@ impl Mover {
             return Err(error);
         }
         self.drop_local(&name, moved)?;
-        book.note.make_spare(&*self.shared.local);
+        self.shared.make_spare(&book.note);
         drop(book);
         self.shared.gauges.moves.fetch_add(1, Ordering::Relaxed);
         self.shared.gauges.moves_bytes.fetch_add(entry.bytes, Ordering::Relaxed);

@@ -1,8 +1,9 @@
 //! What was moved, written down on the local disk: the only thing that says that a segment need not
 //! be here any more.
 
+use super::aside::read_small;
 use crate::manifest::crc;
-use nuthatch_log::env::{Disk, is_full, read_exact_at, replace_file};
+use nuthatch_log::env::{Disk, is_full, replace_file};
 use std::collections::BTreeMap;
 use std::io;
 
@@ -65,6 +66,15 @@ pub struct Entry {
     pub part_bytes: u64,
 }
 
+/// Why a note's bytes cannot be used.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum NoteFault {
+    /// They are not what was written.
+    Damaged,
+    /// They are whole, and of this version of the format.
+    Version(u32),
+}
+
 /// What was moved, by name of segment.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Note {
@@ -99,19 +109,31 @@ impl Note {
         out
     }
 
-    /// Reads the file's bytes; `None` if they are not a note.
-    pub fn decode(bytes: &[u8]) -> Option<Self> {
-        let u32_at = |at: usize| Some(u32::from_le_bytes(bytes.get(at..at + 4)?.try_into().ok()?));
-        let mut unsummed = bytes.to_vec();
-        unsummed.get_mut(12..16)?.fill(0);
-        if bytes[..8] != MAGIC || u32_at(8)? != VERSION || u32_at(12)? != crc(&unsummed) {
-            return None;
+    /// Reads the file's bytes.
+    ///
+    /// # Errors
+    /// [`NoteFault`].
+    pub fn decode(bytes: &[u8]) -> Result<Self, NoteFault> {
+        if bytes.len() < HEADER_BYTES || bytes[..8] != MAGIC {
+            return Err(NoteFault::Damaged);
         }
-        let place_end = HEADER_BYTES.checked_add(u32_at(16)? as usize)?;
-        let place = std::str::from_utf8(bytes.get(HEADER_BYTES..place_end)?).ok()?.to_owned();
+        let u32_of = |at: usize| u32::from_le_bytes(std::array::from_fn(|n| bytes[at + n]));
+        let mut unsummed = bytes.to_vec();
+        unsummed[12..16].fill(0);
+        if u32_of(12) != crc(&unsummed) {
+            return Err(NoteFault::Damaged);
+        }
+        if u32_of(8) != VERSION {
+            return Err(NoteFault::Version(u32_of(8)));
+        }
+        Self::fields(bytes, u32_of(16), u32_of(20)).ok_or(NoteFault::Damaged)
+    }
+
+    fn fields(bytes: &[u8], place_len: u32, count: u32) -> Option<Self> {
+        let (place, mut rest) = bytes.get(HEADER_BYTES..)?.split_at_checked(place_len as usize)?;
+        let place = std::str::from_utf8(place).ok()?.to_owned();
         let mut entries = BTreeMap::new();
-        let mut rest = bytes.get(place_end..)?;
-        for _ in 0..u32_at(20)? {
+        for _ in 0..count {
             let (name, entry, left) = read_entry(rest)?;
             entries.insert(name, entry);
             rest = left;
@@ -122,18 +144,22 @@ impl Note {
     /// Reads the note of a disk: nothing if there is none.
     ///
     /// # Errors
-    /// The disk's; `InvalidData` if it is damaged.
+    /// The disk's, when it goes on failing; `InvalidData` if the note is damaged; `Unsupported` if
+    /// it is of a later version.
     pub fn load(disk: &dyn Disk) -> io::Result<Option<Self>> {
-        let file = match disk.open(NOTE_FILE) {
-            Ok(file) => file,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-            Err(error) => return Err(error),
-        };
-        let len = file.len()?.min(NOTE_MAX_BYTES);
-        let bytes = read_exact_at(&*file, 0, crate::extents::to_usize(len))?;
-        Self::decode(&bytes)
-            .map(Some)
-            .ok_or_else(|| io::Error::new(io::ErrorKind::InvalidData, "the file 'tier' is damaged"))
+        let Some(bytes) = read_small(disk, NOTE_FILE, NOTE_MAX_BYTES)? else { return Ok(None) };
+        Self::decode(&bytes).map(Some).map_err(|fault| match fault {
+            NoteFault::Damaged => {
+                io::Error::new(io::ErrorKind::InvalidData, "the file 'tier' is damaged")
+            }
+            NoteFault::Version(found) => io::Error::new(
+                io::ErrorKind::Unsupported,
+                format!(
+                    "the file 'tier' has format version {found}; this program reads version \
+                     {VERSION}"
+                ),
+            ),
+        })
     }
 
     /// Replaces the note of a disk, durably, even if the disk is full.
@@ -152,19 +178,19 @@ impl Note {
         }
     }
 
-    /// Sets space aside for the next [`Note::store`], if there is any.
-    pub fn make_spare(&self, disk: &dyn Disk) {
+    /// Sets space aside for the next [`Note::store`]. Without it, a disk that fills up meanwhile
+    /// holds up the next move.
+    ///
+    /// # Errors
+    /// The disk's; that it is full among them.
+    pub fn make_spare(&self, disk: &dyn Disk) -> io::Result<()> {
         let wanted = SPARE_BYTES.max(2 * self.encode().len() as u64);
-        let made = || -> io::Result<()> {
-            let file = match disk.open(SPARE_FILE) {
-                Ok(file) => file,
-                Err(_) => disk.create(SPARE_FILE)?,
-            };
-            let len = file.len()?;
-            if len < wanted { file.allocate(len, wanted - len) } else { Ok(()) }
+        let file = match disk.open(SPARE_FILE) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => disk.create(SPARE_FILE)?,
+            file => file?,
         };
-        // Without it, a disk that fills up meanwhile holds up the next move.
-        let _ = made();
+        let len = file.len()?;
+        if len < wanted { file.allocate(len, wanted - len) } else { Ok(()) }
     }
 }
 
@@ -198,7 +224,7 @@ mod tests {
 
     #[test]
     fn a_note_survives_the_round_trip() {
-        assert_eq!(Note::decode(&sample().encode()), Some(sample()));
+        assert_eq!(Note::decode(&sample().encode()), Ok(sample()));
         let disk = RamDisk::new(1 << 20);
         assert_eq!(Note::load(&disk).expect("reads"), None);
         sample().store(&disk).expect("stores");
@@ -211,16 +237,16 @@ mod tests {
         for bit in 0..bytes.len() * 8 {
             let mut copy = bytes.clone();
             copy[bit / 8] ^= 1 << (bit % 8);
-            assert_eq!(Note::decode(&copy), None, "bit {bit}");
+            assert_eq!(Note::decode(&copy), Err(NoteFault::Damaged), "bit {bit}");
         }
-        assert_eq!(Note::decode(&bytes[..bytes.len() - 1]), None);
-        assert_eq!(Note::decode(&[]), None);
+        assert_eq!(Note::decode(&bytes[..bytes.len() - 1]), Err(NoteFault::Damaged));
+        assert_eq!(Note::decode(&[]), Err(NoteFault::Damaged));
     }
 
     #[test]
     fn a_full_disk_still_takes_a_note() {
         let disk = RamDisk::new(256 << 10);
-        sample().make_spare(&disk);
+        sample().make_spare(&disk).expect("there is room");
         let filler = disk.create("filler").expect("creates");
         let free = disk.free_bytes().expect("known");
         filler.allocate(0, free).expect("fits");

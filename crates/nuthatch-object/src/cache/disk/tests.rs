@@ -109,6 +109,37 @@ fn what_is_damaged_or_gone_is_a_miss() {
 }
 
 #[test]
+fn what_may_be_fine_is_a_miss_and_stays() {
+    let dir = Dir::new("unread");
+    let cache = dir.open(1 << 20);
+    (0..2).for_each(|number| put(&cache, number));
+    let path = |number| dir.0.join(file_name(hash_of(&format!("scope object {number}"))));
+    let mut later = std::fs::read(path(0)).expect("there");
+    later[8] = 2;
+    std::fs::write(path(0), &later).expect("writes");
+    assert_eq!(cache.get("object", 0), None);
+    assert_eq!(std::fs::read(path(0)).expect("there"), later, "of a later version");
+    // A directory in the file's place: reading it is an error that is not about its content.
+    std::fs::remove_file(path(1)).and_then(|()| std::fs::create_dir(path(1))).expect("replaces");
+    assert_eq!(cache.get("object", 1), None);
+    assert!(path(1).is_dir());
+    assert_eq!(cache.unusable(), 2);
+    std::fs::remove_dir(path(1)).expect("removes");
+    assert_eq!(cache.get("object", 1), None);
+    assert_eq!(cache.unusable(), 2, "what is gone is nothing strange");
+}
+
+#[test]
+fn half_a_block_goes_at_the_next_start() {
+    let dir = Dir::new("half");
+    put(&dir.open(1 << 20), 1);
+    std::fs::write(dir.0.join(TEMPORARY_FILE), [0; 500]).expect("writes");
+    let cache = dir.open(1 << 20);
+    assert!(!dir.0.join(TEMPORARY_FILE).exists());
+    assert_eq!(cache.get("object", 1), Some(block(1)));
+}
+
+#[test]
 fn a_directory_is_one_servers_only() {
     let dir = Dir::new("shared");
     let _first = dir.open(1 << 20);
