@@ -185,6 +185,15 @@ impl Shared {
         }
     }
 
+    /// An open file goes on under its handle, on the local disk.
+    pub fn retarget_local(&self, name: &str) -> io::Result<()> {
+        let open = self.files.lock().get(name).and_then(Weak::upgrade);
+        if let Some(file) = open {
+            file.set(self.local.open(name)?);
+        }
+        Ok(())
+    }
+
     fn cold_file(&self, name: &str, entry: Entry) -> Arc<dyn DiskFile> {
         let (cold, local) = (Arc::clone(&self.cold), Arc::clone(&self.local));
         Arc::new(ColdFile::new(cold, local, name.to_owned(), entry))

@@ -230,6 +230,7 @@ impl Mover {
         let what = format!("{name} differs from what {} holds, which is left there", self.place());
         self.shared.options.report.say(&what);
         self.set_stage(&name, Stage::Aside)?;
+        self.shared.retarget_local(&name)?;
         Ok(Step::Differs(name))
     }
 
