@@ -6,6 +6,7 @@
 use crate::bytes::{Reader, u32_at};
 use crate::env::{Disk, replace_file};
 use crate::frame::crc;
+use crate::later::Later;
 use crate::segment::{SegmentId, file_name};
 use crate::types::{Epoch, Lsn};
 use std::io;
@@ -15,8 +16,11 @@ pub const CATALOG_FILE: &str = "catalog";
 
 const MAGIC: [u8; 8] = *b"NUTHCATL";
 
-/// Version of the catalog format that this code writes, and the only one it reads.
-pub const CATALOG_VERSION: u32 = 1;
+/// Version of the catalog format that this code writes. It reads this one and [`FIRST_VERSION`].
+pub const CATALOG_VERSION: u32 = 2;
+
+/// Version without `allocated` and the key, which are zero in it.
+const FIRST_VERSION: u32 = 1;
 
 const HEADER_BYTES: usize = 48;
 const ENTRY_BYTES: usize = 64;
@@ -70,6 +74,9 @@ pub struct SegmentEntry {
     pub state: SegmentState,
     /// Written by compaction.
     pub compacted: bool,
+    /// Of an open segment: bytes that its file has at least, which was durable before this entry
+    /// was. 0: not known (of a log in a bucket, or written by a version that did not note it).
+    pub allocated: u64,
 }
 
 impl SegmentEntry {
@@ -108,11 +115,16 @@ pub enum CatalogError {
         what: &'static str,
     },
     /// Another version of the format.
-    #[error("the catalog has format version {found}; this program reads version {CATALOG_VERSION}")]
+    #[error(
+        "the catalog has format version {found}; this program reads versions up to {CATALOG_VERSION}"
+    )]
     Version {
         /// The version found.
         found: u32,
     },
+    /// It says something that only a later version understands.
+    #[error("the catalog is {0}")]
+    Later(Later),
 }
 
 impl Catalog {
@@ -175,10 +187,16 @@ impl Catalog {
         if crc(&unsummed) != u32_at(bytes, 12) {
             return Err(CatalogError::Damaged { what: "its checksum does not fit" });
         }
-        if u32_at(bytes, 8) != CATALOG_VERSION {
-            return Err(CatalogError::Version { found: u32_at(bytes, 8) });
+        let version = u32_at(bytes, 8);
+        if !(FIRST_VERSION..=CATALOG_VERSION).contains(&version) {
+            return Err(CatalogError::Version { found: version });
         }
-        Self::fields(bytes).ok_or(CatalogError::Damaged { what: "an entry makes no sense" })
+        match later(bytes) {
+            Some(later) => Err(CatalogError::Later(later)),
+            None => {
+                Self::fields(bytes).ok_or(CatalogError::Damaged { what: "an entry makes no sense" })
+            }
+        }
     }
 
     fn fields(bytes: &[u8]) -> Option<Self> {
@@ -201,7 +219,7 @@ impl Catalog {
     /// # Errors
     /// [`CatalogError`].
     pub fn load(disk: &dyn Disk) -> Result<Option<Self>, CatalogError> {
-        let file = match disk.open(CATALOG_FILE) {
+        let file = match crate::env::again(|| disk.open(CATALOG_FILE)) {
             Ok(file) => file,
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
             Err(error) => return Err(error.into()),
@@ -210,7 +228,7 @@ impl Catalog {
         if len > MAX_CATALOG_BYTES {
             return Err(CatalogError::Damaged { what: "it is too long" });
         }
-        let bytes = crate::env::read_exact_at(&*file, 0, len)?;
+        let bytes = crate::env::again(|| crate::env::read_exact_at(&*file, 0, len))?;
         Self::decode(&bytes).map(Some)
     }
 
@@ -226,6 +244,28 @@ impl Catalog {
 /// A catalog longer than this (a million segments) is not one.
 const MAX_CATALOG_BYTES: usize = 64 * 1024 * 1024;
 
+/// What a later version says in a catalog whose checksum fits. In both versions that are known all
+/// of this is zero, or one of few values.
+fn later(bytes: &[u8]) -> Option<Later> {
+    if u32_at(bytes, 40) != 0 {
+        return Some(Later::Key(u32_at(bytes, 40)));
+    }
+    if bytes[44..48] != [0; 4] {
+        return Some(Later::Header);
+    }
+    bytes[HEADER_BYTES..].chunks_exact(ENTRY_BYTES).find_map(|entry| {
+        let (state, compacted) = (entry[44], entry[45]);
+        let zeros = || entry[46..48].iter().chain(&entry[56..]);
+        if SegmentState::from_u8(state).is_none() {
+            Some(Later::SegmentState(state))
+        } else if compacted > 1 || zeros().any(|byte| *byte != 0) {
+            Some(Later::Header)
+        } else {
+            None
+        }
+    })
+}
+
 fn put_entry(out: &mut Vec<u8>, entry: &SegmentEntry) {
     let start = out.len();
     out.extend_from_slice(&entry.id.0.to_le_bytes());
@@ -238,6 +278,8 @@ fn put_entry(out: &mut Vec<u8>, entry: &SegmentEntry) {
     out.extend_from_slice(&entry.salt.to_le_bytes());
     out.push(entry.state as u8);
     out.push(u8::from(entry.compacted));
+    out.extend_from_slice(&[0; 2]);
+    out.extend_from_slice(&entry.allocated.to_le_bytes());
     out.resize(start + ENTRY_BYTES, 0);
 }
 
@@ -254,6 +296,7 @@ fn read_entry(bytes: &[u8]) -> Option<SegmentEntry> {
         salt: reader.u32()?,
         state: SegmentState::from_u8(reader.u8()?)?,
         compacted: reader.u8()? != 0,
+        allocated: crate::bytes::u64_at(reader.take(10)?, 2),
     })
 }
 
@@ -275,6 +318,7 @@ mod tests {
             salt: 12,
             state: SegmentState::Sealed,
             compacted: false,
+            allocated: 1 << 20,
         });
         catalog
     }
@@ -282,6 +326,38 @@ mod tests {
     #[test]
     fn a_catalog_survives_the_round_trip() {
         assert_eq!(Catalog::decode(&sample().encode()).expect("valid"), sample());
+    }
+
+    /// What version 1 wrote, which is the same without what came later.
+    #[test]
+    fn the_first_version_is_read() {
+        let mut catalog = sample();
+        catalog.segments[0].allocated = 0;
+        let mut bytes = catalog.encode();
+        bytes[8] = 1;
+        resum(&mut bytes);
+        assert_eq!(Catalog::decode(&bytes).expect("valid"), catalog);
+    }
+
+    fn resum(bytes: &mut [u8]) {
+        bytes[12..16].fill(0);
+        let sum = crc(bytes);
+        bytes[12..16].copy_from_slice(&sum.to_le_bytes());
+    }
+
+    /// Whatever is zero today may mean something to a later version.
+    #[test]
+    fn what_a_later_version_says_is_refused() {
+        let later =
+            [(8, 3), (40, 1), (44, 1), (48 + 44, 9), (48 + 45, 2), (48 + 46, 1), (48 + 56, 1)];
+        for (at, byte) in later {
+            let mut bytes = sample().encode();
+            bytes[at] = byte;
+            resum(&mut bytes);
+            let error = Catalog::decode(&bytes).expect_err("refused");
+            let is_later = matches!(error, CatalogError::Version { .. } | CatalogError::Later(_));
+            assert!(is_later, "byte {at}: {error}");
+        }
     }
 
     #[test]

@@ -5,8 +5,9 @@ use crate::bytes::{u32_at, u64_at};
 use crate::catalog::{Catalog, SegmentState};
 use crate::env::{Disk, read_exact_at, replace_file};
 use crate::frame::crc;
+use crate::later::{Later, Unusable};
 use crate::machine::Machine;
-use crate::recovery::Recovery;
+use crate::recovery::{OpenError, Recovery, Todo};
 use crate::types::{Epoch, Lsn};
 use std::io;
 
@@ -76,27 +77,43 @@ pub fn names(disk: &dyn Disk) -> io::Result<Vec<String>> {
     Ok(names)
 }
 
+/// Why a checkpoint cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum CheckpointFault {
+    /// The disk failed: it may be whole.
+    #[error("it cannot be read: {0}")]
+    Io(#[from] io::Error),
+    /// What was read says so.
+    #[error("{0}")]
+    Unusable(Unusable),
+}
+
 /// Reads a checkpoint file: what it covers and its bytes, the snapshot behind the header.
 ///
 /// # Errors
-/// Why it cannot be used.
-pub fn read(disk: &dyn Disk, name: &str) -> Result<(Covers, Vec<u8>), String> {
+/// [`CheckpointFault`].
+pub fn read(disk: &dyn Disk, name: &str) -> Result<(Covers, Vec<u8>), CheckpointFault> {
+    let damaged = |what| Err(CheckpointFault::Unusable(Unusable::Damaged(what)));
     let whole = || -> io::Result<Vec<u8>> {
         let file = disk.open(name)?;
         let len = file.len()?.min(MAX_CHECKPOINT_BYTES);
         read_exact_at(&*file, 0, usize::try_from(len).unwrap_or(usize::MAX))
     };
-    let mut bytes = whole().map_err(|error| error.to_string())?;
+    let mut bytes = crate::env::again(whole)?;
     if bytes.len() < HEADER_BYTES || bytes[0..8] != MAGIC {
-        return Err("it does not begin like a checkpoint".to_owned());
+        return damaged("it does not begin like a checkpoint");
     }
     let sum = u32_at(&bytes, 12);
     bytes[12..16].fill(0);
     if sum != crc(&bytes) || u64_at(&bytes, 40) != (bytes.len() - HEADER_BYTES) as u64 {
-        return Err("its checksum does not fit".to_owned());
+        return damaged("its checksum does not fit");
     }
     if u32_at(&bytes, 8) != CHECKPOINT_VERSION {
-        return Err(format!("it has version {}", u32_at(&bytes, 8)));
+        let later = Later::Version(u32_at(&bytes, 8));
+        return Err(CheckpointFault::Unusable(Unusable::Later(later)));
+    }
+    if bytes[36..40] != [0; 4] {
+        return Err(CheckpointFault::Unusable(Unusable::Later(Later::Header)));
     }
     let covers = Covers {
         log_id: u64_at(&bytes, 16),
@@ -119,30 +136,103 @@ pub fn fits(covers: Covers, catalog: &Catalog) -> bool {
     covers.log_id == catalog.log_id && catalog.segments.iter().any(holds)
 }
 
+/// Whether a checkpoint proves that positions behind the log's last one were durable: no earlier
+/// owner wrote it, and it covers them.
+#[must_use]
+pub fn is_ahead(covers: Covers, catalog: &Catalog, end: Lsn) -> bool {
+    let newest = catalog.segments.iter().map(|entry| entry.epoch).max();
+    covers.log_id == catalog.log_id && Some(covers.epoch) >= newest && covers.lsn > end
+}
+
+/// What became of a checkpoint.
+enum Tried {
+    /// The machine has it.
+    Restored(Lsn),
+    /// It is not usable, and is kept where nobody takes it for one.
+    Aside(String),
+    /// It may be whole and could not be read: it stays as it is.
+    Left(String),
+}
+
 impl<M: Machine> Recovery<M> {
-    /// Restores the newest usable checkpoint into the machine. One that is not usable is removed:
-    /// everything in it can be had from the log.
-    pub(crate) fn restore_checkpoint(&mut self) -> Option<Lsn> {
-        let names = names(&*self.disk).unwrap_or_default();
+    /// Restores the newest usable checkpoint into the machine: everything in it can be had from the
+    /// log.
+    ///
+    /// # Errors
+    /// One is of a later version, or proves that the log has lost its end.
+    pub(crate) fn restore_checkpoint(&mut self) -> Result<Option<Lsn>, OpenError> {
+        let listed = crate::env::again(|| names(&*self.disk));
+        let names = listed.map_err(|source| {
+            let context = "listing checkpoints".to_owned();
+            OpenError::Io { context, source }
+        })?;
+        let mut restored = None;
         for name in names.iter().rev() {
-            match self.try_checkpoint(name) {
-                Ok(lsn) => return Some(lsn),
-                Err(why) => {
-                    self.options.report.say(&format!("{name} is not used: {why}"));
-                    let _ = self.disk.remove(name);
+            if restored.is_some() {
+                self.refuse_later(name)?;
+                continue;
+            }
+            match self.try_checkpoint(name)? {
+                Tried::Restored(lsn) => restored = Some(lsn),
+                Tried::Aside(why) => {
+                    self.options.report.say(&format!("{name} is not used: {why}; set aside"));
+                    self.report.unusable += 1;
+                    self.todo.push(Todo::Checkpoint { name: name.clone() });
+                }
+                Tried::Left(why) => {
+                    self.options.report.say(&format!("{name} is not used: {why}; left as it is"));
+                    self.report.unusable += 1;
                 }
             }
         }
-        None
+        Ok(restored)
     }
 
-    fn try_checkpoint(&mut self, name: &str) -> Result<Lsn, String> {
-        let (covers, bytes) = read(&*self.disk, name)?;
-        if !fits(covers, &self.catalog) {
-            return Err("it does not belong to the log as it is".to_owned());
+    /// A checkpoint that is not needed is looked at as far as its header only.
+    fn refuse_later(&self, name: &str) -> Result<(), OpenError> {
+        let head = self.disk.open(name).and_then(|file| read_exact_at(&*file, 0, HEADER_BYTES));
+        let suspicious = head.is_ok_and(|head| u32_at(&head, 8) != CHECKPOINT_VERSION);
+        match suspicious.then(|| read(&*self.disk, name)) {
+            Some(Err(CheckpointFault::Unusable(Unusable::Later(what)))) => {
+                Err(OpenError::Unknown { file: name.to_owned(), what })
+            }
+            _ => Ok(()),
         }
-        let restored = self.machine.restore(&bytes[HEADER_BYTES..]);
-        restored.map_err(|error| error.to_string())?;
-        Ok(covers.lsn)
     }
+
+    fn try_checkpoint(&mut self, name: &str) -> Result<Tried, OpenError> {
+        let file = || name.to_owned();
+        let end = self.catalog.end();
+        let (covers, bytes) = match read(&*self.disk, name) {
+            Ok(read) => read,
+            Err(CheckpointFault::Unusable(Unusable::Later(what))) => {
+                return Err(OpenError::Unknown { file: file(), what });
+            }
+            Err(CheckpointFault::Unusable(why)) => return Ok(Tried::Aside(why.to_string())),
+            // Its name tells what it covers: whether the log has that is not to be guessed.
+            Err(CheckpointFault::Io(source)) if named_lsn(name) > Some(end) => {
+                return Err(OpenError::Io { context: file(), source });
+            }
+            Err(why @ CheckpointFault::Io(_)) => return Ok(Tried::Left(why.to_string())),
+        };
+        if is_ahead(covers, &self.catalog, end) {
+            return Err(OpenError::Ahead { checkpoint: file(), covers: covers.lsn, end });
+        }
+        if !fits(covers, &self.catalog) {
+            return Ok(Tried::Aside("it does not belong to the log as it is".to_owned()));
+        }
+        match self.machine.restore(&bytes[HEADER_BYTES..]) {
+            Ok(()) => Ok(Tried::Restored(covers.lsn)),
+            // It is as it was written, and not by this version.
+            Err(why) => {
+                self.options.report.say(&format!("{name}: {why}"));
+                Err(OpenError::Unknown { file: file(), what: Later::Snapshot })
+            }
+        }
+    }
+}
+
+/// The position in a checkpoint's name.
+fn named_lsn(name: &str) -> Option<Lsn> {
+    name.strip_prefix(PREFIX)?.parse().ok().map(Lsn)
 }

@@ -203,19 +203,17 @@ fn footer_of(victim: &Victim, pace: &mut Pace) -> Result<Footer, CompactionFault
     let len = usize::try_from(after).unwrap_or(0);
     let bytes = file.read_shared(victim.data_end, len)?.to_vec();
     pace.step(len as u64);
-    if let Some(footer) = Footer::parse(bytes, victim.segment.id()) {
+    if let Ok(footer) = Footer::parse(bytes, victim.segment.id()) {
         return Ok(footer);
     }
     let header = &victim.segment.header;
     let mut builder = FooterBuilder::new(header.id, header.base).compacted(header.compacted);
     let all = (victim.segment.first_offset(), victim.data_end);
+    let damaged = |offset| CompactionFault::Damaged { segment: victim.segment.id(), offset };
     for_each_frame(victim, all, pace, &mut |body, lsn, offset| {
-        builder.add_frame(body, lsn, offset);
-        Ok(())
+        builder.add_frame(body, lsn, offset).map_err(|_| damaged(u64::from(offset)))
     })?;
-    let offset = victim.data_end;
-    let damaged = CompactionFault::Damaged { segment: victim.segment.id(), offset };
-    Footer::parse(builder.encode().0, victim.segment.id()).ok_or(damaged)
+    Footer::parse(builder.encode().0, victim.segment.id()).map_err(|_| damaged(victim.data_end))
 }
 
 /// What is done with a frame's records, its position and its offset.

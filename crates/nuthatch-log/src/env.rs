@@ -39,6 +39,14 @@ pub enum WriteMode {
     Object,
 }
 
+impl WriteMode {
+    /// Whether the files are on a disk of this machine, whose space is allocated ahead.
+    #[must_use]
+    pub const fn is_local(self) -> bool {
+        matches!(self, Self::Direct | Self::Buffered)
+    }
+}
+
 /// A directory of files. Paths are relative to it, with `/` between a sub-directory and a name.
 ///
 /// Durability follows POSIX at its worst: a file's bytes are durable after [`DiskFile::sync`], its
@@ -173,6 +181,16 @@ pub trait DiskFile: Send + Sync + 'static {
     /// The operating system's. What was not durable before must be taken as lost.
     fn sync(&self) -> io::Result<()>;
 
+    /// Makes durable what can be made so and forgets what only a cache of the operating system holds,
+    /// so that what is read afterwards is what the medium has: after a failed sync a cache may show
+    /// bytes that were never written.
+    ///
+    /// # Errors
+    /// The operating system's.
+    fn reread(&self) -> io::Result<()> {
+        Ok(())
+    }
+
     /// Begins to make durable what was written since the last sync of either kind, and only that:
     /// what several calls are about may become durable in any order. `done` hears of the end. A
     /// [`DiskFile::sync`] after this waits for all of it.
@@ -224,6 +242,17 @@ pub fn read_exact_at(file: &dyn DiskFile, offset: u64, len: usize) -> io::Result
         return Err(io::ErrorKind::UnexpectedEof.into());
     }
     Ok(bytes)
+}
+
+/// Does a read once more if it fails: what passes at the second attempt was nothing.
+///
+/// # Errors
+/// Those of the second attempt; `NotFound` at once.
+pub fn again<T>(mut read: impl FnMut() -> io::Result<T>) -> io::Result<T> {
+    match read() {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => read(),
+        result => result,
+    }
 }
 
 /// Writes a small file so that either the old or the new content survives a crash: temporary name,

@@ -17,7 +17,9 @@ pub mod env;
 mod frame;
 #[doc(hidden)]
 pub mod fuzzing;
+mod identity;
 mod index;
+mod later;
 pub mod machine;
 mod options;
 pub mod record;
@@ -36,6 +38,7 @@ pub use chain::{Chain, SealedSegment};
 pub use doctor::{InspectError, Inspection, SegmentInspection};
 pub use env::{Clock, Disk, Entropy, WriteMode};
 pub use frame::{FrameFault, MAX_FRAME_BYTES, MAX_RECORD_BYTES};
+pub use later::Later;
 pub use machine::{
     AppendError, Appended, IndexedMessage, LogAccess, Machine, Read, SnapshotError, Space,
     StatesError, StoredMessage, Urgency,

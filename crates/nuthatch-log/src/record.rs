@@ -40,6 +40,7 @@ pub enum RecordKind {
     StatePart = 16,
     /// The messages that follow are one atomic batch: replayed as a whole or not at all.
     BatchBegin = 17,
+    // 18 is reserved for dead letters: this version refuses it, as it does every kind not listed.
 }
 
 impl RecordKind {

@@ -1,13 +1,18 @@
-//! Opening a log: check the chain, find the end, rebuild the index, replay into the machine.
+//! Opening a log: check the chain, find the end, rebuild the index, replay into the machine. All of
+//! that only reads; what is to be changed on the disk is noted, and done when nothing is left that
+//! could be refused.
 
 mod chain;
 mod replay;
+mod settle;
 mod tail;
 
 use crate::catalog::{Catalog, CatalogError, SegmentEntry};
 use crate::env::{Clock, Disk, Entropy, SystemClock, SystemEntropy, WriteMode};
 use crate::frame::FrameFault;
+use crate::identity::{IDENTITY_FILE, Identity, IdentityFault};
 use crate::index::{Index, Place};
+use crate::later::{Later, Unusable};
 use crate::machine::Machine;
 use crate::options::LogOptions;
 use crate::segment::SegmentWriter;
@@ -17,6 +22,7 @@ use crate::stats::{LogStats, set};
 use crate::store::{Store, TMP_DIR, TORN_DIR};
 use crate::types::{Epoch, Lsn, StreamId};
 use chain::Link;
+pub(crate) use settle::Todo;
 use std::io;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -42,6 +48,9 @@ pub struct RecoveryReport {
     pub torn_frames: u64,
     /// Bytes cut off with them, kept in `torn/`.
     pub torn_bytes: u64,
+    /// Checkpoints and footers that could not be used: kept in `torn/`, or left where they are
+    /// because only reading them failed.
+    pub unusable: u64,
     /// Position up to which a checkpoint spared the replay.
     pub checkpoint: Option<Lsn>,
     /// Last position in the log.
@@ -150,11 +159,33 @@ pub enum OpenError {
         kind: DamageKind,
     },
     /// Written by a later version.
-    #[error("segment {segment} is of a format that this version does not know: {what}")]
+    #[error("{file} is {what}; start the version that wrote it")]
     Unknown {
-        /// Name of its file.
-        segment: String,
+        /// Name of the file.
+        file: String,
         /// What is not known.
+        what: Later,
+    },
+    /// A checkpoint covers positions that the log does not have any more.
+    #[error(
+        "{checkpoint} covers position {covers}, and the log ends with {end}: what lies between was \
+         acknowledged and is gone. Bring back the missing bytes (the newest segment, a file system \
+         that was not mounted), or run nuthatch doctor, which gives them up"
+    )]
+    Ahead {
+        /// Name of the checkpoint.
+        checkpoint: String,
+        /// The position that it covers.
+        covers: Lsn,
+        /// The last position in the log.
+        end: Lsn,
+    },
+    /// The directory says that it is another log's, or what it says is damaged.
+    #[error("the file {IDENTITY_FILE} in {place} is not this log's: {what}")]
+    Identity {
+        /// Where.
+        place: String,
+        /// What it says.
         what: String,
     },
 }
@@ -165,10 +196,15 @@ impl OpenError {
     pub const fn is_damage(&self) -> bool {
         match self {
             Self::Catalog { source, .. } => matches!(source, CatalogError::Damaged { .. }),
-            Self::Missing { .. } | Self::Damaged { .. } | Self::Stale { .. } => true,
-            Self::Locked { .. } | Self::Option { .. } | Self::Io { .. } | Self::Unknown { .. } => {
-                false
-            }
+            Self::Missing { .. }
+            | Self::Damaged { .. }
+            | Self::Stale { .. }
+            | Self::Ahead { .. } => true,
+            Self::Locked { .. }
+            | Self::Option { .. }
+            | Self::Io { .. }
+            | Self::Identity { .. }
+            | Self::Unknown { .. } => false,
         }
     }
 
@@ -245,12 +281,17 @@ pub(crate) struct Recovery<M> {
     pub(crate) options: LogOptions,
     pub(crate) disk: Arc<dyn Disk>,
     pub(crate) machine: M,
+    /// The chain as it will be.
     pub(crate) catalog: Catalog,
+    /// The chain as it is on the disk.
+    stored: Catalog,
+    /// What is to be done on the disk when everything has been read.
+    pub(crate) todo: Vec<Todo>,
     links: Vec<Link>,
     footer_bytes: usize,
     index: Index,
     segments: Segments,
-    report: RecoveryReport,
+    pub(crate) report: RecoveryReport,
 }
 
 impl<M: Machine> Recovery<M> {
@@ -265,12 +306,15 @@ impl<M: Machine> Recovery<M> {
         check_options(&options)?;
         let lock = prepare(&*disk)?;
         let catalog = load_catalog(&*disk, &mut *entropy)?;
+        let identity = load_identity(&*disk, catalog.log_id)?;
         let report = RecoveryReport { clean: catalog.clean, ..RecoveryReport::default() };
         let mut recovery = Self {
             options,
             disk,
             machine,
+            stored: catalog.clone(),
             catalog,
+            todo: Vec::new(),
             links: Vec::new(),
             footer_bytes: 0,
             index: Index::default(),
@@ -278,9 +322,12 @@ impl<M: Machine> Recovery<M> {
             report,
         };
         recovery.check_files()?;
-        recovery.clear_leftovers()?;
         recovery.open_chain()?;
         recovery.replay()?;
+        recovery.settle()?;
+        if identity.is_none() && recovery.disk.write_mode().is_local() {
+            recovery.identify(&mut *entropy)?;
+        }
         recovery.count_live();
         recovery.report.took = started.elapsed();
         Ok(recovery.finish(clock, entropy, lock))
@@ -299,6 +346,7 @@ impl<M: Machine> Recovery<M> {
         let stats = Arc::new(LogStats::default());
         set(&stats.torn_frames, self.report.torn_frames);
         set(&stats.torn_bytes, self.report.torn_bytes);
+        set(&stats.unusable_files, self.report.unusable);
         set(&stats.segments, self.report.segments);
         let newest = self.catalog.segments.iter().max_by_key(|entry| entry.end);
         let recovered = Recovered {
@@ -354,6 +402,14 @@ fn damage(entry: &SegmentEntry, offset: u64, lsn: Lsn, kind: DamageKind) -> Open
     OpenError::Damaged { segment: entry.file_name(), offset, lsn, kind }
 }
 
+/// What to say of records in a frame whose checksum fits.
+fn no_records(entry: &SegmentEntry, offset: u64, lsn: Lsn, why: Unusable) -> OpenError {
+    match why {
+        Unusable::Later(what) => OpenError::Unknown { file: entry.file_name(), what },
+        Unusable::Damaged(_) => damage(entry, offset, lsn, DamageKind::Record),
+    }
+}
+
 fn check_options(options: &LogOptions) -> Result<(), OpenError> {
     let block = options.block_bytes;
     let checks = [
@@ -386,10 +442,29 @@ fn prepare(disk: &dyn Disk) -> Result<Box<dyn Send + Sync>, OpenError> {
     for dir in [TMP_DIR, TORN_DIR] {
         disk.create_dir(dir).map_err(io_context(dir))?;
     }
-    for name in disk.list(TMP_DIR).map_err(io_context(TMP_DIR))? {
-        disk.remove(&format!("{TMP_DIR}/{name}")).map_err(io_context(name))?;
+    if disk.write_mode().is_local() {
+        disk.sync_dir("").map_err(io_context("the directory"))?;
     }
     Ok(lock)
+}
+
+/// The identity of a directory, which must be that of the log in it.
+fn load_identity(disk: &dyn Disk, log_id: u64) -> Result<Option<Identity>, OpenError> {
+    if !disk.write_mode().is_local() {
+        return Ok(None);
+    }
+    let wrong = |what: String| OpenError::Identity { place: disk.label(), what };
+    match Identity::load(disk) {
+        Ok(Some(identity)) if identity.log_id != log_id => {
+            Err(wrong(format!("it names log {:016x}, not {log_id:016x}", identity.log_id)))
+        }
+        Ok(identity) => Ok(identity),
+        Err(IdentityFault::Io(error)) => Err(io_context(IDENTITY_FILE)(error)),
+        Err(IdentityFault::Unusable(Unusable::Later(what))) => {
+            Err(OpenError::Unknown { file: IDENTITY_FILE.to_owned(), what })
+        }
+        Err(IdentityFault::Unusable(why)) => Err(wrong(why.to_string())),
+    }
 }
 
 /// Reads the catalog, or begins one before anything else is written, so that segments without a
@@ -401,7 +476,7 @@ fn load_catalog(disk: &dyn Disk, entropy: &mut dyn Entropy) -> Result<Catalog, O
     if let Some(catalog) = loaded {
         return Ok(catalog);
     }
-    let names = disk.list("").map_err(io_context(place.clone()))?;
+    let names = crate::env::again(|| disk.list("")).map_err(io_context(place.clone()))?;
     if names.iter().any(|name| name.ends_with(".seg")) {
         let what = "it is missing although there are segments";
         return Err(OpenError::Catalog { place, source: CatalogError::Damaged { what } });

@@ -10,6 +10,7 @@ pub use writer::{SegmentWriter, Written};
 
 use crate::env::DiskFile;
 use crate::frame::crc;
+use crate::later::Later;
 use crate::types::{Epoch, Lsn};
 use std::sync::Arc;
 
@@ -59,8 +60,8 @@ pub struct SegmentHeader {
 pub enum HeaderFault {
     /// Not a segment, or damaged.
     Damaged,
-    /// Written by another version of the format.
-    Version(u32),
+    /// Written by a later version of the format.
+    Later(Later),
 }
 
 impl SegmentHeader {
@@ -103,7 +104,10 @@ impl SegmentHeader {
             return Err(HeaderFault::Damaged);
         }
         if !matches!(u32_at(8), SEGMENT_VERSION | PACKED_VERSION) {
-            return Err(HeaderFault::Version(u32_at(8)));
+            return Err(HeaderFault::Later(Later::Version(u32_at(8))));
+        }
+        if u32_at(48) > 1 || raw[52..].iter().any(|byte| *byte != 0) {
+            return Err(HeaderFault::Later(Later::Header));
         }
         Ok(Self {
             log_id: crate::bytes::u64_at(raw, 16),

@@ -129,6 +129,9 @@ stats! {
     torn_frames,
     /// Bytes cut off as torn by recovery.
     torn_bytes,
+    /// Checkpoints and footers that the start could not use: set aside, or left as they are because
+    /// reading them failed.
+    unusable_files,
     /// Places in files found damaged.
     damaged,
     /// Checkpoints written.

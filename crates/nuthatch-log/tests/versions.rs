@@ -3,9 +3,9 @@
 
 mod common;
 
-use common::{Event, Outcome, Rig, tiny_cold, tiny_parts};
-use nuthatch_log::StreamId;
+use common::{Event, Outcome, Rig, tiny, tiny_cold, tiny_parts};
 use nuthatch_log::env::RealDisk;
+use nuthatch_log::{LogOptions, StreamId};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -53,6 +53,41 @@ fn check(dir: &Path) {
     }
     assert_eq!(rig.read(2, 78), Outcome::Body(body(2, 78)));
     assert_eq!(rig.publish(1, b"goes on"), Outcome::Acked(61));
+}
+
+fn version_of(catalog: &Path) -> u32 {
+    let bytes = std::fs::read(catalog).expect("a catalog");
+    u32::from_le_bytes(bytes[8..12].try_into().expect("four bytes"))
+}
+
+/// A directory of 0.1.0 (written by commit 7183523) gets a catalog of the second version and an
+/// identity. What was sealed is as it was, to the byte.
+#[test]
+fn a_directory_of_the_first_release_is_rewritten_only_as_it_grows() {
+    let old = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/versions/v0.1.0");
+    assert_eq!(version_of(&old.join("catalog")), 1);
+    let dir = std::env::temp_dir().join(format!("nuthatch-grows-{}", std::process::id()));
+    copy(&old, &dir);
+    let disk = Arc::new(RealDisk::open(&dir).expect("a directory"));
+    let mut rig =
+        Rig::open(LogOptions { compact_below_percent: 0, ..tiny() }, disk).expect("opens");
+    assert_eq!(version_of(&dir.join("catalog")), 2);
+    assert_eq!(std::fs::read(dir.join("identity")).expect("written").len(), 64);
+    for n in 61..=70 {
+        assert_eq!(rig.publish(1, &[0; 300]), Outcome::Acked(n));
+    }
+    rig.core.close().expect("closes");
+    let mut names: Vec<_> = std::fs::read_dir(&old).expect("lists").flatten().collect();
+    names.retain(|entry| entry.path().extension().is_some_and(|ending| ending == "seg"));
+    names.sort_by_key(std::fs::DirEntry::path);
+    let open = names.pop().expect("segments");
+    for sealed in names {
+        let now = std::fs::read(dir.join(sealed.file_name())).expect("there");
+        assert!(now == std::fs::read(sealed.path()).expect("there"), "{sealed:?} was rewritten");
+    }
+    let now = std::fs::read(dir.join(open.file_name())).expect("there");
+    assert!(now.len() < 16_384, "it was sealed where its frames ended");
+    std::fs::remove_dir_all(&dir).expect("removes");
 }
 
 fn copy(from: &Path, to: &Path) {

@@ -168,7 +168,8 @@ impl<'a> Writing<'a> {
         self.prev_crc = header.encode(head);
         let shared = buf.into_bytes(padded);
         self.file.write_shared(&shared, self.at)?;
-        self.footer.add_frame(&self.body, self.planned.end, self.at as u32);
+        let listed = self.footer.add_frame(&self.body, self.planned.end, self.at as u32);
+        listed.expect("it consists of records that were just read");
         self.at += padded as u64;
         add(&self.job.store.stats.compaction_written_bytes, padded as u64);
         self.store_what_waits()?;
@@ -219,7 +220,7 @@ impl<'a> Writing<'a> {
         self.flush()?;
         let Self { file, at: data_end, mut footer, header, planned, .. } = self;
         footer.set_end(planned.end);
-        let written = append_footer(&*file, data_end, &footer)?;
+        let written = append_footer(&*file, data_end, &footer, false)?;
         if is_direct(self.job) {
             let first = SEGMENT_HEADER_BYTES.next_multiple_of(header.block_bytes as usize);
             let mut block = AlignedBuf::zeroed(first);
@@ -238,9 +239,10 @@ impl<'a> Writing<'a> {
             salt: header.salt,
             state: SegmentState::Sealed,
             compacted: true,
+            allocated: 0,
         };
         let footer = Footer::parse(footer.encode().0, header.id)
-            .ok_or_else(|| io::Error::other("a footer that was just made is not valid"))?;
+            .map_err(|_| io::Error::other("a footer that was just made is not valid"))?;
         let segment = Arc::new(Segment { header, file });
         let output = Output { segment, data_end, end: planned.end, footer };
         Ok(Finished { name: self.name, output, entry })

@@ -203,7 +203,8 @@ impl RewriteJob {
             let Some(stretch) = stretch else { continue };
             for_each_frame(victim, stretch, &mut pace, &mut |body, _, _| {
                 add(&self.store.stats.compaction_read_bytes, body.len() as u64);
-                for (at, record) in RecordIter::new(body) {
+                let mut records = RecordIter::new(body);
+                for (at, record) in records.by_ref() {
                     let live = record.kind == RecordKind::Message
                         && wanted(record.stream)
                         && self.live.contains(record.stream, record.seq);
@@ -212,7 +213,8 @@ impl RewriteJob {
                         visit(record.stream, &body[at..at + record.weight()])?;
                     }
                 }
-                Ok(())
+                // What this version does not understand is not dropped.
+                records.fault.map_or(Ok(()), |_| Err(self.survey.malformed()))
             })?;
         }
         Ok(found)

@@ -49,7 +49,7 @@ impl SegmentFile {
         }
         let start = self.len - footer_len;
         let bytes = crate::env::read_exact_at(&*self.file, start, footer_len as usize).ok()?;
-        Footer::parse(bytes, id).map(|footer| (footer, start))
+        Footer::parse(bytes, id).ok().map(|footer| (footer, start))
     }
 
     /// Whether any frame of it is intact.
@@ -74,6 +74,7 @@ impl SegmentFile {
             salt: header.salt,
             state: SegmentState::Open,
             compacted: header.compacted,
+            allocated: 0,
         };
         if let Some((footer, start)) = self.footer_at_end(header.id) {
             entry.state = SegmentState::Sealed;
@@ -130,7 +131,7 @@ impl Examiner<'_> {
                 (Kind::CatalogMissing, "there is none, although there are segments".into(), None)
             }
             Err(CatalogError::Damaged { what }) => (Kind::CatalogDamaged, what.to_owned(), None),
-            Err(error @ CatalogError::Version { .. }) => {
+            Err(error @ (CatalogError::Version { .. } | CatalogError::Later(_))) => {
                 self.note(Finding::new(Kind::LaterVersion, "catalog", error.to_string(), ""));
                 return Ok(false);
             }
@@ -294,9 +295,8 @@ impl Examiner<'_> {
     fn stray(&mut self, file: &SegmentFile) -> io::Result<()> {
         let header = match file.header {
             Ok(header) => header,
-            Err(HeaderFault::Version(version)) => {
-                let what = format!("it has format version {version}");
-                self.note(Finding::new(Kind::LaterVersion, &file.path, what, ""));
+            Err(HeaderFault::Later(what)) => {
+                self.note(Finding::new(Kind::LaterVersion, &file.path, what.to_string(), ""));
                 return Ok(());
             }
             Err(HeaderFault::Damaged) => {
@@ -383,6 +383,7 @@ pub fn removed(id: SegmentId, base: Lsn, end: Lsn) -> SegmentEntry {
         salt: 0,
         state: SegmentState::Removed,
         compacted: false,
+        allocated: 0,
     }
 }
 

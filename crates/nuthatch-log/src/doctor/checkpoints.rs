@@ -4,7 +4,8 @@ use super::chain::removed;
 use super::examine::Examiner;
 use super::finding::{Finding, Kind};
 use crate::catalog::{Catalog, SegmentState};
-use crate::checkpoint::{self, Covers};
+use crate::checkpoint::{self, CheckpointFault, Covers};
+use crate::later::{Later, Unusable};
 use crate::types::Lsn;
 use std::io;
 
@@ -15,8 +16,12 @@ impl Examiner<'_> {
         for name in checkpoint::names(&*self.disk)?.iter().rev() {
             let (covers, bytes) = match checkpoint::read(&*self.disk, name) {
                 Ok(read) => read,
+                Err(CheckpointFault::Unusable(Unusable::Later(what))) => {
+                    self.note(Finding::new(Kind::LaterVersion, name, what.to_string(), ""));
+                    continue;
+                }
                 Err(why) => {
-                    self.set_aside(Kind::Checkpoint, name, why);
+                    self.set_aside(Kind::Checkpoint, name, why.to_string());
                     continue;
                 }
             };
@@ -33,8 +38,8 @@ impl Examiner<'_> {
                 }
                 Some(_) => {}
                 None => {
-                    let what = "what it says of the streams makes no sense".to_owned();
-                    self.set_aside(Kind::Checkpoint, name, what);
+                    let what = Later::Snapshot.to_string();
+                    self.note(Finding::new(Kind::LaterVersion, name, what, ""));
                 }
             }
         }
@@ -54,9 +59,7 @@ impl Examiner<'_> {
     /// they were committed: they are entered as lost, and the checkpoint knows their sequences.
     fn let_it_lead(&mut self, name: &str, covers: Covers) -> io::Result<()> {
         let end = self.catalog.end().max(self.open_end);
-        let newest = self.catalog.segments.iter().map(|entry| entry.epoch).max();
-        let same = covers.log_id == self.catalog.log_id && Some(covers.epoch) >= newest;
-        if !same || covers.lsn <= end {
+        if !checkpoint::is_ahead(covers, &self.catalog, end) {
             return Ok(());
         }
         self.seal_open()?;

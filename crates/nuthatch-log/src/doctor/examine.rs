@@ -6,6 +6,8 @@ use super::finding::{Finding, Kind, Severity};
 use super::{Medic, StreamPreview};
 use crate::catalog::{CATALOG_FILE, Catalog};
 use crate::env::{Change, Disk, OverlayDisk, read_exact_at};
+use crate::identity::{IDENTITY_FILE, Identity, IdentityFault};
+use crate::later::Unusable;
 use crate::segment::SegmentId;
 use crate::store::{RESERVE_FILE, TMP_DIR, TORN_DIR};
 use crate::types::{Lsn, StreamId};
@@ -127,6 +129,7 @@ impl Examiner<'_> {
         if !self.load_catalog()? {
             return Ok(self.stopped());
         }
+        self.identity();
         let before = self.catalog.clone();
         self.strays()?;
         self.look_in_torn()?;
@@ -219,6 +222,27 @@ impl Examiner<'_> {
         self.note(Finding::new(kind, path, what, action));
     }
 
+    /// The identity of the directory must be that of the log. Without one the next start gives it
+    /// another: it is not the disk any more that was known by the old one.
+    fn identity(&mut self) {
+        let why = match Identity::load(&*self.disk) {
+            Ok(Some(identity)) if identity.log_id != self.catalog.log_id => {
+                format!("it names log {:016x}, not {:016x}", identity.log_id, self.catalog.log_id)
+            }
+            Ok(_) => return,
+            Err(IdentityFault::Unusable(Unusable::Later(what))) => {
+                let what = what.to_string();
+                return self.note(Finding::new(Kind::LaterVersion, IDENTITY_FILE, what, ""));
+            }
+            Err(IdentityFault::Io(error)) => {
+                let what = error.to_string();
+                return self.note(Finding::new(Kind::Unreadable, IDENTITY_FILE, what, ""));
+            }
+            Err(why) => why.to_string(),
+        };
+        self.set_aside(Kind::Identity, IDENTITY_FILE, why);
+    }
+
     /// Whether a file has been taken out of the way.
     pub(super) fn is_aside(&self, path: &str) -> bool {
         self.disk.list("").is_ok_and(|names| !names.iter().any(|name| name == path))
@@ -242,6 +266,7 @@ impl Examiner<'_> {
         for name in self.base.list("")? {
             let known = name == CATALOG_FILE
                 || name == RESERVE_FILE
+                || name == IDENTITY_FILE
                 || name.ends_with(".seg")
                 || crate::chain::TIER_FILES.contains(&name.as_str())
                 || name.starts_with(crate::checkpoint::PREFIX);

@@ -47,6 +47,8 @@ pub enum Kind {
     Checkpoint,
     /// A checkpoint that knows more than the log.
     CheckpointAhead,
+    /// The identity of the directory.
+    Identity,
     /// Messages of a stream whose configuration is lost.
     StreamUnknown,
     /// In a bucket: the object that says of which objects a file consists.
@@ -65,7 +67,7 @@ pub enum Kind {
 
 impl Kind {
     /// Every kind.
-    pub const ALL: [Self; 28] = [
+    pub const ALL: [Self; 29] = [
         Self::CatalogMissing,
         Self::CatalogDamaged,
         Self::CatalogContradiction,
@@ -87,6 +89,7 @@ impl Kind {
         Self::Footer,
         Self::Checkpoint,
         Self::CheckpointAhead,
+        Self::Identity,
         Self::StreamUnknown,
         Self::Manifest,
         Self::FenceMissing,
@@ -121,6 +124,7 @@ impl Kind {
             Self::Footer => "footer",
             Self::Checkpoint => "checkpoint",
             Self::CheckpointAhead => "checkpoint-ahead",
+            Self::Identity => "identity",
             Self::StreamUnknown => "stream-unknown",
             Self::Manifest => "manifest",
             Self::FenceMissing => "fence-missing",

@@ -4,6 +4,7 @@ use crate::catalog::{Catalog, CatalogError, SegmentEntry, SegmentState};
 use crate::checkpoint;
 use crate::env::{Disk, read_exact_at};
 use crate::frame::{FRAME_HEADER_BYTES, FrameFault, RecordIter, pack};
+use crate::later::{Later, Unusable};
 use crate::record::{RecordKind, RecordRef};
 use crate::segment::scan::look_beyond;
 use crate::segment::{Footer, FrameScanner, SEGMENT_HEADER_BYTES, Scanned, Segment, SegmentHeader};
@@ -27,6 +28,8 @@ pub struct Inspection {
     pub strangers: Vec<String>,
     /// Checkpoints, the oldest first.
     pub checkpoints: Vec<CheckpointInspection>,
+    /// Those of them that a later version wrote: the log does not open then.
+    later: Vec<String>,
 }
 
 /// What a checkpoint looks like.
@@ -81,7 +84,7 @@ impl Inspection {
     /// Whether the log would open without losing anything that was durable.
     #[must_use]
     pub fn is_sound(&self) -> bool {
-        self.segments.iter().all(|segment| segment.problems.is_empty())
+        self.segments.iter().all(|segment| segment.problems.is_empty()) && self.later.is_empty()
     }
 
     /// Looks over the log on `disk`, reading all of it. Takes the directory's lock meanwhile.
@@ -112,9 +115,11 @@ impl Inspection {
             .map(|(number, entry)| inspect(disk, entry, &mut |record| visit(number, record)))
             .collect();
         let Catalog { log_id, epoch, clean, .. } = catalog;
+        let mut later = Vec::new();
         let checkpoints = checkpoint::names(disk)?.into_iter();
-        let checkpoints = checkpoints.map(|name| inspect_checkpoint(disk, name)).collect();
-        Ok(Self { log_id, epoch, clean, segments, strangers, checkpoints })
+        let checkpoints =
+            checkpoints.map(|name| inspect_checkpoint(disk, name, &mut later)).collect();
+        Ok(Self { log_id, epoch, clean, segments, strangers, checkpoints, later })
     }
 }
 
@@ -221,7 +226,7 @@ fn look_into(
     }
     let segment = Arc::new(Segment { header, file });
     if entry.state == SegmentState::Open {
-        return look_into_open(&segment, found, visit);
+        return look_into_open(&segment, entry.allocated, found, visit);
     }
     let fault = scan(&segment, entry.data_end, found, visit).map_err(words)?;
     if let Some((fault, offset)) = fault {
@@ -235,12 +240,19 @@ fn look_into(
 
 fn look_into_open(
     segment: &Arc<Segment>,
+    allocated: u64,
     found: &mut SegmentInspection,
     visit: &mut Visit<'_>,
 ) -> Result<(), String> {
     let words = |error: io::Error| error.to_string();
     let limit = segment.file.len().map_err(words)?;
+    if limit < allocated {
+        found.problems.push(format!("the file has {limit} of {allocated} bytes"));
+    }
     let fault = scan(segment, limit, found, visit).map_err(words)?;
+    if let Some((FrameFault::Unknown, offset)) = fault {
+        found.problems.push(format!("frame at offset {offset}: {}", Later::Frame));
+    }
     let from = found.good_bytes.max(segment.first_offset());
     let beyond = look_beyond(segment, from, limit).map_err(words)?;
     found.torn_bytes = beyond.end.saturating_sub(from);
@@ -254,15 +266,22 @@ fn look_into_open(
     Ok(())
 }
 
-fn inspect_checkpoint(disk: &dyn Disk, file: String) -> CheckpointInspection {
+fn inspect_checkpoint(
+    disk: &dyn Disk,
+    file: String,
+    later: &mut Vec<String>,
+) -> CheckpointInspection {
     let content = checkpoint::read(disk, &file);
+    if let Err(checkpoint::CheckpointFault::Unusable(Unusable::Later(_))) = &content {
+        later.push(file.clone());
+    }
     let content = content.map(|(covers, bytes)| (covers.lsn, bytes.len() as u64));
-    CheckpointInspection { file, content }
+    CheckpointInspection { file, content: content.map_err(|fault| fault.to_string()) }
 }
 
 fn footer_is_good(segment: &Segment, entry: &SegmentEntry) -> bool {
     let bytes = read_exact_at(&*segment.file, entry.data_end, entry.footer_len as usize);
-    bytes.is_ok_and(|bytes| Footer::parse(bytes, entry.id).is_some())
+    bytes.is_ok_and(|bytes| Footer::parse(bytes, entry.id).is_ok())
 }
 
 /// Reads all frames up to `limit`; tells where they stop making sense.
@@ -281,13 +300,17 @@ fn scan(
                 found.end = header.lsn;
                 let block = segment.header.block_bytes as usize;
                 found.good_bytes = offset + header.padded_len(block) as u64;
-                for (_, record) in RecordIter::new(&scan.frame()[FRAME_HEADER_BYTES..]) {
+                let mut records = RecordIter::new(&scan.frame()[FRAME_HEADER_BYTES..]);
+                for (_, record) in records.by_ref() {
                     found.records += 1;
                     if record.kind == RecordKind::Message {
                         found.messages += 1;
                         found.message_bytes += record.weight() as u64;
                         visit(&record);
                     }
+                }
+                if let Some(fault) = records.fault {
+                    found.problems.push(format!("frame at offset {offset}: {fault}"));
                 }
             }
             Scanned::Fault(fault, offset) => return Ok(Some((fault, offset))),

@@ -57,7 +57,8 @@ impl Frames {
         }
         self.file.write_at(&bytes, self.at)?;
         let records = pack::records_of(&header, &bytes);
-        if !records.is_ok_and(|body| self.footer.add_frame(&body, header.lsn, self.at as u32)) {
+        let mut listed = |body: &[u8]| self.footer.add_frame(body, header.lsn, self.at as u32);
+        if !records.is_ok_and(|body| listed(&body).is_ok()) {
             return Err(io::Error::other(format!(
                 "frame {} holds bytes that are no records",
                 header.lsn
@@ -81,7 +82,7 @@ impl Frames {
         if let Some(end) = end {
             self.footer.set_end(end);
         }
-        let written = append_footer(&*self.file, self.at, &self.footer)?;
+        let written = append_footer(&*self.file, self.at, &self.footer, false)?;
         let header = self.header;
         Ok(SegmentEntry {
             id: header.id,
@@ -94,6 +95,7 @@ impl Frames {
             salt: header.salt,
             state: SegmentState::Sealed,
             compacted: header.compacted,
+            allocated: 0,
         })
     }
 }

@@ -7,6 +7,7 @@ use super::salvage::{Hole, Known, Piece, Salvage, salvage};
 use crate::catalog::{SegmentEntry, SegmentState};
 use crate::env::{Disk, read_exact_at, read_what_can_be_read};
 use crate::frame::{FRAME_HEADER_BYTES, FrameFault, FrameHeader, RecordIter, pack};
+use crate::later::Unusable;
 use crate::record::RecordKind;
 use crate::segment::{
     Footer, FrameScanner, HeaderFault, MAX_SEGMENT_BYTES, Scanned, Segment, SegmentHeader,
@@ -104,9 +105,8 @@ impl Examiner<'_> {
                 self.give_up(entry, Kind::SegmentForeign, what);
                 self.disk.remove(&name)
             }
-            Err(HeaderFault::Version(version)) => {
-                let what = format!("it has format version {version}");
-                self.note(Finding::new(Kind::LaterVersion, name, what, ""));
+            Err(HeaderFault::Later(what)) => {
+                self.note(Finding::new(Kind::LaterVersion, name, what.to_string(), ""));
                 Ok(())
             }
             Err(HeaderFault::Damaged) => {
@@ -171,7 +171,8 @@ impl Examiner<'_> {
         let segment = Arc::new(Segment { header, file: Arc::clone(&file.file) });
         let pass = self.first_pass(entry, &segment, limit);
         let whole = entry.compacted || pass.next == entry.end.next();
-        let good = pass.fault.is_none() && pass.padding.is_none() && !header_damaged;
+        let cut_off = !is_sealed && file.len < entry.allocated;
+        let good = pass.fault.is_none() && pass.padding.is_none() && !header_damaged && !cut_off;
         if good && is_sealed && whole && limit == entry.data_end {
             return self.footer(entry, &segment);
         }
@@ -191,7 +192,21 @@ impl Examiner<'_> {
             self.note(Finding::new(Kind::ReadError, &file.path, what, "taken as lost"));
         }
         let found = salvage(image, header, known);
-        self.mend(entry, header, &found, pass.at, header_damaged)
+        self.mend(entry, header, &found, pass.at, header_damaged)?;
+        if cut_off { self.end_of_cut(entry, &file, pass.next) } else { Ok(()) }
+    }
+
+    /// An open segment whose file has become shorter: nobody knows what was in the part that is gone.
+    fn end_of_cut(
+        &mut self,
+        entry: &SegmentEntry,
+        file: &SegmentFile,
+        next: Lsn,
+    ) -> io::Result<()> {
+        let what = format!("it has {} of {} bytes", file.len, entry.allocated);
+        self.note(Finding::new(Kind::SegmentTruncated, &file.path, what, CUT_ACTION));
+        self.census.hole(next, MISSING_OPEN_RECORDS);
+        self.seal_open()
     }
 
     /// Walks the frames from the front and counts what they hold, as far as all is well.
@@ -202,7 +217,7 @@ impl Examiner<'_> {
         loop {
             match scan.step() {
                 Ok(Scanned::Frame(header, offset)) => {
-                    self.count(&scan.frame()[FRAME_HEADER_BYTES..], header.lsn, entry.compacted);
+                    self.count(&scan.frame()[FRAME_HEADER_BYTES..], header.lsn, entry);
                     let padded = header.padded_len(segment.header.block_bytes as usize) as u64;
                     let (from, until) = (offset + u64::from(header.len), offset + padded);
                     if pass.padding.is_none() && !is_blank(segment, from, until) {
@@ -226,19 +241,35 @@ impl Examiner<'_> {
         }
     }
 
-    fn count(&mut self, body: &[u8], lsn: Lsn, compacted: bool) {
+    fn count(&mut self, body: &[u8], lsn: Lsn, entry: &SegmentEntry) {
         let mut records = RecordIter::new(body);
         for (_, record) in records.by_ref() {
-            self.census.record(&record, lsn, compacted, self.medic);
+            self.census.record(&record, lsn, entry.compacted, self.medic);
         }
-        self.census.not_understood += u64::from(records.malformed);
+        let Some(fault) = records.fault else { return };
+        let kind = match fault {
+            Unusable::Later(_) => Kind::LaterVersion,
+            Unusable::Damaged(_) => Kind::Unreadable,
+        };
+        let name = entry.file_name();
+        // One frame tells of all.
+        if !self.findings.iter().any(|found| found.kind == kind && found.file == name) {
+            let what = format!("the frame at position {lsn} is whole and holds {fault}");
+            self.note(Finding::new(kind, name, what, ""));
+        }
     }
 
     fn footer(&mut self, entry: &SegmentEntry, segment: &Segment) -> io::Result<()> {
-        if entry.footer_len == 0 || footer_of(entry, segment).is_some() {
-            return Ok(());
-        }
         let name = entry.file_name();
+        match footer_of(entry, segment) {
+            _ if entry.footer_len == 0 => return Ok(()),
+            Ok(_) => return Ok(()),
+            Err(Unusable::Later(what)) => {
+                self.note(Finding::new(Kind::LaterVersion, name, what.to_string(), ""));
+                return Ok(());
+            }
+            Err(Unusable::Damaged(_)) => {}
+        }
         let image = read_exact_at(&*segment.file, 0, entry.data_end as usize)?;
         let known = Known { limit: entry.data_end, end: Some(entry.end), likely: false };
         let found = salvage(image, segment.header, known);
@@ -264,7 +295,7 @@ impl Examiner<'_> {
         }
         self.report(entry, found);
         let segment = Segment { header, file: self.disk.open(&name)? };
-        let footer = footer_of(entry, &segment);
+        let footer = footer_of(entry, &segment).ok();
         self.count_rest(entry, found, counted, footer.as_ref());
         let nothing = found.repairs.is_empty()
             && found.padding.is_empty()
@@ -320,7 +351,7 @@ impl Examiner<'_> {
             match piece {
                 Piece::Frame { offset, header } if *offset >= counted => {
                     let body = body_of(found, *offset, header);
-                    self.count(&body, header.lsn, entry.compacted);
+                    self.count(&body, header.lsn, entry);
                 }
                 Piece::Hole(hole) if footer.is_none() => {
                     self.census.hole(hole.last.max(hole.first), hole.records_max);
@@ -404,6 +435,10 @@ impl Examiner<'_> {
     }
 }
 
+/// What mending does about a file that was cut off.
+const CUT_ACTION: &str =
+    "sealed where its frames end; sequences that may have been behind are skipped";
+
 /// What mending does where frames are gone.
 const HOLE_ACTION: &str = "what they held is given up: its sequences become deleted ones";
 
@@ -435,12 +470,15 @@ fn hole_text(hole: &Hole) -> String {
     )
 }
 
-fn footer_of(entry: &SegmentEntry, segment: &Segment) -> Option<Footer> {
+fn footer_of(entry: &SegmentEntry, segment: &Segment) -> Result<Footer, Unusable> {
     if entry.footer_len == 0 {
-        return None;
+        return Err(Unusable::Damaged("there was no room for one"));
     }
-    let bytes = read_exact_at(&*segment.file, entry.data_end, entry.footer_len as usize).ok()?;
-    Footer::parse(bytes, entry.id).filter(|footer| footer.end() == entry.end)
+    let bytes = read_exact_at(&*segment.file, entry.data_end, entry.footer_len as usize);
+    let bytes = bytes.map_err(|_| Unusable::Damaged("it cannot be read"))?;
+    let footer = Footer::parse(bytes, entry.id)?;
+    let fits = footer.end() == entry.end;
+    fits.then_some(footer).ok_or(Unusable::Damaged("it ends with another position"))
 }
 
 /// Whether bytes of a file are all zero, or not there.

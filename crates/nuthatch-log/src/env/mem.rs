@@ -18,7 +18,8 @@ pub const SECTOR_BYTES: usize = 512;
 pub enum Fault {
     /// From this operation (counted from 1) on, nothing works: the power is gone.
     PowerCut(u64),
-    /// The first file sync at or after this operation fails with EIO, once.
+    /// The first file sync at or after this operation fails with EIO, once. What it was to make durable
+    /// is dropped: it can be read as before, and the next sync, which succeeds, knows nothing of it.
     SyncError(u64),
     /// The first write at or after this operation fails with EIO, once.
     WriteError(u64),
@@ -43,11 +44,13 @@ struct State {
     locked: bool,
 }
 
-#[derive(Default)]
+#[derive(Clone, Default)]
 struct Inode {
     live: Vec<u8>,
     durable: Vec<u8>,
     unsynced: Vec<FileOp>,
+    /// A sync failed: what can be read is not what the medium has, and will not be.
+    dropped: bool,
 }
 
 #[derive(Clone)]
@@ -138,8 +141,12 @@ impl MemDisk {
         after.live = state.live.clone();
         after.durable = state.live.clone();
         for (id, inode) in &state.inodes {
-            let (live, durable) = (inode.live.clone(), inode.live.clone());
-            after.inodes.insert(*id, Inode { live, durable, unsynced: Vec::new() });
+            let mut kept = inode.clone();
+            if !inode.dropped {
+                kept.unsynced.clear();
+                kept.durable = inode.live.clone();
+            }
+            after.inodes.insert(*id, kept);
         }
         drop(after);
         survivor
@@ -157,7 +164,7 @@ impl MemDisk {
         after.live = after.durable.clone();
         for inode in after.durable.values().copied().collect::<Vec<_>>() {
             let bytes = state.inodes[&inode].after_crash(&mut chance);
-            let whole = Inode { live: bytes.clone(), durable: bytes, unsynced: Vec::new() };
+            let whole = Inode { live: bytes.clone(), durable: bytes, ..Inode::default() };
             after.inodes.insert(inode, whole);
         }
         drop(after);
@@ -227,6 +234,11 @@ impl Inode {
     fn change(&mut self, op: FileOp) {
         Self::apply(&mut self.live, &op);
         self.unsynced.push(op);
+    }
+
+    fn drop_dirty(&mut self) {
+        self.dropped |= !self.unsynced.is_empty();
+        self.unsynced.clear();
     }
 
     fn sync(&mut self) {
@@ -475,8 +487,22 @@ impl DiskFile for MemFile {
     fn sync(&self) -> io::Result<()> {
         let mut state = self.state.lock();
         state.has_power()?;
-        state.operation(Operation::Sync, self.inode)?;
+        if let Err(error) = state.operation(Operation::Sync, self.inode) {
+            if state.has_power().is_ok() {
+                state.inode(self.inode).drop_dirty();
+            }
+            return Err(error);
+        }
         state.inode(self.inode).sync();
+        Ok(())
+    }
+
+    fn reread(&self) -> io::Result<()> {
+        self.sync()?;
+        let mut state = self.state.lock();
+        let inode = state.inode(self.inode);
+        inode.live = inode.durable.clone();
+        inode.dropped = false;
         Ok(())
     }
 

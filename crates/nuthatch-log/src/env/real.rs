@@ -166,6 +166,13 @@ impl DiskFile for RealFile {
         self.plain.sync_data()
     }
 
+    /// Pages that could not be written are clean after a failed sync: dropped, they show the medium.
+    fn reread(&self) -> io::Result<()> {
+        self.plain.sync_data()?;
+        rustix::fs::fadvise(&self.plain, 0, None, rustix::fs::Advice::DontNeed)?;
+        Ok(())
+    }
+
     fn len(&self) -> io::Result<u64> {
         Ok(self.plain.metadata()?.len())
     }

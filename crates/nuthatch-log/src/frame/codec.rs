@@ -3,6 +3,7 @@
 //! len u32 (the whole record), hdr_len u32, seq u64, ts i64`.
 
 use crate::env::AlignedBuf;
+use crate::later::{Later, Unusable};
 use crate::record::{RECORD_HEADER_BYTES, RecordKind, RecordRef};
 use crate::types::{Seq, StreamId, Timestamp};
 
@@ -63,10 +64,25 @@ impl RecordPeek {
     }
 }
 
-/// Reads the record at the start of `bytes` and tells its length; `None` if there is none (a kind
-/// of a later version, sizes that do not add up).
-#[must_use]
-pub fn decode_record(bytes: &[u8]) -> Option<(RecordRef<'_>, usize)> {
+/// What is wrong with bytes that are no record, in words.
+const NO_RECORD: Unusable = Unusable::Damaged("records that make no sense");
+
+/// Reads the record at the start of `bytes` and tells its length.
+///
+/// # Errors
+/// Its kind or flags are of a later version, or its sizes do not add up.
+pub fn decode_record(bytes: &[u8]) -> Result<(RecordRef<'_>, usize), Unusable> {
+    let (record, kind, len) = split_record(bytes).ok_or(NO_RECORD)?;
+    let flags = bytes[1];
+    match RecordKind::from_u8(kind) {
+        None => Err(Unusable::Later(Later::RecordKind(kind))),
+        Some(_) if flags != 0 => Err(Unusable::Later(Later::RecordFlags(flags))),
+        Some(kind) => Ok((RecordRef { kind, ..record }, len)),
+    }
+}
+
+/// The parts of a record whose kind may not be known, that kind, and its length.
+fn split_record(bytes: &[u8]) -> Option<(RecordRef<'_>, u8, usize)> {
     let peek = RecordPeek::at(bytes)?;
     let h = bytes.first_chunk::<RECORD_HEADER_BYTES>()?;
     let rest = &bytes[RECORD_HEADER_BYTES..peek.len];
@@ -75,7 +91,7 @@ pub fn decode_record(bytes: &[u8]) -> Option<(RecordRef<'_>, usize)> {
     let (subject, rest) = rest.split_at_checked(subject_len)?;
     let (headers, body) = rest.split_at_checked(headers_len)?;
     let record = RecordRef {
-        kind: RecordKind::from_u8(peek.kind)?,
+        kind: RecordKind::Message,
         stream: peek.stream,
         seq: peek.seq,
         timestamp: Timestamp(crate::bytes::u64_at(h, 24).cast_signed()),
@@ -83,23 +99,23 @@ pub fn decode_record(bytes: &[u8]) -> Option<(RecordRef<'_>, usize)> {
         headers,
         body,
     };
-    Some((record, peek.len))
+    Some((record, peek.kind, peek.len))
 }
 
-/// Walks the records of a checked frame body. Ends early, with `malformed` set, where the bytes
-/// are no record although the checksum fits: another version wrote them.
+/// Walks the records of a checked frame body. Ends early, with `fault` set, where the bytes are no
+/// record that this version knows although the checksum fits.
 pub struct RecordIter<'a> {
     body: &'a [u8],
     at: usize,
-    /// Whether the walk ended before the end of the body.
-    pub malformed: bool,
+    /// Why the walk ended before the end of the body.
+    pub fault: Option<Unusable>,
 }
 
 impl<'a> RecordIter<'a> {
     /// Walks `body`, the bytes after a frame's header.
     #[must_use]
     pub const fn new(body: &'a [u8]) -> Self {
-        Self { body, at: 0, malformed: false }
+        Self { body, at: 0, fault: None }
     }
 }
 
@@ -111,13 +127,18 @@ impl<'a> Iterator for RecordIter<'a> {
         if self.at >= self.body.len() {
             return None;
         }
-        let Some((record, len)) = decode_record(&self.body[self.at..]) else {
-            self.malformed = true;
-            return None;
-        };
-        let at = self.at;
-        self.at += len;
-        Some((at, record))
+        match decode_record(&self.body[self.at..]) {
+            Ok((record, len)) => {
+                let at = self.at;
+                self.at += len;
+                Some((at, record))
+            }
+            Err(fault) => {
+                self.fault = Some(fault);
+                self.at = self.body.len();
+                None
+            }
+        }
     }
 }
 
@@ -129,7 +150,7 @@ mod tests {
     proptest! {
         #[test]
         fn records_survive_the_round_trip(
-            kind in 1u8..=16, stream: u32, seq: u64, ts: i64,
+            kind in 1u8..=17, stream: u32, seq: u64, ts: i64,
             subject in proptest::collection::vec(any::<u8>(), 0..80),
             headers in proptest::collection::vec(any::<u8>(), 0..80),
             body in proptest::collection::vec(any::<u8>(), 0..80),
@@ -141,7 +162,7 @@ mod tests {
             };
             let mut bytes = AlignedBuf::with_capacity(record.weight());
             let len = encode_record(&record, &mut bytes);
-            prop_assert_eq!(decode_record(&bytes), Some((record, len)));
+            prop_assert_eq!(decode_record(&bytes), Ok((record, len)));
         }
 
         #[test]

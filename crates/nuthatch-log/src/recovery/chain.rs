@@ -1,16 +1,17 @@
 //! First pass over the chain: every file is there and is what the catalog says, every footer is at
 //! hand, the end is found.
 
-use super::{DamageKind, FrameFault, Lsn, Machine, OpenError, Recovery, damage, io_context};
+use super::settle::Todo;
+use super::{
+    DamageKind, FrameFault, Lsn, Machine, OpenError, Recovery, damage, io_context, no_records,
+};
 use crate::catalog::{SegmentEntry, SegmentState};
-use crate::compaction::forget_removed;
-use crate::env::{DiskFile, read_exact_at};
-use crate::segment::writer::{FooterRef, append_footer};
+use crate::env::{DiskFile, again, read_exact_at};
+use crate::later::{Later, Unusable};
 use crate::segment::{
     Footer, FooterBuilder, FrameScanner, HeaderFault, Mark, Scanned, Segment, SegmentHeader,
 };
 use crate::sequencer::SegmentInfo;
-use crate::store::TORN_DIR;
 use crate::types::StreamId;
 use std::io;
 use std::sync::Arc;
@@ -19,8 +20,8 @@ use std::sync::Arc;
 /// are dropped one by one while the machine's own tables, which are larger, grow.
 const FOOTERS_KEPT_BYTES: usize = 1024 * 1024 * 1024;
 
-/// Bytes that are looked at at a time where a file may be all zeros.
-const BLANK_STEP_BYTES: usize = 1024 * 1024;
+/// A segment's file and what its first block says.
+pub(super) type Head = (Arc<dyn DiskFile>, Result<SegmentHeader, HeaderFault>);
 
 /// A segment of the chain.
 pub(super) struct Link {
@@ -48,7 +49,7 @@ impl<M: Machine> Recovery<M> {
     /// Before anything is changed: every segment of the chain has its file, and no segment with frames
     /// was written after the catalog, which knows each before a frame goes into it.
     pub(super) fn check_files(&self) -> Result<(), OpenError> {
-        let names = self.disk.list("").map_err(io_context("listing files"))?;
+        let names = again(|| self.disk.list("")).map_err(io_context("listing files"))?;
         for entry in &self.catalog.segments {
             let segment = entry.file_name();
             let has_file = matches!(entry.state, SegmentState::Open | SegmentState::Sealed);
@@ -59,7 +60,7 @@ impl<M: Machine> Recovery<M> {
         let newest = self.catalog.segments.iter().map(|entry| entry.base).max().unwrap_or_default();
         for name in names.iter().filter(|name| name.ends_with(".seg")) {
             let known = self.catalog.segments.iter().any(|entry| entry.file_name() == *name);
-            if !known && self.is_newer(name, newest).map_err(io_context(name.clone()))? {
+            if !known && self.is_newer(name, newest)? {
                 return Err(OpenError::Stale { segment: name.clone() });
             }
         }
@@ -67,105 +68,43 @@ impl<M: Machine> Recovery<M> {
     }
 
     /// Whether a file is a segment of this log with frames behind those that the catalog knows.
-    fn is_newer(&self, name: &str, newest: Lsn) -> io::Result<bool> {
-        let file = self.disk.open(name)?;
-        let len = file.len()?;
-        let mut head = [0; crate::segment::SEGMENT_HEADER_BYTES];
-        let n = file.read_at(&mut head, 0)?;
-        let Ok(header) = SegmentHeader::decode(&head[..n]) else { return Ok(false) };
+    fn is_newer(&self, name: &str, newest: Lsn) -> Result<bool, OpenError> {
+        let (file, header) = self.head_of(name).map_err(io_context(name))?;
+        let header = match header {
+            Ok(header) => header,
+            Err(HeaderFault::Later(what)) => {
+                return Err(OpenError::Unknown { file: name.to_owned(), what });
+            }
+            Err(HeaderFault::Damaged) => return Ok(false),
+        };
         if header.log_id != self.catalog.log_id || header.base <= newest {
             return Ok(false);
         }
+        let len = file.len().map_err(io_context(name))?;
         let segment = Segment { header, file };
         let from = segment.first_offset();
-        Ok(crate::segment::scan::look_beyond(&segment, from, len)?.frames > 0)
+        let beyond = crate::segment::scan::look_beyond(&segment, from, len);
+        Ok(beyond.map_err(io_context(name))?.frames > 0)
     }
 
-    /// Removes what earlier steps left half done: inputs of a compaction that was published, and
-    /// a segment that was named but never entered into the catalog. The latter goes only if there
-    /// is no frame in it; otherwise it is set aside.
-    pub(super) fn clear_leftovers(&mut self) -> Result<(), OpenError> {
-        for name in self.disk.list("").map_err(io_context("listing files"))? {
-            if !name.ends_with(".seg") {
-                continue;
-            }
-            let known = self.catalog.segments.iter().find(|entry| entry.file_name() == name);
-            let result = match known.map(|entry| entry.state) {
-                None => self.clear_orphan(&name),
-                Some(SegmentState::Removed | SegmentState::Replaced) => self.disk.remove(&name),
-                Some(SegmentState::Open | SegmentState::Sealed) => Ok(()),
-            };
-            result.map_err(io_context(name))?;
-        }
-        self.forget_replaced()
-    }
-
-    /// Entries of inputs whose files are gone now say nothing any more, nor do those of segments that
-    /// never held a frame.
-    fn forget_replaced(&mut self) -> Result<(), OpenError> {
-        let never_held =
-            |entry: &SegmentEntry| entry.state == SegmentState::Removed && entry.end < entry.base;
-        let is_over =
-            |entry: &SegmentEntry| entry.state == SegmentState::Replaced || never_held(entry);
-        if !self.catalog.segments.iter().any(is_over) {
-            return Ok(());
-        }
-        let mut next = self.catalog.clone();
-        next.segments.retain(|entry| !never_held(entry));
-        forget_removed(&mut next, &|_| true);
-        self.disk.sync_dir("").map_err(io_context("the directory"))?;
-        next.store(&*self.disk).map_err(io_context("catalog"))?;
-        self.catalog = next;
-        Ok(())
-    }
-
-    /// Whether a file that the catalog does not know is the output of a compaction that ended before
-    /// it was entered: everything in it is still in its inputs, which the catalog knows. Not if any
-    /// file of the chain is missing: then the catalog may be an old one, and this the only copy.
-    fn is_unfinished_compaction(&self, header: &SegmentHeader) -> bool {
-        let mut chain =
-            self.catalog.segments.iter().filter(|entry| entry.state == SegmentState::Sealed);
-        header.compacted
-            && header.log_id == self.catalog.log_id
-            && chain.clone().any(|entry| (entry.base..=entry.end).contains(&header.base))
-            && chain.all(|entry| self.disk.open(&entry.file_name()).is_ok())
-    }
-
-    fn clear_orphan(&self, name: &str) -> io::Result<()> {
-        let file = self.disk.open(name)?;
-        let len = file.len()?;
+    /// A file and what its first block says.
+    pub(super) fn head_of(&self, name: &str) -> io::Result<Head> {
+        let file = again(|| self.disk.open(name))?;
         let mut head = [0; crate::segment::SEGMENT_HEADER_BYTES];
-        let n = file.read_at(&mut head, 0)?;
-        let has_frames = match SegmentHeader::decode(&head[..n]) {
-            // In a bucket the first block may be missing alone.
-            Err(_) => !is_blank(&*file, len)?,
-            Ok(header) if self.is_unfinished_compaction(&header) => false,
-            Ok(header) => {
-                let segment = Segment { header, file };
-                let from = segment.first_offset();
-                crate::segment::scan::look_beyond(&segment, from, len)?.frames > 0
-            }
-        };
-        if !has_frames {
-            return self.disk.remove(name);
-        }
-        self.options.report.say(&format!("{name} does not belong to the log: set aside"));
-        self.disk.rename(name, &format!("{TORN_DIR}/{name}"))?;
-        self.disk.sync_dir(TORN_DIR)
+        let n = again(|| file.read_at(&mut head, 0))?;
+        Ok((file, SegmentHeader::decode(&head[..n])))
     }
 
     pub(super) fn open_segment(&mut self, entry: &SegmentEntry) -> Result<Arc<Segment>, OpenError> {
         let name = entry.file_name();
-        let file = match self.disk.open(&name) {
-            Ok(file) => file,
+        let (file, header) = match self.head_of(&name) {
+            Ok(head) => head,
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
                 return Err(OpenError::Missing { segment: name, base: entry.base, end: entry.end });
             }
             Err(error) => return Err(io_context(format!("segment {name}"))(error)),
         };
-        let mut head = [0; crate::segment::SEGMENT_HEADER_BYTES];
-        let n = file.read_at(&mut head, 0).map_err(io_context(format!("segment {name}")))?;
-        match SegmentHeader::decode(&head[..n]) {
+        match header {
             Ok(header) if matches(&header, entry, self.catalog.log_id) => {
                 self.report.segments += 1;
                 Ok(Arc::new(Segment { header, file }))
@@ -173,27 +112,45 @@ impl<M: Machine> Recovery<M> {
             Ok(_) | Err(HeaderFault::Damaged) => {
                 Err(damage(entry, 0, entry.base, DamageKind::SegmentHeader))
             }
-            Err(HeaderFault::Version(version)) => {
-                Err(OpenError::Unknown { segment: name, what: format!("version {version}") })
-            }
+            Err(HeaderFault::Later(what)) => Err(OpenError::Unknown { file: name, what }),
         }
     }
 
     fn open_sealed(&mut self, at: usize, entry: SegmentEntry) -> Result<(), OpenError> {
         let segment = self.open_segment(&entry)?;
-        let len = segment.file.len().map_err(io_context(entry.file_name()))?;
+        let name = entry.file_name();
+        let len = again(|| segment.file.len()).map_err(io_context(name.clone()))?;
         if len < entry.data_end {
             return Err(damage(&entry, len, entry.end, DamageKind::Short));
         }
-        if let Some(footer) = read_footer(&segment, &entry) {
-            self.add_link(entry, segment, footer);
-            return Ok(());
-        }
-        self.options
-            .report
-            .say(&format!("segment {} has no usable footer: reading all of it", entry.file_name()));
+        let why = match read_footer(&segment, &entry) {
+            Ok(footer) => {
+                if !self.catalog.clean && len > entry.data_end + u64::from(entry.footer_len) {
+                    self.todo.push(Todo::Cut { segment: Arc::clone(&segment), entry });
+                }
+                self.add_link(entry, segment, footer, false);
+                return Ok(());
+            }
+            Err(FooterFault::Unusable(Unusable::Later(what))) => {
+                return Err(OpenError::Unknown { file: name, what });
+            }
+            Err(why) => why,
+        };
+        self.options.report.say(&format!("segment {name} {why}: reading all of it"));
         let builder = self.scan_sealed(&segment, &entry)?;
-        self.seal(at, entry, segment, entry.data_end, &builder)
+        match why {
+            FooterFault::None => self.plan_seal(at, entry, segment, entry.data_end, builder, None),
+            FooterFault::Unusable(_) => {
+                self.report.unusable += 1;
+                self.plan_seal(at, entry, segment, entry.data_end, builder, Some(len))
+            }
+            // It may be whole: nothing is written over it.
+            FooterFault::Io(_) => {
+                self.report.unusable += 1;
+                self.add_link(entry, segment, just_made(&builder, &entry), true);
+            }
+        }
+        Ok(())
     }
 
     /// Reads every frame of a sealed segment, where any damage is an error.
@@ -234,47 +191,45 @@ impl<M: Machine> Recovery<M> {
     ) -> Result<(), OpenError> {
         let body = &scan.frame()[crate::frame::FRAME_HEADER_BYTES..];
         let at = u32::try_from(offset).unwrap_or(u32::MAX);
-        if builder.add_frame(body, lsn, at) {
-            Ok(())
-        } else {
-            Err(damage(entry, offset, lsn, DamageKind::Record))
-        }
+        builder.add_frame(body, lsn, at).map_err(|why| no_records(entry, offset, lsn, why))
     }
 
-    /// Gives a segment its footer and enters its end into the catalog.
-    pub(super) fn seal(
+    /// Notes that a segment is to be sealed where its frames end. `old_footer` is the length of a
+    /// file whose footer cannot be used and is set aside before another one is written over it.
+    pub(super) fn plan_seal(
         &mut self,
         at: usize,
         mut entry: SegmentEntry,
         segment: Arc<Segment>,
         data_end: u64,
-        builder: &FooterBuilder,
-    ) -> Result<(), OpenError> {
-        let name = entry.file_name();
-        let written = append_footer(&*segment.file, data_end, builder);
-        let FooterRef { len, crc } = written.map_err(io_context(name))?;
+        builder: FooterBuilder,
+        old_footer: Option<u64>,
+    ) {
         entry.end = builder.end();
         entry.data_end = data_end;
-        (entry.footer_len, entry.footer_crc) = (len, crc);
+        (entry.footer_len, entry.footer_crc, entry.allocated) = (0, 0, 0);
         entry.state = SegmentState::Sealed;
-        let mut next = self.catalog.clone();
-        next.segments[at] = entry;
-        next.store(&*self.disk).map_err(io_context("catalog"))?;
-        self.catalog = next;
-        let footer = Footer::parse(builder.encode().0, entry.id);
-        self.add_link(entry, segment, footer.expect("a footer that was just made is valid"));
-        Ok(())
+        self.catalog.segments[at] = entry;
+        let footer = just_made(&builder, &entry);
+        self.add_link(entry, Arc::clone(&segment), footer, true);
+        self.todo.push(Todo::Seal { id: entry.id, segment, data_end, builder, old_footer });
     }
 
-    fn add_link(&mut self, entry: SegmentEntry, segment: Arc<Segment>, footer: Footer) {
+    fn add_link(
+        &mut self,
+        entry: SegmentEntry,
+        segment: Arc<Segment>,
+        footer: Footer,
+        only_here: bool,
+    ) {
         let info = SegmentInfo::new(Arc::clone(&segment), entry.data_end, entry.end);
         let info = if entry.compacted { info.compacted(&footer) } else { info };
         self.segments.insert(SegmentInfo { sealed: true, ..info });
         let marks = footer.marks.clone();
         let streams = footer.streams().iter().map(|stream| stream.stream).collect();
         self.footer_bytes += entry.footer_len as usize;
-        // One that found no room on the disk cannot be read again.
-        let keep = self.footer_bytes <= FOOTERS_KEPT_BYTES || entry.footer_len == 0;
+        // One that is not on the disk, or not yet, cannot be read again.
+        let keep = self.footer_bytes <= FOOTERS_KEPT_BYTES || only_here;
         self.links.push(Link { entry, segment, marks, streams, footer: keep.then_some(footer) });
     }
 
@@ -287,35 +242,48 @@ impl<M: Machine> Recovery<M> {
             .step()
             .map_err(|error| io_context(format!("segment {}", entry.file_name()))(error))?;
         if let Scanned::Fault(FrameFault::Unknown, _) = scanned {
-            let what = "flags or a key of a later version".to_owned();
-            return Err(OpenError::Unknown { segment: entry.file_name(), what });
+            return Err(OpenError::Unknown { file: entry.file_name(), what: Later::Frame });
         }
         Ok(scanned)
     }
 }
 
-/// Whether all of a file reads as zeros.
-fn is_blank(file: &dyn DiskFile, len: u64) -> io::Result<bool> {
-    let mut chunk = vec![0; BLANK_STEP_BYTES];
-    let mut at = 0;
-    while at < len {
-        let n = file.read_at(&mut chunk, at)?;
-        if n == 0 || chunk[..n].iter().any(|byte| *byte != 0) {
-            return Ok(n == 0);
-        }
-        at += n as u64;
-    }
-    Ok(true)
+/// Why a sealed segment's footer is not used.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum FooterFault {
+    /// There was no room for one.
+    #[error("has no footer")]
+    None,
+    /// The disk failed: it may be whole.
+    #[error("has a footer that cannot be read ({0})")]
+    Io(io::Error),
+    /// What was read says so.
+    #[error("has no usable footer ({0})")]
+    Unusable(Unusable),
 }
 
-/// A sealed segment's footer, if it has one that is whole.
-pub(super) fn read_footer(segment: &Segment, entry: &SegmentEntry) -> Option<Footer> {
+/// A sealed segment's footer.
+pub(super) fn read_footer(segment: &Segment, entry: &SegmentEntry) -> Result<Footer, FooterFault> {
     if entry.footer_len == 0 {
-        return None;
+        return Err(FooterFault::None);
     }
-    let bytes = read_exact_at(&*segment.file, entry.data_end, entry.footer_len as usize).ok()?;
-    let footer = Footer::parse(bytes, entry.id)?;
-    (footer.end() == entry.end).then_some(footer)
+    let read = || read_exact_at(&*segment.file, entry.data_end, entry.footer_len as usize);
+    let footer = match again(read) {
+        Ok(bytes) => Footer::parse(bytes, entry.id).map_err(FooterFault::Unusable)?,
+        Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => {
+            return Err(FooterFault::Unusable(Unusable::Damaged("the file ends in it")));
+        }
+        Err(error) => return Err(FooterFault::Io(error)),
+    };
+    if footer.end() == entry.end {
+        Ok(footer)
+    } else {
+        Err(FooterFault::Unusable(Unusable::Damaged("it ends with another position")))
+    }
+}
+
+fn just_made(builder: &FooterBuilder, entry: &SegmentEntry) -> Footer {
+    Footer::parse(builder.encode().0, entry.id).expect("a footer that was just made is valid")
 }
 
 fn matches(header: &SegmentHeader, entry: &SegmentEntry, log_id: u64) -> bool {

@@ -6,10 +6,12 @@
 //! hold nothing but messages, all before the cutoff, because states were logged before compaction.
 
 use super::chain::{Link, read_footer};
-use super::{DamageKind, Machine, OpenError, Recovery, damage, io_context};
+use super::{DamageKind, Machine, OpenError, Recovery, damage, io_context, no_records};
+use crate::env::again;
 use crate::frame::{
     FRAME_HEADER_BYTES, FrameFault, FrameHeader, RecordIter, codec::decode_record, pack,
 };
+use crate::later::{Later, Unusable};
 use crate::machine::IndexedMessage;
 use crate::record::{RecordKind, RecordRef};
 use crate::segment::{Footer, FrameScanner, Mark, Position, Scanned};
@@ -49,7 +51,7 @@ impl Cutoffs {
 
 impl<M: Machine> Recovery<M> {
     pub(super) fn replay(&mut self) -> Result<(), OpenError> {
-        let checkpoint = self.restore_checkpoint();
+        let checkpoint = self.restore_checkpoint()?;
         self.report.checkpoint = checkpoint;
         let at = checkpoint.map_or(Position::default(), Position::end_of);
         let mut cutoffs = Cutoffs { checkpoint: at, streams: FxHashMap::default() };
@@ -114,7 +116,7 @@ impl<M: Machine> Recovery<M> {
             let entry = &self.links[link].entry;
             damage(entry, u64::from(mark.frame), mark.at.lsn, DamageKind::Record)
         };
-        let (record, _) = decode_record(&last).ok_or_else(malformed)?;
+        let (record, _) = decode_record(&last).map_err(|_| malformed())?;
         if record.kind != RecordKind::StatePart {
             self.machine.apply_state(&record);
             return Ok(());
@@ -127,7 +129,7 @@ impl<M: Machine> Recovery<M> {
             (0..of - 1).zip(&pieces.earlier[unfinished.ok_or_else(malformed)?..])
         {
             let bytes = self.read_piece(mark, *link)?;
-            let part = decode_record(&bytes).map(|(record, _)| record);
+            let part = decode_record(&bytes).ok().map(|(record, _)| record);
             let part =
                 part.filter(|part| PartHead::decode(part.headers) == Some(PartHead { number, of }));
             body.extend_from_slice(part.ok_or_else(malformed)?.body);
@@ -144,11 +146,19 @@ impl<M: Machine> Recovery<M> {
         let file = &link.segment.file;
         let name = || io_context(format!("segment {}", link.entry.file_name()));
         let at = u64::from(mark.frame);
-        let head = file.read_shared(at, FRAME_HEADER_BYTES).map_err(name())?;
-        let fault = |fault| damage(&link.entry, at, mark.at.lsn, DamageKind::Frame(fault));
+        let head = again(|| file.read_shared(at, FRAME_HEADER_BYTES)).map_err(name())?;
+        let fault = |fault| match fault {
+            FrameFault::Unknown => {
+                OpenError::Unknown { file: link.entry.file_name(), what: Later::Frame }
+            }
+            fault => damage(&link.entry, at, mark.at.lsn, DamageKind::Frame(fault)),
+        };
         let header = FrameHeader::decode(&head, link.segment.header.salt).map_err(fault)?;
-        let frame = file.read_shared(at, header.len as usize).map_err(name())?;
+        let frame = again(|| file.read_shared(at, header.len as usize)).map_err(name())?;
         header.check_body(&frame).map_err(fault)?;
+        if header.lsn != mark.at.lsn || header.epoch != link.entry.epoch {
+            return Err(fault(FrameFault::Chain));
+        }
         if pack::is_packed(&header) {
             // States are never compacted, and only compaction packs.
             return Err(fault(FrameFault::Chain));
@@ -156,19 +166,22 @@ impl<M: Machine> Recovery<M> {
         let frame = frame.slice(..header.len as usize);
         let start = (mark.offset as usize).min(frame.len());
         match decode_record(&frame[start..]) {
-            Some((record, len))
+            Ok((record, len))
                 if StatePiece::of(&record) == Some(mark.piece) && record.stream == mark.stream =>
             {
                 Ok(frame.slice(start..start + len))
             }
-            _ => Err(damage(&link.entry, at, mark.at.lsn, DamageKind::Record)),
+            Err(why) => Err(no_records(&link.entry, at, mark.at.lsn, why)),
+            Ok(_) => Err(damage(&link.entry, at, mark.at.lsn, DamageKind::Record)),
         }
     }
 
     fn replay_link(&mut self, mut link: Link, cutoffs: &Cutoffs) -> Result<(), OpenError> {
-        let footer = link.footer.take().or_else(|| read_footer(&link.segment, &link.entry));
-        let footer = footer.ok_or_else(|| {
-            damage(&link.entry, link.entry.data_end, link.entry.end, DamageKind::Short)
+        let footer = link.footer.take().map_or_else(|| read_footer(&link.segment, &link.entry), Ok);
+        let footer = footer.map_err(|why| {
+            // It was good a moment ago.
+            let context = format!("segment {}", link.entry.file_name());
+            io_context(context)(std::io::Error::other(why.to_string()))
         })?;
         for stream in footer.streams().iter().filter(|stream| stream.messages > 0) {
             let index = self.index.entry(stream.stream);
@@ -199,20 +212,27 @@ impl<M: Machine> Recovery<M> {
         let mut scan = FrameScanner::new(Arc::clone(&link.segment), link.entry.data_end);
         loop {
             match self.step(&mut scan, &link.entry)? {
-                Scanned::Frame(header, _) => self.replay_frame(scan.frame(), header.lsn, cutoffs),
+                Scanned::Frame(header, offset) => {
+                    let replayed = self.replay_frame(scan.frame(), header.lsn, cutoffs);
+                    replayed.map_err(|why| no_records(&link.entry, offset, header.lsn, why))?;
+                }
                 Scanned::Fault(fault, offset) => {
                     let kind = DamageKind::Frame(fault);
                     return Err(damage(&link.entry, offset, scan.expected(), kind));
                 }
-                Scanned::End => return Ok(()),
+                Scanned::End if scan.expected() == link.entry.end.next() => return Ok(()),
+                Scanned::End => {
+                    let (at, kind) = (link.entry.data_end, DamageKind::MissingFrames);
+                    return Err(damage(&link.entry, at, scan.expected(), kind));
+                }
             }
         }
     }
 
-    fn replay_frame(&mut self, frame: &[u8], lsn: Lsn, cutoffs: &Cutoffs) {
+    fn replay_frame(&mut self, frame: &[u8], lsn: Lsn, cutoffs: &Cutoffs) -> Result<(), Unusable> {
         self.report.frames += 1;
-        let records = RecordIter::new(&frame[FRAME_HEADER_BYTES..]);
-        for (number, (_, record)) in records.enumerate() {
+        let mut records = RecordIter::new(&frame[FRAME_HEADER_BYTES..]);
+        for (number, (_, record)) in records.by_ref().enumerate() {
             self.report.records += 1;
             let at = Position { lsn, record: number as u16 };
             if StatePiece::of(&record).is_some() {
@@ -224,6 +244,7 @@ impl<M: Machine> Recovery<M> {
                 self.machine.reindex(&indexed(&record));
             }
         }
+        records.fault.map_or(Ok(()), Err)
     }
 }
 

@@ -9,6 +9,7 @@ use super::SegmentId;
 use crate::bytes::{put_varint, unzigzag, zigzag};
 use crate::frame::{RecordIter, crc};
 use crate::index::{PLACE_EVERY_BYTES, Place};
+use crate::later::Unusable;
 use crate::machine::IndexedMessage;
 use crate::record::{RecordKind, RecordRef};
 use crate::state_part::StatePiece;
@@ -206,9 +207,11 @@ impl FooterBuilder {
         self
     }
 
-    /// Takes in all records of a frame that starts at `offset` of the segment. False if some bytes
-    /// are no records.
-    pub fn add_frame(&mut self, body: &[u8], lsn: Lsn, offset: u32) -> bool {
+    /// Takes in all records of a frame that starts at `offset` of the segment.
+    ///
+    /// # Errors
+    /// Some bytes are no records, or of a later version.
+    pub fn add_frame(&mut self, body: &[u8], lsn: Lsn, offset: u32) -> Result<(), Unusable> {
         let mut records = RecordIter::new(body);
         for (number, (at, record)) in records.by_ref().enumerate() {
             let position = Position { lsn, record: number as u16 };
@@ -216,7 +219,7 @@ impl FooterBuilder {
             self.add(&record, position, offset, at);
         }
         self.end = lsn;
-        !records.malformed
+        records.fault.map_or(Ok(()), Err)
     }
 
     /// Takes in one record.

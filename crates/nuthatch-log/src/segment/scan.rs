@@ -1,6 +1,7 @@
 //! Walking the frames of a segment from the front, with every check that the format offers.
 
 use super::Segment;
+use crate::env::again;
 use crate::frame::{FRAME_HEADER_BYTES, FrameFault, FrameHeader, flags, pack};
 use crate::types::Lsn;
 use std::io;
@@ -140,7 +141,7 @@ impl FrameScanner {
         let left = usize::try_from(self.limit - self.at).unwrap_or(usize::MAX);
         let want = len.max(CHUNK_BYTES).min(left);
         self.buf.resize(want, 0);
-        let n = self.segment.file.read_at(&mut self.buf, self.at)?;
+        let n = again(|| self.segment.file.read_at(&mut self.buf, self.at))?;
         self.buf.truncate(n);
         self.buf_at = self.at;
         Ok(())
@@ -168,7 +169,7 @@ pub fn look_beyond(segment: &Segment, from: u64, limit: u64) -> io::Result<Beyon
     let mut chunk = vec![0; CHUNK_BYTES.next_multiple_of(block)];
     let mut at = from;
     while at < limit {
-        let n = segment.file.read_at(&mut chunk, at)?;
+        let n = again(|| segment.file.read_at(&mut chunk, at))?;
         if n == 0 {
             break;
         }

@@ -171,9 +171,11 @@ impl SegmentWriter {
     pub fn seal(&mut self, clean: bool) -> io::Result<()> {
         let sealed = self.finish_open()?;
         self.store.publish(|catalog| {
-            note_sealed(catalog, sealed);
+            note_sealed(catalog, sealed.as_ref());
             catalog.clean = clean;
-        })
+        })?;
+        cut(sealed);
+        Ok(())
     }
 
     /// Writes zeros ahead while nothing else is to be done.
@@ -231,12 +233,14 @@ impl SegmentWriter {
             salt: open.segment.header.salt,
             state: SegmentState::Open,
             compacted: false,
+            allocated: if self.mode().is_local() { open.allocated } else { 0 },
         };
         self.store.publish(|catalog| {
-            note_sealed(catalog, sealed);
+            note_sealed(catalog, sealed.as_ref());
             catalog.clean = false;
             catalog.segments.push(entry);
         })?;
+        cut(sealed);
         add(&self.store.stats.segments, 1);
         self.store.set_open_room(open.allocated - open.at);
         self.open = Some(open);
@@ -288,10 +292,16 @@ impl SegmentWriter {
         let Some(mut open) = self.open.take() else { return Ok(None) };
         open.list_last();
         self.store.set_open_room(0);
-        let footer = append_footer(&*open.segment.file, open.at, &open.footer)?;
+        let (file, local) = (Arc::clone(&open.segment.file), self.mode().is_local());
+        let footer = append_footer(&*file, open.at, &open.footer, local)?;
         add(&self.store.stats.written_bytes, u64::from(footer.len));
         let (id, end) = (open.segment.id(), open.footer.end());
-        Ok(Some(Finished { id, end, data_end: open.at, footer }))
+        let excess = local.then_some(file);
+        Ok(Some(Finished { id, end, data_end: open.at, footer, excess }))
+    }
+
+    fn mode(&self) -> WriteMode {
+        self.store.disk.write_mode()
     }
 }
 
@@ -304,8 +314,11 @@ pub struct FooterRef {
     pub crc: u32,
 }
 
-/// Writes a footer behind the frames, cuts the file there and makes all of it durable. On a full
-/// medium the segment goes without: its footer is then rebuilt when it is needed.
+/// Writes a footer behind the frames and makes all of it durable. On a full medium the segment goes
+/// without: its footer is then rebuilt when it is needed.
+///
+/// The file is cut behind the footer, unless it `keeps_length`: the catalog has it as open and at
+/// least as long as it is, and it is to be cut when the catalog says otherwise.
 ///
 /// # Errors
 /// The disk's.
@@ -313,6 +326,7 @@ pub fn append_footer(
     file: &dyn DiskFile,
     data_end: u64,
     footer: &FooterBuilder,
+    keeps_length: bool,
 ) -> io::Result<FooterRef> {
     let (bytes, crc) = footer.encode();
     let written = match file.write_at(&bytes, data_end) {
@@ -320,7 +334,9 @@ pub fn append_footer(
         Err(error) if crate::env::is_full(&error) => FooterRef::default(),
         Err(error) => return Err(error),
     };
-    file.set_len(data_end + u64::from(written.len))?;
+    if !keeps_length {
+        file.set_len(data_end + u64::from(written.len))?;
+    }
     file.sync()?;
     Ok(written)
 }
@@ -330,9 +346,18 @@ struct Finished {
     end: Lsn,
     data_end: u64,
     footer: FooterRef,
+    /// The file, if it is to be cut when the catalog has it as sealed.
+    excess: Option<Arc<dyn DiskFile>>,
 }
 
-fn note_sealed(catalog: &mut Catalog, sealed: Option<Finished>) {
+/// Gives back what was allocated and not used. What cannot be given back now is at the next start.
+fn cut(sealed: Option<Finished>) {
+    if let Some(Finished { data_end, footer, excess: Some(file), .. }) = sealed {
+        let _ = file.set_len(data_end + u64::from(footer.len));
+    }
+}
+
+fn note_sealed(catalog: &mut Catalog, sealed: Option<&Finished>) {
     if let Some(sealed) = sealed
         && let Some(entry) = catalog.entry_mut(sealed.id)
     {
@@ -341,6 +366,7 @@ fn note_sealed(catalog: &mut Catalog, sealed: Option<Finished>) {
         entry.footer_len = sealed.footer.len;
         entry.footer_crc = sealed.footer.crc;
         entry.state = SegmentState::Sealed;
+        entry.allocated = 0;
     }
 }
 
@@ -382,8 +408,8 @@ impl Open {
 
     fn list_last(&mut self) {
         let Some(Unlisted { bytes, lsn, offset }) = &self.unlisted else { return };
-        let whole = self.footer.add_frame(&bytes[FRAME_HEADER_BYTES..], *lsn, *offset);
-        assert!(whole, "the builder makes whole records");
+        let listed = self.footer.add_frame(&bytes[FRAME_HEADER_BYTES..], *lsn, *offset);
+        listed.expect("the builder makes whole records");
         self.unlisted = None;
     }
 

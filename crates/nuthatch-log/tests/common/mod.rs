@@ -2,6 +2,7 @@
 //! that drives a log step by step.
 #![allow(dead_code, reason = "each test file uses its own part")]
 
+pub mod bytes;
 mod history;
 mod toy;
 

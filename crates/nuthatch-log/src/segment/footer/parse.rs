@@ -7,6 +7,7 @@ use super::{
 use crate::bytes::{Reader, u32_at, u64_at};
 use crate::frame::crc;
 use crate::index::Place;
+use crate::later::{Later, Unusable};
 use crate::machine::IndexedMessage;
 use crate::state_part::StatePiece;
 use crate::types::{Lsn, Seq, StreamId};
@@ -54,26 +55,34 @@ pub struct FooterStream {
 }
 
 impl Footer {
-    /// Checks and reads a footer of a segment; `None` if it is not one or damaged.
-    #[must_use]
-    pub fn parse(bytes: Vec<u8>, segment: SegmentId) -> Option<Self> {
-        let body_len = bytes.len().checked_sub(FOOTER_TRAILER_BYTES)?;
+    /// Checks and reads a footer of a segment.
+    ///
+    /// # Errors
+    /// It is not one, damaged, or of a later version.
+    pub fn parse(bytes: Vec<u8>, segment: SegmentId) -> Result<Self, Unusable> {
+        const DAMAGED: Unusable = Unusable::Damaged("its checksum or its sizes do not fit");
+        let body_len = bytes.len().checked_sub(FOOTER_TRAILER_BYTES).ok_or(DAMAGED)?;
         if body_len < FOOTER_HEADER_BYTES || bytes[0..8] != FOOTER_MAGIC {
-            return None;
+            return Err(Unusable::Damaged("it does not begin like a footer"));
         }
-        let fits = u32_at(&bytes, 8) == FOOTER_VERSION
-            && u32_at(&bytes, 12) as usize == bytes.len()
-            && u32_at(&bytes, 16) == segment.0
+        // Length, trailer and checksum are where they are in every version.
+        let fits = u32_at(&bytes, 12) as usize == bytes.len()
             && u32_at(&bytes, body_len) as usize == bytes.len()
             && bytes[body_len + 8..] == FOOTER_MAGIC
             && u32_at(&bytes, body_len + 4) == crc(&bytes[..body_len]);
         if !fits {
-            return None;
+            return Err(DAMAGED);
         }
-        let subjects = read_subjects(&bytes)?;
-        let streams = read_streams(&bytes)?;
+        if u32_at(&bytes, 8) != FOOTER_VERSION {
+            return Err(Unusable::Later(Later::Version(u32_at(&bytes, 8))));
+        }
+        if u32_at(&bytes, 16) != segment.0 {
+            return Err(Unusable::Damaged("it belongs to another segment"));
+        }
+        let subjects = read_subjects(&bytes).ok_or(DAMAGED)?;
+        let streams = read_streams(&bytes).ok_or(DAMAGED)?;
         let marks = read_marks(&bytes[..body_len])?;
-        Some(Self { bytes, subjects, streams, marks })
+        Ok(Self { bytes, subjects, streams, marks })
     }
 
     /// The streams with any record in the segment.
@@ -185,10 +194,12 @@ fn read_streams(bytes: &[u8]) -> Option<Vec<FooterStream>> {
     Some(streams)
 }
 
-fn read_marks(bytes: &[u8]) -> Option<Vec<Mark>> {
-    let section = bytes.get(u32_at(bytes, 36) as usize..)?;
+fn read_marks(bytes: &[u8]) -> Result<Vec<Mark>, Unusable> {
+    let section = bytes.get(u32_at(bytes, 36) as usize..);
+    let section = section.ok_or(Unusable::Damaged("its marks are not in it"))?;
     let read = |mark: &[u8]| {
-        Some(Mark {
+        let piece = StatePiece::from_u16(u16::from_le_bytes([mark[6], mark[7]]));
+        Ok(Mark {
             stream: StreamId(u32_at(mark, 0)),
             at: Position {
                 lsn: Lsn(u64_at(mark, 8)),
@@ -196,7 +207,7 @@ fn read_marks(bytes: &[u8]) -> Option<Vec<Mark>> {
             },
             frame: u32_at(mark, 16),
             offset: u32_at(mark, 20),
-            piece: StatePiece::from_u16(u16::from_le_bytes([mark[6], mark[7]]))?,
+            piece: piece.ok_or(Unusable::Later(Later::StatePiece))?,
         })
     };
     section.chunks_exact(MARK_BYTES).map(read).collect()

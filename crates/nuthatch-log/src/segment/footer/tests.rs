@@ -69,7 +69,7 @@ proptest! {
         let mut bytes = build(&messages);
         let at = at % bytes.len();
         bytes[at] ^= 1 << bit;
-        prop_assert!(Footer::parse(bytes, SegmentId(3)).is_none());
+        prop_assert!(Footer::parse(bytes, SegmentId(3)).is_err());
     }
 
     #[test]
@@ -84,7 +84,7 @@ proptest! {
         bytes[body..body + 4].copy_from_slice(&len.to_le_bytes());
         bytes[body + 4..body + 8].copy_from_slice(&sum.to_le_bytes());
         bytes[body + 8..].copy_from_slice(&FOOTER_MAGIC);
-        if let Some(footer) = Footer::parse(bytes, SegmentId(3)) {
+        if let Ok(footer) = Footer::parse(bytes, SegmentId(3)) {
             for stream in footer.streams() {
                 footer.for_each_message(stream, |_| {});
                 footer.places(stream, SegmentId(3)).count();

@@ -1,0 +1,66 @@
+//! What a later version of this program has written, and this one cannot read.
+//!
+//! Everything that reads a file classifies here what it does not understand, so that a start, the
+//! doctor and an inspection give the same answer: bytes whose checksum does not fit are *damaged*;
+//! bytes whose checksum fits and that say something unknown are *later*. A start refuses what is
+//! later and changes nothing; the doctor mends nothing then.
+
+use std::fmt;
+
+/// Something of a later version.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Later {
+    /// A file's version.
+    Version(u32),
+    /// Bytes of a header that are zero in every version that this program knows.
+    Header,
+    /// A flag or a key of a frame.
+    Frame,
+    /// A record's kind.
+    RecordKind(u8),
+    /// A record's flags.
+    RecordFlags(u8),
+    /// How much of a state a record is, in a footer.
+    StatePiece,
+    /// What a segment is, in the catalog.
+    SegmentState(u8),
+    /// The key for new frames, in the catalog.
+    Key(u32),
+    /// A snapshot that the machine does not take, although it is as it was written.
+    Snapshot,
+}
+
+impl fmt::Display for Later {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("of a later version: ")?;
+        match self {
+            Self::Version(version) => write!(f, "format version {version}"),
+            Self::Header => f.write_str("unknown fields in its header"),
+            Self::Frame => f.write_str("an unknown flag or key of a frame"),
+            Self::RecordKind(kind) => write!(f, "a record of the unknown kind {kind}"),
+            Self::RecordFlags(flags) => write!(f, "a record with the unknown flags {flags:#04x}"),
+            Self::StatePiece => f.write_str("an unknown mark in its footer"),
+            Self::SegmentState(state) => write!(f, "a segment in the unknown state {state}"),
+            Self::Key(key) => write!(f, "frames are encrypted with key {key}"),
+            Self::Snapshot => f.write_str("a snapshot that this program does not understand"),
+        }
+    }
+}
+
+/// Why bytes of a file cannot be used.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Unusable {
+    /// They are as they were written, by a later version.
+    Later(Later),
+    /// They are not what was written, or never made sense.
+    Damaged(&'static str),
+}
+
+impl fmt::Display for Unusable {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Later(later) => later.fmt(f),
+            Self::Damaged(what) => f.write_str(what),
+        }
+    }
+}

@@ -1,0 +1,352 @@
+//! What a start changes on the disk, after everything has been read and nothing was refused: torn
+//! bytes are set aside, the segment that was open is sealed, leftovers go.
+//!
+//! Each step leaves a log that the next start understands. On a full medium the space that was set
+//! aside for that is used.
+
+use super::chain::Head;
+use super::{Machine, OpenError, Recovery, io_context};
+use crate::catalog::{SegmentEntry, SegmentState};
+use crate::compaction::forget_removed;
+use crate::env::{Disk, DiskFile, Entropy, again, is_full, replace_file};
+use crate::identity::{IDENTITY_FILE, Identity};
+use crate::segment::scan::{Beyond, look_beyond};
+use crate::segment::writer::append_footer;
+use crate::segment::{FooterBuilder, HeaderFault, Segment, SegmentHeader, SegmentId};
+use crate::store::{RESERVE_FILE, TMP_DIR, TORN_DIR};
+use std::io;
+use std::sync::Arc;
+
+/// Torn tails kept in `torn/` for somebody to look at, the newest ones.
+const TORN_TAILS_MAX: usize = 32;
+/// Their bytes: above this fewer are kept.
+const TORN_BYTES_MAX: u64 = 64 << 20;
+/// So many are kept however large they are.
+const TORN_TAILS_MIN: usize = 4;
+
+/// Bytes that are looked at at a time where a file may be all zeros.
+const BLANK_STEP_BYTES: usize = 1024 * 1024;
+
+/// A start that finds the medium full takes so much of the reserve at a time.
+const DRAW_BYTES: u64 = 1024 * 1024;
+
+/// Something to be done on the disk.
+pub(crate) enum Todo {
+    /// Bytes behind the last good frame are copied to `torn/`.
+    SetAside { segment: Arc<Segment>, from: u64, beyond: Beyond },
+    /// A segment gets its footer. The one at the end of a file of so many bytes is set aside.
+    Seal {
+        id: SegmentId,
+        segment: Arc<Segment>,
+        data_end: u64,
+        builder: FooterBuilder,
+        old_footer: Option<u64>,
+    },
+    /// A sealed segment was not cut behind its footer.
+    Cut { segment: Arc<Segment>, entry: SegmentEntry },
+    /// A checkpoint that is not usable is moved to `torn/`.
+    Checkpoint { name: String },
+}
+
+impl<M: Machine> Recovery<M> {
+    /// Does what was noted, and clears what earlier steps left half done.
+    pub(super) fn settle(&mut self) -> Result<(), OpenError> {
+        self.clear_tmp()?;
+        self.clear_leftovers()?;
+        let mut cuts = Vec::new();
+        let mut in_place = false;
+        for todo in std::mem::take(&mut self.todo) {
+            match todo {
+                Todo::SetAside { segment, from, beyond } => {
+                    in_place = !self.set_torn_aside(&segment, from, &beyond)?;
+                }
+                Todo::Seal { id, segment, data_end, builder, old_footer } => {
+                    let in_place = std::mem::take(&mut in_place);
+                    if !in_place {
+                        self.seal(id, &segment, data_end, &builder, old_footer)?;
+                        cuts.push((segment, id));
+                    }
+                }
+                Todo::Cut { segment, entry } => self.plan_cut(segment, &entry, &mut cuts)?,
+                Todo::Checkpoint { name } => self.checkpoint_aside(&name)?,
+            }
+        }
+        self.store_catalog()?;
+        self.cut(cuts);
+        self.remove_dropped()?;
+        self.forget_replaced()
+    }
+
+    /// Gives a directory its identity.
+    pub(super) fn identify(&self, entropy: &mut dyn Entropy) -> Result<(), OpenError> {
+        let bytes = Identity::new(self.catalog.log_id, entropy).encode();
+        let stored = self.with_room(|| replace_file(&*self.disk, IDENTITY_FILE, &bytes));
+        stored.map_err(io_context(IDENTITY_FILE))
+    }
+
+    /// Does a write; while the medium is full, again with a little more of the reserve given back.
+    fn with_room<T>(&self, mut write: impl FnMut() -> io::Result<T>) -> io::Result<T> {
+        loop {
+            match write() {
+                Err(error) if is_full(&error) && draw_reserve(&*self.disk) => {}
+                result => return result,
+            }
+        }
+    }
+
+    fn store_catalog(&mut self) -> Result<(), OpenError> {
+        if self.catalog != self.stored {
+            let stored = self.with_room(|| self.catalog.store(&*self.disk));
+            stored.map_err(io_context("catalog"))?;
+            self.stored = self.catalog.clone();
+        }
+        Ok(())
+    }
+
+    /// Files under construction are nothing to anybody.
+    fn clear_tmp(&self) -> Result<(), OpenError> {
+        for name in again(|| self.disk.list(TMP_DIR)).map_err(io_context(TMP_DIR))? {
+            self.disk.remove(&format!("{TMP_DIR}/{name}")).map_err(io_context(name))?;
+        }
+        Ok(())
+    }
+
+    /// Removes what earlier steps left half done: inputs of a compaction that was published, and
+    /// a segment that was named but never entered into the catalog. The latter goes only if there
+    /// is no frame in it; otherwise it is set aside.
+    fn clear_leftovers(&self) -> Result<(), OpenError> {
+        for name in again(|| self.disk.list("")).map_err(io_context("listing files"))? {
+            if !name.ends_with(".seg") {
+                continue;
+            }
+            let known = self.stored.segments.iter().find(|entry| entry.file_name() == name);
+            let result = match known.map(|entry| entry.state) {
+                None => self.clear_orphan(&name),
+                Some(SegmentState::Removed | SegmentState::Replaced) => self.disk.remove(&name),
+                Some(SegmentState::Open | SegmentState::Sealed) => Ok(()),
+            };
+            result.map_err(io_context(name))?;
+        }
+        Ok(())
+    }
+
+    /// The file of a segment that left the chain because nothing was ever in it goes when the catalog
+    /// says so.
+    fn remove_dropped(&self) -> Result<(), OpenError> {
+        for entry in self.stored.segments.iter().filter(|entry| never_held(entry)) {
+            match self.disk.remove(&entry.file_name()) {
+                Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                    return Err(io_context(entry.file_name())(error));
+                }
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// Entries of inputs whose files are gone now say nothing any more, nor do those of segments that
+    /// never held a frame.
+    fn forget_replaced(&mut self) -> Result<(), OpenError> {
+        let is_over =
+            |entry: &SegmentEntry| entry.state == SegmentState::Replaced || never_held(entry);
+        if !self.catalog.segments.iter().any(is_over) {
+            return Ok(());
+        }
+        self.catalog.segments.retain(|entry| !never_held(entry));
+        forget_removed(&mut self.catalog, &|_| true);
+        self.disk.sync_dir("").map_err(io_context("the directory"))?;
+        self.store_catalog()
+    }
+
+    /// Whether a file that the catalog does not know is the output of a compaction that ended before
+    /// it was entered: everything in it is still in its inputs, which the catalog knows. Not if any
+    /// file of the chain is missing: then the catalog may be an old one, and this the only copy.
+    fn is_unfinished_compaction(&self, header: &SegmentHeader) -> bool {
+        let mut chain =
+            self.stored.segments.iter().filter(|entry| entry.state == SegmentState::Sealed);
+        header.compacted
+            && header.log_id == self.stored.log_id
+            && chain.clone().any(|entry| (entry.base..=entry.end).contains(&header.base))
+            && chain.all(|entry| self.disk.open(&entry.file_name()).is_ok())
+    }
+
+    fn clear_orphan(&self, name: &str) -> io::Result<()> {
+        let (file, header): Head = self.head_of(name)?;
+        let len = file.len()?;
+        let has_frames = match header {
+            // In a bucket the first block may be missing alone.
+            Err(HeaderFault::Damaged) => !is_blank(&*file, 0, len)?,
+            Err(HeaderFault::Later(_)) => true,
+            Ok(header) if self.is_unfinished_compaction(&header) => false,
+            Ok(header) => {
+                let segment = Segment { header, file };
+                let from = segment.first_offset();
+                look_beyond(&segment, from, len)?.frames > 0
+            }
+        };
+        if !has_frames {
+            return self.disk.remove(name);
+        }
+        self.options.report.say(&format!("{name} does not belong to the log: set aside"));
+        self.with_room(|| self.disk.rename(name, &format!("{TORN_DIR}/{name}")))?;
+        self.disk.sync_dir(TORN_DIR)?;
+        self.disk.sync_dir("")
+    }
+
+    /// Copies a torn tail to `torn/`. False if there is no room for that, with all of the reserve:
+    /// the bytes then stay where they are, behind the segment's end.
+    fn set_torn_aside(
+        &mut self,
+        segment: &Segment,
+        from: u64,
+        beyond: &Beyond,
+    ) -> Result<bool, OpenError> {
+        let name = segment.header.file_name();
+        self.report.torn_frames += beyond.frames.max(1);
+        self.report.torn_bytes += beyond.end - from;
+        self.trim_torn().map_err(io_context(TORN_DIR))?;
+        match self.keep_bytes(&*segment.file, &format!("{name}-{from}"), from, beyond.end) {
+            Ok(()) => Ok(true),
+            Err(error) if is_full(&error) => {
+                let what = "no room to set its torn tail aside: it stays where it is";
+                self.options.report.say(&format!("segment {name}: {what}"));
+                Ok(false)
+            }
+            Err(error) => Err(io_context(name)(error)),
+        }
+    }
+
+    /// Copies bytes of a file to a file of this name in `torn/`, unless they are there.
+    fn keep_bytes(&self, file: &dyn DiskFile, name: &str, from: u64, to: u64) -> io::Result<()> {
+        let len = usize::try_from(to - from).unwrap_or(usize::MAX);
+        let bytes = again(|| file.read_shared(from, len))?;
+        let mut path = format!("{TORN_DIR}/{name}");
+        let mut copies = 0;
+        loop {
+            match self.disk.open(&path) {
+                Err(error) if error.kind() == io::ErrorKind::NotFound => break,
+                Err(error) => return Err(error),
+                Ok(old) if old.read_shared(0, len.saturating_add(1))? == bytes => return Ok(()),
+                Ok(_) => copies += 1,
+            }
+            path = format!("{TORN_DIR}/{name}.{copies}");
+        }
+        self.with_room(|| {
+            let aside = self.disk.create(&path)?;
+            let written = aside.write_at(&bytes, 0).and_then(|()| aside.sync());
+            // A copy that is cut short would be taken for the whole.
+            written.inspect_err(|_| drop(self.disk.remove(&path)))
+        })?;
+        self.disk.sync_dir(TORN_DIR)
+    }
+
+    fn checkpoint_aside(&self, name: &str) -> Result<(), OpenError> {
+        let moved = self.with_room(|| self.disk.rename(name, &format!("{TORN_DIR}/{name}")));
+        let synced = moved.and_then(|()| self.disk.sync_dir(TORN_DIR));
+        synced.and_then(|()| self.disk.sync_dir("")).map_err(io_context(name))
+    }
+
+    fn seal(
+        &mut self,
+        id: SegmentId,
+        segment: &Segment,
+        data_end: u64,
+        builder: &FooterBuilder,
+        old_footer: Option<u64>,
+    ) -> Result<(), OpenError> {
+        let name = segment.header.file_name();
+        if let Some(len) = old_footer.filter(|len| *len > data_end) {
+            let kept = self.keep_bytes(&*segment.file, &format!("{name}-footer"), data_end, len);
+            kept.map_err(io_context(name.clone()))?;
+        }
+        let local = self.disk.write_mode().is_local();
+        let written = append_footer(&*segment.file, data_end, builder, local);
+        let written = written.map_err(io_context(name))?;
+        let entry = self.catalog.entry_mut(id).expect("sealing was planned");
+        (entry.footer_len, entry.footer_crc) = (written.len, written.crc);
+        Ok(())
+    }
+
+    /// A crash came between a segment's end in the catalog and the cut. Anything but zeros stays.
+    fn plan_cut(
+        &self,
+        segment: Arc<Segment>,
+        entry: &SegmentEntry,
+        cuts: &mut Vec<(Arc<Segment>, SegmentId)>,
+    ) -> Result<(), OpenError> {
+        let name = || io_context(entry.file_name());
+        let len = segment.file.len().map_err(name())?;
+        let end = entry.data_end + u64::from(entry.footer_len);
+        if self.disk.write_mode().is_local() && is_blank(&*segment.file, end, len).map_err(name())?
+        {
+            cuts.push((segment, entry.id));
+        }
+        Ok(())
+    }
+
+    /// Cuts segments behind their footers, now that the catalog has them as sealed. Where that fails
+    /// only space is lost.
+    fn cut(&self, cuts: Vec<(Arc<Segment>, SegmentId)>) {
+        for (segment, id) in cuts {
+            let entry = self.catalog.segments.iter().find(|entry| entry.id == id);
+            if let Some(entry) = entry.filter(|_| self.disk.write_mode().is_local()) {
+                let _ = segment.file.set_len(entry.data_end + u64::from(entry.footer_len));
+            }
+        }
+    }
+
+    /// Removes the oldest torn tails if there are too many, and says so. Files that recovery found
+    /// and does not know stay: only somebody who looks at them can say what they are worth.
+    fn trim_torn(&self) -> io::Result<()> {
+        let mut tails = Vec::new();
+        let mut bytes = 0;
+        for name in self.disk.list(TORN_DIR)?.into_iter().filter(|name| name.contains(".seg-")) {
+            let path = format!("{TORN_DIR}/{name}");
+            let len = self.disk.open(&path)?.len()?;
+            bytes += len;
+            tails.push((path, len));
+        }
+        // Names begin with generation and position: they sort by age.
+        let mut left = tails.len();
+        for (path, len) in tails {
+            let many = left >= TORN_TAILS_MAX || bytes > TORN_BYTES_MAX;
+            if !many || left < TORN_TAILS_MIN {
+                break;
+            }
+            self.options
+                .report
+                .say(&format!("{path}, an old torn tail of {len} bytes, is removed"));
+            self.disk.remove(&path)?;
+            (left, bytes) = (left - 1, bytes - len);
+        }
+        Ok(())
+    }
+}
+
+/// Whether an entry is of a segment that left the chain without a frame.
+fn never_held(entry: &SegmentEntry) -> bool {
+    entry.state == SegmentState::Removed && entry.end < entry.base
+}
+
+/// Gives a part of the reserve back to the medium; false if there is none left.
+fn draw_reserve(disk: &dyn Disk) -> bool {
+    let Ok(file) = disk.open(RESERVE_FILE) else { return false };
+    match file.len() {
+        Ok(len @ 1..) => file.set_len(len.saturating_sub(DRAW_BYTES)).is_ok(),
+        _ => false,
+    }
+}
+
+/// Whether all of a part of a file reads as zeros.
+fn is_blank(file: &dyn DiskFile, from: u64, until: u64) -> io::Result<bool> {
+    let mut chunk = vec![0; BLANK_STEP_BYTES];
+    let mut at = from;
+    while at < until {
+        let n = again(|| file.read_at(&mut chunk, at))?;
+        if n == 0 || chunk[..n].iter().any(|byte| *byte != 0) {
+            return Ok(n == 0);
+        }
+        at += n as u64;
+    }
+    Ok(true)
+}
