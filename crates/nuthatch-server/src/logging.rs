@@ -1,6 +1,7 @@
 //! Log lines in the shape of nats-server: `[pid] 2026/11/21 21:12:04.123456 [INF] text`.
 
 use crate::options::LogOptions;
+use crate::process::{LOG_MODE, permit};
 use parking_lot::Mutex;
 use std::fmt::{self, Write as _};
 use std::fs::{File, OpenOptions};
@@ -213,7 +214,11 @@ impl State {
 
 fn open_target(options: &LogOptions) -> io::Result<Target> {
     let Some(path) = &options.file else { return Ok(Target::Stderr) };
+    let is_new = !path.exists();
     let file = OpenOptions::new().create(true).append(true).open(path)?;
+    if is_new {
+        permit(&file, LOG_MODE)?;
+    }
     let size = file.metadata()?.len();
     Ok(Target::File { file, path: path.clone(), size })
 }

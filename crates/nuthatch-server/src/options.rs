@@ -28,7 +28,7 @@ pub use self::leafnodes::{
     DEFAULT_LEAF_PORT, LeafAuth, LeafOptions, LeafUrl, LeafUser, RemoteOptions, RemoteTls,
 };
 pub use self::load::{
-    Command, FileLoader, MAX_CONFIG_FILE_BYTES, SignalCommand, SignalTarget, load_with,
+    Command, FileLoader, MAX_CONFIG_FILE_BYTES, SignalCommand, SignalTarget, load_again, load_with,
 };
 pub use self::operator::{
     DeletePolicy, FullResolver, OperatorConflict, OperatorOptions, Resolver, TrustedOperator,
@@ -53,6 +53,7 @@ mod jetstream;
 mod keys;
 mod leaf_remotes;
 mod leafnodes;
+mod listen;
 mod load;
 mod logs;
 mod mappings;
@@ -74,8 +75,10 @@ pub const SYSTEM_ACCOUNT: &str = "$SYS";
 
 /// Default port for clients.
 pub const DEFAULT_PORT: u16 = 4222;
-/// Default bind address: every interface.
+/// Default bind address of a server with users: every interface.
 pub const DEFAULT_HOST: &str = "0.0.0.0";
+/// Default bind address of a server without users.
+pub const LOOPBACK_HOST: &str = "127.0.0.1";
 /// Default of [`Limits::max_control_line_bytes`].
 pub const DEFAULT_MAX_CONTROL_LINE_BYTES: usize = 4096;
 /// Default of [`Limits::max_payload_bytes`].
@@ -102,6 +105,8 @@ pub struct Options {
     pub server_name: Option<String>,
     /// Address to listen on for clients. Default [`DEFAULT_HOST`].
     pub host: String,
+    /// Where listeners are for which no address was configured.
+    pub default_host: String,
     /// Port for clients; 0 lets the system choose (configured as -1). Default [`DEFAULT_PORT`].
     pub port: u16,
     /// `client_advertise`: `host` or `host:port` to tell clients instead of our own address.
@@ -349,6 +354,7 @@ impl Default for Options {
             config_file: None,
             server_name: None,
             host: DEFAULT_HOST.to_owned(),
+            default_host: DEFAULT_HOST.to_owned(),
             port: DEFAULT_PORT,
             client_advertise: None,
             server_tags: Vec::new(),

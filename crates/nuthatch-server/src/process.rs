@@ -25,6 +25,8 @@ mod shutdown;
 mod signals;
 
 pub use self::fatal::Fatal;
+pub use self::files::keep_private;
+pub(crate) use self::files::{LOG_MODE, close_directory, permit};
 pub use self::foreign::{ForeignStore, OUR_DIRECTORY};
 
 /// Our own version.
@@ -162,6 +164,7 @@ fn serve(
     start_jetstream: StartJetStream,
     reload: reload::Source,
 ) -> ExitCode {
+    files::keep_private();
     let log = match Logger::new(&options.log) {
         Ok(log) => log,
         Err(source) => {

@@ -15,7 +15,7 @@ use crate::options::{
     AccountJetStream, CacheSettings, Compression, JetStreamOptions, LogHome, Options, SyncPolicy,
     TierSettings,
 };
-use crate::process::{OUR_DIRECTORY, StartedJetStream};
+use crate::process::{OUR_DIRECTORY, StartedJetStream, close_directory};
 use crate::route::Way;
 use crate::server::{NATS_VERSION, Server};
 use crate::sink::ServerSink;
@@ -247,6 +247,10 @@ impl Home {
         let dir = dir.map_or_else(|| ours.join(&self.name), Path::to_owned);
         std::fs::create_dir_all(&dir)
             .map_err(|error| format!("cannot create {}: {error}", dir.display()))?;
+        if dir.starts_with(&ours) {
+            close_directory(&ours)
+                .map_err(|error| format!("cannot close {} to others: {error}", ours.display()))?;
+        }
         let log_options = LogOptions {
             sync: sync_of(self.sync),
             report: reporter(server),

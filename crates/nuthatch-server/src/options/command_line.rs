@@ -98,7 +98,7 @@ fn apply_text(
     match name {
         "addr" => {
             if let Some(host) = some_text() {
-                options.host = host;
+                draft.host = Some(host);
             }
         }
         "name" if text.contains(' ') => return Err(given.bad("a name without spaces").into()),

@@ -4,7 +4,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use super::{Options, SYSTEM_ACCOUNT, SyncPolicy};
+use super::{Options, SYSTEM_ACCOUNT, SyncPolicy, listen};
 
 /// What the incumbent uses when nobody says where to store: a directory that a reboot may empty.
 const NATS_SERVER_STORE_DIR: &str = "nats";
@@ -22,7 +22,9 @@ pub enum Invocation {
 #[derive(Debug, Default)]
 pub(super) struct Draft {
     pub options: Options,
-    /// Address of monitoring, if it differs from that for clients.
+    /// Address for clients, if one was given.
+    pub host: Option<String>,
+    /// Address of monitoring, if one was given.
     pub monitor_host: Option<String>,
     pub auth_timeout: Option<Duration>,
     pub store_dir: Option<PathBuf>,
@@ -30,10 +32,11 @@ pub(super) struct Draft {
 }
 
 impl Draft {
-    /// Fills in what depends on other settings.
-    pub fn finish(self, invocation: Invocation) -> Options {
+    /// Fills in what depends on other settings. `old`: those of a running server, whose
+    /// listeners a reload does not move.
+    pub fn finish(self, invocation: Invocation, old: Option<&Options>) -> Options {
         let mut options = self.options;
-        options.monitor.host = self.monitor_host.unwrap_or_else(|| options.host.clone());
+        listen::fill_in(&mut options, self.host, self.monitor_host, invocation, old);
         options.auth.timeout = self.auth_timeout.unwrap_or_else(|| match &options.tls {
             // The handshake happens within the time to authenticate.
             Some(tls) => tls.timeout + Duration::from_secs(1),

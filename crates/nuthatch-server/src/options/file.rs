@@ -51,11 +51,11 @@ fn network(r: &mut Reader, key: &'static str, value: &Value, draft: &mut Draft) 
     match key {
         "listen" => {
             if let Some(listen) = address::listen(r, key, value) {
-                put(&mut options.host, listen.host);
+                draft.host = listen.host.or(draft.host.take());
                 options.port = listen.port.for_clients();
             }
         }
-        "host" => put(&mut options.host, r.word(key, value).map(str::to_owned)),
+        "host" => draft.host = r.word(key, value).map(str::to_owned).or(draft.host.take()),
         "port" => put(&mut options.port, address::port(r, key, value).map(|p| p.for_clients())),
         "client_advertise" => {
             if let Some(text) = r.text(key, value) {

@@ -59,7 +59,12 @@ const fn no(
 }
 
 const SERVER: &[Flag] = &[
-    flag(&["addr", "a", "net"], Kind::Text, "<host>", "Address for clients (default: 0.0.0.0)"),
+    flag(
+        &["addr", "a", "net"],
+        Kind::Text,
+        "<host>",
+        "Address for clients (default: 127.0.0.1, with users 0.0.0.0)",
+    ),
     flag(&["port", "p"], Kind::Int, "<port>", "Port for clients, -1: a free one (default: 4222)"),
     flag(&["name", "n", "server_name"], Kind::Text, "<name>", "Server name (default: its id)"),
     flag(&["pid", "P"], Kind::Text, "<file>", "File that receives the process id"),

@@ -198,7 +198,8 @@ impl Default for RemoteTls {
 
 /// The block.
 pub(super) fn leafnodes(r: &mut Reader, value: &Value) -> LeafOptions {
-    let mut options = LeafOptions::default();
+    // Without one it depends on whether there are users.
+    let mut options = LeafOptions { host: String::new(), ..LeafOptions::default() };
     let Some(map) = r.map("leafnodes", value) else { return options };
     let mut port = address::Port::Unset;
     r.walk(&LEAFNODES, map, |r, key, entry| {

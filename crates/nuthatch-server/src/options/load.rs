@@ -76,6 +76,19 @@ impl Options {
     pub fn load(invocation: Invocation, args: &[String]) -> Result<Command, OptionsError> {
         load_with(invocation, args, &mut FileLoader)
     }
+
+    /// [`Options::load`] for a server that runs with these options: its listeners stay where they
+    /// are.
+    ///
+    /// # Errors
+    /// As [`Options::load`].
+    pub fn load_again(
+        &self,
+        invocation: Invocation,
+        args: &[String],
+    ) -> Result<Command, OptionsError> {
+        load_again(invocation, args, &mut FileLoader, self)
+    }
 }
 
 /// [`Options::load`] with files and environment from elsewhere.
@@ -87,6 +100,28 @@ pub fn load_with(
     args: &[String],
     loader: &mut dyn Loader,
 ) -> Result<Command, OptionsError> {
+    load_beside(invocation, args, loader, None)
+}
+
+/// [`load_with`] for a server that runs with `old` options: its listeners stay where they are.
+///
+/// # Errors
+/// As [`Options::load`].
+pub fn load_again(
+    invocation: Invocation,
+    args: &[String],
+    loader: &mut dyn Loader,
+    old: &Options,
+) -> Result<Command, OptionsError> {
+    load_beside(invocation, args, loader, Some(old))
+}
+
+fn load_beside(
+    invocation: Invocation,
+    args: &[String],
+    loader: &mut dyn Loader,
+    old: Option<&Options>,
+) -> Result<Command, OptionsError> {
     let given = flags::parse(args)?;
     if let Some(command) = immediate_command(invocation, &given)? {
         return Ok(command);
@@ -97,7 +132,7 @@ pub fn load_with(
         read_file(path, loader, &mut draft)?;
     }
     command_line::apply(&given, &mut draft)?;
-    let options = draft.finish(invocation);
+    let options = draft.finish(invocation, old);
     check::check(&options)?;
     if !is_on(&given, "t") {
         return Ok(Command::Serve(Box::new(options)));

@@ -23,8 +23,12 @@ const REPORTS: &str =
 pub(super) static TOP: Block = Block { place: "at the top level", keys: TOP_KEYS };
 
 const TOP_KEYS: &[Key] = &[
-    yes(&["listen"], "`0.0.0.0:4222`", "address and port for clients: `host:port` or a port"),
-    yes(&["host", "net"], "`0.0.0.0`", "address for clients"),
+    yes(&["listen"], "`:4222`", "address and port for clients: `host:port` or a port"),
+    yes(
+        &["host", "net"],
+        "`127.0.0.1`, with users `0.0.0.0`",
+        "address for clients; under the name `nats-server` always `0.0.0.0`",
+    ),
     yes(&["port"], "4222", "port for clients; -1: a free one; 0: the default"),
     yes(&["server_name"], "the server's id", "name of this server; no spaces"),
     yes(&["client_advertise"], "none", "address to tell clients instead of our own"),
@@ -401,7 +405,7 @@ pub(super) static WEBSOCKET: Block = Block {
     place: "in 'websocket'",
     keys: &[
         yes(&["listen"], "none", "address and port: `host:port` or a port"),
-        yes(&["host", "net"], "`0.0.0.0`", "address"),
+        yes(&["host", "net"], "as for clients", "address"),
         yes(&["port"], "none", "port; -1: a free one; without it nothing is opened"),
         yes(&["advertise"], "none", "address to tell clients instead of our own"),
         yes(&["no_tls"], "false", "do without `tls`"),

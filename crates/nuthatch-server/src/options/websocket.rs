@@ -142,7 +142,8 @@ impl WebsocketOptions {
 /// The listener; `None`: the block opens no port.
 pub(super) fn websocket(r: &mut Reader, value: &Value) -> Option<WebsocketOptions> {
     let map = r.map("websocket", value)?;
-    let mut options = WebsocketOptions::default();
+    // Without one it depends on whether there are users.
+    let mut options = WebsocketOptions { host: String::new(), ..WebsocketOptions::default() };
     let (mut port, mut no_tls) = (address::Port::Unset, false);
     r.walk(&WEBSOCKET, map, |r, key, entry| {
         let value = &entry.value;

@@ -3,15 +3,60 @@
 use crate::monitor::Listeners;
 use crate::server::Server;
 use serde::Serialize;
+use std::fs::{File, Permissions};
+use std::io::{self, Write as _};
 use std::net::IpAddr;
-use std::path::PathBuf;
-use std::sync::atomic::Ordering;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU32, Ordering};
+
+/// Bits of permission that nothing of the server's own gives away: the store holds what users sent.
+const PRIVATE_UMASK: libc::mode_t = 0o077;
+/// Files for other programs, before the umask that the process was started with.
+const READABLE_MODE: u32 = 0o644;
+/// The log, likewise: a group may collect it.
+pub(crate) const LOG_MODE: u32 = 0o640;
+
+/// The umask that the process was started with.
+static GIVEN_UMASK: AtomicU32 = AtomicU32::new(0);
+
+/// Keeps what the process creates from now on to its user, whatever the umask it was started with:
+/// directories 0700, files 0600. What others are to read is given to them by [`permit`].
+pub fn keep_private() {
+    // SAFETY: it sets a number of the process and cannot fail.
+    let given = unsafe { libc::umask(PRIVATE_UMASK) };
+    GIVEN_UMASK.store(given, Ordering::Relaxed);
+}
+
+/// Gives a file that was made just now the mode that it would have had without [`keep_private`].
+///
+/// # Errors
+/// Those of the system.
+pub(crate) fn permit(file: &File, mode: u32) -> io::Result<()> {
+    let mode = mode & !GIVEN_UMASK.load(Ordering::Relaxed);
+    file.set_permissions(Permissions::from_mode(mode))
+}
+
+/// Writes a file that others may read. One that is there keeps its mode.
+fn write_readable(path: &Path, text: &[u8]) -> io::Result<()> {
+    let is_new = !path.exists();
+    let mut file = File::create(path)?;
+    if is_new {
+        permit(&file, READABLE_MODE)?;
+    }
+    file.write_all(text)
+}
+
+/// Takes our directory of the store from others: those of before were made under any umask.
+pub(crate) fn close_directory(dir: &Path) -> io::Result<()> {
+    std::fs::set_permissions(dir, Permissions::from_mode(0o700))
+}
 
 /// Writes the process id, without a newline.
 pub(super) fn write_pid(server: &Server) {
     let options = server.options();
     let Some(path) = &options.pid_file else { return };
-    if let Err(error) = std::fs::write(path, std::process::id().to_string()) {
+    if let Err(error) = write_readable(path, std::process::id().to_string().as_bytes()) {
         server.log.error(format_args!("Could not write pidfile {}: {error}", path.display()));
     }
 }
@@ -72,7 +117,8 @@ impl Ports {
         let text = serde_json::to_vec(&file).unwrap_or_default();
         // Whoever polls for the file must never see half of it.
         let partial = path.with_extension("ports.tmp");
-        let written = std::fs::write(&partial, text).and_then(|()| std::fs::rename(&partial, path));
+        let written =
+            write_readable(&partial, &text).and_then(|()| std::fs::rename(&partial, path));
         if let Err(error) = written {
             server
                 .log

@@ -1,6 +1,6 @@
 //! Reading the configuration again.
 
-use crate::options::{Command, Invocation, Options};
+use crate::options::{Command, Invocation};
 use crate::server::Server;
 use std::sync::Arc;
 
@@ -23,12 +23,15 @@ pub(super) fn reload(server: &Arc<Server>) {
 /// Reads the configuration again and adopts what may change while running. If anything is wrong,
 /// or something changed that needs a restart, nothing changes.
 pub(super) fn try_reload(server: &Arc<Server>, source: &Source) -> Result<(), String> {
-    let mut new = match Options::load(source.invocation, &source.args) {
+    let old = server.options();
+    let mut new = match old.load_again(source.invocation, &source.args) {
         Ok(Command::Serve(options)) => *options,
         Ok(_) => return Err("the arguments no longer start a server".to_owned()),
         Err(error) => return Err(error.to_string()),
     };
-    let old = server.options();
+    if let Some(why) = new.opens_up(&old) {
+        return Err(why);
+    }
     if new.operator.is_some() {
         // They come from tokens, which are read below.
         new.accounts.clone_from(&old.accounts);

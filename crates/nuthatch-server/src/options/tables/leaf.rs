@@ -12,7 +12,7 @@ pub(in crate::options) static LEAFNODES: Block = Block {
     place: "in 'leafnodes'",
     keys: &[
         yes(&["listen"], "none", "address and port for leaf nodes: `host:port` or a port"),
-        yes(&["host", "net"], "`0.0.0.0`", "address"),
+        yes(&["host", "net"], "as for clients", "address; with users of its own `0.0.0.0`"),
         yes(&["port"], "none", "port; -1: a free one; without it nobody may connect"),
         yes(
             &["advertise", "leafnode_advertise"],
