@@ -268,9 +268,11 @@ impl Interest {
     pub fn sole_overlapping(&self, pattern: &[u8]) -> Option<Arc<Subscription>> {
         let mut found = None;
         let mut count = 0_usize;
-        self.tree.read().for_each_overlapping(pattern, |queue, sub| {
+        // Asked by publishers: it looks no further than the second.
+        self.tree.read().any_overlapping(pattern, |sub| {
             count += 1;
-            found = queue.is_none().then(|| sub.0.clone());
+            found = sub.0.queue.is_none().then(|| sub.0.clone());
+            count > 1
         });
         found.filter(|_| count == 1)
     }

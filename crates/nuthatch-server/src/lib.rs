@@ -24,6 +24,7 @@ pub mod route;
 pub mod server;
 mod signature;
 pub mod sink;
+mod slice;
 pub mod stage;
 pub mod subscription;
 pub mod system;

@@ -405,7 +405,17 @@ impl<T> SubjectTree<T> {
     pub fn for_each_overlapping(&self, pattern: &[u8], mut visit: impl FnMut(Option<QueueId>, &T)) {
         self.walk_overlapping(ROOT, tokens(pattern), &mut |subscribers: &Subscribers<T>| {
             subscribers.for_each(&mut visit);
+            true
         });
+    }
+
+    /// As [`SubjectTree::for_each_overlapping`] until `wanted` says so of one; whether it did.
+    pub fn any_overlapping(&self, pattern: &[u8], mut wanted: impl FnMut(&T) -> bool) -> bool {
+        !self.walk_overlapping(ROOT, tokens(pattern), &mut |subscribers: &Subscribers<T>| {
+            let mut found = false;
+            subscribers.for_each(&mut |_, value: &T| found = found || wanted(value));
+            !found
+        })
     }
 
     /// Whether certainly no subscription selects a subject that `pattern` selects too. Meant for
@@ -432,50 +442,48 @@ impl<T> SubjectTree<T> {
         false
     }
 
+    /// Goes on while `visit` says so; whether it always did.
     fn walk_overlapping(
         &self,
         id: u32,
         mut rest: Tokens<'_>,
-        visit: &mut impl FnMut(&Subscribers<T>),
-    ) {
+        visit: &mut impl FnMut(&Subscribers<T>) -> bool,
+    ) -> bool {
         let Some(token) = rest.next() else {
             return self.visit_all(id, visit);
         };
         let node = &self.nodes[id as usize];
-        self.visit_all(node.any_tail, visit);
+        if !self.visit_all(node.any_tail, visit) {
+            return false;
+        }
         let edge = edge(token, rest.rest().is_none());
         if edge == Edge::AnyTail {
             return self.walk_below(id, visit);
         }
-        if node.any_token != NIL {
-            self.walk_overlapping(node.any_token, rest.clone(), visit);
+        if node.any_token != NIL && !self.walk_overlapping(node.any_token, rest.clone(), visit) {
+            return false;
         }
         if edge == Edge::AnyToken {
-            for child in self.literal_children(id) {
-                self.walk_overlapping(child, rest.clone(), visit);
-            }
-        } else if let Some(child) = self.literal_child(id, token) {
-            self.walk_overlapping(child, rest, visit);
+            return self
+                .literal_children(id)
+                .all(|child| self.walk_overlapping(child, rest.clone(), visit));
         }
+        let child = self.literal_child(id, token);
+        child.is_none_or(|child| self.walk_overlapping(child, rest, visit))
     }
 
-    /// Visits everything below `id` except its `>` child.
-    fn walk_below(&self, id: u32, visit: &mut impl FnMut(&Subscribers<T>)) {
+    /// Visits everything below `id` except its `>` child, while `visit` says so.
+    fn walk_below(&self, id: u32, visit: &mut impl FnMut(&Subscribers<T>) -> bool) -> bool {
         let any = self.nodes[id as usize].any_token;
-        for child in self.literal_children(id).chain((any != NIL).then_some(any)) {
-            self.visit_all(child, visit);
-            self.visit_all(self.nodes[child as usize].any_tail, visit);
-            self.walk_below(child, visit);
-        }
+        self.literal_children(id).chain((any != NIL).then_some(any)).all(|child| {
+            self.visit_all(child, visit)
+                && self.visit_all(self.nodes[child as usize].any_tail, visit)
+                && self.walk_below(child, visit)
+        })
     }
 
-    fn visit_all(&self, id: u32, visit: &mut impl FnMut(&Subscribers<T>)) {
-        if id != NIL {
-            self.visit_node(id, &mut |subscribers| {
-                visit(subscribers);
-                true
-            });
-        }
+    fn visit_all(&self, id: u32, visit: &mut impl FnMut(&Subscribers<T>) -> bool) -> bool {
+        id == NIL || self.visit_node(id, visit)
     }
 
     fn literal_children(&self, id: u32) -> impl Iterator<Item = u32> + '_ {

@@ -10,6 +10,7 @@ use crate::stage::{DirectWrites, Outgoing};
 use crate::system;
 use bytes::Bytes;
 use memchr::{memchr, memrchr};
+use nuthatch_protocol::subject::has_wildcard;
 use nuthatch_protocol::wire::Publish;
 use nuthatch_streams::{
     AckItem, ClientBatch, DirectGetItem, FlowItem, Item, Message, PublishItem, PullItem, Span,
@@ -376,7 +377,10 @@ impl Turn<'_> {
             return 0;
         }
         let pattern = [prefix, b"*"].concat();
-        let hint = match interest.sole_overlapping(&pattern) {
+        // Nobody is asked for with a wildcard, and to look would take as long as there are
+        // subscriptions.
+        let sole = (!has_wildcard(prefix)).then(|| interest.sole_overlapping(&pattern)).flatten();
+        let hint = match sole {
             Some(sub)
                 if std::ptr::eq(&*sub.conn, &*self.reader.conn)
                     && sub.max() == 0

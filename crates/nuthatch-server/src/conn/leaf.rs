@@ -14,6 +14,7 @@ use crate::leaf::rights::{Domains, LeafRights, Terms};
 use crate::leaf::{self, LOOP_PREFIX, Link};
 use crate::options::{RemoteOptions, SubjectPermission};
 use crate::route::{Groups, Mapping, Way, deliver_on};
+use crate::slice::Deadline;
 use crate::stage::{DirectWrites, Outgoing};
 use crate::subscription::Subscription;
 use nuthatch_protocol::subject::{has_wildcard, is_valid_subject};
@@ -213,6 +214,7 @@ impl<'a> Turn<'a> {
     pub(super) fn run_leaf(&mut self, from: usize) -> Flow {
         let mut at = from;
         let data: &'a bytes::Bytes = self.data;
+        let mut deadline = Deadline::new();
         while at < data.len() {
             match parse_leaf_op(&data[at..], self.reader.limits.max_payload) {
                 Ok(LeafStep::Op(LeafOp::Connect(json), used)) => {
@@ -226,6 +228,9 @@ impl<'a> Turn<'a> {
                     self.handle_leaf(op);
                     if self.scratch.closed {
                         return Flow::Closed;
+                    }
+                    if deadline.is_over() {
+                        return Flow::Rest { consumed: at };
                     }
                 }
                 Ok(LeafStep::Incomplete { need }) => return Flow::Done { consumed: at, need },

@@ -17,6 +17,7 @@ use crate::leaf;
 use crate::outbox::Tally;
 use crate::route::Groups;
 use crate::server::Server;
+use crate::slice::{Deadline, Slice};
 use crate::stage::DirectWrites;
 use crate::system::events;
 use bytes::{Bytes, BytesMut};
@@ -24,7 +25,7 @@ use nuthatch_protocol::wire::{Limits, Op, ParseError, Step, parse_op, write};
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tokio::io::AsyncRead;
 
 /// How long a producer is slowed down for a slow consumer after one socket read.
@@ -65,6 +66,8 @@ pub(super) enum Flow {
     Done { consumed: usize, need: usize },
     /// A CONNECT is to be looked at, which may take a while; then go on behind it.
     Connect { json: Vec<u8>, consumed: usize },
+    /// So many bytes are handled, and others are to have their turn before the rest.
+    Rest { consumed: usize },
     /// The connection was closed.
     Closed,
 }
@@ -140,12 +143,14 @@ impl Reader {
     async fn read_loop<R: AsyncRead + Unpin>(&mut self, input: &mut R) -> CloseReason {
         let mut rest = BytesMut::new();
         let mut need = 1;
+        let mut slice = Slice::default();
         loop {
             let data = match self.next_data(input, &mut rest, need).await {
                 Ok(Some(data)) => data,
                 Ok(None) => return CloseReason::ClientClosed,
                 Err(error) => return read_error(&error),
             };
+            let began = Instant::now();
             match self.handle_all(&data).await {
                 Ok((consumed, more)) => {
                     need = more;
@@ -153,6 +158,9 @@ impl Reader {
                 }
                 Err(reason) => return reason,
             }
+            // What is read next may be here already: a socket that is always full, or one frame that
+            // holds very much when it is inflated.
+            slice.spend(began).await;
         }
     }
 
@@ -192,6 +200,10 @@ impl Reader {
                     return Err(self.conn.close_reason().unwrap_or(CloseReason::ClientClosed));
                 }
                 Flow::Done { consumed, need } => return Ok((consumed, need)),
+                Flow::Rest { consumed } => {
+                    from = consumed;
+                    tokio::task::yield_now().await;
+                }
                 Flow::Connect { json, consumed } => {
                     from = consumed;
                     // What came before was sent under the old identity.
@@ -375,6 +387,7 @@ impl Turn<'_> {
         }
         let mut at = from;
         let data = self.data;
+        let mut deadline = Deadline::new();
         while at < data.len() {
             // Judged by the first byte: a stranger's payload is not waited for, nor given memory.
             if self.reader.expect_connect
@@ -393,6 +406,9 @@ impl Turn<'_> {
                     self.handle(op);
                     if self.scratch.closed {
                         return Flow::Closed;
+                    }
+                    if deadline.is_over() {
+                        return Flow::Rest { consumed: at };
                     }
                 }
                 Ok(Step::Incomplete { need }) => return Flow::Done { consumed: at, need },

@@ -2,6 +2,7 @@
 
 use super::{CloseReason, Connection, Transport};
 use crate::outbox::Batch;
+use crate::slice::Slice;
 use std::future::poll_fn;
 use std::io::{self, IoSlice};
 use std::pin::{Pin, pin};
@@ -140,9 +141,11 @@ async fn drain<W: AsyncWrite + Unpin>(
         // A websocket may have something to say that is no protocol text.
         return flush(output, deadline).await;
     };
+    let mut slice = Slice::default();
     loop {
         let mut written = 0;
         while !batch.is_empty() {
+            let began = std::time::Instant::now();
             let write = write_some(output, &batch);
             match tokio::time::timeout(deadline, write).await {
                 Ok(Ok(count)) => {
@@ -154,6 +157,8 @@ async fn drain<W: AsyncWrite + Unpin>(
                 Err(_) => return Err(CloseReason::SlowConsumerWriteDeadline),
             }
             conn.after_write();
+            // A peer that takes everything at once has much encrypted or compressed for it.
+            slice.spend(began).await;
         }
         debug_assert!(written > 0);
         flush(output, deadline).await?;

@@ -9,7 +9,7 @@ use super::registry::{EngineIndex, Registry};
 use super::service::{JetStream, described};
 use nuthatch_protocol::js::{StorageType, StreamConfig};
 use nuthatch_protocol::jserror::JsError;
-use nuthatch_protocol::subject;
+use nuthatch_protocol::subject::tree::SubjectTree;
 use nuthatch_streams::AccountId;
 use parking_lot::Mutex;
 use rustc_hash::FxHashMap;
@@ -33,6 +33,8 @@ pub(super) struct Claim {
     engine: EngineIndex,
     /// What the stream is to be, or is until it goes.
     config: Arc<StreamConfig>,
+    /// Its subjects, once others may ask for them.
+    subjects: Arc<SubjectTree<()>>,
 }
 
 impl Claim {
@@ -41,7 +43,7 @@ impl Claim {
         engine: EngineIndex,
         config: impl Into<Arc<StreamConfig>>,
     ) -> Self {
-        Self { account, engine, config: config.into() }
+        Self { account, engine, config: config.into(), subjects: Arc::default() }
     }
 
     /// A claim to a name and nothing else.
@@ -68,15 +70,16 @@ impl Claims {
 
     /// Whether another stream's claim overlaps with the subjects of this one.
     pub(super) fn overlaps(&self, account: AccountId, config: &StreamConfig) -> bool {
-        let overlap = |other: &StreamConfig| {
-            let pairs = other.subjects.iter().flat_map(|theirs| {
-                config.subjects.iter().map(move |own| (theirs.as_bytes(), own.as_bytes()))
-            });
-            pairs.into_iter().any(|(theirs, own)| subject::overlap(theirs, own))
+        let others: Vec<Arc<SubjectTree<()>>> = {
+            let claims = self.0.lock();
+            let others = claims.values().filter(|claim| claim.account == account);
+            let others = others.filter(|claim| claim.config.name != config.name);
+            others.map(|claim| claim.subjects.clone()).collect()
         };
-        let claims = self.0.lock();
-        let mut others = claims.values().filter(|claim| claim.account == account);
-        others.any(|claim| claim.config.name != config.name && overlap(&claim.config))
+        let overlaps = |own: &String| {
+            others.iter().any(|theirs| theirs.any_overlapping(own.as_bytes(), |()| true))
+        };
+        config.subjects.iter().any(overlaps)
     }
 
     /// Streams that the registry does not have (yet).
@@ -109,7 +112,10 @@ impl Claims {
 struct Held<'a>(&'a Claims, (AccountId, String));
 
 impl<'a> Held<'a> {
-    fn new(claims: &'a Claims, claim: Claim) -> Self {
+    fn new(claims: &'a Claims, mut claim: Claim) -> Self {
+        let mut subjects = SubjectTree::default();
+        claim.config.subjects.iter().for_each(|own| subjects.insert(own.as_bytes(), None, ()));
+        claim.subjects = Arc::new(subjects);
         let key = (claim.account, claim.config.name.clone());
         claims.0.lock().insert(key.clone(), claim);
         Self(claims, key)

@@ -3,7 +3,7 @@
 use super::envelope::{self, Paged, ResponseType, Success};
 use super::request::{Call, is_empty, parse, parse_optional};
 use super::service::{Answer, JetStream, set_consumer_metadata, unexpected};
-use super::streams::{LIST_PAGE, NAMES_PAGE, offset_of};
+use super::streams::{LIST_PAGE, NAMES_PAGE, check_lengths, offset_of};
 use nuthatch_protocol::js::{ConsumerAction, ConsumerInfo, CreateConsumerRequest, Nanos, Time};
 use nuthatch_protocol::jserror::JsError;
 use nuthatch_streams::consumer::is_valid_group;
@@ -81,6 +81,9 @@ impl JetStream {
     ) -> Answer {
         let mut request: CreateConsumerRequest = parse(body, self.settings.strict)?;
         name_from_subject(&api_call, &mut request)?;
+        let config = &request.config;
+        let filters = config.filter_subjects.iter().chain([&config.filter_subject]);
+        check_lengths(filters, JsError::CONSUMER_CREATE)?;
         if request.config.num_replicas > 1 {
             return Err(JsError::STREAM_REPLICAS_NOT_SUPPORTED);
         }

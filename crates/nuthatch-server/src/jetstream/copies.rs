@@ -14,6 +14,7 @@ use nuthatch_protocol::headers;
 use nuthatch_protocol::js::{StreamConfig, StreamInfo, StreamSource, StreamSourceInfo, Time};
 use nuthatch_protocol::jserror::JsError;
 use nuthatch_protocol::subject;
+use nuthatch_protocol::subject::tree::SubjectTree;
 use nuthatch_protocol::transform::Transform;
 use nuthatch_streams::op::{Range, RangeRequest, Replica};
 use nuthatch_streams::{AccountId, Op, OpOutcome};
@@ -223,9 +224,8 @@ impl JetStream {
         if config.sources.iter().filter(local).any(|source| too_small(&source.name)) {
             return Err(JsError::SOURCE_MAX_MESSAGE_SIZE_TOO_BIG);
         }
-        if forms_cycle(config, |name| {
-            registry.get(account, name).map(|entry| (*entry.config).clone())
-        }) {
+        if forms_cycle(config, |name| registry.get(account, name).map(|entry| entry.config.clone()))
+        {
             return Err(JsError::STREAM_INVALID_CONFIG.with("err", "detected cycle"));
         }
         if let Some(mirror) = &config.mirror
@@ -304,28 +304,32 @@ fn describe(source: &StreamSource, state: &State) -> StreamSourceInfo {
     }
 }
 
-/// Whether messages would come back to a stream that copies others.
-fn forms_cycle(config: &StreamConfig, get: impl Fn(&str) -> Option<StreamConfig>) -> bool {
-    let overlaps = |subjects: &[String], filter: &str| {
-        filter.is_empty()
-            || subjects.iter().any(|own| subject::overlap(own.as_bytes(), filter.as_bytes()))
-    };
-    let (mut visited, mut left) = (FxHashSet::default(), vec![config.clone()]);
+/// Whether messages would come back to a stream that copies others. Each stream is looked at once.
+fn forms_cycle(config: &StreamConfig, get: impl Fn(&str) -> Option<Arc<StreamConfig>>) -> bool {
+    let here = |source: &&StreamSource| source.external.is_none();
+    let mut queued = FxHashSet::from_iter([config.name.clone()]);
+    let (mut visited, mut left) = (FxHashSet::default(), vec![Arc::new(config.clone())]);
     while let Some(config) = left.pop() {
         visited.insert(config.name.clone());
-        let sources = config.sources.iter().filter(|source| source.external.is_none());
-        for source in sources {
-            if !visited.contains(&source.name) {
-                left.extend(get(&source.name));
-            } else if overlaps(&config.subjects, &source.filter_subject) {
-                return true;
-            }
+        let mut subjects = SubjectTree::default();
+        config.subjects.iter().for_each(|own| subjects.insert(own.as_bytes(), None, ()));
+        let comes_back = |source: &StreamSource| {
+            let filter = &source.filter_subject;
+            filter.is_empty() || subjects.any_overlapping(filter.as_bytes(), |()| true)
+        };
+        let names: Vec<&StreamSource> = config.sources.iter().filter(here).collect();
+        let before = names.iter().filter(|source| visited.contains(&source.name));
+        if before.into_iter().any(|source| comes_back(source)) {
+            return true;
         }
-        if let Some(mirror) = config.mirror.as_ref().filter(|mirror| mirror.external.is_none()) {
-            if visited.contains(&mirror.name) {
-                return true;
+        let mirror = config.mirror.as_ref().filter(here);
+        if mirror.is_some_and(|mirror| visited.contains(&mirror.name)) {
+            return true;
+        }
+        for source in names.into_iter().chain(mirror) {
+            if !visited.contains(&source.name) && queued.insert(source.name.clone()) {
+                left.extend(get(&source.name));
             }
-            left.extend(get(&mirror.name));
         }
     }
     false

@@ -22,7 +22,7 @@ use std::any::Any;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{SystemTime, UNIX_EPOCH};
-use tokio::runtime::Handle;
+use tokio::runtime::{Handle, Runtime};
 use tokio::sync::{oneshot, watch};
 
 /// What the API prefix looks like once a domain has been taken off.
@@ -209,7 +209,51 @@ pub struct Hook {
     service: Arc<JetStream>,
     engines: Arc<Engines>,
     runtime: Handle,
+    long_calls: LongCalls,
     domain: Option<String>,
+}
+
+/// Threads for calls whose handling grows with the request, or that tell of very much: connections
+/// and timers do not wait for what they compute.
+const LONG_CALL_THREADS: usize = 2;
+
+/// The runtime of those threads.
+struct LongCalls(Option<Runtime>);
+
+impl LongCalls {
+    fn new() -> Result<Self, String> {
+        let mut builder = tokio::runtime::Builder::new_multi_thread();
+        builder.worker_threads(LONG_CALL_THREADS).thread_name("calls").enable_all();
+        let runtime = builder.build().map_err(|error| format!("no threads for calls: {error}"))?;
+        Ok(Self(Some(runtime)))
+    }
+
+    /// Carries out a call; what is returned hears of its end.
+    fn spawn(&self, work: impl Future<Output = ()> + Send + 'static) -> oneshot::Receiver<()> {
+        let runtime = self.0.as_ref().expect("it is there until it is dropped");
+        spawn_told(runtime.handle(), work)
+    }
+}
+
+impl Drop for LongCalls {
+    fn drop(&mut self) {
+        // A runtime may not be waited for on a thread of another one.
+        self.0.take().into_iter().for_each(Runtime::shutdown_background);
+    }
+}
+
+/// Carries out `work`; what is returned hears of its end.
+fn spawn_told(
+    runtime: &Handle,
+    work: impl Future<Output = ()> + Send + 'static,
+) -> oneshot::Receiver<()> {
+    let (done, receiver) = oneshot::channel();
+    runtime.spawn(async move {
+        work.await;
+        // Nobody listens when the connection is gone.
+        let _ = done.send(());
+    });
+    receiver
 }
 
 impl Hook {
@@ -223,7 +267,8 @@ impl Hook {
         service.load().await?;
         let runtime = Handle::current();
         runtime.spawn(service.clone().copy_streams());
-        Ok(Arc::new(Self { service, engines, runtime, domain }))
+        let long_calls = LongCalls::new()?;
+        Ok(Arc::new(Self { service, engines, runtime, long_calls, domain }))
     }
 
     /// The service.
@@ -456,7 +501,10 @@ impl JetStreamHook for Hook {
             );
             return None;
         };
-        let changes_streams = Call::parse(rest).is_some_and(|call| call.changes_streams());
+        let api_call = Call::parse(rest);
+        let changes_streams = api_call.is_some_and(|call| call.changes_streams());
+        let is_long = api_call.is_some_and(|call| call.is_long(request.body.len()));
+        let is_list = api_call.is_some_and(|call| call.is_list());
         let (engines, domain) = (self.engines.clone(), self.domain.clone());
         let mut work = Box::pin(async move {
             let Some(rest) = call_of(&request) else { return };
@@ -472,6 +520,11 @@ impl JetStreamHook for Hook {
             }
             drop(held);
         });
+        if is_long {
+            let told = self.long_calls.spawn(work);
+            // What comes behind a list does not depend on it.
+            return (!is_list).then_some(told);
+        }
         // The first step is taken here, so that the operation is queued in the order in which the
         // connection asked for it.
         if first_step(work.as_mut()) {
@@ -481,13 +534,7 @@ impl JetStreamHook for Hook {
             self.runtime.spawn(work);
             return None;
         }
-        let (done, receiver) = oneshot::channel();
-        self.runtime.spawn(async move {
-            work.await;
-            // Nobody listens when the connection is gone.
-            let _ = done.send(());
-        });
-        Some(receiver)
+        Some(spawn_told(&self.runtime, work))
     }
 
     fn send(

@@ -248,34 +248,19 @@ impl Registry {
         let mut patterns = patterns.take(PATTERNS_LOOKED_AT);
         let pattern = patterns.find(|pattern| subject::matches(pattern.as_bytes(), literal))?;
         is_region(pattern.as_bytes()).then_some(())?;
-        let mut alone = true;
-        streams.subjects.for_each_overlapping(pattern.as_bytes(), |_, other| {
-            alone &= *other == route;
-        });
-        alone.then_some(pattern)
+        let is_other = |other: &StreamRoute| *other != route;
+        (!streams.subjects.any_overlapping(pattern.as_bytes(), is_other)).then_some(pattern)
     }
 
-    /// Another stream of the account whose subjects overlap with `patterns`; of several the first
-    /// by name. Looks at no stream but those.
+    /// Whether another stream of the account than `except` owns subjects of one of `patterns`.
     #[must_use]
-    pub fn overlapping(
-        &self,
-        account: AccountId,
-        patterns: &[String],
-        except: Option<&str>,
-    ) -> Option<&Arc<Entry>> {
-        let streams = self.accounts.get(&account)?;
-        let mut first: Option<&Arc<Entry>> = None;
-        for pattern in patterns {
-            streams.subjects.for_each_overlapping(pattern.as_bytes(), |_, route| {
-                let Some(entry) = streams.by_id.get(&route.id) else { return };
-                let name = entry.config.name.as_str();
-                if except != Some(name) && first.is_none_or(|first| name < &*first.config.name) {
-                    first = Some(entry);
-                }
-            });
-        }
-        first
+    pub fn overlaps(&self, account: AccountId, patterns: &[String], except: Option<&str>) -> bool {
+        let Some(streams) = self.accounts.get(&account) else { return false };
+        let is_other = |route: &StreamRoute| {
+            let entry = streams.by_id.get(&route.id);
+            entry.is_some_and(|entry| except != Some(entry.config.name.as_str()))
+        };
+        patterns.iter().any(|own| streams.subjects.any_overlapping(own.as_bytes(), is_other))
     }
 
     /// A fresh identity, never used before on this server.

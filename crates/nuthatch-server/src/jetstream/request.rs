@@ -5,6 +5,10 @@ use nuthatch_protocol::jserror::JsError;
 use serde::de::DeserializeOwned;
 use serde_json::json;
 
+/// Bodies of requests above so many bytes are read on threads of their own; to read and to check this
+/// many takes about a tenth of a millisecond.
+const LONG_REQUEST_BYTES: usize = 8 * 1024;
+
 /// Largest JSON body the API reads; anything above is refused before it is parsed.
 pub const MAX_REQUEST_BYTES: usize = 8 * 1024 * 1024;
 
@@ -109,6 +113,20 @@ impl<'a> Call<'a> {
                 | Self::StreamImport(_)
                 | Self::AccountPurge(_)
         )
+    }
+
+    /// Whether it is handled on threads of its own: reading it, or writing down what it tells, may
+    /// take longer than other connections should wait. Batches of an import are read as they are.
+    #[must_use]
+    pub const fn is_long(&self, body_bytes: usize) -> bool {
+        let is_batch = matches!(self, Self::StreamImportMessages(_));
+        self.is_list() || (body_bytes > LONG_REQUEST_BYTES && !is_batch)
+    }
+
+    /// Whether it tells of many streams or consumers.
+    #[must_use]
+    pub const fn is_list(&self) -> bool {
+        matches!(self, Self::StreamNames | Self::StreamList | Self::ConsumerList(_))
     }
 
     fn parse_stream(rest: &'a str) -> Option<Self> {

@@ -119,6 +119,37 @@ struct PurgedBody {
     purged: u64,
 }
 
+/// Subjects of a configuration that are compared with all others while the registry is held.
+const SUBJECTS_AT_ONCE: usize = 16;
+
+/// Longest subject of a stream's or consumer's configuration, in bytes: no publish has a longer one
+/// by default, and a tree of subjects is as deep as they have tokens.
+pub(super) const SUBJECT_BYTES_MAX: usize = 4096;
+
+/// Refuses subjects that are longer than any message's.
+pub(super) fn check_lengths<'a>(
+    subjects: impl IntoIterator<Item = &'a String>,
+    kind: JsError,
+) -> Result<(), JsError> {
+    match subjects.into_iter().find(|subject| subject.len() > SUBJECT_BYTES_MAX) {
+        Some(long) => {
+            let text = format!("a subject of {} bytes: at most {SUBJECT_BYTES_MAX}", long.len());
+            Err(kind.with_err(text))
+        }
+        None => Ok(()),
+    }
+}
+
+/// The subjects and filters of a configuration.
+fn subjects_of(config: &StreamConfig) -> impl Iterator<Item = &String> {
+    let sources = config.mirror.iter().chain(&config.sources);
+    let filters = sources.flat_map(|source| {
+        let transforms = source.subject_transforms.iter();
+        transforms.flat_map(|t| [&t.src, &t.dest]).chain([&source.filter_subject])
+    });
+    config.subjects.iter().chain(filters)
+}
+
 /// A request's offset as a count; negative means 0, as upstream.
 pub(super) fn offset_of(offset: i64) -> usize {
     usize::try_from(offset).unwrap_or(0)
@@ -139,7 +170,9 @@ impl JetStream {
         let mut map: serde_json::Map<String, serde_json::Value> = parse(body, false)?;
         let pedantic = map.remove("pedantic").is_some_and(|value| value == true);
         let text = serde_json::to_vec(&map).map_err(|e| JsError::INVALID_JSON.with("err", e))?;
-        Ok((parse(&text, self.settings.strict)?, pedantic))
+        let config: StreamConfig = parse(&text, self.settings.strict)?;
+        check_lengths(subjects_of(&config), JsError::STREAM_INVALID_CONFIG)?;
+        Ok((config, pedantic))
     }
 
     pub(super) async fn stream_create(
@@ -209,7 +242,7 @@ impl JetStream {
         account: AccountId,
         config: &StreamConfig,
     ) -> Result<(), JsError> {
-        self.check_overlap(account, config)?;
+        self.check_overlap(account, config).await?;
         let limits = self.limits_of(account);
         check_account(config, &limits)?;
         let count = {
@@ -222,12 +255,25 @@ impl JetStream {
         self.check_space(account, config, 0).await
     }
 
-    fn check_overlap(&self, account: AccountId, config: &StreamConfig) -> Result<(), JsError> {
-        let registry = self.registry.read();
-        let overlaps =
-            registry.overlapping(account, &config.subjects, Some(&config.name)).is_some()
-                || self.claims.overlaps(account, config);
-        if overlaps { Err(JsError::STREAM_SUBJECT_OVERLAP) } else { Ok(()) }
+    /// Whoever calls holds the right to change the registry, so nobody takes the subjects between two
+    /// parts of the check. The registry itself is let go between them: publishers ask it for routes.
+    async fn check_overlap(
+        &self,
+        account: AccountId,
+        config: &StreamConfig,
+    ) -> Result<(), JsError> {
+        for part in config.subjects.chunks(SUBJECTS_AT_ONCE) {
+            if self.registry.read().overlaps(account, part, Some(&config.name)) {
+                return Err(JsError::STREAM_SUBJECT_OVERLAP);
+            }
+            if config.subjects.len() > SUBJECTS_AT_ONCE {
+                tokio::task::yield_now().await;
+            }
+        }
+        match self.claims.overlaps(account, config) {
+            true => Err(JsError::STREAM_SUBJECT_OVERLAP),
+            false => Ok(()),
+        }
     }
 
     /// Whether `max_bytes` still fits what the account may reserve.
@@ -285,7 +331,7 @@ impl JetStream {
             ));
         }
         check_account(&config, &self.limits_of(account))?;
-        self.check_overlap(account, &config)?;
+        self.check_overlap(account, &config).await?;
         let already = u64::try_from(entry.config.max_bytes).unwrap_or(0);
         if u64::try_from(config.max_bytes).unwrap_or(0) > already {
             self.check_space(account, &config, already).await?;

@@ -94,12 +94,11 @@ fn the_registry_routes_and_refuses_overlap() {
     assert_eq!(route(&registry, "b.x.y"), Some(7));
     assert_eq!(registry.route(AccountId(9), b"a.x"), None, "accounts are apart");
 
-    let overlap = |except| {
-        let name = registry.overlapping(account, &["*.x".to_owned()], except)?.config.name.clone();
-        Some(name)
+    let overlaps = |pattern: &str, except| {
+        registry.overlaps(account, &["c".to_owned(), pattern.to_owned()], except)
     };
-    assert_eq!(overlap(None).as_deref(), Some("A"));
-    assert_eq!(overlap(Some("A")).as_deref(), Some("B"));
+    assert!(overlaps("*.x", None) && overlaps("*.x", Some("A")) && overlaps("b.>", Some("A")));
+    assert!(!overlaps("a.*", Some("A")) && !overlaps("a", None) && !overlaps("c.>", None));
     assert_eq!(registry.fresh_id(), StreamId(8), "ids are never used again");
     assert_eq!(registry.reserved_bytes(account, StorageType::File), 200);
 

@@ -22,6 +22,8 @@ const FRAME_BYTES_MAX: u64 = 64 * 1024 * 1024;
 const INFLATE_BYTES: usize = 16 * 1024;
 /// Read when part of a frame is there already.
 const READ_MORE_BYTES: usize = 16 * 1024;
+/// Reads from the socket that lead to no payload, before others have their turn.
+const FILLS_MAX: usize = 4;
 /// What the sender has cut off a compressed message (RFC 7692 §7.2.1).
 const DEFLATE_TAIL: &[u8] = &[0, 0, 0xff, 0xff];
 
@@ -390,7 +392,7 @@ impl<R: AsyncRead + Unpin> AsyncRead for Input<R> {
     ) -> Poll<io::Result<()>> {
         let this = &mut *self;
         let before = out.filled().len();
-        loop {
+        for _ in 0..FILLS_MAX {
             if this.ended {
                 return Poll::Ready(Ok(()));
             }
@@ -420,5 +422,8 @@ impl<R: AsyncRead + Unpin> AsyncRead for Input<R> {
                 }
             }
         }
+        // Frames that hold nothing, one after the other: others have their turn.
+        cx.waker().wake_by_ref();
+        Poll::Pending
     }
 }

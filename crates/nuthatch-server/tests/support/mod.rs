@@ -257,6 +257,17 @@ impl Peer {
         std::mem::replace(&mut self.buffer, rest)
     }
 
+    /// Reads until these bytes have come.
+    pub fn take_until(&mut self, wanted: &[u8]) {
+        loop {
+            if let Some(at) = memchr::memmem::find(&self.buffer, wanted) {
+                self.buffer.drain(..at + wanted.len());
+                return;
+            }
+            assert!(self.fill() > 0, "closed after {:?}", String::from_utf8_lossy(&self.buffer));
+        }
+    }
+
     /// Exactly these bytes must come next.
     #[track_caller]
     pub fn expect(&mut self, expected: impl AsRef<[u8]>) {

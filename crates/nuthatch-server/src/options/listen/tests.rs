@@ -47,7 +47,9 @@ fn without_users_only_this_machine_is_served() {
         let said = options.exposure();
         match warns {
             None => assert_eq!(said, None, "{text} {flags:?}"),
-            Some(part) => assert!(said.as_ref().is_some_and(|line| line.contains(part)), "{said:?}"),
+            Some(part) => {
+                assert!(said.as_ref().is_some_and(|line| line.contains(part)), "{said:?}")
+            }
         }
     };
     check(Nuthatch, "", &[], [here; 4], Some("listening on 127.0.0.1 only"));
