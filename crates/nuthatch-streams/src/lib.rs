@@ -12,6 +12,7 @@ pub mod facts;
 pub mod index;
 pub mod op;
 pub mod records;
+pub mod rules;
 pub mod sink;
 pub mod stream;
 pub mod subject_set;

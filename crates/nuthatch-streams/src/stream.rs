@@ -49,7 +49,7 @@ use dedup::Dedup;
 use journal::Journal;
 use messages::Messages;
 use nuthatch_log::{Lsn, Seq, StreamId, Timestamp};
-use nuthatch_protocol::js::{StorageType, StreamConfig};
+use nuthatch_protocol::js::{RetentionPolicy, StorageType, StreamConfig};
 use nuthatch_protocol::jserror::JsError;
 use schedules::Schedules;
 use std::collections::VecDeque;
@@ -140,6 +140,8 @@ pub struct Stream {
     settled: Lsn,
     /// What the engine's budget has been told of this stream.
     accounted: Accounted,
+    /// Interest retention: messages up to here are being looked through for what nobody needs; 0: none.
+    unswept: u64,
     /// The term of the one writer that the stream takes records from; 0: it has none, anybody may
     /// write. Kept for fencing one writer for each stream; nothing sets it yet.
     writer_term: u64,
@@ -206,6 +208,7 @@ impl Stream {
             appending: Lsn(0),
             settled: Lsn(0),
             accounted: Accounted::default(),
+            unswept: 0,
             writer_term: 0,
             home: Home::default(),
         };
@@ -271,6 +274,25 @@ impl Stream {
             table_bytes: self.messages.memory_bytes(),
         };
         (std::mem::replace(&mut self.accounted, now), now)
+    }
+
+    /// Interest retention: up to which sequence messages are to be looked through for what nobody
+    /// needs any more; 0 if there is nothing to look for.
+    #[must_use]
+    pub const fn unswept(&self) -> u64 {
+        self.unswept
+    }
+
+    /// Notes that messages up to `last` are to be looked through; 0: that it is done.
+    pub const fn set_unswept(&mut self, last: u64) {
+        self.unswept = last;
+    }
+
+    /// Recovery: a consumer is gone or wants less, or interest counts from now on.
+    pub fn sweep_later(&mut self) {
+        if self.limits.retention == RetentionPolicy::Interest {
+            self.unswept = self.assigned.last_seq;
+        }
     }
 
     /// Subjects that the budget does not know of yet.

@@ -12,6 +12,7 @@
 use super::Engine;
 use super::slot::Slot;
 use crate::records::Delete;
+use crate::rules::FINISH_SWEEP;
 use crate::sink::Sink;
 use crate::stream::{Unlogged, When};
 use nuthatch_log::{
@@ -135,6 +136,7 @@ impl<S: Sink> Engine<S> {
             return;
         }
         let last = slot.stream.assigned_totals().last_seq;
+        slot.stream.set_unswept(last);
         if slot.sweep.replace(Sweep { next: 0, last }).is_none() {
             self.lists.sweeping.push_back(id);
         }
@@ -158,9 +160,23 @@ impl<S: Sink> Engine<S> {
         }
         let Some(slot) = self.slots.get_mut(&id) else { return };
         slot.sweep = next.map(|next| Sweep { next, ..sweep });
-        if slot.sweep.is_some() {
-            self.sweep_at(log.now());
+        match next {
+            Some(_) => self.sweep_at(log.now()),
+            None => slot.stream.set_unswept(0),
         }
+    }
+
+    /// Recovery: goes on with the sweep that the last life did not finish, from the start. One that it
+    /// did finish finds nothing.
+    pub(super) fn resume_sweep<L: LogAccess>(&mut self, id: StreamId, log: &mut L) {
+        let Some(slot) = self.slots.get_mut(&id) else { return };
+        let last = slot.stream.unswept();
+        if last == 0 || slot.stream.home().arriving || !FINISH_SWEEP.holds() {
+            return;
+        }
+        slot.sweep = Some(Sweep { next: 0, last });
+        self.lists.sweeping.push_back(id);
+        self.sweep_at(log.now());
     }
 
     fn sweep_at(&mut self, at: Timestamp) {

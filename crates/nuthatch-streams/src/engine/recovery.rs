@@ -277,6 +277,7 @@ impl<S: Sink> Engine<S> {
             }
             self.deadlines.schedule_stream(slot);
             self.wake_consumers(id, log);
+            self.resume_sweep(id, log);
         }
         self.end_step(log);
     }
@@ -336,6 +337,10 @@ impl<S: Sink> Slot<S> {
             .map_err(|_| DecodeError::Damaged { what: "consumer name" })?;
         match record.kind {
             RecordKind::ConsumerCreate => {
+                if self.consumers.find(name).is_some() {
+                    // With other filters, or from another place on, it may need less.
+                    self.stream.sweep_later();
+                }
                 self.consumers.insert(Consumer::decode(record.body).map_err(damaged)?);
             }
             RecordKind::ConsumerDelete => {
@@ -343,6 +348,8 @@ impl<S: Sink> Slot<S> {
                     self.consumers.remove(index);
                     if record.body.is_empty() {
                         self.drop_unneeded();
+                    } else {
+                        self.stream.sweep_later();
                     }
                 }
             }
@@ -361,7 +368,12 @@ impl<S: Sink> Slot<S> {
     fn replay_update(&mut self, update: StreamRecord) {
         let had_interest = self.stream.limits().retention == RetentionPolicy::Interest;
         self.stream.update_config(Box::new(update.config), When::Replayed);
-        if !update.drops_are_told && !had_interest && !self.consumers.is_empty() {
+        if had_interest || self.consumers.is_empty() {
+            return;
+        }
+        if update.drops_are_told {
+            self.stream.sweep_later();
+        } else {
             self.drop_unneeded();
         }
     }

@@ -13,7 +13,8 @@ use roaring::RoaringTreemap;
 use rustc_hash::FxHashMap;
 
 /// Version of the layout. 2 added times to live, delete markers and sources at the end, 3 schedules,
-/// 4 what the stream remembers of its moves, 5 wide gaps and the writer's term.
+/// 4 what the stream remembers of its moves, 5 wide gaps, sweeps
+/// that are not done, and the writer's term.
 const VERSION: u8 = 5;
 /// Bytes of one wide gap.
 const GAP_BYTES: usize = 8 + 8;
@@ -129,6 +130,7 @@ impl Stream {
             put_u64(out, first);
             put_u64(out, last);
         }
+        put_u64(out, self.unswept);
         put_u64(out, self.writer_term);
     }
 
@@ -200,6 +202,7 @@ impl Stream {
         let mut gaps = Vec::new();
         if body.first().is_some_and(|&version| version >= 5) {
             gaps = read_gaps(&mut reader)?;
+            stream.unswept = reader.u64()?;
             stream.writer_term = reader.u64()?;
         }
         stream.messages = super::messages::Messages::new(floor.clamp(1, next));

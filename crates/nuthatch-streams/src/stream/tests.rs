@@ -87,7 +87,7 @@ fn states_of_earlier_versions_are_still_understood() {
 
 /// Bytes that a stream which never moved has since version 4, and every stream since version 5.
 const HOME_BYTES: usize = 1 + 2 * (4 + 4);
-const GAPS_AND_TERM_BYTES: usize = 4 + 8;
+const LATER_BYTES: usize = 4 + 8 + 8;
 
 #[test]
 fn states_of_every_version_are_read_and_the_writers_term_stays() {
@@ -109,7 +109,7 @@ fn states_of_every_version_are_read_and_the_writers_term_stays() {
     assert_eq!(read(&body), (41, Timestamp(5), 7));
     let again = Stream::decode_state(StreamId(1), &body, 0).expect("understood").stream;
     assert_eq!(read(&encode(&again)).2, 7);
-    let mut older = body[..body.len() - GAPS_AND_TERM_BYTES].to_vec();
+    let mut older = body[..body.len() - LATER_BYTES].to_vec();
     older[0] = 4;
     assert_eq!(read(&older), (41, Timestamp(5), 0));
     older.truncate(older.len() - HOME_BYTES);

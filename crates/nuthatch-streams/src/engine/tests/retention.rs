@@ -1,6 +1,6 @@
 //! Work queues and interest: what acknowledgements take away, and that a restart finds the same.
 
-use super::harness::{Harness, Reopen, STREAM};
+use super::harness::{Harness, Msg, Reopen, STREAM};
 use crate::op::{Op, OpOutcome, PurgeRequest};
 use nuthatch_log::{Machine, RecordKind};
 use nuthatch_protocol::js::{
@@ -439,4 +439,39 @@ fn streams_with_s2_have_their_cold_messages_compressed() {
     assert!(harness.engine.compresses(STREAM) && harness.engine.compresses_any());
     let plain = Harness::with_stream(|_| {});
     assert!(!plain.engine.compresses(STREAM) && !plain.engine.compresses_any());
+}
+
+/// Time for all parts of a sweep.
+fn sweep(harness: &mut Harness) {
+    for _ in 0..10 {
+        harness.pass_ms(200);
+        harness.tick();
+        harness.commit();
+    }
+}
+
+#[test]
+fn a_sweep_that_a_restart_interrupted_is_finished() {
+    for how in [Reopen::Scratch, Reopen::Snapshot, Reopen::States] {
+        let mut harness = Harness::with_stream(|c| c.retention = RetentionPolicy::Interest);
+        harness.consumer("all", |_| {}).expect("created");
+        harness.consumer("one", |c| c.filter_subject = "s.1".into()).expect("created");
+        let needed = [Msg { subject: "s.1", body: "x", ..Msg::default() }];
+        let unneeded = vec![Msg { subject: "s.0", body: "x", ..Msg::default() }; 40_000];
+        harness.publish(&unneeded);
+        harness.publish(&needed);
+        harness.op(Op::DeleteConsumer { id: STREAM, name: "all".into() }).expect("deleted");
+        assert!(harness.seqs().len() > 1000, "the first part does not find everything");
+        if how == Reopen::States {
+            // The states are written in the middle of the sweep.
+            harness.compact();
+        }
+        harness.reopen(how);
+        sweep(&mut harness);
+        assert_eq!(harness.seqs(), [40_001], "{how:?}");
+        harness.op(Op::DeleteConsumer { id: STREAM, name: "one".into() }).expect("deleted");
+        harness.reopen(how);
+        sweep(&mut harness);
+        assert_eq!(harness.seqs(), [0_u64; 0], "{how:?}");
+    }
 }
