@@ -18,6 +18,7 @@ mod held;
 mod hungry;
 mod interest;
 mod many;
+mod missing;
 mod pending;
 mod publish;
 mod reads;
@@ -132,6 +133,7 @@ pub struct Engine<S: Sink> {
     /// During recovery: what decides which messages of a stream live.
     recovering: FxHashMap<StreamId, Recovering>,
     unreadable_records: u64,
+    missing: missing::MissingMessages,
     scratch: Scratch,
 }
 
@@ -201,6 +203,7 @@ impl<S: Sink> Engine<S> {
             failed: None,
             recovering: FxHashMap::default(),
             unreadable_records: 0,
+            missing: missing::MissingMessages::default(),
             scratch: Scratch::default(),
         }
     }

@@ -402,6 +402,9 @@ pub struct Usage {
     pub messages: u64,
     /// Bytes as JetStream counts them.
     pub bytes: u64,
+    /// Messages that streams hold and the log did not give when they were read, since the start: of
+    /// all accounts, whoever asks.
+    pub missing_messages: u64,
 }
 
 impl Usage {
@@ -411,6 +414,7 @@ impl Usage {
         self.consumers += other.consumers;
         self.messages += other.messages;
         self.bytes += other.bytes;
+        self.missing_messages += other.missing_messages;
     }
 }
 

@@ -28,7 +28,7 @@ const CONSUMER_ACTION: &str = "io.nats.jetstream.advisory.v1.consumer_action";
 /// Letters of an event id.
 const ID_LETTERS: &[u8; 62] = b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz";
 /// Characters of an event id, as many as the incumbent's.
-const EVENT_ID_CHARS: usize = 22;
+pub(super) const EVENT_ID_CHARS: usize = 22;
 
 /// A random name of `chars` letters and digits.
 pub(super) fn random_name<L: LogAccess>(chars: usize, log: &mut L) -> String {
@@ -81,8 +81,7 @@ impl<S: Sink> Engine<S> {
             reason: why.word(),
         };
         let subject = format!("$JS.EVENT.ADVISORY.STREAM.BATCH_ABANDONED.{stream}");
-        // Strings and a time: cannot fail.
-        let body = serde_json::to_vec(&event).unwrap_or_default();
+        let body = serde_json::to_vec(&event).expect("strings and a time");
         let message =
             Message { subject: subject.as_bytes(), reply: b"", headers: b"", body: &body };
         self.sink.publish(account, &message);
@@ -131,8 +130,7 @@ impl<S: Sink> Engine<S> {
         let timestamp = wire_time(log.now());
         let domain = &self.config.domain;
         let event = Action { r#type, id, timestamp, stream, consumer, action, domain };
-        // Strings and a time: cannot fail.
-        let body = serde_json::to_vec(&event).unwrap_or_default();
+        let body = serde_json::to_vec(&event).expect("strings and a time");
         let message =
             Message { subject: subject.as_bytes(), reply: b"", headers: b"", body: &body };
         self.sink.publish(account, &message);

@@ -420,7 +420,8 @@ impl<S: Sink> Engine<S> {
     }
 
     fn usage(&self, account: Option<AccountId>) -> Usage {
-        let mut usage = Usage::default();
+        let missing_messages = self.missing_messages();
+        let mut usage = Usage { missing_messages, ..Usage::default() };
         for slot in self.slots.values() {
             if slot.deleting
                 || slot.stream.home().arriving

@@ -5,9 +5,10 @@
 
 use super::Engine;
 use super::api::Done;
-use super::reads::ParkedRead;
+use super::reads::{ParkedRead, unreadable};
 use crate::index::MessageIndex;
 use crate::op::{OpOutcome, Range, RangeRequest, Replica, Respond};
+use crate::rules::MISSING_IS_DAMAGE;
 use crate::sink::Sink;
 use crate::stream::wire_time;
 use nuthatch_log::{LogAccess, Lsn, Read, Seq, StreamId, Timestamp};
@@ -78,6 +79,11 @@ impl<S: Sink> Engine<S> {
                 match log.read(id, seq) {
                     Read::Pending => return Some(read),
                     Read::Ready(stored) => read.take(&stored.record),
+                    Read::Missing if MISSING_IS_DAMAGE.holds() => {
+                        (read.respond)(Err(unreadable(seq)));
+                        self.note_missing(id, seq, log);
+                        return None;
+                    }
                     Read::Missing => {}
                     // A copy with a hole would look like a whole one.
                     Read::Damaged | Read::Failing => {

@@ -7,6 +7,7 @@ use super::Engine;
 use super::direct::ManyRequest;
 use super::reads::{DirectAsker, NOT_FOUND, ParkedRead, UNREADABLE, direct_headers};
 use crate::index::MessageIndex;
+use crate::rules::MISSING_IS_DAMAGE;
 use crate::sink::{Message, Sink};
 use crate::stream::{Selection, Stream};
 use nuthatch_log::{LogAccess, Read, Seq, StreamId, Timestamp};
@@ -168,6 +169,11 @@ impl<S: Sink> Engine<S> {
                 // An answer with a hole would look like a whole one.
                 Read::Damaged | Read::Failing => {
                     many.asker.send_status(&mut self.sink, account, UNREADABLE);
+                    return None;
+                }
+                Read::Missing if stream.get(seq).is_some() && MISSING_IS_DAMAGE.holds() => {
+                    many.asker.send_status(&mut self.sink, account, UNREADABLE);
+                    self.note_missing(id, seq, log);
                     return None;
                 }
                 // Deleted meanwhile.

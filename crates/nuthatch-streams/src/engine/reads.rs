@@ -9,6 +9,7 @@ use super::direct::{DirectGet, is_contradictory, is_empty, read_request};
 use super::many::ManyRead;
 use crate::event::{ClientBatch, DirectGetItem};
 use crate::op::{FoundMessage, GetMessage, OpOutcome, Respond};
+use crate::rules::MISSING_IS_DAMAGE;
 use crate::sink::{AccountId, Message, Sink};
 use crate::stream::{Lookup, Stream, wire_time};
 use nuthatch_log::{LogAccess, Read, RecordRef, Seq, StreamId};
@@ -235,9 +236,15 @@ impl<S: Sink> Engine<S> {
             Lookup::Found(seq) => match log.read(id, seq) {
                 Read::Pending => return Some(read),
                 Read::Ready(stored) => Ok(stored.record),
+                // The stream has it: it is lost, whatever the log says.
+                Read::Missing if MISSING_IS_DAMAGE.holds() => Err(Failure::Lost(seq)),
                 Read::Missing => Err(Failure::Missing),
                 Read::Damaged | Read::Failing => Err(Failure::Unreadable(seq)),
             },
+        };
+        let lost = match &found {
+            Err(Failure::Lost(seq)) => Some(*seq),
+            _ => None,
         };
         match (read.asker, found) {
             (Asker::Api(respond), Ok(record)) => {
@@ -259,14 +266,27 @@ impl<S: Sink> Engine<S> {
                 asker.send_status(&mut self.sink, account, failure.status());
             }
         }
+        if let Some(seq) = lost {
+            self.note_missing(id, seq, log);
+        }
         None
     }
 }
 
+/// The error for a message that the stream has and the log does not.
+pub(super) fn unreadable(seq: Seq) -> JsError {
+    let why = format!("message {seq} can not be read: the log does not have it any more");
+    JsError::STREAM_STORE_FAILED.with_err(why)
+}
+
 /// Why there is no message to answer with.
 enum Failure {
+    /// The stream has no such message.
     Missing,
+    /// The log found its place damaged, or the disk did not give it.
     Unreadable(Seq),
+    /// The stream has it, and the log does not.
+    Lost(Seq),
 }
 
 impl Failure {
@@ -276,13 +296,14 @@ impl Failure {
             Self::Unreadable(seq) => {
                 JsError::STREAM_STORE_FAILED.with_err(format!("message {seq} can not be read"))
             }
+            Self::Lost(seq) => unreadable(*seq),
         }
     }
 
     const fn status(&self) -> &'static [u8] {
         match self {
             Self::Missing => NOT_FOUND,
-            Self::Unreadable(_) => UNREADABLE,
+            Self::Unreadable(_) | Self::Lost(_) => UNREADABLE,
         }
     }
 }

@@ -129,7 +129,7 @@ impl<S: Sink> Engine<S> {
 const fn unread(read: &Read<'_>) -> Outcome {
     match read {
         Read::Pending => Outcome::Waits,
-        Read::Missing => Outcome::Nothing,
-        Read::Ready(_) | Read::Damaged | Read::Failing => Outcome::Failed,
+        // The stream has it: a schedule is not dropped because the log has lost its message.
+        Read::Missing | Read::Ready(_) | Read::Damaged | Read::Failing => Outcome::Failed,
     }
 }

@@ -3,6 +3,7 @@
 mod batches;
 mod copies;
 mod counters;
+mod damage;
 mod harness;
 mod model;
 mod priorities;

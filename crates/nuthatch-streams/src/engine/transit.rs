@@ -21,6 +21,7 @@ use crate::consumer::Consumer;
 use crate::event::Luggage;
 use crate::op::{OpOutcome, Respond};
 use crate::records::MoveOut;
+use crate::rules::SETTLE_WHOLE;
 use crate::sink::{AccountId, Sink};
 use crate::stream::{Accounted, Home, Place, Stream, refusal};
 use nuthatch_log::{LogAccess, Lsn, RecordKind, RecordRef, Seq, StreamId, Timestamp, Urgency};
@@ -215,6 +216,11 @@ impl<S: Sink> Engine<S> {
         let Some(slot) = self.slots.get_mut(&id).filter(arriving) else {
             return refuse(respond, JsError::STREAM_NOT_FOUND);
         };
+        if let Err(error) = check_whole(&slot.stream, &state)
+            && SETTLE_WHOLE.holds()
+        {
+            return refuse(respond, error);
+        }
         let lsn = match append_state(&slot.stream, &state, log) {
             Ok(lsn) => lsn,
             Err(error) => return refuse(respond, error),
@@ -282,10 +288,15 @@ impl<S: Sink> Engine<S> {
 
     /// See [`Event::Install`](crate::Event::Install).
     pub(super) fn install<L: LogAccess>(&mut self, id: StreamId, luggage: Luggage, log: &mut L) {
-        // Engines of one server are of one kind.
-        let Ok(belongings) = luggage.0.downcast::<Belongings<S>>() else { return };
+        let belongings = luggage.0.downcast::<Belongings<S>>();
+        let belongings =
+            belongings.unwrap_or_else(|_| panic!("engines of one server are of one kind"));
         let Belongings { mut slot, held } = *belongings;
-        let Some(mut copy) = self.slots.remove(&id) else { return };
+        let mut copy = self.slots.remove(&id).expect("the copy that took over is here");
+        assert!(
+            matches!(copy.transit, Transit::Settled(_)),
+            "what is handed over has a state here"
+        );
         copy.stream.for_each_held(&mut |seq, weight| {
             if !slot.stream.holds(seq) {
                 log.dead(id, seq, weight);
@@ -293,7 +304,9 @@ impl<S: Sink> Engine<S> {
         });
         let (before, _) = copy.stream.account_use();
         self.budget.settle(copy.stream.account(), (before, Accounted::default()));
-        let Transit::Leaving(leaving) = std::mem::take(&mut slot.transit) else { return };
+        let Transit::Leaving(leaving) = std::mem::take(&mut slot.transit) else {
+            panic!("what was handed over was about to leave");
+        };
         slot.stream.rehome(id, leaving.home);
         slot.stream.swap_config(leaving.config);
         slot.unpack();
@@ -337,7 +350,7 @@ impl<S: Sink> Slot<S> {
     fn left(&mut self) -> OpOutcome {
         let last_seq = self.stream.assigned_totals().last_seq;
         let Transit::Leaving(leaving) = std::mem::take(&mut self.transit) else {
-            return OpOutcome::Left { state: Vec::new(), last_seq };
+            panic!("only a stream that is about to leave is asked for its state");
         };
         let mut leaving = leaving;
         let here = self.stream.set_home(leaving.home.clone());
@@ -357,6 +370,22 @@ impl<S: Sink> Slot<S> {
         self.is_freed = false;
         self.schedules_wait = false;
         self.consumers.unpack();
+    }
+}
+
+/// Whether a copy holds every message that lives by a state which is to count for it.
+///
+/// # Errors
+/// What it lacks, or that the state makes no sense.
+fn check_whole(copy: &Stream, state: &[u8]) -> Result<(), JsError> {
+    let failed = |why: String| JsError::STREAM_STORE_FAILED.with_err(why);
+    let told = Stream::decode_state(copy.id(), state, 0)
+        .map_err(|error| failed(format!("the state handed over: {error}")))?;
+    match copy.lacks(&told.recovering) {
+        None => Ok(()),
+        Some((first, last)) => {
+            Err(failed(format!("the copy lacks messages from {first} to {last}")))
+        }
     }
 }
 

@@ -61,6 +61,26 @@ impl Recovering {
         nuthatch_log::doctor::StateFacts { name, floor, next, deleted }
     }
 
+    /// Calls `visit(first, last)` for ranges of sequences that live, in order, until it says stop.
+    fn each_live_range(&self, mut visit: impl FnMut(u64, u64) -> bool) {
+        let mut at = self.floor.max(1);
+        let mut gaps = self.gaps.iter().copied().peekable();
+        let mut alone = self.deleted.iter().map(|seq| (seq, seq)).peekable();
+        loop {
+            let first_of = |hole: Option<&(u64, u64)>| hole.map_or(u64::MAX, |(first, _)| *first);
+            let next = match first_of(gaps.peek()) < first_of(alone.peek()) {
+                true => gaps.next(),
+                false => alone.next(),
+            };
+            let end = next.map_or(self.last_seq + 1, |(first, _)| first);
+            if at < end && !visit(at, end - 1) {
+                return;
+            }
+            let Some((_, last)) = next else { return };
+            at = at.max(last + 1);
+        }
+    }
+
     fn is_deleted(&self, seq: u64) -> bool {
         let after = self.gaps.partition_point(|&(first, _)| first <= seq);
         let in_gap = after.checked_sub(1).is_some_and(|at| seq <= self.gaps[at].1);
@@ -234,6 +254,20 @@ impl Stream {
         }
         self.schedules.restore(due);
         Ok(())
+    }
+
+    /// The first sequences of which this state says that they live and of which this stream, a copy,
+    /// lacks some; `None` if it is whole.
+    #[must_use]
+    pub fn lacks(&self, state: &Recovering) -> Option<(u64, u64)> {
+        let mut lacking = None;
+        state.each_live_range(|first, last| {
+            if self.messages.live_between(first, last) != last - first + 1 {
+                lacking = Some((first, last));
+            }
+            lacking.is_none()
+        });
+        lacking
     }
 
     /// Recovery: indexes a message that the state speaks of, if it lives.

@@ -79,6 +79,11 @@ pub(super) struct FakeLog {
 }
 
 impl FakeLog {
+    /// The log does not have this message any more, whatever the stream says.
+    pub(super) fn lose(&mut self, stream: StreamId, seq: u64) {
+        self.messages.remove(&(stream, Seq(seq))).expect("was there");
+    }
+
     fn record_count(&self) -> usize {
         self.frames.iter().map(Vec::len).sum()
     }

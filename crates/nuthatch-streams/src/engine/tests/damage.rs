@@ -1,0 +1,111 @@
+//! Messages that a stream has and its log does not: damage on every way to them.
+
+use super::harness::{Harness, STREAM};
+use crate::op::{GetMessage, Op, OpOutcome, RangeRequest, Replica};
+use crate::sink::AccountId;
+use crate::stream::Place;
+use nuthatch_protocol::js::Time;
+
+/// A stream whose message 2, the last on `s.b`, the log has lost.
+fn damaged() -> Harness {
+    let mut harness = Harness::with_stream(|_| {});
+    for subject in ["s.a", "s.b", "s.a", "s.c"] {
+        harness.put(subject, "x");
+    }
+    harness.log.lose(STREAM, 2);
+    harness
+}
+
+fn unreadable(harness: &mut Harness, request: GetMessage) {
+    let error = harness.op(Op::GetMessage { id: STREAM, request }).expect_err("an error");
+    assert_eq!(error.err_code, 10077, "not the error for a message that does not exist");
+    assert!(error.description.contains("message 2 can not be read"), "{}", error.description);
+}
+
+#[test]
+fn a_get_tells_damage_from_no_such_message() {
+    let mut harness = damaged();
+    unreadable(&mut harness, GetMessage { seq: 2, ..GetMessage::default() });
+    unreadable(&mut harness, GetMessage { last_by_subj: "s.b".into(), ..GetMessage::default() });
+    let next = GetMessage { seq: 1, next_by_subj: "s.b".into(), ..GetMessage::default() };
+    unreadable(&mut harness, next);
+    let request = GetMessage { seq: 9, ..GetMessage::default() };
+    let error = harness.op(Op::GetMessage { id: STREAM, request }).expect_err("an error");
+    assert_eq!(error.err_code, 10037, "no such message");
+    let advisories = &harness.engine.sink().published;
+    let told = advisories.iter().filter(|out| out.subject.ends_with("STREAM.MSG_UNREADABLE.S"));
+    assert_eq!(told.count(), 1, "said once");
+    match harness.op(Op::Usage { account: None }) {
+        Ok(OpOutcome::Usage(usage)) => assert_eq!(usage.missing_messages, 1),
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn direct_gets_of_one_and_of_many_tell_damage() {
+    let mut harness = damaged();
+    let status = "NATS/1.0 500 Message Not Readable\r\n\r\n";
+    let one = harness.direct("", r#"{"seq":2}"#);
+    assert_eq!(one[0].headers, status);
+    assert_eq!(harness.direct("s.b", "")[0].headers, status);
+    let many = harness.direct("", r#"{"seq":1,"batch":4}"#);
+    assert_eq!((many.len(), many[1].headers.as_str()), (2, status));
+    let lasts = harness.direct("", r#"{"multi_last":["s.*"]}"#);
+    assert_eq!(lasts.last().map(|out| out.headers.as_str()), Some(status));
+}
+
+#[test]
+fn nobody_copies_around_what_is_missing() {
+    let mut harness = damaged();
+    let request = RangeRequest { from: 1, ..RangeRequest::default() };
+    let error = harness.op(Op::ReadRange { id: STREAM, request }).expect_err("an error");
+    assert!(error.description.contains("message 2 can not be read"), "{}", error.description);
+}
+
+#[test]
+fn a_move_settles_only_over_a_whole_copy() {
+    let mut source = Harness::with_stream(|_| {});
+    (0..5).for_each(|_| drop(source.put("s.a", "x")));
+    source.op(Op::DeleteMessage { id: STREAM, seq: 3 }).expect("deleted");
+    let config = Box::new(source.info().config);
+    let place = |log: &str| Place { log: log.into(), stream: STREAM };
+    let leave =
+        Op::Leave { id: STREAM, log: "old".into(), to: place("new"), config: config.clone() };
+    let Ok(OpOutcome::Left { state, .. }) = source.op(leave) else { panic!("it leaves") };
+    for (copied, whole) in [
+        (vec![1, 2, 4, 5], true),
+        (vec![1, 2, 3, 4, 5], true),
+        (vec![1, 2, 4], false),
+        (vec![2, 4, 5], false),
+        (vec![1, 2, 5], false),
+        (vec![], false),
+    ] {
+        let mut target = Harness::new();
+        let arrive = Op::Arrive {
+            id: STREAM,
+            account: AccountId::GLOBAL,
+            config: config.clone(),
+            from: place("old"),
+            created: Time(1),
+        };
+        target.op(arrive).expect("begun");
+        let copy = |&seq: &u64| Replica {
+            seq,
+            time: Time(1_700_000_000_000_000_000),
+            subject: b"s.a".to_vec(),
+            headers: Vec::new(),
+            body: b"x".to_vec(),
+        };
+        let copies = copied.iter().map(copy).collect();
+        target.op(Op::Mirror { id: STREAM, copies, gap_to: 0 }).expect("copied");
+        let done = target.op(Op::Settle { id: STREAM, state: state.clone() });
+        match done {
+            Ok(OpOutcome::Done) => assert!(whole, "{copied:?}"),
+            Ok(OpOutcome::Unsettled(error)) => {
+                assert!(!whole, "{copied:?}: {error:?}");
+                assert!(error.description.contains("lacks"), "{}", error.description);
+            }
+            other => panic!("{copied:?}: {other:?}"),
+        }
+    }
+}
