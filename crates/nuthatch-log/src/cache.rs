@@ -1,10 +1,14 @@
 //! Frames in memory: the recent ones as they were written, and older ones read back from files.
 
 pub mod block;
+pub mod expect;
 pub mod load;
+pub mod resume;
 
 pub use block::BlockCache;
-pub use load::{LoadFault, LoadRequest, Loaded};
+pub use expect::{Expect, Link};
+pub use load::{LoadFailure, LoadFault, LoadRequest, Loaded};
+pub use resume::Resume;
 
 use crate::frame::Run;
 use crate::types::Lsn;

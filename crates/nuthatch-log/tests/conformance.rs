@@ -284,11 +284,12 @@ fn trouble_with_a_place_is_not_remembered_for_good() {
     let mut rig = Rig::open(tiny(), Arc::new(disk.clone())).expect("opens");
     rig.create(1, 0);
     (1..=200).for_each(|n| drop(rig.publish(1, &body(n))));
-    disk.inject(Fault::ReadErrors(2));
+    disk.inject(Fault::ReadErrors(u64::MAX));
     assert_eq!(rig.read(1, 1), Outcome::Failing);
     assert_eq!(rig.read(1, 1), Outcome::Failing, "left alone");
     rig.advance(Duration::from_millis(110));
     assert_eq!(rig.read(1, 1), Outcome::Failing, "the second error");
+    disk.heal();
     rig.advance(Duration::from_millis(110));
     assert_eq!(rig.read(1, 1), Outcome::Failing, "left alone for longer");
     rig.advance(Duration::from_millis(110));

@@ -1,10 +1,11 @@
 //! Stretches of segments read back from files, checked once, under a byte budget.
 
+use super::expect::Link;
 use super::load::Stretch;
 use crate::frame::{FRAME_HEADER_BYTES, codec::RecordPeek};
 use crate::record::RecordKind;
 use crate::segment::SegmentId;
-use crate::types::{Seq, StreamId};
+use crate::types::{Lsn, Seq, StreamId};
 use bytes::Bytes;
 use std::collections::{BTreeMap, VecDeque};
 
@@ -24,8 +25,8 @@ pub enum Walk {
     Found(At),
     /// A later message came first, or the segment ended: there is no such message.
     Passed,
-    /// The frame at this offset is not in memory.
-    Absent(u32),
+    /// The frame at this offset is not in memory; the one before it, if the walk came from there.
+    Absent(u32, Option<Link>),
 }
 
 /// Reading ahead looks for what is missing at most this many stretches further on: packed frames
@@ -38,6 +39,8 @@ struct Extent {
     end: u32,
     /// One frame that was packed.
     unpacked: bool,
+    /// What the frame behind it is chained to.
+    last: Link,
     used: bool,
     /// Something was found in it, so what follows it will probably be wanted.
     followed: bool,
@@ -67,11 +70,11 @@ impl BlockCache {
 
     /// Adds checked frames of a segment. The newest extent always stays.
     pub fn insert(&mut self, segment: SegmentId, stretch: Stretch) {
-        let Stretch { offset, end, bytes, unpacked } = stretch;
+        let Stretch { offset, end, bytes, unpacked, last } = stretch;
         let key = (segment, offset);
         self.bytes += bytes.len();
-        match self.extents.insert(key, Extent { bytes, end, unpacked, used: true, followed: false })
-        {
+        let extent = Extent { bytes, end, unpacked, last, used: true, followed: false };
+        match self.extents.insert(key, extent) {
             Some(old) => self.bytes -= old.bytes.len(),
             None => self.order.push_back(key),
         }
@@ -123,19 +126,19 @@ impl BlockCache {
         Some((record, &extent.bytes))
     }
 
-    /// Where the first frame behind `frame` starts that is not in memory, the first time this is
-    /// asked of the extent that holds `frame`.
-    pub fn read_ahead(&mut self, segment: SegmentId, frame: u32) -> Option<u32> {
+    /// Where the first frame behind `frame` starts that is not in memory, and what it is chained to,
+    /// the first time this is asked of the extent that holds `frame`.
+    pub fn read_ahead(&mut self, segment: SegmentId, frame: u32) -> Option<(u32, Link)> {
         let range = (segment, 0)..=(segment, frame);
         let (_, extent) = self.extents.range_mut(range).next_back()?;
         if std::mem::replace(&mut extent.followed, true) {
             return None;
         }
-        let mut end = extent.end;
+        let (mut end, mut last) = (extent.end, extent.last);
         for _ in 0..FOLLOWED_STRETCHES {
             match self.extents.get(&(segment, end)) {
-                Some(next) => end = next.end,
-                None => return Some(end),
+                Some(next) => (end, last) = (next.end, next.last),
+                None => return Some((end, last)),
             }
         }
         None
@@ -150,13 +153,14 @@ impl BlockCache {
         end: u64,
         wanted: (StreamId, Seq),
     ) -> Walk {
+        let mut before = None;
         while u64::from(at.frame) < end {
             let Some((extent, start)) = self.extent(segment, at.frame) else {
-                return Walk::Absent(at.frame);
+                return Walk::Absent(at.frame, before);
             };
             let len = crate::bytes::u32_at(&extent.bytes, start);
             let Some(frame) = extent.bytes.get(start..start + len as usize) else {
-                return Walk::Absent(at.frame);
+                return Walk::Absent(at.frame, before);
             };
             let next =
                 if extent.unpacked { extent.end } else { at.frame + len.next_multiple_of(block) };
@@ -165,10 +169,17 @@ impl BlockCache {
                 FrameWalk::Passed => return Walk::Passed,
                 FrameWalk::End => {}
             }
+            before = Some(link_of(frame));
             at = At { frame: next, record: 0 };
         }
         Walk::Passed
     }
+}
+
+/// What the frame behind this one is chained to. Unpacked, a frame has the checksums that it has in
+/// the file.
+fn link_of(frame: &[u8]) -> Link {
+    Link { lsn: Lsn(crate::bytes::u64_at(frame, 20)), header_crc: crate::bytes::u32_at(frame, 4) }
 }
 
 /// Outcome of looking through one frame.

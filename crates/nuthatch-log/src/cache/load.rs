@@ -1,6 +1,8 @@
-//! Reading frames back from a segment: a stretch at a time, every checksum verified, packed frames
-//! unpacked.
+//! Reading frames back from a segment: a stretch at a time, every checksum verified, every frame the
+//! one that belongs there, packed frames unpacked.
 
+use super::expect::{Expect, Link, header_in};
+use super::resume::{Resume, Search};
 use crate::env::WriteMode;
 use crate::frame::{FRAME_HEADER_BYTES, FrameFault, FrameHeader, pack};
 use crate::segment::{Segment, SegmentId};
@@ -20,6 +22,8 @@ pub struct LoadRequest {
     pub segment: Arc<Segment>,
     /// Where the first frame starts.
     pub offset: u32,
+    /// What is known of that frame.
+    pub expect: Expect,
     /// Nothing at or behind this offset may be read: it is not committed.
     pub end: u64,
     /// How the disk works: memory is read frame by frame, without copying or checking.
@@ -33,7 +37,16 @@ pub struct Loaded {
     /// Where the first frame starts.
     pub offset: u32,
     /// Whole, checked frames: at least one.
-    pub result: Result<Vec<Stretch>, LoadFault>,
+    pub result: Result<Vec<Stretch>, LoadFailure>,
+}
+
+/// The first frame could not be read.
+#[derive(Debug)]
+pub struct LoadFailure {
+    /// Why.
+    pub fault: LoadFault,
+    /// Where to go on for what lies behind it.
+    pub resume: Option<Resume>,
 }
 
 /// Whole, checked frames in memory.
@@ -48,6 +61,8 @@ pub struct Stretch {
     pub bytes: Bytes,
     /// It is one frame that was packed: its length does not tell where the next one starts.
     pub unpacked: bool,
+    /// What the frame behind them is chained to.
+    pub last: Link,
 }
 
 /// Why nothing could be read.
@@ -65,8 +80,32 @@ impl LoadRequest {
     /// Reads the stretch.
     #[must_use]
     pub fn run(&self) -> Loaded {
-        let result = if self.mode == WriteMode::Memory { self.one_frame() } else { self.stretch() };
+        let result = if self.mode == WriteMode::Memory { self.one_frame() } else { self.frames() };
+        let result = result.map_err(|fault| LoadFailure { resume: self.resume(&fault), fault });
         Loaded { segment: self.segment.id(), offset: self.offset, result }
+    }
+
+    /// A stretch; or if a part of that cannot be read, the first frame of it.
+    fn frames(&self) -> Result<Vec<Stretch>, LoadFault> {
+        match self.stretch() {
+            Err(LoadFault::Io(_)) if !self.segment.file.is_remote() => {
+                let head =
+                    self.segment.file.read_shared(u64::from(self.offset), FRAME_HEADER_BYTES)?;
+                let len = self.header(&head)?.len as usize;
+                self.checked(&self.segment.file.read_shared(u64::from(self.offset), len)?)
+            }
+            result => result,
+        }
+    }
+
+    /// Where to go on behind a frame that cannot be read. What holds a remote file does not answer
+    /// better a few bytes further on.
+    fn resume(&self, fault: &LoadFault) -> Option<Resume> {
+        let in_vain = matches!(fault, LoadFault::Io(_)) && self.segment.file.is_remote();
+        if in_vain || self.mode == WriteMode::Memory {
+            return None;
+        }
+        Search::new(&self.segment, self.end).behind(self.offset, self.expect)
     }
 
     fn one_frame(&self) -> Result<Vec<Stretch>, LoadFault> {
@@ -77,12 +116,12 @@ impl LoadRequest {
             return Err(LoadFault::Damaged(FrameFault::Short));
         }
         let mut out = Gathered::new(self);
-        out.take(&header, &frame, 0)?;
+        out.take(&header, &frame, 0, None)?;
         Ok(out.finish(&frame, header.len as usize))
     }
 
     fn header(&self, bytes: &[u8]) -> Result<FrameHeader, LoadFault> {
-        FrameHeader::decode(bytes, self.segment.header.salt).map_err(LoadFault::Damaged)
+        header_in(bytes, &self.segment.header).map_err(LoadFault::Damaged)
     }
 
     fn stretch(&self) -> Result<Vec<Stretch>, LoadFault> {
@@ -101,15 +140,19 @@ impl LoadRequest {
         let block = self.segment.header.block_bytes as usize;
         let mut out = Gathered::new(self);
         let mut at = 0;
+        let mut expect = self.expect;
         while at < bytes.len() && out.unpacked_bytes < UNPACKED_STRETCH_BYTES {
-            let header = FrameHeader::decode(&bytes[at..], self.segment.header.salt);
+            let header = header_in(&bytes[at..], &self.segment.header);
             let good = header.and_then(|header| header.check_body(&bytes[at..]).map(|()| header));
             let taken = good.map_err(LoadFault::Damaged).and_then(|header| {
-                out.take(&header, bytes, at)?;
-                Ok(header.padded_len(block))
+                out.take(&header, bytes, at, Some(expect))?;
+                Ok(header)
             });
             match taken {
-                Ok(padded) => at += padded,
+                Ok(header) => {
+                    at += header.padded_len(block);
+                    expect = Expect::Behind(Link::of(&header));
+                }
                 Err(fault) if at == 0 => return Err(fault),
                 // What follows is told of when somebody needs it.
                 Err(_) => break,
@@ -130,24 +173,44 @@ struct Gathered {
     /// Where frames that are not packed began that are not in `done` yet.
     plain: Option<usize>,
     unpacked_bytes: usize,
+    /// The frame taken last.
+    last: Link,
 }
 
 impl Gathered {
     fn new(request: &LoadRequest) -> Self {
         let (from, block) = (request.offset, request.segment.header.block_bytes);
-        Self { from, block, done: Vec::new(), plain: None, unpacked_bytes: 0 }
+        let last = Link::default();
+        Self { from, block, done: Vec::new(), plain: None, unpacked_bytes: 0, last }
     }
 
-    /// Takes in a checked frame that starts at `at` of the bytes.
-    fn take(&mut self, header: &FrameHeader, bytes: &Bytes, at: usize) -> Result<(), LoadFault> {
+    /// Takes in a frame with good checksums that starts at `at` of the bytes, if it is the one that
+    /// is expected there.
+    fn take(
+        &mut self,
+        header: &FrameHeader,
+        bytes: &Bytes,
+        at: usize,
+        expect: Option<Expect>,
+    ) -> Result<(), LoadFault> {
+        let end = at + header.len as usize;
+        let frame = &bytes[at..end];
+        let strange = |image: &[u8]| expect.is_some_and(|expect| !expect.is_met(header, image));
         if !pack::is_packed(header) {
+            if strange(frame) {
+                return Err(LoadFault::Damaged(FrameFault::Chain));
+            }
             self.plain.get_or_insert(at);
+            self.last = Link::of(header);
             return Ok(());
         }
-        let end = at + header.len as usize;
-        let image = pack::unpack(&bytes[at..end]).map_err(LoadFault::Damaged)?;
+        let image = pack::unpack(frame).map_err(LoadFault::Damaged)?;
+        if strange(&image) {
+            return Err(LoadFault::Damaged(FrameFault::Chain));
+        }
         self.end_plain(bytes, at);
         self.unpacked_bytes += image.len();
+        self.last = Link::of(header);
         self.push(at, end, Bytes::from(image), true);
         Ok(())
     }
@@ -161,7 +224,8 @@ impl Gathered {
     fn push(&mut self, start: usize, end: usize, bytes: Bytes, unpacked: bool) {
         let place = |at: usize| self.from.saturating_add(u32::try_from(at).unwrap_or(u32::MAX));
         let end = place(end).checked_next_multiple_of(self.block).unwrap_or(u32::MAX);
-        self.done.push(Stretch { offset: place(start), end, bytes, unpacked });
+        let last = self.last;
+        self.done.push(Stretch { offset: place(start), end, bytes, unpacked, last });
     }
 
     fn finish(mut self, bytes: &Bytes, until: usize) -> Vec<Stretch> {

@@ -114,6 +114,11 @@ impl MemDisk {
         self.0.lock().faults.push(fault);
     }
 
+    /// Disarms every fault.
+    pub fn heal(&self) {
+        self.0.lock().faults.clear();
+    }
+
     /// Changes how many bytes fit.
     pub fn set_capacity(&self, capacity: u64) {
         self.0.lock().capacity = capacity;

@@ -1,6 +1,7 @@
 //! The log as a machine sees it: frames under construction, what is committed, where things are.
 
 use super::io::Loader;
+use super::reads::Walking;
 use super::segments::Segments;
 use super::trouble::Troubled;
 use crate::cache::{BlockCache, TailCache, TailFrame};
@@ -54,6 +55,8 @@ pub struct LogInner {
     pub(super) loader: Loader,
     pub(super) loading: FxHashMap<(crate::segment::SegmentId, u32), Vec<StreamId>>,
     pub(super) troubled: Troubled,
+    /// Reads that wait for a frame, by stream.
+    pub(super) walks: FxHashMap<StreamId, Walking>,
     pub(super) committed: Lsn,
     pub(super) durable: Lsn,
     pub(super) space: Space,
@@ -103,6 +106,7 @@ impl LogInner {
             loader: Loader::inline(),
             loading: FxHashMap::default(),
             troubled: Troubled::default(),
+            walks: FxHashMap::default(),
             committed: parts.last,
             durable: parts.last,
             space: Space::Normal,

@@ -5,7 +5,7 @@
 //! one is durable, and not at all once one has failed: a frame is written only behind a durable one.
 //! A bucket gets several frames at a time: each takes it some time, and it is used to that.
 
-use crate::cache::{LoadRequest, Loaded};
+use crate::cache::{LoadFailure, LoadRequest, Loaded};
 use crate::frame::{FrameMeta, SealedFrame};
 use crate::segment::{SegmentWriter, Written};
 use crate::types::Lsn;
@@ -358,7 +358,10 @@ impl LoaderShared {
             let loaded = loaded.unwrap_or_else(|_| Loaded {
                 segment: request.segment.id(),
                 offset: request.offset,
-                result: Err(io::Error::other("the reader panicked").into()),
+                result: Err(LoadFailure {
+                    fault: io::Error::other("the reader panicked").into(),
+                    resume: None,
+                }),
             });
             self.queues.lock().loaded.push(loaded);
             self.ready.store(true, Ordering::Release);

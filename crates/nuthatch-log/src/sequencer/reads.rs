@@ -3,7 +3,9 @@
 use super::inner::LogInner;
 use super::trouble::{PlaceKey, Trouble};
 use crate::cache::block::{At, Walk, find_in_frame};
-use crate::cache::{LoadFault, LoadRequest, Loaded, block::FrameWalk};
+use crate::cache::{
+    Expect, Link, LoadFailure, LoadFault, LoadRequest, Loaded, Resume, block::FrameWalk,
+};
 use crate::env::WriteMode;
 use crate::frame::codec::{RecordPeek, decode_record};
 use crate::index::{Cursor, Place, StreamIndex, TailRun};
@@ -22,6 +24,53 @@ enum Spot {
     Pending,
     Missing,
     Trouble(Trouble),
+}
+
+/// Walks that wait for a frame behind the one where they began. With more, some begin anew.
+const WALKS_MAX: usize = 1024;
+
+/// A walk over frames to a message.
+#[derive(Clone, Copy)]
+pub struct Walking {
+    seq: Seq,
+    segment: SegmentId,
+    /// How far it has come.
+    from: At,
+    /// What is known of the frame there.
+    expect: Expect,
+    /// It went over frames that cannot be read.
+    passed_over: Option<Trouble>,
+}
+
+impl Walking {
+    /// It has come to a frame that is not in memory, perhaps from the one before it.
+    fn reach(&mut self, frame: u32, before: Option<Link>) {
+        if let Some(before) = before {
+            self.expect = Expect::Behind(before);
+        }
+        if frame != self.from.frame {
+            self.from = At { frame, record: 0 };
+        }
+    }
+
+    /// It goes on behind a frame that cannot be read. What may be readable in a moment is not called
+    /// damaged.
+    fn pass_over(&mut self, trouble: Trouble, resume: &Resume) {
+        self.passed_over =
+            self.passed_over.filter(|before| *before == Trouble::Failing).or(Some(trouble));
+        self.from = At { frame: resume.offset, record: 0 };
+        self.expect = Expect::Is(resume.link);
+    }
+}
+
+/// What came of asking for a frame.
+enum Fetched {
+    /// It is being read.
+    Pending,
+    /// It is in memory already (logs in memory).
+    Here,
+    /// It cannot be read; where the next one is that can.
+    Trouble(Trouble, Option<Resume>),
 }
 
 impl LogInner {
@@ -51,32 +100,76 @@ impl LogInner {
             Cursor::Cold { seq: at, segment, frame, record }
                 if segment == place.segment && at < seq && at >= place.first =>
             {
-                At { frame, record }
+                (At { frame, record }, at)
             }
-            _ => At { frame: place.frame, record: place.record },
+            _ => (At { frame: place.frame, record: place.record }, place.first),
         };
         self.locate_cold(stream, seq, &place, start)
     }
 
-    fn locate_cold(&mut self, stream: StreamId, seq: Seq, place: &Place, start: At) -> Spot {
+    /// Walks from a message that is known to be at `start` to the one that is wanted.
+    fn locate_cold(
+        &mut self,
+        stream: StreamId,
+        seq: Seq,
+        place: &Place,
+        (start, known): (At, Seq),
+    ) -> Spot {
         let Some(info) = self.segments.get(place.segment) else { return Spot::Missing };
-        let (end, block) = (info.data_end, info.segment.header.block_bytes);
-        let mut from = start;
+        let span = (info.segment.header.block_bytes, info.data_end);
+        let expect = Expect::Message { stream, seq: known, offset: start.record };
+        let begin = Walking { seq, segment: place.segment, from: start, expect, passed_over: None };
+        let mut walk = self.taken_up(&begin, stream);
+        let is_start = |frame| frame == start.frame && seq == known;
+        let spot = self.walk(stream, &mut walk, span, &is_start);
+        if matches!(spot, Spot::Pending) && walk.from.frame != start.frame {
+            if self.walks.len() >= WALKS_MAX {
+                self.walks.clear();
+            }
+            self.walks.insert(stream, walk);
+        }
+        spot
+    }
+
+    /// A walk that waited for a frame goes on there: what it has passed may not be in memory any more.
+    fn taken_up(&mut self, begin: &Walking, stream: StreamId) -> Walking {
+        let waiting = if self.walks.is_empty() { None } else { self.walks.remove(&stream) };
+        let same = |walk: &Walking| walk.seq == begin.seq && walk.segment == begin.segment;
+        waiting.filter(same).unwrap_or(*begin)
+    }
+
+    /// Every frame on the way is known to be the right one, so what is not in them does not exist; but
+    /// a frame that cannot be read may have held it.
+    fn walk(
+        &mut self,
+        stream: StreamId,
+        walk: &mut Walking,
+        (block, end): (u32, u64),
+        is_start: &dyn Fn(u32) -> bool,
+    ) -> Spot {
+        let segment = walk.segment;
         loop {
-            match self.blocks.find(place.segment, block, from, end, (stream, seq)) {
+            match self.blocks.find(segment, block, walk.from, end, (stream, walk.seq)) {
                 Walk::Found(at) => {
-                    self.remember(stream, seq, place.segment, at);
-                    self.read_ahead(place.segment, at.frame);
+                    self.remember(stream, walk.seq, segment, at);
+                    self.read_ahead(segment, at.frame);
                     add(&self.stats.block_hits, 1);
-                    return Spot::Cold(place.segment, at);
+                    return Spot::Cold(segment, at);
                 }
-                Walk::Passed => return Spot::Missing,
-                Walk::Absent(frame) => match self.fetch(stream, place.segment, frame) {
-                    Some(spot) => return spot,
-                    None => {
-                        from = if frame == start.frame { start } else { At { frame, record: 0 } }
+                Walk::Passed => return walk.passed_over.map_or(Spot::Missing, Spot::Trouble),
+                Walk::Absent(frame, before) => {
+                    walk.reach(frame, before);
+                    match self.fetch(stream, (segment, frame), walk.expect) {
+                        Fetched::Pending => return Spot::Pending,
+                        Fetched::Here => {}
+                        Fetched::Trouble(trouble, resume) => {
+                            let Some(resume) = resume.filter(|_| !is_start(frame)) else {
+                                return Spot::Trouble(trouble);
+                            };
+                            walk.pass_over(trouble, &resume);
+                        }
                     }
-                },
+                }
             }
         }
     }
@@ -93,31 +186,34 @@ impl LogInner {
         if self.mode == WriteMode::Memory {
             return;
         }
-        let Some(next) = self.blocks.read_ahead(segment, frame) else { return };
+        let Some((next, last)) = self.blocks.read_ahead(segment, frame) else { return };
         let wanted = self.segments.get(segment).is_some_and(|info| u64::from(next) < info.data_end)
             && !self.loading.contains_key(&(segment, next))
             && !self.troubled.knows((segment, next));
-        if let Some(request) = self.request(segment, next).filter(|_| wanted) {
+        let request = self.request(segment, next, Expect::Behind(last));
+        if let Some(request) = request.filter(|_| wanted) {
             self.loading.insert((segment, next), Vec::new());
             self.loader.submit(request);
         }
     }
 
-    fn request(&self, segment: SegmentId, offset: u32) -> Option<LoadRequest> {
+    fn request(&self, segment: SegmentId, offset: u32, expect: Expect) -> Option<LoadRequest> {
         let info = self.segments.get(segment)?;
         let (segment, end) = (std::sync::Arc::clone(&info.segment), info.data_end);
-        Some(LoadRequest { segment, offset, end, mode: self.mode })
+        Some(LoadRequest { segment, offset, expect, end, mode: self.mode })
     }
 
-    /// Starts reading a frame that is not in memory. `None` if it is there already (logs in memory).
-    fn fetch(&mut self, stream: StreamId, segment: SegmentId, frame: u32) -> Option<Spot> {
-        if let Some(trouble) = self.troubled.at((segment, frame), self.now) {
-            return Some(Spot::Trouble(trouble));
+    /// Starts reading a frame that is not in memory.
+    fn fetch(&mut self, stream: StreamId, place: PlaceKey, expect: Expect) -> Fetched {
+        if let Some((trouble, resume)) = self.troubled.at(place, self.now) {
+            return Fetched::Trouble(trouble, resume);
         }
-        let request = self.request(segment, frame)?;
+        let (segment, frame) = place;
+        let request = self.request(segment, frame, expect).expect("its segment was found before");
         if self.mode == WriteMode::Memory {
             self.note_loaded(request.run());
-            return self.troubled.at((segment, frame), self.now).map(Spot::Trouble);
+            let trouble = self.troubled.at(place, self.now);
+            return trouble.map_or(Fetched::Here, |(t, resume)| Fetched::Trouble(t, resume));
         }
         let waiting = match self.loading.entry((segment, frame)) {
             Entry::Occupied(under_way) => under_way.into_mut(),
@@ -130,7 +226,7 @@ impl LogInner {
         if !waiting.contains(&stream) {
             waiting.push(stream);
         }
-        Some(Spot::Pending)
+        Fetched::Pending
     }
 
     /// Takes what was read; returns the streams that wait for it.
@@ -148,19 +244,20 @@ impl LogInner {
                 }
             }
             Ok(_) => {}
-            Err(fault) if known => self.note_trouble(key, &fault),
+            Err(failure) if known => self.note_trouble(key, &failure),
             Err(_) => {}
         }
         crate::stats::set(&self.stats.block_bytes, self.blocks.bytes() as u64);
         self.loading.remove(&key).unwrap_or_default()
     }
 
-    fn note_trouble(&mut self, key: PlaceKey, fault: &LoadFault) {
+    fn note_trouble(&mut self, key: PlaceKey, failure: &LoadFailure) {
+        let fault = &failure.fault;
         if matches!(fault, LoadFault::Io(_)) {
             add(&self.stats.read_errors, 1);
         }
         // Each place is reported once; what is tried again in vain says nothing new.
-        let Some(trouble) = self.troubled.note(key, fault, self.now) else { return };
+        let Some(trouble) = self.troubled.note(key, failure, self.now) else { return };
         if trouble == Trouble::Damaged {
             add(&self.stats.damaged, 1);
         }

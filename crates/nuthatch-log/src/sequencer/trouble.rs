@@ -3,7 +3,7 @@
 //! Nothing is remembered for good. A disk that fails now may work later, and even what looks like
 //! damage may have happened on the way from the medium to memory.
 
-use crate::cache::LoadFault;
+use crate::cache::{LoadFailure, LoadFault, Resume};
 use crate::segment::SegmentId;
 use crate::types::Timestamp;
 use rustc_hash::FxHashMap;
@@ -29,6 +29,7 @@ pub enum Trouble {
 
 struct Entry {
     trouble: Trouble,
+    resume: Option<Resume>,
     pause_nanos: i64,
     again_at: Timestamp,
 }
@@ -38,9 +39,11 @@ struct Entry {
 pub struct Troubled(FxHashMap<PlaceKey, Entry>);
 
 impl Troubled {
-    /// What is wrong with a place that is to be left alone now; `None`: it may be read.
-    pub fn at(&self, place: PlaceKey, now: Timestamp) -> Option<Trouble> {
-        self.0.get(&place).filter(|entry| now < entry.again_at).map(|entry| entry.trouble)
+    /// What is wrong with a place that is to be left alone now, and where the next good frame is;
+    /// `None`: it may be read.
+    pub fn at(&self, place: PlaceKey, now: Timestamp) -> Option<(Trouble, Option<Resume>)> {
+        let entry = self.0.get(&place).filter(|entry| now < entry.again_at)?;
+        Some((entry.trouble, entry.resume))
     }
 
     /// Whether a place is known not to be readable.
@@ -50,8 +53,14 @@ impl Troubled {
 
     /// A place could not be read. Returns for how long it is left alone if that is news: it had
     /// not failed before, or in another way.
-    pub fn note(&mut self, place: PlaceKey, fault: &LoadFault, now: Timestamp) -> Option<Trouble> {
-        let trouble = match fault {
+    pub fn note(
+        &mut self,
+        place: PlaceKey,
+        failure: &LoadFailure,
+        now: Timestamp,
+    ) -> Option<Trouble> {
+        let resume = failure.resume;
+        let trouble = match failure.fault {
             LoadFault::Io(_) => Trouble::Failing,
             LoadFault::Damaged(_) => Trouble::Damaged,
         };
@@ -62,7 +71,7 @@ impl Troubled {
         let pause_nanos =
             before.map_or(FIRST_PAUSE_NANOS, |(_, pause)| (pause * 2).min(LONGEST_PAUSE_NANOS));
         let again_at = now.plus_nanos(pause_nanos);
-        self.0.insert(place, Entry { trouble, pause_nanos, again_at });
+        self.0.insert(place, Entry { trouble, resume, pause_nanos, again_at });
         (before.map(|(trouble, _)| trouble) != Some(trouble)).then_some(trouble)
     }
 
@@ -90,20 +99,25 @@ impl Troubled {
 mod tests {
     use super::*;
 
+    fn failing() -> LoadFailure {
+        LoadFailure { fault: LoadFault::Io(std::io::Error::other("x")), resume: None }
+    }
+
     #[test]
     fn a_place_is_left_alone_longer_each_time_and_told_of_once() {
         let mut troubled = Troubled::default();
         let place = (SegmentId(1), 4096);
-        let fault = || LoadFault::Io(std::io::Error::other("x"));
+        let fault = failing;
         let mut now = Timestamp(0);
         assert_eq!(troubled.note(place, &fault(), now), Some(Trouble::Failing));
-        assert_eq!(troubled.at(place, now), Some(Trouble::Failing));
+        assert_eq!(troubled.at(place, now), Some((Trouble::Failing, None)));
         for n in 1..20 {
             now = now.plus_nanos(LONGEST_PAUSE_NANOS.min(FIRST_PAUSE_NANOS << (n - 1)));
             assert_eq!(troubled.at(place, now), None);
             assert_eq!(troubled.note(place, &fault(), now), None);
         }
-        let damage = LoadFault::Damaged(crate::frame::FrameFault::Body);
+        let fault = LoadFault::Damaged(crate::frame::FrameFault::Body);
+        let damage = LoadFailure { fault, resume: None };
         assert_eq!(troubled.note(place, &damage, now), Some(Trouble::Damaged));
         assert!(troubled.clear(place) && !troubled.clear(place));
     }
@@ -112,8 +126,7 @@ mod tests {
     fn what_is_remembered_is_bounded() {
         let mut troubled = Troubled::default();
         for offset in 0..3 * PLACES_MAX as u32 {
-            let fault = LoadFault::Io(std::io::Error::other("x"));
-            troubled.note((SegmentId(1), offset), &fault, Timestamp(0));
+            troubled.note((SegmentId(1), offset), &failing(), Timestamp(0));
         }
         assert!(troubled.0.len() <= PLACES_MAX);
         troubled.forget(SegmentId(1));

@@ -3,7 +3,13 @@
 use super::*;
 
 fn plain(offset: u32, end: u32, len: usize) -> Stretch {
-    Stretch { offset, end, bytes: Bytes::from(vec![0; len]), unpacked: false }
+    Stretch {
+        offset,
+        end,
+        bytes: Bytes::from(vec![0; len]),
+        unpacked: false,
+        last: Link::default(),
+    }
 }
 
 #[test]
@@ -12,10 +18,10 @@ fn reading_ahead_goes_on_at_the_next_block() {
     let segment = SegmentId::default();
     // A frame larger than one stretch is kept without its padding.
     cache.insert(segment, plain(4096, 16_384, 10_000));
-    assert_eq!(cache.read_ahead(segment, 4096), Some(16_384));
+    assert_eq!(cache.read_ahead(segment, 4096), Some((16_384, Link::default())));
     assert_eq!(cache.read_ahead(segment, 4096), None, "asked once");
     cache.insert(segment, plain(16_384, 20_480, 4096));
-    assert_eq!(cache.read_ahead(segment, 16_384), Some(20_480));
+    assert_eq!(cache.read_ahead(segment, 16_384), Some((20_480, Link::default())));
 }
 
 #[test]
@@ -25,7 +31,7 @@ fn reading_ahead_passes_over_what_is_there() {
     for n in 0..3 {
         cache.insert(segment, plain(n * 100, n * 100 + 100, 100));
     }
-    assert_eq!(cache.read_ahead(segment, 0), Some(300));
+    assert_eq!(cache.read_ahead(segment, 0), Some((300, Link::default())));
 }
 
 /// A frame with an empty message of this sequence.
@@ -52,15 +58,21 @@ fn a_walk_goes_over_frames_that_were_packed() {
     let segment = SegmentId::default();
     for (offset, seq) in [(64, 1), (128, 101)] {
         let bytes = Bytes::from(frame_of(seq, 100));
-        cache.insert(segment, Stretch { offset, end: offset + 64, bytes, unpacked: true });
+        cache.insert(
+            segment,
+            Stretch { offset, end: offset + 64, bytes, unpacked: true, last: Link::default() },
+        );
     }
     let start = At { frame: 64, record: 0 };
     let wanted = |seq| (StreamId(1), Seq(seq));
     let found = cache.find(segment, 64, start, 256, wanted(103));
     assert_eq!(found, Walk::Found(At { frame: 128, record: 48 + 2 * 32 }));
-    assert_eq!(cache.find(segment, 64, start, 256, wanted(201)), Walk::Absent(192));
+    assert_eq!(
+        cache.find(segment, 64, start, 256, wanted(201)),
+        Walk::Absent(192, Some(Link::default()))
+    );
     assert_eq!(cache.find(segment, 64, start, 192, wanted(201)), Walk::Passed);
     // No frame starts inside a packed one.
     let inside = At { frame: 80, record: 0 };
-    assert_eq!(cache.find(segment, 64, inside, 256, wanted(5)), Walk::Absent(80));
+    assert_eq!(cache.find(segment, 64, inside, 256, wanted(5)), Walk::Absent(80, None));
 }
