@@ -9,6 +9,7 @@ use crate::jetstream_hook::MAX_ENGINES;
 use crate::leaf::Link;
 use crate::outbox::{Appended, Outbox, Tally};
 use crate::server::Server;
+use crate::slice::Deadline;
 use crate::subscription::Subscription;
 use crate::system::events;
 use crate::tls::peer::PeerCertificate;
@@ -461,10 +462,24 @@ impl Connection {
 
     /// Ends all subscriptions.
     pub(crate) fn drop_subscriptions(&self) {
-        let subs = std::mem::take(&mut *self.subs.lock());
-        for sub in subs.values() {
-            self.detach(sub);
+        drop(self.ending());
+    }
+
+    /// Ends all subscriptions; others have their turn in between, since there may be very many.
+    pub(crate) async fn drop_subscriptions_in_turns(&self) {
+        let mut ending = self.ending();
+        let mut deadline = Deadline::new();
+        while ending.next() {
+            if deadline.is_over() {
+                tokio::task::yield_now().await;
+                deadline = Deadline::new();
+            }
         }
+    }
+
+    fn ending(&self) -> Ending<'_> {
+        let subs = std::mem::take(&mut *self.subs.lock());
+        Ending { conn: self, subs: subs.into_values().collect() }
     }
 
     /// Allows answers to a message that is being delivered (`allow_responses`).
@@ -515,6 +530,27 @@ impl std::fmt::Debug for Connection {
 }
 
 /// As log lines name it: `127.0.0.1:50000 - cid:7`, and over websocket `wid`.
+/// Subscriptions that are being ended. Those that are left when it is dropped end then, so that a
+/// task that is stopped leaves none behind.
+struct Ending<'a> {
+    conn: &'a Connection,
+    subs: Vec<Arc<Subscription>>,
+}
+
+impl Ending<'_> {
+    /// Ends one; `false`: there are no more.
+    fn next(&mut self) -> bool {
+        let sub = self.subs.pop();
+        sub.inspect(|sub| self.conn.detach(sub)).is_some()
+    }
+}
+
+impl Drop for Ending<'_> {
+    fn drop(&mut self) {
+        while self.next() {}
+    }
+}
+
 impl std::fmt::Display for Connection {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let (remote, id) = (self.remote, self.id);

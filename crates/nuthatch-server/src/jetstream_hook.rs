@@ -198,6 +198,12 @@ pub struct JszQuery {
     pub consumers: bool,
     /// Configurations too.
     pub config: bool,
+    /// Accounts before those that are shown.
+    pub offset: usize,
+    /// Accounts that are shown.
+    pub limit: usize,
+    /// Streams and consumers that are shown at most, together.
+    pub assets_max: usize,
 }
 
 /// An account in `/jsz`.

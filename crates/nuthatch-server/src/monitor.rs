@@ -15,24 +15,29 @@ use std::sync::Arc;
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpListener;
-use tokio::sync::Semaphore;
 use tokio::task::JoinHandle;
 
 pub use self::endpoints::document;
 use self::endpoints::{Answer, ENDPOINTS};
+pub use self::large::Large;
 pub use self::query::Query;
+use self::slots::Slots;
+use self::timed::Timed;
 
 mod accountz;
 mod connz;
 mod endpoints;
 mod healthz;
 mod jsz;
+mod large;
 mod leafz;
 mod logs;
 mod metrics;
 mod query;
+mod slots;
 mod standalone;
 mod subsz;
+mod timed;
 mod usage;
 mod varz;
 
@@ -40,6 +45,10 @@ mod varz;
 const CONNECTIONS_MAX: usize = 128;
 /// A request's head must come within this time.
 const HEAD_TIMEOUT: Duration = Duration::from_secs(10);
+/// A response that the peer takes nothing of for so long is broken off.
+const WRITE_TIMEOUT: Duration = Duration::from_secs(10);
+/// What a connection reads or writes ahead at most, heads of requests included.
+const BUFFER_BYTES: usize = 64 * 1024;
 /// After a failure to accept, try again so much later.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 
@@ -87,7 +96,7 @@ pub fn serve(server: Arc<Server>, listeners: Listeners) -> JoinHandle<()> {
         }
     }
     tokio::spawn(async move {
-        let slots = Arc::new(Semaphore::new(CONNECTIONS_MAX));
+        let slots = Arc::new(Slots::default());
         tokio::join!(
             accept(server.clone(), listeners.http, false, slots.clone()),
             accept(server, listeners.https, true, slots),
@@ -95,22 +104,15 @@ pub fn serve(server: Arc<Server>, listeners: Listeners) -> JoinHandle<()> {
     })
 }
 
-async fn accept(
-    server: Arc<Server>,
-    listener: Option<TcpListener>,
-    tls: bool,
-    slots: Arc<Semaphore>,
-) {
+async fn accept(server: Arc<Server>, listener: Option<TcpListener>, tls: bool, slots: Arc<Slots>) {
     let Some(listener) = listener else { return };
     loop {
-        let Ok(slot) = slots.clone().acquire_owned().await else { return };
         let Ok((stream, _)) = listener.accept().await else {
             tokio::time::sleep(ACCEPT_PAUSE).await;
             continue;
         };
-        let server = server.clone();
-        tokio::spawn(async move {
-            let _slot = slot;
+        let (server, stream) = (server.clone(), Timed::new(stream, WRITE_TIMEOUT));
+        slots.spawn(CONNECTIONS_MAX, async move {
             let config = server.monitor_tls.load_full();
             match config {
                 Some(config) if tls => {
@@ -137,6 +139,7 @@ async fn answer_all<S: AsyncRead + AsyncWrite + Unpin>(server: Arc<Server>, stre
         // As nats-server writes them: not every script that reads them ignores the case.
         .title_case_headers(true)
         .header_read_timeout(HEAD_TIMEOUT)
+        .max_buf_size(BUFFER_BYTES)
         .serve_connection(TokioIo::new(stream), service)
         .await;
 }
@@ -160,7 +163,7 @@ async fn answer(server: &Arc<Server>, request: &Request<Incoming>) -> Response<F
     count(server, name);
     let query = Query::parse(request.uri().query().unwrap_or_default());
     match endpoints::answer(server, name, &query).await {
-        Answer::Json(status, value) => json(status, &value),
+        Answer::Json(status, value) => json(server, status, &value).await,
         Answer::Text(status, kind, text) => {
             let mut response = plain(status, &text);
             let kind = hyper::header::HeaderValue::from_static(kind);
@@ -174,9 +177,16 @@ fn count(server: &Server, endpoint: &'static str) {
     *server.http_requests.lock().entry(endpoint).or_default() += 1;
 }
 
-fn json(status: StatusCode, value: &serde_json::Value) -> Response<Full<Bytes>> {
+async fn json(
+    server: &Server,
+    status: StatusCode,
+    value: &serde_json::Value,
+) -> Response<Full<Bytes>> {
     let text = serde_json::to_vec_pretty(value).unwrap_or_default();
-    let mut response = Response::new(Full::new(Bytes::from(text)));
+    let Some(text) = large::hold(server, text).await else {
+        return plain(StatusCode::SERVICE_UNAVAILABLE, "too many answers wait to be taken\n");
+    };
+    let mut response = Response::new(Full::new(text));
     *response.status_mut() = status;
     let headers = response.headers_mut();
     headers.insert(CONTENT_TYPE, hyper::header::HeaderValue::from_static("application/json"));

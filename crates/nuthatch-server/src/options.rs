@@ -93,6 +93,8 @@ pub const DEFAULT_MAX_PENDING_BYTES: usize = 64 * 1024 * 1024;
 pub const DEFAULT_MAX_CONNECTIONS: u32 = 64 * 1024;
 /// Default of [`JetStreamLimits::default_max_consumers`], as in nats-server 2.15.
 pub const DEFAULT_MAX_CONSUMERS: u32 = 1000;
+/// Default of [`Limits::max_subscriptions`] where nobody has to say who he is: about 60 MB.
+pub const OPEN_MAX_SUBSCRIPTIONS: u32 = 128 * 1024;
 /// Default of [`Limits::max_closed_clients`].
 pub const DEFAULT_MAX_CLOSED_CLIENTS: usize = 10_000;
 

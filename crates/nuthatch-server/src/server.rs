@@ -114,6 +114,8 @@ pub struct Server {
     pub lame_duck: AtomicBool,
     /// Whether it is going down.
     pub stopping: AtomicBool,
+    /// Bounds for large answers of monitoring.
+    pub large_answers: crate::monitor::Large,
     /// Requests per monitoring path.
     pub http_requests: parking_lot::Mutex<std::collections::BTreeMap<&'static str, u64>>,
     hook: OnceLock<Arc<dyn JetStreamHook>>,
@@ -175,6 +177,7 @@ impl Server {
             websocket_port: AtomicU16::new(0),
             lame_duck: AtomicBool::new(false),
             stopping: AtomicBool::new(false),
+            large_answers: Default::default(),
             http_requests: parking_lot::Mutex::default(),
             hook: OnceLock::new(),
             no_jetstream: NoJetStream,

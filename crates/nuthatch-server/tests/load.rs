@@ -224,3 +224,78 @@ fn a_connection_that_never_pauses_holds_up_nobody() {
     senders.into_iter().for_each(|sender| sender.join().unwrap());
     canary.end("pongs without an end");
 }
+
+/// Monitoring of a server, and its port.
+fn monitor(server: &TestServer) -> u16 {
+    server.runtime.block_on(async {
+        let options = server.server.options();
+        let listeners = nuthatch_server::monitor::bind_all(&options).await.unwrap();
+        let port = listeners.http_port().unwrap();
+        nuthatch_server::monitor::serve(server.server.clone(), listeners);
+        port
+    })
+}
+
+fn with_monitoring() -> TestServer {
+    let mut options = nuthatch_server::options::Options::default();
+    options.monitor.http_port = Some(0);
+    options.monitor.host = "127.0.0.1".to_owned();
+    TestServer::start(options)
+}
+
+fn get(port: u16, path: &str) -> String {
+    use std::io::{Read, Write};
+    let mut stream = std::net::TcpStream::connect(("127.0.0.1", port)).unwrap();
+    stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+    write!(stream, "GET {path} HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n").unwrap();
+    let mut text = String::new();
+    stream.read_to_string(&mut text).unwrap();
+    text
+}
+
+/// A connection with so many subscriptions.
+fn subscriber(server: &TestServer, count: usize) -> Peer {
+    let mut peer = server.client();
+    let mut text = String::new();
+    for at in 0..count {
+        let _ = write!(text, "SUB some.subject.of.a.subscription.{at} {at}\r\n");
+    }
+    peer.send(text);
+    peer.flush("");
+    peer
+}
+
+#[test]
+fn clients_that_do_not_read_keep_nobody_from_the_health_check() {
+    use std::io::Write;
+    let server = with_monitoring();
+    let port = monitor(&server);
+    let _subscriber = subscriber(&server, 20_000);
+    let open = || std::net::TcpStream::connect(("127.0.0.1", port)).unwrap();
+    let mut idle: Vec<_> = (0..100).map(|_| open()).collect();
+    for _ in 0..100 {
+        let mut stream = open();
+        write!(stream, "GET /connz?subs=detail HTTP/1.1\r\nHost: h\r\n\r\n").unwrap();
+        idle.push(stream);
+    }
+    let began = Instant::now();
+    let health = get(port, "/healthz");
+    assert!(health.starts_with("HTTP/1.1 503") && health.contains("starting"), "{health}");
+    assert!(get(port, "/metrics").contains("nuthatch_"));
+    assert!(began.elapsed() < Duration::from_secs(5), "{:?}", began.elapsed());
+}
+
+#[test]
+fn answers_about_very_many_subscriptions_are_cut_and_say_so() {
+    let server = with_monitoring();
+    let port = monitor(&server);
+    let _subscribers = [subscriber(&server, 20_000), subscriber(&server, 10)];
+    let connz = get(port, "/connz?subs=1&limit=1000000");
+    assert!(connz.contains("\"subscriptions_truncated\": true"));
+    assert!(connz.contains("\"limit\": 4096"));
+    let listed = connz.matches("some.subject.of.a.subscription.").count();
+    assert_eq!(listed, 16 * 1024);
+    let subsz = get(port, "/subsz?subs=1&limit=1000000&offset=100");
+    assert_eq!(subsz.matches("some.subject.of.a.subscription.").count(), 4096);
+    assert!(subsz.contains("\"total\": 20010"));
+}

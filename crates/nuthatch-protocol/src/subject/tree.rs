@@ -24,6 +24,11 @@ const NIL: u32 = u32::MAX;
 /// The node of no tokens; it is never removed.
 const ROOT: u32 = 0;
 
+/// A tree with room for fewer nodes keeps it.
+const SHRINK_FROM_NODES: usize = if cfg!(test) { 16 } else { 4096 };
+/// Memory is given back when less than this share of the nodes is in use.
+const SHRINK_SHARE: usize = 8;
+
 /// One token of one or more patterns.
 struct Node {
     token: CompactBytes,
@@ -73,6 +78,8 @@ enum Edge {
 /// may be inserted more than once. There are no locks: share it behind one, or copy results out.
 pub struct SubjectTree<T> {
     nodes: Vec<Node>,
+    /// Nodes in use.
+    live_nodes: usize,
     free_node: u32,
     children: HashTable<u32>,
     subscribers: Vec<Subscribers<T>>,
@@ -94,6 +101,7 @@ impl<T> SubjectTree<T> {
     pub fn with_seed(seed: u64) -> Self {
         Self {
             nodes: vec![Node::new(b"", NIL)],
+            live_nodes: 1,
             free_node: NIL,
             children: HashTable::new(),
             subscribers: Vec::new(),
@@ -184,6 +192,7 @@ impl<T> SubjectTree<T> {
             self.free_subscribers.push(slot);
             self.nodes[node as usize].subscribers = NIL;
             self.prune(node);
+            self.give_back();
         }
         if let Some(id) = queue {
             self.queues.release(id);
@@ -248,6 +257,7 @@ impl<T> SubjectTree<T> {
 
     fn new_node(&mut self, token: &[u8], parent: u32) -> u32 {
         let node = Node::new(token, parent);
+        self.live_nodes += 1;
         if self.free_node == NIL {
             self.nodes.push(node);
             return self.nodes.len() as u32 - 1;
@@ -272,6 +282,72 @@ impl<T> SubjectTree<T> {
         });
     }
 
+    /// Gives memory back once most of it is unused. It takes as long as there are nodes left, after so
+    /// many removals more.
+    fn give_back(&mut self) {
+        if self.nodes.len() < SHRINK_FROM_NODES || self.live_nodes * SHRINK_SHARE > self.nodes.len()
+        {
+            return;
+        }
+        let live = self.live();
+        let mut places = vec![NIL; self.nodes.len()];
+        for (place, &id) in live.iter().enumerate() {
+            places[id as usize] = place as u32;
+        }
+        let place = |id: u32| if id == NIL { NIL } else { places[id as usize] };
+        let mut nodes = Vec::with_capacity(live.len());
+        let mut subscribers = Vec::new();
+        for id in live {
+            let mut node = std::mem::replace(&mut self.nodes[id as usize], Node::new(b"", NIL));
+            for link in [
+                &mut node.parent,
+                &mut node.first_child,
+                &mut node.next_sibling,
+                &mut node.prev_sibling,
+                &mut node.any_token,
+                &mut node.any_tail,
+            ] {
+                *link = place(*link);
+            }
+            if node.subscribers != NIL {
+                subscribers.push(std::mem::take(&mut self.subscribers[node.subscribers as usize]));
+                node.subscribers = subscribers.len() as u32 - 1;
+            }
+            nodes.push(node);
+        }
+        (self.nodes, self.subscribers) = (nodes, subscribers);
+        (self.free_node, self.free_subscribers) = (NIL, Vec::new());
+        self.find_children_anew();
+    }
+
+    /// Nodes in use, the root first.
+    fn live(&self) -> Vec<u32> {
+        let (mut live, mut at) = (vec![ROOT], 0);
+        while let Some(&id) = live.get(at) {
+            let node = &self.nodes[id as usize];
+            live.extend([node.any_token, node.any_tail].into_iter().filter(|&child| child != NIL));
+            live.extend(self.literal_children(id));
+            at += 1;
+        }
+        live
+    }
+
+    /// Fills the table of literal children from the nodes.
+    fn find_children_anew(&mut self) {
+        self.children = HashTable::with_capacity(self.nodes.len());
+        for parent in 0..self.nodes.len() as u32 {
+            let found: Vec<u32> = self.literal_children(parent).collect();
+            for id in found {
+                let (nodes, hasher) = (&self.nodes, &self.hasher);
+                let of = |id: u32| {
+                    let node = &nodes[id as usize];
+                    Self::hash(hasher, node.parent, node.token.as_slice())
+                };
+                self.children.insert_unique(of(id), id, |&id| of(id));
+            }
+        }
+    }
+
     /// Frees `node` and every ancestor that serves no pattern any more.
     fn prune(&mut self, mut id: u32) {
         while id != ROOT && self.nodes[id as usize].is_unused() {
@@ -286,6 +362,7 @@ impl<T> SubjectTree<T> {
             self.nodes[id as usize] = Node::new(b"", NIL);
             self.nodes[id as usize].first_child = self.free_node;
             self.free_node = id;
+            self.live_nodes -= 1;
             id = parent;
         }
     }

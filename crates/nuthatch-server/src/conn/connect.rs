@@ -60,7 +60,7 @@ impl Reader {
             ConnectError { reason: CloseReason::ProtocolViolation, text: None }
         })?;
         if self.connected {
-            self.conn.drop_subscriptions();
+            self.conn.drop_subscriptions_in_turns().await;
         }
         let credentials = credentials(&connect, &self.conn);
         let identity = match self.authenticate(credentials).await {

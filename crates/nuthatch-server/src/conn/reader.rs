@@ -32,6 +32,8 @@ use tokio::io::AsyncRead;
 const STALL: Duration = Duration::from_millis(5);
 /// How often a refused batch is offered again.
 const RETRY: Duration = Duration::from_millis(1);
+/// After the end of a connection with so many subscriptions, free memory goes back to the system.
+const MANY_SUBSCRIPTIONS: usize = 32 * 1024;
 /// When a connection ends, what it has sent and nobody has taken yet is offered for so long.
 const LAST_OFFERS: Duration = Duration::from_secs(1);
 /// State of a connection that only its reader touches.
@@ -126,7 +128,11 @@ impl Reader {
             Leaving { conn: conn.clone(), reason: CloseReason::InternalError, subscriptions: None };
         let reason = self.read_loop(&mut input).await;
         leaving.reason = reason;
-        leaving.end();
+        leaving.close();
+        conn.drop_subscriptions_in_turns().await;
+        if leaving.subscriptions.is_some_and(|count| count >= MANY_SUBSCRIPTIONS) {
+            crate::buffers::give_back_to_system();
+        }
         self.finish().await;
         drop(leaving);
         drop(self);
@@ -353,13 +359,12 @@ struct Leaving {
 }
 
 impl Leaving {
-    /// Closes it; nothing is delivered to it any more.
-    fn end(&mut self) {
+    /// Closes it; nothing is delivered to it any more once its subscriptions are gone.
+    fn close(&mut self) {
         let conn = &self.conn;
         self.subscriptions.get_or_insert_with(|| {
             let subscriptions = conn.subscription_count();
             conn.close(self.reason, None);
-            conn.drop_subscriptions();
             subscriptions
         });
     }
@@ -367,8 +372,9 @@ impl Leaving {
 
 impl Drop for Leaving {
     fn drop(&mut self) {
-        self.end();
+        self.close();
         let conn = &self.conn;
+        conn.drop_subscriptions();
         if conn.is_leaf() {
             leaf::leave(conn);
             conn.server().leafs.connections.remove(conn, self.subscriptions.unwrap_or_default());

@@ -447,6 +447,7 @@ impl JetStreamHook for Hook {
     }
 
     fn stop(&self) -> Result<(), String> {
+        self.service.stop();
         for handle in &self.engines.handles {
             handle.begin_close();
         }

@@ -227,7 +227,8 @@ impl JetStream {
                 "the import was begun in another log: cancel it, or keep the placement",
             ));
         }
-        let consumers = checked_consumers(request.consumers, &config)?;
+        let limits = self.consumer_limits(account);
+        let consumers = checked_consumers(request.consumers, &config, &limits)?;
         let claim = Claim::new(account, engine, config.clone());
         let config = Box::new(config);
         let work = self.run(engine, Op::FinishRestore { id, config, consumers });

@@ -431,11 +431,7 @@ fn engine(server: &Arc<Server>, index: EngineIndex, options: &Options) -> Engine
     let sink = ServerSink::new(server.clone(), EngineId(index.0 as u8));
     let domain = options.jetstream.domain.clone().unwrap_or_default();
     let limits = &options.jetstream.limits;
-    let consumers = ConsumerLimits {
-        max_ack_pending: limits.max_ack_pending.map_or(0, i64::from),
-        max_request_batch: limits.max_request_batch.map_or(0, i64::from),
-        max_consumers: limits.default_max_consumers.map_or(0, i64::from),
-    };
+    let consumers = consumer_limits(options);
     let batch = &limits.batch;
     let default = BatchLimits::default();
     let batches = BatchLimits {
@@ -510,6 +506,16 @@ const fn sync_of(policy: SyncPolicy) -> nuthatch_log::SyncPolicy {
     }
 }
 
+/// The server's limits on consumers; 0: none.
+fn consumer_limits(options: &Options) -> ConsumerLimits {
+    let limits = &options.jetstream.limits;
+    ConsumerLimits {
+        max_ack_pending: limits.max_ack_pending.map_or(0, i64::from),
+        max_request_batch: limits.max_request_batch.map_or(0, i64::from),
+        max_consumers: limits.default_max_consumers.map_or(0, i64::from),
+    }
+}
+
 /// What an account may use that has no limits of its own.
 fn server_limits(options: &Options) -> AccountLimits {
     let jetstream = &options.jetstream;
@@ -546,6 +552,7 @@ fn settings(server: &Server, options: &Options) -> Settings {
         logs: jetstream.logs.iter().map(|log| log.name.clone()).collect(),
         lazy_logs: lazy_logs(jetstream),
         max_duplicate_window: jetstream.limits.duplicate_window.map_or(0, nanos),
+        consumers: consumer_limits(options),
     }
 }
 

@@ -27,7 +27,9 @@ use nuthatch_protocol::jserror::JsError;
 use nuthatch_streams::consumer::{ConsumerLimits, validate_consumer};
 use nuthatch_streams::stream::staged_config;
 use nuthatch_streams::validate;
-use nuthatch_streams::{Op, OpOutcome};
+use nuthatch_streams::{AccountId, Op, OpOutcome};
+use parking_lot::Mutex;
+use rustc_hash::FxHashMap;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use std::sync::Arc;
@@ -37,6 +39,9 @@ use upload::Upload;
 
 /// Restores under way at once, over all accounts. Each has a thread and a few MiB.
 pub const RESTORES_MAX: usize = 16;
+/// Restores of one account under way at once: one that begins many and sends nothing leaves room for
+/// others.
+pub const RESTORES_OF_ACCOUNT_MAX: usize = 4;
 /// Characters of the random part of a subject.
 const SUBJECT_ID_CHARS: usize = 22;
 /// How often the removal of what a failed restore left is tried when the log is busy.
@@ -57,6 +62,44 @@ struct RestoreBody<'a> {
     deliver_subject: &'a str,
 }
 
+/// Restores under way, by account.
+#[derive(Default)]
+pub(super) struct Restores(Mutex<FxHashMap<AccountId, usize>>);
+
+impl Restores {
+    /// A place for one more.
+    fn enter(self: &Arc<Self>, account: AccountId) -> Result<Place, String> {
+        let mut under_way = self.0.lock();
+        if under_way.values().sum::<usize>() >= RESTORES_MAX {
+            return Err(format!("{RESTORES_MAX} restores are under way: try again"));
+        }
+        let own = under_way.entry(account).or_default();
+        if *own >= RESTORES_OF_ACCOUNT_MAX {
+            let text = "restores of this account are under way: try again";
+            return Err(format!("{RESTORES_OF_ACCOUNT_MAX} {text}"));
+        }
+        *own += 1;
+        Ok(Place { restores: self.clone(), account })
+    }
+}
+
+/// One restore less when it is dropped.
+struct Place {
+    restores: Arc<Restores>,
+    account: AccountId,
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        let mut under_way = self.restores.0.lock();
+        let own = under_way.get_mut(&self.account).expect("whoever has a place is counted");
+        *own -= 1;
+        if *own == 0 {
+            under_way.remove(&self.account);
+        }
+    }
+}
+
 /// A restore on its way.
 struct Restore {
     service: Arc<JetStream>,
@@ -65,7 +108,7 @@ struct Restore {
     config: StreamConfig,
     engine: EngineIndex,
     upload: Upload,
-    _permit: tokio::sync::OwnedSemaphorePermit,
+    _place: Place,
 }
 
 impl JetStream {
@@ -92,10 +135,8 @@ impl JetStream {
         let config = self.restored_config(config)?;
         let config = self.check_restored(from, config).await?;
         let engine = self.engine_for(&config)?;
-        let Ok(permit) = self.restores.clone().try_acquire_owned() else {
-            let why = format!("{RESTORES_MAX} restores are under way: try again");
-            return Err(JsError::STREAM_RESTORE.with_err(why));
-        };
+        let place = self.restores.enter(from.account);
+        let place = place.map_err(|why| JsError::STREAM_RESTORE.with_err(why))?;
         let subject = format!("$JS.SNAPSHOT.RESTORE.{name}.{}", random_id(SUBJECT_ID_CHARS));
         let Some(upload) = Upload::open(self.clone(), from.account, &subject, Handle::current())
         else {
@@ -105,7 +146,7 @@ impl JetStream {
         let body = RestoreBody { deliver_subject: &subject };
         let answer = envelope::ok(ResponseType("stream_restore"), &body);
         let (service, from) = (self.clone(), from.clone());
-        let restore = Restore { service, from, config, engine, upload, _permit: permit };
+        let restore = Restore { service, from, config, engine, upload, _place: place };
         *then = Some(Box::pin(restore.run()));
         Ok(answer)
     }
@@ -145,10 +186,14 @@ impl JetStream {
 
 impl Restore {
     async fn run(self) {
+        let (service, name) = (self.service.clone(), self.config.name.clone());
         let handle = Handle::current();
         // Reading an archive waits for chunks and for the log: that takes a thread of its own.
         let done = tokio::task::spawn_blocking(move || self.on_thread(&handle)).await;
-        debug_assert!(done.is_ok(), "a restore panicked");
+        if let Err(why) = done {
+            // What it left goes with the next start; that it happened must be seen.
+            service.backend.say(&format!("the restore of stream {name} ended by a mistake: {why}"));
+        }
     }
 
     fn on_thread(mut self, handle: &Handle) {
@@ -229,7 +274,8 @@ impl Restore {
         let account = self.from.account;
         let changing = self.service.lock_for(account, &self.config.name).await?;
         let config = self.service.check_restored(&self.from, self.config.clone()).await?;
-        let consumers = checked_consumers(consumers, &config)?;
+        let limits = self.service.consumer_limits(account);
+        let consumers = checked_consumers(consumers, &config, &limits)?;
         let claim = Claim::new(account, self.engine, config.clone());
         let config = Box::new(config);
         let work = self.run_op(Op::FinishRestore { id, config, consumers });
@@ -252,6 +298,9 @@ impl Restore {
     /// Removes what was restored so far. What cannot be removed now goes with the next start.
     async fn clean_up(&self, id: StreamId) {
         for _ in 0..CLEAN_UP_TRIES {
+            if *self.service.stopping.borrow() {
+                return;
+            }
             let busy = JsError::STREAM_TOO_MANY_REQUESTS.err_code;
             match self.run_op(Op::DeleteStream { id }).await {
                 Err(error) if error.err_code == busy => tokio::time::sleep(CLEAN_UP_PAUSE).await,
@@ -265,7 +314,12 @@ impl Restore {
 pub(super) fn checked_consumers(
     consumers: Vec<ConsumerSnapshot>,
     stream: &StreamConfig,
+    limits: &ConsumerLimits,
 ) -> Result<Vec<ConsumerSnapshot>, JsError> {
+    let max = if stream.max_consumers > 0 { stream.max_consumers } else { limits.max_consumers };
+    if usize::try_from(max).is_ok_and(|max| max > 0 && consumers.len() > max) {
+        return Err(JsError::MAXIMUM_CONSUMERS_LIMIT);
+    }
     let check = |snapshot: ConsumerSnapshot| {
         let ConsumerSnapshot { config, state } = snapshot;
         let name = config.name.clone();
@@ -275,7 +329,7 @@ pub(super) fn checked_consumers(
             ..CreateConsumerRequest::default()
         };
         set_consumer_metadata(&mut request.config);
-        let config = validate_consumer(&request, stream, &ConsumerLimits::default())
+        let config = validate_consumer(&request, stream, limits)
             .map_err(|why| JsError::STREAM_RESTORE.with_err(format!("consumer {name}: {why}")))?;
         Ok(ConsumerSnapshot { config, state })
     };

@@ -11,7 +11,7 @@ use super::imports::Imports;
 use super::moves::{self, Moves};
 use super::registry::{EngineIndex, Entry, Registry, StreamRoute};
 use super::request::{Call, empty_fields};
-use super::restore::RESTORES_MAX;
+use super::restore::Restores;
 use super::snapshot::SNAPSHOTS_MAX;
 use crate::account::SYSTEM_ACCOUNT_ID;
 use crate::jetstream_hook::Requester;
@@ -23,6 +23,7 @@ use nuthatch_protocol::js::{
     PriorityPolicy, StorageType, StreamConfig, StreamInfo, Time, is_level_met,
 };
 use nuthatch_protocol::jserror::JsError;
+use nuthatch_streams::consumer::ConsumerLimits;
 use nuthatch_streams::op::{CatalogEntry, Usage};
 use nuthatch_streams::stream::importing_name;
 use nuthatch_streams::{AccountId, Op, OpOutcome, transit};
@@ -90,6 +91,8 @@ pub struct Settings {
     pub lazy_logs: Vec<String>,
     /// Longest duplicate window of a stream, ns; 0: no limit.
     pub max_duplicate_window: Nanos,
+    /// Limits of the server on consumers, which its engines keep.
+    pub consumers: ConsumerLimits,
 }
 
 /// Counters of the API (`api` in account info and `/jsz`).
@@ -126,7 +129,9 @@ pub struct JetStream {
     /// Room for snapshots that are under way.
     pub(super) snapshots: Arc<Semaphore>,
     /// Room for restores.
-    pub(super) restores: Arc<Semaphore>,
+    pub(super) restores: Arc<Restores>,
+    /// True once the server goes down: who waits for a client gives up.
+    pub(super) stopping: tokio::sync::watch::Sender<bool>,
     /// Counters.
     pub stats: ApiStats,
 }
@@ -170,7 +175,8 @@ impl JetStream {
             changing: tokio::sync::Mutex::default(),
             claims: Claims::default(),
             snapshots: Arc::new(Semaphore::new(SNAPSHOTS_MAX)),
-            restores: Arc::new(Semaphore::new(RESTORES_MAX)),
+            restores: Arc::default(),
+            stopping: tokio::sync::watch::Sender::new(false),
             stats: ApiStats::default(),
         }
     }
@@ -245,6 +251,23 @@ impl JetStream {
     /// What an account may use.
     pub(super) fn limits_of(&self, account: AccountId) -> AccountLimits {
         self.accounts.load().get(&account).map_or(self.settings.limits, |own| own.limits)
+    }
+
+    /// The limits on consumers of an account's streams, as its engines keep them; 0: none.
+    pub(super) fn consumer_limits(&self, account: AccountId) -> ConsumerLimits {
+        let (own, mut limits) = (self.limits_of(account), self.settings.consumers);
+        let lower = |server: i64, own: Option<u64>| {
+            let own = own.and_then(|own| i64::try_from(own).ok()).unwrap_or_default();
+            if server > 0 && own > 0 { server.min(own) } else { server.max(own) }
+        };
+        limits.max_ack_pending = lower(limits.max_ack_pending, own.max_ack_pending);
+        limits.max_consumers = lower(limits.max_consumers, own.max_consumers);
+        limits
+    }
+
+    /// The server goes down.
+    pub(super) fn stop(&self) {
+        self.stopping.send_replace(true);
     }
 
     /// Adopts the accounts of a reloaded configuration.

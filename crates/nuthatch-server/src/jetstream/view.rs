@@ -82,18 +82,30 @@ impl JetStream {
         }
     }
 
-    async fn streams_of(&self, account: AccountId, query: &JszQuery) -> Vec<JsStream> {
-        let entries: Vec<Arc<Entry>> = self.registry.read().streams(account, "").cloned().collect();
+    async fn streams_of(
+        &self,
+        account: AccountId,
+        query: &JszQuery,
+        room: &mut usize,
+    ) -> Vec<JsStream> {
+        let entries: Vec<Arc<Entry>> =
+            self.registry.read().streams(account, "").take(*room).cloned().collect();
         let mut streams = Vec::with_capacity(entries.len());
         for entry in entries {
+            if *room == 0 {
+                break;
+            }
+            *room -= 1;
             // A stream deleted meanwhile is left out.
             let Ok(mut info) = self.current_info(&entry).await else { continue };
             self.complete_stream(&mut info);
             let moving = self.move_of(account, &info.config.name);
             let log = self.registry.read().get(account, &info.config.name).map(|e| e.engine);
             let log = log.map_or("", |engine| self.log_name(engine)).to_owned();
-            let consumers =
+            let mut consumers =
                 if query.consumers { self.consumers_of(&entry).await } else { Vec::new() };
+            consumers.truncate(*room);
+            *room -= consumers.len();
             streams.push(JsStream {
                 config: info.config,
                 created: info.created,
@@ -207,6 +219,7 @@ impl JsView for JetStream {
         Box::pin(async move {
             let ids = self.account_ids();
             let mut accounts = Vec::new();
+            let (mut before, mut room) = (0, query.assets_max);
             for id in ids {
                 let name = self.account_name(id);
                 // With accounts of its own a configuration leaves the global one without users.
@@ -217,10 +230,20 @@ impl JsView for JetStream {
                 if query.account.as_ref().is_some_and(|wanted| *wanted != name) {
                     continue;
                 }
+                before += 1;
+                if before <= query.offset {
+                    continue;
+                }
+                if accounts.len() >= query.limit {
+                    break;
+                }
                 let totals = self.totals_of(Some(id)).await;
                 let wants_streams = query.streams || query.consumers;
-                let streams =
-                    if wants_streams { self.streams_of(id, &query).await } else { Vec::new() };
+                let streams = if wants_streams {
+                    self.streams_of(id, &query, &mut room).await
+                } else {
+                    Vec::new()
+                };
                 accounts.push(JsAccount { name, totals, streams });
             }
             accounts

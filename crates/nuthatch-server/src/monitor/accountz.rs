@@ -1,5 +1,6 @@
 //! `/accountz` and `/accstatz`: the accounts.
 
+use super::large::PAGE_MAX;
 use super::query::Query;
 use super::subsz::sublist_stats;
 use super::varz::object;
@@ -136,6 +137,7 @@ pub(super) fn accstatz(server: &Server, query: &Query) -> Result<Value, String> 
         .iter()
         .filter(|a| wanted.as_ref().is_none_or(|names| names.contains(&a.name.as_str())))
         .filter(|a| unused || total(a) > 0)
+        .take(PAGE_MAX)
         .map(|a| stat(a, of(&clients, a), of(&leafs, a)))
         .collect();
     Ok(json!({ "server_id": server.id, "now": now(), "account_statz": shown }))

@@ -1,5 +1,6 @@
 //! `/connz`: the connections.
 
+use super::large::SUBSCRIPTIONS_MAX;
 use super::query::Query;
 use super::short_duration;
 use super::subsz::sub_detail;
@@ -58,11 +59,12 @@ pub(super) fn connz(server: &Server, query: &Query) -> Result<Value, String> {
         _ if query.flag("subs")? => Subs::Names,
         _ => Subs::No,
     };
+    let mut room = SUBSCRIPTIONS_MAX;
     let shown: Vec<Value> = rows
         .iter()
         .skip(offset)
         .take(limit)
-        .map(|row| Value::Object(show(server, row, auth, subs)))
+        .map(|row| Value::Object(show(server, row, auth, subs, &mut room)))
         .collect();
     Ok(json!({
         "server_id": server.id,
@@ -163,7 +165,13 @@ enum Subs {
     Detail,
 }
 
-fn show(server: &Server, row: &Row, auth: bool, subs: Subs) -> Map<String, Value> {
+fn show(
+    server: &Server,
+    row: &Row,
+    auth: bool,
+    subs: Subs,
+    room: &mut usize,
+) -> Map<String, Value> {
     let Row { conn, session, .. } = row;
     let (received, sent) = (conn.received.get(), conn.outbox.totals());
     let idle = row.end().duration_since(row.last_activity(server)).unwrap_or_default();
@@ -219,16 +227,19 @@ fn show(server: &Server, row: &Row, auth: bool, subs: Subs) -> Map<String, Value
         set("tags", json!(grant.claims.nats.tags), !grant.claims.nats.tags.is_empty());
     }
     if subs != Subs::No && row.subscriptions > 0 {
-        let (name, list) = subscriptions(conn, subs);
+        let (name, list) = subscriptions(conn, subs, *room);
+        *room -= list.len();
+        set("subscriptions_truncated", json!(true), list.len() < row.subscriptions);
         set(name, json!(list), !list.is_empty());
     }
     out
 }
 
 /// The list of a connection's subscriptions under the name that it has: built only when asked for,
-/// since a connection may have very many.
-fn subscriptions(conn: &Connection, subs: Subs) -> (&'static str, Vec<Value>) {
-    let list = conn.subscriptions();
+/// since a connection may have very many; at most `room`.
+fn subscriptions(conn: &Connection, subs: Subs, room: usize) -> (&'static str, Vec<Value>) {
+    let mut list = conn.subscriptions();
+    list.truncate(room);
     if subs == Subs::Detail {
         let details = list.iter().map(|sub| Value::Object(sub_detail(sub)));
         return ("subscriptions_list_detail", details.collect());

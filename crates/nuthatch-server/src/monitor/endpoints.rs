@@ -1,7 +1,7 @@
 //! From the name of an endpoint to its answer.
 
 use super::query::Query;
-use super::{accountz, connz, healthz, jsz, leafz, metrics, standalone, subsz, varz};
+use super::{accountz, connz, healthz, jsz, large, leafz, metrics, standalone, subsz, varz};
 use crate::server::Server;
 use hyper::StatusCode;
 use serde_json::Value;
@@ -61,7 +61,15 @@ pub(super) fn known(path: &str) -> Option<&'static str> {
 }
 
 /// The answer of a [`known`] endpoint; what is wrong with the parameters is an answer too.
-pub(super) async fn answer(server: &Arc<Server>, endpoint: &str, query: &Query) -> Answer {
+pub(super) async fn answer(server: &Arc<Server>, endpoint: &'static str, query: &Query) -> Answer {
+    match large::is_large(endpoint) {
+        true => large::make(server, endpoint, query).await,
+        false => answer_here(server, endpoint, query).await,
+    }
+}
+
+/// [`answer`] on this thread.
+pub(super) async fn answer_here(server: &Arc<Server>, endpoint: &str, query: &Query) -> Answer {
     let result = match endpoint {
         "/varz" => Ok(varz::varz(server).await),
         "/connz" => connz::connz(server, query),

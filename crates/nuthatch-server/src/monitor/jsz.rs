@@ -1,5 +1,6 @@
 //! `/jsz`: JetStream, in the shape that KEDA and prometheus-nats-exporter read.
 
+use super::large::ASSETS_MAX;
 use super::query::Query;
 use super::varz::object;
 use crate::jetstream_hook::{JsAccount, JsStream, JsTotals, JszQuery};
@@ -16,10 +17,11 @@ pub(super) async fn jsz(server: &Server, query: &Query) -> Result<Value, String>
     let account = query.account().map(ToOwned::to_owned);
     let consumers = query.flag("consumers")?;
     let streams = query.flag("streams")? || consumers;
-    let wanted =
-        JszQuery { streams, consumers, config: query.flag("config")?, account: account.clone() };
     let accounts = query.flag("accounts")? || streams || account.is_some();
     let (offset, limit) = query.page(DEFAULT_LIMIT)?;
+    let config = query.flag("config")?;
+    let assets_max = ASSETS_MAX;
+    let wanted = JszQuery { account, streams, consumers, config, offset, limit, assets_max };
     // Without effect on one server, which leads everything, has no raft groups, and consumers of
     // its own are all public.
     for flag in ["leader-only", "stream-leader-only", "direct-consumers"] {
@@ -56,13 +58,22 @@ pub(super) async fn jsz(server: &Server, query: &Query) -> Result<Value, String>
     }
     if accounts {
         let found = view.accounts(wanted.clone()).await;
-        let page = found.iter().skip(offset).take(limit);
-        let details: Vec<_> = page.map(|found| show_account(server, found, &wanted)).collect();
+        let details: Vec<_> =
+            found.iter().map(|found| show_account(server, found, &wanted)).collect();
+        if assets_of(&found) >= ASSETS_MAX {
+            out.insert("account_details_truncated".to_owned(), json!(true));
+        }
         if !details.is_empty() {
             out.insert("account_details".to_owned(), json!(details));
         }
     }
     Ok(Value::Object(out))
+}
+
+/// Streams and consumers that were gathered.
+fn assets_of(accounts: &[JsAccount]) -> usize {
+    let streams = accounts.iter().flat_map(|account| &account.streams);
+    streams.map(|stream| 1 + stream.consumers.len()).sum()
 }
 
 /// `config` of `/jsz` and of `jetstream` in `/varz`.

@@ -1,6 +1,7 @@
 //! `/leafz`: connections to other servers.
 
 use super::connz::go_duration;
+use super::large::SUBSCRIPTIONS_MAX;
 use super::query::Query;
 use crate::conn::Connection;
 use crate::leaf::Link;
@@ -16,9 +17,10 @@ pub(super) fn leafz(server: &Server, query: &Query) -> Result<Value, String> {
     let account = query.account().or(query.text("account")).filter(|name| !name.is_empty());
     let open = server.leafs.connections.open();
     let joined = open.iter().filter_map(|conn| Some((conn, conn.link.get()?)));
+    let mut room = SUBSCRIPTIONS_MAX;
     let shown: Vec<Value> = joined
         .filter(|(conn, _)| account.is_none_or(|name| conn.session().account.name == name))
-        .map(|(conn, link)| leaf(conn, link, subs))
+        .map(|(conn, link)| leaf(conn, link, subs, &mut room))
         .collect();
     Ok(json!({
         "server_id": server.id,
@@ -28,7 +30,7 @@ pub(super) fn leafz(server: &Server, query: &Query) -> Result<Value, String> {
     }))
 }
 
-fn leaf(conn: &Connection, link: &Link, subs: bool) -> Value {
+fn leaf(conn: &Connection, link: &Link, subs: bool, room: &mut usize) -> Value {
     let (received, sent) = (conn.received.get(), conn.outbox.totals());
     let mut leaf = json!({
         "id": conn.id,
@@ -55,6 +57,11 @@ fn leaf(conn: &Connection, link: &Link, subs: bool) -> Value {
             .map(|sub| String::from_utf8_lossy(&sub.subject).into_owned())
             .collect();
         list.sort_unstable();
+        if list.len() > *room {
+            leaf["subscriptions_truncated"] = json!(true);
+            list.truncate(*room);
+        }
+        *room -= list.len();
         leaf["subscriptions_list"] = json!(list);
     }
     leaf

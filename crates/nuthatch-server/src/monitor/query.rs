@@ -1,10 +1,11 @@
 //! Parameters of a monitoring request.
 
+use super::large::PAGE_MAX;
 use serde_json::{Map, Value};
 use std::collections::BTreeMap;
 
 /// Parsed parameters; of repeated ones the first counts.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub struct Query {
     values: BTreeMap<String, String>,
     /// The only account that may be told of, whatever the parameters say.
@@ -92,11 +93,12 @@ impl Query {
 }
 
 impl Query {
-    /// `offset` and `limit`; negative ones and a limit of 0 stand for the defaults.
+    /// `offset` and `limit`; negative ones and a limit of 0 stand for the defaults. No page is larger
+    /// than [`PAGE_MAX`].
     pub(super) fn page(&self, default_limit: usize) -> Result<(usize, usize), String> {
         let offset = self.number("offset")?.unwrap_or(0);
         let limit = self.number("limit")?.filter(|&limit| limit > 0).unwrap_or(default_limit);
-        Ok((offset, limit))
+        Ok((offset, limit.min(PAGE_MAX)))
     }
 }
 

@@ -31,12 +31,13 @@ pub(super) fn subsz(server: &Server, query: &Query) -> Result<Value, String> {
     accounts.for_each(|account| stats.add(account.interest.stats()));
     let mut out = object(json!({ "server_id": server.id, "now": now() }));
     out.append(&mut sublist_stats(&stats));
-    let found = if listed { list(server, wanted, test) } else { Vec::new() };
-    out.insert("total".to_owned(), json!(found.len()));
+    let wanted = Wanted { account: wanted, test, offset, limit };
+    let (total, page) = if listed { list(server, &wanted) } else { (0, Vec::new()) };
+    out.insert("total".to_owned(), json!(total));
     out.insert("offset".to_owned(), json!(offset));
     out.insert("limit".to_owned(), json!(limit));
     if listed {
-        let page: Vec<_> = found.iter().skip(offset).take(limit).map(detail).collect();
+        let page: Vec<_> = page.iter().map(detail).collect();
         if !page.is_empty() {
             out.insert("subscriptions_list".to_owned(), json!(page));
         }
@@ -64,19 +65,35 @@ struct Listed {
     sub: Arc<Subscription>,
 }
 
-fn list(server: &Server, account: Option<&str>, test: Option<&str>) -> Vec<Listed> {
-    let mut found = Vec::new();
+/// Which subscriptions are listed.
+struct Wanted<'a> {
+    account: Option<&'a str>,
+    test: Option<&'a str>,
+    offset: usize,
+    limit: usize,
+}
+
+/// How many there are, and those of the page.
+fn list(server: &Server, wanted: &Wanted<'_>) -> (usize, Vec<Listed>) {
+    let (mut total, mut page) = (0, Vec::new());
     let leafs = server.leafs.connections.open();
     for conn in server.connections.open().into_iter().chain(leafs) {
         let session = conn.session();
-        if account.is_some_and(|name| name != session.account.name) {
+        if wanted.account.is_some_and(|name| name != session.account.name) {
             continue;
         }
         let subs = conn.subscriptions().into_iter();
-        let subs = subs.filter(|s| test.is_none_or(|t| matches(&s.subject, t.as_bytes())));
-        found.extend(subs.map(|sub| Listed { account: session.account.name.clone(), sub }));
+        let fits = |sub: &Arc<Subscription>| {
+            wanted.test.is_none_or(|subject| matches(&sub.subject, subject.as_bytes()))
+        };
+        for sub in subs.filter(fits) {
+            if total >= wanted.offset && page.len() < wanted.limit {
+                page.push(Listed { account: session.account.name.clone(), sub });
+            }
+            total += 1;
+        }
     }
-    found
+    (total, page)
 }
 
 fn detail(listed: &Listed) -> Value {

@@ -4,7 +4,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use super::{Options, SYSTEM_ACCOUNT, SyncPolicy, listen};
+use super::{OPEN_MAX_SUBSCRIPTIONS, Options, SYSTEM_ACCOUNT, SyncPolicy, listen};
 
 /// What the incumbent uses when nobody says where to store: a directory that a reboot may empty.
 const NATS_SERVER_STORE_DIR: &str = "nats";
@@ -27,6 +27,8 @@ pub(super) struct Draft {
     /// Address of monitoring, if one was given.
     pub monitor_host: Option<String>,
     pub auth_timeout: Option<Duration>,
+    /// `max_subscriptions` was given, be it as "any number".
+    pub has_max_subscriptions: bool,
     pub store_dir: Option<PathBuf>,
     pub jetstream: Option<bool>,
 }
@@ -36,6 +38,10 @@ impl Draft {
     /// listeners a reload does not move.
     pub fn finish(self, invocation: Invocation, old: Option<&Options>) -> Options {
         let mut options = self.options;
+        if invocation == Invocation::Nuthatch && !self.has_max_subscriptions && !options.has_users()
+        {
+            options.limits.max_subscriptions = Some(OPEN_MAX_SUBSCRIPTIONS);
+        }
         listen::fill_in(&mut options, self.host, self.monitor_host, invocation, old);
         options.auth.timeout = self.auth_timeout.unwrap_or_else(|| match &options.tls {
             // The handshake happens within the time to authenticate.

@@ -31,7 +31,7 @@ pub(super) fn read(r: &mut Reader, map: &Map, draft: &mut Draft) {
         let known = network(r, key, &entry.value, draft)
             || logging(r, key, &entry.value, draft)
             || identity(r, key, &entry.value, draft)
-            || limits(r, key, &entry.value, &mut draft.options.limits)
+            || limits(r, key, &entry.value, draft)
             || timing(r, key, &entry.value, draft)
             || operator::key(r, key, &entry.value, &mut draft.options)
             || blocks(r, key, entry, draft);
@@ -164,7 +164,9 @@ fn identity(r: &mut Reader, key: &'static str, value: &Value, draft: &mut Draft)
     true
 }
 
-fn limits(r: &mut Reader, key: &'static str, value: &Value, limits: &mut Limits) -> bool {
+fn limits(r: &mut Reader, key: &'static str, value: &Value, draft: &mut Draft) -> bool {
+    draft.has_max_subscriptions |= key == "max_subscriptions";
+    let limits = &mut draft.options.limits;
     match key {
         "max_payload" => put(&mut limits.max_payload_bytes, max_payload(r, value)),
         "max_pending" => {

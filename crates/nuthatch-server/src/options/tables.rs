@@ -73,7 +73,11 @@ const TOP_KEYS: &[Key] = &[
     yes(&["max_payload"], "1MB", "largest message, headers included; at most 64MB"),
     yes(&["max_pending"], "64MB", "bytes that may wait for a slow client"),
     yes(&["max_connections", "max_conn"], "65536", "client connections; 0: nobody may connect"),
-    yes(&["max_subscriptions", "max_subs"], "0", "subscriptions of one connection; 0: any number"),
+    yes(
+        &["max_subscriptions", "max_subs"],
+        "0, without users 131072",
+        "subscriptions of one connection; 0: any number; under the name `nats-server` always 0 by default",
+    ),
     yes(
         &["max_sub_tokens", "max_subscription_tokens"],
         "none",

@@ -93,10 +93,7 @@ impl Upload {
         if !used.is_empty() {
             self.service.backend.answer(self.account, &used, b"");
         }
-        let next = self.handle.block_on(timeout(STALL_TIMEOUT, self.chunks.recv()));
-        let Ok(Some(chunk)) = next else {
-            return Err(failed("the upload is stalled: no chunk for 10 s"));
-        };
+        let chunk = self.wait()?;
         self.queued_bytes.fetch_sub(chunk.body.len(), Ordering::AcqRel);
         self.received += chunk.body.len() as u64;
         self.is_ended = chunk.body.is_empty();
@@ -105,6 +102,30 @@ impl Upload {
             return Err(failed("every chunk needs a reply subject"));
         }
         Ok(!self.is_ended)
+    }
+
+    /// The next chunk, which does not come when the server goes down.
+    fn wait(&mut self) -> io::Result<Chunk> {
+        let mut stopping = self.service.stopping.subscribe();
+        // A runtime that goes down has no timers any more: it must not be asked for one.
+        if *stopping.borrow() {
+            return Err(failed("the server goes down"));
+        }
+        let chunks = &mut self.chunks;
+        self.handle.block_on(async {
+            let stopped = async {
+                // An error means that nobody is left to say so.
+                let _ = stopping.wait_for(|is_stopping| *is_stopping).await;
+            };
+            tokio::select! {
+                biased;
+                () = stopped => Err(failed("the server goes down")),
+                next = timeout(STALL_TIMEOUT, chunks.recv()) => match next {
+                    Ok(Some(chunk)) => Ok(chunk),
+                    _ => Err(failed("the upload is stalled: no chunk for 10 s")),
+                },
+            }
+        })
     }
 
     /// Takes what follows the archive, up to the end of the upload.
