@@ -24,7 +24,7 @@ clients *ARGS:
 stores *PARTS:
     ./tests/stores.sh {{PARTS}}
 
-# /metrics, websocket in Node and in a browser, TLS, the examples: `just net browser` runs one part.
+# /metrics, websocket in Node and in a browser, TLS, the examples, the programs and links of the pages: `just net docs` runs one part.
 net *ARGS:
     ./tests/clients/net/run.sh {{ARGS}}
 

@@ -29,5 +29,5 @@ step "third-party clients"
 step "backups with jsm.go"
 ./tests/clients/backup/run.sh
 
-step "metrics, websocket, a browser, TLS, examples"
+step "metrics, websocket, a browser, TLS, examples, the documentation"
 ./tests/clients/net/run.sh

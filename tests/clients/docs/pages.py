@@ -15,7 +15,6 @@ import re
 import shutil
 import subprocess
 import sys
-import tempfile
 import urllib.parse
 from pathlib import Path
 
@@ -37,7 +36,7 @@ def go(cache, program, place):
     for name in ("go.mod", "go.sum"):
         shutil.copy(module / name, place)
     (place / "main.go").write_text(program)
-    return ["go", "run", "-mod=mod", "main.go"], place
+    return ["go", "run", "-mod=readonly", "main.go"], place
 
 
 def java(cache, program, place):
@@ -57,7 +56,8 @@ def javascript(cache, program, place):
 def rust(cache, program, place):
     package = here() / "async-nats"
     for name in ("Cargo.toml", "Cargo.lock"):
-        shutil.copy(package / name, place)
+        # Another name than that of the scenarios' program, whose dependencies it shares.
+        (place / name).write_text((package / name).read_text().replace("clients-async-nats", "page"))
     (place / "src").mkdir()
     (place / "src/main.rs").write_text(program)
     os.environ["CARGO_TARGET_DIR"] = str(cache / "async-nats")
@@ -86,12 +86,15 @@ def printed_as(shown, found):
 
 
 def run_program(cache, url, language, program):
-    with tempfile.TemporaryDirectory(prefix="nuthatch-page-") as name:
-        command, place = LANGUAGES[language](cache, program.replace(SERVER, url), Path(name))
-        done = subprocess.run(
-            [str(part) for part in command], cwd=place, timeout=PROGRAM_LIMIT_S, text=True, errors="replace",
-            stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-        )
+    # Always the same place: compilers remember what they made there.
+    place = cache / "pages" / language
+    shutil.rmtree(place, ignore_errors=True)
+    place.mkdir(parents=True)
+    command, place = LANGUAGES[language](cache, program.replace(SERVER, url), place)
+    done = subprocess.run(
+        [str(part) for part in command], cwd=place, timeout=PROGRAM_LIMIT_S, text=True, errors="replace",
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+    )
     if done.returncode != 0:
         raise SystemExit(f"ended with {done.returncode}:\n{done.stdout}\n{done.stderr}")
     return done.stdout

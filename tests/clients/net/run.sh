@@ -1,10 +1,11 @@
 #!/usr/bin/env bash
 # What needs a listener of its own: /metrics for a Prometheus parser, websocket with nats.js in Node and in a real
-# Chromium, TLS with nats.go, nats.js and jnats, operator mode with nats.go, and the examples.
+# Chromium, TLS with nats.go, nats.js and jnats, operator mode with nats.go, the examples, and the programs and links
+# of the documentation.
 #
-#   run.sh [--server-cmd "CMD ARGS"] [--install-only] [metrics|websocket|browser|tls|operator|examples ...]
+#   run.sh [--server-cmd "CMD ARGS"] [--install-only] [metrics|websocket|browser|tls|operator|examples|docs ...]
 #
-# Needs python3 with venv, node with npm, go, java, openssl, and a Chromium (Debian: chromium; or CHROMIUM=…). A missing
+# Needs python3 with venv, node with npm, go, cargo, java, openssl, and a Chromium (Debian: chromium; or CHROMIUM=…). A missing
 # tool is an error, never a skip. As root or with sudo, a missing Chromium is installed with apt-get.
 set -euo pipefail
 
@@ -14,7 +15,7 @@ repo=$(cd "$here/../../.." && pwd)
 cache=$clients/.cache
 # shellcheck source=../../patience.sh
 . "$repo/tests/patience.sh"
-all_parts=(metrics websocket browser tls operator examples)
+all_parts=(metrics websocket browser tls operator examples docs)
 # For each program of a part; only what hangs needs a limit.
 part_limit_s=900
 ready_limit_s=120
@@ -109,6 +110,11 @@ install_operator() {
 install_examples() {
     need openssl go
     (cd "$repo/examples/operator-jwt/tokens" && quiet persistently go_fetch .)
+}
+
+install_docs() {
+    need git python3
+    quiet "$clients/run.sh" --install-only nats-py nats-go nats-js jnats async-nats
 }
 
 default_server() {
@@ -244,6 +250,16 @@ run_examples() {
     for example in "$repo"/examples/*/run.sh; do
         echo "-- ${example#"$repo/"}"
         limited "$example" "${server_cmd%% *}"
+    done
+}
+
+# Each page on a server of its own.
+run_docs() {
+    python3 -B "$clients/docs/pages.py" links "$repo"
+    local page
+    for page in "$repo"/docs/getting-started/*.md "$repo"/docs/patterns.md; do
+        start_server 'max_payload: 1MB'
+        limited python3 -B "$clients/docs/pages.py" run "$repo" "$cache" "$nats" "$page"
     done
 }
 
