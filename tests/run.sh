@@ -2,7 +2,8 @@
 # The test command: everything that must pass, from a fresh checkout.
 # Needs cargo and go (for the nats-server that ours is compared with); the client suites also need
 # python3, node with npm, java with maven, openssl and a Chromium (on Debian: apt-get install
-# python3-venv npm golang maven default-jdk-headless openssl chromium), and say so.
+# python3-venv npm golang maven default-jdk-headless openssl chromium), and say so. The monitoring step fetches a
+# Prometheus (Debian: the package is unpacked below target, not installed).
 set -euo pipefail
 cd "$(dirname "$0")/.."
 . tests/patience.sh
@@ -28,6 +29,9 @@ step "third-party clients"
 
 step "backups with jsm.go"
 ./tests/clients/backup/run.sh
+
+step "alerts and dashboards"
+./tests/monitoring/run.sh
 
 step "metrics, websocket, a browser, TLS, examples, the documentation"
 ./tests/clients/net/run.sh

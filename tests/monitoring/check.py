@@ -1,0 +1,209 @@
+"""The parts of run.sh that look at what a Prometheus, a server and the files say: check.py REPOSITORY STAGE ARGUMENTS…"""
+
+import json
+import math
+import pathlib
+import re
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.parse
+import urllib.request
+
+PATIENCE_S = 90
+# What Grafana would fill in; the server's address comes with the call.
+VARIABLES = {"__rate_interval": "10s", "account": ".*", "stream": ".*", "consumer": ".*", "log": ".*"}
+
+repo = pathlib.Path(sys.argv[1])
+
+
+def fail(what):
+    sys.exit(f"check.py: {what}")
+
+
+def get(url, accept="*/*"):
+    with urllib.request.urlopen(urllib.request.Request(url, headers={"Accept": accept}), timeout=30) as answer:
+        return answer.headers["Content-Type"], answer.read().decode()
+
+
+def api(prometheus, path, **parameters):
+    query = urllib.parse.urlencode(parameters)
+    try:
+        _, text = get(f"http://{prometheus}/api/v1/{path}?{query}")
+    except urllib.error.HTTPError as error:
+        fail(f"{path} {parameters}: {error.read().decode()}")
+    return json.loads(text)["data"]
+
+
+def values(prometheus, expression):
+    """Values of an instant query that are numbers; it must parse."""
+    result = api(prometheus, "query", query=expression)
+    samples = [result["result"]] if result["resultType"] == "scalar" else [s["value"] for s in result["result"]]
+    return [value for value in (float(text) for _, text in samples) if math.isfinite(value)]
+
+
+def wait_until_empty(missing, what):
+    """Calls until there is nothing missing."""
+    deadline = time.monotonic() + PATIENCE_S
+    while left := missing():
+        if time.monotonic() > deadline:
+            fail(f"{what}:\n  " + "\n  ".join(map(str, left)))
+        time.sleep(0.5)
+
+
+def dashboards():
+    found = sorted((repo / "packaging/grafana").glob("*.json"))
+    return [(path.name, json.loads(path.read_text())) for path in found]
+
+
+def expressions(board, instance):
+    """Title and expression of each target of each panel, variables filled in."""
+    known = VARIABLES | {"instance": re.escape(instance)}
+
+    def fill(match):
+        return known.get(match[1]) or fail(f"unknown variable {match[0]}")
+
+    for panel in board["panels"]:
+        for target in panel.get("targets", []):
+            # A backslash within a string of an expression is written twice.
+            yield panel["title"], re.sub(r"\$(\w+)", lambda m: fill(m).replace("\\", "\\\\"), target["expr"])
+
+
+def check_board(name, board):
+    """What Grafana needs, and the habits of these files."""
+    for key in ("uid", "title", "schemaVersion", "panels"):
+        assert board.get(key), f"{name} has no {key}"
+    variables = {variable["name"]: variable for variable in board["templating"]["list"]}
+    assert variables["datasource"]["query"] == "prometheus", name
+    source = {"type": "prometheus", "uid": "${datasource}"}
+    panels = [panel for panel in board["panels"] if panel["type"] != "row"]
+    identities = [panel["id"] for panel in board["panels"]]
+    assert len(identities) == len(set(identities)), f"{name}: two panels have one id"
+    cells = [
+        (x, y)
+        for at in (panel["gridPos"] for panel in board["panels"])
+        for x in range(at["x"], at["x"] + at["w"])
+        for y in range(at["y"], at["y"] + at["h"])
+    ]
+    assert len(cells) == len(set(cells)) and max(x for x, _ in cells) < 24, f"{name}: panels overlap"
+    for panel in panels:
+        assert panel["targets"], f"{name}, {panel['title']}: shows nothing"
+        for place in (panel, *panel["targets"]):
+            assert place["datasource"] == source, f"{name}, {panel['title']}: another data source"
+    used = {used for panel in panels for target in panel["targets"] for used in re.findall(r"\$(\w+)", target["expr"])}
+    assert used <= variables.keys() | {"__rate_interval"}, f"{name} uses {used - variables.keys()}"
+
+
+def check_files():
+    """Dashboards, and that documents, rules and their unit tests name the same alerts."""
+    boards = dashboards()
+    assert len({board["uid"] for _, board in boards}) == len(boards) >= 3
+    for name, board in boards:
+        check_board(name, board)
+    rules = (repo / "packaging/prometheus/rules.yml").read_text()
+    alerts = set(re.findall(r"- alert: (\w+)", rules))
+    assert len(alerts) > 10, alerts
+    tests = (repo / "tests/monitoring/rules.test.yml").read_text()
+    cases = re.findall(r"alertname: (\w+)\n +exp_alerts:( \[\])?", tests)
+    assert len(cases) == tests.count("alertname:"), "each case says exp_alerts in the next line"
+    for outcome, fires in ((" []", "stay silent"), ("", "fire")):
+        lacking = alerts - {name for name, found in cases if found == outcome}
+        assert not lacking, f"no unit test lets {lacking} {fires}"
+    metrics = (repo / "docs/metrics.md").read_text()
+    documented = set(re.findall(r"^\| `(Nuthatch\w+)` \|", metrics, re.M))
+    assert documented == alerts, f"docs/metrics.md and rules.yml differ: {documented ^ alerts}"
+    for page, heading in re.findall(r"runbook: '(\S+)#(\S+)'", rules):
+        headings = re.findall(r"^#+ (.*)", (repo / page).read_text(), re.M)
+        assert heading in {h.lower().replace(" ", "-") for h in headings}, f"{page} has no heading {heading}"
+    print(f"ok {len(boards)} dashboards, {len(alerts)} alerts, {len(cases)} cases")
+
+
+def check_scraped(prometheus, *servers):
+    for server in servers:
+        # Rates need a few.
+        enough = f'count_over_time(up{{instance="{server}"}}[1m]) > 5 and up{{instance="{server}"}} == 1'
+        wait_until_empty(lambda: [] if values(prometheus, enough) else [server], "not scraped")
+
+
+def check_page(server):
+    """`promtool check metrics` reads the classic form, in which counters and their help have one name."""
+    kind, page = get(f"http://{server}/metrics", "text/plain; version=0.0.4")
+    lint = subprocess.run(["promtool", "check", "metrics"], input=page, capture_output=True, text=True)
+    if lint.returncode not in (0, 3):
+        fail(f"/metrics does not parse: {lint.stderr}")
+    complaints = [line for line in (lint.stdout + lint.stderr).splitlines() if line]
+    if kind.startswith("application/openmetrics-text"):
+        # The server has the OpenMetrics form only: there the help of `x_total` stands at `x`.
+        helped = {f"{name}_total no help text" for name in re.findall(r"^# HELP (\w+) \S", page, re.M)}
+        complaints = [line for line in complaints if line not in helped]
+    if complaints:
+        fail("promtool check metrics:\n  " + "\n  ".join(complaints))
+    print(f"ok /metrics as {kind}")
+
+
+def check_dashboards(prometheus, server):
+    count = 0
+    for name, board in dashboards():
+        wanted = set(expressions(board, server))
+        for variable in board["templating"]["list"]:
+            if variable["type"] == "query":
+                metric, label = re.fullmatch(r"label_values\((.*), (\w+)\)", variable["definition"]).groups()
+                target = {"title": f"variable {variable['name']}", "targets": [{"expr": f"group by ({label}) ({metric})"}]}
+                wanted |= set(expressions({"panels": [target]}, server))
+        count += len(wanted)
+        # One that has had a value need not have it at the same time as all others.
+        left = set(wanted)
+
+        def missing():
+            left.difference_update({(t, e) for t, e in left if values(prometheus, e)})
+            return left
+
+        wait_until_empty(missing, f"{name}: no value of")
+    print(f"ok {count} expressions of dashboards")
+
+
+def check_rules(prometheus, server):
+    """Each rule is evaluated, and each metric in it is one that the server has."""
+    groups = api(prometheus, "rules")["groups"]
+    rules = [rule for group in groups for rule in group["rules"]]
+    text = (repo / "packaging/prometheus/rules.yml").read_text()
+    assert len(rules) == len(re.findall(r"- (?:alert|record): ", text)), "all rules are loaded"
+    wait_until_empty(
+        lambda: [r for g in api(prometheus, "rules")["groups"] for r in g["rules"] if r["health"] != "ok"],
+        "not evaluated",
+    )
+    names = {name for rule in rules for name in re.findall(r"\b(?:log:)?nuthatch_[\w:]+", rule["query"])}
+    for name in names:
+        assert values(prometheus, f'count({{__name__="{name}",instance="{server}"}})'), f"there is no metric {name}"
+    print(f"ok {len(rules)} rules of {len(names)} metrics")
+
+
+def check_alerts(prometheus, sound, troubled):
+    check_rules(prometheus, sound)
+    expected = {
+        ("NuthatchDown", "127.0.0.1:1", "pending"),
+        ("NuthatchLogStopped", troubled, "firing"),
+        ("NuthatchDurabilityLowered", troubled, "firing"),
+        ("NuthatchTierFailing", troubled, "pending"),
+        ("NuthatchConsumerLag", troubled, "pending"),
+    }
+
+    def seen():
+        alerts = api(prometheus, "alerts")["alerts"]
+        return {(a["labels"]["alertname"], a["labels"]["instance"], a["state"]) for a in alerts}
+
+    wait_until_empty(lambda: expected - seen(), "no such alerts")
+    unexpected = {alert for alert in seen() if alert[1] == sound}
+    assert not unexpected, f"alerts about a server without trouble: {unexpected}"
+    print(f"ok {len(expected)} alerts")
+
+
+stages = {
+    "files": check_files,
+    "scraped": check_scraped,
+    "page": check_page,
+    "dashboards": check_dashboards,
+    "alerts": check_alerts,
+}
+stages[sys.argv[2]](*sys.argv[3:])
