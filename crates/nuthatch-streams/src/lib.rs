@@ -14,6 +14,7 @@ pub mod op;
 pub mod records;
 pub mod rules;
 pub mod sink;
+pub mod steady;
 pub mod stream;
 pub mod subject_set;
 pub mod transit;

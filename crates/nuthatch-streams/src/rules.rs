@@ -10,5 +10,8 @@ pub const MISSING_IS_DAMAGE: Rule = Rule("streams.missing-is-damage");
 /// A move settles only over a copy that holds every live message.
 pub const SETTLE_WHOLE: Rule = Rule("streams.settle-whole");
 
+/// A step of the wall clock is followed only once it has lasted.
+pub const DOUBT_STEPS: Rule = Rule("streams.doubt-steps");
+
 /// Every rule of this crate, for the job that turns them off one by one.
-pub const ALL: &[Rule] = &[FINISH_SWEEP, MISSING_IS_DAMAGE, SETTLE_WHOLE];
+pub const ALL: &[Rule] = &[FINISH_SWEEP, MISSING_IS_DAMAGE, SETTLE_WHOLE, DOUBT_STEPS];

@@ -1,0 +1,122 @@
+use super::*;
+use std::sync::Arc;
+
+const START: i64 = 1_700_000_000_000_000_000;
+const SECOND: i64 = 1_000_000_000;
+const HOUR: i64 = 3600 * SECOND;
+
+/// A machine whose wall clock can be set.
+#[derive(Clone)]
+struct Machine(Arc<Mutex<(i64, i64)>>);
+
+impl TimeSource for Machine {
+    fn wall_nanos(&self) -> i64 {
+        self.0.lock().expect("lock").0
+    }
+    fn monotonic(&self) -> Duration {
+        nanos_to_duration(self.0.lock().expect("lock").1)
+    }
+}
+
+struct Rig {
+    machine: Machine,
+    clock: SteadyClock<Machine>,
+    events: Arc<Mutex<Vec<StepEvent>>>,
+}
+
+impl Rig {
+    fn new() -> Self {
+        let machine = Machine(Arc::new(Mutex::new((START, 0))));
+        let events = Arc::new(Mutex::new(Vec::new()));
+        let told = events.clone();
+        let tell = Box::new(move |event| told.lock().expect("lock").push(event));
+        Self { clock: SteadyClock::new(machine.clone(), tell), machine, events }
+    }
+
+    /// Time passes on both clocks, looked at every second; returns the time in seconds since the start.
+    fn pass(&self, seconds: i64) -> i64 {
+        for _ in 0..seconds {
+            let mut clocks = self.machine.0.lock().expect("lock");
+            (clocks.0, clocks.1) = (clocks.0 + SECOND, clocks.1 + SECOND);
+            drop(clocks);
+            self.clock.now();
+        }
+        (self.clock.now().0 - START) / SECOND
+    }
+
+    fn step(&self, by: i64) {
+        self.machine.0.lock().expect("lock").0 += by;
+    }
+
+    fn events(&self) -> Vec<StepEvent> {
+        std::mem::take(&mut *self.events.lock().expect("lock"))
+    }
+}
+
+#[test]
+fn an_hour_ahead_for_two_seconds_changes_nothing() {
+    let rig = Rig::new();
+    assert_eq!(rig.pass(100), 100);
+    rig.step(HOUR);
+    assert_eq!(rig.pass(2), 102);
+    let ahead = Duration::from_hours(1);
+    assert_eq!(
+        (rig.events(), rig.clock.doubted()),
+        (vec![StepEvent::Doubted { ahead }], Some(ahead))
+    );
+    rig.step(-HOUR);
+    assert_eq!(rig.pass(1000), 1102);
+    assert_eq!((rig.events(), rig.clock.doubted()), (vec![StepEvent::TakenBack], None));
+}
+
+#[test]
+fn a_step_that_lasts_is_followed() {
+    let rig = Rig::new();
+    rig.pass(10);
+    rig.step(HOUR);
+    let lasts = STEP_LASTS.as_secs() as i64;
+    assert_eq!(rig.pass(lasts), 10 + lasts, "not before it has lasted");
+    assert_eq!(rig.pass(2), 12 + lasts + 3600);
+    let events = rig.events();
+    assert!(
+        matches!(events[..], [StepEvent::Doubted { .. }, StepEvent::Followed { .. }]),
+        "{events:?}"
+    );
+    assert_eq!(rig.clock.doubted(), None);
+}
+
+#[test]
+fn an_operator_can_say_that_the_step_is_right() {
+    let rig = Rig::new();
+    assert_eq!(rig.clock.trust_wall(), None, "nothing is doubted");
+    rig.step(HOUR);
+    assert_eq!(rig.pass(2), 2);
+    assert_eq!(rig.clock.trust_wall(), Some(Duration::from_hours(1)));
+    assert_eq!(rig.pass(1), 3603);
+}
+
+#[test]
+fn another_step_has_to_last_as_well() {
+    let rig = Rig::new();
+    rig.step(HOUR);
+    rig.pass(500);
+    rig.step(HOUR);
+    assert_eq!(rig.pass(300), 800);
+    assert_eq!(rig.pass(400), 1200 + 7200);
+}
+
+#[test]
+fn small_steps_are_followed_and_time_never_goes_backwards() {
+    let rig = Rig::new();
+    rig.step(5 * SECOND);
+    assert_eq!(rig.pass(1), 6);
+    rig.step(-HOUR);
+    let mut last = rig.clock.now();
+    for _ in 0..1000 {
+        rig.pass(1);
+        assert!(rig.clock.now() > last);
+        last = rig.clock.now();
+    }
+    assert!((875..=890).contains(&((last.0 - START) / SECOND)), "slower, not still");
+    assert_eq!(rig.events(), []);
+}
