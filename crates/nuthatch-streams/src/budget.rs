@@ -90,9 +90,13 @@ impl Budget {
             let bytes = self.bytes_of(account);
             *bytes = bytes.saturating_sub(before.bytes).saturating_add(now.bytes);
         }
-        self.used.subjects = self.used.subjects.saturating_sub(before.subjects) + now.subjects;
-        self.used.msg_ids = self.used.msg_ids.saturating_sub(before.msg_ids) + now.msg_ids;
-        self.used.timers = self.used.timers.saturating_sub(before.timers) + now.timers;
+        let is_known = self.used.subjects >= before.subjects
+            && self.used.msg_ids >= before.msg_ids
+            && self.used.timers >= before.timers;
+        assert!(is_known, "what a stream gives back was taken");
+        self.used.subjects = self.used.subjects - before.subjects + now.subjects;
+        self.used.msg_ids = self.used.msg_ids - before.msg_ids + now.msg_ids;
+        self.used.timers = self.used.timers - before.timers + now.timers;
         self.used.bytes = self.used.bytes.saturating_sub(before.bytes).saturating_add(now.bytes);
         self.used.table_bytes =
             self.used.table_bytes.saturating_sub(before.table_bytes) + now.table_bytes;

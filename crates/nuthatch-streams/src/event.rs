@@ -18,10 +18,17 @@ pub struct Span {
 }
 
 impl Span {
-    /// The bytes, or nothing if the span does not fit the buffer.
+    /// The bytes; none for an absent part.
+    ///
+    /// # Panics
+    /// The span does not lie in the buffer: what would be stored is not what was sent.
     #[must_use]
     pub fn of<'a>(&self, buf: &'a [u8]) -> &'a [u8] {
-        buf.get(self.start as usize..self.end as usize).unwrap_or_default()
+        let Some(bytes) = buf.get(self.start as usize..self.end as usize) else {
+            assert!(self.is_empty(), "a span lies in the buffer of its batch");
+            return b"";
+        };
+        bytes
     }
 
     /// Whether the span is empty (an absent reply, say).

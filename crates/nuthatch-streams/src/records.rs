@@ -58,8 +58,8 @@ impl StreamRecord {
 
 /// A configuration as JSON with its length.
 pub fn put_config(out: &mut Vec<u8>, config: &StreamConfig) {
-    // Serialising these types cannot fail: no maps with odd keys, no fallible impls.
-    let json = serde_json::to_vec(config).unwrap_or_default();
+    // No maps with odd keys, no fallible impls. An empty one would be taken for damage at the next start.
+    let json = serde_json::to_vec(config).expect("a configuration can be written");
     put_bytes(out, &json);
 }
 

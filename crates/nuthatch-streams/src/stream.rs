@@ -462,6 +462,8 @@ impl Stream {
         if let Some((_, next)) = self.jump.take_if(|(at, _)| *at <= lsn) {
             self.messages.skip_to(next);
         }
+        let (shown, given) = (self.committed.last_seq, self.assigned.last_seq);
+        assert!(shown <= given, "readers see {shown}, and only {given} was given out");
     }
 
     /// Recovery is over, or nothing is in flight: everything assigned is committed.

@@ -226,8 +226,7 @@ fn publish<I, L, S: Sink>(
     consumer: &str,
     body: &impl Serialize,
 ) {
-    // Serialising plain structs of strings and numbers to memory cannot fail.
-    let Ok(body) = serde_json::to_vec(body) else { return };
+    let body = serde_json::to_vec(body).expect("strings and numbers can be written");
     let subject = format!("{prefix}.{}.{consumer}", env.stream_name);
     let message = Message { subject: subject.as_bytes(), reply: b"", headers: b"", body: &body };
     env.sink.publish(env.account, &message);

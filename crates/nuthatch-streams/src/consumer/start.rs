@@ -341,8 +341,8 @@ impl<T> Consumer<T> {
     /// Everything about the consumer: configuration, creation time, progress. The body of a
     /// `ConsumerCreate` record (create *and* update) and what a `StreamState` holds per consumer.
     pub fn encode(&self, out: &mut Vec<u8>) {
-        // Serialising plain structs of strings and numbers to memory cannot fail.
-        let config = serde_json::to_vec(&self.config).unwrap_or_default();
+        // Strings and numbers. An empty one would be taken for damage at the next start.
+        let config = serde_json::to_vec(&self.config).expect("a configuration can be written");
         state::encode_head(self.created.0, &config, out);
         self.encode_progress(out);
     }

@@ -142,8 +142,7 @@ pub(super) fn encode(progress: &ProgressRef<'_>, out: &mut Vec<u8>) {
         return put(out, 0);
     }
     put(out, progress.exhausted.serialized_size() as u64);
-    // Writing to memory cannot fail.
-    let _ = progress.exhausted.serialize_into(out);
+    progress.exhausted.serialize_into(out).expect("writing to memory does not fail");
 }
 
 fn add(a: u64, b: u64) -> Result<u64, StateError> {

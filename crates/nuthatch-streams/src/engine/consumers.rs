@@ -299,13 +299,10 @@ impl<S: Sink> Engine<S> {
 
     /// Puts a consumer on the lists that it belongs to now.
     fn file(&mut self, key: ConsumerKey, now: Timestamp) {
-        let Some(slot) = self.slots.get_mut(&key.stream) else { return };
+        let slot = self.slots.get_mut(&key.stream).expect("the consumer was called");
         let consumers = &mut slot.consumers;
-        let Some(entry) =
-            consumers.slots.get_mut(key.index as usize).and_then(|slot| slot.as_deref_mut())
-        else {
-            return;
-        };
+        let entry = consumers.slots.get_mut(key.index as usize);
+        let entry = entry.and_then(|slot| slot.as_deref_mut()).expect("the consumer was called");
         let (consumer, listed) = (&entry.consumer, &mut entry.listed);
         self.deadlines.schedule_consumer(key, &mut entry.scheduled, consumer.next_deadline());
         if consumer.is_hungry() && !std::mem::replace(&mut listed.hungry, true) {

@@ -123,7 +123,7 @@ fn flow_gap(last_seq: u64, seq: u64) -> Vec<u8> {
 
 fn flow_error(seq: u64, error: &JsError) -> Vec<u8> {
     // Numbers and strings: cannot fail.
-    serde_json::to_vec(&FlowError { r#type: "err", seq, error }).unwrap_or_default()
+    serde_json::to_vec(&FlowError { r#type: "err", seq, error }).expect("numbers and strings")
 }
 
 impl FastBatch {

@@ -131,7 +131,7 @@ impl<S: Sink> Slot<S> {
 impl<S: Sink> Engine<S> {
     /// Interest retention: begins to look for messages that nobody needs any more, from the start.
     pub(super) fn start_sweep<L: LogAccess>(&mut self, id: StreamId, log: &mut L) {
-        let Some(slot) = self.slots.get_mut(&id) else { return };
+        let slot = self.slots.get_mut(&id).expect("the stream that changed is there");
         if slot.stream.limits().retention != RetentionPolicy::Interest {
             return;
         }
@@ -158,7 +158,7 @@ impl<S: Sink> Engine<S> {
                 self.changed(id, lsn);
             }
         }
-        let Some(slot) = self.slots.get_mut(&id) else { return };
+        let slot = self.slots.get_mut(&id).expect("it was there a moment ago");
         slot.sweep = next.map(|next| Sweep { next, ..sweep });
         match next {
             Some(_) => self.sweep_at(log.now()),
@@ -169,7 +169,7 @@ impl<S: Sink> Engine<S> {
     /// Recovery: goes on with the sweep that the last life did not finish, from the start. One that it
     /// did finish finds nothing.
     pub(super) fn resume_sweep<L: LogAccess>(&mut self, id: StreamId, log: &mut L) {
-        let Some(slot) = self.slots.get_mut(&id) else { return };
+        let slot = self.slots.get_mut(&id).expect("a stream that was replayed is there");
         let last = slot.stream.unswept();
         if last == 0 || slot.stream.home().arriving || !FINISH_SWEEP.holds() {
             return;

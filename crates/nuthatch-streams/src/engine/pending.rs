@@ -254,7 +254,7 @@ impl<S: Sink> Engine<S> {
     }
 
     fn refuse_run(&mut self, acks: &Acks, error: &JsError) {
-        let Some(batch) = self.pending.batch(acks.batch) else { return };
+        let batch = self.pending.batch(acks.batch).expect("a batch stays until it is answered");
         let Some(slot) = self.slots.get(&acks.stream) else { return };
         let body = refusal_body(error, &slot.stream.config().name);
         for publish in acks.publishes(batch).filter(|publish| !publish.reply.is_empty()) {

@@ -199,7 +199,7 @@ impl<S: Sink> Engine<S> {
         if run.count == 0 {
             return;
         }
-        let Some(slot) = self.slots.get_mut(&id) else { return };
+        let slot = self.slots.get_mut(&id).expect("the stream of the run is there");
         slot.stream.mark(run.lsn);
         Self::touch(&mut self.touched, run.lsn, id);
         let acks = Acks {
@@ -287,6 +287,5 @@ pub(super) fn refusal_body(error: &JsError, stream: &str) -> Vec<u8> {
         stream: &'a str,
         seq: u64,
     }
-    // Numbers and strings: cannot fail.
-    serde_json::to_vec(&Refused { error, stream, seq: 0 }).unwrap_or_default()
+    serde_json::to_vec(&Refused { error, stream, seq: 0 }).expect("numbers and strings")
 }

@@ -331,7 +331,7 @@ pub(super) fn direct_headers(stream: &Stream, record: &RecordRef<'_>, out: &mut 
     out.extend_from_slice(b"\r\nNats-Sequence: ");
     push_u64(out, record.seq.0);
     let mut time = String::new();
-    // Writing to a string cannot fail.
-    let _ = write!(time, "\r\nNats-Time-Stamp: {}\r\n", wire_time(record.timestamp));
+    write!(time, "\r\nNats-Time-Stamp: {}\r\n", wire_time(record.timestamp))
+        .expect("writing to a string does not fail");
     out.extend_from_slice(time.as_bytes());
 }

@@ -67,7 +67,8 @@ impl<S: Sink> Engine<S> {
         put_bytes(out, &bytes);
         put_u32(out, state.live.len() as u32);
         for id in state.live {
-            let Some(slot) = self.slots.get(&id) else { continue };
+            // One that the list names and the snapshot leaves out would be gone after a restart.
+            let slot = self.slots.get(&id).expect("it was listed a moment ago");
             bytes.clear();
             slot.encode_state(&mut bytes);
             put_u32(out, id.0);
@@ -262,7 +263,7 @@ impl<S: Sink> Engine<S> {
         let mut ids: Vec<StreamId> = self.slots.keys().collect();
         ids.sort_unstable();
         for id in ids {
-            let Some(slot) = self.slots.get_mut(&id) else { continue };
+            let slot = self.slots.get_mut(&id).expect("it was listed a moment ago");
             if slot.stream.home().arriving {
                 slot.transit = Transit::Arriving;
             }
@@ -387,7 +388,7 @@ impl<S: Sink> Slot<S> {
         let mut held = Vec::new();
         self.stream.for_each_held(&mut |seq, _| held.push(seq));
         for seq in held {
-            let Some(subject) = self.stream.held_subject(seq) else { continue };
+            let subject = self.stream.held_subject(seq).expect("it was held a moment ago");
             let stream = &self.stream;
             let needed =
                 self.consumers.iter_mut().any(|consumer| consumer.needs(stream, seq, subject));
@@ -399,7 +400,7 @@ impl<S: Sink> Slot<S> {
 
     /// What the consumer let go with this record leaves the stream, unless another one needs it.
     fn replay_progress(&mut self, index: u32, body: &[u8]) -> Result<(), StateError> {
-        let Some(slot) = self.consumers.get_mut(index) else { return Ok(()) };
+        let slot = self.consumers.get_mut(index).expect("it was found by name");
         let retention = self.stream.limits().retention;
         if retention == RetentionPolicy::Limits {
             return slot.consumer.apply_state(body);
@@ -420,7 +421,7 @@ impl<S: Sink> Slot<S> {
 
     /// Whether a message that consumer `index` may have let go stays.
     fn is_needed(&mut self, seq: Seq, index: u32) -> bool {
-        let Some(subject) = self.stream.held_subject(seq) else { return false };
+        let subject = self.stream.held_subject(seq).expect("a message that is kept is held");
         let stream = &self.stream;
         if stream.limits().retention == RetentionPolicy::Interest {
             return self.consumers.iter_mut().any(|other| other.needs(stream, seq, subject));

@@ -184,9 +184,10 @@ impl<S: Sink> Engine<S> {
                 consumer.on_delete(env);
                 consumer.name().to_owned()
             });
-            self.advise_consumer(account, &stream, &name.unwrap_or_default(), "delete", log);
+            let name = name.expect("a consumer that is listed is there");
+            self.advise_consumer(account, &stream, &name, "delete", log);
         }
-        let Some(mut slot) = self.slots.remove(&id) else { return };
+        let mut slot = self.slots.remove(&id).expect("it was there a moment ago");
         let (account, name) = (slot.stream.account(), slot.stream.config().name.clone());
         for read in slot.parked.drain(..) {
             read.fail(&JsError::STREAM_NOT_FOUND, account, &mut self.sink);

@@ -4,6 +4,7 @@ mod batches;
 mod copies;
 mod counters;
 mod damage;
+mod faults;
 mod harness;
 mod model;
 mod priorities;

@@ -116,7 +116,7 @@ impl<S: Sink> Engine<S> {
             Ok(lsn) => lsn,
             Err(error) => return respond(Err(error)),
         };
-        let Some(slot) = self.slots.get_mut(&id) else { return };
+        let slot = self.slots.get_mut(&id).expect("its move was logged a moment ago");
         slot.stream.set_home(Home { to: Some(to), ..slot.stream.home().clone() });
         let home = Home::arrived(Place { log: here, stream: id });
         slot.transit =
@@ -324,7 +324,7 @@ impl<S: Sink> Engine<S> {
 
     /// A stream whose traffic waited is served (again).
     fn go_on<L: LogAccess>(&mut self, id: StreamId, log: &mut L) {
-        let Some(slot) = self.slots.get_mut(&id) else { return };
+        let slot = self.slots.get_mut(&id).expect("a stream that goes on is there");
         self.in_transit -= usize::from(slot.transit.holds());
         slot.transit = Transit::Here;
         self.budget.settle(slot.stream.account(), slot.stream.account_use());

@@ -117,9 +117,8 @@ impl Stream {
         while self.assigned.messages > self.limits.messages
             || self.assigned.bytes > self.limits.bytes
         {
-            if !self.drop_message(self.messages.first_kept(), when) {
-                return;
-            }
+            let is_gone = self.drop_message(self.messages.first_kept(), when);
+            assert!(is_gone, "a stream above its limits has a message to give");
         }
     }
 
@@ -129,10 +128,9 @@ impl Stream {
             return;
         }
         while self.subjects.kept(subject) > self.limits.per_subject {
-            let Some(oldest) = self.subjects.oldest(subject, &self.messages) else { return };
-            if !self.drop_message(oldest, when) {
-                return;
-            }
+            let oldest = self.subjects.oldest(subject, &self.messages);
+            let oldest = oldest.expect("a subject above its limit has a message");
+            assert!(self.drop_message(oldest, when), "the oldest message is there");
         }
     }
 
@@ -195,9 +193,8 @@ impl Stream {
     fn purge_before(&mut self, end: u64, when: When) -> u64 {
         let mut purged = 0;
         while self.messages.first_kept() < end.min(self.messages.next()) {
-            if !self.drop_message(self.messages.first_kept(), when) {
-                break;
-            }
+            let is_gone = self.drop_message(self.messages.first_kept(), when);
+            assert!(is_gone, "the first message is there");
             purged += 1;
         }
         purged
@@ -285,7 +282,7 @@ impl Stream {
         let mut expired = 0;
         while self.next_expiry().is_some_and(|at| at <= now) {
             let seq = self.messages.first();
-            let Some(entry) = self.remove_now(seq) else { break };
+            let entry = self.remove_now(seq).expect("the first message is there");
             dead(Seq(seq), entry.weight());
             self.expired_through = seq;
             expired += 1;

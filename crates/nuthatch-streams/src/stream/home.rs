@@ -110,7 +110,8 @@ impl Stream {
     /// Continues as `id` in another log. Everything has committed in the old one, and nothing of
     /// the budget there counts any more.
     pub fn rehome(&mut self, id: StreamId, home: Home) {
-        debug_assert!(self.marks.is_empty() && self.dooms.is_empty() && self.jump.is_none());
+        let is_quiet = self.marks.is_empty() && self.dooms.is_empty() && self.jump.is_none();
+        assert!(is_quiet, "nothing of a stream that leaves is in flight");
         self.id = id;
         self.home = home;
         (self.appending, self.settled) = (Lsn(0), Lsn(0));

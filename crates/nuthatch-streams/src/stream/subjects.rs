@@ -153,16 +153,16 @@ impl Subjects {
 
     /// A message was doomed: it no longer counts.
     pub fn doomed(&mut self, id: u32, seq: u64) {
-        let Some(stats) = self.stats.get_mut(id as usize) else { return };
-        stats.kept = stats.kept.saturating_sub(1);
+        let stats = self.stats.get_mut(id as usize).expect("a subject with messages is known");
+        stats.kept = stats.kept.checked_sub(1).expect("the message counted");
         stats.last_is_bound |= stats.last == seq;
         self.forget_front(id, seq);
     }
 
     /// A doomed message is gone.
     pub fn buried(&mut self, id: u32, seq: u64) {
-        let Some(stats) = self.stats.get_mut(id as usize) else { return };
-        stats.held = stats.held.saturating_sub(1);
+        let stats = self.stats.get_mut(id as usize).expect("a subject with messages is known");
+        stats.held = stats.held.checked_sub(1).expect("the message was held");
         if stats.held == 1 && stats.kept == 1 && !stats.last_is_bound {
             stats.first = stats.last;
         } else if stats.first == seq {

@@ -280,7 +280,7 @@ impl Chunk {
     /// just `seq` unless the chunk is wholly live.
     pub(super) fn dense_end(&self, seq: u64) -> u64 {
         let mut end = seq;
-        let Some(mut index) = self.index(seq) else { return seq };
+        let mut index = self.index(seq).expect("a message that lives has a place");
         loop {
             index += 1;
             let next = self.live_at(index).filter(|entry| !entry.is_doomed());
