@@ -174,8 +174,8 @@ def check_rules(prometheus, server):
         "not evaluated",
     )
     names = {name for rule in rules for name in re.findall(r"\b(?:log:)?nuthatch_[\w:]+", rule["query"])}
-    for name in names:
-        assert values(prometheus, f'count({{__name__="{name}",instance="{server}"}})'), f"there is no metric {name}"
+    there = lambda name: values(prometheus, f'count({{__name__="{name}",instance="{server}"}})')
+    wait_until_empty(lambda: [name for name in names if not there(name)], "there are no such metrics")
     print(f"ok {len(rules)} rules of {len(names)} metrics")
 
 
@@ -194,8 +194,8 @@ def check_alerts(prometheus, sound, troubled):
         return {(a["labels"]["alertname"], a["labels"]["instance"], a["state"]) for a in alerts}
 
     wait_until_empty(lambda: expected - seen(), "no such alerts")
-    unexpected = {alert for alert in seen() if alert[1] == sound}
-    assert not unexpected, f"alerts about a server without trouble: {unexpected}"
+    # On a busy machine a scrape may fail now and then, which is gone with the next.
+    wait_until_empty(lambda: {alert for alert in seen() if alert[1] == sound}, "alerts about a server without trouble")
     print(f"ok {len(expected)} alerts")
 
 
