@@ -5,10 +5,12 @@
 //! client cannot be told from a rival's, so repeating is decided here, where answers are compared.
 
 mod error;
+mod patience;
 
 pub use error::BucketError;
 
 use crate::counters::{Counters, RequestKind};
+use crate::rules;
 use bytes::Bytes;
 use error::{failed, is_transient, unsettled};
 use futures_util::{StreamExt, TryStreamExt};
@@ -18,6 +20,7 @@ use object_store::{
     Error, GetOptions, GetRange, ObjectStore, ObjectStoreExt, PutMode, PutOptions, PutPayload,
 };
 use parking_lot::Mutex;
+use patience::Patience;
 use std::future::Future;
 use std::io;
 use std::ops::Range;
@@ -254,6 +257,9 @@ impl Bucket {
         self.repeat(patience, "create", key, |bucket| {
             let error = match bucket.create_once(key, bytes.clone()) {
                 Ok(()) => return Ok(()),
+                Err(BucketError::Failed { .. }) if !rules::CREATION_COMPARED.holds() => {
+                    return Ok(());
+                }
                 Err(error) => error,
             };
             // Whatever the answer was, what is there decides.
@@ -511,6 +517,9 @@ impl Shared {
         let mut puts = futures_util::stream::iter(puts).buffer_unordered(MAX_REQUESTS_IN_FLIGHT);
         while let Some(result) = puts.next().await {
             result?;
+            if !rules::ALL_PARTS_STORED.holds() {
+                return Ok(());
+            }
         }
         Ok(())
     }
@@ -563,35 +572,6 @@ impl Shared {
 
 /// A request that failed this often is reported.
 const REPORT_AFTER_ATTEMPTS: u32 = 3;
-
-/// How often and how long a request is repeated.
-struct Patience {
-    since: Instant,
-    attempts: u32,
-    /// The last attempt took as long as it might.
-    was_slow: bool,
-}
-
-impl Patience {
-    fn new() -> Self {
-        Self { since: Instant::now(), attempts: 0, was_slow: false }
-    }
-
-    /// How long to wait before the next attempt; `None` when there is none.
-    fn next(&mut self, shared: &Shared) -> Option<Duration> {
-        let first_ms = shared.options.retry_first_ms;
-        let pause = first_ms.saturating_mul(1 << self.attempts.min(16)).min(RETRY_MAX_MS);
-        let pause = Duration::from_millis(pause);
-        self.attempts += 1;
-        (!self.is_over(shared, pause)).then_some(pause)
-    }
-
-    /// Whether there is no further attempt, `pause` from now.
-    fn is_over(&self, shared: &Shared, pause: Duration) -> bool {
-        let retry_for = Duration::from_millis(shared.retry_for_ms.load(Ordering::Relaxed));
-        shared.closed.load(Ordering::Relaxed) || self.since.elapsed() + pause > retry_for
-    }
-}
 
 fn millis(duration: Duration) -> u64 {
     u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)

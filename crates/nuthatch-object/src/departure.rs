@@ -4,6 +4,7 @@
 use crate::bucket::BucketError;
 use crate::disk::Shared;
 use crate::file::{Content, KeyedPart};
+use crate::rules;
 use nuthatch_log::env::SyncDone;
 use std::io;
 use std::sync::Arc;
@@ -38,11 +39,7 @@ impl Departure {
     fn stored(mut self, stored: Result<bool, BucketError>) {
         self.settle(stored.is_ok());
         match stored {
-            Ok(false) => {
-                self.shared.note_look(false);
-                self.end(Ok(()));
-            }
-            Ok(true) => {
+            Ok(true) if rules::LOOK_BEFORE_ACK.holds() => {
                 self.shared.note_look(true);
                 let shared = Arc::clone(&self.shared);
                 // Who it is takes another request to find out.
@@ -50,6 +47,10 @@ impl Departure {
                     let fenced = self.shared.check_owner();
                     self.end(fenced);
                 });
+            }
+            Ok(_) => {
+                self.shared.note_look(false);
+                self.end(Ok(()));
             }
             Err(error) => self.end(Err(error.into())),
         }

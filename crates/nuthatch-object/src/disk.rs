@@ -6,7 +6,7 @@ use crate::cache::{BlockCache, CacheSnapshot};
 use crate::catalog::CatalogVersions;
 use crate::extents::{Extents, Piece, Source};
 use crate::file::ObjectFile;
-use crate::listing::load_files;
+use crate::listing::{Listing, load_files, load_listed};
 use crate::owner::Owner;
 use bytes::Bytes;
 use nuthatch_log::Epoch;
@@ -166,12 +166,13 @@ impl ObjectDisk {
         Self::prepare(bucket, options)?.take()
     }
 
-    /// Reads what is there, as its owner.
+    /// Reads what is there, as its owner; or, with a rule turned off, takes what was there before.
     pub(crate) fn open_as(
         owner: Arc<Owner>,
         options: ObjectDiskOptions,
         cache: Arc<BlockCache>,
         seed: u64,
+        early: Option<Listing>,
     ) -> io::Result<Self> {
         let bucket = Arc::clone(cache.bucket());
         let catalog = CatalogVersions::claim(Arc::clone(&bucket), Arc::clone(&owner), seed)?;
@@ -179,7 +180,10 @@ impl ObjectDisk {
         let (on_fenced, part_bytes) = (options.on_fenced, options.part_bytes.max(1));
         let role = Role::Owner(owner);
         let shared = Arc::new(Shared { bucket, cache, part_bytes, role, on_fenced, told });
-        let files = load_files(&shared)?;
+        let files = match early {
+            Some(listing) => load_listed(&shared, listing)?,
+            None => load_files(&shared)?,
+        };
         let segments = files.iter().filter(|(name, _)| name.ends_with(SEGMENT_SUFFIX));
         shared.cache.warm(segments.flat_map(|(_, file)| file.ends()).collect());
         let files = Mutex::new(files);

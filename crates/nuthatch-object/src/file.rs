@@ -6,7 +6,7 @@ use crate::cache::ahead::Cursors;
 use crate::departure::Departure;
 use crate::disk::Shared;
 use crate::extents::{Extents, Piece, Source, to_usize};
-use crate::{manifest, names};
+use crate::{manifest, names, rules};
 use bytes::Bytes;
 use nuthatch_log::env::{DiskFile, SyncDone};
 use object_store::PutPayload;
@@ -110,7 +110,7 @@ impl ObjectFile {
     /// now on it is leaving.
     fn unwritten(&self) -> io::Result<Option<(String, Vec<Part>)>> {
         let mut state = self.content.state.lock();
-        while !state.leaving.is_empty() {
+        while !state.leaving.is_empty() && rules::SYNC_WAITS.holds() {
             self.content.settled.wait(&mut state);
         }
         state.nothing_is_lost()?;
@@ -158,7 +158,8 @@ impl ObjectFile {
         let parts: Vec<KeyedPart> = parts.collect();
         let is_there =
             |key: &Arc<str>| state.objects.contains_key(key) || state.leaving.contains(key);
-        if parts.is_empty() || parts.iter().any(|(key, _)| is_there(key)) {
+        let again = rules::NO_KEY_TWICE.holds() && parts.iter().any(|(key, _)| is_there(key));
+        if parts.is_empty() || again {
             return Ok(None);
         }
         for (key, part) in &parts {
@@ -173,7 +174,7 @@ impl ObjectFile {
         let generation = self.shared.generation();
         let mut state = self.content.state.lock();
         let composed = changed && state.is_composed(generation);
-        if !(state.extents.is_cut() || composed) {
+        if !(state.extents.is_cut() || composed) || !rules::MANIFEST_STORED.holds() {
             return Ok(());
         }
         let key = names::manifest(name, generation);
@@ -274,7 +275,11 @@ impl ObjectFile {
 
 impl FileState {
     fn nothing_is_lost(&self) -> io::Result<()> {
-        if self.lost { Err(io::Error::other("what comes before was not stored")) } else { Ok(()) }
+        if self.lost && rules::NOTHING_BEHIND_LOST.holds() {
+            Err(io::Error::other("what comes before was not stored"))
+        } else {
+            Ok(())
+        }
     }
 
     /// Whether it consists of objects of other generations too.

@@ -40,6 +40,7 @@ mod open;
 mod owner;
 mod prepare;
 mod rehearsal;
+pub mod rules;
 mod selftest;
 mod survey;
 mod tier;

@@ -7,6 +7,7 @@ use crate::extents::{Extents, Piece, Source};
 use crate::file::ObjectFile;
 use crate::manifest;
 use crate::names::{self, DataKey};
+use crate::rules;
 use std::collections::BTreeMap;
 use std::io;
 use std::sync::Arc;
@@ -39,7 +40,7 @@ impl Listing {
                     continue;
                 }
             };
-            if generation <= ours {
+            if generation <= ours || !rules::LATER_OWNERS_UNREAD.holds() {
                 listing.files.entry(file).or_default().add(&listed, generation, offset);
             }
         }
@@ -58,6 +59,17 @@ impl Listing {
 /// The store's; `InvalidData` if a manifest is damaged.
 pub fn load_files(shared: &Arc<Shared>) -> io::Result<BTreeMap<String, Arc<ObjectFile>>> {
     let listing = Listing::of(&shared.bucket, shared.generation())?;
+    load_listed(shared, listing)
+}
+
+/// The files of a log, as a listing shows them.
+///
+/// # Errors
+/// As [`load_files`].
+pub fn load_listed(
+    shared: &Arc<Shared>,
+    listing: Listing,
+) -> io::Result<BTreeMap<String, Arc<ObjectFile>>> {
     let files = listing.files.into_iter();
     files.map(|(name, objects)| Ok((name.clone(), objects.file(name, shared)?))).collect()
 }
@@ -115,7 +127,8 @@ impl Objects {
     /// The manifest that counts, if one does: the newest, unless the file was begun anew after it.
     pub fn manifest(&self) -> Option<(u32, &str)> {
         let (generation, key) = self.manifests.last_key_value()?;
-        let counts = self.creator().is_none_or(|creator| *generation >= creator);
+        let counts = self.creator().is_none_or(|creator| *generation >= creator)
+            || !rules::MANIFEST_OF_THIS_FILE.holds();
         counts.then_some((*generation, key))
     }
 
@@ -129,7 +142,7 @@ impl Objects {
                 // else is missing must not be taken for a file that ends there.
                 let there = self.there_of(&name, &extents);
                 let begins = there.iter().next().is_some_and(|(at, _)| at == 0);
-                if begins { extents } else { there }
+                if begins || !rules::MANIFEST_BEGINS.holds() { extents } else { there }
             }
             None => self.run(),
         };
@@ -141,7 +154,10 @@ impl Objects {
     /// which the log takes for what it is: damage, if a later frame vouches for what was there.
     pub fn run(&self) -> Extents {
         let creator = self.creator();
-        let parts = self.parts.iter().filter(|part| Some(part.generation) == creator);
+        let parts = self
+            .parts
+            .iter()
+            .filter(|part| Some(part.generation) == creator || !rules::ONE_GENERATION.holds());
         let pieces: Vec<_> = parts.map(|part| part.piece()).collect();
         let len = pieces.iter().map(|(at, piece)| at + piece.len).max().unwrap_or(0);
         Extents::of(pieces, len)

@@ -13,7 +13,7 @@ use crate::names;
 use crate::owner::{self, Owner};
 use crate::survey::{Survey, newest_generation};
 use crate::view::BucketView;
-use crate::{manifest, selftest, view};
+use crate::{manifest, rules, selftest, view};
 use bytes::Bytes;
 use nuthatch_log::Entropy;
 use nuthatch_log::doctor::{Applied, KEPT_DIR};
@@ -144,7 +144,8 @@ impl BucketMender {
     ) -> io::Result<Applied> {
         self.fill_fences()?;
         let plan = self.plan(changes, before, when);
-        for keys in plan.keep.chunks(KEPT_TOGETHER) {
+        let keep = if rules::MENDER_KEEPS.holds() { &plan.keep[..] } else { &[] };
+        for keys in keep.chunks(KEPT_TOGETHER) {
             self.keep(&plan.kept_in, keys)?;
         }
         let mut applied =
@@ -248,8 +249,17 @@ impl BucketMender {
     fn write(&self, plan: Plan) -> io::Result<()> {
         for (path, parts) in plan.files {
             self.owner.check()?;
+            let old = plan.old.get(&path).cloned().unwrap_or_default();
+            if !rules::MENDER_REMOVES_LAST.holds() {
+                self.shared.bucket.delete_all(old.clone())?;
+            }
             let mut parts = parts.into_iter();
-            let first = parts.next();
+            let mut first = parts.next();
+            if !rules::MENDER_BEGINNING_LAST.holds()
+                && let Some((key, bytes)) = first.take()
+            {
+                self.put(&key, bytes)?;
+            }
             for (key, bytes) in parts {
                 self.put(&key, bytes)?;
             }
@@ -257,7 +267,6 @@ impl BucketMender {
                 self.put(&key, bytes)?;
             }
             self.owner.check()?;
-            let old = plan.old.get(&path).cloned().unwrap_or_default();
             self.shared.bucket.delete_all(old)?;
         }
         for ((key, bytes), damaged) in plan.manifests {

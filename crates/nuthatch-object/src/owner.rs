@@ -8,6 +8,7 @@
 use crate::bucket::{Bucket, BucketError, Listed};
 use crate::catalog::unknown_key;
 use crate::names::{FENCES, fence, fence_generation, left};
+use crate::rules;
 use bytes::Bytes;
 use parking_lot::Mutex;
 use std::io;
@@ -54,7 +55,9 @@ pub fn fences(bucket: &Bucket) -> io::Result<Vec<u32>> {
     let generation = |one: &Listed| {
         fence_generation(&one.key).ok_or_else(|| unknown_key(bucket, &one.key, "fence"))
     };
-    let mut all = listed.iter().map(generation).collect::<io::Result<Vec<u32>>>()?;
+    let known =
+        |one: &&Listed| rules::STRANGERS_REFUSED.holds() || fence_generation(&one.key).is_some();
+    let mut all = listed.iter().filter(known).map(generation).collect::<io::Result<Vec<u32>>>()?;
     all.sort_unstable();
     Ok(all)
 }
@@ -93,10 +96,16 @@ impl Owner {
     /// Those of [`fences`].
     pub fn take(bucket: Arc<Bucket>, who: &str, nonce: u128, used: u32) -> io::Result<Self> {
         let newest = fences(&bucket)?.last().copied().unwrap_or(0);
+        let used = if rules::GENERATION_ABOVE_CATALOG.holds() { used } else { 0 };
         let mut generation = newest.max(used) + 1;
         loop {
             let body = Bytes::from(format!("{nonce:032x} {who}\n"));
-            match bucket.create(&fence(generation), &body) {
+            let made = if rules::FENCE_CREATED.holds() {
+                bucket.create(&fence(generation), &body)
+            } else {
+                bucket.put(&fence(generation), body.into())
+            };
+            match made {
                 Ok(()) => break,
                 // Another was faster: it is the one to be replaced.
                 Err(BucketError::Exists { .. }) => generation += 1,
@@ -143,7 +152,7 @@ impl Owner {
 
     /// Takes in what a look for [`Owner::next_fence`] has shown.
     pub fn note_look(&self, found: bool) {
-        if found {
+        if found && rules::LOOK_BEFORE_ACK.holds() {
             self.fenced.store(true, Ordering::Release);
         } else {
             *self.checked.lock() = Instant::now();
@@ -154,7 +163,10 @@ impl Owner {
     /// acknowledged and gone once it is mounted again. Buckets do not do that, and there the question
     /// would cost a request.
     fn check_place(&self) -> io::Result<()> {
-        if !self.is_in_directory() || self.bucket.exists(&fence(self.generation))? {
+        if !rules::OWN_FENCE.holds()
+            || !self.is_in_directory()
+            || self.bucket.exists(&fence(self.generation))?
+        {
             return Ok(());
         }
         let place = self.bucket.label();

@@ -9,10 +9,11 @@ use crate::cache::BlockCache;
 use crate::cache::disk::{CacheDir, DiskCache};
 use crate::catalog::CatalogVersions;
 use crate::disk::{ObjectDisk, ObjectDiskOptions};
+use crate::listing::Listing;
 use crate::owner::{self, Owner};
 use crate::rehearsal::Rehearsal;
 use crate::view::BucketView;
-use crate::{manifest, names, selftest};
+use crate::{manifest, names, rules, selftest};
 use nuthatch_log::env::{Disk, OverlayDisk, SeededEntropy, SystemClock};
 use nuthatch_log::{CatalogError, Chain, Entropy, Log, LogOptions, OpenError, RecoveryReport};
 use std::io;
@@ -61,6 +62,10 @@ impl ObjectDisk {
             return Ok(PreparedDisk { bucket, options, entropy, cache, view: None });
         };
         let cache = block_cache(&bucket, dir, first, options.cache_bytes)?;
+        if !rules::ASKED_BEFORE_FENCE.holds() {
+            let cache = Cache::Ready(cache);
+            return Ok(PreparedDisk { bucket, options, entropy, cache, view: None });
+        }
         let view = Some(look(&bucket, &cache)?);
         let mut prepared =
             PreparedDisk { bucket, options, entropy, cache: Cache::Ready(cache), view };
@@ -108,10 +113,15 @@ impl PreparedDisk {
     pub fn take(self) -> io::Result<ObjectDisk> {
         let Self { bucket, options, mut entropy, cache, view: _ } = self;
         let used = CatalogVersions::newest_generation(&bucket)?;
+        let early = if rules::FENCE_BEFORE_LISTING.holds() {
+            None
+        } else {
+            Some(Listing::of(&bucket, u32::MAX)?)
+        };
         let taken = Owner::take(Arc::clone(&bucket), &options.who, nonce(&mut entropy), used);
         let owner = Arc::new(taken?);
         let opened = cache.ready(&bucket, options.cache_bytes).and_then(|cache| {
-            ObjectDisk::open_as(Arc::clone(&owner), options, cache, entropy.next())
+            ObjectDisk::open_as(Arc::clone(&owner), options, cache, entropy.next(), early)
         });
         if opened.is_err() {
             owner.leave();

@@ -33,6 +33,7 @@ pub use view::{MovedAway, TierView, moved_away};
 use crate::bucket::{Bucket, BucketError};
 use crate::manifest::LATER_VERSION;
 use crate::names::CATALOGS;
+use crate::rules;
 use bytes::Bytes;
 use std::io;
 
@@ -84,7 +85,7 @@ fn tenant(bucket: &Bucket) -> io::Result<Tenant> {
 fn check_tenant(bucket: &Bucket, log_id: Option<u64>) -> io::Result<Tenant> {
     let tenant = tenant(bucket)?;
     match tenant {
-        Tenant::Log(owner) if log_id != Some(owner) => {
+        Tenant::Log(owner) if log_id != Some(owner) && rules::ONE_LOG.holds() => {
             let text = format!(
                 "{} holds the segments of another log ({owner:016x}): give this one a bucket or a \
                  prefix of its own",

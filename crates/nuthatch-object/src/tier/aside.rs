@@ -2,6 +2,7 @@
 //! something else takes their name, never deleted and never overwritten.
 
 use crate::extents::to_usize;
+use crate::rules;
 use nuthatch_log::env::{Disk, read_exact_at};
 use std::io;
 
@@ -26,7 +27,7 @@ pub fn read_small(disk: &dyn Disk, path: &str, max_bytes: u64) -> io::Result<Opt
         match read_once(disk, path, max_bytes) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
             Err(error) if error.kind() == io::ErrorKind::InvalidData => return Err(error),
-            Err(_) if attempts < READ_ATTEMPTS => attempts += 1,
+            Err(_) if attempts < READ_ATTEMPTS && rules::READ_REPEATED.holds() => attempts += 1,
             read => return read.map(Some),
         }
     }

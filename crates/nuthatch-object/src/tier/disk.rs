@@ -12,6 +12,7 @@ use crate::bucket::Bucket;
 use crate::cache::CacheSnapshot;
 use crate::disk::REMOTE_READERS;
 use crate::owner::Owner;
+use crate::rules;
 use nuthatch_log::env::{Disk, DiskFile, WriteMode, is_full};
 use nuthatch_log::{Chain, Epoch, Reporter};
 use parking_lot::{Condvar, Mutex};
@@ -143,7 +144,7 @@ impl Shared {
         }
         let mut next = book.note.clone();
         let result = change(&mut next.entries);
-        if book.damaged {
+        if book.damaged && rules::NOTE_KEPT.holds() {
             let to = set_aside(&*self.local, NOTE_FILE)?;
             book.damaged = false;
             self.gauges.set_aside.fetch_add(1, Ordering::Relaxed);
@@ -460,7 +461,9 @@ impl Disk for TieredDisk {
         let mut book = self.shared.book.lock();
         let noted = book.note.entries.get(path).map(|entry| entry.stage);
         let was_shown = noted == Some(Stage::Moved);
-        if matches!(noted, Some(Stage::Moved | Stage::Moving)) {
+        if matches!(noted, Some(Stage::Moved | Stage::Moving)) && !rules::REMOVAL_NOTED.holds() {
+            book.note.entries.remove(path);
+        } else if matches!(noted, Some(Stage::Moved | Stage::Moving)) {
             self.shared.change(&mut book, |entries| {
                 if let Some(entry) = entries.get_mut(path) {
                     entry.stage = Stage::Doomed;
