@@ -119,7 +119,7 @@ pub fn moved_log(seed: u64) -> (Arc<InMemory>, MemDisk, History) {
     (inner, local.survive(), history)
 }
 
-pub fn objects(inner: &Arc<InMemory>, part: &str) -> Vec<Path> {
+pub fn keys(inner: &Arc<InMemory>, part: &str) -> Vec<Path> {
     let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
     let all = futures_util::TryStreamExt::try_collect::<Vec<_>>(inner.list(None));
     let mut all: Vec<Path> =
