@@ -14,7 +14,7 @@
 use crate::error::ArchiveError;
 use crate::frames::{FrameReader, STREAM_START};
 use crate::hash::{SUM_BYTES, Sums};
-use crate::{Message, fill, read_into};
+use crate::{BLOCK_FILE_BYTES_MAX, Message, fill, read_into};
 use nuthatch_protocol::subject;
 use std::io::{self, BufReader, Cursor, Read};
 
@@ -47,6 +47,8 @@ pub enum Record<'a> {
 /// A compressed block: the stream inside it, then the checksum behind it.
 struct Compressed<R> {
     frames: FrameReader<io::Take<R>>,
+    /// Bytes that may still come out of it: a few bytes could become any number.
+    left: u64,
     tail: u64,
 }
 
@@ -54,6 +56,12 @@ impl<R: Read> Read for Compressed<R> {
     fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
         let got = self.frames.read(out)?;
         if got > 0 || out.is_empty() {
+            self.left =
+                self.left.checked_sub(got as u64).ok_or_else(|| ArchiveError::TooLarge {
+                    what: "a compressed block".to_owned(),
+                    bytes: BLOCK_FILE_BYTES_MAX - self.left + got as u64,
+                    bytes_max: BLOCK_FILE_BYTES_MAX,
+                })?;
             return Ok(got);
         }
         let len = out.len().min(self.tail as usize);
@@ -86,6 +94,10 @@ impl<'a> BlockReader<'a> {
         let mut front = vec![0; FRONT_BYTES_MAX.min(usize::try_from(size).unwrap_or(usize::MAX))];
         let got = fill(&mut input, &mut front)?;
         front.truncate(got);
+        if let Some(how) = unknown_compression(&front) {
+            let what = format!("it is compressed in a way ({how}) that this version does not know");
+            return Err(ArchiveError::damaged(name, what));
+        }
         let whole = |front: Vec<u8>, input| BufReader::new(Cursor::new(front).chain(input));
         let input: Box<dyn Read + 'a> = match compressed_at(&front) {
             None => Box::new(whole(front, input)),
@@ -95,6 +107,7 @@ impl<'a> BlockReader<'a> {
                 let input = whole(front.split_off(at), input);
                 Box::new(BufReader::new(Compressed {
                     frames: FrameReader::new(input.take(inside)),
+                    left: BLOCK_FILE_BYTES_MAX,
                     tail,
                 }))
             }
@@ -160,6 +173,13 @@ fn compressed_at(front: &[u8]) -> Option<usize> {
     let rest = front.strip_prefix(COMPRESSED)?;
     let varint = rest.iter().position(|byte| byte & 0x80 == 0)? + 1;
     rest.get(varint..)?.starts_with(&STREAM_START).then_some(COMPRESSED.len() + varint)
+}
+
+/// How a block is compressed, if that is not known. As a plain one, it would begin with a record that
+/// is larger than any.
+fn unknown_compression(front: &[u8]) -> Option<u8> {
+    let how = *front.strip_prefix(&COMPRESSED[..3])?.first()?;
+    (COMPRESSED[3] + 1..0x80).contains(&how).then_some(how)
 }
 
 fn split_record(record: &[u8], subject_bytes: usize, has_headers: bool) -> Option<[&[u8]; 4]> {

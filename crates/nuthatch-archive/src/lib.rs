@@ -38,6 +38,9 @@ pub const NAME_BYTES_MAX: u64 = 64 << 10;
 pub const CONSUMER_BYTES_MAX: u64 = 64 << 20;
 /// Consumers of a stream.
 pub const CONSUMERS_MAX: u64 = 100_000;
+/// Bytes of a message block, as a file and inflated: nats-server ends one at 8 MiB, and a record has
+/// at most 32.
+pub const BLOCK_FILE_BYTES_MAX: u64 = 64 << 20;
 /// The largest sequence; above it nothing could be stored any more.
 pub const SEQ_MAX: u64 = i64::MAX as u64;
 
@@ -108,6 +111,15 @@ where
         return snapshot::read(frames, visit);
     }
     tarred::read(Cursor::new(magic).chain(frames), stream, visit)
+}
+
+/// Refuses a name of a stream or a consumer that no server gives: it may be meant as a path.
+fn check_name(name: &str, place: &str) -> Result<(), ArchiveError> {
+    let is_bad = |c: char| c.is_whitespace() || c.is_control() || ".*>/\\".contains(c);
+    if name.is_empty() || name.len() as u64 > NAME_BYTES_MAX || name.contains(is_bad) {
+        return Err(ArchiveError::damaged(place, format!("{name:?} is not a name")));
+    }
+    Ok(())
 }
 
 /// Reads until the buffer is full or the input ends; returns how many bytes came.

@@ -5,7 +5,7 @@
 
 use crate::entry::{self, Entries, Header};
 use crate::error::ArchiveError;
-use crate::{CONSUMER_BYTES_MAX, CONSUMERS_MAX, Item, Message, SEQ_MAX, json};
+use crate::{CONSUMER_BYTES_MAX, CONSUMERS_MAX, Item, Message, SEQ_MAX, check_name, json};
 use nuthatch_protocol::js::{ConsumerSnapshot, StreamState};
 use nuthatch_protocol::subject;
 use snap::write::FrameEncoder;
@@ -162,6 +162,7 @@ fn read_consumer<R: Read>(
     let Some(name) = name.and_then(|name| std::str::from_utf8(name).ok()) else {
         return Err(entries.damaged("it is not a consumer, where one should be"));
     };
+    check_name(name, &entries.place())?;
     let size = header.headers_bytes + header.body_bytes;
     ArchiveError::check_size(&format!("consumer {name}"), size, CONSUMER_BYTES_MAX)?;
     entries.bytes(size, bytes)?;

@@ -11,7 +11,10 @@
 use crate::block::{BlockReader, Record};
 use crate::error::ArchiveError;
 use crate::hash::Sums;
-use crate::{CONSUMER_BYTES_MAX, CONSUMERS_MAX, Item, fill, json, odat, read_into};
+use crate::{
+    BLOCK_FILE_BYTES_MAX, CONSUMER_BYTES_MAX, CONSUMERS_MAX, Item, check_name, fill, json, odat,
+    read_into,
+};
 use nuthatch_protocol::js::{ConsumerConfig, ConsumerSnapshot, StreamConfig};
 use std::io::{self, Read};
 
@@ -19,8 +22,6 @@ use std::io::{self, Read};
 const TAR_BLOCK_BYTES: usize = 512;
 /// Bytes of an extended header, and of files that hold a configuration or a checksum.
 const SMALL_FILE_BYTES_MAX: u64 = 1 << 20;
-/// Bytes of a message block: nats-server ends one at 8 MiB, and a record has at most 32.
-const BLOCK_FILE_BYTES_MAX: u64 = 64 << 20;
 
 /// A file of the archive, without its contents.
 struct FileHeader {
@@ -274,6 +275,7 @@ impl<E: From<ArchiveError>> Reading<'_, E> {
     ) -> Result<(), E> {
         if self.consumer.name != consumer {
             self.end_consumer()?;
+            check_name(consumer, name)?;
             consumer.clone_into(&mut self.consumer.name);
         }
         match file {

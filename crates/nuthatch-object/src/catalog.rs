@@ -297,4 +297,31 @@ mod tests {
             assert!(decode(&Bytes::from(copy)).is_err(), "bit {bit}");
         }
     }
+
+    /// Who was replaced makes no version over the newer owner's, and none that the newer one would
+    /// stumble over.
+    #[test]
+    fn an_owner_that_was_replaced_changes_no_version() {
+        let store = Arc::new(object_store::memory::InMemory::new());
+        let prefix = object_store::path::Path::from("log");
+        let options = crate::BucketOptions::default();
+        let bucket = Bucket::new(store, prefix, "memory".to_owned(), options).expect("threads");
+        let bucket = Arc::new(bucket);
+        let take = |nonce| {
+            let owner = Owner::take(Arc::clone(&bucket), "", nonce, 0).expect("takes");
+            let owner = Arc::new(owner);
+            CatalogVersions::claim(Arc::clone(&bucket), owner, nonce as u64).expect("claims")
+        };
+        let first = take(1);
+        first.publish(Bytes::from_static(b"of the first")).expect("is the owner");
+        let second = take(2);
+        let before: Vec<_> = numbers(&bucket).expect("lists");
+        let newest = bucket.get(&catalog(before[before.len() - 1])).expect("is there");
+        assert!(first.publish(Bytes::from_static(b"too late")).is_err());
+        assert_eq!(numbers(&bucket).expect("lists"), before);
+        assert_eq!(bucket.get(&catalog(before[before.len() - 1])).expect("is there"), newest);
+        second.publish(Bytes::from_static(b"of the second")).expect("is the owner");
+        let peeked = CatalogVersions::peek(&bucket).expect("reads");
+        assert_eq!(peeked, Some(Bytes::from_static(b"of the second")));
+    }
 }

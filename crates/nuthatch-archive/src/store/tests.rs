@@ -7,10 +7,10 @@ use crate::{Item, read};
 use std::sync::atomic::{AtomicU32, Ordering};
 
 /// A directory that goes with the test.
-struct Dir(PathBuf);
+pub(super) struct Dir(pub(super) PathBuf);
 
 impl Dir {
-    fn new() -> Self {
+    pub(super) fn new() -> Self {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
         let name = format!("nuthatch-store-test-{}-{number}", std::process::id());
@@ -26,19 +26,19 @@ impl Drop for Dir {
     }
 }
 
-fn put(path: &Path, bytes: &[u8]) {
+pub(super) fn put(path: &Path, bytes: &[u8]) {
     fs::create_dir_all(path.parent().expect("a parent")).expect("a directory");
     fs::write(path, bytes).expect("written");
 }
 
-fn put_meta(dir: &Path, key: &str, meta: &str) {
+pub(super) fn put_meta(dir: &Path, key: &str, meta: &str) {
     put(&dir.join("meta.inf"), meta.as_bytes());
     let sum = Sums::new(key).of(&[meta.as_bytes()]);
     let digits = sum.iter().map(|b| format!("{b:02x}")).collect::<String>();
     put(&dir.join("meta.sum"), digits.as_bytes());
 }
 
-fn store(dir: &Dir) -> PathBuf {
+pub(super) fn store(dir: &Dir) -> PathBuf {
     let stream = dir.0.join("jetstream/$G/streams/S");
     put_meta(&stream, "S", r#"{"Created":"2024-01-01T00:00:00Z","name":"S","subjects":["a.>"]}"#);
     let first: Vec<u8> = (5..=9).flat_map(|seq| record("S", 2, &message(seq))).collect();
@@ -52,7 +52,7 @@ fn store(dir: &Dir) -> PathBuf {
     stream
 }
 
-fn open(dir: &Path) -> Result<StoredStream, ArchiveError> {
+pub(super) fn open(dir: &Path) -> Result<StoredStream, ArchiveError> {
     StoredStream::open(&find(dir)?[0])
 }
 
