@@ -17,6 +17,7 @@ pub use ram::RamDisk;
 pub use readonly::{ReadOnlyDisk, read_what_can_be_read};
 pub use real::RealDisk;
 
+use crate::rules::{CLEAR_UNFINISHED, REPLACED_NAME_SYNC, REPLACED_SYNC};
 use crate::types::Epoch;
 use bytes::Bytes;
 use std::io;
@@ -262,10 +263,23 @@ pub fn again<T>(mut read: impl FnMut() -> io::Result<T>) -> io::Result<T> {
 /// The disk's. The old content is then still in place, or the new one is.
 pub fn replace_file(disk: &dyn Disk, path: &str, content: &[u8]) -> io::Result<()> {
     let temporary = format!("tmp/{}", path.replace('/', "-"));
-    let file = disk.create(&temporary)?;
-    file.write_at(content, 0)?;
-    file.sync()?;
-    disk.rename(&temporary, path)?;
+    let named = disk.create(&temporary).and_then(|file| {
+        file.write_at(content, 0)?;
+        if REPLACED_SYNC.holds() {
+            file.sync()?;
+        }
+        disk.rename(&temporary, path)
+    });
+    if let Err(error) = named {
+        // What is left of it would take space, most of all where there is none.
+        if CLEAR_UNFINISHED.holds() {
+            let _ = disk.remove(&temporary);
+        }
+        return Err(error);
+    }
+    if !REPLACED_NAME_SYNC.holds() {
+        return Ok(());
+    }
     disk.sync_dir(path.rsplit_once('/').map_or("", |(dir, _)| dir))
 }
 

@@ -57,7 +57,12 @@ impl Reserve {
     fn open(disk: &dyn Disk, target: u64) -> io::Result<Self> {
         let file = match disk.open(RESERVE_FILE) {
             Ok(file) => file,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => disk.create(RESERVE_FILE)?,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                let file = disk.create(RESERVE_FILE)?;
+                // A start after a power cut may need it.
+                disk.sync_dir("")?;
+                file
+            }
             Err(error) => return Err(error),
         };
         let len = file.len()?;
@@ -116,6 +121,11 @@ impl Store {
         }
         *catalog = next;
         Ok(result)
+    }
+
+    /// As [`Store::publish`] in memory only: for the job that turns rules off.
+    pub fn forget_to_publish(&self, change: impl FnOnce(&mut Catalog)) {
+        change(&mut self.catalog.lock());
     }
 
     /// Takes an identity for a segment; it is persisted with the next [`Store::publish`].
@@ -192,6 +202,7 @@ impl Store {
         let Some(file) = &reserve.file else { return Ok(true) };
         match file.allocate(len, target - len) {
             Ok(()) => {
+                file.sync()?;
                 reserve.len = target;
                 Ok(true)
             }

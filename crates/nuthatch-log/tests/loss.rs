@@ -3,7 +3,7 @@
 
 mod common;
 
-use common::bytes::{checkpoints, content, read, resum, segments, u32_at, u64_at, write};
+use common::bytes::{checkpoints, content, frames, read, resum, segments, u32_at, u64_at, write};
 use common::{Outcome, Rig, tiny};
 use nuthatch_log::env::{Fault, MemDisk, SeededEntropy};
 use nuthatch_log::{DamageKind, Disk, LogOptions, OpenError};
@@ -69,6 +69,57 @@ fn an_open_segment_that_became_shorter_is_refused() {
         assert!(content(&disk) == before, "cut at {cut}: files were changed");
     }
     assert!(open(&whole).is_ok());
+}
+
+/// A frame that a later one vouches for was durable: damage to it is no torn tail.
+#[test]
+fn damage_below_a_later_frame_is_refused() {
+    let whole = killed(40);
+    let name = newest(&whole);
+    let all = frames(&read(&whole, &name));
+    assert!(all.len() > 3);
+    for (at, _) in &all[..all.len() - 2] {
+        let disk = whole.survive();
+        disk.flip_bit(&name, at + 20, 1);
+        let error = open(&disk).err().expect("refused");
+        assert!(matches!(error, OpenError::Damaged { .. }), "{error}");
+    }
+}
+
+/// A whole frame of the same segment in the place of another one.
+#[test]
+fn a_frame_in_the_wrong_place_is_refused() {
+    let whole = killed(40);
+    let name = newest(&whole);
+    let bytes = read(&whole, &name);
+    let all = frames(&bytes);
+    let (last, len) = all[all.len() - 1];
+    for (at, _) in &all[..all.len() - 2] {
+        let mut changed = bytes.clone();
+        changed.copy_within(last..last + len, *at);
+        let disk = whole.survive();
+        write(&disk, &name, &changed);
+        let error = open(&disk).err().expect("refused");
+        assert!(matches!(error, OpenError::Damaged { .. }), "{error}");
+    }
+}
+
+/// What an earlier file left on the medium is no frame of this one, whatever it vouches for.
+#[test]
+fn old_bytes_of_the_medium_are_no_frames() {
+    let whole = killed(40);
+    let name = newest(&whole);
+    let mut bytes = read(&whole, &name);
+    let (last, len) = *frames(&bytes).last().expect("frames");
+    let end = (last + len).next_multiple_of(512);
+    let other = killed(300);
+    let old = read(&other, &newest(&other));
+    let (at, old_len) = *frames(&old).last().expect("frames");
+    assert!(end + 512 + old_len <= bytes.len(), "there is room behind the end");
+    bytes[end + 512..end + 512 + old_len].copy_from_slice(&old[at..at + old_len]);
+    write(&whole, &name, &bytes);
+    let rig = open(&whole).expect("opens");
+    assert_eq!(rig.core.machine().streams[&nuthatch_log::StreamId(1)].last, 40);
 }
 
 /// A segment that was ended is cut behind its footer only when the catalog has it as sealed: a crash

@@ -5,6 +5,7 @@ use super::expect::{Expect, Link, header_in};
 use super::resume::{Resume, Search};
 use crate::env::WriteMode;
 use crate::frame::{FRAME_HEADER_BYTES, FrameFault, FrameHeader, pack};
+use crate::rules::CHECK_PLACE;
 use crate::segment::{Segment, SegmentId};
 use bytes::Bytes;
 use std::io;
@@ -195,7 +196,9 @@ impl Gathered {
     ) -> Result<(), LoadFault> {
         let end = at + header.len as usize;
         let frame = &bytes[at..end];
-        let strange = |image: &[u8]| expect.is_some_and(|expect| !expect.is_met(header, image));
+        let strange = |image: &[u8]| {
+            CHECK_PLACE.holds() && expect.is_some_and(|expect| !expect.is_met(header, image))
+        };
         if !pack::is_packed(header) {
             if strange(frame) {
                 return Err(LoadFault::Damaged(FrameFault::Chain));

@@ -7,6 +7,7 @@ use super::{CompactionFault, Pace, Survey, for_each_frame};
 use crate::catalog::{Catalog, SegmentEntry, SegmentState};
 use crate::frame::RecordIter;
 use crate::record::RecordKind;
+use crate::rules::{COMPACTED_NAME_SYNC, INPUTS_AFTER_CATALOG};
 use crate::segment::{SegmentHeader, SegmentId};
 use crate::stats::add;
 use crate::store::Store;
@@ -98,6 +99,9 @@ impl RewriteJob {
         })?;
         // If this fails it may have taken effect all the same: then nothing may be removed, neither
         // the inputs nor the outputs. The next start sees which of them the catalog names.
+        if !INPUTS_AFTER_CATALOG.holds() {
+            self.remove_inputs();
+        }
         self.publish(&made)?;
         self.remove_inputs();
         let outputs = made.into_iter().map(|finished| finished.output).collect();
@@ -255,7 +259,7 @@ impl RewriteJob {
                 renamed = true;
             }
         }
-        if renamed { self.store.disk.sync_dir("") } else { Ok(()) }
+        if renamed && COMPACTED_NAME_SYNC.holds() { self.store.disk.sync_dir("") } else { Ok(()) }
     }
 
     fn is_victim(&self, id: SegmentId) -> bool {

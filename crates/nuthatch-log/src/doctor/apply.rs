@@ -39,6 +39,7 @@ impl Diagnosis {
         let kept_in = format!("{KEPT_DIR}/{when}");
         disk.create_dir(KEPT_DIR)?;
         disk.create_dir(&kept_in)?;
+        disk.sync_dir("")?;
         disk.sync_dir(KEPT_DIR)?;
         let mut applied = Applied { kept_in, kept: Vec::new(), created: Vec::new() };
         for path in self.changes.keys() {

@@ -6,7 +6,7 @@
 
 use super::{Disk, DiskFile, SeededEntropy, WriteMode};
 use parking_lot::Mutex;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::sync::Arc;
 
@@ -25,6 +25,15 @@ pub enum Fault {
     WriteError(u64),
     /// So many reads of files fail with EIO, from now on.
     ReadErrors(u64),
+    /// The read of this number (see [`MemDisk::reads`]) fails with EIO, once.
+    ReadError(u64),
+    /// The first creation, rename, or write of new bytes at or after this operation finds the medium
+    /// full, once.
+    NoSpace(u64),
+    /// The bytes of the first write to a segment at or after this operation are put so many bytes further on (or before), and success is reported.
+    Misdirected(u64, i64),
+    /// The first such write at or after this operation is not made, and success is reported.
+    Lost(u64),
 }
 
 /// A simulated disk; clones share it.
@@ -39,7 +48,11 @@ struct State {
     next_inode: u64,
     capacity: u64,
     faults: Vec<Fault>,
+    /// Sub-directories that were made, and those of them whose names are durable.
+    dirs: BTreeSet<String>,
+    durable_dirs: BTreeSet<String>,
     operations: u64,
+    reads: u64,
     trace: u64,
     locked: bool,
 }
@@ -64,6 +77,7 @@ enum NameOp {
     Link { path: String, inode: u64 },
     Unlink { path: String },
     Rename { from: String, to: String, inode: u64 },
+    MakeDir { path: String },
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -103,7 +117,10 @@ impl MemDisk {
             next_inode: 1,
             capacity,
             faults: Vec::new(),
+            dirs: BTreeSet::new(),
+            durable_dirs: BTreeSet::new(),
             operations: 0,
+            reads: 0,
             trace: 0,
             locked: false,
         })))
@@ -130,6 +147,12 @@ impl MemDisk {
         self.0.lock().operations
     }
 
+    /// Reads of files so far.
+    #[must_use]
+    pub fn reads(&self) -> u64 {
+        self.0.lock().reads
+    }
+
     /// A hash of every mutating operation so far: equal histories have equal traces.
     #[must_use]
     pub fn trace(&self) -> u64 {
@@ -145,6 +168,8 @@ impl MemDisk {
         after.next_inode = state.next_inode;
         after.live = state.live.clone();
         after.durable = state.live.clone();
+        after.dirs = state.dirs.clone();
+        after.durable_dirs = state.dirs.clone();
         for (id, inode) in &state.inodes {
             let mut kept = inode.clone();
             if !inode.dropped {
@@ -165,7 +190,9 @@ impl MemDisk {
         let survivor = Self::with_capacity(state.capacity);
         let mut after = survivor.0.lock();
         after.next_inode = state.next_inode;
-        after.durable = surviving_names(&state, &mut chance);
+        let (names, dirs) = surviving_names(&state, &mut chance);
+        after.durable = names;
+        (after.dirs, after.durable_dirs) = (dirs.clone(), dirs);
         after.live = after.durable.clone();
         for inode in after.durable.values().copied().collect::<Vec<_>>() {
             let bytes = state.inodes[&inode].after_crash(&mut chance);
@@ -201,8 +228,13 @@ impl MemDisk {
     }
 }
 
-fn surviving_names(state: &State, chance: &mut SeededEntropy) -> BTreeMap<String, u64> {
+/// Names of files and sub-directories after a power cut. What was in a directory that is gone is gone.
+fn surviving_names(
+    state: &State,
+    chance: &mut SeededEntropy,
+) -> (BTreeMap<String, u64>, BTreeSet<String>) {
     let mut names = state.durable.clone();
+    let mut dirs = state.durable_dirs.clone();
     let style = chance.below(4);
     for op in &state.unsynced_names {
         let kept = match style {
@@ -210,17 +242,27 @@ fn surviving_names(state: &State, chance: &mut SeededEntropy) -> BTreeMap<String
             1 => true,
             _ => chance.below(2) == 0,
         };
-        if kept {
-            apply_name(&mut names, op);
+        match op {
+            NameOp::MakeDir { path } if kept => drop(dirs.insert(path.clone())),
+            op if kept => apply_name(&mut names, op),
+            _ => {}
         }
     }
-    names
+    let gone = |path: &str| {
+        state.dirs.iter().any(|dir| {
+            let below = path.strip_prefix(dir.as_str()).is_some_and(|rest| rest.starts_with('/'));
+            below && !dirs.contains(dir)
+        })
+    };
+    names.retain(|path, _| !gone(path));
+    (names, dirs)
 }
 
 fn apply_name(names: &mut BTreeMap<String, u64>, op: &NameOp) {
     match op {
         NameOp::Link { path, inode } => drop(names.insert(path.clone(), *inode)),
         NameOp::Unlink { path } => drop(names.remove(path)),
+        NameOp::MakeDir { .. } => {}
         NameOp::Rename { from, to, inode } => {
             names.remove(from);
             names.insert(to.clone(), *inode);
@@ -300,6 +342,12 @@ impl State {
     /// of a power cut still happens (volatile); a sync does not.
     /// Uses up one of the reads that are to fail, if any are left.
     fn read_fault(&mut self) -> io::Result<()> {
+        self.reads += 1;
+        let now = self.reads;
+        if let Some(at) = self.faults.iter().position(|f| *f == Fault::ReadError(now)) {
+            self.faults.remove(at);
+            return Err(eio("read"));
+        }
         for fault in &mut self.faults {
             if let Fault::ReadErrors(left @ 1..) = fault {
                 *left -= 1;
@@ -320,7 +368,11 @@ impl State {
             Fault::PowerCut(at) => now >= *at,
             Fault::SyncError(at) => now >= *at && kind == Operation::Sync,
             Fault::WriteError(at) => now >= *at && kind == Operation::Write,
-            Fault::ReadErrors(_) => false,
+            Fault::ReadErrors(_)
+            | Fault::ReadError(_)
+            | Fault::NoSpace(_)
+            | Fault::Misdirected(..)
+            | Fault::Lost(_) => false,
         });
         match due.map(|i| (i, self.faults[i])) {
             None => Ok(()),
@@ -329,6 +381,31 @@ impl State {
                 self.faults.remove(i);
                 Err(eio(&format!("{fault:?}")))
             }
+        }
+    }
+
+    /// Raises the fault of a full medium for an operation that takes new space.
+    fn has_space(&mut self) -> io::Result<()> {
+        let next = self.operations + 1;
+        let due = |fault: &Fault| matches!(fault, Fault::NoSpace(at) if next >= *at);
+        match self.faults.iter().position(due) {
+            Some(at) => {
+                self.faults.remove(at);
+                Err(io::ErrorKind::StorageFull.into())
+            }
+            None => Ok(()),
+        }
+    }
+
+    /// Where a write to a segment really goes; `None`: nowhere.
+    fn astray(&mut self, inode: u64, offset: u64) -> Option<u64> {
+        let next = self.operations + 1;
+        let is_segment = self.live.iter().any(|(path, id)| *id == inode && path.ends_with(".seg"));
+        let due = |fault: &Fault| matches!(fault, Fault::Misdirected(at, _) | Fault::Lost(at) if is_segment && next >= *at);
+        let Some(at) = self.faults.iter().position(due) else { return Some(offset) };
+        match self.faults.remove(at) {
+            Fault::Misdirected(_, by) => Some(offset.saturating_add_signed(by)),
+            _ => None,
         }
     }
 
@@ -371,6 +448,7 @@ impl Disk for MemDisk {
     fn create(&self, path: &str) -> io::Result<Arc<dyn DiskFile>> {
         let mut state = self.0.lock();
         state.has_power()?;
+        state.has_space()?;
         let inode = state.next_inode;
         state.next_inode += 1;
         state.inodes.insert(inode, Inode::default());
@@ -389,6 +467,7 @@ impl Disk for MemDisk {
         let mut state = self.0.lock();
         state.has_power()?;
         let inode = *state.live.get(from).ok_or(io::ErrorKind::NotFound)?;
+        state.has_space()?;
         let (from, to) = (from.to_owned(), to.to_owned());
         let hash = detail(&to);
         state.rename_op(NameOp::Rename { from, to, inode });
@@ -411,7 +490,13 @@ impl Disk for MemDisk {
         Ok(inside.map(|path| path.rsplit('/').next().unwrap_or(path).to_owned()).collect())
     }
 
-    fn create_dir(&self, _dir: &str) -> io::Result<()> {
+    fn create_dir(&self, dir: &str) -> io::Result<()> {
+        let mut state = self.0.lock();
+        state.has_power()?;
+        if state.dirs.insert(dir.to_owned()) {
+            state.unsynced_names.push(NameOp::MakeDir { path: dir.to_owned() });
+            state.operation(Operation::Other, detail(dir))?;
+        }
         Ok(())
     }
 
@@ -420,12 +505,17 @@ impl Disk for MemDisk {
         state.has_power()?;
         state.operation(Operation::Other, detail(dir))?;
         let concerns = |op: &NameOp| match op {
-            NameOp::Link { path, .. } | NameOp::Unlink { path } => directory(path) == dir,
+            NameOp::Link { path, .. } | NameOp::Unlink { path } | NameOp::MakeDir { path } => {
+                directory(path) == dir
+            }
             NameOp::Rename { to, .. } => directory(to) == dir,
         };
         let ops = std::mem::take(&mut state.unsynced_names);
         let (synced, left): (Vec<_>, Vec<_>) = ops.into_iter().partition(concerns);
         for op in &synced {
+            if let NameOp::MakeDir { path } = op {
+                state.durable_dirs.insert(path.clone());
+            }
             apply_name(&mut state.durable, op);
         }
         state.unsynced_names = left;
@@ -472,9 +562,15 @@ impl DiskFile for MemFile {
     fn write_at(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
         let mut state = self.state.lock();
         state.has_power()?;
-        state.grow(self.inode, offset + bytes.len() as u64)?;
-        let op = FileOp::Write { offset: index(offset), bytes: bytes.to_vec() };
-        state.inode(self.inode).change(op);
+        let end = offset + bytes.len() as u64;
+        if end > state.inode(self.inode).live.len() as u64 {
+            state.has_space()?;
+        }
+        state.grow(self.inode, end)?;
+        if let Some(offset) = state.astray(self.inode, offset) {
+            let op = FileOp::Write { offset: index(offset), bytes: bytes.to_vec() };
+            state.inode(self.inode).change(op);
+        }
         let hash = u64::from(crate::frame::crc(bytes)) ^ offset << 20 ^ self.inode;
         state.operation(Operation::Write, hash)
     }
@@ -518,6 +614,9 @@ impl DiskFile for MemFile {
     fn set_len(&self, len: u64) -> io::Result<()> {
         let mut state = self.state.lock();
         state.has_power()?;
+        if len > state.inode(self.inode).live.len() as u64 {
+            state.has_space()?;
+        }
         state.grow(self.inode, len)?;
         state.inode(self.inode).change(FileOp::SetLen(index(len)));
         state.operation(Operation::Other, len ^ self.inode << 40)

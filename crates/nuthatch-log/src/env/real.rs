@@ -22,7 +22,7 @@ impl RealDisk {
     /// # Errors
     /// The directory cannot be made or written.
     pub fn open(root: &Path) -> io::Result<Self> {
-        std::fs::create_dir_all(root)?;
+        make_dirs(root, &mut sync_dir)?;
         let mut disk = Self { root: root.to_owned(), mode: WriteMode::Buffered };
         disk.create_dir("tmp")?;
         if disk.direct_works() {
@@ -65,6 +65,34 @@ fn open_direct(path: &Path) -> io::Result<File> {
     OpenOptions::new().write(true).custom_flags(flags).open(path)
 }
 
+fn sync_dir(dir: &Path) -> io::Result<()> {
+    let dir = if dir.as_os_str().is_empty() { Path::new(".") } else { dir };
+    File::open(dir)?.sync_all()
+}
+
+/// Makes a directory and those above it that are missing, and sees to it that their names are durable:
+/// each one's parent is synced, the first one's also if it was there, because whoever made it may not
+/// have done so.
+fn make_dirs(dir: &Path, sync: &mut dyn FnMut(&Path) -> io::Result<()>) -> io::Result<()> {
+    let exists = dir.is_dir();
+    let parent = dir.parent().filter(|parent| *parent != dir);
+    if !exists {
+        if let Some(parent) = parent.filter(|parent| !parent.as_os_str().is_empty()) {
+            make_dirs(parent, sync)?;
+        }
+        match std::fs::create_dir(dir) {
+            Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
+            _ => {}
+        }
+    }
+    match parent.map(sync) {
+        // A directory that we may pass through and not read was made by somebody else.
+        Some(Err(error)) if exists && error.kind() == io::ErrorKind::PermissionDenied => Ok(()),
+        Some(result) => result,
+        None => Ok(()),
+    }
+}
+
 impl Disk for RealDisk {
     fn create(&self, path: &str) -> io::Result<Arc<dyn DiskFile>> {
         let path = self.root.join(path);
@@ -100,11 +128,11 @@ impl Disk for RealDisk {
     }
 
     fn create_dir(&self, dir: &str) -> io::Result<()> {
-        std::fs::create_dir_all(self.root.join(dir))
+        make_dirs(&self.root.join(dir), &mut sync_dir)
     }
 
     fn sync_dir(&self, dir: &str) -> io::Result<()> {
-        File::open(self.root.join(dir))?.sync_all()
+        sync_dir(&self.root.join(dir))
     }
 
     fn lock(&self) -> io::Result<Option<Box<dyn Send + Sync>>> {
@@ -202,5 +230,30 @@ impl RealFile {
             at += step;
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_directory_that_is_made_is_made_durable() {
+        let root = std::env::temp_dir().join(format!("nuthatch-dirs-{}", std::process::id()));
+        let _ = std::fs::remove_dir_all(&root);
+        std::fs::create_dir(&root).expect("makes");
+        let mut synced = Vec::new();
+        let mut note = |dir: &Path| {
+            synced.push(dir.to_owned());
+            Ok(())
+        };
+        make_dirs(&root.join("a/b/c"), &mut note).expect("makes");
+        make_dirs(&root.join("a/b/c"), &mut note).expect("is there");
+        assert!(root.join("a/b/c").is_dir());
+        let parents = ["", "", "a", "a/b", "a/b"].map(|dir| root.join(dir));
+        // The parent of what was there already as well: who made it may not have synced it.
+        assert_eq!(synced[0], root.parent().expect("a parent"));
+        assert_eq!(synced[1..], parents[1..]);
+        std::fs::remove_dir_all(&root).expect("removes");
     }
 }

@@ -14,6 +14,7 @@ use crate::frame::{
 use crate::later::{Later, Unusable};
 use crate::machine::IndexedMessage;
 use crate::record::{RecordKind, RecordRef};
+use crate::rules::REFUSE_LATER;
 use crate::segment::{Footer, FrameScanner, Mark, Position, Scanned};
 use crate::state_part::{PartHead, StatePiece, whole_kind};
 use crate::types::{Lsn, StreamId};
@@ -244,7 +245,7 @@ impl<M: Machine> Recovery<M> {
                 self.machine.reindex(&indexed(&record));
             }
         }
-        records.fault.map_or(Ok(()), Err)
+        records.fault.filter(|_| REFUSE_LATER.holds()).map_or(Ok(()), Err)
     }
 }
 

@@ -10,6 +10,7 @@ use crate::catalog::{SegmentEntry, SegmentState};
 use crate::compaction::forget_removed;
 use crate::env::{Disk, DiskFile, Entropy, again, is_full, replace_file};
 use crate::identity::{IDENTITY_FILE, Identity};
+use crate::rules::{CLEAR_UNFINISHED, DRAW_RESERVE, DROP_AFTER_CATALOG, KEEP_TORN, KEEP_UNUSABLE};
 use crate::segment::scan::{Beyond, look_beyond};
 use crate::segment::writer::append_footer;
 use crate::segment::{FooterBuilder, HeaderFault, Segment, SegmentHeader, SegmentId};
@@ -53,6 +54,9 @@ impl<M: Machine> Recovery<M> {
     pub(super) fn settle(&mut self) -> Result<(), OpenError> {
         self.clear_tmp()?;
         self.clear_leftovers()?;
+        if !DROP_AFTER_CATALOG.holds() {
+            self.remove_dropped()?;
+        }
         let mut cuts = Vec::new();
         let mut in_place = false;
         for todo in std::mem::take(&mut self.todo) {
@@ -88,7 +92,8 @@ impl<M: Machine> Recovery<M> {
     fn with_room<T>(&self, mut write: impl FnMut() -> io::Result<T>) -> io::Result<T> {
         loop {
             match write() {
-                Err(error) if is_full(&error) && draw_reserve(&*self.disk) => {}
+                Err(error)
+                    if is_full(&error) && DRAW_RESERVE.holds() && draw_reserve(&*self.disk) => {}
                 result => return result,
             }
         }
@@ -105,6 +110,9 @@ impl<M: Machine> Recovery<M> {
 
     /// Files under construction are nothing to anybody.
     fn clear_tmp(&self) -> Result<(), OpenError> {
+        if !CLEAR_UNFINISHED.holds() {
+            return Ok(());
+        }
         for name in again(|| self.disk.list(TMP_DIR)).map_err(io_context(TMP_DIR))? {
             self.disk.remove(&format!("{TMP_DIR}/{name}")).map_err(io_context(name))?;
         }
@@ -133,7 +141,7 @@ impl<M: Machine> Recovery<M> {
     /// The file of a segment that left the chain because nothing was ever in it goes when the catalog
     /// says so.
     fn remove_dropped(&self) -> Result<(), OpenError> {
-        for entry in self.stored.segments.iter().filter(|entry| never_held(entry)) {
+        for entry in self.catalog.segments.iter().filter(|entry| never_held(entry)) {
             match self.disk.remove(&entry.file_name()) {
                 Err(error) if error.kind() != io::ErrorKind::NotFound => {
                     return Err(io_context(entry.file_name())(error));
@@ -218,6 +226,9 @@ impl<M: Machine> Recovery<M> {
 
     /// Copies bytes of a file to a file of this name in `torn/`, unless they are there.
     fn keep_bytes(&self, file: &dyn DiskFile, name: &str, from: u64, to: u64) -> io::Result<()> {
+        if !KEEP_TORN.holds() {
+            return Ok(());
+        }
         let len = usize::try_from(to - from).unwrap_or(usize::MAX);
         let bytes = again(|| file.read_shared(from, len))?;
         let mut path = format!("{TORN_DIR}/{name}");
@@ -241,6 +252,9 @@ impl<M: Machine> Recovery<M> {
     }
 
     fn checkpoint_aside(&self, name: &str) -> Result<(), OpenError> {
+        if !KEEP_UNUSABLE.holds() {
+            return self.disk.remove(name).map_err(io_context(name));
+        }
         let moved = self.with_room(|| self.disk.rename(name, &format!("{TORN_DIR}/{name}")));
         let synced = moved.and_then(|()| self.disk.sync_dir(TORN_DIR));
         synced.and_then(|()| self.disk.sync_dir("")).map_err(io_context(name))

@@ -6,6 +6,10 @@ use super::{MAX_SEGMENT_BYTES, Segment, SegmentHeader, SegmentId};
 use crate::catalog::{Catalog, SegmentEntry, SegmentState};
 use crate::env::{AlignedBuf, DiskFile, Entropy, SeededEntropy, SyncDone, WriteMode};
 use crate::frame::{FRAME_HEADER_BYTES, FrameHeader, SealedFrame};
+use crate::rules::{
+    CATALOG_BEFORE_FRAMES, CUT_AFTER_CATALOG, FRAME_SYNC, SEALED_SYNC, SEGMENT_NAME_SYNC,
+    SEGMENT_SYNC, VOUCH_FOR_DURABLE,
+};
 use crate::stats::add;
 use crate::store::Store;
 use crate::types::Lsn;
@@ -115,6 +119,7 @@ impl SegmentWriter {
         let segment = Arc::clone(&open.segment);
         let offset = open.at;
         let durable = durable.max(self.durable);
+        let durable = if VOUCH_FOR_DURABLE.holds() { durable } else { frame.lsn };
         self.written = frame.lsn;
         let (bytes, held_bytes) = open.put(frame, durable, padded, self.store.disk.write_mode())?;
         add(&self.store.stats.written_bytes, padded as u64);
@@ -130,7 +135,9 @@ impl SegmentWriter {
         let Some(open) = self.open.as_mut().filter(|open| open.unsynced) else { return Ok(()) };
         if self.store.disk.write_mode() != WriteMode::Memory {
             let start = Instant::now();
-            open.segment.file.sync()?;
+            if FRAME_SYNC.holds() {
+                open.segment.file.sync()?;
+            }
             add(&self.store.stats.syncs, 1);
             self.store.stats.sync_latency.record(start.elapsed());
         }
@@ -235,11 +242,16 @@ impl SegmentWriter {
             compacted: false,
             allocated: if self.mode().is_local() { open.allocated } else { 0 },
         };
-        self.store.publish(|catalog| {
+        let change = |catalog: &mut Catalog| {
             note_sealed(catalog, sealed.as_ref());
             catalog.clean = false;
             catalog.segments.push(entry);
-        })?;
+        };
+        if CATALOG_BEFORE_FRAMES.holds() {
+            self.store.publish(change)?;
+        } else {
+            self.store.forget_to_publish(change);
+        }
         cut(sealed);
         add(&self.store.stats.segments, 1);
         self.store.set_open_room(open.allocated - open.at);
@@ -267,9 +279,13 @@ impl SegmentWriter {
         let mut block = AlignedBuf::zeroed(self.shape.block_bytes as usize);
         block[..super::SEGMENT_HEADER_BYTES].copy_from_slice(&header.encode());
         spare.file.write_at(&block[..self.shape.block_bytes as usize], 0)?;
-        spare.file.sync()?;
+        if SEGMENT_SYNC.holds() {
+            spare.file.sync()?;
+        }
         self.store.disk.rename(&spare.name, &header.file_name())?;
-        self.store.disk.sync_dir("")?;
+        if SEGMENT_NAME_SYNC.holds() {
+            self.store.disk.sync_dir("")?;
+        }
         let allocated = spare.len.min(MAX_SEGMENT_BYTES);
         let segment = Arc::new(Segment { header, file: spare.file });
         let at = segment.first_offset();
@@ -334,10 +350,12 @@ pub fn append_footer(
         Err(error) if crate::env::is_full(&error) => FooterRef::default(),
         Err(error) => return Err(error),
     };
-    if !keeps_length {
+    if !keeps_length || !CUT_AFTER_CATALOG.holds() {
         file.set_len(data_end + u64::from(written.len))?;
     }
-    file.sync()?;
+    if SEALED_SYNC.holds() {
+        file.sync()?;
+    }
     Ok(written)
 }
 

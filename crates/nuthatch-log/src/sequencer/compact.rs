@@ -12,6 +12,7 @@ use crate::env::WriteMode;
 use crate::frame::pack;
 use crate::machine::{Machine, Space};
 use crate::options::{Compression, SyncPolicy};
+use crate::rules::STATES_BEFORE_COMPACTION;
 use crate::segment::SegmentId;
 use crate::stats::add;
 use crate::types::{Lsn, Timestamp};
@@ -402,6 +403,9 @@ impl<M: Machine> LogCore<M> {
     fn are_vouched_for(&self, lsn: Lsn) -> bool {
         if self.log.mode == WriteMode::Memory {
             return self.log.committed >= lsn;
+        }
+        if !STATES_BEFORE_COMPACTION.holds() {
+            return true;
         }
         let needed = if self.commits_early() { lsn } else { lsn.next() };
         self.log.durable >= needed

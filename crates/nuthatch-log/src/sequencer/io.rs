@@ -7,6 +7,7 @@
 
 use crate::cache::{LoadFailure, LoadRequest, Loaded};
 use crate::frame::{FrameMeta, SealedFrame};
+use crate::rules::NOTHING_BEHIND_A_FAILURE;
 use crate::segment::{SegmentWriter, Written};
 use crate::types::Lsn;
 use parking_lot::{Condvar, Mutex};
@@ -200,7 +201,7 @@ impl Shared {
 
     fn begin(&self, writer: &Mutex<SegmentWriter>, job: Job, outcome: Outcome) {
         match job {
-            _ if self.failed.load(Ordering::Acquire) => {
+            _ if self.failed.load(Ordering::Acquire) && NOTHING_BEHIND_A_FAILURE.holds() => {
                 outcome.tell(Err(io::Error::other("what comes before was not written")));
             }
             Job::Write { frame, meta, durable, sync: true } if self.ahead => {

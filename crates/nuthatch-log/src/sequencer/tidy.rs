@@ -7,6 +7,7 @@ use super::{LogCore, LogInner, Recovered, millis};
 use crate::checkpoint::{self, Covers};
 use crate::env::WriteMode;
 use crate::machine::Machine;
+use crate::rules::CHECKPOINT_AFTER_FRAMES;
 use crate::stats::add;
 use crate::types::{Epoch, Lsn, Timestamp};
 use std::sync::Arc;
@@ -131,7 +132,7 @@ impl<M: Machine> LogCore<M> {
         self.in_flight.is_empty()
             && self.log.pending.is_empty()
             && self.log.frame.is_empty()
-            && self.log.durable == self.log.committed
+            && (self.log.durable == self.log.committed || !CHECKPOINT_AFTER_FRAMES.holds())
     }
 
     fn take_snapshot(&mut self) {

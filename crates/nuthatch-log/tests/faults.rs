@@ -1,0 +1,230 @@
+//! What real disks do: reads that fail once, a medium that is full at any moment of a start, writes
+//! that go to the wrong place or nowhere, directories that are gone after a power cut.
+
+mod common;
+
+use common::bytes::content;
+use common::{Outcome, Rig, tiny};
+use nuthatch_log::env::{Fault, MemDisk, SeededEntropy};
+use nuthatch_log::{Disk, LogOptions, OpenError, StreamId};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+const RESERVE_BYTES: u64 = 128 * 1024;
+
+fn options() -> LogOptions {
+    LogOptions { compact_below_percent: 0, reserve_bytes: Some(RESERVE_BYTES), ..tiny() }
+}
+
+fn open(disk: &MemDisk) -> Result<Rig, OpenError> {
+    Rig::open(options(), Arc::new(disk.clone()))
+}
+
+fn work(disk: &MemDisk, messages: u64) -> u64 {
+    let Ok(mut rig) = open(disk) else { return 0 };
+    rig.create(1, 0);
+    let mut acked = 0;
+    for n in 1..=messages {
+        if rig.publish(1, &[n as u8; 1200]) != Outcome::Acked(n) {
+            return acked;
+        }
+        acked = n;
+        if n % 9 == 0 {
+            rig.advance(Duration::from_millis(60));
+        }
+    }
+    acked
+}
+
+/// A log that a power cut left with a torn tail, and how many messages it must hold.
+fn torn(seed: u64) -> Option<(MemDisk, u64)> {
+    let disk = MemDisk::default();
+    disk.inject(Fault::PowerCut(150 + seed * 3));
+    let acked = work(&disk, 90);
+    let disk = disk.crash(seed);
+    let has_tail = open(&disk.survive()).ok()?.report.torn_frames > 0;
+    has_tail.then_some((disk, acked))
+}
+
+fn check(disk: &MemDisk, acked: u64, what: &str) {
+    let mut rig = open(disk).unwrap_or_else(|error| panic!("{what}: {error}"));
+    for seq in 1..=acked {
+        assert_eq!(rig.read(1, seq), Outcome::Body(vec![seq as u8; 1200]), "{what}");
+    }
+    disk.release_lock();
+}
+
+/// Torn logs to try things on.
+fn some_torn() -> Vec<(MemDisk, u64)> {
+    let found: Vec<_> = (0..60).filter_map(torn).take(6).collect();
+    assert!(found.len() >= 4, "only {} power cuts left a torn tail", found.len());
+    found
+}
+
+/// An error of a read that passes at the second attempt keeps nobody from anything; one that lasts
+/// may keep the log from being opened, but nothing is changed or lost by that.
+#[test]
+fn a_read_error_at_any_moment_of_a_start_loses_nothing() {
+    for (whole, acked) in some_torn() {
+        let probe = whole.survive();
+        drop(open(&probe).expect("opens"));
+        let reads = probe.reads();
+        for at in 1..=reads {
+            let disk = whole.survive();
+            disk.inject(Fault::ReadError(at));
+            check(&disk, acked, &format!("read {at} of {reads} fails once"));
+            let disk = whole.survive();
+            let before = content(&disk);
+            let from = disk.reads();
+            disk.inject(Fault::ReadError(from + at));
+            disk.inject(Fault::ReadError(from + at + 1));
+            match open(&disk) {
+                Ok(rig) => drop(rig),
+                Err(OpenError::Io { .. } | OpenError::Catalog { .. }) => {
+                    disk.release_lock();
+                    let now = content(&disk);
+                    for (name, bytes) in &before {
+                        let kept = now
+                            .get(name)
+                            .is_some_and(|now| now.starts_with(&bytes[..64.min(bytes.len())]));
+                        let under_construction = name.starts_with("tmp/") || name == "catalog";
+                        assert!(kept || under_construction, "read {at}: {name} is gone");
+                    }
+                }
+                Err(error) => panic!("read {at}: {error}"),
+            }
+            disk.heal();
+            check(&disk, acked, &format!("reads {at} and {} failed", at + 1));
+        }
+    }
+}
+
+/// A full medium at any step of a start: the reserve is drawn on.
+#[test]
+fn a_start_on_a_full_medium_draws_on_the_reserve() {
+    for (whole, acked) in some_torn() {
+        let probe = whole.survive();
+        let reserve = probe.file_len("reserve").unwrap_or(0);
+        assert!(reserve > 0, "there is a reserve");
+        drop(open(&probe).expect("opens"));
+        for at in 1..=probe.operations() {
+            let disk = whole.survive();
+            disk.inject(Fault::NoSpace(at));
+            check(&disk, acked, &format!("full at operation {at}"));
+        }
+        // Full to the last byte, for as long as it takes.
+        let disk = whole.survive();
+        disk.set_capacity(0);
+        let used: u64 = content(&disk).values().map(|bytes| bytes.len() as u64).sum();
+        disk.set_capacity(used);
+        let rig = open(&disk).expect("opens");
+        assert!(rig.report.torn_frames > 0);
+        drop(rig);
+        check(&disk, acked, "a full disk");
+    }
+}
+
+/// Without anything to draw on, a torn tail stays where it is, and the log opens once there is room for
+/// a catalog.
+#[test]
+fn without_a_reserve_the_torn_tail_stays_in_place() {
+    let (whole, acked) = some_torn().remove(0);
+    whole.remove("reserve").expect("removes");
+    let disk = whole.survive();
+    let used: u64 = content(&disk).values().map(|bytes| bytes.len() as u64).sum();
+    disk.set_capacity(used);
+    if let Err(error) = open(&disk) {
+        assert!(matches!(error, OpenError::Io { .. }), "{error}");
+    }
+    disk.release_lock();
+    disk.set_capacity(used + 600);
+    check(&disk, acked, "with room for a catalog");
+    disk.set_capacity(u64::MAX);
+    check(&disk, acked, "with room again");
+}
+
+/// Checkpoints that find no room leave nothing behind.
+#[test]
+fn a_full_medium_is_not_filled_further_by_attempts() {
+    let disk = MemDisk::default();
+    let options = LogOptions { checkpoint_bytes: 4096, ..options() };
+    let mut rig = Rig::open(options, Arc::new(disk.clone())).expect("opens");
+    rig.create(1, 0);
+    let mut failed = 0;
+    for n in 0..120u64 {
+        disk.inject(Fault::NoSpace(disk.operations() + 1 + n % 5));
+        rig.publish(1, &[1; 900]);
+        rig.advance(Duration::from_millis(300));
+        failed += u64::from(rig.core.machine().failed.is_some());
+        disk.heal();
+        if failed > 0 {
+            drop(rig);
+            rig =
+                Rig::open(LogOptions { checkpoint_bytes: 4096, ..tiny() }, Arc::new(disk.clone()))
+                    .expect("opens");
+            failed = 0;
+        }
+        let left: Vec<_> = disk.list("tmp").expect("lists");
+        assert!(left.iter().all(|name| name.starts_with("spare-")), "{left:?}");
+    }
+}
+
+/// A write to the wrong place, or to none, is never a silent loss: whoever asks for what was
+/// acknowledged gets it, or hears of damage.
+#[test]
+fn writes_that_go_astray_are_told() {
+    let (mut told, mut kept) = (0, 0);
+    for seed in 0..300u64 {
+        let mut chance = SeededEntropy::new(seed);
+        let disk = MemDisk::default();
+        let at = 20 + chance.below(150);
+        let by = (1 + chance.below(6) as i64) * 512 * if chance.below(2) == 0 { 1 } else { -1 };
+        disk.inject(if seed % 3 == 0 { Fault::Lost(at) } else { Fault::Misdirected(at, by) });
+        let acked = work(&disk, 80);
+        let disk = if seed % 2 == 0 { disk.crash(seed) } else { disk.survive() };
+        let mut rig = match open(&disk) {
+            Ok(rig) => rig,
+            Err(error) if error.is_damage() => {
+                told += 1;
+                continue;
+            }
+            Err(error) => panic!("seed {seed}: {error}"),
+        };
+        let mut bodies = BTreeMap::new();
+        for seq in 1..=acked {
+            bodies.insert(seq, rig.read(1, seq));
+        }
+        let last = rig.core.machine().streams.get(&StreamId(1)).map_or(0, |stream| stream.last);
+        for (seq, found) in bodies {
+            match found {
+                Outcome::Body(body) => assert_eq!(body, vec![seq as u8; 1200], "seed {seed}"),
+                Outcome::Damaged => told += 1,
+                // The newest frame of all: nothing was written behind it that could tell.
+                Outcome::Missing if seq == acked && last < acked => {}
+                other => panic!("seed {seed}: message {seq} of {acked}: {other:?}"),
+            }
+            kept += 1;
+        }
+    }
+    assert!(told > 100 && kept > 1000, "{told} told, {kept} read");
+}
+
+/// Sub-directories are made durable before anything in them is relied upon: what was set aside is there
+/// after the next power cut.
+#[test]
+fn what_was_set_aside_survives_a_power_cut() {
+    let mut seen = 0;
+    for seed in 0..40 {
+        let Some((disk, _)) = torn(seed) else { continue };
+        let rig = open(&disk).expect("opens");
+        let frames = rig.report.torn_frames;
+        drop(rig);
+        for cut in 0..4 {
+            let after = disk.crash(seed * 7 + cut);
+            assert!(frames == 0 || !after.list("torn").expect("lists").is_empty(), "seed {seed}");
+        }
+        seen += 1;
+    }
+    assert!(seen > 3, "only {seen}");
+}
