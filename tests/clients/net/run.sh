@@ -257,7 +257,8 @@ run_examples() {
 run_docs() {
     python3 -B "$clients/docs/pages.py" links "$repo"
     local page
-    for page in "$repo"/docs/getting-started/*.md "$repo"/docs/patterns.md; do
+    for page in "$repo"/docs/*/*.md "$repo"/docs/patterns.md; do
+        grep -q '^```' "$page" || continue
         start_server 'max_payload: 1MB'
         limited python3 -B "$clients/docs/pages.py" run "$repo" "$cache" "$nats" "$page"
     done
