@@ -26,7 +26,7 @@ mod timed;
 mod timers;
 mod view;
 
-pub use admit::{Admitted, Publish, Refusal, refusal, unavailable};
+pub use admit::{Admitted, Publish, Refusal, refusal, unavailable, uncertain};
 pub use batch::{BATCH_MESSAGES_MAX, BatchRefusal, Committed};
 pub use copies::{Sourced, read_source};
 pub use dedup::{Remembered, hash_id};

@@ -55,6 +55,30 @@ impl<T> Consumer<T> {
     }
 }
 
+impl<T> Consumer<T> {
+    /// [`Consumer::info`] of a consumer whose log has failed: what it has done since its newest
+    /// durable record will not be there after a restart, and is not shown. `num_pending` counts from
+    /// where it is in memory.
+    pub fn durable_info<I, L, S>(&mut self, env: &mut Env<'_, I, L, S>) -> ConsumerInfo
+    where
+        I: MessageIndex,
+        L: LogAccess,
+        S: Sink<Target = T>,
+    {
+        let mut info = self.info(env);
+        if self.is_memory() {
+            return info;
+        }
+        let marks = self.durable_marks(env.log.committed());
+        (info.ack_floor.consumer_seq, info.ack_floor.stream_seq) =
+            (marks.floor.consumer, marks.floor.stream);
+        (info.delivered.consumer_seq, info.delivered.stream_seq) = marks.delivered;
+        info.num_ack_pending = marks.ack_pending;
+        info.num_redelivered = if self.terms.max_deliver == 1 { 0 } else { marks.redelivered };
+        info
+    }
+}
+
 fn when(at: i64) -> Option<Time> {
     (at != i64::MIN).then_some(Time(at))
 }

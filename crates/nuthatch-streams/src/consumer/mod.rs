@@ -157,6 +157,20 @@ struct Logging {
     /// Reply subjects of double acks, with the frame they wait for once it is known.
     confirmations: VecDeque<(Option<Lsn>, Box<[u8]>)>,
     buffer: Vec<u8>,
+    /// Progress that is durable.
+    durable: Marks,
+    /// Progress in frames that were not durable when the newest of them was written, in their order.
+    in_flight: VecDeque<(Lsn, Marks)>,
+}
+
+/// What consumer info shows of the progress that a record holds.
+#[derive(Clone, Copy, Default, Debug)]
+struct Marks {
+    floor: Floor,
+    /// Consumer sequence and stream sequence of the last delivery.
+    delivered: (u64, u64),
+    ack_pending: u64,
+    redelivered: u64,
 }
 
 /// When what last happened, ns since the epoch.

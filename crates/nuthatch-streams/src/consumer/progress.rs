@@ -1,9 +1,10 @@
 //! Logging of progress, and the confirmations of double acks that wait for it.
 
-use super::{Consumer, Env};
+use super::{Consumer, Env, Marks};
 use crate::index::MessageIndex;
 use crate::sink::{Message, Sink};
 use nuthatch_log::{AppendError, LogAccess, Lsn, RecordKind, RecordRef, Seq, Urgency};
+use std::collections::VecDeque;
 
 /// Double acks that may wait for a commit; more are left unconfirmed, so their clients ask again.
 const CONFIRMATIONS_MAX: usize = 65_536;
@@ -58,7 +59,7 @@ impl<T> Consumer<T> {
         self.logging.buffer = body;
         let lsn = appended?.lsn;
         self.logging.dirty = false;
-        self.logging.logged = lsn;
+        self.logged_at(lsn, env.log.committed());
         for (waits_for, _) in self.logging.confirmations.iter_mut().rev() {
             if waits_for.is_some() {
                 break;
@@ -68,9 +69,42 @@ impl<T> Consumer<T> {
         Ok(())
     }
 
+    /// A record in frame `lsn` holds the progress as it is.
+    pub fn logged_at(&mut self, lsn: Lsn, committed: Lsn) {
+        let marks = self.marks();
+        let logging = &mut self.logging;
+        logging.logged = lsn;
+        while let Some((_, durable)) = logging.in_flight.pop_front_if(|(at, _)| *at <= committed) {
+            logging.durable = durable;
+        }
+        logging.in_flight.push_back((lsn, marks));
+    }
+
     /// Continues on another log, where everything up to now is durable.
     pub fn rehomed(&mut self) {
         self.logging.logged = Lsn(0);
+        self.all_durable();
+    }
+
+    /// The progress as it is comes from the log.
+    pub(super) fn all_durable(&mut self) {
+        self.logging.durable = self.marks();
+        self.logging.in_flight = VecDeque::new();
+    }
+
+    fn marks(&self) -> Marks {
+        Marks {
+            floor: self.floor,
+            delivered: (self.next_consumer_seq - 1, self.delivered_stream),
+            ack_pending: self.pending.len() as u64,
+            redelivered: self.pending.redelivered() as u64 + self.exhausted.len(),
+        }
+    }
+
+    /// The progress that is durable once frames up to `committed` are.
+    pub(super) fn durable_marks(&self, committed: Lsn) -> Marks {
+        let durable = self.logging.in_flight.iter().rev().find(|(at, _)| *at <= committed);
+        durable.map_or(self.logging.durable, |(_, marks)| *marks)
     }
 
     /// Whether a double ack waits for a commit.

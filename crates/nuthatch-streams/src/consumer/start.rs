@@ -320,6 +320,7 @@ impl<T> Consumer<T> {
         self.settle_in(stream, env);
         self.activity.paused = self.pause_end(env.log.now()).is_some();
         self.rearm(env.log.now().0);
+        self.all_durable();
         // What left the stream while nobody looked is found by the first sync.
         self.cursor.recount_later();
         self.stop = Stop::EndOfStream;

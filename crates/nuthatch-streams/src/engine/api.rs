@@ -13,7 +13,7 @@ use crate::stream::LAST_SEQ_MAX;
 use crate::stream::{refusal, unavailable, wire_time};
 use nuthatch_log::{AppendError, LogAccess, Lsn, RecordKind, RecordRef, Seq, StreamId, Urgency};
 use nuthatch_protocol::js::{
-    ConsumerAction, ConsumerConfig, CreateConsumerRequest, RetentionPolicy,
+    ConsumerAction, ConsumerConfig, ConsumerInfo, CreateConsumerRequest, RetentionPolicy,
 };
 use nuthatch_protocol::jserror::JsError;
 
@@ -212,6 +212,8 @@ impl<S: Sink> Engine<S> {
                 return Err(refusal(error));
             }
         };
+        let mut consumer = consumer;
+        consumer.logged_at(lsn, log.committed());
         let name = consumer.name().to_owned();
         let index = slot.consumers.insert(consumer);
         let account = slot.stream.account();
@@ -236,8 +238,9 @@ impl<S: Sink> Engine<S> {
             let old = consumer.config().clone();
             consumer.update(config, &stream_config, env);
             let appended = append_consumer(key.stream, consumer, env.log);
-            if appended.is_err() {
-                consumer.update(old, &stream_config, env);
+            match appended {
+                Ok(lsn) => consumer.logged_at(lsn, env.log.committed()),
+                Err(_) => consumer.update(old, &stream_config, env),
             }
             appended
         });
@@ -275,7 +278,9 @@ impl<S: Sink> Engine<S> {
             let seq = consumer
                 .reset(seq, &config, env)
                 .map_err(|why| JsError::CONSUMER_INVALID_RESET.with_err(why))?;
-            Ok((seq, append_consumer(id, consumer, env.log).map_err(refusal)?))
+            let lsn = append_consumer(id, consumer, env.log).map_err(refusal)?;
+            consumer.logged_at(lsn, env.log.committed());
+            Ok((seq, lsn))
         });
         let (seq, lsn) = done.ok_or(JsError::CONSUMER_NOT_FOUND)??;
         self.pump_later(key);
@@ -368,8 +373,17 @@ impl<S: Sink> Engine<S> {
         let slot = self.shown(id)?;
         let index = slot.consumers.find(name).ok_or(JsError::CONSUMER_NOT_FOUND)?;
         let key = ConsumerKey { stream: id, index };
-        let info = self.call(key, log, Consumer::info).ok_or(JsError::CONSUMER_NOT_FOUND)?;
+        let info = self.shown_info(key, log).ok_or(JsError::CONSUMER_NOT_FOUND)?;
         Ok(OpOutcome::Consumer(Box::new(info)))
+    }
+
+    /// What a question about a consumer is answered with: after a failure of the log, only what is
+    /// durable.
+    fn shown_info<L: LogAccess>(&mut self, key: ConsumerKey, log: &mut L) -> Option<ConsumerInfo> {
+        match self.failed {
+            Some(_) => self.call(key, log, Consumer::durable_info),
+            None => self.call(key, log, Consumer::info),
+        }
     }
 
     fn list_consumers<L: LogAccess>(
@@ -393,7 +407,7 @@ impl<S: Sink> Engine<S> {
         let mut infos = Vec::new();
         if !names_only {
             for &(_, index) in &page {
-                infos.extend(self.call(ConsumerKey { stream: id, index }, log, Consumer::info));
+                infos.extend(self.shown_info(ConsumerKey { stream: id, index }, log));
             }
         }
         let names = page.into_iter().map(|(name, _)| name).collect();

@@ -226,15 +226,16 @@ impl<S: Sink> Engine<S> {
         }
     }
 
-    /// The log failed: nothing that waits will ever be durable.
+    /// The log failed: nobody knows whether what waits for a commit reached the medium. It is never
+    /// shown in this life; a restart finds out.
     pub(super) fn fail(&mut self, reason: &str) {
         self.failed = Some(reason.to_owned());
-        let error = crate::stream::unavailable(reason);
+        let error = crate::stream::uncertain(reason);
         while let Some(waiting) = self.pending.pop(Lsn(u64::MAX)) {
             match waiting {
                 Waiting::Acks(acks) => self.refuse_run(&acks, &error),
                 Waiting::Answer(mut answer) => {
-                    // What it says depended on writes that will never be durable.
+                    // What it says depends on writes of which nobody knows.
                     let slot = self.slots.get(&answer.stream);
                     let name = slot.map_or("", |slot| slot.stream.config().name.as_str());
                     answer.body = refusal_body(&error, name).into_boxed_slice();
@@ -244,6 +245,8 @@ impl<S: Sink> Engine<S> {
             }
         }
         self.pending.settle();
+        // What was held back was not written.
+        let error = crate::stream::unavailable(reason);
         self.refuse_held(&error);
         for slot in self.slots.values_mut() {
             for read in slot.parked.drain(..) {

@@ -562,7 +562,20 @@ pub fn refusal(error: AppendError) -> JsError {
     }
 }
 
-/// 10008 with the reason.
+/// The error for what waited for its frame when the log stopped: the frame may have reached the medium
+/// or not.
+#[must_use]
+pub fn uncertain(reason: &str) -> JsError {
+    let mut error = unavailable(reason);
+    error.description = format!(
+        "{}; the outcome is unknown: it may be there after the server's restart, or not",
+        error.description
+    )
+    .into();
+    error
+}
+
+/// 10008 with the reason: nothing was written.
 #[must_use]
 pub fn unavailable(reason: &str) -> JsError {
     let mut error = JsError::CLUSTER_NOT_AVAIL;

@@ -1,9 +1,10 @@
 //! Messages that a stream has and its log does not: damage on every way to them.
 
-use super::harness::{Harness, STREAM};
+use super::harness::{Harness, Msg, STREAM};
 use crate::op::{GetMessage, Op, OpOutcome, RangeRequest, Replica};
 use crate::sink::AccountId;
 use crate::stream::Place;
+use nuthatch_log::Machine;
 use nuthatch_protocol::js::Time;
 
 /// A stream whose message 2, the last on `s.b`, the log has lost.
@@ -108,4 +109,46 @@ fn a_move_settles_only_over_a_whole_copy() {
             other => panic!("{copied:?}: {other:?}"),
         }
     }
+}
+
+#[test]
+fn after_a_failure_of_the_log_only_durable_progress_is_shown() {
+    let mut harness = Harness::with_stream(|_| {});
+    harness.consumer("C", |_| {}).expect("created");
+    (0..4).for_each(|_| drop(harness.put("s.a", "x")));
+    let acks = harness.pull("C", 3);
+    harness.ack(&acks[0], "+ACK", "confirm");
+    harness.commit();
+    harness.ack(&acks[1], "+ACK", "");
+    let shown = |harness: &mut Harness| {
+        let info = harness.consumer_info("C").expect("there");
+        (info.ack_floor.stream_seq, info.delivered.stream_seq, info.num_ack_pending)
+    };
+    assert_eq!(shown(&mut harness), (2, 3, 1));
+    harness.engine.failed("fsync: I/O error");
+    assert_eq!(shown(&mut harness), (1, 3, 2), "the second acknowledgement will not be there");
+    harness.ack(&acks[2], "+ACK", "");
+    assert_eq!(shown(&mut harness), (1, 3, 2));
+    let Ok(OpOutcome::Consumers { infos, .. }) =
+        harness.op(Op::ListConsumers { id: STREAM, offset: 0, limit: 10, names_only: false })
+    else {
+        panic!("a list");
+    };
+    assert_eq!(infos[0].ack_floor.stream_seq, 1);
+    harness.reopen(super::harness::Reopen::Scratch);
+    assert_eq!(shown(&mut harness), (1, 3, 2), "as the restart finds it");
+}
+
+#[test]
+fn a_publish_that_waited_when_the_log_failed_has_an_unknown_outcome() {
+    let mut harness = Harness::with_stream(|_| {});
+    harness.send(&[Msg { subject: "s.a", body: "x", ..Msg::default() }]);
+    harness.engine.failed("fsync: I/O error");
+    let answer = harness.take_replies().remove(0);
+    let why = "temporarily unavailable: fsync: I/O error; the outcome is unknown: it may be there \
+               after the server's restart, or not";
+    assert!(answer.contains(why), "{answer}");
+    harness.send(&[Msg { subject: "s.a", body: "x", ..Msg::default() }]);
+    let answer = harness.take_replies().remove(0);
+    assert!(!answer.contains("unknown"), "this one was not written: {answer}");
 }
