@@ -1,42 +1,30 @@
 //! Opening the logs of a server and putting engines and the service on them.
 
-use super::advice;
 use super::backend::{Arrived, Inbox, Slot};
 use super::banner;
 use super::foreign::{self, Foreign};
+use super::homes::homes;
 use super::hook::{Answers, Engines, Hook, Take};
-use super::places::LogPlace;
+use super::known::Known;
 use super::registry::EngineIndex;
 use super::service::{AccountLimits, DEFAULT_LOG, ServedAccount, ServedAccounts, Settings};
 use crate::account::{Account, SYSTEM_ACCOUNT_ID};
 use crate::interest::Matched;
-use crate::jetstream_hook::{EngineId, Peer};
-use crate::options::{
-    AccountJetStream, CacheSettings, Compression, JetStreamOptions, LogHome, Options, SyncPolicy,
-    TierSettings,
-};
-use crate::process::{OUR_DIRECTORY, StartedJetStream, close_directory};
+use crate::jetstream_hook::EngineId;
+use crate::options::{AccountJetStream, JetStreamOptions, LogHome, Options, SyncPolicy};
+use crate::process::StartedJetStream;
 use crate::route::Way;
 use crate::server::{NATS_VERSION, Server};
 use crate::sink::ServerSink;
 use crate::stage::Outgoing;
 use crate::subscription::{Receiver, Subscription};
-use nuthatch_log::env::{RealDisk, SystemClock, SystemEntropy};
-use nuthatch_log::{
-    Disk, Log, LogCore, LogHandle, LogOptions, OpenError, RecoveryReport, Reporter,
-};
-use nuthatch_object::{
-    BucketOptions, DiskCacheOptions, ObjectDisk, ObjectDiskOptions, TierOptions, TieredDisk,
-};
+use nuthatch_log::{Log, LogCore, LogOptions, Reporter};
 use nuthatch_protocol::js::StreamSource;
 use nuthatch_streams::consumer::ConsumerLimits;
-use nuthatch_streams::{
-    AccountBounds, AccountId, BatchLimits, Engine, EngineConfig, Event, Message,
-};
+use nuthatch_streams::{AccountBounds, AccountId, BatchLimits, Engine, EngineConfig, Message};
 use rustc_hash::FxHashMap;
 use std::any::Any;
 use std::hash::{BuildHasher, Hasher, RandomState};
-use std::path::Path;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -164,15 +152,25 @@ impl Receiver for Taker {
 /// A sentence for the log: which log cannot be opened and what to do about it.
 pub fn start(server: &Arc<Server>) -> Result<StartedJetStream, String> {
     let options = server.options();
-    let mut logs = Vec::new();
-    let mut reports = Vec::new();
-    for home in homes(&options) {
-        let (handle, report) = home.open(server, &options)?;
-        reports.push((home.name.clone(), report));
-        logs.push((home.name, handle));
-    }
+    let homes = homes(&options);
+    let known = Known::of(&options, &homes)?;
+    // Nothing is taken from another server before all of it can be opened, as far as one can tell.
+    let ready: Result<Vec<_>, _> =
+        homes.iter().map(|home| home.ready(server, &options, &known)).collect();
     let memory = open_memory(server, &options)?;
-    logs.insert(EngineIndex::MEMORY.0, (MEMORY_LOG.to_owned(), memory));
+    let (mut opened, mut reports) = (Vec::new(), Vec::new());
+    for (home, ready) in homes.iter().zip(ready?) {
+        let (core, report) = home.take(ready, server, &options)?;
+        reports.push((home.name.clone(), report));
+        opened.push((home.name.clone(), core));
+    }
+    known.note()?;
+    opened.insert(EngineIndex::MEMORY.0, (MEMORY_LOG.to_owned(), memory));
+    let spawn = |(name, core): (String, LogCore<_>)| match core.spawn(&format!("log-{name}")) {
+        Ok(handle) => Ok((name, handle)),
+        Err(error) => Err(error.to_string()),
+    };
+    let logs: Vec<_> = opened.into_iter().map(spawn).collect::<Result<_, _>>()?;
     let answers = Box::new(CoreRouting(Arc::downgrade(server)));
     let engines = Arc::new(Engines::new(logs, answers, server.name.clone()));
     let started = Hook::start(engines, settings(server, &options));
@@ -184,249 +182,23 @@ pub fn start(server: &Arc<Server>) -> Result<StartedJetStream, String> {
 /// Name of the memory log.
 pub(super) const MEMORY_LOG: &str = "memory";
 
-/// A log that survives the process, and where.
-struct Home {
-    name: String,
-    index: EngineIndex,
-    place: LogHome,
-    sync: SyncPolicy,
-    tier: Option<TierSettings>,
-    cache: Option<CacheSettings>,
-    compression: Option<Compression>,
-}
-
-/// The default log, then those that the configuration names, in the order of their engines.
-fn homes(options: &Options) -> Vec<Home> {
-    let jetstream = &options.jetstream;
-    let default = Home {
-        name: DEFAULT_LOG.to_owned(),
-        index: EngineIndex::FILE,
-        place: match &jetstream.store {
-            Some(address) => LogHome::Bucket(address.clone()),
-            None => LogHome::Directory(None),
-        },
-        sync: jetstream.sync,
-        tier: jetstream.tier.clone(),
-        cache: jetstream.cache.clone(),
-        compression: jetstream.compression,
-    };
-    let named = jetstream.logs.iter().enumerate().map(|(at, log)| Home {
-        name: log.name.clone(),
-        index: EngineIndex(EngineIndex::FIRST_NAMED + at),
-        place: log.home.clone(),
-        sync: log.sync.unwrap_or(jetstream.sync),
-        tier: log.tier.clone(),
-        cache: log.cache.clone(),
-        compression: log.compression,
-    });
-    std::iter::once(default).chain(named).collect()
-}
-
-type Opened = (LogHandle<Event<Peer>>, RecoveryReport);
-
-impl Home {
-    fn open(&self, server: &Arc<Server>, options: &Options) -> Result<Opened, String> {
-        let opened = match &self.place {
-            LogHome::Directory(dir) => self.open_local(server, options, dir.as_deref()),
-            LogHome::Bucket(address) => self.open_object(server, options, address),
-        };
-        opened.map_err(|why| match self.index {
-            EngineIndex::FILE => why,
-            _ => format!("log {}: {why}", self.name),
-        })
-    }
-
-    fn open_local(
-        &self,
-        server: &Arc<Server>,
-        options: &Options,
-        dir: Option<&Path>,
-    ) -> Result<Opened, String> {
-        let ours = options.jetstream.store_dir.join(OUR_DIRECTORY);
-        let store = dir.unwrap_or(&options.jetstream.store_dir).to_owned();
-        let dir = dir.map_or_else(|| ours.join(&self.name), Path::to_owned);
-        std::fs::create_dir_all(&dir)
-            .map_err(|error| format!("cannot create {}: {error}", dir.display()))?;
-        if dir.starts_with(&ours) {
-            close_directory(&ours)
-                .map_err(|error| format!("cannot close {} to others: {error}", ours.display()))?;
-        }
-        let log_options = LogOptions {
-            sync: sync_of(self.sync),
-            report: reporter(server),
-            ..self.compressed(LogOptions::local(&dir))
-        };
-        let disk = RealDisk::open(&dir)
-            .map_err(|error| format!("cannot use {}: {error}", dir.display()))?;
-        let advice = |error| advice::in_directory(&error, &store);
-        if let Some(tier) = &self.tier {
-            let tiered = self.put_tier(server, disk, tier)?;
-            let log_options = for_tier(log_options, tier);
-            let engine = engine(server, self.index, options);
-            let disk = Arc::clone(&tiered) as Arc<dyn Disk>;
-            let (core, report) = open_on(disk, log_options, engine).map_err(advice)?;
-            tiered.start(&format!("log-{}", self.name)).map_err(|error| error.to_string())?;
-            server.places.lock().push(LogPlace::tiered(&self.name, &dir, self.sync, &tiered));
-            return Ok((self.spawn(core)?, report));
-        }
-        if let Ok(Some(moved)) = nuthatch_object::moved_away(&disk) {
-            return Err(format!(
-                "segments of the log in {} were moved to {}: it needs its 'tier' to be opened",
-                dir.display(),
-                moved.place
-            ));
-        }
-        let engine = engine(server, self.index, options);
-        let (core, report) = open_on(Arc::new(disk), log_options, engine).map_err(advice)?;
-        server.places.lock().push(LogPlace::local(&self.name, &dir, self.sync));
-        Ok((self.spawn(core)?, report))
-    }
-
-    /// Puts a bucket behind the log's directory.
-    fn put_tier(
-        &self,
-        server: &Arc<Server>,
-        disk: RealDisk,
-        tier: &TierSettings,
-    ) -> Result<Arc<TieredDisk>, String> {
-        let report = reporter(server);
-        let bucket_options = BucketOptions { report: report.clone(), ..BucketOptions::default() };
-        let bucket = nuthatch_object::open_url(&tier.store, &self.name, bucket_options);
-        let bucket = Arc::new(bucket.map_err(|error| error.to_string())?);
-        bucket.set_retry_for(STARTING_RETRY_FOR);
-        let options = TierOptions {
-            who: who(server),
-            after_age: tier.after_age,
-            local_max_bytes: tier.local_max_bytes,
-            headroom_bytes: 2 * for_tier(LogOptions::default(), tier).segment_bytes,
-            report,
-            ..TierOptions::default()
-        };
-        let opened = TieredDisk::open(Arc::new(disk), Arc::clone(&bucket), options);
-        let tiered = opened.map_err(|error| format!("tier: {error}"))?;
-        bucket.set_retry_for(TIER_RETRY_FOR);
-        server.buckets.lock().push((self.name.clone(), bucket));
-        Ok(Arc::new(tiered))
-    }
-
-    /// Opens the log in a bucket, which ends any other server that has it open.
-    fn open_object(
-        &self,
-        server: &Arc<Server>,
-        options: &Options,
-        address: &str,
-    ) -> Result<Opened, String> {
-        let report = reporter(server);
-        let bucket_options = BucketOptions { report: report.clone(), ..BucketOptions::default() };
-        let bucket = nuthatch_object::open_url(address, &self.name, bucket_options);
-        let bucket = Arc::new(bucket.map_err(|error| error.to_string())?);
-        bucket.set_retry_for(STARTING_RETRY_FOR);
-        let disk_cache = self.cache.as_ref().map(|cache| DiskCacheOptions {
-            dir: cache.dir.join(&self.name),
-            max_bytes: cache.max_bytes,
-        });
-        let disk_options = ObjectDiskOptions { disk_cache, ..object_options(server) };
-        let disk = ObjectDisk::open(Arc::clone(&bucket), disk_options);
-        let disk = disk.map_err(|error| match error.kind() {
-            std::io::ErrorKind::InvalidData => advice::in_bucket(&error, address, &self.name),
-            _ => error.to_string(),
-        });
-        let disk = Arc::new(disk?);
-        bucket.set_retry_for(BucketOptions::default().retry_for);
-        server.buckets.lock().push((self.name.clone(), bucket));
-        server.places.lock().push(LogPlace::object(&self.name, &disk));
-        let log_options = LogOptions { report, ..self.compressed(LogOptions::object()) };
-        let engine = engine(server, self.index, options);
-        let opened = open_on(Arc::clone(&disk) as Arc<dyn Disk>, log_options, engine);
-        let (core, report) = opened.map_err(|error| {
-            // Nothing is written any more: whoever mends the log need not ask who has it.
-            disk.leave();
-            if error.is_damage() {
-                advice::in_bucket(&error, address, &self.name)
-            } else {
-                error.to_string()
-            }
-        })?;
-        Ok((self.spawn(core)?, report))
-    }
-
-    /// These options with the compression that was chosen, if one was.
-    fn compressed(&self, options: LogOptions) -> LogOptions {
-        let compression = match self.compression {
-            None => options.compression,
-            Some(Compression::None) => nuthatch_log::Compression::None,
-            Some(Compression::Zstd) => nuthatch_log::Compression::Zstd,
-        };
-        LogOptions { compression, ..options }
-    }
-
-    fn spawn(&self, core: LogCore<Engine<ServerSink>>) -> Result<LogHandle<Event<Peer>>, String> {
-        core.spawn(&format!("log-{}", self.name)).map_err(|error| error.to_string())
-    }
-}
-
-/// How long a store's failures are borne at the start, where somebody waits to hear that an address
-/// or a key is wrong.
-const STARTING_RETRY_FOR: Duration = Duration::from_secs(15);
-
-/// How long a tier's failures are borne before they are told, and before a cold read is an error
-/// that is tried again later.
-const TIER_RETRY_FOR: Duration = Duration::from_secs(20);
-
-/// A local log with a bound for its disk has segments of this part of it, so that there are several
-/// to choose from.
-const SEGMENTS_WITHIN_BOUND: u64 = 8;
-
-/// The smallest segments of such a log.
-const SEGMENT_MIN_BYTES: u64 = 1 << 20;
-
-/// Options of a log that must keep its local disk below a bound.
-fn for_tier(options: LogOptions, tier: &TierSettings) -> LogOptions {
-    let Some(most) = tier.local_max_bytes else { return options };
-    let part = (most / SEGMENTS_WITHIN_BOUND).max(SEGMENT_MIN_BYTES);
-    let segment_bytes = part.min(options.segment_bytes);
-    let first_segment_bytes = options.first_segment_bytes.min(segment_bytes);
-    let reserve_bytes = Some(segment_bytes);
-    LogOptions { segment_bytes, first_segment_bytes, reserve_bytes, ..options }
-}
-
-fn open_on(
-    disk: Arc<dyn Disk>,
-    options: LogOptions,
-    engine: Engine<ServerSink>,
-) -> Result<(LogCore<Engine<ServerSink>>, RecoveryReport), OpenError> {
-    let (clock, entropy) = (SystemClock::default(), SystemEntropy::default());
-    Log::open(options, disk, Arc::new(clock), Box::new(entropy), engine)
-}
-
-/// How this server shows itself to others at a bucket.
-fn who(server: &Server) -> String {
-    let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
-    format!("server {} (process {} on {})", server.name, std::process::id(), host.trim())
-}
-
-/// How this server shows itself, and what it does when another takes over.
-fn object_options(server: &Arc<Server>) -> ObjectDiskOptions {
-    let who = who(server);
-    let server = Arc::downgrade(server);
-    let on_fenced = Arc::new(move |why: &str| {
-        if let Some(server) = server.upgrade() {
-            server.fatal.raise(why);
-        }
-    });
-    ObjectDiskOptions { who, on_fenced, ..ObjectDiskOptions::default() }
-}
-
-fn open_memory(server: &Arc<Server>, options: &Options) -> Result<LogHandle<Event<Peer>>, String> {
+fn open_memory(
+    server: &Arc<Server>,
+    options: &Options,
+) -> Result<LogCore<Engine<ServerSink>>, String> {
     let budget = options.jetstream.max_memory_bytes.unwrap_or_else(default_memory_bytes);
     let log_options = LogOptions { report: reporter(server), ..LogOptions::memory() };
     let engine = engine(server, EngineIndex::MEMORY, options);
     let (core, _) =
         Log::open_memory(log_options, budget, engine).map_err(|error| error.to_string())?;
-    core.spawn("log-memory").map_err(|error| error.to_string())
+    Ok(core)
 }
 
-fn engine(server: &Arc<Server>, index: EngineIndex, options: &Options) -> Engine<ServerSink> {
+pub(super) fn engine(
+    server: &Arc<Server>,
+    index: EngineIndex,
+    options: &Options,
+) -> Engine<ServerSink> {
     #[allow(clippy::cast_possible_truncation)] // two engines
     let sink = ServerSink::new(server.clone(), EngineId(index.0 as u8));
     let domain = options.jetstream.domain.clone().unwrap_or_default();
@@ -489,7 +261,7 @@ fn lower<T: Ord>(one: Option<T>, other: Option<T>) -> Option<T> {
     one.into_iter().chain(other).min()
 }
 
-fn reporter(server: &Arc<Server>) -> Reporter {
+pub(super) fn reporter(server: &Arc<Server>) -> Reporter {
     let server = Arc::downgrade(server);
     Reporter::new(move |message| {
         if let Some(server) = server.upgrade() {
@@ -498,7 +270,7 @@ fn reporter(server: &Arc<Server>) -> Reporter {
     })
 }
 
-const fn sync_of(policy: SyncPolicy) -> nuthatch_log::SyncPolicy {
+pub(super) const fn sync_of(policy: SyncPolicy) -> nuthatch_log::SyncPolicy {
     match policy {
         SyncPolicy::Always => nuthatch_log::SyncPolicy::Always,
         SyncPolicy::Every(interval) => nuthatch_log::SyncPolicy::Every(interval),
