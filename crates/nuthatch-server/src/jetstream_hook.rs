@@ -181,6 +181,8 @@ pub struct JsTotals {
     pub consumers: u64,
     /// Messages.
     pub messages: u64,
+    /// Messages that streams hold and the log did not give when they were read.
+    pub missing_messages: u64,
     /// API requests so far.
     pub api_total: u64,
     /// API requests answered with an error.

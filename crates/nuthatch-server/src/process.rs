@@ -210,6 +210,7 @@ async fn live(
     server.set_runtime(tokio::runtime::Handle::current());
     server.set_reload(Box::new(move |server| reload::try_reload(server, &reload)));
     banner::starting(server);
+    make_token(server)?;
     crate::operator::start(server)?;
     let options = server.options();
     crate::tls::Loaded::read(&options)?.install(server);
@@ -252,6 +253,20 @@ async fn live(
     exchanging.abort();
     ports.remove(server);
     server.fatal.reason().map_or(stopped, |why| Err(RunError::Replaced(why)))
+}
+
+/// Keeps the token that was made for want of one, and says it this once.
+fn make_token(server: &Server) -> Result<(), RunError> {
+    let options = server.options();
+    let made = files::keep_token(&options.auth)
+        .map_err(|source| RunError::System { what: "can't keep the token of clients", source })?;
+    if let (true, Some(token), Some(path)) = (made, &options.auth.token, &options.auth.token_file) {
+        let (token, path) = (token.expose(), path.display());
+        server
+            .log
+            .info(format_args!("No token of clients was there: made {token}, kept in {path}"));
+    }
+    Ok(())
 }
 
 /// Starts JetStream, which may take long, within the time that the configuration gives it.

@@ -369,6 +369,9 @@ impl Job {
             let longest = if is_afar { RETRY_AFAR_MAX } else { RETRY_MAX };
             {
                 let mut state = self.state.lock();
+                if state.error.as_ref() != Some(&error) {
+                    self.tell_damage(&error);
+                }
                 (state.error, state.is_in_sight) = (Some(error), false);
             }
             if began.elapsed() > RETRY_MAX {
@@ -383,6 +386,16 @@ impl Job {
                 tokio::time::sleep(wait).await;
                 wait = (wait * 2).min(longest);
             }
+        }
+    }
+
+    /// A message that the origin holds and cannot give is damage, which its operator must hear of:
+    /// the copy waits there, and never passes over it.
+    fn tell_damage(&self, error: &JsError) {
+        if error.err_code == JsError::STREAM_STORE_FAILED.err_code {
+            let (name, origin) = (&self.entry.config.name, &self.source.name);
+            let text = format!("stream {name} cannot go on to copy {origin}: {error}");
+            self.service.backend.say(&text);
         }
     }
 

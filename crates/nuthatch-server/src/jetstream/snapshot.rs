@@ -211,7 +211,12 @@ impl Snapshot {
         let result = self.send().await;
         let (status, error) = match result {
             Ok(()) => ("NATS/1.0 204\r\n\r\n".to_owned(), String::new()),
-            Err(broken) => (broken.status(), broken.to_string()),
+            Err(broken) => {
+                if let Broken::Failed(why) = &broken {
+                    service.backend.say(&format!("the backup of stream {name} failed: {why}"));
+                }
+                (broken.status(), broken.to_string())
+            }
         };
         self.publish(status.as_bytes());
         let mut fields = times(start, service.backend.now());

@@ -77,6 +77,7 @@ impl JetStream {
             streams: file.streams + memory.streams,
             consumers: file.consumers + memory.consumers,
             messages: file.messages + memory.messages,
+            missing_messages: file.missing_messages + memory.missing_messages,
             api_total: self.stats.total.load(Ordering::Relaxed),
             api_errors: self.stats.errors.load(Ordering::Relaxed),
         }

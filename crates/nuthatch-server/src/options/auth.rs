@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::fmt;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use nuthatch_protocol::transform::Mapping;
@@ -53,8 +54,11 @@ pub struct AuthOptions {
     pub user: Option<String>,
     /// That user's password.
     pub password: Option<Secret>,
-    /// `authorization { token }`.
+    /// `authorization { token }`, or what `token_file` holds.
     pub token: Option<Secret>,
+    /// `authorization { token_file }`. Without such a file the token was made when the configuration
+    /// was read, and is written there by the start.
+    pub token_file: Option<PathBuf>,
     /// Time a client has to authenticate. Default [`DEFAULT_AUTH_TIMEOUT`]; with TLS, one second
     /// more than the TLS timeout.
     pub timeout: Duration,
@@ -72,6 +76,7 @@ impl Default for AuthOptions {
             user: None,
             password: None,
             token: None,
+            token_file: None,
             timeout: DEFAULT_AUTH_TIMEOUT,
             users: Vec::new(),
             nkeys: Vec::new(),

@@ -190,6 +190,11 @@ pub(super) static AUTHORIZATION: Block = Block {
         yes(&["user", "username"], "none", "the name that every client has to give"),
         yes(&["password", "pass"], "none", "its password, plain or bcrypt"),
         yes(&["token"], "none", "the token that every client has to give, plain or bcrypt"),
+        yes(
+            &["token_file"],
+            "none",
+            "ours: file that holds that token; a start without it makes one, and says it once",
+        ),
         yes(&["timeout"], "2, with TLS its timeout + 1", "seconds to authenticate in"),
         yes(&["users"], "none", "array of users; see below"),
         yes(

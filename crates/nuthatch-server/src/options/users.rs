@@ -6,6 +6,8 @@ use std::time::Duration;
 use nuthatch_protocol::config::{Map, Node, Value};
 use nuthatch_protocol::nkey::{KeyKind, decode_as};
 
+use std::path::{Path, PathBuf};
+
 use super::auth::{
     ConnectionType, NkeyUser, Permissions, ResponsePermission, Secret, SubjectPermission, User,
 };
@@ -14,6 +16,9 @@ use super::error::ProblemKind;
 use super::read::Reader;
 use super::subject;
 use super::tables::{AUTHORIZATION, PERMISSIONS, RESPONSES, SUBJECTS, USER};
+
+/// Letters and digits of a token that is made: 165 bits.
+const MADE_TOKEN_CHARS: usize = 32;
 
 /// The `authorization` block.
 pub(super) fn authorization(r: &mut Reader, value: &Value, draft: &mut Draft) {
@@ -32,6 +37,15 @@ pub(super) fn authorization(r: &mut Reader, value: &Value, draft: &mut Draft) {
                 password_is_variable = entry.used_as_variable;
             }
             "token" => auth.token = r.word(key, value).map(Secret::new),
+            "token_file" => {
+                if let Some(path) = r.word(key, value).map(PathBuf::from) {
+                    match token_of(&path) {
+                        Ok(token) => auth.token = Some(Secret::new(token)),
+                        Err(why) => r.invalid(&value.pos, key, why),
+                    }
+                    auth.token_file = Some(path);
+                }
+            }
             "timeout" => *auth_timeout = r.timeout(key, value).filter(|t| !t.is_zero()),
             "users" => (auth.users, auth.nkeys) = users(r, value),
             "default_permissions" => {
@@ -54,6 +68,21 @@ pub(super) fn authorization(r: &mut Reader, value: &Value, draft: &mut Draft) {
         auth.password = None;
     }
     apply_defaults(defaults, &mut auth.users, &mut auth.nkeys);
+}
+
+/// The token in a file; one that is made now if there is no such file.
+fn token_of(path: &Path) -> Result<String, String> {
+    let text = match std::fs::read_to_string(path) {
+        Ok(text) => text,
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+            return Ok(crate::info::random_token(MADE_TOKEN_CHARS));
+        }
+        Err(error) => return Err(format!("cannot be read: {error}")),
+    };
+    match text.trim() {
+        "" => Err("names a file that holds no token".to_owned()),
+        token => Ok(token.to_owned()),
+    }
 }
 
 /// Gives the default permissions to those who have none.

@@ -1,6 +1,7 @@
 //! Files for other programs: our process id, and the ports we got.
 
 use crate::monitor::Listeners;
+use crate::options::AuthOptions;
 use crate::server::Server;
 use serde::Serialize;
 use std::fs::{File, Permissions};
@@ -45,6 +46,26 @@ fn write_readable(path: &Path, text: &[u8]) -> io::Result<()> {
         permit(&file, READABLE_MODE)?;
     }
     file.write_all(text)
+}
+
+/// Keeps the token that was made for want of one (`token_file`): whether that was so.
+///
+/// # Errors
+/// Those of the system; the file is whole or not there.
+pub(super) fn keep_token(auth: &AuthOptions) -> io::Result<bool> {
+    let (Some(path), Some(token)) = (&auth.token_file, &auth.token) else { return Ok(false) };
+    if path.exists() {
+        return Ok(false);
+    }
+    let beside = path.with_extension("tmp");
+    let mut file = File::create(&beside)?;
+    file.set_permissions(Permissions::from_mode(0o600))?;
+    file.write_all(format!("{}\n", token.expose()).as_bytes())?;
+    file.sync_all()?;
+    std::fs::rename(&beside, path)?;
+    let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
+    File::open(parent.unwrap_or(Path::new(".")))?.sync_all()?;
+    Ok(true)
 }
 
 /// Takes our directory of the store from others: those of before were made under any umask.
@@ -143,5 +164,30 @@ fn urls(scheme: &str, host: &str, port: u16) -> Vec<String> {
         vec![format!("{scheme}://[{host}]:{port}")]
     } else {
         vec![format!("{scheme}://{host}:{port}")]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::options::Secret;
+
+    #[test]
+    fn a_token_is_made_once_and_is_nobody_elses() {
+        let dir = std::env::temp_dir().join(format!("nuthatch-token-{}", std::process::id()));
+        std::fs::create_dir_all(&dir).unwrap();
+        let path = dir.join("token");
+        let auth = |token: &str| AuthOptions {
+            token: Some(Secret::new(token)),
+            token_file: Some(path.clone()),
+            ..AuthOptions::default()
+        };
+        assert!(keep_token(&auth("FIRST")).unwrap());
+        assert!(!keep_token(&auth("SECOND")).unwrap());
+        let (text, meta) =
+            (std::fs::read_to_string(&path).unwrap(), std::fs::metadata(&path).unwrap());
+        std::fs::remove_dir_all(&dir).unwrap();
+        assert_eq!((text.as_str(), meta.permissions().mode() & 0o777), ("FIRST\n", 0o600));
+        assert!(!keep_token(&AuthOptions::default()).unwrap());
     }
 }

@@ -29,6 +29,9 @@ pub(super) fn try_reload(server: &Arc<Server>, source: &Source) -> Result<(), St
         Ok(_) => return Err("the arguments no longer start a server".to_owned()),
         Err(error) => return Err(error.to_string()),
     };
+    if let Some(file) = new.auth.token_file.as_ref().filter(|file| !file.exists()) {
+        return Err(format!("the token file {} is gone", file.display()));
+    }
     if let Some(why) = new.opens_up(&old) {
         return Err(why);
     }

@@ -139,6 +139,7 @@ fn of_jetstream(page: &mut Vec<Family>, server: &Server, totals: &JsTotals) {
     put(page, &t::JS_STREAMS, totals.streams);
     put(page, &t::JS_CONSUMERS, totals.consumers);
     put(page, &t::JS_MESSAGES, totals.messages);
+    put(page, &t::JS_MISSING, totals.missing_messages);
     let bytes = [(vec!["file"], totals.store_bytes), (vec!["memory"], totals.memory_bytes)];
     put_all(page, &t::JS_BYTES, bytes);
     let reserved = [

@@ -128,6 +128,8 @@ metrics! {
         JS_STREAMS = gauge("nuthatch_jetstream_streams", &[], "Streams");
         JS_CONSUMERS = gauge("nuthatch_jetstream_consumers", &[], "Consumers");
         JS_MESSAGES = gauge("nuthatch_jetstream_messages", &[], "Messages in all streams");
+        JS_MISSING = counter("nuthatch_jetstream_missing_messages", &[],
+            "Messages that streams hold and the log did not give when they were read: damage");
         JS_BYTES = gauge("nuthatch_jetstream_bytes", &["storage"],
             "Bytes of messages in streams, by `file` and `memory`");
         JS_RESERVED = gauge("nuthatch_jetstream_reserved_bytes", &["storage"],

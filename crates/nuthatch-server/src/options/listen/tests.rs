@@ -84,3 +84,19 @@ fn a_reload_moves_no_listener_and_opens_none() {
     assert_eq!(without.host, "0.0.0.0");
     assert!(without.opens_up(&open).is_some_and(|why| why.contains("0.0.0.0")));
 }
+
+#[test]
+fn a_token_file_is_a_user_and_its_token_is_made_if_there_is_none() {
+    let path = std::env::temp_dir().join(format!("nuthatch-listen-token-{}", std::process::id()));
+    let _ = std::fs::remove_file(&path);
+    let text = format!("{ALL}, authorization {{ token_file: '{}' }}", path.display());
+    let of = || load(Invocation::Nuthatch, &text, &[], None);
+    let token = |options: &Options| options.auth.token.as_ref().unwrap().expose().to_owned();
+    let (one, other) = (of(), of());
+    assert_eq!(one.host, "0.0.0.0");
+    assert!(token(&one).len() == 32 && token(&one) != token(&other));
+    std::fs::write(&path, "of-my-own\n").unwrap();
+    let given = of();
+    std::fs::remove_file(&path).unwrap();
+    assert_eq!(token(&given), "of-my-own");
+}
