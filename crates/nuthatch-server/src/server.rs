@@ -114,6 +114,8 @@ pub struct Server {
     pub lame_duck: AtomicBool,
     /// Whether it is going down.
     pub stopping: AtomicBool,
+    /// The time of its logs, once there are any.
+    pub log_clock: OnceLock<Arc<crate::jetstream::ServerClock>>,
     /// Bounds for large answers of monitoring.
     pub large_answers: crate::monitor::Large,
     /// Requests per monitoring path.
@@ -177,6 +179,7 @@ impl Server {
             websocket_port: AtomicU16::new(0),
             lame_duck: AtomicBool::new(false),
             stopping: AtomicBool::new(false),
+            log_clock: OnceLock::new(),
             large_answers: Default::default(),
             http_requests: parking_lot::Mutex::default(),
             hook: OnceLock::new(),

@@ -299,3 +299,56 @@ fn answers_about_very_many_subscriptions_are_cut_and_say_so() {
     assert_eq!(subsz.matches("some.subject.of.a.subscription.").count(), 4096);
     assert!(subsz.contains("\"total\": 20010"));
 }
+
+#[test]
+fn wrong_passwords_against_a_slow_hash_hold_up_nobody() {
+    let server = TestServer::with_jetstream(configured(
+        "accounts {
+           A { users: [{user: a, password: '$2a$11$V1qrpBt8/SLfEBr4NJq4T.2mg8chx8.MTblUiTBOLV3MKDeAy.f7u'}] }
+           B { jetstream: enabled, users: [{user: b, password: pw}] }
+         }",
+    ));
+    let canary = Canary::start(&server);
+    let strangers: Vec<_> = (0..12)
+        .map(|_| {
+            let mut peer = server.peer();
+            peer.send(format!("CONNECT {}\r\nPING\r\n", login("a")));
+            peer
+        })
+        .collect();
+    for mut stranger in strangers {
+        stranger.expect_close("-ERR 'Authorization Violation'\r\n");
+    }
+    canary.end("wrong passwords");
+}
+
+#[test]
+fn thousands_of_consumers_hold_up_nobody() {
+    const COUNT: usize = 2000;
+    let server = server();
+    let mut a = server.connected(&login("a"));
+    let config = r#"{"name":"S","subjects":["s.>"],"max_consumers":100000,"storage":"memory"}"#;
+    assert!(a.ask("$JS.API.STREAM.CREATE.S", config).contains("did_create"));
+    let canary = Canary::start(&server);
+    let mut text = String::new();
+    for at in 0..COUNT {
+        let body = format!(
+            "{{\"stream_name\":\"S\",\"config\":{{\"durable_name\":\"C{at}\",\
+             \"ack_policy\":\"none\",\"mem_storage\":true,\"filter_subject\":\"s.{at}\"}}}}"
+        );
+        let _ = write!(
+            text,
+            "PUB $JS.API.CONSUMER.CREATE.S.C{at}.s.{at} _ {}\r\n{body}\r\n",
+            body.len()
+        );
+    }
+    a.send(&text);
+    let total = format!("\"total\":{COUNT}");
+    support::eventually("all are there", || a.ask("$JS.API.CONSUMER.NAMES.S", "").contains(&total));
+    for offset in (0..COUNT).step_by(256) {
+        let page = a.ask("$JS.API.CONSUMER.LIST.S", format!("{{\"offset\":{offset}}}"));
+        assert!(page.contains(&total), "{}", &page[..page.len().min(300)]);
+    }
+    assert!(a.ask("s.7", "x").contains("\"seq\":1"));
+    canary.end("consumers by the thousand");
+}

@@ -357,3 +357,30 @@ fn new_certificates_for_new_connections() {
     let (_, mut still) = renamed().open(&server).unwrap();
     converse(&mut still).unwrap();
 }
+
+#[test]
+fn handshakes_that_stop_half_way_keep_nobody_out_and_end() {
+    let pki = Pki::new("half");
+    let mut options = pki.server(false).server.options().tls.clone().unwrap();
+    options.timeout = Duration::from_secs(4);
+    let server = start(options);
+    // The beginning of a hello, which announces more than comes.
+    let half = [0x16, 3, 1, 2, 0, 1, 0, 1, 0xfc, 3, 3];
+    let open: Vec<_> = (0..200)
+        .map(|_| {
+            let mut stream = TcpStream::connect(server.address).unwrap();
+            stream.set_read_timeout(Some(support::PATIENCE)).unwrap();
+            read_line(&mut stream).unwrap();
+            stream.write_all(&half).unwrap();
+            stream
+        })
+        .collect();
+    assert_eq!(talk(&server, pki.client(false)).unwrap(), "MSG a 1 2\r\nhi\r\nPONG\r\n");
+    for mut stream in open {
+        // The end comes as an end or as a reset; nothing is said in the clear.
+        let mut rest = Vec::new();
+        let _ = stream.read_to_end(&mut rest);
+        assert!(!rest.windows(4).any(|bytes| bytes == b"PONG"), "{rest:?}");
+    }
+    support::eventually("they are gone", || server.server.connections.is_empty());
+}

@@ -3,6 +3,7 @@
 //! owners of the others alone.
 
 use super::advice;
+use super::clock::{self, ServerClock};
 use super::known::Known;
 use super::open::{engine, reporter, sync_of};
 use super::places::LogPlace;
@@ -12,7 +13,7 @@ use crate::options::{CacheSettings, Compression, LogHome, Options, SyncPolicy, T
 use crate::process::{OUR_DIRECTORY, close_directory};
 use crate::server::Server;
 use crate::sink::ServerSink;
-use nuthatch_log::env::{RealDisk, SystemClock, SystemEntropy};
+use nuthatch_log::env::{RealDisk, SystemEntropy};
 use nuthatch_log::{Disk, Log, LogCore, LogOptions, OpenError, RecoveryReport};
 use nuthatch_object::{
     Bucket, BucketOptions, DiskCacheOptions, ObjectDisk, ObjectDiskOptions, PreparedDisk,
@@ -164,7 +165,8 @@ impl Home {
                 (Arc::new(disk), log_options, None)
             }
         };
-        let opened = Box::new(open_on(disk, log_options, engine).map_err(advice)?);
+        let opened =
+            Box::new(open_on(disk, log_options, engine, clock::of(server)).map_err(advice)?);
         server.places.lock().push(match &tier {
             Some(tiered) => LogPlace::tiered(&self.name, &dir, self.sync, tiered),
             None => LogPlace::local(&self.name, &dir, self.sync),
@@ -255,7 +257,8 @@ impl Home {
         let report = reporter(server);
         let log_options = LogOptions { report, ..self.compressed(LogOptions::object()) };
         let engine = engine(server, self.index, options);
-        let opened = open_on(Arc::clone(&disk) as Arc<dyn Disk>, log_options, engine);
+        let time = clock::of(server);
+        let opened = open_on(Arc::clone(&disk) as Arc<dyn Disk>, log_options, engine, time);
         opened.map_err(|error| {
             // Nothing is written any more: whoever mends the log need not ask who has it.
             disk.leave();
@@ -315,13 +318,13 @@ fn for_tier(options: LogOptions, tier: &TierSettings) -> LogOptions {
     LogOptions { segment_bytes, first_segment_bytes, reserve_bytes, ..options }
 }
 
-fn open_on(
+pub(super) fn open_on(
     disk: Arc<dyn Disk>,
     options: LogOptions,
     engine: Engine<ServerSink>,
-) -> Result<(LogCore<Engine<ServerSink>>, RecoveryReport), OpenError> {
-    let (clock, entropy) = (SystemClock::default(), SystemEntropy::default());
-    Log::open(options, disk, Arc::new(clock), Box::new(entropy), engine)
+    clock: Arc<ServerClock>,
+) -> Result<Opened, OpenError> {
+    Log::open(options, disk, clock, Box::new(SystemEntropy::default()), engine)
 }
 
 /// How this server shows itself to others at a bucket.

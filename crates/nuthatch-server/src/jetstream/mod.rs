@@ -14,6 +14,7 @@ pub mod reroute;
 
 mod account;
 mod claims;
+mod clock;
 mod consumers;
 mod copies;
 mod envelope;
@@ -29,6 +30,7 @@ mod streams;
 mod view;
 
 pub use backend::{Backend, NotTaken};
+pub use clock::ServerClock;
 pub use foreign::Foreign;
 pub use hook::{Answers, Engines, Hook};
 pub use open::start;

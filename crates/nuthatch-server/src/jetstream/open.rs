@@ -2,8 +2,9 @@
 
 use super::backend::{Arrived, Inbox, Slot};
 use super::banner;
+use super::clock;
 use super::foreign::{self, Foreign};
-use super::homes::homes;
+use super::homes::{homes, open_on};
 use super::hook::{Answers, Engines, Hook, Take};
 use super::known::Known;
 use super::registry::EngineIndex;
@@ -18,7 +19,8 @@ use crate::server::{NATS_VERSION, Server};
 use crate::sink::ServerSink;
 use crate::stage::Outgoing;
 use crate::subscription::{Receiver, Subscription};
-use nuthatch_log::{Log, LogCore, LogOptions, Reporter};
+use nuthatch_log::env::RamDisk;
+use nuthatch_log::{LogCore, LogOptions, Reporter};
 use nuthatch_protocol::js::StreamSource;
 use nuthatch_streams::consumer::ConsumerLimits;
 use nuthatch_streams::{AccountBounds, AccountId, BatchLimits, Engine, EngineConfig, Message};
@@ -31,6 +33,11 @@ use std::time::Duration;
 /// Bytes of memory streams when the configuration sets no `max_memory_store`: three quarters of the
 /// machine's memory, as upstream, but at least this.
 const MEMORY_STORE_MIN_BYTES: u64 = 64 << 20;
+
+/// The memory log has at least so many segments, unless they would be smaller than
+/// [`MEMORY_SEGMENT_MIN`] bytes.
+const MEMORY_SEGMENTS: u64 = 16;
+const MEMORY_SEGMENT_MIN: u64 = 64 << 10;
 
 /// Answers of the service go through the server's core routing.
 struct CoreRouting(Weak<Server>);
@@ -187,10 +194,16 @@ fn open_memory(
     options: &Options,
 ) -> Result<LogCore<Engine<ServerSink>>, String> {
     let budget = options.jetstream.max_memory_bytes.unwrap_or_else(default_memory_bytes);
-    let log_options = LogOptions { report: reporter(server), ..LogOptions::memory() };
+    let memory = LogOptions::memory();
+    let segment_bytes =
+        memory.segment_bytes.min((budget / MEMORY_SEGMENTS).max(MEMORY_SEGMENT_MIN));
+    let first_segment_bytes = memory.first_segment_bytes.min(segment_bytes);
+    let report = reporter(server);
+    let log_options = LogOptions { segment_bytes, first_segment_bytes, report, ..memory };
     let engine = engine(server, EngineIndex::MEMORY, options);
-    let (core, _) =
-        Log::open_memory(log_options, budget, engine).map_err(|error| error.to_string())?;
+    let disk = Arc::new(RamDisk::new(budget));
+    let opened = open_on(disk, log_options, engine, clock::of(server));
+    let (core, _) = opened.map_err(|error| error.to_string())?;
     Ok(core)
 }
 

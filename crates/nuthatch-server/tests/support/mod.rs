@@ -8,8 +8,8 @@ use nuthatch_server::server::Server;
 use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, Once, PoisonError};
 use std::time::{Duration, Instant};
 use tokio::runtime::Runtime;
 
@@ -63,8 +63,31 @@ impl Drop for Store {
     }
 }
 
+/// Panics on threads of servers, of all tests of this process.
+static PANICS: Mutex<Vec<String>> = Mutex::new(Vec::new());
+
+/// Notes panics on threads of servers, where no test would see them.
+fn watch_for_panics() {
+    static ONCE: Once = Once::new();
+    ONCE.call_once(|| {
+        let before = std::panic::take_hook();
+        std::panic::set_hook(Box::new(move |panic| {
+            let thread = std::thread::current();
+            let name = thread.name().unwrap_or_default();
+            if ["tokio-", "calls", "log-"].iter().any(|ours| name.starts_with(ours)) {
+                PANICS.lock().unwrap_or_else(PoisonError::into_inner).push(panic.to_string());
+            }
+            before(panic);
+        }));
+    });
+}
+
 impl Drop for TestServer {
     fn drop(&mut self) {
+        let panics = PANICS.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        if !std::thread::panicking() {
+            assert!(panics.is_empty(), "a thread of a server has panicked: {panics:?}");
+        }
         if self.store.is_some() {
             let _ = self.server.hook().stop();
         }
@@ -73,6 +96,7 @@ impl Drop for TestServer {
 
 impl TestServer {
     pub fn start(options: Options) -> Self {
+        watch_for_panics();
         let runtime = Runtime::new().unwrap();
         let server = Server::new(with_patience(options), Logger::silent());
         server.set_runtime(runtime.handle().clone());
