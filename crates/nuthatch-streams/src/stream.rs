@@ -481,6 +481,10 @@ impl Stream {
             self.routes = Routes::new(&config);
         }
         self.config = config;
+        if self.limits.retention != RetentionPolicy::Interest {
+            // What nobody needs may stay from now on.
+            self.unswept = 0;
+        }
         self.subjects.track_order(self.limits.per_subject, &self.messages);
         self.enforce_all(when);
     }

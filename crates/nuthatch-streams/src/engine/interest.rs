@@ -148,6 +148,11 @@ impl<S: Sink> Engine<S> {
         let goes_on = |slot: &&mut Box<Slot<S>>| !slot.deleting && !slot.transit.holds();
         let Some(slot) = self.slots.get_mut(&id).filter(goes_on) else { return };
         let Some(sweep) = slot.sweep else { return };
+        if slot.stream.limits().retention != RetentionPolicy::Interest {
+            // The stream has begun to keep what nobody needs since the sweep began.
+            slot.sweep = None;
+            return;
+        }
         let (deletes, next) = slot.sweep_part(sweep);
         let mut ranges = deletes.ranges.clone();
         match append_deletes(id, &mut ranges, log) {

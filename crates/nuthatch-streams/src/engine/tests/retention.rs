@@ -475,3 +475,54 @@ fn a_sweep_that_a_restart_interrupted_is_finished() {
         assert_eq!(harness.seqs(), [0_u64; 0], "{how:?}");
     }
 }
+
+/// Changes the stream to limits retention.
+fn keep_by_limits(harness: &mut Harness) {
+    let mut config = harness.info().config.clone();
+    config.retention = RetentionPolicy::Limits;
+    harness.op(Op::UpdateStream { id: STREAM, config: Box::new(config) }).expect("updated");
+}
+
+#[test]
+fn a_stream_that_has_left_interest_retention_is_not_swept_after_a_restart() {
+    for how in ALL {
+        let mut harness = filled(RetentionPolicy::Interest, 0);
+        harness.consumer("D", |_| {}).expect("created");
+        for _ in 0..3 {
+            harness.put("s.a", "x");
+        }
+        harness.op(Op::DeleteConsumer { id: STREAM, name: "C".into() }).expect("deleted");
+        harness.tick();
+        harness.commit();
+        keep_by_limits(&mut harness);
+        let acks = harness.pull("D", 3);
+        acks.iter().for_each(|ack| harness.ack(ack, "+ACK", ""));
+        harness.pass_ms(500);
+        harness.tick();
+        harness.commit();
+        harness.reopen(how);
+        for _ in 0..3 {
+            harness.tick();
+            harness.commit();
+        }
+        assert_eq!(harness.seqs(), [1, 2, 3], "{how:?}");
+    }
+}
+
+#[test]
+fn a_sweep_ends_when_its_stream_leaves_interest_retention() {
+    const MESSAGES: usize = 70_000;
+    let mut harness = filled(RetentionPolicy::Interest, 0);
+    let message = super::harness::Msg { subject: "s.a", body: "x", ..Default::default() };
+    harness.send(&vec![message; MESSAGES]);
+    harness.commit();
+    harness.op(Op::DeleteConsumer { id: STREAM, name: "C".into() }).expect("deleted");
+    let left = harness.seqs().len();
+    assert!((1..MESSAGES).contains(&left), "the sweep is under way: {left}");
+    keep_by_limits(&mut harness);
+    for _ in 0..5 {
+        harness.tick();
+        harness.commit();
+    }
+    assert_eq!(harness.seqs().len(), left);
+}
