@@ -158,6 +158,10 @@ impl Drop for Server {
     fn drop(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();
+        let log = fs::read_to_string(self.dir.join("log")).unwrap_or_default();
         let _ = fs::remove_dir_all(&self.dir);
+        // A thread that panics need not end the process. (`panic:` is how Go says it.)
+        let panicked = log.contains("panicked at");
+        assert!(!panicked || thread::panicking(), "the server panicked:\n{log}");
     }
 }

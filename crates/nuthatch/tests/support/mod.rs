@@ -18,6 +18,9 @@ const PROCESS_TIMEOUT: Duration = Duration::from_secs(120);
 /// Longest wait for an answer.
 pub const TIMEOUT: Duration = Duration::from_secs(60);
 
+/// What the standard library writes when a thread panics.
+const PANIC: &str = "panicked at";
+
 /// A directory that goes away with the value.
 pub struct TempDir(PathBuf);
 
@@ -45,6 +48,8 @@ pub struct Server {
     child: Child,
     pub url: String,
     log: PathBuf,
+    /// Somebody else looks at the log.
+    is_judged: bool,
 }
 
 impl Server {
@@ -97,7 +102,7 @@ impl Server {
             .stderr(out);
         let mut child = command.spawn().expect("start the server");
         let url = wait_for_url(&ports, &mut child, &log);
-        Self { child, url, log }
+        Self { child, url, log, is_judged: false }
     }
 
     pub fn connect(&self) -> Client {
@@ -119,25 +124,52 @@ impl Server {
     pub fn kill(mut self) {
         self.child.kill().expect("kill");
         self.child.wait().expect("wait");
+        self.assert_no_panic();
+    }
+
+    /// A thread that panics need not end the process, so only the log tells.
+    ///
+    /// # Panics
+    /// When one has.
+    fn assert_no_panic(&self) {
+        let text = self.log_text();
+        let Some(at) = text.find(PANIC) else { return };
+        let start = text[..at].rfind('\n').map_or(0, |end| end + 1);
+        let shown: String = text[start..].chars().take(3000).collect();
+        panic!("the server panicked:\n{shown}");
     }
 
     /// SIGTERM, and waits for the end.
     pub fn stop(mut self) {
-        let pid = self.child.id().to_string();
-        let status = Command::new("kill").args(["-TERM", &pid]).status().expect("kill -TERM");
-        assert!(status.success());
+        self.terminate();
         let deadline = Instant::now() + PROCESS_TIMEOUT;
-        while matches!(self.child.try_wait(), Ok(None)) {
+        while self.is_alive() {
             assert!(Instant::now() < deadline, "the server does not stop\n{}", self.log_tail());
             std::thread::sleep(Duration::from_millis(5));
         }
+        self.assert_no_panic();
+    }
+
+    /// SIGTERM, without waiting.
+    pub fn terminate(&self) {
+        let pid = self.child.id().to_string();
+        let status = Command::new("kill").args(["-TERM", &pid]).status().expect("kill -TERM");
+        assert!(status.success());
     }
 
     /// Waits until the server ends by itself: its exit code, and what it logged.
-    pub fn wait_for_end(mut self) -> (Option<i32>, String) {
+    pub fn wait_for_end(self) -> (Option<i32>, String) {
+        let (code, log) = self.wait_for_exit();
+        assert!(!log.contains(PANIC), "the server panicked:\n{log}");
+        (code, log)
+    }
+
+    /// [`Server::wait_for_end`] for those who look at the log themselves.
+    pub fn wait_for_exit(mut self) -> (Option<i32>, String) {
         let deadline = Instant::now() + PROCESS_TIMEOUT;
         loop {
             if let Ok(Some(status)) = self.child.try_wait() {
+                self.is_judged = true;
                 return (status.code(), self.log_text());
             }
             assert!(Instant::now() < deadline, "the server does not end\n{}", self.log_tail());
@@ -161,13 +193,17 @@ impl Server {
 
     /// Address of the monitoring port. Needs `-m -1` among the flags.
     pub fn monitor_url(&self) -> String {
-        read_ports(&self.log.with_file_name("ports"), "monitoring").expect("a monitoring port")
+        self.port_of("monitoring")
+    }
+
+    /// The first address of a kind of listener, as the ports file has it.
+    pub fn port_of(&self, kind: &str) -> String {
+        let ports = self.log.with_file_name("ports");
+        read_ports(&ports, kind).unwrap_or_else(|| panic!("no {kind} in the ports file"))
     }
 
     pub fn metrics(&self) -> String {
-        let ports = self.log.with_file_name("ports");
-        let address = read_ports(&ports, "monitoring").expect("a monitoring port");
-        let host = address.trim_start_matches("http://").to_owned();
+        let host = self.monitor_url().trim_start_matches("http://").to_owned();
         let mut socket = std::net::TcpStream::connect(&host).expect("monitoring answers");
         write!(socket, "GET /metrics HTTP/1.0\r\nHost: {host}\r\n\r\n").expect("a request");
         let mut text = String::new();
@@ -190,6 +226,9 @@ impl Drop for Server {
     fn drop(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();
+        if !self.is_judged && !std::thread::panicking() {
+            self.assert_no_panic();
+        }
     }
 }
 
