@@ -2,8 +2,11 @@
 //!
 //! After each restart: every acknowledged message is there with its sequence and its payload, in
 //! order, no sequence was given twice, and nothing whose acknowledgement was confirmed (double ack)
-//! is delivered again.
+//! is delivered again. In one run streams move between logs in a third of the rounds, and segments to
+//! a bucket in another third, while the process is killed.
 
+#[path = "kill9/moves.rs"]
+mod moves;
 mod support;
 
 use nuthatch_bench::client::{Client, OwnedMessage};
@@ -21,6 +24,8 @@ use support::{
 const ROUNDS: u64 = 30;
 /// Rounds with the log in a bucket.
 const BUCKET_ROUNDS: u64 = 10;
+/// Rounds with moves: a third with streams that move, a third with segments that do.
+const MOVING_ROUNDS: u64 = 9;
 /// Unacknowledged publishes of one publisher at most.
 const WINDOW: usize = 256;
 /// What every round has to achieve before the server is killed, however slow the machine: acknowledged
@@ -48,7 +53,7 @@ impl Promised {
 #[test]
 fn acknowledged_messages_survive_kill_9() {
     let dir = TempDir::new("kill9");
-    survive(rounds_of(ROUNDS), |_| Server::start(dir.path(), &[]));
+    survive(rounds_of(ROUNDS), |_| Server::start(dir.path(), &[]), |_, _| {});
 }
 
 /// The same with the log in a bucket: each round runs on a new, empty directory, as on another
@@ -57,10 +62,29 @@ fn acknowledged_messages_survive_kill_9() {
 fn acknowledged_messages_in_a_bucket_survive_kill_9_and_the_machine() {
     let bucket = TempDir::new("kill9-bucket");
     let address = format!("file://{}", bucket.path().display());
-    survive(rounds_of(BUCKET_ROUNDS), |round| {
+    let start = |round| {
         let machine = TempDir::new(&format!("kill9-machine-{round}"));
         Server::start(machine.path(), &["--store", &address])
-    });
+    };
+    survive(rounds_of(BUCKET_ROUNDS), start, |_, _| {});
+}
+
+/// The same with moves under way: of streams to another log and back, and of segments to the bucket
+/// behind the default log.
+#[test]
+fn acknowledged_messages_survive_kill_9_in_the_middle_of_moves() {
+    let place = moves::Place::new();
+    let rounds = rounds_of(MOVING_ROUNDS);
+    survive(
+        rounds,
+        |_| place.start(),
+        |round, server| match round % 3 {
+            1 => place.move_streams(server, round),
+            2 => place.fill(server, round),
+            _ => {}
+        },
+    );
+    place.finish();
 }
 
 fn rounds_of(default: u64) -> u64 {
@@ -68,7 +92,8 @@ fn rounds_of(default: u64) -> u64 {
     asked.unwrap_or(default)
 }
 
-fn survive(rounds: u64, start: impl Fn(u64) -> Server) {
+/// Rounds of load and a kill. `beside` is called last before each kill, with the load still on.
+fn survive(rounds: u64, start: impl Fn(u64) -> Server, beside: impl Fn(u64, &Server)) {
     let promised = Arc::new(Mutex::new(Promised::default()));
     let mut random = Random(0x9e37_79b9_7f4a_7c15);
     for round in 0..rounds {
@@ -76,7 +101,8 @@ fn survive(rounds: u64, start: impl Fn(u64) -> Server) {
         set_up(&server, round);
         check(&server, &promised, round, false);
         let load_ms = 150 + random.below(450);
-        run_load(server, &promised, round, Duration::from_millis(load_ms));
+        let load = Duration::from_millis(load_ms);
+        run_load(server, &promised, round, load, |server| beside(round, server));
     }
     let server = start(rounds);
     check(&server, &promised, rounds, true);
@@ -101,7 +127,13 @@ fn set_up(server: &Server, round: u64) {
 }
 
 /// Publishers and consumers until the server is killed under them.
-fn run_load(server: Server, promised: &Arc<Mutex<Promised>>, round: u64, how_long: Duration) {
+fn run_load(
+    server: Server,
+    promised: &Arc<Mutex<Promised>>,
+    round: u64,
+    how_long: Duration,
+    beside: impl FnOnce(&Server),
+) {
     let stop = Arc::new(AtomicBool::new(false));
     let before = promised.lock().expect("lock").counts();
     let mut threads = Vec::new();
@@ -120,6 +152,7 @@ fn run_load(server: Server, promised: &Arc<Mutex<Promised>>, round: u64, how_lon
     threads.push(std::thread::spawn(move || consume_until(client, &for_consumer, &stop_consumer)));
     std::thread::sleep(how_long);
     wait_for_load(&server, promised, before);
+    beside(&server);
     server.kill();
     stop.store(true, Ordering::Relaxed);
     for thread in threads {
