@@ -108,11 +108,12 @@ pub fn in_bucket(address: &str, name: &str) -> io::Result<BucketView> {
 /// directory names.
 ///
 /// # Errors
-/// The directory cannot be read; the address of the bucket makes no sense.
+/// The directory cannot be read, nor the note of what was moved; the address of the bucket makes no
+/// sense.
 pub fn in_directory(dir: &Path) -> io::Result<(Arc<dyn Disk>, Option<MovedAway>)> {
     let local: Arc<dyn Disk> = Arc::new(ReadOnlyDisk::open(dir)?);
-    // A damaged note hides what was moved; those segments are then missing, and said to be.
-    let Some(moved) = moved_away(&*local).unwrap_or_default() else { return Ok((local, None)) };
+    // Without the note what was moved would pass for missing, and be given up.
+    let Some(moved) = moved_away(&*local)? else { return Ok((local, None)) };
     let (address, name) = moved.place.rsplit_once('/').unwrap_or((&moved.place, ""));
     let bucket = bucket(address, name)?;
     // What does not answer is not to pass for damage.
