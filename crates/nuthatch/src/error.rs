@@ -34,7 +34,7 @@ pub enum CliError {
     #[error(transparent)]
     Request(#[from] RequestError),
     /// A JetStream request failed.
-    #[error("{what}: {source}")]
+    #[error("{what}: {source}{}", damage_note(&source.to_string()))]
     Js {
         /// What was attempted, such as `stream ORDERS`.
         what: String,
@@ -73,6 +73,15 @@ pub enum CliError {
     /// The user said no.
     #[error("nothing was done")]
     Declined,
+}
+
+/// What follows a server's words when they mean that a stored message cannot be read.
+pub fn damage_note(text: &str) -> &'static str {
+    if text.contains("can not be read") {
+        "; the stream is damaged: `nuthatch doctor` on the stopped server's directory says where"
+    } else {
+        ""
+    }
 }
 
 impl CliError {

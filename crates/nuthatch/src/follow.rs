@@ -51,6 +51,9 @@ pub struct Delivered {
     pub time: OffsetDateTime,
 }
 
+/// `no message found`.
+const NO_MESSAGE: u64 = 10037;
+
 /// A consumer that reads in order.
 #[derive(Debug)]
 pub struct Follower {
@@ -119,6 +122,30 @@ impl Follower {
                 Err(TransportError::TimedOut(_)) => self.restart(session)?,
                 Err(err) => return Err(err.into()),
             }
+        }
+    }
+
+    /// Whether the message that is due can be read: a consumer waits for one that cannot, without a
+    /// word. To be asked when nothing has come for some time.
+    ///
+    /// # Errors
+    /// What the server says of that message, unless there is none.
+    pub fn check_next(&self, session: &mut Session) -> Result<(), CliError> {
+        let subject = match &self.filters[..] {
+            [one] => one.as_str(),
+            _ => ">",
+        };
+        let from = match self.start {
+            From::Sequence(seq) if self.last_seq == 0 => seq.max(1),
+            _ => self.last_seq + 1,
+        };
+        let body = json!({ "seq": from, "next_by_subj": subject });
+        let answer = session.api(&format!("STREAM.MSG.GET.{}", self.stream), &body);
+        match answer {
+            Err(err) if err.err_code() != Some(NO_MESSAGE) => {
+                Err(CliError::js(format!("stream {}", self.stream))(err))
+            }
+            _ => Ok(()),
         }
     }
 

@@ -250,7 +250,10 @@ pub fn compact(args: &CompactArgs, connect: &ConnectArgs) -> Result<(), CliError
     let mut left = follower.pending_at_start;
     while left > 0 {
         let deadline = Instant::now() + session.timeout;
-        let Some(entry) = follower.next(&mut session, deadline)? else { break };
+        let Some(entry) = follower.next(&mut session, deadline)? else {
+            follower.check_next(&mut session)?;
+            break;
+        };
         left = entry.pending;
         if operation(&entry.message) != "PUT" {
             gone.push(entry.message.subject);

@@ -169,6 +169,7 @@ fn collect(
     while left > 0 {
         let wait = session.timeout.max(Duration::from_secs(1));
         let Some(entry) = follower.next(session, Instant::now() + wait)? else {
+            follower.check_next(session)?;
             let text = format!("bucket {bucket} delivers no more, {left} entries are missing");
             return Err(CliError::Failed(text));
         };

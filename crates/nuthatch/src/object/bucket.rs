@@ -200,6 +200,7 @@ fn list_files(session: &mut Session, bucket: &str, names_only: bool) -> Result<(
     let mut left = follower.pending_at_start;
     while left > 0 {
         let Some(delivered) = follower.next(session, Instant::now() + session.timeout)? else {
+            follower.check_next(session)?;
             let text = format!("bucket {bucket} delivers no more, {left} files are missing");
             return Err(CliError::Failed(text));
         };

@@ -257,6 +257,7 @@ fn receive(session: &mut Session, meta: &Value, out: &mut dyn Write) -> Result<(
         for number in 0..chunks {
             let deadline = Instant::now() + session.timeout;
             let Some(chunk) = follower.next(session, deadline)? else {
+                follower.check_next(session)?;
                 let text = format!("only {number} of {chunks} chunks of {name} came in time");
                 return Err(CliError::Failed(text));
             };

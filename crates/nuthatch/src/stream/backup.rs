@@ -15,7 +15,7 @@ use nuthatch_bench::units::parse_number;
 use serde_json::{Value, json};
 
 use super::upload::upload;
-use crate::error::CliError;
+use crate::error::{CliError, damage_note};
 use crate::input::check_name;
 use crate::session::Session;
 use crate::show::{self, number};
@@ -261,7 +261,9 @@ fn check_end(stream: &str, message: &OwnedMessage) -> Result<(), CliError> {
     match view.status() {
         None | Some(204) => Ok(()),
         Some(code) => {
-            let text = format!("backup of stream {stream}: {code} {}", view.status_text());
+            let why = view.status_text();
+            let note = damage_note(why);
+            let text = format!("backup of stream {stream}: {code} {why}{note}");
             Err(CliError::Failed(text))
         }
     }

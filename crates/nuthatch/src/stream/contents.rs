@@ -165,7 +165,10 @@ pub fn view(args: &ViewArgs, connect: &ConnectArgs) -> Result<(), CliError> {
     let style = Style { json: session.json, raw: args.raw, ..Style::default() };
     while left > 0 {
         let deadline = Instant::now() + session.timeout;
-        let Some(delivered) = follower.next(&mut session, deadline)? else { break };
+        let Some(delivered) = follower.next(&mut session, deadline)? else {
+            follower.check_next(&mut session)?;
+            break;
+        };
         left -= 1;
         if style.json {
             let mut json = message::to_json(&delivered.message);

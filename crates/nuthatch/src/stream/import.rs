@@ -1,6 +1,7 @@
 //! `stream import`: streams of a nats-server's store directory, or of a running server
 //! ([`super::bring`]), into a running server.
 
+use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -10,12 +11,15 @@ use nuthatch_archive::store::{self, StoredStream, StreamPlace};
 use nuthatch_bench::connect::ConnectArgs;
 use serde_json::{Value, json};
 
-use super::backup::{PlaceOptions, restored};
+use super::backup::{PlaceOptions, file_error, restored};
 use super::bring::{self, BringArgs};
 use super::upload::upload;
 use crate::error::CliError;
 use crate::session::{Session, print};
 use crate::show::{self, number};
+
+/// Directories below one another in the store of a stream: it, `obs`, a consumer; with some to spare.
+const DEPTH_MAX: u32 = 6;
 
 /// Options of `stream import`.
 #[derive(Debug, Clone, Args)]
@@ -110,11 +114,33 @@ fn failed(error: ArchiveError) -> CliError {
     CliError::Failed(error.to_string())
 }
 
+/// Refuses a directory with a pipe, a device or a loop of links in it: reading one may never end.
+fn only_files(dir: &Path, depth: u32) -> Result<(), CliError> {
+    let odd = |path: &Path, what: &str| {
+        CliError::Failed(format!("{} is {what}; nothing of it was read", path.display()))
+    };
+    if depth == 0 {
+        return Err(odd(dir, "nested deeper than the store of a stream"));
+    }
+    for entry in fs::read_dir(dir).map_err(file_error("list", dir))? {
+        let path = entry.map_err(file_error("list", dir))?.path();
+        // Links are followed, as they are when the file is read.
+        let kind = fs::metadata(&path).map_err(file_error("look at", &path))?.file_type();
+        if kind.is_dir() {
+            only_files(&path, depth - 1)?;
+        } else if !kind.is_file() {
+            return Err(odd(&path, "neither a file nor a directory"));
+        }
+    }
+    Ok(())
+}
+
 fn import_one(
     session: &mut Session,
     args: &ImportArgs,
     place: &StreamPlace,
 ) -> Result<Value, CliError> {
+    only_files(&place.dir, DEPTH_MAX)?;
     let mut stored = StoredStream::open(place).map_err(failed)?;
     if args.no_consumers {
         stored.consumers.clear();

@@ -17,7 +17,7 @@ use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;
 
 use super::BringArgs;
-use crate::error::CliError;
+use crate::error::{CliError, damage_note};
 use crate::follow::{Follower, From};
 use crate::session::Session;
 use crate::show;
@@ -163,7 +163,8 @@ fn read_answer(name: &str, message: &OwnedMessage) -> Result<Option<Message>, Cl
     }
     if answer["error"].is_object() {
         let why = show::text(&answer["error"]["description"]);
-        return Err(CliError::Failed(format!("could not read a message of {name}: {why}")));
+        let note = damage_note(&why);
+        return Err(CliError::Failed(format!("could not read a message of {name}: {why}{note}")));
     }
     stored(&answer["message"]).map(Some).ok_or_else(|| {
         CliError::Failed(format!("a message of {name} was answered in an unknown form"))
@@ -215,6 +216,7 @@ impl Reader {
         let Way::Follow(follower) = &mut self.way else { return Ok(None) };
         let deadline = Instant::now() + source.session.timeout.max(crate::follow::SILENCE * 2);
         let Some(got) = follower.next(&mut source.session, deadline)? else {
+            follower.check_next(&mut source.session)?;
             let text = format!("the other server sends nothing more of {}", self.name);
             return Err(CliError::Failed(text));
         };
