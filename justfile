@@ -56,9 +56,21 @@ ci:
 bench:
     cargo bench --workspace
 
-# Licences, advisories and duplicate versions of dependencies (needs cargo-deny, and the network for the
-# database of advisories). `cargo deny check licenses bans sources` needs no network: with cargo-deny
-# 0.20.2 it passed on 2026-11-22, with warnings about crates of which the tree has two versions. The
-# advisories have not been checked yet.
+# Licences, advisories and duplicate versions of dependencies, as far as this machine can check them;
+# says what it cannot (cargo-deny is missing, or the database of advisories on GitHub is out of reach).
 deny:
-    cargo deny check
+    ./tests/deny.sh
+
+# A hostile client against the release binary and against a nats-server, in turn, while a canary in another
+# account measures its delays: `just hostile bomb,restore` runs the attacks that are named so.
+hostile ONLY="":
+    ./tests/peers.sh
+    NUTHATCH_HOSTILE_PEER=1 NUTHATCH_HOSTILE_ONLY={{ONLY}} \
+        cargo test --release -p nuthatch --test hostile --locked -- --nocapture
+
+# Rules of durability switched off one at a time: the random schedules of their crate must fail for each.
+# Long, so no part of `just ci`. `just mutations nuthatch-log` runs one crate's.
+mutations +CRATES="nuthatch-log nuthatch-object nuthatch-streams":
+    for crate in {{CRATES}}; do \
+        cargo test --locked -p $crate --features mutations --test mutations -- --nocapture || exit 1; \
+    done
