@@ -40,7 +40,7 @@ impl Listing {
                     continue;
                 }
             };
-            if generation <= ours || !rules::LATER_OWNERS_UNREAD.holds() {
+            if generation <= ours {
                 listing.files.entry(file).or_default().add(&listed, generation, offset);
             }
         }

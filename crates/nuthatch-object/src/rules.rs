@@ -23,8 +23,6 @@ pub const CATALOG_CREATED: Rule = Rule("object.catalog-created");
 pub const CATALOG_CLAIMED: Rule = Rule("object.catalog-claimed");
 /// After a version of the catalog was made, its owner looks for a later one.
 pub const LOOK_AFTER_CATALOG: Rule = Rule("object.look-after-catalog");
-/// A number of the catalog that was taken is not tried again, though the look behind it failed.
-pub const CATALOG_NUMBER_TAKEN: Rule = Rule("object.catalog-number-taken");
 /// A frame counts as stored when all of its objects are there.
 pub const ALL_PARTS_STORED: Rule = Rule("object.all-parts-stored");
 /// A sync waits for what is on its way already.
@@ -39,8 +37,6 @@ pub const MANIFEST_STORED: Rule = Rule("object.manifest-stored");
 pub const MANIFEST_OF_THIS_FILE: Rule = Rule("object.manifest-of-this-file");
 /// A file whose manifest names a beginning that is gone is not there.
 pub const MANIFEST_BEGINS: Rule = Rule("object.manifest-begins");
-/// Objects of owners later than oneself are not looked at.
-pub const LATER_OWNERS_UNREAD: Rule = Rule("object.later-owners-unread");
 /// A file without a manifest consists of the objects of one generation.
 pub const ONE_GENERATION: Rule = Rule("object.one-generation");
 /// A catalog's checksum is checked.
@@ -107,7 +103,6 @@ pub const ALL: &[Rule] = &[
     CATALOG_CREATED,
     CATALOG_CLAIMED,
     LOOK_AFTER_CATALOG,
-    CATALOG_NUMBER_TAKEN,
     ALL_PARTS_STORED,
     SYNC_WAITS,
     NOTHING_BEHIND_LOST,
@@ -115,7 +110,6 @@ pub const ALL: &[Rule] = &[
     MANIFEST_STORED,
     MANIFEST_OF_THIS_FILE,
     MANIFEST_BEGINS,
-    LATER_OWNERS_UNREAD,
     ONE_GENERATION,
     CATALOG_SUM,
     MANIFEST_SUM,

@@ -44,11 +44,17 @@ fn deaths(seed: u64, fail_percent: u64) -> Result<(u64, u64), String> {
     let (mut moved, mut trace) = (0, 0u64);
     for death in 0..DEATHS {
         let salt = seed * 31 + death;
-        let by_bucket = history.chance.below(2) == 0;
-        let die_at = by_bucket.then(|| 1 + history.chance.below(120));
+        let (kind, change) = (history.chance.below(3), 1 + history.chance.below(120));
+        // The process dies at a change of the bucket, the power goes then, or at one of the disk.
+        let (by_bucket, both) = (kind == 0, kind == 1);
+        let die_at = (by_bucket || both).then_some(change);
         let toxics = Toxics { seed: salt, fail_percent, die_at, hide_fences: false };
         let store = Arc::new(ToxicStore::new(Arc::clone(&inner), toxics));
-        if !by_bucket {
+        if both {
+            let disk = local.clone();
+            let run = Box::new(move || disk.inject(Fault::PowerCut(disk.operations() + 1)));
+            store.interrupt(Interruption { at: change, run });
+        } else if !by_bucket {
             let at = local.operations() + 1 + history.chance.below(1500);
             local.inject(Fault::PowerCut(at));
         }
@@ -78,6 +84,14 @@ fn check(
     inner: &Arc<InMemory>,
     salt: u64,
 ) -> Result<(), String> {
+    let down = ToxicStore::new(Arc::clone(inner), Toxics { fail_percent: 100, ..QUIET });
+    let gone = bucket(Arc::new(down), Duration::ZERO);
+    // Without the bucket it may not start, but not because a segment has gone that was not noted.
+    if let Err(why) = Process::start(&local.survive(), gone, salt ^ 6 << 40)
+        && why.contains("is missing")
+    {
+        return Err(format!("without the bucket: {why}"));
+    }
     let store = Arc::new(ToxicStore::new(Arc::clone(inner), QUIET));
     let mut process = Process::start(local, patient(store), salt ^ 7 << 40)?;
     history.check(&mut process.rig)?;
@@ -169,6 +183,66 @@ fn an_upload_that_did_not_arrive_is_noticed_before_anything_is_removed() {
     assert_eq!(segments(&local), before);
     process.move_all().1.expect("the next attempt succeeds");
     history.check(&mut process.rig).expect("all is there");
+}
+
+/// A removal of what an attempt had uploaded is carried out long after it was asked for: it must not
+/// meet what the next attempt has uploaded.
+#[test]
+fn a_removal_that_comes_late_meets_nothing() {
+    let (inner, local) = (Arc::new(InMemory::new()), MemDisk::default());
+    let store = Arc::new(ToxicStore::new(Arc::clone(&inner), QUIET));
+    let mut history = History::new(6);
+    let mut process = Process::start(&local, patient(Arc::clone(&store) as _), 6).expect("opens");
+    history.work(&mut process.rig, 60);
+    history.collect(&process.rig);
+    assert!(matches!(process.tier.step(SystemTime::UNIX_EPOCH), Ok(Step::Moved(_))));
+    let known = keys(&inner, "/data/");
+    let uploaded = Arc::new(parking_lot::Mutex::new(Vec::new()));
+    let (there, late) = (Arc::clone(&inner), Arc::clone(&uploaded));
+    let run = move || {
+        for path in keys(&there, "/data/").into_iter().filter(|path| !known.contains(path)) {
+            delete(&there, &path);
+            late.lock().push(path);
+        }
+    };
+    store.interrupt(Interruption { at: store.changes() + 2, run: Box::new(run) });
+    assert!(process.tier.step(SystemTime::UNIX_EPOCH).is_err());
+    process.move_all().1.expect("the next attempt succeeds");
+    let late = uploaded.lock().clone();
+    assert!(!late.is_empty());
+    late.iter().for_each(|path| delete(&inner, path));
+    history.check(&mut process.rig).expect("all is there");
+}
+
+/// Compaction removes a segment while it is being uploaded.
+#[test]
+fn a_segment_that_is_removed_while_it_moves_does_not_come_back() {
+    let (inner, local) = (Arc::new(InMemory::new()), MemDisk::default());
+    let store = Arc::new(ToxicStore::new(Arc::clone(&inner), QUIET));
+    let mut history = History::new(9);
+    let mut process = Process::start(&local, patient(Arc::clone(&store) as _), 9).expect("opens");
+    history.work(&mut process.rig, 100);
+    let here = |tier: &dyn Disk| -> std::collections::BTreeSet<String> {
+        tier.list("").expect("lists").into_iter().filter(|name| name.ends_with(".seg")).collect()
+    };
+    assert!(matches!(process.tier.step(SystemTime::UNIX_EPOCH), Ok(Step::Moved(_))));
+    let (tier, there) = (Arc::clone(&process.tier), Arc::clone(&inner));
+    let known = keys(&inner, "/data/");
+    let gone = Arc::new(parking_lot::Mutex::new(String::new()));
+    let told = Arc::clone(&gone);
+    let run = move || {
+        let path = keys(&there, "/data/").into_iter().find(|path| !known.contains(path));
+        let path = path.expect("something was uploaded").to_string();
+        let name = path.split('/').nth_back(1).expect("a segment").to_owned();
+        tier.remove(&name).expect("removes");
+        *told.lock() = name;
+    };
+    store.interrupt(Interruption { at: store.changes() + 2, run: Box::new(run) });
+    let step = process.tier.step(SystemTime::UNIX_EPOCH);
+    let name = gone.lock().clone();
+    assert!(!name.is_empty() && !here(&*process.tier).contains(&name), "{name} {step:?}");
+    assert_eq!(step.expect("works"), Step::Rejected(name.clone()));
+    assert_eq!(process.tier.status().moved_segments, 1, "{name} has come back");
 }
 
 #[test]

@@ -61,3 +61,23 @@ pub fn set_aside(disk: &dyn Disk, path: &str) -> io::Result<String> {
     disk.sync_dir(path.rsplit_once('/').map_or("", |(dir, _)| dir))?;
     Ok(to)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use nuthatch_log::env::{Fault, MemDisk};
+
+    #[test]
+    fn a_read_that_fails_is_repeated() {
+        let disk = MemDisk::default();
+        disk.create("a").and_then(|file| file.write_at(b"content", 0)).expect("writes");
+        disk.inject(Fault::ReadErrors(u64::from(READ_ATTEMPTS) - 1));
+        let read = read_small(&disk, "a", 100).expect("passes");
+        assert_eq!(read.as_deref(), Some(&b"content"[..]));
+        disk.inject(Fault::ReadErrors(u64::from(READ_ATTEMPTS)));
+        assert!(read_small(&disk, "a", 100).is_err());
+        assert_eq!(read_small(&disk, "b", 100).expect("nothing"), None);
+        let too_long = read_small(&disk, "a", 3).expect_err("is longer").kind();
+        assert_eq!(too_long, io::ErrorKind::InvalidData);
+    }
+}

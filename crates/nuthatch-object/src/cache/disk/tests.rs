@@ -102,6 +102,9 @@ fn what_is_damaged_or_gone_is_a_miss() {
     assert_eq!(cache.get("object", 0), None);
     assert_eq!(cache.get("object", 1), None);
     assert!(!path(0).exists(), "removed");
+    put(&cache, 1);
+    std::fs::copy(path(2), path(1)).expect("copies");
+    assert_eq!(cache.get("object", 1), None, "another block, and whole");
     std::fs::remove_dir_all(&dir.0).expect("removes");
     assert_eq!(cache.get("object", 2), None);
     put(&cache, 2);
