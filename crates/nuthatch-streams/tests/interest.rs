@@ -1,5 +1,6 @@
 //! Interest retention over a real log, with power cuts: consumers come, go and change what they want,
-//! one of them keeps its state in memory only, and a small `max_msgs` evicts all the time.
+//! one of them keeps its state in memory only, messages are purged and deleted, and a small `max_msgs`
+//! evicts all the time.
 //!
 //! Whatever way the log is replayed afterwards, with its checkpoints or without, the stream must hold
 //! the same messages.
@@ -10,6 +11,7 @@ use nuthatch_log::{Disk, Log, LogCore, LogHandle, LogOptions, OpenError, StreamI
 use nuthatch_protocol::js::{
     AckPolicy, ConsumerConfig, CreateConsumerRequest, RetentionPolicy, StreamConfig, StreamInfo,
 };
+use nuthatch_streams::op::PurgeRequest;
 use nuthatch_streams::validate::{self, Limits};
 use nuthatch_streams::{
     AccountId, AckItem, ClientBatch, Delivery, Engine, EngineConfig, Event, Item, Message, Op,
@@ -183,6 +185,21 @@ impl History {
         self.created = matches!(rig.op(op), Some(Ok(_)));
     }
 
+    /// As [`History::create_stream`], and nothing is evicted.
+    fn create_unlimited(&mut self, rig: &mut Rig) {
+        let config = StreamConfig {
+            name: "I".into(),
+            subjects: vec!["i.>".into()],
+            retention: RetentionPolicy::Interest,
+            ..StreamConfig::default()
+        };
+        let config = validate::stream_config(config, &Limits::default()).expect("valid");
+        let account = AccountId::GLOBAL;
+        let op = Op::CreateStream { id: STREAM, account, config: Box::new(config) };
+        assert!(matches!(rig.op(op), Some(Ok(_))), "created");
+        self.created = true;
+    }
+
     fn consumer(&mut self, rig: &Rig) {
         let name = CONSUMERS[self.chance.below(3) as usize];
         let filter = FILTERS[self.chance.below(3) as usize];
@@ -210,6 +227,7 @@ impl History {
                 let name = CONSUMERS[self.chance.below(3) as usize].to_owned();
                 rig.send_op(Op::DeleteConsumer { id: STREAM, name });
             }
+            2 if self.chance.below(3) == 0 => self.remove(rig),
             3..=6 => {
                 let name = CONSUMERS[self.chance.below(3) as usize];
                 let body = format!("{{\"batch\":{},\"no_wait\":true}}", 1 + self.chance.below(4));
@@ -227,6 +245,20 @@ impl History {
             7..=11 if !self.acks.is_empty() => self.ack(rig),
             _ => self.publish(rig),
         }
+    }
+
+    /// A purge, or the delete of one message.
+    fn remove(&mut self, rig: &Rig) {
+        let seq = 1 + self.chance.below(200);
+        if self.chance.below(2) == 0 {
+            return rig.send_op(Op::DeleteMessage { id: STREAM, seq });
+        }
+        let request = match self.chance.below(3) {
+            0 => PurgeRequest { filter: "i.1".into(), ..PurgeRequest::default() },
+            1 => PurgeRequest { keep: 1 + self.chance.below(3), ..PurgeRequest::default() },
+            _ => PurgeRequest { seq, ..PurgeRequest::default() },
+        };
+        rig.send_op(Op::Purge { id: STREAM, request });
     }
 
     fn publish(&mut self, rig: &Rig) {
@@ -300,4 +332,69 @@ fn history(seed: u64) -> u64 {
 fn every_way_of_replaying_an_interest_stream_holds_the_same_messages() {
     let acked: u64 = (0..HISTORIES).map(history).sum();
     assert!(acked > 20 * HISTORIES, "only {acked} publishes: the property says nothing");
+}
+
+/// Messages of a sweep that a power cut interrupts: more than one part of it looks at.
+const SWEPT: u64 = 5_000;
+/// Consumers that each message is asked of.
+const ASKED: u64 = 20;
+
+/// Power cuts in the middle of a sweep of thousands; returns how many messages the start still found.
+fn interrupted_sweep(seed: u64) -> u64 {
+    let disk = MemDisk::default();
+    let mut chance = SeededEntropy::new(seed);
+    let mut history =
+        History { chance: SeededEntropy::new(seed), acks: Vec::new(), created: false };
+    let mut rig = Rig::open(&disk, seed).expect("opens");
+    history.create_unlimited(&mut rig);
+    let create = |name: String, filter: &str| {
+        let config = ConsumerConfig {
+            durable_name: name.clone(),
+            name,
+            filter_subject: filter.into(),
+            ack_policy: AckPolicy::Explicit,
+            ..ConsumerConfig::default()
+        };
+        let stream_name = "I".into();
+        let request = CreateConsumerRequest { stream_name, config, ..<_>::default() };
+        Op::CreateConsumer { id: STREAM, request: Box::new(request) }
+    };
+    assert!(matches!(rig.op(create("all".into(), "")), Some(Ok(_))));
+    (0..ASKED).for_each(|n| rig.send_op(create(format!("c{n}"), "i.1")));
+    for n in 0..SWEPT {
+        rig.send(&[format!("i.{}", u64::from(n % 100 == 0)).as_bytes()], |at| {
+            let (subject, none) = (at[0], Span::default());
+            let (reply, headers, body) = (none, none, none);
+            Item::Publish(PublishItem { stream: STREAM, hint: 0, subject, reply, headers, body })
+        });
+        if n % 64 == 0 {
+            rig.settle();
+        }
+    }
+    rig.settle();
+    disk.inject(Fault::PowerCut(disk.operations() + chance.below(12)));
+    rig.op(Op::DeleteConsumer { id: STREAM, name: "all".into() });
+    rig.settle();
+    drop(rig);
+    let mut rig = Rig::open(&disk.crash(seed), seed ^ 1).expect("opens");
+    let found = rig.core.machine().previews()[0].messages;
+    for _ in 0..20 {
+        rig.clock.advance(Duration::from_millis(200));
+        rig.settle();
+    }
+    // Without its delete on the disk the consumer is there, and so is what it needs.
+    let is_there = matches!(
+        rig.op(Op::ConsumerInfo { id: STREAM, name: "all".into() }),
+        Some(Ok(OpOutcome::Consumer(_)))
+    );
+    let expected = if is_there { SWEPT } else { SWEPT / 100 };
+    assert_eq!(rig.info().state.messages, expected, "seed {seed}: the start found {found}");
+    if is_there { SWEPT } else { found }
+}
+
+#[test]
+fn a_sweep_of_thousands_that_the_power_cut_interrupts_is_finished() {
+    let found: Vec<u64> = (0..16).map(interrupted_sweep).collect();
+    let in_the_middle = found.iter().filter(|&&left| left > SWEPT / 100 && left < SWEPT).count();
+    assert!(in_the_middle > 0, "no cut came in the middle of a sweep: {found:?}");
 }
