@@ -88,8 +88,6 @@ rules! {
     CHECK_VOUCHED = "log.check-vouched";
     /// At recovery: the log does not end before its checkpoint does.
     CHECK_AHEAD = "log.check-ahead";
-    /// At recovery: every segment of the chain has its file.
-    CHECK_FILES = "log.check-files";
     /// At recovery: records of a later version are refused.
     REFUSE_LATER = "log.refuse-later";
     /// At recovery: what only a cache shows is not believed.
