@@ -184,13 +184,12 @@ pub trait DiskFile: Send + Sync + 'static {
 
     /// Makes durable what can be made so and forgets what only a cache of the operating system holds,
     /// so that what is read afterwards is what the medium has: after a failed sync a cache may show
-    /// bytes that were never written.
+    /// bytes that were never written. Nothing to do where there is no such cache; who stands in front
+    /// of another file passes it on.
     ///
     /// # Errors
     /// The operating system's.
-    fn reread(&self) -> io::Result<()> {
-        Ok(())
-    }
+    fn reread(&self) -> io::Result<()>;
 
     /// Begins to make durable what was written since the last sync of either kind, and only that:
     /// what several calls are about may become durable in any order. `done` hears of the end. A

@@ -396,6 +396,11 @@ impl DiskFile for ObjectFile {
         self.shared.check_owner()
     }
 
+    /// A bucket shows what is stored.
+    fn reread(&self) -> io::Result<()> {
+        Ok(())
+    }
+
     /// Puts what was written since the last sync and then looks for a later owner, beside what
     /// follows. Where that would not do (a manifest is to be written, or there is more to look for),
     /// everything is waited for.

@@ -211,6 +211,13 @@ impl DiskFile for OverlayFile {
         Ok(())
     }
 
+    fn reread(&self) -> io::Result<()> {
+        match &*self.content.lock() {
+            Content::Below(file) => file.reread(),
+            Content::Own(_) => Ok(()),
+        }
+    }
+
     fn len(&self) -> io::Result<u64> {
         match &*self.content.lock() {
             Content::Below(file) => file.len(),

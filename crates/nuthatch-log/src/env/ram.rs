@@ -203,6 +203,10 @@ impl DiskFile for RamFile {
         Ok(())
     }
 
+    fn reread(&self) -> io::Result<()> {
+        Ok(())
+    }
+
     fn len(&self) -> io::Result<u64> {
         Ok(self.state.lock().len)
     }

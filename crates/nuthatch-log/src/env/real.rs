@@ -195,8 +195,9 @@ impl DiskFile for RealFile {
     }
 
     /// Pages that could not be written are clean after a failed sync: dropped, they show the medium.
+    /// The first sync of a file that was just opened may tell of a failure in an earlier life.
     fn reread(&self) -> io::Result<()> {
-        self.plain.sync_data()?;
+        self.plain.sync_data().or_else(|_| self.plain.sync_data())?;
         rustix::fs::fadvise(&self.plain, 0, None, rustix::fs::Advice::DontNeed)?;
         Ok(())
     }

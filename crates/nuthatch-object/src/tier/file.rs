@@ -52,6 +52,10 @@ impl DiskFile for TieredFile {
         self.now().sync()
     }
 
+    fn reread(&self) -> io::Result<()> {
+        self.now().reread()
+    }
+
     fn len(&self) -> io::Result<u64> {
         self.now().len()
     }
@@ -130,6 +134,10 @@ impl DiskFile for ColdFile {
         Ok(())
     }
 
+    fn reread(&self) -> io::Result<()> {
+        Ok(())
+    }
+
     fn len(&self) -> io::Result<u64> {
         Ok(self.entry.bytes)
     }
@@ -149,5 +157,23 @@ impl DiskFile for ColdFile {
 
     fn is_at_hand(&self) -> bool {
         self.store.is_at_hand()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use nuthatch_log::env::{Fault, MemDisk};
+
+    #[test]
+    fn what_a_failed_sync_has_lost_is_not_seen_through_a_tier() {
+        let disk = MemDisk::default();
+        let file = TieredFile::new(disk.create("segment").expect("made"));
+        file.write_at(b"frame", 0).expect("written");
+        disk.inject(Fault::SyncError(0));
+        assert!(file.sync().is_err());
+        assert_eq!(file.len().expect("told"), 5, "the cache shows it");
+        file.reread().expect("read again");
+        assert_eq!(file.len().expect("told"), 0);
     }
 }

@@ -133,6 +133,10 @@ impl DiskFile for FaultyFile {
         self.below.sync()
     }
 
+    fn reread(&self) -> io::Result<()> {
+        self.below.reread()
+    }
+
     fn len(&self) -> io::Result<u64> {
         self.below.len()
     }

@@ -90,6 +90,9 @@ impl DiskFile for FailingFile {
     fn sync(&self) -> io::Result<()> {
         self.inner.sync()
     }
+    fn reread(&self) -> io::Result<()> {
+        self.inner.reread()
+    }
     fn len(&self) -> io::Result<u64> {
         self.inner.len()
     }
