@@ -31,7 +31,7 @@ pub struct Place {
     /// The round in which a large message was published, by its sequence.
     filled: RefCell<BTreeMap<u64, u64>>,
     random: RefCell<Random>,
-    /// Kills with a stream on its way, and with segments to be moved.
+    /// Kills with a stream on its way, and kills within 50 ms of a moment with segments to be moved.
     streams_killed: Cell<u64>,
     segments_killed: Cell<u64>,
 }
@@ -96,10 +96,10 @@ impl Place {
             assert!(Instant::now() < deadline, "no segment moves\n{}", server.log_tail());
             thread::sleep(Duration::from_millis(5));
         }
-        thread::sleep(Duration::from_millis(self.below(100)));
         let log = self.machine.path().join("data/nuthatch/default");
         let to_move = bytes_below(&log) > LOCAL_MAX_BYTES;
         self.segments_killed.set(self.segments_killed.get() + u64::from(to_move));
+        thread::sleep(Duration::from_millis(self.below(50)));
     }
 
     /// The large messages are all there; older ones are given up.
