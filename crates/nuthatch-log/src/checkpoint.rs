@@ -224,11 +224,11 @@ impl<M: Machine> Recovery<M> {
         }
         match self.machine.restore(&bytes[HEADER_BYTES..]) {
             Ok(()) => Ok(Tried::Restored(covers.lsn)),
-            // It is as it was written, and not by this version.
-            Err(why) => {
+            Err(why) if self.machine.is_later(&bytes[HEADER_BYTES..], &why) => {
                 self.options.report.say(&format!("{name}: {why}"));
                 Err(OpenError::Unknown { file: file(), what: Later::Snapshot })
             }
+            Err(why) => Ok(Tried::Aside(why.to_string())),
         }
     }
 }

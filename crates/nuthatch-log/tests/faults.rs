@@ -144,6 +144,29 @@ fn without_a_reserve_the_torn_tail_stays_in_place() {
     check(&disk, acked, "with room again");
 }
 
+/// A directory without an identity and a medium without a byte to spare: the log opens, so that
+/// something can be purged, and gets it when there is room.
+#[test]
+fn a_full_medium_puts_the_identity_off() {
+    let disk = MemDisk::default();
+    let acked = work(&disk, 20);
+    open(&disk.survive()).expect("opens");
+    let disk = disk.survive();
+    open(&disk).expect("opens").core.close().expect("closes");
+    disk.release_lock();
+    for name in ["identity", "reserve"] {
+        disk.remove(name).expect("removes");
+    }
+    let used: u64 = content(&disk).values().map(|bytes| bytes.len() as u64).sum();
+    disk.set_capacity(used);
+    check(&disk, acked, "a full medium");
+    assert!(disk.open("identity").is_err());
+    assert!(disk.list("tmp").expect("lists").iter().all(|name| name != "identity"));
+    disk.set_capacity(u64::MAX);
+    check(&disk, acked, "with room again");
+    assert!(disk.open("identity").is_ok());
+}
+
 /// Checkpoints that find no room leave nothing behind.
 #[test]
 fn a_full_medium_is_not_filled_further_by_attempts() {

@@ -225,6 +225,44 @@ fn an_unusable_checkpoint_is_kept() {
     }
 }
 
+/// A snapshot that does not decode although its sums are right, and the one before it is used; one
+/// of a later version is refused.
+#[test]
+fn a_snapshot_that_makes_no_sense_is_kept_and_one_of_a_later_version_is_refused() {
+    let whole = closed(300);
+    let all = checkpoints(&whole);
+    assert_eq!(all.len(), 2);
+    let spoil = |disk: &MemDisk, name: &str, change: &dyn Fn(&mut Vec<u8>)| {
+        let mut bytes = read(disk, name);
+        change(&mut bytes);
+        let snapshot = (bytes.len() - 48) as u64;
+        bytes[40..48].copy_from_slice(&snapshot.to_le_bytes());
+        let len = bytes.len();
+        resum(&mut bytes, len);
+        write(disk, name, &bytes);
+        bytes
+    };
+    for spoilt in [&all[1..], &all[..]] {
+        let disk = whole.survive();
+        let cut = |bytes: &mut Vec<u8>| bytes.truncate(bytes.len() - 3);
+        let kept: Vec<_> = spoilt.iter().map(|name| spoil(&disk, name, &cut)).collect();
+        let rig = open(&disk).expect("opens");
+        assert_eq!(rig.report.unusable, spoilt.len() as u64);
+        assert_eq!(rig.report.checkpoint.is_some(), spoilt.len() == 1);
+        assert_eq!(rig.core.machine().streams[&nuthatch_log::StreamId(1)].last, 300);
+        drop(rig);
+        for (name, bytes) in spoilt.iter().zip(kept) {
+            assert_eq!(read(&disk, &format!("torn/{name}")), bytes);
+        }
+    }
+    spoil(&whole, &all[1], &|bytes| bytes[48 + 7] = 1);
+    let before = content(&whole);
+    let error = open(&whole).err().expect("refused");
+    assert!(matches!(error, OpenError::Unknown { .. }), "{error}");
+    whole.release_lock();
+    assert!(content(&whole) == before);
+}
+
 /// A footer that cannot be used is kept before another one is written over it.
 #[test]
 fn an_unusable_footer_is_kept() {

@@ -31,15 +31,20 @@ impl Examiner<'_> {
                 self.set_aside(Kind::Checkpoint, name, what);
                 continue;
             }
-            match self.medic.snapshot(&bytes[checkpoint::HEADER_BYTES..]) {
+            let snapshot = &bytes[checkpoint::HEADER_BYTES..];
+            match self.medic.snapshot(snapshot) {
                 Some(streams) if !used => {
                     self.census.checkpoint(covers.lsn, streams);
                     used = true;
                 }
                 Some(_) => {}
-                None => {
+                None if self.medic.is_later(snapshot) => {
                     let what = Later::Snapshot.to_string();
                     self.note(Finding::new(Kind::LaterVersion, name, what, ""));
+                }
+                None => {
+                    let what = "its snapshot makes no sense".to_owned();
+                    self.set_aside(Kind::Checkpoint, name, what);
                 }
             }
         }

@@ -81,11 +81,18 @@ impl<M: Machine> Recovery<M> {
         self.forget_replaced()
     }
 
-    /// Gives a directory its identity.
+    /// Gives a directory its identity. Nothing of the log depends on it: a full medium puts it off to
+    /// the next start, because only a log that is open can free space.
     pub(super) fn identify(&self, entropy: &mut dyn Entropy) -> Result<(), OpenError> {
         let bytes = Identity::new(self.catalog.log_id, entropy).encode();
-        let stored = self.with_room(|| replace_file(&*self.disk, IDENTITY_FILE, &bytes));
-        stored.map_err(io_context(IDENTITY_FILE))
+        match self.with_room(|| replace_file(&*self.disk, IDENTITY_FILE, &bytes)) {
+            Err(error) if is_full(&error) => {
+                let what = "no room for this file: the next start makes it";
+                self.options.report.say(&format!("{IDENTITY_FILE}: {what}"));
+                Ok(())
+            }
+            stored => stored.map_err(io_context(IDENTITY_FILE)),
+        }
     }
 
     /// Does a write; while the medium is full, again with a little more of the reserve given back.

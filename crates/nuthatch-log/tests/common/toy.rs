@@ -352,6 +352,9 @@ impl Machine for Toy {
         let Some((next_id, mut rest)) = snapshot.split_at_checked(8) else {
             return Err(SnapshotError { reason: "cut short".to_owned() });
         };
+        if has_later_version(snapshot) {
+            return Err(SnapshotError { reason: "another version".to_owned() });
+        }
         self.next_id = le64(next_id);
         while let Some((head, after)) = rest.split_at_checked(16) {
             let len = usize::try_from(le64(&head[8..])).unwrap_or(usize::MAX);
@@ -363,6 +366,10 @@ impl Machine for Toy {
             rest = after;
         }
         Ok(())
+    }
+
+    fn is_later(&self, snapshot: &[u8], _why: &SnapshotError) -> bool {
+        has_later_version(snapshot)
     }
 
     fn snapshot(&self, out: &mut Vec<u8>) {
@@ -467,4 +474,9 @@ impl Machine for Toy {
             }
         }
     }
+}
+
+/// The highest byte of a snapshot's first number serves as its version.
+fn has_later_version(snapshot: &[u8]) -> bool {
+    snapshot.get(7).is_some_and(|version| *version > 0)
 }
