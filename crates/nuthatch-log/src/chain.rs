@@ -5,8 +5,11 @@ use crate::env::Disk;
 use crate::types::Lsn;
 use std::collections::BTreeSet;
 
+/// Where a tier notes which segments it has moved; made when the first one moves.
+pub const TIER_NOTE: &str = "tier";
+
 /// Files beside a log's own that a tier keeps in its directory.
-pub const TIER_FILES: [&str; 2] = ["tier", "tier-spare"];
+pub const TIER_FILES: [&str; 2] = [TIER_NOTE, "tier-spare"];
 
 /// A sealed segment, as the catalog describes it.
 #[derive(Clone, PartialEq, Eq, Debug)]

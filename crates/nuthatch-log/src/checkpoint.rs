@@ -209,10 +209,17 @@ impl<M: Machine> Recovery<M> {
             Err(CheckpointFault::Unusable(Unusable::Later(what))) => {
                 return Err(OpenError::Unknown { file: file(), what });
             }
-            Err(CheckpointFault::Unusable(why)) => return Ok(Tried::Aside(why.to_string())),
             // Its name tells what it covers: whether the log has that is not to be guessed.
             Err(CheckpointFault::Io(source)) if named_lsn(name) > Some(end) => {
                 return Err(OpenError::Io { context: file(), source });
+            }
+            Err(CheckpointFault::Unusable(why)) => {
+                return match name_is_ahead(&*self.disk, name, end) {
+                    Some(covers) if CHECK_AHEAD.holds() => {
+                        Err(OpenError::Ahead { checkpoint: file(), covers, end })
+                    }
+                    _ => Ok(Tried::Aside(why.to_string())),
+                };
             }
             Err(why @ CheckpointFault::Io(_)) => return Ok(Tried::Left(why.to_string())),
         };
@@ -231,6 +238,13 @@ impl<M: Machine> Recovery<M> {
             Err(why) => Ok(Tried::Aside(why.to_string())),
         }
     }
+}
+
+/// The position in the name of a checkpoint whose content says nothing any more, if it is behind the
+/// log's last one: the file had its name when all that it covers was durable. In a bucket an owner
+/// that was superseded may have written it.
+pub fn name_is_ahead(disk: &dyn Disk, name: &str, end: Lsn) -> Option<Lsn> {
+    named_lsn(name).filter(|covers| disk.write_mode().is_local() && *covers > end)
 }
 
 /// The position in a checkpoint's name.

@@ -8,6 +8,7 @@ mod settle;
 mod tail;
 
 use crate::catalog::{Catalog, CatalogError, SegmentEntry};
+use crate::chain::TIER_NOTE;
 use crate::env::{Clock, Disk, Entropy, SystemClock, SystemEntropy, WriteMode};
 use crate::frame::FrameFault;
 use crate::identity::{IDENTITY_FILE, Identity, IdentityFault};
@@ -199,12 +200,11 @@ impl OpenError {
             Self::Missing { .. }
             | Self::Damaged { .. }
             | Self::Stale { .. }
-            | Self::Ahead { .. } => true,
-            Self::Locked { .. }
-            | Self::Option { .. }
-            | Self::Io { .. }
-            | Self::Identity { .. }
-            | Self::Unknown { .. } => false,
+            | Self::Ahead { .. }
+            | Self::Identity { .. } => true,
+            Self::Locked { .. } | Self::Option { .. } | Self::Io { .. } | Self::Unknown { .. } => {
+                false
+            }
         }
     }
 
@@ -467,8 +467,21 @@ fn load_identity(disk: &dyn Disk, log_id: u64) -> Result<Option<Identity>, OpenE
     }
 }
 
-/// Reads the catalog, or begins one before anything else is written, so that segments without a
-/// catalog always mean that it was lost.
+/// What a file without a catalog says: a log's first file is its catalog, so that any other one of
+/// its files proves that it was lost.
+pub(crate) fn proves_a_log(name: &str) -> Option<&'static str> {
+    match name {
+        _ if name.ends_with(".seg") => Some("it is missing although there are segments"),
+        IDENTITY_FILE => Some("it is missing although the directory has an identity"),
+        TIER_NOTE => Some("it is missing although segments were moved to a bucket"),
+        _ if name.starts_with(crate::checkpoint::PREFIX) => {
+            Some("it is missing although there are checkpoints")
+        }
+        _ => None,
+    }
+}
+
+/// Reads the catalog, or begins one before anything else is written.
 fn load_catalog(disk: &dyn Disk, entropy: &mut dyn Entropy) -> Result<Catalog, OpenError> {
     let place = disk.label();
     let loaded = Catalog::load(disk);
@@ -477,8 +490,7 @@ fn load_catalog(disk: &dyn Disk, entropy: &mut dyn Entropy) -> Result<Catalog, O
         return Ok(catalog);
     }
     let names = crate::env::again(|| disk.list("")).map_err(io_context(place.clone()))?;
-    if names.iter().any(|name| name.ends_with(".seg")) {
-        let what = "it is missing although there are segments";
+    if let Some(what) = names.iter().find_map(|name| proves_a_log(name)) {
         return Err(OpenError::Catalog { place, source: CatalogError::Damaged { what } });
     }
     let catalog = Catalog::new(entropy.next());

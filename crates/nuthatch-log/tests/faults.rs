@@ -3,7 +3,7 @@
 
 mod common;
 
-use common::bytes::content;
+use common::bytes::{content, frames, read, segments, write};
 use common::{Outcome, Rig, tiny};
 use nuthatch_log::env::{Fault, MemDisk, SeededEntropy};
 use nuthatch_log::{Disk, LogOptions, OpenError, StreamId};
@@ -142,6 +142,73 @@ fn without_a_reserve_the_torn_tail_stays_in_place() {
     check(&disk, acked, "with room for a catalog");
     disk.set_capacity(u64::MAX);
     check(&disk, acked, "with room again");
+}
+
+/// A log without a reserve whose newest segment ends in a damaged frame, the `number`th of it, and
+/// the bytes of that frame.
+fn ends_torn(first: bool) -> (MemDisk, String, Vec<u8>) {
+    let disk = MemDisk::default();
+    work(&disk, 9);
+    let disk = disk.survive();
+    open(&disk).expect("opens").core.close().expect("closes");
+    disk.release_lock();
+    let mut rig = open(&disk).expect("opens");
+    for n in 10..=12u8 {
+        assert_eq!(rig.publish(1, &[n; 1200]), Outcome::Acked(n.into()));
+    }
+    drop(rig);
+    let disk = disk.survive();
+    disk.remove("reserve").expect("removes");
+    let name = segments(&disk).pop().expect("a segment");
+    let mut bytes = read(&disk, &name);
+    let all = frames(&bytes);
+    assert!(all.len() > 1);
+    let (at, len) = if first { all[0] } else { all[all.len() - 1] };
+    bytes[at + len..].fill(0);
+    bytes[at + len / 2] ^= 1;
+    write(&disk, &name, &bytes);
+    (disk, name, bytes[at..at + len].to_vec())
+}
+
+fn has(disk: &MemDisk, torn: &[u8]) -> bool {
+    content(disk).values().any(|bytes| bytes.windows(torn.len()).any(|window| window == torn))
+}
+
+/// Torn bytes for which `torn/` has no room are never destroyed: they stay, or their file is moved
+/// as a whole, whenever a start is cut off and however many there are.
+#[test]
+fn torn_bytes_without_room_are_kept_over_any_number_of_starts() {
+    for first in [false, true] {
+        let (whole, name, torn) = ends_torn(first);
+        assert!(torn.len() > 1000 && has(&whole, &torn));
+        let full = |disk: &MemDisk| {
+            let used: u64 = content(disk).values().map(|bytes| bytes.len() as u64).sum();
+            disk.set_capacity(used + 700);
+        };
+        let probe = whole.survive();
+        full(&probe);
+        drop(open(&probe).expect("opens"));
+        assert!(has(&probe, &torn), "first: {first}");
+        assert_eq!(probe.open(&format!("torn/{name}")).is_ok(), first);
+        for cut in 1..=probe.operations() {
+            let disk = whole.survive();
+            full(&disk);
+            disk.inject(Fault::PowerCut(cut));
+            drop(open(&disk));
+            for after in [disk.survive(), disk.crash(cut)] {
+                for start in 0..3 {
+                    drop(open(&after).unwrap_or_else(|error| panic!("cut {cut}: {error}")));
+                    assert!(has(&after, &torn), "first: {first}, cut {cut}, start {start}");
+                    after.set_capacity(u64::MAX);
+                }
+                let kept =
+                    content(&after).into_iter().filter(|(path, _)| path.starts_with("torn/"));
+                let mut kept = kept.map(|(_, bytes)| bytes);
+                let holds = |bytes: Vec<u8>| bytes.windows(torn.len()).any(|w| w == torn);
+                assert!(kept.any(holds), "first: {first}, cut {cut}: not in torn/");
+            }
+        }
+    }
 }
 
 /// A directory without an identity and a medium without a byte to spare: the log opens, so that

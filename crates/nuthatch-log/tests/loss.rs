@@ -5,8 +5,11 @@ mod common;
 
 use common::bytes::{checkpoints, content, frames, read, resum, segments, u32_at, u64_at, write};
 use common::{Outcome, Rig, tiny};
+use nuthatch_log::doctor::{
+    Diagnosis, DoctorOptions, Kind, Medic, StateFacts, StreamPreview, diagnose,
+};
 use nuthatch_log::env::{Fault, MemDisk, SeededEntropy};
-use nuthatch_log::{DamageKind, Disk, LogOptions, OpenError};
+use nuthatch_log::{DamageKind, Disk, LogOptions, OpenError, StreamId};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -199,6 +202,113 @@ fn a_checkpoint_behind_the_end_of_the_log_proves_a_loss() {
         }
         short.release_lock();
         assert!(content(&short) == before, "files were changed");
+        // One that became damaged says it by its name.
+        short.flip_bit(&newest, 60, 1);
+        let error = open(&short).err().expect("refused");
+        assert!(matches!(error, OpenError::Ahead { .. }), "{error}");
+        short.release_lock();
+    }
+}
+
+/// Knows nothing of what records mean, and tells whether the log opens.
+struct Ignorant;
+
+impl Medic for Ignorant {
+    fn state(&self, _body: &[u8]) -> Option<StateFacts> {
+        None
+    }
+    fn log_state(&self, _body: &[u8]) -> Option<(StreamId, Vec<StreamId>)> {
+        None
+    }
+    fn snapshot(&self, snapshot: &[u8]) -> Option<Vec<(StreamId, StateFacts)>> {
+        (snapshot.len() > 100).then(Vec::new)
+    }
+    fn is_later(&self, snapshot: &[u8]) -> bool {
+        snapshot.get(7).is_some_and(|version| *version > 0)
+    }
+    fn advance(&self) -> Vec<u8> {
+        Vec::new()
+    }
+    fn foundling(&self, stream: StreamId, _last: u64) -> (String, Vec<u8>) {
+        (stream.to_string(), Vec::new())
+    }
+    fn preview(&self, disk: Arc<dyn Disk>) -> Result<Vec<StreamPreview>, String> {
+        Rig::open(options(), disk).map(|_| Vec::new()).map_err(|error| error.to_string())
+    }
+}
+
+fn examine(disk: &MemDisk) -> Diagnosis {
+    let disk: Arc<dyn Disk> = Arc::new(disk.clone());
+    diagnose(&disk, &Ignorant, DoctorOptions::default()).expect("examines")
+}
+
+/// What a start refuses, or does without, the doctor mends.
+#[test]
+fn the_doctor_mends_checkpoints_and_identities_and_a_catalog_that_was_lost() {
+    let whole = closed(300);
+    let names = checkpoints(&whole);
+    let kinds = |diagnosis: &Diagnosis| -> Vec<Kind> {
+        diagnosis.findings.iter().map(|finding| finding.kind).collect()
+    };
+    // A snapshot that makes no sense, one of a later version.
+    for later in [false, true] {
+        let disk = whole.survive();
+        let mut bytes = read(&disk, &names[1]);
+        bytes.truncate(48 + 20);
+        bytes[40..48].copy_from_slice(&20u64.to_le_bytes());
+        bytes[48 + 7] = u8::from(later);
+        let len = bytes.len();
+        resum(&mut bytes, len);
+        write(&disk, &names[1], &bytes);
+        let diagnosis = examine(&disk);
+        assert_eq!(diagnosis.is_mendable(), !later, "{:#?}", diagnosis.findings);
+        let kind = if later { Kind::LaterVersion } else { Kind::Checkpoint };
+        assert!(kinds(&diagnosis).contains(&kind), "{:#?}", diagnosis.findings);
+    }
+    // A damaged one whose name is behind the end.
+    let disk = whole.survive();
+    let ahead = "checkpoint-00000000000000009000";
+    disk.create(ahead).expect("creates");
+    write(&disk, ahead, b"nothing");
+    assert!(matches!(open(&disk).err(), Some(OpenError::Ahead { .. })));
+    disk.release_lock();
+    let diagnosis = examine(&disk);
+    assert!(kinds(&diagnosis).contains(&Kind::CheckpointAhead), "{:#?}", diagnosis.findings);
+    assert!(diagnosis.is_mendable(), "{:?}", diagnosis.streams);
+    diagnosis.apply(&disk, "now").expect("applies");
+    assert!(open(&disk).expect("opens").report.last >= nuthatch_log::Lsn(9000));
+    // Nothing but an identity and checkpoints.
+    let disk = whole.survive();
+    for name in segments(&disk).iter().map(String::as_str).chain(["catalog"]) {
+        disk.remove(name).expect("removes");
+    }
+    let identity = read(&disk, IDENTITY);
+    let diagnosis = examine(&disk);
+    assert!(kinds(&diagnosis).contains(&Kind::CatalogMissing), "{:#?}", diagnosis.findings);
+    assert!(diagnosis.is_mendable(), "{:?}", diagnosis.streams);
+    diagnosis.apply(&disk, "now").expect("applies");
+    drop(open(&disk).expect("opens"));
+    assert_eq!(read(&disk, IDENTITY), identity);
+}
+
+/// Any file of a log without a catalog says that it was lost: no other log begins there.
+#[test]
+fn a_directory_that_lost_its_catalog_is_refused() {
+    let whole = closed(300);
+    let checkpoint = checkpoints(&whole).pop().expect("a checkpoint");
+    for left in [IDENTITY, &checkpoint, "tier", &newest(&whole)] {
+        let disk = whole.survive();
+        for name in disk.list("").expect("lists") {
+            disk.remove(&name).expect("removes");
+        }
+        disk.create(left).expect("creates");
+        let bytes = if left == "tier" { b"moved".to_vec() } else { read(&whole, left) };
+        write(&disk, left, &bytes);
+        let before = content(&disk);
+        let error = open(&disk).err().unwrap_or_else(|| panic!("{left} alone: it opens"));
+        assert!(matches!(error, OpenError::Catalog { .. }) && error.is_damage(), "{left}: {error}");
+        disk.release_lock();
+        assert!(content(&disk) == before, "{left}: files were changed");
     }
 }
 
@@ -304,6 +414,7 @@ fn a_directory_keeps_its_identity() {
         let error = open(&disk).err().expect("refused");
         assert_eq!(matches!(error, OpenError::Unknown { .. }), is_later, "{error}");
         assert_eq!(matches!(error, OpenError::Identity { .. }), !is_later, "{error}");
+        assert_eq!(error.is_damage(), !is_later, "the doctor takes away what is wrong: {error}");
         disk.release_lock();
         assert!(content(&disk) == before);
     }

@@ -4,7 +4,9 @@ use super::examine::Examiner;
 use super::finding::{Finding, Kind};
 use super::salvage::{Known, salvage};
 use crate::catalog::{CATALOG_FILE, Catalog, CatalogError, SegmentEntry, SegmentState};
+use crate::checkpoint;
 use crate::env::{Disk, DiskFile, read_what_can_be_read};
+use crate::identity::Identity;
 use crate::segment::footer::{FOOTER_MAGIC, FOOTER_TRAILER_BYTES};
 use crate::segment::{
     Footer, HeaderFault, MAX_SEGMENT_BYTES, SEGMENT_HEADER_BYTES, Segment, SegmentHeader, SegmentId,
@@ -127,9 +129,11 @@ impl Examiner<'_> {
                 (None, Some(why)) => (Kind::CatalogStale, why, Some(catalog)),
                 (Some(why), _) => (Kind::CatalogContradiction, why, None),
             },
-            Ok(None) => {
-                (Kind::CatalogMissing, "there is none, although there are segments".into(), None)
-            }
+            Ok(None) => (
+                Kind::CatalogMissing,
+                "there is none, although there are files of a log".into(),
+                None,
+            ),
             Err(CatalogError::Damaged { what }) => (Kind::CatalogDamaged, what.to_owned(), None),
             Err(error @ (CatalogError::Version { .. } | CatalogError::Later(_))) => {
                 self.note(Finding::new(Kind::LaterVersion, "catalog", error.to_string(), ""));
@@ -185,7 +189,11 @@ impl Examiner<'_> {
             }
         }
         let headers = || files.iter().filter_map(|file| file.header.ok());
-        let log_id = old.map_or_else(|| most_common(headers().map(|h| h.log_id)), |old| old.log_id);
+        let log_id = match old {
+            Some(old) => old.log_id,
+            None if files.is_empty() => self.id_without_segments()?,
+            None => most_common(headers().map(|h| h.log_id)),
+        };
         self.catalog = Catalog::new(log_id);
         self.catalog.clean = false;
         let ids = headers().map(|header| header.id.0 + 1).max().unwrap_or(1);
@@ -208,6 +216,16 @@ impl Examiner<'_> {
         let action = format!("rebuilt from {} segments ({count} entries)", usable.len());
         self.note(Finding::new(kind, CATALOG_FILE, why, action));
         Ok(true)
+    }
+
+    /// The identity of a log of which neither catalog nor segments are left.
+    fn id_without_segments(&self) -> io::Result<u64> {
+        if let Ok(Some(identity)) = Identity::load(&*self.disk) {
+            return Ok(identity.log_id);
+        }
+        let names = checkpoint::names(&*self.disk)?;
+        let mut readable = names.iter().rev().filter_map(|n| checkpoint::read(&*self.disk, n).ok());
+        Ok(readable.next().map_or(0, |(covers, _)| covers.log_id))
     }
 
     /// The segments that belong to the log, by position. A compacted segment starts where its first

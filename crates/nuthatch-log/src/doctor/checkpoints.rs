@@ -3,6 +3,7 @@
 use super::chain::removed;
 use super::examine::Examiner;
 use super::finding::{Finding, Kind};
+use super::segments::MISSING_OPEN_RECORDS;
 use crate::catalog::{Catalog, SegmentState};
 use crate::checkpoint::{self, CheckpointFault, Covers};
 use crate::later::{Later, Unusable};
@@ -21,6 +22,7 @@ impl Examiner<'_> {
                     continue;
                 }
                 Err(why) => {
+                    self.let_the_name_lead(name)?;
                     self.set_aside(Kind::Checkpoint, name, why.to_string());
                     continue;
                 }
@@ -67,12 +69,34 @@ impl Examiner<'_> {
         if !checkpoint::is_ahead(covers, &self.catalog, end) {
             return Ok(());
         }
+        self.give_up_until(name, end, covers.lsn, 0)
+    }
+
+    /// As a checkpoint that can be read, by the position in its name: which sequences were given out
+    /// until then is not known.
+    fn let_the_name_lead(&mut self, name: &str) -> io::Result<()> {
+        let end = self.catalog.end().max(self.open_end);
+        match checkpoint::name_is_ahead(&*self.base, name, end) {
+            Some(covers) => self.give_up_until(name, end, covers, MISSING_OPEN_RECORDS),
+            None => Ok(()),
+        }
+    }
+
+    /// Enters the positions behind the log's end, up to one that a checkpoint covers, as lost, with
+    /// so many records of which no checkpoint knows.
+    fn give_up_until(
+        &mut self,
+        name: &str,
+        end: Lsn,
+        covers: Lsn,
+        records_max: u64,
+    ) -> io::Result<()> {
         self.seal_open()?;
-        let what = format!("it covers position {}, and the log ends with {end}", covers.lsn);
+        let what = format!("it covers position {covers}, and the log ends with {end}");
         let action = "the positions between are given up; their sequences are not used again";
         let id = self.new_id();
-        self.catalog.segments.push(removed(id, Lsn(end.0 + 1), covers.lsn));
-        self.census.hole(covers.lsn, 0);
+        self.catalog.segments.push(removed(id, Lsn(end.0 + 1), covers));
+        self.census.hole(covers, records_max);
         self.note(Finding::new(Kind::CheckpointAhead, name, what, action));
         Ok(())
     }

@@ -36,7 +36,7 @@ pub enum DoctorError {
     /// A server has it open.
     #[error("a server is using it: stop the server first")]
     InUse,
-    /// There is neither a catalog nor a segment.
+    /// There is neither a catalog nor another file of a log.
     #[error("there is no log")]
     NoLog,
     /// The disk failed.
@@ -122,7 +122,9 @@ pub struct Examiner<'a> {
 
 impl Examiner<'_> {
     fn run(&mut self) -> Result<Diagnosis, DoctorError> {
-        if self.segment_names()?.is_empty() && !self.base.list("")?.contains(&CATALOG_FILE.into()) {
+        let is_of_a_log =
+            |name: &String| name == CATALOG_FILE || crate::recovery::proves_a_log(name).is_some();
+        if self.segment_names()?.is_empty() && !self.base.list("")?.iter().any(is_of_a_log) {
             return Err(DoctorError::NoLog);
         }
         self.other_files()?;

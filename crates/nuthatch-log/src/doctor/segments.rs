@@ -443,7 +443,7 @@ const CUT_ACTION: &str =
 const HOLE_ACTION: &str = "what they held is given up: its sequences become deleted ones";
 
 /// More records than any open segment holds: sequences skip this far if one is missing.
-const MISSING_OPEN_RECORDS: u64 = 1 << 25;
+pub(super) const MISSING_OPEN_RECORDS: u64 = 1 << 25;
 
 /// The last position that a missing segment stands for.
 fn end_of(entry: &SegmentEntry) -> Lsn {

@@ -2,12 +2,14 @@
 //! hand, the end is found.
 
 use super::settle::Todo;
+use super::tail::is_footer;
 use super::{
     DamageKind, FrameFault, Lsn, Machine, OpenError, Recovery, damage, io_context, no_records,
 };
 use crate::catalog::{SegmentEntry, SegmentState};
 use crate::env::{DiskFile, again, read_exact_at};
 use crate::later::{Later, Unusable};
+use crate::segment::scan::look_beyond;
 use crate::segment::{
     Footer, FooterBuilder, FrameScanner, HeaderFault, Mark, Scanned, Segment, SegmentHeader,
 };
@@ -83,7 +85,7 @@ impl<M: Machine> Recovery<M> {
         let len = file.len().map_err(io_context(name))?;
         let segment = Segment { header, file };
         let from = segment.first_offset();
-        let beyond = crate::segment::scan::look_beyond(&segment, from, len);
+        let beyond = look_beyond(&segment, from, len);
         Ok(beyond.map_err(io_context(name))?.frames > 0)
     }
 
@@ -139,7 +141,10 @@ impl<M: Machine> Recovery<M> {
         self.options.report.say(&format!("segment {name} {why}: reading all of it"));
         let builder = self.scan_sealed(&segment, &entry)?;
         match why {
-            FooterFault::None => self.plan_seal(at, entry, segment, entry.data_end, builder, None),
+            FooterFault::None => {
+                self.plan_aside(&segment, &entry, len)?;
+                self.plan_seal(at, entry, segment, entry.data_end, builder, None);
+            }
             FooterFault::Unusable(_) => {
                 self.report.unusable += 1;
                 self.plan_seal(at, entry, segment, entry.data_end, builder, Some(len))
@@ -149,6 +154,22 @@ impl<M: Machine> Recovery<M> {
                 self.report.unusable += 1;
                 self.add_link(entry, segment, just_made(&builder, &entry), true);
             }
+        }
+        Ok(())
+    }
+
+    /// A sealed segment without a footer may still have a torn tail behind its frames, for which
+    /// there was no room in `torn/`: it is set aside before a footer is written over it.
+    fn plan_aside(
+        &mut self,
+        segment: &Arc<Segment>,
+        entry: &SegmentEntry,
+        len: u64,
+    ) -> Result<(), OpenError> {
+        let from = entry.data_end;
+        let beyond = look_beyond(segment, from, len).map_err(io_context(entry.file_name()))?;
+        if beyond.end > from && !is_footer(segment, from, &beyond)? {
+            self.todo.push(Todo::SetAside { segment: Arc::clone(segment), from, beyond });
         }
         Ok(())
     }

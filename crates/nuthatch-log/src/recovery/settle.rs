@@ -55,14 +55,18 @@ impl<M: Machine> Recovery<M> {
         self.clear_tmp()?;
         self.clear_leftovers()?;
         if !DROP_AFTER_CATALOG.holds() {
-            self.remove_dropped()?;
+            self.remove_dropped(None)?;
         }
         let mut cuts = Vec::new();
         let mut in_place = false;
+        let mut torn_whole = None;
         for todo in std::mem::take(&mut self.todo) {
             match todo {
                 Todo::SetAside { segment, from, beyond } => {
                     in_place = !self.set_torn_aside(&segment, from, &beyond)?;
+                    if in_place && self.is_dropped(segment.header.id) {
+                        (in_place, torn_whole) = (false, Some(segment.header.id));
+                    }
                 }
                 Todo::Seal { id, segment, data_end, builder, old_footer } => {
                     let in_place = std::mem::take(&mut in_place);
@@ -77,8 +81,13 @@ impl<M: Machine> Recovery<M> {
         }
         self.store_catalog()?;
         self.cut(cuts);
-        self.remove_dropped()?;
+        self.remove_dropped(torn_whole)?;
         self.forget_replaced()
+    }
+
+    /// Whether a segment leaves the chain because its first frame was never completely written.
+    fn is_dropped(&self, id: SegmentId) -> bool {
+        self.catalog.segments.iter().any(|entry| entry.id == id && never_held(entry))
     }
 
     /// Gives a directory its identity. Nothing of the log depends on it: a full medium puts it off to
@@ -137,8 +146,11 @@ impl<M: Machine> Recovery<M> {
             let known = self.stored.segments.iter().find(|entry| entry.file_name() == name);
             let result = match known.map(|entry| entry.state) {
                 None => self.clear_orphan(&name),
-                Some(SegmentState::Removed | SegmentState::Replaced) => self.disk.remove(&name),
                 Some(SegmentState::Open | SegmentState::Sealed) => Ok(()),
+                Some(SegmentState::Removed) if known.is_some_and(never_held) => {
+                    self.clear_dropped(&name)
+                }
+                Some(SegmentState::Removed | SegmentState::Replaced) => self.disk.remove(&name),
             };
             result.map_err(io_context(name))?;
         }
@@ -146,17 +158,42 @@ impl<M: Machine> Recovery<M> {
     }
 
     /// The file of a segment that left the chain because nothing was ever in it goes when the catalog
-    /// says so.
-    fn remove_dropped(&self) -> Result<(), OpenError> {
+    /// says so. That of `torn_whole`, of which nothing could be copied, is moved to `torn/` itself.
+    fn remove_dropped(&self, torn_whole: Option<SegmentId>) -> Result<(), OpenError> {
         for entry in self.catalog.segments.iter().filter(|entry| never_held(entry)) {
-            match self.disk.remove(&entry.file_name()) {
+            let name = entry.file_name();
+            let gone = match torn_whole {
+                Some(id) if id == entry.id => self.move_aside(&name),
+                _ => self.disk.remove(&name),
+            };
+            match gone {
                 Err(error) if error.kind() != io::ErrorKind::NotFound => {
-                    return Err(io_context(entry.file_name())(error));
+                    return Err(io_context(name)(error));
                 }
                 _ => {}
             }
         }
         Ok(())
+    }
+
+    /// A crash came between a dropped segment's end in the catalog and that of its file. Whether
+    /// what is in it was copied is not known any more: anything but zeros is kept.
+    fn clear_dropped(&self, name: &str) -> io::Result<()> {
+        let (file, header): Head = self.head_of(name)?;
+        let len = file.len()?;
+        let from =
+            header.map_or(0, |header| Segment { header, file: Arc::clone(&file) }.first_offset());
+        if !KEEP_TORN.holds() || is_blank(&*file, from, len)? {
+            return self.disk.remove(name);
+        }
+        self.move_aside(name)
+    }
+
+    /// Moves a file to `torn/`.
+    fn move_aside(&self, name: &str) -> io::Result<()> {
+        self.with_room(|| self.disk.rename(name, &format!("{TORN_DIR}/{name}")))?;
+        self.disk.sync_dir(TORN_DIR)?;
+        self.disk.sync_dir("")
     }
 
     /// Entries of inputs whose files are gone now say nothing any more, nor do those of segments that
@@ -203,13 +240,11 @@ impl<M: Machine> Recovery<M> {
             return self.disk.remove(name);
         }
         self.options.report.say(&format!("{name} does not belong to the log: set aside"));
-        self.with_room(|| self.disk.rename(name, &format!("{TORN_DIR}/{name}")))?;
-        self.disk.sync_dir(TORN_DIR)?;
-        self.disk.sync_dir("")
+        self.move_aside(name)
     }
 
     /// Copies a torn tail to `torn/`. False if there is no room for that, with all of the reserve:
-    /// the bytes then stay where they are, behind the segment's end.
+    /// the bytes then stay where they are, behind the segment's end, until a later start has room.
     fn set_torn_aside(
         &mut self,
         segment: &Segment,
@@ -262,9 +297,7 @@ impl<M: Machine> Recovery<M> {
         if !KEEP_UNUSABLE.holds() {
             return self.disk.remove(name).map_err(io_context(name));
         }
-        let moved = self.with_room(|| self.disk.rename(name, &format!("{TORN_DIR}/{name}")));
-        let synced = moved.and_then(|()| self.disk.sync_dir(TORN_DIR));
-        synced.and_then(|()| self.disk.sync_dir("")).map_err(io_context(name))
+        self.move_aside(name).map_err(io_context(name))
     }
 
     fn seal(
@@ -277,8 +310,14 @@ impl<M: Machine> Recovery<M> {
     ) -> Result<(), OpenError> {
         let name = segment.header.file_name();
         if let Some(len) = old_footer.filter(|len| *len > data_end) {
-            let kept = self.keep_bytes(&*segment.file, &format!("{name}-footer"), data_end, len);
-            kept.map_err(io_context(name.clone()))?;
+            match self.keep_bytes(&*segment.file, &format!("{name}-footer"), data_end, len) {
+                Err(error) if is_full(&error) => {
+                    let what = "no room to set its footer aside: it stays where it is";
+                    self.options.report.say(&format!("segment {name}: {what}"));
+                    return Ok(());
+                }
+                kept => kept.map_err(io_context(name.clone()))?,
+            }
         }
         let local = self.disk.write_mode().is_local();
         let written = append_footer(&*segment.file, data_end, builder, local);

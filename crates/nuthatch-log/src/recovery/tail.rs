@@ -100,7 +100,7 @@ impl<M: Machine> Recovery<M> {
 
 /// Whether what lies behind the last frame is a footer: the segment had been ended, and only the
 /// catalog does not know. It is made again.
-fn is_footer(segment: &Segment, at: u64, beyond: &Beyond) -> Result<bool, OpenError> {
+pub(super) fn is_footer(segment: &Segment, at: u64, beyond: &Beyond) -> Result<bool, OpenError> {
     if beyond.frames > 0 {
         return Ok(false);
     }
