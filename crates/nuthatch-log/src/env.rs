@@ -15,7 +15,7 @@ pub use mem::{Fault, MemDisk};
 pub use overlay::{Change, OverlayDisk};
 pub use ram::RamDisk;
 pub use readonly::{ReadOnlyDisk, read_what_can_be_read};
-pub use real::RealDisk;
+pub use real::{RealDisk, create_dirs};
 
 use crate::rules::{CLEAR_UNFINISHED, REPLACED_NAME_SYNC, REPLACED_SYNC};
 use crate::types::Epoch;

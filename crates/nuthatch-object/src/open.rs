@@ -150,7 +150,7 @@ fn store_of(
 /// A directory, with every write forced to the disk.
 fn directory(url: &Url) -> Result<(Arc<dyn ObjectStore>, Path), Opening> {
     let dir = url.to_file_path().map_err(|()| Opening::Address("it has no path".to_owned()))?;
-    std::fs::create_dir_all(&dir).map_err(Opening::Io)?;
+    nuthatch_log::env::create_dirs(&dir).map_err(Opening::Io)?;
     crate::mounts::check(&dir).map_err(Opening::Io)?;
     let store = LocalFileSystem::new_with_prefix(&dir).map_err(Opening::Settings)?;
     Ok((Arc::new(store.with_fsync(true)), Path::default()))

@@ -70,6 +70,14 @@ fn sync_dir(dir: &Path) -> io::Result<()> {
     File::open(dir)?.sync_all()
 }
 
+/// Makes a directory and those above it that are missing, durably.
+///
+/// # Errors
+/// One cannot be made, or its name not made durable.
+pub fn create_dirs(dir: &Path) -> io::Result<()> {
+    make_dirs(dir, &mut sync_dir)
+}
+
 /// Makes a directory and those above it that are missing, and sees to it that their names are durable:
 /// each one's parent is synced, the first one's also if it was there, because whoever made it may not
 /// have done so.

@@ -140,20 +140,20 @@ impl Home {
         };
         let dir = self.dir(options).expect("it is in a directory");
         known.check(&self.name, &dir)?;
-        std::fs::create_dir_all(&dir)
-            .map_err(|error| format!("cannot create {}: {error}", dir.display()))?;
+        let advice = |error| advice::in_directory(&error, &store);
+        let refused = |what: &str, dir: &Path| {
+            let context = format!("{what} {}", dir.display());
+            move |source| advice(OpenError::Io { context, source })
+        };
+        let disk = RealDisk::open(&dir).map_err(refused("using", &dir))?;
         if dir.starts_with(&ours) {
-            close_directory(&ours)
-                .map_err(|error| format!("cannot close {} to others: {error}", ours.display()))?;
+            close_directory(&ours).map_err(refused("closing to other users", &ours))?;
         }
         let log_options = LogOptions {
             sync: sync_of(self.sync),
             report: reporter(server),
             ..self.compressed(LogOptions::local(&dir))
         };
-        let disk = RealDisk::open(&dir)
-            .map_err(|error| format!("cannot use {}: {error}", dir.display()))?;
-        let advice = |error| advice::in_directory(&error, &store);
         let engine = engine(server, self.index, options);
         let (disk, log_options, tier): (Arc<dyn Disk>, _, _) = match &self.tier {
             Some(tier) => {

@@ -8,6 +8,7 @@
 use super::homes::Home;
 use crate::options::Options;
 use crate::process::OUR_DIRECTORY;
+use nuthatch_log::env::create_dirs;
 use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io::{self, Write as _};
@@ -113,13 +114,11 @@ fn read(dir: &Path) -> Result<Option<BTreeMap<String, PathBuf>>, String> {
 
 /// Replaces the list: after a crash there is the old one or the new one.
 fn write(dir: &Path, text: &str) -> io::Result<()> {
-    fs::create_dir_all(dir)?;
+    create_dirs(dir)?;
     let beside = dir.join(format!("{LIST_FILE}.tmp"));
     let mut file = File::create(&beside)?;
     file.write_all(text.as_bytes())?;
     file.sync_all()?;
     fs::rename(&beside, dir.join(LIST_FILE))?;
-    File::open(dir)?.sync_all()?;
-    // The directory itself, which may be new.
-    dir.parent().map_or(Ok(()), |parent| File::open(parent)?.sync_all())
+    File::open(dir)?.sync_all()
 }

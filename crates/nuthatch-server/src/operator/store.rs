@@ -138,7 +138,8 @@ impl Store {
         // Held while the directory is read: a token that is saved meanwhile must not be forgotten.
         let mut accounts = self.accounts.lock();
         if let Some(full) = &self.directory {
-            fs::create_dir_all(&full.dir).map_err(StoreError::io("cannot create", &full.dir))?;
+            nuthatch_log::env::create_dirs(&full.dir)
+                .map_err(StoreError::io("cannot create", &full.dir))?;
             read_directory(&full.dir, self.max(), &mut found, &mut problems)?;
         }
         *accounts = found;
