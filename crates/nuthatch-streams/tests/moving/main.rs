@@ -463,7 +463,12 @@ fn the_harness_bites_where_the_old_log_is_believed() {
 
 #[test]
 fn the_harness_bites_where_a_stream_is_deleted_too_early() {
-    let failures = (0..400).filter(|&seed| history(seed, Flaw::Hasty).is_err()).count();
+    // The engine may notice by itself that what it is to take over has no copy here: it stops loudly.
+    let fails = |seed: &u64| {
+        let outcome = std::panic::catch_unwind(|| history(*seed, Flaw::Hasty).map(drop));
+        !matches!(outcome, Ok(Ok(())))
+    };
+    let failures = (0..400).filter(fails).count();
     assert!(failures > 0, "every start succeeded in 400 histories");
 }
 
