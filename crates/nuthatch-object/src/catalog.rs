@@ -2,9 +2,9 @@
 //! would change it at the same time one is refused. A new owner writes a version before it reads
 //! anything else ("claims" it), so that nobody else's change can come after what it has read.
 
-use crate::bucket::{Bucket, BucketError, Listed};
+use crate::bucket::{Bucket, BucketError};
 use crate::manifest::{LATER_VERSION, crc};
-use crate::names::{CATALOGS, catalog, catalog_version};
+use crate::names::{CATALOGS, FENCES, Numbered, catalog, catalog_key, fence_key};
 use crate::owner::Owner;
 use crate::rules;
 use bytes::Bytes;
@@ -123,25 +123,15 @@ impl CatalogVersions {
 
     /// Replaces the content.
     ///
+    /// An attempt that failed may have taken effect, or take effect yet: nobody relies on its content
+    /// then, and the next one settles it. Who creates the number that the failed one tried to has kept
+    /// it from arriving later; if it is there, the next number follows it.
+    ///
     /// # Errors
     /// [`crate::Fenced`] if another owner has written a version, or exists; the store's.
     pub fn publish(&self, body: Bytes) -> io::Result<()> {
         let mut state = self.state.lock();
-        let number = state.newest + 1;
-        let object = encode(self.owner.generation(), &mut state.nonces, &body);
-        let made = if rules::CATALOG_CREATED.holds() {
-            self.bucket.create(&catalog(number), &object)
-        } else {
-            self.bucket.put(&catalog(number), object.into())
-        };
-        match made {
-            Ok(()) => {}
-            Err(BucketError::Exists { key }) => {
-                self.owner.check()?;
-                return Err(io::Error::other(format!("{key} was written by somebody else")));
-            }
-            Err(error) => return Err(error.into()),
-        }
+        let number = self.make(&mut state, &body)?;
         // The number is taken, whatever the look for a later owner says: should that fail for a
         // moment only, the next change takes the next one.
         state.newest = number;
@@ -151,6 +141,33 @@ impl CatalogVersions {
         state.body = body;
         self.trim(&mut state);
         Ok(())
+    }
+
+    /// Makes the next version; returns its number.
+    fn make(&self, state: &mut State, body: &Bytes) -> io::Result<u64> {
+        let object = encode(self.owner.generation(), &mut state.nonces, body);
+        loop {
+            let number = state.newest + 1;
+            let made = if rules::CATALOG_CREATED.holds() {
+                self.bucket.create(&catalog(number), &object)
+            } else {
+                self.bucket.put(&catalog(number), object.clone().into())
+            };
+            match made {
+                Ok(()) => return Ok(number),
+                Err(BucketError::Exists { key }) => {
+                    self.owner.check()?;
+                    // Of our generation: an earlier attempt of this owner, which had no answer.
+                    let maker = read(&self.bucket, number)?.0;
+                    if maker != self.owner.generation() || !rules::UNANSWERED_SETTLED.holds() {
+                        let text = format!("{key} was written by somebody else");
+                        return Err(io::Error::other(text));
+                    }
+                    state.newest = number;
+                }
+                Err(error) => return Err(error.into()),
+            }
+        }
     }
 
     fn trim(&self, state: &mut State) {
@@ -169,30 +186,69 @@ impl CatalogVersions {
 /// Numbers of the versions that are there, ascending.
 ///
 /// # Errors
-/// The store's; `InvalidData` if there is what this program does not know as a version.
-fn numbers(bucket: &Bucket) -> io::Result<Vec<u64>> {
-    let listed = bucket.list(CATALOGS)?;
-    let number = |listed: &Listed| {
-        let number = catalog_version(&listed.key);
-        number.ok_or_else(|| unknown_key(bucket, &listed.key, "version of the catalog"))
-    };
-    let known = |listed: &&Listed| {
-        rules::STRANGERS_REFUSED.holds() || catalog_version(&listed.key).is_some()
-    };
-    let mut numbers = listed.iter().filter(known).map(number).collect::<io::Result<Vec<u64>>>()?;
-    numbers.sort_unstable();
-    Ok(numbers)
+/// The store's; `InvalidData` if a version has a number that this program cannot count to.
+pub fn numbers(bucket: &Bucket) -> io::Result<Vec<u64>> {
+    Ok(numbered(bucket, CATALOGS, "version of the catalog", catalog_key)?.0)
 }
 
-/// An object among those that say who owns the log and what it is, with a key that none of them has:
-/// a later version may have put it there, so that nothing is known of the log.
-pub fn unknown_key(bucket: &Bucket, key: &str, should_be: &str) -> io::Error {
+/// The numbers of the objects below a directory, ascending, and the keys there that are of no object
+/// of a log's.
+///
+/// # Errors
+/// The store's; `InvalidData` if a key claims to be one of the log's and cannot be read: it may be
+/// that of an owner of a later version, which must not be passed over.
+pub fn numbered<N: Ord>(
+    bucket: &Bucket,
+    dir: &str,
+    what: &str,
+    read: impl Fn(&str) -> Numbered<N>,
+) -> io::Result<(Vec<N>, Vec<String>)> {
+    let (mut numbers, mut strangers) = (Vec::new(), Vec::new());
+    for listed in bucket.list(dir)? {
+        match read(&listed.key) {
+            Numbered::Ours(number) => numbers.push(number),
+            Numbered::Unreadable if rules::STRANGERS_REFUSED.holds() => {
+                return Err(unreadable_key(bucket, &listed.key, what));
+            }
+            Numbered::Unreadable | Numbered::Stranger => strangers.push(listed.key),
+        }
+    }
+    numbers.sort_unstable();
+    Ok((numbers, strangers))
+}
+
+fn unreadable_key(bucket: &Bucket, key: &str, what: &str) -> io::Error {
     let text = format!(
-        "{key} in {} is no {should_be} that this program knows: of a later version, or it does not \
-         belong there",
+        "{key} in {} has the name of a {what}, with a number that this program cannot read: of a \
+         later version, or damaged",
         bucket.label()
     );
     io::Error::new(io::ErrorKind::InvalidData, text)
+}
+
+/// Keys among the fences and the versions of the catalog that are neither: they say nothing of the
+/// log, and are left alone.
+///
+/// # Errors
+/// Those of [`numbered`].
+pub fn strangers(bucket: &Bucket) -> io::Result<Vec<String>> {
+    let (_, mut strangers) = numbered(bucket, CATALOGS, "version of the catalog", catalog_key)?;
+    strangers.extend(numbered(bucket, FENCES, "fence", fence_key)?.1);
+    Ok(strangers)
+}
+
+/// Says that there are such keys.
+///
+/// # Errors
+/// Those of [`numbered`].
+pub fn report_strangers(bucket: &Bucket) -> io::Result<()> {
+    let strangers = strangers(bucket)?;
+    if let Some(first) = strangers.first() {
+        let (label, count) = (bucket.label(), strangers.len());
+        let what = "have names that no log gives, and are left alone";
+        bucket.report(&format!("{label}: {count} objects ({first} first) {what}"));
+    }
+    Ok(())
 }
 
 /// The newest version that can be read, and those above it.

@@ -15,6 +15,12 @@ pub const SELFTESTS: &str = "selftest";
 /// Directory of the files.
 pub const DATA: &str = "data";
 
+/// Hexadecimal digits in the name of a fence.
+const FENCE_DIGITS: usize = 16;
+
+/// Decimal digits in the name of a version of the catalog.
+const CATALOG_DIGITS: usize = 20;
+
 /// Stands for `/` in a file's name, so that every file is one directory of objects.
 const SLASH: &str = "!";
 
@@ -33,13 +39,27 @@ pub fn left(generation: u32) -> String {
 /// The generation of such a note's key.
 #[must_use]
 pub fn left_generation(key: &str) -> Option<u32> {
-    u32::from_str_radix(key.strip_prefix(LEFT)?.strip_prefix('/')?, 16).ok()
+    let generation = u32::from_str_radix(key.strip_prefix(LEFT)?.strip_prefix('/')?, 16).ok()?;
+    (left(generation) == key).then_some(generation)
 }
 
-/// The generation of a fence's key.
+/// What a key below a directory of numbered objects is. Every version gives them names of this form,
+/// so that a server of any version meets the fence of the next owner.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Numbered<N> {
+    /// One of the log's objects.
+    Ours(N),
+    /// It has the form of one, and a number that this program cannot count to.
+    Unreadable,
+    /// Nothing of the log's: a file of another tool.
+    Stranger,
+}
+
+/// What the key of an object below [`FENCES`] is: a fence's generation, for one.
 #[must_use]
-pub fn fence_generation(key: &str) -> Option<u32> {
-    u32::from_str_radix(key.strip_prefix(FENCES)?.strip_prefix('/')?, 16).ok()
+pub fn fence_key(key: &str) -> Numbered<u32> {
+    let is_digit = |byte: u8| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte);
+    numbered(key, FENCES, FENCE_DIGITS, is_digit, |digits| u32::from_str_radix(digits, 16).ok())
 }
 
 /// Key of a version of the catalog.
@@ -48,10 +68,25 @@ pub fn catalog(version: u64) -> String {
     format!("{CATALOGS}/{version:020}")
 }
 
-/// The version of a catalog's key.
+/// What the key of an object below [`CATALOGS`] is: the number of a version, for one.
 #[must_use]
-pub fn catalog_version(key: &str) -> Option<u64> {
-    key.strip_prefix(CATALOGS)?.strip_prefix('/')?.parse().ok()
+pub fn catalog_key(key: &str) -> Numbered<u64> {
+    let is_digit = |byte: u8| byte.is_ascii_digit();
+    numbered(key, CATALOGS, CATALOG_DIGITS, is_digit, |digits| digits.parse().ok())
+}
+
+fn numbered<N>(
+    key: &str,
+    dir: &str,
+    digits: usize,
+    is_digit: impl Fn(u8) -> bool,
+    parse: impl Fn(&str) -> Option<N>,
+) -> Numbered<N> {
+    let name = key.strip_prefix(dir).and_then(|rest| rest.strip_prefix('/'));
+    match name.filter(|name| name.len() == digits && name.bytes().all(is_digit)) {
+        None => Numbered::Stranger,
+        Some(name) => parse(name).map_or(Numbered::Unreadable, Numbered::Ours),
+    }
 }
 
 /// Key of a part of a file: what `generation` wrote from `offset` on.
@@ -87,9 +122,18 @@ pub enum DataKey {
     },
 }
 
-/// Reads the key of an object below [`DATA`]; `None` if it is not one of ours.
+/// Reads the key of an object below [`DATA`]; `None` if it is not one of ours, to the letter.
 #[must_use]
 pub fn data_key(key: &str) -> Option<DataKey> {
+    let read = read_data_key(key)?;
+    let ours = match &read {
+        DataKey::Part { file, offset, generation } => part(file, *offset, *generation),
+        DataKey::Manifest { file, generation } => manifest(file, *generation),
+    };
+    (ours == key).then_some(read)
+}
+
+fn read_data_key(key: &str) -> Option<DataKey> {
     let rest = key.strip_prefix(DATA)?.strip_prefix('/')?;
     let (file, name) = rest.rsplit_once('/')?;
     let (what, generation) = name.split_once('.')?;
@@ -114,12 +158,36 @@ mod tests {
             Some(DataKey::Part { file: file.clone(), offset: 4096, generation: 7 })
         );
         assert_eq!(data_key(&manifest(&file, 7)), Some(DataKey::Manifest { file, generation: 7 }));
-        assert_eq!(fence_generation(&fence(31)), Some(31));
+        assert_eq!(fence_key(&fence(31)), Numbered::Ours(31));
         assert_eq!(left_generation(&left(31)), Some(31));
-        assert_eq!(catalog_version(&catalog(12)), Some(12));
-        for foreign in ["data/x", "data/x/y", "data/x/1.zz", "fence/1", "data//"] {
+        assert_eq!(catalog_key(&catalog(12)), Numbered::Ours(12));
+        let foreign = ["data/x", "data/x/y", "data/x/1.zz", "fence/1", "data//", "data/x/0.1"];
+        let nested = "data/x/y/0000000000000000.00000001";
+        for foreign in foreign.into_iter().chain([nested, "data/x/0000000000000000.00000001~"]) {
             assert_eq!(data_key(foreign), None, "{foreign}");
         }
+        assert_eq!(left_generation("left/ff"), None);
+    }
+
+    #[test]
+    fn strangers_are_told_from_names_that_cannot_be_read() {
+        for stranger in [
+            "fence/1",
+            "fence/+000000000000001",
+            "fence/000000000000000A",
+            "fence/0000000000000009.v2",
+            "fence/.0000000000000009.swp",
+            "fence/0000000000000009~",
+            "fence/0000000000000009/x",
+            "fence",
+        ] {
+            assert_eq!(fence_key(stranger), Numbered::Stranger, "{stranger}");
+        }
+        for stranger in ["catalog/next", "catalog/1", "catalog/00000000000000000007.tmp"] {
+            assert_eq!(catalog_key(stranger), Numbered::Stranger, "{stranger}");
+        }
+        assert_eq!(fence_key("fence/0000000100000000"), Numbered::Unreadable);
+        assert_eq!(catalog_key("catalog/99999999999999999999"), Numbered::Unreadable);
     }
 
     #[test]

@@ -5,9 +5,9 @@
 //!
 //! Fences are never removed: a key that was removed could be created again, by an owner that slept.
 
-use crate::bucket::{Bucket, BucketError, Listed};
-use crate::catalog::unknown_key;
-use crate::names::{FENCES, fence, fence_generation, left};
+use crate::bucket::{Bucket, BucketError};
+use crate::catalog::numbered;
+use crate::names::{FENCES, fence, fence_key, left};
 use crate::rules;
 use bytes::Bytes;
 use parking_lot::Mutex;
@@ -48,18 +48,9 @@ const DIRECTORY: &str = "file:";
 /// The generations whose fences are there, ascending.
 ///
 /// # Errors
-/// The store's; `InvalidData` if there is what this program does not know as a fence: it may be that
-/// of an owner of a later version, which must not be passed over.
+/// Those of [`numbered`].
 pub fn fences(bucket: &Bucket) -> io::Result<Vec<u32>> {
-    let listed = bucket.list(FENCES)?;
-    let generation = |one: &Listed| {
-        fence_generation(&one.key).ok_or_else(|| unknown_key(bucket, &one.key, "fence"))
-    };
-    let known =
-        |one: &&Listed| rules::STRANGERS_REFUSED.holds() || fence_generation(&one.key).is_some();
-    let mut all = listed.iter().filter(known).map(generation).collect::<io::Result<Vec<u32>>>()?;
-    all.sort_unstable();
-    Ok(all)
+    Ok(numbered(bucket, FENCES, "fence", fence_key)?.0)
 }
 
 /// How the owner of a generation named itself; `None` if its fence is not there.

@@ -7,7 +7,7 @@
 use crate::bucket::Bucket;
 use crate::cache::BlockCache;
 use crate::cache::disk::{CacheDir, DiskCache};
-use crate::catalog::CatalogVersions;
+use crate::catalog::{self, CatalogVersions};
 use crate::disk::{ObjectDisk, ObjectDiskOptions};
 use crate::listing::Listing;
 use crate::owner::{self, Owner};
@@ -15,7 +15,9 @@ use crate::rehearsal::Rehearsal;
 use crate::view::BucketView;
 use crate::{manifest, names, rules, selftest};
 use nuthatch_log::env::{Disk, OverlayDisk, SeededEntropy, SystemClock};
-use nuthatch_log::{CatalogError, Chain, Entropy, Log, LogOptions, OpenError, RecoveryReport};
+use nuthatch_log::{
+    CatalogError, Chain, Entropy, Log, LogOptions, Machine, OpenError, RecoveryReport,
+};
 use std::io;
 use std::sync::Arc;
 
@@ -56,6 +58,7 @@ impl ObjectDisk {
         let mut entropy = SeededEntropy::new(options.seed);
         selftest::run(&bucket, nonce(&mut entropy)).map_err(io::Error::other)?;
         crate::tier::refuse_tier(&bucket)?;
+        catalog::report_strangers(&bucket)?;
         let dir = options.disk_cache.clone().map(CacheDir::lock).transpose()?;
         let Some(first) = owner::fences(&bucket)?.first().copied() else {
             let cache = Cache::Unscoped(dir);
@@ -87,20 +90,34 @@ impl PreparedDisk {
         self.view.is_some()
     }
 
-    /// Recovers the log in memory as [`Log::open`] would, without what runs on it, and throws the
-    /// outcome away: whether this version can read the log, and whether it is whole. What is read
-    /// stays in the cache for the opening itself. `None`: there is no log yet.
+    /// As [`PreparedDisk::rehearse_with`], without what runs on the log: what is in records and
+    /// snapshots is not looked at.
+    ///
+    /// # Errors
+    /// As [`PreparedDisk::rehearse_with`].
+    pub fn rehearse(&mut self, options: &LogOptions) -> Result<Option<RecoveryReport>, OpenError> {
+        self.rehearse_with(options, || Rehearsal)
+    }
+
+    /// Recovers the log in memory as [`Log::open`] would, into a machine that is made for that and
+    /// sends nothing to anybody, and throws the outcome away: whether this version can read the log,
+    /// and whether it is whole. What is read stays in the cache for the opening itself. `None`: there
+    /// is no log yet.
     ///
     /// # Errors
     /// What opening the log would be refused with.
-    pub fn rehearse(&mut self, options: &LogOptions) -> Result<Option<RecoveryReport>, OpenError> {
+    pub fn rehearse_with<M: Machine>(
+        &mut self,
+        options: &LogOptions,
+        machine: impl Fn() -> M,
+    ) -> Result<Option<RecoveryReport>, OpenError> {
         let quiet = LogOptions { report: nuthatch_log::Reporter::default(), ..options.clone() };
         self.ask(|view| {
             let below = Arc::clone(view) as Arc<dyn Disk>;
             let disk = Arc::new(OverlayDisk::new(below));
             let entropy = Box::new(SeededEntropy::new(0));
             let clock = Arc::new(SystemClock::default());
-            let opened = Log::open(quiet.clone(), disk, clock, entropy, Rehearsal);
+            let opened = Log::open(quiet.clone(), disk, clock, entropy, machine());
             opened.map(|(_, report)| report)
         })
     }

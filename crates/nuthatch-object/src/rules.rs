@@ -23,6 +23,8 @@ pub const CATALOG_CREATED: Rule = Rule("object.catalog-created");
 pub const CATALOG_CLAIMED: Rule = Rule("object.catalog-claimed");
 /// After a version of the catalog was made, its owner looks for a later one.
 pub const LOOK_AFTER_CATALOG: Rule = Rule("object.look-after-catalog");
+/// A version of the catalog that this owner has made without an answer is no rival's.
+pub const UNANSWERED_SETTLED: Rule = Rule("object.unanswered-settled");
 /// A frame counts as stored when all of its objects are there.
 pub const ALL_PARTS_STORED: Rule = Rule("object.all-parts-stored");
 /// A sync waits for what is on its way already.
@@ -49,7 +51,7 @@ pub const BLOCK_SUM: Rule = Rule("object.block-sum");
 pub const BLOCK_NAME: Rule = Rule("object.block-name");
 /// A file of a later version is refused.
 pub const LATER_VERSION_REFUSED: Rule = Rule("object.later-version-refused");
-/// What stands among fences and catalogs and is neither is refused.
+/// What has the name of a fence or of a catalog and a number that cannot be read is refused.
 pub const STRANGERS_REFUSED: Rule = Rule("object.strangers-refused");
 /// The doctor keeps what it replaces before it replaces it.
 pub const MENDER_KEEPS: Rule = Rule("object.mender-keeps");
@@ -74,6 +76,8 @@ pub const ATTEMPT_OF_ITS_OWN: Rule = Rule("tier.attempt-of-its-own");
 pub const REMOVED_MEANWHILE: Rule = Rule("tier.removed-meanwhile");
 /// That a moved segment is not needed is noted before it is forgotten.
 pub const REMOVAL_NOTED: Rule = Rule("tier.removal-noted");
+/// A local file with other bytes behind the segment's end is not removed.
+pub const BYTES_BEHIND_KEPT: Rule = Rule("tier.bytes-behind-kept");
 /// Where both sides have a segment and differ, the local one counts.
 pub const LOCAL_COUNTS: Rule = Rule("tier.local-counts");
 /// A tier is one log's.
@@ -103,6 +107,7 @@ pub const ALL: &[Rule] = &[
     CATALOG_CREATED,
     CATALOG_CLAIMED,
     LOOK_AFTER_CATALOG,
+    UNANSWERED_SETTLED,
     ALL_PARTS_STORED,
     SYNC_WAITS,
     NOTHING_BEHIND_LOST,
@@ -128,6 +133,7 @@ pub const ALL: &[Rule] = &[
     ATTEMPT_OF_ITS_OWN,
     REMOVED_MEANWHILE,
     REMOVAL_NOTED,
+    BYTES_BEHIND_KEPT,
     LOCAL_COUNTS,
     ONE_LOG,
     SAME_PLACE,

@@ -68,6 +68,10 @@ pub fn look(shared: &Arc<Shared>) -> io::Result<(Files, Survey)> {
         let what = format!("a log has no object of this key ({} bytes)", stranger.bytes);
         survey.note(Kind::UnknownFile, &stranger.key, what, "left alone");
     }
+    for stranger in catalog::strangers(&shared.bucket)? {
+        let what = "a log has no object of this key: nothing of it is relied on".to_owned();
+        survey.note(Kind::UnknownFile, &stranger, what, "left alone");
+    }
     for left in shared.bucket.list(names::SELFTESTS)? {
         let what = "left by a server that ended while it tried the store out".to_owned();
         survey.note(Kind::Leftover, &left.key, what, "nothing reads it; it may be removed");

@@ -31,8 +31,8 @@ pub use mover::Step;
 pub use view::{MovedAway, TierView, moved_away};
 
 use crate::bucket::{Bucket, BucketError};
+use crate::catalog;
 use crate::manifest::LATER_VERSION;
-use crate::names::CATALOGS;
 use crate::rules;
 use bytes::Bytes;
 use std::io;
@@ -60,7 +60,7 @@ fn tenant(bucket: &Bucket) -> io::Result<Tenant> {
     let body = match bucket.get(IDENTITY) {
         Ok(body) => body,
         Err(BucketError::NotFound { .. }) => {
-            if bucket.list(CATALOGS)?.is_empty() {
+            if catalog::numbers(bucket)?.is_empty() {
                 return Ok(Tenant::Nobody);
             }
             let text = format!("{} is the home of a log: give the tier its own", bucket.label());

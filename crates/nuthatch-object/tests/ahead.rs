@@ -5,6 +5,8 @@
 
 #[path = "../../nuthatch-log/tests/common/mod.rs"]
 mod common;
+#[path = "../../../tests/seeds.rs"]
+mod seeds;
 #[path = "common/toxic.rs"]
 mod toxic;
 
@@ -318,7 +320,7 @@ fn takeover(seed: u64, hide_fences: bool) -> Result<(), String> {
 
 #[test]
 fn what_overtook_a_frame_that_was_lost_counts_for_nothing() {
-    let overtaken: u64 = (0..ROUNDS)
+    let overtaken: u64 = seeds::seeds(0..ROUNDS)
         .map(|seed| death(seed).unwrap_or_else(|why| panic!("seed {seed}: {why}")))
         .sum();
     assert!(overtaken > 0, "no frame was overtaken");
@@ -326,7 +328,7 @@ fn what_overtook_a_frame_that_was_lost_counts_for_nothing() {
 
 #[test]
 fn an_owner_with_frames_under_way_is_replaced() {
-    for seed in 0..ROUNDS {
+    for seed in seeds::seeds(0..ROUNDS) {
         takeover(seed, false).unwrap_or_else(|why| panic!("seed {seed}: {why}"));
     }
 }
@@ -340,7 +342,7 @@ fn the_harness_notices_a_broken_fence() {
 /// Nothing is committed before what precedes it, however long that takes.
 #[test]
 fn a_slow_put_loses_nothing() {
-    for seed in 0..ROUNDS / 4 {
+    for seed in seeds::seeds(0..ROUNDS / 4) {
         let inner = Arc::new(InMemory::new());
         let mut chance = SeededEntropy::new(seed);
         let store = HoldingStore::of(&inner, 3 + chance.below(60), Then::Served, false);
@@ -363,7 +365,7 @@ fn block_on<T>(work: impl Future<Output = T>) -> T {
 /// to be ended. What was refused arrives in the end all the same.
 #[test]
 fn nothing_is_written_behind_a_frame_that_was_refused() {
-    for seed in 0..ROUNDS {
+    for seed in seeds::seeds(0..ROUNDS) {
         let inner = Arc::new(InMemory::new());
         let mut chance = SeededEntropy::new(seed);
         let at = 3 + chance.below(60);

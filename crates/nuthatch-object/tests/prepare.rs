@@ -7,10 +7,11 @@ mod common;
 mod objects;
 
 use bytes::Bytes;
-use common::{Outcome, Rig, tiny};
-use nuthatch_log::LogOptions;
+use common::{Outcome, Outputs, Rig, Toy, tiny};
+use nuthatch_log::{LogOptions, OpenError};
 use nuthatch_object::{
-    Bucket, BucketOptions, DiskCacheOptions, ObjectDisk, ObjectDiskOptions, PreparedDisk,
+    Bucket, BucketOptions, BucketView, DiskCacheOptions, ObjectDisk, ObjectDiskOptions,
+    PreparedDisk,
 };
 use object_store::memory::InMemory;
 use object_store::path::Path;
@@ -87,6 +88,22 @@ fn preparing_ends_nobody_and_taking_does() {
     assert!(acknowledges(&mut second));
 }
 
+/// What only the machine can tell to be of a later version is refused in the step before the fence too.
+#[test]
+fn content_of_a_later_version_is_refused_before_the_fence() {
+    let (store, mut rig) = owned(2);
+    // The toy takes the highest byte of this number for a version.
+    rig.create(2, 1 << 56);
+    assert!(acknowledges(&mut rig));
+    let before = objects::all(&store);
+    let mut prepared = prepare(&store).expect("can be read");
+    let rehearsed = prepared.rehearse_with(&options(), || Toy::new(Outputs::default()));
+    let error = rehearsed.expect_err("is refused");
+    assert!(matches!(error, OpenError::Unknown { .. }), "{error}");
+    assert_eq!(objects::all(&store), before);
+    assert!(acknowledges(&mut rig));
+}
+
 #[test]
 fn what_was_rehearsed_is_not_fetched_again() {
     let (store, rig) = owned(5);
@@ -146,12 +163,16 @@ fn a_catalog_of_a_later_version_inside_an_object_of_this_one_is_refused_before_t
 }
 
 #[test]
-fn what_stands_where_fences_and_catalogs_are_and_is_neither_is_refused() {
-    for stranger in ["p/log/fence/0000000000000009.v2", "p/log/catalog/next", "p/log/fence/1/2"] {
+fn what_has_the_name_of_a_fence_or_a_catalog_and_cannot_be_read_is_refused() {
+    for unreadable in ["p/log/fence/0000000100000000", "p/log/catalog/99999999999999999999"] {
         let (store, mut rig) = owned(17);
-        objects::put(&store, stranger, "of a later version");
-        let name = stranger.strip_prefix("p/log/").expect("below the log");
+        objects::put(&store, unreadable, "of a later version");
+        let name = unreadable.strip_prefix("p/log/").expect("below the log");
         refused_unchanged(&store, &mut rig, name);
+        let before = objects::all(&store);
+        let why = BucketView::survey(bucket(&store)).err().map(|error| error.to_string());
+        assert!(why.as_ref().is_some_and(|why| why.contains(name)), "{why:?}");
+        assert_eq!(objects::all(&store), before);
     }
 }
 

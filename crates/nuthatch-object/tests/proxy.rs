@@ -9,6 +9,8 @@
 mod common;
 #[path = "common/proxy.rs"]
 mod proxy;
+#[path = "../../../tests/seeds.rs"]
+mod seeds;
 #[path = "common/s3.rs"]
 mod store;
 
@@ -18,7 +20,7 @@ use nuthatch_object::{BucketOptions, ObjectDisk, ObjectDiskOptions};
 use proxy::{Fate, Faults, Interruption, Proxy};
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, sync_channel};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -169,19 +171,18 @@ fn add(all: &mut Fates, more: Fates) {
 
 /// Plays rounds, a few at a time, and returns what each led to, with its seed.
 fn play<T: Send>(
-    seeds: std::ops::Range<u64>,
+    seeds: impl Iterator<Item = u64>,
     round: impl Fn(u64) -> Result<T, String> + Sync,
 ) -> Vec<(u64, Result<T, String>)> {
-    let next = AtomicU64::new(seeds.start);
+    let (seeds, next) = (seeds.collect::<Vec<u64>>(), AtomicUsize::new(0));
     let done = Mutex::new(Vec::new());
     std::thread::scope(|scope| {
         for _ in 0..PLAYERS {
             scope.spawn(|| {
                 loop {
-                    let seed = next.fetch_add(1, Ordering::SeqCst);
-                    if seed >= seeds.end {
+                    let Some(&seed) = seeds.get(next.fetch_add(1, Ordering::SeqCst)) else {
                         return;
-                    }
+                    };
                     let result = round(seed);
                     done.lock().expect("no round panicked").push((seed, result));
                 }
@@ -201,7 +202,7 @@ fn failures<T>(results: &[(u64, Result<T, String>)]) -> Vec<String> {
 #[test]
 fn what_was_acknowledged_survives_the_network_and_the_death_of_the_server() {
     let s3 = S3::start("proxy-deaths");
-    let results = play(0..rounds(DEATH_ROUNDS), |seed| {
+    let results = play(seeds::seeds(0..rounds(DEATH_ROUNDS)), |seed| {
         let prefix = format!("deaths/{seed}");
         deaths(s3.address, &prefix, seed).inspect(|_| s3.clear(&prefix))
     });
@@ -241,7 +242,7 @@ fn every_fault_was_met(fates: &Fates) {
 fn an_owner_whose_requests_come_late_acknowledges_nothing() {
     let s3 = S3::start("proxy-takeovers");
     let rounds = rounds(TAKEOVER_ROUNDS);
-    let results = play(0..rounds, |seed| {
+    let results = play(seeds::seeds(0..rounds), |seed| {
         let prefix = format!("takeovers/{seed}");
         takeover(s3.address, &prefix, seed, false).inspect(|_| s3.clear(&prefix))
     });

@@ -5,6 +5,8 @@
 
 #[path = "../../nuthatch-log/tests/common/mod.rs"]
 mod common;
+#[path = "../../../tests/seeds.rs"]
+mod seeds;
 #[path = "common/toxic.rs"]
 mod toxic;
 
@@ -143,7 +145,7 @@ fn failures(of: impl Fn(u64) -> Result<(), String>, seeds: std::ops::Range<u64>)
 /// Plays histories; how many deaths there were at each kind of change.
 fn play_deaths(
     options: &LogOptions,
-    seeds: std::ops::Range<u64>,
+    seeds: impl Iterator<Item = u64>,
     fail_percent: u64,
 ) -> BTreeMap<Moment, u64> {
     let mut moments = BTreeMap::new();
@@ -177,12 +179,12 @@ fn every_moment_was_met(moments: &BTreeMap<Moment, u64>) {
 
 #[test]
 fn what_was_acknowledged_survives_the_death_of_the_server() {
-    every_moment_was_met(&play_deaths(&options(), 0..HISTORIES, 0));
+    every_moment_was_met(&play_deaths(&options(), seeds::seeds(0..HISTORIES), 0));
 }
 
 #[test]
 fn and_a_store_that_fails_all_the_time() {
-    every_moment_was_met(&play_deaths(&options(), 1_000..1_000 + HISTORIES, 25));
+    every_moment_was_met(&play_deaths(&options(), seeds::seeds(1_000..1_000 + HISTORIES), 25));
 }
 
 /// The same where whatever is sealed is merged, sorted by stream and compressed: the server dies at
@@ -192,7 +194,7 @@ fn and_the_death_of_one_that_merges_and_compresses() {
     for (seeds, fail_percent) in
         [(2_000..2_000 + HISTORIES / 2, 0), (3_000..3_000 + HISTORIES / 2, 25)]
     {
-        let moments = play_deaths(&cold(), seeds, fail_percent);
+        let moments = play_deaths(&cold(), seeds::seeds(seeds), fail_percent);
         let met = moments.get(&Moment::Compaction).copied().unwrap_or(0);
         assert!(met >= DEATHS_AT_EACH_MOMENT, "{met} deaths in a compaction: {moments:?}");
     }
@@ -212,7 +214,7 @@ fn equal_seeds_give_equal_traces() {
 #[test]
 fn an_owner_that_slept_acknowledges_nothing() {
     let mut fenced = 0;
-    for seed in 0..HISTORIES {
+    for seed in seeds::seeds(0..HISTORIES) {
         let options = if seed % 2 == 0 { options() } else { cold() };
         match takeover(&options, seed, false) {
             Ok(was_fenced) => fenced += u64::from(was_fenced),

@@ -4,16 +4,21 @@
 
 #[path = "../../nuthatch-log/tests/common/mod.rs"]
 mod common;
+#[path = "common/faulty.rs"]
+mod faulty;
 #[path = "common/objects.rs"]
 mod objects;
+#[path = "../../../tests/seeds.rs"]
+mod seeds;
 #[path = "common/tier.rs"]
 mod tier;
 #[path = "common/toxic.rs"]
 mod toxic;
 
 use common::{History, Outcome};
-use nuthatch_log::Reporter;
+use faulty::{FaultyDisk, Plan};
 use nuthatch_log::env::{Disk, Fault, MemDisk};
+use nuthatch_log::{Chain, Reporter};
 use nuthatch_object::{
     Bucket, BucketOptions, BucketView, ObjectDisk, ObjectDiskOptions, Step, TierOptions, TierStatus,
 };
@@ -31,6 +36,9 @@ const QUIET: Toxics = Toxics { seed: 0, fail_percent: 0, die_at: None, hide_fenc
 /// Deaths per history; each history goes on with what the last death left.
 const DEATHS: u64 = 3;
 
+/// How long requests are repeated.
+const PATIENCE: Duration = Duration::from_secs(600);
+
 /// Histories of a run, and half as many with a store that fails. With [`DEATHS`]: more than a thousand
 /// crash points.
 const HISTORIES: u64 = 240;
@@ -38,6 +46,12 @@ const HISTORIES: u64 = 240;
 /// One history with deaths, of the process or of the power, while the log works and segments move;
 /// returns how many segments moved, and a hash of all changes that were asked for.
 fn deaths(seed: u64, fail_percent: u64) -> Result<(u64, u64), String> {
+    deaths_with(seed, fail_percent, 0)
+}
+
+/// As [`deaths`], where so many of a hundred removals come late and, if any do, every request is given
+/// up after one attempt.
+fn deaths_with(seed: u64, fail_percent: u64, late_percent: u64) -> Result<(u64, u64), String> {
     let inner = Arc::new(InMemory::new());
     let mut local = MemDisk::default();
     let mut history = History::new(seed);
@@ -58,7 +72,10 @@ fn deaths(seed: u64, fail_percent: u64) -> Result<(u64, u64), String> {
             let at = local.operations() + 1 + history.chance.below(1500);
             local.inject(Fault::PowerCut(at));
         }
-        if let Ok(mut process) = Process::start(&local, patient(Arc::clone(&store) as _), salt) {
+        store.set_late_percent(late_percent);
+        let retry_for = if late_percent > 0 { Duration::ZERO } else { PATIENCE };
+        let remote = bucket(Arc::clone(&store) as _, retry_for);
+        if let Ok(mut process) = Process::start(&local, remote, salt) {
             for _ in 0..8 {
                 history.work(&mut process.rig, 20);
                 moved += process.move_all().0;
@@ -69,6 +86,7 @@ fn deaths(seed: u64, fail_percent: u64) -> Result<(u64, u64), String> {
             }
             history.known.in_flight.clear();
         }
+        store.arrive();
         trace = trace.rotate_left(9) ^ store.trace() ^ local.trace();
         local = if by_bucket { local.survive() } else { local.crash(salt) };
         check(&mut history, &local, &inner, salt).map_err(|why| format!("death {death}: {why}"))?;
@@ -86,9 +104,10 @@ fn check(
 ) -> Result<(), String> {
     let down = ToxicStore::new(Arc::clone(inner), Toxics { fail_percent: 100, ..QUIET });
     let gone = bucket(Arc::new(down), Duration::ZERO);
-    // Without the bucket it may not start, but not because a segment has gone that was not noted.
+    // Without the bucket it may not start, but not because a segment has gone that was not noted, and
+    // would have to be looked for there.
     if let Err(why) = Process::start(&local.survive(), gone, salt ^ 6 << 40)
-        && why.contains("is missing")
+        && (why.contains("is missing") || why.contains("list of data/"))
     {
         return Err(format!("without the bucket: {why}"));
     }
@@ -124,7 +143,7 @@ fn nothing_is_forgotten(inner: &InMemory, status: &TierStatus) -> Result<(), Str
 #[test]
 fn what_was_acknowledged_survives_deaths_at_every_step_of_moving() {
     let mut moved = 0;
-    for seed in 0..HISTORIES {
+    for seed in seeds::seeds(0..HISTORIES) {
         moved += deaths(seed, 0).unwrap_or_else(|why| panic!("seed {seed}: {why}")).0;
     }
     assert!(moved > 10 * HISTORIES, "only {moved} segments moved");
@@ -132,9 +151,20 @@ fn what_was_acknowledged_survives_deaths_at_every_step_of_moving() {
 
 #[test]
 fn and_a_store_that_fails_all_the_time() {
-    for seed in 1_000..1_000 + HISTORIES / 2 {
+    for seed in seeds::seeds(1_000..1_000 + HISTORIES / 2) {
         deaths(seed, 25).unwrap_or_else(|why| panic!("seed {seed}: {why}"));
     }
+}
+
+/// Attempts to move a segment fail again and again, and what an earlier one is to be removed by arrives
+/// when a later one has uploaded the segment again.
+#[test]
+fn and_removals_that_come_late() {
+    let mut moved = 0;
+    for seed in 2_000..2_000 + HISTORIES / 2 {
+        moved += deaths_with(seed, 3, 30).unwrap_or_else(|why| panic!("seed {seed}: {why}")).0;
+    }
+    assert!(moved > HISTORIES, "only {moved} segments moved");
 }
 
 #[test]
@@ -381,6 +411,89 @@ fn a_segment_on_both_sides_counts_here_if_they_differ() {
     let here = local.list("").expect("lists");
     assert!(!here.contains(&names[0]) && here.contains(&names[1]), "{here:?}");
     assert!(!keys(&inner, &names[1]).is_empty(), "what differs is left");
+    history.check(&mut process.rig).expect("all is there");
+}
+
+/// Sealed segments whose files are longer than what was sealed.
+fn not_cut(local: &MemDisk) -> Vec<String> {
+    let chain = Chain::read(local).expect("whole").expect("there is a log");
+    let len = |name: &str| local.open(name).and_then(|file| file.len()).unwrap_or(0);
+    let longer = chain.sealed.into_iter().filter(|segment| len(&segment.file) > segment.bytes);
+    longer.map(|segment| segment.file).collect()
+}
+
+/// A log that was closed, killed between the end of its last segment and the cut behind it.
+fn killed_before_the_cut(seed: u64) -> (MemDisk, History, String) {
+    let mut history = History::new(seed);
+    let local = MemDisk::default();
+    let nowhere = patient(Arc::new(InMemory::new()));
+    let mut process = Process::start(&local, nowhere, seed).expect("opens");
+    history.work(&mut process.rig, 60);
+    history.collect(&process.rig);
+    process.rig.core.close().expect("closes");
+    drop(process);
+    for salt in 0..100 {
+        let left = local.crash(salt);
+        if let Some(name) = not_cut(&left).pop() {
+            return (left.survive(), history, name);
+        }
+    }
+    panic!("every file is cut");
+}
+
+/// Its file could not be removed at first, so it is on both sides, and longer here: a start cuts it,
+/// and goes on if that fails.
+#[test]
+fn a_segment_that_was_not_cut_is_the_same_on_both_sides() {
+    for seed in 50..60 {
+        let (local, mut history, name) = killed_before_the_cut(seed);
+        let uncut_bytes = local.open(&name).and_then(|file| file.len()).expect("is there");
+        let inner = Arc::new(InMemory::new());
+        let plan = Arc::new(Plan::default());
+        let disk = FaultyDisk { below: Arc::new(local.clone()), plan: Arc::clone(&plan) };
+        let tier = TierOptions { local_max_bytes: Some(0), ..tier_options(seed) };
+        let bucket = patient(Arc::clone(&inner) as _);
+        let process = Process::on(Arc::new(disk), bucket, tier, Some(0), seed);
+        let mut process = process.expect("opens");
+        assert!(!not_cut(&local).contains(&name), "the start does not cut {name}");
+        local.open(&name).and_then(|file| file.set_len(uncut_bytes)).expect("grows");
+        plan.keep(&name);
+        let (_, result) = process.move_all();
+        assert!(result.expect_err("is not removed").to_string().contains("not removed"));
+        assert!(not_cut(&local).contains(&name), "{name} is not on both sides");
+        plan.keep("");
+        let mut steps = Vec::new();
+        while steps.last() != Some(&Step::Idle(None)) {
+            steps.push(process.tier.step(SystemTime::UNIX_EPOCH).expect("works"));
+        }
+        assert!(steps.contains(&Step::Moved(name.clone())), "{name}: {steps:?}");
+        assert!(!local.list("").expect("lists").contains(&name));
+        history.check(&mut process.rig).expect("all is there");
+        nothing_is_forgotten(&inner, &process.tier.status()).expect("all is noted");
+    }
+}
+
+/// Torn bytes for which there was no room elsewhere are nowhere else.
+#[test]
+fn a_segment_with_bytes_behind_its_end_stays_here() {
+    let (local, mut history, name) = killed_before_the_cut(61);
+    let file = local.open(&name).expect("is there");
+    let at = file.len().expect("known") - 10;
+    let said = Arc::new(parking_lot::Mutex::new(Vec::new()));
+    let heard = Arc::clone(&said);
+    let report = Reporter::new(move |text| heard.lock().push(text.to_owned()));
+    let tier = TierOptions { local_max_bytes: Some(0), report, ..tier_options(62) };
+    let bucket = patient(Arc::new(InMemory::new()));
+    let mut process = Process::with(&local, bucket, tier, 62).expect("opens");
+    // A start keeps them elsewhere if it has room.
+    file.write_at(b"torn", at).and_then(|()| file.sync()).expect("writes");
+    let (moved, result) = process.move_all();
+    result.expect("the others move");
+    assert!(moved > 1, "{moved}");
+    let kept = local.open(&name).and_then(|file| file.read_shared(at, 4)).expect("is here");
+    assert_eq!(&kept[..], b"torn");
+    let told = said.lock().iter().filter(|text| text.contains(&name)).count();
+    assert_eq!(told, 1, "{said:?}");
     history.check(&mut process.rig).expect("all is there");
 }
 

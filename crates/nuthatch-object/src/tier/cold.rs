@@ -190,6 +190,24 @@ fn read_local(file: &dyn DiskFile, at: u64, len: u64) -> io::Result<Vec<u8>> {
         .map_err(|error| io::Error::new(error.kind(), LocalRead(error)))
 }
 
+/// Bytes of a local file that are looked at in one go for anything but zeros.
+const BLANK_STEP_BYTES: usize = 256 << 10;
+
+/// Whether nothing but zeros follows the first `bytes` of a local file: what was allocated for a
+/// segment and is cut off some time after it was sealed.
+pub fn ends_at(file: &dyn DiskFile, bytes: u64) -> io::Result<bool> {
+    let mut step = vec![0; BLANK_STEP_BYTES];
+    let mut at = bytes;
+    loop {
+        match file.read_at(&mut step, at) {
+            Ok(0) => return Ok(true),
+            Ok(n) if step[..n].iter().any(|byte| *byte != 0) => return Ok(false),
+            Ok(n) => at += n as u64,
+            Err(error) => return Err(io::Error::new(error.kind(), LocalRead(error))),
+        }
+    }
+}
+
 /// A segment could not be read from the local disk.
 #[derive(Debug, thiserror::Error)]
 #[error("cannot read the segment from the local disk: {0}")]

@@ -125,8 +125,9 @@ pub struct Shared {
     pub gauges: Gauges,
     /// Segments and when they were first seen sealed, where the disk does not know.
     pub first_seen: Mutex<HashMap<String, SystemTime>>,
-    /// Segments that the local disk does not read: they stay.
-    pub unreadable: Mutex<BTreeSet<String>>,
+    /// Segments that the local disk does not read, or of which it holds more than the log knows: they
+    /// stay.
+    pub unmovable: Mutex<BTreeSet<String>>,
     /// Set when there may be something to do.
     pub signal: (Mutex<bool>, Condvar),
     files: Mutex<HashMap<String, Weak<TieredFile>>>,
@@ -279,7 +280,7 @@ impl TieredDisk {
             owner: Mutex::default(),
             gauges: Gauges::default(),
             first_seen: Mutex::default(),
-            unreadable: Mutex::default(),
+            unmovable: Mutex::default(),
             signal: (Mutex::new(true), Condvar::new()),
             files: Mutex::default(),
         });

@@ -1,12 +1,12 @@
 //! Moves segments to the bucket, one step at a time, and removes those that are not needed any more.
 
-use super::cold::LocalRead;
+use super::cold::{LocalRead, ends_at};
 use super::disk::{Book, Shared};
 use super::note::{Entry, Stage};
 use super::stub::Stub;
 use super::{Tenant, check_tenant, settle};
 use crate::owner::Owner;
-use crate::{rules, selftest};
+use crate::{catalog, rules, selftest};
 use nuthatch_log::env::{DiskFile, SeededEntropy, is_full};
 use nuthatch_log::{Chain, Entropy, SealedSegment};
 use std::collections::BTreeSet;
@@ -174,6 +174,7 @@ impl Mover {
         }
         let noted = |book: &Book| book.note.entries.values().map(|entry| entry.generation).max();
         let used = noted(&self.shared.book.lock()).unwrap_or(0);
+        catalog::report_strangers(bucket)?;
         let owner = Arc::new(Owner::take(Arc::clone(bucket), who, nonce(), used)?);
         let mut book = self.shared.book.lock();
         self.shared.change(&mut book, |entries| {
@@ -206,8 +207,11 @@ impl Mover {
 
     fn first_on_both_sides(&self, here: &BTreeSet<String>) -> Option<(String, Entry)> {
         let book = self.shared.book.lock();
+        let unmovable = self.shared.unmovable.lock();
         let mut moved = book.note.entries.iter().filter(|(_, entry)| entry.stage == Stage::Moved);
-        moved.find(|(name, _)| here.contains(*name)).map(|(name, entry)| (name.clone(), *entry))
+        let due =
+            |(name, _): &(&String, &Entry)| here.contains(*name) && !unmovable.contains(*name);
+        moved.find(due).map(|(name, entry)| (name.clone(), *entry))
     }
 
     fn remove(&self, owner: &Owner, name: String, entry: &Entry) -> io::Result<Step> {
@@ -222,11 +226,8 @@ impl Mover {
     /// back. The local one counts, unless the bucket has the same.
     fn finish(&self, owner: &Owner, name: String, entry: Entry) -> io::Result<Step> {
         let file = self.shared.local.open(&name)?;
-        let same_len = file.len()? == entry.bytes;
-        let go_on = || self.go_on();
-        let same = !rules::LOCAL_COUNTS.holds()
-            || same_len && self.shared.cold.holds(&*file, &name, &entry, &go_on)?;
-        if same {
+        let same = self.is_the_same(&*file, &name, &entry);
+        if same.inspect_err(|error| self.note_unmovable(&name, error))? {
             look(owner)?;
             let book = self.shared.book.lock();
             let still = book.note.entries.get(&name) == Some(&entry) && !book.stopped;
@@ -240,6 +241,25 @@ impl Mover {
         self.set_stage(&name, Stage::Aside)?;
         self.shared.retarget_local(&name)?;
         Ok(Step::Differs(name))
+    }
+
+    /// Whether a local file is what the bucket holds. It is longer if the server ended before it was
+    /// cut behind its footer.
+    fn is_the_same(&self, file: &dyn DiskFile, name: &str, entry: &Entry) -> io::Result<bool> {
+        if !rules::LOCAL_COUNTS.holds() {
+            return Ok(true);
+        }
+        let go_on = || self.go_on();
+        Ok(file.len()? >= entry.bytes
+            && ends_at(file, entry.bytes)?
+            && self.shared.cold.holds(file, name, entry, &go_on)?)
+    }
+
+    /// A segment that the local disk does not read stays where it is, and the others move.
+    fn note_unmovable(&self, name: &str, error: &io::Error) {
+        if error.get_ref().is_some_and(|inner| inner.is::<LocalRead>()) {
+            self.shared.unmovable.lock().insert(name.to_owned());
+        }
     }
 
     fn set_stage(&self, name: &str, stage: Stage) -> io::Result<()> {
@@ -315,10 +335,10 @@ impl Mover {
             .iter()
             .filter(|segment| noted(segment).is_some_and(|entry| entry.stage == Stage::Moved));
         let newest = moved.map(|segment| segment.base).max();
-        let unreadable = self.shared.unreadable.lock();
+        let unmovable = self.shared.unmovable.lock();
         let movable = chain.sealed.iter().filter(|segment| {
             let name = &segment.file;
-            here.contains(name) && noted(segment).is_none() && !unreadable.contains(name)
+            here.contains(name) && noted(segment).is_none() && !unmovable.contains(name)
         });
         (movable.collect(), newest)
     }
@@ -347,6 +367,9 @@ impl Mover {
             }
             Err(error) => return Err(error),
         };
+        if !self.is_all(&*file, segment)? {
+            return Ok(Step::Idle(Some(Duration::ZERO)));
+        }
         let (stage, generation) = (Stage::Moving, owner.generation());
         let part_bytes = self.shared.options.part_bytes.max(1);
         let entry = Entry { stage, generation, bytes: segment.bytes, part_bytes };
@@ -367,12 +390,25 @@ impl Mover {
         }
     }
 
+    /// Whether the file holds nothing but the segment. Torn bytes for which there was no room elsewhere
+    /// lie behind it: they stay, and the segment with them, until the log has set them aside.
+    fn is_all(&self, file: &dyn DiskFile, segment: &SealedSegment) -> io::Result<bool> {
+        let name = &segment.file;
+        let all = ends_at(file, segment.bytes);
+        let all = all.inspect_err(|error| self.note_unmovable(name, error))?
+            || !rules::BYTES_BEHIND_KEPT.holds();
+        if !all {
+            let what = "has bytes behind its end that are kept: it does not move to the tier";
+            self.shared.options.report.say(&format!("{name} {what}"));
+            self.shared.unmovable.lock().insert(name.clone());
+        }
+        Ok(all)
+    }
+
     /// What was uploaded is removed as soon as the bucket answers again. The next attempt is made
     /// under another generation: a removal that arrives late must not meet its objects.
     fn give_up(&self, owner: &Owner, name: &str, error: &io::Error) {
-        if error.get_ref().is_some_and(|inner| inner.is::<LocalRead>()) {
-            self.shared.unreadable.lock().insert(name.to_owned());
-        }
+        self.note_unmovable(name, error);
         if let Err(error) = self.set_stage(name, Stage::Doomed) {
             // The next start finds the move unfinished; until then the segment stays here.
             self.shared

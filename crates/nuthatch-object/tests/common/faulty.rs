@@ -4,6 +4,7 @@
 
 use bytes::Bytes;
 use nuthatch_log::env::{Disk, DiskFile, WriteMode};
+use parking_lot::Mutex;
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -18,6 +19,7 @@ pub struct Plan {
     pub full_times: u64,
     reads: AtomicU64,
     changes: AtomicU64,
+    kept: Mutex<String>,
 }
 
 impl Plan {
@@ -35,6 +37,16 @@ impl Plan {
 
     pub fn changes(&self) -> u64 {
         self.changes.load(Ordering::SeqCst)
+    }
+
+    /// This file cannot be removed; none: every file can.
+    pub fn keep(&self, path: &str) {
+        path.clone_into(&mut self.kept.lock());
+    }
+
+    fn on_remove(&self, path: &str) -> io::Result<()> {
+        let is_kept = *self.kept.lock() == path;
+        if is_kept { Err(io::Error::other("injected: not removed")) } else { Ok(()) }
     }
 
     fn on_read(&self) -> io::Result<()> {
@@ -80,6 +92,7 @@ impl Disk for FaultyDisk {
     }
 
     fn remove(&self, path: &str) -> io::Result<()> {
+        self.plan.on_remove(path)?;
         self.below.remove(path)
     }
 

@@ -37,6 +37,26 @@ pub struct Interruption {
     pub run: Box<dyn FnOnce() + Send>,
 }
 
+/// What becomes of a put that is never answered.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Arrival {
+    /// It was carried out.
+    AtOnce,
+    /// It is not carried out.
+    Never,
+    /// It is carried out at [`ToxicStore::arrive`].
+    Late,
+}
+
+/// The next put of a key that holds `part` has no answer, and neither has the look for it.
+#[derive(Clone, Debug)]
+pub struct Silence {
+    pub part: &'static str,
+    pub arrival: Arrival,
+}
+
+type LatePut = (Path, PutPayload, PutOptions);
+
 /// One process's view of a shared store.
 pub struct ToxicStore(Arc<State>);
 
@@ -48,7 +68,18 @@ struct State {
     trace: AtomicU64,
     died_at: Mutex<Option<Moment>>,
     interruption: Mutex<Option<Interruption>>,
+    silence: Mutex<Option<Silence>>,
+    /// Keys of which the next look has no answer.
+    unseen: Mutex<Vec<Path>>,
+    late: Mutex<Vec<LatePut>>,
+    /// Of a hundred removals so many are answered with an error and carried out later.
+    late_percent: AtomicU64,
+    /// Removals that are due at a change of that number.
+    late_removals: Mutex<Vec<(u64, Path)>>,
 }
+
+/// A removal is late by at most so many changes.
+const LATE_CHANGES: u64 = 40;
 
 /// What a change of the store is a part of.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -119,7 +150,35 @@ impl ToxicStore {
             trace: AtomicU64::new(0),
             died_at: Mutex::new(None),
             interruption: Mutex::new(None),
+            silence: Mutex::new(None),
+            unseen: Mutex::default(),
+            late: Mutex::default(),
+            late_percent: AtomicU64::new(0),
+            late_removals: Mutex::default(),
         }))
+    }
+
+    pub fn silence(&self, silence: Silence) {
+        *self.0.silence.lock() = Some(silence);
+    }
+
+    /// Whether no put has met the silence yet; ends it.
+    pub fn end_silence(&self) -> bool {
+        self.0.silence.lock().take().is_some()
+    }
+
+    pub fn set_late_percent(&self, percent: u64) {
+        self.0.late_percent.store(percent, Ordering::SeqCst);
+    }
+
+    /// Carries out what is late, as it was asked for.
+    pub fn arrive(&self) {
+        let late = std::mem::take(&mut *self.0.late.lock());
+        let runtime = tokio::runtime::Builder::new_current_thread().build().expect("a runtime");
+        runtime.block_on(self.0.arrive(u64::MAX));
+        for (location, payload, options) in late {
+            let _ = runtime.block_on(self.0.inner.put_opts(&location, payload, options));
+        }
     }
 
     pub fn interrupt(&self, interruption: Interruption) {
@@ -177,6 +236,12 @@ impl State {
         fate
     }
 
+    fn is_unseen(&self, location: &Path) -> bool {
+        let mut unseen = self.unseen.lock();
+        let at = unseen.iter().position(|key| key == location);
+        at.map(|at| unseen.swap_remove(at)).is_some()
+    }
+
     fn fate(&self, what: &str) -> Fate {
         if self.chance(&format!("fails? {what}"), 100) >= self.toxics.fail_percent {
             return Fate::Served;
@@ -230,7 +295,19 @@ impl State {
         payload: PutPayload,
         options: PutOptions,
     ) -> Result<PutResult> {
+        self.arrive(self.changes.load(Ordering::SeqCst)).await;
         let create = options.mode == PutMode::Create;
+        let silence =
+            self.silence.lock().take_if(|silence| location.as_ref().contains(silence.part));
+        if let Some(Silence { arrival, .. }) = silence {
+            self.unseen.lock().push(location.clone());
+            match arrival {
+                Arrival::AtOnce => drop(self.inner.put_opts(location, payload, options).await?),
+                Arrival::Never => {}
+                Arrival::Late => self.late.lock().push((location.clone(), payload, options)),
+            }
+            return Err(passing("no answer"));
+        }
         let moment = Moment::of_put(location.as_ref(), &payload);
         match self.fate_of_change(&format!("put {location}"), moment) {
             Fate::Served => self.inner.put_opts(location, payload, options).await,
@@ -254,7 +331,28 @@ impl State {
         }
     }
 
+    /// Carries out the removals that are due.
+    async fn arrive(&self, now: u64) {
+        let mut due = Vec::new();
+        self.late_removals.lock().retain(|(at, location)| {
+            let is_due = *at <= now;
+            due.extend(is_due.then(|| location.clone()));
+            !is_due
+        });
+        for location in due {
+            let _ = self.inner.delete(&location).await;
+        }
+    }
+
     async fn delete(&self, location: Path) -> Result<Path> {
+        let now = self.changes.load(Ordering::SeqCst);
+        self.arrive(now).await;
+        let late_percent = self.late_percent.load(Ordering::SeqCst);
+        if self.chance(&format!("late? {location}"), 100) < late_percent {
+            let at = now + 1 + self.chance(&format!("how late? {location}"), LATE_CHANGES);
+            self.late_removals.lock().push((at, location));
+            return Err(passing("no answer to a removal"));
+        }
         let fate = self.fate_of_change(&format!("delete {location}"), Moment::Collection);
         if matches!(fate, Fate::Served | Fate::FailsAfter | Fate::Dies { applied: true }) {
             self.inner.delete(&location).await?;
@@ -289,6 +387,9 @@ impl ObjectStore for ToxicStore {
     async fn get_opts(&self, location: &Path, options: GetOptions) -> Result<GetResult> {
         let state = &self.0;
         state.fate_of_read(&format!("get {location} {:?}", options.range))?;
+        if state.is_unseen(location) {
+            return Err(passing("no answer"));
+        }
         if state.toxics.hide_fences && options.head && location.as_ref().contains("/fence/") {
             let path = location.to_string();
             return Err(Error::NotFound { path, source: "hidden".into() });
