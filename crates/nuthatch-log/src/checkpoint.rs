@@ -26,7 +26,7 @@ pub const PREFIX: &str = "checkpoint-";
 /// How many checkpoints are kept.
 const KEPT: usize = 2;
 
-/// A checkpoint longer than this is not read.
+/// A longer checkpoint is neither written nor read.
 const MAX_CHECKPOINT_BYTES: u64 = 4 << 30;
 
 /// Which state of the log a checkpoint stands for.
@@ -49,8 +49,9 @@ pub fn begin() -> Vec<u8> {
 /// Completes the header of `bytes` (begun by [`begin`]), writes the file, removes old ones.
 ///
 /// # Errors
-/// The disk's.
+/// The disk's; `FileTooLarge`, before anything is written, if no start would read it.
 pub fn write(disk: &dyn Disk, covers: Covers, mut bytes: Vec<u8>) -> io::Result<()> {
+    check_len(bytes.len() as u64)?;
     bytes[0..8].copy_from_slice(&MAGIC);
     bytes[8..12].copy_from_slice(&CHECKPOINT_VERSION.to_le_bytes());
     bytes[16..24].copy_from_slice(&covers.log_id.to_le_bytes());
@@ -66,6 +67,17 @@ pub fn write(disk: &dyn Disk, covers: Covers, mut bytes: Vec<u8>) -> io::Result<
         disk.remove(old)?;
     }
     Ok(())
+}
+
+fn check_len(len: u64) -> io::Result<()> {
+    if len <= MAX_CHECKPOINT_BYTES {
+        return Ok(());
+    }
+    let text = format!(
+        "a checkpoint of {len} bytes would be longer than {MAX_CHECKPOINT_BYTES}, which is the most that \
+         a start reads: starts replay from the last one that was written"
+    );
+    Err(io::Error::new(io::ErrorKind::FileTooLarge, text))
 }
 
 /// Names of the checkpoint files, the oldest first.
@@ -95,12 +107,17 @@ pub enum CheckpointFault {
 /// [`CheckpointFault`].
 pub fn read(disk: &dyn Disk, name: &str) -> Result<(Covers, Vec<u8>), CheckpointFault> {
     let damaged = |what| Err(CheckpointFault::Unusable(Unusable::Damaged(what)));
-    let whole = || -> io::Result<Vec<u8>> {
+    let whole = || -> io::Result<Option<Vec<u8>>> {
         let file = disk.open(name)?;
-        let len = file.len()?.min(MAX_CHECKPOINT_BYTES);
-        read_exact_at(&*file, 0, usize::try_from(len).unwrap_or(usize::MAX))
+        let len = file.len()?;
+        if len > MAX_CHECKPOINT_BYTES {
+            return Ok(None);
+        }
+        read_exact_at(&*file, 0, usize::try_from(len).unwrap_or(usize::MAX)).map(Some)
     };
-    let mut bytes = crate::env::again(whole)?;
+    let Some(mut bytes) = crate::env::again(whole)? else {
+        return damaged("it is longer than checkpoints are");
+    };
     if bytes.len() < HEADER_BYTES || bytes[0..8] != MAGIC {
         return damaged("it does not begin like a checkpoint");
     }
@@ -231,7 +248,7 @@ impl<M: Machine> Recovery<M> {
         }
         match self.machine.restore(&bytes[HEADER_BYTES..]) {
             Ok(()) => Ok(Tried::Restored(covers.lsn)),
-            Err(why) if self.machine.is_later(&bytes[HEADER_BYTES..], &why) => {
+            Err(why) if why.is_later => {
                 self.options.report.say(&format!("{name}: {why}"));
                 Err(OpenError::Unknown { file: file(), what: Later::Snapshot })
             }
@@ -248,6 +265,19 @@ pub fn name_is_ahead(disk: &dyn Disk, name: &str, end: Lsn) -> Option<Lsn> {
 }
 
 /// The position in a checkpoint's name.
-fn named_lsn(name: &str) -> Option<Lsn> {
+pub(crate) fn named_lsn(name: &str) -> Option<Lsn> {
     name.strip_prefix(PREFIX)?.parse().ok().map(Lsn)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{MAX_CHECKPOINT_BYTES, check_len};
+    use std::io::ErrorKind;
+
+    #[test]
+    fn what_no_start_would_read_is_not_written() {
+        assert!(check_len(MAX_CHECKPOINT_BYTES).is_ok());
+        let error = check_len(MAX_CHECKPOINT_BYTES + 1).expect_err("too long");
+        assert_eq!(error.kind(), ErrorKind::FileTooLarge);
+    }
 }

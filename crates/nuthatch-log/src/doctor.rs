@@ -76,11 +76,8 @@ pub trait Medic {
     /// The streams in a checkpoint's snapshot; `None` if it makes no sense.
     fn snapshot(&self, snapshot: &[u8]) -> Option<Vec<(StreamId, StateFacts)>>;
 
-    /// Whether a snapshot that makes no sense is of a later version: nothing is mended then. As
-    /// provided: whether its first byte, the version of its layout, is a later one.
-    fn is_later(&self, snapshot: &[u8]) -> bool {
-        crate::machine::is_later_snapshot(snapshot, crate::machine::SNAPSHOT_VERSION)
-    }
+    /// Whether a snapshot, or something in it, is of a later version: nothing is mended then.
+    fn is_later(&self, snapshot: &[u8]) -> bool;
 
     /// Body of an `Advance` record, which uses up sequences.
     fn advance(&self) -> Vec<u8>;

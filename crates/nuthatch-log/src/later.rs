@@ -26,6 +26,8 @@ pub enum Later {
     SegmentState(u8),
     /// The key for new frames, in the catalog.
     Key(u32),
+    /// The content of a record that the machine does not take, although it is as it was written.
+    RecordBody,
     /// A snapshot that the machine does not take, although it is as it was written.
     Snapshot,
 }
@@ -42,6 +44,9 @@ impl fmt::Display for Later {
             Self::StatePiece => f.write_str("an unknown mark in its footer"),
             Self::SegmentState(state) => write!(f, "a segment in the unknown state {state}"),
             Self::Key(key) => write!(f, "frames are encrypted with key {key}"),
+            Self::RecordBody => {
+                f.write_str("a record whose content this program does not understand")
+            }
             Self::Snapshot => f.write_str("a snapshot that this program does not understand"),
         }
     }

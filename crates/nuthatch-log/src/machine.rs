@@ -141,12 +141,12 @@ pub trait LogAccess {
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("snapshot is not usable: {reason}")]
 pub struct SnapshotError {
-    /// What is wrong with it. The words "has version" say that something in it is of a later one.
+    /// What is wrong with it.
     pub reason: String,
+    /// It, or something in it, is of a later version: a start is refused then, while one that is
+    /// damaged is set aside.
+    pub is_later: bool,
 }
-
-/// What a reason says of a later version.
-const VERSION_WORDS: &str = "has version";
 
 /// Why states were not logged. What is dead then stays where it is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
@@ -178,15 +178,6 @@ impl std::fmt::Display for StateOf {
             write!(f, "stream {}", self.0)
         }
     }
-}
-
-/// The version byte that today's snapshots begin with.
-pub const SNAPSHOT_VERSION: u8 = 1;
-
-/// Whether a snapshot begins with a version byte above `known`.
-#[must_use]
-pub fn is_later_snapshot(snapshot: &[u8], known: u8) -> bool {
-    snapshot.first().is_some_and(|version| *version > known)
 }
 
 /// What a segment's footer tells of a message.
@@ -249,17 +240,6 @@ pub trait Machine: Send + 'static {
     /// [`SnapshotError`] if it cannot be used; the machine must then be as new.
     fn restore(&mut self, snapshot: &[u8]) -> Result<(), SnapshotError>;
 
-    /// Whether a snapshot that [`Machine::restore`] did not take, and why, is of a later version: a
-    /// start is refused then, while one that is only damaged is set aside. As provided: its first
-    /// byte, the version of its layout, is above that of the snapshots that this machine makes, or
-    /// the reason names the version of something in it.
-    fn is_later(&self, snapshot: &[u8], why: &SnapshotError) -> bool {
-        let mut own = Vec::new();
-        self.snapshot(&mut own);
-        let known = own.first().copied().unwrap_or(SNAPSHOT_VERSION);
-        is_later_snapshot(snapshot, known) || why.reason.contains(VERSION_WORDS)
-    }
-
     /// Appends a snapshot of all state to `out`, as `StreamState` records would hold it: small,
     /// without per-message data (that comes back through [`Machine::reindex`]). Called only between
     /// frames, when everything appended is committed.
@@ -284,6 +264,13 @@ pub trait Machine: Send + 'static {
     /// Recovery: the record was committed after the checkpoint and after its stream's state.
     /// Must lead to the same state as appending it did. Returns nothing: limits are recomputed.
     fn apply(&mut self, record: &RecordRef<'_>);
+
+    /// Recovery: how many records handed over so far were not understood. They are as they were
+    /// written, so a later version wrote them: the start is refused before it changes anything, and
+    /// names the segment.
+    fn unreadable_records(&self) -> u64 {
+        0
+    }
 
     /// Recovery is over; `dead` space is reported through `log` from now on.
     fn recovered<L: LogAccess>(&mut self, log: &mut L);
@@ -317,16 +304,4 @@ pub trait Machine: Send + 'static {
     /// Live weight of each stream's messages, for the log's accounting after recovery:
     /// calls `visit(stream, seq, weight)` for every live message.
     fn visit_live(&self, visit: &mut dyn FnMut(StreamId, Seq, usize));
-}
-
-#[cfg(test)]
-mod tests {
-    use super::is_later_snapshot;
-
-    #[test]
-    fn only_a_higher_first_byte_is_a_later_version() {
-        for (snapshot, later) in [(&[][..], false), (&[0], false), (&[1, 9], false), (&[2], true)] {
-            assert_eq!(is_later_snapshot(snapshot, 1), later, "{snapshot:?}");
-        }
-    }
 }

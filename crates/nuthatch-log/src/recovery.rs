@@ -6,6 +6,7 @@ mod chain;
 mod replay;
 mod settle;
 mod tail;
+mod torn;
 
 use crate::catalog::{Catalog, CatalogError, SegmentEntry};
 use crate::chain::TIER_NOTE;

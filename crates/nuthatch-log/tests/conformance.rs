@@ -4,7 +4,9 @@
 mod common;
 
 use common::{Event, Outcome, Outputs, Rig, Toy, tiny, tiny_sync};
-use nuthatch_log::env::{Fault, MemDisk, RamDisk, RealDisk, SeededEntropy, SystemClock};
+use nuthatch_log::env::{
+    Fault, MemDisk, OverlayDisk, RamDisk, RealDisk, SeededEntropy, SystemClock,
+};
 use nuthatch_log::{Disk, Log, LogOptions, SendError, StreamId, SyncPolicy};
 use nuthatch_object::{
     Bucket, BucketOptions, ObjectDisk, ObjectDiskOptions, TierOptions, TieredDisk,
@@ -84,6 +86,25 @@ fn body(n: u64) -> Vec<u8> {
     let mut body = n.to_le_bytes().to_vec();
     body.resize(8 + len, n as u8);
     body
+}
+
+/// A copy in memory of what is in a bucket is judged as the bucket is: there an owner that was
+/// superseded may have left a checkpoint whose name says more than the log holds.
+#[test]
+fn a_rehearsal_does_not_believe_the_name_of_a_checkpoint_in_a_bucket() {
+    let store = Arc::new(InMemory::new());
+    let mut rig = Rig::open(tiny(), Arc::new(object_disk(&store))).expect("opens");
+    rig.create(1, 0);
+    assert_eq!(rig.publish(1, b"one"), Outcome::Acked(1));
+    drop(rig);
+    let disk = object_disk(&store);
+    let file = disk.create("checkpoint-00000000000000004711").expect("creates");
+    file.write_at(&[7; 900], 0).and_then(|()| file.sync()).expect("writes");
+    let copy = OverlayDisk::new(Arc::new(disk));
+    let rehearsed = Rig::open(tiny(), Arc::new(copy)).map(|mut rig| rig.read(1, 1));
+    assert_eq!(rehearsed.expect("opens"), Outcome::Body(b"one".to_vec()));
+    let mut rig = Rig::open(tiny(), Arc::new(object_disk(&store))).expect("opens as well");
+    assert_eq!(rig.read(1, 1), Outcome::Body(b"one".to_vec()));
 }
 
 #[test]

@@ -2,11 +2,13 @@
 //! that go to the wrong place or nowhere, directories that are gone after a power cut.
 
 mod common;
+#[path = "../../../tests/seeds.rs"]
+mod seeds;
 
-use common::bytes::{content, frames, read, segments, write};
+use common::bytes::{checkpoints, content, frames, read, segments, write};
 use common::{Outcome, Rig, tiny};
 use nuthatch_log::env::{Fault, MemDisk, SeededEntropy};
-use nuthatch_log::{Disk, LogOptions, OpenError, StreamId};
+use nuthatch_log::{Disk, Inspection, LogOptions, OpenError, StreamId};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
@@ -211,6 +213,42 @@ fn torn_bytes_without_room_are_kept_over_any_number_of_starts() {
     }
 }
 
+/// A process that is killed between a segment's end in the catalog and its cut leaves space allocated:
+/// the next start gives it back, also where the log counts as closed cleanly.
+#[test]
+fn what_a_killed_process_did_not_cut_is_cut_by_the_next_start() {
+    let whole = MemDisk::default();
+    assert_eq!(work(&whole, 9), 9);
+    let whole = whole.survive();
+    let close = |disk: &MemDisk, cut: Option<u64>| {
+        let mut rig = open(disk).expect("opens");
+        assert_eq!(rig.publish(1, &[10; 1200]), Outcome::Acked(10));
+        let from = disk.operations();
+        cut.into_iter().for_each(|at| disk.inject(Fault::PowerCut(from + at)));
+        let _ = rig.core.close();
+        drop(rig);
+        disk.operations() - from
+    };
+    let steps = close(&whole.survive(), None);
+    let mut left_uncut = 0;
+    for cut in 1..=steps {
+        let disk = whole.survive();
+        close(&disk, Some(cut));
+        let disk = disk.survive();
+        let uncut = |disk: &MemDisk| {
+            let look = Inspection::of(disk).expect("can be looked at");
+            let sealed = look.segments.into_iter().filter(|s| s.state == "sealed");
+            let excess = sealed.map(|s| s.file_bytes - s.good_bytes - s.footer_bytes);
+            (look.clean, excess.sum::<u64>())
+        };
+        let (clean, excess) = uncut(&disk);
+        left_uncut += u64::from(clean && excess > 0);
+        drop(open(&disk).expect("opens"));
+        assert_eq!(uncut(&disk.survive()).1, 0, "cut {cut} of {steps}, clean: {clean}");
+    }
+    assert!(left_uncut > 0, "no kill came between");
+}
+
 /// A directory without an identity and a medium without a byte to spare: the log opens, so that
 /// something can be purged, and gets it when there is room.
 #[test]
@@ -232,6 +270,63 @@ fn a_full_medium_puts_the_identity_off() {
     disk.set_capacity(u64::MAX);
     check(&disk, acked, "with room again");
     assert!(disk.open("identity").is_ok());
+}
+
+/// A torn tail that would take all of the reserve stays where it is: without room for the catalog the log
+/// would not open, and nobody could free any space.
+#[test]
+fn a_torn_copy_leaves_the_catalog_its_share() {
+    let mut met = 0;
+    for (whole, acked) in some_torn() {
+        let probe = whole.survive();
+        let torn = open(&probe).expect("opens").report.torn_bytes;
+        // A smaller one leaves room for the catalog in any case.
+        if torn < 1000 {
+            continue;
+        }
+        for spare in [0, 60, 200, 500] {
+            let disk = whole.survive();
+            // What a start removes first would be room as well.
+            for name in disk.list("tmp").expect("lists") {
+                disk.remove(&format!("tmp/{name}")).expect("removes");
+            }
+            disk.open("reserve").and_then(|file| file.set_len(torn + spare)).expect("cuts");
+            let used: u64 = content(&disk).values().map(|bytes| bytes.len() as u64).sum();
+            disk.set_capacity(used);
+            check(&disk, acked, &format!("a reserve of {} bytes", torn + spare));
+            met += 1;
+        }
+    }
+    assert!(met > 0, "no torn tail was larger than a catalog");
+}
+
+/// Unusable checkpoints are kept, but not for ever: the newest ones, once another one is in use.
+#[test]
+fn old_unusable_checkpoints_are_removed() {
+    let disk = MemDisk::default();
+    let options = LogOptions { checkpoint_bytes: 2048, ..options() };
+    let mut set_aside = Vec::new();
+    for round in 0..24u64 {
+        let mut rig = Rig::open(options.clone(), Arc::new(disk.clone())).expect("opens");
+        rig.create(1, 0);
+        for _ in 0..6 {
+            rig.publish(1, &[round as u8; 900]);
+            rig.advance(Duration::from_secs(20));
+        }
+        rig.core.close().expect("closes");
+        drop(rig);
+        disk.release_lock();
+        let newest = checkpoints(&disk).pop().expect("a checkpoint");
+        disk.flip_bit(&newest, 60, 1);
+        set_aside.push(newest);
+    }
+    let left = disk.list("torn").expect("lists");
+    let left: Vec<_> = left.iter().filter(|name| name.starts_with("checkpoint-")).collect();
+    // The one set aside last is newer than the one in use, and the newest was not met by a start yet.
+    assert!(left.len() <= 9 && left.len() >= 2, "{left:?}");
+    let newest = &set_aside[set_aside.len() - 2];
+    assert!(left.contains(&newest), "{newest} of {left:?}");
+    assert_eq!(open(&disk).expect("opens").report.unusable, 1);
 }
 
 /// Checkpoints that find no room leave nothing behind.
@@ -265,7 +360,7 @@ fn a_full_medium_is_not_filled_further_by_attempts() {
 #[test]
 fn writes_that_go_astray_are_told() {
     let (mut told, mut kept) = (0, 0);
-    for seed in 0..300u64 {
+    for seed in seeds::seeds(0..300) {
         let mut chance = SeededEntropy::new(seed);
         let disk = MemDisk::default();
         let at = 20 + chance.below(150);
@@ -305,7 +400,7 @@ fn writes_that_go_astray_are_told() {
 #[test]
 fn what_was_set_aside_survives_a_power_cut() {
     let mut seen = 0;
-    for seed in 0..40 {
+    for seed in seeds::seeds(0..40) {
         let Some((disk, _)) = torn(seed) else { continue };
         let rig = open(&disk).expect("opens");
         let frames = rig.report.torn_frames;

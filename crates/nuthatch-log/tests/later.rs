@@ -86,6 +86,39 @@ fn a_record_of_a_later_kind_is_refused_in_any_segment() {
     }
 }
 
+/// Sets the byte of the first record's content that tells its version to the machine.
+fn change_body(disk: &MemDisk, segment: &str) {
+    let mut bytes = read(disk, segment);
+    let (frame, _) = frames(&bytes)[0];
+    bytes[frame + 48 + 32 + 7] = 1;
+    rechain(&mut bytes);
+    write(disk, segment, &bytes);
+}
+
+/// Of a record whose kind is known and whose content is not only the machine can tell: it is asked
+/// before a torn tail is sealed and before the catalog is written.
+#[test]
+fn content_of_a_later_version_is_refused_before_anything_is_changed() {
+    for clean in [true, false] {
+        let disk = furnished(clean).crash(1);
+        without_checkpoints(&disk);
+        let first = segments(&disk)[0].clone();
+        change_body(&disk, &first);
+        if !clean {
+            let last = segments(&disk).pop().expect("a segment");
+            let mut bytes = read(&disk, &last);
+            let (at, len) = *frames(&bytes).last().expect("a frame");
+            bytes[at + len.next_multiple_of(512)..][..100].fill(7);
+            write(&disk, &last, &bytes);
+        }
+        let before = content(&disk);
+        let error = Rig::open(options(), Arc::new(disk.clone())).err().expect("refused");
+        assert!(matches!(&error, OpenError::Unknown { file, .. } if *file == first), "{error}");
+        disk.release_lock();
+        assert!(content(&disk) == before, "files were changed");
+    }
+}
+
 #[test]
 fn a_frame_or_a_segment_of_a_later_version_is_refused() {
     for clean in [true, false] {

@@ -2,6 +2,8 @@
 //! unreadable, and it is told as damage, never as "no such message".
 
 mod common;
+#[path = "../../../tests/seeds.rs"]
+mod seeds;
 
 use common::bytes::{frames, read, segments, write};
 use common::{Outcome, Rig, tiny, tiny_cold};
@@ -112,7 +114,7 @@ fn a_damaged_frame_takes_nothing_with_it() {
         let options = LogOptions { tail_cache_bytes: 1, ..options };
         let whole = furnished(&options);
         let mut unreadable = 0;
-        for seed in seeds {
+        for seed in seeds::seeds(seeds) {
             let mut chance = SeededEntropy::new(seed);
             let disk = whole.crash(1);
             let names = segments(&disk);
@@ -144,7 +146,7 @@ fn a_damaged_frame_takes_nothing_with_it() {
 fn several_damaged_frames_take_nothing_with_them() {
     let options = LogOptions { tail_cache_bytes: 1, ..tiny() };
     let whole = furnished(&options);
-    for seed in 0..50 {
+    for seed in seeds::seeds(0..50) {
         let mut chance = SeededEntropy::new(seed);
         let disk = whole.crash(1);
         let mut expected = BTreeSet::new();

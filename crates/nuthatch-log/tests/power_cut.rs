@@ -2,6 +2,8 @@
 //! sequence is given out twice. The same checks must fail when syncing is turned off.
 
 mod common;
+#[path = "../../../tests/seeds.rs"]
+mod seeds;
 
 use common::{Event, History, Outcome, Outputs, Rig, Toy, tiny, tiny_cold, tiny_parts, tiny_sync};
 use nuthatch_log::env::{Fault, MemDisk};
@@ -45,7 +47,7 @@ fn history(options: &LogOptions, seed: u64) -> Result<u64, String> {
     Ok(trace)
 }
 
-fn failures(options: &LogOptions, seeds: std::ops::Range<u64>) -> Vec<String> {
+fn failures(options: &LogOptions, seeds: impl Iterator<Item = u64>) -> Vec<String> {
     seeds
         .filter_map(|seed| history(options, seed).err().map(|why| format!("seed {seed}: {why}")))
         .collect()
@@ -56,14 +58,14 @@ const HISTORIES: u64 = 400;
 
 #[test]
 fn what_was_acknowledged_survives_power_cuts() {
-    let failures = failures(&tiny_parts(), 0..HISTORIES);
+    let failures = failures(&tiny_parts(), seeds::seeds(0..HISTORIES));
     assert!(failures.is_empty(), "{} failed: {:#?}", failures.len(), failures.first());
 }
 
 /// The same where everything sealed is merged, sorted by stream and compressed at once.
 #[test]
 fn and_while_cold_segments_are_rewritten() {
-    let failures = failures(&tiny_cold(), 5_000..5_000 + HISTORIES);
+    let failures = failures(&tiny_cold(), seeds::seeds(5_000..5_000 + HISTORIES));
     assert!(failures.is_empty(), "{} failed: {:#?}", failures.len(), failures.first());
 }
 
@@ -83,6 +85,96 @@ fn late_syncs_lose_at_most_the_end() {
             assert!(!failure.contains("does not open"), "{failure}");
         }
     }
+}
+
+/// Histories in which the medium fails in another way than by a loss of power.
+const MEDIUM_HISTORIES: u64 = 300;
+
+/// One history on a medium that is full at some moments: publishers hear of it, or the log stops and is
+/// opened again. Then the power goes.
+fn full_history(options: &LogOptions, seed: u64) -> Result<(), String> {
+    let mut disk = MemDisk::default();
+    let mut history = History::new(seed);
+    for life in 0..CUTS {
+        for _ in 0..=history.chance.below(4) {
+            disk.inject(Fault::NoSpace(disk.operations() + 1 + history.chance.below(300)));
+        }
+        let salt = seed * 31 + life;
+        match Rig::open_seeded(options.clone(), Arc::new(disk.clone()), salt) {
+            Ok(mut rig) => {
+                history.work(&mut rig, 150);
+                history.collect(&rig);
+                history.known.in_flight.clear();
+            }
+            Err(OpenError::Io { .. }) => {}
+            Err(error) => return Err(format!("does not open: {error}")),
+        }
+        disk = if history.chance.below(2) == 0 { disk.crash(seed) } else { disk.survive() };
+        let after = Rig::open_seeded(options.clone(), Arc::new(disk.clone()), salt ^ 7);
+        let mut rig = after.map_err(|error| format!("does not open with room again: {error}"))?;
+        history.check(&mut rig)?;
+        for stream in rig.core.machine().streams.keys() {
+            history.known.created.insert(*stream);
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn a_full_medium_at_any_moment_loses_nothing() {
+    let failed: Vec<String> = (0..MEDIUM_HISTORIES)
+        .filter_map(|seed| {
+            let options = if seed % 2 == 0 { tiny_parts() } else { tiny_cold() };
+            full_history(&options, seed).err().map(|why| format!("seed {seed}: {why}"))
+        })
+        .collect();
+    assert!(failed.is_empty(), "{failed:#?}");
+}
+
+/// One history in which a write to a segment goes to the wrong place or nowhere, and everything that
+/// was acknowledged is vouched for by a frame behind it. True if somebody heard of it.
+fn astray_history(options: &LogOptions, seed: u64) -> Result<bool, String> {
+    let disk = MemDisk::default();
+    let mut history = History::new(seed);
+    history.told = Some(0);
+    let at = 20 + history.chance.below(250);
+    let sectors = 1 + history.chance.below(8).cast_signed();
+    let by = sectors * 512 * if history.chance.below(2) == 0 { 1 } else { -1 };
+    disk.inject(if seed.is_multiple_of(3) { Fault::Lost(at) } else { Fault::Misdirected(at, by) });
+    let mut rig = Rig::open_seeded(options.clone(), Arc::new(disk.clone()), seed)
+        .map_err(|error| format!("a new log does not open: {error}"))?;
+    history.work(&mut rig, 150);
+    history.collect(&rig);
+    // Two witnesses: the first one may be what went astray.
+    for payload in [b"one", b"two"] {
+        rig.publish(1, payload);
+        rig.advance(Duration::from_secs(3));
+    }
+    drop(rig);
+    let disk = if history.chance.below(2) == 0 { disk.crash(seed) } else { disk.survive() };
+    let mut rig = match Rig::open_seeded(options.clone(), Arc::new(disk), seed ^ 7) {
+        Ok(rig) => rig,
+        Err(error) if error.is_damage() => return Ok(true),
+        Err(error) => return Err(format!("does not open: {error}")),
+    };
+    history.check(&mut rig)?;
+    Ok(history.told > Some(0))
+}
+
+/// Writes that go astray in a log that merges, compresses and writes checkpoints meanwhile: whatever
+/// was acknowledged is there as it was, or whoever asks hears of damage.
+#[test]
+fn writes_that_go_astray_are_healed_or_told_in_any_history() {
+    let (mut told, mut failed) = (0, Vec::new());
+    for seed in 0..MEDIUM_HISTORIES {
+        let options = if seed % 2 == 0 { tiny_parts() } else { tiny_cold() };
+        match astray_history(&options, seed) {
+            Ok(heard) => told += u64::from(heard),
+            Err(why) => failed.push(format!("seed {seed}: {why}")),
+        }
+    }
+    assert!(failed.is_empty(), "{failed:#?}");
+    assert!(told > MEDIUM_HISTORIES / 10, "only {told} were heard of");
 }
 
 #[test]
@@ -150,7 +242,7 @@ fn publish_until_it_fails(outputs: &Outputs, handle: &LogHandle<Event>) -> Vec<u
 #[test]
 fn frames_that_wait_at_the_writer_are_written_behind_durable_ones() {
     let mut met = 0;
-    for seed in 0..THREADED_HISTORIES {
+    for seed in seeds::seeds(0..THREADED_HISTORIES) {
         let disk = MemDisk::default();
         let mut rig = Rig::open_seeded(tiny(), Arc::new(disk.clone()), seed).expect("opens");
         rig.create(1, 0);

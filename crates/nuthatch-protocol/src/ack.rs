@@ -1,4 +1,4 @@
-//! What consumers send back: ack subjects, ack bodies, pull requests (`nats-wire` §9.5).
+//! What consumers send back: ack subjects, ack bodies, pull requests.
 
 use std::borrow::Cow;
 

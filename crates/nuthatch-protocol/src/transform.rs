@@ -1,4 +1,4 @@
-//! Subject transforms: from a pattern and a destination to a function on subjects (`nats-wire` §4).
+//! Subject transforms: from a pattern and a destination to a function on subjects.
 //!
 //! The grammar and every result are nats-server's, with one exception: `split` never writes an
 //! empty token.

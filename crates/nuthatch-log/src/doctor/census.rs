@@ -9,6 +9,9 @@ use crate::state_part::{PartHead, whole_kind};
 use crate::types::{Lsn, StreamId, Timestamp};
 use std::collections::BTreeMap;
 
+/// More records than any open segment holds: sequences skip this far if the end of the log is lost.
+const LOST_END_RECORDS: u64 = 1 << 25;
+
 /// Messages of a stream that cannot be read any more.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub struct Lost {
@@ -52,6 +55,9 @@ struct Trace {
     gaps: Vec<(u64, u64)>,
     /// Messages that can be read, in the order in which they lie in the log.
     readable: Vec<(u64, u64)>,
+    /// Those among them that lie in compacted segments: a start takes them only from a state that
+    /// knows them.
+    compacted: Vec<(u64, u64)>,
 }
 
 /// Everything that is known of the streams of a log.
@@ -80,6 +86,14 @@ impl Census {
         self.records_lost_max = self.records_lost_max.saturating_add(records_max);
     }
 
+    /// The log may have gone on behind all that is left of it, and nothing tells how far. No checkpoint
+    /// or state that is left can cover that.
+    pub fn lost_end(&mut self) {
+        if self.last_hole.0 < u64::MAX {
+            self.hole(Lsn(u64::MAX), LOST_END_RECORDS);
+        }
+    }
+
     /// The next record in the order of the log.
     pub fn record(&mut self, record: &RecordRef<'_>, lsn: Lsn, compacted: bool, medic: &dyn Medic) {
         self.newest = self.newest.max(record.timestamp);
@@ -96,6 +110,9 @@ impl Census {
                 if record.kind == RecordKind::Message {
                     trace.has_messages = true;
                     push_joined(&mut trace.readable, seq);
+                    if compacted {
+                        push_joined(&mut trace.compacted, seq);
+                    }
                 }
                 if trace.first == 0 {
                     trace.first = seq;
@@ -170,9 +187,11 @@ impl Census {
             let trace = self.streams.entry(id).or_default();
             trace.name.clone_from(&facts.name);
             trace.is_configured = true;
+            let last = facts.next.saturating_sub(1);
             if covers_all {
-                trace.saw(facts.next.saturating_sub(1), 0, holes, lost, false);
+                trace.saw(last, 0, holes, lost, false);
             }
+            trace.last = trace.last.max(last);
             if trace.state.as_ref().is_none_or(|(at, _)| *at <= lsn) {
                 trace.state = Some((lsn, facts));
             }
@@ -205,7 +224,7 @@ impl Census {
             last: trace.last,
             more_max: self.records_lost_max - trace.records_seen + trace.unsure,
         };
-        streams.map(to).collect()
+        streams.map(to).filter(|unsure| unsure.more_max > 0).collect()
     }
 
     /// Streams with messages that nothing tells the configuration of: first and last sequence.
@@ -232,12 +251,10 @@ impl Census {
                 _ => 0,
             });
             let evicted = evicted.max().unwrap_or(0);
-            readable.extend(
-                known
-                    .iter()
-                    .filter(|(id, ..)| *id == stream.id)
-                    .map(|(_, first, last)| (*first, *last)),
-            );
+            let told = known.iter().filter(|(id, ..)| *id == stream.id);
+            let mut told: Vec<_> = told.map(|(_, first, last)| (*first, *last)).collect();
+            readable.extend(&told);
+            told.sort_unstable();
             readable.sort_unstable();
             for (first, last) in subtract(trace.must_have(), &readable) {
                 let first = first.max(evicted + 1);
@@ -245,6 +262,9 @@ impl Census {
                     let name = stream.name.clone();
                     lost.push(Lost { stream: stream.id, name, first, last });
                 }
+            }
+            for (first, last) in subtract(trace.orphans(stream), &told) {
+                lost.push(Lost { stream: stream.id, name: stream.name.clone(), first, last });
             }
         }
         lost
@@ -276,6 +296,19 @@ impl Trace {
         if !compacted {
             (self.holes_seen, self.records_seen, self.unsure) = (holes, records, 0);
         }
+    }
+
+    /// Messages in compacted segments that no state knows any more, because the one that was logged
+    /// for the compaction is lost: no start takes them up.
+    fn orphans(&self, stream: &StreamPreview) -> Vec<(u64, u64)> {
+        let known = self.state.as_ref().map_or(0, |(_, facts)| facts.next.saturating_sub(1));
+        let evicted = if stream.messages > 0 { stream.first.saturating_sub(1) } else { 0 };
+        let from = known.max(evicted) + 1;
+        let mut ranges: Vec<(u64, u64)> = self.compacted.clone();
+        ranges.retain(|(_, last)| *last >= from);
+        ranges.iter_mut().for_each(|(first, _)| *first = (*first).max(from));
+        ranges.sort_unstable();
+        subtract(ranges, &stream.live)
     }
 
     /// The messages that must be there, as far as anything can be missing: in ascending ranges.

@@ -213,7 +213,13 @@ impl Examiner<'_> {
         }
         self.fill_gap(Lsn(u64::MAX), old);
         let count = self.catalog.segments.len();
-        let action = format!("rebuilt from {} segments ({count} entries)", usable.len());
+        let mut action = format!("rebuilt from {} segments ({count} entries)", usable.len());
+        if self.catalog.segments.last().is_none_or(|last| last.state != SegmentState::Open) {
+            // A newer segment, which only the catalog knew, may be gone.
+            self.end_is_guessed = true;
+            action.push_str("; nothing tells that the last of them is the newest that there was: ");
+            action.push_str("sequences that may have been given out behind it are skipped");
+        }
         self.note(Finding::new(kind, CATALOG_FILE, why, action));
         Ok(true)
     }

@@ -3,12 +3,17 @@
 use super::chain::removed;
 use super::examine::Examiner;
 use super::finding::{Finding, Kind};
-use super::segments::MISSING_OPEN_RECORDS;
 use crate::catalog::{Catalog, SegmentState};
 use crate::checkpoint::{self, CheckpointFault, Covers};
+use crate::frame::FRAME_HEADER_BYTES;
 use crate::later::{Later, Unusable};
+use crate::segment::MAX_SEGMENT_BYTES;
 use crate::types::Lsn;
 use std::io;
+
+/// More positions than an open segment can hold. The catalog knows every segment before a frame goes
+/// into it, so that no more than these can be missing behind all that it tells of.
+const LOST_POSITIONS_MAX: u64 = MAX_SEGMENT_BYTES / FRAME_HEADER_BYTES as u64;
 
 impl Examiner<'_> {
     /// Looks at every checkpoint, the newest first; unusable ones go.
@@ -34,16 +39,17 @@ impl Examiner<'_> {
                 continue;
             }
             let snapshot = &bytes[checkpoint::HEADER_BYTES..];
+            if self.medic.is_later(snapshot) {
+                let what = Later::Snapshot.to_string();
+                self.note(Finding::new(Kind::LaterVersion, name, what, ""));
+                continue;
+            }
             match self.medic.snapshot(snapshot) {
                 Some(streams) if !used => {
                     self.census.checkpoint(covers.lsn, streams);
                     used = true;
                 }
                 Some(_) => {}
-                None if self.medic.is_later(snapshot) => {
-                    let what = Later::Snapshot.to_string();
-                    self.note(Finding::new(Kind::LaterVersion, name, what, ""));
-                }
                 None => {
                     let what = "its snapshot makes no sense".to_owned();
                     self.set_aside(Kind::Checkpoint, name, what);
@@ -63,40 +69,44 @@ impl Examiner<'_> {
     }
 
     /// A checkpoint of the newest generation that covers positions behind the log's end proves that
-    /// they were committed: they are entered as lost, and the checkpoint knows their sequences.
+    /// they were committed: they are entered as lost. It knows the sequences up to there; how far the
+    /// log went on behind it nobody knows.
     fn let_it_lead(&mut self, name: &str, covers: Covers) -> io::Result<()> {
         let end = self.catalog.end().max(self.open_end);
         if !checkpoint::is_ahead(covers, &self.catalog, end) {
             return Ok(());
         }
-        self.give_up_until(name, end, covers.lsn, 0)
+        self.give_up_until(name, end, covers.lsn)
     }
 
     /// As a checkpoint that can be read, by the position in its name: which sequences were given out
-    /// until then is not known.
+    /// until then is not known. The name says so only if the log can have reached that position.
     fn let_the_name_lead(&mut self, name: &str) -> io::Result<()> {
         let end = self.catalog.end().max(self.open_end);
-        match checkpoint::name_is_ahead(&*self.base, name, end) {
-            Some(covers) => self.give_up_until(name, end, covers, MISSING_OPEN_RECORDS),
-            None => Ok(()),
+        let Some(covers) = checkpoint::name_is_ahead(&*self.base, name, end) else {
+            return Ok(());
+        };
+        if covers.0 - end.0 <= LOST_POSITIONS_MAX {
+            return self.give_up_until(name, end, covers);
         }
+        let what = format!(
+            "its name says position {covers}, which a log that ends with {end} cannot have reached: \
+             what it covered is not known"
+        );
+        let action = "its name is not believed; sequences that may have been given out are skipped";
+        self.census.lost_end();
+        self.note(Finding::new(Kind::CheckpointAhead, name, what, action));
+        Ok(())
     }
 
-    /// Enters the positions behind the log's end, up to one that a checkpoint covers, as lost, with
-    /// so many records of which no checkpoint knows.
-    fn give_up_until(
-        &mut self,
-        name: &str,
-        end: Lsn,
-        covers: Lsn,
-        records_max: u64,
-    ) -> io::Result<()> {
+    /// Enters the positions behind the log's end, up to one that a checkpoint covers, as lost.
+    fn give_up_until(&mut self, name: &str, end: Lsn, covers: Lsn) -> io::Result<()> {
         self.seal_open()?;
         let what = format!("it covers position {covers}, and the log ends with {end}");
         let action = "the positions between are given up; their sequences are not used again";
         let id = self.new_id();
         self.catalog.segments.push(removed(id, Lsn(end.0 + 1), covers));
-        self.census.hole(covers, records_max);
+        self.census.lost_end();
         self.note(Finding::new(Kind::CheckpointAhead, name, what, action));
         Ok(())
     }

@@ -1,7 +1,7 @@
 //! The examination as a whole: what is looked at, in which order, and what comes out.
 
 use super::apply::KEPT_DIR;
-use super::census::{Census, Lost};
+use super::census::{Census, Lost, Uncertain};
 use super::finding::{Finding, Kind, Severity};
 use super::{Medic, StreamPreview};
 use crate::catalog::{CATALOG_FILE, Catalog};
@@ -53,6 +53,8 @@ pub struct Diagnosis {
     pub findings: Vec<Finding>,
     /// Messages that cannot be read any more.
     pub lost: Vec<Lost>,
+    /// Streams of which newer messages may be lost that nothing tells of: their sequences are skipped.
+    pub uncertain: Vec<Uncertain>,
     /// The streams as a server shows them after mending, or why it would not open.
     pub streams: Result<Vec<StreamPreview>, String>,
     /// What mending changes, by file.
@@ -99,6 +101,7 @@ pub fn diagnose(
         findings: Vec::new(),
         holes_without_file: BTreeSet::new(),
         open_end: Lsn(0),
+        end_is_guessed: false,
     };
     examiner.run()
 }
@@ -118,6 +121,8 @@ pub struct Examiner<'a> {
     pub(super) holes_without_file: BTreeSet<SegmentId>,
     /// The last position in the open segment, if there is one.
     pub(super) open_end: Lsn,
+    /// Nothing tells where the log ended.
+    pub(super) end_is_guessed: bool,
 }
 
 impl Examiner<'_> {
@@ -136,6 +141,9 @@ impl Examiner<'_> {
         self.strays()?;
         self.look_in_torn()?;
         self.segments()?;
+        if self.end_is_guessed {
+            self.census.lost_end();
+        }
         self.drop_void_states()?;
         self.checkpoints()?;
         self.medicine()?;
@@ -156,6 +164,7 @@ impl Examiner<'_> {
             log_id: self.catalog.log_id,
             findings: std::mem::take(&mut self.findings),
             lost: Vec::new(),
+            uncertain: Vec::new(),
             streams: Err("it was not examined further".to_owned()),
             changes: BTreeMap::new(),
         }
@@ -173,7 +182,9 @@ impl Examiner<'_> {
         let changes = self.disk.changes()?;
         let mut findings = std::mem::take(&mut self.findings);
         findings.sort_by_key(|f| std::cmp::Reverse(f.kind.severity()));
-        Ok(Diagnosis { log_id: self.catalog.log_id, findings, lost, streams, changes })
+        let uncertain = self.census.uncertain();
+        let log_id = self.catalog.log_id;
+        Ok(Diagnosis { log_id, findings, lost, uncertain, streams, changes })
     }
 
     /// Losses that earlier mendings have told: stream id, first and last sequence on a line each. An

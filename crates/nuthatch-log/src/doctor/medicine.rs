@@ -70,8 +70,7 @@ impl Examiner<'_> {
             subject: Vec::new(),
             body: self.medic.advance(),
         };
-        let unsure = self.census.uncertain().into_iter();
-        unsure.filter(|unsure| unsure.more_max > 0).map(skipped).collect()
+        self.census.uncertain().into_iter().map(skipped).collect()
     }
 
     fn give(&mut self, doses: &[Dose]) -> io::Result<()> {

@@ -187,25 +187,25 @@ impl Examiner<'_> {
         };
         let len = usize::try_from(file.len.min(MAX_SEGMENT_BYTES)).unwrap_or(0);
         let (image, unreadable) = read_what_can_be_read(&*file.file, len)?;
-        for (from, until) in unreadable {
+        for (from, until) in &unreadable {
             let what = format!("bytes {from} to {until} cannot be read");
             self.note(Finding::new(Kind::ReadError, &file.path, what, "taken as lost"));
         }
         let found = salvage(image, header, known);
+        // Behind its last frame an open segment may have held any number of others.
+        let unread = unreadable.iter().any(|(_, until)| *until > found.end);
+        if !is_sealed && (unread || header_damaged && found.pieces.is_empty()) {
+            self.census.lost_end();
+        }
         self.mend(entry, header, &found, pass.at, header_damaged)?;
-        if cut_off { self.end_of_cut(entry, &file, pass.next) } else { Ok(()) }
+        if cut_off { self.end_of_cut(entry, &file) } else { Ok(()) }
     }
 
     /// An open segment whose file has become shorter: nobody knows what was in the part that is gone.
-    fn end_of_cut(
-        &mut self,
-        entry: &SegmentEntry,
-        file: &SegmentFile,
-        next: Lsn,
-    ) -> io::Result<()> {
+    fn end_of_cut(&mut self, entry: &SegmentEntry, file: &SegmentFile) -> io::Result<()> {
         let what = format!("it has {} of {} bytes", file.len, entry.allocated);
         self.note(Finding::new(Kind::SegmentTruncated, &file.path, what, CUT_ACTION));
-        self.census.hole(next, MISSING_OPEN_RECORDS);
+        self.census.lost_end();
         self.seal_open()
     }
 
@@ -399,11 +399,12 @@ impl Examiner<'_> {
 
     /// A segment of which nothing can be had: its positions stay, without a file.
     fn give_up(&mut self, entry: &SegmentEntry, kind: Kind, what: String) {
-        let records_max = match entry.state {
-            SegmentState::Sealed => entry.data_end / crate::record::RECORD_HEADER_BYTES as u64,
-            _ => MISSING_OPEN_RECORDS,
-        };
-        self.census.hole(end_of(entry), records_max);
+        if entry.state == SegmentState::Sealed {
+            let records_max = entry.data_end / crate::record::RECORD_HEADER_BYTES as u64;
+            self.census.hole(end_of(entry), records_max);
+        } else {
+            self.census.lost_end();
+        }
         let (id, base, end) = (entry.id, entry.base, end_of(entry));
         if let Some(slot) = self.catalog.entry_mut(id) {
             *slot = removed(id, base, end);
@@ -441,9 +442,6 @@ const CUT_ACTION: &str =
 
 /// What mending does where frames are gone.
 const HOLE_ACTION: &str = "what they held is given up: its sequences become deleted ones";
-
-/// More records than any open segment holds: sequences skip this far if one is missing.
-pub(super) const MISSING_OPEN_RECORDS: u64 = 1 << 25;
 
 /// The last position that a missing segment stands for.
 fn end_of(entry: &SegmentEntry) -> Lsn {

@@ -4,37 +4,19 @@
 //! [`MemDisk::crash`] keeps any subset of what was not synced, cutting writes at 512-byte sectors.
 //! Faults are injected by operation number, so that a seed names one exact history.
 
+mod fault;
+mod image;
+
+pub use fault::Fault;
+pub use image::SECTOR_BYTES;
+
 use super::{Disk, DiskFile, SeededEntropy, WriteMode};
+use fault::Operation;
+use image::{FileOp, Inode, NameOp, apply_name, surviving_names};
 use parking_lot::Mutex;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::sync::Arc;
-
-/// The unit that a medium writes atomically.
-pub const SECTOR_BYTES: usize = 512;
-
-/// What may go wrong on purpose.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Fault {
-    /// From this operation (counted from 1) on, nothing works: the power is gone.
-    PowerCut(u64),
-    /// The first file sync at or after this operation fails with EIO, once. What it was to make durable
-    /// is dropped: it can be read as before, and the next sync, which succeeds, knows nothing of it.
-    SyncError(u64),
-    /// The first write at or after this operation fails with EIO, once.
-    WriteError(u64),
-    /// So many reads of files fail with EIO, from now on.
-    ReadErrors(u64),
-    /// The read of this number (see [`MemDisk::reads`]) fails with EIO, once.
-    ReadError(u64),
-    /// The first creation, rename, or write of new bytes at or after this operation finds the medium
-    /// full, once.
-    NoSpace(u64),
-    /// The bytes of the first write to a segment at or after this operation are put so many bytes further on (or before), and success is reported.
-    Misdirected(u64, i64),
-    /// The first such write at or after this operation is not made, and success is reported.
-    Lost(u64),
-}
 
 /// A simulated disk; clones share it.
 #[derive(Clone)]
@@ -55,40 +37,6 @@ struct State {
     reads: u64,
     trace: u64,
     locked: bool,
-}
-
-#[derive(Clone, Default)]
-struct Inode {
-    live: Vec<u8>,
-    durable: Vec<u8>,
-    unsynced: Vec<FileOp>,
-    /// A sync failed: what can be read is not what the medium has, and will not be.
-    dropped: bool,
-}
-
-#[derive(Clone)]
-enum FileOp {
-    Write { offset: usize, bytes: Vec<u8> },
-    SetLen(usize),
-}
-
-#[derive(Clone)]
-enum NameOp {
-    Link { path: String, inode: u64 },
-    Unlink { path: String },
-    Rename { from: String, to: String, inode: u64 },
-    MakeDir { path: String },
-}
-
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Operation {
-    Write,
-    Sync,
-    Other,
-}
-
-fn eio(what: &str) -> io::Error {
-    io::Error::other(format!("injected: {what}"))
 }
 
 fn directory(path: &str) -> &str {
@@ -228,193 +176,7 @@ impl MemDisk {
     }
 }
 
-/// Names of files and sub-directories after a power cut. What was in a directory that is gone is gone.
-fn surviving_names(
-    state: &State,
-    chance: &mut SeededEntropy,
-) -> (BTreeMap<String, u64>, BTreeSet<String>) {
-    let mut names = state.durable.clone();
-    let mut dirs = state.durable_dirs.clone();
-    let style = chance.below(4);
-    for op in &state.unsynced_names {
-        let kept = match style {
-            0 => false,
-            1 => true,
-            _ => chance.below(2) == 0,
-        };
-        match op {
-            NameOp::MakeDir { path } if kept => drop(dirs.insert(path.clone())),
-            op if kept => apply_name(&mut names, op),
-            _ => {}
-        }
-    }
-    let gone = |path: &str| {
-        state.dirs.iter().any(|dir| {
-            let below = path.strip_prefix(dir.as_str()).is_some_and(|rest| rest.starts_with('/'));
-            below && !dirs.contains(dir)
-        })
-    };
-    names.retain(|path, _| !gone(path));
-    (names, dirs)
-}
-
-fn apply_name(names: &mut BTreeMap<String, u64>, op: &NameOp) {
-    match op {
-        NameOp::Link { path, inode } => drop(names.insert(path.clone(), *inode)),
-        NameOp::Unlink { path } => drop(names.remove(path)),
-        NameOp::MakeDir { .. } => {}
-        NameOp::Rename { from, to, inode } => {
-            names.remove(from);
-            names.insert(to.clone(), *inode);
-        }
-    }
-}
-
-impl Inode {
-    fn apply(image: &mut Vec<u8>, op: &FileOp) {
-        match op {
-            FileOp::SetLen(len) => image.resize(*len, 0),
-            FileOp::Write { offset, bytes } => overwrite(image, *offset, bytes),
-        }
-    }
-
-    fn change(&mut self, op: FileOp) {
-        Self::apply(&mut self.live, &op);
-        self.unsynced.push(op);
-    }
-
-    fn drop_dirty(&mut self) {
-        self.dropped |= !self.unsynced.is_empty();
-        self.unsynced.clear();
-    }
-
-    fn sync(&mut self) {
-        for op in self.unsynced.drain(..) {
-            Self::apply(&mut self.durable, &op);
-        }
-    }
-
-    fn after_crash(&self, chance: &mut SeededEntropy) -> Vec<u8> {
-        let mut image = self.durable.clone();
-        for op in &self.unsynced {
-            match op {
-                FileOp::SetLen(_) if chance.below(2) == 0 => Self::apply(&mut image, op),
-                FileOp::SetLen(_) => {}
-                FileOp::Write { offset, bytes } => tear(&mut image, *offset, bytes, chance),
-            }
-        }
-        image
-    }
-}
-
-fn overwrite(image: &mut Vec<u8>, offset: usize, bytes: &[u8]) {
-    let end = offset + bytes.len();
-    if image.len() < end {
-        image.resize(end, 0);
-    }
-    image[offset..end].copy_from_slice(bytes);
-}
-
-/// Applies the sectors of a write that `chance` lets through: none, all, a prefix or any subset.
-fn tear(image: &mut Vec<u8>, offset: usize, bytes: &[u8], chance: &mut SeededEntropy) {
-    let style = chance.below(4);
-    let sectors = bytes.len().div_ceil(SECTOR_BYTES) as u64 + 1;
-    let prefix = chance.below(sectors + 1);
-    let (mut at, mut sector) = (0, 0);
-    while at < bytes.len() {
-        let step = SECTOR_BYTES - (offset + at) % SECTOR_BYTES;
-        let end = (at + step).min(bytes.len());
-        let kept = match style {
-            0 => false,
-            1 => true,
-            2 => sector < prefix,
-            _ => chance.below(2) == 0,
-        };
-        if kept {
-            overwrite(image, offset + at, &bytes[at..end]);
-        }
-        (at, sector) = (end, sector + 1);
-    }
-}
-
 impl State {
-    /// Counts an operation and raises the fault that is due. A write or a name change at the moment
-    /// of a power cut still happens (volatile); a sync does not.
-    /// Uses up one of the reads that are to fail, if any are left.
-    fn read_fault(&mut self) -> io::Result<()> {
-        self.reads += 1;
-        let now = self.reads;
-        if let Some(at) = self.faults.iter().position(|f| *f == Fault::ReadError(now)) {
-            self.faults.remove(at);
-            return Err(eio("read"));
-        }
-        for fault in &mut self.faults {
-            if let Fault::ReadErrors(left @ 1..) = fault {
-                *left -= 1;
-                return Err(eio("read"));
-            }
-        }
-        Ok(())
-    }
-
-    fn operation(&mut self, kind: Operation, detail: u64) -> io::Result<()> {
-        self.operations += 1;
-        let now = self.operations;
-        self.trace = (self.trace ^ detail ^ (kind as u64) << 60)
-            .wrapping_mul(0x9E37_79B9_7F4A_7C15)
-            .rotate_left(23)
-            ^ now;
-        let due = self.faults.iter().position(|fault| match fault {
-            Fault::PowerCut(at) => now >= *at,
-            Fault::SyncError(at) => now >= *at && kind == Operation::Sync,
-            Fault::WriteError(at) => now >= *at && kind == Operation::Write,
-            Fault::ReadErrors(_)
-            | Fault::ReadError(_)
-            | Fault::NoSpace(_)
-            | Fault::Misdirected(..)
-            | Fault::Lost(_) => false,
-        });
-        match due.map(|i| (i, self.faults[i])) {
-            None => Ok(()),
-            Some((_, Fault::PowerCut(_))) => Err(eio("power lost")),
-            Some((i, fault)) => {
-                self.faults.remove(i);
-                Err(eio(&format!("{fault:?}")))
-            }
-        }
-    }
-
-    /// Raises the fault of a full medium for an operation that takes new space.
-    fn has_space(&mut self) -> io::Result<()> {
-        let next = self.operations + 1;
-        let due = |fault: &Fault| matches!(fault, Fault::NoSpace(at) if next >= *at);
-        match self.faults.iter().position(due) {
-            Some(at) => {
-                self.faults.remove(at);
-                Err(io::ErrorKind::StorageFull.into())
-            }
-            None => Ok(()),
-        }
-    }
-
-    /// Where a write to a segment really goes; `None`: nowhere.
-    fn astray(&mut self, inode: u64, offset: u64) -> Option<u64> {
-        let next = self.operations + 1;
-        let is_segment = self.live.iter().any(|(path, id)| *id == inode && path.ends_with(".seg"));
-        let due = |fault: &Fault| matches!(fault, Fault::Misdirected(at, _) | Fault::Lost(at) if is_segment && next >= *at);
-        let Some(at) = self.faults.iter().position(due) else { return Some(offset) };
-        match self.faults.remove(at) {
-            Fault::Misdirected(_, by) => Some(offset.saturating_add_signed(by)),
-            _ => None,
-        }
-    }
-
-    fn has_power(&self) -> io::Result<()> {
-        let lost =
-            |fault: &Fault| matches!(fault, Fault::PowerCut(at) if self.operations + 1 > *at);
-        if self.faults.iter().any(lost) { Err(eio("power lost")) } else { Ok(()) }
-    }
-
     fn used(&self) -> u64 {
         self.live.values().map(|inode| self.inodes[inode].live.len() as u64).sum()
     }

@@ -154,8 +154,12 @@ impl Disk for OverlayDisk {
         Ok(u64::MAX)
     }
 
+    /// What holds of the names of files in a bucket holds of them here.
     fn write_mode(&self) -> WriteMode {
-        WriteMode::Buffered
+        match self.base.write_mode() {
+            WriteMode::Object => WriteMode::Object,
+            WriteMode::Direct | WriteMode::Buffered | WriteMode::Memory => WriteMode::Buffered,
+        }
     }
 
     fn label(&self) -> String {

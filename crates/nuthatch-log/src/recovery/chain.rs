@@ -127,7 +127,7 @@ impl<M: Machine> Recovery<M> {
         }
         let why = match read_footer(&segment, &entry) {
             Ok(footer) => {
-                if !self.catalog.clean && len > entry.data_end + u64::from(entry.footer_len) {
+                if len > entry.data_end + u64::from(entry.footer_len) {
                     self.todo.push(Todo::Cut { segment: Arc::clone(&segment), entry });
                 }
                 self.add_link(entry, segment, footer, false);

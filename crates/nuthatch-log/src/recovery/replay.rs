@@ -120,7 +120,7 @@ impl<M: Machine> Recovery<M> {
         let (record, _) = decode_record(&last).map_err(|_| malformed())?;
         if record.kind != RecordKind::StatePart {
             self.machine.apply_state(&record);
-            return Ok(());
+            return self.refuse_unreadable(link);
         }
         let of = PartHead::decode(record.headers).ok_or_else(malformed)?.of;
         // Parts of attempts that were never finished may come before those of this one.
@@ -138,7 +138,16 @@ impl<M: Machine> Recovery<M> {
         body.extend_from_slice(record.body);
         let kind = whole_kind(stream);
         self.machine.apply_state(&RecordRef { kind, headers: b"", body: &body, ..record });
-        Ok(())
+        self.refuse_unreadable(link)
+    }
+
+    /// Whether the machine understood what it was given of a segment. Nothing was changed until now.
+    fn refuse_unreadable(&self, link: usize) -> Result<(), OpenError> {
+        if self.machine.unreadable_records() == 0 || !REFUSE_LATER.holds() {
+            return Ok(());
+        }
+        let file = self.links[link].entry.file_name();
+        Err(OpenError::Unknown { file, what: Later::RecordBody })
     }
 
     /// The bytes of the record that a mark points at, out of a frame whose checksums are right.
@@ -245,7 +254,9 @@ impl<M: Machine> Recovery<M> {
                 self.machine.reindex(&indexed(&record));
             }
         }
-        records.fault.filter(|_| REFUSE_LATER.holds()).map_or(Ok(()), Err)
+        let unread = self.machine.unreadable_records() > 0;
+        let fault = records.fault.or(unread.then_some(Unusable::Later(Later::RecordBody)));
+        fault.filter(|_| REFUSE_LATER.holds()).map_or(Ok(()), Err)
     }
 }
 

@@ -10,20 +10,13 @@ use crate::catalog::{SegmentEntry, SegmentState};
 use crate::compaction::forget_removed;
 use crate::env::{Disk, DiskFile, Entropy, again, is_full, replace_file};
 use crate::identity::{IDENTITY_FILE, Identity};
-use crate::rules::{CLEAR_UNFINISHED, DRAW_RESERVE, DROP_AFTER_CATALOG, KEEP_TORN, KEEP_UNUSABLE};
+use crate::rules::{CLEAR_UNFINISHED, DRAW_RESERVE, DROP_AFTER_CATALOG, KEEP_TORN};
 use crate::segment::scan::{Beyond, look_beyond};
 use crate::segment::writer::append_footer;
 use crate::segment::{FooterBuilder, HeaderFault, Segment, SegmentHeader, SegmentId};
 use crate::store::{RESERVE_FILE, TMP_DIR, TORN_DIR};
 use std::io;
 use std::sync::Arc;
-
-/// Torn tails kept in `torn/` for somebody to look at, the newest ones.
-const TORN_TAILS_MAX: usize = 32;
-/// Their bytes: above this fewer are kept.
-const TORN_BYTES_MAX: u64 = 64 << 20;
-/// So many are kept however large they are.
-const TORN_TAILS_MIN: usize = 4;
 
 /// Bytes that are looked at at a time where a file may be all zeros.
 const BLANK_STEP_BYTES: usize = 1024 * 1024;
@@ -82,6 +75,7 @@ impl<M: Machine> Recovery<M> {
         self.store_catalog()?;
         self.cut(cuts);
         self.remove_dropped(torn_whole)?;
+        self.trim_checkpoints().map_err(io_context(TORN_DIR))?;
         self.forget_replaced()
     }
 
@@ -105,11 +99,22 @@ impl<M: Machine> Recovery<M> {
     }
 
     /// Does a write; while the medium is full, again with a little more of the reserve given back.
-    fn with_room<T>(&self, mut write: impl FnMut() -> io::Result<T>) -> io::Result<T> {
+    pub(super) fn with_room<T>(&self, write: impl FnMut() -> io::Result<T>) -> io::Result<T> {
+        self.with_room_but(0, write)
+    }
+
+    /// As [`Recovery::with_room`], leaving so many bytes of the reserve to what must be written.
+    pub(super) fn with_room_but<T>(
+        &self,
+        left: u64,
+        mut write: impl FnMut() -> io::Result<T>,
+    ) -> io::Result<T> {
         loop {
             match write() {
                 Err(error)
-                    if is_full(&error) && DRAW_RESERVE.holds() && draw_reserve(&*self.disk) => {}
+                    if is_full(&error)
+                        && DRAW_RESERVE.holds()
+                        && draw_reserve(&*self.disk, left) => {}
                 result => return result,
             }
         }
@@ -190,7 +195,7 @@ impl<M: Machine> Recovery<M> {
     }
 
     /// Moves a file to `torn/`.
-    fn move_aside(&self, name: &str) -> io::Result<()> {
+    pub(super) fn move_aside(&self, name: &str) -> io::Result<()> {
         self.with_room(|| self.disk.rename(name, &format!("{TORN_DIR}/{name}")))?;
         self.disk.sync_dir(TORN_DIR)?;
         self.disk.sync_dir("")
@@ -241,63 +246,6 @@ impl<M: Machine> Recovery<M> {
         }
         self.options.report.say(&format!("{name} does not belong to the log: set aside"));
         self.move_aside(name)
-    }
-
-    /// Copies a torn tail to `torn/`. False if there is no room for that, with all of the reserve:
-    /// the bytes then stay where they are, behind the segment's end, until a later start has room.
-    fn set_torn_aside(
-        &mut self,
-        segment: &Segment,
-        from: u64,
-        beyond: &Beyond,
-    ) -> Result<bool, OpenError> {
-        let name = segment.header.file_name();
-        self.report.torn_frames += beyond.frames.max(1);
-        self.report.torn_bytes += beyond.end - from;
-        self.trim_torn().map_err(io_context(TORN_DIR))?;
-        match self.keep_bytes(&*segment.file, &format!("{name}-{from}"), from, beyond.end) {
-            Ok(()) => Ok(true),
-            Err(error) if is_full(&error) => {
-                let what = "no room to set its torn tail aside: it stays where it is";
-                self.options.report.say(&format!("segment {name}: {what}"));
-                Ok(false)
-            }
-            Err(error) => Err(io_context(name)(error)),
-        }
-    }
-
-    /// Copies bytes of a file to a file of this name in `torn/`, unless they are there.
-    fn keep_bytes(&self, file: &dyn DiskFile, name: &str, from: u64, to: u64) -> io::Result<()> {
-        if !KEEP_TORN.holds() {
-            return Ok(());
-        }
-        let len = usize::try_from(to - from).unwrap_or(usize::MAX);
-        let bytes = again(|| file.read_shared(from, len))?;
-        let mut path = format!("{TORN_DIR}/{name}");
-        let mut copies = 0;
-        loop {
-            match self.disk.open(&path) {
-                Err(error) if error.kind() == io::ErrorKind::NotFound => break,
-                Err(error) => return Err(error),
-                Ok(old) if old.read_shared(0, len.saturating_add(1))? == bytes => return Ok(()),
-                Ok(_) => copies += 1,
-            }
-            path = format!("{TORN_DIR}/{name}.{copies}");
-        }
-        self.with_room(|| {
-            let aside = self.disk.create(&path)?;
-            let written = aside.write_at(&bytes, 0).and_then(|()| aside.sync());
-            // A copy that is cut short would be taken for the whole.
-            written.inspect_err(|_| drop(self.disk.remove(&path)))
-        })?;
-        self.disk.sync_dir(TORN_DIR)
-    }
-
-    fn checkpoint_aside(&self, name: &str) -> Result<(), OpenError> {
-        if !KEEP_UNUSABLE.holds() {
-            return self.disk.remove(name).map_err(io_context(name));
-        }
-        self.move_aside(name).map_err(io_context(name))
     }
 
     fn seal(
@@ -354,33 +302,6 @@ impl<M: Machine> Recovery<M> {
             }
         }
     }
-
-    /// Removes the oldest torn tails if there are too many, and says so. Files that recovery found
-    /// and does not know stay: only somebody who looks at them can say what they are worth.
-    fn trim_torn(&self) -> io::Result<()> {
-        let mut tails = Vec::new();
-        let mut bytes = 0;
-        for name in self.disk.list(TORN_DIR)?.into_iter().filter(|name| name.contains(".seg-")) {
-            let path = format!("{TORN_DIR}/{name}");
-            let len = self.disk.open(&path)?.len()?;
-            bytes += len;
-            tails.push((path, len));
-        }
-        // Names begin with generation and position: they sort by age.
-        let mut left = tails.len();
-        for (path, len) in tails {
-            let many = left >= TORN_TAILS_MAX || bytes > TORN_BYTES_MAX;
-            if !many || left < TORN_TAILS_MIN {
-                break;
-            }
-            self.options
-                .report
-                .say(&format!("{path}, an old torn tail of {len} bytes, is removed"));
-            self.disk.remove(&path)?;
-            (left, bytes) = (left - 1, bytes - len);
-        }
-        Ok(())
-    }
 }
 
 /// Whether an entry is of a segment that left the chain without a frame.
@@ -388,11 +309,11 @@ fn never_held(entry: &SegmentEntry) -> bool {
     entry.state == SegmentState::Removed && entry.end < entry.base
 }
 
-/// Gives a part of the reserve back to the medium; false if there is none left.
-fn draw_reserve(disk: &dyn Disk) -> bool {
+/// Gives a part of the reserve back to the medium; false if only `left` bytes of it are left.
+fn draw_reserve(disk: &dyn Disk, left: u64) -> bool {
     let Ok(file) = disk.open(RESERVE_FILE) else { return false };
     match file.len() {
-        Ok(len @ 1..) => file.set_len(len.saturating_sub(DRAW_BYTES)).is_ok(),
+        Ok(len) if len > left => file.set_len(len.saturating_sub(DRAW_BYTES).max(left)).is_ok(),
         _ => false,
     }
 }

@@ -119,6 +119,8 @@ pub struct Toy {
     /// First id not given out by the newest `LogState`, and the streams that were there.
     log_state: Option<(u64, BTreeSet<u64>)>,
     next_id: u64,
+    /// Records met in a recovery whose content is of a later version.
+    unreadable: u64,
 }
 
 impl Toy {
@@ -135,6 +137,7 @@ impl Toy {
             compressed: BTreeSet::new(),
             log_state: None,
             next_id: 0,
+            unreadable: 0,
         }
     }
 
@@ -265,6 +268,7 @@ impl Toy {
     }
 
     fn adopt_state(&mut self, stream: StreamId, body: &[u8]) {
+        self.unreadable += u64::from(has_later_version(body));
         let mut numbers = body.chunks_exact(8).map(le64);
         let mut next = || numbers.next().unwrap_or(0);
         let (max_messages, last, floor) = (next(), next(), next());
@@ -350,17 +354,17 @@ impl Machine for Toy {
 
     fn restore(&mut self, snapshot: &[u8]) -> Result<(), SnapshotError> {
         let Some((next_id, mut rest)) = snapshot.split_at_checked(8) else {
-            return Err(SnapshotError { reason: "cut short".to_owned() });
+            return Err(SnapshotError { reason: "cut short".to_owned(), is_later: false });
         };
         if has_later_version(snapshot) {
-            return Err(SnapshotError { reason: "another version".to_owned() });
+            return Err(SnapshotError { reason: "another version".to_owned(), is_later: true });
         }
         self.next_id = le64(next_id);
         while let Some((head, after)) = rest.split_at_checked(16) {
             let len = usize::try_from(le64(&head[8..])).unwrap_or(usize::MAX);
             let Some((body, after)) = after.split_at_checked(len) else {
                 *self = Self::new(self.outputs.clone());
-                return Err(SnapshotError { reason: "cut short".to_owned() });
+                return Err(SnapshotError { reason: "cut short".to_owned(), is_later: false });
             };
             self.adopt_state(StreamId(le64(&head[..8]) as u32), body);
             rest = after;
@@ -368,8 +372,8 @@ impl Machine for Toy {
         Ok(())
     }
 
-    fn is_later(&self, snapshot: &[u8], _why: &SnapshotError) -> bool {
-        has_later_version(snapshot)
+    fn unreadable_records(&self) -> u64 {
+        self.unreadable
     }
 
     fn snapshot(&self, out: &mut Vec<u8>) {
@@ -411,6 +415,7 @@ impl Machine for Toy {
         let (stream, seq) = (record.stream, record.seq.0);
         match record.kind {
             RecordKind::Message => self.add(stream, seq, record.weight(), &mut |_, _| {}),
+            RecordKind::StreamCreate if has_later_version(record.body) => self.unreadable += 1,
             RecordKind::StreamCreate => {
                 let max_messages = le64(record.body);
                 self.insert(stream, ToyStream { max_messages, ..Default::default() });

@@ -64,7 +64,7 @@ pub enum PriorityPolicy {
     Prioritized,
 }
 
-/// Configuration of a consumer. See `nats-wire` §9.4 for defaults and rules.
+/// Configuration of a consumer. Defaults and rules are those of nats-server.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 #[allow(missing_docs)] // the wire's own names; meanings are in the JetStream documentation
 #[serde(default)]

@@ -152,7 +152,7 @@ pub struct StreamConsumerLimits {
     pub max_ack_pending: i64,
 }
 
-/// Configuration of a stream. See `nats-wire` §9.1 for defaults and rules.
+/// Configuration of a stream. Defaults and rules are those of nats-server.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 #[allow(missing_docs)] // the wire's own names; meanings are in the JetStream documentation
 #[serde(default)]
