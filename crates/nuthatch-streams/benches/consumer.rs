@@ -1,7 +1,7 @@
 //! Cost of a consumer per message, with a stream, log and sink that cost next to nothing.
 //!
 //! `cargo bench -p nuthatch-streams --bench consumer` prints nanoseconds per message, best of
-//! several rounds. The budget (design §7): at most 250 ns to deliver, 80 ns to acknowledge.
+//! several rounds. The budget: at most 250 ns to deliver, 80 ns to acknowledge.
 
 use bytes::Bytes;
 use nuthatch_log::{

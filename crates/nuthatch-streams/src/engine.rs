@@ -126,6 +126,9 @@ pub struct Engine<S: Sink> {
     held: held::Held<S::Peer>,
     /// Streams between two logs, whose traffic waits.
     in_transit: usize,
+    /// Copies that are being compared with the state that is to take over, and when that goes on.
+    settling: VecDeque<transit::Settling>,
+    settle_at: Option<Timestamp>,
     /// Those of them that are to leave once everything has committed.
     leaving: Vec<StreamId>,
     /// Why the log failed, if it did.
@@ -199,6 +202,8 @@ impl<S: Sink> Engine<S> {
             expiring: Vec::new(),
             held: held::Held::default(),
             in_transit: 0,
+            settling: VecDeque::new(),
+            settle_at: None,
             leaving: Vec::new(),
             failed: None,
             recovering: FxHashMap::default(),
@@ -329,13 +334,15 @@ impl<S: Sink> Machine for Engine<S> {
 
     fn next_deadline(&self) -> Option<Timestamp> {
         let lists = &self.lists;
-        let due = [self.deadlines.next(), lists.log_at, lists.sweep_at, lists.freed_at];
+        let sweeps = [lists.sweep_at, self.settle_at].into_iter().flatten().min();
+        let due = [self.deadlines.next(), lists.log_at, sweeps, lists.freed_at];
         due.into_iter().flatten().min()
     }
 
     fn tick<L: LogAccess>(&mut self, log: &mut L) {
         self.run_deadlines(log);
         self.run_sweeps(log);
+        self.run_settling(log);
         self.wake_full(log);
         if self.lists.log_at.is_some_and(|at| at <= log.now()) {
             self.log_progress(log);
@@ -379,6 +386,10 @@ impl<S: Sink> Machine for Engine<S> {
 
     fn apply(&mut self, record: &RecordRef<'_>) {
         self.replay(record);
+    }
+
+    fn unreadable_records(&self) -> u64 {
+        self.unreadable_records
     }
 
     fn recovered<L: LogAccess>(&mut self, log: &mut L) {

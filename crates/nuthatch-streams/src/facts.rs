@@ -1,7 +1,8 @@
 //! What records and snapshots say of streams, for those who look a log over without running it.
 
+use crate::consumer::Consumer;
 use crate::engine::Engine;
-use crate::records::{Advance, AdvanceRollup, LogState, Reader};
+use crate::records::{Advance, AdvanceRollup, DecodeError, LogState, Reader};
 use crate::sink::{AccountId, Sink};
 use crate::stream::Stream;
 use nuthatch_log::doctor::{StateFacts, StreamPreview};
@@ -29,15 +30,30 @@ pub fn log_state(body: &[u8]) -> Option<(StreamId, Vec<StreamId>)> {
 /// The streams in a checkpoint's snapshot; `None` if it makes no sense.
 #[must_use]
 pub fn snapshot(bytes: &[u8]) -> Option<Vec<(StreamId, StateFacts)>> {
-    let mut reader = Reader::versioned(bytes, crate::engine::SNAPSHOT_VERSION).ok()?;
-    LogState::decode(reader.bytes().ok()?).ok()?;
-    let count = reader.count(8).ok()?;
+    read_snapshot(bytes).ok()
+}
+
+/// Whether a checkpoint's snapshot, or a stream or consumer in it, is of a later version.
+#[must_use]
+pub fn is_later(bytes: &[u8]) -> bool {
+    matches!(read_snapshot(bytes), Err(DecodeError::Version { .. }))
+}
+
+fn read_snapshot(bytes: &[u8]) -> Result<Vec<(StreamId, StateFacts)>, DecodeError> {
+    let mut reader = Reader::versioned(bytes, crate::engine::SNAPSHOT_VERSION)?;
+    LogState::decode(reader.bytes()?)?;
+    let count = reader.count(8)?;
     let mut streams = Vec::with_capacity(count);
     for _ in 0..count {
-        let id = StreamId(reader.u32().ok()?);
-        streams.push((id, state(reader.bytes().ok()?)?));
+        let id = StreamId(reader.u32()?);
+        let snapshot = Stream::decode_state(id, reader.bytes()?, 0)?;
+        for consumer in snapshot.consumers {
+            Consumer::<()>::decode(consumer)?;
+        }
+        let name = snapshot.stream.config().name.clone();
+        streams.push((id, snapshot.recovering.facts(name)));
     }
-    Some(streams)
+    Ok(streams)
 }
 
 /// Body of an `Advance` record, which uses up a sequence and all before it.
@@ -107,5 +123,34 @@ mod tests {
         let facts = state(&body).expect("reads back");
         assert_eq!(facts.name, name);
         assert_eq!((facts.floor, facts.next, facts.deleted), (1, 42, vec![]));
+    }
+
+    /// A snapshot with one stream whose state has this version.
+    fn snapshot_of(version: u8) -> Vec<u8> {
+        use crate::records::{put_bytes, put_u32};
+        let (_, mut state) = foundling(StreamId(7), 41);
+        state[0] = version;
+        let mut log_state = Vec::new();
+        LogState { next_id: StreamId(8), live: vec![StreamId(7)] }.encode(&mut log_state);
+        let mut bytes = vec![crate::engine::SNAPSHOT_VERSION];
+        put_bytes(&mut bytes, &log_state);
+        put_u32(&mut bytes, 1);
+        put_u32(&mut bytes, 7);
+        put_bytes(&mut bytes, &state);
+        bytes
+    }
+
+    /// Only what says that it is of a later version is; damage is not.
+    #[test]
+    fn a_later_version_anywhere_in_a_snapshot_is_told_from_damage() {
+        let (_, state) = foundling(StreamId(7), 41);
+        let whole = snapshot_of(state[0]);
+        assert!(snapshot(&whole).is_some() && !is_later(&whole));
+        assert!(is_later(&snapshot_of(200)));
+        assert!(!is_later(&snapshot_of(0)) && snapshot(&snapshot_of(0)).is_none());
+        assert!(!is_later(&whole[..whole.len() - 1]) && !is_later(b""));
+        let mut layout = whole;
+        layout[0] += 1;
+        assert!(is_later(&layout));
     }
 }

@@ -2,16 +2,62 @@
 
 use nuthatch_log::rules::Rule;
 
-/// A start goes on with a sweep that was not done: else what nobody needs stays for ever.
-pub const FINISH_SWEEP: Rule = Rule("streams.finish-sweep");
+macro_rules! rules {
+    ($($(#[$doc:meta])* $name:ident = $text:literal;)*) => {
+        $($(#[$doc])* pub const $name: Rule = Rule($text);)*
 
-/// A message that the stream has and the log does not give is damage, not a message that is gone.
-pub const MISSING_IS_DAMAGE: Rule = Rule("streams.missing-is-damage");
-/// A move settles only over a copy that holds every live message.
-pub const SETTLE_WHOLE: Rule = Rule("streams.settle-whole");
+        /// Every rule of this crate, to be turned off one by one.
+        pub const ALL: &[Rule] = &[$($name),*];
+    };
+}
 
-/// A step of the wall clock is followed only once it has lasted.
-pub const DOUBT_STEPS: Rule = Rule("streams.doubt-steps");
-
-/// Every rule of this crate, for the job that turns them off one by one.
-pub const ALL: &[Rule] = &[FINISH_SWEEP, MISSING_IS_DAMAGE, SETTLE_WHOLE, DOUBT_STEPS];
+rules! {
+    /// A publish is acknowledged when its frame is durable (A1).
+    ACK_AFTER_COMMIT = "streams.ack-after-commit";
+    /// An id that was stored is told as a duplicate when the message that it names is durable.
+    DUPLICATE_AFTER_COMMIT = "streams.duplicate-after-commit";
+    /// An operation is answered when its records are durable.
+    ANSWER_AFTER_COMMIT = "streams.answer-after-commit";
+    /// A double ack is confirmed when the progress it asks for is durable.
+    CONFIRM_AFTER_COMMIT = "streams.confirm-after-commit";
+    /// Readers and consumers see what is durable (A4).
+    SHOW_COMMITTED = "streams.show-committed";
+    /// Of consumers of a log that has failed only what is durable is shown.
+    DURABLE_INFO = "streams.durable-info";
+    /// What consumers let go is logged before a purge, a delete, an update or an expiry by message.
+    RELEASES_BEFORE_CHANGES = "streams.releases-before-changes";
+    /// What consumers let go is logged before a publish that evicts by a limit.
+    RELEASES_BEFORE_EVICTIONS = "streams.releases-before-evictions";
+    /// What is dropped because of a consumer that is gone or in memory only is logged.
+    LOG_DROPS = "streams.log-drops";
+    /// That a sweep is to be done is noted before its first part.
+    NOTE_SWEEP = "streams.note-sweep";
+    /// A start goes on with a sweep that was not done: else what nobody needs stays for ever.
+    FINISH_SWEEP = "streams.finish-sweep";
+    /// What the clock let expire is logged: a longer age does not bring it back.
+    LOG_EXPIRY = "streams.log-expiry";
+    /// A batch of which a part is missing leaves nothing.
+    BATCH_WHOLE = "streams.batch-whole";
+    /// A replay learns the ids that were stored.
+    REPLAY_IDS = "streams.replay-ids";
+    /// A state holds the ids of the duplicate window.
+    STATE_IDS = "streams.state-ids";
+    /// A state holds which sequences are gone.
+    STATE_DELETED = "streams.state-deleted";
+    /// A purge past the end holds back publishes until it is durable.
+    PURGE_HOLDS = "streams.purge-holds";
+    /// A message that the stream has and the log does not give is damage, not a message that is gone.
+    MISSING_IS_DAMAGE = "streams.missing-is-damage";
+    /// A consumer waits at a message that cannot be read, and does not pass over it.
+    WAIT_FOR_READABLE = "streams.wait-for-readable";
+    /// A move settles only over a copy that holds every live message.
+    SETTLE_WHOLE = "streams.settle-whole";
+    /// A stream leaves its log when that has durably noted where it goes.
+    LEAVE_AFTER_COMMIT = "streams.leave-after-commit";
+    /// The log that has a stream's state counts, and not the one that it came from (A16).
+    NEW_HOME_COUNTS = "streams.new-home-counts";
+    /// A restore that was not finished is dropped at a start.
+    DROP_UNFINISHED_RESTORE = "streams.drop-unfinished-restore";
+    /// A step of the wall clock is followed only once it has lasted.
+    DOUBT_STEPS = "streams.doubt-steps";
+}

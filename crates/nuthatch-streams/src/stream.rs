@@ -39,10 +39,11 @@ pub use messages::{Entry, MAX_WEIGHT_BYTES};
 pub use restoring::{importing_config, importing_name, is_restoring, is_staged, staged_config};
 pub use route::{Again, Routes};
 pub use scheduled::Made;
-pub use state::{Recovering, StreamSnapshot};
+pub use state::{Compared, LOOKED_AT_ONCE, Recovering, StreamSnapshot};
 pub use timed::rewritten;
 pub use timers::TTL_NEVER;
 
+use crate::rules::SHOW_COMMITTED;
 use crate::sink::AccountId;
 use counters::Counters;
 use dedup::Dedup;
@@ -437,6 +438,9 @@ impl Stream {
             return false;
         }
         let totals = self.assigned;
+        if !SHOW_COMMITTED.holds() {
+            self.committed = totals;
+        }
         if let Some(mark) = self.marks.back_mut()
             && mark.lsn >= lsn
         {

@@ -18,6 +18,7 @@
 //! further move.
 
 use crate::op::CatalogEntry;
+use crate::rules::NEW_HOME_COUNTS;
 use crate::stream::Place;
 use nuthatch_log::StreamId;
 
@@ -117,7 +118,8 @@ pub fn resolve(logs: &[&str], catalogs: &[Vec<CatalogEntry>]) -> Result<Resoluti
     let all = || catalogs.iter().enumerate().flat_map(|(log, c)| c.iter().map(move |e| (log, e)));
     // Who has arrived from somewhere makes what is left there worthless.
     for (_, entry) in all().filter(|(_, entry)| !entry.home.arriving) {
-        if let Some(place) = &entry.home.from
+        if NEW_HOME_COUNTS.holds()
+            && let Some(place) = &entry.home.from
             && let Some((log, Some(left))) = find(logs, catalogs, place)
         {
             resolution.forget.push(At { log, stream: left.id });

@@ -1,4 +1,4 @@
-//! Which stream configurations are accepted, and what their defaults are (nats-wire §9.1).
+//! Which stream configurations are accepted, and what their defaults are (those of nats-server; docs/nats-compatibility.md names the differences).
 //!
 //! Pure functions, called by the JetStream service before it takes a name or a subject into its
 //! registry. Texts and codes are those of nats-server 2.15 (`checkStreamCfg`, `configUpdateCheck`).

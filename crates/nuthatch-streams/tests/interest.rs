@@ -185,21 +185,6 @@ impl History {
         self.created = matches!(rig.op(op), Some(Ok(_)));
     }
 
-    /// As [`History::create_stream`], and nothing is evicted.
-    fn create_unlimited(&mut self, rig: &mut Rig) {
-        let config = StreamConfig {
-            name: "I".into(),
-            subjects: vec!["i.>".into()],
-            retention: RetentionPolicy::Interest,
-            ..StreamConfig::default()
-        };
-        let config = validate::stream_config(config, &Limits::default()).expect("valid");
-        let account = AccountId::GLOBAL;
-        let op = Op::CreateStream { id: STREAM, account, config: Box::new(config) };
-        assert!(matches!(rig.op(op), Some(Ok(_))), "created");
-        self.created = true;
-    }
-
     fn consumer(&mut self, rig: &Rig) {
         let name = CONSUMERS[self.chance.below(3) as usize];
         let filter = FILTERS[self.chance.below(3) as usize];
@@ -339,28 +324,77 @@ const SWEPT: u64 = 5_000;
 /// Consumers that each message is asked of.
 const ASKED: u64 = 20;
 
+/// Why messages are not needed any more.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Cause {
+    /// The consumer that wanted all of them is deleted.
+    Deleted,
+    /// It wants fewer.
+    Narrowed,
+    /// The stream kept everything, and now only what somebody needs.
+    InterestBegins,
+}
+
+/// A stream that evicts nothing.
+fn unlimited(retention: RetentionPolicy) -> Box<StreamConfig> {
+    let subjects = vec!["i.>".into()];
+    let config = StreamConfig { name: "I".into(), subjects, retention, ..StreamConfig::default() };
+    Box::new(validate::stream_config(config, &Limits::default()).expect("valid"))
+}
+
+fn consumer(name: String, filter: &str) -> Op {
+    let config = ConsumerConfig {
+        durable_name: name.clone(),
+        name,
+        filter_subject: filter.into(),
+        ack_policy: AckPolicy::Explicit,
+        ..ConsumerConfig::default()
+    };
+    let stream_name = "I".into();
+    let request = CreateConsumerRequest { stream_name, config, ..<_>::default() };
+    Op::CreateConsumer { id: STREAM, request: Box::new(request) }
+}
+
+impl Cause {
+    fn prepare(self, rig: &mut Rig) {
+        let begins = self == Self::InterestBegins;
+        let retention = if begins { RetentionPolicy::Limits } else { RetentionPolicy::Interest };
+        let (account, config) = (AccountId::GLOBAL, unlimited(retention));
+        let created = rig.op(Op::CreateStream { id: STREAM, account, config });
+        assert!(matches!(created, Some(Ok(_))), "{created:?}");
+        if !begins {
+            assert!(matches!(rig.op(consumer("all".into(), "")), Some(Ok(_))));
+        }
+        (0..ASKED).for_each(|n| rig.send_op(consumer(format!("c{n}"), "i.1")));
+    }
+
+    fn happen(self, rig: &mut Rig) {
+        let config = unlimited(RetentionPolicy::Interest);
+        rig.op(match self {
+            Self::Deleted => Op::DeleteConsumer { id: STREAM, name: "all".into() },
+            Self::Narrowed => consumer("all".into(), "i.1"),
+            Self::InterestBegins => Op::UpdateStream { id: STREAM, config },
+        });
+    }
+
+    /// Whether the restart found that it had happened.
+    fn has_happened(self, rig: &mut Rig) -> bool {
+        if self == Self::InterestBegins {
+            return rig.info().config.retention == RetentionPolicy::Interest;
+        }
+        match rig.op(Op::ConsumerInfo { id: STREAM, name: "all".into() }) {
+            Some(Ok(OpOutcome::Consumer(info))) => !info.config.filter_subject.is_empty(),
+            _ => true,
+        }
+    }
+}
+
 /// Power cuts in the middle of a sweep of thousands; returns how many messages the start still found.
-fn interrupted_sweep(seed: u64) -> u64 {
+fn interrupted_sweep(cause: Cause, seed: u64) -> u64 {
     let disk = MemDisk::default();
     let mut chance = SeededEntropy::new(seed);
-    let mut history =
-        History { chance: SeededEntropy::new(seed), acks: Vec::new(), created: false };
     let mut rig = Rig::open(&disk, seed).expect("opens");
-    history.create_unlimited(&mut rig);
-    let create = |name: String, filter: &str| {
-        let config = ConsumerConfig {
-            durable_name: name.clone(),
-            name,
-            filter_subject: filter.into(),
-            ack_policy: AckPolicy::Explicit,
-            ..ConsumerConfig::default()
-        };
-        let stream_name = "I".into();
-        let request = CreateConsumerRequest { stream_name, config, ..<_>::default() };
-        Op::CreateConsumer { id: STREAM, request: Box::new(request) }
-    };
-    assert!(matches!(rig.op(create("all".into(), "")), Some(Ok(_))));
-    (0..ASKED).for_each(|n| rig.send_op(create(format!("c{n}"), "i.1")));
+    cause.prepare(&mut rig);
     for n in 0..SWEPT {
         rig.send(&[format!("i.{}", u64::from(n % 100 == 0)).as_bytes()], |at| {
             let (subject, none) = (at[0], Span::default());
@@ -372,8 +406,8 @@ fn interrupted_sweep(seed: u64) -> u64 {
         }
     }
     rig.settle();
-    disk.inject(Fault::PowerCut(disk.operations() + chance.below(12)));
-    rig.op(Op::DeleteConsumer { id: STREAM, name: "all".into() });
+    disk.inject(Fault::PowerCut(disk.operations() + (1 << chance.below(9))));
+    cause.happen(&mut rig);
     rig.settle();
     drop(rig);
     let mut rig = Rig::open(&disk.crash(seed), seed ^ 1).expect("opens");
@@ -382,19 +416,19 @@ fn interrupted_sweep(seed: u64) -> u64 {
         rig.clock.advance(Duration::from_millis(200));
         rig.settle();
     }
-    // Without its delete on the disk the consumer is there, and so is what it needs.
-    let is_there = matches!(
-        rig.op(Op::ConsumerInfo { id: STREAM, name: "all".into() }),
-        Some(Ok(OpOutcome::Consumer(_)))
-    );
-    let expected = if is_there { SWEPT } else { SWEPT / 100 };
-    assert_eq!(rig.info().state.messages, expected, "seed {seed}: the start found {found}");
-    if is_there { SWEPT } else { found }
+    // Without its record on the disk it has not happened, and everything is needed.
+    let is_needed = !cause.has_happened(&mut rig);
+    let expected = if is_needed { SWEPT } else { SWEPT / 100 };
+    let left = rig.info().state.messages;
+    assert_eq!(left, expected, "seed {seed}, {cause:?}: the start found {found}");
+    if is_needed { SWEPT } else { found }
 }
 
 #[test]
 fn a_sweep_of_thousands_that_the_power_cut_interrupts_is_finished() {
-    let found: Vec<u64> = (0..16).map(interrupted_sweep).collect();
-    let in_the_middle = found.iter().filter(|&&left| left > SWEPT / 100 && left < SWEPT).count();
-    assert!(in_the_middle > 0, "no cut came in the middle of a sweep: {found:?}");
+    for cause in [Cause::Deleted, Cause::Narrowed, Cause::InterestBegins] {
+        let found: Vec<u64> = (0..24).map(|seed| interrupted_sweep(cause, seed)).collect();
+        let middle = found.iter().filter(|&&left| left > SWEPT / 100 && left < SWEPT).count();
+        assert!(middle > 0, "{cause:?}: no cut came in the middle of a sweep: {found:?}");
+    }
 }

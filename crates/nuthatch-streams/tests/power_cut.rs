@@ -7,6 +7,9 @@
 //! batches, which span several frames here, must be there as a whole or not at all. Counters go on
 //! where they were. The same harness must find losses when nothing is synced.
 
+#[path = "../../../tests/seeds.rs"]
+mod seeds;
+
 use bytes::Bytes;
 use nuthatch_log::env::{Fault, ManualClock, MemDisk, SeededEntropy};
 use nuthatch_log::{
@@ -483,7 +486,7 @@ fn history(sync: SyncPolicy, seed: u64) -> Result<u64, String> {
     Ok(trace)
 }
 
-fn failures(sync: SyncPolicy, seeds: std::ops::Range<u64>) -> Vec<String> {
+fn failures(sync: SyncPolicy, seeds: impl Iterator<Item = u64>) -> Vec<String> {
     seeds
         .filter_map(|seed| history(sync, seed).err().map(|why| format!("seed {seed}: {why}")))
         .collect()
@@ -491,7 +494,7 @@ fn failures(sync: SyncPolicy, seeds: std::ops::Range<u64>) -> Vec<String> {
 
 #[test]
 fn acknowledged_messages_survive_power_cuts() {
-    let failures = failures(SyncPolicy::Always, 0..HISTORIES);
+    let failures = failures(SyncPolicy::Always, seeds::seeds(0..HISTORIES));
     assert!(failures.is_empty(), "{} failed: {:#?}", failures.len(), failures.first());
 }
 

@@ -1,4 +1,4 @@
-//! Which consumer configurations are accepted, and what their defaults are (nats-wire §9.4).
+//! Which consumer configurations are accepted, and what their defaults are (those of nats-server; docs/nats-compatibility.md names the differences).
 //!
 //! The order of the checks is nats-server's, because a configuration with two faults must be refused
 //! with the same error.

@@ -7,6 +7,7 @@ use super::life::{Status, pending_headers, send_status};
 use super::pull::WaitQueue;
 use super::{Consumer, Env, Mode, Stop};
 use crate::index::MessageIndex;
+use crate::rules::WAIT_FOR_READABLE;
 use crate::sink::{AccountId, Delivery, Message, Sink};
 use nuthatch_log::{LogAccess, Read, Seq, StoredMessage};
 use nuthatch_protocol::js::AckPolicy;
@@ -62,7 +63,10 @@ impl Turn {
 /// What became of a candidate.
 enum Outcome {
     Delivered(u64),
+    /// The log cannot give it now.
     Unreadable,
+    /// The log does not have it.
+    Missing,
     /// Its receiver is gone: try the next one.
     Refused,
     Stop(Stop),
@@ -171,7 +175,14 @@ impl<T> Consumer<T> {
                     budget.bytes = budget.bytes.saturating_sub(bytes);
                     self.record_delivery(env, candidate, bytes);
                 }
+                Outcome::Unreadable | Outcome::Missing if !WAIT_FOR_READABLE.holds() => {
+                    self.cursor.pass(candidate.seq);
+                }
                 Outcome::Unreadable => return self.wait_for_readable(env, candidate),
+                Outcome::Missing => {
+                    self.activity.missing = candidate.seq;
+                    return self.wait_for_readable(env, candidate);
+                }
                 Outcome::Refused => {}
                 Outcome::Stop(stop) => return stop,
             }
@@ -239,7 +250,8 @@ impl<T> Consumer<T> {
         let stored = match log.read(*stream, Seq(candidate.seq)) {
             Read::Ready(stored) => stored,
             Read::Pending => return Outcome::Stop(Stop::Loading),
-            Read::Missing | Read::Damaged | Read::Failing => return Outcome::Unreadable,
+            Read::Missing => return Outcome::Missing,
+            Read::Damaged | Read::Failing => return Outcome::Unreadable,
         };
         let message = &stored.record;
         self.write_reply(candidate, message.timestamp.0);
@@ -429,9 +441,9 @@ impl<T> Consumer<T> {
 
     /// The log cannot give a message back, now or ever: the consumer stops there and says so, once.
     ///
-    /// It does not pass over it. Whoever reads a stream to act on all of it (a queue of orders, a
-    /// replica, a watcher) would take the rest for everything, and nobody can tell from outside that
-    /// something is missing. So it waits until the disk works again, the files are repaired, or
+    /// It does not pass over it, as nats-server does where its store has no such message. Whoever
+    /// reads a stream to act on all of it (a queue of orders, a replica, a watcher) would take the
+    /// rest for everything, and nobody can tell from outside that something is missing. So it waits until the disk works again, the files are repaired, or
     /// somebody who knows what the message was worth deletes it from the stream.
     #[cold]
     fn wait_for_readable<I, L, S>(

@@ -11,6 +11,9 @@ use nuthatch_log::LogAccess;
 use nuthatch_protocol::js::Time;
 use nuthatch_protocol::wire::write::{StatusHeader, push_status};
 
+/// An inactive consumer whose end could not be logged is looked at again after this, ns.
+const EXPIRY_RETRY_NS: i64 = 250_000_000;
+
 /// Statuses with a fixed text.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Status {
@@ -350,6 +353,8 @@ impl<T> Consumer<T> {
         self.run(env);
         self.push_heartbeat(env, now.0);
         if self.activity.check_at <= now.0 && self.is_inactive(env, now.0) {
+            // Without room for the record of its end it stays, and is looked at again.
+            self.activity.check_at = now.0.saturating_add(EXPIRY_RETRY_NS);
             return TickOutcome::Expired;
         }
         TickOutcome::Keep

@@ -189,6 +189,8 @@ struct Activity {
     recheck_at: i64,
     /// The message that could not be read last; 0: none yet.
     unreadable: u64,
+    /// The log does not have this message, and the engine was not told yet; 0: none.
+    missing: u64,
 }
 
 /// Buffers that are reused for every message.
@@ -257,6 +259,15 @@ impl<T> Consumer<T> {
     /// Waits for a slow receiver.
     pub fn waits_for_receiver(&self) -> bool {
         self.stop == Stop::SlowReceiver
+    }
+
+    /// The message at which it waits because the log does not have it, if that is new.
+    pub fn take_missing(&mut self) -> Option<Seq> {
+        if self.stop != Stop::Unreadable {
+            return None;
+        }
+        let missing = std::mem::take(&mut self.activity.missing);
+        (missing > 0).then_some(Seq(missing))
     }
 
     /// Waits for a load from the log.

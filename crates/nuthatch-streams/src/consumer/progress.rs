@@ -2,6 +2,7 @@
 
 use super::{Consumer, Env, Marks};
 use crate::index::MessageIndex;
+use crate::rules::CONFIRM_AFTER_COMMIT;
 use crate::sink::{Message, Sink};
 use nuthatch_log::{AppendError, LogAccess, Lsn, RecordKind, RecordRef, Seq, Urgency};
 use std::collections::VecDeque;
@@ -138,7 +139,8 @@ impl<T> Consumer<T> {
         }
         let logging = &mut self.logging;
         let waits_for = (!logging.dirty).then_some(logging.logged);
-        if self.config.mem_storage || waits_for.is_some_and(|lsn| lsn <= env.log.committed()) {
+        let is_committed = waits_for.is_some_and(|lsn| lsn <= env.log.committed());
+        if self.config.mem_storage || is_committed || !CONFIRM_AFTER_COMMIT.holds() {
             confirm_now(env, reply);
         } else if logging.confirmations.len() < CONFIRMATIONS_MAX {
             // An older one may still lack its frame: they must stay in the order of their frames.

@@ -106,6 +106,7 @@ impl<T> Consumer<T> {
                 paused: false,
                 recheck_at: i64::MAX,
                 unreadable: 0,
+                missing: 0,
             },
             scratch: Scratch::default(),
             config,

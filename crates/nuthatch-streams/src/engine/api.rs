@@ -8,6 +8,7 @@ use super::slot::Slot;
 use crate::consumer::{Consumer, ConsumerLimits, check_create, check_workqueue, validate_consumer};
 use crate::op::{CatalogEntry, Op, OpOutcome, OpResult, Respond, Usage};
 use crate::records::CONSUMER_DELETE_BODY;
+use crate::rules::{ANSWER_AFTER_COMMIT, DURABLE_INFO, RELEASES_BEFORE_CHANGES};
 use crate::sink::{AccountId, Sink};
 use crate::stream::LAST_SEQ_MAX;
 use crate::stream::{refusal, unavailable, wire_time};
@@ -108,6 +109,7 @@ impl<S: Sink> Engine<S> {
     pub(super) fn finish(&mut self, done: Done, respond: Respond) {
         match done {
             Ok((None, outcome)) => respond(Ok(outcome)),
+            Ok((Some(_), outcome)) if !ANSWER_AFTER_COMMIT.holds() => respond(Ok(outcome)),
             Ok((Some(lsn), outcome)) => {
                 let outcome = OpOrInfo::Ready(Box::new(Ok(outcome)));
                 self.pending.push(lsn, Waiting::Op(respond, outcome));
@@ -138,6 +140,9 @@ impl<S: Sink> Engine<S> {
         log: &mut L,
     ) -> Result<(), JsError> {
         let Some(slot) = self.slots.get_mut(&id) else { return Ok(()) };
+        if !RELEASES_BEFORE_CHANGES.holds() {
+            return Ok(());
+        }
         // Under interest retention progress matters that let nothing go yet: what another consumer
         // lets go later is gone because of it.
         if slot.stream.unlogged().messages == 0
@@ -381,8 +386,8 @@ impl<S: Sink> Engine<S> {
     /// durable.
     fn shown_info<L: LogAccess>(&mut self, key: ConsumerKey, log: &mut L) -> Option<ConsumerInfo> {
         match self.failed {
-            Some(_) => self.call(key, log, Consumer::durable_info),
-            None => self.call(key, log, Consumer::info),
+            Some(_) if DURABLE_INFO.holds() => self.call(key, log, Consumer::durable_info),
+            _ => self.call(key, log, Consumer::info),
         }
     }
 

@@ -3,7 +3,7 @@
 use super::Engine;
 use super::hungry::Hungry;
 use super::slot::Slot;
-use crate::consumer::{Ack, Consumer, Env, Pull, TickOutcome};
+use crate::consumer::{Ack, Consumer, Env, Pull};
 use crate::event::{AckItem, ClientBatch, FlowItem, PullItem};
 use crate::index::MessageIndex;
 use crate::sink::{Message, Sink};
@@ -523,8 +523,15 @@ impl<S: Sink> Engine<S> {
     /// Lets a consumer deliver, unless its stream is between two logs: then all of them are pumped
     /// at the end of that.
     pub(super) fn pump<L: LogAccess>(&mut self, key: ConsumerKey, log: &mut L) {
-        if !self.is_held(key.stream) {
-            self.call(key, log, Consumer::pump);
+        if self.is_held(key.stream) {
+            return;
+        }
+        let missing = self.call(key, log, |consumer, env| {
+            consumer.pump(env);
+            consumer.take_missing()
+        });
+        if let Some(Some(seq)) = missing {
+            self.note_missing(key.stream, seq, log);
         }
     }
 
@@ -571,29 +578,6 @@ impl<S: Sink> Engine<S> {
         for key in keys {
             let Some(slot) = self.slots.get_mut(&key.stream) else { continue };
             slot.note_if_logged();
-        }
-    }
-
-    pub(super) fn consumer_due<L: LogAccess>(
-        &mut self,
-        key: ConsumerKey,
-        at: Timestamp,
-        log: &mut L,
-    ) {
-        let is_held = self.is_held(key.stream);
-        let Some(slot) = self.slots.get_mut(&key.stream) else { return };
-        let Some(consumer) = slot.consumers.get_mut(key.index) else { return };
-        if consumer.scheduled != Some(at) {
-            return;
-        }
-        consumer.scheduled = None;
-        if is_held {
-            // It is called, and with that scheduled again, once the stream goes on.
-            return;
-        }
-        if self.call(key, log, Consumer::tick) == Some(TickOutcome::Expired) {
-            // Without room for the record the consumer stays until there is.
-            let _ = self.delete_consumer(key, Urgency::Lazy, log);
         }
     }
 }

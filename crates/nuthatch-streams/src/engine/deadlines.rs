@@ -3,6 +3,8 @@
 use super::Engine;
 use super::consumers::ConsumerKey;
 use super::slot::Slot;
+use crate::consumer::TickOutcome;
+use crate::rules::{LOG_EXPIRY, RELEASES_BEFORE_CHANGES};
 use crate::sink::Sink;
 use nuthatch_log::{LogAccess, RecordKind, RecordRef, StreamId, Timestamp, Urgency};
 use std::cmp::Reverse;
@@ -10,6 +12,10 @@ use std::collections::BinaryHeap;
 
 /// Expiries by age closer together than this are done in one go, ns.
 const EXPIRY_GRANULARITY_NS: i64 = 10_000_000;
+
+/// What has expired and could not go (no room for its record, a log that failed) is looked at again
+/// after this, ns.
+const EXPIRY_RETRY_NS: i64 = 250_000_000;
 
 /// Message ids leave the duplicate window at most this much late in an idle stream, ns.
 const ID_GRANULARITY_NS: i64 = 1_000_000_000;
@@ -47,6 +53,7 @@ impl Deadlines {
             return;
         }
         let message = slot.stream.next_expiry().map(|at| at.plus_nanos(EXPIRY_GRANULARITY_NS));
+        let message = message.map(|at| at.max(slot.expire_after));
         let id = slot.stream.next_id_expiry().map(|at| at.plus_nanos(ID_GRANULARITY_NS));
         let batch = slot.batches.as_ref().and_then(|batches| batches.check_at);
         let due = if slot.schedules_wait { None } else { slot.stream.next_schedule() };
@@ -133,7 +140,34 @@ impl<S: Sink> Engine<S> {
         self.sweep_batches(id, log);
         self.run_schedules(id, log);
         if let Some(slot) = self.slots.get_mut(&id) {
+            if slot.stream.next_expiry().is_some_and(|at| at <= log.now()) {
+                slot.expire_after = log.now().plus_nanos(EXPIRY_RETRY_NS);
+            }
             self.deadlines.schedule_stream(slot);
+        }
+    }
+
+    fn consumer_due<L: LogAccess>(&mut self, key: ConsumerKey, at: Timestamp, log: &mut L) {
+        let is_held = self.is_held(key.stream);
+        let Some(slot) = self.slots.get_mut(&key.stream) else { return };
+        let Some(consumer) = slot.consumers.get_mut(key.index) else { return };
+        if consumer.scheduled != Some(at) {
+            return;
+        }
+        consumer.scheduled = None;
+        if is_held {
+            // It is called, and with that scheduled again, once the stream goes on.
+            return;
+        }
+        let ticked =
+            self.call(key, log, |consumer, env| (consumer.tick(env), consumer.take_missing()));
+        let Some((outcome, missing)) = ticked else { return };
+        if let Some(seq) = missing {
+            self.note_missing(key.stream, seq, log);
+        }
+        if outcome == TickOutcome::Expired {
+            // Without room for the record the consumer stays until there is.
+            let _ = self.delete_consumer(key, Urgency::Lazy, log);
         }
     }
 
@@ -167,25 +201,37 @@ impl<S: Sink> Engine<S> {
             return;
         }
         // What consumers let go comes first in the log, as deletes depend on what is there.
-        if super::consumers::log_slot_progress(slot, &mut self.sink, &self.config.domain, log)
-            .is_err()
+        if RELEASES_BEFORE_CHANGES.holds()
+            && super::consumers::log_slot_progress(slot, &mut self.sink, &self.config.domain, log)
+                .is_err()
         {
             return;
         }
-        let expired = slot.stream.expire_timed(log, &self.budget);
+        let mut expired = slot.stream.expire_timed(log, &self.budget);
+        let is_first = slot.undeleted.ranges.is_empty() && !expired.unlogged.ranges.is_empty();
+        slot.undeleted.ranges.append(&mut expired.unlogged.ranges);
         match expired.lsn {
             Some(lsn) => self.changed(id, lsn),
             None => self.budget.settle(slot.stream.account(), slot.stream.account_use()),
+        }
+        if is_first {
+            self.delete_later(id, log.now());
         }
     }
 
     /// Writes the `Expire` records that are due.
     pub(super) fn log_expiries<L: LogAccess>(&mut self, log: &mut L) {
-        for id in std::mem::take(&mut self.expiring) {
+        if !LOG_EXPIRY.holds() {
+            return;
+        }
+        let mut due = std::mem::take(&mut self.expiring);
+        due.sort_unstable();
+        due.dedup();
+        for id in due {
             let Some(slot) = self.slots.get_mut(&id).filter(|slot| !slot.deleting) else {
                 continue;
             };
-            let Some(seq) = slot.stream.take_expiry() else { continue };
+            let Some(seq) = slot.stream.due_expiry() else { continue };
             let record = RecordRef {
                 kind: RecordKind::Expire,
                 stream: id,
@@ -195,8 +241,12 @@ impl<S: Sink> Engine<S> {
                 headers: b"",
                 body: b"",
             };
-            // If there is no room for it, the clock will say the same after a restart.
-            let _ = log.append(&record, Urgency::Lazy, true);
+            // Without room it goes with the next frame: by then the stream's age may be another, and
+            // what is gone must not come back.
+            match log.append(&record, Urgency::Lazy, true) {
+                Ok(_) => slot.stream.expiry_logged(seq),
+                Err(_) => self.expiring.push(id),
+            }
         }
     }
 }

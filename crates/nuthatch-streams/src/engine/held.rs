@@ -10,6 +10,7 @@ use super::Engine;
 use super::slot::Slot;
 use crate::event::{ClientBatch, Item};
 use crate::op::{Op, Respond};
+use crate::rules::PURGE_HOLDS;
 use crate::sink::Sink;
 use nuthatch_log::{LogAccess, StreamId};
 use nuthatch_protocol::jserror::JsError;
@@ -135,7 +136,9 @@ const fn asks(op: &Op) -> Option<StreamId> {
 
 impl<S: Sink> Engine<S> {
     fn must_wait(&self, id: StreamId) -> bool {
-        let between = |slot: &Slot<S>| slot.stream.is_jumping() || slot.transit.holds();
+        let between = |slot: &Slot<S>| {
+            slot.stream.is_jumping() && PURGE_HOLDS.holds() || slot.transit.holds()
+        };
         let is_between = || self.slots.get(&id).is_some_and(|slot| between(slot));
         self.failed.is_none() && (is_between() || self.held.waits(id))
     }

@@ -12,7 +12,7 @@
 use super::Engine;
 use super::slot::Slot;
 use crate::records::Delete;
-use crate::rules::FINISH_SWEEP;
+use crate::rules::{FINISH_SWEEP, LOG_DROPS, NOTE_SWEEP};
 use crate::sink::Sink;
 use crate::stream::{Unlogged, When};
 use nuthatch_log::{
@@ -45,6 +45,9 @@ fn append_deletes<L: LogAccess>(
 ) -> Result<Option<Lsn>, AppendError> {
     let mut lsn = None;
     let mut body = Vec::new();
+    if !LOG_DROPS.holds() {
+        ranges.clear();
+    }
     while !ranges.is_empty() {
         let rest = ranges.split_off(ranges.len().min(RANGES_PER_RECORD));
         body.clear();
@@ -136,7 +139,9 @@ impl<S: Sink> Engine<S> {
             return;
         }
         let last = slot.stream.assigned_totals().last_seq;
-        slot.stream.set_unswept(last);
+        if NOTE_SWEEP.holds() {
+            slot.stream.set_unswept(last);
+        }
         if slot.sweep.replace(Sweep { next: 0, last }).is_none() {
             self.lists.sweeping.push_back(id);
         }

@@ -248,6 +248,7 @@ impl<S: Sink> Engine<S> {
         // What was held back was not written.
         let error = crate::stream::unavailable(reason);
         self.refuse_held(&error);
+        self.refuse_settling(&error);
         for slot in self.slots.values_mut() {
             for read in slot.parked.drain(..) {
                 read.fail(&error, slot.stream.account(), &mut self.sink);

@@ -4,6 +4,7 @@ use super::Engine;
 use super::pending::{Acks, Waiting, send_acks};
 use super::slot::Slot;
 use crate::event::{ClientBatch, Item, PublishItem};
+use crate::rules::{ACK_AFTER_COMMIT, DUPLICATE_AFTER_COMMIT, RELEASES_BEFORE_EVICTIONS};
 use crate::sink::{Message, Sink};
 use crate::stream::{Admitted, NO_HEADERS, Publish, PublishHeaders, rewritten, scan};
 use nuthatch_log::{LogAccess, Lsn, Read, Seq, StreamId};
@@ -176,7 +177,7 @@ impl<S: Sink> Engine<S> {
             return Err(JsError::STREAM_TOO_MANY_REQUESTS);
         }
         let slot: &mut Slot<S> = slot;
-        if slot.stream.must_log_releases(publish) {
+        if slot.stream.must_log_releases(publish) && RELEASES_BEFORE_EVICTIONS.holds() {
             super::consumers::log_slot_progress(slot, &mut self.sink, &self.config.domain, log)
                 .map_err(crate::stream::refusal)?;
         }
@@ -210,7 +211,8 @@ impl<S: Sink> Engine<S> {
             first_seq: run.first_seq,
         };
         let limits = slot.stream.limits();
-        if limits.ack_early && !limits.no_ack {
+        let is_early = limits.ack_early || !ACK_AFTER_COMMIT.holds();
+        if is_early && !limits.no_ack {
             send_acks(batch, &acks, slot, &mut self.scratch.body, &mut self.sink);
         } else if !limits.no_ack {
             self.pending.push(run.lsn, Waiting::Acks(acks));
@@ -264,6 +266,7 @@ impl<S: Sink> Engine<S> {
             }
         };
         let after = slot.and_then(|slot| slot.stream.uncommitted());
+        let after = after.filter(|_| DUPLICATE_AFTER_COMMIT.holds());
         self.answer_item(batch, item, body, after);
     }
 }

@@ -12,12 +12,24 @@ use crate::records::{
     Advance, BatchBegin, DecodeError, Delete, LogState, MoveOut, Purge, Reader, StreamRecord,
     put_bytes, put_u32,
 };
+use crate::rules::DROP_UNFINISHED_RESTORE;
 use crate::sink::Sink;
 use crate::stream::{Home, Stream, When, is_restoring};
 use nuthatch_log::{
     IndexedMessage, LogAccess, RecordKind, RecordRef, Seq, SnapshotError, StatesError, StreamId,
 };
 use nuthatch_protocol::js::RetentionPolicy;
+
+impl From<StateError> for DecodeError {
+    fn from(error: StateError) -> Self {
+        match error {
+            StateError::Version { version, known } => Self::Version { version, known },
+            StateError::Truncated | StateError::Damaged { .. } | StateError::Config { .. } => {
+                Self::Damaged { what: "consumer" }
+            }
+        }
+    }
+}
 
 /// Version of the snapshot's layout.
 pub const SNAPSHOT_VERSION: u8 = 1;
@@ -80,7 +92,8 @@ impl<S: Sink> Engine<S> {
         self.forget_all();
         self.read_snapshot(snapshot).map_err(|error| {
             self.forget_all();
-            SnapshotError { reason: error.to_string() }
+            let is_later = matches!(error, DecodeError::Version { .. });
+            SnapshotError { reason: error.to_string(), is_later }
         })
     }
 
@@ -105,12 +118,7 @@ impl<S: Sink> Engine<S> {
         let snapshot = Stream::decode_state(id, body, self.config.hash_seed)?;
         let mut slot = Slot::new(snapshot.stream, &self.config.domain);
         for bytes in snapshot.consumers {
-            match Consumer::decode(bytes) {
-                Ok(consumer) => {
-                    slot.consumers.insert(consumer);
-                }
-                Err(_) => return Err(DecodeError::Damaged { what: "consumer" }),
-            }
+            slot.consumers.insert(Consumer::decode(bytes)?);
         }
         self.next_id = self.next_id.max(StreamId(id.0.saturating_add(1)));
         self.slots.insert(id, Box::new(slot));
@@ -272,7 +280,7 @@ impl<S: Sink> Engine<S> {
             slot.stream.set_releases_logged();
             slot.stream.set_has_consumers(!slot.consumers.is_empty());
             self.budget.settle(slot.stream.account(), slot.stream.account_use());
-            if is_restoring(&slot.stream.config().name) {
+            if is_restoring(&slot.stream.config().name) && DROP_UNFINISHED_RESTORE.holds() {
                 self.drop_unfinished_restore(id, log);
                 continue;
             }
@@ -333,7 +341,6 @@ fn append_state<L: LogAccess>(
 
 impl<S: Sink> Slot<S> {
     fn replay_consumer(&mut self, record: &RecordRef<'_>) -> Result<(), DecodeError> {
-        let damaged = |_| DecodeError::Damaged { what: "consumer" };
         let name = std::str::from_utf8(record.subject)
             .map_err(|_| DecodeError::Damaged { what: "consumer name" })?;
         match record.kind {
@@ -342,7 +349,7 @@ impl<S: Sink> Slot<S> {
                     // With other filters, or from another place on, it may need less.
                     self.stream.sweep_later();
                 }
-                self.consumers.insert(Consumer::decode(record.body).map_err(damaged)?);
+                self.consumers.insert(Consumer::decode(record.body)?);
             }
             RecordKind::ConsumerDelete => {
                 if let Some(index) = self.consumers.find(name) {
@@ -356,7 +363,7 @@ impl<S: Sink> Slot<S> {
             }
             RecordKind::ConsumerState => {
                 if let Some(index) = self.consumers.find(name) {
-                    self.replay_progress(index, record.body).map_err(damaged)?;
+                    self.replay_progress(index, record.body)?;
                 }
             }
             // `MoveIn` is in the format and was never written: a state tells it.

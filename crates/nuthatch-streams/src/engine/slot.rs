@@ -26,13 +26,15 @@ pub(super) struct Slot<S: Sink> {
     pub(super) committed_in: Lsn,
     /// When the deadline queue calls.
     pub(super) scheduled: Option<Timestamp>,
+    /// What expires is not looked at before: the last look could not log it.
+    pub(super) expire_after: Timestamp,
     /// A schedule is due, and what it needs is being read or has not committed.
     pub(super) schedules_wait: bool,
     /// The stream's removals when its full consumers looked last.
     pub(super) removals_seen: u64,
     /// They are to look again.
     pub(super) is_freed: bool,
-    /// Dropped because of a consumer in memory, and not in the log yet. At most one range for each
+    /// Dropped because of a consumer in memory, or expired, and not in the log yet. At most one range for each
     /// message that was there when the log last took some.
     pub(super) undeleted: Delete,
     /// The look for messages that nobody needs, if one is under way.
@@ -73,6 +75,7 @@ impl<S: Sink> Slot<S> {
             deleting: false,
             committed_in: Lsn(0),
             scheduled: None,
+            expire_after: Timestamp::NONE,
             schedules_wait: false,
             removals_seen: 0,
             is_freed: false,

@@ -7,6 +7,7 @@ mod damage;
 mod faults;
 mod harness;
 mod model;
+mod mutated;
 mod priorities;
 mod publish;
 mod reads;

@@ -21,9 +21,9 @@ use crate::consumer::Consumer;
 use crate::event::Luggage;
 use crate::op::{OpOutcome, Respond};
 use crate::records::MoveOut;
-use crate::rules::SETTLE_WHOLE;
+use crate::rules::{LEAVE_AFTER_COMMIT, SETTLE_WHOLE};
 use crate::sink::{AccountId, Sink};
-use crate::stream::{Accounted, Home, Place, Stream, refusal};
+use crate::stream::{Accounted, Compared, Home, Place, Recovering, Stream, refusal};
 use nuthatch_log::{LogAccess, Lsn, RecordKind, RecordRef, Seq, StreamId, Timestamp, Urgency};
 use nuthatch_protocol::js::{StreamConfig, Time};
 use nuthatch_protocol::jserror::JsError;
@@ -50,6 +50,17 @@ pub(super) struct Leaving {
     config: Box<StreamConfig>,
     /// The frame before which nothing is told, and who is.
     waits: Option<(Lsn, Respond)>,
+}
+
+/// A copy that is being compared with the state that is to take over, in parts: the log's other
+/// streams go on between them.
+pub(super) struct Settling {
+    id: StreamId,
+    state: Vec<u8>,
+    told: Box<Recovering>,
+    /// The next sequence to look at.
+    next: u64,
+    respond: Respond,
 }
 
 impl Transit {
@@ -154,7 +165,8 @@ impl<S: Sink> Engine<S> {
             let uncommitted = slot.stream.uncommitted();
             let Transit::Leaving(leaving) = &mut slot.transit else { return false };
             let Some((at, _)) = &leaving.waits else { return false };
-            if *at > lsn || uncommitted.is_some_and(|last| last > log.committed()) {
+            let is_late = *at > lsn && LEAVE_AFTER_COMMIT.holds();
+            if is_late || uncommitted.is_some_and(|last| last > log.committed()) {
                 return true;
             }
             let Some((_, respond)) = leaving.waits.take() else { return false };
@@ -208,19 +220,65 @@ impl<S: Sink> Engine<S> {
         respond: Respond,
         log: &mut L,
     ) {
-        let refuse = |respond: Respond, error| respond(Ok(OpOutcome::Unsettled(error)));
         if let Some(reason) = &self.failed {
             return refuse(respond, crate::stream::unavailable(reason));
         }
-        let arriving = |slot: &&mut Box<Slot<S>>| matches!(slot.transit, Transit::Arriving);
-        let Some(slot) = self.slots.get_mut(&id).filter(arriving) else {
+        let arriving = |slot: &Slot<S>| matches!(slot.transit, Transit::Arriving);
+        if !self.slots.get(&id).is_some_and(|slot| arriving(slot)) {
             return refuse(respond, JsError::STREAM_NOT_FOUND);
-        };
-        if let Err(error) = check_whole(&slot.stream, &state)
-            && SETTLE_WHOLE.holds()
-        {
-            return refuse(respond, error);
         }
+        let told = Stream::decode_state(id, &state, 0).map(|told| Box::new(told.recovering));
+        match told {
+            Ok(told) => {
+                self.settling.push_back(Settling { id, state, told, next: 0, respond });
+            }
+            Err(error) => {
+                let why = format!("the state handed over: {error}");
+                return refuse(respond, JsError::STREAM_STORE_FAILED.with_err(why));
+            }
+        }
+        self.settle_at = Some(log.now());
+        self.run_settling(log);
+    }
+
+    /// Goes on with comparing the copy that has waited longest, if it is time: one part.
+    pub(super) fn run_settling<L: LogAccess>(&mut self, log: &mut L) {
+        if self.settle_at.is_none_or(|at| at > log.now()) {
+            return;
+        }
+        self.settle_at = None;
+        let Some(mut settling) = self.settling.pop_front() else { return };
+        let slot = self.slots.get(&settling.id);
+        let copy = slot.filter(|slot| matches!(slot.transit, Transit::Arriving));
+        let compared = copy.map(|slot| slot.stream.compare_with(&settling.told, settling.next));
+        match compared {
+            None => refuse(settling.respond, JsError::STREAM_NOT_FOUND),
+            Some(Compared::UpTo(next)) => {
+                settling.next = next;
+                self.settling.push_back(settling);
+            }
+            Some(Compared::Lacks(first, last)) if SETTLE_WHOLE.holds() => {
+                let why = format!("the copy lacks messages from {first} to {last}");
+                refuse(settling.respond, JsError::STREAM_STORE_FAILED.with_err(why));
+            }
+            Some(_) => self.settle_whole(settling, log),
+        }
+        if !self.settling.is_empty() {
+            self.settle_at = Some(log.now());
+        }
+    }
+
+    /// The log has failed: copies that are being compared do not take over.
+    pub(super) fn refuse_settling(&mut self, error: &JsError) {
+        for settling in self.settling.drain(..) {
+            refuse(settling.respond, error.clone());
+        }
+    }
+
+    /// The copy is whole: from the frame with its state on it counts.
+    fn settle_whole<L: LogAccess>(&mut self, settling: Settling, log: &mut L) {
+        let Settling { id, state, respond, .. } = settling;
+        let slot = self.slots.get_mut(&id).expect("the copy was compared a moment ago");
         let lsn = match append_state(&slot.stream, &state, log) {
             Ok(lsn) => lsn,
             Err(error) => return refuse(respond, error),
@@ -373,20 +431,9 @@ impl<S: Sink> Slot<S> {
     }
 }
 
-/// Whether a copy holds every message that lives by a state which is to count for it.
-///
-/// # Errors
-/// What it lacks, or that the state makes no sense.
-fn check_whole(copy: &Stream, state: &[u8]) -> Result<(), JsError> {
-    let failed = |why: String| JsError::STREAM_STORE_FAILED.with_err(why);
-    let told = Stream::decode_state(copy.id(), state, 0)
-        .map_err(|error| failed(format!("the state handed over: {error}")))?;
-    match copy.lacks(&told.recovering) {
-        None => Ok(()),
-        Some((first, last)) => {
-            Err(failed(format!("the copy lacks messages from {first} to {last}")))
-        }
-    }
+/// A copy does not take over.
+fn refuse(respond: Respond, error: JsError) {
+    respond(Ok(OpOutcome::Unsettled(error)));
 }
 
 /// Says where a stream is about to go, or that it stays. Returns the frame.

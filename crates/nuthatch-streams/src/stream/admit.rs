@@ -11,6 +11,7 @@ use super::limits::Limits;
 use super::messages::{Entry, MAX_WEIGHT_BYTES};
 use crate::budget::Budget;
 use crate::records::{Advance, AdvanceRollup};
+use crate::rules::REPLAY_IDS;
 use nuthatch_log::record::RECORD_HEADER_BYTES;
 use nuthatch_log::{AppendError, LogAccess, Lsn, RecordKind, RecordRef, Seq, Timestamp, Urgency};
 use nuthatch_protocol::headers::find_header;
@@ -513,7 +514,7 @@ impl Stream {
         at: Timestamp,
     ) -> Effects<'a> {
         let rollup = rollup.filter(|_| self.limits.rollup);
-        if msg_id.is_empty() {
+        if msg_id.is_empty() || !REPLAY_IDS.holds() {
             return Effects { rollup, ..Effects::default() };
         }
         self.dedup.sweep(at, self.limits.window_ns);

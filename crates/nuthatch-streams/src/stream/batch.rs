@@ -13,6 +13,7 @@ use super::headers::{NO_HEADERS, PublishHeaders, Rollup, scan};
 use super::messages::{Entry, MAX_WEIGHT_BYTES};
 use crate::budget::Budget;
 use crate::records::{Advance, BatchBegin};
+use crate::rules::BATCH_WHOLE;
 use nuthatch_log::{LogAccess, Lsn, RecordKind, RecordRef, Seq, Timestamp, Urgency};
 use nuthatch_protocol::js::RetentionPolicy;
 use nuthatch_protocol::jserror::JsError;
@@ -416,6 +417,9 @@ impl Stream {
     /// nothing of it counts.
     pub fn end_replayed_batch(&mut self) {
         if let Some(batch) = self.replayed_batch.take() {
+            if !BATCH_WHOLE.holds() {
+                return batch.held.iter().for_each(|held| self.apply_held(held));
+            }
             self.give_up_batch(batch.end, batch.at);
         }
     }

@@ -276,7 +276,7 @@ impl Stream {
     }
 
     /// Removes what is older than the age limit at `now`; returns how many messages. The record
-    /// that says so is written later ([`Stream::take_expiry`]): until then the clock says it.
+    /// that says so is written later ([`Stream::due_expiry`]): until then the clock says it.
     /// Not for streams whose messages have times of their own: see [`Stream::expire_timed`].
     pub fn expire(&mut self, now: Timestamp, dead: &mut dyn FnMut(Seq, usize)) -> u64 {
         let mut expired = 0;
@@ -291,11 +291,14 @@ impl Stream {
     }
 
     /// The sequence up to which an `Expire` record is due, if one is.
-    pub fn take_expiry(&mut self) -> Option<Seq> {
-        (self.expired_through > self.expired_logged).then(|| {
-            self.expired_logged = self.expired_through;
-            Seq(self.expired_through)
-        })
+    #[must_use]
+    pub fn due_expiry(&self) -> Option<Seq> {
+        (self.expired_through > self.expired_logged).then_some(Seq(self.expired_through))
+    }
+
+    /// The record that [`Stream::due_expiry`] asked for is in the log.
+    pub const fn expiry_logged(&mut self, seq: Seq) {
+        self.expired_logged = seq.0;
     }
 
     /// Recovery: everything up to `seq` has expired.

@@ -7,6 +7,7 @@ use super::{MAX_WEIGHT_BYTES, Stream};
 use crate::records::{
     DecodeError, Reader, put_bytes, put_config, put_i64, put_u32, put_u64, put_u128, read_config,
 };
+use crate::rules::{STATE_DELETED, STATE_IDS};
 use crate::sink::AccountId;
 use nuthatch_log::{IndexedMessage, StreamId, Timestamp};
 use roaring::RoaringTreemap;
@@ -29,6 +30,20 @@ const TTL_BYTES: usize = 8 + 4;
 const SCHEDULE_BYTES: usize = 8 + 8;
 /// Bytes of one remembered message id.
 const REMEMBERED_BYTES: usize = 16 + 8 + 8;
+
+/// Ranges of a state that a copy is compared with in one step: about a millisecond.
+pub const LOOKED_AT_ONCE: usize = 16 * 1024;
+
+/// What a comparison of a copy with a state has found so far.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Compared {
+    /// Everything that the state says lives is there.
+    Whole,
+    /// So is everything below this sequence; there is more to look at.
+    UpTo(u64),
+    /// Of the sequences from the first to the second, which live, the copy lacks some.
+    Lacks(u64, u64),
+}
 
 /// A stream while its messages are being indexed, with what decides which of them live.
 #[derive(Debug)]
@@ -61,11 +76,15 @@ impl Recovering {
         nuthatch_log::doctor::StateFacts { name, floor, next, deleted }
     }
 
-    /// Calls `visit(first, last)` for ranges of sequences that live, in order, until it says stop.
-    fn each_live_range(&self, mut visit: impl FnMut(u64, u64) -> bool) {
-        let mut at = self.floor.max(1);
-        let mut gaps = self.gaps.iter().copied().peekable();
-        let mut alone = self.deleted.iter().map(|seq| (seq, seq)).peekable();
+    /// Calls `visit(first, last)` for ranges of sequences from `from` on that live, in order, until
+    /// it says stop.
+    fn each_live_range(&self, from: u64, mut visit: impl FnMut(u64, u64) -> bool) {
+        let mut at = self.floor.max(1).max(from);
+        let passed = self.gaps.partition_point(|&(_, last)| last < at);
+        let mut gaps = self.gaps[passed..].iter().copied().peekable();
+        let mut alone = self.deleted.iter();
+        alone.advance_to(at);
+        let mut alone = alone.map(|seq| (seq, seq)).peekable();
         loop {
             let first_of = |hole: Option<&(u64, u64)>| hole.map_or(u64::MAX, |(first, _)| *first);
             let next = match first_of(gaps.peek()) < first_of(alone.peek()) {
@@ -84,7 +103,7 @@ impl Recovering {
     fn is_deleted(&self, seq: u64) -> bool {
         let after = self.gaps.partition_point(|&(first, _)| first <= seq);
         let in_gap = after.checked_sub(1).is_some_and(|at| seq <= self.gaps[at].1);
-        in_gap || self.deleted.contains(seq)
+        (in_gap || self.deleted.contains(seq)) && STATE_DELETED.holds()
     }
 }
 
@@ -203,7 +222,10 @@ impl Stream {
         stream.last_msg_id = reader.bytes()?.to_vec();
         for _ in 0..reader.count(REMEMBERED_BYTES)? {
             let (hash, seq) = (reader.u128()?, reader.u64()?);
-            stream.dedup.remember(Remembered { hash, seq, at: Timestamp(reader.i64()?) });
+            let remembered = Remembered { hash, seq, at: Timestamp(reader.i64()?) };
+            if STATE_IDS.holds() {
+                stream.dedup.remember(remembered);
+            }
         }
         let count = reader.count(4)?;
         let mut consumers = Vec::with_capacity(count);
@@ -256,18 +278,20 @@ impl Stream {
         Ok(())
     }
 
-    /// The first sequences of which this state says that they live and of which this stream, a copy,
-    /// lacks some; `None` if it is whole.
+    /// Compares this stream, a copy, with a state from sequence `from` on: [`LOOKED_AT_ONCE`] ranges.
     #[must_use]
-    pub fn lacks(&self, state: &Recovering) -> Option<(u64, u64)> {
-        let mut lacking = None;
-        state.each_live_range(|first, last| {
-            if self.messages.live_between(first, last) != last - first + 1 {
-                lacking = Some((first, last));
+    pub fn compare_with(&self, state: &Recovering, from: u64) -> Compared {
+        let (mut compared, mut looks) = (Compared::Whole, 0);
+        state.each_live_range(from, |first, last| {
+            if looks == LOOKED_AT_ONCE {
+                compared = Compared::UpTo(first);
+            } else if self.messages.live_between(first, last) != last - first + 1 {
+                compared = Compared::Lacks(first, last);
             }
-            lacking.is_none()
+            looks += 1;
+            compared == Compared::Whole
         });
-        lacking
+        compared
     }
 
     /// Recovery: indexes a message that the state speaks of, if it lives.

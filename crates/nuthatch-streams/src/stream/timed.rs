@@ -16,12 +16,14 @@ use nuthatch_log::{LogAccess, Lsn, RecordKind, RecordRef, Seq, Timestamp, Urgenc
 use nuthatch_protocol::headers;
 
 /// What an expiry led to.
-#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+#[derive(Clone, PartialEq, Eq, Default, Debug)]
 pub struct Expired {
     /// Messages that went.
     pub messages: u64,
     /// The newest frame with a marker or deletes in it.
     pub lsn: Option<Lsn>,
+    /// What went and the log had no room to be told of: to be logged before anything else.
+    pub unlogged: Delete,
 }
 
 /// The header block of a publish as it is stored, where the stream changes it: a time to live that is
@@ -102,6 +104,7 @@ impl Stream {
         }
         let mut deletes = Delete::default();
         let (mut gone, mut last_of_subject) = (Vec::new(), Vec::new());
+        let mut bytes = 0;
         for seq in self.due(now) {
             let Some(entry) = self.messages.get_kept(seq) else { continue };
             let is_last = self.subjects.kept(entry.subject) == 1;
@@ -109,24 +112,31 @@ impl Stream {
                 last_of_subject.push(seq);
             } else if self.remove_now(seq).is_some() {
                 gone.push((Seq(seq), entry.weight()));
+                bytes += self.limits.counted_bytes(entry.weight(), entry.has_headers());
                 deletes.add(seq);
             }
         }
-        let mut expired = Expired { messages: gone.len() as u64, lsn: None };
+        let mut expired = Expired { messages: gone.len() as u64, ..Expired::default() };
         for (seq, weight) in gone {
             log.dead(self.id, seq, weight);
         }
         if !deletes.ranges.is_empty() {
             expired.lsn = self.log_deletes(&deletes, log);
+            if expired.lsn.is_none() {
+                self.unlogged.messages += expired.messages;
+                self.unlogged.bytes += bytes;
+                expired.unlogged = deletes;
+            }
         }
         for seq in last_of_subject {
             expired.messages += 1;
-            expired.lsn = self.mark_subject(seq, log, budget).or(expired.lsn);
+            expired.lsn =
+                self.mark_subject(seq, &mut expired.unlogged, log, budget).or(expired.lsn);
         }
         expired
     }
 
-    /// If there is no room for the record, the clock will say the same after a restart.
+    /// `None`: there was no room for the record.
     fn log_deletes<L: LogAccess>(&mut self, deletes: &Delete, log: &mut L) -> Option<Lsn> {
         let mut body = Vec::new();
         deletes.encode(&mut body);
@@ -149,6 +159,7 @@ impl Stream {
     fn mark_subject<L: LogAccess>(
         &mut self,
         seq: u64,
+        unlogged: &mut Delete,
         log: &mut L,
         budget: &Budget,
     ) -> Option<Lsn> {
@@ -171,7 +182,14 @@ impl Stream {
                 log.dead(self.id, Seq(seq), entry.weight());
                 let mut deletes = Delete::default();
                 deletes.add(seq);
-                self.log_deletes(&deletes, log)
+                let lsn = self.log_deletes(&deletes, log);
+                if lsn.is_none() {
+                    self.unlogged.messages += 1;
+                    self.unlogged.bytes +=
+                        self.limits.counted_bytes(entry.weight(), entry.has_headers());
+                    unlogged.ranges.append(&mut deletes.ranges);
+                }
+                lsn
             }
         }
     }

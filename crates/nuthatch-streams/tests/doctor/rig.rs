@@ -63,6 +63,9 @@ impl Medic for TestMedic {
     fn snapshot(&self, snapshot: &[u8]) -> Option<Vec<(StreamId, StateFacts)>> {
         facts::snapshot(snapshot)
     }
+    fn is_later(&self, snapshot: &[u8]) -> bool {
+        facts::is_later(snapshot)
+    }
     fn advance(&self) -> Vec<u8> {
         facts::advance()
     }

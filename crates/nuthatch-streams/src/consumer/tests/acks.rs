@@ -1,6 +1,7 @@
 //! Acknowledgements, redelivery, limits on both.
 
 use super::fakes::{Rig, SECOND};
+use crate::consumer::{ACK_PENDING_MAX, Consumer};
 use nuthatch_log::{Seq, Urgency};
 use nuthatch_protocol::js::{AckPolicy, RetentionPolicy};
 
@@ -271,4 +272,16 @@ fn sampled_acks_are_reported() {
     let metric = &rig.outbox.messages[0];
     assert_eq!(metric.0, "$JS.EVENT.METRIC.CONSUMER.ACK.S.C");
     assert!(metric.3.contains("\"ack_time\":1000,"), "{}", metric.3);
+}
+
+#[test]
+fn however_large_max_ack_pending_is_no_more_are_out_than_the_bound() {
+    for given in [1 << 62, i64::MAX, -1] {
+        let mut rig = ten(|config| config.max_ack_pending = given);
+        assert_eq!(rig.consumer().terms.max_ack_pending, ACK_PENDING_MAX, "{given}");
+        let mut bytes = Vec::new();
+        rig.consumer().encode(&mut bytes);
+        let back = Consumer::<()>::decode(&bytes).expect("decodes");
+        assert_eq!(back.terms.max_ack_pending, ACK_PENDING_MAX, "{given}, after a restart");
+    }
 }

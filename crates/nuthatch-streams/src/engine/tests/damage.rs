@@ -1,9 +1,9 @@
 //! Messages that a stream has and its log does not: damage on every way to them.
 
 use super::harness::{Harness, Msg, STREAM};
-use crate::op::{GetMessage, Op, OpOutcome, RangeRequest, Replica};
+use crate::op::{GetMessage, Op, OpOutcome, PurgeRequest, RangeRequest, Replica};
 use crate::sink::AccountId;
-use crate::stream::Place;
+use crate::stream::{LOOKED_AT_ONCE, Place};
 use nuthatch_log::Machine;
 use nuthatch_protocol::js::Time;
 
@@ -151,4 +151,78 @@ fn a_publish_that_waited_when_the_log_failed_has_an_unknown_outcome() {
     harness.send(&[Msg { subject: "s.a", body: "x", ..Msg::default() }]);
     let answer = harness.take_replies().remove(0);
     assert!(!answer.contains("unknown"), "this one was not written: {answer}");
+}
+
+#[test]
+fn a_consumer_waits_at_what_is_missing_and_it_is_told_and_counted_once() {
+    let mut harness = damaged();
+    harness.consumer("C", |_| {}).expect("created");
+    harness.consumer("D", |_| {}).expect("created");
+    let told = |harness: &Harness, kind: &str| {
+        let advisories = &harness.engine.sink().published;
+        advisories.iter().filter(|out| out.subject.contains(kind)).count()
+    };
+    assert_eq!(harness.pull("C", 4).len(), 1, "it does not pass over message 2");
+    assert_eq!(harness.pull("D", 4).len(), 1);
+    for _ in 0..3 {
+        harness.pass_ms(1500);
+        harness.tick();
+    }
+    assert_eq!(told(&harness, "STREAM.MSG_UNREADABLE.S"), 1, "once for the message");
+    assert_eq!(told(&harness, "CONSUMER.MSG_UNREADABLE.S.C"), 1, "once for the consumer");
+    match harness.op(Op::Usage { account: None }) {
+        Ok(OpOutcome::Usage(usage)) => assert_eq!(usage.missing_messages, 1),
+        other => panic!("{other:?}"),
+    }
+    harness.op(Op::DeleteMessage { id: STREAM, seq: 2 }).expect("deleted");
+    assert_eq!(harness.pull("C", 4).len(), 2, "messages 3 and 4: whoever deletes it lets it go on");
+}
+
+#[test]
+fn a_large_copy_is_compared_in_parts() {
+    const PAIRS: usize = LOOKED_AT_ONCE + 100;
+    let mut source = Harness::with_stream(|_| {});
+    let message = |subject| Msg { subject, body: "x", ..Msg::default() };
+    source.send(&[message("s.a"), message("s.b")].repeat(PAIRS));
+    source.commit();
+    let request = PurgeRequest { filter: "s.b".into(), ..PurgeRequest::default() };
+    source.op(Op::Purge { id: STREAM, request }).expect("purged");
+    let config = Box::new(source.info().config);
+    let place = |log: &str| Place { log: log.into(), stream: STREAM };
+    let (log, to) = ("old".into(), place("new"));
+    let leave = Op::Leave { id: STREAM, log, to, config: config.clone() };
+    let Ok(OpOutcome::Left { state, .. }) = source.op(leave) else { panic!("it leaves") };
+    for missing in [None, Some(2 * LOOKED_AT_ONCE as u64 + 101)] {
+        let mut target = Harness::new();
+        let (account, from) = (AccountId::GLOBAL, place("old"));
+        let config = config.clone();
+        target
+            .op(Op::Arrive { id: STREAM, account, config, from, created: Time(1) })
+            .expect("begun");
+        let copy = |seq| Replica {
+            seq,
+            time: Time(1_700_000_000_000_000_000),
+            subject: b"s.a".to_vec(),
+            headers: Vec::new(),
+            body: b"x".to_vec(),
+        };
+        let seqs = (0..PAIRS as u64).map(|pair| 2 * pair + 1).filter(|seq| Some(*seq) != missing);
+        let copies = seqs.map(copy).collect();
+        target.op(Op::Mirror { id: STREAM, copies, gap_to: 2 * PAIRS as u64 }).expect("copied");
+        let done = target.start_op(Op::Settle { id: STREAM, state: state.clone() });
+        target.commit();
+        assert!(done.lock().expect("lock").is_none(), "one part is not all of it");
+        assert!(target.engine.next_deadline().is_some_and(|at| at.0 <= target.log.now));
+        target.tick();
+        target.commit();
+        let outcome = done.lock().expect("lock").take().expect("the second part was the last");
+        match (outcome, missing) {
+            (Ok(OpOutcome::Done), None) => {}
+            (Ok(OpOutcome::Unsettled(error)), Some(seq)) => {
+                let place = format!("lacks messages from {seq} to {seq}");
+                assert!(error.description.contains(&place), "{}", error.description);
+            }
+            other => panic!("{other:?}"),
+        }
+    }
 }

@@ -71,6 +71,8 @@ pub(super) struct FakeLog {
     /// Reads of these answer "pending" until loaded.
     pub(super) cold: BTreeSet<(StreamId, Seq)>,
     pub(super) refuse: Option<AppendError>,
+    /// The reserve is gone as well: nothing is taken.
+    pub(super) is_exhausted: bool,
     pub(super) awaited: bool,
     /// A snapshot and how many records it covers.
     checkpoint: Option<(usize, Vec<u8>)>,
@@ -105,6 +107,9 @@ impl LogAccess for FakeLog {
         urgency: Urgency,
         privileged: bool,
     ) -> Result<Appended, AppendError> {
+        if self.is_exhausted {
+            return Err(AppendError::Full { needed_bytes: 1, available_bytes: 0 });
+        }
         if let Some(error) = self.refuse
             && (!privileged || error == AppendError::Failed)
         {

@@ -526,3 +526,24 @@ fn a_sweep_ends_when_its_stream_leaves_interest_retention() {
     }
     assert_eq!(harness.seqs().len(), left);
 }
+
+#[test]
+fn a_checkpoint_in_the_middle_of_a_sweep_knows_that_it_is_not_done() {
+    const MESSAGES: usize = 70_000;
+    for how in [Reopen::Snapshot, Reopen::States] {
+        let mut harness = filled(RetentionPolicy::Interest, 0);
+        let message = super::harness::Msg { subject: "s.a", body: "x", ..Default::default() };
+        harness.send(&vec![message; MESSAGES]);
+        harness.commit();
+        harness.op(Op::DeleteConsumer { id: STREAM, name: "C".into() }).expect("deleted");
+        harness.compact();
+        let left = harness.seqs().len();
+        assert!((1..MESSAGES).contains(&left), "the sweep is under way: {left}");
+        harness.reopen(how);
+        for _ in 0..5 {
+            harness.tick();
+            harness.commit();
+        }
+        assert_eq!(harness.seqs().len(), 0, "{how:?}");
+    }
+}

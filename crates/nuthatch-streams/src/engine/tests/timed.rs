@@ -1,6 +1,8 @@
 //! Messages with a time to live, and delete markers (ADR-43).
 
-use super::harness::{Harness, Reopen};
+use super::harness::{Harness, Reopen, STREAM};
+use crate::op::Op;
+use nuthatch_log::{Machine, Timestamp};
 use nuthatch_protocol::js::StreamConfig;
 
 const WAYS: [Reopen; 3] = [Reopen::Scratch, Reopen::Snapshot, Reopen::States];
@@ -145,4 +147,93 @@ fn a_batch_may_hold_times_to_live() {
     harness.pass_ms(2000);
     harness.tick();
     assert_eq!(harness.seqs(), [] as [u64; 0]);
+}
+
+#[test]
+fn what_expired_while_there_was_no_room_does_not_come_back_with_a_longer_age() {
+    let mut harness = Harness::with_stream(|c| c.max_age = 1_000_000_000);
+    harness.put("s.a", "x");
+    harness.put("s.a", "x");
+    harness.log.is_exhausted = true;
+    harness.pass_ms(1500);
+    harness.tick();
+    harness.commit();
+    assert_eq!(harness.info().state.messages, 0);
+    harness.log.is_exhausted = false;
+    let mut config = harness.info().config;
+    config.max_age = 3_600_000_000_000;
+    harness.op(Op::UpdateStream { id: STREAM, config: Box::new(config) }).expect("updated");
+    harness.put("s.a", "x");
+    assert_eq!(harness.seqs(), [3]);
+    for how in WAYS {
+        harness.reopen(how);
+        assert_eq!(harness.seqs(), [3], "{how:?}");
+    }
+}
+
+#[test]
+fn what_expired_while_there_was_no_room_is_logged_before_a_limit_bites() {
+    let mut harness = timed(|c| c.max_msgs = 3);
+    harness.put("s.a", "x");
+    harness.put_with("s.b", "Nats-TTL: 1");
+    harness.put("s.c", "x");
+    harness.log.is_exhausted = true;
+    harness.pass_ms(1500);
+    harness.tick();
+    harness.log.is_exhausted = false;
+    harness.put("s.d", "x");
+    assert_eq!(harness.seqs(), [1, 3, 4]);
+    for how in WAYS {
+        harness.reopen(how);
+        harness.tick();
+        assert_eq!(harness.seqs(), [1, 3, 4], "{how:?}");
+    }
+}
+
+/// The engine is not to be called again at once: nothing would have changed.
+fn assert_rests(harness: &Harness) {
+    let next = harness.engine.next_deadline().unwrap_or(Timestamp(i64::MAX));
+    assert!(next.0 > harness.log.now, "it is called again without end");
+}
+
+#[test]
+fn what_expires_and_can_not_be_logged_is_looked_at_again_later() {
+    let mut harness = timed(|_| {});
+    harness.consumer("C", |_| {}).expect("created");
+    harness.put_with("s.a", "Nats-TTL: 1");
+    let acks = harness.pull("C", 1);
+    harness.ack(&acks[0], "+ACK", "");
+    harness.log.is_exhausted = true;
+    harness.pass_ms(1500);
+    harness.tick();
+    assert_rests(&harness);
+    harness.log.is_exhausted = false;
+    harness.pass_ms(300);
+    harness.tick();
+    assert_eq!(harness.seqs(), [] as [u64; 0]);
+}
+
+#[test]
+fn what_expires_in_a_log_that_failed_is_not_looked_at_without_end() {
+    let mut harness = timed(|_| {});
+    harness.put_with("s.a", "Nats-TTL: 1");
+    harness.engine.failed("fsync: I/O error");
+    harness.pass_ms(1500);
+    harness.tick();
+    assert_rests(&harness);
+}
+
+#[test]
+fn a_consumer_whose_end_can_not_be_logged_is_looked_at_again_later() {
+    let mut harness = timed(|_| {});
+    harness.consumer("C", |c| c.inactive_threshold = 1_000_000_000).expect("created");
+    harness.log.is_exhausted = true;
+    harness.pass_ms(3000);
+    harness.tick();
+    assert_rests(&harness);
+    assert_eq!(harness.info().state.consumer_count, 1);
+    harness.log.is_exhausted = false;
+    harness.pass_ms(300);
+    harness.tick();
+    assert_eq!(harness.info().state.consumer_count, 0);
 }
