@@ -1,0 +1,240 @@
+//! The catalog: one state machine of small transactions, compared by revision.
+//!
+//! [`Catalog`] is a linearizable model of it in memory. A file, objects in a bucket, etcd or a built-in
+//! group order the same transactions later, behind [`Ordering`].
+
+use crate::rules::Rule;
+use crate::types::{BootCount, Epoch, Incarnation, Lsn, Member, NodeId, Revision};
+use std::collections::{BTreeMap, VecDeque};
+use thiserror::Error;
+
+/// Whether an epoch's owner is still taking over.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Phase {
+    /// The owner collects what the epoch starts with.
+    Recovering,
+    /// The start of the epoch is decided.
+    Serving,
+}
+
+/// That a takeover went on with a disk whose tail had been cut off (R2).
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct CutRecord {
+    /// The disk.
+    pub disk: Incarnation,
+    /// The epoch that went on with it.
+    pub epoch: Epoch,
+    /// The last entry that it still had.
+    pub after: Lsn,
+}
+
+/// The row of a log.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub struct LogRow {
+    /// The newest epoch.
+    pub epoch: Epoch,
+    /// Who owns it; none before the first.
+    pub owner: Option<Member>,
+    /// How far that is.
+    pub phase: Phase,
+    /// The disks that hold the log.
+    pub set: Vec<Member>,
+    /// The last entry before the epoch.
+    pub start: Lsn,
+    /// Takeovers that went on with a disk that was cut.
+    pub cuts: Vec<CutRecord>,
+}
+
+/// The row of a node.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub struct NodeRow {
+    /// Its disk.
+    pub incarnation: Incarnation,
+    /// How often that was begun with.
+    pub boots: BootCount,
+    /// Disks that it had before; they never come back.
+    pub former: Vec<Incarnation>,
+}
+
+/// A key of the catalog.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub enum Key {
+    /// The row of the log.
+    Log,
+    /// The row of a node.
+    Node(NodeId),
+}
+
+/// A value to put.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub enum Value {
+    /// Under [`Key::Log`].
+    Log(LogRow),
+    /// Under [`Key::Node`].
+    Node(NodeRow),
+}
+
+/// Names a transaction: proposed again under the same name it is applied once.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct TxnId {
+    /// A random number that the proposer drew at its start.
+    pub proposer: Incarnation,
+    /// Number of the transaction since that start.
+    pub number: u64,
+}
+
+/// A transaction: puts a value if the key's revision is as it was read.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub struct Txn {
+    /// Its name.
+    pub id: TxnId,
+    /// The key.
+    pub key: Key,
+    /// The revision that the key must have.
+    pub revision: Revision,
+    /// The new value.
+    pub value: Value,
+}
+
+/// A question to the catalog.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub enum Call {
+    /// A linearizable read of everything.
+    Read,
+    /// A transaction.
+    Propose(Txn),
+}
+
+/// Why a transaction was not applied.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Error)]
+pub enum ProposeError {
+    /// The key has another revision.
+    #[error("the key has revision {current:?}")]
+    Changed {
+        /// The revision it has.
+        current: Revision,
+    },
+}
+
+/// A value with the revision that put it there.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub struct Versioned<T> {
+    /// The revision.
+    pub revision: Revision,
+    /// The value.
+    pub value: T,
+}
+
+/// Everything in the catalog.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub struct Snapshot {
+    /// Revision of the catalog.
+    pub revision: Revision,
+    /// The log's row.
+    pub log: Versioned<LogRow>,
+    /// The nodes' rows.
+    pub nodes: BTreeMap<NodeId, Versioned<NodeRow>>,
+}
+
+/// An answer of the catalog.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub struct CatalogReply {
+    /// What became of the transaction, with its name; none after a read.
+    pub outcome: Option<(TxnId, Result<Revision, ProposeError>)>,
+    /// The catalog after it.
+    pub snapshot: Snapshot,
+}
+
+/// Something that orders transactions.
+pub trait Ordering {
+    /// Answers one call. Calls take effect in the order of this function's invocations.
+    fn call(&mut self, call: &Call) -> CatalogReply;
+}
+
+/// Names of transactions that are remembered.
+const REMEMBERED: usize = 64;
+
+/// The catalog in memory.
+#[derive(Clone, Debug)]
+pub struct Catalog {
+    state: Snapshot,
+    recent: VecDeque<(TxnId, Result<Revision, ProposeError>)>,
+}
+
+impl Catalog {
+    /// A catalog of a log that was founded on the disks of `set` and has had no owner yet.
+    #[must_use]
+    pub fn founded(set: Vec<Member>, nodes: BTreeMap<NodeId, NodeRow>) -> Self {
+        let row = LogRow {
+            epoch: Epoch(0),
+            owner: None,
+            phase: Phase::Recovering,
+            set,
+            start: Lsn(0),
+            cuts: vec![],
+        };
+        let first = Revision(1);
+        let rows =
+            nodes.into_iter().map(|(id, row)| (id, Versioned { revision: first, value: row }));
+        let state = Snapshot {
+            revision: first,
+            log: Versioned { revision: first, value: row },
+            nodes: rows.collect(),
+        };
+        Self { state, recent: VecDeque::new() }
+    }
+
+    /// What it holds.
+    #[must_use]
+    pub fn state(&self) -> &Snapshot {
+        &self.state
+    }
+
+    fn current(&self, key: Key) -> Revision {
+        match key {
+            Key::Log => self.state.log.revision,
+            Key::Node(id) => self.state.nodes.get(&id).map_or(Revision(0), |row| row.revision),
+        }
+    }
+
+    fn propose(&mut self, txn: &Txn) -> Result<Revision, ProposeError> {
+        if let Some((_, outcome)) = self.recent.iter().find(|(id, _)| *id == txn.id) {
+            return *outcome;
+        }
+        let current = self.current(txn.key);
+        let compared = current == txn.revision || !Rule::CompareRow.holds();
+        let outcome =
+            if compared { Ok(self.put(txn)) } else { Err(ProposeError::Changed { current }) };
+        if self.recent.len() == REMEMBERED {
+            self.recent.pop_front();
+        }
+        self.recent.push_back((txn.id, outcome));
+        outcome
+    }
+
+    fn put(&mut self, txn: &Txn) -> Revision {
+        let revision = Revision(self.state.revision.0 + 1);
+        self.state.revision = revision;
+        match (txn.key, txn.value.clone()) {
+            (Key::Log, Value::Log(value)) => self.state.log = Versioned { revision, value },
+            (Key::Node(id), Value::Node(value)) => {
+                self.state.nodes.insert(id, Versioned { revision, value });
+            }
+            (key, value) => panic!("{value:?} does not belong under {key:?}"),
+        }
+        revision
+    }
+}
+
+impl Ordering for Catalog {
+    fn call(&mut self, call: &Call) -> CatalogReply {
+        let outcome = match call {
+            Call::Read => None,
+            Call::Propose(txn) => Some((txn.id, self.propose(txn))),
+        };
+        CatalogReply { outcome, snapshot: self.state.clone() }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,39 @@
+//! Transactions are compared, and applied once.
+
+use super::*;
+
+fn txn(number: u64, revision: u64, epoch: u32) -> Txn {
+    let row = LogRow {
+        epoch: Epoch(epoch),
+        owner: None,
+        phase: Phase::Recovering,
+        set: vec![],
+        start: Lsn(0),
+        cuts: vec![],
+    };
+    let id = TxnId { proposer: Incarnation(1), number };
+    Txn { id, key: Key::Log, revision: Revision(revision), value: Value::Log(row) }
+}
+
+fn outcome(catalog: &mut Catalog, txn: &Txn) -> Result<Revision, ProposeError> {
+    catalog.call(&Call::Propose(txn.clone())).outcome.expect("a transaction has an outcome").1
+}
+
+#[test]
+fn one_of_two_that_compare_the_same_revision_is_applied() {
+    let mut catalog = Catalog::founded(vec![], BTreeMap::new());
+    assert_eq!(outcome(&mut catalog, &txn(1, 1, 5)), Ok(Revision(2)));
+    let changed = ProposeError::Changed { current: Revision(2) };
+    assert_eq!(outcome(&mut catalog, &txn(2, 1, 6)), Err(changed));
+    assert_eq!(catalog.state().log.value.epoch, Epoch(5));
+}
+
+#[test]
+fn a_transaction_proposed_again_has_the_outcome_it_had() {
+    let mut catalog = Catalog::founded(vec![], BTreeMap::new());
+    let first = txn(1, 1, 5);
+    assert_eq!(outcome(&mut catalog, &first), Ok(Revision(2)));
+    assert_eq!(outcome(&mut catalog, &txn(2, 2, 6)), Ok(Revision(3)));
+    assert_eq!(outcome(&mut catalog, &first), Ok(Revision(2)), "its answer was lost");
+    assert_eq!(catalog.state().log.value.epoch, Epoch(6), "and it was not applied again");
+}

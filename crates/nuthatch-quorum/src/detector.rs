@@ -1,0 +1,102 @@
+//! Failure detection: whether the log has a healthy owner, as far as one node has heard (F1 to F4).
+
+use crate::catalog::LogRow;
+use crate::rules::Rule;
+use crate::timing::{BEAT, LEASE, RANK_WAIT, RESIGN, SUSPECT};
+use crate::types::{Epoch, NodeId, Time, majority};
+use std::collections::BTreeMap;
+
+/// What a node has heard of the others.
+#[derive(Debug)]
+pub struct Detector {
+    me: NodeId,
+    /// Since when nothing has been heard of a healthy owner, or an attempt of our own has failed.
+    quiet_since: Time,
+    healthy_at: Option<Time>,
+    /// The owner's connection was reset: no silence is waited for.
+    reset: bool,
+    answered: BTreeMap<NodeId, Time>,
+    role_since: Time,
+}
+
+impl Detector {
+    pub(crate) fn new(me: NodeId, now: Time) -> Self {
+        Self {
+            me,
+            quiet_since: now,
+            healthy_at: None,
+            reset: false,
+            answered: BTreeMap::new(),
+            role_since: now,
+        }
+    }
+
+    /// A beat of the owner, or of who is taking over.
+    pub(crate) fn heard_owner(&mut self, epoch: Epoch, quorum: bool, known: Epoch, now: Time) {
+        if quorum && epoch >= known {
+            self.healthy_at = Some(now);
+            self.quiet_since = now;
+            self.reset = false;
+        }
+    }
+
+    /// An answer to a beat.
+    pub(crate) fn answered(&mut self, from: NodeId, now: Time) {
+        self.answered.insert(from, now);
+    }
+
+    /// The row has changed, or an attempt has failed: the silence begins anew.
+    pub(crate) fn begin_anew(&mut self, now: Time) {
+        self.quiet_since = now;
+        self.reset = false;
+    }
+
+    /// This node is an owner or a candidate from now on.
+    pub(crate) fn begin_role(&mut self, now: Time) {
+        self.role_since = now;
+    }
+
+    /// The connection to the owner was reset.
+    pub(crate) fn owner_reset(&mut self) {
+        self.reset = true;
+    }
+
+    /// Whether a healthy owner was heard within a lease.
+    pub(crate) fn has_healthy(&self, now: Time) -> bool {
+        self.healthy_at.is_some_and(|at| now.since(at) < LEASE + BEAT)
+    }
+
+    /// Whether this node, by its rank in the row, should ask for a takeover now.
+    pub(crate) fn suspects(&self, row: &LogRow, now: Time) -> bool {
+        let Some(rank) = rank(row, self.me) else { return false };
+        let silence = if self.reset { 0 } else { SUSPECT };
+        now.since(self.quiet_since) >= silence + rank * RANK_WAIT
+    }
+
+    /// Whether a peer answered a beat lately.
+    pub(crate) fn is_near(&self, node: NodeId, now: Time) -> bool {
+        self.answered.get(&node).is_some_and(|at| now.since(*at) < LEASE)
+    }
+
+    /// Whether an owner or candidate has a majority of the set (F4).
+    pub(crate) fn has_quorum(&self, row: &LogRow, now: Time) -> bool {
+        if !Rule::ResignAlone.holds() || now.since(self.role_since) < RESIGN {
+            return true;
+        }
+        let near = row.set.iter().filter(|member| {
+            let answered = self.answered.get(&member.node);
+            member.node == self.me || answered.is_some_and(|at| now.since(*at) < RESIGN)
+        });
+        near.count() >= majority(row.set.len())
+    }
+}
+
+/// The place of a node among those that may take over: the order of the set, a failed owner last.
+fn rank(row: &LogRow, me: NodeId) -> Option<u64> {
+    let owner = row.owner.map(|owner| owner.node);
+    let mut others = row.set.iter().filter(|member| Some(member.node) != owner);
+    if owner == Some(me) {
+        return row.set.iter().any(|m| m.node == me).then(|| others.count() as u64);
+    }
+    others.position(|member| member.node == me).map(|rank| rank as u64)
+}

@@ -1,0 +1,429 @@
+//! A keeper: one disk's copy of the log, and its promises.
+
+use crate::effect::{Alarm, Effect};
+use crate::entry::{Body, Chain, Entry};
+use crate::message::{Envelope, Message, Refusal, Sealed, Wholeness};
+use crate::out::Out;
+use crate::rules::Rule;
+use crate::store::{CutNote, Identity, Image, Opened, StoreOp, begin_anew, open};
+use crate::timing::LEASE_GRANTED;
+use crate::types::{BootCount, Epoch, Incarnation, Lsn, NodeId, Position, Promise, SyncId, Time};
+use std::collections::VecDeque;
+
+/// An answer that waits for a sync.
+#[derive(Debug)]
+struct Waiting {
+    sync: SyncId,
+    /// Who asked, with which disk, and the answer; none where nobody waits.
+    answer: Option<(NodeId, Incarnation, Message)>,
+}
+
+/// The lease that the owner of an epoch has from this keeper.
+#[derive(Clone, Copy, Debug)]
+struct Lease {
+    owner: Incarnation,
+    until: Time,
+}
+
+/// The core of one keeper.
+#[derive(Debug)]
+pub struct Keeper {
+    node: NodeId,
+    identity: Identity,
+    promise: Promise,
+    log: Chain,
+    cut: Option<CutNote>,
+    lease: Lease,
+    next_sync: u64,
+    waiting: VecDeque<Waiting>,
+    poisoned: bool,
+}
+
+impl Keeper {
+    /// Reads a directory and writes what must be durable before anything is answered.
+    pub(crate) fn open(
+        node: NodeId,
+        image: &Image,
+        names: (Incarnation, Incarnation),
+        now: Time,
+        out: &mut Out,
+    ) -> Self {
+        let opened = open(image, names.0, names.1);
+        let mut keeper = Self {
+            node,
+            identity: opened.identity,
+            promise: Promise::default(),
+            log: Chain::default(),
+            cut: None,
+            // Whoever had a lease from this keeper before its start may still rely on it.
+            lease: Lease { owner: Incarnation(0), until: now.plus(LEASE_GRANTED) },
+            next_sync: 0,
+            waiting: VecDeque::new(),
+            poisoned: false,
+        };
+        if !Rule::LeaseAfterBoot.holds() {
+            keeper.lease.until = Time(0);
+        }
+        keeper.take(opened, out);
+        keeper
+    }
+
+    fn take(&mut self, opened: Opened, out: &mut Out) {
+        self.identity = opened.identity;
+        self.promise = opened.promise;
+        self.log = opened.log;
+        self.cut = opened.cut;
+        out.effects.push(Effect::Store(opened.ops));
+        self.sync(None, out);
+    }
+
+    /// Sets everything aside and begins anew under another identity.
+    pub(crate) fn begin_anew(&mut self, incarnation: Incarnation, out: &mut Out) {
+        let opened = begin_anew(incarnation);
+        self.waiting.clear();
+        self.take(opened, out);
+    }
+
+    /// Writes a higher boot counter.
+    pub(crate) fn raise_boots(&mut self, boots: BootCount, out: &mut Out) {
+        self.identity.boots = boots;
+        out.effects.push(Effect::Store(vec![StoreOp::Identity(self.identity)]));
+        self.sync(None, out);
+    }
+
+    /// The identity of the disk.
+    #[must_use]
+    pub fn identity(&self) -> Identity {
+        self.identity
+    }
+
+    /// What is promised; durable before anybody is told.
+    #[must_use]
+    pub fn promise(&self) -> Promise {
+        self.promise
+    }
+
+    /// The log, what is not yet synced included.
+    #[must_use]
+    pub fn log(&self) -> &Chain {
+        &self.log
+    }
+
+    /// Whether a sync failed: nothing is answered until the disk has been read again.
+    #[must_use]
+    pub fn is_poisoned(&self) -> bool {
+        self.poisoned
+    }
+
+    /// Whether everything that was written is durable.
+    #[must_use]
+    pub fn is_settled(&self) -> bool {
+        self.waiting.is_empty()
+    }
+
+    fn sync(&mut self, answer: Option<(NodeId, Incarnation, Message)>, out: &mut Out) {
+        self.next_sync += 1;
+        let sync = SyncId(self.next_sync);
+        self.waiting.push_back(Waiting { sync, answer });
+        out.effects.push(Effect::Sync(sync));
+    }
+
+    /// The last entry up to which everything is here.
+    fn done_to(&self) -> Lsn {
+        if Rule::AppendInOrder.holds() { self.log.readable_to() } else { self.log.last() }
+    }
+
+    /// Answers after what was written is durable.
+    fn answer_durably(&mut self, to: &Envelope, message: Message, rule: Rule, out: &mut Out) {
+        if rule.holds() {
+            self.sync(Some((to.from, to.sender, message)), out);
+        } else {
+            self.sync(None, out);
+            out.send(to.from, Some(to.sender), message);
+        }
+    }
+
+    /// A sync has ended.
+    pub(crate) fn synced(&mut self, sync: SyncId, good: bool, out: &mut Out) {
+        if self.poisoned || !self.waiting.iter().any(|waiting| waiting.sync == sync) {
+            return;
+        }
+        if !good && Rule::PoisonedBySync.holds() {
+            self.poisoned = true;
+            self.waiting.clear();
+            out.effects.push(Effect::Alarm(Alarm::SyncFailed { node: self.node }));
+            return;
+        }
+        while let Some(waiting) = self.waiting.pop_front_if(|waiting| waiting.sync <= sync) {
+            if let Some((to, disk, message)) = waiting.answer {
+                out.send(to, Some(disk), message);
+            }
+        }
+    }
+
+    /// Handles a message for this keeper.
+    pub(crate) fn receive(&mut self, envelope: &Envelope, now: Time, out: &mut Out) {
+        if self.poisoned {
+            return;
+        }
+        let done = match &envelope.message {
+            Message::Seal { epoch } => self.seal(envelope, *epoch, now, out),
+            Message::Fetch { epoch, from } => self.fetch(envelope, *epoch, *from, out),
+            Message::Bring { epoch, .. } => self.bring(envelope, *epoch, out),
+            Message::Start { epoch, .. } => self.start(envelope, *epoch, out),
+            Message::Append { epoch, .. } => self.append(envelope, *epoch, out),
+            other => unreachable!("no keeper is sent {other:?}"),
+        };
+        if let Err((epoch, why)) = done {
+            out.send(envelope.from, Some(envelope.sender), Message::Refused { epoch, why });
+        }
+    }
+
+    fn promised_refusal(&self, epoch: Epoch) -> (Epoch, Refusal) {
+        let accepted = self.log.position().accepted;
+        (epoch, Refusal::Promised { promised: self.promise.epoch, accepted })
+    }
+
+    /// Whether an epoch is the promised one and its owner asks.
+    fn check_promised(
+        &self,
+        envelope: &Envelope,
+        epoch: Epoch,
+        rule: Rule,
+    ) -> Result<(), (Epoch, Refusal)> {
+        let asked = Promise { epoch, owner: envelope.sender };
+        let stale = !rule.holds() && epoch < self.promise.epoch;
+        if asked == self.promise || stale { Ok(()) } else { Err(self.promised_refusal(epoch)) }
+    }
+
+    fn seal(
+        &mut self,
+        envelope: &Envelope,
+        epoch: Epoch,
+        now: Time,
+        out: &mut Out,
+    ) -> Result<(), (Epoch, Refusal)> {
+        let asked = Promise { epoch, owner: envelope.sender };
+        if asked != self.promise {
+            if epoch <= self.promise.epoch {
+                return Err(self.promised_refusal(epoch));
+            }
+            let leased = now < self.lease.until && self.lease.owner != envelope.sender;
+            if leased && Rule::LeaseKept.holds() {
+                return Err((epoch, Refusal::Leased));
+            }
+            self.give_promise(asked, out);
+        }
+        let sealed = Message::Sealed(Sealed {
+            epoch,
+            wholeness: self.wholeness(),
+            position: self.log.position(),
+            last_sum: self.log.sum_at(self.log.last()).expect("the last entry is readable"),
+            starts: self.log.starts().to_vec(),
+        });
+        self.answer_durably(envelope, sealed, Rule::PromiseSynced, out);
+        Ok(())
+    }
+
+    fn give_promise(&mut self, promise: Promise, out: &mut Out) {
+        self.promise = promise;
+        let mut ops = vec![StoreOp::Promise { slot: 0, promise }];
+        if Rule::PromiseTwice.holds() {
+            ops.extend([StoreOp::Barrier, StoreOp::Promise { slot: 1, promise }]);
+        }
+        out.effects.push(Effect::Store(ops));
+    }
+
+    fn wholeness(&self) -> Wholeness {
+        match (self.log.first_damaged(), self.cut) {
+            (Some(first), _) => Wholeness::Partial { first },
+            (None, Some(note)) if note.at >= self.log.position() => Wholeness::Cut,
+            (None, _) => Wholeness::Whole,
+        }
+    }
+
+    fn fetch(
+        &mut self,
+        envelope: &Envelope,
+        epoch: Epoch,
+        from: Lsn,
+        out: &mut Out,
+    ) -> Result<(), (Epoch, Refusal)> {
+        self.check_promised(envelope, epoch, Rule::BringPromised)?;
+        let entries = (from.0..=self.log.last().0).map(|lsn| self.log.get(Lsn(lsn)).copied());
+        let fetched = Message::Fetched { epoch, from, entries: entries.collect() };
+        out.send(envelope.from, Some(envelope.sender), fetched);
+        Ok(())
+    }
+
+    fn bring(
+        &mut self,
+        envelope: &Envelope,
+        epoch: Epoch,
+        out: &mut Out,
+    ) -> Result<(), (Epoch, Refusal)> {
+        let Message::Bring { after, prev, entries, end, .. } = &envelope.message else {
+            unreachable!("as dispatched");
+        };
+        self.check_promised(envelope, epoch, Rule::BringPromised)?;
+        let accepted = self.log.position().accepted >= epoch && Rule::BringOnlyExtends.holds();
+        let mut ops = vec![];
+        let mut equal_to = Lsn(0);
+        if self.joins(*after, prev.0).map_err(|why| (epoch, why))? {
+            let done = self.write(entries, !accepted, &mut ops, out);
+            equal_to = Lsn(after.0 + entries.len() as u64).min(self.log.readable_to());
+            if done.is_ok() && !accepted && self.log.last() > *end {
+                self.cut_back(*end, &mut ops, out);
+            }
+            out.effects.push(Effect::Store(ops));
+            done.map_err(|why| (epoch, why))?;
+        }
+        self.answer_durably(
+            envelope,
+            Message::Brought { epoch, equal_to },
+            Rule::DoneAfterSync,
+            out,
+        );
+        Ok(())
+    }
+
+    /// Whether entries behind `after` reach what is here; an error when they continue another log.
+    fn joins(&self, after: Lsn, prev: u64) -> Result<bool, Refusal> {
+        if after > self.log.last() {
+            return Ok(false);
+        }
+        match self.log.sum_at(after) {
+            Some(sum) if sum.0 != prev => Err(Refusal::Chain { after }),
+            _ => Ok(true),
+        }
+    }
+
+    /// Writes entries: what is here already is passed over, damage is healed, the rest extends the log.
+    /// What differs is cut back where that is allowed.
+    fn write(
+        &mut self,
+        entries: &[Entry],
+        may_cut: bool,
+        ops: &mut Vec<StoreOp>,
+        out: &mut Out,
+    ) -> Result<(), Refusal> {
+        for entry in entries {
+            let after = entry.lsn.before();
+            if !entry.is_intact() {
+                return Err(Refusal::Chain { after });
+            }
+            if entry.lsn <= self.log.last() {
+                match self.log.get(entry.lsn) {
+                    Some(mine) if mine.sum == entry.sum => continue,
+                    Some(_) if may_cut => self.cut_back(after, ops, out),
+                    Some(_) => {
+                        let alarm = Alarm::Diverged { node: self.node, lsn: entry.lsn };
+                        out.effects.push(Effect::Alarm(alarm));
+                        return Err(Refusal::Chain { after });
+                    }
+                    None => {
+                        self.log.heal(*entry);
+                        ops.push(StoreOp::Heal(*entry));
+                        continue;
+                    }
+                }
+            }
+            if self.log.sum_at(after).is_some_and(|sum| sum != entry.prev) {
+                return Err(Refusal::Chain { after });
+            }
+            self.log.push(*entry);
+            ops.push(StoreOp::Append(*entry));
+        }
+        Ok(())
+    }
+
+    /// Removes what lies behind `last`; it is kept aside first.
+    fn cut_back(&mut self, last: Lsn, ops: &mut Vec<StoreOp>, out: &mut Out) {
+        let end = self.log.last();
+        if Rule::KeepAside.holds() {
+            ops.extend([StoreOp::SetAside { after: last }, StoreOp::Barrier]);
+        }
+        ops.extend([StoreOp::Cut { after: last }, StoreOp::Barrier]);
+        self.log.cut(last);
+        let alarm = Alarm::PossiblyAcknowledged { node: self.node, first: last.next(), last: end };
+        out.effects.push(Effect::Alarm(alarm));
+    }
+
+    fn start(
+        &mut self,
+        envelope: &Envelope,
+        epoch: Epoch,
+        out: &mut Out,
+    ) -> Result<(), (Epoch, Refusal)> {
+        let Message::Start { from, sum, .. } = &envelope.message else {
+            unreachable!("as dispatched");
+        };
+        self.check_promised(envelope, epoch, Rule::StartPromised)?;
+        let at = self.log.position();
+        if at.accepted < epoch {
+            let same = at.lsn == *from && self.log.sum_at(*from) == Some(*sum);
+            let here = same && self.log.first_damaged().is_none();
+            if !here && Rule::StartAtPosition.holds() {
+                return Err((epoch, Refusal::NotAtStart { at }));
+            }
+            let prev = self.log.sum_at(at.lsn).expect("the last entry is readable");
+            let body = Body::Start { owner: envelope.sender };
+            let entry = Entry::new(at.lsn.next(), epoch, prev, at.lsn, body);
+            self.log.push(entry);
+            out.effects.push(Effect::Store(vec![StoreOp::Append(entry)]));
+        }
+        self.answer_durably(envelope, Message::Started { epoch }, Rule::DoneAfterSync, out);
+        Ok(())
+    }
+
+    fn append(
+        &mut self,
+        envelope: &Envelope,
+        epoch: Epoch,
+        out: &mut Out,
+    ) -> Result<(), (Epoch, Refusal)> {
+        let Message::Append { after, prev, entries, .. } = &envelope.message else {
+            unreachable!("as dispatched");
+        };
+        self.check_promised(envelope, epoch, Rule::AppendPromised)?;
+        let at = self.log.position();
+        if at.accepted != epoch {
+            return Err((epoch, Refusal::NotStarted { at }));
+        }
+        if !Rule::AppendInOrder.holds() {
+            self.fill_gap(*after);
+        }
+        if self.joins(*after, prev.0).map_err(|why| (epoch, why))? {
+            let mut ops = vec![];
+            let done = self.write(entries, false, &mut ops, out);
+            out.effects.push(Effect::Store(ops));
+            done.map_err(|why| (epoch, why))?;
+        }
+        let done = Message::Done { epoch, upto: self.done_to() };
+        self.answer_durably(envelope, done, Rule::DoneAfterSync, out);
+        Ok(())
+    }
+
+    /// What a keeper without the rule of order does: it leaves room for what is missing.
+    fn fill_gap(&mut self, after: Lsn) {
+        while self.log.last() < after {
+            self.log.push_damaged();
+        }
+    }
+
+    /// Grants the owner of the accepted epoch a lease; whether it is one.
+    pub(crate) fn grant(&mut self, owner: Incarnation, epoch: Epoch, now: Time) -> bool {
+        let promised = self.promise == Promise { epoch, owner };
+        let granted = !self.poisoned && promised && self.log.position().accepted == epoch;
+        if granted {
+            self.lease = Lease { owner, until: now.plus(LEASE_GRANTED) };
+        }
+        granted
+    }
+
+    /// How far the log goes.
+    #[must_use]
+    pub fn position(&self) -> Position {
+        self.log.position()
+    }
+}

@@ -1,0 +1,238 @@
+//! What nodes say to each other.
+//!
+//! Every message names the disk that sent it and the disk it is for; a keeper refuses what is for
+//! another disk, whatever the message is.
+
+use crate::entry::{Entry, EpochStart};
+use crate::types::{Epoch, Incarnation, Lsn, NodeId, Position, RequestId, Sum, Time};
+use thiserror::Error;
+
+/// A message with its addresses.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub struct Envelope {
+    /// The node that sent it.
+    pub from: NodeId,
+    /// The disk of that node.
+    pub sender: Incarnation,
+    /// The node that it is for.
+    pub to: NodeId,
+    /// The disk that it is for; none where the node matters and not its disk.
+    pub disk: Option<Incarnation>,
+    /// What it says.
+    pub message: Message,
+}
+
+/// What a keeper knows of its own log when it answers a seal.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Wholeness {
+    /// Everything up to its position was read and is good.
+    Whole,
+    /// The same, but an unclean stop had left bytes behind it, which were cut off (R2).
+    Cut,
+    /// Entries from this one on may be damaged.
+    Partial {
+        /// The first that is.
+        first: Lsn,
+    },
+}
+
+/// A keeper's answer to a seal.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub struct Sealed {
+    /// The epoch that is promised, durably.
+    pub epoch: Epoch,
+    /// What the keeper knows of its log.
+    pub wholeness: Wholeness,
+    /// How far its log goes.
+    pub position: Position,
+    /// Sum of its last entry.
+    pub last_sum: Sum,
+    /// Where its epochs begin.
+    pub starts: Vec<EpochStart>,
+}
+
+/// Why a keeper does not do what it is asked.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Error)]
+pub enum Refusal {
+    /// Another epoch is promised.
+    #[error("epoch {promised:?} is promised, {accepted:?} accepted")]
+    Promised {
+        /// The promised epoch.
+        promised: Epoch,
+        /// The accepted epoch.
+        accepted: Epoch,
+    },
+    /// The lease of an owner runs.
+    #[error("the lease of an owner runs")]
+    Leased,
+    /// The epoch has not started here.
+    #[error("the epoch has not started here; the log ends at {at:?}")]
+    NotStarted {
+        /// Where the log ends.
+        at: Position,
+    },
+    /// An epoch starts at another position.
+    #[error("the log ends at {at:?}, not where the epoch starts")]
+    NotAtStart {
+        /// Where the log ends.
+        at: Position,
+    },
+    /// The entries do not continue what is here.
+    #[error("the entries do not continue the log behind {after:?}")]
+    Chain {
+        /// The entry that they name as the one before them.
+        after: Lsn,
+    },
+}
+
+/// What a message says.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub enum Message {
+    /// Asks for the promise of an epoch.
+    Seal {
+        /// The epoch.
+        epoch: Epoch,
+    },
+    /// The promise is durable.
+    Sealed(Sealed),
+    /// Something of an epoch was refused.
+    Refused {
+        /// The epoch that the refused message named.
+        epoch: Epoch,
+        /// Why.
+        why: Refusal,
+    },
+    /// Asks for entries.
+    Fetch {
+        /// The candidate's epoch.
+        epoch: Epoch,
+        /// The first entry.
+        from: Lsn,
+    },
+    /// The entries from one on; none for those that are damaged.
+    Fetched {
+        /// The candidate's epoch.
+        epoch: Epoch,
+        /// Number of the first.
+        from: Lsn,
+        /// The entries.
+        entries: Vec<Option<Entry>>,
+    },
+    /// Makes a keeper's log equal to the candidate's.
+    Bring {
+        /// The epoch.
+        epoch: Epoch,
+        /// The entry before the first.
+        after: Lsn,
+        /// Its sum.
+        prev: Sum,
+        /// The entries.
+        entries: Vec<Entry>,
+        /// Where the log is to end: what the keeper has behind it is cut back, unless it has accepted
+        /// the epoch.
+        end: Lsn,
+    },
+    /// How far a keeper's log is equal to the candidate's after `Bring`, durably.
+    Brought {
+        /// The epoch.
+        epoch: Epoch,
+        /// The last entry that is known to be equal; 0 when the message did not reach what is there.
+        equal_to: Lsn,
+    },
+    /// Starts an epoch.
+    Start {
+        /// The epoch.
+        epoch: Epoch,
+        /// Where the log must end.
+        from: Lsn,
+        /// Sum of the entry there, which stands for the whole log up to it.
+        sum: Sum,
+    },
+    /// The epoch's first entry is durable.
+    Started {
+        /// The epoch.
+        epoch: Epoch,
+    },
+    /// Entries of an epoch.
+    Append {
+        /// The epoch.
+        epoch: Epoch,
+        /// The entry before the first.
+        after: Lsn,
+        /// Its sum.
+        prev: Sum,
+        /// The entries.
+        entries: Vec<Entry>,
+        /// What is committed.
+        commit: Lsn,
+    },
+    /// Everything up to an entry is durable and readable.
+    Done {
+        /// The epoch.
+        epoch: Epoch,
+        /// The last entry.
+        upto: Lsn,
+    },
+    /// What each node says to each other one.
+    Beat {
+        /// The newest epoch that the sender owns or is taking over.
+        epoch: Epoch,
+        /// Whether it owns that epoch or is taking it over.
+        owner: bool,
+        /// Whether a majority has answered it lately (F4).
+        quorum: bool,
+        /// What is committed.
+        commit: Lsn,
+        /// The sender's clock.
+        sent: Time,
+    },
+    /// The answer to a beat.
+    BeatAnswer {
+        /// The epoch that the beat named, if the keeper has accepted it and promised no later one.
+        epoch: Option<Epoch>,
+        /// The clock that the beat named.
+        sent: Time,
+    },
+    /// Asks whether the log has an owner in good health (F3).
+    Would {
+        /// Number of the question.
+        attempt: u64,
+        /// The epoch that the candidate knows.
+        epoch: Epoch,
+    },
+    /// The answer.
+    WouldAnswer {
+        /// Number of the question.
+        attempt: u64,
+        /// Whether a healthy owner was heard within a lease, or a later epoch is known.
+        healthy: bool,
+    },
+}
+
+/// What a client gets.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Answer {
+    /// The publish is committed.
+    Acked {
+        /// Its entry.
+        lsn: Lsn,
+    },
+    /// It is not known whether the publish was or will be committed.
+    Unknown,
+    /// Nothing was done.
+    Refused,
+    /// A linearizable read: everything up to here is to be seen.
+    Read {
+        /// The commit position.
+        commit: Lsn,
+    },
+}
+
+/// An answer and whom it is for.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct Reply {
+    /// The request.
+    pub request: RequestId,
+    /// The answer.
+    pub answer: Answer,
+}

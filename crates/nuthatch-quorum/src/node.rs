@@ -1,0 +1,565 @@
+//! One node: its keeper, what it has heard of the others, and what it owns or is taking over.
+
+use crate::catalog::{
+    Call, CatalogReply, Key, LogRow, NodeRow, Phase, Snapshot, Txn, TxnId, Value,
+};
+use crate::detector::Detector;
+use crate::effect::Effect;
+use crate::keeper::Keeper;
+use crate::message::{Answer, Envelope, Message};
+use crate::out::Out;
+use crate::owner::Owner;
+use crate::rules::Rule;
+use crate::store::{Identity, Image};
+use crate::takeover::{Candidate, Next};
+use crate::timing::{ADMIT_POLL, ASK, BEAT, CATALOG_POLL, RESEND};
+use crate::types::{
+    BootCount, Epoch, Incarnation, Member, NodeId, RequestId, Revision, SyncId, Time, majority,
+};
+use std::collections::BTreeSet;
+
+/// What a node is told at its start.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// The node.
+    pub id: NodeId,
+    /// The other nodes.
+    pub peers: Vec<NodeId>,
+    /// Two random numbers, for a directory that has to begin anew; the first names this start, too.
+    pub fresh: [Incarnation; 2],
+    /// The incarnation that the node's first disk had; only mutation runs use it.
+    pub former: Incarnation,
+}
+
+/// Something that happens to a node.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub enum Event {
+    /// Time has passed; comes every [`crate::timing::TICK`].
+    Tick,
+    /// A message has come.
+    Deliver(Envelope),
+    /// A sync has ended, well or not.
+    Synced(SyncId, bool),
+    /// The catalog has answered.
+    Catalog(CatalogReply),
+    /// A client publishes.
+    Publish {
+        /// The request.
+        request: RequestId,
+        /// Hash of what is published.
+        payload: u64,
+    },
+    /// A client reads and wants all that was acknowledged before.
+    Read {
+        /// The request.
+        request: RequestId,
+    },
+    /// The connection to a node was reset.
+    Reset(NodeId),
+}
+
+/// Why a transaction was proposed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Purpose {
+    Register,
+    Claim { newcomer: Option<Member> },
+    Serve,
+}
+
+#[derive(Debug)]
+struct Proposal {
+    txn: Txn,
+    purpose: Purpose,
+    sent_at: Time,
+}
+
+#[derive(Debug)]
+enum Role {
+    Follower,
+    /// Asks the others whether there is a healthy owner.
+    Asking {
+        attempt: u64,
+        since: Time,
+        quiet: BTreeSet<NodeId>,
+    },
+    Candidate(Box<Candidate>),
+    Owner(Box<Owner>),
+}
+
+/// The cores of one node.
+#[derive(Debug)]
+pub struct Node {
+    config: Config,
+    keeper: Keeper,
+    detector: Detector,
+    role: Role,
+    row: Option<Snapshot>,
+    registered: bool,
+    proposal: Option<Proposal>,
+    number: u64,
+    renewed: bool,
+    beat_at: Time,
+    polled_at: Time,
+    admit_at: Time,
+}
+
+impl Node {
+    /// A node that starts on a directory.
+    #[must_use]
+    pub fn boot(config: Config, image: &Image, now: Time) -> (Self, Vec<Effect>) {
+        let mut out = Out::new(config.id, Incarnation(0));
+        let names = (config.fresh[0], config.former);
+        let keeper = Keeper::open(config.id, image, names, now, &mut out);
+        let node = Self {
+            keeper,
+            detector: Detector::new(config.id, now),
+            role: Role::Follower,
+            row: None,
+            registered: false,
+            proposal: None,
+            number: 0,
+            renewed: false,
+            beat_at: Time(0),
+            polled_at: Time(0),
+            admit_at: now,
+            config,
+        };
+        (node, out.effects)
+    }
+
+    /// The keeper.
+    #[must_use]
+    pub fn keeper(&self) -> &Keeper {
+        &self.keeper
+    }
+
+    /// The owner, if this node is one.
+    #[must_use]
+    pub fn owner(&self) -> Option<&Owner> {
+        if let Role::Owner(owner) = &self.role { Some(owner) } else { None }
+    }
+
+    /// Whether this node would answer a linearizable read now.
+    #[must_use]
+    pub fn has_lease(&self, now: Time) -> bool {
+        self.owner().is_some_and(|owner| owner.has_lease(now))
+    }
+
+    /// Whether the node must be started again: a sync of its disk has failed.
+    #[must_use]
+    pub fn needs_restart(&self) -> bool {
+        self.keeper.is_poisoned()
+    }
+
+    fn me(&self) -> Member {
+        Member { node: self.config.id, incarnation: self.keeper.identity().incarnation }
+    }
+
+    /// Handles one event.
+    pub fn step(&mut self, event: Event, now: Time) -> Vec<Effect> {
+        let mut out = Out::new(self.config.id, self.me().incarnation);
+        match event {
+            Event::Tick => self.tick(now, &mut out),
+            Event::Deliver(envelope) => self.deliver(&envelope, now, &mut out),
+            Event::Synced(sync, good) => self.keeper.synced(sync, good, &mut out),
+            Event::Catalog(reply) => self.catalog_answered(reply, now, &mut out),
+            Event::Publish { request, payload } => self.publish(request, payload, &mut out),
+            Event::Read { request } => self.read(request, now, &mut out),
+            Event::Reset(peer) => self.reset(peer),
+        }
+        while let Some(envelope) = out.local.pop_front() {
+            self.deliver(&envelope, now, &mut out);
+        }
+        self.check_role(now, &mut out);
+        out.effects
+    }
+
+    fn tick(&mut self, now: Time, out: &mut Out) {
+        if self.keeper.is_poisoned() {
+            return;
+        }
+        if now.since(self.beat_at) >= BEAT {
+            self.beat_at = now;
+            self.beat(now, out);
+        }
+        if now.since(self.polled_at) >= CATALOG_POLL {
+            self.polled_at = now;
+            out.effects.push(Effect::Catalog(Call::Read));
+        }
+        if let Some(proposal) = &mut self.proposal
+            && now.since(proposal.sent_at) >= RESEND
+        {
+            proposal.sent_at = now;
+            out.effects.push(Effect::Catalog(Call::Propose(proposal.txn.clone())));
+        }
+        self.tick_role(now, out);
+    }
+
+    fn tick_role(&mut self, now: Time, out: &mut Out) {
+        match &mut self.role {
+            Role::Follower => self.look_for_owner(now, out),
+            Role::Asking { since, .. } => {
+                if now.since(*since) >= ASK {
+                    self.fall_back(now, out);
+                }
+            }
+            Role::Candidate(candidate) => {
+                let next = candidate.tick(self.keeper.log(), now, out);
+                self.next(next, now, out);
+            }
+            Role::Owner(owner) => {
+                owner.tick(self.keeper.log(), now, out);
+                self.look_for_newcomer(now, out);
+            }
+        }
+    }
+
+    fn log_row(&self) -> Option<&LogRow> {
+        self.row.as_ref().map(|row| &row.log.value)
+    }
+
+    fn known_epoch(&self) -> Epoch {
+        self.log_row().map_or(Epoch(0), |row| row.epoch)
+    }
+
+    fn has_quorum(&self, now: Time) -> bool {
+        self.log_row().is_some_and(|row| self.detector.has_quorum(row, now))
+    }
+
+    fn beat(&mut self, now: Time, out: &mut Out) {
+        let (epoch, owner) = match &self.role {
+            Role::Candidate(candidate) => (candidate.epoch(), true),
+            Role::Owner(owner) => (owner.epoch(), true),
+            Role::Follower | Role::Asking { .. } => (self.known_epoch(), false),
+        };
+        let commit = self.owner().map_or_else(Default::default, Owner::commit);
+        let quorum = owner && self.has_quorum(now);
+        for peer in self.config.peers.clone() {
+            out.send(peer, None, Message::Beat { epoch, owner, quorum, commit, sent: now });
+        }
+    }
+
+    fn deliver(&mut self, envelope: &Envelope, now: Time, out: &mut Out) {
+        let other_disk = envelope.disk.is_some_and(|disk| disk != self.me().incarnation);
+        if !self.registered || self.keeper.is_poisoned() {
+            return;
+        }
+        if other_disk && Rule::CheckIncarnation.holds() {
+            return;
+        }
+        let from = Member { node: envelope.from, incarnation: envelope.sender };
+        match &envelope.message {
+            Message::Seal { .. }
+            | Message::Fetch { .. }
+            | Message::Bring { .. }
+            | Message::Start { .. }
+            | Message::Append { .. } => self.keeper.receive(envelope, now, out),
+            Message::Beat { epoch, owner, quorum, sent, .. } => {
+                let granted = *owner && self.keeper.grant(envelope.sender, *epoch, now);
+                if *owner {
+                    self.detector.heard_owner(*epoch, *quorum, self.known_epoch(), now);
+                }
+                let answer = Message::BeatAnswer { epoch: granted.then_some(*epoch), sent: *sent };
+                out.send(envelope.from, Some(envelope.sender), answer);
+            }
+            Message::BeatAnswer { epoch, sent } => {
+                self.detector.answered(envelope.from, now);
+                if let (Some(epoch), Role::Owner(owner)) = (epoch, &mut self.role) {
+                    owner.beat_answered(from, *epoch, *sent, now);
+                }
+            }
+            Message::Would { attempt, epoch } => {
+                let healthy = *epoch < self.known_epoch() || self.knows_healthy(now);
+                let answer = Message::WouldAnswer { attempt: *attempt, healthy };
+                out.send(envelope.from, Some(envelope.sender), answer);
+            }
+            Message::WouldAnswer { attempt, healthy } => {
+                self.would_answered(envelope.from, *attempt, *healthy, now, out);
+            }
+            Message::Refused { epoch, why } => self.refused(from, *epoch, *why, now, out),
+            answer => self.keeper_answered(from, answer, now, out),
+        }
+    }
+
+    fn knows_healthy(&self, now: Time) -> bool {
+        let own = match &self.role {
+            Role::Candidate(_) | Role::Owner(_) => self.has_quorum(now),
+            Role::Follower | Role::Asking { .. } => false,
+        };
+        own || self.detector.has_healthy(now)
+    }
+
+    fn keeper_answered(&mut self, from: Member, message: &Message, now: Time, out: &mut Out) {
+        match &mut self.role {
+            Role::Candidate(candidate) => {
+                let next = candidate.answered(from, message, self.keeper.log(), now, out);
+                self.next(next, now, out);
+            }
+            Role::Owner(owner) => owner.answered(from, message, self.keeper.log(), now, out),
+            Role::Follower | Role::Asking { .. } => {}
+        }
+    }
+
+    fn refused(
+        &mut self,
+        from: Member,
+        epoch: Epoch,
+        why: crate::message::Refusal,
+        now: Time,
+        out: &mut Out,
+    ) {
+        let over = match &mut self.role {
+            Role::Candidate(candidate) => candidate.refused(from, epoch, why),
+            Role::Owner(owner) => owner.refused(from, epoch, why),
+            Role::Follower | Role::Asking { .. } => false,
+        };
+        if over {
+            self.fall_back(now, out);
+        }
+    }
+
+    /// Ends whatever role this node has.
+    fn fall_back(&mut self, now: Time, out: &mut Out) {
+        if let Role::Owner(owner) = std::mem::replace(&mut self.role, Role::Follower) {
+            owner.end(out);
+        }
+        if self.proposal.as_ref().is_some_and(|proposal| proposal.purpose != Purpose::Register) {
+            self.proposal = None;
+        }
+        self.detector.begin_anew(now);
+    }
+
+    /// An owner or candidate whose own keeper failed, or promised a later epoch, is none any more; nor
+    /// is an owner that no majority answers (F4).
+    fn check_role(&mut self, now: Time, out: &mut Out) {
+        let epoch = match &self.role {
+            Role::Candidate(candidate) => candidate.epoch(),
+            Role::Owner(owner) => owner.epoch(),
+            Role::Follower | Role::Asking { .. } => return,
+        };
+        let promised = self.keeper.promise().epoch > epoch && Rule::OwnPromiseEndsLease.holds();
+        if promised || self.keeper.is_poisoned() || !self.has_quorum(now) {
+            self.fall_back(now, out);
+        }
+    }
+
+    fn look_for_owner(&mut self, now: Time, out: &mut Out) {
+        let Some(row) = self.log_row() else { return };
+        let member = row.set.contains(&self.me());
+        let ready = self.registered && member && self.proposal.is_none();
+        if !ready || self.detector.has_healthy(now) || !self.detector.suspects(row, now) {
+            return;
+        }
+        if !Rule::AskOthers.holds() {
+            self.claim(None, now, out);
+            return;
+        }
+        let nodes: Vec<NodeId> = row.set.iter().map(|member| member.node).collect();
+        let epoch = row.epoch;
+        self.number += 1;
+        let attempt = self.number;
+        let quiet = BTreeSet::from([self.config.id]);
+        self.role = Role::Asking { attempt, since: now, quiet };
+        for node in nodes.into_iter().filter(|node| *node != self.config.id) {
+            out.send(node, None, Message::Would { attempt, epoch });
+        }
+    }
+
+    fn would_answered(
+        &mut self,
+        from: NodeId,
+        number: u64,
+        healthy: bool,
+        now: Time,
+        out: &mut Out,
+    ) {
+        let Some(row) = self.row.as_ref().map(|row| &row.log.value) else { return };
+        let Role::Asking { attempt, quiet, .. } = &mut self.role else { return };
+        if *attempt != number {
+            return;
+        }
+        if healthy {
+            self.fall_back(now, out);
+            return;
+        }
+        quiet.insert(from);
+        if quiet.len() >= majority(row.set.len()) {
+            self.role = Role::Follower;
+            self.claim(None, now, out);
+        }
+    }
+
+    /// A disk that its node has instead of the one in the set.
+    fn newcomer(&self) -> Option<Member> {
+        let snapshot = self.row.as_ref()?;
+        snapshot.log.value.set.iter().find_map(|member| {
+            let incarnation = snapshot.nodes.get(&member.node)?.value.incarnation;
+            let newcomer = Member { node: member.node, incarnation };
+            (newcomer != *member).then_some(newcomer)
+        })
+    }
+
+    /// An owner admits a new disk by taking over from itself, while the others are whole.
+    fn look_for_newcomer(&mut self, now: Time, out: &mut Out) {
+        if now.since(self.admit_at) < ADMIT_POLL || self.proposal.is_some() {
+            return;
+        }
+        self.admit_at = now;
+        let Some(newcomer) = self.newcomer() else { return };
+        let Role::Owner(owner) = &self.role else { return };
+        let near = self.detector.is_near(newcomer.node, now);
+        if near && owner.majority_whole_but(newcomer.node) {
+            self.claim(Some(newcomer), now, out);
+        }
+    }
+
+    /// The first transaction of a takeover.
+    fn claim(&mut self, newcomer: Option<Member>, now: Time, out: &mut Out) {
+        let newcomer = newcomer.or_else(|| self.newcomer());
+        let me = self.me();
+        let Some(snapshot) = &self.row else { return };
+        let mut row = snapshot.log.value.clone();
+        row.epoch = row.epoch.next();
+        row.owner = Some(me);
+        row.phase = Phase::Recovering;
+        let revision = snapshot.log.revision;
+        self.propose(Key::Log, revision, Value::Log(row), Purpose::Claim { newcomer }, now, out);
+    }
+
+    fn propose(
+        &mut self,
+        key: Key,
+        revision: Revision,
+        value: Value,
+        purpose: Purpose,
+        now: Time,
+        out: &mut Out,
+    ) {
+        self.number += 1;
+        let id = TxnId { proposer: self.config.fresh[0], number: self.number };
+        let txn = Txn { id, key, revision, value };
+        out.effects.push(Effect::Catalog(Call::Propose(txn.clone())));
+        self.proposal = Some(Proposal { txn, purpose, sent_at: now });
+    }
+
+    fn catalog_answered(&mut self, reply: CatalogReply, now: Time, out: &mut Out) {
+        if self.keeper.is_poisoned() {
+            return;
+        }
+        let known = self.row.as_ref().map(|row| row.revision);
+        if known.is_none_or(|known| reply.snapshot.revision >= known) {
+            let log = self.row.as_ref().map(|row| row.log.revision);
+            if log != Some(reply.snapshot.log.revision) {
+                self.detector.begin_anew(now);
+            }
+            self.row = Some(reply.snapshot);
+        }
+        if let Some((id, outcome)) = reply.outcome {
+            self.decided(id, outcome.ok(), now, out);
+        }
+        if !self.registered && self.proposal.is_none() && self.keeper.is_settled() {
+            self.register(now, out);
+        }
+    }
+
+    fn decided(&mut self, id: TxnId, applied: Option<Revision>, now: Time, out: &mut Out) {
+        let Some(proposal) = self.proposal.take_if(|proposal| proposal.txn.id == id) else {
+            return;
+        };
+        match (proposal.purpose, applied) {
+            (Purpose::Register, applied) => self.registered = applied.is_some(),
+            (Purpose::Claim { newcomer }, Some(revision)) => {
+                let Value::Log(row) = proposal.txn.value else { unreachable!("as proposed") };
+                self.fall_back(now, out);
+                self.detector.begin_role(now);
+                let candidate = Candidate::new(self.me(), row, revision, newcomer, now);
+                self.role = Role::Candidate(Box::new(candidate));
+                self.tick_role(now, out);
+            }
+            (Purpose::Serve, Some(_)) => {
+                if let Role::Candidate(candidate) = &mut self.role {
+                    candidate.committed(self.keeper.log(), out);
+                }
+            }
+            (Purpose::Claim { .. }, None) => self.detector.begin_anew(now),
+            (Purpose::Serve, None) => self.fall_back(now, out),
+        }
+    }
+
+    /// Raises the boot counter of this disk, on the disk to one more than the catalog has and then in the
+    /// catalog. A disk whose counter is below the catalog's is an old image and begins anew. It must not
+    /// be raised before it is compared: an old image would catch up by starting often enough.
+    fn register(&mut self, now: Time, out: &mut Out) {
+        let Identity { incarnation, mut boots } = self.keeper.identity();
+        let id = self.config.id;
+        let known = self.row.as_ref().and_then(|snapshot| snapshot.nodes.get(&id)).cloned();
+        let revision = known.as_ref().map_or(Revision(0), |row| row.revision);
+        let mut former = vec![];
+        if let Some(known) = known.map(|known| known.value) {
+            former.clone_from(&known.former);
+            let same = known.incarnation == incarnation;
+            let old = same && boots < known.boots && Rule::BootCounter.holds();
+            if old || former.contains(&incarnation) {
+                self.begin_anew(out);
+                return;
+            }
+            if same && boots <= known.boots {
+                boots = BootCount(known.boots.0 + 1);
+                self.keeper.raise_boots(boots, out);
+                return;
+            }
+            if !same {
+                former.push(known.incarnation);
+            }
+        }
+        let row = NodeRow { incarnation, boots, former };
+        self.propose(Key::Node(id), revision, Value::Node(row), Purpose::Register, now, out);
+    }
+
+    fn begin_anew(&mut self, out: &mut Out) {
+        assert!(!self.renewed, "a new incarnation is not in the catalog");
+        self.renewed = true;
+        self.keeper.begin_anew(self.config.fresh[1], out);
+    }
+
+    fn next(&mut self, next: Next, now: Time, out: &mut Out) {
+        match next {
+            Next::Wait => {}
+            Next::GiveUp => self.fall_back(now, out),
+            Next::Propose(row) => {
+                let Role::Candidate(candidate) = &self.role else { unreachable!("it asked") };
+                let revision = candidate.revision();
+                self.propose(Key::Log, revision, Value::Log(row), Purpose::Serve, now, out);
+            }
+            Next::Serve { set, start, started } => {
+                let Role::Candidate(candidate) = &self.role else { unreachable!("it asked") };
+                let epoch = candidate.epoch();
+                let owner = Owner::new(self.me(), epoch, start, &set, &started);
+                self.detector.begin_role(now);
+                self.admit_at = now;
+                self.role = Role::Owner(Box::new(owner));
+            }
+        }
+    }
+
+    fn publish(&mut self, request: RequestId, payload: u64, out: &mut Out) {
+        match &mut self.role {
+            Role::Owner(owner) => owner.publish(request, payload, out),
+            _ => out.reply(request, Answer::Refused),
+        }
+    }
+
+    fn read(&mut self, request: RequestId, now: Time, out: &mut Out) {
+        match &mut self.role {
+            Role::Owner(owner) => owner.read(request, now, out),
+            _ => out.reply(request, Answer::Refused),
+        }
+    }
+
+    fn reset(&mut self, peer: NodeId) {
+        let owner = self.log_row().and_then(|row| row.owner);
+        if owner.is_some_and(|owner| owner.node == peer) {
+            self.detector.owner_reset();
+        }
+    }
+}

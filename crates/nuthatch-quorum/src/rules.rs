@@ -1,0 +1,127 @@
+//! Switches of the rules that the protocol rests on.
+//!
+//! Each rule asks [`Rule::holds`] where it is kept. In every ordinary build the answer is the constant
+//! `true`. A build with the feature `mutations` lets one thread turn one rule off; the random
+//! schedules of the simulator, or the exhaustive searches beside them, must then find a violation.
+
+macro_rules! rules {
+    ($($(#[$doc:meta])* $name:ident = $text:literal;)*) => {
+        /// A rule of the protocol.
+        #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+        pub enum Rule { $($(#[$doc])* $name,)* }
+
+        impl Rule {
+            /// Every rule, for the job that turns them off one by one.
+            pub const ALL: &[Rule] = &[$(Rule::$name),*];
+
+            /// Its name.
+            #[must_use]
+            pub fn name(self) -> &'static str {
+                match self { $(Rule::$name => $text,)* }
+            }
+        }
+    };
+}
+
+rules! {
+    /// A keeper says that entries are done after they were synced (M1).
+    DoneAfterSync = "keeper.done-after-sync";
+    /// A promise is synced before a seal is answered (M2).
+    PromiseSynced = "keeper.promise-synced";
+    /// A promise is written to both slots, one after the other (M2, M11).
+    PromiseTwice = "keeper.promise-twice";
+    /// A keeper that promised a later epoch takes no entries of an earlier one (M3).
+    AppendPromised = "keeper.append-promised";
+    /// A keeper that promised a later epoch takes nothing brought by an earlier candidate (M3).
+    BringPromised = "keeper.bring-promised";
+    /// A keeper that promised a later epoch does not start an earlier one (M3).
+    StartPromised = "keeper.start-promised";
+    /// An epoch starts on a keeper only at the position that the candidate names (M5).
+    StartAtPosition = "keeper.start-at-position";
+    /// Entries follow the last one without a gap.
+    AppendInOrder = "keeper.append-in-order";
+    /// Bringing only extends once the epoch is accepted (M16).
+    BringOnlyExtends = "keeper.bring-only-extends";
+    /// What is cut back is kept aside first.
+    KeepAside = "keeper.keep-aside";
+    /// A disk without an identity gets a new one (M7).
+    NewDiskNewIncarnation = "keeper.new-disk-new-incarnation";
+    /// Messages to another disk than this one are refused (M7).
+    CheckIncarnation = "keeper.check-incarnation";
+    /// A disk whose boot counter is not above the catalog's starts anew (M8).
+    BootCounter = "keeper.boot-counter";
+    /// Damage below what a later entry vouches for is no torn tail (M10).
+    DamageIsNotATail = "keeper.damage-is-not-a-tail";
+    /// A disk without a readable promise starts anew (M11).
+    AmnesiaIsNothing = "keeper.amnesia-is-nothing";
+    /// After a failed sync a keeper answers nothing until it has read its disk again (M21).
+    PoisonedBySync = "keeper.poisoned-by-sync";
+    /// A keeper promises nobody else a later epoch while its owner's lease runs (M12).
+    LeaseKept = "keeper.lease-kept";
+    /// For one lease after its start a keeper promises nothing (M12).
+    LeaseAfterBoot = "keeper.lease-after-boot";
+    /// A seal needs a majority of the set, not of those that answered (M4, M9).
+    SealMajority = "takeover.seal-majority";
+    /// Only disks of the set count, whole or partial (M7).
+    SealCountsMembers = "takeover.seal-counts-members";
+    /// The donor is the one with the largest position (M4).
+    LargestDonor = "takeover.largest-donor";
+    /// The accepted epoch is compared before the length (M4).
+    EpochBeforeLength = "takeover.epoch-before-length";
+    /// After an answer that was cut the others are waited for (R2, M10).
+    WaitForCut = "takeover.wait-for-cut";
+    /// Going on with an answer that was cut is recorded (R2).
+    RecordCut = "takeover.record-cut";
+    /// What cannot be read is waited for, never left out (A5, M10).
+    WaitForDamage = "takeover.wait-for-damage";
+    /// Changes of the log's row compare its revision (R1, M17).
+    CompareRow = "takeover.compare-row";
+    /// An owner serves after a majority has started its epoch (Q7).
+    StartMajority = "takeover.start-majority";
+    /// A new disk is admitted only while a majority without it is whole (M9).
+    AdmitBesideWhole = "takeover.admit-beside-whole";
+    /// An entry is committed when a majority has it durably.
+    CommitMajority = "owner.commit-majority";
+    /// Answers of another epoch do not count (M16).
+    DoneOfThisEpoch = "owner.done-of-this-epoch";
+    /// Answers of another disk do not count (M16).
+    DoneOfThisDisk = "owner.done-of-this-disk";
+    /// A lease counts from when the beat was sent, not from when it was answered (M12).
+    LeaseFromSending = "owner.lease-from-sending";
+    /// The clock is asked before each linearizable answer (M12).
+    LeaseByClock = "owner.lease-by-clock";
+    /// A promise by its own keeper ends an owner's lease at once (M12).
+    OwnPromiseEndsLease = "owner.own-promise-ends-lease";
+    /// An owner without a majority resigns, and its beats say so (F4, M13).
+    ResignAlone = "detector.resign-alone";
+    /// A candidate asks a majority before it raises the epoch (F3, M13).
+    AskOthers = "detector.ask-others";
+}
+
+#[cfg(feature = "mutations")]
+thread_local! {
+    static OFF: std::cell::Cell<Option<Rule>> = const { std::cell::Cell::new(None) };
+}
+
+/// Turns a rule off for this thread, or all of them on.
+#[cfg(feature = "mutations")]
+pub fn turn_off(rule: Option<Rule>) {
+    OFF.with(|off| off.set(rule));
+}
+
+impl Rule {
+    /// Whether the rule is kept: always, but for the one that a mutation run turned off.
+    #[cfg(not(feature = "mutations"))]
+    #[inline(always)]
+    #[must_use]
+    pub const fn holds(self) -> bool {
+        true
+    }
+
+    /// Whether the rule is kept: always, but for the one that a mutation run turned off.
+    #[cfg(feature = "mutations")]
+    #[must_use]
+    pub fn holds(self) -> bool {
+        OFF.with(|off| off.get() != Some(self))
+    }
+}

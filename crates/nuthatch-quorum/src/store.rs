@@ -1,0 +1,263 @@
+//! What a keeper has on its disk, and how it is read again after a stop.
+//!
+//! The store is abstract: a keeper says what to write ([`StoreOp`]) and asks for syncs; a driver
+//! applies that to files, the simulator to an [`Image`]. Whatever is synced is a prefix of the
+//! operations between two barriers; of what is not synced any part may survive, torn.
+
+use crate::entry::{Chain, Entry};
+use crate::rules::Rule;
+use crate::types::{BootCount, Incarnation, Lsn, Position, Promise};
+
+/// Which disk this is and how often it was begun with.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct Identity {
+    /// Identity of the disk.
+    pub incarnation: Incarnation,
+    /// Raised at each start, from what the catalog says and before anything is answered.
+    pub boots: BootCount,
+}
+
+/// That a torn tail was cut off, and where. Kept until the log goes beyond it: a second stop must not
+/// make a disk that was cut look whole (R2).
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct CutNote {
+    /// Position of the log after the cut.
+    pub at: Position,
+}
+
+/// One change of the directory.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum StoreOp {
+    /// Writes an entry behind the last one.
+    Append(Entry),
+    /// Writes an entry anew whose bytes were damaged.
+    Heal(Entry),
+    /// Copies everything behind an entry to `torn/`.
+    SetAside {
+        /// The last entry that is not copied.
+        after: Lsn,
+    },
+    /// Removes everything behind an entry.
+    Cut {
+        /// The last entry that stays.
+        after: Lsn,
+    },
+    /// Notes that an unclean stop left bytes that were cut off.
+    NoteCut(CutNote),
+    /// Writes one of the two slots of the promise.
+    Promise {
+        /// 0 or 1.
+        slot: usize,
+        /// What is promised.
+        promise: Promise,
+    },
+    /// Writes the identity of the directory.
+    Identity(Identity),
+    /// Moves everything that the directory holds to `torn/`: it begins anew.
+    BeginAnew,
+    /// What comes before is synced before anything behind it is written.
+    Barrier,
+}
+
+/// A small file with a checksum.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
+pub enum Record<T> {
+    /// There is none.
+    #[default]
+    Absent,
+    /// It can be read.
+    Good(T),
+    /// There is one, and its checksum is wrong.
+    Damaged,
+}
+
+impl<T: Copy> Record<T> {
+    fn good(&self) -> Option<T> {
+        if let Self::Good(value) = self { Some(*value) } else { None }
+    }
+}
+
+/// The bytes at the place of an entry.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Slot {
+    /// Zeros.
+    Empty,
+    /// An entry; not necessarily the one that belongs here.
+    Bytes(Entry),
+    /// Something that is no entry.
+    Garbage,
+}
+
+/// A directory as it can be read.
+#[derive(Clone, Debug, Default)]
+pub struct Image {
+    /// The identity.
+    pub identity: Record<Identity>,
+    /// Both slots of the promise.
+    pub promises: [Record<Promise>; 2],
+    /// The places of the entries from 1 on.
+    pub log: Vec<Slot>,
+    /// The note of a cut.
+    pub cut: Option<CutNote>,
+    /// What lies in `torn/`.
+    pub aside: Vec<Entry>,
+}
+
+impl Image {
+    /// The bytes at the place of an entry.
+    #[must_use]
+    pub fn slot(&self, lsn: Lsn) -> Slot {
+        let index = lsn.0.checked_sub(1).and_then(|index| usize::try_from(index).ok());
+        index.and_then(|index| self.log.get(index)).copied().unwrap_or(Slot::Empty)
+    }
+
+    /// Whether the entry that belongs here can be read.
+    #[must_use]
+    pub fn is_good(&self, lsn: Lsn) -> bool {
+        matches!(self.slot(lsn), Slot::Bytes(entry) if entry.lsn == lsn && entry.is_intact())
+    }
+
+    /// Writes to the place of an entry.
+    pub fn write(&mut self, lsn: Lsn, slot: Slot) {
+        let index = usize::try_from(lsn.0 - 1).expect("an index");
+        if self.log.len() <= index {
+            self.log.resize(index + 1, Slot::Empty);
+        }
+        self.log[index] = slot;
+    }
+
+    /// Does one operation.
+    pub fn apply(&mut self, op: &StoreOp) {
+        match *op {
+            StoreOp::Append(entry) | StoreOp::Heal(entry) => {
+                self.write(entry.lsn, Slot::Bytes(entry));
+            }
+            StoreOp::SetAside { after } => self.set_aside(after),
+            StoreOp::Cut { after } => self.log.truncate(usize::try_from(after.0).expect("a size")),
+            StoreOp::NoteCut(note) => self.cut = Some(note),
+            StoreOp::Promise { slot, promise } => self.promises[slot] = Record::Good(promise),
+            StoreOp::Identity(identity) => self.identity = Record::Good(identity),
+            StoreOp::BeginAnew => {
+                self.set_aside(Lsn(0));
+                *self = Self { aside: std::mem::take(&mut self.aside), ..Self::default() };
+            }
+            StoreOp::Barrier => {}
+        }
+    }
+
+    fn set_aside(&mut self, after: Lsn) {
+        let from = usize::try_from(after.0).expect("an index").min(self.log.len());
+        let tail = self.log[from..].iter().filter_map(|slot| match slot {
+            Slot::Bytes(entry) => Some(*entry),
+            Slot::Empty | Slot::Garbage => None,
+        });
+        self.aside.extend(tail);
+    }
+}
+
+/// What reading a directory gives.
+#[derive(Clone, Debug)]
+pub(crate) struct Opened {
+    pub(crate) identity: Identity,
+    pub(crate) promise: Promise,
+    pub(crate) log: Chain,
+    pub(crate) cut: Option<CutNote>,
+    /// To be written and synced before anything is answered.
+    pub(crate) ops: Vec<StoreOp>,
+}
+
+/// Reads a directory. `fresh` is the incarnation to take if it cannot go on with its own; `former`
+/// the one that a mutation run takes instead.
+pub(crate) fn open(image: &Image, fresh: Incarnation, former: Incarnation) -> Opened {
+    let promise = image.promises.iter().filter_map(Record::good).max();
+    let identity = image.identity.good();
+    match (identity, promise) {
+        (Some(identity), Some(promise)) => go_on(image, identity, promise),
+        (Some(identity), None) if !Rule::AmnesiaIsNothing.holds() => {
+            go_on(image, identity, Promise::default())
+        }
+        _ => {
+            let kept = !Rule::NewDiskNewIncarnation.holds();
+            let damaged = identity.map_or(former, |identity| identity.incarnation);
+            begin_anew(if kept { damaged } else { fresh })
+        }
+    }
+}
+
+/// An empty directory under a new identity; whatever it held goes aside.
+pub(crate) fn begin_anew(incarnation: Incarnation) -> Opened {
+    // The counter starts high under a mutated identity: it must pass for the old disk.
+    let boots = BootCount(if Rule::NewDiskNewIncarnation.holds() { 1 } else { 1 << 20 });
+    let identity = Identity { incarnation, boots };
+    let none = Promise::default();
+    let ops = vec![
+        StoreOp::BeginAnew,
+        StoreOp::Barrier,
+        StoreOp::Promise { slot: 0, promise: none },
+        StoreOp::Promise { slot: 1, promise: none },
+        StoreOp::Barrier,
+        StoreOp::Identity(identity),
+    ];
+    Opened { identity, promise: none, log: Chain::default(), cut: None, ops }
+}
+
+fn go_on(image: &Image, identity: Identity, promise: Promise) -> Opened {
+    let (log, torn) = scan(image);
+    let mut ops = vec![];
+    // A slot that is behind or unreadable is written again while the other one holds.
+    for (slot, record) in image.promises.iter().enumerate() {
+        if record.good() != Some(promise) && Rule::PromiseTwice.holds() {
+            ops.extend([StoreOp::Promise { slot, promise }, StoreOp::Barrier]);
+        }
+    }
+    let at = log.position();
+    let mut cut = image.cut.filter(|note| note.at >= at);
+    if torn {
+        let note = CutNote { at };
+        cut = Some(note);
+        let after = at.lsn;
+        if Rule::KeepAside.holds() {
+            ops.extend([StoreOp::SetAside { after }, StoreOp::Barrier]);
+        }
+        ops.extend([StoreOp::NoteCut(note), StoreOp::Barrier]);
+        ops.extend([StoreOp::Cut { after }, StoreOp::Barrier]);
+    }
+    Opened { identity, promise, log, cut, ops }
+}
+
+/// Reads the entries. The last one that is intact and in its place ends the log: it vouches for all
+/// before it, so what cannot be read below is damage, and what lies behind is a torn tail.
+fn scan(image: &Image) -> (Chain, bool) {
+    let places = image.log.len() as u64;
+    let mut last = (1..=places).rev().map(Lsn).find(|lsn| image.is_good(*lsn)).unwrap_or(Lsn(0));
+    if !Rule::DamageIsNotATail.holds() {
+        last = (1..=places).map(Lsn).take_while(|lsn| image.is_good(*lsn)).last().unwrap_or(Lsn(0));
+    }
+    let torn = image.log[usize::try_from(last.0).expect("an index")..]
+        .iter()
+        .any(|slot| *slot != Slot::Empty);
+    let mut chain = Chain::default();
+    for lsn in (1..=last.0).map(Lsn) {
+        match readable(image, lsn, last) {
+            Some(entry) => chain.push(entry),
+            None => chain.push_damaged(),
+        }
+    }
+    (chain, torn)
+}
+
+/// The entry at its place, if it is intact and the one behind it, where that can be read, names it.
+fn readable(image: &Image, lsn: Lsn, last: Lsn) -> Option<Entry> {
+    let Slot::Bytes(entry) = image.slot(lsn) else { return None };
+    if !image.is_good(lsn) {
+        return None;
+    }
+    let named = match image.slot(lsn.next()) {
+        Slot::Bytes(next) if lsn < last && image.is_good(lsn.next()) => next.prev == entry.sum,
+        _ => true,
+    };
+    named.then_some(entry)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,401 @@
+//! Taking over: transaction, seal, donor, bring, transaction, start (R1).
+
+use crate::catalog::{CutRecord, LogRow, Phase};
+use crate::effect::{Alarm, Effect};
+use crate::entry::{Chain, Entry, common};
+use crate::message::{Message, Refusal, Sealed, Wholeness};
+use crate::out::Out;
+use crate::owner::bring;
+use crate::rules::Rule;
+use crate::timing::{ATTEMPT, RECOVERY_GRACE, RESEND};
+use crate::types::{Epoch, Lsn, Member, Revision, Sum, Time, majority};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Where the log of the epoch ends before its start: the donor's position.
+#[derive(Clone, Copy, Debug)]
+struct Goal {
+    end: Lsn,
+    sum: Sum,
+    /// The first entry that has to be fetched.
+    from: Lsn,
+}
+
+/// How far a takeover is. The first transaction has been applied.
+#[derive(Debug)]
+enum Stage {
+    /// Answers to the seal are collected.
+    Sealing,
+    /// What the candidate's own keeper lacks is fetched.
+    Gathering { goal: Goal, fetched: BTreeMap<Member, Vec<Entry>> },
+    /// Logs are made equal to the donor's, the candidate's own first.
+    Bringing { goal: Goal, equal_to: BTreeMap<Member, Lsn> },
+    /// The second transaction has been proposed.
+    Committing { goal: Goal, row: LogRow },
+    /// The epoch is started.
+    Starting { goal: Goal, row: LogRow, started: BTreeSet<Member> },
+}
+
+/// What the node has to do for a candidate.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) enum Next {
+    /// Nothing.
+    Wait,
+    /// Proposes the row with which the epoch serves.
+    Propose(LogRow),
+    /// Begins to serve.
+    Serve { set: Vec<Member>, start: Lsn, started: Vec<Member> },
+    /// The attempt has failed.
+    GiveUp,
+}
+
+/// The core of a takeover.
+#[derive(Debug)]
+pub struct Candidate {
+    me: Member,
+    epoch: Epoch,
+    row: LogRow,
+    revision: Revision,
+    /// A disk that is to take the place of another one of its node.
+    newcomer: Option<Member>,
+    began: Time,
+    sent_at: Time,
+    answers: BTreeMap<Member, Sealed>,
+    stage: Stage,
+    told: bool,
+}
+
+/// Chooses the donor among answers that count: the largest position.
+#[must_use]
+pub fn donor<'a>(
+    answers: impl Iterator<Item = (Member, &'a Sealed)>,
+) -> Option<(Member, &'a Sealed)> {
+    let key = |sealed: &Sealed| {
+        let epoch =
+            if Rule::EpochBeforeLength.holds() { sealed.position.accepted } else { Epoch(0) };
+        (epoch, sealed.position.lsn)
+    };
+    let all: Vec<_> = answers.collect();
+    if Rule::LargestDonor.holds() {
+        all.into_iter().max_by_key(|(member, sealed)| (key(sealed), *member))
+    } else {
+        all.into_iter().min_by_key(|(member, sealed)| (key(sealed), *member))
+    }
+}
+
+impl Candidate {
+    /// A candidate whose first transaction made `row`.
+    pub(crate) fn new(
+        me: Member,
+        row: LogRow,
+        revision: Revision,
+        newcomer: Option<Member>,
+        now: Time,
+    ) -> Self {
+        Self {
+            me,
+            epoch: row.epoch,
+            row,
+            revision,
+            newcomer,
+            began: now,
+            sent_at: Time(0),
+            answers: BTreeMap::new(),
+            stage: Stage::Sealing,
+            told: false,
+        }
+    }
+
+    /// The epoch.
+    #[must_use]
+    pub fn epoch(&self) -> Epoch {
+        self.epoch
+    }
+
+    /// The revision of the row that it goes on from.
+    #[must_use]
+    pub fn revision(&self) -> Revision {
+        self.revision
+    }
+
+    fn counts(&self, member: &Member) -> bool {
+        self.row.set.contains(member) || !Rule::SealCountsMembers.holds()
+    }
+
+    fn counted(&self) -> impl Iterator<Item = (Member, &Sealed)> {
+        self.answers.iter().filter(|(member, _)| self.counts(member)).map(|(m, s)| (*m, s))
+    }
+
+    /// Sends what is due, and goes on where time has passed.
+    pub(crate) fn tick(&mut self, log: &Chain, now: Time, out: &mut Out) -> Next {
+        if now.since(self.began) > ATTEMPT {
+            return Next::GiveUp;
+        }
+        if now.since(self.sent_at) >= RESEND {
+            self.sent_at = now;
+            self.send_all(log, out);
+        }
+        self.go_on(log, now, out)
+    }
+
+    fn everybody(&self) -> Vec<Member> {
+        self.row.set.iter().copied().chain(self.newcomer).collect()
+    }
+
+    fn send_all(&mut self, log: &Chain, out: &mut Out) {
+        for member in self.everybody() {
+            if let Some(message) = self.due(member, log) {
+                out.send(member.node, Some(member.incarnation), message);
+            }
+        }
+    }
+
+    /// What a keeper is to be sent now.
+    fn due(&self, member: Member, log: &Chain) -> Option<Message> {
+        let epoch = self.epoch;
+        let Some(sealed) = self.answers.get(&member) else { return Some(Message::Seal { epoch }) };
+        match &self.stage {
+            Stage::Sealing | Stage::Committing { .. } => None,
+            Stage::Gathering { goal, fetched } => {
+                let lacking = member != self.me && !fetched.contains_key(&member);
+                lacking.then_some(Message::Fetch { epoch, from: goal.from })
+            }
+            Stage::Bringing { goal, equal_to } => {
+                if member == self.me || equal_to.get(&member) >= Some(&goal.end) {
+                    return None;
+                }
+                let theirs = (sealed.starts.as_slice(), sealed.position.lsn);
+                let ours = common(theirs, (log.starts(), log.last()));
+                let first = match sealed.wholeness {
+                    Wholeness::Partial { first } => ours.min(first.before()),
+                    Wholeness::Whole | Wholeness::Cut => ours,
+                };
+                let after = equal_to.get(&member).copied().unwrap_or(first);
+                bring(epoch, log, after, goal.end)
+            }
+            Stage::Starting { goal, row, started } => {
+                let due = row.set.contains(&member) && !started.contains(&member);
+                due.then_some(Message::Start { epoch, from: goal.end, sum: goal.sum })
+            }
+        }
+    }
+
+    /// An answer of a keeper.
+    pub(crate) fn answered(
+        &mut self,
+        from: Member,
+        message: &Message,
+        log: &Chain,
+        now: Time,
+        out: &mut Out,
+    ) -> Next {
+        if !self.everybody().contains(&from) {
+            return Next::Wait;
+        }
+        match (message, &mut self.stage) {
+            (Message::Sealed(sealed), _) if sealed.epoch == self.epoch => {
+                self.answers.entry(from).or_insert_with(|| sealed.clone());
+            }
+            (
+                Message::Fetched { epoch, from: first, entries },
+                Stage::Gathering { goal, fetched },
+            ) if *epoch == self.epoch && *first <= goal.from => {
+                let good = entries.iter().flatten().filter(|entry| entry.is_intact());
+                fetched.insert(from, good.copied().collect());
+            }
+            (Message::Brought { epoch, equal_to }, Stage::Bringing { equal_to: all, .. })
+                if *epoch == self.epoch =>
+            {
+                all.insert(from, *equal_to);
+            }
+            (Message::Started { epoch }, Stage::Starting { row, started, .. })
+                if *epoch == self.epoch && row.set.contains(&from) =>
+            {
+                started.insert(from);
+            }
+            _ => return Next::Wait,
+        }
+        if let Some(message) = self.due(from, log) {
+            let more = matches!(message, Message::Bring { .. } | Message::Fetch { .. });
+            if more && !matches!(self.stage, Stage::Sealing) {
+                out.send(from.node, Some(from.incarnation), message);
+            }
+        }
+        self.go_on(log, now, out)
+    }
+
+    /// A refusal by a keeper; whether the attempt has failed.
+    pub(crate) fn refused(&mut self, from: Member, epoch: Epoch, why: Refusal) -> bool {
+        if epoch != self.epoch || !self.everybody().contains(&from) {
+            return false;
+        }
+        match why {
+            // Whatever was promised meanwhile, this epoch has lost that keeper.
+            Refusal::Promised { promised, .. } => promised > self.epoch,
+            Refusal::Chain { .. } => {
+                if let Stage::Bringing { equal_to, .. } = &mut self.stage {
+                    equal_to.insert(from, Lsn(0));
+                }
+                false
+            }
+            Refusal::Leased | Refusal::NotStarted { .. } | Refusal::NotAtStart { .. } => false,
+        }
+    }
+
+    fn go_on(&mut self, log: &Chain, now: Time, out: &mut Out) -> Next {
+        match &self.stage {
+            Stage::Sealing => self.try_donor(log, now, out),
+            Stage::Gathering { .. } => self.try_assemble(log, out),
+            Stage::Bringing { goal, equal_to } => {
+                let goal = *goal;
+                let reached = |m: &Member| equal_to.get(m) >= Some(&goal.end);
+                let set = self.next_set();
+                let whole = set.iter().filter(|member| reached(member)).count();
+                if whole < majority(set.len()) || !reached(&self.me) {
+                    return Next::Wait;
+                }
+                let row = self.serving_row(set, goal.end);
+                self.stage = Stage::Committing { goal, row: row.clone() };
+                Next::Propose(row)
+            }
+            Stage::Committing { .. } => Next::Wait,
+            Stage::Starting { goal, row, started } => {
+                let needed = if Rule::StartMajority.holds() { majority(row.set.len()) } else { 1 };
+                if started.len() < needed || !started.contains(&self.me) {
+                    return Next::Wait;
+                }
+                let started = started.iter().copied().collect();
+                Next::Serve { set: row.set.clone(), start: goal.end, started }
+            }
+        }
+    }
+
+    /// Chooses the donor once enough disks of the set have answered (R2, R3).
+    fn try_donor(&mut self, log: &Chain, now: Time, out: &mut Out) -> Next {
+        let set = self.row.set.len();
+        let answers = self.counted().count();
+        let needed = if Rule::SealMajority.holds() { majority(set) } else { 1 };
+        if answers < needed || !self.answers.contains_key(&self.me) {
+            return Next::Wait;
+        }
+        let doubtful = self.counted().any(|(_, sealed)| sealed.wholeness != Wholeness::Whole);
+        let waits = doubtful && answers < set && now.since(self.began) < RECOVERY_GRACE;
+        if waits && Rule::WaitForCut.holds() {
+            return Next::Wait;
+        }
+        let (_, sealed) = donor(self.counted()).expect("there are answers");
+        let (end, sum) = (sealed.position.lsn, sealed.last_sum);
+        let same = common((&sealed.starts, end), (log.starts(), log.last()));
+        let lacking = log.first_damaged().map_or(same.next(), |first| first.min(same.next()));
+        let goal = Goal { end, sum, from: lacking };
+        self.stage = Stage::Gathering { goal, fetched: BTreeMap::new() };
+        self.sent_at = Time(0);
+        self.try_assemble(log, out)
+    }
+
+    /// Looks whether all that the own keeper lacks is here: the chain is followed from the donor's end
+    /// back to what the own keeper has.
+    fn try_assemble(&mut self, log: &Chain, out: &mut Out) -> Next {
+        let Stage::Gathering { goal, fetched } = &self.stage else { unreachable!("as called") };
+        let mut goal = *goal;
+        let mut expected = goal.sum;
+        let mut entries = vec![];
+        for lsn in (goal.from.0..=goal.end.0).rev().map(Lsn) {
+            let own = log.get(lsn).into_iter();
+            let theirs = fetched.values().flatten().filter(|entry| entry.lsn == lsn);
+            let Some(entry) = own.chain(theirs).find(|entry| entry.sum == expected) else {
+                return self.lacks(lsn, out);
+            };
+            expected = entry.prev;
+            entries.push(*entry);
+        }
+        let after = goal.from.before();
+        if log.sum_at(after) != Some(expected) {
+            // The beginnings of epochs did not tell where the logs part: all of it is compared.
+            goal.from = Lsn(1);
+            self.stage = Stage::Gathering { goal, fetched: BTreeMap::new() };
+            self.sent_at = Time(0);
+            return Next::Wait;
+        }
+        entries.reverse();
+        self.bring_own(goal, after, expected, entries, out);
+        Next::Wait
+    }
+
+    fn bring_own(&mut self, goal: Goal, after: Lsn, prev: Sum, entries: Vec<Entry>, out: &mut Out) {
+        let epoch = self.epoch;
+        let message = Message::Bring { epoch, after, prev, entries, end: goal.end };
+        out.send(self.me.node, Some(self.me.incarnation), message);
+        self.stage = Stage::Bringing { goal, equal_to: BTreeMap::new() };
+    }
+
+    /// Nobody in reach can read an entry: it is waited for, never left out.
+    fn lacks(&mut self, lsn: Lsn, out: &mut Out) -> Next {
+        let Stage::Gathering { goal, fetched } = &self.stage else { unreachable!("as called") };
+        let mut others = self.answers.keys().filter(|member| **member != self.me);
+        let all = others.all(|member| fetched.contains_key(member));
+        if !all {
+            return Next::Wait;
+        }
+        if !Rule::WaitForDamage.holds() {
+            return self.leave_out(lsn, *goal);
+        }
+        if !self.told {
+            self.told = true;
+            out.effects.push(Effect::Alarm(Alarm::Unreadable { epoch: self.epoch, lsn }));
+        }
+        Next::Wait
+    }
+
+    /// What a candidate without the rule does: it ends the log before what it cannot read.
+    fn leave_out(&mut self, lsn: Lsn, mut goal: Goal) -> Next {
+        let Stage::Gathering { fetched, .. } = &self.stage else { unreachable!("as called") };
+        let before = lsn.before();
+        let known = fetched.values().flatten().find(|entry| entry.lsn == before);
+        let Some(entry) = known else { return Next::Wait };
+        (goal.end, goal.sum) = (before, entry.sum);
+        goal.from = goal.from.min(before);
+        let fetched = fetched.clone();
+        self.stage = Stage::Gathering { goal, fetched };
+        Next::Wait
+    }
+
+    /// The set of the epoch: a new disk takes the place of its node's former one while a
+    /// majority, which it is not part of, is whole.
+    fn next_set(&self) -> Vec<Member> {
+        let Some(newcomer) = self.newcomer else { return self.row.set.clone() };
+        let whole = |member: &Member| {
+            let answer = self.answers.get(member);
+            answer.is_some_and(|sealed| sealed.wholeness == Wholeness::Whole)
+        };
+        let others = self.row.set.iter().filter(|member| member.node != newcomer.node);
+        let enough = others.filter(|member| whole(member)).count() >= majority(self.row.set.len());
+        if !enough && Rule::AdmitBesideWhole.holds() {
+            return self.row.set.clone();
+        }
+        let place = |member: &Member| if member.node == newcomer.node { newcomer } else { *member };
+        self.row.set.iter().map(place).collect()
+    }
+
+    fn serving_row(&self, set: Vec<Member>, start: Lsn) -> LogRow {
+        let mut cuts = self.row.cuts.clone();
+        let all = self.counted().count() == self.row.set.len();
+        for (member, sealed) in self.counted() {
+            if sealed.wholeness == Wholeness::Cut && !all && Rule::RecordCut.holds() {
+                let (disk, after) = (member.incarnation, sealed.position.lsn);
+                cuts.push(CutRecord { disk, epoch: self.epoch, after });
+            }
+        }
+        LogRow { epoch: self.epoch, owner: Some(self.me), phase: Phase::Serving, set, start, cuts }
+    }
+
+    /// The second transaction was applied: the epoch is started.
+    pub(crate) fn committed(&mut self, log: &Chain, out: &mut Out) {
+        let Stage::Committing { goal, row } = &self.stage else { return };
+        let (goal, row) = (*goal, row.clone());
+        self.stage = Stage::Starting { goal, row, started: BTreeSet::new() };
+        self.send_all(log, out);
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,122 @@
+//! Every subset and order of three answers to a seal, over every state that three keepers can be in
+//! after one or two epochs (M4).
+
+use super::*;
+use crate::entry::Body;
+use crate::types::{Incarnation, NodeId};
+
+const KEEPERS: usize = 3;
+
+fn member(at: usize) -> Member {
+    Member { node: NodeId(at as u8), incarnation: Incarnation(at as u128 + 1) }
+}
+
+fn extend(chain: &mut Chain, epoch: u32, entries: u64) {
+    for n in 0..entries {
+        let last = chain.last();
+        let prev = chain.sum_at(last).expect("undamaged");
+        let owner = Incarnation(u128::from(epoch));
+        let body = if n == 0 { Body::Start { owner } } else { Body::Frame { payload: n } };
+        chain.push(Entry::new(last.next(), Epoch(epoch), prev, last, body));
+    }
+}
+
+/// Logs of three keepers: prefixes `first` of epoch 1; where `second` is not 0, the first `start`
+/// entries of that and a prefix of epoch 2.
+fn logs(first: [u64; KEEPERS], start: u64, second: [u64; KEEPERS]) -> [Chain; KEEPERS] {
+    std::array::from_fn(|at| {
+        let mut chain = Chain::default();
+        extend(&mut chain, 1, if second[at] == 0 { first[at] } else { start });
+        extend(&mut chain, 2, second[at]);
+        chain
+    })
+}
+
+fn second_largest(mut values: [u64; KEEPERS]) -> u64 {
+    values.sort_unstable();
+    values[1]
+}
+
+/// Every state, with the last committed entry and its sum.
+fn states() -> Vec<([Chain; KEEPERS], Lsn, Sum)> {
+    let three =
+        |base: u64, n: u64| -> [u64; KEEPERS] { [n % base, n / base % base, n / base / base] };
+    let mut all = vec![];
+    for first in (0..64).map(|n| three(4, n)) {
+        let committed = second_largest(first);
+        let longest = first.into_iter().max().expect("three");
+        for start in committed..=longest {
+            for second in (0..27).map(|n| three(3, n)) {
+                let later = second_largest(second);
+                let commit = if later > 0 { start + later } else { committed };
+                // Whoever has it: the complete log of the epoch in which it was committed.
+                let whole =
+                    if later > 0 { logs([3; 3], start, [2; 3]) } else { logs([3; 3], 0, [0; 3]) };
+                let sum = whole[0].sum_at(Lsn(commit)).expect("undamaged");
+                all.push((logs(first, start, second), Lsn(commit), sum));
+            }
+        }
+    }
+    all
+}
+
+fn orders() -> Vec<Vec<usize>> {
+    let mut all: Vec<Vec<usize>> = (0..KEEPERS).map(|at| vec![at]).collect();
+    let mut begun = 0;
+    while begun < all.len() {
+        let order = all[begun].clone();
+        let more = (0..KEEPERS).filter(|at| !order.contains(at));
+        all.extend(more.map(|at| [order.clone(), vec![at]].concat()).collect::<Vec<_>>());
+        begun += 1;
+    }
+    all
+}
+
+fn sealed(chain: &Chain) -> Message {
+    Message::Sealed(Sealed {
+        epoch: Epoch(9),
+        wholeness: Wholeness::Whole,
+        position: chain.position(),
+        last_sum: chain.sum_at(chain.last()).expect("undamaged"),
+        starts: chain.starts().to_vec(),
+    })
+}
+
+fn candidate() -> Candidate {
+    let row = LogRow {
+        epoch: Epoch(9),
+        owner: Some(member(0)),
+        phase: Phase::Recovering,
+        set: (0..KEEPERS).map(member).collect(),
+        start: Lsn(0),
+        cuts: vec![],
+    };
+    Candidate::new(member(0), row, Revision(7), None, Time(0))
+}
+
+#[test]
+fn whatever_is_committed_is_in_the_donor_for_every_subset_and_order_of_answers() {
+    let orders = orders();
+    assert_eq!(orders.len(), 3 + 6 + 6);
+    let mut decided = 0;
+    for (logs, commit, sum) in states() {
+        for order in &orders {
+            let mut candidate = candidate();
+            let mut out = Out::new(NodeId(0), Incarnation(1));
+            for (nth, at) in order.iter().enumerate() {
+                candidate.answered(member(*at), &sealed(&logs[*at]), &logs[0], Time(1), &mut out);
+                let enough = nth + 1 >= 2 && order[..=nth].contains(&0);
+                assert_eq!(!matches!(candidate.stage, Stage::Sealing), enough, "{order:?}");
+            }
+            let (Stage::Gathering { goal, .. } | Stage::Bringing { goal, .. }) = candidate.stage
+            else {
+                continue;
+            };
+            decided += 1;
+            let donor = logs.iter().find(|log| log.sum_at(goal.end) == Some(goal.sum));
+            let donor = donor.expect("the goal is the end of a log");
+            assert_eq!(donor.sum_at(commit), Some(sum), "{order:?} of {logs:?}");
+        }
+    }
+    assert!(decided > 10_000, "{decided} decisions");
+}

@@ -1,0 +1,39 @@
+//! Times of the protocol, in microseconds.
+
+use crate::types::MILLISECOND;
+
+/// Between two beats of a node.
+pub const BEAT: u64 = 50 * MILLISECOND;
+/// How long an owner may answer linearizable reads after it sent the last beat that a majority answered.
+pub const LEASE: u64 = 200 * MILLISECOND;
+/// How long a keeper holds back promises after a beat: [`LEASE`] and a tenth for clocks that drift.
+pub const LEASE_GRANTED: u64 = 220 * MILLISECOND;
+/// Silence after which an owner is suspected.
+pub const SUSPECT: u64 = 500 * MILLISECOND;
+/// How long a candidate of one rank waits for the one before.
+pub const RANK_WAIT: u64 = 150 * MILLISECOND;
+/// An owner without a majority for so long resigns.
+pub const RESIGN: u64 = 600 * MILLISECOND;
+/// How long a candidate waits for the rest of the set after an answer that was cut or partial.
+pub const RECOVERY_GRACE: u64 = 2_000 * MILLISECOND;
+/// A takeover that has not ended after this is given up.
+pub const ATTEMPT: u64 = 4_000 * MILLISECOND;
+/// How long a candidate waits for answers whether there is a healthy owner.
+pub const ASK: u64 = 250 * MILLISECOND;
+/// After this what was not answered is sent again.
+pub const RESEND: u64 = 100 * MILLISECOND;
+/// Between two looks at the catalog.
+pub const CATALOG_POLL: u64 = 200 * MILLISECOND;
+/// Between two looks of an owner whether a disk waits to be admitted.
+pub const ADMIT_POLL: u64 = 1_000 * MILLISECOND;
+/// How often a driver calls a node's `tick`.
+pub const TICK: u64 = 25 * MILLISECOND;
+
+/// Publishes that wait for their frame; more are refused.
+pub const QUEUE_MAX: usize = 64;
+/// Entries in one message.
+pub const BATCH_MAX: usize = 64;
+
+const _: () = assert!(LEASE_GRANTED * 10 >= LEASE * 11, "a tenth for drift");
+const _: () = assert!(RESIGN > LEASE, "an owner without a majority has no lease any more");
+const _: () = assert!(ATTEMPT > RECOVERY_GRACE, "an attempt outlives its wait for cut answers");

@@ -1,0 +1,126 @@
+//! Disks that forget what was not synced, tear it, and fail.
+
+use crate::rng::Rng;
+use std::collections::VecDeque;
+
+/// What a disk holds, and the operations that change it.
+pub trait Medium: Clone {
+    /// An operation.
+    type Op: Clone;
+    /// Does an operation.
+    fn apply(&mut self, op: &Self::Op);
+    /// Does half of an operation, if one can be cut in the middle: true when it was.
+    fn tear(&mut self, op: &Self::Op) -> bool;
+    /// Whether nothing behind this operation is written before everything in front of it is durable.
+    fn is_barrier(op: &Self::Op) -> bool;
+}
+
+/// A disk and what was written to it but not synced.
+#[derive(Clone, Debug)]
+pub struct Disk<M: Medium> {
+    medium: M,
+    unsynced: VecDeque<M::Op>,
+    /// Operations ever synced or lost, and asked to be synced.
+    ended: u64,
+    written: u64,
+    /// When the last sync that was asked for ends.
+    busy_until: u64,
+    /// Syncs from now on that fail.
+    pub failing: u32,
+    /// The most that a sync takes, in microseconds.
+    pub sync_max: u64,
+}
+
+/// A sync under way.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct Sync {
+    /// Operations up to this one are covered.
+    covers: u64,
+    /// Microseconds until it ends.
+    pub takes: u64,
+}
+
+impl<M: Medium> Disk<M> {
+    /// A disk on which everything is durable.
+    #[must_use]
+    pub fn new(medium: M) -> Self {
+        let unsynced = VecDeque::new();
+        Self { medium, unsynced, ended: 0, written: 0, busy_until: 0, failing: 0, sync_max: 2_000 }
+    }
+
+    /// What is durable.
+    #[must_use]
+    pub fn durable(&self) -> &M {
+        &self.medium
+    }
+
+    /// For faults: changes what is durable.
+    pub fn durable_mut(&mut self) -> &mut M {
+        &mut self.medium
+    }
+
+    /// When the last sync ends that was begun.
+    #[must_use]
+    pub fn busy_until(&self) -> u64 {
+        self.busy_until
+    }
+
+    /// Writes; nothing of it is durable yet.
+    pub fn write(&mut self, ops: Vec<M::Op>) {
+        self.written += ops.len() as u64;
+        self.unsynced.extend(ops);
+    }
+
+    /// Begins a sync of everything written so far. Syncs end in their order.
+    pub fn begin_sync(&mut self, now: u64, rng: &mut Rng) -> Sync {
+        let takes = rng.between(50, self.sync_max.max(51));
+        self.busy_until = self.busy_until.max(now + takes);
+        Sync { covers: self.written, takes: self.busy_until - now }
+    }
+
+    /// Ends a sync: what it covers is durable; or it fails, and any part of that is lost for good,
+    /// although the system's cache still shows it.
+    pub fn end_sync(&mut self, sync: Sync, rng: &mut Rng) -> bool {
+        let fails = self.failing > 0;
+        self.failing = self.failing.saturating_sub(1);
+        while self.ended < sync.covers {
+            self.ended += 1;
+            let op = self.unsynced.pop_front().expect("as counted");
+            if !fails || rng.chance(300) {
+                self.medium.apply(&op);
+            }
+        }
+        !fails
+    }
+
+    /// The process ends: the system's cache is kept, and written.
+    pub fn process_ends(&mut self) {
+        for op in std::mem::take(&mut self.unsynced) {
+            self.medium.apply(&op);
+        }
+        self.ended = self.written;
+        self.busy_until = 0;
+    }
+
+    /// The power goes: of what was not synced, everything in front of one barrier is there, any part of
+    /// what is between that and the next one, torn or whole, and nothing behind.
+    pub fn power_goes(&mut self, rng: &mut Rng) {
+        let ops: Vec<M::Op> = std::mem::take(&mut self.unsynced).into();
+        let stretches: Vec<&[M::Op]> = ops.split(M::is_barrier).collect();
+        let reached = rng.below(stretches.len() as u64) as usize;
+        for op in stretches[..reached].iter().copied().flatten() {
+            self.medium.apply(op);
+        }
+        for op in stretches[reached] {
+            match rng.below(5) {
+                0 | 1 => self.medium.apply(op),
+                2 => {
+                    self.medium.tear(op);
+                }
+                _ => {}
+            }
+        }
+        self.ended = self.written;
+        self.busy_until = 0;
+    }
+}

@@ -1,0 +1,324 @@
+//! The observer: looks at all nodes and disks after every step, and at every message that is sent.
+
+use super::host::{Host, Seen};
+use nuthatch_quorum::catalog::Snapshot;
+use nuthatch_quorum::entry::Entry;
+use nuthatch_quorum::message::{Envelope, Message, Wholeness};
+use nuthatch_quorum::node::Node;
+use nuthatch_quorum::store::{Image, Record, Slot};
+use nuthatch_quorum::types::{
+    Epoch, Incarnation, Lsn, Member, NodeId, Position, Promise, Sum, majority,
+};
+use std::collections::{BTreeMap, BTreeSet};
+use thiserror::Error;
+
+/// Which invariant does not hold.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Error)]
+pub enum ViolationKind {
+    /// An epoch has two owners.
+    #[error("Q1: two owners of one epoch")]
+    TwoOwners,
+    /// A promise fell.
+    #[error("Q2: a promise fell, or was given before it was durable")]
+    PromiseFell,
+    /// An answer was too early.
+    #[error("Q3: an entry was said to be done and is not on the disk")]
+    NotDurable,
+    /// A commit was too early.
+    #[error("Q4, Q7: an entry was committed and is not on a majority of the set")]
+    NotOnMajority,
+    /// Two directories differ.
+    #[error("Q5, Q13: two directories of one epoch differ")]
+    Diverged,
+    /// A committed entry was lost.
+    #[error("Q6: an epoch began without what was committed before")]
+    Lost,
+    /// A disk claims to be another one.
+    #[error("Q8: a disk that lost its state answered as before")]
+    FormerDisk,
+    /// A keeper hides damage.
+    #[error("Q10: a keeper called itself whole without what it had said was done")]
+    NotWhole,
+    /// A commit position is not for ever.
+    #[error("Q11: a commit position fell, or one entry has two contents")]
+    CommitFell,
+    /// Leases overlap.
+    #[error("Q12: two nodes have a lease, or a read was stale")]
+    StaleRead,
+    /// Faults have stopped and writes have not begun.
+    #[error("Q14: no write was taken after faults had stopped")]
+    NoProgress,
+}
+
+/// A violation and where it was seen.
+#[derive(Clone, PartialEq, Eq, Hash, Debug, Error)]
+#[error("{kind} ({what})")]
+pub struct Violation {
+    /// Which invariant.
+    pub kind: ViolationKind,
+    /// Facts, for people.
+    pub what: String,
+}
+
+pub(super) fn broken(kind: ViolationKind, what: String) -> Result<(), Violation> {
+    Err(Violation { kind, what })
+}
+
+/// What an entry is in all eyes once it is committed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Committed {
+    pub(super) sum: Sum,
+}
+
+/// What the observer remembers.
+#[derive(Debug, Default)]
+pub(super) struct Checker {
+    /// Committed entries from 1 on.
+    pub(super) committed: Vec<Committed>,
+    /// Who owned an epoch: node and life.
+    owners: BTreeMap<Epoch, (NodeId, u64)>,
+    /// The last epoch and commit position seen of each owner.
+    seen: BTreeMap<(NodeId, u64), (Epoch, Lsn)>,
+    promises: BTreeMap<Incarnation, Promise>,
+    /// What a disk said is durable.
+    done: BTreeMap<Incarnation, Position>,
+    /// Disks that were damaged after they may have answered.
+    harmed: BTreeSet<Incarnation>,
+    /// Those of them whose state was lost or set back.
+    lost: BTreeSet<Incarnation>,
+    /// Committed entries that were lost to damage beyond what is tolerated, with an alarm.
+    pub(super) alarmed: u64,
+}
+
+impl Checker {
+    /// The last committed entry.
+    pub(super) fn last(&self) -> Lsn {
+        Lsn(self.committed.len() as u64)
+    }
+
+    /// A disk was damaged, or has lost its state as a whole.
+    pub(super) fn harmed(&mut self, disk: Incarnation, lost: bool) {
+        self.harmed.insert(disk);
+        if lost {
+            self.lost.insert(disk);
+        }
+    }
+
+    /// Whether a disk has lost its state as a whole.
+    pub(super) fn has_lost(&self, disk: Incarnation) -> bool {
+        self.lost.contains(&disk)
+    }
+
+    /// A message leaves a node: what it says must be true of that node's disk.
+    pub(super) fn sent(&mut self, envelope: &Envelope, host: &Host) -> Result<(), Violation> {
+        let disk = host.disk.durable();
+        let answers = matches!(
+            envelope.message,
+            Message::Sealed(_)
+                | Message::Done { .. }
+                | Message::Started { .. }
+                | Message::Brought { .. }
+                | Message::Fetched { .. }
+        );
+        if answers && self.lost.contains(&envelope.sender) {
+            return broken(ViolationKind::FormerDisk, format!("{envelope:?}"));
+        }
+        match &envelope.message {
+            Message::Sealed(sealed) => {
+                if best_promise(disk).is_none_or(|promise| promise.epoch < sealed.epoch) {
+                    return broken(ViolationKind::PromiseFell, format!("{envelope:?}"));
+                }
+                let done = self.done.get(&envelope.sender);
+                // What a candidate has cut back lies in `torn/`.
+                let aside = |lsn: Lsn| disk.aside.iter().any(|entry| entry.lsn == lsn);
+                let short = done.is_some_and(|d| sealed.position < *d && !aside(d.lsn));
+                if sealed.wholeness == Wholeness::Whole && short {
+                    return broken(ViolationKind::NotWhole, format!("{envelope:?} after {done:?}"));
+                }
+                Ok(())
+            }
+            Message::Done { epoch, upto } => self.said_done(envelope, host, *epoch, *upto),
+            Message::Started { epoch } => {
+                let start = host.node.as_ref().and_then(|node| start_of(node, *epoch));
+                let Some(start) = start else {
+                    return broken(ViolationKind::NotDurable, format!("{envelope:?}: no start"));
+                };
+                self.said_done(envelope, host, *epoch, start)
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn said_done(
+        &mut self,
+        envelope: &Envelope,
+        host: &Host,
+        epoch: Epoch,
+        upto: Lsn,
+    ) -> Result<(), Violation> {
+        let disk = host.disk.durable();
+        let from = upto.0.saturating_sub(4).max(1);
+        if let Some(lsn) = (from..=upto.0).map(Lsn).find(|lsn| !disk.is_good(*lsn)) {
+            return broken(ViolationKind::NotDurable, format!("{lsn:?} of {envelope:?}"));
+        }
+        let done = self.done.entry(envelope.sender).or_default();
+        *done = (*done).max(Position { accepted: epoch, lsn: upto });
+        Ok(())
+    }
+
+    /// A directory has changed durably.
+    pub(super) fn disk_changed(&mut self, hosts: &[Host], at: usize) -> Result<(), Violation> {
+        let disk = hosts[at].disk.durable();
+        if let (Some((incarnation, _)), Some(promise)) = (disk.boots(), best_promise(disk)) {
+            let before = self.promises.entry(incarnation).or_default();
+            if promise < *before && !self.lost.contains(&incarnation) {
+                return broken(ViolationKind::PromiseFell, format!("{promise:?} < {before:?}"));
+            }
+            *before = promise;
+        }
+        let Some(last) = last_entry(disk) else { return Ok(()) };
+        for other in hosts.iter().filter(|host| host.id != hosts[at].id) {
+            same_log(disk, &last, other.disk.durable())?;
+        }
+        Ok(())
+    }
+
+    /// A node has done a step.
+    pub(super) fn stepped(
+        &mut self,
+        hosts: &[Host],
+        at: usize,
+        now: u64,
+        catalog: &Snapshot,
+    ) -> Result<(), Violation> {
+        let leased =
+            |host: &&Host| host.node.as_ref().is_some_and(|node| node.has_lease(host.time(now)));
+        if hosts.iter().filter(leased).count() > 1 {
+            return broken(ViolationKind::StaleRead, "two leases".to_owned());
+        }
+        let Some(owner) = hosts[at].node.as_ref().and_then(Node::owner) else { return Ok(()) };
+        let life = (hosts[at].id, hosts[at].life);
+        let (epoch, commit) = (owner.epoch(), owner.commit());
+        let known = self.seen.insert(life, (epoch, commit));
+        if known.is_none_or(|(before, _)| before != epoch) {
+            self.began(hosts, at, catalog)?;
+        } else if known.is_some_and(|(_, before)| commit < before) {
+            return broken(ViolationKind::CommitFell, format!("{commit:?} after {known:?}"));
+        }
+        if known == Some((epoch, commit)) { Ok(()) } else { self.commit(hosts, at) }
+    }
+
+    /// A node has begun to serve an epoch.
+    fn began(&mut self, hosts: &[Host], at: usize, catalog: &Snapshot) -> Result<(), Violation> {
+        let node = hosts[at].node.as_ref().expect("it stepped");
+        let owner = node.owner().expect("it owns");
+        let life = (hosts[at].id, hosts[at].life);
+        let other = self.owners.insert(owner.epoch(), life);
+        if other.is_some_and(|other| other != life) {
+            return broken(ViolationKind::TwoOwners, format!("{:?}: {other:?}", owner.epoch()));
+        }
+        self.forgive(node, catalog);
+        let last = self.last();
+        match (self.committed.last(), node.keeper().log().sum_at(last)) {
+            (Some(committed), Some(sum)) if committed.sum == sum => Ok(()),
+            (None, _) => Ok(()),
+            (_, sum) => broken(
+                ViolationKind::Lost,
+                format!("{last:?} is {sum:?} at {:?} in {:?}", hosts[at].id, owner.epoch()),
+            ),
+        }
+    }
+
+    /// Entries that only a disk with a damaged tail and one that nobody could reach had are lost: that is
+    /// beyond what is tolerated, and allowed if the row says so (R2).
+    fn forgive(&mut self, node: &Node, catalog: &Snapshot) {
+        let owner = node.owner().expect("it owns");
+        let start = owner.start();
+        let cut = |epoch: Epoch, after: Lsn| epoch == owner.epoch() && after < self.last();
+        let said = catalog.log.value.cuts.iter().any(|record| cut(record.epoch, record.after));
+        if said && start < self.last() {
+            self.alarmed += self.last().0 - start.0;
+            self.committed.truncate(usize::try_from(start.0).expect("a size"));
+        }
+    }
+
+    /// An owner has committed more.
+    fn commit(&mut self, hosts: &[Host], at: usize) -> Result<(), Violation> {
+        let node = hosts[at].node.as_ref().expect("it stepped");
+        let owner = node.owner().expect("it owns");
+        let (commit, log) = (owner.commit(), node.keeper().log());
+        let members: Vec<_> = owner.members().collect();
+        let holds = |lsn: Lsn, sum: Sum| {
+            let has = |member: &&Member| {
+                let mut disks = hosts.iter().filter(|host| host.id == member.node);
+                let disk = disks.next().expect("a host of every node").disk.durable();
+                let here = disk.boots().is_some_and(|(disk, _)| disk == member.incarnation);
+                let same = matches!(disk.slot(lsn), Slot::Bytes(entry) if entry.sum == sum);
+                // A damaged disk had the entry when it said so; what has happened to it is a fault.
+                let position = Position { accepted: owner.epoch(), lsn };
+                let damaged = self.harmed.contains(&member.incarnation);
+                let said = damaged && self.done.get(&member.incarnation) >= Some(&position);
+                (here && same && disk.is_good(lsn)) || said
+            };
+            members.iter().filter(has).count()
+        };
+        let sum = log.sum_at(commit).expect("an owner's log is readable");
+        if holds(commit, sum) < majority(members.len()) {
+            return broken(
+                ViolationKind::NotOnMajority,
+                format!("{commit:?} by {:?}", owner.epoch()),
+            );
+        }
+        let known = self.committed.get(usize::try_from(commit.0 - 1).expect("an index"));
+        if known.is_some_and(|known| known.sum != sum) {
+            return broken(ViolationKind::CommitFell, format!("{commit:?} has two contents"));
+        }
+        for lsn in self.last().0 + 1..=commit.0 {
+            let sum = log.sum_at(Lsn(lsn)).expect("an owner's log is readable");
+            self.committed.push(Committed { sum });
+        }
+        Ok(())
+    }
+
+    /// A linearizable read was answered that was asked when `acked` was the last committed entry.
+    pub(super) fn read(&self, commit: Lsn, acked: Lsn) -> Result<(), Violation> {
+        if commit < acked || commit > self.last() {
+            return broken(ViolationKind::StaleRead, format!("{commit:?}, acked {acked:?}"));
+        }
+        Ok(())
+    }
+}
+
+fn start_of(node: &Node, epoch: Epoch) -> Option<Lsn> {
+    node.keeper().log().starts().iter().find(|start| start.epoch == epoch).map(|start| start.lsn)
+}
+
+fn best_promise(disk: &Image) -> Option<Promise> {
+    let good = disk.promises.iter().filter_map(|record| match record {
+        Record::Good(promise) => Some(*promise),
+        Record::Absent | Record::Damaged => None,
+    });
+    good.max()
+}
+
+fn last_entry(disk: &Image) -> Option<Entry> {
+    match disk.slot(disk.last_good()) {
+        Slot::Bytes(entry) => Some(entry),
+        Slot::Empty | Slot::Garbage => None,
+    }
+}
+
+/// Two directories of one accepted epoch: the shorter is a prefix of the longer one.
+fn same_log(disk: &Image, last: &Entry, other: &Image) -> Result<(), Violation> {
+    let Some(theirs) = last_entry(other) else { return Ok(()) };
+    if theirs.epoch != last.epoch {
+        return Ok(());
+    }
+    let end = last.lsn.min(theirs.lsn);
+    match (disk.slot(end), other.slot(end)) {
+        (Slot::Bytes(a), Slot::Bytes(b)) if disk.is_good(end) && other.is_good(end) && a != b => {
+            broken(ViolationKind::Diverged, format!("{a:?} and {b:?}"))
+        }
+        _ => Ok(()),
+    }
+}

@@ -1,0 +1,142 @@
+//! One machine: a disk, a clock, and the node that runs on them while it runs.
+
+use crate::clock::Clock;
+use crate::disk::{Disk, Medium};
+use crate::rng::Rng;
+use nuthatch_quorum::node::{Config, Event, Node};
+use nuthatch_quorum::store::{Image, Record, Slot, StoreOp};
+use nuthatch_quorum::types::{BootCount, Incarnation, Lsn, NodeId, Time};
+
+impl Medium for Image {
+    type Op = StoreOp;
+
+    fn apply(&mut self, op: &StoreOp) {
+        if let StoreOp::Cut { after } = op {
+            self.assert_kept_aside(*after);
+        }
+        Image::apply(self, op);
+    }
+
+    fn tear(&mut self, op: &StoreOp) -> bool {
+        match op {
+            StoreOp::Append(entry) | StoreOp::Heal(entry) => self.write(entry.lsn, Slot::Garbage),
+            StoreOp::Promise { slot, .. } => self.promises[*slot] = Record::Damaged,
+            // Files that are replaced as a whole, by a name: there or not.
+            _ => return false,
+        }
+        true
+    }
+
+    fn is_barrier(op: &StoreOp) -> bool {
+        *op == StoreOp::Barrier
+    }
+}
+
+/// What the checker asks of a directory.
+pub(super) trait Seen {
+    fn assert_kept_aside(&self, after: Lsn);
+    fn last_good(&self) -> Lsn;
+    fn boots(&self) -> Option<(Incarnation, BootCount)>;
+}
+
+impl Seen for Image {
+    /// Q9: nothing is removed that is not kept.
+    fn assert_kept_aside(&self, after: Lsn) {
+        let from = usize::try_from(after.0).expect("an index").min(self.log.len());
+        for slot in &self.log[from..] {
+            if let Slot::Bytes(entry) = slot {
+                assert!(self.aside.contains(entry), "Q9: {entry:?} was removed and is not kept");
+            }
+        }
+    }
+
+    fn last_good(&self) -> Lsn {
+        let places = self.log.len() as u64;
+        (1..=places).rev().map(Lsn).find(|lsn| self.is_good(*lsn)).unwrap_or(Lsn(0))
+    }
+
+    fn boots(&self) -> Option<(Incarnation, BootCount)> {
+        match self.identity {
+            Record::Good(identity) => Some((identity.incarnation, identity.boots)),
+            _ => None,
+        }
+    }
+}
+
+/// A machine.
+#[derive(Debug)]
+pub(super) struct Host {
+    pub(super) id: NodeId,
+    pub(super) disk: Disk<Image>,
+    pub(super) clock: Clock,
+    pub(super) node: Option<Node>,
+    /// Raised at each start and stop: what was for an earlier life is dropped.
+    pub(super) life: u64,
+    pub(super) paused: bool,
+    /// What came while the process was paused.
+    pub(super) deferred: Vec<Event>,
+    /// Directories as they were at earlier starts.
+    pub(super) images: Vec<Image>,
+    pub(super) first: Incarnation,
+}
+
+/// Earlier directories that are kept to be brought back.
+const IMAGES: usize = 4;
+
+impl Host {
+    pub(super) fn new(id: NodeId, image: Image, clock: Clock, first: Incarnation) -> Self {
+        Self {
+            id,
+            disk: Disk::new(image),
+            clock,
+            node: None,
+            life: 0,
+            paused: false,
+            deferred: vec![],
+            images: vec![],
+            first,
+        }
+    }
+
+    pub(super) fn time(&self, now: u64) -> Time {
+        Time(self.clock.at(now))
+    }
+
+    pub(super) fn boot(
+        &mut self,
+        nodes: u8,
+        now: u64,
+        rng: &mut Rng,
+    ) -> Vec<nuthatch_quorum::effect::Effect> {
+        assert!(self.node.is_none(), "a node starts once");
+        if self.images.len() == IMAGES {
+            self.images.remove(0);
+        }
+        self.images.push(self.disk.durable().clone());
+        let fresh = [incarnation(rng), incarnation(rng)];
+        let peers = (0..nodes).map(NodeId).filter(|peer| *peer != self.id).collect();
+        let config = Config { id: self.id, peers, fresh, former: self.first };
+        let (node, effects) = Node::boot(config, self.disk.durable(), self.time(now));
+        self.node = Some(node);
+        self.life += 1;
+        effects
+    }
+
+    pub(super) fn stop(&mut self, power: bool, rng: &mut Rng) {
+        if self.node.take().is_none() {
+            return;
+        }
+        if power {
+            self.disk.power_goes(rng);
+        } else {
+            self.disk.process_ends();
+        }
+        self.life += 1;
+        self.paused = false;
+        self.deferred.clear();
+    }
+}
+
+pub(super) fn incarnation(rng: &mut Rng) -> Incarnation {
+    Incarnation((u128::from(rng.bits()) << 64) | u128::from(rng.bits()))
+}

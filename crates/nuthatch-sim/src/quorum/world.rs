@@ -1,0 +1,625 @@
+//! The machines, the network and the catalog of one seed, and what happens to them.
+
+use super::checker::{Checker, Violation, ViolationKind, broken};
+use super::faults::{Fault, Mix};
+use super::host::{Host, Seen, incarnation};
+use crate::clock::Clock;
+use crate::disk::Sync;
+use crate::net::{Net, Weather};
+use crate::scheduler::Scheduler;
+use nuthatch_quorum::catalog::{Call, Catalog, CatalogReply, NodeRow, Ordering};
+use nuthatch_quorum::effect::Effect;
+use nuthatch_quorum::message::{Answer, Envelope, Reply};
+use nuthatch_quorum::node::{Event, Node};
+use nuthatch_quorum::store::{Identity, Image, Record, Slot};
+use nuthatch_quorum::timing::TICK;
+use nuthatch_quorum::types::{
+    BootCount, Incarnation, Lsn, Member, NodeId, Promise, RequestId, SyncId, mix,
+};
+use std::collections::BTreeMap;
+
+const SECOND: u64 = 1_000_000;
+const MILLI: u64 = 1_000;
+
+/// How a world is made.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// Keepers of the log: 3 or 5. None: drawn, 3 in most seeds.
+    pub nodes: Option<u8>,
+    /// How long faults come, in microseconds. None: drawn.
+    pub faults_for: Option<u64>,
+    /// Faults. None: drawn.
+    pub mix: Option<Mix>,
+    /// Network. None: drawn.
+    pub weather: Option<Weather>,
+    /// Whether the trace is printed.
+    pub printed: bool,
+}
+
+impl Options {
+    /// Everything drawn from the seed.
+    #[must_use]
+    pub fn drawn() -> Self {
+        Self { nodes: None, faults_for: None, mix: None, weather: None, printed: false }
+    }
+
+    /// A world in which nothing fails by itself.
+    #[must_use]
+    pub fn calm(nodes: u8) -> Self {
+        Self {
+            nodes: Some(nodes),
+            faults_for: Some(0),
+            mix: Some(Mix::none()),
+            weather: Some(Weather::FINE),
+            printed: false,
+        }
+    }
+}
+
+/// What a run did.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Summary {
+    /// Hash of the trace.
+    pub hash: u64,
+    /// Happenings.
+    pub steps: u64,
+    /// Entries committed.
+    pub committed: u64,
+    /// The last epoch.
+    pub epochs: u32,
+    /// Faults.
+    pub faults: u64,
+    /// Disks that were wiped, set back or damaged.
+    pub disks: u64,
+    /// Committed entries lost beyond what is tolerated, with a record of it.
+    pub alarmed: u64,
+}
+
+/// What waits in the queue.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+enum Happening {
+    Tick { at: usize, life: u64 },
+    Deliver { at: usize, envelope: Envelope },
+    SyncEnds { at: usize, life: u64, id: SyncId, sync: Sync },
+    CallArrives { at: usize, life: u64, call: Call },
+    CallAnswered { at: usize, life: u64, reply: CatalogReply },
+    Boot { at: usize },
+    Wake { at: usize, life: u64 },
+    Publish { at: usize, request: RequestId, payload: u64 },
+    Read { at: usize, request: RequestId },
+    ClientsAct,
+    FaultComes,
+}
+
+/// A world.
+#[derive(Debug)]
+pub struct World {
+    schedule: Scheduler<Happening>,
+    hosts: Vec<Host>,
+    net: Net,
+    catalog: Catalog,
+    catalog_back: u64,
+    checker: Checker,
+    mix: Mix,
+    faulty: bool,
+    requests: u64,
+    /// The last committed entry when a read was asked.
+    reads: BTreeMap<RequestId, Lsn>,
+    acked: u64,
+    /// The node whose disk is damaged and not yet made good.
+    impaired: Vec<NodeId>,
+    summary: Summary,
+    faults_for: u64,
+}
+
+impl World {
+    /// The world of a seed; nothing has happened.
+    #[must_use]
+    pub fn new(seed: u64, options: &Options) -> Self {
+        let mut schedule = Scheduler::new(seed, options.printed);
+        let rng = &mut schedule.rng;
+        let nodes = options.nodes.unwrap_or(if rng.chance(800) { 3 } else { 5 });
+        let mix = options.mix.clone().unwrap_or_else(|| Mix::drawn(rng));
+        let weather = options.weather.unwrap_or_else(|| Weather::drawn(rng));
+        let faults_for = options.faults_for.unwrap_or_else(|| rng.between(3 * SECOND, 15 * SECOND));
+        let hosts: Vec<Host> = (0..nodes)
+            .map(|id| {
+                let first = incarnation(rng);
+                Host::new(NodeId(id), founded(first), Clock::drawn(rng), first)
+            })
+            .collect();
+        let member = |host: &Host| Member { node: host.id, incarnation: host.first };
+        let rows = hosts.iter().map(|host| {
+            let row = NodeRow { incarnation: host.first, boots: BootCount(0), former: vec![] };
+            (host.id, row)
+        });
+        let catalog = Catalog::founded(hosts.iter().map(member).collect(), rows.collect());
+        if options.printed {
+            println!("nodes {nodes}, {weather:?}\nfaults {}", mix.named());
+        }
+        let net = Net::new(usize::from(nodes), weather);
+        let mut world = Self {
+            schedule,
+            hosts,
+            net,
+            catalog,
+            catalog_back: 0,
+            checker: Checker::default(),
+            mix,
+            faulty: true,
+            requests: 0,
+            reads: BTreeMap::new(),
+            acked: 0,
+            impaired: vec![],
+            summary: Summary::default(),
+            faults_for,
+        };
+        for at in 0..world.hosts.len() {
+            world.schedule.after(at as u64, Happening::Boot { at });
+        }
+        world.schedule.after(0, Happening::ClientsAct);
+        world.schedule.after(SECOND, Happening::FaultComes);
+        world
+    }
+
+    /// What was done so far.
+    #[must_use]
+    pub fn summary(&self) -> Summary {
+        Summary {
+            hash: self.schedule.trace.hash(),
+            steps: self.schedule.steps(),
+            committed: self.checker.last().0,
+            epochs: self.epoch(),
+            alarmed: self.checker.alarmed,
+            ..self.summary
+        }
+    }
+
+    /// The newest epoch in the catalog.
+    #[must_use]
+    pub fn epoch(&self) -> u32 {
+        self.catalog.state().log.value.epoch.0
+    }
+
+    /// Publishes that were acknowledged so far.
+    #[must_use]
+    pub fn acked(&self) -> u64 {
+        self.acked
+    }
+
+    /// Sets the links by a pattern of bits.
+    pub fn set_links(&mut self, pattern: u64) {
+        self.net.set_pattern(pattern);
+    }
+
+    /// Faults for as long as the seed says, then none; after that the log must take writes.
+    pub fn run(&mut self) -> Result<(), Violation> {
+        self.run_for(self.faults_for)?;
+        self.heal();
+        let acked = self.acked;
+        let until = self.schedule.now() + 10 * SECOND;
+        while self.schedule.now() < until {
+            self.run_for(SECOND / 2)?;
+            if self.acked >= acked + 3 && self.all_whole() {
+                return Ok(());
+            }
+        }
+        let missing = if self.acked < acked + 3 { "no write" } else { "a keeper is not whole" };
+        broken(ViolationKind::NoProgress, missing.to_owned())
+    }
+
+    /// Lets `micros` microseconds pass.
+    pub fn run_for(&mut self, micros: u64) -> Result<(), Violation> {
+        let until = self.schedule.now() + micros;
+        while let Some(happening) = self.schedule.next_until(until) {
+            self.schedule.trace.record(self.schedule.now(), &happening);
+            self.happen(happening)?;
+        }
+        Ok(())
+    }
+
+    fn heal(&mut self) {
+        self.faulty = false;
+        self.net.heal();
+        self.net.weather = Weather::FINE;
+        self.catalog_back = 0;
+        for at in 0..self.hosts.len() {
+            self.hosts[at].disk.failing = 0;
+            self.hosts[at].disk.sync_max = 2_000;
+            let life = self.hosts[at].life;
+            self.schedule.after(0, Happening::Wake { at, life });
+            if self.hosts[at].disk.busy_until() > self.schedule.now() + 100 * MILLI {
+                // A sync that takes ten seconds is a fault that goes on.
+                self.stop(at, false);
+            }
+            if self.hosts[at].node.is_none() {
+                self.schedule.after(20 * MILLI, Happening::Boot { at });
+            }
+        }
+    }
+
+    /// Whether every disk of the set is the one in its node and holds all that is committed.
+    fn all_whole(&self) -> bool {
+        self.hosts.iter().all(|host| self.is_whole(host))
+    }
+
+    fn is_whole(&self, host: &Host) -> bool {
+        let disk = host.disk.durable();
+        let set = &self.catalog.state().log.value.set;
+        let named = disk.boots().is_some_and(|(incarnation, _)| {
+            let member = Member { node: host.id, incarnation };
+            set.contains(&member) && !self.checker.has_lost(incarnation)
+        });
+        let good = |index: usize, sum| {
+            let lsn = Lsn(index as u64 + 1);
+            disk.is_good(lsn) && matches!(disk.slot(lsn), Slot::Bytes(e) if e.sum == sum)
+        };
+        let promised = disk.promises.iter().all(|slot| matches!(slot, Record::Good(_)));
+        named
+            && promised
+            && self.checker.committed.iter().enumerate().all(|(at, c)| good(at, c.sum))
+    }
+
+    fn happen(&mut self, happening: Happening) -> Result<(), Violation> {
+        match happening {
+            Happening::Tick { at, life } => self.tick(at, life),
+            Happening::Deliver { at, envelope } => self.event(at, Event::Deliver(envelope)),
+            Happening::SyncEnds { at, life, id, sync } => self.sync_ends(at, life, id, sync),
+            Happening::CallArrives { at, life, call } => {
+                self.call_arrives(at, life, &call);
+                Ok(())
+            }
+            Happening::CallAnswered { at, life, reply } => {
+                if life == self.hosts[at].life {
+                    self.event(at, Event::Catalog(reply))
+                } else {
+                    Ok(())
+                }
+            }
+            Happening::Boot { at } => self.boot(at),
+            Happening::Wake { at, life } => self.wake(at, life),
+            Happening::Publish { at, request, payload } => {
+                self.event(at, Event::Publish { request, payload })
+            }
+            Happening::Read { at, request } => self.event(at, Event::Read { request }),
+            Happening::ClientsAct => {
+                self.clients_act();
+                Ok(())
+            }
+            Happening::FaultComes => self.fault_comes(),
+        }
+    }
+
+    fn tick(&mut self, at: usize, life: u64) -> Result<(), Violation> {
+        if life != self.hosts[at].life {
+            return Ok(());
+        }
+        self.schedule.after(TICK, Happening::Tick { at, life });
+        if self.hosts[at].paused { Ok(()) } else { self.event(at, Event::Tick) }
+    }
+
+    /// Hands an event to a node, or keeps it until the node runs again.
+    fn event(&mut self, at: usize, event: Event) -> Result<(), Violation> {
+        let host = &mut self.hosts[at];
+        if host.paused {
+            host.deferred.push(event);
+            return Ok(());
+        }
+        let now = host.time(self.schedule.now());
+        let Some(node) = &mut host.node else { return Ok(()) };
+        let effects = node.step(event, now);
+        self.perform(at, effects)?;
+        let state = self.catalog.state();
+        self.checker.stepped(&self.hosts, at, self.schedule.now(), state)?;
+        if self.hosts[at].node.as_ref().is_some_and(Node::needs_restart) {
+            self.stop(at, true);
+        }
+        Ok(())
+    }
+
+    fn perform(&mut self, at: usize, effects: Vec<Effect>) -> Result<(), Violation> {
+        let life = self.hosts[at].life;
+        for effect in effects {
+            match effect {
+                Effect::Send(envelope) => self.send(at, envelope)?,
+                Effect::Store(ops) => self.hosts[at].disk.write(ops),
+                Effect::Sync(id) => {
+                    let now = self.schedule.now();
+                    let sync = self.hosts[at].disk.begin_sync(now, &mut self.schedule.rng);
+                    self.schedule.after(sync.takes, Happening::SyncEnds { at, life, id, sync });
+                }
+                Effect::Catalog(call) => {
+                    if let Some(delay) = self.catalog_delay() {
+                        self.schedule.after(delay, Happening::CallArrives { at, life, call });
+                    }
+                }
+                Effect::Reply(reply) => self.replied(&reply)?,
+                Effect::Alarm(alarm) => self.schedule.trace.record(self.schedule.now(), &alarm),
+            }
+        }
+        Ok(())
+    }
+
+    fn send(&mut self, at: usize, envelope: Envelope) -> Result<(), Violation> {
+        self.checker.sent(&envelope, &self.hosts[at])?;
+        let to = usize::from(envelope.to.0);
+        for delay in self.net.send(at, to, &mut self.schedule.rng) {
+            let envelope = envelope.clone();
+            self.schedule.after(delay, Happening::Deliver { at: to, envelope });
+        }
+        Ok(())
+    }
+
+    /// How long a message to or from the catalog takes; none: it is lost.
+    fn catalog_delay(&mut self) -> Option<u64> {
+        let away = self.schedule.now() < self.catalog_back;
+        let rng = &mut self.schedule.rng;
+        let loss = self.net.weather.loss;
+        let lost = away || rng.chance(loss);
+        (!lost).then(|| rng.between(500, 500 + self.net.weather.delay_max))
+    }
+
+    fn call_arrives(&mut self, at: usize, life: u64, call: &Call) {
+        let reply = self.catalog.call(call);
+        if let Some(delay) = self.catalog_delay() {
+            self.schedule.after(delay, Happening::CallAnswered { at, life, reply });
+        }
+    }
+
+    fn replied(&mut self, reply: &Reply) -> Result<(), Violation> {
+        match reply.answer {
+            Answer::Acked { .. } => self.acked += 1,
+            Answer::Read { commit } => {
+                let acked = self.reads.remove(&reply.request).expect("asked once");
+                self.checker.read(commit, acked.min(self.checker.last()))?;
+            }
+            Answer::Unknown | Answer::Refused => {
+                self.reads.remove(&reply.request);
+            }
+        }
+        Ok(())
+    }
+
+    fn sync_ends(&mut self, at: usize, life: u64, id: SyncId, sync: Sync) -> Result<(), Violation> {
+        if life != self.hosts[at].life {
+            return Ok(());
+        }
+        let good = self.hosts[at].disk.end_sync(sync, &mut self.schedule.rng);
+        self.checker.disk_changed(&self.hosts, at)?;
+        self.event(at, Event::Synced(id, good))
+    }
+
+    fn boot(&mut self, at: usize) -> Result<(), Violation> {
+        if self.hosts[at].node.is_some() {
+            return Ok(());
+        }
+        let (now, nodes) = (self.schedule.now(), self.hosts.len() as u8);
+        let effects = self.hosts[at].boot(nodes, now, &mut self.schedule.rng);
+        let life = self.hosts[at].life;
+        self.schedule.after(self.schedule_phase(at), Happening::Tick { at, life });
+        self.perform(at, effects)
+    }
+
+    /// Ticks of different nodes come at different moments.
+    fn schedule_phase(&self, at: usize) -> u64 {
+        (at as u64 * 7_000) % TICK
+    }
+
+    fn stop(&mut self, at: usize, power: bool) {
+        if self.hosts[at].node.is_none() {
+            return;
+        }
+        self.hosts[at].stop(power, &mut self.schedule.rng);
+        let most = if self.schedule.rng.chance(700) { SECOND } else { 4 * SECOND };
+        let pause = self.schedule.rng.between(10 * MILLI, most);
+        self.schedule.after(if self.faulty { pause } else { 10 * MILLI }, Happening::Boot { at });
+    }
+
+    fn wake(&mut self, at: usize, life: u64) -> Result<(), Violation> {
+        if life != self.hosts[at].life || !self.hosts[at].paused {
+            return Ok(());
+        }
+        self.hosts[at].paused = false;
+        for event in std::mem::take(&mut self.hosts[at].deferred) {
+            if self.hosts[at].life == life {
+                self.event(at, event)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// A node that owns the log, or any.
+    fn owner_or_any(&mut self) -> usize {
+        let any = self.schedule.rng.below(self.hosts.len() as u64) as usize;
+        let owns = |host: &Host| host.node.as_ref().is_some_and(|node| node.owner().is_some());
+        let owners: Vec<usize> =
+            (0..self.hosts.len()).filter(|at| owns(&self.hosts[*at])).collect();
+        if owners.is_empty() { any } else { *self.schedule.rng.pick(&owners) }
+    }
+
+    fn clients_act(&mut self) {
+        let pause = self.schedule.rng.between(5 * MILLI, 60 * MILLI);
+        self.schedule.after(pause, Happening::ClientsAct);
+        let at = if self.schedule.rng.chance(900) {
+            self.owner_or_any()
+        } else {
+            self.schedule.rng.below(self.hosts.len() as u64) as usize
+        };
+        self.requests += 1;
+        let request = RequestId(self.requests);
+        if self.schedule.rng.chance(600) {
+            let payload = mix(1, self.requests);
+            self.schedule.after(100, Happening::Publish { at, request, payload });
+        } else {
+            self.reads.insert(request, self.checker.last());
+            self.schedule.after(100, Happening::Read { at, request });
+        }
+    }
+
+    fn fault_comes(&mut self) -> Result<(), Violation> {
+        if !self.faulty {
+            return Ok(());
+        }
+        let pause = self.schedule.rng.between(10 * MILLI, self.mix.every_max);
+        self.schedule.after(pause, Happening::FaultComes);
+        let Some(fault) = self.mix.draw(&mut self.schedule.rng) else { return Ok(()) };
+        self.schedule.trace.record(self.schedule.now(), &fault);
+        self.summary.faults += 1;
+        self.fault(fault)
+    }
+
+    fn fault(&mut self, fault: Fault) -> Result<(), Violation> {
+        let count = self.hosts.len();
+        let any = self.schedule.rng.below(count as u64) as usize;
+        let other = (any + 1 + self.schedule.rng.below(count as u64 - 1) as usize) % count;
+        match fault {
+            Fault::PowerCut => self.stop(any, true),
+            Fault::Kill => self.stop(any, false),
+            Fault::OwnerPowerCut => {
+                let at = self.owner_or_any();
+                self.stop(at, true);
+            }
+            Fault::PowerCutAll => (0..count).for_each(|at| self.stop(at, true)),
+            Fault::Pause => self.pause(any),
+            Fault::OwnerPause => {
+                let at = self.owner_or_any();
+                self.pause(at);
+            }
+            Fault::CutLink => self.net.set(any, other, false),
+            Fault::Pattern => {
+                let pattern = self.schedule.rng.bits();
+                self.net.set_pattern(pattern);
+            }
+            Fault::Isolate => {
+                for peer in (0..count).filter(|peer| *peer != any) {
+                    self.net.set(any, peer, false);
+                    self.net.set(peer, any, false);
+                }
+            }
+            Fault::Mend => self.net.heal(),
+            Fault::Reset => {
+                self.net.reset(any, other);
+                self.event(any, Event::Reset(NodeId(other as u8)))?;
+                self.event(other, Event::Reset(NodeId(any as u8)))?;
+            }
+            Fault::FailSync => self.hosts[any].disk.failing = 1,
+            Fault::SlowDisk => {
+                self.hosts[any].disk.sync_max = self.schedule.rng.between(20 * MILLI, 10 * SECOND);
+            }
+            Fault::QuickDisk => self.hosts.iter_mut().for_each(|h| h.disk.sync_max = 2_000),
+            Fault::CatalogAway => {
+                let away = self.schedule.rng.between(50 * MILLI, 3 * SECOND);
+                self.catalog_back = self.schedule.now() + away;
+            }
+            Fault::Wipe
+            | Fault::OldImage
+            | Fault::RotTail
+            | Fault::RotMiddle
+            | Fault::RotPromise
+            | Fault::RotIdentity => self.harm(any, fault),
+        }
+        Ok(())
+    }
+
+    fn pause(&mut self, at: usize) {
+        if self.hosts[at].paused || self.hosts[at].node.is_none() {
+            return;
+        }
+        self.hosts[at].paused = true;
+        let life = self.hosts[at].life;
+        let pause = self.schedule.rng.between(50 * MILLI, 4 * SECOND);
+        self.schedule.after(pause, Happening::Wake { at, life });
+    }
+
+    /// Harms a disk, if those that were harmed before and are not yet made good leave room for it: what
+    /// is tolerated is a minority of the set.
+    fn harm(&mut self, at: usize, fault: Fault) {
+        let good: Vec<NodeId> =
+            self.hosts.iter().filter(|host| self.is_whole(host)).map(|host| host.id).collect();
+        self.impaired.retain(|node| !good.contains(node));
+        let id = self.hosts[at].id;
+        let tolerated = (self.hosts.len() - 1) / 2;
+        if !self.impaired.contains(&id) && self.impaired.len() >= tolerated {
+            return;
+        }
+        self.stop(at, true);
+        let before = self.hosts[at].disk.durable().boots();
+        if self.harmed(at, fault) {
+            self.summary.disks += 1;
+            self.impaired.push(id);
+            if let Some((incarnation, _)) = before {
+                self.checker.harmed(incarnation, forgets(fault));
+            }
+        }
+    }
+
+    /// Changes what is on a disk; whether it did.
+    fn harmed(&mut self, at: usize, fault: Fault) -> bool {
+        let known = self.catalog.state().nodes.get(&self.hosts[at].id).map(|row| row.value.clone());
+        let rng = &mut self.schedule.rng;
+        let host = &mut self.hosts[at];
+        let last = host.disk.durable().last_good().0;
+        match fault {
+            Fault::Wipe => *host.disk.durable_mut() = Image::default(),
+            Fault::OldImage => {
+                let known = known.expect("every node has a row");
+                let image = rng.pick(&host.images).clone();
+                // Going back within one boot cannot be told from not having gone on.
+                let earlier = image.boots().is_some_and(|(incarnation, boots)| {
+                    incarnation == known.incarnation && boots < known.boots
+                });
+                if !earlier || host.disk.durable().boots().map(|b| b.0) != Some(known.incarnation) {
+                    return false;
+                }
+                *host.disk.durable_mut() = image;
+            }
+            Fault::RotTail if last > 0 => {
+                let first = last - rng.below(2.min(last));
+                for lsn in first..=last {
+                    host.disk.durable_mut().write(Lsn(lsn), Slot::Garbage);
+                }
+            }
+            Fault::RotMiddle if last > 1 => {
+                let first = rng.between(1, last - 1);
+                let end = (first + rng.below(3)).min(last - 1);
+                let elsewhere = host.disk.durable().slot(Lsn(last));
+                let slot = if rng.chance(500) { Slot::Garbage } else { elsewhere };
+                for lsn in first..=end {
+                    host.disk.durable_mut().write(Lsn(lsn), slot);
+                }
+            }
+            Fault::RotPromise => {
+                let slot = rng.below(2) as usize;
+                host.disk.durable_mut().promises[slot] = Record::Damaged;
+            }
+            Fault::RotIdentity if rng.chance(500) => {
+                host.disk.durable_mut().promises = [Record::Damaged; 2];
+            }
+            Fault::RotIdentity => host.disk.durable_mut().identity = Record::Damaged,
+            _ => return false,
+        }
+        true
+    }
+}
+
+/// Whether a disk is not the same any more after a fault: it may not answer for its former identity.
+fn forgets(fault: Fault) -> bool {
+    matches!(fault, Fault::Wipe | Fault::OldImage | Fault::RotIdentity)
+}
+
+/// A directory as it is made when a log is founded.
+fn founded(incarnation: Incarnation) -> Image {
+    let identity = Identity { incarnation, boots: BootCount(0) };
+    Image {
+        identity: Record::Good(identity),
+        promises: [Record::Good(Promise::default()); 2],
+        ..Image::default()
+    }
+}
+
+/// Runs the schedule of a seed to its end.
+pub fn run(seed: u64, options: &Options) -> (Summary, Result<(), Violation>) {
+    let mut world = World::new(seed, options);
+    let result = world.run();
+    (world.summary(), result)
+}

@@ -1,0 +1,121 @@
+//! Virtual time and the queue of what happens in it: one thread, one order for each seed.
+
+use crate::rng::Rng;
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BinaryHeap};
+use std::fmt::Debug;
+use std::hash::{Hash, Hasher};
+
+/// A hash of everything that happened, and on demand its text.
+#[derive(Debug, Default)]
+pub struct Trace {
+    hash: Mixer,
+    printed: bool,
+}
+
+/// A hasher that gives the same on every machine and in every build.
+#[derive(Clone, Copy, Debug, Default)]
+struct Mixer(u64);
+
+impl Hasher for Mixer {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+
+    fn write(&mut self, bytes: &[u8]) {
+        for chunk in bytes.chunks(8) {
+            let mut word = [0; 8];
+            word[..chunk.len()].copy_from_slice(chunk);
+            self.write_u64(u64::from_le_bytes(word));
+        }
+    }
+
+    fn write_u64(&mut self, word: u64) {
+        let mixed = (self.0.rotate_left(23) ^ word).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        self.0 = mixed ^ (mixed >> 29);
+    }
+}
+
+impl Trace {
+    /// Adds a happening.
+    pub fn record(&mut self, now: u64, what: &(impl Hash + Debug)) {
+        self.hash.write_u64(now);
+        what.hash(&mut self.hash);
+        if self.printed {
+            println!("{:>10}.{:03} ms  {what:?}", now / 1000, now % 1000);
+        }
+    }
+
+    /// The hash of all happenings so far.
+    #[must_use]
+    pub fn hash(&self) -> u64 {
+        self.hash.0
+    }
+}
+
+/// The queue of happenings `E` of one seed.
+#[derive(Debug)]
+pub struct Scheduler<E> {
+    now: u64,
+    order: BinaryHeap<Reverse<(u64, u64)>>,
+    happenings: BTreeMap<u64, E>,
+    numbered: u64,
+    steps: u64,
+    /// The source of all chance.
+    pub rng: Rng,
+    /// What happened.
+    pub trace: Trace,
+}
+
+impl<E> Scheduler<E> {
+    /// An empty queue at time 0. With `printed` the trace goes to the standard output.
+    #[must_use]
+    pub fn new(seed: u64, printed: bool) -> Self {
+        Self {
+            now: 0,
+            order: BinaryHeap::new(),
+            happenings: BTreeMap::new(),
+            numbered: 0,
+            steps: 0,
+            rng: Rng::new(seed),
+            trace: Trace { hash: Mixer(seed), printed },
+        }
+    }
+
+    /// Microseconds since the beginning.
+    #[must_use]
+    pub fn now(&self) -> u64 {
+        self.now
+    }
+
+    /// How many happenings there were.
+    #[must_use]
+    pub fn steps(&self) -> u64 {
+        self.steps
+    }
+
+    /// Lets `happening` happen after `delay` microseconds; what is due at one moment happens in the
+    /// order of these calls.
+    pub fn after(&mut self, delay: u64, happening: E) {
+        self.numbered += 1;
+        self.order.push(Reverse((self.now + delay, self.numbered)));
+        self.happenings.insert(self.numbered, happening);
+    }
+
+    /// The next happening that is due at `until` or before. Time goes on to it, or else to `until`.
+    pub fn next_until(&mut self, until: u64) -> Option<E> {
+        match self.order.peek() {
+            Some(Reverse((at, number))) if *at <= until => {
+                let (at, number) = (*at, *number);
+                self.order.pop();
+                self.now = at;
+                self.steps += 1;
+                Some(self.happenings.remove(&number).expect("queued with its place"))
+            }
+            _ => {
+                self.now = until.max(self.now);
+                None
+            }
+        }
+    }
+}
