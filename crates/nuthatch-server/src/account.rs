@@ -11,6 +11,7 @@ use parking_lot::Mutex;
 use rustc_hash::FxHashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use tokio::sync::Semaphore;
 
 /// Identity of the system account.
 pub const SYSTEM_ACCOUNT_ID: AccountId = AccountId(1);
@@ -39,6 +40,8 @@ pub struct Account {
     pub leafs: AtomicUsize,
     /// What engines wait for.
     pub watch: Watch,
+    /// One of its connections with many subscriptions ends them at a time.
+    pub(crate) endings: Semaphore,
     /// Limits of its connections.
     pub limits: ArcSwap<AccountLimits>,
     /// Subject mappings.
@@ -130,6 +133,7 @@ impl Account {
             connections: AtomicUsize::new(0),
             leafs: AtomicUsize::new(0),
             watch: Watch::default(),
+            endings: Semaphore::new(1),
             limits: ArcSwap::default(),
             mappings: Mappings::default(),
             exchange: Exchange::default(),

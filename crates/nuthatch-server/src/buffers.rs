@@ -1,9 +1,7 @@
 //! Recycled buffers, one small pool per thread, so that idle connections own none.
 
 use bytes::BytesMut;
-use parking_lot::Mutex;
 use std::cell::RefCell;
-use std::time::{Duration, Instant};
 
 /// Size of a pooled read buffer.
 pub const READ_BUFFER_BYTES: usize = 64 * 1024;
@@ -61,29 +59,4 @@ pub fn give_write(mut buffer: Vec<u8>) {
             pool.push(buffer);
         }
     });
-}
-
-/// Free memory goes back to the system at most so often.
-const TRIM_INTERVAL: Duration = Duration::from_secs(5);
-
-/// Lets the allocator return what is free to the system, on a thread that may take long. Where much
-/// that was allocated in small pieces has gone, it would keep nearly all of it.
-pub(crate) fn give_back_to_system() {
-    static LAST: Mutex<Option<Instant>> = Mutex::new(None);
-    {
-        let mut last = LAST.lock();
-        if last.is_some_and(|last| last.elapsed() < TRIM_INTERVAL) {
-            return;
-        }
-        *last = Some(Instant::now());
-    }
-    drop(tokio::task::spawn_blocking(|| {
-        // Others that end just now belong to it.
-        std::thread::sleep(TRIM_INTERVAL / 5);
-        #[cfg(all(target_os = "linux", target_env = "gnu"))]
-        // SAFETY: it touches nothing but free memory.
-        unsafe {
-            libc::malloc_trim(0);
-        }
-    }));
 }

@@ -25,7 +25,6 @@ use std::time::{Duration, Instant, SystemTime};
 use tokio::net::TcpStream;
 
 pub use self::backlog::BacklogBytes;
-pub(crate) use self::jetstream::AckSubject;
 pub(crate) use self::leaf::LeafSide;
 pub(crate) use self::order::first_step;
 pub use self::reason::CloseReason;
@@ -50,6 +49,13 @@ mod subscribe;
 pub(crate) mod writer;
 
 const _: () = assert!(MAX_ENGINES <= 32, "a connection keeps one bit per engine in a u32");
+
+/// A connection with so many subscriptions ends them when no other one does.
+const MANY_SUBSCRIPTIONS: usize = 512;
+/// A table of subscriptions with less room keeps it.
+const SHRINK_FROM: usize = 16 * 1024;
+/// Room is given back when less than this share of it is in use.
+const SHRINK_SHARE: usize = 8;
 
 /// Share of `max_pending` above which engines stop delivering to a connection: one in so many.
 const READY_SHARE: usize = 4;
@@ -437,6 +443,9 @@ impl Connection {
         let mut subs = self.subs.lock();
         if subs.get(&sub.sid).is_some_and(|known| Arc::ptr_eq(known, sub)) {
             subs.remove(&sub.sid);
+            if subs.capacity() >= SHRINK_FROM && subs.len() < subs.capacity() / SHRINK_SHARE {
+                subs.shrink_to_fit();
+            }
         }
         drop(subs);
         self.detach(sub);
@@ -465,8 +474,15 @@ impl Connection {
         drop(self.ending());
     }
 
-    /// Ends all subscriptions; others have their turn in between, since there may be very many.
+    /// Ends all subscriptions; others have their turn in between, since there may be very many. Of
+    /// those of an account that have many one at a time does so: fifty that take turns are as long as
+    /// fifty turns.
     pub(crate) async fn drop_subscriptions_in_turns(&self) {
+        let account = self.session().account.clone();
+        let _turn = match self.subscription_count() >= MANY_SUBSCRIPTIONS {
+            true => account.endings.acquire().await.ok(),
+            false => None,
+        };
         let mut ending = self.ending();
         let mut deadline = Deadline::new();
         while ending.next() {
@@ -564,3 +580,6 @@ impl std::fmt::Display for Connection {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

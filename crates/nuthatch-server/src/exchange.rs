@@ -246,7 +246,8 @@ fn install_services(
     for import in imports {
         let exporter = configured.iter().find(|other| other.name == import.account);
         let export = exporter.and_then(|e| covering(e, true, &import.subject, &account.name));
-        let Some(service) = export.and_then(|export| export.service.as_ref()) else { continue };
+        let service = export.and_then(|export| Some((&*export.subject, export.service.as_ref()?)));
+        let Some(service) = service else { continue };
         let Some(exporter) = accounts.by_name(&import.account) else { continue };
         let Some(receiver) = ServiceImport::new(import, service, account, &exporter) else {
             continue;

@@ -187,6 +187,12 @@ pub struct JsTotals {
     pub api_total: u64,
     /// API requests answered with an error.
     pub api_errors: u64,
+    /// Restores that were refused or came to nothing.
+    pub refused_restores: u64,
+    /// Moves of streams to another log that go well.
+    pub moves: u64,
+    /// Moves that wait for another try.
+    pub moves_failing: u64,
 }
 
 /// What to gather for `/jsz`.

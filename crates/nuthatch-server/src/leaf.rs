@@ -29,6 +29,7 @@ pub mod accept;
 pub mod credentials;
 pub(crate) mod dial;
 pub(crate) mod forward;
+mod handed;
 pub(crate) mod hello;
 pub mod link;
 pub mod rights;

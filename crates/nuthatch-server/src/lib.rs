@@ -15,6 +15,7 @@ pub mod leaf;
 pub mod listener;
 pub mod logging;
 pub mod mapping;
+mod meaning;
 pub mod monitor;
 pub mod operator;
 pub mod options;
@@ -29,6 +30,7 @@ pub mod stage;
 pub mod subscription;
 pub mod system;
 pub mod tls;
+mod trim;
 mod user_info;
 pub mod websocket;
 

@@ -18,7 +18,7 @@ use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
 
 pub use self::endpoints::document;
-use self::endpoints::{Answer, ENDPOINTS};
+use self::endpoints::{Answer, ENDPOINTS, JSON, Rendered};
 pub use self::large::Large;
 pub use self::query::Query;
 use self::slots::Slots;
@@ -162,36 +162,32 @@ async fn answer(server: &Arc<Server>, request: &Request<Incoming>) -> Response<F
     };
     count(server, name);
     let query = Query::parse(request.uri().query().unwrap_or_default());
-    match endpoints::answer(server, name, &query).await {
-        Answer::Json(status, value) => json(server, status, &value).await,
-        Answer::Text(status, kind, text) => {
-            let mut response = plain(status, &text);
-            let kind = hyper::header::HeaderValue::from_static(kind);
-            response.headers_mut().insert(CONTENT_TYPE, kind);
-            response
-        }
-    }
+    let rendered = endpoints::answer(server, name, &query, Answer::render).await;
+    respond(server, name, rendered).await
 }
 
 fn count(server: &Server, endpoint: &'static str) {
     *server.http_requests.lock().entry(endpoint).or_default() += 1;
 }
 
-async fn json(
-    server: &Server,
-    status: StatusCode,
-    value: &serde_json::Value,
-) -> Response<Full<Bytes>> {
-    let text = serde_json::to_vec_pretty(value).unwrap_or_default();
-    let Some(text) = large::hold(server, text).await else {
+async fn respond(server: &Server, endpoint: &str, rendered: Rendered) -> Response<Full<Bytes>> {
+    let Rendered { status, kind, text } = rendered;
+    // Small ones wait for no others: health is asked when much else is wrong.
+    let text = match large::is_large(endpoint) {
+        true => large::hold(server, text).await,
+        false => Some(Bytes::from(text)),
+    };
+    let Some(text) = text else {
         return plain(StatusCode::SERVICE_UNAVAILABLE, "too many answers wait to be taken\n");
     };
     let mut response = Response::new(Full::new(text));
     *response.status_mut() = status;
     let headers = response.headers_mut();
-    headers.insert(CONTENT_TYPE, hyper::header::HeaderValue::from_static("application/json"));
-    let everyone = hyper::header::HeaderValue::from_static("*");
-    headers.insert(ACCESS_CONTROL_ALLOW_ORIGIN, everyone);
+    headers.insert(CONTENT_TYPE, hyper::header::HeaderValue::from_static(kind));
+    if kind == JSON {
+        let everyone = hyper::header::HeaderValue::from_static("*");
+        headers.insert(ACCESS_CONTROL_ALLOW_ORIGIN, everyone);
+    }
     response
 }
 

@@ -71,6 +71,8 @@ enum Answer {
     Data(Value),
     /// A whole answer.
     Whole(Value),
+    /// A whole answer as it is sent, made where large documents may be handled.
+    Text(Vec<u8>),
     /// Nothing: it was meant for other servers, or there is nothing to say.
     Silence,
 }
@@ -176,15 +178,40 @@ async fn answer(server: &Arc<Server>, account: &Arc<Account>, request: &Request)
     }
     let body = match result {
         Ok(Answer::Silence) => return,
-        Ok(Answer::Whole(value)) => value,
-        Ok(Answer::Data(Value::Null)) => json!({ "server": server_info(server) }),
-        Ok(Answer::Data(data)) => json!({ "server": server_info(server), "data": data }),
-        Err(Failure(code, description)) => json!({
+        Ok(Answer::Text(text)) => text,
+        Ok(Answer::Whole(value)) => encode(&value),
+        Ok(Answer::Data(data)) => with_data(server, data),
+        Err(Failure(code, description)) => encode(&json!({
             "server": server_info(server),
             "error": { "code": code, "description": description },
-        }),
+        })),
     };
-    publish(server, account, &request.reply, &body);
+    publish_text(server, account, &request.reply, &body);
+}
+
+/// The text of an answer with `data`; `null` is left out.
+fn with_data(server: &Server, data: Value) -> Vec<u8> {
+    let mut body = json!({ "server": server_info(server) });
+    if !data.is_null() {
+        body["data"] = data;
+    }
+    encode(&body)
+}
+
+fn encode(value: &Value) -> Vec<u8> {
+    serde_json::to_vec(value).expect("a JSON value can be written")
+}
+
+/// The document of an endpoint, or the part of it that `part` takes, as `data` of an answer.
+async fn described(
+    server: &Arc<Server>,
+    endpoint: &str,
+    query: &Query,
+    part: impl FnOnce(Value) -> Value + Clone + Send + 'static,
+) -> Result<Answer, Failure> {
+    let told = server.clone();
+    let make = move |found| Answer::Text(with_data(&told, part(found)));
+    document(server, endpoint, query, make).await.map_err(Failure::internal)
 }
 
 async fn dispatch(
@@ -236,23 +263,32 @@ async fn of_server(
         return Ok(Answer::Silence);
     };
     let query = Query::from_options(&options);
-    let mut found = document(server, endpoint, &query).await.map_err(Failure::internal)?;
-    if what == "HEALTHZ" {
-        // Over HTTP this is the status line.
-        found["status_code"] = match found["status"].as_str() {
-            Some("ok") => json!(200),
-            Some("unavailable") => json!(503),
-            _ => json!(500),
-        };
-    }
-    Ok(Answer::Data(found))
+    let is_health = what == "HEALTHZ";
+    let complete = move |mut found: Value| {
+        if is_health {
+            // Over HTTP this is the status line.
+            found["status_code"] = match found["status"].as_str() {
+                Some("ok") => json!(200),
+                Some("unavailable") => json!(503),
+                _ => json!(500),
+            };
+        }
+        found
+    };
+    described(server, endpoint, &query, complete).await
 }
 
 async fn account_stats(server: &Arc<Server>, query: &Query) -> Result<Answer, Failure> {
-    let found = document(server, "/accstatz", query).await.map_err(Failure::internal)?;
-    let is_empty = found["account_statz"].as_array().is_none_or(Vec::is_empty);
     let wants_unused = query.flag("unused").unwrap_or_default();
-    Ok(if is_empty && !wants_unused { Answer::Silence } else { Answer::Data(found) })
+    let told = server.clone();
+    let make = move |found: Value| {
+        let is_empty = found["account_statz"].as_array().is_none_or(Vec::is_empty);
+        match is_empty && !wants_unused {
+            true => Answer::Silence,
+            false => Answer::Text(with_data(&told, found)),
+        }
+    };
+    document(server, "/accstatz", query, make).await.map_err(Failure::internal)
 }
 
 async fn of_account(
@@ -281,13 +317,13 @@ async fn of_account(
         _ => return Ok(Answer::Silence),
     };
     let query = Query::of_account(&options, name);
-    let mut found = document(server, endpoint, &query).await.map_err(Failure::internal)?;
-    let part = match what {
-        "INFO" => found.get_mut("account_detail"),
-        "JSZ" => found.get_mut("account_details").and_then(|details| details.get_mut(0)),
-        _ => Some(&mut found),
+    let part: fn(&mut Value) -> Option<&mut Value> = match what {
+        "INFO" => |found| found.get_mut("account_detail"),
+        "JSZ" => |found| found.get_mut("account_details").and_then(|details| details.get_mut(0)),
+        _ => |found| Some(found),
     };
-    Ok(Answer::Data(part.map(Value::take).unwrap_or_default()))
+    let take = move |mut found: Value| part(&mut found).map(Value::take).unwrap_or_default();
+    described(server, endpoint, &query, take).await
 }
 
 /// Whether a request names other servers only.
@@ -342,6 +378,10 @@ pub fn server_info(server: &Server) -> Value {
 
 /// Publishes JSON in an account.
 pub(crate) fn publish(server: &Server, account: &Account, subject: &[u8], body: &Value) {
-    let body = serde_json::to_vec(body).unwrap_or_default();
-    server.publish(account.id, &Message { subject, reply: b"", headers: b"", body: &body });
+    publish_text(server, account, subject, &encode(body));
+}
+
+fn publish_text(server: &Server, account: &Account, subject: &[u8], body: &[u8]) {
+    crate::trim::freed(body.len());
+    server.publish(account.id, &Message { subject, reply: b"", headers: b"", body });
 }

@@ -155,6 +155,113 @@ fn an_allowed_prefix_alone_allows_no_call() {
     untouched(&mut a);
 }
 
+/// What `A` is in the longer form of acknowledgements.
+const HASH: &str = "NUmM6cRx";
+
+/// Pulls one message of the stream and returns its reply subject.
+fn delivery(peer: &mut Peer, stream: &str, consumer: &str) -> String {
+    peer.send("SUB _INBOX.pull 77\r\nUNSUB 77 1\r\n");
+    peer.send(format!("PUB $JS.API.CONSUMER.MSG.NEXT.{stream}.{consumer} _INBOX.pull 1\r\n1\r\n"));
+    let line = peer.line();
+    let words: Vec<&str> = line.split(' ').collect();
+    assert_eq!((words[0], words[2]), ("MSG", "77"), "{line}");
+    peer.take(words[4].parse::<usize>().unwrap() + 2);
+    words[3].to_owned()
+}
+
+fn consumer(peer: &mut Peer, stream: &str) {
+    let config = format!(
+        r#"{{"stream_name":"{stream}","config":{{"durable_name":"C","ack_policy":"explicit"}}}}"#
+    );
+    let created = peer.ask(&format!("$JS.API.CONSUMER.DURABLE.CREATE.{stream}.C"), config);
+    assert!(created.contains("\"durable_name\":\"C\""), "{created}");
+}
+
+/// How many messages of the consumer are not acknowledged, and how many were never delivered.
+fn left(peer: &mut Peer, stream: &str) -> (u64, u64) {
+    let info = peer.ask(&format!("$JS.API.CONSUMER.INFO.{stream}.C"), "");
+    let info: serde_json::Value = serde_json::from_str(&info).unwrap();
+    (info["num_ack_pending"].as_u64().unwrap(), info["num_pending"].as_u64().unwrap())
+}
+
+#[test]
+fn a_longer_acknowledgement_leads_round_no_export() {
+    // Any two tokens in front, and those of the account's own.
+    let own = format!("_.{HASH}");
+    for front in ["ORDERS.NEW", &own] {
+        let acks = [
+            format!("{{service: '$JS.ACK.{front}.>'}}"),
+            format!("{{service: {{account: A, subject: '$JS.ACK.{front}.>'}}}}"),
+        ];
+        let (_server, mut a, mut b) = private_stream(&[[&acks[0], &acks[1]]]);
+        consumer(&mut a, "P");
+        let sent = format!("$JS.ACK.{front}.P.C.1.1.1.0.0");
+        b.send(format!("SUB got 5\r\nPUB {sent} got 4\r\n+NXT\r\n"));
+        let answer = b.ask("$JS.API.INFO", "");
+        assert!(answer.contains("account_info"), "{answer}");
+        // Had it been taken, it would be ahead of this in the log's queue.
+        assert_eq!(left(&mut a, "P"), (0, 1), "{sent}");
+        // Nor is a message acknowledged that the owner has out.
+        let reply = delivery(&mut a, "P", "C");
+        let rest = reply.strip_prefix("$JS.ACK.").unwrap();
+        b.send(format!("PUB $JS.ACK.{front}.{rest} 4\r\n+ACK\r\n"));
+        b.flush("");
+        assert_eq!(left(&mut a, "P"), (1, 0), "{sent}");
+        // By itself, it can.
+        a.send(format!("PUB $JS.ACK._.{HASH}.{rest} 4\r\n+ACK\r\n"));
+        assert_eq!(left(&mut a, "P"), (0, 0));
+    }
+}
+
+#[test]
+fn a_longer_acknowledgement_leads_round_no_permission() {
+    for permissions in [
+        format!("allow: ['$JS.ACK.MINE.C.>', '$JS.ACK.hub.{HASH}.>']"),
+        "deny: ['$JS.ACK.D.>']".to_owned(),
+    ] {
+        let (_server, mut a, mut u) =
+            denied(&format!("permissions: {{publish: {{{permissions}}}}}"));
+        a.ask("d", "one");
+        consumer(&mut a, "D");
+        let reply = delivery(&mut a, "D", "C");
+        let rest = reply.strip_prefix("$JS.ACK.").unwrap();
+        u.send(format!("PUB $JS.ACK.hub.{HASH}.{rest} 0\r\n\r\n"));
+        u.flush(format!("-ERR 'Permissions Violation for Publish to \"{reply}\"'\r\n"));
+        // Another's domain and account are not read over, and mean nothing here.
+        u.send(format!("PUB $JS.ACK.MINE.C.{rest} 0\r\n\r\n"));
+        u.flush("");
+        assert_eq!(left(&mut a, "D"), (1, 0));
+        a.send(format!("PUB $JS.ACK.hub.{HASH}.{rest} 0\r\n\r\n"));
+        assert_eq!(left(&mut a, "D"), (0, 0));
+    }
+}
+
+/// A server that has joined the hub as this user.
+fn leaf_of(server: &TestServer, user: &str) -> Peer {
+    let mut leaf = Peer::new(std::net::TcpStream::connect(server.leafs.unwrap()).unwrap());
+    leaf.line();
+    leaf.send(format!(
+        "CONNECT {{\"user\":\"{user}\",\"pass\":\"pw\",\"name\":\"l\",\"headers\":true}}\r\nPING\r\n"
+    ));
+    while leaf.line() != "PONG" {}
+    leaf
+}
+
+#[test]
+fn an_acknowledgement_of_another_domain_goes_there_and_takes_no_effect_here() {
+    let (server, mut a, _u) = denied(DENY);
+    a.ask("d", "one");
+    consumer(&mut a, "D");
+    let reply = delivery(&mut a, "D", "C");
+    let rest = reply.strip_prefix("$JS.ACK.").unwrap();
+    let mut leaf = leaf_of(&server, "a");
+    leaf.send(format!("LS+ $JS.ACK.leaf.{HASH}.>\r\n"));
+    leaf.flush("");
+    a.send(format!("PUB $JS.ACK.leaf.{HASH}.{rest} 4\r\n+ACK\r\n"));
+    leaf.expect(format!("LMSG $JS.ACK.leaf.{HASH}.{rest} 4\r\n+ACK\r\n"));
+    assert_eq!(left(&mut a, "D"), (1, 0));
+}
+
 #[test]
 fn a_leaf_node_gets_round_no_denial_either() {
     for sent in [
@@ -164,13 +271,72 @@ fn a_leaf_node_gets_round_no_denial_either() {
         "way.STREAM.DELETE.D",
     ] {
         let (server, mut a, _u) = denied(DENY);
-        let mut leaf = Peer::new(std::net::TcpStream::connect(server.leafs.unwrap()).unwrap());
-        leaf.line();
-        let connect = "{\"user\":\"u\",\"pass\":\"pw\",\"name\":\"l\",\"headers\":true}";
-        leaf.send(format!("CONNECT {connect}\r\nPING\r\n"));
-        while leaf.line() != "PONG" {}
+        let mut leaf = leaf_of(&server, "u");
         leaf.send(format!("LMSG {sent} 1\r\nx\r\nPING\r\n"));
         while !leaf.line().starts_with("-ERR 'Permissions Violation for Publish") {}
         untouched(&mut a);
     }
+}
+
+/// A hub with a stream `D` and a leaf node whose user may publish to `in.>` and pull from `D` only.
+fn narrow_leaf() -> (TestServer, Peer, Peer) {
+    let permissions = "permissions: {publish: {allow: ['in.>', '$JS.hub.API.CONSUMER.MSG.NEXT.D.>',
+        '$JS.API.CONSUMER.MSG.NEXT.D.>']}}";
+    let (server, mut a, _u) = denied(permissions);
+    for body in ["one", "two"] {
+        a.ask("d", body);
+    }
+    consumer(&mut a, "D");
+    let leaf = leaf_of(&server, "u");
+    (server, a, leaf)
+}
+
+#[test]
+fn a_leaf_node_acknowledges_what_it_was_handed_and_nothing_else() {
+    let (_server, mut a, mut leaf) = narrow_leaf();
+    let foreign = delivery(&mut a, "D", "C");
+    leaf.send("LS+ _INBOX.leaf\r\n");
+    leaf.send("LMSG $JS.hub.API.CONSUMER.MSG.NEXT.D.C _INBOX.leaf 1\r\n1\r\n");
+    let line = leaf.line();
+    let words: Vec<&str> = line.split(' ').collect();
+    assert_eq!((words[0], words[1]), ("LMSG", "_INBOX.leaf"), "{line}");
+    let own = words[2].strip_suffix("@d").unwrap().to_owned();
+    leaf.take(words[3].parse::<usize>().unwrap() + 2);
+    assert_eq!(left(&mut a, "D"), (2, 0));
+    // Not that of somebody else; the connection stays.
+    leaf.send(format!("LMSG {foreign} 4\r\n+ACK\r\n"));
+    leaf.flush("");
+    assert_eq!(left(&mut a, "D"), (2, 0));
+    // Its own, first told to be in work.
+    leaf.send(format!("LMSG {own} 4\r\n+WPI\r\nLMSG {own} 4\r\n+ACK\r\n"));
+    leaf.flush("");
+    assert_eq!(left(&mut a, "D"), (1, 0));
+}
+
+#[test]
+fn a_leaf_node_answers_only_requests_that_it_was_handed() {
+    let (_server, mut a, mut leaf) = narrow_leaf();
+    a.send("SUB _R_.> 5\r\n");
+    a.flush("");
+    // Told before the listener below, if at all.
+    leaf.send("LS+ service\r\nLMSG _R_.abc.key 1\r\nx\r\n");
+    loop {
+        leaf.send("PING\r\n");
+        if leaf.line() == "PONG" {
+            break;
+        }
+    }
+    a.flush("");
+}
+
+#[test]
+fn a_leaf_node_shows_no_subject_that_it_may_not_publish_to() {
+    let (_server, mut a, mut leaf) = narrow_leaf();
+    a.send("SUB in.a 5\r\n");
+    a.flush("");
+    while leaf.line() != "LS+ in.a" {}
+    leaf.send("LMSG in.a $JS.ACK.S.C.1.2.3.4.5@admin.cmd 1\r\nx\r\n");
+    leaf.send("LMSG in.a $JS.ACK.S.C.1.2.3.4.5@in.b 1\r\ny\r\n");
+    leaf.flush("");
+    a.expect("MSG in.b 5 $JS.ACK.S.C.1.2.3.4.5 1\r\ny\r\n");
 }

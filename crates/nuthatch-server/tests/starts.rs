@@ -110,6 +110,79 @@ fn a_log_whose_directory_has_gone_does_not_begin_as_an_empty_one() {
     start(options).unwrap();
 }
 
+/// The list of a store's logs, with or without their identities.
+fn list_of(store: &Path) -> String {
+    std::fs::read_to_string(store.join("nuthatch/logs.list")).unwrap()
+}
+
+fn without_identities(list: &str) -> String {
+    let lines = list.lines().filter(|line| !line.contains("/identity "));
+    lines.map(|line| format!("{line}\n")).collect()
+}
+
+#[test]
+fn another_log_in_the_place_of_the_right_one_is_refused() {
+    let dir = Dir::new("other-log");
+    let (store, fast) = (dir.of("store"), dir.of("fast"));
+    let here = options(&store, &[("fast", &fast)]);
+    start(here.clone()).unwrap();
+    let list = list_of(&store);
+    assert_eq!(list.matches("/identity ").count(), 2, "{list}");
+    // The disk of another server is mounted there.
+    let others = dir.of("others");
+    start(options(&dir.of("other-store"), &[("fast", &others)])).unwrap();
+    let away = dir.of("away");
+    std::fs::rename(&fast, &away).unwrap();
+    std::fs::rename(&others, &fast).unwrap();
+    let catalog = std::fs::read(fast.join("catalog")).unwrap();
+    refused(&here, "holds another log");
+    assert_eq!(std::fs::read(fast.join("catalog")).unwrap(), catalog);
+    assert_eq!(list_of(&store), list);
+    std::fs::rename(&fast, &others).unwrap();
+    std::fs::rename(&away, &fast).unwrap();
+    start(here.clone()).unwrap();
+    // A list of 0.1.0 tells no identities: the next good start completes it.
+    let path = store.join("nuthatch/logs.list");
+    std::fs::write(&path, without_identities(&list)).unwrap();
+    start(here.clone()).unwrap();
+    assert_eq!(list_of(&store), list);
+    // A log that was replaced on purpose: its line is taken out.
+    std::fs::rename(&fast, &away).unwrap();
+    std::fs::rename(&others, &fast).unwrap();
+    std::fs::write(&path, without_identities(&list)).unwrap();
+    start(here.clone()).unwrap();
+    let replaced = list_of(&store);
+    assert!(replaced != list && replaced.matches("/identity ").count() == 2, "{replaced}");
+    start(here).unwrap();
+}
+
+/// Logs in buckets are taken at the same time; they are shown in the order of the configuration.
+#[test]
+fn several_logs_in_buckets_are_taken_in_one_start() {
+    let dir = Dir::new("buckets");
+    let mut options = options(&dir.of("store"), &[]);
+    for name in ["zulu", "mike", "alfa"] {
+        let bucket = dir.of(name);
+        std::fs::create_dir_all(&bucket).unwrap();
+        options.jetstream.logs.push(NamedLog {
+            name: name.to_owned(),
+            home: LogHome::Bucket(format!("file://{}", bucket.display())),
+            sync: None,
+            compression: None,
+            tier: None,
+            cache: None,
+        });
+    }
+    for _ in 0..3 {
+        let server = TestServer::with_jetstream(options.clone());
+        let places: Vec<String> =
+            server.server.places.lock().iter().map(|place| place.name.clone()).collect();
+        assert_eq!(places, ["default", "zulu", "mike", "alfa"]);
+        let mut peer = server.client();
+        assert!(peer.ask("$JS.API.INFO", "").contains("account_info"));
+    }
+}
+
 fn publish(peer: &mut Peer, seq: u64) {
     let said = peer.ask("s.x", "x");
     assert!(said.contains(&format!("\"seq\":{seq}")), "{said}");

@@ -43,8 +43,15 @@ impl Pki {
 
     /// Makes, or makes anew, a certificate for a host.
     fn issue(&self, name: &str, host: &str) {
+        self.issue_until(name, host, 4096);
+    }
+
+    /// One that is valid from the year 2000 to a year.
+    fn issue_until(&self, name: &str, host: &str, year: i32) {
         let key = KeyPair::generate().unwrap();
-        let params = CertificateParams::new(vec![host.to_owned()]).unwrap();
+        let mut params = CertificateParams::new(vec![host.to_owned()]).unwrap();
+        params.not_before = rcgen::date_time_ymd(2000, 1, 1);
+        params.not_after = rcgen::date_time_ymd(year, 1, 1);
         let certificate = params.signed_by(&key, &self.authority).unwrap();
         std::fs::write(self.path(&format!("{name}.pem")), certificate.pem()).unwrap();
         std::fs::write(self.path(&format!("{name}.key")), key.serialize_pem()).unwrap();
@@ -192,6 +199,85 @@ fn clients_must_show_a_certificate_when_asked() {
     assert!(talk(&server, pki.client(false)).is_err());
 }
 
+/// A certificate of somebody else's authority or of another time opens nothing, whatever name is in
+/// it, and is nobody's name either.
+#[test]
+fn certificates_of_another_authority_or_another_time_are_refused() {
+    let (pki, others) = (Pki::new("ours"), Pki::new("theirs"));
+    let tls = TlsOptions { ca_file: Some(pki.path("ca.pem")), verify: true, ..pki.tls() };
+    let mapped = TlsOptions { map_users: true, ..tls.clone() };
+    for tls in [tls, mapped] {
+        let mut options = Options { tls: Some(tls), ..Options::default() };
+        if options.tls.as_ref().is_some_and(|tls| tls.map_users) {
+            options.auth.users = vec![user("me.example")];
+        }
+        let server = TestServer::start(options);
+        pki.issue("client", "me.example");
+        assert_eq!(talk(&server, pki.client(true)).unwrap(), "MSG a 1 2\r\nhi\r\nPONG\r\n");
+        // Theirs names the same host; the client trusts our authority, so that only ours can refuse.
+        others.issue("client", "me.example");
+        for file in ["client.pem", "client.key"] {
+            std::fs::copy(others.path(file), pki.path(file)).unwrap();
+        }
+        assert!(talk(&server, pki.client(true)).is_err(), "of another authority");
+        pki.issue_until("client", "me.example", 2001);
+        assert!(talk(&server, pki.client(true)).is_err(), "expired");
+        support::eventually("they are turned away", || {
+            let refused = reasons(&server);
+            refused.iter().filter(|reason| **reason == "TLS Handshake Failure").count() == 2
+        });
+        assert_eq!(server.server.accounts.global().interest.count(), 0);
+    }
+}
+
+/// Not TLS 1.1, and no text in the clear to a port where the handshake comes first.
+#[test]
+fn old_versions_and_plain_text_are_refused() {
+    let pki = Pki::new("old");
+    let first = || TlsOptions { handshake_first: HandshakeFirst::Yes, ..pki.tls() };
+    let server = start(first());
+    // ClientHello of TLS 1.0 and 1.1: a record, a handshake of type 1, the version, 32 random bytes, no
+    // session, one suite, no compression.
+    for version in [1, 2] {
+        let mut hello = vec![0x03, version];
+        hello.extend_from_slice(&[7; 32]);
+        hello.extend_from_slice(&[0, 0, 2, 0x00, 0x2f, 1, 0]);
+        let mut record = vec![0x16, 0x03, version, 0, hello.len() as u8 + 4, 1, 0, 0];
+        record.push(hello.len() as u8);
+        record.extend_from_slice(&hello);
+        let mut stream = TcpStream::connect(server.address).unwrap();
+        stream.set_read_timeout(Some(support::PATIENCE)).unwrap();
+        stream.write_all(&record).unwrap();
+        let mut said = Vec::new();
+        let _ = stream.read_to_end(&mut said);
+        assert!(said.first().is_none_or(|kind| *kind == 0x15), "an alert or nothing: {said:?}");
+    }
+    let mut stream = TcpStream::connect(server.address).unwrap();
+    stream.set_read_timeout(Some(support::PATIENCE)).unwrap();
+    stream.write_all(b"CONNECT {\"verbose\":false}\r\nPING\r\n").unwrap();
+    let mut said = Vec::new();
+    let _ = stream.read_to_end(&mut said);
+    assert!(!said.windows(4).any(|text| text == b"INFO" || text == b"PONG"), "{said:?}");
+    support::eventually("all are turned away", || {
+        reasons(&server).iter().filter(|reason| **reason == "TLS Handshake Failure").count() == 3
+    });
+    talk_first(&server, pki.client(false));
+}
+
+fn talk_first(server: &TestServer, config: Arc<rustls::ClientConfig>) {
+    let (_, mut tls) = Dial::new(config).first().open(server).unwrap();
+    converse(&mut tls).unwrap();
+}
+
+fn user(name: &str) -> User {
+    User {
+        name: name.to_owned(),
+        password: None,
+        permissions: None,
+        allowed_connection_types: Default::default(),
+    }
+}
+
 #[test]
 fn before_info_after_it_or_as_the_client_likes() {
     let pki = Pki::new("first");
@@ -229,12 +315,6 @@ fn plain_clients_beside_tls() {
 #[test]
 fn a_certificate_names_the_user() {
     let pki = Pki::new("map");
-    let user = |name: &str| User {
-        name: name.to_owned(),
-        password: None,
-        permissions: None,
-        allowed_connection_types: Default::default(),
-    };
     let tls = TlsOptions {
         ca_file: Some(pki.path("ca.pem")),
         verify: true,

@@ -5,6 +5,7 @@ use super::publish::Taken;
 use super::reader::{Reader, Turn};
 use crate::exchange::{Inbound, to_jetstream};
 use crate::jetstream_hook::{EngineId, StreamRoute};
+use crate::meaning::{Meaning, Place, meaning};
 use crate::route::{Groups, Way};
 use bytes::Bytes;
 use nuthatch_protocol::wire::Publish;
@@ -81,6 +82,10 @@ impl Turn<'_> {
         let server = self.reader.server.clone();
         if !server.hook().enabled(account.id) {
             return Taken::No;
+        }
+        let place = Place::new(server.hook().domain(), &account);
+        if let Some(Meaning::Bucket(subject)) = meaning(&place, publish.subject) {
+            return self.publish_bucket(publish, subject);
         }
         self.hand_over();
         let inbound = Inbound {

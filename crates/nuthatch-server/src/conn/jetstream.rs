@@ -5,16 +5,18 @@ use super::publish::Taken;
 use super::reader::{Reader, Turn};
 use crate::account::SYSTEM_ACCOUNT_ID;
 use crate::jetstream_hook::{ApiRequest, EngineId, Requester, StreamRoute};
+use crate::meaning::{AckSubject, Meaning, Place, effective_subject, meaning, split_first};
 use crate::outbox::MuxRoute;
 use crate::stage::{DirectWrites, Outgoing};
 use crate::system;
 use bytes::Bytes;
-use memchr::{memchr, memrchr};
+use memchr::memrchr;
 use nuthatch_protocol::subject::has_wildcard;
 use nuthatch_protocol::wire::Publish;
 use nuthatch_streams::{
     AckItem, ClientBatch, DirectGetItem, FlowItem, Item, Message, PublishItem, PullItem, Span,
 };
+use std::borrow::Cow;
 
 /// A batch that uses less than this share of its buffer is copied out, so that a small message
 /// never pins a large buffer.
@@ -72,61 +74,6 @@ pub(super) struct MuxCache {
     hint: u32,
 }
 
-/// Numbers of a `$JS.ACK.…` subject.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct AckSubject<'a> {
-    pub(crate) stream: &'a [u8],
-    pub(crate) consumer: &'a [u8],
-    pub(crate) delivered: u64,
-    pub(crate) stream_seq: u64,
-    pub(crate) consumer_seq: u64,
-}
-
-impl<'a> AckSubject<'a> {
-    /// `stream.consumer.delivered.stream_seq.consumer_seq.timestamp.pending`, or the longer form
-    /// with domain and account hash in front and perhaps a token behind.
-    pub(crate) fn parse(rest: &'a [u8]) -> Option<Self> {
-        let mut tokens = [&b""[..]; 11];
-        let mut count = 0;
-        for token in rest.split(|&byte| byte == b'.') {
-            *tokens.get_mut(count)? = token;
-            count += 1;
-        }
-        let from = match count {
-            7 => 0,
-            9.. => 2,
-            _ => return None,
-        };
-        Some(Self {
-            stream: tokens[from],
-            consumer: tokens[from + 1],
-            delivered: number(tokens[from + 2])?,
-            stream_seq: number(tokens[from + 3])?,
-            consumer_seq: number(tokens[from + 4])?,
-        })
-    }
-}
-
-fn number(digits: &[u8]) -> Option<u64> {
-    if digits.is_empty() {
-        return None;
-    }
-    digits.iter().try_fold(0_u64, |value, byte| {
-        let digit = byte.wrapping_sub(b'0');
-        (digit <= 9).then(|| value.checked_mul(10)?.checked_add(u64::from(digit))).flatten()
-    })
-}
-
-/// Splits at the first dot.
-fn split_first(text: &[u8]) -> Option<(&[u8], &[u8])> {
-    memchr(b'.', text).map(|dot| (&text[..dot], &text[dot + 1..]))
-}
-
-/// Whether a subject is one of a key-value bucket or an object store.
-fn is_of_bucket(subject: &[u8]) -> bool {
-    [&b"$KV."[..], b"$O.", b"$OBJ."].iter().any(|prefix| subject.starts_with(prefix))
-}
-
 impl Turn<'_> {
     /// Publishes to `$…`: JetStream's and the system's own subjects.
     pub(super) fn reserved(&mut self, publish: &Publish<'_>) -> Taken {
@@ -135,24 +82,17 @@ impl Turn<'_> {
             return self.reserved_elsewhere(publish);
         }
         if let Some(rest) = subject.strip_prefix(b"$JS.") {
-            if !self.reader.server.hook().enabled(self.reader.session.account.id) {
+            let (hook, account) = (self.reader.server.hook(), &self.reader.session.account);
+            if !hook.enabled(account.id) {
                 return self.without_jetstream(publish, rest);
             }
-            if let Some(rest) = rest.strip_prefix(b"ACK.") {
-                return self.ack(publish, rest);
-            }
-            if let Some(rest) = rest.strip_prefix(b"API.") {
-                return self.api(publish, rest);
-            }
-            if let Some(rest) = rest.strip_prefix(b"FC.") {
-                return self.flow(publish, rest);
-            }
-            if let Some(domain) = self.reader.server.hook().domain()
-                && let Some(rest) = rest.strip_prefix(domain.as_bytes())
-                && let Some(rest) = rest.strip_prefix(b".API.")
-            {
-                return self.of_domain(publish, rest);
-            }
+            return match meaning(&Place::new(hook.domain(), account), subject) {
+                Some(Meaning::Ack(rest)) => self.ack(publish, rest),
+                Some(Meaning::Api(rest)) => self.api(publish, rest),
+                Some(Meaning::Flow(rest)) => self.flow(publish, rest),
+                Some(Meaning::Bucket(subject)) => self.publish_bucket(publish, subject),
+                None => Taken::No,
+            };
         } else if subject == b"$SYS.REQ.USER.INFO" {
             return self.user_info(publish);
         } else if let Some(request) = system::own_account_request(subject) {
@@ -161,26 +101,23 @@ impl Turn<'_> {
         Taken::No
     }
 
-    /// The subject that takes effect in place of one with the domain's prefix: `$JS.API.…` or that of
-    /// a bucket. `None`: this one does.
+    /// The subject that takes effect in place of this one, if it is another: see
+    /// [`crate::meaning`].
     pub(super) fn effective(&self, subject: &[u8]) -> Option<Vec<u8>> {
-        let hook = self.reader.server.hook();
-        let rest = subject.strip_prefix(b"$JS.")?;
-        let rest = rest.strip_prefix(hook.domain()?.as_bytes())?.strip_prefix(b".API.")?;
-        let is_served = hook.enabled(self.reader.session.account.id);
-        is_served.then(|| match is_of_bucket(rest) {
-            true => rest.to_vec(),
-            false => [b"$JS.API.", rest].concat(),
-        })
+        let (hook, account) = (self.reader.server.hook(), &self.reader.session.account);
+        if !subject.starts_with(b"$JS.") || !hook.enabled(account.id) {
+            return None;
+        }
+        match effective_subject(&Place::new(hook.domain(), account), subject) {
+            Cow::Owned(effective) => Some(effective),
+            Cow::Borrowed(_) => None,
+        }
     }
 
-    /// `rest` is what follows `$JS.<domain>.API.`: a call, or a subject of a key-value bucket or an
-    /// object store with this prefix, which is how clients write to those of a domain.
-    fn of_domain(&mut self, publish: &Publish<'_>, rest: &[u8]) -> Taken {
-        if !is_of_bucket(rest) {
-            return self.api(publish, rest);
-        }
-        self.route(&Publish { subject: rest, ..*publish }, Taken::No);
+    /// A key-value bucket or an object store was written to with the domain's prefix, which is how
+    /// clients write to those of a domain.
+    pub(super) fn publish_bucket(&mut self, publish: &Publish<'_>, subject: &[u8]) -> Taken {
+        self.route(&Publish { subject, ..*publish }, Taken::No);
         Taken::ByServer
     }
 

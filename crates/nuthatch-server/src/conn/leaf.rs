@@ -10,7 +10,7 @@ use super::{CloseReason, Connection};
 use crate::auth::{Credentials, Origin};
 use crate::leaf::hello::{LeafConnect, LeafInfo, Subjects};
 use crate::leaf::link::Facts;
-use crate::leaf::rights::{Domains, LeafRights, Terms};
+use crate::leaf::rights::{Domains, LeafRights, Terms, is_internal_reply};
 use crate::leaf::{self, LOOP_PREFIX, Link};
 use crate::options::{RemoteOptions, SubjectPermission};
 use crate::route::{Groups, Mapping, Way, deliver_on};
@@ -376,8 +376,11 @@ impl<'a> Turn<'a> {
         self.tally.bytes += publish.message.len() as u64;
         let conn = self.reader.conn.clone();
         let Some(link) = conn.link.get() else { return self.leaf_stranger() };
-        if !link.rights.may_take(publish.subject) {
-            return self.leaf_refuse(publish.subject);
+        if !link.rights.may_take(publish.subject) && !link.was_handed(publish.subject) {
+            return match is_internal_reply(publish.subject) {
+                true => self.leaf_drop(publish.subject),
+                false => self.leaf_refuse(publish.subject),
+            };
         }
         self.groups = Groups::Named(message.queues);
         match publish.reply.and_then(split_delivery) {
@@ -389,7 +392,11 @@ impl<'a> Turn<'a> {
     }
 
     /// A consumer's delivery on its way to its subscriber: no stream stores it.
+    /// Receivers see the subject it was stored under, so its user must be allowed to publish there.
     fn leaf_delivery(&mut self, publish: &Publish<'_>, reply: &[u8], shown: &[u8]) {
+        if !self.leaf_may_show(shown) {
+            return self.leaf_drop(shown);
+        }
         let reader = &mut *self.reader;
         let Scratch { stage, routes, dice, .. } = &mut self.scratch;
         let account = &reader.session.account;
@@ -452,6 +459,18 @@ impl<'a> Turn<'a> {
             return Some(subject.to_vec());
         }
         self.effective(subject).filter(|effective| !may(effective))
+    }
+
+    fn leaf_may_show(&self, subject: &[u8]) -> bool {
+        self.reader.conn.link.get().is_some_and(|link| link.rights.may_take_effect(subject))
+    }
+
+    /// What only asked for too much by its way: an answer to what is forgotten or was never asked of
+    /// the other side, or a delivery of a subject that its user may not publish to. The link stays.
+    fn leaf_drop(&mut self, subject: &[u8]) {
+        let subject = super::publish::go_quote(subject);
+        let (log, conn) = (&self.reader.server.log, &self.reader.conn);
+        log.error(format_args!("{conn} - Publish Violation on {subject} - message dropped"));
     }
 
     /// A spoke keeps out what it does not want; a hub must be obeyed.

@@ -20,6 +20,7 @@ use crate::server::Server;
 use crate::slice::{Deadline, Slice};
 use crate::stage::DirectWrites;
 use crate::system::events;
+use crate::trim;
 use bytes::{Bytes, BytesMut};
 use nuthatch_protocol::wire::{Limits, Op, ParseError, Step, parse_op, write};
 use std::io;
@@ -32,8 +33,8 @@ use tokio::io::AsyncRead;
 const STALL: Duration = Duration::from_millis(5);
 /// How often a refused batch is offered again.
 const RETRY: Duration = Duration::from_millis(1);
-/// After the end of a connection with so many subscriptions, free memory goes back to the system.
-const MANY_SUBSCRIPTIONS: usize = 32 * 1024;
+/// What a subscription takes, about.
+const SUBSCRIPTION_BYTES: usize = 400;
 /// When a connection ends, what it has sent and nobody has taken yet is offered for so long.
 const LAST_OFFERS: Duration = Duration::from_secs(1);
 /// State of a connection that only its reader touches.
@@ -130,8 +131,9 @@ impl Reader {
         leaving.reason = reason;
         leaving.close();
         conn.drop_subscriptions_in_turns().await;
-        if leaving.subscriptions.is_some_and(|count| count >= MANY_SUBSCRIPTIONS) {
-            crate::buffers::give_back_to_system();
+        trim::freed(leaving.subscriptions.unwrap_or_default() * SUBSCRIPTION_BYTES);
+        if conn.drops_pending() {
+            trim::freed_much();
         }
         self.finish().await;
         drop(leaving);

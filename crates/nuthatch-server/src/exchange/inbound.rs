@@ -3,14 +3,13 @@
 
 use super::request_info;
 use crate::account::Account;
-use crate::conn::AckSubject;
 use crate::interest::Matched;
 use crate::jetstream_hook::{ApiRequest, EngineId, Peer, Requester, SendError, StreamRoute};
+use crate::meaning::{AckSubject, Meaning, Place, meaning, split_first};
 use crate::route::{Way, deliver_on};
 use crate::server::Server;
 use crate::stage::Outgoing;
 use bytes::Bytes;
-use memchr::memchr;
 use nuthatch_streams::{
     AckItem, ClientBatch, DirectGetItem, Event, FlowItem, Item, Message, PublishItem, PullItem,
     Span,
@@ -145,18 +144,16 @@ pub fn to_jetstream(
     message: &Inbound<'_>,
     way: &mut Way<'_>,
 ) -> bool {
-    let Some(rest) = message.routed.strip_prefix(b"$JS.") else { return false };
-    if let Some(rest) = rest.strip_prefix(b"ACK.") {
-        return ack(server, account, message, rest, way);
-    }
-    if let Some(rest) = rest.strip_prefix(b"FC.") {
-        return flow(server, account, message, rest, way);
-    }
-    let rest = rest.strip_prefix(b"API.").or_else(|| {
-        let rest = rest.strip_prefix(server.hook().domain()?.as_bytes())?;
-        rest.strip_prefix(b".API.")
-    });
-    let Some(rest) = rest else { return false };
+    let rest = match meaning(&Place::new(server.hook().domain(), account), message.routed) {
+        Some(Meaning::Ack(rest)) => return ack(server, account, message, rest, way),
+        Some(Meaning::Flow(rest)) => return flow(server, account, message, rest, way),
+        Some(Meaning::Api(rest)) => rest,
+        Some(Meaning::Bucket(subject)) => {
+            let bucket = Inbound { subject, routed: subject, ..*message };
+            return route_inbound(server, account, &bucket, way);
+        }
+        None => return false,
+    };
     if let Some(rest) = rest.strip_prefix(b"CONSUMER.MSG.NEXT.") {
         return pull(server, account, message, rest, way);
     }
@@ -172,11 +169,6 @@ pub fn to_jetstream(
         body: Bytes::copy_from_slice(message.body),
     });
     true
-}
-
-/// Splits at the first dot.
-fn split_first(text: &[u8]) -> Option<(&[u8], &[u8])> {
-    memchr(b'.', text).map(|dot| (&text[..dot], &text[dot + 1..]))
 }
 
 fn ack(

@@ -6,10 +6,14 @@ use super::request_info;
 use super::responses::Terms;
 use super::{HOPS_MAX, Import, ResponseKind, ServiceExport};
 use crate::account::Account;
+use crate::jetstream_hook::JetStreamHook;
+use crate::meaning::{Place, effective_subject};
 use crate::route::{Mapping, Way};
 use crate::stage::Outgoing;
 use crate::subscription::{Receiver, Subscription};
+use nuthatch_protocol::subject::is_subset;
 use nuthatch_protocol::transform::Transform;
+use std::borrow::Cow;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
@@ -17,6 +21,8 @@ use std::time::Duration;
 pub(super) struct ServiceImport {
     importer: Weak<Account>,
     exporter: Weak<Account>,
+    /// What the exporting account exports.
+    export: Box<[u8]>,
     /// From a subject here to the one there; `None`: they are the same.
     outward: Option<Transform>,
     share: bool,
@@ -29,13 +35,14 @@ impl ServiceImport {
     /// `None` if the subjects do not fit each other, which the check of the options excludes.
     pub(super) fn new(
         import: &Import,
-        service: &ServiceExport,
+        (export, service): (&str, &ServiceExport),
         importer: &Arc<Account>,
         exporter: &Arc<Account>,
     ) -> Option<Self> {
         Some(Self {
             importer: Arc::downgrade(importer),
             exporter: Arc::downgrade(exporter),
+            export: export.as_bytes().into(),
             outward: import.outward().ok()?,
             share: import.share,
             kind: service.response,
@@ -44,12 +51,37 @@ impl ServiceImport {
         })
     }
 
-    /// The subject there.
-    fn subject(&self, routed: &[u8], exporter: &Account, way: &mut Way<'_>) -> Option<Vec<u8>> {
+    /// Whether the export covers what takes effect in place of this subject, the domain's prefix
+    /// taken off both.
+    fn covers(&self, hook: &dyn JetStreamHook, exporter: &Account, subject: &[u8]) -> bool {
+        if !hook.enabled(exporter.id) {
+            return true;
+        }
+        let place = Place::new(hook.domain(), exporter);
+        match effective_subject(&place, subject) {
+            Cow::Borrowed(_) => true,
+            Cow::Owned(effective) => {
+                is_subset(&effective, &self.export)
+                    || is_subset(&effective, &effective_subject(&place, &self.export))
+            }
+        }
+    }
+
+    /// The subject there; `None`: there is none, or what it stands for is not exported.
+    fn subject(
+        &self,
+        hook: &dyn JetStreamHook,
+        routed: &[u8],
+        exporter: &Account,
+        way: &mut Way<'_>,
+    ) -> Option<Vec<u8>> {
         let mut subject = Vec::with_capacity(routed.len());
         match &self.outward {
             Some(transform) => transform.apply_matching(routed, 0, &mut subject),
             None => subject.extend_from_slice(routed),
+        }
+        if !self.covers(hook, exporter, &subject) {
+            return None;
         }
         let mut mapped = Vec::new();
         match exporter.mappings.apply(&subject, way.dice, &mut mapped) {
@@ -70,7 +102,10 @@ impl Receiver for ServiceImport {
             return false;
         };
         let server = sub.conn.server();
-        let Some(subject) = self.subject(message.routed, &exporter, way) else { return true };
+        let hook = server.hook();
+        let Some(subject) = self.subject(hook, message.routed, &exporter, way) else {
+            return true;
+        };
         let sampled = self.latency.as_ref().filter(|sampler| sampler.wants(message.headers, way));
         let mut reply = Vec::new();
         if !message.reply.is_empty() {

@@ -8,6 +8,7 @@ use crate::jetstream_hook::Requester;
 use crate::user_info::time_json;
 use nuthatch_protocol::js::Time;
 use nuthatch_streams::{AccountId, Message};
+use parking_lot::RwLock;
 use serde_json::{Map, Value, json};
 
 /// Where calls are told.
@@ -32,9 +33,16 @@ pub(super) struct Place<'a> {
     pub(super) now: Time,
 }
 
-fn is_wanted(account: AccountId, subject: &str, answers: &dyn Answers, streams: &Registry) -> bool {
+/// Whether anybody wants to know. The registry is free again afterwards: receivers of an advisory may
+/// look for routes themselves, and a second look would wait for a writer that waits for the first.
+fn is_wanted(
+    account: AccountId,
+    subject: &str,
+    answers: &dyn Answers,
+    streams: &RwLock<Registry>,
+) -> bool {
     answers.listens(account, subject.as_bytes())
-        || streams.route(account, subject.as_bytes()).is_some()
+        || streams.read().route(account, subject.as_bytes()).is_some()
 }
 
 /// Tells of a call, if anybody wants to know.
@@ -42,7 +50,7 @@ pub(super) fn tell_call(
     called: &Called<'_>,
     place: &Place<'_>,
     answers: &dyn Answers,
-    streams: &Registry,
+    streams: &RwLock<Registry>,
 ) {
     let account = called.from.account;
     if !is_wanted(account, AUDIT, answers, streams) {
@@ -64,7 +72,7 @@ pub(super) fn tell_limit(
     account: AccountId,
     place: &Place<'_>,
     answers: &dyn Answers,
-    streams: &Registry,
+    streams: &RwLock<Registry>,
 ) {
     if is_wanted(account, LIMIT_REACHED, answers, streams) {
         let mut event = event("io.nats.jetstream.advisory.v1.api_limit_reached", place);
@@ -88,7 +96,7 @@ pub(super) fn tell_transfer(
     told: Transfer<'_>,
     place: &Place<'_>,
     answers: &dyn Answers,
-    streams: &Registry,
+    streams: &RwLock<Registry>,
 ) {
     let account = told.from.account;
     let event_name = told.what.to_uppercase();
@@ -144,4 +152,55 @@ fn publish(account: AccountId, subject: &str, event: &Value, answers: &dyn Answe
         account,
         &Message { subject: subject.as_bytes(), reply: b"", headers: b"", body: &body },
     );
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    /// A receiver that changes streams while it is told.
+    struct Changing {
+        registry: Arc<RwLock<Registry>>,
+        told: AtomicUsize,
+    }
+
+    impl Answers for Changing {
+        fn listens(&self, _: AccountId, _: &[u8]) -> bool {
+            true
+        }
+
+        fn publish(&self, _: AccountId, message: &Message<'_>) -> bool {
+            let subject = String::from_utf8_lossy(message.subject);
+            assert!(self.registry.try_write().is_some(), "{subject} under the lock");
+            self.told.fetch_add(1, Ordering::Relaxed);
+            true
+        }
+
+        fn subscribe(
+            &self,
+            _: AccountId,
+            _: &str,
+            _: super::super::hook::Take,
+        ) -> Option<Box<dyn std::any::Any + Send + Sync>> {
+            None
+        }
+    }
+
+    #[test]
+    fn nothing_is_told_while_the_registry_is_locked() {
+        let registry = Arc::<RwLock<Registry>>::default();
+        let answers = Changing { registry: registry.clone(), told: AtomicUsize::new(0) };
+        let account = AccountId(1);
+        let from = Requester { account, peer: None };
+        let place = Place { server: "s", domain: "", now: Time(0) };
+        let called = Called { from: &from, subject: b"a", request: b"", response: b"{}" };
+        tell_call(&called, &place, &answers, &registry);
+        tell_limit(account, &place, &answers, &registry);
+        let told =
+            Transfer { from: &from, what: "restore_create", stream: "S", fields: Map::new() };
+        tell_transfer(told, &place, &answers, &registry);
+        assert_eq!(answers.told.load(Ordering::Relaxed), 3);
+    }
 }

@@ -6,7 +6,7 @@ use serde::Serialize;
 /// Prefix of every response type.
 const TYPE_PREFIX: &str = "io.nats.jetstream.api.v1.";
 
-/// Which answer this is: the stem between the type prefix and `_response` (`nats-wire` §9).
+/// Which answer this is: the stem between the type prefix and `_response`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ResponseType(pub &'static str);
 

@@ -14,12 +14,12 @@ use crate::process::{OUR_DIRECTORY, close_directory};
 use crate::server::Server;
 use crate::sink::ServerSink;
 use nuthatch_log::env::{RealDisk, SystemEntropy};
-use nuthatch_log::{Disk, Log, LogCore, LogOptions, OpenError, RecoveryReport};
+use nuthatch_log::{Chain, Disk, Log, LogCore, LogOptions, OpenError, RecoveryReport};
 use nuthatch_object::{
     Bucket, BucketOptions, DiskCacheOptions, ObjectDisk, ObjectDiskOptions, PreparedDisk,
     TierOptions, TieredDisk,
 };
-use nuthatch_streams::Engine;
+use nuthatch_streams::{Engine, EngineConfig, NullSink};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -68,7 +68,7 @@ pub(super) type Opened = (LogCore<Engine<ServerSink>>, RecoveryReport);
 /// A log that was looked at: it can be opened as far as anybody can tell who does not own it.
 pub(super) enum Ready {
     /// In a directory: it is open, with a bucket behind it that is not taken yet.
-    Local { opened: Box<Opened>, tier: Option<Arc<TieredDisk>> },
+    Local { opened: Box<Opened>, tier: Option<Arc<TieredDisk>>, identity: u64 },
     /// In a bucket: another server may own it still.
     Object { prepared: Box<PreparedDisk>, bucket: Arc<Bucket> },
 }
@@ -102,7 +102,7 @@ impl Home {
         options: &Options,
     ) -> Result<Opened, String> {
         let opened = match ready {
-            Ready::Local { opened, tier } => self.take_tier(tier).map(|()| *opened),
+            Ready::Local { opened, tier, .. } => self.take_tier(tier).map(|()| *opened),
             Ready::Object { prepared, bucket } => {
                 self.take_object(*prepared, bucket, server, options)
             }
@@ -146,6 +146,7 @@ impl Home {
             move |source| advice(OpenError::Io { context, source })
         };
         let disk = RealDisk::open(&dir).map_err(refused("using", &dir))?;
+        known.check_identity(&self.name, &dir, &disk)?;
         if dir.starts_with(&ours) {
             close_directory(&ours).map_err(refused("closing to other users", &ours))?;
         }
@@ -165,13 +166,16 @@ impl Home {
                 (Arc::new(disk), log_options, None)
             }
         };
+        let shown = Arc::clone(&disk);
         let opened =
             Box::new(open_on(disk, log_options, engine, clock::of(server)).map_err(advice)?);
+        let chain = Chain::read(&*shown).map_err(|error| error.to_string())?;
+        let identity = chain.expect("a log that is open has a catalog").log_id;
         server.places.lock().push(match &tier {
             Some(tiered) => LogPlace::tiered(&self.name, &dir, self.sync, tiered),
             None => LogPlace::local(&self.name, &dir, self.sync),
         });
-        Ok(Ready::Local { opened, tier })
+        Ok(Ready::Local { opened, tier, identity })
     }
 
     fn take_tier(&self, tier: Option<Arc<TieredDisk>>) -> Result<(), String> {
@@ -225,7 +229,9 @@ impl Home {
         let prepared = ObjectDisk::prepare(Arc::clone(&bucket), disk_options);
         let mut prepared = prepared.map_err(|error| self.in_bucket(&error, address))?;
         let log_options = self.compressed(LogOptions::object());
-        prepared.rehearse(&log_options).map_err(|error| match error.is_damage() {
+        // Without anybody connected: only what the records say counts.
+        let engine = || Engine::new(EngineConfig::default(), NullSink);
+        prepared.rehearse_with(&log_options, engine).map_err(|error| match error.is_damage() {
             true => advice::in_bucket(&error, address, &self.name),
             false => error.to_string(),
         })?;
@@ -279,6 +285,66 @@ impl Home {
         };
         LogOptions { compression, ..options }
     }
+}
+
+/// A log that was taken and is open.
+pub(super) struct Taken {
+    pub(super) opened: Opened,
+    /// That of a log in a directory.
+    pub(super) identity: Option<u64>,
+}
+
+/// Takes all logs, in buckets at the same time: a bucket that answers slowly keeps no other log from
+/// its new owner for longer than need be. What one start takes it cannot take in one step. If a log
+/// cannot be had after all, those that were taken have left their former owners, and the error says
+/// which; none of them is served.
+///
+/// # Errors
+/// Those of all logs that cannot be had, as [`Home::take`] tells them.
+pub(super) fn take_all(
+    homes: &[Home],
+    ready: Vec<Ready>,
+    server: &Arc<Server>,
+    options: &Options,
+) -> Result<Vec<Taken>, String> {
+    let runtime = tokio::runtime::Handle::current();
+    let take = |home: &Home, ready: Ready| {
+        let _context = runtime.enter();
+        let identity = match &ready {
+            Ready::Local { identity, .. } => Some(*identity),
+            Ready::Object { .. } => None,
+        };
+        home.take(ready, server, options).map(|opened| Taken { opened, identity })
+    };
+    let taken: Vec<Result<Taken, String>> = std::thread::scope(|scope| {
+        let take = &take;
+        let begin = |(home, ready)| scope.spawn(move || take(home, ready));
+        let all: Vec<_> = homes.iter().zip(ready).map(begin).collect();
+        let join = |one: std::thread::ScopedJoinHandle<'_, _>| {
+            one.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+        };
+        all.into_iter().map(join).collect()
+    });
+    let place = |name: &str| homes.iter().position(|home| home.name == name);
+    server.places.lock().sort_by_key(|log| place(&log.name));
+    server.buckets.lock().sort_by_key(|(name, _)| place(name));
+    let (good, bad): (Vec<_>, Vec<_>) = homes.iter().zip(taken).partition(|(_, one)| one.is_ok());
+    if bad.is_empty() {
+        return Ok(good.into_iter().filter_map(|(_, one)| one.ok()).collect());
+    }
+    let faults: Vec<String> = bad.into_iter().filter_map(|(_, one)| one.err()).collect();
+    let in_bucket = |home: &&Home| matches!(home.place, LogHome::Bucket(_));
+    let lost: Vec<&str> =
+        good.iter().map(|(home, _)| *home).filter(in_bucket).map(|home| &*home.name).collect();
+    let mut why = faults.join("; ");
+    if !lost.is_empty() {
+        why += &format!(
+            "; taken from whoever had them before that showed: {}. Start the server that is to have \
+             them again",
+            lost.join(", ")
+        );
+    }
+    Err(why)
 }
 
 /// A log whose segments were moved away needs its tier.

@@ -336,6 +336,7 @@ impl Drop for Held {
         let stats = &self.service.stats;
         stats.inflight.fetch_sub(1, Ordering::Relaxed);
         stats.inflight_bytes.fetch_sub(self.bytes, Ordering::Relaxed);
+        crate::trim::freed(self.bytes);
     }
 }
 
@@ -493,13 +494,8 @@ impl JetStreamHook for Hook {
         let held = API_REQUEST_BYTES + request.body.len() + request.headers.len();
         let Some(held) = Held::new(service.clone(), held) else {
             service.refuse(request.from.account, rest, &request.reply);
-            let streams = service.registry().read();
-            audit::tell_limit(
-                request.from.account,
-                &self.place(),
-                &*self.engines.answers,
-                &streams,
-            );
+            let streams = service.registry();
+            audit::tell_limit(request.from.account, &self.place(), &*self.engines.answers, streams);
             return None;
         };
         let api_call = Call::parse(rest);
@@ -516,8 +512,7 @@ impl JetStreamHook for Hook {
                 let called = Called { from: &request.from, subject, request: body, response };
                 let (domain, now) = (domain.as_deref().unwrap_or_default(), engines.now());
                 let place = Place { server: &engines.server_name, domain, now };
-                let streams = service.registry().read();
-                audit::tell_call(&called, &place, &*engines.answers, &streams);
+                audit::tell_call(&called, &place, &*engines.answers, service.registry());
             }
             drop(held);
         });

@@ -9,18 +9,30 @@ use super::homes::Home;
 use crate::options::Options;
 use crate::process::OUR_DIRECTORY;
 use nuthatch_log::env::create_dirs;
+use nuthatch_log::{Chain, Disk};
 use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 
-/// The list, in our directory of the store: a line `NAME DIRECTORY` for each log.
+/// The list, in our directory of the store: for each log a line `NAME DIRECTORY` and a line
+/// `NAME/identity HEX`, which lists of 0.1.0 lack. That version takes it for a log of such a name, in
+/// which no other one can be.
 const LIST_FILE: &str = "logs.list";
+/// What follows the name in the line of a log's identity.
+const IDENTITY: &str = "/identity";
+
+/// What is listed: the directories of logs and their identities, by name.
+#[derive(Clone, Default, PartialEq, Eq)]
+struct List {
+    dirs: BTreeMap<String, PathBuf>,
+    identities: BTreeMap<String, u64>,
+}
 
 /// The logs that the store has had, and those that the configuration names.
 pub(super) struct Known {
     dir: PathBuf,
-    listed: BTreeMap<String, PathBuf>,
+    listed: List,
     named: BTreeMap<String, PathBuf>,
 }
 
@@ -54,8 +66,7 @@ impl Known {
     /// # Errors
     /// A sentence: it is not.
     pub(super) fn check(&self, name: &str, dir: &Path) -> Result<(), String> {
-        let is_listed = self.listed.get(name).is_some_and(|listed| listed == dir);
-        if !is_listed || has_log(dir) {
+        if !self.is_listed(name, dir) || has_log(dir) {
             return Ok(());
         }
         Err(format!(
@@ -66,19 +77,58 @@ impl Known {
         ))
     }
 
-    /// Lists all logs in directories, durably. Those of which the configuration does not speak any
-    /// more stay on the list.
+    fn is_listed(&self, name: &str, dir: &Path) -> bool {
+        self.listed.dirs.get(name).is_some_and(|listed| listed == dir)
+    }
+
+    /// Whether the log in a directory is the one that the store has had there: another disk may be
+    /// mounted in the place of the right one.
+    ///
+    /// # Errors
+    /// A sentence: it is another one.
+    pub(super) fn check_identity(
+        &self,
+        name: &str,
+        dir: &Path,
+        disk: &dyn Disk,
+    ) -> Result<(), String> {
+        let Some(&known) = self.listed.identities.get(name).filter(|_| self.is_listed(name, dir))
+        else {
+            return Ok(());
+        };
+        match Chain::read(disk) {
+            Ok(Some(Chain { log_id, .. })) if log_id != known => Err(format!(
+                "{} holds another log ({log_id:016x}) than the one that this store has there \
+                 ({known:016x}): is the right disk mounted? Nothing was changed. If the log was \
+                 replaced on purpose, take the line {name}{IDENTITY} out of {}",
+                dir.display(),
+                self.dir.join(LIST_FILE).display()
+            )),
+            // Opening says what else is wrong.
+            _ => Ok(()),
+        }
+    }
+
+    /// Lists all logs in directories, durably, with the identities that were found. Those of which
+    /// the configuration does not speak any more stay on the list.
     ///
     /// # Errors
     /// A sentence: the list cannot be written.
-    pub(super) fn note(&self) -> Result<(), String> {
+    pub(super) fn note(&self, found: BTreeMap<String, u64>) -> Result<(), String> {
         let mut all = self.listed.clone();
-        all.extend(self.named.clone());
+        all.dirs.extend(self.named.clone());
+        all.identities.extend(found);
+        all.identities.retain(|name, _| all.dirs.contains_key(name));
         if all == self.listed {
             return Ok(());
         }
-        let text: String =
-            all.iter().map(|(name, dir)| format!("{name} {}\n", dir.display())).collect();
+        let mut text = String::new();
+        for (name, dir) in &all.dirs {
+            text += &format!("{name} {}\n", dir.display());
+            if let Some(identity) = all.identities.get(name) {
+                text += &format!("{name}{IDENTITY} {identity:016x}\n");
+            }
+        }
         write(&self.dir, &text).map_err(|error| {
             format!("cannot write {}: {error}", self.dir.join(LIST_FILE).display())
         })
@@ -95,21 +145,32 @@ fn has_log(dir: &Path) -> bool {
 }
 
 /// `None`: there is no list.
-fn read(dir: &Path) -> Result<Option<BTreeMap<String, PathBuf>>, String> {
+fn read(dir: &Path) -> Result<Option<List>, String> {
     let path = dir.join(LIST_FILE);
     let text = match fs::read_to_string(&path) {
         Ok(text) => text,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
         Err(error) => return Err(format!("cannot read {}: {error}", path.display())),
     };
-    let line = |line: &str| {
-        let (name, dir) = line.split_once(' ')?;
-        Some((name.to_owned(), PathBuf::from(dir)))
-    };
-    let lines: Option<BTreeMap<_, _>> = text.lines().map(line).collect();
     let unreadable =
         || format!("{} is no list of logs: NAME DIRECTORY in each line", path.display());
-    lines.map(Some).ok_or_else(unreadable)
+    parse(&text).map(Some).ok_or_else(unreadable)
+}
+
+fn parse(text: &str) -> Option<List> {
+    let mut list = List::default();
+    for line in text.lines() {
+        let (name, value) = line.split_once(' ')?;
+        match name.strip_suffix(IDENTITY) {
+            Some(name) => {
+                list.identities.insert(name.to_owned(), u64::from_str_radix(value, 16).ok()?);
+            }
+            None => {
+                list.dirs.insert(name.to_owned(), PathBuf::from(value));
+            }
+        }
+    }
+    Some(list)
 }
 
 /// Replaces the list: after a crash there is the old one or the new one.

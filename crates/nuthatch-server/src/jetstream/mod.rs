@@ -1,6 +1,7 @@
 //! The JetStream service: registry of streams, API calls, and the seam to the engines.
 
 mod advice;
+mod api;
 pub mod audit;
 mod backend;
 mod banner;

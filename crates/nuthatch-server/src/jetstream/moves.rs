@@ -75,6 +75,15 @@ impl Moves {
         self.active.fetch_add(1, Ordering::AcqRel);
     }
 
+    /// How many are under way: those that go well, and those that wait for another try.
+    pub(super) fn under_way(&self) -> [u64; 2] {
+        let known = self.known.lock();
+        let under_way = known.values().filter(|progress| progress.is_under_way());
+        let (failing, well): (Vec<_>, Vec<_>) =
+            under_way.partition(|progress| progress.error.lock().is_some());
+        [well, failing].map(|moves| moves.len() as u64)
+    }
+
     /// The log that a stream has left and that has not durably forgotten it yet.
     fn unforgotten(&self, account: AccountId, name: &str) -> Option<Arc<Progress>> {
         if self.active.load(Ordering::Acquire) == 0 {
@@ -427,3 +436,6 @@ pub(super) fn redirected(
 ) -> Option<StreamRoute> {
     service.registry.read().moved(StreamRoute { engine, id })
 }
+
+#[cfg(test)]
+mod tests;

@@ -4,7 +4,7 @@ use super::backend::{Arrived, Inbox, Slot};
 use super::banner;
 use super::clock;
 use super::foreign::{self, Foreign};
-use super::homes::{homes, open_on};
+use super::homes::{Taken, homes, open_on, take_all};
 use super::hook::{Answers, Engines, Hook, Take};
 use super::known::Known;
 use super::registry::EngineIndex;
@@ -26,6 +26,7 @@ use nuthatch_streams::consumer::ConsumerLimits;
 use nuthatch_streams::{AccountBounds, AccountId, BatchLimits, Engine, EngineConfig, Message};
 use rustc_hash::FxHashMap;
 use std::any::Any;
+use std::collections::BTreeMap;
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -165,13 +166,14 @@ pub fn start(server: &Arc<Server>) -> Result<StartedJetStream, String> {
     let ready: Result<Vec<_>, _> =
         homes.iter().map(|home| home.ready(server, &options, &known)).collect();
     let memory = open_memory(server, &options)?;
-    let (mut opened, mut reports) = (Vec::new(), Vec::new());
-    for (home, ready) in homes.iter().zip(ready?) {
-        let (core, report) = home.take(ready, server, &options)?;
+    let (mut opened, mut reports, mut identities) = (Vec::new(), Vec::new(), BTreeMap::new());
+    for (home, taken) in homes.iter().zip(take_all(&homes, ready?, server, &options)?) {
+        let Taken { opened: (core, report), identity } = taken;
+        identities.extend(identity.map(|identity| (home.name.clone(), identity)));
         reports.push((home.name.clone(), report));
         opened.push((home.name.clone(), core));
     }
-    known.note()?;
+    known.note(identities)?;
     opened.insert(EngineIndex::MEMORY.0, (MEMORY_LOG.to_owned(), memory));
     let spawn = |(name, core): (String, LogCore<_>)| match core.spawn(&format!("log-{name}")) {
         Ok(handle) => Ok((name, handle)),

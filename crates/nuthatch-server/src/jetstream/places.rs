@@ -2,8 +2,11 @@
 
 use crate::options::SyncPolicy;
 use nuthatch_object::{CacheSnapshot, ObjectDisk, TierStatus, TieredDisk};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Weak};
+
+/// Where a log in a directory puts what it cannot use: `docs/format.md`.
+const TORN_DIR: &str = "torn";
 
 /// Where a log is kept. Keeps nothing open.
 pub struct LogPlace {
@@ -15,6 +18,7 @@ pub struct LogPlace {
     pub home: String,
     /// When its data is made durable; for a bucket always.
     pub sync: SyncPolicy,
+    dir: Option<PathBuf>,
     tier: Option<Weak<TieredDisk>>,
     bucket: Option<Weak<ObjectDisk>>,
 }
@@ -23,7 +27,8 @@ impl LogPlace {
     /// A log in a directory.
     pub fn local(name: &str, dir: &Path, sync: SyncPolicy) -> Self {
         let (name, home) = (name.to_owned(), dir.display().to_string());
-        Self { name, mode: "local", home, sync, tier: None, bucket: None }
+        let dir = Some(dir.to_owned());
+        Self { name, mode: "local", home, sync, dir, tier: None, bucket: None }
     }
 
     /// A log in a directory with a bucket behind it.
@@ -35,7 +40,12 @@ impl LogPlace {
     pub fn object(name: &str, disk: &Arc<ObjectDisk>) -> Self {
         let (name, home) = (name.to_owned(), disk.bucket().label().to_owned());
         let (sync, bucket) = (SyncPolicy::Always, Some(Arc::downgrade(disk)));
-        Self { name, mode: "object", home, sync, tier: None, bucket }
+        Self { name, mode: "object", home, sync, dir: None, tier: None, bucket }
+    }
+
+    /// Its name and where it puts files that it cannot use; `None` for a log in a bucket.
+    pub fn set_aside(&self) -> Option<(String, PathBuf)> {
+        Some((self.name.clone(), self.dir.as_ref()?.join(TORN_DIR)))
     }
 
     /// What its tier holds and how moving goes.

@@ -33,6 +33,7 @@ use rustc_hash::FxHashMap;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 use tokio::runtime::Handle;
 use upload::Upload;
@@ -113,6 +114,20 @@ struct Restore {
 
 impl JetStream {
     pub(super) async fn stream_restore(
+        self: &Arc<Self>,
+        from: &Requester,
+        name: &str,
+        body: &[u8],
+        then: &mut Option<Work>,
+    ) -> Answer {
+        let answer = self.begin_restore(from, name, body, then).await;
+        if answer.is_err() {
+            self.stats.refused_restores.fetch_add(1, Ordering::Relaxed);
+        }
+        answer
+    }
+
+    async fn begin_restore(
         self: &Arc<Self>,
         from: &Requester,
         name: &str,
@@ -211,6 +226,7 @@ impl Restore {
                 self.service.stream_answer(self.from.account, "stream_create", info, None, false)
             }
             Err(error) => {
+                self.service.stats.refused_restores.fetch_add(1, Ordering::Relaxed);
                 let error = match error {
                     RestoreError::Api(error) => error,
                     RestoreError::Archive(error) => JsError::STREAM_RESTORE.with_err(error),

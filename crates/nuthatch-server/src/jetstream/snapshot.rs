@@ -187,9 +187,8 @@ impl JetStream {
         stream: &str,
         fields: Map<String, serde_json::Value>,
     ) {
-        let streams = self.registry.read();
         let told = audit::Transfer { from, what, stream, fields };
-        audit::tell_transfer(told, &self.place(), self.backend.routing(), &streams);
+        audit::tell_transfer(told, &self.place(), self.backend.routing(), &self.registry);
     }
 }
 

@@ -68,6 +68,7 @@ impl JetStream {
         let reserved = |engine| -> u64 {
             accounts.iter().map(|account| registry.reserved_bytes(*account, engine)).sum()
         };
+        let [moves, moves_failing] = self.moves.under_way();
         JsTotals {
             memory_bytes: memory.bytes,
             store_bytes: file.bytes,
@@ -80,6 +81,9 @@ impl JetStream {
             missing_messages: file.missing_messages + memory.missing_messages,
             api_total: self.stats.total.load(Ordering::Relaxed),
             api_errors: self.stats.errors.load(Ordering::Relaxed),
+            refused_restores: self.stats.refused_restores.load(Ordering::Relaxed),
+            moves,
+            moves_failing,
         }
     }
 

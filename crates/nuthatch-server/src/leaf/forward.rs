@@ -114,6 +114,7 @@ fn send_copy(conn: &Arc<Connection>, queues: &[u8], message: &Outgoing<'_>, way:
         queues,
         ..LeafLine::default()
     };
+    link.hand_over(message.reply);
     let headers = if link.headers { message.headers } else { &[] };
     way.stage.forward(conn, &line, message, headers);
 }

@@ -1,7 +1,8 @@
 //! What sets a connection to another server apart from that of a client.
 
 use super::LOOP_PREFIX;
-use super::rights::LeafRights;
+use super::handed::Handed;
+use super::rights::{LeafRights, is_internal_reply};
 use crate::conn::Connection;
 use crate::outbox::{Appended, Tally};
 use crate::subscription::Subscription;
@@ -32,6 +33,8 @@ pub struct Link {
     pub rights: LeafRights,
     /// Listeners here by `subject` or `subject queue`, of which the other side knows.
     announced: Mutex<Announced>,
+    /// Replies that were handed over and that the other side may not publish to by itself.
+    handed: Mutex<Handed>,
     /// How long to wait before the connection is opened again, if not as usual.
     pause: Mutex<Option<Duration>>,
 }
@@ -65,8 +68,22 @@ impl Link {
             remote_account: facts.remote_account,
             rights: facts.rights,
             announced: Mutex::default(),
+            handed: Mutex::default(),
             pause: Mutex::new(None),
         }
+    }
+
+    /// A message with this reply subject goes to the other side.
+    pub(super) fn hand_over(&self, reply: &[u8]) {
+        if is_internal_reply(reply) && !self.rights.may_take(reply) {
+            self.handed.lock().note(reply);
+        }
+    }
+
+    /// Whether a message on this subject answers one that was handed over this link.
+    #[must_use]
+    pub fn was_handed(&self, subject: &[u8]) -> bool {
+        is_internal_reply(subject) && self.handed.lock().holds(subject)
     }
 
     /// Whether both lead to the same cluster.

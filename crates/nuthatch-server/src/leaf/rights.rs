@@ -92,14 +92,18 @@ impl LeafRights {
         self.rules.may_subscribe(pattern, queue) != Allowed::No
     }
 
-    /// Whether a message is taken from there. Responses to imported services and acknowledgements
-    /// follow a way that was opened here.
+    /// Whether a message is taken from there, apart from answers to what was sent there.
     #[must_use]
     pub fn may_take(&self, subject: &[u8]) -> bool {
-        subject.starts_with(b"_R_.")
-            || subject.starts_with(b"$JS.ACK.")
-            || self.taken.may_publish(subject)
+        self.taken.may_publish(subject)
     }
+}
+
+/// Whether a reply subject leads back through servers: that of a delivery, which is acknowledged, or
+/// of a request to an imported service.
+#[must_use]
+pub fn is_internal_reply(subject: &[u8]) -> bool {
+    subject.starts_with(b"$JS.ACK.") || subject.starts_with(b"_R_.")
 }
 
 #[cfg(test)]
@@ -139,6 +143,6 @@ mod tests {
         assert!(rights.may_send(b"out.a") && !rights.may_send(b"in.a"));
         assert!(rights.may_take(b"in.a") && !rights.may_take(b"out.a"));
         assert!(rights.may_announce(b"in.*", None) && !rights.may_announce(b"out.a", None));
-        assert!(rights.may_take(b"_R_.x") && rights.may_take(b"$JS.ACK.S.C.1.1.1.1.1"));
+        assert!(!rights.may_take(b"_R_.x") && !rights.may_take(b"$JS.ACK.S.C.1.1.1.1.1"));
     }
 }

@@ -140,7 +140,9 @@ pub(super) fn accstatz(server: &Server, query: &Query) -> Result<Value, String> 
         .take(PAGE_MAX)
         .map(|a| stat(a, of(&clients, a), of(&leafs, a)))
         .collect();
-    Ok(json!({ "server_id": server.id, "now": now(), "account_statz": shown }))
+    let mut out = json!({ "server_id": server.id, "now": now() });
+    out["account_statz"] = Value::Array(shown);
+    Ok(out)
 }
 
 /// Connections of an account, to clients and to other servers.

@@ -66,15 +66,16 @@ pub(super) fn connz(server: &Server, query: &Query) -> Result<Value, String> {
         .take(limit)
         .map(|row| Value::Object(show(server, row, auth, subs, &mut room)))
         .collect();
-    Ok(json!({
+    let mut out = object(json!({
         "server_id": server.id,
         "now": now(),
         "num_connections": shown.len(),
         "total": total,
         "offset": offset,
         "limit": limit,
-        "connections": shown,
-    }))
+    }));
+    out.insert("connections".to_owned(), Value::Array(shown));
+    Ok(Value::Object(out))
 }
 
 #[derive(PartialEq, Eq)]
@@ -230,7 +231,8 @@ fn show(
         let (name, list) = subscriptions(conn, subs, *room);
         *room -= list.len();
         set("subscriptions_truncated", json!(true), list.len() < row.subscriptions);
-        set(name, json!(list), !list.is_empty());
+        let is_listed = !list.is_empty();
+        set(name, Value::Array(list), is_listed);
     }
     out
 }

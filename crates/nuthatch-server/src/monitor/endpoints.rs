@@ -15,6 +15,32 @@ pub(super) enum Answer {
     Text(StatusCode, &'static str, String),
 }
 
+/// An answer as it is sent: its text is made where the answer was.
+pub(super) struct Rendered {
+    pub(super) status: StatusCode,
+    /// Media type.
+    pub(super) kind: &'static str,
+    pub(super) text: Vec<u8>,
+}
+
+/// Media type of JSON.
+pub(super) const JSON: &str = "application/json";
+
+impl Answer {
+    /// Its text. That of a large document takes long, and so does dropping the document.
+    pub(super) fn render(self) -> Rendered {
+        let (status, kind, text) = match self {
+            Self::Json(status, value) => (status, JSON, pretty(&value)),
+            Self::Text(status, kind, text) => (status, kind, text.into_bytes()),
+        };
+        Rendered { status, kind, text }
+    }
+}
+
+fn pretty(value: &Value) -> Vec<u8> {
+    serde_json::to_vec_pretty(value).expect("a JSON value can be written")
+}
+
 /// Media type of plain text.
 pub(super) const PLAIN: &str = "text/plain; charset=utf-8";
 
@@ -37,21 +63,23 @@ pub(super) const ENDPOINTS: &[(&str, &str)] = &[
     ("/metrics", "Metrics"),
 ];
 
-/// The document of an endpoint (`/connz`) for `$SYS` requests, whose options are fields of a JSON
-/// object instead of parameters.
+/// What `make` makes of the document of an endpoint (`/connz`) for `$SYS` requests, whose options are
+/// fields of a JSON object instead of parameters. `make` runs where large documents may be handled.
 ///
 /// # Errors
 /// A sentence: what is wrong with the options, or that there is no such document.
-pub async fn document(
+pub async fn document<T: Send + 'static>(
     server: &Arc<Server>,
     endpoint: &str,
     query: &Query,
-) -> Result<Value, String> {
+    make: impl FnOnce(Value) -> T + Clone + Send + 'static,
+) -> Result<T, String> {
     let known = known(endpoint).ok_or_else(|| format!("there is no endpoint {endpoint}"))?;
-    match answer(server, known, query).await {
-        Answer::Json(_, value) => Ok(value),
+    let finish = |answer| match answer {
+        Answer::Json(_, value) => Ok(make(value)),
         Answer::Text(_, _, why) => Err(why),
-    }
+    };
+    answer(server, known, query, finish).await
 }
 
 /// The name under which requests of a path are counted; `None`: there is no such endpoint.
@@ -60,11 +88,17 @@ pub(super) fn known(path: &str) -> Option<&'static str> {
     ENDPOINTS.iter().map(|(known, _)| *known).find(|known| *known == path)
 }
 
-/// The answer of a [`known`] endpoint; what is wrong with the parameters is an answer too.
-pub(super) async fn answer(server: &Arc<Server>, endpoint: &'static str, query: &Query) -> Answer {
+/// What `finish` makes of the answer of a [`known`] endpoint; what is wrong with the parameters is an
+/// answer too. Both take place where large answers may be made.
+pub(super) async fn answer<T: Send + 'static>(
+    server: &Arc<Server>,
+    endpoint: &'static str,
+    query: &Query,
+    finish: impl FnOnce(Answer) -> T + Clone + Send + 'static,
+) -> T {
     match large::is_large(endpoint) {
-        true => large::make(server, endpoint, query).await,
-        false => answer_here(server, endpoint, query).await,
+        true => large::make(server, endpoint, query, finish).await,
+        false => finish(answer_here(server, endpoint, query).await),
     }
 }
 

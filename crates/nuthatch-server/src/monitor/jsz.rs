@@ -64,7 +64,7 @@ pub(super) async fn jsz(server: &Server, query: &Query) -> Result<Value, String>
             out.insert("account_details_truncated".to_owned(), json!(true));
         }
         if !details.is_empty() {
-            out.insert("account_details".to_owned(), json!(details));
+            out.insert("account_details".to_owned(), Value::Array(details));
         }
     }
     Ok(Value::Object(out))
@@ -148,7 +148,7 @@ fn show_account(server: &Server, account: &JsAccount, wanted: &JszQuery) -> Valu
     if wanted.streams {
         let streams: Vec<_> =
             account.streams.iter().map(|stream| show_stream(server, stream, wanted)).collect();
-        out.insert("stream_detail".to_owned(), json!(streams));
+        out.insert("stream_detail".to_owned(), Value::Array(streams));
     }
     Value::Object(out)
 }
@@ -183,7 +183,7 @@ fn show_stream(server: &Server, stream: &JsStream, wanted: &JszQuery) -> Value {
                 Value::Object(shown)
             })
             .collect();
-        set("consumer_detail", json!(consumers));
+        set("consumer_detail", Value::Array(consumers));
     }
     Value::Object(out)
 }

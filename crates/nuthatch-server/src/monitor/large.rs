@@ -4,6 +4,7 @@
 use super::endpoints::{Answer, answer_here};
 use super::query::Query;
 use crate::server::Server;
+use crate::trim;
 use bytes::Bytes;
 use hyper::StatusCode;
 use std::sync::Arc;
@@ -53,22 +54,28 @@ fn busy() -> Answer {
     Answer::Text(StatusCode::SERVICE_UNAVAILABLE, super::endpoints::PLAIN, text)
 }
 
-/// Makes an answer on a thread that may take long, when it is its turn.
-pub(super) async fn make(server: &Arc<Server>, endpoint: &'static str, query: &Query) -> Answer {
+/// Makes an answer and what `finish` makes of it on a thread that may take long, when it is its turn.
+/// The document is dropped there, too.
+pub(super) async fn make<T: Send + 'static>(
+    server: &Arc<Server>,
+    endpoint: &'static str,
+    query: &Query,
+    finish: impl FnOnce(Answer) -> T + Clone + Send + 'static,
+) -> T {
     let turn = timeout(TURN, server.large_answers.making.clone().acquire_owned()).await;
-    let Ok(Ok(turn)) = turn else { return busy() };
-    let (server, query) = (server.clone(), query.clone());
+    let Ok(Ok(turn)) = turn else { return finish(busy()) };
+    let (server, query, told) = (server.clone(), query.clone(), finish.clone());
     let runtime = tokio::runtime::Handle::current();
     let made = tokio::task::spawn_blocking(move || {
         let _turn = turn;
-        runtime.block_on(timeout(TURN, answer_here(&server, endpoint, &query)))
+        let made = timeout(TURN, answer_here(&server, endpoint, &query));
+        told(runtime.block_on(made).unwrap_or_else(|_| busy()))
     });
     match made.await {
-        Ok(Ok(answer)) => answer,
-        Ok(Err(_)) => busy(),
+        Ok(finished) => finished,
         Err(error) => {
             let why = format!("cannot make {endpoint}: {error}");
-            Answer::Text(StatusCode::INTERNAL_SERVER_ERROR, super::endpoints::PLAIN, why)
+            finish(Answer::Text(StatusCode::INTERNAL_SERVER_ERROR, super::endpoints::PLAIN, why))
         }
     }
 }
@@ -87,6 +94,12 @@ pub(super) async fn hold(server: &Server, text: Vec<u8>) -> Option<Bytes> {
 struct Held {
     text: Vec<u8>,
     _permit: OwnedSemaphorePermit,
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        trim::freed(self.text.len());
+    }
 }
 
 impl AsRef<[u8]> for Held {

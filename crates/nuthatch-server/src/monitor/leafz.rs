@@ -22,12 +22,13 @@ pub(super) fn leafz(server: &Server, query: &Query) -> Result<Value, String> {
         .filter(|(conn, _)| account.is_none_or(|name| conn.session().account.name == name))
         .map(|(conn, link)| leaf(conn, link, subs, &mut room))
         .collect();
-    Ok(json!({
+    let mut out = json!({
         "server_id": server.id,
         "now": now(),
         "leafnodes": shown.len(),
-        "leafs": shown,
-    }))
+    });
+    out["leafs"] = Value::Array(shown);
+    Ok(out)
 }
 
 fn leaf(conn: &Connection, link: &Link, subs: bool, room: &mut usize) -> Value {
@@ -62,7 +63,7 @@ fn leaf(conn: &Connection, link: &Link, subs: bool, room: &mut usize) -> Value {
             list.truncate(*room);
         }
         *room -= list.len();
-        leaf["subscriptions_list"] = json!(list);
+        leaf["subscriptions_list"] = list.into();
     }
     leaf
 }

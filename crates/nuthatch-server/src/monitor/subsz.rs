@@ -39,7 +39,7 @@ pub(super) fn subsz(server: &Server, query: &Query) -> Result<Value, String> {
     if listed {
         let page: Vec<_> = page.iter().map(detail).collect();
         if !page.is_empty() {
-            out.insert("subscriptions_list".to_owned(), json!(page));
+            out.insert("subscriptions_list".to_owned(), Value::Array(page));
         }
     }
     Ok(Value::Object(out))

@@ -38,3 +38,19 @@ fn queries() {
     assert!(query.flag("subs").is_err());
     assert_eq!(query.flag("none"), Ok(false));
 }
+
+/// Large documents are made, written and dropped where nobody waits for a worker.
+#[tokio::test]
+async fn large_documents_are_finished_on_no_worker() {
+    let server = Server::new(Options::default(), crate::logging::Logger::silent());
+    let here = std::thread::current().id();
+    for (endpoint, is_large) in [("/connz", true), ("/subsz", true), ("/varz", false)] {
+        let finish = |answer: Answer| (std::thread::current().id(), answer.render().status);
+        let query = Query::default();
+        let (finished, status) = endpoints::answer(&server, endpoint, &query, finish).await;
+        assert_eq!((finished != here, status), (is_large, StatusCode::OK), "{endpoint}");
+    }
+    let made =
+        document(&server, "/connz", &Query::default(), |_| std::thread::current().id()).await;
+    assert_ne!(made, Ok(here));
+}

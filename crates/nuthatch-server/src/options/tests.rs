@@ -10,6 +10,7 @@ mod corpus;
 mod doc;
 mod files;
 mod flag_cases;
+mod includes;
 mod mistakes;
 mod operator;
 mod random;

@@ -9,7 +9,7 @@ use std::sync::atomic::Ordering;
 
 /// `{"server":…,"statsz":…}`
 pub(super) async fn message(server: &Arc<Server>) -> Value {
-    let varz = document(server, "/varz", &Query::default()).await.unwrap_or_default();
+    let varz = document(server, "/varz", &Query::default(), |varz| varz).await.unwrap_or_default();
     let data =
         |messages: &str, bytes: &str| json!({ "msgs": varz[messages], "bytes": varz[bytes] });
     let mut stats = json!({

@@ -1,18 +1,6 @@
-//! Ack subjects and compact batches.
+//! Compact batches.
 
 use super::*;
-
-#[test]
-fn ack_subjects() {
-    let parsed = AckSubject::parse(b"S.C.1.22.3.1700000000000000000.4").unwrap();
-    assert_eq!((parsed.stream, parsed.consumer), (&b"S"[..], &b"C"[..]));
-    assert_eq!((parsed.delivered, parsed.stream_seq, parsed.consumer_seq), (1, 22, 3));
-    let long = AckSubject::parse(b"_.hash.S.C.1.22.3.17.4.rnd").unwrap();
-    assert_eq!(long, parsed);
-    for bad in ["S.C.1.2.3.4", "S.C.x.2.3.4.5", "", "S.C.1.99999999999999999999.3.4.5"] {
-        assert!(AckSubject::parse(bad.as_bytes()).is_none(), "{bad}");
-    }
-}
 
 #[test]
 fn a_small_batch_does_not_pin_a_large_buffer() {

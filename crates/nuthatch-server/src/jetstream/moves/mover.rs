@@ -87,7 +87,7 @@ impl Mover {
                     if began.elapsed() > RETRY_MAX {
                         wait = RETRY_MIN;
                     }
-                    *self.progress.error.lock() = Some(error.to_string());
+                    self.tell(&error, wait);
                     let woken = self.progress.wake.notified();
                     // Woken early, it was cancelled.
                     let _ = timeout(wait, woken).await;
@@ -97,6 +97,20 @@ impl Mover {
             }
         };
         self.end(ended).await;
+    }
+
+    /// Says why the move has not come to its end: in its status always, in the server's log when it is
+    /// for another reason than the last time.
+    fn tell(&self, error: &JsError, wait: Duration) {
+        let text = error.to_string();
+        let before = self.progress.error.lock().replace(text.clone());
+        if before.is_none_or(|before| without_numbers(&before) != without_numbers(&text)) {
+            let (name, to) = (&self.name, &self.progress.to);
+            self.service.backend.say(&format!(
+                "the move of stream {name:?} to log {to} does not come to its end: {text}; it is \
+                 tried again in {wait:?}, later every {RETRY_MAX:?}, until it is cancelled"
+            ));
+        }
     }
 
     /// Clears up, says how it ended.
@@ -436,6 +450,11 @@ impl Mover {
         self.stay().await?;
         Err(Fault::Problem(refused))
     }
+}
+
+/// What stays the same of a text when durations and sequences in it change.
+fn without_numbers(text: &str) -> String {
+    text.chars().filter(|c| !c.is_ascii_digit()).collect()
 }
 
 fn is_gone(error: &JsError) -> bool {

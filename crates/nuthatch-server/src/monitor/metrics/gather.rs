@@ -28,6 +28,7 @@ pub(super) async fn gather(server: &Server, streams: usize, consumers: usize) ->
         of_stores(&mut page, server);
         of_caches(&mut page, server);
         of_tiers(&mut page, server);
+        of_set_aside(&mut page, server).await;
     }
     page
 }
@@ -149,6 +150,9 @@ fn of_jetstream(page: &mut Vec<Family>, server: &Server, totals: &JsTotals) {
     put_all(page, &t::JS_RESERVED, reserved);
     put(page, &t::JS_API, totals.api_total);
     put(page, &t::JS_API_ERRORS, totals.api_errors);
+    put(page, &t::JS_REFUSED_RESTORES, totals.refused_restores);
+    let moves = [(vec!["running"], totals.moves), (vec!["failing"], totals.moves_failing)];
+    put_all(page, &t::JS_MOVES, moves);
     let (level, interval) = match server.options().jetstream.sync {
         SyncPolicy::Always => ("always", 0.0),
         SyncPolicy::Every(interval) => ("interval", interval.as_secs_f64()),
@@ -210,6 +214,7 @@ const OF_LOG: &[(&Metric, OfLog)] = &[
     (&t::LOG_CHECKPOINTS, |s| s.checkpoints),
     (&t::LOG_TORN_FRAMES, |s| s.torn_frames),
     (&t::LOG_TORN_BYTES, |s| s.torn_bytes),
+    (&t::LOG_UNUSABLE, |s| s.unusable_files),
     (&t::LOG_DAMAGED, |s| s.damaged),
     (&t::LOG_READ_ERRORS, |s| s.read_errors),
     (&t::LOG_STATES_REFUSED, |s| s.states_refused),
@@ -272,6 +277,22 @@ fn of_tiers(page: &mut Vec<Family>, server: &Server) {
     for (metric, value) in OF_TIER {
         put_all(page, metric, tiers.iter().map(|(log, tier)| (vec![*log], value(tier))));
     }
+}
+
+/// Counts files: that may take long on a medium that fails.
+async fn of_set_aside(page: &mut Vec<Family>, server: &Server) {
+    let dirs: Vec<_> = server.places.lock().iter().filter_map(|p| p.set_aside()).collect();
+    let count = |dir: &std::path::Path| match std::fs::read_dir(dir) {
+        Ok(files) => Some(files.count() as u64),
+        Err(error) => (error.kind() == std::io::ErrorKind::NotFound).then_some(0),
+    };
+    let counting = tokio::task::spawn_blocking(move || {
+        let counted = dirs.into_iter().filter_map(|(log, dir)| Some((log, count(&dir)?)));
+        counted.collect::<Vec<_>>()
+    });
+    // Without a number where there is none.
+    let counted = counting.await.unwrap_or_default();
+    put_all(page, &t::LOG_ASIDE, counted.iter().map(|(log, count)| (vec![log.as_str()], *count)));
 }
 
 fn of_logs(page: &mut Vec<Family>, logs: &[JsLog]) {

@@ -137,6 +137,10 @@ metrics! {
         JS_API = counter("nuthatch_jetstream_api_requests", &[], "Requests to `$JS.API.>`");
         JS_API_ERRORS = counter("nuthatch_jetstream_api_errors", &[],
             "Requests answered with an error");
+        JS_REFUSED_RESTORES = counter("nuthatch_jetstream_refused_restores", &[],
+            "Restores that were refused or came to nothing");
+        JS_MOVES = gauge("nuthatch_jetstream_moves", &["state"],
+            "Streams on their way to another log: `running`, `failing` (tried again, `/jsz` says why)");
         DURABILITY = gauge("nuthatch_durability", &["level"],
             "1 for the level in force: `always` (fsync before the ack), `interval` or `never`");
         SYNC_INTERVAL = gauge("nuthatch_sync_interval_seconds", &[],
@@ -200,6 +204,10 @@ metrics! {
         LOG_TORN_FRAMES = gauge("nuthatch_log_torn_frames", LOG,
             "Incomplete frames that the last start cut off and kept aside");
         LOG_TORN_BYTES = gauge("nuthatch_log_torn_bytes", LOG, "Their bytes");
+        LOG_UNUSABLE = gauge("nuthatch_log_unusable_files", LOG,
+            "Checkpoints and footers that the last start could not use: set aside, or left as they are because reading them failed");
+        LOG_ASIDE = gauge("nuthatch_log_set_aside_files", LOG,
+            "Files in `torn/` of a log in a directory: torn ends, files and tier notes that a start set aside, foreign files");
         LOG_DAMAGED = gauge("nuthatch_log_damaged_places", LOG, "Places in files found damaged");
         LOG_READ_ERRORS = counter("nuthatch_log_read_errors", LOG,
             "Reads of files that the disk failed; they are tried again");

@@ -1,0 +1,104 @@
+//! Moves that do not come to their end.
+
+use super::super::backend::{Backend, NotTaken};
+use super::super::hook::{Answers, Take};
+use super::super::service::Settings;
+use super::*;
+use crate::jetstream_hook::JsHealth;
+use nuthatch_protocol::js::{StreamInfo, Time};
+use nuthatch_streams::{Message, Respond};
+use std::any::Any;
+
+/// Logs that refuse everything, for a reason of their own.
+#[derive(Default)]
+struct Refusing {
+    reason: Mutex<String>,
+    asked: AtomicU64,
+    said: Mutex<Vec<String>>,
+}
+
+impl Refusing {
+    /// Waits until so many operations more were refused.
+    async fn asked_again(&self, times: u64) {
+        let until = self.asked.load(Ordering::SeqCst) + times;
+        while self.asked.load(Ordering::SeqCst) < until {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+    }
+}
+
+impl Answers for Refusing {
+    fn publish(&self, _: AccountId, _: &Message<'_>) -> bool {
+        false
+    }
+    fn subscribe(&self, _: AccountId, _: &str, _: Take) -> Option<Box<dyn Any + Send + Sync>> {
+        None
+    }
+}
+
+impl Backend for Refusing {
+    fn submit(&self, _: EngineIndex, _: Op, respond: Respond) -> Result<(), NotTaken> {
+        let count = self.asked.fetch_add(1, Ordering::SeqCst);
+        let text = format!("{} ({count} ms)", self.reason.lock());
+        respond(Err(JsError::STREAM_STORE_FAILED.with_err(text)));
+        Ok(())
+    }
+    fn answer(&self, _: AccountId, _: &[u8], _: &[u8]) {}
+    fn routing(&self) -> &dyn Answers {
+        self
+    }
+    fn now(&self) -> Time {
+        Time(1)
+    }
+    fn health(&self) -> JsHealth {
+        JsHealth::Ok
+    }
+    fn say(&self, text: &str) {
+        self.said.lock().push(text.to_owned());
+    }
+    fn server_name(&self) -> &'static str {
+        "test"
+    }
+}
+
+#[tokio::test]
+async fn a_move_that_fails_again_and_again_says_why_once() {
+    let logs = Arc::new(Refusing::default());
+    "the copy lacks messages from 3 to 5".clone_into(&mut logs.reason.lock());
+    let settings = Settings { logs: vec!["cold".to_owned()], ..Settings::default() };
+    let service = Arc::new(JetStream::new(logs.clone(), settings));
+    let config = StreamConfig { name: "S".to_owned(), ..StreamConfig::default() };
+    let entry = Arc::new(Entry {
+        id: StreamId(1),
+        engine: EngineIndex::FILE,
+        account: AccountId::GLOBAL,
+        config: Arc::new(config),
+        created: Time(1),
+    });
+    service.change(|registry| registry.insert((*entry).clone()));
+    let copy = StreamRoute { engine: EngineIndex(EngineIndex::FIRST_NAMED), id: StreamId(2) };
+    let mover = service.new_move(&entry, copy, RATE_DEFAULT_BYTES);
+    let progress = mover.progress.clone();
+    let moving = tokio::spawn(mover.run());
+    logs.asked_again(3).await;
+    {
+        let said = logs.said.lock();
+        assert_eq!(said.len(), 1, "{said:?}");
+        assert!(said[0].contains("lacks messages from 3 to 5") && said[0].contains("\"S\""));
+    }
+    assert_eq!(service.moves.under_way(), [0, 1]);
+    let report = service.move_of(AccountId::GLOBAL, "S").expect("it is under way");
+    assert!(report.error.is_some_and(|error| error.contains("lacks messages")));
+    let mut info = StreamInfo { config: (*entry.config).clone(), ..StreamInfo::default() };
+    service.complete_home(AccountId::GLOBAL, &mut info);
+    let shown = &info.config.metadata[super::super::service::MOVE_KEY];
+    assert!(shown.contains("last problem:") && shown.contains("lacks messages"), "{shown}");
+    // Another reason is told.
+    "the medium is full".clone_into(&mut logs.reason.lock());
+    logs.asked_again(1).await;
+    progress.cancelled.store(true, Ordering::Release);
+    progress.wake.notify_one();
+    moving.await.expect("it ends");
+    let said = logs.said.lock();
+    assert_eq!(said.iter().filter(|text| text.contains("does not come to its end")).count(), 2);
+}

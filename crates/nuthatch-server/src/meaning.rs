@@ -1,0 +1,183 @@
+//! What a subject `$JS.…` means to the JetStream of an account here, whatever form it is written in.
+//!
+//! Permissions, exports and what takes effect all follow from [`meaning`], so that no form of a
+//! subject leads round them: there is no other place that takes a domain off.
+
+use crate::account::Account;
+use memchr::{memchr, memchr_iter};
+use ring::digest::{SHA256, digest};
+use std::borrow::Cow;
+
+const API: &[u8] = b"$JS.API.";
+const ACK: &[u8] = b"$JS.ACK.";
+const FLOW: &[u8] = b"$JS.FC.";
+/// Where the domain stands in the longer form of an acknowledgement if there is none.
+const NO_DOMAIN: &str = "_";
+/// Dots behind `$JS.ACK.` in `<stream>.<consumer>.<delivered>.<stream_seq>.<consumer_seq>.<time>.<pending>`.
+const ACK_DOTS: usize = 6;
+/// Characters of an account's hash.
+const HASH_CHARS: usize = 8;
+const DIGITS: &[u8; 62] = b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz";
+
+/// Whose subjects are meant.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Place<'a> {
+    /// The JetStream domain.
+    domain: Option<&'a str>,
+    /// The account's name.
+    account: &'a str,
+}
+
+impl<'a> Place<'a> {
+    pub(crate) fn new(domain: Option<&'a str>, account: &'a Account) -> Self {
+        Self { domain, account: &account.name }
+    }
+}
+
+/// What a subject means; each holds what follows the prefix of its kind.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Meaning<'a> {
+    /// `$JS.API.`
+    Api(&'a [u8]),
+    /// `$JS.ACK.`, in the shorter form.
+    Ack(&'a [u8]),
+    /// `$JS.FC.`
+    Flow(&'a [u8]),
+    /// A subject of a key-value bucket or an object store, without the domain's prefix.
+    Bucket(&'a [u8]),
+}
+
+impl Meaning<'_> {
+    /// The subject that takes effect.
+    pub(crate) fn subject(&self) -> Vec<u8> {
+        let (prefix, rest) = self.parts();
+        [prefix, rest].concat()
+    }
+
+    /// Whether it takes effect as it is written.
+    pub(crate) fn is_written(&self, subject: &[u8]) -> bool {
+        let (prefix, rest) = self.parts();
+        subject.strip_prefix(prefix) == Some(rest)
+    }
+
+    fn parts(&self) -> (&[u8], &[u8]) {
+        match *self {
+            Self::Api(rest) => (API, rest),
+            Self::Ack(rest) => (ACK, rest),
+            Self::Flow(rest) => (FLOW, rest),
+            Self::Bucket(subject) => (b"", subject),
+        }
+    }
+}
+
+/// What a subject means to the JetStream of this account; `None`: nothing, it is an ordinary one.
+/// Whether the account has a JetStream is for the caller to ask.
+#[inline]
+pub(crate) fn meaning<'a>(place: &Place<'_>, subject: &'a [u8]) -> Option<Meaning<'a>> {
+    let rest = subject.strip_prefix(b"$JS.")?;
+    if let Some(rest) = rest.strip_prefix(b"ACK.") {
+        return if memchr_iter(b'.', rest).count() == ACK_DOTS {
+            Some(Meaning::Ack(rest))
+        } else {
+            long_ack(place, rest).map(Meaning::Ack)
+        };
+    }
+    if let Some(rest) = rest.strip_prefix(b"API.") {
+        return Some(Meaning::Api(rest));
+    }
+    if let Some(rest) = rest.strip_prefix(b"FC.") {
+        return Some(Meaning::Flow(rest));
+    }
+    let rest = rest.strip_prefix(place.domain?.as_bytes())?.strip_prefix(b".API.")?;
+    Some(if is_of_bucket(rest) { Meaning::Bucket(rest) } else { Meaning::Api(rest) })
+}
+
+/// The subject that takes effect in place of this one: without the domain's prefix, and an
+/// acknowledgement in its shorter form.
+pub(crate) fn effective_subject<'a>(place: &Place<'_>, subject: &'a [u8]) -> Cow<'a, [u8]> {
+    match meaning(place, subject) {
+        Some(meaning) if !meaning.is_written(subject) => Cow::Owned(meaning.subject()),
+        _ => Cow::Borrowed(subject),
+    }
+}
+
+/// The shorter form within `<domain>.<account hash>.<shorter form>[.<more>]`, if the JetStream here
+/// and this account are meant. Those of another domain are ordinary subjects, which are routed on.
+#[cold]
+fn long_ack<'a>(place: &Place<'_>, rest: &'a [u8]) -> Option<&'a [u8]> {
+    let (domain, rest) = split_first(rest)?;
+    if domain != place.domain.unwrap_or(NO_DOMAIN).as_bytes() {
+        return None;
+    }
+    let (hash, rest) = split_first(rest)?;
+    let mut dots = memchr_iter(b'.', rest);
+    dots.nth(ACK_DOTS - 1)?;
+    let end = dots.next().unwrap_or(rest.len());
+    (hash == account_hash(place.account)).then(|| &rest[..end])
+}
+
+/// An account in the longer form of acknowledgements, as nats-server computes it.
+fn account_hash(name: &str) -> [u8; HASH_CHARS] {
+    let digest = digest(&SHA256, name.as_bytes());
+    let mut bytes = digest.as_ref().iter();
+    std::array::from_fn(|_| {
+        let byte = *bytes.next().expect("a digest has more bytes than a hash");
+        DIGITS[usize::from(byte) % DIGITS.len()]
+    })
+}
+
+/// Whether a subject is one of a key-value bucket or an object store.
+fn is_of_bucket(subject: &[u8]) -> bool {
+    [&b"$KV."[..], b"$O.", b"$OBJ."].iter().any(|prefix| subject.starts_with(prefix))
+}
+
+/// Splits at the first dot.
+pub(crate) fn split_first(text: &[u8]) -> Option<(&[u8], &[u8])> {
+    memchr(b'.', text).map(|dot| (&text[..dot], &text[dot + 1..]))
+}
+
+/// Numbers of an acknowledgement.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct AckSubject<'a> {
+    pub(crate) stream: &'a [u8],
+    pub(crate) consumer: &'a [u8],
+    pub(crate) delivered: u64,
+    pub(crate) stream_seq: u64,
+    pub(crate) consumer_seq: u64,
+}
+
+impl<'a> AckSubject<'a> {
+    /// `stream.consumer.delivered.stream_seq.consumer_seq.timestamp.pending`, which is what
+    /// [`Meaning::Ack`] holds.
+    pub(crate) fn parse(rest: &'a [u8]) -> Option<Self> {
+        let mut tokens = [&b""[..]; ACK_DOTS + 1];
+        let mut count = 0;
+        for token in rest.split(|&byte| byte == b'.') {
+            *tokens.get_mut(count)? = token;
+            count += 1;
+        }
+        if count != tokens.len() {
+            return None;
+        }
+        Some(Self {
+            stream: tokens[0],
+            consumer: tokens[1],
+            delivered: number(tokens[2])?,
+            stream_seq: number(tokens[3])?,
+            consumer_seq: number(tokens[4])?,
+        })
+    }
+}
+
+fn number(digits: &[u8]) -> Option<u64> {
+    if digits.is_empty() {
+        return None;
+    }
+    digits.iter().try_fold(0_u64, |value, byte| {
+        let digit = byte.wrapping_sub(b'0');
+        (digit <= 9).then(|| value.checked_mul(10)?.checked_add(u64::from(digit))).flatten()
+    })
+}
+
+#[cfg(test)]
+mod tests;

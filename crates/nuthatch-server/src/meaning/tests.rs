@@ -1,0 +1,70 @@
+//! What subjects mean, and that what takes effect means itself.
+
+use super::*;
+
+/// The hash that nats-server gives an account `A`.
+const HASH: &str = "NUmM6cRx";
+const SHORT: &str = "S.C.1.22.3.1700000000000000000.4";
+
+#[test]
+fn ack_subjects() {
+    let parsed = AckSubject::parse(SHORT.as_bytes()).unwrap();
+    assert_eq!((parsed.stream, parsed.consumer), (&b"S"[..], &b"C"[..]));
+    assert_eq!((parsed.delivered, parsed.stream_seq, parsed.consumer_seq), (1, 22, 3));
+    for bad in
+        ["S.C.1.2.3.4", "S.C.1.2.3.4.5.6", "S.C.x.2.3.4.5", "", "S.C.1.99999999999999999999.3.4.5"]
+    {
+        assert!(AckSubject::parse(bad.as_bytes()).is_none(), "{bad}");
+    }
+}
+
+#[test]
+fn the_hash_of_an_account_is_that_of_nats_server() {
+    assert_eq!(&account_hash("A")[..], HASH.as_bytes());
+    assert_eq!(account_hash("$G"), *b"szMpdrwD");
+}
+
+const HUB: Place<'_> = Place { domain: Some("hub"), account: "A" };
+const NOWHERE: Place<'_> = Place { domain: None, account: "A" };
+
+#[test]
+fn what_takes_effect_means_itself() {
+    let long = format!("$JS.ACK.hub.{HASH}.{SHORT}");
+    let more = format!("{long}.token.another");
+    let ack = format!("$JS.ACK.{SHORT}");
+    let table: &[(&str, &str)] = &[
+        ("$JS.API.INFO", "$JS.API.INFO"),
+        ("$JS.hub.API.STREAM.INFO.S", "$JS.API.STREAM.INFO.S"),
+        ("$JS.hub.API.$KV.b.k", "$KV.b.k"),
+        ("$JS.hub.API.$O.b.k", "$O.b.k"),
+        ("$JS.FC.S.C.1", "$JS.FC.S.C.1"),
+        (&ack, &ack),
+        (&long, &ack),
+        (&more, &ack),
+        ("$JS.hub.API.>", "$JS.API.>"),
+    ];
+    for (subject, effective) in table {
+        let meant = effective_subject(&HUB, subject.as_bytes());
+        assert_eq!(meant, effective.as_bytes(), "{subject}");
+        assert_eq!(effective_subject(&HUB, &meant), meant, "{subject}");
+        let meant = meaning(&HUB, subject.as_bytes()).expect("one of JetStream's");
+        assert_eq!(meant.is_written(subject.as_bytes()), subject == effective, "{subject}");
+    }
+}
+
+#[test]
+fn the_longer_form_of_somebody_else_is_an_ordinary_subject() {
+    let of = |domain: &str, hash: &str| format!("$JS.ACK.{domain}.{hash}.{SHORT}");
+    let is_ours = |place, subject: &str| meaning(place, subject.as_bytes()).is_some();
+    assert!(is_ours(&HUB, &of("hub", HASH)) && is_ours(&NOWHERE, &of("_", HASH)));
+    for (domain, hash) in [("leaf", HASH), ("_", HASH), ("hub", "szMpdrwD"), ("ORDERS", "NEW")] {
+        let subject = of(domain, hash);
+        assert!(!is_ours(&HUB, &subject), "{subject}");
+        assert_eq!(effective_subject(&HUB, subject.as_bytes()), subject.as_bytes());
+    }
+    assert!(!is_ours(&NOWHERE, &of("hub", HASH)));
+    for short in ["S.C.1.22.3.17", "", "S"] {
+        assert!(!is_ours(&HUB, &format!("$JS.ACK.hub.{HASH}.{short}")), "{short}");
+        assert!(!is_ours(&HUB, &format!("$JS.ACK.{short}")), "{short}");
+    }
+}
