@@ -33,6 +33,11 @@ differential:
     ./tests/peers.sh
     cargo test -p nuthatch --test differential --locked
 
+# Every long campaign on fresh seeds, sharing the time: `just proof --minutes 60`, or one: `just proof --part kill`.
+# Appends to docs/proof-ledger.md; what fails is kept in tests/kept-seeds, which the tests replay.
+proof *ARGS:
+    ./tests/proof.py {{ARGS}}
+
 # Longer: many more rounds of kill -9.
 soak ROUNDS="300":
     NUTHATCH_KILL_ROUNDS={{ROUNDS}} cargo test --release -p nuthatch --test kill9 --locked -- --nocapture

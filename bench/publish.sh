@@ -9,7 +9,8 @@ cd "$(dirname "$0")/.."
 campaign=${1:-bench/campaigns/seeds-short.toml}
 results=${2:-bench-results}
 
-cargo build --release --locked -p nuthatch --features peers
+cargo build --release --locked -p nuthatch
+cargo build --release --locked -p nuthatch-bench --features peers
 nuthatch=${CARGO_TARGET_DIR:-target}/release/nuthatch
 "$nuthatch" bench run "$campaign" --out "$results"
 "$nuthatch" bench report "$results" --markdown docs/benchmarks-peers.md

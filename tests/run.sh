@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# The test command: everything that must pass, from a fresh checkout.
+# The test command: everything that must pass, from a fresh checkout. It builds once, with the profile `ci`.
 # Needs cargo and go (for the nats-server that ours is compared with); the client suites also need
 # python3, node with npm, java with maven, openssl and a Chromium (on Debian: apt-get install
 # python3-venv npm golang maven default-jdk-headless openssl chromium), and say so. The monitoring step fetches a
@@ -7,19 +7,23 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 . tests/patience.sh
-step() { printf '\n-- %s (%s s)\n' "$1" "$SECONDS"; }
+. tests/binary.sh
+. tests/steps.sh
 
 step "dependencies"
 persistently cargo_fetch Cargo.toml
 
-step "build"
-cargo build --release --locked -p nuthatch
-
 step "the server that ours is compared with"
 ./tests/peers.sh
 
+# Tests and binary in one build; the client suites below start the same binary.
+step "build"
+cargo test --profile "$NUTHATCH_PROFILE" --workspace --locked --no-run
+NUTHATCH_BINARY=$(target_dir "$PWD")/$NUTHATCH_PROFILE/nuthatch
+export NUTHATCH_BINARY
+
 step "unit, property, crash and differential tests"
-cargo test --workspace --locked --no-fail-fast
+cargo test --profile "$NUTHATCH_PROFILE" --workspace --locked --no-fail-fast
 
 step "a server in an Azurite"
 ./tests/stores.sh azurite

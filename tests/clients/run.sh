@@ -12,6 +12,8 @@ repo=$(cd "$here/../.." && pwd)
 cache=$here/.cache
 # shellcheck source=../patience.sh
 . "$repo/tests/patience.sh"
+# shellcheck source=../binary.sh
+. "$repo/tests/binary.sh"
 all_clients=(nats-py nats-go async-nats nats-js jnats)
 # A minute each where nothing else runs; only what hangs needs a limit.
 client_limit_s=1200
@@ -104,14 +106,6 @@ install_jnats() {
 }
 run_jnats() { java -Xmx1g -cp "$cache/jnats/classes:$cache/jnats/jars/*" Main "$@"; }
 
-default_server() {
-    local build
-    for build in release debug; do
-        [ ! -x "$repo/target/$build/nuthatch" ] || { echo "$repo/target/$build/nuthatch serve"; return; }
-    done
-    die "no server: build nuthatch first, or give --server-cmd"
-}
-
 server_pid="" work=""
 stop_server() {
     [ -z "$server_pid" ] || end_process "$server_pid"
@@ -165,7 +159,7 @@ for client in "${clients[@]}"; do
     "install_${client//-/_}"
 done
 ! $install_only || exit 0
-[ -n "$server_cmd" ] || server_cmd=$(default_server)
+[ -n "$server_cmd" ] || server_cmd="$(nuthatch_binary "$repo") serve"
 for client in "${clients[@]}"; do run_client "$client"; done
 printf '\n%s' "$summary"
 exit $failed

@@ -14,6 +14,8 @@ here=$(cd "$(dirname "${BASH_SOURCE[0]}")" && pwd)
 repo=$(cd "$here/../.." && pwd)
 # shellcheck source=../patience.sh
 . "$repo/tests/patience.sh"
+# shellcheck source=../binary.sh
+. "$repo/tests/binary.sh"
 unpacked=$repo/target/prometheus
 ready_limit_s=120
 # Each stage of the check; only what hangs needs a limit.
@@ -48,18 +50,10 @@ install_prometheus() {
     command -v promtool >/dev/null || die "the package prometheus has no promtool"
 }
 
-default_server() {
-    local build
-    for build in release debug; do
-        [ ! -x "$repo/target/$build/nuthatch" ] || { echo "$repo/target/$build/nuthatch serve"; return; }
-    done
-    die "no server: build nuthatch first, or give --server-cmd"
-}
-
 command -v python3 >/dev/null || die "python3 is needed and not there"
 install_prometheus
 ! $install_only || exit 0
-[ -n "$server_cmd" ] || server_cmd=$(default_server)
+[ -n "$server_cmd" ] || server_cmd="$(nuthatch_binary "$repo") serve"
 # The client commands are in the same file.
 nuthatch=${server_cmd%% *}
 

@@ -1,27 +1,17 @@
-//! The `bench` part of the command line.
+//! The `bench` part of the command line: the load generator, and the names of the workbench's commands.
 
+use std::ffi::OsString;
 use std::time::Duration;
 
 use clap::{Args, Subcommand};
 
-use crate::campaign::{self, ReportArgs, RunArgs};
-use crate::catalog::{self, CatalogArgs};
 use crate::client::Client;
-use crate::compare::{self, CompareArgs};
 use crate::connect::ConnectArgs;
 use crate::driver::Driver;
 use crate::harness::Target;
-use crate::mq::{self, cli::MqArgs};
-use crate::objects::{self, ObjectsArgs};
-use crate::peers::{self, cli::PeersArgs};
 use crate::process;
-use crate::relocate::{self, importing::ImportArgs, moving::MoveArgs};
 use crate::report::{Plan, Report, RunReport};
-use crate::scale::{self, ScaleArgs};
 use crate::units::{parse_count, parse_duration, parse_number};
-use crate::workbench::cli::{LogArgs, PartitionsArgs, PubSubArgs};
-use crate::workbench::latency_cli::LatencyArgs;
-use crate::workbench::{self, latency_cli};
 use crate::workload::consumer::AckMode;
 use crate::workload::core::{CorePub, CoreSub};
 use crate::workload::js_batch::{BatchKind, JsBatch};
@@ -37,15 +27,59 @@ pub use crate::harness::BenchError;
 const ACK_PENDING_PULLS: u64 = 4;
 const MIN_ACK_PENDING: u64 = 1000;
 
+/// Commands of the program `nuthatch-bench`.
+pub const WORKBENCH: [&str; 14] = [
+    "catalog",
+    "compare",
+    "import",
+    "latency",
+    "log",
+    "move",
+    "mq",
+    "objects",
+    "partitions",
+    "peers",
+    "pubsub",
+    "report",
+    "run",
+    "scale",
+];
+
 /// Measure a NATS server
+///
+/// The load generator is here. The workbench, which compares systems, is the program nuthatch-bench: its
+/// commands (catalog, compare, import, latency, log, move, mq, objects, partitions, peers, pubsub, report,
+/// run, scale) start it from beside this program, else from PATH. `cargo build --release -p nuthatch-bench`
+/// builds it.
 #[derive(Debug, Clone, Args)]
+#[command(verbatim_doc_comment)]
 pub struct BenchArgs {
     #[command(subcommand)]
     command: BenchCommand,
 }
 
+impl BenchArgs {
+    /// The words of a command that is not of the load generator: the workbench's, or nobody's.
+    #[must_use]
+    pub fn workbench(&self) -> Option<&[OsString]> {
+        match &self.command {
+            BenchCommand::Workbench(words) => Some(words),
+            BenchCommand::Load(_) => None,
+        }
+    }
+}
+
 #[derive(Debug, Clone, Subcommand)]
 enum BenchCommand {
+    #[command(flatten)]
+    Load(LoadCommand),
+    #[command(external_subcommand)]
+    Workbench(Vec<OsString>),
+}
+
+/// The load generator.
+#[derive(Debug, Clone, Subcommand)]
+pub(crate) enum LoadCommand {
     /// JetStream workloads
     #[command(subcommand)]
     Js(JsCommand),
@@ -55,24 +89,10 @@ enum BenchCommand {
     Sub(CoreSubArgs),
     /// Requests and replies, one at a time per client
     Request(RequestArgs),
-    Compare(CompareArgs),
-    Scale(ScaleArgs),
-    Catalog(CatalogArgs),
-    Objects(ObjectsArgs),
-    Move(MoveArgs),
-    Import(ImportArgs),
-    Latency(LatencyArgs),
-    Pubsub(PubSubArgs),
-    Partitions(PartitionsArgs),
-    Log(LogArgs),
-    Mq(MqArgs),
-    Peers(PeersArgs),
-    Run(RunArgs),
-    Report(ReportArgs),
 }
 
 #[derive(Debug, Clone, Subcommand)]
-enum JsCommand {
+pub(crate) enum JsCommand {
     /// Publish to a stream and check every ack
     Pub(JsPubArgs),
     /// Read with a durable consumer and overlapping pulls
@@ -146,7 +166,7 @@ impl StreamArgs {
 }
 
 #[derive(Debug, Clone, Args)]
-struct JsPubArgs {
+pub(crate) struct JsPubArgs {
     #[command(flatten)]
     common: CommonArgs,
     #[command(flatten)]
@@ -180,7 +200,7 @@ impl JsPubArgs {
 }
 
 #[derive(Debug, Clone, Args)]
-struct JsPullArgs {
+pub(crate) struct JsPullArgs {
     #[command(flatten)]
     common: CommonArgs,
     #[command(flatten)]
@@ -203,7 +223,7 @@ struct JsPullArgs {
 }
 
 #[derive(Debug, Clone, Args)]
-struct JsOrderedArgs {
+pub(crate) struct JsOrderedArgs {
     #[command(flatten)]
     common: CommonArgs,
     #[command(flatten)]
@@ -220,7 +240,7 @@ struct JsOrderedArgs {
 }
 
 #[derive(Debug, Clone, Args)]
-struct CorePubArgs {
+pub(crate) struct CorePubArgs {
     #[command(flatten)]
     common: CommonArgs,
     /// Subject to publish to
@@ -232,7 +252,7 @@ struct CorePubArgs {
 }
 
 #[derive(Debug, Clone, Args)]
-struct CoreSubArgs {
+pub(crate) struct CoreSubArgs {
     #[command(flatten)]
     common: CommonArgs,
     /// Subject to subscribe to
@@ -247,7 +267,7 @@ struct CoreSubArgs {
 }
 
 #[derive(Debug, Clone, Args)]
-struct RequestArgs {
+pub(crate) struct RequestArgs {
     #[command(flatten)]
     common: CommonArgs,
     /// Subject of the requests
@@ -258,33 +278,30 @@ struct RequestArgs {
     responders: usize,
 }
 
-/// Runs a `bench` command and returns what to print.
+/// Runs a command of the load generator and returns what to print.
 ///
 /// # Errors
-/// When the measurement cannot be made.
+/// When the measurement cannot be made, or the command is not of the load generator.
 pub fn run(args: &BenchArgs, connect: &ConnectArgs) -> Result<String, BenchError> {
     match &args.command {
-        BenchCommand::Js(JsCommand::Pub(args)) => js_pub(args, connect),
-        BenchCommand::Js(JsCommand::Consume(args)) => js_pull(args, ReadMode::Consume, connect),
-        BenchCommand::Js(JsCommand::Fetch(args)) => js_pull(args, ReadMode::Fetch, connect),
-        BenchCommand::Js(JsCommand::Ordered(args)) => js_ordered(args, connect),
-        BenchCommand::Pub(args) => core_pub(args, connect),
-        BenchCommand::Sub(args) => core_sub(args, connect),
-        BenchCommand::Request(args) => request(args, connect),
-        BenchCommand::Compare(args) => compare::run(args, connect),
-        BenchCommand::Scale(args) => scale::run(args),
-        BenchCommand::Catalog(args) => catalog::run(args),
-        BenchCommand::Objects(args) => objects::run(args),
-        BenchCommand::Move(args) => relocate::moving::run(args),
-        BenchCommand::Import(args) => relocate::importing::run(args),
-        BenchCommand::Latency(args) => latency_cli::run(args, connect),
-        BenchCommand::Pubsub(args) => workbench::cli::run_pubsub(args, connect),
-        BenchCommand::Partitions(args) => workbench::cli::run_partitions(args, connect),
-        BenchCommand::Log(args) => workbench::cli::run_log(args, connect),
-        BenchCommand::Mq(args) => mq::cli::run(args, connect),
-        BenchCommand::Run(args) => campaign::run(args),
-        BenchCommand::Report(args) => campaign::redraw(args),
-        BenchCommand::Peers(args) => peers::cli::run(args, connect),
+        BenchCommand::Load(command) => generate(command, connect),
+        BenchCommand::Workbench(words) => {
+            let name = words.first().map_or_else(String::new, |word| word.display().to_string());
+            Err(BenchError::Usage(format!("there is no command `bench {name}` in this program")))
+        }
+    }
+}
+
+/// As [`run`], for a command that is of the load generator.
+pub(crate) fn generate(command: &LoadCommand, connect: &ConnectArgs) -> Result<String, BenchError> {
+    match command {
+        LoadCommand::Js(JsCommand::Pub(args)) => js_pub(args, connect),
+        LoadCommand::Js(JsCommand::Consume(args)) => js_pull(args, ReadMode::Consume, connect),
+        LoadCommand::Js(JsCommand::Fetch(args)) => js_pull(args, ReadMode::Fetch, connect),
+        LoadCommand::Js(JsCommand::Ordered(args)) => js_ordered(args, connect),
+        LoadCommand::Pub(args) => core_pub(args, connect),
+        LoadCommand::Sub(args) => core_sub(args, connect),
+        LoadCommand::Request(args) => request(args, connect),
     }
 }
 

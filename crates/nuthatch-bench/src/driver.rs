@@ -18,6 +18,7 @@ pub enum Driver {
 
 impl Driver {
     /// All that this build has.
+    #[cfg(feature = "workbench")]
     pub const ALL: &[Self] = &[
         Self::Lean,
         #[cfg(feature = "async-nats")]

@@ -28,6 +28,7 @@ pub enum BenchError {
     #[error("async-nats: {0}")]
     AsyncNats(String),
     /// A queue of the workbench failed.
+    #[cfg(feature = "workbench")]
     #[error(transparent)]
     Queue(#[from] crate::queue::QueueError),
     /// A server address is unusable.

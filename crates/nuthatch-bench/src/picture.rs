@@ -24,7 +24,7 @@ pub fn check(path: &Path) -> Result<(), BenchError> {
         _ if is(path, "svg") => return Ok(()),
         _ if is(path, "png") && cfg!(feature = "png") => return Ok(()),
         _ if is(path, "png") => {
-            "this build draws no PNG; take FILE.svg, or build with `cargo build --release -p nuthatch \
+            "this build draws no PNG; take FILE.svg, or build with `cargo build --release -p nuthatch-bench \
              --features png`"
                 .to_owned()
         }

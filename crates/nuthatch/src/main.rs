@@ -1,6 +1,7 @@
 //! The `nuthatch` binary: command line only, the work is in the libraries.
 
 mod account;
+mod bench;
 mod consumer;
 mod context;
 mod core;
@@ -22,7 +23,6 @@ mod stream;
 mod template;
 mod top;
 
-use std::io::{self, Write};
 use std::process::ExitCode;
 
 use clap::{CommandFactory, Parser, Subcommand};
@@ -140,6 +140,11 @@ fn run(cli: Cli) -> Result<(), CliError> {
         Command::Man(args) => return manual::man(args, Cli::command()),
         _ => {}
     }
+    if let Command::Bench(args) = &cli.command
+        && let Some(words) = args.workbench()
+    {
+        return Err(bench::start_workbench(words));
+    }
     let connect = cli.connect.resolve()?;
     match cli.command {
         Command::Pub(args) => publish::run(&args, &connect),
@@ -156,7 +161,7 @@ fn run(cli: Cli) -> Result<(), CliError> {
         Command::Events(args) => events::run(&args, &connect),
         Command::Rtt(args) => account::rtt(&args, &connect),
         Command::Log(log::LogCommand::Report(args)) => log::report::run(&args, &connect),
-        Command::Bench(args) => bench(&args, &connect),
+        Command::Bench(args) => bench::run(&args, &connect),
         Command::Serve { .. }
         | Command::Context(_)
         | Command::Doctor(_)
@@ -164,12 +169,6 @@ fn run(cli: Cli) -> Result<(), CliError> {
         | Command::Completions(_)
         | Command::Man(_) => Ok(()),
     }
-}
-
-fn bench(args: &BenchArgs, connect: &ConnectArgs) -> Result<(), CliError> {
-    let text = nuthatch_bench::cli::run(args, connect)?;
-    writeln!(io::stdout(), "{}", text.trim_end())?;
-    Ok(())
 }
 
 #[cfg(test)]

@@ -78,14 +78,10 @@ fn partitions_as_in_the_seed() {
         std::thread::sleep(Duration::from_millis(100));
     }
     // The workbench finds the mapping and leaves it to the server.
-    let output = Command::new(env!("CARGO_BIN_EXE_nuthatch"))
-        .args(["bench", "partitions", "-s", &url(&server, "app")])
-        .args(["--msgs", "2000", "--sync-msgs", "50"])
-        .output()
-        .expect("run the bench");
-    let text = String::from_utf8_lossy(&output.stdout);
-    let errors = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{text}\n{errors}");
+    let words = ["nuthatch-bench", "-s", &url(&server, "app"), "partitions"];
+    let sizes = ["--msgs", "2000", "--sync-msgs", "50"];
+    let text = nuthatch_bench::program::run_words([words.as_slice(), &sizes].concat())
+        .expect("the workbench measures");
     assert!(text.contains("mapped by the server"), "{text}");
 }
 

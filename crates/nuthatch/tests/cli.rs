@@ -5,6 +5,8 @@
 mod admin;
 #[path = "cli/security.rs"]
 mod security;
+#[path = "cli/workbench.rs"]
+mod workbench;
 
 use std::fs;
 use std::net::TcpListener;

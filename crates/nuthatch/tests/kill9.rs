@@ -7,6 +7,8 @@
 
 #[path = "kill9/moves.rs"]
 mod moves;
+#[path = "../../../tests/seeds.rs"]
+mod seeds;
 mod support;
 
 use nuthatch_bench::client::{Client, OwnedMessage};
@@ -52,39 +54,65 @@ impl Promised {
 
 #[test]
 fn acknowledged_messages_survive_kill_9() {
-    let dir = TempDir::new("kill9");
-    survive(rounds_of(ROUNDS), |_| Server::start(dir.path(), &[]), |_, _| {});
+    for seed in seeds::seeds(0..1) {
+        let dir = TempDir::new("kill9");
+        survive(seed, rounds_of(ROUNDS), |_| Server::start(dir.path(), &[]), |_, _| {});
+    }
 }
 
 /// The same with the log in a bucket: each round runs on a new, empty directory, as on another
 /// machine.
 #[test]
 fn acknowledged_messages_in_a_bucket_survive_kill_9_and_the_machine() {
-    let bucket = TempDir::new("kill9-bucket");
-    let address = format!("file://{}", bucket.path().display());
-    let start = |round| {
-        let machine = TempDir::new(&format!("kill9-machine-{round}"));
-        Server::start(machine.path(), &["--store", &address])
-    };
-    survive(rounds_of(BUCKET_ROUNDS), start, |_, _| {});
+    for seed in seeds::seeds(0..1) {
+        let bucket = TempDir::new("kill9-bucket");
+        let address = format!("file://{}", bucket.path().display());
+        let start = |round| {
+            let machine = TempDir::new(&format!("kill9-machine-{round}"));
+            Server::start(machine.path(), &["--store", &address])
+        };
+        survive(seed, rounds_of(BUCKET_ROUNDS), start, |_, _| {});
+    }
 }
 
 /// The same with moves under way: of streams to another log and back, and of segments to the bucket
-/// behind the default log.
+/// behind the default log. A third of the rounds has each, unless `NUTHATCH_KILL_BESIDE` asks for one.
 #[test]
 fn acknowledged_messages_survive_kill_9_in_the_middle_of_moves() {
-    let place = moves::Place::new();
-    let rounds = rounds_of(MOVING_ROUNDS);
+    for seed in seeds::seeds(0..1) {
+        survive_moves(seed, rounds_of(MOVING_ROUNDS));
+    }
+}
+
+fn survive_moves(seed: u64, rounds: u64) {
+    let place = moves::Place::new(seed);
+    let beside = std::env::var("NUTHATCH_KILL_BESIDE").ok();
+    let what = |round: u64| match (beside.as_deref(), round % 3) {
+        (Some("moves"), _) | (None, 1) => Beside::Streams,
+        (Some("tier-moves"), _) | (None, 2) => Beside::Segments,
+        (Some(other), _) => panic!("NUTHATCH_KILL_BESIDE={other}: moves or tier-moves"),
+        (None, _) => Beside::Nothing,
+    };
     survive(
+        seed,
         rounds,
         |_| place.start(),
-        |round, server| match round % 3 {
-            1 => place.move_streams(server, round),
-            2 => place.fill(server, round),
-            _ => {}
+        |round, server| match what(round) {
+            Beside::Streams => place.move_streams(server),
+            Beside::Segments => place.fill(server, round),
+            Beside::Nothing => {}
         },
     );
-    place.finish();
+    let count = |wanted| (0..rounds).filter(|round| what(*round) == wanted).count() as u64;
+    place.finish((count(Beside::Streams), count(Beside::Segments)));
+}
+
+/// What is on its way when the server is killed.
+#[derive(PartialEq)]
+enum Beside {
+    Nothing,
+    Streams,
+    Segments,
 }
 
 fn rounds_of(default: u64) -> u64 {
@@ -93,9 +121,9 @@ fn rounds_of(default: u64) -> u64 {
 }
 
 /// Rounds of load and a kill. `beside` is called last before each kill, with the load still on.
-fn survive(rounds: u64, start: impl Fn(u64) -> Server, beside: impl Fn(u64, &Server)) {
+fn survive(seed: u64, rounds: u64, start: impl Fn(u64) -> Server, beside: impl Fn(u64, &Server)) {
     let promised = Arc::new(Mutex::new(Promised::default()));
-    let mut random = Random(0x9e37_79b9_7f4a_7c15);
+    let mut random = Random(0x9e37_79b9_7f4a_7c15 ^ seed);
     for round in 0..rounds {
         let server = start(round);
         set_up(&server, round);

@@ -11,6 +11,8 @@ repo=$(cd "$here/../../.." && pwd)
 cache=$here/../.cache
 # shellcheck source=../../patience.sh
 . "$repo/tests/patience.sh"
+# shellcheck source=../../binary.sh
+. "$repo/tests/binary.sh"
 ready_limit_s=120
 limit_s=900
 
@@ -26,12 +28,7 @@ die() { echo "run.sh: $*" >&2; exit 2; }
 command -v go >/dev/null || die "go is needed and not there"
 theirs=${NATS_SERVER:-$repo/target/peers/nats-server}
 [ -x "$theirs" ] || die "$theirs is absent: run tests/peers.sh once, or name a nats-server 2.15.2 with NATS_SERVER"
-if [ -z "$server_cmd" ]; then
-    for build in release debug; do
-        [ ! -x "$repo/target/$build/nuthatch" ] || { server_cmd="$repo/target/$build/nuthatch serve"; break; }
-    done
-    [ -n "$server_cmd" ] || die "no server: build nuthatch first, or give --server-cmd"
-fi
+[ -n "$server_cmd" ] || server_cmd="$(nuthatch_binary "$repo") serve"
 
 mkdir -p "$cache"
 (cd "$here" && persistently go_fetch . && go_build -o "$cache/backup" .)

@@ -15,6 +15,8 @@ repo=$(cd "$here/../../.." && pwd)
 cache=$clients/.cache
 # shellcheck source=../../patience.sh
 . "$repo/tests/patience.sh"
+# shellcheck source=../../binary.sh
+. "$repo/tests/binary.sh"
 all_parts=(metrics websocket browser tls operator examples docs)
 # For each program of a part; only what hangs needs a limit.
 part_limit_s=900
@@ -115,14 +117,6 @@ install_examples() {
 install_docs() {
     need git python3
     quiet "$clients/run.sh" --install-only nats-py nats-go nats-js jnats async-nats
-}
-
-default_server() {
-    local build
-    for build in release debug; do
-        [ ! -x "$repo/target/$build/nuthatch" ] || { echo "$repo/target/$build/nuthatch serve"; return; }
-    done
-    die "no server: build nuthatch first, or give --server-cmd"
 }
 
 server_pid="" work=""
@@ -271,7 +265,7 @@ for part in "${parts[@]}"; do
     "install_$part"
 done
 ! $install_only || exit 0
-[ -n "$server_cmd" ] || server_cmd=$(default_server)
+[ -n "$server_cmd" ] || server_cmd="$(nuthatch_binary "$repo") serve"
 work=$(mktemp -d "${TMPDIR:-/tmp}/nuthatch-net.XXXXXX")
 failed=0
 for part in "${parts[@]}"; do

@@ -165,7 +165,7 @@ fn present(campaign: &Campaign) -> Result<(Vec<&'static Peer>, Vec<String>), Ben
             missing.push(format!("{} is not installed; get it with: {}", peer.name, peer.package));
         } else if !peers_cli::driver_built(peer) {
             missing.push(format!(
-                "{}: this build has no driver {}; build with `cargo build --release -p nuthatch \
+                "{}: this build has no driver {}; build with `cargo build --release -p nuthatch-bench \
                  --features peers`",
                 peer.name, peer.driver
             ));

@@ -145,10 +145,7 @@ pub fn run(args: &CatalogArgs) -> Result<String, BenchError> {
     };
     let built = builder.as_ref().map(|builder| builder.built.clone());
     eprintln!("{built:?}");
-    let command = match &args.nuthatch {
-        Some(path) => path.clone(),
-        None => std::env::current_exe().map_err(file_error("find", Path::new("this binary")))?,
-    };
+    let command = crate::own::program(args.nuthatch.as_deref())?;
     let contender = Contender {
         name: "server".into(),
         command: vec![command, "serve".into()],

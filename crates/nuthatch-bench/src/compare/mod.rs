@@ -183,13 +183,7 @@ fn check_rows(wanted: &[String]) -> Result<(), BenchError> {
 }
 
 fn contenders(args: &CompareArgs) -> Result<Vec<Contender>, BenchError> {
-    let own = match &args.nuthatch {
-        Some(path) => path.clone(),
-        None => std::env::current_exe().map_err(|source| BenchError::File {
-            what: "cannot find this binary".into(),
-            source,
-        })?,
-    };
+    let own = crate::own::program(args.nuthatch.as_deref())?;
     let Some(nats) = args.nats_server.clone() else {
         let text = format!(
             "which nats-server? Pass --nats-server PATH or set NATS_SERVER; `{GET_NATS_SERVER}` \

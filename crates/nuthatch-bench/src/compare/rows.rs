@@ -90,7 +90,7 @@ const fn publish(size: usize, window: usize, clients: usize) -> Work {
     Work::Publish { size, window, clients }
 }
 
-/// All rows, in the order of design §7.
+/// All rows, in the order of docs/benchmarks.md.
 pub const ROWS: [Row; 9] = [
     Row {
         key: "async1",

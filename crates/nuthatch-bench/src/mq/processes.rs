@@ -242,7 +242,7 @@ fn start(
 ) -> Result<NodeProcess, BenchError> {
     let failed = |source| BenchError::File { what: "cannot start a node".into(), source };
     let mut command = Command::new(std::env::current_exe().map_err(failed)?);
-    command.args(["bench", "mq", "node", "--order", "-"]);
+    command.args(["mq", "node", "--order", "-"]);
     if let Some(port) = metrics_port {
         command.arg("--metrics").arg(format!("127.0.0.1:{port}"));
     }

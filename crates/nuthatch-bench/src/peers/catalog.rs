@@ -254,10 +254,7 @@ pub(super) fn minio() -> Option<PathBuf> {
 }
 
 fn find_nuthatch() -> Option<PathBuf> {
-    match std::env::var_os("NUTHATCH") {
-        Some(path) => Some(PathBuf::from(path)),
-        None => std::env::current_exe().ok(),
-    }
+    crate::own::program(None).ok()
 }
 
 /// Name and password of a MinIO that only this machine reaches.

@@ -79,7 +79,7 @@ fn list(as_json: bool) -> String {
     let mut text = table.to_string();
     if !missing.is_empty() {
         text += &format!(
-            "\nThis build lacks the drivers {}; build with `cargo build --release -p nuthatch \
+            "\nThis build lacks the drivers {}; build with `cargo build --release -p nuthatch-bench \
              --features peers`, or with the features of the same names.\n",
             missing.join(", ")
         );

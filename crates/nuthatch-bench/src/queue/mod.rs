@@ -245,7 +245,7 @@ pub fn open(spec: &QueueSpec) -> Result<Box<dyn Queue>, QueueError> {
 fn missing(name: &str) -> QueueError {
     let reason = match DRIVERS.iter().find(|driver| driver.name == name) {
         Some(DriverInfo { feature: Some(feature), .. }) => format!(
-            "this build has no driver {name:?}; build with `cargo build --release -p nuthatch \
+            "this build has no driver {name:?}; build with `cargo build --release -p nuthatch-bench \
              --features {feature}`"
         ),
         _ => {

@@ -131,7 +131,7 @@ fn parse_load(text: &str) -> Result<(u64, u64), BenchError> {
 
 fn measure(args: &ImportArgs, (msgs, size): (u64, u64)) -> Result<Found, BenchError> {
     let dir = std::path::absolute(&args.dir).map_err(file_error("find", &args.dir))?;
-    let nuthatch = super::program(args.nuthatch.as_deref())?;
+    let nuthatch = crate::own::program(args.nuthatch.as_deref())?;
     let nats =
         std::path::absolute(&args.nats_server).map_err(file_error("find", &args.nats_server))?;
     let source = start(vec![nats], &dir)?;

@@ -147,7 +147,7 @@ fn start(
 ) -> Result<Server, BenchError> {
     let contender = Contender {
         name: "server".into(),
-        command: vec![super::program(args.nuthatch.as_deref())?, "serve".into()],
+        command: vec![crate::own::program(args.nuthatch.as_deref())?, "serve".into()],
         sync_interval: None,
         slow_publish: false,
         further: Further {

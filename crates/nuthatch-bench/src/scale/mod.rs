@@ -10,13 +10,13 @@ mod instructions;
 mod pipeline;
 mod table;
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::thread;
 use std::time::Duration;
 
 use clap::Args;
 
-use crate::compare::server::{Contender, Further, Server, file_error};
+use crate::compare::server::{Contender, Further, Server};
 use crate::harness::{BenchError, Target};
 use crate::process;
 use crate::units::{parse_count, parse_number};
@@ -95,10 +95,7 @@ pub(crate) struct Found {
 /// # Errors
 /// When a server does not start, refuses something, or loses something.
 pub fn run(args: &ScaleArgs) -> Result<String, BenchError> {
-    let command = match &args.nuthatch {
-        Some(path) => path.clone(),
-        None => std::env::current_exe().map_err(file_error("find", Path::new("this binary")))?,
-    };
+    let command = crate::own::program(args.nuthatch.as_deref())?;
     let contender = Contender {
         name: "server".into(),
         command: vec![command, "serve".into()],

@@ -1,7 +1,9 @@
 //! What the doctor says, to people and to programs.
 
 use super::{DEFAULT_LOG, DoctorArgs, Visit};
-use nuthatch_log::doctor::{Applied, Diagnosis, DoctorError, Finding, Lost, StreamPreview};
+use nuthatch_log::doctor::{
+    Applied, Diagnosis, DoctorError, Finding, Lost, StreamPreview, Uncertain,
+};
 use serde_json::{Value, json};
 use std::io::{self, Write};
 use time::OffsetDateTime;
@@ -33,6 +35,7 @@ pub fn text(out: &mut impl Write, visit: &Visit, args: &DoctorArgs) -> io::Resul
         write_finding(out, finding)?;
     }
     write_lost(out, &diagnosis.lost)?;
+    write_uncertain(out, diagnosis)?;
     write_streams(out, diagnosis)?;
     write_outcome(out, visit, diagnosis, args)
 }
@@ -57,6 +60,18 @@ fn write_lost(out: &mut impl Write, lost: &[Lost]) -> io::Result<()> {
     }
     if lost.len() > LOST_LINES_MAX {
         writeln!(out, "  lost: {} more ranges; --json lists all", lost.len() - LOST_LINES_MAX)?;
+    }
+    Ok(())
+}
+
+fn write_uncertain(out: &mut impl Write, diagnosis: &Diagnosis) -> io::Result<()> {
+    for Uncertain { name, last, more_max, .. } in &diagnosis.uncertain {
+        let next = last.saturating_add(*more_max).saturating_add(1);
+        writeln!(
+            out,
+            "  may be lost: stream {name}: newer messages than sequence {last}, of which nothing is \
+             left; mended, its next message gets sequence {next}"
+        )?;
     }
     Ok(())
 }
@@ -153,6 +168,7 @@ fn visit_json(visit: &Visit) -> Value {
         "mendable": diagnosis.is_mendable(),
         "findings": diagnosis.findings.iter().map(finding_json).collect::<Vec<_>>(),
         "lost": diagnosis.lost.iter().map(lost_json).collect::<Vec<_>>(),
+        "may_be_lost": diagnosis.uncertain.iter().map(uncertain_json).collect::<Vec<_>>(),
         "opens": diagnosis.streams.is_ok(),
         "why_not": diagnosis.streams.as_ref().err(),
         "streams": diagnosis.streams.iter().flatten().map(stream_json).collect::<Vec<_>>(),
@@ -174,6 +190,16 @@ fn finding_json(finding: &Finding) -> Value {
 
 fn lost_json(lost: &Lost) -> Value {
     json!({ "stream": lost.name, "id": lost.stream.0, "first": lost.first, "last": lost.last })
+}
+
+fn uncertain_json(unsure: &Uncertain) -> Value {
+    let Uncertain { stream, name, last, more_max } = unsure;
+    json!({
+        "stream": name,
+        "id": stream.0,
+        "after": last,
+        "next_seq": last.saturating_add(*more_max).saturating_add(1),
+    })
 }
 
 /// A stream for programs.

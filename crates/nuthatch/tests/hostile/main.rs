@@ -81,20 +81,6 @@ impl Attack {
     }
 }
 
-/// What is not asserted yet of an attack.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Off {
-    /// That its memory is given back in time.
-    Release,
-}
-
-/// Attacks of which something is not asserted yet, what, and why. It is printed.
-const AWAITED: &[(&str, Off, &str)] = &[
-    ("stream-subjects-6x100k", Off::Release, "the allocator keeps what six large requests took"),
-    ("connz-subs-8", Off::Release, "the allocator keeps what large pages took"),
-    ("connz-subs-http-30", Off::Release, "the allocator keeps what large pages took"),
-];
-
 fn attacks() -> Vec<Attack> {
     let groups = [
         streams::ATTACKS,
@@ -118,12 +104,6 @@ fn attacks() -> Vec<Attack> {
 
 fn copy(attack: &Attack) -> Attack {
     Attack { ..*attack }
-}
-
-/// Why it is not asserted that this attack's memory is given back; `None`: it is.
-fn keeps_memory(name: &str) -> Option<&'static str> {
-    let of_it = |(awaited, off, _): &&(&str, Off, &str)| *awaited == name && *off == Off::Release;
-    AWAITED.iter().find(of_it).map(|(_, _, why)| *why)
 }
 
 fn with_peer() -> bool {
@@ -152,7 +132,7 @@ impl Measured {
         if self.peak_bytes > allowed {
             return Some(format!("{} MiB, allowed are {}", self.peak_bytes >> 20, allowed >> 20));
         }
-        (self.left_bytes > MEMORY_SLACK_BYTES && keeps_memory(attack.name).is_none())
+        (self.left_bytes > MEMORY_SLACK_BYTES)
             .then(|| format!("{} MiB are held {RELEASE_TIMEOUT:?} later", self.left_bytes >> 20))
     }
 
@@ -201,7 +181,6 @@ fn head() {
 fn run(attack: &Attack, ours: &mut Rig, theirs: Option<&mut Rig>) -> Option<String> {
     let measured = measure(ours, attack);
     let fault = measured.fault(attack);
-    let measured_keeps = measured.left_bytes > MEMORY_SLACK_BYTES;
     let mut line = format!("{:<28} {}", attack.name, measured.row());
     let mut told = vec![fault.clone().unwrap_or_else(|| measured.outcome.unwrap_or_default())];
     if let Some(theirs) = theirs.filter(|_| attack.is_for_peer) {
@@ -210,9 +189,6 @@ fn run(attack: &Attack, ours: &mut Rig, theirs: Option<&mut Rig>) -> Option<Stri
         told.push(measured.outcome.unwrap_or_else(|why| format!("WRONG: {why}")));
     }
     say(&format!("{line}  {}", told.join(" | ")));
-    if let Some(why) = keeps_memory(attack.name).filter(|_| measured_keeps) {
-        say(&format!("    not asserted: {why}"));
-    }
     ours.replace_if_gone();
     fault.map(|fault| format!("{}: {fault}", attack.name))
 }

@@ -31,13 +31,15 @@ pub struct Place {
     /// The round in which a large message was published, by its sequence.
     filled: RefCell<BTreeMap<u64, u64>>,
     random: RefCell<Random>,
+    /// How often streams were told to move, which gives the direction.
+    turns: Cell<u64>,
     /// Kills with a stream on its way, and kills within 50 ms of a moment with segments to be moved.
     streams_killed: Cell<u64>,
     segments_killed: Cell<u64>,
 }
 
 impl Place {
-    pub fn new() -> Self {
+    pub fn new(seed: u64) -> Self {
         let (machine, bucket) = (TempDir::new("kill9-moves"), TempDir::new("kill9-moves-bucket"));
         let config = machine.path().join("server.conf");
         let address = format!("file://{}", bucket.path().display());
@@ -47,10 +49,10 @@ impl Place {
              logs {{ other {{ dir: {other:?} }} }} }}"
         );
         std::fs::write(&config, text).expect("writes");
-        let random = RefCell::new(Random(0x0dd_ba11));
-        let (streams_killed, segments_killed) = (Cell::new(0), Cell::new(0));
+        let random = RefCell::new(Random(0x0dd_ba11 ^ seed));
+        let [turns, streams_killed, segments_killed] = [const { Cell::new(0) }; 3];
         let filled = RefCell::default();
-        Self { machine, bucket, config, filled, random, streams_killed, segments_killed }
+        Self { machine, bucket, config, filled, random, turns, streams_killed, segments_killed }
     }
 
     pub fn start(&self) -> Server {
@@ -60,46 +62,63 @@ impl Place {
         server
     }
 
-    /// Begins to move every stream to the other log, or back, and returns somewhere in the middle.
-    pub fn move_streams(&self, server: &Server, round: u64) {
+    /// Begins to move every stream to the other log, or back, and returns with one of them on its way.
+    pub fn move_streams(&self, server: &Server) {
         let mut client = server.connect();
-        let to = if (round / 3).is_multiple_of(2) { "other" } else { "default" };
-        for stream in STREAMS {
-            let bytes = stream_state(&mut client, stream)["bytes"].as_u64().expect("bytes");
-            // The whole stream in a second, in a quarter of one, or as fast as it goes.
-            let rate = [bytes, bytes * 4, 1 << 30][self.below(3) as usize];
-            // A move that the last kill has interrupted may still be under way.
-            api(
-                &mut client,
-                &format!("STREAM.MOVE.{stream}"),
-                &json!({"log": to, "max_rate": rate}),
-            );
+        let deadline = Instant::now() + TIMEOUT;
+        loop {
+            self.turns.set(self.turns.get() + 1);
+            let to = if self.turns.get() % 2 == 1 { "other" } else { "default" };
+            for stream in STREAMS {
+                self.begin_move(&mut client, stream, to);
+            }
+            thread::sleep(Duration::from_millis(self.below(300)));
+            if STREAMS.iter().any(|stream| is_moving(&mut client, stream)) {
+                break;
+            }
+            assert!(Instant::now() < deadline, "every move was too quick\n{}", server.log_tail());
         }
-        thread::sleep(Duration::from_millis(self.below(300)));
-        let moving = STREAMS.iter().any(|stream| is_moving(&mut client, stream));
-        self.streams_killed.set(self.streams_killed.get() + u64::from(moving));
+        self.streams_killed.set(self.streams_killed.get() + 1);
     }
 
-    /// Stores more than the local disk may hold, and returns when segments have begun to move.
+    /// The whole stream in a second, in a quarter of one, or as fast as it goes.
+    fn begin_move(&self, client: &mut Client, stream: &str, to: &str) {
+        let bytes = stream_state(client, stream)["bytes"].as_u64().expect("bytes");
+        let rate = [bytes, bytes * 4, 1 << 30][self.below(3) as usize];
+        // A move that the last kill has interrupted may still be under way.
+        api(client, &format!("STREAM.MOVE.{stream}"), &json!({"log": to, "max_rate": rate}));
+    }
+
+    /// Stores more than the local disk may hold, and returns when segments have begun to move and more
+    /// are to.
     pub fn fill(&self, server: &Server, round: u64) {
         let mut client = server.connect();
+        let deadline = Instant::now() + TIMEOUT;
+        let log = self.machine.path().join("data/nuthatch/default");
+        loop {
+            self.fill_once(&mut client, server, round, deadline);
+            if sealed_bytes(&log) > LOCAL_MAX_BYTES {
+                break;
+            }
+            assert!(Instant::now() < deadline, "all has moved already\n{}", server.log_tail());
+        }
+        self.segments_killed.set(self.segments_killed.get() + 1);
+        thread::sleep(Duration::from_millis(self.below(50)));
+    }
+
+    fn fill_once(&self, client: &mut Client, server: &Server, round: u64, deadline: Instant) {
         let before = bytes_below(self.bucket.path());
         for n in 0..FILL_MESSAGES {
-            let seq = publish_ok(&mut client, "FILL.x", &body(round, FILL_BYTES));
+            let seq = publish_ok(client, "FILL.x", &body(round, FILL_BYTES));
             self.filled.borrow_mut().insert(seq, round);
             if n > FILL_MESSAGES / 2 && bytes_below(self.bucket.path()) > before {
                 break;
             }
         }
-        let deadline = Instant::now() + TIMEOUT;
         while bytes_below(self.bucket.path()) <= before {
             assert!(Instant::now() < deadline, "no segment moves\n{}", server.log_tail());
             thread::sleep(Duration::from_millis(5));
         }
-        let log = self.machine.path().join("data/nuthatch/default");
-        let to_move = bytes_below(&log) > LOCAL_MAX_BYTES;
-        self.segments_killed.set(self.segments_killed.get() + u64::from(to_move));
-        thread::sleep(Duration::from_millis(self.below(50)));
     }
 
     /// The large messages are all there; older ones are given up.
@@ -123,8 +142,9 @@ impl Place {
         self.filled.borrow_mut().retain(|seq, _| *seq + FILL_KEPT > last);
     }
 
-    /// Every move comes to its end.
-    pub fn finish(self) {
+    /// Every move comes to its end. `asked` rounds were to be killed with streams on their way, and with
+    /// segments.
+    pub fn finish(self, asked: (u64, u64)) {
         let server = self.start();
         let mut client = server.connect();
         let deadline = Instant::now() + TIMEOUT;
@@ -133,14 +153,14 @@ impl Place {
             thread::sleep(Duration::from_millis(20));
         }
         let log = self.machine.path().join("data/nuthatch/default");
-        while bytes_below(&log) > LOCAL_MAX_BYTES {
+        while sealed_bytes(&log) > LOCAL_MAX_BYTES {
             assert!(Instant::now() < deadline, "segments stay\n{}", server.log_tail());
             thread::sleep(Duration::from_millis(20));
         }
         server.stop();
         let killed = (self.streams_killed.get(), self.segments_killed.get());
         println!("killed with streams on their way {} times, with segments {}", killed.0, killed.1);
-        assert!(killed.0 > 0 && killed.1 > 0, "{killed:?}: the kills came beside the moves");
+        assert_eq!(killed, asked, "the kills came beside the moves");
     }
 
     fn below(&self, bound: u64) -> u64 {
@@ -156,6 +176,25 @@ fn is_moving(client: &mut Client, stream: &str) -> bool {
 fn body(round: u64, len: usize) -> Vec<u8> {
     let mut random = Random(round * 7919 + 1);
     (0..len / 8).flat_map(|_| random.next().to_le_bytes()).collect()
+}
+
+/// Bytes of a log's segments but the open one, which is the newest. Checkpoints do not move, and grow with
+/// the streams.
+fn sealed_bytes(log: &Path) -> u64 {
+    let mut segments: Vec<(String, u64)> = [log.to_owned(), log.join("cold")]
+        .iter()
+        .flat_map(|dir| std::fs::read_dir(dir).into_iter().flatten().flatten())
+        .filter(|entry| entry.path().extension().is_some_and(|end| end == "seg"))
+        .filter_map(|entry| {
+            let name = entry.file_name().into_string().ok()?;
+            // Epoch and first position.
+            let position = name.split('-').nth(1)?.to_owned();
+            Some((position, entry.metadata().ok()?.len()))
+        })
+        .collect();
+    segments.sort();
+    segments.pop();
+    segments.iter().map(|(_, len)| len).sum()
 }
 
 /// Bytes of all files below a directory, of which some may vanish meanwhile.

@@ -1,0 +1,151 @@
+//! The layers of the source, crate by crate and module by module: what stands lower never uses
+//! what stands higher, and no modules form a cycle.
+//!
+//! An arrow `a -> b` says that a file below the top-level module `a` names `crate::b`.
+//! Test modules are left out. What breaks the rule today is listed in [`KNOWN`]; an arrow that is
+//! not there fails, and so does one that is there but is gone, so the list can only shrink.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+#[path = "layers/arrows.rs"]
+mod arrows;
+#[path = "layers/known.rs"]
+mod known;
+
+use arrows::{Arrow, Arrows};
+use known::{KNOWN, SERVER_LAYERS};
+
+/// The crates from the bottom up: each may use only those before it (ARCHITECTURE, the map).
+const CRATES: [&str; 10] = [
+    "nuthatch-protocol",
+    "nuthatch-archive",
+    "nuthatch-quorum",
+    "nuthatch-log",
+    "nuthatch-object",
+    "nuthatch-streams",
+    "nuthatch-server",
+    "nuthatch-bench",
+    "nuthatch",
+    // Last, so that nothing of the product may use it.
+    "nuthatch-sim",
+];
+
+fn crates_dir() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("crates/").to_path_buf()
+}
+
+/// The crates of the workspace that the `[dependencies]` of a manifest name.
+fn dependencies(manifest: &str) -> BTreeSet<String> {
+    let mut inside = false;
+    let mut found = BTreeSet::new();
+    for line in manifest.lines().map(str::trim) {
+        if let Some(section) = line.strip_prefix('[') {
+            inside = section.ends_with("dependencies]") && !section.contains("dev-");
+        } else if inside && line.starts_with("nuthatch") {
+            let end = line.find(|c: char| !(c.is_alphanumeric() || c == '-' || c == '_'));
+            found.insert(line[..end.unwrap_or(line.len())].to_owned());
+        }
+    }
+    found
+}
+
+/// What a crate of [`CRATES`] uses although it does not stand below it.
+fn upward_crates(name: &str, manifest: &str) -> Vec<String> {
+    let rank = |name: &str| CRATES.iter().position(|known| *known == name);
+    let own = rank(name).expect("a crate of the list");
+    let uses = dependencies(manifest).into_iter();
+    uses.filter(|used| rank(used).is_none_or(|used| used >= own)).collect()
+}
+
+/// Arrows between modules of one layered crate that lead from a lower layer to a higher one.
+fn upward_modules(arrows: &Arrows, layers: &[&[&str]]) -> BTreeSet<Arrow> {
+    let layer = |module: &str| {
+        let found = layers.iter().position(|layer| layer.contains(&module));
+        found.unwrap_or_else(|| panic!("the module {module} stands in no layer"))
+    };
+    let all = arrows.all();
+    all.into_iter().filter(|(from, to)| layer(from) < layer(to)).collect()
+}
+
+/// The known breaches of one crate.
+fn known_of(name: &str) -> BTreeSet<Arrow> {
+    let own = KNOWN.iter().filter(|(of, _, _)| *of == name);
+    own.map(|(_, from, to)| ((*from).to_owned(), (*to).to_owned())).collect()
+}
+
+/// What is wrong with the modules of a crate, in words; empty if nothing is.
+fn judge(name: &str, arrows: &Arrows, layers: Option<&[&[&str]]>) -> Vec<String> {
+    let known = known_of(name);
+    let mut wrong = Vec::new();
+    for (from, to) in known.difference(&arrows.all()) {
+        wrong.push(format!("{name}: {from} -> {to} is gone: take it from the list"));
+    }
+    let rest = arrows.without(&known);
+    if let Some(layers) = layers {
+        for (from, to) in upward_modules(&rest, layers) {
+            wrong.push(format!(
+                "{name}: {from} -> {to} leads upwards ({})",
+                arrows.place(&from, &to)
+            ));
+        }
+    }
+    for cycle in rest.cycles() {
+        wrong.push(format!("{name}: a cycle of {}", cycle.join(", ")));
+    }
+    wrong
+}
+
+#[test]
+fn crates_use_only_what_stands_below_them() {
+    for name in CRATES {
+        let path = crates_dir().join(name).join("Cargo.toml");
+        let manifest = fs::read_to_string(&path).expect("a manifest");
+        let upward = upward_crates(name, &manifest);
+        assert!(upward.is_empty(), "{name} uses {upward:?}, which do not stand below it");
+    }
+}
+
+#[test]
+fn modules_form_layers_and_no_cycles() {
+    let mut wrong = Vec::new();
+    for name in CRATES {
+        let arrows = Arrows::read(&crates_dir().join(name).join("src"));
+        let layers = (name == "nuthatch-server").then_some(SERVER_LAYERS);
+        wrong.extend(judge(name, &arrows, layers));
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+#[test]
+fn a_planted_upward_arrow_is_found() {
+    let manifest = "[package]\nname = \"x\"\n[dependencies]\nnuthatch-server.workspace = true\n";
+    assert_eq!(upward_crates("nuthatch-log", manifest), ["nuthatch-server"]);
+    let arrows = Arrows::of(&[("low", "use crate::high::Thing;"), ("high", "")]);
+    let found = judge("planted", &arrows, Some(&[&["low"], &["high"]]));
+    assert_eq!(found, ["planted: low -> high leads upwards (low)"]);
+}
+
+#[test]
+fn a_planted_cycle_is_found() {
+    let texts = [
+        ("one", "use crate::{\n    two::{self, Thing},\n    three,\n};"),
+        ("two", "fn f() { crate::three::g(); }"),
+        (
+            "three",
+            "// crate::two\n#[cfg(test)]\nmod tests { use crate::two; }\npub use crate::one::h;",
+        ),
+    ];
+    let found = judge("planted", &Arrows::of(&texts), None);
+    assert_eq!(found, ["planted: a cycle of one, three, two"]);
+}
+
+#[test]
+fn a_known_breach_that_is_gone_is_told() {
+    let arrows = Arrows::of(&[]);
+    for (of, from, to) in KNOWN {
+        let told = format!("{of}: {from} -> {to} is gone: take it from the list");
+        assert!(judge(of, &arrows, None).contains(&told));
+    }
+}

@@ -1,0 +1,230 @@
+#!/usr/bin/env python3
+"""Long campaigns behind one command, each on fresh seeds: `just proof --minutes N`.
+
+The parts share the time. A round of a part is a run of its suites with seeds that no line of
+docs/proof-ledger.md names yet; a line for each part is appended there. A seed that fails is written to
+tests/kept-seeds, which the ordinary tests replay. Exits with 1 when anything failed.
+"""
+
+import argparse
+import datetime
+import json
+import os
+import pathlib
+import re
+import resource
+import signal
+import subprocess
+import sys
+import time
+
+REPO = pathlib.Path(__file__).resolve().parent.parent
+LEDGER = REPO / "docs/proof-ledger.md"
+KEPT = REPO / "tests/kept-seeds"
+PROFILE = os.environ.get("NUTHATCH_PROFILE", "ci")
+# What a round's seeds are moved by: more than any suite has seeds, and more than its highest own seed.
+STRIDE = 10_000
+FIRST = 1_000_000
+# A round that takes longer than its part's share and this hangs.
+HANG_S = 1800
+
+
+class Part:
+    def __init__(self, name, suites, tests=(), env=None, features=None):
+        self.name, self.suites, self.tests, self.features = name, suites, list(tests), features
+        # Variables of a round, given its first seed and the seconds of its part.
+        self.env = env or (lambda seed, seconds: {})
+
+
+def kill(rounds, beside=None):
+    def env(_seed, _seconds):
+        beside_env = {"NUTHATCH_KILL_BESIDE": beside} if beside else {}
+        return {"NUTHATCH_KILL_ROUNDS": rounds, **beside_env}
+    return env
+
+
+def differential(seed, _seconds):
+    return {"NUTHATCH_DIFF_SEEDS": ",".join(str(seed + n) for n in range(8))}
+
+
+KILL9 = [("nuthatch", "kill9")]
+MOVES = ["acknowledged_messages_survive_kill_9_in_the_middle_of_moves"]
+PARTS = [
+    Part("kill", KILL9, ["acknowledged_messages_survive_kill_9"], kill(10)),
+    Part("kill-bucket", KILL9, ["acknowledged_messages_in_a_bucket_survive_kill_9_and_the_machine"], kill(10)),
+    Part("kill-moves", KILL9, MOVES, kill(10, "moves")),
+    Part("kill-tier-moves", KILL9, MOVES, kill(10, "tier-moves")),
+    Part("log", [("nuthatch-log", suite) for suite in ("power_cut", "places", "faults")]),
+    Part("object", [("nuthatch-object", suite) for suite in ("store_faults", "tier_faults", "two_owners", "ahead")]),
+    Part("streams", [("nuthatch-streams", suite) for suite in ("power_cut", "moving")]),
+    Part("doctor", [("nuthatch-streams", "doctor")]),
+    Part("proxy", [("nuthatch-object", "proxy")]),
+    Part("fuzz", [("nuthatch", "fuzz_corpus")],
+         env=lambda seed, _: {"NUTHATCH_FUZZ_SEED": seed, "NUTHATCH_FUZZ_SECONDS": 2}),
+    Part("differential", [("nuthatch", "differential")], env=differential),
+    Part("hostile", [("nuthatch", "hostile")]),
+    Part("soak", [("nuthatch", "soak")], env=lambda _, seconds: {"NUTHATCH_SOAK_SECONDS": int(max(20, seconds))}),
+    *(Part(f"mutations-{crate}", [(f"nuthatch-{crate}", "mutations")], ["every_rule_is_found"], features="mutations")
+      for crate in ("log", "object", "streams")),
+]
+
+
+def main():
+    options = arguments()
+    parts = [part for part in PARTS if not options.part or part.name in options.part]
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, stop)
+    if any(part.name == "differential" for part in parts):
+        subprocess.run(["./tests/peers.sh"], cwd=REPO, check=True)
+    programs = build(parts)
+    failed = False
+    began = time.monotonic()
+    for index, part in enumerate(parts):
+        left = options.minutes * 60 - (time.monotonic() - began)
+        failed |= play(part, programs, max(0, left) / (len(parts) - index))
+    return 1 if failed else 0
+
+
+def arguments():
+    parser = argparse.ArgumentParser(prog="just proof", description=__doc__.splitlines()[0])
+    parser.add_argument("--minutes", type=float, default=60, help="all parts together, after the build (default 60)")
+    parser.add_argument("--part", action="append", choices=[part.name for part in PARTS], help="may be repeated")
+    return parser.parse_args()
+
+
+def stop(_number, _frame):
+    raise SystemExit(130)
+
+
+def build(parts):
+    """Paths of the test programs, by features, package and suite. What CI builds is not built again."""
+    found = {}
+    plain = sorted({suite for part in parts if part.features is None for _, suite in part.suites})
+    if plain:
+        # Of the whole workspace, so that dependencies have the features that CI builds them with.
+        found.update(build_with(None, ["--workspace", *(word for suite in plain for word in ("--test", suite))]))
+    for part in parts:
+        if part.features:
+            package = part.suites[0][0]
+            words = ["-p", package, "--features", part.features, "--test", part.suites[0][1]]
+            found.update(build_with(part.features, words))
+    return found
+
+
+def build_with(features, words):
+    command = ["cargo", "test", "--locked", "--no-run", "--profile", PROFILE, "--message-format=json", *words]
+    done = subprocess.run(command, cwd=REPO, stdout=subprocess.PIPE, text=True)
+    if done.returncode:
+        raise SystemExit("the tests cannot be built")
+    found = {}
+    for line in done.stdout.splitlines():
+        message = json.loads(line)
+        if message.get("executable") and "test" in message["target"]["kind"]:
+            manifest = pathlib.Path(message["manifest_path"])
+            found[features, manifest.parent.name, message["target"]["name"]] = message["executable"]
+    return found
+
+
+def play(part, programs, seconds):
+    """Rounds of one part until its time is over, one at least; writes the ledger's line."""
+    first = seed = next_seed(part)
+    rounds, findings = 0, []
+    began, cpu = time.monotonic(), cpu_seconds()
+    print(f"== {part.name}: {seconds:.0f} s from seed {seed}", flush=True)
+    while rounds == 0 or (time.monotonic() - began < seconds and not findings):
+        for package, suite in part.suites:
+            findings += run(part, programs[part.features, package, suite], package, suite, seed, seconds)
+        rounds += 1
+        seed += STRIDE
+    for finding in findings:
+        keep(*finding)
+    note(part, first, seed, rounds, (cpu_seconds() - cpu) / 3600, findings)
+    return bool(findings)
+
+
+def run(part, program, package, suite, seed, seconds):
+    """Runs one suite; returns what failed: package, suite, test, seed or None."""
+    env = {**os.environ, "NUTHATCH_SEEDS_FROM": seed, **part.env(seed, seconds)}
+    env = {name: str(value) for name, value in env.items()}
+    # Output is shown by test, so that a seed has the name of its test.
+    command = [program, "--show-output", "--test-threads", "2"]
+    command += ["--exact", *part.tests] if part.tests else []
+    child = subprocess.Popen(command, cwd=REPO / "crates" / package, env=env, text=True, errors="replace",
+                             stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True)
+    try:
+        text, _ = child.communicate(timeout=seconds + HANG_S)
+    except subprocess.TimeoutExpired:
+        return [(package, suite, "hangs", None)]
+    finally:
+        end_session(child)
+    for line in text.splitlines():
+        if re.search(r"rounds, \d+ acknowledged|^killed with|NOT FOUND", line):
+            print(f"   {line}", flush=True)
+    if child.returncode == 0:
+        return []
+    print(text, flush=True)
+    return [(package, suite, test, found) for test, found in failures(text)] or [(package, suite, "ended", None)]
+
+
+def end_session(child):
+    """Servers that a failed test has left go too."""
+    try:
+        os.killpg(child.pid, signal.SIGKILL)
+    except ProcessLookupError:
+        pass
+    child.wait()
+
+
+def failures(text):
+    """Each failed test, and the first seed that it names."""
+    blocks = re.split(r"^---- (\S+) stdout ----$", text, flags=re.M)
+    failed = set(re.findall(r"^test (\S+) \.\.\. FAILED$", text, flags=re.M))
+    seen = {}
+    for name, block in zip(blocks[1::2], blocks[2::2]):
+        found = re.search(r"\bseed (\d+)", block)
+        if name in failed and name not in seen:
+            seen[name] = int(found.group(1)) if found else None
+    return [(name.rsplit("::", 1)[-1], seen.get(name)) for name in sorted(failed)]
+
+
+def keep(package, suite, test, seed):
+    """A line for the ordinary tests to replay; mutations and suites without seeds have none."""
+    print(f"FOUND: {package} {suite} {test} seed {seed}", flush=True)
+    if seed is None or suite == "mutations":
+        return
+    with open(KEPT / f"{package}-{suite}.txt", "a", encoding="utf-8") as file:
+        file.write(f"{test} {seed} # {today()}, {commit()}\n")
+
+
+def next_seed(part):
+    """The end of the highest range that the ledger has for this part."""
+    lines = LEDGER.read_text(encoding="utf-8").splitlines()
+    cells = [[cell.strip() for cell in line.split("|")] for line in lines if line.startswith("|")]
+    ends = [int(row[4].split("..")[1]) for row in cells if len(row) > 4 and row[3] == part.name]
+    return max(ends, default=FIRST)
+
+
+def note(part, first, end, rounds, cpu_hours, findings):
+    told = "; ".join(f"{suite} {test}" + (f" seed {seed}" if seed else "") for _, suite, test, seed in findings)
+    line = f"| {today()} | {commit()} | {part.name} | {first}..{end} | {rounds} | {cpu_hours:.3f} | {told or 'none'} |"
+    with open(LEDGER, "a", encoding="utf-8") as file:
+        file.write(line + "\n")
+    print(line, flush=True)
+
+
+def today():
+    return datetime.datetime.now(datetime.timezone.utc).date().isoformat()
+
+
+def commit():
+    done = subprocess.run(["git", "rev-parse", "--short=12", "HEAD"], cwd=REPO, stdout=subprocess.PIPE, text=True)
+    return done.stdout.strip() or "unknown"
+
+
+def cpu_seconds():
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
+
+
+if __name__ == "__main__":
+    sys.exit(main())
