@@ -5,7 +5,7 @@
 use nuthatch_protocol::wire::leaf::{LeafOp, LeafStep, parse_leaf_op, queue_names, split_delivery};
 use nuthatch_protocol::wire::parse::{Limits, Step, parse_op};
 use nuthatch_protocol::{ack, config, headers, js, jwt, nkey, subject, transform};
-use nuthatch_streams::{consumer, facts, records, validate};
+use nuthatch_streams::{consumer, decoded_state, records, validate};
 
 /// A target.
 pub type Target = fn(&[u8]);
@@ -232,9 +232,9 @@ pub fn requests(data: &[u8]) {
 
 /// Bodies of control records and snapshots.
 pub fn state_records(data: &[u8]) {
-    let _ = facts::state(data);
-    let _ = facts::log_state(data);
-    let _ = facts::snapshot(data);
+    let _ = decoded_state::state(data);
+    let _ = decoded_state::log_state(data);
+    let _ = decoded_state::snapshot(data);
     let _ = records::StreamRecord::decode(data);
     let _ = records::Advance::decode(data);
     let _ = records::Delete::decode(data);

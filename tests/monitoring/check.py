@@ -11,7 +11,7 @@ import urllib.error
 import urllib.parse
 import urllib.request
 
-PATIENCE_S = 90
+TIMEOUT_S = 90
 # What Grafana would fill in; the server's address comes with the call.
 VARIABLES = {"__rate_interval": "10s", "account": ".*", "stream": ".*", "consumer": ".*", "log": ".*"}
 
@@ -45,7 +45,7 @@ def values(prometheus, expression):
 
 def wait_until_empty(missing, what):
     """Calls until there is nothing missing."""
-    deadline = time.monotonic() + PATIENCE_S
+    deadline = time.monotonic() + TIMEOUT_S
     while left := missing():
         if time.monotonic() > deadline:
             fail(f"{what}:\n  " + "\n  ".join(map(str, left)))

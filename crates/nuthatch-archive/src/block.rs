@@ -25,12 +25,12 @@ const RECORD_BYTES_MAX: u64 = 32 << 20;
 const HEADERS_BIT: u32 = 1 << 31;
 const ERASED_BIT: u64 = 1 << 63;
 const TOMBSTONE_BIT: u64 = 1 << 62;
-/// What a compressed block begins with.
+/// Prefix of a compressed block.
 const COMPRESSED: &[u8] = b"cmp\x01";
 /// Longest beginning of a compressed block, up to the identifier of the compressed stream.
 const FRONT_BYTES_MAX: usize = COMPRESSED.len() + 10 + STREAM_START.len();
 
-/// What a record tells.
+/// A decoded record.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Record<'a> {
     /// A message.
@@ -193,29 +193,34 @@ fn split_record(record: &[u8], subject_bytes: usize, has_headers: bool) -> Optio
     Some([subject, headers, body, sum])
 }
 
-/// What an intact record tells, without its bytes.
+/// Metadata of an intact record.
 #[derive(Clone, Copy)]
-enum Told {
+enum RecordSummary {
     Message { seq: u64, time_ns: i64 },
     Removed { seq: u64, time_ns: i64 },
 }
 
-fn told(message: Message<'_>) -> Result<Told, &'static str> {
+fn told(message: Message<'_>) -> Result<RecordSummary, &'static str> {
     let Message { seq, time_ns, .. } = message;
     let bare = seq & !(ERASED_BIT | TOMBSTONE_BIT);
     if seq & (ERASED_BIT | TOMBSTONE_BIT) != 0 || bare == 0 {
-        return Ok(Told::Removed { seq: bare, time_ns });
+        return Ok(RecordSummary::Removed { seq: bare, time_ns });
     }
     if !subject::is_valid_literal(message.subject) {
         return Err("its subject is not valid");
     }
-    Ok(Told::Message { seq, time_ns })
+    Ok(RecordSummary::Message { seq, time_ns })
 }
 
-fn record_of(record: &[u8], told: Told, subject_bytes: usize, has_headers: bool) -> Record<'_> {
+fn record_of(
+    record: &[u8],
+    told: RecordSummary,
+    subject_bytes: usize,
+    has_headers: bool,
+) -> Record<'_> {
     match told {
-        Told::Removed { seq, time_ns } => Record::Removed { seq, time_ns },
-        Told::Message { seq, time_ns } => {
+        RecordSummary::Removed { seq, time_ns } => Record::Removed { seq, time_ns },
+        RecordSummary::Message { seq, time_ns } => {
             let parts = split_record(record, subject_bytes, has_headers);
             let [subject, headers, body, _] = parts.unwrap_or([b""; 4]);
             Record::Message(Message { seq, time_ns, subject, headers, body })

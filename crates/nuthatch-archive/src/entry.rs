@@ -22,7 +22,7 @@ pub struct Header {
 }
 
 impl Header {
-    /// Whether it marks the end of an archive.
+    /// True if it marks the end of an archive.
     pub fn is_end(&self) -> bool {
         *self == Self::default()
     }
@@ -63,7 +63,7 @@ impl<R: Read> Entries<R> {
         Self { input, count: 0 }
     }
 
-    /// Where it is, for errors.
+    /// Its place, for errors.
     pub fn place(&self) -> String {
         format!("entry {}", self.count)
     }

@@ -1,4 +1,4 @@
-//! What can be wrong with an archive.
+//! Errors of archives.
 
 use std::io;
 
@@ -11,15 +11,15 @@ pub enum ArchiveError {
     /// Something is not as it was written.
     #[error("damaged: {place}: {what}")]
     Damaged {
-        /// Where.
+        /// The place.
         place: String,
-        /// What is wrong.
+        /// The fault.
         what: String,
     },
     /// Something is larger than is read.
     #[error("{what} of {bytes} bytes; at most {bytes_max} are read")]
     TooLarge {
-        /// What.
+        /// The item.
         what: String,
         /// Its size.
         bytes: u64,

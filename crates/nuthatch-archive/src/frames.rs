@@ -40,7 +40,7 @@ pub struct FrameReader<R> {
     input: R,
     chunk: Vec<u8>,
     block: Vec<u8>,
-    /// What of the block was read.
+    /// Bytes of the block already read.
     at: usize,
     /// Compressed bytes before the current chunk.
     offset: u64,
@@ -62,7 +62,7 @@ impl<R: Read> FrameReader<R> {
         }
     }
 
-    /// What it reads from.
+    /// The underlying reader.
     pub const fn get_mut(&mut self) -> &mut R {
         &mut self.input
     }

@@ -32,7 +32,7 @@ impl Sums {
         hasher.finalize64().to_le_bytes()
     }
 
-    /// Whether `hex` is the sum of `data`, in the digits that files called `meta.sum` hold.
+    /// True if `hex` is the sum of `data`, in the digits that files called `meta.sum` hold.
     pub fn matches_hex(&self, data: &[u8], hex: &[u8]) -> bool {
         let digits =
             self.of(&[data]).iter().fold(String::new(), |text, b| format!("{text}{b:02x}"));

@@ -59,7 +59,7 @@ pub struct Message<'a> {
     pub body: &'a [u8],
 }
 
-/// What an archive holds, in this order: consumers before or behind everything else.
+/// Item of an archive, in this order: consumers before or behind everything else.
 #[derive(Clone, PartialEq, Debug)]
 pub enum Item<'a> {
     /// A consumer. Its name is in its configuration.

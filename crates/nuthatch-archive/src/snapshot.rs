@@ -11,7 +11,7 @@ use nuthatch_protocol::subject;
 use snap::write::FrameEncoder;
 use std::io::{self, BufReader, Read, Write};
 
-/// What an archive begins with, once it is uncompressed.
+/// Magic of an uncompressed archive.
 pub const MAGIC: &[u8; 8] = b"NATSARC1";
 
 const STATE_NAME: &[u8] = b"state.json";
@@ -67,7 +67,7 @@ impl<W: Write> SnapshotWriter<W> {
         entry::write(&mut self.out, &header, [message.headers, message.body])
     }
 
-    /// Where it writes, to take what is there.
+    /// The underlying writer, to take what is there.
     pub fn get_mut(&mut self) -> &mut W {
         self.out.get_mut()
     }

@@ -54,7 +54,7 @@ pub struct StoredStream {
     pub config: StreamConfig,
     /// Its consumers, by name.
     pub consumers: Vec<ConsumerSnapshot>,
-    /// What its files hold.
+    /// State by its files.
     pub state: StreamState,
     blocks: Vec<(u32, PathBuf)>,
     removed: RoaringTreemap,
@@ -67,7 +67,7 @@ fn io_error(path: &Path) -> impl FnOnce(io::Error) -> ArchiveError + '_ {
     }
 }
 
-/// What is in a directory, sorted; nothing if it is not there.
+/// Entries of a directory, sorted; empty if it is not there.
 fn listed(dir: &Path) -> Result<Vec<PathBuf>, ArchiveError> {
     let entries = match fs::read_dir(dir) {
         Ok(entries) => entries,
@@ -93,7 +93,7 @@ fn name_of(path: &Path) -> Result<String, ArchiveError> {
         .ok_or_else(|| ArchiveError::damaged(path.display().to_string(), "its name is not UTF-8"))
 }
 
-/// What is at a path, itself: links are not followed, which could lead anywhere.
+/// Type of what is at a path: links are not followed, which could lead anywhere.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Kind {
     Nothing,

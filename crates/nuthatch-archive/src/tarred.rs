@@ -162,7 +162,7 @@ struct ConsumerFiles {
     state: Option<Vec<u8>>,
 }
 
-/// What is checked and put together over several files.
+/// State checked and put together over several files.
 struct Reading<'v, E> {
     stream: &'v str,
     visit: &'v mut dyn FnMut(Item<'_>) -> Result<(), E>,
@@ -336,7 +336,7 @@ pub(crate) fn consumer_of(
     Ok(ConsumerSnapshot { config, state })
 }
 
-/// What a record of a block means, where `last` is how far the blocks have come.
+/// Item for a record of a block, where `last` is how far the blocks have come.
 fn item_of<'r>(record: Record<'r>, last: &mut u64) -> Option<Item<'r>> {
     match record {
         // Written again by a compaction that did not end: the first one counts.

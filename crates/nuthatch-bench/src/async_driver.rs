@@ -157,20 +157,20 @@ pub fn read(workload: &JsRead, target: &Target) -> Result<RunReport, BenchError>
         |_| connect(&runtime, target),
         |_, connection, tally| {
             let _inside = connection.runtime.enter();
-            let reader = Reader::new(workload, &connection.client, target);
+            let reader = AsyncReader::new(workload, &connection.client, target);
             connection.runtime.block_on(reader.run(&unclaimed, tally))
         },
     )
 }
 
-struct Reader<'a> {
+struct AsyncReader<'a> {
     plan: &'a JsRead,
     context: Context,
     client: Client,
     check: OrderCheck,
 }
 
-impl<'a> Reader<'a> {
+impl<'a> AsyncReader<'a> {
     fn new(plan: &'a JsRead, client: &Client, target: &Target) -> Self {
         let context = ContextBuilder::new().timeout(target.timeout).build(client.clone());
         let gapless = plan.mode.is_ordered() || plan.clients == 1;

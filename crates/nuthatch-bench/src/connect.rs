@@ -18,7 +18,7 @@ use crate::js::API_PREFIX;
 use crate::units::parse_duration;
 use context::{Context, ContextError, Store};
 
-/// Where we connect when nothing else is said.
+/// Default address of the server.
 pub const DEFAULT_SERVER: &str = "nats://127.0.0.1:4222";
 
 /// How to reach a server; shared by all client commands.

@@ -37,7 +37,7 @@ pub enum BenchError {
     /// An address, a context or a file with credentials is unusable.
     #[error(transparent)]
     Settings(#[from] crate::connect::SettingsError),
-    /// What was asked for makes no sense.
+    /// Invalid usage.
     #[error("{0}")]
     Usage(String),
     /// The measurement could not be completed.
@@ -52,14 +52,14 @@ pub enum BenchError {
     /// A file could not be read or written.
     #[error("{what}: {source}")]
     File {
-        /// What was attempted.
+        /// The operation.
         what: String,
         /// The system's error.
         source: std::io::Error,
     },
 }
 
-/// Where to measure, and with what.
+/// Target and settings of a measurement.
 #[derive(Debug, Clone)]
 pub struct Target {
     /// How to reach the server.

@@ -35,7 +35,7 @@ pub enum JsError {
     /// JetStream said no.
     #[error("{} ({})", .0.description, .0.err_code)]
     Api(ApiError),
-    /// Nobody answers the API.
+    /// The API has no responder.
     #[error("JetStream is not enabled on this server; start it with -js")]
     NotEnabled,
     /// The request itself failed.
@@ -44,9 +44,9 @@ pub enum JsError {
     /// The reply is not what JetStream sends.
     #[error("the reply to {subject} is not understood: {reason}")]
     BadReply {
-        /// Where the request went.
+        /// Subject of the request.
         subject: String,
-        /// What is wrong with the reply.
+        /// The reply's fault.
         reason: String,
     },
 }
@@ -136,7 +136,7 @@ pub fn list_at(
     }
 }
 
-/// What a publish was answered with.
+/// Answer to a publish.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum PubAck {
     /// Stored under this sequence.

@@ -23,6 +23,8 @@ pub mod js;
 #[cfg(feature = "workbench")]
 mod meter;
 #[cfg(feature = "workbench")]
+mod migration;
+#[cfg(feature = "workbench")]
 mod mq;
 #[cfg(feature = "workbench")]
 mod objects;
@@ -40,8 +42,6 @@ pub mod process;
 pub mod program;
 #[cfg(feature = "workbench")]
 pub mod queue;
-#[cfg(feature = "workbench")]
-mod relocate;
 pub mod report;
 #[cfg(feature = "workbench")]
 mod requests;

@@ -1,5 +1,5 @@
-//! What a group of processes uses over time: CPU and memory of a server with all its children,
-//! sampled a few times a second.
+//! Resource use of a group of processes over time: CPU and memory of a server with all its
+//! children, sampled a few times a second.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -31,7 +31,7 @@ pub struct Meter {
     thread: JoinHandle<Vec<Sample>>,
 }
 
-/// What was used between two moments.
+/// Use between two moments.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 pub struct Used {
     /// CPU time in seconds, of all processes.
@@ -41,7 +41,7 @@ pub struct Used {
     pub peak_memory_bytes: u64,
 }
 
-/// What a meter has gathered.
+/// Samples of a meter.
 #[derive(Debug)]
 pub struct Readings(Vec<Sample>);
 
@@ -71,7 +71,7 @@ impl Meter {
 }
 
 impl Readings {
-    /// What was used between two moments, interpolated between samples.
+    /// Use between two moments, interpolated between samples.
     pub fn between(&self, from: Instant, to: Instant) -> Used {
         let cpu = self.cpu_at(to) - self.cpu_at(from);
         let inside = self.0.iter().filter(|s| s.at >= from && s.at <= to + INTERVAL);

@@ -1,4 +1,4 @@
-//! What a process of this machine has used: CPU time and peak memory, read from the kernel.
+//! Resource use of a process: CPU time and peak memory, read from the kernel.
 
 use std::fs;
 use std::io;
@@ -24,7 +24,7 @@ pub struct Usage {
     pub peak_rss_bytes: u64,
 }
 
-/// What a run cost a process.
+/// Cost of a run for a process.
 #[derive(Debug, Clone, Serialize)]
 pub struct ProcessCost {
     /// The process.
@@ -128,7 +128,7 @@ pub fn die_with_parent() -> io::Result<()> {
     }
 }
 
-/// Whether this process runs as root.
+/// True if this process runs as root.
 pub fn is_root() -> bool {
     // SAFETY: a plain system call that cannot fail.
     unsafe { libc::geteuid() == 0 }

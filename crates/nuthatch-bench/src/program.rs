@@ -11,10 +11,10 @@ use crate::cli::{self, LoadCommand};
 use crate::compare::{self, CompareArgs};
 use crate::connect::ConnectArgs;
 use crate::harness::BenchError;
+use crate::migration::{self, importing::ImportArgs, moving::MoveArgs};
 use crate::mq::{self, cli::MqArgs};
 use crate::objects::{self, ObjectsArgs};
 use crate::peers::{self, cli::PeersArgs};
-use crate::relocate::{self, importing::ImportArgs, moving::MoveArgs};
 use crate::scale::{self, ScaleArgs};
 use crate::workbench::cli::{LogArgs, PartitionsArgs, PubSubArgs};
 use crate::workbench::latency_cli::LatencyArgs;
@@ -120,8 +120,8 @@ fn run_workbench(command: &WorkbenchCommand, connect: &ConnectArgs) -> Result<St
         WorkbenchCommand::Scale(args) => scale::run(args),
         WorkbenchCommand::Catalog(args) => catalog::run(args),
         WorkbenchCommand::Objects(args) => objects::run(args),
-        WorkbenchCommand::Move(args) => relocate::moving::run(args),
-        WorkbenchCommand::Import(args) => relocate::importing::run(args),
+        WorkbenchCommand::Move(args) => migration::moving::run(args),
+        WorkbenchCommand::Import(args) => migration::importing::run(args),
         WorkbenchCommand::Latency(args) => latency_cli::run(args, connect),
         WorkbenchCommand::Pubsub(args) => workbench::cli::run_pubsub(args, connect),
         WorkbenchCommand::Partitions(args) => workbench::cli::run_partitions(args, connect),

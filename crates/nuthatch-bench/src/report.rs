@@ -1,4 +1,4 @@
-//! What a run has measured, and how it is shown.
+//! Results of a run, and their display.
 
 use std::fmt::Write as _;
 use std::time::{Duration, Instant};
@@ -104,7 +104,7 @@ pub struct LatencySummary {
 /// One limit of the machine.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct RawLimit {
-    /// What was measured.
+    /// Name of the measurement.
     pub name: String,
     /// Megabytes (10^6 bytes) per second, where that is what counts.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -117,7 +117,7 @@ pub struct RawLimit {
     pub p99_us: Option<f64>,
 }
 
-/// What one client of a run counted.
+/// Counts of one client of a run.
 #[derive(Debug, Clone)]
 pub struct Tally {
     /// Messages that count (acknowledged, or received).
@@ -171,7 +171,7 @@ impl Tally {
     }
 }
 
-/// What was asked for; the same in every repetition.
+/// Plan of the run; the same in every repetition.
 #[derive(Debug, Clone, Serialize)]
 pub struct Plan {
     /// Such as `js pub async`.
@@ -285,7 +285,7 @@ impl Spread {
 /// All repetitions of a workload.
 #[derive(Debug, Clone, Serialize)]
 pub struct Report {
-    /// What was asked for.
+    /// Plan of the run.
     #[serde(flatten)]
     pub plan: Plan,
     /// The server's version as it reports it.

@@ -1,5 +1,5 @@
-//! What a store was asked for: counted by the client of the store, by a Nuthatch that keeps a log in
-//! it, or by a MinIO itself.
+//! Requests to a store: counted by the client of the store, by a Nuthatch that keeps a log in it,
+//! or by a MinIO itself.
 
 use std::fmt;
 use std::io::{Read, Write};
@@ -14,7 +14,7 @@ use crate::harness::BenchError;
 /// Limit for an answer of a monitoring port.
 const MONITORING_TIMEOUT: Duration = Duration::from_secs(30);
 
-/// What a store was asked for.
+/// Counts of requests to a store.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Requests {
     /// Requests by kind, in the order of [`RequestKind::ALL`].
@@ -28,7 +28,7 @@ pub struct Requests {
 }
 
 impl Requests {
-    /// What a bucket of this process was asked for.
+    /// Requests of a bucket of this process.
     pub fn of(bucket: &Bucket) -> Self {
         let counters = bucket.counters().snapshot();
         Self {
@@ -39,7 +39,7 @@ impl Requests {
         }
     }
 
-    /// What came after `before`.
+    /// The requests since `before`.
     pub fn since(&self, before: &Self) -> Self {
         Self {
             by_kind: std::array::from_fn(|n| self.by_kind[n].saturating_sub(before.by_kind[n])),

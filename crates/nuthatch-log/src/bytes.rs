@@ -35,18 +35,18 @@ pub const fn unzigzag(n: u64) -> i64 {
 
 /// Reads what the `put` functions wrote; every method returns `None` where the bytes end.
 #[derive(Clone)]
-pub struct Reader<'a> {
+pub struct ByteReader<'a> {
     bytes: &'a [u8],
 }
 
-impl<'a> Reader<'a> {
+impl<'a> ByteReader<'a> {
     /// Reads from the start of `bytes`.
     #[must_use]
     pub const fn new(bytes: &'a [u8]) -> Self {
         Self { bytes }
     }
 
-    /// What has not been read.
+    /// The bytes not yet read.
     #[must_use]
     pub const fn rest(&self) -> &'a [u8] {
         self.bytes
@@ -101,7 +101,7 @@ mod tests {
         fn varints_survive(n: u64, signed: i64) {
             let mut out = Vec::new();
             put_varint(&mut out, n);
-            let mut reader = Reader::new(&out);
+            let mut reader = ByteReader::new(&out);
             prop_assert_eq!(reader.varint(), Some(n));
             prop_assert!(reader.rest().is_empty());
             prop_assert_eq!(unzigzag(zigzag(signed)), signed);

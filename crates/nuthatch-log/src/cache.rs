@@ -10,7 +10,7 @@ pub use expect::{Expect, Link};
 pub use load::{LoadFailure, LoadFault, LoadRequest, Loaded};
 pub use resume::Resume;
 
-use crate::frame::Run;
+use crate::frame::MessageRun;
 use crate::types::Lsn;
 use bytes::Bytes;
 use std::collections::VecDeque;
@@ -33,12 +33,12 @@ pub struct TailFrame {
     /// Memory that they keep.
     pub held_bytes: usize,
     /// Its messages.
-    pub runs: Vec<Run>,
+    pub runs: Vec<MessageRun>,
 }
 
 impl TailFrame {
     fn cost(&self) -> usize {
-        self.held_bytes + self.runs.len() * 2 * size_of::<Run>() + FRAME_OVERHEAD_BYTES
+        self.held_bytes + self.runs.len() * 2 * size_of::<MessageRun>() + FRAME_OVERHEAD_BYTES
     }
 }
 

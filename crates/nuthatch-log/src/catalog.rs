@@ -3,7 +3,7 @@
 //! Because the chain is written down, a missing file is noticed and named instead of read past.
 //! A catalog that cannot be read is an error, never a reason to delete or to start anew.
 
-use crate::bytes::{Reader, u32_at};
+use crate::bytes::{ByteReader, u32_at};
 use crate::env::{Disk, replace_file};
 use crate::frame::crc;
 use crate::later::Later;
@@ -25,7 +25,7 @@ const FIRST_VERSION: u32 = 1;
 const HEADER_BYTES: usize = 48;
 const ENTRY_BYTES: usize = 64;
 
-/// What a segment in the chain is. The numbers are part of the format.
+/// State of a segment in the chain. The numbers are part of the format.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u8)]
 pub enum SegmentState {
@@ -56,13 +56,13 @@ impl SegmentState {
 pub struct SegmentEntry {
     /// Identity.
     pub id: SegmentId,
-    /// Generation of its writer.
+    /// Epoch of its writer.
     pub epoch: Epoch,
     /// First position it stands for.
     pub base: Lsn,
     /// Last position it stands for (`base - 1` while open or empty).
     pub end: Lsn,
-    /// Where its frames end, in bytes; 0 while open.
+    /// Offset where its frames end, in bytes; 0 while open.
     pub data_end: u64,
     /// Bytes of the footer behind `data_end`; 0 if it has none.
     pub footer_len: u32,
@@ -70,7 +70,7 @@ pub struct SegmentEntry {
     pub footer_crc: u32,
     /// Salt of its frames.
     pub salt: u32,
-    /// What it is.
+    /// Its state.
     pub state: SegmentState,
     /// Written by compaction.
     pub compacted: bool,
@@ -92,11 +92,11 @@ impl SegmentEntry {
 pub struct Catalog {
     /// Identity of the log, in every segment's header.
     pub log_id: u64,
-    /// The newest generation that wrote.
+    /// The newest epoch that wrote.
     pub epoch: Epoch,
     /// Identity that the next segment gets.
     pub next_segment: SegmentId,
-    /// Whether the last writer closed the log: no segment is open and nothing may be torn.
+    /// True if the last writer closed the log: no segment is open and nothing may be torn.
     pub clean: bool,
     /// The chain in the order of positions.
     pub segments: Vec<SegmentEntry>,
@@ -111,7 +111,7 @@ pub enum CatalogError {
     /// Its checksum or structure is wrong.
     #[error("the catalog is damaged: {what}")]
     Damaged {
-        /// What does not fit.
+        /// The check that failed.
         what: &'static str,
     },
     /// Another version of the format.
@@ -200,7 +200,7 @@ impl Catalog {
     }
 
     fn fields(bytes: &[u8]) -> Option<Self> {
-        let mut reader = Reader::new(bytes.get(16..)?);
+        let mut reader = ByteReader::new(bytes.get(16..)?);
         let log_id = reader.u64()?;
         let epoch = Epoch(reader.u32()?);
         let next_segment = SegmentId(reader.u32()?);
@@ -244,8 +244,8 @@ impl Catalog {
 /// A catalog longer than this (a million segments) is not one.
 const MAX_CATALOG_BYTES: usize = 64 * 1024 * 1024;
 
-/// What a later version says in a catalog whose checksum fits. In both versions that are known all
-/// of this is zero, or one of few values.
+/// The field of a catalog with a fitting checksum that only a later version writes. In both known
+/// versions all of this is zero, or one of few values.
 fn later(bytes: &[u8]) -> Option<Later> {
     if u32_at(bytes, 40) != 0 {
         return Some(Later::Key(u32_at(bytes, 40)));
@@ -284,7 +284,7 @@ fn put_entry(out: &mut Vec<u8>, entry: &SegmentEntry) {
 }
 
 fn read_entry(bytes: &[u8]) -> Option<SegmentEntry> {
-    let mut reader = Reader::new(bytes);
+    let mut reader = ByteReader::new(bytes);
     Some(SegmentEntry {
         id: SegmentId(reader.u32()?),
         epoch: Epoch(reader.u32()?),
@@ -328,7 +328,7 @@ mod tests {
         assert_eq!(Catalog::decode(&sample().encode()).expect("valid"), sample());
     }
 
-    /// What version 1 wrote, which is the same without what came later.
+    /// Content that version 1 wrote, which is the same without what came later.
     #[test]
     fn the_first_version_is_read() {
         let mut catalog = sample();

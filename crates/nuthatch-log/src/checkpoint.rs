@@ -36,7 +36,7 @@ pub struct Covers {
     pub log_id: u64,
     /// Everything up to this frame is in it, nothing behind.
     pub lsn: Lsn,
-    /// Who wrote that frame: the same position of another generation is another frame.
+    /// Epoch of that frame's writer: the same position of another epoch is another frame.
     pub epoch: Epoch,
 }
 
@@ -96,7 +96,7 @@ pub enum CheckpointFault {
     /// The disk failed: it may be whole.
     #[error("it cannot be read: {0}")]
     Io(#[from] io::Error),
-    /// What was read says so.
+    /// The file was read and is damaged, or of a later version.
     #[error("{0}")]
     Unusable(Unusable),
 }
@@ -141,7 +141,7 @@ pub fn read(disk: &dyn Disk, name: &str) -> Result<(Covers, Vec<u8>), Checkpoint
     Ok((covers, bytes))
 }
 
-/// Whether the log still holds the very frame that a checkpoint ends with.
+/// True if the log still holds the very frame that a checkpoint ends with.
 #[must_use]
 pub fn fits(covers: Covers, catalog: &Catalog) -> bool {
     let holds = |entry: &crate::catalog::SegmentEntry| {
@@ -154,7 +154,7 @@ pub fn fits(covers: Covers, catalog: &Catalog) -> bool {
     covers.log_id == catalog.log_id && catalog.segments.iter().any(holds)
 }
 
-/// Whether a checkpoint proves that positions behind the log's last one were durable: no earlier
+/// True if a checkpoint proves that positions behind the log's last one were durable: no earlier
 /// owner wrote it, and it covers them.
 #[must_use]
 pub fn is_ahead(covers: Covers, catalog: &Catalog, end: Lsn) -> bool {
@@ -162,11 +162,11 @@ pub fn is_ahead(covers: Covers, catalog: &Catalog, end: Lsn) -> bool {
     covers.log_id == catalog.log_id && Some(covers.epoch) >= newest && covers.lsn > end
 }
 
-/// What became of a checkpoint.
+/// Result of reading one checkpoint file.
 enum Tried {
     /// The machine has it.
     Restored(Lsn),
-    /// It is not usable, and is kept where nobody takes it for one.
+    /// It is not usable, and was renamed so that it is not read again.
     Aside(String),
     /// It may be whole and could not be read: it stays as it is.
     Left(String),

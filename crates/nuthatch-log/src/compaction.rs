@@ -37,10 +37,10 @@ const SAMPLE_BYTES: usize = 64 * 1024;
 
 /// A segment to be compacted.
 #[derive(Clone)]
-pub struct Victim {
+pub struct CompactionInput {
     /// The segment.
     pub segment: Arc<Segment>,
-    /// Where its frames end.
+    /// Offset where its frames end.
     pub data_end: u64,
     /// Last position it stands for.
     pub end: Lsn,
@@ -57,18 +57,18 @@ pub enum CompactionFault {
     Damaged {
         /// The segment.
         segment: SegmentId,
-        /// Where.
+        /// Its offset.
         offset: u64,
     },
 }
 
-/// What segments hold.
+/// Contents of segments, by stream.
 pub struct Survey {
     /// The segments, in the order of positions.
-    pub victims: Vec<Victim>,
+    pub inputs: Vec<CompactionInput>,
     /// Every stream with any record in them.
     pub streams: Vec<StreamId>,
-    /// What samples of them take when they are packed, in percent; 100 if none were taken.
+    /// Size of samples when packed, in percent; 100 if none were taken.
     pub packed_percent: u64,
     footers: Vec<Footer>,
 }
@@ -113,26 +113,26 @@ impl Survey {
         }
     }
 
-    /// What to say of a survey that contradicts itself.
+    /// The fault that reports a survey that contradicts itself.
     #[must_use]
     pub fn malformed(&self) -> CompactionFault {
-        let first = &self.victims[0];
+        let first = &self.inputs[0];
         CompactionFault::Damaged { segment: first.segment.id(), offset: first.data_end }
     }
 
-    /// Where, in a compacted segment, the frames of streams with ids in `range` lie: each stream's
+    /// Range, in a compacted segment, of the frames of streams with ids in `range`: each stream's
     /// are together there, in the order of ids. `None` if there are none.
-    fn stretch(&self, victim: usize, range: (StreamId, StreamId)) -> Option<(u64, u64)> {
-        let (victim, footer) = (&self.victims[victim], &self.footers[victim]);
-        let frames = |stream| footer.places(stream, victim.segment.id()).map(|place| place.frame);
+    fn stretch(&self, input: usize, range: (StreamId, StreamId)) -> Option<(u64, u64)> {
+        let (input, footer) = (&self.inputs[input], &self.footers[input]);
+        let frames = |stream| footer.places(stream, input.segment.id()).map(|place| place.frame);
         let with_messages = || footer.streams().iter().filter(|stream| stream.messages > 0);
         let inside = |stream: StreamId| (range.0..=range.1).contains(&stream);
         let from = with_messages().filter(|s| inside(s.stream)).filter_map(|s| frames(s).min());
         let from = from.min()?;
         // The frame in which a later stream begins may hold the end of an earlier one.
         let until = with_messages().filter(|s| s.stream > range.1).filter_map(|s| frames(s).min());
-        let until = until.min().map_or(victim.data_end, |frame| u64::from(frame) + 1);
-        Some((u64::from(from), until.min(victim.data_end)))
+        let until = until.min().map_or(input.data_end, |frame| u64::from(frame) + 1);
+        Some((u64::from(from), until.min(input.data_end)))
     }
 }
 
@@ -141,18 +141,18 @@ impl Survey {
 /// # Errors
 /// [`CompactionFault`].
 pub fn survey(
-    victims: Vec<Victim>,
+    inputs: Vec<CompactionInput>,
     sample: bool,
     mut pace: Pace,
 ) -> Result<Survey, CompactionFault> {
-    let mut footers = Vec::with_capacity(victims.len());
-    for victim in &victims {
-        footers.push(footer_of(victim, &mut pace)?);
+    let mut footers = Vec::with_capacity(inputs.len());
+    for input in &inputs {
+        footers.push(footer_of(input, &mut pace)?);
     }
     let streams: BTreeSet<_> =
         footers.iter().flat_map(|footer| footer.streams().iter().map(|s| s.stream)).collect();
     let streams = streams.into_iter().filter(|stream| *stream != StreamId::LOG).collect();
-    let mut survey = Survey { victims, streams, footers, packed_percent: 100 };
+    let mut survey = Survey { inputs, streams, footers, packed_percent: 100 };
     if sample {
         survey.packed_percent = sampled_percent(&survey, &mut pace)?;
     }
@@ -164,7 +164,7 @@ pub fn survey(
 fn sampled_percent(survey: &Survey, pace: &mut Pace) -> Result<u64, CompactionFault> {
     let mut places: Vec<(usize, u32)> = Vec::new();
     for (number, footer) in survey.footers.iter().enumerate() {
-        let id = survey.victims[number].segment.id();
+        let id = survey.inputs[number].segment.id();
         let starts = footer.streams().iter().flat_map(|stream| footer.places(stream, id));
         places.extend(starts.map(|place| (number, place.frame)));
     }
@@ -173,9 +173,9 @@ fn sampled_percent(survey: &Survey, pace: &mut Pace) -> Result<u64, CompactionFa
     let mut packer = Packer::new()?;
     let (mut raw, mut packed) = (0, 0);
     for (number, frame) in places.iter().step_by(places.len().div_ceil(SAMPLES).max(1)) {
-        let victim = &survey.victims[*number];
-        let bytes = victim.segment.file.read_shared(u64::from(*frame), SAMPLE_BYTES)?;
-        let records = records_in(&bytes, &victim.segment);
+        let input = &survey.inputs[*number];
+        let bytes = input.segment.file.read_shared(u64::from(*frame), SAMPLE_BYTES)?;
+        let records = records_in(&bytes, &input.segment);
         raw += records.len() as u64;
         packed += packer.packed_len(&records)? as u64;
         pace.step(bytes.len() as u64);
@@ -197,40 +197,40 @@ fn records_in(bytes: &[u8], segment: &Segment) -> Vec<u8> {
 }
 
 /// The footer of a segment, from its file or from its frames.
-fn footer_of(victim: &Victim, pace: &mut Pace) -> Result<Footer, CompactionFault> {
-    let file = &victim.segment.file;
-    let after = file.len()?.saturating_sub(victim.data_end);
+fn footer_of(input: &CompactionInput, pace: &mut Pace) -> Result<Footer, CompactionFault> {
+    let file = &input.segment.file;
+    let after = file.len()?.saturating_sub(input.data_end);
     let len = usize::try_from(after).unwrap_or(0);
-    let bytes = file.read_shared(victim.data_end, len)?.to_vec();
+    let bytes = file.read_shared(input.data_end, len)?.to_vec();
     pace.step(len as u64);
-    if let Ok(footer) = Footer::parse(bytes, victim.segment.id()) {
+    if let Ok(footer) = Footer::parse(bytes, input.segment.id()) {
         return Ok(footer);
     }
-    let header = &victim.segment.header;
+    let header = &input.segment.header;
     let mut builder = FooterBuilder::new(header.id, header.base).compacted(header.compacted);
-    let all = (victim.segment.first_offset(), victim.data_end);
-    let damaged = |offset| CompactionFault::Damaged { segment: victim.segment.id(), offset };
-    for_each_frame(victim, all, pace, &mut |body, lsn, offset| {
+    let all = (input.segment.first_offset(), input.data_end);
+    let damaged = |offset| CompactionFault::Damaged { segment: input.segment.id(), offset };
+    for_each_frame(input, all, pace, &mut |body, lsn, offset| {
         builder.add_frame(body, lsn, offset).map_err(|_| damaged(u64::from(offset)))
     })?;
-    Footer::parse(builder.encode().0, victim.segment.id()).map_err(|_| damaged(victim.data_end))
+    Footer::parse(builder.encode().0, input.segment.id()).map_err(|_| damaged(input.data_end))
 }
 
-/// What is done with a frame's records, its position and its offset.
+/// Called for each frame with its records, its position and its offset.
 type VisitFrame<'a> = dyn FnMut(&[u8], Lsn, u32) -> Result<(), CompactionFault> + 'a;
 
 /// Calls `visit` for each frame that starts in a stretch of the segment, from one frame's start on.
 fn for_each_frame(
-    victim: &Victim,
+    input: &CompactionInput,
     (from, until): (u64, u64),
     pace: &mut Pace,
     visit: &mut VisitFrame<'_>,
 ) -> Result<(), CompactionFault> {
-    let segment = Arc::clone(&victim.segment);
+    let segment = Arc::clone(&input.segment);
     let mut scan = if from == segment.first_offset() {
-        FrameScanner::new(segment, victim.data_end)
+        FrameScanner::new(segment, input.data_end)
     } else {
-        FrameScanner::from_frame(segment, from, victim.data_end)
+        FrameScanner::from_frame(segment, from, input.data_end)
     };
     while scan.at() < until {
         match scan.step()? {
@@ -240,7 +240,7 @@ fn for_each_frame(
                 pace.step(u64::from(header.len));
             }
             Scanned::Fault(_, offset) => {
-                return Err(CompactionFault::Damaged { segment: victim.segment.id(), offset });
+                return Err(CompactionFault::Damaged { segment: input.segment.id(), offset });
             }
             Scanned::End => break,
         }

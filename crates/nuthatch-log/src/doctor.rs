@@ -1,4 +1,4 @@
-//! Looking a log over, naming what is wrong, and mending it.
+//! Inspection, diagnosis and repair of a log.
 //!
 //! [`Inspection`] shows what there is. [`diagnose`] finds every kind of damage and mends it *in
 //! memory*, on an [`OverlayDisk`], where the mended log is also opened once: what it reports is what
@@ -6,34 +6,34 @@
 //! replace.
 
 mod apply;
-mod census;
-mod chain;
+mod bit_flip;
+mod chain_repair;
 mod checkpoints;
 mod examine;
 mod finding;
 mod inspect;
-mod medicine;
+mod inventory;
 mod rebuild;
+mod repair_segment;
 mod salvage;
 mod segments;
-mod syndrome;
 
 pub use apply::{Applied, KEPT_DIR};
-pub use census::{Lost, Uncertain};
 pub use examine::{Diagnosis, DoctorError, DoctorOptions, diagnose};
 pub use finding::{Finding, Kind, Severity};
 pub use inspect::{
     CheckpointInspection, FrameView, InspectError, Inspection, Seen, SegmentInspection,
     walk_segment,
 };
+pub use inventory::{Lost, Uncertain};
 
 use crate::env::Disk;
 use crate::types::StreamId;
 use std::sync::Arc;
 
-/// What a stream's state says of its messages.
+/// What a stream's decoded state says about its messages.
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
-pub struct StateFacts {
+pub struct DecodedState {
     /// The stream's name.
     pub name: String,
     /// Nothing below this sequence lives.
@@ -65,18 +65,18 @@ pub struct StreamPreview {
     pub live: Vec<(u64, u64)>,
 }
 
-/// Knowledge of what records mean, which the log itself does not have.
-pub trait Medic {
-    /// What the body of a `StreamState` says; `None` if it makes no sense.
-    fn state(&self, body: &[u8]) -> Option<StateFacts>;
+/// Decodes the records of the layer above, which the log itself does not understand.
+pub trait StateDecoder {
+    /// Decodes the body of a `StreamState` record; `None` if it is malformed.
+    fn state(&self, body: &[u8]) -> Option<DecodedState>;
 
     /// The first stream id never used, and the streams that exist, as a `LogState` says.
     fn log_state(&self, body: &[u8]) -> Option<(StreamId, Vec<StreamId>)>;
 
     /// The streams in a checkpoint's snapshot; `None` if it makes no sense.
-    fn snapshot(&self, snapshot: &[u8]) -> Option<Vec<(StreamId, StateFacts)>>;
+    fn snapshot(&self, snapshot: &[u8]) -> Option<Vec<(StreamId, DecodedState)>>;
 
-    /// Whether a snapshot, or something in it, is of a later version: nothing is mended then.
+    /// True if a snapshot, or something in it, is of a later version: nothing is mended then.
     fn is_later(&self, snapshot: &[u8]) -> bool;
 
     /// Body of an `Advance` record, which uses up sequences.
@@ -84,7 +84,7 @@ pub trait Medic {
 
     /// Name and `StreamState` body for a stream whose configuration is lost, with sequences up to
     /// `last`.
-    fn foundling(&self, stream: StreamId, last: u64) -> (String, Vec<u8>);
+    fn orphan(&self, stream: StreamId, last: u64) -> (String, Vec<u8>);
 
     /// Opens the log on `disk` (which may be changed) as a server does, and tells what is in it.
     ///
@@ -99,7 +99,7 @@ pub(crate) fn fuzz_salvage(
     header: crate::segment::SegmentHeader,
     end: Option<crate::Lsn>,
 ) -> usize {
-    let known = salvage::Known { limit: image.len() as u64, end, likely: true };
+    let known = salvage::Expected { limit: image.len() as u64, end, likely: true };
     let found = salvage::salvage(image, header, known);
     let is_frame = |piece: &&salvage::Piece| matches!(piece, salvage::Piece::Frame { .. });
     found.pieces.iter().filter(is_frame).count()

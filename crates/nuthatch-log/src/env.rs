@@ -41,7 +41,7 @@ pub enum WriteMode {
 }
 
 impl WriteMode {
-    /// Whether the files are on a disk of this machine, whose space is allocated ahead.
+    /// True if the files are on a disk of this machine, whose space is allocated ahead.
     #[must_use]
     pub const fn is_local(self) -> bool {
         matches!(self, Self::Direct | Self::Buffered)
@@ -110,13 +110,13 @@ pub trait Disk: Send + Sync + 'static {
     /// How writes reach the medium.
     fn write_mode(&self) -> WriteMode;
 
-    /// What to call this disk in messages (a path, or "memory").
+    /// Label of this disk in messages (a path, or "memory").
     fn label(&self) -> String;
 
-    /// Generation that this process took when it became the owner, where several could: greater
+    /// Epoch that this process took when it became the owner, where several could: greater
     /// than that of any earlier owner, and never taken twice. `None` where [`Disk::lock`] excludes
     /// others, so that counting up in the catalog suffices.
-    fn generation(&self) -> Option<Epoch> {
+    fn epoch(&self) -> Option<Epoch> {
         None
     }
 
@@ -195,7 +195,7 @@ pub trait DiskFile: Send + Sync + 'static {
     /// what several calls are about may become durable in any order. `done` hears of the end. A
     /// [`DiskFile::sync`] after this waits for all of it.
     ///
-    /// Where there is nothing to be gained it is done before this returns.
+    /// If there is no gain, it is done before this returns.
     fn sync_later(&self, done: SyncDone) {
         done(self.sync());
     }
@@ -219,13 +219,13 @@ pub trait DiskFile: Send + Sync + 'static {
     /// `StorageFull` if the medium has too little room, and the operating system's.
     fn allocate(&self, offset: u64, len: u64) -> io::Result<()>;
 
-    /// Whether reading takes a request over a network: such reads are made beside the others, which
+    /// True if reading takes a request over a network: such reads are made beside the others, which
     /// are not to wait for them.
     fn is_remote(&self) -> bool {
         false
     }
 
-    /// Whether reading can be expected to succeed. `false` while what holds the file does not answer:
+    /// True if reading can be expected to succeed. `false` while what holds the file does not answer:
     /// work that can wait (compaction) then leaves it alone.
     fn is_at_hand(&self) -> bool {
         true
@@ -282,7 +282,7 @@ pub fn replace_file(disk: &dyn Disk, path: &str, content: &[u8]) -> io::Result<(
     disk.sync_dir(path.rsplit_once('/').map_or("", |(dir, _)| dir))
 }
 
-/// Whether an error says that the medium is full.
+/// True if an error says that the medium is full.
 #[must_use]
 pub fn is_full(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)

@@ -8,7 +8,7 @@ pub mod codec;
 pub mod pack;
 pub mod sum;
 
-pub use builder::{FrameBuilder, FrameMeta, Run, SealedFrame};
+pub use builder::{FrameBuilder, FrameMeta, MessageRun, SealedFrame};
 pub use codec::{RecordIter, encode_record};
 
 use crate::bytes::{u32_at, u64_at};
@@ -38,11 +38,11 @@ pub mod flags {
     /// Written by compaction: `lsn` is the last position that the whole segment stands for.
     pub const COMPACTED: u16 = 1;
     /// Written to an idle log so that the frame before it is covered by a `durable_lsn`.
-    pub const WITNESS: u16 = 2;
+    pub const COMMIT_MARKER: u16 = 2;
     /// The records are compressed: see [`super::pack`]. Only in compacted segments of version 2.
     pub const PACKED: u16 = 4;
     /// Every flag this version understands.
-    pub const KNOWN: u16 = COMPACTED | WITNESS | PACKED;
+    pub const KNOWN: u16 = COMPACTED | COMMIT_MARKER | PACKED;
 }
 
 /// A frame's header. Little endian: `len u32, header_crc u32, body_crc u32, salt u32, flags u16,
@@ -65,7 +65,7 @@ pub struct FrameHeader {
     pub lsn: Lsn,
     /// The newest position known to be durable when the frame was sealed.
     pub durable_lsn: Lsn,
-    /// Generation of the writer.
+    /// Epoch of the writer.
     pub epoch: Epoch,
     /// `header_crc` of the frame before in this segment; of the segment's header for the first.
     pub prev_crc: u32,
@@ -185,7 +185,7 @@ mod tests {
             len: 60,
             body_crc: crc(&[7; 12]),
             salt: 99,
-            flags: flags::WITNESS,
+            flags: flags::COMMIT_MARKER,
             count: 1,
             lsn: Lsn(1 << 40),
             durable_lsn: Lsn(5),

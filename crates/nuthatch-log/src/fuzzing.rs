@@ -127,7 +127,7 @@ pub fn segment(data: &[u8]) {
     assert!(found >= good, "the scanner found {good} frames, the doctor {found}");
 }
 
-/// Sets salt, generation, chain and checksums of the frames that the sizes in the bytes make up.
+/// Sets salt, epoch, chain and checksums of the frames that the sizes in the bytes make up.
 fn seal_frames(bytes: &mut [u8], segment: &SegmentHeader) {
     let mut at = SEGMENT_HEADER_BYTES;
     let mut prev = segment.checksum();

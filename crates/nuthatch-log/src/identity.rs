@@ -2,7 +2,7 @@
 //! nothing about what is in the log; a quorum of nodes will tell by it an old or an empty disk from
 //! the one that acknowledged. Buckets have none: there is one copy only.
 
-use crate::bytes::{Reader, u32_at};
+use crate::bytes::{ByteReader, u32_at};
 use crate::env::{Disk, Entropy, again, read_exact_at};
 use crate::frame::crc;
 use crate::later::{Later, Unusable};
@@ -18,7 +18,7 @@ const IDENTITY_VERSION: u32 = 1;
 
 const IDENTITY_BYTES: usize = 64;
 
-/// What the file says.
+/// Content of the identity file.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Identity {
     /// The cluster that the log belongs to; 0: none.
@@ -38,7 +38,7 @@ pub enum IdentityFault {
     /// The disk failed.
     #[error("it cannot be read: {0}")]
     Io(#[from] io::Error),
-    /// What was read says so.
+    /// The file was read and is damaged, or of a later version.
     #[error("{0}")]
     Unusable(Unusable),
 }
@@ -86,7 +86,7 @@ impl Identity {
     }
 
     fn fields(bytes: &[u8]) -> Option<Self> {
-        let mut reader = Reader::new(bytes);
+        let mut reader = ByteReader::new(bytes);
         let cluster = u128::from(reader.u64()?) | u128::from(reader.u64()?) << 64;
         let log_id = reader.u64()?;
         let incarnation = u128::from(reader.u64()?) | u128::from(reader.u64()?) << 64;

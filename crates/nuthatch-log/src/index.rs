@@ -1,7 +1,7 @@
-//! Where messages are: exact runs for frames in the tail cache, one place per segment and about
-//! every 64 KiB of log for everything older.
+//! Positions of messages: exact runs for frames in the tail cache, one position per segment and
+//! about every 64 KiB of log for everything older.
 
-use crate::frame::Run;
+use crate::frame::MessageRun;
 use crate::segment::SegmentId;
 use crate::stream_map::StreamMap;
 use crate::types::{Lsn, Seq, StreamId};
@@ -10,18 +10,18 @@ use std::collections::VecDeque;
 /// A stream gets a new place when its last one lies this far back in the segment.
 pub const PLACE_EVERY_BYTES: u32 = 64 * 1024;
 
-/// Where a stretch of a stream's messages starts in a segment.
+/// Position in a segment from which a range of a stream's messages can be scanned.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Place {
+pub struct IndexPosition {
     /// First message of the stretch.
     pub first: Seq,
     /// Last message of the stretch.
     pub last: Seq,
     /// The segment that holds it.
     pub segment: SegmentId,
-    /// Where the first message's frame starts in the segment.
+    /// Offset where the first message's frame starts in the segment.
     pub frame: u32,
-    /// Where the first message starts in its frame.
+    /// Offset where the first message starts in its frame.
     pub record: u32,
 }
 
@@ -32,7 +32,7 @@ pub struct TailRun {
     pub lsn: Lsn,
     /// Sequence of the run's first message.
     pub first: Seq,
-    /// Where that message starts in the frame.
+    /// Offset where that message starts in the frame.
     pub offset: u32,
     /// Messages in the run.
     pub count: u32,
@@ -49,7 +49,7 @@ pub enum Cursor {
         seq: Seq,
         /// Its run, counted over the life of the index.
         run: u64,
-        /// Where it starts in its frame.
+        /// Offset where it starts in its frame.
         offset: u32,
     },
     /// In a segment.
@@ -58,9 +58,9 @@ pub enum Cursor {
         seq: Seq,
         /// Its segment.
         segment: SegmentId,
-        /// Where its frame starts.
+        /// Offset where its frame starts.
         frame: u32,
-        /// Where it starts in its frame.
+        /// Offset where it starts in its frame.
         record: u32,
     },
 }
@@ -69,7 +69,7 @@ pub enum Cursor {
 pub struct StreamIndex {
     tail: VecDeque<TailRun>,
     evicted_runs: u64,
-    places: Vec<Place>,
+    places: Vec<IndexPosition>,
     /// The place of the message that died last: the next one is near, as a rule.
     dying: usize,
     /// The message read last.
@@ -110,13 +110,13 @@ impl StreamIndex {
 
     /// The place whose stretch may hold a message.
     #[must_use]
-    pub fn place(&self, seq: Seq) -> Option<&Place> {
+    pub fn place(&self, seq: Seq) -> Option<&IndexPosition> {
         let after = self.places.partition_point(|place| place.first <= seq);
         self.places.get(after.checked_sub(1)?).filter(|place| seq <= place.last)
     }
 
     /// The same for a message that has died.
-    fn place_of_dead(&mut self, seq: Seq) -> Option<&Place> {
+    fn place_of_dead(&mut self, seq: Seq) -> Option<&IndexPosition> {
         let holds = |at: usize| {
             let next = self.places.get(at + 1);
             self.places.get(at)?.first.le(&seq).then_some(())?;
@@ -139,11 +139,11 @@ impl StreamIndex {
             place.last = last;
             return;
         }
-        self.places.push(Place { first, last, segment, frame, record });
+        self.places.push(IndexPosition { first, last, segment, frame, record });
     }
 
     /// Appends a place read from a footer.
-    pub fn push_place(&mut self, place: Place) {
+    pub fn push_place(&mut self, place: IndexPosition) {
         self.places.push(place);
     }
 }
@@ -172,7 +172,7 @@ impl Index {
     }
 
     /// Adds the runs of a frame that was just committed.
-    pub fn commit(&mut self, runs: &[Run], lsn: Lsn, segment: SegmentId, frame: u32) {
+    pub fn commit(&mut self, runs: &[MessageRun], lsn: Lsn, segment: SegmentId, frame: u32) {
         for run in runs {
             let stream = self.streams.get_or_default(run.stream);
             let last = Seq(run.first.0 + u64::from(run.count) - 1);
@@ -183,7 +183,7 @@ impl Index {
     }
 
     /// Forgets the runs of the oldest frame of the tail cache.
-    pub fn evict(&mut self, runs: &[Run]) {
+    pub fn evict(&mut self, runs: &[MessageRun]) {
         for run in runs {
             let Some(stream) = self.streams.get_mut(&run.stream) else { continue };
             let gone = stream.tail.pop_front();
@@ -203,9 +203,9 @@ impl Index {
 
     /// Exchanges the places of a stream in the `old` segments for `new` ones (in order, possibly
     /// none); forgets the stream if nothing is left of it.
-    pub fn replace(&mut self, stream: StreamId, old: &[SegmentId], new: &[Place]) {
+    pub fn replace(&mut self, stream: StreamId, old: &[SegmentId], new: &[IndexPosition]) {
         let Some(entry) = self.streams.get_mut(&stream) else { return };
-        let is_old = |place: &Place| old.contains(&place.segment);
+        let is_old = |place: &IndexPosition| old.contains(&place.segment);
         let at = entry.places.iter().position(is_old).unwrap_or(entry.places.len());
         entry.places.retain(|place| !is_old(place));
         entry.places.splice(at..at, new.iter().copied());
@@ -224,7 +224,7 @@ mod tests {
     fn messages_are_found_by_run_and_by_place() {
         let mut index = Index::default();
         let stream = StreamId(1);
-        let run = |first, offset, count| Run { stream, offset, first: Seq(first), count };
+        let run = |first, offset, count| MessageRun { stream, offset, first: Seq(first), count };
         index.commit(&[run(1, 48, 10), run(11, 4200, 5)], Lsn(1), SegmentId(1), 4096);
         index.commit(&[run(20, 48, 1)], Lsn(2), SegmentId(2), 4096);
         let entry = index.get(stream).expect("known");
@@ -242,8 +242,13 @@ mod tests {
         for (segment, seq) in [(1, 1), (2, 5), (3, 9)] {
             index.entry(stream).note(Seq(seq), Seq(seq + 3), SegmentId(segment), 0, 0);
         }
-        let place =
-            Place { first: Seq(2), last: Seq(6), segment: SegmentId(9), frame: 0, record: 0 };
+        let place = IndexPosition {
+            first: Seq(2),
+            last: Seq(6),
+            segment: SegmentId(9),
+            frame: 0,
+            record: 0,
+        };
         index.replace(stream, &[SegmentId(1), SegmentId(2)], &[place]);
         assert_eq!(index.segment_of(stream, Seq(6)), Some(SegmentId(9)));
         assert_eq!(index.segment_of(stream, Seq(9)), Some(SegmentId(3)));

@@ -1,4 +1,4 @@
-//! What a later version of this program has written, and this one cannot read.
+//! Detection of data that a later version wrote.
 //!
 //! Everything that reads a file classifies here what it does not understand, so that a start, the
 //! doctor and an inspection give the same answer: bytes whose checksum does not fit are *damaged*;
@@ -22,7 +22,7 @@ pub enum Later {
     RecordFlags(u8),
     /// How much of a state a record is, in a footer.
     StatePiece,
-    /// What a segment is, in the catalog.
+    /// A segment state in the catalog.
     SegmentState(u8),
     /// The key for new frames, in the catalog.
     Key(u32),

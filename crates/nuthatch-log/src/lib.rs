@@ -9,7 +9,6 @@
 mod bytes;
 mod cache;
 mod catalog;
-mod chain;
 mod checkpoint;
 mod compaction;
 pub mod doctor;
@@ -25,6 +24,7 @@ mod options;
 pub mod record;
 mod recovery;
 pub mod rules;
+mod sealed_segments;
 mod segment;
 mod sequencer;
 pub mod state_part;
@@ -34,7 +34,6 @@ mod stream_map;
 pub mod types;
 
 pub use catalog::CatalogError;
-pub use chain::{Chain, SealedSegment};
 pub use doctor::{InspectError, Inspection, SegmentInspection};
 pub use env::{Clock, Disk, Entropy, WriteMode};
 pub use frame::{FrameFault, MAX_FRAME_BYTES, MAX_RECORD_BYTES};
@@ -46,6 +45,7 @@ pub use machine::{
 pub use options::{Compression, LogOptions, Reporter, SyncPolicy};
 pub use record::{RecordKind, RecordRef};
 pub use recovery::{DamageKind, Log, OpenError, RecoveryReport};
+pub use sealed_segments::{Chain, SealedSegment};
 pub use sequencer::{CloseError, LogCore, LogHandle, LogInner, SendError, Turn};
 pub use stats::{LogStats, StatsSnapshot};
 pub use stream_map::StreamMap;

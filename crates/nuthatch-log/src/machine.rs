@@ -8,16 +8,16 @@ use crate::record::RecordRef;
 use crate::types::{Lsn, Seq, StreamId, Timestamp};
 use bytes::Bytes;
 
-/// Who waits for a record to become durable.
+/// How soon a record has to become durable.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Urgency {
-    /// Somebody waits: the record starts a frame as soon as the writer is free.
+    /// Its sender waits: the record starts a frame as soon as the writer is free.
     Awaited,
-    /// Nobody waits: the record rides the next frame or a timer (`lazy_flush_ms`).
+    /// Its sender does not wait: the record rides the next frame or a timer (`lazy_flush_ms`).
     Lazy,
 }
 
-/// Where an appended record went.
+/// Position of an appended record.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Appended {
     /// The frame that holds the record; it is durable once `committed(lsn)` was called for it.
@@ -50,7 +50,7 @@ pub enum AppendError {
     Failed,
 }
 
-/// What the log's medium still takes.
+/// Space left on the log's medium.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Space {
     /// Everything is accepted.
@@ -87,7 +87,7 @@ pub enum Read<'a> {
     Failing,
 }
 
-/// What a machine may do to its log while it handles one call.
+/// Operations on the log that are open to a machine during one call.
 pub trait LogAccess {
     /// The time of this turn; the same for every call in one turn, never going backwards.
     fn now(&self) -> Timestamp;
@@ -133,7 +133,7 @@ pub trait LogAccess {
     /// Says that a message no longer counts as live, with the weight it was stored with.
     fn dead(&mut self, stream: StreamId, seq: Seq, weight: usize);
 
-    /// What the medium still takes.
+    /// Space left on the medium.
     fn space(&self) -> Space;
 }
 
@@ -180,7 +180,7 @@ impl std::fmt::Display for StateOf {
     }
 }
 
-/// What a segment's footer tells of a message.
+/// A message as a segment's footer describes it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct IndexedMessage<'a> {
     /// Whose it is.
@@ -193,11 +193,11 @@ pub struct IndexedMessage<'a> {
     pub subject: &'a [u8],
     /// [`RecordRef::weight`] of its record.
     pub weight: u32,
-    /// Whether it has a header block.
+    /// True if it has a header block.
     pub has_headers: bool,
 }
 
-/// What runs on a log. All calls come from one thread, the sequencer's.
+/// The state machine that runs on a log. All calls come from one thread, the sequencer's.
 ///
 /// Recovery calls, in this order: [`Machine::restore`] (if a checkpoint is usable); then
 /// [`Machine::apply_state`] for the newest `StreamState` of each stream (and newest `LogState`)
@@ -205,7 +205,7 @@ pub struct IndexedMessage<'a> {
 /// their stream's state or the checkpoint, and [`Machine::apply`] for every record after it; then
 /// [`Machine::recovered`].
 pub trait Machine: Send + 'static {
-    /// What the front sends.
+    /// The type of events that clients of the log send.
     type Event: Send + 'static;
 
     /// Handles one event.
@@ -285,7 +285,7 @@ pub trait Machine: Send + 'static {
         false
     }
 
-    /// Whether [`Machine::compresses`] is true of any stream.
+    /// True if [`Machine::compresses`] is true of any stream.
     fn compresses_any(&self) -> bool {
         false
     }

@@ -1,4 +1,4 @@
-//! What can be chosen about a log, with the bounds of everything in it that can grow.
+//! Options of a log, with the bounds of everything in it that can grow.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -47,7 +47,7 @@ pub enum SyncPolicy {
     Never,
 }
 
-/// What compaction does to records besides sorting them.
+/// Compression of records by compaction.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub enum Compression {
     /// They stay as they are, except those of streams that ask for compression
@@ -93,19 +93,19 @@ pub struct LogOptions {
     /// Space set aside for deletes, acks and compaction when the medium is full. Default: two
     /// segments, but at most an eighth of what is free at the start.
     pub reserve_bytes: Option<u64>,
-    /// How long a record that nobody awaits may stay in memory, in milliseconds. Default 250.
+    /// How long a lazy record may stay in memory, in milliseconds. Default 250.
     pub lazy_flush_ms: u64,
-    /// An idle log covers its last frame by a witness frame after this long. Default 50.
-    pub witness_ms: u64,
+    /// An idle log covers its last frame by a commit marker after this long. Default 50.
+    pub commit_marker_ms: u64,
     /// A checkpoint is taken after this many bytes of log. Default 64 MiB.
     pub checkpoint_bytes: u64,
     /// A checkpoint is taken after this long if anything changed, in milliseconds. Default 30 s.
     pub checkpoint_interval_ms: u64,
     /// Segments with a smaller share of live bytes are rewritten, in percent. Default 50.
     pub compact_below_percent: u8,
-    /// What compaction does to cold data. Default: none; in a bucket zstd.
+    /// Compression of cold data. Default: none; in a bucket zstd.
     pub compression: Compression,
-    /// Whether segments are rewritten although everything in them is alive: those that consist of
+    /// True if segments are rewritten although everything in them is alive: those that consist of
     /// many small parts, or of many streams, into few large parts with each stream's messages
     /// together. Default: no; in a bucket yes, because each part there is an object.
     pub merge: bool,
@@ -128,7 +128,7 @@ pub struct LogOptions {
     pub max_record_bytes: usize,
     /// States larger than this are written in parts of this size. Default 256 KiB.
     pub state_part_bytes: usize,
-    /// Where messages about the log go.
+    /// Receives messages about the log.
     pub report: Reporter,
 }
 
@@ -148,7 +148,7 @@ impl Default for LogOptions {
             queue_bytes: 32 << 20,
             reserve_bytes: None,
             lazy_flush_ms: 250,
-            witness_ms: 50,
+            commit_marker_ms: 50,
             checkpoint_bytes: 64 << 20,
             checkpoint_interval_ms: 30_000,
             compact_below_percent: 50,
@@ -194,7 +194,7 @@ impl LogOptions {
             queue_bytes: 48 << 20,
             reserve_bytes: Some(0),
             lazy_flush_ms: 10_000,
-            witness_ms: 2_000,
+            commit_marker_ms: 2_000,
             checkpoint_bytes: 512 << 20,
             checkpoint_interval_ms: 300_000,
             ..Self::default()

@@ -2,7 +2,7 @@
 
 use crate::types::{Seq, StreamId, Timestamp};
 
-/// What a record says. The numbers are part of the format: stable, never reused.
+/// Kind of a record. The numbers are part of the format: stable, never reused.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 #[repr(u8)]
 pub enum RecordKind {
@@ -73,7 +73,7 @@ impl RecordKind {
 /// A record, borrowed from a frame buffer or about to be copied into one.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct RecordRef<'a> {
-    /// What it says.
+    /// Its kind.
     pub kind: RecordKind,
     /// Whose it is.
     pub stream: StreamId,

@@ -2,28 +2,28 @@
 //! that only reads; what is to be changed on the disk is noted, and done when nothing is left that
 //! could be refused.
 
-mod chain;
+mod chain_check;
 mod replay;
 mod settle;
 mod tail;
 mod torn;
 
 use crate::catalog::{Catalog, CatalogError, SegmentEntry};
-use crate::chain::TIER_NOTE;
 use crate::env::{Clock, Disk, Entropy, SystemClock, SystemEntropy, WriteMode};
 use crate::frame::FrameFault;
 use crate::identity::{IDENTITY_FILE, Identity, IdentityFault};
-use crate::index::{Index, Place};
+use crate::index::{Index, IndexPosition};
 use crate::later::{Later, Unusable};
 use crate::machine::Machine;
 use crate::options::LogOptions;
+use crate::sealed_segments::TIER_NOTE;
 use crate::segment::SegmentWriter;
 use crate::segment::writer::SegmentShape;
 use crate::sequencer::{LogCore, LogInner, Parts, Recovered, Segments};
 use crate::stats::{LogStats, set};
 use crate::store::{Store, TMP_DIR, TORN_DIR};
 use crate::types::{Epoch, Lsn, StreamId};
-use chain::Link;
+use chain_check::Link;
 pub(crate) use settle::Todo;
 use std::io;
 use std::sync::Arc;
@@ -35,7 +35,7 @@ const MAX_SEGMENT_OPTION_BYTES: u64 = 1 << 30;
 /// The largest `frame_bytes`.
 const MAX_FRAME_OPTION_BYTES: usize = 64 << 20;
 
-/// What opening a log found and did.
+/// Report of opening a log.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct RecoveryReport {
     /// Segments in the chain that have a file.
@@ -57,9 +57,9 @@ pub struct RecoveryReport {
     pub checkpoint: Option<Lsn>,
     /// Last position in the log.
     pub last: Lsn,
-    /// Generation of this owner.
+    /// Epoch of this owner.
     pub epoch: Epoch,
-    /// Whether the log had been closed cleanly.
+    /// True if the log had been closed cleanly.
     pub clean: bool,
     /// How writes reach the medium.
     pub write_mode: Option<WriteMode>,
@@ -67,7 +67,7 @@ pub struct RecoveryReport {
     pub took: Duration,
 }
 
-/// What kind of damage keeps a log from being opened.
+/// Damage that keeps a log from being opened.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum DamageKind {
     /// A segment's first block.
@@ -105,7 +105,7 @@ pub enum OpenError {
     /// Another process has it open.
     #[error("the log in {place} is in use by another process")]
     Locked {
-        /// Where.
+        /// The place.
         place: String,
     },
     /// An option makes no sense.
@@ -113,7 +113,7 @@ pub enum OpenError {
     Option {
         /// Its name.
         option: &'static str,
-        /// What it must be.
+        /// The expected value.
         must_be: &'static str,
     },
     /// The disk failed.
@@ -127,7 +127,7 @@ pub enum OpenError {
     /// The catalog cannot be used.
     #[error("the log in {place}: {source}")]
     Catalog {
-        /// Where.
+        /// The place.
         place: String,
         /// Why.
         source: CatalogError,
@@ -153,11 +153,11 @@ pub enum OpenError {
     Damaged {
         /// Name of its file.
         segment: String,
-        /// Where in the file.
+        /// Offset in the file.
         offset: u64,
         /// Position of the frame that should be there.
         lsn: Lsn,
-        /// What is wrong.
+        /// The fault, in words.
         kind: DamageKind,
     },
     /// Written by a later version.
@@ -165,7 +165,7 @@ pub enum OpenError {
     Unknown {
         /// Name of the file.
         file: String,
-        /// What is not known.
+        /// The part of a later version.
         what: Later,
     },
     /// A checkpoint covers positions that the log does not have any more.
@@ -185,15 +185,15 @@ pub enum OpenError {
     /// The directory says that it is another log's, or what it says is damaged.
     #[error("the file {IDENTITY_FILE} in {place} is not this log's: {what}")]
     Identity {
-        /// Where.
+        /// The place.
         place: String,
-        /// What it says.
+        /// Its content.
         what: String,
     },
 }
 
 impl OpenError {
-    /// Whether `nuthatch doctor` can say more, and mend it.
+    /// True if `nuthatch doctor` can say more, and mend it.
     #[must_use]
     pub const fn is_damage(&self) -> bool {
         match self {
@@ -286,7 +286,7 @@ pub(crate) struct Recovery<M> {
     pub(crate) catalog: Catalog,
     /// The chain as it is on the disk.
     stored: Catalog,
-    /// What is to be done on the disk when everything has been read.
+    /// Changes to the disk, made when everything has been read.
     pub(crate) todo: Vec<Todo>,
     links: Vec<Link>,
     footer_bytes: usize,
@@ -340,7 +340,7 @@ impl<M: Machine> Recovery<M> {
         mut entropy: Box<dyn Entropy>,
         lock: Box<dyn Send + Sync>,
     ) -> (LogCore<M>, RecoveryReport) {
-        let epoch = self.disk.generation().unwrap_or(Epoch(self.catalog.epoch.0 + 1));
+        let epoch = self.disk.epoch().unwrap_or(Epoch(self.catalog.epoch.0 + 1));
         let last = self.catalog.end();
         (self.report.epoch, self.report.last) = (epoch, last);
         self.report.write_mode = Some(self.disk.write_mode());
@@ -378,7 +378,7 @@ impl<M: Machine> Recovery<M> {
     /// the place of one is usually that of the next.
     fn count_live(&mut self) {
         let (index, segments) = (&self.index, &mut self.segments);
-        let mut at: Option<(StreamId, Place)> = None;
+        let mut at: Option<(StreamId, IndexPosition)> = None;
         let mut live = 0;
         self.machine.visit_live(&mut |stream, seq, weight| {
             let fits = at.is_some_and(|(of, place)| {
@@ -403,7 +403,7 @@ fn damage(entry: &SegmentEntry, offset: u64, lsn: Lsn, kind: DamageKind) -> Open
     OpenError::Damaged { segment: entry.file_name(), offset, lsn, kind }
 }
 
-/// What to say of records in a frame whose checksum fits.
+/// The error for malformed records in a frame whose checksum fits.
 fn no_records(entry: &SegmentEntry, offset: u64, lsn: Lsn, why: Unusable) -> OpenError {
     match why {
         Unusable::Later(what) => OpenError::Unknown { file: entry.file_name(), what },
@@ -468,7 +468,7 @@ fn load_identity(disk: &dyn Disk, log_id: u64) -> Result<Option<Identity>, OpenE
     }
 }
 
-/// What a file without a catalog says: a log's first file is its catalog, so that any other one of
+/// Error for files without a catalog: a log's first file is its catalog, so that any other one of
 /// its files proves that it was lost.
 pub(crate) fn proves_a_log(name: &str) -> Option<&'static str> {
     match name {

@@ -14,7 +14,7 @@ pub struct Rule(pub &'static str);
 pub const RULE_OFF_VARIABLE: &str = "NUTHATCH_RULE_OFF";
 
 impl Rule {
-    /// Whether the rule is kept: always, but for the one that a mutation run turns off.
+    /// True if the rule is kept: always, but for the one that a mutation run turns off.
     #[cfg(not(feature = "mutations"))]
     #[inline(always)]
     #[must_use]
@@ -22,7 +22,7 @@ impl Rule {
         true
     }
 
-    /// Whether the rule is kept: always, but for the one that a mutation run turns off.
+    /// True if the rule is kept: always, but for the one that a mutation run turns off.
     #[cfg(feature = "mutations")]
     #[must_use]
     pub fn holds(self) -> bool {
@@ -94,7 +94,7 @@ rules! {
     READ_PAST_CACHES = "log.read-past-caches";
     /// Torn bytes are kept before their place is used.
     KEEP_TORN = "log.keep-torn";
-    /// What cannot be used is kept.
+    /// Unusable files are kept.
     KEEP_UNUSABLE = "log.keep-unusable";
     /// Files under construction go when they were not finished.
     CLEAR_UNFINISHED = "log.clear-unfinished";

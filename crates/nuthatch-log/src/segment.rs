@@ -34,14 +34,14 @@ pub const MAX_SEGMENT_BYTES: u64 = u32::MAX as u64;
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub struct SegmentId(pub u32);
 
-/// What a segment's first block says.
+/// Decoded first block of a segment.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct SegmentHeader {
     /// Identity of the log.
     pub log_id: u64,
     /// Identity within the log.
     pub id: SegmentId,
-    /// Generation of the writer.
+    /// Epoch of the writer.
     pub epoch: Epoch,
     /// Position of the first frame.
     pub base: Lsn,
@@ -140,7 +140,7 @@ pub fn file_name(epoch: Epoch, base: Lsn, compacted: Option<SegmentId>) -> Strin
 
 /// A segment in use: its header and its file.
 pub struct Segment {
-    /// What its first block says.
+    /// Its decoded first block.
     pub header: SegmentHeader,
     /// The open file.
     pub file: Arc<dyn DiskFile>,

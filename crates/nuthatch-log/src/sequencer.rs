@@ -2,15 +2,15 @@
 //! committed. One turn at a time, so that a simulation can drive it step by step.
 
 mod compact;
-mod flight;
+mod in_flight;
 pub mod inbox;
 mod inner;
 pub mod io;
+mod maintenance;
+mod read_backoff;
 mod reads;
 mod segments;
 mod thread;
-mod tidy;
-mod trouble;
 mod worker;
 
 pub use inbox::{CloseError, LogHandle, SendError};
@@ -23,22 +23,22 @@ use crate::machine::{LogAccess, Machine};
 use crate::options::{LogOptions, SyncPolicy};
 use crate::segment::SegmentWriter;
 use crate::types::{Epoch, Lsn, Timestamp};
-use flight::{Flight, MAX_FRAMES_IN_FLIGHT};
+use in_flight::{InFlightWrites, MAX_FRAMES_IN_FLIGHT};
 use inbox::Inbox;
 use io::{Done, IoThread, Job, WRITER_JOBS};
+use maintenance::Maintenance;
 use parking_lot::Mutex;
 use std::sync::Arc;
 use std::time::Instant;
-use tidy::Tidy;
 use worker::Worker;
 
 /// An idle writer is given a frame of this size although more events wait.
 const START_WRITE_BYTES: usize = 256 * 1024;
 
-/// What recovery leaves to housekeeping.
+/// Work that recovery leaves to maintenance.
 #[derive(Clone, Copy, Debug)]
 pub struct Recovered {
-    /// Generation of the newest frame.
+    /// Epoch of the newest frame.
     pub epoch: Epoch,
     /// Position of the checkpoint that was used.
     pub checkpoint: Lsn,
@@ -46,7 +46,7 @@ pub struct Recovered {
     pub replayed: u64,
 }
 
-/// What a turn did and when the next one is due.
+/// Result of a turn, and when the next one is due.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Turn {
     /// Something was done, or is left to do at once: call again.
@@ -64,21 +64,21 @@ pub struct LogCore<M: Machine> {
     spent: usize,
     writer: Arc<Mutex<SegmentWriter>>,
     thread: Option<IoThread>,
-    in_flight: Flight,
+    in_flight: InFlightWrites,
     timers: Timers,
     worker: Worker,
-    tidy: Tidy,
+    maintenance: Maintenance,
     closing: bool,
     announced_failure: bool,
     /// Held as long as this lives.
     _lock: Option<Box<dyn Send + Sync>>,
 }
 
-/// What happens by time alone.
+/// Timers.
 #[derive(Default)]
 struct Timers {
     /// The newest commit, while its frame still lacks a later frame that vouches for it.
-    unwitnessed: Option<Timestamp>,
+    unmarked: Option<Timestamp>,
     /// The first frame written since the last sync.
     unsynced: Option<Timestamp>,
 }
@@ -91,7 +91,7 @@ impl<M: Machine> LogCore<M> {
         lock: Option<Box<dyn Send + Sync>>,
         recovered: Recovered,
     ) -> Self {
-        let tidy = Tidy::new(&log, recovered);
+        let maintenance = Maintenance::new(&log, recovered);
         let inbox = Inbox::new(log.options.queue_bytes, Arc::clone(&log.stats));
         let mut core = Self {
             machine,
@@ -101,10 +101,10 @@ impl<M: Machine> LogCore<M> {
             spent: 0,
             writer: Arc::new(Mutex::new(writer)),
             thread: None,
-            in_flight: Flight::default(),
+            in_flight: InFlightWrites::default(),
             timers: Timers::default(),
             worker: Worker::inline(),
-            tidy,
+            maintenance,
             closing: false,
             announced_failure: false,
             _lock: lock,
@@ -160,7 +160,7 @@ impl<M: Machine> LogCore<M> {
         progress |= self.take_events();
         progress |= self.tick();
         progress |= self.write_frames();
-        progress |= self.tidy();
+        progress |= self.maintain();
         self.machine.turn_end();
         self.announce_failure();
         Turn { progress, wake_at: self.wake_at() }
@@ -181,7 +181,7 @@ impl<M: Machine> LogCore<M> {
 
     /// Lets the machine handle what waits, until frames back up or the writer is done.
     fn take_events(&mut self) -> bool {
-        if self.tidy.wants_quiet() && self.log.failed.is_none() {
+        if self.maintenance.wants_quiet() && self.log.failed.is_none() {
             return false;
         }
         if self.batch.is_empty() {
@@ -202,7 +202,7 @@ impl<M: Machine> LogCore<M> {
         self.batch.len() < events
     }
 
-    /// Whether the writer should be looked after before more events are handled: it is done, or
+    /// True if the writer should be looked after before more events are handled: it is done, or
     /// idle although there is plenty to write, or far behind. A log that has failed writes nothing
     /// more, and who sends something is to hear of it.
     fn must_write(&self) -> bool {
@@ -215,21 +215,21 @@ impl<M: Machine> LogCore<M> {
         wanted || self.is_backed_up() || thread.is_ready()
     }
 
-    /// Whether frames that wait hold so much that no more events should be taken. On a disk all but the
+    /// True if frames that wait hold so much that no more events should be taken. On a disk all but the
     /// first of those that the writer has wait there.
     fn is_backed_up(&self) -> bool {
         let at_writer = if self.overlaps() { usize::MAX } else { 1 };
         self.log.is_backed_up(self.in_flight.frames().skip(at_writer))
     }
 
-    /// Whether several frames are on their way at a time.
+    /// True if several frames are on their way at a time.
     fn overlaps(&self) -> bool {
         let options = &self.log.options;
         let always = options.sync == SyncPolicy::Always;
         self.log.mode == WriteMode::Object && always && options.ahead_bytes < usize::MAX
     }
 
-    /// Whether a full frame waits that the busy writer can be given already: it then begins with it
+    /// True if a full frame waits that the busy writer can be given already: it then begins with it
     /// the moment it has made the one before durable, without a word with the sequencer. Frames
     /// that are not full wait here and go on growing: fewer frames are less work.
     fn may_follow(&self) -> bool {
@@ -247,7 +247,7 @@ impl<M: Machine> LogCore<M> {
         true
     }
 
-    /// Whether the frame under construction must be written now.
+    /// True if the frame under construction must be written now.
     fn frame_is_due(&self) -> bool {
         let frame = &self.log.frame;
         // No event is handled while the writer could have a frame of this size.
@@ -256,7 +256,7 @@ impl<M: Machine> LogCore<M> {
             return large;
         }
         let late = |since: Timestamp| since.plus_nanos(self.lazy_nanos()) <= self.log.now;
-        let asked = frame.awaited || self.closing || self.tidy.wants_quiet();
+        let asked = frame.awaited || self.closing || self.maintenance.wants_quiet();
         !frame.is_empty() && (asked || large || frame.lazy_since.is_some_and(late))
     }
 
@@ -272,13 +272,13 @@ impl<M: Machine> LogCore<M> {
         }
     }
 
-    /// Whether the writer takes another frame: an idle one does.
+    /// True if the writer takes another frame: an idle one does.
     fn may_write(&self) -> bool {
         self.in_flight.is_empty()
             || if self.overlaps() { self.may_overlap() } else { self.may_follow() }
     }
 
-    /// Whether another frame may be on its way to the bucket while others are. Nothing is committed
+    /// True if another frame may be on its way to the bucket while others are. Nothing is committed
     /// before what precedes it, and no frame vouches for one that is not known to be durable.
     fn may_overlap(&self) -> bool {
         let next = self.log.pending.front().map_or(self.log.frame.len(), |(frame, _)| frame.len);
@@ -309,11 +309,11 @@ impl<M: Machine> LogCore<M> {
             self.machine.before_seal(&mut self.log);
             self.log.seal_current(0);
         }
-        if self.log.pending.is_empty() && self.in_flight.is_empty() && self.witness_is_due() {
+        if self.log.pending.is_empty() && self.in_flight.is_empty() && self.commit_marker_is_due() {
             if self.log.make_room(0, true).is_ok() {
-                self.log.seal_current(flags::WITNESS);
+                self.log.seal_current(flags::COMMIT_MARKER);
             } else {
-                self.timers.unwitnessed = Some(self.log.now);
+                self.timers.unmarked = Some(self.log.now);
             }
         }
         let (frame, meta) = self.log.pending.pop_front()?;
@@ -321,7 +321,7 @@ impl<M: Machine> LogCore<M> {
         Some(Job::Write { frame, meta, durable: self.log.durable, sync })
     }
 
-    /// Writes inline if nobody waits for the sequencer meanwhile, else on the writer's thread.
+    /// Writes inline if no event waits for the sequencer, else on the writer's thread.
     fn dispatch(&mut self, job: Job) {
         // A bucket takes milliseconds: readers are not to wait for it.
         let quick = self.log.mode != WriteMode::Object;
@@ -360,10 +360,10 @@ impl<M: Machine> LogCore<M> {
             Ok(Done::Written { meta, .. })
                 if self.log.failed.is_some() && meta.lsn != self.log.committed.next() => {}
             Ok(Done::Written { meta, place, synced }) => {
-                let (lsn, witness) = (meta.lsn, meta.flags & flags::WITNESS != 0);
+                let (lsn, commit_marker) = (meta.lsn, meta.flags & flags::COMMIT_MARKER != 0);
                 self.log.stats.commit_latency.record(started.elapsed());
                 self.log.note_committed(meta, place);
-                self.note_written(lsn, synced, witness);
+                self.note_written(lsn, synced, commit_marker);
                 self.machine.committed(lsn, &mut self.log);
             }
             Ok(Done::Synced) => {
@@ -375,7 +375,7 @@ impl<M: Machine> LogCore<M> {
         }
     }
 
-    fn note_written(&mut self, lsn: Lsn, synced: bool, witness: bool) {
+    fn note_written(&mut self, lsn: Lsn, synced: bool, commit_marker: bool) {
         self.log.tick_clock();
         let now = self.log.now;
         if synced {
@@ -383,7 +383,7 @@ impl<M: Machine> LogCore<M> {
         } else {
             self.timers.unsynced.get_or_insert(now);
         }
-        self.timers.unwitnessed = (!witness).then_some(now);
+        self.timers.unmarked = (!commit_marker).then_some(now);
     }
 
     fn sync_due_at(&self) -> Option<Timestamp> {
@@ -393,23 +393,23 @@ impl<M: Machine> LogCore<M> {
     }
 
     fn sync_is_due(&self) -> bool {
-        let asked = self.tidy.wants_sync() || self.closing;
+        let asked = self.maintenance.wants_sync() || self.closing;
         let asked = asked && self.commits_early() && self.log.durable < self.log.committed;
         asked && self.log.mode != WriteMode::Memory
             || self.sync_due_at().is_some_and(|due| due <= self.log.now)
     }
 
     /// When an idle log covers its last frame. Only frames known to be durable can be vouched for.
-    fn witness_due_at(&self) -> Option<Timestamp> {
+    fn commit_marker_due_at(&self) -> Option<Timestamp> {
         let vouches = self.log.options.sync != SyncPolicy::Never
             && self.log.durable == self.log.committed
             && self.log.frame.is_empty();
-        let since = self.timers.unwitnessed.filter(|_| vouches)?;
-        Some(since.plus_nanos(millis(self.log.options.witness_ms)))
+        let since = self.timers.unmarked.filter(|_| vouches)?;
+        Some(since.plus_nanos(millis(self.log.options.commit_marker_ms)))
     }
 
-    fn witness_is_due(&self) -> bool {
-        self.witness_due_at().is_some_and(|due| due <= self.log.now)
+    fn commit_marker_is_due(&self) -> bool {
+        self.commit_marker_due_at().is_some_and(|due| due <= self.log.now)
     }
 
     fn wake_at(&self) -> Option<Timestamp> {
@@ -418,9 +418,12 @@ impl<M: Machine> LogCore<M> {
         let writer = if !self.in_flight.is_empty() || self.log.failed.is_some() {
             None
         } else {
-            [lazy, self.sync_due_at(), self.witness_due_at()].into_iter().flatten().min()
+            [lazy, self.sync_due_at(), self.commit_marker_due_at()].into_iter().flatten().min()
         };
-        [writer, self.tidy_at(), self.machine.next_deadline()].into_iter().flatten().min()
+        [writer, self.maintenance_due_at(), self.machine.next_deadline()]
+            .into_iter()
+            .flatten()
+            .min()
     }
 
     fn fail(&mut self, reason: &str) {
@@ -464,7 +467,7 @@ impl<M: Machine> LogCore<M> {
         Ok(())
     }
 
-    /// Whether everything sent has been handled, written and announced.
+    /// True if everything sent has been handled, written and announced.
     #[must_use]
     pub fn is_idle(&self) -> bool {
         self.batch.is_empty()

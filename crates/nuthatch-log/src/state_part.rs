@@ -54,7 +54,7 @@ pub enum StatePiece {
 }
 
 impl StatePiece {
-    /// What a record is of a state; `None` if it is none.
+    /// Which part of a state a record is; `None` if it is none.
     #[must_use]
     pub fn of(record: &RecordRef<'_>) -> Option<Self> {
         match record.kind {
@@ -79,7 +79,7 @@ impl StatePiece {
     }
 }
 
-/// What a whole state of this stream is.
+/// Record kind of a whole state of this stream.
 #[must_use]
 pub fn whole_kind(stream: StreamId) -> RecordKind {
     if stream == StreamId::LOG { RecordKind::LogState } else { RecordKind::StreamState }

@@ -150,7 +150,7 @@ stats! {
     packed_into_bytes,
     /// Appends refused because the medium was full.
     full_refusals,
-    /// What the medium takes: 0 everything, 1 only the reserve is left, 2 nothing.
+    /// Space on the medium: 0 any, 1 only the reserve is left, 2 none.
     space,
     /// 1 after a failure that stopped the log.
     failed,

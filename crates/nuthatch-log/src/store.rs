@@ -1,4 +1,5 @@
-//! What the writer, the compactor and the sequencer share: the disk, the catalog, the spare file.
+//! State shared by the writer, the compactor and the sequencer: the disk, the catalog, the spare
+//! file.
 
 use crate::catalog::Catalog;
 use crate::env::{Disk, DiskFile};
@@ -30,11 +31,11 @@ const SEGMENT_SHARE: u64 = 8;
 
 /// Shared state of one log's files.
 pub struct Store {
-    /// Where the files are.
+    /// The disk that holds the files.
     pub disk: Arc<dyn Disk>,
     /// Counters.
     pub stats: Arc<LogStats>,
-    /// Generation of this owner.
+    /// Epoch of this owner.
     pub epoch: Epoch,
     catalog: Mutex<Catalog>,
     spare: Mutex<Option<Spare>>,
@@ -44,7 +45,7 @@ pub struct Store {
     open_room: AtomicU64,
 }
 
-/// What is left of the space set aside.
+/// Rest of the reserved space.
 #[derive(Default)]
 struct Reserve {
     file: Option<Arc<dyn DiskFile>>,
@@ -167,7 +168,7 @@ impl Store {
         result.map(drop)
     }
 
-    /// Whether there is a spare file.
+    /// True if there is a spare file.
     #[must_use]
     pub fn has_spare(&self) -> bool {
         self.spare.lock().is_some()

@@ -45,7 +45,7 @@ impl<T> StreamMap<T> {
         self.len
     }
 
-    /// Whether none has.
+    /// True if none has.
     #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.len == 0
@@ -77,7 +77,7 @@ impl<T> StreamMap<T> {
         }
     }
 
-    /// Whether a stream has a value.
+    /// True if a stream has a value.
     #[must_use]
     pub fn contains_key(&self, id: &StreamId) -> bool {
         self.get(id).is_some()

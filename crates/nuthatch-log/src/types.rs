@@ -1,4 +1,4 @@
-//! The newtypes that every layer above shares: positions, generations, identities, time.
+//! The newtypes that every layer above shares: positions, epochs, identities, time.
 
 use std::fmt;
 
@@ -21,11 +21,13 @@ number! {
     Seq, u64
 }
 number! {
-    /// Position of a frame in a log, dense from 1; 0 means "before the first frame".
+    /// Log sequence number: the position of a frame in a log. It counts frames, not bytes or
+    /// records; dense from 1; 0 means "before the first frame".
     Lsn, u64
 }
 number! {
-    /// Generation of a log's owner; raised at every open for writing.
+    /// Epoch of a log's owner: raised at every open for writing, so that a frame tells which owner
+    /// wrote it.
     Epoch, u32
 }
 number! {

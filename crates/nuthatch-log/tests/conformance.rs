@@ -300,7 +300,7 @@ fn dead_space_is_given_back_and_the_rest_stays_readable() {
 
 /// A read that failed once is tried again; so is damage, which may be gone when it is.
 #[test]
-fn trouble_with_a_place_is_not_remembered_for_good() {
+fn a_read_fault_is_not_remembered_for_good() {
     let disk = MemDisk::default();
     let mut rig = Rig::open(tiny(), Arc::new(disk.clone())).expect("opens");
     rig.create(1, 0);

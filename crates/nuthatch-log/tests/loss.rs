@@ -6,7 +6,7 @@ mod common;
 use common::bytes::{checkpoints, content, frames, read, resum, segments, u32_at, u64_at, write};
 use common::{Outcome, Rig, tiny};
 use nuthatch_log::doctor::{
-    Diagnosis, DoctorOptions, Kind, Medic, StateFacts, StreamPreview, diagnose,
+    DecodedState, Diagnosis, DoctorOptions, Kind, StateDecoder, StreamPreview, diagnose,
 };
 use nuthatch_log::env::{Fault, MemDisk, SeededEntropy};
 use nuthatch_log::{DamageKind, Disk, LogOptions, OpenError, StreamId};
@@ -213,14 +213,14 @@ fn a_checkpoint_behind_the_end_of_the_log_proves_a_loss() {
 /// Knows nothing of what records mean, and tells whether the log opens.
 struct Ignorant;
 
-impl Medic for Ignorant {
-    fn state(&self, _body: &[u8]) -> Option<StateFacts> {
+impl StateDecoder for Ignorant {
+    fn state(&self, _body: &[u8]) -> Option<DecodedState> {
         None
     }
     fn log_state(&self, _body: &[u8]) -> Option<(StreamId, Vec<StreamId>)> {
         None
     }
-    fn snapshot(&self, snapshot: &[u8]) -> Option<Vec<(StreamId, StateFacts)>> {
+    fn snapshot(&self, snapshot: &[u8]) -> Option<Vec<(StreamId, DecodedState)>> {
         (snapshot.len() > 100).then(Vec::new)
     }
     fn is_later(&self, snapshot: &[u8]) -> bool {
@@ -229,7 +229,7 @@ impl Medic for Ignorant {
     fn advance(&self) -> Vec<u8> {
         Vec::new()
     }
-    fn foundling(&self, stream: StreamId, _last: u64) -> (String, Vec<u8>) {
+    fn orphan(&self, stream: StreamId, _last: u64) -> (String, Vec<u8>) {
         (stream.to_string(), Vec::new())
     }
     fn preview(&self, disk: Arc<dyn Disk>) -> Result<Vec<StreamPreview>, String> {

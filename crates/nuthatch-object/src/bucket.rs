@@ -5,7 +5,7 @@
 //! client cannot be told from a rival's, so repeating is decided here, where answers are compared.
 
 mod error;
-mod patience;
+mod retry_budget;
 
 pub use error::BucketError;
 
@@ -20,7 +20,7 @@ use object_store::{
     Error, GetOptions, GetRange, ObjectStore, ObjectStoreExt, PutMode, PutOptions, PutPayload,
 };
 use parking_lot::Mutex;
-use patience::Patience;
+use retry_budget::RetryBudget;
 use std::future::Future;
 use std::io;
 use std::ops::Range;
@@ -48,7 +48,7 @@ pub struct BucketOptions {
     pub retry_first_ms: u64,
     /// How long one attempt may take. Default 30 s.
     pub attempt_timeout: Duration,
-    /// Where trouble is reported.
+    /// Receives reports of failing requests.
     pub report: Reporter,
 }
 
@@ -74,12 +74,12 @@ pub struct Listed {
 
 /// An object store below a prefix.
 pub struct Bucket {
-    shared: Arc<Shared>,
+    shared: Arc<BucketShared>,
     // `Some` until dropped: a runtime must not be dropped where blocking is forbidden.
     runtime: Option<Runtime>,
 }
 
-struct Shared {
+struct BucketShared {
     store: Arc<dyn ObjectStore>,
     prefix: Path,
     label: String,
@@ -111,7 +111,7 @@ impl Bucket {
             .enable_all()
             .build()?;
         let retry_for_ms = AtomicU64::new(millis(options.retry_for));
-        let shared = Arc::new(Shared {
+        let shared = Arc::new(BucketShared {
             store,
             prefix,
             label,
@@ -126,7 +126,7 @@ impl Bucket {
         Ok(Self { shared, runtime: Some(runtime) })
     }
 
-    /// What to call it in messages.
+    /// Its label in messages.
     #[must_use]
     pub fn label(&self) -> &str {
         &self.shared.label
@@ -139,7 +139,7 @@ impl Bucket {
         self.shared.given_up.lock().clone()
     }
 
-    /// What it has cost so far.
+    /// Counters of its requests and bytes.
     #[must_use]
     pub fn counters(&self) -> &Counters {
         &self.shared.counters
@@ -241,7 +241,7 @@ impl Bucket {
             shared.counters.put(bytes.len() as u64);
             let options = PutOptions { mode: PutMode::Create, ..PutOptions::default() };
             let put = shared.store.put_opts(&path, PutPayload::from_bytes(bytes), options);
-            let put = shared.attempt(put, &mut Patience::new()).await;
+            let put = shared.attempt(put, &mut RetryBudget::new()).await;
             put.map(drop).map_err(|source| failed("create", &key, source))
         })
     }
@@ -253,8 +253,8 @@ impl Bucket {
     /// # Errors
     /// [`BucketError::Exists`] if the object is another's, and [`BucketError`].
     pub fn create(&self, key: &str, bytes: &Bytes) -> Result<(), BucketError> {
-        let patience = Patience::new();
-        self.repeat(patience, "create", key, |bucket| {
+        let retry_budget = RetryBudget::new();
+        self.repeat(retry_budget, "create", key, |bucket| {
             let error = match bucket.create_once(key, bytes.clone()) {
                 Ok(()) => return Ok(()),
                 Err(BucketError::Failed { .. }) if !rules::CREATION_COMPARED.holds() => {
@@ -274,7 +274,7 @@ impl Bucket {
 
     fn repeat<T>(
         &self,
-        mut patience: Patience,
+        mut retry_budget: RetryBudget,
         operation: &'static str,
         key: &str,
         attempt: impl Fn(&Self) -> Result<T, BucketError>,
@@ -282,10 +282,10 @@ impl Bucket {
         loop {
             match attempt(self) {
                 Err(BucketError::Failed { source, .. }) if is_transient(&source) => {
-                    let Some(pause) = patience.next(&self.shared) else {
+                    let Some(pause) = retry_budget.next(&self.shared) else {
                         return Err(failed(operation, key, source));
                     };
-                    self.shared.note_retry(operation, key, &source, &mut patience);
+                    self.shared.note_retry(operation, key, &source, &mut retry_budget);
                     std::thread::sleep(pause);
                 }
                 result => return result,
@@ -354,7 +354,7 @@ impl Bucket {
         self.handle().spawn(async move { done(shared.get(&key, Some(range)).await.ok()) });
     }
 
-    /// Whether an object exists.
+    /// True if an object exists.
     ///
     /// # Errors
     /// [`BucketError`].
@@ -420,7 +420,7 @@ impl Drop for Bucket {
     }
 }
 
-impl Shared {
+impl BucketShared {
     fn path(&self, key: &str) -> Path {
         let parts = key.split('/').filter(|part| !part.is_empty());
         parts.fold(self.prefix.clone(), |path, part| path.join(part))
@@ -436,7 +436,7 @@ impl Shared {
     async fn attempt<T>(
         &self,
         request: impl Future<Output = Result<T, Error>>,
-        patience: &mut Patience,
+        retry_budget: &mut RetryBudget,
     ) -> Result<T, Error> {
         let _permit = self.permits.acquire().await;
         let (began, limit) = (Instant::now(), self.options.attempt_timeout);
@@ -445,7 +445,7 @@ impl Shared {
             Err(elapsed) => Err(Error::Generic { store: "store", source: Box::new(elapsed) }),
         };
         // The client has a limit of its own, which may come first.
-        patience.was_slow = result.is_err() && began.elapsed() >= limit / 2;
+        retry_budget.was_slow = result.is_err() && began.elapsed() >= limit / 2;
         result
     }
 
@@ -460,28 +460,28 @@ impl Shared {
     where
         F: Future<Output = Result<T, Error>>,
     {
-        let mut patience = Patience::new();
+        let mut retry_budget = RetryBudget::new();
         let mut alone = None;
         loop {
             self.counters.request(kind);
             let request = request(Arc::clone(self), self.path(key));
-            let source = match self.attempt(request, &mut patience).await {
+            let source = match self.attempt(request, &mut retry_budget).await {
                 Ok(value) => return Ok(value),
                 Err(source) => source,
             };
             drop(alone.take());
-            let pause = is_transient(&source).then(|| patience.next(self)).flatten();
+            let pause = is_transient(&source).then(|| retry_budget.next(self)).flatten();
             let Some(pause) = pause else {
                 return Err(self.give_up(failed(operation, key, source)));
             };
-            self.note_retry(operation, key, &source, &mut patience);
+            self.note_retry(operation, key, &source, &mut retry_budget);
             if !pause.is_zero() {
                 tokio::time::sleep(pause).await;
             }
             // Several that share a slow link would take too long together again and again.
-            if patience.was_slow && kind == RequestKind::Put {
+            if retry_budget.was_slow && kind == RequestKind::Put {
                 alone = self.alone.acquire().await.ok();
-                if patience.is_over(self, Duration::ZERO) {
+                if retry_budget.is_over(self, Duration::ZERO) {
                     return Err(self.give_up(failed(operation, key, source)));
                 }
             }
@@ -561,9 +561,9 @@ impl Shared {
     }
 
     /// Says that a request is being repeated: once for a request that goes on failing.
-    fn note_retry(&self, operation: &str, key: &str, why: &Error, patience: &mut Patience) {
+    fn note_retry(&self, operation: &str, key: &str, why: &Error, retry_budget: &mut RetryBudget) {
         self.counters.retry();
-        if patience.attempts == REPORT_AFTER_ATTEMPTS {
+        if retry_budget.attempts == REPORT_AFTER_ATTEMPTS {
             let message = format!("{}: {operation} of {key} is being repeated: {why}", self.label);
             self.options.report.say(&message);
         }

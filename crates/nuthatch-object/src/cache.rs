@@ -39,9 +39,9 @@ pub struct Stretch {
     pub key: Arc<str>,
     /// The object's size in bytes.
     pub size: u64,
-    /// Where the stretch begins in the object.
+    /// Offset where the stretch begins in the object.
     pub from: u64,
-    /// Where it ends.
+    /// Offset where it ends.
     pub to: u64,
 }
 
@@ -57,7 +57,7 @@ impl Stretch {
     }
 }
 
-/// What the cache of a bucket has done, and what it holds.
+/// Counters and sizes of a bucket's cache.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct CacheSnapshot {
     /// Bytes in memory.
@@ -138,13 +138,13 @@ impl BlockCache {
         Self { bucket, capacity_bytes, disk, hits, misses, state, arrived }
     }
 
-    /// What it is a cache of.
+    /// The bucket it caches.
     #[must_use]
     pub const fn bucket(&self) -> &Arc<Bucket> {
         &self.bucket
     }
 
-    /// What it holds and has done.
+    /// Its counters and sizes.
     #[must_use]
     pub fn snapshot(&self) -> CacheSnapshot {
         CacheSnapshot {
@@ -227,9 +227,9 @@ impl BlockCache {
         }
         drop(state);
         self.misses.fetch_add(1, Ordering::Relaxed);
-        // Whoever waits is woken, whatever happens.
+        // Waiters are woken, whatever happens.
         let _arrival =
-            Arrival { cache: self, object: Arc::clone(&key.0), blocks: key.1..key.1 + 1 };
+            PendingFetch { cache: self, object: Arc::clone(&key.0), blocks: key.1..key.1 + 1 };
         if let Some(bytes) = self.disk.as_ref().and_then(|disk| disk.get(&key.0, key.1)) {
             self.state.lock().put(key.clone(), bytes.clone(), self.capacity_bytes);
             return Ok(bytes);
@@ -251,7 +251,8 @@ impl BlockCache {
         drop(state);
         for (object, size, blocks) in fetches {
             let range = range(blocks.clone(), size);
-            let arrival = Arrival { cache: Arc::clone(self), object: Arc::clone(&object), blocks };
+            let arrival =
+                PendingFetch { cache: Arc::clone(self), object: Arc::clone(&object), blocks };
             self.bucket.get_range_later(&object, range, move |bytes| arrival.end(bytes));
         }
     }
@@ -312,14 +313,14 @@ impl BlockCache {
     }
 }
 
-/// A fetch under way; whoever waits is woken even if it is dropped half way.
-struct Arrival<C: std::ops::Deref<Target = BlockCache>> {
+/// A fetch in progress; waiters are woken even if it is dropped half way.
+struct PendingFetch<C: std::ops::Deref<Target = BlockCache>> {
     cache: C,
     object: Arc<str>,
     blocks: std::ops::Range<u64>,
 }
 
-impl<C: std::ops::Deref<Target = BlockCache>> Arrival<C> {
+impl<C: std::ops::Deref<Target = BlockCache>> PendingFetch<C> {
     fn end(self, bytes: Option<Bytes>) {
         let Some(bytes) = bytes else { return };
         for (number, block) in self.blocks.clone().zip(bytes.chunks(to_usize(BLOCK_BYTES))) {
@@ -329,7 +330,7 @@ impl<C: std::ops::Deref<Target = BlockCache>> Arrival<C> {
     }
 }
 
-impl<C: std::ops::Deref<Target = BlockCache>> Drop for Arrival<C> {
+impl<C: std::ops::Deref<Target = BlockCache>> Drop for PendingFetch<C> {
     fn drop(&mut self) {
         let mut state = self.cache.state.lock();
         for number in self.blocks.clone() {

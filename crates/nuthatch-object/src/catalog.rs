@@ -1,6 +1,7 @@
 //! The log's catalog as numbered objects, each made by conditional creation: of two owners that
 //! would change it at the same time one is refused. A new owner writes a version before it reads
-//! anything else ("claims" it), so that nobody else's change can come after what it has read.
+//! anything else (it *claims* the catalog), so that no other owner's change can come after what it
+//! has read.
 
 use crate::bucket::{Bucket, BucketError};
 use crate::manifest::{LATER_VERSION, crc};
@@ -72,7 +73,7 @@ impl CatalogVersions {
             let (oldest, newest) =
                 (numbers.first().copied().unwrap_or(1), numbers.last().copied().unwrap_or(0));
             let body = body_of(&bucket, &numbers)?;
-            let object = encode(owner.generation(), &mut nonces, &body);
+            let object = encode(owner.epoch(), &mut nonces, &body);
             if !rules::CATALOG_CLAIMED.holds() {
                 let state = State { newest, oldest, body, nonces };
                 return Ok(Self { bucket, owner, state: Mutex::new(state) });
@@ -89,12 +90,12 @@ impl CatalogVersions {
         }
     }
 
-    /// The generation of the owner that wrote the newest version; 0: there is none. Every owner
+    /// The epoch of the owner that wrote the newest version; 0: there is none. Every owner
     /// writes one before anything else.
     ///
     /// # Errors
     /// The store's; `InvalidData` if the newest version is damaged.
-    pub fn newest_generation(bucket: &Bucket) -> io::Result<u32> {
+    pub fn newest_epoch(bucket: &Bucket) -> io::Result<u32> {
         numbers(bucket)?.last().map_or(Ok(0), |newest| Ok(read(bucket, *newest)?.0))
     }
 
@@ -104,7 +105,7 @@ impl CatalogVersions {
         (catalog(newest), catalog(newest + 1))
     }
 
-    /// The newest content as it is, for somebody who changes nothing.
+    /// The newest content as it is, for reading only.
     ///
     /// # Errors
     /// The store's; `InvalidData` if the newest version is damaged.
@@ -145,7 +146,7 @@ impl CatalogVersions {
 
     /// Makes the next version; returns its number.
     fn make(&self, state: &mut State, body: &Bytes) -> io::Result<u64> {
-        let object = encode(self.owner.generation(), &mut state.nonces, body);
+        let object = encode(self.owner.epoch(), &mut state.nonces, body);
         loop {
             let number = state.newest + 1;
             let made = if rules::CATALOG_CREATED.holds() {
@@ -157,9 +158,9 @@ impl CatalogVersions {
                 Ok(()) => return Ok(number),
                 Err(BucketError::Exists { key }) => {
                     self.owner.check()?;
-                    // Of our generation: an earlier attempt of this owner, which had no answer.
+                    // Of our epoch: an earlier attempt of this owner, which had no answer.
                     let maker = read(&self.bucket, number)?.0;
-                    if maker != self.owner.generation() || !rules::UNANSWERED_SETTLED.holds() {
+                    if maker != self.owner.epoch() || !rules::UNANSWERED_SETTLED.holds() {
                         let text = format!("{key} was written by somebody else");
                         return Err(io::Error::other(text));
                     }
@@ -258,8 +259,8 @@ pub struct Readable {
     pub body: Option<Bytes>,
     /// Its key.
     pub key: Option<String>,
-    /// Who wrote it.
-    pub generation: Option<u32>,
+    /// Epoch of its writer.
+    pub epoch: Option<u32>,
     /// Keys of newer versions, the newest first, and what is wrong with each.
     pub damaged: Vec<(String, &'static str)>,
 }
@@ -276,8 +277,8 @@ fn newest_readable(bucket: &Bucket, numbers: &[u64]) -> io::Result<Readable> {
     let mut found = Readable::default();
     for key in numbers.iter().rev().map(|number| catalog(*number)) {
         match decode(&bucket.get(&key)?) {
-            Ok((generation, body)) => {
-                found.generation = Some(generation);
+            Ok((epoch, body)) => {
+                found.epoch = Some(epoch);
                 found.body = (!body.is_empty()).then_some(body);
                 found.key = Some(key);
                 return Ok(found);
@@ -296,7 +297,7 @@ pub fn unusable(bucket: &Bucket, key: &str, what: &str) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidData, text)
 }
 
-/// A version: the generation of its writer, and the content.
+/// A version: the epoch of its writer, and the content.
 fn read(bucket: &Bucket, number: u64) -> io::Result<(u32, Bytes)> {
     let key = catalog(number);
     let bytes = bucket.get(&key)?;
@@ -304,12 +305,12 @@ fn read(bucket: &Bucket, number: u64) -> io::Result<(u32, Bytes)> {
 }
 
 /// An object: header, then the content. The nonce makes each creation recognisable.
-fn encode(generation: u32, nonces: &mut SeededEntropy, body: &[u8]) -> Bytes {
+fn encode(epoch: u32, nonces: &mut SeededEntropy, body: &[u8]) -> Bytes {
     let mut out = Vec::with_capacity(HEADER_BYTES + body.len());
     out.extend_from_slice(&MAGIC);
     out.extend_from_slice(&VERSION.to_le_bytes());
     out.extend_from_slice(&[0; 4]);
-    out.extend_from_slice(&u64::from(generation).to_le_bytes());
+    out.extend_from_slice(&u64::from(epoch).to_le_bytes());
     out.extend_from_slice(&nonces.next().to_le_bytes());
     out.extend_from_slice(&nonces.next().to_le_bytes());
     out.extend_from_slice(&(body.len() as u64).to_le_bytes());
@@ -331,9 +332,9 @@ fn decode(bytes: &Bytes) -> Result<(u32, Bytes), &'static str> {
     if rules::LATER_VERSION_REFUSED.holds() && bytes[8..12] != VERSION.to_le_bytes() {
         return Err(LATER_VERSION);
     }
-    let generation = u64::from_le_bytes(bytes[16..24].try_into().unwrap_or_default());
-    let generation = u32::try_from(generation).map_err(|_| "its generation makes no sense")?;
-    Ok((generation, bytes.slice(HEADER_BYTES..)))
+    let epoch = u64::from_le_bytes(bytes[16..24].try_into().unwrap_or_default());
+    let epoch = u32::try_from(epoch).map_err(|_| "its epoch makes no sense")?;
+    Ok((epoch, bytes.slice(HEADER_BYTES..)))
 }
 
 #[cfg(test)]
@@ -368,8 +369,8 @@ mod tests {
         (bucket, first, second)
     }
 
-    /// Who was replaced makes no version over the newer owner's, and none that the newer one would
-    /// stumble over.
+    /// An owner that was replaced makes no version over the newer owner's, and none that the newer
+    /// one would collide with.
     #[test]
     fn an_owner_that_was_replaced_changes_no_version() {
         let (bucket, first, second) = two_owners();

@@ -22,7 +22,7 @@ use std::time::Duration;
 /// The catalog's path, as the log knows it.
 const CATALOG_PATH: &str = "catalog";
 
-/// What the names of segments end with.
+/// Suffix of the files of segments.
 const SEGMENT_SUFFIX: &str = ".seg";
 
 /// Reads of a log's files that may be under way at a time.
@@ -42,7 +42,7 @@ pub struct ObjectDiskOptions {
     /// Bytes of objects kept in memory for readers. Default 64 MiB. Up to 32 MiB more are being
     /// fetched ahead of those that read in order.
     pub cache_bytes: usize,
-    /// Where blocks of objects are kept on the local disk besides. Default: nowhere.
+    /// Block cache on the local disk. Default: none.
     pub disk_cache: Option<DiskCacheOptions>,
     /// An object of a file holds at most this much; where a sync writes more, that is cut into
     /// objects of equal size, which are put at the same time. Default 16 MiB.
@@ -66,8 +66,8 @@ impl Default for ObjectDiskOptions {
     }
 }
 
-/// What the files of a log share.
-pub struct Shared {
+/// State shared by the files of a log.
+pub struct LogShared {
     pub bucket: Arc<Bucket>,
     pub cache: Arc<BlockCache>,
     pub part_bytes: usize,
@@ -76,37 +76,37 @@ pub struct Shared {
     told: AtomicBool,
 }
 
-/// What this process is to the log.
+/// Role of this process for the log.
 enum Role {
     Owner(Arc<Owner>),
-    /// It only looks at what owners up to this generation left.
-    Onlooker(u32),
+    /// Reads what owners up to this epoch left.
+    ReadOnly(u32),
 }
 
-impl Shared {
-    /// What somebody needs who changes nothing.
-    pub fn onlooker(cache: Arc<BlockCache>, newest: u32) -> Self {
+impl LogShared {
+    /// For reading only.
+    pub fn read_only(cache: Arc<BlockCache>, newest: u32) -> Self {
         let bucket = Arc::clone(cache.bucket());
         let (on_fenced, told): (OnFenced, _) = (Arc::new(|_| {}), AtomicBool::new(false));
-        Self { bucket, cache, part_bytes: 1, role: Role::Onlooker(newest), on_fenced, told }
+        Self { bucket, cache, part_bytes: 1, role: Role::ReadOnly(newest), on_fenced, told }
     }
 
-    /// What somebody needs who has become the owner in order to mend.
-    pub fn mender(cache: Arc<BlockCache>, owner: Arc<Owner>) -> Self {
-        Self { role: Role::Owner(owner), ..Self::onlooker(cache, 0) }
+    /// For the owner that repairs the log.
+    pub fn repairer(cache: Arc<BlockCache>, owner: Arc<Owner>) -> Self {
+        Self { role: Role::Owner(owner), ..Self::read_only(cache, 0) }
     }
 
-    pub fn generation(&self) -> u32 {
+    pub fn epoch(&self) -> u32 {
         match &self.role {
-            Role::Owner(owner) => owner.generation(),
-            Role::Onlooker(newest) => *newest,
+            Role::Owner(owner) => owner.epoch(),
+            Role::ReadOnly(newest) => *newest,
         }
     }
 
     fn owner(&self) -> io::Result<&Arc<Owner>> {
         match &self.role {
             Role::Owner(owner) => Ok(owner),
-            Role::Onlooker(_) => Err(io::Error::new(
+            Role::ReadOnly(_) => Err(io::Error::new(
                 io::ErrorKind::ReadOnlyFilesystem,
                 "the bucket was opened for reading only",
             )),
@@ -119,13 +119,13 @@ impl Shared {
     }
 
     /// The key under which a later owner's fence would be, where not finding it is all that
-    /// [`Shared::check_owner`] asks for.
+    /// [`LogShared::check_owner`] asks for.
     pub fn next_fence(&self) -> io::Result<Option<String>> {
         let owner = self.owner()?;
         Ok((!owner.is_in_directory()).then(|| owner.next_fence()))
     }
 
-    /// Takes in what a look for [`Shared::next_fence`] has shown.
+    /// Takes in what a look for [`LogShared::next_fence`] has shown.
     pub fn note_look(&self, found: bool) {
         if let Role::Owner(owner) = &self.role {
             owner.note_look(found);
@@ -148,7 +148,7 @@ impl Shared {
 
 /// A log's directory in a bucket, taken over by this process.
 pub struct ObjectDisk {
-    shared: Arc<Shared>,
+    shared: Arc<LogShared>,
     catalog: CatalogVersions,
     files: Mutex<BTreeMap<String, Arc<ObjectFile>>>,
     locked: Arc<AtomicBool>,
@@ -179,7 +179,7 @@ impl ObjectDisk {
         let told = AtomicBool::new(false);
         let (on_fenced, part_bytes) = (options.on_fenced, options.part_bytes.max(1));
         let role = Role::Owner(owner);
-        let shared = Arc::new(Shared { bucket, cache, part_bytes, role, on_fenced, told });
+        let shared = Arc::new(LogShared { bucket, cache, part_bytes, role, on_fenced, told });
         let files = match early {
             Some(listing) => load_listed(&shared, listing)?,
             None => load_files(&shared)?,
@@ -197,7 +197,7 @@ impl ObjectDisk {
         &self.shared.bucket
     }
 
-    /// What its caches hold and have done.
+    /// Counters and sizes of its caches.
     #[must_use]
     pub fn cache(&self) -> CacheSnapshot {
         self.shared.cache.snapshot()
@@ -308,8 +308,8 @@ impl Disk for ObjectDisk {
         self.shared.bucket.label().to_owned()
     }
 
-    fn generation(&self) -> Option<Epoch> {
-        Some(Epoch(self.shared.generation()))
+    fn epoch(&self) -> Option<Epoch> {
+        Some(Epoch(self.shared.epoch()))
     }
 
     fn remote_readers(&self) -> usize {
@@ -352,7 +352,7 @@ struct Watch {
 }
 
 impl Watch {
-    fn start(shared: Arc<Shared>) -> io::Result<Self> {
+    fn start(shared: Arc<LogShared>) -> io::Result<Self> {
         let stop: Arc<(Mutex<bool>, Condvar)> = Arc::default();
         let ended = Arc::clone(&stop);
         let watch = move || {

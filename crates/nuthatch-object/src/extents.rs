@@ -1,25 +1,25 @@
-//! What a file consists of: pieces by offset, some of them objects (or stretches of objects), some
-//! still in memory. Knows nothing of stores.
+//! Layout of a file: pieces by offset, some of them objects (or ranges of objects), some still in
+//! memory. Knows nothing of stores.
 
 use bytes::Bytes;
 use std::collections::BTreeMap;
 
-/// Where the bytes of a piece are.
+/// Where the bytes of a piece lie.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Source {
-    /// In the object that `generation` wrote for `offset`, `skip` bytes behind its beginning.
+    /// In the object that `epoch` wrote for `offset`, `skip` bytes behind its beginning.
     Object {
         /// Offset in the object's key.
         offset: u64,
-        /// Generation in the object's key.
-        generation: u32,
+        /// Epoch in the object's key.
+        epoch: u32,
         /// Bytes of the object before the piece.
         skip: u64,
     },
     /// Not written yet.
     Memory(Bytes),
     /// Being written.
-    Leaving(Bytes),
+    Uploading(Bytes),
 }
 
 /// A stretch of a file.
@@ -27,7 +27,7 @@ pub enum Source {
 pub struct Piece {
     /// Its length in bytes.
     pub len: u64,
-    /// Where its bytes are.
+    /// Source of its bytes.
     pub source: Source,
 }
 
@@ -37,9 +37,11 @@ impl Piece {
     pub fn slice(&self, from: u64, to: u64) -> Self {
         let source = match &self.source {
             Source::Memory(bytes) => Source::Memory(bytes.slice(to_usize(from)..to_usize(to))),
-            Source::Leaving(bytes) => Source::Leaving(bytes.slice(to_usize(from)..to_usize(to))),
-            Source::Object { offset, generation, skip } => {
-                Source::Object { offset: *offset, generation: *generation, skip: skip + from }
+            Source::Uploading(bytes) => {
+                Source::Uploading(bytes.slice(to_usize(from)..to_usize(to)))
+            }
+            Source::Object { offset, epoch, skip } => {
+                Source::Object { offset: *offset, epoch: *epoch, skip: skip + from }
             }
         };
         Self { len: to - from, source }
@@ -77,7 +79,7 @@ impl Extents {
         self.len
     }
 
-    /// Whether stored bytes were overwritten or cut off since [`Extents::settle`]: listing the
+    /// True if stored bytes were overwritten or cut off since [`Extents::settle`]: listing the
     /// file's objects does then not tell its content.
     #[must_use]
     pub const fn is_cut(&self) -> bool {
@@ -145,7 +147,7 @@ impl Extents {
             .collect()
     }
 
-    /// What nobody has begun to write, as runs of adjacent pieces.
+    /// Pieces in memory that no upload has taken yet, as runs of adjacent pieces.
     #[must_use]
     pub fn unwritten(&self) -> Vec<(u64, Vec<Bytes>)> {
         let mut runs: Vec<(u64, u64, Vec<Bytes>)> = Vec::new();
@@ -168,8 +170,8 @@ impl Extents {
         for (_, piece) in self.pieces.range_mut(at..at + len) {
             piece.source = match std::mem::replace(&mut piece.source, Source::Memory(Bytes::new()))
             {
-                Source::Memory(bytes) if leaving => Source::Leaving(bytes),
-                Source::Leaving(bytes) if !leaving => Source::Memory(bytes),
+                Source::Memory(bytes) if leaving => Source::Uploading(bytes),
+                Source::Uploading(bytes) if !leaving => Source::Memory(bytes),
                 source => source,
             };
         }
@@ -177,11 +179,11 @@ impl Extents {
 
     /// The bytes of `at..at + len`, which were leaving, are in an object of their own now. What was
     /// overwritten in the meantime stays as it is.
-    pub fn written(&mut self, at: u64, len: u64, generation: u32) {
+    pub fn written(&mut self, at: u64, len: u64, epoch: u32) {
         for (offset, piece) in self.within(at, at + len) {
-            if matches!(piece.source, Source::Leaving(_)) {
+            if matches!(piece.source, Source::Uploading(_)) {
                 let skip = offset - at;
-                let source = Source::Object { offset: at, generation, skip };
+                let source = Source::Object { offset: at, epoch, skip };
                 // Exactly this stretch is replaced; it was in memory, so nothing stored is cut.
                 let cut = self.cut;
                 self.put(offset, Piece { len: piece.len, source });
@@ -221,7 +223,7 @@ mod tests {
         for (at, piece) in extents.within(0, extents.len()) {
             let target = &mut out[to_usize(at)..to_usize(at + piece.len)];
             match &piece.source {
-                Source::Memory(bytes) | Source::Leaving(bytes) => target.copy_from_slice(bytes),
+                Source::Memory(bytes) | Source::Uploading(bytes) => target.copy_from_slice(bytes),
                 Source::Object { offset, skip, .. } => {
                     let object = &objects[offset];
                     target.copy_from_slice(&object[to_usize(*skip)..to_usize(skip + piece.len)]);
@@ -291,9 +293,8 @@ mod tests {
 
     #[test]
     fn cutting_stored_bytes_is_noticed() {
-        let object = |at, len| {
-            (at, Piece { len, source: Source::Object { offset: at, generation: 1, skip: 0 } })
-        };
+        let object =
+            |at, len| (at, Piece { len, source: Source::Object { offset: at, epoch: 1, skip: 0 } });
         let mut extents = Extents::of([object(0, 10), object(10, 10)], 20);
         extents.put(20, Piece { len: 3, source: Source::Memory(Bytes::from_static(b"abc")) });
         extents.set_len(23);

@@ -3,9 +3,9 @@
 use crate::bucket::MAX_REQUESTS_IN_FLIGHT;
 use crate::cache::Stretch;
 use crate::cache::ahead::Cursors;
-use crate::departure::Departure;
-use crate::disk::Shared;
+use crate::disk::LogShared;
 use crate::extents::{Extents, Piece, Source, to_usize};
+use crate::in_flight_upload::InFlightUpload;
 use crate::{manifest, names, rules};
 use bytes::Bytes;
 use nuthatch_log::env::{DiskFile, SyncDone};
@@ -24,15 +24,15 @@ const LARGE_STEP_BYTES: u64 = 4 << 20;
 
 /// A file of a log. Cheap to share.
 pub struct ObjectFile {
-    shared: Arc<Shared>,
+    shared: Arc<LogShared>,
     content: Arc<Content>,
     /// Held while it is decided what is written, so that no two write the same bytes.
     syncing: Mutex<()>,
-    /// Who reads it in order.
+    /// Its sequential readers.
     cursors: Mutex<Cursors>,
 }
 
-/// What a file consists of.
+/// Layout of a file, with what is in memory.
 pub struct Content {
     pub state: Mutex<FileState>,
     /// Told when something has ceased to be leaving.
@@ -54,13 +54,13 @@ pub struct FileState {
 
 impl ObjectFile {
     /// A file that is only in memory until it gets a name.
-    pub fn volatile(shared: Arc<Shared>) -> Self {
+    pub fn volatile(shared: Arc<LogShared>) -> Self {
         Self::stored(shared, None, Extents::default(), BTreeMap::new())
     }
 
     /// A file with a name and, perhaps, objects.
     pub fn stored(
-        shared: Arc<Shared>,
+        shared: Arc<LogShared>,
         name: Option<String>,
         extents: Extents,
         objects: BTreeMap<Arc<str>, u64>,
@@ -82,12 +82,12 @@ impl ObjectFile {
         let state = self.content.state.lock();
         let Some(name) = &state.name else { return Vec::new() };
         let object = |(_, piece): (u64, &Piece)| match piece.source {
-            Source::Object { offset, generation, .. } => {
-                let key: Arc<str> = names::part(name, offset, generation).into();
+            Source::Object { offset, epoch, .. } => {
+                let key: Arc<str> = names::part(name, offset, epoch).into();
                 let size = *state.objects.get(&key)?;
                 Some((key, size))
             }
-            Source::Memory(_) | Source::Leaving(_) => None,
+            Source::Memory(_) | Source::Uploading(_) => None,
         };
         let mut objects = state.extents.iter().filter_map(object);
         let first = objects.next();
@@ -106,8 +106,8 @@ impl ObjectFile {
         self.sync()
     }
 
-    /// What must be put: key and payload of each object, and which stretch of the file it is. From
-    /// now on it is leaving.
+    /// Objects to upload: key and payload of each, and the range of the file that it covers. From
+    /// now on they count as in flight.
     fn unwritten(&self) -> io::Result<Option<(String, Vec<Part>)>> {
         let mut state = self.content.state.lock();
         while !state.leaving.is_empty() && rules::SYNC_WAITS.holds() {
@@ -127,8 +127,8 @@ impl ObjectFile {
     }
 
     fn put_parts(&self, name: &str, parts: &[Part]) -> io::Result<()> {
-        let generation = self.shared.generation();
-        let key = |part: &Part| names::part(name, part.at, generation);
+        let epoch = self.shared.epoch();
+        let key = |part: &Part| names::part(name, part.at, epoch);
         let objects = parts.iter().map(|part| (key(part), part.payload())).collect();
         let stored = self.shared.bucket.put_all(objects);
         let mut state = self.content.state.lock();
@@ -137,23 +137,23 @@ impl ObjectFile {
             return Err(error.into());
         }
         for part in parts {
-            state.note_written(part, key(part).into(), generation);
+            state.note_written(part, key(part).into(), epoch);
         }
         Ok(())
     }
 
-    /// What can be put beside what follows, if anything: from now on it is leaving. Not what needs a
-    /// manifest, or an object of a key that there is already.
+    /// Parts that can be uploaded while later ones are written, if any: from now on they count as
+    /// in flight. Leaves out what needs a manifest, or an object under an existing key.
     fn begin_to_leave(&self) -> io::Result<Option<Vec<KeyedPart>>> {
         self.shared.usable()?;
         let mut state = self.content.state.lock();
         state.nothing_is_lost()?;
         let Some(name) = state.name.clone() else { return Ok(None) };
-        let generation = self.shared.generation();
-        if state.extents.is_cut() || state.is_composed(generation) {
+        let epoch = self.shared.epoch();
+        if state.extents.is_cut() || state.is_composed(epoch) {
             return Ok(None);
         }
-        let key = |part: &Part| Arc::from(names::part(&name, part.at, generation));
+        let key = |part: &Part| Arc::from(names::part(&name, part.at, epoch));
         let parts = self.cut_unwritten(&state).into_iter().map(|part| (key(&part), part));
         let parts: Vec<KeyedPart> = parts.collect();
         let is_there =
@@ -171,13 +171,13 @@ impl ObjectFile {
 
     /// Stores which pieces count, where listing the file's objects would not tell.
     fn put_manifest(&self, name: &str, changed: bool) -> io::Result<()> {
-        let generation = self.shared.generation();
+        let epoch = self.shared.epoch();
         let mut state = self.content.state.lock();
-        let composed = changed && state.is_composed(generation);
+        let composed = changed && state.is_composed(epoch);
         if !(state.extents.is_cut() || composed) || !rules::MANIFEST_STORED.holds() {
             return Ok(());
         }
-        let key = names::manifest(name, generation);
+        let key = names::manifest(name, epoch);
         let bytes = manifest::encode(&state.extents);
         state.objects.insert(key.as_str().into(), bytes.len() as u64);
         state.extents.settle();
@@ -187,9 +187,9 @@ impl ObjectFile {
 
     fn read_piece(&self, name: &str, piece: &Piece, into: &mut [u8]) -> io::Result<()> {
         match &piece.source {
-            Source::Memory(bytes) | Source::Leaving(bytes) => into.copy_from_slice(bytes),
-            Source::Object { offset, generation, skip } => {
-                let key: Arc<str> = names::part(name, *offset, *generation).into();
+            Source::Memory(bytes) | Source::Uploading(bytes) => into.copy_from_slice(bytes),
+            Source::Object { offset, epoch, skip } => {
+                let key: Arc<str> = names::part(name, *offset, *epoch).into();
                 let size = self.content.state.lock().objects.get(&key).copied().unwrap_or(u64::MAX);
                 self.shared.cache.read(&key, size, *skip, into)?;
             }
@@ -197,13 +197,13 @@ impl ObjectFile {
         Ok(())
     }
 
-    /// Where a range consists of several objects, they are fetched at the same time: a start that reads
-    /// the end of a log of small frames has thousands of them before it.
+    /// Ranges that span several objects fetch them in parallel: a start that reads the end of a log
+    /// of small frames has thousands of them before it.
     fn fetch_together(&self, name: &str, pieces: &[(u64, Piece)]) {
         let state = self.content.state.lock();
         let stretch = |(_, piece): &(u64, Piece)| {
-            let Source::Object { offset, generation, skip } = piece.source else { return None };
-            let key: Arc<str> = names::part(name, offset, generation).into();
+            let Source::Object { offset, epoch, skip } = piece.source else { return None };
+            let key: Arc<str> = names::part(name, offset, epoch).into();
             let size = *state.objects.get(&key)?;
             Some(Stretch { key, size, from: skip, to: skip + piece.len })
         };
@@ -224,11 +224,11 @@ impl ObjectFile {
         for (at, piece) in pieces {
             let start = to_usize(at - offset);
             match &piece.source {
-                Source::Memory(bytes) | Source::Leaving(bytes) => {
+                Source::Memory(bytes) | Source::Uploading(bytes) => {
                     into[start..start + bytes.len()].copy_from_slice(bytes);
                 }
-                Source::Object { offset, generation, skip } => {
-                    let key = names::part(name, *offset, *generation);
+                Source::Object { offset, epoch, skip } => {
+                    let key = names::part(name, *offset, *epoch);
                     for done in (0..piece.len).step_by(to_usize(LARGE_STEP_BYTES)) {
                         let step = LARGE_STEP_BYTES.min(piece.len - done);
                         let range = skip + done..skip + done + step;
@@ -253,7 +253,7 @@ impl ObjectFile {
         Ok(())
     }
 
-    /// What follows a stretch that was read in order is fetched before it is asked for.
+    /// Fetches what follows a range that was read in order before it is asked for.
     fn read_ahead(&self, name: &str, at: u64, len: u64) {
         let window = self.cursors.lock().note(at, len);
         if window == 0 {
@@ -261,8 +261,8 @@ impl ObjectFile {
         }
         let state = self.content.state.lock();
         let stretch = |(_, piece): (u64, Piece)| {
-            let Source::Object { offset, generation, skip } = piece.source else { return None };
-            let key: Arc<str> = names::part(name, offset, generation).into();
+            let Source::Object { offset, epoch, skip } = piece.source else { return None };
+            let key: Arc<str> = names::part(name, offset, epoch).into();
             let size = *state.objects.get(&key)?;
             Some(Stretch { key, size, from: skip, to: skip + piece.len })
         };
@@ -282,11 +282,11 @@ impl FileState {
         }
     }
 
-    /// Whether it consists of objects of other generations too.
+    /// True if it consists of objects of other epochs too.
     fn is_composed(&self, ours: u32) -> bool {
         let foreign = |(_, piece): (u64, &Piece)| match piece.source {
-            Source::Object { generation, .. } => generation != ours,
-            Source::Memory(_) | Source::Leaving(_) => false,
+            Source::Object { epoch, .. } => epoch != ours,
+            Source::Memory(_) | Source::Uploading(_) => false,
         };
         self.extents.iter().any(foreign)
     }
@@ -299,8 +299,8 @@ impl FileState {
     }
 
     /// Notes that a part is an object now.
-    pub fn note_written(&mut self, part: &Part, key: Arc<str>, generation: u32) {
-        self.extents.written(part.at, part.len, generation);
+    pub fn note_written(&mut self, part: &Part, key: Arc<str>, epoch: u32) {
+        self.extents.written(part.at, part.len, epoch);
         self.objects.insert(key, part.len);
     }
 }
@@ -413,7 +413,7 @@ impl DiskFile for ObjectFile {
         match leaving {
             Ok(Some((sentinel, parts))) => {
                 let (content, shared) = (Arc::clone(&self.content), Arc::clone(&self.shared));
-                Departure::new(content, shared, parts, done).begin(sentinel);
+                InFlightUpload::new(content, shared, parts, done).begin(sentinel);
             }
             Ok(None) => {
                 drop(one);

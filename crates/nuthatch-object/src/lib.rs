@@ -4,15 +4,16 @@
 //! checkpoints of a log run unchanged with a bucket as their medium. What differs is below that
 //! seam: a file is a run of immutable objects ([`extents`]), a sync puts what was written as new
 //! objects and then asks whether this server still owns the log ([`owner`]), and several syncs of a
-//! growing file may be under way at a time ([`departure`]); the catalog is a sequence of numbered
-//! objects made by conditional creation ([`catalog`]).
+//! growing file may be under way at a time ([`in_flight_upload`]); the catalog is a sequence of
+//! numbered objects made by conditional creation ([`catalog`]).
 //!
 //! A log is opened in two steps: [`ObjectDisk::prepare`] asks everything that needs no ownership, and
 //! [`PreparedDisk::take`] makes the fence. A server prepares all of its logs before it takes any.
 //!
 //! [`TieredDisk`] is a local disk whose sealed segments move to a bucket ([`tier`]).
 //!
-//! Keys of a log in a bucket, below its prefix; `gen` is the generation of the owner that wrote the object:
+//! Keys of a log in a bucket, below its prefix; `gen` is the epoch of the owner that wrote the
+//! object:
 //!
 //! ```text
 //! fence/{gen}                     made once by who becomes owner; never removed
@@ -27,19 +28,19 @@ mod bucket;
 mod cache;
 mod catalog;
 mod counters;
-mod departure;
 mod disk;
 mod extents;
 mod file;
+mod in_flight_upload;
 mod listing;
 mod manifest;
-mod mend;
 mod mounts;
 mod names;
 mod open;
 mod owner;
 mod prepare;
 mod rehearsal;
+mod repair;
 pub mod rules;
 mod selftest;
 mod survey;
@@ -51,10 +52,10 @@ pub use cache::CacheSnapshot;
 pub use cache::disk::DiskCacheOptions;
 pub use counters::{Counters, CountersSnapshot, RequestKind};
 pub use disk::{ObjectDisk, ObjectDiskOptions};
-pub use mend::{BucketMender, LastOwner};
 pub use open::{OpenUrlError, open_url, open_url_with};
 pub use owner::{Fenced, OWNER_CHECK_MS};
 pub use prepare::PreparedDisk;
+pub use repair::{BucketRepairer, LastOwner};
 pub use selftest::SelfTestError;
 pub use survey::Survey;
 pub use tier::{MovedAway, Step, TierOptions, TierStatus, TierView, TieredDisk, moved_away};

@@ -2,7 +2,7 @@
 
 use crate::bucket::{Bucket, Listed};
 use crate::catalog;
-use crate::disk::Shared;
+use crate::disk::LogShared;
 use crate::extents::{Extents, Piece, Source};
 use crate::file::ObjectFile;
 use crate::manifest;
@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 use std::io;
 use std::sync::Arc;
 
-/// What lies below a log's `data/`.
+/// Listing of a log's `data/`.
 #[derive(Default)]
 pub struct Listing {
     /// The objects of each file.
@@ -22,7 +22,7 @@ pub struct Listing {
 }
 
 impl Listing {
-    /// Lists what owners up to generation `ours` wrote. What a later owner writes is not this one's
+    /// Lists what owners up to epoch `ours` wrote. What a later owner writes is not this one's
     /// business.
     ///
     /// # Errors
@@ -30,24 +30,22 @@ impl Listing {
     pub fn of(bucket: &Bucket, ours: u32) -> io::Result<Self> {
         let mut listing = Self::default();
         for listed in bucket.list(names::DATA)? {
-            let (file, generation, offset) = match names::data_key(&listed.key) {
-                Some(DataKey::Part { file, offset, generation }) => {
-                    (file, generation, Some(offset))
-                }
-                Some(DataKey::Manifest { file, generation }) => (file, generation, None),
+            let (file, epoch, offset) = match names::data_key(&listed.key) {
+                Some(DataKey::Part { file, offset, epoch }) => (file, epoch, Some(offset)),
+                Some(DataKey::Manifest { file, epoch }) => (file, epoch, None),
                 None => {
                     listing.strangers.push(listed);
                     continue;
                 }
             };
-            if generation <= ours {
-                listing.files.entry(file).or_default().add(&listed, generation, offset);
+            if epoch <= ours {
+                listing.files.entry(file).or_default().add(&listed, epoch, offset);
             }
         }
         Ok(listing)
     }
 
-    /// The newest generation that wrote any of it.
+    /// The newest epoch that wrote any of it.
     pub fn newest(&self) -> Option<u32> {
         self.files.values().filter_map(Objects::newest).max()
     }
@@ -57,8 +55,8 @@ impl Listing {
 ///
 /// # Errors
 /// The store's; `InvalidData` if a manifest is damaged.
-pub fn load_files(shared: &Arc<Shared>) -> io::Result<BTreeMap<String, Arc<ObjectFile>>> {
-    let listing = Listing::of(&shared.bucket, shared.generation())?;
+pub fn load_files(shared: &Arc<LogShared>) -> io::Result<BTreeMap<String, Arc<ObjectFile>>> {
+    let listing = Listing::of(&shared.bucket, shared.epoch())?;
     load_listed(shared, listing)
 }
 
@@ -67,7 +65,7 @@ pub fn load_files(shared: &Arc<Shared>) -> io::Result<BTreeMap<String, Arc<Objec
 /// # Errors
 /// As [`load_files`].
 pub fn load_listed(
-    shared: &Arc<Shared>,
+    shared: &Arc<LogShared>,
     listing: Listing,
 ) -> io::Result<BTreeMap<String, Arc<ObjectFile>>> {
     let files = listing.files.into_iter();
@@ -79,8 +77,8 @@ pub fn load_listed(
 pub struct ListedPart {
     /// Where in the file it begins.
     pub offset: u64,
-    /// Who wrote it.
-    pub generation: u32,
+    /// Epoch of its writer.
+    pub epoch: u32,
     /// Its size in bytes.
     pub len: u64,
 }
@@ -88,8 +86,8 @@ pub struct ListedPart {
 impl ListedPart {
     /// The piece that it is.
     pub const fn piece(self) -> (u64, Piece) {
-        let Self { offset, generation, len } = self;
-        (offset, Piece { len, source: Source::Object { offset, generation, skip: 0 } })
+        let Self { offset, epoch, len } = self;
+        (offset, Piece { len, source: Source::Object { offset, epoch, skip: 0 } })
     }
 }
 
@@ -100,39 +98,39 @@ pub struct Objects {
     pub all: BTreeMap<Arc<str>, u64>,
     /// The parts, in the order of offsets.
     pub parts: Vec<ListedPart>,
-    /// Manifests by generation.
+    /// Manifests by epoch.
     pub manifests: BTreeMap<u32, String>,
 }
 
 impl Objects {
-    fn add(&mut self, listed: &Listed, generation: u32, offset: Option<u64>) {
+    fn add(&mut self, listed: &Listed, epoch: u32, offset: Option<u64>) {
         self.all.insert(listed.key.as_str().into(), listed.bytes);
         match offset {
-            Some(offset) => self.parts.push(ListedPart { offset, generation, len: listed.bytes }),
-            None => drop(self.manifests.insert(generation, listed.key.clone())),
+            Some(offset) => self.parts.push(ListedPart { offset, epoch, len: listed.bytes }),
+            None => drop(self.manifests.insert(epoch, listed.key.clone())),
         }
     }
 
     fn newest(&self) -> Option<u32> {
-        let parts = self.parts.iter().map(|part| part.generation);
+        let parts = self.parts.iter().map(|part| part.epoch);
         parts.chain(self.manifests.keys().copied()).max()
     }
 
-    /// Who wrote the file from its beginning, most recently.
+    /// The newest epoch that wrote the file from its beginning.
     pub fn creator(&self) -> Option<u32> {
         let begun = self.parts.iter().filter(|part| part.offset == 0);
-        begun.map(|part| part.generation).max()
+        begun.map(|part| part.epoch).max()
     }
 
     /// The manifest that counts, if one does: the newest, unless the file was begun anew after it.
     pub fn manifest(&self) -> Option<(u32, &str)> {
-        let (generation, key) = self.manifests.last_key_value()?;
-        let counts = self.creator().is_none_or(|creator| *generation >= creator)
+        let (epoch, key) = self.manifests.last_key_value()?;
+        let counts = self.creator().is_none_or(|creator| *epoch >= creator)
             || !rules::MANIFEST_OF_THIS_FILE.holds();
-        counts.then_some((*generation, key))
+        counts.then_some((*epoch, key))
     }
 
-    fn file(self, name: String, shared: &Arc<Shared>) -> io::Result<Arc<ObjectFile>> {
+    fn file(self, name: String, shared: &Arc<LogShared>) -> io::Result<Arc<ObjectFile>> {
         let extents = match self.manifest() {
             Some((_, key)) => {
                 let bytes = shared.bucket.get(key)?;
@@ -157,7 +155,7 @@ impl Objects {
         let parts = self
             .parts
             .iter()
-            .filter(|part| Some(part.generation) == creator || !rules::ONE_GENERATION.holds());
+            .filter(|part| Some(part.epoch) == creator || !rules::ONE_EPOCH.holds());
         let pieces: Vec<_> = parts.map(|part| part.piece()).collect();
         let len = pieces.iter().map(|(at, piece)| at + piece.len).max().unwrap_or(0);
         Extents::of(pieces, len)
@@ -166,8 +164,8 @@ impl Objects {
     /// The pieces whose objects are there and long enough; nothing, so zeros, for the others.
     pub fn there_of(&self, name: &str, extents: &Extents) -> Extents {
         let pieces = extents.iter().filter_map(|(at, piece)| {
-            let Source::Object { offset, generation, skip } = piece.source else { return None };
-            let size = *self.all.get(names::part(name, offset, generation).as_str())?;
+            let Source::Object { offset, epoch, skip } = piece.source else { return None };
+            let size = *self.all.get(names::part(name, offset, epoch).as_str())?;
             let len = piece.len.min(size.saturating_sub(skip));
             (len > 0).then(|| (at, Piece { len, source: piece.source.clone() }))
         });

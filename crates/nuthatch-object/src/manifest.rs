@@ -11,7 +11,7 @@ const MAGIC: [u8; 8] = *b"NUTHOMAN";
 /// Version of the format that this code writes, and the only one it reads.
 const VERSION: u32 = 1;
 
-/// What [`decode`] says of another version: it is whole, and must be left alone.
+/// The error of [`decode`] for a later version, which is whole and must be left alone.
 pub const LATER_VERSION: &str = "it is of a version that this program does not know";
 
 const HEADER_BYTES: usize = 32;
@@ -36,11 +36,11 @@ pub fn encode(extents: &Extents) -> Vec<u8> {
     out.extend_from_slice(&extents.len().to_le_bytes());
     out.resize(HEADER_BYTES, 0);
     for (at, piece) in extents.iter() {
-        let Source::Object { offset, generation, skip } = piece.source else { continue };
+        let Source::Object { offset, epoch, skip } = piece.source else { continue };
         for number in [at, piece.len, offset, skip] {
             out.extend_from_slice(&number.to_le_bytes());
         }
-        out.extend_from_slice(&u64::from(generation).to_le_bytes());
+        out.extend_from_slice(&u64::from(epoch).to_le_bytes());
     }
     let sum = crc(&out);
     out[12..16].copy_from_slice(&sum.to_le_bytes());
@@ -71,9 +71,9 @@ pub fn decode(bytes: &[u8]) -> Result<Extents, &'static str> {
     }
     let starts = (HEADER_BYTES..bytes.len()).step_by(ENTRY_BYTES);
     let piece = |at: usize| {
-        let generation = u32::try_from(u64_at(at + 32)).ok()?;
+        let epoch = u32::try_from(u64_at(at + 32)).ok()?;
         u64_at(at).checked_add(u64_at(at + 8))?;
-        let source = Source::Object { offset: u64_at(at + 16), generation, skip: u64_at(at + 24) };
+        let source = Source::Object { offset: u64_at(at + 16), epoch, skip: u64_at(at + 24) };
         Some((u64_at(at), Piece { len: u64_at(at + 8), source }))
     };
     let pieces: Option<Vec<_>> = starts.map(piece).collect();
@@ -85,7 +85,7 @@ mod tests {
     use super::*;
 
     fn sample() -> Extents {
-        let object = |offset, generation, skip| Source::Object { offset, generation, skip };
+        let object = |offset, epoch, skip| Source::Object { offset, epoch, skip };
         Extents::of(
             [
                 (0, Piece { len: 4096, source: object(0, 3, 0) }),

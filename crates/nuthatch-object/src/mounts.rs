@@ -1,5 +1,6 @@
-//! What a shared directory is mounted as. An NFS client may remember that a file does not exist,
-//! and with that a server could miss the fence of the next owner for as long as it remembers.
+//! Checks of the mount of a shared directory. An NFS client may remember that a file does not
+//! exist, and with that a server could miss the fence of the next owner for as long as it
+//! remembers.
 
 use std::io;
 use std::path::Path;

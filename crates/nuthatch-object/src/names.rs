@@ -24,23 +24,23 @@ const CATALOG_DIGITS: usize = 20;
 /// Stands for `/` in a file's name, so that every file is one directory of objects.
 const SLASH: &str = "!";
 
-/// Key of the fence of a generation.
+/// Key of the fence of an epoch.
 #[must_use]
-pub fn fence(generation: u32) -> String {
-    format!("{FENCES}/{generation:016x}")
+pub fn fence(epoch: u32) -> String {
+    format!("{FENCES}/{epoch:016x}")
 }
 
-/// Key of the note that the owner of a generation has closed the log and writes nothing any more.
+/// Key of the note that the owner of an epoch has closed the log and writes nothing any more.
 #[must_use]
-pub fn left(generation: u32) -> String {
-    format!("{LEFT}/{generation:016x}")
+pub fn left(epoch: u32) -> String {
+    format!("{LEFT}/{epoch:016x}")
 }
 
-/// The generation of such a note's key.
+/// The epoch of such a note's key.
 #[must_use]
-pub fn left_generation(key: &str) -> Option<u32> {
-    let generation = u32::from_str_radix(key.strip_prefix(LEFT)?.strip_prefix('/')?, 16).ok()?;
-    (left(generation) == key).then_some(generation)
+pub fn left_epoch(key: &str) -> Option<u32> {
+    let epoch = u32::from_str_radix(key.strip_prefix(LEFT)?.strip_prefix('/')?, 16).ok()?;
+    (left(epoch) == key).then_some(epoch)
 }
 
 /// What a key below a directory of numbered objects is. Every version gives them names of this form,
@@ -55,7 +55,7 @@ pub enum Numbered<N> {
     Stranger,
 }
 
-/// What the key of an object below [`FENCES`] is: a fence's generation, for one.
+/// What the key of an object below [`FENCES`] is: a fence's epoch, for one.
 #[must_use]
 pub fn fence_key(key: &str) -> Numbered<u32> {
     let is_digit = |byte: u8| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte);
@@ -89,19 +89,19 @@ fn numbered<N>(
     }
 }
 
-/// Key of a part of a file: what `generation` wrote from `offset` on.
+/// Key of a part of a file: what `epoch` wrote from `offset` on.
 #[must_use]
-pub fn part(file: &str, offset: u64, generation: u32) -> String {
-    format!("{DATA}/{}/{offset:016x}.{generation:08x}", file.replace('/', SLASH))
+pub fn part(file: &str, offset: u64, epoch: u32) -> String {
+    format!("{DATA}/{}/{offset:016x}.{epoch:08x}", file.replace('/', SLASH))
 }
 
-/// Key of what `generation` made of a file that others had begun.
+/// Key of what `epoch` made of a file that others had begun.
 #[must_use]
-pub fn manifest(file: &str, generation: u32) -> String {
-    format!("{DATA}/{}/manifest.{generation:08x}", file.replace('/', SLASH))
+pub fn manifest(file: &str, epoch: u32) -> String {
+    format!("{DATA}/{}/manifest.{epoch:08x}", file.replace('/', SLASH))
 }
 
-/// What an object below [`DATA`] is.
+/// Meaning of a key below [`DATA`].
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum DataKey {
     /// A part of a file.
@@ -110,15 +110,15 @@ pub enum DataKey {
         file: String,
         /// Where in the file it begins.
         offset: u64,
-        /// Who wrote it.
-        generation: u32,
+        /// Epoch of its writer.
+        epoch: u32,
     },
     /// A manifest of a file.
     Manifest {
         /// The file.
         file: String,
-        /// Who wrote it.
-        generation: u32,
+        /// Epoch of its writer.
+        epoch: u32,
     },
 }
 
@@ -127,8 +127,8 @@ pub enum DataKey {
 pub fn data_key(key: &str) -> Option<DataKey> {
     let read = read_data_key(key)?;
     let ours = match &read {
-        DataKey::Part { file, offset, generation } => part(file, *offset, *generation),
-        DataKey::Manifest { file, generation } => manifest(file, *generation),
+        DataKey::Part { file, offset, epoch } => part(file, *offset, *epoch),
+        DataKey::Manifest { file, epoch } => manifest(file, *epoch),
     };
     (ours == key).then_some(read)
 }
@@ -136,14 +136,14 @@ pub fn data_key(key: &str) -> Option<DataKey> {
 fn read_data_key(key: &str) -> Option<DataKey> {
     let rest = key.strip_prefix(DATA)?.strip_prefix('/')?;
     let (file, name) = rest.rsplit_once('/')?;
-    let (what, generation) = name.split_once('.')?;
+    let (what, epoch) = name.split_once('.')?;
     let file = file.replace(SLASH, "/");
-    let generation = u32::from_str_radix(generation, 16).ok()?;
+    let epoch = u32::from_str_radix(epoch, 16).ok()?;
     if what == "manifest" {
-        return Some(DataKey::Manifest { file, generation });
+        return Some(DataKey::Manifest { file, epoch });
     }
     let offset = u64::from_str_radix(what, 16).ok()?;
-    Some(DataKey::Part { file, offset, generation })
+    Some(DataKey::Part { file, offset, epoch })
 }
 
 #[cfg(test)]
@@ -155,18 +155,18 @@ mod tests {
         let file = "torn/0000-00.seg-7".to_owned();
         assert_eq!(
             data_key(&part(&file, 4096, 7)),
-            Some(DataKey::Part { file: file.clone(), offset: 4096, generation: 7 })
+            Some(DataKey::Part { file: file.clone(), offset: 4096, epoch: 7 })
         );
-        assert_eq!(data_key(&manifest(&file, 7)), Some(DataKey::Manifest { file, generation: 7 }));
+        assert_eq!(data_key(&manifest(&file, 7)), Some(DataKey::Manifest { file, epoch: 7 }));
         assert_eq!(fence_key(&fence(31)), Numbered::Ours(31));
-        assert_eq!(left_generation(&left(31)), Some(31));
+        assert_eq!(left_epoch(&left(31)), Some(31));
         assert_eq!(catalog_key(&catalog(12)), Numbered::Ours(12));
         let foreign = ["data/x", "data/x/y", "data/x/1.zz", "fence/1", "data//", "data/x/0.1"];
         let nested = "data/x/y/0000000000000000.00000001";
         for foreign in foreign.into_iter().chain([nested, "data/x/0000000000000000.00000001~"]) {
             assert_eq!(data_key(foreign), None, "{foreign}");
         }
-        assert_eq!(left_generation("left/ff"), None);
+        assert_eq!(left_epoch("left/ff"), None);
     }
 
     #[test]

@@ -17,9 +17,9 @@ pub enum OpenUrlError {
         "{address:?} is not an address of a bucket: {why}; expected something like s3://bucket/prefix, gs://bucket/prefix, az://container/prefix or file:///shared/directory"
     )]
     Address {
-        /// What was given.
+        /// The address given.
         address: String,
-        /// What is wrong.
+        /// The fault.
         why: String,
     },
     /// The store's settings (from the environment) do not fit.
@@ -27,7 +27,7 @@ pub enum OpenUrlError {
     Settings {
         /// The store.
         place: String,
-        /// What is wrong.
+        /// The fault.
         source: object_store::Error,
     },
     /// The operating system refused.
@@ -88,7 +88,7 @@ enum Opening {
     Io(io::Error),
 }
 
-/// What is shown of an address that could not be read: nothing that may be a secret.
+/// The part of an unreadable address that may be shown: nothing that may be a secret.
 fn redact(address: &str) -> String {
     match (address.find("://"), address.find('@')) {
         (Some(scheme), Some(at)) if at > scheme => {

@@ -1,7 +1,7 @@
-//! Who owns a log. Each owner has a generation, taken by creating the fence object of that number;
-//! an owner is over as soon as the next number exists. Whoever wants to acknowledge something first
-//! stores it and *then* looks for the next fence: a later owner lists what is stored only after
-//! making its fence, so it either sees what was stored, or was seen.
+//! Ownership of a log. Each owner has an epoch, taken by creating the fence object of that
+//! number; an owner is over as soon as the next number exists. Whoever wants to acknowledge
+//! something first stores it and *then* looks for the next fence: a later owner lists what is
+//! stored only after making its fence, so it either sees what was stored, or was seen.
 //!
 //! Fences are never removed: a key that was removed could be created again, by an owner that slept.
 
@@ -22,15 +22,15 @@ pub const OWNER_CHECK_MS: u64 = 5_000;
 /// Another server has become the owner.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[error(
-    "another server has taken over the log in {place} (generation {by}, ours was {ours}): {who}; \
+    "another server has taken over the log in {place} (epoch {by}, ours was {ours}): {who}; \
      this one acknowledges nothing any more"
 )]
 pub struct Fenced {
     /// The log's place.
     pub place: String,
-    /// Generation of this server.
+    /// Epoch of this server.
     pub ours: u32,
-    /// Generation of the other.
+    /// Epoch of the other.
     pub by: u32,
     /// How the other names itself.
     pub who: String,
@@ -42,10 +42,10 @@ impl From<Fenced> for io::Error {
     }
 }
 
-/// What addresses of directories begin with.
+/// Scheme of addresses of directories.
 const DIRECTORY: &str = "file:";
 
-/// The generations whose fences are there, ascending.
+/// The epochs whose fences are there, ascending.
 ///
 /// # Errors
 /// Those of [`numbered`].
@@ -53,12 +53,12 @@ pub fn fences(bucket: &Bucket) -> io::Result<Vec<u32>> {
     Ok(numbered(bucket, FENCES, "fence", fence_key)?.0)
 }
 
-/// How the owner of a generation named itself; `None` if its fence is not there.
+/// How the owner of an epoch named itself; `None` if its fence is not there.
 ///
 /// # Errors
 /// [`BucketError`].
-pub fn name_of(bucket: &Bucket, generation: u32) -> Result<Option<String>, BucketError> {
-    match bucket.get(&fence(generation)) {
+pub fn name_of(bucket: &Bucket, epoch: u32) -> Result<Option<String>, BucketError> {
+    match bucket.get(&fence(epoch)) {
         Ok(body) => Ok(Some(who_of(&body))),
         Err(BucketError::NotFound { .. }) => Ok(None),
         Err(error) => Err(error),
@@ -70,55 +70,55 @@ fn who_of(body: &[u8]) -> String {
     text.split_once(' ').map_or("unknown", |(_, who)| who.trim()).to_owned()
 }
 
-/// A generation that this process has taken.
+/// An epoch that this process has taken.
 pub struct Owner {
     bucket: Arc<Bucket>,
-    generation: u32,
+    epoch: u32,
     fenced: AtomicBool,
     checked: Mutex<Instant>,
 }
 
 impl Owner {
     /// Becomes the owner: ends whoever was. `who` is for people; `nonce` must be unique. The
-    /// generation is above `used`, whatever fences there are: should somebody have removed them, what
-    /// was written under earlier generations must not be met again.
+    /// epoch is above `used`, whatever fences there are: should somebody have removed them, what
+    /// was written under earlier epochs must not be met again.
     ///
     /// # Errors
     /// Those of [`fences`].
     pub fn take(bucket: Arc<Bucket>, who: &str, nonce: u128, used: u32) -> io::Result<Self> {
         let newest = fences(&bucket)?.last().copied().unwrap_or(0);
-        let used = if rules::GENERATION_ABOVE_CATALOG.holds() { used } else { 0 };
-        let mut generation = newest.max(used) + 1;
+        let used = if rules::EPOCH_ABOVE_CATALOG.holds() { used } else { 0 };
+        let mut epoch = newest.max(used) + 1;
         loop {
             let body = Bytes::from(format!("{nonce:032x} {who}\n"));
             let made = if rules::FENCE_CREATED.holds() {
-                bucket.create(&fence(generation), &body)
+                bucket.create(&fence(epoch), &body)
             } else {
-                bucket.put(&fence(generation), body.into())
+                bucket.put(&fence(epoch), body.into())
             };
             match made {
                 Ok(()) => break,
                 // Another was faster: it is the one to be replaced.
-                Err(BucketError::Exists { .. }) => generation += 1,
+                Err(BucketError::Exists { .. }) => epoch += 1,
                 Err(error) => return Err(error.into()),
             }
         }
         let (fenced, checked) = (AtomicBool::new(false), Mutex::new(Instant::now()));
-        Ok(Self { bucket, generation, fenced, checked })
+        Ok(Self { bucket, epoch, fenced, checked })
     }
 
     /// Notes that the log is closed and that this owner writes nothing any more. Only people rely on
     /// it, so it is tried once, and a failure does no harm.
     pub fn leave(&self) {
         if !self.is_fenced() {
-            let _ = self.bucket.create_once(&left(self.generation), Bytes::from_static(b"left\n"));
+            let _ = self.bucket.create_once(&left(self.epoch), Bytes::from_static(b"left\n"));
         }
     }
 
-    /// The generation taken.
+    /// The epoch taken.
     #[must_use]
-    pub const fn generation(&self) -> u32 {
-        self.generation
+    pub const fn epoch(&self) -> u32 {
+        self.epoch
     }
 
     /// Fails if another has become the owner. What was stored before a call that succeeds is seen
@@ -138,7 +138,7 @@ impl Owner {
     /// The key under which a later owner's fence would be.
     #[must_use]
     pub fn next_fence(&self) -> String {
-        fence(self.generation + 1)
+        fence(self.epoch + 1)
     }
 
     /// Takes in what a look for [`Owner::next_fence`] has shown.
@@ -156,7 +156,7 @@ impl Owner {
     fn check_place(&self) -> io::Result<()> {
         if !rules::OWN_FENCE.holds()
             || !self.is_in_directory()
-            || self.bucket.exists(&fence(self.generation))?
+            || self.bucket.exists(&fence(self.epoch))?
         {
             return Ok(());
         }
@@ -167,7 +167,7 @@ impl Owner {
         ))
     }
 
-    /// Whether [`Owner::check`] has more to look for than [`Owner::next_fence`].
+    /// True if [`Owner::check`] has more to look for than [`Owner::next_fence`].
     #[must_use]
     pub fn is_in_directory(&self) -> bool {
         self.bucket.label().starts_with(DIRECTORY)
@@ -177,16 +177,16 @@ impl Owner {
         let body = self.bucket.get(next).unwrap_or_default();
         let who = who_of(&body);
         let place = self.bucket.label().to_owned();
-        Fenced { place, ours: self.generation, by: self.generation + 1, who }
+        Fenced { place, ours: self.epoch, by: self.epoch + 1, who }
     }
 
-    /// Whether a check has failed because there is another owner. Costs one load.
+    /// True if a check has failed because there is another owner. Costs one load.
     #[must_use]
     pub fn is_fenced(&self) -> bool {
         self.fenced.load(Ordering::Acquire)
     }
 
-    /// Whether the last successful check is so long ago that an idle owner should look again.
+    /// True if the last successful check is so long ago that an idle owner should look again.
     #[must_use]
     pub fn is_check_due(&self) -> bool {
         self.checked.lock().elapsed() >= Duration::from_millis(OWNER_CHECK_MS)
@@ -207,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn no_generation_comes_twice_though_fences_were_removed() {
+    fn no_epoch_comes_twice_though_fences_were_removed() {
         let store = Arc::new(InMemory::new());
         let options = BucketOptions::default();
         let bucket = Bucket::new(store, Path::from("log"), "memory".to_owned(), options);
@@ -216,7 +216,7 @@ mod tests {
         let fences = bucket.list(FENCES).expect("lists");
         let keys = fences.into_iter().map(|fence| fence.key).collect();
         bucket.delete_all(keys).expect("removed");
-        assert_eq!(open(&bucket).generation(), Some(Epoch(4)));
+        assert_eq!(open(&bucket).epoch(), Some(Epoch(4)));
         assert!(owners[2].check().is_err());
     }
 

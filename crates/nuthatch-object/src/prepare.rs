@@ -36,7 +36,7 @@ pub struct PreparedDisk {
     view: Option<Arc<BucketView>>,
 }
 
-/// What readers of the log will share.
+/// Cache that readers of the log will share.
 enum Cache {
     /// Of a log that is there: what was read before the log is taken need not be fetched again.
     Ready(Arc<BlockCache>),
@@ -84,7 +84,7 @@ impl PreparedDisk {
         &self.bucket
     }
 
-    /// Whether a log was there when this looked.
+    /// True if a log was there when this looked.
     #[must_use]
     pub const fn has_log(&self) -> bool {
         self.view.is_some()
@@ -129,7 +129,7 @@ impl PreparedDisk {
     /// [`ObjectDisk::prepare`]. The fence stays then, and a note that its owner has left.
     pub fn take(self) -> io::Result<ObjectDisk> {
         let Self { bucket, options, mut entropy, cache, view: _ } = self;
-        let used = CatalogVersions::newest_generation(&bucket)?;
+        let used = CatalogVersions::newest_epoch(&bucket)?;
         let early = if rules::FENCE_BEFORE_LISTING.holds() {
             None
         } else {

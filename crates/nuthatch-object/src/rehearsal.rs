@@ -1,11 +1,11 @@
-//! What runs on a log that is opened only to see whether it can be: nothing.
+//! State machine for a log that is opened only to see whether it can be: it does nothing.
 
 use nuthatch_log::{
     IndexedMessage, LogAccess, Lsn, Machine, RecordRef, Seq, SnapshotError, StatesError, StreamId,
     Timestamp,
 };
 
-/// A machine that takes in everything and remembers nothing. Nobody sends it anything.
+/// A machine that accepts every record and keeps no state.
 pub struct Rehearsal;
 
 impl Machine for Rehearsal {

@@ -5,7 +5,7 @@ use nuthatch_log::rules::Rule;
 
 /// A new owner makes its fence before it lists what is stored.
 pub const FENCE_BEFORE_LISTING: Rule = Rule("object.fence-before-listing");
-/// What cannot be read is refused before the fence.
+/// A log that cannot be read is refused before the fence is created.
 pub const ASKED_BEFORE_FENCE: Rule = Rule("object.asked-before-fence");
 /// After storing and before acknowledging, an owner looks for a later owner's fence.
 pub const LOOK_BEFORE_ACK: Rule = Rule("object.look-before-ack");
@@ -13,8 +13,8 @@ pub const LOOK_BEFORE_ACK: Rule = Rule("object.look-before-ack");
 pub const OWN_FENCE: Rule = Rule("object.own-fence");
 /// A fence is made only where there is none.
 pub const FENCE_CREATED: Rule = Rule("object.fence-created");
-/// The generation is above that of the newest catalog, whatever fences are left.
-pub const GENERATION_ABOVE_CATALOG: Rule = Rule("object.generation-above-catalog");
+/// The epoch is above that of the newest catalog, whatever fences are left.
+pub const EPOCH_ABOVE_CATALOG: Rule = Rule("object.epoch-above-catalog");
 /// After a creation that was not answered, or refused, what is there is read and compared.
 pub const CREATION_COMPARED: Rule = Rule("object.creation-compared");
 /// A version of the catalog is made only where there is none.
@@ -31,16 +31,16 @@ pub const ALL_PARTS_STORED: Rule = Rule("object.all-parts-stored");
 pub const SYNC_WAITS: Rule = Rule("object.sync-waits");
 /// Behind something that did not arrive for certain nothing is written.
 pub const NOTHING_BEHIND_LOST: Rule = Rule("object.nothing-behind-lost");
-/// What was stored is not stored again under the same key, with other content.
+/// Nothing is stored twice under one key with different content.
 pub const NO_KEY_TWICE: Rule = Rule("object.no-key-twice");
-/// Where listing does not tell what a file consists of, a manifest is stored before the sync ends.
+/// A manifest is stored before the sync ends if listing does not tell the file's layout.
 pub const MANIFEST_STORED: Rule = Rule("object.manifest-stored");
 /// A manifest from before its file was begun anew does not count.
 pub const MANIFEST_OF_THIS_FILE: Rule = Rule("object.manifest-of-this-file");
 /// A file whose manifest names a beginning that is gone is not there.
 pub const MANIFEST_BEGINS: Rule = Rule("object.manifest-begins");
-/// A file without a manifest consists of the objects of one generation.
-pub const ONE_GENERATION: Rule = Rule("object.one-generation");
+/// A file without a manifest consists of the objects of one epoch.
+pub const ONE_EPOCH: Rule = Rule("object.one-epoch");
 /// A catalog's checksum is checked.
 pub const CATALOG_SUM: Rule = Rule("object.catalog-sum");
 /// A manifest's checksum is checked.
@@ -54,23 +54,23 @@ pub const LATER_VERSION_REFUSED: Rule = Rule("object.later-version-refused");
 /// What has the name of a fence or of a catalog and a number that cannot be read is refused.
 pub const STRANGERS_REFUSED: Rule = Rule("object.strangers-refused");
 /// The doctor keeps what it replaces before it replaces it.
-pub const MENDER_KEEPS: Rule = Rule("object.mender-keeps");
+pub const REPAIRER_KEEPS: Rule = Rule("object.repairer-keeps");
 /// Of a file's new content the doctor writes the beginning last.
-pub const MENDER_BEGINNING_LAST: Rule = Rule("object.mender-beginning-last");
+pub const REPAIRER_BEGINNING_LAST: Rule = Rule("object.repairer-beginning-last");
 /// The doctor removes old objects after the new ones are there.
-pub const MENDER_REMOVES_LAST: Rule = Rule("object.mender-removes-last");
+pub const REPAIRER_REMOVES_LAST: Rule = Rule("object.repairer-removes-last");
 /// A move is noted before anything is uploaded.
 pub const MOVE_NOTED: Rule = Rule("tier.move-noted");
-/// What the bucket gives back is compared with the local file, byte by byte.
+/// A moved segment is read back from the bucket and compared with the local file, byte by byte.
 pub const MOVE_COMPARED: Rule = Rule("tier.move-compared");
 /// The local file is removed after the note says that it has moved.
 pub const NOTED_BEFORE_REMOVAL: Rule = Rule("tier.noted-before-removal");
 /// Before a segment counts as moved, and before one is removed from the bucket, a mover looks whether
 /// another has taken the tier.
 pub const MOVER_LOOKS: Rule = Rule("tier.mover-looks");
-/// What an earlier server had begun to upload does not count.
+/// An upload that an earlier server began does not count.
 pub const BEGUN_IS_UNDONE: Rule = Rule("tier.begun-is-undone");
-/// After an attempt that failed, the next one has another generation.
+/// After an attempt that failed, the next one has another epoch.
 pub const ATTEMPT_OF_ITS_OWN: Rule = Rule("tier.attempt-of-its-own");
 /// A segment that was removed while it moved does not come back.
 pub const REMOVED_MEANWHILE: Rule = Rule("tier.removed-meanwhile");
@@ -78,7 +78,7 @@ pub const REMOVED_MEANWHILE: Rule = Rule("tier.removed-meanwhile");
 pub const REMOVAL_NOTED: Rule = Rule("tier.removal-noted");
 /// A local file with other bytes behind the segment's end is not removed.
 pub const BYTES_BEHIND_KEPT: Rule = Rule("tier.bytes-behind-kept");
-/// Where both sides have a segment and differ, the local one counts.
+/// If both sides have a segment and differ, the local one counts.
 pub const LOCAL_COUNTS: Rule = Rule("tier.local-counts");
 /// A tier is one log's.
 pub const ONE_LOG: Rule = Rule("tier.one-log");
@@ -102,7 +102,7 @@ pub const ALL: &[Rule] = &[
     LOOK_BEFORE_ACK,
     OWN_FENCE,
     FENCE_CREATED,
-    GENERATION_ABOVE_CATALOG,
+    EPOCH_ABOVE_CATALOG,
     CREATION_COMPARED,
     CATALOG_CREATED,
     CATALOG_CLAIMED,
@@ -115,16 +115,16 @@ pub const ALL: &[Rule] = &[
     MANIFEST_STORED,
     MANIFEST_OF_THIS_FILE,
     MANIFEST_BEGINS,
-    ONE_GENERATION,
+    ONE_EPOCH,
     CATALOG_SUM,
     MANIFEST_SUM,
     BLOCK_SUM,
     BLOCK_NAME,
     LATER_VERSION_REFUSED,
     STRANGERS_REFUSED,
-    MENDER_KEEPS,
-    MENDER_BEGINNING_LAST,
-    MENDER_REMOVES_LAST,
+    REPAIRER_KEEPS,
+    REPAIRER_BEGINNING_LAST,
+    REPAIRER_REMOVES_LAST,
     MOVE_NOTED,
     MOVE_COMPARED,
     NOTED_BEFORE_REMOVAL,

@@ -1,5 +1,5 @@
-//! What a log needs of a store, tried out when it is opened: a store that lacks one of these would
-//! lose acknowledged messages without a word, so it is refused.
+//! Self-test of a store when it is opened: a store that lacks one of these guarantees would lose
+//! acknowledged messages without a word, so it is refused.
 
 use crate::bucket::{Bucket, BucketError};
 use bytes::Bytes;
@@ -16,12 +16,12 @@ pub enum SelfTestError {
         /// The store.
         place: String,
     },
-    /// What was written could not be read at once.
+    /// A written object could not be read at once.
     #[error("{place} does not show an object right after it was written ({operation})")]
     NotConsistent {
         /// The store.
         place: String,
-        /// What did not show it.
+        /// The operation that did not show it.
         operation: &'static str,
     },
     /// A request failed.

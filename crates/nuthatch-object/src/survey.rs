@@ -6,7 +6,7 @@
 
 use crate::bucket::Bucket;
 use crate::catalog;
-use crate::disk::Shared;
+use crate::disk::LogShared;
 use crate::extents::{Extents, Source};
 use crate::file::ObjectFile;
 use crate::listing::{Listing, Objects};
@@ -19,10 +19,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::sync::Arc;
 
-/// What was found of a log's objects.
+/// Result of examining a log's objects.
 #[derive(Debug, Default)]
 pub struct Survey {
-    /// What is wrong with them.
+    /// Faults found.
     pub findings: Vec<Finding>,
     /// The newest catalog that can be read.
     pub(crate) catalog: Option<Bytes>,
@@ -30,33 +30,33 @@ pub struct Survey {
     pub(crate) damaged_catalogs: Vec<String>,
     /// Files whose manifest is to be written anew, with what it is to say.
     pub(crate) manifests: BTreeMap<String, Extents>,
-    /// Generations of fences that should be there.
+    /// Epochs of fences that should be there.
     pub(crate) missing_fences: Vec<u32>,
 }
 
 type Files = BTreeMap<String, Arc<ObjectFile>>;
 
-/// The newest generation of which there is a fence or an object; `None`: no log was ever there.
+/// The newest epoch of which there is a fence or an object; `None`: no log was ever there.
 ///
 /// # Errors
 /// The store's.
-pub fn newest_generation(bucket: &Bucket) -> io::Result<Option<u32>> {
+pub fn newest_epoch(bucket: &Bucket) -> io::Result<Option<u32>> {
     let written = Listing::of(bucket, u32::MAX)?.newest();
     let left = bucket.list(names::LEFT)?;
-    let left = left.iter().filter_map(|one| names::left_generation(&one.key)).max();
-    let changed = catalog::survey(bucket)?.generation;
-    // Fences last: whoever wrote anything had made its fence before.
+    let left = left.iter().filter_map(|one| names::left_epoch(&one.key)).max();
+    let changed = catalog::survey(bucket)?.epoch;
+    // Fences last: an owner makes its fence before it writes anything.
     Ok(owner::fences(bucket)?.last().copied().max(written).max(left).max(changed))
 }
 
-/// Looks at everything that owners up to `shared`'s generation left.
+/// Looks at everything that owners up to `shared`'s epoch left.
 ///
 /// # Errors
 /// The store's; `InvalidData` if something is of a later version.
-pub fn look(shared: &Arc<Shared>) -> io::Result<(Files, Survey)> {
+pub fn look(shared: &Arc<LogShared>) -> io::Result<(Files, Survey)> {
     let mut survey = Survey::default();
     survey.look_at_catalogs(&shared.bucket)?;
-    let listing = Listing::of(&shared.bucket, shared.generation())?;
+    let listing = Listing::of(&shared.bucket, shared.epoch())?;
     survey.look_at_fences(shared)?;
     let mut files = Files::new();
     for (name, objects) in listing.files {
@@ -98,9 +98,9 @@ impl Survey {
         Ok(())
     }
 
-    fn look_at_fences(&mut self, shared: &Shared) -> io::Result<()> {
+    fn look_at_fences(&mut self, shared: &LogShared) -> io::Result<()> {
         let there: BTreeSet<u32> = owner::fences(&shared.bucket)?.into_iter().collect();
-        let newest = shared.generation();
+        let newest = shared.epoch();
         self.missing_fences = (1..=newest).filter(|number| !there.contains(number)).collect();
         if let (Some(first), count) = (self.missing_fences.first(), self.missing_fences.len()) {
             let key = names::fence(*first);
@@ -121,13 +121,13 @@ impl Survey {
     ) -> io::Result<Extents> {
         let extents = match objects.manifest() {
             None => objects.run(),
-            Some((generation, key)) => match manifest::decode(&bucket.get(key)?) {
+            Some((epoch, key)) => match manifest::decode(&bucket.get(key)?) {
                 Ok(extents) => extents,
                 Err(what) if what == manifest::LATER_VERSION => {
                     return Err(catalog::unusable(bucket, key, what));
                 }
                 Err(what) => {
-                    let made = compose(objects, generation, bucket)?;
+                    let made = compose(objects, epoch, bucket)?;
                     let action = "made anew from the keys of the objects; the frames tell whether \
                                   it is right";
                     self.note(Kind::Manifest, key, what.to_owned(), action);
@@ -168,10 +168,8 @@ impl Survey {
         let mut counting: BTreeSet<String> = extents
             .iter()
             .filter_map(|(_, piece)| match piece.source {
-                Source::Object { offset, generation, .. } => {
-                    Some(names::part(name, offset, generation))
-                }
-                Source::Memory(_) | Source::Leaving(_) => None,
+                Source::Object { offset, epoch, .. } => Some(names::part(name, offset, epoch)),
+                Source::Memory(_) | Source::Uploading(_) => None,
             })
             .collect();
         counting.extend(objects.manifest().map(|(_, key)| key.to_owned()));
@@ -185,7 +183,7 @@ impl Survey {
     }
 }
 
-/// What a file consists of whose newest manifest, of generation `by`, cannot be read: what an older
+/// What a file consists of whose newest manifest, of epoch `by`, cannot be read: what an older
 /// manifest says or its creator wrote, with what later owners wrote laid over it. The last of them
 /// cut the file where it went on writing, so it ends where its own last object does.
 ///
@@ -194,10 +192,10 @@ impl Survey {
 fn compose(objects: &Objects, by: u32, bucket: &Bucket) -> io::Result<Extents> {
     let creator = objects.creator().unwrap_or(0);
     let (mut since, mut extents) = (creator, objects.run());
-    for (generation, key) in objects.manifests.range(creator..by).rev() {
+    for (epoch, key) in objects.manifests.range(creator..by).rev() {
         match manifest::decode(&bucket.get(key)?) {
             Ok(older) => {
-                (since, extents) = (*generation, older);
+                (since, extents) = (*epoch, older);
                 break;
             }
             Err(what) if what == manifest::LATER_VERSION => {
@@ -207,17 +205,14 @@ fn compose(objects: &Objects, by: u32, bucket: &Bucket) -> io::Result<Extents> {
             Err(_) => {}
         }
     }
-    let mut later: Vec<_> = objects
-        .parts
-        .iter()
-        .filter(|part| part.generation > since && part.generation <= by)
-        .collect();
-    later.sort_by_key(|part| (part.generation, part.offset));
+    let mut later: Vec<_> =
+        objects.parts.iter().filter(|part| part.epoch > since && part.epoch <= by).collect();
+    later.sort_by_key(|part| (part.epoch, part.offset));
     for part in &later {
         let (at, piece) = part.piece();
         extents.put(at, piece);
     }
-    if let Some(last) = later.last().filter(|last| last.generation == by) {
+    if let Some(last) = later.last().filter(|last| last.epoch == by) {
         extents.set_len(last.offset + last.len);
     }
     Ok(extents)

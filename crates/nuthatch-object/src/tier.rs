@@ -13,7 +13,7 @@
 //! ```
 //!
 //! The steps of a move, of which each is safe to die after: noted on the local disk that it begins
-//! ([`note`]); uploaded under keys of this server's generation; read back and compared; still the
+//! ([`note`]); uploaded under keys of this server's epoch; read back and compared; still the
 //! owner of the tier; noted as moved; removed from the local disk. Only the note says that a segment
 //! is gone from here, and it is written when the bucket has been seen to hold all of it.
 
@@ -43,25 +43,25 @@ const IDENTITY: &str = "tier";
 /// First line of that object.
 const IDENTITY_HEAD: &str = "nuthatch tier 1";
 
-/// What that line begins with, whatever the version.
+/// Start of that line, whatever the version.
 const IDENTITY_NAME: &str = "nuthatch tier ";
 
-/// Who a tier belongs to.
+/// Owner of a tier.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Tenant {
-    /// Nobody yet.
+enum TierOwner {
+    /// No log yet.
     Nobody,
     /// The log of this identity.
     Log(u64),
 }
 
 /// Asks a bucket whose tier it is.
-fn tenant(bucket: &Bucket) -> io::Result<Tenant> {
+fn tenant(bucket: &Bucket) -> io::Result<TierOwner> {
     let body = match bucket.get(IDENTITY) {
         Ok(body) => body,
         Err(BucketError::NotFound { .. }) => {
             if catalog::numbers(bucket)?.is_empty() {
-                return Ok(Tenant::Nobody);
+                return Ok(TierOwner::Nobody);
             }
             let text = format!("{} is the home of a log: give the tier its own", bucket.label());
             return Err(io::Error::new(io::ErrorKind::InvalidInput, text));
@@ -73,7 +73,7 @@ fn tenant(bucket: &Bucket) -> io::Result<Tenant> {
     let head = lines.next().unwrap_or_default();
     let id = (head == IDENTITY_HEAD).then(|| lines.next()).flatten();
     let id = id.and_then(|line| u64::from_str_radix(line.strip_prefix("log ")?, 16).ok());
-    id.map(Tenant::Log).ok_or_else(|| {
+    id.map(TierOwner::Log).ok_or_else(|| {
         let is_later = head != IDENTITY_HEAD && head.starts_with(IDENTITY_NAME);
         let what = if is_later { LATER_VERSION } else { "it makes no sense" };
         let text = format!("{IDENTITY} in {} cannot be used: {what}", bucket.label());
@@ -82,10 +82,10 @@ fn tenant(bucket: &Bucket) -> io::Result<Tenant> {
 }
 
 /// Fails if the tier is another log's.
-fn check_tenant(bucket: &Bucket, log_id: Option<u64>) -> io::Result<Tenant> {
+fn check_tenant(bucket: &Bucket, log_id: Option<u64>) -> io::Result<TierOwner> {
     let tenant = tenant(bucket)?;
     match tenant {
-        Tenant::Log(owner) if log_id != Some(owner) && rules::ONE_LOG.holds() => {
+        TierOwner::Log(owner) if log_id != Some(owner) && rules::ONE_LOG.holds() => {
             let text = format!(
                 "{} holds the segments of another log ({owner:016x}): give this one a bucket or a \
                  prefix of its own",

@@ -4,7 +4,7 @@
 use crate::bucket::Bucket;
 use crate::cache::BlockCache;
 use crate::catalog::CatalogVersions;
-use crate::disk::{REMOTE_READERS, Shared};
+use crate::disk::{LogShared, REMOTE_READERS};
 use crate::extents::{Extents, Piece, Source};
 use crate::file::ObjectFile;
 use crate::listing::load_files;
@@ -24,7 +24,7 @@ const CACHE_BYTES: usize = 32 << 20;
 
 /// The files of a log in a bucket, as they were when this was opened.
 pub struct BucketView {
-    shared: Arc<Shared>,
+    shared: Arc<LogShared>,
     catalog: Option<Bytes>,
     files: BTreeMap<String, Arc<ObjectFile>>,
 }
@@ -44,12 +44,12 @@ impl BucketView {
     pub(crate) fn sharing(bucket: Arc<Bucket>, cache: Arc<BlockCache>) -> io::Result<Self> {
         let newest = owner::fences(&bucket)?.last().copied().ok_or_else(|| no_log(&bucket))?;
         let catalog = CatalogVersions::peek(&bucket)?;
-        let shared = Arc::new(Shared::onlooker(cache, newest));
+        let shared = Arc::new(LogShared::read_only(cache, newest));
         let files = load_files(&shared)?;
         Ok(Self { shared, catalog, files })
     }
 
-    /// Whether two looks at one log found the same catalog and the same objects.
+    /// True if two looks at one log found the same catalog and the same objects.
     pub(crate) fn shows_the_same_as(&self, other: &Self) -> bool {
         let objects = |view: &Self| -> Vec<Vec<String>> {
             view.files.values().map(|file| file.objects()).collect()
@@ -66,13 +66,13 @@ impl BucketView {
     /// The store's; `NotFound` if no log was ever there; `InvalidData` if something is of a later
     /// version.
     pub fn survey(bucket: Arc<Bucket>) -> io::Result<(Self, Survey)> {
-        let newest = survey::newest_generation(&bucket)?.ok_or_else(|| no_log(&bucket))?;
-        let shared = Arc::new(Shared::onlooker(cache(&bucket), newest));
+        let newest = survey::newest_epoch(&bucket)?.ok_or_else(|| no_log(&bucket))?;
+        let shared = Arc::new(LogShared::read_only(cache(&bucket), newest));
         Self::survey_as(&shared)
     }
 
     /// As [`BucketView::survey`], in a role that was taken before.
-    pub(crate) fn survey_as(shared: &Arc<Shared>) -> io::Result<(Self, Survey)> {
+    pub(crate) fn survey_as(shared: &Arc<LogShared>) -> io::Result<(Self, Survey)> {
         let (files, survey) = survey::look(shared)?;
         let (shared, catalog) = (Arc::clone(shared), survey.catalog.clone());
         Ok((Self { shared, catalog, files }, survey))
@@ -83,10 +83,10 @@ impl BucketView {
         self.files.get(path).map_or_else(Vec::new, |file| file.objects())
     }
 
-    /// Generation of the newest owner.
+    /// Epoch of the newest owner.
     #[must_use]
     pub fn newest_owner(&self) -> u32 {
-        self.shared.generation()
+        self.shared.epoch()
     }
 
     /// The bucket, for its counters.
@@ -155,7 +155,7 @@ impl Disk for BucketView {
         Ok(())
     }
 
-    /// Looking excludes nobody.
+    /// Reading takes no lock.
     fn lock(&self) -> io::Result<Option<Box<dyn Send + Sync>>> {
         Ok(Some(Box::new(())))
     }

@@ -45,7 +45,7 @@ const BATCH: u64 = 5;
 const HOLD: Duration = Duration::from_millis(20);
 
 /// How long an answer is waited for at most.
-const PATIENCE: Duration = Duration::from_secs(120);
+const TIMEOUT: Duration = Duration::from_secs(120);
 
 /// What is done while the chosen put is held up.
 type Meanwhile = Box<dyn FnOnce() + Send>;
@@ -214,7 +214,7 @@ fn send(handle: &LogHandle<Event>, mut event: Event) {
             // Nobody waits any more if there was room all along.
             let _ = done.send(());
         });
-        room.recv_timeout(PATIENCE).expect("there will be room");
+        room.recv_timeout(TIMEOUT).expect("there will be room");
     }
 }
 
@@ -222,7 +222,7 @@ fn answer(outputs: &Outputs, token: u64) -> Outcome {
     let since = Instant::now();
     loop {
         match outputs.take(token) {
-            Outcome::Nothing => assert!(since.elapsed() < PATIENCE, "{token} has no answer"),
+            Outcome::Nothing => assert!(since.elapsed() < TIMEOUT, "{token} has no answer"),
             outcome => return outcome,
         }
         std::thread::sleep(Duration::from_millis(1));

@@ -8,7 +8,7 @@ mod toxic;
 
 use nuthatch_log::env::{Change, Disk};
 use nuthatch_object::{
-    Bucket, BucketMender, BucketOptions, BucketView, ObjectDisk, ObjectDiskOptions,
+    Bucket, BucketOptions, BucketRepairer, BucketView, ObjectDisk, ObjectDiskOptions,
 };
 use object_store::memory::InMemory;
 use object_store::path::Path;
@@ -49,9 +49,9 @@ fn old_content() -> Vec<u8> {
 
 fn mend(bucket: &Arc<Bucket>, new: &[u8]) -> io::Result<()> {
     let (_, before) = BucketView::survey(Arc::clone(bucket))?;
-    let mender = BucketMender::open(bucket, "a doctor")?;
+    let repairer = BucketRepairer::open(bucket, "a doctor")?;
     let changes = BTreeMap::from([(FILE.to_owned(), Change::Written(new.to_vec()))]);
-    mender.apply(&changes, &before, "then").map(drop)
+    repairer.apply(&changes, &before, "then").map(drop)
 }
 
 fn content(inner: &Arc<InMemory>) -> Vec<u8> {

@@ -19,7 +19,7 @@ fn options() -> LogOptions {
         cold_after_ms: 0,
         segment_frames: 128,
         compression: Compression::None,
-        witness_ms: 50,
+        commit_marker_ms: 50,
         ..LogOptions::object()
     }
 }

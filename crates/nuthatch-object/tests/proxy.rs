@@ -140,10 +140,10 @@ fn takeover(
     Ok((fenced, fates))
 }
 
-type Told = Receiver<Result<History, String>>;
+type Reported = Receiver<Result<History, String>>;
 
 /// Has another owner take over at a change of the first.
-fn second_owner(first: &Proxy, at: u64, s3: SocketAddr, prefix: &str, seed: u64) -> Told {
+fn second_owner(first: &Proxy, at: u64, s3: SocketAddr, prefix: &str, seed: u64) -> Reported {
     let (send, receive) = sync_channel(1);
     let prefix = prefix.to_owned();
     let work = move || {

@@ -167,7 +167,7 @@ fn segments_of_a_local_log_move_and_are_read_back() {
 
 /// A server that is told to stop does not wait ten minutes for a store that is gone.
 #[test]
-fn patience_with_a_store_that_is_gone_can_be_cut_short() {
+fn the_retry_budget_for_a_store_that_is_gone_can_be_cut_short() {
     let s3 = S3::start("gone");
     let bucket = s3.bucket(SECRET);
     bucket.set_retry_for(Duration::from_secs(600));

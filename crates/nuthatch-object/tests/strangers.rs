@@ -13,7 +13,7 @@ use nuthatch_log::doctor::Kind;
 use nuthatch_log::env::MemDisk;
 use nuthatch_log::{LogOptions, Reporter};
 use nuthatch_object::{
-    Bucket, BucketMender, BucketOptions, BucketView, ObjectDisk, ObjectDiskOptions, open_url,
+    Bucket, BucketOptions, BucketRepairer, BucketView, ObjectDisk, ObjectDiskOptions, open_url,
 };
 use object_store::memory::InMemory;
 use object_store::path::Path;
@@ -71,9 +71,9 @@ fn lives(bucket: &dyn Fn() -> (Arc<Bucket>, Said)) {
         let unknown = survey.findings.iter().filter(|finding| finding.kind == Kind::UnknownFile);
         let named: Vec<&str> = unknown.map(|finding| finding.file.as_str()).collect();
         assert!(STRANGERS.iter().all(|stranger| named.contains(stranger)), "{named:?}");
-        let mender = BucketMender::open(&bucket().0, "a doctor").expect("takes");
-        mender.apply(&BTreeMap::new(), &survey, "then").expect("mends");
-        mender.leave();
+        let repairer = BucketRepairer::open(&bucket().0, "a doctor").expect("takes");
+        repairer.apply(&BTreeMap::new(), &survey, "then").expect("mends");
+        repairer.leave();
     }
 }
 

@@ -37,7 +37,7 @@ const QUIET: Toxics = Toxics { seed: 0, fail_percent: 0, die_at: None, hide_fenc
 const DEATHS: u64 = 3;
 
 /// How long requests are repeated.
-const PATIENCE: Duration = Duration::from_secs(600);
+const TIMEOUT: Duration = Duration::from_secs(600);
 
 /// Histories of a run, and half as many with a store that fails. With [`DEATHS`]: more than a thousand
 /// crash points.
@@ -73,7 +73,7 @@ fn deaths_with(seed: u64, fail_percent: u64, late_percent: u64) -> Result<(u64, 
             local.inject(Fault::PowerCut(at));
         }
         store.set_late_percent(late_percent);
-        let retry_for = if late_percent > 0 { Duration::ZERO } else { PATIENCE };
+        let retry_for = if late_percent > 0 { Duration::ZERO } else { TIMEOUT };
         let remote = bucket(Arc::clone(&store) as _, retry_for);
         if let Ok(mut process) = Process::start(&local, remote, salt) {
             for _ in 0..8 {
@@ -128,10 +128,10 @@ fn nothing_is_forgotten(inner: &InMemory, status: &TierStatus) -> Result<(), Str
     let mut moves: std::collections::BTreeSet<String> = std::collections::BTreeSet::new();
     let mut bytes = 0;
     for (key, content) in objects::all(inner).iter().filter(|(key, _)| key.contains("/data/")) {
-        // Segment and generation: two attempts at one segment are two.
+        // Segment and epoch: two attempts at one segment are two.
         let (file, part) = key.rsplit_once('/').unwrap_or(("", key));
-        let generation = part.rsplit_once('.').map_or("", |(_, generation)| generation);
-        moves.insert(format!("{file} {generation}"));
+        let epoch = part.rsplit_once('.').map_or("", |(_, epoch)| epoch);
+        moves.insert(format!("{file} {epoch}"));
         bytes += content.len() as u64;
     }
     if (moves.len() as u64, bytes) == (status.moved_segments, status.moved_bytes) {

@@ -70,7 +70,7 @@ impl Server {
         self.run(Command::Open).map(drop)
     }
 
-    /// Whether its log goes on.
+    /// True if its log goes on.
     fn work(&self, steps: u64) -> Result<bool, String> {
         match self.run(Command::Work(steps))? {
             Reply::Done { is_failed } => Ok(!is_failed),

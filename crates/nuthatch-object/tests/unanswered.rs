@@ -15,9 +15,9 @@ use object_store::path::Path;
 use std::io;
 use std::sync::Arc;
 use std::time::Duration;
-use toxic::{Arrival, Silence, ToxicStore, Toxics};
+use toxic::{PendingFetch, Silence, ToxicStore, Toxics};
 
-const ARRIVALS: [Arrival; 3] = [Arrival::AtOnce, Arrival::Never, Arrival::Late];
+const ARRIVALS: [PendingFetch; 3] = [PendingFetch::AtOnce, PendingFetch::Never, PendingFetch::Late];
 
 /// Histories of a run.
 const HISTORIES: u64 = 120;
@@ -90,11 +90,11 @@ fn a_catalog_without_an_answer_is_found_made_or_not_made() {
         publish(&owner, b"first").expect("is published");
         seen.silence(Silence { part: "/catalog/", arrival });
         assert!(publish(&owner, b"unanswered").is_err());
-        let made = arrival == Arrival::AtOnce;
+        let made = arrival == PendingFetch::AtOnce;
         let expected: &[u8] = if made { b"unanswered" } else { b"first" };
         assert_eq!(found(&inner), expected, "{arrival:?}");
         seen.arrive();
-        let expected: &[u8] = if arrival == Arrival::Never { b"first" } else { b"unanswered" };
+        let expected: &[u8] = if arrival == PendingFetch::Never { b"first" } else { b"unanswered" };
         assert_eq!(found(&inner), expected, "{arrival:?}");
         publish(&owner, b"second").expect("is published");
         assert_eq!(found(&inner), b"second", "{arrival:?}");

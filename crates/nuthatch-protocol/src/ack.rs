@@ -8,7 +8,7 @@ use thiserror::Error;
 use crate::duration::parse_go_bytes;
 use crate::swar::find_byte;
 
-/// What every ack subject begins with.
+/// Prefix of ack subjects.
 pub const ACK_PREFIX: &[u8] = b"$JS.ACK.";
 /// Tokens of a version 1 ack subject.
 const V1_TOKENS: usize = 9;
@@ -115,7 +115,7 @@ fn parse_number(digits: &[u8]) -> Option<u64> {
     (!digits.is_empty()).then_some(value)
 }
 
-/// What an ack says.
+/// Kind of an ack.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum AckKind<'a> {
     /// Empty, `+ACK` or `+OK`.

@@ -33,7 +33,7 @@ pub enum HeaderError {
     /// A line without a colon, with an empty name, or ended by a lone LF.
     #[error("malformed header line at byte {offset}")]
     BadLine {
-        /// Where the line starts in the block.
+        /// Offset where the line starts in the block.
         offset: usize,
     },
     /// The version line carries something that is not a status.

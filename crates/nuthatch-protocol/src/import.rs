@@ -45,7 +45,7 @@ pub enum ImportError {
     /// Another version's.
     #[error("batch of version {found}, this server knows {VERSION}")]
     Version {
-        /// What it says.
+        /// The version found.
         found: u8,
     },
     /// It ends in the middle.
@@ -67,7 +67,7 @@ pub enum ImportError {
     /// A subject or header block is too long to be one.
     #[error("the {what} of message {seq} is too long")]
     TooLong {
-        /// What.
+        /// The field.
         what: &'static str,
         /// Whose.
         seq: u64,

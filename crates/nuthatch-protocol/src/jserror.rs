@@ -20,7 +20,7 @@ mod tests;
 pub struct JsError {
     /// Class of the error, like an HTTP status: 400, 404, 409, 412, 429, 500, 503.
     pub code: u16,
-    /// What exactly went wrong: 10002 and up. 0 in errors of servers older than 2.7.
+    /// Code of the exact error: 10002 and up. 0 in errors of servers older than 2.7.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub err_code: u16,
     /// Text for people. May hold `{placeholders}` until they are filled by [`JsError::with`].
@@ -66,7 +66,7 @@ impl JsError {
         self.with("err", why)
     }
 
-    /// Whether the description still holds a `{placeholder}`.
+    /// True if the description still holds a `{placeholder}`.
     pub fn is_template(&self) -> bool {
         self.description.split_once('{').is_some_and(|(_, rest)| rest.contains('}'))
     }

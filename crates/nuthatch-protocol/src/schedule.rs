@@ -90,7 +90,7 @@ impl Schedule {
         Ok(Self { when, zone })
     }
 
-    /// Whether it is due more than once.
+    /// True if it is due more than once.
     #[must_use]
     pub const fn repeats(&self) -> bool {
         !matches!(self.when, When::At(_))

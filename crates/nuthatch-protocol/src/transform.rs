@@ -241,7 +241,7 @@ impl Transform {
         Self::new_reversible(&source.join("."), &destination.join("."))
     }
 
-    /// Whether it may give another result each time.
+    /// True if it may give another result each time.
     #[must_use]
     pub fn is_random(&self) -> bool {
         self.pieces.iter().any(|piece| matches!(piece, Piece::Random { .. }))
@@ -276,7 +276,7 @@ fn has_tail(pattern: &[u8]) -> bool {
     pattern == ANY_TAIL || pattern.ends_with(b".>")
 }
 
-/// Where the wildcards of a source are.
+/// Positions of a source's wildcards.
 struct Wildcards {
     /// The place of each `*`, counting tokens from 0.
     places: Vec<usize>,

@@ -61,24 +61,24 @@ impl Detector {
         self.reset = true;
     }
 
-    /// Whether a healthy owner was heard within a lease.
+    /// True if a healthy owner was heard within a lease.
     pub(crate) fn has_healthy(&self, now: Time) -> bool {
         self.healthy_at.is_some_and(|at| now.since(at) < LEASE + BEAT)
     }
 
-    /// Whether this node, by its rank in the row, should ask for a takeover now.
+    /// True if this node, by its rank in the row, should ask for a takeover now.
     pub(crate) fn suspects(&self, row: &LogRow, now: Time) -> bool {
         let Some(rank) = rank(row, self.me) else { return false };
         let silence = if self.reset { 0 } else { SUSPECT };
         now.since(self.quiet_since) >= silence + rank * RANK_WAIT
     }
 
-    /// Whether a peer answered a beat lately.
+    /// True if a peer answered a beat lately.
     pub(crate) fn is_near(&self, node: NodeId, now: Time) -> bool {
         self.answered.get(&node).is_some_and(|at| now.since(*at) < LEASE)
     }
 
-    /// Whether an owner or candidate has a majority of the set (F4).
+    /// True if an owner or candidate has a majority of the set (F4).
     pub(crate) fn has_quorum(&self, row: &LogRow, now: Time) -> bool {
         if !Rule::ResignAlone.holds() || now.since(self.role_since) < RESIGN {
             return true;

@@ -52,7 +52,7 @@ impl Entry {
         Sum(words.into_iter().fold(0x6e75_7468, mix))
     }
 
-    /// Whether the content is what the sum was made of.
+    /// True if the content is what the sum was made of.
     #[must_use]
     pub fn is_intact(&self) -> bool {
         self.sum == self.computed()

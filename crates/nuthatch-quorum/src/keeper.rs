@@ -109,13 +109,13 @@ impl Keeper {
         &self.log
     }
 
-    /// Whether a sync failed: nothing is answered until the disk has been read again.
+    /// True if a sync failed: nothing is answered until the disk has been read again.
     #[must_use]
     pub fn is_poisoned(&self) -> bool {
         self.poisoned
     }
 
-    /// Whether everything that was written is durable.
+    /// True if everything that was written is durable.
     #[must_use]
     pub fn is_settled(&self) -> bool {
         self.waiting.is_empty()
@@ -287,7 +287,7 @@ impl Keeper {
         Ok(())
     }
 
-    /// Whether entries behind `after` reach what is here; an error when they continue another log.
+    /// True if entries behind `after` reach what is here; an error when they continue another log.
     fn joins(&self, after: Lsn, prev: u64) -> Result<bool, Refusal> {
         if after > self.log.last() {
             return Ok(false);

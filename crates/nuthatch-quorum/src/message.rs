@@ -177,9 +177,9 @@ pub enum Message {
     Beat {
         /// The newest epoch that the sender owns or is taking over.
         epoch: Epoch,
-        /// Whether it owns that epoch or is taking it over.
+        /// True if it owns that epoch or is taking it over.
         owner: bool,
-        /// Whether a majority has answered it lately (F4).
+        /// True if a majority has answered it lately (F4).
         quorum: bool,
         /// What is committed.
         commit: Lsn,
@@ -204,7 +204,7 @@ pub enum Message {
     WouldAnswer {
         /// Number of the question.
         attempt: u64,
-        /// Whether a healthy owner was heard within a lease, or a later epoch is known.
+        /// True if a healthy owner was heard within a lease, or a later epoch is known.
         healthy: bool,
     },
 }

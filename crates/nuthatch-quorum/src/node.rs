@@ -139,13 +139,13 @@ impl Node {
         if let Role::Owner(owner) = &self.role { Some(owner) } else { None }
     }
 
-    /// Whether this node would answer a linearizable read now.
+    /// True if this node would answer a linearizable read now.
     #[must_use]
     pub fn has_lease(&self, now: Time) -> bool {
         self.owner().is_some_and(|owner| owner.has_lease(now))
     }
 
-    /// Whether the node must be started again: a sync of its disk has failed.
+    /// True if the node must be started again: a sync of its disk has failed.
     #[must_use]
     pub fn needs_restart(&self) -> bool {
         self.keeper.is_poisoned()

@@ -113,7 +113,7 @@ impl Owner {
         self.progress.iter().map(|progress| progress.member)
     }
 
-    /// Whether linearizable reads may be answered without asking anybody.
+    /// True if linearizable reads may be answered without asking anybody.
     #[must_use]
     pub fn has_lease(&self, now: Time) -> bool {
         let fresh = |at: &Option<Time>| at.is_some_and(|at| now.since(at) < LEASE && at <= now);
@@ -122,7 +122,7 @@ impl Owner {
             >= majority(self.progress.len())
     }
 
-    /// Whether a majority of keepers, without the one on `node`, has all that is committed.
+    /// True if a majority of keepers, without the one on `node`, has all that is committed.
     pub(crate) fn majority_whole_but(&self, node: NodeId) -> bool {
         let others = self.progress.iter().filter(|p| p.member.node != node);
         let whole = others.filter(|p| p.stage == Stage::Live && p.done >= self.commit);

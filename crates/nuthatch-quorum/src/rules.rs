@@ -110,7 +110,7 @@ pub fn turn_off(rule: Option<Rule>) {
 }
 
 impl Rule {
-    /// Whether the rule is kept: always, but for the one that a mutation run turned off.
+    /// True if the rule is kept: always, but for the one that a mutation run turned off.
     #[cfg(not(feature = "mutations"))]
     #[inline(always)]
     #[must_use]
@@ -118,7 +118,7 @@ impl Rule {
         true
     }
 
-    /// Whether the rule is kept: always, but for the one that a mutation run turned off.
+    /// True if the rule is kept: always, but for the one that a mutation run turned off.
     #[cfg(feature = "mutations")]
     #[must_use]
     pub fn holds(self) -> bool {

@@ -111,7 +111,7 @@ impl Image {
         index.and_then(|index| self.log.get(index)).copied().unwrap_or(Slot::Empty)
     }
 
-    /// Whether the entry that belongs here can be read.
+    /// True if the entry that belongs here can be read.
     #[must_use]
     pub fn is_good(&self, lsn: Lsn) -> bool {
         matches!(self.slot(lsn), Slot::Bytes(entry) if entry.lsn == lsn && entry.is_intact())

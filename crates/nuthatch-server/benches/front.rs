@@ -9,8 +9,8 @@ use bytes::Bytes;
 use nuthatch_log::StreamId;
 use nuthatch_protocol::transform::{Destination, Mapping};
 use nuthatch_server::conn::reader::Front;
-use nuthatch_server::jetstream_hook::{
-    ApiRequest, EngineId, JetStreamHook, JsView, NoJetStream, Peer, SendError, StreamRoute,
+use nuthatch_server::jetstream_port::{
+    ApiRequest, JetStreamPort, JsView, LogId, NoJetStream, Peer, SendError, StreamRoute,
 };
 use nuthatch_server::logging::Logger;
 use nuthatch_server::options::{Account, Options};
@@ -38,15 +38,15 @@ struct Owner {
     last: Mutex<Option<(Peer, u32)>>,
 }
 
-impl JetStreamHook for Owner {
+impl JetStreamPort for Owner {
     fn enabled(&self, _account: AccountId) -> bool {
         true
     }
-    fn generation(&self) -> u64 {
+    fn version(&self) -> u64 {
         1
     }
     fn route(&self, _account: AccountId, subject: &[u8]) -> Option<StreamRoute> {
-        let route = |number| StreamRoute { engine: EngineId(0), stream: StreamId(number) };
+        let route = |number| StreamRoute { engine: LogId(0), stream: StreamId(number) };
         if let Some(number) = subject.strip_prefix(b"each.") {
             return Some(route(std::str::from_utf8(number).ok()?.parse().ok()?));
         }
@@ -64,7 +64,7 @@ impl JetStreamHook for Owner {
         self.route(account, subject)
     }
     fn stream_by_name(&self, _account: AccountId, _name: &[u8]) -> Option<StreamRoute> {
-        Some(StreamRoute { engine: EngineId(0), stream: StreamId(1) })
+        Some(StreamRoute { engine: LogId(0), stream: StreamId(1) })
     }
     fn stream_name(&self, _account: AccountId, _stream: StreamId) -> Option<String> {
         None
@@ -77,7 +77,7 @@ impl JetStreamHook for Owner {
     }
     fn send(
         &self,
-        _engine: EngineId,
+        _engine: LogId,
         event: Event<Peer>,
         _privileged: bool,
         _seen: u64,
@@ -120,7 +120,7 @@ impl Bench {
     fn with(options: Options) -> Self {
         let server = Server::new(options, Logger::silent());
         let owner = Arc::new(Owner::default());
-        server.set_hook(owner.clone());
+        server.set_jetstream(owner.clone());
         let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
         let mut front = runtime.block_on(Front::open(&server, CONNECT));
         front.handle(&Bytes::from_static(b"SUB _INBOX.a.* 1\r\nSUB core 2\r\n"));
@@ -211,7 +211,7 @@ fn publish_acks() -> Box<dyn FnMut(u64)> {
     bench.front.handle(&Bytes::from_static(b"PUB own.a _INBOX.a.b 0\r\n\r\n"));
     let (peer, hint) = bench.owner.last.lock().unwrap().take().unwrap();
     assert_ne!(hint, 0);
-    let mut sink = ServerSink::new(bench.server.clone(), EngineId(0));
+    let mut sink = ServerSink::new(bench.server.clone(), LogId(0));
     Box::new(move |batches| {
         let body = b"{\"stream\":\"benchstream\",\"seq\":123456}";
         let message = Message { subject: b"_INBOX.a.b", reply: b"", headers: b"", body };
@@ -227,7 +227,7 @@ fn publish_acks() -> Box<dyn FnMut(u64)> {
 
 fn deliveries() -> Box<dyn FnMut(u64)> {
     let bench = Bench::new();
-    let mut sink = ServerSink::new(bench.server.clone(), EngineId(0));
+    let mut sink = ServerSink::new(bench.server.clone(), LogId(0));
     let mut target = sink.resolve(AccountId::GLOBAL, b"core", b"").unwrap();
     Box::new(move |batches| {
         let delivery = Delivery {

@@ -1,6 +1,6 @@
-//! Accounts: separate worlds of subjects inside one server.
+//! Accounts: separate subject spaces inside one server.
 
-use crate::exchange::Exchange;
+use crate::account_imports::AccountImports;
 use crate::interest::Interest;
 use crate::mapping::Mappings;
 use crate::options::{AccountLimits, GLOBAL_ACCOUNT, Options};
@@ -38,7 +38,7 @@ pub struct Account {
     pub connections: AtomicUsize,
     /// Its connections to other servers.
     pub leafs: AtomicUsize,
-    /// What engines wait for.
+    /// Subjects that engines wait for interest in.
     pub watch: Watch,
     /// One of its connections with many subscriptions ends them at a time.
     pub(crate) endings: Semaphore,
@@ -46,8 +46,8 @@ pub struct Account {
     pub limits: ArcSwap<AccountLimits>,
     /// Subject mappings.
     pub mappings: Mappings,
-    /// What it has of other accounts and they of it.
-    pub exchange: Exchange,
+    /// Its imports, and what others import from it.
+    pub imports: AccountImports,
 }
 
 /// Deliver subjects that engines care about.
@@ -63,7 +63,7 @@ pub struct Watch {
 /// Whom a new subscription concerns.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Awaited {
-    /// Nobody.
+    /// No engine.
     No,
     /// The engines in this bit set wait for exactly this subject.
     Exactly(u32),
@@ -72,7 +72,7 @@ pub enum Awaited {
 }
 
 impl Watch {
-    /// An engine found nobody on `subject` and wants to hear of the first one who comes.
+    /// An engine found no subscriber on `subject` and is told of the first one that comes.
     pub fn wait_for(&self, subject: &[u8], engine_bit: u32) {
         let mut waiting = self.waiting.lock();
         if let Some(bits) = waiting.get_mut(subject) {
@@ -118,7 +118,7 @@ impl Watch {
         self.targets.fetch_sub(1, Ordering::Relaxed);
     }
 
-    /// Whether the end of a subscription could concern an engine.
+    /// True if the end of a subscription could concern an engine.
     pub fn has_targets(&self) -> bool {
         self.targets.load(Ordering::Relaxed) > 0
     }
@@ -136,7 +136,7 @@ impl Account {
             endings: Semaphore::new(1),
             limits: ArcSwap::default(),
             mappings: Mappings::default(),
-            exchange: Exchange::default(),
+            imports: AccountImports::default(),
         })
     }
 
@@ -183,7 +183,7 @@ impl Accounts {
 
     /// Makes the accounts those of these options. None is removed: connections may still be in it,
     /// and engines hold it for its streams. Exports and imports are
-    /// [installed](crate::exchange::install) after this.
+    /// [installed](crate::account_imports::install) after this.
     pub fn update(&self, options: &Options) {
         let mut named = FxHashMap::clone(&self.named.load());
         for account in &options.accounts {

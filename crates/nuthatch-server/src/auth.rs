@@ -1,4 +1,4 @@
-//! Who a client is: credentials against the configuration.
+//! Authentication: a client's credentials against the configuration.
 
 use crate::operator::{Denial, Operator, Settings};
 use crate::options::{self, ConnectionType, Options, Secret};
@@ -18,7 +18,7 @@ mod gate;
 mod grant;
 mod permissions;
 
-/// What a client says about itself, as far as authentication cares.
+/// Credentials that a client presents.
 #[derive(Clone, Default)]
 pub struct Credentials {
     /// `user`.
@@ -37,7 +37,7 @@ pub struct Credentials {
     pub origin: Origin,
 }
 
-/// What the connection itself says about a client.
+/// What the connection shows of a client beside its credentials.
 #[derive(Clone, Default)]
 pub struct Origin {
     /// It speaks websocket.
@@ -83,16 +83,16 @@ impl Credentials {
     }
 }
 
-/// Who a client turned out to be.
+/// An authenticated identity.
 #[derive(Clone, Default)]
 pub struct Identity {
     /// User name or public nkey; empty without authentication. Tokens are not shown.
     pub user: String,
     /// Name of its account.
     pub account: String,
-    /// What it may do; `None`: everything.
+    /// Its permissions; `None`: unrestricted.
     pub rights: Option<Arc<Rights>>,
-    /// What its token says; `None` outside of operator mode.
+    /// Content of its token; `None` outside of operator mode.
     pub grant: Option<Arc<Grant>>,
 }
 
@@ -119,7 +119,7 @@ pub struct Authenticator {
     token: Option<Secret>,
     no_auth_user: Option<String>,
     required: bool,
-    /// Who knows the users instead, in operator mode.
+    /// In operator mode: the operator, which knows the users.
     operator: Option<(Arc<Operator>, Settings)>,
 }
 
@@ -205,25 +205,25 @@ impl Authenticator {
         }
     }
 
-    /// Whether clients must say who they are (INFO `auth_required`).
+    /// True if clients must say who they are (INFO `auth_required`).
     #[must_use]
     pub fn asks(&self) -> bool {
         self.required && self.no_auth_user.is_none()
     }
 
-    /// Whether any authentication is configured at all.
+    /// True if any authentication is configured at all.
     #[must_use]
     pub fn is_configured(&self) -> bool {
         self.required
     }
 
-    /// Whether clients may need a nonce to sign.
+    /// True if clients may need a nonce to sign.
     #[must_use]
     pub fn needs_nonce(&self) -> bool {
         !self.nkeys.is_empty() || self.operator.is_some()
     }
 
-    /// Whether these credentials lead to a bcrypt hash, whose check takes long.
+    /// True if these credentials lead to a bcrypt hash, whose check takes long.
     #[must_use]
     pub fn is_slow(&self, credentials: &Credentials) -> bool {
         let secret = match self.users.get(&credentials.user) {
@@ -251,7 +251,7 @@ impl Authenticator {
         }
     }
 
-    /// Who the client is, outside of operator mode; `None`: authorization violation.
+    /// Authenticates a client outside of operator mode; `None`: authorization violation.
     fn check(&self, credentials: &Credentials, nonce: &str) -> Option<Identity> {
         if !self.required {
             return Some(Identity::global(""));
@@ -307,7 +307,7 @@ impl Authenticator {
         self.users.get(name).map(|entry| entry.identity(name))
     }
 
-    /// Whether a connection that `old` let in as this user may stay as it is: the user is still
+    /// True if a connection that `old` let in as this user may stay as it is: the user is still
     /// there, may do the same things, and what the client showed then would still do.
     #[must_use]
     pub fn still_knows(

@@ -3,9 +3,9 @@
 //! Its two tasks are in [`reader`] and [`writer`].
 
 use crate::account::Account;
+use crate::account_imports;
 use crate::auth::{CertificateLogin, Grant, Origin, Rights};
-use crate::exchange;
-use crate::jetstream_hook::MAX_ENGINES;
+use crate::jetstream_port::LOGS_MAX;
 use crate::leaf::Link;
 use crate::outbox::{Appended, Outbox, Tally};
 use crate::server::Server;
@@ -25,20 +25,20 @@ use std::time::{Duration, Instant, SystemTime};
 use tokio::net::TcpStream;
 
 pub use self::backlog::BacklogBytes;
+pub(crate) use self::call_order::first_step;
 pub(crate) use self::leaf::LeafSide;
-pub(crate) use self::order::first_step;
 pub use self::reason::CloseReason;
 use self::replies::ReplyTracker;
 
 mod backlog;
+mod call_order;
 mod connect;
 mod copied;
 #[doc(hidden)]
 pub mod front;
 mod intake;
-mod jetstream;
+mod js_traffic;
 mod leaf;
-mod order;
 mod publish;
 #[doc(hidden)]
 pub mod reader;
@@ -48,7 +48,7 @@ mod replies;
 mod subscribe;
 pub(crate) mod writer;
 
-const _: () = assert!(MAX_ENGINES <= 32, "a connection keeps one bit per engine in a u32");
+const _: () = assert!(LOGS_MAX <= 32, "a connection keeps one bit per engine in a u32");
 
 /// A connection with so many subscriptions ends them when no other one does.
 const MANY_SUBSCRIPTIONS: usize = 512;
@@ -62,16 +62,16 @@ const READY_SHARE: usize = 4;
 /// Share below which they are told to go on.
 const RESUME_SHARE: usize = 8;
 
-/// What the client said in its CONNECT and who it turned out to be.
+/// The client's CONNECT options and its authenticated identity.
 #[derive(Clone)]
 pub struct Session {
     /// Its account.
     pub account: Arc<Account>,
     /// User name or public nkey; empty without authentication.
     pub user: String,
-    /// What it may do; `None`: everything.
+    /// Its permissions; `None`: unrestricted.
     pub rights: Option<Arc<Rights>>,
-    /// What its token says; `None` outside of operator mode.
+    /// Content of its token; `None` outside of operator mode.
     pub grant: Option<Arc<Grant>>,
     /// `verbose`.
     pub verbose: bool,
@@ -138,7 +138,7 @@ pub enum Transport {
     Leaf,
 }
 
-/// What TLS agreed on.
+/// Parameters that TLS negotiated.
 #[derive(Clone, Debug)]
 pub struct TlsInfo {
     /// Protocol version as Go writes it.
@@ -155,17 +155,17 @@ pub struct TlsInfo {
 pub struct Connection {
     /// Its number, unique in the life of the server, from 1.
     pub id: u64,
-    /// Where it came from.
+    /// Address of the peer.
     pub remote: SocketAddr,
     /// How it speaks.
     pub transport: Transport,
     /// When it was accepted.
     pub since: SystemTime,
-    /// What waits to be written to it.
+    /// Bytes that wait to be written.
     pub outbox: Outbox,
     /// Messages and bytes it sent. Written by its reader only.
     pub received: Counters,
-    /// What TLS agreed on.
+    /// Parameters that TLS negotiated.
     pub tls: std::sync::OnceLock<TlsInfo>,
     /// When it last sent or was sent something, in milliseconds since the server's start.
     pub last_active_ms: AtomicU64,
@@ -181,7 +181,7 @@ pub struct Connection {
     replies: Mutex<Option<Box<ReplyTracker>>>,
     /// The socket, while the connection is open: closing it cuts a write short that goes nowhere.
     socket: Mutex<Option<Arc<TcpStream>>>,
-    /// What it is to its account, if it is another server that has joined it.
+    /// State of a leaf node, if it is one.
     pub link: std::sync::OnceLock<Link>,
     /// Engines to tell when the outbox has drained, one bit each.
     waiting_engines: AtomicU32,
@@ -270,7 +270,7 @@ impl Connection {
         }
     }
 
-    /// Whether it is another server.
+    /// True if it is another server.
     pub fn is_leaf(&self) -> bool {
         self.transport == Transport::Leaf
     }
@@ -280,7 +280,7 @@ impl Connection {
         &self.server
     }
 
-    /// What it said about itself and who it is.
+    /// Its CONNECT options and identity.
     pub fn session(&self) -> Arc<Session> {
         self.session.lock().clone()
     }
@@ -299,7 +299,7 @@ impl Connection {
         self.subs.lock().values().cloned().collect()
     }
 
-    /// Whether it is open.
+    /// True if it is open.
     pub fn is_open(&self) -> bool {
         self.reason.lock().is_none()
     }
@@ -309,7 +309,7 @@ impl Connection {
         *self.reason.lock()
     }
 
-    /// Whether it was closed for a reason that throws away what waits for it.
+    /// True if it was closed for a reason that throws away what waits for it.
     pub(crate) fn drops_pending(&self) -> bool {
         self.close_reason().is_some_and(CloseReason::drops_pending)
     }
@@ -373,14 +373,14 @@ impl Connection {
         }
     }
 
-    /// Whether engines may deliver to it; if not, the engine is told when they may.
+    /// True if engines may deliver to it; if not, the engine is told when they may.
     pub fn ready(&self, engine_bit: u32) -> bool {
         let limit = self.outbox.limit();
         if self.outbox.pending() <= limit / READY_SHARE {
             return true;
         }
         self.waiting_engines.fetch_or(engine_bit, Ordering::SeqCst);
-        // It may have drained between the two: then nobody else would tell the engine.
+        // It may have drained between the two: then the engine would not be told otherwise.
         if self.outbox.pending() <= limit / RESUME_SHARE || !self.is_open() {
             self.waiting_engines.fetch_and(!engine_bit, Ordering::SeqCst);
             return true;
@@ -420,7 +420,7 @@ impl Connection {
         }
     }
 
-    /// What the connection itself says about its client.
+    /// Its origin, as authentication uses it.
     pub(crate) fn origin(&self) -> Origin {
         let options = self.server.options();
         let (tls, no_auth_user) = match (&self.transport, &options.websocket) {
@@ -455,17 +455,17 @@ impl Connection {
     fn detach(&self, sub: &Arc<Subscription>) {
         sub.close();
         let account = self.session().account.clone();
-        let abroad = exchange::unshadow(sub);
-        if (account.interest.remove(sub) && account.watch.has_targets()) || abroad {
+        let foreign_streams = account_imports::end_imports(sub);
+        if (account.interest.remove(sub) && account.watch.has_targets()) || foreign_streams {
             self.server.interest_lost();
         }
     }
 
     /// After exports or imports have changed: what its subscriptions see of other accounts.
-    pub(crate) fn renew_shadows(&self) {
+    pub(crate) fn renew_import_subs(&self) {
         let account = self.session().account.clone();
         for sub in self.subscriptions() {
-            exchange::shadow(&account, &sub);
+            account_imports::import_sub(&account, &sub);
         }
     }
 

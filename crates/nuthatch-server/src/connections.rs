@@ -34,7 +34,7 @@ struct Table {
     gone: FxHashMap<AccountId, AccountTraffic>,
 }
 
-/// What one account's connections did.
+/// Traffic of one account's connections.
 #[derive(Clone, Copy, Default, Debug)]
 pub struct AccountTraffic {
     /// From clients.
@@ -141,7 +141,7 @@ impl Connections {
         self.table.lock().open.len()
     }
 
-    /// Whether there are no open connections.
+    /// True if there are no open connections.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }

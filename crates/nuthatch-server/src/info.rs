@@ -1,4 +1,4 @@
-//! INFO: what a server tells its clients about itself.
+//! INFO: the server's description for its clients.
 
 use crate::conn::{Connection, Session, Transport};
 use crate::server::{API_LEVEL, NATS_VERSION, Server};
@@ -67,7 +67,7 @@ pub struct ServerInfo {
 }
 
 impl ServerInfo {
-    /// What INFO says for any connection.
+    /// INFO for any connection.
     #[must_use]
     pub fn of(server: &Server) -> Self {
         let options = server.options();

@@ -1,6 +1,6 @@
-//! Who listens: the subscriptions of one account, matched by subject.
+//! Interest: the subscriptions of one account, matched by subject.
 //!
-//! Whoever matches caches the result under [`Interest::generation`], which changes with every
+//! Whoever matches caches the result under [`Interest::version`], which changes with every
 //! subscription that comes or goes.
 
 use crate::conn::Connection;
@@ -39,7 +39,7 @@ pub type Matched = MatchResult<SubRef>;
 #[derive(Default)]
 pub struct Interest {
     tree: RwLock<SubjectTree<SubRef>>,
-    generation: AtomicU64,
+    version: AtomicU64,
     count: AtomicUsize,
     inserts: AtomicU64,
     matches: AtomicU64,
@@ -82,7 +82,7 @@ impl FirstTokens {
         (FxBuildHasher.hash_one(token) >> 32) as usize % FIRST_TOKENS
     }
 
-    /// Whether any subscription may match a literal subject.
+    /// True if any subscription may match a literal subject.
     #[inline]
     fn may_match(&self, subject: &[u8]) -> bool {
         // Who notes that it waits for a subscription and then looks must see one that came before
@@ -126,13 +126,13 @@ impl Interest {
     /// Changes whenever [`Interest::match_into`] may answer differently than before.
     #[inline]
     #[must_use]
-    pub fn generation(&self) -> u64 {
-        self.generation.load(Ordering::Acquire)
+    pub fn version(&self) -> u64 {
+        self.version.load(Ordering::Acquire)
     }
 
     /// Everything that was cached is to be matched again: a configuration has changed.
     pub fn touch(&self) {
-        self.generation.fetch_add(1, Ordering::Release);
+        self.version.fetch_add(1, Ordering::Release);
     }
 
     /// Number of subscriptions.
@@ -151,7 +151,7 @@ impl Interest {
         }
     }
 
-    /// Whether any subscription could match a subject that begins with `$`.
+    /// True if any subscription could match a subject that begins with `$`.
     #[inline]
     #[must_use]
     pub fn sees_reserved(&self) -> bool {
@@ -167,10 +167,10 @@ impl Interest {
         self.count.fetch_add(1, Ordering::Relaxed);
         self.inserts.fetch_add(1, Ordering::Relaxed);
         self.reserved.fetch_add(reserved, Ordering::Relaxed);
-        // Before the generation: whoever has read the new one sees this too.
+        // Before the version: whoever has read the new one sees this too.
         self.first.counter(&sub.subject).fetch_add(1, Ordering::SeqCst);
         fence(Ordering::SeqCst);
-        self.generation.fetch_add(1, Ordering::Release);
+        self.version.fetch_add(1, Ordering::Release);
         if self.has_leafs() {
             self.leafs.lock().changed(&sub, sub.weight());
         }
@@ -187,7 +187,7 @@ impl Interest {
         let reserved = usize::from(may_see_reserved(&sub.subject));
         self.reserved.fetch_sub(reserved, Ordering::Relaxed);
         self.first.counter(&sub.subject).fetch_sub(1, Ordering::Release);
-        self.generation.fetch_add(1, Ordering::Release);
+        self.version.fetch_add(1, Ordering::Release);
         if self.has_leafs() {
             self.leafs.lock().changed(sub, -sub.weight());
         }
@@ -203,7 +203,7 @@ impl Interest {
         }
     }
 
-    /// Whether any other server hears of what comes and goes.
+    /// True if any other server hears of what comes and goes.
     #[inline]
     #[must_use]
     pub fn has_leafs(&self) -> bool {
@@ -229,13 +229,13 @@ impl Interest {
         was_there
     }
 
-    /// Replaces the subjects, sorted and each once, that other servers hear of although nobody
-    /// subscribes to them.
+    /// Replaces the subjects, sorted and each once, that are advertised to other servers without a
+    /// subscription.
     pub(crate) fn advertise(&self, subjects: Vec<Box<[u8]>>) {
         self.leafs.lock().advertise(subjects);
     }
 
-    /// Whether a subject that another server listens on is the one by which we find loops.
+    /// True if a subject that another server listens on is the one by which we find loops.
     pub(crate) fn is_own_loop(&self, subject: &[u8]) -> bool {
         self.leafs.lock().is_own_loop(subject)
     }
@@ -250,13 +250,13 @@ impl Interest {
         self.tree.read().match_into(subject, matched);
     }
 
-    /// Whether certainly no subscription selects any subject that `pattern` selects. `pattern` is
+    /// True if certainly no subscription selects any subject that `pattern` selects. `pattern` is
     /// some literal tokens and one wildcard. Takes no longer than a match.
     pub(crate) fn is_clear(&self, pattern: &[u8]) -> bool {
         self.tree.read().is_clear_below(pattern)
     }
 
-    /// Whether anybody listens on a literal subject.
+    /// True if anybody listens on a literal subject.
     #[must_use]
     pub fn any(&self, subject: &[u8]) -> bool {
         self.tree.read().has_interest(subject)

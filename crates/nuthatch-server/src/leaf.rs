@@ -40,7 +40,7 @@ pub use self::link::Link;
 
 /// Connections of leaf nodes at a time, in both directions.
 pub const LEAFS_MAX: usize = 16 * 1024;
-/// What the subject begins with by which a server finds out that it is connected with itself.
+/// Prefix of the subject by which a server finds out that it is connected to itself.
 pub const LOOP_PREFIX: &[u8] = b"$LDS.";
 /// After a loop the side that connects waits so long.
 pub const LOOP_PAUSE: Duration = Duration::from_secs(30);
@@ -80,7 +80,7 @@ impl Leafs {
         }
     }
 
-    /// Who may connect: users of leaf nodes, or those of clients.
+    /// Users that may connect: those of leaf nodes, or those of clients.
     pub(crate) fn auth(&self, server: &Server) -> Arc<Authenticator> {
         self.auth.clone().unwrap_or_else(|| server.auth())
     }
@@ -90,7 +90,7 @@ impl Leafs {
     pub fn advertise(&self, server: &Server, account: &Account) {
         let _held = self.advertising.lock();
         let mut subjects = account.mappings.sources();
-        subjects.append(&mut server.hook().interest(account.id));
+        subjects.append(&mut server.jetstream().interest(account.id));
         subjects.sort_unstable();
         subjects.dedup();
         account.interest.advertise(subjects);
@@ -130,7 +130,7 @@ pub async fn serve(server: Arc<Server>, listener: Option<TcpListener>) {
 
 /// Tells leaf nodes of streams that come and go.
 async fn keep_advertising(server: Arc<Server>) {
-    let Some(mut changes) = server.hook().changes() else { return };
+    let Some(mut changes) = server.jetstream().changes() else { return };
     while changes.changed().await.is_ok() {
         changes.mark_unchanged();
         server.leafs.advertise_all(&server);

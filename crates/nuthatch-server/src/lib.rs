@@ -1,16 +1,17 @@
 //! The server: listeners, connections, accounts, authentication, the JetStream service, monitoring.
 
 pub mod account;
+pub mod account_imports;
 pub mod auth;
 mod buffers;
 pub mod conn;
 pub mod connections;
-pub mod exchange;
+pub mod egress;
 mod greeting;
 pub mod info;
 pub mod interest;
 pub mod jetstream;
-pub mod jetstream_hook;
+pub mod jetstream_port;
 pub mod leaf;
 pub mod listener;
 pub mod logging;
@@ -26,7 +27,6 @@ pub mod server;
 mod signature;
 pub mod sink;
 mod slice;
-pub mod stage;
 pub mod subscription;
 pub mod system;
 pub mod tls;

@@ -1,6 +1,6 @@
 //! Accepting clients.
 
-use crate::conn::reader::Reader;
+use crate::conn::reader::ConnReader;
 use crate::conn::{CloseReason, Connection, TlsInfo, Transport, writer};
 use crate::info::{ServerInfo, new_nonce};
 use crate::options::{HandshakeFirst, Options};
@@ -19,9 +19,10 @@ use tokio::net::{TcpListener, TcpStream};
 /// After a failure to accept (too many open files, say) try again so much later.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(10);
 const ACCEPT_PAUSE_MAX: Duration = Duration::from_secs(1);
-/// What the first record of TLS begins with.
+/// First byte of a TLS handshake record.
 const TLS_HANDSHAKE: u8 = 0x16;
-/// What a client hears that comes when `connection_rate_limit` is reached, and how long it has to.
+/// Error for a client that comes when `connection_rate_limit` is reached, and how long it has to
+/// read it.
 const THROTTLED: &[u8] = b"-ERR 'Connection throttling is active. Please try again later.'\r\n";
 const THROTTLED_TIME: Duration = Duration::from_secs(1);
 
@@ -188,7 +189,7 @@ impl Newcomer {
             conn.send(&self.greeting().encode());
         }
         refuse_unless(self.admitted, &conn);
-        let reader = Reader::new(conn.clone(), self.nonce.clone());
+        let reader = ConnReader::new(conn.clone(), self.nonce.clone());
         let timeout = self.auth_timeout();
         tokio::spawn(writer::run(conn, Socket(stream.clone()), stream.clone(), timeout));
         reader.run(Socket(stream)).await;
@@ -237,7 +238,7 @@ impl Newcomer {
         }
         refuse_unless(self.admitted, &conn);
         let (input, output) = tokio::io::split(secure.stream);
-        let reader = Reader::new(conn.clone(), self.nonce.clone());
+        let reader = ConnReader::new(conn.clone(), self.nonce.clone());
         tokio::spawn(writer::run(conn, output, self.stream.clone(), self.auth_timeout()));
         reader.run(input).await;
     }

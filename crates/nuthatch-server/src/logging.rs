@@ -102,7 +102,7 @@ impl Logger {
         Ok(())
     }
 
-    /// Opens the log file anew (after somebody has moved it away).
+    /// Opens the log file anew (after it has been moved away).
     ///
     /// # Errors
     /// It cannot be opened; the old one stays in use.
@@ -114,18 +114,18 @@ impl Logger {
         Ok(())
     }
 
-    /// Whether debug lines are written.
+    /// True if debug lines are written.
     pub fn is_debug(&self) -> bool {
         self.debug.load(Ordering::Relaxed)
     }
 
-    /// Whether trace lines are written.
+    /// True if trace lines are written.
     pub fn is_trace(&self) -> bool {
         self.trace.load(Ordering::Relaxed)
     }
 
-    /// What of a published message a trace shows: its headers alone with `trace_headers`, else
-    /// all of it, cut at `max_traced_msg_len`.
+    /// The part of a published message that a trace shows: its headers alone with `trace_headers`,
+    /// else all of it, cut at `max_traced_msg_len`.
     pub fn traced<'a>(&self, headers: &'a [u8], message: &'a [u8]) -> &'a [u8] {
         let state = self.state.lock();
         let shown = if state.options.trace_headers { headers } else { message };
@@ -133,12 +133,13 @@ impl Logger {
         &shown[..shown.len().min(limit)]
     }
 
-    /// Whether the system account's connections are traced too.
+    /// True if the system account's connections are traced too.
     pub fn traces_system(&self) -> bool {
         self.state.lock().options.trace_verbose
     }
 
-    /// Writes one line; characters that would end it or steer a terminal are escaped. A failure to write is nobody's business: there is no better place to say so.
+    /// Writes one line; characters that would end it or steer a terminal are escaped. A failure to
+    /// write is ignored: there is no better place to report it.
     pub fn log(&self, level: Level, text: fmt::Arguments<'_>) {
         match level {
             Level::Debug if !self.is_debug() => return,
@@ -279,7 +280,7 @@ impl fmt::Write for Line {
     }
 }
 
-/// Whether a reader of the log would not see this character but what it does: controls, further ends
+/// True if a reader of the log would not see this character but what it does: controls, further ends
 /// of lines, and what turns the direction of writing.
 fn steers(c: char) -> bool {
     c.is_control()

@@ -1,6 +1,6 @@
 //! Subject mappings of an account: what a client publishes to one subject goes to another.
 
-use crate::route::{Dice, Mapping as Outcome};
+use crate::route::{Mapping as Outcome, MemberRng};
 use arc_swap::{ArcSwap, Guard};
 use nuthatch_protocol::subject::tree::{MatchResult, SubjectTree};
 use nuthatch_protocol::transform::Mapping;
@@ -22,7 +22,7 @@ pub struct Table {
     by_source: SubjectTree<usize>,
 }
 
-/// What a table makes of a subject.
+/// Result of a table for a subject.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Fixed {
     /// Nothing.
@@ -34,7 +34,7 @@ pub enum Fixed {
 }
 
 impl Mappings {
-    /// Whether there are any: one load, for every publish.
+    /// True if there are any: one load, for every publish.
     #[inline]
     #[must_use]
     pub fn any(&self) -> bool {
@@ -63,14 +63,14 @@ impl Mappings {
         self.table.store(Arc::new(Table { mappings: mappings.to_vec(), by_source }));
     }
 
-    /// What becomes of a subject, without a cache. `out` holds the new subject if it changed.
-    pub fn apply(&self, subject: &[u8], dice: &mut Dice, out: &mut Vec<u8>) -> Outcome {
+    /// Maps a subject, without a cache. `out` holds the new subject if it changed.
+    pub fn apply(&self, subject: &[u8], rng: &mut MemberRng, out: &mut Vec<u8>) -> Outcome {
         if !self.any() {
             return Outcome::Unchanged;
         }
         let table = self.table();
         match table.find(subject) {
-            Some(place) => table.choose(place, subject, dice, out),
+            Some(place) => table.choose(place, subject, rng, out),
             None => Outcome::Unchanged,
         }
     }
@@ -84,7 +84,7 @@ impl Table {
         found.plain().iter().copied().min()
     }
 
-    /// What becomes of a subject, if that is always the same.
+    /// Result for a subject, if it is always the same.
     #[must_use]
     pub fn fixed(&self, subject: &[u8]) -> Fixed {
         let Some(place) = self.find(subject) else { return Fixed::Unchanged };
@@ -103,14 +103,14 @@ impl Table {
         &self,
         place: usize,
         subject: &[u8],
-        dice: &mut Dice,
+        rng: &mut MemberRng,
         out: &mut Vec<u8>,
     ) -> Outcome {
         let Some(mapping) = self.mappings.get(place) else { return Outcome::Unchanged };
-        let Some(transform) = mapping.choose(dice.number()) else { return Outcome::Dropped };
+        let Some(transform) = mapping.choose(rng.number()) else { return Outcome::Dropped };
         out.clear();
         // It may have been replaced by a reload since it was found.
-        if transform.apply(subject, dice.number(), out) {
+        if transform.apply(subject, rng.number(), out) {
             Outcome::Changed
         } else {
             Outcome::Unchanged

@@ -54,7 +54,7 @@ impl Meaning<'_> {
         [prefix, rest].concat()
     }
 
-    /// Whether it takes effect as it is written.
+    /// True if it takes effect as it is written.
     pub(crate) fn is_written(&self, subject: &[u8]) -> bool {
         let (prefix, rest) = self.parts();
         subject.strip_prefix(prefix) == Some(rest)
@@ -126,7 +126,7 @@ fn account_hash(name: &str) -> [u8; HASH_CHARS] {
     })
 }
 
-/// Whether a subject is one of a key-value bucket or an object store.
+/// True if a subject is one of a key-value bucket or an object store.
 fn is_of_bucket(subject: &[u8]) -> bool {
     [&b"$KV."[..], b"$O.", b"$OBJ."].iter().any(|prefix| subject.starts_with(prefix))
 }

@@ -47,7 +47,7 @@ const CONNECTIONS_MAX: usize = 128;
 const HEAD_TIMEOUT: Duration = Duration::from_secs(10);
 /// A response that the peer takes nothing of for so long is broken off.
 const WRITE_TIMEOUT: Duration = Duration::from_secs(10);
-/// What a connection reads or writes ahead at most, heads of requests included.
+/// Buffer of a connection, heads of requests included.
 const BUFFER_BYTES: usize = 64 * 1024;
 /// After a failure to accept, try again so much later.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);

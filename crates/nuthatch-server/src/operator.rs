@@ -27,7 +27,7 @@ pub use self::store::StoreError;
 
 mod derive;
 mod enforce;
-mod exchange;
+mod import_permits;
 mod login;
 mod requests;
 mod rights;
@@ -93,7 +93,7 @@ impl Trust {
         }
     }
 
-    /// Whether accounts that this key signed are served.
+    /// True if accounts that this key signed are served.
     fn trusts(&self, issuer: &str) -> bool {
         self.signers.contains(issuer)
     }

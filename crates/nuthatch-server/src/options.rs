@@ -20,10 +20,6 @@ pub use self::draft::Invocation;
 pub use self::error::{
     ConfigProblem, Conflict, FlagError, MAX_SHOWN_PROBLEMS, OptionsError, ProblemKind,
 };
-pub use self::exchange::{
-    DEFAULT_RESPONSE_THRESHOLD, ExchangeError, ExchangeProblem, Export, Import, Latency,
-    ResponseKind, ServiceExport, covering, drop_impossible,
-};
 pub use self::leafnodes::{
     DEFAULT_LEAF_PORT, LeafAuth, LeafOptions, LeafUrl, LeafUser, RemoteOptions, RemoteTls,
 };
@@ -35,6 +31,10 @@ pub use self::operator::{
 };
 pub use self::reference::configuration_reference;
 pub use self::reload::ReloadPlan;
+pub use self::sharing::{
+    DEFAULT_RESPONSE_THRESHOLD, ExchangeError, ExchangeProblem, Export, Import, Latency,
+    ResponseKind, ServiceExport, covering, drop_impossible,
+};
 pub use self::tls::{CertificateFiles, HandshakeFirst, TlsOptions, TlsVersion};
 pub use self::websocket::{Origin, WebsocketOptions};
 
@@ -45,7 +45,6 @@ mod check;
 mod command_line;
 mod draft;
 mod error;
-mod exchange;
 mod exports;
 mod file;
 mod flags;
@@ -62,6 +61,7 @@ mod operator;
 mod read;
 mod reference;
 mod reload;
+mod sharing;
 mod subject;
 mod tables;
 mod tls;
@@ -93,7 +93,7 @@ pub const DEFAULT_MAX_PENDING_BYTES: usize = 64 * 1024 * 1024;
 pub const DEFAULT_MAX_CONNECTIONS: u32 = 64 * 1024;
 /// Default of [`JetStreamLimits::default_max_consumers`], as in nats-server 2.15.
 pub const DEFAULT_MAX_CONSUMERS: u32 = 1000;
-/// Default of [`Limits::max_subscriptions`] where nobody has to say who he is: about 60 MB.
+/// Default of [`Limits::max_subscriptions`] without authentication: about 60 MB.
 pub const OPEN_MAX_SUBSCRIPTIONS: u32 = 128 * 1024;
 /// Default of [`Limits::max_closed_clients`].
 pub const DEFAULT_MAX_CLOSED_CLIENTS: usize = 10_000;
@@ -107,7 +107,7 @@ pub struct Options {
     pub server_name: Option<String>,
     /// Address to listen on for clients. Default [`DEFAULT_HOST`].
     pub host: String,
-    /// Where listeners are for which no address was configured.
+    /// Host of listeners without a configured address.
     pub default_host: String,
     /// Port for clients; 0 lets the system choose (configured as -1). Default [`DEFAULT_PORT`].
     pub port: u16,
@@ -125,7 +125,7 @@ pub struct Options {
     pub log: LogOptions,
     /// Monitoring over HTTP.
     pub monitor: MonitorOptions,
-    /// Who may connect and what they may do.
+    /// Authentication and permissions.
     pub auth: AuthOptions,
     /// Accounts of the `accounts` block, in the order of the file. [`GLOBAL_ACCOUNT`] and
     /// [`SYSTEM_ACCOUNT`] exist without being listed here.
@@ -158,7 +158,7 @@ pub struct Options {
     pub warnings: Vec<String>,
 }
 
-/// Where log lines go and which of them.
+/// Destination and level of log lines.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LogOptions {
     /// Debug lines.
@@ -205,7 +205,7 @@ pub struct Limits {
     pub max_pending_bytes: usize,
     /// Longest protocol line, in bytes.
     pub max_control_line_bytes: usize,
-    /// Client connections at a time; 0 admits nobody.
+    /// Client connections at a time; 0 admits none.
     pub max_connections: u32,
     /// Subscriptions of one connection; `None` is without a limit.
     pub max_subscriptions: Option<u32>,
@@ -259,8 +259,8 @@ pub struct JetStreamOptions {
 pub struct NamedLog {
     /// Its name.
     pub name: String,
-    /// Where it is kept.
-    pub home: LogHome,
+    /// Its location.
+    pub home: LogStore,
     /// When its data is made durable, if not as the default log's; only for a directory.
     pub sync: Option<SyncPolicy>,
     /// Compression of its cold data; `None`: none on the local disk, zstd in a bucket.
@@ -292,16 +292,16 @@ pub struct CacheSettings {
     pub max_bytes: u64,
 }
 
-/// Where a log is kept.
+/// Location of a log.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum LogHome {
+pub enum LogStore {
     /// On the local disk: in this directory, or in one of its name in the store directory.
     Directory(Option<PathBuf>),
     /// In the bucket of this address.
     Bucket(String),
 }
 
-/// What becomes of a log's cold data (`compression`).
+/// Compression of a log's cold data (`compression`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Compression {
     /// Only data of streams that ask for it is compressed.

@@ -1,7 +1,8 @@
-//! What waits to be written to one connection.
+//! The queue of bytes to be written to one connection.
 //!
-//! Any thread appends under a light lock. Whoever holds the *pen* writes: the connection's writer
-//! task, or a thread that has just appended and finds the pen free, which saves a hop.
+//! Any thread appends under a light lock. Whoever holds the *write token* writes: the connection's
+//! writer task, or a thread that has just appended and finds the write token free, which saves a
+//! hop.
 
 use crate::buffers;
 use bytes::Bytes;
@@ -49,14 +50,14 @@ impl Chunk {
     }
 }
 
-/// Chunks taken out of the outbox by whoever holds the pen.
+/// Chunks taken out of the outbox by whoever holds the write token.
 #[derive(Default, Debug)]
 pub struct Batch {
     chunks: VecDeque<Chunk>,
 }
 
 impl Batch {
-    /// Whether everything is written.
+    /// True if everything is written.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.chunks.is_empty()
@@ -92,7 +93,7 @@ impl Batch {
 struct Inner {
     chunks: VecDeque<Chunk>,
     tail: Vec<u8>,
-    /// Somebody writes.
+    /// The write token is taken.
     pen_taken: bool,
     closed: bool,
     /// For direct writes; `None` with TLS and after the close.
@@ -106,11 +107,11 @@ struct Inner {
 /// Reply prefixes a connection remembers for the quick path.
 pub const MUX_ROUTES_MAX: usize = 8;
 
-/// Where replies of the form `prefix + one token` go, without a look at the account's interest.
+/// Target of replies of the form `prefix + one token`, without a look at the account's interest.
 #[derive(Clone, Debug)]
 pub struct MuxRoute {
-    /// Generation of the account's interest under which this holds.
-    pub generation: u64,
+    /// Version of the account's interest under which this holds.
+    pub version: u64,
     /// The inbox with its final dot.
     pub prefix: Box<[u8]>,
     /// The one subscription that covers it.
@@ -128,7 +129,7 @@ pub enum Appended {
     Closed,
 }
 
-/// What one append counts.
+/// Counts of one append.
 #[derive(Clone, Copy, Default, Debug)]
 pub struct Tally {
     /// Messages.
@@ -137,7 +138,7 @@ pub struct Tally {
     pub bytes: u64,
 }
 
-/// What waits to be written to one connection.
+/// The queue of bytes to be written to one connection.
 pub struct Outbox {
     inner: Mutex<Inner>,
     pending: AtomicUsize,
@@ -231,7 +232,8 @@ impl Outbox {
         Appended::Pending(pending)
     }
 
-    /// Takes the pen and all that waits; `None` if another has the pen or nothing waits.
+    /// Takes the write token and all that waits; `None` if another has the write token or nothing
+    /// waits.
     pub fn take_pen(&self) -> Option<Batch> {
         let mut inner = self.inner.lock();
         if inner.pen_taken || inner.is_empty() {
@@ -241,8 +243,8 @@ impl Outbox {
         Some(inner.take())
     }
 
-    /// With the pen: counts written bytes and takes what has come meanwhile. An empty batch means
-    /// that the pen was put down.
+    /// With the write token: counts written bytes and takes what has come meanwhile. An empty batch
+    /// means that the write token was put down.
     pub fn next_batch(&self, written: usize) -> Batch {
         let mut inner = self.inner.lock();
         self.settle(written);
@@ -251,7 +253,7 @@ impl Outbox {
         batch
     }
 
-    /// With the pen: counts written bytes.
+    /// With the write token: counts written bytes.
     pub fn count_written(&self, written: usize) {
         let _inner = self.inner.lock();
         self.settle(written);
@@ -295,8 +297,8 @@ impl Outbox {
         self.put_back(batch);
     }
 
-    /// Puts the pen down with bytes still unwritten and wakes the writer task, which will also meet
-    /// any error of the socket.
+    /// Puts the write token down with bytes still unwritten and wakes the writer task, which will
+    /// also meet any error of the socket.
     fn put_back(&self, batch: Batch) {
         let mut inner = self.inner.lock();
         for chunk in batch.chunks.into_iter().rev() {
@@ -332,7 +334,7 @@ impl Outbox {
         self.notify.notify_one();
     }
 
-    /// Whether [`Outbox::close`] was called.
+    /// True if [`Outbox::close`] was called.
     pub fn is_closed(&self) -> bool {
         self.inner.lock().closed
     }
@@ -342,7 +344,8 @@ impl Outbox {
     pub fn add_mux(&self, route: MuxRoute) -> u32 {
         let mut inner = self.inner.lock();
         if inner.closed {
-            // A route holds its connection, which holds this outbox: nobody would break the circle.
+            // A route holds its connection, which holds this outbox: the cycle would never be
+            // freed.
             return 0;
         }
         if let Some(at) = inner.mux.iter().position(|known| known.prefix == route.prefix) {
@@ -360,10 +363,10 @@ impl Outbox {
     }
 
     /// The mux route of a hint, if it still holds for this reply subject.
-    pub fn mux_route(&self, hint: u32, generation: u64) -> Option<MuxRoute> {
+    pub fn mux_route(&self, hint: u32, version: u64) -> Option<MuxRoute> {
         let at = (hint as usize).checked_sub(1)?;
         let inner = self.inner.lock();
-        inner.mux.get(at).filter(|route| route.generation == generation).cloned()
+        inner.mux.get(at).filter(|route| route.version == version).cloned()
     }
 }
 

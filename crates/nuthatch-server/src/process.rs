@@ -1,6 +1,6 @@
 //! The life of a server process: from its command line to its exit code.
 
-use crate::jetstream_hook::JetStreamHook;
+use crate::jetstream_port::JetStreamPort;
 use crate::listener;
 use crate::logging::Logger;
 use crate::options::{Command, Invocation, Options};
@@ -43,7 +43,7 @@ pub type StartJetStream = fn(&Arc<Server>) -> Result<StartedJetStream, String>;
 /// A JetStream service that runs.
 pub struct StartedJetStream {
     /// The service.
-    pub hook: Arc<dyn JetStreamHook>,
+    pub jetstream: Arc<dyn JetStreamPort>,
     /// Lines for the banner: recovered streams, how long it took, durability in force.
     pub lines: Vec<String>,
 }
@@ -65,12 +65,12 @@ pub enum RunError {
     /// The accounts of the operator cannot be read.
     #[error("can't use the account resolver: {0}")]
     Resolver(#[from] crate::operator::StoreError),
-    /// Somebody else has the address, or it is not ours.
+    /// The address is in use, or not ours.
     #[error("error listening on {what}: {address} - {source}")]
     Listen {
-        /// What for.
+        /// The listener.
         what: &'static str,
-        /// Where.
+        /// The address.
         address: String,
         /// Why not.
         source: std::io::Error,
@@ -99,7 +99,7 @@ pub enum RunError {
     /// The system refused something basic.
     #[error("{what}: {source}")]
     System {
-        /// What.
+        /// The file.
         what: &'static str,
         /// Why.
         source: std::io::Error,
@@ -179,8 +179,8 @@ fn serve(
         Ok(runtime) => {
             let done = runtime.block_on(live(&server, start_jetstream, reload));
             if matches!(done, Err(RunError::NotReady { .. })) {
-                // Recovery goes on in a thread that nobody waits for: it only reads, and what it
-                // cuts off or writes is as safe as after a kill.
+                // Recovery goes on in a detached thread: it only reads, and what it cuts off or
+                // writes is as safe as after a kill.
                 runtime.shutdown_background();
             }
             done
@@ -229,7 +229,7 @@ async fn live(
     if options.jetstream.enabled {
         foreign::check(&options.jetstream.store_dir)?;
         let started = start_in_time(server, start_jetstream, options.ready_timeout).await?;
-        server.set_hook(started.hook);
+        server.set_jetstream(started.jetstream);
         banner::jetstream(server, &started.lines);
     }
     banner::websocket(server);

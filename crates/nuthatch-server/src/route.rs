@@ -3,11 +3,11 @@
 
 use crate::account::Account;
 use crate::conn::Connection;
+use crate::egress::{EgressBatch, Outgoing};
 use crate::interest::{Matched, SubRef};
-use crate::jetstream_hook::{JetStreamHook, StreamRoute};
+use crate::jetstream_port::{JetStreamPort, StreamRoute};
 use crate::leaf::forward;
 use crate::mapping::Fixed;
-use crate::stage::{Outgoing, Stage};
 use crate::subscription::{Receiver, Role, Subscription};
 pub(crate) use regions::is_region;
 use regions::{Found, Regions};
@@ -30,7 +30,7 @@ const PASSING: usize = 0;
 /// Accounts remembered per thread.
 const ACCOUNTS_MAX: usize = 8;
 
-/// Where messages on one subject go.
+/// Route of messages on one subject.
 #[derive(Default)]
 pub struct Route {
     /// Subscriptions.
@@ -38,13 +38,13 @@ pub struct Route {
     /// The stream that owns the subject.
     pub stream: Option<StreamRoute>,
     /// Streams of other accounts that store what they import, each with the subject there.
-    pub abroad: Vec<(Box<[u8]>, StreamRoute)>,
+    pub foreign_streams: Vec<(Box<[u8]>, StreamRoute)>,
 }
 
 struct AccountRoutes {
     account: Arc<Account>,
-    interest_generation: u64,
-    stream_generation: u64,
+    interest_version: u64,
+    streams_version: u64,
     by_subject: FxHashMap<Box<[u8]>, usize>,
     /// The first one is [`PASSING`].
     routes: Vec<Route>,
@@ -54,14 +54,14 @@ struct AccountRoutes {
     /// The subject looked up last: most publishers repeat themselves.
     last_subject: Vec<u8>,
     last: usize,
-    /// What subject mappings make of subjects.
+    /// Cached results of subject mappings.
     mapped: FxHashMap<Box<[u8]>, Mapped>,
     last_unmapped: Vec<u8>,
     /// The last subject that always becomes the same one, and that one.
     last_mapped: (Vec<u8>, Vec<u8>),
 }
 
-/// What subject mappings make of a subject.
+/// Cached result of subject mappings for a subject.
 #[derive(Clone)]
 enum Mapped {
     /// Nothing.
@@ -72,7 +72,7 @@ enum Mapped {
     Choice(usize),
 }
 
-/// What became of the subject of a message.
+/// Result of mapping a message's subject.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Mapping {
     /// It stays as it is.
@@ -88,7 +88,7 @@ pub enum Mapping {
 struct Seen(Vec<[u16; 4]>);
 
 impl Seen {
-    /// Whether the subject came before, as far as is known; it is marked now.
+    /// True if the subject came before, as far as is known; it is marked now.
     fn again(&mut self, subject: &[u8]) -> bool {
         if self.0.is_empty() {
             self.0.resize(SEEN_PLACES, [0; 4]);
@@ -117,7 +117,7 @@ impl AccountRoutes {
 
     /// Puts what the account's mappings make of `subject` into `out`.
     #[inline]
-    fn map(&mut self, subject: &[u8], dice: &mut Dice, out: &mut Vec<u8>) -> Mapping {
+    fn map(&mut self, subject: &[u8], rng: &mut MemberRng, out: &mut Vec<u8>) -> Mapping {
         if subject.is_empty() || self.last_unmapped == subject {
             return Mapping::Unchanged;
         }
@@ -157,28 +157,28 @@ impl AccountRoutes {
                 Mapping::Changed
             }
             Mapped::Choice(place) => {
-                self.account.mappings.table().choose(*place, subject, dice, out)
+                self.account.mappings.table().choose(*place, subject, rng, out)
             }
         }
     }
 
     #[inline]
-    fn route(&mut self, hook: &dyn JetStreamHook, subject: &[u8]) -> &Route {
+    fn route(&mut self, jetstream: &dyn JetStreamPort, subject: &[u8]) -> &Route {
         if self.last_subject == subject && !subject.is_empty() {
             return &self.routes[self.last];
         }
         let found = self.regions.find(subject);
         let at = match found {
             Found::Uniform(at) => at,
-            Found::Mixed | Found::Nothing => self.position(hook, subject, found),
+            Found::Mixed | Found::Nothing => self.position(jetstream, subject, found),
         };
         &self.routes[at]
     }
 
-    fn position(&mut self, hook: &dyn JetStreamHook, subject: &[u8], found: Found) -> usize {
+    fn position(&mut self, jetstream: &dyn JetStreamPort, subject: &[u8], found: Found) -> usize {
         self.last = match self.by_subject.get(subject) {
             Some(&at) => at,
-            None => self.add(hook, subject, found),
+            None => self.add(jetstream, subject, found),
         };
         self.last_subject.clear();
         self.last_subject.extend_from_slice(subject);
@@ -187,12 +187,12 @@ impl AccountRoutes {
 
     /// Finds the route of a subject; returns its place, which is [`PASSING`] if it is not to be
     /// remembered.
-    fn add(&mut self, hook: &dyn JetStreamHook, subject: &[u8], found: Found) -> usize {
+    fn add(&mut self, jetstream: &dyn JetStreamPort, subject: &[u8], found: Found) -> usize {
         let is_kept = self.by_subject.len() < ROUTES_FREE || self.seen.again(subject);
         let mut route = std::mem::take(&mut self.routes[PASSING]);
         let mut pattern = Vec::new();
         let wanted = (found == Found::Nothing).then_some(&mut pattern);
-        self.account.find(hook, subject, &mut route, wanted);
+        self.account.find(jetstream, subject, &mut route, wanted);
         if !pattern.is_empty() {
             self.add_region(&pattern, route.stream);
         }
@@ -226,23 +226,23 @@ impl Account {
     /// made of, if there is one.
     fn find(
         &self,
-        hook: &dyn JetStreamHook,
+        jetstream: &dyn JetStreamPort,
         subject: &[u8],
         route: &mut Route,
         pattern: Option<&mut Vec<u8>>,
     ) {
         self.interest.match_into(subject, &mut route.matched);
         route.stream = match pattern {
-            Some(pattern) => hook.route_by(self.id, subject, pattern),
-            None => hook.route(self.id, subject),
+            Some(pattern) => jetstream.route_by(self.id, subject, pattern),
+            None => jetstream.route(self.id, subject),
         };
-        route.abroad = self.exchange.streams_abroad(hook, subject);
+        route.foreign_streams = self.imports.foreign_streams(jetstream, subject);
     }
 
-    /// Whether messages on all subjects that a stream's pattern selects go to that stream and
+    /// True if messages on all subjects that a stream's pattern selects go to that stream and
     /// nowhere else.
     fn is_uniform(&self, pattern: &[u8]) -> bool {
-        !self.exchange.has_takers() && self.interest.is_clear(pattern)
+        !self.imports.has_takers() && self.interest.is_clear(pattern)
     }
 }
 
@@ -258,10 +258,10 @@ impl RouteCache {
     pub fn lookup(
         &mut self,
         account: &Arc<Account>,
-        hook: &dyn JetStreamHook,
+        jetstream: &dyn JetStreamPort,
         subject: &[u8],
     ) -> &Route {
-        self.known(account, hook).route(hook, subject)
+        self.known(account, jetstream).route(jetstream, subject)
     }
 
     /// Applies the account's subject mappings to a subject.
@@ -269,27 +269,31 @@ impl RouteCache {
     pub fn map(
         &mut self,
         account: &Arc<Account>,
-        hook: &dyn JetStreamHook,
+        jetstream: &dyn JetStreamPort,
         subject: &[u8],
-        dice: &mut Dice,
+        rng: &mut MemberRng,
         out: &mut Vec<u8>,
     ) -> Mapping {
-        self.known(account, hook).map(subject, dice, out)
+        self.known(account, jetstream).map(subject, rng, out)
     }
 
     #[inline]
-    fn known(&mut self, account: &Arc<Account>, hook: &dyn JetStreamHook) -> &mut AccountRoutes {
+    fn known(
+        &mut self,
+        account: &Arc<Account>,
+        jetstream: &dyn JetStreamPort,
+    ) -> &mut AccountRoutes {
         let at = match self.accounts.iter().position(|a| Arc::ptr_eq(&a.account, account)) {
             Some(at) => at,
             None => self.open(account),
         };
         let known = &mut self.accounts[at];
         // Read before matching: what changes in between makes the result look old, not new.
-        let (interest, streams) = (account.interest.generation(), hook.generation());
-        if known.interest_generation != interest || known.stream_generation != streams {
+        let (interest, streams) = (account.interest.version(), jetstream.version());
+        if known.interest_version != interest || known.streams_version != streams {
             known.clear();
-            known.interest_generation = interest;
-            known.stream_generation = streams;
+            known.interest_version = interest;
+            known.streams_version = streams;
         }
         known
     }
@@ -300,8 +304,8 @@ impl RouteCache {
         }
         self.accounts.push(AccountRoutes {
             account: account.clone(),
-            interest_generation: 0,
-            stream_generation: 0,
+            interest_version: 0,
+            streams_version: 0,
             by_subject: FxHashMap::default(),
             routes: vec![Route::default()],
             seen: Seen::default(),
@@ -316,20 +320,20 @@ impl RouteCache {
     }
 }
 
-/// Cheap randomness for the choice among the members of a queue group.
+/// Fast random numbers for the choice among the members of a queue group.
 #[derive(Clone, Copy, Debug)]
-pub struct Dice(u64);
+pub struct MemberRng(u64);
 
-impl Default for Dice {
+impl Default for MemberRng {
     fn default() -> Self {
         use std::hash::{BuildHasher, RandomState};
         Self(RandomState::new().hash_one(0_u8) | 1)
     }
 }
 
-impl Dice {
+impl MemberRng {
     /// A number below `bound`, which must not be 0.
-    pub fn roll(&mut self, bound: usize) -> usize {
+    pub fn below(&mut self, bound: usize) -> usize {
         (self.next() % bound as u64) as usize
     }
 
@@ -346,14 +350,14 @@ impl Dice {
     }
 }
 
-/// How a message got where it is, and what delivers it.
-pub struct Way<'a> {
+/// Context of a delivery:
+pub struct DeliveryContext<'a> {
     /// The publishing connection, which may have switched echo off.
     pub from: Option<&'a Arc<Connection>>,
-    /// Where deliveries are collected.
-    pub stage: &'a mut Stage,
+    /// Collects the deliveries.
+    pub egress: &'a mut EgressBatch,
     /// For queue groups.
-    pub dice: &'a mut Dice,
+    pub rng: &'a mut MemberRng,
     /// Accounts it has passed.
     pub hops: u8,
     /// It came through an imported service: exported streams do not see it.
@@ -372,7 +376,7 @@ pub enum Groups<'a> {
 }
 
 impl Groups<'_> {
-    /// Whether this group, of which here are the members, gets it.
+    /// True if this group, of which here are the members, gets it.
     #[inline]
     fn admit<T>(&self, members: &[(T, SubRef)]) -> bool {
         match self {
@@ -389,70 +393,84 @@ pub fn deliver(
     matched: &Matched,
     message: &Outgoing<'_>,
     from: Option<&Arc<Connection>>,
-    stage: &mut Stage,
-    dice: &mut Dice,
+    egress: &mut EgressBatch,
+    rng: &mut MemberRng,
 ) -> bool {
-    let mut way = Way { from, stage, dice, hops: 0, by_service: false, groups: Groups::All };
+    let mut way =
+        DeliveryContext { from, egress, rng, hops: 0, by_service: false, groups: Groups::All };
     deliver_on(matched, message, &mut way)
 }
 
-/// [`deliver`] on a way that has begun.
+/// [`deliver`] in a given context.
 #[inline]
-pub fn deliver_on(matched: &Matched, message: &Outgoing<'_>, way: &mut Way<'_>) -> bool {
+pub fn deliver_on(
+    matched: &Matched,
+    message: &Outgoing<'_>,
+    way: &mut DeliveryContext<'_>,
+) -> bool {
     let mut taken = false;
     for sub in matched.plain() {
         taken |= deliver_to(sub, message, way);
     }
     let groups = way.groups;
     for (_, members) in matched.groups().filter(|(_, members)| groups.admit(members)) {
-        let start = if members.len() == 1 { 0 } else { way.dice.roll(members.len()) };
+        let start = if members.len() == 1 { 0 } else { way.rng.below(members.len()) };
         let mut in_turn = members[start..].iter().chain(&members[..start]);
         let here = in_turn.any(|(_, sub)| deliver_to(sub, message, way));
         taken |= here || forward::offer(members, message, way);
     }
-    if way.stage.has_leafs() {
+    if way.egress.has_leafs() {
         forward::send(message, way);
     }
     taken
 }
 
 #[inline]
-fn deliver_to(sub: &SubRef, message: &Outgoing<'_>, way: &mut Way<'_>) -> bool {
+fn deliver_to(sub: &SubRef, message: &Outgoing<'_>, way: &mut DeliveryContext<'_>) -> bool {
     if !sub.echo && way.from.is_some_and(|from| Arc::ptr_eq(from, &sub.conn)) {
         return false;
     }
     match &sub.role {
-        Role::Client => way.stage.deliver(sub, message),
+        Role::Client => way.egress.deliver(sub, message),
         role => deliver_specially(sub, role, message, way),
     }
 }
 
 #[cold]
-fn deliver_specially(sub: &SubRef, role: &Role, message: &Outgoing<'_>, way: &mut Way<'_>) -> bool {
+fn deliver_specially(
+    sub: &SubRef,
+    role: &Role,
+    message: &Outgoing<'_>,
+    way: &mut DeliveryContext<'_>,
+) -> bool {
     match role {
-        Role::Client => way.stage.deliver(sub, message),
+        Role::Client => way.egress.deliver(sub, message),
         Role::Server(receiver) => receive(&**receiver, sub, message, way),
         // Of a group members here come first.
         Role::Leaf { .. } => sub.queue.is_none() && forward::note(sub, message, way),
-        Role::Shadow { .. } if way.by_service => false,
-        Role::Shadow { of, import } => {
+        Role::ImportSubscription { .. } if way.by_service => false,
+        Role::ImportSubscription { of, import } => {
             if message.subject != message.routed {
                 // A consumer's delivery shows the subject it was stored under, as upstream.
-                return deliver_shadow(of, message, way);
+                return deliver_import(of, message, way);
             }
             let mut subject = Vec::new();
             import.inward(message.subject, &mut subject);
             let message = Outgoing { subject: &subject, routed: &subject, ..*message };
-            deliver_shadow(of, &message, way)
+            deliver_import(of, &message, way)
         }
     }
 }
 
 /// To the subscription of an importing account.
-fn deliver_shadow(of: &Arc<Subscription>, message: &Outgoing<'_>, way: &mut Way<'_>) -> bool {
+fn deliver_import(
+    of: &Arc<Subscription>,
+    message: &Outgoing<'_>,
+    way: &mut DeliveryContext<'_>,
+) -> bool {
     match &of.role {
         Role::Leaf { .. } => forward::send_to(of, message, way),
-        _ => way.stage.deliver(of, message),
+        _ => way.egress.deliver(of, message),
     }
 }
 
@@ -461,17 +479,17 @@ fn receive(
     receiver: &dyn Receiver,
     sub: &Subscription,
     message: &Outgoing<'_>,
-    way: &mut Way<'_>,
+    way: &mut DeliveryContext<'_>,
 ) -> bool {
-    let noted = way.stage.take_leafs();
+    let noted = way.egress.take_leafs();
     let groups = std::mem::replace(&mut way.groups, Groups::All);
     let taken = receiver.receive(sub, message, way);
     way.groups = groups;
-    way.stage.put_leafs(noted);
+    way.egress.put_leafs(noted);
     taken
 }
 
-/// Whether those who must listen on a subject do.
+/// True if those who must listen on a subject do.
 #[must_use]
 pub fn is_heard(matched: &Matched, group: &[u8], routed: &[u8]) -> bool {
     let hears = |sub: &SubRef| match &sub.role {
@@ -486,7 +504,7 @@ pub fn is_heard(matched: &Matched, group: &[u8], routed: &[u8]) -> bool {
     groups.any(|(_, members)| members.first().is_some_and(|(_, sub)| is_member(sub)))
 }
 
-/// Whether all who would get a message have room for it.
+/// True if all who would get a message have room for it.
 #[must_use]
 pub fn is_ready(matched: &Matched, routed: &[u8], engine_bit: u32) -> bool {
     let ready = |sub: &SubRef| match &sub.role {

@@ -1,18 +1,18 @@
-//! What all connections, engines and endpoints of one server share.
+//! State shared by all connections, engines and endpoints of one server.
 
 use crate::account::Accounts;
 use crate::auth::{Authenticator, SlowChecks};
 use crate::conn::{BacklogBytes, CloseReason, Connection};
 use crate::connections::{AccountTraffic, Connections};
+use crate::egress::{DirectWrites, EgressBatch, Outgoing};
 use crate::info::ServerInfo;
 use crate::interest::Matched;
-use crate::jetstream_hook::{EngineId, JetStreamHook, NoJetStream, Peer, SendError};
+use crate::jetstream_port::{JetStreamPort, LogId, NoJetStream, Peer, SendError};
 use crate::leaf::Leafs;
 use crate::logging::Logger;
 use crate::operator::Operator;
 use crate::options::{Account, Options};
-use crate::route::{self, Dice};
-use crate::stage::{DirectWrites, Outgoing, Stage};
+use crate::route::{self, MemberRng};
 use crate::system::System;
 use crate::tls::RateLimit;
 use arc_swap::{ArcSwap, ArcSwapOption};
@@ -37,7 +37,7 @@ pub struct SlowConsumers {
     pub write_deadline: AtomicU64,
 }
 
-/// What the runtime carries.
+/// Load of the runtime.
 #[derive(Clone, Copy, Debug)]
 pub struct RuntimeUsage {
     /// Tasks that have not ended.
@@ -83,9 +83,9 @@ pub struct Server {
     pub log: Logger,
     /// Buckets that logs are kept in, by the log's name.
     pub buckets: parking_lot::Mutex<Vec<(String, Arc<nuthatch_object::Bucket>)>>,
-    /// Where logs are kept, the default one first.
-    pub places: parking_lot::Mutex<Vec<crate::jetstream::LogPlace>>,
-    /// What makes the server stop although nobody asked it to.
+    /// Locations of logs, the default one first.
+    pub places: parking_lot::Mutex<Vec<crate::jetstream::LogLocation>>,
+    /// Reports faults that stop the server.
     pub fatal: crate::process::Fatal,
     /// Slow consumers so far.
     pub slow_consumers: SlowConsumers,
@@ -110,9 +110,9 @@ pub struct Server {
     pub client_port: AtomicU16,
     /// The port of websocket clients; 0 without.
     pub websocket_port: AtomicU16,
-    /// Whether it is a lame duck.
+    /// True if it is a lame duck.
     pub lame_duck: AtomicBool,
-    /// Whether it is going down.
+    /// True if it is going down.
     pub stopping: AtomicBool,
     /// The time of its logs, once there are any.
     pub log_clock: OnceLock<Arc<crate::jetstream::ServerClock>>,
@@ -120,7 +120,7 @@ pub struct Server {
     pub large_answers: crate::monitor::Large,
     /// Requests per monitoring path.
     pub http_requests: parking_lot::Mutex<std::collections::BTreeMap<&'static str, u64>>,
-    hook: OnceLock<Arc<dyn JetStreamHook>>,
+    jetstream: OnceLock<Arc<dyn JetStreamPort>>,
     no_jetstream: NoJetStream,
     interest_lost: AtomicBool,
     /// Engines whose queue was too full for a notice, one bit each.
@@ -182,7 +182,7 @@ impl Server {
             log_clock: OnceLock::new(),
             large_answers: Default::default(),
             http_requests: parking_lot::Mutex::default(),
-            hook: OnceLock::new(),
+            jetstream: OnceLock::new(),
             no_jetstream: NoJetStream,
             interest_lost: AtomicBool::new(false),
             late_notices: AtomicU32::new(0),
@@ -193,7 +193,7 @@ impl Server {
             options: ArcSwap::from_pointee(options),
         });
         crate::system::install(&server);
-        server.install_exchange();
+        server.install_imports();
         server
     }
 
@@ -227,9 +227,9 @@ impl Server {
     }
 
     /// Makes exports and imports those of the options in force.
-    fn install_exchange(self: &Arc<Self>) {
+    fn install_imports(self: &Arc<Self>) {
         let options = self.options();
-        crate::exchange::install(&self.accounts, &options.accounts, self.own_connection());
+        crate::account_imports::install(&self.accounts, &options.accounts, self.own_connection());
     }
 
     /// The options in force.
@@ -276,19 +276,19 @@ impl Server {
             // Mappings of the global account may have.
             return self.leafs.advertise_all(self);
         }
-        self.install_exchange();
+        self.install_imports();
         for conn in self.connections.open().iter().chain(&self.leafs.connections.open()) {
-            conn.renew_shadows();
+            conn.renew_import_subs();
         }
-        self.hook().set_accounts(self);
+        self.jetstream().set_accounts(self);
         self.leafs.advertise_all(self);
         // Who listens where may have changed in any account.
         self.send_to_engines(u32::MAX, || Event::Interest(None));
     }
 
     /// Installs the JetStream service; only the first call has an effect.
-    pub fn set_hook(&self, hook: Arc<dyn JetStreamHook>) {
-        let _ = self.hook.set(hook);
+    pub fn set_jetstream(&self, jetstream: Arc<dyn JetStreamPort>) {
+        let _ = self.jetstream.set(jetstream);
     }
 
     /// Names the runtime on which background work runs; only the first call has an effect.
@@ -296,7 +296,7 @@ impl Server {
         let _ = self.runtime.set(runtime);
     }
 
-    /// What the runtime carries now; `None` before [`Server::set_runtime`].
+    /// Present load of the runtime; `None` before [`Server::set_runtime`].
     pub fn runtime_usage(&self) -> Option<RuntimeUsage> {
         let metrics = self.runtime.get()?.metrics();
         Some(RuntimeUsage {
@@ -307,9 +307,9 @@ impl Server {
     }
 
     /// The JetStream service, or one that owns nothing.
-    pub fn hook(&self) -> &dyn JetStreamHook {
-        match self.hook.get() {
-            Some(hook) => &**hook,
+    pub fn jetstream(&self) -> &dyn JetStreamPort {
+        match self.jetstream.get() {
+            Some(jetstream) => &**jetstream,
             None => &self.no_jetstream,
         }
     }
@@ -319,7 +319,7 @@ impl Server {
         self.listening.store(true, Ordering::Release);
     }
 
-    /// Whether recovery is over and clients are accepted.
+    /// True if recovery is over and clients are accepted.
     pub fn is_listening(&self) -> bool {
         self.listening.load(Ordering::Acquire)
     }
@@ -329,7 +329,7 @@ impl Server {
         self.started.elapsed().as_millis() as u64
     }
 
-    /// What INFO says, for any connection.
+    /// INFO for any connection.
     pub fn info(&self) -> ServerInfo {
         ServerInfo::of(self)
     }
@@ -340,10 +340,11 @@ impl Server {
         let Some(account) = self.accounts.get(account) else { return false };
         let mut matched = Matched::default();
         account.interest.match_into(message.subject, &mut matched);
-        let mut stage = Stage::default();
+        let mut egress = EgressBatch::default();
         let outgoing = Outgoing::from_message(message);
-        let taken = route::deliver(&matched, &outgoing, None, &mut stage, &mut Dice::default());
-        stage.flush(DirectWrites::READER);
+        let taken =
+            route::deliver(&matched, &outgoing, None, &mut egress, &mut MemberRng::default());
+        egress.flush(DirectWrites::READER);
         taken
     }
 
@@ -362,12 +363,12 @@ impl Server {
         if bits == 0 {
             return refused;
         }
-        let hook = self.hook();
-        for engine in 0..hook.engine_count().min(32) {
+        let jetstream = self.jetstream();
+        for engine in 0..jetstream.engine_count().min(32) {
             let bit = 1 << engine;
             if bits & bit != 0
                 && let Err(SendError::Busy(_)) =
-                    hook.send(EngineId(engine as u8), event(), true, u64::MAX)
+                    jetstream.send(LogId(engine as u8), event(), true, u64::MAX)
             {
                 refused |= bit;
             }
@@ -385,7 +386,7 @@ impl Server {
                 let refused = server.offer(bits, || Event::Interest(None))
                     | server.offer(bits, || Event::Writable);
                 if refused == 0 || server.late_notices.fetch_or(refused, Ordering::AcqRel) != 0 {
-                    // Nothing is left, or somebody else has come to see to it.
+                    // Nothing is left, or another writer has taken over.
                     return;
                 }
             }
@@ -409,7 +410,7 @@ impl Server {
         });
     }
 
-    /// What an account's connections did, those to other servers included.
+    /// Traffic of an account's connections, those to other servers included.
     pub fn traffic_of(&self, account: AccountId) -> AccountTraffic {
         let of = |connections: &Connections| {
             connections.traffic_by_account().get(&account).copied().unwrap_or_default()

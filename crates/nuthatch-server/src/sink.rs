@@ -1,15 +1,15 @@
-//! Where engines put their outputs: acknowledgements, deliveries, statuses.
+//! Receiver of engines' outputs: acknowledgements, deliveries, statuses.
 //!
 //! One sink per engine, used on its sequencer thread only. Outputs are staged per connection and
 //! handed over at [`Sink::flush`].
 
 use crate::account::Account;
+use crate::egress::{DirectWrites, EgressBatch, Outgoing};
 use crate::interest::Matched;
-use crate::jetstream_hook::{EngineId, Peer};
+use crate::jetstream_port::{LogId, Peer};
 use crate::outbox::MuxRoute;
-use crate::route::{self, Dice};
+use crate::route::{self, MemberRng};
 use crate::server::Server;
-use crate::stage::{DirectWrites, Outgoing, Stage};
 use memchr::memchr;
 use nuthatch_streams::{AccountId, Delivery, Message, Sink};
 use std::sync::Arc;
@@ -18,21 +18,21 @@ use std::sync::Arc;
 pub struct ServerSink {
     server: Arc<Server>,
     engine_bit: u32,
-    stage: Stage,
-    dice: Dice,
+    egress: EgressBatch,
+    rng: MemberRng,
     account: Option<Arc<Account>>,
     matched: Matched,
     /// The last quick route used: connection, hint and route.
     mux: Option<(u64, u32, MuxRoute)>,
 }
 
-/// Who a deliver subject leads to.
+/// Subscribers of a deliver subject.
 pub struct Target {
     account: Arc<Account>,
     subject: Box<[u8]>,
     /// Queue group of which a member must listen; empty: anybody will do.
     group: Box<[u8]>,
-    generation: u64,
+    version: u64,
     matched: Matched,
 }
 
@@ -43,7 +43,7 @@ impl Drop for Target {
 }
 
 impl Target {
-    /// Whether those who must listen do.
+    /// True if those who must listen do.
     fn is_heard(&self) -> bool {
         route::is_heard(&self.matched, &self.group, &self.subject)
     }
@@ -51,9 +51,9 @@ impl Target {
     /// Brings it up to date with the account's interest.
     #[inline]
     fn update(&mut self) {
-        let generation = self.account.interest.generation();
-        if generation != self.generation {
-            self.generation = generation;
+        let version = self.account.interest.version();
+        if version != self.version {
+            self.version = version;
             self.account.interest.match_into(&self.subject, &mut self.matched);
         }
     }
@@ -62,12 +62,12 @@ impl Target {
 impl ServerSink {
     /// The sink of the engine with this number.
     #[must_use]
-    pub fn new(server: Arc<Server>, engine: EngineId) -> Self {
+    pub fn new(server: Arc<Server>, engine: LogId) -> Self {
         Self {
             server,
             engine_bit: 1 << engine.0,
-            stage: Stage::default(),
-            dice: Dice::default(),
+            egress: EgressBatch::default(),
+            rng: MemberRng::default(),
             account: None,
             matched: Matched::default(),
             mux: None,
@@ -88,9 +88,9 @@ impl ServerSink {
         if !self.select(account) {
             return false;
         }
-        let Self { account: Some(account), matched, stage, dice, .. } = self else { return false };
+        let Self { account: Some(account), matched, egress, rng, .. } = self else { return false };
         account.interest.match_into(outgoing.subject, matched);
-        route::deliver(matched, outgoing, None, stage, dice)
+        route::deliver(matched, outgoing, None, egress, rng)
     }
 
     /// Delivers by the quick route of a hint, if it holds.
@@ -105,20 +105,20 @@ impl ServerSink {
         if hint == 0 || !self.select(account) {
             return false;
         }
-        let Self { account: Some(account), mux, stage, .. } = self else { return false };
-        let generation = account.interest.generation();
+        let Self { account: Some(account), mux, egress, .. } = self else { return false };
+        let version = account.interest.version();
         let known = mux.as_ref().is_some_and(|(id, known_hint, route)| {
-            *id == peer.id && *known_hint == hint && route.generation == generation
+            *id == peer.id && *known_hint == hint && route.version == version
         });
         if !known {
-            *mux = peer.outbox.mux_route(hint, generation).map(|route| (peer.id, hint, route));
+            *mux = peer.outbox.mux_route(hint, version).map(|route| (peer.id, hint, route));
         }
         let Some((_, _, route)) = mux else { return false };
         let Some(token) = message.subject.strip_prefix(&*route.prefix) else { return false };
         if token.is_empty() || memchr(b'.', token).is_some() {
             return false;
         }
-        stage.deliver(&route.sub, &Outgoing::from_message(message))
+        egress.deliver(&route.sub, &Outgoing::from_message(message))
     }
 }
 
@@ -141,12 +141,13 @@ impl Sink for ServerSink {
             return None;
         }
         let account = self.account.clone()?;
-        let generation = account.interest.generation();
+        let version = account.interest.version();
         let mut matched = Matched::default();
         account.interest.match_into(subject, &mut matched);
         if !route::is_heard(&matched, group, subject) {
             account.watch.wait_for(subject, self.engine_bit);
-            // A subscription may have come between the two: then nobody would report it.
+            // A subscription may have come between the two: then it would not be reported
+            // otherwise.
             account.interest.match_into(subject, &mut matched);
             if !route::is_heard(&matched, group, subject) {
                 return None;
@@ -154,7 +155,7 @@ impl Sink for ServerSink {
         }
         account.watch.hold();
         let (subject, group) = (subject.into(), group.into());
-        Some(Target { account, subject, group, generation, matched })
+        Some(Target { account, subject, group, version, matched })
     }
 
     fn refresh(&mut self, target: &mut Target) -> bool {
@@ -175,10 +176,10 @@ impl Sink for ServerSink {
         target.update();
         let Delivery { subject, reply, headers, body, owner } = *delivery;
         let outgoing = Outgoing { subject, routed: &target.subject, reply, headers, body, owner };
-        route::deliver(&target.matched, &outgoing, None, &mut self.stage, &mut self.dice)
+        route::deliver(&target.matched, &outgoing, None, &mut self.egress, &mut self.rng)
     }
 
     fn flush(&mut self) {
-        self.stage.flush(DirectWrites::SEQUENCER);
+        self.egress.flush(DirectWrites::SEQUENCER);
     }
 }

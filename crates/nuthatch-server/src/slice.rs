@@ -9,7 +9,7 @@ pub(crate) const SLICE: Duration = Duration::from_millis(2);
 /// Operations of a connection between two looks at the clock.
 pub(crate) const OPS_BETWEEN_LOOKS: u32 = 64;
 
-/// What a task has used of its slice.
+/// Use of a task's time slice.
 #[derive(Default)]
 pub(crate) struct Slice {
     used: Duration,

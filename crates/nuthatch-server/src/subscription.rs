@@ -1,11 +1,11 @@
 //! A client's subscription.
 
 use crate::account::Account;
+use crate::account_imports::StreamImport;
 use crate::auth::SubjectFilter;
 use crate::conn::Connection;
-use crate::exchange::StreamImport;
-use crate::route::Way;
-use crate::stage::Outgoing;
+use crate::egress::Outgoing;
+use crate::route::DeliveryContext;
 use parking_lot::Mutex;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
@@ -21,29 +21,29 @@ pub struct Subscription {
     pub queue: Option<Box<[u8]>>,
     /// The client's name for it.
     pub sid: Box<[u8]>,
-    /// Whether the client understands `HMSG`.
+    /// True if the client understands `HMSG`.
     pub headers: bool,
-    /// Whether the client may see what it publishes itself.
+    /// True if the client may see what it publishes itself.
     pub echo: bool,
     /// Subjects that the pattern covers but the client may not see.
     pub denied: Option<Arc<SubjectFilter>>,
-    /// Whether reply subjects of deliveries become publishable (`allow_responses`).
+    /// True if reply subjects of deliveries become publishable (`allow_responses`).
     pub tracks_replies: bool,
-    /// What a message that matches leads to.
+    /// Effect of a matching message.
     pub role: Role,
-    /// What stands for it in accounts whose streams its own account imports.
-    shadows: Mutex<Vec<(Arc<Account>, Arc<Subscription>)>>,
+    /// Its import subscriptions in accounts whose streams its own account imports.
+    import_subs: Mutex<Vec<(Arc<Account>, Arc<Subscription>)>>,
     delivered: AtomicU64,
     max: AtomicU64,
     closed: AtomicBool,
 }
 
-/// What a message that matches a subscription leads to.
+/// Effect of a message that matches a subscription.
 pub enum Role {
     /// The client gets it.
     Client,
     /// The subscription of a client in an importing account gets it.
-    Shadow {
+    ImportSubscription {
         /// The client's own subscription.
         of: Arc<Subscription>,
         /// The import through which it sees the message.
@@ -58,17 +58,22 @@ pub enum Role {
     },
 }
 
-/// What the server does with messages on a subject of its own.
+/// Handler of messages on a subject of the server's own.
 pub trait Receiver: Send + Sync {
     /// Takes a message; `false` if it went nowhere.
-    fn receive(&self, sub: &Subscription, message: &Outgoing<'_>, way: &mut Way<'_>) -> bool;
+    fn receive(
+        &self,
+        sub: &Subscription,
+        message: &Outgoing<'_>,
+        way: &mut DeliveryContext<'_>,
+    ) -> bool;
 
-    /// Whether a message that is routed by this subject would go anywhere.
+    /// True if a message that is routed by this subject would go anywhere.
     fn hears(&self, _routed: &[u8]) -> bool {
         true
     }
 
-    /// Whether there is room where such messages go; if not, the engine is told when there is.
+    /// True if there is room where such messages go; if not, the engine is told when there is.
     fn ready(&self, _routed: &[u8], _engine_bit: u32) -> bool {
         true
     }
@@ -99,20 +104,20 @@ impl Subscription {
             denied: None,
             tracks_replies: false,
             role: Role::Client,
-            shadows: Mutex::default(),
+            import_subs: Mutex::default(),
             delivered: AtomicU64::new(0),
             max: AtomicU64::new(0),
             closed: AtomicBool::new(false),
         }
     }
 
-    /// What stands for a client's subscription in an account whose stream is imported.
+    /// The import subscription for a client's subscription in an account whose stream is imported.
     #[must_use]
-    pub fn shadow(of: &Arc<Self>, import: Arc<StreamImport>, subject: &[u8]) -> Self {
-        let mut shadow = Self::new(of.conn.clone(), subject, of.queue.as_deref(), &of.sid);
-        shadow.echo = of.echo;
-        shadow.role = Role::Shadow { of: of.clone(), import };
-        shadow
+    pub fn import_sub(of: &Arc<Self>, import: Arc<StreamImport>, subject: &[u8]) -> Self {
+        let mut import_sub = Self::new(of.conn.clone(), subject, of.queue.as_deref(), &of.sid);
+        import_sub.echo = of.echo;
+        import_sub.role = Role::ImportSubscription { of: of.clone(), import };
+        import_sub
     }
 
     /// A subscription of the server itself.
@@ -123,7 +128,7 @@ impl Subscription {
         sub
     }
 
-    /// What listens at another server, under the key of its `LS+`.
+    /// A subscription at another server, under the key of its `LS+`.
     #[must_use]
     pub fn of_leaf(
         conn: Arc<Connection>,
@@ -159,15 +164,15 @@ impl Subscription {
 
     /// Replaces what stands for it in other accounts; returns what stood there before. A
     /// subscription that is over takes nothing: then the new ones come back.
-    pub fn set_shadows(
+    pub fn set_import_subs(
         &self,
-        shadows: Vec<(Arc<Account>, Arc<Self>)>,
+        import_subs: Vec<(Arc<Account>, Arc<Self>)>,
     ) -> Vec<(Arc<Account>, Arc<Self>)> {
-        let mut place = self.shadows.lock();
-        if self.is_closed() && !shadows.is_empty() {
-            return shadows;
+        let mut place = self.import_subs.lock();
+        if self.is_closed() && !import_subs.is_empty() {
+            return import_subs;
         }
-        std::mem::replace(&mut *place, shadows)
+        std::mem::replace(&mut *place, import_subs)
     }
 
     /// Counts a delivery and says whether it may be made.
@@ -202,7 +207,7 @@ impl Subscription {
         self.max.load(Ordering::Relaxed)
     }
 
-    /// Whether it is over.
+    /// True if it is over.
     pub fn is_closed(&self) -> bool {
         self.closed.load(Ordering::Relaxed)
     }

@@ -5,10 +5,10 @@
 //! in it, or imports from it, can send one. What is asked is answered by the monitoring endpoints.
 
 use crate::account::Account;
+use crate::egress::Outgoing;
 use crate::monitor::{Query, document};
-use crate::route::Way;
+use crate::route::DeliveryContext;
 use crate::server::{NATS_VERSION, Server};
-use crate::stage::Outgoing;
 use crate::subscription::{Receiver, Subscription};
 use crate::user_info::now;
 use bytes::Bytes;
@@ -50,7 +50,7 @@ pub struct System {
     under_way: AtomicUsize,
 }
 
-/// What is asked for.
+/// Kind of request.
 pub enum Asked {
     /// By its subject, in the system account or by an import from it.
     Subject(String),
@@ -65,7 +65,7 @@ struct Request {
     body: Bytes,
 }
 
-/// What a request leads to.
+/// Answer to a request.
 enum Answer {
     /// `data` of an answer; `null` is left out.
     Data(Value),
@@ -107,7 +107,12 @@ pub fn install(server: &Arc<Server>) {
 struct Requests;
 
 impl Receiver for Requests {
-    fn receive(&self, sub: &Subscription, message: &Outgoing<'_>, _way: &mut Way<'_>) -> bool {
+    fn receive(
+        &self,
+        sub: &Subscription,
+        message: &Outgoing<'_>,
+        _way: &mut DeliveryContext<'_>,
+    ) -> bool {
         let server = sub.conn.server();
         let Ok(subject) = std::str::from_utf8(message.routed) else { return false };
         let account = server.accounts.system().clone();
@@ -116,8 +121,8 @@ impl Receiver for Requests {
     }
 }
 
-/// What a client outside of the system account may ask about its own account: `None` if the
-/// subject is no such request.
+/// A request that a client outside of the system account may make about its own account: `None` if
+/// the subject is no such request.
 #[must_use]
 pub fn own_account_request(subject: &[u8]) -> Option<Asked> {
     match subject {
@@ -326,7 +331,7 @@ async fn of_account(
     described(server, endpoint, &query, take).await
 }
 
-/// Whether a request names other servers only.
+/// True if a request names other servers only.
 fn is_for_others(server: &Server, filter: &Map<String, Value>) -> bool {
     let options = server.options();
     let text = |name: &str| filter.get(name).and_then(Value::as_str).unwrap_or_default();
@@ -348,7 +353,7 @@ fn is_for_others(server: &Server, filter: &Map<String, Value>) -> bool {
         && (text("domain").is_empty() || text("domain") == domain))
 }
 
-/// What every answer and event says of the server.
+/// Description of the server in every answer and event.
 #[must_use]
 pub fn server_info(server: &Server) -> Value {
     let options = server.options();

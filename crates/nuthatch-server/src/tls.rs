@@ -34,7 +34,7 @@ pub enum TlsError {
     File {
         /// Which.
         path: PathBuf,
-        /// What is wrong with it.
+        /// The fault.
         why: String,
     },
     /// The files do not fit together.
@@ -45,7 +45,7 @@ pub enum TlsError {
     Verifier(String),
 }
 
-/// What the listeners of a server offer.
+/// TLS settings of a server's listeners.
 #[derive(Debug, Default)]
 pub struct Loaded {
     clients: Option<Arc<rustls::ServerConfig>>,

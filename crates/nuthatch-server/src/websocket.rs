@@ -5,7 +5,7 @@
 //! tasks and its socket; nothing else in the server knows of frames. The framing is ours because no
 //! kept library has server-side compression, streaming payloads and vectored writes.
 
-use crate::conn::reader::Reader;
+use crate::conn::reader::ConnReader;
 use crate::conn::{Connection, Transport, writer};
 use crate::info::new_nonce;
 use crate::listener::{self, Socket};
@@ -163,7 +163,7 @@ where
     let control = Arc::new(Control::default());
     let input = Input::new(input, conn.clone(), control.clone(), masked, compress);
     let output = Output::new(output, conn.clone(), control, compress);
-    let reader = Reader::new(conn.clone(), nonce);
+    let reader = ConnReader::new(conn.clone(), nonce);
     tokio::spawn(writer::run(conn, output, stream, timeout));
     reader.run(input).await;
 }

@@ -210,7 +210,7 @@ fn too_many_connections() {
 fn a_slow_consumer_is_closed_without_a_word() {
     let mut options = Options::default();
     options.limits.max_pending_bytes = 1024 * 1024;
-    options.limits.write_deadline = support::PATIENCE;
+    options.limits.write_deadline = support::TIMEOUT;
     options.limits.no_fast_producer_stall = true;
     let server = TestServer::start(options);
     let mut slow = server.client();

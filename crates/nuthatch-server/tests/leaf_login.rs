@@ -74,7 +74,7 @@ fn has_joined(server: &TestServer) -> bool {
 }
 
 /// A message crosses from a client of one to a client of the other.
-fn exchange(hub: &TestServer, spoke: &TestServer) {
+fn imports(hub: &TestServer, spoke: &TestServer) {
     eventually("both have joined", || has_joined(hub) && has_joined(spoke));
     let (mut here, mut there) = (hub.client(), spoke.client());
     here.send("SUB crossing 1\r\n");
@@ -94,7 +94,7 @@ fn tls_in_either_order_with_certificates_on_both_sides() {
             "user: us, password: pw",
         );
         let spoke = spoke(&hub, &format!("tls {{ {own}, handshake_first: {first} }}"));
-        exchange(&hub, &spoke);
+        imports(&hub, &spoke);
         let joined = hub.server.leafs.connections.open();
         assert!(joined.iter().any(|conn| conn.tls.get().is_some_and(|tls| tls.first == first)));
     }
@@ -107,7 +107,7 @@ fn a_stranger_s_certificate_is_refused_unless_nobody_looks() {
     let own = pki.files("of-ca", "ca");
     let wary = spoke(&hub, &format!("tls {{ {own} }}"));
     let careless = spoke(&hub, "tls { insecure: true, timeout: 20 }");
-    exchange(&hub, &careless);
+    imports(&hub, &careless);
     assert!(!has_joined(&wary));
 }
 
@@ -119,7 +119,7 @@ fn an_nkey_proves_who_we_are() {
     let hub = hub(&own, &format!("nkey: {public}"));
     let wrong = spoke(&hub, &format!("tls {{ {own} }}"));
     let right = spoke(&hub, &format!("tls {{ {own} }}, nkey: {SEED}"));
-    exchange(&hub, &right);
+    imports(&hub, &right);
     assert!(!has_joined(&wrong));
 }
 

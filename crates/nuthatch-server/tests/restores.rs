@@ -45,7 +45,7 @@ fn a_stop_does_not_wait_for_restores() {
     }
     std::thread::sleep(Duration::from_millis(200));
     let began = Instant::now();
-    server.server.hook().stop().unwrap();
+    server.server.jetstream().stop().unwrap();
     // The runtime waits for the threads of the restores.
     drop(server);
     assert!(began.elapsed() < Duration::from_secs(5), "{:?}", began.elapsed());

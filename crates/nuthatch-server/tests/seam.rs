@@ -4,8 +4,8 @@ mod support;
 
 use nuthatch_log::StreamId;
 use nuthatch_server::conn::Connection;
-use nuthatch_server::jetstream_hook::{
-    ApiRequest, EngineId, JetStreamHook, JsView, NoJetStream, Peer, SendError, StreamRoute,
+use nuthatch_server::jetstream_port::{
+    ApiRequest, JetStreamPort, JsView, LogId, NoJetStream, Peer, SendError, StreamRoute,
 };
 use nuthatch_server::options::Options;
 use nuthatch_server::sink::ServerSink;
@@ -16,8 +16,8 @@ use std::time::Duration;
 use support::{TestServer, eventually};
 use tokio::sync::oneshot::{self, Receiver};
 
-const STREAM: StreamRoute = StreamRoute { engine: EngineId(0), stream: StreamId(7) };
-const OTHER: StreamRoute = StreamRoute { engine: EngineId(1), stream: StreamId(8) };
+const STREAM: StreamRoute = StreamRoute { engine: LogId(0), stream: StreamId(7) };
+const OTHER: StreamRoute = StreamRoute { engine: LogId(1), stream: StreamId(8) };
 /// How often a test that races against the bounded wait for a full queue is tried.
 const ATTEMPTS: usize = 10;
 
@@ -50,11 +50,11 @@ impl Recorder {
     }
 }
 
-impl JetStreamHook for Recorder {
+impl JetStreamPort for Recorder {
     fn enabled(&self, account: AccountId) -> bool {
         account == AccountId::GLOBAL
     }
-    fn generation(&self) -> u64 {
+    fn version(&self) -> u64 {
         1
     }
     fn route(&self, _account: AccountId, subject: &[u8]) -> Option<StreamRoute> {
@@ -76,7 +76,7 @@ impl JetStreamHook for Recorder {
     }
     fn send(
         &self,
-        engine: EngineId,
+        engine: LogId,
         event: Event<Peer>,
         privileged: bool,
         _seen: u64,
@@ -112,7 +112,7 @@ impl JetStreamHook for Recorder {
 fn start(options: Options) -> (TestServer, Arc<Recorder>) {
     let server = TestServer::start(options);
     let recorder = Arc::new(Recorder::default());
-    server.server.set_hook(recorder.clone());
+    server.server.set_jetstream(recorder.clone());
     (server, recorder)
 }
 
@@ -207,7 +207,7 @@ fn replies_take_the_quick_way_only_while_it_is_right() {
     let batch = recorder.batches.lock().unwrap().pop().unwrap();
     let Item::Publish(item) = batch.items[0] else { panic!("not a publish") };
     assert_ne!(item.hint, 0);
-    let mut sink = ServerSink::new(server.server.clone(), EngineId(0));
+    let mut sink = ServerSink::new(server.server.clone(), LogId(0));
     let mut reply = |subject: &str| {
         let message =
             Message { subject: subject.as_bytes(), reply: b"", headers: b"", body: b"ok" };
@@ -402,7 +402,7 @@ fn what_waits_for_a_change_outlives_its_connection() {
 #[test]
 fn engines_hear_of_interest() {
     let (server, recorder) = start(Options::default());
-    let mut sink = ServerSink::new(server.server.clone(), EngineId(0));
+    let mut sink = ServerSink::new(server.server.clone(), LogId(0));
     assert!(sink.resolve(AccountId::GLOBAL, b"deliver.here", b"").is_none());
     let mut peer = server.client();
     peer.send("SUB elsewhere 1\r\n");
@@ -440,7 +440,7 @@ fn engines_wait_for_slow_receivers_and_hear_when_they_are_ready() {
     let mut peer = server.client();
     peer.send("SUB d 1\r\n");
     peer.flush("");
-    let mut sink = ServerSink::new(server.server.clone(), EngineId(0));
+    let mut sink = ServerSink::new(server.server.clone(), LogId(0));
     let mut target = sink.resolve(AccountId::GLOBAL, b"d", b"").unwrap();
     let body = bytes::Bytes::from(vec![b'x'; 1024 * 1024]);
     let mut sent = 0;

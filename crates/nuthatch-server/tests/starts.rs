@@ -3,7 +3,7 @@
 mod support;
 
 use nuthatch_server::logging::Logger;
-use nuthatch_server::options::{LogHome, NamedLog, Options};
+use nuthatch_server::options::{LogStore, NamedLog, Options};
 use nuthatch_server::server::Server;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -39,7 +39,7 @@ fn options(store_dir: &Path, logs: &[(&str, &Path)]) -> Options {
     options.jetstream.store_dir = store_dir.to_owned();
     let named = logs.iter().map(|(name, dir)| NamedLog {
         name: (*name).to_owned(),
-        home: LogHome::Directory(Some(dir.to_path_buf())),
+        home: LogStore::Directory(Some(dir.to_path_buf())),
         sync: None,
         compression: None,
         tier: None,
@@ -57,7 +57,7 @@ fn start(options: Options) -> Result<(), String> {
     let starter: Arc<Server> = server.clone();
     let starting = runtime.spawn_blocking(move || nuthatch_server::jetstream::start(&starter));
     let started = runtime.block_on(starting).unwrap()?;
-    started.hook.stop().unwrap();
+    started.jetstream.stop().unwrap();
     Ok(())
 }
 
@@ -166,7 +166,7 @@ fn several_logs_in_buckets_are_taken_in_one_start() {
         std::fs::create_dir_all(&bucket).unwrap();
         options.jetstream.logs.push(NamedLog {
             name: name.to_owned(),
-            home: LogHome::Bucket(format!("file://{}", bucket.display())),
+            home: LogStore::Bucket(format!("file://{}", bucket.display())),
             sync: None,
             compression: None,
             tier: None,

@@ -125,7 +125,7 @@ impl Dial {
     /// INFO and a stream on which TLS is up.
     fn open(self, server: &TestServer) -> std::io::Result<(String, Tls)> {
         let mut stream = TcpStream::connect(server.address)?;
-        stream.set_read_timeout(Some(support::PATIENCE))?;
+        stream.set_read_timeout(Some(support::TIMEOUT))?;
         let mut info = String::new();
         if !self.first {
             info = read_line(&mut stream)?;
@@ -246,14 +246,14 @@ fn old_versions_and_plain_text_are_refused() {
         record.push(hello.len() as u8);
         record.extend_from_slice(&hello);
         let mut stream = TcpStream::connect(server.address).unwrap();
-        stream.set_read_timeout(Some(support::PATIENCE)).unwrap();
+        stream.set_read_timeout(Some(support::TIMEOUT)).unwrap();
         stream.write_all(&record).unwrap();
         let mut said = Vec::new();
         let _ = stream.read_to_end(&mut said);
         assert!(said.first().is_none_or(|kind| *kind == 0x15), "an alert or nothing: {said:?}");
     }
     let mut stream = TcpStream::connect(server.address).unwrap();
-    stream.set_read_timeout(Some(support::PATIENCE)).unwrap();
+    stream.set_read_timeout(Some(support::TIMEOUT)).unwrap();
     stream.write_all(b"CONNECT {\"verbose\":false}\r\nPING\r\n").unwrap();
     let mut said = Vec::new();
     let _ = stream.read_to_end(&mut said);
@@ -290,7 +290,7 @@ fn before_info_after_it_or_as_the_client_likes() {
     // Who is to be first gets all the time it wants; who waits for INFO need not wait long.
     let either =
         |time| start(TlsOptions { handshake_first: HandshakeFirst::Within(time), ..pki.tls() });
-    let (patient, brief) = (either(support::PATIENCE), either(Duration::from_millis(50)));
+    let (patient, brief) = (either(support::TIMEOUT), either(Duration::from_millis(50)));
     for (server, dial) in
         [(&patient, Dial::new(pki.client(false)).first()), (&brief, Dial::new(pki.client(false)))]
     {
@@ -411,7 +411,7 @@ fn so_many_handshakes_a_second() {
     support::eventually("some are turned away", || {
         let burst: Vec<_> = (0..20).map(|_| TcpStream::connect(server.address).unwrap()).collect();
         for mut stream in &burst {
-            stream.set_read_timeout(Some(support::PATIENCE)).unwrap();
+            stream.set_read_timeout(Some(support::TIMEOUT)).unwrap();
             read_line(&mut stream).unwrap();
         }
         reasons(&server).contains(&"Maximum Connections Exceeded")
@@ -449,7 +449,7 @@ fn handshakes_that_stop_half_way_keep_nobody_out_and_end() {
     let open: Vec<_> = (0..200)
         .map(|_| {
             let mut stream = TcpStream::connect(server.address).unwrap();
-            stream.set_read_timeout(Some(support::PATIENCE)).unwrap();
+            stream.set_read_timeout(Some(support::TIMEOUT)).unwrap();
             read_line(&mut stream).unwrap();
             stream.write_all(&half).unwrap();
             stream

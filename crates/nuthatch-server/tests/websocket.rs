@@ -40,7 +40,7 @@ impl Peer {
     /// Shakes hands; returns the response's head too.
     fn open(server: &TestServer, headers: &str) -> (Self, String) {
         let stream = TcpStream::connect(server.websocket.unwrap()).unwrap();
-        stream.set_read_timeout(Some(support::PATIENCE)).unwrap();
+        stream.set_read_timeout(Some(support::TIMEOUT)).unwrap();
         stream.set_nodelay(true).unwrap();
         let mut peer = Self { stream, text: Vec::new() };
         peer.raw(
@@ -413,14 +413,14 @@ fn handshakes_that_fail() {
         ..WebsocketOptions::default()
     };
     let hasty = server(options(Duration::from_millis(100)));
-    let server = server(options(support::PATIENCE));
+    let server = server(options(support::TIMEOUT));
     let (_, head) = Peer::open(&server, "Origin: http://evil.example\r\n");
     assert!(head.starts_with("HTTP/1.1 403 Forbidden\r\n"), "{head}");
     let (_, head) = Peer::open(&server, "Origin: http://localhost\r\n");
     assert!(head.starts_with("HTTP/1.1 101 "), "{head}");
     let ask_at = |server: &TestServer, request: &[u8]| {
         let mut stream = TcpStream::connect(server.websocket.unwrap()).unwrap();
-        stream.set_read_timeout(Some(support::PATIENCE)).unwrap();
+        stream.set_read_timeout(Some(support::TIMEOUT)).unwrap();
         stream.write_all(request).unwrap();
         let mut answer = String::new();
         stream.read_to_string(&mut answer).unwrap();

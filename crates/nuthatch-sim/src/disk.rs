@@ -11,7 +11,7 @@ pub trait Medium: Clone {
     fn apply(&mut self, op: &Self::Op);
     /// Does half of an operation, if one can be cut in the middle: true when it was.
     fn tear(&mut self, op: &Self::Op) -> bool;
-    /// Whether nothing behind this operation is written before everything in front of it is durable.
+    /// True if nothing behind this operation is written before everything in front of it is durable.
     fn is_barrier(op: &Self::Op) -> bool;
 }
 

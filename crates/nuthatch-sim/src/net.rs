@@ -68,7 +68,7 @@ impl Net {
         self.up[link] = up;
     }
 
-    /// Whether the link in one direction is up.
+    /// True if the link in one direction is up.
     #[must_use]
     pub fn is_up(&self, from: usize, to: usize) -> bool {
         self.up[self.link(from, to)]

@@ -25,10 +25,10 @@ const IDLE_SUBJECTS: usize = 1_000_000;
 const IDLE_CONSUMERS: usize = 100_000;
 
 /// Prepares a loop and runs so many batches of [`BATCH`] messages.
-type Run = fn(u64);
+type LoopRun = fn(u64);
 
 /// Loops, and for those with idle things the one to compare with.
-const LOOPS: [(&str, Run, Option<&str>); 9] = [
+const LOOPS: [(&str, LoopRun, Option<&str>); 9] = [
     ("publish", |batches| publish(Rig::new(), 1, batches), None),
     ("publish-500-subjects", |batches| publish(Rig::new(), BATCH, batches), None),
     ("publish-last-per-subject", |batches| publish_all_over(BATCH, batches), None),

@@ -15,7 +15,7 @@ pub const TABLE_BYTES_MAX_DEFAULT: u64 = 16 << 30;
 /// Messages with a time to live of all streams: about 500 MiB.
 pub const TIMERS_MAX: usize = 10_000_000;
 
-/// What an account may use of an engine.
+/// Bounds of one account in an engine.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct AccountBounds {
     /// Bytes of all its messages; `u64::MAX`: no limit.
@@ -26,8 +26,8 @@ pub struct AccountBounds {
     pub max_consumers: i64,
 }
 
-/// What is used and what may be used. Messages, subjects and ids above it are refused (10023, or
-/// 10002 where it is an account's own limit).
+/// Resource use and its bounds. Messages, subjects and ids above it are refused (10023, or 10002
+/// where it is an account's own limit).
 #[derive(Clone, Debug)]
 pub struct Budget {
     used: Accounted,
@@ -115,13 +115,13 @@ impl Budget {
         &mut self.of_accounts[self.latest].1
     }
 
-    /// Whether a new subject may come, given `unaccounted` ones that were not settled yet.
+    /// True if a new subject may come, given `unaccounted` ones that were not settled yet.
     #[must_use]
     pub const fn has_room_for_subject(&self, unaccounted: usize) -> bool {
         self.used.subjects + unaccounted < self.max.subjects
     }
 
-    /// Whether `more` bytes may come, given `unaccounted` ones that were not settled yet. None may
+    /// True if `more` bytes may come, given `unaccounted` ones that were not settled yet. None may
     /// while what is known of the messages takes as much memory as it may.
     #[inline]
     #[must_use]
@@ -129,7 +129,7 @@ impl Budget {
         self.used.bytes.saturating_add(unaccounted).saturating_add(more) <= self.bytes_bound
     }
 
-    /// Whether `more` bytes may come to an account, given `unaccounted` ones that were not settled
+    /// True if `more` bytes may come to an account, given `unaccounted` ones that were not settled
     /// yet.
     #[inline]
     #[must_use]
@@ -143,13 +143,13 @@ impl Budget {
         used.saturating_add(unaccounted).saturating_add(more) <= bounds.bytes_max
     }
 
-    /// Whether another message with a time to live may come.
+    /// True if another message with a time to live may come.
     #[must_use]
     pub const fn has_room_for_timer(&self) -> bool {
         self.used.timers < self.max.timers
     }
 
-    /// Whether another message id may be remembered.
+    /// True if another message id may be remembered.
     #[must_use]
     pub const fn has_room_for_id(&self) -> bool {
         self.used.msg_ids < self.max.msg_ids

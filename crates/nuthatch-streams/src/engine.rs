@@ -7,30 +7,30 @@
 
 mod advisory;
 mod api;
+mod batch_get;
 mod batches;
+mod caught_up;
 mod consumers;
-mod copies;
 mod counters;
 mod deadlines;
+mod deferred;
 mod direct;
 mod fast;
-mod held;
-mod hungry;
 mod interest;
-mod many;
+mod migration;
 mod missing;
 mod pending;
 mod publish;
 mod reads;
 mod recovery;
+mod replication;
 mod restore;
 mod schedules;
-mod slot;
+mod stream_slot;
 mod streams;
 #[cfg(test)]
 mod tests;
-mod transit;
-mod waiting;
+mod wake_ups;
 
 use crate::budget::{
     AccountBounds, Budget, MSG_IDS_MAX_DEFAULT, SUBJECTS_MAX_DEFAULT, TABLE_BYTES_MAX_DEFAULT,
@@ -52,12 +52,12 @@ use nuthatch_log::{
 use nuthatch_protocol::js::StoreCompression;
 use pending::Pending;
 use rustc_hash::FxHashMap;
-use slot::Slot;
 use std::collections::VecDeque;
+use stream_slot::StreamSlot;
 
 /// Acknowledgements that may wait for commits by default: about 16 MiB at one run per message.
 pub const PENDING_ACKS_MAX_DEFAULT: usize = 1 << 20;
-/// How long progress that nobody awaits stays out of the log, ns.
+/// How long progress without a waiting reply stays out of the log, ns.
 const PROGRESS_LOG_INTERVAL_NS: i64 = 250_000_000;
 
 /// Settings of an engine.
@@ -106,7 +106,7 @@ impl Default for EngineConfig {
 pub struct Engine<S: Sink> {
     config: EngineConfig,
     sink: S,
-    slots: StreamMap<Box<Slot<S>>>,
+    slots: StreamMap<Box<StreamSlot<S>>>,
     /// No id at or above this one was ever used here.
     next_id: StreamId,
     /// Only during recovery.
@@ -123,11 +123,11 @@ pub struct Engine<S: Sink> {
     /// Streams with an `Expire` record due.
     expiring: Vec<StreamId>,
     /// Events that wait for purges past the end and for streams between two logs.
-    held: held::Held<S::Peer>,
+    deferred: deferred::DeferredEvents<S::Peer>,
     /// Streams between two logs, whose traffic waits.
-    in_transit: usize,
+    in_migration: usize,
     /// Copies that are being compared with the state that is to take over, and when that goes on.
-    settling: VecDeque<transit::Settling>,
+    settling: VecDeque<migration::Settling>,
     settle_at: Option<Timestamp>,
     /// Those of them that are to leave once everything has committed.
     leaving: Vec<StreamId>,
@@ -200,8 +200,8 @@ impl<S: Sink> Engine<S> {
             lists: ConsumerLists::default(),
             deliver_subjects: FxHashMap::default(),
             expiring: Vec::new(),
-            held: held::Held::default(),
-            in_transit: 0,
+            deferred: deferred::DeferredEvents::default(),
+            in_migration: 0,
             settling: VecDeque::new(),
             settle_at: None,
             leaving: Vec::new(),
@@ -213,12 +213,12 @@ impl<S: Sink> Engine<S> {
         }
     }
 
-    /// Where outputs go.
+    /// Receives the outputs.
     pub const fn sink(&self) -> &S {
         &self.sink
     }
 
-    /// Where outputs go.
+    /// Receives the outputs.
     pub const fn sink_mut(&mut self) -> &mut S {
         &mut self.sink
     }
@@ -226,7 +226,7 @@ impl<S: Sink> Engine<S> {
     fn batch<L: LogAccess>(&mut self, batch: ClientBatch<S::Peer>, log: &mut L) {
         let mut next = 0;
         while let Some(item) = batch.items.get(next) {
-            if self.in_transit > 0
+            if self.in_migration > 0
                 && let Some(end) = self.hold_items(&batch, next)
             {
                 next = end;
@@ -297,7 +297,7 @@ impl<S: Sink> Machine for Engine<S> {
             Event::Interest(subject) => self.interest(subject.as_deref(), log),
             Event::Writable => self.wake_slow(log),
             Event::Depart { id, respond, forgotten } => respond(self.depart(id, forgotten, log)),
-            Event::Install { id, luggage } => self.install(id, luggage, log),
+            Event::Install { id, hand_off } => self.install(id, hand_off, log),
         }
         self.end_step(log);
     }
@@ -306,14 +306,14 @@ impl<S: Sink> Machine for Engine<S> {
         let committed = self.commit_streams(lsn, log);
         self.answer_pending(lsn, log);
         self.confirm_double_acks(lsn, log);
-        if !self.held.is_empty() {
-            self.release_held(log);
+        if !self.deferred.is_empty() {
+            self.release_deferred(log);
         }
         for (id, seen) in committed {
             if self.slots.get(&id).is_some_and(|slot| slot.is_followed()) {
                 self.republish(id, log);
                 self.retry_reads(id, log);
-                self.pump_hungry(id, seen, log);
+                self.pump_caught_up(id, seen, log);
             }
         }
         if !self.leaving.is_empty() {
@@ -323,8 +323,8 @@ impl<S: Sink> Machine for Engine<S> {
     }
 
     fn loaded<L: LogAccess>(&mut self, stream: StreamId, log: &mut L) {
-        if !self.held.is_empty() {
-            self.release_held(log);
+        if !self.deferred.is_empty() {
+            self.release_deferred(log);
         }
         self.resume_schedules(stream);
         self.retry_reads(stream, log);

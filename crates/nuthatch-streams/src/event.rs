@@ -1,4 +1,4 @@
-//! What the front sends to an engine.
+//! Events sent to an engine.
 //!
 //! One socket read becomes one [`ClientBatch`]: the items borrow from the read buffer by [`Span`],
 //! so five hundred publishes cost one enqueue and no allocation per message.
@@ -31,7 +31,7 @@ impl Span {
         bytes
     }
 
-    /// Whether the span is empty (an absent reply, say).
+    /// True if the span is empty (an absent reply, say).
     #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.start >= self.end
@@ -54,7 +54,7 @@ pub enum Event<P> {
         /// Which stream.
         id: StreamId,
         /// Takes it; called exactly once, on the sequencer thread: must be quick.
-        respond: Box<dyn FnOnce(Option<Luggage>) + Send>,
+        respond: Box<dyn FnOnce(Option<HandOff>) + Send>,
         /// Told once this log has durably forgotten the stream, or why it does not. Until then the
         /// stream must not be deleted, nor leave the log in which it is now: a start that finds it
         /// here and not there could not tell whether it has ever arrived.
@@ -64,21 +64,21 @@ pub enum Event<P> {
     Install {
         /// Its identity in this log.
         id: StreamId,
-        /// What the old engine handed over.
-        luggage: Luggage,
+        /// State handed over by the old engine.
+        hand_off: HandOff,
     },
 }
 
-/// What an engine keeps of a stream in memory, on its way to another engine of the same kind.
-pub struct Luggage(pub(crate) Box<dyn Any + Send>);
+/// In-memory state of a stream, handed over to another engine of the same kind.
+pub struct HandOff(pub(crate) Box<dyn Any + Send>);
 
 /// JetStream traffic of one connection.
 pub struct ClientBatch<P> {
-    /// Where it came from.
+    /// The connection it came from.
     pub peer: P,
     /// The read buffer that every span points into.
     pub buf: Bytes,
-    /// What was in it, in order.
+    /// Its items, in order.
     pub items: Vec<Item>,
 }
 
@@ -131,7 +131,7 @@ pub struct PublishItem {
     pub hint: u32,
     /// Subject.
     pub subject: Span,
-    /// Where the acknowledgement goes; empty: nobody waits.
+    /// Reply subject of the acknowledgement; empty: none is sent.
     pub reply: Span,
     /// Header block or empty.
     pub headers: Span,
@@ -154,7 +154,7 @@ pub struct AckItem {
     pub stream_seq: u64,
     /// Consumer sequence as stated.
     pub consumer_seq: u64,
-    /// Where a confirmation goes (double ack, `+NXT`); empty: nobody waits.
+    /// Reply subject of a confirmation (double ack, `+NXT`); empty: none is sent.
     pub reply: Span,
     /// `+ACK`, `-NAK …` and so on.
     pub body: Span,
@@ -171,7 +171,7 @@ pub struct PullItem {
     pub headers: Span,
     /// Consumer name.
     pub consumer: Span,
-    /// Where messages and statuses go.
+    /// Subject for messages and statuses.
     pub reply: Span,
     /// Empty, a number, or JSON.
     pub body: Span,
@@ -190,7 +190,7 @@ pub struct DirectGetItem {
     pub headers: Span,
     /// The last-by-subject form: the subject after the stream name; else empty.
     pub subject: Span,
-    /// Where messages go.
+    /// Subject for messages.
     pub reply: Span,
     /// JSON request, or empty with `subject`.
     pub body: Span,

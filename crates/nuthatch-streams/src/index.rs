@@ -1,8 +1,8 @@
-//! What consumers see of a stream: committed messages by sequence, without their payloads.
+//! A consumer's view of a stream: committed messages by sequence, without their payloads.
 
 use nuthatch_log::{Seq, Timestamp};
 
-/// What is known of a message without reading it.
+/// Metadata of a message, known without reading it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct MessageMeta {
     /// Dense id of its subject inside the stream.

@@ -6,10 +6,11 @@
 
 pub mod budget;
 pub mod consumer;
+pub mod decoded_state;
 pub mod engine;
 pub mod event;
-pub mod facts;
 pub mod index;
+pub mod migration;
 pub mod op;
 pub mod records;
 pub mod rules;
@@ -17,13 +18,12 @@ pub mod sink;
 pub mod steady;
 pub mod stream;
 pub mod subject_set;
-pub mod transit;
 pub mod validate;
 
 pub use budget::AccountBounds;
 pub use engine::{BatchLimits, Engine, EngineConfig};
 pub use event::{
-    AckItem, ClientBatch, DirectGetItem, Event, FlowItem, Item, Luggage, PublishItem, PullItem,
+    AckItem, ClientBatch, DirectGetItem, Event, FlowItem, HandOff, Item, PublishItem, PullItem,
     Span,
 };
 pub use index::{MessageIndex, MessageMeta};

@@ -6,7 +6,7 @@
 
 use crate::budget::AccountBounds;
 use crate::sink::AccountId;
-use crate::stream::{Home, Place, Publish};
+use crate::stream::{Provenance, Publish, StreamLocation};
 use nuthatch_log::StreamId;
 use nuthatch_protocol::js::{
     ConsumerInfo, ConsumerSnapshot, CreateConsumerRequest, StreamConfig, StreamInfo, Time,
@@ -14,7 +14,7 @@ use nuthatch_protocol::js::{
 use nuthatch_protocol::jserror::JsError;
 use rustc_hash::FxHashMap;
 
-/// Who waits for an outcome. Called exactly once, on the sequencer thread: must be quick.
+/// Callback that receives an outcome. Called exactly once, on the sequencer thread: must be quick.
 pub type Respond = Box<dyn FnOnce(OpResult) + Send>;
 
 /// Outcome of an [`Op`].
@@ -73,7 +73,7 @@ impl Replica {
     }
 }
 
-/// What a mirror or a source asks its origin for.
+/// A request of a mirror or source to its origin.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct RangeRequest {
     /// From this sequence on.
@@ -89,15 +89,15 @@ pub struct RangeRequest {
 /// A stretch of a stream.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Range {
-    /// What matches, in order.
+    /// The matching messages, in order.
     pub messages: Vec<Replica>,
-    /// Where to go on: everything before was looked at.
+    /// Sequence to continue at: everything before was looked at.
     pub next: u64,
     /// The last sequence of the stream.
     pub last_seq: u64,
 }
 
-/// What `STREAM.PURGE` may say.
+/// Options of `STREAM.PURGE`.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct PurgeRequest {
     /// Only subjects that match; empty: all.
@@ -147,7 +147,7 @@ pub enum Op {
     Purge {
         /// Which.
         id: StreamId,
-        /// What.
+        /// The request.
         request: PurgeRequest,
     },
     /// `STREAM.MSG.DELETE`.
@@ -161,7 +161,7 @@ pub enum Op {
     GetMessage {
         /// Which.
         id: StreamId,
-        /// What.
+        /// The request.
         request: GetMessage,
     },
     /// `CONSUMER.CREATE` in all its forms; the name is in `request.config.name` (may be empty).
@@ -232,7 +232,7 @@ pub enum Op {
     ReadRange {
         /// Which stream.
         id: StreamId,
-        /// What.
+        /// The request.
         request: RangeRequest,
     },
     /// Stores messages of a mirror's origin. Those that are there already are passed over.
@@ -269,8 +269,8 @@ pub enum Op {
         /// Only names (the infos stay empty).
         names_only: bool,
     },
-    /// Begins to take over a stream of another log: messages come by [`Op::Mirror`], and nobody
-    /// else knows of it until [`Op::Settle`].
+    /// Begins to take over a stream of another log: messages come by [`Op::Mirror`], and it is not
+    /// listed until [`Op::Settle`].
     Arrive {
         /// A fresh identity.
         id: StreamId,
@@ -278,8 +278,8 @@ pub enum Op {
         account: AccountId,
         /// Its configuration; nothing of it is acted upon yet.
         config: Box<StreamConfig>,
-        /// Where it is.
-        from: Place,
+        /// Where it lives.
+        from: StreamLocation,
         /// When it was created.
         created: Time,
     },
@@ -290,8 +290,8 @@ pub enum Op {
         id: StreamId,
         /// Name of this log.
         log: String,
-        /// Where to.
-        to: Place,
+        /// Its destination.
+        to: StreamLocation,
         /// Its configuration there, which differs in the placement alone.
         config: Box<StreamConfig>,
     },
@@ -299,9 +299,9 @@ pub enum Op {
     Stay {
         /// Which stream.
         id: StreamId,
-        /// Nobody will try again with this copy, which is in another log: answered once the log
-        /// remembers that, even if the stream is being deleted. A start forgets the copy then.
-        refused: Option<Place>,
+        /// This copy, in another log, will not be continued: answered once the log remembers that,
+        /// even if the stream is being deleted. A start forgets the copy then.
+        refused: Option<StreamLocation>,
     },
     /// Answered after a frame of the log of a copy that arrives, and after nothing else: how long
     /// that takes is how long [`Op::Settle`] will.
@@ -317,11 +317,11 @@ pub enum Op {
     Settle {
         /// Which stream.
         id: StreamId,
-        /// What [`OpOutcome::Left`] held.
+        /// State from [`OpOutcome::Left`].
         state: Vec<u8>,
     },
-    /// Drops what is left of a stream that lives elsewhere, or of a copy that was not finished.
-    /// Tells nobody.
+    /// Drops the remains of a stream that lives elsewhere, or of a copy that was not finished.
+    /// Sends no advisory.
     Forget {
         /// Which stream.
         id: StreamId,
@@ -385,8 +385,8 @@ pub struct CatalogEntry {
     pub config: StreamConfig,
     /// When it was created.
     pub created: Time,
-    /// What it remembers of its moves.
-    pub home: Home,
+    /// Its provenance: the migrations it remembers.
+    pub provenance: Provenance,
     /// The last sequence given out.
     pub last_seq: u64,
 }
@@ -418,7 +418,7 @@ impl Usage {
     }
 }
 
-/// What an [`Op`] led to.
+/// Outcome of an [`Op`].
 #[derive(Clone, PartialEq, Debug)]
 pub enum OpOutcome {
     /// Create, update, info of a stream. `subjects_total` counts all that matched the filter.

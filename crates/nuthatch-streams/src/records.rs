@@ -7,11 +7,11 @@ mod codec;
 #[cfg(test)]
 mod tests;
 
-pub use codec::{DecodeError, Reader, put_bytes, put_i64, put_u32, put_u64, put_u128};
+pub use codec::{DecodeError, FieldReader, put_bytes, put_i64, put_u32, put_u64, put_u128};
 
 use crate::op::PurgeRequest;
 use crate::sink::AccountId;
-use crate::stream::{Place, put_place, read_place};
+use crate::stream::{StreamLocation, put_place, read_place};
 use nuthatch_log::StreamId;
 use nuthatch_protocol::js::StreamConfig;
 
@@ -20,8 +20,8 @@ const VERSION: u8 = 1;
 /// Version of [`StreamRecord`]: as 1, and deletes tell what the change made unneeded.
 const STREAM_VERSION: u8 = 2;
 
-/// Body of a `ConsumerDelete`: its version. Deletes tell what nobody needs any more. Older ones are
-/// empty, and the replay finds out by itself.
+/// Body of a `ConsumerDelete`: its version. Since version 1, deletes that follow name what no
+/// consumer needs any more. Older ones are empty, and the replay finds out by itself.
 pub const CONSUMER_DELETE_BODY: [u8; 1] = [1];
 
 /// `StreamCreate` and `StreamUpdate`: account and configuration.
@@ -31,7 +31,7 @@ pub struct StreamRecord {
     pub account: AccountId,
     /// Configuration.
     pub config: StreamConfig,
-    /// Whether `Delete` records tell what the change made unneeded under interest retention. Where
+    /// True if `Delete` records tell what the change made unneeded under interest retention. Where
     /// they do not (version 1), a replay drops it with this record.
     pub drops_are_told: bool,
 }
@@ -49,7 +49,7 @@ impl StreamRecord {
     /// # Errors
     /// [`DecodeError`] if it is not understood.
     pub fn decode(body: &[u8]) -> Result<Self, DecodeError> {
-        let mut reader = Reader::versioned(body, STREAM_VERSION)?;
+        let mut reader = FieldReader::versioned(body, STREAM_VERSION)?;
         let drops_are_told = body[0] > VERSION;
         let account = AccountId(reader.u32()?);
         Ok(Self { account, config: read_config(&mut reader)?, drops_are_told })
@@ -67,12 +67,12 @@ pub fn put_config(out: &mut Vec<u8>, config: &StreamConfig) {
 ///
 /// # Errors
 /// [`DecodeError`] if it ends early or is not a configuration.
-pub fn read_config(reader: &mut Reader<'_>) -> Result<StreamConfig, DecodeError> {
+pub fn read_config(reader: &mut FieldReader<'_>) -> Result<StreamConfig, DecodeError> {
     let json = reader.bytes()?;
     serde_json::from_slice(json).map_err(|error| DecodeError::Config { reason: error.to_string() })
 }
 
-/// What an `Advance` does besides using up a sequence. Persisted.
+/// Effect of an `Advance` besides using up a sequence. Persisted.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum AdvanceRollup {
     /// Nothing.
@@ -104,7 +104,7 @@ impl<'a> Advance<'a> {
     /// # Errors
     /// [`DecodeError`] if it is not understood.
     pub fn decode(body: &'a [u8]) -> Result<Self, DecodeError> {
-        let mut reader = Reader::versioned(body, VERSION)?;
+        let mut reader = FieldReader::versioned(body, VERSION)?;
         let rollup = match reader.u8()? {
             0 => AdvanceRollup::None,
             1 => AdvanceRollup::Subject,
@@ -131,7 +131,7 @@ impl BatchBegin {
     /// # Errors
     /// [`DecodeError`] if it is not understood.
     pub fn decode(body: &[u8]) -> Result<u32, DecodeError> {
-        Reader::versioned(body, VERSION)?.u32()
+        FieldReader::versioned(body, VERSION)?.u32()
     }
 }
 
@@ -140,7 +140,7 @@ pub struct MoveOut;
 
 impl MoveOut {
     /// Appends the body.
-    pub fn encode(to: Option<&Place>, out: &mut Vec<u8>) {
+    pub fn encode(to: Option<&StreamLocation>, out: &mut Vec<u8>) {
         out.push(VERSION);
         put_place(to, out);
     }
@@ -149,8 +149,8 @@ impl MoveOut {
     ///
     /// # Errors
     /// [`DecodeError`] if it is not understood.
-    pub fn decode(body: &[u8]) -> Result<Option<Place>, DecodeError> {
-        read_place(&mut Reader::versioned(body, VERSION)?)
+    pub fn decode(body: &[u8]) -> Result<Option<StreamLocation>, DecodeError> {
+        read_place(&mut FieldReader::versioned(body, VERSION)?)
     }
 }
 
@@ -185,7 +185,7 @@ impl Delete {
     /// # Errors
     /// [`DecodeError`] if it is not understood.
     pub fn decode(body: &[u8]) -> Result<Self, DecodeError> {
-        let mut reader = Reader::versioned(body, VERSION)?;
+        let mut reader = FieldReader::versioned(body, VERSION)?;
         let count = reader.count(16)?;
         let mut ranges = Vec::with_capacity(count);
         for _ in 0..count {
@@ -212,7 +212,7 @@ impl Purge {
     /// # Errors
     /// [`DecodeError`] if it is not understood.
     pub fn decode(body: &[u8]) -> Result<PurgeRequest, DecodeError> {
-        let mut reader = Reader::versioned(body, VERSION)?;
+        let mut reader = FieldReader::versioned(body, VERSION)?;
         let (seq, keep) = (reader.u64()?, reader.u64()?);
         let filter = String::from_utf8(reader.bytes()?.to_vec())
             .map_err(|_| DecodeError::Damaged { what: "purge filter" })?;
@@ -245,7 +245,7 @@ impl LogState {
     /// # Errors
     /// [`DecodeError`] if it is not understood.
     pub fn decode(body: &[u8]) -> Result<Self, DecodeError> {
-        let mut reader = Reader::versioned(body, VERSION)?;
+        let mut reader = FieldReader::versioned(body, VERSION)?;
         let next_id = StreamId(reader.u32()?);
         let count = reader.count(4)?;
         let mut live = Vec::with_capacity(count);

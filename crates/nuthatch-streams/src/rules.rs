@@ -32,7 +32,8 @@ rules! {
     LOG_DROPS = "streams.log-drops";
     /// That a sweep is to be done is noted before its first part.
     NOTE_SWEEP = "streams.note-sweep";
-    /// A start goes on with a sweep that was not done: else what nobody needs stays for ever.
+    /// A start continues a sweep that was not finished: otherwise messages that no consumer needs
+    /// stay for ever.
     FINISH_SWEEP = "streams.finish-sweep";
     /// What the clock let expire is logged: a longer age does not bring it back.
     LOG_EXPIRY = "streams.log-expiry";

@@ -1,4 +1,4 @@
-//! Where an engine's outputs go: the core router of the server, or a vector in tests.
+//! Receiver of an engine's outputs: the core router of the server, or a vector in tests.
 
 use bytes::Bytes;
 
@@ -39,12 +39,12 @@ pub struct Delivery<'a> {
     pub owner: Option<&'a Bytes>,
 }
 
-/// What an engine needs of the server. Calls come from the sequencer thread and must not block;
-/// outputs are staged until [`Sink::flush`].
+/// The services that an engine needs of the server. Calls come from the sequencer thread and must
+/// not block; outputs are staged until [`Sink::flush`].
 pub trait Sink: Send + 'static {
     /// The connection an event came from.
     type Peer: Clone + Send + 'static;
-    /// Who a deliver subject leads to, resolved once and cached by the consumer or pull request.
+    /// Subscribers of a deliver subject, resolved once and cached by the consumer or pull request.
     type Target: Send + 'static;
 
     /// Answers a client's publish, ack, pull or direct get: `message.subject` is its reply subject
@@ -54,27 +54,27 @@ pub trait Sink: Send + 'static {
     /// Publishes through core routing.
     fn publish(&mut self, account: AccountId, message: &Message<'_>);
 
-    /// Resolves a deliver subject; `None` if nobody listens. With a queue group it takes a member
-    /// of that group to listen; `group` is empty for none.
+    /// Resolves a deliver subject; `None` if it has no subscriber. With a queue group a member of
+    /// that group must listen; `group` is empty for none.
     fn resolve(&mut self, account: AccountId, subject: &[u8], group: &[u8])
     -> Option<Self::Target>;
 
-    /// Whether anybody still listens (a generation check when nothing changed).
+    /// True if anybody still listens (a generation check when nothing changed).
     fn refresh(&mut self, target: &mut Self::Target) -> bool;
 
-    /// Whether the receivers' buffers have room. `false`: [`crate::Event::Writable`] follows.
+    /// True if the receivers' buffers have room. `false`: [`crate::Event::Writable`] follows.
     fn ready(&mut self, target: &Self::Target) -> bool;
 
-    /// Delivers to one of the target's subscribers of each queue group and all plain ones.
-    /// `false`: nobody took it (interest vanished).
+    /// Delivers to one of the target's subscribers of each queue group and all plain ones. `false`:
+    /// it has no subscriber any more.
     fn deliver(&mut self, target: &mut Self::Target, delivery: &Delivery<'_>) -> bool;
 
     /// Hands everything staged over to the connections.
     fn flush(&mut self);
 }
 
-/// A sink for an engine that nobody is connected to: tools that open or build a log. Everything that
-/// is put out is dropped, and no consumer has anybody to deliver to.
+/// A sink for an engine without clients: tools that open or build a log. Outputs are dropped, and
+/// no consumer has a receiver.
 #[derive(Clone, Copy, Default, Debug)]
 pub struct NullSink;
 

@@ -1,4 +1,4 @@
-//! The time that streams live by: a wall clock that is not believed at once.
+//! The clock of streams: a wall clock that is not believed at once.
 //!
 //! Whatever expires (age, times to live, duplicate windows, idle consumers) and every timestamp comes
 //! from the clock of the log. A wall clock that is an hour ahead for two seconds would empty streams
@@ -41,7 +41,7 @@ pub trait TimeSource: Send + Sync + 'static {
     fn monotonic(&self) -> Duration;
 }
 
-/// What became of a step of the wall clock that is larger than [`STEP_MAX`].
+/// Outcome of a step of the wall clock that is larger than [`STEP_MAX`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum StepEvent {
     /// The wall clock is so far ahead: not followed for now.
@@ -58,7 +58,7 @@ pub enum StepEvent {
     },
 }
 
-/// Who is told of steps. Called on the thread that asks for the time: must be quick.
+/// Callback that reports steps. Called on the thread that asks for the time: must be quick.
 pub type Tell = Box<dyn Fn(StepEvent) + Send + Sync>;
 
 /// See the module.

@@ -6,16 +6,16 @@
 
 mod admit;
 mod batch;
-mod copies;
 mod counters;
 mod dedup;
 mod evict;
 mod headers;
-mod home;
 mod info;
 mod journal;
 mod limits;
 mod messages;
+mod provenance;
+mod replication;
 mod restoring;
 mod route;
 mod scheduled;
@@ -28,14 +28,14 @@ mod view;
 
 pub use admit::{Admitted, Publish, Refusal, refusal, unavailable, uncertain};
 pub use batch::{BATCH_MESSAGES_MAX, BatchRefusal, Committed};
-pub use copies::{Sourced, read_source};
 pub use dedup::{Remembered, hash_id};
 pub use evict::When;
 pub use headers::{NO_HEADERS, PublishHeaders, Ttl, scan};
-pub use home::{Home, Place, put_place, read_place};
 pub use info::{Lookup, SUBJECT_DETAILS_MAX, Selection, wire_time};
 pub use limits::Limits;
 pub use messages::{Entry, MAX_WEIGHT_BYTES};
+pub use provenance::{Provenance, StreamLocation, put_place, read_place};
+pub use replication::{Sourced, read_source};
 pub use restoring::{importing_config, importing_name, is_restoring, is_staged, staged_config};
 pub use route::{Again, Routes};
 pub use scheduled::Made;
@@ -117,7 +117,7 @@ pub struct Stream {
     /// With timers: no message before this one goes by age.
     age_cursor: u64,
     journal: Journal,
-    /// Whether somebody reads the journal.
+    /// True if consumers read the journal.
     has_consumers: bool,
     assigned: Totals,
     committed: Totals,
@@ -139,18 +139,19 @@ pub struct Stream {
     appending: Lsn,
     /// The same once that frame has committed, else an earlier one.
     settled: Lsn,
-    /// What the engine's budget has been told of this stream.
+    /// Use last reported to the engine's budget.
     accounted: Accounted,
-    /// Interest retention: messages up to here are being looked through for what nobody needs; 0: none.
+    /// Interest retention: messages up to here are being swept for those that no consumer needs; 0:
+    /// none.
     unswept: u64,
     /// The term of the one writer that the stream takes records from; 0: it has none, anybody may
     /// write. Kept for fencing one writer for each stream; nothing sets it yet.
     writer_term: u64,
-    /// What it remembers of its moves between logs.
-    home: Home,
+    /// Its migrations between logs.
+    provenance: Provenance,
 }
 
-/// What a stream takes of the engine's budget.
+/// A stream's use of the engine's budget.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct Accounted {
     /// Distinct subjects.
@@ -211,7 +212,7 @@ impl Stream {
             accounted: Accounted::default(),
             unswept: 0,
             writer_term: 0,
-            home: Home::default(),
+            provenance: Provenance::default(),
         };
         stream.subjects.track_order(stream.limits.per_subject, &stream.messages);
         stream
@@ -235,7 +236,7 @@ impl Stream {
         &self.config
     }
 
-    /// What of the configuration the hot path needs.
+    /// The part of the configuration that the hot path reads.
     #[must_use]
     pub const fn limits(&self) -> &Limits {
         &self.limits
@@ -265,7 +266,8 @@ impl Stream {
         self.marks.back().map(|mark| mark.lsn)
     }
 
-    /// What the budget was told of, and what there is now; the latter counts as told.
+    /// The use last reported to the budget, and the present one, which counts as reported from now
+    /// on.
     pub fn account_use(&mut self) -> (Accounted, Accounted) {
         let now = Accounted {
             subjects: self.subjects.len(),
@@ -277,8 +279,8 @@ impl Stream {
         (std::mem::replace(&mut self.accounted, now), now)
     }
 
-    /// Interest retention: up to which sequence messages are to be looked through for what nobody
-    /// needs any more; 0 if there is nothing to look for.
+    /// Interest retention: the sequence up to which messages are to be swept for those that no
+    /// consumer needs; 0 if there is nothing to sweep.
     #[must_use]
     pub const fn unswept(&self) -> u64 {
         self.unswept
@@ -306,7 +308,7 @@ impl Stream {
         self.assigned.bytes.saturating_sub(self.accounted.bytes)
     }
 
-    /// Whether anything of it happens at a time: messages or ids expire, or a schedule is due.
+    /// True if anything of it happens at a time: messages or ids expire, or a schedule is due.
     #[inline]
     #[must_use]
     pub fn has_deadlines(&self) -> bool {
@@ -327,7 +329,7 @@ impl Stream {
         self.dedup.sweep(now, self.limits.window_ns);
     }
 
-    /// Says whether somebody reads the journal of removals.
+    /// Sets whether consumers read the journal of removals.
     pub fn set_has_consumers(&mut self, has_consumers: bool) {
         self.has_consumers = has_consumers;
     }
@@ -343,7 +345,7 @@ impl Stream {
         self.unlogged = Unlogged::default();
     }
 
-    /// Whether the releases that the log does not know of could make a replay of this publish evict
+    /// True if the releases that the log does not know of could make a replay of this publish evict
     /// something else than it does now: then they must be logged first.
     #[inline]
     #[must_use]
@@ -359,13 +361,13 @@ impl Stream {
             || self.assigned.bytes.saturating_add(bytes).saturating_add(size) > limits.bytes
     }
 
-    /// Whether the log must keep a message: readers may still ask for it.
+    /// True if the log must keep a message: readers may still ask for it.
     #[must_use]
     pub fn holds(&self, seq: Seq) -> bool {
         self.messages.get(seq.0).is_some()
     }
 
-    /// Whether a message is there for checks: neither dead nor doomed.
+    /// True if a message is there for checks: neither dead nor doomed.
     #[must_use]
     pub fn keeps(&self, seq: Seq) -> bool {
         self.messages.get_kept(seq.0).is_some()
@@ -486,7 +488,7 @@ impl Stream {
         }
         self.config = config;
         if self.limits.retention != RetentionPolicy::Interest {
-            // What nobody needs may stay from now on.
+            // Unneeded messages may stay from now on.
             self.unswept = 0;
         }
         self.subjects.track_order(self.limits.per_subject, &self.messages);

@@ -1,4 +1,4 @@
-//! Whether subjects of one list overlap, asked of a tree of all of them at once.
+//! Detection of overlapping subjects in a list, by a tree of all of them.
 //!
 //! Comparing every subject with every other one is quadratic: 100,000 take minutes. Here the list
 //! becomes a tree by tokens that is walked against itself. Two nodes are compared only if their
@@ -16,7 +16,7 @@ pub const SEQUENCER_STEPS_MAX: usize = 200_000;
 const PAIRS_MAX: usize = 1_024;
 const ROOT: u32 = 0;
 
-/// What is asked of two subjects.
+/// The relation looked for between two subjects.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Relation {
     /// Some literal matches both.
@@ -237,7 +237,7 @@ impl PatternTree {
         Self { nodes: tree.nodes, literals: tree.literals.into_iter().map(own).collect() }
     }
 
-    /// Whether any pattern matches a literal.
+    /// True if any pattern matches a literal.
     pub(crate) fn matches(&self, literal: &[u8]) -> bool {
         self.matches_below(ROOT, Some(literal))
     }
@@ -258,7 +258,7 @@ impl PatternTree {
         }
     }
 
-    /// Whether any pattern overlaps with this one.
+    /// True if any pattern overlaps with this one.
     pub(crate) fn overlaps(&self, pattern: &[u8]) -> bool {
         let mut stack = vec![(ROOT, Some(pattern))];
         while let Some((at, left)) = stack.pop() {

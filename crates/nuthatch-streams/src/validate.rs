@@ -7,7 +7,7 @@
 //! [`stream_config`], [`stream_update`] and [`consumer_filters`] are for a thread that may be busy for
 //! so long, neither for a worker nor for a sequencer.
 
-mod copies;
+mod replication;
 mod routes;
 mod subjects;
 #[cfg(test)]
@@ -57,7 +57,7 @@ pub struct Limits {
     pub pedantic: bool,
 }
 
-/// Whether a stream or consumer may have this name (length aside).
+/// True if a stream or consumer may have this name (length aside).
 #[must_use]
 pub fn is_valid_name(name: &str) -> bool {
     !name.is_empty() && !name.contains([' ', '\t', '\r', '\n', '\x0c', '.', '*', '>', '\\', '/'])
@@ -110,7 +110,7 @@ pub fn stream_update(
     Ok(config)
 }
 
-/// What an update may not change.
+/// Refuses changes that an update may not make.
 fn check_fixed(old: &StreamConfig, new: &StreamConfig) -> Result<(), JsError> {
     let refuse = |what: &str| Err(invalid(format!("stream configuration update can not {what}")));
     if new.storage != old.storage {
@@ -156,7 +156,7 @@ const fn check_replicas(config: &StreamConfig, limits: &Limits) -> Result<(), Js
     Ok(())
 }
 
-/// What create and update have in common.
+/// Checks shared by create and update.
 fn check(mut config: StreamConfig, limits: &Limits) -> Result<StreamConfig, JsError> {
     check_texts(&config)?;
     check_numbers(&mut config, limits.pedantic)?;
@@ -165,7 +165,7 @@ fn check(mut config: StreamConfig, limits: &Limits) -> Result<StreamConfig, JsEr
     check_markers(&mut config, limits.pedantic)?;
     check_schedules(&mut config, limits.pedantic)?;
     check_persistence(&config)?;
-    copies::check(&config)?;
+    replication::check(&config)?;
     subjects::check(&mut config)?;
     routes::check(&mut config, limits.pedantic)?;
     if limits.max_bytes_required && config.max_bytes <= 0 {
@@ -322,7 +322,7 @@ fn check_switches(config: &StreamConfig) -> Result<(), JsError> {
     Ok(())
 }
 
-/// What a stream of counters can not have (ADR-49).
+/// Refuses what a stream of counters cannot have (ADR-49).
 fn check_counter(config: &StreamConfig) -> Result<(), JsError> {
     let faults = [
         (config.discard == DiscardPolicy::New, "cannot use discard new"),

@@ -377,7 +377,7 @@ impl Cause {
         });
     }
 
-    /// Whether the restart found that it had happened.
+    /// True if the restart found that it had happened.
     fn has_happened(self, rig: &mut Rig) -> bool {
         if self == Self::InterestBegins {
             return rig.info().config.retention == RetentionPolicy::Interest;

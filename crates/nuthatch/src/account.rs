@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 
 use crate::error::CliError;
 use crate::session::{Session, print};
-use crate::show::{self, Sheet, number};
+use crate::show::{self, DetailView, number};
 use crate::stream::backup::{self, BackupOptions, PlaceOptions};
 
 /// Bytes of the chunks of `account backup`.
@@ -136,36 +136,36 @@ fn info(connect: &ConnectArgs) -> Result<(), CliError> {
     let json = json!({ "user": user, "jetstream": js });
     session.print(&json, || {
         let info = session.client.info();
-        let mut sheet = Sheet::default();
-        sheet.heading("Connection");
-        sheet.line("Server", format!("{} at {}", info.server_name, session.client.server()));
-        sheet.line("Version", info.version.as_str());
-        sheet.line("Our address", info.client_ip.as_str());
-        sheet.line("User", show::text(&user["user"]));
-        sheet.line("Account", show::text(&user["account"]));
-        sheet.line_if("Permissions", show::some_text(&user["permissions"]));
-        sheet.line("Largest message", show::bytes(info.max_payload as u64));
+        let mut details = DetailView::default();
+        details.heading("Connection");
+        details.line("Server", format!("{} at {}", info.server_name, session.client.server()));
+        details.line("Version", info.version.as_str());
+        details.line("Our address", info.client_ip.as_str());
+        details.line("User", show::text(&user["user"]));
+        details.line("Account", show::text(&user["account"]));
+        details.line_if("Permissions", show::some_text(&user["permissions"]));
+        details.line("Largest message", show::bytes(info.max_payload as u64));
         match &js {
-            Some(js) => jetstream(&mut sheet, js),
-            None => sheet.line("JetStream", "not enabled for this account"),
+            Some(js) => jetstream(&mut details, js),
+            None => details.line("JetStream", "not enabled for this account"),
         }
-        sheet.render()
+        details.render()
     })
 }
 
-fn jetstream(sheet: &mut Sheet, js: &Value) {
-    sheet.heading("JetStream");
+fn jetstream(details: &mut DetailView, js: &Value) {
+    details.heading("JetStream");
     let limits = &js["limits"];
     let line = |used: &Value, limit: &Value, unit: fn(u64) -> String| {
         format!("{} of {}", unit(number(used)), show::limit(limit, unit))
     };
-    sheet.line("Memory", line(&js["memory"], &limits["max_memory"], show::bytes));
-    sheet.line("Storage", line(&js["storage"], &limits["max_storage"], show::bytes));
-    sheet.line("Streams", line(&js["streams"], &limits["max_streams"], show::count));
-    sheet.line("Consumers", line(&js["consumers"], &limits["max_consumers"], show::count));
-    sheet.line_if("Domain", show::some_text(&js["domain"]));
-    sheet.line("API requests", show::count(number(&js["api"]["total"])));
-    sheet.line("API errors", show::count(number(&js["api"]["errors"])));
+    details.line("Memory", line(&js["memory"], &limits["max_memory"], show::bytes));
+    details.line("Storage", line(&js["storage"], &limits["max_storage"], show::bytes));
+    details.line("Streams", line(&js["streams"], &limits["max_streams"], show::count));
+    details.line("Consumers", line(&js["consumers"], &limits["max_consumers"], show::count));
+    details.line_if("Domain", show::some_text(&js["domain"]));
+    details.line("API requests", show::count(number(&js["api"]["total"])));
+    details.line("API errors", show::count(number(&js["api"]["errors"])));
 }
 
 /// Runs `rtt`.

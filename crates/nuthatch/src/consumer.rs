@@ -1,10 +1,10 @@
 //! Commands about consumers of streams.
 
 mod config;
+mod details;
 mod list;
 mod make;
 mod next;
-mod sheet;
 
 use clap::{Args, Subcommand};
 use nuthatch_bench::connect::ConnectArgs;
@@ -69,7 +69,7 @@ pub fn run(command: &ConsumerCommand, connect: &ConnectArgs) -> Result<(), CliEr
     match command {
         ConsumerCommand::Add(args) => make::add(args, connect),
         ConsumerCommand::Ls(args) => list::ls(args, connect),
-        ConsumerCommand::Info(args) => sheet::info(args, connect),
+        ConsumerCommand::Info(args) => details::info(args, connect),
         ConsumerCommand::Report(args) => list::report(args, connect),
         ConsumerCommand::Next(args) => next::run(args, connect),
         ConsumerCommand::Edit(args) => make::edit(args, connect),

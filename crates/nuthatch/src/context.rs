@@ -8,7 +8,7 @@ use serde_json::json;
 
 use crate::error::CliError;
 use crate::session::{confirm, print};
-use crate::show::{Sheet, Table};
+use crate::show::{DetailView, Table};
 
 /// Commands about contexts.
 #[derive(Debug, Clone, Subcommand)]
@@ -227,13 +227,13 @@ fn info(store: &Store, args: &NameArgs, given: &ConnectArgs) -> Result<(), CliEr
         ("Inbox prefix", &context.inbox_prefix),
     ];
     let mut shown = serde_json::Map::new();
-    let mut sheet = Sheet::default();
-    sheet.heading(&format!("Context {name}"));
+    let mut details = DetailView::default();
+    details.heading(&format!("Context {name}"));
     for (title, value) in lines.iter().filter(|(_, value)| !value.is_empty()) {
-        sheet.line(title, *value);
+        details.line(title, *value);
         shown.insert(title.to_lowercase().replace(' ', "_"), (*value).into());
     }
-    sheet.line("File", store.path(&name)?.display().to_string());
+    details.line("File", store.path(&name)?.display().to_string());
     shown.insert("name".into(), name.as_str().into());
-    print(given.json, &shown.into(), || sheet.render())
+    print(given.json, &shown.into(), || details.render())
 }

@@ -1,13 +1,13 @@
 //! `nuthatch doctor`: names what is damaged in a log and mends it when told to.
 
 mod bucket;
-mod medic;
-mod places;
+mod log_locations;
 mod report;
+mod state_decoder;
 
-pub use medic::{StreamMedic, open_preview};
-pub use places::{DEFAULT_LOG, LogPlace, in_bucket, in_directory, logs_under};
+pub use log_locations::{DEFAULT_LOG, LogLocation, in_bucket, in_directory, logs_under};
 pub use report::stream_json;
+pub use state_decoder::{StreamStateDecoder, open_preview};
 
 use clap::Args;
 use nuthatch_log::Disk;
@@ -55,22 +55,22 @@ pub struct DoctorArgs {
     json: bool,
 }
 
-/// What came of one log.
+/// Result for one log.
 pub struct Visit {
-    /// Where it is.
-    pub place: LogPlace,
-    /// What was found, or why nothing was.
+    /// Its location.
+    pub place: LogLocation,
+    /// The diagnosis, or why there is none.
     pub diagnosis: Result<Diagnosis, DoctorError>,
     /// Why nothing was done although it was asked for.
     pub refused: Option<String>,
-    /// What was done.
+    /// The applied changes.
     pub applied: Option<Result<Applied, io::Error>>,
     /// Whether a second examination found it healthy.
     pub is_mended: bool,
 }
 
 impl Visit {
-    const fn of(place: LogPlace) -> Self {
+    const fn of(place: LogLocation) -> Self {
         let diagnosis = Err(DoctorError::NoLog);
         Self { place, diagnosis, refused: None, applied: None, is_mended: false }
     }
@@ -108,18 +108,18 @@ pub fn run(args: &DoctorArgs) -> io::Result<ExitCode> {
     Ok(ExitCode::from(visits.iter().map(Visit::exit_code).max().unwrap_or(0)))
 }
 
-fn places_of(args: &DoctorArgs) -> Result<Vec<LogPlace>, String> {
+fn places_of(args: &DoctorArgs) -> Result<Vec<LogLocation>, String> {
     match (&args.dir, &args.store) {
         (Some(dir), _) => logs_under(dir).map_err(|error| format!("{}: {error}", dir.display())),
         (None, Some(address)) => {
             let dir = format!("{}/{}", address.trim_end_matches('/'), args.log_name).into();
-            Ok(vec![LogPlace { dir, named: address.into() }])
+            Ok(vec![LogLocation { dir, named: address.into() }])
         }
         (None, None) => Err("name a directory, or a bucket with --store".to_owned()),
     }
 }
 
-fn visit(place: LogPlace, args: &DoctorArgs) -> Visit {
+fn visit(place: LogLocation, args: &DoctorArgs) -> Visit {
     if let Some(address) = &args.store {
         return bucket::visit(place, address, args);
     }
@@ -132,7 +132,7 @@ fn visit(place: LogPlace, args: &DoctorArgs) -> Visit {
             return visit;
         }
     };
-    visit.diagnosis = diagnose(&disk, &StreamMedic, options);
+    visit.diagnosis = diagnose(&disk, &StreamStateDecoder, options);
     if let Ok(diagnosis) = &visit.diagnosis
         && args.apply
         && !diagnosis.is_healthy()
@@ -144,13 +144,13 @@ fn visit(place: LogPlace, args: &DoctorArgs) -> Visit {
         });
         let applied = applied.map_err(|error| cannot_write(&visit.place.dir, error));
         visit.is_mended = applied.is_ok()
-            && diagnose(&disk, &StreamMedic, options).is_ok_and(|again| again.is_healthy());
+            && diagnose(&disk, &StreamStateDecoder, options).is_ok_and(|again| again.is_healthy());
         visit.applied = Some(applied);
     }
     visit
 }
 
-/// What was moved is not mended: a bucket that fails for a moment must not pass for damage.
+/// Refuses changes to moved segments: a bucket that fails for a moment must not pass for damage.
 fn refuse_changes_in_tier(
     shown: &dyn Disk,
     real: &RealDisk,
@@ -183,7 +183,7 @@ fn cannot_write(dir: &Path, error: io::Error) -> io::Error {
 type Locked = (Arc<dyn Disk>, Box<dyn Send + Sync>);
 
 /// Opens a log's directory for reading and keeps servers away.
-fn open(place: &LogPlace) -> Result<Locked, DoctorError> {
+fn open(place: &LogLocation) -> Result<Locked, DoctorError> {
     let (disk, _) = in_directory(&place.dir)?;
     let lock = disk.lock()?.ok_or(DoctorError::InUse)?;
     Ok((disk, lock))

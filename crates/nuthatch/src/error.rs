@@ -1,4 +1,4 @@
-//! What can go wrong in a client command, and the exit code it leads to.
+//! Errors of client commands, and the exit code of each.
 
 use std::io;
 use std::process::ExitCode;
@@ -36,7 +36,7 @@ pub enum CliError {
     /// A JetStream request failed.
     #[error("{what}: {source}{}", damage_note(&source.to_string()))]
     Js {
-        /// What was attempted, such as `stream ORDERS`.
+        /// The operation, such as `stream ORDERS`.
         what: String,
         /// Why it failed.
         source: JsError,
@@ -47,7 +47,7 @@ pub enum CliError {
     /// A stream refused a published message.
     #[error("the message was not stored: {} ({})", .0.description, .0.err_code)]
     Refused(ApiError),
-    /// What was asked for is not there.
+    /// It does not exist.
     #[error("{0}")]
     NotFound(String),
     /// A check found the state that it reports; the report has been printed.
@@ -75,7 +75,7 @@ pub enum CliError {
     Declined,
 }
 
-/// What follows a server's words when they mean that a stored message cannot be read.
+/// Note behind a server's error when it means that a stored message cannot be read.
 pub fn damage_note(text: &str) -> &'static str {
     if text.contains("can not be read") {
         "; the stream is damaged: `nuthatch doctor` on the stopped server's directory says where"
@@ -106,7 +106,7 @@ impl CliError {
         }
     }
 
-    /// Whether there is anything to tell.
+    /// True if there is anything to tell.
     pub fn is_silent(&self) -> bool {
         match self {
             Self::Io(err) => err.kind() == io::ErrorKind::BrokenPipe,

@@ -21,7 +21,7 @@ pub const SILENCE: Duration = Duration::from_secs(20);
 /// The server removes the consumer this long after we are gone.
 const INACTIVE: Duration = Duration::from_secs(60);
 
-/// Where to begin.
+/// Start position.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum From {
     /// The first message.
@@ -67,7 +67,7 @@ pub struct Follower {
     /// Sequence of the last message in the stream, and of its delivery.
     last_seq: u64,
     last_delivery: u64,
-    /// Where a consumer that has delivered nothing begins again.
+    /// Start position of a consumer that has delivered nothing.
     start: From,
     heard: Instant,
 }

@@ -1,4 +1,4 @@
-//! What people type: names, subjects, headers, limits, checked before anything is sent.
+//! Input of people: names, subjects, headers, limits, checked before anything is sent.
 
 use std::io::{self, IsTerminal, Read};
 use std::time::{Duration, SystemTime};
@@ -110,7 +110,7 @@ pub fn rfc3339(time: OffsetDateTime) -> String {
     time.format(&Rfc3339).unwrap_or_default()
 }
 
-/// What to send: the argument, or the standard input when that is `-`, or when there is no
+/// The body to send: the argument, or the standard input when that is `-`, or when there is no
 /// argument and the input is not a terminal.
 pub fn read_body(argument: Option<&str>) -> Result<Vec<u8>, CliError> {
     let from_input = match argument {
@@ -141,7 +141,7 @@ pub fn read_config(path: &std::path::Path) -> Result<Value, CliError> {
     Ok(config)
 }
 
-/// What a pair of flags `--x` and `--no-x` says, if anything.
+/// Value of a pair of flags `--x` and `--no-x`, if one is given.
 pub fn switch(yes: bool, no: bool) -> Option<bool> {
     (yes || no).then_some(yes)
 }

@@ -5,7 +5,7 @@ mod detail;
 mod overview;
 pub mod report;
 
-use crate::doctor::{DEFAULT_LOG, LogPlace, in_bucket, in_directory, logs_under};
+use crate::doctor::{DEFAULT_LOG, LogLocation, in_bucket, in_directory, logs_under};
 use clap::{Args, Subcommand};
 use nuthatch_log::Disk;
 use nuthatch_log::env::ReadOnlyDisk;
@@ -84,7 +84,11 @@ fn cannot_look(place: &str, error: &io::Error) -> u8 {
     EXIT_CANNOT_LOOK
 }
 
-fn inspect_directory(out: &mut impl Write, place: &LogPlace, args: &InspectArgs) -> io::Result<u8> {
+fn inspect_directory(
+    out: &mut impl Write,
+    place: &LogLocation,
+    args: &InspectArgs,
+) -> io::Result<u8> {
     let opened = ReadOnlyDisk::open(&place.dir)
         .and_then(|disk| Ok((disk.is_in_use()?, in_directory(&place.dir)?.0)));
     match opened {
@@ -98,7 +102,7 @@ fn inspect_bucket(out: &mut impl Write, address: &str, args: &InspectArgs) -> io
     match in_bucket(address, &args.log_name) {
         // Nothing tells whether a server has it open.
         Ok(view) => {
-            let place = LogPlace { dir: dir.into(), named: address.into() };
+            let place = LogLocation { dir: dir.into(), named: address.into() };
             inspect(out, &place, Arc::new(view), true, args)
         }
         Err(error) => Ok(cannot_look(&dir, &error)),
@@ -107,7 +111,7 @@ fn inspect_bucket(out: &mut impl Write, address: &str, args: &InspectArgs) -> io
 
 fn inspect(
     out: &mut impl Write,
-    place: &LogPlace,
+    place: &LogLocation,
     disk: Arc<dyn Disk>,
     in_use: bool,
     args: &InspectArgs,

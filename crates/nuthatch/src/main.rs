@@ -35,7 +35,7 @@ use crate::error::CliError;
 /// Version and the commit it was built from.
 const VERSION: &str = concat!(env!("CARGO_PKG_VERSION"), " (commit ", env!("NUTHATCH_COMMIT"), ")");
 
-/// What `--help` says about the end of a command.
+/// The part of `--help` about exit codes.
 const EXIT_CODES: &str = "Exit codes: 0 done; 1 failed, with the reason on the standard error; \
     2 the command line, an address, a context or a file named there is wrong. `server check` has \
     those of monitoring probes: 0 fine, 1 warning, 2 critical, 3 unknown.";

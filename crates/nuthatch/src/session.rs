@@ -19,7 +19,7 @@ pub struct Session {
     pub timeout: Duration,
     /// Whether to print JSON.
     pub json: bool,
-    /// What the subjects of JetStream's API begin with.
+    /// Prefix of the subjects of JetStream's API.
     pub api_prefix: String,
     /// Reply subjects given out so far.
     inboxes: u64,
@@ -56,7 +56,7 @@ impl Session {
         js::list_at(&mut self.client, &self.api_prefix, what, field, filter, self.timeout)
     }
 
-    /// A subject that nobody else uses, to be answered on.
+    /// A fresh reply subject.
     pub fn fresh_inbox(&mut self) -> String {
         self.inboxes += 1;
         format!("{}.n{}", self.client.inbox(), self.inboxes)

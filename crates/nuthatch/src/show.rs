@@ -61,11 +61,11 @@ impl Table {
 
 /// Lines of `name: value`, the names right-aligned, under headings.
 #[derive(Debug, Default)]
-pub struct Sheet {
+pub struct DetailView {
     out: String,
 }
 
-impl Sheet {
+impl DetailView {
     const NAME_WIDTH: usize = 26;
 
     /// Starts a part.
@@ -277,9 +277,9 @@ mod tests {
     fn strangers_do_not_write_to_the_terminal() {
         let mut table = Table::new(&["Name"]);
         table.row(vec!["a\u{1b}[2J\r\nb".into()]);
-        let mut sheet = Sheet::default();
-        sheet.line("Name", "\u{1b}]0;x\u{7}");
-        for text in [table.render(), sheet.render()] {
+        let mut details = DetailView::default();
+        details.line("Name", "\u{1b}]0;x\u{7}");
+        for text in [table.render(), details.render()] {
             assert!(!text.contains(['\u{1b}', '\r', '\u{7}']), "{text:?}");
         }
     }

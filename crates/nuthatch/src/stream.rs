@@ -1,14 +1,14 @@
 //! Commands about streams.
 
 pub mod backup;
-mod bring;
 mod config;
 pub mod contents;
+mod details;
 mod import;
 mod list;
+mod live_import;
 mod make;
 mod moving;
-mod sheet;
 mod upload;
 
 use clap::{Args, Subcommand};
@@ -30,7 +30,7 @@ pub enum StreamCommand {
     Ls(list::LsArgs),
     /// Show a stream's configuration and state
     #[command(visible_alias = "nfo", alias = "i")]
-    Info(sheet::InfoArgs),
+    Info(details::InfoArgs),
     /// Show a stream's state
     State(NameArgs),
     /// Show what all streams hold and how they are used
@@ -90,8 +90,8 @@ pub fn run(command: &StreamCommand, connect: &ConnectArgs) -> Result<(), CliErro
     match command {
         StreamCommand::Add(args) => make::add(args, connect),
         StreamCommand::Ls(args) => list::ls(args, connect),
-        StreamCommand::Info(args) => sheet::info(args, connect),
-        StreamCommand::State(args) => sheet::state(&args.stream, connect),
+        StreamCommand::Info(args) => details::info(args, connect),
+        StreamCommand::State(args) => details::state(&args.stream, connect),
         StreamCommand::Report(args) => list::report(args, connect),
         StreamCommand::Subjects(args) => contents::subjects(args, connect),
         StreamCommand::Get(args) => contents::get(args, connect),

@@ -13,7 +13,7 @@ const MAX_RANDOM_BYTES: usize = 64 * 1024 * 1024;
 
 const LETTERS: &[u8; 62] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789";
 
-/// What the functions of a template see.
+/// Values that functions of a template use.
 #[derive(Debug, Clone, Copy)]
 pub struct Scene<'a> {
     /// Number of the message, from 1.

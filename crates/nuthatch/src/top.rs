@@ -45,7 +45,7 @@ pub struct TopArgs {
     source: SourceArgs,
 }
 
-/// What streams and connections are sorted by, the most first.
+/// Sort order of streams and connections, the most first.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, ValueEnum)]
 pub enum Order {
     /// Messages in the last interval

@@ -43,7 +43,7 @@ fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..").canonicalize().unwrap()
 }
 
-/// Whether the shell takes the text for a whole command.
+/// True if the shell takes the text for a whole command.
 fn is_complete(command: &str) -> bool {
     let output = Command::new("bash").args(["-n", "-c", command]).output().unwrap();
     output.status.success() && output.stderr.is_empty() && !command.ends_with('\\')

@@ -41,23 +41,23 @@ fn live(store: &Path, life: u64, clean: bool) {
     if clean {
         server.stop();
     } else {
-        wait_for_witness(store);
+        wait_for_commit_marker(store);
         server.kill();
     }
 }
 
 /// Waits for the frame after the last one, which vouches for it.
-fn wait_for_witness(store: &Path) {
+fn wait_for_commit_marker(store: &Path) {
     let place = store.parent().expect("a parent");
     let name = store.file_name().expect("a name").to_string_lossy();
     let deadline = std::time::Instant::now() + support::TIMEOUT;
     loop {
         let frames = nuthatch(place, &["log", "inspect", &name, "--frames"]);
         let frames = String::from_utf8_lossy(&frames.stdout).into_owned();
-        if frames.trim_end().ends_with("witness") {
+        if frames.trim_end().ends_with("commit marker") {
             return;
         }
-        assert!(std::time::Instant::now() < deadline, "no witness:\n{frames}");
+        assert!(std::time::Instant::now() < deadline, "no commit marker:\n{frames}");
         std::thread::sleep(std::time::Duration::from_millis(50));
     }
 }

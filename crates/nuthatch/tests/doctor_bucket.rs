@@ -26,7 +26,7 @@ fn body(n: u64) -> String {
 }
 
 /// A bucket, the machine whose server has its log there, and a way in for the damage.
-struct Place {
+struct BucketRig {
     machine: TempDir,
     address: String,
     env: Vec<(&'static str, String)>,
@@ -34,7 +34,7 @@ struct Place {
     _home: (Option<TempDir>, Option<S3>),
 }
 
-impl Place {
+impl BucketRig {
     fn in_a_directory(name: &str) -> Self {
         let home = TempDir::new(&format!("{name}-bucket"));
         let address = format!("file://{}", home.path().display());
@@ -163,25 +163,25 @@ fn has(report: &Value, kind: &str) -> bool {
 }
 
 /// The newest key below a directory.
-fn newest(place: &Place, under: &str) -> String {
+fn newest(place: &BucketRig, under: &str) -> String {
     place.keys(under).pop().expect("there is one")
 }
 
 /// Keys below `data/` with a part in their name.
-fn data_keys(place: &Place, part: &str) -> Vec<String> {
+fn data_keys(place: &BucketRig, part: &str) -> Vec<String> {
     let mut keys = place.keys("data");
     keys.retain(|key| key.contains(part));
     keys
 }
 
 /// The object with which the first segment begins, or ends.
-fn first_segment(place: &Place) -> Vec<String> {
+fn first_segment(place: &BucketRig) -> Vec<String> {
     let keys = data_keys(place, ".seg/");
     let file = keys[0].rsplit_once('/').expect("a directory").0.to_owned() + "/";
     keys.into_iter().filter(|key| key.starts_with(&file)).collect()
 }
 
-type Harm<'a> = (&'a str, &'a dyn Fn(&Place), &'a str);
+type Harm<'a> = (&'a str, &'a dyn Fn(&BucketRig), &'a str);
 
 /// Damage of every kind that loses nothing, one after the other on one log.
 const HARMS: [Harm<'static>; 9] = [
@@ -222,7 +222,7 @@ const HARMS: [Harm<'static>; 9] = [
     ),
 ];
 
-fn harms_are_mended(place: &Place, harms: &[Harm<'_>], lives: u64) {
+fn harms_are_mended(place: &BucketRig, harms: &[Harm<'_>], lives: u64) {
     for (what, harm, kind) in harms {
         harm(place);
         let before = place.content();
@@ -239,21 +239,21 @@ fn harms_are_mended(place: &Place, harms: &[Harm<'_>], lives: u64) {
 
 #[test]
 fn every_kind_of_damage_is_mended_in_a_directory() {
-    harms_are_mended(&Place::in_a_directory("doctor-file").furnish(2), &HARMS, 2);
+    harms_are_mended(&BucketRig::in_a_directory("doctor-file").furnish(2), &HARMS, 2);
 }
 
 /// One of each sort: content, the catalog, the fence.
 #[test]
 fn damage_is_mended_in_s3() {
     let harms = [HARMS[0], HARMS[4], HARMS[7]];
-    harms_are_mended(&Place::in_s3("doctor-s3").furnish(2), &harms, 2);
+    harms_are_mended(&BucketRig::in_s3("doctor-s3").furnish(2), &harms, 2);
 }
 
 /// A segment that a killed server left is completed by the next one, with a manifest that says of what
 /// it consists. Without it the file is put together from the keys of its objects.
 #[test]
 fn a_damaged_manifest_is_made_anew() {
-    let place = Place::in_a_directory("doctor-manifest");
+    let place = BucketRig::in_a_directory("doctor-manifest");
     place.live(0, true);
     place.live(1, false);
     place.live(2, true);
@@ -272,7 +272,7 @@ fn a_damaged_manifest_is_made_anew() {
 
 #[test]
 fn what_a_lost_object_held_is_named_and_everything_else_stays() {
-    let place = Place::in_s3("doctor-lost").furnish(2);
+    let place = BucketRig::in_s3("doctor-lost").furnish(2);
     let (key, _) = place.find(&body(11));
     place.remove(&[key]);
     let (code, found) = place.doctor(&[]);
@@ -289,9 +289,9 @@ fn what_a_lost_object_held_is_named_and_everything_else_stays() {
 /// Objects that count for nothing are told and left alone.
 #[test]
 fn orphans_are_listed_and_left_alone() {
-    let place = Place::in_a_directory("doctor-orphans").furnish(1);
+    let place = BucketRig::in_a_directory("doctor-orphans").furnish(1);
     let (part, _) = place.find(&body(3));
-    let (older, _) = part.rsplit_once('.').expect("a generation");
+    let (older, _) = part.rsplit_once('.').expect("an epoch");
     place.put(&format!("{older}.00000000"), b"of an owner that was replaced".to_vec());
     place.put("data/notes/read.me", b"hello".to_vec());
     place.put("selftest/00", b"first attempt".to_vec());
@@ -305,7 +305,7 @@ fn orphans_are_listed_and_left_alone() {
 /// What was replaced is kept, and can be put back as the manifest says.
 #[test]
 fn what_is_replaced_can_be_put_back() {
-    let place = Place::in_a_directory("doctor-back").furnish(2);
+    let place = BucketRig::in_a_directory("doctor-back").furnish(2);
     place.flip(7);
     place.change(&newest(&place, "catalog"), |bytes| bytes[60] ^= 1);
     let before = place.content();
@@ -333,10 +333,10 @@ fn what_is_replaced_can_be_put_back() {
 /// A server that does not start because of damage says what explains it, and that it left.
 #[test]
 fn a_server_refuses_damage_and_names_the_doctor() {
-    let place = Place::in_a_directory("doctor-refused").furnish(2);
+    let place = BucketRig::in_a_directory("doctor-refused").furnish(2);
     let (key, _) = place.find(&body(LIFE + 1));
     place.remove(&[key]);
-    let refused = |place: &Place| {
+    let refused = |place: &BucketRig| {
         let dir = place.machine.path().display().to_string();
         let args = ["serve", "-a", "127.0.0.1", "-p", "-1", "-js", "-sd", &dir, "--store"];
         let out = place.nuthatch(&[&args[..], &[&place.address]].concat());
@@ -360,7 +360,7 @@ fn signal(server: &Server, name: &str) {
 
 #[test]
 fn an_owner_that_sleeps_is_not_mended_over_unless_told_and_never_goes_on() {
-    let place = Place::in_a_directory("doctor-sleeper");
+    let place = BucketRig::in_a_directory("doctor-sleeper");
     let sleeper = place.start();
     let mut client = sleeper.connect();
     create_stream(&mut client, "ORDERS", &json!({}));

@@ -12,7 +12,7 @@ use support::{TempDir, api, api_ok, create_stream, publish, publish_ok, stream_s
 use nuthatch_bench::client::{Client, ConnectOptions};
 
 /// Longest wait for anything.
-const PATIENCE: Duration = Duration::from_secs(120);
+const TIMEOUT: Duration = Duration::from_secs(120);
 
 /// A server that is told everything by its file alone.
 struct Broker {
@@ -42,7 +42,7 @@ impl Broker {
 
     fn start(dir: &Path, config: &str) -> Self {
         let mut broker = Self::spawn(dir, config);
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + TIMEOUT;
         while broker.ports().is_none() {
             assert!(Instant::now() < deadline, "not ready: {}", broker.read("stderr"));
             assert!(matches!(broker.child.try_wait(), Ok(None)), "{}", broker.read("stderr"));
@@ -78,7 +78,7 @@ impl Drop for Broker {
 }
 
 fn until(what: &str, mut holds: impl FnMut() -> bool) {
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + TIMEOUT;
     while !holds() {
         assert!(Instant::now() < deadline, "never: {what}");
         std::thread::sleep(Duration::from_millis(20));

@@ -85,7 +85,7 @@ fn acknowledged_messages_survive_kill_9_in_the_middle_of_moves() {
 }
 
 fn survive_moves(seed: u64, rounds: u64) {
-    let place = moves::Place::new(seed);
+    let place = moves::MovesRig::new(seed);
     let beside = std::env::var("NUTHATCH_KILL_BESIDE").ok();
     let what = |round: u64| match (beside.as_deref(), round % 3) {
         (Some("moves"), _) | (None, 1) => Beside::Streams,

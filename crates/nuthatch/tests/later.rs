@@ -15,7 +15,7 @@ const HEADER_BYTES: usize = 48;
 /// Messages that are stored and acknowledged.
 const MESSAGES: u64 = 200;
 /// Seconds after which a server that should have refused is ended.
-const PATIENCE_S: &str = "60";
+const TIMEOUT_S: &str = "60";
 
 fn crc(bytes: &[u8]) -> u32 {
     !bytes.iter().fold(!0, |sum: u32, byte| {
@@ -94,18 +94,18 @@ fn content(dir: &Path) -> BTreeMap<PathBuf, Vec<u8>> {
     files
 }
 
-/// Whether the words mean that a later version wrote it.
+/// True if the words mean that a later version wrote it.
 fn is_later(said: &str) -> bool {
     said.contains("later version") || said.contains("has format version 77; this program reads")
 }
 
 /// A store with acknowledged messages, closed cleanly.
-struct Place {
+struct LaterStore {
     dir: TempDir,
     flags: Vec<String>,
 }
 
-impl Place {
+impl LaterStore {
     fn new(name: &str) -> Self {
         let place = Self { dir: TempDir::new(name), flags: Vec::new() };
         place.publish(MESSAGES, b"a message");
@@ -161,7 +161,7 @@ impl Place {
 
     fn nuthatch(&self, args: &[&str]) -> Output {
         let mut command = Command::new("timeout");
-        command.args([PATIENCE_S, env!("CARGO_BIN_EXE_nuthatch")]).args(args);
+        command.args([TIMEOUT_S, env!("CARGO_BIN_EXE_nuthatch")]).args(args);
         command.current_dir(self.dir.path()).output().expect("runs")
     }
 
@@ -207,7 +207,7 @@ impl Place {
 /// Without a checkpoint, or with one of a later version, everything is read from the segments.
 #[test]
 fn a_record_of_a_later_kind_is_refused() {
-    let place = Place::new("later-kind");
+    let place = LaterStore::new("later-kind");
     let segment = place.files(".seg")[0].clone();
     let checkpoints: Vec<(PathBuf, Vec<u8>)> = place
         .files("checkpoint-")
@@ -228,7 +228,7 @@ fn a_record_of_a_later_kind_is_refused() {
 
 #[test]
 fn a_footer_of_a_later_version_is_refused() {
-    let place = Place::new("later-footer");
+    let place = LaterStore::new("later-footer");
     let segment = place.files(".seg")[0].clone();
     place.refused(&segment, |bytes| change_footer(bytes));
     place.check();
@@ -236,7 +236,7 @@ fn a_footer_of_a_later_version_is_refused() {
 
 #[test]
 fn a_checkpoint_of_a_later_version_is_refused() {
-    let place = Place::new("later-checkpoint");
+    let place = LaterStore::new("later-checkpoint");
     for path in place.files("checkpoint-") {
         place.refused(&path, |bytes| {
             put_u32(bytes, 8, 77);
@@ -249,7 +249,7 @@ fn a_checkpoint_of_a_later_version_is_refused() {
 /// The note that says which segments are in the bucket.
 #[test]
 fn a_tier_note_of_a_later_version_is_refused() {
-    let place = Place::tiered("later-tier");
+    let place = LaterStore::tiered("later-tier");
     let note = place.log().join("tier");
     place.refused(&note, |bytes| {
         put_u32(bytes, 8, 77);

@@ -20,7 +20,7 @@ use support::{Server, TempDir};
 
 /// Longest wait for something that must come: nats-server looks after a mirror that has fallen
 /// silent only now and then.
-const PATIENCE: Duration = Duration::from_secs(90);
+const TIMEOUT: Duration = Duration::from_secs(90);
 /// How long one attempt waits.
 const MOMENT: Duration = Duration::from_millis(300);
 
@@ -155,7 +155,7 @@ impl Pair {
 /// Tries until something is there.
 #[track_caller]
 fn eventually<T>(what: &str, mut attempt: impl FnMut() -> Option<T>) -> T {
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + TIMEOUT;
     loop {
         if let Some(found) = attempt() {
             return found;
@@ -184,7 +184,7 @@ fn publish(client: &mut Client, subject: &str, reply: &str, payload: &[u8]) {
 /// Publishes until the other side gets it: from then on interest has crossed.
 #[track_caller]
 fn until_heard(from: &mut Client, to: &mut Client, subject: &str) {
-    to.round_trip(PATIENCE).expect("round trip");
+    to.round_trip(TIMEOUT).expect("round trip");
     eventually(subject, || {
         publish(from, subject, "", b"is anybody there?");
         to.next_message(Instant::now() + MOMENT).ok()
@@ -204,7 +204,7 @@ fn call(client: &mut Client, domain: &str, call: &str, body: &Value) -> Value {
 /// A request that is made again while nobody listens yet.
 #[track_caller]
 fn request(client: &mut Client, subject: &str, body: &[u8]) -> Value {
-    eventually(subject, || match client.request(subject, b"", body, PATIENCE) {
+    eventually(subject, || match client.request(subject, b"", body, TIMEOUT) {
         Ok(reply) => Some(serde_json::from_slice(&reply.payload).expect("JSON")),
         Err(RequestError::NoResponders(_)) => None,
         Err(error) => panic!("{subject}: {error}"),
@@ -241,7 +241,7 @@ fn queue_groups(pair: &Pair) {
     let mut members = [pair.hub.connect(), pair.hub.connect()];
     for member in &mut members {
         member.subscribe("work", "pool").expect("subscribe");
-        member.round_trip(PATIENCE).expect("round trip");
+        member.round_trip(TIMEOUT).expect("round trip");
     }
     eventually("the group is known", || {
         publish(&mut leaf, "work", "", b"is anybody there?");

@@ -22,13 +22,13 @@ const WINDOW: u64 = 64;
 const LIMIT: Duration = Duration::from_secs(180);
 const STREAM: &str = "ORDERS";
 
-struct Place {
+struct MovingRig {
     machine: TempDir,
     _bucket: TempDir,
     config: PathBuf,
 }
 
-impl Place {
+impl MovingRig {
     fn new(name: &str) -> Self {
         let machine = TempDir::new(&format!("{name}-machine"));
         let bucket = TempDir::new(&format!("{name}-bucket"));
@@ -224,7 +224,7 @@ fn merged(all: impl IntoIterator<Item = Acked>) -> Acked {
 
 #[test]
 fn a_stream_moves_to_a_bucket_and_back_while_it_is_used() {
-    let place = Place::new("moving");
+    let place = MovingRig::new("moving");
     let server = place.start();
     let mut client = server.connect();
     make(&mut client, &json!({"duplicate_window": 120_000_000_000_u64}));
@@ -277,7 +277,7 @@ fn drain(client: &mut Client, last: u64) {
 
 #[test]
 fn a_server_killed_in_mid_move_goes_on_with_it() {
-    let place = Place::new("moving-killed");
+    let place = MovingRig::new("moving-killed");
     let mut random = Random(0x5eed_1234);
     let mut server = place.start();
     let mut client = server.connect();
@@ -318,7 +318,7 @@ fn a_server_killed_in_mid_move_goes_on_with_it() {
 
 #[test]
 fn a_move_that_makes_no_sense_is_refused_and_one_that_was_begun_can_be_given_up() {
-    let place = Place::new("moving-refused");
+    let place = MovingRig::new("moving-refused");
     let server = place.start();
     let mut client = server.connect();
     make(&mut client, &json!({}));

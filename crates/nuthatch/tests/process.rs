@@ -6,14 +6,14 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
-const PATIENCE: Duration = Duration::from_secs(90);
+const TIMEOUT: Duration = Duration::from_secs(90);
 
 /// A directory that is removed at the end, with the binary in it under the incumbent's name.
-struct Place {
+struct BinaryDir {
     directory: PathBuf,
 }
 
-impl Place {
+impl BinaryDir {
     fn new(name: &str) -> Self {
         let directory =
             std::env::temp_dir().join(format!("nuthatch-process-{name}-{}", std::process::id()));
@@ -58,7 +58,7 @@ impl Place {
     }
 }
 
-impl Drop for Place {
+impl Drop for BinaryDir {
     fn drop(&mut self) {
         let _ = std::fs::remove_dir_all(&self.directory);
     }
@@ -83,7 +83,7 @@ impl Running {
 
     /// Waits for the end; its exit code.
     fn exit_code(mut self) -> i32 {
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + TIMEOUT;
         loop {
             if let Some(status) = self.child.try_wait().unwrap() {
                 return status.code().unwrap();
@@ -95,7 +95,7 @@ impl Running {
 
     fn connect(&self) -> BufReader<TcpStream> {
         let stream = TcpStream::connect(("127.0.0.1", self.port)).unwrap();
-        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        stream.set_read_timeout(Some(TIMEOUT)).unwrap();
         BufReader::new(stream)
     }
 
@@ -117,7 +117,7 @@ impl Drop for Running {
 }
 
 fn wait(what: &str, mut holds: impl FnMut() -> bool) {
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + TIMEOUT;
     while !holds() {
         assert!(Instant::now() < deadline, "never: {what}");
         std::thread::sleep(Duration::from_millis(10));
@@ -141,7 +141,7 @@ fn contains(path: &Path, text: &str) -> bool {
 
 #[test]
 fn short_answers() {
-    let place = Place::new("short");
+    let place = BinaryDir::new("short");
     let version = place.run(&["-v"]);
     assert!(version.status.success());
     assert!(String::from_utf8_lossy(&version.stdout).starts_with("nats-server: v2."));
@@ -165,7 +165,7 @@ fn short_answers() {
 /// As in `nats-server --help | head -1`.
 #[test]
 fn a_reader_that_has_gone_is_no_failure() {
-    let place = Place::new("pipe");
+    let place = BinaryDir::new("pipe");
     for args in [&["--help"][..], &["-v"]] {
         let (reader, writer) = std::io::pipe().unwrap();
         drop(reader);
@@ -177,7 +177,7 @@ fn a_reader_that_has_gone_is_no_failure() {
 
 #[test]
 fn files_signals_and_exit_codes() {
-    let place = Place::new("signals");
+    let place = BinaryDir::new("signals");
     let log = place.path("server.log");
     let server = place.start(&["-P", "server.pid", "-l", "server.log"]);
     assert_eq!(place.read("server.pid"), server.child.id().to_string());
@@ -199,7 +199,7 @@ fn files_signals_and_exit_codes() {
 
 #[test]
 fn reload_changes_users() {
-    let place = Place::new("reload");
+    let place = BinaryDir::new("reload");
     let config = place.path("server.conf");
     let write = |password: &str| {
         let text = format!(
@@ -235,7 +235,7 @@ fn reload_changes_users() {
 
 #[test]
 fn a_reloaded_max_payload_holds_for_those_who_are_in() {
-    let place = Place::new("payload");
+    let place = BinaryDir::new("payload");
     let config = place.path("server.conf");
     std::fs::write(&config, "max_payload: 100\n").unwrap();
     let server = place.start(&["-c", "server.conf", "-l", "server.log"]);
@@ -258,7 +258,7 @@ fn a_reloaded_max_payload_holds_for_those_who_are_in() {
 /// whoever stopped the server learns that not all is well.
 #[test]
 fn a_shutdown_that_failed_has_another_exit_code() {
-    let place = Place::new("unclean");
+    let place = BinaryDir::new("unclean");
     let server = place.start(&["-js", "-sd", "store", "-l", "server.log"]);
     let mut client = server.connect();
     line(&mut client);
@@ -275,7 +275,7 @@ fn a_shutdown_that_failed_has_another_exit_code() {
 
 #[test]
 fn a_lame_duck_says_so_and_leaves() {
-    let place = Place::new("duck");
+    let place = BinaryDir::new("duck");
     let config = "lame_duck_duration: \"30s\"\nlame_duck_grace_period: \"1s\"\n";
     std::fs::write(place.path("server.conf"), config).unwrap();
     let server = place.start(&["-c", "server.conf"]);
@@ -293,7 +293,7 @@ fn a_lame_duck_says_so_and_leaves() {
 
 #[test]
 fn monitoring() {
-    let place = Place::new("monitor");
+    let place = BinaryDir::new("monitor");
     let server = place.start(&["-js", "-sd", "store"]);
     let health = server.get("/healthz");
     assert!(health.starts_with("HTTP/1.1 200 OK\r\n"), "{health}");
@@ -320,7 +320,7 @@ fn monitoring() {
 
 #[test]
 fn the_store_of_a_nats_server_is_refused() {
-    let place = Place::new("foreign");
+    let place = BinaryDir::new("foreign");
     let stream = place.path("store/jetstream/$G/streams/ORDERS/msgs");
     std::fs::create_dir_all(&stream).unwrap();
     let refused = place.run(&["-a", "127.0.0.1", "-p", "-1", "-js", "-sd", "store"]);

@@ -12,12 +12,12 @@ use support::{
 /// Exit code of a server that another has replaced.
 const REPLACED: i32 = 3;
 
-struct Place {
+struct BucketStore {
     bucket: TempDir,
     machine: TempDir,
 }
 
-impl Place {
+impl BucketStore {
     fn new(name: &str) -> Self {
         let (bucket, machine) = (format!("{name}-bucket"), format!("{name}-machine"));
         Self { bucket: TempDir::new(&bucket), machine: TempDir::new(&machine) }
@@ -40,7 +40,7 @@ fn signal(server: &Server, name: &str) {
 
 #[test]
 fn of_two_servers_exactly_one_goes_on() {
-    let place = Place::new("two");
+    let place = BucketStore::new("two");
     let first = place.start();
     let mut client = first.connect();
     create_stream(&mut client, "ORDERS", &json!({}));
@@ -57,7 +57,7 @@ fn of_two_servers_exactly_one_goes_on() {
 
 #[test]
 fn a_server_that_slept_acknowledges_nothing_when_it_wakes() {
-    let place = Place::new("sleeps");
+    let place = BucketStore::new("sleeps");
     let sleeper = place.start();
     let mut old = sleeper.connect();
     create_stream(&mut old, "ORDERS", &json!({}));
@@ -81,7 +81,7 @@ fn a_server_that_slept_acknowledges_nothing_when_it_wakes() {
 
 #[test]
 fn a_stream_lives_in_the_log_that_its_placement_names() {
-    let place = Place::new("named");
+    let place = BucketStore::new("named");
     let config = place.machine.path().join("server.conf");
     let text = format!(
         "jetstream {{ logs {{ cold {{ store: {:?} }}, side {{ mode: local }} }} }}",
@@ -123,7 +123,7 @@ fn a_stream_lives_in_the_log_that_its_placement_names() {
 
 #[test]
 fn an_idle_server_asks_its_bucket_for_nothing_but_its_ownership() {
-    let place = Place::new("idle");
+    let place = BucketStore::new("idle");
     let flags = ["--store", &place.address(), "-m", "-1"];
     let server = Server::start(place.machine.path(), &flags);
     let mut client = server.connect();

@@ -16,15 +16,15 @@ const LOCAL_MAX_BYTES: u64 = 8_000_000;
 const BODY_BYTES: usize = 200_000;
 
 /// How long anything may take.
-const PATIENCE: Duration = Duration::from_secs(90);
+const TIMEOUT: Duration = Duration::from_secs(90);
 
-struct Place {
+struct TierRig {
     machine: TempDir,
     bucket: TempDir,
     config: PathBuf,
 }
 
-impl Place {
+impl TierRig {
     fn new(name: &str) -> Self {
         let machine = TempDir::new(&format!("{name}-machine"));
         let bucket = TempDir::new(&format!("{name}-bucket"));
@@ -69,7 +69,7 @@ fn bytes_below(dir: &Path) -> u64 {
 }
 
 fn wait_for(what: &str, server: &Server, done: impl Fn() -> bool) {
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + TIMEOUT;
     while !done() {
         assert!(Instant::now() < deadline, "{what} does not happen\n{}", server.log_tail());
         std::thread::sleep(Duration::from_millis(20));
@@ -112,7 +112,7 @@ fn json_of(args: &[&str]) -> Value {
 
 #[test]
 fn the_local_disk_stays_bounded_while_much_more_is_stored() {
-    let place = Place::new("tier-bound");
+    let place = TierRig::new("tier-bound");
     let mut server = place.start();
     create_stream(&mut server.connect(), "S", &json!({}));
     let mut stored = 0;
@@ -145,7 +145,7 @@ fn check_last(server: &Server, stored: u64, count: usize) {
 
 #[test]
 fn commands_show_what_was_moved_and_what_it_cost() {
-    let place = Place::new("tier-report");
+    let place = TierRig::new("tier-report");
     let server = place.start();
     create_stream(&mut server.connect(), "S", &json!({}));
     publish_some(&server, 1, 60);
@@ -198,7 +198,7 @@ fn first_object(dir: &Path) -> PathBuf {
 
 #[test]
 fn a_log_whose_segments_were_moved_needs_its_tier() {
-    let place = Place::new("tier-needed");
+    let place = TierRig::new("tier-needed");
     let server = place.start();
     create_stream(&mut server.connect(), "S", &json!({}));
     publish_some(&server, 1, 60);

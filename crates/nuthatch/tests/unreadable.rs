@@ -16,19 +16,19 @@ use support::{Server, TempDir, create_stream, publish_ok, read_all};
 const NOBODY: u32 = 65534;
 
 /// Seconds after which a server that should have refused is ended.
-const PATIENCE_S: &str = "60";
+const TIMEOUT_S: &str = "60";
 
 fn is_root(place: &Path) -> bool {
     std::fs::metadata(place).expect("metadata").uid() == 0
 }
 
 /// A store with a stream of ten messages, belonging to whoever the commands run as.
-struct Place {
+struct UnreadableStore {
     dir: TempDir,
     prefix: Vec<&'static str>,
 }
 
-impl Place {
+impl UnreadableStore {
     /// `None` where nobody is bound by permissions.
     fn new(name: &str) -> Option<Self> {
         let dir = TempDir::new(name);
@@ -71,7 +71,7 @@ impl Place {
     }
 
     fn nuthatch(&self, args: &[&str]) -> Output {
-        let mut words = vec!["timeout", PATIENCE_S];
+        let mut words = vec!["timeout", TIMEOUT_S];
         words.extend(&self.prefix);
         words.push(env!("CARGO_BIN_EXE_nuthatch"));
         words.extend(args);
@@ -150,7 +150,7 @@ fn says(text: &str, parts: &[&str]) {
 
 #[test]
 fn files_without_permission_are_named_and_left_alone() {
-    let Some(place) = Place::new("unreadable-files") else { return };
+    let Some(place) = UnreadableStore::new("unreadable-files") else { return };
     let before = place.listing();
     for (path, mode) in [(place.segment(), 0o600), (place.log_dir().join("catalog"), 0o600)] {
         let name = path.file_name().expect("a name").to_string_lossy().into_owned();
@@ -168,7 +168,7 @@ fn files_without_permission_are_named_and_left_alone() {
 
 #[test]
 fn a_directory_without_permission_is_named_and_left_alone() {
-    let Some(place) = Place::new("unreadable-dir") else { return };
+    let Some(place) = UnreadableStore::new("unreadable-dir") else { return };
     let before = place.listing();
     allow(&place.log_dir(), 0);
     says(&place.refused(), &["nuthatch/default", "Permission denied"]);
@@ -181,7 +181,7 @@ fn a_directory_without_permission_is_named_and_left_alone() {
 /// The doctor may look where it may not write, and says what to do when it is to mend.
 #[test]
 fn a_directory_that_cannot_be_written_to_is_looked_at_and_not_mended() {
-    let Some(place) = Place::new("unwritable-dir") else { return };
+    let Some(place) = UnreadableStore::new("unwritable-dir") else { return };
     let segment = place.segment();
     let bytes = std::fs::read(&segment).expect("reads");
     let at = bytes.windows(14).position(|window| window == b"order number 5").expect("there");
@@ -203,7 +203,7 @@ fn a_directory_that_cannot_be_written_to_is_looked_at_and_not_mended() {
 /// As root a directory can be mounted for reading only, for one command.
 #[test]
 fn a_read_only_file_system_is_named_and_left_alone() {
-    let Some(place) = Place::new("read-only") else { return };
+    let Some(place) = UnreadableStore::new("read-only") else { return };
     let script = "mount --bind data data && mount -o remount,ro,bind data && ! touch data/x";
     let mounted = |command: &str| {
         let script = format!("{script} && {command}");
@@ -216,7 +216,7 @@ fn a_read_only_file_system_is_named_and_left_alone() {
     }
     let before = place.listing();
     let binary = env!("CARGO_BIN_EXE_nuthatch");
-    let serve = format!("timeout {PATIENCE_S} {binary} serve -a 127.0.0.1 -p -1 -js -sd data");
+    let serve = format!("timeout {TIMEOUT_S} {binary} serve -a 127.0.0.1 -p -1 -js -sd data");
     let out = mounted(&serve).expect("runs");
     let text = String::from_utf8_lossy(&out.stderr).into_owned();
     assert_eq!(out.status.code(), Some(1), "{text}");

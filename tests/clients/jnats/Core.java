@@ -37,7 +37,7 @@ final class Core {
         } else {
             dispatcher.subscribe(subject, queue, got::add);
         }
-        nc.flush(Harness.PATIENCE);
+        nc.flush(Harness.TIMEOUT);
         return got;
     }
 
@@ -52,7 +52,7 @@ final class Core {
         for (String subject : List.of("c01", "c01.a", "c01.b", "c01.a.x", "c01.a.y")) {
             c.nc.publish(subject, Harness.bytes("x"));
         }
-        c.nc.flush(Harness.PATIENCE);
+        c.nc.flush(Harness.TIMEOUT);
         Thread.sleep(200);
         Harness.equal(subjects(star), List.of("c01.a", "c01.b"), "c01.*");
         Harness.equal(subjects(mid), List.of("c01.a.x"), "c01.*.x");
@@ -84,9 +84,9 @@ final class Core {
         Connection responder = c.connect();
         responder.createDispatcher(m -> responder.publish(m.getReplyTo(), Harness.bytes("re:" + Harness.text(m.getData()))))
             .subscribe("c03.*");
-        responder.flush(Harness.PATIENCE);
+        responder.flush(Harness.TIMEOUT);
         for (int i = 0; i < 200; i++) {
-            Message reply = c.nc.request("c03." + i, Harness.bytes(i), Harness.PATIENCE);
+            Message reply = c.nc.request("c03." + i, Harness.bytes(i), Harness.TIMEOUT);
             Harness.check(reply != null, "no reply to " + i);
             Harness.equal(Harness.text(reply.getData()), "re:" + i, "reply");
         }
@@ -96,8 +96,8 @@ final class Core {
         long began = System.nanoTime();
         Harness.expectError("no responders",
             e -> e.getCause() instanceof JetStreamStatusException status && status.getStatus().isNoResponders(),
-            () -> c.nc.requestWithTimeout("c04.nobody", Harness.bytes("?"), Harness.PATIENCE).get());
-        Harness.check(Harness.elapsedMs(began) < Harness.PATIENCE_MS / 2, "took as long as a request may");
+            () -> c.nc.requestWithTimeout("c04.nobody", Harness.bytes("?"), Harness.TIMEOUT).get());
+        Harness.check(Harness.elapsedMs(began) < Harness.TIMEOUT_MS / 2, "took as long as a request may");
     }
 
     private static void headers(Harness.Ctx c) throws Exception {
@@ -115,8 +115,8 @@ final class Core {
         }
         c.nc.createDispatcher(m -> c.nc.publish(m.getReplyTo(),
             new Headers().put("Echo", m.getHeaders().getFirst("Ask")), new byte[0])).subscribe("c05.r");
-        c.nc.flush(Harness.PATIENCE);
-        Message reply = c.nc.request("c05.r", new Headers().put("Ask", "v 1"), new byte[0], Harness.PATIENCE);
+        c.nc.flush(Harness.TIMEOUT);
+        Message reply = c.nc.request("c05.r", new Headers().put("Ask", "v 1"), new byte[0], Harness.TIMEOUT);
         Harness.equal(reply.getHeaders().getFirst("Echo"), "v 1", "reply header");
     }
 
@@ -128,18 +128,18 @@ final class Core {
             got.add(Harness.text(m.getData()));
         });
         dispatcher.subscribe("c06.d");
-        receiver.flush(Harness.PATIENCE);
+        receiver.flush(Harness.TIMEOUT);
         for (int i = 0; i < 100; i++) {
             c.nc.publish("c06.d", Harness.bytes(i));
         }
-        c.nc.flush(Harness.PATIENCE);
-        receiver.flush(Harness.PATIENCE);
-        Harness.check(dispatcher.drain(Harness.PATIENCE).get(), "the drain of the subscription failed");
+        c.nc.flush(Harness.TIMEOUT);
+        receiver.flush(Harness.TIMEOUT);
+        Harness.check(dispatcher.drain(Harness.TIMEOUT).get(), "the drain of the subscription failed");
         for (int i = 0; i < 10; i++) {
             c.nc.publish("c06.d", Harness.bytes("late"));
         }
-        c.nc.flush(Harness.PATIENCE);
-        Harness.check(receiver.drain(Harness.PATIENCE).get(), "the drain of the connection failed");
+        c.nc.flush(Harness.TIMEOUT);
+        Harness.check(receiver.drain(Harness.TIMEOUT).get(), "the drain of the connection failed");
         List<String> want = Harness.span(0, 100).stream().map(String::valueOf).collect(Collectors.toList());
         Harness.equal(Harness.copy(got), want, "drained messages");
         Harness.until("the connection closes", () -> receiver.getStatus() == Connection.Status.CLOSED);
@@ -151,7 +151,7 @@ final class Core {
         for (int i = 0; i < 10; i++) {
             c.nc.publish("c07.u", Harness.bytes(i));
         }
-        c.nc.flush(Harness.PATIENCE);
+        c.nc.flush(Harness.TIMEOUT);
         List<Integer> got = new ArrayList<>();
         try {
             for (Message m = sub.nextMessage(500); m != null; m = sub.nextMessage(500)) {
@@ -186,11 +186,11 @@ final class Core {
     private static void largeMessages(Harness.Ctx c) throws Exception {
         Connection responder = c.connect();
         responder.createDispatcher(m -> responder.publish(m.getReplyTo(), m.getData())).subscribe("c09.echo");
-        responder.flush(Harness.PATIENCE);
+        responder.flush(Harness.TIMEOUT);
         MessageDigest sha = MessageDigest.getInstance("SHA-256");
         for (int i = 0; i < 20; i++) {
             byte[] body = random(i, (int) Math.min(1_000_000, c.nc.getMaxPayload()));
-            Message reply = c.nc.request("c09.echo", body, Harness.PATIENCE);
+            Message reply = c.nc.request("c09.echo", body, Harness.TIMEOUT);
             Harness.check(reply != null, "no reply to " + i);
             Harness.check(Arrays.equals(sha.digest(reply.getData()), sha.digest(body)), "SHA-256 differs");
         }
@@ -202,7 +202,7 @@ final class Core {
         for (int i = 0; i < count; i++) {
             c.nc.publish("c10.o", Harness.bytes(i));
         }
-        c.nc.flush(Harness.PATIENCE);
+        c.nc.flush(Harness.TIMEOUT);
         Harness.until("all messages", () -> got.size() >= count);
         Harness.equal(Harness.numbers(Harness.copy(got)), Harness.span(0, count), "order");
         ServerInfo info = c.nc.getServerInfo();

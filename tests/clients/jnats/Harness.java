@@ -40,8 +40,8 @@ final class Harness {
      * How long anything may take that must come, and a scenario: machines may be slow. What comes late does not make a
      * scenario fail unless it says so; what must not come, or not too soon, does.
      */
-    static final Duration PATIENCE = Duration.ofSeconds(60);
-    static final long PATIENCE_MS = PATIENCE.toMillis();
+    static final Duration TIMEOUT = Duration.ofSeconds(60);
+    static final long TIMEOUT_MS = TIMEOUT.toMillis();
     static final int DEFAULT_LIMIT_S = 180;
     /** Publishes in flight at once. */
     static final int PUBLISH_WINDOW = 1_000;
@@ -134,14 +134,14 @@ final class Harness {
 
     /** Polls a predicate until it is true. */
     static void until(String what, Probe probe) throws Exception {
-        long deadline = System.nanoTime() + PATIENCE.toNanos();
+        long deadline = System.nanoTime() + TIMEOUT.toNanos();
         while (System.nanoTime() < deadline) {
             if (probe.test()) {
                 return;
             }
             Thread.sleep(20);
         }
-        throw new Failed("not within " + PATIENCE_MS + " ms: " + what);
+        throw new Failed("not within " + TIMEOUT_MS + " ms: " + what);
     }
 
     static long elapsedMs(long sinceNanos) {
@@ -212,8 +212,8 @@ final class Harness {
     }
 
     static Message fetchOne(ConsumerContext consumer) throws Exception {
-        List<Message> got = fetch(consumer, 1, PATIENCE_MS);
-        check(!got.isEmpty(), "no message within " + PATIENCE_MS + " ms");
+        List<Message> got = fetch(consumer, 1, TIMEOUT_MS);
+        check(!got.isEmpty(), "no message within " + TIMEOUT_MS + " ms");
         return got.get(0);
     }
 
@@ -247,7 +247,7 @@ final class Harness {
 
         Connection connect() throws Exception {
             Connection made = Nats.connect(Options.builder().server(url).noReconnect().reportNoResponders()
-                .connectionTimeout(PATIENCE).errorListener(new ErrorListener() {}).build());
+                .connectionTimeout(TIMEOUT).errorListener(new ErrorListener() {}).build());
             conns.add(made);
             return made;
         }
@@ -310,7 +310,7 @@ final class Harness {
             for (int i = 0; i < count || !window.isEmpty(); i++) {
                 if (window.size() == PUBLISH_WINDOW || i >= count) {
                     acked++;
-                    equal(window.removeFirst().get(PATIENCE_MS, TimeUnit.MILLISECONDS).getSeqno(), acked, "sequence of an ack");
+                    equal(window.removeFirst().get(TIMEOUT_MS, TimeUnit.MILLISECONDS).getSeqno(), acked, "sequence of an ack");
                 }
                 if (i < count) {
                     window.add(js.publishAsync(subject, body.apply(i)));

@@ -76,7 +76,7 @@ final class Kv {
         List<String> next(int count) throws InterruptedException {
             List<String> got = new ArrayList<>();
             for (int i = 0; i < count; i++) {
-                String one = poll(Harness.PATIENCE_MS, TimeUnit.MILLISECONDS);
+                String one = poll(Harness.TIMEOUT_MS, TimeUnit.MILLISECONDS);
                 Harness.check(one != null, "no update within 5 s, after " + got);
                 got.add(one);
             }

@@ -94,7 +94,7 @@ final class Limits {
     }
 
     private static void ackOne(ConsumerContext consumer) throws Exception {
-        Harness.fetchOne(consumer).ackSync(Harness.PATIENCE);
+        Harness.fetchOne(consumer).ackSync(Harness.TIMEOUT);
     }
 
     private static void interest(Harness.Ctx c) throws Exception {

@@ -22,7 +22,7 @@ public final class Main {
 
     /** Makes the stream that stays throughout the run; SCENARIOS.md says why. */
     private static void createKeeper(String url) {
-        try (Connection nc = Nats.connect(Options.builder().server(url).connectionTimeout(Harness.PATIENCE).build())) {
+        try (Connection nc = Nats.connect(Options.builder().server(url).connectionTimeout(Harness.TIMEOUT).build())) {
             nc.jetStreamManagement().addStream(StreamConfiguration.builder().name("KEEPER").subjects("keeper").build());
         } catch (Exception err) {
             // The scenarios that need JetStream will say the same.

@@ -99,12 +99,12 @@ final class ObjectStores {
         ObjectStore obj = store(c);
         Queue events = new Queue();
         try (var watching = obj.watch(events)) {
-            Harness.equal(events.poll(Harness.PATIENCE_MS, TimeUnit.MILLISECONDS), "(end of initial values)", "first event");
+            Harness.equal(events.poll(Harness.TIMEOUT_MS, TimeUnit.MILLISECONDS), "(end of initial values)", "first event");
             obj.put("one", Harness.bytes(1));
             obj.put("two", Harness.bytes(2));
             obj.delete("one");
             for (String want : List.of("one", "two", "one deleted")) {
-                Harness.equal(events.poll(Harness.PATIENCE_MS, TimeUnit.MILLISECONDS), want, "event");
+                Harness.equal(events.poll(Harness.TIMEOUT_MS, TimeUnit.MILLISECONDS), want, "event");
             }
         }
     }

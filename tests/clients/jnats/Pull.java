@@ -62,7 +62,7 @@ final class Pull {
         ConsumerContext consumer = c.consumer(stream);
         int first = 0;
         for (int batch : new int[] {4, 6}) {
-            List<Message> msgs = Harness.fetch(consumer, batch, Harness.PATIENCE_MS);
+            List<Message> msgs = Harness.fetch(consumer, batch, Harness.TIMEOUT_MS);
             Harness.equal(Harness.numbers(msgs), Harness.span(first, first + batch), "messages");
             long seq = first;
             for (Message msg : msgs) {
@@ -86,7 +86,7 @@ final class Pull {
             long began = System.nanoTime();
             FetchConsumeOptions options = FetchConsumeOptions.builder().maxMessages(10).noWait().build();
             Harness.equal(Harness.fetch(consumer, options).size(), count, "messages");
-            Harness.check(Harness.elapsedMs(began) < Harness.PATIENCE_MS / 3, "took as long as a fetch that waits");
+            Harness.check(Harness.elapsedMs(began) < Harness.TIMEOUT_MS / 3, "took as long as a fetch that waits");
         }
     }
 
@@ -97,7 +97,7 @@ final class Pull {
         long began = System.nanoTime();
         Harness.equal(Harness.numbers(Harness.fetch(consumer, 10, 3_000)), Harness.span(0, 3), "messages");
         long tookMs = Harness.elapsedMs(began);
-        Harness.check(tookMs >= 2_800 && tookMs < Harness.PATIENCE_MS / 2, "took " + tookMs + " ms");
+        Harness.check(tookMs >= 2_800 && tookMs < Harness.TIMEOUT_MS / 2, "took " + tookMs + " ms");
     }
 
     private static void maxBytes(Harness.Ctx c) throws Exception {
@@ -109,14 +109,14 @@ final class Pull {
         FetchConsumeOptions options = FetchConsumeOptions.builder().maxBytes(3_500).expiresIn(3_000).build();
         int got = Harness.fetch(consumer, options).size();
         Harness.check(got >= 1 && got <= 3, got + " messages");
-        Harness.equal(Harness.fetch(consumer, 10 - got, Harness.PATIENCE_MS).size(), 10 - got, "the others");
+        Harness.equal(Harness.fetch(consumer, 10 - got, Harness.TIMEOUT_MS).size(), 10 - got, "the others");
     }
 
     private static void doubleAck(Harness.Ctx c) throws Exception {
         String stream = c.stream();
         c.putMany("p12.a", 1);
         ConsumerContext consumer = c.consumer(stream);
-        Harness.fetchOne(consumer).ackSync(Harness.PATIENCE);
+        Harness.fetchOne(consumer).ackSync(Harness.TIMEOUT);
         Harness.equal(floorAndPending(consumer), List.of(1L, 0L), "info after the double ack");
     }
 
@@ -127,9 +127,9 @@ final class Pull {
         List<Message> first = Harness.fetch(consumer, 10, 3_000);
         Harness.equal(Harness.numbers(first), Harness.span(0, 5), "first");
         for (Message msg : first) {
-            msg.ackSync(Harness.PATIENCE);
+            msg.ackSync(Harness.TIMEOUT);
         }
-        Harness.equal(Harness.numbers(Harness.fetch(consumer, 5, Harness.PATIENCE_MS)), Harness.span(5, 10), "second");
+        Harness.equal(Harness.numbers(Harness.fetch(consumer, 5, Harness.TIMEOUT_MS)), Harness.span(5, 10), "second");
     }
 
     private static void filters(Harness.Ctx c) throws Exception {
@@ -139,10 +139,10 @@ final class Pull {
         }
         ConsumerContext one = c.consumer(stream, "one", b -> b.filterSubject("p14.b"));
         Harness.equal(pending(one), 4L, "num_pending of one");
-        Harness.equal(Harness.numbers(Harness.fetch(one, 4, Harness.PATIENCE_MS)), List.of(1, 4, 7, 10), "one filter");
+        Harness.equal(Harness.numbers(Harness.fetch(one, 4, Harness.TIMEOUT_MS)), List.of(1, 4, 7, 10), "one filter");
         ConsumerContext two = c.consumer(stream, "two", b -> b.filterSubjects("p14.a", "p14.c"));
         Harness.equal(pending(two), 8L, "num_pending of two");
-        Harness.equal(Harness.numbers(Harness.fetch(two, 8, Harness.PATIENCE_MS)), List.of(0, 2, 3, 5, 6, 8, 9, 11), "two filters");
+        Harness.equal(Harness.numbers(Harness.fetch(two, 8, Harness.TIMEOUT_MS)), List.of(0, 2, 3, 5, 6, 8, 9, 11), "two filters");
         Harness.expectCode(10138, () -> c.consumer(stream, "x", b -> b.filterSubjects("p14.a", "p14.>")));
     }
 
@@ -178,7 +178,7 @@ final class Pull {
         for (Policy policy : policies) {
             ConsumerContext consumer = c.consumer(stream, policy.name(), policy.with());
             Harness.equal(pending(consumer), (long) policy.want().size(), "num_pending of " + policy.name());
-            List<Message> got = Harness.fetch(consumer, policy.want().size(), Harness.PATIENCE_MS);
+            List<Message> got = Harness.fetch(consumer, policy.want().size(), Harness.TIMEOUT_MS);
             Harness.equal(Harness.sequences(got), policy.want(), policy.name());
         }
         ConsumerContext consumer = c.consumer(stream, "new", b -> b.deliverPolicy(DeliverPolicy.New));
@@ -191,10 +191,10 @@ final class Pull {
         String stream = c.stream();
         c.putMany("p17.a", 10);
         ConsumerContext every = c.consumer(stream, "all", b -> b.ackPolicy(AckPolicy.All));
-        Harness.fetch(every, 10, Harness.PATIENCE_MS).get(4).ackSync(Harness.PATIENCE);
+        Harness.fetch(every, 10, Harness.TIMEOUT_MS).get(4).ackSync(Harness.TIMEOUT);
         Harness.equal(floorAndPending(every), List.of(5L, 5L), "ack all");
         ConsumerContext none = c.consumer(stream, "none", b -> b.ackPolicy(AckPolicy.None));
-        Harness.equal(Harness.fetch(none, 10, Harness.PATIENCE_MS).size(), 10, "ack none");
+        Harness.equal(Harness.fetch(none, 10, Harness.TIMEOUT_MS).size(), 10, "ack none");
         ConsumerInfo info = none.getConsumerInfo();
         Harness.equal(List.of(info.getNumAckPending(), info.getNumPending()), List.of(0L, 0L), "ack none");
     }
@@ -247,7 +247,7 @@ final class Pull {
         }
         Harness.equal(pending(consumer), 40L, "after the deletes");
         long left = 40;
-        for (Message msg : Harness.fetch(consumer, 10, Harness.PATIENCE_MS)) {
+        for (Message msg : Harness.fetch(consumer, 10, Harness.TIMEOUT_MS)) {
             left--;
             Harness.equal(msg.metaData().pendingCount(), left, "in the metadata");
         }
@@ -280,7 +280,7 @@ final class Pull {
         long began = System.nanoTime();
         CompletableFuture<Integer> waiting = CompletableFuture.supplyAsync(() -> {
             try {
-                return Harness.fetch(consumer, 5, Harness.PATIENCE_MS).size();
+                return Harness.fetch(consumer, 5, Harness.TIMEOUT_MS).size();
             } catch (Exception ended) {
                 return 0;
             }
@@ -288,7 +288,7 @@ final class Pull {
         Thread.sleep(300);
         c.jsm.deleteConsumer(stream, "c");
         Harness.equal(waiting.get(), 0, "messages");
-        Harness.check(Harness.elapsedMs(began) < Harness.PATIENCE_MS / 2, "the fetch did not end early");
+        Harness.check(Harness.elapsedMs(began) < Harness.TIMEOUT_MS / 2, "the fetch did not end early");
     }
 
     /** Fetches and acks until a fetch gives nothing. */

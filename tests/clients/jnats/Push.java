@@ -31,13 +31,13 @@ final class Push {
     private Push() {}
 
     private static Message next(Subscription sub) throws Exception {
-        Message msg = sub.nextMessage(Harness.PATIENCE);
+        Message msg = sub.nextMessage(Harness.TIMEOUT);
         Harness.check(msg != null, "nothing within 5 s");
         return msg;
     }
 
     private static Message next(IterableConsumer consumer) throws Exception {
-        Message msg = consumer.nextMessage(Harness.PATIENCE);
+        Message msg = consumer.nextMessage(Harness.TIMEOUT);
         Harness.check(msg != null, "nothing within 5 s");
         return msg;
     }
@@ -68,7 +68,7 @@ final class Push {
                 got.add(Harness.number(msg));
                 msg.ack();
             }, false, options);
-            nc.flush(Harness.PATIENCE);
+            nc.flush(Harness.TIMEOUT);
             members.add(got);
         }
         c.putMany("d02.a", 300);
@@ -102,7 +102,7 @@ final class Push {
         c.jsm.createConsumer(stream,
             ConsumerConfiguration.builder().durable("c").deliverSubject(inbox).idleHeartbeat(200).build());
         for (int i = 0; i < 3; i++) {
-            Message msg = sub.nextMessage(Harness.PATIENCE);
+            Message msg = sub.nextMessage(Harness.TIMEOUT);
             Harness.check(msg != null, "no heartbeat");
             Harness.check(msg.isStatusMessage(), "not a status message");
             Harness.equal(msg.getStatus().getCode(), 100, "status");

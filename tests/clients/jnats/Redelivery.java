@@ -39,7 +39,7 @@ final class Redelivery {
         long began = System.nanoTime();
         first.msg().nak();
         again(first.consumer(), 2);
-        Harness.check(Harness.elapsedMs(began) < Harness.PATIENCE_MS / 3, "redelivered late");
+        Harness.check(Harness.elapsedMs(began) < Harness.TIMEOUT_MS / 3, "redelivered late");
     }
 
     private static void nakDelay(Harness.Ctx c) throws Exception {
@@ -48,7 +48,7 @@ final class Redelivery {
         first.msg().nakWithDelay(700);
         again(first.consumer(), 2);
         long tookMs = Harness.elapsedMs(began);
-        Harness.check(tookMs >= 600 && tookMs < Harness.PATIENCE_MS / 3, "took " + tookMs + " ms");
+        Harness.check(tookMs >= 600 && tookMs < Harness.TIMEOUT_MS / 3, "took " + tookMs + " ms");
     }
 
     private static void term(Harness.Ctx c) throws Exception {
@@ -65,7 +65,7 @@ final class Redelivery {
             first.msg().inProgress();
         }
         Harness.nothingMore(first.consumer(), 2_000);
-        first.msg().ackSync(Harness.PATIENCE);
+        first.msg().ackSync(Harness.TIMEOUT);
         Harness.equal(first.consumer().getConsumerInfo().getNumAckPending(), 0L, "num_ack_pending");
     }
 
@@ -73,7 +73,7 @@ final class Redelivery {
         Delivery first = oneMessage(c, b -> b.ackWait(500));
         Delivery second = again(first.consumer(), 2);
         Harness.equal(first.consumer().getConsumerInfo().getRedelivered(), 1L, "num_redelivered");
-        second.msg().ackSync(Harness.PATIENCE);
+        second.msg().ackSync(Harness.TIMEOUT);
         Harness.equal(first.consumer().getConsumerInfo().getRedelivered(), 0L, "after the ack");
     }
 

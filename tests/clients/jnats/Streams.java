@@ -218,7 +218,7 @@ final class Streams {
     private static void memoryStorage(Harness.Ctx c) throws Exception {
         String stream = c.stream("", b -> b.storageType(StorageType.Memory));
         c.putMany("s20.a", 100);
-        Harness.equal(Harness.numbers(Harness.fetch(c.consumer(stream), 100, Harness.PATIENCE_MS)), Harness.span(0, 100), "messages");
+        Harness.equal(Harness.numbers(Harness.fetch(c.consumer(stream), 100, Harness.TIMEOUT_MS)), Harness.span(0, 100), "messages");
         Harness.equal(c.jsm.getStreamInfo(stream).getConfiguration().getStorageType(), StorageType.Memory, "storage");
     }
 }

@@ -2,7 +2,7 @@
 "use strict";
 
 const { createHash, randomBytes } = require("node:crypto");
-const { PATIENCE_MS, check, equal, expectError, header, number, scenario, sleep, span, until } = require("./harness");
+const { TIMEOUT_MS, check, equal, expectError, header, number, scenario, sleep, span, until } = require("./harness");
 
 /** Subscribes and returns the array that fills up. */
 function gather(nc, subject, options = {}) {
@@ -43,16 +43,16 @@ scenario("C03", async (c) => {
   responder.subscribe("c03.*", { callback: (_err, msg) => msg.respond(`re:${msg.string()}`) });
   await responder.flush();
   for (let i = 0; i < 200; i++) {
-    const reply = await c.nc.request(`c03.${i}`, String(i), { timeout: PATIENCE_MS });
+    const reply = await c.nc.request(`c03.${i}`, String(i), { timeout: TIMEOUT_MS });
     equal(reply.string(), `re:${i}`, "reply");
   }
 });
 
 scenario("C04", async (c) => {
   const began = Date.now();
-  const request = c.nc.request("c04.nobody", "?", { timeout: PATIENCE_MS });
+  const request = c.nc.request("c04.nobody", "?", { timeout: TIMEOUT_MS });
   await expectError(request, "no responders", (err) => err.isNoResponders?.());
-  check(Date.now() - began < PATIENCE_MS / 2, "took as long as a request may");
+  check(Date.now() - began < TIMEOUT_MS / 2, "took as long as a request may");
 });
 
 scenario("C05", async (c) => {
@@ -69,7 +69,7 @@ scenario("C05", async (c) => {
   c.nc.subscribe("c05.r", {
     callback: (_err, msg) => msg.respond("", { headers: header({ Echo: msg.headers.get("Ask") }) }),
   });
-  const reply = await c.nc.request("c05.r", "", { timeout: PATIENCE_MS, headers: header({ Ask: "v 1" }) });
+  const reply = await c.nc.request("c05.r", "", { timeout: TIMEOUT_MS, headers: header({ Ask: "v 1" }) });
   equal(reply.headers.get("Echo"), "v 1", "reply header");
 });
 
@@ -122,7 +122,7 @@ scenario("C09", async (c) => {
   const sha = (data) => createHash("sha256").update(data).digest("hex");
   for (let i = 0; i < 20; i++) {
     const body = randomBytes(Math.min(1_000_000, c.nc.info.max_payload));
-    const reply = await c.nc.request("c09.echo", body, { timeout: PATIENCE_MS });
+    const reply = await c.nc.request("c09.echo", body, { timeout: TIMEOUT_MS });
     equal(sha(reply.data), sha(body), "SHA-256");
   }
 });

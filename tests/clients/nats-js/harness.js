@@ -10,7 +10,7 @@ const { jetstream, jetstreamManager, AckPolicy } = require("@nats-io/jetstream")
  * How long anything may take that must come, and a scenario: machines may be slow. What comes late does not make a scenario
  * fail unless it says so; what must not come, or not too soon, does.
  */
-const PATIENCE_MS = 60_000;
+const TIMEOUT_MS = 60_000;
 const DEFAULT_LIMIT_S = 180;
 /** Publishes in flight at once. */
 const PUBLISH_WINDOW = 1000;
@@ -56,7 +56,7 @@ function expectCode(promise, code) {
 }
 
 /** Polls an async predicate until it is true. */
-async function until(probe, what, withinMs = PATIENCE_MS) {
+async function until(probe, what, withinMs = TIMEOUT_MS) {
   for (const deadline = Date.now() + withinMs; Date.now() < deadline; await sleep(20)) {
     if (await probe()) return;
   }
@@ -66,10 +66,10 @@ async function until(probe, what, withinMs = PATIENCE_MS) {
 /** The next value of an async iterator, which must come. */
 async function next(iterator) {
   const timer = new AbortController();
-  const late = sleep(PATIENCE_MS, "late", { signal: timer.signal }).catch(() => "off");
+  const late = sleep(TIMEOUT_MS, "late", { signal: timer.signal }).catch(() => "off");
   const first = await Promise.race([iterator.next(), late]);
   timer.abort();
-  check(first !== "late", `nothing within ${PATIENCE_MS} ms`);
+  check(first !== "late", `nothing within ${TIMEOUT_MS} ms`);
   check(!first.done, "the iterator ended");
   return first.value;
 }
@@ -100,12 +100,12 @@ class Ctx {
 
   async open() {
     this.nc = await this.connect();
-    this.jsm = await jetstreamManager(this.nc, { timeout: PATIENCE_MS, checkAPI: false });
+    this.jsm = await jetstreamManager(this.nc, { timeout: TIMEOUT_MS, checkAPI: false });
     this.js = this.jsm.jetstream();
   }
 
   async connect() {
-    const nc = await connect({ servers: this.url, reconnect: false, timeout: PATIENCE_MS });
+    const nc = await connect({ servers: this.url, reconnect: false, timeout: TIMEOUT_MS });
     this.conns.push(nc);
     return nc;
   }
@@ -151,7 +151,7 @@ class Ctx {
     };
     for (let i = 0; i < count; i++) {
       if (window.length === PUBLISH_WINDOW) await takeAck();
-      window.push(this.js.publish(subject, body(i), { timeout: PATIENCE_MS }));
+      window.push(this.js.publish(subject, body(i), { timeout: TIMEOUT_MS }));
     }
     while (window.length > 0) await takeAck();
   }
@@ -163,14 +163,14 @@ class Ctx {
 }
 
 /** Up to max_messages messages of one fetch. */
-async function fetch(consumer, count, expires = PATIENCE_MS) {
+async function fetch(consumer, count, expires = TIMEOUT_MS) {
   const iter = await consumer.fetch({ max_messages: count, expires: Math.max(expires, MIN_EXPIRES_MS) });
   return await collect(iter);
 }
 
 async function fetchOne(consumer) {
   const [msg] = await fetch(consumer, 1);
-  check(msg, `no message within ${PATIENCE_MS} ms`);
+  check(msg, `no message within ${TIMEOUT_MS} ms`);
   return msg;
 }
 
@@ -203,7 +203,7 @@ async function runOne(url, { id, run, limitS }) {
   let verdict = "ok";
   let tail = "";
   try {
-    await bounded(c.open(), (2 * PATIENCE_MS) / 1000);
+    await bounded(c.open(), (2 * TIMEOUT_MS) / 1000);
     await bounded(run(c), limitS);
     tail = String(Date.now() - began);
   } catch (err) {
@@ -211,15 +211,15 @@ async function runOne(url, { id, run, limitS }) {
     tail = (err instanceof Skip || err instanceof Failed ? err.message : `${err.name}: ${err.message}`)
       .replaceAll("\n", " ");
   }
-  await bounded(c.close(), (2 * PATIENCE_MS) / 1000).catch(() => {});
+  await bounded(c.close(), (2 * TIMEOUT_MS) / 1000).catch(() => {});
   console.log(verdict, id, tail);
   return verdict;
 }
 
 /** Makes the stream that stays throughout the run; SCENARIOS.md says why. */
 async function createKeeper(url) {
-  const nc = await connect({ servers: url, timeout: PATIENCE_MS });
-  const jsm = await jetstreamManager(nc, { timeout: PATIENCE_MS, checkAPI: false });
+  const nc = await connect({ servers: url, timeout: TIMEOUT_MS });
+  const jsm = await jetstreamManager(nc, { timeout: TIMEOUT_MS, checkAPI: false });
   // Without JetStream the scenarios that need it will say the same.
   await jsm.streams.add({ name: "KEEPER", subjects: ["keeper"] })
     .catch((err) => console.error(`no stream KEEPER: ${err}`));
@@ -238,6 +238,6 @@ async function runAll(url, only) {
 }
 
 module.exports = {
-  PATIENCE_MS, Skip, check, collect, equal, expectCode, expectError, fetch, fetchOne, header, iterate, jetstream, nanos, next,
+  TIMEOUT_MS, Skip, check, collect, equal, expectCode, expectError, fetch, fetchOne, header, iterate, jetstream, nanos, next,
   nothingMore, number, runAll, scenario, short, sleep, span, until,
 };

@@ -3,7 +3,7 @@
 
 const { createHash, randomBytes } = require("node:crypto");
 const { Objm } = require("@nats-io/obj");
-const { PATIENCE_MS, check, equal, expectError, iterate, next, scenario, until } = require("./harness");
+const { TIMEOUT_MS, check, equal, expectError, iterate, next, scenario, until } = require("./harness");
 
 async function store(c) {
   c.owns(`OBJ_${c.id}`);
@@ -43,7 +43,7 @@ scenario("O01", async (c) => {
 scenario("O02", async (c) => {
   const obj = await store(c);
   const data = randomBytes(50 * 1024 * 1024);
-  const put = await obj.put({ name: "big" }, streamOf(data), { timeout: PATIENCE_MS });
+  const put = await obj.put({ name: "big" }, streamOf(data), { timeout: TIMEOUT_MS });
   equal([put.size, put.digest], [data.length, digest(data)], "put");
   const result = await obj.get("big");
   const sum = createHash("sha256");

@@ -3,7 +3,7 @@
 
 const { AckPolicy, DeliverPolicy } = require("@nats-io/jetstream");
 const {
-  PATIENCE_MS, Skip, check, collect, equal, expectCode, fetch, fetchOne, header, nanos, nothingMore, number, scenario,
+  TIMEOUT_MS, Skip, check, collect, equal, expectCode, fetch, fetchOne, header, nanos, nothingMore, number, scenario,
   sleep, span, until,
 } = require("./harness");
 
@@ -49,7 +49,7 @@ scenario("P03", async (c) => {
   const began = Date.now();
   equal(numbers(await fetch(consumer, 10, 3000)), [0, 1, 2], "messages");
   const took = Date.now() - began;
-  check(took >= 2800 && took < PATIENCE_MS / 2, `took ${took} ms`);
+  check(took >= 2800 && took < TIMEOUT_MS / 2, `took ${took} ms`);
 });
 
 scenario("P04", async (c) => {
@@ -216,7 +216,7 @@ scenario("P22", async (c) => {
   await sleep(300);
   await c.jsm.consumers.delete(stream, "c");
   equal(await waiting, [], "messages");
-  check(Date.now() - began < PATIENCE_MS / 2, "the fetch did not end early");
+  check(Date.now() - began < TIMEOUT_MS / 2, "the fetch did not end early");
 });
 
 scenario("P23", async (c) => {

@@ -4,7 +4,7 @@
 const { AckPolicy, DeliverPolicy } = require("@nats-io/jetstream");
 const { createInbox } = require("@nats-io/transport-node");
 const {
-  PATIENCE_MS, Skip, check, equal, iterate, jetstream, nanos, next, number, scenario, sleep, span, until,
+  TIMEOUT_MS, Skip, check, equal, iterate, jetstream, nanos, next, number, scenario, sleep, span, until,
 } = require("./harness");
 
 async function addPush(c, stream, config = {}) {
@@ -100,7 +100,7 @@ scenario("D06", async (c) => {
   for (let i = 0; i < 100; i++) {
     body.writeUInt32LE(i, 0);
     body.writeUInt32LE(i, size - 8);
-    equal((await c.js.publish("d06.a", body, { timeout: PATIENCE_MS })).seq, i + 1, "sequence");
+    equal((await c.js.publish("d06.a", body, { timeout: TIMEOUT_MS })).seq, i + 1, "sequence");
   }
   const consumer = await c.js.consumers.get(stream, {});
   const messages = iterate(await consumer.consume({ max_messages: 4 }));

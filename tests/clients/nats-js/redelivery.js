@@ -1,7 +1,7 @@
 /** P05 to P11: nak, term, in-progress, ack wait, max_deliver, backoff. */
 "use strict";
 
-const { PATIENCE_MS, check, equal, fetchOne, nanos, nothingMore, scenario, sleep, until } = require("./harness");
+const { TIMEOUT_MS, check, equal, fetchOne, nanos, nothingMore, scenario, sleep, until } = require("./harness");
 
 /** A stream with one message, its consumer, and the first delivery. */
 async function oneMessage(c, config = {}) {
@@ -25,7 +25,7 @@ scenario("P05", async (c) => {
   const began = Date.now();
   msg.nak();
   await again(consumer, 2);
-  check(Date.now() - began < PATIENCE_MS / 3, "redelivered late");
+  check(Date.now() - began < TIMEOUT_MS / 3, "redelivered late");
 });
 
 scenario("P06", async (c) => {
@@ -34,7 +34,7 @@ scenario("P06", async (c) => {
   msg.nak(700);
   await again(consumer, 2);
   const took = Date.now() - began;
-  check(took >= 600 && took < PATIENCE_MS / 3, `took ${took} ms`);
+  check(took >= 600 && took < TIMEOUT_MS / 3, `took ${took} ms`);
 });
 
 scenario("P07", async (c) => {

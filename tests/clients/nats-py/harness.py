@@ -10,7 +10,7 @@ from nats.js.errors import APIError
 
 # How long anything may take that must come, and a scenario: machines may be slow. What comes late does not make a scenario
 # fail unless it says so; what must not come, or not too soon, does.
-PATIENCE_S = 60
+TIMEOUT_S = 60
 DEFAULT_LIMIT_S = 180
 SCENARIOS = []
 
@@ -67,7 +67,7 @@ async def expect_raises(awaitable, *kinds):
     raise Failed(f"{kinds} expected, got {short(result)}")
 
 
-async def until(probe, what, within_s=PATIENCE_S):
+async def until(probe, what, within_s=TIMEOUT_S):
     """Polls an async predicate until it is true."""
     deadline = time.monotonic() + within_s
     while time.monotonic() < deadline:
@@ -89,10 +89,10 @@ class Ctx:
 
     async def open(self):
         self.nc = await self.connect()
-        self.js = self.nc.jetstream(timeout=PATIENCE_S)
+        self.js = self.nc.jetstream(timeout=TIMEOUT_S)
 
     async def connect(self, **options):
-        nc = await nats.connect(self.url, allow_reconnect=False, connect_timeout=PATIENCE_S, **options)
+        nc = await nats.connect(self.url, allow_reconnect=False, connect_timeout=TIMEOUT_S, **options)
         self._conns.append(nc)
         return nc
 
@@ -131,12 +131,12 @@ class Ctx:
     async def close(self):
         for name in self._streams:
             try:
-                await asyncio.wait_for(self.js.delete_stream(name), PATIENCE_S)
+                await asyncio.wait_for(self.js.delete_stream(name), TIMEOUT_S)
             except Exception:
                 pass
         for nc in self._conns:
             try:
-                await asyncio.wait_for(nc.close(), PATIENCE_S)
+                await asyncio.wait_for(nc.close(), TIMEOUT_S)
             except Exception:
                 pass
 
@@ -155,7 +155,7 @@ async def run_one(url, sid, limit_s, fn):
     ctx = Ctx(url, sid)
     began = time.monotonic()
     try:
-        await asyncio.wait_for(ctx.open(), 2 * PATIENCE_S)
+        await asyncio.wait_for(ctx.open(), 2 * TIMEOUT_S)
         await asyncio.wait_for(fn(ctx), limit_s)
         verdict, tail = "ok", f"{(time.monotonic() - began) * 1000:.0f}"
     except Skip as why:
@@ -172,9 +172,9 @@ async def run_one(url, sid, limit_s, fn):
 
 async def create_keeper(url):
     """One stream stays throughout the run; SCENARIOS.md says why."""
-    nc = await nats.connect(url, allow_reconnect=False, connect_timeout=PATIENCE_S)
+    nc = await nats.connect(url, allow_reconnect=False, connect_timeout=TIMEOUT_S)
     try:
-        await nc.jetstream(timeout=PATIENCE_S).add_stream(name="KEEPER", subjects=["keeper"])
+        await nc.jetstream(timeout=TIMEOUT_S).add_stream(name="KEEPER", subjects=["keeper"])
     except Exception as err:  # the scenarios that need JetStream will say the same
         print(f"no stream KEEPER: {err}", file=sys.stderr)
     await nc.close()
@@ -192,6 +192,6 @@ async def run_all(url, only):
 
 
 __all__ = [
-    "PATIENCE_S", "Ctx", "Failed", "Skip", "api", "check", "equal", "expect_code", "expect_raises",
+    "TIMEOUT_S", "Ctx", "Failed", "Skip", "api", "check", "equal", "expect_code", "expect_raises",
     "nothing_more", "run_all", "scenario", "until",
 ]

@@ -1,6 +1,6 @@
 """K01..K07: the key-value store."""
 
-from harness import PATIENCE_S, check, equal, expect_raises, scenario, until
+from harness import TIMEOUT_S, check, equal, expect_raises, scenario, until
 from nats.js.errors import BucketNotFoundError, KeyNotFoundError, KeyWrongLastSequenceError
 
 
@@ -13,7 +13,7 @@ async def next_updates(watcher, count):
     """(key, value, operation) of the next updates; None is the end-of-initial mark."""
     got = []
     for _ in range(count):
-        entry = await watcher.updates(timeout=PATIENCE_S)
+        entry = await watcher.updates(timeout=TIMEOUT_S)
         got.append(entry and (entry.key, entry.value, entry.operation))
     return got
 

@@ -2,7 +2,7 @@
 
 import asyncio
 
-from harness import PATIENCE_S, api, check, equal, expect_code, scenario, until
+from harness import TIMEOUT_S, api, check, equal, expect_code, scenario, until
 
 
 async def kept(ctx, stream):
@@ -84,9 +84,9 @@ async def interest(ctx):
     one = await ctx.consumer(stream, "one")
     two = await ctx.consumer(stream, "two")
     await js.publish("s15.a", b"x")
-    await (await one.fetch(1, timeout=PATIENCE_S))[0].ack_sync()
+    await (await one.fetch(1, timeout=TIMEOUT_S))[0].ack_sync()
     equal((await ctx.state(stream)).messages, 1, "after the first ack")
-    await (await two.fetch(1, timeout=PATIENCE_S))[0].ack_sync()
+    await (await two.fetch(1, timeout=TIMEOUT_S))[0].ack_sync()
 
     async def gone():
         return (await ctx.state(stream)).messages == 0
@@ -104,7 +104,7 @@ async def work_queue(ctx):
     await expect_code(js.add_consumer(stream, durable_name="o", filter_subject="s16.a.1"), 10100)
     await js.publish("s16.a.1", b"x")
     await js.publish("s16.b", b"y")
-    await (await a.fetch(1, timeout=PATIENCE_S))[0].ack_sync()
+    await (await a.fetch(1, timeout=TIMEOUT_S))[0].ack_sync()
 
     async def one_left():
         return (await ctx.state(stream)).messages == 1

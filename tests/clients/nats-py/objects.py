@@ -4,7 +4,7 @@ import base64
 import hashlib
 import random
 
-from harness import PATIENCE_S, check, equal, expect_raises, scenario, until
+from harness import TIMEOUT_S, check, equal, expect_raises, scenario, until
 from nats.js.errors import BucketNotFoundError, ObjectNotFoundError
 
 
@@ -70,13 +70,13 @@ async def overwrite(ctx):
 async def watch(ctx):
     obj = await store(ctx)
     watcher = await obj.watch()
-    equal(await watcher.updates(timeout=PATIENCE_S), None, "end of initial values")
+    equal(await watcher.updates(timeout=TIMEOUT_S), None, "end of initial values")
     await obj.put("one", b"1")
     await obj.put("two", b"2")
     await obj.delete("one")
     got = []
     for _ in range(3):
-        info = await watcher.updates(timeout=PATIENCE_S)
+        info = await watcher.updates(timeout=TIMEOUT_S)
         got.append((info.name, bool(info.deleted)))
     equal(got, [("one", False), ("two", False), ("one", True)], "events")
     await watcher.stop()

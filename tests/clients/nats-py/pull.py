@@ -4,7 +4,7 @@ import asyncio
 import datetime
 import time
 
-from harness import PATIENCE_S, Skip, api, check, equal, expect_code, nothing_more, scenario, until
+from harness import TIMEOUT_S, Skip, api, check, equal, expect_code, nothing_more, scenario, until
 
 
 def numbers(msgs):
@@ -21,7 +21,7 @@ async def explicit_ack(ctx):
     await ctx.publish_many("p01.a", 10)
     sub = await ctx.consumer(stream)
     for batch, first in ((4, 0), (6, 4)):
-        msgs = await sub.fetch(batch, timeout=PATIENCE_S)
+        msgs = await sub.fetch(batch, timeout=TIMEOUT_S)
         equal(numbers(msgs), list(range(first, first + batch)), "messages")
         for msg in msgs:
             meta = msg.metadata
@@ -57,7 +57,7 @@ async def expires(ctx):
     sub = await ctx.consumer(stream)
     began = time.monotonic()
     equal(numbers(await sub.fetch(10, timeout=3)), [0, 1, 2], "messages")
-    check(time.monotonic() - began < PATIENCE_S / 2, "took far longer than the expiry")
+    check(time.monotonic() - began < TIMEOUT_S / 2, "took far longer than the expiry")
     await nothing_more(sub, 0.5)
 
 
@@ -71,8 +71,8 @@ async def double_ack(ctx):
     stream = await ctx.stream()
     await ctx.publish_many("p12.a", 1)
     sub = await ctx.consumer(stream)
-    msg = (await sub.fetch(1, timeout=PATIENCE_S))[0]
-    await msg.ack_sync(timeout=PATIENCE_S)
+    msg = (await sub.fetch(1, timeout=TIMEOUT_S))[0]
+    await msg.ack_sync(timeout=TIMEOUT_S)
     info = await ctx.js.consumer_info(stream, "c")
     equal((info.ack_floor.stream_seq, info.num_ack_pending), (1, 0), "info after the double ack")
 
@@ -85,8 +85,8 @@ async def max_ack_pending(ctx):
     first = await sub.fetch(10, timeout=3)
     equal(numbers(first), [0, 1, 2, 3, 4], "first")
     for msg in first:
-        await msg.ack_sync(timeout=PATIENCE_S)
-    equal(numbers(await sub.fetch(5, timeout=PATIENCE_S)), [5, 6, 7, 8, 9], "second")
+        await msg.ack_sync(timeout=TIMEOUT_S)
+    equal(numbers(await sub.fetch(5, timeout=TIMEOUT_S)), [5, 6, 7, 8, 9], "second")
 
 
 @scenario("P14")
@@ -96,10 +96,10 @@ async def filters(ctx):
         await ctx.js.publish(f"p14.{'abc'[i % 3]}", str(i).encode())
     one = await ctx.consumer(stream, "one", filter_subject="p14.b")
     equal(await pending(ctx, stream, "one"), 4, "num_pending of one")
-    equal(numbers(await one.fetch(4, timeout=PATIENCE_S)), [1, 4, 7, 10], "one filter")
+    equal(numbers(await one.fetch(4, timeout=TIMEOUT_S)), [1, 4, 7, 10], "one filter")
     two = await ctx.consumer(stream, "two", filter_subjects=["p14.a", "p14.c"])
     equal(await pending(ctx, stream, "two"), 8, "num_pending of two")
-    equal(numbers(await two.fetch(8, timeout=PATIENCE_S)), [0, 2, 3, 5, 6, 8, 9, 11], "two filters")
+    equal(numbers(await two.fetch(8, timeout=TIMEOUT_S)), [0, 2, 3, 5, 6, 8, 9, 11], "two filters")
     overlap = ctx.js.add_consumer(stream, durable_name="x", filter_subjects=["p14.a", "p14.>"])
     await expect_code(overlap, 10138)
 
@@ -109,7 +109,7 @@ async def headers_only(ctx):
     stream = await ctx.stream()
     await ctx.js.publish("p15.a", bytes(123), headers={"Kept": "yes"})
     sub = await ctx.consumer(stream, headers_only=True)
-    msg = (await sub.fetch(1, timeout=PATIENCE_S))[0]
+    msg = (await sub.fetch(1, timeout=TIMEOUT_S))[0]
     equal(msg.data, b"", "payload")
     equal((msg.headers["Nats-Msg-Size"], msg.headers["Kept"]), ("123", "yes"), "headers")
 
@@ -139,12 +139,12 @@ async def deliver_policies(ctx):
     for name, (config, want) in cases.items():
         sub = await ctx.consumer(stream, name, **config)
         equal(await pending(ctx, stream, name), len(want), f"num_pending of {name}")
-        msgs = await sub.fetch(len(want), timeout=PATIENCE_S)
+        msgs = await sub.fetch(len(want), timeout=TIMEOUT_S)
         equal([m.metadata.sequence.stream for m in msgs], want, name)
     sub = await ctx.consumer(stream, "new", deliver_policy=policy.NEW)
     await nothing_more(sub, 0.3)
     await ctx.js.publish("p16.z", b"x")
-    equal((await sub.fetch(1, timeout=PATIENCE_S))[0].metadata.sequence.stream, 7, "new")
+    equal((await sub.fetch(1, timeout=TIMEOUT_S))[0].metadata.sequence.stream, 7, "new")
 
 
 @scenario("P17")
@@ -152,12 +152,12 @@ async def ack_all_and_none(ctx):
     stream = await ctx.stream()
     await ctx.publish_many("p17.a", 10)
     every = await ctx.consumer(stream, "all", ack_policy=api.AckPolicy.ALL)
-    msgs = await every.fetch(10, timeout=PATIENCE_S)
-    await msgs[4].ack_sync(timeout=PATIENCE_S)
+    msgs = await every.fetch(10, timeout=TIMEOUT_S)
+    await msgs[4].ack_sync(timeout=TIMEOUT_S)
     info = await ctx.js.consumer_info(stream, "all")
     equal((info.ack_floor.stream_seq, info.num_ack_pending), (5, 5), "ack all")
     none = await ctx.consumer(stream, "none", ack_policy=api.AckPolicy.NONE)
-    equal(len(await none.fetch(10, timeout=PATIENCE_S)), 10, "ack none")
+    equal(len(await none.fetch(10, timeout=TIMEOUT_S)), 10, "ack none")
     info = await ctx.js.consumer_info(stream, "none")
     equal((info.num_ack_pending, info.num_pending), (0, 0), "ack none")
 
@@ -210,7 +210,7 @@ async def exact_pending(ctx):
         await js.delete_msg(stream, seq)
     equal(await pending(ctx, stream), 40, "after the deletes")
     sub = await ctx.bind(stream)
-    msgs = await sub.fetch(10, timeout=PATIENCE_S)
+    msgs = await sub.fetch(10, timeout=TIMEOUT_S)
     equal([m.metadata.num_pending for m in msgs], list(range(39, 29, -1)), "in the metadata")
     equal(await pending(ctx, stream), 30, "after the partial read")
     await js.purge_stream(stream, seq=80, subject="p20.1")

@@ -2,7 +2,7 @@
 
 import asyncio
 
-from harness import PATIENCE_S, Skip, api, check, equal, scenario, until
+from harness import TIMEOUT_S, Skip, api, check, equal, scenario, until
 
 
 async def publish_async(ctx, subject, bodies):
@@ -68,7 +68,7 @@ async def flow_control(ctx):
         "d03.a", stream=stream, config=config, flow_control=True, idle_heartbeat=1
     )
     for i in range(count):
-        msg = await sub.next_msg(timeout=PATIENCE_S)
+        msg = await sub.next_msg(timeout=TIMEOUT_S)
         if int(msg.data) != i:
             equal(int(msg.data), i, "message")
 
@@ -101,7 +101,7 @@ async def ordered(ctx):
     await publish_async(ctx, "d05.a", (b"%064d" % i for i in range(count)))
     sub = await ctx.js.subscribe("d05.a", stream=stream, ordered_consumer=True)
     for i in range(count):
-        msg = await sub.next_msg(timeout=PATIENCE_S)
+        msg = await sub.next_msg(timeout=TIMEOUT_S)
         seq = msg.metadata.sequence.stream
         if seq != i + 1 or int(msg.data) != i:
             equal((seq, int(msg.data)), (i + 1, i), "sequence and payload")
@@ -117,14 +117,14 @@ async def five_megabytes(ctx):
     filler = bytes(size - 16)
     for i in range(count):
         mark = b"%08d" % i
-        ack = await ctx.js.publish("d06.a", mark + filler + mark, timeout=PATIENCE_S)
+        ack = await ctx.js.publish("d06.a", mark + filler + mark, timeout=TIMEOUT_S)
         equal(ack.seq, i + 1, "sequence")
     # The client buffers at most this many bytes; flow control keeps the server below it.
     sub = await ctx.js.subscribe(
         "d06.a", stream=stream, ordered_consumer=True, pending_bytes_limit=1 << 30
     )
     for i in range(count):
-        msg = await sub.next_msg(timeout=PATIENCE_S)
+        msg = await sub.next_msg(timeout=TIMEOUT_S)
         mark = b"%08d" % i
         equal((len(msg.data), msg.data[:8], msg.data[-8:]), (size, mark, mark), "message")
     check(ctx.nc.is_connected, "disconnected")
@@ -139,8 +139,8 @@ async def ordered_filtered(ctx):
         deliver_policy=api.DeliverPolicy.BY_START_SEQUENCE, opt_start_seq=11
     )
     sub = await ctx.js.subscribe("d07.0", stream=stream, ordered_consumer=True, config=config)
-    got = [int((await sub.next_msg(timeout=PATIENCE_S)).data) for _ in range(5)]
+    got = [int((await sub.next_msg(timeout=TIMEOUT_S)).data) for _ in range(5)]
     equal(got, [10, 12, 14, 16, 18], "stored messages")
     await ctx.js.publish("d07.1", b"20")
     await ctx.js.publish("d07.0", b"21")
-    equal(int((await sub.next_msg(timeout=PATIENCE_S)).data), 21, "new message")
+    equal(int((await sub.next_msg(timeout=TIMEOUT_S)).data), 21, "new message")

@@ -4,7 +4,7 @@ import asyncio
 import json
 import time
 
-from harness import PATIENCE_S, check, equal, nothing_more, scenario, until
+from harness import TIMEOUT_S, check, equal, nothing_more, scenario, until
 
 
 async def one_message(ctx, **config):
@@ -12,14 +12,14 @@ async def one_message(ctx, **config):
     stream = await ctx.stream()
     await ctx.js.publish(ctx.sub("a"), b"x")
     sub = await ctx.consumer(stream, **config)
-    msg = (await sub.fetch(1, timeout=PATIENCE_S))[0]
+    msg = (await sub.fetch(1, timeout=TIMEOUT_S))[0]
     equal(msg.metadata.num_delivered, 1, "first delivery")
     return stream, sub, msg
 
 
 async def again(sub, count):
     """The next delivery, which must have this count."""
-    msg = (await sub.fetch(1, timeout=PATIENCE_S))[0]
+    msg = (await sub.fetch(1, timeout=TIMEOUT_S))[0]
     equal(msg.metadata.num_delivered, count, "delivered")
     return msg
 
@@ -30,7 +30,7 @@ async def nak(ctx):
     began = time.monotonic()
     await msg.nak()
     await again(sub, 2)
-    check(time.monotonic() - began < PATIENCE_S / 3, "redelivered late")
+    check(time.monotonic() - began < TIMEOUT_S / 3, "redelivered late")
 
 
 @scenario("P06")
@@ -40,7 +40,7 @@ async def nak_delay(ctx):
     await msg.nak(delay=0.7)
     await again(sub, 2)
     took = time.monotonic() - began
-    check(0.6 <= took <= PATIENCE_S / 3, f"took {took:.2f} s")
+    check(0.6 <= took <= TIMEOUT_S / 3, f"took {took:.2f} s")
 
 
 @scenario("P07")
@@ -59,7 +59,7 @@ async def in_progress(ctx):
         await asyncio.sleep(3)
         await msg.in_progress()
     await nothing_more(sub, 2)
-    await msg.ack_sync(timeout=PATIENCE_S)
+    await msg.ack_sync(timeout=TIMEOUT_S)
     equal((await ctx.js.consumer_info(stream, "c")).num_ack_pending, 0, "num_ack_pending")
 
 
@@ -68,7 +68,7 @@ async def ack_wait(ctx):
     stream, sub, _ = await one_message(ctx, ack_wait=0.5)
     msg = await again(sub, 2)
     equal((await ctx.js.consumer_info(stream, "c")).num_redelivered, 1, "num_redelivered")
-    await msg.ack_sync(timeout=PATIENCE_S)
+    await msg.ack_sync(timeout=TIMEOUT_S)
     equal((await ctx.js.consumer_info(stream, "c")).num_redelivered, 0, "after the ack")
 
 

@@ -4,7 +4,7 @@ import asyncio
 
 import nats.js.errors
 
-from harness import PATIENCE_S, api, check, equal, expect_code, expect_raises, scenario
+from harness import TIMEOUT_S, api, check, equal, expect_code, expect_raises, scenario
 from nats.js.errors import APIError, NoStreamResponseError, NotFoundError
 
 
@@ -84,7 +84,7 @@ async def publish_async(ctx):
     count = 10_000
     stream = await ctx.stream()
     acks = [await ctx.js.publish_async("s06.a", str(i).encode()) for i in range(count)]
-    await asyncio.wait_for(ctx.js.publish_async_completed(), PATIENCE_S)
+    await asyncio.wait_for(ctx.js.publish_async_completed(), TIMEOUT_S)
     seqs = [(await ack).seq for ack in acks]
     equal(seqs, list(range(1, count + 1)), "sequences")
     equal((await ctx.state(stream)).messages, count, "messages")
@@ -198,7 +198,7 @@ async def memory_storage(ctx):
     stream = await ctx.stream(storage=api.StorageType.MEMORY)
     await ctx.publish_many("s20.a", 100)
     sub = await ctx.consumer(stream)
-    got = await sub.fetch(100, timeout=PATIENCE_S)
+    got = await sub.fetch(100, timeout=TIMEOUT_S)
     equal([int(m.data) for m in got], list(range(100)), "messages")
     info = await ctx.js.stream_info(stream)
     equal(info.config.storage, api.StorageType.MEMORY.value, "storage")

@@ -12,7 +12,7 @@ import javax.net.ssl.TrustManagerFactory;
 
 /** jnats over TLS: before and after INFO, and as the user that its certificate names. */
 public final class Tls {
-    private static final Duration PATIENCE = Duration.ofSeconds(60);
+    private static final Duration TIMEOUT = Duration.ofSeconds(60);
     private static final char[] PASSWORD = "changeit".toCharArray();
 
     private static KeyStore store(String file) throws Exception {
@@ -36,12 +36,12 @@ public final class Tls {
     public static void main(String[] args) throws Exception {
         String url = args[0], certs = args[1], want = args[2], when = args[3];
         Options.Builder options =
-            new Options.Builder().server(url).sslContext(context(certs)).connectionTimeout(PATIENCE);
+            new Options.Builder().server(url).sslContext(context(certs)).connectionTimeout(TIMEOUT);
         if (when.equals("first")) {
             options.tlsFirst();
         }
         try (Connection nc = Nats.connect(options.build())) {
-            Message reply = nc.request("$SYS.REQ.USER.INFO", null, PATIENCE);
+            Message reply = nc.request("$SYS.REQ.USER.INFO", null, TIMEOUT);
             String info = new String(reply.getData(), StandardCharsets.UTF_8);
             if (!info.contains("\"user\":\"" + want + "\"")) {
                 throw new IllegalStateException(info);

@@ -3,13 +3,13 @@ import { jetstream, jetstreamManager } from "@nats-io/jetstream";
 import { wsconnect } from "@nats-io/nats-core";
 
 const MESSAGES = 200;
-const PATIENCE_MS = 60_000;
+const TIMEOUT_MS = 60_000;
 
 window.run = async (servers) => {
-  const nc = await wsconnect({ servers, user: "web", pass: "web", timeout: PATIENCE_MS });
-  const jsm = await jetstreamManager(nc, { timeout: PATIENCE_MS });
+  const nc = await wsconnect({ servers, user: "web", pass: "web", timeout: TIMEOUT_MS });
+  const jsm = await jetstreamManager(nc, { timeout: TIMEOUT_MS });
   await jsm.streams.add({ name: "BROWSER", subjects: ["browser.>"] });
-  const js = jetstream(nc, { timeout: PATIENCE_MS });
+  const js = jetstream(nc, { timeout: TIMEOUT_MS });
   const body = (n) => `${n} ${"nuthatch ".repeat(n)}`;
   await Promise.all(Array.from({ length: MESSAGES }, (_, n) => js.publish("browser.x", body(n))));
   await jsm.consumers.add("BROWSER", { durable_name: "page", ack_policy: "explicit" });

@@ -12,7 +12,7 @@
 const ENDS_EARLY: &str = "a compressed block ends early";
 const TOO_LONG: &str = "a compressed block is longer than it says";
 
-/// What is left of a block's elements.
+/// Rest of a block's elements.
 struct Source<'a>(&'a [u8]);
 
 impl<'a> Source<'a> {

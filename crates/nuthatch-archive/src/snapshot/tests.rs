@@ -5,7 +5,7 @@ use crate::{fuzz_archive, read as read_any};
 use nuthatch_protocol::js::{ConsumerConfig, ConsumerState, SequencePair};
 use proptest::prelude::*;
 
-/// What an archive held, in a form that can be compared.
+/// Content of an archive in a form that can be compared.
 #[derive(Clone, PartialEq, Debug)]
 enum Owned {
     Consumer(Box<ConsumerSnapshot>),

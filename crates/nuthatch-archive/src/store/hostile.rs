@@ -1,4 +1,4 @@
-//! Directories that somebody made to bring the program down, or to have it read something else.
+//! Directories made to crash the program, or to have it read something else.
 
 use super::tests::{Dir, open, put, put_meta, store};
 use super::*;

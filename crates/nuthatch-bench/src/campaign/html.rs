@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use super::metric::{self, Advantage, Promise, number};
 use super::outcome::{Cell, Group};
-use super::{Results, System, glance};
+use super::{Results, System, summary};
 use crate::plot::{self, Bar, Series, escape};
 use crate::report::{Latencies, RawLimit, Spread};
 
@@ -33,8 +33,8 @@ pub fn page(results: &Results, groups: &[Group]) -> String {
         escape(&results.name)
     );
     push_head(&mut out, results);
-    out += &glance::table(results, groups);
-    if let Some(group) = glance::picture(groups) {
+    out += &summary::table(results, groups);
+    if let Some(group) = summary::picture(groups) {
         let _ = write!(out, "<h3>{}: {}</h3>", escape(&group.section), escape(&group.variant));
         push_bars(&mut out, &View::new(group, &results.systems));
     }

@@ -1,19 +1,20 @@
-//! What the report knows about the numbers of a campaign: their order, which end is the good one,
-//! which are drawn; and the classes of guarantees, because only equals are compared.
+//! Metrics of a campaign: their order, which end is the good one, which are drawn; and the classes
+//! of guarantees, their order, which end is the good one, which are drawn; and the classes of
+//! guarantees, because only equals are compared.
 
 use super::System;
 use super::outcome::Group;
 use crate::plot::Better;
 use crate::report::Spread;
 
-/// What a completed send promises, in the order of reports.
+/// Guarantees of a completed send, in the order of reports.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Promise {
     /// The disk has the message before the answer.
     Before,
     /// The disk gets it some time after the answer.
     After,
-    /// Nobody forces it to the disk.
+    /// It is never forced to the disk.
     Never,
     /// The system did not say.
     Unknown,
@@ -22,7 +23,7 @@ pub enum Promise {
 }
 
 impl Promise {
-    /// What a system promises, from the words of its driver.
+    /// Guarantee of a system, from the words of its driver.
     pub fn of(guarantee: &str) -> Self {
         match guarantee.split("fsync: ").nth(1) {
             Some(fsync) if fsync.starts_with("before") => Self::Before,
@@ -64,7 +65,7 @@ pub fn promise(group: &Group, system: Option<&System>) -> Promise {
     }
 }
 
-/// Whether the messages of a workload are kept.
+/// True if the messages of a workload are kept.
 pub fn is_stored(group: &Group) -> bool {
     !group.section.contains("core publish")
 }
@@ -103,7 +104,7 @@ impl Advantage {
         format!("{}{}×", if self.overlap { "~" } else { "" }, number(self.factor))
     }
 
-    /// Whether it is a loss that the repeats agree on.
+    /// True if it is a loss that the repeats agree on.
     pub fn is_loss(self) -> bool {
         self.factor < 1.0 && !self.overlap
     }

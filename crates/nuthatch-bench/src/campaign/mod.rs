@@ -1,13 +1,13 @@
 //! `bench run`: a campaign of many measurements of many systems, as its file describes it, into
 //! raw JSON, CSV and one HTML page.
 
-mod glance;
 mod html;
 mod job;
 mod markdown;
 mod metric;
 mod outcome;
 mod plan;
+mod summary;
 
 use std::cell::RefCell;
 use std::collections::BTreeSet;
@@ -25,7 +25,7 @@ use crate::harness::BenchError;
 use crate::peers::{Peer, cli as peers_cli, objects};
 use crate::queue;
 use crate::report::RawLimit;
-use outcome::{Outcome, Run};
+use outcome::{Outcome, SystemRun};
 use plan::{Campaign, Work};
 
 /// Run a campaign of workloads over many systems; write JSON, CSV and one HTML report
@@ -92,7 +92,7 @@ pub struct Results {
     /// Those that did not, and why.
     pub missing: Vec<String>,
     /// Every run.
-    pub runs: Vec<Run>,
+    pub runs: Vec<SystemRun>,
 }
 
 /// Draw the report of a campaign again from its results.json
@@ -302,14 +302,14 @@ fn run_repeat(
     repeat: usize,
     progress: &Progress,
     one: impl Fn(&'static Peer, &Work) -> Result<job::Outcomes, BenchError>,
-    mut keep: impl FnMut(Vec<Run>) -> Result<(), BenchError>,
+    mut keep: impl FnMut(Vec<SystemRun>) -> Result<(), BenchError>,
 ) -> Result<(), BenchError> {
     // Each repeat begins with another system, so that none is always first.
     let mut turned = present.to_vec();
     turned.rotate_left((repeat - 1) % present.len().max(1));
     for (work, peer) in jobs_of_repeat(works, &turned) {
         progress.begin(repeat, work, peer);
-        let run = |variant: String, result: Result<Outcome, String>| Run {
+        let run = |variant: String, result: Result<Outcome, String>| SystemRun {
             section: work.section().into(),
             variant,
             system: peer.name.into(),

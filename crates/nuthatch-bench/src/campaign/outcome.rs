@@ -1,4 +1,4 @@
-//! What a campaign has measured: every run, and the spread over its repeats.
+//! Results of a campaign: every run, and the spread over its repeats.
 
 use std::collections::BTreeMap;
 
@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::report::Spread;
 
-/// What one measurement of one system found for one row of a table.
+/// Result of one system for one row of a table.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct Outcome {
     /// Numbers by their name with its unit.
@@ -30,7 +30,7 @@ impl Outcome {
 
 /// One run of one system.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-pub struct Run {
+pub struct SystemRun {
     /// The workload.
     pub section: String,
     /// The row of its table; several runs of one work may give several.
@@ -39,7 +39,7 @@ pub struct Run {
     pub system: String,
     /// Which repeat, from 1.
     pub repeat: usize,
-    /// What was found, or why it failed.
+    /// The result, or why it failed.
     pub result: Result<Outcome, String>,
 }
 
@@ -73,7 +73,7 @@ pub struct Group {
 
 /// Puts the repeats together. Failed runs that could not say their variants are shown in all
 /// variants of their section.
-pub fn groups(runs: &[Run], systems: &[String]) -> Vec<Group> {
+pub fn groups(runs: &[SystemRun], systems: &[String]) -> Vec<Group> {
     let mut keys: Vec<(String, String)> = Vec::new();
     for run in runs.iter().filter(|run| run.result.is_ok()) {
         let key = (run.section.clone(), run.variant.clone());
@@ -89,12 +89,12 @@ pub fn groups(runs: &[Run], systems: &[String]) -> Vec<Group> {
     }
     let group = |(section, variant): (String, String)| {
         let cell = |system: &String| {
-            let of_cell = |run: &&Run| {
+            let of_cell = |run: &&SystemRun| {
                 run.section == section
                     && run.system == *system
                     && (run.variant == variant || failed_before_variants(run, runs))
             };
-            let mine: Vec<&Run> = runs.iter().filter(of_cell).collect();
+            let mine: Vec<&SystemRun> = runs.iter().filter(of_cell).collect();
             (!mine.is_empty()).then(|| Cell::new(system, &mine))
         };
         let cells = systems.iter().filter_map(cell).collect();
@@ -103,8 +103,8 @@ pub fn groups(runs: &[Run], systems: &[String]) -> Vec<Group> {
     keys.into_iter().map(group).collect()
 }
 
-/// Whether a run failed under a name that is no row of its own.
-fn failed_before_variants(run: &Run, runs: &[Run]) -> bool {
+/// True if a run failed under a name that is no row of its own.
+fn failed_before_variants(run: &SystemRun, runs: &[SystemRun]) -> bool {
     run.result.is_err()
         && !runs.iter().any(|other| {
             other.result.is_ok() && other.section == run.section && other.variant == run.variant
@@ -112,7 +112,7 @@ fn failed_before_variants(run: &Run, runs: &[Run]) -> bool {
 }
 
 impl Cell {
-    fn new(system: &str, runs: &[&Run]) -> Self {
+    fn new(system: &str, runs: &[&SystemRun]) -> Self {
         let outcomes: Vec<&Outcome> =
             runs.iter().filter_map(|run| run.result.as_ref().ok()).collect();
         let mut metrics = BTreeMap::new();
@@ -145,7 +145,7 @@ impl Cell {
 }
 
 /// One line per number of every run.
-pub fn csv(runs: &[Run]) -> String {
+pub fn csv(runs: &[SystemRun]) -> String {
     let mut out = String::from("section,variant,system,repeat,metric,value\n");
     for run in runs {
         let head = [&run.section, &run.variant, &run.system].map(|text| quoted(text)).join(",");
@@ -172,12 +172,12 @@ fn quoted(text: &str) -> String {
 mod tests {
     use super::*;
 
-    fn run(system: &str, variant: &str, repeat: usize, result: Result<f64, &str>) -> Run {
+    fn run(system: &str, variant: &str, repeat: usize, result: Result<f64, &str>) -> SystemRun {
         let outcome = |value| Outcome {
             metrics: BTreeMap::from([("msgs/s".to_owned(), value)]),
             ..Outcome::default()
         };
-        Run {
+        SystemRun {
             section: "s".into(),
             variant: variant.into(),
             system: system.into(),

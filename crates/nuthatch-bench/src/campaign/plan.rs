@@ -119,7 +119,7 @@ fn one() -> u32 {
     1
 }
 
-/// What one measurement of a campaign does; the server is started anew for each.
+/// Work of one measurement of a campaign; the server is started anew for each.
 #[derive(Debug, Clone)]
 pub enum Work {
     /// Core publish and subscribe.
@@ -149,7 +149,7 @@ impl Work {
         }
     }
 
-    /// Whether only servers of the NATS protocol can do it.
+    /// True if only servers of the NATS protocol can do it.
     pub fn needs_nats(&self) -> bool {
         matches!(self, Self::CoreLatency(_) | Self::Partitions(_))
     }

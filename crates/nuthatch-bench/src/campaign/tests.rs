@@ -71,7 +71,7 @@ fn a_system_that_dies_is_a_failed_row_and_the_rest_goes_on() {
     assert!(page.contains("FAILED") && page.contains("connection refused"));
 }
 
-fn results(runs: Vec<Run>) -> Results {
+fn results(runs: Vec<SystemRun>) -> Results {
     Results {
         name: "test".into(),
         note: String::new(),
@@ -104,7 +104,7 @@ fn what_took_too_long_is_not_repeated() {
 fn a_report_is_drawn_again_from_its_results() {
     let dir = std::env::temp_dir().join(format!("redraw-{:x}", crate::client::random_u64()));
     let outcome = Outcome { metrics: [("msgs/s".to_owned(), 5.0)].into(), ..Outcome::default() };
-    let run = |result| Run {
+    let run = |result| SystemRun {
         section: "mq (seed 004)".into(),
         variant: "v".into(),
         system: "redis".into(),
@@ -137,7 +137,7 @@ fn a_report_is_drawn_again_from_its_results() {
 
 #[test]
 fn losses_that_the_repeats_agree_on_are_listed() {
-    let run = |system: &str, repeat, per_s| Run {
+    let run = |system: &str, repeat, per_s| SystemRun {
         section: "mq (seed 004)".into(),
         variant: "v".into(),
         system: system.into(),

@@ -40,7 +40,7 @@ const BUSY_PAUSE: Duration = Duration::from_millis(1);
 /// A log that commits nothing for so long has a fault.
 const COMMIT_LIMIT: Duration = Duration::from_secs(60);
 
-/// What building took.
+/// Cost of building.
 #[derive(Debug, Clone)]
 pub(crate) struct Built {
     pub(crate) took: Duration,

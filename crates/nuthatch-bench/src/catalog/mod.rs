@@ -76,10 +76,10 @@ pub struct CatalogArgs {
     markdown: Option<PathBuf>,
 }
 
-/// What was found of one start.
+/// Result of one start.
 #[derive(Debug, Clone)]
 pub(crate) struct Start {
-    /// What came before it.
+    /// The preceding step.
     pub(crate) what: &'static str,
     /// Time until the API answered.
     pub(crate) ready: Duration,
@@ -92,8 +92,8 @@ pub(crate) struct Start {
     pub(crate) requests: Requests,
 }
 
-/// Where the log is, and what has to go when all is measured.
-struct Place {
+/// Location of the log, and what is removed after the measurement.
+struct CatalogStore {
     url: String,
     /// For people.
     what: String,
@@ -103,7 +103,7 @@ struct Place {
     _minio: Option<Minio>,
 }
 
-impl Place {
+impl CatalogStore {
     fn new(args: &CatalogArgs, dir: &Path) -> Result<Self, BenchError> {
         if args.minio {
             let minio = Minio::start(dir, "catalog")?;
@@ -122,7 +122,7 @@ impl Place {
     }
 }
 
-impl Drop for Place {
+impl Drop for CatalogStore {
     fn drop(&mut self) {
         if let Some(dir) = &self.dir {
             // Nothing is lost when it stays.
@@ -138,7 +138,7 @@ impl Drop for Place {
 pub fn run(args: &CatalogArgs) -> Result<String, BenchError> {
     let shape = Shape::new(args)?;
     let dir = std::path::absolute(&args.dir).map_err(file_error("find", &args.dir))?;
-    let place = Place::new(args, &dir)?;
+    let place = CatalogStore::new(args, &dir)?;
     let builder = match args.built {
         true => None,
         false => Some(build::build(&shape, &place.url, &place.env)?),

@@ -1,4 +1,4 @@
-//! What a server sends, as events that point into the read buffer: nothing is copied or allocated
+//! A server's messages as events that point into the read buffer: nothing is copied or allocated
 //! per message.
 
 use nuthatch_protocol::wire::client::ServerParseError;

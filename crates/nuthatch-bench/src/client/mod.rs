@@ -26,7 +26,7 @@ pub use frame::{Event, Message};
 pub use transport::{Reader, TransportError, Writer};
 pub use url::{Credentials, ServerUrl, UrlError};
 
-/// What the server says about itself on connecting.
+/// The server's INFO.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(default)]
 pub struct ServerInfo {
@@ -75,11 +75,11 @@ pub struct ConnectOptions {
     pub tls: TlsSettings,
     /// A key to sign with, and perhaps a token signed by an account.
     pub identity: Option<Arc<Identity>>,
-    /// What our reply subjects begin with.
+    /// Prefix of our reply subjects.
     pub inbox_prefix: String,
 }
 
-/// Who we are, proved by a signature.
+/// Identity proved by a signature.
 #[derive(Debug)]
 pub struct Identity {
     /// The key.
@@ -88,7 +88,7 @@ pub struct Identity {
     pub jwt: Option<String>,
 }
 
-/// What reply subjects begin with unless told otherwise.
+/// Default prefix of reply subjects.
 pub const DEFAULT_INBOX_PREFIX: &str = "_INBOX";
 
 impl ConnectOptions {
@@ -170,7 +170,7 @@ pub enum ConnectError {
     Handshake {
         /// `host:port`.
         server: String,
-        /// What happened.
+        /// The cause.
         source: TransportError,
     },
 }
@@ -178,13 +178,13 @@ pub enum ConnectError {
 /// Why a request got no reply.
 #[derive(Debug, thiserror::Error)]
 pub enum RequestError {
-    /// Nobody is subscribed to the subject.
+    /// The subject has no subscriber.
     #[error("no responders: nobody is subscribed to {0:?}")]
     NoResponders(String),
     /// No reply in time.
     #[error("no reply on {subject:?} within {timeout:?}")]
     TimedOut {
-        /// Where the request went.
+        /// Subject of the request.
         subject: String,
         /// How long we waited.
         timeout: Duration,
@@ -283,12 +283,12 @@ impl Client {
         Ok(Self { reader, writer, info, server, inbox, next_sid, requests, request_sid })
     }
 
-    /// What the server said about itself.
+    /// The server's INFO.
     pub fn info(&self) -> &ServerInfo {
         &self.info
     }
 
-    /// Where we are connected.
+    /// Address of the server.
     pub fn server(&self) -> &ServerUrl {
         &self.server
     }
@@ -458,7 +458,7 @@ fn greet(
     Ok((socket.clone(), Reader::new(socket), info))
 }
 
-/// Whether the server's error is about who we are.
+/// True if the server's error is about who we are.
 fn is_denial(text: &str) -> bool {
     let text = text.to_lowercase();
     text.contains("authorization") || text.contains("authentication")

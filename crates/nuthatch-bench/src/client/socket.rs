@@ -30,7 +30,7 @@ pub struct TlsSettings {
 }
 
 impl TlsSettings {
-    /// Whether anything was asked for that makes no sense without encryption.
+    /// True if anything was asked for that makes no sense without encryption.
     pub fn is_wanted(&self) -> bool {
         self.first || self.ca.is_some() || self.cert.is_some()
     }
@@ -120,7 +120,7 @@ impl Socket {
         Ok(Self(Kind::Tls(Box::new(TlsSocket { tcp, session }))))
     }
 
-    /// Whether it is encrypted.
+    /// True if it is encrypted.
     pub fn is_encrypted(&self) -> bool {
         matches!(self.0, Kind::Tls(_))
     }

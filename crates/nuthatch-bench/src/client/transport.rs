@@ -19,7 +19,7 @@ const FLUSH_AT_BYTES: usize = 128 * 1024;
 /// Bodies of at least this size are handed to the kernel from where they are instead of copied.
 const VECTORED_FROM_BYTES: usize = 16 * 1024;
 
-/// What can go wrong on an open connection.
+/// Errors of an open connection.
 #[derive(Debug, thiserror::Error)]
 pub enum TransportError {
     /// The operating system reported an error.

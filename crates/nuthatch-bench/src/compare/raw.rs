@@ -1,4 +1,4 @@
-//! What the machine itself can do: the disk's synced writes and the loopback interface.
+//! Limits of the machine: the disk's synced writes and the loopback interface.
 
 use std::alloc::{Layout, alloc_zeroed, dealloc};
 use std::fs::{self, File, OpenOptions};

@@ -60,7 +60,7 @@ impl Metric {
     }
 }
 
-/// What a row does.
+/// Work of a row.
 #[derive(Debug, Clone, Copy)]
 enum Work {
     Publish { size: usize, window: usize, clients: usize },

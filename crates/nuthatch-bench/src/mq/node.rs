@@ -73,7 +73,7 @@ impl Schedule {
     }
 }
 
-/// What a node does.
+/// Plan of a node.
 #[derive(Debug, Clone)]
 pub struct NodePlan {
     /// Sends or receives.
@@ -103,7 +103,7 @@ pub struct Window {
     pub latency_ns: Vec<(u64, u64)>,
 }
 
-/// What a node reports.
+/// Report of a node.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct NodeReport {
     /// Sends or receives.
@@ -120,7 +120,7 @@ pub struct NodeReport {
     pub cpu_s: f64,
     /// How many messages each of its senders knows to be safe.
     pub confirmed: BTreeMap<u32, u64>,
-    /// What its receivers have seen.
+    /// Messages seen by its receivers.
     pub seen: Seen,
     /// Whether a receiver gave up at the drain limit while messages were still coming.
     pub drain_cut: bool,
@@ -170,7 +170,7 @@ impl Counts {
     }
 }
 
-/// What the threads of a node have gathered.
+/// Results of a node's threads.
 struct Gathered {
     counts: Counts,
     confirmed: BTreeMap<u32, u64>,

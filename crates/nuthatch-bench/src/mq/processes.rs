@@ -68,7 +68,7 @@ impl Setting {
     }
 }
 
-/// What all runs of a matrix share.
+/// Settings shared by all runs of a matrix.
 #[derive(Debug, Clone, Copy, Serialize, Deserialize)]
 pub struct RunPlan {
     /// Not measured.
@@ -194,7 +194,7 @@ fn run_processes(
     Ok(reports)
 }
 
-/// What a node process is told on its standard input.
+/// Input of a node process.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct NodeOrder {
     /// Its queue.

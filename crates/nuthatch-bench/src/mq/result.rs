@@ -50,7 +50,7 @@ pub struct MqResult {
     pub client_cpu_us_per_msg: f64,
     /// Messages received within the windows.
     pub messages: u64,
-    /// What was lost, came twice or out of order.
+    /// Losses, duplicates and disorder.
     pub verdict: Verdict,
     /// Whether receivers gave up while messages were still coming; what they left counts as lost
     /// in the verdict, but is only late.
@@ -136,7 +136,7 @@ impl MqResult {
         ]
     }
 
-    /// What went wrong, in words; empty when nothing did.
+    /// Faults, in words; empty if there are none.
     pub fn faults(&self) -> String {
         let v = &self.verdict;
         let mut faults = Vec::new();

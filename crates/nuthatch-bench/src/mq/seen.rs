@@ -15,7 +15,7 @@ const MAX_SEQ: u64 = 1 << 30;
 /// Senders that can be told apart, for the same reason.
 const MAX_SENDERS: usize = 100_000;
 
-/// What receivers have seen.
+/// Messages seen by receivers.
 #[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct Seen {
     senders: BTreeMap<u32, Bits>,
@@ -79,7 +79,7 @@ impl Seen {
     }
 }
 
-/// What became of the messages.
+/// Fate of the messages.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Verdict {
     /// Messages whose sends completed.

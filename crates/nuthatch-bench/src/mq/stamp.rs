@@ -18,7 +18,7 @@ const SENDER_DIGITS: usize = 8;
 const SEQ_DIGITS: usize = 16;
 const TIME_DIGITS: usize = 16;
 
-/// Who sent a message, as which of its messages, and when.
+/// Identity of a message: its sender, its number, and when it was sent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Stamp {
     /// The sender's number, different for all senders of a run.

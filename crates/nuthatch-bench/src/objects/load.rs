@@ -19,7 +19,7 @@ const WARMUP_PART: u32 = 4;
 /// Name of the queue.
 const QUEUE: &str = "bench";
 
-/// What is sent.
+/// The load.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Load {
     /// Streams that messages are spread over in turn.
@@ -36,7 +36,7 @@ pub(super) struct Load {
     pub(super) setup_limit: Duration,
 }
 
-/// What was found.
+/// Results.
 #[derive(Debug, Clone)]
 pub(super) struct Found {
     /// Streams that were opened within the limit.
@@ -53,7 +53,7 @@ pub(super) struct Found {
     pub(super) server_cpu_s: f64,
     pub(super) store_cpu_s: f64,
     pub(super) client_cpu_s: f64,
-    /// What the store was asked for.
+    /// Requests to the store.
     pub(super) requests: Requests,
 }
 

@@ -1,4 +1,4 @@
-//! What was found, as Markdown.
+//! The results as Markdown.
 
 use std::fmt::Write as _;
 use std::time::Duration;

@@ -72,7 +72,7 @@ impl RawPuts {
     fn measure(&self, minio: &Minio, bytes: usize, parallel: usize) -> Result<RawRate, BenchError> {
         let bucket = &open(minio)?;
         let body = Bytes::copy_from_slice(Payload::new(bytes, 3).get(0));
-        let run = Run {
+        let run = RawRun {
             stored: AtomicU64::new(0),
             over: AtomicBool::new(false),
             cpu_from: process::own_cpu(),
@@ -109,7 +109,7 @@ impl RawPuts {
 }
 
 /// One try.
-struct Run {
+struct RawRun {
     stored: AtomicU64,
     over: AtomicBool,
     cpu_from: Duration,
@@ -118,7 +118,7 @@ struct Run {
     store: Option<u32>,
 }
 
-impl Run {
+impl RawRun {
     /// The time, bytes stored until now, and the CPU time of this process and of the store.
     fn now(&self) -> (Instant, u64, Duration, Duration) {
         let store = self.store.and_then(process::usage).map_or(Duration::ZERO, |usage| usage.cpu);

@@ -228,7 +228,7 @@ const fn kafka(name: &'static str, what: &'static str, settings: Settings) -> Pe
     }
 }
 
-/// What both of its peers have in common.
+/// Settings shared by its peers.
 const WOODPECKER: Peer = Peer {
     name: "woodpecker",
     what: "",
@@ -377,7 +377,7 @@ fn program(site: &Site<'_>, further: &[&str]) -> Launch {
     Launch { command, url: socket, stop_signal: libc::SIGTERM, ..Launch::default() }
 }
 
-/// Whether a path is a directory with at least one file of this ending.
+/// True if a path is a directory with at least one file of this ending.
 pub fn has_files(dir: &Path, ending: &str) -> bool {
     let Ok(entries) = std::fs::read_dir(dir) else { return false };
     entries.flatten().any(|entry| entry.path().extension().is_some_and(|e| e == ending))

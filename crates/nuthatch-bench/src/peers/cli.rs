@@ -93,7 +93,7 @@ pub fn version(peer: &Peer) -> Option<String> {
     Some((peer.version)(&program).unwrap_or_else(|| "yes".into()))
 }
 
-/// Whether this build can speak to it.
+/// True if this build can speak to it.
 pub fn driver_built(peer: &Peer) -> bool {
     DRIVERS.iter().any(|driver| driver.name == peer.driver && driver.built)
 }

@@ -75,7 +75,7 @@ impl Peer {
     }
 }
 
-/// Where a peer is to be started.
+/// Directory and ports for a peer.
 #[derive(Debug)]
 pub struct Site<'a> {
     /// Its program.

@@ -89,7 +89,7 @@ impl Running {
         meter::disk_bytes(&self.dir)
     }
 
-    /// Whether it still runs.
+    /// True if it still runs.
     pub fn is_alive(&mut self) -> bool {
         matches!(self.child.try_wait(), Ok(None))
     }
@@ -155,7 +155,7 @@ impl Drop for Running {
     }
 }
 
-/// Whether a process still is one that works in this directory.
+/// True if a process still is one that works in this directory.
 fn runs_in(pid: u32, dir: &Path) -> bool {
     fs::read_link(format!("/proc/{pid}/cwd")).is_ok_and(|cwd| cwd.starts_with(dir))
 }
@@ -224,7 +224,7 @@ pub(super) fn wait_answers(port: u16, path: &str, dir: &Path) -> Result<(), Benc
     Err(BenchError::Failed(format!("what runs beside it did not start: {}", log_end(dir))))
 }
 
-/// Whether a request over HTTP succeeds.
+/// True if a request over HTTP succeeds.
 fn answers(port: u16, path: &str) -> std::io::Result<bool> {
     const SUCCESS: &[u8] = b"HTTP/1.1 200";
     let mut socket = TcpStream::connect(("127.0.0.1", port))?;

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use super::{Guarantee, Queue, QueueError, Receiver, Sender, Source};
 
-/// What goes wrong.
+/// Injected faults.
 #[derive(Debug, Clone, Default)]
 pub struct Faults {
     /// Every send takes this long.

@@ -150,8 +150,8 @@ impl Queue for KafkaQueue {
     }
 }
 
-/// What became of the messages of a producer. Reports come in the thread of the producer, the
-/// moment they arrive.
+/// Results of a producer's messages. Reports come in the thread of the producer, the moment they
+/// arrive.
 #[derive(Default)]
 struct Outcome {
     reports: Mutex<Reports>,

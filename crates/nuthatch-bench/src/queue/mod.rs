@@ -43,7 +43,7 @@ pub fn failed<E: Display>(
     move |err| QueueError { driver, action, reason: err.to_string() }
 }
 
-/// What a completed send promises. No number is shown without it.
+/// Guarantee of a completed send. No number is shown without it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Guarantee {
     /// On how many machines a message is before the send returns, in words.

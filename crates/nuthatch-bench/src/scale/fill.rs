@@ -24,21 +24,21 @@ const CONSUMER_STREAMS: u64 = 10;
 /// The greeting of a client that only listens, before its own subscriptions.
 const HELLO: &str = "CONNECT {\"verbose\":false,\"pedantic\":false,\"protocol\":1}\r\n";
 
-/// What a server holds beside the stream that is measured on.
+/// Content of a server beside the stream that is measured.
 #[derive(Debug, Clone, Copy)]
-pub(super) enum Held {
+pub(super) enum Preload {
     Nothing,
     /// So many streams, each with messages.
     Streams(u64),
     /// One stream with so many subjects and one message for each.
     Subjects(u64),
-    /// So many durable consumers that nobody uses.
+    /// So many idle durable consumers.
     Consumers(u64),
     /// So many connections with two subscriptions each.
     Connections(u64),
 }
 
-impl Held {
+impl Preload {
     pub(super) fn title(&self) -> String {
         match self {
             Self::Nothing => "one stream".into(),

@@ -20,7 +20,7 @@ use crate::compare::server::{Contender, Further, Server};
 use crate::harness::{BenchError, Target};
 use crate::process;
 use crate::units::{parse_count, parse_number};
-use fill::Held;
+use fill::Preload;
 use instructions::Instructions;
 use pipeline::Publishes;
 
@@ -65,10 +65,10 @@ pub struct ScaleArgs {
     only: Vec<String>,
 }
 
-/// What was found of one kind of publishing.
+/// Result of one kind of publishing.
 #[derive(Debug, Clone)]
 pub(crate) struct Cost {
-    /// What was published to.
+    /// The target of the publishes.
     pub(crate) what: String,
     /// CPU time per publish in microseconds.
     pub(crate) cpu_us: f64,
@@ -76,17 +76,17 @@ pub(crate) struct Cost {
     pub(crate) instructions: Option<f64>,
 }
 
-/// What was found of a server that holds something.
+/// Results of a server with such a content.
 #[derive(Debug, Clone)]
 pub(crate) struct Found {
-    /// What it holds.
+    /// Its content.
     pub(crate) holds: String,
     /// Resident memory in bytes: filled, and after a clean restart.
     pub(crate) memory_bytes: u64,
     pub(crate) restarted_bytes: Option<u64>,
     /// Time until the API answers: after a clean stop, and after it was killed.
     pub(crate) starts: Option<[Duration; 2]>,
-    /// What publishing costs.
+    /// Costs of publishing.
     pub(crate) costs: Vec<Cost>,
 }
 
@@ -104,19 +104,19 @@ pub fn run(args: &ScaleArgs) -> Result<String, BenchError> {
         further: Further::default(),
     };
     raise_file_limit();
-    let mut found = vec![measure(args, &contender, &Held::Nothing)?];
+    let mut found = vec![measure(args, &contender, &Preload::Nothing)?];
     for held in wanted(args)? {
         found.push(measure(args, &contender, &held)?);
     }
     Ok(table::render(&found))
 }
 
-fn wanted(args: &ScaleArgs) -> Result<Vec<Held>, BenchError> {
+fn wanted(args: &ScaleArgs) -> Result<Vec<Preload>, BenchError> {
     let all = [
-        ("streams", Held::Streams(args.streams)),
-        ("subjects", Held::Subjects(args.subjects)),
-        ("consumers", Held::Consumers(args.consumers)),
-        ("connections", Held::Connections(args.connections)),
+        ("streams", Preload::Streams(args.streams)),
+        ("subjects", Preload::Subjects(args.subjects)),
+        ("consumers", Preload::Consumers(args.consumers)),
+        ("connections", Preload::Connections(args.connections)),
     ];
     if let Some(unknown) = args.only.iter().find(|name| all.iter().all(|(n, _)| n != name)) {
         let names = all.map(|(name, _)| name).join(", ");
@@ -126,7 +126,7 @@ fn wanted(args: &ScaleArgs) -> Result<Vec<Held>, BenchError> {
     Ok(all.into_iter().filter(|(name, _)| is_wanted(name)).map(|(_, held)| held).collect())
 }
 
-fn measure(args: &ScaleArgs, contender: &Contender, held: &Held) -> Result<Found, BenchError> {
+fn measure(args: &ScaleArgs, contender: &Contender, held: &Preload) -> Result<Found, BenchError> {
     eprintln!("{}", held.title());
     let server = Server::start(contender, &args.dir)?;
     let target = server.target()?;
@@ -159,7 +159,7 @@ fn resident(server: &Server) -> u64 {
     process::usage(server.pid()).map_or(0, |usage| usage.rss_bytes)
 }
 
-/// What a publish costs the server: the median of the rounds.
+/// Cost of a publish for the server: the median of the rounds.
 fn cost(
     args: &ScaleArgs,
     server: &Server,

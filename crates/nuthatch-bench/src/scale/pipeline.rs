@@ -19,7 +19,7 @@ pub(super) const BODY_BYTES: usize = 128;
 /// golden ratio of 2^32, coprime to every count that people choose.
 const STRIDE: u64 = 2_654_435_761;
 
-/// Where publishes go.
+/// Target of publishes.
 #[derive(Debug, Clone)]
 pub(super) struct Publishes {
     /// `<prefix><number>` are the subjects.

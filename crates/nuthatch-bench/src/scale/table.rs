@@ -1,4 +1,4 @@
-//! What was found, as a table.
+//! The results as a table.
 
 use std::time::Duration;
 

@@ -36,7 +36,7 @@ pub enum Mapping {
     Client,
 }
 
-/// What to do.
+/// The plan.
 #[derive(Debug, Clone, Copy)]
 pub struct Plan {
     /// Streams. A mapping in the server is used only when it has this count.

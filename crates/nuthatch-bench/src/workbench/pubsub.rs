@@ -53,7 +53,7 @@ impl Shape {
     }
 }
 
-/// What was measured.
+/// Results.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct PubSub {
     /// Name of the shape.

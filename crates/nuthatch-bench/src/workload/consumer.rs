@@ -29,7 +29,7 @@ impl AckMode {
     }
 }
 
-/// What the reply subject of a delivered message says about it.
+/// Metadata of a delivered message, from its reply subject.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Delivery {
     /// How often it has been delivered, this time included.

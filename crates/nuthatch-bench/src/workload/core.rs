@@ -82,7 +82,7 @@ impl CorePub {
 /// A server that slows its publishers down may take this long to come to the final ping.
 const PUBLISH_DRAIN: Duration = Duration::from_secs(60);
 
-/// Subscribing to what somebody else publishes.
+/// Subscribing to another client's publishes.
 #[derive(Debug, Clone)]
 pub struct CoreSub {
     /// Subject, wildcards allowed.

@@ -18,7 +18,7 @@ const REFILL_PART: usize = 4;
 /// A publish workload.
 #[derive(Debug, Clone)]
 pub struct JsPub {
-    /// Where to.
+    /// The stream.
     pub stream: StreamPlan,
     /// Messages over all clients.
     pub msgs: u64,

@@ -47,7 +47,7 @@ pub enum ReadMode {
 }
 
 impl ReadMode {
-    /// Whether the consumer is ephemeral and never acknowledges.
+    /// True if the consumer is ephemeral and never acknowledges.
     pub fn is_ordered(self) -> bool {
         matches!(self, Self::OrderedPush | Self::OrderedPull)
     }
@@ -56,7 +56,7 @@ impl ReadMode {
 /// A reading workload.
 #[derive(Debug, Clone)]
 pub struct JsRead {
-    /// Where from.
+    /// The stream.
     pub stream: StreamPlan,
     /// How.
     pub mode: ReadMode,
@@ -345,7 +345,7 @@ impl<'a> Pulls<'a> {
         }
     }
 
-    /// Asks for the next batch of what nobody has claimed yet.
+    /// Asks for the next unclaimed batch.
     fn ask(&mut self, writer: &mut Writer) -> Result<(), TransportError> {
         let take = |left: u64| (left > 0).then(|| left - left.min(self.batch));
         let before = self.unclaimed.fetch_update(Ordering::Relaxed, Ordering::Relaxed, take);
@@ -369,7 +369,7 @@ impl<'a> Pulls<'a> {
         Ok(())
     }
 
-    /// Whether this is the end of a pull instead of a message; what it did not deliver goes back
+    /// True if this is the end of a pull instead of a message; what it did not deliver goes back
     /// to the unclaimed.
     #[inline]
     fn status(&mut self, m: &Message<'_>, tally: &mut Tally) -> bool {

@@ -68,7 +68,7 @@ impl StreamPlan {
     }
 }
 
-/// Where a stream stands.
+/// State of a stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct StreamState {
     /// Messages stored.

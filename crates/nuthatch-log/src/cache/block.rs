@@ -11,8 +11,8 @@ use std::collections::{BTreeMap, VecDeque};
 
 /// A position in a segment: where a frame starts and an offset inside it.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub struct At {
-    /// Where the frame starts in the segment.
+pub struct FramePosition {
+    /// Offset where the frame starts in the segment.
     pub frame: u32,
     /// Offset in the frame.
     pub record: u32,
@@ -20,9 +20,9 @@ pub struct At {
 
 /// Outcome of looking for a message from a position on.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Walk {
+pub enum ReadStep {
     /// It starts here.
-    Found(At),
+    Found(FramePosition),
     /// A later message came first, or the segment ended: there is no such message.
     Passed,
     /// The frame at this offset is not in memory; the one before it, if the walk came from there.
@@ -35,11 +35,11 @@ const FOLLOWED_STRETCHES: usize = 8;
 
 struct Extent {
     bytes: Bytes,
-    /// Where the frame behind it starts.
+    /// Offset where the frame behind it starts.
     end: u32,
     /// One frame that was packed.
     unpacked: bool,
-    /// What the frame behind it is chained to.
+    /// Chain value that the frame behind it must carry.
     last: Link,
     used: bool,
     /// Something was found in it, so what follows it will probably be wanted.
@@ -120,14 +120,14 @@ impl BlockCache {
     }
 
     /// The bytes from a record on, and the buffer that owns them.
-    pub fn record(&mut self, segment: SegmentId, at: At) -> Option<(&[u8], &Bytes)> {
+    pub fn record(&mut self, segment: SegmentId, at: FramePosition) -> Option<(&[u8], &Bytes)> {
         let (extent, start) = self.extent(segment, at.frame)?;
         let record = extent.bytes.get(start + at.record as usize..)?;
         Some((record, &extent.bytes))
     }
 
-    /// Where the first frame behind `frame` starts that is not in memory, and what it is chained to,
-    /// the first time this is asked of the extent that holds `frame`.
+    /// Offset and chain value of the first frame behind `frame` that is not in memory, the first
+    /// time this is asked of the extent that holds `frame`.
     pub fn read_ahead(&mut self, segment: SegmentId, frame: u32) -> Option<(u32, Link)> {
         let range = (segment, 0)..=(segment, frame);
         let (_, extent) = self.extents.range_mut(range).next_back()?;
@@ -149,35 +149,37 @@ impl BlockCache {
         &mut self,
         segment: SegmentId,
         block: u32,
-        mut at: At,
+        mut at: FramePosition,
         end: u64,
         wanted: (StreamId, Seq),
-    ) -> Walk {
+    ) -> ReadStep {
         let mut before = None;
         while u64::from(at.frame) < end {
             let Some((extent, start)) = self.extent(segment, at.frame) else {
-                return Walk::Absent(at.frame, before);
+                return ReadStep::Absent(at.frame, before);
             };
             let len = crate::bytes::u32_at(&extent.bytes, start);
             let Some(frame) = extent.bytes.get(start..start + len as usize) else {
-                return Walk::Absent(at.frame, before);
+                return ReadStep::Absent(at.frame, before);
             };
             let next =
                 if extent.unpacked { extent.end } else { at.frame + len.next_multiple_of(block) };
             match find_in_frame(frame, at.record.max(FRAME_HEADER_BYTES as u32), wanted) {
-                FrameWalk::Found(record) => return Walk::Found(At { frame: at.frame, record }),
-                FrameWalk::Passed => return Walk::Passed,
+                FrameWalk::Found(record) => {
+                    return ReadStep::Found(FramePosition { frame: at.frame, record });
+                }
+                FrameWalk::Passed => return ReadStep::Passed,
                 FrameWalk::End => {}
             }
             before = Some(link_of(frame));
-            at = At { frame: next, record: 0 };
+            at = FramePosition { frame: next, record: 0 };
         }
-        Walk::Passed
+        ReadStep::Passed
     }
 }
 
-/// What the frame behind this one is chained to. Unpacked, a frame has the checksums that it has in
-/// the file.
+/// Chain value that the frame behind this one must carry. Unpacked, a frame has the checksums that
+/// it has in the file.
 fn link_of(frame: &[u8]) -> Link {
     Link { lsn: Lsn(crate::bytes::u64_at(frame, 20)), header_crc: crate::bytes::u32_at(frame, 4) }
 }

@@ -1,6 +1,7 @@
-//! Whether a frame that was read is the one that belongs there. A disk that writes to the wrong place
-//! leaves frames that are whole, with the right salt and sums, where others were: they must not pass
-//! for those, or what is not in them would pass for never stored.
+//! Checks that a frame read back is the one that belongs at its position. A disk that misplaces
+//! writes leaves whole frames, with the right salt and checksums, where others were. Accepted as
+//! those, they would make the messages of the overwritten ones look as if they had never been
+//! stored.
 
 use crate::frame::codec::RecordPeek;
 use crate::frame::{FrameFault, FrameHeader, flags, pack};
@@ -8,7 +9,7 @@ use crate::record::RecordKind;
 use crate::segment::SegmentHeader;
 use crate::types::{Lsn, Seq, StreamId};
 
-/// What the frame behind a frame is chained to.
+/// Chain value that the next frame must carry.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Link {
     /// The frame's position.
@@ -25,7 +26,7 @@ impl Link {
     }
 }
 
-/// What is known of a frame before it is read.
+/// What a frame must match, as known before it is read.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Expect {
     /// The index knows a message in it, and where it starts. A message is in one frame of a segment
@@ -35,7 +36,7 @@ pub enum Expect {
         stream: StreamId,
         /// Its sequence.
         seq: Seq,
-        /// Where it starts in the frame.
+        /// Offset where it starts in the frame.
         offset: u32,
     },
     /// It comes right behind this frame.
@@ -45,7 +46,7 @@ pub enum Expect {
 }
 
 impl Expect {
-    /// Whether a frame whose checksums fit is the one. `image` is the frame, unpacked.
+    /// True if a frame whose checksums fit is the one. `image` is the frame, unpacked.
     #[must_use]
     pub fn is_met(&self, header: &FrameHeader, image: &[u8]) -> bool {
         let compacted = header.flags & flags::COMPACTED != 0;

@@ -21,9 +21,9 @@ const UNPACKED_STRETCH_BYTES: usize = 2 * 1024 * 1024;
 pub struct LoadRequest {
     /// The segment.
     pub segment: Arc<Segment>,
-    /// Where the first frame starts.
+    /// Offset where the first frame starts.
     pub offset: u32,
-    /// What is known of that frame.
+    /// What the frame at that offset must match.
     pub expect: Expect,
     /// Nothing at or behind this offset may be read: it is not committed.
     pub end: u64,
@@ -31,11 +31,11 @@ pub struct LoadRequest {
     pub mode: WriteMode,
 }
 
-/// What came of it.
+/// Result of a load.
 pub struct Loaded {
     /// The segment.
     pub segment: SegmentId,
-    /// Where the first frame starts.
+    /// Offset where the first frame starts.
     pub offset: u32,
     /// Whole, checked frames: at least one.
     pub result: Result<Vec<Stretch>, LoadFailure>,
@@ -46,23 +46,23 @@ pub struct Loaded {
 pub struct LoadFailure {
     /// Why.
     pub fault: LoadFault,
-    /// Where to go on for what lies behind it.
+    /// Where reading resumes behind a frame that cannot be read.
     pub resume: Option<Resume>,
 }
 
 /// Whole, checked frames in memory.
 #[derive(Clone, Debug)]
 pub struct Stretch {
-    /// Where the first one starts in the segment.
+    /// Offset where the first one starts in the segment.
     pub offset: u32,
-    /// Where the frame behind them starts.
+    /// Offset where the frame behind them starts.
     pub end: u32,
     /// Their bytes, as in the file (the last one perhaps without its padding); or one frame that was
     /// packed, as it would be if it were not.
     pub bytes: Bytes,
     /// It is one frame that was packed: its length does not tell where the next one starts.
     pub unpacked: bool,
-    /// What the frame behind them is chained to.
+    /// Chain value that the frame behind them must carry.
     pub last: Link,
 }
 
@@ -155,7 +155,7 @@ impl LoadRequest {
                     expect = Expect::Behind(Link::of(&header));
                 }
                 Err(fault) if at == 0 => return Err(fault),
-                // What follows is told of when somebody needs it.
+                // Later faults are reported when they are met.
                 Err(_) => break,
             }
         }
@@ -171,7 +171,7 @@ struct Gathered {
     from: u32,
     block: u32,
     done: Vec<Stretch>,
-    /// Where frames that are not packed began that are not in `done` yet.
+    /// Start of a run of unpacked frames that `done` does not hold yet.
     plain: Option<usize>,
     unpacked_bytes: usize,
     /// The frame taken last.

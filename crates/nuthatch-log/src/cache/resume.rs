@@ -9,9 +9,9 @@ use bytes::Bytes;
 /// A frame behind one that cannot be read.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Resume {
-    /// Where it starts.
+    /// Offset where it starts.
     pub offset: u32,
-    /// What it is.
+    /// Its chain value.
     pub link: Link,
 }
 
@@ -68,7 +68,7 @@ impl<'a> Search<'a> {
         header_in(&bytes[..bytes.len().min(block)], &self.segment.header).ok()
     }
 
-    /// What can be read there; where that is not all, a block of it at least, or zeros for it.
+    /// The readable bytes there; where that is not all, a block of it at least, or zeros for it.
     fn read(&self, at: u64, len: u64) -> Bytes {
         let block = u64::from(self.segment.header.block_bytes);
         for len in [len, block] {
@@ -87,7 +87,7 @@ impl<'a> Search<'a> {
         frame.is_ok_and(|frame| header.check_body(&frame).is_ok())
     }
 
-    /// Whether a whole frame lies where it was written: it is chained to the bad one, or the next one
+    /// True if a whole frame lies where it was written: it is chained to the bad one, or the next one
     /// that can be found lies behind it in the log as well, and what is known of the positions before it fits.
     fn belongs(
         &mut self,

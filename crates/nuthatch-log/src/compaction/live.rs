@@ -32,7 +32,7 @@ impl Live {
         }
     }
 
-    /// Whether a message is among them.
+    /// True if a message is among them.
     #[must_use]
     pub fn contains(&self, stream: StreamId, seq: Seq) -> bool {
         let Some(live) = self.streams.get(&stream) else { return false };
@@ -63,7 +63,7 @@ impl Live {
         self.streams.values().map(|live| live.messages).sum()
     }
 
-    /// Whether there are none.
+    /// True if there are none.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.streams.is_empty()

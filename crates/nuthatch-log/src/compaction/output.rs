@@ -26,7 +26,7 @@ use std::sync::Arc;
 pub struct Output {
     /// The segment.
     pub segment: Arc<Segment>,
-    /// Where its frames end.
+    /// Offset where its frames end.
     pub data_end: u64,
     /// Last position it stands for.
     pub end: Lsn,
@@ -46,7 +46,7 @@ pub struct Writing<'a> {
     prev_crc: u32,
     body: Vec<u8>,
     count: u16,
-    /// Whether the records in `body` are to be packed.
+    /// True if the records in `body` are to be packed.
     packs: bool,
     packer: Option<Packer>,
     pace: Pace,
@@ -57,7 +57,7 @@ pub struct Writing<'a> {
 pub struct Finished {
     /// The name it has.
     pub name: String,
-    /// What there is to know about it.
+    /// Its measures.
     pub output: Output,
     /// Its entry in the catalog.
     pub entry: SegmentEntry,
@@ -249,7 +249,7 @@ impl<'a> Writing<'a> {
     }
 }
 
-/// Whether the segment has its name from the start.
+/// True if the segment has its name from the start.
 fn is_direct(job: &RewriteJob) -> bool {
     job.store.disk.write_mode() == WriteMode::Object
 }

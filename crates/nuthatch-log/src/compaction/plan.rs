@@ -1,5 +1,6 @@
-//! What a compaction writes: which segments, for which positions and streams, and in which portions
-//! the records are gathered.
+//! Plan of a compaction's output: which segments, for which positions and streams, and in which
+//! portions the records are gathered. which segments, for which positions and streams, and in which
+//! portions the records are gathered.
 //!
 //! A stream with much data gets a segment of its own; the others share one, in which each stream's
 //! messages lie together. The segments divide the positions of the inputs among themselves, so the
@@ -47,8 +48,8 @@ impl Portion {
 pub struct Plan {
     /// The segments, in the order of the chain.
     pub segments: Vec<Planned>,
-    /// The portions, in the order of writing: the last segment first, so that whoever finds the
-    /// first one by its name alone finds all of them.
+    /// The portions, in the order of writing: the last segment first, so that a recovery that finds
+    /// the first one by its name alone finds all of them.
     pub portions: Vec<Portion>,
 }
 

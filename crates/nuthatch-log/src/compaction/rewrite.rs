@@ -28,7 +28,7 @@ pub enum Packing {
 }
 
 impl Packing {
-    /// Whether a stream's are.
+    /// True if a stream's are.
     #[must_use]
     pub fn wants(&self, stream: StreamId) -> bool {
         match self {
@@ -59,7 +59,7 @@ pub struct Shape {
 pub struct RewriteJob {
     /// The log's files.
     pub store: Arc<Store>,
-    /// What the segments hold.
+    /// Their contents, by stream.
     pub survey: Survey,
     /// The messages that are live.
     pub live: Live,
@@ -67,7 +67,7 @@ pub struct RewriteJob {
     pub packing: Packing,
     /// Sizes.
     pub shape: Shape,
-    /// Whether the space that was set aside may be used: what is written gives more of it back.
+    /// True if the space that was set aside may be used: what is written gives more of it back.
     pub spends_reserve: bool,
     /// Salt of the new segments.
     pub salt: u32,
@@ -77,7 +77,7 @@ pub struct RewriteJob {
 
 /// The outcome of a compaction.
 pub struct Rewritten {
-    /// What was compacted.
+    /// Contents of the inputs.
     pub survey: Survey,
     /// The new segments, in the order of the chain; none if nothing was live.
     pub outputs: Vec<Output>,
@@ -110,8 +110,8 @@ impl RewriteJob {
 
     /// The positions that the inputs stand for.
     fn range(&self) -> (Lsn, Lsn) {
-        let base = self.survey.victims[0].segment.header.base;
-        (base, self.survey.victims.last().map_or(base, |victim| victim.end))
+        let base = self.survey.inputs[0].segment.header.base;
+        (base, self.survey.inputs.last().map_or(base, |input| input.end))
     }
 
     /// A pace for a part of the work.
@@ -198,14 +198,14 @@ impl RewriteJob {
     ) -> Result<u64, CompactionFault> {
         let mut found = 0;
         let mut pace = self.pace();
-        for (number, victim) in self.survey.victims.iter().enumerate() {
-            let stretch = if victim.segment.header.compacted {
+        for (number, input) in self.survey.inputs.iter().enumerate() {
+            let stretch = if input.segment.header.compacted {
                 self.survey.stretch(number, range)
             } else {
-                Some((victim.segment.first_offset(), victim.data_end))
+                Some((input.segment.first_offset(), input.data_end))
             };
             let Some(stretch) = stretch else { continue };
-            for_each_frame(victim, stretch, &mut pace, &mut |body, _, _| {
+            for_each_frame(input, stretch, &mut pace, &mut |body, _, _| {
                 add(&self.store.stats.compaction_read_bytes, body.len() as u64);
                 let mut records = RecordIter::new(body);
                 for (at, record) in records.by_ref() {
@@ -263,7 +263,7 @@ impl RewriteJob {
     }
 
     fn is_victim(&self, id: SegmentId) -> bool {
-        self.survey.victims.iter().any(|victim| victim.segment.id() == id)
+        self.survey.inputs.iter().any(|input| input.segment.id() == id)
     }
 
     /// Puts the new segments in the place of the old ones, in one step.
@@ -289,8 +289,8 @@ impl RewriteJob {
     /// The inputs are no longer needed. What cannot be removed now goes at the next start.
     fn remove_inputs(&self) {
         let remove = || -> io::Result<()> {
-            for victim in &self.survey.victims {
-                self.store.disk.remove(&victim.segment.header.file_name())?;
+            for input in &self.survey.inputs {
+                self.store.disk.remove(&input.segment.header.file_name())?;
             }
             self.store.disk.sync_dir("")?;
             self.store.publish(|catalog| forget_removed(catalog, &|id| self.is_victim(id)))
@@ -319,9 +319,9 @@ pub fn forget_removed(catalog: &mut Catalog, gone: &dyn Fn(SegmentId) -> bool) {
 
 /// Places of every stream in the outputs of a compaction.
 impl Rewritten {
-    /// Where each stream's messages are now.
+    /// The new positions of each stream's messages.
     #[must_use]
-    pub fn places(&self) -> FxHashMap<StreamId, Vec<crate::index::Place>> {
+    pub fn places(&self) -> FxHashMap<StreamId, Vec<crate::index::IndexPosition>> {
         let mut places = FxHashMap::default();
         for output in &self.outputs {
             for stream in output.footer.streams().iter().filter(|stream| stream.messages > 0) {

@@ -12,16 +12,16 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::io;
 
-/// Where replaced files are kept, below the log's directory.
+/// Directory for replaced files, below the log's directory.
 pub const KEPT_DIR: &str = "doctor";
 
 /// Bytes copied at a time.
 const COPY_BYTES: usize = 1 << 20;
 
-/// What was done.
+/// Result of applying a diagnosis.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Applied {
-    /// Where the old files are, relative to the log's directory.
+    /// Directory of the old files, relative to the log's directory.
     pub kept_in: String,
     /// Files that were replaced or removed, each kept there under its own name.
     pub kept: Vec<String>,

@@ -1,6 +1,6 @@
 //! Checkpoints: which of them a restart could use, and what the newest one knows of the streams.
 
-use super::chain::removed;
+use super::chain_repair::removed;
 use super::examine::Examiner;
 use super::finding::{Finding, Kind};
 use crate::catalog::{Catalog, SegmentState};
@@ -39,14 +39,14 @@ impl Examiner<'_> {
                 continue;
             }
             let snapshot = &bytes[checkpoint::HEADER_BYTES..];
-            if self.medic.is_later(snapshot) {
+            if self.decoder.is_later(snapshot) {
                 let what = Later::Snapshot.to_string();
                 self.note(Finding::new(Kind::LaterVersion, name, what, ""));
                 continue;
             }
-            match self.medic.snapshot(snapshot) {
+            match self.decoder.snapshot(snapshot) {
                 Some(streams) if !used => {
-                    self.census.checkpoint(covers.lsn, streams);
+                    self.inventory.checkpoint(covers.lsn, streams);
                     used = true;
                 }
                 Some(_) => {}
@@ -68,7 +68,7 @@ impl Examiner<'_> {
         catalog
     }
 
-    /// A checkpoint of the newest generation that covers positions behind the log's end proves that
+    /// A checkpoint of the newest epoch that covers positions behind the log's end proves that
     /// they were committed: they are entered as lost. It knows the sequences up to there; how far the
     /// log went on behind it nobody knows.
     fn let_it_lead(&mut self, name: &str, covers: Covers) -> io::Result<()> {
@@ -94,7 +94,7 @@ impl Examiner<'_> {
              what it covered is not known"
         );
         let action = "its name is not believed; sequences that may have been given out are skipped";
-        self.census.lost_end();
+        self.inventory.lost_end();
         self.note(Finding::new(Kind::CheckpointAhead, name, what, action));
         Ok(())
     }
@@ -106,7 +106,7 @@ impl Examiner<'_> {
         let action = "the positions between are given up; their sequences are not used again";
         let id = self.new_id();
         self.catalog.segments.push(removed(id, Lsn(end.0 + 1), covers));
-        self.census.lost_end();
+        self.inventory.lost_end();
         self.note(Finding::new(Kind::CheckpointAhead, name, what, action));
         Ok(())
     }

@@ -1,9 +1,9 @@
 //! The examination as a whole: what is looked at, in which order, and what comes out.
 
 use super::apply::KEPT_DIR;
-use super::census::{Census, Lost, Uncertain};
 use super::finding::{Finding, Kind, Severity};
-use super::{Medic, StreamPreview};
+use super::inventory::{Inventory, Lost, Uncertain};
+use super::{StateDecoder, StreamPreview};
 use crate::catalog::{CATALOG_FILE, Catalog};
 use crate::env::{Change, Disk, OverlayDisk, read_exact_at};
 use crate::identity::{IDENTITY_FILE, Identity, IdentityFault};
@@ -16,13 +16,13 @@ use std::fmt::Write as _;
 use std::io;
 use std::sync::Arc;
 
-/// Where mendings note what was lost, so that it is told once.
+/// File that records what earlier repairs gave up, so that it is reported once.
 const LOST_FILE: &str = "doctor/lost";
 
 /// More of that file is not read.
 const LOST_FILE_MAX_BYTES: usize = 16 << 20;
 
-/// What the operator may choose.
+/// Options of a diagnosis.
 #[derive(Clone, Copy, Default, Debug)]
 pub struct DoctorOptions {
     /// Set a changed byte back also where the frame is so large that chance could have made the
@@ -44,7 +44,7 @@ pub enum DoctorError {
     Io(#[from] io::Error),
 }
 
-/// What was found, and what the log is like after mending.
+/// Findings, and the state of the log after repair.
 #[derive(Debug)]
 pub struct Diagnosis {
     /// Identity of the log.
@@ -57,24 +57,24 @@ pub struct Diagnosis {
     pub uncertain: Vec<Uncertain>,
     /// The streams as a server shows them after mending, or why it would not open.
     pub streams: Result<Vec<StreamPreview>, String>,
-    /// What mending changes, by file.
+    /// The changes of the repair, by file.
     pub changes: BTreeMap<String, Change>,
 }
 
 impl Diagnosis {
-    /// Whether nothing is damaged. Notes do not count.
+    /// True if nothing is damaged. Notes do not count.
     #[must_use]
     pub fn is_healthy(&self) -> bool {
         self.streams.is_ok() && self.findings.iter().all(|f| f.kind.severity() == Severity::Note)
     }
 
-    /// Adds what was found where the files themselves are kept, by somebody who knows that medium.
+    /// Adds findings about the medium that holds the files.
     pub fn add(&mut self, findings: impl IntoIterator<Item = Finding>) {
         self.findings.extend(findings);
         self.findings.sort_by_key(|f| std::cmp::Reverse(f.kind.severity()));
     }
 
-    /// Whether it may be mended: nothing blocks it and the mended log opens.
+    /// True if it may be mended: nothing blocks it and the mended log opens.
     #[must_use]
     pub fn is_mendable(&self) -> bool {
         let blocking = |f: &Finding| f.kind.severity() == Severity::Blocking;
@@ -88,16 +88,16 @@ impl Diagnosis {
 /// [`DoctorError`].
 pub fn diagnose(
     disk: &Arc<dyn Disk>,
-    medic: &dyn Medic,
+    decoder: &dyn StateDecoder,
     options: DoctorOptions,
 ) -> Result<Diagnosis, DoctorError> {
     let mut examiner = Examiner {
         base: Arc::clone(disk),
         disk: Arc::new(OverlayDisk::new(Arc::clone(disk))),
-        medic,
+        decoder,
         options,
         catalog: Catalog::new(0),
-        census: Census::default(),
+        inventory: Inventory::default(),
         findings: Vec::new(),
         holes_without_file: BTreeSet::new(),
         open_end: Lsn(0),
@@ -112,10 +112,10 @@ pub struct Examiner<'a> {
     pub(super) base: Arc<dyn Disk>,
     /// The log as it will be.
     pub(super) disk: Arc<OverlayDisk>,
-    pub(super) medic: &'a dyn Medic,
+    pub(super) decoder: &'a dyn StateDecoder,
     pub(super) options: DoctorOptions,
     pub(super) catalog: Catalog,
-    pub(super) census: Census,
+    pub(super) inventory: Inventory,
     pub(super) findings: Vec<Finding>,
     /// Removed entries that may stand for a lost file.
     pub(super) holes_without_file: BTreeSet<SegmentId>,
@@ -142,11 +142,11 @@ impl Examiner<'_> {
         self.look_in_torn()?;
         self.segments()?;
         if self.end_is_guessed {
-            self.census.lost_end();
+            self.inventory.lost_end();
         }
         self.drop_void_states()?;
         self.checkpoints()?;
-        self.medicine()?;
+        self.repair_segment()?;
         let is_new = self.base_catalog().is_none_or(|on_disk| on_disk != self.catalog);
         if is_new || before != self.catalog {
             self.catalog.store(&*self.disk)?;
@@ -174,15 +174,16 @@ impl Examiner<'_> {
         let streams = if self.is_blocked() {
             Err("it was not tried, because something above must be dealt with first".to_owned())
         } else {
-            self.medic.preview(Arc::new(OverlayDisk::new(Arc::clone(&self.disk) as Arc<dyn Disk>)))
+            self.decoder
+                .preview(Arc::new(OverlayDisk::new(Arc::clone(&self.disk) as Arc<dyn Disk>)))
         };
         let known = self.known_losses();
-        let lost = streams.as_ref().map_or_else(|_| Vec::new(), |s| self.census.lost(s, &known));
+        let lost = streams.as_ref().map_or_else(|_| Vec::new(), |s| self.inventory.lost(s, &known));
         self.remember(&lost)?;
         let changes = self.disk.changes()?;
         let mut findings = std::mem::take(&mut self.findings);
         findings.sort_by_key(|f| std::cmp::Reverse(f.kind.severity()));
-        let uncertain = self.census.uncertain();
+        let uncertain = self.inventory.uncertain();
         let log_id = self.catalog.log_id;
         Ok(Diagnosis { log_id, findings, lost, uncertain, streams, changes })
     }
@@ -256,7 +257,7 @@ impl Examiner<'_> {
         self.set_aside(Kind::Identity, IDENTITY_FILE, why);
     }
 
-    /// Whether a file has been taken out of the way.
+    /// True if a file has been taken out of the way.
     pub(super) fn is_aside(&self, path: &str) -> bool {
         self.disk.list("").is_ok_and(|names| !names.iter().any(|name| name == path))
     }
@@ -281,7 +282,7 @@ impl Examiner<'_> {
                 || name == RESERVE_FILE
                 || name == IDENTITY_FILE
                 || name.ends_with(".seg")
-                || crate::chain::TIER_FILES.contains(&name.as_str())
+                || crate::sealed_segments::TIER_FILES.contains(&name.as_str())
                 || name.starts_with(crate::checkpoint::PREFIX);
             if !known && name != KEPT_DIR {
                 let what = "a log has no such file";

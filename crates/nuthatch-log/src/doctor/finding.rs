@@ -1,4 +1,4 @@
-//! What can be wrong with a log, by name: every kind has a section in `docs/doctor.md`.
+//! Kinds of damage; every kind has a section in `docs/doctor.md`.
 
 use std::fmt;
 
@@ -59,7 +59,7 @@ pub enum Kind {
     ObjectMissing,
     /// Inputs of a compaction that are no longer needed, files under construction.
     Leftover,
-    /// What an earlier recovery or doctor set aside.
+    /// A file that an earlier recovery or repair set aside.
     SetAside,
     /// A file that a log does not have.
     UnknownFile,
@@ -175,13 +175,13 @@ impl Severity {
 /// Something found in a log's directory.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Finding {
-    /// What it is.
+    /// Kind of the finding.
     pub kind: Kind,
     /// The file concerned, relative to the directory; empty for the log as a whole.
     pub file: String,
     /// The facts: where, how much.
     pub what: String,
-    /// What mending does about it.
+    /// What the repair does about it.
     pub action: String,
 }
 

@@ -13,14 +13,14 @@ use std::fmt;
 use std::io;
 use std::sync::Arc;
 
-/// What a log looks like.
+/// Result of inspecting a log.
 #[derive(Clone, Debug)]
 pub struct Inspection {
     /// Identity of the log.
     pub log_id: u64,
-    /// The newest generation that wrote.
+    /// The newest epoch that wrote.
     pub epoch: Epoch,
-    /// Whether it was closed cleanly.
+    /// True if it was closed cleanly.
     pub clean: bool,
     /// The chain, in the order of positions.
     pub segments: Vec<SegmentInspection>,
@@ -32,7 +32,7 @@ pub struct Inspection {
     later: Vec<String>,
 }
 
-/// What a checkpoint looks like.
+/// Result of inspecting a checkpoint.
 #[derive(Clone, Debug)]
 pub struct CheckpointInspection {
     /// Name of its file.
@@ -41,12 +41,12 @@ pub struct CheckpointInspection {
     pub content: Result<(Lsn, u64), String>,
 }
 
-/// What a segment looks like.
+/// Result of inspecting a segment.
 #[derive(Clone, Debug)]
 pub struct SegmentInspection {
     /// Identity within the log.
     pub id: u32,
-    /// Generation of its writer.
+    /// Epoch of its writer.
     pub epoch: Epoch,
     /// Name of its file.
     pub file: String,
@@ -62,7 +62,7 @@ pub struct SegmentInspection {
     pub end: Lsn,
     /// `open`, `sealed`, `removed` or `replaced`.
     pub state: &'static str,
-    /// Whether compaction wrote it.
+    /// True if compaction wrote it.
     pub compacted: bool,
     /// Good frames.
     pub frames: u64,
@@ -72,16 +72,16 @@ pub struct SegmentInspection {
     pub records: u64,
     /// Messages among these.
     pub messages: u64,
-    /// Where the good frames end.
+    /// Offset where the good frames end.
     pub good_bytes: u64,
-    /// What is wrong, in words; empty if nothing is.
+    /// Faults, in words; empty if there are none.
     pub problems: Vec<String>,
     /// Bytes behind the good frames of an open segment: a torn tail, which recovery cuts off.
     pub torn_bytes: u64,
 }
 
 impl Inspection {
-    /// Whether the log would open without losing anything that was durable.
+    /// True if the log would open without losing anything that was durable.
     #[must_use]
     pub fn is_sound(&self) -> bool {
         self.segments.iter().all(|segment| segment.problems.is_empty()) && self.later.is_empty()
@@ -326,14 +326,14 @@ pub enum Seen<'a> {
     Frame(&'a FrameView),
     /// A record of the last frame, and its offset in the frame.
     Record(usize, RecordRef<'a>),
-    /// Where frames stop although they should go on.
+    /// Offset at which frames stop although more should follow.
     Fault(FrameFault, u64),
 }
 
-/// What a frame's header says.
+/// Decoded header of a frame.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct FrameView {
-    /// Where it starts in the file.
+    /// Offset where it starts in the file.
     pub offset: u64,
     /// Its length without padding.
     pub bytes: u32,
@@ -343,7 +343,7 @@ pub struct FrameView {
     pub records: u16,
     /// Its position.
     pub lsn: Lsn,
-    /// What was durable when it was sealed.
+    /// The durable position when it was sealed.
     pub durable_lsn: Lsn,
     /// Flags, as in the format.
     pub flags: u16,
@@ -362,7 +362,7 @@ pub fn walk_segment(
     file: &str,
     visit: &mut dyn FnMut(Seen<'_>) -> io::Result<()>,
 ) -> io::Result<()> {
-    let found = super::chain::SegmentFile::open(disk, file)?;
+    let found = super::chain_repair::SegmentFile::open(disk, file)?;
     let header = found.header.map_err(|fault| {
         io::Error::new(io::ErrorKind::InvalidData, format!("its header: {fault:?}"))
     })?;

@@ -4,7 +4,7 @@
 //! behind it are chained to it; their records stay what they were.
 
 use super::examine::Examiner;
-use super::salvage::{Known, Piece, Salvage, salvage};
+use super::salvage::{Expected, Piece, Salvage, salvage};
 use crate::catalog::{SegmentEntry, SegmentState};
 use crate::env::{Disk, DiskFile, read_exact_at};
 use crate::frame::{FRAME_HEADER_BYTES, FrameHeader, RecordIter, crc, pack};
@@ -145,7 +145,7 @@ impl Examiner<'_> {
     /// A state of which a part was lost stands for nothing: its last part goes, so that the state
     /// before it counts.
     pub(super) fn drop_void_states(&mut self) -> io::Result<()> {
-        for (stream, lsn) in std::mem::take(&mut self.census.void_states) {
+        for (stream, lsn) in std::mem::take(&mut self.inventory.void_states) {
             self.seal_open()?;
             let holds = |entry: &&SegmentEntry| {
                 entry.state == SegmentState::Sealed && (entry.base..=entry.end).contains(&lsn)
@@ -154,7 +154,7 @@ impl Examiner<'_> {
             let file = self.disk.open(&entry.file_name())?;
             let image = read_exact_at(&*file, 0, entry.data_end as usize)?;
             let Ok(header) = SegmentHeader::decode(&image) else { continue };
-            let known = Known { limit: entry.data_end, end: Some(entry.end), likely: false };
+            let known = Expected { limit: entry.data_end, end: Some(entry.end), likely: false };
             let found = salvage(image, header, known);
             self.write_segment_without(&entry, header, &found, Some((stream, lsn)))?;
         }

@@ -1,7 +1,7 @@
 //! Walking a damaged segment: every frame that is good, every frame that a single changed byte made
 //! bad, and the holes between them.
 
-use super::syndrome::{Flip, is_telling, locate};
+use super::bit_flip::{Flip, is_telling, locate};
 use crate::bytes::u32_at;
 use crate::frame::{FRAME_HEADER_BYTES, FrameFault, FrameHeader, crc, flags, pack};
 use crate::segment::SegmentHeader;
@@ -15,7 +15,7 @@ const MIN_RECORD_BYTES: u64 = crate::record::RECORD_HEADER_BYTES as u64;
 pub enum Piece {
     /// A good frame, possibly after a byte was set back in the image.
     Frame {
-        /// Where it starts.
+        /// Offset where it starts.
         offset: u64,
         /// Its header.
         header: FrameHeader,
@@ -27,9 +27,9 @@ pub enum Piece {
 /// Frames that cannot be read.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Hole {
-    /// Where the bytes start that are no frames.
+    /// Start of the bytes that are no frames.
     pub from: u64,
-    /// Where they end.
+    /// Offset where they end.
     pub until: u64,
     /// First position lost.
     pub first: Lsn,
@@ -46,15 +46,15 @@ pub struct Hole {
 pub struct Repair {
     /// Where in the file.
     pub at: u64,
-    /// What was there.
+    /// The byte found.
     pub found: u8,
-    /// What is there now.
+    /// The byte restored.
     pub restored: u8,
     /// Position of its frame.
     pub lsn: Lsn,
 }
 
-/// What a segment still holds.
+/// What can still be read of a segment.
 #[derive(Debug)]
 pub struct Salvage {
     /// Its bytes, repairs included.
@@ -65,7 +65,7 @@ pub struct Salvage {
     pub repairs: Vec<Repair>,
     /// Bytes between frames that are not zero: offsets of frames with such padding.
     pub padding: Vec<u64>,
-    /// Where the last good frame ends.
+    /// Offset where the last good frame ends.
     pub end: u64,
     /// Position after the last frame or hole.
     pub next: Lsn,
@@ -75,10 +75,10 @@ pub struct Salvage {
     pub unknown: bool,
 }
 
-/// What is known of the segment from elsewhere.
+/// What the catalog and the neighbouring segments say about the segment.
 #[derive(Clone, Copy, Debug)]
-pub struct Known {
-    /// Where its frames end: the catalog's word, or the file's length.
+pub struct Expected {
+    /// End of its frames by the catalog, or else the file's length.
     pub limit: u64,
     /// The last position, if the segment is sealed.
     pub end: Option<Lsn>,
@@ -88,7 +88,7 @@ pub struct Known {
 
 /// Walks the bytes of a segment whose header is `header`.
 #[must_use]
-pub fn salvage(image: Vec<u8>, header: SegmentHeader, known: Known) -> Salvage {
+pub fn salvage(image: Vec<u8>, header: SegmentHeader, known: Expected) -> Salvage {
     let block = u64::from(header.block_bytes);
     let at = (crate::segment::SEGMENT_HEADER_BYTES as u64).next_multiple_of(block);
     let limit = known.limit.min(image.len() as u64);
@@ -103,7 +103,7 @@ pub fn salvage(image: Vec<u8>, header: SegmentHeader, known: Known) -> Salvage {
         unknown: false,
     };
     let prev_crc = header.checksum();
-    let mut walk = Walk { out, header, known, at, limit, block, prev_crc, vouched: Lsn(0) };
+    let mut walk = SegmentWalk { out, header, known, at, limit, block, prev_crc, vouched: Lsn(0) };
     if known.end.is_none() {
         walk.vouched = walk.newest_vouched();
     }
@@ -111,10 +111,10 @@ pub fn salvage(image: Vec<u8>, header: SegmentHeader, known: Known) -> Salvage {
     walk.out
 }
 
-struct Walk {
+struct SegmentWalk {
     out: Salvage,
     header: SegmentHeader,
-    known: Known,
+    known: Expected,
     at: u64,
     limit: u64,
     block: u64,
@@ -123,7 +123,7 @@ struct Walk {
     vouched: Lsn,
 }
 
-impl Walk {
+impl SegmentWalk {
     fn run(&mut self) {
         while self.at < self.limit && !self.out.unknown {
             match self.frame_here() {
@@ -191,7 +191,7 @@ impl Walk {
         self.intact_at(self.at).ok()
     }
 
-    /// A header is mended only if everything else about it fits: chain, position, generation, body.
+    /// A header is mended only if everything else about it fits: chain, position, epoch, body.
     fn mend_header(&mut self) -> Option<FrameHeader> {
         let raw: [u8; FRAME_HEADER_BYTES] = *self.window(self.at).first_chunk()?;
         let stored = u32_at(&raw, 4);

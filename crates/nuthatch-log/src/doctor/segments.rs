@@ -1,9 +1,9 @@
 //! Every segment of the chain: is it there, is it what the catalog says, is every frame good.
 
-use super::chain::{SegmentFile, removed};
+use super::chain_repair::{SegmentFile, removed};
 use super::examine::Examiner;
 use super::finding::{Finding, Kind};
-use super::salvage::{Hole, Known, Piece, Salvage, salvage};
+use super::salvage::{Expected, Hole, Piece, Salvage, salvage};
 use crate::catalog::{SegmentEntry, SegmentState};
 use crate::env::{Disk, read_exact_at, read_what_can_be_read};
 use crate::frame::{FRAME_HEADER_BYTES, FrameFault, FrameHeader, RecordIter, pack};
@@ -22,11 +22,11 @@ use std::sync::Arc;
 /// Block sizes to try where a header that told it is gone, the usual one first.
 const BLOCK_SIZES: [u32; 7] = [4096, 512, 64, 128, 256, 1024, 2048];
 
-/// Where the first pass over a segment stopped.
+/// Result of the first pass over a segment: where it stopped, and why.
 struct Pass {
     /// Everything before this offset was good and has been counted.
     at: u64,
-    /// What is wrong there; `None`: nothing.
+    /// The fault at that offset, if any.
     fault: Option<FrameFault>,
     /// Offset of a frame whose padding is not zero.
     padding: Option<u64>,
@@ -45,7 +45,7 @@ fn with_most_frames(
     let (image, _) = read_what_can_be_read(&*file.file, len).unwrap_or_default();
     let is_sealed = entry.state == SegmentState::Sealed;
     let limit = if is_sealed { entry.data_end } else { file.len };
-    let known = Known { limit, end: is_sealed.then_some(entry.end), likely: false };
+    let known = Expected { limit, end: is_sealed.then_some(entry.end), likely: false };
     let frames = |header: &SegmentHeader| {
         let found = salvage(image.clone(), *header, known);
         found.pieces.iter().filter(|piece| matches!(piece, Piece::Frame { .. })).count()
@@ -70,7 +70,7 @@ impl Examiner<'_> {
 
     fn without_file(&mut self, entry: &SegmentEntry) -> io::Result<()> {
         if self.holes_without_file.contains(&entry.id) {
-            self.census.hole(entry.end, 0);
+            self.inventory.hole(entry.end, 0);
         }
         let name = entry.file_name();
         if self.base.list("")?.contains(&name) && !self.is_aside(&name) {
@@ -180,7 +180,7 @@ impl Examiner<'_> {
             self.open_end = Lsn(pass.next.0 - 1);
             return Ok(());
         }
-        let known = Known {
+        let known = Expected {
             limit: if is_sealed { entry.data_end } else { file.len },
             end: is_sealed.then_some(entry.end),
             likely: self.options.likely,
@@ -195,17 +195,17 @@ impl Examiner<'_> {
         // Behind its last frame an open segment may have held any number of others.
         let unread = unreadable.iter().any(|(_, until)| *until > found.end);
         if !is_sealed && (unread || header_damaged && found.pieces.is_empty()) {
-            self.census.lost_end();
+            self.inventory.lost_end();
         }
         self.mend(entry, header, &found, pass.at, header_damaged)?;
         if cut_off { self.end_of_cut(entry, &file) } else { Ok(()) }
     }
 
-    /// An open segment whose file has become shorter: nobody knows what was in the part that is gone.
+    /// An open segment whose file has become shorter: the content of the missing part is unknown.
     fn end_of_cut(&mut self, entry: &SegmentEntry, file: &SegmentFile) -> io::Result<()> {
         let what = format!("it has {} of {} bytes", file.len, entry.allocated);
         self.note(Finding::new(Kind::SegmentTruncated, &file.path, what, CUT_ACTION));
-        self.census.lost_end();
+        self.inventory.lost_end();
         self.seal_open()
     }
 
@@ -244,7 +244,7 @@ impl Examiner<'_> {
     fn count(&mut self, body: &[u8], lsn: Lsn, entry: &SegmentEntry) {
         let mut records = RecordIter::new(body);
         for (_, record) in records.by_ref() {
-            self.census.record(&record, lsn, entry.compacted, self.medic);
+            self.inventory.record(&record, lsn, entry.compacted, self.decoder);
         }
         let Some(fault) = records.fault else { return };
         let kind = match fault {
@@ -271,7 +271,7 @@ impl Examiner<'_> {
             Err(Unusable::Damaged(_)) => {}
         }
         let image = read_exact_at(&*segment.file, 0, entry.data_end as usize)?;
-        let known = Known { limit: entry.data_end, end: Some(entry.end), likely: false };
+        let known = Expected { limit: entry.data_end, end: Some(entry.end), likely: false };
         let found = salvage(image, segment.header, known);
         let what = "it is missing or damaged; all frames are good";
         self.note(Finding::new(Kind::Footer, name, what, "made anew from the frames"));
@@ -354,7 +354,7 @@ impl Examiner<'_> {
                     self.count(&body, header.lsn, entry);
                 }
                 Piece::Hole(hole) if footer.is_none() => {
-                    self.census.hole(hole.last.max(hole.first), hole.records_max);
+                    self.inventory.hole(hole.last.max(hole.first), hole.records_max);
                 }
                 Piece::Frame { .. } | Piece::Hole(_) => {}
             }
@@ -388,11 +388,11 @@ impl Examiner<'_> {
                     missing.push(last);
                 }
             });
-            self.census.footer_messages(stream.stream, last, &missing);
+            self.inventory.footer_messages(stream.stream, last, &missing);
             let at = stream.last_at.lsn;
             let hole = holes.iter().find(|hole| (hole.first..=hole.last).contains(&at));
             if let Some(hole) = hole.filter(|_| missing.is_empty()) {
-                self.census.footer_records(stream.stream, hole.records_max);
+                self.inventory.footer_records(stream.stream, hole.records_max);
             }
         }
     }
@@ -401,9 +401,9 @@ impl Examiner<'_> {
     fn give_up(&mut self, entry: &SegmentEntry, kind: Kind, what: String) {
         if entry.state == SegmentState::Sealed {
             let records_max = entry.data_end / crate::record::RECORD_HEADER_BYTES as u64;
-            self.census.hole(end_of(entry), records_max);
+            self.inventory.hole(end_of(entry), records_max);
         } else {
-            self.census.lost_end();
+            self.inventory.lost_end();
         }
         let (id, base, end) = (entry.id, entry.base, end_of(entry));
         if let Some(slot) = self.catalog.entry_mut(id) {
@@ -420,7 +420,7 @@ impl Examiner<'_> {
         let Ok(header) = file.header else { return Ok(()) };
         let len = usize::try_from(file.len.min(MAX_SEGMENT_BYTES)).unwrap_or(0);
         let (image, _) = read_what_can_be_read(&*file.file, len)?;
-        let found = salvage(image, header, Known { limit: file.len, end: None, likely: false });
+        let found = salvage(image, header, Expected { limit: file.len, end: None, likely: false });
         if found.pieces.is_empty() {
             self.catalog.segments.retain(|other| other.id != entry.id);
             return self.disk.remove(&entry.file_name());
@@ -436,11 +436,11 @@ impl Examiner<'_> {
     }
 }
 
-/// What mending does about a file that was cut off.
+/// The repair's action for a file that was cut off.
 const CUT_ACTION: &str =
     "sealed where its frames end; sequences that may have been behind are skipped";
 
-/// What mending does where frames are gone.
+/// The repair's action where frames are gone.
 const HOLE_ACTION: &str = "what they held is given up: its sequences become deleted ones";
 
 /// The last position that a missing segment stands for.
@@ -479,7 +479,7 @@ fn footer_of(entry: &SegmentEntry, segment: &Segment) -> Result<Footer, Unusable
     fits.then_some(footer).ok_or(Unusable::Damaged("it ends with another position"))
 }
 
-/// Whether bytes of a file are all zero, or not there.
+/// True if bytes of a file are all zero, or not there.
 fn is_blank(segment: &Segment, from: u64, until: u64) -> bool {
     let mut chunk = vec![0; usize::try_from((until - from).min(1 << 20)).unwrap_or(0)];
     let mut at = from;

@@ -41,7 +41,7 @@ impl OverlayDisk {
         Self { base, files: Mutex::default() }
     }
 
-    /// What is different from the disk below, by path.
+    /// Files that differ from the disk below, by path.
     ///
     /// # Errors
     /// The disk below cannot be read.
@@ -145,7 +145,7 @@ impl Disk for OverlayDisk {
         Ok(())
     }
 
-    /// The lock is the business of whoever owns the disk below.
+    /// The lock belongs to the owner of the disk below.
     fn lock(&self) -> io::Result<Option<Box<dyn Send + Sync>>> {
         Ok(Some(Box::new(())))
     }

@@ -11,9 +11,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 /// A disk in main memory; clones share it. Nothing survives the last clone.
 #[derive(Clone)]
-pub struct RamDisk(Arc<Shared>);
+pub struct RamDisk(Arc<RamShared>);
 
-struct Shared {
+struct RamShared {
     files: Mutex<BTreeMap<String, Arc<RamFile>>>,
     used: AtomicU64,
     capacity: u64,
@@ -24,11 +24,11 @@ impl RamDisk {
     #[must_use]
     pub fn new(capacity: u64) -> Self {
         let (files, used) = (Mutex::new(BTreeMap::new()), AtomicU64::new(0));
-        Self(Arc::new(Shared { files, used, capacity }))
+        Self(Arc::new(RamShared { files, used, capacity }))
     }
 }
 
-impl Shared {
+impl RamShared {
     fn take(&self, bytes: u64) -> io::Result<()> {
         let fits = |used: u64| used.checked_add(bytes).filter(|used| *used <= self.capacity);
         match self.used.fetch_update(Ordering::Relaxed, Ordering::Relaxed, fits) {
@@ -110,7 +110,7 @@ struct Extents {
 
 struct RamFile {
     state: Mutex<Extents>,
-    disk: Arc<Shared>,
+    disk: Arc<RamShared>,
 }
 
 impl Drop for RamFile {

@@ -27,7 +27,7 @@ impl ReadOnlyDisk {
         Ok(Self { root: root.to_owned() })
     }
 
-    /// Whether another process has the directory's lock: a server runs on it.
+    /// True if another process has the directory's lock: a server runs on it.
     ///
     /// # Errors
     /// The operating system's.
@@ -134,7 +134,7 @@ impl DiskFile for ReadOnlyFile {
         Err(refused())
     }
 
-    /// Who only looks syncs nothing, so a cache may show him what a failed sync has lost.
+    /// A read-only directory never syncs, so a cache may still show what a failed sync has lost.
     fn reread(&self) -> io::Result<()> {
         Ok(())
     }

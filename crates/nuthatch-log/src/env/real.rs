@@ -94,7 +94,7 @@ fn make_dirs(dir: &Path, sync: &mut dyn FnMut(&Path) -> io::Result<()>) -> io::R
         }
     }
     match parent.map(sync) {
-        // A directory that we may pass through and not read was made by somebody else.
+        // A directory that may be traversed and not read was made by another user.
         Some(Err(error)) if exists && error.kind() == io::ErrorKind::PermissionDenied => Ok(()),
         Some(result) => result,
         None => Ok(()),
@@ -228,7 +228,7 @@ impl DiskFile for RealFile {
 }
 
 impl RealFile {
-    /// Where the file system cannot reserve, written zeros do.
+    /// On a file system that cannot reserve space, zeros are written.
     fn fill_with_zeros(&self, offset: u64, len: u64) -> io::Result<()> {
         let zeros = [0; DIRECT_ALIGN];
         let end = offset + len;

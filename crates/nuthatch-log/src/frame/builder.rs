@@ -12,10 +12,10 @@ const RUN_BYTES: usize = 4096;
 
 /// Neighbouring messages of one stream with consecutive sequences.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Run {
+pub struct MessageRun {
     /// Whose.
     pub stream: StreamId,
-    /// Where the first one starts in the frame.
+    /// Offset where the first one starts in the frame.
     pub offset: u32,
     /// Sequence of the first one.
     pub first: Seq,
@@ -27,14 +27,14 @@ pub struct Run {
 pub struct FrameBuilder {
     buf: AlignedBuf,
     count: usize,
-    runs: Vec<Run>,
+    runs: Vec<MessageRun>,
     message_bytes: u64,
     sum: BodySum,
     /// The position the frame will have.
     pub lsn: Lsn,
-    /// Somebody waits for a record in it, or asked for a flush.
+    /// A sender awaits a record in it, or a flush was asked for.
     pub awaited: bool,
-    /// When the first record that nobody awaits came in.
+    /// When the first lazy record was appended.
     pub lazy_since: Option<Timestamp>,
 }
 
@@ -55,7 +55,7 @@ pub struct SealedFrame {
     pub flags: u16,
 }
 
-/// What the sequencer remembers of a frame on its way to the medium.
+/// Description of a frame that is being written.
 pub struct FrameMeta {
     /// Its position.
     pub lsn: Lsn,
@@ -64,7 +64,7 @@ pub struct FrameMeta {
     /// Bytes used.
     pub len: usize,
     /// Its messages.
-    pub runs: Vec<Run>,
+    pub runs: Vec<MessageRun>,
     /// Sum of the weights of its messages.
     pub message_bytes: u64,
     /// See [`super::flags`].
@@ -95,13 +95,13 @@ impl FrameBuilder {
         self.buf.len()
     }
 
-    /// Whether it holds no record.
+    /// True if it holds no record.
     #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.count == 0
     }
 
-    /// Whether it cannot count another record.
+    /// True if it cannot count another record.
     #[must_use]
     pub const fn is_full(&self) -> bool {
         self.count >= MAX_FRAME_RECORDS
@@ -145,7 +145,7 @@ impl FrameBuilder {
             return;
         }
         let (stream, first) = (record.stream, record.seq);
-        self.runs.push(Run { stream, offset, first, count: 1 });
+        self.runs.push(MessageRun { stream, offset, first, count: 1 });
     }
 
     #[cold]

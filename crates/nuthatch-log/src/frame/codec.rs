@@ -33,7 +33,7 @@ pub fn encode_record_head(record: &RecordRef<'_>, out: &mut AlignedBuf) -> usize
     weight
 }
 
-/// What a record's header says, without its variable parts.
+/// Decoded header of a record, without its variable parts.
 #[derive(Clone, Copy, Debug)]
 pub struct RecordPeek {
     /// The persisted kind number.
@@ -64,7 +64,7 @@ impl RecordPeek {
     }
 }
 
-/// What is wrong with bytes that are no record, in words.
+/// The fault of bytes that are no record.
 const NO_RECORD: Unusable = Unusable::Damaged("records that make no sense");
 
 /// Reads the record at the start of `bytes` and tells its length.

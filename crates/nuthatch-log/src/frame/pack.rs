@@ -59,13 +59,13 @@ impl Packer {
     }
 }
 
-/// Whether packing `raw` bytes into `packed` is worth it.
+/// True if packing `raw` bytes into `packed` is worth it.
 #[must_use]
 pub const fn pays(raw: u64, packed: u64) -> bool {
     packed.saturating_mul(100) <= raw.saturating_mul(100 - MIN_GAIN_PERCENT)
 }
 
-/// Whether a frame's records are compressed.
+/// True if a frame's records are compressed.
 #[must_use]
 pub const fn is_packed(header: &FrameHeader) -> bool {
     header.flags & flags::PACKED != 0

@@ -5,7 +5,7 @@
 //! taken after it: then only messages matter, and they are indexed from footers. Compacted segments
 //! hold nothing but messages, all before the cutoff, because states were logged before compaction.
 
-use super::chain::{Link, read_footer};
+use super::chain_check::{Link, read_footer};
 use super::{DamageKind, Machine, OpenError, Recovery, damage, io_context, no_records};
 use crate::env::again;
 use crate::frame::{
@@ -22,7 +22,7 @@ use bytes::Bytes;
 use rustc_hash::FxHashMap;
 use std::sync::Arc;
 
-/// Where a whole state is.
+/// Position of a whole state.
 struct Pieces {
     /// Marks of the parts before the last, with the number of their link; possibly those of attempts
     /// that were never finished before them.
@@ -32,7 +32,7 @@ struct Pieces {
 }
 
 impl Pieces {
-    /// Where the state stands.
+    /// Position of the state.
     const fn at(&self) -> Position {
         self.last.0.at
     }

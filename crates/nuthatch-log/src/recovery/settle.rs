@@ -1,10 +1,11 @@
-//! What a start changes on the disk, after everything has been read and nothing was refused: torn
-//! bytes are set aside, the segment that was open is sealed, leftovers go.
+//! Changes that a start makes on the disk, after everything has been read and nothing was refused:
+//! torn bytes are set aside, the segment that was open is sealed, leftovers go. torn bytes are set
+//! aside, the segment that was open is sealed, leftovers go.
 //!
 //! Each step leaves a log that the next start understands. On a full medium the space that was set
 //! aside for that is used.
 
-use super::chain::Head;
+use super::chain_check::Head;
 use super::{Machine, OpenError, Recovery, io_context};
 use crate::catalog::{SegmentEntry, SegmentState};
 use crate::compaction::forget_removed;
@@ -79,7 +80,7 @@ impl<M: Machine> Recovery<M> {
         self.forget_replaced()
     }
 
-    /// Whether a segment leaves the chain because its first frame was never completely written.
+    /// True if a segment leaves the chain because its first frame was never completely written.
     fn is_dropped(&self, id: SegmentId) -> bool {
         self.catalog.segments.iter().any(|entry| entry.id == id && never_held(entry))
     }
@@ -215,7 +216,7 @@ impl<M: Machine> Recovery<M> {
         self.store_catalog()
     }
 
-    /// Whether a file that the catalog does not know is the output of a compaction that ended before
+    /// True if a file that the catalog does not know is the output of a compaction that ended before
     /// it was entered: everything in it is still in its inputs, which the catalog knows. Not if any
     /// file of the chain is missing: then the catalog may be an old one, and this the only copy.
     fn is_unfinished_compaction(&self, header: &SegmentHeader) -> bool {
@@ -304,7 +305,7 @@ impl<M: Machine> Recovery<M> {
     }
 }
 
-/// Whether an entry is of a segment that left the chain without a frame.
+/// True if an entry is of a segment that left the chain without a frame.
 fn never_held(entry: &SegmentEntry) -> bool {
     entry.state == SegmentState::Removed && entry.end < entry.base
 }
@@ -318,7 +319,7 @@ fn draw_reserve(disk: &dyn Disk, left: u64) -> bool {
     }
 }
 
-/// Whether all of a part of a file reads as zeros.
+/// True if all of a part of a file reads as zeros.
 fn is_blank(file: &dyn DiskFile, from: u64, until: u64) -> io::Result<bool> {
     let mut chunk = vec![0; BLANK_STEP_BYTES];
     let mut at = from;

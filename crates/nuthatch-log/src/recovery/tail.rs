@@ -11,7 +11,7 @@ use crate::segment::scan::{Beyond, look_beyond};
 use crate::segment::{FooterBuilder, FrameScanner, Scanned, Segment};
 use std::sync::Arc;
 
-/// Where the good frames of the open segment end.
+/// End of the good frames of the open segment.
 struct End {
     offset: u64,
     expected: Lsn,
@@ -98,7 +98,7 @@ impl<M: Machine> Recovery<M> {
     }
 }
 
-/// Whether what lies behind the last frame is a footer: the segment had been ended, and only the
+/// True if what lies behind the last frame is a footer: the segment had been ended, and only the
 /// catalog does not know. It is made again.
 pub(super) fn is_footer(segment: &Segment, at: u64, beyond: &Beyond) -> Result<bool, OpenError> {
     if beyond.frames > 0 {

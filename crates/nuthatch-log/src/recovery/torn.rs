@@ -110,7 +110,7 @@ impl<M: Machine> Recovery<M> {
         // One more is about to come.
         let max = TORN_TAILS_MAX - 1;
         let kept = Kept { max, bytes_max: TORN_BYTES_MAX, min: TORN_TAILS_MIN - 1 };
-        // Names begin with generation and position: they sort by age.
+        // Names begin with epoch and position: they sort by age.
         self.trim("torn tail", &kept, &|name| name.contains(".seg-"))
     }
 

@@ -8,7 +8,7 @@
 use super::SegmentId;
 use crate::bytes::{put_varint, unzigzag, zigzag};
 use crate::frame::{RecordIter, crc};
-use crate::index::{PLACE_EVERY_BYTES, Place};
+use crate::index::{IndexPosition, PLACE_EVERY_BYTES};
 use crate::later::Unusable;
 use crate::machine::IndexedMessage;
 use crate::record::{RecordKind, RecordRef};
@@ -74,16 +74,16 @@ impl Position {
     }
 }
 
-/// Where a `StreamState` or `LogState` record is, or a part of one.
+/// Position of a `StreamState` or `LogState` record, or of a part of one.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Mark {
     /// Whose state; [`StreamId::LOG`] for the log's.
     pub stream: StreamId,
     /// Position in the log.
     pub at: Position,
-    /// Where its frame starts in the segment.
+    /// Offset where its frame starts in the segment.
     pub frame: u32,
-    /// Where it starts in its frame.
+    /// Offset where it starts in its frame.
     pub offset: u32,
     /// How much of a state it is.
     pub piece: StatePiece,
@@ -119,11 +119,11 @@ struct Column {
     messages: u32,
     weight: u64,
     last_at: Position,
-    places: Vec<Place>,
+    places: Vec<IndexPosition>,
     last: RowState,
 }
 
-/// What the next row is coded against.
+/// State that the next row is coded against.
 #[derive(Clone, Copy, Default, Debug)]
 struct RowState {
     seq: u64,
@@ -197,8 +197,8 @@ impl FooterBuilder {
         Self { segment, streams, subjects, marks, base, end, place_every_bytes }
     }
 
-    /// For a compacted segment: every frame has a place of each stream in it, so that whoever looks
-    /// for a message unpacks the one frame that holds it.
+    /// For a compacted segment: every frame has a position of each stream in it, so that a reader
+    /// looking for a message unpacks the one frame that holds it.
     #[must_use]
     pub const fn compacted(mut self, yes: bool) -> Self {
         if yes {
@@ -240,7 +240,13 @@ impl FooterBuilder {
                     Some(place) => place.last = record.seq,
                     None => {
                         let (first, last, segment) = (record.seq, record.seq, self.segment);
-                        column.places.push(Place { first, last, segment, frame, record: offset });
+                        column.places.push(IndexPosition {
+                            first,
+                            last,
+                            segment,
+                            frame,
+                            record: offset,
+                        });
                     }
                 }
             }
@@ -297,7 +303,7 @@ impl FooterBuilder {
 }
 
 impl Column {
-    /// Whether a message here begins a new place.
+    /// True if a message here begins a new place.
     fn starts_place(&self, frame: u32, offset: u32, every_bytes: u32) -> bool {
         let Some(place) = self.places.last() else { return true };
         match every_bytes {
@@ -390,7 +396,7 @@ fn message<'a>(
 }
 
 /// Applies a row to the state before it; `None` if the bytes end.
-fn next_row(rows: &mut crate::bytes::Reader<'_>, state: &mut RowState) -> Option<bool> {
+fn next_row(rows: &mut crate::bytes::ByteReader<'_>, state: &mut RowState) -> Option<bool> {
     let flags = rows.u8()?;
     let gap = if flags & row::GAP == 0 { 0 } else { rows.varint()? };
     state.seq = state.seq.wrapping_add(gap).wrapping_add(1);

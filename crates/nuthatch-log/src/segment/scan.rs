@@ -29,7 +29,7 @@ pub struct FrameScanner {
     buf_at: u64,
     at: u64,
     limit: u64,
-    /// What the next frame must be chained to; `None` where the scan begins between frames.
+    /// Chain value that the next frame must carry; `None` where the scan begins between frames.
     prev_crc: Option<u32>,
     next_lsn: Lsn,
     frame: (usize, usize),
@@ -149,14 +149,14 @@ impl FrameScanner {
     }
 }
 
-/// What lies behind a place where the frames of a segment stop.
+/// Classification of the bytes behind the point where the frames of a segment stop.
 #[derive(Clone, Copy, Default, Debug)]
 pub struct Beyond {
     /// Frame headers of this segment that are intact there.
     pub frames: u64,
     /// The newest durable position that one of them knew of.
     pub durable: Lsn,
-    /// Where the last bytes that are not zero end.
+    /// End of the last bytes that are not zero.
     pub end: u64,
 }
 

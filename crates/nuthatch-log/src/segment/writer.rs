@@ -26,7 +26,7 @@ const ZERO_AHEAD_BYTES: usize = 1024 * 1024;
 /// the metadata does.
 const LARGE_FRAME_BYTES: usize = 256 * 1024;
 
-/// Where a frame went.
+/// Position of a written frame.
 pub struct Written {
     /// The frame's bytes, header included, without padding.
     pub bytes: Bytes,
@@ -34,9 +34,9 @@ pub struct Written {
     pub held_bytes: usize,
     /// The segment that holds it.
     pub segment: Arc<Segment>,
-    /// Where it starts in the segment.
+    /// Offset where it starts in the segment.
     pub offset: u64,
-    /// Where the next frame will start.
+    /// Offset where the next frame will start.
     pub end: u64,
 }
 

@@ -5,8 +5,8 @@
 use super::worker::TaskDone;
 use super::{LogCore, SegmentInfo};
 use crate::compaction::{
-    CompactionFault, Live, Pace, Packing, RewriteJob, Rewritten, Shape, Survey, SurveyCursor,
-    Surveyed, Victim, survey,
+    CompactionFault, CompactionInput, Live, Pace, Packing, RewriteJob, Rewritten, Shape, Survey,
+    SurveyCursor, Surveyed, survey,
 };
 use crate::env::WriteMode;
 use crate::frame::pack;
@@ -28,7 +28,8 @@ const FULL_CHECK_NANOS: i64 = 50_000_000;
 /// A compaction must give back at least a segment divided by this.
 const COMPACT_GAIN_SHARE: u64 = 64;
 
-/// What is alive is rewritten for compression's sake only if that gives back at least this part of it.
+/// Live messages are rewritten for compression alone only if that gives back at least this part of
+/// them.
 const COLD_GAIN_SHARE: u64 = 16;
 
 /// After a compaction that logged large states the log must grow by this many times their bytes
@@ -74,30 +75,30 @@ pub enum Compaction {
     /// There is none.
     #[default]
     Idle,
-    /// What the segments hold is being read.
+    /// Contents of the segments are being read.
     Surveying(Purpose),
     /// The machine is being asked what lives.
-    Judging(Box<Judgement>),
+    Judging(Box<LivenessReport>),
     /// States of the streams concerned are being logged.
     Logging {
-        /// What was found.
-        judgement: Box<Judgement>,
+        /// The contents found.
+        liveness: Box<LivenessReport>,
         /// So many of its streams' states are logged.
         streams_done: usize,
     },
     /// They are not durable yet.
     AwaitingStates {
-        /// What was found.
-        judgement: Box<Judgement>,
-        /// Where the last of them is.
+        /// The contents found.
+        liveness: Box<LivenessReport>,
+        /// Position of the last of them.
         lsn: Lsn,
     },
     /// The worker writes.
     Rewriting,
 }
 
-/// What segments hold, and what of that lives.
-pub struct Judgement {
+/// Contents of segments, and which of them live.
+pub struct LivenessReport {
     purpose: Purpose,
     survey: Survey,
     cursor: SurveyCursor,
@@ -124,7 +125,7 @@ impl CompactState {
         Self { compaction, check_at: now, states_cost: 0, written_then: 0, hurry }
     }
 
-    /// Whether logged states wait to become durable.
+    /// True if logged states wait to become durable.
     pub const fn wants_sync(&self) -> bool {
         matches!(self.compaction, Compaction::AwaitingStates { .. })
     }
@@ -137,20 +138,20 @@ impl CompactState {
 impl<M: Machine> LogCore<M> {
     /// When segments want to be looked over although nothing else happens.
     pub(super) fn compaction_at(&self) -> Option<Timestamp> {
-        let state = &self.tidy.compact;
+        let state = &self.maintenance.compact;
         (self.log.segments.died && state.is_idle()).then_some(state.check_at)
     }
 
     pub(super) fn take_survey(&mut self, result: Result<Survey, CompactionFault>) {
-        let purpose = match std::mem::take(&mut self.tidy.compact.compaction) {
+        let purpose = match std::mem::take(&mut self.maintenance.compact.compaction) {
             Compaction::Surveying(purpose) => purpose,
             _ => Purpose::Reclaim,
         };
         match result {
             Ok(survey) => {
                 let (cursor, live) = (SurveyCursor::default(), Live::default());
-                let judgement = Box::new(Judgement { purpose, survey, cursor, live });
-                self.tidy.compact.compaction = Compaction::Judging(judgement);
+                let liveness = Box::new(LivenessReport { purpose, survey, cursor, live });
+                self.maintenance.compact.compaction = Compaction::Judging(liveness);
             }
             Err(fault) => self.give_up(&fault),
         }
@@ -164,50 +165,51 @@ impl<M: Machine> LogCore<M> {
     }
 
     pub(super) fn compaction_step(&mut self) -> bool {
-        match std::mem::take(&mut self.tidy.compact.compaction) {
+        match std::mem::take(&mut self.maintenance.compact.compaction) {
             Compaction::Idle => self.choose_victims(),
-            Compaction::Judging(judgement) => self.judge(judgement),
-            Compaction::Logging { judgement, streams_done } => {
-                self.log_some_states(judgement, streams_done)
+            Compaction::Judging(liveness) => self.judge(liveness),
+            Compaction::Logging { liveness, streams_done } => {
+                self.log_some_states(liveness, streams_done)
             }
-            Compaction::AwaitingStates { judgement, lsn } => {
-                self.rewrite_once_durable(judgement, lsn)
+            Compaction::AwaitingStates { liveness, lsn } => {
+                self.rewrite_once_durable(liveness, lsn)
             }
             waiting @ (Compaction::Surveying(_) | Compaction::Rewriting) => {
-                self.tidy.compact.compaction = waiting;
+                self.maintenance.compact.compaction = waiting;
                 false
             }
         }
     }
 
     fn choose_victims(&mut self) -> bool {
-        let due = self.log.segments.died && self.log.now >= self.tidy.compact.check_at;
+        let due = self.log.segments.died && self.log.now >= self.maintenance.compact.check_at;
         if !due || self.worker.is_busy() || self.closing {
             return false;
         }
-        self.tidy.compact.check_at = self.check_again();
+        self.maintenance.compact.check_at = self.check_again();
         self.log.publish_segment_stats();
         if self.owes_for_states() {
             return false;
         }
-        let Some((purpose, victims)) = self.next_victims() else {
+        let Some((purpose, inputs)) = self.next_victims() else {
             self.look_again_when_cold();
             return false;
         };
-        self.tidy.compact.compaction = Compaction::Surveying(purpose);
+        self.maintenance.compact.compaction = Compaction::Surveying(purpose);
         let sample = purpose == Purpose::Cold && self.packs();
         let pace = Pace::new(self.hurry(), self.log.options.compact_bytes_per_s);
-        self.worker.submit(Box::new(move || TaskDone::Survey(survey(victims, sample, pace))));
+        self.worker.submit(Box::new(move || TaskDone::Survey(survey(inputs, sample, pace))));
         true
     }
 
-    /// What to compact next. While space is short, only what gives some back.
-    fn next_victims(&self) -> Option<(Purpose, Vec<Victim>)> {
+    /// Chooses what to compact next. While space is short, only what gives some back.
+    fn next_victims(&self) -> Option<(Purpose, Vec<CompactionInput>)> {
         let (options, segments) = (&self.log.options, &self.log.segments);
-        let some =
-            |purpose, victims: Vec<Victim>| (!victims.is_empty()).then_some((purpose, victims));
+        let some = |purpose, inputs: Vec<CompactionInput>| {
+            (!inputs.is_empty()).then_some((purpose, inputs))
+        };
         let short = self.log.space != Space::Normal;
-        let reclaim = some(Purpose::Reclaim, segments.victims(options, self.least_gain(), short));
+        let reclaim = some(Purpose::Reclaim, segments.inputs(options, self.least_gain(), short));
         if reclaim.is_some() || short {
             return reclaim;
         }
@@ -224,18 +226,18 @@ impl<M: Machine> LogCore<M> {
         let cold_at = self.log.segments.cold_at(&self.log.options, self.log.now);
         match cold_at.filter(|_| self.tends_the_cold()) {
             Some(at) => {
-                self.tidy.compact.check_at = at.max(self.tidy.compact.check_at);
+                self.maintenance.compact.check_at = at.max(self.maintenance.compact.check_at);
             }
             None => self.log.segments.died = false,
         }
     }
 
-    /// Whether segments are rewritten although everything in them is alive.
+    /// True if segments are rewritten although everything in them is alive.
     fn tends_the_cold(&self) -> bool {
         self.log.mode != WriteMode::Memory && (self.log.options.merge || self.packs())
     }
 
-    /// Whether anybody's messages are packed.
+    /// True if anybody's messages are packed.
     fn packs(&self) -> bool {
         self.log.mode != WriteMode::Memory
             && (self.log.options.compression == Compression::Zstd || self.machine.compresses_any())
@@ -249,10 +251,11 @@ impl<M: Machine> LogCore<M> {
         Packing::Of(streams.filter(|stream| self.machine.compresses(*stream)).collect())
     }
 
-    /// Whether the log has not grown enough since a compaction that logged large states.
+    /// True if the log has not grown enough since a compaction that logged large states.
     fn owes_for_states(&self) -> bool {
-        let cost = self.tidy.compact.states_cost;
-        let grown = self.log.segments.written().saturating_sub(self.tidy.compact.written_then);
+        let cost = self.maintenance.compact.states_cost;
+        let grown =
+            self.log.segments.written().saturating_sub(self.maintenance.compact.written_then);
         self.log.space == Space::Normal
             && cost > self.log.options.segment_bytes / COMPACT_GAIN_SHARE
             && grown < cost.saturating_mul(COMPACT_STATES_FACTOR)
@@ -273,89 +276,90 @@ impl<M: Machine> LogCore<M> {
         self.log.now.plus_nanos(nanos)
     }
 
-    fn judge(&mut self, mut judgement: Box<Judgement>) -> bool {
+    fn judge(&mut self, mut liveness: Box<LivenessReport>) -> bool {
         for _ in 0..JUDGED_PER_TURN {
-            match judgement.survey.step(&mut judgement.cursor) {
+            match liveness.survey.step(&mut liveness.cursor) {
                 Surveyed::Message(stream, seq, weight) => {
                     if self.machine.is_live(stream, seq) {
-                        judgement.live.add(stream, seq, weight);
+                        liveness.live.add(stream, seq, weight);
                     }
                 }
                 Surveyed::Malformed => {
-                    let fault = judgement.survey.malformed();
+                    let fault = liveness.survey.malformed();
                     self.give_up(&fault);
                     return true;
                 }
                 Surveyed::End => {
-                    self.conclude(judgement);
+                    self.conclude(liveness);
                     return true;
                 }
             }
         }
-        self.tidy.compact.compaction = Compaction::Judging(judgement);
+        self.maintenance.compact.compaction = Compaction::Judging(liveness);
         true
     }
 
     /// Everything is judged: goes on, or leaves the segments as they are for good.
-    fn conclude(&mut self, judgement: Box<Judgement>) {
-        let ids = judgement.ids();
-        if judgement.purpose == Purpose::Cold && !self.is_worth_it(&judgement) {
+    fn conclude(&mut self, liveness: Box<LivenessReport>) {
+        let ids = liveness.ids();
+        if liveness.purpose == Purpose::Cold && !self.is_worth_it(&liveness) {
             self.log.segments.settle(&ids);
             return;
         }
         self.log.segments.watch(&ids);
-        self.tidy.compact.compaction = Compaction::Logging { judgement, streams_done: 0 };
+        self.maintenance.compact.compaction = Compaction::Logging { liveness, streams_done: 0 };
     }
 
-    /// Whether cold segments are worth rewriting: what lives in them would lie together better, or
+    /// True if cold segments are worth rewriting: what lives in them would lie together better, or
     /// take less space.
-    fn is_worth_it(&self, judgement: &Judgement) -> bool {
-        let live = &judgement.live;
-        if live.is_empty() || self.log.options.merge && judgement.is_scattered() {
+    fn is_worth_it(&self, liveness: &LivenessReport) -> bool {
+        let live = &liveness.live;
+        if live.is_empty() || self.log.options.merge && liveness.is_scattered() {
             return true;
         }
-        let packing = self.packing(&judgement.survey);
+        let packing = self.packing(&liveness.survey);
         let packable =
             live.iter().filter(|(id, _)| packing.wants(*id)).map(|(_, of)| of.bytes).sum::<u64>();
-        let packed = packable.saturating_mul(judgement.survey.packed_percent) / 100;
+        let packed = packable.saturating_mul(liveness.survey.packed_percent) / 100;
         let gain = packable.saturating_sub(packed);
         pack::pays(packable, packed)
             && gain >= self.least_gain().max(live.bytes() / COLD_GAIN_SHARE)
     }
 
-    fn log_some_states(&mut self, judgement: Box<Judgement>, done: usize) -> bool {
-        let streams = judgement.survey.streams.len();
+    fn log_some_states(&mut self, liveness: Box<LivenessReport>, done: usize) -> bool {
+        let streams = liveness.survey.streams.len();
         let end = (done + STATES_PER_TURN.max(streams.div_ceil(STATES_TURNS))).min(streams);
         if done == 0 {
             self.log.state_bytes = 0;
         }
-        let streams = &judgement.survey.streams[done..end];
+        let streams = &liveness.survey.streams[done..end];
         if let Err(error) = self.machine.log_states(streams, &mut self.log) {
             add(&self.log.stats.states_refused, 1);
             self.log.options.report.say(&format!("compaction put off: {error}"));
             if self.log.space == Space::Normal {
-                self.tidy.compact.check_at = self.log.now.plus_nanos(10 * COMPACT_CHECK_NANOS);
+                self.maintenance.compact.check_at =
+                    self.log.now.plus_nanos(10 * COMPACT_CHECK_NANOS);
             }
             return false;
         }
-        self.tidy.compact.states_cost = self.log.state_bytes;
-        self.tidy.compact.written_then = self.log.segments.written();
-        self.tidy.compact.compaction = if end < judgement.survey.streams.len() {
-            Compaction::Logging { judgement, streams_done: end }
+        self.maintenance.compact.states_cost = self.log.state_bytes;
+        self.maintenance.compact.written_then = self.log.segments.written();
+        self.maintenance.compact.compaction = if end < liveness.survey.streams.len() {
+            Compaction::Logging { liveness, streams_done: end }
         } else {
             self.log.frame.awaited |= !self.log.frame.is_empty();
             let newest = self.log.frame.lsn.0 - u64::from(self.log.frame.is_empty());
-            Compaction::AwaitingStates { judgement, lsn: Lsn(newest) }
+            Compaction::AwaitingStates { liveness, lsn: Lsn(newest) }
         };
         true
     }
 
-    fn rewrite_once_durable(&mut self, judgement: Box<Judgement>, lsn: Lsn) -> bool {
+    fn rewrite_once_durable(&mut self, liveness: Box<LivenessReport>, lsn: Lsn) -> bool {
         if !self.are_vouched_for(lsn) || self.worker.is_busy() {
-            self.tidy.compact.compaction = Compaction::AwaitingStates { judgement, lsn };
+            self.maintenance.compact.compaction = Compaction::AwaitingStates { liveness, lsn };
             return false;
         }
-        let Judgement { purpose, survey, live, .. } = *judgement;
+        let LivenessReport { purpose, survey, live, .. } = *liveness;
         let job = RewriteJob {
             store: Arc::clone(&self.log.store),
             packing: self.packing(&survey),
@@ -366,7 +370,7 @@ impl<M: Machine> LogCore<M> {
             salt: (self.log.entropy.next() >> 32) as u32,
             hurry: self.hurry(),
         };
-        self.tidy.compact.compaction = Compaction::Rewriting;
+        self.maintenance.compact.compaction = Compaction::Rewriting;
         self.worker.submit(Box::new(move || TaskDone::Rewritten(Box::new(job.run()))));
         true
     }
@@ -386,7 +390,7 @@ impl<M: Machine> LogCore<M> {
     /// Whether a compaction that starts now may not rest, or may not any more.
     fn hurry(&self) -> Arc<AtomicBool> {
         if self.log.space == Space::Normal && !self.worker.is_inline() {
-            Arc::clone(&self.tidy.compact.hurry)
+            Arc::clone(&self.maintenance.compact.hurry)
         } else {
             Arc::new(AtomicBool::new(true))
         }
@@ -394,10 +398,10 @@ impl<M: Machine> LogCore<M> {
 
     /// A compaction under way is to end soon.
     pub(super) fn hurry_up(&self) {
-        self.tidy.compact.hurry.store(true, Ordering::Relaxed);
+        self.maintenance.compact.hurry.store(true, Ordering::Relaxed);
     }
 
-    /// Whether states up to `lsn` can be relied upon: durable, and with a durable frame behind them
+    /// True if states up to `lsn` can be relied upon: durable, and with a durable frame behind them
     /// that says so. Otherwise damage to theirs would pass for a torn tail, and take with it what
     /// is needed to replay without the records that compaction drops.
     fn are_vouched_for(&self, lsn: Lsn) -> bool {
@@ -413,15 +417,15 @@ impl<M: Machine> LogCore<M> {
 
     /// Readers use the new segments from here on.
     fn adopt(&mut self, rewritten: &Rewritten) {
-        self.tidy.compact.compaction = Compaction::Idle;
+        self.maintenance.compact.compaction = Compaction::Idle;
         let deaths = self.log.segments.stop_watching();
         self.replace_places(rewritten);
         let mut freed = 0;
-        for victim in &rewritten.survey.victims {
-            self.log.segments.remove(victim.segment.id());
-            self.log.blocks.forget(victim.segment.id());
-            self.log.troubled.forget(victim.segment.id());
-            freed += victim.data_end;
+        for input in &rewritten.survey.inputs {
+            self.log.segments.remove(input.segment.id());
+            self.log.blocks.forget(input.segment.id());
+            self.log.read_backoffs.forget(input.segment.id());
+            freed += input.data_end;
         }
         for output in &rewritten.outputs {
             freed = freed.saturating_sub(output.data_end);
@@ -434,16 +438,16 @@ impl<M: Machine> LogCore<M> {
                 ..fresh.compacted(&output.footer)
             });
         }
-        add(&self.log.stats.compacted_segments, rewritten.survey.victims.len() as u64);
+        add(&self.log.stats.compacted_segments, rewritten.survey.inputs.len() as u64);
         add(&self.log.stats.reclaimed_bytes, freed);
         self.log.publish_segment_stats();
         self.log.full_since = None;
-        self.tidy.compact.check_at = self.check_again();
+        self.maintenance.compact.check_at = self.check_again();
         self.log.segments.died = true;
     }
 
     fn replace_places(&mut self, rewritten: &Rewritten) {
-        let old: Vec<_> = rewritten.survey.victims.iter().map(|v| v.segment.id()).collect();
+        let old: Vec<_> = rewritten.survey.inputs.iter().map(|v| v.segment.id()).collect();
         let new = rewritten.places();
         for stream in &rewritten.survey.streams {
             let places = new.get(stream).map_or(&[][..], Vec::as_slice);
@@ -452,9 +456,9 @@ impl<M: Machine> LogCore<M> {
     }
 
     fn give_up(&mut self, fault: &CompactionFault) {
-        self.tidy.compact.compaction = Compaction::Idle;
+        self.maintenance.compact.compaction = Compaction::Idle;
         let _ = self.log.segments.stop_watching();
-        self.tidy.compact.check_at = self.log.now.plus_nanos(10 * COMPACT_CHECK_NANOS);
+        self.maintenance.compact.check_at = self.log.now.plus_nanos(10 * COMPACT_CHECK_NANOS);
         if let CompactionFault::Damaged { segment, .. } = fault {
             add(&self.log.stats.damaged, 1);
             self.log.segments.spare(*segment);
@@ -462,24 +466,24 @@ impl<M: Machine> LogCore<M> {
         self.log.options.report.say(&format!("compaction given up: {fault}"));
     }
 
-    /// Whether frames count as committed before they are durable.
+    /// True if frames count as committed before they are durable.
     pub(super) fn commits_early(&self) -> bool {
         self.log.options.sync != SyncPolicy::Always
     }
 }
 
-impl Judgement {
+impl LivenessReport {
     fn ids(&self) -> Vec<SegmentId> {
-        self.survey.victims.iter().map(|victim| victim.segment.id()).collect()
+        self.survey.inputs.iter().map(|input| input.segment.id()).collect()
     }
 
-    /// Whether the segments consist of many small parts, or of many streams.
+    /// True if the segments consist of many small parts, or of many streams.
     fn is_scattered(&self) -> bool {
         let (mut frames, mut bytes) = (0, 0);
-        for victim in &self.survey.victims {
+        for input in &self.survey.inputs {
             // Segments that were not compacted: positions count frames.
-            frames += victim.end.0.saturating_sub(victim.segment.header.base.0) + 1;
-            bytes += victim.data_end;
+            frames += input.end.0.saturating_sub(input.segment.header.base.0) + 1;
+            bytes += input.data_end;
         }
         let largest = self.live.iter().map(|(_, of)| of.bytes).max().unwrap_or(0);
         bytes / frames.max(1) < LARGE_PART_BYTES

@@ -29,7 +29,7 @@ const PRIVILEGED_FACTOR: usize = 2;
 
 type RoomCallback = Box<dyn FnOnce() + Send>;
 
-/// What senders and the sequencer share.
+/// The queue between senders and the sequencer.
 pub struct Inbox<E> {
     queue: Mutex<Queue<E>>,
     bytes: AtomicUsize,
@@ -182,7 +182,7 @@ impl<E: Send + 'static> LogHandle<E> {
         self.0.push(events, weight_bytes, self.0.limit, u64::MAX)
     }
 
-    /// [`LogHandle::send`] by somebody whose view of where things are is of generation `seen`.
+    /// [`LogHandle::send`] by a sender whose routes are of version `seen`.
     ///
     /// # Errors
     /// [`SendError`], with the event in it; [`SendError::Stale`] if that view is too old.
@@ -206,12 +206,12 @@ impl<E: Send + 'static> LogHandle<E> {
         self.0.push(events, weight_bytes, usize::MAX, u64::MAX)
     }
 
-    /// From now on events of senders that have seen less than `generation` are not taken: something
+    /// From now on events of senders that have seen less than `version` are not taken: something
     /// has moved from this log to another one. All of them that were taken stand in the queue
     /// before whatever is sent after this.
-    pub fn set_gate(&self, generation: u64) {
+    pub fn set_gate(&self, version: u64) {
         let mut queue = self.0.queue.lock();
-        queue.gate = queue.gate.max(generation);
+        queue.gate = queue.gate.max(version);
     }
 
     /// [`LogHandle::send`] for what must not wait behind publishes (acks, interest changes): taken
@@ -271,6 +271,6 @@ impl<E: Send + 'static> LogHandle<E> {
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("the log did not close cleanly: {reason}")]
 pub struct CloseError {
-    /// What happened.
+    /// The reason, in words.
     pub reason: String,
 }

@@ -1,9 +1,9 @@
 //! The log as a machine sees it: frames under construction, what is committed, where things are.
 
 use super::io::Loader;
-use super::reads::Walking;
+use super::read_backoff::ReadBackoffs;
+use super::reads::FrameWalker;
 use super::segments::Segments;
-use super::trouble::Troubled;
 use crate::cache::{BlockCache, TailCache, TailFrame};
 use crate::env::{BufPool, Clock, Entropy, WriteMode};
 use crate::frame::{FRAME_HEADER_BYTES, FrameBuilder, FrameMeta, SealedFrame};
@@ -54,9 +54,9 @@ pub struct LogInner {
     pub(super) segments: Segments,
     pub(super) loader: Loader,
     pub(super) loading: FxHashMap<(crate::segment::SegmentId, u32), Vec<StreamId>>,
-    pub(super) troubled: Troubled,
+    pub(super) read_backoffs: ReadBackoffs,
     /// Reads that wait for a frame, by stream.
-    pub(super) walks: FxHashMap<StreamId, Walking>,
+    pub(super) walks: FxHashMap<StreamId, FrameWalker>,
     pub(super) committed: Lsn,
     pub(super) durable: Lsn,
     pub(super) space: Space,
@@ -67,7 +67,7 @@ pub struct LogInner {
     expected_frame: usize,
 }
 
-/// What a log is made of at the start.
+/// The parts that a log starts with.
 pub struct Parts {
     /// Options.
     pub options: LogOptions,
@@ -77,7 +77,7 @@ pub struct Parts {
     pub entropy: Box<dyn Entropy>,
     /// Files.
     pub store: Arc<Store>,
-    /// Where messages are.
+    /// Positions of messages.
     pub index: Index,
     /// The chain.
     pub segments: Segments,
@@ -105,7 +105,7 @@ impl LogInner {
             promised: 0,
             loader: Loader::inline(),
             loading: FxHashMap::default(),
-            troubled: Troubled::default(),
+            read_backoffs: ReadBackoffs::default(),
             walks: FxHashMap::default(),
             committed: parts.last,
             durable: parts.last,
@@ -128,7 +128,7 @@ impl LogInner {
         self.now = self.now.max(self.clock.now());
     }
 
-    /// Whether frames that wait hold so much that no more events should be taken. `handed_over` are
+    /// True if frames that wait hold so much that no more events should be taken. `handed_over` are
     /// the bytes of those that wait at the writer already.
     pub(super) fn is_backed_up(&self, handed_over: impl Iterator<Item = usize>) -> bool {
         let here = self.pending.iter().map(|(frame, _)| frame.len);

@@ -1,5 +1,6 @@
-//! Where frames are written: on the sequencer's own thread if nothing else waits, otherwise on a
-//! thread beside it, so that the next frame is built meanwhile.
+//! The writer: frames are written on the sequencer's own thread if nothing else waits, otherwise on
+//! a thread beside it, so that the next frame is built meanwhile. on the sequencer's own thread if
+//! nothing else waits, otherwise on a thread beside it, so that the next frame is built meanwhile.
 //!
 //! The thread may have the next job already while it is at one. On a disk it begins with it when that
 //! one is durable, and not at all once one has failed: a frame is written only behind a durable one.
@@ -28,7 +29,7 @@ pub enum Job {
     Write {
         /// The frame.
         frame: SealedFrame,
-        /// What is known about it.
+        /// Its description.
         meta: FrameMeta,
         /// Newest durable position that the sequencer knows of, for the frame's header.
         durable: Lsn,
@@ -56,9 +57,9 @@ pub enum Done {
     Written {
         /// The frame.
         meta: FrameMeta,
-        /// Where it went.
+        /// Where it was written.
         place: Written,
-        /// Whether it is durable.
+        /// True if it is durable.
         synced: bool,
     },
     /// Everything written is durable.
@@ -69,7 +70,7 @@ pub enum Done {
 pub fn run(writer: &mut SegmentWriter, job: Job) -> io::Result<Done> {
     match job {
         Job::Write { frame, meta, durable, sync } => {
-            let idle = frame.flags & crate::frame::flags::WITNESS != 0;
+            let idle = frame.flags & crate::frame::flags::COMMIT_MARKER != 0;
             let place = writer.write(frame, durable)?;
             if sync {
                 writer.sync()?;
@@ -103,19 +104,19 @@ fn run_ahead(
 /// Wakes the sequencer.
 pub type Wake = Arc<dyn Fn() + Send + Sync>;
 
-/// Names a job to whoever waits for its outcome.
+/// Identifies a job to the receiver of its outcome.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Ticket(pub u64);
 
 /// The writer's thread. Jobs are begun in the order in which they come. Writes to a bucket may end
 /// in any order.
 pub struct IoThread {
-    shared: Arc<Shared>,
+    shared: Arc<IoShared>,
     thread: Option<JoinHandle<()>>,
 }
 
-struct Shared {
-    slot: Mutex<Slot>,
+struct IoShared {
+    queue: Mutex<IoQueue>,
     filled: Condvar,
     ready: AtomicBool,
     wake: Wake,
@@ -125,9 +126,9 @@ struct Shared {
     failed: AtomicBool,
 }
 
-/// Whoever submits jobs bounds how many there are.
+/// Jobs and results. The submitter bounds how many there are.
 #[derive(Default)]
-struct Slot {
+struct IoQueue {
     jobs: VecDeque<(Ticket, Job)>,
     done: Vec<(Ticket, io::Result<Done>)>,
     stop: bool,
@@ -145,10 +146,10 @@ impl IoThread {
         ahead: bool,
         wake: Wake,
     ) -> io::Result<Self> {
-        let (slot, filled) = (Mutex::default(), Condvar::new());
+        let (queue, filled) = (Mutex::default(), Condvar::new());
         let ready = AtomicBool::new(false);
         let failed = AtomicBool::new(false);
-        let shared = Arc::new(Shared { slot, filled, ready, wake, ahead, failed });
+        let shared = Arc::new(IoShared { queue, filled, ready, wake, ahead, failed });
         let inner = Arc::clone(&shared);
         let thread = std::thread::Builder::new()
             .name(format!("{name}-write"))
@@ -159,11 +160,11 @@ impl IoThread {
     /// Hands over a job. There are at most [`WRITER_JOBS`], or as many as the sequencer lets be on
     /// their way to a bucket.
     pub fn submit(&self, ticket: Ticket, job: Job) {
-        self.shared.slot.lock().jobs.push_back((ticket, job));
+        self.shared.queue.lock().jobs.push_back((ticket, job));
         self.shared.filled.notify_one();
     }
 
-    /// Whether an outcome waits. Costs one load.
+    /// True if an outcome waits. Costs one load.
     #[must_use]
     pub fn is_ready(&self) -> bool {
         self.shared.ready.load(Ordering::Acquire)
@@ -176,21 +177,21 @@ impl IoThread {
             return Vec::new();
         }
         self.shared.ready.store(false, Ordering::Relaxed);
-        std::mem::take(&mut self.shared.slot.lock().done)
+        std::mem::take(&mut self.shared.queue.lock().done)
     }
 }
 
-impl Shared {
+impl IoShared {
     fn serve(self: &Arc<Self>, writer: &Mutex<SegmentWriter>) {
         loop {
-            let mut slot = self.slot.lock();
-            while slot.jobs.is_empty() && !slot.stop {
-                self.filled.wait(&mut slot);
+            let mut queue = self.queue.lock();
+            while queue.jobs.is_empty() && !queue.stop {
+                self.filled.wait(&mut queue);
             }
             // What waits at the end is not begun any more.
-            let next = slot.jobs.pop_front().filter(|_| !slot.stop);
+            let next = queue.jobs.pop_front().filter(|_| !queue.stop);
             let Some((ticket, job)) = next else { return };
-            drop(slot);
+            drop(queue);
             let outcome = Outcome { ticket, shared: Arc::clone(self), told: false };
             // If it panics, the outcome is told when it is dropped.
             let _ = catch_unwind(AssertUnwindSafe(|| self.begin(writer, job, outcome)));
@@ -213,10 +214,10 @@ impl Shared {
     }
 }
 
-/// Tells of the end of a job, whatever happens to who is to do it.
+/// Reports the end of a job, however it ends.
 struct Outcome {
     ticket: Ticket,
-    shared: Arc<Shared>,
+    shared: Arc<IoShared>,
     told: bool,
 }
 
@@ -228,7 +229,7 @@ impl Outcome {
     fn tell_once(&mut self, done: io::Result<Done>) {
         self.told = true;
         self.shared.failed.fetch_or(done.is_err(), Ordering::AcqRel);
-        self.shared.slot.lock().done.push((self.ticket, done));
+        self.shared.queue.lock().done.push((self.ticket, done));
         self.shared.ready.store(true, Ordering::Release);
         (self.shared.wake)();
     }
@@ -244,7 +245,7 @@ impl Drop for Outcome {
 
 impl Drop for IoThread {
     fn drop(&mut self) {
-        self.shared.slot.lock().stop = true;
+        self.shared.queue.lock().stop = true;
         self.shared.filled.notify_one();
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();
@@ -317,13 +318,13 @@ impl Loader {
         }
     }
 
-    /// Whether [`Loader::take`] has something. Costs one load.
+    /// True if [`Loader::take`] has something. Costs one load.
     #[must_use]
     pub fn is_ready(&self) -> bool {
         self.shared.ready.load(Ordering::Acquire)
     }
 
-    /// What has been read.
+    /// Takes the loads that have ended.
     #[must_use]
     pub fn take(&self) -> Vec<Loaded> {
         self.shared.ready.store(false, Ordering::Relaxed);

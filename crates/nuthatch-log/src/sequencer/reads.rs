@@ -1,14 +1,14 @@
 //! Reading committed messages: the tail cache first, then what was read back, then files.
 
 use super::inner::LogInner;
-use super::trouble::{PlaceKey, Trouble};
-use crate::cache::block::{At, Walk, find_in_frame};
+use super::read_backoff::{BackoffKey, ReadFault};
+use crate::cache::block::{FramePosition, ReadStep, find_in_frame};
 use crate::cache::{
     Expect, Link, LoadFailure, LoadFault, LoadRequest, Loaded, Resume, block::FrameWalk,
 };
 use crate::env::WriteMode;
 use crate::frame::codec::{RecordPeek, decode_record};
-use crate::index::{Cursor, Place, StreamIndex, TailRun};
+use crate::index::{Cursor, IndexPosition, StreamIndex, TailRun};
 use crate::machine::{Read, StoredMessage};
 use crate::record::RecordKind;
 use crate::segment::SegmentId;
@@ -17,13 +17,13 @@ use crate::types::{Lsn, Seq, StreamId};
 use bytes::Bytes;
 use std::collections::hash_map::Entry;
 
-/// Where a read ended.
-enum Spot {
+/// Result of reading one message.
+enum ReadEnd {
     Tail(Lsn, u32),
-    Cold(SegmentId, At),
+    Cold(SegmentId, FramePosition),
     Pending,
     Missing,
-    Trouble(Trouble),
+    ReadFault(ReadFault),
 }
 
 /// Walks that wait for a frame behind the one where they began. With more, some begin anew.
@@ -31,78 +31,78 @@ const WALKS_MAX: usize = 1024;
 
 /// A walk over frames to a message.
 #[derive(Clone, Copy)]
-pub struct Walking {
+pub struct FrameWalker {
     seq: Seq,
     segment: SegmentId,
     /// How far it has come.
-    from: At,
-    /// What is known of the frame there.
+    from: FramePosition,
+    /// What the frame there must match.
     expect: Expect,
     /// It went over frames that cannot be read.
-    passed_over: Option<Trouble>,
+    passed_over: Option<ReadFault>,
 }
 
-impl Walking {
+impl FrameWalker {
     /// It has come to a frame that is not in memory, perhaps from the one before it.
     fn reach(&mut self, frame: u32, before: Option<Link>) {
         if let Some(before) = before {
             self.expect = Expect::Behind(before);
         }
         if frame != self.from.frame {
-            self.from = At { frame, record: 0 };
+            self.from = FramePosition { frame, record: 0 };
         }
     }
 
     /// It goes on behind a frame that cannot be read. What may be readable in a moment is not called
     /// damaged.
-    fn pass_over(&mut self, trouble: Trouble, resume: &Resume) {
+    fn pass_over(&mut self, read_fault: ReadFault, resume: &Resume) {
         self.passed_over =
-            self.passed_over.filter(|before| *before == Trouble::Failing).or(Some(trouble));
-        self.from = At { frame: resume.offset, record: 0 };
+            self.passed_over.filter(|before| *before == ReadFault::Failing).or(Some(read_fault));
+        self.from = FramePosition { frame: resume.offset, record: 0 };
         self.expect = Expect::Is(resume.link);
     }
 }
 
-/// What came of asking for a frame.
+/// Result of looking a frame up.
 enum Fetched {
     /// It is being read.
     Pending,
     /// It is in memory already (logs in memory).
     Here,
     /// It cannot be read; where the next one is that can.
-    Trouble(Trouble, Option<Resume>),
+    ReadFault(ReadFault, Option<Resume>),
 }
 
 impl LogInner {
     pub(super) fn read_message(&mut self, stream: StreamId, seq: Seq) -> Read<'_> {
         match self.locate(stream, seq) {
-            Spot::Tail(lsn, offset) => message_at(self.tail.get(lsn), offset),
-            Spot::Cold(segment, at) => match self.blocks.record(segment, at) {
+            ReadEnd::Tail(lsn, offset) => message_at(self.tail.get(lsn), offset),
+            ReadEnd::Cold(segment, at) => match self.blocks.record(segment, at) {
                 Some((record, owner)) => ready(record, owner),
                 None => Read::Missing,
             },
-            Spot::Pending => Read::Pending,
-            Spot::Missing => Read::Missing,
-            Spot::Trouble(Trouble::Damaged) => Read::Damaged,
-            Spot::Trouble(Trouble::Failing) => Read::Failing,
+            ReadEnd::Pending => Read::Pending,
+            ReadEnd::Missing => Read::Missing,
+            ReadEnd::ReadFault(ReadFault::Damaged) => Read::Damaged,
+            ReadEnd::ReadFault(ReadFault::Failing) => Read::Failing,
         }
     }
 
-    fn locate(&mut self, stream: StreamId, seq: Seq) -> Spot {
-        let Some(index) = self.index.get_mut(stream) else { return Spot::Missing };
+    fn locate(&mut self, stream: StreamId, seq: Seq) -> ReadEnd {
+        let Some(index) = self.index.get_mut(stream) else { return ReadEnd::Missing };
         if let Some((run, lsn, offset)) = tail_spot(index, &self.tail, stream, seq) {
             index.cursor = Cursor::Tail { seq, run, offset };
             add(&self.stats.tail_hits, 1);
-            return Spot::Tail(lsn, offset);
+            return ReadEnd::Tail(lsn, offset);
         }
-        let Some(place) = index.place(seq).copied() else { return Spot::Missing };
+        let Some(place) = index.place(seq).copied() else { return ReadEnd::Missing };
         let start = match index.cursor {
             Cursor::Cold { seq: at, segment, frame, record }
                 if segment == place.segment && at < seq && at >= place.first =>
             {
-                (At { frame, record }, at)
+                (FramePosition { frame, record }, at)
             }
-            _ => (At { frame: place.frame, record: place.record }, place.first),
+            _ => (FramePosition { frame: place.frame, record: place.record }, place.first),
         };
         self.locate_cold(stream, seq, &place, start)
     }
@@ -112,17 +112,18 @@ impl LogInner {
         &mut self,
         stream: StreamId,
         seq: Seq,
-        place: &Place,
-        (start, known): (At, Seq),
-    ) -> Spot {
-        let Some(info) = self.segments.get(place.segment) else { return Spot::Missing };
+        place: &IndexPosition,
+        (start, known): (FramePosition, Seq),
+    ) -> ReadEnd {
+        let Some(info) = self.segments.get(place.segment) else { return ReadEnd::Missing };
         let span = (info.segment.header.block_bytes, info.data_end);
         let expect = Expect::Message { stream, seq: known, offset: start.record };
-        let begin = Walking { seq, segment: place.segment, from: start, expect, passed_over: None };
+        let begin =
+            FrameWalker { seq, segment: place.segment, from: start, expect, passed_over: None };
         let mut walk = self.taken_up(&begin, stream);
         let is_start = |frame| frame == start.frame && seq == known;
         let spot = self.walk(stream, &mut walk, span, &is_start);
-        if matches!(spot, Spot::Pending) && walk.from.frame != start.frame {
+        if matches!(spot, ReadEnd::Pending) && walk.from.frame != start.frame {
             if self.walks.len() >= WALKS_MAX {
                 self.walks.clear();
             }
@@ -132,9 +133,9 @@ impl LogInner {
     }
 
     /// A walk that waited for a frame goes on there: what it has passed may not be in memory any more.
-    fn taken_up(&mut self, begin: &Walking, stream: StreamId) -> Walking {
+    fn taken_up(&mut self, begin: &FrameWalker, stream: StreamId) -> FrameWalker {
         let waiting = if self.walks.is_empty() { None } else { self.walks.remove(&stream) };
-        let same = |walk: &Walking| walk.seq == begin.seq && walk.segment == begin.segment;
+        let same = |walk: &FrameWalker| walk.seq == begin.seq && walk.segment == begin.segment;
         waiting.filter(same).unwrap_or(*begin)
     }
 
@@ -143,30 +144,32 @@ impl LogInner {
     fn walk(
         &mut self,
         stream: StreamId,
-        walk: &mut Walking,
+        walk: &mut FrameWalker,
         (block, end): (u32, u64),
         is_start: &dyn Fn(u32) -> bool,
-    ) -> Spot {
+    ) -> ReadEnd {
         let segment = walk.segment;
         loop {
             match self.blocks.find(segment, block, walk.from, end, (stream, walk.seq)) {
-                Walk::Found(at) => {
+                ReadStep::Found(at) => {
                     self.remember(stream, walk.seq, segment, at);
                     self.read_ahead(segment, at.frame);
                     add(&self.stats.block_hits, 1);
-                    return Spot::Cold(segment, at);
+                    return ReadEnd::Cold(segment, at);
                 }
-                Walk::Passed => return walk.passed_over.map_or(Spot::Missing, Spot::Trouble),
-                Walk::Absent(frame, before) => {
+                ReadStep::Passed => {
+                    return walk.passed_over.map_or(ReadEnd::Missing, ReadEnd::ReadFault);
+                }
+                ReadStep::Absent(frame, before) => {
                     walk.reach(frame, before);
                     match self.fetch(stream, (segment, frame), walk.expect) {
-                        Fetched::Pending => return Spot::Pending,
+                        Fetched::Pending => return ReadEnd::Pending,
                         Fetched::Here => {}
-                        Fetched::Trouble(trouble, resume) => {
+                        Fetched::ReadFault(read_fault, resume) => {
                             let Some(resume) = resume.filter(|_| !is_start(frame)) else {
-                                return Spot::Trouble(trouble);
+                                return ReadEnd::ReadFault(read_fault);
                             };
-                            walk.pass_over(trouble, &resume);
+                            walk.pass_over(read_fault, &resume);
                         }
                     }
                 }
@@ -174,7 +177,7 @@ impl LogInner {
         }
     }
 
-    fn remember(&mut self, stream: StreamId, seq: Seq, segment: SegmentId, at: At) {
+    fn remember(&mut self, stream: StreamId, seq: Seq, segment: SegmentId, at: FramePosition) {
         if let Some(index) = self.index.get_mut(stream) {
             let (frame, record) = (at.frame, at.record);
             index.cursor = Cursor::Cold { seq, segment, frame, record };
@@ -189,7 +192,7 @@ impl LogInner {
         let Some((next, last)) = self.blocks.read_ahead(segment, frame) else { return };
         let wanted = self.segments.get(segment).is_some_and(|info| u64::from(next) < info.data_end)
             && !self.loading.contains_key(&(segment, next))
-            && !self.troubled.knows((segment, next));
+            && !self.read_backoffs.knows((segment, next));
         let request = self.request(segment, next, Expect::Behind(last));
         if let Some(request) = request.filter(|_| wanted) {
             self.loading.insert((segment, next), Vec::new());
@@ -204,16 +207,16 @@ impl LogInner {
     }
 
     /// Starts reading a frame that is not in memory.
-    fn fetch(&mut self, stream: StreamId, place: PlaceKey, expect: Expect) -> Fetched {
-        if let Some((trouble, resume)) = self.troubled.at(place, self.now) {
-            return Fetched::Trouble(trouble, resume);
+    fn fetch(&mut self, stream: StreamId, place: BackoffKey, expect: Expect) -> Fetched {
+        if let Some((read_fault, resume)) = self.read_backoffs.at(place, self.now) {
+            return Fetched::ReadFault(read_fault, resume);
         }
         let (segment, frame) = place;
         let request = self.request(segment, frame, expect).expect("its segment was found before");
         if self.mode == WriteMode::Memory {
             self.note_loaded(request.run());
-            let trouble = self.troubled.at(place, self.now);
-            return trouble.map_or(Fetched::Here, |(t, resume)| Fetched::Trouble(t, resume));
+            let read_fault = self.read_backoffs.at(place, self.now);
+            return read_fault.map_or(Fetched::Here, |(t, resume)| Fetched::ReadFault(t, resume));
         }
         let waiting = match self.loading.entry((segment, frame)) {
             Entry::Occupied(under_way) => under_way.into_mut(),
@@ -235,36 +238,36 @@ impl LogInner {
         let known = self.segments.get(loaded.segment).is_some();
         match loaded.result {
             Ok(stretches) if known => {
-                // The first one is what somebody waits for: the newest is never pushed out.
+                // The first one is awaited: the newest is never pushed out.
                 for stretch in stretches.into_iter().rev() {
                     self.blocks.insert(loaded.segment, stretch);
                 }
-                if self.troubled.clear(key) {
+                if self.read_backoffs.clear(key) {
                     self.say_of(key, "can be read again");
                 }
             }
             Ok(_) => {}
-            Err(failure) if known => self.note_trouble(key, &failure),
+            Err(failure) if known => self.note_read_fault(key, &failure),
             Err(_) => {}
         }
         crate::stats::set(&self.stats.block_bytes, self.blocks.bytes() as u64);
         self.loading.remove(&key).unwrap_or_default()
     }
 
-    fn note_trouble(&mut self, key: PlaceKey, failure: &LoadFailure) {
+    fn note_read_fault(&mut self, key: BackoffKey, failure: &LoadFailure) {
         let fault = &failure.fault;
         if matches!(fault, LoadFault::Io(_)) {
             add(&self.stats.read_errors, 1);
         }
         // Each place is reported once; what is tried again in vain says nothing new.
-        let Some(trouble) = self.troubled.note(key, failure, self.now) else { return };
-        if trouble == Trouble::Damaged {
+        let Some(read_fault) = self.read_backoffs.note(key, failure, self.now) else { return };
+        if read_fault == ReadFault::Damaged {
             add(&self.stats.damaged, 1);
         }
         self.say_of(key, &format!("cannot be read: {fault}; whoever needs it waits"));
     }
 
-    fn say_of(&self, (segment, offset): PlaceKey, what: &str) {
+    fn say_of(&self, (segment, offset): BackoffKey, what: &str) {
         let name = self.segments.get(segment).map(|info| info.segment.header.file_name());
         let name = name.unwrap_or_default();
         self.options.report.say(&format!("segment {name}: frame at offset {offset} {what}"));

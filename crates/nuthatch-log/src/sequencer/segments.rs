@@ -1,6 +1,6 @@
 //! The chain of segments as the sequencer sees it, with how much of each is still needed.
 
-use crate::compaction::Victim;
+use crate::compaction::CompactionInput;
 use crate::frame::FRAME_HEADER_BYTES;
 use crate::options::LogOptions;
 use crate::segment::{Footer, Segment, SegmentId, Written};
@@ -29,13 +29,13 @@ const SMALL_SHARE: u64 = 4;
 pub struct SegmentInfo {
     /// The segment.
     pub segment: Arc<Segment>,
-    /// Where its committed frames end.
+    /// Offset where its committed frames end.
     pub data_end: u64,
     /// Last position in it.
     pub end: Lsn,
     /// Weight of its messages that are live, as far as the machine has told.
     pub live: u64,
-    /// Whether it may not change any more.
+    /// True if it may not change any more.
     pub sealed: bool,
     /// Damaged: compaction leaves it alone.
     pub spared: bool,
@@ -100,7 +100,7 @@ impl SegmentInfo {
         fresh.then(|| self.sealed_at.plus_nanos(super::millis(options.cold_after_ms)))
     }
 
-    /// Whether it has grown cold. What a log on the disk has moved elsewhere is not fetched again.
+    /// True if it has grown cold. What a log on the disk has moved elsewhere is not fetched again.
     fn is_cold(&self, options: &LogOptions, now: Timestamp) -> bool {
         let here = options.merge || !self.segment.file.is_remote();
         here && self.cold_at(options).is_some_and(|at| at <= now)
@@ -111,12 +111,12 @@ impl SegmentInfo {
         self.end.0.saturating_sub(self.segment.header.base.0) + 1
     }
 
-    fn victim(&self) -> Victim {
+    fn input(&self) -> CompactionInput {
         let (segment, data_end, end) = (Arc::clone(&self.segment), self.data_end, self.end);
-        Victim { segment, data_end, end }
+        CompactionInput { segment, data_end, end }
     }
 
-    /// Whether enough of it is dead to rewrite it: what is live, in whole blocks, takes so much
+    /// True if enough of it is dead to rewrite it: what is live, in whole blocks, takes so much
     /// less. (Compared without the blocks, a small remainder would be rewritten for ever.)
     fn is_victim(&self, options: &LogOptions) -> bool {
         let percent = u64::from(options.compact_below_percent);
@@ -125,7 +125,7 @@ impl SegmentInfo {
         self.sealed && !self.spared && (self.live == 0 || pays)
     }
 
-    /// Whether compaction can read it now. What is all dead goes unread; a file that is elsewhere is
+    /// True if compaction can read it now. What is all dead goes unread; a file that is elsewhere is
     /// not fetched to be rewritten where space is short, nor while it cannot be had.
     fn can_be_rewritten(&self, space_is_short: bool) -> bool {
         let file = &self.segment.file;
@@ -188,8 +188,8 @@ impl Segments {
         self.by_id.insert(info.segment.id(), info);
     }
 
-    /// The same, to be looked over for dead space from before the start. Nobody knows when segments
-    /// were sealed: they count as warm, so that a start is not followed by work.
+    /// The same, to be examined for dead space from before the start. When segments were sealed is
+    /// unknown: they count as warm, so that a start is not followed by work.
     #[must_use]
     pub fn inherited_at(mut self, now: Timestamp) -> Self {
         self.died = true;
@@ -213,7 +213,12 @@ impl Segments {
     /// The segments to compact next: the first neighbours with too much dead space that together
     /// give back at least `least` bytes, within the bounds of one compaction.
     #[must_use]
-    pub fn victims(&self, options: &LogOptions, least: u64, space_is_short: bool) -> Vec<Victim> {
+    pub fn inputs(
+        &self,
+        options: &LogOptions,
+        least: u64,
+        space_is_short: bool,
+    ) -> Vec<CompactionInput> {
         let mut group = Group::default();
         for info in self.chain() {
             let takes = |group: &Group<'_>| {
@@ -232,7 +237,7 @@ impl Segments {
         if group.gain < least {
             return Vec::new();
         }
-        group.infos.iter().map(|info| info.victim()).collect()
+        group.infos.iter().map(|info| info.input()).collect()
     }
 
     /// All segments in the order of the chain.
@@ -245,7 +250,7 @@ impl Segments {
     /// The first neighbours that have grown cold and together are worth being looked over, within a
     /// segment's size.
     #[must_use]
-    pub fn cold(&self, options: &LogOptions, now: Timestamp) -> Vec<Victim> {
+    pub fn cold(&self, options: &LogOptions, now: Timestamp) -> Vec<CompactionInput> {
         let is_cold = |info: &SegmentInfo| info.is_cold(options, now);
         let mut run: Vec<&SegmentInfo> = Vec::new();
         for info in self.chain() {
@@ -261,7 +266,7 @@ impl Segments {
             }
         }
         if is_worth_looking(&run, options) {
-            run.iter().map(|info| info.victim()).collect()
+            run.iter().map(|info| info.input()).collect()
         } else {
             Vec::new()
         }
@@ -276,7 +281,7 @@ impl Segments {
     /// Neighbours that compactions made or that are cold, all of them small, so many that merging them
     /// leaves at most half of them, within a segment's size.
     #[must_use]
-    pub fn small(&self, options: &LogOptions, now: Timestamp) -> Vec<Victim> {
+    pub fn small(&self, options: &LogOptions, now: Timestamp) -> Vec<CompactionInput> {
         let most = options.segment_bytes / SMALL_SHARE;
         let mut run: VecDeque<&SegmentInfo> = VecDeque::new();
         let mut bytes = 0;
@@ -295,7 +300,7 @@ impl Segments {
             // Streams with segments of their own keep one each; the others share one.
             let own: FxHashSet<StreamId> = run.iter().filter_map(|info| info.only).collect();
             if run.len() >= MERGED_SEGMENTS.max(2 * (own.len() + 1)) {
-                return run.iter().map(|info| info.victim()).collect();
+                return run.iter().map(|info| info.input()).collect();
             }
         }
         Vec::new()
@@ -316,7 +321,7 @@ impl Segments {
         self.deaths.clear();
     }
 
-    /// What died in the segments that were watched, by stream.
+    /// Messages that died in the watched segments, by stream.
     pub fn stop_watching(&mut self) -> FxHashMap<StreamId, u64> {
         self.watched.clear();
         std::mem::take(&mut self.deaths)

@@ -57,8 +57,8 @@ impl<M: Machine> LogCore<M> {
         }
     }
 
-    /// A fault in the program: nothing more is written, whoever waits is told, and whoever comes
-    /// later is refused.
+    /// A fault in the program: nothing more is written, waiting senders are told, and later ones
+    /// are refused.
     fn end_after_panic(mut self) {
         self.inbox.stop_taking();
         self.log.failed.get_or_insert_with(|| PANICKED.to_owned());
@@ -85,7 +85,7 @@ impl<M: Machine> LogCore<M> {
     }
 
     fn nothing_waits(&self) -> bool {
-        let backed_up = !self.batch.is_empty() || self.tidy.wants_quiet();
+        let backed_up = !self.batch.is_empty() || self.maintenance.wants_quiet();
         (backed_up || self.inbox.is_empty())
             && !self.log.loader.is_ready()
             && !self.worker.is_ready()
@@ -93,14 +93,14 @@ impl<M: Machine> LogCore<M> {
     }
 }
 
-/// Lets nobody wait for a sequencer that panicked.
+/// Ends the waits of senders when the sequencer panics.
 struct PanicGuard<E>(Arc<Inbox<E>>);
 
 impl<E> Drop for PanicGuard<E> {
     fn drop(&mut self) {
         if std::thread::panicking() {
             crate::stats::set(&self.0.stats.failed, 1);
-            // Dropped, so that whoever waits for an answer to them hears that there is none.
+            // Dropped, so that senders that wait for an answer hear that there is none.
             self.0.take(&mut Vec::new());
             self.0.finish(Err(PANICKED.to_owned()));
         }

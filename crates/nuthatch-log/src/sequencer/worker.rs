@@ -10,11 +10,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 
-/// What a task comes back with.
+/// Result of a task.
 pub enum TaskDone {
     /// A checkpoint was written.
     Checkpoint(io::Result<()>),
-    /// What is in segments that may be compacted.
+    /// Contents of segments that may be compacted.
     Survey(Result<Survey, CompactionFault>),
     /// Segments were rewritten or removed.
     Rewritten(Box<Result<Rewritten, CompactionFault>>),
@@ -25,20 +25,20 @@ pub type Task = Box<dyn FnOnce() -> TaskDone + Send>;
 
 /// Runs tasks.
 pub struct Worker {
-    shared: Arc<Shared>,
+    shared: Arc<WorkerShared>,
     thread: Option<JoinHandle<()>>,
     busy: bool,
 }
 
 #[derive(Default)]
-struct Shared {
-    slot: Mutex<Slot>,
+struct WorkerShared {
+    slot: Mutex<WorkerSlot>,
     filled: Condvar,
     ready: AtomicBool,
 }
 
 #[derive(Default)]
-struct Slot {
+struct WorkerSlot {
     task: Option<Task>,
     done: Option<TaskDone>,
     stop: bool,
@@ -56,7 +56,7 @@ impl Worker {
     /// # Errors
     /// The operating system has no thread to give.
     pub fn start(name: &str, wake: Wake) -> io::Result<Self> {
-        let shared: Arc<Shared> = Arc::default();
+        let shared: Arc<WorkerShared> = Arc::default();
         let inner = Arc::clone(&shared);
         let thread = std::thread::Builder::new()
             .name(format!("{name}-tidy"))
@@ -64,13 +64,13 @@ impl Worker {
         Ok(Self { shared, thread: Some(thread), busy: false })
     }
 
-    /// Whether tasks run on the spot.
+    /// True if tasks run on the spot.
     #[must_use]
     pub const fn is_inline(&self) -> bool {
         self.thread.is_none()
     }
 
-    /// Whether a task is under way, or its outcome has not been taken.
+    /// True if a task is under way, or its outcome has not been taken.
     #[must_use]
     pub const fn is_busy(&self) -> bool {
         self.busy
@@ -88,7 +88,7 @@ impl Worker {
         self.shared.filled.notify_one();
     }
 
-    /// Whether [`Worker::take`] has something. Costs one load.
+    /// True if [`Worker::take`] has something. Costs one load.
     #[must_use]
     pub fn is_ready(&self) -> bool {
         self.shared.ready.load(Ordering::Acquire)
@@ -105,7 +105,7 @@ impl Worker {
     }
 }
 
-impl Shared {
+impl WorkerShared {
     fn finish(&self, done: TaskDone) {
         self.slot.lock().done = Some(done);
         self.ready.store(true, Ordering::Release);

@@ -21,7 +21,7 @@ pub enum BucketError {
     /// The store refused for good, or did not answer for as long as is waited.
     #[error("{operation} of {key} failed: {source}")]
     Failed {
-        /// What was tried.
+        /// The operation that failed.
         operation: &'static str,
         /// The key.
         key: String,
@@ -73,7 +73,7 @@ pub fn failed(operation: &'static str, key: &str, source: Error) -> BucketError 
     }
 }
 
-/// Whether a repetition may help. Everything that is not plainly an answer about the request.
+/// True if a retry may help: for every error that is not plainly an answer about the request.
 pub fn is_transient(error: &Error) -> bool {
     matches!(error, Error::Generic { .. } | Error::JoinError { .. })
 }

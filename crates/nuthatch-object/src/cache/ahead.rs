@@ -1,4 +1,4 @@
-//! Who reads a file in order, and how far ahead of each to fetch.
+//! Sequential readers of a file, and how far ahead of each to fetch.
 
 /// Readers of one file that are followed at a time.
 const CURSORS: usize = 8;

@@ -28,7 +28,7 @@ const HEADER_BYTES: usize = 20;
 /// Blocks that may wait to be written; further ones are not kept.
 const QUEUE_BLOCKS: usize = 8;
 
-/// What the names of blocks end with; other files of the directory are left alone.
+/// Suffix of the files of blocks; other files of the directory are left alone.
 const SUFFIX: &str = ".block";
 
 /// A block that is being written.
@@ -37,7 +37,7 @@ const TEMPORARY_FILE: &str = "new";
 /// Held while a server uses the directory.
 const LOCK_FILE: &str = "lock";
 
-/// Where blocks are kept on the local disk, and how many.
+/// Directory and size of the block cache on the local disk.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct DiskCacheOptions {
     /// The directory; it is made if need be, and one server's only.
@@ -48,12 +48,12 @@ pub struct DiskCacheOptions {
 
 /// Blocks in a directory.
 pub struct DiskCache {
-    shared: Arc<Shared>,
+    shared: Arc<DiskCacheShared>,
     queue: SyncSender<Write>,
     _lock: File,
 }
 
-struct Shared {
+struct DiskCacheShared {
     options: DiskCacheOptions,
     /// Tells this bucket from one that was emptied and filled anew under the same keys.
     scope: String,
@@ -158,7 +158,7 @@ impl DiskCache {
     pub fn start(dir: CacheDir, scope: String, report: Reporter) -> io::Result<Self> {
         let CacheDir { options, mut index, lock } = dir;
         let too_many = index.make_room(0, options.max_bytes);
-        let shared = Arc::new(Shared {
+        let shared = Arc::new(DiskCacheShared {
             options,
             scope,
             index: Mutex::new(index),
@@ -176,7 +176,7 @@ impl DiskCache {
         Ok(Self { shared, queue, _lock: lock })
     }
 
-    /// Whether a block is here, as far as is known. Costs no access to the disk.
+    /// True if a block is here, as far as is known. Costs no access to the disk.
     #[must_use]
     pub fn contains(&self, object: &str, number: u64) -> bool {
         let hash = hash_of(&self.shared.name(object, number));
@@ -229,7 +229,7 @@ impl DiskCache {
         self.shared.options.max_bytes
     }
 
-    /// Blocks that were here and could not be used, other than because somebody deleted them.
+    /// Blocks found unusable, other than by being deleted from outside.
     #[must_use]
     pub fn unusable(&self) -> u64 {
         self.shared.unusable.load(Ordering::Relaxed)
@@ -242,7 +242,7 @@ impl DiskCache {
     }
 }
 
-impl Shared {
+impl DiskCacheShared {
     fn name(&self, object: &str, number: u64) -> String {
         format!("{} {object} {number}", self.scope)
     }
@@ -303,7 +303,7 @@ impl Shared {
     }
 }
 
-/// Removes a file; somebody else may have been faster.
+/// Removes a file; it may have been removed already.
 fn remove_if_there(path: &Path) -> io::Result<()> {
     match std::fs::remove_file(path) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),

@@ -6,7 +6,7 @@ use crate::rules;
 use nuthatch_log::env::{Disk, read_exact_at};
 use std::io;
 
-/// Where a log keeps what it has set aside.
+/// Directory of files that a log has set aside.
 const ASIDE_DIR: &str = "torn";
 
 /// Files of one name that are kept there.

@@ -1,6 +1,6 @@
 //! Segments in the bucket: written in parts, compared, read in blocks, removed.
 
-use super::note::{Entry, Stage};
+use super::note::{MoveStage, NoteEntry};
 use super::stub::{STUB_DIR, StubFault};
 use crate::bucket::Bucket;
 use crate::cache::{BlockCache, Stretch};
@@ -29,7 +29,7 @@ const AVOIDED_FOR: Duration = Duration::from_secs(30);
 pub struct ColdStore {
     /// The bucket.
     pub bucket: Arc<Bucket>,
-    /// What was read of it.
+    /// Cache of its blocks.
     pub cache: Arc<BlockCache>,
     failed: Mutex<Option<Instant>>,
     /// Segments whose ends on the local disk could not be read.
@@ -37,7 +37,7 @@ pub struct ColdStore {
 }
 
 /// A part of a segment: where it begins, and its bytes.
-fn parts(entry: &Entry) -> impl Iterator<Item = (u64, u64)> + use<> {
+fn parts(entry: &NoteEntry) -> impl Iterator<Item = (u64, u64)> + use<> {
     let (bytes, step) = (entry.bytes, entry.part_bytes.max(1));
     let count = bytes.div_ceil(step);
     (0..count).map(move |n| (n * step, step.min(bytes - n * step)))
@@ -63,7 +63,7 @@ impl ColdStore {
         self.unreadable_ends.load(Ordering::Relaxed)
     }
 
-    /// Whether the last read did not fail, or that was a while ago.
+    /// True if the last read did not fail, or that was a while ago.
     pub fn is_at_hand(&self) -> bool {
         self.failed.lock().is_none_or(|at| at.elapsed() >= AVOIDED_FOR)
     }
@@ -73,7 +73,7 @@ impl ColdStore {
         &self,
         file: &dyn DiskFile,
         name: &str,
-        entry: &Entry,
+        entry: &NoteEntry,
         go_on: &dyn Fn() -> io::Result<()>,
     ) -> io::Result<()> {
         let all: Vec<_> = parts(entry).collect();
@@ -82,7 +82,7 @@ impl ColdStore {
             let mut objects = Vec::with_capacity(some.len());
             for (at, len) in some {
                 let bytes = read_local(file, *at, *len)?;
-                let key = names::part(name, *at, entry.generation);
+                let key = names::part(name, *at, entry.epoch);
                 objects.push((key, PutPayload::from(bytes)));
             }
             self.bucket.put_all(objects)?;
@@ -90,12 +90,12 @@ impl ColdStore {
         Ok(())
     }
 
-    /// Whether the bucket holds exactly what the local file does.
+    /// True if the bucket holds exactly what the local file does.
     pub fn holds(
         &self,
         file: &dyn DiskFile,
         name: &str,
-        entry: &Entry,
+        entry: &NoteEntry,
         go_on: &dyn Fn() -> io::Result<()>,
     ) -> io::Result<bool> {
         if !rules::MOVE_COMPARED.holds() {
@@ -105,7 +105,7 @@ impl ColdStore {
         for some in all.chunks(PARTS_AT_A_TIME) {
             go_on()?;
             for (at, len) in some {
-                let key = names::part(name, *at, entry.generation);
+                let key = names::part(name, *at, entry.epoch);
                 let there = match self.bucket.get(&key) {
                     Ok(there) => there,
                     Err(crate::BucketError::NotFound { .. }) => return Ok(false),
@@ -120,26 +120,24 @@ impl ColdStore {
     }
 
     /// Removes a segment.
-    pub fn remove(&self, name: &str, entry: &Entry) -> io::Result<()> {
-        let keys = parts(entry).map(|(at, _)| names::part(name, at, entry.generation)).collect();
+    pub fn remove(&self, name: &str, entry: &NoteEntry) -> io::Result<()> {
+        let keys = parts(entry).map(|(at, _)| names::part(name, at, entry.epoch)).collect();
         Ok(self.bucket.delete_all(keys)?)
     }
 
     /// A segment of which nothing is noted here: the newest one of `bytes` that is complete.
-    pub fn find(&self, name: &str, bytes: u64) -> io::Result<Option<Entry>> {
+    pub fn find(&self, name: &str, bytes: u64) -> io::Result<Option<NoteEntry>> {
         let listed = self.bucket.list(&format!("{DATA}/{name}"))?;
         let mut found: Vec<(u32, u64, u64)> = Vec::new();
         for object in listed {
-            if let Some(DataKey::Part { offset, generation, .. }) = names::data_key(&object.key) {
-                found.push((generation, offset, object.bytes));
+            if let Some(DataKey::Part { offset, epoch, .. }) = names::data_key(&object.key) {
+                found.push((epoch, offset, object.bytes));
             }
         }
-        found.sort_unstable_by_key(|(generation, offset, _)| {
-            (std::cmp::Reverse(*generation), *offset)
-        });
+        found.sort_unstable_by_key(|(epoch, offset, _)| (std::cmp::Reverse(*epoch), *offset));
         let complete = found.chunk_by(|a, b| a.0 == b.0).find_map(|objects| {
-            let (generation, _, part_bytes) = *objects.first()?;
-            let entry = Entry { stage: Stage::Moved, generation, bytes, part_bytes };
+            let (epoch, _, part_bytes) = *objects.first()?;
+            let entry = NoteEntry { stage: MoveStage::Moved, epoch, bytes, part_bytes };
             let sizes = objects.iter().map(|(_, offset, size)| (*offset, *size));
             (part_bytes > 0 && sizes.eq(parts(&entry))).then_some(entry)
         });
@@ -147,7 +145,7 @@ impl ColdStore {
     }
 
     /// Fills `into` from `at` on, which must be within the segment.
-    pub fn read(&self, name: &str, entry: &Entry, at: u64, into: &mut [u8]) -> io::Result<()> {
+    pub fn read(&self, name: &str, entry: &NoteEntry, at: u64, into: &mut [u8]) -> io::Result<()> {
         let end = at + into.len() as u64;
         let mut from = at;
         while from < end {
@@ -163,7 +161,7 @@ impl ColdStore {
     }
 
     /// Fetches what is going to be read.
-    pub fn read_ahead(&self, name: &str, entry: &Entry, from: u64, to: u64) {
+    pub fn read_ahead(&self, name: &str, entry: &NoteEntry, from: u64, to: u64) {
         let (mut at, end) = (from, to.min(entry.bytes));
         let mut stretches = Vec::new();
         while at < end {
@@ -175,12 +173,12 @@ impl ColdStore {
     }
 }
 
-/// What of `at..end` lies in the object that holds `at`.
-fn stretch(name: &str, entry: &Entry, at: u64, end: u64) -> Stretch {
+/// The part of `at..end` that lies in the object that holds `at`.
+fn stretch(name: &str, entry: &NoteEntry, at: u64, end: u64) -> Stretch {
     let step = entry.part_bytes.max(1);
     let start = at / step * step;
     let size = step.min(entry.bytes.saturating_sub(start));
-    let key = names::part(name, start, entry.generation).into();
+    let key = names::part(name, start, entry.epoch).into();
     Stretch { key, size, from: at - start, to: (end - start).min(size) }
 }
 
@@ -193,7 +191,7 @@ fn read_local(file: &dyn DiskFile, at: u64, len: u64) -> io::Result<Vec<u8>> {
 /// Bytes of a local file that are looked at in one go for anything but zeros.
 const BLANK_STEP_BYTES: usize = 256 << 10;
 
-/// Whether nothing but zeros follows the first `bytes` of a local file: what was allocated for a
+/// True if nothing but zeros follows the first `bytes` of a local file: what was allocated for a
 /// segment and is cut off some time after it was sealed.
 pub fn ends_at(file: &dyn DiskFile, bytes: u64) -> io::Result<bool> {
     let mut step = vec![0; BLANK_STEP_BYTES];

@@ -5,9 +5,9 @@ use super::aside::set_aside;
 use super::cold::ColdStore;
 use super::file::{ColdFile, TieredFile};
 use super::mover::Mover;
-use super::note::{Entry, NOTE_FILE, Note, Stage};
+use super::note::{MoveStage, NOTE_FILE, Note, NoteEntry};
 use super::stub::{STUB_DIR, Stub};
-use super::{Tenant, check_tenant};
+use super::{TierOwner, check_tenant};
 use crate::bucket::Bucket;
 use crate::cache::CacheSnapshot;
 use crate::disk::REMOTE_READERS;
@@ -45,7 +45,7 @@ pub struct TierOptions {
     pub part_bytes: u64,
     /// For the identities of what is written; must differ between any two openings.
     pub seed: u64,
-    /// Where trouble is told.
+    /// Receives reports of failures.
     pub report: Reporter,
 }
 
@@ -64,7 +64,7 @@ impl Default for TierOptions {
     }
 }
 
-/// What a tier holds and how moving goes.
+/// Contents of a tier and progress of moves.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct TierStatus {
     /// Its address.
@@ -91,9 +91,9 @@ pub struct TierStatus {
     pub trouble: Option<String>,
 }
 
-/// The note, and whether it may still be changed.
-pub struct Book {
-    /// What is on the disk.
+/// The note, and whether it may still change.
+pub struct NoteState {
+    /// The note as it is on the disk.
     pub note: Note,
     /// Nothing on the disk is changed any more.
     pub stopped: bool,
@@ -115,12 +115,12 @@ pub struct Gauges {
     pub trouble: Mutex<Option<String>>,
 }
 
-/// What the disk and its mover share.
-pub struct Shared {
+/// State shared by the disk and its mover.
+pub struct TierShared {
     pub local: Arc<dyn Disk>,
     pub cold: Arc<ColdStore>,
     pub options: TierOptions,
-    pub book: Mutex<Book>,
+    pub book: Mutex<NoteState>,
     pub owner: Mutex<Option<Arc<Owner>>>,
     pub gauges: Gauges,
     /// Segments and when they were first seen sealed, where the disk does not know.
@@ -133,12 +133,12 @@ pub struct Shared {
     files: Mutex<HashMap<String, Weak<TieredFile>>>,
 }
 
-impl Shared {
+impl TierShared {
     /// Changes the note on the disk, then in memory.
     pub fn change<R>(
         &self,
-        book: &mut Book,
-        change: impl FnOnce(&mut BTreeMap<String, Entry>) -> R,
+        book: &mut NoteState,
+        change: impl FnOnce(&mut BTreeMap<String, NoteEntry>) -> R,
     ) -> io::Result<R> {
         if book.stopped {
             return Err(io::Error::other("the log is being closed"));
@@ -180,7 +180,7 @@ impl Shared {
     }
 
     /// An open file goes on under its handle, in the bucket.
-    pub fn retarget(self: &Arc<Self>, name: &str, entry: Entry) {
+    pub fn retarget(self: &Arc<Self>, name: &str, entry: NoteEntry) {
         let open = self.files.lock().get(name).and_then(Weak::upgrade);
         if let Some(file) = open {
             file.set(self.cold_file(name, entry));
@@ -196,7 +196,7 @@ impl Shared {
         Ok(())
     }
 
-    fn cold_file(&self, name: &str, entry: Entry) -> Arc<dyn DiskFile> {
+    fn cold_file(&self, name: &str, entry: NoteEntry) -> Arc<dyn DiskFile> {
         let (cold, local) = (Arc::clone(&self.cold), Arc::clone(&self.local));
         Arc::new(ColdFile::new(cold, local, name.to_owned(), entry))
     }
@@ -212,7 +212,7 @@ impl Shared {
         file
     }
 
-    fn stage(&self, name: &str) -> Option<Stage> {
+    fn stage(&self, name: &str) -> Option<MoveStage> {
         self.book.lock().note.entries.get(name).map(|entry| entry.stage)
     }
 
@@ -245,7 +245,7 @@ impl Shared {
 
 /// A local disk with a bucket behind it.
 pub struct TieredDisk {
-    shared: Arc<Shared>,
+    shared: Arc<TierShared>,
 }
 
 impl TieredDisk {
@@ -272,11 +272,11 @@ impl TieredDisk {
         let chain = Chain::read(&*local).map_err(io::Error::other)?;
         check_place(&bucket, noted.as_ref(), chain.as_ref(), &options.report)?;
         let note = Note { place, ..noted.unwrap_or_default() };
-        let shared = Arc::new(Shared {
+        let shared = Arc::new(TierShared {
             cold: Arc::new(ColdStore::new(bucket, options.cache_bytes)),
             local,
             options,
-            book: Mutex::new(Book { note, stopped: false, damaged }),
+            book: Mutex::new(NoteState { note, stopped: false, damaged }),
             owner: Mutex::default(),
             gauges: Gauges::default(),
             first_seen: Mutex::default(),
@@ -298,7 +298,7 @@ impl TieredDisk {
         let mut book = self.shared.book.lock();
         for segment in chain.sealed.iter().filter(|segment| !here.contains(&segment.file)) {
             let noted = book.note.entries.get(&segment.file);
-            if noted.is_none_or(|entry| entry.stage != Stage::Moved)
+            if noted.is_none_or(|entry| entry.stage != MoveStage::Moved)
                 && let Some(entry) = self.shared.cold.find(&segment.file, segment.bytes)?
             {
                 book.note.entries.insert(segment.file.clone(), entry);
@@ -336,17 +336,17 @@ impl TieredDisk {
         &self.shared.cold.bucket
     }
 
-    /// What its cache holds and has done.
+    /// Counters and sizes of its cache.
     #[must_use]
     pub fn cache(&self) -> CacheSnapshot {
         self.shared.cold.cache.snapshot()
     }
 
-    /// What is there and how moving goes.
+    /// Contents of the tier and progress of moves.
     #[must_use]
     pub fn status(&self) -> TierStatus {
         let book = self.shared.book.lock();
-        let moved = || book.note.entries.values().filter(|entry| entry.stage == Stage::Moved);
+        let moved = || book.note.entries.values().filter(|entry| entry.stage == MoveStage::Moved);
         let gauges = &self.shared.gauges;
         TierStatus {
             place: book.note.place.clone(),
@@ -364,7 +364,8 @@ impl TieredDisk {
     }
 }
 
-/// Whether the bucket can be this log's. One that does not answer can, if the log has used it before.
+/// True if the bucket can be this log's. One that does not answer can, if the log has used it
+/// before.
 fn check_place(
     bucket: &Bucket,
     noted: Option<&Note>,
@@ -374,7 +375,7 @@ fn check_place(
     let known = noted.is_some_and(|note| note.place == bucket.label());
     let has_moved = noted.is_some_and(|note| !note.entries.is_empty());
     match check_tenant(bucket, chain.map(|chain| chain.log_id)) {
-        Ok(Tenant::Nobody) if has_moved => {
+        Ok(TierOwner::Nobody) if has_moved => {
             let before = noted.map_or("", |note| note.place.as_str());
             let text = format!(
                 "segments of this log were moved to {before}, and {} holds nothing of them",
@@ -395,7 +396,7 @@ fn check_place(
     }
 }
 
-/// Whether an error is an answer about whose tier it is, not a failure to get one.
+/// True if an error is an answer about whose tier it is, not a failure to get one.
 fn is_refusal(error: &io::Error) -> bool {
     matches!(error.kind(), io::ErrorKind::InvalidInput | io::ErrorKind::InvalidData)
 }
@@ -419,7 +420,7 @@ impl Disk for TieredDisk {
         }
         match self.shared.local.open(path) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                let entry = book.note.entries.get(path).filter(|e| e.stage == Stage::Moved);
+                let entry = book.note.entries.get(path).filter(|e| e.stage == MoveStage::Moved);
                 let entry = *entry.ok_or(error)?;
                 Ok(self.shared.track(path, self.shared.cold_file(path, entry)))
             }
@@ -432,19 +433,19 @@ impl Disk for TieredDisk {
             // A moved segment that the log does not know is set aside: it stays where it is.
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
                 let mut book = self.shared.book.lock();
-                if book.note.entries.get(from).is_none_or(|entry| entry.stage != Stage::Moved) {
+                if book.note.entries.get(from).is_none_or(|entry| entry.stage != MoveStage::Moved) {
                     return Err(error);
                 }
                 self.shared.change(&mut book, |entries| {
                     if let Some(entry) = entries.get_mut(from) {
-                        entry.stage = Stage::Aside;
+                        entry.stage = MoveStage::Aside;
                     }
                 })?;
             }
             renamed => renamed?,
         }
         let mut files = self.shared.files.lock();
-        // Whoever has the old file under the new name keeps it.
+        // A reader that has the old file open under the new name keeps it.
         if let Some(file) = files.remove(from) {
             files.insert(to.to_owned(), file);
         } else {
@@ -457,17 +458,19 @@ impl Disk for TieredDisk {
         Ok(())
     }
 
-    /// What was moved is noted as not needed, and removed from the bucket later.
+    /// Marks a moved segment as not needed; it is removed from the bucket later.
     fn remove(&self, path: &str) -> io::Result<()> {
         let mut book = self.shared.book.lock();
         let noted = book.note.entries.get(path).map(|entry| entry.stage);
-        let was_shown = noted == Some(Stage::Moved);
-        if matches!(noted, Some(Stage::Moved | Stage::Moving)) && !rules::REMOVAL_NOTED.holds() {
+        let was_shown = noted == Some(MoveStage::Moved);
+        if matches!(noted, Some(MoveStage::Moved | MoveStage::Moving))
+            && !rules::REMOVAL_NOTED.holds()
+        {
             book.note.entries.remove(path);
-        } else if matches!(noted, Some(Stage::Moved | Stage::Moving)) {
+        } else if matches!(noted, Some(MoveStage::Moved | MoveStage::Moving)) {
             self.shared.change(&mut book, |entries| {
                 if let Some(entry) = entries.get_mut(path) {
-                    entry.stage = Stage::Doomed;
+                    entry.stage = MoveStage::Doomed;
                 }
             })?;
             self.shared.remove_ends(path);
@@ -484,7 +487,8 @@ impl Disk for TieredDisk {
         let mut names: BTreeSet<String> = self.shared.local.list(dir)?.into_iter().collect();
         if dir.is_empty() {
             let book = self.shared.book.lock();
-            let moved = book.note.entries.iter().filter(|(_, entry)| entry.stage == Stage::Moved);
+            let moved =
+                book.note.entries.iter().filter(|(_, entry)| entry.stage == MoveStage::Moved);
             names.extend(moved.map(|(name, _)| name.clone()));
         }
         Ok(names.into_iter().collect())
@@ -514,13 +518,13 @@ impl Disk for TieredDisk {
         self.shared.local.label()
     }
 
-    fn generation(&self) -> Option<Epoch> {
-        self.shared.local.generation()
+    fn epoch(&self) -> Option<Epoch> {
+        self.shared.local.epoch()
     }
 
     fn modified(&self, path: &str) -> io::Result<Option<SystemTime>> {
         match self.shared.stage(path) {
-            Some(Stage::Moved) => Ok(None),
+            Some(MoveStage::Moved) => Ok(None),
             _ => self.shared.local.modified(path),
         }
     }

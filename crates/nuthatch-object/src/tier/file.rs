@@ -1,7 +1,7 @@
 //! A file of a tiered log: on the local disk, or moved; which of the two may change while it is open.
 
 use super::cold::ColdStore;
-use super::note::Entry;
+use super::note::NoteEntry;
 use super::stub::Stub;
 use crate::cache::ahead::Cursors;
 use crate::extents::to_usize;
@@ -80,10 +80,10 @@ impl DiskFile for TieredFile {
 /// A segment in the bucket. It never changes.
 pub struct ColdFile {
     store: Arc<ColdStore>,
-    /// Where its ends may be.
+    /// Disk that may hold its first and last bytes.
     local: Arc<dyn Disk>,
     name: String,
-    entry: Entry,
+    entry: NoteEntry,
     cursors: Mutex<Cursors>,
     /// It was said that its ends cannot be read here.
     told: AtomicBool,
@@ -91,7 +91,12 @@ pub struct ColdFile {
 
 impl ColdFile {
     /// The segment `name` as `entry` says.
-    pub fn new(store: Arc<ColdStore>, local: Arc<dyn Disk>, name: String, entry: Entry) -> Self {
+    pub fn new(
+        store: Arc<ColdStore>,
+        local: Arc<dyn Disk>,
+        name: String,
+        entry: NoteEntry,
+    ) -> Self {
         let (cursors, told) = (Mutex::default(), AtomicBool::new(false));
         Self { store, local, name, entry, cursors, told }
     }
@@ -142,7 +147,7 @@ impl DiskFile for ColdFile {
         Ok(self.entry.bytes)
     }
 
-    /// What recovery does after a footer that could not be written: nothing to cut.
+    /// Called by recovery after a footer that could not be written: there is nothing to cut.
     fn set_len(&self, _len: u64) -> io::Result<()> {
         Ok(())
     }

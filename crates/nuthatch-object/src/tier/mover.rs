@@ -1,10 +1,10 @@
 //! Moves segments to the bucket, one step at a time, and removes those that are not needed any more.
 
 use super::cold::{LocalRead, ends_at};
-use super::disk::{Book, Shared};
-use super::note::{Entry, Stage};
+use super::disk::{NoteState, TierShared};
+use super::note::{MoveStage, NoteEntry};
 use super::stub::Stub;
-use super::{Tenant, check_tenant, settle};
+use super::{TierOwner, check_tenant, settle};
 use crate::owner::Owner;
 use crate::{catalog, rules, selftest};
 use nuthatch_log::env::{DiskFile, SeededEntropy, is_full};
@@ -25,15 +25,15 @@ const LOOK_AGAIN: Duration = Duration::from_secs(600);
 /// Of a bound for the local disk, one part in this many may be ends of moved segments.
 const STUBS_SHARE: u64 = 4;
 
-/// What a step did.
+/// Result of one step.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Step {
     /// This segment is in the bucket only.
     Moved(String),
     /// This segment is gone from the bucket.
     Removed(String),
-    /// What was uploaded of this segment does not count and will be removed from the bucket: the
-    /// segment was removed meanwhile.
+    /// The upload of this segment does not count and will be removed from the bucket: the segment
+    /// was removed meanwhile.
     Rejected(String),
     /// This segment was found on both sides and differs: the one on the local disk counts, the other
     /// is left where it is.
@@ -44,7 +44,7 @@ pub enum Step {
 
 /// Does the moving.
 pub struct Mover {
-    shared: Arc<Shared>,
+    shared: Arc<TierShared>,
 }
 
 /// Fails if another has taken the tier.
@@ -52,7 +52,7 @@ fn look(owner: &Owner) -> io::Result<()> {
     if rules::MOVER_LOOKS.holds() { owner.check() } else { Ok(()) }
 }
 
-/// What moves next.
+/// Segments to move next.
 struct Candidates {
     /// The oldest segment that is due.
     next: Option<SealedSegment>,
@@ -62,12 +62,12 @@ struct Candidates {
 
 impl Mover {
     /// A mover without a thread.
-    pub const fn new(shared: Arc<Shared>) -> Self {
+    pub const fn new(shared: Arc<TierShared>) -> Self {
         Self { shared }
     }
 
     /// A mover on a thread that ends when the disk is stopped.
-    pub fn start(name: &str, shared: Arc<Shared>) -> io::Result<()> {
+    pub fn start(name: &str, shared: Arc<TierShared>) -> io::Result<()> {
         let mover = Self { shared };
         let thread = std::thread::Builder::new().name(format!("{name}-tier"));
         thread.spawn(move || mover.serve()).map(drop)
@@ -142,7 +142,7 @@ impl Mover {
             return Ok(Step::Idle(None));
         };
         let owner = self.claim(&chain)?;
-        if let Some((name, entry)) = self.first(Stage::Doomed) {
+        if let Some((name, entry)) = self.first(MoveStage::Doomed) {
             return self.remove(&owner, name, &entry);
         }
         let here: BTreeSet<String> = self.shared.local.list("")?.into_iter().collect();
@@ -167,20 +167,23 @@ impl Mover {
         let who = &self.shared.options.who;
         let mut entropy = SeededEntropy::new(self.shared.options.seed);
         let mut nonce = || u128::from(entropy.next()) << 64 | u128::from(entropy.next());
-        if check_tenant(bucket, Some(chain.log_id))? == Tenant::Nobody {
+        if check_tenant(bucket, Some(chain.log_id))? == TierOwner::Nobody {
             self.refuse_another_place()?;
             selftest::run(bucket, nonce()).map_err(io::Error::other)?;
             settle(bucket, chain.log_id, who, nonce())?;
         }
-        let noted = |book: &Book| book.note.entries.values().map(|entry| entry.generation).max();
+        let noted = |book: &NoteState| book.note.entries.values().map(|entry| entry.epoch).max();
         let used = noted(&self.shared.book.lock()).unwrap_or(0);
         catalog::report_strangers(bucket)?;
         let owner = Arc::new(Owner::take(Arc::clone(bucket), who, nonce(), used)?);
         let mut book = self.shared.book.lock();
         self.shared.change(&mut book, |entries| {
-            for entry in entries.values_mut().filter(|entry| entry.stage == Stage::Moving) {
-                entry.stage =
-                    if rules::BEGUN_IS_UNDONE.holds() { Stage::Doomed } else { Stage::Moved };
+            for entry in entries.values_mut().filter(|entry| entry.stage == MoveStage::Moving) {
+                entry.stage = if rules::BEGUN_IS_UNDONE.holds() {
+                    MoveStage::Doomed
+                } else {
+                    MoveStage::Moved
+                };
             }
         })?;
         self.shared.make_spare(&book.note);
@@ -199,22 +202,23 @@ impl Mover {
         Err(io::Error::new(io::ErrorKind::NotFound, text))
     }
 
-    fn first(&self, stage: Stage) -> Option<(String, Entry)> {
+    fn first(&self, stage: MoveStage) -> Option<(String, NoteEntry)> {
         let book = self.shared.book.lock();
         let mut entries = book.note.entries.iter();
         entries.find(|(_, entry)| entry.stage == stage).map(|(name, entry)| (name.clone(), *entry))
     }
 
-    fn first_on_both_sides(&self, here: &BTreeSet<String>) -> Option<(String, Entry)> {
+    fn first_on_both_sides(&self, here: &BTreeSet<String>) -> Option<(String, NoteEntry)> {
         let book = self.shared.book.lock();
         let unmovable = self.shared.unmovable.lock();
-        let mut moved = book.note.entries.iter().filter(|(_, entry)| entry.stage == Stage::Moved);
+        let mut moved =
+            book.note.entries.iter().filter(|(_, entry)| entry.stage == MoveStage::Moved);
         let due =
-            |(name, _): &(&String, &Entry)| here.contains(*name) && !unmovable.contains(*name);
+            |(name, _): &(&String, &NoteEntry)| here.contains(*name) && !unmovable.contains(*name);
         moved.find(due).map(|(name, entry)| (name.clone(), *entry))
     }
 
-    fn remove(&self, owner: &Owner, name: String, entry: &Entry) -> io::Result<Step> {
+    fn remove(&self, owner: &Owner, name: String, entry: &NoteEntry) -> io::Result<Step> {
         look(owner)?;
         self.shared.cold.remove(&name, entry)?;
         let mut book = self.shared.book.lock();
@@ -222,9 +226,9 @@ impl Mover {
         Ok(Step::Removed(name))
     }
 
-    /// A server ended between the note and the removal of the local file; or somebody has put a file
-    /// back. The local one counts, unless the bucket has the same.
-    fn finish(&self, owner: &Owner, name: String, entry: Entry) -> io::Result<Step> {
+    /// A server ended between the note and the removal of the local file, or the file was put back
+    /// from outside. The local one counts, unless the bucket has the same.
+    fn finish(&self, owner: &Owner, name: String, entry: NoteEntry) -> io::Result<Step> {
         let file = self.shared.local.open(&name)?;
         let same = self.is_the_same(&*file, &name, &entry);
         if same.inspect_err(|error| self.note_unmovable(&name, error))? {
@@ -238,14 +242,14 @@ impl Mover {
         }
         let what = format!("{name} differs from what {} holds, which is left there", self.place());
         self.shared.options.report.say(&what);
-        self.set_stage(&name, Stage::Aside)?;
+        self.set_stage(&name, MoveStage::Aside)?;
         self.shared.retarget_local(&name)?;
         Ok(Step::Differs(name))
     }
 
-    /// Whether a local file is what the bucket holds. It is longer if the server ended before it was
+    /// True if a local file is what the bucket holds. It is longer if the server ended before it was
     /// cut behind its footer.
-    fn is_the_same(&self, file: &dyn DiskFile, name: &str, entry: &Entry) -> io::Result<bool> {
+    fn is_the_same(&self, file: &dyn DiskFile, name: &str, entry: &NoteEntry) -> io::Result<bool> {
         if !rules::LOCAL_COUNTS.holds() {
             return Ok(true);
         }
@@ -262,7 +266,7 @@ impl Mover {
         }
     }
 
-    fn set_stage(&self, name: &str, stage: Stage) -> io::Result<()> {
+    fn set_stage(&self, name: &str, stage: MoveStage) -> io::Result<()> {
         let mut book = self.shared.book.lock();
         self.shared.change(&mut book, |entries| {
             if let Some(entry) = entries.get_mut(name) {
@@ -279,7 +283,7 @@ impl Mover {
     }
 
     /// The local file goes; who has it open reads from the bucket.
-    fn drop_local(&self, name: &str, entry: Entry) -> io::Result<()> {
+    fn drop_local(&self, name: &str, entry: NoteEntry) -> io::Result<()> {
         self.shared.retarget(name, entry);
         self.shared.local.remove(name)?;
         self.shared.local.sync_dir("")
@@ -333,7 +337,7 @@ impl Mover {
         let moved = chain
             .sealed
             .iter()
-            .filter(|segment| noted(segment).is_some_and(|entry| entry.stage == Stage::Moved));
+            .filter(|segment| noted(segment).is_some_and(|entry| entry.stage == MoveStage::Moved));
         let newest = moved.map(|segment| segment.base).max();
         let unmovable = self.shared.unmovable.lock();
         let movable = chain.sealed.iter().filter(|segment| {
@@ -370,9 +374,9 @@ impl Mover {
         if !self.is_all(&*file, segment)? {
             return Ok(Step::Idle(Some(Duration::ZERO)));
         }
-        let (stage, generation) = (Stage::Moving, owner.generation());
+        let (stage, epoch) = (MoveStage::Moving, owner.epoch());
         let part_bytes = self.shared.options.part_bytes.max(1);
-        let entry = Entry { stage, generation, bytes: segment.bytes, part_bytes };
+        let entry = NoteEntry { stage, epoch, bytes: segment.bytes, part_bytes };
         let begun = self.begin(&name, entry)?;
         if !begun {
             return Ok(Step::Idle(Some(Duration::ZERO)));
@@ -390,7 +394,7 @@ impl Mover {
         }
     }
 
-    /// Whether the file holds nothing but the segment. Torn bytes for which there was no room elsewhere
+    /// True if the file holds nothing but the segment. Torn bytes for which there was no room elsewhere
     /// lie behind it: they stay, and the segment with them, until the log has set them aside.
     fn is_all(&self, file: &dyn DiskFile, segment: &SealedSegment) -> io::Result<bool> {
         let name = &segment.file;
@@ -405,11 +409,11 @@ impl Mover {
         Ok(all)
     }
 
-    /// What was uploaded is removed as soon as the bucket answers again. The next attempt is made
-    /// under another generation: a removal that arrives late must not meet its objects.
+    /// Uploaded objects are removed as soon as the bucket answers again. The next attempt uses
+    /// another epoch: a removal that arrives late must not hit its objects.
     fn give_up(&self, owner: &Owner, name: &str, error: &io::Error) {
         self.note_unmovable(name, error);
-        if let Err(error) = self.set_stage(name, Stage::Doomed) {
+        if let Err(error) = self.set_stage(name, MoveStage::Doomed) {
             // The next start finds the move unfinished; until then the segment stays here.
             self.shared
                 .options
@@ -426,7 +430,7 @@ impl Mover {
     }
 
     /// Notes that a move begins, unless the segment is gone by now.
-    fn begin(&self, name: &str, entry: Entry) -> io::Result<bool> {
+    fn begin(&self, name: &str, entry: NoteEntry) -> io::Result<bool> {
         let mut book = self.shared.book.lock();
         if !self.shared.local.list("")?.iter().any(|here| here == name) {
             return Ok(false);
@@ -445,7 +449,7 @@ impl Mover {
         owner: &Owner,
         file: &dyn DiskFile,
         segment: &SealedSegment,
-        entry: &Entry,
+        entry: &NoteEntry,
     ) -> io::Result<bool> {
         let go_on = || self.go_on();
         self.shared.cold.upload(file, &segment.file, entry, &go_on)?;
@@ -475,8 +479,8 @@ impl Mover {
     }
 
     /// The segment is in the bucket from now on, unless it was removed meanwhile.
-    fn commit(&self, owner: &Owner, name: String, entry: Entry) -> io::Result<Step> {
-        let moved = Entry { stage: Stage::Moved, ..entry };
+    fn commit(&self, owner: &Owner, name: String, entry: NoteEntry) -> io::Result<Step> {
+        let moved = NoteEntry { stage: MoveStage::Moved, ..entry };
         let mut book = self.shared.book.lock();
         if book.note.entries.get(&name) != Some(&entry) && rules::REMOVED_MEANWHILE.holds() {
             self.shared.remove_ends(&name);

@@ -1,5 +1,5 @@
-//! What was moved, written down on the local disk: the only thing that says that a segment need not
-//! be here any more.
+//! The record of moved segments on the local disk: the only evidence that a segment need not be
+//! here any more.
 
 use super::aside::read_small;
 use crate::manifest::crc;
@@ -31,7 +31,7 @@ const NOTE_MAX_BYTES: u64 = 64 << 20;
 /// How far the move of a segment has come. The numbers are part of the format.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u8)]
-pub enum Stage {
+pub enum MoveStage {
     /// Being uploaded: what is in the bucket does not count. The segment is here.
     Moving = 1,
     /// All of it is in the bucket. It may still be here too.
@@ -42,7 +42,7 @@ pub enum Stage {
     Aside = 4,
 }
 
-impl Stage {
+impl MoveStage {
     const fn from_u8(n: u8) -> Option<Self> {
         Some(match n {
             1 => Self::Moving,
@@ -56,11 +56,11 @@ impl Stage {
 
 /// A segment in the note.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Entry {
+pub struct NoteEntry {
     /// How far its move has come.
-    pub stage: Stage,
-    /// Generation in the keys of its objects.
-    pub generation: u32,
+    pub stage: MoveStage,
+    /// Epoch in the keys of its objects.
+    pub epoch: u32,
     /// Its bytes.
     pub bytes: u64,
     /// Bytes of each of its objects but the last.
@@ -76,13 +76,13 @@ pub enum NoteFault {
     Version(u32),
 }
 
-/// What was moved, by name of segment.
+/// Moved segments, by name.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Note {
     /// The tier's address, for people.
     pub place: String,
     /// The segments.
-    pub entries: BTreeMap<String, Entry>,
+    pub entries: BTreeMap<String, NoteEntry>,
 }
 
 impl Note {
@@ -100,7 +100,7 @@ impl Note {
             out.push(entry.stage as u8);
             out.push(0);
             out.extend_from_slice(&(name.len() as u16).to_le_bytes());
-            out.extend_from_slice(&entry.generation.to_le_bytes());
+            out.extend_from_slice(&entry.epoch.to_le_bytes());
             out.extend_from_slice(&entry.bytes.to_le_bytes());
             out.extend_from_slice(&entry.part_bytes.to_le_bytes());
             out.extend_from_slice(name.as_bytes());
@@ -195,14 +195,14 @@ impl Note {
     }
 }
 
-fn read_entry(bytes: &[u8]) -> Option<(String, Entry, &[u8])> {
+fn read_entry(bytes: &[u8]) -> Option<(String, NoteEntry, &[u8])> {
     let (head, rest) = bytes.split_at_checked(ENTRY_BYTES)?;
     let u64_at = |at: usize| Some(u64::from_le_bytes(head.get(at..at + 8)?.try_into().ok()?));
     let name_len = usize::from(u16::from_le_bytes(head.get(2..4)?.try_into().ok()?));
     let (name, rest) = rest.split_at_checked(name_len)?;
-    let entry = Entry {
-        stage: Stage::from_u8(head[0])?,
-        generation: u32::from_le_bytes(head.get(4..8)?.try_into().ok()?),
+    let entry = NoteEntry {
+        stage: MoveStage::from_u8(head[0])?,
+        epoch: u32::from_le_bytes(head.get(4..8)?.try_into().ok()?),
         bytes: u64_at(8)?,
         part_bytes: u64_at(16).filter(|bytes| *bytes > 0)?,
     };
@@ -215,10 +215,10 @@ mod tests {
     use nuthatch_log::env::RamDisk;
 
     fn sample() -> Note {
-        let entry = |stage, bytes| Entry { stage, generation: 3, bytes, part_bytes: 8 << 20 };
+        let entry = |stage, bytes| NoteEntry { stage, epoch: 3, bytes, part_bytes: 8 << 20 };
         let entries = [
-            ("0001-2.seg".to_owned(), entry(Stage::Moved, 5000)),
-            ("0001-9.seg".to_owned(), entry(Stage::Doomed, 1 << 40)),
+            ("0001-2.seg".to_owned(), entry(MoveStage::Moved, 5000)),
+            ("0001-9.seg".to_owned(), entry(MoveStage::Doomed, 1 << 40)),
         ];
         Note { place: "s3://b/log".to_owned(), entries: entries.into() }
     }

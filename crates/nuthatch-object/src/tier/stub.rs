@@ -8,7 +8,7 @@ use crate::rules;
 use nuthatch_log::env::{Disk, DiskFile, read_exact_at, replace_file};
 use std::io;
 
-/// Where they are, below the log's directory.
+/// Their directory, below the log's directory.
 pub const STUB_DIR: &str = "cold";
 
 const MAGIC: [u8; 8] = *b"NUTHSTUB";
@@ -45,7 +45,7 @@ pub struct Stub {
     bytes: Vec<u8>,
 }
 
-/// Whether the first bytes of a segment fit its name: epoch, first position, and for one that
+/// True if the first bytes of a segment fit its name: epoch, first position, and for one that
 /// compaction wrote its id.
 fn head_is_of(head: &[u8], segment: &str) -> bool {
     let Some(words) = head.get(24..40) else { return false };
@@ -139,7 +139,7 @@ impl Stub {
         Ok(Self { head_len, tail_at, bytes })
     }
 
-    /// Whether these are the ends of that segment: a file that was written or copied to the wrong
+    /// True if these are the ends of that segment: a file that was written or copied to the wrong
     /// place has the right checksum. A segment's name repeats what its first bytes say.
     fn is_of(&self, segment: &str, bytes: u64) -> bool {
         let (head, tail) = self.bytes[HEADER_BYTES..].split_at(self.head_len);

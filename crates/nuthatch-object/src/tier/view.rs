@@ -2,7 +2,7 @@
 
 use super::cold::ColdStore;
 use super::file::ColdFile;
-use super::note::{Note, Stage};
+use super::note::{MoveStage, Note};
 use crate::bucket::Bucket;
 use nuthatch_log::env::{Disk, DiskFile, WriteMode};
 use std::collections::BTreeSet;
@@ -12,7 +12,7 @@ use std::sync::Arc;
 /// Bytes of moved segments kept in memory while they are looked at.
 const CACHE_BYTES: usize = 32 << 20;
 
-/// What was moved from a log's directory.
+/// Segments moved from a log's directory.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct MovedAway {
     /// The tier's address, the log's name included.
@@ -23,13 +23,13 @@ pub struct MovedAway {
     pub bytes: u64,
 }
 
-/// Where segments of the log on `disk` were moved to, if any were.
+/// Location of the moved segments of the log on `disk`, if there are any.
 ///
 /// # Errors
 /// The disk's; `InvalidData` if the note of what was moved is damaged.
 pub fn moved_away(disk: &dyn Disk) -> io::Result<Option<MovedAway>> {
     let Some(note) = Note::load(disk)? else { return Ok(None) };
-    let moved = || note.entries.values().filter(|entry| entry.stage == Stage::Moved);
+    let moved = || note.entries.values().filter(|entry| entry.stage == MoveStage::Moved);
     let (segments, bytes) = (moved().count() as u64, moved().map(|entry| entry.bytes).sum());
     Ok((segments > 0).then(|| MovedAway { place: note.place.clone(), segments, bytes }))
 }
@@ -64,7 +64,7 @@ impl Disk for TierView {
     fn open(&self, path: &str) -> io::Result<Arc<dyn DiskFile>> {
         match self.local.open(path) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                let entry = self.note.entries.get(path).filter(|e| e.stage == Stage::Moved);
+                let entry = self.note.entries.get(path).filter(|e| e.stage == MoveStage::Moved);
                 let entry = *entry.ok_or(error)?;
                 let (cold, local) = (Arc::clone(&self.cold), Arc::clone(&self.local));
                 Ok(Arc::new(ColdFile::new(cold, local, path.to_owned(), entry)))
@@ -84,7 +84,8 @@ impl Disk for TierView {
     fn list(&self, dir: &str) -> io::Result<Vec<String>> {
         let mut names: BTreeSet<String> = self.local.list(dir)?.into_iter().collect();
         if dir.is_empty() {
-            let moved = self.note.entries.iter().filter(|(_, entry)| entry.stage == Stage::Moved);
+            let moved =
+                self.note.entries.iter().filter(|(_, entry)| entry.stage == MoveStage::Moved);
             names.extend(moved.map(|(name, _)| name.clone()));
         }
         Ok(names.into_iter().collect())

@@ -73,7 +73,7 @@ pub enum Fate {
 }
 
 /// Fates that a repetition may mend, with how often each is chosen.
-const TROUBLES: [(Fate, u64); 15] = [
+const FAULTS: [(Fate, u64); 15] = [
     (Fate::Slow, 3),
     (Fate::Refused(500), 2),
     (Fate::Refused(503), 2),
@@ -101,10 +101,10 @@ pub struct Interruption {
 /// A proxy on a port of its own, gone with the value.
 pub struct Proxy {
     pub address: SocketAddr,
-    shared: Arc<Shared>,
+    shared: Arc<ProxyShared>,
 }
 
-struct Shared {
+struct ProxyShared {
     upstream: SocketAddr,
     faults: Faults,
     attempts: Mutex<HashMap<String, u64>>,
@@ -126,7 +126,7 @@ impl Proxy {
     pub fn start(upstream: SocketAddr, faults: Faults) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
         let address = listener.local_addr().expect("bound");
-        let shared = Arc::new(Shared {
+        let shared = Arc::new(ProxyShared {
             upstream,
             faults,
             attempts: Mutex::default(),
@@ -263,7 +263,7 @@ impl Head {
     }
 }
 
-impl Shared {
+impl ProxyShared {
     fn serve(&self, mut client: TcpStream) -> io::Result<()> {
         client.set_read_timeout(Some(SILENCE))?;
         client.set_nodelay(true)?;
@@ -377,9 +377,9 @@ impl Shared {
         if self.chance(&format!("fails? {what}"), 100) >= percent {
             return Fate::Served;
         }
-        let all: u64 = TROUBLES.iter().map(|(_, weight)| weight).sum();
+        let all: u64 = FAULTS.iter().map(|(_, weight)| weight).sum();
         let mut at = self.chance(&format!("how? {what}"), all);
-        let chosen = TROUBLES.iter().find(|(_, weight)| {
+        let chosen = FAULTS.iter().find(|(_, weight)| {
             let here = at < *weight;
             at = at.saturating_sub(*weight);
             here

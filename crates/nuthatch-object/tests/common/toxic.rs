@@ -39,7 +39,7 @@ pub struct Interruption {
 
 /// What becomes of a put that is never answered.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Arrival {
+pub enum PendingFetch {
     /// It was carried out.
     AtOnce,
     /// It is not carried out.
@@ -52,7 +52,7 @@ pub enum Arrival {
 #[derive(Clone, Debug)]
 pub struct Silence {
     pub part: &'static str,
-    pub arrival: Arrival,
+    pub arrival: PendingFetch,
 }
 
 type LatePut = (Path, PutPayload, PutOptions);
@@ -162,7 +162,7 @@ impl ToxicStore {
         *self.0.silence.lock() = Some(silence);
     }
 
-    /// Whether no put has met the silence yet; ends it.
+    /// True if no put has met the silence yet; ends it.
     pub fn end_silence(&self) -> bool {
         self.0.silence.lock().take().is_some()
     }
@@ -302,9 +302,11 @@ impl State {
         if let Some(Silence { arrival, .. }) = silence {
             self.unseen.lock().push(location.clone());
             match arrival {
-                Arrival::AtOnce => drop(self.inner.put_opts(location, payload, options).await?),
-                Arrival::Never => {}
-                Arrival::Late => self.late.lock().push((location.clone(), payload, options)),
+                PendingFetch::AtOnce => {
+                    drop(self.inner.put_opts(location, payload, options).await?)
+                }
+                PendingFetch::Never => {}
+                PendingFetch::Late => self.late.lock().push((location.clone(), payload, options)),
             }
             return Err(passing("no answer"));
         }

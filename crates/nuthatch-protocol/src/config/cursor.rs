@@ -94,7 +94,7 @@ impl<'a> Cursor<'a> {
         self.rest().starts_with('#') || self.rest().starts_with("//")
     }
 
-    /// What is next, for messages.
+    /// The next token, for messages.
     pub fn found(&self) -> String {
         describe(self.peek())
     }

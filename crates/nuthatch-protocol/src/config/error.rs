@@ -1,4 +1,4 @@
-//! What can be wrong with the text of a configuration, and how that is said.
+//! Errors of configuration texts, and their messages.
 
 use super::value::Position;
 use super::{MAX_INCLUDE_DEPTH, MAX_NESTING, MAX_TOTAL_BYTES};
@@ -7,9 +7,9 @@ use super::{MAX_INCLUDE_DEPTH, MAX_NESTING, MAX_TOTAL_BYTES};
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{pos}: {kind}")]
 pub struct SyntaxError {
-    /// Where.
+    /// Its position.
     pub pos: Position,
-    /// What.
+    /// Its kind.
     pub kind: SyntaxErrorKind,
 }
 
@@ -19,7 +19,7 @@ pub enum SyntaxErrorKind {
     /// Something other than a key where a key has to be.
     #[error("expected a key, found {found}")]
     ExpectedKey {
-        /// What is there instead.
+        /// The text found.
         found: String,
     },
     /// `"": value`.
@@ -39,13 +39,13 @@ pub enum SyntaxErrorKind {
     TrailingText {
         /// The key.
         key: String,
-        /// What is there.
+        /// The text found.
         found: String,
     },
     /// No `,` or `]` after an element.
     #[error("expected ',' or ']' after an array element, found {found}")]
     BadArray {
-        /// What is there instead.
+        /// The text found.
         found: String,
     },
     /// `,` without an element before it.
@@ -72,7 +72,7 @@ pub enum SyntaxErrorKind {
     /// `\q`.
     #[error("unknown escape {found}: use \\xXX, \\t, \\n, \\r, \\\" or \\\\, or single quotes")]
     BadEscape {
-        /// What follows the backslash.
+        /// The text behind the backslash.
         found: String,
     },
     /// `\xZZ`.
@@ -113,13 +113,13 @@ pub enum SyntaxErrorKind {
     BadVariable {
         /// Its name.
         name: String,
-        /// What is wrong in it.
+        /// The fault.
         why: String,
     },
     /// `include` without a file name.
     #[error("expected a file name after 'include', found {found}")]
     IncludeWithoutPath {
-        /// What is there instead.
+        /// The text found.
         found: String,
     },
     /// A file that cannot be read.

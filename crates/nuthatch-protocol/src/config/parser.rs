@@ -8,11 +8,12 @@ use super::units::suffix_factor;
 use super::value::{Entry, Map, Node, Position, Value, measure};
 use super::{Loader, MAX_INCLUDE_DEPTH, MAX_NESTING, MAX_TOTAL_BYTES};
 
-/// What one file costs of [`MAX_TOTAL_BYTES`] beyond its text, so that many empty files have an end.
+/// Share of [`MAX_TOTAL_BYTES`] that a file costs beyond its text, so that many empty files have an
+/// end.
 const FILE_OVERHEAD_BYTES: usize = 1024;
 
-/// What the parsers of a file, of its includes and of environment variables share.
-struct Shared<'l> {
+/// State shared by the parsers of a file, of its includes and of environment variables.
+struct ParserShared<'l> {
     loader: &'l mut dyn Loader,
     bytes_left: usize,
     /// Files being read, outermost first.
@@ -21,7 +22,7 @@ struct Shared<'l> {
     variables: Vec<String>,
 }
 
-impl Shared<'_> {
+impl ParserShared<'_> {
     fn spend(&mut self, bytes: usize, pos: &Position) -> Result<(), SyntaxError> {
         match self.bytes_left.checked_sub(bytes) {
             Some(left) => {
@@ -38,7 +39,7 @@ pub(super) fn parse_file(
     text: &str,
     loader: &mut dyn Loader,
 ) -> Result<Map, SyntaxError> {
-    let mut shared = Shared {
+    let mut shared = ParserShared {
         loader,
         bytes_left: MAX_TOTAL_BYTES,
         files: vec![name.to_string()],
@@ -51,7 +52,7 @@ fn error(pos: &Position, kind: Kind) -> SyntaxError {
     SyntaxError { pos: pos.clone(), kind }
 }
 
-/// Where the entries being parsed end.
+/// The end of the entries being parsed.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum End {
     File,
@@ -60,14 +61,14 @@ enum End {
 
 struct Parser<'a, 's, 'l> {
     cur: Cursor<'a>,
-    shared: &'s mut Shared<'l>,
+    shared: &'s mut ParserShared<'l>,
     /// The maps around the current place, outermost first; variables are looked up here.
     scopes: Vec<Map>,
     depth: usize,
 }
 
 impl<'a, 's, 'l> Parser<'a, 's, 'l> {
-    fn new(name: Arc<str>, text: &'a str, shared: &'s mut Shared<'l>) -> Self {
+    fn new(name: Arc<str>, text: &'a str, shared: &'s mut ParserShared<'l>) -> Self {
         Self { cur: Cursor::new(name, text), shared, scopes: Vec::new(), depth: 0 }
     }
 
@@ -160,7 +161,7 @@ impl<'a, 's, 'l> Parser<'a, 's, 'l> {
         }
     }
 
-    /// Whether the word `include` is followed by a space and not by `=` or `:`.
+    /// True if the word `include` is followed by a space and not by `=` or `:`.
     fn at_include_path(&self) -> bool {
         let rest = self.cur.rest();
         rest.starts_with(char::is_whitespace) && !rest.trim_start().starts_with(['=', ':'])

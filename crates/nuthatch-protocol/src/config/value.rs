@@ -1,4 +1,4 @@
-//! What the parser produces: values that know where they were written.
+//! Values of the parser, which know where they were written.
 
 use std::fmt;
 use std::sync::Arc;
@@ -23,7 +23,7 @@ impl fmt::Display for Position {
 /// A value and where it begins. A variable's value is where the variable is used.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Value {
-    /// Where it begins.
+    /// Its position.
     pub pos: Position,
     /// The value itself.
     pub node: Node,
@@ -76,7 +76,7 @@ pub struct Map {
 pub struct Entry {
     /// The key as written, without quotes.
     pub key: String,
-    /// Where the key is.
+    /// Position of the key.
     pub key_pos: Position,
     /// The value.
     pub value: Value,
@@ -95,7 +95,7 @@ impl Map {
         self.entries.iter().rev().find(|e| e.key == key)
     }
 
-    /// Whether there is no key.
+    /// True if there is no key.
     pub fn is_empty(&self) -> bool {
         self.entries.is_empty()
     }

@@ -4,7 +4,7 @@ use super::stream::null_default;
 use super::{ClusterInfo, Metadata, Nanos, Time, is_default};
 use serde::{Deserialize, Serialize};
 
-/// Where a consumer starts.
+/// Start position of a consumer.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum DeliverPolicy {
@@ -137,7 +137,7 @@ pub struct ConsumerConfig {
     pub priority_timeout: Nanos,
 }
 
-/// What a create request may do.
+/// Effect allowed to a create request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub enum ConsumerAction {
     /// Create, or update an existing one.

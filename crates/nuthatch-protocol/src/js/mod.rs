@@ -18,7 +18,7 @@ pub use time::{Time, TimeError};
 /// batches, but no consumers that acknowledge by flow control.
 pub const API_LEVEL: u32 = 2;
 
-/// Whether [`API_LEVEL`] is enough for the value of a `Nats-Required-Api-Level` header (ADR-44);
+/// True if [`API_LEVEL`] is enough for the value of a `Nats-Required-Api-Level` header (ADR-44);
 /// true without one, false if it is no number.
 #[must_use]
 pub fn is_level_met(required: &[u8]) -> bool {

@@ -23,7 +23,7 @@ pub struct ConsumerState {
     pub delivered: SequencePair,
     /// Everything up to here is acknowledged.
     pub ack_floor: SequencePair,
-    /// What is out, by stream sequence.
+    /// Pending messages, by stream sequence.
     #[serde(skip_serializing_if = "is_default")]
     pub pending: BTreeMap<u64, PendingDelivery>,
     /// How often messages were delivered again, by stream sequence.

@@ -17,7 +17,7 @@ pub enum RetentionPolicy {
     Workqueue,
 }
 
-/// What gives way when a limit is reached.
+/// Message that gives way when a limit is reached.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum DiscardPolicy {
@@ -28,7 +28,7 @@ pub enum DiscardPolicy {
     New,
 }
 
-/// Where a stream keeps its messages.
+/// Storage of a stream's messages.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum StorageType {
@@ -62,7 +62,7 @@ pub enum PersistMode {
     Async,
 }
 
-/// Where a stream wants to live.
+/// Requested placement of a stream.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct Placement {
     /// Cluster name.
@@ -136,7 +136,7 @@ pub struct StreamSourceConsumer {
     /// Its name.
     #[serde(default, skip_serializing_if = "is_default")]
     pub name: String,
-    /// Where it delivers.
+    /// Deliver subject.
     #[serde(default, skip_serializing_if = "is_default")]
     pub deliver_subject: String,
 }
@@ -226,7 +226,7 @@ where
     Ok(Option::<T>::deserialize(deserializer)?.unwrap_or_default())
 }
 
-/// What a stream holds.
+/// State of a stream.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 #[allow(missing_docs)] // the wire's own names
 #[serde(default)]
@@ -261,7 +261,7 @@ pub struct LostStreamData {
     pub bytes: u64,
 }
 
-/// Who leads a stream. On one server: the server's name.
+/// Leader of a stream. On one server: the server's name.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct ClusterInfo {

@@ -19,7 +19,7 @@ impl Default for Time {
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("{text:?} is not an RFC 3339 time")]
 pub struct TimeError {
-    /// What was given.
+    /// The text given.
     pub text: String,
 }
 
@@ -27,7 +27,7 @@ impl Time {
     /// Go's zero time: "no time".
     pub const ZERO: Self = Self(i64::MIN);
 
-    /// Whether this is Go's zero time.
+    /// True if this is Go's zero time.
     #[must_use]
     pub const fn is_zero(self) -> bool {
         self.0 == i64::MIN

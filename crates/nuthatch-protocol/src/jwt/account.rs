@@ -1,4 +1,4 @@
-//! What the token of an account says.
+//! Claims of an account's token.
 
 use std::collections::BTreeMap;
 
@@ -11,18 +11,18 @@ use super::user::{Permissions, UserPermissions};
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(default)]
 pub struct Account {
-    /// What it takes of other accounts.
+    /// Imports from other accounts.
     pub imports: Vec<Import>,
-    /// What it offers.
+    /// Exports.
     pub exports: Vec<Export>,
-    /// What it may use.
+    /// Limits.
     pub limits: Limits,
     /// Further keys that may sign its users and activations.
     #[serde(deserialize_with = "signing_keys")]
     pub signing_keys: BTreeMap<String, SigningKey>,
     /// Users whose tokens do not count any more.
     pub revocations: Revocations,
-    /// What users may do whose tokens say nothing about it.
+    /// Permissions of users whose tokens say nothing about them.
     pub default_permissions: Permissions,
     /// Subject mappings by source.
     pub mappings: BTreeMap<String, Vec<WeightedMapping>>,
@@ -42,7 +42,7 @@ pub struct Authorization {
     pub allowed_accounts: Vec<String>,
 }
 
-/// What kind of export or import it is.
+/// Kind of an export or import.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum ExportKind {
@@ -71,7 +71,7 @@ pub enum ResponseType {
 pub struct Export {
     /// Its subject.
     pub subject: String,
-    /// What it is; absent is an error.
+    /// Its kind; absent is an error.
     #[serde(rename = "type")]
     pub kind: Option<ExportKind>,
     /// Importing takes an activation.
@@ -82,7 +82,7 @@ pub struct Export {
     pub response_type: Option<ResponseType>,
     /// How long a response may take, in nanoseconds; 0 is the default.
     pub response_threshold: i64,
-    /// Where latencies are published.
+    /// Publication of latencies.
     pub service_latency: Option<Latency>,
     /// Which token must be the importing account's key, from 1; 0: none.
     pub account_token_position: usize,
@@ -114,7 +114,7 @@ pub struct Import {
     pub to: String,
     /// The subject here; wildcards as `*` or `$1`.
     pub local_subject: String,
-    /// What it is; absent is an error.
+    /// Its kind; absent is an error.
     #[serde(rename = "type")]
     pub kind: Option<ExportKind>,
     /// The exporting account learns who asks.
@@ -216,12 +216,12 @@ pub enum SigningKey {
     Scoped(Box<UserScope>),
 }
 
-/// What users may do that a scoped key signs.
+/// Permissions of users that a scoped key signs.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 pub struct UserScope {
     /// The key.
     pub key: String,
-    /// What its users may do; subjects may hold templates such as `{{name()}}`.
+    /// Permissions of its users; subjects may hold templates such as `{{name()}}`.
     #[serde(default)]
     pub template: UserPermissions,
 }

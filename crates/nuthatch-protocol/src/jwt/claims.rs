@@ -1,11 +1,11 @@
-//! What every token says, and the small kinds of token: operators, activations, anything.
+//! Claims of every token, and the small kinds of token: operators, activations, anything.
 
 use serde::Deserialize;
 use serde_json::{Map, Value};
 
 use super::account::ExportKind;
 
-/// What every token says. Times are in seconds since 1970; 0 is none.
+/// Claims of every token. Times are in seconds since 1970; 0 is none.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(default)]
 pub struct ClaimsData {
@@ -35,10 +35,10 @@ pub struct ClaimsData {
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(default)]
 pub struct Claims<T> {
-    /// What every token says.
+    /// Claims of every token.
     #[serde(flatten)]
     pub data: ClaimsData,
-    /// What those of its kind say.
+    /// Claims of its kind.
     pub nats: T,
 }
 
@@ -48,7 +48,7 @@ pub struct Claims<T> {
 pub struct Operator {
     /// Further keys that may sign accounts.
     pub signing_keys: Vec<String>,
-    /// Where accounts can be fetched over HTTP.
+    /// URL for fetching accounts over HTTP.
     pub account_server_url: String,
     /// Public nkey of the system account.
     pub system_account: String,
@@ -62,7 +62,7 @@ pub struct Operator {
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(default)]
 pub struct Activation {
-    /// What may be imported.
+    /// The subject that may be imported.
     pub subject: String,
     /// A stream or a service.
     pub kind: Option<ExportKind>,

@@ -75,10 +75,10 @@ pub enum JwtError {
         /// 1 or 2.
         version: u8,
     },
-    /// Nobody who may sign tokens of this kind.
+    /// The signer may not sign tokens of this kind.
     #[error("unable to validate expected prefixes - {issuer:?} cannot sign {kind} claims")]
     Issuer {
-        /// Who signed.
+        /// The signer.
         issuer: String,
         /// The kind.
         kind: &'static str,

@@ -13,7 +13,7 @@ const ALL: &str = "*";
 pub struct Revocations(pub BTreeMap<String, i64>);
 
 impl Revocations {
-    /// Whether the token of `key` that was signed at `issued_at` is void.
+    /// True if the token of `key` that was signed at `issued_at` is void.
     #[must_use]
     pub fn covers(&self, key: &str, issued_at: i64) -> bool {
         let covers = |key: &str| self.0.get(key).is_some_and(|until| *until >= issued_at);

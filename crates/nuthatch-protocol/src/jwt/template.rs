@@ -9,7 +9,7 @@ const EXPANSIONS_MAX: usize = 4096;
 /// Most bytes that one template may become.
 const EXPANDED_BYTES_MAX: usize = 4 * 1024 * 1024;
 
-/// What templates refer to.
+/// The user that templates refer to.
 #[derive(Clone, Copy, Debug)]
 pub struct Subject<'a> {
     /// The user's name.
@@ -56,7 +56,7 @@ pub enum TemplateError {
 /// A part of a template.
 enum Piece<'a> {
     Text(&'a str),
-    /// What may stand here.
+    /// Possible values.
     Values(Vec<&'a str>),
 }
 
@@ -132,7 +132,7 @@ fn parse<'a>(
     Ok(pieces)
 }
 
-/// What a function gives; `None`: there is no such function.
+/// Values of a function; `None`: there is no such function.
 fn values<'a>(operation: &str, whom: &Subject<'a>) -> Option<Vec<&'a str>> {
     let one = match operation.to_ascii_lowercase().as_str() {
         "name()" => Some(whom.name),

@@ -1,4 +1,4 @@
-//! What the token of a user says.
+//! Claims of a user's token.
 
 use serde::{Deserialize, Deserializer};
 
@@ -6,7 +6,7 @@ use serde::{Deserialize, Deserializer};
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(default)]
 pub struct User {
-    /// What it may do.
+    /// Its permissions.
     #[serde(flatten)]
     pub rights: UserPermissions,
     /// The account, if one of its signing keys signed.
@@ -15,7 +15,7 @@ pub struct User {
     pub tags: Vec<String>,
 }
 
-/// What a user may do. An absent limit is 0 in a user's token, which allows nothing, and none in
+/// Permissions of a user. An absent limit is 0 in a user's token, which allows nothing, and none in
 /// the template of a scoped key.
 #[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(default)]
@@ -45,7 +45,7 @@ pub struct UserPermissions {
 }
 
 impl UserPermissions {
-    /// Whether they say nothing, as the tokens of scoped users must.
+    /// True if they say nothing, as the tokens of scoped users must.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         let said = |limit: Option<i64>| limit.filter(|limit| *limit != 0);
@@ -80,7 +80,7 @@ pub struct Permissions {
 }
 
 impl Permissions {
-    /// Whether they say nothing.
+    /// True if they say nothing.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         *self == Self::default()

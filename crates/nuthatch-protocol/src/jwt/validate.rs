@@ -22,7 +22,7 @@ pub fn time_issue(data: &ClaimsData, now: i64) -> Option<&'static str> {
     (data.not_before > now).then_some("claim is not yet valid")
 }
 
-/// What is wrong with an account, apart from its times and its activations.
+/// Faults of an account, apart from its times and its activations.
 #[must_use]
 pub fn account_issues(claims: &Claims<Account>) -> Vec<String> {
     let account = &claims.nats;
@@ -51,7 +51,7 @@ pub fn account_issues(claims: &Claims<Account>) -> Vec<String> {
     issues
 }
 
-/// What is wrong with a user, apart from its times.
+/// Faults of a user, apart from its times.
 #[must_use]
 pub fn user_issues(claims: &Claims<User>) -> Vec<String> {
     let mut issues = Vec::new();
@@ -65,7 +65,7 @@ pub fn user_issues(claims: &Claims<User>) -> Vec<String> {
     issues
 }
 
-/// What is wrong with an activation for `import` of the account `importer`, apart from its times.
+/// Faults of an activation for `import` of the account `importer`, apart from its times.
 #[must_use]
 pub fn activation_issues(
     claims: &Claims<Activation>,
@@ -138,7 +138,7 @@ fn imports(account: &Account, issues: &mut Vec<String>) {
     }
 }
 
-/// What services of one account are compared by.
+/// Key by which services of one account are compared.
 fn service_subject(import: &Import) -> String {
     match import {
         Import { to, .. } if !to.is_empty() => to.clone(),
@@ -362,7 +362,7 @@ fn subject(text: &str, issues: &mut Vec<String>) {
     }
 }
 
-/// Whether `subject` is the same as `other` or a part of it, token by token.
+/// True if `subject` is the same as `other` or a part of it, token by token.
 fn is_contained_in(subject: &str, other: &str) -> bool {
     let (mut own, mut others) = (subject.split('.'), other.split('.').peekable());
     loop {

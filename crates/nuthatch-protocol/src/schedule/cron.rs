@@ -20,11 +20,11 @@ const DAYS: &[&str] = &["sun", "mon", "tue", "wed", "thu", "fri", "sat"];
 struct Field {
     /// One bit for each value.
     bits: u64,
-    /// Whether it says "any" (`*` or `?`, without a step).
+    /// True if it says "any" (`*` or `?`, without a step).
     any: bool,
 }
 
-/// What a field may hold: numbers from `first` to `last`, and names for them from `first` on.
+/// Values of a field: numbers from `first` to `last`, and names for them from `first` on.
 struct Bounds {
     first: u32,
     last: u32,
@@ -149,7 +149,7 @@ impl Cron {
         }
     }
 
-    /// Where both kinds of days are restricted, either is enough.
+    /// If both kinds of days are restricted, either is enough.
     fn matches_day(&self, date: Date) -> bool {
         let day = self.day.has(date.day());
         let weekday = self.weekday.has(date.weekday().to_sunday_zero_offset());

@@ -1,4 +1,4 @@
-//! What patterns mean, at the edges of calendars and clocks.
+//! Meaning of patterns at the edges of calendars and clocks.
 
 use super::*;
 

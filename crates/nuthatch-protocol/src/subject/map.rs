@@ -38,12 +38,12 @@ impl SubjectId {
 
 /// A table entry: which thing, and enough of its hash to grow and to reject others.
 #[derive(Clone, Copy)]
-struct Slot {
+struct HashSlot {
     hash: u32,
     id: u32,
 }
 
-impl Slot {
+impl HashSlot {
     /// The table's own hash: its low bits choose the place, its top seven are compared first.
     #[inline]
     fn spread(hash: u32) -> u64 {
@@ -76,7 +76,7 @@ pub struct SubjectMap {
     entries: Vec<Entry>,
     free: u32,
     live: usize,
-    ids: HashTable<Slot>,
+    ids: HashTable<HashSlot>,
     branches: Branches,
     hasher: FixedState,
     /// Bytes of names too long to be kept in place.
@@ -140,10 +140,10 @@ impl SubjectMap {
 
     #[inline]
     fn lookup_hashed(&self, hash: u32, subject: &[u8]) -> Option<SubjectId> {
-        let is_it = |slot: &Slot| {
+        let is_it = |slot: &HashSlot| {
             slot.hash == hash && self.entries[slot.id as usize].name.as_slice() == subject
         };
-        self.ids.find(Slot::spread(hash), is_it).map(|slot| SubjectId(slot.id))
+        self.ids.find(HashSlot::spread(hash), is_it).map(|slot| SubjectId(slot.id))
     }
 
     /// The number of `subject`, which becomes live if it was not.
@@ -168,8 +168,9 @@ impl SubjectMap {
         let entry = &mut self.entries[id as usize];
         let generation = entry.generation.wrapping_add(1);
         *entry = Entry { name, branch, next, prev: NIL, generation };
-        self.ids
-            .insert_unique(Slot::spread(hash), Slot { hash, id }, |slot| Slot::spread(slot.hash));
+        self.ids.insert_unique(HashSlot::spread(hash), HashSlot { hash, id }, |slot| {
+            HashSlot::spread(slot.hash)
+        });
         self.live += 1;
         SubjectId(id)
     }
@@ -221,7 +222,7 @@ impl SubjectMap {
             self.entries[prev as usize].next = next;
         }
         let hash = hash_name(&self.hasher, name.as_slice());
-        if let Ok(slot) = self.ids.find_entry(Slot::spread(hash), |slot| slot.id == id.0) {
+        if let Ok(slot) = self.ids.find_entry(HashSlot::spread(hash), |slot| slot.id == id.0) {
             slot.remove();
         }
         self.live -= 1;

@@ -495,7 +495,7 @@ impl<T> SubjectTree<T> {
         })
     }
 
-    /// Whether certainly no subscription selects a subject that `pattern` selects too. Meant for
+    /// True if certainly no subscription selects a subject that `pattern` selects too. Meant for
     /// patterns of literal tokens and then one wildcard. It takes no longer than a match; therefore
     /// it may say no where all subscriptions nearby are for subjects of other lengths.
     #[must_use]

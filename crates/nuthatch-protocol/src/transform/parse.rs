@@ -2,7 +2,7 @@
 
 use super::{Cut, Piece, TransformError, Wildcards};
 
-/// What `{{…}}` may call.
+/// Functions of `{{…}}`.
 #[derive(Clone, Copy)]
 enum Function {
     Wildcard,

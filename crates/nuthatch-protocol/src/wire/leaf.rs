@@ -254,7 +254,7 @@ fn split_front(text: &[u8]) -> Option<(&[u8], &[u8])> {
     Some((&text[..end], text[end..].trim_ascii_start()))
 }
 
-/// What comes before the last word, and that.
+/// The part before the last word, and the last word.
 fn split_back(text: &[u8]) -> Option<(&[u8], &[u8])> {
     let text = text.trim_ascii_end();
     if text.is_empty() {
@@ -289,11 +289,11 @@ pub fn split_delivery(reply: &[u8]) -> Option<(&[u8], &[u8])> {
 /// The line of a message to another server.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct LeafLine<'a> {
-    /// What it is routed by.
+    /// Subject that it is routed by.
     pub subject: &'a [u8],
     /// Reply subject or empty.
     pub reply: &'a [u8],
-    /// What receivers see as its subject, if that is another one: it travels behind the reply.
+    /// Subject that receivers see, if it is another one: it travels behind the reply.
     pub deliver_as: &'a [u8],
     /// Queue groups of which a member is to get it, each followed by a space.
     pub queues: &'a [u8],

@@ -14,14 +14,14 @@ pub const DEFAULT_MAX_PAYLOAD: usize = 1024 * 1024;
 
 const CRLF_LEN: usize = 2;
 
-/// What a connection permits.
+/// Limits of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limits {
     /// Largest length of a control line's arguments (verb and line end not counted), in bytes.
     pub max_control_line: usize,
     /// Largest size of headers plus body, in bytes; `usize::MAX` means unlimited.
     pub max_payload: usize,
-    /// Whether the client announced `headers: true`; without it `HPUB` is an error.
+    /// True if the client announced `headers: true`; without it `HPUB` is an error.
     pub headers: bool,
 }
 
@@ -207,7 +207,7 @@ impl ParseError {
         }
     }
 
-    /// Whether the connection closes: always, since the position in the stream is lost.
+    /// True if the connection closes: always, since the position in the stream is lost.
     #[must_use]
     pub fn closes(&self) -> bool {
         true

@@ -13,7 +13,7 @@ pub(super) fn is_separator(byte: u8) -> bool {
     byte == b' ' || byte == b'\t'
 }
 
-/// What [`find_line`] saw.
+/// Result of [`find_line`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Line<'a> {
     /// The arguments, without separators in front and without the line end;
@@ -60,7 +60,7 @@ pub(super) fn find_line(buf: &[u8], at: usize, max_args: usize) -> Line<'_> {
 /// Room for the separator behind the verb, the CR and the LF.
 const LINE_SLACK: usize = 3;
 
-/// What [`scan_args`] saw.
+/// Result of [`scan_args`].
 pub(super) enum Args<'a, const N: usize> {
     /// A whole line.
     Complete {

@@ -3,10 +3,10 @@
 //! None of them validates: subjects, ids and header values must hold no CR, LF or separators, as
 //! everything that came through the parsers does.
 
-mod jetstream;
+mod js_messages;
 mod status;
 
-pub use jetstream::{AckReply, push_ack_prefix, push_ack_reply, push_pub_ack};
+pub use js_messages::{AckReply, push_ack_prefix, push_ack_reply, push_pub_ack};
 pub use status::{
     StatusHeader, no_responders_header_len, push_no_responders, push_no_responders_headers,
     push_status,

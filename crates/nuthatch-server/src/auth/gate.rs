@@ -29,15 +29,15 @@ impl SlowChecks {
         Self { places: Semaphore::new(at_once), waiting: AtomicUsize::new(0) }
     }
 
-    /// Runs a check when there is a place for it. `None`: too many wait already, or `patience` was
+    /// Runs a check when there is a place for it. `None`: too many wait already, or `timeout` was
     /// over before its turn came.
     pub async fn run<T: Send + 'static>(
         &self,
-        patience: Duration,
+        timeout: Duration,
         check: impl FnOnce() -> T + Send + 'static,
     ) -> Option<T> {
-        let waiting = Waiting::new(&self.waiting)?;
-        let place = tokio::time::timeout(patience, self.places.acquire()).await.ok()?.ok()?;
+        let waiting = WaitingCheck::new(&self.waiting)?;
+        let place = tokio::time::timeout(timeout, self.places.acquire()).await.ok()?.ok()?;
         drop(waiting);
         let result = tokio::task::spawn_blocking(check).await.ok();
         drop(place);
@@ -46,9 +46,9 @@ impl SlowChecks {
 }
 
 /// One that waits.
-struct Waiting<'a>(&'a AtomicUsize);
+struct WaitingCheck<'a>(&'a AtomicUsize);
 
-impl<'a> Waiting<'a> {
+impl<'a> WaitingCheck<'a> {
     fn new(count: &'a AtomicUsize) -> Option<Self> {
         let before = count.fetch_add(1, Ordering::Relaxed);
         let waiting = Self(count);
@@ -56,7 +56,7 @@ impl<'a> Waiting<'a> {
     }
 }
 
-impl Drop for Waiting<'_> {
+impl Drop for WaitingCheck<'_> {
     fn drop(&mut self) {
         self.0.fetch_sub(1, Ordering::Relaxed);
     }
@@ -67,7 +67,7 @@ mod tests {
     use super::*;
     use std::sync::Arc;
 
-    const PATIENCE: Duration = Duration::from_secs(60);
+    const TIMEOUT: Duration = Duration::from_secs(60);
 
     #[test]
     fn few_run_at_once_and_few_wait() {
@@ -86,7 +86,7 @@ mod tests {
             let tasks: Vec<_> = (0..20)
                 .map(|_| {
                     let (checks, check) = (checks.clone(), one());
-                    tokio::spawn(async move { checks.run(PATIENCE, check).await })
+                    tokio::spawn(async move { checks.run(TIMEOUT, check).await })
                 })
                 .collect();
             for task in tasks {
@@ -96,15 +96,15 @@ mod tests {
         assert_eq!(most.load(Ordering::SeqCst), 2);
         assert_eq!(checks.waiting.load(Ordering::SeqCst), 0);
         checks.waiting.store(WAITING_MAX, Ordering::SeqCst);
-        assert!(runtime.block_on(checks.run(PATIENCE, || ())).is_none());
+        assert!(runtime.block_on(checks.run(TIMEOUT, || ())).is_none());
     }
 
     #[test]
-    fn patience_ends() {
+    fn the_timeout_ends() {
         let runtime = tokio::runtime::Runtime::new().unwrap();
         let checks = SlowChecks::new(0);
-        let patience = Duration::from_millis(1);
-        assert!(runtime.block_on(checks.run(patience, || ())).is_none());
+        let timeout = Duration::from_millis(1);
+        assert!(runtime.block_on(checks.run(timeout, || ())).is_none());
         assert_eq!(checks.waiting.load(Ordering::SeqCst), 0);
     }
 }

@@ -1,4 +1,4 @@
-//! What a user's token says, for as long as its connection lives.
+//! The rights that a user's token grants, for as long as its connection lives.
 
 use super::Rights;
 use nuthatch_protocol::jwt::{UserClaims, UserPermissions};
@@ -10,13 +10,13 @@ use std::time::SystemTime;
 pub struct Grant {
     /// The token.
     pub jwt: String,
-    /// What it says.
+    /// The token's claims.
     pub claims: UserClaims,
     /// Public nkey of the account.
     pub account: String,
     /// The account's name for people, as it was then.
     pub account_name: String,
-    /// What it may do; `None`: everything.
+    /// Its permissions; `None`: unrestricted.
     pub rights: Option<Arc<Rights>>,
     /// Its permissions and limits, as the token or the template of its key said them then.
     pub said: UserPermissions,

@@ -1,4 +1,4 @@
-//! What a user may publish and subscribe to.
+//! Permissions to publish and to subscribe.
 
 use crate::options::{Permissions, ResponsePermission, SubjectPermission};
 use crate::subscription::Subscription;
@@ -31,7 +31,7 @@ impl SubjectFilter {
         Self { patterns: texts.iter().map(|text| Pattern::new(text)).collect() }
     }
 
-    /// Whether a message on `subject` is kept from this subscription.
+    /// True if a message on `subject` is kept from this subscription.
     #[must_use]
     pub fn covers(&self, subject: &[u8], sub: &Subscription) -> bool {
         self.patterns.iter().any(|pattern| {
@@ -44,14 +44,14 @@ impl SubjectFilter {
         })
     }
 
-    /// Whether a pattern without a queue group covers all of `subject`. Wildcards in the subject
+    /// True if a pattern without a queue group covers all of `subject`. Wildcards in the subject
     /// are covered by wildcards only, so that `a.*` does not allow a subscription to `a.>`.
     fn covers_all(&self, subject: &[u8]) -> bool {
         let plain = |pattern: &&Pattern| pattern.queue.is_none();
         self.patterns.iter().filter(plain).any(|pattern| is_subset(subject, &pattern.subject))
     }
 
-    /// Whether a pattern without a queue group matches `subject`, taken literally.
+    /// True if a pattern without a queue group matches `subject`, taken literally.
     fn hits(&self, subject: &[u8]) -> bool {
         let plain = |pattern: &&Pattern| pattern.queue.is_none();
         self.patterns.iter().filter(plain).any(|pattern| matches(&pattern.subject, subject))
@@ -101,7 +101,7 @@ pub enum Allowed {
     Except(Option<Arc<SubjectFilter>>),
 }
 
-/// What a user may do.
+/// Permissions of a user.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Rights {
     publish: Rule,
@@ -124,7 +124,7 @@ impl Rights {
         }
     }
 
-    /// Whether publishing to `subject` is allowed, apart from responses.
+    /// True if publishing to `subject` is allowed, apart from responses.
     #[must_use]
     pub fn may_publish(&self, subject: &[u8]) -> bool {
         self.publish.allow.as_ref().is_none_or(|allow| allow.hits(subject))

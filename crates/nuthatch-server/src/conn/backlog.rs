@@ -1,14 +1,14 @@
-//! Publishes that the full queue of a log has refused, and what becomes of them.
+//! Backlog: publishes that the full queue of a log has refused.
 //!
 //! They wait here in their order, a queue for each log, and are offered again until the log takes
 //! them. Nothing else of the connection waits behind them: acknowledgements, pulls and gets go
 //! around them, and reading goes on, slower the more waits, so that a publisher that is too fast
 //! feels it. What has waited too long, or finds no room here, is answered 429.
 
-use super::reader::Reader;
+use super::reader::ConnReader;
 use super::refusal::Refusal;
 use crate::jetstream::reroute;
-use crate::jetstream_hook::{EngineId, Peer, SendError};
+use crate::jetstream_port::{LogId, Peer, SendError};
 use crate::server::Server;
 use nuthatch_streams::{ClientBatch, Event, Item};
 use std::collections::VecDeque;
@@ -28,7 +28,7 @@ const BYTES_PER_MS: usize = 1024 * 1024;
 const CONNECTION_BYTES_MAX: usize = 32 * 1024 * 1024;
 /// Bytes that wait over all connections.
 const SERVER_BYTES_MAX: usize = 256 * 1024 * 1024;
-/// What a waiting batch keeps in memory beside its buffer and items.
+/// Memory of a queued batch beside its buffer and items.
 const BATCH_BYTES: usize = 256;
 
 /// Publishes of one connection that wait.
@@ -36,22 +36,22 @@ const BATCH_BYTES: usize = 256;
 pub(super) struct Backlog {
     /// One queue for each log that has refused something; never an empty one.
     queues: Vec<Queue>,
-    /// What waits keeps so many bytes in memory.
+    /// Memory of the backlog, in bytes.
     bytes: usize,
     /// The next read waits until then.
     read_at: Option<Instant>,
-    /// The hook's generation when the queues were chosen.
-    generation: u64,
+    /// The JetStream port's version when the queues were chosen.
+    version: u64,
 }
 
 struct Queue {
-    engine: EngineId,
-    waiting: VecDeque<Waiting>,
+    engine: LogId,
+    waiting: VecDeque<QueuedBatch>,
     /// When the log last took something, or refused first.
     moved: Instant,
 }
 
-struct Waiting {
+struct QueuedBatch {
     batch: ClientBatch<Peer>,
     since: Instant,
 }
@@ -65,12 +65,12 @@ fn weight(batch: &ClientBatch<Peer>) -> usize {
 }
 
 impl Backlog {
-    /// Whether publishes for this log wait already, so that later ones have to go behind them.
-    pub(super) fn holds(&self, engine: EngineId) -> bool {
+    /// True if publishes for this log wait already, so that later ones have to go behind them.
+    pub(super) fn holds(&self, engine: LogId) -> bool {
         self.queues.iter().any(|queue| queue.engine == engine)
     }
 
-    /// Whether nothing waits.
+    /// True if nothing waits.
     pub(super) fn is_empty(&self) -> bool {
         self.queues.is_empty()
     }
@@ -79,7 +79,7 @@ impl Backlog {
     fn push(
         &mut self,
         server: &Server,
-        engine: EngineId,
+        engine: LogId,
         batch: ClientBatch<Peer>,
         now: Instant,
     ) -> Result<(), ClientBatch<Peer>> {
@@ -98,7 +98,7 @@ impl Backlog {
                 self.queues.last_mut().expect("pushed above")
             }
         };
-        queue.waiting.push_back(Waiting { batch, since: now });
+        queue.waiting.push_back(QueuedBatch { batch, since: now });
         Ok(())
     }
 
@@ -107,7 +107,7 @@ impl Backlog {
         server.backlog_bytes.0.fetch_sub(weight, Ordering::Relaxed);
     }
 
-    /// Offers what waits to the logs; returns what nobody will take, with the reason.
+    /// Offers the backlog to the logs; returns the batches that no log will take, with the reason.
     fn offer(&mut self, server: &Server, now: Instant) -> Vec<(ClientBatch<Peer>, Refusal)> {
         let mut refused = Vec::new();
         let mut queues = std::mem::take(&mut self.queues);
@@ -126,9 +126,9 @@ impl Backlog {
         now: Instant,
         refused: &mut Vec<(ClientBatch<Peer>, Refusal)>,
     ) {
-        while let Some(Waiting { batch, since }) = queue.waiting.pop_front() {
+        while let Some(QueuedBatch { batch, since }) = queue.waiting.pop_front() {
             let weight = weight(&batch);
-            match server.hook().send(queue.engine, Event::Batch(batch), false, 0) {
+            match server.jetstream().send(queue.engine, Event::Batch(batch), false, 0) {
                 Ok(()) => queue.moved = now,
                 Err(SendError::Closed(Event::Batch(batch))) => {
                     refused.push((batch, Refusal::Closed));
@@ -136,12 +136,12 @@ impl Backlog {
                 Err(SendError::Busy(Event::Batch(batch))) => {
                     let is_stuck = now.saturating_duration_since(queue.moved) >= STUCK_MAX;
                     if !is_stuck && now.saturating_duration_since(since) < WAIT_MAX {
-                        queue.waiting.push_front(Waiting { batch, since });
+                        queue.waiting.push_front(QueuedBatch { batch, since });
                         return;
                     }
                     refused.push((batch, Refusal::Busy));
                 }
-                // A hook gives back what it was given.
+                // The JetStream port gives back what it was given.
                 Err(_) => {}
             }
             self.forget(server, weight);
@@ -155,7 +155,7 @@ impl Backlog {
     }
 
     /// Takes everything out, with where it is to go.
-    fn drain_queues(&mut self, server: &Server) -> Vec<(EngineId, ClientBatch<Peer>)> {
+    fn drain_queues(&mut self, server: &Server) -> Vec<(LogId, ClientBatch<Peer>)> {
         self.forget(server, self.bytes);
         let mut all = Vec::new();
         for queue in std::mem::take(&mut self.queues) {
@@ -172,33 +172,33 @@ impl Backlog {
     }
 }
 
-impl Reader {
+impl ConnReader {
     /// Sends a batch to its log. What a full queue refuses of it waits, if it may.
-    pub(super) fn submit(&mut self, engine: EngineId, batch: ClientBatch<Peer>) {
+    pub(super) fn submit(&mut self, engine: LogId, batch: ClientBatch<Peer>) {
         if self.backlog.is_some() {
             self.follow_moves();
         }
         if self.backlog.as_ref().is_some_and(|backlog| backlog.holds(engine)) {
             return self.hold(engine, batch);
         }
-        match self.server.hook().send(engine, Event::Batch(batch), false, self.seen) {
+        match self.server.jetstream().send(engine, Event::Batch(batch), false, self.seen) {
             Err(SendError::Busy(Event::Batch(batch))) => self.hold(engine, batch),
             Err(SendError::Closed(Event::Batch(batch))) => {
                 self.refuse_batch(&batch, Refusal::Closed)
             }
-            // A hook gives back what it was given.
+            // The JetStream port gives back what it was given.
             Ok(()) | Err(_) => {}
         }
     }
 
     /// Keeps the publishes of a refused batch; everything else goes around them.
-    fn hold(&mut self, engine: EngineId, batch: ClientBatch<Peer>) {
+    fn hold(&mut self, engine: LogId, batch: ClientBatch<Peer>) {
         let ClientBatch { peer, buf, items } = batch;
         let is_publish = |item: &Item| matches!(item, Item::Publish(_));
         let (publishes, others): (Vec<_>, Vec<_>) = items.into_iter().partition(is_publish);
         if !others.is_empty() {
             let others = ClientBatch { peer: peer.clone(), buf: buf.clone(), items: others };
-            match self.server.hook().send(engine, Event::Batch(others), true, 0) {
+            match self.server.jetstream().send(engine, Event::Batch(others), true, 0) {
                 Err(SendError::Busy(Event::Batch(batch))) => {
                     self.refuse_batch(&batch, Refusal::Busy)
                 }
@@ -215,15 +215,15 @@ impl Reader {
     }
 
     /// Keeps publishes, behind those that wait for the logs in which their streams are now.
-    fn keep(&mut self, engine: EngineId, batch: ClientBatch<Peer>) {
+    fn keep(&mut self, engine: LogId, batch: ClientBatch<Peer>) {
         let server = self.server.clone();
-        let hook = server.hook();
-        let generation = hook.generation();
-        let parts = reroute::split(engine, &batch, |at| hook.moved(at.engine, at.stream));
+        let jetstream = server.jetstream();
+        let version = jetstream.version();
+        let parts = reroute::split(engine, &batch, |at| jetstream.moved(at.engine, at.stream));
         for (engine, part) in parts.unwrap_or_else(|| vec![(engine, batch)]) {
             let backlog = self
                 .backlog
-                .get_or_insert_with(|| Box::new(Backlog { generation, ..Backlog::default() }));
+                .get_or_insert_with(|| Box::new(Backlog { version, ..Backlog::default() }));
             if let Err(batch) = backlog.push(&server, engine, part, Instant::now()) {
                 self.refuse_batch(&batch, Refusal::Busy);
             }
@@ -233,9 +233,8 @@ impl Reader {
     /// If streams have come, gone or moved since anything waits, what waits goes behind whatever
     /// waits for the logs in which its streams are now: later publishes must not overtake it.
     fn follow_moves(&mut self) {
-        let generation = self.server.hook().generation();
-        let Some(mut backlog) = self.backlog.take_if(|backlog| backlog.generation != generation)
-        else {
+        let version = self.server.jetstream().version();
+        let Some(mut backlog) = self.backlog.take_if(|backlog| backlog.version != version) else {
             return;
         };
         let server = self.server.clone();
@@ -257,7 +256,7 @@ impl Reader {
         }
     }
 
-    /// Whether the next read must wait for what is in the backlog.
+    /// True if the next read must wait for what is in the backlog.
     pub(super) fn is_paced(&self) -> bool {
         let read_at = self.backlog.as_ref().and_then(|backlog| backlog.read_at);
         read_at.is_some_and(|at| at > Instant::now())
@@ -270,7 +269,7 @@ impl Reader {
         }
     }
 
-    /// The connection is over and nobody waits any longer: what is left is counted, and said.
+    /// The connection is closed: the remaining backlog is counted and logged.
     pub(super) fn abandon_backlog(&mut self) {
         let Some(mut backlog) = self.backlog.take() else { return };
         for batch in backlog.drain(&self.server) {
@@ -279,7 +278,7 @@ impl Reader {
     }
 }
 
-impl Drop for Reader {
+impl Drop for ConnReader {
     /// Also when a reader ends by a panic: what it held no longer counts.
     fn drop(&mut self) {
         let server: Arc<Server> = self.server.clone();

@@ -1,7 +1,7 @@
 //! CONNECT: what the client says about itself, and whether it may come in.
 
-use super::jetstream::StreamCache;
-use super::reader::Reader;
+use super::js_traffic::StreamCache;
+use super::reader::ConnReader;
 use super::{CloseReason, Connection, Transport};
 use crate::auth::{Authenticator, Credentials, Identity};
 use crate::greeting;
@@ -51,7 +51,7 @@ pub(super) const VIOLATION: ConnectError = ConnectError {
     text: Some("Authorization Violation"),
 };
 
-impl Reader {
+impl ConnReader {
     /// Handles a CONNECT.
     pub(super) async fn handle_connect(&mut self, json: &[u8]) -> Result<(), ConnectError> {
         let connect: Connect = greeting::parse(json).map_err(|error| {
@@ -88,7 +88,7 @@ impl Reader {
         self.check_with(self.server.auth(), credentials).await
     }
 
-    /// Who shows these credentials, to this list of users.
+    /// Authenticates credentials against a list of users.
     pub(super) async fn check_with(
         &self,
         auth: Arc<Authenticator>,
@@ -99,8 +99,8 @@ impl Reader {
         }
         let nonce = self.nonce.clone();
         let check = move || auth.examine(&credentials, &nonce);
-        let patience = self.server.options().auth.timeout;
-        self.server.slow_checks.run(patience, check).await.unwrap_or(Err(None))
+        let timeout = self.server.options().auth.timeout;
+        self.server.slow_checks.run(timeout, check).await.unwrap_or(Err(None))
     }
 
     fn merge(&mut self, connect: Connect) {
@@ -172,7 +172,7 @@ impl Reader {
     }
 }
 
-/// What CONNECT says; where it says nothing, cookies of a websocket count.
+/// The credentials in CONNECT; where it has none, cookies of a websocket count.
 fn credentials(connect: &Connect, conn: &Connection) -> Credentials {
     let cookies = match &conn.transport {
         Transport::Websocket(upgrade) => upgrade.cookies.clone(),

@@ -1,12 +1,12 @@
 //! Publishes to streams whose parts are not all in the read buffer: their subject is another one
 //! than the client wrote. They travel in a buffer of their own.
 
-use super::publish::Taken;
-use super::reader::{Reader, Turn};
-use crate::exchange::{Inbound, to_jetstream};
-use crate::jetstream_hook::{EngineId, StreamRoute};
+use super::publish::Handled;
+use super::reader::{ConnReader, Turn};
+use crate::account_imports::{Inbound, to_jetstream};
+use crate::jetstream_port::{LogId, StreamRoute};
 use crate::meaning::{Meaning, Place, meaning};
-use crate::route::{Groups, Way};
+use crate::route::{DeliveryContext, Groups};
 use bytes::Bytes;
 use nuthatch_protocol::wire::Publish;
 use nuthatch_streams::{ClientBatch, Item, PublishItem, Span};
@@ -19,7 +19,7 @@ const ITEMS_MAX: usize = 512;
 
 /// Items for one engine with the buffer they are in.
 pub(super) struct CopiedBatch {
-    engine: EngineId,
+    engine: LogId,
     bytes: Vec<u8>,
     items: Vec<Item>,
 }
@@ -45,9 +45,9 @@ impl CopiedBatch {
 impl Turn<'_> {
     /// Publishes to a stream from a copy.
     pub(super) fn publish_copied(&mut self, publish: &Publish<'_>, route: StreamRoute) {
-        let generation = self.reader.server.hook().generation();
+        let version = self.reader.server.jetstream().version();
         // It may have been routed before or after a change of the streams: then it goes by itself.
-        let goes_alone = generation != self.reader.seen;
+        let goes_alone = version != self.reader.seen;
         if !self.batches.is_empty() || goes_alone {
             // What came before must be ahead of it.
             self.hand_over();
@@ -59,7 +59,7 @@ impl Turn<'_> {
             None => {
                 // Most of the read is likely to go the same way.
                 let bytes = Vec::with_capacity(self.data.len().min(BUFFER_BYTES));
-                let likely = self.data.len() / super::jetstream::LIKELY_ITEM_BYTES;
+                let likely = self.data.len() / super::js_traffic::LIKELY_ITEM_BYTES;
                 let items = Vec::with_capacity(likely.clamp(1, ITEMS_MAX));
                 self.copied.push(CopiedBatch { engine, bytes, items });
                 self.copied.len() - 1
@@ -72,18 +72,18 @@ impl Turn<'_> {
         }
         if goes_alone {
             self.hand_over();
-            self.reader.seen = generation;
+            self.reader.seen = version;
         }
     }
 
     /// `$JS.…` subjects that the client did not write itself.
-    pub(super) fn reserved_elsewhere(&mut self, publish: &Publish<'_>) -> Taken {
+    pub(super) fn reserved_elsewhere(&mut self, publish: &Publish<'_>) -> Handled {
         let account = self.reader.session.account.clone();
         let server = self.reader.server.clone();
-        if !server.hook().enabled(account.id) {
-            return Taken::No;
+        if !server.jetstream().enabled(account.id) {
+            return Handled::No;
         }
-        let place = Place::new(server.hook().domain(), &account);
+        let place = Place::new(server.jetstream().domain(), &account);
         if let Some(Meaning::Bucket(subject)) = meaning(&place, publish.subject) {
             return self.publish_bucket(publish, subject);
         }
@@ -95,18 +95,18 @@ impl Turn<'_> {
             headers: publish.headers(),
             body: publish.payload(),
         };
-        let (stage, dice) = self.scratch.split();
+        let (egress, rng) = self.scratch.split();
         let from = Some(&self.reader.conn);
         let groups = Groups::All;
-        let mut way = Way { from, stage, dice, hops: 0, by_service: false, groups };
+        let mut way = DeliveryContext { from, egress, rng, hops: 0, by_service: false, groups };
         match to_jetstream(&server, &account, &inbound, &mut way) {
-            true => Taken::ByServer,
-            false => Taken::No,
+            true => Handled::ByServer,
+            false => Handled::No,
         }
     }
 }
 
-impl Reader {
+impl ConnReader {
     /// Sends batches of copies.
     pub(super) fn send_copied(&mut self, batches: CopiedBatches) {
         for CopiedBatch { engine, bytes, items } in batches {

@@ -1,6 +1,6 @@
 //! A connection without a socket, for benchmarks.
 
-use super::reader::{Flow, Reader};
+use super::reader::{ConnReader, Flow};
 use super::{Connection, Transport};
 use crate::server::Server;
 use bytes::Bytes;
@@ -9,7 +9,7 @@ use std::sync::Arc;
 /// A connection without a socket: what is handed in is handled as one read.
 #[doc(hidden)]
 pub struct Front {
-    reader: Reader,
+    reader: ConnReader,
 }
 
 #[doc(hidden)]
@@ -19,7 +19,7 @@ impl Front {
         let id = server.connections.next_id();
         let remote = std::net::SocketAddr::from(([127, 0, 0, 1], 1));
         let conn = Arc::new(Connection::new(server.clone(), id, remote, Transport::Tcp));
-        let mut reader = Reader::new(conn, String::new());
+        let mut reader = ConnReader::new(conn, String::new());
         let accepted = reader.handle_connect(connect.as_bytes()).await.is_ok();
         assert!(accepted, "CONNECT refused");
         Self { reader }

@@ -77,13 +77,13 @@ fn poll_read<R: AsyncRead>(
     }
 }
 
-/// Back to a buffer that can grow; without a copy, since nobody else has a share.
+/// Back to a buffer that can grow; without a copy, since it is not shared.
 pub(super) fn into_mut(data: Bytes) -> BytesMut {
     data.try_into_mut().unwrap_or_else(|data| BytesMut::from(&data[..]))
 }
 
-/// What is left behind the handled operations, with room for the operation of `need` bytes that it
-/// begins, so that it is copied this once.
+/// The bytes behind the handled operations, with room for the operation of `need` bytes that they
+/// begin, so that they are copied this once.
 pub(super) fn keep_rest(data: &Bytes, consumed: usize, need: usize) -> BytesMut {
     let left = &data[consumed..];
     if left.is_empty() {

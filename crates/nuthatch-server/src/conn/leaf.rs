@@ -1,28 +1,28 @@
-//! What another server sends: interest, messages, and who it is.
+//! Handling of a leaf node's protocol: interest, messages, and its identity.
 //!
 //! Its messages go the way of a client's publishes, so they keep their order with API calls and
 //! wait where a log's queue is full; only who may get them is decided differently.
 
 use super::connect::ConnectError;
-use super::publish::{Scratch, Taken};
-use super::reader::{Flow, Reader, Turn};
+use super::publish::{Handled, Scratch};
+use super::reader::{ConnReader, Flow, Turn};
 use super::{CloseReason, Connection};
 use crate::auth::{Credentials, Origin};
+use crate::egress::{DirectWrites, Outgoing};
 use crate::leaf::hello::{LeafConnect, LeafInfo, Subjects};
-use crate::leaf::link::Facts;
-use crate::leaf::rights::{Domains, LeafRights, Terms, is_internal_reply};
+use crate::leaf::link::PeerFacts;
+use crate::leaf::rights::{Domains, LeafPermissions, LeafRights, is_internal_reply};
 use crate::leaf::{self, LOOP_PREFIX, Link};
 use crate::options::{RemoteOptions, SubjectPermission};
-use crate::route::{Groups, Mapping, Way, deliver_on};
+use crate::route::{DeliveryContext, Groups, Mapping, deliver_on};
 use crate::slice::Deadline;
-use crate::stage::{DirectWrites, Outgoing};
 use crate::subscription::Subscription;
 use nuthatch_protocol::subject::{has_wildcard, is_valid_subject};
 use nuthatch_protocol::wire::leaf::{LeafMessage, LeafParseError, split_delivery};
 use nuthatch_protocol::wire::{LeafOp, LeafStep, Publish, parse_leaf_op, write};
 use std::sync::Arc;
 
-/// What only the reader of a leaf node knows.
+/// State of a leaf node that only its reader touches.
 #[derive(Default)]
 pub(crate) struct LeafSide {
     /// We have opened the connection.
@@ -47,7 +47,7 @@ const WRONG_PORT: ConnectError = ConnectError {
     text: Some("attempted to connect to leaf node port"),
 };
 
-impl Reader {
+impl ConnReader {
     /// The reader of a connection to another server.
     pub(crate) fn of_leaf(conn: Arc<Connection>, nonce: String, side: LeafSide) -> Self {
         let mut reader = Self::new(conn, nonce);
@@ -115,15 +115,15 @@ impl Reader {
         &self,
         connect: LeafConnect,
         user: &crate::options::Permissions,
-    ) -> Option<Facts> {
+    ) -> Option<PeerFacts> {
         let options = self.server.options();
         let own = options.leafnodes.as_ref()?;
         // What its user may subscribe to goes there, what it may publish comes from there.
         let mut outward = user.subscribe.clone().unwrap_or_default();
         outward.deny.extend(connect.deny_pub.unwrap_or_default());
-        let terms = Terms { outward, inward: user.publish.clone().unwrap_or_default() };
+        let terms = LeafPermissions { outward, inward: user.publish.clone().unwrap_or_default() };
         let is_spoke = connect.is_hub;
-        Some(Facts {
+        Some(PeerFacts {
             rights: self.rights(&terms, &connect.domain, is_spoke),
             is_spoke,
             solicited: false,
@@ -136,16 +136,16 @@ impl Reader {
         })
     }
 
-    fn facts_of_solicited(&self, side: &Solicited, welcome: LeafInfo) -> Facts {
+    fn facts_of_solicited(&self, side: &Solicited, welcome: LeafInfo) -> PeerFacts {
         let Solicited { remote, info, isolated } = side;
-        let mut terms = Terms {
+        let mut terms = LeafPermissions {
             outward: welcome.export.unwrap_or_default().permission(),
             inward: welcome.import.unwrap_or_default().permission(),
         };
         terms.outward.deny.extend_from_slice(&remote.deny_exports);
         terms.inward.deny.extend_from_slice(&remote.deny_imports);
         let name = if info.server_name.is_empty() { &info.server_id } else { &info.server_name };
-        Facts {
+        PeerFacts {
             rights: self.rights(&terms, &info.domain, !remote.hub),
             is_spoke: !remote.hub,
             solicited: true,
@@ -158,7 +158,7 @@ impl Reader {
         }
     }
 
-    fn rights(&self, terms: &Terms, remote_domain: &str, is_spoke: bool) -> LeafRights {
+    fn rights(&self, terms: &LeafPermissions, remote_domain: &str, is_spoke: bool) -> LeafRights {
         let options = self.server.options();
         let enabled = options.jetstream.enabled;
         let own = options.jetstream.domain.as_deref().filter(|_| enabled).unwrap_or_default();
@@ -185,7 +185,7 @@ fn leaf_credentials(connect: &LeafConnect, conn: &Connection) -> Credentials {
 }
 
 /// A server that comes back may be faster than the end of its connection before: that one ends now.
-fn replace_older(conn: &Arc<Connection>, facts: &Facts) {
+fn replace_older(conn: &Arc<Connection>, facts: &PeerFacts) {
     if facts.remote_name.is_empty() || facts.remote_account.is_empty() {
         return;
     }
@@ -398,9 +398,9 @@ impl<'a> Turn<'a> {
             return self.leaf_drop(shown);
         }
         let reader = &mut *self.reader;
-        let Scratch { stage, routes, dice, .. } = &mut self.scratch;
+        let Scratch { egress, routes, rng, .. } = &mut self.scratch;
         let account = &reader.session.account;
-        let route = routes.lookup(account, reader.server.hook(), publish.subject);
+        let route = routes.lookup(account, reader.server.jetstream(), publish.subject);
         let message = Outgoing {
             subject: shown,
             routed: publish.subject,
@@ -411,7 +411,7 @@ impl<'a> Turn<'a> {
         };
         let from = Some(&reader.conn);
         let groups = self.groups;
-        let mut way = Way { from, stage, dice, hops: 0, by_service: false, groups };
+        let mut way = DeliveryContext { from, egress, rng, hops: 0, by_service: false, groups };
         deliver_on(&route.matched, &message, &mut way);
     }
 
@@ -419,8 +419,8 @@ impl<'a> Turn<'a> {
     fn leaf_mapped(&mut self, publish: &Publish<'_>) {
         let mut subject = std::mem::take(&mut self.scratch.mapped);
         let account = &self.reader.session.account;
-        let (hook, dice) = (self.reader.server.hook(), &mut self.scratch.dice);
-        match self.scratch.routes.map(account, hook, publish.subject, dice, &mut subject) {
+        let (jetstream, rng) = (self.reader.server.jetstream(), &mut self.scratch.rng);
+        match self.scratch.routes.map(account, jetstream, publish.subject, rng, &mut subject) {
             Mapping::Unchanged => self.leaf_publish(publish),
             Mapping::Dropped => {}
             Mapping::Changed => {
@@ -445,13 +445,13 @@ impl<'a> Turn<'a> {
         }
         let taken = match publish.subject.first() {
             Some(b'$') => self.reserved(publish),
-            _ => Taken::No,
+            _ => Handled::No,
         };
         self.route(publish, taken);
     }
 
-    /// What takes effect in place of a subject that was taken, after mappings and without the
-    /// domain's prefix, if the other side may not publish to that.
+    /// The subject that takes effect, after mappings and without the domain's prefix, if the other
+    /// side may not publish to it.
     fn leaf_forbidden(&self, subject: &[u8]) -> Option<Vec<u8>> {
         let link = self.reader.conn.link.get()?;
         let may = |subject: &[u8]| link.rights.may_take_effect(subject);
@@ -483,11 +483,11 @@ impl<'a> Turn<'a> {
 
     /// Hands over what was staged, ahead of a close.
     fn flush_stage(&mut self) {
-        self.scratch.stage.flush(DirectWrites::READER);
+        self.scratch.egress.flush(DirectWrites::READER);
     }
 }
 
-/// What `LS+` and `LS-` name a subscription by.
+/// Key of a subscription in `LS+` and `LS-`.
 fn key_of(subject: &[u8], queue: Option<&[u8]>) -> Box<[u8]> {
     match queue {
         None => subject.into(),

@@ -1,20 +1,20 @@
 //! PUB and HPUB: permissions, routing, delivery.
 
 use super::reader::Turn;
-use crate::jetstream_hook::StreamRoute;
-use crate::route::{Dice, Mapping, RouteCache, Way, deliver_on};
-use crate::stage::{Outgoing, Stage};
+use crate::egress::{EgressBatch, Outgoing};
+use crate::jetstream_port::StreamRoute;
+use crate::route::{DeliveryContext, Mapping, MemberRng, RouteCache, deliver_on};
 use nuthatch_protocol::headers::find_header;
 use nuthatch_protocol::subject::is_valid_literal;
 use nuthatch_protocol::wire::{Publish, write};
 use std::cell::Cell;
 
-/// What the handling of one read needs and threads lend to it, so that idle connections own none.
+/// Buffers for the handling of one read, lent by the thread, so that idle connections own none.
 #[derive(Default)]
 pub(super) struct Scratch {
-    pub(super) stage: Stage,
+    pub(super) egress: EgressBatch,
     pub(super) routes: RouteCache,
-    pub(super) dice: Dice,
+    pub(super) rng: MemberRng,
     /// A subject that mappings have made.
     pub(super) mapped: Vec<u8>,
     /// The connection was closed in this turn.
@@ -30,9 +30,9 @@ impl Scratch {
         SCRATCH.take().unwrap_or_default()
     }
 
-    /// What deliveries need.
-    pub(super) fn split(&mut self) -> (&mut Stage, &mut Dice) {
-        (&mut self.stage, &mut self.dice)
+    /// The parts that a delivery needs.
+    pub(super) fn split(&mut self) -> (&mut EgressBatch, &mut MemberRng) {
+        (&mut self.egress, &mut self.rng)
     }
 
     pub(super) fn give_back(mut self) {
@@ -41,9 +41,9 @@ impl Scratch {
     }
 }
 
-/// Where a publish went, apart from core subscribers.
+/// Whether the server itself handled a publish.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Taken {
+pub(super) enum Handled {
     /// The server took it; core subscribers may get it too.
     ByServer,
     /// It is an ordinary subject.
@@ -68,8 +68,8 @@ impl Turn<'_> {
     fn publish_mapped(&mut self, publish: &Publish<'_>) {
         let mut subject = std::mem::take(&mut self.scratch.mapped);
         let account = &self.reader.session.account;
-        let (hook, dice) = (self.reader.server.hook(), &mut self.scratch.dice);
-        match self.scratch.routes.map(account, hook, publish.subject, dice, &mut subject) {
+        let (jetstream, rng) = (self.reader.server.jetstream(), &mut self.scratch.rng);
+        match self.scratch.routes.map(account, jetstream, publish.subject, rng, &mut subject) {
             Mapping::Unchanged => self.publish_as(publish),
             Mapping::Dropped => self.say_ok(),
             Mapping::Changed => {
@@ -91,12 +91,12 @@ impl Turn<'_> {
         }
         let taken = if publish.subject.first() == Some(&b'$') {
             let taken = self.reserved(publish);
-            if taken == Taken::ByServer && !self.reader.session.account.interest.sees_reserved() {
+            if taken == Handled::ByServer && !self.reader.session.account.interest.sees_reserved() {
                 return;
             }
             taken
         } else {
-            Taken::No
+            Handled::No
         };
         self.route(publish, taken);
     }
@@ -142,23 +142,27 @@ impl Turn<'_> {
 
     /// To core subscribers, and to the stream that owns the subject.
     #[inline]
-    pub(super) fn route(&mut self, publish: &Publish<'_>, taken: Taken) {
+    pub(super) fn route(&mut self, publish: &Publish<'_>, taken: Handled) {
         let reader = &mut *self.reader;
         let session = &reader.session;
-        let hook = reader.server.hook();
+        let jetstream = reader.server.jetstream();
         let scratch = &mut self.scratch;
-        let route = scratch.routes.lookup(&session.account, hook, publish.subject);
-        let stream = route.stream.filter(|_| taken == Taken::No);
-        let abroad = if route.abroad.is_empty() { Vec::new() } else { route.abroad.clone() };
-        let mut delivered = taken == Taken::ByServer || stream.is_some();
+        let route = scratch.routes.lookup(&session.account, jetstream, publish.subject);
+        let stream = route.stream.filter(|_| taken == Handled::No);
+        let foreign_streams = if route.foreign_streams.is_empty() {
+            Vec::new()
+        } else {
+            route.foreign_streams.clone()
+        };
+        let mut delivered = taken == Handled::ByServer || stream.is_some();
         if !route.matched.is_empty() {
             let message = outgoing(publish, self.data);
             let (from, groups) = (Some(&reader.conn), self.groups);
-            let Scratch { stage, dice, .. } = scratch;
-            let mut way = Way { from, stage, dice, hops: 0, by_service: false, groups };
+            let Scratch { egress, rng, .. } = scratch;
+            let mut way = DeliveryContext { from, egress, rng, hops: 0, by_service: false, groups };
             delivered |= deliver_on(&route.matched, &message, &mut way);
         }
-        self.publish_abroad(publish, &abroad);
+        self.publish_foreign(publish, &foreign_streams);
         if let Some(stream) = stream {
             self.publish_to_own_stream(publish, stream);
         } else if !delivered {
@@ -171,14 +175,18 @@ impl Turn<'_> {
         let reader = &mut *self.reader;
         let scratch = &mut self.scratch;
         let account = &reader.session.account;
-        let route = scratch.routes.lookup(account, reader.server.hook(), publish.subject);
-        let abroad = if route.abroad.is_empty() { Vec::new() } else { route.abroad.clone() };
+        let route = scratch.routes.lookup(account, reader.server.jetstream(), publish.subject);
+        let foreign_streams = if route.foreign_streams.is_empty() {
+            Vec::new()
+        } else {
+            route.foreign_streams.clone()
+        };
         let message = outgoing(publish, self.data);
         let (from, groups) = (Some(&reader.conn), self.groups);
-        let Scratch { stage, dice, .. } = scratch;
-        let mut way = Way { from, stage, dice, hops: 0, by_service: false, groups };
+        let Scratch { egress, rng, .. } = scratch;
+        let mut way = DeliveryContext { from, egress, rng, hops: 0, by_service: false, groups };
         let taken = deliver_on(&route.matched, &message, &mut way);
-        self.publish_abroad(publish, &abroad);
+        self.publish_foreign(publish, &foreign_streams);
         taken
     }
 
@@ -194,8 +202,12 @@ impl Turn<'_> {
 
     /// To streams of other accounts that store what they import.
     #[inline]
-    fn publish_abroad(&mut self, publish: &Publish<'_>, abroad: &[(Box<[u8]>, StreamRoute)]) {
-        for (subject, stream) in abroad {
+    fn publish_foreign(
+        &mut self,
+        publish: &Publish<'_>,
+        foreign_streams: &[(Box<[u8]>, StreamRoute)],
+    ) {
+        for (subject, stream) in foreign_streams {
             // Its acknowledgement would go to an inbox of the other account.
             self.publish_copied(&Publish { subject, reply: None, ..*publish }, *stream);
         }
@@ -205,8 +217,8 @@ impl Turn<'_> {
     pub(super) fn route_to_stream(&mut self, publish: &Publish<'_>, delivered: bool) {
         let reader = &mut *self.reader;
         let account = &reader.session.account;
-        let hook = reader.server.hook();
-        match self.scratch.routes.lookup(account, hook, publish.subject).stream {
+        let jetstream = reader.server.jetstream();
+        match self.scratch.routes.lookup(account, jetstream, publish.subject).stream {
             Some(stream) => self.publish_to_stream(publish, stream),
             None if !delivered => self.nobody_listens(publish),
             None => {}
@@ -220,7 +232,7 @@ impl Turn<'_> {
         }
     }
 
-    /// Tells a publisher who asked for it that nobody listens, if it listens for the answer.
+    /// Sends "no responders" to a publisher that asked for it, if it listens for the answer.
     #[cold]
     fn no_responders(&mut self, publish: &Publish<'_>) {
         let Some(reply) = publish.reply else { return };
@@ -250,7 +262,7 @@ fn is_gateway_subject(subject: &[u8]) -> bool {
         && (subject.starts_with(b"_GR_.") || subject.starts_with(b"$GR."))
 }
 
-/// Whether a message only asks which way it would go (`Nats-Trace-Only` beside `Nats-Trace-Dest`;
+/// True if a message only asks which way it would go (`Nats-Trace-Only` beside `Nats-Trace-Dest`;
 /// nats-server's msgtrace.go). It must reach nobody and no stream; traces themselves are not made.
 #[inline]
 fn is_trace_only(headers: &[u8]) -> bool {

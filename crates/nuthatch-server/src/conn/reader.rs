@@ -4,21 +4,21 @@
 //! and answers leave at its end.
 
 use super::backlog::Backlog;
+use super::call_order::DeferredCalls;
 use super::connect::ConnectError;
 #[doc(hidden)]
 pub use super::front::Front;
 use super::intake::{drain, into_mut, keep_rest, read_error, read_some};
-use super::jetstream::StreamCache;
-use super::order::Lane;
+use super::js_traffic::StreamCache;
 use super::publish::Scratch;
 use super::{CloseReason, Connection, Session};
 use crate::account::SYSTEM_ACCOUNT_ID;
+use crate::egress::DirectWrites;
 use crate::leaf;
 use crate::outbox::Tally;
 use crate::route::Groups;
 use crate::server::Server;
 use crate::slice::{Deadline, Slice};
-use crate::stage::DirectWrites;
 use crate::system::events;
 use crate::trim;
 use bytes::{Bytes, BytesMut};
@@ -35,10 +35,10 @@ const STALL: Duration = Duration::from_millis(5);
 const RETRY: Duration = Duration::from_millis(1);
 /// What a subscription takes, about.
 const SUBSCRIPTION_BYTES: usize = 400;
-/// When a connection ends, what it has sent and nobody has taken yet is offered for so long.
+/// When a connection ends, its backlog is offered to the logs for so long.
 const LAST_OFFERS: Duration = Duration::from_secs(1);
 /// State of a connection that only its reader touches.
-pub(crate) struct Reader {
+pub(crate) struct ConnReader {
     pub(super) conn: Arc<Connection>,
     pub(super) server: Arc<Server>,
     pub(super) session: Arc<Session>,
@@ -48,22 +48,22 @@ pub(crate) struct Reader {
     /// Authentication is asked for and has not happened.
     pub(super) expect_connect: bool,
     pub(super) first_pong_sent: bool,
-    pub(super) mux: Option<Box<super::jetstream::MuxCache>>,
+    pub(super) mux: Option<Box<super::js_traffic::MuxCache>>,
     /// Streams that acknowledgements and pulls have named lately.
     pub(super) streams: StreamCache,
-    /// The hook's generation when this turn began: its routes are no older.
+    /// The JetStream port's version when this turn began: its routes are no older.
     pub(super) seen: u64,
     /// Publishes that a full queue has refused.
     pub(super) backlog: Option<Box<Backlog>>,
-    /// What waits for a change of the registry that this connection has asked for.
-    pub(super) lane: Option<Box<Lane>>,
+    /// Traffic deferred behind a change of the registry that this connection has asked for.
+    pub(super) deferred: Option<Box<DeferredCalls>>,
     /// `max_subscriptions`.
     pub(super) max_subscriptions: usize,
     /// The other side is a server, not a client.
     pub(super) leaf: Option<Box<super::leaf::LeafSide>>,
 }
 
-/// What the handling of a read led to.
+/// Result of handling one read.
 pub(super) enum Flow {
     /// So many bytes are handled; that many are needed in front of the next operation.
     Done { consumed: usize, need: usize },
@@ -77,12 +77,12 @@ pub(super) enum Flow {
 
 /// The handling of one socket read.
 pub(super) struct Turn<'a> {
-    pub(super) reader: &'a mut Reader,
-    /// What was read, operations and payloads alike.
+    pub(super) reader: &'a mut ConnReader,
+    /// The bytes read, operations and payloads alike.
     pub(super) data: &'a Bytes,
     pub(super) scratch: Scratch,
     pub(super) tally: Tally,
-    pub(super) batches: super::jetstream::Batches,
+    pub(super) batches: super::js_traffic::Batches,
     /// Items for engines whose parts are not all in `data`.
     pub(super) copied: super::copied::CopiedBatches,
     /// The subject of the present publish is not in `data`.
@@ -91,7 +91,7 @@ pub(super) struct Turn<'a> {
     pub(super) groups: Groups<'a>,
 }
 
-impl Reader {
+impl ConnReader {
     pub(crate) fn new(conn: Arc<Connection>, nonce: String) -> Self {
         let server = conn.server().clone();
         let options = server.options();
@@ -110,7 +110,7 @@ impl Reader {
             streams: StreamCache::default(),
             seen: 0,
             backlog: None,
-            lane: None,
+            deferred: None,
             leaf: None,
             max_subscriptions: options
                 .limits
@@ -125,8 +125,11 @@ impl Reader {
     /// Reads and handles until the connection ends.
     pub(crate) async fn run<R: AsyncRead + Unpin>(mut self, mut input: R) {
         let conn = self.conn.clone();
-        let mut leaving =
-            Leaving { conn: conn.clone(), reason: CloseReason::InternalError, subscriptions: None };
+        let mut leaving = DisconnectGuard {
+            conn: conn.clone(),
+            reason: CloseReason::InternalError,
+            subscriptions: None,
+        };
         let reason = self.read_loop(&mut input).await;
         leaving.reason = reason;
         leaving.close();
@@ -215,8 +218,8 @@ impl Reader {
                 Flow::Connect { json, consumed } => {
                     from = consumed;
                     // What came before was sent under the old identity.
-                    while let Some(lane) = &mut self.lane {
-                        lane.over().await;
+                    while let Some(deferred) = &mut self.deferred {
+                        deferred.over().await;
                         self.settle_lane();
                     }
                     let handled = match self.leaf {
@@ -258,7 +261,7 @@ impl Reader {
         run: impl FnOnce(&mut Turn<'_>) -> T,
     ) -> (T, bool) {
         let scratch = Scratch::take();
-        self.seen = self.server.hook().generation();
+        self.seen = self.server.jetstream().version();
         let mut turn = Turn {
             reader: self,
             data,
@@ -277,7 +280,7 @@ impl Reader {
         self.conn.received.add(tally);
         self.send_batches(batches, data);
         self.send_copied(copied);
-        let stalled = scratch.stage.flush(DirectWrites::READER);
+        let stalled = scratch.egress.flush(DirectWrites::READER);
         scratch.give_back();
         (result, stalled)
     }
@@ -290,7 +293,7 @@ impl Reader {
         need: usize,
     ) -> io::Result<Option<Bytes>> {
         loop {
-            let read = if self.backlog.is_none() && self.lane.is_none() {
+            let read = if self.backlog.is_none() && self.deferred.is_none() {
                 read_some(input, rest, need).await?
             } else {
                 match self.read_beside(input, rest, need).await {
@@ -315,11 +318,12 @@ impl Reader {
     ) -> Option<io::Result<Option<Bytes>>> {
         self.settle_lane();
         self.offer_backlog();
-        let may_read = !self.is_paced() && !self.lane.as_ref().is_some_and(|lane| lane.is_full());
+        let may_read =
+            !self.is_paced() && !self.deferred.as_ref().is_some_and(|deferred| deferred.is_full());
         let has_backlog = self.backlog.is_some();
         let call = async {
-            match &mut self.lane {
-                Some(lane) => lane.over().await,
+            match &mut self.deferred {
+                Some(deferred) => deferred.over().await,
                 None => std::future::pending().await,
             }
         };
@@ -339,7 +343,7 @@ impl Reader {
     /// The connection is over: what its client has sent before is still offered for a while.
     async fn finish(&mut self) {
         let deadline = tokio::time::Instant::now() + LAST_OFFERS;
-        while self.backlog.is_some() || self.lane.is_some() {
+        while self.backlog.is_some() || self.deferred.is_some() {
             self.settle_lane();
             self.offer_backlog();
             if tokio::time::Instant::now() >= deadline {
@@ -353,14 +357,14 @@ impl Reader {
 }
 
 /// Takes a connection out of the server when its reader ends, even if it ends by a panic.
-struct Leaving {
+struct DisconnectGuard {
     conn: Arc<Connection>,
     reason: CloseReason,
     /// How many subscriptions it had; `None`: it is not closed yet.
     subscriptions: Option<usize>,
 }
 
-impl Leaving {
+impl DisconnectGuard {
     /// Closes it; nothing is delivered to it any more once its subscriptions are gone.
     fn close(&mut self) {
         let conn = &self.conn;
@@ -372,7 +376,7 @@ impl Leaving {
     }
 }
 
-impl Drop for Leaving {
+impl Drop for DisconnectGuard {
     fn drop(&mut self) {
         self.close();
         let conn = &self.conn;
@@ -468,9 +472,9 @@ impl Turn<'_> {
         }
     }
 
-    /// Where protocol text for this connection itself goes, in order with its own deliveries.
+    /// Buffer for protocol text to this connection itself, in order with its own deliveries.
     pub(super) fn out(&mut self) -> &mut Vec<u8> {
-        self.scratch.stage.buffer(&self.reader.conn)
+        self.scratch.egress.buffer(&self.reader.conn)
     }
 
     pub(super) fn say_err(&mut self, text: &str) {
@@ -485,7 +489,7 @@ impl Turn<'_> {
 
     /// Hands over what was staged, then closes.
     pub(super) fn fail(&mut self, reason: CloseReason, text: Option<&str>) {
-        self.scratch.stage.flush(DirectWrites::READER);
+        self.scratch.egress.flush(DirectWrites::READER);
         self.reader.conn.close(reason, text);
         self.scratch.closed = true;
     }

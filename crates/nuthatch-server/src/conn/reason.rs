@@ -1,4 +1,4 @@
-//! Why connections are closed, in the words of `/connz`.
+//! Reasons for closing connections, in the words of `/connz`.
 
 /// Why a connection was closed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -64,13 +64,13 @@ impl CloseReason {
         }
     }
 
-    /// Whether the client did not read as fast as it was sent to.
+    /// True if the client did not read as fast as it was sent to.
     #[must_use]
     pub const fn is_slow_consumer(self) -> bool {
         matches!(self, Self::SlowConsumerPendingBytes | Self::SlowConsumerWriteDeadline)
     }
 
-    /// Whether the client was not let in.
+    /// True if the client was not let in.
     #[must_use]
     pub const fn is_refusal(self) -> bool {
         matches!(
@@ -79,7 +79,7 @@ impl CloseReason {
         )
     }
 
-    /// Whether what waits for the client is thrown away instead of written.
+    /// True if what waits for the client is thrown away instead of written.
     #[must_use]
     pub const fn drops_pending(self) -> bool {
         matches!(

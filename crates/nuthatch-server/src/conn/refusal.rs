@@ -1,10 +1,10 @@
-//! What a client hears of traffic that its log did not take.
+//! Replies to traffic that a log did not take.
 
-use super::reader::Reader;
+use super::reader::ConnReader;
+use crate::egress::{DirectWrites, EgressBatch, Outgoing};
 use crate::interest::Matched;
-use crate::jetstream_hook::Peer;
-use crate::route::{Dice, deliver};
-use crate::stage::{DirectWrites, Outgoing, Stage};
+use crate::jetstream_port::Peer;
+use crate::route::{MemberRng, deliver};
 use nuthatch_protocol::jserror::JsError;
 use nuthatch_streams::{ClientBatch, Item, PublishItem};
 use serde::Serialize;
@@ -14,7 +14,7 @@ use std::sync::atomic::Ordering;
 const TOO_MANY: &[u8] = b"NATS/1.0 429 Too Many Requests\r\n\r\n";
 /// Status of a pull whose log is gone (`JSPullRequestStatus…` of nats-server at its end).
 const SHUTDOWN: &[u8] = b"NATS/1.0 409 Server Shutdown\r\n\r\n";
-/// Status for what nobody serves.
+/// Status without responders.
 const NO_RESPONDERS: &[u8] = b"NATS/1.0 503\r\n\r\n";
 
 /// Why a log did not take something.
@@ -45,7 +45,7 @@ impl Refusal {
     }
 
     /// Headers of the answer to anything else. Clients take an answer to an acknowledgement for a
-    /// confirmation unless it says that nobody responds.
+    /// confirmation unless its status is "no responders".
     const fn status(self, item: &Item) -> &'static [u8] {
         match (item, self) {
             (Item::Ack(_), _) | (Item::DirectGet(_), Self::Closed) => NO_RESPONDERS,
@@ -63,20 +63,20 @@ struct Refused {
     seq: u64,
 }
 
-impl Reader {
+impl ConnReader {
     /// Answers a batch that was not taken: counts it, says so in the log, and tells whoever waits.
     pub(super) fn refuse_batch(&self, batch: &ClientBatch<Peer>, refusal: Refusal) {
         self.note(batch, refusal);
-        let mut answers = Answers {
+        let mut answers = RefusalReplies {
             reader: self,
-            stage: Stage::default(),
+            egress: EgressBatch::default(),
             matched: Matched::default(),
-            dice: Dice::default(),
+            rng: MemberRng::default(),
         };
         for item in &batch.items {
             answers.answer(batch, item, refusal);
         }
-        answers.stage.flush(DirectWrites::READER);
+        answers.egress.flush(DirectWrites::READER);
     }
 
     fn note(&self, batch: &ClientBatch<Peer>, refusal: Refusal) {
@@ -102,14 +102,14 @@ impl Reader {
     }
 }
 
-struct Answers<'a> {
-    reader: &'a Reader,
-    stage: Stage,
+struct RefusalReplies<'a> {
+    reader: &'a ConnReader,
+    egress: EgressBatch,
     matched: Matched,
-    dice: Dice,
+    rng: MemberRng,
 }
 
-impl Answers<'_> {
+impl RefusalReplies<'_> {
     fn answer(&mut self, batch: &ClientBatch<Peer>, item: &Item, refusal: Refusal) {
         let reply = match item {
             Item::Publish(item) => item.reply,
@@ -133,7 +133,7 @@ impl Answers<'_> {
 
     fn publish_body(&self, item: &PublishItem, refusal: Refusal) -> Vec<u8> {
         let account = self.reader.session.account.id;
-        let name = self.reader.server.hook().stream_name(account, item.stream);
+        let name = self.reader.server.jetstream().stream_name(account, item.stream);
         let stream = name.unwrap_or_default();
         let body = Refused { error: refusal.error(), stream, seq: 0 };
         serde_json::to_vec(&body).unwrap_or_default()
@@ -143,6 +143,6 @@ impl Answers<'_> {
         self.reader.session.account.interest.match_into(reply, &mut self.matched);
         let message =
             Outgoing { subject: reply, routed: reply, reply: b"", headers, body, owner: None };
-        deliver(&self.matched, &message, None, &mut self.stage, &mut self.dice);
+        deliver(&self.matched, &message, None, &mut self.egress, &mut self.rng);
     }
 }

@@ -4,8 +4,8 @@ use super::Connection;
 use super::publish::go_quote;
 use super::reader::Turn;
 use crate::account::{Account, Awaited};
+use crate::account_imports;
 use crate::auth::Allowed;
-use crate::exchange;
 use crate::subscription::Subscription;
 use bytes::Bytes;
 use nuthatch_protocol::subject::{count_tokens, is_valid_subject, matches};
@@ -52,12 +52,12 @@ impl Turn<'_> {
     pub(super) fn take_in(&self, account: &Account, sub: &Arc<Subscription>) {
         account.interest.insert(sub.clone());
         self.announce(account, &sub.subject);
-        for (exporter, shadow) in exchange::shadow(account, sub) {
-            self.announce(&exporter, &shadow.subject);
+        for (exporter, import_sub) in account_imports::import_sub(account, sub) {
+            self.announce(&exporter, &import_sub.subject);
         }
     }
 
-    /// Tells engines that wait for somebody on this subject.
+    /// Tells engines that wait for a subscriber on this subject.
     fn announce(&self, account: &Account, subject: &[u8]) {
         match account.watch.arrived(subject) {
             Awaited::No => {}

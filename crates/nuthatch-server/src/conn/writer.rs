@@ -33,7 +33,7 @@ pub(crate) async fn run<W: AsyncWrite + Unpin>(
     socket: Arc<TcpStream>,
     auth_timeout: Option<Duration>,
 ) {
-    // Without authentication nobody has to send a CONNECT: pings then tell whether anybody is there.
+    // Without authentication a CONNECT is optional: pings then tell whether the client is alive.
     let mut may_stay = auth_timeout.is_none();
     let first = auth_timeout.unwrap_or_else(|| ping_interval(&conn));
     let mut timer = pin!(tokio::time::sleep(first));

@@ -12,7 +12,7 @@ fn conn() -> Arc<Connection> {
 }
 
 #[test]
-fn generation_changes_and_the_sole_listener_is_found() {
+fn the_version_changes_and_the_sole_listener_is_found() {
     let (interest, conn) = (Interest::default(), conn());
     let sub = |subject: &str, queue: Option<&str>| {
         let queue = queue.map(str::as_bytes);
@@ -22,10 +22,10 @@ fn generation_changes_and_the_sole_listener_is_found() {
     interest.insert(inbox.clone());
     let sole = interest.sole_overlapping(b"_INBOX.a.*").unwrap();
     assert!(Arc::ptr_eq(&sole, &inbox));
-    let before = interest.generation();
+    let before = interest.version();
     let other = sub("_INBOX.a.b", None);
     interest.insert(other.clone());
-    assert_ne!(interest.generation(), before);
+    assert_ne!(interest.version(), before);
     assert!(interest.sole_overlapping(b"_INBOX.a.*").is_none());
     assert!(!interest.sees_reserved());
     let all = sub(">", Some("q"));

@@ -1,4 +1,4 @@
-//! `INFO`: what an account uses and may use.
+//! `INFO`: an account's use of JetStream and its limits.
 
 use super::envelope::{self, ResponseType};
 use super::service::{Answer, JetStream};
@@ -113,7 +113,7 @@ impl JetStream {
         };
         for (account, stream) in names {
             match self.stream_delete(account, &stream, b"").await {
-                // Somebody else was faster.
+                // Another call was faster.
                 Err(error) if error.err_code == JsError::STREAM_NOT_FOUND.err_code => {}
                 done => drop(done?),
             }

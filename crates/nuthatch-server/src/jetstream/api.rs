@@ -4,7 +4,7 @@ use super::envelope::{self, ResponseType};
 use super::request::{Call, empty_fields};
 use super::service::{Answer, JetStream, Work};
 use crate::account::SYSTEM_ACCOUNT_ID;
-use crate::jetstream_hook::Requester;
+use crate::jetstream_port::Requester;
 use nuthatch_protocol::headers::find_header;
 use nuthatch_protocol::js::is_level_met;
 use nuthatch_protocol::jserror::JsError;
@@ -37,7 +37,7 @@ impl JetStream {
         };
         let bytes = answer.unwrap_or_else(|error| self.failed(kind, &error, &api_call));
         if !reply.is_empty() {
-            self.backend.answer(account, reply, &bytes);
+            self.core_port.answer(account, reply, &bytes);
         }
         if let Some(work) = then {
             tokio::spawn(work);
@@ -52,7 +52,7 @@ impl JetStream {
         let error = JsError::STREAM_TOO_MANY_REQUESTS;
         let bytes = self.failed(response_type(&api_call), &error, &api_call);
         if !reply.is_empty() {
-            self.backend.answer(account, reply, &bytes);
+            self.core_port.answer(account, reply, &bytes);
         }
     }
 

@@ -1,19 +1,19 @@
-//! The audit of the API (`$JS.EVENT.ADVISORY.API`): what was asked and answered, for whoever listens.
-//! Built only if somebody does.
+//! The audit of the API (`$JS.EVENT.ADVISORY.API`): calls and answers. Built only if it has
+//! subscribers.
 
-use super::hook::Answers;
+use super::handle::ReplyPort;
 use super::registry::Registry;
 use crate::info::random_id;
-use crate::jetstream_hook::Requester;
+use crate::jetstream_port::Requester;
 use crate::user_info::time_json;
 use nuthatch_protocol::js::Time;
 use nuthatch_streams::{AccountId, Message};
 use parking_lot::RwLock;
 use serde_json::{Map, Value, json};
 
-/// Where calls are told.
+/// Subject of advisories about calls.
 const AUDIT: &str = "$JS.EVENT.ADVISORY.API";
-/// Where it is told that there were too many.
+/// Subject of advisories about refused calls.
 const LIMIT_REACHED: &str = "$JS.EVENT.ADVISORY.API.LIMIT_REACHED";
 /// Characters of an event's id, as many as the incumbent's.
 const ID_CHARS: usize = 22;
@@ -26,19 +26,19 @@ pub(super) struct Called<'a> {
     pub(super) response: &'a [u8],
 }
 
-/// What the advisories say of the server.
-pub(super) struct Place<'a> {
+/// Description of the server in advisories.
+pub(super) struct ServerIdentity<'a> {
     pub(super) server: &'a str,
     pub(super) domain: &'a str,
     pub(super) now: Time,
 }
 
-/// Whether anybody wants to know. The registry is free again afterwards: receivers of an advisory may
+/// True if anybody wants to know. The registry is free again afterwards: receivers of an advisory may
 /// look for routes themselves, and a second look would wait for a writer that waits for the first.
 fn is_wanted(
     account: AccountId,
     subject: &str,
-    answers: &dyn Answers,
+    answers: &dyn ReplyPort,
     streams: &RwLock<Registry>,
 ) -> bool {
     answers.listens(account, subject.as_bytes())
@@ -48,8 +48,8 @@ fn is_wanted(
 /// Tells of a call, if anybody wants to know.
 pub(super) fn tell_call(
     called: &Called<'_>,
-    place: &Place<'_>,
-    answers: &dyn Answers,
+    place: &ServerIdentity<'_>,
+    answers: &dyn ReplyPort,
     streams: &RwLock<Registry>,
 ) {
     let account = called.from.account;
@@ -70,8 +70,8 @@ pub(super) fn tell_call(
 /// Tells that a call was refused because too many are under way.
 pub(super) fn tell_limit(
     account: AccountId,
-    place: &Place<'_>,
-    answers: &dyn Answers,
+    place: &ServerIdentity<'_>,
+    answers: &dyn ReplyPort,
     streams: &RwLock<Registry>,
 ) {
     if is_wanted(account, LIMIT_REACHED, answers, streams) {
@@ -87,15 +87,15 @@ pub(super) struct Transfer<'a> {
     /// `snapshot_create`, `snapshot_complete`, `restore_create` or `restore_complete`.
     pub(super) what: &'a str,
     pub(super) stream: &'a str,
-    /// What this one tells beside what all tell.
+    /// Fields of this advisory beside the common ones.
     pub(super) fields: Map<String, Value>,
 }
 
 /// Tells of a snapshot or a restore, if anybody wants to know.
 pub(super) fn tell_transfer(
     told: Transfer<'_>,
-    place: &Place<'_>,
-    answers: &dyn Answers,
+    place: &ServerIdentity<'_>,
+    answers: &dyn ReplyPort,
     streams: &RwLock<Registry>,
 ) {
     let account = told.from.account;
@@ -113,7 +113,7 @@ pub(super) fn tell_transfer(
     publish(account, &subject, &Value::Object(event), answers);
 }
 
-fn event(kind: &str, place: &Place<'_>) -> Map<String, Value> {
+fn event(kind: &str, place: &ServerIdentity<'_>) -> Map<String, Value> {
     let mut event = Map::new();
     event.insert("type".to_owned(), json!(kind));
     event.insert("id".to_owned(), json!(random_id(ID_CHARS)));
@@ -146,7 +146,7 @@ fn client(from: &Requester, server: &str) -> Map<String, Value> {
     client
 }
 
-fn publish(account: AccountId, subject: &str, event: &Value, answers: &dyn Answers) {
+fn publish(account: AccountId, subject: &str, event: &Value, answers: &dyn ReplyPort) {
     let body = event.to_string().into_bytes();
     answers.publish(
         account,
@@ -166,7 +166,7 @@ mod tests {
         told: AtomicUsize,
     }
 
-    impl Answers for Changing {
+    impl ReplyPort for Changing {
         fn listens(&self, _: AccountId, _: &[u8]) -> bool {
             true
         }
@@ -182,7 +182,7 @@ mod tests {
             &self,
             _: AccountId,
             _: &str,
-            _: super::super::hook::Take,
+            _: super::super::handle::Take,
         ) -> Option<Box<dyn std::any::Any + Send + Sync>> {
             None
         }
@@ -194,7 +194,7 @@ mod tests {
         let answers = Changing { registry: registry.clone(), told: AtomicUsize::new(0) };
         let account = AccountId(1);
         let from = Requester { account, peer: None };
-        let place = Place { server: "s", domain: "", now: Time(0) };
+        let place = ServerIdentity { server: "s", domain: "", now: Time(0) };
         let called = Called { from: &from, subject: b"a", request: b"", response: b"{}" };
         tell_call(&called, &place, &answers, &registry);
         tell_limit(account, &place, &answers, &registry);

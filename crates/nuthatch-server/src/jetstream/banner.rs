@@ -1,4 +1,4 @@
-//! What the start-up banner says about the logs.
+//! Lines of the start-up banner about the logs.
 
 use nuthatch_log::RecoveryReport;
 

@@ -233,7 +233,7 @@ impl JetStream {
     async fn consumer_answer(
         &self,
         kind: &'static str,
-        engine: super::registry::EngineIndex,
+        engine: super::registry::LogIndex,
         op: Op,
     ) -> Answer {
         match self.run(engine, op).await? {

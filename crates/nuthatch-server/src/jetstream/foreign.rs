@@ -10,7 +10,7 @@ use nuthatch_protocol::js::StreamSource;
 use nuthatch_protocol::subject::{is_subset, overlap};
 use nuthatch_streams::AccountId;
 
-/// What the imports of an account say of a source with an API of its own (`external`).
+/// What the imports of an account permit for a source with an API of its own (`external`).
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Foreign {
     /// The stream is in this account of the server, and may be copied.
@@ -72,7 +72,7 @@ fn creations(source: &StreamSource) -> Vec<String> {
     calls
 }
 
-/// Whether requests here on `pattern` arrive as `there`.
+/// True if requests here on `pattern` arrive as `there`.
 fn leads_to(import: &Import, pattern: &str, there: &str) -> bool {
     if !is_subset(pattern.as_bytes(), import.pattern().as_bytes()) {
         return false;
@@ -88,7 +88,7 @@ fn leads_to(import: &Import, pattern: &str, there: &str) -> bool {
     }
 }
 
-/// Whether what a consumer of the exporter delivers to the copy comes through a stream import.
+/// True if what a consumer of the exporter delivers to the copy comes through a stream import.
 fn delivers(importer: &Account, exporter: &Account, source: &StreamSource) -> bool {
     let prefix = source.external.as_ref().map(|external| external.deliver.trim_end_matches('.'));
     let prefix = prefix.filter(|prefix| !prefix.is_empty()).unwrap_or("$JS");

@@ -6,8 +6,8 @@
 //! sequence. At the end it gets its consumers and its true name and configuration in one step, as a
 //! stream that is restored from a backup does ([`super::restore`]).
 
-use super::claims::Claim;
 use super::envelope::{self, ResponseType, Success};
+use super::pending_changes::PendingChange;
 use super::registry::{Entry, StreamRoute};
 use super::request::{parse, parse_optional};
 use super::restore::checked_consumers;
@@ -41,7 +41,7 @@ pub(super) struct Imports(Mutex<FxHashMap<(AccountId, String), Import>>);
 #[derive(Deserialize, Default)]
 #[serde(default)]
 struct ImportRequest {
-    /// What to do; empty: only tell.
+    /// The step to take; empty: report the state only.
     action: String,
     /// The configuration that the stream is to have.
     config: Option<StreamConfig>,
@@ -63,9 +63,9 @@ struct ReadRequest {
 
 #[derive(Serialize)]
 struct ImportBody {
-    /// Whether the import is under way.
+    /// True if the import is under way.
     importing: bool,
-    /// What is here already.
+    /// State of the target.
     state: StreamState,
     verified: u64,
 }
@@ -142,10 +142,10 @@ impl JetStream {
         }
         let engine = self.engine_for(&config)?;
         let id = self.registry.write().fresh_id();
-        let claim = Claim::new(account, engine, config.clone());
+        let pending = PendingChange::new(account, engine, config.clone());
         let config = Box::new(importing_config(&config));
         let work = self.run(engine, Op::CreateStream { id, account, config });
-        let (outcome, _changing) = self.settle(changing, claim, work).await;
+        let (outcome, _changing) = self.settle(changing, pending, work).await;
         outcome?;
         self.adopt_import(account, name, StreamRoute { engine, id });
         Ok(())
@@ -171,7 +171,7 @@ impl JetStream {
         Ok(config)
     }
 
-    /// What the origin does not have (any more) goes.
+    /// Deletes what the origin does not have (any more).
     async fn import_reconcile(
         &self,
         account: AccountId,
@@ -180,8 +180,8 @@ impl JetStream {
     ) -> Result<(), JsError> {
         let changing = self.lock_for(account, name).await?;
         let at = self.import(account, name)?.at;
-        let claim = Claim::of_name(account, at.engine, name);
-        self.settle(changing, claim, self.reconcile(at, request)).await.0
+        let pending = PendingChange::of_name(account, at.engine, name);
+        self.settle(changing, pending, self.reconcile(at, request)).await.0
     }
 
     async fn reconcile(
@@ -205,9 +205,9 @@ impl JetStream {
         // Not while it is being finished: a stream that others use already would go.
         let changing = self.lock_for(account, name).await?;
         let StreamRoute { engine, id } = self.import(account, name)?.at;
-        let claim = Claim::of_name(account, engine, name);
+        let pending = PendingChange::of_name(account, engine, name);
         let work = self.run(engine, Op::DeleteStream { id });
-        let (outcome, _changing) = self.settle(changing, claim, work).await;
+        let (outcome, _changing) = self.settle(changing, pending, work).await;
         outcome?;
         self.imports.0.lock().remove(&(account, name.to_owned()));
         Ok(envelope::ok(ResponseType("stream_import"), &Success::YES))
@@ -229,10 +229,10 @@ impl JetStream {
         }
         let limits = self.consumer_limits(account);
         let consumers = checked_consumers(request.consumers, &config, &limits)?;
-        let claim = Claim::new(account, engine, config.clone());
+        let pending = PendingChange::new(account, engine, config.clone());
         let config = Box::new(config);
         let work = self.run(engine, Op::FinishRestore { id, config, consumers });
-        let (outcome, _changing) = self.settle(changing, claim, work).await;
+        let (outcome, _changing) = self.settle(changing, pending, work).await;
         let info = match outcome? {
             OpOutcome::Stream { info, .. } => *info,
             other => return Err(unexpected(&other)),

@@ -1,42 +1,42 @@
 //! The JetStream service: registry of streams, API calls, and the seam to the engines.
 
-mod advice;
 mod api;
 pub mod audit;
-mod backend;
 mod banner;
+mod core_port;
 pub mod registry;
 pub mod service;
+mod startup_hints;
 
-pub mod hook;
+pub mod handle;
 pub mod moves;
 mod open;
 pub mod reroute;
 
 mod account;
-mod claims;
 mod clock;
 mod consumers;
-mod copies;
+mod durable_logs;
 mod envelope;
 mod foreign;
-mod homes;
 mod imports;
-mod known;
-mod places;
+mod known_logs;
+mod log_locations;
+mod pending_changes;
+mod replication;
 mod request;
 mod restore;
 mod snapshot;
 mod streams;
 mod view;
 
-pub use backend::{Backend, NotTaken};
 pub use clock::ServerClock;
+pub use core_port::{CorePort, NotTaken};
 pub use foreign::Foreign;
-pub use hook::{Answers, Engines, Hook};
+pub use handle::{Engines, JetStreamHandle, ReplyPort};
+pub use log_locations::LogLocation;
 pub use open::start;
-pub use places::LogPlace;
-pub use registry::{EngineIndex, Registry, StreamRoute};
+pub use registry::{LogIndex, Registry, StreamRoute};
 pub use service::{AccountLimits, JetStream, Settings};
 
 #[cfg(test)]

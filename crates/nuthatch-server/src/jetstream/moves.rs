@@ -3,25 +3,25 @@
 //! One task for each move copies what the stream holds into the new log, in the background and at a
 //! bounded rate, and goes on where the copy ends after whatever stopped it. Once the copy is close
 //! behind, the stream is held for a moment, the rest follows, and the new log makes the stream's
-//! state durable: from then on it counts (`nuthatch_streams::transit` has the steps and what a start
-//! makes of each). Names and routes change in one place, the registry; what connections have sent by
-//! older routes is behind a gate of the old log's queue ([`super::backend::Backend::switch`]), so
-//! nothing is overtaken.
+//! state durable: from then on it counts (`nuthatch_streams::migration` has the steps and what a
+//! start makes of each). Names and routes change in one place, the registry; what connections have
+//! sent by older routes is behind a gate of the old log's queue
+//! ([`super::core_port::CorePort::switch`]), so nothing is overtaken.
 
 mod mover;
 
-use super::claims::{Changing, PATIENCE};
 use super::envelope::{self, ResponseType};
-use super::registry::{EngineIndex, Entry, StreamRoute};
+use super::pending_changes::{CHANGE_TIMEOUT, Changing};
+use super::registry::{Entry, LogIndex, StreamRoute};
 use super::request::parse_optional;
 use super::service::{Answer, DEFAULT_LOG, JetStream, LOG_TAG, placement_error};
 use mover::Mover;
 use nuthatch_log::StreamId;
 use nuthatch_protocol::js::{StorageType, StreamConfig};
 use nuthatch_protocol::jserror::JsError;
+use nuthatch_streams::migration::{LogStream, Resume};
 use nuthatch_streams::op::{CatalogEntry, OpResult};
-use nuthatch_streams::stream::Place;
-use nuthatch_streams::transit::{At, Resume};
+use nuthatch_streams::stream::StreamLocation;
 use nuthatch_streams::{AccountId, Op};
 use parking_lot::Mutex;
 use rustc_hash::FxHashMap;
@@ -43,7 +43,7 @@ pub const COPIES_AT_ONCE: usize = 8;
 /// Moves that ended badly and are still told of.
 const REMEMBERED_MAX: usize = 1024;
 /// How long a deletion waits for the log that its stream has left.
-const FORGET_PATIENCE: Duration = Duration::from_secs(4);
+const FORGET_TIMEOUT: Duration = Duration::from_secs(4);
 
 /// A stream by its account and name.
 type Key = (AccountId, String);
@@ -128,7 +128,7 @@ impl Progress {
         })
     }
 
-    /// What there is to tell.
+    /// Its report.
     pub(super) fn report(&self) -> MoveReport {
         MoveReport {
             from: self.from.clone(),
@@ -155,12 +155,12 @@ pub struct MoveReport {
     pub copied_seq: u64,
     /// Last sequence of the stream.
     pub last_seq: u64,
-    /// What went wrong last, if anything; it is tried again unless the move has ended.
+    /// The last error, if any; it is tried again unless the move has ended.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub error: Option<String>,
 }
 
-/// What `STREAM.MOVE` may say; nothing asks how a move is doing.
+/// Options of `STREAM.MOVE`; without any the report is returned.
 #[derive(Deserialize, Default)]
 #[serde(default)]
 struct MoveRequest {
@@ -175,9 +175,9 @@ struct MoveRequest {
 #[derive(Serialize)]
 struct MoveBody {
     stream: String,
-    /// Where it lives.
+    /// The log it lives in.
     log: String,
-    /// Whether a move is under way.
+    /// True if a move is under way.
     moving: bool,
     #[serde(rename = "move", skip_serializing_if = "Option::is_none")]
     report: Option<MoveReport>,
@@ -202,12 +202,12 @@ fn placed(config: &StreamConfig, to: &str) -> StreamConfig {
 
 impl JetStream {
     /// The name of a log.
-    pub(super) fn log_name(&self, engine: EngineIndex) -> &str {
+    pub(super) fn log_name(&self, engine: LogIndex) -> &str {
         match engine {
-            EngineIndex::FILE => DEFAULT_LOG,
-            EngineIndex::MEMORY => super::open::MEMORY_LOG,
-            EngineIndex(at) => {
-                let name = self.settings.logs.get(at - EngineIndex::FIRST_NAMED);
+            LogIndex::FILE => DEFAULT_LOG,
+            LogIndex::MEMORY => super::open::MEMORY_LOG,
+            LogIndex(at) => {
+                let name = self.settings.logs.get(at - LogIndex::FIRST_NAMED);
                 name.map_or("", String::as_str)
             }
         }
@@ -225,7 +225,7 @@ impl JetStream {
         )))
     }
 
-    fn log_by_name(&self, name: &str) -> Result<EngineIndex, JsError> {
+    fn log_by_name(&self, name: &str) -> Result<LogIndex, JsError> {
         let placement = nuthatch_protocol::js::Placement {
             tags: vec![format!("{LOG_TAG}{name}")],
             ..Default::default()
@@ -309,7 +309,7 @@ impl JetStream {
             return Ok(());
         }
         let id = self.registry.write().fresh_id();
-        let from = Place { log: self.log_name(entry.engine).to_owned(), stream: entry.id };
+        let from = StreamLocation { log: self.log_name(entry.engine).to_owned(), stream: entry.id };
         let op = Op::Arrive {
             id,
             account: entry.account,
@@ -317,12 +317,12 @@ impl JetStream {
             from,
             created: entry.created,
         };
-        let arriving = timeout(PATIENCE, self.begin(target, op)).await;
+        let arriving = timeout(CHANGE_TIMEOUT, self.begin(target, op)).await;
         let arriving = arriving.map_err(|_| self.not_answering(target, "the move"))??;
         let rate = if request.max_rate == 0 { RATE_DEFAULT_BYTES } else { request.max_rate };
         let mover = self.new_move(&entry, StreamRoute { engine: target, id }, rate);
-        // Its identity stands in the log's queue, and the move is known: nobody else has to wait for
-        // the new log, which may be a bucket that does not answer.
+        // Its identity stands in the log's queue, and the move is known: other changes need not
+        // wait for the new log, which may be a bucket that does not answer.
         drop(changing);
         let arrived = arriving.await.unwrap_or_else(|_| Err(closed()));
         if let Err(error) = arrived {
@@ -346,8 +346,8 @@ impl JetStream {
     pub(super) fn resume_moves(self: &Arc<Self>, moves: &[Resume]) {
         for resume in moves {
             let source =
-                StreamRoute { engine: EngineIndex(resume.source.log), id: resume.source.stream };
-            let copy = StreamRoute { engine: EngineIndex(resume.copy.log), id: resume.copy.stream };
+                StreamRoute { engine: LogIndex(resume.source.log), id: resume.source.stream };
+            let copy = StreamRoute { engine: LogIndex(resume.copy.log), id: resume.copy.stream };
             let entry = self.registry.read().by_route(source).cloned();
             let Some(entry) = entry else { continue };
             tokio::spawn(self.new_move(&entry, copy, RATE_DEFAULT_BYTES).run());
@@ -355,17 +355,17 @@ impl JetStream {
     }
 
     /// Forgets what a start has found of streams that live elsewhere, and copies of none.
-    pub(super) async fn forget_left(&self, found: &[At], catalogs: &[Vec<CatalogEntry>]) {
+    pub(super) async fn forget_left(&self, found: &[LogStream], catalogs: &[Vec<CatalogEntry>]) {
         for left in found {
-            let engine = EngineIndex(left.log);
+            let engine = LogIndex(left.log);
             let op = Op::Forget { id: left.stream, only_copy: false };
             let Err(error) = self.run(engine, op).await else { continue };
             let log = self.log_name(engine);
-            self.backend.say(&format!(
+            self.core_port.say(&format!(
                 "what is left in log {log} of a stream that moved away stays: {error}"
             ));
             let entry = catalogs[left.log].iter().find(|entry| entry.id == left.stream);
-            if let Some(entry) = entry.filter(|entry| !entry.home.arriving) {
+            if let Some(entry) = entry.filter(|entry| !entry.provenance.arriving) {
                 self.note_unforgotten(entry, log, &error);
             }
         }
@@ -387,7 +387,7 @@ impl JetStream {
         account: AccountId,
         name: &str,
     ) -> Result<Changing<'_>, JsError> {
-        let until = Instant::now() + FORGET_PATIENCE;
+        let until = Instant::now() + FORGET_TIMEOUT;
         loop {
             let guard = self.lock_for(account, name).await?;
             let Some(progress) = self.moves.unforgotten(account, name) else { return Ok(guard) };
@@ -406,7 +406,7 @@ impl JetStream {
     /// Begins an operation without waiting for its outcome.
     async fn begin(
         &self,
-        engine: EngineIndex,
+        engine: LogIndex,
         op: Op,
     ) -> Result<oneshot::Receiver<OpResult>, JsError> {
         loop {
@@ -415,10 +415,10 @@ impl JetStream {
                 // The move may have been given up.
                 let _ = sender.send(result);
             });
-            match self.backend.submit(engine, op.clone(), respond) {
+            match self.core_port.submit(engine, op.clone(), respond) {
                 Ok(()) => return Ok(receiver),
-                Err(super::backend::NotTaken::Busy) => tokio::time::sleep(BUSY_PAUSE).await,
-                Err(super::backend::NotTaken::Closed) => return Err(closed()),
+                Err(super::core_port::NotTaken::Busy) => tokio::time::sleep(BUSY_PAUSE).await,
+                Err(super::core_port::NotTaken::Closed) => return Err(closed()),
             }
         }
     }
@@ -431,7 +431,7 @@ fn closed() -> JsError {
 /// A stream that an operation found at an old place.
 pub(super) fn redirected(
     service: &JetStream,
-    engine: EngineIndex,
+    engine: LogIndex,
     id: StreamId,
 ) -> Option<StreamRoute> {
     service.registry.read().moved(StreamRoute { engine, id })

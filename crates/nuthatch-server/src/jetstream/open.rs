@@ -1,23 +1,23 @@
 //! Opening the logs of a server and putting engines and the service on them.
 
-use super::backend::{Arrived, Inbox, Slot};
 use super::banner;
 use super::clock;
+use super::core_port::{Arrived, Inbox, InboxSender};
+use super::durable_logs::{Taken, durable_logs, open_on, take_all};
 use super::foreign::{self, Foreign};
-use super::homes::{Taken, homes, open_on, take_all};
-use super::hook::{Answers, Engines, Hook, Take};
-use super::known::Known;
-use super::registry::EngineIndex;
+use super::handle::{Engines, JetStreamHandle, ReplyPort, Take};
+use super::known_logs::KnownLogs;
+use super::registry::LogIndex;
 use super::service::{AccountLimits, DEFAULT_LOG, ServedAccount, ServedAccounts, Settings};
 use crate::account::{Account, SYSTEM_ACCOUNT_ID};
+use crate::egress::Outgoing;
 use crate::interest::Matched;
-use crate::jetstream_hook::EngineId;
-use crate::options::{AccountJetStream, JetStreamOptions, LogHome, Options, SyncPolicy};
+use crate::jetstream_port::LogId;
+use crate::options::{AccountJetStream, JetStreamOptions, LogStore, Options, SyncPolicy};
 use crate::process::StartedJetStream;
-use crate::route::Way;
+use crate::route::DeliveryContext;
 use crate::server::{NATS_VERSION, Server};
 use crate::sink::ServerSink;
-use crate::stage::Outgoing;
 use crate::subscription::{Receiver, Subscription};
 use nuthatch_log::env::RamDisk;
 use nuthatch_log::{LogCore, LogOptions, Reporter};
@@ -43,7 +43,7 @@ const MEMORY_SEGMENT_MIN: u64 = 64 << 10;
 /// Answers of the service go through the server's core routing.
 struct CoreRouting(Weak<Server>);
 
-impl Answers for CoreRouting {
+impl ReplyPort for CoreRouting {
     fn listens(&self, account: AccountId, subject: &[u8]) -> bool {
         let account = self.0.upgrade().and_then(|server| server.accounts.get(account));
         account.is_some_and(|account| account.interest.any(subject))
@@ -112,7 +112,12 @@ struct Listening {
 }
 
 impl Listening {
-    fn begin(server: &Arc<Server>, account: Arc<Account>, subject: &[u8], slot: Slot) -> Self {
+    fn begin(
+        server: &Arc<Server>,
+        account: Arc<Account>,
+        subject: &[u8],
+        slot: InboxSender,
+    ) -> Self {
         let (conn, receiver) = (server.own_connection().clone(), Arc::new(Putting(slot)));
         let sub = Arc::new(Subscription::of_server(conn, subject, receiver));
         account.interest.insert(sub.clone());
@@ -128,10 +133,15 @@ impl Drop for Listening {
 }
 
 /// Puts what comes into an inbox.
-struct Putting(Slot);
+struct Putting(InboxSender);
 
 impl Receiver for Putting {
-    fn receive(&self, sub: &Subscription, message: &Outgoing<'_>, _way: &mut Way<'_>) -> bool {
+    fn receive(
+        &self,
+        sub: &Subscription,
+        message: &Outgoing<'_>,
+        _way: &mut DeliveryContext<'_>,
+    ) -> bool {
         !sub.is_closed()
             && self.0.put(Arrived {
                 subject: message.subject.to_vec(),
@@ -146,7 +156,12 @@ impl Receiver for Putting {
 struct Taker(Take);
 
 impl Receiver for Taker {
-    fn receive(&self, _: &Subscription, message: &Outgoing<'_>, _: &mut Way<'_>) -> bool {
+    fn receive(
+        &self,
+        _: &Subscription,
+        message: &Outgoing<'_>,
+        _: &mut DeliveryContext<'_>,
+    ) -> bool {
         let Outgoing { routed, reply, headers, body, .. } = *message;
         (self.0)(&Message { subject: routed, reply, headers, body });
         true
@@ -160,21 +175,22 @@ impl Receiver for Taker {
 /// A sentence for the log: which log cannot be opened and what to do about it.
 pub fn start(server: &Arc<Server>) -> Result<StartedJetStream, String> {
     let options = server.options();
-    let homes = homes(&options);
-    let known = Known::of(&options, &homes)?;
+    let durable_logs = durable_logs(&options);
+    let known = KnownLogs::of(&options, &durable_logs)?;
     // Nothing is taken from another server before all of it can be opened, as far as one can tell.
     let ready: Result<Vec<_>, _> =
-        homes.iter().map(|home| home.ready(server, &options, &known)).collect();
+        durable_logs.iter().map(|home| home.ready(server, &options, &known)).collect();
     let memory = open_memory(server, &options)?;
     let (mut opened, mut reports, mut identities) = (Vec::new(), Vec::new(), BTreeMap::new());
-    for (home, taken) in homes.iter().zip(take_all(&homes, ready?, server, &options)?) {
+    for (home, taken) in durable_logs.iter().zip(take_all(&durable_logs, ready?, server, &options)?)
+    {
         let Taken { opened: (core, report), identity } = taken;
         identities.extend(identity.map(|identity| (home.name.clone(), identity)));
         reports.push((home.name.clone(), report));
         opened.push((home.name.clone(), core));
     }
     known.note(identities)?;
-    opened.insert(EngineIndex::MEMORY.0, (MEMORY_LOG.to_owned(), memory));
+    opened.insert(LogIndex::MEMORY.0, (MEMORY_LOG.to_owned(), memory));
     let spawn = |(name, core): (String, LogCore<_>)| match core.spawn(&format!("log-{name}")) {
         Ok(handle) => Ok((name, handle)),
         Err(error) => Err(error.to_string()),
@@ -182,10 +198,10 @@ pub fn start(server: &Arc<Server>) -> Result<StartedJetStream, String> {
     let logs: Vec<_> = opened.into_iter().map(spawn).collect::<Result<_, _>>()?;
     let answers = Box::new(CoreRouting(Arc::downgrade(server)));
     let engines = Arc::new(Engines::new(logs, answers, server.name.clone()));
-    let started = Hook::start(engines, settings(server, &options));
-    let hook = tokio::runtime::Handle::current().block_on(started)?;
-    let lines = banner::recovered(&reports, hook.stream_count());
-    Ok(StartedJetStream { hook, lines })
+    let started = JetStreamHandle::start(engines, settings(server, &options));
+    let jetstream = tokio::runtime::Handle::current().block_on(started)?;
+    let lines = banner::recovered(&reports, jetstream.stream_count());
+    Ok(StartedJetStream { jetstream, lines })
 }
 
 /// Name of the memory log.
@@ -202,7 +218,7 @@ fn open_memory(
     let first_segment_bytes = memory.first_segment_bytes.min(segment_bytes);
     let report = reporter(server);
     let log_options = LogOptions { segment_bytes, first_segment_bytes, report, ..memory };
-    let engine = engine(server, EngineIndex::MEMORY, options);
+    let engine = engine(server, LogIndex::MEMORY, options);
     let disk = Arc::new(RamDisk::new(budget));
     let opened = open_on(disk, log_options, engine, clock::of(server));
     let (core, _) = opened.map_err(|error| error.to_string())?;
@@ -211,11 +227,11 @@ fn open_memory(
 
 pub(super) fn engine(
     server: &Arc<Server>,
-    index: EngineIndex,
+    index: LogIndex,
     options: &Options,
 ) -> Engine<ServerSink> {
     #[allow(clippy::cast_possible_truncation)] // two engines
-    let sink = ServerSink::new(server.clone(), EngineId(index.0 as u8));
+    let sink = ServerSink::new(server.clone(), LogId(index.0 as u8));
     let domain = options.jetstream.domain.clone().unwrap_or_default();
     let limits = &options.jetstream.limits;
     let consumers = consumer_limits(options);
@@ -230,7 +246,7 @@ pub(super) fn engine(
         }),
     };
     let bytes_max = match index {
-        EngineIndex::MEMORY => options.jetstream.max_memory_bytes,
+        LogIndex::MEMORY => options.jetstream.max_memory_bytes,
         _ => options.jetstream.max_store_bytes,
     };
     let bytes_max = bytes_max.unwrap_or(u64::MAX);
@@ -248,17 +264,17 @@ pub(super) fn engine(
     Engine::new(config, sink)
 }
 
-/// What accounts may use of an engine.
+/// Bounds of accounts in an engine.
 pub(super) fn account_bounds(
     server: &Server,
     options: &Options,
-    index: EngineIndex,
+    index: LogIndex,
 ) -> FxHashMap<AccountId, AccountBounds> {
     let accounts = options.accounts.iter().filter_map(|account| {
         let own = account.jetstream.as_ref()?;
         let id = server.accounts.by_name(&account.name)?.id;
         let bytes_max = match index {
-            EngineIndex::MEMORY => own.max_memory_bytes,
+            LogIndex::MEMORY => own.max_memory_bytes,
             _ => own.max_store_bytes,
         };
         let bounds = AccountBounds {
@@ -303,7 +319,7 @@ fn consumer_limits(options: &Options) -> ConsumerLimits {
     }
 }
 
-/// What an account may use that has no limits of its own.
+/// Limits of an account that has none of its own.
 fn server_limits(options: &Options) -> AccountLimits {
     let jetstream = &options.jetstream;
     AccountLimits {
@@ -347,7 +363,7 @@ fn settings(server: &Server, options: &Options) -> Settings {
 fn lazy_logs(jetstream: &JetStreamOptions) -> Vec<String> {
     let default_is_lazy = jetstream.store.is_none() && jetstream.sync != SyncPolicy::Always;
     let named = jetstream.logs.iter().filter(|log| {
-        matches!(log.home, LogHome::Directory(_))
+        matches!(log.home, LogStore::Directory(_))
             && log.sync.unwrap_or(jetstream.sync) != SyncPolicy::Always
     });
     let named = named.map(|log| log.name.clone());

@@ -2,7 +2,7 @@
 //!
 //! One place serialises creation, update and deletion over all logs, so that names are unique and
 //! subjects never overlap, whichever log a stream lives in. Connections ask it for routes only when
-//! their own cache misses or [`Registry::generation`] has moved on.
+//! their own cache misses or [`Registry::version`] has moved on.
 
 use crate::route::is_region;
 use nuthatch_log::StreamId;
@@ -22,9 +22,9 @@ const PATTERNS_LOOKED_AT: usize = 64;
 
 /// Index of an engine: a log with the streams on it.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub struct EngineIndex(pub usize);
+pub struct LogIndex(pub usize);
 
-impl EngineIndex {
+impl LogIndex {
     /// The default log: files.
     pub const FILE: Self = Self(0);
     /// The memory log.
@@ -38,8 +38,8 @@ impl EngineIndex {
 pub struct Entry {
     /// Identity.
     pub id: StreamId,
-    /// Where it lives.
-    pub engine: EngineIndex,
+    /// The log it lives in.
+    pub engine: LogIndex,
     /// Whose it is.
     pub account: AccountId,
     /// Configuration in force.
@@ -48,11 +48,11 @@ pub struct Entry {
     pub created: Time,
 }
 
-/// Where publishes to a subject go.
+/// The stream that publishes to a subject go to.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct StreamRoute {
     /// Which engine.
-    pub engine: EngineIndex,
+    pub engine: LogIndex,
     /// Which stream there.
     pub id: StreamId,
 }
@@ -97,20 +97,19 @@ pub struct Registry {
     accounts: FxHashMap<AccountId, AccountStreams>,
     /// Streams with a mirror or sources.
     copying: FxHashMap<StreamRoute, Arc<Entry>>,
-    /// Where streams that have changed their log went, for what is still on its way to the old
-    /// place.
+    /// New locations of streams that have changed their log, for events still sent to the old one.
     moved: FxHashMap<StreamRoute, StreamRoute>,
     /// Keys of `moved`, oldest first.
     moved_order: VecDeque<StreamRoute>,
     next_id: u32,
-    generation: u64,
+    version: u64,
 }
 
 impl Registry {
     /// Changes with every change of names or subjects.
     #[must_use]
-    pub const fn generation(&self) -> u64 {
-        self.generation
+    pub const fn version(&self) -> u64 {
+        self.version
     }
 
     /// Takes in a recovered or newly created stream.
@@ -133,7 +132,7 @@ impl Registry {
         }
         account.by_id.insert(entry.id, entry.clone());
         account.by_name.insert(entry.config.name.clone(), entry);
-        self.generation += 1;
+        self.version += 1;
     }
 
     /// Forgets a stream.
@@ -156,7 +155,7 @@ impl Registry {
             }
         }
         self.copying.remove(&route);
-        self.generation += 1;
+        self.version += 1;
         Some(entry)
     }
 
@@ -180,7 +179,7 @@ impl Registry {
         self.moved_order.push_back(from);
     }
 
-    /// Where a stream lives that was at `route` once; `None` if it did not move away from there.
+    /// New location of a stream that was at `route`; `None` if it did not move away from there.
     #[must_use]
     pub fn moved(&self, route: StreamRoute) -> Option<StreamRoute> {
         let mut at = *self.moved.get(&route)?;
@@ -191,7 +190,7 @@ impl Registry {
         Some(at)
     }
 
-    /// Whether any stream has changed its log.
+    /// True if any stream has changed its log.
     #[must_use]
     pub fn has_moved(&self) -> bool {
         !self.moved.is_empty()
@@ -252,7 +251,7 @@ impl Registry {
         (!streams.subjects.any_overlapping(pattern.as_bytes(), is_other)).then_some(pattern)
     }
 
-    /// Whether another stream of the account than `except` owns subjects of one of `patterns`.
+    /// True if another stream of the account than `except` owns subjects of one of `patterns`.
     #[must_use]
     pub fn overlaps(&self, account: AccountId, patterns: &[String], except: Option<&str>) -> bool {
         let Some(streams) = self.accounts.get(&account) else { return false };

@@ -101,7 +101,7 @@ impl<'a> Call<'a> {
         tokens.next().is_none().then_some(call)
     }
 
-    /// Whether it changes which streams there are or which subjects they own: what a connection
+    /// True if it changes which streams there are or which subjects they own: what a connection
     /// sends behind it has to wait for it.
     #[must_use]
     pub const fn changes_streams(&self) -> bool {
@@ -115,7 +115,7 @@ impl<'a> Call<'a> {
         )
     }
 
-    /// Whether it is handled on threads of its own: reading it, or writing down what it tells, may
+    /// True if it is handled on threads of its own: reading it, or writing down what it tells, may
     /// take longer than other connections should wait. Batches of an import are read as they are.
     #[must_use]
     pub const fn is_long(&self, body_bytes: usize) -> bool {
@@ -123,7 +123,7 @@ impl<'a> Call<'a> {
         self.is_list() || (body_bytes > LONG_REQUEST_BYTES && !is_batch)
     }
 
-    /// Whether it tells of many streams or consumers.
+    /// True if it tells of many streams or consumers.
     #[must_use]
     pub const fn is_list(&self) -> bool {
         matches!(self, Self::StreamNames | Self::StreamList | Self::ConsumerList(_))
@@ -188,7 +188,7 @@ impl<'a> Call<'a> {
     }
 }
 
-/// What an answer holds beside its error: the fields that upstream always writes.
+/// Fields of an answer beside its error, which upstream always writes.
 pub(super) fn empty_fields(api_call: &Call<'_>) -> serde_json::Value {
     match api_call {
         Call::StreamInfo(_) => json!({"total": 0, "offset": 0, "limit": 0}),
@@ -202,7 +202,7 @@ pub(super) fn empty_fields(api_call: &Call<'_>) -> serde_json::Value {
     }
 }
 
-/// Whether a body says nothing: empty, or an empty object.
+/// True if a body says nothing: empty, or an empty object.
 #[must_use]
 pub fn is_empty(body: &[u8]) -> bool {
     let body = body.trim_ascii();

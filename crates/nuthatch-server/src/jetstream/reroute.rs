@@ -1,16 +1,16 @@
-//! What was sent by routes from before a stream changed its log, and where it goes.
+//! Rerouting of events that were sent by routes from before a stream changed its log.
 
-use crate::jetstream_hook::{EngineId, Peer, StreamRoute};
+use crate::jetstream_port::{LogId, Peer, StreamRoute};
 use nuthatch_streams::ClientBatch;
 
 /// Splits a batch for `engine` by where its streams live now, in its order. `None`: none of them has
 /// moved.
 pub fn split(
-    engine: EngineId,
+    engine: LogId,
     batch: &ClientBatch<Peer>,
     moved: impl Fn(StreamRoute) -> Option<StreamRoute>,
-) -> Option<Vec<(EngineId, ClientBatch<Peer>)>> {
-    let mut parts: Vec<(EngineId, ClientBatch<Peer>)> = Vec::new();
+) -> Option<Vec<(LogId, ClientBatch<Peer>)>> {
+    let mut parts: Vec<(LogId, ClientBatch<Peer>)> = Vec::new();
     let mut has_moved = false;
     for item in &batch.items {
         let mut item = *item;

@@ -8,16 +8,16 @@
 mod fill;
 mod upload;
 
-use super::claims::Claim;
 use super::envelope::{self, ResponseType};
-use super::registry::{EngineIndex, Entry};
+use super::pending_changes::PendingChange;
+use super::registry::{Entry, LogIndex};
 use super::request::{is_empty, parse};
 use super::service::{
     Answer, JetStream, Work, set_consumer_metadata, set_stream_metadata, unexpected,
 };
 use super::snapshot::times;
 use crate::info::random_id;
-use crate::jetstream_hook::Requester;
+use crate::jetstream_port::Requester;
 use fill::{Filler, RestoreError};
 use nuthatch_log::StreamId;
 use nuthatch_protocol::js::{
@@ -54,7 +54,7 @@ const CLEAN_UP_PAUSE: Duration = Duration::from_millis(250);
 #[serde(default)]
 struct RestoreRequest {
     config: StreamConfig,
-    /// What the backup held when it was made; the archive says it itself.
+    /// State of the backup when it was made; the archive holds it too.
     state: Value,
 }
 
@@ -69,7 +69,7 @@ pub(super) struct Restores(Mutex<FxHashMap<AccountId, usize>>);
 
 impl Restores {
     /// A place for one more.
-    fn enter(self: &Arc<Self>, account: AccountId) -> Result<Place, String> {
+    fn enter(self: &Arc<Self>, account: AccountId) -> Result<RestorePermit, String> {
         let mut under_way = self.0.lock();
         if under_way.values().sum::<usize>() >= RESTORES_MAX {
             return Err(format!("{RESTORES_MAX} restores are under way: try again"));
@@ -80,17 +80,17 @@ impl Restores {
             return Err(format!("{RESTORES_OF_ACCOUNT_MAX} {text}"));
         }
         *own += 1;
-        Ok(Place { restores: self.clone(), account })
+        Ok(RestorePermit { restores: self.clone(), account })
     }
 }
 
 /// One restore less when it is dropped.
-struct Place {
+struct RestorePermit {
     restores: Arc<Restores>,
     account: AccountId,
 }
 
-impl Drop for Place {
+impl Drop for RestorePermit {
     fn drop(&mut self) {
         let mut under_way = self.restores.0.lock();
         let own = under_way.get_mut(&self.account).expect("whoever has a place is counted");
@@ -107,9 +107,9 @@ struct Restore {
     from: Requester,
     /// Checked, but not against what may come until the end.
     config: StreamConfig,
-    engine: EngineIndex,
+    engine: LogIndex,
     upload: Upload,
-    _place: Place,
+    _place: RestorePermit,
 }
 
 impl JetStream {
@@ -207,12 +207,14 @@ impl Restore {
         let done = tokio::task::spawn_blocking(move || self.on_thread(&handle)).await;
         if let Err(why) = done {
             // What it left goes with the next start; that it happened must be seen.
-            service.backend.say(&format!("the restore of stream {name} ended by a mistake: {why}"));
+            service
+                .core_port
+                .say(&format!("the restore of stream {name} ended by a mistake: {why}"));
         }
     }
 
     fn on_thread(mut self, handle: &Handle) {
-        let start = self.service.backend.now();
+        let start = self.service.core_port.now();
         let name = self.config.name.clone();
         self.service.tell_transfer(&self.from, "restore_create", &name, serde_json::Map::new());
         let result = self.restore(handle);
@@ -235,7 +237,7 @@ impl Restore {
             }
         };
         self.upload.answer(&answer);
-        let mut fields = times(start, self.service.backend.now());
+        let mut fields = times(start, self.service.core_port.now());
         fields.insert("bytes".to_owned(), json!(self.upload.received()));
         self.service.tell_transfer(&self.from, "restore_complete", &name, fields);
     }
@@ -259,8 +261,8 @@ impl Restore {
         let id = self.service.registry.write().fresh_id();
         let config = Box::new(staged_config(&self.config));
         let work = self.run_op(Op::CreateStream { id, account, config });
-        let claim = Claim::new(account, self.engine, self.config.clone());
-        let (outcome, _changing) = self.service.settle(changing, claim, work).await;
+        let pending = PendingChange::new(account, self.engine, self.config.clone());
+        let (outcome, _changing) = self.service.settle(changing, pending, work).await;
         outcome.map(|_| id)
     }
 
@@ -292,10 +294,10 @@ impl Restore {
         let config = self.service.check_restored(&self.from, self.config.clone()).await?;
         let limits = self.service.consumer_limits(account);
         let consumers = checked_consumers(consumers, &config, &limits)?;
-        let claim = Claim::new(account, self.engine, config.clone());
+        let pending = PendingChange::new(account, self.engine, config.clone());
         let config = Box::new(config);
         let work = self.run_op(Op::FinishRestore { id, config, consumers });
-        let (outcome, _changing) = self.service.settle(changing, claim, work).await;
+        let (outcome, _changing) = self.service.settle(changing, pending, work).await;
         let info = match outcome? {
             OpOutcome::Stream { info, .. } => *info,
             other => return Err(unexpected(&other)),

@@ -1,14 +1,14 @@
 //! The JetStream API: requests in, operations to the engines, JSON answers out.
 //!
-//! What changes the registry holds one lock to the engine's outcome, or claims its stream if that
-//! takes long: no two creates both win.
+//! What changes the registry holds one lock to the engine's outcome, or makes its stream a pending
+//! change if that takes long: no two creates both win.
 
-use super::backend::{Backend, CallError, NotTaken, call};
-use super::claims::Claims;
-use super::copies::Copies;
+use super::core_port::{CallError, CorePort, NotTaken, call};
 use super::imports::Imports;
 use super::moves::{self, Moves};
-use super::registry::{EngineIndex, Entry, Registry, StreamRoute};
+use super::pending_changes::PendingChanges;
+use super::registry::{Entry, LogIndex, Registry, StreamRoute};
+use super::replication::Replication;
 use super::restore::Restores;
 use super::snapshot::SNAPSHOTS_MAX;
 use arc_swap::ArcSwap;
@@ -21,7 +21,7 @@ use nuthatch_protocol::jserror::JsError;
 use nuthatch_streams::consumer::ConsumerLimits;
 use nuthatch_streams::op::{CatalogEntry, Usage};
 use nuthatch_streams::stream::importing_name;
-use nuthatch_streams::{AccountId, Op, OpOutcome, transit};
+use nuthatch_streams::{AccountId, Op, OpOutcome, migration};
 use parking_lot::RwLock;
 use rustc_hash::FxHashMap;
 use std::pin::Pin;
@@ -34,7 +34,7 @@ pub const MAX_INFLIGHT_REQUESTS: u64 = 10_000;
 /// Bytes of headers and bodies of API requests under way at once, over all accounts.
 pub const MAX_INFLIGHT_BYTES: usize = 64 * 1024 * 1024;
 
-/// What an account may use. `None`: no limit.
+/// Limits of an account. `None`: no limit.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct AccountLimits {
     /// Bytes of memory streams.
@@ -60,7 +60,7 @@ pub struct AccountLimits {
 pub struct ServedAccount {
     /// Its name.
     pub name: String,
-    /// What it may use.
+    /// Its limits.
     pub limits: AccountLimits,
 }
 
@@ -107,22 +107,22 @@ pub struct ApiStats {
 
 /// The JetStream service of a server.
 pub struct JetStream {
-    pub(super) backend: Arc<dyn Backend>,
+    pub(super) core_port: Arc<dyn CorePort>,
     pub(super) settings: Settings,
     /// Accounts beside the global one that have JetStream now.
     pub(super) accounts: ArcSwap<ServedAccounts>,
     pub(super) registry: RwLock<Registry>,
-    /// Copy of [`Registry::generation`] that is read without the lock.
-    generation: AtomicU64,
-    /// Tells those who wait for streams to come or go; holds the generation.
+    /// Copy of [`Registry::version`] that is read without the lock.
+    version: AtomicU64,
+    /// Tells those who wait for streams to come or go; holds the version.
     pub(super) changes: tokio::sync::watch::Sender<u64>,
-    pub(super) copies: Copies,
+    pub(super) replication: Replication,
     pub(super) moves: Moves,
     pub(super) imports: Imports,
     /// Held while the registry is about to change; see the module header.
     pub(super) changing: tokio::sync::Mutex<()>,
     /// Changes whose log takes long.
-    pub(super) claims: Claims,
+    pub(super) pending_changes: PendingChanges,
     /// Room for snapshots that are under way.
     pub(super) snapshots: Arc<Semaphore>,
     /// Room for restores.
@@ -149,28 +149,28 @@ pub(super) fn placement_error(text: &str) -> JsError {
     JsError::STREAM_INVALID_CONFIG.with_err(text)
 }
 
-/// What a handler returns: the body already encoded, or the error to encode.
+/// Result of a handler: the body already encoded, or the error to encode.
 pub(super) type Answer = Result<Vec<u8>, JsError>;
 
-/// What goes on once a request has been answered.
+/// Work that continues once a request has been answered.
 pub(super) type Work = Pin<Box<dyn Future<Output = ()> + Send>>;
 
 impl JetStream {
     /// A service with an empty registry; call [`JetStream::load`] next.
     #[must_use]
-    pub fn new(backend: Arc<dyn Backend>, settings: Settings) -> Self {
+    pub fn new(core_port: Arc<dyn CorePort>, settings: Settings) -> Self {
         Self {
-            backend,
+            core_port,
             accounts: ArcSwap::from_pointee(settings.accounts.clone()),
             settings,
             registry: RwLock::default(),
-            generation: AtomicU64::new(0),
+            version: AtomicU64::new(0),
             changes: tokio::sync::watch::Sender::new(0),
-            copies: Copies::default(),
+            replication: Replication::default(),
             moves: Moves::default(),
             imports: Imports::default(),
             changing: tokio::sync::Mutex::default(),
-            claims: Claims::default(),
+            pending_changes: PendingChanges::default(),
             snapshots: Arc::new(Semaphore::new(SNAPSHOTS_MAX)),
             restores: Arc::default(),
             stopping: tokio::sync::watch::Sender::new(false),
@@ -186,7 +186,7 @@ impl JetStream {
     pub async fn load(self: &Arc<Self>) -> Result<usize, String> {
         let mut catalogs = Vec::new();
         for engine in self.engines() {
-            let outcome = call(&*self.backend, engine, Op::Catalog).await;
+            let outcome = call(&*self.core_port, engine, Op::Catalog).await;
             let Ok(Ok(OpOutcome::Catalog { streams, next_id, unreadable_records })) = outcome
             else {
                 return Err(format!("cannot list the streams of log {}: {outcome:?}", engine.0));
@@ -202,12 +202,12 @@ impl JetStream {
             catalogs.push(streams);
         }
         let names: Vec<&str> = self.engines().map(|engine| self.log_name(engine)).collect();
-        let found = transit::resolve(&names, &catalogs).map_err(|why| why.to_string())?;
+        let found = migration::resolve(&names, &catalogs).map_err(|why| why.to_string())?;
         let count = found.serve.len();
         self.adopt(found.serve)?;
         for (log, copy) in &found.waiting {
-            let from = copy.home.from.as_ref().map_or("", |place| place.log.as_str());
-            self.backend.say(&format!(
+            let from = copy.provenance.from.as_ref().map_or("", |place| place.log.as_str());
+            self.core_port.say(&format!(
                 "log {} has part of stream {:?}, which was moving there from log {from}: without \
                  that log it is not served",
                 names[*log], copy.config.name
@@ -221,7 +221,7 @@ impl JetStream {
     fn adopt(&self, streams: Vec<(usize, CatalogEntry)>) -> Result<(), String> {
         self.change(|registry| {
             for (log, stream) in streams {
-                let engine = EngineIndex(log);
+                let engine = LogIndex(log);
                 let CatalogEntry { id, account, config, created, .. } = stream;
                 if let Some(name) = importing_name(&config.name) {
                     self.adopt_import(account, name, StreamRoute { engine, id });
@@ -239,13 +239,13 @@ impl JetStream {
         })
     }
 
-    /// Whether JetStream is on for an account.
+    /// True if JetStream is on for an account.
     #[must_use]
     pub fn serves(&self, account: AccountId) -> bool {
         account == AccountId::GLOBAL || self.accounts.load().contains_key(&account)
     }
 
-    /// What an account may use.
+    /// Limits of an account.
     pub(super) fn limits_of(&self, account: AccountId) -> AccountLimits {
         self.accounts.load().get(&account).map_or(self.settings.limits, |own| own.limits)
     }
@@ -276,16 +276,16 @@ impl JetStream {
 
     /// Changes whenever routes or names do: one atomic load.
     #[must_use]
-    pub fn generation(&self) -> u64 {
-        self.generation.load(Ordering::Acquire)
+    pub fn version(&self) -> u64 {
+        self.version.load(Ordering::Acquire)
     }
 
     /// Changes the registry and tells the connections' route caches.
     pub(super) fn change<T>(&self, change: impl FnOnce(&mut Registry) -> T) -> T {
         let mut registry = self.registry.write();
         let result = change(&mut registry);
-        self.generation.store(registry.generation(), Ordering::Release);
-        self.changes.send_replace(registry.generation());
+        self.version.store(registry.version(), Ordering::Release);
+        self.changes.send_replace(registry.version());
         result
     }
 
@@ -295,18 +295,14 @@ impl JetStream {
         &self.registry
     }
 
-    /// Where a stream lives that moved away from `route`.
-    pub(super) fn moved(&self, engine: EngineIndex, id: StreamId) -> Option<StreamRoute> {
+    /// New location of a stream that moved away from `route`.
+    pub(super) fn moved(&self, engine: LogIndex, id: StreamId) -> Option<StreamRoute> {
         moves::redirected(self, engine, id)
     }
 
     /// Sends an operation to an engine and turns "no outcome" into an API error.
     /// A stream that changes its log meanwhile is followed.
-    pub(super) async fn run(
-        &self,
-        mut engine: EngineIndex,
-        mut op: Op,
-    ) -> Result<OpOutcome, JsError> {
+    pub(super) async fn run(&self, mut engine: LogIndex, mut op: Op) -> Result<OpOutcome, JsError> {
         loop {
             let again = self.may_move().then(|| op.clone());
             let outcome = self.run_at(engine, op).await;
@@ -319,13 +315,13 @@ impl JetStream {
         }
     }
 
-    /// Whether any stream has changed its log, or is about to.
+    /// True if any stream has changed its log, or is about to.
     fn may_move(&self) -> bool {
         self.moves.active.load(Ordering::Acquire) > 0 || self.registry.read().has_moved()
     }
 
-    async fn run_at(&self, engine: EngineIndex, op: Op) -> Result<OpOutcome, JsError> {
-        match call(&*self.backend, engine, op).await {
+    async fn run_at(&self, engine: LogIndex, op: Op) -> Result<OpOutcome, JsError> {
+        match call(&*self.core_port, engine, op).await {
             Ok(result) => result,
             Err(CallError::NotTaken(NotTaken::Busy)) => Err(JsError::STREAM_TOO_MANY_REQUESTS),
             Err(CallError::NotTaken(NotTaken::Closed) | CallError::Closed) => {
@@ -341,12 +337,12 @@ impl JetStream {
 
     /// Which engine a stream belongs to: that of the log that its placement tag `log:NAME` names,
     /// or the default of its storage type.
-    pub(super) fn engine_for(&self, config: &StreamConfig) -> Result<EngineIndex, JsError> {
+    pub(super) fn engine_for(&self, config: &StreamConfig) -> Result<LogIndex, JsError> {
         let tags = config.placement.iter().flat_map(|placement| &placement.tags);
         let mut names = tags.filter_map(|tag| tag.strip_prefix(LOG_TAG));
         let default = match config.storage {
-            StorageType::File => EngineIndex::FILE,
-            StorageType::Memory => EngineIndex::MEMORY,
+            StorageType::File => LogIndex::FILE,
+            StorageType::Memory => LogIndex::MEMORY,
         };
         let Some(name) = names.next() else { return Ok(default) };
         if names.any(|other| other != name) {
@@ -356,10 +352,10 @@ impl JetStream {
             return Err(placement_error("a stream of storage 'memory' lives in no other log"));
         }
         if name == DEFAULT_LOG {
-            return Ok(EngineIndex::FILE);
+            return Ok(LogIndex::FILE);
         }
         match self.settings.logs.iter().position(|log| log == name) {
-            Some(at) => Ok(EngineIndex(EngineIndex::FIRST_NAMED + at)),
+            Some(at) => Ok(LogIndex(LogIndex::FIRST_NAMED + at)),
             None => {
                 let known =
                     [DEFAULT_LOG].into_iter().chain(self.settings.logs.iter().map(|s| &**s));
@@ -372,8 +368,8 @@ impl JetStream {
     }
 
     /// All engines.
-    fn engines(&self) -> impl Iterator<Item = EngineIndex> + use<> {
-        (0..EngineIndex::FIRST_NAMED + self.settings.logs.len()).map(EngineIndex)
+    fn engines(&self) -> impl Iterator<Item = LogIndex> + use<> {
+        (0..LogIndex::FIRST_NAMED + self.settings.logs.len()).map(LogIndex)
     }
 
     /// Fills in what only the server knows of a stream: domain, dynamic metadata.
@@ -382,7 +378,8 @@ impl JetStream {
         self.add_dynamic_metadata(&mut info.config.metadata);
     }
 
-    /// Where a stream lives, if its configuration does not say so, and where it is moving.
+    /// Adds the log of a stream, if its configuration does not name it, and the log that it is
+    /// moving to.
     pub(super) fn complete_home(&self, account: AccountId, info: &mut StreamInfo) {
         let name = &info.config.name;
         let Some(engine) = self.registry.read().get(account, name).map(|entry| entry.engine) else {
@@ -408,9 +405,9 @@ impl JetStream {
         self.add_dynamic_metadata(&mut info.config.metadata);
     }
 
-    /// What `STREAM.INFO` alone tells of the cluster: who leads, even where there is one server.
+    /// The cluster part of `STREAM.INFO`: a leader, even where there is one server.
     pub(super) fn cluster(&self) -> ClusterInfo {
-        ClusterInfo { leader: self.backend.server_name().to_owned(), ..ClusterInfo::default() }
+        ClusterInfo { leader: self.core_port.server_name().to_owned(), ..ClusterInfo::default() }
     }
 
     fn add_dynamic_metadata(&self, metadata: &mut Metadata) {
@@ -423,7 +420,7 @@ impl JetStream {
         let mut totals = [Usage::default(); 2];
         for engine in self.engines() {
             if let OpOutcome::Usage(usage) = self.run(engine, Op::Usage { account }).await? {
-                totals[usize::from(engine == EngineIndex::MEMORY)].add(&usage);
+                totals[usize::from(engine == LogIndex::MEMORY)].add(&usage);
             }
         }
         Ok(totals)

@@ -4,13 +4,13 @@
 //! consumers' states, and what does not fill a chunk yet. It holds the stream as of the request;
 //! what is deleted meanwhile may be missing in it, what comes later is not in it.
 
-use super::audit::{self, Place};
+use super::audit::{self, ServerIdentity};
 use super::registry::Entry;
 use super::request::{is_empty, parse};
 use super::service::{Answer, JetStream, Work, unexpected};
 use super::{envelope, envelope::ResponseType};
 use crate::info::random_id;
-use crate::jetstream_hook::Requester;
+use crate::jetstream_port::Requester;
 use nuthatch_archive::SnapshotWriter;
 use nuthatch_protocol::js::{ConsumerSnapshot, StreamConfig, StreamState, Time};
 use nuthatch_protocol::jserror::JsError;
@@ -66,7 +66,7 @@ struct SnapshotBody<'a> {
 /// Why a snapshot was not made to its end, as the receiver is told.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 enum Broken {
-    /// Nobody listens on the deliver subject (any more).
+    /// The deliver subject has no subscriber (any more).
     #[error("no interest")]
     NoInterest,
     /// Chunks are not acknowledged.
@@ -126,7 +126,7 @@ struct Chunks<'a> {
     service: &'a JetStream,
     account: AccountId,
     to: &'a str,
-    /// What acknowledgements begin with.
+    /// Prefix of acknowledgement subjects.
     acks: String,
     chunk_bytes: usize,
     in_flight_max: usize,
@@ -170,12 +170,12 @@ impl JetStream {
         Ok(answer)
     }
 
-    /// What advisories say of this server.
-    pub(super) fn place(&self) -> Place<'_> {
-        Place {
-            server: self.backend.server_name(),
+    /// Description of this server in advisories.
+    pub(super) fn place(&self) -> ServerIdentity<'_> {
+        ServerIdentity {
+            server: self.core_port.server_name(),
             domain: &self.settings.domain,
-            now: self.backend.now(),
+            now: self.core_port.now(),
         }
     }
 
@@ -188,7 +188,7 @@ impl JetStream {
         fields: Map<String, serde_json::Value>,
     ) {
         let told = audit::Transfer { from, what, stream, fields };
-        audit::tell_transfer(told, &self.place(), self.backend.routing(), &self.registry);
+        audit::tell_transfer(told, &self.place(), self.core_port.routing(), &self.registry);
     }
 }
 
@@ -203,7 +203,7 @@ pub(super) fn times(start: Time, end: Time) -> Map<String, serde_json::Value> {
 impl Snapshot {
     async fn run(self) {
         let (service, name) = (&self.service, &self.entry.config.name);
-        let start = service.backend.now();
+        let start = service.core_port.now();
         let mut fields = Map::new();
         fields.insert("state".to_owned(), json!(self.state));
         service.tell_transfer(&self.from, "snapshot_create", name, fields);
@@ -212,13 +212,13 @@ impl Snapshot {
             Ok(()) => ("NATS/1.0 204\r\n\r\n".to_owned(), String::new()),
             Err(broken) => {
                 if let Broken::Failed(why) = &broken {
-                    service.backend.say(&format!("the backup of stream {name} failed: {why}"));
+                    service.core_port.say(&format!("the backup of stream {name} failed: {why}"));
                 }
                 (broken.status(), broken.to_string())
             }
         };
         self.publish(status.as_bytes());
-        let mut fields = times(start, service.backend.now());
+        let mut fields = times(start, service.core_port.now());
         if !error.is_empty() {
             fields.insert("error".to_owned(), json!(error));
         }
@@ -229,12 +229,12 @@ impl Snapshot {
     fn publish(&self, headers: &[u8]) {
         let subject = self.request.deliver_subject.as_bytes();
         let message = Message { subject, reply: b"", headers, body: b"" };
-        self.service.backend.routing().publish(self.from.account, &message);
+        self.service.core_port.routing().publish(self.from.account, &message);
     }
 
     async fn send(&self) -> Result<(), Broken> {
         let acked = Arc::new(Acked::default());
-        let routing = self.service.backend.routing();
+        let routing = self.service.core_port.routing();
         let name = &self.entry.config.name;
         let acks = format!("$JS.SNAPSHOT.ACK.{name}.{}", random_id(SUBJECT_ID_CHARS));
         let counter = acked.clone();
@@ -262,7 +262,7 @@ impl Snapshot {
 
     async fn stream(&self, mut chunks: Chunks<'_>) -> Result<(), Broken> {
         chunks.wait_for_interest().await?;
-        let now_ns = self.service.backend.now().0;
+        let now_ns = self.service.core_port.now().0;
         let consumers = self.consumers().await?;
         let mut state = self.state.clone();
         state.consumer_count = consumers.len() as u64;
@@ -344,12 +344,12 @@ impl Snapshot {
 
 impl Chunks<'_> {
     fn has_interest(&self) -> bool {
-        self.service.backend.routing().listens(self.account, self.to.as_bytes())
+        self.service.core_port.routing().listens(self.account, self.to.as_bytes())
     }
 
     async fn wait_for_interest(&self) -> Result<(), Broken> {
         let start = Instant::now();
-        let routing = self.service.backend.routing();
+        let routing = self.service.core_port.routing();
         while !routing.listens_to_just(self.account, self.to.as_bytes()) {
             if start.elapsed() > LITERAL_TIMEOUT && self.has_interest() {
                 return Ok(());
@@ -364,7 +364,7 @@ impl Chunks<'_> {
 
     fn publish(&self, body: &[u8], reply: &[u8]) {
         let message = Message { subject: self.to.as_bytes(), reply, headers: b"", body };
-        self.service.backend.routing().publish(self.account, &message);
+        self.service.core_port.routing().publish(self.account, &message);
     }
 
     /// Sends what fills whole chunks and takes it off the front of `bytes`.

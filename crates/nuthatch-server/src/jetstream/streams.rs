@@ -1,9 +1,9 @@
 //! `STREAM.*` calls.
 
-use super::claims::{Changing, Claim, PATIENCE};
 use super::envelope::{self, Paged, ResponseType, Success};
 use super::moves::log_tag;
-use super::registry::{EngineIndex, Entry};
+use super::pending_changes::{CHANGE_TIMEOUT, Changing, PendingChange};
+use super::registry::{Entry, LogIndex};
 use super::request::{is_empty, parse, parse_optional};
 use super::service::{
     AccountLimits, Answer, JetStream, described, placement_error, set_stream_metadata, unexpected,
@@ -199,10 +199,10 @@ impl JetStream {
         self.check_new(account, &config).await?;
         let engine = self.engine_for(&config)?;
         let id = self.registry.write().fresh_id();
-        let claim = Claim::new(account, engine, config.clone());
+        let pending = PendingChange::new(account, engine, config.clone());
         let op = Op::CreateStream { id, account, config: Box::new(config) };
         let (outcome, _changing) =
-            self.settle(changing, claim, self.stream_outcome(engine, op)).await;
+            self.settle(changing, pending, self.stream_outcome(engine, op)).await;
         let info = outcome?.0;
         let config = Arc::new(info.config.clone());
         let entry = Entry { id, engine, account, config, created: info.created };
@@ -221,8 +221,8 @@ impl JetStream {
         if *existing.config != *config {
             return Err(JsError::STREAM_NAME_EXIST);
         }
-        let claim = Claim::new(account, existing.engine, existing.config.clone());
-        let (info, _changing) = self.settle(changing, claim, self.current_info(existing)).await;
+        let pending = PendingChange::new(account, existing.engine, existing.config.clone());
+        let (info, _changing) = self.settle(changing, pending, self.current_info(existing)).await;
         Ok(self.stream_answer(account, "stream_create", info?, None, true))
     }
 
@@ -247,7 +247,7 @@ impl JetStream {
         check_account(config, &limits)?;
         let count = {
             let registry = self.registry.read();
-            (registry.count(account) + self.claims.count(account, &registry)) as u64
+            (registry.count(account) + self.pending_changes.count(account, &registry)) as u64
         };
         if limits.max_streams.is_some_and(|max| count >= max) {
             return Err(JsError::MAXIMUM_STREAMS_LIMIT);
@@ -270,7 +270,7 @@ impl JetStream {
                 tokio::task::yield_now().await;
             }
         }
-        match self.claims.overlaps(account, config) {
+        match self.pending_changes.overlaps(account, config) {
             true => Err(JsError::STREAM_SUBJECT_OVERLAP),
             false => Ok(()),
         }
@@ -293,10 +293,10 @@ impl JetStream {
         let Some(limit) = limit else { return Ok(()) };
         let reserved = {
             let registry = self.registry.read();
-            let claimed = self.claims.reserved_bytes(account, config.storage, &registry);
+            let claimed = self.pending_changes.reserved_bytes(account, config.storage, &registry);
             (registry.reserved_bytes(account, config.storage) - already).saturating_add(claimed)
         };
-        let usage = timeout(PATIENCE, self.usage(Some(account))).await;
+        let usage = timeout(CHANGE_TIMEOUT, self.usage(Some(account))).await;
         let [file, memory] = usage.map_err(|_| usage_unknown())??;
         let used = if config.storage == StorageType::File { file.bytes } else { memory.bytes };
         if reserved.saturating_add(wanted) > limit || used > limit {
@@ -336,10 +336,10 @@ impl JetStream {
         if u64::try_from(config.max_bytes).unwrap_or(0) > already {
             self.check_space(account, &config, already).await?;
         }
-        let claim = Claim::new(account, entry.engine, config.clone());
+        let pending = PendingChange::new(account, entry.engine, config.clone());
         let op = Op::UpdateStream { id: entry.id, config: Box::new(config) };
         let work = self.stream_outcome(entry.engine, op);
-        let (outcome, _changing) = self.settle(changing, claim, work).await;
+        let (outcome, _changing) = self.settle(changing, pending, work).await;
         let info = outcome?.0;
         let config = Arc::new(info.config.clone());
         self.change(|registry| registry.insert(Entry { config, ..(*entry).clone() }));
@@ -360,9 +360,9 @@ impl JetStream {
         // Routes go first: nothing may be accepted for a stream that is about to vanish. If the
         // engine refuses, the stream is still there and gets its routes back.
         self.change(|registry| registry.remove(account, name));
-        let claim = Claim::new(account, entry.engine, entry.config.clone());
+        let pending = PendingChange::new(account, entry.engine, entry.config.clone());
         let work = self.run(entry.engine, Op::DeleteStream { id: entry.id });
-        let (outcome, _changing) = self.settle(changing, claim, work).await;
+        let (outcome, _changing) = self.settle(changing, pending, work).await;
         if let Err(error) = outcome {
             self.change(|registry| registry.insert((*entry).clone()));
             return Err(error);
@@ -493,7 +493,7 @@ impl JetStream {
 
     async fn stream_outcome(
         &self,
-        engine: EngineIndex,
+        engine: LogIndex,
         op: Op,
     ) -> Result<(StreamInfo, usize), JsError> {
         match self.run(engine, op).await? {
@@ -517,7 +517,7 @@ impl JetStream {
     }
 }
 
-/// What an account asks of every stream's configuration.
+/// Checks an account's rules for configurations of streams.
 fn check_account(config: &StreamConfig, limits: &AccountLimits) -> Result<(), JsError> {
     let stream_bytes = match config.storage {
         StorageType::File => limits.max_store_stream_bytes,

@@ -1,6 +1,6 @@
 //! The service without engines: what calls are, what bodies are, who owns a subject.
 
-use super::registry::{EngineIndex, Entry, Registry};
+use super::registry::{Entry, LogIndex, Registry};
 use super::request::{Call, is_empty, parse};
 use nuthatch_log::StreamId;
 use nuthatch_protocol::js::{CreateConsumerRequest, StorageType, StreamConfig, Time};
@@ -73,7 +73,7 @@ fn entry(id: u32, name: &str, subjects: &[&str]) -> Entry {
     };
     Entry {
         id: StreamId(id),
-        engine: EngineIndex::FILE,
+        engine: LogIndex::FILE,
         account: AccountId::GLOBAL,
         config: Arc::new(config),
         created: Time(1),
@@ -114,10 +114,10 @@ fn the_registry_routes_and_refuses_overlap() {
     registry.insert(entry(7, "B", &["b.>"]));
     assert_eq!(registry.reserved_bytes(account, StorageType::File), 200);
 
-    let before = registry.generation();
+    let before = registry.version();
     registry.remove(account, "A");
     assert_eq!(registry.reserved_bytes(account, StorageType::File), 100);
-    assert_ne!(registry.generation(), before);
+    assert_ne!(registry.version(), before);
     assert_eq!(route(&registry, "a.x"), None);
     assert_eq!(registry.streams(account, "b.*").count(), 1);
 }

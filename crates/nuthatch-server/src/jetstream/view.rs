@@ -1,8 +1,8 @@
-//! What monitoring sees of JetStream: totals, accounts, streams, consumers, health.
+//! JetStream for monitoring: totals, accounts, streams, consumers, health.
 
 use super::registry::Entry;
 use super::service::JetStream;
-use crate::jetstream_hook::{
+use crate::jetstream_port::{
     BoxFuture, ConsumerSample, JsAccount, JsHealth, JsLog, JsSample, JsStream, JsTotals, JsView,
     JszQuery, StreamSample,
 };
@@ -209,7 +209,7 @@ impl JetStream {
 
 impl JsView for JetStream {
     fn logs(&self) -> Vec<JsLog> {
-        self.backend.logs()
+        self.core_port.logs()
     }
 
     fn sample(&self, streams_max: usize, consumers_max: usize) -> BoxFuture<'_, JsSample> {
@@ -256,7 +256,7 @@ impl JsView for JetStream {
     }
 
     fn health(&self) -> JsHealth {
-        self.backend.health()
+        self.core_port.health()
     }
 
     fn check<'a>(

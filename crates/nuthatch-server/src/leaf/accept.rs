@@ -2,7 +2,7 @@
 
 use super::LEAFS_MAX;
 use super::hello::LeafInfo;
-use crate::conn::reader::Reader;
+use crate::conn::reader::ConnReader;
 use crate::conn::{CloseReason, Connection, LeafSide, TlsInfo, Transport, writer};
 use crate::info::new_nonce;
 use crate::listener::{self, Socket};
@@ -92,7 +92,7 @@ impl Newcomer {
         self.run(input, output).await;
     }
 
-    /// Whether the other side begins within this time.
+    /// True if the other side begins within this time.
     async fn is_first(&self, time: Duration) -> bool {
         let mut byte = [0];
         let peeked = tokio::time::timeout(time, self.stream.peek(&mut byte)).await;
@@ -105,7 +105,7 @@ impl Newcomer {
         W: AsyncWrite + Unpin + Send + 'static,
     {
         let Self { conn, stream, nonce, auth_timeout } = self;
-        let reader = Reader::of_leaf(conn.clone(), nonce, LeafSide::default());
+        let reader = ConnReader::of_leaf(conn.clone(), nonce, LeafSide::default());
         tokio::spawn(writer::run(conn, output, stream, Some(auth_timeout)));
         reader.run(input).await;
     }

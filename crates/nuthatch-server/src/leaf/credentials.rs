@@ -1,4 +1,4 @@
-//! How this server proves who it is to another one: credentials files and seeds of nkeys.
+//! Authentication towards another server: credentials files and seeds of nkeys.
 
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
@@ -31,7 +31,7 @@ pub enum CredentialsError {
     Malformed {
         /// Which.
         path: PathBuf,
-        /// What is missing.
+        /// The missing part.
         what: &'static str,
     },
 }
@@ -72,7 +72,7 @@ impl KeyPair {
     }
 }
 
-/// What a credentials file holds.
+/// Content of a credentials file.
 pub struct Credentials {
     /// The user's JWT.
     pub jwt: String,

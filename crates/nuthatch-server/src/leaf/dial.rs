@@ -4,7 +4,7 @@ use super::LEAFS_MAX;
 use super::credentials::{self, KeyPair};
 use super::hello::{LeafConnect, LeafInfo};
 use super::tls;
-use crate::conn::reader::Reader;
+use crate::conn::reader::ConnReader;
 use crate::conn::{Connection, LeafSide, Session, Transport, writer};
 use crate::listener::Socket;
 use crate::options::{LeafOptions, LeafUrl, RemoteOptions, RemoteTls, Secret};
@@ -82,7 +82,7 @@ pub(crate) async fn keep(server: Arc<Server>, number: usize, options: RemoteOpti
     }
 }
 
-/// A number that nobody can foresee.
+/// An unpredictable number.
 fn random(salt: usize) -> u64 {
     RandomState::new().hash_one(salt)
 }
@@ -227,7 +227,7 @@ impl Remote {
         }
         conn.send(&text);
         let side = LeafSide::solicited(self.options.clone(), info, of_all.isolated);
-        let reader = Reader::of_leaf(conn.clone(), String::new(), side);
+        let reader = ConnReader::of_leaf(conn.clone(), String::new(), side);
         tokio::spawn(writer::run(conn.clone(), output, stream, Some(WELCOME)));
         reader.run(input).await;
         let link = conn.link.get();
@@ -248,7 +248,7 @@ impl Remote {
             name: server.name.clone(),
             is_hub: remote.hub,
             headers: info.headers,
-            jetstream: account.is_some_and(|account| server.hook().enabled(account.id)),
+            jetstream: account.is_some_and(|account| server.jetstream().enabled(account.id)),
             deny_pub: (!remote.deny_imports.is_empty()).then(|| remote.deny_imports.clone()),
             isolate: remote.request_isolation,
             remote_account: remote.account.clone(),

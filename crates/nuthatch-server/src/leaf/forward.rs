@@ -2,9 +2,9 @@
 //! queue groups of which it is to choose a member.
 
 use crate::conn::Connection;
+use crate::egress::Outgoing;
 use crate::interest::SubRef;
-use crate::route::Way;
-use crate::stage::Outgoing;
+use crate::route::DeliveryContext;
 use crate::subscription::{Role, Subscription};
 use nuthatch_protocol::wire::leaf::{LeafLine, queue_names, split_delivery};
 use std::sync::Arc;
@@ -17,7 +17,7 @@ pub(crate) struct Target {
 }
 
 /// Notes a server whose clients listen; `false`: it does not get the message.
-pub(crate) fn note(sub: &SubRef, message: &Outgoing<'_>, way: &mut Way<'_>) -> bool {
+pub(crate) fn note(sub: &SubRef, message: &Outgoing<'_>, way: &mut DeliveryContext<'_>) -> bool {
     if !may_go(sub, message, way) {
         return false;
     }
@@ -25,8 +25,8 @@ pub(crate) fn note(sub: &SubRef, message: &Outgoing<'_>, way: &mut Way<'_>) -> b
     true
 }
 
-fn target<'a>(way: &'a mut Way<'_>, conn: &Arc<Connection>) -> &'a mut Target {
-    let targets = way.stage.leafs();
+fn target<'a>(way: &'a mut DeliveryContext<'_>, conn: &Arc<Connection>) -> &'a mut Target {
+    let targets = way.egress.leafs();
     let at = match targets.iter().position(|target| Arc::ptr_eq(&target.conn, conn)) {
         Some(at) => at,
         None => {
@@ -37,10 +37,14 @@ fn target<'a>(way: &'a mut Way<'_>, conn: &Arc<Connection>) -> &'a mut Target {
     &mut targets[at]
 }
 
-/// Nobody here has taken a message for a queue group: chooses one of the servers that have members,
-/// by how many they have. `false`: there is none.
+/// Without a local taker for a queue group: chooses one of the servers that have members, by how
+/// many they have. `false`: there is none.
 #[cold]
-pub(crate) fn offer<T>(members: &[(T, SubRef)], message: &Outgoing<'_>, way: &mut Way<'_>) -> bool {
+pub(crate) fn offer<T>(
+    members: &[(T, SubRef)],
+    message: &Outgoing<'_>,
+    way: &mut DeliveryContext<'_>,
+) -> bool {
     let mut chosen: Option<&SubRef> = None;
     let mut total = 0_usize;
     for (_, sub) in members {
@@ -50,7 +54,7 @@ pub(crate) fn offer<T>(members: &[(T, SubRef)], message: &Outgoing<'_>, way: &mu
         // Each replaces the one before with the chance that its share of all so far gives it.
         let weight = usize::try_from(sub.weight()).unwrap_or(1).max(1);
         total += weight;
-        if way.dice.roll(total) < weight {
+        if way.rng.below(total) < weight {
             chosen = Some(sub);
         }
     }
@@ -62,8 +66,8 @@ pub(crate) fn offer<T>(members: &[(T, SubRef)], message: &Outgoing<'_>, way: &mu
     true
 }
 
-/// Whether a message may go to the server of a subscription at all.
-fn may_go(sub: &Subscription, message: &Outgoing<'_>, way: &Way<'_>) -> bool {
+/// True if a message may go to the server of a subscription at all.
+fn may_go(sub: &Subscription, message: &Outgoing<'_>, way: &DeliveryContext<'_>) -> bool {
     let Some(link) = sub.conn.link.get() else { return false };
     if sub.is_closed() {
         return false;
@@ -81,16 +85,20 @@ fn may_go(sub: &Subscription, message: &Outgoing<'_>, way: &Way<'_>) -> bool {
 
 /// Sends the message to all servers that were noted.
 #[cold]
-pub(crate) fn send(message: &Outgoing<'_>, way: &mut Way<'_>) {
-    let mut targets = way.stage.take_leafs();
+pub(crate) fn send(message: &Outgoing<'_>, way: &mut DeliveryContext<'_>) {
+    let mut targets = way.egress.take_leafs();
     for Target { conn, queues } in targets.drain(..) {
         send_copy(&conn, &queues, message, way);
     }
-    way.stage.put_leafs(targets);
+    way.egress.put_leafs(targets);
 }
 
 /// Sends a message of another account to the server that listens in an account that imports it.
-pub(crate) fn send_to(sub: &Arc<Subscription>, message: &Outgoing<'_>, way: &mut Way<'_>) -> bool {
+pub(crate) fn send_to(
+    sub: &Arc<Subscription>,
+    message: &Outgoing<'_>,
+    way: &mut DeliveryContext<'_>,
+) -> bool {
     let from_spoke = way.from.and_then(|from| from.link.get()).is_some_and(|link| link.is_spoke);
     let to_spoke = sub.conn.link.get().is_some_and(|link| link.is_spoke);
     // Imports on both sides would hand it to and fro for ever.
@@ -102,7 +110,12 @@ pub(crate) fn send_to(sub: &Arc<Subscription>, message: &Outgoing<'_>, way: &mut
     true
 }
 
-fn send_copy(conn: &Arc<Connection>, queues: &[u8], message: &Outgoing<'_>, way: &mut Way<'_>) {
+fn send_copy(
+    conn: &Arc<Connection>,
+    queues: &[u8],
+    message: &Outgoing<'_>,
+    way: &mut DeliveryContext<'_>,
+) {
     let Some(link) = conn.link.get() else { return };
     // A consumer's delivery is routed by an inbox and shows the subject it was stored under, which
     // travels behind the reply.
@@ -116,10 +129,10 @@ fn send_copy(conn: &Arc<Connection>, queues: &[u8], message: &Outgoing<'_>, way:
     };
     link.hand_over(message.reply);
     let headers = if link.headers { message.headers } else { &[] };
-    way.stage.forward(conn, &line, message, headers);
+    way.egress.forward(conn, &line, message, headers);
 }
 
-/// Whether the queue group of this member is among the names.
+/// True if the queue group of this member is among the names.
 pub(crate) fn is_named(names: &[u8], member: Option<&SubRef>) -> bool {
     let group = member.and_then(|sub| sub.queue.as_deref());
     group.is_some_and(|group| queue_names(names).any(|name| name == group))

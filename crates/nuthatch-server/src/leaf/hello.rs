@@ -1,4 +1,4 @@
-//! What servers say about themselves when they connect: INFO and CONNECT, as JSON.
+//! Greetings between servers: INFO and CONNECT, as JSON.
 
 use crate::conn::Connection;
 use crate::options::{LeafOptions, SubjectPermission};
@@ -79,7 +79,7 @@ pub(crate) struct LeafInfo {
 }
 
 impl LeafInfo {
-    /// What a server that connects is greeted with. Compression is not named, so none is asked for.
+    /// INFO for a server that connects. Compression is not named, so none is asked for.
     pub(crate) fn greeting(server: &Server, conn: &Connection, nonce: &str) -> Self {
         let options = server.options();
         let own = options.leafnodes.as_ref();
@@ -110,7 +110,7 @@ impl LeafInfo {
         }
     }
 
-    /// What it hears once it has been let in: its account here, and what its user may do.
+    /// INFO once it has been let in: its account here, and its user's permissions.
     pub(crate) fn welcome(
         mut self,
         account: &str,
@@ -134,7 +134,7 @@ impl LeafInfo {
     }
 }
 
-/// Where other servers may connect, if that is worth telling: an address that stands for all of the
+/// Addresses for leaf nodes, if they are worth telling: an address that stands for all of the
 /// machine's leads nowhere from another one.
 fn addresses(own: &LeafOptions, port: u16) -> Option<Vec<String>> {
     if own.no_advertise {

@@ -1,4 +1,4 @@
-//! What sets a connection to another server apart from that of a client.
+//! State of a leaf node beyond that of a client connection.
 
 use super::LOOP_PREFIX;
 use super::handed::Handed;
@@ -29,7 +29,7 @@ pub struct Link {
     pub remote_domain: String,
     /// The account there.
     pub remote_account: String,
-    /// What may pass.
+    /// Its permissions.
     pub rights: LeafRights,
     /// Listeners here by `subject` or `subject queue`, of which the other side knows.
     announced: Mutex<Announced>,
@@ -41,9 +41,9 @@ pub struct Link {
 
 type Announced = FxHashMap<Box<[u8]>, i64>;
 
-/// What the two sides said about each other.
+/// What the two sides declared in their handshake.
 #[derive(Default)]
-pub(crate) struct Facts {
+pub(crate) struct PeerFacts {
     pub(crate) is_spoke: bool,
     pub(crate) solicited: bool,
     pub(crate) isolated: bool,
@@ -56,7 +56,7 @@ pub(crate) struct Facts {
 }
 
 impl Link {
-    pub(crate) fn new(facts: Facts) -> Self {
+    pub(crate) fn new(facts: PeerFacts) -> Self {
         Self {
             is_spoke: facts.is_spoke,
             solicited: facts.solicited,
@@ -80,13 +80,13 @@ impl Link {
         }
     }
 
-    /// Whether a message on this subject answers one that was handed over this link.
+    /// True if a message on this subject answers one that was handed over this link.
     #[must_use]
     pub fn was_handed(&self, subject: &[u8]) -> bool {
         is_internal_reply(subject) && self.handed.lock().holds(subject)
     }
 
-    /// Whether both lead to the same cluster.
+    /// True if both lead to the same cluster.
     #[must_use]
     pub fn same_cluster(&self, other: &Self) -> bool {
         !self.remote_cluster.is_empty() && self.remote_cluster == other.remote_cluster
@@ -106,7 +106,7 @@ impl Link {
         self.pause.lock().take()
     }
 
-    /// Whether the other side of `own` hears of this subscription.
+    /// True if the other side of `own` hears of this subscription.
     fn concerns(&self, own: &Connection, sub: &Subscription) -> bool {
         if std::ptr::eq(own, &*sub.conn) {
             return false;

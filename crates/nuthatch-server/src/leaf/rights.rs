@@ -1,4 +1,4 @@
-//! What may pass between two servers: permissions of the user that one logs in as, what the other
+//! Permissions between two servers: permissions of the user that one logs in as, what the other
 //! denies, and JetStream's own subjects, which stay on their side.
 //!
 //! `$JS.API.>`, `$KV.>` and `$OBJ.>` never cross: each side may have a JetStream of its own. Who
@@ -13,9 +13,9 @@ const JETSTREAM: &[&str] = &["$JS.API.>", "$KV.>", "$OBJ.>"];
 /// Further ones in the system account.
 const CLUSTER: &[&str] = &["$JSC.>", "$NRG.>"];
 
-/// What may pass, without JetStream's own subjects.
+/// Configured permissions, without JetStream's own subjects.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Terms {
+pub(crate) struct LeafPermissions {
     /// Subjects that may be sent there.
     pub(crate) outward: SubjectPermission,
     /// Subjects that are taken from there.
@@ -35,7 +35,7 @@ pub(crate) struct Domains<'a> {
     pub(crate) system: bool,
 }
 
-/// What may pass, compiled.
+/// Compiled permissions.
 #[derive(Debug, Default)]
 pub struct LeafRights {
     /// `publish`: what may be sent; `subscribe`: whose interest may be told.
@@ -47,7 +47,7 @@ pub struct LeafRights {
 }
 
 impl LeafRights {
-    pub(crate) fn new(terms: &Terms, domains: &Domains<'_>, is_spoke: bool) -> Self {
+    pub(crate) fn new(terms: &LeafPermissions, domains: &Domains<'_>, is_spoke: bool) -> Self {
         let mut kept: Vec<String> = JETSTREAM.iter().map(|&text| text.to_owned()).collect();
         if domains.system {
             kept.extend(CLUSTER.iter().map(|&text| text.to_owned()));
@@ -72,7 +72,7 @@ impl LeafRights {
         }
     }
 
-    /// Whether a message that was taken may take effect on this subject, which mappings have made of
+    /// True if a message that was taken may take effect on this subject, which mappings have made of
     /// its own or which is its own without the domain's prefix. Who names the domain means the
     /// JetStream here, so that this stays on its side is no reason against it.
     #[must_use]
@@ -80,26 +80,26 @@ impl LeafRights {
         self.effective.may_publish(subject)
     }
 
-    /// Whether a message may be sent there.
+    /// True if a message may be sent there.
     #[must_use]
     pub fn may_send(&self, subject: &[u8]) -> bool {
         self.rules.may_publish(subject)
     }
 
-    /// Whether the other side may hear that somebody listens on a pattern here.
+    /// True if the other side may hear of a subscription to a pattern here.
     #[must_use]
     pub fn may_announce(&self, pattern: &[u8], queue: Option<&[u8]>) -> bool {
         self.rules.may_subscribe(pattern, queue) != Allowed::No
     }
 
-    /// Whether a message is taken from there, apart from answers to what was sent there.
+    /// True if a message is taken from there, apart from answers to what was sent there.
     #[must_use]
     pub fn may_take(&self, subject: &[u8]) -> bool {
         self.taken.may_publish(subject)
     }
 }
 
-/// Whether a reply subject leads back through servers: that of a delivery, which is acknowledged, or
+/// True if a reply subject leads back through servers: that of a delivery, which is acknowledged, or
 /// of a request to an imported service.
 #[must_use]
 pub fn is_internal_reply(subject: &[u8]) -> bool {
@@ -118,7 +118,7 @@ mod tests {
     #[test]
     fn jetstream_stays_on_its_side_unless_its_domain_is_named() {
         let domains = Domains { own: "hub", remote: "leaf", enabled: true, system: false };
-        let hub = LeafRights::new(&Terms::default(), &domains, false);
+        let hub = LeafRights::new(&LeafPermissions::default(), &domains, false);
         for kept in ["$JS.API.INFO", "$KV.b.k", "$OBJ.b", "$JS.hub.API.INFO"] {
             assert!(!hub.may_send(kept.as_bytes()), "{kept}");
         }
@@ -128,17 +128,20 @@ mod tests {
         assert!(hub.may_announce(b"$JS.hub.API.>", None) && hub.may_announce(b">", None));
         assert!(!hub.may_announce(b"$JS.API.>", None) && !hub.may_announce(b"$KV.b.>", None));
         assert!(hub.may_take(b"$JS.API.INFO"), "a hub trusts its own import");
-        let spoke = LeafRights::new(&Terms::default(), &domains, true);
+        let spoke = LeafRights::new(&LeafPermissions::default(), &domains, true);
         assert!(!spoke.may_take(b"$JS.API.INFO") && spoke.may_take(b"$JS.hub.API.INFO"));
         let same = Domains { own: "hub", remote: "hub", ..domains };
-        assert!(LeafRights::new(&Terms::default(), &same, false).may_send(b"$JS.hub.API.INFO"));
+        assert!(
+            LeafRights::new(&LeafPermissions::default(), &same, false)
+                .may_send(b"$JS.hub.API.INFO")
+        );
         let system = Domains { system: true, ..domains };
-        assert!(!LeafRights::new(&Terms::default(), &system, false).may_send(b"$NRG.x"));
+        assert!(!LeafRights::new(&LeafPermissions::default(), &system, false).may_send(b"$NRG.x"));
     }
 
     #[test]
     fn permissions_hold_in_their_direction() {
-        let terms = Terms { outward: only(&["out.>"]), inward: only(&["in.>"]) };
+        let terms = LeafPermissions { outward: only(&["out.>"]), inward: only(&["in.>"]) };
         let rights = LeafRights::new(&terms, &Domains::default(), false);
         assert!(rights.may_send(b"out.a") && !rights.may_send(b"in.a"));
         assert!(rights.may_take(b"in.a") && !rights.may_take(b"out.a"));

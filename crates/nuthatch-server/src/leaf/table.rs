@@ -1,6 +1,6 @@
-//! The leaf nodes of one account, and what it advertises to them. Lives in the account's
-//! [`Interest`](crate::interest::Interest) and changes under the lock of its tree, so that nobody
-//! who comes or goes is missed.
+//! The leaf nodes of one account, and the interest advertised to them. Lives in the account's
+//! [`Interest`](crate::interest::Interest) and changes under the lock of its tree, so that no
+//! change is missed.
 
 use super::LOOP_PREFIX;
 use crate::conn::Connection;
@@ -78,7 +78,7 @@ impl LeafTable {
         }
     }
 
-    /// Whether a subject that another server listens on is the one by which we find loops.
+    /// True if a subject that another server listens on is the one by which we find loops.
     pub(crate) fn is_own_loop(&self, subject: &[u8]) -> bool {
         !self.loop_subject.is_empty() && *self.loop_subject == *subject
     }

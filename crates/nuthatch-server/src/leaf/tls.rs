@@ -22,7 +22,7 @@ pub(crate) fn load(options: &RemoteTls) -> Result<Arc<ClientConfig>, TlsError> {
     let builder = ClientConfig::builder_with_provider(provider.clone())
         .with_safe_default_protocol_versions()?;
     let builder = if options.insecure {
-        let verifier = Arc::new(Anybody { provider });
+        let verifier = Arc::new(AnyCertificate { provider });
         builder.dangerous().with_custom_certificate_verifier(verifier)
     } else {
         builder.with_root_certificates(roots(options)?)
@@ -89,11 +89,11 @@ pub(crate) async fn connect(
 
 /// Takes any certificate (`insecure: true`), but checks that the other side has its key.
 #[derive(Debug)]
-struct Anybody {
+struct AnyCertificate {
     provider: Arc<CryptoProvider>,
 }
 
-impl ServerCertVerifier for Anybody {
+impl ServerCertVerifier for AnyCertificate {
     fn verify_server_cert(
         &self,
         _certificate: &CertificateDer<'_>,

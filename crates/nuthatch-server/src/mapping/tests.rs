@@ -1,4 +1,4 @@
-//! What a table of mappings makes of subjects.
+//! Results of a table of mappings.
 
 use super::*;
 use nuthatch_protocol::transform::Destination;
@@ -30,22 +30,22 @@ fn the_first_in_the_file_applies() {
     assert_eq!(maps.table().fixed(b"a.b"), Fixed::To(b"first.b"[..].into()));
     assert_eq!(maps.table().fixed(b"x"), Fixed::Unchanged);
     assert_eq!(maps.table().fixed(b"c.x"), Fixed::Choice(2));
-    let (mut dice, mut out) = (Dice::default(), Vec::new());
-    assert_eq!(maps.apply(b"c.x", &mut dice, &mut out), Outcome::Changed);
+    let (mut rng, mut out) = (MemberRng::default(), Vec::new());
+    assert_eq!(maps.apply(b"c.x", &mut rng, &mut out), Outcome::Changed);
     assert!(out.starts_with(b"d.") && out.ends_with(b".x"));
     maps.set(&[]);
     assert!(!maps.any());
-    assert_eq!(maps.apply(b"c.x", &mut dice, &mut out), Outcome::Unchanged);
+    assert_eq!(maps.apply(b"c.x", &mut rng, &mut out), Outcome::Unchanged);
 }
 
 #[test]
 fn weights_and_what_is_left_over() {
     let count = |destinations: &[(&str, u8)]| {
         let maps = table(&[mapping("s", destinations)]);
-        let (mut dice, mut out) = (Dice::default(), Vec::new());
+        let (mut rng, mut out) = (MemberRng::default(), Vec::new());
         let mut counts = [0_u32; 3];
         for _ in 0..10_000 {
-            match maps.apply(b"s", &mut dice, &mut out) {
+            match maps.apply(b"s", &mut rng, &mut out) {
                 Outcome::Changed if out == b"t" => counts[0] += 1,
                 Outcome::Changed => counts[1] += 1,
                 Outcome::Dropped => counts[2] += 1,

@@ -43,7 +43,7 @@ fn detail(server: &Server, account: &Account) -> Value {
         "update_time": time_json(**server.config_loaded.load()),
         "expired": false,
         "complete": true,
-        "jetstream_enabled": server.hook().enabled(account.id),
+        "jetstream_enabled": server.jetstream().enabled(account.id),
         "leafnode_connections": account.leafs.load(Ordering::Relaxed),
         "client_connections": account.connections.load(Ordering::Relaxed),
         "subscriptions": account.interest.count(),
@@ -70,14 +70,14 @@ fn detail(server: &Server, account: &Account) -> Value {
             out.insert("tags".to_owned(), json!(state.tags()));
         }
     }
-    let waiting = account.exchange.responses.count();
+    let waiting = account.imports.responses.count();
     if waiting > 0 {
         out.insert("responses".to_owned(), json!(waiting));
     }
     Value::Object(out)
 }
 
-/// What an account offers, in the shape of nats-server.
+/// Exports of an account, in the shape of nats-server.
 fn exports(own: &options::Account) -> Vec<Value> {
     let shown = |export: &Export| {
         let (kind, response) = match &export.service {
@@ -107,7 +107,7 @@ fn response_type(kind: ResponseKind) -> &'static str {
     }
 }
 
-/// What an account takes, in the shape of nats-server.
+/// Imports of an account, in the shape of nats-server.
 fn imports(own: &options::Account) -> Vec<Value> {
     let shown = |import: &Import| {
         json!({

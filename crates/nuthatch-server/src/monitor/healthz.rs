@@ -1,14 +1,14 @@
 //! `/healthz`: whether the server is well; "starting" is told from "broken".
 
 use super::query::Query;
-use crate::jetstream_hook::JsHealth;
+use crate::jetstream_port::JsHealth;
 use crate::server::Server;
 use hyper::StatusCode;
 use serde_json::{Value, json};
 use std::sync::atomic::Ordering;
 
-/// What is wrong, in the words of the endpoint.
-struct Trouble {
+/// A fault, in the words of the endpoint.
+struct HealthFault {
     code: StatusCode,
     status: &'static str,
     kind: &'static str,
@@ -17,13 +17,13 @@ struct Trouble {
 
 pub(super) async fn healthz(server: &Server, query: &Query) -> Result<(StatusCode, Value), String> {
     let details = query.flag("details")?;
-    let trouble = examine(server, query).await?;
-    let Some(trouble) = trouble else {
+    let fault = examine(server, query).await?;
+    let Some(fault) = fault else {
         return Ok((StatusCode::OK, json!({ "status": "ok" })));
     };
-    server.log.warn(format_args!("Healthcheck failed: {:?}", trouble.error));
+    server.log.warn(format_args!("Healthcheck failed: {:?}", fault.error));
     let body = if details {
-        let mut told = json!({ "type": trouble.kind, "error": trouble.error });
+        let mut told = json!({ "type": fault.kind, "error": fault.error });
         for asked in ["account", "stream", "consumer"] {
             if let Some(name) = query.text(asked) {
                 told[asked] = name.into();
@@ -31,12 +31,12 @@ pub(super) async fn healthz(server: &Server, query: &Query) -> Result<(StatusCod
         }
         json!({ "status": "error", "errors": [told] })
     } else {
-        json!({ "status": trouble.status, "error": trouble.error })
+        json!({ "status": fault.status, "error": fault.error })
     };
-    Ok((trouble.code, body))
+    Ok((fault.code, body))
 }
 
-async fn examine(server: &Server, query: &Query) -> Result<Option<Trouble>, String> {
+async fn examine(server: &Server, query: &Query) -> Result<Option<HealthFault>, String> {
     let (account, stream, consumer) =
         (query.text("account"), query.text("stream"), query.text("consumer"));
     if account.is_none() && stream.is_some() {
@@ -62,7 +62,7 @@ async fn examine(server: &Server, query: &Query) -> Result<Option<Trouble>, Stri
     if server_only || !server.options().jetstream.enabled {
         return Ok(None);
     }
-    let view = server.hook().view();
+    let view = server.jetstream().view();
     match view.health() {
         JsHealth::Ok => {}
         JsHealth::Starting => {
@@ -78,7 +78,7 @@ async fn examine(server: &Server, query: &Query) -> Result<Option<Trouble>, Stri
     }
     let Some(account) = account else { return Ok(None) };
     let found = view.check(account, stream, consumer).await;
-    Ok(found.err().map(|error| Trouble {
+    Ok(found.err().map(|error| HealthFault {
         code: StatusCode::NOT_FOUND,
         status: "unavailable",
         kind: match (stream, consumer) {
@@ -90,12 +90,12 @@ async fn examine(server: &Server, query: &Query) -> Result<Option<Trouble>, Stri
     }))
 }
 
-fn bad_request(text: &str) -> Option<Trouble> {
+fn bad_request(text: &str) -> Option<HealthFault> {
     let error = text.to_owned();
-    Some(Trouble { code: StatusCode::BAD_REQUEST, status: "error", kind: "BAD_REQUEST", error })
+    Some(HealthFault { code: StatusCode::BAD_REQUEST, status: "error", kind: "BAD_REQUEST", error })
 }
 
-fn unavailable(kind: &'static str, error: String) -> Option<Trouble> {
+fn unavailable(kind: &'static str, error: String) -> Option<HealthFault> {
     let code = StatusCode::SERVICE_UNAVAILABLE;
-    Some(Trouble { code, status: "unavailable", kind, error })
+    Some(HealthFault { code, status: "unavailable", kind, error })
 }

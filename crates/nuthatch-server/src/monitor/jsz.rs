@@ -3,7 +3,7 @@
 use super::large::ASSETS_MAX;
 use super::query::Query;
 use super::varz::object;
-use crate::jetstream_hook::{JsAccount, JsStream, JsTotals, JszQuery};
+use crate::jetstream_port::{JsAccount, JsStream, JsTotals, JszQuery};
 use crate::options::{Options, SyncPolicy};
 use crate::server::{API_LEVEL, Server};
 use crate::user_info::now;
@@ -37,7 +37,7 @@ pub(super) async fn jsz(server: &Server, query: &Query) -> Result<Value, String>
         }
         return Ok(Value::Object(out));
     }
-    let view = server.hook().view();
+    let view = server.jetstream().view();
     let totals = view.totals().await;
     out.append(&mut object(js_stats(&totals)));
     out.append(&mut object(json!({

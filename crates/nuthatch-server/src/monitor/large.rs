@@ -24,7 +24,7 @@ const MAKING_MAX: usize = 2;
 const WAITING_BYTES_MAX: usize = 64 * 1024 * 1024;
 /// A request waits so long for its turn, and then for the bytes of others to be gone.
 const TURN: Duration = Duration::from_secs(10);
-/// What permits for bytes stand for.
+/// Bytes per permit.
 const UNIT_BYTES: usize = 1024;
 
 /// Bounds for all large answers of a server.
@@ -87,22 +87,22 @@ pub(super) async fn hold(server: &Server, text: Vec<u8>) -> Option<Bytes> {
     let units = u32::try_from(units).expect("bounded by a constant above");
     let waiting = server.large_answers.waiting.clone();
     let permit = timeout(TURN, waiting.acquire_many_owned(units)).await.ok()?.ok()?;
-    Some(Bytes::from_owner(Held { text, _permit: permit }))
+    Some(Bytes::from_owner(AnswerShare { text, _permit: permit }))
 }
 
 /// An answer with its share of [`WAITING_BYTES_MAX`].
-struct Held {
+struct AnswerShare {
     text: Vec<u8>,
     _permit: OwnedSemaphorePermit,
 }
 
-impl Drop for Held {
+impl Drop for AnswerShare {
     fn drop(&mut self) {
         trim::freed(self.text.len());
     }
 }
 
-impl AsRef<[u8]> for Held {
+impl AsRef<[u8]> for AnswerShare {
     fn as_ref(&self) -> &[u8] {
         &self.text
     }

@@ -1,8 +1,7 @@
-//! What monitoring tells of the logs below the streams: `logs` of `/jsz`, which `nuthatch log report`
-//! shows.
+//! Monitoring of the logs below the streams: `logs` of `/jsz`, which `nuthatch log report` shows.
 
-use crate::jetstream::LogPlace;
-use crate::jetstream_hook::JsLog;
+use crate::jetstream::LogLocation;
+use crate::jetstream_port::JsLog;
 use crate::options::SyncPolicy;
 use crate::server::Server;
 use nuthatch_object::{CacheSnapshot, CountersSnapshot, RequestKind, TierStatus};
@@ -20,7 +19,7 @@ pub(super) fn describe(server: &Server, logs: &[JsLog]) -> Value {
     Value::Array(logs.iter().map(describe).collect())
 }
 
-fn one(log: &JsLog, place: Option<&LogPlace>, store: Option<CountersSnapshot>) -> Value {
+fn one(log: &JsLog, place: Option<&LogLocation>, store: Option<CountersSnapshot>) -> Value {
     let stats = &log.stats;
     let mut out = super::varz::object(json!({
         "name": log.name,
@@ -54,12 +53,12 @@ fn one(log: &JsLog, place: Option<&LogPlace>, store: Option<CountersSnapshot>) -
         }
     };
     set("store", store.map(|store| cost(&store)));
-    set("store_cache", place.and_then(LogPlace::cache).map(cache));
-    set("tier", place.and_then(LogPlace::tier).map(tier));
+    set("store_cache", place.and_then(LogLocation::cache).map(cache));
+    set("tier", place.and_then(LogLocation::tier).map(tier));
     Value::Object(out)
 }
 
-fn durability(place: Option<&LogPlace>) -> String {
+fn durability(place: Option<&LogLocation>) -> String {
     match place {
         None => "none: gone with the process".to_owned(),
         Some(place) if place.mode == "object" => "stored before every acknowledgement".to_owned(),

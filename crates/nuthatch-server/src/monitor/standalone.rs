@@ -32,7 +32,7 @@ pub(super) fn ipqueuesz(server: &Server, query: &Query) -> Result<Value, String>
     let all = query.flag("all")?;
     let filter = query.text("queues").unwrap_or_default();
     let mut out = Map::new();
-    for log in server.hook().view().logs() {
+    for log in server.jetstream().view().logs() {
         let name = format!("log {} queue (bytes)", log.name);
         if (all || log.stats.queue_bytes > 0) && name.contains(filter) {
             out.insert(name, json!({ "pending": log.stats.queue_bytes }));

@@ -11,14 +11,14 @@ use tokio::time::{Instant, Sleep};
 /// Breaks off when nothing could be written for too long.
 pub(super) struct Timed<S> {
     inner: S,
-    patience: Duration,
+    timeout: Duration,
     /// Runs while a write waits for the peer.
     waiting: Option<Pin<Box<Sleep>>>,
 }
 
 impl<S> Timed<S> {
-    pub(super) fn new(inner: S, patience: Duration) -> Self {
-        Self { inner, patience, waiting: None }
+    pub(super) fn new(inner: S, timeout: Duration) -> Self {
+        Self { inner, timeout, waiting: None }
     }
 
     fn look<T>(
@@ -30,7 +30,7 @@ impl<S> Timed<S> {
             self.waiting = None;
             return written;
         }
-        let end = Instant::now() + self.patience;
+        let end = Instant::now() + self.timeout;
         let waiting = self.waiting.get_or_insert_with(|| Box::pin(tokio::time::sleep_until(end)));
         match waiting.as_mut().poll(cx) {
             Poll::Ready(()) => Poll::Ready(Err(io::ErrorKind::TimedOut.into())),

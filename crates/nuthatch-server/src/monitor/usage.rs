@@ -1,4 +1,4 @@
-//! What the process uses: memory and processor.
+//! Resource use of the process: memory and processor.
 
 /// Resident memory in bytes, and processor use in percent of one core, since the last call.
 pub(super) fn usage() -> (u64, f64) {

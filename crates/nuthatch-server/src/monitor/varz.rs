@@ -18,7 +18,7 @@ pub(super) async fn varz(server: &Server) -> Value {
     let jetstream = if options.jetstream.enabled {
         json!({
             "config": js_config(&options),
-            "stats": js_stats(&server.hook().view().totals().await),
+            "stats": js_stats(&server.jetstream().view().totals().await),
             "limits": js_limits(&options),
         })
     } else {

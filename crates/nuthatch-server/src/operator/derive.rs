@@ -1,8 +1,8 @@
 //! From the tokens of accounts to what a configuration file would say about them.
 
 use super::state::AccountState;
-use super::store::{Accounts, Held};
-use super::{Trust, exchange};
+use super::store::{Accounts, StoredToken};
+use super::{Trust, import_permits};
 use crate::account::named_account_id;
 use crate::options::{
     Account, AccountJetStream, AccountLimits, DEFAULT_RESPONSE_THRESHOLD, Export, Import, Latency,
@@ -26,7 +26,7 @@ pub(super) struct Derived {
     pub(super) configured: Vec<Account>,
     /// For their users.
     pub(super) states: FxHashMap<String, Arc<AccountState>>,
-    /// What is not in force, and why.
+    /// Parts that are not in force, and why.
     pub(super) problems: Vec<String>,
     /// When the next account or activation begins or ends, in seconds since 1970.
     pub(super) deadline: Option<i64>,
@@ -41,20 +41,20 @@ impl Derived {
 }
 
 /// Why an account is not served.
-pub(super) fn fault(held: &Held, trust: &Trust) -> Option<String> {
-    if !trust.trusts(&held.claims.data.issuer) {
+pub(super) fn fault(stored: &StoredToken, trust: &Trust) -> Option<String> {
+    if !trust.trusts(&stored.claims.data.issuer) {
         return Some(
             "account validation failed: it is not signed by a trusted operator".to_owned(),
         );
     }
-    if !held.issues.is_empty() {
-        return Some(format!("validation errors: {}", held.issues.join("; ")));
+    if !stored.issues.is_empty() {
+        return Some(format!("validation errors: {}", stored.issues.join("; ")));
     }
-    if !held.claims.nats.authorization.auth_users.is_empty() {
+    if !stored.claims.nats.authorization.auth_users.is_empty() {
         let text = "external authorization (auth callout) is not supported";
         return Some(text.to_owned());
     }
-    mappings(&held.claims.nats).err()
+    mappings(&stored.claims.nats).err()
 }
 
 /// Turns tokens into accounts. `bootstrap`: the system account, if its own key may sign users while
@@ -66,41 +66,41 @@ pub(super) fn derive(
     now: i64,
 ) -> Derived {
     let mut derived = Derived::default();
-    let mut served: Vec<&Arc<Held>> = Vec::new();
+    let mut served: Vec<&Arc<StoredToken>> = Vec::new();
     let mut ids = FxHashMap::default();
-    for held in accounts.values() {
-        let data = &held.claims.data;
-        if let Some(fault) = fault(held, trust) {
-            derived.problems.push(format!("account {} is not served: {fault}", held.key()));
+    for stored in accounts.values() {
+        let data = &stored.claims.data;
+        if let Some(fault) = fault(stored, trust) {
+            derived.problems.push(format!("account {} is not served: {fault}", stored.key()));
             continue;
         }
         derived.change_at(data.not_before, now);
         derived.change_at(data.expires, now);
         if data.not_before > now {
             let issue = time_issue(data, now).unwrap_or_default();
-            derived.problems.push(format!("account {} is not served: {issue}", held.key()));
+            derived.problems.push(format!("account {} is not served: {issue}", stored.key()));
             continue;
         }
-        if let Some(other) = ids.insert(named_account_id(held.key()), held.key()) {
-            derived.problems.push(collision(held.key(), other));
+        if let Some(other) = ids.insert(named_account_id(stored.key()), stored.key()) {
+            derived.problems.push(collision(stored.key(), other));
             continue;
         }
         let strict = trust.strict.contains(&data.issuer);
-        let state = AccountState::new(held, strict, now);
-        derived.states.insert(held.key().to_owned(), Arc::new(state));
-        derived.configured.push(account(held));
-        served.push(held);
+        let state = AccountState::new(stored, strict, now);
+        derived.states.insert(stored.key().to_owned(), Arc::new(state));
+        derived.configured.push(account(stored));
+        served.push(stored);
     }
     if let Some(name) = bootstrap.filter(|name| !accounts.contains_key(*name)) {
         derived.states.insert(name.to_owned(), Arc::new(AccountState::bootstrap(name)));
     }
-    exchange::settle(&served, &mut derived, now);
+    import_permits::settle(&served, &mut derived, now);
     let problems = drop_impossible(&mut derived.configured);
     derived.problems.extend(problems.iter().map(ToString::to_string));
     derived
 }
 
-/// What is said of two accounts with one identity.
+/// Error about two accounts with one identity.
 pub(super) fn collision(one: &str, other: &str) -> String {
     format!(
         "account {one} is not served: it cannot be told apart from {other} by the identity that \
@@ -108,8 +108,8 @@ pub(super) fn collision(one: &str, other: &str) -> String {
     )
 }
 
-fn account(held: &Held) -> Account {
-    let (key, said) = (held.key(), &held.claims.nats);
+fn account(stored: &StoredToken) -> Account {
+    let (key, said) = (stored.key(), &stored.claims.nats);
     let mut account = Account::empty(key);
     account.limits = AccountLimits {
         max_connections: count(said.limits.conn),

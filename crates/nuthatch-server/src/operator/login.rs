@@ -1,4 +1,4 @@
-//! Who a client is by its token, and whether it may stay.
+//! Authentication by token, and expiry of it.
 
 use super::rights::{RightsError, effective};
 use super::state::AccountState;
@@ -14,7 +14,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-/// What the configuration says about users.
+/// The configuration's settings for users.
 #[derive(Clone, Debug, Default)]
 pub struct Settings {
     pinned: Option<BTreeSet<String>>,
@@ -52,7 +52,7 @@ pub enum Denial {
     /// No such account, or none that counts.
     #[error("Account JWT lookup error: {0} is not an account of a trusted operator")]
     NoAccount(String),
-    /// What the user may do cannot be told.
+    /// The user's permissions cannot be determined.
     #[error(transparent)]
     Rights(#[from] RightsError),
     /// The account's time is over.
@@ -199,7 +199,7 @@ fn signed(claims: &UserClaims, nonce: &str, signature: &str) -> bool {
     key.is_some_and(|key| signature::verify_nonce(&key, nonce, signature))
 }
 
-/// Whether a connection of this kind is allowed. Kinds that are not known are passed over, but a
+/// True if a connection of this kind is allowed. Kinds that are not known are passed over, but a
 /// list of nothing else allows nothing.
 fn admits(kinds: &[String], origin: &Origin) -> bool {
     let known = |kind: &String| match kind.to_ascii_uppercase().as_str() {

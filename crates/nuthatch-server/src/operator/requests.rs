@@ -6,13 +6,13 @@
 
 use super::derive::{collision, fault};
 use super::enforce::apply;
-use super::store::Held;
+use super::store::StoredToken;
 use super::{Operator, seconds};
 use crate::account::named_account_id;
-use crate::route::Way;
+use crate::egress::Outgoing;
+use crate::route::DeliveryContext;
 use crate::server::Server;
 use crate::signature;
-use crate::stage::Outgoing;
 use crate::subscription::{Receiver, Subscription};
 use crate::system::{publish, server_info};
 use bytes::Bytes;
@@ -25,7 +25,7 @@ use std::sync::{Arc, Weak};
 use std::time::SystemTime;
 use tokio::sync::mpsc;
 
-/// Requests that wait at a time; beyond that it is as if nobody took them.
+/// Requests that wait at a time; beyond that they are dropped as without a subscriber.
 const REQUESTS_MAX: usize = 256;
 /// Answered in every mode.
 const UPDATES: &[&str] = &["$SYS.REQ.ACCOUNT.*.CLAIMS.UPDATE", "$SYS.ACCOUNT.*.CLAIMS.UPDATE"];
@@ -56,16 +56,21 @@ pub(super) fn install(server: &Arc<Server>, operator: &Arc<Operator>) {
     let of_directory = if operator.store.is_directory() { OF_DIRECTORY } else { &[] };
     for pattern in UPDATES.iter().chain(of_directory) {
         let conn = server.own_connection().clone();
-        let sub = Subscription::of_server(conn, pattern.as_bytes(), Arc::new(Claims));
+        let sub = Subscription::of_server(conn, pattern.as_bytes(), Arc::new(TokenRequests));
         server.accounts.system().interest.insert(Arc::new(sub));
     }
 }
 
 /// Takes requests in the system account.
-struct Claims;
+struct TokenRequests;
 
-impl Receiver for Claims {
-    fn receive(&self, sub: &Subscription, message: &Outgoing<'_>, _way: &mut Way<'_>) -> bool {
+impl Receiver for TokenRequests {
+    fn receive(
+        &self,
+        sub: &Subscription,
+        message: &Outgoing<'_>,
+        _way: &mut DeliveryContext<'_>,
+    ) -> bool {
         let requests = sub.conn.server().operator().and_then(|operator| operator.requests.get());
         let Some(requests) = requests else { return false };
         let Ok(subject) = std::str::from_utf8(message.routed) else { return false };
@@ -96,13 +101,13 @@ async fn work_off(
 }
 
 /// How a change of tokens went: whose they are, and what to say.
-struct Done {
+struct TokenChange {
     account: String,
     message: String,
     error: Option<String>,
 }
 
-impl Done {
+impl TokenChange {
     fn well(account: &str, message: &str) -> Self {
         Self { account: account.to_owned(), message: message.to_owned(), error: None }
     }
@@ -126,8 +131,8 @@ impl Work<'_> {
                 self.say(request, self.update(Some(key), &request.body));
             }
             ["REQ", "ACCOUNT", key, "CLAIMS", "LOOKUP"] => {
-                let held = self.operator.store.get(key);
-                self.send(request, held.as_ref().map_or(b"", |held| held.jwt.as_bytes()));
+                let stored = self.operator.store.get(key);
+                self.send(request, stored.as_ref().map_or(b"", |stored| stored.jwt.as_bytes()));
             }
             ["REQ", "CLAIMS", "LIST"] => {
                 let keys: Vec<String> = self.current().into_iter().map(|(key, _)| key).collect();
@@ -141,76 +146,76 @@ impl Work<'_> {
     }
 
     /// Accounts whose time is not over.
-    fn current(&self) -> Vec<(String, Arc<Held>)> {
+    fn current(&self) -> Vec<(String, Arc<StoredToken>)> {
         let now = seconds(SystemTime::now());
-        let is_over = |held: &Held| {
-            let expires = held.claims.data.expires;
+        let is_over = |stored: &StoredToken| {
+            let expires = stored.claims.data.expires;
             expires > 0 && expires < now
         };
-        self.operator.store.snapshot().into_iter().filter(|(_, held)| !is_over(held)).collect()
+        self.operator.store.snapshot().into_iter().filter(|(_, stored)| !is_over(stored)).collect()
     }
 
     /// All tokens, one a message, and an empty message; only that one if the body is their hash.
     fn pack(&self, request: &Request) {
         let accounts = self.operator.store.snapshot();
         let mut hash = [0; SHA256_OUTPUT_LEN];
-        for held in accounts.values() {
-            let of_token = digest(&SHA256, held.jwt.as_bytes());
+        for stored in accounts.values() {
+            let of_token = digest(&SHA256, stored.jwt.as_bytes());
             hash.iter_mut().zip(of_token.as_ref()).for_each(|(byte, other)| *byte ^= other);
         }
         if request.body != hash[..] {
-            for (key, held) in self.current() {
-                self.send(request, format!("{key}|{}", held.jwt).as_bytes());
+            for (key, stored) in self.current() {
+                self.send(request, format!("{key}|{}", stored.jwt).as_bytes());
             }
         }
         self.send(request, b"");
     }
 
     /// Puts a token in force, for the account `wanted` if one is named.
-    fn update(&self, wanted: Option<&str>, body: &[u8]) -> Done {
+    fn update(&self, wanted: Option<&str>, body: &[u8]) -> TokenChange {
         const FAILED: &str = "jwt update resulted in error";
         let text = std::str::from_utf8(body).unwrap_or_default().trim();
-        let held = match Held::decode(text) {
-            Ok(held) => held,
-            Err(error) => return Done::badly(wanted.unwrap_or("n/a"), FAILED, error),
+        let stored = match StoredToken::decode(text) {
+            Ok(stored) => stored,
+            Err(error) => return TokenChange::badly(wanted.unwrap_or("n/a"), FAILED, error),
         };
-        let key = held.key().to_owned();
+        let key = stored.key().to_owned();
         if let Some(wanted) = wanted.filter(|wanted| *wanted != key) {
-            return Done::badly(wanted, FAILED, "subject does not match jwt content");
+            return TokenChange::badly(wanted, FAILED, "subject does not match jwt content");
         }
         let main = self.operator.trust.main.as_ref();
-        if main.is_some_and(|main| main.is_strict && main.key == held.claims.data.issuer) {
+        if main.is_some_and(|main| main.is_strict && main.key == stored.claims.data.issuer) {
             let why = "operator requires issuer to be a signing key";
-            return Done::badly(&key, FAILED, why);
+            return TokenChange::badly(&key, FAILED, why);
         }
-        if let Some(fault) = fault(&held, &self.operator.trust) {
-            return Done::badly(&key, "jwt validation failed", fault);
+        if let Some(fault) = fault(&stored, &self.operator.trust) {
+            return TokenChange::badly(&key, "jwt validation failed", fault);
         }
         let id = named_account_id(&key);
         let accounts = self.operator.store.snapshot();
         if let Some(other) = accounts.keys().find(|k| **k != key && named_account_id(k) == id) {
-            return Done::badly(&key, "jwt validation failed", collision(&key, other));
+            return TokenChange::badly(&key, "jwt validation failed", collision(&key, other));
         }
         if !self.operator.store.is_directory() && !accounts.contains_key(&key) {
-            return Done::well(&key, "jwt update skipped");
+            return TokenChange::well(&key, "jwt update skipped");
         }
-        match self.operator.store.save(held) {
+        match self.operator.store.save(stored) {
             Ok(false) => {}
             Ok(true) => apply(self.server, self.operator),
-            Err(error) => return Done::badly(&key, FAILED, error),
+            Err(error) => return TokenChange::badly(&key, FAILED, error),
         }
-        Done::well(&key, "jwt updated")
+        TokenChange::well(&key, "jwt updated")
     }
 
     /// Deletes the accounts that a token of the operator names.
-    fn delete(&self, body: &[u8]) -> Done {
+    fn delete(&self, body: &[u8]) -> TokenChange {
         let text = std::str::from_utf8(body).unwrap_or_default().trim();
         let decoded: Result<GenericClaims, _> = jwt::decode(text, &signature::verify);
         let by = decoded.as_ref().map_or("", |claims| &claims.data.subject).to_owned();
         let failed = format!("delete accounts request by {by} failed");
         let keys = match decoded.map_err(|error| error.to_string()).and_then(|c| self.doomed(&c)) {
             Ok(keys) => keys,
-            Err(error) => return Done::badly("", &failed, error),
+            Err(error) => return TokenChange::badly("", &failed, error),
         };
         let (mut deleted, mut errors) = (0, Vec::new());
         for key in &keys {
@@ -221,10 +226,10 @@ impl Work<'_> {
         }
         apply(self.server, self.operator);
         if errors.is_empty() {
-            return Done::well("", &format!("deleted {deleted} accounts"));
+            return TokenChange::well("", &format!("deleted {deleted} accounts"));
         }
         let message = format!("deleted {deleted} accounts, failed for {}", errors.len());
-        Done::badly("", &message, errors.join("\n"))
+        TokenChange::badly("", &message, errors.join("\n"))
     }
 
     /// The accounts that a token asks to delete, if it may.
@@ -253,8 +258,8 @@ impl Work<'_> {
         Ok(keys)
     }
 
-    fn say(&self, request: &Request, done: Done) {
-        let Done { account, message, error } = done;
+    fn say(&self, request: &Request, done: TokenChange) {
+        let TokenChange { account, message, error } = done;
         let whose = if account.is_empty() { String::new() } else { format!(" - {account}") };
         let log = &self.server.log;
         let part = match &error {

@@ -1,4 +1,4 @@
-//! What a user may do: what its token says, or the template of the scoped key that signed it.
+//! Permissions of a user: from its token, or the template of the scoped key that signed it.
 
 use super::state::AccountState;
 use crate::auth::Rights;
@@ -26,7 +26,7 @@ pub enum RightsError {
     Template(#[from] jwt::TemplateError),
 }
 
-/// What a user may do.
+/// Permissions of a user.
 pub(super) struct Effective {
     /// As the token or the template says it.
     pub(super) said: UserPermissions,
@@ -49,7 +49,7 @@ fn limit(value: Option<i64>) -> Option<u64> {
     value.and_then(|value| u64::try_from(value).ok())
 }
 
-/// What a user of this account may do.
+/// Permissions of a user of this account.
 pub(super) fn effective(
     claims: &UserClaims,
     account: &AccountState,

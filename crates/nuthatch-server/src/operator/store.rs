@@ -36,7 +36,7 @@ pub enum StoreError {
     /// The file system said no.
     #[error("{what} {}: {source}", .path.display())]
     Io {
-        /// What was to be done.
+        /// The operation that failed.
         what: &'static str,
         /// To what.
         path: PathBuf,
@@ -54,16 +54,16 @@ impl StoreError {
 
 /// The token of an account and what it says.
 #[derive(Debug)]
-pub(crate) struct Held {
+pub(crate) struct StoredToken {
     pub(crate) jwt: String,
     pub(crate) claims: AccountClaims,
-    /// What is wrong with it, apart from its times.
+    /// Its faults, apart from its times.
     pub(crate) issues: Vec<String>,
     /// The activations of its imports: `None` without one.
     pub(crate) activations: Vec<Option<Result<ActivationClaims, JwtError>>>,
 }
 
-impl Held {
+impl StoredToken {
     /// Reads a token.
     ///
     /// # Errors
@@ -86,7 +86,7 @@ impl Held {
         &self.claims.data.subject
     }
 
-    /// Whether it takes the place of `other`: signed later, and another token.
+    /// True if it takes the place of `other`: signed later, and another token.
     fn is_newer_than(&self, other: &Self) -> bool {
         let (new, old) = (&self.claims.data, &other.claims.data);
         new.id != old.id && new.issued_at >= old.issued_at
@@ -94,7 +94,7 @@ impl Held {
 }
 
 /// Tokens by public nkey of the account.
-pub(crate) type Accounts = BTreeMap<String, Arc<Held>>;
+pub(crate) type Accounts = BTreeMap<String, Arc<StoredToken>>;
 
 /// The tokens of accounts.
 pub(crate) struct Store {
@@ -112,7 +112,7 @@ impl Store {
         Self { directory, accounts: Mutex::default() }
     }
 
-    /// Whether it has a directory, so that requests may change it.
+    /// True if it has a directory, so that requests may change it.
     pub(crate) fn is_directory(&self) -> bool {
         self.directory.is_some()
     }
@@ -123,7 +123,7 @@ impl Store {
     }
 
     /// One of them.
-    pub(crate) fn get(&self, key: &str) -> Option<Arc<Held>> {
+    pub(crate) fn get(&self, key: &str) -> Option<Arc<StoredToken>> {
         self.accounts.lock().get(key).cloned()
     }
 
@@ -145,8 +145,8 @@ impl Store {
         *accounts = found;
         drop(accounts);
         for (key, token) in preload {
-            match Held::decode(token) {
-                Ok(held) => self.save_if_newer(held)?,
+            match StoredToken::decode(token) {
+                Ok(stored) => self.save_if_newer(stored)?,
                 Err(error) => problems.push(format!("preload account error for {key:?}: {error}")),
             }
         }
@@ -158,10 +158,10 @@ impl Store {
         limit.map_or(ACCOUNTS_MAX, |limit| ACCOUNTS_MAX.min(limit as usize))
     }
 
-    fn save_if_newer(&self, held: Held) -> Result<(), StoreError> {
-        match self.get(held.key()) {
-            Some(old) if !held.is_newer_than(&old) => Ok(()),
-            _ => self.save(held).map(drop),
+    fn save_if_newer(&self, stored: StoredToken) -> Result<(), StoreError> {
+        match self.get(stored.key()) {
+            Some(old) if !stored.is_newer_than(&old) => Ok(()),
+            _ => self.save(stored).map(drop),
         }
     }
 
@@ -169,10 +169,10 @@ impl Store {
     ///
     /// # Errors
     /// [`StoreError`]; then nothing has changed.
-    pub(crate) fn save(&self, held: Held) -> Result<bool, StoreError> {
+    pub(crate) fn save(&self, stored: StoredToken) -> Result<bool, StoreError> {
         let mut accounts = self.accounts.lock();
-        match accounts.get(held.key()) {
-            Some(old) if old.jwt == held.jwt => return Ok(false),
+        match accounts.get(stored.key()) {
+            Some(old) if old.jwt == stored.jwt => return Ok(false),
             Some(_) => {}
             None if accounts.len() >= self.max() => {
                 return Err(StoreError::Full { max: self.max() });
@@ -180,9 +180,9 @@ impl Store {
             None => {}
         }
         if let Some(full) = &self.directory {
-            write_whole(&full.dir, held.key(), &held.jwt)?;
+            write_whole(&full.dir, stored.key(), &stored.jwt)?;
         }
-        accounts.insert(held.key().to_owned(), Arc::new(held));
+        accounts.insert(stored.key().to_owned(), Arc::new(stored));
         Ok(true)
     }
 
@@ -211,7 +211,7 @@ impl Store {
         Ok(())
     }
 
-    /// What a request to delete does.
+    /// True if requests to delete are honoured.
     pub(crate) fn may_delete(&self) -> bool {
         let policy = self.directory.as_ref().map(|full| full.delete);
         policy.is_some_and(|policy| policy != DeletePolicy::Refused)
@@ -239,8 +239,8 @@ fn read_directory(
             break;
         }
         match read_account(&path) {
-            Ok(held) => {
-                found.insert(held.key().to_owned(), Arc::new(held));
+            Ok(stored) => {
+                found.insert(stored.key().to_owned(), Arc::new(stored));
             }
             Err(why) => problems.push(format!(
                 "the account in {} is not served: {why}; the file was left as it is",
@@ -251,17 +251,17 @@ fn read_directory(
     Ok(())
 }
 
-fn read_account(path: &Path) -> Result<Held, String> {
+fn read_account(path: &Path) -> Result<StoredToken, String> {
     let file = File::open(path).map_err(|error| error.to_string())?;
     let mut text = String::new();
     file.take(MAX_TOKEN_BYTES as u64 + 1)
         .read_to_string(&mut text)
         .map_err(|error| error.to_string())?;
-    let held = Held::decode(text.trim()).map_err(|error| error.to_string())?;
-    if path.file_stem().is_none_or(|stem| stem != held.key()) {
-        return Err(format!("it is that of {}", held.key()));
+    let stored = StoredToken::decode(text.trim()).map_err(|error| error.to_string())?;
+    if path.file_stem().is_none_or(|stem| stem != stored.key()) {
+        return Err(format!("it is that of {}", stored.key()));
     }
-    Ok(held)
+    Ok(stored)
 }
 
 /// Replaces the file of an account: after a crash there is the old one or the new one.

@@ -4,12 +4,12 @@ use nuthatch_protocol::config::{Entry, Node, Value};
 
 use super::auth::{Account, AccountJetStream, AccountLimits};
 use super::error::ProblemKind;
-use super::read::Reader;
+use super::read::ConfigReader;
 use super::tables::{ACCOUNT, ACCOUNT_JETSTREAM, ACCOUNT_LIMITS};
 use super::{GLOBAL_ACCOUNT, Options, exports, jetstream, mappings, users};
 
 /// An array of names or a map of accounts.
-pub(super) fn accounts(r: &mut Reader, value: &Value, options: &mut Options) {
+pub(super) fn accounts(r: &mut ConfigReader, value: &Value, options: &mut Options) {
     match &value.node {
         Node::Array(items) => {
             for item in items {
@@ -35,7 +35,7 @@ pub(super) fn accounts(r: &mut Reader, value: &Value, options: &mut Options) {
     }
 }
 
-fn check_name(r: &mut Reader, value: &Value, name: &str, options: &Options) -> bool {
+fn check_name(r: &mut ConfigReader, value: &Value, name: &str, options: &Options) -> bool {
     if name == GLOBAL_ACCOUNT {
         r.invalid(&value.pos, name, "is the account of 'authorization': configure it there");
     } else if options.accounts.iter().any(|a| a.name == name) {
@@ -46,7 +46,7 @@ fn check_name(r: &mut Reader, value: &Value, name: &str, options: &Options) -> b
     false
 }
 
-fn account(r: &mut Reader, entry: &Entry, options: &mut Options) {
+fn account(r: &mut ConfigReader, entry: &Entry, options: &mut Options) {
     let Some(map) = r.map(&entry.key, &entry.value) else { return };
     if !check_name(r, &entry.value, &entry.key, options) {
         return;
@@ -70,7 +70,7 @@ fn account(r: &mut Reader, entry: &Entry, options: &mut Options) {
     options.accounts.push(account);
 }
 
-fn limits(r: &mut Reader, value: &Value) -> AccountLimits {
+fn limits(r: &mut ConfigReader, value: &Value) -> AccountLimits {
     let mut limits = AccountLimits::default();
     let Some(map) = r.map("limits", value) else { return limits };
     r.walk(&ACCOUNT_LIMITS, map, |r, key, entry| {
@@ -94,7 +94,7 @@ fn limits(r: &mut Reader, value: &Value) -> AccountLimits {
     limits
 }
 
-fn account_jetstream(r: &mut Reader, value: &Value) -> Option<AccountJetStream> {
+fn account_jetstream(r: &mut ConfigReader, value: &Value) -> Option<AccountJetStream> {
     if let Some(on) = jetstream::switch(r, "jetstream", value) {
         return on.then(AccountJetStream::default);
     }

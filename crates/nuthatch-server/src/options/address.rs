@@ -4,7 +4,7 @@ use nuthatch_protocol::config::{Node, Position, Value};
 
 use super::DEFAULT_PORT;
 use super::error::ProblemKind;
-use super::read::Reader;
+use super::read::ConfigReader;
 
 /// A port as configured.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -46,19 +46,19 @@ impl Port {
     }
 }
 
-/// What `listen`, `http` and `https` hold.
+/// Value of `listen`, `http` and `https`.
 pub(super) struct Listen {
     /// `None`: as elsewhere configured, else the default.
     pub host: Option<String>,
     pub port: Port,
 }
 
-pub(super) fn port(r: &mut Reader, key: &str, value: &Value) -> Option<Port> {
+pub(super) fn port(r: &mut ConfigReader, key: &str, value: &Value) -> Option<Port> {
     r.int(key, value, -1, i64::from(u16::MAX)).map(Port::new)
 }
 
 /// A port or `host:port`.
-pub(super) fn listen(r: &mut Reader, key: &str, value: &Value) -> Option<Listen> {
+pub(super) fn listen(r: &mut ConfigReader, key: &str, value: &Value) -> Option<Listen> {
     if let Node::Int(_) = value.node {
         return port(r, key, value).map(|port| Listen { host: None, port });
     }
@@ -96,7 +96,12 @@ pub(super) fn split_host_port(text: &str) -> Result<(&str, Port), &'static str> 
 }
 
 /// Checks `client_advertise`: a host, perhaps with a port.
-pub(super) fn advertised(r: &mut Reader, key: &str, pos: &Position, text: &str) -> Option<String> {
+pub(super) fn advertised(
+    r: &mut ConfigReader,
+    key: &str,
+    pos: &Position,
+    text: &str,
+) -> Option<String> {
     if text.is_empty() {
         return None;
     }

@@ -1,4 +1,4 @@
-//! Who may connect: users, nkeys, tokens, permissions and accounts, as configured.
+//! Authentication as configured: users, nkeys, tokens, permissions and accounts.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use nuthatch_protocol::transform::Mapping;
 
-use super::exchange::{Export, Import};
+use super::sharing::{Export, Import};
 
 /// Time a client has to send its CONNECT, unless `timeout` says otherwise.
 pub const DEFAULT_AUTH_TIMEOUT: Duration = Duration::from_secs(2);
@@ -27,7 +27,7 @@ impl Secret {
         &self.0
     }
 
-    /// Whether this is a bcrypt hash: `^\$2[abxy]\$\d{2}\$`, the rule of nats-server.
+    /// True if this is a bcrypt hash: `^\$2[abxy]\$\d{2}\$`, the rule of nats-server.
     pub fn is_bcrypt(&self) -> bool {
         let b = self.0.as_bytes();
         b.len() > 6
@@ -86,7 +86,7 @@ impl Default for AuthOptions {
 }
 
 impl AuthOptions {
-    /// Whether the `authorization` block asks for any credentials.
+    /// True if the `authorization` block asks for any credentials.
     pub fn is_configured(&self) -> bool {
         self.user.is_some()
             || self.password.is_some()
@@ -103,7 +103,7 @@ pub struct User {
     pub name: String,
     /// The password; `None` only fits a client that gives an empty one.
     pub password: Option<Secret>,
-    /// What the user may do; `None` is everything. Default permissions are already applied.
+    /// The user's permissions; `None`: unrestricted. Default permissions are already applied.
     pub permissions: Option<Permissions>,
     /// Kinds of connection the user may have; empty is every kind.
     pub allowed_connection_types: BTreeSet<ConnectionType>,
@@ -116,7 +116,7 @@ pub struct NkeyUser {
     pub public: String,
     /// The 32 bytes of the public key.
     pub key: [u8; 32],
-    /// What the user may do; `None` is everything. Default permissions are already applied.
+    /// The user's permissions; `None`: unrestricted. Default permissions are already applied.
     pub permissions: Option<Permissions>,
     /// Kinds of connection the user may have; empty is every kind.
     pub allowed_connection_types: BTreeSet<ConnectionType>,
@@ -141,7 +141,7 @@ pub enum ConnectionType {
     InProcess,
 }
 
-/// What a user may publish and subscribe to.
+/// Permissions to publish and to subscribe.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Permissions {
     /// Subjects to publish to; `None` is every subject.
@@ -189,9 +189,9 @@ pub struct Account {
     pub jetstream: Option<AccountJetStream>,
     /// Limits of its connections.
     pub limits: AccountLimits,
-    /// What other accounts may import.
+    /// Exports to other accounts.
     pub exports: Vec<Export>,
-    /// What it takes from other accounts.
+    /// Imports from other accounts.
     pub imports: Vec<Import>,
     /// Subject mappings, in the order of the file: the first that matches applies.
     pub mappings: Vec<Mapping>,

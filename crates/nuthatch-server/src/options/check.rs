@@ -3,7 +3,7 @@
 use std::collections::{HashMap, HashSet};
 
 use super::error::Conflict;
-use super::{GLOBAL_ACCOUNT, LeafOptions, Options, SYSTEM_ACCOUNT, exchange, operator};
+use super::{GLOBAL_ACCOUNT, LeafOptions, Options, SYSTEM_ACCOUNT, operator, sharing};
 use crate::account::named_account_id;
 
 pub(super) fn check(options: &Options) -> Result<(), Conflict> {
@@ -153,5 +153,5 @@ fn accounts(options: &Options) -> Result<(), Conflict> {
     {
         return Err(Conflict::SystemJetStream { name: system.to_owned() });
     }
-    exchange::check(&options.accounts).map_err(Conflict::Exchange)
+    sharing::check(&options.accounts).map_err(Conflict::AccountImports)
 }

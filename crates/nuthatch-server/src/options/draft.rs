@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use super::{OPEN_MAX_SUBSCRIPTIONS, Options, SYSTEM_ACCOUNT, SyncPolicy, listen};
 
-/// What the incumbent uses when nobody says where to store: a directory that a reboot may empty.
+/// The incumbent's default store directory, which a reboot may empty.
 const NATS_SERVER_STORE_DIR: &str = "nats";
 
 /// Under which name, and so with which defaults, the server was started.

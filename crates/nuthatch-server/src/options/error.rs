@@ -1,4 +1,4 @@
-//! What can be wrong with a configuration file or a command line, and how that is said.
+//! Errors of configuration files and command lines, and their texts.
 
 use std::fmt;
 
@@ -54,9 +54,9 @@ impl fmt::Display for Shown<'_> {
 #[derive(Debug, Clone, PartialEq, thiserror::Error)]
 #[error("{pos}: {kind}")]
 pub struct ConfigProblem {
-    /// Where.
+    /// Its position.
     pub pos: Position,
-    /// What.
+    /// The problem.
     pub kind: ProblemKind,
 }
 
@@ -78,11 +78,11 @@ pub enum ProblemKind {
     WrongType {
         /// The key.
         key: String,
-        /// What it takes.
+        /// The expected value.
         wanted: &'static str,
-        /// What is there.
+        /// The value found.
         found: &'static str,
-        /// What to write instead, with its leading punctuation.
+        /// A suggestion, with its leading punctuation.
         advice: Option<String>,
     },
     /// A number outside of what the key takes.
@@ -94,7 +94,7 @@ pub enum ProblemKind {
         min: i64,
         /// Largest value.
         max: i64,
-        /// What is there.
+        /// The value found.
         found: i64,
     },
     /// A word that the key does not take.
@@ -102,9 +102,9 @@ pub enum ProblemKind {
     Word {
         /// The key.
         key: String,
-        /// What it takes.
+        /// The expected value.
         wanted: &'static str,
-        /// What is there.
+        /// The value found.
         found: String,
         /// The word that looks most like it.
         nearest: Option<&'static str>,
@@ -183,7 +183,7 @@ pub enum ProblemKind {
     Invalid {
         /// The key.
         key: String,
-        /// What is wrong, as the rest of a sentence that begins with the key.
+        /// The fault, as the rest of a sentence that begins with the key.
         what: String,
     },
 }
@@ -192,7 +192,7 @@ fn did_you_mean(nearest: &Option<&'static str>) -> String {
     nearest.map(|n| format!(": did you mean '{n}'?")).unwrap_or_default()
 }
 
-/// What can be wrong with a command line.
+/// Errors of a command line.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum FlagError {
     /// `---x` or `-=x`.
@@ -222,9 +222,9 @@ pub enum FlagError {
     BadValue {
         /// Its name.
         name: String,
-        /// What it takes.
+        /// The expected value.
         wanted: String,
-        /// What was given.
+        /// The value given.
         found: String,
     },
     /// An argument that is not a flag.
@@ -247,15 +247,15 @@ pub enum FlagError {
     /// `-sl` with an unknown command.
     #[error("unknown signal '{found}': use stop, quit, term, reopen, reload or ldm")]
     UnknownSignal {
-        /// What was given.
+        /// The value given.
         found: String,
     },
     /// `-sl cmd=x` where `x` is no process.
     #[error("'{found}' is neither a process id nor a file that holds one{why}")]
     BadPid {
-        /// What was given.
+        /// The value given.
         found: String,
-        /// What the file holds instead, with its leading punctuation.
+        /// The file's content, with its leading punctuation.
         why: String,
     },
     /// TLS flags without a certificate.
@@ -312,7 +312,7 @@ pub enum Conflict {
         /// The name or nkey.
         name: String,
     },
-    /// `no_auth_user` names nobody.
+    /// `no_auth_user` names no user.
     #[error(
         "no_auth_user '{name}' is not among the users: define it in 'authorization' or 'accounts'"
     )]
@@ -354,7 +354,7 @@ pub enum Conflict {
     CacheOfDirectory,
     /// Exports and imports that cannot be.
     #[error(transparent)]
-    Exchange(Box<super::exchange::ExchangeProblem>),
+    AccountImports(Box<super::sharing::ExchangeProblem>),
     /// `leafnodes` names an account that is not there.
     #[error("cannot find local account \"{name}\" specified in leafnode {place}")]
     LeafAccount {

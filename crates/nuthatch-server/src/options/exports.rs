@@ -2,24 +2,24 @@
 
 use nuthatch_protocol::config::{Node, Value};
 
-use super::exchange::{
+use super::read::ConfigReader;
+use super::sharing::{
     DEFAULT_LATENCY_SAMPLING, DEFAULT_RESPONSE_THRESHOLD, Export, Import, Latency, ResponseKind,
     ServiceExport,
 };
-use super::read::Reader;
 use super::tables::{EXPORT, IMPORT, IMPORTED, LATENCY};
 
 /// Words of `response`, two for each kind but `stream`.
 const RESPONSES: &[&str] = &["single", "singleton", "stream", "chunk", "chunked"];
 
 /// An array of exports.
-pub(super) fn exports(r: &mut Reader, value: &Value) -> Vec<Export> {
+pub(super) fn exports(r: &mut ConfigReader, value: &Value) -> Vec<Export> {
     let wanted = "an array of exports: [ {stream: \"a.>\"}, … ]";
     let items = r.array("exports", value, wanted).unwrap_or_default();
     items.iter().filter_map(|item| export(r, item)).collect()
 }
 
-/// What was said about one export.
+/// One export as read so far.
 #[derive(Default)]
 struct ExportDraft {
     stream: Option<String>,
@@ -31,7 +31,7 @@ struct ExportDraft {
     latency: Option<Latency>,
 }
 
-fn export(r: &mut Reader, value: &Value) -> Option<Export> {
+fn export(r: &mut ConfigReader, value: &Value) -> Option<Export> {
     let map = r.map("exports", value)?;
     let mut draft = ExportDraft::default();
     let problems_before = r.problems.len();
@@ -56,7 +56,7 @@ fn export(r: &mut Reader, value: &Value) -> Option<Export> {
     finish(r, value, draft)
 }
 
-fn finish(r: &mut Reader, value: &Value, draft: ExportDraft) -> Option<Export> {
+fn finish(r: &mut ConfigReader, value: &Value, draft: ExportDraft) -> Option<Export> {
     let of_service =
         draft.response.is_some() || draft.threshold.is_some() || draft.latency.is_some();
     let (subject, service) = match (draft.stream, draft.service) {
@@ -86,7 +86,7 @@ fn finish(r: &mut Reader, value: &Value, draft: ExportDraft) -> Option<Export> {
     Some(Export { subject, accounts, account_token_position, service })
 }
 
-fn response(r: &mut Reader, key: &str, value: &Value) -> Option<ResponseKind> {
+fn response(r: &mut ConfigReader, key: &str, value: &Value) -> Option<ResponseKind> {
     Some(match r.choice(key, value, RESPONSES, "one of single, stream, chunked")? {
         0 | 1 => ResponseKind::Single,
         2 => ResponseKind::Stream,
@@ -95,7 +95,7 @@ fn response(r: &mut Reader, key: &str, value: &Value) -> Option<ResponseKind> {
 }
 
 /// A subject, or `{subject, sampling}`.
-fn latency(r: &mut Reader, value: &Value) -> Option<Latency> {
+fn latency(r: &mut ConfigReader, value: &Value) -> Option<Latency> {
     if let Node::Str(subject) = &value.node {
         return Some(Latency { sampling: DEFAULT_LATENCY_SAMPLING, subject: subject.clone() });
     }
@@ -112,7 +112,7 @@ fn latency(r: &mut Reader, value: &Value) -> Option<Latency> {
 }
 
 /// A number from 1 to 100, such as `"50%"`, or `headers`, which is 0.
-fn sampling(r: &mut Reader, value: &Value) -> Option<u8> {
+fn sampling(r: &mut ConfigReader, value: &Value) -> Option<u8> {
     let number = match &value.node {
         Node::Str(text) if text.trim().eq_ignore_ascii_case("headers") => return Some(0),
         Node::Str(text) => text.trim().strip_suffix('%').unwrap_or(text).parse().ok(),
@@ -127,13 +127,13 @@ fn sampling(r: &mut Reader, value: &Value) -> Option<u8> {
 }
 
 /// An array of imports.
-pub(super) fn imports(r: &mut Reader, value: &Value) -> Vec<Import> {
+pub(super) fn imports(r: &mut ConfigReader, value: &Value) -> Vec<Import> {
     let wanted = "an array of imports: [ {stream: {account: A, subject: \"a.>\"}}, … ]";
     let items = r.array("imports", value, wanted).unwrap_or_default();
     items.iter().filter_map(|item| import(r, item)).collect()
 }
 
-fn import(r: &mut Reader, value: &Value) -> Option<Import> {
+fn import(r: &mut ConfigReader, value: &Value) -> Option<Import> {
     let map = r.map("imports", value)?;
     let (mut stream, mut service) = (None, None);
     let (mut to, mut prefix, mut share) = (None, None, false);
@@ -182,7 +182,7 @@ fn import(r: &mut Reader, value: &Value) -> Option<Import> {
 }
 
 /// `{account, subject}`.
-fn imported(r: &mut Reader, key: &str, value: &Value) -> Option<(String, String)> {
+fn imported(r: &mut ConfigReader, key: &str, value: &Value) -> Option<(String, String)> {
     let map = r.map(key, value)?;
     let (mut account, mut subject) = (None, None);
     r.walk(&IMPORTED, map, |r, key, entry| {

@@ -7,7 +7,7 @@ use nuthatch_protocol::config::{Entry, Map, Node, Value};
 
 use super::draft::Draft;
 use super::error::ProblemKind;
-use super::read::Reader;
+use super::read::ConfigReader;
 use super::tables::{NO_CLUSTER, TOP};
 use super::{
     DEFAULT_MAX_CLOSED_CLIENTS, DEFAULT_MAX_CONTROL_LINE_BYTES, DEFAULT_MAX_PAYLOAD_BYTES,
@@ -23,7 +23,7 @@ const MAX_MAX_CONTROL_LINE_BYTES: i64 = 1024 * 1024;
 const MAX_MAX_CLOSED_CLIENTS: i64 = 1_000_000;
 
 /// Reads a whole configuration.
-pub(super) fn read(r: &mut Reader, map: &Map, draft: &mut Draft) {
+pub(super) fn read(r: &mut ConfigReader, map: &Map, draft: &mut Draft) {
     if map.is_empty() {
         r.warnings.push("the configuration file holds no settings".to_owned());
     }
@@ -46,7 +46,7 @@ fn put<T>(place: &mut T, value: Option<T>) {
     }
 }
 
-fn network(r: &mut Reader, key: &'static str, value: &Value, draft: &mut Draft) -> bool {
+fn network(r: &mut ConfigReader, key: &'static str, value: &Value, draft: &mut Draft) -> bool {
     let options = &mut draft.options;
     match key {
         "listen" => {
@@ -90,7 +90,7 @@ fn network(r: &mut Reader, key: &'static str, value: &Value, draft: &mut Draft) 
     true
 }
 
-fn logging(r: &mut Reader, key: &'static str, value: &Value, draft: &mut Draft) -> bool {
+fn logging(r: &mut ConfigReader, key: &'static str, value: &Value, draft: &mut Draft) -> bool {
     let log = &mut draft.options.log;
     match key {
         "debug" => put(&mut log.debug, r.boolean(key, value)),
@@ -122,11 +122,11 @@ fn logging(r: &mut Reader, key: &'static str, value: &Value, draft: &mut Draft) 
 }
 
 /// A path; an empty one is none.
-fn path(r: &mut Reader, key: &str, value: &Value) -> Option<Option<PathBuf>> {
+fn path(r: &mut ConfigReader, key: &str, value: &Value) -> Option<Option<PathBuf>> {
     r.text(key, value).map(|text| (!text.is_empty()).then(|| PathBuf::from(text)))
 }
 
-fn identity(r: &mut Reader, key: &'static str, value: &Value, draft: &mut Draft) -> bool {
+fn identity(r: &mut ConfigReader, key: &'static str, value: &Value, draft: &mut Draft) -> bool {
     let options = &mut draft.options;
     match key {
         "server_name" => match r.text(key, value) {
@@ -164,7 +164,7 @@ fn identity(r: &mut Reader, key: &'static str, value: &Value, draft: &mut Draft)
     true
 }
 
-fn limits(r: &mut Reader, key: &'static str, value: &Value, draft: &mut Draft) -> bool {
+fn limits(r: &mut ConfigReader, key: &'static str, value: &Value, draft: &mut Draft) -> bool {
     draft.has_max_subscriptions |= key == "max_subscriptions";
     let limits = &mut draft.options.limits;
     match key {
@@ -213,7 +213,7 @@ fn or_default(number: Option<i64>, default: usize) -> Option<usize> {
     })
 }
 
-fn max_payload(r: &mut Reader, value: &Value) -> Option<usize> {
+fn max_payload(r: &mut ConfigReader, value: &Value) -> Option<usize> {
     let highest = i64::try_from(MAX_MAX_PAYLOAD_BYTES).unwrap_or(i64::MAX);
     let bytes = r.size("max_payload", value, 0, highest);
     let bytes = or_default(bytes, DEFAULT_MAX_PAYLOAD_BYTES)?;
@@ -223,12 +223,12 @@ fn max_payload(r: &mut Reader, value: &Value) -> Option<usize> {
     Some(bytes)
 }
 
-/// What is said about a very large `max_payload`.
+/// Warning about a very large `max_payload`.
 pub(super) fn large_payload_warning(bytes: usize) -> String {
     format!("max_payload of {bytes} is large: above 8MB memory use and latency suffer")
 }
 
-fn timing(r: &mut Reader, key: &'static str, value: &Value, draft: &mut Draft) -> bool {
+fn timing(r: &mut ConfigReader, key: &'static str, value: &Value, draft: &mut Draft) -> bool {
     let options = &mut draft.options;
     if key == "ready_timeout" {
         if let Some(time) = r.duration(key, value) {
@@ -262,7 +262,7 @@ fn timing(r: &mut Reader, key: &'static str, value: &Value, draft: &mut Draft) -
     true
 }
 
-fn blocks(r: &mut Reader, key: &'static str, entry: &Entry, draft: &mut Draft) -> bool {
+fn blocks(r: &mut ConfigReader, key: &'static str, entry: &Entry, draft: &mut Draft) -> bool {
     let value = &entry.value;
     match key {
         "authorization" => users::authorization(r, value, draft),
@@ -284,7 +284,7 @@ fn blocks(r: &mut Reader, key: &'static str, entry: &Entry, draft: &mut Draft) -
 const HARMLESS_CLUSTER_KEYS: &[&str] =
     &["name", "no_advertise", "connect_retries", "pool_size", "compression", "ping_interval"];
 
-fn cluster(r: &mut Reader, entry: &Entry) {
+fn cluster(r: &mut ConfigReader, entry: &Entry) {
     let harmless = |e: &Entry| HARMLESS_CLUSTER_KEYS.iter().any(|k| k.eq_ignore_ascii_case(&e.key));
     match &entry.value.node {
         Node::Map(map) if map.is_empty() => {}

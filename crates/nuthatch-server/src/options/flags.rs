@@ -9,7 +9,7 @@ use super::error::FlagError;
 use super::keys::Status;
 use super::nearest::nearest;
 
-/// What kind of value a flag takes.
+/// Kind of value that a flag takes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Kind {
     Bool,
@@ -206,7 +206,7 @@ pub(super) struct Given {
 }
 
 impl Given {
-    /// Whether the value is the flag's way to say "not at all".
+    /// True if the value is the flag's way to say "not at all".
     pub fn is_off(&self) -> bool {
         match &self.value {
             FlagValue::Bool(on) => !on,

@@ -7,7 +7,7 @@ use nuthatch_protocol::config::{Map, Node, Value};
 
 use super::draft::Draft;
 use super::error::ProblemKind;
-use super::read::Reader;
+use super::read::ConfigReader;
 use super::tables::{BATCH_LIMITS, JETSTREAM, JETSTREAM_LIMITS};
 use super::{BatchOptions, Compression, JetStreamLimits, JetStreamOptions, SyncPolicy, logs};
 
@@ -15,7 +15,7 @@ use super::{BatchOptions, Compression, JetStreamLimits, JetStreamOptions, SyncPo
 const BATCH_MESSAGES_MAX: u32 = 65_536;
 
 /// `true`, `enabled` or a block.
-pub(super) fn jetstream(r: &mut Reader, value: &Value, draft: &mut Draft) {
+pub(super) fn jetstream(r: &mut ConfigReader, value: &Value, draft: &mut Draft) {
     if let Some(on) = switch(r, "jetstream", value) {
         draft.jetstream = Some(on);
         return;
@@ -47,7 +47,7 @@ pub(super) fn jetstream(r: &mut Reader, value: &Value, draft: &mut Draft) {
 }
 
 /// Reads a boolean or one of the words `enabled` and `disabled`; a map is left to the caller.
-pub(super) fn switch(r: &mut Reader, key: &str, value: &Value) -> Option<bool> {
+pub(super) fn switch(r: &mut ConfigReader, key: &str, value: &Value) -> Option<bool> {
     let words = &["enabled", "enable", "disabled", "disable"];
     match &value.node {
         Node::Bool(on) => Some(*on),
@@ -66,7 +66,7 @@ pub(super) fn switch(r: &mut Reader, key: &str, value: &Value) -> Option<bool> {
 }
 
 /// `store_dir`, which may be at the top level or in `jetstream` and not in both.
-pub(super) fn store_dir(r: &mut Reader, key: &str, value: &Value, draft: &mut Draft) {
+pub(super) fn store_dir(r: &mut ConfigReader, key: &str, value: &Value, draft: &mut Draft) {
     let Some(dir) = r.word(key, value) else { return };
     if draft.store_dir.is_some() {
         let what = "is given twice: keep one, at the top level or in 'jetstream'";
@@ -76,7 +76,7 @@ pub(super) fn store_dir(r: &mut Reader, key: &str, value: &Value, draft: &mut Dr
     draft.store_dir = Some(PathBuf::from(dir));
 }
 
-fn setting(r: &mut Reader, key: &'static str, value: &Value, js: &mut JetStreamOptions) {
+fn setting(r: &mut ConfigReader, key: &'static str, value: &Value, js: &mut JetStreamOptions) {
     match key {
         "strict" => js.strict = r.boolean(key, value).unwrap_or(js.strict),
         "sync_interval" => js.sync = sync_policy(r, key, value).unwrap_or(js.sync),
@@ -96,7 +96,7 @@ fn setting(r: &mut Reader, key: &'static str, value: &Value, js: &mut JetStreamO
 }
 
 /// A domain is a token of API subjects.
-fn domain(r: &mut Reader, value: &Value, domain: &str) -> Option<String> {
+fn domain(r: &mut ConfigReader, value: &Value, domain: &str) -> Option<String> {
     if domain.contains(['.', '*', '>']) || domain.contains(char::is_whitespace) {
         r.invalid(&value.pos, "domain", "cannot hold '.', '*', '>' or spaces");
         return None;
@@ -105,12 +105,12 @@ fn domain(r: &mut Reader, value: &Value, domain: &str) -> Option<String> {
 }
 
 /// `compression` of a log.
-pub(super) fn compression(r: &mut Reader, key: &str, value: &Value) -> Option<Compression> {
+pub(super) fn compression(r: &mut ConfigReader, key: &str, value: &Value) -> Option<Compression> {
     let chosen = r.choice(key, value, &["none", "zstd"], "'none' or 'zstd'")?;
     Some(if chosen == 0 { Compression::None } else { Compression::Zstd })
 }
 
-pub(super) fn sync_policy(r: &mut Reader, key: &str, value: &Value) -> Option<SyncPolicy> {
+pub(super) fn sync_policy(r: &mut ConfigReader, key: &str, value: &Value) -> Option<SyncPolicy> {
     if let Node::Str(text) = &value.node
         && let Some(policy) = sync_word(text)
     {
@@ -133,7 +133,7 @@ pub(super) fn sync_every(interval: Duration) -> SyncPolicy {
     if interval.is_zero() { SyncPolicy::Always } else { SyncPolicy::Every(interval) }
 }
 
-fn limits(r: &mut Reader, map: &Map, limits: &mut JetStreamLimits) {
+fn limits(r: &mut ConfigReader, map: &Map, limits: &mut JetStreamLimits) {
     r.walk(&JETSTREAM_LIMITS, map, |r, key, entry| {
         let value = &entry.value;
         match key {
@@ -160,7 +160,7 @@ fn limits(r: &mut Reader, map: &Map, limits: &mut JetStreamLimits) {
     });
 }
 
-fn batch_limits(r: &mut Reader, map: &Map, limits: &mut BatchOptions) {
+fn batch_limits(r: &mut ConfigReader, map: &Map, limits: &mut BatchOptions) {
     r.walk(&BATCH_LIMITS, map, |r, key, entry| {
         let value = &entry.value;
         match key {

@@ -5,7 +5,7 @@
 
 use super::nearest::nearest;
 
-/// What happens with a key (or flag).
+/// Treatment of a key (or flag).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Status {
     /// It does what nats-server does with it.
@@ -33,7 +33,7 @@ pub(super) struct Key {
 /// The keys of one kind of map.
 #[derive(Debug)]
 pub(super) struct Block {
-    /// Where this map occurs, as the rest of "unknown key 'x' …".
+    /// Context of this map, as the rest of "unknown key 'x' …".
     pub place: &'static str,
     pub keys: &'static [Key],
 }

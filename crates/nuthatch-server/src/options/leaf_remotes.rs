@@ -7,7 +7,7 @@ use nuthatch_protocol::config::{Node, Value};
 
 use super::auth::Secret;
 use super::leafnodes::{DEFAULT_LEAF_PORT, LeafUrl, RemoteOptions, RemoteTls, compression, denied};
-use super::read::Reader;
+use super::read::ConfigReader;
 use super::tables::leaf::{REMOTE, REMOTE_TLS};
 use super::{CertificateFiles, GLOBAL_ACCOUNT};
 use crate::leaf::credentials::KeyPair;
@@ -19,7 +19,7 @@ const REMOTES_MAX: usize = 1024;
 /// Addresses of one remote.
 const URLS_MAX: usize = 64;
 
-pub(super) fn remotes(r: &mut Reader, value: &Value) -> Vec<RemoteOptions> {
+pub(super) fn remotes(r: &mut ConfigReader, value: &Value) -> Vec<RemoteOptions> {
     let wanted = "an array of remotes: [ { url: \"nats-leaf://hub:7422\" }, … ]";
     let items = r.array("remotes", value, wanted).unwrap_or_default();
     if items.len() > REMOTES_MAX {
@@ -29,7 +29,7 @@ pub(super) fn remotes(r: &mut Reader, value: &Value) -> Vec<RemoteOptions> {
     items.iter().filter_map(|item| remote(r, item)).collect()
 }
 
-fn remote(r: &mut Reader, item: &Value) -> Option<RemoteOptions> {
+fn remote(r: &mut ConfigReader, item: &Value) -> Option<RemoteOptions> {
     let map = r.map("remotes", item)?;
     let mut remote = RemoteOptions {
         urls: Vec::new(),
@@ -58,7 +58,7 @@ fn remote(r: &mut Reader, item: &Value) -> Option<RemoteOptions> {
     Some(remote)
 }
 
-fn setting(r: &mut Reader, key: &'static str, value: &Value, remote: &mut RemoteOptions) {
+fn setting(r: &mut ConfigReader, key: &'static str, value: &Value, remote: &mut RemoteOptions) {
     let mut flag = |place: &mut bool| *place = r.boolean(key, value).unwrap_or_default();
     match key {
         "hub" => flag(&mut remote.hub),
@@ -90,7 +90,7 @@ fn setting(r: &mut Reader, key: &'static str, value: &Value, remote: &mut Remote
     }
 }
 
-fn seed(r: &mut Reader, key: &str, value: &Value) -> Option<Secret> {
+fn seed(r: &mut ConfigReader, key: &str, value: &Value) -> Option<Secret> {
     let text = r.word(key, value)?;
     if KeyPair::from_seed(text).is_none() {
         // Its text is not shown: it may be a seed with a slip of the pen.
@@ -100,7 +100,7 @@ fn seed(r: &mut Reader, key: &str, value: &Value) -> Option<Secret> {
     Some(Secret::new(text))
 }
 
-fn urls(r: &mut Reader, key: &str, value: &Value) -> Vec<LeafUrl> {
+fn urls(r: &mut ConfigReader, key: &str, value: &Value) -> Vec<LeafUrl> {
     let texts = r.texts(key, value).unwrap_or_default();
     if texts.is_empty() || texts.len() > URLS_MAX {
         r.invalid(&value.pos, key, format!("must hold 1 to {URLS_MAX} addresses"));
@@ -181,7 +181,7 @@ fn percent_decoded(text: &str) -> Result<String, &'static str> {
     String::from_utf8(bytes).map_err(|_| WRONG)
 }
 
-fn remote_tls(r: &mut Reader, value: &Value) -> Option<RemoteTls> {
+fn remote_tls(r: &mut ConfigReader, value: &Value) -> Option<RemoteTls> {
     let map = r.map("tls", value)?;
     let mut tls = RemoteTls::default();
     let (mut cert_file, mut key_file) = (None, None);

@@ -10,7 +10,7 @@ use nuthatch_protocol::nkey::{KeyKind, decode_as};
 use super::auth::Secret;
 use super::error::ProblemKind;
 use super::leaf_remotes;
-use super::read::Reader;
+use super::read::ConfigReader;
 use super::tables::leaf::{AUTHORIZATION, LEAFNODES, USER};
 use super::{DEFAULT_AUTH_TIMEOUT, DEFAULT_HOST, TlsOptions, address, tls};
 
@@ -26,7 +26,7 @@ const DEFAULT_DIAL_TIMEOUT: Duration = Duration::from_secs(1);
 pub struct LeafOptions {
     /// Address to listen on. Default: every interface.
     pub host: String,
-    /// Port to listen on; 0 lets the system choose (configured as -1); `None`: nobody may connect.
+    /// Port to listen on; 0 lets the system choose (configured as -1); `None`: no listener.
     pub port: Option<u16>,
     /// `host` or `host:port` to tell other servers instead of our own address.
     pub advertise: Option<String>,
@@ -34,7 +34,7 @@ pub struct LeafOptions {
     pub no_advertise: bool,
     /// TLS of the listener.
     pub tls: Option<TlsOptions>,
-    /// Who may connect; without any of it the users of clients may.
+    /// Authentication; without any of it the users of clients may connect.
     pub auth: LeafAuth,
     /// Servers to connect to.
     pub remotes: Vec<RemoteOptions>,
@@ -63,7 +63,7 @@ impl Default for LeafOptions {
     }
 }
 
-/// Who may connect as a leaf node.
+/// Authentication of leaf nodes.
 #[derive(Debug, Clone, PartialEq, Default)]
 pub struct LeafAuth {
     /// The one user.
@@ -81,7 +81,7 @@ pub struct LeafAuth {
 }
 
 impl LeafAuth {
-    /// Whether leaf nodes have users of their own.
+    /// True if leaf nodes have users of their own.
     #[must_use]
     pub fn is_configured(&self) -> bool {
         self.user.is_some() || self.nkey.is_some() || !self.users.is_empty()
@@ -113,7 +113,7 @@ impl LeafOptions {
 /// A server to connect to.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RemoteOptions {
-    /// Where it is, one or more addresses of the same server or cluster.
+    /// One or more addresses of the same server or cluster.
     pub urls: Vec<LeafUrl>,
     /// The account here that is connected.
     pub account: String,
@@ -197,7 +197,7 @@ impl Default for RemoteTls {
 }
 
 /// The block.
-pub(super) fn leafnodes(r: &mut Reader, value: &Value) -> LeafOptions {
+pub(super) fn leafnodes(r: &mut ConfigReader, value: &Value) -> LeafOptions {
     // Without one it depends on whether there are users.
     let mut options = LeafOptions { host: String::new(), ..LeafOptions::default() };
     let Some(map) = r.map("leafnodes", value) else { return options };
@@ -227,7 +227,7 @@ pub(super) fn leafnodes(r: &mut Reader, value: &Value) -> LeafOptions {
     options
 }
 
-fn setting(r: &mut Reader, key: &'static str, value: &Value, options: &mut LeafOptions) {
+fn setting(r: &mut ConfigReader, key: &'static str, value: &Value, options: &mut LeafOptions) {
     match key {
         "advertise" => {
             if let Some(text) = r.text(key, value) {
@@ -251,7 +251,7 @@ fn setting(r: &mut Reader, key: &'static str, value: &Value, options: &mut LeafO
     }
 }
 
-fn listener_tls(r: &mut Reader, value: &Value) -> Option<TlsOptions> {
+fn listener_tls(r: &mut ConfigReader, value: &Value) -> Option<TlsOptions> {
     let tls = tls::tls(r, value)?;
     if tls.map_users {
         let what = "is not there for leaf nodes: use 'verify' and users with passwords or an nkey";
@@ -262,7 +262,7 @@ fn listener_tls(r: &mut Reader, value: &Value) -> Option<TlsOptions> {
 
 /// `off` and what amounts to it. Connections are never compressed, which both sides agree on as
 /// long as one of them does not ask for it.
-pub(super) fn compression(r: &mut Reader, key: &str, value: &Value) {
+pub(super) fn compression(r: &mut ConfigReader, key: &str, value: &Value) {
     const WORDS: &[&str] = &["off", "disabled", "disable", "not supported", "accept"];
     match &value.node {
         Node::Bool(false) => {}
@@ -278,7 +278,7 @@ pub(super) fn compression(r: &mut Reader, key: &str, value: &Value) {
     }
 }
 
-fn authorization(r: &mut Reader, value: &Value) -> LeafAuth {
+fn authorization(r: &mut ConfigReader, value: &Value) -> LeafAuth {
     let mut auth = LeafAuth::default();
     let Some(map) = r.map("authorization", value) else { return auth };
     r.walk(&AUTHORIZATION, map, |r, key, entry| {
@@ -299,7 +299,7 @@ fn authorization(r: &mut Reader, value: &Value) -> LeafAuth {
     auth
 }
 
-fn public_key(r: &mut Reader, key: &str, value: &Value) -> Option<(String, [u8; 32])> {
+fn public_key(r: &mut ConfigReader, key: &str, value: &Value) -> Option<(String, [u8; 32])> {
     let text = r.word(key, value)?;
     let decoded = decode_as(KeyKind::User, text);
     if decoded.is_none() {
@@ -309,7 +309,7 @@ fn public_key(r: &mut Reader, key: &str, value: &Value) -> Option<(String, [u8; 
     decoded.map(|bytes| (text.to_owned(), bytes))
 }
 
-fn users(r: &mut Reader, value: &Value) -> Vec<LeafUser> {
+fn users(r: &mut ConfigReader, value: &Value) -> Vec<LeafUser> {
     let wanted = "an array of users: [ {user: a, password: b, account: C}, … ]";
     let mut users = Vec::new();
     for item in r.array("users", value, wanted).unwrap_or_default() {
@@ -333,7 +333,7 @@ fn users(r: &mut Reader, value: &Value) -> Vec<LeafUser> {
 }
 
 /// A subject or an array of them, each a pattern without a queue group.
-pub(super) fn denied(r: &mut Reader, key: &str, value: &Value) -> Vec<String> {
+pub(super) fn denied(r: &mut ConfigReader, key: &str, value: &Value) -> Vec<String> {
     let list = r.texts(key, value).unwrap_or_default();
     for text in &list {
         if let Err((found, what)) = super::subject::check_permission(text, false) {

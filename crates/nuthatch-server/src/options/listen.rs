@@ -46,14 +46,14 @@ pub(super) fn fill_in(
     }
 }
 
-/// Whether only this machine reaches a listener there.
+/// True if only this machine reaches a listener there.
 pub(super) fn is_loopback(host: &str) -> bool {
     host.eq_ignore_ascii_case("localhost")
         || host.parse::<IpAddr>().is_ok_and(|address| address.is_loopback())
 }
 
 impl Options {
-    /// Whether clients must show who they are.
+    /// True if clients must show who they are.
     #[must_use]
     pub fn has_users(&self) -> bool {
         let in_accounts =
@@ -61,8 +61,7 @@ impl Options {
         self.auth.is_configured() || in_accounts || self.operator.is_some()
     }
 
-    /// What it means that there are no users, for whoever starts the server; `None`: nobody need hear
-    /// of it.
+    /// Warning about a server without users; `None`: none is needed.
     #[must_use]
     pub fn exposure(&self) -> Option<String> {
         if self.has_users() {

@@ -9,13 +9,13 @@ use nuthatch_protocol::config::{Loader, Source, parse};
 use super::draft::{Draft, Invocation};
 use super::error::{FlagError, OptionsError};
 use super::flags::{FlagValue, Given};
-use super::read::Reader;
+use super::read::ConfigReader;
 use super::{Options, check, command_line, file, flags};
 
 /// Largest configuration file that is read.
 pub const MAX_CONFIG_FILE_BYTES: u64 = 16 * 1024 * 1024;
 
-/// What a command line asks for.
+/// Command of a command line.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Command {
     /// Run a server with these options.
@@ -24,7 +24,7 @@ pub enum Command {
     TestConfig {
         /// The file.
         file: PathBuf,
-        /// What it says, with [`Options::warnings`].
+        /// The options, with [`Options::warnings`].
         options: Box<Options>,
     },
     /// `-v`: print the version, and exit.
@@ -181,7 +181,7 @@ fn read_file(path: &str, loader: &mut dyn Loader, draft: &mut Draft) -> Result<(
     let source =
         loader.load(path, "").map_err(|why| OptionsError::Read { path: path.to_owned(), why })?;
     let map = parse(&source.name, &source.text, loader)?;
-    let mut reader = Reader::default();
+    let mut reader = ConfigReader::default();
     file::read(&mut reader, &map, draft);
     if !reader.problems.is_empty() {
         return Err(OptionsError::Config(reader.problems));

@@ -1,10 +1,10 @@
 //! Reads `logs` of `jetstream`.
 
 use super::jetstream::{compression, sync_policy};
-use super::read::Reader;
+use super::read::ConfigReader;
 use super::tables::{CACHE, LOG, TIER};
-use super::{CacheSettings, Compression, LogHome, NamedLog, TierSettings};
-use crate::jetstream_hook::MAX_ENGINES;
+use super::{CacheSettings, Compression, LogStore, NamedLog, TierSettings};
+use crate::jetstream_port::LOGS_MAX;
 use nuthatch_protocol::config::{Map, Value};
 use std::path::PathBuf;
 
@@ -13,10 +13,10 @@ const RESERVED: [&str; 2] = ["default", "memory"];
 
 /// Logs that a configuration may name: each has an engine, as those of the server's own have.
 pub const MAX_LOGS: usize = 30;
-const _: () = assert!(MAX_LOGS == MAX_ENGINES - RESERVED.len());
+const _: () = assert!(MAX_LOGS == LOGS_MAX - RESERVED.len());
 
 /// The logs of the block, those that make no sense reported and left out.
-pub(super) fn read(r: &mut Reader, map: &Map) -> Vec<NamedLog> {
+pub(super) fn read(r: &mut ConfigReader, map: &Map) -> Vec<NamedLog> {
     let mut logs = Vec::new();
     for entry in map.entries() {
         if logs.len() == MAX_LOGS {
@@ -31,7 +31,7 @@ pub(super) fn read(r: &mut Reader, map: &Map) -> Vec<NamedLog> {
     logs
 }
 
-fn one(r: &mut Reader, name: &str, value: &Value) -> Option<NamedLog> {
+fn one(r: &mut ConfigReader, name: &str, value: &Value) -> Option<NamedLog> {
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_');
     if name.is_empty() || name.len() > 64 || !name.bytes().all(plain) {
         let what = "is a name: up to 64 letters, digits, '-' and '_'";
@@ -52,7 +52,7 @@ fn one(r: &mut Reader, name: &str, value: &Value) -> Option<NamedLog> {
 const LEAST_BYTES: i64 = 8_000_000;
 
 /// `tier {}`.
-pub(super) fn tier(r: &mut Reader, key: &str, value: &Value) -> Option<TierSettings> {
+pub(super) fn tier(r: &mut ConfigReader, key: &str, value: &Value) -> Option<TierSettings> {
     let map = r.map(key, value)?;
     let (mut store, mut after_age, mut local_max_bytes) = (None, None, None);
     r.walk(&TIER, map, |r, key, entry| match key {
@@ -76,7 +76,7 @@ pub(super) fn tier(r: &mut Reader, key: &str, value: &Value) -> Option<TierSetti
 }
 
 /// `cache {}`.
-pub(super) fn cache(r: &mut Reader, key: &str, value: &Value) -> Option<CacheSettings> {
+pub(super) fn cache(r: &mut ConfigReader, key: &str, value: &Value) -> Option<CacheSettings> {
     let map = r.map(key, value)?;
     let (mut dir, mut max_bytes) = (None, None);
     r.walk(&CACHE, map, |r, key, entry| match key {
@@ -107,7 +107,7 @@ struct Draft {
 }
 
 impl Draft {
-    fn set(&mut self, r: &mut Reader, key: &str, value: &Value) {
+    fn set(&mut self, r: &mut ConfigReader, key: &str, value: &Value) {
         match key {
             "mode" => {
                 let mode = r.choice(key, value, &["local", "object"], "'local' or 'object'");
@@ -123,7 +123,7 @@ impl Draft {
         }
     }
 
-    fn finish(self, r: &mut Reader, name: &str, value: &Value) -> Option<NamedLog> {
+    fn finish(self, r: &mut ConfigReader, name: &str, value: &Value) -> Option<NamedLog> {
         let object = self.object.unwrap_or(self.store.is_some());
         let wrong = match (object, &self.store, &self.dir, self.sync) {
             (true, None, ..) => Some("of mode 'object' needs 'store', the address of its bucket"),
@@ -145,8 +145,8 @@ impl Draft {
             return None;
         }
         let home = match self.store {
-            Some(address) => LogHome::Bucket(address),
-            None => LogHome::Directory(self.dir),
+            Some(address) => LogStore::Bucket(address),
+            None => LogStore::Directory(self.dir),
         };
         let Self { sync, tier, cache, compression, .. } = self;
         Some(NamedLog { name: name.to_owned(), home, sync, compression, tier, cache })

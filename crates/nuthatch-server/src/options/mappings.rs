@@ -3,7 +3,7 @@
 use nuthatch_protocol::config::{Node, Value};
 use nuthatch_protocol::transform::{Destination, Mapping};
 
-use super::read::Reader;
+use super::read::ConfigReader;
 use super::tables::MAPPING;
 
 /// Most mappings of one account; each is compiled and kept.
@@ -13,7 +13,7 @@ const WHOLE: u8 = 100;
 
 /// A map from sources to destinations, in the order of the file. A source given twice counts once,
 /// the later one in the earlier one's place, as in nats-server.
-pub(super) fn mappings(r: &mut Reader, key: &str, value: &Value) -> Vec<Mapping> {
+pub(super) fn mappings(r: &mut ConfigReader, key: &str, value: &Value) -> Vec<Mapping> {
     let mut mappings: Vec<Mapping> = Vec::new();
     let Some(map) = r.map(key, value) else { return mappings };
     if map.entries().len() > MAPPINGS_MAX {
@@ -39,7 +39,7 @@ pub(super) fn mappings(r: &mut Reader, key: &str, value: &Value) -> Vec<Mapping>
     mappings
 }
 
-fn destinations(r: &mut Reader, source: &str, value: &Value) -> Option<Vec<Destination>> {
+fn destinations(r: &mut ConfigReader, source: &str, value: &Value) -> Option<Vec<Destination>> {
     match &value.node {
         Node::Str(subject) => {
             let (subject, cluster) = (subject.clone(), String::new());
@@ -50,7 +50,7 @@ fn destinations(r: &mut Reader, source: &str, value: &Value) -> Option<Vec<Desti
     }
 }
 
-fn destination(r: &mut Reader, source: &str, value: &Value) -> Option<Destination> {
+fn destination(r: &mut ConfigReader, source: &str, value: &Value) -> Option<Destination> {
     let map = r.map(source, value)?;
     let (mut subject, mut weight, mut cluster) = (None, None, String::new());
     let problems_before = r.problems.len();
@@ -70,7 +70,7 @@ fn destination(r: &mut Reader, source: &str, value: &Value) -> Option<Destinatio
 }
 
 /// A number from 0 to 100, or such as `"25%"`.
-fn percent(r: &mut Reader, key: &str, value: &Value) -> Option<u8> {
+fn percent(r: &mut ConfigReader, key: &str, value: &Value) -> Option<u8> {
     let number = match &value.node {
         Node::Str(text) => match text.strip_suffix('%').unwrap_or(text).parse() {
             Ok(number) => number,

@@ -7,13 +7,13 @@ use nuthatch_protocol::config::{Map, Node, Value};
 use nuthatch_protocol::jwt::{self, AccountClaims, OperatorClaims, UserClaims, server_version};
 use nuthatch_protocol::nkey::{KeyKind, decode_as};
 
-use super::read::Reader;
+use super::read::ConfigReader;
 use super::tables::RESOLVER;
 use super::{Options, SYSTEM_ACCOUNT, load};
 use crate::server::NATS_VERSION;
 use crate::signature;
 
-/// What every token begins with: base64 of `{"`.
+/// Prefix of every token: base64 of `{"`.
 const TOKEN_PREFIX: &str = "eyJ";
 const NO_URL: &str = "cannot be a URL: this server fetches nothing over HTTP. Keep the accounts in \
                       a directory, { type: full, dir: \"jwt\" }, or list them in resolver_preload \
@@ -28,7 +28,7 @@ pub struct OperatorOptions {
     pub operators: Vec<TrustedOperator>,
     /// Public nkeys of operators, in place of their tokens.
     pub trusted_keys: Vec<String>,
-    /// Where the tokens of accounts are.
+    /// Store of the tokens of accounts.
     pub resolver: Option<Resolver>,
     /// Tokens of accounts in the configuration, by public nkey.
     pub preload: BTreeMap<String, String>,
@@ -43,11 +43,11 @@ pub struct OperatorOptions {
 pub struct TrustedOperator {
     /// The token.
     pub jwt: String,
-    /// What it says.
+    /// Its claims.
     pub claims: OperatorClaims,
 }
 
-/// Where the tokens of accounts are.
+/// Store of the tokens of accounts.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Resolver {
     /// `MEMORY`: only those of the configuration.
@@ -61,13 +61,13 @@ pub enum Resolver {
 pub struct FullResolver {
     /// The directory.
     pub dir: PathBuf,
-    /// What a request to delete an account does.
+    /// Treatment of requests to delete an account.
     pub delete: DeletePolicy,
     /// Most accounts; `None`: as many as a server serves.
     pub limit: Option<u32>,
 }
 
-/// What a request to delete an account does.
+/// Treatment of requests to delete an account.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum DeletePolicy {
     /// Nothing.
@@ -110,7 +110,7 @@ pub enum OperatorConflict {
     /// Two system accounts.
     #[error("system_account in config and operator JWT must be identical")]
     SystemAccountDiffers,
-    /// A directory that nobody may change.
+    /// A read-only directory.
     #[error(
         "a full resolver is changed through the system account: name it in the operator JWT or \
          with system_account"
@@ -138,7 +138,7 @@ pub enum OperatorConflict {
     Claims {
         /// The operator's public nkey.
         operator: String,
-        /// What is wrong.
+        /// The fault.
         why: String,
     },
 }
@@ -155,7 +155,7 @@ impl OperatorOptions {
         of_operators.chain(&self.trusted_keys).map(String::as_str).collect()
     }
 
-    /// Whether nothing of it is configured.
+    /// True if nothing of it is configured.
     pub(super) fn is_empty(&self) -> bool {
         *self == Self::default()
     }
@@ -172,7 +172,7 @@ impl OperatorOptions {
 }
 
 /// Reads the keys of operator mode at the top level; `false`: it is none of them.
-pub(super) fn key(r: &mut Reader, key: &str, value: &Value, options: &mut Options) -> bool {
+pub(super) fn key(r: &mut ConfigReader, key: &str, value: &Value, options: &mut Options) -> bool {
     if !matches!(
         key,
         "operator"
@@ -202,7 +202,7 @@ pub(super) fn key(r: &mut Reader, key: &str, value: &Value, options: &mut Option
 }
 
 /// Files or tokens, one or several.
-fn operators(r: &mut Reader, key: &str, value: &Value) -> Vec<TrustedOperator> {
+fn operators(r: &mut ConfigReader, key: &str, value: &Value) -> Vec<TrustedOperator> {
     let mut operators = Vec::new();
     for text in r.texts(key, value).unwrap_or_default() {
         let token = if text.starts_with(TOKEN_PREFIX) {
@@ -227,7 +227,7 @@ fn operators(r: &mut Reader, key: &str, value: &Value) -> Vec<TrustedOperator> {
 
 /// Public nkeys of one kind.
 fn keys(
-    r: &mut Reader,
+    r: &mut ConfigReader,
     key: &str,
     value: &Value,
     kind: KeyKind,
@@ -242,7 +242,7 @@ fn keys(
     keys
 }
 
-fn resolver(r: &mut Reader, value: &Value) -> Option<Resolver> {
+fn resolver(r: &mut ConfigReader, value: &Value) -> Option<Resolver> {
     let map = match &value.node {
         Node::Map(map) => map,
         Node::Str(text) if text.trim().to_ascii_uppercase().starts_with("URL") => {
@@ -259,7 +259,7 @@ fn resolver(r: &mut Reader, value: &Value) -> Option<Resolver> {
     full(r, value, map)
 }
 
-fn full(r: &mut Reader, value: &Value, map: &Map) -> Option<Resolver> {
+fn full(r: &mut ConfigReader, value: &Value, map: &Map) -> Option<Resolver> {
     let (mut kind, mut dir, mut limit) = (None, None, None);
     let (mut may_delete, mut hard) = (false, None);
     let problems_before = r.problems.len();
@@ -303,7 +303,7 @@ fn full(r: &mut Reader, value: &Value, map: &Map) -> Option<Resolver> {
     None
 }
 
-fn preload(r: &mut Reader, key: &str, value: &Value) -> BTreeMap<String, String> {
+fn preload(r: &mut ConfigReader, key: &str, value: &Value) -> BTreeMap<String, String> {
     let mut preload = BTreeMap::new();
     let Some(map) = r.map(key, value) else { return preload };
     for entry in map.entries().iter().filter(|entry| !entry.used_as_variable) {
@@ -326,7 +326,7 @@ fn preload(r: &mut Reader, key: &str, value: &Value) -> BTreeMap<String, String>
     preload
 }
 
-fn sentinel(r: &mut Reader, key: &str, value: &Value) -> Option<String> {
+fn sentinel(r: &mut ConfigReader, key: &str, value: &Value) -> Option<String> {
     let token = r.word(key, value)?;
     let claims: UserClaims = match jwt::decode(token, &signature::verify) {
         Ok(claims) => claims,

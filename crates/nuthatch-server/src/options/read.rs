@@ -13,12 +13,12 @@ const MAX_SECONDS: i64 = 10_000_000_000;
 
 /// Collects problems and warnings while a configuration is read.
 #[derive(Debug, Default)]
-pub(super) struct Reader {
+pub(super) struct ConfigReader {
     pub problems: Vec<ConfigProblem>,
     pub warnings: Vec<String>,
 }
 
-impl Reader {
+impl ConfigReader {
     pub fn problem(&mut self, pos: &Position, kind: ProblemKind) {
         self.problems.push(ConfigProblem { pos: pos.clone(), kind });
     }
@@ -209,7 +209,7 @@ impl Reader {
         Some((!none).then_some(n.unsigned_abs()))
     }
 
-    /// Like [`Reader::limit`], of a count.
+    /// Like [`ConfigReader::limit`], of a count.
     pub fn count(&mut self, key: &str, value: &Value, zero_is_none: bool) -> Option<Option<u32>> {
         let n = self.int(key, value, i64::MIN, i64::from(u32::MAX))?;
         let none = n < 0 || (n == 0 && zero_is_none);
@@ -311,7 +311,7 @@ impl Reader {
     }
 }
 
-/// Whether a value switches off what it configures, so that not supporting it harms nobody.
+/// True if a value switches off what it configures, so that not supporting it does no harm.
 fn is_off(value: &Value) -> bool {
     match &value.node {
         Node::Bool(on) => !on,

@@ -1,4 +1,4 @@
-//! What a changed configuration means for a running server.
+//! Application of a changed configuration to a running server.
 
 use super::Options;
 
@@ -12,7 +12,7 @@ pub struct ReloadPlan {
 }
 
 impl ReloadPlan {
-    /// Whether nothing changed.
+    /// True if nothing changed.
     pub fn is_empty(&self) -> bool {
         self.now.is_empty() && self.restart.is_empty()
     }

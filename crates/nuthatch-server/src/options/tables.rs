@@ -2,12 +2,12 @@
 
 use super::keys::{Block, Key, depends, no, said, yes};
 
-mod exchange;
 mod jetstream;
 pub(super) mod leaf;
+mod sharing;
 
-pub(super) use self::exchange::{EXPORT, IMPORT, IMPORTED, LATENCY};
 pub(super) use self::jetstream::{BATCH_LIMITS, CACHE, JETSTREAM, JETSTREAM_LIMITS, LOG, TIER};
+pub(super) use self::sharing::{EXPORT, IMPORT, IMPORTED, LATENCY};
 
 pub(super) const NO_CLUSTER: &str = "this version runs on one machine; remove the block";
 const NO_MQTT: &str = "this version does not speak MQTT; remove the block";

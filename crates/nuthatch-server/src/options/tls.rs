@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use nuthatch_protocol::config::{Map, Node, Value, parse_duration_ns};
 
-use super::read::Reader;
+use super::read::ConfigReader;
 use super::tables::{CERTIFICATE, TLS};
 use crate::tls::suites;
 
@@ -22,7 +22,7 @@ const PIN_DIGITS: usize = 64;
 /// TLS of one listener. Files are checked when they are read, not here.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TlsOptions {
-    /// What the server shows: the first whose name a client asks for, else the first.
+    /// Its certificates: the first whose name a client asks for, else the first.
     pub certificates: Vec<CertificateFiles>,
     /// PEM file with the authorities that clients' certificates must come from.
     pub ca_file: Option<PathBuf>,
@@ -96,14 +96,14 @@ impl Default for TlsOptions {
     }
 }
 
-/// What is given outside of the finished options.
+/// Values read on the way to the options.
 #[derive(Default)]
 struct Given {
     cert_file: Option<PathBuf>,
     key_file: Option<PathBuf>,
 }
 
-pub(super) fn tls(r: &mut Reader, value: &Value) -> Option<TlsOptions> {
+pub(super) fn tls(r: &mut ConfigReader, value: &Value) -> Option<TlsOptions> {
     let map = r.map("tls", value)?;
     let (mut options, mut given) = (TlsOptions::default(), Given::default());
     r.walk(&TLS, map, |r, key, entry| setting(r, key, &entry.value, &mut options, &mut given));
@@ -135,7 +135,7 @@ pub(super) fn tls(r: &mut Reader, value: &Value) -> Option<TlsOptions> {
 }
 
 fn setting(
-    r: &mut Reader,
+    r: &mut ConfigReader,
     key: &'static str,
     value: &Value,
     options: &mut TlsOptions,
@@ -179,7 +179,7 @@ fn setting(
     }
 }
 
-fn names(r: &mut Reader, key: &str, value: &Value) -> Vec<String> {
+fn names(r: &mut ConfigReader, key: &str, value: &Value) -> Vec<String> {
     let names = r.texts(key, value).unwrap_or_default();
     if names.is_empty() {
         r.invalid(&value.pos, key, "cannot be empty");
@@ -187,7 +187,7 @@ fn names(r: &mut Reader, key: &str, value: &Value) -> Vec<String> {
     names
 }
 
-fn cipher_suites(r: &mut Reader, key: &str, value: &Value) -> Vec<String> {
+fn cipher_suites(r: &mut ConfigReader, key: &str, value: &Value) -> Vec<String> {
     let found = names(r, key, value);
     for name in found.iter().filter(|name| !suites::is_suite(name)) {
         let what = format!("holds {name:?}, which is unknown, or weak and never offered");
@@ -197,7 +197,7 @@ fn cipher_suites(r: &mut Reader, key: &str, value: &Value) -> Vec<String> {
 }
 
 /// Groups that only Go has are passed over, as long as others are left.
-fn curves(r: &mut Reader, key: &str, value: &Value) -> Vec<String> {
+fn curves(r: &mut ConfigReader, key: &str, value: &Value) -> Vec<String> {
     let (mut found, mut passed) = (Vec::new(), Vec::new());
     for name in names(r, key, value) {
         match suites::is_curve(&name) {
@@ -217,7 +217,7 @@ fn curves(r: &mut Reader, key: &str, value: &Value) -> Vec<String> {
     found
 }
 
-fn handshake_first(r: &mut Reader, key: &str, value: &Value) -> Option<HandshakeFirst> {
+fn handshake_first(r: &mut ConfigReader, key: &str, value: &Value) -> Option<HandshakeFirst> {
     let Node::Str(text) = &value.node else {
         let on = r.boolean(key, value)?;
         return Some(if on { HandshakeFirst::Yes } else { HandshakeFirst::No });
@@ -236,7 +236,7 @@ fn handshake_first(r: &mut Reader, key: &str, value: &Value) -> Option<Handshake
     }
 }
 
-fn pins(r: &mut Reader, key: &str, value: &Value, options: &mut TlsOptions) {
+fn pins(r: &mut ConfigReader, key: &str, value: &Value, options: &mut TlsOptions) {
     for pin in r.texts(key, value).unwrap_or_default() {
         if pin.len() == PIN_DIGITS && pin.bytes().all(|byte| byte.is_ascii_hexdigit()) {
             options.pinned_keys.insert(pin.to_ascii_lowercase());
@@ -247,7 +247,7 @@ fn pins(r: &mut Reader, key: &str, value: &Value, options: &mut TlsOptions) {
     }
 }
 
-fn certificates(r: &mut Reader, key: &str, value: &Value, options: &mut TlsOptions) {
+fn certificates(r: &mut ConfigReader, key: &str, value: &Value, options: &mut TlsOptions) {
     let wanted = "an array of { cert_file: …, key_file: … }";
     let pairs = r.array(key, value, wanted).unwrap_or_default();
     if pairs.len() > CERTIFICATES_MAX {
@@ -265,7 +265,7 @@ fn certificates(r: &mut Reader, key: &str, value: &Value, options: &mut TlsOptio
     }
 }
 
-fn certificate(r: &mut Reader, map: &Map) -> (Option<PathBuf>, Option<PathBuf>) {
+fn certificate(r: &mut ConfigReader, map: &Map) -> (Option<PathBuf>, Option<PathBuf>) {
     let (mut cert_file, mut key_file) = (None, None);
     r.walk(&CERTIFICATE, map, |r, key, entry| {
         let file = r.word(key, &entry.value).map(PathBuf::from);

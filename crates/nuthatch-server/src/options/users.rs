@@ -13,7 +13,7 @@ use super::auth::{
 };
 use super::draft::Draft;
 use super::error::ProblemKind;
-use super::read::Reader;
+use super::read::ConfigReader;
 use super::subject;
 use super::tables::{AUTHORIZATION, PERMISSIONS, RESPONSES, SUBJECTS, USER};
 
@@ -21,7 +21,7 @@ use super::tables::{AUTHORIZATION, PERMISSIONS, RESPONSES, SUBJECTS, USER};
 const MADE_TOKEN_CHARS: usize = 32;
 
 /// The `authorization` block.
-pub(super) fn authorization(r: &mut Reader, value: &Value, draft: &mut Draft) {
+pub(super) fn authorization(r: &mut ConfigReader, value: &Value, draft: &mut Draft) {
     let Some(map) = r.map("authorization", value) else { return };
     let auth = &mut draft.options.auth;
     let auth_timeout = &mut draft.auth_timeout;
@@ -64,7 +64,7 @@ pub(super) fn authorization(r: &mut Reader, value: &Value, draft: &mut Draft) {
         r.warn(&value.pos, what);
     }
     if password_is_variable && auth.user.is_none() {
-        // `PASS = …` above a list of users is a variable, not the password of nobody.
+        // `PASS = …` above a list of users is a variable, not a password.
         auth.password = None;
     }
     apply_defaults(defaults, &mut auth.users, &mut auth.nkeys);
@@ -99,7 +99,7 @@ pub(super) fn apply_defaults(
 }
 
 /// An array of users, those with names and those with nkeys.
-pub(super) fn users(r: &mut Reader, value: &Value) -> (Vec<User>, Vec<NkeyUser>) {
+pub(super) fn users(r: &mut ConfigReader, value: &Value) -> (Vec<User>, Vec<NkeyUser>) {
     let mut users = Vec::new();
     let mut nkeys = Vec::new();
     let wanted = "an array of users: [ {user: a, password: b}, … ]";
@@ -119,7 +119,7 @@ enum AnyUser {
     Nkey(NkeyUser),
 }
 
-fn user(r: &mut Reader, value: &Value, map: &Map) -> Option<AnyUser> {
+fn user(r: &mut ConfigReader, value: &Value, map: &Map) -> Option<AnyUser> {
     let problems_before = r.problems.len();
     let mut name = None;
     let mut password = None;
@@ -175,7 +175,7 @@ fn user(r: &mut Reader, value: &Value, map: &Map) -> Option<AnyUser> {
 const CONNECTION_TYPES: &[&str] =
     &["STANDARD", "WEBSOCKET", "LEAFNODE", "LEAFNODE_WS", "MQTT", "MQTT_WS", "IN_PROCESS"];
 
-fn connection_types(r: &mut Reader, key: &str, value: &Value) -> BTreeSet<ConnectionType> {
+fn connection_types(r: &mut ConfigReader, key: &str, value: &Value) -> BTreeSet<ConnectionType> {
     let items = match &value.node {
         Node::Array(items) => items.as_slice(),
         _ => std::slice::from_ref(value),
@@ -198,7 +198,7 @@ fn connection_types(r: &mut Reader, key: &str, value: &Value) -> BTreeSet<Connec
 }
 
 /// `{publish, subscribe, allow_responses}`.
-pub(super) fn permissions(r: &mut Reader, key: &str, value: &Value) -> Option<Permissions> {
+pub(super) fn permissions(r: &mut ConfigReader, key: &str, value: &Value) -> Option<Permissions> {
     let map = r.map(key, value)?;
     let mut permissions = Permissions::default();
     r.walk(&PERMISSIONS, map, |r, key, entry| {
@@ -220,7 +220,7 @@ pub(super) fn permissions(r: &mut Reader, key: &str, value: &Value) -> Option<Pe
 
 /// A subject, an array of them, or `{allow, deny}`. An empty map restricts nothing.
 fn subjects(
-    r: &mut Reader,
+    r: &mut ConfigReader,
     key: &'static str,
     value: &Value,
     queues: bool,
@@ -243,7 +243,7 @@ fn subjects(
     Some(permission)
 }
 
-fn subject_list(r: &mut Reader, key: &str, value: &Value, queues: bool) -> Vec<String> {
+fn subject_list(r: &mut ConfigReader, key: &str, value: &Value, queues: bool) -> Vec<String> {
     let list = r.texts(key, value).unwrap_or_default();
     for text in &list {
         if let Err((found, what)) = subject::check_permission(text, queues) {
@@ -255,7 +255,7 @@ fn subject_list(r: &mut Reader, key: &str, value: &Value, queues: bool) -> Vec<S
 }
 
 /// `true`, `false` or `{max, expires}`. Zeros mean the default, negative numbers no limit.
-fn responses(r: &mut Reader, key: &str, value: &Value) -> Option<ResponsePermission> {
+fn responses(r: &mut ConfigReader, key: &str, value: &Value) -> Option<ResponsePermission> {
     let mut responses = ResponsePermission::default();
     let map = match &value.node {
         Node::Bool(on) => return on.then_some(responses),

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use nuthatch_protocol::config::{Map, Node, Value};
 
-use super::read::Reader;
+use super::read::ConfigReader;
 use super::tables::WEBSOCKET;
 use super::{DEFAULT_HOST, TlsOptions, address, tls};
 
@@ -71,7 +71,7 @@ impl Default for WebsocketOptions {
     }
 }
 
-/// Where a page came from, as a browser says.
+/// Origin of a page, as a browser tells it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Origin {
     https: bool,
@@ -140,7 +140,7 @@ impl WebsocketOptions {
 }
 
 /// The listener; `None`: the block opens no port.
-pub(super) fn websocket(r: &mut Reader, value: &Value) -> Option<WebsocketOptions> {
+pub(super) fn websocket(r: &mut ConfigReader, value: &Value) -> Option<WebsocketOptions> {
     let map = r.map("websocket", value)?;
     // Without one it depends on whether there are users.
     let mut options = WebsocketOptions { host: String::new(), ..WebsocketOptions::default() };
@@ -167,7 +167,7 @@ pub(super) fn websocket(r: &mut Reader, value: &Value) -> Option<WebsocketOption
     Some(options)
 }
 
-fn setting(r: &mut Reader, key: &'static str, value: &Value, options: &mut WebsocketOptions) {
+fn setting(r: &mut ConfigReader, key: &'static str, value: &Value, options: &mut WebsocketOptions) {
     let mut name = |place: &mut Option<String>| {
         if let Some(text) = r.text(key, value) {
             *place = (!text.is_empty()).then(|| text.to_owned());
@@ -204,7 +204,7 @@ fn setting(r: &mut Reader, key: &'static str, value: &Value, options: &mut Webso
     }
 }
 
-fn origins(r: &mut Reader, key: &str, value: &Value, options: &mut WebsocketOptions) {
+fn origins(r: &mut ConfigReader, key: &str, value: &Value, options: &mut WebsocketOptions) {
     for text in r.texts(key, value).unwrap_or_default() {
         match Origin::parse(&text) {
             Ok(origin) => options.allowed_origins.push(origin),
@@ -213,7 +213,7 @@ fn origins(r: &mut Reader, key: &str, value: &Value, options: &mut WebsocketOpti
     }
 }
 
-fn headers(r: &mut Reader, key: &str, value: &Value, options: &mut WebsocketOptions) {
+fn headers(r: &mut ConfigReader, key: &str, value: &Value, options: &mut WebsocketOptions) {
     for entry in r.map(key, value).map(Map::entries).unwrap_or_default() {
         let name = entry.key.to_ascii_lowercase();
         let Node::Str(text) = &entry.value.node else {

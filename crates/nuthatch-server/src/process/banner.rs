@@ -1,10 +1,10 @@
-//! What a server says when it starts.
+//! Log lines at the start of a server.
 
 use super::VERSION;
 use crate::options::SyncPolicy;
 use crate::server::{NATS_VERSION, Server};
 
-/// Who it is and what it was told.
+/// Its name, version and settings.
 pub(super) fn starting(server: &Server) {
     let (log, options) = (&server.log, server.options());
     log.info(format_args!("Starting nats-server (nuthatch)"));
@@ -25,7 +25,7 @@ pub(super) fn starting(server: &Server) {
     }
 }
 
-/// Where JetStream stores, how safely, and what it found there.
+/// JetStream's logs: location, durability, and what was recovered.
 pub(super) fn jetstream(server: &Server, lines: &[String]) {
     let (log, options) = (&server.log, server.options());
     let jetstream = &options.jetstream;
@@ -65,7 +65,7 @@ fn durability(log: &crate::logging::Logger, sync: SyncPolicy) {
     }
 }
 
-/// Where websocket clients are served, if anywhere.
+/// Address for websocket clients, if there is one.
 pub(super) fn websocket(server: &Server) {
     let (log, options) = (&server.log, server.options());
     let Some(websocket) = &options.websocket else { return };
@@ -78,7 +78,7 @@ pub(super) fn websocket(server: &Server) {
     }
 }
 
-/// Where other servers may connect as leaf nodes, if anywhere.
+/// Address for leaf nodes, if there is one.
 pub(super) fn leafs(server: &Server) {
     let (log, options) = (&server.log, server.options());
     let Some(leafs) = options.leafnodes.as_ref().filter(|leafs| leafs.port.is_some()) else {

@@ -1,4 +1,4 @@
-//! What makes a server stop although nobody asked it to.
+//! Faults that stop a server.
 
 use parking_lot::Mutex;
 use tokio::sync::Notify;

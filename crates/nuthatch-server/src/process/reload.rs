@@ -4,7 +4,7 @@ use crate::options::{Command, Invocation};
 use crate::server::Server;
 use std::sync::Arc;
 
-/// Where the options came from.
+/// Source of the options.
 pub(super) struct Source {
     pub(super) invocation: Invocation,
     pub(super) args: Vec<String>,

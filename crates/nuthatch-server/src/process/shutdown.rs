@@ -14,7 +14,7 @@ const CONNECTIONS_MAX: Duration = Duration::from_secs(2);
 
 /// So long is each request to a bucket repeated that does not answer: what was not acknowledged by
 /// then never is.
-const STORE_PATIENCE: Duration = Duration::from_secs(5);
+const STORE_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Stops everything in order.
 ///
@@ -36,10 +36,10 @@ pub(super) async fn shutdown(server: &Arc<Server>) -> Result<(), RunError> {
     if server.options().jetstream.enabled {
         server.log.info(format_args!("Initiating JetStream Shutdown..."));
         for (_, bucket) in &*server.buckets.lock() {
-            bucket.set_retry_for(STORE_PATIENCE);
+            bucket.set_retry_for(STORE_TIMEOUT);
         }
         let stopping = server.clone();
-        let stopped = tokio::task::spawn_blocking(move || stopping.hook().stop()).await;
+        let stopped = tokio::task::spawn_blocking(move || stopping.jetstream().stop()).await;
         result = stopped.unwrap_or_else(|panic| Err(panic.to_string()));
         match &result {
             Ok(()) => server.log.info(format_args!("JetStream Shutdown")),

@@ -1,4 +1,5 @@
-//! Patterns of streams of which every subject takes the same way: to the stream, and to nobody else.
+//! Patterns of streams of which every subject has the same route: to the stream alone. to the
+//! stream, and to nobody else.
 //!
 //! A publisher may use more subjects than anybody wants to remember, as in a key-value bucket. That
 //! a subject is selected by such a pattern is seen in the subject itself. As with routes, all of it
@@ -19,17 +20,17 @@ pub(super) struct Regions {
     oldest: usize,
 }
 
-/// What one pattern selects: literal tokens, then a wildcard.
+/// Subjects of one pattern: literal tokens, then a wildcard.
 struct Region {
     /// The literal tokens, with the separator behind them.
     prefix: Box<[u8]>,
-    /// Whether the wildcard is `>`.
+    /// True if the wildcard is `>`.
     is_tail: bool,
     /// The place of the route of all subjects; `None`: not all have the same.
     place: Option<usize>,
 }
 
-/// What is known of the pattern that selects a subject.
+/// The pattern that selects a subject, as far as known.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Found {
     /// Nothing.
@@ -50,7 +51,7 @@ fn split(pattern: &[u8]) -> Option<(&[u8], bool)> {
     (is_head && (is_tail || last == ANY_TOKEN)).then_some((prefix, is_tail))
 }
 
-/// Whether a pattern is literal tokens and then one wildcard.
+/// True if a pattern is literal tokens and then one wildcard.
 pub(crate) fn is_region(pattern: &[u8]) -> bool {
     split(pattern).is_some()
 }
@@ -72,7 +73,7 @@ impl Regions {
         *self = Self::default();
     }
 
-    /// What is known of a subject. Patterns of streams do not overlap.
+    /// Looks a subject up. Patterns of streams do not overlap.
     #[inline]
     pub(super) fn find(&mut self, subject: &[u8]) -> Found {
         let holds = |region: &Region| region.holds(subject);

@@ -1,7 +1,7 @@
 //! Routes that are remembered are those that would be found.
 
 use super::*;
-use crate::jetstream_hook::{ApiRequest, EngineId, JsView, NoJetStream, Peer, SendError};
+use crate::jetstream_port::{ApiRequest, JsView, LogId, NoJetStream, Peer, SendError};
 use crate::logging::Logger;
 use crate::options::Options;
 use crate::server::Server;
@@ -16,13 +16,13 @@ use tokio::sync::oneshot::Receiver;
 #[derive(Default)]
 struct Owner {
     patterns: Mutex<Vec<(StreamId, &'static str)>>,
-    generation: AtomicU64,
+    version: AtomicU64,
 }
 
 impl Owner {
     fn own(&self, patterns: &[(u32, &'static str)]) {
         *self.patterns.lock() = patterns.iter().map(|(id, p)| (StreamId(*id), *p)).collect();
-        self.generation.fetch_add(1, Ordering::Release);
+        self.version.fetch_add(1, Ordering::Release);
     }
 
     fn owner(&self, subject: &[u8]) -> Option<(StreamRoute, &'static str)> {
@@ -31,16 +31,16 @@ impl Owner {
         }
         let patterns = self.patterns.lock();
         let (stream, pattern) = patterns.iter().find(|(_, p)| matches(p.as_bytes(), subject))?;
-        Some((StreamRoute { engine: EngineId(0), stream: *stream }, pattern))
+        Some((StreamRoute { engine: LogId(0), stream: *stream }, pattern))
     }
 }
 
-impl JetStreamHook for Owner {
+impl JetStreamPort for Owner {
     fn enabled(&self, _: AccountId) -> bool {
         true
     }
-    fn generation(&self) -> u64 {
-        self.generation.load(Ordering::Acquire)
+    fn version(&self) -> u64 {
+        self.version.load(Ordering::Acquire)
     }
     fn route(&self, _: AccountId, subject: &[u8]) -> Option<StreamRoute> {
         Some(self.owner(subject)?.0)
@@ -62,7 +62,7 @@ impl JetStreamHook for Owner {
     fn api_request(&self, _: ApiRequest) -> Option<Receiver<()>> {
         None
     }
-    fn send(&self, _: EngineId, event: Event<Peer>, _: bool, _: u64) -> Result<(), SendError> {
+    fn send(&self, _: LogId, event: Event<Peer>, _: bool, _: u64) -> Result<(), SendError> {
         Err(SendError::Closed(event))
     }
     fn engine_count(&self) -> usize {
@@ -94,7 +94,7 @@ fn subscribe(account: &Account, conn: &Arc<Connection>, subject: &str) -> Arc<Su
 
 /// What a route leads to: the stream, and how many subscriptions.
 fn ends(route: &Route) -> (Option<StreamId>, usize) {
-    assert!(route.abroad.is_empty());
+    assert!(route.foreign_streams.is_empty());
     (route.stream.map(|stream| stream.stream), route.matched.plain().len())
 }
 
@@ -110,15 +110,15 @@ fn what_is_remembered_is_what_would_be_found_whatever_changes() {
     let (account, conn) = server();
     let owner = Owner::default();
     let mut routes = RouteCache::default();
-    let mut dice = Dice(7);
+    let mut rng = MemberRng(7);
     let mut subs: Vec<Arc<Subscription>> = Vec::new();
     let mut uniform = 0;
     for _ in 0..3_000 {
-        match dice.roll(12) {
+        match rng.below(12) {
             0 => {
                 let mut own: Vec<(u32, &str)> = Vec::new();
-                for id in 1..=dice.roll(4) as u32 {
-                    let pattern = PATTERNS[dice.roll(PATTERNS.len())];
+                for id in 1..=rng.below(4) as u32 {
+                    let pattern = PATTERNS[rng.below(PATTERNS.len())];
                     let overlap = |other: &(u32, &str)| {
                         nuthatch_protocol::subject::overlap(pattern.as_bytes(), other.1.as_bytes())
                     };
@@ -128,15 +128,15 @@ fn what_is_remembered_is_what_would_be_found_whatever_changes() {
                 }
                 owner.own(&own);
             }
-            1 => subs.push(subscribe(&account, &conn, SUBSCRIBED[dice.roll(SUBSCRIBED.len())])),
+            1 => subs.push(subscribe(&account, &conn, SUBSCRIBED[rng.below(SUBSCRIBED.len())])),
             2..=3 if !subs.is_empty() => {
-                let sub = subs.swap_remove(dice.roll(subs.len()));
+                let sub = subs.swap_remove(rng.below(subs.len()));
                 assert!(account.interest.remove(&sub));
             }
             _ => {}
         }
         for _ in 0..3 {
-            let subject = SUBJECTS[dice.roll(SUBJECTS.len())].as_bytes();
+            let subject = SUBJECTS[rng.below(SUBJECTS.len())].as_bytes();
             let mut wanted = Route::default();
             account.find(&owner, subject, &mut wanted, None);
             let found = ends(routes.lookup(&account, &owner, subject));

@@ -12,7 +12,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, SystemTime};
 
-/// How often `STATSZ` is published while somebody listens.
+/// How often `STATSZ` is published while it has subscribers.
 const STATSZ_INTERVAL: Duration = Duration::from_secs(10);
 /// How often the connections of an account are published while there are any.
 const CONNECTIONS_INTERVAL: Duration = Duration::from_secs(30);
@@ -35,7 +35,7 @@ fn typed(kind: &str) -> Value {
     })
 }
 
-/// What events say of a client.
+/// Description of a client in events.
 fn client(conn: &Connection, stop: Option<SystemTime>) -> Value {
     let session = conn.session();
     let mut client = json!({

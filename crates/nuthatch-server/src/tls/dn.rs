@@ -61,13 +61,13 @@ impl Dn {
         (group.is_empty() && !groups.is_empty()).then_some(Self(groups))
     }
 
-    /// Whether the groups are the same in the same order.
+    /// True if the groups are the same in the same order.
     #[must_use]
     pub fn is_same(&self, other: &Self) -> bool {
         self.0.len() == other.0.len() && self.0.iter().zip(&other.0).all(|(a, b)| same_group(a, b))
     }
 
-    /// Whether the groups are the same in any order.
+    /// True if the groups are the same in any order.
     #[must_use]
     pub fn has_same_groups(&self, other: &Self) -> bool {
         let mut left: Vec<_> = other.0.iter().collect();

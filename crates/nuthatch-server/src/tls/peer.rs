@@ -5,7 +5,7 @@ use ring::digest;
 use std::fmt::Write as _;
 use x509_parser::prelude::{FromDer, GeneralName, X509Certificate};
 
-/// What matters of a client's certificate.
+/// The used fields of a client's certificate.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct PeerCertificate {
     /// E-mail addresses, DNS names and URIs among its alternative names, in this order.

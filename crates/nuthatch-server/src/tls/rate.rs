@@ -10,7 +10,7 @@ const WINDOW: Duration = Duration::from_secs(1);
 pub struct RateLimit(Mutex<Option<(Instant, u32)>>);
 
 impl RateLimit {
-    /// Whether one more may begin now, with so many in every second.
+    /// True if one more may begin now, with so many in every second.
     pub fn allows(&self, limit: u32, now: Instant) -> bool {
         let mut window = self.0.lock();
         match &mut *window {

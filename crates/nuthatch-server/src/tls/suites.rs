@@ -41,7 +41,7 @@ fn find<T: Copy>(table: &[(&str, T)], name: &str) -> Option<T> {
     table.iter().find(|(known, _)| known.eq_ignore_ascii_case(name)).map(|(_, found)| *found)
 }
 
-/// Whether there is a suite of this name.
+/// True if there is a suite of this name.
 #[must_use]
 pub fn is_suite(name: &str) -> bool {
     find(SUITES, name).is_some()

@@ -1,4 +1,4 @@
-//! What the reading side of a websocket wants the writing side to send.
+//! Control frames that the reading side of a websocket asks the writing side to send.
 
 use super::frame::{Header, Opcode};
 use parking_lot::Mutex;
@@ -53,7 +53,7 @@ impl Control {
         }
     }
 
-    /// Whether a close has been taken; if not, the waker is called once it is on its way.
+    /// True if a close has been taken; if not, the waker is called once it is on its way.
     pub fn is_close_sent(&self, waker: &Waker) -> bool {
         let mut state = self.0.lock();
         if !state.close_sent {

@@ -14,7 +14,7 @@ const MASKED: u8 = 0x80;
 const LEN_16: u8 = 126;
 const LEN_64: u8 = 127;
 
-/// What a frame carries.
+/// Type of a frame.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Opcode {
     /// More of a message that has begun.
@@ -36,7 +36,7 @@ pub struct Header {
     pub is_final: bool,
     /// The message is compressed (RFC 7692); only on its first frame.
     pub is_compressed: bool,
-    /// What it carries.
+    /// Its type.
     pub opcode: Opcode,
     /// The key that the payload is masked with.
     pub mask: Option<[u8; 4]>,
@@ -44,10 +44,10 @@ pub struct Header {
     pub len: u64,
 }
 
-/// What is wrong with a frame.
+/// A protocol error in a frame.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum FrameError {
-    /// A bit that nobody has agreed on.
+    /// A reserved bit without a negotiated extension.
     #[error("a reserved bit is set")]
     ReservedBit,
     /// An operation that does not exist.

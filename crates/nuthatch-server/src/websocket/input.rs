@@ -24,7 +24,7 @@ const INFLATE_BYTES: usize = 16 * 1024;
 const READ_MORE_BYTES: usize = 16 * 1024;
 /// Reads from the socket that lead to no payload, before others have their turn.
 const FILLS_MAX: usize = 4;
-/// What the sender has cut off a compressed message (RFC 7692 §7.2.1).
+/// Bytes cut off the end of a compressed message (RFC 7692 §7.2.1).
 const DEFLATE_TAIL: &[u8] = &[0, 0, 0xff, 0xff];
 
 /// A payload that is being read.
@@ -84,7 +84,7 @@ pub struct Input<R> {
     raw: BytesMut,
     payload: Option<Payload>,
     message: Message,
-    /// What is still to be inflated of [`DEFLATE_TAIL`].
+    /// Rest of [`DEFLATE_TAIL`] still to be inflated.
     tail: &'static [u8],
     /// The peer has sent a close, or nonsense: nothing is read any more.
     ended: bool,

@@ -8,14 +8,14 @@ use std::net::IpAddr;
 
 /// Headers of a request that are looked at.
 const HEADERS_MAX: usize = 64;
-/// What every server appends to a client's key.
+/// GUID appended to a client's key.
 const GUID: &[u8] = b"258EAFA5-E914-47DA-95CA-C5AB0DC85B11";
 /// Headers by which the origin is judged.
 const SINGLE: [&str; 3] = ["Host", "Origin", "Sec-WebSocket-Origin"];
 /// Bytes of a key.
 const KEY_BYTES: usize = 16;
 
-/// What a client asked for and got.
+/// Result of the handshake.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Upgrade {
     /// The one address in `X-Forwarded-For`; shown in log lines.
@@ -24,7 +24,7 @@ pub struct Upgrade {
     pub compress: bool,
     /// Its frames are masked.
     pub masked: bool,
-    /// What cookies say about who it is.
+    /// Credentials from cookies.
     pub cookies: Cookies,
 }
 
@@ -86,7 +86,7 @@ impl<'a> Request<'a> {
         found.map(|(_, value)| value.trim())
     }
 
-    /// Whether one of the values, which are separated by commas, is this one.
+    /// True if one of the values, which are separated by commas, is this one.
     fn has(&self, name: &str, wanted: &str) -> bool {
         let same_name = |(known, _): &&(&str, &str)| known.eq_ignore_ascii_case(name);
         let mut values =

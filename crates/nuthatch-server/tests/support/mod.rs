@@ -14,21 +14,21 @@ use std::time::{Duration, Instant};
 use tokio::runtime::Runtime;
 
 /// How long a peer waits for bytes that must come.
-pub const PATIENCE: Duration = Duration::from_secs(60);
+pub const TIMEOUT: Duration = Duration::from_secs(60);
 /// How long a peer waits to see that nothing comes.
 const SILENCE: Duration = Duration::from_millis(100);
 
 /// Gives peers that must show who they are, or shake hands, more time than the server does unless told
 /// otherwise: a busy machine may take longer.
-fn with_patience(mut options: Options) -> Options {
+fn with_timeout(mut options: Options) -> Options {
     let ours = Options::default().auth.timeout;
     if options.auth.timeout == ours {
-        options.auth.timeout = PATIENCE;
+        options.auth.timeout = TIMEOUT;
     }
     if let Some(tls) = &mut options.tls
         && tls.timeout == TlsOptions::default().timeout
     {
-        tls.timeout = PATIENCE;
+        tls.timeout = TIMEOUT;
     }
     options
 }
@@ -89,7 +89,7 @@ impl Drop for TestServer {
             assert!(panics.is_empty(), "a thread of a server has panicked: {panics:?}");
         }
         if self.store.is_some() {
-            let _ = self.server.hook().stop();
+            let _ = self.server.jetstream().stop();
         }
     }
 }
@@ -98,7 +98,7 @@ impl TestServer {
     pub fn start(options: Options) -> Self {
         watch_for_panics();
         let runtime = Runtime::new().unwrap();
-        let server = Server::new(with_patience(options), Logger::silent());
+        let server = Server::new(with_timeout(options), Logger::silent());
         server.set_runtime(runtime.handle().clone());
         nuthatch_server::operator::start(&server).unwrap();
         nuthatch_server::tls::Loaded::read(&server.options()).unwrap().install(&server);
@@ -135,7 +135,7 @@ impl TestServer {
         let starting =
             server.runtime.spawn_blocking(move || nuthatch_server::jetstream::start(&starter));
         let started = server.runtime.block_on(starting).unwrap().unwrap();
-        server.server.set_hook(started.hook);
+        server.server.set_jetstream(started.jetstream);
         server.store = Some(store);
         server
     }
@@ -197,7 +197,7 @@ fn read(stream: &mut TcpStream, chunk: &mut [u8]) -> std::io::Result<usize> {
 
 impl Peer {
     pub fn new(stream: TcpStream) -> Self {
-        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        stream.set_read_timeout(Some(TIMEOUT)).unwrap();
         stream.set_nodelay(true).unwrap();
         Self { stream, buffer: Vec::new(), shows_pings: false }
     }
@@ -342,7 +342,7 @@ impl Peer {
     /// Exactly these bytes must come, then the end of the connection.
     #[track_caller]
     pub fn expect_close(&mut self, expected: &str) {
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + TIMEOUT;
         while self.fill() > 0 {
             assert!(Instant::now() < deadline, "not closed");
         }
@@ -371,7 +371,7 @@ impl Peer {
                 }
             }
         }
-        self.stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        self.stream.set_read_timeout(Some(TIMEOUT)).unwrap();
         assert!(self.buffer.is_empty(), "came: {:?}", String::from_utf8_lossy(&self.buffer));
     }
 }
@@ -379,7 +379,7 @@ impl Peer {
 /// Waits until something holds.
 #[track_caller]
 pub fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + TIMEOUT;
     while !holds() {
         assert!(Instant::now() < deadline, "never: {what}");
         std::thread::sleep(Duration::from_millis(5));

@@ -104,7 +104,7 @@ impl Checker {
         }
     }
 
-    /// Whether a disk has lost its state as a whole.
+    /// True if a disk has lost its state as a whole.
     pub(super) fn has_lost(&self, disk: Incarnation) -> bool {
         self.lost.contains(&disk)
     }

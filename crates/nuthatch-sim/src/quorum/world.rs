@@ -32,7 +32,7 @@ pub struct Options {
     pub mix: Option<Mix>,
     /// Network. None: drawn.
     pub weather: Option<Weather>,
-    /// Whether the trace is printed.
+    /// True if the trace is printed.
     pub printed: bool,
 }
 
@@ -238,7 +238,7 @@ impl World {
         }
     }
 
-    /// Whether every disk of the set is the one in its node and holds all that is committed.
+    /// True if every disk of the set is the one in its node and holds all that is committed.
     fn all_whole(&self) -> bool {
         self.hosts.iter().all(|host| self.is_whole(host))
     }
@@ -602,7 +602,7 @@ impl World {
     }
 }
 
-/// Whether a disk is not the same any more after a fault: it may not answer for its former identity.
+/// True if a disk is not the same any more after a fault: it may not answer for its former identity.
 fn forgets(fault: Fault) -> bool {
     matches!(fault, Fault::Wipe | Fault::OldImage | Fault::RotIdentity)
 }

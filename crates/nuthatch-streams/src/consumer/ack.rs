@@ -1,7 +1,7 @@
 //! Acknowledgements of every kind.
 
 use super::advisory::{About, Advisory, send};
-use super::pending::Place;
+use super::pending::PendingPlace;
 use super::progress::confirm_now;
 use super::request::parse_nak_delay;
 use super::{Ack, Consumer, EXHAUSTED_SHOWN_MAX, Env, Pull};
@@ -56,7 +56,7 @@ impl<T> Consumer<T> {
         }
     }
 
-    /// Marks a message as done. `false`: it cannot have been delivered; nobody is answered.
+    /// Marks a message as done. `false`: it cannot have been delivered, and no reply is sent.
     fn acknowledge<I, L, S>(
         &mut self,
         env: &mut Env<'_, I, L, S>,
@@ -134,7 +134,7 @@ impl<T> Consumer<T> {
         }
     }
 
-    /// Whether the consumer sequence of an ack can be one that is still open.
+    /// True if the consumer sequence of an ack can be one that is still open.
     fn is_open(&self, ack: &Ack<'_>) -> bool {
         ack.consumer_seq > self.floor.consumer && ack.consumer_seq < self.next_consumer_seq
     }
@@ -163,7 +163,8 @@ impl<T> Consumer<T> {
 
     fn in_progress(&mut self, seq: u64, now: i64) {
         // What is due again already, after a nak say, stays so: as upstream.
-        if let Some(entry) = self.pending.get(seq).filter(|entry| entry.place == Place::Out) {
+        if let Some(entry) = self.pending.get(seq).filter(|entry| entry.place == PendingPlace::Out)
+        {
             let deadline = now.saturating_add(self.wait_after(entry.delivered));
             self.pending.postpone(seq, deadline);
         }
@@ -186,13 +187,13 @@ impl<T> Consumer<T> {
         self.confirm(env, ack.reply);
     }
 
-    /// Whether a message was delivered as often as it may be.
+    /// True if a message was delivered as often as it may be.
     pub(super) fn is_spent(&self, delivered: u32) -> bool {
         self.terms.max_deliver > 0 && delivered >= self.terms.max_deliver
     }
 
-    /// Gives up on a message: it is not delivered again. Streams that keep messages until they are
-    /// acknowledged keep this one, for somebody to look at.
+    /// Gives up on a message: it is not delivered again. Streams with interest or work-queue
+    /// retention keep it, to be examined.
     pub(super) fn exhaust<I, L, S>(&mut self, env: &mut Env<'_, I, L, S>, seq: u64)
     where
         L: LogAccess,

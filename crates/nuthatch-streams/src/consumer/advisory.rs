@@ -13,7 +13,7 @@ pub(super) const REASON_DELETED: &str = "Unacknowledged message was deleted";
 pub(super) const REASON_UNREADABLE: &str = "Message can not be read from the log: the consumer \
      waits until it can, or until it is deleted from the stream";
 
-/// What happened to a message.
+/// The event that an advisory reports.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Advisory<'a> {
     /// Delivered as often as `max_deliver` allows, never acknowledged.

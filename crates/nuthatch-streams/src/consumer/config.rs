@@ -87,7 +87,7 @@ fn invalid(why: impl std::fmt::Display) -> JsError {
     JsError::STREAM_INVALID_CONFIG.with_err(why)
 }
 
-/// What would silently be changed is refused instead.
+/// Pedantic mode: refuses what would otherwise silently be changed.
 fn check_pedantic(
     config: &ConsumerConfig,
     stream: &StreamConfig,

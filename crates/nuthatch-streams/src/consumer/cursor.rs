@@ -24,7 +24,7 @@ struct SkipList {
     live: u64,
 }
 
-/// Where the search for the next message ended.
+/// Result of the search for the next message.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Next {
     /// This one.
@@ -117,7 +117,7 @@ impl Cursor {
         self.count + self.skip.as_ref().map_or(0, |skip| skip.live)
     }
 
-    /// Whether the message lies ahead of the position and will be delivered if it matches.
+    /// True if the message lies ahead of the position and will be delivered if it matches.
     pub fn is_ahead(&self, seq: u64) -> bool {
         match &self.skip {
             Some(skip) if seq <= self.resume => skip.find(seq).is_some(),
@@ -235,7 +235,7 @@ impl Cursor {
         }
     }
 
-    /// Whether a count of nothing is wrong. Only a certain one may end the search.
+    /// True if a count of nothing is wrong. Only a certain one may end the search.
     #[cold]
     fn is_more<I: MessageIndex>(&mut self, index: &I, filter: &mut Filter) -> bool {
         self.certify(index, filter);

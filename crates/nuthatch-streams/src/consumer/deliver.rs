@@ -25,7 +25,7 @@ const REPLAY_MIN_DELAY_NS: i64 = 1_000_000;
 /// A consumer whose next message cannot be read asks for it again this often.
 const UNREADABLE_RECHECK_NS: i64 = 1_000_000_000;
 
-/// What is left of a round.
+/// Messages and bytes left in a round.
 struct Budget {
     messages: u32,
     bytes: u64,
@@ -45,7 +45,7 @@ pub(super) enum Turn {
     Head,
     Nobody,
     AllSlow,
-    /// Nobody's turn for now.
+    /// No request can take a message now.
     NoneFits,
 }
 
@@ -60,7 +60,7 @@ impl Turn {
     }
 }
 
-/// What became of a candidate.
+/// Result of trying to deliver a candidate.
 enum Outcome {
     Delivered(u64),
     /// The log cannot give it now.
@@ -189,7 +189,7 @@ impl<T> Consumer<T> {
         }
     }
 
-    /// Whether somebody can be given a message, as far as that is known without one.
+    /// True if a receiver can be given a message, as far as that is known without one.
     #[inline]
     fn receiver_stop<S: Sink<Target = T>>(&mut self, sink: &mut S) -> Option<Stop> {
         match &mut self.mode {
@@ -494,7 +494,7 @@ fn next_turn<S: Sink>(
             send_status(sink, account, &head.reply, Status::RequestTimeout, &headers);
             *last_active = head.expires.max(*last_active);
         } else if !sink.refresh(&mut head.target) {
-            // Nobody listens any more, so nobody has to be told.
+            // There is no subscriber any more, so no status is sent.
         } else if !sink.ready(&head.target) {
             queue.rotate();
             slow += 1;

@@ -1,4 +1,4 @@
-//! What the engine hands to a consumer: its surroundings, acks, pulls.
+//! Arguments that the engine passes to a consumer: environment, acks, pulls.
 
 use crate::sink::AccountId;
 use nuthatch_log::{Seq, StreamId};
@@ -9,7 +9,7 @@ pub struct Env<'a, I, L, S> {
     pub index: &'a I,
     /// Time, entropy, message bodies and the record of progress.
     pub log: &'a mut L,
-    /// Where deliveries and statuses go.
+    /// Receives deliveries and statuses.
     pub sink: &'a mut S,
     /// Whose the stream is.
     pub account: AccountId,
@@ -32,7 +32,7 @@ pub struct Ack<'a> {
     pub stream_seq: Seq,
     /// Consumer sequence as stated.
     pub consumer_seq: u64,
-    /// Where a confirmation goes, or empty.
+    /// Reply subject of a confirmation, or empty.
     pub reply: &'a [u8],
     /// `+ACK`, `-NAK …` and so on.
     pub body: &'a [u8],
@@ -41,18 +41,18 @@ pub struct Ack<'a> {
 /// A pull request.
 #[derive(Clone, Copy, Debug)]
 pub struct Pull<'a> {
-    /// Where messages and statuses go.
+    /// Subject for messages and statuses.
     pub reply: &'a [u8],
     /// Empty, a number, or JSON.
     pub body: &'a [u8],
 }
 
-/// What becomes of a consumer after a tick.
+/// Result of a consumer's tick.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum TickOutcome {
     /// It stays.
     Keep,
-    /// Nobody used it for longer than its inactive threshold: delete it.
+    /// Unused for longer than its inactive threshold: delete it.
     Expired,
 }
 
@@ -73,7 +73,7 @@ pub enum StateError {
     /// A value cannot be.
     #[error("consumer state is damaged: {what}")]
     Damaged {
-        /// What is wrong with it.
+        /// The fault, in words.
         what: &'static str,
     },
     /// The configuration is not valid JSON.

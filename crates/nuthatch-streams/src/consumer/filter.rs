@@ -18,14 +18,14 @@ const LISTED_PATTERNS_MAX: usize = 16;
 const SETTLE_LOOKS_MAX: usize = 1024;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-struct Slot {
+struct FilterSlot {
     id: u32,
     generation: u32,
     /// 0 unknown, 1 no, 2 yes.
     answer: u8,
 }
 
-const EMPTY: Slot = Slot { id: 0, generation: 0, answer: 0 };
+const EMPTY: FilterSlot = FilterSlot { id: 0, generation: 0, answer: 0 };
 
 /// The filter of one consumer.
 #[derive(Debug)]
@@ -35,7 +35,7 @@ pub(super) struct Filter {
     tree: Option<PatternTree>,
     /// Everything in the stream matches: no filtering at all.
     all: bool,
-    slots: Vec<Slot>,
+    slots: Vec<FilterSlot>,
 }
 
 /// The filters of a configuration, however they were given.
@@ -81,7 +81,7 @@ impl Filter {
         };
     }
 
-    /// Whether nothing is filtered.
+    /// True if nothing is filtered.
     pub fn is_all(&self) -> bool {
         self.all
     }
@@ -108,7 +108,7 @@ impl Filter {
         index.for_each_subject_of(&self.patterns, visit);
     }
 
-    /// Whether messages on this subject are wanted.
+    /// True if messages on this subject are wanted.
     pub fn matches_text(&self, subject: &[u8]) -> bool {
         if self.all {
             return true;
@@ -119,7 +119,7 @@ impl Filter {
         }
     }
 
-    /// Whether one of these patterns overlaps with one of another filter.
+    /// True if one of these patterns overlaps with one of another filter.
     pub fn overlaps<'a>(&self, mut others: impl Iterator<Item = &'a str>) -> bool {
         match &self.tree {
             Some(tree) => others.any(|other| tree.overlaps(other.as_bytes())),
@@ -129,7 +129,7 @@ impl Filter {
         }
     }
 
-    /// Whether messages with this subject id are wanted.
+    /// True if messages with this subject id are wanted.
     #[inline]
     pub fn matches<I: MessageIndex>(&mut self, index: &I, id: u32) -> bool {
         if self.all {
@@ -168,7 +168,7 @@ impl Filter {
         }
         let matched = self.matches_text(index.subject(id));
         let at = id as usize & (self.slots.len() - 1);
-        self.slots[at] = Slot { id, generation, answer: 1 + u8::from(matched) };
+        self.slots[at] = FilterSlot { id, generation, answer: 1 + u8::from(matched) };
         matched
     }
 

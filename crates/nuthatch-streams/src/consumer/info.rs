@@ -1,4 +1,4 @@
-//! What `CONSUMER.INFO` tells.
+//! The response to `CONSUMER.INFO`.
 
 use super::advisory::time_of;
 use super::{Consumer, Env, Mode};
@@ -8,7 +8,7 @@ use nuthatch_log::LogAccess;
 use nuthatch_protocol::js::{ConsumerInfo, SequenceInfo, Time};
 
 impl<T> Consumer<T> {
-    /// What `CONSUMER.INFO` tells (without `cluster`). `num_pending` is exact.
+    /// The response to `CONSUMER.INFO` (without `cluster`). `num_pending` is exact.
     pub fn info<I, L, S>(&mut self, env: &mut Env<'_, I, L, S>) -> ConsumerInfo
     where
         I: MessageIndex,

@@ -1,7 +1,7 @@
 //! Everything that is not delivery: pull requests, statuses, interest, time, deletion.
 
 use super::advisory::send_pause;
-use super::pull::Waiting;
+use super::pull::QueuedPull;
 use super::push::{Flow, exceeded_expires};
 use super::request::{PullRequest, parse_pull};
 use super::{Consumer, Env, Mode, Pull, TickOutcome};
@@ -139,7 +139,7 @@ impl<T> Consumer<T> {
         let Mode::Pull(queue) = &mut self.mode else { return };
         let Some(target) = env.sink.resolve(env.account, reply, b"") else { return };
         let after = |nanos: i64| if nanos > 0 { now.saturating_add(nanos) } else { i64::MAX };
-        queue.add(Waiting {
+        queue.add(QueuedPull {
             reply: reply.into(),
             target,
             remaining: request.batch,
@@ -282,7 +282,7 @@ impl<T> Consumer<T> {
         } else if !was_active {
             push.heartbeat_at =
                 if heartbeat > 0 { now.saturating_add(heartbeat) } else { i64::MAX };
-            // What was under way to somebody who left will never be answered for.
+            // Messages sent to a receiver that left will never be acknowledged.
             push.flow = push.flow.take().map(|_| Flow::default());
         }
         if active != was_active {
@@ -290,7 +290,7 @@ impl<T> Consumer<T> {
         }
     }
 
-    /// Whether a push consumer still has a listener; looks again if it seems to have none.
+    /// True if a push consumer still has a listener; looks again if it seems to have none.
     pub(super) fn push_is_open<I, L, S>(&mut self, env: &mut Env<'_, I, L, S>) -> bool
     where
         I: MessageIndex,
@@ -315,7 +315,7 @@ impl<T> Consumer<T> {
         self.activity.check_at = if watched { now.saturating_add(threshold) } else { i64::MAX };
     }
 
-    /// Whether nobody has used the consumer for too long; otherwise when to look again.
+    /// Returns if the consumer was unused for too long; otherwise when to look again.
     fn is_inactive<I, L, S>(&mut self, env: &mut Env<'_, I, L, S>, now: i64) -> bool
     where
         L: LogAccess,
@@ -327,7 +327,7 @@ impl<T> Consumer<T> {
         }
         self.sweep_all_requests(env);
         let waiting = matches!(&self.mode, Mode::Pull(queue) if !queue.is_empty());
-        // Somebody may still be working on what is out.
+        // Clients may still be working on pending messages.
         let busy_until = self.pending.latest_deadline().unwrap_or(i64::MIN);
         let used_at = if waiting { now } else { self.activity.last.max(busy_until) };
         self.activity.check_at = used_at.saturating_add(threshold);

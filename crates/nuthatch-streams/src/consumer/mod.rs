@@ -10,7 +10,8 @@
 //! - after `pull`, `ack`, `flow_response`, `interest_changed`, `update`: `pump`, once per turn;
 //! - at the end of a turn, if `needs_log() == Some(Awaited)`: `log_state(env, Awaited)`;
 //! - in `before_seal`, if `needs_log()` is some: `log_state(env, Lazy)`;
-//! - in `Machine::committed`: `committed(env, lsn)` if `awaits_commit()`, then `pump` if `is_hungry()`;
+//! - in `Machine::committed`: `committed(env, lsn)` if `awaits_commit()`, then `pump` if
+//!   `has_caught_up()`;
 //! - in `loaded`: `pump` if `waits_for_load()`; on `Writable`: if `waits_for_receiver()`;
 //! - when messages left the stream: `pump` if `is_full()`;
 //! - at `next_deadline()`: `tick`, and delete the consumer if that says so;
@@ -90,7 +91,7 @@ enum Mode<T> {
     Push(Push<T>),
 }
 
-/// What the hot path needs of the configuration.
+/// The part of the configuration that the hot path reads.
 #[derive(Debug)]
 struct Terms {
     ack_policy: AckPolicy,
@@ -119,7 +120,7 @@ struct Floor {
 enum Stop {
     /// Nothing more that matches.
     EndOfStream,
-    /// Nobody asks (pull) or listens (push).
+    /// No pull request waits, or no subscriber listens.
     NoReceiver,
     /// Those who ask want to be passed over until more is pending, or are not pinned.
     NoneFits,
@@ -148,7 +149,7 @@ struct Replay {
     last_sent_at: i64,
 }
 
-/// What is still to be logged, and who waits for it.
+/// Progress not yet logged, and the replies that wait for it.
 #[derive(Debug, Default)]
 struct Logging {
     dirty: bool,
@@ -163,7 +164,7 @@ struct Logging {
     in_flight: VecDeque<(Lsn, Marks)>,
 }
 
-/// What consumer info shows of the progress that a record holds.
+/// The part of a logged progress that consumer info shows.
 #[derive(Clone, Copy, Default, Debug)]
 struct Marks {
     floor: Floor,
@@ -219,7 +220,7 @@ impl<T> Consumer<T> {
         self.created
     }
 
-    /// Whether the consumer's state lives in memory only: it logs nothing, and what an interest or
+    /// True if the consumer's state lives in memory only: it logs nothing, and what an interest or
     /// work-queue stream drops because of it must be logged as deletes.
     pub fn is_memory(&self) -> bool {
         self.config.mem_storage
@@ -230,12 +231,12 @@ impl<T> Consumer<T> {
         Some(self.config.deliver_subject.as_str()).filter(|subject| !subject.is_empty())
     }
 
-    /// Whether a message published now on this subject would be for this consumer.
+    /// True if a message published now on this subject would be for this consumer.
     pub fn wants(&self, subject: &[u8]) -> bool {
         self.filter.matches_text(subject)
     }
 
-    /// Whether the message still has to be delivered to or acknowledged by this consumer. `subject`
+    /// True if the message still has to be delivered to or acknowledged by this consumer. `subject`
     /// is the message's subject id in `index`.
     pub fn needs<I: MessageIndex>(&mut self, index: &I, seq: Seq, subject: u32) -> bool {
         if self.cursor.is_ahead(seq.0) {
@@ -251,8 +252,9 @@ impl<T> Consumer<T> {
         Seq(pending.min(exhausted).saturating_sub(1))
     }
 
-    /// Caught up (as far as is known) and somebody waits: new messages are wanted at once.
-    pub fn is_hungry(&self) -> bool {
+    /// True if it has caught up (as far as is known) and has a receiver: new messages are wanted at
+    /// once.
+    pub fn has_caught_up(&self) -> bool {
         matches!(self.stop, Stop::EndOfStream | Stop::NoneFits) && self.has_receiver()
     }
 

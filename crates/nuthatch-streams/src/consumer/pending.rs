@@ -12,9 +12,9 @@ use std::collections::{BinaryHeap, VecDeque};
 /// Stale timers and tombstones are tolerated up to this many beyond the live entries.
 const SLACK: usize = 256;
 
-/// Where a pending message is.
+/// State of a pending message.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Place {
+pub(super) enum PendingPlace {
     /// With a client, until its deadline.
     Out,
     /// Due again, in the redelivery queue.
@@ -34,8 +34,8 @@ pub(super) struct Entry {
     pub deadline: i64,
     /// Deliveries so far.
     pub delivered: u32,
-    /// Where it is.
-    pub place: Place,
+    /// Its state.
+    pub place: PendingPlace,
 }
 
 /// All of them.
@@ -71,7 +71,7 @@ impl Pending {
 
     /// All of them by rising sequence.
     pub fn iter(&self) -> impl Iterator<Item = &Entry> {
-        self.ring.iter().filter(|entry| entry.place != Place::Gone)
+        self.ring.iter().filter(|entry| entry.place != PendingPlace::Gone)
     }
 
     fn find(&self, seq: u64) -> Option<usize> {
@@ -81,7 +81,7 @@ impl Pending {
             Some(entry) if entry.seq == seq => guess,
             _ => self.ring.binary_search_by_key(&seq, |entry| entry.seq).ok()?,
         };
-        (self.ring[at].place != Place::Gone).then_some(at)
+        (self.ring[at].place != PendingPlace::Gone).then_some(at)
     }
 
     /// The entry of a message.
@@ -92,14 +92,20 @@ impl Pending {
     /// A first delivery. Sequences must rise.
     pub fn push(&mut self, seq: u64, consumer_seq: u64, deadline: i64) {
         debug_assert!(self.ring.back().is_none_or(|last| last.seq < seq));
-        self.ring.push_back(Entry { seq, consumer_seq, deadline, delivered: 1, place: Place::Out });
+        self.ring.push_back(Entry {
+            seq,
+            consumer_seq,
+            deadline,
+            delivered: 1,
+            place: PendingPlace::Out,
+        });
         self.live += 1;
         self.arm(seq, deadline);
     }
 
     /// Puts back what was pending before a restart.
     pub fn restore(&mut self, seq: u64, consumer_seq: u64, delivered: u32) {
-        let place = Place::Out;
+        let place = PendingPlace::Out;
         self.ring.push_back(Entry { seq, consumer_seq, deadline: i64::MAX, delivered, place });
         self.live += 1;
         self.redelivered += usize::from(delivered > 1);
@@ -110,7 +116,7 @@ impl Pending {
         self.timers.clear();
         self.odd_timers.clear();
         let mut armed: Vec<(i64, u64)> = Vec::with_capacity(self.live);
-        for entry in self.ring.iter_mut().filter(|entry| entry.place == Place::Out) {
+        for entry in self.ring.iter_mut().filter(|entry| entry.place == PendingPlace::Out) {
             entry.deadline = deadline(entry);
             armed.push((entry.deadline, entry.seq));
         }
@@ -130,7 +136,8 @@ impl Pending {
     }
 
     fn timer_holds(&self, (deadline, seq): (i64, u64)) -> bool {
-        self.get(seq).is_some_and(|entry| entry.place == Place::Out && entry.deadline == deadline)
+        self.get(seq)
+            .is_some_and(|entry| entry.place == PendingPlace::Out && entry.deadline == deadline)
     }
 
     #[cold]
@@ -147,17 +154,17 @@ impl Pending {
     pub fn remove(&mut self, seq: u64) -> Option<Entry> {
         let at = self.find(seq)?;
         let entry = self.ring[at];
-        self.ring[at].place = Place::Gone;
+        self.ring[at].place = PendingPlace::Gone;
         self.live -= 1;
         self.redelivered -= usize::from(entry.delivered > 1);
-        while self.ring.front().is_some_and(|first| first.place == Place::Gone) {
+        while self.ring.front().is_some_and(|first| first.place == PendingPlace::Gone) {
             self.ring.pop_front();
         }
         if self.timers.front().is_some_and(|&(_, timer)| timer == seq) {
             self.timers.pop_front();
         }
         if self.ring.len() > 2 * self.live + SLACK {
-            self.ring.retain(|entry| entry.place != Place::Gone);
+            self.ring.retain(|entry| entry.place != PendingPlace::Gone);
         }
         if self.live == 0 {
             self.due.clear();
@@ -171,7 +178,7 @@ impl Pending {
     pub fn postpone(&mut self, seq: u64, deadline: i64) -> bool {
         let Some(at) = self.find(seq) else { return false };
         self.ring[at].deadline = deadline;
-        self.ring[at].place = Place::Out;
+        self.ring[at].place = PendingPlace::Out;
         self.arm(seq, deadline);
         true
     }
@@ -179,10 +186,10 @@ impl Pending {
     /// Queues a message for redelivery; `false` if it is not pending or queued already.
     pub fn make_due(&mut self, seq: u64) -> bool {
         let Some(at) = self.find(seq) else { return false };
-        if self.ring[at].place == Place::Due {
+        if self.ring[at].place == PendingPlace::Due {
             return false;
         }
-        self.ring[at].place = Place::Due;
+        self.ring[at].place = PendingPlace::Due;
         self.due.push_back(seq);
         true
     }
@@ -191,7 +198,7 @@ impl Pending {
     pub fn next_due(&mut self) -> Option<Entry> {
         while let Some(&seq) = self.due.front() {
             match self.get(seq) {
-                Some(entry) if entry.place == Place::Due => return Some(*entry),
+                Some(entry) if entry.place == PendingPlace::Due => return Some(*entry),
                 _ => self.due.pop_front(),
             };
         }
@@ -212,7 +219,7 @@ impl Pending {
         self.redelivered += usize::from(entry.delivered == 1);
         entry.delivered = entry.delivered.saturating_add(1);
         entry.deadline = deadline;
-        entry.place = Place::Out;
+        entry.place = PendingPlace::Out;
         self.arm(seq, deadline);
     }
 
@@ -247,14 +254,17 @@ impl Pending {
 
     /// The latest deadline of all that are out.
     pub fn latest_deadline(&self) -> Option<i64> {
-        self.iter().filter(|entry| entry.place == Place::Out).map(|entry| entry.deadline).max()
+        self.iter()
+            .filter(|entry| entry.place == PendingPlace::Out)
+            .map(|entry| entry.deadline)
+            .max()
     }
 
     /// Removes everything up to and including a sequence, calling `each` for every one.
     pub fn remove_through(&mut self, seq: u64, mut each: impl FnMut(&Entry)) {
         while let Some(&entry) = self.ring.front().filter(|entry| entry.seq <= seq) {
             self.ring.pop_front();
-            if entry.place == Place::Gone {
+            if entry.place == PendingPlace::Gone {
                 continue;
             }
             self.live -= 1;
@@ -264,7 +274,7 @@ impl Pending {
         while self.timers.front().is_some_and(|timer| timer.1 <= seq) {
             self.timers.pop_front();
         }
-        while self.ring.front().is_some_and(|first| first.place == Place::Gone) {
+        while self.ring.front().is_some_and(|first| first.place == PendingPlace::Gone) {
             self.ring.pop_front();
         }
         if self.live == 0 {

@@ -7,7 +7,7 @@
 use super::advisory::{pin_id, send_pinned, send_unpinned};
 use super::deliver::Turn;
 use super::life::{Status, pending_headers, send_status};
-use super::pull::{WaitQueue, Waiting};
+use super::pull::{QueuedPull, WaitQueue};
 use super::request::{Priority, PullRequest};
 use super::{Consumer, Env, Mode};
 use crate::sink::Sink;
@@ -23,7 +23,7 @@ const GROUP_NAME_BYTES_MAX: usize = 16;
 /// The client that gets everything.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct Pin {
-    /// What its requests carry, and what is sent with its messages.
+    /// Pin id that its requests carry and its messages are sent with.
     pub id: String,
     group: String,
     since: i64,
@@ -31,7 +31,7 @@ pub(super) struct Pin {
     pub until: i64,
 }
 
-/// Whether a priority group may have this name.
+/// True if a priority group may have this name.
 #[must_use]
 pub fn is_valid_group(name: &str) -> bool {
     let allowed = |b: u8| b.is_ascii_alphanumeric() || b"/_=-".contains(&b);
@@ -89,7 +89,7 @@ enum Fit {
 }
 
 impl<T> Consumer<T> {
-    /// Whether requests are not simply served in turn.
+    /// True if requests are not simply served in turn.
     pub(super) fn has_priorities(&self) -> bool {
         self.config.priority_policy != PriorityPolicy::None
     }
@@ -163,7 +163,7 @@ impl<T> Consumer<T> {
         Ok(())
     }
 
-    /// What `CONSUMER.INFO` tells of the groups.
+    /// The groups as `CONSUMER.INFO` shows them.
     pub(super) fn group_states(&self) -> Vec<PriorityGroupState> {
         let Some(group) = self.config.priority_groups.first() else { return Vec::new() };
         let (id, since) = match &self.pin {
@@ -175,7 +175,7 @@ impl<T> Consumer<T> {
         vec![state]
     }
 
-    fn fit(&self, request: &Waiting<T>) -> Fit {
+    fn fit(&self, request: &QueuedPull<T>) -> Fit {
         let asked = request.priority.as_deref();
         match self.config.priority_policy {
             PriorityPolicy::None | PriorityPolicy::Prioritized => Fit::Yes,
@@ -250,7 +250,7 @@ impl<T> Consumer<T> {
     }
 }
 
-/// What became of the request at the head.
+/// Result of offering a message to the first request.
 enum Head {
     Serve,
     /// It went to the end of the queue: not its turn.
@@ -274,7 +274,7 @@ fn check_head<I, L, S: Sink>(
     } else if matches!(fit, Fit::WrongPin) {
         Some(Status::WrongPin)
     } else if !sink.refresh(&mut head.target) {
-        // Nobody listens any more, so nobody has to be told.
+        // There is no subscriber any more, so no status is sent.
         queue.pop();
         return Head::Gone;
     } else if matches!(fit, Fit::NotNow) {

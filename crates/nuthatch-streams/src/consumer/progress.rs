@@ -108,7 +108,7 @@ impl<T> Consumer<T> {
         durable.map_or(self.logging.durable, |(_, marks)| *marks)
     }
 
-    /// Whether a double ack waits for a commit.
+    /// True if a double ack waits for a commit.
     pub fn awaits_commit(&self) -> bool {
         !self.logging.confirmations.is_empty()
     }

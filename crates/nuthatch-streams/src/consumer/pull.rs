@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 
 /// A pull request in the queue. `T` is where its inbox leads to.
 #[derive(Debug)]
-pub(super) struct Waiting<T> {
+pub(super) struct QueuedPull<T> {
     /// The inbox.
     pub reply: Box<[u8]>,
     /// Its subscribers.
@@ -24,12 +24,12 @@ pub(super) struct Waiting<T> {
     pub heartbeat: i64,
     /// When the next heartbeat is due; `i64::MAX`: never.
     pub heartbeat_at: i64,
-    /// What it says about priority groups, if anything.
+    /// Its options for priority groups, if any.
     pub priority: Option<Box<Priority>>,
 }
 
-impl<T> Waiting<T> {
-    /// Whether it was given a time limit.
+impl<T> QueuedPull<T> {
+    /// True if it was given a time limit.
     pub fn has_expiry(&self) -> bool {
         self.expires != i64::MAX
     }
@@ -47,7 +47,7 @@ impl<T> Waiting<T> {
 /// The queue, bounded by the consumer's `max_waiting`.
 #[derive(Debug)]
 pub(super) struct WaitQueue<T> {
-    requests: VecDeque<Waiting<T>>,
+    requests: VecDeque<QueuedPull<T>>,
     max: usize,
     wake_at: i64,
     one_shots: usize,
@@ -79,7 +79,7 @@ impl<T> WaitQueue<T> {
     }
 
     /// Adds a request at the end; the caller has looked at [`WaitQueue::is_full`].
-    pub fn add(&mut self, request: Waiting<T>) {
+    pub fn add(&mut self, request: QueuedPull<T>) {
         self.wake_at = self.wake_at.min(request.wake_at());
         self.one_shots += usize::from(request.no_wait);
         self.insert(request);
@@ -89,11 +89,11 @@ impl<T> WaitQueue<T> {
     pub fn set_ordered(&mut self, ordered: bool) {
         self.ordered = ordered;
         if ordered {
-            self.requests.make_contiguous().sort_by_key(Waiting::order);
+            self.requests.make_contiguous().sort_by_key(QueuedPull::order);
         }
     }
 
-    fn insert(&mut self, request: Waiting<T>) {
+    fn insert(&mut self, request: QueuedPull<T>) {
         if !self.ordered {
             return self.requests.push_back(request);
         }
@@ -102,12 +102,12 @@ impl<T> WaitQueue<T> {
     }
 
     /// The request whose turn it is.
-    pub fn head(&mut self) -> Option<&mut Waiting<T>> {
+    pub fn head(&mut self) -> Option<&mut QueuedPull<T>> {
         self.requests.front_mut()
     }
 
     /// The request whose turn it is, to look at.
-    pub fn first(&self) -> Option<&Waiting<T>> {
+    pub fn first(&self) -> Option<&QueuedPull<T>> {
         self.requests.front()
     }
 
@@ -129,19 +129,19 @@ impl<T> WaitQueue<T> {
     }
 
     /// Takes the first request out.
-    pub fn pop(&mut self) -> Option<Waiting<T>> {
+    pub fn pop(&mut self) -> Option<QueuedPull<T>> {
         let request = self.requests.pop_front()?;
         self.one_shots -= usize::from(request.no_wait);
         Some(request)
     }
 
-    /// Whether any request does not wait for messages to come.
+    /// True if any request does not wait for messages to come.
     pub fn has_one_shots(&self) -> bool {
         self.one_shots > 0
     }
 
     /// Keeps the requests for which `keep` holds; computes the next wake-up anew.
-    pub fn sweep(&mut self, mut keep: impl FnMut(&mut Waiting<T>) -> bool) {
+    pub fn sweep(&mut self, mut keep: impl FnMut(&mut QueuedPull<T>) -> bool) {
         let (mut wake_at, mut one_shots) = (i64::MAX, 0);
         self.requests.retain_mut(|request| {
             let kept = keep(request);

@@ -1,4 +1,4 @@
-//! What push delivery adds: interest, heartbeats, flow control, rate limit.
+//! Push delivery: interest, heartbeats, flow control, rate limit.
 
 use super::request::go_duration;
 use nuthatch_protocol::js::ConsumerConfig;
@@ -13,7 +13,7 @@ const RATE_BURST_BYTES: u64 = 1 << 20;
 /// State of a push consumer. `T` is where the deliver subject leads to.
 #[derive(Debug)]
 pub(super) struct Push<T> {
-    /// Subscribers of the deliver subject; `None`: nobody, so nothing is delivered.
+    /// Subscribers of the deliver subject; `None`: there are none, and nothing is delivered.
     pub target: Option<T>,
     /// Flow control, if configured.
     pub flow: Option<Flow>,
@@ -53,7 +53,7 @@ impl Default for Flow {
 }
 
 impl Flow {
-    /// Whether the window is used up.
+    /// True if the window is used up.
     pub fn is_stalled(&self) -> bool {
         self.under_way > self.window
     }

@@ -18,11 +18,11 @@ pub(super) struct PullRequest {
     pub idle_heartbeat: Nanos,
     /// It came as JSON, so it can say something about priority groups.
     pub is_json: bool,
-    /// What it says about them, if anything.
+    /// Its options for priority groups, if any.
     pub priority: Option<Box<Priority>>,
 }
 
-/// What a request says about priority groups (ADR-42).
+/// Options of a request for priority groups (ADR-42).
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub(super) struct Priority {
     /// The group.

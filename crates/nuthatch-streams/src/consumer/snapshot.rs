@@ -1,6 +1,6 @@
 //! A consumer's progress in the form of the incumbent, for backups, and back.
 
-use super::pending::{Entry, Pending, Place};
+use super::pending::{Entry, Pending, PendingPlace};
 use super::state::Progress;
 use super::{ACK_PENDING_MAX, Consumer};
 use crate::stream::LAST_SEQ_MAX;
@@ -14,7 +14,7 @@ impl<T> Consumer<T> {
     #[must_use]
     pub fn snapshot_state(&self, now: Timestamp) -> ConsumerState {
         let delivered_at = |entry: &Entry| {
-            if entry.place == Place::Out && entry.deadline != i64::MAX {
+            if entry.place == PendingPlace::Out && entry.deadline != i64::MAX {
                 entry.deadline.saturating_sub(self.wait_after(entry.delivered))
             } else {
                 now.0
@@ -95,7 +95,7 @@ impl<T> Consumer<T> {
     }
 }
 
-/// What was delivered as often as it may be and is not out any more.
+/// Messages that reached `max_deliver` and are not out any more.
 fn given_up(config: &ConsumerConfig, state: &ConsumerState) -> RoaringTreemap {
     let Ok(max @ 1..) = u64::try_from(config.max_deliver) else { return RoaringTreemap::new() };
     let is_spent = |(seq, again): (&u64, &u64)| {

@@ -146,7 +146,7 @@ impl<T> Consumer<T> {
         newest
     }
 
-    /// What creation and recovery have in common: everything that is not persisted.
+    /// Shared by creation and recovery: initialises everything that is not persisted.
     fn settle_in<I, L, S>(&mut self, stream: &StreamConfig, env: &mut Env<'_, I, L, S>)
     where
         I: MessageIndex,
@@ -322,7 +322,7 @@ impl<T> Consumer<T> {
         self.activity.paused = self.pause_end(env.log.now()).is_some();
         self.rearm(env.log.now().0);
         self.all_durable();
-        // What left the stream while nobody looked is found by the first sync.
+        // Removals that happened in between are found by the first sync.
         self.cursor.recount_later();
         self.stop = Stop::EndOfStream;
     }
@@ -413,7 +413,7 @@ impl<T> Consumer<T> {
         self.pending.iter().map(|entry| entry.seq).chain(self.exhausted.iter())
     }
 
-    /// Whether a sequence lies beyond everything that was ever looked at.
+    /// True if a sequence lies beyond everything that was ever looked at.
     pub(super) fn is_beyond(&self, seq: Seq) -> bool {
         seq.0 >= self.cursor.next
     }

@@ -39,7 +39,7 @@ pub(super) struct Progress {
     pub exhausted: RoaringTreemap,
 }
 
-/// What [`encode`] writes; the borrowed twin of [`Progress`].
+/// Input of [`encode`]; the borrowed form of [`Progress`].
 pub(super) struct ProgressRef<'a> {
     pub next: u64,
     pub resume: u64,
@@ -58,11 +58,11 @@ fn put(out: &mut Vec<u8>, mut value: u64) {
     out.push(value as u8);
 }
 
-struct Reader<'a> {
+struct StateReader<'a> {
     bytes: &'a [u8],
 }
 
-impl<'a> Reader<'a> {
+impl<'a> StateReader<'a> {
     fn byte(&mut self) -> Result<u8, StateError> {
         let (&first, rest) = self.bytes.split_first().ok_or(StateError::Truncated)?;
         self.bytes = rest;
@@ -149,7 +149,7 @@ fn add(a: u64, b: u64) -> Result<u64, StateError> {
     a.checked_add(b).ok_or(StateError::Damaged { what: "a sequence beyond 64 bits" })
 }
 
-fn decode_pending(reader: &mut Reader<'_>) -> Result<Pending, StateError> {
+fn decode_pending(reader: &mut StateReader<'_>) -> Result<Pending, StateError> {
     let mut entries: Vec<(u64, u64, u32)> = Vec::new();
     let (mut seq, mut consumer_seq) = (0, 0);
     for _ in 0..reader.number()? {
@@ -186,7 +186,7 @@ fn decode_pending(reader: &mut Reader<'_>) -> Result<Pending, StateError> {
 /// # Errors
 /// [`StateError`]; sizes are checked before anything is allocated.
 pub(super) fn decode(bytes: &[u8]) -> Result<Progress, StateError> {
-    let mut reader = Reader { bytes };
+    let mut reader = StateReader { bytes };
     reader.version()?;
     let mut progress = Progress {
         next: reader.number()?.max(1),
@@ -218,7 +218,7 @@ pub(super) fn encode_head(created: i64, config: &[u8], out: &mut Vec<u8>) {
 /// # Errors
 /// [`StateError`].
 pub(super) fn decode_head(bytes: &[u8]) -> Result<(i64, &[u8], &[u8]), StateError> {
-    let mut reader = Reader { bytes };
+    let mut reader = StateReader { bytes };
     reader.version()?;
     let created = reader.take(8)?.try_into().map_err(|_| StateError::Truncated)?;
     let len = reader.number()?;

@@ -1,4 +1,4 @@
-//! What may change about a consumer, and which consumers may live side by side.
+//! Rules for updates of consumers, and for consumers on one stream.
 
 use super::config::check_backoff;
 use super::filter::{Filter, patterns_of};

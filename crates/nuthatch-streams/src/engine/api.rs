@@ -3,8 +3,8 @@
 use super::Engine;
 use super::advisory::random_name;
 use super::consumers::{ConsumerKey, env, log_slot_progress};
-use super::pending::{OpOrInfo, Waiting};
-use super::slot::Slot;
+use super::pending::{OpOrInfo, PendingOutput};
+use super::stream_slot::StreamSlot;
 use crate::consumer::{Consumer, ConsumerLimits, check_create, check_workqueue, validate_consumer};
 use crate::op::{CatalogEntry, Op, OpOutcome, OpResult, Respond, Usage};
 use crate::records::CONSUMER_DELETE_BODY;
@@ -40,7 +40,7 @@ impl<S: Sink> Engine<S> {
             && lsn > log.committed()
         {
             let question = OpOrInfo::Question(Box::new(op));
-            return self.pending.push(lsn, Waiting::Op(respond, question));
+            return self.pending.push(lsn, PendingOutput::Op(respond, question));
         }
         self.run_op(op, respond, log);
     }
@@ -112,14 +112,14 @@ impl<S: Sink> Engine<S> {
             Ok((Some(_), outcome)) if !ANSWER_AFTER_COMMIT.holds() => respond(Ok(outcome)),
             Ok((Some(lsn), outcome)) => {
                 let outcome = OpOrInfo::Ready(Box::new(Ok(outcome)));
-                self.pending.push(lsn, Waiting::Op(respond, outcome));
+                self.pending.push(lsn, PendingOutput::Op(respond, outcome));
             }
             Err(error) => respond(Err(error)),
         }
     }
 
     /// A stream that exists and is not being deleted.
-    pub(super) fn slot(&mut self, id: StreamId) -> Result<&mut Slot<S>, JsError> {
+    pub(super) fn slot(&mut self, id: StreamId) -> Result<&mut StreamSlot<S>, JsError> {
         match self.slots.get_mut(&id) {
             Some(slot) if !slot.deleting => Ok(slot),
             _ => Err(JsError::STREAM_NOT_FOUND),
@@ -128,7 +128,7 @@ impl<S: Sink> Engine<S> {
 
     /// A stream as questions see it: it is there until its delete is durable. Whoever asks, does not
     /// wait for the answer and deletes is answered from what was there.
-    pub(super) fn shown(&self, id: StreamId) -> Result<&Slot<S>, JsError> {
+    pub(super) fn shown(&self, id: StreamId) -> Result<&StreamSlot<S>, JsError> {
         self.slots.get(&id).map(|slot| &**slot).ok_or(JsError::STREAM_NOT_FOUND)
     }
 
@@ -382,8 +382,7 @@ impl<S: Sink> Engine<S> {
         Ok(OpOutcome::Consumer(Box::new(info)))
     }
 
-    /// What a question about a consumer is answered with: after a failure of the log, only what is
-    /// durable.
+    /// The answer to a question about a consumer: after a failure of the log, only what is durable.
     fn shown_info<L: LogAccess>(&mut self, key: ConsumerKey, log: &mut L) -> Option<ConsumerInfo> {
         match self.failed {
             Some(_) if DURABLE_INFO.holds() => self.call(key, log, Consumer::durable_info),
@@ -429,7 +428,7 @@ impl<S: Sink> Engine<S> {
                 account: slot.stream.account(),
                 config: slot.stream.config().clone(),
                 created: wire_time(slot.stream.created()),
-                home: slot.stream.home().clone(),
+                provenance: slot.stream.provenance().clone(),
                 last_seq: slot.stream.assigned_totals().last_seq,
             })
             .collect();
@@ -443,7 +442,7 @@ impl<S: Sink> Engine<S> {
         let mut usage = Usage { missing_messages, ..Usage::default() };
         for slot in self.slots.values() {
             if slot.deleting
-                || slot.stream.home().arriving
+                || slot.stream.provenance().arriving
                 || account.is_some_and(|wanted| wanted != slot.stream.account())
             {
                 continue;
@@ -458,7 +457,7 @@ impl<S: Sink> Engine<S> {
     }
 }
 
-/// Whether an operation needs the log.
+/// True if an operation needs the log.
 const fn writes(op: &Op) -> bool {
     !matches!(
         op,
@@ -481,7 +480,7 @@ const fn writes(op: &Op) -> bool {
 
 /// Checks a consumer against the others of its stream.
 fn check_beside<S: Sink>(
-    slot: &Slot<S>,
+    slot: &StreamSlot<S>,
     config: &ConsumerConfig,
     existing: Option<u32>,
     action: ConsumerAction,

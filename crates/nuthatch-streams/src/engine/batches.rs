@@ -6,7 +6,7 @@ use super::Engine;
 use super::fast::FastBatch;
 use super::pending::Answer;
 use super::publish::refusal_body;
-use super::slot::Slot;
+use super::stream_slot::StreamSlot;
 use crate::event::{ClientBatch, PublishItem};
 use crate::sink::{AccountId, Sink};
 use crate::stream::{BATCH_MESSAGES_MAX, BatchRefusal, Limits, Publish, PublishHeaders, rewritten};
@@ -27,7 +27,7 @@ pub const STAGED_BYTES_MAX: usize = 256 * 1024 * 1024;
 pub const BATCH_IDLE_NS: i64 = 10_000_000_000;
 /// Longest id of a batch, in bytes.
 pub(super) const BATCH_ID_BYTES_MAX: usize = 64;
-/// What a staged message takes beside its bytes.
+/// Memory of a staged message beside its bytes.
 const STAGED_MESSAGE_BYTES: usize = 64;
 
 /// Limits on batches of both kinds, each counted by itself.
@@ -128,7 +128,7 @@ pub(super) struct Batches {
     pub(super) check_at: Option<Timestamp>,
 }
 
-/// What all batches of an engine take, and may take.
+/// Use and limits of all batches of an engine.
 #[derive(Clone, Copy, Default, Debug)]
 pub(super) struct BatchTotals {
     pub(super) limits: BatchLimits,
@@ -137,7 +137,7 @@ pub(super) struct BatchTotals {
     staged_bytes: usize,
 }
 
-/// What a commit header asks for.
+/// The request in a commit header.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Commit {
     No,
@@ -147,7 +147,7 @@ enum Commit {
     EndOfBatch,
 }
 
-/// What becomes of a batch because of a message.
+/// Effect of a message on its batch.
 enum Fate {
     /// Staged; more are awaited.
     Staged,
@@ -171,7 +171,7 @@ impl Batches {
         batch.into_iter().flat_map(|batch| &batch.messages).map(|message| message.publish().subject)
     }
 
-    /// Whether there is nothing on its way.
+    /// True if there is nothing on its way.
     fn is_empty(&self) -> bool {
         self.atomic.is_empty() && self.fast.is_empty()
     }
@@ -438,7 +438,7 @@ impl<S: Sink> Engine<S> {
             whole.messages.iter().map(StagedMessage::publish).collect();
         self.log_releases(id, log)?;
         let Some(slot) = self.slots.get_mut(&id) else { return Err(JsError::STREAM_NOT_FOUND) };
-        let slot: &mut Slot<S> = slot;
+        let slot: &mut StreamSlot<S> = slot;
         let (stream, consumers) = (&mut slot.stream, &slot.consumers);
         let done = stream
             .commit_batch(&publishes, log, &self.budget, |subject| consumers.any_wants(subject));
@@ -490,7 +490,8 @@ impl<S: Sink> Engine<S> {
         }
     }
 
-    /// Answers the sender of an item, unless nobody waits or the stream does not acknowledge.
+    /// Answers the sender of an item, unless it gave no reply subject or the stream does not
+    /// acknowledge.
     pub(super) fn answer_item(
         &mut self,
         batch: &ClientBatch<S::Peer>,

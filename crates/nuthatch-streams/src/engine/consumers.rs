@@ -1,8 +1,8 @@
 //! Calling consumers: by name, in this turn, on commit, at a deadline; and what they let go.
 
 use super::Engine;
-use super::hungry::Hungry;
-use super::slot::Slot;
+use super::caught_up::CaughtUp;
+use super::stream_slot::StreamSlot;
 use crate::consumer::{Ack, Consumer, Env, Pull};
 use crate::event::{AckItem, ClientBatch, FlowItem, PullItem};
 use crate::index::MessageIndex;
@@ -41,7 +41,7 @@ pub(super) struct Listed {
     pub(super) loading: bool,
     pub(super) full: bool,
     dirty: bool,
-    pub(super) hungry: bool,
+    pub(super) caught_up: bool,
 }
 
 /// The consumers of one stream.
@@ -52,7 +52,7 @@ pub(super) struct Consumers<T> {
     /// How many keep their state in memory only.
     in_memory: usize,
     /// Those that want new messages at once.
-    pub(super) hungry: Hungry,
+    pub(super) caught_up: CaughtUp,
     /// Those with as many messages out as they may have. Entries may be stale.
     pub(super) full: Vec<u32>,
     /// Those with progress that is not in the log, so that a change of the stream that must log it
@@ -67,7 +67,7 @@ impl<T> Default for Consumers<T> {
             slots: Vec::new(),
             free: Vec::new(),
             in_memory: 0,
-            hungry: Hungry::default(),
+            caught_up: CaughtUp::default(),
             full: Vec::new(),
             dirty: Vec::new(),
         }
@@ -83,12 +83,12 @@ impl<T> Consumers<T> {
         self.by_name.is_empty()
     }
 
-    /// Whether any of them keeps its state in memory only.
+    /// True if any of them keeps its state in memory only.
     pub(super) fn any_memory(&self) -> bool {
         self.in_memory > 0
     }
 
-    /// Whether no consumer has progress to log. Forgets those that were logged meanwhile.
+    /// True if no consumer has progress to log. Forgets those that were logged meanwhile.
     pub(super) fn all_logged(&mut self) -> bool {
         while let Some(&index) = self.dirty.last() {
             if let Some(slot) = self.get_mut(index) {
@@ -171,7 +171,7 @@ impl<T> Consumers<T> {
     /// They have come from another engine: they are on none of this one's lists, and what waits for
     /// a frame waits for none of this log's.
     pub(super) fn unpack(&mut self) {
-        self.hungry = Hungry::default();
+        self.caught_up = CaughtUp::default();
         self.full.clear();
         self.dirty.clear();
         for slot in self.slots.iter_mut().flatten() {
@@ -181,13 +181,13 @@ impl<T> Consumers<T> {
         }
     }
 
-    /// Whether any consumer wants messages on this subject.
+    /// True if any consumer wants messages on this subject.
     #[inline]
     pub(super) fn any_wants(&self, subject: &[u8]) -> bool {
         self.iter().any(|consumer| consumer.wants(subject))
     }
 
-    /// Whether any consumer but `except` still needs a message.
+    /// True if any consumer but `except` still needs a message.
     fn any_needs(&mut self, stream: &Stream, seq: Seq, subject: u32, except: u32) -> bool {
         self.slots.iter_mut().enumerate().any(|(index, slot)| {
             index as u32 != except
@@ -221,7 +221,7 @@ pub(super) fn env<'a, L, S>(
 /// of it: it will not learn it from the consumers' own records if one of them is in memory, be it
 /// this one or another that had let go before.
 fn release<S: Sink, L: LogAccess>(
-    slot: &mut Slot<S>,
+    slot: &mut StreamSlot<S>,
     index: u32,
     released: &mut Vec<Seq>,
     log: &mut L,
@@ -246,7 +246,7 @@ fn release<S: Sink, L: LogAccess>(
 /// Writes the progress of every consumer of a stream that has any to tell, and what else was
 /// dropped, so that the log knows which messages exist.
 pub(super) fn log_slot_progress<S: Sink, L: LogAccess>(
-    slot: &mut Slot<S>,
+    slot: &mut StreamSlot<S>,
     sink: &mut S,
     domain: &str,
     log: &mut L,
@@ -267,7 +267,7 @@ pub(super) fn log_slot_progress<S: Sink, L: LogAccess>(
     Ok(())
 }
 
-/// Whether we have the API level that a request's headers ask for, if they do.
+/// True if we have the API level that a request's headers ask for, if they do.
 pub(super) fn offers_level(headers: &[u8]) -> bool {
     headers.is_empty() || find_header(headers, b"Nats-Required-Api-Level").is_none_or(is_level_met)
 }
@@ -305,8 +305,8 @@ impl<S: Sink> Engine<S> {
         let entry = entry.and_then(|slot| slot.as_deref_mut()).expect("the consumer was called");
         let (consumer, listed) = (&entry.consumer, &mut entry.listed);
         self.deadlines.schedule_consumer(key, &mut entry.scheduled, consumer.next_deadline());
-        if consumer.is_hungry() && !std::mem::replace(&mut listed.hungry, true) {
-            consumers.hungry.push(key.index, consumer.config());
+        if consumer.has_caught_up() && !std::mem::replace(&mut listed.caught_up, true) {
+            consumers.caught_up.push(key.index, consumer.config());
         }
         if consumer.waits_for_receiver() && !std::mem::replace(&mut listed.slow, true) {
             self.lists.slow.push(key);
@@ -475,8 +475,8 @@ impl<S: Sink> Engine<S> {
         };
         if changed.is_none() {
             for (stream, slot) in self.slots.iter() {
-                let hungry = slot.consumers.hungry.iter();
-                keys.extend(hungry.map(|index| ConsumerKey { stream, index }));
+                let caught_up = slot.consumers.caught_up.iter();
+                keys.extend(caught_up.map(|index| ConsumerKey { stream, index }));
             }
         }
         for key in keys {

@@ -13,7 +13,7 @@ use nuthatch_protocol::wire::write::push_u64;
 /// Publishes behind one that waits for a counter whose counters are read at the same time.
 const AHEAD_MAX: usize = 64;
 
-/// Whether it is known what a counter stands at; if not, the message that tells is being read, or
+/// True if it is known what a counter stands at; if not, the message that tells is being read, or
 /// will be once it has committed.
 fn is_known<L: LogAccess>(
     stream: &mut Stream,
@@ -50,7 +50,7 @@ impl<S: Sink> Engine<S> {
     ) -> Option<usize> {
         let Some(Item::Publish(item)) = batch.items.get(at) else { return None };
         let id = item.stream;
-        let known = if self.held.waits(id) {
+        let known = if self.deferred.waits(id) {
             Ok(false)
         } else {
             self.are_counters_known(id, publish, found, log)
@@ -70,7 +70,7 @@ impl<S: Sink> Engine<S> {
         Some(at + 1)
     }
 
-    /// Whether everything is known that a publish adds to: with the last message of an atomic batch
+    /// True if everything is known that a publish adds to: with the last message of an atomic batch
     /// that is what the whole batch adds to.
     fn are_counters_known<L: LogAccess>(
         &mut self,
@@ -120,7 +120,7 @@ impl<S: Sink> Engine<S> {
         }
     }
 
-    /// Whether everything is known that these messages of a source add to. What can not be read is
+    /// True if everything is known that these messages of a source add to. What can not be read is
     /// said when they are stored.
     pub(super) fn are_sourced_counters_known<L: LogAccess>(
         &mut self,

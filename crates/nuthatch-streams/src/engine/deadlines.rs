@@ -2,7 +2,7 @@
 
 use super::Engine;
 use super::consumers::ConsumerKey;
-use super::slot::Slot;
+use super::stream_slot::StreamSlot;
 use crate::consumer::TickOutcome;
 use crate::rules::{LOG_EXPIRY, RELEASES_BEFORE_CHANGES};
 use crate::sink::Sink;
@@ -23,7 +23,7 @@ const ID_GRANULARITY_NS: i64 = 1_000_000_000;
 /// The heap is cleared of stale entries when it is larger than this and has doubled since.
 const SWEEP_ABOVE_ENTRIES: usize = 4096;
 
-/// Who is called.
+/// Owner of a deadline.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(super) enum Who {
     Stream(StreamId),
@@ -46,7 +46,7 @@ impl Deadlines {
 
     /// Makes sure that the stream is called when its oldest message or message id expires, when a
     /// schedule is due, or when its batches are to be looked at.
-    pub(super) fn schedule_stream<S: Sink>(&mut self, slot: &mut Slot<S>) {
+    pub(super) fn schedule_stream<S: Sink>(&mut self, slot: &mut StreamSlot<S>) {
         if slot.stream.limits().restoring
             || !(slot.stream.has_deadlines() || slot.batches.is_some())
         {
@@ -89,7 +89,7 @@ impl Deadlines {
 }
 
 impl<S: Sink> Engine<S> {
-    /// Drops entries that no longer say when somebody is to be called. Amortised O(1) per entry.
+    /// Drops stale entries. Amortised O(1) per entry.
     fn sweep_deadlines(&mut self) {
         let heap = &mut self.deadlines.heap;
         if heap.len() < SWEEP_ABOVE_ENTRIES.max(2 * self.deadlines.swept_len) {
@@ -130,7 +130,7 @@ impl<S: Sink> Engine<S> {
             return;
         };
         slot.scheduled = None;
-        if slot.transit.holds() {
+        if slot.migration.holds() {
             // It is scheduled again once it goes on.
             return;
         }
@@ -175,7 +175,7 @@ impl<S: Sink> Engine<S> {
     /// frame; until then the clock says the same.
     pub(super) fn expire_stream<L: LogAccess>(&mut self, id: StreamId, log: &mut L) {
         let now = log.now();
-        let Some(slot) = self.slots.get_mut(&id).filter(|slot| !slot.transit.holds()) else {
+        let Some(slot) = self.slots.get_mut(&id).filter(|slot| !slot.migration.holds()) else {
             return;
         };
         if slot.stream.limits().restoring {

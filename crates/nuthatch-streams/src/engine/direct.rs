@@ -1,4 +1,4 @@
-//! What a direct get asks for (ADR-31), and which requests make no sense.
+//! Parsing of direct get requests (ADR-31), and which of them are malformed.
 
 use crate::op::GetMessage;
 use nuthatch_protocol::js::Time;
@@ -13,13 +13,13 @@ pub(super) enum DirectGet {
     /// For one message.
     One(GetMessage),
     /// For several.
-    Many(Box<ManyRequest>),
+    Many(Box<BatchGetRequest>),
 }
 
 /// A request for several messages.
 #[derive(Default, Debug)]
-pub(super) struct ManyRequest {
-    /// Where to start, and the filter.
+pub(super) struct BatchGetRequest {
+    /// Start position and filter.
     pub(super) start: GetMessage,
     /// The last message of each subject that matches any of these; empty: messages in order.
     pub(super) multi_last: Vec<String>,
@@ -81,7 +81,7 @@ impl Body {
         if self.batch == 0 && !has_multi {
             return Ok(DirectGet::One(start));
         }
-        Ok(DirectGet::Many(Box::new(ManyRequest {
+        Ok(DirectGet::Many(Box::new(BatchGetRequest {
             start,
             multi_last: self.multi_last,
             up_to_seq: self.up_to_seq,
@@ -92,7 +92,7 @@ impl Body {
     }
 }
 
-/// Whether a request names no message at all.
+/// True if a request names no message at all.
 pub(super) const fn is_empty(request: &GetMessage) -> bool {
     request.seq == 0
         && request.last_by_subj.is_empty()
@@ -100,7 +100,7 @@ pub(super) const fn is_empty(request: &GetMessage) -> bool {
         && request.start_time.is_none()
 }
 
-/// Whether a request names a message in two ways.
+/// True if a request names a message in two ways.
 pub(super) const fn is_contradictory(request: &GetMessage) -> bool {
     let starts = (request.seq > 0) as u8
         + request.start_time.is_some() as u8

@@ -9,7 +9,7 @@ use super::batches::{
     BATCH_ID_BYTES_MAX, BatchTotals, Batches, batch_ack, parse_digits, stored_headers,
 };
 use super::publish::refusal_body;
-use super::slot::Slot;
+use super::stream_slot::StreamSlot;
 use crate::event::{ClientBatch, PublishItem};
 use crate::sink::Sink;
 use crate::stream::{Admitted, Publish, PublishHeaders, scan};
@@ -30,9 +30,9 @@ const FLOW_MESSAGES_MAX: usize = 4096;
 /// The same where the client names no number.
 const FLOW_MESSAGES_DEFAULT: u16 = 10;
 
-/// What a message does to its batch.
+/// Operation of a message on its batch.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Step {
+enum FastStep {
     /// Begins or continues it.
     Append,
     /// Is its last message.
@@ -43,14 +43,14 @@ enum Step {
     Ping,
 }
 
-/// What a reply subject says of a fast batch.
+/// Parameters of a fast batch, as its reply subject carries them.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct FastReply<'a> {
     id: &'a [u8],
     seq: u64,
     flow: u16,
     gap_ok: bool,
-    step: Step,
+    step: FastStep,
 }
 
 impl<'a> FastReply<'a> {
@@ -73,10 +73,10 @@ impl<'a> FastReply<'a> {
         // There is a prefix before the id.
         tokens.next()?;
         let step = match (op, seq) {
-            (0, 1) | (1, 2..) => Step::Append,
-            (2, _) => Step::Commit,
-            (3, 2..) => Step::EndOfBatch,
-            (4, _) => Step::Ping,
+            (0, 1) | (1, 2..) => FastStep::Append,
+            (2, _) => FastStep::Commit,
+            (3, 2..) => FastStep::EndOfBatch,
+            (4, _) => FastStep::Ping,
             _ => return None,
         };
         Some(Self { id, seq, flow, gap_ok, step })
@@ -130,7 +130,7 @@ impl FastBatch {
     /// The usual case, for which nothing else has to be looked at: the next message in order, not
     /// the last one. Then it is taken.
     fn takes_next(&mut self, reply: &FastReply<'_>, found: &PublishHeaders<'_>) -> bool {
-        let is_next = reply.step == Step::Append
+        let is_next = reply.step == FastStep::Append
             && reply.seq == self.last + 1
             && self.last > 0
             && found.required_level.is_empty();
@@ -157,23 +157,23 @@ impl FastBatch {
     }
 }
 
-/// What to tell the client, one after the other.
+/// Up to two replies to the client, in order.
 #[derive(Default)]
-struct Told {
+struct FastReplies {
     first: Option<Vec<u8>>,
     second: Option<Vec<u8>>,
 }
 
-impl Told {
+impl FastReplies {
     const fn one(body: Vec<u8>) -> Self {
         Self { first: Some(body), second: None }
     }
 }
 
-/// What comes before the store.
+/// Decision before a message is stored.
 enum Before {
     /// The message is not stored; tell this.
-    Done(Told),
+    Done(FastReplies),
     /// It is; tell this at once.
     Store(Option<Vec<u8>>),
 }
@@ -191,7 +191,7 @@ impl Batches {
         now: Timestamp,
         totals: &mut BatchTotals,
     ) -> Result<(), JsError> {
-        if reply.seq != 1 || reply.step == Step::Ping {
+        if reply.seq != 1 || reply.step == FastStep::Ping {
             return Err(JsError::BATCH_PUBLISH_UNKNOWN_BATCH_ID);
         }
         let limits = totals.limits;
@@ -232,11 +232,13 @@ impl Batches {
         totals: &mut BatchTotals,
     ) -> Before {
         let count = self.fast.len();
-        let Some(batch) = self.fast.get_mut(reply.id) else { return Before::Done(Told::default()) };
-        if reply.step == Step::Ping {
+        let Some(batch) = self.fast.get_mut(reply.id) else {
+            return Before::Done(FastReplies::default());
+        };
+        if reply.step == FastStep::Ping {
             return Before::Done(self.ping(reply, prefix, count, totals));
         }
-        let mut told = Told::default();
+        let mut told = FastReplies::default();
         let expected = batch.last + 1;
         if reply.seq != expected {
             told.first = Some(flow_gap(expected, reply.seq));
@@ -245,13 +247,13 @@ impl Batches {
                 return Before::Done(told);
             }
         }
-        if reply.step == Step::EndOfBatch {
+        if reply.step == FastStep::EndOfBatch {
             batch.last = reply.seq - 1;
             told.second = Some(self.finish_fast(reply.id, prefix, totals));
             return Before::Done(told);
         }
         batch.last = reply.seq;
-        if reply.seq == 1 && reply.step == Step::Append {
+        if reply.seq == 1 && reply.step == FastStep::Append {
             told.first = Some(flow_ack(0, batch.every));
         }
         Before::Store(told.first)
@@ -263,12 +265,12 @@ impl Batches {
         prefix: &[u8],
         count: usize,
         totals: &mut BatchTotals,
-    ) -> Told {
-        let Some(batch) = self.fast.get_mut(reply.id) else { return Told::default() };
+    ) -> FastReplies {
+        let Some(batch) = self.fast.get_mut(reply.id) else { return FastReplies::default() };
         if reply.seq <= batch.last {
-            return Told::one(flow_ack(batch.told, batch.every));
+            return FastReplies::one(flow_ack(batch.told, batch.every));
         }
-        let mut told = Told::one(flow_gap(batch.last + 1, reply.seq + 1));
+        let mut told = FastReplies::one(flow_gap(batch.last + 1, reply.seq + 1));
         if batch.gap_ok {
             batch.last = reply.seq;
             let due = batch.flow_due(count);
@@ -292,12 +294,12 @@ impl<S: Sink> Engine<S> {
         log: &mut L,
     ) {
         match self.fast_message(publish, item.stream, found, log) {
-            Ok(Told { first: None, second: None }) => {}
+            Ok(FastReplies { first: None, second: None }) => {}
             Ok(told) => self.tell_fast(batch, item, told),
             Err(error) => {
                 let slot = self.slots.get(&item.stream);
                 let name = slot.map_or("", |slot| slot.stream.config().name.as_str());
-                let told = Told::one(refusal_body(&error, name));
+                let told = FastReplies::one(refusal_body(&error, name));
                 self.tell_fast(batch, item, told);
             }
         }
@@ -305,7 +307,7 @@ impl<S: Sink> Engine<S> {
 
     /// Tells of a fast batch what is true once everything assigned so far has committed.
     #[cold]
-    fn tell_fast(&mut self, batch: &ClientBatch<S::Peer>, item: &PublishItem, told: Told) {
+    fn tell_fast(&mut self, batch: &ClientBatch<S::Peer>, item: &PublishItem, told: FastReplies) {
         for body in told.first.into_iter().chain(told.second) {
             let slot = self.slots.get(&item.stream);
             let late = slot.filter(|slot| !slot.stream.limits().ack_early);
@@ -323,7 +325,7 @@ impl<S: Sink> Engine<S> {
         id: StreamId,
         found: &PublishHeaders<'_>,
         log: &mut L,
-    ) -> Result<Told, JsError> {
+    ) -> Result<FastReplies, JsError> {
         if let Some(reason) = &self.failed {
             return Err(crate::stream::unavailable(reason));
         }
@@ -376,7 +378,7 @@ impl<S: Sink> Engine<S> {
         log: &mut L,
     ) -> Result<Admitted, JsError> {
         let Some(slot) = self.slots.get_mut(&id) else { return Err(JsError::STREAM_NOT_FOUND) };
-        let slot: &mut Slot<S> = slot;
+        let slot: &mut StreamSlot<S> = slot;
         if slot.stream.must_log_releases(publish) {
             super::consumers::log_slot_progress(slot, &mut self.sink, &self.config.domain, log)
                 .map_err(crate::stream::refusal)?;
@@ -399,21 +401,21 @@ impl<S: Sink> Engine<S> {
         Ok(stored)
     }
 
-    /// What the client is told after its message was stored, or was not.
+    /// Replies after a message was stored, or was not.
     fn after_store(
         &mut self,
         reply: &FastReply<'_>,
         id: StreamId,
         stored: Result<Admitted, JsError>,
         at_once: Option<Vec<u8>>,
-    ) -> Told {
+    ) -> FastReplies {
         let totals = &mut self.batch_totals;
-        let Some(slot) = self.slots.get_mut(&id) else { return Told::default() };
+        let Some(slot) = self.slots.get_mut(&id) else { return FastReplies::default() };
         let (prefix, name) = (&slot.ack_prefix, &slot.stream.config().name);
-        let Some(batches) = &mut slot.batches else { return Told::default() };
+        let Some(batches) = &mut slot.batches else { return FastReplies::default() };
         let count = batches.fast.len();
-        let Some(batch) = batches.fast.get_mut(reply.id) else { return Told::default() };
-        let commits = reply.step == Step::Commit;
+        let Some(batch) = batches.fast.get_mut(reply.id) else { return FastReplies::default() };
+        let commits = reply.step == FastStep::Commit;
         // The incumbent answers the very first message like any publish where gaps are no way on.
         let is_alone = batch.last == 1 && !batch.gap_ok;
         match stored {
@@ -424,30 +426,31 @@ impl<S: Sink> Engine<S> {
                 } else {
                     batch.flow_due(count)
                 };
-                Told { first: at_once, second }
+                FastReplies { first: at_once, second }
             }
             Ok(Admitted::Duplicate { seq }) if commits && is_alone => {
                 batches.remove_fast(reply.id, totals);
-                Told::one(duplicate_ack(prefix, seq, reply.id, reply.seq))
+                FastReplies::one(duplicate_ack(prefix, seq, reply.id, reply.seq))
             }
-            Ok(Admitted::Duplicate { .. }) if commits => {
-                Told { first: at_once, second: Some(batches.finish_fast(reply.id, prefix, totals)) }
-            }
+            Ok(Admitted::Duplicate { .. }) if commits => FastReplies {
+                first: at_once,
+                second: Some(batches.finish_fast(reply.id, prefix, totals)),
+            },
             Ok(Admitted::Duplicate { .. }) => {
-                Told { first: at_once, second: batch.flow_due(count) }
+                FastReplies { first: at_once, second: batch.flow_due(count) }
             }
             Err(error) if is_alone => {
                 let body = refusal_body(&error, name);
                 batches.remove_fast(reply.id, totals);
-                Told::one(body)
+                FastReplies::one(body)
             }
             Err(error) if batch.gap_ok && !commits => {
-                Told { first: at_once, second: Some(flow_error(reply.seq, &error)) }
+                FastReplies { first: at_once, second: Some(flow_error(reply.seq, &error)) }
             }
             Err(error) => {
                 batch.last -= 1;
                 let second = Some(batches.finish_fast(reply.id, prefix, totals));
-                Told { first: Some(flow_error(reply.seq, &error)), second }
+                FastReplies { first: Some(flow_error(reply.seq, &error)), second }
             }
         }
     }
@@ -472,12 +475,12 @@ mod tests {
         let parse = |text: &'static str| FastReply::parse(text.as_bytes());
         let reply = parse("_INBOX.a.b.uuid.500.fail.7.1.$FI").expect("an append");
         assert_eq!((reply.id, reply.seq, reply.flow), (&b"uuid"[..], 7, 500));
-        assert_eq!((reply.gap_ok, reply.step), (false, Step::Append));
+        assert_eq!((reply.gap_ok, reply.step), (false, FastStep::Append));
         assert_eq!(parse("p.u.0.ok.1.0.$FI").map(|r| (r.flow, r.gap_ok)), Some((10, true)));
         assert_eq!(parse("p.u.70000.ok.1.0.$FI").map(|r| r.flow), Some(u16::MAX));
-        assert_eq!(parse("p.u.1.ok.9.2.$FI").map(|r| r.step), Some(Step::Commit));
-        assert_eq!(parse("p.u.1.ok.9.3.$FI").map(|r| r.step), Some(Step::EndOfBatch));
-        assert_eq!(parse("p.u.1.ok.9.4.$FI").map(|r| r.step), Some(Step::Ping));
+        assert_eq!(parse("p.u.1.ok.9.2.$FI").map(|r| r.step), Some(FastStep::Commit));
+        assert_eq!(parse("p.u.1.ok.9.3.$FI").map(|r| r.step), Some(FastStep::EndOfBatch));
+        assert_eq!(parse("p.u.1.ok.9.4.$FI").map(|r| r.step), Some(FastStep::Ping));
         for wrong in [
             "p.u.1.ok.0.0.$FI",
             "p.u.1.ok.2.0.$FI",

@@ -6,11 +6,11 @@
 //! retention). Both are logged as explicit deletes, and always before any record whose replay
 //! depends on which messages exist.
 //!
-//! Looking for what nobody needs asks every consumer about every message. It is done in parts
-//! ([`SWEEP_LOOKS`]), so that a large stream does not hold up the others; the first part at once.
+//! A sweep asks every consumer about every message. It is done in parts ([`SWEEP_LOOKS`]), so that
+//! a large stream does not hold up the others; the first part at once.
 
 use super::Engine;
-use super::slot::Slot;
+use super::stream_slot::StreamSlot;
 use crate::records::Delete;
 use crate::rules::{FINISH_SWEEP, LOG_DROPS, NOTE_SWEEP};
 use crate::sink::Sink;
@@ -27,12 +27,12 @@ const SWEEP_RETRY_NS: i64 = 100_000_000;
 /// Ranges in one `Delete` record: 1 MiB.
 const RANGES_PER_RECORD: usize = 64 * 1024;
 
-/// A look for messages that nobody needs, under way.
+/// A sweep for messages that no consumer needs, in progress.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Sweep {
     /// The next sequence to ask about.
     next: u64,
-    /// The last one: later messages came when nobody who is gone was there.
+    /// The last sequence to look at: later messages came after the consumer was gone.
     last: u64,
 }
 
@@ -77,7 +77,7 @@ fn append_deletes<L: LogAccess>(
     Ok(lsn)
 }
 
-impl<S: Sink> Slot<S> {
+impl<S: Sink> StreamSlot<S> {
     /// Logs what was dropped and what no consumer's own record will tell. Without room it stays to
     /// be logged.
     pub(super) fn log_undeleted<L: LogAccess>(&mut self, log: &mut L) -> Result<(), AppendError> {
@@ -94,7 +94,8 @@ impl<S: Sink> Slot<S> {
         }
     }
 
-    /// The next messages that nobody needs, as ranges, and where to go on; `None` once all are done.
+    /// The next messages that no consumer needs, as ranges, and where to go on; `None` once all are
+    /// done.
     fn sweep_part(&mut self, sweep: Sweep) -> (Delete, Option<u64>) {
         let (mut deletes, mut looks, mut follows) = (Delete::default(), 0, false);
         let mut at = self.stream.next_kept(sweep.next);
@@ -132,7 +133,8 @@ impl<S: Sink> Slot<S> {
 }
 
 impl<S: Sink> Engine<S> {
-    /// Interest retention: begins to look for messages that nobody needs any more, from the start.
+    /// Interest retention: begins to look for messages that no consumer needs any more, from the
+    /// start.
     pub(super) fn start_sweep<L: LogAccess>(&mut self, id: StreamId, log: &mut L) {
         let slot = self.slots.get_mut(&id).expect("the stream that changed is there");
         if slot.stream.limits().retention != RetentionPolicy::Interest {
@@ -150,11 +152,11 @@ impl<S: Sink> Engine<S> {
 
     /// One part of a sweep. It goes on later if it is not done.
     fn sweep_stream<L: LogAccess>(&mut self, id: StreamId, log: &mut L) {
-        let goes_on = |slot: &&mut Box<Slot<S>>| !slot.deleting && !slot.transit.holds();
+        let goes_on = |slot: &&mut Box<StreamSlot<S>>| !slot.deleting && !slot.migration.holds();
         let Some(slot) = self.slots.get_mut(&id).filter(goes_on) else { return };
         let Some(sweep) = slot.sweep else { return };
         if slot.stream.limits().retention != RetentionPolicy::Interest {
-            // The stream has begun to keep what nobody needs since the sweep began.
+            // The stream has begun to keep unneeded messages since the sweep began.
             slot.sweep = None;
             return;
         }
@@ -181,7 +183,7 @@ impl<S: Sink> Engine<S> {
     pub(super) fn resume_sweep<L: LogAccess>(&mut self, id: StreamId, log: &mut L) {
         let slot = self.slots.get_mut(&id).expect("a stream that was replayed is there");
         let last = slot.stream.unswept();
-        if last == 0 || slot.stream.home().arriving || !FINISH_SWEEP.holds() {
+        if last == 0 || slot.stream.provenance().arriving || !FINISH_SWEEP.holds() {
             return;
         }
         slot.sweep = Some(Sweep { next: 0, last });
@@ -202,7 +204,7 @@ impl<S: Sink> Engine<S> {
         self.lists.sweep_at = None;
         if let Some(id) = self.lists.sweeping.pop_front() {
             self.sweep_stream(id, log);
-            let slot = self.slots.get(&id).filter(|slot| !slot.deleting && !slot.transit.holds());
+            let slot = self.slots.get(&id).filter(|slot| !slot.deleting && !slot.migration.holds());
             if slot.is_some_and(|slot| slot.sweep.is_some()) {
                 self.lists.sweeping.push_back(id);
             } else if !self.lists.sweeping.is_empty() {

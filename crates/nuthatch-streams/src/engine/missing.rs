@@ -16,7 +16,7 @@ use serde::Serialize;
 const TOLD_MAX: usize = 4096;
 const TYPE: &str = "io.nuthatch.jetstream.advisory.v1.unreadable";
 
-/// What was found missing.
+/// Messages found missing.
 #[derive(Default)]
 pub(super) struct MissingMessages {
     told: FxHashSet<(StreamId, Seq)>,

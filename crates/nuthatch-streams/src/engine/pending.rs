@@ -1,4 +1,4 @@
-//! What is told only once it is durable, in the order in which it happened.
+//! Outputs that wait for their commit, in the order in which they arose.
 //!
 //! A run of publishes is remembered as (batch, items, first sequence) and its acknowledgements are
 //! written when the frame has committed: no allocation per message. A refusal that may depend on an
@@ -6,7 +6,7 @@
 
 use super::Engine;
 use super::publish::refusal_body;
-use super::slot::Slot;
+use super::stream_slot::StreamSlot;
 use crate::event::{ClientBatch, Item, PublishItem, Span};
 use crate::op::{Op, OpResult, Respond};
 use crate::sink::{AccountId, Message, Sink};
@@ -36,8 +36,8 @@ pub(super) struct Acks {
     pub(super) first_seq: u64,
 }
 
-/// What waits.
-pub(super) enum Waiting<P> {
+/// An output that waits for its commit.
+pub(super) enum PendingOutput<P> {
     /// Acknowledgements of a run.
     Acks(Acks),
     /// One answer, written already.
@@ -62,13 +62,13 @@ pub(super) enum OpOrInfo {
 
 /// The queue.
 pub(super) struct Pending<P> {
-    queue: VecDeque<(Lsn, Waiting<P>)>,
+    queue: VecDeque<(Lsn, PendingOutput<P>)>,
     /// Batches that entries of the queue refer to, the first one numbered `first_batch`.
     batches: VecDeque<ClientBatch<P>>,
     first_batch: u64,
     /// Acknowledgements and other answers to publishes in the queue.
     acks: usize,
-    /// Whether any of them belongs to the batch in hand.
+    /// True if any of them belongs to the batch in hand.
     is_batch_waited_for: bool,
 }
 
@@ -101,14 +101,14 @@ impl<P> Pending<P> {
     }
 
     /// Queues something behind frame `lsn` and everything before it.
-    pub(super) fn push(&mut self, lsn: Lsn, waiting: Waiting<P>) {
+    pub(super) fn push(&mut self, lsn: Lsn, waiting: PendingOutput<P>) {
         match &waiting {
-            Waiting::Acks(acks) => {
+            PendingOutput::Acks(acks) => {
                 self.acks += acks.count as usize;
                 self.is_batch_waited_for = true;
             }
-            Waiting::Answer(_) => self.acks += 1,
-            Waiting::Op(..) => {}
+            PendingOutput::Answer(_) => self.acks += 1,
+            PendingOutput::Op(..) => {}
         }
         let lsn = self.last_lsn().map_or(lsn, |last| last.max(lsn));
         self.queue.push_back((lsn, waiting));
@@ -137,20 +137,20 @@ impl<P> Pending<P> {
     }
 
     /// The next thing to tell after frame `lsn` has committed.
-    fn pop(&mut self, lsn: Lsn) -> Option<Waiting<P>> {
+    fn pop(&mut self, lsn: Lsn) -> Option<PendingOutput<P>> {
         if self.queue.front()?.0 > lsn {
             return None;
         }
         let (_, waiting) = self.queue.pop_front()?;
         match &waiting {
-            Waiting::Acks(acks) => {
+            PendingOutput::Acks(acks) => {
                 self.acks -= acks.count as usize;
                 while self.first_batch < acks.batch && self.batches.pop_front().is_some() {
                     self.first_batch += 1;
                 }
             }
-            Waiting::Answer(_) => self.acks -= 1,
-            Waiting::Op(..) => {}
+            PendingOutput::Answer(_) => self.acks -= 1,
+            PendingOutput::Op(..) => {}
         }
         Some(waiting)
     }
@@ -172,27 +172,29 @@ impl<S: Sink> Engine<S> {
     /// Tells everything that waited for frame `lsn`.
     pub(super) fn answer_pending<L: LogAccess>(&mut self, lsn: Lsn, log: &mut L) {
         while let Some(waiting) = self.pending.pop(lsn) {
-            if matches!(waiting, Waiting::Op(..)) {
+            if matches!(waiting, PendingOutput::Op(..)) {
                 self.flush_before_answer();
             }
             match waiting {
-                Waiting::Acks(acks) => {
+                PendingOutput::Acks(acks) => {
                     if let Some(batch) = self.pending.batch(acks.batch)
                         && let Some(slot) = self.slots.get(&acks.stream)
                     {
                         send_acks(batch, &acks, slot, &mut self.scratch.body, &mut self.sink);
                     }
                 }
-                Waiting::Answer(answer) => self.send_answer(&answer),
-                Waiting::Op(respond, OpOrInfo::Ready(result)) => respond(*result),
-                Waiting::Op(respond, OpOrInfo::StreamInfo(id, action)) => {
+                PendingOutput::Answer(answer) => self.send_answer(&answer),
+                PendingOutput::Op(respond, OpOrInfo::Ready(result)) => respond(*result),
+                PendingOutput::Op(respond, OpOrInfo::StreamInfo(id, action)) => {
                     self.answer_stream_info(id, action, respond, log);
                 }
-                Waiting::Op(respond, OpOrInfo::Question(op)) => self.run_op(*op, respond, log),
-                Waiting::Op(respond, OpOrInfo::Restored(id)) => {
+                PendingOutput::Op(respond, OpOrInfo::Question(op)) => {
+                    self.run_op(*op, respond, log)
+                }
+                PendingOutput::Op(respond, OpOrInfo::Restored(id)) => {
                     self.activate_restored(id, respond, log);
                 }
-                Waiting::Op(respond, OpOrInfo::StreamDeleted(id)) => {
+                PendingOutput::Op(respond, OpOrInfo::StreamDeleted(id)) => {
                     self.finish_delete(id, log);
                     respond(Ok(crate::op::OpOutcome::Done));
                 }
@@ -221,27 +223,27 @@ impl<S: Sink> Engine<S> {
             (None, None) => self.send_answer(&answer),
             (after, last) => {
                 let lsn = after.unwrap_or_default().max(last.unwrap_or_default());
-                self.pending.push(lsn, Waiting::Answer(Box::new(answer)));
+                self.pending.push(lsn, PendingOutput::Answer(Box::new(answer)));
             }
         }
     }
 
-    /// The log failed: nobody knows whether what waits for a commit reached the medium. It is never
-    /// shown in this life; a restart finds out.
+    /// The log failed: whether the frames that replies wait for reached the medium is unknown. They
+    /// are never shown in this life; a restart finds out.
     pub(super) fn fail(&mut self, reason: &str) {
         self.failed = Some(reason.to_owned());
         let error = crate::stream::uncertain(reason);
         while let Some(waiting) = self.pending.pop(Lsn(u64::MAX)) {
             match waiting {
-                Waiting::Acks(acks) => self.refuse_run(&acks, &error),
-                Waiting::Answer(mut answer) => {
-                    // What it says depends on writes of which nobody knows.
+                PendingOutput::Acks(acks) => self.refuse_run(&acks, &error),
+                PendingOutput::Answer(mut answer) => {
+                    // Its content depends on writes whose fate is unknown.
                     let slot = self.slots.get(&answer.stream);
                     let name = slot.map_or("", |slot| slot.stream.config().name.as_str());
                     answer.body = refusal_body(&error, name).into_boxed_slice();
                     self.send_answer(&answer);
                 }
-                Waiting::Op(respond, _) => respond(Err(error.clone())),
+                PendingOutput::Op(respond, _) => respond(Err(error.clone())),
             }
         }
         self.pending.settle();
@@ -287,7 +289,7 @@ impl Acks {
 pub(super) fn send_acks<S: Sink>(
     batch: &ClientBatch<S::Peer>,
     acks: &Acks,
-    slot: &Slot<S>,
+    slot: &StreamSlot<S>,
     body: &mut Vec<u8>,
     sink: &mut S,
 ) {

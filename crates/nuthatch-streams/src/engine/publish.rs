@@ -1,8 +1,8 @@
-//! The way of publishes through the engine: runs of one stream, acknowledgements, refusals.
+//! Publishes in the engine: runs of one stream, acknowledgements, refusals.
 
 use super::Engine;
-use super::pending::{Acks, Waiting, send_acks};
-use super::slot::Slot;
+use super::pending::{Acks, PendingOutput, send_acks};
+use super::stream_slot::StreamSlot;
 use crate::event::{ClientBatch, Item, PublishItem};
 use crate::rules::{ACK_AFTER_COMMIT, DUPLICATE_AFTER_COMMIT, RELEASES_BEFORE_EVICTIONS};
 use crate::sink::{Message, Sink};
@@ -13,14 +13,14 @@ use nuthatch_protocol::wire::write::push_u64;
 
 /// Consecutive publishes that got consecutive sequences in one frame.
 #[derive(Clone, Copy, Default)]
-struct Run {
+struct PublishRun {
     lsn: Lsn,
     first_item: usize,
     count: usize,
     first_seq: u64,
 }
 
-impl Run {
+impl PublishRun {
     fn continues(&self, lsn: Lsn, item: usize, seq: u64) -> bool {
         self.count > 0
             && self.lsn == lsn
@@ -29,8 +29,8 @@ impl Run {
     }
 }
 
-/// What the run has to answer out of line.
-enum Odd {
+/// A reply that is not part of a run of acknowledgements.
+enum Outlier {
     Duplicate(u64),
     Refused(JsError),
 }
@@ -48,7 +48,7 @@ impl<S: Sink> Engine<S> {
             return next;
         }
         self.prepare_run(id, log);
-        let mut run = Run::default();
+        let mut run = PublishRun::default();
         let mut mapped = std::mem::take(&mut self.scratch.subject);
         let stream = self.slots.get(&id).map(|slot| &slot.stream);
         let maps = stream.is_some_and(|stream| stream.input_transform().is_some());
@@ -90,7 +90,7 @@ impl<S: Sink> Engine<S> {
                 Ok(Admitted::Sequenced { seq, lsn }) if !counts => {
                     if !run.continues(lsn, next, seq) {
                         self.end_run(batch, &run, id);
-                        run = Run { lsn, first_item: next, count: 0, first_seq: seq };
+                        run = PublishRun { lsn, first_item: next, count: 0, first_seq: seq };
                     }
                     run.count += 1;
                 }
@@ -176,7 +176,7 @@ impl<S: Sink> Engine<S> {
         if self.pending.acks() >= self.config.pending_acks_max {
             return Err(JsError::STREAM_TOO_MANY_REQUESTS);
         }
-        let slot: &mut Slot<S> = slot;
+        let slot: &mut StreamSlot<S> = slot;
         if slot.stream.must_log_releases(publish) && RELEASES_BEFORE_EVICTIONS.holds() {
             super::consumers::log_slot_progress(slot, &mut self.sink, &self.config.domain, log)
                 .map_err(crate::stream::refusal)?;
@@ -196,7 +196,7 @@ impl<S: Sink> Engine<S> {
 
     /// Queues the acknowledgements of a run (or sends them, if the stream wants that) and notes what
     /// it touched.
-    fn end_run(&mut self, batch: &ClientBatch<S::Peer>, run: &Run, id: StreamId) {
+    fn end_run(&mut self, batch: &ClientBatch<S::Peer>, run: &PublishRun, id: StreamId) {
         if run.count == 0 {
             return;
         }
@@ -215,7 +215,7 @@ impl<S: Sink> Engine<S> {
         if is_early && !limits.no_ack {
             send_acks(batch, &acks, slot, &mut self.scratch.body, &mut self.sink);
         } else if !limits.no_ack {
-            self.pending.push(run.lsn, Waiting::Acks(acks));
+            self.pending.push(run.lsn, PendingOutput::Acks(acks));
         }
     }
 
@@ -232,8 +232,10 @@ impl<S: Sink> Engine<S> {
             Ok(Admitted::Sequenced { seq, lsn }) => {
                 self.answer_counted(batch, item, subject, (seq, lsn));
             }
-            Ok(Admitted::Duplicate { seq }) => self.answer_odd(batch, item, Odd::Duplicate(seq)),
-            Err(error) => self.answer_odd(batch, item, Odd::Refused(error)),
+            Ok(Admitted::Duplicate { seq }) => {
+                self.answer_odd(batch, item, Outlier::Duplicate(seq))
+            }
+            Err(error) => self.answer_odd(batch, item, Outlier::Refused(error)),
         }
     }
 
@@ -244,24 +246,24 @@ impl<S: Sink> Engine<S> {
         item: &PublishItem,
         error: JsError,
     ) {
-        self.answer_odd(batch, item, Odd::Refused(error));
+        self.answer_odd(batch, item, Outlier::Refused(error));
     }
 
     /// A duplicate or a refusal: answered once everything that it may depend on is durable.
     #[cold]
-    fn answer_odd(&mut self, batch: &ClientBatch<S::Peer>, item: &PublishItem, odd: Odd) {
+    fn answer_odd(&mut self, batch: &ClientBatch<S::Peer>, item: &PublishItem, odd: Outlier) {
         if item.reply.is_empty() {
             return;
         }
         let slot = self.slots.get(&item.stream);
         let body = match odd {
-            Odd::Duplicate(seq) => {
+            Outlier::Duplicate(seq) => {
                 let mut body = slot.map_or_else(Vec::new, |slot| slot.ack_prefix.to_vec());
                 push_u64(&mut body, seq);
                 body.extend_from_slice(b",\"duplicate\": true}");
                 body
             }
-            Odd::Refused(error) => {
+            Outlier::Refused(error) => {
                 refusal_body(&error, slot.map_or("", |slot| &slot.stream.config().name))
             }
         };

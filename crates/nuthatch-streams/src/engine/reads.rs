@@ -4,9 +4,9 @@
 //! its stream and tried again after the commit or the load.
 
 use super::Engine;
-use super::copies::RangeRead;
+use super::batch_get::BatchGet;
 use super::direct::{DirectGet, is_contradictory, is_empty, read_request};
-use super::many::ManyRead;
+use super::replication::RangeRead;
 use crate::event::{ClientBatch, DirectGetItem};
 use crate::op::{FoundMessage, GetMessage, OpOutcome, Respond};
 use crate::rules::MISSING_IS_DAMAGE;
@@ -33,7 +33,7 @@ pub(super) enum ParkedRead<P> {
     /// For one message.
     One(OneRead<P>),
     /// For several.
-    Many(Box<ManyRead<P>>),
+    Many(Box<BatchGet<P>>),
     /// For a mirror or a source.
     Range(Box<RangeRead>),
 }
@@ -44,13 +44,13 @@ pub(super) struct OneRead<P> {
     asker: Asker<P>,
 }
 
-/// Who asked.
+/// Receiver of the answer.
 enum Asker<P> {
     Api(Respond),
     Direct(DirectAsker<P>),
 }
 
-/// Where the answers to a direct get go.
+/// Receiver of the answers to a direct get.
 pub(super) struct DirectAsker<P> {
     pub(super) peer: P,
     pub(super) hint: u32,
@@ -106,7 +106,7 @@ fn send_status<S: Sink>(
     sink.reply(account, peer, hint, &message);
 }
 
-/// What a client gets where nobody serves direct gets: no responders.
+/// The answer of a stream that does not serve direct gets: no responders.
 fn not_served(stream: &str, subject: &[u8]) -> Vec<u8> {
     let mut headers = b"NATS/1.0 503\r\nNats-Subject: $JS.API.DIRECT.GET.".to_vec();
     headers.extend_from_slice(stream.as_bytes());
@@ -167,7 +167,7 @@ impl<S: Sink> Engine<S> {
                 let asker = Asker::Direct(asker);
                 self.start_read(item.stream, ParkedRead::One(OneRead { request, asker }), log);
             }
-            Ok(DirectGet::Many(request)) => self.start_many(item.stream, *request, asker, log),
+            Ok(DirectGet::Many(request)) => self.start_batch_get(item.stream, *request, asker, log),
             Err(status) => asker.send_status(&mut self.sink, account, status),
         }
     }
@@ -218,7 +218,7 @@ impl<S: Sink> Engine<S> {
         match read {
             ParkedRead::One(read) => self.try_one(id, read, log).map(ParkedRead::One),
             ParkedRead::Range(read) => self.try_range(id, read, log).map(ParkedRead::Range),
-            ParkedRead::Many(many) => self.try_many(id, many, log).map(ParkedRead::Many),
+            ParkedRead::Many(many) => self.try_batch_get(id, many, log).map(ParkedRead::Many),
         }
     }
 

@@ -1,20 +1,21 @@
-//! How an engine rises from its log: snapshot, states, surviving messages, the records after them.
+//! Recovery of an engine from its log: snapshot, states, surviving messages, the records after
+//! them.
 //!
 //! A record that cannot be understood is counted: the log has checked its bytes, so it was written
 //! by a newer version. The server refuses to start then. Until it has, nothing counts as dead and no
 //! state is written, so that what was not understood is not taken for deleted.
 
 use super::Engine;
-use super::slot::Slot;
-use super::transit::Transit;
+use super::migration::MigrationState;
+use super::stream_slot::StreamSlot;
 use crate::consumer::{Consumer, StateError};
 use crate::records::{
-    Advance, BatchBegin, DecodeError, Delete, LogState, MoveOut, Purge, Reader, StreamRecord,
+    Advance, BatchBegin, DecodeError, Delete, FieldReader, LogState, MoveOut, Purge, StreamRecord,
     put_bytes, put_u32,
 };
 use crate::rules::DROP_UNFINISHED_RESTORE;
 use crate::sink::Sink;
-use crate::stream::{Home, Stream, When, is_restoring};
+use crate::stream::{Provenance, Stream, When, is_restoring};
 use nuthatch_log::{
     IndexedMessage, LogAccess, RecordKind, RecordRef, Seq, SnapshotError, StatesError, StreamId,
 };
@@ -34,9 +35,9 @@ impl From<StateError> for DecodeError {
 /// Version of the snapshot's layout.
 pub const SNAPSHOT_VERSION: u8 = 1;
 
-impl<S: Sink> Slot<S> {
+impl<S: Sink> StreamSlot<S> {
     pub(super) fn encode_state(&self, out: &mut Vec<u8>) {
-        if let Transit::Settled(state) = &self.transit {
+        if let MigrationState::Settled(state) = &self.migration {
             return out.extend_from_slice(state);
         }
         let encoded: Vec<Vec<u8>> = self
@@ -104,7 +105,7 @@ impl<S: Sink> Engine<S> {
     }
 
     fn read_snapshot(&mut self, snapshot: &[u8]) -> Result<(), DecodeError> {
-        let mut reader = Reader::versioned(snapshot, SNAPSHOT_VERSION)?;
+        let mut reader = FieldReader::versioned(snapshot, SNAPSHOT_VERSION)?;
         self.next_id = LogState::decode(reader.bytes()?)?.next_id;
         for _ in 0..reader.count(8)? {
             let id = StreamId(reader.u32()?);
@@ -116,7 +117,7 @@ impl<S: Sink> Engine<S> {
     /// A stream as its newest state tells it, without messages.
     fn adopt_state(&mut self, id: StreamId, body: &[u8]) -> Result<(), DecodeError> {
         let snapshot = Stream::decode_state(id, body, self.config.hash_seed)?;
-        let mut slot = Slot::new(snapshot.stream, &self.config.domain);
+        let mut slot = StreamSlot::new(snapshot.stream, &self.config.domain);
         for bytes in snapshot.consumers {
             slot.consumers.insert(Consumer::decode(bytes)?);
         }
@@ -149,7 +150,7 @@ impl<S: Sink> Engine<S> {
         self.newest_log_state = Some(state.clone());
     }
 
-    /// Whether a stream existed before the newest `LogState` and was gone by then.
+    /// True if a stream existed before the newest `LogState` and was gone by then.
     pub(super) fn was_gone(&self, id: StreamId) -> bool {
         let gone = |state: &LogState| id < state.next_id && state.live.binary_search(&id).is_err();
         self.newest_log_state.as_ref().is_some_and(gone)
@@ -220,7 +221,7 @@ impl<S: Sink> Engine<S> {
         let stream =
             Stream::new(id, account, Box::new(config), record.timestamp, self.config.hash_seed);
         self.next_id = self.next_id.max(StreamId(id.0.saturating_add(1)));
-        self.slots.insert(id, Box::new(Slot::new(stream, &self.config.domain)));
+        self.slots.insert(id, Box::new(StreamSlot::new(stream, &self.config.domain)));
         Ok(())
     }
 
@@ -253,8 +254,9 @@ impl<S: Sink> Engine<S> {
                 slot.rename(&self.config.domain);
             }
             RecordKind::MoveOut => {
-                let home = slot.stream.home().clone();
-                slot.stream.set_home(Home { to: MoveOut::decode(record.body)?, ..home });
+                let provenance = slot.stream.provenance().clone();
+                slot.stream
+                    .set_provenance(Provenance { to: MoveOut::decode(record.body)?, ..provenance });
             }
             _ => slot.replay_consumer(record)?,
         }
@@ -272,8 +274,8 @@ impl<S: Sink> Engine<S> {
         ids.sort_unstable();
         for id in ids {
             let slot = self.slots.get_mut(&id).expect("it was listed a moment ago");
-            if slot.stream.home().arriving {
-                slot.transit = Transit::Arriving;
+            if slot.stream.provenance().arriving {
+                slot.migration = MigrationState::Arriving;
             }
             slot.stream.end_replayed_batch();
             slot.stream.commit_all();
@@ -339,7 +341,7 @@ fn append_state<L: LogAccess>(
     log.append_state(&state).map(drop).map_err(|error| StatesError::Append { stream, error })
 }
 
-impl<S: Sink> Slot<S> {
+impl<S: Sink> StreamSlot<S> {
     fn replay_consumer(&mut self, record: &RecordRef<'_>) -> Result<(), DecodeError> {
         let name = std::str::from_utf8(record.subject)
             .map_err(|_| DecodeError::Damaged { what: "consumer name" })?;
@@ -392,9 +394,9 @@ impl<S: Sink> Slot<S> {
         if self.stream.limits().retention != RetentionPolicy::Interest {
             return;
         }
-        let mut held = Vec::new();
-        self.stream.for_each_held(&mut |seq, _| held.push(seq));
-        for seq in held {
+        let mut deferred = Vec::new();
+        self.stream.for_each_held(&mut |seq, _| deferred.push(seq));
+        for seq in deferred {
             let subject = self.stream.held_subject(seq).expect("it was held a moment ago");
             let stream = &self.stream;
             let needed =
@@ -405,7 +407,8 @@ impl<S: Sink> Slot<S> {
         }
     }
 
-    /// What the consumer let go with this record leaves the stream, unless another one needs it.
+    /// Messages that the consumer released with this record leave the stream, unless another one
+    /// needs them.
     fn replay_progress(&mut self, index: u32, body: &[u8]) -> Result<(), StateError> {
         let slot = self.consumers.get_mut(index).expect("it was found by name");
         let retention = self.stream.limits().retention;
@@ -426,7 +429,7 @@ impl<S: Sink> Slot<S> {
         Ok(())
     }
 
-    /// Whether a message that consumer `index` may have let go stays.
+    /// True if a message that consumer `index` may have let go stays.
     fn is_needed(&mut self, seq: Seq, index: u32) -> bool {
         let subject = self.stream.held_subject(seq).expect("a message that is kept is held");
         let stream = &self.stream;

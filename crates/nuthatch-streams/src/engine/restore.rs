@@ -9,7 +9,7 @@
 use super::Engine;
 use super::api::Done;
 use super::consumers::env;
-use super::pending::{OpOrInfo, Waiting};
+use super::pending::{OpOrInfo, PendingOutput};
 use crate::consumer::Consumer;
 use crate::op::{OpOutcome, OpResult, Respond};
 use crate::records::StreamRecord;
@@ -47,7 +47,7 @@ impl<S: Sink> Engine<S> {
     ) {
         match self.log_restored(id, config, consumers, log) {
             Err(error) => respond(Err(error)),
-            Ok(lsn) => self.pending.push(lsn, Waiting::Op(respond, OpOrInfo::Restored(id))),
+            Ok(lsn) => self.pending.push(lsn, PendingOutput::Op(respond, OpOrInfo::Restored(id))),
         }
     }
 

@@ -15,7 +15,7 @@ const AT_ONCE_MAX: usize = 256;
 /// When what a schedule makes can not be stored or read, it is tried again after this, ns.
 const RETRY_NS: i64 = 10_000_000_000;
 
-/// What became of a schedule that was due.
+/// Result of a schedule that was due.
 enum Outcome {
     Done,
     /// A read or a commit comes first.

@@ -2,8 +2,8 @@
 
 use super::Engine;
 use super::api::Done;
-use super::pending::{OpOrInfo, Waiting};
-use super::slot::Slot;
+use super::pending::{OpOrInfo, PendingOutput};
+use super::stream_slot::StreamSlot;
 use crate::op::{OpOutcome, OpResult, PurgeRequest, Respond};
 use crate::records::{Delete, Purge, StreamRecord};
 use crate::sink::{AccountId, Sink};
@@ -44,7 +44,7 @@ impl<S: Sink> Engine<S> {
         }
     }
 
-    /// Whether an identity may be given to a new stream of this log. Identities come in order: a
+    /// True if an identity may be given to a new stream of this log. Identities come in order: a
     /// replay takes one that is smaller than others in a state of the log, and is not in it, for
     /// that of a stream that was deleted.
     pub(super) fn is_fresh(&self, id: StreamId) -> bool {
@@ -69,11 +69,11 @@ impl<S: Sink> Engine<S> {
             Err(error) => respond(Err(error)),
             Ok(lsn) => {
                 let stream = Stream::new(id, account, config, log.now(), self.config.hash_seed);
-                self.slots.insert(id, Box::new(Slot::new(stream, &self.config.domain)));
+                self.slots.insert(id, Box::new(StreamSlot::new(stream, &self.config.domain)));
                 self.next_id = self.next_id.max(StreamId(id.0.saturating_add(1)));
                 self.changed(id, lsn);
                 let outcome = OpOrInfo::StreamInfo(id, "create");
-                self.pending.push(lsn, Waiting::Op(respond, outcome));
+                self.pending.push(lsn, PendingOutput::Op(respond, outcome));
             }
         }
     }
@@ -89,7 +89,7 @@ impl<S: Sink> Engine<S> {
             Err(error) => respond(Err(error)),
             Ok(lsn) => {
                 let outcome = OpOrInfo::StreamInfo(id, "modify");
-                self.pending.push(lsn, Waiting::Op(respond, outcome));
+                self.pending.push(lsn, PendingOutput::Op(respond, outcome));
             }
         }
     }
@@ -114,7 +114,7 @@ impl<S: Sink> Engine<S> {
         let has_consumers = !slot.consumers.is_empty();
         self.changed(id, lsn);
         if turned_to_interest && has_consumers {
-            // What nobody needs goes by deletes of its own.
+            // Unneeded messages go by deletes of their own.
             self.start_sweep(id, log);
         }
         let slot = self.slot(id)?;
@@ -168,7 +168,7 @@ impl<S: Sink> Engine<S> {
                     slot.deleting = true;
                 }
                 self.changed(id, lsn);
-                self.pending.push(lsn, Waiting::Op(respond, OpOrInfo::StreamDeleted(id)));
+                self.pending.push(lsn, PendingOutput::Op(respond, OpOrInfo::StreamDeleted(id)));
             }
         }
     }

@@ -1,7 +1,6 @@
 //! The engine over a log in memory that can be replayed from scratch, snapshots and states.
 
 mod batches;
-mod copies;
 mod counters;
 mod damage;
 mod faults;
@@ -11,6 +10,7 @@ mod mutated;
 mod priorities;
 mod publish;
 mod reads;
+mod replication;
 mod restore;
 mod retention;
 mod routes;

@@ -17,7 +17,7 @@ pub enum DecodeError {
     /// A value cannot be.
     #[error("the record is damaged: {what}")]
     Damaged {
-        /// What is wrong with it.
+        /// The fault, in words.
         what: &'static str,
     },
     /// A configuration is not valid JSON.
@@ -56,11 +56,11 @@ pub fn put_bytes(out: &mut Vec<u8>, bytes: &[u8]) {
 
 /// Reads fields one after the other.
 #[derive(Clone, Debug)]
-pub struct Reader<'a> {
+pub struct FieldReader<'a> {
     left: &'a [u8],
 }
 
-impl<'a> Reader<'a> {
+impl<'a> FieldReader<'a> {
     /// Over everything in `bytes`.
     #[must_use]
     pub const fn new(bytes: &'a [u8]) -> Self {

@@ -1,4 +1,4 @@
-//! The way of a publish: checks on assigned state, the record, the metadata, the limits.
+//! Admission of a publish: checks on assigned state, the record, the metadata, the limits.
 //!
 //! The order of the checks is the incumbent's (`stream.go`, `processJetStreamMsg` for one replica),
 //! so that a message with several faults gets the same error.
@@ -43,7 +43,7 @@ impl Publish<'_> {
     }
 }
 
-/// What became of a publish.
+/// Result of a publish.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Admitted {
     /// It has a sequence (stored, or skipped for want of interest) once `lsn` commits.
@@ -63,7 +63,7 @@ pub enum Admitted {
 /// Why a publish was refused: the error to answer with.
 pub type Refusal = JsError;
 
-/// What the headers of an admitted publish lead to.
+/// Effects of the headers of an admitted publish.
 #[derive(Clone, Copy, Default)]
 pub(super) struct Effects<'a> {
     pub(super) msg_id: &'a [u8],
@@ -89,12 +89,12 @@ impl<'a> Effects<'a> {
         }
     }
 
-    /// Whether the message is a schedule, if the stream allows any.
+    /// True if the message is a schedule, if the stream allows any.
     pub(super) fn is_schedule(&self) -> bool {
         find_header(self.schedule, b"Nats-Schedule").is_some_and(|pattern| !pattern.is_empty())
     }
 
-    /// What the headers say of when the message goes.
+    /// Times at which the message expires or is due, by its headers.
     pub(super) const fn set_times(&mut self, headers: &PublishHeaders<'_>, limits: &Limits) {
         if limits.ttl {
             self.ttl_s = headers.ttl.seconds();
@@ -102,7 +102,7 @@ impl<'a> Effects<'a> {
         }
     }
 
-    /// Whether there is anything to do beside storing the message.
+    /// True if there is anything to do beside storing the message.
     const fn are_any(&self) -> bool {
         !self.msg_id.is_empty()
             || self.rollup.is_some()
@@ -430,7 +430,7 @@ impl Stream {
         }
     }
 
-    /// Nobody is interested: the sequence is used up and nothing is stored.
+    /// Interest retention without a consumer: the sequence is used up and nothing is stored.
     #[cold]
     pub(super) fn skip<L: LogAccess>(
         &mut self,
@@ -553,7 +553,7 @@ enum Checked<'a> {
     Duplicate(u64),
 }
 
-/// What a client is told when the log does not take its message.
+/// The error for a client whose message the log does not take.
 #[cold]
 pub fn refusal(error: AppendError) -> JsError {
     match error {

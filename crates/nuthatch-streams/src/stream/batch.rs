@@ -47,12 +47,12 @@ impl From<Refusal> for BatchRefusal {
     }
 }
 
-/// What the messages that were checked so far would change.
+/// Changes that the messages checked so far would make.
 #[derive(Default)]
 struct Staged<'a> {
     ids: FxHashSet<IdHash>,
     subjects: FxHashMap<&'a [u8], StagedSubject>,
-    /// What counters stand at.
+    /// Values of counters.
     counters: FxHashMap<&'a [u8], Counter>,
     /// Results of checks of a subject's last sequence.
     expected: FxHashMap<&'a [u8], u64>,
@@ -62,11 +62,11 @@ struct Staged<'a> {
     new_subjects: usize,
 }
 
-/// What of a batch goes to one subject.
+/// The part of a batch that goes to one subject.
 #[derive(Clone, Copy, Default)]
 struct StagedSubject {
     messages: u64,
-    /// Whether the last one is a schedule.
+    /// True if the last one is a schedule.
     is_schedule: bool,
 }
 
@@ -76,7 +76,7 @@ struct Checked<'a> {
     effects: Effects<'a>,
     /// In a counter stream: what is stored in its place.
     counted: Option<Counted>,
-    /// Whether it is stored; otherwise nobody wants it and its sequence is used up.
+    /// True if it is stored; otherwise no consumer wants it and its sequence is used up.
     stored: bool,
 }
 
@@ -388,7 +388,7 @@ impl Stream {
             self.end_replayed_batch();
             return false;
         }
-        batch.held.push(Held::new(record));
+        batch.held.push(OwnedRecord::new(record));
         if record.seq.0 + 1 == batch.end
             && let Some(batch) = self.replayed_batch.take()
         {
@@ -399,7 +399,7 @@ impl Stream {
         true
     }
 
-    fn apply_held(&mut self, held: &Held) {
+    fn apply_held(&mut self, held: &OwnedRecord) {
         let record = RecordRef {
             subject: &held.subject,
             headers: &held.headers,
@@ -454,11 +454,11 @@ pub(super) struct Replayed {
     /// One past its last sequence.
     end: u64,
     at: Timestamp,
-    held: Vec<Held>,
+    held: Vec<OwnedRecord>,
 }
 
 /// A record that owns what its replay needs.
-struct Held {
+struct OwnedRecord {
     kind: RecordKind,
     seq: u64,
     at: Timestamp,
@@ -469,7 +469,7 @@ struct Held {
     advance: Box<[u8]>,
 }
 
-impl Held {
+impl OwnedRecord {
     fn new(record: &RecordRef<'_>) -> Self {
         let advance = if record.kind == RecordKind::Advance { record.body } else { b"" };
         Self {

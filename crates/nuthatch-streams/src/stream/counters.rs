@@ -18,16 +18,16 @@ use std::collections::BTreeMap;
 
 const INCREMENT: &[u8] = b"Nats-Incr";
 const SOURCES: &[u8] = b"Nats-Counter-Sources";
-/// What one stream keeps of the values of its counters, in bytes, about. Above it all are forgotten
+/// Memory for the cached values of one stream's counters, in bytes, about. Above it all are dropped
 /// and read again.
 const KNOWN_BYTES_MAX: usize = 64 << 20;
-/// What a value takes beside its digits, in bytes.
+/// Memory of a value beside its digits, in bytes.
 const KNOWN_BYTES: usize = 96;
 
 /// Totals of the sources of a counter, by stream and by subject there.
 type Sources = BTreeMap<String, BTreeMap<String, String>>;
 
-/// What a counter stands at.
+/// Value of a counter.
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
 pub struct Counter {
     total: Decimal,
@@ -42,7 +42,7 @@ struct Payload {
 
 /// A value that is known, and of which message.
 #[derive(Debug)]
-struct Known {
+struct CachedTotal {
     seq: u64,
     /// `None`: the message is no counter's.
     counter: Option<Counter>,
@@ -52,16 +52,16 @@ struct Known {
 /// a subject; the sequence tells.
 #[derive(Default, Debug)]
 pub(super) struct Counters {
-    known: FxHashMap<u32, Known>,
+    known: FxHashMap<u32, CachedTotal>,
     bytes: usize,
 }
 
 impl Counters {
-    fn get(&self, subject: u32, seq: u64) -> Option<&Known> {
+    fn get(&self, subject: u32, seq: u64) -> Option<&CachedTotal> {
         self.known.get(&subject).filter(|known| known.seq == seq)
     }
 
-    fn set(&mut self, subject: u32, known: Known) {
+    fn set(&mut self, subject: u32, known: CachedTotal) {
         if self.bytes >= KNOWN_BYTES_MAX {
             self.known.clear();
             self.bytes = 0;
@@ -73,7 +73,7 @@ impl Counters {
     }
 }
 
-impl Known {
+impl CachedTotal {
     fn size(&self) -> usize {
         KNOWN_BYTES + self.counter.as_ref().map_or(0, Counter::heap_bytes)
     }
@@ -82,7 +82,7 @@ impl Known {
 /// A message of a counter as it is stored.
 #[derive(Debug)]
 pub(super) struct Counted {
-    /// What the counter stands at with it.
+    /// The counter's value including it.
     pub(super) counter: Counter,
     headers: Vec<u8>,
     body: Vec<u8>,
@@ -138,7 +138,7 @@ fn read_total(body: &[u8]) -> Option<Decimal> {
 }
 
 impl Stream {
-    /// What is wrong with an increment, before anything else is looked at.
+    /// Checks an increment, before anything else is looked at.
     pub(super) fn check_increment(
         &self,
         publish: &Publish<'_>,
@@ -200,11 +200,11 @@ impl Stream {
         Ok(Counted { counter, headers: block, body })
     }
 
-    /// What a counter stands at by assigned state.
+    /// Value of a counter by assigned state.
     fn current(&mut self, subject: &[u8]) -> Result<Counter, Refusal> {
         let Some((id, seq)) = self.last_counted(subject) else { return Ok(Counter::default()) };
         match self.counters.get(id, seq) {
-            Some(Known { counter: Some(counter), .. }) => Ok(counter.clone()),
+            Some(CachedTotal { counter: Some(counter), .. }) => Ok(counter.clone()),
             Some(_) => Err(JsError::MESSAGE_COUNTER_BROKEN),
             None => {
                 let why =
@@ -231,15 +231,15 @@ impl Stream {
     /// Takes note of the value in a stored message.
     pub fn learn_counter(&mut self, record: &RecordRef<'_>) {
         if let Some(id) = self.subjects.find(record.subject) {
-            let known = Known { seq: record.seq.0, counter: Counter::read(record) };
+            let known = CachedTotal { seq: record.seq.0, counter: Counter::read(record) };
             self.counters.set(id, known);
         }
     }
 
-    /// What was stored as message `seq` is what its counter stands at.
+    /// Caches the value of message `seq` as that of its counter.
     pub(super) fn know_counter(&mut self, subject: &[u8], seq: u64, counter: Counter) {
         if let Some(id) = self.subjects.find(subject) {
-            self.counters.set(id, Known { seq, counter: Some(counter) });
+            self.counters.set(id, CachedTotal { seq, counter: Some(counter) });
         }
     }
 
@@ -318,12 +318,12 @@ mod tests {
             ..Counter::default()
         };
         for subject in 0..3000 {
-            let known = Known { seq: u64::from(subject) + 1, counter: Some(counter.clone()) };
+            let known = CachedTotal { seq: u64::from(subject) + 1, counter: Some(counter.clone()) };
             counters.set(subject, known);
             assert!(counters.bytes <= KNOWN_BYTES_MAX + 100_000);
             assert!(counters.get(subject, u64::from(subject) + 1).is_some());
         }
-        let sizes: usize = counters.known.values().map(Known::size).sum();
+        let sizes: usize = counters.known.values().map(CachedTotal::size).sum();
         assert_eq!(sizes, counters.bytes);
     }
 }

@@ -1,11 +1,11 @@
-//! How messages leave: limits, rollups, purges, deletes, age, and what consumers are done with.
+//! Removal of messages: limits, rollups, purges, deletes, age, and what consumers are done with.
 
 use super::messages::Entry;
 use super::{Doom, Stream};
 use crate::op::PurgeRequest;
 use nuthatch_log::{Lsn, Seq, Timestamp};
 
-/// When a removal takes effect for readers.
+/// When a removal becomes visible to readers.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum When {
     /// Once the frame has committed: the record that causes it lies there.
@@ -177,14 +177,14 @@ impl Stream {
         purged
     }
 
-    /// Whether a purge past the end waits for its commit.
+    /// True if a purge past the end waits for its commit.
     #[inline]
     #[must_use]
     pub const fn is_jumping(&self) -> bool {
         self.jump.is_some()
     }
 
-    /// Whether a purge moves the stream's last sequence.
+    /// True if a purge moves the stream's last sequence.
     #[must_use]
     pub fn purges_past_end(&self, request: &PurgeRequest) -> bool {
         (request.filter.is_empty() || request.filter == ">") && request.seq > self.messages.next()

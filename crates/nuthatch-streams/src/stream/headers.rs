@@ -4,7 +4,7 @@ use super::timers::TTL_NEVER;
 use nuthatch_protocol::duration::parse_go_bytes;
 use nuthatch_protocol::jserror::JsError;
 
-/// What a rollup header asks for.
+/// The rollup that a header asks for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Rollup<'a> {
     /// Only this message stays on its subject.
@@ -15,7 +15,7 @@ pub enum Rollup<'a> {
     Unknown(&'a [u8]),
 }
 
-/// What a `Nats-TTL` header says.
+/// Value of a `Nats-TTL` header.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub enum Ttl {
     /// Nothing.
@@ -89,13 +89,13 @@ pub struct PublishHeaders<'a> {
     pub source: &'a [u8],
     /// `Nats-TTL`.
     pub ttl: Ttl,
-    /// Whether it is a delete marker: `Nats-Marker-Reason`, or `KV-Operation: PURGE`.
+    /// True if it is a delete marker: `Nats-Marker-Reason`, or `KV-Operation: PURGE`.
     pub is_marker: bool,
     /// `Nats-Incr`: what a message adds to its counter (ADR-49).
     pub incr: &'a [u8],
-    /// Whether any header begins with `Nats-Schedule` (ADR-51).
+    /// True if any header begins with `Nats-Schedule` (ADR-51).
     pub scheduling: bool,
-    /// Whether there is a `Nats-Request-Info`, which servers set for those who answer requests;
+    /// True if there is a `Nats-Request-Info`, which servers set for those who answer requests;
     /// streams do not store it.
     pub request_info: bool,
 }
@@ -110,7 +110,7 @@ impl PublishHeaders<'_> {
     }
 }
 
-/// What a message without a header block says.
+/// Header values of a message without a header block.
 pub const NO_HEADERS: PublishHeaders<'static> = PublishHeaders {
     msg_id: b"",
     expected_stream: b"",

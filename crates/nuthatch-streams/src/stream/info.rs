@@ -16,7 +16,7 @@ pub const DELETED_DETAILS_MAX: usize = 1_000_000;
 /// Subjects that one request for last messages looks at before it begins with another pattern.
 pub const SUBJECT_VISITS_MAX: usize = 256 * 1024;
 
-/// Where a read leads.
+/// Result of looking a message up.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Lookup {
     /// To this message.
@@ -43,7 +43,7 @@ pub const fn wire_time(at: Timestamp) -> Time {
 }
 
 impl Stream {
-    /// What the stream holds, as readers see it.
+    /// The stream's state, as readers see it.
     #[must_use]
     pub fn state(&self, consumers: usize, deleted_details: bool) -> StreamState {
         let totals = &self.committed;
@@ -140,7 +140,7 @@ impl Stream {
         }
     }
 
-    /// What a pattern (empty: any) selects at this moment, for [`Stream::next_of`].
+    /// The messages that a pattern (empty: any) selects now, for [`Stream::next_of`].
     #[must_use]
     pub fn selection(&self, pattern: &[u8]) -> Selection {
         if matches!(pattern, b"" | b">") {

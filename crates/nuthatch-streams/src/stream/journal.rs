@@ -30,7 +30,7 @@ impl Journal {
         self.entries.push_back((seq, subject));
     }
 
-    /// Notes a removal that nobody will ask for.
+    /// Counts a removal that no consumer will ask for.
     pub fn note_unread(&mut self) {
         self.cursor += 1;
         self.entries = VecDeque::new();

@@ -1,4 +1,5 @@
-//! What of a configuration is looked at for every message, in the form in which it is compared.
+//! The part of a configuration that is checked for every message, in the form in which it is
+//! compared.
 
 use nuthatch_log::record::RECORD_HEADER_BYTES;
 use nuthatch_protocol::js::{

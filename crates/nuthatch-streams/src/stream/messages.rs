@@ -1,4 +1,5 @@
-//! What is known of every message without its payload: subject, weight, time; 12 bytes each.
+//! The message table: metadata of every message without its payload; subject, weight, time; 12
+//! bytes each. subject, weight, time; 12 bytes each.
 //!
 //! Sequences are grouped in chunks of [`CHUNK_MESSAGES`]. A chunk holds narrow entries (timestamps
 //! as 32-bit nanosecond deltas) while its messages lie within four seconds, wide ones otherwise, and
@@ -29,16 +30,16 @@ const CHUNK_SHIFT: u32 = 3;
 /// Largest weight that an entry can hold, in bytes.
 pub const MAX_WEIGHT_BYTES: usize = (1 << 30) - 1;
 
-/// What a message takes of memory here, about: a narrow entry with the slack of a vector.
+/// Memory of a message in the table, about: a narrow entry with the slack of a vector.
 const ENTRY_BYTES: u64 = 16;
-/// What a chunk takes besides.
+/// Memory of a chunk beside its entries.
 const CHUNK_BYTES: u64 = 128;
 
 const HEADERS_BIT: u32 = 1 << 31;
 const DOOMED_BIT: u32 = 1 << 30;
 const WEIGHT_MASK: u32 = DOOMED_BIT - 1;
 
-/// What is known of a message.
+/// Metadata of a message.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Entry {
     /// Dense id of its subject.
@@ -63,13 +64,13 @@ impl Entry {
         (self.bits & WEIGHT_MASK) as usize
     }
 
-    /// Whether it has a header block.
+    /// True if it has a header block.
     #[must_use]
     pub const fn has_headers(&self) -> bool {
         self.bits & HEADERS_BIT != 0
     }
 
-    /// Whether a record that has not committed yet removes it.
+    /// True if a record that has not committed yet removes it.
     #[must_use]
     pub const fn is_doomed(&self) -> bool {
         self.bits & DOOMED_BIT != 0
@@ -180,7 +181,7 @@ impl Messages {
         }
     }
 
-    /// Whether the chunks' numbers follow each other.
+    /// True if the chunks' numbers follow each other.
     fn is_gapless(&self) -> bool {
         let last = self.chunks.back().map_or(self.base, Chunk::number);
         self.base + self.chunks.len() as u64 == last + 1

@@ -1,8 +1,8 @@
-//! What a stream is called, and how it is configured, while it is being restored from a backup.
+//! Name and configuration of a stream while it is being restored from a backup.
 
 use nuthatch_protocol::js::StreamConfig;
 
-/// What its name begins with. No name of a stream may hold a dot, so nobody else has such a name.
+/// Prefix of its name. No stream may have a dot in its name, so the prefix is unique.
 const RESTORING_PREFIX: &str = "restoring.";
 
 /// As above, of a stream that is being imported: it outlives restarts, as its import is gone on with.
@@ -21,13 +21,13 @@ pub fn importing_config(config: &StreamConfig) -> StreamConfig {
     StreamConfig { name, ..staged_config(config) }
 }
 
-/// Whether a stream of this name is being restored or imported: nothing expires.
+/// True if a stream of this name is being restored or imported: nothing expires.
 #[must_use]
 pub fn is_staged(name: &str) -> bool {
     is_restoring(name) || importing_name(name).is_some()
 }
 
-/// Whether a stream of this name is being restored.
+/// True if a stream of this name is being restored.
 #[must_use]
 pub fn is_restoring(name: &str) -> bool {
     name.starts_with(RESTORING_PREFIX)

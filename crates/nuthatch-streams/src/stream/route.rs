@@ -1,5 +1,5 @@
-//! Where messages go beside their own place: the subject that a publish is stored under, and the
-//! one that it is published again on (`subject_transform`, `republish`).
+//! Transforms of subjects: the subject that a publish is stored under, and the one that it is
+//! published again on (`subject_transform`, `republish`).
 
 use super::Stream;
 use nuthatch_protocol::headers;
@@ -36,7 +36,7 @@ struct Republish {
 }
 
 impl Routes {
-    /// What a validated configuration asks for.
+    /// The routes of a validated configuration.
     pub fn new(config: &StreamConfig) -> Self {
         let republish = config.republish.as_ref().and_then(|republish| {
             let source = if republish.src.is_empty() { ">" } else { &republish.src };
@@ -73,7 +73,7 @@ impl Stream {
         }
     }
 
-    /// Whether any message is to be published again.
+    /// True if any message is to be published again.
     #[inline]
     #[must_use]
     pub fn republishes(&self) -> bool {

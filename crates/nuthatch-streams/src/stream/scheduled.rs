@@ -100,8 +100,8 @@ pub struct Made {
 }
 
 impl Made {
-    /// What the schedule in this message makes at `now`, having been due at `due`; `None` if it is
-    /// no schedule.
+    /// The message that the schedule in this one makes at `now`, having been due at `due`; `None`
+    /// if it is no schedule.
     #[must_use]
     pub fn new(schedule: &RecordRef<'_>, due: Timestamp, now: Timestamp) -> Option<Self> {
         let block = schedule.headers;
@@ -226,7 +226,7 @@ impl Stream {
         }
     }
 
-    /// Whether the last message of a subject is a schedule, or there is none.
+    /// True if the last message of a subject is a schedule, or there is none.
     fn ends_with_schedule(&mut self, literal: &[u8]) -> bool {
         let Some(id) = self.subjects.find(literal) else { return true };
         let last = self.subjects.last(id, &self.messages);

@@ -28,7 +28,7 @@ impl Schedules {
         self.by_subject.len()
     }
 
-    /// Whether there is none.
+    /// True if there is none.
     #[inline]
     pub fn is_empty(&self) -> bool {
         self.by_subject.is_empty()
@@ -76,7 +76,7 @@ impl Schedules {
         }
     }
 
-    /// Whether message `seq` is the schedule of a subject.
+    /// True if message `seq` is the schedule of a subject.
     pub fn is_schedule(&self, subject: u32, seq: u64) -> bool {
         self.by_subject.get(&subject).is_some_and(|entry| entry.seq == seq)
     }

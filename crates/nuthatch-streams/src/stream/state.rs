@@ -1,11 +1,12 @@
-//! What a stream's surviving messages cannot tell: the body of `StreamState` records and of
-//! snapshots, and how a stream rises from it.
+//! State that a stream's surviving messages do not hold: the body of `StreamState` records and of
+//! snapshots, and how a stream is recovered from it.
 
 use super::dedup::Remembered;
 use super::messages::Entry;
 use super::{MAX_WEIGHT_BYTES, Stream};
 use crate::records::{
-    DecodeError, Reader, put_bytes, put_config, put_i64, put_u32, put_u64, put_u128, read_config,
+    DecodeError, FieldReader, put_bytes, put_config, put_i64, put_u32, put_u64, put_u128,
+    read_config,
 };
 use crate::rules::{STATE_DELETED, STATE_IDS};
 use crate::sink::AccountId;
@@ -61,7 +62,7 @@ pub struct Recovering {
 impl Recovering {
     /// The same, for those who look a log over.
     #[must_use]
-    pub fn facts(&self, name: String) -> nuthatch_log::doctor::StateFacts {
+    pub fn facts(&self, name: String) -> nuthatch_log::doctor::DecodedState {
         let mut deleted = self.gaps.clone();
         let mut alone: Vec<(u64, u64)> = Vec::new();
         for seq in &self.deleted {
@@ -73,7 +74,7 @@ impl Recovering {
         deleted.append(&mut alone);
         deleted.sort_unstable();
         let (floor, next) = (self.floor, self.last_seq + 1);
-        nuthatch_log::doctor::StateFacts { name, floor, next, deleted }
+        nuthatch_log::doctor::DecodedState { name, floor, next, deleted }
     }
 
     /// Calls `visit(first, last)` for ranges of sequences from `from` on that live, in order, until
@@ -163,7 +164,7 @@ impl Stream {
             put_u64(out, seq);
             put_i64(out, due.0);
         }
-        self.home.encode(out);
+        self.provenance.encode(out);
         put_u32(out, gaps.len() as u32);
         for (first, last) in gaps {
             put_u64(out, first);
@@ -206,7 +207,7 @@ impl Stream {
         body: &[u8],
         hash_seed: u64,
     ) -> Result<StreamSnapshot<'_>, DecodeError> {
-        let mut reader = Reader::versioned(body, VERSION)?;
+        let mut reader = FieldReader::versioned(body, VERSION)?;
         let account = AccountId(reader.u32()?);
         let config = read_config(&mut reader)?;
         let created = Timestamp(reader.i64()?);
@@ -239,7 +240,7 @@ impl Stream {
             stream.read_schedules(&mut reader)?;
         }
         if body.first().is_some_and(|&version| version >= 4) {
-            stream.home = super::Home::decode(&mut reader)?;
+            stream.provenance = super::Provenance::decode(&mut reader)?;
         }
         let mut gaps = Vec::new();
         if body.first().is_some_and(|&version| version >= 5) {
@@ -252,7 +253,7 @@ impl Stream {
         Ok(StreamSnapshot { stream, recovering, consumers })
     }
 
-    fn read_timers(&mut self, reader: &mut Reader<'_>) -> Result<(), DecodeError> {
+    fn read_timers(&mut self, reader: &mut FieldReader<'_>) -> Result<(), DecodeError> {
         let mut ttls = FxHashMap::default();
         for _ in 0..reader.count(TTL_BYTES)? {
             let seq = reader.u64()?;
@@ -268,7 +269,7 @@ impl Stream {
         Ok(())
     }
 
-    fn read_schedules(&mut self, reader: &mut Reader<'_>) -> Result<(), DecodeError> {
+    fn read_schedules(&mut self, reader: &mut FieldReader<'_>) -> Result<(), DecodeError> {
         let mut due = FxHashMap::default();
         for _ in 0..reader.count(SCHEDULE_BYTES)? {
             let seq = reader.u64()?;
@@ -327,7 +328,7 @@ impl Stream {
 }
 
 /// Reads gaps, which must be in order.
-fn read_gaps(reader: &mut Reader<'_>) -> Result<Vec<(u64, u64)>, DecodeError> {
+fn read_gaps(reader: &mut FieldReader<'_>) -> Result<Vec<(u64, u64)>, DecodeError> {
     let (mut gaps, mut after) = (Vec::new(), 0);
     for _ in 0..reader.count(GAP_BYTES)? {
         let (first, last) = (reader.u64()?, reader.u64()?);

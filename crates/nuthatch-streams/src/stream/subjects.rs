@@ -10,7 +10,7 @@ use super::messages::Messages;
 use nuthatch_protocol::subject::map::{SubjectId, SubjectMap};
 use std::collections::VecDeque;
 
-/// What is known of one subject.
+/// Counts of one subject.
 #[derive(Clone, Copy, Default, Debug)]
 struct Stats {
     /// Messages that are neither dead nor doomed.
@@ -202,7 +202,7 @@ impl Subjects {
         self.order = Some(order);
     }
 
-    /// Whether [`Subjects::oldest`] is O(1).
+    /// True if [`Subjects::oldest`] is O(1).
     #[must_use]
     pub fn has_order(&self) -> bool {
         self.order.is_some()

@@ -1,4 +1,4 @@
-//! What readers see of a stream.
+//! A stream as its readers see it.
 
 use super::*;
 use crate::budget::Budget;

@@ -15,7 +15,7 @@ use crate::records::Delete;
 use nuthatch_log::{LogAccess, Lsn, RecordKind, RecordRef, Seq, Timestamp, Urgency};
 use nuthatch_protocol::headers;
 
-/// What an expiry led to.
+/// Result of an expiry.
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
 pub struct Expired {
     /// Messages that went.
@@ -48,7 +48,7 @@ pub fn rewritten(block: &[u8], found: &PublishHeaders<'_>, limits: &Limits) -> O
 }
 
 impl Stream {
-    /// Whether messages expire one by one.
+    /// True if messages expire one by one.
     #[must_use]
     pub fn is_timed(&self) -> bool {
         !self.timers.is_empty() || self.limits.marker_ttl_s > 0

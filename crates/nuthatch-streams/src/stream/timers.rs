@@ -36,7 +36,7 @@ impl Timers {
         self.ttls.len()
     }
 
-    /// Whether no message has one.
+    /// True if no message has one.
     pub fn is_empty(&self) -> bool {
         self.ttls.is_empty()
     }
@@ -74,12 +74,12 @@ impl Timers {
         }
     }
 
-    /// Whether a message is exempt from the stream's age limit.
+    /// True if a message is exempt from the stream's age limit.
     pub fn is_never(&self, seq: u64) -> bool {
         self.ttls.get(&seq) == Some(&TTL_NEVER)
     }
 
-    /// Whether a message is a delete marker.
+    /// True if a message is a delete marker.
     pub fn is_marker(&self, seq: u64) -> bool {
         self.markers.contains(seq)
     }

@@ -1,4 +1,4 @@
-//! What consumers see of a stream: [`MessageIndex`] over the committed messages.
+//! A consumer's view of a stream: [`MessageIndex`] over the committed messages.
 
 use super::Stream;
 use crate::index::{MessageIndex, MessageMeta};

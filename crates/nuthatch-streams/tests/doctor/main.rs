@@ -17,7 +17,7 @@ use nuthatch_log::doctor::{
 };
 use nuthatch_log::env::{MemDisk, SeededEntropy};
 use nuthatch_log::{Disk, Entropy, RecordKind, StreamId};
-use rig::{History, KEPT, LIMITED, PLAIN, Rig, TestMedic};
+use rig::{History, KEPT, LIMITED, PLAIN, Rig, TestStateDecoder};
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;
@@ -70,7 +70,7 @@ fn segments(disk: &MemDisk) -> Vec<String> {
 
 fn examine(disk: &MemDisk) -> Diagnosis {
     let disk: Arc<dyn Disk> = Arc::new(disk.clone());
-    diagnose(&disk, &TestMedic, DoctorOptions::default()).expect("can be examined")
+    diagnose(&disk, &TestStateDecoder, DoctorOptions::default()).expect("can be examined")
 }
 
 /// Examines, mends, opens and checks.
@@ -387,7 +387,7 @@ fn heaps_of_damage_are_survived() {
             }
         }
         let shared: Arc<dyn Disk> = Arc::new(disk.clone());
-        let Ok(diagnosis) = diagnose(&shared, &TestMedic, DoctorOptions::default()) else {
+        let Ok(diagnosis) = diagnose(&shared, &TestStateDecoder, DoctorOptions::default()) else {
             continue;
         };
         if diagnosis.is_mendable() {
@@ -460,8 +460,8 @@ fn pages_that_cannot_be_read_lose_only_their_frames() {
         };
         let all = content(&disk);
         let as_seen: Arc<dyn Disk> = Arc::new(failing);
-        let diagnosis =
-            diagnose(&as_seen, &TestMedic, DoctorOptions::default()).expect("can be examined");
+        let diagnosis = diagnose(&as_seen, &TestStateDecoder, DoctorOptions::default())
+            .expect("can be examined");
         assert_eq!(content(&disk), all, "looking changed something");
         assert!(diagnosis.is_mendable(), "{diagnosis:#?}");
         let told = |kind: Kind| diagnosis.findings.iter().any(|finding| finding.kind == kind);
@@ -486,8 +486,8 @@ fn files_that_cannot_be_opened_block_mending() {
             let before = content(&disk);
             let seen: Arc<dyn Disk> =
                 Arc::new(FailingDisk { inner: disk.clone(), file: file.clone(), failing });
-            let diagnosis =
-                diagnose(&seen, &TestMedic, DoctorOptions::default()).expect("can be examined");
+            let diagnosis = diagnose(&seen, &TestStateDecoder, DoctorOptions::default())
+                .expect("can be examined");
             assert!(!diagnosis.is_mendable(), "{file}: {diagnosis:#?}");
             let finding = diagnosis.findings.iter().find(|f| f.kind == Kind::Unreadable);
             let finding = finding.unwrap_or_else(|| panic!("{file}: {diagnosis:#?}"));

@@ -1,7 +1,7 @@
 //! The engine over a log on a simulated disk, and a history of publishes to compare with.
 
 use bytes::Bytes;
-use nuthatch_log::doctor::{Medic, StateFacts, StreamPreview};
+use nuthatch_log::doctor::{DecodedState, StateDecoder, StreamPreview};
 use nuthatch_log::env::{ManualClock, MemDisk, SeededEntropy};
 use nuthatch_log::{Compression, Disk, Log, LogCore, LogHandle, LogOptions, OpenError, StreamId};
 use nuthatch_protocol::js::StreamConfig;
@@ -9,7 +9,7 @@ use nuthatch_streams::op::GetMessage;
 use nuthatch_streams::validate::{self, Limits};
 use nuthatch_streams::{
     AccountId, ClientBatch, Delivery, Engine, EngineConfig, Event, Item, Message, Op, OpOutcome,
-    OpResult, PublishItem, Sink, Span, facts,
+    OpResult, PublishItem, Sink, Span, decoded_state,
 };
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
@@ -51,26 +51,26 @@ impl Sink for Recorder {
     fn flush(&mut self) {}
 }
 
-pub struct TestMedic;
+pub struct TestStateDecoder;
 
-impl Medic for TestMedic {
-    fn state(&self, body: &[u8]) -> Option<StateFacts> {
-        facts::state(body)
+impl StateDecoder for TestStateDecoder {
+    fn state(&self, body: &[u8]) -> Option<DecodedState> {
+        decoded_state::state(body)
     }
     fn log_state(&self, body: &[u8]) -> Option<(StreamId, Vec<StreamId>)> {
-        facts::log_state(body)
+        decoded_state::log_state(body)
     }
-    fn snapshot(&self, snapshot: &[u8]) -> Option<Vec<(StreamId, StateFacts)>> {
-        facts::snapshot(snapshot)
+    fn snapshot(&self, snapshot: &[u8]) -> Option<Vec<(StreamId, DecodedState)>> {
+        decoded_state::snapshot(snapshot)
     }
     fn is_later(&self, snapshot: &[u8]) -> bool {
-        facts::is_later(snapshot)
+        decoded_state::is_later(snapshot)
     }
     fn advance(&self) -> Vec<u8> {
-        facts::advance()
+        decoded_state::advance()
     }
-    fn foundling(&self, stream: StreamId, last: u64) -> (String, Vec<u8>) {
-        facts::foundling(stream, last)
+    fn orphan(&self, stream: StreamId, last: u64) -> (String, Vec<u8>) {
+        decoded_state::orphan(stream, last)
     }
     fn preview(&self, disk: Arc<dyn Disk>) -> Result<Vec<StreamPreview>, String> {
         let rig = Rig::open_on(disk, 1).map_err(|error| error.to_string())?;
@@ -230,7 +230,7 @@ impl History {
             let stream = if self.chance.below(3) == 0 { PLAIN } else { LIMITED };
             self.publish_to(rig, stream);
         }
-        // A witness vouches for the last frame.
+        // A commit marker vouches for the last frame.
         rig.clock.advance(Duration::from_millis(200));
         rig.settle();
     }

@@ -425,7 +425,7 @@ impl World {
         }
     }
 
-    /// Whether the log still makes things durable.
+    /// True if the log still makes things durable.
     fn probe(&mut self, rig: &mut Rig) -> bool {
         let token = self.token();
         let message = self.outgoing(rig, AGING, token, body_of(token, 1, 0, 0));
@@ -503,7 +503,7 @@ impl Stream {
         assert!(known == body, "sequence {seq} was given out twice");
     }
 
-    /// Whether what was sent with this token expires within `ms` from `now_ns` on, or has.
+    /// True if what was sent with this token expires within `ms` from `now_ns` on, or has.
     fn expires(&self, number: usize, body: &[u8], now_ns: i64, ms: i64) -> bool {
         let token = number_at(body, 0);
         let sent_at = self.sent_at.get(&token).copied().unwrap_or(now_ns);

@@ -1,8 +1,8 @@
 //! Moves between two logs whose disks forget what was not synced: publishes, pulls and
 //! acknowledgements go on while a stream moves there and back, and power is cut at any step.
 //!
-//! After each cut both logs are opened again and [`nuthatch_streams::transit::resolve`] decides, as
-//! the server does. What was acknowledged must be there once, under its sequence; ids that were
+//! After each cut both logs are opened again and [`nuthatch_streams::migration::resolve`] decides,
+//! as the server does. What was acknowledged must be there once, under its sequence; ids that were
 //! stored are known; what a consumer's confirmed acknowledgement has let go does not come again; a
 //! stream that was deleted stays deleted. The harness must find losses when it is told to believe
 //! the wrong log, and a start that is refused when streams are deleted before the old log has
@@ -14,10 +14,10 @@ mod seeds;
 
 use nuthatch_log::env::{Fault, MemDisk, SeededEntropy};
 use nuthatch_log::{OpenError, StreamId};
+use nuthatch_streams::migration::{self, LogStream};
 use nuthatch_streams::op::{OpResult, RangeRequest};
-use nuthatch_streams::stream::Place;
-use nuthatch_streams::transit::{self, At};
-use nuthatch_streams::{AccountId, Event, Luggage, Op, OpOutcome};
+use nuthatch_streams::stream::StreamLocation;
+use nuthatch_streams::{AccountId, Event, HandOff, Op, OpOutcome};
 use rig::{Rig, config};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -45,8 +45,8 @@ enum Step {
 
 #[derive(Clone, Debug)]
 struct Move {
-    from: At,
-    to: At,
+    from: LogStream,
+    to: LogStream,
     step: Step,
 }
 
@@ -54,7 +54,7 @@ struct Move {
 struct World {
     chance: SeededEntropy,
     disks: [MemDisk; 2],
-    home: Option<At>,
+    provenance: Option<LogStream>,
     under_way: Option<Move>,
     next_id: u32,
     next_token: u64,
@@ -92,7 +92,7 @@ impl World {
         Self {
             chance: SeededEntropy::new(seed),
             disks: [MemDisk::default(), MemDisk::default()],
-            home: None,
+            provenance: None,
             under_way: None,
             next_id: 1,
             next_token: 0,
@@ -115,7 +115,7 @@ impl World {
 
     fn work(&mut self, rigs: &mut [Rig; 2]) -> Lit<()> {
         for _ in 0..self.chance.below(ROUNDS) {
-            if self.home.is_none() {
+            if self.provenance.is_none() {
                 self.create(rigs)?;
             }
             match self.chance.below(40) {
@@ -134,7 +134,7 @@ impl World {
         (self.is_gone, self.is_doomed) = (false, false);
         let op = Op::CreateStream { id, account: AccountId::GLOBAL, config: config() };
         rigs[0].op(op)?;
-        self.home = Some(At { log: 0, stream: id });
+        self.provenance = Some(LogStream { log: 0, stream: id });
         rigs[0].op(rig::create_consumer(id)).map(drop)
     }
 
@@ -147,10 +147,10 @@ impl World {
         if self.under_way.as_ref().is_some_and(|going| !matches!(going.step, Step::Copy)) {
             return Ok(());
         }
-        let home = self.home();
+        let provenance = self.provenance();
         self.is_doomed = true;
-        rigs[home.log].op(Op::DeleteStream { id: home.stream })?;
-        (self.home, self.is_gone, self.is_doomed) = (None, true, false);
+        rigs[provenance.log].op(Op::DeleteStream { id: provenance.stream })?;
+        (self.provenance, self.is_gone, self.is_doomed) = (None, true, false);
         self.deletions += 1;
         self.acked.clear();
         self.confirmed.clear();
@@ -161,12 +161,12 @@ impl World {
         Ok(())
     }
 
-    fn home(&self) -> At {
-        self.home.expect("the stream was created")
+    fn provenance(&self) -> LogStream {
+        self.provenance.expect("the stream was created")
     }
 
     fn publish(&mut self, rigs: &mut [Rig; 2]) -> Lit<()> {
-        let home = self.home();
+        let provenance = self.provenance();
         let mut publishes = Vec::new();
         for _ in 0..=self.chance.below(4) {
             self.next_token += 1;
@@ -175,7 +175,7 @@ impl World {
             self.sent.insert(self.next_token, body.clone());
             publishes.push((self.next_token, body));
         }
-        rigs[home.log].publish(home.stream, &publishes);
+        rigs[provenance.log].publish(provenance.stream, &publishes);
         Ok(())
     }
 
@@ -195,13 +195,13 @@ impl World {
 
     /// Pulls a few messages and acknowledges them, to be confirmed.
     fn consume(&mut self, rigs: &mut [Rig; 2]) -> Lit<()> {
-        let home = self.home();
-        rigs[home.log].pull(home.stream);
-        let delivered = rigs[home.log].take_delivered();
+        let provenance = self.provenance();
+        rigs[provenance.log].pull(provenance.stream);
+        let delivered = rigs[provenance.log].take_delivered();
         for (seq, ack) in delivered {
             assert!(!self.confirmed.contains(&seq), "{seq} came again after its confirmed ack");
-            let home = self.home();
-            rigs[home.log].ack(home.stream, seq, &ack);
+            let provenance = self.provenance();
+            rigs[provenance.log].ack(provenance.stream, seq, &ack);
         }
         Ok(())
     }
@@ -237,13 +237,13 @@ impl World {
     }
 
     fn begin(&mut self, rigs: &mut [Rig; 2]) -> Lit<()> {
-        let from = self.home();
-        let to = At { log: 1 - from.log, stream: self.fresh_id() };
+        let from = self.provenance();
+        let to = LogStream { log: 1 - from.log, stream: self.fresh_id() };
         let op = Op::Arrive {
             id: to.stream,
             account: AccountId::GLOBAL,
             config: config(),
-            from: Place { log: LOGS[from.log].to_owned(), stream: from.stream },
+            from: StreamLocation { log: LOGS[from.log].to_owned(), stream: from.stream },
             created: nuthatch_protocol::js::Time(1),
         };
         rigs[to.log].op(op)?;
@@ -252,7 +252,7 @@ impl World {
     }
 
     /// Copies a stretch; `true`: there was nothing more.
-    fn copy(&mut self, rigs: &mut [Rig; 2], from: At, to: At) -> Lit<bool> {
+    fn copy(&mut self, rigs: &mut [Rig; 2], from: LogStream, to: LogStream) -> Lit<bool> {
         let next = rigs[to.log].last_seq(to.stream)? + 1;
         let request = RangeRequest { from: next, ..RangeRequest::default() };
         let read = rigs[from.log].op(Op::ReadRange { id: from.stream, request })?;
@@ -270,12 +270,12 @@ impl World {
         Ok(false)
     }
 
-    fn leave(&mut self, rigs: &mut [Rig; 2], from: At, to: At) -> Lit<Step> {
+    fn leave(&mut self, rigs: &mut [Rig; 2], from: LogStream, to: LogStream) -> Lit<Step> {
         rigs[to.log].op(Op::Probe { id: to.stream })?;
         let op = Op::Leave {
             id: from.stream,
             log: LOGS[from.log].to_owned(),
-            to: Place { log: LOGS[to.log].to_owned(), stream: to.stream },
+            to: StreamLocation { log: LOGS[to.log].to_owned(), stream: to.stream },
             config: config(),
         };
         match rigs[from.log].op(op)? {
@@ -284,52 +284,51 @@ impl World {
         }
     }
 
-    fn switch(&mut self, rigs: &mut [Rig; 2], from: At, to: At) {
-        self.home = Some(to);
+    fn switch(&mut self, rigs: &mut [Rig; 2], from: LogStream, to: LogStream) {
+        self.provenance = Some(to);
         self.moves += 1;
-        let taken: Arc<Mutex<Option<Luggage>>> = Arc::default();
+        let taken: Arc<Mutex<Option<HandOff>>> = Arc::default();
         let slot = taken.clone();
-        let respond = Box::new(move |luggage| *slot.lock().expect("lock") = luggage);
+        let respond = Box::new(move |hand_off| *slot.lock().expect("lock") = hand_off);
         let forgotten = self.forgotten.clone();
         forgotten.store(false, Ordering::Relaxed);
         let forgotten = Box::new(move |result: OpResult| {
             forgotten.store(result.is_ok(), Ordering::Relaxed);
         });
         rigs[from.log].run(Event::Depart { id: from.stream, respond, forgotten });
-        let luggage = taken.lock().expect("lock").take();
-        if let Some(luggage) = luggage {
-            rigs[to.log].run(Event::Install { id: to.stream, luggage });
+        let hand_off = taken.lock().expect("lock").take();
+        if let Some(hand_off) = hand_off {
+            rigs[to.log].run(Event::Install { id: to.stream, hand_off });
         }
     }
 
     /// Both logs were opened again: what there is, is decided as by the server.
     fn resume(&mut self, rigs: &mut [Rig; 2]) -> Result<(), String> {
         let catalogs = [rigs[0].catalog(), rigs[1].catalog()];
-        let found = transit::resolve(&LOGS, &catalogs).map_err(|error| error.to_string())?;
+        let found = migration::resolve(&LOGS, &catalogs).map_err(|error| error.to_string())?;
         if found.serve.len() > 1 {
             return Err(format!("{} streams of one name", found.serve.len()));
         }
         self.under_way = None;
         self.sent.clear();
-        let serve = found.serve.first().map(|(log, e)| At { log: *log, stream: e.id });
+        let serve = found.serve.first().map(|(log, e)| LogStream { log: *log, stream: e.id });
         if serve.is_some() && self.is_gone {
             return Err("a deleted stream has come back".to_owned());
         }
-        if serve.is_none() && self.home.is_some() {
+        if serve.is_none() && self.provenance.is_some() {
             if !self.acked.is_empty() && !self.is_doomed {
                 return Err("the stream is lost".to_owned());
             }
             self.acked.clear();
             self.confirmed.clear();
         }
-        self.home = serve;
+        self.provenance = serve;
         if self.flaw == Flaw::OldLog
-            && let Some(old) = found
-                .forget
-                .iter()
-                .find(|at| catalogs[at.log].iter().any(|e| e.id == at.stream && !e.home.arriving))
+            && let Some(old) = found.forget.iter().find(|at| {
+                catalogs[at.log].iter().any(|e| e.id == at.stream && !e.provenance.arriving)
+            })
         {
-            self.home = Some(*old);
+            self.provenance = Some(*old);
             return Ok(());
         }
         for at in found.forget {
@@ -346,10 +345,10 @@ impl World {
     }
 
     fn check(&mut self, rigs: &mut [Rig; 2]) -> Result<(), String> {
-        let Some(home) = self.home else { return Ok(()) };
-        let rig = &mut rigs[home.log];
+        let Some(provenance) = self.provenance else { return Ok(()) };
+        let rig = &mut rigs[provenance.log];
         for (seq, (_, body)) in &self.acked {
-            match rig.read(home.stream, *seq) {
+            match rig.read(provenance.stream, *seq) {
                 Some(found) if found == *body => {}
                 Some(_) => return Err(format!("message {seq} changed")),
                 None => return Err(format!("message {seq} is lost")),
@@ -357,14 +356,14 @@ impl World {
         }
         // The last one is known by its id.
         if let Some((seq, (token, body))) = self.acked.last_key_value() {
-            rig.publish(home.stream, &[(*token, body.clone())]);
+            rig.publish(provenance.stream, &[(*token, body.clone())]);
             let answers = rig.take_answers();
             let answer = answers.get(token).cloned().unwrap_or_default();
             if !answer.contains("\"duplicate\": true") || rig::sequence(&answer) != Some(*seq) {
                 return Err(format!("message {seq} is not known any more: {answer}"));
             }
         }
-        rig.pull(home.stream);
+        rig.pull(provenance.stream);
         for (seq, _) in rig.take_delivered() {
             if self.confirmed.contains(&seq) {
                 return Err(format!("{seq} comes again after its confirmed acknowledgement"));
@@ -420,7 +419,7 @@ fn finish(world: &mut World, seed: u64) -> Result<(), String> {
     let mut rigs = open(&world.disks, seed ^ 0xf1)
         .map_err(|error| format!("does not open at the end: {error}"))?;
     world.resume(&mut rigs)?;
-    if world.home.is_none() {
+    if world.provenance.is_none() {
         return Ok(());
     }
     for round in 0..1_000 {

@@ -5,7 +5,7 @@ use nuthatch_bench::connect::ConnectArgs;
 use serde_json::{Value, json};
 use time::OffsetDateTime;
 
-use super::sheet::{filter, kind};
+use super::details::{filter, kind};
 use crate::error::CliError;
 use crate::input::check_name;
 use crate::session::Session;

@@ -8,7 +8,7 @@ use nuthatch_bench::connect::ConnectArgs;
 use serde_json::{Value, json};
 
 use super::config::{ConfigArgs, pause_until};
-use super::{ForceArgs, NameArgs, sheet};
+use super::{ForceArgs, NameArgs, details};
 use crate::error::CliError;
 use crate::input::{check_subject, read_config};
 use crate::session::{Session, confirm};
@@ -131,7 +131,7 @@ fn put(
     let info = session
         .api(&what, &body)
         .map_err(CliError::js(format!("could not {action} consumer {name} of stream {stream}")))?;
-    session.print(&info, || format!("Consumer {name} was {done}\n\n{}", sheet::render(&info)))
+    session.print(&info, || format!("Consumer {name} was {done}\n\n{}", details::render(&info)))
 }
 
 /// Runs `consumer edit`.

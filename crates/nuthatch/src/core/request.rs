@@ -108,8 +108,8 @@ fn ask_many(
     session.client.writer.flush()?;
     let mut received = 0;
     while args.replies == 0 || received < args.replies {
-        let patience = if received == 0 { session.timeout } else { args.reply_timeout };
-        let reply = match session.client.next_message(Instant::now() + patience) {
+        let timeout = if received == 0 { session.timeout } else { args.reply_timeout };
+        let reply = match session.client.next_message(Instant::now() + timeout) {
             Ok(reply) => reply,
             Err(TransportError::TimedOut(_)) => break,
             Err(err) => return Err(err.into()),

@@ -1,17 +1,17 @@
 //! The doctor at a log in a bucket: it looks without disturbing anybody, and becomes the log's owner, as
 //! a server does, before it mends.
 
-use super::medic::StreamMedic;
-use super::places::bucket;
-use super::{DoctorArgs, LogPlace, Visit, report};
+use super::log_locations::bucket;
+use super::state_decoder::StreamStateDecoder;
+use super::{DoctorArgs, LogLocation, Visit, report};
 use nuthatch_log::Disk;
 use nuthatch_log::doctor::{Applied, Diagnosis, DoctorError, DoctorOptions, diagnose};
-use nuthatch_object::{Bucket, BucketMender, BucketView, LastOwner, Survey};
+use nuthatch_object::{Bucket, BucketRepairer, BucketView, LastOwner, Survey};
 use std::io;
 use std::sync::Arc;
 
 /// Visits the log of the bucket at `address`.
-pub fn visit(place: LogPlace, address: &str, args: &DoctorArgs) -> Visit {
+pub fn visit(place: LogLocation, address: &str, args: &DoctorArgs) -> Visit {
     let mut visit = Visit::of(place);
     let opened = bucket(address, &args.log_name).map_err(DoctorError::Io);
     let looked = opened.and_then(|bucket| {
@@ -50,7 +50,7 @@ fn examine(
     args: &DoctorArgs,
 ) -> Result<Diagnosis, DoctorError> {
     let disk: Arc<dyn Disk> = view;
-    let diagnosis = diagnose(&disk, &StreamMedic, DoctorOptions { likely: args.likely });
+    let diagnosis = diagnose(&disk, &StreamStateDecoder, DoctorOptions { likely: args.likely });
     if let Some(why) = bucket.given_up() {
         let text = format!("the store failed, so nothing can be said of what it holds: {why}");
         return Err(io::Error::other(text).into());
@@ -66,35 +66,35 @@ fn refusal(bucket: &Bucket, args: &DoctorArgs) -> io::Result<Option<String>> {
     if last.has_left || args.take_over {
         return Ok(None);
     }
-    let LastOwner { generation, who, .. } = last;
+    let LastOwner { epoch, who, .. } = last;
     Ok(Some(format!(
-        "the log's last owner (generation {generation}: {who}) did not say that it left: it was \
+        "the log's last owner (epoch {epoch}: {who}) did not say that it left: it was \
          killed, or it runs. Stop it; if it does not run any more, add --take-over, which ends it \
          as a server that starts on this log would"
     )))
 }
 
-/// Becomes the owner, looks again (nobody writes any more), and mends.
+/// Becomes the owner, examines again (there is no other writer any more), and repairs.
 fn mend(bucket: &Arc<Bucket>, before: &Survey, args: &DoctorArgs) -> io::Result<Applied> {
-    let mender = BucketMender::open(bucket, &who())?;
-    let applied = mend_as_owner(&mender, bucket, before, args);
-    mender.leave();
+    let repairer = BucketRepairer::open(bucket, &who())?;
+    let applied = mend_as_owner(&repairer, bucket, before, args);
+    repairer.leave();
     applied
 }
 
 fn mend_as_owner(
-    mender: &BucketMender,
+    repairer: &BucketRepairer,
     bucket: &Bucket,
     before: &Survey,
     args: &DoctorArgs,
 ) -> io::Result<Applied> {
-    let diagnosis = examine(mender.view(), bucket, mender.survey(), args)
+    let diagnosis = examine(repairer.view(), bucket, repairer.survey(), args)
         .map_err(|error| io::Error::other(error.to_string()))?;
     if !diagnosis.is_mendable() {
         let text = "the log changed meanwhile and cannot be mended as described: look again";
         return Err(io::Error::other(text));
     }
-    mender.apply(&diagnosis.changes, before, &report::now_for_a_name())
+    repairer.apply(&diagnosis.changes, before, &report::now_for_a_name())
 }
 
 fn is_healthy(bucket: &Arc<Bucket>, args: &DoctorArgs) -> bool {

@@ -1,4 +1,4 @@
-//! What the doctor says, to people and to programs.
+//! Reports of the doctor, for people and for programs.
 
 use super::{DEFAULT_LOG, DoctorArgs, Visit};
 use nuthatch_log::doctor::{
@@ -123,7 +123,7 @@ fn write_outcome(
     }
 }
 
-/// What was typed for the log.
+/// The command line's words for the log.
 fn named(visit: &Visit, args: &DoctorArgs) -> String {
     let named = visit.place.named.display();
     match (&args.store, args.log_name.as_str()) {

@@ -14,7 +14,7 @@ use crate::follow::{Follower, From};
 use crate::input::{nanos, parse_limit};
 use crate::kv::watch::operation;
 use crate::session::{Session, confirm};
-use crate::show::{self, Sheet, Table, number};
+use crate::show::{self, DetailView, Table, number};
 
 /// How long message ids are remembered at most; a bucket has no use for more.
 const DEDUP_WINDOW: Duration = Duration::from_secs(120);
@@ -152,7 +152,8 @@ pub fn add(args: &AddArgs, connect: &ConnectArgs) -> Result<(), CliError> {
     let created = session
         .api(&format!("STREAM.CREATE.{stream}"), &config)
         .map_err(CliError::js(format!("could not create bucket {}", args.bucket)))?;
-    session.print(&created, || format!("Bucket {} was created\n\n{}", args.bucket, sheet(&created)))
+    session
+        .print(&created, || format!("Bucket {} was created\n\n{}", args.bucket, details(&created)))
 }
 
 /// Runs `kv edit`.
@@ -163,7 +164,8 @@ pub fn edit(args: &AddArgs, connect: &ConnectArgs) -> Result<(), CliError> {
     let updated = session
         .api(&format!("STREAM.UPDATE.{}", stream_name(&args.bucket)?), &config)
         .map_err(CliError::js(format!("could not change bucket {}", args.bucket)))?;
-    session.print(&updated, || format!("Bucket {} was changed\n\n{}", args.bucket, sheet(&updated)))
+    session
+        .print(&updated, || format!("Bucket {} was changed\n\n{}", args.bucket, details(&updated)))
 }
 
 fn fetch(session: &mut Session, bucket: &str) -> Result<Value, CliError> {
@@ -176,31 +178,31 @@ fn fetch(session: &mut Session, bucket: &str) -> Result<Value, CliError> {
 pub fn info(args: &BucketArgs, connect: &ConnectArgs) -> Result<(), CliError> {
     let mut session = Session::open(connect)?;
     let info = fetch(&mut session, &args.bucket)?;
-    session.print(&info, || sheet(&info))
+    session.print(&info, || details(&info))
 }
 
-fn sheet(info: &Value) -> String {
+fn details(info: &Value) -> String {
     let (config, state) = (&info["config"], &info["state"]);
     let name = show::text(&config["name"]);
     let bucket = name.strip_prefix("KV_").unwrap_or(&name);
-    let mut sheet = Sheet::default();
-    sheet.heading(&format!("Bucket {bucket}"));
-    sheet.line_if("Description", show::some_text(&config["description"]));
-    sheet.line("Values kept of each key", show::text(&config["max_msgs_per_subject"]));
-    sheet.line("Keys", show::count(number(&state["num_subjects"])));
-    sheet.line("Values and markers", show::count(number(&state["messages"])));
-    sheet.line("Size", show::bytes(number(&state["bytes"])));
-    sheet.line("Time to live", show::limit(&config["max_age"], show::duration));
-    sheet.line("Largest value", show::limit(&config["max_msg_size"], show::bytes));
-    sheet.line("Largest size", show::limit(&config["max_bytes"], show::bytes));
+    let mut details = DetailView::default();
+    details.heading(&format!("Bucket {bucket}"));
+    details.line_if("Description", show::some_text(&config["description"]));
+    details.line("Values kept of each key", show::text(&config["max_msgs_per_subject"]));
+    details.line("Keys", show::count(number(&state["num_subjects"])));
+    details.line("Values and markers", show::count(number(&state["messages"])));
+    details.line("Size", show::bytes(number(&state["bytes"])));
+    details.line("Time to live", show::limit(&config["max_age"], show::duration));
+    details.line("Largest value", show::limit(&config["max_msg_size"], show::bytes));
+    details.line("Largest size", show::limit(&config["max_bytes"], show::bytes));
     let marker = config["subject_delete_marker_ttl"].as_u64().filter(|ttl| *ttl > 0);
-    sheet.line_if("Markers live", marker.map(show::duration));
-    sheet.line("Storage", show::text(&config["storage"]));
-    sheet.line("Replicas", show::text(&config["num_replicas"]));
-    sheet.line_if("Mirror of", show::some_text(&config["mirror"]["name"]));
-    sheet.line("Created", show::time(&info["created"]));
-    sheet.line("Stream", name.clone());
-    sheet.render()
+    details.line_if("Markers live", marker.map(show::duration));
+    details.line("Storage", show::text(&config["storage"]));
+    details.line("Replicas", show::text(&config["num_replicas"]));
+    details.line_if("Mirror of", show::some_text(&config["mirror"]["name"]));
+    details.line("Created", show::time(&info["created"]));
+    details.line("Stream", name.clone());
+    details.render()
 }
 
 /// Prints all buckets.

@@ -74,7 +74,7 @@ pub struct HistoryArgs {
     key: KeyArgs,
 }
 
-/// What an entry does to its key: `PUT`, `DEL` or `PURGE`.
+/// Operation of an entry on its key: `PUT`, `DEL` or `PURGE`.
 pub fn operation(message: &OwnedMessage) -> &'static str {
     let view = message.view();
     match (view.header("KV-Operation"), view.header("Nats-Marker-Reason")) {

@@ -1,7 +1,7 @@
 //! Frames and records of segments, one line each.
 
 use super::{EXIT_CANNOT_LOOK, EXIT_DAMAGE, InspectArgs};
-use crate::doctor::LogPlace;
+use crate::doctor::LogLocation;
 use nuthatch_log::doctor::{FrameView, Seen, walk_segment};
 use nuthatch_log::{Disk, RecordRef};
 use serde_json::json;
@@ -10,7 +10,7 @@ use std::io::{self, Write};
 /// Lists frames, and records if asked to; returns the exit code.
 pub fn list(
     out: &mut impl Write,
-    place: &LogPlace,
+    place: &LogLocation,
     disk: &dyn Disk,
     args: &InspectArgs,
 ) -> io::Result<u8> {
@@ -64,7 +64,7 @@ fn frame_line(out: &mut impl Write, file: &str, frame: &FrameView, json: bool) -
     let kind = match flags {
         0 => "",
         1 => ", compacted",
-        2 => ", witness",
+        2 => ", commit marker",
         5 => packed.as_deref().unwrap_or_default(),
         _ => ", unknown flags",
     };

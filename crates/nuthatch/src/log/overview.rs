@@ -1,7 +1,7 @@
 //! The log as a whole: segments, checkpoints, streams, what is live and what is dead.
 
 use super::{EXIT_CANNOT_LOOK, EXIT_DAMAGE, InspectArgs};
-use crate::doctor::{LogPlace, open_preview};
+use crate::doctor::{LogLocation, open_preview};
 use nuthatch_log::doctor::{CheckpointInspection, Inspection, SegmentInspection, StreamPreview};
 use nuthatch_log::env::OverlayDisk;
 use nuthatch_log::{Disk, RecordRef, StreamId};
@@ -10,7 +10,7 @@ use std::collections::HashMap;
 use std::io::{self, Write};
 use std::sync::Arc;
 
-/// What was seen of a log.
+/// Summary of a log.
 struct Overview {
     inspection: Inspection,
     /// Live bytes of each segment, if the log opens.
@@ -23,7 +23,7 @@ struct Overview {
 /// Shows a log; returns the exit code.
 pub fn show(
     out: &mut impl Write,
-    place: &LogPlace,
+    place: &LogLocation,
     disk: Arc<dyn Disk>,
     in_use: bool,
     args: &InspectArgs,
@@ -80,7 +80,7 @@ impl Overview {
     fn text(
         &self,
         out: &mut impl Write,
-        place: &LogPlace,
+        place: &LogLocation,
         only: &dyn Fn(&SegmentInspection) -> bool,
     ) -> io::Result<()> {
         let Inspection { log_id, epoch, clean, strangers, .. } = &self.inspection;
@@ -146,7 +146,7 @@ impl Overview {
         segment.problems.iter().try_for_each(|problem| writeln!(out, "      PROBLEM: {problem}"))
     }
 
-    fn json(&self, place: &LogPlace, only: &dyn Fn(&SegmentInspection) -> bool) -> Value {
+    fn json(&self, place: &LogLocation, only: &dyn Fn(&SegmentInspection) -> bool) -> Value {
         let found = &self.inspection;
         let segments = found.segments.iter().enumerate().filter(|(_, segment)| only(segment));
         json!({
@@ -200,8 +200,8 @@ fn stream_text(out: &mut impl Write, stream: &StreamPreview) -> io::Result<()> {
     )
 }
 
-/// What of a segment nobody needs. Live bytes are counted unpacked: where frames are packed, so are
-/// the dead ones.
+/// Dead bytes of a segment. Live bytes are counted unpacked: where frames are packed, so are the
+/// dead ones.
 const fn dead_bytes(segment: &SegmentInspection, live: u64) -> u64 {
     let all = if segment.packed_frames > 0 { segment.message_bytes } else { segment.good_bytes };
     all.saturating_sub(live)

@@ -1,6 +1,6 @@
 //! `nuthatch log report`: what logs hold, how durable they are, and what their buckets cost.
 
-use crate::doctor::{DEFAULT_LOG, LogPlace, in_bucket, in_directory, logs_under, open_preview};
+use crate::doctor::{DEFAULT_LOG, LogLocation, in_bucket, in_directory, logs_under, open_preview};
 use crate::error::CliError;
 use crate::server::source::{Source, SourceArgs};
 use crate::session::print;
@@ -38,7 +38,7 @@ pub struct ReportArgs {
 }
 
 impl ReportArgs {
-    /// Whether it is about files, not about a server.
+    /// True if it is about files, not about a server.
     pub const fn is_local(&self) -> bool {
         self.dir.is_some() || self.store.is_some()
     }
@@ -222,7 +222,7 @@ pub fn run_local(args: &ReportArgs, connect: &ConnectArgs) -> Result<(), CliErro
     print(connect.json, &Value::from(logs.clone()), || local_text(&logs))
 }
 
-fn in_files(place: &LogPlace) -> Result<Value, CliError> {
+fn in_files(place: &LogLocation) -> Result<Value, CliError> {
     let home = place.dir.display().to_string();
     let (disk, moved) =
         in_directory(&place.dir).map_err(|error| CliError::Failed(format!("{home}: {error}")))?;
@@ -239,7 +239,7 @@ fn bucket(address: &str, name: &str) -> Result<Value, CliError> {
     Ok(log)
 }
 
-/// What the chain and the footers say; no frame is read that a start would not read.
+/// Describes the chain and the footers; no frame is read that a start would not read.
 fn describe(
     mode: &str,
     home: &str,

@@ -15,7 +15,7 @@ use crate::error::CliError;
 use crate::follow::{Delivered, Follower, From};
 use crate::input::{metadata, nanos, parse_limit, rfc3339};
 use crate::session::{Session, confirm};
-use crate::show::{self, Sheet, Table, number};
+use crate::show::{self, DetailView, Table, number};
 
 /// Options of `object add`.
 #[derive(Debug, Clone, Args)]
@@ -108,7 +108,7 @@ pub fn add(args: &AddArgs, connect: &ConnectArgs) -> Result<(), CliError> {
     let created = session
         .api(&format!("STREAM.CREATE.{stream}"), &config)
         .map_err(CliError::js(format!("could not create bucket {bucket}")))?;
-    session.print(&created, || format!("Bucket {bucket} was created\n\n{}", sheet(&created)))
+    session.print(&created, || format!("Bucket {bucket} was created\n\n{}", details(&created)))
 }
 
 fn fetch(session: &mut Session, bucket: &str) -> Result<Value, CliError> {
@@ -121,27 +121,27 @@ fn fetch(session: &mut Session, bucket: &str) -> Result<Value, CliError> {
 pub fn info(bucket: &str, connect: &ConnectArgs) -> Result<(), CliError> {
     let mut session = Session::open(connect)?;
     let info = fetch(&mut session, bucket)?;
-    session.print(&info, || sheet(&info))
+    session.print(&info, || details(&info))
 }
 
-fn sheet(info: &Value) -> String {
+fn details(info: &Value) -> String {
     let (config, state) = (&info["config"], &info["state"]);
     let name = show::text(&config["name"]);
-    let mut sheet = Sheet::default();
-    sheet.heading(&format!("Bucket {}", name.strip_prefix("OBJ_").unwrap_or(&name)));
-    sheet.line_if("Description", show::some_text(&config["description"]));
-    sheet.line("Size", show::bytes(number(&state["bytes"])));
-    sheet.line("Largest size", show::limit(&config["max_bytes"], show::bytes));
-    sheet.line("Time to live", show::limit(&config["max_age"], show::duration));
-    sheet.line("Sealed", show::flag(&config["sealed"]));
-    sheet.line("Storage", show::text(&config["storage"]));
-    sheet.line("Replicas", show::text(&config["num_replicas"]));
-    sheet.line("Created", show::time(&info["created"]));
-    sheet.line("Stream", name.clone());
+    let mut details = DetailView::default();
+    details.heading(&format!("Bucket {}", name.strip_prefix("OBJ_").unwrap_or(&name)));
+    details.line_if("Description", show::some_text(&config["description"]));
+    details.line("Size", show::bytes(number(&state["bytes"])));
+    details.line("Largest size", show::limit(&config["max_bytes"], show::bytes));
+    details.line("Time to live", show::limit(&config["max_age"], show::duration));
+    details.line("Sealed", show::flag(&config["sealed"]));
+    details.line("Storage", show::text(&config["storage"]));
+    details.line("Replicas", show::text(&config["num_replicas"]));
+    details.line("Created", show::time(&info["created"]));
+    details.line("Stream", name.clone());
     for (key, value) in config["metadata"].as_object().into_iter().flatten() {
-        sheet.line(&format!("Metadata {key}"), show::text(value));
+        details.line(&format!("Metadata {key}"), show::text(value));
     }
-    sheet.render()
+    details.render()
 }
 
 /// Runs `object ls`.
@@ -185,7 +185,7 @@ fn list_buckets(session: &mut Session, names_only: bool) -> Result<(), CliError>
     })
 }
 
-/// What a message under a file's subject says, with the time at which it was stored.
+/// Metadata of a file in a message, with the time at which it was stored.
 fn meta_of(delivered: &Delivered) -> Option<Value> {
     let mut meta: Value = serde_json::from_slice(&delivered.message.payload).ok()?;
     meta["mtime"] = rfc3339(delivered.time).into();

@@ -1,4 +1,4 @@
-//! What a bucket knows about a file: JSON under a subject made of its name.
+//! Metadata of a file: JSON under a subject made of its name.
 
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE;
@@ -9,7 +9,7 @@ use super::stream_name;
 use crate::error::CliError;
 use crate::input::block_of;
 use crate::session::Session;
-use crate::show::{self, Sheet, number};
+use crate::show::{self, DetailView, number};
 use crate::stream::contents::{decoded, stored};
 
 /// JetStream has no message under a subject.
@@ -28,7 +28,7 @@ pub fn chunk_subject(bucket: &str, id: &str) -> String {
     format!("$O.{bucket}.C.{id}")
 }
 
-/// What the bucket knows about a file, deleted or not; nothing when it has never held it.
+/// Metadata of a file, deleted or not; `None` if the bucket has never held it.
 pub fn find(session: &mut Session, bucket: &str, file: &str) -> Result<Option<Value>, CliError> {
     let which = json!({ "last_by_subj": subject(bucket, file) });
     let found = match stored(session, &stream_name(bucket)?, &which) {
@@ -44,7 +44,7 @@ pub fn find(session: &mut Session, bucket: &str, file: &str) -> Result<Option<Va
     Ok(Some(meta))
 }
 
-/// What the bucket knows about a file that is there.
+/// Metadata of a file that exists.
 pub fn get(session: &mut Session, bucket: &str, file: &str) -> Result<Value, CliError> {
     match find(session, bucket, file)? {
         Some(meta) if meta["deleted"] != true => Ok(meta),
@@ -84,23 +84,23 @@ pub fn info(bucket: &str, file: &str, connect: &ConnectArgs) -> Result<(), CliEr
     session.print(&meta, || render(&meta))
 }
 
-/// What is known about a file, for people.
+/// Metadata of a file, for people.
 pub fn render(meta: &Value) -> String {
-    let mut sheet = Sheet::default();
-    sheet.heading(&format!("File {}", show::text(&meta["name"])));
-    sheet.line_if("Description", show::some_text(&meta["description"]));
-    sheet.line("Bucket", show::text(&meta["bucket"]));
-    sheet.line("Size", show::bytes(number(&meta["size"])));
-    sheet.line("Chunks", show::count(number(&meta["chunks"])));
-    sheet.line_if("Stored", show::some_text(&meta["mtime"]).map(|_| show::time(&meta["mtime"])));
-    sheet.line_if("Digest", show::some_text(&meta["digest"]));
+    let mut details = DetailView::default();
+    details.heading(&format!("File {}", show::text(&meta["name"])));
+    details.line_if("Description", show::some_text(&meta["description"]));
+    details.line("Bucket", show::text(&meta["bucket"]));
+    details.line("Size", show::bytes(number(&meta["size"])));
+    details.line("Chunks", show::count(number(&meta["chunks"])));
+    details.line_if("Stored", show::some_text(&meta["mtime"]).map(|_| show::time(&meta["mtime"])));
+    details.line_if("Digest", show::some_text(&meta["digest"]));
     let link = &meta["options"]["link"];
     if link.is_object() {
         let to = format!("{} {}", show::text(&link["bucket"]), show::text(&link["name"]));
-        sheet.line("Link to", to);
+        details.line("Link to", to);
     }
     for (name, values) in meta["headers"].as_object().into_iter().flatten() {
-        sheet.line(&format!("Header {name}"), show::text(values));
+        details.line(&format!("Header {name}"), show::text(values));
     }
-    sheet.render()
+    details.render()
 }

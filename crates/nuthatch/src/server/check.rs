@@ -187,7 +187,7 @@ enum Level {
     Critical = 2,
 }
 
-/// What a probe has found.
+/// Result of a probe.
 #[derive(Debug)]
 struct Probe {
     name: String,

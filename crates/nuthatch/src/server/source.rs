@@ -1,5 +1,5 @@
-//! Where facts about servers come from: the requests of the system account, which reach every
-//! server, or the monitoring port of one server.
+//! Sources of facts about servers: the requests of the system account, which reach every server, or
+//! the monitoring port of one server.
 
 use std::io::{Read, Write};
 use std::net::{TcpStream, ToSocketAddrs};
@@ -29,7 +29,7 @@ pub struct SourceArgs {
     monitor: Option<String>,
 }
 
-/// What one server says.
+/// Answer of one server.
 #[derive(Debug, Clone)]
 pub struct Answer {
     /// Its name.
@@ -48,7 +48,7 @@ pub enum Source {
     Http {
         /// `host:port`.
         host: String,
-        /// What paths begin with, without a slash at the end.
+        /// Prefix of paths, without a slash at the end.
         base: String,
         /// Limit for a page.
         timeout: Duration,
@@ -160,8 +160,8 @@ fn ask_system(session: &mut Session, page: &str, options: &Value) -> Result<Vec<
     session.client.writer.flush()?;
     let mut answers = Vec::new();
     loop {
-        let patience = if answers.is_empty() { session.timeout } else { STRAGGLERS };
-        let message = match session.client.next_message(Instant::now() + patience) {
+        let timeout = if answers.is_empty() { session.timeout } else { STRAGGLERS };
+        let message = match session.client.next_message(Instant::now() + timeout) {
             Ok(message) => message,
             Err(TransportError::TimedOut(_)) => break,
             // A user without the permission to ask.

@@ -20,9 +20,9 @@ use crate::input::check_name;
 use crate::session::Session;
 use crate::show::{self, number};
 
-/// What is known about the stream.
+/// File with the stream's metadata.
 pub const META_FILE: &str = "backup.json";
-/// What it holds.
+/// File with the stream's content.
 const DATA_FILE: &str = "stream.tar.s2";
 /// Without a chunk for at least so long a backup has failed.
 const IDLE_LIMIT: Duration = Duration::from_secs(10);
@@ -41,7 +41,7 @@ pub struct BackupArgs {
     chunk_size: u64,
 }
 
-/// What backups of one stream and of all streams have in common.
+/// Options shared by backups of one stream and of all streams.
 #[derive(Debug, Clone, Args)]
 pub struct BackupOptions {
     /// Ask the server to check the stream first (nuthatch checks every message anyway)
@@ -76,7 +76,7 @@ pub struct RestoreArgs {
     no_progress: bool,
 }
 
-/// Where a restored stream goes.
+/// Placement of a restored stream.
 #[derive(Debug, Clone, Default, Args)]
 pub struct PlaceOptions {
     /// Place the stream in this cluster
@@ -108,7 +108,7 @@ pub fn file_error<'a>(doing: &'a str, path: &'a Path) -> impl FnOnce(io::Error) 
     move |err| CliError::Failed(format!("cannot {doing} {}: {err}", path.display()))
 }
 
-/// What an archive holds, counted.
+/// Counts of an archive's content.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
 pub struct Contents {
     /// Messages.
@@ -141,7 +141,7 @@ pub fn backup(args: &BackupArgs, connect: &ConnectArgs) -> Result<(), CliError> 
     session.print(&told, || describe(&told))
 }
 
-/// What was backed up, in a line.
+/// Summary of a backup in a line.
 pub fn describe(told: &Value) -> String {
     format!(
         "Stream {}: {} messages and {} consumers in {} of {}\n",
@@ -255,7 +255,7 @@ fn read_answer(message: &OwnedMessage) -> Result<Value, JsError> {
     }
 }
 
-/// What the last message of a backup says.
+/// Checks the last message of a backup.
 fn check_end(stream: &str, message: &OwnedMessage) -> Result<(), CliError> {
     let view = message.view();
     match view.status() {
@@ -295,7 +295,7 @@ pub fn restore(args: &RestoreArgs, connect: &ConnectArgs) -> Result<(), CliError
     session.print(&told, || restored(&told))
 }
 
-/// What was restored, in a line.
+/// Summary of a restore in a line.
 pub fn restored(told: &Value) -> String {
     format!(
         "Stream {}: {} messages, sequences {} to {}, {} consumers\n",

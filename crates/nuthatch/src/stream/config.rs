@@ -181,7 +181,7 @@ struct FlowArgs {
 }
 
 impl ConfigArgs {
-    /// Whether any subjects, or another source of messages, were named.
+    /// True if any subjects, or another source of messages, were named.
     pub fn names_messages(&self) -> bool {
         !self.subjects.is_empty() || self.flow.mirror.is_some() || !self.flow.source.is_empty()
     }

@@ -1,4 +1,4 @@
-//! What a stream holds: `stream get`, `view`, `subjects`, `purge` and `rmm`.
+//! Contents of a stream: `stream get`, `view`, `subjects`, `purge` and `rmm`.
 
 use std::collections::BTreeMap;
 use std::io::{self, Write as _};

@@ -1,5 +1,5 @@
 //! `stream import`: streams of a nats-server's store directory, or of a running server
-//! ([`super::bring`]), into a running server.
+//! ([`super::live_import`]), into a running server.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -12,7 +12,7 @@ use nuthatch_bench::connect::ConnectArgs;
 use serde_json::{Value, json};
 
 use super::backup::{PlaceOptions, file_error, restored};
-use super::bring::{self, BringArgs};
+use super::live_import::{self, LiveImportArgs};
 use super::upload::upload;
 use crate::error::CliError;
 use crate::session::{Session, print};
@@ -30,7 +30,7 @@ pub struct ImportArgs {
     #[arg(long, value_name = "DIR", required_unless_present_any = ["from", "cancel"])]
     from_dir: Option<PathBuf>,
     #[command(flatten)]
-    bring: BringArgs,
+    bring: LiveImportArgs,
     /// Account in the store directory, when it holds several
     #[arg(long, value_name = "NAME")]
     account: Option<String>,
@@ -44,7 +44,7 @@ pub struct ImportArgs {
 /// Runs `stream import`.
 pub fn import(args: &ImportArgs, connect: &ConnectArgs) -> Result<(), CliError> {
     if args.from_dir.is_none() {
-        return bring::run(&args.streams, &args.bring, connect);
+        return live_import::run(&args.streams, &args.bring, connect);
     }
     let places = chosen(args)?;
     let mut session = Session::open(connect)?;

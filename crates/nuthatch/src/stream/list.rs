@@ -64,7 +64,7 @@ fn fetch(session: &mut Session, subject: Option<&String>) -> Result<Vec<Value>, 
     Ok(streams)
 }
 
-/// Whether a stream belongs to a bucket or to the system.
+/// True if a stream belongs to a bucket or to the system.
 fn is_internal(stream: &Value) -> bool {
     let name = stream["config"]["name"].as_str().unwrap_or_default();
     ["KV_", "OBJ_", "MQTT_", "$"].iter().any(|prefix| name.starts_with(prefix))
@@ -169,7 +169,7 @@ fn placement(placement: &Value) -> String {
     parts.into_iter().filter(|part| !part.is_empty()).collect::<Vec<_>>().join(" ")
 }
 
-/// Who holds copies; the leader first, with a star.
+/// Replicas; the leader first, with a star.
 fn replicas(stream: &Value) -> String {
     let leader = show::text(&stream["cluster"]["leader"]);
     if leader.is_empty() {

@@ -8,7 +8,7 @@ use nuthatch_bench::connect::ConnectArgs;
 use serde_json::{Value, json};
 
 use super::config::ConfigArgs;
-use super::{ForceArgs, fetch, sheet};
+use super::{ForceArgs, details, fetch};
 use crate::error::CliError;
 use crate::input::{check_name, read_config};
 use crate::session::{Session, confirm};
@@ -92,7 +92,8 @@ fn create(config: &Value, connect: &ConnectArgs) -> Result<(), CliError> {
     let created = session
         .api(&format!("STREAM.CREATE.{name}"), config)
         .map_err(CliError::js(format!("could not create stream {name}")))?;
-    session.print(&created, || format!("Stream {name} was created\n\n{}", sheet::render(&created)))
+    session
+        .print(&created, || format!("Stream {name} was created\n\n{}", details::render(&created)))
 }
 
 fn write(path: &PathBuf, config: &Value) -> Result<(), CliError> {
@@ -149,7 +150,7 @@ fn update(session: &mut Session, name: &str, config: &Value, done: &str) -> Resu
     let updated = session
         .api(&format!("STREAM.UPDATE.{name}"), config)
         .map_err(CliError::js(format!("could not change stream {name}")))?;
-    session.print(&updated, || format!("Stream {name} was {done}\n\n{}", sheet::render(&updated)))
+    session.print(&updated, || format!("Stream {name} was {done}\n\n{}", details::render(&updated)))
 }
 
 /// Runs `stream copy`.

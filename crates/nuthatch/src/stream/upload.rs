@@ -18,7 +18,7 @@ const CHUNK_LIMIT: Duration = Duration::from_secs(60);
 /// The last answer comes when everything is stored.
 const END_LIMIT: Duration = Duration::from_secs(3600);
 
-/// What is written to it goes to the server.
+/// A writer that sends to the server.
 pub struct Upload<'a> {
     session: &'a mut Session,
     subject: String,

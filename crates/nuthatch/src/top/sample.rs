@@ -1,4 +1,4 @@
-//! What is measured, and how two measurements become rates.
+//! Samples, and how two of them become rates.
 
 use std::collections::HashMap;
 use std::time::Instant;
@@ -15,7 +15,7 @@ use crate::show::{number, text};
 /// Takes samples.
 pub struct Sampler {
     session: Session,
-    /// How servers are asked; nothing when nobody answers.
+    /// Source of samples; `None` if no server answers.
     source: Option<Source>,
 }
 
@@ -31,7 +31,7 @@ pub struct Sample {
 /// A thing with what it has done and how fast.
 #[derive(Debug, Clone, Default)]
 pub struct Row {
-    /// What the server says.
+    /// The server's facts.
     pub facts: Value,
     /// Messages a second coming in.
     pub in_rate: f64,
@@ -43,10 +43,10 @@ pub struct Row {
     pub out_bytes_rate: f64,
 }
 
-/// What is shown.
+/// The rates shown.
 #[derive(Debug, Clone)]
 pub struct Rates {
-    /// Where we are connected.
+    /// Servers.
     pub servers: Vec<Row>,
     /// Streams of the account; messages in are those stored.
     pub streams: Vec<Row>,
@@ -113,7 +113,7 @@ struct Counters {
 }
 
 impl Sample {
-    /// What happened between an earlier sample and this one.
+    /// Rates between an earlier sample and this one.
     pub fn since(&self, before: &Self) -> Rates {
         let seconds = (self.at - before.at).as_secs_f64();
         let of_connection = Counters {

@@ -10,7 +10,7 @@ use crossterm::terminal::{
 };
 use crossterm::{cursor, execute, queue, style};
 
-/// What the user wants.
+/// Key pressed by the user.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Key {
     /// End.

@@ -57,7 +57,7 @@ fn rate(rate: f64) -> String {
     if rate > 0.0 && rate < 10.0 { format!("{rate:.1}") } else { show::count(rate.round() as u64) }
 }
 
-/// What rows are sorted by.
+/// Sort keys of a row.
 struct Keys {
     name: fn(&Row) -> String,
     msgs: fn(&Row) -> u64,

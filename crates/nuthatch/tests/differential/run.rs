@@ -331,7 +331,7 @@ impl Runner {
     }
 }
 
-/// Whether the server made up this name in answer to a step that creates a consumer.
+/// True if the server made up this name in answer to a step that creates a consumer.
 fn is_generated(step: &str, name: &str) -> bool {
     step.strip_prefix("api CONSUMER.CREATE.").is_some_and(|rest| !rest.contains(name))
 }

@@ -76,7 +76,7 @@ impl Script {
         sections
     }
 
-    /// Whether counts of pending messages are reliable: see `random`.
+    /// True if counts of pending messages are reliable: see `random`.
     pub fn pending(&self) -> bool {
         !self.name.starts_with("seed") || self.name.ends_with("calm")
     }

@@ -130,7 +130,7 @@ impl Server {
         lines[lines.len().saturating_sub(15)..].join("\n")
     }
 
-    /// Whether the process is still there.
+    /// True if the process is still there.
     pub fn is_alive(&mut self) -> bool {
         matches!(self.child.try_wait(), Ok(None))
     }

@@ -146,7 +146,7 @@ fn dialogue(page: &mut Page, body: &[(usize, &str)], is_complete: &dyn Fn(&str) 
     }
 }
 
-/// Whether output has the shape that is shown: numbers may differ, `…` stands for any text in a
+/// True if output has the shape that is shown: numbers may differ, `…` stands for any text in a
 /// line and, alone on a line, for any number of lines; spaces and lines of tables may be longer.
 pub fn has_shape(shown: &[String], output: &str) -> bool {
     let shown: Vec<String> =

@@ -8,7 +8,7 @@ use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
 /// Seconds that a command may take before it counts as stuck.
-const PATIENCE_S: &str = "60";
+const TIMEOUT_S: &str = "60";
 /// KiB of address space that a command may have.
 const MEMORY_KIB: u64 = 2 << 20;
 
@@ -19,7 +19,7 @@ pub const ATTACKS: &[Attack] = &[
 
 /// Runs a command with bounds on its time and memory.
 fn bounded(dir: &Path, args: &[&str]) -> Output {
-    let script = format!("ulimit -v {MEMORY_KIB}; exec timeout {PATIENCE_S} \"$@\"");
+    let script = format!("ulimit -v {MEMORY_KIB}; exec timeout {TIMEOUT_S} \"$@\"");
     let program = env!("CARGO_BIN_EXE_nuthatch");
     let mut command = Command::new("sh");
     command.args(["-c", &script, "sh", program]).args(args);

@@ -31,7 +31,7 @@ impl Raw {
         raw
     }
 
-    /// Whether all of it was taken.
+    /// True if all of it was taken.
     pub fn send(&mut self, bytes: &[u8]) -> bool {
         self.socket.write_all(bytes).is_ok()
     }

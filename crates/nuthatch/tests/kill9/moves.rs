@@ -24,7 +24,7 @@ const FILL_KEPT: u64 = 60;
 const FILL: &str = "FILL";
 
 /// A server's place with two logs and a bucket, and what was promised of the large messages.
-pub struct Place {
+pub struct MovesRig {
     machine: TempDir,
     bucket: TempDir,
     config: PathBuf,
@@ -38,7 +38,7 @@ pub struct Place {
     segments_killed: Cell<u64>,
 }
 
-impl Place {
+impl MovesRig {
     pub fn new(seed: u64) -> Self {
         let (machine, bucket) = (TempDir::new("kill9-moves"), TempDir::new("kill9-moves-bucket"));
         let config = machine.path().join("server.conf");

@@ -83,7 +83,7 @@ impl Gauges {
         }
     }
 
-    /// Whether nobody is there any more, as at the beginning: the server has subscriptions of its
+    /// True if nobody is there any more, as at the beginning: the server has subscriptions of its
     /// own, and the work queue its consumer.
     pub fn is_at_rest(&self, idle: &Self) -> bool {
         let left = |gauges: &Self| (gauges.connections, gauges.subscriptions, gauges.consumers);

@@ -9,7 +9,7 @@ use futures_util::StreamExt;
 use sha2::{Digest, Sha256};
 
 use crate::harness::{
-    Ctx, Outcome, PATIENCE, body, check, equal, expect_err, fail, next, number, settle, until,
+    Ctx, Outcome, TIMEOUT, body, check, equal, expect_err, fail, next, number, settle, until,
 };
 use crate::scenarios;
 
@@ -109,7 +109,7 @@ async fn no_responders(c: &mut Ctx) -> Outcome {
     let began = Instant::now();
     let answer = c.nc.request("c04.nobody", body("?")).await;
     expect_err(answer, "no responders", |e| e.kind() == RequestErrorKind::NoResponders)?;
-    check(began.elapsed() < PATIENCE / 2, "took as long as a request may")
+    check(began.elapsed() < TIMEOUT / 2, "took as long as a request may")
 }
 
 async fn headers(c: &mut Ctx) -> Outcome {

@@ -14,7 +14,7 @@ use futures_util::StreamExt;
 
 /// How long anything may take that must come: machines may be slow. What comes late does not make a
 /// scenario fail unless it says so; what must not come, or not too soon, does.
-pub const PATIENCE: Duration = Duration::from_secs(60);
+pub const TIMEOUT: Duration = Duration::from_secs(60);
 /// The time limit of a scenario for which the list names none.
 pub const DEFAULT_LIMIT_S: u64 = 180;
 /// Publishes in flight at once; the client's own limit is higher.
@@ -108,14 +108,14 @@ where
     F: FnMut() -> Fut,
     Fut: Future<Output = Outcome<bool>>,
 {
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + TIMEOUT;
     while Instant::now() < deadline {
         if probe().await? {
             return Ok(());
         }
         sleep_ms(20).await;
     }
-    fail(format!("not within {PATIENCE:?}: {what}"))
+    fail(format!("not within {TIMEOUT:?}: {what}"))
 }
 
 pub async fn sleep_ms(ms: u64) {
@@ -124,10 +124,10 @@ pub async fn sleep_ms(ms: u64) {
 
 /// The next item, which must come.
 pub async fn next<S: StreamExt + Unpin>(stream: &mut S) -> Outcome<S::Item> {
-    match tokio::time::timeout(PATIENCE, stream.next()).await {
+    match tokio::time::timeout(TIMEOUT, stream.next()).await {
         Ok(Some(item)) => Ok(item),
         Ok(None) => fail("the stream ended"),
-        Err(_) => fail(format!("nothing within {PATIENCE:?}")),
+        Err(_) => fail(format!("nothing within {TIMEOUT:?}")),
     }
 }
 
@@ -149,13 +149,13 @@ pub fn body(value: impl Display) -> Bytes {
     Bytes::from(value.to_string())
 }
 
-/// [`PATIENCE`] where milliseconds are wanted.
-pub const PATIENCE_MS: u64 = PATIENCE.as_secs() * 1000;
+/// [`TIMEOUT`] where milliseconds are wanted.
+pub const TIMEOUT_MS: u64 = TIMEOUT.as_secs() * 1000;
 
 /// A connection that gives the server time.
 pub async fn connect(url: &str) -> Outcome<async_nats::Client> {
     let options = async_nats::ConnectOptions::new();
-    let options = options.connection_timeout(PATIENCE).request_timeout(Some(PATIENCE));
+    let options = options.connection_timeout(TIMEOUT).request_timeout(Some(TIMEOUT));
     Ok(options.connect(url).await?)
 }
 
@@ -173,7 +173,7 @@ impl Ctx {
     async fn open(url: &str, id: &'static str) -> Outcome<Self> {
         let nc = connect(url).await?;
         let mut js = jetstream::new(nc.clone());
-        js.set_timeout(PATIENCE);
+        js.set_timeout(TIMEOUT);
         Ok(Self { id, low: id.to_lowercase(), nc, js, url: url.to_owned(), streams: Vec::new() })
     }
 
@@ -246,7 +246,7 @@ impl Ctx {
 
     async fn close(self) {
         for name in &self.streams {
-            let _ = tokio::time::timeout(PATIENCE, self.js.delete_stream(name)).await;
+            let _ = tokio::time::timeout(TIMEOUT, self.js.delete_stream(name)).await;
         }
         let _ = self.nc.drain().await;
     }
@@ -285,9 +285,9 @@ pub async fn fetch(consumer: &PullConsumer, batch: usize, wait_ms: u64) -> Outco
 }
 
 pub async fn fetch_one(consumer: &PullConsumer) -> Outcome<Msg> {
-    match fetch(consumer, 1, PATIENCE_MS).await?.pop() {
+    match fetch(consumer, 1, TIMEOUT_MS).await?.pop() {
         Some(msg) => Ok(msg),
-        None => fail(format!("no message within {PATIENCE:?}")),
+        None => fail(format!("no message within {TIMEOUT:?}")),
     }
 }
 

@@ -11,7 +11,7 @@ use async_nats::jetstream::stream::{
 use futures_util::{StreamExt, TryStreamExt};
 
 use crate::harness::{
-    Ctx, Outcome, PATIENCE, PATIENCE_MS, body, check, durable, equal, expect_code, expect_err,
+    Ctx, Outcome, TIMEOUT, TIMEOUT_MS, body, check, durable, equal, expect_code, expect_err,
     fail, fetch, fetch_one, next, nothing_more, number, numbers, sequences, sleep_ms, until,
 };
 use crate::scenarios;
@@ -55,7 +55,7 @@ async fn explicit_ack(c: &mut Ctx) -> Outcome {
     let consumer = durable(&stream, "c", Default::default()).await?;
     let mut seq = 0;
     for batch in [4, 6] {
-        let msgs = fetch(&consumer, batch, PATIENCE_MS).await?;
+        let msgs = fetch(&consumer, batch, TIMEOUT_MS).await?;
         equal(msgs.len(), batch, "messages")?;
         for msg in msgs {
             seq += 1;
@@ -79,7 +79,7 @@ async fn no_wait(c: &mut Ctx) -> Outcome {
         let began = Instant::now();
         let got = consumer.fetch().max_messages(10).messages().await?.count().await;
         equal(got, count, "messages")?;
-        check(began.elapsed() < PATIENCE / 3, "took as long as a fetch that waits")?;
+        check(began.elapsed() < TIMEOUT / 3, "took as long as a fetch that waits")?;
     }
     Ok(())
 }
@@ -107,7 +107,7 @@ async fn max_bytes(c: &mut Ctx) -> Outcome {
         got += 1;
     }
     check((1..=3).contains(&got), format!("{got} messages"))?;
-    equal(fetch(&consumer, 10 - got, PATIENCE_MS).await?.len(), 10 - got, "the others")
+    equal(fetch(&consumer, 10 - got, TIMEOUT_MS).await?.len(), 10 - got, "the others")
 }
 
 async fn double_ack(c: &mut Ctx) -> Outcome {
@@ -133,7 +133,7 @@ async fn max_ack_pending(c: &mut Ctx) -> Outcome {
     for msg in first {
         msg.double_ack().await?;
     }
-    equal(numbers(&fetch(&consumer, 5, PATIENCE_MS).await?)?, [5, 6, 7, 8, 9], "second")
+    equal(numbers(&fetch(&consumer, 5, TIMEOUT_MS).await?)?, [5, 6, 7, 8, 9], "second")
 }
 
 async fn filters(c: &mut Ctx) -> Outcome {
@@ -148,10 +148,10 @@ async fn filters(c: &mut Ctx) -> Outcome {
     let single = pull::Config { filter_subject: "p14.b".to_owned(), ..Default::default() };
     let one = durable(&stream, "one", single).await?;
     equal(pending(&one).await?, 4, "num_pending of one")?;
-    equal(numbers(&fetch(&one, 4, PATIENCE_MS).await?)?, [1, 4, 7, 10], "one filter")?;
+    equal(numbers(&fetch(&one, 4, TIMEOUT_MS).await?)?, [1, 4, 7, 10], "one filter")?;
     let two = durable(&stream, "two", many(&["p14.a", "p14.c"])).await?;
     equal(pending(&two).await?, 8, "num_pending of two")?;
-    equal(numbers(&fetch(&two, 8, PATIENCE_MS).await?)?, [0, 2, 3, 5, 6, 8, 9, 11], "two filters")?;
+    equal(numbers(&fetch(&two, 8, TIMEOUT_MS).await?)?, [0, 2, 3, 5, 6, 8, 9, 11], "two filters")?;
     let overlap = pull::Config { durable_name: Some("x".to_owned()), ..many(&["p14.a", "p14.>"]) };
     expect_code(stream.create_consumer(overlap).await, 10138)
 }
@@ -196,7 +196,7 @@ async fn deliver_policies(c: &mut Ctx) -> Outcome {
         };
         let consumer = durable(&stream, name, config).await?;
         equal(pending(&consumer).await?, want.len() as u64, "num_pending")?;
-        equal(sequences(&fetch(&consumer, want.len(), PATIENCE_MS).await?)?, want, name)?;
+        equal(sequences(&fetch(&consumer, want.len(), TIMEOUT_MS).await?)?, want, name)?;
     }
     let config = pull::Config { deliver_policy: DeliverPolicy::New, ..Default::default() };
     let consumer = durable(&stream, "new", config).await?;
@@ -210,13 +210,13 @@ async fn ack_all_and_none(c: &mut Ctx) -> Outcome {
     c.put_many("p17.a", 10).await?;
     let policy = |ack_policy| pull::Config { ack_policy, ..Default::default() };
     let every = durable(&stream, "all", policy(AckPolicy::All)).await?;
-    let msgs = fetch(&every, 10, PATIENCE_MS).await?;
+    let msgs = fetch(&every, 10, TIMEOUT_MS).await?;
     equal(msgs.len(), 10, "ack all")?;
     msgs[4].double_ack().await?;
     let info = every.get_info().await?;
     equal((info.ack_floor.stream_sequence, info.num_ack_pending), (5, 5), "ack all")?;
     let none = durable(&stream, "none", policy(AckPolicy::None)).await?;
-    equal(fetch(&none, 10, PATIENCE_MS).await?.len(), 10, "ack none")?;
+    equal(fetch(&none, 10, TIMEOUT_MS).await?.len(), 10, "ack none")?;
     let info = none.get_info().await?;
     equal((info.num_ack_pending, info.num_pending), (0, 0), "ack none")
 }
@@ -290,7 +290,7 @@ async fn exact_pending(c: &mut Ctx) -> Outcome {
         stream.delete_message(seq).await?;
     }
     equal(pending(&consumer).await?, 40, "after the deletes")?;
-    for (i, msg) in (0..).zip(fetch(&consumer, 10, PATIENCE_MS).await?) {
+    for (i, msg) in (0..).zip(fetch(&consumer, 10, TIMEOUT_MS).await?) {
         equal(msg.info()?.pending, 39 - i, "in the metadata")?;
     }
     equal(pending(&consumer).await?, 30, "after the partial read")?;
@@ -318,14 +318,14 @@ async fn deleted_while_waiting(c: &mut Ctx) -> Outcome {
     let stream = c.stream("", Config::default()).await?;
     let consumer = durable(&stream, "c", Default::default()).await?;
     let began = Instant::now();
-    let expires = PATIENCE;
+    let expires = TIMEOUT;
     let mut messages = consumer.batch().max_messages(5).expires(expires).messages().await?;
     sleep_ms(300).await;
     stream.delete_consumer("c").await?;
     if let Some(Ok(_)) = messages.next().await {
         return fail("a message from nowhere");
     }
-    check(began.elapsed() < PATIENCE / 2, "the fetch did not end early")
+    check(began.elapsed() < TIMEOUT / 2, "the fetch did not end early")
 }
 
 async fn fetch_all(consumer: PullConsumer) -> Outcome<Vec<usize>> {

@@ -7,7 +7,7 @@ use async_nats::jetstream::consumer::{PullConsumer, pull};
 use async_nats::jetstream::stream::Config;
 
 use crate::harness::{
-    Ctx, Msg, Outcome, PATIENCE, body, check, durable, equal, fetch_one, next, nothing_more,
+    Ctx, Msg, Outcome, TIMEOUT, body, check, durable, equal, fetch_one, next, nothing_more,
     sleep_ms,
 };
 use crate::scenarios;
@@ -48,7 +48,7 @@ async fn nak(c: &mut Ctx) -> Outcome {
     let began = Instant::now();
     msg.ack_with(AckKind::Nak(None)).await?;
     again(&consumer, 2).await?;
-    check(began.elapsed() < PATIENCE / 3, "redelivered late")
+    check(began.elapsed() < TIMEOUT / 3, "redelivered late")
 }
 
 async fn nak_delay(c: &mut Ctx) -> Outcome {

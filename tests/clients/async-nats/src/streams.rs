@@ -11,7 +11,7 @@ use bytes::Bytes;
 use futures_util::TryStreamExt;
 
 use crate::harness::{
-    Ctx, Outcome, PATIENCE_MS, body, check, durable, equal, expect_code, expect_err, fetch,
+    Ctx, Outcome, TIMEOUT_MS, body, check, durable, equal, expect_code, expect_err, fetch,
     numbers, sleep_ms,
 };
 use crate::scenarios;
@@ -245,7 +245,7 @@ async fn memory_storage(c: &mut Ctx) -> Outcome {
         c.stream("", Config { storage: StorageType::Memory, ..Default::default() }).await?;
     c.put_many("s20.a", 100).await?;
     let consumer = durable(&stream, "c", Default::default()).await?;
-    let got = numbers(&fetch(&consumer, 100, PATIENCE_MS).await?)?;
+    let got = numbers(&fetch(&consumer, 100, TIMEOUT_MS).await?)?;
     equal(got, (0..100).collect::<Vec<_>>(), "messages")?;
     equal(stream.get_info().await?.config.storage, StorageType::Memory, "storage")
 }

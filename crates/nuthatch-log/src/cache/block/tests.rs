@@ -63,16 +63,16 @@ fn a_walk_goes_over_frames_that_were_packed() {
             Stretch { offset, end: offset + 64, bytes, unpacked: true, last: Link::default() },
         );
     }
-    let start = At { frame: 64, record: 0 };
+    let start = FramePosition { frame: 64, record: 0 };
     let wanted = |seq| (StreamId(1), Seq(seq));
     let found = cache.find(segment, 64, start, 256, wanted(103));
-    assert_eq!(found, Walk::Found(At { frame: 128, record: 48 + 2 * 32 }));
+    assert_eq!(found, ReadStep::Found(FramePosition { frame: 128, record: 48 + 2 * 32 }));
     assert_eq!(
         cache.find(segment, 64, start, 256, wanted(201)),
-        Walk::Absent(192, Some(Link::default()))
+        ReadStep::Absent(192, Some(Link::default()))
     );
-    assert_eq!(cache.find(segment, 64, start, 192, wanted(201)), Walk::Passed);
+    assert_eq!(cache.find(segment, 64, start, 192, wanted(201)), ReadStep::Passed);
     // No frame starts inside a packed one.
-    let inside = At { frame: 80, record: 0 };
-    assert_eq!(cache.find(segment, 64, inside, 256, wanted(5)), Walk::Absent(80, None));
+    let inside = FramePosition { frame: 80, record: 0 };
+    assert_eq!(cache.find(segment, 64, inside, 256, wanted(5)), ReadStep::Absent(80, None));
 }

@@ -4,9 +4,9 @@ use super::{
     FOOTER_HEADER_BYTES, FOOTER_MAGIC, FOOTER_TRAILER_BYTES, FOOTER_VERSION, MARK_BYTES, Mark,
     PLACE_BYTES, Position, RowState, STREAM_BYTES, SegmentId, message, next_row,
 };
-use crate::bytes::{Reader, u32_at, u64_at};
+use crate::bytes::{ByteReader, u32_at, u64_at};
 use crate::frame::crc;
-use crate::index::Place;
+use crate::index::IndexPosition;
 use crate::later::{Later, Unusable};
 use crate::machine::IndexedMessage;
 use crate::state_part::StatePiece;
@@ -39,7 +39,7 @@ impl RowCursor {
     }
 }
 
-/// What a footer says of one stream.
+/// A footer's entry for one stream.
 #[derive(Clone, Debug)]
 pub struct FooterStream {
     /// Whose.
@@ -102,13 +102,15 @@ impl Footer {
         &'a self,
         stream: &FooterStream,
         segment: SegmentId,
-    ) -> impl Iterator<Item = Place> + 'a {
-        self.bytes[stream.places.clone()].chunks_exact(PLACE_BYTES).map(move |place| Place {
-            first: Seq(u64_at(place, 0)),
-            last: Seq(u64_at(place, 8)),
-            segment,
-            frame: u32_at(place, 16),
-            record: u32_at(place, 20),
+    ) -> impl Iterator<Item = IndexPosition> + 'a {
+        self.bytes[stream.places.clone()].chunks_exact(PLACE_BYTES).map(move |place| {
+            IndexPosition {
+                first: Seq(u64_at(place, 0)),
+                last: Seq(u64_at(place, 8)),
+                segment,
+                frame: u32_at(place, 16),
+                record: u32_at(place, 20),
+            }
         })
     }
 
@@ -131,7 +133,7 @@ impl Footer {
         if cursor.left == 0 {
             return None;
         }
-        let mut rows = Reader::new(self.bytes.get(cursor.at..cursor.end)?);
+        let mut rows = ByteReader::new(self.bytes.get(cursor.at..cursor.end)?);
         next_row(&mut rows, &mut cursor.state)?;
         cursor.at = cursor.end - rows.rest().len();
         cursor.left -= 1;
@@ -144,7 +146,7 @@ impl Footer {
         stream: &FooterStream,
         mut visit: impl FnMut(&IndexedMessage<'_>),
     ) -> bool {
-        let mut rows = Reader::new(&self.bytes[stream.rows.clone()]);
+        let mut rows = ByteReader::new(&self.bytes[stream.rows.clone()]);
         let mut state = RowState::default();
         for _ in 0..stream.messages {
             let Some(has_headers) = next_row(&mut rows, &mut state) else { return false };
@@ -160,7 +162,7 @@ impl Footer {
 fn read_subjects(bytes: &[u8]) -> Option<Vec<Range<u32>>> {
     let streams_at = u32_at(bytes, 32) as usize;
     let section = bytes.get(FOOTER_HEADER_BYTES..streams_at)?;
-    let mut reader = Reader::new(section);
+    let mut reader = ByteReader::new(section);
     let count = (u32_at(bytes, 20) as usize).min(section.len());
     let mut subjects = Vec::with_capacity(count);
     while !reader.rest().is_empty() {

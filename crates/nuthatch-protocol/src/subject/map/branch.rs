@@ -7,7 +7,7 @@ use foldhash::fast::FixedState;
 use hashbrown::HashTable;
 use memchr::memrchr;
 
-use super::{Entry, NIL, Slot, hash_name};
+use super::{Entry, HashSlot, NIL, hash_name};
 use crate::subject::SEPARATOR;
 
 /// The branch of no tokens; it is never removed and not in the table.
@@ -35,7 +35,7 @@ impl Branch {
 pub(super) struct Branches {
     arena: Vec<Branch>,
     free: u32,
-    table: HashTable<Slot>,
+    table: HashTable<HashSlot>,
 }
 
 impl Branches {
@@ -83,12 +83,12 @@ impl Branches {
         hasher: &FixedState,
     ) -> Option<u32> {
         let hash = hash_name(hasher, prefix);
-        let is_it = |slot: &Slot| {
+        let is_it = |slot: &HashSlot| {
             slot.hash == hash
                 && self.at(slot.id).prefix_len as usize == prefix.len()
                 && self.prefix(slot.id, entries) == prefix
         };
-        self.table.find(Slot::spread(hash), is_it).map(|slot| slot.id)
+        self.table.find(HashSlot::spread(hash), is_it).map(|slot| slot.id)
     }
 
     /// The branch under which `subject` belongs, made together with its ancestors if missing. The
@@ -134,8 +134,9 @@ impl Branches {
             self.arena[next as usize].prev_sibling = id;
         }
         let hash = hash_name(hasher, prefix);
-        self.table
-            .insert_unique(Slot::spread(hash), Slot { hash, id }, |slot| Slot::spread(slot.hash));
+        self.table.insert_unique(HashSlot::spread(hash), HashSlot { hash, id }, |slot| {
+            HashSlot::spread(slot.hash)
+        });
         id
     }
 
@@ -146,7 +147,7 @@ impl Branches {
             let branch = self.at(id);
             let (parent, next, prev) = (branch.parent, branch.next_sibling, branch.prev_sibling);
             let hash = hash_name(hasher, &name[..branch.prefix_len as usize]);
-            if let Ok(slot) = self.table.find_entry(Slot::spread(hash), |slot| slot.id == id) {
+            if let Ok(slot) = self.table.find_entry(HashSlot::spread(hash), |slot| slot.id == id) {
                 slot.remove();
             }
             if next != NIL {

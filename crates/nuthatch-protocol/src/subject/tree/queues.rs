@@ -9,7 +9,7 @@ use hashbrown::HashMap;
 pub struct QueueId(u32);
 
 #[derive(Default)]
-struct Slot {
+struct QueueSlot {
     name: Box<[u8]>,
     uses: usize,
 }
@@ -18,7 +18,7 @@ struct Slot {
 #[derive(Default)]
 pub(super) struct QueueNames {
     ids: HashMap<Box<[u8]>, QueueId, FixedState>,
-    slots: Vec<Slot>,
+    slots: Vec<QueueSlot>,
     free: Vec<QueueId>,
 }
 
@@ -42,10 +42,10 @@ impl QueueNames {
             return id;
         }
         let id = self.free.pop().unwrap_or_else(|| {
-            self.slots.push(Slot::default());
+            self.slots.push(QueueSlot::default());
             QueueId(self.slots.len() as u32 - 1)
         });
-        self.slots[id.0 as usize] = Slot { name: name.into(), uses: 1 };
+        self.slots[id.0 as usize] = QueueSlot { name: name.into(), uses: 1 };
         self.ids.insert(name.into(), id);
         id
     }

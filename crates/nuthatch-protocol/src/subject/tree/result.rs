@@ -111,7 +111,7 @@ impl<T> Subscribers<T> {
     }
 }
 
-/// Who wants a subject. Reuse one: clearing keeps its memory.
+/// Matches of a subject. Reuse one: clearing keeps its memory.
 #[derive(Debug, Clone)]
 pub struct MatchResult<T> {
     plain: Vec<T>,
@@ -138,7 +138,7 @@ impl<T> MatchResult<T> {
         self.queued.chunk_by(|a, b| a.0 == b.0).map(|members| (members[0].0, members))
     }
 
-    /// Has nobody been found?
+    /// True if there is no match.
     #[inline]
     #[must_use]
     pub fn is_empty(&self) -> bool {

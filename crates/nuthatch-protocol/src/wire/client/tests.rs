@@ -54,7 +54,7 @@ fn any_split_asks_for_more() {
 }
 
 mod properties {
-    //! What the encoders write, the parser reads; noise does no harm.
+    //! The parser reads what the encoders write; noise does no harm.
 
     use super::*;
     use crate::wire::write;

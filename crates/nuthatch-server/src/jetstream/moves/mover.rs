@@ -1,14 +1,14 @@
 //! The task of one move: copies, switches, tries again.
 
-use super::super::claims::{Claim, PATIENCE};
-use super::super::registry::{EngineIndex, Entry, StreamRoute};
+use super::super::pending_changes::{CHANGE_TIMEOUT, PendingChange};
+use super::super::registry::{Entry, LogIndex, StreamRoute};
 use super::super::service::{JetStream, unexpected};
 use super::{Progress, closed, placed};
 use nuthatch_protocol::js::StreamConfig;
 use nuthatch_protocol::jserror::JsError;
+use nuthatch_streams::migration::refusal_of;
 use nuthatch_streams::op::{OpResult, Range, RangeRequest};
-use nuthatch_streams::stream::Place;
-use nuthatch_streams::transit::refusal_of;
+use nuthatch_streams::stream::StreamLocation;
 use nuthatch_streams::{AccountId, Op, OpOutcome};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -46,7 +46,7 @@ struct Moved {
 enum Fault {
     /// The stream or its copy is gone.
     Gone,
-    /// Somebody gave it up.
+    /// It was cancelled.
     Cancelled,
     /// The new log stopped while it was taking over: what it holds shows after a restart.
     Undecided(JsError),
@@ -68,9 +68,9 @@ pub(super) struct Mover {
     pub(super) service: Arc<JetStream>,
     pub(super) account: AccountId,
     pub(super) name: String,
-    /// Where the stream is.
+    /// Location of the stream.
     pub(super) source: StreamRoute,
-    /// Where it goes.
+    /// Location of the copy.
     pub(super) copy: StreamRoute,
     pub(super) progress: Arc<Progress>,
 }
@@ -106,7 +106,7 @@ impl Mover {
         let before = self.progress.error.lock().replace(text.clone());
         if before.is_none_or(|before| without_numbers(&before) != without_numbers(&text)) {
             let (name, to) = (&self.name, &self.progress.to);
-            self.service.backend.say(&format!(
+            self.service.core_port.say(&format!(
                 "the move of stream {name:?} to log {to} does not come to its end: {text}; it is \
                  tried again in {wait:?}, later every {RETRY_MAX:?}, until it is cancelled"
             ));
@@ -119,7 +119,7 @@ impl Mover {
         let error = match ended {
             Ok(Moved { held, forgotten }) => {
                 let ms = held.as_millis();
-                self.service.backend.say(&format!(
+                self.service.core_port.say(&format!(
                     "stream {name:?} has moved to log {to}; it was held for {ms} ms"
                 ));
                 if !self.is_forgotten(forgotten).await {
@@ -140,7 +140,7 @@ impl Mover {
                     "log {to} stopped while it took over stream {name:?} ({error}): the stream \
                      waits for a restart of the server, which finds out where it lives"
                 );
-                self.service.backend.say(&text);
+                self.service.core_port.say(&text);
                 Some(text)
             }
         };
@@ -175,7 +175,7 @@ impl Mover {
             "log {from} does not forget stream {name:?}, which has left it ({error}): until a restart \
              the stream can neither be deleted nor move on"
         );
-        self.service.backend.say(&text);
+        self.service.core_port.say(&text);
         *self.progress.error.lock() = Some(text);
         false
     }
@@ -186,7 +186,7 @@ impl Mover {
         let refused = Some(refusal_of(&self.progress.from, self.copy.id));
         let stay = Op::Stay { id: self.source.id, refused };
         match self.insist(self.source.engine, stay).await {
-            Err(error) if !is_gone(&error) => self.service.backend.say(&format!(
+            Err(error) if !is_gone(&error) => self.service.core_port.say(&format!(
                 "the move of stream {:?} was not given up, a restart goes on with it: {error}",
                 self.name
             )),
@@ -201,7 +201,7 @@ impl Mover {
             && !is_gone(&error)
         {
             let (name, to) = (&self.name, &self.progress.to);
-            self.service.backend.say(&format!(
+            self.service.core_port.say(&format!(
                 "the unfinished copy of stream {name:?} in log {to} stays until a restart: {error}"
             ));
         }
@@ -209,7 +209,7 @@ impl Mover {
 
     /// Runs an operation, waiting for room as long as the log's queue is full: a stream that is held
     /// must not stay so because the server is busy.
-    async fn insist(&self, engine: EngineIndex, op: Op) -> Result<OpOutcome, JsError> {
+    async fn insist(&self, engine: LogIndex, op: Op) -> Result<OpOutcome, JsError> {
         let outcome = self.service.begin(engine, op).await?;
         outcome.await.map_err(|_| closed())?
     }
@@ -305,7 +305,7 @@ impl Mover {
         }
     }
 
-    /// What comes from a sequence on, as much as is stored at a time.
+    /// Reads messages from a sequence on, as many as are stored at a time.
     async fn gather(&self, from: u64) -> Result<Range, JsError> {
         let bytes_max = STORE_BYTES_MAX.min(self.progress.rate_bytes);
         let mut all = self.read(from).await?;
@@ -343,7 +343,7 @@ impl Mover {
     async fn switch(&self, next: u64, allowed: Duration) -> Result<Option<Moved>, Fault> {
         // The stream may be about to change in a log that takes long.
         let Ok(changing) = self.service.lock_for(self.account, &self.name).await else {
-            self.rest(PATIENCE).await;
+            self.rest(CHANGE_TIMEOUT).await;
             return Ok(None);
         };
         let entry = self.service.entry(self.account, &self.name)?;
@@ -352,12 +352,13 @@ impl Mover {
         }
         let config = placed(&entry.config, &self.progress.to);
         let began = Instant::now();
-        let claim = Claim::new(self.account, self.source.engine, entry.config.clone());
+        let pending = PendingChange::new(self.account, self.source.engine, entry.config.clone());
         let work = self.hold(&config, next, allowed);
-        let (state, changing) = self.service.settle(changing, claim, work).await;
+        let (state, changing) = self.service.settle(changing, pending, work).await;
         let Some(state) = state? else { return Ok(None) };
-        let claim = Claim::new(self.account, self.copy.engine, entry.config.clone());
-        let (taken, _changing) = self.service.settle(changing, claim, self.take_over(state)).await;
+        let pending = PendingChange::new(self.account, self.copy.engine, entry.config.clone());
+        let (taken, _changing) =
+            self.service.settle(changing, pending, self.take_over(state)).await;
         taken?;
         self.progress.switched.store(true, Ordering::Release);
         let new = Entry {
@@ -368,9 +369,9 @@ impl Mover {
         };
         let seen = self.service.change(|registry| {
             registry.rehome(&entry, new);
-            registry.generation()
+            registry.version()
         });
-        let forgotten = self.service.backend.switch(self.source, self.copy, seen);
+        let forgotten = self.service.core_port.switch(self.source, self.copy, seen);
         // The stream lives in the new log now, whatever the answer is; it comes once the new engine
         // has everything in hand.
         let _ = self.copied().await;
@@ -408,7 +409,7 @@ impl Mover {
 
     /// Holds the stream; returns its state and its last sequence once all of it is durable.
     async fn leave(&self, config: &StreamConfig) -> Result<(Vec<u8>, u64), JsError> {
-        let to = Place { log: self.progress.to.clone(), stream: self.copy.id };
+        let to = StreamLocation { log: self.progress.to.clone(), stream: self.copy.id };
         let op = Op::Leave {
             id: self.source.id,
             log: self.progress.from.clone(),
@@ -434,7 +435,8 @@ impl Mover {
         Ok(())
     }
 
-    /// The new log makes the state durable. If it stops meanwhile, nobody knows whether it has.
+    /// Makes the state durable in the new log. If the log stops meanwhile, whether it is durable is
+    /// unknown.
     async fn take_over(&self, state: Vec<u8>) -> Result<(), Fault> {
         let op = Op::Settle { id: self.copy.id, state };
         let refused = match self.service.begin(self.copy.engine, op).await {

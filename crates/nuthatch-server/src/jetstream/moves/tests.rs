@@ -1,10 +1,10 @@
 //! Moves that do not come to their end.
 
-use super::super::backend::{Backend, NotTaken};
-use super::super::hook::{Answers, Take};
+use super::super::core_port::{CorePort, NotTaken};
+use super::super::handle::{ReplyPort, Take};
 use super::super::service::Settings;
 use super::*;
-use crate::jetstream_hook::JsHealth;
+use crate::jetstream_port::JsHealth;
 use nuthatch_protocol::js::{StreamInfo, Time};
 use nuthatch_streams::{Message, Respond};
 use std::any::Any;
@@ -27,7 +27,7 @@ impl Refusing {
     }
 }
 
-impl Answers for Refusing {
+impl ReplyPort for Refusing {
     fn publish(&self, _: AccountId, _: &Message<'_>) -> bool {
         false
     }
@@ -36,15 +36,15 @@ impl Answers for Refusing {
     }
 }
 
-impl Backend for Refusing {
-    fn submit(&self, _: EngineIndex, _: Op, respond: Respond) -> Result<(), NotTaken> {
+impl CorePort for Refusing {
+    fn submit(&self, _: LogIndex, _: Op, respond: Respond) -> Result<(), NotTaken> {
         let count = self.asked.fetch_add(1, Ordering::SeqCst);
         let text = format!("{} ({count} ms)", self.reason.lock());
         respond(Err(JsError::STREAM_STORE_FAILED.with_err(text)));
         Ok(())
     }
     fn answer(&self, _: AccountId, _: &[u8], _: &[u8]) {}
-    fn routing(&self) -> &dyn Answers {
+    fn routing(&self) -> &dyn ReplyPort {
         self
     }
     fn now(&self) -> Time {
@@ -70,13 +70,13 @@ async fn a_move_that_fails_again_and_again_says_why_once() {
     let config = StreamConfig { name: "S".to_owned(), ..StreamConfig::default() };
     let entry = Arc::new(Entry {
         id: StreamId(1),
-        engine: EngineIndex::FILE,
+        engine: LogIndex::FILE,
         account: AccountId::GLOBAL,
         config: Arc::new(config),
         created: Time(1),
     });
     service.change(|registry| registry.insert((*entry).clone()));
-    let copy = StreamRoute { engine: EngineIndex(EngineIndex::FIRST_NAMED), id: StreamId(2) };
+    let copy = StreamRoute { engine: LogIndex(LogIndex::FIRST_NAMED), id: StreamId(2) };
     let mover = service.new_move(&entry, copy, RATE_DEFAULT_BYTES);
     let progress = mover.progress.clone();
     let moving = tokio::spawn(mover.run());

@@ -1,6 +1,6 @@
-//! What an archive holds, into the engine, a batch at a time.
+//! Feeds an archive's contents into the engine, a batch at a time.
 
-use crate::jetstream::EngineIndex;
+use crate::jetstream::LogIndex;
 use crate::jetstream::service::JetStream;
 use nuthatch_archive::{ArchiveError, Item};
 use nuthatch_log::StreamId;
@@ -14,7 +14,7 @@ use tokio::runtime::Handle;
 const BATCH_MESSAGES_MAX: usize = 1024;
 /// Bytes in one batch, about.
 const BATCH_BYTES_MAX: usize = 1 << 20;
-/// What a message takes beside its bytes.
+/// Memory of a message beside its bytes.
 const MESSAGE_BASE_BYTES: usize = 128;
 /// Sequences from the first message to the last. The table of a stream's messages has room for what
 /// is missing in between too: so many take 256 MiB if most are.
@@ -38,7 +38,7 @@ pub(super) enum RestoreError {
 /// Gathers batches and hands them over.
 pub(super) struct Filler<'a> {
     service: &'a JetStream,
-    engine: EngineIndex,
+    engine: LogIndex,
     id: StreamId,
     handle: &'a Handle,
     batch: Vec<Replica>,
@@ -46,7 +46,7 @@ pub(super) struct Filler<'a> {
     /// Messages of this or earlier batches that were deleted later.
     removed: Vec<u64>,
     consumers: Vec<ConsumerSnapshot>,
-    /// What they take, see [`CONSUMERS_BYTES_MAX`].
+    /// Their memory, see [`CONSUMERS_BYTES_MAX`].
     consumer_bytes: usize,
     /// The first message; 0: none yet.
     first: u64,
@@ -59,7 +59,7 @@ pub(super) struct Filler<'a> {
 impl<'a> Filler<'a> {
     pub(super) const fn new(
         service: &'a JetStream,
-        engine: EngineIndex,
+        engine: LogIndex,
         id: StreamId,
         handle: &'a Handle,
     ) -> Self {

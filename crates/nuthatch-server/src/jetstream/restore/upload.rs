@@ -64,7 +64,7 @@ impl Upload {
                 queued.fetch_sub(bytes, Ordering::AcqRel);
             }
         });
-        let subscribed = service.backend.routing().subscribe(account, subject, take)?;
+        let subscribed = service.core_port.routing().subscribe(account, subject, take)?;
         Some(Self {
             service,
             account,
@@ -91,7 +91,7 @@ impl Upload {
         }
         let used = std::mem::take(&mut self.current.reply);
         if !used.is_empty() {
-            self.service.backend.answer(self.account, &used, b"");
+            self.service.core_port.answer(self.account, &used, b"");
         }
         let chunk = self.wait()?;
         self.queued_bytes.fetch_sub(chunk.body.len(), Ordering::AcqRel);
@@ -114,7 +114,7 @@ impl Upload {
         let chunks = &mut self.chunks;
         self.handle.block_on(async {
             let stopped = async {
-                // An error means that nobody is left to say so.
+                // An error means that there is no receiver any more.
                 let _ = stopping.wait_for(|is_stopping| *is_stopping).await;
             };
             tokio::select! {
@@ -141,7 +141,7 @@ impl Upload {
             return;
         }
         let reply = std::mem::take(&mut self.current.reply);
-        self.service.backend.answer(self.account, &reply, body);
+        self.service.core_port.answer(self.account, &reply, body);
     }
 }
 

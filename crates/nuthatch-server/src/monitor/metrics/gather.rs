@@ -2,7 +2,7 @@
 
 use super::table::{self as t, Metric};
 use super::{ACCOUNTS_MAX, Family, Number, Sample};
-use crate::jetstream_hook::{JsLog, JsSample, JsTotals};
+use crate::jetstream_port::{JsLog, JsSample, JsTotals};
 use crate::monitor::usage;
 use crate::options::SyncPolicy;
 use crate::process::VERSION;
@@ -14,7 +14,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 /// Everything, with at most that many streams and consumers.
 pub(super) async fn gather(server: &Server, streams: usize, consumers: usize) -> Vec<Family> {
-    let view = server.hook().view();
+    let view = server.jetstream().view();
     let totals = view.totals().await;
     let sample = view.sample(streams, consumers).await;
     let mut page = Vec::with_capacity(80);
@@ -164,7 +164,7 @@ fn of_jetstream(page: &mut Vec<Family>, server: &Server, totals: &JsTotals) {
 }
 
 fn of_streams(page: &mut Vec<Family>, sample: &JsSample) {
-    let mut streams = |metric, value: fn(&crate::jetstream_hook::StreamSample) -> u64| {
+    let mut streams = |metric, value: fn(&crate::jetstream_port::StreamSample) -> u64| {
         let rows = sample.streams.iter();
         put_all(page, metric, rows.map(|s| (vec![s.account.as_str(), &s.stream], value(s))));
     };
@@ -172,9 +172,9 @@ fn of_streams(page: &mut Vec<Family>, sample: &JsSample) {
     streams(&t::STREAM_BYTES, |s| s.bytes);
     streams(&t::STREAM_LAST, |s| s.last_seq);
     streams(&t::STREAM_CONSUMERS, |s| s.consumers);
-    let mut consumers = |metric, value: fn(&crate::jetstream_hook::ConsumerSample) -> u64| {
+    let mut consumers = |metric, value: fn(&crate::jetstream_port::ConsumerSample) -> u64| {
         let rows = sample.consumers.iter();
-        let labels = |c: &'_ crate::jetstream_hook::ConsumerSample| {
+        let labels = |c: &'_ crate::jetstream_port::ConsumerSample| {
             [c.account.clone(), c.stream.clone(), c.consumer.clone()]
         };
         let samples = rows
@@ -223,7 +223,7 @@ const OF_LOG: &[(&Metric, OfLog)] = &[
     (&t::LOG_FAILED, |s| s.failed),
 ];
 
-/// What the buckets of logs have cost.
+/// Requests to the buckets of logs.
 fn of_stores(page: &mut Vec<Family>, server: &Server) {
     let buckets = server.buckets.lock();
     let stores: Vec<_> =
@@ -237,7 +237,7 @@ fn of_stores(page: &mut Vec<Family>, server: &Server) {
     put_all(page, &t::STORE_GET, stores.iter().map(|(log, s)| (vec![*log], s.get_bytes)));
 }
 
-/// What is kept here of buckets.
+/// Caches of buckets.
 fn of_caches(page: &mut Vec<Family>, server: &Server) {
     let places = server.places.lock();
     let caches: Vec<_> =

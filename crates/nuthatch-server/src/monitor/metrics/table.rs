@@ -13,7 +13,7 @@ pub(in crate::monitor) struct Metric {
     pub help: &'static str,
 }
 
-/// What kind of number a metric is.
+/// Kind of a metric.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(in crate::monitor) enum Kind {
     Counter,

@@ -414,9 +414,9 @@ fn logs_and_where_they_are_kept() {
     assert_eq!(
         o.logs,
         [
-            log("cold", LogHome::Bucket("s3://c/q".to_owned()), None),
-            log("fast", LogHome::Directory(Some("/fast".into())), Some(SyncPolicy::Never)),
-            log("plain", LogHome::Directory(None), None),
+            log("cold", LogStore::Bucket("s3://c/q".to_owned()), None),
+            log("fast", LogStore::Directory(Some("/fast".into())), Some(SyncPolicy::Never)),
+            log("plain", LogStore::Directory(None), None),
         ]
     );
     assert_eq!(options("jetstream { store: /dir }", "").jetstream.store_dir, PathBuf::from("/dir"));

@@ -1,4 +1,4 @@
-//! Where consumers start, what filters let pass, and how many are left.
+//! Start positions of consumers, effects of filters, and counts of pending messages.
 
 use super::fakes::{Rig, START};
 use nuthatch_protocol::js::{ConsumerConfig, DeliverPolicy, Time};

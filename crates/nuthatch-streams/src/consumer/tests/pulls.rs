@@ -39,14 +39,14 @@ fn waiting_requests_are_served_in_turn() {
     rig.create(|_| {});
     rig.pull("one", "2");
     rig.pull("two", "2");
-    assert!(rig.consumer().is_hungry());
+    assert!(rig.consumer().has_caught_up());
     for _ in 0..4 {
         rig.publish("a");
     }
     rig.pump();
     let to: Vec<String> = rig.take().into_iter().map(|delivered| delivered.to).collect();
     assert_eq!(to, ["one", "two", "one", "two"]);
-    assert!(!rig.consumer().is_hungry());
+    assert!(!rig.consumer().has_caught_up());
 }
 
 #[test]

@@ -17,11 +17,11 @@ fn delivers_only_while_somebody_listens() {
     rig.listen("out");
     rig.pump();
     assert_eq!(rig.take().len(), 3);
-    assert!(rig.info().push_bound && rig.consumer().is_hungry());
+    assert!(rig.info().push_bound && rig.consumer().has_caught_up());
     rig.outbox.listening.clear();
     rig.publish("a");
     rig.pump();
-    assert!(rig.take().is_empty() && !rig.consumer().is_hungry());
+    assert!(rig.take().is_empty() && !rig.consumer().has_caught_up());
     rig.listen("out");
     rig.pump();
     assert_eq!(rig.take().iter().map(|d| d.consumer_seq).collect::<Vec<_>>(), [4]);

@@ -1,4 +1,4 @@
-//! What survives a crash.
+//! State that survives a crash.
 
 use super::fakes::{Rig, SECOND};
 use nuthatch_protocol::js::{AckPolicy, DeliverPolicy};

@@ -3,7 +3,7 @@
 use super::harness::{Harness, Msg, STREAM};
 use crate::op::{GetMessage, Op, OpOutcome, PurgeRequest, RangeRequest, Replica};
 use crate::sink::AccountId;
-use crate::stream::{LOOKED_AT_ONCE, Place};
+use crate::stream::{LOOKED_AT_ONCE, StreamLocation};
 use nuthatch_log::Machine;
 use nuthatch_protocol::js::Time;
 
@@ -69,7 +69,7 @@ fn a_move_settles_only_over_a_whole_copy() {
     (0..5).for_each(|_| drop(source.put("s.a", "x")));
     source.op(Op::DeleteMessage { id: STREAM, seq: 3 }).expect("deleted");
     let config = Box::new(source.info().config);
-    let place = |log: &str| Place { log: log.into(), stream: STREAM };
+    let place = |log: &str| StreamLocation { log: log.into(), stream: STREAM };
     let leave =
         Op::Leave { id: STREAM, log: "old".into(), to: place("new"), config: config.clone() };
     let Ok(OpOutcome::Left { state, .. }) = source.op(leave) else { panic!("it leaves") };
@@ -188,7 +188,7 @@ fn a_large_copy_is_compared_in_parts() {
     let request = PurgeRequest { filter: "s.b".into(), ..PurgeRequest::default() };
     source.op(Op::Purge { id: STREAM, request }).expect("purged");
     let config = Box::new(source.info().config);
-    let place = |log: &str| Place { log: log.into(), stream: STREAM };
+    let place = |log: &str| StreamLocation { log: log.into(), stream: STREAM };
     let (log, to) = ("old".into(), place("new"));
     let leave = Op::Leave { id: STREAM, log, to, config: config.clone() };
     let Ok(OpOutcome::Left { state, .. }) = source.op(leave) else { panic!("it leaves") };

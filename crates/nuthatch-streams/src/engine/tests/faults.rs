@@ -1,6 +1,6 @@
 //! A fault of the program on the sequencer: the log stops loudly, and nobody waits for ever.
 
-use crate::event::{Event, Luggage};
+use crate::event::{Event, HandOff};
 use crate::op::{Op, OpResult};
 use crate::sink::{AccountId, NullSink};
 use crate::{Engine, EngineConfig};
@@ -40,8 +40,8 @@ fn a_fault_of_the_program_stops_the_log_and_lets_nobody_wait() {
     let handle = opened.expect("opens").0.spawn("faults").expect("spawns");
     let created = ask(&handle, create(1)).expect("taken");
     created.recv_timeout(SOON).expect("an answer").expect("created");
-    let luggage = Luggage(Box::new("not what an engine hands over"));
-    assert!(handle.send(Event::Install { id: StreamId(1), luggage }, 1).is_ok());
+    let hand_off = HandOff(Box::new("not what an engine hands over"));
+    assert!(handle.send(Event::Install { id: StreamId(1), hand_off }, 1).is_ok());
     // Whatever came behind it is answered, or nobody waits for it; what comes later is refused.
     let mut refused = false;
     for id in 2..1000 {

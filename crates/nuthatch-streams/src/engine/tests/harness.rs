@@ -525,7 +525,7 @@ impl Harness {
         self.log.kept = Some(live);
     }
 
-    /// Whether there is one to reopen from; otherwise reopening makes one.
+    /// True if there is one to reopen from; otherwise reopening makes one.
     pub(super) fn has_checkpoint(&self) -> bool {
         self.log.checkpoint.is_some()
     }

@@ -107,9 +107,9 @@ impl Model {
         if !self.shape.discard_new {
             return true;
         }
-        let held = self.of_subject(subject);
+        let deferred = self.of_subject(subject);
         let per = self.shape.per_subject;
-        let full = per > 0 && held.len() as i64 >= per;
+        let full = per > 0 && deferred.len() as i64 >= per;
         if full && self.shape.discard_new_per_subject && !is_rollup {
             return false;
         }
@@ -117,7 +117,7 @@ impl Model {
         if max > 0 && self.messages.len() as i64 >= max && !full {
             return false;
         }
-        let freed = if full { self.messages[&held[0]].1 } else { 0 };
+        let freed = if full { self.messages[&deferred[0]].1 } else { 0 };
         let limit = self.shape.max_bytes;
         limit <= 0 || self.bytes() + bytes <= limit as u64 || freed >= bytes
     }
@@ -158,10 +158,10 @@ impl Model {
     }
 
     fn enforce_subject(&mut self, subject: usize) {
-        let held = self.of_subject(subject);
+        let deferred = self.of_subject(subject);
         if self.shape.per_subject > 0 {
-            let over = held.len().saturating_sub(self.shape.per_subject as usize);
-            for seq in &held[..over] {
+            let over = deferred.len().saturating_sub(self.shape.per_subject as usize);
+            for seq in &deferred[..over] {
                 self.messages.remove(seq);
             }
         }
@@ -203,7 +203,7 @@ impl Model {
     }
 }
 
-struct Run {
+struct ModelRun {
     harness: Harness,
     model: Model,
     committed: Model,
@@ -211,7 +211,7 @@ struct Run {
     expected: Vec<Option<u64>>,
 }
 
-impl Run {
+impl ModelRun {
     fn new(shape: Shape) -> Self {
         let harness = Harness::with_stream(|config| adapt(config, &shape));
         let model =
@@ -375,7 +375,7 @@ proptest! {
         shape in shape(),
         steps in prop::collection::vec(step(), 1..80),
     ) {
-        let mut run = Run::new(shape);
+        let mut run = ModelRun::new(shape);
         for step in steps {
             run.apply(step);
         }

@@ -62,7 +62,7 @@ fn change(harness: &mut Harness, chance: &mut SeededEntropy) -> RecordKind {
     record.kind
 }
 
-/// Whether a panic says what was impossible, in words of ours.
+/// True if a panic says what was impossible, in words of ours.
 fn is_told(panic: &(dyn std::any::Any + Send)) -> bool {
     let text = panic.downcast_ref::<String>().map(String::as_str);
     let text = text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or_default();

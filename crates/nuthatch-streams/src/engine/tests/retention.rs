@@ -286,7 +286,7 @@ const MEMORY: usize = 2;
 /// What must be the same after a restart.
 type Shape = (Vec<u64>, BTreeMap<usize, (u64, u64, u64, u64)>);
 
-struct Run {
+struct RetentionRun {
     harness: Harness,
     retention: RetentionPolicy,
     /// Consumers want the same messages, and number 2 keeps its state in memory only.
@@ -295,7 +295,7 @@ struct Run {
     acks: Vec<String>,
 }
 
-impl Run {
+impl RetentionRun {
     fn name(consumer: usize) -> String {
         format!("C{consumer}")
     }
@@ -420,7 +420,7 @@ proptest! {
         let harness =
             Harness::with_stream(|config| adapt(config, retention, max_msgs, per_subject));
         let shared = shared && retention != RetentionPolicy::Workqueue;
-        let mut run = Run { harness, retention, shared, acks: Vec::new() };
+        let mut run = RetentionRun { harness, retention, shared, acks: Vec::new() };
         for consumer in 0..3 {
             run.apply(Step::Create { consumer, from_new: false });
         }

@@ -280,7 +280,7 @@ fn faults_have_the_incumbents_codes() {
 #[test]
 fn a_mirror_lets_a_schedule_go_that_is_over() {
     let mut harness = Harness::with_stream(|c| {
-        super::copies::mirrors(c);
+        super::replication::mirrors(c);
         c.allow_rollup_hdrs = true;
     });
     let copy = |seq: u64, subject: &str, headers: &str| Replica {

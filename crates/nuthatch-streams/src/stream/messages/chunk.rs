@@ -302,7 +302,7 @@ impl Chunk {
         (start..end).filter(|&index| self.live_at(index).is_some()).count() as u64
     }
 
-    /// Whether its first message was stored before `at`.
+    /// True if its first message was stored before `at`.
     pub(super) const fn starts_before(&self, at: Timestamp) -> bool {
         self.base < at.0
     }

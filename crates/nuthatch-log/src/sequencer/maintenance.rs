@@ -1,0 +1,189 @@
+//! Maintenance by the sequencer: checkpoints at quiet moments, and the choice of what runs next.
+//! Compaction has a file of its own.
+
+use super::compact::CompactState;
+use super::worker::TaskDone;
+use super::{LogCore, LogInner, Recovered, millis};
+use crate::checkpoint::{self, Covers};
+use crate::env::WriteMode;
+use crate::machine::Machine;
+use crate::rules::CHECKPOINT_AFTER_FRAMES;
+use crate::stats::add;
+use crate::types::{Epoch, Lsn, Timestamp};
+use std::sync::Arc;
+
+/// Snapshots may take at most one part in this many of the sequencer's time.
+const SNAPSHOT_TIME_SHARE: i64 = 30;
+
+/// A start that had to read this many records is followed by a checkpoint.
+const MAX_REPLAYED_RECORDS: u64 = 10_000;
+
+/// A log with fewer written bytes since the last checkpoint is not worth one while it runs.
+const MIN_CHECKPOINT_BYTES: u64 = 4096;
+
+/// Maintenance of one log.
+pub(super) struct Maintenance {
+    checkpoint: CheckpointState,
+    /// Compaction.
+    pub(super) compact: CompactState,
+}
+
+struct CheckpointState {
+    /// Everything up to here is in a checkpoint.
+    covered: Lsn,
+    bytes_then: u64,
+    at: Timestamp,
+    not_before: Timestamp,
+    /// Events wait until a snapshot has been taken.
+    wanted: bool,
+    under_way: Option<Lsn>,
+    /// Epoch of the newest committed frame, if it is not this owner's.
+    inherited: Epoch,
+    opened_with: Lsn,
+}
+
+impl Maintenance {
+    pub(super) fn new(log: &LogInner, recovered: Recovered) -> Self {
+        // A long replay is not done twice: the first checkpoint is then due at once.
+        let interval = millis(log.options.checkpoint_interval_ms);
+        let overdue = recovered.replayed >= MAX_REPLAYED_RECORDS;
+        let at = if overdue { log.now.plus_nanos(-interval) } else { log.now };
+        let checkpoint = CheckpointState {
+            covered: recovered.checkpoint,
+            bytes_then: 0,
+            at,
+            not_before: log.now,
+            wanted: false,
+            under_way: None,
+            inherited: recovered.epoch,
+            opened_with: log.committed,
+        };
+        Self { checkpoint, compact: CompactState::new(log.now) }
+    }
+
+    /// True if a snapshot waits for everything under way to be committed.
+    pub(super) const fn wants_quiet(&self) -> bool {
+        self.checkpoint.wanted
+    }
+
+    /// True if logged states wait to become durable.
+    pub(super) const fn wants_sync(&self) -> bool {
+        self.checkpoint.wanted || self.compact.wants_sync()
+    }
+}
+
+impl<M: Machine> LogCore<M> {
+    /// One step of housekeeping.
+    pub(super) fn maintain(&mut self) -> bool {
+        if self.log.failed.is_some() {
+            return false;
+        }
+        let mut progress = self.take_task();
+        progress |= self.checkpoint_step();
+        progress | self.compaction_step()
+    }
+
+    /// When housekeeping wants to look again although nothing else happens.
+    pub(super) fn maintenance_due_at(&self) -> Option<Timestamp> {
+        [self.compaction_at(), self.checkpoint_at()].into_iter().flatten().min()
+    }
+
+    fn checkpoint_at(&self) -> Option<Timestamp> {
+        let state = &self.maintenance.checkpoint;
+        let dirty = self.bytes_since_checkpoint() >= MIN_CHECKPOINT_BYTES;
+        let possible = self.log.mode != WriteMode::Memory && dirty && !state.wanted;
+        let interval = millis(self.log.options.checkpoint_interval_ms);
+        possible.then(|| state.at.plus_nanos(interval).max(state.not_before))
+    }
+
+    fn bytes_since_checkpoint(&self) -> u64 {
+        self.log.segments.written().saturating_sub(self.maintenance.checkpoint.bytes_then)
+    }
+
+    fn take_task(&mut self) -> bool {
+        let Some(done) = self.worker.take() else { return false };
+        match done {
+            TaskDone::Checkpoint(result) => self.note_checkpoint(&result),
+            TaskDone::Survey(result) => self.take_survey(result),
+            TaskDone::Rewritten(result) => self.take_rewritten(*result),
+        }
+        true
+    }
+
+    fn checkpoint_step(&mut self) -> bool {
+        let state = &self.maintenance.checkpoint;
+        if !state.wanted {
+            let due = self.log.now >= state.not_before
+                && self.bytes_since_checkpoint() >= self.log.options.checkpoint_bytes
+                || self.checkpoint_at().is_some_and(|at| at <= self.log.now);
+            if !due || self.worker.is_busy() || self.log.mode == WriteMode::Memory {
+                return false;
+            }
+            self.maintenance.checkpoint.wanted = true;
+        }
+        if self.is_quiet() {
+            self.take_snapshot();
+            return true;
+        }
+        false
+    }
+
+    fn is_quiet(&self) -> bool {
+        self.in_flight.is_empty()
+            && self.log.pending.is_empty()
+            && self.log.frame.is_empty()
+            && (self.log.durable == self.log.committed || !CHECKPOINT_AFTER_FRAMES.holds())
+    }
+
+    fn take_snapshot(&mut self) {
+        self.maintenance.checkpoint.wanted = false;
+        if self.worker.is_busy() {
+            return;
+        }
+        let (covers, bytes) = self.snapshot();
+        self.maintenance.checkpoint.under_way = Some(covers.lsn);
+        let disk = Arc::clone(&self.log.store.disk);
+        let task = move || TaskDone::Checkpoint(checkpoint::write(&*disk, covers, bytes));
+        self.worker.submit(Box::new(task));
+    }
+
+    fn snapshot(&mut self) -> (Covers, Vec<u8>) {
+        let started = self.log.clock.now();
+        let mut bytes = checkpoint::begin();
+        self.machine.snapshot(&mut bytes);
+        let cost = self.log.clock.now().0.saturating_sub(started.0).max(0);
+        let (now, lsn) = (self.log.now, self.log.committed);
+        let state = &mut self.maintenance.checkpoint;
+        state.at = now;
+        state.not_before = now.plus_nanos(cost.saturating_mul(SNAPSHOT_TIME_SHARE));
+        state.bytes_then = self.log.segments.written();
+        let inherited = lsn == state.opened_with;
+        let epoch = if inherited { state.inherited } else { self.log.store.epoch };
+        (Covers { log_id: self.log.store.catalog().log_id, lsn, epoch }, bytes)
+    }
+
+    fn note_checkpoint(&mut self, result: &std::io::Result<()>) {
+        match (result, self.maintenance.checkpoint.under_way.take()) {
+            (Ok(()), Some(lsn)) => {
+                self.maintenance.checkpoint.covered = lsn;
+                add(&self.log.stats.checkpoints, 1);
+            }
+            (Err(error), _) => {
+                self.log.options.report.say(&format!("a checkpoint was not written: {error}"));
+            }
+            (Ok(()), None) => {}
+        }
+    }
+
+    /// The last checkpoint, before the log is closed. Without it the next start takes longer.
+    pub(super) fn final_checkpoint(&mut self) {
+        let memory = self.log.mode == WriteMode::Memory;
+        if memory || self.log.committed == self.maintenance.checkpoint.covered {
+            return;
+        }
+        let (covers, bytes) = self.snapshot();
+        self.maintenance.checkpoint.under_way = Some(covers.lsn);
+        let result = checkpoint::write(&*self.log.store.disk, covers, bytes);
+        self.note_checkpoint(&result);
+    }
+}

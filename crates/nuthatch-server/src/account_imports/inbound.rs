@@ -1,0 +1,259 @@
+//! Messages that enter an account from another one: to its subscribers, its streams, and its
+//! JetStream API.
+
+use super::request_info;
+use crate::account::Account;
+use crate::egress::Outgoing;
+use crate::interest::Matched;
+use crate::jetstream_port::{ApiRequest, LogId, Peer, Requester, SendError, StreamRoute};
+use crate::meaning::{AckSubject, Meaning, Place, meaning, split_first};
+use crate::route::{DeliveryContext, deliver_on};
+use crate::server::Server;
+use bytes::Bytes;
+use nuthatch_streams::{
+    AckItem, ClientBatch, DirectGetItem, Event, FlowItem, Item, Message, PublishItem, PullItem,
+    Span,
+};
+use std::sync::Arc;
+
+/// Answer to a publish that no queue would take.
+const TOO_MANY: &[u8] = b"{\"error\":{\"code\":429,\"err_code\":10167,\"description\":\"too many requests\"},\"seq\":0}";
+const TOO_MANY_HEADERS: &[u8] = b"NATS/1.0 429 Too Many Requests\r\n\r\n";
+
+/// A message that enters an account.
+#[derive(Clone, Copy, Debug)]
+pub struct Inbound<'a> {
+    /// Its subject, as receivers see it.
+    pub subject: &'a [u8],
+    /// The subject it is routed by.
+    pub routed: &'a [u8],
+    /// Reply subject or empty.
+    pub reply: &'a [u8],
+    /// Header block or empty.
+    pub headers: &'a [u8],
+    /// Body.
+    pub body: &'a [u8],
+}
+
+/// Routes a message inside `account` as one of its own clients' publishes would be. Returns whether
+/// anybody took it.
+pub fn route_inbound(
+    server: &Arc<Server>,
+    account: &Arc<Account>,
+    message: &Inbound<'_>,
+    way: &mut DeliveryContext<'_>,
+) -> bool {
+    let jetstream = server.jetstream();
+    if message.routed.starts_with(b"$JS.")
+        && jetstream.enabled(account.id)
+        && to_jetstream(server, account, message, way)
+    {
+        return true;
+    }
+    let mut matched = Matched::default();
+    account.interest.match_into(message.routed, &mut matched);
+    let mut taken = false;
+    if !matched.is_empty() {
+        let Inbound { subject, routed, reply, headers, body } = *message;
+        let outgoing = Outgoing { subject, routed, reply, headers, body, owner: None };
+        taken |= deliver_on(&matched, &outgoing, way);
+    }
+    // A consumer's delivery is not published: no stream stores it.
+    if message.subject == message.routed
+        && let Some(route) = jetstream.route(account.id, message.routed)
+    {
+        to_stream(server, account, route, message, way);
+        taken = true;
+    }
+    taken
+}
+
+/// Stores a message in the stream that owns its subject.
+pub fn to_stream(
+    server: &Arc<Server>,
+    account: &Arc<Account>,
+    route: StreamRoute,
+    message: &Inbound<'_>,
+    way: &DeliveryContext<'_>,
+) {
+    let headers = request_info::strip(message.headers);
+    let mut parts = Parts::new(message, &headers);
+    let item = PublishItem {
+        stream: route.stream,
+        hint: 0,
+        subject: parts.span(message.subject),
+        reply: parts.span(message.reply),
+        headers: parts.span(&headers),
+        body: parts.span(message.body),
+    };
+    let sent = parts.send(server, route.engine, Item::Publish(item), false, way);
+    if sent.is_err() && !message.reply.is_empty() {
+        let answer = Message {
+            subject: message.reply,
+            reply: b"",
+            headers: TOO_MANY_HEADERS,
+            body: TOO_MANY,
+        };
+        server.publish(account.id, &answer);
+    }
+}
+
+/// The bytes of an item, copied together.
+struct Parts {
+    bytes: Vec<u8>,
+}
+
+impl Parts {
+    fn new(message: &Inbound<'_>, headers: &[u8]) -> Self {
+        let Inbound { subject, reply, body, .. } = message;
+        let room = subject.len() + reply.len() + headers.len() + body.len();
+        Self { bytes: Vec::with_capacity(room) }
+    }
+
+    fn span(&mut self, part: &[u8]) -> Span {
+        if part.is_empty() {
+            return Span::default();
+        }
+        let start = self.bytes.len() as u32;
+        self.bytes.extend_from_slice(part);
+        Span { start, end: self.bytes.len() as u32 }
+    }
+
+    fn send(
+        self,
+        server: &Arc<Server>,
+        engine: LogId,
+        item: Item,
+        privileged: bool,
+        way: &DeliveryContext<'_>,
+    ) -> Result<(), SendError> {
+        let peer = peer_of(server, way);
+        let batch = ClientBatch { peer, buf: Bytes::from(self.bytes), items: vec![item] };
+        server.jetstream().send(engine, Event::Batch(batch), privileged, 0)
+    }
+}
+
+fn peer_of(server: &Arc<Server>, way: &DeliveryContext<'_>) -> Peer {
+    way.from.map_or_else(|| server.own_connection().clone(), Clone::clone)
+}
+
+/// Takes `$JS.…` subjects that JetStream serves; `false`: it is none of them.
+pub fn to_jetstream(
+    server: &Arc<Server>,
+    account: &Arc<Account>,
+    message: &Inbound<'_>,
+    way: &mut DeliveryContext<'_>,
+) -> bool {
+    let rest = match meaning(&Place::new(server.jetstream().domain(), account), message.routed) {
+        Some(Meaning::Ack(rest)) => return ack(server, account, message, rest, way),
+        Some(Meaning::Flow(rest)) => return flow(server, account, message, rest, way),
+        Some(Meaning::Api(rest)) => rest,
+        Some(Meaning::Bucket(subject)) => {
+            let bucket = Inbound { subject, routed: subject, ..*message };
+            return route_inbound(server, account, &bucket, way);
+        }
+        None => return false,
+    };
+    if let Some(rest) = rest.strip_prefix(b"CONSUMER.MSG.NEXT.") {
+        return pull(server, account, message, rest, way);
+    }
+    if let Some(rest) = rest.strip_prefix(b"DIRECT.GET.") {
+        return direct_get(server, account, message, rest, way);
+    }
+    let subject = [b"$JS.API.", rest].concat();
+    server.jetstream().api_request(ApiRequest {
+        from: Requester { account: account.id, peer: way.from.cloned() },
+        subject: subject.into(),
+        reply: Bytes::copy_from_slice(message.reply),
+        headers: Bytes::copy_from_slice(message.headers),
+        body: Bytes::copy_from_slice(message.body),
+    });
+    true
+}
+
+fn ack(
+    server: &Arc<Server>,
+    account: &Arc<Account>,
+    message: &Inbound<'_>,
+    rest: &[u8],
+    way: &DeliveryContext<'_>,
+) -> bool {
+    let Some(ack) = AckSubject::parse(rest) else { return false };
+    let Some(route) = server.jetstream().stream_by_name(account.id, ack.stream) else {
+        return false;
+    };
+    let mut parts = Parts::new(message, b"");
+    let item = AckItem {
+        stream: route.stream,
+        hint: 0,
+        consumer: parts.span(ack.consumer),
+        delivered: ack.delivered,
+        stream_seq: ack.stream_seq,
+        consumer_seq: ack.consumer_seq,
+        reply: parts.span(message.reply),
+        body: parts.span(message.body),
+    };
+    parts.send(server, route.engine, Item::Ack(item), true, way).is_ok()
+}
+
+fn flow(
+    server: &Arc<Server>,
+    account: &Arc<Account>,
+    message: &Inbound<'_>,
+    rest: &[u8],
+    way: &DeliveryContext<'_>,
+) -> bool {
+    let named = split_first(rest).and_then(|(stream, rest)| Some((stream, split_first(rest)?.0)));
+    let Some((stream, consumer)) = named else { return false };
+    let Some(route) = server.jetstream().stream_by_name(account.id, stream) else { return false };
+    let mut parts = Parts::new(message, b"");
+    let (consumer, subject) = (parts.span(consumer), parts.span(message.routed));
+    let item = FlowItem { stream: route.stream, consumer, subject };
+    parts.send(server, route.engine, Item::Flow(item), true, way).is_ok()
+}
+
+fn pull(
+    server: &Arc<Server>,
+    account: &Arc<Account>,
+    message: &Inbound<'_>,
+    rest: &[u8],
+    way: &DeliveryContext<'_>,
+) -> bool {
+    let Some((stream, consumer)) = split_first(rest) else { return false };
+    let Some(route) = server.jetstream().stream_by_name(account.id, stream) else { return false };
+    let mut parts = Parts::new(message, b"");
+    let item = PullItem {
+        stream: route.stream,
+        hint: 0,
+        headers: parts.span(message.headers),
+        consumer: parts.span(consumer),
+        reply: parts.span(message.reply),
+        body: parts.span(message.body),
+    };
+    parts.send(server, route.engine, Item::Pull(item), true, way).is_ok()
+}
+
+fn direct_get(
+    server: &Arc<Server>,
+    account: &Arc<Account>,
+    message: &Inbound<'_>,
+    rest: &[u8],
+    way: &DeliveryContext<'_>,
+) -> bool {
+    let (stream, subject) = split_first(rest).unwrap_or((rest, b""));
+    let jetstream = server.jetstream();
+    let own = jetstream.stream_by_name(account.id, stream);
+    let for_origin = own.is_none();
+    let Some(route) = own.or_else(|| jetstream.mirror_of(account.id, stream)) else { return false };
+    let mut parts = Parts::new(message, b"");
+    let item = DirectGetItem {
+        stream: route.stream,
+        for_origin,
+        hint: 0,
+        headers: parts.span(message.headers),
+        subject: parts.span(subject),
+        reply: parts.span(message.reply),
+        body: parts.span(message.body),
+    };
+    parts.send(server, route.engine, Item::DirectGet(item), true, way).is_ok()
+}

@@ -1,0 +1,94 @@
+//! `Nats-Request-Info`: what an exporting account learns about who calls its service.
+
+use crate::account::Account;
+use crate::route::DeliveryContext;
+use crate::server::Server;
+use crate::user_info::time_json;
+use nuthatch_protocol::headers;
+use serde_json::{Map, Value, json};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+/// The header's name.
+pub const HEADER: &[u8] = b"Nats-Request-Info";
+
+/// The caller's description: the account and its round trip; with `share` everything about the
+/// client.
+pub(super) fn of(
+    server: &Server,
+    importer: &Arc<Account>,
+    way: &DeliveryContext<'_>,
+    share: bool,
+) -> Map<String, Value> {
+    let mut info = Map::new();
+    let Some(conn) = way.from else {
+        info.insert("acc".to_owned(), json!(importer.name));
+        return info;
+    };
+    let session = conn.session();
+    if share {
+        for (name, value) in [
+            ("start", time_json(conn.since)),
+            ("host", json!(conn.remote.ip().to_string())),
+            ("id", json!(conn.id)),
+        ] {
+            info.insert(name.to_owned(), value);
+        }
+    }
+    info.insert("acc".to_owned(), json!(session.account.name));
+    if share {
+        for (name, value) in [
+            ("user", &session.user),
+            ("name", &session.name),
+            ("lang", &session.lang),
+            ("ver", &session.version),
+        ] {
+            if !value.is_empty() {
+                info.insert(name.to_owned(), json!(value));
+            }
+        }
+    }
+    let rtt_ns = conn.rtt_ns.load(Ordering::Relaxed);
+    if rtt_ns > 0 {
+        info.insert("rtt".to_owned(), json!(rtt_ns));
+    }
+    if share {
+        info.insert("server".to_owned(), json!(server.name));
+        info.insert("kind".to_owned(), json!("Client"));
+        info.insert("client_type".to_owned(), json!(conn.client_type()));
+    }
+    info
+}
+
+/// The header block with the header in it. A request that has passed an account already keeps what
+/// was said first, with the account that carries it on as its `svc`.
+pub(super) fn add(
+    block: &[u8],
+    server: &Server,
+    importer: &Arc<Account>,
+    way: &DeliveryContext<'_>,
+    share: bool,
+) -> Vec<u8> {
+    let mut headers = block.to_vec();
+    let carried = (way.hops > 0)
+        .then(|| headers::find_header(block, HEADER))
+        .flatten()
+        .and_then(|value| serde_json::from_slice::<Map<String, Value>>(value).ok());
+    let info = match carried {
+        Some(mut info) => {
+            info.insert("svc".to_owned(), json!(importer.name));
+            info
+        }
+        None => of(server, importer, way, share),
+    };
+    let json = serde_json::to_vec(&info).unwrap_or_default();
+    headers::set(&mut headers, HEADER, &json);
+    headers
+}
+
+/// The header block without the header, as streams store it.
+pub(super) fn strip(block: &[u8]) -> Vec<u8> {
+    let mut headers = block.to_vec();
+    headers::remove(&mut headers, HEADER);
+    headers
+}

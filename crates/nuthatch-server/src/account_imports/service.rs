@@ -1,0 +1,145 @@
+//! An imported service: carries requests into the exporting account.
+
+use super::inbound::{Inbound, route_inbound};
+use super::latency::Sampler;
+use super::request_info;
+use super::responses::ResponseTerms;
+use super::{HOPS_MAX, Import, ResponseKind, ServiceExport};
+use crate::account::Account;
+use crate::egress::Outgoing;
+use crate::jetstream_port::JetStreamPort;
+use crate::meaning::{Place, effective_subject};
+use crate::route::{DeliveryContext, Mapping};
+use crate::subscription::{Receiver, Subscription};
+use nuthatch_protocol::subject::is_subset;
+use nuthatch_protocol::transform::Transform;
+use std::borrow::Cow;
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+/// An imported service.
+pub(super) struct ServiceImport {
+    importer: Weak<Account>,
+    exporter: Weak<Account>,
+    /// What the exporting account exports.
+    export: Box<[u8]>,
+    /// From a subject here to the one there; `None`: they are the same.
+    outward: Option<Transform>,
+    share: bool,
+    kind: ResponseKind,
+    threshold: Duration,
+    latency: Option<Arc<Sampler>>,
+}
+
+impl ServiceImport {
+    /// `None` if the subjects do not fit each other, which the check of the options excludes.
+    pub(super) fn new(
+        import: &Import,
+        (export, service): (&str, &ServiceExport),
+        importer: &Arc<Account>,
+        exporter: &Arc<Account>,
+    ) -> Option<Self> {
+        Some(Self {
+            importer: Arc::downgrade(importer),
+            exporter: Arc::downgrade(exporter),
+            export: export.as_bytes().into(),
+            outward: import.outward().ok()?,
+            share: import.share,
+            kind: service.response,
+            threshold: service.threshold,
+            latency: service.latency.as_ref().map(|latency| Arc::new(Sampler::new(latency))),
+        })
+    }
+
+    /// True if the export covers what takes effect in place of this subject, the domain's prefix
+    /// taken off both.
+    fn covers(&self, jetstream: &dyn JetStreamPort, exporter: &Account, subject: &[u8]) -> bool {
+        if !jetstream.enabled(exporter.id) {
+            return true;
+        }
+        let place = Place::new(jetstream.domain(), exporter);
+        match effective_subject(&place, subject) {
+            Cow::Borrowed(_) => true,
+            Cow::Owned(effective) => {
+                is_subset(&effective, &self.export)
+                    || is_subset(&effective, &effective_subject(&place, &self.export))
+            }
+        }
+    }
+
+    /// The subject there; `None`: there is none, or what it stands for is not exported.
+    fn subject(
+        &self,
+        jetstream: &dyn JetStreamPort,
+        routed: &[u8],
+        exporter: &Account,
+        way: &mut DeliveryContext<'_>,
+    ) -> Option<Vec<u8>> {
+        let mut subject = Vec::with_capacity(routed.len());
+        match &self.outward {
+            Some(transform) => transform.apply_matching(routed, 0, &mut subject),
+            None => subject.extend_from_slice(routed),
+        }
+        if !self.covers(jetstream, exporter, &subject) {
+            return None;
+        }
+        let mut mapped = Vec::new();
+        match exporter.mappings.apply(&subject, way.rng, &mut mapped) {
+            Mapping::Unchanged => Some(subject),
+            Mapping::Changed => Some(mapped),
+            Mapping::Dropped => None,
+        }
+    }
+}
+
+impl Receiver for ServiceImport {
+    fn receive(
+        &self,
+        sub: &Subscription,
+        message: &Outgoing<'_>,
+        way: &mut DeliveryContext<'_>,
+    ) -> bool {
+        if way.hops >= HOPS_MAX {
+            return false;
+        }
+        let (Some(importer), Some(exporter)) = (self.importer.upgrade(), self.exporter.upgrade())
+        else {
+            return false;
+        };
+        let server = sub.conn.server();
+        let jetstream = server.jetstream();
+        let Some(subject) = self.subject(jetstream, message.routed, &exporter, way) else {
+            return true;
+        };
+        let sampled = self.latency.as_ref().filter(|sampler| sampler.wants(message.headers, way));
+        let mut reply = Vec::new();
+        if !message.reply.is_empty() {
+            let measurement = sampled.map(|sampler| {
+                Box::new(sampler.begin(request_info::of(server, &importer, way, self.share)))
+            });
+            let terms = ResponseTerms { kind: self.kind, threshold: self.threshold, measurement };
+            let responses = &exporter.imports.responses;
+            reply = responses.open(&exporter, &sub.conn, &importer, message.reply, terms);
+        } else if let Some(sampler) = sampled {
+            let info = request_info::of(server, &importer, way, self.share);
+            sampler.begin(info).unanswerable(&exporter, server);
+        }
+        let headers = request_info::add(message.headers, server, &importer, way, self.share);
+        let inbound = Inbound {
+            subject: &subject,
+            routed: &subject,
+            reply: &reply,
+            headers: &headers,
+            body: message.body,
+        };
+        let by_service = std::mem::replace(&mut way.by_service, true);
+        way.hops += 1;
+        let taken = route_inbound(server, &exporter, &inbound, way);
+        way.hops -= 1;
+        way.by_service = by_service;
+        if !taken && !reply.is_empty() {
+            exporter.imports.responses.give_up(&reply);
+        }
+        taken
+    }
+}

@@ -1,0 +1,429 @@
+//! JetStream traffic of a connection: recognised while reading, sent to engines in batches.
+
+use super::call_order::DeferredCalls;
+use super::publish::Handled;
+use super::reader::{ConnReader, Turn};
+use crate::account::SYSTEM_ACCOUNT_ID;
+use crate::egress::{DirectWrites, Outgoing};
+use crate::jetstream_port::{ApiRequest, LogId, Requester, StreamRoute};
+use crate::meaning::{AckSubject, Meaning, Place, effective_subject, meaning, split_first};
+use crate::outbox::MuxRoute;
+use crate::system;
+use bytes::Bytes;
+use memchr::memrchr;
+use nuthatch_protocol::subject::has_wildcard;
+use nuthatch_protocol::wire::Publish;
+use nuthatch_streams::{
+    AckItem, ClientBatch, DirectGetItem, FlowItem, Item, Message, PublishItem, PullItem, Span,
+};
+use std::borrow::Cow;
+
+/// A batch that uses less than this share of its buffer is copied out, so that a small message
+/// never pins a large buffer.
+const COPY_SHARE: usize = 4;
+/// Items to make room for: one per so many bytes read, up to so many.
+pub(super) const LIKELY_ITEM_BYTES: usize = 192;
+const LIKELY_ITEMS_MAX: usize = 512;
+/// Items for engines, collected during one turn.
+pub(super) type Batches = Vec<(LogId, Vec<Item>)>;
+
+/// Streams that a connection remembers by name; then the oldest gives way.
+const STREAMS_MAX: usize = 8;
+
+/// Streams that acknowledgements, pulls and gets of one connection have named lately.
+#[derive(Default)]
+pub(super) struct StreamCache {
+    /// The JetStream port's version under which they hold.
+    version: u64,
+    known: Vec<(Box<[u8]>, StreamRoute)>,
+    oldest: usize,
+}
+
+impl StreamCache {
+    /// The stream of this name: remembered, if nothing has changed, or found by `find`.
+    #[inline]
+    fn lookup(
+        &mut self,
+        version: u64,
+        name: &[u8],
+        find: impl FnOnce() -> Option<StreamRoute>,
+    ) -> Option<StreamRoute> {
+        if self.version != version {
+            self.version = version;
+            self.known.clear();
+            self.oldest = 0;
+        }
+        if let Some((_, route)) = self.known.iter().find(|(known, _)| **known == *name) {
+            return Some(*route);
+        }
+        let route = find()?;
+        if self.known.len() < STREAMS_MAX {
+            self.known.push((name.into(), route));
+        } else {
+            self.known[self.oldest] = (name.into(), route);
+            self.oldest = (self.oldest + 1) % STREAMS_MAX;
+        }
+        Some(route)
+    }
+}
+
+/// The inbox whose replies need no look at the account's interest.
+pub(super) struct MuxCache {
+    version: u64,
+    prefix: Box<[u8]>,
+    hint: u32,
+}
+
+impl Turn<'_> {
+    /// Publishes to `$…`: JetStream's and the system's own subjects.
+    pub(super) fn reserved(&mut self, publish: &Publish<'_>) -> Handled {
+        let subject = publish.subject;
+        if self.remapped {
+            return self.reserved_elsewhere(publish);
+        }
+        if let Some(rest) = subject.strip_prefix(b"$JS.") {
+            let (jetstream, account) =
+                (self.reader.server.jetstream(), &self.reader.session.account);
+            if !jetstream.enabled(account.id) {
+                return self.without_jetstream(publish, rest);
+            }
+            return match meaning(&Place::new(jetstream.domain(), account), subject) {
+                Some(Meaning::Ack(rest)) => self.ack(publish, rest),
+                Some(Meaning::Api(rest)) => self.api(publish, rest),
+                Some(Meaning::Flow(rest)) => self.flow(publish, rest),
+                Some(Meaning::Bucket(subject)) => self.publish_bucket(publish, subject),
+                None => Handled::No,
+            };
+        } else if subject == b"$SYS.REQ.USER.INFO" {
+            return self.user_info(publish);
+        } else if let Some(request) = system::own_account_request(subject) {
+            return self.account_request(publish, request);
+        }
+        Handled::No
+    }
+
+    /// The subject that takes effect in place of this one, if it is another: see
+    /// [`crate::meaning`].
+    pub(super) fn effective(&self, subject: &[u8]) -> Option<Vec<u8>> {
+        let (jetstream, account) = (self.reader.server.jetstream(), &self.reader.session.account);
+        if !subject.starts_with(b"$JS.") || !jetstream.enabled(account.id) {
+            return None;
+        }
+        match effective_subject(&Place::new(jetstream.domain(), account), subject) {
+            Cow::Owned(effective) => Some(effective),
+            Cow::Borrowed(_) => None,
+        }
+    }
+
+    /// A key-value bucket or an object store was written to with the domain's prefix, which is how
+    /// clients write to those of a domain.
+    pub(super) fn publish_bucket(&mut self, publish: &Publish<'_>, subject: &[u8]) -> Handled {
+        self.route(&Publish { subject, ..*publish }, Handled::No);
+        Handled::ByServer
+    }
+
+    /// An account without JetStream on a server that has it: API calls are told so, unless the
+    /// account imports another account's API.
+    #[cold]
+    fn without_jetstream(&mut self, publish: &Publish<'_>, rest: &[u8]) -> Handled {
+        let is_served = self.reader.server.jetstream().engine_count() > 0;
+        let account = &self.reader.session.account;
+        match rest.strip_prefix(b"API.") {
+            Some(rest) if is_served && !account.interest.any(publish.subject) => {
+                self.api(publish, rest)
+            }
+            _ => Handled::No,
+        }
+    }
+
+    fn span(&self, part: &[u8]) -> Span {
+        if part.is_empty() {
+            return Span::default();
+        }
+        let start = part.as_ptr() as usize - self.data.as_ptr() as usize;
+        Span { start: start as u32, end: (start + part.len()) as u32 }
+    }
+
+    fn stream(&mut self, name: &[u8]) -> Option<StreamRoute> {
+        let ConnReader { server, session, streams, .. } = &mut *self.reader;
+        let (jetstream, account) = (server.jetstream(), session.account.id);
+        // Read before the look-up: what changes in between makes the result look old, not new.
+        let version = jetstream.version();
+        streams.lookup(version, name, || jetstream.stream_by_name(account, name))
+    }
+
+    fn push(&mut self, engine: LogId, item: Item) {
+        let version = self.reader.server.jetstream().version();
+        if version != self.reader.seen {
+            return self.push_alone(engine, item, version);
+        }
+        if !self.copied.is_empty() {
+            self.hand_over();
+        }
+        match self.batches.iter_mut().find(|(known, _)| *known == engine) {
+            Some((_, items)) => items.push(item),
+            None => {
+                let likely = (self.data.len() / LIKELY_ITEM_BYTES).clamp(1, LIKELY_ITEMS_MAX);
+                let mut items = Vec::with_capacity(likely);
+                items.push(item);
+                self.batches.push((engine, items));
+            }
+        }
+    }
+
+    /// Streams have come, gone or moved since this turn began: the item goes by itself, behind what
+    /// came before it, since it may have been routed before or after that.
+    #[cold]
+    fn push_alone(&mut self, engine: LogId, item: Item, version: u64) {
+        self.hand_over();
+        self.batches.push((engine, vec![item]));
+        self.hand_over();
+        self.reader.seen = version;
+    }
+
+    pub(super) fn publish_to_stream(&mut self, publish: &Publish<'_>, route: StreamRoute) {
+        let reply = publish.reply.unwrap_or_default();
+        let item = PublishItem {
+            stream: route.stream,
+            hint: self.mux_hint(reply),
+            subject: self.span(publish.subject),
+            reply: self.span(reply),
+            headers: self.span(publish.headers()),
+            body: self.span(publish.payload()),
+        };
+        self.push(route.engine, Item::Publish(item));
+    }
+
+    fn ack(&mut self, publish: &Publish<'_>, rest: &[u8]) -> Handled {
+        let Some(ack) = AckSubject::parse(rest) else { return Handled::No };
+        let Some(route) = self.stream(ack.stream) else { return Handled::No };
+        let reply = publish.reply.unwrap_or_default();
+        let item = AckItem {
+            stream: route.stream,
+            hint: self.mux_hint(reply),
+            consumer: self.span(ack.consumer),
+            delivered: ack.delivered,
+            stream_seq: ack.stream_seq,
+            consumer_seq: ack.consumer_seq,
+            reply: self.span(reply),
+            body: self.span(publish.payload()),
+        };
+        self.push(route.engine, Item::Ack(item));
+        Handled::ByServer
+    }
+
+    fn flow(&mut self, publish: &Publish<'_>, rest: &[u8]) -> Handled {
+        let parts = split_first(rest).and_then(|(stream, rest)| Some((stream, split_first(rest)?)));
+        let Some((stream, (consumer, _))) = parts else { return Handled::No };
+        let Some(route) = self.stream(stream) else { return Handled::No };
+        let (consumer, subject) = (self.span(consumer), self.span(publish.subject));
+        let item = FlowItem { stream: route.stream, consumer, subject };
+        self.push(route.engine, Item::Flow(item));
+        Handled::ByServer
+    }
+
+    /// `rest` is what follows `$JS.API.`.
+    fn api(&mut self, publish: &Publish<'_>, rest: &[u8]) -> Handled {
+        if let Some(rest) = rest.strip_prefix(b"CONSUMER.MSG.NEXT.") {
+            return self.pull(publish, rest);
+        }
+        if let Some(rest) = rest.strip_prefix(b"DIRECT.GET.") {
+            return self.direct_get(publish, rest);
+        }
+        // What came before the request must be ahead of it, here and in the engines.
+        self.hand_over();
+        let mut subject = Vec::with_capacity(8 + rest.len());
+        subject.extend_from_slice(b"$JS.API.");
+        subject.extend_from_slice(rest);
+        let from = Requester {
+            account: self.reader.session.account.id,
+            peer: Some(self.reader.conn.clone()),
+        };
+        let change = self.reader.server.jetstream().api_request(ApiRequest {
+            from,
+            subject: subject.into(),
+            reply: Bytes::copy_from_slice(publish.reply.unwrap_or_default()),
+            headers: Bytes::copy_from_slice(publish.headers()),
+            body: Bytes::copy_from_slice(publish.payload()),
+        });
+        self.reader.deferred = change.map(|change| Box::new(DeferredCalls::new(change)));
+        Handled::ByServer
+    }
+
+    /// Sends what this turn has collected so far.
+    pub(super) fn hand_over(&mut self) {
+        let batches = std::mem::take(&mut self.batches);
+        self.reader.send_batches(batches, self.data);
+        let copied = std::mem::take(&mut self.copied);
+        self.reader.send_copied(copied);
+        self.scratch.egress.flush(DirectWrites::READER);
+    }
+
+    fn pull(&mut self, publish: &Publish<'_>, rest: &[u8]) -> Handled {
+        let Some((stream, consumer)) = split_first(rest) else { return Handled::No };
+        let Some(route) = self.stream(stream) else { return Handled::No };
+        let item = PullItem {
+            stream: route.stream,
+            hint: 0,
+            headers: self.span(publish.headers()),
+            consumer: self.span(consumer),
+            reply: self.span(publish.reply.unwrap_or_default()),
+            body: self.span(publish.payload()),
+        };
+        self.push(route.engine, Item::Pull(item));
+        Handled::ByServer
+    }
+
+    fn direct_get(&mut self, publish: &Publish<'_>, rest: &[u8]) -> Handled {
+        let (stream, subject) = split_first(rest).unwrap_or((rest, b""));
+        let own = self.stream(stream);
+        let for_origin = own.is_none();
+        let account = self.reader.session.account.id;
+        let mirror = || self.reader.server.jetstream().mirror_of(account, stream);
+        let Some(route) = own.or_else(mirror) else { return Handled::No };
+        let reply = publish.reply.unwrap_or_default();
+        let item = DirectGetItem {
+            stream: route.stream,
+            for_origin,
+            hint: self.mux_hint(reply),
+            headers: self.span(publish.headers()),
+            subject: self.span(subject),
+            reply: self.span(reply),
+            body: self.span(publish.payload()),
+        };
+        self.push(route.engine, Item::DirectGet(item));
+        Handled::ByServer
+    }
+
+    /// The hint under which the connection's outbox knows where replies to this inbox go; 0: none.
+    ///
+    /// It holds when exactly one subscription of the account can see `<inbox>.*`, and that one is
+    /// this connection's own, plain and unlimited.
+    pub(super) fn mux_hint(&mut self, reply: &[u8]) -> u32 {
+        let Some(dot) = memrchr(b'.', reply) else { return 0 };
+        let prefix = &reply[..=dot];
+        let interest = &self.reader.session.account.interest;
+        let version = interest.version();
+        if let Some(mux) = &self.reader.mux
+            && mux.version == version
+            && *mux.prefix == *prefix
+        {
+            return mux.hint;
+        }
+        if self.reader.leaf.is_some() {
+            // Many clients stand behind another server, with an inbox each.
+            return 0;
+        }
+        let pattern = [prefix, b"*"].concat();
+        // Interest with a wildcard is not looked up: that would take as long as there are
+        // subscriptions.
+        let sole = (!has_wildcard(prefix)).then(|| interest.sole_overlapping(&pattern)).flatten();
+        let hint = match sole {
+            Some(sub)
+                if std::ptr::eq(&*sub.conn, &*self.reader.conn)
+                    && sub.max() == 0
+                    && sub.denied.is_none()
+                    && !sub.tracks_replies
+                    && nuthatch_protocol::subject::is_subset(&pattern, &sub.subject) =>
+            {
+                let route = MuxRoute { version, prefix: prefix.into(), sub };
+                self.reader.conn.outbox.add_mux(route)
+            }
+            _ => 0,
+        };
+        self.reader.mux = Some(Box::new(MuxCache { version, prefix: prefix.into(), hint }));
+        hint
+    }
+
+    /// A request about the connection's own account.
+    fn account_request(&mut self, publish: &Publish<'_>, request: system::Asked) -> Handled {
+        let account = self.reader.session.account.clone();
+        if account.id == SYSTEM_ACCOUNT_ID {
+            return Handled::No;
+        }
+        let reply = publish.reply.unwrap_or_default();
+        system::accept(&self.reader.server, account, request, reply, publish.payload());
+        Handled::ByServer
+    }
+
+    fn user_info(&mut self, publish: &Publish<'_>) -> Handled {
+        let Some(reply) = publish.reply else { return Handled::ByServer };
+        let body = crate::user_info::response(&self.reader.server, &self.reader.session);
+        let account = self.reader.session.account.clone();
+        let mut matched = crate::interest::Matched::default();
+        account.interest.match_into(reply, &mut matched);
+        let message = Outgoing::from_message(&Message {
+            subject: reply,
+            reply: b"",
+            headers: b"",
+            body: &body,
+        });
+        let mut rng = crate::route::MemberRng::default();
+        crate::route::deliver(&matched, &message, None, &mut self.scratch.egress, &mut rng);
+        Handled::ByServer
+    }
+}
+
+impl ConnReader {
+    /// Sends the batches of a turn to their logs.
+    pub(super) fn send_batches(&mut self, batches: Batches, data: &Bytes) {
+        for (engine, mut items) in batches {
+            let buf = compact(&mut items, data);
+            self.submit(engine, ClientBatch { peer: self.conn.clone(), buf, items });
+        }
+    }
+}
+
+/// The buffer for a batch: the read buffer itself, or a copy of the little that is used of it, with
+/// the spans moved.
+fn compact(items: &mut [Item], data: &Bytes) -> Bytes {
+    // Items are in the order of the buffer, so the first and the last one tell the range.
+    let (mut start, mut end) = (u32::MAX, 0);
+    if let Some(first) = items.first_mut() {
+        each_span(first, &mut |span| {
+            start = start.min(if span.is_empty() { start } else { span.start })
+        });
+    }
+    if let Some(last) = items.last_mut() {
+        each_span(last, &mut |span| end = end.max(span.end));
+    }
+    if start >= end {
+        return Bytes::new();
+    }
+    let used = (end - start) as usize;
+    let large = crate::buffers::READ_BUFFER_BYTES / COPY_SHARE;
+    if used >= large.min(data.len()) && data.len() >= large {
+        return data.clone();
+    }
+    for item in items.iter_mut() {
+        each_span(item, &mut |span| {
+            if !span.is_empty() {
+                span.start -= start;
+                span.end -= start;
+            }
+        });
+    }
+    Bytes::copy_from_slice(&data[start as usize..end as usize])
+}
+
+fn each_span(item: &mut Item, visit: &mut impl FnMut(&mut Span)) {
+    match item {
+        Item::Publish(p) => {
+            for span in [&mut p.subject, &mut p.reply, &mut p.headers, &mut p.body] {
+                visit(span);
+            }
+        }
+        Item::Ack(a) => [&mut a.consumer, &mut a.reply, &mut a.body].into_iter().for_each(visit),
+        Item::Pull(p) => {
+            let spans = [&mut p.consumer, &mut p.reply, &mut p.body, &mut p.headers];
+            spans.into_iter().for_each(visit);
+        }
+        Item::DirectGet(d) => {
+            [&mut d.subject, &mut d.reply, &mut d.body, &mut d.headers].into_iter().for_each(visit);
+        }
+        Item::Flow(f) => [&mut f.consumer, &mut f.subject].into_iter().for_each(visit),
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,186 @@
+//! The list of logs that a store has had: a directory that has gone must not begin as an empty log.
+//!
+//! A disk that is not mounted looks like a new directory. So the store keeps a list of its logs in
+//! directories, durable before any of them takes its first message, and a start refuses where a
+//! listed one is not there, or where the store itself is new and one of its logs is not. What cannot
+//! be known: whether the whole of a store whose logs are all in it has gone.
+
+use super::durable_logs::DurableLog;
+use crate::options::Options;
+use crate::process::OUR_DIRECTORY;
+use nuthatch_log::env::create_dirs;
+use nuthatch_log::{Chain, Disk};
+use std::collections::BTreeMap;
+use std::fs::{self, File};
+use std::io::{self, Write as _};
+use std::path::{Path, PathBuf};
+
+/// The list, in our directory of the store: for each log a line `NAME DIRECTORY` and a line
+/// `NAME/identity HEX`, which lists of 0.1.0 lack. That version takes it for a log of such a name, in
+/// which no other one can be.
+const LIST_FILE: &str = "logs.list";
+/// What follows the name in the line of a log's identity.
+const IDENTITY: &str = "/identity";
+
+/// What is listed: the directories of logs and their identities, by name.
+#[derive(Clone, Default, PartialEq, Eq)]
+struct List {
+    dirs: BTreeMap<String, PathBuf>,
+    identities: BTreeMap<String, u64>,
+}
+
+/// The logs that the store has had, and those that the configuration names.
+pub(super) struct KnownLogs {
+    dir: PathBuf,
+    listed: List,
+    named: BTreeMap<String, PathBuf>,
+}
+
+impl KnownLogs {
+    /// Reads the list, and sees whether the store is new although its logs are not.
+    ///
+    /// # Errors
+    /// A sentence: the list cannot be read, or which log is there without its store.
+    pub(super) fn of(options: &Options, durable_logs: &[DurableLog]) -> Result<Self, String> {
+        let dir = options.jetstream.store_dir.join(OUR_DIRECTORY);
+        let listed = read(&dir)?;
+        let dirs =
+            durable_logs.iter().filter_map(|home| Some((home.name.clone(), home.dir(options)?)));
+        let named: BTreeMap<String, PathBuf> = dirs.collect();
+        if listed.is_none() && !dir.exists() {
+            let outside = named.values().find(|own| !own.starts_with(&dir) && has_log(own));
+            if let Some(own) = outside {
+                return Err(format!(
+                    "the store {} is not there, but the log in {} is: is the store's disk mounted? \
+                     To begin a new store beside that log, create the directory {}",
+                    options.jetstream.store_dir.display(),
+                    own.display(),
+                    dir.display()
+                ));
+            }
+        }
+        Ok(Self { dir, listed: listed.unwrap_or_default(), named })
+    }
+
+    /// Whether a log that the store has had is there.
+    ///
+    /// # Errors
+    /// A sentence: it is not.
+    pub(super) fn check(&self, name: &str, dir: &Path) -> Result<(), String> {
+        if !self.is_listed(name, dir) || has_log(dir) {
+            return Ok(());
+        }
+        Err(format!(
+            "{} holds no log, although this store has one there: is its disk mounted? Nothing was \
+             changed. If the log is gone for good, take its line out of {}",
+            dir.display(),
+            self.dir.join(LIST_FILE).display()
+        ))
+    }
+
+    fn is_listed(&self, name: &str, dir: &Path) -> bool {
+        self.listed.dirs.get(name).is_some_and(|listed| listed == dir)
+    }
+
+    /// Whether the log in a directory is the one that the store has had there: another disk may be
+    /// mounted in the place of the right one.
+    ///
+    /// # Errors
+    /// A sentence: it is another one.
+    pub(super) fn check_identity(
+        &self,
+        name: &str,
+        dir: &Path,
+        disk: &dyn Disk,
+    ) -> Result<(), String> {
+        let Some(&known) = self.listed.identities.get(name).filter(|_| self.is_listed(name, dir))
+        else {
+            return Ok(());
+        };
+        match Chain::read(disk) {
+            Ok(Some(Chain { log_id, .. })) if log_id != known => Err(format!(
+                "{} holds another log ({log_id:016x}) than the one that this store has there \
+                 ({known:016x}): is the right disk mounted? Nothing was changed. If the log was \
+                 replaced on purpose, take the line {name}{IDENTITY} out of {}",
+                dir.display(),
+                self.dir.join(LIST_FILE).display()
+            )),
+            // Opening says what else is wrong.
+            _ => Ok(()),
+        }
+    }
+
+    /// Lists all logs in directories, durably, with the identities that were found. Those of which
+    /// the configuration does not speak any more stay on the list.
+    ///
+    /// # Errors
+    /// A sentence: the list cannot be written.
+    pub(super) fn note(&self, found: BTreeMap<String, u64>) -> Result<(), String> {
+        let mut all = self.listed.clone();
+        all.dirs.extend(self.named.clone());
+        all.identities.extend(found);
+        all.identities.retain(|name, _| all.dirs.contains_key(name));
+        if all == self.listed {
+            return Ok(());
+        }
+        let mut text = String::new();
+        for (name, dir) in &all.dirs {
+            text += &format!("{name} {}\n", dir.display());
+            if let Some(identity) = all.identities.get(name) {
+                text += &format!("{name}{IDENTITY} {identity:016x}\n");
+            }
+        }
+        write(&self.dir, &text).map_err(|error| {
+            format!("cannot write {}: {error}", self.dir.join(LIST_FILE).display())
+        })
+    }
+}
+
+/// The file that every log in a directory has from its first moment on.
+const CATALOG_FILE: &str = "catalog";
+
+/// True if a directory holds a log. One that cannot be looked into is not missing: opening it says
+/// what is wrong.
+fn has_log(dir: &Path) -> bool {
+    dir.join(CATALOG_FILE).try_exists().unwrap_or(true)
+}
+
+/// `None`: there is no list.
+fn read(dir: &Path) -> Result<Option<List>, String> {
+    let path = dir.join(LIST_FILE);
+    let text = match fs::read_to_string(&path) {
+        Ok(text) => text,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        Err(error) => return Err(format!("cannot read {}: {error}", path.display())),
+    };
+    let unreadable =
+        || format!("{} is no list of logs: NAME DIRECTORY in each line", path.display());
+    parse(&text).map(Some).ok_or_else(unreadable)
+}
+
+fn parse(text: &str) -> Option<List> {
+    let mut list = List::default();
+    for line in text.lines() {
+        let (name, value) = line.split_once(' ')?;
+        match name.strip_suffix(IDENTITY) {
+            Some(name) => {
+                list.identities.insert(name.to_owned(), u64::from_str_radix(value, 16).ok()?);
+            }
+            None => {
+                list.dirs.insert(name.to_owned(), PathBuf::from(value));
+            }
+        }
+    }
+    Some(list)
+}
+
+/// Replaces the list: after a crash there is the old one or the new one.
+fn write(dir: &Path, text: &str) -> io::Result<()> {
+    create_dirs(dir)?;
+    let beside = dir.join(format!("{LIST_FILE}.tmp"));
+    let mut file = File::create(&beside)?;
+    file.write_all(text.as_bytes())?;
+    file.sync_all()?;
+    fs::rename(&beside, dir.join(LIST_FILE))?;
+    File::open(dir)?.sync_all()
+}

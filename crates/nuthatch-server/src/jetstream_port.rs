@@ -1,0 +1,414 @@
+//! The port between connections and the JetStream service.
+//!
+//! Connections ask it who owns a subject, hand it API requests, and send it their traffic in
+//! batches. Answers come back through `ServerSink` (from engines) and `Router` (from the service).
+
+use crate::conn::Connection;
+pub use crate::jetstream::moves::MoveReport;
+use crate::server::Server;
+use bytes::Bytes;
+use nuthatch_log::StreamId;
+use nuthatch_protocol::js::{ConsumerInfo, StreamConfig, StreamState, Time};
+use nuthatch_streams::{AccountId, Event};
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use tokio::sync::{oneshot, watch};
+
+/// The connection an event came from: what engines hand back to the sink with their answers.
+pub type Peer = Arc<Connection>;
+
+/// A log's engine: its index in the server's list of logs.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Default, Debug)]
+pub struct LogId(pub u8);
+
+/// Most logs (so engines) a server has; connections keep one bit for each.
+pub const LOGS_MAX: usize = 32;
+
+/// Location of a stream.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct StreamRoute {
+    /// Whose queue takes its events.
+    pub engine: LogId,
+    /// Its identity there.
+    pub stream: StreamId,
+}
+
+/// Why an event was not taken.
+pub enum SendError {
+    /// The queue is full; it will have room again.
+    Busy(Event<Peer>),
+    /// The log has failed or is closed and takes nothing more.
+    Closed(Event<Peer>),
+}
+
+/// Sender of an API request.
+#[derive(Clone, Debug)]
+pub struct Requester {
+    /// Account of the connection.
+    pub account: AccountId,
+    /// The connection, or `None` for requests of the server itself.
+    pub peer: Option<Peer>,
+}
+
+/// A request under `$JS.API.` that is neither a pull nor a direct get.
+pub struct ApiRequest {
+    /// Its sender.
+    pub from: Requester,
+    /// The subject in its plain form: a domain prefix is already taken off.
+    pub subject: Bytes,
+    /// Reply subject; empty: no response is sent (the request still counts).
+    pub reply: Bytes,
+    /// Header block or empty.
+    pub headers: Bytes,
+    /// Request body.
+    pub body: Bytes,
+}
+
+/// The JetStream service as connections use it. All methods are called from connection tasks and
+/// must neither block nor wait.
+pub trait JetStreamPort: Send + Sync + 'static {
+    /// True if JetStream is on for this account; without it `$JS.API.>` has no responders.
+    fn enabled(&self, account: AccountId) -> bool;
+
+    /// Changes whenever [`JetStreamPort::route`] or [`JetStreamPort::stream_by_name`] may answer
+    /// differently than before; read once per message, so it must be one atomic load.
+    fn version(&self) -> u64;
+
+    /// The stream that owns a subject to publish to.
+    fn route(&self, account: AccountId, subject: &[u8]) -> Option<StreamRoute>;
+
+    /// As [`JetStreamPort::route`]. If the stream's pattern that selects the subject is literal
+    /// tokens and then one wildcard, it is appended to `pattern`: every subject that it selects goes
+    /// to the same stream.
+    fn route_by(
+        &self,
+        account: AccountId,
+        subject: &[u8],
+        _pattern: &mut Vec<u8>,
+    ) -> Option<StreamRoute> {
+        self.route(account, subject)
+    }
+
+    /// A stream by its name.
+    fn stream_by_name(&self, account: AccountId, name: &[u8]) -> Option<StreamRoute>;
+
+    /// A mirror that serves direct gets for a stream of this name, where there is none.
+    fn mirror_of(&self, _account: AccountId, _origin: &[u8]) -> Option<StreamRoute> {
+        None
+    }
+
+    /// The name of a stream, for error answers.
+    fn stream_name(&self, account: AccountId, stream: StreamId) -> Option<String>;
+
+    /// The JetStream domain, if one is configured: `$JS.<domain>.API.…` is then ours too.
+    fn domain(&self) -> Option<&str>;
+
+    /// Takes an API request. The response goes to `request.reply` through the router.
+    ///
+    /// What the request does to a log stands in the log's queue when this returns, in order with
+    /// what was sent before, unless it changes which streams there are: then the receiver ends
+    /// (without a value) once that is done, and what depends on it should wait.
+    fn api_request(&self, request: ApiRequest) -> Option<oneshot::Receiver<()>>;
+
+    /// New location of a stream that moved away from this one; `None` if it did not.
+    fn moved(&self, _engine: LogId, _stream: StreamId) -> Option<StreamRoute> {
+        None
+    }
+
+    /// Queues an event for an engine. `seen` is a [`JetStreamPort::version`] that was read
+    /// before the event's streams were looked up, or 0 if nobody knows: what is sent by routes from
+    /// before a move goes where its streams are now.
+    ///
+    /// # Errors
+    /// [`SendError`] with the event, if the queue is full or closed. `privileged` events (acks,
+    /// interest, writable) are taken even by a full queue, up to the queue's second bound.
+    fn send(
+        &self,
+        engine: LogId,
+        event: Event<Peer>,
+        privileged: bool,
+        seen: u64,
+    ) -> Result<(), SendError>;
+
+    /// Engines that exist, so that interest changes reach all of them.
+    fn engine_count(&self) -> usize;
+
+    /// Subjects that JetStream takes of an account without a subscription, as patterns: those of
+    /// streams, acknowledgements, and with a domain the API.
+    fn interest(&self, _account: AccountId) -> Vec<Box<[u8]>> {
+        Vec::new()
+    }
+
+    /// Tells of changes of [`JetStreamPort::interest`].
+    fn changes(&self) -> Option<watch::Receiver<u64>> {
+        None
+    }
+
+    /// Adopts the accounts of the server's options, which were reloaded.
+    fn set_accounts(&self, _server: &Server) {}
+
+    /// Closes the logs cleanly. Blocks until that is done; nothing is taken afterwards.
+    ///
+    /// # Errors
+    /// What kept a log from closing cleanly: it recovers at the next start.
+    fn stop(&self) -> Result<(), String>;
+
+    /// What `/jsz`, `/varz` and `/healthz` show.
+    fn view(&self) -> &dyn JsView;
+}
+
+/// A boxed future, for the traits that must stay object safe.
+pub type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
+
+/// Totals of the JetStream service.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct JsTotals {
+    /// Bytes of memory streams.
+    pub memory_bytes: u64,
+    /// Bytes of stored streams.
+    pub store_bytes: u64,
+    /// Bytes promised to memory streams by their `max_bytes`.
+    pub reserved_memory_bytes: u64,
+    /// Bytes promised to stored streams by their `max_bytes`.
+    pub reserved_store_bytes: u64,
+    /// Accounts with JetStream.
+    pub accounts: u64,
+    /// Streams.
+    pub streams: u64,
+    /// Consumers.
+    pub consumers: u64,
+    /// Messages.
+    pub messages: u64,
+    /// Messages that streams hold and the log did not give when they were read.
+    pub missing_messages: u64,
+    /// API requests so far.
+    pub api_total: u64,
+    /// API requests answered with an error.
+    pub api_errors: u64,
+    /// Restores that were refused or came to nothing.
+    pub refused_restores: u64,
+    /// Moves of streams to another log that go well.
+    pub moves: u64,
+    /// Moves that wait for another try.
+    pub moves_failing: u64,
+}
+
+/// What `/jsz` is asked to gather.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct JszQuery {
+    /// Only this account; `None`: all.
+    pub account: Option<String>,
+    /// Streams too.
+    pub streams: bool,
+    /// Consumers too.
+    pub consumers: bool,
+    /// Configurations too.
+    pub config: bool,
+    /// Accounts before those that are shown.
+    pub offset: usize,
+    /// Accounts that are shown.
+    pub limit: usize,
+    /// Streams and consumers that are shown at most, together.
+    pub assets_max: usize,
+}
+
+/// An account in `/jsz`.
+#[derive(Clone, PartialEq, Debug, Default)]
+pub struct JsAccount {
+    /// Its name.
+    pub name: String,
+    /// Its totals.
+    pub totals: JsTotals,
+    /// Its streams, by name; empty unless asked for.
+    pub streams: Vec<JsStream>,
+}
+
+/// A stream in `/jsz`.
+#[derive(Clone, PartialEq, Debug)]
+pub struct JsStream {
+    /// Its configuration.
+    pub config: StreamConfig,
+    /// When it was created.
+    pub created: Time,
+    /// Its state.
+    pub state: StreamState,
+    /// Its consumers; empty unless asked for.
+    pub consumers: Vec<ConsumerInfo>,
+    /// The log that it lives in.
+    pub log: String,
+    /// A move to another log that is under way.
+    pub moving: Option<MoveReport>,
+}
+
+/// How JetStream feels.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum JsHealth {
+    /// Everything works (or JetStream is off).
+    Ok,
+    /// Recovery runs; it will come.
+    Starting,
+    /// Something is broken and stays so: why.
+    Broken(String),
+}
+
+/// A stream as metrics show it.
+#[derive(Clone, Debug)]
+#[allow(missing_docs, reason = "docs/metrics.md says it")]
+pub struct StreamSample {
+    pub account: String,
+    pub stream: String,
+    pub messages: u64,
+    pub bytes: u64,
+    pub last_seq: u64,
+    pub consumers: u64,
+}
+
+/// A durable consumer as metrics show it.
+#[derive(Clone, Debug)]
+#[allow(missing_docs, reason = "docs/metrics.md says it")]
+pub struct ConsumerSample {
+    pub account: String,
+    pub stream: String,
+    pub consumer: String,
+    pub pending: u64,
+    pub ack_pending: u64,
+    pub redelivered: u64,
+    pub waiting: u64,
+}
+
+/// Streams and consumers, as many as were asked for.
+#[derive(Clone, Debug, Default)]
+pub struct JsSample {
+    /// Streams, by account and name.
+    pub streams: Vec<StreamSample>,
+    /// Durable consumers of those streams.
+    pub consumers: Vec<ConsumerSample>,
+    /// Streams that were left out.
+    pub streams_omitted: usize,
+    /// Some consumers were left out.
+    pub consumers_omitted: bool,
+}
+
+/// A log as monitoring sees it.
+#[derive(Clone, Debug)]
+pub struct JsLog {
+    /// Its name.
+    pub name: String,
+    /// Its counters and gauges.
+    pub stats: nuthatch_log::StatsSnapshot,
+}
+
+/// The JetStream service for monitoring.
+pub trait JsView: Send + Sync {
+    /// The logs below the streams.
+    fn logs(&self) -> Vec<JsLog>;
+
+    /// At most so many streams and durable consumers.
+    fn sample(&self, streams_max: usize, consumers_max: usize) -> BoxFuture<'_, JsSample>;
+
+    /// Totals over all accounts.
+    fn totals(&self) -> BoxFuture<'_, JsTotals>;
+
+    /// Details by account.
+    fn accounts(&self, query: JszQuery) -> BoxFuture<'_, Vec<JsAccount>>;
+
+    /// Health of the service; of one stream or consumer when asked for through
+    /// [`JsView::check`].
+    fn health(&self) -> JsHealth;
+
+    /// Whether this account (and stream, and consumer) exists and works: an error text if not.
+    fn check<'a>(
+        &'a self,
+        account: &'a str,
+        stream: Option<&'a str>,
+        consumer: Option<&'a str>,
+    ) -> BoxFuture<'a, Result<(), String>>;
+}
+
+/// The service of a server without JetStream: it owns nothing.
+#[derive(Clone, Copy, Default, Debug)]
+pub struct NoJetStream;
+
+impl JetStreamPort for NoJetStream {
+    fn enabled(&self, _account: AccountId) -> bool {
+        false
+    }
+
+    fn version(&self) -> u64 {
+        0
+    }
+
+    fn route(&self, _account: AccountId, _subject: &[u8]) -> Option<StreamRoute> {
+        None
+    }
+
+    fn stream_by_name(&self, _account: AccountId, _name: &[u8]) -> Option<StreamRoute> {
+        None
+    }
+
+    fn stream_name(&self, _account: AccountId, _stream: StreamId) -> Option<String> {
+        None
+    }
+
+    fn domain(&self) -> Option<&str> {
+        None
+    }
+
+    fn api_request(&self, _request: ApiRequest) -> Option<oneshot::Receiver<()>> {
+        None
+    }
+
+    fn send(
+        &self,
+        _engine: LogId,
+        event: Event<Peer>,
+        _privileged: bool,
+        _seen: u64,
+    ) -> Result<(), SendError> {
+        Err(SendError::Closed(event))
+    }
+
+    fn engine_count(&self) -> usize {
+        0
+    }
+
+    fn stop(&self) -> Result<(), String> {
+        Ok(())
+    }
+
+    fn view(&self) -> &dyn JsView {
+        self
+    }
+}
+
+impl JsView for NoJetStream {
+    fn logs(&self) -> Vec<JsLog> {
+        Vec::new()
+    }
+
+    fn sample(&self, _streams_max: usize, _consumers_max: usize) -> BoxFuture<'_, JsSample> {
+        Box::pin(async { JsSample::default() })
+    }
+
+    fn totals(&self) -> BoxFuture<'_, JsTotals> {
+        Box::pin(async { JsTotals::default() })
+    }
+
+    fn accounts(&self, _query: JszQuery) -> BoxFuture<'_, Vec<JsAccount>> {
+        Box::pin(async { Vec::new() })
+    }
+
+    fn health(&self) -> JsHealth {
+        JsHealth::Ok
+    }
+
+    fn check<'a>(
+        &'a self,
+        _account: &'a str,
+        _stream: Option<&'a str>,
+        _consumer: Option<&'a str>,
+    ) -> BoxFuture<'a, Result<(), String>> {
+        Box::pin(async { Err("JetStream is not enabled".to_owned()) })
+    }
+}

@@ -1,0 +1,491 @@
+//! A stream that migrates from one log to another, seen from the two engines.
+//!
+//! The new engine holds a copy that nobody else knows of ([`Op::Arrive`]); messages come by
+//! [`Op::Mirror`] while the old engine goes on serving. Then the old one holds everything back and
+//! tells the stream's state ([`Op::Leave`]), the new one makes that state durable ([`Op::Settle`]):
+//! from that frame on the new log counts. What the old engine keeps in memory (the index, consumers
+//! with their waiting pulls, reads, open batches, what was held back) is handed over as it is:
+//! nothing is read or built anew. What grows with the stream is one look at each message on either
+//! side, for the count of what is dead in the logs' segments.
+//!
+//! Nothing here decides in which order these steps come, or what a restart makes of them: see
+//! [`crate::migration`].
+
+use super::Engine;
+use super::api::Done;
+use super::consumers::{ConsumerKey, log_slot_progress};
+use super::deferred::DeferredEvent;
+use super::pending::{OpOrInfo, PendingOutput};
+use super::stream_slot::StreamSlot;
+use crate::consumer::Consumer;
+use crate::event::HandOff;
+use crate::op::{OpOutcome, Respond};
+use crate::records::MoveOut;
+use crate::rules::{LEAVE_AFTER_COMMIT, SETTLE_WHOLE};
+use crate::sink::{AccountId, Sink};
+use crate::stream::{Accounted, Compared, Provenance, Recovering, Stream, StreamLocation, refusal};
+use nuthatch_log::{LogAccess, Lsn, RecordKind, RecordRef, Seq, StreamId, Timestamp, Urgency};
+use nuthatch_protocol::js::{StreamConfig, Time};
+use nuthatch_protocol::jserror::JsError;
+
+/// State of a stream in a migration between two logs.
+#[derive(Default)]
+pub(super) enum MigrationState {
+    /// It lives here.
+    #[default]
+    Here,
+    /// Its messages are being copied here.
+    Arriving,
+    /// This state of it is in the log, or about to be: it lives here, and waits for what the old
+    /// engine hands over.
+    Settled(Vec<u8>),
+    /// It is about to leave.
+    OutboundStream(Box<OutboundStream>),
+}
+
+/// State of a stream that is about to leave this log.
+pub(super) struct OutboundStream {
+    /// Home and configuration in the new log.
+    provenance: Provenance,
+    config: Box<StreamConfig>,
+    /// The frame before which nothing is told, and who is.
+    waits: Option<(Lsn, Respond)>,
+}
+
+/// A copy that is being compared with the state that is to take over, in parts: the log's other
+/// streams go on between them.
+pub(super) struct Settling {
+    id: StreamId,
+    state: Vec<u8>,
+    told: Box<Recovering>,
+    /// The next sequence to look at.
+    next: u64,
+    respond: Respond,
+}
+
+impl MigrationState {
+    /// True if what is sent to the stream waits.
+    pub(super) const fn holds(&self) -> bool {
+        matches!(self, Self::Settled(_) | Self::OutboundStream(_))
+    }
+
+    /// True if questions wait as well.
+    pub(super) const fn holds_questions(&self) -> bool {
+        matches!(self, Self::Settled(_))
+    }
+}
+
+/// In-memory state handed from engine to engine.
+struct HandOffState<S: Sink> {
+    slot: Box<StreamSlot<S>>,
+    deferred: Vec<DeferredEvent<S::Peer>>,
+}
+
+/// Configuration of an arriving copy: without limits. Which messages live is told by the state at
+/// the end.
+fn unlimited(config: &StreamConfig) -> StreamConfig {
+    StreamConfig { name: config.name.clone(), storage: config.storage, ..StreamConfig::default() }
+}
+
+impl<S: Sink> Engine<S> {
+    /// See [`Op::Arrive`](crate::Op::Arrive).
+    pub(super) fn arrive<L: LogAccess>(
+        &mut self,
+        id: StreamId,
+        account: AccountId,
+        config: &StreamConfig,
+        (from, created): (StreamLocation, Time),
+        log: &mut L,
+    ) -> Done {
+        if !self.is_fresh(id) {
+            return Err(JsError::STREAM_NAME_EXIST);
+        }
+        let seed = self.config.hash_seed;
+        let config = Box::new(unlimited(config));
+        let mut stream = Stream::new(id, account, config, Timestamp(created.0), seed);
+        stream.set_provenance(Provenance::arriving(from));
+        let mut body = Vec::new();
+        stream.encode_state(std::iter::empty(), &mut body);
+        let lsn = append_state(&stream, &body, log)?;
+        let mut slot = StreamSlot::new(stream, &self.config.domain);
+        slot.migration = MigrationState::Arriving;
+        self.slots.insert(id, Box::new(slot));
+        self.next_id = self.next_id.max(StreamId(id.0.saturating_add(1)));
+        self.changed(id, lsn);
+        Ok((Some(lsn), OpOutcome::Done))
+    }
+
+    /// See [`Op::Leave`](crate::Op::Leave).
+    pub(super) fn leave<L: LogAccess>(
+        &mut self,
+        id: StreamId,
+        (here, to): (String, StreamLocation),
+        config: Box<StreamConfig>,
+        respond: Respond,
+        log: &mut L,
+    ) {
+        let lsn = match self.log_leave(id, &to, log) {
+            Ok(lsn) => lsn,
+            Err(error) => return respond(Err(error)),
+        };
+        let slot = self.slots.get_mut(&id).expect("its move was logged a moment ago");
+        slot.stream.set_provenance(Provenance { to: Some(to), ..slot.stream.provenance().clone() });
+        let provenance = Provenance::arrived(StreamLocation { log: here, stream: id });
+        slot.migration = MigrationState::OutboundStream(Box::new(OutboundStream {
+            provenance,
+            config,
+            waits: Some((lsn, respond)),
+        }));
+        self.in_migration += 1;
+        self.leaving.push(id);
+        self.changed(id, lsn);
+    }
+
+    /// Everything of the stream that is not in the log yet, and where it is about to go.
+    fn log_leave<L: LogAccess>(
+        &mut self,
+        id: StreamId,
+        to: &StreamLocation,
+        log: &mut L,
+    ) -> Result<Lsn, JsError> {
+        if let Some(reason) = &self.failed {
+            return Err(crate::stream::unavailable(reason));
+        }
+        self.expire_stream(id, log);
+        let domain = &self.config.domain;
+        let slot = match self.slots.get_mut(&id) {
+            Some(slot) if !slot.deleting && matches!(slot.migration, MigrationState::Here) => slot,
+            _ => return Err(JsError::STREAM_NOT_FOUND),
+        };
+        log_slot_progress(slot, &mut self.sink, domain, log).map_err(refusal)?;
+        append_move(&slot.stream, Some(to), log)
+    }
+
+    /// Frames up to `lsn` have committed: who waits to hear that a stream can leave is told.
+    pub(super) fn tell_leavers<L: LogAccess>(&mut self, lsn: Lsn, log: &mut L) {
+        let mut waiting = std::mem::take(&mut self.leaving);
+        waiting.retain(|&id| {
+            let Some(slot) = self.slots.get_mut(&id) else { return false };
+            let uncommitted = slot.stream.uncommitted();
+            let MigrationState::OutboundStream(leaving) = &mut slot.migration else { return false };
+            let Some((at, _)) = &leaving.waits else { return false };
+            let is_late = *at > lsn && LEAVE_AFTER_COMMIT.holds();
+            if is_late || uncommitted.is_some_and(|last| last > log.committed()) {
+                return true;
+            }
+            let Some((_, respond)) = leaving.waits.take() else { return false };
+            respond(Ok(slot.left()));
+            false
+        });
+        self.leaving.append(&mut waiting);
+    }
+
+    /// See [`Op::Stay`](crate::Op::Stay).
+    pub(super) fn stay<L: LogAccess>(
+        &mut self,
+        id: StreamId,
+        refused: Option<StreamLocation>,
+        log: &mut L,
+    ) -> Done {
+        let mut lsn = None;
+        let slot = self.slots.get_mut(&id).ok_or(JsError::STREAM_NOT_FOUND)?;
+        let was_going = matches!(slot.migration, MigrationState::OutboundStream(_));
+        if let Some(copy) = refused {
+            lsn = Some(append_move(&slot.stream, Some(&copy), log)?);
+            slot.stream
+                .set_provenance(Provenance { to: Some(copy), ..slot.stream.provenance().clone() });
+        }
+        if let Some(lsn) = lsn {
+            self.changed(id, lsn);
+        }
+        if was_going {
+            self.go_on(id, log);
+            self.release_deferred(log);
+        }
+        Ok((lsn, OpOutcome::Done))
+    }
+
+    /// See [`Op::Probe`](crate::Op::Probe).
+    pub(super) fn probe<L: LogAccess>(&mut self, id: StreamId, log: &mut L) -> Done {
+        let slot = match self.slots.get(&id) {
+            Some(slot) if matches!(slot.migration, MigrationState::Arriving) => slot,
+            _ => return Err(JsError::STREAM_NOT_FOUND),
+        };
+        // It goes nowhere: that is known, and takes a frame as good as any other.
+        let lsn = append_move(&slot.stream, None, log)?;
+        self.changed(id, lsn);
+        Ok((Some(lsn), OpOutcome::Done))
+    }
+
+    /// See [`Op::Settle`](crate::Op::Settle).
+    pub(super) fn settle<L: LogAccess>(
+        &mut self,
+        id: StreamId,
+        state: Vec<u8>,
+        respond: Respond,
+        log: &mut L,
+    ) {
+        if let Some(reason) = &self.failed {
+            return refuse(respond, crate::stream::unavailable(reason));
+        }
+        let arriving = |slot: &StreamSlot<S>| matches!(slot.migration, MigrationState::Arriving);
+        if !self.slots.get(&id).is_some_and(|slot| arriving(slot)) {
+            return refuse(respond, JsError::STREAM_NOT_FOUND);
+        }
+        let told = Stream::decode_state(id, &state, 0).map(|told| Box::new(told.recovering));
+        match told {
+            Ok(told) => {
+                self.settling.push_back(Settling { id, state, told, next: 0, respond });
+            }
+            Err(error) => {
+                let why = format!("the state handed over: {error}");
+                return refuse(respond, JsError::STREAM_STORE_FAILED.with_err(why));
+            }
+        }
+        self.settle_at = Some(log.now());
+        self.run_settling(log);
+    }
+
+    /// Goes on with comparing the copy that has waited longest, if it is time: one part.
+    pub(super) fn run_settling<L: LogAccess>(&mut self, log: &mut L) {
+        if self.settle_at.is_none_or(|at| at > log.now()) {
+            return;
+        }
+        self.settle_at = None;
+        let Some(mut settling) = self.settling.pop_front() else { return };
+        let slot = self.slots.get(&settling.id);
+        let copy = slot.filter(|slot| matches!(slot.migration, MigrationState::Arriving));
+        let compared = copy.map(|slot| slot.stream.compare_with(&settling.told, settling.next));
+        match compared {
+            None => refuse(settling.respond, JsError::STREAM_NOT_FOUND),
+            Some(Compared::UpTo(next)) => {
+                settling.next = next;
+                self.settling.push_back(settling);
+            }
+            Some(Compared::Lacks(first, last)) if SETTLE_WHOLE.holds() => {
+                let why = format!("the copy lacks messages from {first} to {last}");
+                refuse(settling.respond, JsError::STREAM_STORE_FAILED.with_err(why));
+            }
+            Some(_) => self.settle_whole(settling, log),
+        }
+        if !self.settling.is_empty() {
+            self.settle_at = Some(log.now());
+        }
+    }
+
+    /// The log has failed: copies that are being compared do not take over.
+    pub(super) fn refuse_settling(&mut self, error: &JsError) {
+        for settling in self.settling.drain(..) {
+            refuse(settling.respond, error.clone());
+        }
+    }
+
+    /// The copy is whole: from the frame with its state on it counts.
+    fn settle_whole<L: LogAccess>(&mut self, settling: Settling, log: &mut L) {
+        let Settling { id, state, respond, .. } = settling;
+        let slot = self.slots.get_mut(&id).expect("the copy was compared a moment ago");
+        let lsn = match append_state(&slot.stream, &state, log) {
+            Ok(lsn) => lsn,
+            Err(error) => return refuse(respond, error),
+        };
+        slot.migration = MigrationState::Settled(state);
+        self.in_migration += 1;
+        self.changed(id, lsn);
+        let outcome = OpOrInfo::Ready(Box::new(Ok(OpOutcome::Done)));
+        self.pending.push(lsn, PendingOutput::Op(respond, outcome));
+    }
+
+    /// See [`Op::Forget`](crate::Op::Forget).
+    pub(super) fn forget<L: LogAccess>(
+        &mut self,
+        id: StreamId,
+        only_copy: bool,
+        log: &mut L,
+    ) -> Done {
+        let slot = self.slots.get(&id).ok_or(JsError::STREAM_NOT_FOUND)?;
+        if only_copy && !matches!(slot.migration, MigrationState::Arriving) {
+            return Err(JsError::STREAM_STORE_FAILED.with_err("the stream has moved here"));
+        }
+        let lsn = append_delete(&slot.stream, log)?;
+        drop(self.take_slot(id, log));
+        Ok((Some(lsn), OpOutcome::Done))
+    }
+
+    /// See [`Event::Depart`](crate::Event::Depart).
+    pub(super) fn depart<L: LogAccess>(
+        &mut self,
+        id: StreamId,
+        forgotten: Respond,
+        log: &mut L,
+    ) -> Option<HandOff> {
+        let slot = match self.slots.get(&id) {
+            Some(slot) if matches!(slot.migration, MigrationState::OutboundStream(_)) => slot,
+            _ => {
+                forgotten(Err(JsError::STREAM_NOT_FOUND));
+                return None;
+            }
+        };
+        // Without the record the next start finds the stream in both logs, and deletes it here.
+        let logged = append_delete(&slot.stream, log);
+        self.finish(logged.map(|lsn| (Some(lsn), OpOutcome::Done)), forgotten);
+        let deferred = self.take_held(id);
+        let slot = self.take_slot(id, log)?;
+        Some(HandOff(Box::new(HandOffState { slot, deferred })))
+    }
+
+    /// Takes a stream out; nothing of it counts here any more.
+    fn take_slot<L: LogAccess>(&mut self, id: StreamId, log: &mut L) -> Option<Box<StreamSlot<S>>> {
+        for index in self.slots.get(&id)?.consumers.indexes() {
+            self.unwatch_deliver_subject(ConsumerKey { stream: id, index });
+        }
+        let mut slot = self.slots.remove(&id)?;
+        self.in_migration -= usize::from(slot.migration.holds());
+        if let Some(batches) = &slot.batches {
+            batches.leave(&mut self.batch_totals);
+        }
+        slot.stream.for_each_held(&mut |seq, weight| log.dead(id, seq, weight));
+        let (before, _) = slot.stream.account_use();
+        self.budget.settle(slot.stream.account(), (before, Accounted::default()));
+        Some(slot)
+    }
+
+    /// See [`Event::Install`](crate::Event::Install).
+    pub(super) fn install<L: LogAccess>(&mut self, id: StreamId, hand_off: HandOff, log: &mut L) {
+        let belongings = hand_off.0.downcast::<HandOffState<S>>();
+        let belongings =
+            belongings.unwrap_or_else(|_| panic!("engines of one server are of one kind"));
+        let HandOffState { mut slot, deferred } = *belongings;
+        let mut copy = self.slots.remove(&id).expect("the copy that took over is here");
+        assert!(
+            matches!(copy.migration, MigrationState::Settled(_)),
+            "what is handed over has a state here"
+        );
+        copy.stream.for_each_held(&mut |seq, weight| {
+            if !slot.stream.holds(seq) {
+                log.dead(id, seq, weight);
+            }
+        });
+        let (before, _) = copy.stream.account_use();
+        self.budget.settle(copy.stream.account(), (before, Accounted::default()));
+        let MigrationState::OutboundStream(leaving) = std::mem::take(&mut slot.migration) else {
+            panic!("what was handed over was about to leave");
+        };
+        slot.stream.rehome(id, leaving.provenance);
+        slot.stream.swap_config(leaving.config);
+        slot.unpack();
+        slot.migration = std::mem::take(&mut copy.migration);
+        if let Some(batches) = &slot.batches {
+            batches.join(&mut self.batch_totals);
+        }
+        self.slots.insert(id, slot);
+        self.go_on(id, log);
+        for waiting in deferred {
+            self.run_held(waiting.moved_to(id), log);
+        }
+        self.release_deferred(log);
+    }
+
+    /// A stream whose traffic waited is served (again).
+    fn go_on<L: LogAccess>(&mut self, id: StreamId, log: &mut L) {
+        let slot = self.slots.get_mut(&id).expect("a stream that goes on is there");
+        self.in_migration -= usize::from(slot.migration.holds());
+        slot.migration = MigrationState::Here;
+        self.budget.settle(slot.stream.account(), slot.stream.account_use());
+        self.deadlines.schedule_stream(slot);
+        if slot.sweep.is_some() && !self.lists.sweeping.contains(&id) {
+            self.lists.sweeping.push_back(id);
+        }
+        if slot.sweep.is_some() {
+            self.lists.sweep_at = Some(log.now());
+        }
+        for index in slot.consumers.indexes() {
+            let key = ConsumerKey { stream: id, index };
+            self.watch_deliver_subject(key);
+            self.call(key, log, Consumer::interest_changed);
+            self.pump_later(key);
+        }
+        self.retry_reads(id, log);
+    }
+}
+
+impl<S: Sink> StreamSlot<S> {
+    /// The answer to [`Op::Leave`](crate::Op::Leave): the state as the new log begins with it.
+    fn left(&mut self) -> OpOutcome {
+        let last_seq = self.stream.assigned_totals().last_seq;
+        let MigrationState::OutboundStream(leaving) = std::mem::take(&mut self.migration) else {
+            panic!("only a stream that is about to leave is asked for its state");
+        };
+        let mut leaving = leaving;
+        let here = self.stream.set_provenance(leaving.provenance.clone());
+        leaving.config = self.stream.swap_config(leaving.config);
+        let mut state = Vec::new();
+        self.encode_state(&mut state);
+        leaving.config = self.stream.swap_config(leaving.config);
+        self.stream.set_provenance(here);
+        self.migration = MigrationState::OutboundStream(leaving);
+        OpOutcome::Left { state, last_seq }
+    }
+
+    /// After the journey: nothing of the old engine's lists and frames holds here.
+    fn unpack(&mut self) {
+        self.committed_in = Lsn(0);
+        self.scheduled = None;
+        self.is_freed = false;
+        self.schedules_wait = false;
+        self.consumers.unpack();
+    }
+}
+
+/// A copy does not take over.
+fn refuse(respond: Respond, error: JsError) {
+    respond(Ok(OpOutcome::Unsettled(error)));
+}
+
+/// Says where a stream is about to go, or that it stays. Returns the frame.
+fn append_move<L: LogAccess>(
+    stream: &Stream,
+    to: Option<&StreamLocation>,
+    log: &mut L,
+) -> Result<Lsn, JsError> {
+    let mut body = Vec::new();
+    MoveOut::encode(to, &mut body);
+    append(RecordKind::MoveOut, stream, &body, log)
+}
+
+fn append_delete<L: LogAccess>(stream: &Stream, log: &mut L) -> Result<Lsn, JsError> {
+    append(RecordKind::StreamDelete, stream, b"", log)
+}
+
+fn append<L: LogAccess>(
+    kind: RecordKind,
+    stream: &Stream,
+    body: &[u8],
+    log: &mut L,
+) -> Result<Lsn, JsError> {
+    let record = record(kind, stream, body, log.now());
+    Ok(log.append(&record, Urgency::Awaited, true).map_err(refusal)?.lsn)
+}
+
+fn append_state<L: LogAccess>(stream: &Stream, body: &[u8], log: &mut L) -> Result<Lsn, JsError> {
+    let record = record(RecordKind::StreamState, stream, body, log.now());
+    let lsn = log.append_state(&record).map_err(refusal)?.lsn;
+    log.flush_soon();
+    Ok(lsn)
+}
+
+fn record<'a>(
+    kind: RecordKind,
+    stream: &'a Stream,
+    body: &'a [u8],
+    timestamp: Timestamp,
+) -> RecordRef<'a> {
+    RecordRef {
+        kind,
+        stream: stream.id(),
+        seq: Seq(stream.assigned_totals().last_seq),
+        timestamp,
+        subject: stream.config().name.as_bytes(),
+        headers: b"",
+        body,
+    }
+}

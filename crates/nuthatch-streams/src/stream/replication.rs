@@ -1,0 +1,218 @@
+//! Messages of other streams: a mirror takes them over with sequence and time, a stream with
+//! sources gives them sequences of its own and remembers how far it has come with each source.
+//!
+//! How far that is follows from the `Nats-Stream-Source` header of what was stored, live and on
+//! replay, so a message is sourced exactly once whatever happens in between.
+
+use super::admit::{Admitted, Effects, Publish, Refusal, refusal};
+use super::dedup::hash_id;
+use super::evict::When;
+use super::headers::{NO_HEADERS, PublishHeaders, scan};
+use super::messages::{Entry, MAX_WEIGHT_BYTES};
+use super::{LAST_SEQ_MAX, Stream};
+use crate::budget::Budget;
+use crate::op::Replica;
+use crate::records::{Advance, AdvanceRollup};
+use nuthatch_log::{LogAccess, Lsn, RecordKind, RecordRef, Seq, Timestamp, Urgency};
+use nuthatch_protocol::js::RetentionPolicy;
+use nuthatch_protocol::jserror::JsError;
+use std::collections::BTreeMap;
+
+/// Sequence of the last message of each source, by the source's key.
+pub type Sourced = BTreeMap<Box<[u8]>, u64>;
+
+/// The key of a source and the sequence in a `Nats-Stream-Source` header
+/// `<stream> <sequence> <filters> <destinations> <subject> <origin>`, where the last part tells
+/// apart streams of one name that were there one after the other. The key is
+/// `<stream> <filters> <destinations> <origin>`.
+#[must_use]
+pub fn read_source(header: &[u8]) -> Option<(Box<[u8]>, u64)> {
+    let fields: Vec<&[u8]> = header.split(|&b| b == b' ').collect();
+    let (stream, seq) = (fields.first()?, fields.get(1)?);
+    let seq = std::str::from_utf8(seq).ok()?.parse().ok()?;
+    let field = |at: usize, or: &'static [u8]| fields.get(at).copied().unwrap_or(or);
+    let key = [*stream, field(2, b">"), field(3, b">"), field(5, b"")];
+    Some((key.join(&b' ').into_boxed_slice(), seq))
+}
+
+impl Stream {
+    /// The sequence of the last message that came from a source; 0 if none did.
+    #[must_use]
+    pub fn sourced(&self, key: &[u8]) -> u64 {
+        self.sourced.get(key).copied().unwrap_or(0)
+    }
+
+    /// A message with this header was stored.
+    pub(super) fn note_source(&mut self, header: &[u8]) {
+        if !header.is_empty()
+            && let Some((key, seq)) = read_source(header)
+        {
+            let last = self.sourced.entry(key).or_insert(0);
+            *last = seq.max(*last);
+        }
+    }
+
+    /// A mirror takes over a message of its origin, with sequence and time. Those that it has are
+    /// passed over. Returns the frame.
+    ///
+    /// # Errors
+    /// Why the log or a limit refuses it.
+    pub fn mirror<L: LogAccess>(
+        &mut self,
+        copy: &Replica,
+        log: &mut L,
+        budget: &Budget,
+    ) -> Result<Option<Lsn>, Refusal> {
+        if copy.seq < self.messages.next() {
+            return Ok(None);
+        }
+        Self::check_sequence(copy.seq)?;
+        let publish = copy.publish();
+        let weight = publish.weight();
+        if weight > MAX_WEIGHT_BYTES {
+            return Err(JsError::STREAM_STORE_FAILED.with_err("message too large"));
+        }
+        self.check_budget(&publish, budget)?;
+        let at = Timestamp(copy.time.0).max(self.assigned.last_at);
+        let record = RecordRef {
+            kind: RecordKind::Message,
+            stream: self.id,
+            seq: Seq(copy.seq),
+            timestamp: at,
+            subject: publish.subject,
+            headers: publish.headers,
+            body: publish.body,
+        };
+        let lsn = log.append(&record, Urgency::Awaited, false).map_err(refusal)?.lsn;
+        self.mark_before(lsn);
+        self.messages.skip_to(copy.seq);
+        let effects = self.copied_effects(&publish, at);
+        let subject = self.subjects.intern(publish.subject);
+        let entry = Entry::new(subject, weight, !publish.headers.is_empty(), at);
+        self.note_republish(copy.seq, subject);
+        if !publish.headers.is_empty() {
+            self.note_source(scan(publish.headers).source);
+        }
+        self.add(publish.subject, entry, &effects, When::Committed(lsn));
+        Ok(Some(lsn))
+    }
+
+    /// Effects of the headers of a copied message; the origin has checked them.
+    fn copied_effects<'a>(&mut self, publish: &Publish<'a>, at: Timestamp) -> Effects<'a> {
+        if publish.headers.is_empty() {
+            return Effects::default();
+        }
+        let found = scan(publish.headers);
+        let mut effects = self.replayed_effects(found.msg_id, found.rollup, at);
+        effects.set_times(&found, &self.limits);
+        effects.set_schedule(publish.headers, &found, &self.limits);
+        effects
+    }
+
+    /// Sequences given by another server, or by a client that restores, are accepted as long as the
+    /// stream does not run out of them.
+    fn check_sequence(seq: u64) -> Result<(), Refusal> {
+        if seq > LAST_SEQ_MAX {
+            return Err(JsError::STREAM_STORE_FAILED.with_err("sequence too far ahead"));
+        }
+        Ok(())
+    }
+
+    fn check_budget(&self, publish: &Publish<'_>, budget: &Budget) -> Result<(), Refusal> {
+        let weight = publish.weight() as u64;
+        if !budget.has_room_for_bytes(self.unaccounted_bytes(), weight) {
+            return Err(JsError::INSUFFICIENT_RESOURCES);
+        }
+        if !budget.account_has_room(self.account, self.unaccounted_bytes(), weight) {
+            return Err(JsError::ACCOUNT_RESOURCES_EXCEEDED);
+        }
+        match self.subjects.find(publish.subject) {
+            Some(_) => Ok(()),
+            None => self.check_new_subject(publish.subject, 0, budget),
+        }
+    }
+
+    /// A mirror's origin has nothing up to `seq` any more: neither has the mirror. Returns the
+    /// frame.
+    ///
+    /// # Errors
+    /// Why the log refuses it.
+    pub fn mirror_gap<L: LogAccess>(
+        &mut self,
+        seq: u64,
+        log: &mut L,
+    ) -> Result<Option<Lsn>, Refusal> {
+        if seq < self.messages.next() {
+            return Ok(None);
+        }
+        Self::check_sequence(seq)?;
+        let mut body = Vec::new();
+        Advance { rollup: AdvanceRollup::None, msg_id: b"" }.encode(&mut body);
+        // Its times are those of the origin.
+        let at = self.assigned.last_at;
+        let record = RecordRef {
+            kind: RecordKind::Advance,
+            stream: self.id,
+            seq: Seq(seq),
+            timestamp: at,
+            subject: b"",
+            headers: b"",
+            body: &body,
+        };
+        let lsn = log.append(&record, Urgency::Awaited, false).map_err(refusal)?.lsn;
+        self.mark_before(lsn);
+        self.advance(b"", &Effects::default(), seq, at, When::Committed(lsn));
+        Ok(Some(lsn))
+    }
+
+    /// Stores a message of a source, whose `Nats-Stream-Source` header says which it is; one that is
+    /// there already, by that header or by its message id, is passed over. Returns the frame.
+    ///
+    /// # Errors
+    /// Why the log or a limit refuses it.
+    pub fn source<L: LogAccess>(
+        &mut self,
+        copy: &Replica,
+        log: &mut L,
+        budget: &Budget,
+        interested: impl FnOnce(&[u8]) -> bool,
+    ) -> Result<Option<Lsn>, Refusal> {
+        let publish = copy.publish();
+        let found = if publish.headers.is_empty() { NO_HEADERS } else { scan(publish.headers) };
+        let now = log.now().max(self.assigned.last_at);
+        if self.is_sourced(&found) || self.is_known_id(&found, now) {
+            self.note_source(found.source);
+            return Ok(None);
+        }
+        self.check_size(&publish)?;
+        let effects = self.copied_effects(&publish, now);
+        let admitted = if self.limits.counter {
+            self.store_counted(&publish, &found, &effects, now, log, budget)?
+        } else if self.limits.retention == RetentionPolicy::Interest && !interested(publish.subject)
+        {
+            self.skip(&publish, &effects, now, log)?
+        } else {
+            if self.limits.discard_new {
+                self.check_room(&publish, &effects)?;
+            }
+            self.store(&publish, &effects, now, log, budget)?
+        };
+        self.note_source(found.source);
+        Ok(match admitted {
+            Admitted::Sequenced { lsn, .. } => Some(lsn),
+            Admitted::Duplicate { .. } => None,
+        })
+    }
+
+    fn is_sourced(&self, found: &PublishHeaders<'_>) -> bool {
+        read_source(found.source).is_some_and(|(key, seq)| seq <= self.sourced(&key))
+    }
+
+    fn is_known_id(&mut self, found: &PublishHeaders<'_>, now: Timestamp) -> bool {
+        if found.msg_id.is_empty() {
+            return false;
+        }
+        self.dedup.sweep(now, self.limits.window_ns);
+        self.dedup.find(hash_id(found.msg_id)).is_some()
+    }
+}

@@ -1,0 +1,210 @@
+//! `stream import --from`: brings streams of a running server here, with their sequences, times, headers,
+//! gaps and consumers.
+//!
+//! The state of an import is in the target: whatever stops it, the same command goes on behind the
+//! last sequence there. Both sides are read and compared before a stream is put in service.
+
+mod finish;
+mod source;
+mod target;
+mod verify;
+
+use std::path::PathBuf;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use clap::Args;
+use nuthatch_bench::connect::ConnectArgs;
+use serde_json::{Value, json};
+
+use crate::error::CliError;
+use crate::input::check_name;
+use crate::show;
+use source::Source;
+use target::Target;
+
+/// Between two looks at a source that has nothing new.
+const LOOK_EVERY: Duration = Duration::from_millis(200);
+/// Between two lines about how far it is.
+const TELL_EVERY: Duration = Duration::from_secs(2);
+
+/// Options of `stream import` for streams of a running server.
+#[derive(Debug, Clone, Args)]
+pub struct LiveImportArgs {
+    /// A running server to bring streams from: nats://[user:pass@]host:port
+    #[arg(long, value_name = "URL", conflicts_with = "from_dir")]
+    from: Option<String>,
+    /// Credentials file for that server
+    #[arg(long, value_name = "FILE", requires = "from")]
+    from_creds: Option<PathBuf>,
+    /// JetStream domain there
+    #[arg(long, value_name = "DOMAIN", requires = "from")]
+    from_domain: Option<String>,
+    /// Log to put them in, as this server's configuration names it
+    #[arg(long, value_name = "NAME", requires = "from")]
+    log: Option<String>,
+    /// Go on with what is published meanwhile, until interrupted
+    #[arg(long, requires = "from", conflicts_with_all = ["finish", "cancel"])]
+    follow: bool,
+    /// Nobody publishes or consumes there any more: bring the rest, compare, put the streams in
+    /// service here
+    #[arg(long, requires = "from", conflicts_with = "cancel")]
+    finish: bool,
+    /// Give the import up: what was brought from a running server is deleted here
+    #[arg(long)]
+    cancel: bool,
+}
+
+/// One import: where from, where to, how far.
+struct Import {
+    name: String,
+    /// Configuration that the stream is to have here.
+    config: Value,
+    /// Last sequence that is here.
+    stored: u64,
+    /// Up to here both sides were compared.
+    verified: u64,
+}
+
+/// Runs `stream import`.
+pub fn run(names: &[String], args: &LiveImportArgs, connect: &ConnectArgs) -> Result<(), CliError> {
+    names.iter().try_for_each(|name| check_name("stream", name))?;
+    let mut target = Target::open(connect)?;
+    if args.cancel {
+        return cancel(names, &mut target);
+    }
+    let mut source = Source::open(args, connect)?;
+    let mut imports = Vec::new();
+    for info in source.streams(names)? {
+        imports.extend(begin(names, args, &info, &mut target)?);
+    }
+    for import in &mut imports {
+        copy(import, &mut source, &mut target)?;
+        verify::compare(import, &mut source, &mut target)?;
+        let (name, stored) = (&import.name, import.stored);
+        eprintln!("{name}: here up to sequence {stored}, compared");
+    }
+    if args.follow {
+        return follow(&mut imports, &mut source, &mut target);
+    }
+    if !args.finish {
+        return tell(&imports, &target);
+    }
+    let mut reports = Vec::new();
+    for import in &mut imports {
+        reports.push(finish::finish(import, &mut source, &mut target)?);
+    }
+    let text = || reports.iter().map(finish::describe).collect::<String>();
+    target.session.print(&json!(reports), text)
+}
+
+/// Keeps up, until interrupted or something fails.
+fn follow(
+    imports: &mut [Import],
+    source: &mut Source,
+    target: &mut Target,
+) -> Result<(), CliError> {
+    loop {
+        let mut is_idle = true;
+        for import in &mut *imports {
+            is_idle &= copy(import, source, target)? == 0;
+            verify::compare(import, source, target)?;
+        }
+        if is_idle {
+            thread::sleep(LOOK_EVERY);
+        }
+    }
+}
+
+fn tell(imports: &[Import], target: &Target) -> Result<(), CliError> {
+    let list: Vec<Value> = imports
+        .iter()
+        .map(|import| {
+            json!({"stream": import.name, "last_seq": import.stored, "verified": import.verified})
+        })
+        .collect();
+    target.session.print(&json!(list), || {
+        let mut text = String::new();
+        for import in imports {
+            let Import { name, stored, .. } = import;
+            text += &format!("Stream {name} is here up to sequence {stored}, not yet in service\n");
+        }
+        text + "Stop publishers and consumers, then put the streams in service with --finish\n"
+    })
+}
+
+fn cancel(names: &[String], target: &mut Target) -> Result<(), CliError> {
+    if names.is_empty() {
+        return Err(CliError::Usage("name the streams whose import is to be given up".into()));
+    }
+    for name in names {
+        target.act(name, &json!({"action": "cancel"}))?;
+        eprintln!("{name}: what was brought here is deleted");
+    }
+    Ok(())
+}
+
+/// Begins the import of a stream, or finds where it is. `None`: it is in service already.
+fn begin(
+    names: &[String],
+    args: &LiveImportArgs,
+    info: &Value,
+    target: &mut Target,
+) -> Result<Option<Import>, CliError> {
+    let name = show::text(&info["config"]["name"]);
+    let config = wanted(args, &info["config"], &name);
+    if names.is_empty() && target.is_in_service(&name)? {
+        eprintln!("{name}: is in service here, passed over");
+        return Ok(None);
+    }
+    let told = target.act(&name, &json!({"action": "begin", "config": config}))?;
+    let stored = told["state"]["last_seq"].as_u64().unwrap_or(0);
+    let verified = told["verified"].as_u64().unwrap_or(0);
+    Ok(Some(Import { name, config, stored, verified }))
+}
+
+/// The configuration for here: one replica, no placement of another cluster, no facts about the
+/// other server, no sources (how far they were is not known here).
+fn wanted(args: &LiveImportArgs, config: &Value, name: &str) -> Value {
+    let mut config = config.clone();
+    config["num_replicas"] = 1.into();
+    if let Some(fields) = config.as_object_mut() {
+        fields.remove("placement");
+        if fields.remove("sources").is_some() {
+            eprintln!(
+                "{name}: its sources are left out, as nobody here knows how far it had come with \
+                 them; add them with a start sequence when it is in service"
+            );
+        }
+    }
+    if let Some(facts) = config["metadata"].as_object_mut() {
+        facts.retain(|key, _| !key.starts_with("_nats.") && !key.starts_with("_nuthatch."));
+    }
+    if let Some(log) = &args.log {
+        config["placement"] = json!({"tags": [format!("log:{log}")]});
+    }
+    config
+}
+
+/// Brings what the source has and the target has not; returns how many messages that were.
+fn copy(import: &mut Import, source: &mut Source, target: &mut Target) -> Result<u64, CliError> {
+    let last = source.last_seq(&import.name)?;
+    if last <= import.stored {
+        return Ok(0);
+    }
+    let (mut count, mut told) = (0, Instant::now());
+    let mut reader = source.read(&import.name, import.stored + 1, last)?;
+    target.begin_batches(&import.name)?;
+    while let Some(message) = reader.next(source)? {
+        target.push(&message.as_imported())?;
+        count += 1;
+        if told.elapsed() >= TELL_EVERY {
+            told = Instant::now();
+            eprintln!("{}: {} of {last}", import.name, message.seq);
+        }
+    }
+    reader.close(source);
+    target.end_batches(last)?;
+    import.stored = last;
+    Ok(count)
+}
