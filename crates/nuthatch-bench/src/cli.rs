@@ -5,13 +5,10 @@ use std::time::Duration;
 
 use clap::{Args, Subcommand};
 
-use crate::client::Client;
-use crate::connect::ConnectArgs;
 use crate::driver::Driver;
 use crate::harness::Target;
 use crate::process;
 use crate::report::{Plan, Report, RunReport};
-use crate::units::{parse_count, parse_duration, parse_number};
 use crate::workload::consumer::AckMode;
 use crate::workload::core::{CorePub, CoreSub};
 use crate::workload::js_batch::{BatchKind, JsBatch};
@@ -19,6 +16,9 @@ use crate::workload::js_pub::JsPub;
 use crate::workload::js_read::{JsRead, ReadMode};
 use crate::workload::request::RequestReply;
 use crate::workload::stream::StreamPlan;
+use nuthatch_client::Client;
+use nuthatch_client::connect::ConnectArgs;
+use nuthatch_client::units::{parse_count, parse_duration, parse_number};
 
 pub use crate::harness::BenchError;
 

@@ -4,10 +4,10 @@ use std::sync::Barrier;
 use std::thread;
 use std::time::Duration;
 
-use crate::client::{Client, ConnectError, ConnectOptions, RequestError, TransportError};
-use crate::js::JsError;
 use crate::process::{self, ProcessCost, Usage};
 use crate::report::{RunReport, Tally};
+use nuthatch_client::js::JsError;
+use nuthatch_client::{Client, ConnectError, ConnectOptions, RequestError, TransportError};
 
 /// Why a measurement could not be made.
 #[derive(Debug, thiserror::Error)]
@@ -33,10 +33,10 @@ pub enum BenchError {
     Queue(#[from] crate::queue::QueueError),
     /// A server address is unusable.
     #[error(transparent)]
-    Url(#[from] crate::client::UrlError),
+    Url(#[from] nuthatch_client::UrlError),
     /// An address, a context or a file with credentials is unusable.
     #[error(transparent)]
-    Settings(#[from] crate::connect::SettingsError),
+    Settings(#[from] nuthatch_client::connect::SettingsError),
     /// Invalid usage.
     #[error("{0}")]
     Usage(String),

@@ -1,9 +1,8 @@
-//! Load generator and workloads for NATS servers, with their own lean client.
+//! Load generator and workloads for NATS servers.
 //!
 //! Everything here talks to a server through its protocol alone, so the same measurement runs
 //! against any NATS server; only `catalog` writes a log itself, because publishing so much would take
-//! too long. The command line of the `nuthatch` binary shares [`client`] and [`js`], and has the load
-//! generator ([`cli`]). The workbench (other systems, campaigns, plots) is a binary of its own,
+//! too long. The `nuthatch` binary has the load generator ([`cli`]). The workbench (other systems, campaigns, plots) is a binary of its own,
 //! `nuthatch-bench`, behind the feature `workbench`.
 
 #[cfg(feature = "async-nats")]
@@ -13,13 +12,10 @@ mod campaign;
 #[cfg(feature = "workbench")]
 mod catalog;
 pub mod cli;
-pub mod client;
 #[cfg(feature = "workbench")]
 mod compare;
-pub mod connect;
 mod driver;
 mod harness;
-pub mod js;
 #[cfg(feature = "workbench")]
 mod meter;
 #[cfg(feature = "workbench")]
@@ -49,7 +45,6 @@ mod requests;
 mod scale;
 #[cfg(feature = "workbench")]
 mod table;
-pub mod units;
 #[cfg(feature = "workbench")]
 mod workbench;
 mod workload;

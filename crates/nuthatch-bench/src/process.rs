@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use serde::Serialize;
 
-use crate::client::ServerUrl;
+use nuthatch_client::ServerUrl;
 
 /// CPU time and memory of a process at one moment.
 #[derive(Debug, Clone, Copy, Default)]

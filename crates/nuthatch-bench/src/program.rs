@@ -9,7 +9,6 @@ use crate::campaign::{self, ReportArgs, RunArgs};
 use crate::catalog::{self, CatalogArgs};
 use crate::cli::{self, LoadCommand};
 use crate::compare::{self, CompareArgs};
-use crate::connect::ConnectArgs;
 use crate::harness::BenchError;
 use crate::migration::{self, importing::ImportArgs, moving::MoveArgs};
 use crate::mq::{self, cli::MqArgs};
@@ -19,6 +18,7 @@ use crate::scale::{self, ScaleArgs};
 use crate::workbench::cli::{LogArgs, PartitionsArgs, PubSubArgs};
 use crate::workbench::latency_cli::LatencyArgs;
 use crate::workbench::{self, latency_cli};
+use nuthatch_client::connect::ConnectArgs;
 
 /// Exit code for a command line that makes no sense; clap uses the same.
 const EXIT_USAGE: u8 = 2;

@@ -5,8 +5,8 @@ use std::path::PathBuf;
 use std::time::Instant;
 
 use clap::{Args, Subcommand};
-use nuthatch_bench::connect::ConnectArgs;
-use nuthatch_bench::units::parse_count;
+use nuthatch_client::connect::ConnectArgs;
+use nuthatch_client::units::parse_count;
 use serde_json::{Value, json};
 
 use crate::error::CliError;

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use nuthatch_bench::cli::{BenchArgs, WORKBENCH};
-use nuthatch_bench::connect::ConnectArgs;
+use nuthatch_client::connect::ConnectArgs;
 
 use crate::error::CliError;
 

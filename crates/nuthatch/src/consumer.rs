@@ -7,7 +7,7 @@ mod make;
 mod next;
 
 use clap::{Args, Subcommand};
-use nuthatch_bench::connect::ConnectArgs;
+use nuthatch_client::connect::ConnectArgs;
 use serde_json::Value;
 
 use crate::error::CliError;

@@ -2,8 +2,8 @@
 //! the `nats` command.
 
 use clap::{Args, Subcommand};
-use nuthatch_bench::connect::ConnectArgs;
-use nuthatch_bench::connect::context::{Context, Store};
+use nuthatch_client::connect::ConnectArgs;
+use nuthatch_client::connect::context::{Context, Store};
 use serde_json::json;
 
 use crate::error::CliError;
@@ -163,7 +163,7 @@ fn filled(mut context: Context, args: &AddArgs, given: &ConnectArgs) -> Result<C
     }
     context.tls_first |= given.tlsfirst;
     if context.url.is_empty() {
-        context.url = nuthatch_bench::connect::DEFAULT_SERVER.into();
+        context.url = nuthatch_client::connect::DEFAULT_SERVER.into();
     }
     Ok(context)
 }

@@ -4,10 +4,10 @@ use std::io;
 use std::process::ExitCode;
 
 use nuthatch_bench::cli::BenchError;
-use nuthatch_bench::client::{ConnectError, RequestError, TransportError};
-use nuthatch_bench::connect::SettingsError;
-use nuthatch_bench::connect::context::ContextError;
-use nuthatch_bench::js::{ApiError, JsError};
+use nuthatch_client::connect::SettingsError;
+use nuthatch_client::connect::context::ContextError;
+use nuthatch_client::js::{ApiError, JsError};
+use nuthatch_client::{ConnectError, RequestError, TransportError};
 
 /// Exit code for a command line that makes no sense; clap uses the same.
 const EXIT_USAGE: u8 = 2;

@@ -4,9 +4,9 @@ use std::io::{self, Write as _};
 use std::time::Instant;
 
 use clap::Args;
-use nuthatch_bench::client::TransportError;
-use nuthatch_bench::connect::ConnectArgs;
-use nuthatch_bench::units::parse_number;
+use nuthatch_client::TransportError;
+use nuthatch_client::connect::ConnectArgs;
+use nuthatch_client::units::parse_number;
 use serde_json::Value;
 
 use crate::core::subscribe::WAIT_STEP;

@@ -3,7 +3,7 @@
 
 use std::time::{Duration, Instant};
 
-use nuthatch_bench::client::{OwnedMessage, TransportError};
+use nuthatch_client::{OwnedMessage, TransportError};
 use nuthatch_protocol::ack::parse_ack_subject;
 use serde_json::{Value, json};
 use time::OffsetDateTime;

@@ -3,7 +3,7 @@
 use std::io::{self, IsTerminal, Read};
 use std::time::{Duration, SystemTime};
 
-use nuthatch_bench::units::{parse_duration, parse_number};
+use nuthatch_client::units::{parse_duration, parse_number};
 use serde_json::{Map, Value};
 use time::OffsetDateTime;
 use time::format_description::well_known::Rfc3339;

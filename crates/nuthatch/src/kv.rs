@@ -5,8 +5,8 @@ mod entry;
 mod watch;
 
 use clap::{Args, Subcommand};
-use nuthatch_bench::connect::ConnectArgs;
-use nuthatch_bench::js::API_PREFIX;
+use nuthatch_client::connect::ConnectArgs;
+use nuthatch_client::js::API_PREFIX;
 
 use crate::error::CliError;
 use crate::session::Session;

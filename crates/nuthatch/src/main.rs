@@ -27,7 +27,7 @@ use std::process::ExitCode;
 
 use clap::{CommandFactory, Parser, Subcommand};
 use nuthatch_bench::cli::BenchArgs;
-use nuthatch_bench::connect::ConnectArgs;
+use nuthatch_client::connect::ConnectArgs;
 
 use crate::core::{publish, request, subscribe};
 use crate::error::CliError;

@@ -4,7 +4,7 @@ use std::io::{self, Write};
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use nuthatch_bench::client::OwnedMessage;
+use nuthatch_client::OwnedMessage;
 use serde_json::{Value, json};
 
 use crate::error::CliError;

@@ -6,7 +6,7 @@ mod meta;
 mod transfer;
 
 use clap::{Args, Subcommand};
-use nuthatch_bench::connect::ConnectArgs;
+use nuthatch_client::connect::ConnectArgs;
 
 use crate::error::CliError;
 

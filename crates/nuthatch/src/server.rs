@@ -10,7 +10,7 @@ pub mod source;
 pub use report::all_connections;
 
 use clap::Subcommand;
-use nuthatch_bench::connect::ConnectArgs;
+use nuthatch_client::connect::ConnectArgs;
 
 use crate::error::CliError;
 

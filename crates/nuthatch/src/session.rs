@@ -3,9 +3,9 @@
 use std::io::{self, IsTerminal, Write};
 use std::time::Duration;
 
-use nuthatch_bench::client::{Client, RequestError};
-use nuthatch_bench::connect::ConnectArgs;
-use nuthatch_bench::js::{self, ApiError, JsError};
+use nuthatch_client::connect::ConnectArgs;
+use nuthatch_client::js::{self, ApiError, JsError};
+use nuthatch_client::{Client, RequestError};
 use serde_json::Value;
 
 use crate::error::CliError;

@@ -12,7 +12,7 @@ mod moving;
 mod upload;
 
 use clap::{Args, Subcommand};
-use nuthatch_bench::connect::ConnectArgs;
+use nuthatch_client::connect::ConnectArgs;
 use serde_json::Value;
 
 use crate::error::CliError;

@@ -12,8 +12,8 @@ use std::thread;
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
-use nuthatch_bench::connect::ConnectArgs;
-use nuthatch_bench::units::parse_duration;
+use nuthatch_client::connect::ConnectArgs;
+use nuthatch_client::units::parse_duration;
 
 use crate::error::CliError;
 use crate::server::source::SourceArgs;

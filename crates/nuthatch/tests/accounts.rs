@@ -3,7 +3,7 @@
 
 mod support;
 
-use nuthatch_bench::client::{Client, ConnectOptions};
+use nuthatch_client::{Client, ConnectOptions};
 use serde_json::{Value, json};
 use std::path::Path;
 use std::process::Command;

@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use nuthatch_bench::client::{Client, ConnectOptions};
+use nuthatch_client::{Client, ConnectOptions};
 use serde_json::{Value, json};
 use server::{Program, Server};
 

@@ -83,7 +83,7 @@ fn full_disk_refuses_publishes_and_recovers() {
 }
 
 /// Publishes until the first refusal.
-fn fill(client: &mut nuthatch_bench::client::Client) -> (u64, Value) {
+fn fill(client: &mut nuthatch_client::Client) -> (u64, Value) {
     for stored in 0..TRIES {
         let ack = publish(client, "FILL.m", &PAYLOAD);
         if ack.get("error").is_some() {
@@ -93,7 +93,7 @@ fn fill(client: &mut nuthatch_bench::client::Client) -> (u64, Value) {
     panic!("{TRIES} messages and the disk is not full");
 }
 
-fn reads_acks_and_deletes_go_on(client: &mut nuthatch_bench::client::Client, stored: u64) {
+fn reads_acks_and_deletes_go_on(client: &mut nuthatch_client::Client, stored: u64) {
     let first = api_ok(client, "STREAM.MSG.GET.FILL", &json!({"seq": 1}));
     assert_eq!(first["message"]["seq"], 1);
     let last = api_ok(client, "STREAM.MSG.GET.FILL", &json!({"seq": stored}));
@@ -113,7 +113,7 @@ fn reads_acks_and_deletes_go_on(client: &mut nuthatch_bench::client::Client, sto
 }
 
 /// After the purge space comes back in the background; publishes succeed before long.
-fn resumes(client: &mut nuthatch_bench::client::Client) {
+fn resumes(client: &mut nuthatch_client::Client) {
     let deadline = std::time::Instant::now() + support::TIMEOUT;
     loop {
         let ack = publish(client, "FILL.again", &PAYLOAD);

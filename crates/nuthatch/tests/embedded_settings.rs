@@ -9,7 +9,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 use support::{TempDir, api, api_ok, create_stream, publish, publish_ok, stream_state};
 
-use nuthatch_bench::client::{Client, ConnectOptions};
+use nuthatch_client::{Client, ConnectOptions};
 
 /// Longest wait for anything.
 const TIMEOUT: Duration = Duration::from_secs(120);

@@ -7,7 +7,7 @@ mod proxy;
 mod store;
 mod support;
 
-use nuthatch_bench::client::Client;
+use nuthatch_client::Client;
 use proxy::{Faults, Proxy};
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};

@@ -6,7 +6,7 @@
 
 mod support;
 
-use nuthatch_bench::client::Client;
+use nuthatch_client::Client;
 use serde_json::{Value, json};
 use std::process::{Command, Output};
 use support::{

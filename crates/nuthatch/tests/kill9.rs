@@ -11,7 +11,7 @@ mod moves;
 mod seeds;
 mod support;
 
-use nuthatch_bench::client::{Client, OwnedMessage};
+use nuthatch_client::{Client, OwnedMessage};
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, HashSet};
 use std::sync::atomic::{AtomicBool, Ordering};

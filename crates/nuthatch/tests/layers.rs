@@ -18,8 +18,9 @@ use arrows::{Arrow, Arrows};
 use known::{KNOWN, SERVER_LAYERS};
 
 /// The crates from the bottom up: each may use only those before it (ARCHITECTURE, the map).
-const CRATES: [&str; 10] = [
+const CRATES: [&str; 11] = [
     "nuthatch-protocol",
+    "nuthatch-client",
     "nuthatch-archive",
     "nuthatch-quorum",
     "nuthatch-log",

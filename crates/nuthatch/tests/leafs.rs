@@ -7,7 +7,7 @@
 
 mod support;
 
-use nuthatch_bench::client::{Client, OwnedMessage, RequestError};
+use nuthatch_client::{Client, OwnedMessage, RequestError};
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
 use std::io::{Read, Write};

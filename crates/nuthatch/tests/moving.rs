@@ -3,7 +3,7 @@
 
 mod support;
 
-use nuthatch_bench::client::Client;
+use nuthatch_client::Client;
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::path::PathBuf;

@@ -4,7 +4,7 @@
 
 mod support;
 
-use nuthatch_bench::client::Client;
+use nuthatch_client::Client;
 use serde_json::{Value, json};
 use std::io::Write as _;
 use std::path::{Path, PathBuf};

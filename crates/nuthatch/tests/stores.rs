@@ -7,7 +7,7 @@
 
 mod support;
 
-use nuthatch_bench::client::Client;
+use nuthatch_client::Client;
 use serde_json::json;
 use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};

@@ -7,7 +7,6 @@ use std::time::{Duration, Instant, SystemTime};
 
 use super::outcome::Outcome;
 use super::plan::{Work, mq_variant};
-use crate::client::ConnectOptions;
 use crate::harness::{BenchError, Target};
 use crate::meter::{Meter, Readings};
 use crate::mq::processes::{self, RunPlan, Setting};
@@ -20,6 +19,7 @@ use crate::workbench::latency::{self, Column, Pacing};
 use crate::workbench::log;
 use crate::workbench::partitions::{self, Partitions};
 use crate::workbench::pubsub;
+use nuthatch_client::ConnectOptions;
 
 /// Limit for single requests of the NATS workloads.
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(30);

@@ -102,7 +102,7 @@ fn what_took_too_long_is_not_repeated() {
 
 #[test]
 fn a_report_is_drawn_again_from_its_results() {
-    let dir = std::env::temp_dir().join(format!("redraw-{:x}", crate::client::random_u64()));
+    let dir = std::env::temp_dir().join(format!("redraw-{:x}", nuthatch_client::random_u64()));
     let outcome = Outcome { metrics: [("msgs/s".to_owned(), 5.0)].into(), ..Outcome::default() };
     let run = |result| SystemRun {
         section: "mq (seed 004)".into(),

@@ -5,9 +5,9 @@ use std::fmt;
 use serde_json::{Value, json};
 
 use super::shape::Shape;
-use crate::client::Client;
 use crate::harness::{BenchError, Target};
-use crate::js;
+use nuthatch_client::Client;
+use nuthatch_client::js;
 
 /// Streams and consumers that are asked for, spread over all.
 const SAMPLES: u64 = 20;

@@ -22,8 +22,8 @@ use crate::harness::BenchError;
 use crate::peers::minio::Minio;
 use crate::process;
 use crate::requests::{self, Requests};
-use crate::units::parse_number;
 use build::Builder;
+use nuthatch_client::units::parse_number;
 use shape::Shape;
 
 /// How long a ready server is left alone before its memory is read once more.
@@ -114,7 +114,7 @@ impl CatalogStore {
             let (url, what) = (url.clone(), url.clone());
             return Ok(Self { url, what, env: Vec::new(), dir: None, _minio: None });
         }
-        let bucket = dir.join(format!("bucket-{:x}", crate::client::random_u64()));
+        let bucket = dir.join(format!("bucket-{:x}", nuthatch_client::random_u64()));
         std::fs::create_dir_all(&bucket).map_err(file_error("create", &bucket))?;
         let url = format!("file://{}", bucket.display());
         let what = "a directory".to_owned();

@@ -16,13 +16,13 @@ use clap::Args;
 use serde::Serialize;
 use serde_json::Value;
 
-use crate::connect::ConnectArgs;
 use crate::driver::Driver;
 use crate::harness::BenchError;
-use crate::js;
 use crate::process;
 use crate::report::{RawLimit, RunReport, Spread};
-use crate::units::{parse_count, parse_number};
+use nuthatch_client::connect::ConnectArgs;
+use nuthatch_client::js;
+use nuthatch_client::units::{parse_count, parse_number};
 pub use raw::measure as raw_limits;
 use rows::{Metric, ROWS, Row};
 pub use server::file_error;

@@ -11,10 +11,10 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
-use crate::client::ConnectOptions;
 use crate::harness::{BenchError, Target};
-use crate::js;
 use crate::process::{self, free_port};
+use nuthatch_client::ConnectOptions;
+use nuthatch_client::js;
 
 /// A server that has not answered by then counts as broken; recovery of many messages included.
 const START_LIMIT: Duration = Duration::from_secs(180);
@@ -80,7 +80,7 @@ impl Server {
     /// # Errors
     /// When it cannot be started or does not answer.
     pub fn start(contender: &Contender, base: &Path) -> Result<Self, BenchError> {
-        let dir = base.join(format!("store-{:x}", crate::client::random_u64()));
+        let dir = base.join(format!("store-{:x}", nuthatch_client::random_u64()));
         fs::create_dir_all(&dir).map_err(file_error("create", &dir))?;
         Self::start_in(contender, dir)
     }

@@ -13,13 +13,13 @@ use serde_json::json;
 use super::load::Load;
 use crate::compare::server::{Contender, Further, Server, file_error};
 use crate::harness::{BenchError, Target};
-use crate::js;
 use crate::process;
 use crate::report::thousands;
 use crate::table::Table;
-use crate::units::parse_number;
 use crate::workload::js_pub::JsPub;
 use crate::workload::stream::StreamPlan;
+use nuthatch_client::js;
+use nuthatch_client::units::parse_number;
 
 const STREAM: &str = "IMPORT";
 const SUBJECT: &str = "import.load";

@@ -9,10 +9,10 @@ use std::time::{Duration, Instant};
 
 use serde_json::json;
 
-use crate::client::{Client, Message, TransportError, Writer};
 use crate::harness::{BenchError, Target};
-use crate::js::{self, PubAck};
 use crate::payload::Payload;
+use nuthatch_client::js::{self, PubAck};
+use nuthatch_client::{Client, Message, TransportError, Writer};
 
 /// Publishes without an answer.
 const WINDOW: usize = 512;

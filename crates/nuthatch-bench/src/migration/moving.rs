@@ -12,12 +12,12 @@ use serde_json::{Value, json};
 use super::load::{Load, Wait, longest};
 use crate::compare::server::{Contender, Further, Server, file_error};
 use crate::harness::{BenchError, Target};
-use crate::js;
 use crate::peers::minio::Minio;
 use crate::table::Table;
-use crate::units::{parse_count, parse_number};
 use crate::workload::js_pub::JsPub;
 use crate::workload::stream::StreamPlan;
+use nuthatch_client::js;
+use nuthatch_client::units::{parse_count, parse_number};
 
 const STREAM: &str = "MOVING";
 const SUBJECT: &str = "moving.load";

@@ -13,11 +13,11 @@ use super::node::{NodeReport, Role};
 use super::processes::{self, NodeOrder, RunPlan, Setting};
 use super::result::MqResult;
 use super::stamp::{MESSAGE_CHARS, unix_ns};
-use crate::connect::ConnectArgs;
 use crate::harness::BenchError;
 use crate::queue::{self, QueueSpec};
 use crate::table::Table;
-use crate::units::{parse_count, parse_duration};
+use nuthatch_client::connect::ConnectArgs;
+use nuthatch_client::units::{parse_count, parse_duration};
 
 /// Queues by the mqperf method (seed 004): at-least-once throughput and latency
 ///

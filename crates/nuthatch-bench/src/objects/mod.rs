@@ -18,8 +18,8 @@ use crate::compare::machine::Machine;
 use crate::harness::BenchError;
 use crate::peers::{self, Peer};
 use crate::scale;
-use crate::units::{parse_duration, parse_number};
 use load::{Found, Load};
+use nuthatch_client::units::{parse_duration, parse_number};
 use page::Page;
 use raw::RawPuts;
 

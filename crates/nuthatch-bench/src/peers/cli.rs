@@ -9,11 +9,11 @@ use clap::{Args, Subcommand};
 use serde_json::json;
 
 use super::{PEERS, Peer, Running};
-use crate::connect::ConnectArgs;
 use crate::harness::BenchError;
 use crate::queue::{self, DRIVERS};
 use crate::table::Table;
-use crate::units::parse_duration;
+use nuthatch_client::connect::ConnectArgs;
+use nuthatch_client::units::parse_duration;
 
 /// How often a running peer is looked after.
 const POLL: Duration = Duration::from_millis(100);

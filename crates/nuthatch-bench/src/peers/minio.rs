@@ -34,7 +34,7 @@ impl Minio {
             BenchError::Usage(text.into())
         })?;
         let base = std::path::absolute(base).map_err(file_error("find", base))?;
-        let dir = base.join(format!("minio-{:x}", crate::client::random_u64()));
+        let dir = base.join(format!("minio-{:x}", nuthatch_client::random_u64()));
         // A bucket is a directory of the drive.
         let drive = dir.join("drive");
         let made = drive.join(bucket);

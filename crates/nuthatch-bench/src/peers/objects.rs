@@ -25,7 +25,7 @@ pub fn limits(dir: &Path, url: Option<&str>) -> Result<Vec<RawLimit>, BenchError
         return Err(BenchError::Usage(text.into()));
     };
     let dir = std::path::absolute(dir).map_err(crate::compare::file_error("find", dir))?;
-    let dir = dir.join(format!("objects-{:x}", crate::client::random_u64()));
+    let dir = dir.join(format!("objects-{:x}", nuthatch_client::random_u64()));
     let mut command = Command::new(&program);
     command.arg("--limits").arg(&dir).arg("--minio").arg(minio);
     command.args(url.map(|url| ["--s3", url]).into_iter().flatten());

@@ -59,7 +59,7 @@ impl Running {
         })?;
         // The peers run in their own directory, so a relative path would lead elsewhere.
         let base = std::path::absolute(base).map_err(file_error("find", base))?;
-        let dir = base.join(format!("{}-{:x}", peer.name, crate::client::random_u64()));
+        let dir = base.join(format!("{}-{:x}", peer.name, nuthatch_client::random_u64()));
         fs::create_dir_all(&dir).map_err(file_error("create", &dir))?;
         let started = start_in(peer, &program, &dir);
         if started.is_err() {

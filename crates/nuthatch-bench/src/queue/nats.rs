@@ -8,10 +8,10 @@ use nuthatch_protocol::wire::write::push_u64;
 use serde_json::{Value, json};
 
 use super::{Guarantee, Queue, QueueError, QueueSpec, Receiver, Sender, Source, failed};
-use crate::client::{Client, ConnectOptions, Event, Message, TransportError};
 use crate::harness::BenchError;
-use crate::js::{self, JsError, PubAck, STREAM_NOT_FOUND};
 use crate::scale::requests;
+use nuthatch_client::js::{self, JsError, PubAck, STREAM_NOT_FOUND};
+use nuthatch_client::{Client, ConnectOptions, Event, Message, TransportError};
 
 const DRIVER: &str = "nats";
 
@@ -218,7 +218,7 @@ impl NatsSender {
 
 /// Acks of one connection come in the order of its messages; anything else is a failure.
 fn check_ack(ack: &Message<'_>, prefix: &[u8], due: u64, stream: &str) -> Result<(), String> {
-    let token = ack.subject.strip_prefix(prefix).and_then(crate::client::frame::decimal);
+    let token = ack.subject.strip_prefix(prefix).and_then(nuthatch_client::frame::decimal);
     if token != Some(due) {
         return Err(format!("ack {token:?} came when {due} was due"));
     }

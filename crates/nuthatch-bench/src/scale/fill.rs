@@ -7,9 +7,9 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use super::pipeline::{Publishes, publish, requests};
-use crate::client::Client;
 use crate::harness::{BenchError, Target};
-use crate::js;
+use nuthatch_client::Client;
+use nuthatch_client::js;
 
 /// The stream that every server has and that publishes are measured on.
 const BASE: &str = "BASE";

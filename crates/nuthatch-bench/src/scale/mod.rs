@@ -19,9 +19,9 @@ use clap::Args;
 use crate::compare::server::{Contender, Further, Server};
 use crate::harness::{BenchError, Target};
 use crate::process;
-use crate::units::{parse_count, parse_number};
 use fill::Preload;
 use instructions::Instructions;
+use nuthatch_client::units::{parse_count, parse_number};
 use pipeline::Publishes;
 
 pub(crate) use fill::raise_file_limit;

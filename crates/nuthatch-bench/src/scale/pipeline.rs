@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use nuthatch_protocol::wire::write::push_u64;
 
-use crate::client::{Client, Event, TransportError};
 use crate::harness::BenchError;
 use crate::payload::Payload;
+use nuthatch_client::{Client, Event, TransportError};
 
 /// Requests under way at once.
 pub(super) const WINDOW: u64 = 500;

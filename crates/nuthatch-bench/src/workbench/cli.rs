@@ -10,7 +10,6 @@ use super::log::{self, Counted, LogRow};
 use super::partitions::{self, BODY_BYTES, Mapping, Partitions, Plan};
 use super::pubsub::{self, PubSub, SHAPES, Shape};
 use crate::compare;
-use crate::connect::ConnectArgs;
 use crate::harness::{BenchError, Target};
 use crate::meter::Meter;
 use crate::mq::cli::QueueArgs;
@@ -20,7 +19,8 @@ use crate::queue;
 use crate::report::{RawLimit, thousands};
 use crate::requests;
 use crate::table::Table;
-use crate::units::{parse_count, parse_duration, parse_number};
+use nuthatch_client::connect::ConnectArgs;
+use nuthatch_client::units::{parse_count, parse_duration, parse_number};
 
 /// Publish to a topic and subscribe until the last message is received (seed 000)
 ///

@@ -5,11 +5,11 @@ use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
 
-use crate::client::{Client, TransportError};
 use crate::harness::{BenchError, Target};
 use crate::payload::Payload;
 use crate::queue::{self, QueueError, QueueSpec};
 use crate::report::Latencies;
+use nuthatch_client::{Client, TransportError};
 
 /// Messages sent before each size, not measured; at most as many as are measured.
 const WARMUP_MESSAGES: usize = 500;

@@ -7,12 +7,12 @@ use clap::Args;
 use serde_json::json;
 
 use super::latency::{self, Column, Pacing, TestSize};
-use crate::connect::ConnectArgs;
 use crate::harness::{BenchError, Target};
 use crate::picture;
 use crate::plot::{self, Series};
 use crate::queue::QueueSpec;
 use crate::table::Table;
+use nuthatch_client::connect::ConnectArgs;
 
 /// One-way latency for the payload sizes of seed 003: core NATS, then JetStream
 ///

@@ -8,11 +8,11 @@ use nuthatch_protocol::wire::write::push_u64;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use crate::client::{Client, Event, TransportError};
 use crate::harness::{BenchError, Target, share};
-use crate::js::{self, JsError, PubAck, STREAM_NOT_FOUND};
 use crate::payload::Payload;
 use crate::report::{LatencySummary, Tally};
+use nuthatch_client::js::{self, JsError, PubAck, STREAM_NOT_FOUND};
+use nuthatch_client::{Client, Event, TransportError};
 
 /// Bytes of a body, as in the seed.
 pub const BODY_BYTES: usize = 128;
@@ -353,7 +353,7 @@ impl<'a> Publisher<'a> {
                 Some(Event::Message(ack)) => {
                     *answered += 1;
                     let token = ack.subject.strip_prefix(&reply[..]);
-                    let token = token.and_then(crate::client::frame::decimal);
+                    let token = token.and_then(nuthatch_client::frame::decimal);
                     let Some(token) = token.filter(|token| token < sent) else {
                         tally.error(|| "an ack for nothing".into());
                         continue;

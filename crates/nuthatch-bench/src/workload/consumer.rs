@@ -2,10 +2,10 @@
 
 use serde_json::{Value, json};
 
-use crate::client::Client;
-use crate::client::frame::decimal;
 use crate::harness::{BenchError, Target};
-use crate::js::{self, CONSUMER_NOT_FOUND, STREAM_NOT_FOUND};
+use nuthatch_client::Client;
+use nuthatch_client::frame::decimal;
+use nuthatch_client::js::{self, CONSUMER_NOT_FOUND, STREAM_NOT_FOUND};
 
 /// How messages are acknowledged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, clap::ValueEnum)]

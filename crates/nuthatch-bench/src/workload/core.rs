@@ -3,10 +3,10 @@
 use std::ops::ControlFlow;
 use std::time::{Duration, Instant};
 
-use crate::client::Client;
 use crate::harness::{BenchError, Target, share};
 use crate::payload::Payload;
 use crate::report::{RunReport, Tally};
+use nuthatch_client::Client;
 
 /// Publishing, with subscribers of our own or without.
 #[derive(Debug, Clone)]

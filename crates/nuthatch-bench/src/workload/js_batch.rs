@@ -6,13 +6,13 @@ use std::time::Instant;
 use nuthatch_protocol::wire::write::push_u64;
 use serde::Deserialize;
 
-use crate::client::{Client, Event, TransportError};
 use crate::harness::{BenchError, Target, share};
-use crate::js::ApiError;
 use crate::payload::Payload;
 use crate::report::{RunReport, Tally};
 use crate::workload::js_pub::JsPub;
 use crate::workload::stream::ACK_INBOX;
+use nuthatch_client::js::ApiError;
+use nuthatch_client::{Client, Event, TransportError};
 
 /// Atomic batches in flight per client: one is being made durable while the next one travels.
 const ATOMIC_IN_FLIGHT: u64 = 2;

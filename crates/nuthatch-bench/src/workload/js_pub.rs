@@ -4,12 +4,12 @@ use std::time::Instant;
 
 use nuthatch_protocol::wire::write::push_u64;
 
-use crate::client::{Client, Event, TransportError};
 use crate::harness::{BenchError, Target, share};
-use crate::js::PubAck;
 use crate::payload::Payload;
 use crate::report::{RunReport, Tally};
 use crate::workload::stream::{ACK_INBOX, StreamPlan};
+use nuthatch_client::js::PubAck;
+use nuthatch_client::{Client, Event, TransportError};
 
 /// A client publishes again once this part of its window is free, so that messages and acks cross
 /// in large groups instead of one by one.
@@ -188,7 +188,7 @@ impl Window {
 
     #[inline]
     fn answer(&mut self, token: Option<&[u8]>, answer: PubAck, now: Instant, tally: &mut Tally) {
-        let token = token.and_then(crate::client::frame::decimal);
+        let token = token.and_then(nuthatch_client::frame::decimal);
         if token.is_none_or(|token| token >= self.sent) || self.in_flight() == 0 {
             return tally.error(|| format!("ack for a message never sent: {token:?}"));
         }

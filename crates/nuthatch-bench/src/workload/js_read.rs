@@ -6,13 +6,13 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
-use crate::client::{Client, Message, TransportError, Writer};
 use crate::harness::{BenchError, Target};
-use crate::js;
 use crate::report::{RunReport, Tally};
 use crate::workload::consumer::{self, AckMode, OrderCheck};
 use crate::workload::js_pub::JsPub;
 use crate::workload::stream::StreamPlan;
+use nuthatch_client::js;
+use nuthatch_client::{Client, Message, TransportError, Writer};
 
 /// How long a pull request stays open at the server.
 const PULL_EXPIRES: Duration = Duration::from_secs(30);

@@ -4,10 +4,10 @@ use std::ops::ControlFlow;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use crate::client::{Client, TransportError};
 use crate::harness::{BenchError, Target, share};
 use crate::payload::Payload;
 use crate::report::{RunReport, Tally};
+use nuthatch_client::{Client, TransportError};
 
 /// How often a responder looks whether the requesters are done.
 const RESPONDER_POLL: Duration = Duration::from_millis(50);

@@ -2,9 +2,9 @@
 
 use serde_json::{Value, json};
 
-use crate::client::Client;
 use crate::harness::{BenchError, Target};
-use crate::js;
+use nuthatch_client::Client;
+use nuthatch_client::js;
 
 /// Subject prefix of replies to publishes, below a connection's inbox.
 pub const ACK_INBOX: &str = "p";

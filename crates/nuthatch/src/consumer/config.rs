@@ -3,7 +3,7 @@
 use std::time::{Duration, SystemTime};
 
 use clap::Args;
-use nuthatch_bench::units::{parse_duration, parse_number};
+use nuthatch_client::units::{parse_duration, parse_number};
 use serde_json::{Value, json};
 
 use crate::error::CliError;

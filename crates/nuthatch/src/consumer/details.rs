@@ -1,6 +1,6 @@
 //! `consumer info`: one consumer for people.
 
-use nuthatch_bench::connect::ConnectArgs;
+use nuthatch_client::connect::ConnectArgs;
 use serde_json::Value;
 
 use super::NameArgs;

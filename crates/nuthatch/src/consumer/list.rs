@@ -1,7 +1,7 @@
 //! `consumer ls` and `consumer report`.
 
 use clap::Args;
-use nuthatch_bench::connect::ConnectArgs;
+use nuthatch_client::connect::ConnectArgs;
 use serde_json::{Value, json};
 use time::OffsetDateTime;
 

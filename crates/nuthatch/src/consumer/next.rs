@@ -3,9 +3,9 @@
 use std::time::{Duration, Instant};
 
 use clap::Args;
-use nuthatch_bench::client::{OwnedMessage, TransportError};
-use nuthatch_bench::connect::ConnectArgs;
-use nuthatch_bench::units::parse_duration;
+use nuthatch_client::connect::ConnectArgs;
+use nuthatch_client::units::parse_duration;
+use nuthatch_client::{OwnedMessage, TransportError};
 use serde_json::json;
 
 use super::NameArgs;

@@ -4,8 +4,8 @@ use std::io::{self, BufRead};
 use std::time::Duration;
 
 use clap::Args;
-use nuthatch_bench::connect::ConnectArgs;
-use nuthatch_bench::units::{parse_duration, parse_number};
+use nuthatch_client::connect::ConnectArgs;
+use nuthatch_client::units::{parse_duration, parse_number};
 use serde_json::json;
 
 use super::{TemplateArgs, check_size, check_template_subject};

@@ -3,9 +3,9 @@
 use std::time::{Duration, Instant};
 
 use clap::Args;
-use nuthatch_bench::client::{OwnedMessage, RequestError, TransportError};
-use nuthatch_bench::connect::ConnectArgs;
-use nuthatch_bench::units::{parse_duration, parse_number};
+use nuthatch_client::connect::ConnectArgs;
+use nuthatch_client::units::{parse_duration, parse_number};
+use nuthatch_client::{OwnedMessage, RequestError, TransportError};
 
 use super::subscribe::WAIT_STEP;
 use super::{TemplateArgs, check_size, check_template_subject};

@@ -4,9 +4,9 @@ use std::io::{self, Write};
 use std::time::{Duration, Instant, SystemTime};
 
 use clap::Args;
-use nuthatch_bench::client::{OwnedMessage, TransportError};
-use nuthatch_bench::connect::ConnectArgs;
-use nuthatch_bench::units::{parse_duration, parse_number};
+use nuthatch_client::connect::ConnectArgs;
+use nuthatch_client::units::{parse_duration, parse_number};
+use nuthatch_client::{OwnedMessage, TransportError};
 use nuthatch_protocol::subject::matches;
 use serde_json::{Value, json};
 use time::OffsetDateTime;

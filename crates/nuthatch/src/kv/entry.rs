@@ -4,10 +4,10 @@ use std::io::{self, Write};
 use std::time::Duration;
 
 use clap::Args;
-use nuthatch_bench::client::OwnedMessage;
-use nuthatch_bench::connect::ConnectArgs;
-use nuthatch_bench::js::JsError;
-use nuthatch_bench::units::parse_duration;
+use nuthatch_client::OwnedMessage;
+use nuthatch_client::connect::ConnectArgs;
+use nuthatch_client::js::JsError;
+use nuthatch_client::units::parse_duration;
 use serde_json::{Value, json};
 
 use super::watch::operation;

@@ -4,8 +4,8 @@ use std::io::{self, Write as _};
 use std::time::{Duration, Instant};
 
 use clap::Args;
-use nuthatch_bench::client::OwnedMessage;
-use nuthatch_bench::connect::ConnectArgs;
+use nuthatch_client::OwnedMessage;
+use nuthatch_client::connect::ConnectArgs;
 use serde_json::{Value, json};
 
 use super::{KeyArgs, bucket, stream_name};

@@ -6,7 +6,7 @@ use crate::server::source::{Source, SourceArgs};
 use crate::session::print;
 use crate::show::{self, Table, number};
 use clap::Args;
-use nuthatch_bench::connect::ConnectArgs;
+use nuthatch_client::connect::ConnectArgs;
 use nuthatch_log::env::OverlayDisk;
 use nuthatch_log::{Chain, Disk};
 use nuthatch_object::MovedAway;

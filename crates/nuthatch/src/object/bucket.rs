@@ -4,8 +4,8 @@ use std::io::{self, Write as _};
 use std::time::{Duration, Instant};
 
 use clap::Args;
-use nuthatch_bench::connect::ConnectArgs;
-use nuthatch_bench::units::parse_duration;
+use nuthatch_client::connect::ConnectArgs;
+use nuthatch_client::units::parse_duration;
 use serde_json::{Value, json};
 use time::OffsetDateTime;
 

@@ -2,7 +2,7 @@
 
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE;
-use nuthatch_bench::connect::ConnectArgs;
+use nuthatch_client::connect::ConnectArgs;
 use serde_json::{Value, json};
 
 use super::stream_name;

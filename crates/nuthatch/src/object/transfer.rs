@@ -8,8 +8,8 @@ use std::time::Instant;
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE;
 use clap::Args;
-use nuthatch_bench::client::RequestError;
-use nuthatch_bench::connect::ConnectArgs;
+use nuthatch_client::RequestError;
+use nuthatch_client::connect::ConnectArgs;
 use ring::digest::{Context, SHA256};
 use serde_json::{Map, Value, json};
 

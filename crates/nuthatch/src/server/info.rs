@@ -1,7 +1,7 @@
 //! `server info`.
 
 use clap::Args;
-use nuthatch_bench::connect::ConnectArgs;
+use nuthatch_client::connect::ConnectArgs;
 use serde_json::{Value, json};
 
 use super::source::{Source, SourceArgs};

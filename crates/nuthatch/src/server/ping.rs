@@ -3,8 +3,8 @@
 use std::time::{Duration, Instant};
 
 use clap::Args;
-use nuthatch_bench::connect::ConnectArgs;
-use nuthatch_bench::units::parse_count;
+use nuthatch_client::connect::ConnectArgs;
+use nuthatch_client::units::parse_count;
 use serde_json::{Value, json};
 
 use super::source::{Answer, Source, SourceArgs};

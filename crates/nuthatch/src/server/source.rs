@@ -6,8 +6,8 @@ use std::net::{TcpStream, ToSocketAddrs};
 use std::time::{Duration, Instant};
 
 use clap::Args;
-use nuthatch_bench::client::TransportError;
-use nuthatch_bench::connect::ConnectArgs;
+use nuthatch_client::TransportError;
+use nuthatch_client::connect::ConnectArgs;
 use serde_json::{Value, json};
 
 use crate::error::CliError;

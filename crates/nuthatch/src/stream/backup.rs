@@ -8,10 +8,10 @@ use std::time::{Duration, Instant};
 
 use clap::Args;
 use nuthatch_archive::{ArchiveError, Item};
-use nuthatch_bench::client::{OwnedMessage, TransportError};
-use nuthatch_bench::connect::ConnectArgs;
-use nuthatch_bench::js::{ApiError, JsError};
-use nuthatch_bench::units::parse_number;
+use nuthatch_client::connect::ConnectArgs;
+use nuthatch_client::js::{ApiError, JsError};
+use nuthatch_client::units::parse_number;
+use nuthatch_client::{OwnedMessage, TransportError};
 use serde_json::{Value, json};
 
 use super::upload::upload;

@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use clap::Args;
-use nuthatch_bench::units::parse_duration;
+use nuthatch_client::units::parse_duration;
 use serde_json::{Value, json};
 
 use crate::error::CliError;

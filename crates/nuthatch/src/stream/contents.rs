@@ -7,8 +7,8 @@ use std::time::{Instant, SystemTime};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use clap::Args;
-use nuthatch_bench::client::OwnedMessage;
-use nuthatch_bench::connect::ConnectArgs;
+use nuthatch_client::OwnedMessage;
+use nuthatch_client::connect::ConnectArgs;
 use serde_json::{Value, json};
 
 use crate::error::CliError;

@@ -1,7 +1,7 @@
 //! `stream info` and `stream state`: one stream for people.
 
 use clap::Args;
-use nuthatch_bench::connect::ConnectArgs;
+use nuthatch_client::connect::ConnectArgs;
 use serde_json::Value;
 
 use super::fetch;

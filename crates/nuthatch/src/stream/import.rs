@@ -8,7 +8,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use clap::Args;
 use nuthatch_archive::ArchiveError;
 use nuthatch_archive::store::{self, StoredStream, StreamPlace};
-use nuthatch_bench::connect::ConnectArgs;
+use nuthatch_client::connect::ConnectArgs;
 use serde_json::{Value, json};
 
 use super::backup::{PlaceOptions, file_error, restored};

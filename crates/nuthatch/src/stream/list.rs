@@ -1,7 +1,7 @@
 //! `stream ls` and `stream report`.
 
 use clap::Args;
-use nuthatch_bench::connect::ConnectArgs;
+use nuthatch_client::connect::ConnectArgs;
 use serde_json::{Value, json};
 
 use crate::error::CliError;

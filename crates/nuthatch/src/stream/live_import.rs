@@ -14,7 +14,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use clap::Args;
-use nuthatch_bench::connect::ConnectArgs;
+use nuthatch_client::connect::ConnectArgs;
 use serde_json::{Value, json};
 
 use crate::error::CliError;

@@ -5,8 +5,8 @@ use std::thread;
 use std::time::Duration;
 
 use clap::Args;
-use nuthatch_bench::connect::ConnectArgs;
-use nuthatch_bench::units::parse_number;
+use nuthatch_client::connect::ConnectArgs;
+use nuthatch_client::units::parse_number;
 use serde_json::{Value, json};
 
 use crate::error::CliError;

@@ -3,8 +3,8 @@
 use std::io::{self, Write};
 use std::time::Duration;
 
-use nuthatch_bench::client::RequestError;
-use nuthatch_bench::js::{ApiError, JsError};
+use nuthatch_client::RequestError;
+use nuthatch_client::js::{ApiError, JsError};
 use serde_json::{Value, json};
 
 use crate::error::CliError;

@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::time::Instant;
 
-use nuthatch_bench::connect::ConnectArgs;
+use nuthatch_client::connect::ConnectArgs;
 use serde_json::{Value, json};
 
 use crate::error::CliError;
@@ -96,7 +96,7 @@ impl Sampler {
 
     /// The streams; none when the account has no JetStream.
     fn streams(&mut self) -> Result<Vec<Value>, CliError> {
-        use nuthatch_bench::js::JsError;
+        use nuthatch_client::js::JsError;
         match self.session.list("STREAM.LIST", "streams", &Value::Null) {
             Ok(streams) => Ok(streams),
             Err(JsError::NotEnabled | JsError::Api(_)) => Ok(Vec::new()),

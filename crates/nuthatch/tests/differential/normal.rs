@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use nuthatch_bench::client::OwnedMessage;
+use nuthatch_client::OwnedMessage;
 use serde_json::{Map, Value, json};
 
 use crate::compare::{INTENDED, Rule};

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use nuthatch_bench::client::OwnedMessage;
+use nuthatch_client::OwnedMessage;
 use serde_json::Value;
 
 use crate::raw::RawConnection;

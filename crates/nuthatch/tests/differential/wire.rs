@@ -4,7 +4,7 @@
 use std::collections::{HashMap, VecDeque};
 use std::time::{Duration, Instant};
 
-use nuthatch_bench::client::{Client, ConnectOptions, Event, OwnedMessage, TransportError};
+use nuthatch_client::{Client, ConnectOptions, Event, OwnedMessage, TransportError};
 
 /// How long the server may take for an answer that must come.
 pub const ANSWER_LIMIT: Duration = Duration::from_secs(6);

@@ -6,7 +6,7 @@
 
 use crate::rig::{CANARY_NAME, Rig};
 use crate::support::{TIMEOUT, api_ok};
-use nuthatch_bench::client::{Client, Event, TransportError};
+use nuthatch_client::{Client, Event, TransportError};
 use serde_json::json;
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};

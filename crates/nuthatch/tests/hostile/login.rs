@@ -5,7 +5,7 @@ use crate::rig::{HASHED_PASSWORD, Rig, Who, scaled, write_certificate};
 use crate::support::{Server, TIMEOUT, TempDir};
 use crate::wire::Raw;
 use crate::{Attack, Outcome};
-use nuthatch_bench::client::{Client, ConnectOptions};
+use nuthatch_client::{Client, ConnectOptions};
 use std::thread;
 use std::time::{Duration, Instant};
 

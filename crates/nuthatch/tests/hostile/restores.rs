@@ -5,7 +5,7 @@ use crate::rig::{Rig, Who, call, scaled, verdict};
 use crate::support::{Server, TIMEOUT, TempDir};
 use crate::{Attack, Outcome};
 use nuthatch_archive::{Message, SnapshotWriter};
-use nuthatch_bench::client::Client;
+use nuthatch_client::Client;
 use nuthatch_protocol::js::{ConsumerSnapshot, StreamState};
 use serde_json::{Value, json};
 

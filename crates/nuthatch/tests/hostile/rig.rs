@@ -2,7 +2,7 @@
 
 use crate::memory;
 use crate::support::{Server, TIMEOUT, TempDir, api_ok};
-use nuthatch_bench::client::{Client, ConnectOptions, Credentials};
+use nuthatch_client::{Client, ConnectOptions, Credentials};
 use serde_json::{Value, json};
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};

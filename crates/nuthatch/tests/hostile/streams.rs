@@ -2,7 +2,7 @@
 
 use crate::rig::{Rig, call, scaled, verdict};
 use crate::{Attack, Outcome};
-use nuthatch_bench::client::Client;
+use nuthatch_client::Client;
 use serde_json::{Value, json};
 use std::thread;
 

@@ -6,7 +6,7 @@ use crate::support::{
     Random, Server, TIMEOUT, TempDir, api, api_ok, create_stream, publish_ok, read_all,
     stream_state,
 };
-use nuthatch_bench::client::Client;
+use nuthatch_client::Client;
 use serde_json::{Value, json};
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;

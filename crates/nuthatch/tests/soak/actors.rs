@@ -5,7 +5,7 @@ use super::support::{
     Random, TIMEOUT, api, api_ok, fetch, position, publish_ok, read_all, reply_of, stream_state,
 };
 use super::{Soak, count, write_config};
-use nuthatch_bench::client::{Client, ConnectOptions};
+use nuthatch_client::{Client, ConnectOptions};
 use serde_json::{Value, json};
 use std::io::{Read, Write};
 use std::net::TcpStream;

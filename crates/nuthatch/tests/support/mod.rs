@@ -5,7 +5,7 @@
 
 #![allow(dead_code)] // each test binary uses its part
 
-use nuthatch_bench::client::{Client, ConnectOptions, OwnedMessage, TransportError};
+use nuthatch_client::{Client, ConnectOptions, OwnedMessage, TransportError};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::io::{Read as _, Write as _};

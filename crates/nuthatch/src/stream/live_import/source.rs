@@ -9,8 +9,8 @@ use std::time::Instant;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
-use nuthatch_bench::client::OwnedMessage;
-use nuthatch_bench::connect::ConnectArgs;
+use nuthatch_client::OwnedMessage;
+use nuthatch_client::connect::ConnectArgs;
 use nuthatch_protocol::import::Imported;
 use serde_json::{Value, json};
 use time::OffsetDateTime;

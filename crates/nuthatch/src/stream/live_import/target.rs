@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::time::Instant;
 
-use nuthatch_bench::connect::ConnectArgs;
+use nuthatch_client::connect::ConnectArgs;
 use nuthatch_protocol::import::{self, HEAD_BYTES, Imported};
 use serde_json::{Value, json};
 

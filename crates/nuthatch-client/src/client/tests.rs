@@ -35,7 +35,7 @@ fn shake_hands(
 }
 
 fn identity(jwt: Option<&str>) -> Option<Arc<Identity>> {
-    let key = nkey::Nkey::from_text(SEED).unwrap();
+    let key = crate::nkey::Nkey::from_text(SEED).unwrap();
     Some(Arc::new(Identity { key, jwt: jwt.map(str::to_owned) }))
 }
 
@@ -45,7 +45,7 @@ fn nkeys_and_credentials_are_proved_by_the_nonce() {
     let (said, client) =
         shake_hands(nonce, "PONG\r\n", |options| options.identity = identity(None));
     client.unwrap();
-    let signature = nkey::Nkey::from_text(SEED).unwrap().sign("abc");
+    let signature = crate::nkey::Nkey::from_text(SEED).unwrap().sign("abc");
     assert_eq!(said["sig"], signature.as_str());
     assert!(said["nkey"].as_str().unwrap().starts_with("UDXU"), "{said}");
     assert!(said["jwt"].is_null());

@@ -3,12 +3,6 @@
 //! The load generator drives [`Client::reader`] and [`Client::writer`] directly; the command line
 //! uses [`Client::request`] and [`Client::next_message`].
 
-pub mod frame;
-pub mod nkey;
-pub mod socket;
-pub mod transport;
-pub mod url;
-
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::io;
 use std::net::{TcpStream, ToSocketAddrs};
@@ -19,12 +13,11 @@ use std::time::{Duration, Instant};
 use nuthatch_protocol::wire::write::push_connect;
 use serde::Deserialize;
 
-use nkey::Nkey;
-use socket::{Socket, TlsError, TlsSettings};
-
-pub use frame::{Event, Message};
-pub use transport::{Reader, TransportError, Writer};
-pub use url::{Credentials, ServerUrl, UrlError};
+use crate::frame::{self, Event, Message};
+use crate::nkey::Nkey;
+use crate::socket::{Socket, TlsError, TlsSettings};
+use crate::transport::{Reader, TransportError, Writer};
+use crate::url::{Credentials, ServerUrl, UrlError};
 
 /// The server's INFO.
 #[derive(Debug, Clone, Default, Deserialize)]
@@ -548,7 +541,7 @@ fn connect_line(server: &ServerUrl, options: &ConnectOptions, info: &ServerInfo)
 
 /// A number that differs between processes and calls: the standard library seeds its hash maps
 /// from the system's entropy.
-pub(crate) fn random_u64() -> u64 {
+pub fn random_u64() -> u64 {
     RandomState::new().build_hasher().finish()
 }
 

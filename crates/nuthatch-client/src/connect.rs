@@ -11,11 +11,11 @@ use std::time::Duration;
 
 use clap::Args;
 
-use crate::client::nkey::{Nkey, NkeyError, jwt_of};
-use crate::client::socket::TlsSettings;
-use crate::client::{ConnectOptions, Credentials, DEFAULT_INBOX_PREFIX, Identity, UrlError};
 use crate::js::API_PREFIX;
+use crate::nkey::{Nkey, NkeyError, jwt_of};
+use crate::socket::TlsSettings;
 use crate::units::parse_duration;
+use crate::{ConnectOptions, Credentials, DEFAULT_INBOX_PREFIX, Identity, UrlError};
 use context::{Context, ContextError, Store};
 
 /// Default address of the server.

@@ -5,7 +5,7 @@ use std::time::Duration;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
-use crate::client::{Client, RequestError};
+use crate::{Client, RequestError};
 
 /// Prefix of all API subjects.
 pub const API_PREFIX: &str = "$JS.API";
@@ -188,7 +188,7 @@ fn usual_ack(body: &[u8], stream: &[u8]) -> Option<u64> {
     let rest = body.strip_prefix(br#"{"stream":""#)?.strip_prefix(stream)?;
     let rest = rest.strip_prefix(br#"","#)?;
     let rest = rest.strip_prefix(b" ").unwrap_or(rest).strip_prefix(br#""seq":"#)?;
-    crate::client::frame::decimal(rest.strip_suffix(b"}")?)
+    crate::frame::decimal(rest.strip_suffix(b"}")?)
 }
 
 #[cfg(test)]

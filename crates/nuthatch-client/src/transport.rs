@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use nuthatch_protocol::wire::write::{push_publish, push_subscribe, push_u64, push_unsubscribe};
 
-use super::frame::{self, Event, FrameError, Parsed};
-use super::socket::Socket;
+use crate::frame::{self, Event, FrameError, Parsed};
+use crate::socket::Socket;
 
 /// Size of a fresh read buffer; it grows only for a single message that does not fit.
 const READ_BUFFER_BYTES: usize = 512 * 1024;
