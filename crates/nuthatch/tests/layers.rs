@@ -119,6 +119,60 @@ fn modules_form_layers_and_no_cycles() {
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
+/// The back-ticked words of a page that look like a file or directory of the source.
+fn paths_of(page: &str) -> BTreeSet<&str> {
+    let ticked = page.lines().flat_map(|line| line.split('`').skip(1).step_by(2));
+    let is_path = |word: &&str| {
+        (word.contains('/') || word.ends_with(".rs"))
+            && !word.starts_with('/')
+            && word.chars().all(|c| c.is_ascii_alphanumeric() || "_-./".contains(c))
+    };
+    ticked.filter(is_path).collect()
+}
+
+/// Every file and directory below the crates and the repository's own, as paths from there.
+fn tree(dir: &Path, depth: usize, found: &mut BTreeSet<String>) {
+    let root = crates_dir().parent().expect("the repository").to_path_buf();
+    for entry in fs::read_dir(dir).expect("a directory") {
+        let path = entry.expect("an entry").path();
+        let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        if depth == 0 && (name == "target" || name == ".git") {
+            continue;
+        }
+        found.insert(format!("/{}", path.strip_prefix(&root).expect("below").display()));
+        if path.is_dir() {
+            tree(&path, depth + 1, found);
+        }
+    }
+}
+
+/// Paths of `page` that lead to no file, directory or module.
+fn stale_paths<'a>(page: &'a str, tree: &BTreeSet<String>) -> Vec<&'a str> {
+    let leads = |path: &&str| {
+        let ends =
+            ["", ".rs", "/mod.rs"].map(|end| format!("/{}{end}", path.trim_end_matches('/')));
+        // The crate's name is followed by `src`, which the page may leave out.
+        tree.iter().any(|file| {
+            let without_src = file.replacen("/src/", "/", 1);
+            ends.iter().any(|end| file.ends_with(end) || without_src.ends_with(end))
+        })
+    };
+    paths_of(page).into_iter().filter(|path| !leads(path)).collect()
+}
+
+#[test]
+fn the_paths_of_the_map_lead_somewhere() {
+    let root = crates_dir().parent().expect("the repository").to_path_buf();
+    let mut files = BTreeSet::new();
+    tree(&root, 0, &mut files);
+    assert_eq!(stale_paths("see `conn/nowhere.rs` and `leaf/`", &files), ["conn/nowhere.rs"]);
+    for page in ["ARCHITECTURE.md", "CONTRIBUTING.md"] {
+        let text = fs::read_to_string(root.join(page)).expect("the page");
+        let stale = stale_paths(&text, &files);
+        assert!(stale.is_empty(), "{page} names {stale:?}, which are not there");
+    }
+}
+
 #[test]
 fn a_planted_upward_arrow_is_found() {
     let manifest = "[package]\nname = \"x\"\n[dependencies]\nnuthatch-server.workspace = true\n";

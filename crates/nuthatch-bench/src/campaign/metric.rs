@@ -1,6 +1,5 @@
 //! Metrics of a campaign: their order, which end is the good one, which are drawn; and the classes
-//! of guarantees, their order, which end is the good one, which are drawn; and the classes of
-//! guarantees, because only equals are compared.
+//! of guarantees, because only equals are compared.
 
 use super::System;
 use super::outcome::Group;

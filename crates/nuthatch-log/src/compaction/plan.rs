@@ -1,5 +1,4 @@
 //! Plan of a compaction's output: which segments, for which positions and streams, and in which
-//! portions the records are gathered. which segments, for which positions and streams, and in which
 //! portions the records are gathered.
 //!
 //! A stream with much data gets a segment of its own; the others share one, in which each stream's

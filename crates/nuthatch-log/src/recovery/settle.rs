@@ -1,6 +1,5 @@
 //! Changes that a start makes on the disk, after everything has been read and nothing was refused:
-//! torn bytes are set aside, the segment that was open is sealed, leftovers go. torn bytes are set
-//! aside, the segment that was open is sealed, leftovers go.
+//! torn bytes are set aside, the segment that was open is sealed, leftovers go.
 //!
 //! Each step leaves a log that the next start understands. On a full medium the space that was set
 //! aside for that is used.

@@ -1,10 +1,9 @@
 //! The writer: frames are written on the sequencer's own thread if nothing else waits, otherwise on
-//! a thread beside it, so that the next frame is built meanwhile. on the sequencer's own thread if
-//! nothing else waits, otherwise on a thread beside it, so that the next frame is built meanwhile.
+//! a thread beside it, so that the next frame is built meanwhile.
 //!
 //! The thread may have the next job already while it is at one. On a disk it begins with it when that
 //! one is durable, and not at all once one has failed: a frame is written only behind a durable one.
-//! A bucket gets several frames at a time: each takes it some time, and it is used to that.
+//! Several frames are in flight to a bucket; they commit in order.
 
 use crate::cache::{LoadFailure, LoadRequest, Loaded};
 use crate::frame::{FrameMeta, SealedFrame};

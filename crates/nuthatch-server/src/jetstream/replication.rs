@@ -1,5 +1,4 @@
 //! Replication: mirrors and sources, one task each, which reads its origin and stores what it read.
-//! one task each, which reads its origin and stores what it read.
 //!
 //! A task asks the origin's engine for what comes next and sleeps until there is something, so an
 //! idle mirror costs nothing. Where it is follows from its own stream: a mirror goes on behind its
