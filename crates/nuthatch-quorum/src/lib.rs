@@ -92,8 +92,8 @@
 //!
 //! # Open
 //!
-//! About one seed in a thousand breaks an invariant and is not explained, and schedules do not yet find the
-//! loss of every rule: `docs/simulation.md` lists both. What is here is not proved.
+//! Schedules do not yet find the loss of every rule: `docs/simulation.md` lists them. What is here is not
+//! proved.
 //!
 //! # Not here yet
 //!

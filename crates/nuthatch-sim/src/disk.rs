@@ -83,14 +83,33 @@ impl<M: Medium> Disk<M> {
     pub fn end_sync(&mut self, sync: Sync, rng: &mut Rng) -> bool {
         let fails = self.failing > 0;
         self.failing = self.failing.saturating_sub(1);
-        while self.ended < sync.covers {
-            self.ended += 1;
-            let op = self.unsynced.pop_front().expect("as counted");
-            if !fails || rng.chance(300) {
-                self.medium.apply(&op);
-            }
+        let count = sync.covers.saturating_sub(self.ended);
+        let covered: Vec<M::Op> =
+            self.unsynced.drain(..usize::try_from(count).expect("a size")).collect();
+        self.ended += count;
+        if fails {
+            self.lose(&covered, rng);
+        } else {
+            covered.iter().for_each(|op| self.medium.apply(op));
         }
         !fails
+    }
+
+    /// A barrier is a sync too, and behind one that failed nothing is written: everything in front of one
+    /// of them is durable, any part of what is between that and the next one, and nothing behind.
+    fn lose(&mut self, covered: &[M::Op], rng: &mut Rng) {
+        let stretches: Vec<&[M::Op]> = covered.split(M::is_barrier).collect();
+        let failed = rng.below(stretches.len() as u64) as usize;
+        stretches[..failed].iter().copied().flatten().for_each(|op| self.medium.apply(op));
+        for op in stretches[failed] {
+            if rng.chance(300) {
+                self.medium.apply(op);
+            }
+        }
+        if failed + 1 < stretches.len() {
+            self.unsynced.clear();
+            self.ended = self.written;
+        }
     }
 
     /// The process ends: the system's cache is kept, and written.
@@ -124,3 +143,6 @@ impl<M: Medium> Disk<M> {
         self.busy_until = 0;
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -68,6 +68,8 @@ pub(super) fn broken(kind: ViolationKind, what: String) -> Result<(), Violation>
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Committed {
     pub(super) sum: Sum,
+    /// The epoch whose owner committed it.
+    epoch: Epoch,
 }
 
 /// What the observer remembers.
@@ -79,6 +81,7 @@ pub(super) struct Checker {
     owners: BTreeMap<Epoch, (NodeId, u64)>,
     /// The last epoch and commit position seen of each owner.
     seen: BTreeMap<(NodeId, u64), (Epoch, Lsn)>,
+    /// What a disk has promised and somebody was told. What only one slot had may go with that slot.
     promises: BTreeMap<Incarnation, Promise>,
     /// What a disk said is durable.
     done: BTreeMap<Incarnation, Position>,
@@ -125,9 +128,12 @@ impl Checker {
         }
         match &envelope.message {
             Message::Sealed(sealed) => {
-                if best_promise(disk).is_none_or(|promise| promise.epoch < sealed.epoch) {
+                let promise = best_promise(disk).unwrap_or_default();
+                if promise.epoch < sealed.epoch {
                     return broken(ViolationKind::PromiseFell, format!("{envelope:?}"));
                 }
+                let given = self.promises.entry(envelope.sender).or_default();
+                *given = promise.max(*given);
                 let done = self.done.get(&envelope.sender);
                 // What a candidate has cut back lies in `torn/`.
                 let aside = |lsn: Lsn| disk.aside.iter().any(|entry| entry.lsn == lsn);
@@ -170,11 +176,10 @@ impl Checker {
     pub(super) fn disk_changed(&mut self, hosts: &[Host], at: usize) -> Result<(), Violation> {
         let disk = hosts[at].disk.durable();
         if let (Some((incarnation, _)), Some(promise)) = (disk.boots(), best_promise(disk)) {
-            let before = self.promises.entry(incarnation).or_default();
-            if promise < *before && !self.lost.contains(&incarnation) {
-                return broken(ViolationKind::PromiseFell, format!("{promise:?} < {before:?}"));
+            let given = self.promises.get(&incarnation).copied().unwrap_or_default();
+            if promise < given && !self.lost.contains(&incarnation) {
+                return broken(ViolationKind::PromiseFell, format!("{promise:?} < {given:?}"));
             }
-            *before = promise;
         }
         let Some(last) = last_entry(disk) else { return Ok(()) };
         for other in hosts.iter().filter(|host| host.id != hosts[at].id) {
@@ -217,29 +222,45 @@ impl Checker {
         if other.is_some_and(|other| other != life) {
             return broken(ViolationKind::TwoOwners, format!("{:?}: {other:?}", owner.epoch()));
         }
-        self.forgive(node, catalog);
-        let last = self.last();
-        match (self.committed.last(), node.keeper().log().sum_at(last)) {
-            (Some(committed), Some(sum)) if committed.sum == sum => Ok(()),
-            (None, _) => Ok(()),
-            (_, sum) => broken(
-                ViolationKind::Lost,
-                format!("{last:?} is {sum:?} at {:?} in {:?}", hosts[at].id, owner.epoch()),
-            ),
+        let Some(lost) = self.first_lost(node) else { return Ok(()) };
+        if self.is_recorded(lost, owner.epoch(), catalog) {
+            let kept = usize::try_from(lost.before().0).expect("a size");
+            self.alarmed += self.last_before(owner.epoch()).0 - lost.before().0;
+            self.committed.truncate(kept);
+            return Ok(());
         }
+        let what = format!("{lost:?} at {:?} in {:?}", hosts[at].id, owner.epoch());
+        broken(ViolationKind::Lost, what)
+    }
+
+    /// The last entry that was committed in an epoch before this one.
+    fn last_before(&self, epoch: Epoch) -> Lsn {
+        Lsn(self.committed.partition_point(|entry| entry.epoch < epoch) as u64)
+    }
+
+    /// The first entry of earlier epochs that is committed and not in an owner's log. What later epochs
+    /// have committed is not looked at: an owner that slept may see late that its epoch has started.
+    fn first_lost(&self, node: &Node) -> Option<Lsn> {
+        let epoch = node.owner().expect("it owns").epoch();
+        let log = node.keeper().log();
+        let here = |lsn: Lsn| log.sum_at(lsn) == Some(self.at(lsn).sum);
+        let last = self.last_before(epoch);
+        if last == Lsn(0) || here(last) {
+            return None;
+        }
+        (1..=last.0).map(Lsn).find(|lsn| !here(*lsn))
+    }
+
+    fn at(&self, lsn: Lsn) -> &Committed {
+        &self.committed[usize::try_from(lsn.0 - 1).expect("an index")]
     }
 
     /// Entries that only a disk with a damaged tail and one that nobody could reach had are lost: that is
     /// beyond what is tolerated, and allowed if the row says so (R2).
-    fn forgive(&mut self, node: &Node, catalog: &Snapshot) {
-        let owner = node.owner().expect("it owns");
-        let start = owner.start();
-        let cut = |epoch: Epoch, after: Lsn| epoch == owner.epoch() && after < self.last();
-        let said = catalog.log.value.cuts.iter().any(|record| cut(record.epoch, record.after));
-        if said && start < self.last() {
-            self.alarmed += self.last().0 - start.0;
-            self.committed.truncate(usize::try_from(start.0).expect("a size"));
-        }
+    fn is_recorded(&self, lost: Lsn, epoch: Epoch, catalog: &Snapshot) -> bool {
+        let since = self.at(lost).epoch;
+        let mut cuts = catalog.log.value.cuts.iter();
+        cuts.any(|cut| cut.after < lost && since < cut.epoch && cut.epoch <= epoch)
     }
 
     /// An owner has committed more.
@@ -275,7 +296,7 @@ impl Checker {
         }
         for lsn in self.last().0 + 1..=commit.0 {
             let sum = log.sum_at(Lsn(lsn)).expect("an owner's log is readable");
-            self.committed.push(Committed { sum });
+            self.committed.push(Committed { sum, epoch: owner.epoch() });
         }
         Ok(())
     }
