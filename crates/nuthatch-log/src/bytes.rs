@@ -1,4 +1,10 @@
-//! Little-endian integers and varints, as every file of this format uses them.
+//! Little-endian integers, varints and the checksum, as every file of this format uses them.
+
+/// CRC-32C, the checksum of everything in this format.
+#[must_use]
+pub fn crc(bytes: &[u8]) -> u32 {
+    crc_fast::crc32_iscsi(bytes)
+}
 
 /// The four bytes at `at`. The caller has checked the length.
 #[must_use]

@@ -7,8 +7,7 @@ use crate::bytes::{ByteReader, u32_at};
 use crate::env::{Disk, replace_file};
 use crate::frame::crc;
 use crate::later::Later;
-use crate::segment::{SegmentId, file_name};
-use crate::types::{Epoch, Lsn};
+use crate::types::{Epoch, Lsn, SegmentId};
 use std::io;
 
 /// The catalog's file.
@@ -83,7 +82,7 @@ impl SegmentEntry {
     /// Name of its file.
     #[must_use]
     pub fn file_name(&self) -> String {
-        file_name(self.epoch, self.base, self.compacted.then_some(self.id))
+        self.id.file_name(self.epoch, self.base, self.compacted)
     }
 }
 

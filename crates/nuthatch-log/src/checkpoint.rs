@@ -6,9 +6,6 @@ use crate::catalog::{Catalog, SegmentState};
 use crate::env::{Disk, read_exact_at, replace_file};
 use crate::frame::crc;
 use crate::later::{Later, Unusable};
-use crate::machine::Machine;
-use crate::recovery::{OpenError, Recovery, Todo};
-use crate::rules::CHECK_AHEAD;
 use crate::types::{Epoch, Lsn};
 use std::io;
 
@@ -162,106 +159,11 @@ pub fn is_ahead(covers: Covers, catalog: &Catalog, end: Lsn) -> bool {
     covers.log_id == catalog.log_id && Some(covers.epoch) >= newest && covers.lsn > end
 }
 
-/// Result of reading one checkpoint file.
-enum Tried {
-    /// The machine has it.
-    Restored(Lsn),
-    /// It is not usable, and was renamed so that it is not read again.
-    Aside(String),
-    /// It may be whole and could not be read: it stays as it is.
-    Left(String),
-}
-
-impl<M: Machine> Recovery<M> {
-    /// Restores the newest usable checkpoint into the machine: everything in it can be had from the
-    /// log.
-    ///
-    /// # Errors
-    /// One is of a later version, or proves that the log has lost its end.
-    pub(crate) fn restore_checkpoint(&mut self) -> Result<Option<Lsn>, OpenError> {
-        let listed = crate::env::again(|| names(&*self.disk));
-        let names = listed.map_err(|source| {
-            let context = "listing checkpoints".to_owned();
-            OpenError::Io { context, source }
-        })?;
-        let mut restored = None;
-        for name in names.iter().rev() {
-            if restored.is_some() {
-                self.refuse_later(name)?;
-                continue;
-            }
-            match self.try_checkpoint(name)? {
-                Tried::Restored(lsn) => restored = Some(lsn),
-                Tried::Aside(why) => {
-                    self.options.report.say(&format!("{name} is not used: {why}; set aside"));
-                    self.report.unusable += 1;
-                    self.todo.push(Todo::Checkpoint { name: name.clone() });
-                }
-                Tried::Left(why) => {
-                    self.options.report.say(&format!("{name} is not used: {why}; left as it is"));
-                    self.report.unusable += 1;
-                }
-            }
-        }
-        Ok(restored)
-    }
-
-    /// A checkpoint that is not needed is looked at as far as its header only.
-    fn refuse_later(&self, name: &str) -> Result<(), OpenError> {
-        let head = self.disk.open(name).and_then(|file| read_exact_at(&*file, 0, HEADER_BYTES));
-        let suspicious = head.is_ok_and(|head| u32_at(&head, 8) != CHECKPOINT_VERSION);
-        match suspicious.then(|| read(&*self.disk, name)) {
-            Some(Err(CheckpointFault::Unusable(Unusable::Later(what)))) => {
-                Err(OpenError::Unknown { file: name.to_owned(), what })
-            }
-            _ => Ok(()),
-        }
-    }
-
-    fn try_checkpoint(&mut self, name: &str) -> Result<Tried, OpenError> {
-        let file = || name.to_owned();
-        let end = self.catalog.end();
-        let (covers, bytes) = match read(&*self.disk, name) {
-            Ok(read) => read,
-            Err(CheckpointFault::Unusable(Unusable::Later(what))) => {
-                return Err(OpenError::Unknown { file: file(), what });
-            }
-            // Its name tells what it covers: whether the log has that is not to be guessed.
-            Err(CheckpointFault::Io(source)) if named_lsn(name) > Some(end) => {
-                return Err(OpenError::Io { context: file(), source });
-            }
-            Err(CheckpointFault::Unusable(why)) => {
-                return match name_is_ahead(&*self.disk, name, end) {
-                    Some(covers) if CHECK_AHEAD.holds() => {
-                        Err(OpenError::Ahead { checkpoint: file(), covers, end })
-                    }
-                    _ => Ok(Tried::Aside(why.to_string())),
-                };
-            }
-            Err(why @ CheckpointFault::Io(_)) => return Ok(Tried::Left(why.to_string())),
-        };
-        if is_ahead(covers, &self.catalog, end) && CHECK_AHEAD.holds() {
-            return Err(OpenError::Ahead { checkpoint: file(), covers: covers.lsn, end });
-        }
-        if !fits(covers, &self.catalog) {
-            return Ok(Tried::Aside("it does not belong to the log as it is".to_owned()));
-        }
-        match self.machine.restore(&bytes[HEADER_BYTES..]) {
-            Ok(()) => Ok(Tried::Restored(covers.lsn)),
-            Err(why) if why.is_later => {
-                self.options.report.say(&format!("{name}: {why}"));
-                Err(OpenError::Unknown { file: file(), what: Later::Snapshot })
-            }
-            Err(why) => Ok(Tried::Aside(why.to_string())),
-        }
-    }
-}
-
 /// The position in the name of a checkpoint whose content says nothing any more, if it is behind the
 /// log's last one: the file had its name when all that it covers was durable. In a bucket an owner
 /// that was superseded may have written it.
 pub fn name_is_ahead(disk: &dyn Disk, name: &str, end: Lsn) -> Option<Lsn> {
-    named_lsn(name).filter(|covers| disk.write_mode().is_local() && *covers > end)
+    named_lsn(name).filter(|covers| disk.medium().is_local && *covers > end)
 }
 
 /// The position in a checkpoint's name.

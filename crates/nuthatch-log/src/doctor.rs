@@ -27,7 +27,7 @@ pub use inspect::{
 };
 pub use inventory::{Lost, Uncertain};
 
-use crate::env::Disk;
+use crate::env::OwnableDisk;
 use crate::types::StreamId;
 use std::sync::Arc;
 
@@ -90,7 +90,7 @@ pub trait StateDecoder {
     ///
     /// # Errors
     /// Why it does not open.
-    fn preview(&self, disk: Arc<dyn Disk>) -> Result<Vec<StreamPreview>, String>;
+    fn preview(&self, disk: Arc<dyn OwnableDisk>) -> Result<Vec<StreamPreview>, String>;
 }
 
 /// For fuzzers: salvages a segment's bytes; how many frames were found.

@@ -3,22 +3,25 @@
 
 pub mod buf;
 pub mod clock;
+pub mod medium;
 pub mod mem;
 pub mod overlay;
+pub mod ownership;
 pub mod ram;
 pub mod readonly;
 pub mod real;
 
 pub use buf::{AlignedBuf, BufPool};
 pub use clock::{Clock, Entropy, ManualClock, SeededEntropy, SystemClock, SystemEntropy};
+pub use medium::{Medium, Reach, WriteOrder};
 pub use mem::{Fault, MemDisk};
 pub use overlay::{Change, OverlayDisk};
+pub use ownership::{Onlooker, OwnableDisk, Ownership, Tenure};
 pub use ram::RamDisk;
 pub use readonly::{ReadOnlyDisk, read_what_can_be_read};
 pub use real::{RealDisk, create_dirs};
 
 use crate::rules::{CLEAR_UNFINISHED, REPLACED_NAME_SYNC, REPLACED_SYNC};
-use crate::types::Epoch;
 use bytes::Bytes;
 use std::io;
 use std::sync::Arc;
@@ -26,27 +29,6 @@ use std::time::SystemTime;
 
 /// Alignment of buffers, offsets and lengths that direct writes need; also the default block size.
 pub const DIRECT_ALIGN: usize = 4096;
-
-/// How a disk gets bytes to the medium; shown in the start-up banner and metrics.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum WriteMode {
-    /// `O_DIRECT` and `fdatasync`.
-    Direct,
-    /// Page cache and `fdatasync`: the file system refused `O_DIRECT`.
-    Buffered,
-    /// Main memory: nothing survives the process.
-    Memory,
-    /// Objects in a bucket: a sync makes new ones, nothing is ever overwritten.
-    Object,
-}
-
-impl WriteMode {
-    /// True if the files are on a disk of this machine, whose space is allocated ahead.
-    #[must_use]
-    pub const fn is_local(self) -> bool {
-        matches!(self, Self::Direct | Self::Buffered)
-    }
-}
 
 /// A directory of files. Paths are relative to it, with `/` between a sub-directory and a name.
 ///
@@ -95,47 +77,26 @@ pub trait Disk: Send + Sync + 'static {
     /// The operating system's.
     fn sync_dir(&self, dir: &str) -> io::Result<()>;
 
-    /// Takes the directory's lock for the life of the returned value; `None` if another holds it.
-    ///
-    /// # Errors
-    /// The operating system's.
-    fn lock(&self) -> io::Result<Option<Box<dyn Send + Sync>>>;
-
     /// Bytes that can still be allocated.
     ///
     /// # Errors
     /// The operating system's.
     fn free_bytes(&self) -> io::Result<u64>;
 
-    /// How writes reach the medium.
-    fn write_mode(&self) -> WriteMode;
+    /// What there is to know of the medium.
+    fn medium(&self) -> Medium;
 
     /// Label of this disk in messages (a path, or "memory").
     fn label(&self) -> String;
+}
 
-    /// Epoch that this process took when it became the owner, where several could: greater
-    /// than that of any earlier owner, and never taken twice. `None` where [`Disk::lock`] excludes
-    /// others, so that counting up in the catalog suffices.
-    fn epoch(&self) -> Option<Epoch> {
-        None
-    }
-
-    /// The log has been closed and this process writes nothing to it any more. Where several could
-    /// own it, the disk notes that, for people; nothing may rely on it.
-    fn leave(&self) {}
-
-    /// When a file was last changed, where the medium knows.
+/// A directory whose medium knows when files were last changed.
+pub trait Dated {
+    /// When a file was last changed, where that is known.
     ///
     /// # Errors
     /// The operating system's.
-    fn modified(&self, _path: &str) -> io::Result<Option<SystemTime>> {
-        Ok(None)
-    }
-
-    /// How many files that are [`DiskFile::is_remote`] may be read at a time; 0: there are none.
-    fn remote_readers(&self) -> usize {
-        0
-    }
+    fn modified(&self, path: &str) -> io::Result<Option<SystemTime>>;
 }
 
 /// Hears once whether bytes became durable, from any thread, so it must be quick.
@@ -219,16 +180,9 @@ pub trait DiskFile: Send + Sync + 'static {
     /// `StorageFull` if the medium has too little room, and the operating system's.
     fn allocate(&self, offset: u64, len: u64) -> io::Result<()>;
 
-    /// True if reading takes a request over a network: such reads are made beside the others, which
-    /// are not to wait for them.
-    fn is_remote(&self) -> bool {
-        false
-    }
-
-    /// True if reading can be expected to succeed. `false` while what holds the file does not answer:
-    /// work that can wait (compaction) then leaves it alone.
-    fn is_at_hand(&self) -> bool {
-        true
+    /// Where its bytes are.
+    fn reach(&self) -> Reach {
+        Reach::Here
     }
 }
 

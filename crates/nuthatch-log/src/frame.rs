@@ -8,6 +8,7 @@ pub mod codec;
 pub mod pack;
 pub mod sum;
 
+pub use crate::bytes::crc;
 pub use builder::{FrameBuilder, FrameMeta, MessageRun, SealedFrame};
 pub use codec::{RecordIter, encode_record};
 
@@ -26,12 +27,6 @@ pub const MAX_FRAME_BYTES: usize = (FRAME_HEADER_BYTES + MAX_RECORD_BYTES).next_
 
 /// The most records that one frame counts.
 pub const MAX_FRAME_RECORDS: usize = u16::MAX as usize;
-
-/// CRC-32C, the checksum of everything in this format.
-#[must_use]
-pub fn crc(bytes: &[u8]) -> u32 {
-    crc_fast::crc32_iscsi(bytes)
-}
 
 /// Frame flags. The numbers are part of the format.
 pub mod flags {

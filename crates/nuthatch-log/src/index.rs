@@ -2,9 +2,8 @@
 //! about every 64 KiB of log for everything older.
 
 use crate::frame::MessageRun;
-use crate::segment::SegmentId;
 use crate::stream_map::StreamMap;
-use crate::types::{Lsn, Seq, StreamId};
+use crate::types::{Lsn, SegmentId, Seq, StreamId};
 use std::collections::VecDeque;
 
 /// A stream gets a new place when its last one lies this far back in the segment.

@@ -35,7 +35,7 @@ pub mod types;
 
 pub use catalog::CatalogError;
 pub use doctor::{InspectError, Inspection, SegmentInspection};
-pub use env::{Clock, Disk, Entropy, WriteMode};
+pub use env::{Clock, Disk, Entropy, OwnableDisk};
 pub use frame::{FrameFault, MAX_FRAME_BYTES, MAX_RECORD_BYTES};
 pub use later::Later;
 pub use machine::{

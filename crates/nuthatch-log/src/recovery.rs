@@ -3,13 +3,14 @@
 //! could be refused.
 
 mod chain_check;
+mod checkpoints;
 mod replay;
 mod settle;
 mod tail;
 mod torn;
 
 use crate::catalog::{Catalog, CatalogError, SegmentEntry};
-use crate::env::{Clock, Disk, Entropy, SystemClock, SystemEntropy, WriteMode};
+use crate::env::{Clock, Disk, Entropy, OwnableDisk, SystemClock, SystemEntropy, Tenure};
 use crate::frame::FrameFault;
 use crate::identity::{IDENTITY_FILE, Identity, IdentityFault};
 use crate::index::{Index, IndexPosition};
@@ -61,8 +62,6 @@ pub struct RecoveryReport {
     pub epoch: Epoch,
     /// True if the log had been closed cleanly.
     pub clean: bool,
-    /// How writes reach the medium.
-    pub write_mode: Option<WriteMode>,
     /// How long it took.
     pub took: Duration,
 }
@@ -237,7 +236,7 @@ impl Log {
     /// [`OpenError`]; nothing was changed then.
     pub fn open<M: Machine>(
         options: LogOptions,
-        disk: Arc<dyn Disk>,
+        disk: Arc<dyn OwnableDisk>,
         clock: Arc<dyn Clock>,
         entropy: Box<dyn Entropy>,
         machine: M,
@@ -298,14 +297,15 @@ pub(crate) struct Recovery<M> {
 impl<M: Machine> Recovery<M> {
     fn run(
         options: LogOptions,
-        disk: Arc<dyn Disk>,
+        disk: Arc<dyn OwnableDisk>,
         clock: Arc<dyn Clock>,
         mut entropy: Box<dyn Entropy>,
         machine: M,
     ) -> Result<(LogCore<M>, RecoveryReport), OpenError> {
         let started = Instant::now();
         check_options(&options)?;
-        let lock = prepare(&*disk)?;
+        let tenure = prepare(&*disk)?;
+        let disk: Arc<dyn Disk> = disk;
         let catalog = load_catalog(&*disk, &mut *entropy)?;
         let identity = load_identity(&*disk, catalog.log_id)?;
         let report = RecoveryReport { clean: catalog.clean, ..RecoveryReport::default() };
@@ -326,24 +326,23 @@ impl<M: Machine> Recovery<M> {
         recovery.open_chain()?;
         recovery.replay()?;
         recovery.settle()?;
-        if identity.is_none() && recovery.disk.write_mode().is_local() {
+        if identity.is_none() && recovery.disk.medium().is_local {
             recovery.identify(&mut *entropy)?;
         }
         recovery.count_live();
         recovery.report.took = started.elapsed();
-        Ok(recovery.finish(clock, entropy, lock))
+        Ok(recovery.finish(clock, entropy, tenure))
     }
 
     fn finish(
         mut self,
         clock: Arc<dyn Clock>,
         mut entropy: Box<dyn Entropy>,
-        lock: Box<dyn Send + Sync>,
+        tenure: Box<dyn Tenure>,
     ) -> (LogCore<M>, RecoveryReport) {
-        let epoch = self.disk.epoch().unwrap_or(Epoch(self.catalog.epoch.0 + 1));
+        let epoch = tenure.epoch().unwrap_or(Epoch(self.catalog.epoch.0 + 1));
         let last = self.catalog.end();
         (self.report.epoch, self.report.last) = (epoch, last);
-        self.report.write_mode = Some(self.disk.write_mode());
         let stats = Arc::new(LogStats::default());
         set(&stats.torn_frames, self.report.torn_frames);
         set(&stats.torn_bytes, self.report.torn_bytes);
@@ -371,7 +370,7 @@ impl<M: Machine> Recovery<M> {
             segments: self.segments,
             last,
         });
-        (LogCore::new(self.machine, log, writer, Some(lock), recovered), self.report)
+        (LogCore::new(self.machine, log, writer, tenure, recovered), self.report)
     }
 
     /// Adds up what lives in each segment. Messages come stream by stream and mostly in order, so
@@ -437,21 +436,21 @@ fn check_options(options: &LogOptions) -> Result<(), OpenError> {
     }
 }
 
-fn prepare(disk: &dyn Disk) -> Result<Box<dyn Send + Sync>, OpenError> {
-    let lock = disk.lock().map_err(io_context("locking the directory"))?;
-    let lock = lock.ok_or_else(|| OpenError::Locked { place: disk.label() })?;
+fn prepare(disk: &dyn OwnableDisk) -> Result<Box<dyn Tenure>, OpenError> {
+    let tenure = disk.take().map_err(io_context("locking the directory"))?;
+    let tenure = tenure.ok_or_else(|| OpenError::Locked { place: disk.label() })?;
     for dir in [TMP_DIR, TORN_DIR] {
         disk.create_dir(dir).map_err(io_context(dir))?;
     }
-    if disk.write_mode().is_local() {
+    if disk.medium().is_local {
         disk.sync_dir("").map_err(io_context("the directory"))?;
     }
-    Ok(lock)
+    Ok(tenure)
 }
 
 /// The identity of a directory, which must be that of the log in it.
 fn load_identity(disk: &dyn Disk, log_id: u64) -> Result<Option<Identity>, OpenError> {
-    if !disk.write_mode().is_local() {
+    if !disk.medium().is_local {
         return Ok(None);
     }
     let wrong = |what: String| OpenError::Identity { place: disk.label(), what };

@@ -98,6 +98,8 @@ rules! {
     KEEP_UNUSABLE = "log.keep-unusable";
     /// Files under construction go when they were not finished.
     CLEAR_UNFINISHED = "log.clear-unfinished";
+    /// Files under construction that stayed behind go while the medium is full.
+    SWEEP_WHILE_FULL = "log.sweep-while-full";
     /// A start on a full medium draws on the reserve.
     DRAW_RESERVE = "log.draw-reserve";
 }

@@ -11,6 +11,7 @@ pub use writer::{SegmentWriter, Written};
 use crate::env::DiskFile;
 use crate::frame::crc;
 use crate::later::Later;
+pub use crate::types::SegmentId;
 use crate::types::{Epoch, Lsn};
 use std::sync::Arc;
 
@@ -29,10 +30,6 @@ pub const SEGMENT_HEADER_BYTES: usize = 64;
 
 /// The longest a segment can become, so that offsets fit in 32 bits.
 pub const MAX_SEGMENT_BYTES: u64 = u32::MAX as u64;
-
-/// Identity of a segment within its log, never reused.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
-pub struct SegmentId(pub u32);
 
 /// Decoded first block of a segment.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -124,17 +121,7 @@ impl SegmentHeader {
     /// Name of the segment's file.
     #[must_use]
     pub fn file_name(&self) -> String {
-        file_name(self.epoch, self.base, self.compacted.then_some(self.id))
-    }
-}
-
-/// Name of a segment's file: epoch, first position, and for a compacted one its id as well,
-/// because it starts where one of its inputs started.
-#[must_use]
-pub fn file_name(epoch: Epoch, base: Lsn, compacted: Option<SegmentId>) -> String {
-    match compacted {
-        None => format!("{:016x}-{:020}.seg", epoch.0, base.0),
-        Some(id) => format!("{:016x}-{:020}-{:08x}.seg", epoch.0, base.0, id.0),
+        self.id.file_name(self.epoch, self.base, self.compacted)
     }
 }
 

@@ -2,11 +2,11 @@
 //! committed. One turn at a time, so that a simulation can drive it step by step.
 
 mod compact;
-mod in_flight;
 pub mod inbox;
 mod inner;
 pub mod io;
 mod maintenance;
+mod pipeline;
 mod read_backoff;
 mod reads;
 mod segments;
@@ -17,23 +17,20 @@ pub use inbox::{CloseError, LogHandle, SendError};
 pub use inner::{LogInner, Parts};
 pub use segments::{SegmentInfo, Segments};
 
-use crate::env::WriteMode;
+use crate::env::Tenure;
 use crate::frame::flags;
 use crate::machine::{LogAccess, Machine};
 use crate::options::{LogOptions, SyncPolicy};
 use crate::segment::SegmentWriter;
 use crate::types::{Epoch, Lsn, Timestamp};
-use in_flight::{InFlightWrites, MAX_FRAMES_IN_FLIGHT};
 use inbox::Inbox;
-use io::{Done, IoThread, Job, WRITER_JOBS};
+use io::{Done, IoThread, Job};
 use maintenance::Maintenance;
 use parking_lot::Mutex;
+use pipeline::Pipeline;
 use std::sync::Arc;
 use std::time::Instant;
 use worker::Worker;
-
-/// An idle writer is given a frame of this size although more events wait.
-const START_WRITE_BYTES: usize = 256 * 1024;
 
 /// Work that recovery leaves to maintenance.
 #[derive(Clone, Copy, Debug)]
@@ -64,14 +61,14 @@ pub struct LogCore<M: Machine> {
     spent: usize,
     writer: Arc<Mutex<SegmentWriter>>,
     thread: Option<IoThread>,
-    in_flight: InFlightWrites,
+    in_flight: Pipeline,
     timers: Timers,
     worker: Worker,
     maintenance: Maintenance,
     closing: bool,
     announced_failure: bool,
     /// Held as long as this lives.
-    _lock: Option<Box<dyn Send + Sync>>,
+    tenure: Box<dyn Tenure>,
 }
 
 /// Timers.
@@ -88,10 +85,11 @@ impl<M: Machine> LogCore<M> {
         machine: M,
         log: LogInner,
         writer: SegmentWriter,
-        lock: Option<Box<dyn Send + Sync>>,
+        tenure: Box<dyn Tenure>,
         recovered: Recovered,
     ) -> Self {
         let maintenance = Maintenance::new(&log, recovered);
+        let in_flight = Pipeline::new(log.medium.write_order, &log.options);
         let inbox = Inbox::new(log.options.queue_bytes, Arc::clone(&log.stats));
         let mut core = Self {
             machine,
@@ -101,13 +99,13 @@ impl<M: Machine> LogCore<M> {
             spent: 0,
             writer: Arc::new(Mutex::new(writer)),
             thread: None,
-            in_flight: InFlightWrites::default(),
+            in_flight,
             timers: Timers::default(),
             worker: Worker::inline(),
             maintenance,
             closing: false,
             announced_failure: false,
-            _lock: lock,
+            tenure,
         };
         core.machine.recovered(&mut core.log);
         core
@@ -128,12 +126,6 @@ impl<M: Machine> LogCore<M> {
     /// The machine, to look into it from a test.
     pub const fn machine_mut(&mut self) -> &mut M {
         &mut self.machine
-    }
-
-    /// How writes reach the medium.
-    #[must_use]
-    pub const fn write_mode(&self) -> WriteMode {
-        self.log.mode
     }
 
     /// Options in force.
@@ -210,7 +202,7 @@ impl<M: Machine> LogCore<M> {
             return false;
         }
         let Some(thread) = &self.thread else { return self.is_backed_up() };
-        let large = self.log.frame.len() >= self.start_write_bytes();
+        let large = self.log.frame.len() >= self.in_flight.start_write_bytes();
         let wanted = (large || !self.log.pending.is_empty()) && self.may_write();
         wanted || self.is_backed_up() || thread.is_ready()
     }
@@ -218,25 +210,7 @@ impl<M: Machine> LogCore<M> {
     /// True if frames that wait hold so much that no more events should be taken. On a disk all but the
     /// first of those that the writer has wait there.
     fn is_backed_up(&self) -> bool {
-        let at_writer = if self.overlaps() { usize::MAX } else { 1 };
-        self.log.is_backed_up(self.in_flight.frames().skip(at_writer))
-    }
-
-    /// True if several frames are on their way at a time.
-    fn overlaps(&self) -> bool {
-        let options = &self.log.options;
-        let always = options.sync == SyncPolicy::Always;
-        self.log.mode == WriteMode::Object && always && options.ahead_bytes < usize::MAX
-    }
-
-    /// True if a full frame waits that the busy writer can be given already: it then begins with it
-    /// the moment it has made the one before durable, without a word with the sequencer. Frames
-    /// that are not full wait here and go on growing: fewer frames are less work.
-    fn may_follow(&self) -> bool {
-        self.in_flight.len() < WRITER_JOBS
-            && !self.log.pending.is_empty()
-            && self.log.mode != WriteMode::Object
-            && !self.sync_is_due()
+        self.log.is_backed_up(self.in_flight.waiting())
     }
 
     fn tick(&mut self) -> bool {
@@ -251,7 +225,7 @@ impl<M: Machine> LogCore<M> {
     fn frame_is_due(&self) -> bool {
         let frame = &self.log.frame;
         // No event is handled while the writer could have a frame of this size.
-        let large = frame.len() >= self.start_write_bytes();
+        let large = frame.len() >= self.in_flight.start_write_bytes();
         if !self.in_flight.is_empty() {
             return large;
         }
@@ -264,26 +238,10 @@ impl<M: Machine> LogCore<M> {
         millis(self.log.options.lazy_flush_ms)
     }
 
-    /// The writer gets a frame of this size although more events wait.
-    fn start_write_bytes(&self) -> usize {
-        match self.in_flight.len() {
-            0 => START_WRITE_BYTES,
-            frames => self.log.options.ahead_bytes.saturating_mul(frames),
-        }
-    }
-
-    /// True if the writer takes another frame: an idle one does.
+    /// True if the writer takes another frame.
     fn may_write(&self) -> bool {
-        self.in_flight.is_empty()
-            || if self.overlaps() { self.may_overlap() } else { self.may_follow() }
-    }
-
-    /// True if another frame may be on its way to the bucket while others are. Nothing is committed
-    /// before what precedes it, and no frame vouches for one that is not known to be durable.
-    fn may_overlap(&self) -> bool {
-        let next = self.log.pending.front().map_or(self.log.frame.len(), |(frame, _)| frame.len);
-        self.in_flight.len() < MAX_FRAMES_IN_FLIGHT
-            && self.in_flight.bytes() + next <= self.log.options.in_flight_bytes
+        let full = self.log.pending.front().map(|(frame, _)| frame.len);
+        self.in_flight.takes(full, self.log.frame.len(), || self.sync_is_due())
     }
 
     fn write_frames(&mut self) -> bool {
@@ -323,9 +281,8 @@ impl<M: Machine> LogCore<M> {
 
     /// Writes inline if no event waits for the sequencer, else on the writer's thread.
     fn dispatch(&mut self, job: Job) {
-        // A bucket takes milliseconds: readers are not to wait for it.
-        let quick = self.log.mode != WriteMode::Object;
-        let idle = quick && self.log.pending.is_empty() && self.batch.is_empty();
+        let idle =
+            self.in_flight.is_quick() && self.log.pending.is_empty() && self.batch.is_empty();
         let started = Instant::now();
         match &self.thread {
             Some(thread) if !(idle && self.in_flight.is_empty() && self.inbox.is_empty()) => {
@@ -395,7 +352,7 @@ impl<M: Machine> LogCore<M> {
     fn sync_is_due(&self) -> bool {
         let asked = self.maintenance.wants_sync() || self.closing;
         let asked = asked && self.commits_early() && self.log.durable < self.log.committed;
-        asked && self.log.mode != WriteMode::Memory
+        asked && !self.log.medium.in_memory
             || self.sync_due_at().is_some_and(|due| due <= self.log.now)
     }
 
@@ -463,7 +420,7 @@ impl<M: Machine> LogCore<M> {
         let sealed = self.writer.lock().seal(true);
         self.log.store.drop_spare();
         sealed.map_err(|error| CloseError { reason: error.to_string() })?;
-        self.log.store.disk.leave();
+        self.tenure.leave();
         Ok(())
     }
 

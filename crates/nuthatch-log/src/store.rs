@@ -4,7 +4,7 @@
 use crate::catalog::Catalog;
 use crate::env::{Disk, DiskFile};
 use crate::stats::LogStats;
-use crate::types::Epoch;
+use crate::types::{Epoch, SegmentId};
 use parking_lot::Mutex;
 use std::io;
 use std::sync::Arc;
@@ -12,6 +12,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Sub-directory for files that are not part of the log yet.
 pub const TMP_DIR: &str = "tmp";
+
+/// How the names of the log's files begin that are under construction and not replaced by the next
+/// attempt: segments to come, outputs of compactions, checkpoints.
+const UNFINISHED: [&str; 3] = ["spare-", "compact-", crate::checkpoint::PREFIX];
 
 /// Sub-directory for bytes that recovery cut off.
 pub const TORN_DIR: &str = "torn";
@@ -130,7 +134,7 @@ impl Store {
     }
 
     /// Takes an identity for a segment; it is persisted with the next [`Store::publish`].
-    pub fn new_segment_id(&self) -> crate::segment::SegmentId {
+    pub fn new_segment_id(&self) -> SegmentId {
         self.catalog.lock().new_segment_id()
     }
 
@@ -265,6 +269,21 @@ impl Store {
     /// The disk's.
     pub fn affordable(&self, wanted: u64, least: u64) -> io::Result<u64> {
         Ok(wanted.min(self.disk.free_bytes()? / SEGMENT_SHARE).max(least))
+    }
+
+    /// Removes files under construction that could not be removed when they were given up; returns how
+    /// many. The caller sees to it that nothing but the spare file is under construction. Files of
+    /// others (a tier below) are not the log's to judge.
+    ///
+    /// # Errors
+    /// The directory cannot be listed.
+    pub fn sweep_unfinished(&self) -> io::Result<usize> {
+        let spare = self.spare.lock();
+        let is_spare = |path: &String| spare.as_ref().is_some_and(|spare| spare.name == *path);
+        let is_ours = |name: &String| UNFINISHED.iter().any(|prefix| name.starts_with(prefix));
+        let names = self.disk.list(TMP_DIR)?.into_iter().filter(is_ours);
+        let left = names.map(|name| format!("{TMP_DIR}/{name}")).filter(|path| !is_spare(path));
+        Ok(left.filter(|path| self.disk.remove(path).is_ok()).count())
     }
 
     /// Removes the spare file, if there is one, to give its space back.

@@ -70,3 +70,20 @@ impl Timestamp {
         Self(self.0.saturating_add(nanos))
     }
 }
+
+/// Identity of a segment within its log, never reused.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
+pub struct SegmentId(pub u32);
+
+impl SegmentId {
+    /// Name of a segment's file: epoch, first position, and for a compacted one its id as well,
+    /// because it starts where one of its inputs started.
+    #[must_use]
+    pub fn file_name(self, epoch: Epoch, base: Lsn, compacted: bool) -> String {
+        if compacted {
+            format!("{:016x}-{:020}-{:08x}.seg", epoch.0, base.0, self.0)
+        } else {
+            format!("{:016x}-{:020}.seg", epoch.0, base.0)
+        }
+    }
+}

@@ -7,7 +7,7 @@ use common::{Event, Outcome, Outputs, Rig, Toy, tiny, tiny_sync};
 use nuthatch_log::env::{
     Fault, MemDisk, OverlayDisk, RamDisk, RealDisk, SeededEntropy, SystemClock,
 };
-use nuthatch_log::{Disk, Log, LogOptions, SendError, StreamId, SyncPolicy};
+use nuthatch_log::{Disk, Log, LogOptions, OwnableDisk, SendError, StreamId, SyncPolicy};
 use nuthatch_object::{
     Bucket, BucketOptions, ObjectDisk, ObjectDiskOptions, TierOptions, TieredDisk,
 };
@@ -62,7 +62,7 @@ fn tiered_disk(local: &MemDisk, store: &Arc<InMemory>) -> TieredDisk {
 
 /// Runs a test on each provider: options, a way to get at the same storage again, and whether it
 /// survives being reopened.
-fn on_each(test: impl Fn(&LogOptions, &dyn Fn() -> Arc<dyn Disk>, bool)) {
+fn on_each(test: impl Fn(&LogOptions, &dyn Fn() -> Arc<dyn OwnableDisk>, bool)) {
     let dir = TempDir::new();
     let local = LogOptions {
         block_bytes: 4096,
@@ -469,7 +469,7 @@ fn threads_publish_read_and_compact_at_the_same_time() {
 
 #[test]
 fn a_panic_of_the_machine_is_told_to_everybody() {
-    let disk: Arc<dyn Disk> = Arc::new(MemDisk::default());
+    let disk: Arc<dyn OwnableDisk> = Arc::new(MemDisk::default());
     let rig = Rig::open(tiny(), disk).expect("opens");
     let (outputs, handle) = (rig.outputs.clone(), rig.core.spawn("panics").expect("threads"));
     let token = outputs.token();
@@ -486,7 +486,7 @@ fn a_panic_of_the_machine_is_told_to_everybody() {
 #[test]
 fn a_sync_interval_is_kept_under_load() {
     let dir = TempDir::new();
-    let disk: Arc<dyn Disk> = Arc::new(RealDisk::open(&dir.0).expect("temp dir"));
+    let disk: Arc<dyn OwnableDisk> = Arc::new(RealDisk::open(&dir.0).expect("temp dir"));
     let sync = SyncPolicy::Every(Duration::from_millis(10));
     let options = LogOptions { sync, queue_bytes: 1 << 20, ..LogOptions::default() };
     let outputs = Outputs::default();

@@ -355,6 +355,40 @@ fn a_full_medium_is_not_filled_further_by_attempts() {
     }
 }
 
+/// Files under construction that could not be removed when they were given up do not fill a medium
+/// until the next start: they go while it is full. What is in use stays, and so does what others keep
+/// there.
+#[test]
+fn what_stayed_behind_unfinished_goes_while_the_medium_is_full() {
+    let disk = MemDisk::default();
+    let mut rig = Rig::open(options(), Arc::new(disk.clone())).expect("opens");
+    rig.create(1, 0);
+    assert_eq!(rig.publish(1, b"one"), Outcome::Acked(1));
+    let left = ["tmp/compact-7", "tmp/checkpoint-00000000000000000001", "tmp/spare-99"];
+    for path in left {
+        disk.create(path).and_then(|file| file.write_at(&[7; 40_000], 0)).expect("writes");
+    }
+    disk.create("tmp/tier-note").and_then(|file| file.write_at(&[7; 10], 0)).expect("writes");
+    let used: u64 = content(&disk).values().map(|bytes| bytes.len() as u64).sum();
+    disk.set_capacity(used);
+    let mut acked = 1;
+    for _ in 0..400 {
+        rig.advance(Duration::from_millis(60));
+        match rig.publish(1, &[1; 400]) {
+            Outcome::Acked(seq) => acked = seq,
+            Outcome::Refused(_) => {}
+            other => panic!("{other:?}"),
+        }
+    }
+    let names = disk.list("tmp").expect("lists");
+    assert!(left.iter().all(|path| !names.contains(&path[4..].to_owned())), "{names:?}");
+    assert!(names.contains(&"tier-note".to_owned()), "{names:?}");
+    assert!(acked > 80, "only {acked} found room in what was given back");
+    for seq in 1..=acked {
+        assert!(matches!(rig.read(1, seq), Outcome::Body(_)), "{seq}");
+    }
+}
+
 /// A write to the wrong place, or to none, is never a silent loss: whoever asks for what was
 /// acknowledged gets it, or hears of damage.
 #[test]
@@ -365,7 +399,11 @@ fn writes_that_go_astray_are_told() {
         let disk = MemDisk::default();
         let at = 20 + chance.below(150);
         let by = (1 + chance.below(6) as i64) * 512 * if chance.below(2) == 0 { 1 } else { -1 };
-        disk.inject(if seed % 3 == 0 { Fault::Lost(at) } else { Fault::Misdirected(at, by) });
+        disk.inject(match seed / 2 % 4 {
+            0 => Fault::Lost(at),
+            1 => Fault::Stale(at),
+            _ => Fault::Misdirected(at, by),
+        });
         let acked = work(&disk, 80);
         let disk = if seed % 2 == 0 { disk.crash(seed) } else { disk.survive() };
         let mut rig = match open(&disk) {

@@ -9,7 +9,7 @@ use nuthatch_log::doctor::{
     DecodedState, Diagnosis, DoctorOptions, Kind, StateDecoder, StreamPreview, diagnose,
 };
 use nuthatch_log::env::{Fault, MemDisk, SeededEntropy};
-use nuthatch_log::{DamageKind, Disk, LogOptions, OpenError, StreamId};
+use nuthatch_log::{DamageKind, Disk, LogOptions, OpenError, OwnableDisk, StreamId};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -232,7 +232,7 @@ impl StateDecoder for Ignorant {
     fn orphan(&self, stream: StreamId, _last: u64) -> (String, Vec<u8>) {
         (stream.to_string(), Vec::new())
     }
-    fn preview(&self, disk: Arc<dyn Disk>) -> Result<Vec<StreamPreview>, String> {
+    fn preview(&self, disk: Arc<dyn OwnableDisk>) -> Result<Vec<StreamPreview>, String> {
         Rig::open(options(), disk).map(|_| Vec::new()).map_err(|error| error.to_string())
     }
 }

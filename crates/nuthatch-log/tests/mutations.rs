@@ -1,9 +1,11 @@
 //! The job that turns off the rules of durability one by one: for each, the random schedules and the
 //! tests beside them must find a violation. `cargo test -p nuthatch-log --features mutations --test
-//! mutations -- --nocapture every_rule_is_found` prints for each rule what found it.
+//! mutations -- --nocapture every_rule_is_found` prints for each rule what found it, and at which seed
+//! if it has any, as the table in `docs/durability.md`.
 //!
 //! The suites are modules of this binary, which runs itself again with a rule turned off and stops at
-//! the first suite that fails.
+//! the first suite that fails: nothing is built meanwhile. `NUTHATCH_RULES=part-of-a-name` tries some
+//! rules, `NUTHATCH_SUITES=power_cut` asks some suites: what the random schedules alone find.
 
 #[path = "faults.rs"]
 mod faults;
@@ -81,7 +83,9 @@ fn first_seed(text: &str) -> Option<u64> {
 }
 
 fn find(rule: &Rule) -> Option<(String, Option<u64>)> {
-    SUITES.iter().find_map(|suite| match run(suite, rule) {
+    let wanted = std::env::var("NUTHATCH_SUITES").unwrap_or_default();
+    let mut suites = SUITES.iter().filter(|suite| suite.contains(&wanted));
+    suites.find_map(|suite| match run(suite, rule) {
         Verdict::Found { test, seed } => Some((test, seed)),
         Verdict::Quiet => None,
     })
@@ -99,18 +103,17 @@ fn every_rule_is_found() {
         return;
     }
     let mut missed = Vec::new();
+    println!("| rule | found by | at seed | seconds |\n|---|---|---|---|");
     for rule in chosen() {
         let began = Instant::now();
         let found = find(&rule);
         let took = began.elapsed().as_secs();
-        match found {
-            Some((test, Some(seed))) => println!("{}: {test}, seed {seed} ({took} s)", rule.0),
-            Some((test, None)) => println!("{}: {test} ({took} s)", rule.0),
-            None => {
-                println!("{}: NOT FOUND ({took} s)", rule.0);
-                missed.push(rule.0);
-            }
-        }
+        let (test, seed) = found.unwrap_or_else(|| {
+            missed.push(rule.0);
+            ("NOT FOUND".to_owned(), None)
+        });
+        let seed = seed.map_or_else(|| "no seeds".to_owned(), |seed| seed.to_string());
+        println!("| {} | {test} | {seed} | {took} |", rule.0);
     }
     assert!(missed.is_empty(), "no test finds these rules turned off: {missed:?}");
 }

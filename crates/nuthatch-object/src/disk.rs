@@ -8,9 +8,10 @@ use crate::extents::{Extents, Piece, Source};
 use crate::file::ObjectFile;
 use crate::listing::{Listing, load_files, load_listed};
 use crate::owner::Owner;
+use crate::shared::{LogShared, OnFenced, REMOTE_READERS};
 use bytes::Bytes;
 use nuthatch_log::Epoch;
-use nuthatch_log::env::{Disk, DiskFile, WriteMode};
+use nuthatch_log::env::{Disk, DiskFile, Medium, Ownership, Tenure};
 use parking_lot::{Condvar, Mutex};
 use std::collections::BTreeMap;
 use std::io;
@@ -25,14 +26,8 @@ const CATALOG_PATH: &str = "catalog";
 /// Suffix of the files of segments.
 const SEGMENT_SUFFIX: &str = ".seg";
 
-/// Reads of a log's files that may be under way at a time.
-pub const REMOTE_READERS: usize = 4;
-
 /// Files below this directory are only in memory.
 const TMP_PREFIX: &str = "tmp/";
-
-/// Called once, with the reason, when another server has become the owner.
-pub type OnFenced = Arc<dyn Fn(&str) + Send + Sync>;
 
 /// How a log is kept in a bucket.
 #[derive(Clone)]
@@ -66,86 +61,6 @@ impl Default for ObjectDiskOptions {
     }
 }
 
-/// State shared by the files of a log.
-pub struct LogShared {
-    pub bucket: Arc<Bucket>,
-    pub cache: Arc<BlockCache>,
-    pub part_bytes: usize,
-    role: Role,
-    on_fenced: OnFenced,
-    told: AtomicBool,
-}
-
-/// Role of this process for the log.
-enum Role {
-    Owner(Arc<Owner>),
-    /// Reads what owners up to this epoch left.
-    ReadOnly(u32),
-}
-
-impl LogShared {
-    /// For reading only.
-    pub fn read_only(cache: Arc<BlockCache>, newest: u32) -> Self {
-        let bucket = Arc::clone(cache.bucket());
-        let (on_fenced, told): (OnFenced, _) = (Arc::new(|_| {}), AtomicBool::new(false));
-        Self { bucket, cache, part_bytes: 1, role: Role::ReadOnly(newest), on_fenced, told }
-    }
-
-    /// For the owner that repairs the log.
-    pub fn repairer(cache: Arc<BlockCache>, owner: Arc<Owner>) -> Self {
-        Self { role: Role::Owner(owner), ..Self::read_only(cache, 0) }
-    }
-
-    pub fn epoch(&self) -> u32 {
-        match &self.role {
-            Role::Owner(owner) => owner.epoch(),
-            Role::ReadOnly(newest) => *newest,
-        }
-    }
-
-    fn owner(&self) -> io::Result<&Arc<Owner>> {
-        match &self.role {
-            Role::Owner(owner) => Ok(owner),
-            Role::ReadOnly(_) => Err(io::Error::new(
-                io::ErrorKind::ReadOnlyFilesystem,
-                "the bucket was opened for reading only",
-            )),
-        }
-    }
-
-    /// Fails if this server is known to be no longer the owner.
-    pub fn usable(&self) -> io::Result<()> {
-        if self.owner()?.is_fenced() { self.check_owner() } else { Ok(()) }
-    }
-
-    /// The key under which a later owner's fence would be, where not finding it is all that
-    /// [`LogShared::check_owner`] asks for.
-    pub fn next_fence(&self) -> io::Result<Option<String>> {
-        let owner = self.owner()?;
-        Ok((!owner.is_in_directory()).then(|| owner.next_fence()))
-    }
-
-    /// Takes in what a look for [`LogShared::next_fence`] has shown.
-    pub fn note_look(&self, found: bool) {
-        if let Role::Owner(owner) = &self.role {
-            owner.note_look(found);
-        }
-    }
-
-    /// Fails if this server is no longer the owner; says so once.
-    pub fn check_owner(&self) -> io::Result<()> {
-        let owner = self.owner()?;
-        let checked = owner.check();
-        if let Err(error) = &checked
-            && owner.is_fenced()
-            && !self.told.swap(true, Ordering::AcqRel)
-        {
-            (self.on_fenced)(&error.to_string());
-        }
-        checked
-    }
-}
-
 /// A log's directory in a bucket, taken over by this process.
 pub struct ObjectDisk {
     shared: Arc<LogShared>,
@@ -176,10 +91,9 @@ impl ObjectDisk {
     ) -> io::Result<Self> {
         let bucket = Arc::clone(cache.bucket());
         let catalog = CatalogVersions::claim(Arc::clone(&bucket), Arc::clone(&owner), seed)?;
-        let told = AtomicBool::new(false);
-        let (on_fenced, part_bytes) = (options.on_fenced, options.part_bytes.max(1));
-        let role = Role::Owner(owner);
-        let shared = Arc::new(LogShared { bucket, cache, part_bytes, role, on_fenced, told });
+        let part_bytes = options.part_bytes.max(1);
+        let shared = LogShared::owned(cache, owner, part_bytes, options.on_fenced);
+        let shared = Arc::new(shared);
         let files = match early {
             Some(listing) => load_listed(&shared, listing)?,
             None => load_files(&shared)?,
@@ -286,40 +200,28 @@ impl Disk for ObjectDisk {
         Ok(())
     }
 
-    fn lock(&self) -> io::Result<Option<Box<dyn Send + Sync>>> {
-        if self.locked.swap(true, Ordering::AcqRel) {
-            return Ok(None);
-        }
-        self.check().map(|()| -> Option<Box<dyn Send + Sync>> {
-            Some(Box::new(Lock(Arc::clone(&self.locked))))
-        })
-    }
-
     /// A bucket is never full.
     fn free_bytes(&self) -> io::Result<u64> {
         Ok(u64::MAX / 2)
     }
 
-    fn write_mode(&self) -> WriteMode {
-        WriteMode::Object
+    fn medium(&self) -> Medium {
+        Medium::bucket(REMOTE_READERS)
     }
 
     fn label(&self) -> String {
         self.shared.bucket.label().to_owned()
     }
+}
 
-    fn epoch(&self) -> Option<Epoch> {
-        Some(Epoch(self.shared.epoch()))
-    }
-
-    fn remote_readers(&self) -> usize {
-        REMOTE_READERS
-    }
-
-    fn leave(&self) {
-        if let Ok(owner) = self.shared.owner() {
-            owner.leave();
+impl Ownership for ObjectDisk {
+    fn take(&self) -> io::Result<Option<Box<dyn Tenure>>> {
+        if self.locked.swap(true, Ordering::AcqRel) {
+            return Ok(None);
         }
+        self.check()?;
+        let (shared, locked) = (Arc::clone(&self.shared), Arc::clone(&self.locked));
+        Ok(Some(Box::new(Lock { shared, locked })))
     }
 }
 
@@ -331,14 +233,33 @@ impl ObjectDisk {
     pub fn check(&self) -> io::Result<()> {
         self.shared.check_owner()
     }
+
+    /// Notes, for people, that this process writes nothing to the log any more although it never opened
+    /// it; who has it open leaves by closing it.
+    pub fn leave(&self) {
+        self.shared.leave();
+    }
 }
 
 /// The log is open in this process.
-struct Lock(Arc<AtomicBool>);
+struct Lock {
+    shared: Arc<LogShared>,
+    locked: Arc<AtomicBool>,
+}
+
+impl Tenure for Lock {
+    fn epoch(&self) -> Option<Epoch> {
+        Some(Epoch(self.shared.epoch()))
+    }
+
+    fn leave(&self) {
+        self.shared.leave();
+    }
+}
 
 impl Drop for Lock {
     fn drop(&mut self) {
-        self.0.store(false, Ordering::Release);
+        self.locked.store(false, Ordering::Release);
     }
 }
 

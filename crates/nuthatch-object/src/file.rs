@@ -1,14 +1,16 @@
 //! A file: pieces in objects, and what was written since the last sync in memory.
 
+mod in_flight_upload;
+
 use crate::bucket::MAX_REQUESTS_IN_FLIGHT;
 use crate::cache::Stretch;
 use crate::cache::ahead::Cursors;
-use crate::disk::LogShared;
 use crate::extents::{Extents, Piece, Source, to_usize};
-use crate::in_flight_upload::InFlightUpload;
+use crate::shared::LogShared;
 use crate::{manifest, names, rules};
 use bytes::Bytes;
-use nuthatch_log::env::{DiskFile, SyncDone};
+use in_flight_upload::InFlightUpload;
+use nuthatch_log::env::{DiskFile, Reach, SyncDone};
 use object_store::PutPayload;
 use parking_lot::{Condvar, Mutex};
 use std::collections::{BTreeMap, BTreeSet};
@@ -438,7 +440,7 @@ impl DiskFile for ObjectFile {
         Ok(())
     }
 
-    fn is_remote(&self) -> bool {
-        true
+    fn reach(&self) -> Reach {
+        Reach::Remote
     }
 }

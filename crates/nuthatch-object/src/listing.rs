@@ -2,12 +2,12 @@
 
 use crate::bucket::{Bucket, Listed};
 use crate::catalog;
-use crate::disk::LogShared;
 use crate::extents::{Extents, Piece, Source};
 use crate::file::ObjectFile;
 use crate::manifest;
 use crate::names::{self, DataKey};
 use crate::rules;
+use crate::shared::LogShared;
 use std::collections::BTreeMap;
 use std::io;
 use std::sync::Arc;

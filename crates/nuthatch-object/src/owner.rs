@@ -6,8 +6,8 @@
 //! Fences are never removed: a key that was removed could be created again, by an owner that slept.
 
 use crate::bucket::{Bucket, BucketError};
-use crate::catalog::numbered;
 use crate::names::{FENCES, fence, fence_key, left};
+use crate::numbered::numbered;
 use crate::rules;
 use bytes::Bytes;
 use parking_lot::Mutex;
@@ -198,7 +198,7 @@ mod tests {
     use super::*;
     use crate::{BucketOptions, ObjectDisk, ObjectDiskOptions, open_url};
     use nuthatch_log::Epoch;
-    use nuthatch_log::env::Disk;
+    use nuthatch_log::env::{Disk, Ownership};
     use object_store::memory::InMemory;
     use object_store::path::Path;
 
@@ -216,7 +216,8 @@ mod tests {
         let fences = bucket.list(FENCES).expect("lists");
         let keys = fences.into_iter().map(|fence| fence.key).collect();
         bucket.delete_all(keys).expect("removed");
-        assert_eq!(open(&bucket).epoch(), Some(Epoch(4)));
+        let tenure = open(&bucket).take().expect("asked").expect("free");
+        assert_eq!(tenure.epoch(), Some(Epoch(4)));
         assert!(owners[2].check().is_err());
     }
 

@@ -7,9 +7,10 @@
 use crate::bucket::Bucket;
 use crate::cache::BlockCache;
 use crate::cache::disk::{CacheDir, DiskCache};
-use crate::catalog::{self, CatalogVersions};
+use crate::catalog::CatalogVersions;
 use crate::disk::{ObjectDisk, ObjectDiskOptions};
 use crate::listing::Listing;
+use crate::numbered;
 use crate::owner::{self, Owner};
 use crate::rehearsal::Rehearsal;
 use crate::view::BucketView;
@@ -58,7 +59,7 @@ impl ObjectDisk {
         let mut entropy = SeededEntropy::new(options.seed);
         selftest::run(&bucket, nonce(&mut entropy)).map_err(io::Error::other)?;
         crate::tier::refuse_tier(&bucket)?;
-        catalog::report_strangers(&bucket)?;
+        numbered::report_strangers(&bucket)?;
         let dir = options.disk_cache.clone().map(CacheDir::lock).transpose()?;
         let Some(first) = owner::fences(&bucket)?.first().copied() else {
             let cache = Cache::Unscoped(dir);

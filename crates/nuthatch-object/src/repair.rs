@@ -8,9 +8,9 @@
 
 use crate::bucket::{Bucket, BucketError};
 use crate::catalog::CatalogVersions;
-use crate::disk::LogShared;
 use crate::names;
 use crate::owner::{self, Owner};
+use crate::shared::LogShared;
 use crate::survey::{Survey, newest_epoch};
 use crate::view::BucketView;
 use crate::{manifest, rules, selftest, view};

@@ -6,13 +6,14 @@
 
 use crate::bucket::Bucket;
 use crate::catalog;
-use crate::disk::LogShared;
 use crate::extents::{Extents, Source};
 use crate::file::ObjectFile;
 use crate::listing::{Listing, Objects};
 use crate::manifest;
 use crate::names;
+use crate::numbered;
 use crate::owner;
+use crate::shared::LogShared;
 use bytes::Bytes;
 use nuthatch_log::doctor::{Finding, Kind};
 use std::collections::{BTreeMap, BTreeSet};
@@ -68,7 +69,7 @@ pub fn look(shared: &Arc<LogShared>) -> io::Result<(Files, Survey)> {
         let what = format!("a log has no object of this key ({} bytes)", stranger.bytes);
         survey.note(Kind::UnknownFile, &stranger.key, what, "left alone");
     }
-    for stranger in catalog::strangers(&shared.bucket)? {
+    for stranger in numbered::strangers(&shared.bucket)? {
         let what = "a log has no object of this key: nothing of it is relied on".to_owned();
         survey.note(Kind::UnknownFile, &stranger, what, "left alone");
     }

@@ -26,7 +26,7 @@ mod note;
 mod stub;
 mod view;
 
-pub use disk::{TierOptions, TierStatus, TieredDisk};
+pub use disk::{LocalDisk, TierOptions, TierStatus, TieredDisk};
 pub use mover::Step;
 pub use view::{MovedAway, TierView, moved_away};
 

@@ -4,14 +4,14 @@
 use crate::bucket::Bucket;
 use crate::cache::BlockCache;
 use crate::catalog::CatalogVersions;
-use crate::disk::{LogShared, REMOTE_READERS};
 use crate::extents::{Extents, Piece, Source};
 use crate::file::ObjectFile;
 use crate::listing::load_files;
 use crate::owner;
+use crate::shared::{LogShared, REMOTE_READERS};
 use crate::survey::{self, Survey};
 use bytes::Bytes;
-use nuthatch_log::env::{Disk, DiskFile, WriteMode};
+use nuthatch_log::env::{Disk, DiskFile, Medium, Onlooker, Ownership, Tenure};
 use std::collections::BTreeMap;
 use std::io;
 use std::sync::Arc;
@@ -155,24 +155,22 @@ impl Disk for BucketView {
         Ok(())
     }
 
-    /// Reading takes no lock.
-    fn lock(&self) -> io::Result<Option<Box<dyn Send + Sync>>> {
-        Ok(Some(Box::new(())))
-    }
-
     fn free_bytes(&self) -> io::Result<u64> {
         Ok(0)
     }
 
-    fn write_mode(&self) -> WriteMode {
-        WriteMode::Object
+    fn medium(&self) -> Medium {
+        Medium::bucket(REMOTE_READERS)
     }
 
     fn label(&self) -> String {
         self.shared.bucket.label().to_owned()
     }
+}
 
-    fn remote_readers(&self) -> usize {
-        REMOTE_READERS
+impl Ownership for BucketView {
+    /// Reading takes no lock.
+    fn take(&self) -> io::Result<Option<Box<dyn Tenure>>> {
+        Ok(Some(Box::new(Onlooker)))
     }
 }

@@ -11,7 +11,7 @@ mod tier;
 
 use bytes::Bytes;
 use common::{Outcome, Rig, tiny};
-use nuthatch_log::env::{Disk, MemDisk};
+use nuthatch_log::env::{Disk, MemDisk, OwnableDisk};
 use nuthatch_log::{LogOptions, SyncPolicy};
 use nuthatch_object::{ObjectDisk, ObjectDiskOptions, Step};
 use object_store::memory::InMemory;
@@ -153,7 +153,7 @@ fn start(local: &MemDisk, store: &Arc<InMemory>, seed: u64) -> Result<Process, S
     // Parts of one frame each.
     let tier = nuthatch_object::TierOptions { part_bytes: 512, ..tier_options(seed) };
     let bucket = patient(Arc::clone(store) as _);
-    let disk = Arc::new(local.clone()) as Arc<dyn Disk>;
+    let disk = Arc::new(local.clone()) as Arc<dyn nuthatch_object::LocalDisk>;
     let tier = nuthatch_object::TieredDisk::open(disk, bucket, tier).map(Arc::new);
     let tier = tier.map_err(|error| error.to_string())?;
     let options = LogOptions {
@@ -163,7 +163,7 @@ fn start(local: &MemDisk, store: &Arc<InMemory>, seed: u64) -> Result<Process, S
         block_cache_bytes: 0,
         ..tiny()
     };
-    let disk = Arc::clone(&tier) as Arc<dyn Disk>;
+    let disk = Arc::clone(&tier) as Arc<dyn OwnableDisk>;
     let rig = Rig::open_seeded(options, disk, seed).map_err(|error| error.to_string())?;
     Ok(Process { rig, tier })
 }

@@ -147,7 +147,7 @@ fn segments_of_a_local_log_move_and_are_read_back() {
         };
         let tier = TieredDisk::open(Arc::new(local.clone()), s3.bucket(SECRET), options);
         let tier = Arc::new(tier.expect("opens"));
-        let disk = Arc::clone(&tier) as Arc<dyn nuthatch_log::Disk>;
+        let disk = Arc::clone(&tier) as Arc<dyn nuthatch_log::OwnableDisk>;
         (Rig::open(common::tiny(), disk).expect("opens"), tier)
     };
     let (mut rig, tier) = open(&local);

@@ -182,7 +182,7 @@ fn a_read_that_fails_once_is_not_damage() {
         let (there, here) = (objects::all(&inner), local.survive());
         let inner = Arc::new(objects::store_of(&there));
         let plan = Plan::read(number);
-        let below = Arc::new(here.clone()) as Arc<dyn Disk>;
+        let below = Arc::new(here.clone()) as Arc<dyn nuthatch_object::LocalDisk>;
         let disk = Arc::new(FaultyDisk { below, plan: Arc::clone(&plan) });
         let (said, options) = listening(number);
         match Process::on(disk, store(&inner), options, Some(0), number) {
@@ -228,8 +228,9 @@ fn a_full_disk_at_each_step_leaves_nothing_behind() {
             let (there, here) = (objects::all(&inner), local.survive());
             let inner = Arc::new(objects::store_of(&there));
             let plan = Plan::full(number, times);
-            let below = Arc::new(here.clone()) as Arc<dyn Disk>;
-            let disk: Arc<dyn Disk> = Arc::new(FaultyDisk { below, plan: Arc::clone(&plan) });
+            let below = Arc::new(here.clone()) as Arc<dyn nuthatch_object::LocalDisk>;
+            let disk: Arc<dyn nuthatch_object::LocalDisk> =
+                Arc::new(FaultyDisk { below, plan: Arc::clone(&plan) });
             let tier = nuthatch_object::TieredDisk::open(disk, store(&inner), tier_options(number));
             let tier = tier.expect("opening takes no space");
             let (mut failed, mut moved) = (0, 0);

@@ -12,7 +12,7 @@ pub use state_decoder::{StreamStateDecoder, open_preview};
 use clap::Args;
 use nuthatch_log::Disk;
 use nuthatch_log::doctor::{Applied, Diagnosis, DoctorError, DoctorOptions, diagnose};
-use nuthatch_log::env::RealDisk;
+use nuthatch_log::env::{RealDisk, Tenure};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -96,6 +96,10 @@ pub fn run(args: &DoctorArgs) -> io::Result<ExitCode> {
             return Ok(ExitCode::from(EXIT_CANNOT_LOOK));
         }
     };
+    if args.apply {
+        // What it writes into a store is as private as the store.
+        nuthatch_server::process::keep_private();
+    }
     let visits: Vec<Visit> = places.into_iter().map(|place| visit(place, args)).collect();
     let mut out = io::stdout().lock();
     if args.json {
@@ -125,8 +129,8 @@ fn visit(place: LogLocation, args: &DoctorArgs) -> Visit {
     }
     let options = DoctorOptions { likely: args.likely };
     let mut visit = Visit::of(place);
-    let (disk, _lock) = match open(&visit.place) {
-        Ok(locked) => locked,
+    let (disk, _tenure) = match open(&visit.place) {
+        Ok(taken) => taken,
         Err(error) => {
             visit.diagnosis = Err(error);
             return visit;
@@ -180,11 +184,11 @@ fn cannot_write(dir: &Path, error: io::Error) -> io::Error {
     io::Error::new(error.kind(), format!("{}: {error}: {advice}", dir.display()))
 }
 
-type Locked = (Arc<dyn Disk>, Box<dyn Send + Sync>);
+type Taken = (Arc<dyn Disk>, Box<dyn Tenure>);
 
 /// Opens a log's directory for reading and keeps servers away.
-fn open(place: &LogLocation) -> Result<Locked, DoctorError> {
+fn open(place: &LogLocation) -> Result<Taken, DoctorError> {
     let (disk, _) = in_directory(&place.dir)?;
-    let lock = disk.lock()?.ok_or(DoctorError::InUse)?;
-    Ok((disk, lock))
+    let tenure = disk.take()?.ok_or(DoctorError::InUse)?;
+    Ok((disk, tenure))
 }

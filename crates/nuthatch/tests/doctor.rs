@@ -396,6 +396,38 @@ fn what_is_replaced_can_be_put_back() {
     assert_eq!(kinds(&report(place.path(), &[])), ["frame-flipped"]);
 }
 
+/// Paths below a directory that others than its user may read or write.
+fn open_to_others(dir: &Path) -> Vec<PathBuf> {
+    use std::os::unix::fs::PermissionsExt as _;
+    let entries = std::fs::read_dir(dir).expect("lists").flatten().map(|entry| entry.path());
+    let (mut open, mut inner): (Vec<PathBuf>, Vec<PathBuf>) = (Vec::new(), Vec::new());
+    for path in entries {
+        let meta = std::fs::metadata(&path).expect("is there");
+        if meta.permissions().mode() & 0o077 != 0 {
+            open.push(path.clone());
+        }
+        if meta.is_dir() {
+            inner.push(path);
+        }
+    }
+    open.extend(inner.iter().flat_map(|dir| open_to_others(dir)));
+    open
+}
+
+/// What the doctor writes is as private as the store, whatever the umask of who runs it.
+#[test]
+fn nobody_else_reads_what_the_doctor_wrote() {
+    let place = furnished("doctor-private", 2);
+    let (store, text) = (place.path().join("data"), body(3));
+    let (path, at) = find(&store, &text);
+    overwrite(&path, at, b"XXXXXX");
+    let command = format!("umask 0; exec {} doctor data --apply", env!("CARGO_BIN_EXE_nuthatch"));
+    let out = Command::new("sh").args(["-c", &command]).current_dir(place.path()).output();
+    assert_eq!(out.expect("runs").status.code(), Some(0));
+    assert!(log_dir(&store).join("doctor").is_dir(), "nothing was kept");
+    assert_eq!(open_to_others(&store), Vec::<PathBuf>::new());
+}
+
 /// The manual has a section for every kind of finding, and none that does not exist.
 #[test]
 fn the_manual_knows_every_kind() {

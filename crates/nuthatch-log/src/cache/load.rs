@@ -3,7 +3,6 @@
 
 use super::expect::{Expect, Link, header_in};
 use super::resume::{Resume, Search};
-use crate::env::WriteMode;
 use crate::frame::{FRAME_HEADER_BYTES, FrameFault, FrameHeader, pack};
 use crate::rules::CHECK_PLACE;
 use crate::segment::{Segment, SegmentId};
@@ -27,8 +26,8 @@ pub struct LoadRequest {
     pub expect: Expect,
     /// Nothing at or behind this offset may be read: it is not committed.
     pub end: u64,
-    /// How the disk works: memory is read frame by frame, without copying or checking.
-    pub mode: WriteMode,
+    /// Memory is read frame by frame, without copying or checking.
+    pub in_memory: bool,
 }
 
 /// Result of a load.
@@ -81,7 +80,7 @@ impl LoadRequest {
     /// Reads the stretch.
     #[must_use]
     pub fn run(&self) -> Loaded {
-        let result = if self.mode == WriteMode::Memory { self.one_frame() } else { self.frames() };
+        let result = if self.in_memory { self.one_frame() } else { self.frames() };
         let result = result.map_err(|fault| LoadFailure { resume: self.resume(&fault), fault });
         Loaded { segment: self.segment.id(), offset: self.offset, result }
     }
@@ -89,7 +88,7 @@ impl LoadRequest {
     /// A stretch; or if a part of that cannot be read, the first frame of it.
     fn frames(&self) -> Result<Vec<Stretch>, LoadFault> {
         match self.stretch() {
-            Err(LoadFault::Io(_)) if !self.segment.file.is_remote() => {
+            Err(LoadFault::Io(_)) if !self.segment.file.reach().is_remote() => {
                 let head =
                     self.segment.file.read_shared(u64::from(self.offset), FRAME_HEADER_BYTES)?;
                 let len = self.header(&head)?.len as usize;
@@ -102,8 +101,8 @@ impl LoadRequest {
     /// Where to go on behind a frame that cannot be read. What holds a remote file does not answer
     /// better a few bytes further on.
     fn resume(&self, fault: &LoadFault) -> Option<Resume> {
-        let in_vain = matches!(fault, LoadFault::Io(_)) && self.segment.file.is_remote();
-        if in_vain || self.mode == WriteMode::Memory {
+        let in_vain = matches!(fault, LoadFault::Io(_)) && self.segment.file.reach().is_remote();
+        if in_vain || self.in_memory {
             return None;
         }
         Search::new(&self.segment, self.end).behind(self.offset, self.expect)

@@ -9,7 +9,7 @@ use super::plan::Planned;
 use super::rewrite::RewriteJob;
 use super::{CompactionFault, Pace};
 use crate::catalog::{SegmentEntry, SegmentState};
-use crate::env::{AlignedBuf, DiskFile, WriteMode};
+use crate::env::{AlignedBuf, DiskFile};
 use crate::frame::pack::{PACK_HEAD_BYTES, Packer};
 use crate::frame::{FRAME_HEADER_BYTES, FrameHeader, RecordIter, crc, flags};
 use crate::segment::writer::append_footer;
@@ -251,5 +251,5 @@ impl<'a> Writing<'a> {
 
 /// True if the segment has its name from the start.
 fn is_direct(job: &RewriteJob) -> bool {
-    job.store.disk.write_mode() == WriteMode::Object
+    job.store.disk.medium().names_are_keys
 }

@@ -2,7 +2,7 @@
 
 use crate::catalog::{Catalog, CatalogError, SegmentEntry, SegmentState};
 use crate::checkpoint;
-use crate::env::{Disk, read_exact_at};
+use crate::env::{Disk, OwnableDisk, read_exact_at};
 use crate::frame::{FRAME_HEADER_BYTES, FrameFault, RecordIter, pack};
 use crate::later::{Later, Unusable};
 use crate::record::{RecordKind, RecordRef};
@@ -91,8 +91,8 @@ impl Inspection {
     ///
     /// # Errors
     /// [`InspectError`].
-    pub fn of(disk: &dyn Disk) -> Result<Self, InspectError> {
-        let Some(_lock) = disk.lock()? else { return Err(InspectError::Locked) };
+    pub fn of(disk: &dyn OwnableDisk) -> Result<Self, InspectError> {
+        let Some(_tenure) = disk.take()? else { return Err(InspectError::Locked) };
         Self::look(disk, &mut |_, _| {})
     }
 

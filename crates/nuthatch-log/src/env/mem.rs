@@ -10,13 +10,14 @@ mod image;
 pub use fault::Fault;
 pub use image::SECTOR_BYTES;
 
-use super::{Disk, DiskFile, SeededEntropy, WriteMode};
+use super::{Dated, Disk, DiskFile, Medium, Ownership, SeededEntropy, Tenure};
 use fault::Operation;
-use image::{FileOp, Inode, NameOp, apply_name, surviving_names};
+use image::{FileOp, Inode, NameOp, StaleWrite, apply_name, surviving_names};
 use parking_lot::Mutex;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::sync::Arc;
+use std::time::SystemTime;
 
 /// A simulated disk; clones share it.
 #[derive(Clone)]
@@ -124,6 +125,7 @@ impl MemDisk {
                 kept.unsynced.clear();
                 kept.durable = inode.live.clone();
             }
+            kept.forget_stale();
             after.inodes.insert(*id, kept);
         }
         drop(after);
@@ -284,22 +286,13 @@ impl Disk for MemDisk {
         Ok(())
     }
 
-    fn lock(&self) -> io::Result<Option<Box<dyn Send + Sync>>> {
-        let mut state = self.0.lock();
-        if state.locked {
-            return Ok(None);
-        }
-        state.locked = true;
-        Ok(Some(Box::new(MemLock(self.clone()))))
-    }
-
     fn free_bytes(&self) -> io::Result<u64> {
         let state = self.0.lock();
         Ok(state.capacity.saturating_sub(state.used()))
     }
 
-    fn write_mode(&self) -> WriteMode {
-        WriteMode::Direct
+    fn medium(&self) -> Medium {
+        Medium::LOCAL
     }
 
     fn label(&self) -> String {
@@ -307,7 +300,27 @@ impl Disk for MemDisk {
     }
 }
 
+impl Ownership for MemDisk {
+    fn take(&self) -> io::Result<Option<Box<dyn Tenure>>> {
+        let mut state = self.0.lock();
+        if state.locked {
+            return Ok(None);
+        }
+        state.locked = true;
+        Ok(Some(Box::new(MemLock(self.clone()))))
+    }
+}
+
+/// The simulated medium keeps no times.
+impl Dated for MemDisk {
+    fn modified(&self, _path: &str) -> io::Result<Option<SystemTime>> {
+        Ok(None)
+    }
+}
+
 struct MemLock(MemDisk);
+
+impl Tenure for MemLock {}
 
 impl Drop for MemLock {
     fn drop(&mut self) {
@@ -329,11 +342,15 @@ impl DiskFile for MemFile {
             state.has_space()?;
         }
         state.grow(self.inode, end)?;
+        if state.goes_stale(self.inode) {
+            let inode = state.inode(self.inode);
+            inode.stale.push(StaleWrite::of(&inode.live, index(offset), bytes));
+        }
         if let Some(offset) = state.astray(self.inode, offset) {
             let op = FileOp::Write { offset: index(offset), bytes: bytes.to_vec() };
             state.inode(self.inode).change(op);
         }
-        let hash = u64::from(crate::frame::crc(bytes)) ^ offset << 20 ^ self.inode;
+        let hash = u64::from(crate::bytes::crc(bytes)) ^ offset << 20 ^ self.inode;
         state.operation(Operation::Write, hash)
     }
 
@@ -411,6 +428,27 @@ mod tests {
             outcomes.insert(bytes[..n].to_vec());
         }
         assert!(outcomes.len() > 4, "different seeds tear differently");
+    }
+
+    #[test]
+    fn a_stale_write_is_seen_until_the_process_ends() {
+        let disk = MemDisk::default();
+        let file = disk.create("a.seg").expect("create");
+        file.write_at(&[1; 600], 0).and_then(|()| file.sync()).expect("writes");
+        disk.sync_dir("").expect("sync dir");
+        disk.inject(Fault::Stale(0));
+        file.write_at(&[2; 600], 100).and_then(|()| file.sync()).expect("writes");
+        file.write_at(&[3; 50], 200).and_then(|()| file.sync()).expect("writes");
+        let content = |disk: &MemDisk| {
+            let file = disk.open("a.seg").expect("there");
+            super::super::read_exact_at(&*file, 0, 700).expect("reads")
+        };
+        let live = content(&disk);
+        assert_eq!((live[100], live[200], live[699]), (2, 3, 2));
+        for after in [disk.survive(), disk.crash(1)] {
+            let bytes = content(&after);
+            assert_eq!((bytes[100], bytes[200], bytes[250], bytes[699]), (1, 3, 1, 0));
+        }
     }
 
     #[test]

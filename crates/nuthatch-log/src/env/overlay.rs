@@ -3,7 +3,7 @@
 //!
 //! Files that are changed are kept in memory as a whole.
 
-use super::{Disk, DiskFile, WriteMode};
+use super::{Disk, DiskFile, Medium, Onlooker, Ownership, Tenure};
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::io;
@@ -145,25 +145,25 @@ impl Disk for OverlayDisk {
         Ok(())
     }
 
-    /// The lock belongs to the owner of the disk below.
-    fn lock(&self) -> io::Result<Option<Box<dyn Send + Sync>>> {
-        Ok(Some(Box::new(())))
-    }
-
     fn free_bytes(&self) -> io::Result<u64> {
         Ok(u64::MAX)
     }
 
     /// What holds of the names of files in a bucket holds of them here.
-    fn write_mode(&self) -> WriteMode {
-        match self.base.write_mode() {
-            WriteMode::Object => WriteMode::Object,
-            WriteMode::Direct | WriteMode::Buffered | WriteMode::Memory => WriteMode::Buffered,
-        }
+    fn medium(&self) -> Medium {
+        let below = self.base.medium();
+        if below.in_memory { Medium::LOCAL } else { below }
     }
 
     fn label(&self) -> String {
         self.base.label()
+    }
+}
+
+impl Ownership for OverlayDisk {
+    /// The lock belongs to the owner of the disk below.
+    fn take(&self) -> io::Result<Option<Box<dyn Tenure>>> {
+        Ok(Some(Box::new(Onlooker)))
     }
 }
 

@@ -1,7 +1,7 @@
 //! Files in main memory for `memory` logs. Frames are kept by reference, not copied, and the byte
 //! budget is the disk's capacity.
 
-use super::{Disk, DiskFile, WriteMode};
+use super::{Disk, DiskFile, Medium, Onlooker, Ownership, Tenure};
 use bytes::{Bytes, BytesMut};
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
@@ -84,20 +84,22 @@ impl Disk for RamDisk {
         Ok(())
     }
 
-    fn lock(&self) -> io::Result<Option<Box<dyn Send + Sync>>> {
-        Ok(Some(Box::new(())))
-    }
-
     fn free_bytes(&self) -> io::Result<u64> {
         Ok(self.0.capacity.saturating_sub(self.0.used.load(Ordering::Relaxed)))
     }
 
-    fn write_mode(&self) -> WriteMode {
-        WriteMode::Memory
+    fn medium(&self) -> Medium {
+        Medium::MEMORY
     }
 
     fn label(&self) -> String {
         "memory".to_owned()
+    }
+}
+
+impl Ownership for RamDisk {
+    fn take(&self) -> io::Result<Option<Box<dyn Tenure>>> {
+        Ok(Some(Box::new(Onlooker)))
     }
 }
 

@@ -1,7 +1,7 @@
 //! A directory that is only looked at: no file is created, changed or opened for writing, so that it
 //! works on a read-only mount and beside a living server.
 
-use super::{Disk, DiskFile, WriteMode};
+use super::{Disk, DiskFile, Medium, Ownership, Tenure};
 use rustix::fs::FlockOperation;
 use std::fs::File;
 use std::io;
@@ -88,25 +88,27 @@ impl Disk for ReadOnlyDisk {
         Err(refused())
     }
 
-    fn lock(&self) -> io::Result<Option<Box<dyn Send + Sync>>> {
+    fn free_bytes(&self) -> io::Result<u64> {
+        Ok(0)
+    }
+
+    fn medium(&self) -> Medium {
+        Medium::LOCAL
+    }
+
+    fn label(&self) -> String {
+        self.root.display().to_string()
+    }
+}
+
+impl Ownership for ReadOnlyDisk {
+    fn take(&self) -> io::Result<Option<Box<dyn Tenure>>> {
         let dir = File::open(&self.root)?;
         match rustix::fs::flock(&dir, FlockOperation::NonBlockingLockExclusive) {
             Ok(()) => Ok(Some(Box::new(dir))),
             Err(rustix::io::Errno::WOULDBLOCK) => Ok(None),
             Err(error) => Err(error.into()),
         }
-    }
-
-    fn free_bytes(&self) -> io::Result<u64> {
-        Ok(0)
-    }
-
-    fn write_mode(&self) -> WriteMode {
-        WriteMode::Buffered
-    }
-
-    fn label(&self) -> String {
-        self.root.display().to_string()
     }
 }
 

@@ -1,6 +1,6 @@
 //! Files of the operating system: `O_DIRECT` where the file system takes it, `fdatasync`, `flock`.
 
-use super::{AlignedBuf, DIRECT_ALIGN, Disk, DiskFile, WriteMode};
+use super::{AlignedBuf, DIRECT_ALIGN, Dated, Disk, DiskFile, Medium, Ownership, Tenure};
 use rustix::fs::{FallocateFlags, FlockOperation, OFlags};
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -12,22 +12,21 @@ use std::time::SystemTime;
 /// A directory of the operating system.
 pub struct RealDisk {
     root: PathBuf,
-    mode: WriteMode,
+    /// Aligned writes go past the page cache.
+    direct: bool,
 }
 
 impl RealDisk {
     /// Uses `root`, creating it if need be, and finds out by writing a small file whether direct
-    /// writes work there; the answer is [`Disk::write_mode`].
+    /// writes work there; if not they go through the page cache.
     ///
     /// # Errors
     /// The directory cannot be made or written.
     pub fn open(root: &Path) -> io::Result<Self> {
         make_dirs(root, &mut sync_dir)?;
-        let mut disk = Self { root: root.to_owned(), mode: WriteMode::Buffered };
+        let mut disk = Self { root: root.to_owned(), direct: false };
         disk.create_dir("tmp")?;
-        if disk.direct_works() {
-            disk.mode = WriteMode::Direct;
-        }
+        disk.direct = disk.direct_works();
         Ok(disk)
     }
 
@@ -52,10 +51,7 @@ impl RealDisk {
     }
 
     fn file(&self, path: &Path, plain: File) -> io::Result<Arc<dyn DiskFile>> {
-        let direct = match self.mode {
-            WriteMode::Direct => Some(open_direct(path)?),
-            WriteMode::Buffered | WriteMode::Memory | WriteMode::Object => None,
-        };
+        let direct = if self.direct { Some(open_direct(path)?) } else { None };
         Ok(Arc::new(RealFile { plain, direct }))
     }
 }
@@ -143,30 +139,34 @@ impl Disk for RealDisk {
         sync_dir(&self.root.join(dir))
     }
 
-    fn lock(&self) -> io::Result<Option<Box<dyn Send + Sync>>> {
+    fn free_bytes(&self) -> io::Result<u64> {
+        let stat = rustix::fs::statvfs(&self.root)?;
+        Ok(stat.f_bavail.saturating_mul(stat.f_frsize))
+    }
+
+    fn medium(&self) -> Medium {
+        Medium::LOCAL
+    }
+
+    fn label(&self) -> String {
+        self.root.display().to_string()
+    }
+}
+
+impl Dated for RealDisk {
+    fn modified(&self, path: &str) -> io::Result<Option<SystemTime>> {
+        std::fs::metadata(self.root.join(path))?.modified().map(Some)
+    }
+}
+
+impl Ownership for RealDisk {
+    fn take(&self) -> io::Result<Option<Box<dyn Tenure>>> {
         let dir = File::open(&self.root)?;
         match rustix::fs::flock(&dir, FlockOperation::NonBlockingLockExclusive) {
             Ok(()) => Ok(Some(Box::new(dir))),
             Err(rustix::io::Errno::WOULDBLOCK) => Ok(None),
             Err(error) => Err(error.into()),
         }
-    }
-
-    fn free_bytes(&self) -> io::Result<u64> {
-        let stat = rustix::fs::statvfs(&self.root)?;
-        Ok(stat.f_bavail.saturating_mul(stat.f_frsize))
-    }
-
-    fn write_mode(&self) -> WriteMode {
-        self.mode
-    }
-
-    fn label(&self) -> String {
-        self.root.display().to_string()
-    }
-
-    fn modified(&self, path: &str) -> io::Result<Option<SystemTime>> {
-        std::fs::metadata(self.root.join(path))?.modified().map(Some)
     }
 }
 

@@ -267,7 +267,7 @@ impl<M: Machine> Recovery<M> {
                 kept => kept.map_err(io_context(name.clone()))?,
             }
         }
-        let local = self.disk.write_mode().is_local();
+        let local = self.disk.medium().is_local;
         let written = append_footer(&*segment.file, data_end, builder, local);
         let written = written.map_err(io_context(name))?;
         let entry = self.catalog.entry_mut(id).expect("sealing was planned");
@@ -285,8 +285,7 @@ impl<M: Machine> Recovery<M> {
         let name = || io_context(entry.file_name());
         let len = segment.file.len().map_err(name())?;
         let end = entry.data_end + u64::from(entry.footer_len);
-        if self.disk.write_mode().is_local() && is_blank(&*segment.file, end, len).map_err(name())?
-        {
+        if self.disk.medium().is_local && is_blank(&*segment.file, end, len).map_err(name())? {
             cuts.push((segment, entry.id));
         }
         Ok(())
@@ -297,7 +296,7 @@ impl<M: Machine> Recovery<M> {
     fn cut(&self, cuts: Vec<(Arc<Segment>, SegmentId)>) {
         for (segment, id) in cuts {
             let entry = self.catalog.segments.iter().find(|entry| entry.id == id);
-            if let Some(entry) = entry.filter(|_| self.disk.write_mode().is_local()) {
+            if let Some(entry) = entry.filter(|_| self.disk.medium().is_local) {
                 let _ = segment.file.set_len(entry.data_end + u64::from(entry.footer_len));
             }
         }

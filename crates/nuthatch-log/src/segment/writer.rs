@@ -4,7 +4,7 @@
 use super::footer::FooterBuilder;
 use super::{MAX_SEGMENT_BYTES, Segment, SegmentHeader, SegmentId};
 use crate::catalog::{Catalog, SegmentEntry, SegmentState};
-use crate::env::{AlignedBuf, DiskFile, Entropy, SeededEntropy, SyncDone, WriteMode};
+use crate::env::{AlignedBuf, DiskFile, Entropy, Medium, SeededEntropy, SyncDone};
 use crate::frame::{FRAME_HEADER_BYTES, FrameHeader, SealedFrame};
 use crate::rules::{
     CATALOG_BEFORE_FRAMES, CUT_AFTER_CATALOG, FRAME_SYNC, SEALED_SYNC, SEGMENT_NAME_SYNC,
@@ -54,6 +54,7 @@ pub struct SegmentShape {
 /// Writes frames. Used by one thread at a time.
 pub struct SegmentWriter {
     store: Arc<Store>,
+    medium: Medium,
     shape: SegmentShape,
     salts: SeededEntropy,
     zeros: AlignedBuf,
@@ -90,6 +91,7 @@ impl SegmentWriter {
         let salts = SeededEntropy::new(salt_seed);
         let zero_bytes = ZERO_AHEAD_BYTES.min(usize::try_from(shape.full_bytes).unwrap_or(0));
         Self {
+            medium: store.disk.medium(),
             store,
             shape,
             salts,
@@ -121,7 +123,7 @@ impl SegmentWriter {
         let durable = durable.max(self.durable);
         let durable = if VOUCH_FOR_DURABLE.holds() { durable } else { frame.lsn };
         self.written = frame.lsn;
-        let (bytes, held_bytes) = open.put(frame, durable, padded, self.store.disk.write_mode())?;
+        let (bytes, held_bytes) = open.put(frame, durable, padded, self.medium.keeps_buffers)?;
         add(&self.store.stats.written_bytes, padded as u64);
         self.store.set_open_room(open.allocated - open.at);
         Ok(Written { bytes, held_bytes, segment, offset, end: open.at })
@@ -133,7 +135,7 @@ impl SegmentWriter {
     /// The disk's. The log must then stop.
     pub fn sync(&mut self) -> io::Result<()> {
         let Some(open) = self.open.as_mut().filter(|open| open.unsynced) else { return Ok(()) };
-        if self.store.disk.write_mode() != WriteMode::Memory {
+        if !self.medium.in_memory {
             let start = Instant::now();
             if FRAME_SYNC.holds() {
                 open.segment.file.sync()?;
@@ -209,7 +211,7 @@ impl SegmentWriter {
     /// Zeroes from where zeros or frames end to `end` or as much beyond as one step takes.
     fn zero_to(&mut self, end: u64) -> io::Result<()> {
         let Some(open) = &mut self.open else { return Ok(()) };
-        if matches!(self.store.disk.write_mode(), WriteMode::Memory | WriteMode::Object) {
+        if !self.medium.is_local {
             return Ok(());
         }
         let mut from = open.zeroed.max(open.at);
@@ -240,7 +242,7 @@ impl SegmentWriter {
             salt: open.segment.header.salt,
             state: SegmentState::Open,
             compacted: false,
-            allocated: if self.mode().is_local() { open.allocated } else { 0 },
+            allocated: if self.medium.is_local { open.allocated } else { 0 },
         };
         let change = |catalog: &mut Catalog| {
             note_sealed(catalog, sealed.as_ref());
@@ -308,16 +310,12 @@ impl SegmentWriter {
         let Some(mut open) = self.open.take() else { return Ok(None) };
         open.list_last();
         self.store.set_open_room(0);
-        let (file, local) = (Arc::clone(&open.segment.file), self.mode().is_local());
+        let (file, local) = (Arc::clone(&open.segment.file), self.medium.is_local);
         let footer = append_footer(&*file, open.at, &open.footer, local)?;
         add(&self.store.stats.written_bytes, u64::from(footer.len));
         let (id, end) = (open.segment.id(), open.footer.end());
         let excess = local.then_some(file);
         Ok(Some(Finished { id, end, data_end: open.at, footer, excess }))
-    }
-
-    fn mode(&self) -> WriteMode {
-        self.store.disk.write_mode()
     }
 }
 
@@ -394,7 +392,7 @@ impl Open {
         frame: SealedFrame,
         durable: Lsn,
         padded: usize,
-        mode: WriteMode,
+        keeps_buffers: bool,
     ) -> io::Result<(Bytes, usize)> {
         let SealedFrame { mut buf, len, count, sum, lsn, flags } = frame;
         let body_crc = sum.finish(&buf[..len]);
@@ -414,7 +412,7 @@ impl Open {
         };
         let head = buf.first_chunk_mut().expect("a frame buffer holds a header");
         self.prev_crc = header.encode(head);
-        let (bytes, held) = self.write_buf(buf, len, padded, mode)?;
+        let (bytes, held) = self.write_buf(buf, len, padded, keeps_buffers)?;
         let offset = u32::try_from(self.at).expect("segments stay below 4 GiB");
         self.unlisted = Some(Unlisted { bytes: bytes.clone(), lsn, offset });
         self.at += padded as u64;
@@ -438,12 +436,12 @@ impl Open {
         buf: AlignedBuf,
         len: usize,
         padded: usize,
-        mode: WriteMode,
+        keeps_buffers: bool,
     ) -> io::Result<(Bytes, usize)> {
         // A frame that fills its buffer badly is copied rather than keeping the whole buffer.
         let (file, capacity) = (&self.segment.file, buf.capacity());
         let small = len + len / 2 < capacity;
-        if matches!(mode, WriteMode::Memory | WriteMode::Object) {
+        if keeps_buffers {
             let shared =
                 if small { Bytes::copy_from_slice(&buf[..padded]) } else { buf.into_bytes(padded) };
             file.write_shared(&shared, self.at)?;

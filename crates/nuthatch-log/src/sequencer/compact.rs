@@ -8,7 +8,6 @@ use crate::compaction::{
     CompactionFault, CompactionInput, Live, Pace, Packing, RewriteJob, Rewritten, Shape, Survey,
     SurveyCursor, Surveyed, survey,
 };
-use crate::env::WriteMode;
 use crate::frame::pack;
 use crate::machine::{Machine, Space};
 use crate::options::{Compression, SyncPolicy};
@@ -234,12 +233,12 @@ impl<M: Machine> LogCore<M> {
 
     /// True if segments are rewritten although everything in them is alive.
     fn tends_the_cold(&self) -> bool {
-        self.log.mode != WriteMode::Memory && (self.log.options.merge || self.packs())
+        !self.log.medium.in_memory && (self.log.options.merge || self.packs())
     }
 
     /// True if anybody's messages are packed.
     fn packs(&self) -> bool {
-        self.log.mode != WriteMode::Memory
+        !self.log.medium.in_memory
             && (self.log.options.compression == Compression::Zstd || self.machine.compresses_any())
     }
 
@@ -405,7 +404,7 @@ impl<M: Machine> LogCore<M> {
     /// that says so. Otherwise damage to theirs would pass for a torn tail, and take with it what
     /// is needed to replay without the records that compaction drops.
     fn are_vouched_for(&self, lsn: Lsn) -> bool {
-        if self.log.mode == WriteMode::Memory {
+        if self.log.medium.in_memory {
             return self.log.committed >= lsn;
         }
         if !STATES_BEFORE_COMPACTION.holds() {

@@ -5,7 +5,7 @@ use super::read_backoff::ReadBackoffs;
 use super::reads::FrameWalker;
 use super::segments::Segments;
 use crate::cache::{BlockCache, TailCache, TailFrame};
-use crate::env::{BufPool, Clock, Entropy, WriteMode};
+use crate::env::{BufPool, Clock, Entropy, Medium};
 use crate::frame::{FRAME_HEADER_BYTES, FrameBuilder, FrameMeta, SealedFrame};
 use crate::index::Index;
 use crate::machine::{AppendError, Appended, LogAccess, Read, Space, Urgency};
@@ -41,7 +41,7 @@ pub struct LogInner {
     pub(super) entropy: Box<dyn Entropy>,
     pub(super) stats: Arc<LogStats>,
     pub(super) store: Arc<Store>,
-    pub(super) mode: WriteMode,
+    pub(super) medium: Medium,
     pub(super) now: Timestamp,
     pub(super) pool: BufPool,
     pub(super) frame: FrameBuilder,
@@ -94,7 +94,7 @@ impl LogInner {
         let now = parts.clock.now();
         Self {
             now,
-            mode: parts.store.disk.write_mode(),
+            medium: parts.store.disk.medium(),
             stats: Arc::clone(&parts.store.stats),
             tail: TailCache::new(parts.options.tail_cache_bytes),
             blocks: BlockCache::new(parts.options.block_cache_bytes),

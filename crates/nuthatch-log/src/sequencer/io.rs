@@ -308,7 +308,7 @@ impl Loader {
         if self.threads.is_empty() {
             self.shared.queues.lock().requests.push_back(request);
             self.shared.ready.store(true, Ordering::Release);
-        } else if self.remote_readers > 0 && request.segment.file.is_remote() {
+        } else if self.remote_readers > 0 && request.segment.file.reach().is_remote() {
             self.shared.queues.lock().remote.push_back(request);
             self.shared.filled_remote.notify_one();
         } else {

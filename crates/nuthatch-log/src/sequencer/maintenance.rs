@@ -5,9 +5,8 @@ use super::compact::CompactState;
 use super::worker::TaskDone;
 use super::{LogCore, LogInner, Recovered, millis};
 use crate::checkpoint::{self, Covers};
-use crate::env::WriteMode;
-use crate::machine::Machine;
-use crate::rules::CHECKPOINT_AFTER_FRAMES;
+use crate::machine::{Machine, Space};
+use crate::rules::{CHECKPOINT_AFTER_FRAMES, SWEEP_WHILE_FULL};
 use crate::stats::add;
 use crate::types::{Epoch, Lsn, Timestamp};
 use std::sync::Arc;
@@ -18,6 +17,9 @@ const SNAPSHOT_TIME_SHARE: i64 = 30;
 /// A start that had to read this many records is followed by a checkpoint.
 const MAX_REPLAYED_RECORDS: u64 = 10_000;
 
+/// On a full medium, files that were never finished are looked for this often.
+const SWEEP_INTERVAL_NANOS: i64 = 1_000_000_000;
+
 /// A log with fewer written bytes since the last checkpoint is not worth one while it runs.
 const MIN_CHECKPOINT_BYTES: u64 = 4096;
 
@@ -26,6 +28,8 @@ pub(super) struct Maintenance {
     checkpoint: CheckpointState,
     /// Compaction.
     pub(super) compact: CompactState,
+    /// On a full medium: when what stayed behind under construction is removed again.
+    sweep_at: Timestamp,
 }
 
 struct CheckpointState {
@@ -58,7 +62,7 @@ impl Maintenance {
             inherited: recovered.epoch,
             opened_with: log.committed,
         };
-        Self { checkpoint, compact: CompactState::new(log.now) }
+        Self { checkpoint, compact: CompactState::new(log.now), sweep_at: log.now }
     }
 
     /// True if a snapshot waits for everything under way to be committed.
@@ -79,8 +83,31 @@ impl<M: Machine> LogCore<M> {
             return false;
         }
         let mut progress = self.take_task();
+        self.sweep_while_full();
         progress |= self.checkpoint_step();
         progress | self.compaction_step()
+    }
+
+    /// A medium that is full is given back what stayed behind under construction, at a moment when
+    /// nothing is: no frame that could need a new segment, no checkpoint, no compaction.
+    fn sweep_while_full(&mut self) {
+        let quiet = self.in_flight.is_empty() && !self.worker.is_busy();
+        let due = self.log.space != Space::Normal && self.log.now >= self.maintenance.sweep_at;
+        if !due || !quiet || !SWEEP_WHILE_FULL.holds() {
+            return;
+        }
+        self.maintenance.sweep_at = self.log.now.plus_nanos(SWEEP_INTERVAL_NANOS);
+        match self.log.store.sweep_unfinished() {
+            Ok(0) => {}
+            Ok(removed) => {
+                let text = format!("{removed} files that were never finished were removed");
+                self.log.options.report.say(&text);
+            }
+            Err(error) => {
+                let text = format!("files that were never finished cannot be looked for: {error}");
+                self.log.options.report.say(&text);
+            }
+        }
     }
 
     /// When housekeeping wants to look again although nothing else happens.
@@ -91,7 +118,7 @@ impl<M: Machine> LogCore<M> {
     fn checkpoint_at(&self) -> Option<Timestamp> {
         let state = &self.maintenance.checkpoint;
         let dirty = self.bytes_since_checkpoint() >= MIN_CHECKPOINT_BYTES;
-        let possible = self.log.mode != WriteMode::Memory && dirty && !state.wanted;
+        let possible = !self.log.medium.in_memory && dirty && !state.wanted;
         let interval = millis(self.log.options.checkpoint_interval_ms);
         possible.then(|| state.at.plus_nanos(interval).max(state.not_before))
     }
@@ -116,7 +143,7 @@ impl<M: Machine> LogCore<M> {
             let due = self.log.now >= state.not_before
                 && self.bytes_since_checkpoint() >= self.log.options.checkpoint_bytes
                 || self.checkpoint_at().is_some_and(|at| at <= self.log.now);
-            if !due || self.worker.is_busy() || self.log.mode == WriteMode::Memory {
+            if !due || self.worker.is_busy() || self.log.medium.in_memory {
                 return false;
             }
             self.maintenance.checkpoint.wanted = true;
@@ -177,7 +204,7 @@ impl<M: Machine> LogCore<M> {
 
     /// The last checkpoint, before the log is closed. Without it the next start takes longer.
     pub(super) fn final_checkpoint(&mut self) {
-        let memory = self.log.mode == WriteMode::Memory;
+        let memory = self.log.medium.in_memory;
         if memory || self.log.committed == self.maintenance.checkpoint.covered {
             return;
         }

@@ -6,7 +6,6 @@ use crate::cache::block::{FramePosition, ReadStep, find_in_frame};
 use crate::cache::{
     Expect, Link, LoadFailure, LoadFault, LoadRequest, Loaded, Resume, block::FrameWalk,
 };
-use crate::env::WriteMode;
 use crate::frame::codec::{RecordPeek, decode_record};
 use crate::index::{Cursor, IndexPosition, StreamIndex, TailRun};
 use crate::machine::{Read, StoredMessage};
@@ -186,7 +185,7 @@ impl LogInner {
 
     /// Has the stretch behind the one in use read while that is being consumed.
     fn read_ahead(&mut self, segment: SegmentId, frame: u32) {
-        if self.mode == WriteMode::Memory {
+        if self.medium.in_memory {
             return;
         }
         let Some((next, last)) = self.blocks.read_ahead(segment, frame) else { return };
@@ -203,7 +202,7 @@ impl LogInner {
     fn request(&self, segment: SegmentId, offset: u32, expect: Expect) -> Option<LoadRequest> {
         let info = self.segments.get(segment)?;
         let (segment, end) = (std::sync::Arc::clone(&info.segment), info.data_end);
-        Some(LoadRequest { segment, offset, expect, end, mode: self.mode })
+        Some(LoadRequest { segment, offset, expect, end, in_memory: self.medium.in_memory })
     }
 
     /// Starts reading a frame that is not in memory.
@@ -213,7 +212,7 @@ impl LogInner {
         }
         let (segment, frame) = place;
         let request = self.request(segment, frame, expect).expect("its segment was found before");
-        if self.mode == WriteMode::Memory {
+        if self.medium.in_memory {
             self.note_loaded(request.run());
             let read_fault = self.read_backoffs.at(place, self.now);
             return read_fault.map_or(Fetched::Here, |(t, resume)| Fetched::ReadFault(t, resume));

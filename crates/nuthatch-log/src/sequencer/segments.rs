@@ -1,6 +1,7 @@
 //! The chain of segments as the sequencer sees it, with how much of each is still needed.
 
 use crate::compaction::CompactionInput;
+use crate::env::Reach;
 use crate::frame::FRAME_HEADER_BYTES;
 use crate::options::LogOptions;
 use crate::segment::{Footer, Segment, SegmentId, Written};
@@ -102,7 +103,7 @@ impl SegmentInfo {
 
     /// True if it has grown cold. What a log on the disk has moved elsewhere is not fetched again.
     fn is_cold(&self, options: &LogOptions, now: Timestamp) -> bool {
-        let here = options.merge || !self.segment.file.is_remote();
+        let here = options.merge || !self.segment.file.reach().is_remote();
         here && self.cold_at(options).is_some_and(|at| at <= now)
     }
 
@@ -128,8 +129,12 @@ impl SegmentInfo {
     /// True if compaction can read it now. What is all dead goes unread; a file that is elsewhere is
     /// not fetched to be rewritten where space is short, nor while it cannot be had.
     fn can_be_rewritten(&self, space_is_short: bool) -> bool {
-        let file = &self.segment.file;
-        self.live == 0 || !file.is_remote() || !space_is_short && file.is_at_hand()
+        self.live == 0
+            || match self.segment.file.reach() {
+                Reach::Here => true,
+                Reach::Remote => !space_is_short,
+                Reach::Away => false,
+            }
     }
 }
 

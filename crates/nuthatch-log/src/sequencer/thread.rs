@@ -4,7 +4,6 @@ use super::inbox::Inbox;
 use super::io::{IoThread, Loader, Wake};
 use super::worker::Worker;
 use super::{LogCore, LogHandle};
-use crate::env::WriteMode;
 use crate::machine::Machine;
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -28,9 +27,9 @@ impl<M: Machine> LogCore<M> {
         let inbox = Arc::clone(&self.inbox);
         let wake: Wake = Arc::new(move || inbox.wake());
         self.worker = Worker::start(name, Arc::clone(&wake))?;
-        let remote_readers = self.log.store.disk.remote_readers();
+        let remote_readers = self.log.medium.remote_readers;
         self.log.loader = Loader::start(name, remote_readers, &wake)?;
-        let ahead = self.log.mode == WriteMode::Object;
+        let ahead = self.in_flight.runs_ahead();
         self.thread = Some(IoThread::start(name, Arc::clone(&self.writer), ahead, wake)?);
         std::thread::Builder::new().name(name.to_owned()).spawn(move || self.serve())?;
         Ok(handle)

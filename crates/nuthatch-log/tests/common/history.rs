@@ -31,12 +31,27 @@ pub struct History {
     serial: u64,
     /// Messages that a read told to be damaged; `None`: none may be.
     pub told: Option<u64>,
+    /// What was acknowledged and then synced, where acknowledgements come before syncs: only that must
+    /// survive. `None`: all that was acknowledged.
+    synced: Option<Synced>,
+}
+
+/// What was known at the last moment at which everything was durable.
+#[derive(Default)]
+struct Synced {
+    messages: BTreeSet<(StreamId, u64)>,
+    created: BTreeSet<StreamId>,
 }
 
 impl History {
     pub fn new(seed: u64) -> Self {
         let chance = SeededEntropy::new(seed);
-        Self { chance, known: Known::default(), serial: 0, told: None }
+        Self { chance, known: Known::default(), serial: 0, told: None, synced: None }
+    }
+
+    /// Only what was synced must survive.
+    pub fn synced_only(self) -> Self {
+        Self { synced: Some(Synced::default()), ..self }
     }
 
     fn body(&mut self) -> Vec<u8> {
@@ -69,9 +84,19 @@ impl History {
         for _ in 0..steps {
             self.step(rig);
             self.collect(rig);
+            self.note_synced(rig);
             if rig.core.machine().failed.is_some() {
                 return;
             }
+        }
+    }
+
+    fn note_synced(&mut self, rig: &Rig) {
+        let stats = rig.handle.stats();
+        if stats.failed == 0 && stats.durable_lsn >= stats.committed_lsn {
+            let Some(synced) = &mut self.synced else { return };
+            synced.messages.extend(self.known.messages.keys());
+            synced.created.clone_from(&self.known.created);
         }
     }
 
@@ -137,7 +162,8 @@ impl History {
     pub fn check(&mut self, rig: &mut Rig) -> Result<(), String> {
         for stream in STREAMS {
             let Some(state) = rig.core.machine().streams.get(&stream).cloned() else {
-                let lost = self.known.created.contains(&stream);
+                let created = self.synced.as_ref().map_or(&self.known.created, |s| &s.created);
+                let lost = created.contains(&stream);
                 if lost {
                     return Err(format!("{stream} is gone"));
                 } else {
@@ -158,7 +184,10 @@ impl History {
         last: u64,
         live: &BTreeMap<u64, usize>,
     ) -> Result<(), String> {
-        for (_, seq) in self.known.messages.keys().filter(|(id, _)| *id == stream) {
+        let must_be_there = |at: &(StreamId, u64)| {
+            at.0 == stream && self.synced.as_ref().is_none_or(|s| s.messages.contains(at))
+        };
+        for (_, seq) in self.known.messages.keys().filter(|at| must_be_there(at)) {
             let evicted = stream == LIMITED && *seq + LIMIT <= last;
             let doomed = self.known.doomed.contains(&(stream, *seq));
             if *seq > last || !(evicted || doomed || live.contains_key(seq)) {

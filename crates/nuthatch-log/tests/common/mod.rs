@@ -14,8 +14,8 @@ pub use toy::{Event, Outcome, Outputs, Toy, ToyStream};
 
 use nuthatch_log::env::{ManualClock, SeededEntropy};
 use nuthatch_log::{
-    Compression, Disk, Log, LogCore, LogHandle, LogOptions, OpenError, RecoveryReport, StreamId,
-    SyncPolicy,
+    Compression, Log, LogCore, LogHandle, LogOptions, OpenError, OwnableDisk, RecoveryReport,
+    StreamId, SyncPolicy,
 };
 use std::sync::Arc;
 use std::time::Duration;
@@ -71,13 +71,13 @@ pub fn tiny_sync(sync: SyncPolicy) -> LogOptions {
 }
 
 impl Rig {
-    pub fn open(options: LogOptions, disk: Arc<dyn Disk>) -> Result<Self, OpenError> {
+    pub fn open(options: LogOptions, disk: Arc<dyn OwnableDisk>) -> Result<Self, OpenError> {
         Self::open_seeded(options, disk, 1)
     }
 
     pub fn open_seeded(
         options: LogOptions,
-        disk: Arc<dyn Disk>,
+        disk: Arc<dyn OwnableDisk>,
         seed: u64,
     ) -> Result<Self, OpenError> {
         let outputs = Outputs::default();

@@ -10,11 +10,11 @@ use super::stub::{STUB_DIR, Stub};
 use super::{TierOwner, check_tenant};
 use crate::bucket::Bucket;
 use crate::cache::CacheSnapshot;
-use crate::disk::REMOTE_READERS;
 use crate::owner::Owner;
 use crate::rules;
-use nuthatch_log::env::{Disk, DiskFile, WriteMode, is_full};
-use nuthatch_log::{Chain, Epoch, Reporter};
+use crate::shared::REMOTE_READERS;
+use nuthatch_log::env::{Dated, Disk, DiskFile, Medium, OwnableDisk, Ownership, Tenure, is_full};
+use nuthatch_log::{Chain, Reporter};
 use parking_lot::{Condvar, Mutex};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::io;
@@ -115,9 +115,14 @@ pub struct Gauges {
     pub trouble: Mutex<Option<String>>,
 }
 
+/// The disk below a tier: one that a log could be opened on, which may know how old its files are.
+pub trait LocalDisk: OwnableDisk + Dated {}
+
+impl<T: OwnableDisk + Dated> LocalDisk for T {}
+
 /// State shared by the disk and its mover.
 pub struct TierShared {
-    pub local: Arc<dyn Disk>,
+    pub local: Arc<dyn LocalDisk>,
     pub cold: Arc<ColdStore>,
     pub options: TierOptions,
     pub book: Mutex<NoteState>,
@@ -212,10 +217,6 @@ impl TierShared {
         file
     }
 
-    fn stage(&self, name: &str) -> Option<MoveStage> {
-        self.book.lock().note.entries.get(name).map(|entry| entry.stage)
-    }
-
     /// Bytes of the log's files on the local disk.
     pub fn count_local(&self) -> io::Result<u64> {
         let mut all = 0;
@@ -257,7 +258,7 @@ impl TieredDisk {
     /// `InvalidInput` if the bucket is another log's or a log's home; `Unsupported` if the note of
     /// what was moved is of a later version; the disk's and the store's.
     pub fn open(
-        local: Arc<dyn Disk>,
+        local: Arc<dyn LocalDisk>,
         bucket: Arc<Bucket>,
         options: TierOptions,
     ) -> io::Result<Self> {
@@ -502,34 +503,21 @@ impl Disk for TieredDisk {
         self.shared.local.sync_dir(dir)
     }
 
-    fn lock(&self) -> io::Result<Option<Box<dyn Send + Sync>>> {
-        self.shared.local.lock()
-    }
-
     fn free_bytes(&self) -> io::Result<u64> {
         self.shared.local.free_bytes()
     }
 
-    fn write_mode(&self) -> WriteMode {
-        self.shared.local.write_mode()
+    fn medium(&self) -> Medium {
+        Medium { remote_readers: REMOTE_READERS, ..self.shared.local.medium() }
     }
 
     fn label(&self) -> String {
         self.shared.local.label()
     }
+}
 
-    fn epoch(&self) -> Option<Epoch> {
-        self.shared.local.epoch()
-    }
-
-    fn modified(&self, path: &str) -> io::Result<Option<SystemTime>> {
-        match self.shared.stage(path) {
-            Some(MoveStage::Moved) => Ok(None),
-            _ => self.shared.local.modified(path),
-        }
-    }
-
-    fn remote_readers(&self) -> usize {
-        REMOTE_READERS
+impl Ownership for TieredDisk {
+    fn take(&self) -> io::Result<Option<Box<dyn Tenure>>> {
+        self.shared.local.take()
     }
 }

@@ -6,7 +6,7 @@ use super::stub::Stub;
 use crate::cache::ahead::Cursors;
 use crate::extents::to_usize;
 use bytes::Bytes;
-use nuthatch_log::env::{Disk, DiskFile};
+use nuthatch_log::env::{Disk, DiskFile, Reach};
 use parking_lot::{Mutex, RwLock};
 use std::io;
 use std::sync::Arc;
@@ -68,12 +68,8 @@ impl DiskFile for TieredFile {
         self.now().allocate(offset, len)
     }
 
-    fn is_remote(&self) -> bool {
-        self.now().is_remote()
-    }
-
-    fn is_at_hand(&self) -> bool {
-        self.now().is_at_hand()
+    fn reach(&self) -> Reach {
+        self.now().reach()
     }
 }
 
@@ -156,12 +152,8 @@ impl DiskFile for ColdFile {
         Err(io::ErrorKind::StorageFull.into())
     }
 
-    fn is_remote(&self) -> bool {
-        true
-    }
-
-    fn is_at_hand(&self) -> bool {
-        self.store.is_at_hand()
+    fn reach(&self) -> Reach {
+        if self.store.is_at_hand() { Reach::Remote } else { Reach::Away }
     }
 }
 

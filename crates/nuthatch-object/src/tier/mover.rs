@@ -6,7 +6,7 @@ use super::note::{MoveStage, NoteEntry};
 use super::stub::Stub;
 use super::{TierOwner, check_tenant, settle};
 use crate::owner::Owner;
-use crate::{catalog, rules, selftest};
+use crate::{numbered, rules, selftest};
 use nuthatch_log::env::{DiskFile, SeededEntropy, is_full};
 use nuthatch_log::{Chain, Entropy, SealedSegment};
 use std::collections::BTreeSet;
@@ -174,7 +174,7 @@ impl Mover {
         }
         let noted = |book: &NoteState| book.note.entries.values().map(|entry| entry.epoch).max();
         let used = noted(&self.shared.book.lock()).unwrap_or(0);
-        catalog::report_strangers(bucket)?;
+        numbered::report_strangers(bucket)?;
         let owner = Arc::new(Owner::take(Arc::clone(bucket), who, nonce(), used)?);
         let mut book = self.shared.book.lock();
         self.shared.change(&mut book, |entries| {

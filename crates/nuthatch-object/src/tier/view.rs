@@ -4,7 +4,7 @@ use super::cold::ColdStore;
 use super::file::ColdFile;
 use super::note::{MoveStage, Note};
 use crate::bucket::Bucket;
-use nuthatch_log::env::{Disk, DiskFile, WriteMode};
+use nuthatch_log::env::{Disk, DiskFile, Medium, OwnableDisk, Ownership, Tenure};
 use std::collections::BTreeSet;
 use std::io;
 use std::sync::Arc;
@@ -36,7 +36,7 @@ pub fn moved_away(disk: &dyn Disk) -> io::Result<Option<MovedAway>> {
 
 /// A disk for reading only, and what was moved from it.
 pub struct TierView {
-    local: Arc<dyn Disk>,
+    local: Arc<dyn OwnableDisk>,
     cold: Arc<ColdStore>,
     note: Note,
 }
@@ -46,7 +46,7 @@ impl TierView {
     ///
     /// # Errors
     /// The disk's.
-    pub fn open(local: Arc<dyn Disk>, bucket: Arc<Bucket>) -> io::Result<Self> {
+    pub fn open(local: Arc<dyn OwnableDisk>, bucket: Arc<Bucket>) -> io::Result<Self> {
         let note = Note::load(&*local)?.unwrap_or_default();
         Ok(Self { local, cold: Arc::new(ColdStore::new(bucket, CACHE_BYTES)), note })
     }
@@ -99,19 +99,21 @@ impl Disk for TierView {
         Err(refused())
     }
 
-    fn lock(&self) -> io::Result<Option<Box<dyn Send + Sync>>> {
-        self.local.lock()
-    }
-
     fn free_bytes(&self) -> io::Result<u64> {
         Ok(0)
     }
 
-    fn write_mode(&self) -> WriteMode {
-        self.local.write_mode()
+    fn medium(&self) -> Medium {
+        self.local.medium()
     }
 
     fn label(&self) -> String {
         self.local.label()
+    }
+}
+
+impl Ownership for TierView {
+    fn take(&self) -> io::Result<Option<Box<dyn Tenure>>> {
+        self.local.take()
     }
 }

@@ -3,7 +3,8 @@
 #![allow(dead_code, reason = "each test file uses its own part")]
 
 use bytes::Bytes;
-use nuthatch_log::env::{Disk, DiskFile, WriteMode};
+use nuthatch_log::env::{Dated, Disk, DiskFile, Medium, Ownership, Tenure};
+use nuthatch_object::LocalDisk;
 use parking_lot::Mutex;
 use std::io;
 use std::sync::Arc;
@@ -62,7 +63,7 @@ impl Plan {
 }
 
 pub struct FaultyDisk {
-    pub below: Arc<dyn Disk>,
+    pub below: Arc<dyn LocalDisk>,
     pub plan: Arc<Plan>,
 }
 
@@ -109,20 +110,28 @@ impl Disk for FaultyDisk {
         self.below.sync_dir(dir)
     }
 
-    fn lock(&self) -> io::Result<Option<Box<dyn Send + Sync>>> {
-        self.below.lock()
-    }
-
     fn free_bytes(&self) -> io::Result<u64> {
         self.below.free_bytes()
     }
 
-    fn write_mode(&self) -> WriteMode {
-        self.below.write_mode()
+    fn medium(&self) -> Medium {
+        self.below.medium()
     }
 
     fn label(&self) -> String {
         self.below.label()
+    }
+}
+
+impl Dated for FaultyDisk {
+    fn modified(&self, path: &str) -> io::Result<Option<std::time::SystemTime>> {
+        self.below.modified(path)
+    }
+}
+
+impl Ownership for FaultyDisk {
+    fn take(&self) -> io::Result<Option<Box<dyn Tenure>>> {
+        self.below.take()
     }
 }
 

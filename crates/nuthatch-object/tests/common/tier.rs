@@ -3,8 +3,8 @@
 
 use crate::common::{History, Rig, tiny};
 use nuthatch_log::LogOptions;
-use nuthatch_log::env::{Disk, MemDisk};
-use nuthatch_object::{Bucket, BucketOptions, Step, TierOptions, TieredDisk};
+use nuthatch_log::env::{Disk, MemDisk, OwnableDisk};
+use nuthatch_object::{Bucket, BucketOptions, LocalDisk, Step, TierOptions, TieredDisk};
 use object_store::memory::InMemory;
 use object_store::path::Path;
 use object_store::{ObjectStore, ObjectStoreExt};
@@ -67,7 +67,7 @@ impl Process {
     }
 
     pub fn on(
-        local: Arc<dyn Disk>,
+        local: Arc<dyn LocalDisk>,
         bucket: Arc<Bucket>,
         tier_options: TierOptions,
         reserve_bytes: Option<u64>,
@@ -76,7 +76,7 @@ impl Process {
         let tier =
             TieredDisk::open(local, bucket, tier_options).map_err(|error| error.to_string())?;
         let tier = Arc::new(tier);
-        let disk = Arc::clone(&tier) as Arc<dyn Disk>;
+        let disk = Arc::clone(&tier) as Arc<dyn OwnableDisk>;
         let options = LogOptions { reserve_bytes, ..options() };
         let rig = Rig::open_seeded(options, disk, seed).map_err(|error| error.to_string())?;
         Ok(Self { rig, tier })

@@ -14,7 +14,7 @@ use crate::process::{OUR_DIRECTORY, close_directory};
 use crate::server::Server;
 use crate::sink::ServerSink;
 use nuthatch_log::env::{RealDisk, SystemEntropy};
-use nuthatch_log::{Chain, Disk, Log, LogCore, LogOptions, OpenError, RecoveryReport};
+use nuthatch_log::{Chain, Log, LogCore, LogOptions, OpenError, OwnableDisk, RecoveryReport};
 use nuthatch_object::{
     Bucket, BucketOptions, DiskCacheOptions, ObjectDisk, ObjectDiskOptions, PreparedDisk,
     TierOptions, TieredDisk,
@@ -156,7 +156,7 @@ impl DurableLog {
             ..self.compressed(LogOptions::local(&dir))
         };
         let engine = engine(server, self.index, options);
-        let (disk, log_options, tier): (Arc<dyn Disk>, _, _) = match &self.tier {
+        let (disk, log_options, tier): (Arc<dyn OwnableDisk>, _, _) = match &self.tier {
             Some(tier) => {
                 let tiered = self.put_tier(server, disk, tier)?;
                 (Arc::clone(&tiered) as _, for_tier(log_options, tier), Some(tiered))
@@ -264,7 +264,7 @@ impl DurableLog {
         let log_options = LogOptions { report, ..self.compressed(LogOptions::object()) };
         let engine = engine(server, self.index, options);
         let time = clock::of(server);
-        let opened = open_on(Arc::clone(&disk) as Arc<dyn Disk>, log_options, engine, time);
+        let opened = open_on(Arc::clone(&disk) as Arc<dyn OwnableDisk>, log_options, engine, time);
         opened.map_err(|error| {
             // Nothing is written any more: whoever mends the log need not ask who has it.
             disk.leave();
@@ -386,7 +386,7 @@ fn for_tier(options: LogOptions, tier: &TierSettings) -> LogOptions {
 }
 
 pub(super) fn open_on(
-    disk: Arc<dyn Disk>,
+    disk: Arc<dyn OwnableDisk>,
     options: LogOptions,
     engine: Engine<ServerSink>,
     clock: Arc<ServerClock>,

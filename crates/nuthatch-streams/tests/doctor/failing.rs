@@ -1,7 +1,7 @@
 //! A disk some of whose bytes cannot be read, for good: a medium that fails, or permissions.
 
 use nuthatch_log::Disk;
-use nuthatch_log::env::{DiskFile, MemDisk, WriteMode};
+use nuthatch_log::env::{DiskFile, Medium, MemDisk, Ownership, Tenure};
 use std::io;
 use std::ops::Range;
 use std::sync::Arc;
@@ -63,17 +63,20 @@ impl Disk for FailingDisk {
     fn sync_dir(&self, dir: &str) -> io::Result<()> {
         self.inner.sync_dir(dir)
     }
-    fn lock(&self) -> io::Result<Option<Box<dyn Send + Sync>>> {
-        self.inner.lock()
-    }
     fn free_bytes(&self) -> io::Result<u64> {
         self.inner.free_bytes()
     }
-    fn write_mode(&self) -> WriteMode {
-        self.inner.write_mode()
+    fn medium(&self) -> Medium {
+        self.inner.medium()
     }
     fn label(&self) -> String {
         self.inner.label()
+    }
+}
+
+impl Ownership for FailingDisk {
+    fn take(&self) -> io::Result<Option<Box<dyn Tenure>>> {
+        self.inner.take()
     }
 }
 

@@ -3,7 +3,9 @@
 use bytes::Bytes;
 use nuthatch_log::doctor::{DecodedState, StateDecoder, StreamPreview};
 use nuthatch_log::env::{ManualClock, MemDisk, SeededEntropy};
-use nuthatch_log::{Compression, Disk, Log, LogCore, LogHandle, LogOptions, OpenError, StreamId};
+use nuthatch_log::{
+    Compression, Log, LogCore, LogHandle, LogOptions, OpenError, OwnableDisk, StreamId,
+};
 use nuthatch_protocol::js::StreamConfig;
 use nuthatch_streams::op::GetMessage;
 use nuthatch_streams::validate::{self, Limits};
@@ -72,7 +74,7 @@ impl StateDecoder for TestStateDecoder {
     fn orphan(&self, stream: StreamId, last: u64) -> (String, Vec<u8>) {
         decoded_state::orphan(stream, last)
     }
-    fn preview(&self, disk: Arc<dyn Disk>) -> Result<Vec<StreamPreview>, String> {
+    fn preview(&self, disk: Arc<dyn OwnableDisk>) -> Result<Vec<StreamPreview>, String> {
         let rig = Rig::open_on(disk, 1).map_err(|error| error.to_string())?;
         Ok(rig.core.machine().previews())
     }
@@ -120,7 +122,7 @@ impl Rig {
         Self::open_on(Arc::new(disk.clone()), salt)
     }
 
-    pub fn open_on(disk: Arc<dyn Disk>, salt: u64) -> Result<Self, OpenError> {
+    pub fn open_on(disk: Arc<dyn OwnableDisk>, salt: u64) -> Result<Self, OpenError> {
         let answers = Answers::default();
         let engine = Engine::new(EngineConfig::default(), Recorder(answers.clone()));
         let clock = Arc::new(ManualClock::at(1_700_000_000_000_000_000));

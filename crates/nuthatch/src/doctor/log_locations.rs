@@ -1,6 +1,6 @@
 //! The logs in a directory.
 
-use nuthatch_log::Disk;
+use nuthatch_log::OwnableDisk;
 use nuthatch_log::env::ReadOnlyDisk;
 use nuthatch_object::{
     Bucket, BucketOptions, BucketView, MovedAway, TierView, moved_away, open_url,
@@ -110,8 +110,8 @@ pub fn in_bucket(address: &str, name: &str) -> io::Result<BucketView> {
 /// # Errors
 /// The directory cannot be read, nor the note of what was moved; the address of the bucket makes no
 /// sense.
-pub fn in_directory(dir: &Path) -> io::Result<(Arc<dyn Disk>, Option<MovedAway>)> {
-    let local: Arc<dyn Disk> = Arc::new(ReadOnlyDisk::open(dir)?);
+pub fn in_directory(dir: &Path) -> io::Result<(Arc<dyn OwnableDisk>, Option<MovedAway>)> {
+    let local: Arc<dyn OwnableDisk> = Arc::new(ReadOnlyDisk::open(dir)?);
     // Without the note what was moved would pass for missing, and be given up.
     let Some(moved) = moved_away(&*local)? else { return Ok((local, None)) };
     let (address, name) = moved.place.rsplit_once('/').unwrap_or((&moved.place, ""));

@@ -3,7 +3,7 @@
 
 use nuthatch_log::doctor::{DecodedState, StateDecoder, StreamPreview};
 use nuthatch_log::env::{SystemClock, SystemEntropy};
-use nuthatch_log::{Disk, Log, LogOptions, StreamId};
+use nuthatch_log::{Log, LogOptions, OwnableDisk, StreamId};
 use nuthatch_streams::{Engine, EngineConfig, NullSink, decoded_state};
 use std::sync::Arc;
 
@@ -35,7 +35,7 @@ impl StateDecoder for StreamStateDecoder {
         decoded_state::orphan(stream, last)
     }
 
-    fn preview(&self, disk: Arc<dyn Disk>) -> Result<Vec<StreamPreview>, String> {
+    fn preview(&self, disk: Arc<dyn OwnableDisk>) -> Result<Vec<StreamPreview>, String> {
         open_preview(disk)
     }
 }
@@ -44,7 +44,7 @@ impl StateDecoder for StreamStateDecoder {
 ///
 /// # Errors
 /// Why a server would not open it.
-pub fn open_preview(disk: Arc<dyn Disk>) -> Result<Vec<StreamPreview>, String> {
+pub fn open_preview(disk: Arc<dyn OwnableDisk>) -> Result<Vec<StreamPreview>, String> {
     let engine = Engine::new(EngineConfig::default(), NullSink);
     let (clock, entropy) = (SystemClock::default(), SystemEntropy::default());
     let options = LogOptions::default();

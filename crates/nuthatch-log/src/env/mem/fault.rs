@@ -25,6 +25,9 @@ pub enum Fault {
     Misdirected(u64, i64),
     /// The first such write at or after this operation is not made, and success is reported.
     Lost(u64),
+    /// The first such write at or after this operation is made, synced and read back as any other; when
+    /// the process has ended the medium shows what it held there before.
+    Stale(u64),
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -73,7 +76,8 @@ impl State {
             | Fault::ReadError(_)
             | Fault::NoSpace(_)
             | Fault::Misdirected(..)
-            | Fault::Lost(_) => false,
+            | Fault::Lost(_)
+            | Fault::Stale(_) => false,
         });
         match due.map(|i| (i, self.faults[i])) {
             None => Ok(()),
@@ -98,10 +102,22 @@ impl State {
         }
     }
 
+    /// True if a write goes to a segment.
+    fn is_segment(&self, inode: u64) -> bool {
+        self.live.iter().any(|(path, id)| *id == inode && path.ends_with(".seg"))
+    }
+
+    /// True if a write to a segment will not have been made when the process has ended.
+    pub(super) fn goes_stale(&mut self, inode: u64) -> bool {
+        let (next, is_segment) = (self.operations + 1, self.is_segment(inode));
+        let due = |fault: &Fault| matches!(fault, Fault::Stale(at) if is_segment && next >= *at);
+        let at = self.faults.iter().position(due);
+        at.map(|at| self.faults.remove(at)).is_some()
+    }
+
     /// Where a write to a segment really goes; `None`: nowhere.
     pub(super) fn astray(&mut self, inode: u64, offset: u64) -> Option<u64> {
-        let next = self.operations + 1;
-        let is_segment = self.live.iter().any(|(path, id)| *id == inode && path.ends_with(".seg"));
+        let (next, is_segment) = (self.operations + 1, self.is_segment(inode));
         let due = |fault: &Fault| matches!(fault, Fault::Misdirected(at, _) | Fault::Lost(at) if is_segment && next >= *at);
         let Some(at) = self.faults.iter().position(due) else { return Some(offset) };
         match self.faults.remove(at) {

@@ -14,6 +14,34 @@ pub(super) struct Inode {
     pub(super) unsynced: Vec<FileOp>,
     /// A sync failed: what can be read is not what the medium has, and will not be.
     pub(super) dropped: bool,
+    /// Writes that will not have been made.
+    pub(super) stale: Vec<StaleWrite>,
+}
+
+/// A write that the medium forgets when the process ends, whatever was synced.
+#[derive(Clone)]
+pub(super) struct StaleWrite {
+    offset: usize,
+    old: Vec<u8>,
+    new: Vec<u8>,
+}
+
+impl StaleWrite {
+    /// A write of `new` that is about to be made; behind the end of the file were zeros.
+    pub(super) fn of(image: &[u8], offset: usize, new: &[u8]) -> Self {
+        let old = (offset..offset + new.len()).map(|at| image.get(at).copied().unwrap_or(0));
+        Self { offset, old: old.collect(), new: new.to_vec() }
+    }
+
+    /// What lies there is what was there before, but for what was written over it since.
+    fn revert(&self, image: &mut [u8]) {
+        let held = image.iter_mut().skip(self.offset);
+        for ((byte, old), new) in held.zip(&self.old).zip(&self.new) {
+            if *byte == *new {
+                *byte = *old;
+            }
+        }
+    }
 }
 
 #[derive(Clone)]
@@ -85,6 +113,14 @@ impl Inode {
         self.unsynced.push(op);
     }
 
+    /// What the medium shows when the process has ended.
+    pub(super) fn forget_stale(&mut self) {
+        for write in std::mem::take(&mut self.stale) {
+            write.revert(&mut self.live);
+            write.revert(&mut self.durable);
+        }
+    }
+
     pub(super) fn drop_dirty(&mut self) {
         self.dropped |= !self.unsynced.is_empty();
         self.unsynced.clear();
@@ -105,6 +141,7 @@ impl Inode {
                 FileOp::Write { offset, bytes } => tear(&mut image, *offset, bytes, chance),
             }
         }
+        self.stale.iter().for_each(|write| write.revert(&mut image));
         image
     }
 }

@@ -1,10 +1,10 @@
 //! Parts of a file that are put into the bucket while the file grows: the puts, the look for a later
 //! owner behind them, and who is told.
 
+use super::{Content, KeyedPart};
 use crate::bucket::BucketError;
-use crate::disk::LogShared;
-use crate::file::{Content, KeyedPart};
 use crate::rules;
+use crate::shared::LogShared;
 use nuthatch_log::env::SyncDone;
 use std::io;
 use std::sync::Arc;
