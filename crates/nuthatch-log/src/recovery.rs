@@ -25,7 +25,7 @@ use crate::stats::{LogStats, set};
 use crate::store::{Store, TMP_DIR, TORN_DIR};
 use crate::types::{Epoch, Lsn, StreamId};
 use chain_check::Link;
-pub(crate) use settle::Todo;
+use settle::Todo;
 use std::io;
 use std::sync::Arc;
 use std::time::{Duration, Instant};

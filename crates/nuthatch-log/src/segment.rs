@@ -1,6 +1,7 @@
 //! Segments: files of frames. One is open for writing, all others are sealed and never change.
 
 pub mod footer;
+pub mod reader;
 pub mod scan;
 pub mod writer;
 
@@ -9,7 +10,7 @@ pub use scan::{FrameScanner, Scanned};
 pub use writer::{SegmentWriter, Written};
 
 use crate::env::DiskFile;
-use crate::frame::crc;
+use crate::frame::{FrameHeader, crc, flags, pack};
 use crate::later::Later;
 pub use crate::types::SegmentId;
 use crate::types::{Epoch, Lsn};
@@ -116,6 +117,15 @@ impl SegmentHeader {
             compacted: u32_at(48) != 0,
             packed: u32_at(8) == PACKED_VERSION,
         })
+    }
+
+    /// True if frames of this segment have such a header.
+    #[must_use]
+    pub fn owns(&self, frame: &FrameHeader) -> bool {
+        let compacted = frame.flags & flags::COMPACTED != 0;
+        frame.epoch == self.epoch
+            && compacted == self.compacted
+            && (self.packed || !pack::is_packed(frame))
     }
 
     /// Name of the segment's file.

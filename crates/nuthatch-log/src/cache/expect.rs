@@ -4,7 +4,7 @@
 //! stored.
 
 use crate::frame::codec::RecordPeek;
-use crate::frame::{FrameFault, FrameHeader, flags, pack};
+use crate::frame::{FrameFault, FrameHeader, flags};
 use crate::record::RecordKind;
 use crate::segment::SegmentHeader;
 use crate::types::{Lsn, Seq, StreamId};
@@ -82,10 +82,9 @@ impl Expect {
 /// Why it is none.
 pub fn header_in(bytes: &[u8], segment: &SegmentHeader) -> Result<FrameHeader, FrameFault> {
     let header = FrameHeader::decode(bytes, segment.salt)?;
-    let compacted = header.flags & flags::COMPACTED != 0;
-    let fits = header.epoch == segment.epoch
-        && compacted == segment.compacted
-        && (segment.packed || !pack::is_packed(&header))
-        && header.lsn >= segment.base;
-    if fits { Ok(header) } else { Err(FrameFault::Chain) }
+    if segment.owns(&header) && header.lsn >= segment.base {
+        Ok(header)
+    } else {
+        Err(FrameFault::Chain)
+    }
 }

@@ -5,96 +5,50 @@ use super::finding::{Finding, Kind};
 use super::salvage::{Expected, salvage};
 use crate::catalog::{CATALOG_FILE, Catalog, CatalogError, SegmentEntry, SegmentState};
 use crate::checkpoint;
-use crate::env::{Disk, DiskFile, read_what_can_be_read};
+use crate::env::{Disk, read_what_can_be_read};
 use crate::identity::Identity;
-use crate::segment::footer::{FOOTER_MAGIC, FOOTER_TRAILER_BYTES};
-use crate::segment::{
-    Footer, HeaderFault, MAX_SEGMENT_BYTES, SEGMENT_HEADER_BYTES, Segment, SegmentHeader, SegmentId,
-};
+use crate::segment::reader::SegmentFile;
+use crate::segment::{HeaderFault, MAX_SEGMENT_BYTES, SegmentHeader, SegmentId};
 use crate::store::TORN_DIR;
 use crate::types::Lsn;
 use std::io;
-use std::sync::Arc;
 
-/// A segment file as it lies there.
-pub struct SegmentFile {
-    /// Its path.
-    pub path: String,
-    /// Its length.
-    pub len: u64,
-    /// The decoded first block.
-    pub header: Result<SegmentHeader, HeaderFault>,
-    /// The file.
-    pub file: Arc<dyn DiskFile>,
-}
-
-impl SegmentFile {
-    /// Opens a file and reads its first block.
-    pub fn open(disk: &dyn Disk, path: &str) -> io::Result<Self> {
-        let file = disk.open(path)?;
-        let mut head = [0; SEGMENT_HEADER_BYTES];
-        let header = match file.read_at(&mut head, 0) {
-            Ok(n) => SegmentHeader::decode(&head[..n]),
-            Err(_) => Err(HeaderFault::Damaged),
-        };
-        Ok(Self { path: path.to_owned(), len: file.len()?, header, file })
-    }
-
-    /// The footer at the end of the file, and where it starts.
-    pub fn footer_at_end(&self, id: SegmentId) -> Option<(Footer, u64)> {
-        let mut trailer = [0; FOOTER_TRAILER_BYTES];
-        let at = self.len.checked_sub(FOOTER_TRAILER_BYTES as u64)?;
-        self.file.read_at(&mut trailer, at).ok()?;
-        let footer_len = u64::from(crate::bytes::u32_at(&trailer, 0));
-        if trailer[8..] != FOOTER_MAGIC || footer_len > self.len {
-            return None;
-        }
-        let start = self.len - footer_len;
-        let bytes = crate::env::read_exact_at(&*self.file, start, footer_len as usize).ok()?;
-        Footer::parse(bytes, id).ok().map(|footer| (footer, start))
-    }
-
-    /// True if any frame of it is intact.
-    pub fn has_frames(&self) -> bool {
-        let Ok(header) = self.header else { return false };
-        let segment = Segment { header, file: Arc::clone(&self.file) };
-        let from = segment.first_offset();
-        crate::segment::scan::look_beyond(&segment, from, self.len).is_ok_and(|b| b.frames > 0)
-    }
-
-    /// The chain's entry for this file, from what the file itself tells. `end` is the last position
-    /// if the next segment tells it.
-    fn entry(&self, header: SegmentHeader, end: Option<Lsn>) -> io::Result<SegmentEntry> {
-        let mut entry = SegmentEntry {
-            id: header.id,
-            epoch: header.epoch,
-            base: header.base,
-            end: Lsn(header.base.0 - 1),
-            data_end: 0,
-            footer_len: 0,
-            footer_crc: 0,
-            salt: header.salt,
-            state: SegmentState::Open,
-            compacted: header.compacted,
-            allocated: 0,
-        };
-        if let Some((footer, start)) = self.footer_at_end(header.id) {
-            entry.state = SegmentState::Sealed;
-            (entry.end, entry.data_end) = (footer.end(), start);
-            entry.footer_len = (self.len - start) as u32;
-            return Ok(entry);
-        }
-        if end.is_none() && !header.compacted {
-            return Ok(entry);
-        }
-        let len = usize::try_from(self.len.min(MAX_SEGMENT_BYTES)).unwrap_or(0);
-        let (image, _) = read_what_can_be_read(&*self.file, len)?;
-        let found = salvage(image, header, Expected { limit: self.len, end: None, likely: false });
+/// The chain's entry for this file, from what the file itself tells. `end` is the last position
+/// if the next segment tells it.
+fn entry_of(
+    file: &SegmentFile,
+    header: SegmentHeader,
+    end: Option<Lsn>,
+) -> io::Result<SegmentEntry> {
+    let mut entry = SegmentEntry {
+        id: header.id,
+        epoch: header.epoch,
+        base: header.base,
+        end: Lsn(header.base.0 - 1),
+        data_end: 0,
+        footer_len: 0,
+        footer_crc: 0,
+        salt: header.salt,
+        state: SegmentState::Open,
+        compacted: header.compacted,
+        allocated: 0,
+    };
+    if let Some((footer, start)) = file.footer_at_end(header.id) {
         entry.state = SegmentState::Sealed;
-        entry.data_end = found.end;
-        entry.end = end.unwrap_or(Lsn(found.next.0 - 1));
-        Ok(entry)
+        (entry.end, entry.data_end) = (footer.end(), start);
+        entry.footer_len = (file.len - start) as u32;
+        return Ok(entry);
     }
+    if end.is_none() && !header.compacted {
+        return Ok(entry);
+    }
+    let len = usize::try_from(file.len.min(MAX_SEGMENT_BYTES)).unwrap_or(0);
+    let (image, _) = read_what_can_be_read(&*file.file, len)?;
+    let found = salvage(image, header, Expected { limit: file.len, end: None, likely: false });
+    entry.state = SegmentState::Sealed;
+    entry.data_end = found.end;
+    entry.end = end.unwrap_or(Lsn(found.next.0 - 1));
+    Ok(entry)
 }
 
 /// Why the catalog cannot be taken as it is; `None` if it can.
@@ -160,12 +114,12 @@ impl Examiner<'_> {
             if catalog.segments.iter().any(|entry| entry.file_name() == *path) {
                 continue;
             }
-            let Ok(file) = SegmentFile::open(&*self.disk, path) else { continue };
+            let Ok(file) = SegmentFile::open_readable(&*self.disk, path) else { continue };
             let Ok(header) = file.header else { continue };
             let replaces = |entry: &SegmentEntry| header.compacted && entry.base == header.base;
             let is_newer = header.base > newest
                 || catalog.segments.iter().any(|entry| is_missing(entry) && replaces(entry));
-            if header.log_id == catalog.log_id && is_newer && file.has_frames() {
+            if header.log_id == catalog.log_id && is_newer && file.has_frames().unwrap_or(false) {
                 return Ok(Some(format!("it does not know {path}, which was written after it")));
             }
         }
@@ -180,7 +134,7 @@ impl Examiner<'_> {
     ) -> io::Result<bool> {
         let mut files = Vec::new();
         for path in self.segment_names()? {
-            match SegmentFile::open(&*self.disk, &path) {
+            match SegmentFile::open_readable(&*self.disk, &path) {
                 Ok(file) => files.push(file),
                 Err(error) => {
                     self.note(Finding::new(Kind::Unreadable, path, error.to_string(), ""));
@@ -208,7 +162,7 @@ impl Examiner<'_> {
                 .find(|(next, _)| next.base > usable[number].0.base)
                 .map(|(next, _)| Lsn(next.base.0 - 1));
             let (header, file) = &usable[number];
-            let entry = file.entry(*header, end)?;
+            let entry = entry_of(file, *header, end)?;
             self.enter(entry, &file.path, old);
         }
         self.fill_gap(Lsn(u64::MAX), old);
@@ -306,7 +260,7 @@ impl Examiner<'_> {
             if known || self.is_aside(&path) {
                 continue;
             }
-            match SegmentFile::open(&*self.disk, &path) {
+            match SegmentFile::open_readable(&*self.disk, &path) {
                 Ok(file) => self.stray(&file)?,
                 Err(error) => {
                     self.note(Finding::new(Kind::Unreadable, path, error.to_string(), ""));
@@ -332,7 +286,7 @@ impl Examiner<'_> {
         if header.log_id != self.catalog.log_id {
             let what = format!("it belongs to log {:016x}", header.log_id);
             self.set_aside(Kind::SegmentForeign, &file.path, what);
-        } else if !file.has_frames() {
+        } else if !file.has_frames().unwrap_or(false) {
             let what = "it was being made when the power went, and holds nothing";
             let action = "the server removes it at its next start";
             self.note(Finding::new(Kind::Leftover, &file.path, what, action));
@@ -371,7 +325,7 @@ impl Examiner<'_> {
                 continue;
             }
             let path = format!("{TORN_DIR}/{name}");
-            if let Ok(file) = SegmentFile::open(&*self.disk, &path)
+            if let Ok(file) = SegmentFile::open_readable(&*self.disk, &path)
                 && let Ok(header) = file.header
                 && header.log_id == self.catalog.log_id
             {

@@ -2,12 +2,13 @@
 
 use crate::catalog::{Catalog, CatalogError, SegmentEntry, SegmentState};
 use crate::checkpoint;
-use crate::env::{Disk, OwnableDisk, read_exact_at};
-use crate::frame::{FRAME_HEADER_BYTES, FrameFault, RecordIter, pack};
+use crate::env::{Disk, OwnableDisk};
+use crate::frame::{FRAME_HEADER_BYTES, FrameFault};
 use crate::later::{Later, Unusable};
 use crate::record::{RecordKind, RecordRef};
+use crate::segment::Segment;
+use crate::segment::reader::{FramesEnd, GoodFrame, SegmentFile, read_footer, read_frames};
 use crate::segment::scan::look_beyond;
-use crate::segment::{Footer, FrameScanner, SEGMENT_HEADER_BYTES, Scanned, Segment, SegmentHeader};
 use crate::types::{Epoch, Lsn};
 use std::fmt;
 use std::io;
@@ -112,7 +113,9 @@ impl Inspection {
         strangers.retain(|name| name.ends_with(".seg") && !known.contains(name));
         let segments = catalog.segments.iter().enumerate();
         let segments = segments
-            .map(|(number, entry)| inspect(disk, entry, &mut |record| visit(number, record)))
+            .map(|(number, entry)| {
+                inspect(disk, catalog.log_id, entry, &mut |record| visit(number, record))
+            })
             .collect();
         let Catalog { log_id, epoch, clean, .. } = catalog;
         let mut later = Vec::new();
@@ -180,7 +183,12 @@ const fn state_name(state: SegmentState) -> &'static str {
 
 type Visit<'a> = dyn FnMut(&RecordRef<'_>) + 'a;
 
-fn inspect(disk: &dyn Disk, entry: &SegmentEntry, visit: &mut Visit<'_>) -> SegmentInspection {
+fn inspect(
+    disk: &dyn Disk,
+    log_id: u64,
+    entry: &SegmentEntry,
+    visit: &mut Visit<'_>,
+) -> SegmentInspection {
     let mut found = SegmentInspection {
         id: entry.id.0,
         epoch: entry.epoch,
@@ -201,7 +209,7 @@ fn inspect(disk: &dyn Disk, entry: &SegmentEntry, visit: &mut Visit<'_>) -> Segm
         torn_bytes: 0,
     };
     if matches!(entry.state, SegmentState::Open | SegmentState::Sealed)
-        && let Err(problem) = look_into(disk, entry, &mut found, visit)
+        && let Err(problem) = look_into(disk, log_id, entry, &mut found, visit)
     {
         found.problems.push(problem);
     }
@@ -210,29 +218,28 @@ fn inspect(disk: &dyn Disk, entry: &SegmentEntry, visit: &mut Visit<'_>) -> Segm
 
 fn look_into(
     disk: &dyn Disk,
+    log_id: u64,
     entry: &SegmentEntry,
     found: &mut SegmentInspection,
     visit: &mut Visit<'_>,
 ) -> Result<(), String> {
     let words = |error: io::Error| error.to_string();
-    let file = disk.open(&found.file).map_err(words)?;
-    found.file_bytes = file.len().map_err(words)?;
-    let mut head = [0; SEGMENT_HEADER_BYTES];
-    let n = file.read_at(&mut head, 0).map_err(words)?;
-    let header = SegmentHeader::decode(&head[..n]);
+    let SegmentFile { file, len, header, .. } =
+        SegmentFile::open(disk, &found.file).map_err(words)?;
+    found.file_bytes = len;
     let header = header.map_err(|fault| format!("the segment's header: {fault:?}"))?;
-    if (header.id, header.salt, header.base) != (entry.id, entry.salt, entry.base) {
+    if !header.is_of(entry, log_id) {
         return Err("the file is another segment than the catalog says".to_owned());
     }
     let segment = Arc::new(Segment { header, file });
     if entry.state == SegmentState::Open {
         return look_into_open(&segment, entry.allocated, found, visit);
     }
-    let fault = scan(&segment, entry.data_end, found, visit).map_err(words)?;
-    if let Some((fault, offset)) = fault {
-        found.problems.push(format!("frame at offset {offset}: {fault:?}"));
+    let end = scan(&segment, entry.data_end, found, visit).map_err(words)?;
+    if let Some(fault) = end.fault {
+        found.problems.push(format!("frame at offset {}: {fault:?}", end.offset));
     }
-    if !footer_is_good(&segment, entry) {
+    if read_footer(&segment, entry).is_err() {
         found.problems.push("the footer is missing or damaged (it will be rebuilt)".to_owned());
     }
     Ok(())
@@ -249,15 +256,15 @@ fn look_into_open(
     if limit < allocated {
         found.problems.push(format!("the file has {limit} of {allocated} bytes"));
     }
-    let fault = scan(segment, limit, found, visit).map_err(words)?;
-    if let Some((FrameFault::Unknown, offset)) = fault {
-        found.problems.push(format!("frame at offset {offset}: {}", Later::Frame));
+    let end = scan(segment, limit, found, visit).map_err(words)?;
+    let from = end.offset;
+    if end.fault == Some(FrameFault::Unknown) {
+        found.problems.push(format!("frame at offset {from}: {}", Later::Frame));
     }
-    let from = found.good_bytes.max(segment.first_offset());
     let beyond = look_beyond(segment, from, limit).map_err(words)?;
     found.torn_bytes = beyond.end.saturating_sub(from);
     if beyond.durable > found.end {
-        let what = fault.map_or(FrameFault::Short, |(fault, _)| fault);
+        let what = end.fault.unwrap_or(FrameFault::Short);
         return Err(format!(
             "position {} at offset {from} was durable and is damaged: {what:?}",
             found.end.next()
@@ -279,44 +286,37 @@ fn inspect_checkpoint(
     CheckpointInspection { file, content: content.map_err(|fault| fault.to_string()) }
 }
 
-fn footer_is_good(segment: &Segment, entry: &SegmentEntry) -> bool {
-    let bytes = read_exact_at(&*segment.file, entry.data_end, entry.footer_len as usize);
-    bytes.is_ok_and(|bytes| Footer::parse(bytes, entry.id).is_ok())
-}
-
-/// Reads all frames up to `limit`; tells where they stop making sense.
+/// Reads all frames up to `limit`, or to where they stop making sense.
 fn scan(
     segment: &Arc<Segment>,
     limit: u64,
     found: &mut SegmentInspection,
     visit: &mut Visit<'_>,
-) -> io::Result<Option<(FrameFault, u64)>> {
-    let mut scan = FrameScanner::new(Arc::clone(segment), limit);
-    loop {
-        match scan.step()? {
-            Scanned::Frame(header, offset) => {
-                found.frames += 1;
-                found.packed_frames += u64::from(pack::is_packed(&header));
-                found.end = header.lsn;
-                let block = segment.header.block_bytes as usize;
-                found.good_bytes = offset + header.padded_len(block) as u64;
-                let mut records = RecordIter::new(&scan.frame()[FRAME_HEADER_BYTES..]);
-                for (_, record) in records.by_ref() {
-                    found.records += 1;
-                    if record.kind == RecordKind::Message {
-                        found.messages += 1;
-                        found.message_bytes += record.weight() as u64;
-                        visit(&record);
-                    }
-                }
-                if let Some(fault) = records.fault {
-                    found.problems.push(format!("frame at offset {offset}: {fault}"));
+) -> io::Result<FramesEnd> {
+    read_frames(
+        segment,
+        limit,
+        |error| error,
+        |frame| {
+            found.frames += 1;
+            found.packed_frames += u64::from(frame.is_packed());
+            found.end = frame.header.lsn;
+            found.good_bytes = frame.end;
+            let mut records = frame.records();
+            for (_, record) in records.by_ref() {
+                found.records += 1;
+                if record.kind == RecordKind::Message {
+                    found.messages += 1;
+                    found.message_bytes += record.weight() as u64;
+                    visit(&record);
                 }
             }
-            Scanned::Fault(fault, offset) => return Ok(Some((fault, offset))),
-            Scanned::End => return Ok(None),
-        }
-    }
+            if let Some(fault) = records.fault {
+                found.problems.push(format!("frame at offset {}: {fault}", frame.offset));
+            }
+            Ok(())
+        },
+    )
 }
 
 /// Something in a segment, in the order of the file.
@@ -353,6 +353,23 @@ pub struct FrameView {
     pub body_crc: u32,
 }
 
+impl FrameView {
+    fn of(frame: &GoodFrame<'_>) -> Self {
+        let header = frame.header;
+        Self {
+            offset: frame.offset,
+            bytes: header.len,
+            unpacked_bytes: frame.is_packed().then_some(frame.bytes.len()),
+            records: header.count,
+            lsn: header.lsn,
+            durable_lsn: header.durable_lsn,
+            flags: header.flags,
+            header_crc: header.header_crc,
+            body_crc: header.body_crc,
+        }
+    }
+}
+
 /// Shows every frame and record of a segment file of the log.
 ///
 /// # Errors
@@ -362,33 +379,26 @@ pub fn walk_segment(
     file: &str,
     visit: &mut dyn FnMut(Seen<'_>) -> io::Result<()>,
 ) -> io::Result<()> {
-    let found = super::chain_repair::SegmentFile::open(disk, file)?;
+    let found = SegmentFile::open_readable(disk, file)?;
     let header = found.header.map_err(|fault| {
         io::Error::new(io::ErrorKind::InvalidData, format!("its header: {fault:?}"))
     })?;
     let limit = found.footer_at_end(header.id).map_or(found.len, |(_, start)| start);
     let segment = Arc::new(Segment { header, file: found.file });
-    let mut scan = FrameScanner::new(segment, limit);
-    loop {
-        match scan.step()? {
-            Scanned::Frame(header, offset) => {
-                visit(Seen::Frame(&FrameView {
-                    offset,
-                    bytes: header.len,
-                    unpacked_bytes: pack::is_packed(&header).then(|| scan.frame().len()),
-                    records: header.count,
-                    lsn: header.lsn,
-                    durable_lsn: header.durable_lsn,
-                    flags: header.flags,
-                    header_crc: header.header_crc,
-                    body_crc: header.body_crc,
-                }))?;
-                for (at, record) in RecordIter::new(&scan.frame()[FRAME_HEADER_BYTES..]) {
-                    visit(Seen::Record(at + FRAME_HEADER_BYTES, record))?;
-                }
+    let end = read_frames(
+        &segment,
+        limit,
+        |error| error,
+        |frame| {
+            visit(Seen::Frame(&FrameView::of(frame)))?;
+            for (at, record) in frame.records() {
+                visit(Seen::Record(at + FRAME_HEADER_BYTES, record))?;
             }
-            Scanned::Fault(FrameFault::Blank, _) | Scanned::End => return Ok(()),
-            Scanned::Fault(fault, offset) => return visit(Seen::Fault(fault, offset)),
-        }
+            Ok(())
+        },
+    )?;
+    match end.fault {
+        None | Some(FrameFault::Blank) => Ok(()),
+        Some(fault) => visit(Seen::Fault(fault, end.offset)),
     }
 }

@@ -155,10 +155,7 @@ impl SegmentWalk {
 
     fn is_ours(&self, header: &FrameHeader) -> bool {
         let compacted = header.flags & flags::COMPACTED != 0;
-        header.epoch == self.header.epoch
-            && compacted == self.header.compacted
-            && (self.header.packed || !pack::is_packed(header))
-            && (compacted || header.lsn >= self.out.next)
+        self.header.owns(header) && (compacted || header.lsn >= self.out.next)
     }
 
     /// The frame where the walk stands, mended if one byte explains what is wrong with it.

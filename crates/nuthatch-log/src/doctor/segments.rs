@@ -1,6 +1,6 @@
 //! Every segment of the chain: is it there, is it what the catalog says, is every frame good.
 
-use super::chain_repair::{SegmentFile, removed};
+use super::chain_repair::removed;
 use super::examine::Examiner;
 use super::finding::{Finding, Kind};
 use super::salvage::{Expected, Hole, Piece, Salvage, salvage};
@@ -9,10 +9,8 @@ use crate::env::{Disk, read_exact_at, read_what_can_be_read};
 use crate::frame::{FRAME_HEADER_BYTES, FrameFault, FrameHeader, RecordIter, pack};
 use crate::later::Unusable;
 use crate::record::RecordKind;
-use crate::segment::{
-    Footer, FrameScanner, HeaderFault, MAX_SEGMENT_BYTES, Scanned, Segment, SegmentHeader,
-    SegmentId,
-};
+use crate::segment::reader::{FooterFault, SegmentFile, is_blank, read_footer, read_frames};
+use crate::segment::{Footer, HeaderFault, MAX_SEGMENT_BYTES, Segment, SegmentHeader, SegmentId};
 use crate::types::{Lsn, StreamId};
 use rustc_hash::FxHashSet;
 use std::borrow::Cow;
@@ -83,7 +81,7 @@ impl Examiner<'_> {
 
     fn segment(&mut self, entry: &SegmentEntry) -> io::Result<()> {
         let name = entry.file_name();
-        let file = match SegmentFile::open(&*self.disk, &name) {
+        let file = match SegmentFile::open_readable(&*self.disk, &name) {
             Ok(file) => file,
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
                 let what = format!("positions {} to {} have no file", entry.base, end_of(entry));
@@ -96,7 +94,9 @@ impl Examiner<'_> {
             }
         };
         match file.header {
-            Ok(header) if self.matches(&header, entry) => self.frames(entry, file, header, false),
+            Ok(header) if header.is_of(entry, self.catalog.log_id) => {
+                self.frames(entry, file, header, false)
+            }
             Ok(header) => {
                 let what = format!(
                     "it is segment {} of log {:016x}, not segment {} of log {:016x}",
@@ -114,13 +114,6 @@ impl Examiner<'_> {
                 self.frames(entry, file, header, true)
             }
         }
-    }
-
-    fn matches(&self, header: &SegmentHeader, entry: &SegmentEntry) -> bool {
-        header.log_id == self.catalog.log_id
-            && (header.id, header.epoch, header.base) == (entry.id, entry.epoch, entry.base)
-            && (header.salt, header.compacted) == (entry.salt, entry.compacted)
-            && header.block_bytes.is_power_of_two()
     }
 
     /// The header that a segment had: the catalog knows all of it but the block size, and the first
@@ -209,36 +202,25 @@ impl Examiner<'_> {
         self.seal_open()
     }
 
-    /// Walks the frames from the front and counts what they hold, as far as all is well.
+    /// Walks the frames from the front and counts what they hold, as far as all is well. What cannot be
+    /// read is taken as lost.
     fn first_pass(&mut self, entry: &SegmentEntry, segment: &Arc<Segment>, limit: u64) -> Pass {
-        let mut scan = FrameScanner::new(Arc::clone(segment), limit);
         let mut pass =
             Pass { at: segment.first_offset(), fault: None, padding: None, next: entry.base };
-        loop {
-            match scan.step() {
-                Ok(Scanned::Frame(header, offset)) => {
-                    self.count(&scan.frame()[FRAME_HEADER_BYTES..], header.lsn, entry);
-                    let padded = header.padded_len(segment.header.block_bytes as usize) as u64;
-                    let (from, until) = (offset + u64::from(header.len), offset + padded);
-                    if pass.padding.is_none() && !is_blank(segment, from, until) {
-                        pass.padding = Some(offset);
-                    }
-                    pass.at = offset + padded;
-                    pass.next = header.lsn.next();
-                }
-                Ok(Scanned::Fault(fault, _)) => {
-                    let blank = fault == FrameFault::Blank && is_blank(segment, pass.at, limit);
-                    let is_end = entry.state == SegmentState::Open && blank;
-                    pass.fault = (!is_end).then_some(fault);
-                    return pass;
-                }
-                Ok(Scanned::End) => return pass,
-                Err(_) => {
-                    pass.fault = Some(FrameFault::Short);
-                    return pass;
-                }
+        let walked = read_frames(segment, limit, drop::<io::Error>, |frame| {
+            self.count(frame.body(), frame.header.lsn, entry);
+            let behind = frame.offset + u64::from(frame.header.len);
+            if pass.padding.is_none() && !is_zero(segment, behind, frame.end) {
+                pass.padding = Some(frame.offset);
             }
-        }
+            (pass.at, pass.next) = (frame.end, frame.header.lsn.next());
+            Ok(())
+        });
+        let fault = walked.map_or(Some(FrameFault::Short), |end| end.fault);
+        let blank = fault == Some(FrameFault::Blank) && is_zero(segment, pass.at, limit);
+        let is_end = entry.state == SegmentState::Open && blank;
+        pass.fault = fault.filter(|_| !is_end);
+        pass
     }
 
     fn count(&mut self, body: &[u8], lsn: Lsn, entry: &SegmentEntry) {
@@ -416,7 +398,7 @@ impl Examiner<'_> {
     pub(super) fn seal_open(&mut self) -> io::Result<()> {
         let open = |entry: &&SegmentEntry| entry.state == SegmentState::Open;
         let Some(entry) = self.catalog.segments.iter().find(open).copied() else { return Ok(()) };
-        let file = SegmentFile::open(&*self.disk, &entry.file_name())?;
+        let file = SegmentFile::open_readable(&*self.disk, &entry.file_name())?;
         let Ok(header) = file.header else { return Ok(()) };
         let len = usize::try_from(file.len.min(MAX_SEGMENT_BYTES)).unwrap_or(0);
         let (image, _) = read_what_can_be_read(&*file.file, len)?;
@@ -469,27 +451,14 @@ fn hole_text(hole: &Hole) -> String {
 }
 
 fn footer_of(entry: &SegmentEntry, segment: &Segment) -> Result<Footer, Unusable> {
-    if entry.footer_len == 0 {
-        return Err(Unusable::Damaged("there was no room for one"));
-    }
-    let bytes = read_exact_at(&*segment.file, entry.data_end, entry.footer_len as usize);
-    let bytes = bytes.map_err(|_| Unusable::Damaged("it cannot be read"))?;
-    let footer = Footer::parse(bytes, entry.id)?;
-    let fits = footer.end() == entry.end;
-    fits.then_some(footer).ok_or(Unusable::Damaged("it ends with another position"))
+    read_footer(segment, entry).map_err(|fault| match fault {
+        FooterFault::None => Unusable::Damaged("there was no room for one"),
+        FooterFault::Io(_) => Unusable::Damaged("it cannot be read"),
+        FooterFault::Unusable(why) => why,
+    })
 }
 
-/// True if bytes of a file are all zero, or not there.
-fn is_blank(segment: &Segment, from: u64, until: u64) -> bool {
-    let mut chunk = vec![0; usize::try_from((until - from).min(1 << 20)).unwrap_or(0)];
-    let mut at = from;
-    while at < until {
-        let len = chunk.len().min(usize::try_from(until - at).unwrap_or(usize::MAX));
-        match segment.file.read_at(&mut chunk[..len], at) {
-            Ok(0) => return true,
-            Ok(n) if chunk[..n].iter().all(|byte| *byte == 0) => at += n as u64,
-            _ => return false,
-        }
-    }
-    true
+/// True if bytes of a segment are all zero, or not there; not if they cannot be read.
+fn is_zero(segment: &Segment, from: u64, until: u64) -> bool {
+    is_blank(&*segment.file, from, until).unwrap_or(false)
 }

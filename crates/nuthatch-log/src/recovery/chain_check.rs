@@ -7,12 +7,13 @@ use super::{
     DamageKind, FrameFault, Lsn, Machine, OpenError, Recovery, damage, io_context, no_records,
 };
 use crate::catalog::{SegmentEntry, SegmentState};
-use crate::env::{DiskFile, again, read_exact_at};
+use crate::env::again;
 use crate::later::{Later, Unusable};
-use crate::segment::scan::look_beyond;
-use crate::segment::{
-    Footer, FooterBuilder, FrameScanner, HeaderFault, Mark, Scanned, Segment, SegmentHeader,
+use crate::segment::reader::{
+    FooterFault, FramesEnd, GoodFrame, SegmentFile, read_footer, read_frames,
 };
+use crate::segment::scan::look_beyond;
+use crate::segment::{Footer, FooterBuilder, HeaderFault, Mark, Segment};
 use crate::sequencer::SegmentInfo;
 use crate::types::StreamId;
 use std::io;
@@ -21,9 +22,6 @@ use std::sync::Arc;
 /// Footers are kept in memory between the passes up to this many bytes; others are read again. They
 /// are dropped one by one while the machine's own tables, which are larger, grow.
 const FOOTERS_KEPT_BYTES: usize = 1024 * 1024 * 1024;
-
-/// A segment's file and what its first block says.
-pub(super) type Head = (Arc<dyn DiskFile>, Result<SegmentHeader, HeaderFault>);
 
 /// A segment of the chain.
 pub(super) struct Link {
@@ -71,45 +69,31 @@ impl<M: Machine> Recovery<M> {
 
     /// True if a file is a segment of this log with frames behind those that the catalog knows.
     fn is_newer(&self, name: &str, newest: Lsn) -> Result<bool, OpenError> {
-        let (file, header) = self.head_of(name).map_err(io_context(name))?;
-        let header = match header {
-            Ok(header) => header,
+        let found = SegmentFile::open(&*self.disk, name).map_err(io_context(name))?;
+        match found.header {
             Err(HeaderFault::Later(what)) => {
-                return Err(OpenError::Unknown { file: name.to_owned(), what });
+                Err(OpenError::Unknown { file: name.to_owned(), what })
             }
-            Err(HeaderFault::Damaged) => return Ok(false),
-        };
-        if header.log_id != self.catalog.log_id || header.base <= newest {
-            return Ok(false);
+            Ok(header) if header.log_id == self.catalog.log_id && header.base > newest => {
+                found.has_frames().map_err(io_context(name))
+            }
+            Ok(_) | Err(HeaderFault::Damaged) => Ok(false),
         }
-        let len = file.len().map_err(io_context(name))?;
-        let segment = Segment { header, file };
-        let from = segment.first_offset();
-        let beyond = look_beyond(&segment, from, len);
-        Ok(beyond.map_err(io_context(name))?.frames > 0)
-    }
-
-    /// A file and what its first block says.
-    pub(super) fn head_of(&self, name: &str) -> io::Result<Head> {
-        let file = again(|| self.disk.open(name))?;
-        let mut head = [0; crate::segment::SEGMENT_HEADER_BYTES];
-        let n = again(|| file.read_at(&mut head, 0))?;
-        Ok((file, SegmentHeader::decode(&head[..n])))
     }
 
     pub(super) fn open_segment(&mut self, entry: &SegmentEntry) -> Result<Arc<Segment>, OpenError> {
         let name = entry.file_name();
-        let (file, header) = match self.head_of(&name) {
-            Ok(head) => head,
+        let found = match SegmentFile::open(&*self.disk, &name) {
+            Ok(found) => found,
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
                 return Err(OpenError::Missing { segment: name, base: entry.base, end: entry.end });
             }
             Err(error) => return Err(io_context(format!("segment {name}"))(error)),
         };
-        match header {
-            Ok(header) if matches(&header, entry, self.catalog.log_id) => {
+        match found.header {
+            Ok(header) if header.is_of(entry, self.catalog.log_id) => {
                 self.report.segments += 1;
-                Ok(Arc::new(Segment { header, file }))
+                Ok(Arc::new(Segment { header, file: found.file }))
             }
             Ok(_) | Err(HeaderFault::Damaged) => {
                 Err(damage(entry, 0, entry.base, DamageKind::SegmentHeader))
@@ -139,7 +123,7 @@ impl<M: Machine> Recovery<M> {
             Err(why) => why,
         };
         self.options.report.say(&format!("segment {name} {why}: reading all of it"));
-        let builder = self.scan_sealed(&segment, &entry)?;
+        let builder = scan_sealed(&segment, &entry)?;
         match why {
             FooterFault::None => {
                 self.plan_aside(&segment, &entry, len)?;
@@ -172,47 +156,6 @@ impl<M: Machine> Recovery<M> {
             self.todo.push(Todo::SetAside { segment: Arc::clone(segment), from, beyond });
         }
         Ok(())
-    }
-
-    /// Reads every frame of a sealed segment, where any damage is an error.
-    fn scan_sealed(
-        &mut self,
-        segment: &Arc<Segment>,
-        entry: &SegmentEntry,
-    ) -> Result<FooterBuilder, OpenError> {
-        let mut builder = FooterBuilder::new(entry.id, entry.base).compacted(entry.compacted);
-        let mut scan = FrameScanner::new(Arc::clone(segment), entry.data_end);
-        loop {
-            match self.step(&mut scan, entry)? {
-                Scanned::Frame(header, offset) => {
-                    self.add_frame(&mut builder, &scan, header.lsn, offset, entry)?;
-                }
-                Scanned::Fault(fault, offset) => {
-                    return Err(damage(entry, offset, scan.expected(), DamageKind::Frame(fault)));
-                }
-                Scanned::End => break,
-            }
-        }
-        if entry.compacted {
-            builder.set_end(entry.end);
-        } else if scan.expected() != entry.end.next() {
-            let kind = DamageKind::MissingFrames;
-            return Err(damage(entry, entry.data_end, scan.expected(), kind));
-        }
-        Ok(builder)
-    }
-
-    pub(super) fn add_frame(
-        &mut self,
-        builder: &mut FooterBuilder,
-        scan: &FrameScanner,
-        lsn: Lsn,
-        offset: u64,
-        entry: &SegmentEntry,
-    ) -> Result<(), OpenError> {
-        let body = &scan.frame()[crate::frame::FRAME_HEADER_BYTES..];
-        let at = u32::try_from(offset).unwrap_or(u32::MAX);
-        builder.add_frame(body, lsn, at).map_err(|why| no_records(entry, offset, lsn, why))
     }
 
     /// Notes that a segment is to be sealed where its frames end. `old_footer` is the length of a
@@ -253,66 +196,63 @@ impl<M: Machine> Recovery<M> {
         let keep = self.footer_bytes <= FOOTERS_KEPT_BYTES || only_here;
         self.links.push(Link { entry, segment, marks, streams, footer: keep.then_some(footer) });
     }
+}
 
-    pub(super) fn step(
-        &self,
-        scan: &mut FrameScanner,
-        entry: &SegmentEntry,
-    ) -> Result<Scanned, OpenError> {
-        let scanned = scan
-            .step()
-            .map_err(|error| io_context(format!("segment {}", entry.file_name()))(error))?;
-        if let Scanned::Fault(FrameFault::Unknown, _) = scanned {
-            return Err(OpenError::Unknown { file: entry.file_name(), what: Later::Frame });
+/// Reads the frames of a segment of the chain up to `limit`, or to the first that is not good; one of a
+/// later version is refused.
+pub(super) fn frames_of(
+    segment: &Arc<Segment>,
+    entry: &SegmentEntry,
+    limit: u64,
+    visit: impl FnMut(&GoodFrame<'_>) -> Result<(), OpenError>,
+) -> Result<FramesEnd, OpenError> {
+    let unreadable = |error| io_context(format!("segment {}", entry.file_name()))(error);
+    let end = read_frames(segment, limit, unreadable, visit)?;
+    match end.fault {
+        Some(FrameFault::Unknown) => {
+            Err(OpenError::Unknown { file: entry.file_name(), what: Later::Frame })
         }
-        Ok(scanned)
+        _ => Ok(end),
     }
 }
 
-/// Why a sealed segment's footer is not used.
-#[derive(Debug, thiserror::Error)]
-pub(super) enum FooterFault {
-    /// There was no room for one.
-    #[error("has no footer")]
-    None,
-    /// The disk failed: it may be whole.
-    #[error("has a footer that cannot be read ({0})")]
-    Io(io::Error),
-    /// What was read says so.
-    #[error("has no usable footer ({0})")]
-    Unusable(Unusable),
+/// As [`frames_of`] for a sealed segment, where any damage is an error.
+pub(super) fn sealed_frames(
+    segment: &Arc<Segment>,
+    entry: &SegmentEntry,
+    visit: impl FnMut(&GoodFrame<'_>) -> Result<(), OpenError>,
+) -> Result<(), OpenError> {
+    let end = frames_of(segment, entry, entry.data_end, visit)?;
+    match end.fault {
+        Some(fault) => Err(damage(entry, end.offset, end.next, DamageKind::Frame(fault))),
+        None if !entry.compacted && end.next != entry.end.next() => {
+            Err(damage(entry, entry.data_end, end.next, DamageKind::MissingFrames))
+        }
+        None => Ok(()),
+    }
 }
 
-/// A sealed segment's footer.
-pub(super) fn read_footer(segment: &Segment, entry: &SegmentEntry) -> Result<Footer, FooterFault> {
-    if entry.footer_len == 0 {
-        return Err(FooterFault::None);
+/// Reads every frame of a sealed segment that has no footer to go by.
+fn scan_sealed(segment: &Arc<Segment>, entry: &SegmentEntry) -> Result<FooterBuilder, OpenError> {
+    let mut builder = FooterBuilder::new(entry.id, entry.base).compacted(entry.compacted);
+    sealed_frames(segment, entry, |frame| add_frame(&mut builder, frame, entry))?;
+    if entry.compacted {
+        builder.set_end(entry.end);
     }
-    let read = || read_exact_at(&*segment.file, entry.data_end, entry.footer_len as usize);
-    let footer = match again(read) {
-        Ok(bytes) => Footer::parse(bytes, entry.id).map_err(FooterFault::Unusable)?,
-        Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => {
-            return Err(FooterFault::Unusable(Unusable::Damaged("the file ends in it")));
-        }
-        Err(error) => return Err(FooterFault::Io(error)),
-    };
-    if footer.end() == entry.end {
-        Ok(footer)
-    } else {
-        Err(FooterFault::Unusable(Unusable::Damaged("it ends with another position")))
-    }
+    Ok(builder)
+}
+
+/// Takes a frame into a footer that is being made.
+pub(super) fn add_frame(
+    builder: &mut FooterBuilder,
+    frame: &GoodFrame<'_>,
+    entry: &SegmentEntry,
+) -> Result<(), OpenError> {
+    let (at, lsn) = (u32::try_from(frame.offset).unwrap_or(u32::MAX), frame.header.lsn);
+    let added = builder.add_frame(frame.body(), lsn, at);
+    added.map_err(|why| no_records(entry, frame.offset, lsn, why))
 }
 
 fn just_made(builder: &FooterBuilder, entry: &SegmentEntry) -> Footer {
     Footer::parse(builder.encode().0, entry.id).expect("a footer that was just made is valid")
-}
-
-fn matches(header: &SegmentHeader, entry: &SegmentEntry, log_id: u64) -> bool {
-    header.log_id == log_id
-        && header.id == entry.id
-        && header.epoch == entry.epoch
-        && header.base == entry.base
-        && header.salt == entry.salt
-        && header.compacted == entry.compacted
-        && header.block_bytes.is_power_of_two()
 }

@@ -5,22 +5,20 @@
 //! taken after it: then only messages matter, and they are indexed from footers. Compacted segments
 //! hold nothing but messages, all before the cutoff, because states were logged before compaction.
 
-use super::chain_check::{Link, read_footer};
+use super::chain_check::{Link, sealed_frames};
 use super::{DamageKind, Machine, OpenError, Recovery, damage, io_context, no_records};
 use crate::env::again;
-use crate::frame::{
-    FRAME_HEADER_BYTES, FrameFault, FrameHeader, RecordIter, codec::decode_record, pack,
-};
+use crate::frame::{FRAME_HEADER_BYTES, FrameFault, FrameHeader, codec::decode_record, pack};
 use crate::later::{Later, Unusable};
 use crate::machine::IndexedMessage;
 use crate::record::{RecordKind, RecordRef};
 use crate::rules::REFUSE_LATER;
-use crate::segment::{Footer, FrameScanner, Mark, Position, Scanned};
+use crate::segment::reader::{GoodFrame, read_footer};
+use crate::segment::{Footer, Mark, Position};
 use crate::state_part::{PartHead, StatePiece, whole_kind};
-use crate::types::{Lsn, StreamId};
+use crate::types::StreamId;
 use bytes::Bytes;
 use rustc_hash::FxHashMap;
-use std::sync::Arc;
 
 /// Position of a whole state.
 struct Pieces {
@@ -219,29 +217,16 @@ impl<M: Machine> Recovery<M> {
     }
 
     fn replay_frames(&mut self, link: &Link, cutoffs: &Cutoffs) -> Result<(), OpenError> {
-        let mut scan = FrameScanner::new(Arc::clone(&link.segment), link.entry.data_end);
-        loop {
-            match self.step(&mut scan, &link.entry)? {
-                Scanned::Frame(header, offset) => {
-                    let replayed = self.replay_frame(scan.frame(), header.lsn, cutoffs);
-                    replayed.map_err(|why| no_records(&link.entry, offset, header.lsn, why))?;
-                }
-                Scanned::Fault(fault, offset) => {
-                    let kind = DamageKind::Frame(fault);
-                    return Err(damage(&link.entry, offset, scan.expected(), kind));
-                }
-                Scanned::End if scan.expected() == link.entry.end.next() => return Ok(()),
-                Scanned::End => {
-                    let (at, kind) = (link.entry.data_end, DamageKind::MissingFrames);
-                    return Err(damage(&link.entry, at, scan.expected(), kind));
-                }
-            }
-        }
+        sealed_frames(&link.segment, &link.entry, |frame| {
+            let replayed = self.replay_frame(frame, cutoffs);
+            replayed.map_err(|why| no_records(&link.entry, frame.offset, frame.header.lsn, why))
+        })
     }
 
-    fn replay_frame(&mut self, frame: &[u8], lsn: Lsn, cutoffs: &Cutoffs) -> Result<(), Unusable> {
+    fn replay_frame(&mut self, frame: &GoodFrame<'_>, cutoffs: &Cutoffs) -> Result<(), Unusable> {
         self.report.frames += 1;
-        let mut records = RecordIter::new(&frame[FRAME_HEADER_BYTES..]);
+        let lsn = frame.header.lsn;
+        let mut records = frame.records();
         for (number, (_, record)) in records.by_ref().enumerate() {
             self.report.records += 1;
             let at = Position { lsn, record: number as u16 };

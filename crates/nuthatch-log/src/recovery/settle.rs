@@ -4,22 +4,19 @@
 //! Each step leaves a log that the next start understands. On a full medium the space that was set
 //! aside for that is used.
 
-use super::chain_check::Head;
 use super::{Machine, OpenError, Recovery, io_context};
 use crate::catalog::{SegmentEntry, SegmentState};
 use crate::compaction::forget_removed;
-use crate::env::{Disk, DiskFile, Entropy, again, is_full, replace_file};
+use crate::env::{Disk, Entropy, again, is_full, replace_file};
 use crate::identity::{IDENTITY_FILE, Identity};
 use crate::rules::{CLEAR_UNFINISHED, DRAW_RESERVE, DROP_AFTER_CATALOG, KEEP_TORN};
-use crate::segment::scan::{Beyond, look_beyond};
+use crate::segment::reader::{SegmentFile, is_blank};
+use crate::segment::scan::Beyond;
 use crate::segment::writer::append_footer;
 use crate::segment::{FooterBuilder, HeaderFault, Segment, SegmentHeader, SegmentId};
 use crate::store::{RESERVE_FILE, TMP_DIR, TORN_DIR};
 use std::io;
 use std::sync::Arc;
-
-/// Bytes that are looked at at a time where a file may be all zeros.
-const BLANK_STEP_BYTES: usize = 1024 * 1024;
 
 /// A start that finds the medium full takes so much of the reserve at a time.
 const DRAW_BYTES: u64 = 1024 * 1024;
@@ -184,8 +181,7 @@ impl<M: Machine> Recovery<M> {
     /// A crash came between a dropped segment's end in the catalog and that of its file. Whether
     /// what is in it was copied is not known any more: anything but zeros is kept.
     fn clear_dropped(&self, name: &str) -> io::Result<()> {
-        let (file, header): Head = self.head_of(name)?;
-        let len = file.len()?;
+        let SegmentFile { file, header, len, .. } = SegmentFile::open(&*self.disk, name)?;
         let from =
             header.map_or(0, |header| Segment { header, file: Arc::clone(&file) }.first_offset());
         if !KEEP_TORN.holds() || is_blank(&*file, from, len)? {
@@ -228,18 +224,13 @@ impl<M: Machine> Recovery<M> {
     }
 
     fn clear_orphan(&self, name: &str) -> io::Result<()> {
-        let (file, header): Head = self.head_of(name)?;
-        let len = file.len()?;
-        let has_frames = match header {
+        let found = SegmentFile::open(&*self.disk, name)?;
+        let has_frames = match found.header {
             // In a bucket the first block may be missing alone.
-            Err(HeaderFault::Damaged) => !is_blank(&*file, 0, len)?,
+            Err(HeaderFault::Damaged) => !is_blank(&*found.file, 0, found.len)?,
             Err(HeaderFault::Later(_)) => true,
             Ok(header) if self.is_unfinished_compaction(&header) => false,
-            Ok(header) => {
-                let segment = Segment { header, file };
-                let from = segment.first_offset();
-                look_beyond(&segment, from, len)?.frames > 0
-            }
+            Ok(_) => found.has_frames()?,
         };
         if !has_frames {
             return self.disk.remove(name);
@@ -315,18 +306,4 @@ fn draw_reserve(disk: &dyn Disk, left: u64) -> bool {
         Ok(len) if len > left => file.set_len(len.saturating_sub(DRAW_BYTES).max(left)).is_ok(),
         _ => false,
     }
-}
-
-/// True if all of a part of a file reads as zeros.
-fn is_blank(file: &dyn DiskFile, from: u64, until: u64) -> io::Result<bool> {
-    let mut chunk = vec![0; BLANK_STEP_BYTES];
-    let mut at = from;
-    while at < until {
-        let n = again(|| file.read_at(&mut chunk, at))?;
-        if n == 0 || chunk[..n].iter().any(|byte| *byte != 0) {
-            return Ok(n == 0);
-        }
-        at += n as u64;
-    }
-    Ok(true)
 }

@@ -1,22 +1,17 @@
 //! The segment that was open when the log stopped: its end is found by scanning, and it is to be
 //! sealed where its good frames end. What lies behind them is a torn tail, or proves damage.
 
+use super::chain_check::{add_frame, frames_of};
 use super::settle::Todo;
-use super::{DamageKind, FrameFault, Lsn, Machine, OpenError, Recovery, damage, io_context};
+use super::{DamageKind, FrameFault, Machine, OpenError, Recovery, damage, io_context};
 use crate::catalog::{SegmentEntry, SegmentState};
 use crate::env::again;
 use crate::rules::{CHECK_ALLOCATED, CHECK_VOUCHED, READ_PAST_CACHES};
 use crate::segment::footer::FOOTER_MAGIC;
+use crate::segment::reader::FramesEnd;
 use crate::segment::scan::{Beyond, look_beyond};
-use crate::segment::{FooterBuilder, FrameScanner, Scanned, Segment};
+use crate::segment::{FooterBuilder, Segment};
 use std::sync::Arc;
-
-/// End of the good frames of the open segment.
-struct End {
-    offset: u64,
-    expected: Lsn,
-    fault: Option<FrameFault>,
-}
 
 impl<M: Machine> Recovery<M> {
     pub(super) fn open_tail(&mut self, at: usize, entry: SegmentEntry) -> Result<(), OpenError> {
@@ -27,9 +22,10 @@ impl<M: Machine> Recovery<M> {
         }
         let limit = again(|| segment.file.len()).map_err(io_context(name))?;
         let mut builder = FooterBuilder::new(entry.id, entry.base);
-        let end = self.scan_tail(&segment, &entry, limit, &mut builder)?;
+        let end =
+            frames_of(&segment, &entry, limit, |frame| add_frame(&mut builder, frame, &entry))?;
         self.judge(&segment, &entry, &end, limit)?;
-        if end.expected == entry.base {
+        if end.next == entry.base {
             self.drop_empty(&entry);
         } else {
             self.plan_seal(at, entry, segment, end.offset, builder, None);
@@ -47,29 +43,6 @@ impl<M: Machine> Recovery<M> {
         dropped.allocated = 0;
     }
 
-    fn scan_tail(
-        &mut self,
-        segment: &Arc<Segment>,
-        entry: &SegmentEntry,
-        limit: u64,
-        builder: &mut FooterBuilder,
-    ) -> Result<End, OpenError> {
-        let mut scan = FrameScanner::new(Arc::clone(segment), limit);
-        let mut offset = segment.first_offset();
-        loop {
-            let fault = match self.step(&mut scan, entry)? {
-                Scanned::Frame(header, at) => {
-                    self.add_frame(builder, &scan, header.lsn, at, entry)?;
-                    offset = at + header.padded_len(segment.header.block_bytes as usize) as u64;
-                    continue;
-                }
-                Scanned::Fault(fault, _) => Some(fault),
-                Scanned::End => None,
-            };
-            return Ok(End { offset, expected: scan.expected(), fault });
-        }
-    }
-
     /// Decides whether what lies behind the last good frame is a torn tail, which is to be kept aside.
     /// A later frame that vouches for the missing one proves damage instead, and so does a file that
     /// is shorter than it was.
@@ -77,18 +50,18 @@ impl<M: Machine> Recovery<M> {
         &mut self,
         segment: &Arc<Segment>,
         entry: &SegmentEntry,
-        end: &End,
+        end: &FramesEnd,
         limit: u64,
     ) -> Result<(), OpenError> {
         let name = entry.file_name();
         let beyond = look_beyond(segment, end.offset, limit);
         let beyond = beyond.map_err(io_context(name))?;
-        if beyond.durable >= end.expected && CHECK_VOUCHED.holds() {
+        if beyond.durable >= end.next && CHECK_VOUCHED.holds() {
             let kind = DamageKind::Frame(end.fault.unwrap_or(FrameFault::Short));
-            return Err(damage(entry, end.offset, end.expected, kind));
+            return Err(damage(entry, end.offset, end.next, kind));
         }
         if limit < entry.allocated && CHECK_ALLOCATED.holds() {
-            return Err(damage(entry, limit, end.expected, DamageKind::Short));
+            return Err(damage(entry, limit, end.next, DamageKind::Short));
         }
         if beyond.end > end.offset && !is_footer(segment, end.offset, &beyond)? {
             let (segment, from) = (Arc::clone(segment), end.offset);

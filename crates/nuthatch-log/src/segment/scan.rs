@@ -115,9 +115,7 @@ impl FrameScanner {
     fn follows(&self, header: &FrameHeader) -> bool {
         let compacted = header.flags & flags::COMPACTED != 0;
         self.prev_crc.is_none_or(|prev_crc| header.prev_crc == prev_crc)
-            && (self.segment.header.packed || !pack::is_packed(header))
-            && header.epoch == self.segment.header.epoch
-            && compacted == self.segment.header.compacted
+            && self.segment.header.owns(header)
             && (compacted || header.lsn == self.next_lsn)
     }
 
