@@ -32,6 +32,9 @@ impl Deref for SubRef {
     }
 }
 
+/// Steps of a search that a publisher waits for.
+const PUBLISHER_STEPS_MAX: usize = 1024;
+
 /// The subscriptions that match a subject: every plain one and one of each queue group get it.
 pub type Matched = MatchResult<SubRef>;
 
@@ -269,12 +272,13 @@ impl Interest {
         let mut found = None;
         let mut count = 0_usize;
         // Asked by publishers: it looks no further than the second.
-        self.tree.read().any_overlapping(pattern, |sub| {
+        let search = |sub: &SubRef| {
             count += 1;
             found = sub.0.queue.is_none().then(|| sub.0.clone());
             count > 1
-        });
-        found.filter(|_| count == 1)
+        };
+        let others = self.tree.read().any_overlapping(pattern, PUBLISHER_STEPS_MAX, search);
+        found.filter(|_| others == Some(false))
     }
 }
 

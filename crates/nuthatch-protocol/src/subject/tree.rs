@@ -5,6 +5,7 @@
 //! match costs one probe per token plus one per `*` branch. Values are generic: the server keeps
 //! its own table of subscriptions and stores small handles here.
 
+mod overlap;
 mod queues;
 mod result;
 
@@ -14,6 +15,7 @@ use std::hash::{BuildHasher, Hasher};
 
 use super::compact::CompactBytes;
 use super::{ANY_TAIL, ANY_TOKEN, Tokens, has_empty_token, tokens};
+pub use overlap::{OverlapSearch, SearchOutcome};
 pub use queues::QueueId;
 use queues::QueueNames;
 pub use result::MatchResult;
@@ -87,6 +89,8 @@ pub struct SubjectTree<T> {
     queues: QueueNames,
     hasher: FixedState,
     len: usize,
+    /// Insertions and removals so far: places in the tree mean something until the next one.
+    changes: u64,
 }
 
 impl<T> Default for SubjectTree<T> {
@@ -109,6 +113,7 @@ impl<T> SubjectTree<T> {
             queues: QueueNames::default(),
             hasher: FixedState::with_seed(seed),
             len: 0,
+            changes: 0,
         }
     }
 
@@ -159,6 +164,7 @@ impl<T> SubjectTree<T> {
         let slot = self.subscribers_slot(node);
         self.subscribers[slot].push(queue, value);
         self.len += 1;
+        self.changes += 1;
     }
 
     fn subscribers_slot(&mut self, node: u32) -> usize {
@@ -187,6 +193,7 @@ impl<T> SubjectTree<T> {
         let slot = self.nodes[node as usize].subscribers;
         let subscribers = self.subscribers.get_mut(slot as usize)?;
         let removed = subscribers.remove(queue, value)?;
+        self.changes += 1;
         if subscribers.is_empty() {
             *subscribers = Subscribers::default();
             self.free_subscribers.push(slot);
@@ -477,24 +484,6 @@ impl<T> SubjectTree<T> {
         self.subscribers.get(slot as usize).is_none_or(visit)
     }
 
-    /// Visits every subscription whose pattern selects at least one subject that `pattern` selects
-    /// too, with its queue group. For a literal `pattern` that is a match.
-    pub fn for_each_overlapping(&self, pattern: &[u8], mut visit: impl FnMut(Option<QueueId>, &T)) {
-        self.walk_overlapping(ROOT, tokens(pattern), &mut |subscribers: &Subscribers<T>| {
-            subscribers.for_each(&mut visit);
-            true
-        });
-    }
-
-    /// As [`SubjectTree::for_each_overlapping`] until `wanted` says so of one; whether it did.
-    pub fn any_overlapping(&self, pattern: &[u8], mut wanted: impl FnMut(&T) -> bool) -> bool {
-        !self.walk_overlapping(ROOT, tokens(pattern), &mut |subscribers: &Subscribers<T>| {
-            let mut found = false;
-            subscribers.for_each(&mut |_, value: &T| found = found || wanted(value));
-            !found
-        })
-    }
-
     /// True if certainly no subscription selects a subject that `pattern` selects too. Meant for
     /// patterns of literal tokens and then one wildcard. It takes no longer than a match; therefore
     /// it may say no where all subscriptions nearby are for subjects of other lengths.
@@ -517,50 +506,6 @@ impl<T> SubjectTree<T> {
             }
         }
         false
-    }
-
-    /// Goes on while `visit` says so; whether it always did.
-    fn walk_overlapping(
-        &self,
-        id: u32,
-        mut rest: Tokens<'_>,
-        visit: &mut impl FnMut(&Subscribers<T>) -> bool,
-    ) -> bool {
-        let Some(token) = rest.next() else {
-            return self.visit_all(id, visit);
-        };
-        let node = &self.nodes[id as usize];
-        if !self.visit_all(node.any_tail, visit) {
-            return false;
-        }
-        let edge = edge(token, rest.rest().is_none());
-        if edge == Edge::AnyTail {
-            return self.walk_below(id, visit);
-        }
-        if node.any_token != NIL && !self.walk_overlapping(node.any_token, rest.clone(), visit) {
-            return false;
-        }
-        if edge == Edge::AnyToken {
-            return self
-                .literal_children(id)
-                .all(|child| self.walk_overlapping(child, rest.clone(), visit));
-        }
-        let child = self.literal_child(id, token);
-        child.is_none_or(|child| self.walk_overlapping(child, rest, visit))
-    }
-
-    /// Visits everything below `id` except its `>` child, while `visit` says so.
-    fn walk_below(&self, id: u32, visit: &mut impl FnMut(&Subscribers<T>) -> bool) -> bool {
-        let any = self.nodes[id as usize].any_token;
-        self.literal_children(id).chain((any != NIL).then_some(any)).all(|child| {
-            self.visit_all(child, visit)
-                && self.visit_all(self.nodes[child as usize].any_tail, visit)
-                && self.walk_below(child, visit)
-        })
-    }
-
-    fn visit_all(&self, id: u32, visit: &mut impl FnMut(&Subscribers<T>) -> bool) -> bool {
-        id == NIL || self.visit_node(id, visit)
     }
 
     fn literal_children(&self, id: u32) -> impl Iterator<Item = u32> + '_ {

@@ -108,7 +108,7 @@ impl JetStream {
             let ids = self.account_ids().into_iter().filter(|id| self.account_name(*id) == name);
             let registry = self.registry.read();
             let names_of =
-                |id| registry.streams(id, "").map(move |entry| (id, entry.config.name.clone()));
+                |id| registry.of_account(id).map(move |entry| (id, entry.config.name.clone()));
             ids.flat_map(names_of).collect()
         };
         for (account, stream) in names {

@@ -88,7 +88,7 @@ impl JetStream {
             Call::StreamPurge(name) => self.stream_purge(account, name, body).await,
             Call::StreamSnapshot(name) => self.stream_snapshot(from, name, body, then).await,
             Call::StreamRestore(name) => self.stream_restore(from, name, body, then).await,
-            Call::StreamNames => self.stream_names(account, body),
+            Call::StreamNames => self.stream_names(account, body).await,
             Call::StreamList => self.stream_list(account, body).await,
             Call::MsgGet(name) => self.msg_get(account, name, body).await,
             Call::MsgDelete(name) => self.msg_delete(account, name, body).await,

@@ -191,11 +191,27 @@ pub async fn call(
     engine: LogIndex,
     op: Op,
 ) -> Result<OpResult, CallError> {
+    finished(begin(core_port, engine, op)).await
+}
+
+/// Sends an operation; what is returned gets its outcome.
+pub(super) fn begin(
+    core_port: &dyn CorePort,
+    engine: LogIndex,
+    op: Op,
+) -> Result<oneshot::Receiver<OpResult>, NotTaken> {
     let (sender, receiver) = oneshot::channel();
     let respond: Respond = Box::new(move |result| {
         // The requester may have gone; then the outcome is dropped.
         let _ = sender.send(result);
     });
     core_port.submit(engine, op, respond)?;
-    receiver.await.map_err(|_| CallError::Closed)
+    Ok(receiver)
+}
+
+/// Waits for the outcome of what [`begin`] has sent.
+pub(super) async fn finished(
+    begun: Result<oneshot::Receiver<OpResult>, NotTaken>,
+) -> Result<OpResult, CallError> {
+    begun?.await.map_err(|_| CallError::Closed)
 }

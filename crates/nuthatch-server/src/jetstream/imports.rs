@@ -141,10 +141,10 @@ impl JetStream {
             return Err(JsError::STREAM_RESTORE.with_err(text));
         }
         let engine = self.engine_for(&config)?;
-        let id = self.registry.write().fresh_id();
-        let pending = PendingChange::new(account, engine, config.clone());
-        let config = Box::new(importing_config(&config));
-        let work = self.run(engine, Op::CreateStream { id, account, config });
+        let importing = Box::new(importing_config(&config));
+        let pending = PendingChange::new(account, engine, config);
+        let (id, work) =
+            self.begin_new(engine, |id| Op::CreateStream { id, account, config: importing });
         let (outcome, _changing) = self.settle(changing, pending, work).await;
         outcome?;
         self.adopt_import(account, name, StreamRoute { engine, id });
@@ -239,7 +239,7 @@ impl JetStream {
         };
         let config = Arc::new(info.config.clone());
         let entry = Entry { id, engine, account, config, created: info.created };
-        self.change(|registry| registry.insert(entry));
+        self.enter(entry).await;
         self.imports.0.lock().remove(&(account, name.to_owned()));
         Ok(self.stream_answer(account, "stream_import", info, None, false))
     }

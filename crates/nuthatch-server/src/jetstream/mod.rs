@@ -27,6 +27,7 @@ mod replication;
 mod request;
 mod restore;
 mod snapshot;
+mod stream_subjects;
 mod streams;
 mod view;
 

@@ -10,6 +10,7 @@
 
 mod mover;
 
+use super::core_port::{NotTaken, begin};
 use super::envelope::{self, ResponseType};
 use super::pending_changes::{CHANGE_TIMEOUT, Changing};
 use super::registry::{Entry, LogIndex, StreamRoute};
@@ -308,17 +309,8 @@ impl JetStream {
         if entry.engine == target || self.move_of(entry.account, &entry.config.name).is_some() {
             return Ok(());
         }
-        let id = self.registry.write().fresh_id();
-        let from = StreamLocation { log: self.log_name(entry.engine).to_owned(), stream: entry.id };
-        let op = Op::Arrive {
-            id,
-            account: entry.account,
-            config: Box::new((*entry.config).clone()),
-            from,
-            created: entry.created,
-        };
-        let arriving = timeout(CHANGE_TIMEOUT, self.begin(target, op)).await;
-        let arriving = arriving.map_err(|_| self.not_answering(target, "the move"))??;
+        let arriving = timeout(CHANGE_TIMEOUT, self.begin_arrival(target, &entry)).await;
+        let (id, arriving) = arriving.map_err(|_| self.not_answering(target, "the move"))??;
         let rate = if request.max_rate == 0 { RATE_DEFAULT_BYTES } else { request.max_rate };
         let mover = self.new_move(&entry, StreamRoute { engine: target, id }, rate);
         // Its identity stands in the log's queue, and the move is known: other changes need not
@@ -410,15 +402,33 @@ impl JetStream {
         op: Op,
     ) -> Result<oneshot::Receiver<OpResult>, JsError> {
         loop {
-            let (sender, receiver) = oneshot::channel();
-            let respond = Box::new(move |result| {
-                // The move may have been given up.
-                let _ = sender.send(result);
-            });
-            match self.core_port.submit(engine, op.clone(), respond) {
-                Ok(()) => return Ok(receiver),
-                Err(super::core_port::NotTaken::Busy) => tokio::time::sleep(BUSY_PAUSE).await,
-                Err(super::core_port::NotTaken::Closed) => return Err(closed()),
+            match begin(&*self.core_port, engine, op.clone()) {
+                Ok(receiver) => return Ok(receiver),
+                Err(NotTaken::Busy) => tokio::time::sleep(BUSY_PAUSE).await,
+                Err(NotTaken::Closed) => return Err(closed()),
+            }
+        }
+    }
+
+    /// Begins a copy of a stream in another log without waiting for the outcome.
+    async fn begin_arrival(
+        &self,
+        target: LogIndex,
+        entry: &Entry,
+    ) -> Result<(StreamId, oneshot::Receiver<OpResult>), JsError> {
+        let from = StreamLocation { log: self.log_name(entry.engine).to_owned(), stream: entry.id };
+        let arrive = |id| Op::Arrive {
+            id,
+            account: entry.account,
+            config: Box::new((*entry.config).clone()),
+            from: from.clone(),
+            created: entry.created,
+        };
+        loop {
+            match self.submit_new(target, arrive) {
+                (id, Ok(receiver)) => return Ok((id, receiver)),
+                (_, Err(NotTaken::Busy)) => tokio::time::sleep(BUSY_PAUSE).await,
+                (_, Err(NotTaken::Closed)) => return Err(closed()),
             }
         }
     }

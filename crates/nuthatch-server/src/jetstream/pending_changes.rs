@@ -1,13 +1,14 @@
 //! Changes of streams that take long, in a log whose bucket does not answer for example: changes of
 //! other streams do not wait for them.
 //!
-//! Whoever changes the registry holds the lock of changes until the log has answered. After
-//! [`CHANGE_TIMEOUT`] the lock is let go and the change becomes *pending*: until it ends, the
-//! stream's name and subjects are taken, what it reserves counts, and nobody else changes that
-//! stream.
+//! Whoever changes streams of an account holds that account's lock of changes until the log has
+//! answered. After [`CHANGE_TIMEOUT`] the lock is let go and the change becomes *pending*: until it
+//! ends, the stream's name and subjects are taken, what it reserves counts, and nobody else changes
+//! that stream.
 
 use super::registry::{LogIndex, Registry};
 use super::service::{JetStream, described};
+use super::stream_subjects::tree_of;
 use nuthatch_protocol::js::{StorageType, StreamConfig};
 use nuthatch_protocol::jserror::JsError;
 use nuthatch_protocol::subject::tree::SubjectTree;
@@ -16,15 +17,41 @@ use parking_lot::Mutex;
 use rustc_hash::FxHashMap;
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::sync::MutexGuard;
+use tokio::sync::OwnedMutexGuard;
 use tokio::time::timeout;
 
 /// How long others wait for a log to change a stream. Those behind a log that has let others wait
 /// before do not wait at all.
 pub(super) const CHANGE_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// The right to change the registry.
-pub(super) type Changing<'a> = MutexGuard<'a, ()>;
+/// Locks of the accounts of which streams are about to change.
+#[derive(Default)]
+pub(super) struct ChangeLocks(Mutex<FxHashMap<AccountId, Arc<tokio::sync::Mutex<()>>>>);
+
+impl ChangeLocks {
+    async fn lock(&self, account: AccountId) -> Changing<'_> {
+        let lock = self.0.lock().entry(account).or_default().clone();
+        Changing { locks: self, account, held: Some(lock.lock_owned().await) }
+    }
+}
+
+/// The right to change the streams of an account.
+pub(super) struct Changing<'a> {
+    locks: &'a ChangeLocks,
+    account: AccountId,
+    held: Option<OwnedMutexGuard<()>>,
+}
+
+impl Drop for Changing<'_> {
+    fn drop(&mut self) {
+        self.held = None;
+        let mut locks = self.locks.0.lock();
+        // Whoever waits for it has a part of it.
+        if locks.get(&self.account).is_some_and(|lock| Arc::strong_count(lock) == 1) {
+            locks.remove(&self.account);
+        }
+    }
+}
 
 /// A change of a stream that waits for its log.
 #[derive(Clone)]
@@ -69,18 +96,16 @@ impl PendingChanges {
         self.0.lock().values().any(|pending| pending.engine == engine)
     }
 
-    /// True if another stream's pending change overlaps with the subjects of this one.
-    pub(super) fn overlaps(&self, account: AccountId, config: &StreamConfig) -> bool {
-        let others: Vec<Arc<SubjectTree<()>>> = {
-            let pending_changes = self.0.lock();
-            let others = pending_changes.values().filter(|pending| pending.account == account);
-            let others = others.filter(|pending| pending.config.name != config.name);
-            others.map(|pending| pending.subjects.clone()).collect()
-        };
-        let overlaps = |own: &String| {
-            others.iter().any(|theirs| theirs.any_overlapping(own.as_bytes(), |()| true))
-        };
-        config.subjects.iter().any(overlaps)
+    /// The subjects of other streams' pending changes.
+    pub(super) fn subjects_beside(
+        &self,
+        account: AccountId,
+        name: &str,
+    ) -> Vec<Arc<SubjectTree<()>>> {
+        let pending_changes = self.0.lock();
+        let others = pending_changes.values().filter(|pending| pending.account == account);
+        let others = others.filter(|pending| pending.config.name != name);
+        others.map(|pending| pending.subjects.clone()).collect()
     }
 
     /// Streams that the registry does not have (yet).
@@ -113,10 +138,7 @@ impl PendingChanges {
 struct PendingChangeGuard<'a>(&'a PendingChanges, (AccountId, String));
 
 impl<'a> PendingChangeGuard<'a> {
-    fn new(pending_changes: &'a PendingChanges, mut pending: PendingChange) -> Self {
-        let mut subjects = SubjectTree::default();
-        pending.config.subjects.iter().for_each(|own| subjects.insert(own.as_bytes(), None, ()));
-        pending.subjects = Arc::new(subjects);
+    fn new(pending_changes: &'a PendingChanges, pending: PendingChange) -> Self {
         let key = (pending.account, pending.config.name.clone());
         pending_changes.0.lock().insert(key.clone(), pending);
         Self(pending_changes, key)
@@ -130,7 +152,7 @@ impl Drop for PendingChangeGuard<'_> {
 }
 
 impl JetStream {
-    /// The right to change the registry for one stream.
+    /// The right to change the streams of an account, for one of them.
     ///
     /// # Errors
     /// Another change of it waits for its log.
@@ -139,7 +161,7 @@ impl JetStream {
         account: AccountId,
         name: &str,
     ) -> Result<Changing<'_>, JsError> {
-        let changing = self.changing.lock().await;
+        let changing = self.changing.lock(account).await;
         match self.pending_changes.engine_of(account, name) {
             Some(engine) => Err(self.not_answering(engine, "another change of this stream")),
             None => Ok(changing),
@@ -159,19 +181,21 @@ impl JetStream {
     pub(super) async fn settle<'a, T>(
         &'a self,
         changing: Changing<'a>,
-        pending: PendingChange,
+        mut pending: PendingChange,
         work: impl Future<Output = T>,
     ) -> (T, Changing<'a>) {
+        let account = pending.account;
         let mut work = Box::pin(work);
         let slow = self.pending_changes.is_slow(pending.engine);
         let wait = if slow { Duration::ZERO } else { CHANGE_TIMEOUT };
         if let Ok(outcome) = timeout(wait, &mut work).await {
             return (outcome, changing);
         }
+        pending.subjects = Arc::new(tree_of(&pending.config.subjects).await);
         let guard = PendingChangeGuard::new(&self.pending_changes, pending);
         drop(changing);
         let outcome = work.await;
-        let changing = self.changing.lock().await;
+        let changing = self.changing.lock(account).await;
         // Not before: no other change may take the name between the outcome and what follows from
         // it.
         drop(guard);
@@ -180,7 +204,7 @@ impl JetStream {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
     use crate::jetstream::core_port::{CorePort, NotTaken};
     use crate::jetstream::handle::{ReplyPort, Take};
@@ -192,11 +216,11 @@ mod tests {
     use std::any::Any;
 
     const COLD: LogIndex = LogIndex(LogIndex::FIRST_NAMED);
-    const ACCOUNT: AccountId = AccountId::GLOBAL;
+    pub(in super::super) const ACCOUNT: AccountId = AccountId::GLOBAL;
 
     /// Logs that do as they are told, but that `cold` keeps what it is told until it is let.
     #[derive(Default)]
-    struct Logs {
+    pub(in super::super) struct Logs {
         waiting: Mutex<Vec<(Op, Respond)>>,
     }
 
@@ -249,19 +273,24 @@ mod tests {
         }
     }
 
-    async fn create(service: &JetStream, name: &str, subject: &str, tags: &[&str]) -> Answer {
+    pub(in super::super) async fn create(
+        service: &JetStream,
+        name: &str,
+        subject: &str,
+        tags: &[&str],
+    ) -> Answer {
         let placement = json!({ "tags": tags });
         let body = json!({ "name": name, "subjects": [subject], "placement": placement });
         service.stream_create(ACCOUNT, name, body.to_string().as_bytes()).await
     }
 
-    fn service() -> (Arc<Logs>, Arc<JetStream>) {
+    pub(in super::super) fn service() -> (Arc<Logs>, Arc<JetStream>) {
         let logs = Arc::new(Logs::default());
         let settings = Settings { logs: vec!["cold".to_owned()], ..Settings::default() };
         (logs.clone(), Arc::new(JetStream::new(logs, settings)))
     }
 
-    fn code(answer: Answer) -> u16 {
+    pub(in super::super) fn code(answer: Answer) -> u16 {
         answer.expect_err("an error").err_code
     }
 

@@ -3,12 +3,16 @@
 //! One place serialises creation, update and deletion over all logs, so that names are unique and
 //! subjects never overlap, whichever log a stream lives in. Connections ask it for routes only when
 //! their own cache misses or [`Registry::version`] has moved on.
+//!
+//! A stream's subjects stand in the tree under a key that stays the same whatever else of the stream
+//! changes. They can be put there in parts before the stream is, and taken out in parts after it is
+//! gone: a subject whose key belongs to no stream has no route.
 
 use crate::route::is_region;
 use nuthatch_log::StreamId;
 use nuthatch_protocol::js::{StorageType, StreamConfig, Time};
 use nuthatch_protocol::subject;
-use nuthatch_protocol::subject::tree::SubjectTree;
+use nuthatch_protocol::subject::tree::{OverlapSearch, SearchOutcome, SubjectTree};
 use nuthatch_streams::AccountId;
 use rustc_hash::FxHashMap;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -19,6 +23,8 @@ const MOVED_MAX: usize = 64 * 1024;
 
 /// Patterns of a stream that are looked at for the one that selects a subject.
 const PATTERNS_LOOKED_AT: usize = 64;
+/// Steps of a search that a publisher waits for; beyond them a route is known for its subject only.
+const PUBLISHER_STEPS_MAX: usize = 1024;
 
 /// Index of an engine: a log with the streams on it.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -57,12 +63,17 @@ pub struct StreamRoute {
     pub id: StreamId,
 }
 
+/// The name under which a stream's subjects stand in the tree of its account.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct SubjectsKey(u64);
+
 /// Streams of one account.
 #[derive(Default)]
 struct AccountStreams {
     by_name: BTreeMap<String, Arc<Entry>>,
-    by_id: FxHashMap<StreamId, Arc<Entry>>,
-    subjects: SubjectTree<StreamRoute>,
+    by_id: FxHashMap<StreamId, (SubjectsKey, Arc<Entry>)>,
+    by_key: FxHashMap<SubjectsKey, Arc<Entry>>,
+    subjects: SubjectTree<SubjectsKey>,
     /// Mirrors that serve direct gets for their origin (`mirror_direct`), by its name.
     direct_mirrors: FxHashMap<String, BTreeSet<StreamRoute>>,
     /// Bytes that streams have reserved by `max_bytes`: in files, in memory. Wide enough for any
@@ -102,6 +113,7 @@ pub struct Registry {
     /// Keys of `moved`, oldest first.
     moved_order: VecDeque<StreamRoute>,
     next_id: u32,
+    next_key: u64,
     version: u64,
 }
 
@@ -112,15 +124,69 @@ impl Registry {
         self.version
     }
 
-    /// Takes in a recovered or newly created stream.
+    /// Takes in a stream with all its subjects, in one go: for a start.
     pub fn insert(&mut self, entry: Entry) {
-        self.remove(entry.account, &entry.config.name);
+        let account = entry.account;
+        let known = self.get(account, &entry.config.name).cloned();
+        let key = self.key_for(account, &entry.config.name);
+        if let Some(known) = known {
+            self.drop_subjects(account, key, &known.config.subjects);
+        }
+        self.add_subjects(account, key, &entry.config.subjects);
+        self.put(key, entry);
+    }
+
+    /// The key of a stream's subjects: that of the stream of this name, or a fresh one.
+    pub fn key_for(&mut self, account: AccountId, name: &str) -> SubjectsKey {
+        self.key_of(account, name).unwrap_or_else(|| {
+            self.next_key += 1;
+            SubjectsKey(self.next_key)
+        })
+    }
+
+    /// The key of a stream's subjects.
+    #[must_use]
+    pub fn key_of(&self, account: AccountId, name: &str) -> Option<SubjectsKey> {
+        let streams = self.accounts.get(&account)?;
+        let entry = streams.by_name.get(name)?;
+        streams.by_id.get(&entry.id).map(|(key, _)| *key)
+    }
+
+    /// Puts subjects into the tree; they have a route as soon as a stream has the key.
+    pub fn add_subjects<'a>(
+        &mut self,
+        account: AccountId,
+        key: SubjectsKey,
+        subjects: impl IntoIterator<Item = &'a String>,
+    ) {
+        let tree = &mut self.accounts.entry(account).or_default().subjects;
+        subjects.into_iter().for_each(|own| tree.insert(own.as_bytes(), None, key));
+    }
+
+    /// Takes subjects out of the tree.
+    pub fn drop_subjects<'a>(
+        &mut self,
+        account: AccountId,
+        key: SubjectsKey,
+        subjects: impl IntoIterator<Item = &'a String>,
+    ) {
+        let Some(streams) = self.accounts.get_mut(&account) else { return };
+        subjects.into_iter().for_each(|own| {
+            streams.subjects.remove(own.as_bytes(), None, &key);
+        });
+    }
+
+    /// Routes have changed by subjects that came or went.
+    pub const fn note_change(&mut self) {
+        self.version += 1;
+    }
+
+    /// Takes in a new or changed stream, whose subjects have this key.
+    pub fn put(&mut self, key: SubjectsKey, entry: Entry) {
+        self.take(entry.account, &entry.config.name);
         let route = StreamRoute { engine: entry.engine, id: entry.id };
         self.next_id = self.next_id.max(entry.id.0 + 1);
         let account = self.accounts.entry(entry.account).or_default();
-        for pattern in &entry.config.subjects {
-            account.subjects.insert(pattern.as_bytes(), None, route);
-        }
         let (sum, bytes) = account.reservation(&entry.config);
         *sum += bytes;
         if let Some(origin) = serves_for(&entry.config) {
@@ -130,20 +196,20 @@ impl Registry {
         if entry.config.mirror.is_some() || !entry.config.sources.is_empty() {
             self.copying.insert(route, entry.clone());
         }
-        account.by_id.insert(entry.id, entry.clone());
+        account.by_id.insert(entry.id, (key, entry.clone()));
+        account.by_key.insert(key, entry.clone());
         account.by_name.insert(entry.config.name.clone(), entry);
         self.version += 1;
     }
 
-    /// Forgets a stream.
-    pub fn remove(&mut self, account: AccountId, name: &str) -> Option<Arc<Entry>> {
+    /// Forgets a stream. Its subjects have no route any more, but stand in the tree until they are
+    /// [dropped](Registry::drop_subjects).
+    pub fn take(&mut self, account: AccountId, name: &str) -> Option<(SubjectsKey, Arc<Entry>)> {
         let streams = self.accounts.get_mut(&account)?;
         let entry = streams.by_name.remove(name)?;
-        streams.by_id.remove(&entry.id);
+        let (key, _) = streams.by_id.remove(&entry.id).expect("a stream with a name has an id");
+        streams.by_key.remove(&key);
         let route = StreamRoute { engine: entry.engine, id: entry.id };
-        for pattern in &entry.config.subjects {
-            streams.subjects.remove(pattern.as_bytes(), None, &route);
-        }
         let (sum, bytes) = streams.reservation(&entry.config);
         *sum -= bytes;
         if let Some(origin) = serves_for(&entry.config)
@@ -156,7 +222,7 @@ impl Registry {
         }
         self.copying.remove(&route);
         self.version += 1;
-        Some(entry)
+        Some((key, entry))
     }
 
     /// A mirror that serves direct gets for a stream of this name, which may be elsewhere or gone.
@@ -165,11 +231,12 @@ impl Registry {
         self.accounts.get(&account)?.direct_mirrors.get(origin)?.first().copied()
     }
 
-    /// A stream lives in another log from now on.
+    /// A stream lives in another log from now on. Its subjects are the same.
     pub fn rehome(&mut self, old: &Entry, new: Entry) {
         let from = StreamRoute { engine: old.engine, id: old.id };
         let to = StreamRoute { engine: new.engine, id: new.id };
-        self.insert(new);
+        let key = self.key_of(old.account, &old.config.name);
+        self.put(key.expect("who moves a stream keeps it from being deleted"), new);
         while self.moved_order.len() >= MOVED_MAX {
             if let Some(oldest) = self.moved_order.pop_front() {
                 self.moved.remove(&oldest);
@@ -200,7 +267,7 @@ impl Registry {
     #[must_use]
     pub fn by_route(&self, route: StreamRoute) -> Option<&Arc<Entry>> {
         let mut found = self.accounts.values().filter_map(|streams| streams.by_id.get(&route.id));
-        found.find(|entry| entry.engine == route.engine)
+        found.find(|(_, entry)| entry.engine == route.engine).map(|(_, entry)| entry)
     }
 
     /// Streams with a mirror or sources.
@@ -208,7 +275,7 @@ impl Registry {
         self.copying.values()
     }
 
-    /// Streams of an account.
+    /// Streams of an account, by name.
     pub fn of_account(&self, account: AccountId) -> impl Iterator<Item = &Arc<Entry>> {
         self.accounts.get(&account).into_iter().flat_map(|streams| streams.by_name.values())
     }
@@ -222,14 +289,15 @@ impl Registry {
     /// A stream by its identity.
     #[must_use]
     pub fn by_id(&self, account: AccountId, id: StreamId) -> Option<&Arc<Entry>> {
-        self.accounts.get(&account)?.by_id.get(&id)
+        self.accounts.get(&account)?.by_id.get(&id).map(|(_, entry)| entry)
     }
 
     /// The stream that owns a literal subject. Subjects never overlap, so there is at most one.
     #[must_use]
     pub fn route(&self, account: AccountId, literal: &[u8]) -> Option<StreamRoute> {
         let streams = self.accounts.get(&account)?;
-        streams.subjects.first_match(literal).copied()
+        let entry = streams.by_key.get(streams.subjects.first_match(literal)?)?;
+        Some(StreamRoute { engine: entry.engine, id: entry.id })
     }
 
     /// The pattern by which a stream owns a literal subject, if that is literal tokens and then one
@@ -243,23 +311,27 @@ impl Registry {
         literal: &[u8],
     ) -> Option<&str> {
         let streams = self.accounts.get(&account)?;
-        let patterns = streams.by_id.get(&route.id)?.config.subjects.iter();
-        let mut patterns = patterns.take(PATTERNS_LOOKED_AT);
+        let (key, entry) = streams.by_id.get(&route.id)?;
+        let mut patterns = entry.config.subjects.iter().take(PATTERNS_LOOKED_AT);
         let pattern = patterns.find(|pattern| subject::matches(pattern.as_bytes(), literal))?;
         is_region(pattern.as_bytes()).then_some(())?;
-        let is_other = |other: &StreamRoute| *other != route;
-        (!streams.subjects.any_overlapping(pattern.as_bytes(), is_other)).then_some(pattern)
+        let is_other = |other: &SubjectsKey| other != key;
+        let others = &streams.subjects;
+        let taken = others.any_overlapping(pattern.as_bytes(), PUBLISHER_STEPS_MAX, is_other);
+        (taken == Some(false)).then_some(pattern)
     }
 
-    /// True if another stream of the account than `except` owns subjects of one of `patterns`.
-    #[must_use]
-    pub fn overlaps(&self, account: AccountId, patterns: &[String], except: Option<&str>) -> bool {
-        let Some(streams) = self.accounts.get(&account) else { return false };
-        let is_other = |route: &StreamRoute| {
-            let entry = streams.by_id.get(&route.id);
-            entry.is_some_and(|entry| except != Some(entry.config.name.as_str()))
-        };
-        patterns.iter().any(|own| streams.subjects.any_overlapping(own.as_bytes(), is_other))
+    /// Looks for another stream of the account than that of `except` with subjects that the search is
+    /// for, in at most so many `steps`.
+    pub fn overlaps(
+        &self,
+        account: AccountId,
+        search: &mut OverlapSearch<'_>,
+        steps: &mut usize,
+        except: Option<SubjectsKey>,
+    ) -> SearchOutcome {
+        let Some(streams) = self.accounts.get(&account) else { return SearchOutcome::Nothing };
+        search.search(&streams.subjects, steps, |_, key| Some(*key) != except)
     }
 
     /// A fresh identity, never used before on this server.
@@ -273,23 +345,6 @@ impl Registry {
     /// Makes sure that identities below `next` are never handed out.
     pub fn reserve_ids(&mut self, next: StreamId) {
         self.next_id = self.next_id.max(next.0);
-    }
-
-    /// Streams of an account by name, those with a subject that overlaps `filter` if it is given.
-    pub fn streams<'a>(
-        &'a self,
-        account: AccountId,
-        filter: &'a str,
-    ) -> impl Iterator<Item = &'a Arc<Entry>> {
-        let streams = self.accounts.get(&account);
-        streams.into_iter().flat_map(|s| s.by_name.values()).filter(move |entry| {
-            filter.is_empty()
-                || entry
-                    .config
-                    .subjects
-                    .iter()
-                    .any(|own| subject::overlap(own.as_bytes(), filter.as_bytes()))
-        })
     }
 
     /// How many streams an account has.

@@ -253,14 +253,13 @@ impl Restore {
         result
     }
 
-    /// Begins the stream under its other name. Identities reach their log in the order in which they
-    /// were given out: see [`nuthatch_streams::Op::CreateStream`].
+    /// Begins the stream under its other name.
     async fn begin(&self) -> Result<StreamId, JsError> {
         let account = self.from.account;
         let changing = self.service.lock_for(account, &self.config.name).await?;
-        let id = self.service.registry.write().fresh_id();
         let config = Box::new(staged_config(&self.config));
-        let work = self.run_op(Op::CreateStream { id, account, config });
+        let (id, work) =
+            self.service.begin_new(self.engine, |id| Op::CreateStream { id, account, config });
         let pending = PendingChange::new(account, self.engine, self.config.clone());
         let (outcome, _changing) = self.service.settle(changing, pending, work).await;
         outcome.map(|_| id)
@@ -309,7 +308,7 @@ impl Restore {
             config: Arc::new(info.config.clone()),
             created: info.created,
         };
-        self.service.change(|registry| registry.insert(entry));
+        self.service.enter(entry).await;
         Ok(info)
     }
 

@@ -1,12 +1,12 @@
 //! The JetStream API: requests in, operations to the engines, JSON answers out.
 //!
-//! What changes the registry holds one lock to the engine's outcome, or makes its stream a pending
-//! change if that takes long: no two creates both win.
+//! What changes an account's streams holds a lock of that account to the engine's outcome, or makes
+//! its stream a pending change if that takes long: no two creates both win.
 
-use super::core_port::{CallError, CorePort, NotTaken, call};
+use super::core_port::{CallError, CorePort, NotTaken, begin, call, finished};
 use super::imports::Imports;
 use super::moves::{self, Moves};
-use super::pending_changes::PendingChanges;
+use super::pending_changes::{ChangeLocks, PendingChanges};
 use super::registry::{Entry, LogIndex, Registry, StreamRoute};
 use super::replication::Replication;
 use super::restore::Restores;
@@ -21,13 +21,13 @@ use nuthatch_protocol::jserror::JsError;
 use nuthatch_streams::consumer::ConsumerLimits;
 use nuthatch_streams::op::{CatalogEntry, Usage};
 use nuthatch_streams::stream::importing_name;
-use nuthatch_streams::{AccountId, Op, OpOutcome, migration};
-use parking_lot::RwLock;
+use nuthatch_streams::{AccountId, Op, OpOutcome, OpResult, migration};
+use parking_lot::{Mutex, RwLock};
 use rustc_hash::FxHashMap;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use tokio::sync::Semaphore;
+use tokio::sync::{Semaphore, oneshot};
 
 /// API requests under way at once, over all accounts.
 pub const MAX_INFLIGHT_REQUESTS: u64 = 10_000;
@@ -119,8 +119,10 @@ pub struct JetStream {
     pub(super) replication: Replication,
     pub(super) moves: Moves,
     pub(super) imports: Imports,
-    /// Held while the registry is about to change; see the module header.
-    pub(super) changing: tokio::sync::Mutex<()>,
+    /// Held while the streams of an account are about to change; see the module header.
+    pub(super) changing: ChangeLocks,
+    /// Held from giving out an identity until its log has been told of it.
+    new_ids: Mutex<()>,
     /// Changes whose log takes long.
     pub(super) pending_changes: PendingChanges,
     /// Room for snapshots that are under way.
@@ -169,7 +171,8 @@ impl JetStream {
             replication: Replication::default(),
             moves: Moves::default(),
             imports: Imports::default(),
-            changing: tokio::sync::Mutex::default(),
+            changing: ChangeLocks::default(),
+            new_ids: Mutex::default(),
             pending_changes: PendingChanges::default(),
             snapshots: Arc::new(Semaphore::new(SNAPSHOTS_MAX)),
             restores: Arc::default(),
@@ -321,13 +324,30 @@ impl JetStream {
     }
 
     async fn run_at(&self, engine: LogIndex, op: Op) -> Result<OpOutcome, JsError> {
-        match call(&*self.core_port, engine, op).await {
-            Ok(result) => result,
-            Err(CallError::NotTaken(NotTaken::Busy)) => Err(JsError::STREAM_TOO_MANY_REQUESTS),
-            Err(CallError::NotTaken(NotTaken::Closed) | CallError::Closed) => {
-                Err(described(JsError::CLUSTER_NOT_AVAIL, "the server is shutting down".to_owned()))
-            }
-        }
+        told(call(&*self.core_port, engine, op).await)
+    }
+
+    /// Sends the operation that begins a stream, which gets the identity that is returned with what
+    /// waits for its outcome. Identities reach their log in the order in which they were given out:
+    /// see [`nuthatch_streams::Op::CreateStream`].
+    pub(super) fn begin_new<F: FnOnce(StreamId) -> Op>(
+        &self,
+        engine: LogIndex,
+        op: F,
+    ) -> (StreamId, impl Future<Output = Result<OpOutcome, JsError>> + use<F>) {
+        let (id, begun) = self.submit_new(engine, op);
+        (id, async move { told(finished(begun).await) })
+    }
+
+    /// As [`JetStream::begin_new`], for who tries again if the log is busy.
+    pub(super) fn submit_new(
+        &self,
+        engine: LogIndex,
+        op: impl FnOnce(StreamId) -> Op,
+    ) -> (StreamId, Result<oneshot::Receiver<OpResult>, NotTaken>) {
+        let _ordered = self.new_ids.lock();
+        let id = self.registry.write().fresh_id();
+        (id, begin(&*self.core_port, engine, op(id)))
     }
 
     /// The entry of a stream or error 10059.
@@ -463,6 +483,17 @@ pub(super) fn set_consumer_metadata(config: &mut ConsumerConfig) {
         _ => u32::from(pauses || has_priorities),
     };
     set_static_metadata(&mut config.metadata, level);
+}
+
+/// What an operation came to, as the API tells it.
+fn told(outcome: Result<OpResult, CallError>) -> Result<OpOutcome, JsError> {
+    match outcome {
+        Ok(result) => result,
+        Err(CallError::NotTaken(NotTaken::Busy)) => Err(JsError::STREAM_TOO_MANY_REQUESTS),
+        Err(CallError::NotTaken(NotTaken::Closed) | CallError::Closed) => {
+            Err(described(JsError::CLUSTER_NOT_AVAIL, "the server is shutting down".to_owned()))
+        }
+    }
 }
 
 /// An error of the table with a text of its own.

@@ -119,9 +119,6 @@ struct PurgedBody {
     purged: u64,
 }
 
-/// Subjects of a configuration that are compared with all others while the registry is held.
-const SUBJECTS_AT_ONCE: usize = 16;
-
 /// Longest subject of a stream's or consumer's configuration, in bytes: no publish has a longer one
 /// by default, and a tree of subjects is as deep as they have tokens.
 pub(super) const SUBJECT_BYTES_MAX: usize = 4096;
@@ -198,15 +195,14 @@ impl JetStream {
         }
         self.check_new(account, &config).await?;
         let engine = self.engine_for(&config)?;
-        let id = self.registry.write().fresh_id();
         let pending = PendingChange::new(account, engine, config.clone());
-        let op = Op::CreateStream { id, account, config: Box::new(config) };
-        let (outcome, _changing) =
-            self.settle(changing, pending, self.stream_outcome(engine, op)).await;
-        let info = outcome?.0;
+        let config = Box::new(config);
+        let (id, work) = self.begin_new(engine, |id| Op::CreateStream { id, account, config });
+        let (outcome, _changing) = self.settle(changing, pending, work).await;
+        let info = stream_info_of(outcome?)?.0;
         let config = Arc::new(info.config.clone());
         let entry = Entry { id, engine, account, config, created: info.created };
-        self.change(|registry| registry.insert(entry));
+        self.enter(entry).await;
         Ok(self.stream_answer(account, "stream_create", info, None, true))
     }
 
@@ -253,27 +249,6 @@ impl JetStream {
             return Err(JsError::MAXIMUM_STREAMS_LIMIT);
         }
         self.check_space(account, config, 0).await
-    }
-
-    /// Whoever calls holds the right to change the registry, so nobody takes the subjects between two
-    /// parts of the check. The registry itself is let go between them: publishers ask it for routes.
-    async fn check_overlap(
-        &self,
-        account: AccountId,
-        config: &StreamConfig,
-    ) -> Result<(), JsError> {
-        for part in config.subjects.chunks(SUBJECTS_AT_ONCE) {
-            if self.registry.read().overlaps(account, part, Some(&config.name)) {
-                return Err(JsError::STREAM_SUBJECT_OVERLAP);
-            }
-            if config.subjects.len() > SUBJECTS_AT_ONCE {
-                tokio::task::yield_now().await;
-            }
-        }
-        match self.pending_changes.overlaps(account, config) {
-            true => Err(JsError::STREAM_SUBJECT_OVERLAP),
-            false => Ok(()),
-        }
     }
 
     /// Whether `max_bytes` still fits what the account may reserve.
@@ -342,7 +317,7 @@ impl JetStream {
         let (outcome, _changing) = self.settle(changing, pending, work).await;
         let info = outcome?.0;
         let config = Arc::new(info.config.clone());
-        self.change(|registry| registry.insert(Entry { config, ..(*entry).clone() }));
+        self.enter(Entry { config, ..(*entry).clone() }).await;
         Ok(self.stream_answer(account, "stream_update", info, None, false))
     }
 
@@ -359,12 +334,12 @@ impl JetStream {
         let entry = self.entry(account, name)?;
         // Routes go first: nothing may be accepted for a stream that is about to vanish. If the
         // engine refuses, the stream is still there and gets its routes back.
-        self.change(|registry| registry.remove(account, name));
+        self.leave(account, name).await;
         let pending = PendingChange::new(account, entry.engine, entry.config.clone());
         let work = self.run(entry.engine, Op::DeleteStream { id: entry.id });
         let (outcome, _changing) = self.settle(changing, pending, work).await;
         if let Err(error) = outcome {
-            self.change(|registry| registry.insert((*entry).clone()));
+            self.enter((*entry).clone()).await;
             return Err(error);
         }
         Ok(envelope::ok(ResponseType("stream_delete"), &Success::YES))
@@ -414,15 +389,13 @@ impl JetStream {
         }
     }
 
-    pub(super) fn stream_names(&self, account: AccountId, body: &[u8]) -> Answer {
+    pub(super) async fn stream_names(&self, account: AccountId, body: &[u8]) -> Answer {
         let request: ListRequest = parse_optional(body, self.settings.strict)?;
-        let registry = self.registry.read();
-        let names: Vec<&str> =
-            registry.streams(account, &request.subject).map(|e| e.config.name.as_str()).collect();
-        let total = names.len();
+        let entries = self.streams_with(account, &request.subject).await;
+        let total = entries.len();
         let offset = offset_of(request.offset).min(total);
-        let streams: Vec<String> =
-            names[offset..].iter().take(NAMES_PAGE).map(|&name| name.to_owned()).collect();
+        let page = entries[offset..].iter().take(NAMES_PAGE);
+        let streams: Vec<String> = page.map(|entry| entry.config.name.clone()).collect();
         let streams = (!streams.is_empty()).then_some(streams);
         let page = Paged { total, offset, limit: NAMES_PAGE };
         Ok(envelope::ok(ResponseType("stream_names"), &NamesBody { page, streams }))
@@ -430,8 +403,7 @@ impl JetStream {
 
     pub(super) async fn stream_list(&self, account: AccountId, body: &[u8]) -> Answer {
         let request: ListRequest = parse_optional(body, self.settings.strict)?;
-        let entries: Vec<Arc<Entry>> =
-            self.registry.read().streams(account, &request.subject).cloned().collect();
+        let entries = self.streams_with(account, &request.subject).await;
         let total = entries.len();
         let offset = offset_of(request.offset).min(total);
         let mut streams = Vec::new();
@@ -496,10 +468,7 @@ impl JetStream {
         engine: LogIndex,
         op: Op,
     ) -> Result<(StreamInfo, usize), JsError> {
-        match self.run(engine, op).await? {
-            OpOutcome::Stream { info, subjects_total } => Ok((*info, subjects_total)),
-            other => Err(unexpected(&other)),
-        }
+        stream_info_of(self.run(engine, op).await?)
     }
 
     pub(super) fn stream_answer(
@@ -514,6 +483,14 @@ impl JetStream {
         self.complete_copies(account, &mut info);
         self.complete_home(account, &mut info);
         envelope::ok(ResponseType(kind), &StreamBody { page, info: &info, did_create })
+    }
+}
+
+/// What an operation tells of a stream, and how many subjects it has in all.
+fn stream_info_of(outcome: OpOutcome) -> Result<(StreamInfo, usize), JsError> {
+    match outcome {
+        OpOutcome::Stream { info, subjects_total } => Ok((*info, subjects_total)),
+        other => Err(unexpected(&other)),
     }
 }
 

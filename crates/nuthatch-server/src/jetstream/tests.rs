@@ -4,6 +4,7 @@ use super::registry::{Entry, LogIndex, Registry};
 use super::request::{Call, is_empty, parse};
 use nuthatch_log::StreamId;
 use nuthatch_protocol::js::{CreateConsumerRequest, StorageType, StreamConfig, Time};
+use nuthatch_protocol::subject::tree::{OverlapSearch, SearchOutcome};
 use nuthatch_streams::AccountId;
 use std::sync::Arc;
 
@@ -94,8 +95,14 @@ fn the_registry_routes_and_refuses_overlap() {
     assert_eq!(route(&registry, "b.x.y"), Some(7));
     assert_eq!(registry.route(AccountId(9), b"a.x"), None, "accounts are apart");
 
-    let overlaps = |pattern: &str, except| {
-        registry.overlaps(account, &["c".to_owned(), pattern.to_owned()], except)
+    let overlaps = |pattern: &str, except: Option<&str>| {
+        let except = except.and_then(|name| registry.key_of(account, name));
+        let mut search = OverlapSearch::new(pattern.as_bytes());
+        match registry.overlaps(account, &mut search, &mut 100, except) {
+            SearchOutcome::Found => true,
+            SearchOutcome::Nothing => false,
+            SearchOutcome::Interrupted => panic!("few steps are needed"),
+        }
     };
     assert!(overlaps("*.x", None) && overlaps("*.x", Some("A")) && overlaps("b.>", Some("A")));
     assert!(!overlaps("a.*", Some("A")) && !overlaps("a", None) && !overlaps("c.>", None));
@@ -109,15 +116,17 @@ fn the_registry_routes_and_refuses_overlap() {
     assert_eq!(pattern(&registry, "b.x.y").as_deref(), Some("b.>"));
     registry.insert(entry(3, "C", &["c.*.d", "c.x"]));
     assert_eq!((pattern(&registry, "c.y.d"), pattern(&registry, "c.x")), (None, None));
-    registry.remove(account, "C");
+    let (key, gone) = registry.take(account, "C").expect("it is there");
+    assert_eq!(route(&registry, "c.x"), None, "subjects without a stream have no route");
+    registry.drop_subjects(account, key, &gone.config.subjects);
     // An update takes back what it had reserved.
     registry.insert(entry(7, "B", &["b.>"]));
     assert_eq!(registry.reserved_bytes(account, StorageType::File), 200);
 
     let before = registry.version();
-    registry.remove(account, "A");
+    registry.take(account, "A");
     assert_eq!(registry.reserved_bytes(account, StorageType::File), 100);
     assert_ne!(registry.version(), before);
     assert_eq!(route(&registry, "a.x"), None);
-    assert_eq!(registry.streams(account, "b.*").count(), 1);
+    assert_eq!(registry.of_account(account).count(), 1);
 }

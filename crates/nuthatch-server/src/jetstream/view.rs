@@ -94,7 +94,7 @@ impl JetStream {
         room: &mut usize,
     ) -> Vec<JsStream> {
         let entries: Vec<Arc<Entry>> =
-            self.registry.read().streams(account, "").take(*room).cloned().collect();
+            self.registry.read().of_account(account).take(*room).cloned().collect();
         let mut streams = Vec::with_capacity(entries.len());
         for entry in entries {
             if *room == 0 {
@@ -128,7 +128,7 @@ impl JetStream {
         let mut listed_max = consumers_max.saturating_mul(LISTED_PER_SHOWN);
         for id in self.account_ids() {
             let account = self.account_name(id);
-            let entries: Vec<Arc<Entry>> = self.registry.read().streams(id, "").cloned().collect();
+            let entries: Vec<Arc<Entry>> = self.registry.read().of_account(id).cloned().collect();
             for entry in entries {
                 if sample.streams.len() >= streams_max {
                     sample.streams_omitted += 1;

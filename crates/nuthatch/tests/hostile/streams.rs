@@ -13,6 +13,7 @@ const REQUESTS_BYTES: u64 = 128 << 20;
 pub const ATTACKS: &[Attack] = &[
     Attack::new("stream-subjects-20k", twenty_thousand_subjects).costs(REQUESTS_BYTES),
     Attack::new("stream-subjects-6x100k", six_of_100_000_subjects).costs(REQUESTS_BYTES),
+    Attack::new("stream-subjects-wild", wildcards_beside_literals).costs(REQUESTS_BYTES),
     Attack::new("consumer-filters-60k", sixty_thousand_filters).costs(REQUESTS_BYTES),
     Attack::new("consumers-thousands", thousands_of_consumers),
 ];
@@ -53,6 +54,21 @@ fn six_of_100_000_subjects(rig: &Rig) -> Outcome {
     let told: Result<Vec<String>, String> =
         answers.into_iter().map(|answer| answer.map(|answer| verdict(&answer))).collect();
     Ok(told?.first().cloned().unwrap_or_default())
+}
+
+/// Every pattern of one stream has to be compared with every subject of another.
+fn wildcards_beside_literals(rig: &Rig) -> Outcome {
+    let mut client = rig.client("attacker");
+    let mut create = |name: &str, subject: &dyn Fn(usize) -> String, count: usize| {
+        let subjects: Vec<String> = (0..count).map(subject).collect();
+        let config = json!({"name": name, "subjects": subjects});
+        call(&mut client, &format!("$JS.API.STREAM.CREATE.{name}"), &config)
+    };
+    let literals = create("L", &|n| format!("l.{n}.a"), scaled(60_000, 20_000))?;
+    let wildcards = create("P", &|n| format!("l.*.q{n}"), scaled(60_000, 20_000))?;
+    delete(&mut client, "P");
+    delete(&mut client, "L");
+    Ok(format!("{} {}", verdict(&literals), verdict(&wildcards)))
 }
 
 fn sixty_thousand_filters(rig: &Rig) -> Outcome {

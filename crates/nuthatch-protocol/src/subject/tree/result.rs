@@ -94,11 +94,12 @@ impl<T> Subscribers<T> {
         self.plain.as_slice().is_empty() && self.queues.is_empty()
     }
 
-    pub(super) fn for_each(&self, visit: &mut impl FnMut(Option<QueueId>, &T)) {
-        self.plain.as_slice().iter().for_each(|value| visit(None, value));
-        for (id, members) in &self.queues {
-            members.as_slice().iter().for_each(|value| visit(Some(*id), value));
-        }
+    /// Asks for each until the answer is yes; whether it ever was.
+    pub(super) fn any(&self, wanted: &mut impl FnMut(Option<QueueId>, &T) -> bool) -> bool {
+        self.plain.as_slice().iter().any(|value| wanted(None, value))
+            || self.queues.iter().any(|(id, members)| {
+                members.as_slice().iter().any(|value| wanted(Some(*id), value))
+            })
     }
 
     pub(super) fn first_plain(&self) -> Option<&T> {

@@ -120,6 +120,49 @@ fn memory_is_given_back_when_most_are_gone() {
     assert!(tree.is_empty() && tree.queue_count() == 0);
 }
 
+/// Results of one search that is interrupted after every `steps`, and how often it was.
+fn in_parts(tree: &SubjectTree<u32>, pattern: &str, steps: usize) -> (Vec<u32>, usize) {
+    let (mut all, mut interrupted) = (Vec::new(), 0);
+    let mut search = OverlapSearch::new(pattern.as_bytes());
+    loop {
+        let outcome = search.search(tree, &mut steps.clone(), |_, &value| {
+            all.push(value);
+            false
+        });
+        match outcome {
+            SearchOutcome::Interrupted => interrupted += 1,
+            SearchOutcome::Nothing => break,
+            SearchOutcome::Found => panic!("none is wanted"),
+        }
+    }
+    all.sort_unstable();
+    (all, interrupted)
+}
+
+#[test]
+fn a_search_takes_no_more_steps_than_it_may() {
+    let mut tree = SubjectTree::default();
+    for i in 0..1000 {
+        tree.insert(format!("a.b{i}.s").as_bytes(), None, i);
+    }
+    assert_eq!(tree.any_overlapping(b"a.*.t", 100, |_| true), None);
+    assert_eq!(tree.any_overlapping(b"a.*.t", 10_000, |_| true), Some(false));
+    assert_eq!(tree.any_overlapping(b"a.*.s", 100, |_| true), Some(true));
+    assert_eq!(tree.any_overlapping(b"a.b7.t.>", 100, |_| true), Some(false));
+    let (found, interrupted) = in_parts(&tree, "a.*.*", 100);
+    assert!(found.len() == 1000 && interrupted >= 20, "{interrupted}");
+    // What changed meanwhile makes it begin anew.
+    let mut search = OverlapSearch::new(b"a.*.s");
+    let outcome = search.search(&tree, &mut 100, |_, &i| i == 1001);
+    assert_eq!(outcome, SearchOutcome::Interrupted);
+    for i in 0..1000 {
+        assert_eq!(tree.remove(format!("a.b{i}.s").as_bytes(), None, &i), Some(i));
+    }
+    tree.insert(b"a.b.s", None, 1001);
+    let outcome = search.search(&tree, &mut 100, |_, &i| i == 1001);
+    assert_eq!(outcome, SearchOutcome::Found);
+}
+
 proptest! {
     #[test]
     fn agrees_with_the_definition(
@@ -153,6 +196,9 @@ proptest! {
         for query in &queries {
             let wanted = expected(&model, |p| overlap(p.as_bytes(), query.as_bytes()));
             prop_assert!(wanted.is_empty() || !tree.is_clear_below(query.as_bytes()));
+            let mut values: Vec<u32> = wanted.iter().map(|(_, value)| *value).collect();
+            values.sort_unstable();
+            prop_assert_eq!(in_parts(&tree, query, 1).0, values);
             prop_assert_eq!(overlapping(&tree, query), wanted);
         }
     }
