@@ -211,6 +211,8 @@ pub struct JszQuery {
     pub limit: usize,
     /// Streams and consumers that are shown at most, together.
     pub assets_max: usize,
+    /// Bytes of their configurations, about, behind which no other stream is shown.
+    pub bytes_max: usize,
 }
 
 /// An account in `/jsz`.
@@ -310,8 +312,8 @@ pub trait JsView: Send + Sync {
     /// Totals over all accounts.
     fn totals(&self) -> BoxFuture<'_, JsTotals>;
 
-    /// Details by account.
-    fn accounts(&self, query: JszQuery) -> BoxFuture<'_, Vec<JsAccount>>;
+    /// Details by account, and whether any were left out for their bytes.
+    fn accounts(&self, query: JszQuery) -> BoxFuture<'_, (Vec<JsAccount>, bool)>;
 
     /// Health of the service; of one stream or consumer when asked for through
     /// [`JsView::check`].
@@ -395,8 +397,8 @@ impl JsView for NoJetStream {
         Box::pin(async { JsTotals::default() })
     }
 
-    fn accounts(&self, _query: JszQuery) -> BoxFuture<'_, Vec<JsAccount>> {
-        Box::pin(async { Vec::new() })
+    fn accounts(&self, _query: JszQuery) -> BoxFuture<'_, (Vec<JsAccount>, bool)> {
+        Box::pin(async { (Vec::new(), false) })
     }
 
     fn health(&self) -> JsHealth {

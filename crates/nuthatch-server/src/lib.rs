@@ -24,6 +24,7 @@ pub mod outbox;
 pub mod process;
 pub mod route;
 pub mod server;
+mod shares;
 mod signature;
 pub mod sink;
 mod slice;

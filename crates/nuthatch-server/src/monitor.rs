@@ -14,14 +14,14 @@ use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::net::TcpListener;
+use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinHandle;
 
 pub use self::endpoints::document;
 use self::endpoints::{Answer, ENDPOINTS, JSON, Rendered};
 pub use self::large::Large;
 pub use self::query::Query;
-use self::slots::Slots;
+use self::slots::{Activity, Slots};
 use self::timed::Timed;
 
 mod accountz;
@@ -45,7 +45,8 @@ mod varz;
 const CONNECTIONS_MAX: usize = 128;
 /// A request's head must come within this time.
 const HEAD_TIMEOUT: Duration = Duration::from_secs(10);
-/// A response that the peer takes nothing of for so long is broken off.
+/// A response that the peer has not taken after so long, and a while more for what it has taken, is
+/// broken off.
 const WRITE_TIMEOUT: Duration = Duration::from_secs(10);
 /// Buffer of a connection, heads of requests included.
 const BUFFER_BYTES: usize = 64 * 1024;
@@ -111,27 +112,39 @@ async fn accept(server: Arc<Server>, listener: Option<TcpListener>, tls: bool, s
             tokio::time::sleep(ACCEPT_PAUSE).await;
             continue;
         };
-        let (server, stream) = (server.clone(), Timed::new(stream, WRITE_TIMEOUT));
-        slots.spawn(CONNECTIONS_MAX, async move {
-            let config = server.monitor_tls.load_full();
-            match config {
-                Some(config) if tls => {
-                    let acceptor = tokio_rustls::TlsAcceptor::from(config);
-                    let handshake = acceptor.accept(stream);
-                    if let Ok(Ok(stream)) = tokio::time::timeout(HEAD_TIMEOUT, handshake).await {
-                        answer_all(server, stream).await;
-                    }
-                }
-                _ => answer_all(server, stream).await,
-            }
-        });
+        let server = server.clone();
+        slots.spawn(CONNECTIONS_MAX, move |activity| attend(server, stream, tls, activity));
     }
 }
 
-async fn answer_all<S: AsyncRead + AsyncWrite + Unpin>(server: Arc<Server>, stream: S) {
+async fn attend(server: Arc<Server>, stream: TcpStream, tls: bool, activity: Arc<Activity>) {
+    let stream = Timed::new(stream, WRITE_TIMEOUT, activity.clone());
+    let config = server.monitor_tls.load_full();
+    match config {
+        Some(config) if tls => {
+            let acceptor = tokio_rustls::TlsAcceptor::from(config);
+            let handshake = acceptor.accept(stream);
+            if let Ok(Ok(stream)) = tokio::time::timeout(HEAD_TIMEOUT, handshake).await {
+                answer_all(server, stream, activity).await;
+            }
+        }
+        _ => answer_all(server, stream, activity).await,
+    }
+}
+
+async fn answer_all<S: AsyncRead + AsyncWrite + Unpin>(
+    server: Arc<Server>,
+    stream: S,
+    activity: Arc<Activity>,
+) {
     let service = service_fn(move |request: Request<Incoming>| {
-        let server = server.clone();
-        async move { Ok::<_, Infallible>(answer(&server, &request).await) }
+        let (server, activity) = (server.clone(), activity.clone());
+        async move {
+            activity.begin_answer();
+            let answer = answer(&server, &request).await;
+            activity.begin_sending();
+            Ok::<_, Infallible>(answer)
+        }
     });
     // An error here means that the peer went away or did not speak HTTP.
     let _ = http1::Builder::new()
@@ -174,7 +187,7 @@ async fn respond(server: &Server, endpoint: &str, rendered: Rendered) -> Respons
     let Rendered { status, kind, text } = rendered;
     // Small ones wait for no others: health is asked when much else is wrong.
     let text = match large::is_large(endpoint) {
-        true => large::hold(server, text).await,
+        true => large::hold(server, endpoint, text).await,
         false => Some(Bytes::from(text)),
     };
     let Some(text) = text else {

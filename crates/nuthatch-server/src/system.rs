@@ -9,13 +9,14 @@ use crate::egress::Outgoing;
 use crate::monitor::{Query, document};
 use crate::route::DeliveryContext;
 use crate::server::{NATS_VERSION, Server};
+use crate::shares::Shares;
 use crate::subscription::{Receiver, Subscription};
 use crate::user_info::now;
 use bytes::Bytes;
-use nuthatch_streams::Message;
+use nuthatch_streams::{AccountId, Message};
 use serde_json::{Map, Value, json};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 pub mod events;
 
@@ -24,6 +25,8 @@ mod statsz;
 
 /// Requests under way at a time; more are dropped, which their senders see as a timeout.
 pub const REQUESTS_MAX: usize = 256;
+/// Requests of one account under way at a time, the system account's included.
+pub const REQUESTS_OF_ACCOUNT_MAX: usize = REQUESTS_MAX / 2;
 /// Largest request body that is read.
 const BODY_MAX: usize = 64 * 1024;
 
@@ -43,11 +46,18 @@ const DOCUMENTS: &[(&str, &str)] = &[
 ];
 
 /// Counters of the system account's service.
-#[derive(Default, Debug)]
+#[derive(Debug)]
 pub struct System {
     /// Sequence of what it publishes.
     sequence: AtomicU64,
-    under_way: AtomicUsize,
+    under_way: Arc<Shares>,
+}
+
+impl Default for System {
+    fn default() -> Self {
+        let under_way = Shares::new(REQUESTS_MAX, REQUESTS_OF_ACCOUNT_MAX);
+        Self { sequence: AtomicU64::new(0), under_way }
+    }
 }
 
 /// Kind of request.
@@ -144,27 +154,14 @@ pub fn accept(
     if body.len() > BODY_MAX {
         return;
     }
-    let under_way = &server.system.under_way;
-    if under_way.fetch_add(1, Ordering::Relaxed) >= REQUESTS_MAX {
-        under_way.fetch_sub(1, Ordering::Relaxed);
-        return;
-    }
+    let Ok(share) = server.system.under_way.take(account.id, 1) else { return };
     let request =
         Request { asked, reply: Bytes::copy_from_slice(reply), body: Bytes::copy_from_slice(body) };
     let server = server.clone();
     runtime.spawn(async move {
-        let _done = UnderWay(&server);
+        let _share = share;
         answer(&server, &account, &request).await;
     });
-}
-
-/// One request less when it is dropped.
-struct UnderWay<'a>(&'a Server);
-
-impl Drop for UnderWay<'_> {
-    fn drop(&mut self) {
-        self.0.system.under_way.fetch_sub(1, Ordering::Relaxed);
-    }
 }
 
 async fn answer(server: &Arc<Server>, account: &Arc<Account>, request: &Request) {
@@ -227,24 +224,32 @@ async fn dispatch(
 ) -> Result<Answer, Failure> {
     let subject = match asked {
         Asked::Subject(subject) => subject,
-        Asked::Own(what) => return of_account(server, &account.name, what, options).await,
+        Asked::Own(what) => {
+            return of_account(server, account.id, &account.name, what, options).await;
+        }
     };
     let tokens: Vec<&str> = subject.split('.').skip(2).collect();
     match tokens[..] {
         ["SERVER", "PING"] => Ok(Answer::Whole(statsz::message(server).await)),
-        ["SERVER", "PING", what] => of_server(server, what, options).await,
+        ["SERVER", "PING", what] => of_server(server, account.id, what, options).await,
         ["SERVER", id, "RELOAD"] if id == server.id => actions::reload(server),
         ["SERVER", id, "KICK"] if id == server.id => actions::kick(server, &options),
         ["SERVER", id, "LDM"] if id == server.id => actions::lame_duck(server, &options),
-        ["SERVER", id, what] if id == server.id => of_server(server, what, options).await,
-        ["ACCOUNT", "PING", "STATZ"] => account_stats(server, &Query::from_options(&options)).await,
-        ["ACCOUNT", name, what] => of_account(server, name, what, options).await,
+        ["SERVER", id, what] if id == server.id => {
+            of_server(server, account.id, what, options).await
+        }
+        ["ACCOUNT", "PING", "STATZ"] => {
+            let query = Query::from_options(&options).asked_by(account.id);
+            account_stats(server, &query).await
+        }
+        ["ACCOUNT", name, what] => of_account(server, account.id, name, what, options).await,
         _ => Ok(Answer::Silence),
     }
 }
 
 async fn of_server(
     server: &Arc<Server>,
+    asker: AccountId,
     what: &str,
     options: Map<String, Value>,
 ) -> Result<Answer, Failure> {
@@ -267,7 +272,7 @@ async fn of_server(
     let Some((_, endpoint)) = DOCUMENTS.iter().find(|(name, _)| *name == what) else {
         return Ok(Answer::Silence);
     };
-    let query = Query::from_options(&options);
+    let query = Query::from_options(&options).asked_by(asker);
     let is_health = what == "HEALTHZ";
     let complete = move |mut found: Value| {
         if is_health {
@@ -298,6 +303,7 @@ async fn account_stats(server: &Arc<Server>, query: &Query) -> Result<Answer, Fa
 
 async fn of_account(
     server: &Arc<Server>,
+    asker: AccountId,
     name: &str,
     what: &str,
     mut options: Map<String, Value>,
@@ -311,7 +317,10 @@ async fn of_account(
         "LEAFZ" => "/leafz",
         "JSZ" => "/jsz",
         "INFO" => "/accountz",
-        "STATZ" => return account_stats(server, &Query::of_account(&options, name)).await,
+        "STATZ" => {
+            let query = Query::of_account(&options, name).asked_by(asker);
+            return account_stats(server, &query).await;
+        }
         "CONNS" => {
             let Some(account) = server.accounts.by_name(name) else { return Ok(Answer::Silence) };
             let leafs = account.leafs.load(Ordering::Relaxed);
@@ -321,7 +330,7 @@ async fn of_account(
         }
         _ => return Ok(Answer::Silence),
     };
-    let query = Query::of_account(&options, name);
+    let query = Query::of_account(&options, name).asked_by(asker);
     let part: fn(&mut Value) -> Option<&mut Value> = match what {
         "INFO" => |found| found.get_mut("account_detail"),
         "JSZ" => |found| found.get_mut("account_details").and_then(|details| details.get_mut(0)),

@@ -91,7 +91,7 @@ impl JetStream {
                 level: API_LEVEL,
                 total: self.stats.total.load(Ordering::Relaxed),
                 errors: self.stats.errors.load(Ordering::Relaxed),
-                inflight: self.stats.inflight.load(Ordering::Relaxed).saturating_sub(1),
+                inflight: self.requests.used().saturating_sub(1) as u64,
             },
         };
         Ok(envelope::ok(ResponseType("account_info"), &body))

@@ -5,6 +5,7 @@ use super::request::{Call, empty_fields};
 use super::service::{Answer, JetStream, Work};
 use crate::account::SYSTEM_ACCOUNT_ID;
 use crate::jetstream_port::Requester;
+use crate::shares::Share;
 use nuthatch_protocol::headers::find_header;
 use nuthatch_protocol::js::is_level_met;
 use nuthatch_protocol::jserror::JsError;
@@ -29,9 +30,10 @@ impl JetStream {
             return None;
         }
         let (kind, account, mut then) = (response_type(&api_call), from.account, None);
+        let mut share = self.answer_bytes.take(account, 0).expect("there is room for nothing");
         let required = find_header(headers, b"Nats-Required-Api-Level").unwrap_or_default();
         let answer = if is_level_met(required) {
-            self.dispatch(from, &api_call, body, &mut then).await
+            self.dispatch(from, &api_call, body, &mut then, &mut share).await
         } else {
             Err(JsError::REQUIRED_API_LEVEL)
         };
@@ -67,6 +69,7 @@ impl JetStream {
         api_call: &Call<'_>,
         body: &[u8],
         then: &mut Option<Work>,
+        share: &mut Share,
     ) -> Answer {
         let account = from.account;
         if let Call::AccountPurge(name) = *api_call {
@@ -80,7 +83,7 @@ impl JetStream {
             Call::StreamCreate(name) => self.stream_create(account, name, body).await,
             Call::StreamUpdate(name) => self.stream_update(account, name, body).await,
             Call::StreamDelete(name) => self.stream_delete(account, name, body).await,
-            Call::StreamInfo(name) => self.stream_info(account, name, body).await,
+            Call::StreamInfo(name) => self.stream_info(account, name, body, share).await,
             Call::StreamMove(name) => self.stream_move(account, name, body).await,
             Call::StreamImport(name) => self.stream_import(account, name, body).await,
             Call::StreamImportMessages(name) => self.import_messages(account, name, body).await,
@@ -89,7 +92,7 @@ impl JetStream {
             Call::StreamSnapshot(name) => self.stream_snapshot(from, name, body, then).await,
             Call::StreamRestore(name) => self.stream_restore(from, name, body, then).await,
             Call::StreamNames => self.stream_names(account, body).await,
-            Call::StreamList => self.stream_list(account, body).await,
+            Call::StreamList => self.stream_list(account, body, share).await,
             Call::MsgGet(name) => self.msg_get(account, name, body).await,
             Call::MsgDelete(name) => self.msg_delete(account, name, body).await,
             Call::ConsumerCreateEphemeral(_)
@@ -112,8 +115,12 @@ impl JetStream {
             Call::ConsumerReset(stream, name) => {
                 self.consumer_reset(account, stream, name, body).await
             }
-            Call::ConsumerNames(stream) => self.consumer_page(account, stream, body, true).await,
-            Call::ConsumerList(stream) => self.consumer_page(account, stream, body, false).await,
+            Call::ConsumerNames(stream) => {
+                self.consumer_page(account, stream, body, true, share).await
+            }
+            Call::ConsumerList(stream) => {
+                self.consumer_page(account, stream, body, false, share).await
+            }
             Call::AccountPurge(_) | Call::ClusterOnly(_) => Err(JsError::CLUSTER_REQUIRED),
         }
     }

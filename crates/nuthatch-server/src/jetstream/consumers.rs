@@ -4,6 +4,7 @@ use super::envelope::{self, Paged, ResponseType, Success};
 use super::request::{Call, is_empty, parse, parse_optional};
 use super::service::{Answer, JetStream, set_consumer_metadata, unexpected};
 use super::streams::{LIST_PAGE, NAMES_PAGE, check_lengths, offset_of};
+use crate::shares::Share;
 use nuthatch_protocol::js::{ConsumerAction, ConsumerInfo, CreateConsumerRequest, Nanos, Time};
 use nuthatch_protocol::jserror::JsError;
 use nuthatch_streams::consumer::is_valid_group;
@@ -209,6 +210,7 @@ impl JetStream {
         stream: &str,
         body: &[u8],
         names_only: bool,
+        share: &mut Share,
     ) -> Answer {
         let request: PageRequest = parse_optional(body, self.settings.strict)?;
         let entry = self.entry(account, stream)?;
@@ -227,7 +229,8 @@ impl JetStream {
         for info in &mut infos {
             self.complete_consumer(info);
         }
-        Ok(envelope::ok(ResponseType("consumer_list"), &ListBody { page, consumers: infos }))
+        let body = ListBody { page, consumers: infos };
+        envelope::charged(ResponseType("consumer_list"), &body, share)
     }
 
     async fn consumer_answer(

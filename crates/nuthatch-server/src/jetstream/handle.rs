@@ -7,12 +7,13 @@ use super::open;
 use super::registry::{LogIndex, StreamRoute as Route};
 use super::request::Call;
 use super::reroute;
-use super::service::{JetStream, MAX_INFLIGHT_BYTES, MAX_INFLIGHT_REQUESTS, Settings};
+use super::service::{JetStream, Settings};
 use crate::conn::first_step;
 use crate::jetstream_port::{
     ApiRequest, JetStreamPort, JsHealth, JsLog, JsView, LogId, Peer, SendError, StreamRoute,
 };
 use crate::server::Server;
+use crate::shares::{AccountTurns, Share};
 use nuthatch_log::SendError as QueueError;
 use nuthatch_log::{LogHandle, StreamId};
 use nuthatch_protocol::js::{StreamSource, Time};
@@ -20,7 +21,6 @@ use nuthatch_streams::{AccountId, ClientBatch, Event, HandOff, Message, Op, OpRe
 use parking_lot::Mutex;
 use std::any::Any;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::{SystemTime, UNIX_EPOCH};
 use tokio::runtime::{Handle, Runtime};
 use tokio::sync::{oneshot, watch};
@@ -210,12 +210,19 @@ pub struct JetStreamHandle {
     engines: Arc<Engines>,
     runtime: Handle,
     long_calls: LongCalls,
+    long_turns: Arc<AccountTurns>,
     domain: Option<String>,
 }
 
 /// Threads for calls whose handling grows with the request, or that tell of very much: connections
 /// and timers do not wait for what they compute.
 const LONG_CALL_THREADS: usize = 2;
+
+/// A stream with more subjects is told and compared there.
+const LONG_SUBJECTS: usize = 1024;
+/// Such calls of one account that are under way at a time; they wait for their log, too, but not for
+/// each other's computing.
+const LONG_CALLS_OF_ACCOUNT_MAX: usize = 4;
 
 /// The runtime of those threads.
 struct LongCalls(Option<Runtime>);
@@ -268,7 +275,8 @@ impl JetStreamHandle {
         let runtime = Handle::current();
         runtime.spawn(service.clone().copy_streams());
         let long_calls = LongCalls::new()?;
-        Ok(Arc::new(Self { service, engines, runtime, long_calls, domain }))
+        let long_turns = AccountTurns::new(LONG_CALLS_OF_ACCOUNT_MAX);
+        Ok(Arc::new(Self { service, engines, runtime, long_calls, long_turns, domain }))
     }
 
     /// The service.
@@ -300,6 +308,19 @@ impl JetStreamHandle {
     }
 }
 
+impl JetStreamHandle {
+    /// True if a call is handled on threads of its own, by what is in it or by the size of the stream
+    /// that it is about.
+    fn is_long(&self, account: AccountId, api_call: &Call<'_>, body: &[u8]) -> bool {
+        let has_many_subjects = |name: &str| {
+            let registry = self.service.registry().read();
+            let entry = registry.get(account, name);
+            entry.is_some_and(|entry| entry.config.subjects.len() > LONG_SUBJECTS)
+        };
+        api_call.is_long(body) || api_call.whole_stream().is_some_and(has_many_subjects)
+    }
+}
+
 /// Weight of an event in a queue.
 fn weight(event: &Event<Peer>) -> usize {
     match event {
@@ -313,29 +334,24 @@ fn call_of(request: &ApiRequest) -> Option<&str> {
     std::str::from_utf8(&request.subject).ok()?.strip_prefix(API_PREFIX)
 }
 
-/// An API request's share of [`MAX_INFLIGHT_BYTES`] and of the count of requests.
+/// An API request's share of the requests under way and of their bytes.
 struct RequestShare {
-    service: Arc<JetStream>,
     bytes: usize,
+    _request: Share,
+    _bytes: Share,
 }
 
 impl RequestShare {
-    /// `None`: that would be too many requests or too many bytes.
-    fn new(service: Arc<JetStream>, bytes: usize) -> Option<Self> {
-        let stats = &service.stats;
-        let requests = stats.inflight.fetch_add(1, Ordering::Relaxed);
-        let waiting = stats.inflight_bytes.fetch_add(bytes, Ordering::Relaxed);
-        let fits = requests < MAX_INFLIGHT_REQUESTS && waiting + bytes <= MAX_INFLIGHT_BYTES;
-        let held = Self { service, bytes };
-        fits.then_some(held)
+    /// `None`: that would be too many requests or too many bytes, of the account or of all.
+    fn new(service: &JetStream, account: AccountId, bytes: usize) -> Option<Self> {
+        let request = service.requests.take(account, 1).ok()?;
+        let share = service.request_bytes.take(account, bytes).ok()?;
+        Some(Self { bytes, _request: request, _bytes: share })
     }
 }
 
 impl Drop for RequestShare {
     fn drop(&mut self) {
-        let stats = &self.service.stats;
-        stats.inflight.fetch_sub(1, Ordering::Relaxed);
-        stats.inflight_bytes.fetch_sub(self.bytes, Ordering::Relaxed);
         crate::trim::freed(self.bytes);
     }
 }
@@ -492,15 +508,16 @@ impl JetStreamPort for JetStreamHandle {
         let rest = call_of(&request)?;
         let service = self.service.clone();
         let held = API_REQUEST_BYTES + request.body.len() + request.headers.len();
-        let Some(held) = RequestShare::new(service.clone(), held) else {
-            service.refuse(request.from.account, rest, &request.reply);
+        let account = request.from.account;
+        let Some(held) = RequestShare::new(&service, account, held) else {
+            service.refuse(account, rest, &request.reply);
             let streams = service.registry();
-            audit::tell_limit(request.from.account, &self.place(), &*self.engines.answers, streams);
+            audit::tell_limit(account, &self.place(), &*self.engines.answers, streams);
             return None;
         };
         let api_call = Call::parse(rest);
         let changes_streams = api_call.is_some_and(|call| call.changes_streams());
-        let is_long = api_call.is_some_and(|call| call.is_long(request.body.len()));
+        let is_long = api_call.is_some_and(|call| self.is_long(account, &call, &request.body));
         let is_list = api_call.is_some_and(|call| call.is_list());
         let (engines, domain) = (self.engines.clone(), self.domain.clone());
         let mut work = Box::pin(async move {
@@ -517,7 +534,11 @@ impl JetStreamPort for JetStreamHandle {
             drop(held);
         });
         if is_long {
-            let told = self.long_calls.spawn(work);
+            let turns = self.long_turns.clone();
+            let told = self.long_calls.spawn(async move {
+                let _turn = turns.turn(account).await;
+                work.await;
+            });
             // What comes behind a list does not depend on it.
             return (!is_list).then_some(told);
         }
@@ -564,5 +585,24 @@ impl JetStreamPort for JetStreamHandle {
 
     fn view(&self) -> &dyn JsView {
         &*self.service
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::pending_changes::tests::{ACCOUNT, service};
+    use super::super::service::MAX_ACCOUNT_REQUESTS;
+    use super::*;
+
+    #[tokio::test]
+    async fn requests_of_one_account_leave_room_for_others() {
+        let (_logs, service) = service();
+        let take = |account| RequestShare::new(&service, account, API_REQUEST_BYTES);
+        let held: Vec<_> = (0..MAX_ACCOUNT_REQUESTS).filter_map(|_| take(ACCOUNT)).collect();
+        assert_eq!(held.len(), MAX_ACCOUNT_REQUESTS);
+        assert!(take(ACCOUNT).is_none() && take(AccountId(7)).is_some());
+        drop(held);
+        assert!(take(ACCOUNT).is_some());
+        assert_eq!(service.requests.used() + service.request_bytes.used(), 0);
     }
 }

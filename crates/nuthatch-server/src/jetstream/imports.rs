@@ -25,6 +25,8 @@ use std::sync::Arc;
 
 /// Imports under way at once, over all accounts.
 pub const IMPORTS_MAX: usize = 4096;
+/// Imports of one account under way at once.
+pub const IMPORTS_OF_ACCOUNT_MAX: usize = 1024;
 
 /// An import that is under way.
 #[derive(Clone, Copy, Debug)]
@@ -37,6 +39,22 @@ struct Import {
 /// The imports that are under way, by account and name.
 #[derive(Default)]
 pub(super) struct Imports(Mutex<FxHashMap<(AccountId, String), Import>>);
+
+impl Imports {
+    /// Whether one more may begin.
+    fn check_room(&self, account: AccountId) -> Result<(), JsError> {
+        let imports = self.0.lock();
+        let of_account = || imports.keys().filter(|(owner, _)| *owner == account).count();
+        let text = if imports.len() >= IMPORTS_MAX {
+            format!("{IMPORTS_MAX} imports are under way: finish some first")
+        } else if of_account() >= IMPORTS_OF_ACCOUNT_MAX {
+            format!("{IMPORTS_OF_ACCOUNT_MAX} imports of this account are under way: finish some")
+        } else {
+            return Ok(());
+        };
+        Err(JsError::STREAM_RESTORE.with_err(text))
+    }
+}
 
 #[derive(Deserialize, Default)]
 #[serde(default)]
@@ -136,10 +154,7 @@ impl JetStream {
             return Ok(());
         }
         let config = self.imported_config(account, name, request.config).await?;
-        if self.imports.0.lock().len() >= IMPORTS_MAX {
-            let text = format!("{IMPORTS_MAX} imports are under way: finish some first");
-            return Err(JsError::STREAM_RESTORE.with_err(text));
-        }
+        self.imports.check_room(account)?;
         let engine = self.engine_for(&config)?;
         let importing = Box::new(importing_config(&config));
         let pending = PendingChange::new(account, engine, config);

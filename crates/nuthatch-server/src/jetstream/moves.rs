@@ -378,7 +378,7 @@ impl JetStream {
         &self,
         account: AccountId,
         name: &str,
-    ) -> Result<Changing<'_>, JsError> {
+    ) -> Result<Changing, JsError> {
         let until = Instant::now() + FORGET_TIMEOUT;
         loop {
             let guard = self.lock_for(account, name).await?;

@@ -9,6 +9,7 @@
 use super::registry::{LogIndex, Registry};
 use super::service::{JetStream, described};
 use super::stream_subjects::tree_of;
+use crate::shares::Turn;
 use nuthatch_protocol::js::{StorageType, StreamConfig};
 use nuthatch_protocol::jserror::JsError;
 use nuthatch_protocol::subject::tree::SubjectTree;
@@ -17,41 +18,14 @@ use parking_lot::Mutex;
 use rustc_hash::FxHashMap;
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::sync::OwnedMutexGuard;
 use tokio::time::timeout;
 
 /// How long others wait for a log to change a stream. Those behind a log that has let others wait
 /// before do not wait at all.
 pub(super) const CHANGE_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// Locks of the accounts of which streams are about to change.
-#[derive(Default)]
-pub(super) struct ChangeLocks(Mutex<FxHashMap<AccountId, Arc<tokio::sync::Mutex<()>>>>);
-
-impl ChangeLocks {
-    async fn lock(&self, account: AccountId) -> Changing<'_> {
-        let lock = self.0.lock().entry(account).or_default().clone();
-        Changing { locks: self, account, held: Some(lock.lock_owned().await) }
-    }
-}
-
 /// The right to change the streams of an account.
-pub(super) struct Changing<'a> {
-    locks: &'a ChangeLocks,
-    account: AccountId,
-    held: Option<OwnedMutexGuard<()>>,
-}
-
-impl Drop for Changing<'_> {
-    fn drop(&mut self) {
-        self.held = None;
-        let mut locks = self.locks.0.lock();
-        // Whoever waits for it has a part of it.
-        if locks.get(&self.account).is_some_and(|lock| Arc::strong_count(lock) == 1) {
-            locks.remove(&self.account);
-        }
-    }
-}
+pub(super) type Changing = Turn;
 
 /// A change of a stream that waits for its log.
 #[derive(Clone)]
@@ -160,8 +134,8 @@ impl JetStream {
         &self,
         account: AccountId,
         name: &str,
-    ) -> Result<Changing<'_>, JsError> {
-        let changing = self.changing.lock(account).await;
+    ) -> Result<Changing, JsError> {
+        let changing = self.changing.turn(account).await;
         match self.pending_changes.engine_of(account, name) {
             Some(engine) => Err(self.not_answering(engine, "another change of this stream")),
             None => Ok(changing),
@@ -178,12 +152,12 @@ impl JetStream {
     /// Waits for `work`, which changes the pending change's stream and has reached the log when it
     /// is polled for the first time. Returns its outcome, and the right to change the registry,
     /// which others have had meanwhile if it took long.
-    pub(super) async fn settle<'a, T>(
-        &'a self,
-        changing: Changing<'a>,
+    pub(super) async fn settle<T>(
+        &self,
+        changing: Changing,
         mut pending: PendingChange,
         work: impl Future<Output = T>,
-    ) -> (T, Changing<'a>) {
+    ) -> (T, Changing) {
         let account = pending.account;
         let mut work = Box::pin(work);
         let slow = self.pending_changes.is_slow(pending.engine);
@@ -195,7 +169,7 @@ impl JetStream {
         let guard = PendingChangeGuard::new(&self.pending_changes, pending);
         drop(changing);
         let outcome = work.await;
-        let changing = self.changing.lock(account).await;
+        let changing = self.changing.turn(account).await;
         // Not before: no other change may take the name between the outcome and what follows from
         // it.
         drop(guard);

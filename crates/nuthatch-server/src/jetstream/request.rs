@@ -118,9 +118,25 @@ impl<'a> Call<'a> {
     /// True if it is handled on threads of its own: reading it, or writing down what it tells, may
     /// take longer than other connections should wait. Batches of an import are read as they are.
     #[must_use]
-    pub const fn is_long(&self, body_bytes: usize) -> bool {
+    pub fn is_long(&self, body: &[u8]) -> bool {
         let is_batch = matches!(self, Self::StreamImportMessages(_));
-        self.is_list() || (body_bytes > LONG_REQUEST_BYTES && !is_batch)
+        // What is in the body asks for subjects or deleted sequences.
+        let asks_for_details = matches!(self, Self::StreamInfo(_)) && !is_empty(body);
+        self.is_list() || asks_for_details || (body.len() > LONG_REQUEST_BYTES && !is_batch)
+    }
+
+    /// The stream whose whole configuration is read, compared or told.
+    #[must_use]
+    pub const fn whole_stream(&self) -> Option<&'a str> {
+        match self {
+            Self::StreamCreate(name)
+            | Self::StreamUpdate(name)
+            | Self::StreamDelete(name)
+            | Self::StreamInfo(name)
+            | Self::StreamSnapshot(name)
+            | Self::StreamMove(name) => Some(name),
+            _ => None,
+        }
     }
 
     /// True if it tells of many streams or consumers.

@@ -18,6 +18,7 @@ use super::service::{
 use super::snapshot::times;
 use crate::info::random_id;
 use crate::jetstream_port::Requester;
+use crate::shares::{Full, Share};
 use fill::{Filler, RestoreError};
 use nuthatch_log::StreamId;
 use nuthatch_protocol::js::{
@@ -27,9 +28,7 @@ use nuthatch_protocol::jserror::JsError;
 use nuthatch_streams::consumer::{ConsumerLimits, validate_consumer};
 use nuthatch_streams::stream::staged_config;
 use nuthatch_streams::validate;
-use nuthatch_streams::{AccountId, Op, OpOutcome};
-use parking_lot::Mutex;
-use rustc_hash::FxHashMap;
+use nuthatch_streams::{Op, OpOutcome};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use std::sync::Arc;
@@ -63,40 +62,11 @@ struct RestoreBody<'a> {
     deliver_subject: &'a str,
 }
 
-/// Restores under way, by account.
-#[derive(Default)]
-pub(super) struct Restores(Mutex<FxHashMap<AccountId, usize>>);
-
-impl Restores {
-    /// A place for one more.
-    fn enter(self: &Arc<Self>, account: AccountId) -> Result<RestorePermit, String> {
-        let mut under_way = self.0.lock();
-        if under_way.values().sum::<usize>() >= RESTORES_MAX {
-            return Err(format!("{RESTORES_MAX} restores are under way: try again"));
-        }
-        let own = under_way.entry(account).or_default();
-        if *own >= RESTORES_OF_ACCOUNT_MAX {
-            let text = "restores of this account are under way: try again";
-            return Err(format!("{RESTORES_OF_ACCOUNT_MAX} {text}"));
-        }
-        *own += 1;
-        Ok(RestorePermit { restores: self.clone(), account })
-    }
-}
-
-/// One restore less when it is dropped.
-struct RestorePermit {
-    restores: Arc<Restores>,
-    account: AccountId,
-}
-
-impl Drop for RestorePermit {
-    fn drop(&mut self) {
-        let mut under_way = self.restores.0.lock();
-        let own = under_way.get_mut(&self.account).expect("whoever has a place is counted");
-        *own -= 1;
-        if *own == 0 {
-            under_way.remove(&self.account);
+fn too_many(full: Full) -> String {
+    match full {
+        Full::All => format!("{RESTORES_MAX} restores are under way: try again"),
+        Full::Account => {
+            format!("{RESTORES_OF_ACCOUNT_MAX} restores of this account are under way: try again")
         }
     }
 }
@@ -109,7 +79,9 @@ struct Restore {
     config: StreamConfig,
     engine: LogIndex,
     upload: Upload,
-    _place: RestorePermit,
+    /// What the consumers that have come take.
+    consumer_bytes: Share,
+    _place: Share,
 }
 
 impl JetStream {
@@ -150,8 +122,8 @@ impl JetStream {
         let config = self.restored_config(config)?;
         let config = self.check_restored(from, config).await?;
         let engine = self.engine_for(&config)?;
-        let place = self.restores.enter(from.account);
-        let place = place.map_err(|why| JsError::STREAM_RESTORE.with_err(why))?;
+        let place = self.restores.take(from.account, 1);
+        let place = place.map_err(|full| JsError::STREAM_RESTORE.with_err(too_many(full)))?;
         let subject = format!("$JS.SNAPSHOT.RESTORE.{name}.{}", random_id(SUBJECT_ID_CHARS));
         let Some(upload) = Upload::open(self.clone(), from.account, &subject, Handle::current())
         else {
@@ -161,7 +133,10 @@ impl JetStream {
         let body = RestoreBody { deliver_subject: &subject };
         let answer = envelope::ok(ResponseType("stream_restore"), &body);
         let (service, from) = (self.clone(), from.clone());
-        let restore = Restore { service, from, config, engine, upload, _place: place };
+        let consumer_bytes = self.transfer_bytes.take(from.account, 0);
+        let consumer_bytes = consumer_bytes.expect("there is always room for nothing");
+        let restore =
+            Restore { service, from, config, engine, upload, consumer_bytes, _place: place };
         *then = Some(Box::pin(restore.run()));
         Ok(answer)
     }
@@ -275,7 +250,8 @@ impl Restore {
         id: StreamId,
         handle: &Handle,
     ) -> Result<Vec<ConsumerSnapshot>, RestoreError> {
-        let mut filler = Filler::new(&self.service, self.engine, id, handle);
+        let mut filler =
+            Filler::new(&self.service, self.engine, id, handle, &mut self.consumer_bytes);
         nuthatch_archive::read(&mut self.upload, &self.config.name, &mut |item| filler.take(item))?;
         let consumers = filler.end()?;
         self.upload.drain()?;

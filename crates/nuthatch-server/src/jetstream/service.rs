@@ -6,11 +6,12 @@
 use super::core_port::{CallError, CorePort, NotTaken, begin, call, finished};
 use super::imports::Imports;
 use super::moves::{self, Moves};
-use super::pending_changes::{ChangeLocks, PendingChanges};
+use super::pending_changes::PendingChanges;
 use super::registry::{Entry, LogIndex, Registry, StreamRoute};
 use super::replication::Replication;
-use super::restore::Restores;
-use super::snapshot::SNAPSHOTS_MAX;
+use super::restore::{RESTORES_MAX, RESTORES_OF_ACCOUNT_MAX};
+use super::snapshot::{SNAPSHOTS_MAX, SNAPSHOTS_OF_ACCOUNT_MAX};
+use crate::shares::{AccountTurns, Shares};
 use arc_swap::ArcSwap;
 use nuthatch_log::StreamId;
 use nuthatch_protocol::js::{
@@ -26,13 +27,26 @@ use parking_lot::{Mutex, RwLock};
 use rustc_hash::FxHashMap;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use tokio::sync::{Semaphore, oneshot};
+use std::sync::atomic::{AtomicU64, Ordering};
+use tokio::sync::oneshot;
 
 /// API requests under way at once, over all accounts.
-pub const MAX_INFLIGHT_REQUESTS: u64 = 10_000;
+pub const MAX_INFLIGHT_REQUESTS: usize = 10_000;
+/// Those of one account.
+pub const MAX_ACCOUNT_REQUESTS: usize = MAX_INFLIGHT_REQUESTS / 2;
 /// Bytes of headers and bodies of API requests under way at once, over all accounts.
 pub const MAX_INFLIGHT_BYTES: usize = 64 * 1024 * 1024;
+/// Those of one account.
+pub const MAX_ACCOUNT_REQUEST_BYTES: usize = MAX_INFLIGHT_BYTES / 2;
+/// Bytes of answers to API requests that grow with what is told, over all accounts, until they are
+/// handed to whoever gets them.
+pub const ANSWER_BYTES_MAX: usize = 128 << 20;
+/// Those of one account.
+pub const ANSWER_BYTES_OF_ACCOUNT_MAX: usize = ANSWER_BYTES_MAX / 2;
+/// Bytes of consumers that snapshots and restores keep in memory, over all accounts.
+pub const TRANSFER_BYTES_MAX: usize = 512 << 20;
+/// Those of one account.
+pub const TRANSFER_BYTES_OF_ACCOUNT_MAX: usize = 256 << 20;
 
 /// Limits of an account. `None`: no limit.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -99,10 +113,6 @@ pub struct ApiStats {
     pub errors: AtomicU64,
     /// Restores that were refused or came to nothing.
     pub refused_restores: AtomicU64,
-    /// Requests under way.
-    pub inflight: AtomicU64,
-    /// Bytes that those keep in memory.
-    pub inflight_bytes: AtomicUsize,
 }
 
 /// The JetStream service of a server.
@@ -120,15 +130,23 @@ pub struct JetStream {
     pub(super) moves: Moves,
     pub(super) imports: Imports,
     /// Held while the streams of an account are about to change; see the module header.
-    pub(super) changing: ChangeLocks,
+    pub(super) changing: Arc<AccountTurns>,
     /// Held from giving out an identity until its log has been told of it.
     new_ids: Mutex<()>,
     /// Changes whose log takes long.
     pub(super) pending_changes: PendingChanges,
-    /// Room for snapshots that are under way.
-    pub(super) snapshots: Arc<Semaphore>,
-    /// Room for restores.
-    pub(super) restores: Arc<Restores>,
+    /// Requests under way.
+    pub(super) requests: Arc<Shares>,
+    /// Bytes that those keep in memory.
+    pub(super) request_bytes: Arc<Shares>,
+    /// Bytes of their answers.
+    pub(super) answer_bytes: Arc<Shares>,
+    /// Snapshots under way.
+    pub(super) snapshots: Arc<Shares>,
+    /// Restores under way.
+    pub(super) restores: Arc<Shares>,
+    /// Bytes that snapshots and restores keep in memory for longer than a batch.
+    pub(super) transfer_bytes: Arc<Shares>,
     /// True once the server goes down: who waits for a client gives up.
     pub(super) stopping: tokio::sync::watch::Sender<bool>,
     /// Counters.
@@ -171,11 +189,15 @@ impl JetStream {
             replication: Replication::default(),
             moves: Moves::default(),
             imports: Imports::default(),
-            changing: ChangeLocks::default(),
+            changing: AccountTurns::new(1),
             new_ids: Mutex::default(),
             pending_changes: PendingChanges::default(),
-            snapshots: Arc::new(Semaphore::new(SNAPSHOTS_MAX)),
-            restores: Arc::default(),
+            requests: Shares::new(MAX_INFLIGHT_REQUESTS, MAX_ACCOUNT_REQUESTS),
+            request_bytes: Shares::new(MAX_INFLIGHT_BYTES, MAX_ACCOUNT_REQUEST_BYTES),
+            answer_bytes: Shares::new(ANSWER_BYTES_MAX, ANSWER_BYTES_OF_ACCOUNT_MAX),
+            snapshots: Shares::new(SNAPSHOTS_MAX, SNAPSHOTS_OF_ACCOUNT_MAX),
+            restores: Shares::new(RESTORES_MAX, RESTORES_OF_ACCOUNT_MAX),
+            transfer_bytes: Shares::new(TRANSFER_BYTES_MAX, TRANSFER_BYTES_OF_ACCOUNT_MAX),
             stopping: tokio::sync::watch::Sender::new(false),
             stats: ApiStats::default(),
         }
@@ -273,6 +295,7 @@ impl JetStream {
     /// Adopts the accounts of a reloaded configuration.
     pub fn set_accounts(&self, accounts: ServedAccounts) {
         self.accounts.store(Arc::new(accounts));
+        self.replication.note_accounts();
         // What accounts may copy of each other may have changed with them.
         self.changes.send_modify(|_| {});
     }

@@ -11,6 +11,7 @@ use super::service::{Answer, JetStream, Work, unexpected};
 use super::{envelope, envelope::ResponseType};
 use crate::info::random_id;
 use crate::jetstream_port::Requester;
+use crate::shares::{Full, Share};
 use nuthatch_archive::SnapshotWriter;
 use nuthatch_protocol::js::{ConsumerSnapshot, StreamConfig, StreamState, Time};
 use nuthatch_protocol::jserror::JsError;
@@ -27,8 +28,10 @@ use tokio::time::{Instant, sleep, timeout_at};
 
 /// Snapshots under way at once, over all accounts. Each takes a few MiB.
 pub const SNAPSHOTS_MAX: usize = 64;
-/// Bytes of the states of a stream's consumers that one snapshot keeps in memory.
-const CONSUMERS_BYTES_MAX: usize = 256 << 20;
+/// Snapshots of one account under way at once.
+pub const SNAPSHOTS_OF_ACCOUNT_MAX: usize = 16;
+/// Memory of a message that a consumer has out.
+const PENDING_BYTES: usize = 64;
 /// Bytes of a chunk, unless the request says otherwise, and what it may say.
 const CHUNK_BYTES: (usize, usize, usize) = (1 << 10, 128 << 10, 1 << 20);
 /// Bytes on their way at once, unless the request says otherwise, and what it may say.
@@ -118,7 +121,7 @@ struct Snapshot {
     entry: Arc<Entry>,
     request: SnapshotRequest,
     state: StreamState,
-    _permit: tokio::sync::OwnedSemaphorePermit,
+    _place: Share,
 }
 
 /// Chunks on their way to the receiver.
@@ -157,15 +160,13 @@ impl JetStream {
         if !is_valid_publish_subject(request.deliver_subject.as_bytes()) {
             return Err(JsError::SNAPSHOT_DELIVER_SUBJECT_INVALID);
         }
-        let Ok(permit) = self.snapshots.clone().try_acquire_owned() else {
-            let why = format!("{SNAPSHOTS_MAX} snapshots are under way: try again");
-            return Err(JsError::STREAM_SNAPSHOT.with_err(why));
-        };
+        let place = self.snapshots.take(from.account, 1);
+        let place = place.map_err(|full| JsError::STREAM_SNAPSHOT.with_err(too_many(full)))?;
         let state = self.current_info(&entry).await?.state;
         let body = SnapshotBody { config: &entry.config, state: &state };
         let answer = envelope::ok(ResponseType("stream_snapshot"), &body);
         let (service, from) = (self.clone(), from.clone());
-        let snapshot = Snapshot { service, from, entry, request, state, _permit: permit };
+        let snapshot = Snapshot { service, from, entry, request, state, _place: place };
         *then = Some(Box::pin(snapshot.run()));
         Ok(answer)
     }
@@ -189,6 +190,15 @@ impl JetStream {
     ) {
         let told = audit::Transfer { from, what, stream, fields };
         audit::tell_transfer(told, &self.place(), self.core_port.routing(), &self.registry);
+    }
+}
+
+fn too_many(full: Full) -> String {
+    match full {
+        Full::All => format!("{SNAPSHOTS_MAX} snapshots are under way: try again"),
+        Full::Account => {
+            format!("{SNAPSHOTS_OF_ACCOUNT_MAX} snapshots of this account are under way: try again")
+        }
     }
 }
 
@@ -263,7 +273,9 @@ impl Snapshot {
     async fn stream(&self, mut chunks: Chunks<'_>) -> Result<(), Broken> {
         chunks.wait_for_interest().await?;
         let now_ns = self.service.core_port.now().0;
-        let consumers = self.consumers().await?;
+        let bytes = self.service.transfer_bytes.take(self.from.account, 0);
+        let mut bytes = bytes.expect("there is always room for nothing");
+        let consumers = self.consumers(&mut bytes).await?;
         let mut state = self.state.clone();
         state.consumer_count = consumers.len() as u64;
         let mut writer = SnapshotWriter::new(Vec::new(), &state, now_ns)?;
@@ -306,8 +318,9 @@ impl Snapshot {
         }
     }
 
-    /// The consumers, as of the last message of the snapshot.
-    async fn consumers(&self) -> Result<Vec<ConsumerSnapshot>, Broken> {
+    /// The consumers, as of the last message of the snapshot, within a share of what all transfers may
+    /// keep.
+    async fn consumers(&self, share: &mut Share) -> Result<Vec<ConsumerSnapshot>, Broken> {
         let mut consumers = Vec::new();
         if self.request.no_consumers {
             return Ok(consumers);
@@ -318,13 +331,18 @@ impl Snapshot {
             OpOutcome::Consumers { names, .. } => names,
             other => return Err(unexpected(&other).into()),
         };
-        let mut bytes = 0;
         for name in names {
             match self.service.run(engine, Op::ConsumerState { id, name }).await {
                 Ok(OpOutcome::ConsumerState(mut consumer)) => {
+                    let mut bytes = size_of::<ConsumerSnapshot>();
                     if let Some(state) = &mut consumer.state {
                         state.cut(self.state.last_seq);
-                        bytes += size_of::<ConsumerSnapshot>() + state.pending.len() * 64;
+                        bytes += state.pending.len() * PENDING_BYTES;
+                    }
+                    if share.grow(bytes).is_err() {
+                        let why =
+                            "consumers have more messages out than snapshots may keep in memory";
+                        return Err(Broken::Failed(why.to_owned()));
                     }
                     consumers.push(*consumer);
                 }
@@ -332,10 +350,6 @@ impl Snapshot {
                 // Gone since the list was made.
                 Err(error) if error.err_code == JsError::CONSUMER_NOT_FOUND.err_code => {}
                 Err(error) => return Err(error.into()),
-            }
-            if bytes > CONSUMERS_BYTES_MAX {
-                let why = "the consumers have more messages out than a snapshot may keep in memory";
-                return Err(Broken::Failed(why.to_owned()));
             }
         }
         Ok(consumers)

@@ -8,6 +8,7 @@ use super::request::{is_empty, parse, parse_optional};
 use super::service::{
     AccountLimits, Answer, JetStream, described, placement_error, set_stream_metadata, unexpected,
 };
+use crate::shares::Share;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use nuthatch_protocol::js::{StorageType, StreamConfig, StreamInfo, Time};
@@ -23,6 +24,10 @@ use tokio::time::timeout;
 pub(super) const NAMES_PAGE: usize = 1024;
 /// Infos in one page of `STREAM.LIST` and `CONSUMER.LIST`.
 pub(super) const LIST_PAGE: usize = 256;
+/// Bytes of subjects and metadata in one page of `STREAM.LIST`, about; one stream may have more.
+const LIST_BYTES: usize = 4 << 20;
+/// What else of a stream or consumer stands in an answer, about.
+pub(super) const ASSET_BYTES: usize = 1024;
 /// Subjects in one page of `STREAM.INFO`.
 const SUBJECTS_PAGE: usize = 100_000;
 
@@ -139,12 +144,16 @@ pub(super) fn check_lengths<'a>(
 
 /// The subjects and filters of a configuration.
 fn subjects_of(config: &StreamConfig) -> impl Iterator<Item = &String> {
+    config.subjects.iter().chain(subjects_of_sources(config))
+}
+
+/// The filters and transforms of a mirror or of sources.
+fn subjects_of_sources(config: &StreamConfig) -> impl Iterator<Item = &String> {
     let sources = config.mirror.iter().chain(&config.sources);
-    let filters = sources.flat_map(|source| {
+    sources.flat_map(|source| {
         let transforms = source.subject_transforms.iter();
         transforms.flat_map(|t| [&t.src, &t.dest]).chain([&source.filter_subject])
-    });
-    config.subjects.iter().chain(filters)
+    })
 }
 
 /// A request's offset as a count; negative means 0, as upstream.
@@ -212,7 +221,7 @@ impl JetStream {
         account: AccountId,
         existing: &Entry,
         config: &StreamConfig,
-        changing: Changing<'_>,
+        changing: Changing,
     ) -> Answer {
         if *existing.config != *config {
             return Err(JsError::STREAM_NAME_EXIST);
@@ -345,7 +354,13 @@ impl JetStream {
         Ok(envelope::ok(ResponseType("stream_delete"), &Success::YES))
     }
 
-    pub(super) async fn stream_info(&self, account: AccountId, name: &str, body: &[u8]) -> Answer {
+    pub(super) async fn stream_info(
+        &self,
+        account: AccountId,
+        name: &str,
+        body: &[u8],
+        share: &mut Share,
+    ) -> Answer {
         let request: InfoRequest = parse_optional(body, self.settings.strict)?;
         let entry = self.entry(account, name)?;
         let offset = offset_of(request.offset);
@@ -362,8 +377,10 @@ impl JetStream {
         } else {
             Paged { total: 0, offset: 0, limit: 0 }
         };
-        let info = StreamInfo { cluster: Some(self.cluster()), ..info };
-        Ok(self.stream_answer(account, "stream_info", info, Some(page), false))
+        let mut info = StreamInfo { cluster: Some(self.cluster()), ..info };
+        self.complete(account, &mut info);
+        let body = StreamBody { page: Some(page), info: &info, did_create: false };
+        envelope::charged(ResponseType("stream_info"), &body, share)
     }
 
     pub(super) async fn stream_purge(&self, account: AccountId, name: &str, body: &[u8]) -> Answer {
@@ -401,13 +418,23 @@ impl JetStream {
         Ok(envelope::ok(ResponseType("stream_names"), &NamesBody { page, streams }))
     }
 
-    pub(super) async fn stream_list(&self, account: AccountId, body: &[u8]) -> Answer {
+    pub(super) async fn stream_list(
+        &self,
+        account: AccountId,
+        body: &[u8],
+        share: &mut Share,
+    ) -> Answer {
         let request: ListRequest = parse_optional(body, self.settings.strict)?;
         let entries = self.streams_with(account, &request.subject).await;
         let total = entries.len();
         let offset = offset_of(request.offset).min(total);
-        let mut streams = Vec::new();
+        let (mut streams, mut bytes) = (Vec::new(), 0);
         for entry in entries[offset..].iter().take(LIST_PAGE) {
+            // The rest comes with the next page.
+            bytes += config_bytes(&entry.config);
+            if bytes > LIST_BYTES && !streams.is_empty() {
+                break;
+            }
             match self.current_info(entry).await {
                 Ok(mut info) => {
                     self.complete_stream(&mut info);
@@ -420,7 +447,7 @@ impl JetStream {
             }
         }
         let page = Paged { total, offset, limit: LIST_PAGE };
-        Ok(envelope::ok(ResponseType("stream_list"), &ListBody { page, streams }))
+        envelope::charged(ResponseType("stream_list"), &ListBody { page, streams }, share)
     }
 
     pub(super) async fn msg_get(&self, account: AccountId, name: &str, body: &[u8]) -> Answer {
@@ -471,6 +498,13 @@ impl JetStream {
         stream_info_of(self.run(engine, op).await?)
     }
 
+    /// Fills in what only the service knows of a stream.
+    fn complete(&self, account: AccountId, info: &mut StreamInfo) {
+        self.complete_stream(info);
+        self.complete_copies(account, info);
+        self.complete_home(account, info);
+    }
+
     pub(super) fn stream_answer(
         &self,
         account: AccountId,
@@ -479,11 +513,16 @@ impl JetStream {
         page: Option<Paged>,
         did_create: bool,
     ) -> Vec<u8> {
-        self.complete_stream(&mut info);
-        self.complete_copies(account, &mut info);
-        self.complete_home(account, &mut info);
+        self.complete(account, &mut info);
         envelope::ok(ResponseType(kind), &StreamBody { page, info: &info, did_create })
     }
+}
+
+/// What a configuration adds to an answer, about.
+pub(super) fn config_bytes(config: &StreamConfig) -> usize {
+    let subjects = subjects_of(config);
+    let metadata = config.metadata.iter().map(|(key, value)| key.len() + value.len());
+    subjects.map(String::len).sum::<usize>() + metadata.sum::<usize>() + ASSET_BYTES
 }
 
 /// What an operation tells of a stream, and how many subjects it has in all.

@@ -2,6 +2,7 @@
 
 use super::registry::Entry;
 use super::service::JetStream;
+use super::streams::{ASSET_BYTES, config_bytes};
 use crate::jetstream_port::{
     BoxFuture, ConsumerSample, JsAccount, JsHealth, JsLog, JsSample, JsStream, JsTotals, JsView,
     JszQuery, StreamSample,
@@ -91,16 +92,16 @@ impl JetStream {
         &self,
         account: AccountId,
         query: &JszQuery,
-        room: &mut usize,
+        room: &mut JszRoom,
     ) -> Vec<JsStream> {
         let entries: Vec<Arc<Entry>> =
-            self.registry.read().of_account(account).take(*room).cloned().collect();
+            self.registry.read().of_account(account).take(room.assets).cloned().collect();
         let mut streams = Vec::with_capacity(entries.len());
         for entry in entries {
-            if *room == 0 {
+            if room.assets == 0 || !room.take(config_bytes(&entry.config)) {
                 break;
             }
-            *room -= 1;
+            room.assets -= 1;
             // A stream deleted meanwhile is left out.
             let Ok(mut info) = self.current_info(&entry).await else { continue };
             self.complete_stream(&mut info);
@@ -109,8 +110,10 @@ impl JetStream {
             let log = log.map_or("", |engine| self.log_name(engine)).to_owned();
             let mut consumers =
                 if query.consumers { self.consumers_of(&entry).await } else { Vec::new() };
-            consumers.truncate(*room);
-            *room -= consumers.len();
+            consumers.truncate(room.assets);
+            let fits = consumers.iter().take_while(|info| room.take(filter_bytes(info))).count();
+            consumers.truncate(fits);
+            room.assets -= fits;
             streams.push(JsStream {
                 config: info.config,
                 created: info.created,
@@ -207,6 +210,27 @@ impl JetStream {
     }
 }
 
+/// What `/jsz` may still show.
+struct JszRoom {
+    assets: usize,
+    bytes: usize,
+    is_cut: bool,
+}
+
+impl JszRoom {
+    /// Whether so many bytes more are shown.
+    const fn take(&mut self, bytes: usize) -> bool {
+        self.is_cut |= bytes > self.bytes;
+        self.bytes = self.bytes.saturating_sub(bytes);
+        !self.is_cut
+    }
+}
+
+/// What a consumer's filters add to an answer, about.
+fn filter_bytes(info: &ConsumerInfo) -> usize {
+    info.config.filter_subjects.iter().map(String::len).sum::<usize>() + ASSET_BYTES
+}
+
 impl JsView for JetStream {
     fn logs(&self) -> Vec<JsLog> {
         self.core_port.logs()
@@ -220,11 +244,12 @@ impl JsView for JetStream {
         Box::pin(self.totals_of(None))
     }
 
-    fn accounts(&self, query: JszQuery) -> BoxFuture<'_, Vec<JsAccount>> {
+    fn accounts(&self, query: JszQuery) -> BoxFuture<'_, (Vec<JsAccount>, bool)> {
         Box::pin(async move {
             let ids = self.account_ids();
             let mut accounts = Vec::new();
-            let (mut before, mut room) = (0, query.assets_max);
+            let (mut before, mut room) =
+                (0, JszRoom { assets: query.assets_max, bytes: query.bytes_max, is_cut: false });
             for id in ids {
                 let name = self.account_name(id);
                 // With accounts of its own a configuration leaves the global one without users.
@@ -251,7 +276,7 @@ impl JsView for JetStream {
                 };
                 accounts.push(JsAccount { name, totals, streams });
             }
-            accounts
+            (accounts, room.is_cut)
         })
     }
 

@@ -1,6 +1,6 @@
 //! `/connz`: the connections.
 
-use super::large::SUBSCRIPTIONS_MAX;
+use super::large::{Room, SUBSCRIPTIONS_MAX};
 use super::query::Query;
 use super::short_duration;
 use super::subsz::sub_detail;
@@ -59,13 +59,16 @@ pub(super) fn connz(server: &Server, query: &Query) -> Result<Value, String> {
         _ if query.flag("subs")? => Subs::Names,
         _ => Subs::No,
     };
-    let mut room = SUBSCRIPTIONS_MAX;
-    let shown: Vec<Value> = rows
-        .iter()
-        .skip(offset)
-        .take(limit)
-        .map(|row| Value::Object(show(server, row, auth, subs, &mut room)))
-        .collect();
+    let mut room = Room::new(SUBSCRIPTIONS_MAX);
+    let mut shown: Vec<Value> = Vec::new();
+    for row in rows.iter().skip(offset).take(limit) {
+        let row = Value::Object(show(server, row, auth, subs, &mut room));
+        // What does not fit is on the next page, unless it is all that there is.
+        if !room.take(&row) && !shown.is_empty() {
+            break;
+        }
+        shown.push(row);
+    }
     let mut out = object(json!({
         "server_id": server.id,
         "now": now(),
@@ -166,13 +169,7 @@ enum Subs {
     Detail,
 }
 
-fn show(
-    server: &Server,
-    row: &Row,
-    auth: bool,
-    subs: Subs,
-    room: &mut usize,
-) -> Map<String, Value> {
+fn show(server: &Server, row: &Row, auth: bool, subs: Subs, room: &mut Room) -> Map<String, Value> {
     let Row { conn, session, .. } = row;
     let (received, sent) = (conn.received.get(), conn.outbox.totals());
     let idle = row.end().duration_since(row.last_activity(server)).unwrap_or_default();
@@ -228,8 +225,8 @@ fn show(
         set("tags", json!(grant.claims.nats.tags), !grant.claims.nats.tags.is_empty());
     }
     if subs != Subs::No && row.subscriptions > 0 {
-        let (name, list) = subscriptions(conn, subs, *room);
-        *room -= list.len();
+        let (name, list) = subscriptions(conn, subs, room);
+        room.rows -= list.len();
         set("subscriptions_truncated", json!(true), list.len() < row.subscriptions);
         let is_listed = !list.is_empty();
         set(name, Value::Array(list), is_listed);
@@ -238,16 +235,17 @@ fn show(
 }
 
 /// The list of a connection's subscriptions under the name that it has: built only when asked for,
-/// since a connection may have very many; at most `room`.
-fn subscriptions(conn: &Connection, subs: Subs, room: usize) -> (&'static str, Vec<Value>) {
-    let mut list = conn.subscriptions();
-    list.truncate(room);
+/// since a connection may have very many; at most as many as there is room for.
+fn subscriptions(conn: &Connection, subs: Subs, room: &Room) -> (&'static str, Vec<Value>) {
+    let list = conn.some_subscriptions(room.rows);
+    let mut left = Room::new(list.len());
+    let fits = |shown: &Value| left.take(shown);
     if subs == Subs::Detail {
         let details = list.iter().map(|sub| Value::Object(sub_detail(sub)));
-        return ("subscriptions_list_detail", details.collect());
+        return ("subscriptions_list_detail", details.take_while(fits).collect());
     }
     let names = list.iter().map(|sub| json!(String::from_utf8_lossy(&sub.subject)));
-    ("subscriptions_list", names.collect())
+    ("subscriptions_list", names.take_while(fits).collect())
 }
 
 fn peer_certificate(peer: &PeerCertificate) -> Value {

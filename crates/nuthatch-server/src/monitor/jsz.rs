@@ -1,6 +1,6 @@
 //! `/jsz`: JetStream, in the shape that KEDA and prometheus-nats-exporter read.
 
-use super::large::ASSETS_MAX;
+use super::large::{ASSETS_MAX, DOCUMENT_BYTES_MAX};
 use super::query::Query;
 use super::varz::object;
 use crate::jetstream_port::{JsAccount, JsStream, JsTotals, JszQuery};
@@ -20,8 +20,9 @@ pub(super) async fn jsz(server: &Server, query: &Query) -> Result<Value, String>
     let accounts = query.flag("accounts")? || streams || account.is_some();
     let (offset, limit) = query.page(DEFAULT_LIMIT)?;
     let config = query.flag("config")?;
-    let assets_max = ASSETS_MAX;
-    let wanted = JszQuery { account, streams, consumers, config, offset, limit, assets_max };
+    let (assets_max, bytes_max) = (ASSETS_MAX, DOCUMENT_BYTES_MAX);
+    let wanted =
+        JszQuery { account, streams, consumers, config, offset, limit, assets_max, bytes_max };
     // Without effect on one server, which leads everything, has no raft groups, and consumers of
     // its own are all public.
     for flag in ["leader-only", "stream-leader-only", "direct-consumers"] {
@@ -57,10 +58,10 @@ pub(super) async fn jsz(server: &Server, query: &Query) -> Result<Value, String>
         out.insert("logs".to_owned(), super::logs::describe(server, &view.logs()));
     }
     if accounts {
-        let found = view.accounts(wanted.clone()).await;
+        let (found, is_cut) = view.accounts(wanted.clone()).await;
         let details: Vec<_> =
             found.iter().map(|found| show_account(server, found, &wanted)).collect();
-        if assets_of(&found) >= ASSETS_MAX {
+        if is_cut || assets_of(&found) >= ASSETS_MAX {
             out.insert("account_details_truncated".to_owned(), json!(true));
         }
         if !details.is_empty() {

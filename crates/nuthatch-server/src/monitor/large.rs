@@ -3,10 +3,14 @@
 
 use super::endpoints::{Answer, answer_here};
 use super::query::Query;
+use crate::account::SYSTEM_ACCOUNT_ID;
 use crate::server::Server;
+use crate::shares::{AccountTurns, Turn};
 use crate::trim;
 use bytes::Bytes;
 use hyper::StatusCode;
+use nuthatch_streams::AccountId;
+use serde_json::Value;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
@@ -18,10 +22,22 @@ pub(super) const PAGE_MAX: usize = 4096;
 pub(super) const SUBSCRIPTIONS_MAX: usize = 16 * 1024;
 /// Streams and consumers that one answer lists at most; what is cut off is said.
 pub(super) const ASSETS_MAX: usize = 16 * 1024;
-/// Large answers that are made at a time, over HTTP and for requests of the system account.
+/// Large answers that are made at a time, over HTTP and for requests of accounts.
 const MAKING_MAX: usize = 2;
-/// Bytes of answers over HTTP that have not been sent yet, all together.
+/// Pages of metrics that are made at a time, beside those.
+const METRICS_MAKING_MAX: usize = 1;
+/// Large answers that are made for other accounts than the system account.
+const MAKING_FOR_ACCOUNTS_MAX: usize = 1;
+/// Those that are made for one account.
+const MAKING_OF_ACCOUNT_MAX: usize = 1;
+/// Bytes that one document may have, about; what is cut off is said where the rows are counted.
+pub(super) const DOCUMENT_BYTES_MAX: usize = 16 * 1024 * 1024;
+/// Large documents that are asked for and not made yet: more are refused at once.
+const ASKED_MAX: usize = 64;
+/// Bytes of answers that have not been sent yet, all together.
 const WAITING_BYTES_MAX: usize = 64 * 1024 * 1024;
+/// Those of metrics: scrapes wait for no documents that others do not take.
+const METRICS_WAITING_BYTES_MAX: usize = 16 * 1024 * 1024;
 /// A request waits so long for its turn, and then for the bytes of others to be gone.
 const TURN: Duration = Duration::from_secs(10);
 /// Bytes per permit.
@@ -31,21 +47,69 @@ const UNIT_BYTES: usize = 1024;
 #[derive(Debug)]
 pub struct Large {
     making: Arc<Semaphore>,
+    making_for_accounts: Arc<Semaphore>,
+    account_turns: Arc<AccountTurns>,
+    asked: Arc<Semaphore>,
     waiting: Arc<Semaphore>,
+    metrics: Arc<Semaphore>,
+    metrics_waiting: Arc<Semaphore>,
 }
 
 impl Default for Large {
     fn default() -> Self {
         Self {
             making: Arc::new(Semaphore::new(MAKING_MAX)),
+            making_for_accounts: Arc::new(Semaphore::new(MAKING_FOR_ACCOUNTS_MAX)),
+            account_turns: AccountTurns::new(MAKING_OF_ACCOUNT_MAX),
+            asked: Arc::new(Semaphore::new(ASKED_MAX)),
             waiting: Arc::new(Semaphore::new(WAITING_BYTES_MAX / UNIT_BYTES)),
+            metrics: Arc::new(Semaphore::new(METRICS_MAKING_MAX)),
+            metrics_waiting: Arc::new(Semaphore::new(METRICS_WAITING_BYTES_MAX / UNIT_BYTES)),
         }
     }
 }
 
+/// The endpoint of metrics, whose pages have room of their own.
+const METRICS: &str = "/metrics";
+
+/// The right to make a large answer.
+pub(super) struct MakingTurn {
+    _making: OwnedSemaphorePermit,
+    _for_accounts: Option<OwnedSemaphorePermit>,
+    _of_account: Option<Turn>,
+}
+
+impl Large {
+    /// Waits for the right to make the answer of an endpoint for an account; `None`: for a request
+    /// over HTTP.
+    async fn turn(&self, endpoint: &str, asker: Option<AccountId>) -> MakingTurn {
+        if endpoint == METRICS {
+            let making = permit(&self.metrics).await;
+            return MakingTurn { _making: making, _for_accounts: None, _of_account: None };
+        }
+        let of_account = match asker {
+            Some(account) => Some(self.account_turns.turn(account).await),
+            None => None,
+        };
+        let for_accounts = match asker {
+            Some(account) if account != SYSTEM_ACCOUNT_ID => {
+                Some(permit(&self.making_for_accounts).await)
+            }
+            _ => None,
+        };
+        let making = permit(&self.making).await;
+        MakingTurn { _making: making, _for_accounts: for_accounts, _of_account: of_account }
+    }
+}
+
+async fn permit(places: &Arc<Semaphore>) -> OwnedSemaphorePermit {
+    places.clone().acquire_owned().await.expect("it is never closed")
+}
+
 /// Endpoints whose answers grow with what is in the server.
 pub(super) fn is_large(endpoint: &str) -> bool {
-    let large = ["/connz", "/subsz", "/jsz", "/accountz", "/accstatz", "/leafz", "/stacksz"];
+    let large =
+        [METRICS, "/connz", "/subsz", "/jsz", "/accountz", "/accstatz", "/leafz", "/stacksz"];
     large.contains(&endpoint)
 }
 
@@ -62,8 +126,12 @@ pub(super) async fn make<T: Send + 'static>(
     query: &Query,
     finish: impl FnOnce(Answer) -> T + Clone + Send + 'static,
 ) -> T {
-    let turn = timeout(TURN, server.large_answers.making.clone().acquire_owned()).await;
-    let Ok(Ok(turn)) = turn else { return finish(busy()) };
+    let asked = server.large_answers.asked.clone().try_acquire_owned();
+    if asked.is_err() && endpoint != METRICS {
+        return finish(busy());
+    }
+    let turn = timeout(TURN, server.large_answers.turn(endpoint, query.asker())).await;
+    let Ok(turn) = turn else { return finish(busy()) };
     let (server, query, told) = (server.clone(), query.clone(), finish.clone());
     let runtime = tokio::runtime::Handle::current();
     let made = tokio::task::spawn_blocking(move || {
@@ -80,14 +148,56 @@ pub(super) async fn make<T: Send + 'static>(
     }
 }
 
-/// The bytes of an answer, which count until they are sent or dropped; `None`: there are too many
-/// others.
-pub(super) async fn hold(server: &Server, text: Vec<u8>) -> Option<Bytes> {
-    let units = text.len().div_ceil(UNIT_BYTES).min(WAITING_BYTES_MAX / UNIT_BYTES);
+/// The bytes of an endpoint's answer, which count until they are sent or dropped; `None`: there are
+/// too many others.
+pub(super) async fn hold(server: &Server, endpoint: &str, text: Vec<u8>) -> Option<Bytes> {
+    let large = &server.large_answers;
+    let (waiting, max_bytes) = match endpoint {
+        METRICS => (&large.metrics_waiting, METRICS_WAITING_BYTES_MAX),
+        _ => (&large.waiting, WAITING_BYTES_MAX),
+    };
+    let units = text.len().div_ceil(UNIT_BYTES).min(max_bytes / UNIT_BYTES);
     let units = u32::try_from(units).expect("bounded by a constant above");
-    let waiting = server.large_answers.waiting.clone();
-    let permit = timeout(TURN, waiting.acquire_many_owned(units)).await.ok()?.ok()?;
+    let permit = timeout(TURN, waiting.clone().acquire_many_owned(units)).await.ok()?.ok()?;
     Some(Bytes::from_owner(AnswerShare { text, _permit: permit }))
+}
+
+/// What one document may still hold.
+pub(super) struct Room {
+    pub(super) rows: usize,
+    bytes: usize,
+}
+
+impl Room {
+    pub(super) const fn new(rows: usize) -> Self {
+        Self { rows, bytes: DOCUMENT_BYTES_MAX }
+    }
+
+    /// Counts a part of the document; whether there was room for it.
+    pub(super) fn take(&mut self, part: &Value) -> bool {
+        self.take_bytes(text_bytes(part))
+    }
+
+    /// As [`Room::take`], by what is known of a part before it is made.
+    pub(super) fn take_bytes(&mut self, bytes: usize) -> bool {
+        let fits = bytes <= self.bytes;
+        self.bytes = if fits { self.bytes - bytes } else { 0 };
+        fits
+    }
+}
+
+/// Bytes of a part's text, about.
+fn text_bytes(part: &Value) -> usize {
+    const PUNCTUATION: usize = 8;
+    PUNCTUATION
+        + match part {
+            Value::String(text) => text.len(),
+            Value::Array(parts) => parts.iter().map(text_bytes).sum(),
+            Value::Object(fields) => {
+                fields.iter().map(|(name, value)| name.len() + text_bytes(value)).sum()
+            }
+            _ => 0,
+        }
 }
 
 /// An answer with its share of [`WAITING_BYTES_MAX`].
@@ -105,5 +215,37 @@ impl Drop for AnswerShare {
 impl AsRef<[u8]> for AnswerShare {
     fn as_ref(&self) -> &[u8] {
         &self.text
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Whether a turn is to be had now.
+    async fn is_free(large: &Large, asker: Option<AccountId>) -> bool {
+        timeout(Duration::from_millis(50), large.turn("/connz", asker)).await.is_ok()
+    }
+
+    #[test]
+    fn a_document_has_room_for_so_many_bytes() {
+        let mut room = Room::new(1);
+        let part = serde_json::json!({ "subject": "x".repeat(1 << 20) });
+        let parts = std::iter::repeat_with(|| room.take(&part)).take_while(|fits| *fits).count();
+        assert!((14..=16).contains(&parts), "{parts}");
+        assert!(!room.take_bytes(1));
+    }
+
+    #[tokio::test]
+    async fn accounts_leave_a_maker_for_the_operator() {
+        let (one, other) = (Some(AccountId(7)), Some(AccountId(8)));
+        let large = Large::default();
+        let held = large.turn("/connz", one).await;
+        assert!(!is_free(&large, one).await && !is_free(&large, other).await);
+        assert!(is_free(&large, None).await && is_free(&large, Some(SYSTEM_ACCOUNT_ID)).await);
+        assert!(timeout(TURN, large.turn(METRICS, None)).await.is_ok());
+        drop(held);
+        let _over_http = large.turn("/connz", None).await;
+        assert!(is_free(&large, other).await);
     }
 }

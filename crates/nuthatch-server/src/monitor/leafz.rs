@@ -1,7 +1,7 @@
 //! `/leafz`: connections to other servers.
 
 use super::connz::go_duration;
-use super::large::SUBSCRIPTIONS_MAX;
+use super::large::{Room, SUBSCRIPTIONS_MAX};
 use super::query::Query;
 use crate::conn::Connection;
 use crate::leaf::Link;
@@ -17,7 +17,7 @@ pub(super) fn leafz(server: &Server, query: &Query) -> Result<Value, String> {
     let account = query.account().or(query.text("account")).filter(|name| !name.is_empty());
     let open = server.leafs.connections.open();
     let joined = open.iter().filter_map(|conn| Some((conn, conn.link.get()?)));
-    let mut room = SUBSCRIPTIONS_MAX;
+    let mut room = Room::new(SUBSCRIPTIONS_MAX);
     let shown: Vec<Value> = joined
         .filter(|(conn, _)| account.is_none_or(|name| conn.session().account.name == name))
         .map(|(conn, link)| leaf(conn, link, subs, &mut room))
@@ -31,7 +31,7 @@ pub(super) fn leafz(server: &Server, query: &Query) -> Result<Value, String> {
     Ok(out)
 }
 
-fn leaf(conn: &Connection, link: &Link, subs: bool, room: &mut usize) -> Value {
+fn leaf(conn: &Connection, link: &Link, subs: bool, room: &mut Room) -> Value {
     let (received, sent) = (conn.received.get(), conn.outbox.totals());
     let mut leaf = json!({
         "id": conn.id,
@@ -53,16 +53,16 @@ fn leaf(conn: &Connection, link: &Link, subs: bool, room: &mut usize) -> Value {
     }
     if subs {
         let mut list: Vec<String> = conn
-            .subscriptions()
+            .some_subscriptions(room.rows)
             .iter()
             .map(|sub| String::from_utf8_lossy(&sub.subject).into_owned())
+            .take_while(|subject| room.take_bytes(subject.len()))
             .collect();
         list.sort_unstable();
-        if list.len() > *room {
+        if list.len() < conn.subscription_count() {
             leaf["subscriptions_truncated"] = json!(true);
-            list.truncate(*room);
         }
-        *room -= list.len();
+        room.rows -= list.len();
         leaf["subscriptions_list"] = list.into();
     }
     leaf

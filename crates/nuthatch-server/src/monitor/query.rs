@@ -1,6 +1,7 @@
 //! Parameters of a monitoring request.
 
 use super::large::PAGE_MAX;
+use nuthatch_streams::AccountId;
 use serde_json::{Map, Value};
 use std::collections::BTreeMap;
 
@@ -10,16 +11,28 @@ pub struct Query {
     values: BTreeMap<String, String>,
     /// The only account that may be told of, whatever the parameters say.
     account: Option<String>,
+    /// Who asks; `None`: an operator, over HTTP.
+    asker: Option<AccountId>,
 }
 
 impl Query {
+    /// The query as asked for by an account.
+    pub(crate) fn asked_by(self, account: AccountId) -> Self {
+        Self { asker: Some(account), ..self }
+    }
+
+    /// Who asks; `None`: an operator, over HTTP.
+    pub(super) const fn asker(&self) -> Option<AccountId> {
+        self.asker
+    }
+
     pub(super) fn parse(text: &str) -> Self {
         let mut values = BTreeMap::new();
         for pair in text.split('&').filter(|pair| !pair.is_empty()) {
             let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
             values.entry(decode(name)).or_insert_with(|| decode(value));
         }
-        Self { values, account: None }
+        Self { values, account: None, asker: None }
     }
 
     /// Options of a `$SYS` request, under the names that parameters have.
@@ -40,7 +53,7 @@ impl Query {
             };
             values.insert(name.to_owned(), text);
         }
-        Self { values, account: None }
+        Self { values, account: None, asker: None }
     }
 
     /// Options of a `$SYS` request about one account: none of them leads to another one.

@@ -1,5 +1,6 @@
 //! `/subsz`: the subscriptions, over all accounts or in one.
 
+use super::large::Room;
 use super::query::Query;
 use super::varz::object;
 use crate::interest::InterestStats;
@@ -37,7 +38,8 @@ pub(super) fn subsz(server: &Server, query: &Query) -> Result<Value, String> {
     out.insert("offset".to_owned(), json!(offset));
     out.insert("limit".to_owned(), json!(limit));
     if listed {
-        let page: Vec<_> = page.iter().map(detail).collect();
+        let mut room = Room::new(limit);
+        let page: Vec<_> = page.iter().map(detail).take_while(|sub| room.take(sub)).collect();
         if !page.is_empty() {
             out.insert("subscriptions_list".to_owned(), Value::Array(page));
         }

@@ -3,7 +3,7 @@
 /// The layers of the server from the bottom up.
 pub const SERVER_LAYERS: &[&[&str]] = &[
     // What everything uses: buffers, budgets of work, checksums of keys.
-    &["buffers", "slice", "greeting", "signature"],
+    &["buffers", "slice", "shares", "greeting", "signature"],
     // The configuration.
     &["options"],
     // Transport: sockets, TLS, websocket, what waits to be written, and the log of the process.

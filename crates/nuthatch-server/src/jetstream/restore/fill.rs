@@ -2,6 +2,7 @@
 
 use crate::jetstream::LogIndex;
 use crate::jetstream::service::JetStream;
+use crate::shares::Share;
 use nuthatch_archive::{ArchiveError, Item};
 use nuthatch_log::StreamId;
 use nuthatch_protocol::js::{ConsumerSnapshot, Time};
@@ -48,6 +49,8 @@ pub(super) struct Filler<'a> {
     consumers: Vec<ConsumerSnapshot>,
     /// Their memory, see [`CONSUMERS_BYTES_MAX`].
     consumer_bytes: usize,
+    /// The same as a share of what all transfers may keep.
+    share: &'a mut Share,
     /// The first message; 0: none yet.
     first: u64,
     /// How far the archive has come.
@@ -57,11 +60,12 @@ pub(super) struct Filler<'a> {
 }
 
 impl<'a> Filler<'a> {
-    pub(super) const fn new(
+    pub(super) fn new(
         service: &'a JetStream,
         engine: LogIndex,
         id: StreamId,
         handle: &'a Handle,
+        share: &'a mut Share,
     ) -> Self {
         Self {
             service,
@@ -73,6 +77,7 @@ impl<'a> Filler<'a> {
             removed: Vec::new(),
             consumers: Vec::new(),
             consumer_bytes: 0,
+            share,
             first: 0,
             last: 0,
             stored: 0,
@@ -99,7 +104,7 @@ impl<'a> Filler<'a> {
                 });
             }
             Item::Removed { first, last } => {
-                self.removed.extend(first..=last.min(self.last));
+                self.remove(first, last.min(self.last))?;
                 if last > self.last {
                     self.advance(last)?;
                 }
@@ -111,12 +116,31 @@ impl<'a> Filler<'a> {
         if is_full { self.flush() } else { Ok(()) }
     }
 
+    /// Notes that sequences are gone; what an archive says may be very many, so they go in parts.
+    fn remove(&mut self, first: u64, last: u64) -> Result<(), RestoreError> {
+        let mut next = first;
+        while next <= last {
+            let room = (BATCH_MESSAGES_MAX - self.removed.len()) as u64;
+            let end = last.min(next.saturating_add(room - 1));
+            self.removed.extend(next..=end);
+            next = end + 1;
+            if self.removed.len() >= BATCH_MESSAGES_MAX {
+                self.flush()?;
+            }
+        }
+        Ok(())
+    }
+
     fn keep(&mut self, consumer: ConsumerSnapshot) -> Result<(), RestoreError> {
         let size = serde_json::to_vec(&consumer).map_or(CONSUMERS_BYTES_MAX, |json| json.len());
         self.consumer_bytes = self.consumer_bytes.saturating_add(size);
         if self.consumer_bytes > CONSUMERS_BYTES_MAX {
             let text = format!("its consumers take more than {CONSUMERS_BYTES_MAX} bytes");
             return Err(ArchiveError::Unsuitable(text).into());
+        }
+        if self.share.grow(size).is_err() {
+            let text = "other snapshots and restores keep too many consumers: try again";
+            return Err(JsError::STREAM_RESTORE.with_err(text).into());
         }
         self.consumers.push(consumer);
         Ok(())
