@@ -14,7 +14,7 @@ use nuthatch_protocol::js::{StorageType, StreamConfig, Time};
 use nuthatch_protocol::subject;
 use nuthatch_protocol::subject::tree::{OverlapSearch, SearchOutcome, SubjectTree};
 use nuthatch_streams::AccountId;
-use rustc_hash::FxHashMap;
+use rustc_hash::{FxHashMap, FxHashSet};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
@@ -54,6 +54,14 @@ pub struct Entry {
     pub created: Time,
 }
 
+impl Entry {
+    /// Location of the stream.
+    #[must_use]
+    pub const fn route(&self) -> StreamRoute {
+        StreamRoute { engine: self.engine, id: self.id }
+    }
+}
+
 /// The stream that publishes to a subject go to.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct StreamRoute {
@@ -79,6 +87,8 @@ struct AccountStreams {
     /// Bytes that streams have reserved by `max_bytes`: in files, in memory. Wide enough for any
     /// number of streams that reserve all there can be.
     reserved_bytes: [u128; 2],
+    /// Mirrors and sources of all streams.
+    sources: usize,
 }
 
 impl AccountStreams {
@@ -96,6 +106,11 @@ const fn storage_index(storage: StorageType) -> usize {
     }
 }
 
+/// Origins that a stream copies.
+pub fn source_count(config: &StreamConfig) -> usize {
+    usize::from(config.mirror.is_some()) + config.sources.len()
+}
+
 /// The origin whose direct gets a stream serves.
 fn serves_for(config: &StreamConfig) -> Option<&str> {
     let mirror = config.mirror.as_ref().filter(|_| config.mirror_direct)?;
@@ -108,6 +123,8 @@ pub struct Registry {
     accounts: FxHashMap<AccountId, AccountStreams>,
     /// Streams with a mirror or sources.
     copying: FxHashMap<StreamRoute, Arc<Entry>>,
+    /// Those of them that came, went or changed since somebody has asked for these.
+    changed_copies: FxHashSet<StreamRoute>,
     /// New locations of streams that have changed their log, for events still sent to the old one.
     moved: FxHashMap<StreamRoute, StreamRoute>,
     /// Keys of `moved`, oldest first.
@@ -193,8 +210,10 @@ impl Registry {
             account.direct_mirrors.entry(origin.to_owned()).or_default().insert(route);
         }
         let entry = Arc::new(entry);
-        if entry.config.mirror.is_some() || !entry.config.sources.is_empty() {
+        account.sources += source_count(&entry.config);
+        if source_count(&entry.config) > 0 {
             self.copying.insert(route, entry.clone());
+            self.changed_copies.insert(route);
         }
         account.by_id.insert(entry.id, (key, entry.clone()));
         account.by_key.insert(key, entry.clone());
@@ -220,7 +239,10 @@ impl Registry {
                 streams.direct_mirrors.remove(origin);
             }
         }
-        self.copying.remove(&route);
+        streams.sources -= source_count(&entry.config);
+        if self.copying.remove(&route).is_some() {
+            self.changed_copies.insert(route);
+        }
         self.version += 1;
         Some((key, entry))
     }
@@ -273,6 +295,30 @@ impl Registry {
     /// Streams with a mirror or sources.
     pub fn copying(&self) -> impl Iterator<Item = &Arc<Entry>> {
         self.copying.values()
+    }
+
+    /// A stream with a mirror or sources.
+    #[must_use]
+    pub fn copying_at(&self, route: StreamRoute) -> Option<&Arc<Entry>> {
+        self.copying.get(&route)
+    }
+
+    /// True if [`Registry::take_changed_copies`] tells of any.
+    #[must_use]
+    pub fn has_changed_copies(&self) -> bool {
+        !self.changed_copies.is_empty()
+    }
+
+    /// Where streams with a mirror or sources came, went or changed since the last call. At most as
+    /// many as there are streams, and those that went meanwhile.
+    pub fn take_changed_copies(&mut self) -> FxHashSet<StreamRoute> {
+        std::mem::take(&mut self.changed_copies)
+    }
+
+    /// Mirrors and sources of all streams of an account.
+    #[must_use]
+    pub fn source_count(&self, account: AccountId) -> usize {
+        self.accounts.get(&account).map_or(0, |streams| streams.sources)
     }
 
     /// Streams of an account, by name.

@@ -7,20 +7,19 @@
 //! whenever a stream comes or goes.
 
 use super::foreign::Foreign;
-use super::registry::{Entry, LogIndex};
+use super::registry::{Entry, StreamRoute, source_count};
 use super::service::{JetStream, unexpected};
-use nuthatch_log::StreamId;
 use nuthatch_protocol::headers;
 use nuthatch_protocol::js::{StreamConfig, StreamInfo, StreamSource, StreamSourceInfo, Time};
 use nuthatch_protocol::jserror::JsError;
 use nuthatch_protocol::subject;
-use nuthatch_protocol::subject::tree::SubjectTree;
 use nuthatch_protocol::transform::Transform;
 use nuthatch_streams::op::{Range, RangeRequest, Replica};
 use nuthatch_streams::{AccountId, Op, OpOutcome};
 use parking_lot::Mutex;
 use rustc_hash::{FxHashMap, FxHashSet};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 use tokio::task::JoinHandle;
 
@@ -53,13 +52,24 @@ enum OriginLocation {
     Foreign(Foreign),
 }
 
-/// A stream that copies others.
-type Key = (LogIndex, StreamId);
+/// Mirrors and sources of all streams of an account: each is a task.
+pub const SOURCES_OF_ACCOUNT_MAX: usize = 10_000;
+/// Streams whose tasks are looked at between two turns of others.
+const STREAMS_PART: usize = 64;
 
 /// The tasks of all streams that copy others.
 #[derive(Default)]
 pub(super) struct Replication {
-    tasks: Mutex<FxHashMap<Key, Vec<Task>>>,
+    tasks: Mutex<FxHashMap<StreamRoute, Vec<Task>>>,
+    /// Accounts have changed, and with them what they may copy of each other.
+    accounts_changed: AtomicBool,
+}
+
+impl Replication {
+    /// Accounts have changed.
+    pub(super) fn note_accounts(&self) {
+        self.accounts_changed.store(true, Ordering::Release);
+    }
 }
 
 struct Task {
@@ -126,30 +136,49 @@ impl JetStream {
     pub(super) async fn copy_streams(self: Arc<Self>) {
         let mut changed = self.changes.subscribe();
         loop {
-            self.match_tasks();
+            self.match_tasks().await;
             if changed.changed().await.is_err() {
                 return;
             }
         }
     }
 
-    fn match_tasks(self: &Arc<Self>) {
-        let wanted: Vec<Arc<Entry>> = self.registry.read().copying().cloned().collect();
+    /// Looks at the streams that copy others and have changed; at all of them after a change of
+    /// accounts.
+    async fn match_tasks(self: &Arc<Self>) {
+        let mut routes = FxHashSet::default();
+        if self.registry.read().has_changed_copies() {
+            routes = self.registry.write().take_changed_copies();
+        }
+        if self.replication.accounts_changed.swap(false, Ordering::AcqRel) {
+            routes.extend(self.registry.read().copying().map(|entry| entry.route()));
+        }
+        let routes: Vec<StreamRoute> = routes.into_iter().collect();
+        for part in routes.chunks(STREAMS_PART) {
+            part.iter().for_each(|route| self.match_stream(*route));
+            tokio::task::yield_now().await;
+        }
+    }
+
+    /// Brings the tasks of one stream in step with the registry.
+    fn match_stream(self: &Arc<Self>, route: StreamRoute) {
+        let entry = self.registry.read().copying_at(route).cloned();
         let mut tasks = self.replication.tasks.lock();
-        tasks.retain(|key, _| wanted.iter().any(|entry| (entry.engine, entry.id) == *key));
-        for entry in wanted {
-            let running = tasks.entry((entry.engine, entry.id)).or_default();
-            let is_same = running.len() == sources_of(&entry).count()
-                && running.iter().zip(sources_of(&entry)).all(|(task, (source, mirrors))| {
-                    task.source == *source
-                        && task.mirrors == mirrors
-                        && task.home == self.home(entry.account, source)
-                });
-            if !is_same {
-                running.clear();
-                for (source, mirrors) in sources_of(&entry) {
-                    running.push(self.start_task(&entry, source, mirrors));
-                }
+        let Some(entry) = entry else {
+            tasks.remove(&route);
+            return;
+        };
+        let running = tasks.entry(route).or_default();
+        let is_same = running.len() == sources_of(&entry).count()
+            && running.iter().zip(sources_of(&entry)).all(|(task, (source, mirrors))| {
+                task.source == *source
+                    && task.mirrors == mirrors
+                    && task.home == self.home(entry.account, source)
+            });
+        if !is_same {
+            running.clear();
+            for (source, mirrors) in sources_of(&entry) {
+                running.push(self.start_task(&entry, source, mirrors));
             }
         }
     }
@@ -186,21 +215,24 @@ impl JetStream {
             return;
         }
         let key = match self.registry.read().get(account, &info.config.name) {
-            Some(entry) => (entry.engine, entry.id),
+            Some(entry) => entry.route(),
             None => return,
         };
         let tasks = self.replication.tasks.lock();
         let tasks = tasks.get(&key).map_or(&[][..], Vec::as_slice);
-        // By the configuration: the tasks of what was created or changed just now are still to come.
-        let told = |source: &StreamSource, mirrors| {
+        // In the order of the configuration, unless it was created or changed just now: then its tasks
+        // are still to come.
+        let told = |source: &StreamSource, mirrors, at: usize| {
             let is_its = |task: &&Task| task.mirrors == mirrors && task.source == *source;
-            match tasks.iter().find(is_its) {
+            match tasks.get(at).filter(is_its) {
                 Some(task) => describe(source, &task.state.lock()),
                 None => describe(source, &State::default()),
             }
         };
-        info.mirror = info.config.mirror.as_ref().map(|mirror| told(mirror, true));
-        info.sources = info.config.sources.iter().map(|source| told(source, false)).collect();
+        let mirrors = usize::from(info.config.mirror.is_some());
+        info.mirror = info.config.mirror.as_ref().map(|mirror| told(mirror, true, 0));
+        let sources = info.config.sources.iter().enumerate();
+        info.sources = sources.map(|(at, source)| told(source, false, mirrors + at)).collect();
     }
 
     /// Checks that need the registry, of a mirror or of sources: cycles, and sizes that do not fit.
@@ -212,6 +244,13 @@ impl JetStream {
     ) -> Result<(), JsError> {
         self.check_rights(account, config)?;
         let registry = self.registry.read();
+        let before = registry.get(account, &config.name).map_or(0, |own| source_count(&own.config));
+        let others = registry.source_count(account) - before;
+        if source_count(config) > 0 && others + source_count(config) > SOURCES_OF_ACCOUNT_MAX {
+            let text =
+                format!("an account has at most {SOURCES_OF_ACCOUNT_MAX} mirrors and sources");
+            return Err(JsError::STREAM_INVALID_CONFIG.with_err(text));
+        }
         let too_small = |origin: &str| {
             registry.get(account, origin).is_some_and(|origin| {
                 let (own, theirs) = (config.max_msg_size, origin.config.max_msg_size);
@@ -308,23 +347,25 @@ fn describe(source: &StreamSource, state: &State) -> StreamSourceInfo {
     }
 }
 
-/// Steps that the comparison of a source's filter with the subjects of its stream may take.
-const STEPS_MAX: usize = 200_000;
+/// Subjects that are compared with filters of sources for one configuration.
+const CYCLE_STEPS_MAX: usize = 200_000;
 
 /// True if messages would come back to a stream that copies others. Each stream is looked at once.
+/// Where that takes too many comparisons, they count as coming back.
 fn forms_cycle(config: &StreamConfig, get: impl Fn(&str) -> Option<Arc<StreamConfig>>) -> bool {
     let here = |source: &&StreamSource| source.external.is_none();
     let mut queued = FxHashSet::from_iter([config.name.clone()]);
     let (mut visited, mut left) = (FxHashSet::default(), vec![Arc::new(config.clone())]);
+    let mut steps = CYCLE_STEPS_MAX;
     while let Some(config) = left.pop() {
         visited.insert(config.name.clone());
-        let mut subjects = SubjectTree::default();
-        config.subjects.iter().for_each(|own| subjects.insert(own.as_bytes(), None, ()));
-        let comes_back = |source: &StreamSource| {
-            let filter = &source.filter_subject;
-            // Who chooses subjects so that it takes long to know is told that they come back.
-            let overlaps = || subjects.any_overlapping(filter.as_bytes(), STEPS_MAX, |()| true);
-            filter.is_empty() || overlaps().unwrap_or(true)
+        let mut comes_back = |source: &StreamSource| {
+            let filter = source.filter_subject.as_bytes();
+            if filter.is_empty() || config.subjects.len() > steps {
+                return true;
+            }
+            steps -= config.subjects.len();
+            config.subjects.iter().any(|own| subject::overlap(own.as_bytes(), filter))
         };
         let names: Vec<&StreamSource> = config.sources.iter().filter(here).collect();
         let before = names.iter().filter(|source| visited.contains(&source.name));
