@@ -18,6 +18,7 @@ use nuthatch_protocol::wire::write;
 use nuthatch_streams::Event;
 use parking_lot::Mutex;
 use rustc_hash::FxHashMap;
+use std::collections::hash_map::IntoValues;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
@@ -46,6 +47,7 @@ mod reason;
 mod refusal;
 mod replies;
 mod subscribe;
+pub(crate) mod subscription_bytes;
 pub(crate) mod writer;
 
 const _: () = assert!(LOGS_MAX <= 32, "a connection keeps one bit per engine in a u32");
@@ -177,6 +179,8 @@ pub struct Connection {
     server: Arc<Server>,
     session: Mutex<Arc<Session>>,
     subs: Mutex<FxHashMap<Box<[u8]>, Arc<Subscription>>>,
+    /// What those take; locked behind them.
+    subscription_bytes: Mutex<subscription_bytes::SubscriptionBytes>,
     reason: Mutex<Option<CloseReason>>,
     replies: Mutex<Option<Box<ReplyTracker>>>,
     /// The socket, while the connection is open: closing it cuts a write short that goes nowhere.
@@ -251,6 +255,7 @@ impl Connection {
             server,
             session: Mutex::new(session),
             subs: Mutex::default(),
+            subscription_bytes: Mutex::default(),
             reason: Mutex::new(None),
             replies: Mutex::new(None),
             socket: Mutex::new(None),
@@ -297,6 +302,11 @@ impl Connection {
     /// Its subscriptions.
     pub fn subscriptions(&self) -> Vec<Arc<Subscription>> {
         self.subs.lock().values().cloned().collect()
+    }
+
+    /// Some of its subscriptions: at most so many.
+    pub(crate) fn some_subscriptions(&self, max: usize) -> Vec<Arc<Subscription>> {
+        self.subs.lock().values().take(max).cloned().collect()
     }
 
     /// True if it is open.
@@ -443,6 +453,7 @@ impl Connection {
         let mut subs = self.subs.lock();
         if subs.get(&sub.sid).is_some_and(|known| Arc::ptr_eq(known, sub)) {
             subs.remove(&sub.sid);
+            self.uncharge_subscription(sub);
             if subs.capacity() >= SHRINK_FROM && subs.len() < subs.capacity() / SHRINK_SHARE {
                 subs.shrink_to_fit();
             }
@@ -495,7 +506,7 @@ impl Connection {
 
     fn ending(&self) -> Ending<'_> {
         let subs = std::mem::take(&mut *self.subs.lock());
-        Ending { conn: self, subs: subs.into_values().collect() }
+        Ending { conn: self, subs: subs.into_values() }
     }
 
     /// Allows answers to a message that is being delivered (`allow_responses`).
@@ -550,14 +561,17 @@ impl std::fmt::Debug for Connection {
 /// task that is stopped leaves none behind.
 struct Ending<'a> {
     conn: &'a Connection,
-    subs: Vec<Arc<Subscription>>,
+    /// One by one: taking all of a large table apart in one go takes long.
+    subs: IntoValues<Box<[u8]>, Arc<Subscription>>,
 }
 
 impl Ending<'_> {
     /// Ends one; `false`: there are no more.
     fn next(&mut self) -> bool {
-        let sub = self.subs.pop();
-        sub.inspect(|sub| self.conn.detach(sub)).is_some()
+        let Some(sub) = self.subs.next() else { return false };
+        self.conn.uncharge_subscription(&sub);
+        self.conn.detach(&sub);
+        true
     }
 }
 

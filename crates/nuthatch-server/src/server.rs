@@ -13,6 +13,7 @@ use crate::logging::Logger;
 use crate::operator::Operator;
 use crate::options::{Account, Options};
 use crate::route::{self, MemberRng};
+use crate::shares::Shares;
 use crate::system::System;
 use crate::tls::RateLimit;
 use arc_swap::{ArcSwap, ArcSwapOption};
@@ -118,6 +119,8 @@ pub struct Server {
     pub log_clock: OnceLock<Arc<crate::jetstream::ServerClock>>,
     /// Bounds for large answers of monitoring.
     pub large_answers: crate::monitor::Large,
+    /// Memory of the subscriptions of all connections.
+    pub(crate) subscription_bytes: Arc<Shares>,
     /// Requests per monitoring path.
     pub http_requests: parking_lot::Mutex<std::collections::BTreeMap<&'static str, u64>>,
     jetstream: OnceLock<Arc<dyn JetStreamPort>>,
@@ -181,6 +184,7 @@ impl Server {
             stopping: AtomicBool::new(false),
             log_clock: OnceLock::new(),
             large_answers: Default::default(),
+            subscription_bytes: crate::conn::subscription_bytes::shares(),
             http_requests: parking_lot::Mutex::default(),
             jetstream: OnceLock::new(),
             no_jetstream: NoJetStream,

@@ -6,6 +6,7 @@
 use super::connect::ConnectError;
 use super::publish::{Handled, Scratch};
 use super::reader::{ConnReader, Flow, Turn};
+use super::subscription_bytes::bytes_of;
 use super::{CloseReason, Connection};
 use crate::auth::{Credentials, Origin};
 use crate::egress::{DirectWrites, Outgoing};
@@ -353,6 +354,11 @@ impl<'a> Turn<'a> {
             return;
         }
         if subs.len() >= self.reader.subscriptions_max() {
+            drop(subs);
+            return self.say_err("maximum subscriptions exceeded");
+        }
+        let bytes = bytes_of(subject, queue.map(|(name, _)| name), &key);
+        if !conn.charge_subscription(account.id, bytes) {
             drop(subs);
             return self.say_err("maximum subscriptions exceeded");
         }

@@ -33,8 +33,6 @@ use tokio::io::AsyncRead;
 const STALL: Duration = Duration::from_millis(5);
 /// How often a refused batch is offered again.
 const RETRY: Duration = Duration::from_millis(1);
-/// What a subscription takes, about.
-const SUBSCRIPTION_BYTES: usize = 400;
 /// When a connection ends, its backlog is offered to the logs for so long.
 const LAST_OFFERS: Duration = Duration::from_secs(1);
 /// State of a connection that only its reader touches.
@@ -133,8 +131,9 @@ impl ConnReader {
         let reason = self.read_loop(&mut input).await;
         leaving.reason = reason;
         leaving.close();
+        let freed_bytes = conn.subscription_bytes();
         conn.drop_subscriptions_in_turns().await;
-        trim::freed(leaving.subscriptions.unwrap_or_default() * SUBSCRIPTION_BYTES);
+        trim::freed(freed_bytes);
         if conn.drops_pending() {
             trim::freed_much();
         }

@@ -3,6 +3,7 @@
 use super::Connection;
 use super::publish::go_quote;
 use super::reader::Turn;
+use super::subscription_bytes::bytes_of;
 use crate::account::{Account, Awaited};
 use crate::account_imports;
 use crate::auth::Allowed;
@@ -33,6 +34,10 @@ impl Turn<'_> {
             return self.say_err("Invalid Subject");
         }
         let session = &self.reader.session;
+        if !conn.charge_subscription(session.account.id, bytes_of(subject, queue, sid)) {
+            drop(subs);
+            return self.say_err("maximum subscriptions exceeded");
+        }
         let mut sub = Subscription::new(conn.clone(), subject, queue, sid);
         sub.headers = session.headers;
         sub.echo = session.echo;
