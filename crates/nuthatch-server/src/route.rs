@@ -22,6 +22,10 @@ const ROUTES_MAX: usize = 16 * 1024;
 /// So many subjects are remembered at first sight; further ones when they come a second time, so
 /// that a publisher with very many subjects does not drive out what others need.
 const ROUTES_FREE: usize = 1024;
+/// Subscriptions in all remembered routes of an account and thread; then the memory starts anew.
+const ROUTE_SUBSCRIPTIONS_MAX: usize = if cfg!(test) { 20_000 } else { 256 * 1024 };
+/// Bytes of subjects that are remembered, for an account and thread; then likewise.
+const ROUTE_SUBJECT_BYTES_MAX: usize = if cfg!(test) { 200_000 } else { 4 * 1024 * 1024 };
 /// Places for marks of subjects that came once, four in each: as many as four times [`ROUTES_MAX`],
 /// so that of subjects in turn which could all be remembered hardly any push out each other's mark.
 const SEEN_PLACES: usize = 16 * 1024;
@@ -48,6 +52,12 @@ struct AccountRoutes {
     by_subject: FxHashMap<Box<[u8]>, usize>,
     /// The first one is [`PASSING`].
     routes: Vec<Route>,
+    /// Subscriptions in those that are remembered.
+    subscriptions: usize,
+    /// Bytes of subjects of those that are remembered.
+    subject_bytes: usize,
+    /// Bytes of subjects in `mapped`, before and behind the mapping.
+    mapped_bytes: usize,
     seen: Seen,
     /// Whole patterns of streams of which every subject takes the same way.
     regions: Regions,
@@ -108,6 +118,7 @@ impl AccountRoutes {
     fn clear(&mut self) {
         self.by_subject.clear();
         self.routes.truncate(1);
+        (self.subscriptions, self.subject_bytes, self.mapped_bytes) = (0, 0, 0);
         self.regions.clear();
         self.last_subject.clear();
         self.mapped.clear();
@@ -126,8 +137,9 @@ impl AccountRoutes {
             out.extend_from_slice(&self.last_mapped.1);
             return Mapping::Changed;
         }
-        if self.mapped.len() >= ROUTES_MAX {
+        if self.mapped.len() >= ROUTES_MAX || self.mapped_bytes > ROUTE_SUBJECT_BYTES_MAX {
             self.mapped.clear();
+            self.mapped_bytes = 0;
         }
         let mapped = match self.mapped.get(subject) {
             Some(mapped) => mapped,
@@ -137,6 +149,8 @@ impl AccountRoutes {
                     Fixed::To(subject) => Mapped::To(subject),
                     Fixed::Choice(place) => Mapped::Choice(place),
                 };
+                let becomes = if let Mapped::To(to) = &mapped { to.len() } else { 0 };
+                self.mapped_bytes += subject.len() + becomes;
                 self.mapped.entry(subject.into()).or_insert(mapped)
             }
         };
@@ -190,19 +204,28 @@ impl AccountRoutes {
     fn add(&mut self, jetstream: &dyn JetStreamPort, subject: &[u8], found: Found) -> usize {
         let is_kept = self.by_subject.len() < ROUTES_FREE || self.seen.again(subject);
         let mut route = std::mem::take(&mut self.routes[PASSING]);
+        if route.matched.capacity() > ROUTE_SUBSCRIPTIONS_MAX {
+            route = Route::default();
+        }
         let mut pattern = Vec::new();
         let wanted = (found == Found::Nothing).then_some(&mut pattern);
         self.account.find(jetstream, subject, &mut route, wanted);
         if !pattern.is_empty() {
             self.add_region(&pattern, route.stream);
         }
-        if !is_kept {
+        let subscriptions = route.matched.len();
+        if !is_kept || subscriptions > ROUTE_SUBSCRIPTIONS_MAX {
             self.routes[PASSING] = route;
             return PASSING;
         }
-        if self.by_subject.len() >= ROUTES_MAX {
+        let is_full = self.by_subject.len() >= ROUTES_MAX
+            || self.subscriptions + subscriptions > ROUTE_SUBSCRIPTIONS_MAX
+            || self.subject_bytes + subject.len() > ROUTE_SUBJECT_BYTES_MAX;
+        if is_full {
             self.clear();
         }
+        self.subscriptions += subscriptions;
+        self.subject_bytes += subject.len();
         self.by_subject.insert(subject.into(), self.routes.len());
         self.routes.push(route);
         self.routes.len() - 1
@@ -308,6 +331,9 @@ impl RouteCache {
             streams_version: 0,
             by_subject: FxHashMap::default(),
             routes: vec![Route::default()],
+            subscriptions: 0,
+            subject_bytes: 0,
+            mapped_bytes: 0,
             seen: Seen::default(),
             regions: Regions::default(),
             last_subject: Vec::new(),

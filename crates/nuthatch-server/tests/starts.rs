@@ -219,6 +219,29 @@ fn a_start_that_is_refused_takes_no_bucket_from_its_owner() {
     });
 }
 
+#[test]
+fn a_list_that_cannot_be_written_takes_no_bucket_from_its_owner() {
+    let dir = Dir::new("list");
+    let bucket = dir.of("bucket");
+    std::fs::create_dir_all(&bucket).unwrap();
+    let address = format!("file://{}", bucket.display());
+    let mut healthy = Options::default();
+    healthy.jetstream.store = Some(address.clone());
+    let server = TestServer::with_jetstream(healthy);
+    let mut peer = server.client();
+    let config = r#"{"name":"S","subjects":["s.>"]}"#;
+    assert!(peer.ask("$JS.API.STREAM.CREATE.S", config).contains("did_create"));
+    publish(&mut peer, 1);
+    let store = dir.of("other");
+    std::fs::create_dir_all(store.join("nuthatch/logs.list.tmp")).unwrap();
+    let mut other = options(&store, &[("fast", &dir.of("fast"))]);
+    other.jetstream.store = Some(address);
+    let why = start(other).expect_err("a refusal");
+    assert!(why.contains("cannot write"), "{why}");
+    publish(&mut peer, 2);
+    assert!(server.server.fatal.reason().is_none());
+}
+
 fn publish_again(peer: &mut Peer) {
     let said = peer.ask("s.x", "x");
     assert!(said.contains("\"stream\":\"S\""), "{said}");

@@ -1,20 +1,42 @@
 //! A bound on slow password checks: bcrypt takes a tenth of a second of a core, and anybody who can
 //! connect can ask for it.
 
+use crate::shares::Turns;
+use std::net::{IpAddr, Ipv6Addr};
 use std::num::NonZeroUsize;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 use tokio::sync::Semaphore;
 
 /// Strangers that wait for their check at a time; further ones are turned away.
 const WAITING_MAX: usize = 1024;
+/// One address has one in so many of those places.
+const ADDRESSES_SHARE: usize = 2;
 /// Checks at once: one in so many of the machine's cores, so that those who are in keep theirs.
 const CORES_SHARE: usize = 2;
 
-/// Lets a few slow checks run at once, off the threads that serve connections.
+/// Addresses that end in so many bits of their own are one stranger's.
+const ADDRESS_PREFIX_V6_BITS: u32 = 64;
+
+/// Lets a few slow checks run at once, off the threads that serve connections. Of those that come
+/// from one address only so many wait for a place with others: who asks a thousand times is one
+/// stranger among others.
 pub struct SlowChecks {
     places: Semaphore,
+    turns: Arc<Turns<IpAddr>>,
     waiting: AtomicUsize,
+}
+
+/// Whose turn it is.
+fn stranger(address: IpAddr) -> IpAddr {
+    match address {
+        IpAddr::V6(own) => {
+            let bits = u128::MAX << (u128::BITS - ADDRESS_PREFIX_V6_BITS);
+            IpAddr::V6(Ipv6Addr::from_bits(own.to_bits() & bits))
+        }
+        v4 => v4,
+    }
 }
 
 impl Default for SlowChecks {
@@ -26,18 +48,24 @@ impl Default for SlowChecks {
 
 impl SlowChecks {
     fn new(at_once: usize) -> Self {
-        Self { places: Semaphore::new(at_once), waiting: AtomicUsize::new(0) }
+        let turns = Turns::new((at_once / ADDRESSES_SHARE).max(1));
+        Self { places: Semaphore::new(at_once), turns, waiting: AtomicUsize::new(0) }
     }
 
     /// Runs a check when there is a place for it. `None`: too many wait already, or `timeout` was
     /// over before its turn came.
     pub async fn run<T: Send + 'static>(
         &self,
+        from: IpAddr,
         timeout: Duration,
         check: impl FnOnce() -> T + Send + 'static,
     ) -> Option<T> {
         let waiting = WaitingCheck::new(&self.waiting)?;
-        let place = tokio::time::timeout(timeout, self.places.acquire()).await.ok()?.ok()?;
+        let place = async {
+            let turn = self.turns.turn(stranger(from)).await;
+            (turn, self.places.acquire().await.expect("it is never closed"))
+        };
+        let place = tokio::time::timeout(timeout, place).await.ok()?;
         drop(waiting);
         let result = tokio::task::spawn_blocking(check).await.ok();
         drop(place);
@@ -65,14 +93,15 @@ impl Drop for WaitingCheck<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::sync::Arc;
+
+    const HERE: IpAddr = IpAddr::V6(Ipv6Addr::LOCALHOST);
 
     const TIMEOUT: Duration = Duration::from_secs(60);
 
     #[test]
     fn few_run_at_once_and_few_wait() {
         let runtime = tokio::runtime::Runtime::new().unwrap();
-        let checks = Arc::new(SlowChecks::new(2));
+        let checks = Arc::new(SlowChecks::new(2 * ADDRESSES_SHARE));
         let (running, most) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
         let one = || {
             let (running, most) = (running.clone(), most.clone());
@@ -86,7 +115,7 @@ mod tests {
             let tasks: Vec<_> = (0..20)
                 .map(|_| {
                     let (checks, check) = (checks.clone(), one());
-                    tokio::spawn(async move { checks.run(TIMEOUT, check).await })
+                    tokio::spawn(async move { checks.run(HERE, TIMEOUT, check).await })
                 })
                 .collect();
             for task in tasks {
@@ -96,7 +125,29 @@ mod tests {
         assert_eq!(most.load(Ordering::SeqCst), 2);
         assert_eq!(checks.waiting.load(Ordering::SeqCst), 0);
         checks.waiting.store(WAITING_MAX, Ordering::SeqCst);
-        assert!(runtime.block_on(checks.run(TIMEOUT, || ())).is_none());
+        assert!(runtime.block_on(checks.run(HERE, TIMEOUT, || ())).is_none());
+    }
+
+    #[tokio::test]
+    async fn an_address_that_asks_often_waits_for_itself() {
+        let checks = Arc::new(SlowChecks::new(2));
+        let (other, same_network): (IpAddr, IpAddr) =
+            ("192.0.2.1".parse().unwrap(), "::2".parse().unwrap());
+        let (end, ended) = std::sync::mpsc::channel::<()>();
+        let slow = checks.clone();
+        let holding =
+            tokio::spawn(
+                async move { slow.run(HERE, TIMEOUT, move || ended.recv().is_err()).await },
+            );
+        while checks.places.available_permits() == 2 {
+            tokio::task::yield_now().await;
+        }
+        let soon = Duration::from_millis(20);
+        assert_eq!(checks.run(same_network, soon, || ()).await, None);
+        assert_eq!(checks.run(other, TIMEOUT, || 7).await, Some(7));
+        drop(end);
+        assert_eq!(holding.await.unwrap(), Some(true));
+        assert_eq!(checks.run(same_network, TIMEOUT, || 8).await, Some(8));
     }
 
     #[test]
@@ -104,7 +155,7 @@ mod tests {
         let runtime = tokio::runtime::Runtime::new().unwrap();
         let checks = SlowChecks::new(0);
         let timeout = Duration::from_millis(1);
-        assert!(runtime.block_on(checks.run(timeout, || ())).is_none());
+        assert!(runtime.block_on(checks.run(HERE, timeout, || ())).is_none());
         assert_eq!(checks.waiting.load(Ordering::SeqCst), 0);
     }
 }

@@ -100,7 +100,8 @@ impl ConnReader {
         let nonce = self.nonce.clone();
         let check = move || auth.examine(&credentials, &nonce);
         let timeout = self.server.options().auth.timeout;
-        self.server.slow_checks.run(timeout, check).await.unwrap_or(Err(None))
+        let from = self.conn.remote.ip();
+        self.server.slow_checks.run(from, timeout, check).await.unwrap_or(Err(None))
     }
 
     fn merge(&mut self, connect: Connect) {

@@ -41,8 +41,8 @@ fn say(server: &Server, event: StepEvent) {
     match event {
         StepEvent::Doubted { ahead } => log.warn(format_args!(
             "The clock of this machine has stepped ahead by {ahead:?}. Nothing expires by that, and \
-             no timestamp shows it, until it has lasted {STEP_LASTS:?}; a reload of the configuration \
-             says that it is right"
+             no timestamp shows it, until it has lasted {STEP_LASTS:?}; the signal 'clock' (nuthatch \
+             serve -sl clock) says that it is right"
         )),
         StepEvent::TakenBack => log.info(format_args!(
             "The clock of this machine is back where it was: nothing was lost by its step"

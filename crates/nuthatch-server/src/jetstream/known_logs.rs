@@ -11,13 +11,17 @@ use crate::process::OUR_DIRECTORY;
 use nuthatch_log::env::create_dirs;
 use nuthatch_log::{Chain, Disk};
 use std::collections::BTreeMap;
+use std::ffi::OsStr;
 use std::fs::{self, File};
 use std::io::{self, Write as _};
+use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 
 /// The list, in our directory of the store: for each log a line `NAME DIRECTORY` and a line
 /// `NAME/identity HEX`, which lists of 0.1.0 lack. That version takes it for a log of such a name, in
-/// which no other one can be.
+/// which no other one can be. A directory inside of ours is written as it lies there, so that a store
+/// that was moved as a whole still knows its logs; one that does not fit a line stands in quotation
+/// marks, escaped byte by byte.
 const LIST_FILE: &str = "logs.list";
 /// What follows the name in the line of a log's identity.
 const IDENTITY: &str = "/identity";
@@ -42,10 +46,11 @@ impl KnownLogs {
     /// # Errors
     /// A sentence: the list cannot be read, or which log is there without its store.
     pub(super) fn of(options: &Options, durable_logs: &[DurableLog]) -> Result<Self, String> {
-        let dir = options.jetstream.store_dir.join(OUR_DIRECTORY);
+        let dir = absolute(&options.jetstream.store_dir.join(OUR_DIRECTORY));
         let listed = read(&dir)?;
-        let dirs =
-            durable_logs.iter().filter_map(|home| Some((home.name.clone(), home.dir(options)?)));
+        let dirs = durable_logs
+            .iter()
+            .filter_map(|home| Some((home.name.clone(), absolute(&home.dir(options)?))));
         let named: BTreeMap<String, PathBuf> = dirs.collect();
         if listed.is_none() && !dir.exists() {
             let outside = named.values().find(|own| !own.starts_with(&dir) && has_log(own));
@@ -79,7 +84,7 @@ impl KnownLogs {
     }
 
     fn is_listed(&self, name: &str, dir: &Path) -> bool {
-        self.listed.dirs.get(name).is_some_and(|listed| listed == dir)
+        self.listed.dirs.get(name).is_some_and(|listed| *listed == absolute(dir))
     }
 
     /// Whether the log in a directory is the one that the store has had there: another disk may be
@@ -110,6 +115,24 @@ impl KnownLogs {
         }
     }
 
+    /// Sees whether the list can be written, if it will have to be, by writing it as it is: once buckets
+    /// are taken from other servers it would be too late to refuse.
+    ///
+    /// # Errors
+    /// A sentence: the list cannot be written.
+    pub(super) fn prepare(&self) -> Result<(), String> {
+        let is_known = |(name, dir): (&String, &PathBuf)| {
+            self.is_listed(name, dir) && self.listed.identities.contains_key(name)
+        };
+        if self.named.iter().all(is_known) { Ok(()) } else { self.write(&self.listed) }
+    }
+
+    fn write(&self, list: &List) -> Result<(), String> {
+        write(&self.dir, &text_of(list, &self.dir)).map_err(|error| {
+            format!("cannot write {}: {error}", self.dir.join(LIST_FILE).display())
+        })
+    }
+
     /// Lists all logs in directories, durably, with the identities that were found. Those of which
     /// the configuration does not speak any more stay on the list.
     ///
@@ -123,17 +146,63 @@ impl KnownLogs {
         if all == self.listed {
             return Ok(());
         }
-        let mut text = String::new();
-        for (name, dir) in &all.dirs {
-            text += &format!("{name} {}\n", dir.display());
-            if let Some(identity) = all.identities.get(name) {
-                text += &format!("{name}{IDENTITY} {identity:016x}\n");
-            }
-        }
-        write(&self.dir, &text).map_err(|error| {
-            format!("cannot write {}: {error}", self.dir.join(LIST_FILE).display())
-        })
+        self.write(&all)
     }
+}
+
+fn absolute(dir: &Path) -> PathBuf {
+    // Without a current directory nothing else can be done with it either.
+    std::path::absolute(dir).unwrap_or_else(|_| dir.to_owned())
+}
+
+/// The list as text, which lies in the directory `ours`.
+fn text_of(list: &List, ours: &Path) -> Vec<u8> {
+    let mut text = Vec::new();
+    for (name, dir) in &list.dirs {
+        let inside = dir.strip_prefix(ours).ok().filter(|rest| !rest.as_os_str().is_empty());
+        let shown = shown(inside.unwrap_or(dir));
+        text.extend_from_slice(format!("{name} {shown}\n").as_bytes());
+        if let Some(identity) = list.identities.get(name) {
+            text.extend_from_slice(format!("{name}{IDENTITY} {identity:016x}\n").as_bytes());
+        }
+    }
+    text
+}
+
+/// A path in a line of the list.
+fn shown(path: &Path) -> String {
+    match path.to_str() {
+        Some(text) if !text.contains(char::is_control) && !text.starts_with('"') => text.to_owned(),
+        _ => format!("\"{}\"", path.as_os_str().as_bytes().escape_ascii()),
+    }
+}
+
+/// The path that is [`shown`] so.
+fn path_of(shown: &str) -> Option<PathBuf> {
+    let Some(escaped) = shown.strip_prefix('"') else { return Some(PathBuf::from(shown)) };
+    let escaped = escaped.strip_suffix('"')?.as_bytes();
+    let (mut bytes, mut at) = (Vec::new(), 0);
+    while let Some(&byte) = escaped.get(at) {
+        at += 1;
+        if byte != b'\\' {
+            bytes.push(byte);
+            continue;
+        }
+        let kind = *escaped.get(at)?;
+        at += 1;
+        bytes.push(match kind {
+            b'n' => b'\n',
+            b'r' => b'\r',
+            b't' => b'\t',
+            b'x' => {
+                let hex = std::str::from_utf8(escaped.get(at..at + 2)?).ok()?;
+                at += 2;
+                u8::from_str_radix(hex, 16).ok()?
+            }
+            itself => itself,
+        });
+    }
+    Some(PathBuf::from(OsStr::from_bytes(&bytes)))
 }
 
 /// The file that every log in a directory has from its first moment on.
@@ -155,10 +224,11 @@ fn read(dir: &Path) -> Result<Option<List>, String> {
     };
     let unreadable =
         || format!("{} is no list of logs: NAME DIRECTORY in each line", path.display());
-    parse(&text).map(Some).ok_or_else(unreadable)
+    parse(&text, dir).map(Some).ok_or_else(unreadable)
 }
 
-fn parse(text: &str) -> Option<List> {
+/// The list that lies in the directory `ours`.
+fn parse(text: &str, ours: &Path) -> Option<List> {
     let mut list = List::default();
     for line in text.lines() {
         let (name, value) = line.split_once(' ')?;
@@ -167,7 +237,7 @@ fn parse(text: &str) -> Option<List> {
                 list.identities.insert(name.to_owned(), u64::from_str_radix(value, 16).ok()?);
             }
             None => {
-                list.dirs.insert(name.to_owned(), PathBuf::from(value));
+                list.dirs.insert(name.to_owned(), ours.join(path_of(value)?));
             }
         }
     }
@@ -175,12 +245,40 @@ fn parse(text: &str) -> Option<List> {
 }
 
 /// Replaces the list: after a crash there is the old one or the new one.
-fn write(dir: &Path, text: &str) -> io::Result<()> {
+fn write(dir: &Path, text: &[u8]) -> io::Result<()> {
     create_dirs(dir)?;
     let beside = dir.join(format!("{LIST_FILE}.tmp"));
     let mut file = File::create(&beside)?;
-    file.write_all(text.as_bytes())?;
+    file.write_all(text)?;
     file.sync_all()?;
     fs::rename(&beside, dir.join(LIST_FILE))?;
     File::open(dir)?.sync_all()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn any_path_comes_back_and_a_moved_store_knows_its_logs() {
+        let ours = Path::new("/data/nuthatch");
+        let odd = OsStr::from_bytes(b"/mnt/a \"b\"\\c\n\xffd\te");
+        let dirs = [
+            ("default", ours.join("default")),
+            ("named", PathBuf::from("/mnt/log of mine")),
+            ("odd", PathBuf::from(odd)),
+        ];
+        let dirs = dirs.map(|(name, dir)| (name.to_owned(), dir));
+        let identities = BTreeMap::from([("odd".to_owned(), 7)]);
+        let list = List { dirs: BTreeMap::from(dirs), identities };
+        let text = String::from_utf8(text_of(&list, ours)).unwrap();
+        assert_eq!(text.lines().count(), 4, "{text}");
+        assert!(parse(&text, ours) == Some(list), "{text}");
+        let moved = parse(&text, Path::new("/new/nuthatch")).unwrap();
+        assert_eq!(moved.dirs["default"], Path::new("/new/nuthatch/default"));
+        // As 0.1.0 has written it.
+        let old = parse("default /data/nuthatch/default\n", Path::new("/new/nuthatch")).unwrap();
+        assert_eq!(old.dirs["default"], Path::new("/data/nuthatch/default"));
+        assert!(parse("odd \"/mnt\\x4\"\n", ours).is_none());
+    }
 }

@@ -180,9 +180,11 @@ pub fn start(server: &Arc<Server>) -> Result<StartedJetStream, String> {
     // Nothing is taken from another server before all of it can be opened, as far as one can tell.
     let ready: Result<Vec<_>, _> =
         durable_logs.iter().map(|home| home.ready(server, &options, &known)).collect();
+    let ready = ready?;
+    known.prepare()?;
     let memory = open_memory(server, &options)?;
     let (mut opened, mut reports, mut identities) = (Vec::new(), Vec::new(), BTreeMap::new());
-    for (home, taken) in durable_logs.iter().zip(take_all(&durable_logs, ready?, server, &options)?)
+    for (home, taken) in durable_logs.iter().zip(take_all(&durable_logs, ready, server, &options)?)
     {
         let Taken { opened: (core, report), identity } = taken;
         identities.extend(identity.map(|identity| (home.name.clone(), identity)));

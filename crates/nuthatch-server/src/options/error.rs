@@ -245,7 +245,7 @@ pub enum FlagError {
     #[error("-t needs a configuration file to test: add -c <file>")]
     NothingToTest,
     /// `-sl` with an unknown command.
-    #[error("unknown signal '{found}': use stop, quit, term, reopen, reload or ldm")]
+    #[error("unknown signal '{found}': use stop, quit, term, reopen, reload, ldm or clock")]
     UnknownSignal {
         /// The value given.
         found: String,

@@ -76,7 +76,7 @@ const SERVER: &[Flag] = &[
         &["signal", "sl"],
         Kind::Text,
         "<signal>[=<pid>]",
-        "Signal a server: stop, quit, term, reopen, reload, ldm; <pid> is an id or a pid file",
+        "Signal a server: stop, quit, term, reopen, reload, ldm, clock; <pid> is an id or a pid file",
     ),
     flag(&["client_advertise"], Kind::Text, "<host:port>", "Address to tell clients"),
     flag(&["ports_file_dir"], Kind::Text, "<dir>", "Directory for <executable>_<pid>.ports"),

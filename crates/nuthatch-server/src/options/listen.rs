@@ -16,7 +16,7 @@ pub(super) fn fill_in(
     invocation: Invocation,
     old: Option<&Options>,
 ) {
-    let is_open = !options.has_users();
+    let is_open = options.lets_everybody_in();
     let fallback = match (invocation, old) {
         (_, Some(old)) => &*old.default_host,
         (Invocation::Nuthatch, None) if is_open => LOOPBACK_HOST,
@@ -61,13 +61,28 @@ impl Options {
         self.auth.is_configured() || in_accounts || self.operator.is_some()
     }
 
-    /// Warning about a server without users; `None`: none is needed.
+    /// True if clients need not show who they are: there are no users, or one of them is everybody
+    /// else.
+    fn lets_everybody_in(&self) -> bool {
+        !self.has_users() || self.auth.no_auth_user.is_some()
+    }
+
+    /// Warning about a server that lets everybody in; `None`: none is needed.
     #[must_use]
     pub fn exposure(&self) -> Option<String> {
-        if self.has_users() {
+        if !self.lets_everybody_in() {
             return None;
         }
         let (host, port) = (&self.host, self.port);
+        if let Some(user) = self.auth.no_auth_user.as_ref().filter(|_| self.has_users()) {
+            let by_default = *host == self.default_host && is_loopback(host);
+            return by_default.then(|| {
+                format!(
+                    "no_auth_user lets everybody in as {user:?}: listening on {host} only; configure \
+                     an address (host, -a) to be reached from elsewhere"
+                )
+            });
+        }
         if !is_loopback(host) {
             return Some(format!(
                 "no users are configured: whoever reaches {host}:{port} may do everything; configure \
@@ -86,7 +101,8 @@ impl Options {
     /// Why a reload may not make these the options of a server that runs with `old` ones: it would
     /// stay open to everybody where it only listens for the sake of its users.
     pub(crate) fn opens_up(&self, old: &Self) -> Option<String> {
-        let opens = old.has_users() && !self.has_users() && !is_loopback(&self.host);
+        let opens =
+            !old.lets_everybody_in() && self.lets_everybody_in() && !is_loopback(&self.host);
         let by_default = self.host == self.default_host;
         (opens && by_default).then(|| {
             format!(

@@ -55,6 +55,8 @@ pub enum SignalCommand {
     Reload,
     /// `ldm`: SIGUSR2, become a lame duck.
     LameDuck,
+    /// `clock`: SIGURG, the machine's clock is right.
+    Clock,
 }
 
 /// Whom `-sl` means.
@@ -204,6 +206,7 @@ fn signal(text: &str) -> Result<Command, FlagError> {
         "reopen" => SignalCommand::Reopen,
         "reload" => SignalCommand::Reload,
         "ldm" => SignalCommand::LameDuck,
+        "clock" => SignalCommand::Clock,
         _ => return Err(FlagError::UnknownSignal { found: command.to_owned() }),
     };
     let target = match process {

@@ -57,12 +57,24 @@ pub(super) fn keep_token(auth: &AuthOptions) -> io::Result<bool> {
     if path.exists() {
         return Ok(false);
     }
-    let beside = path.with_extension("tmp");
+    static STARTS: AtomicU32 = AtomicU32::new(0);
+    let start = STARTS.fetch_add(1, Ordering::Relaxed);
+    let beside = path.with_extension(format!("{}.{start}.tmp", std::process::id()));
     let mut file = File::create(&beside)?;
     file.set_permissions(Permissions::from_mode(0o600))?;
     file.write_all(format!("{}\n", token.expose()).as_bytes())?;
     file.sync_all()?;
-    std::fs::rename(&beside, path)?;
+    // Of two starts at the same time one keeps its token. The other one would serve with a token that
+    // is kept nowhere.
+    let kept = std::fs::hard_link(&beside, path);
+    std::fs::remove_file(&beside)?;
+    match kept {
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+            let text = format!("another start has just made {}: start again", path.display());
+            return Err(io::Error::new(io::ErrorKind::AlreadyExists, text));
+        }
+        kept => kept?,
+    }
     let parent = path.parent().filter(|parent| !parent.as_os_str().is_empty());
     File::open(parent.unwrap_or(Path::new(".")))?.sync_all()?;
     Ok(true)
@@ -182,6 +194,25 @@ mod tests {
             token_file: Some(path.clone()),
             ..AuthOptions::default()
         };
+        // Of starts at the same time one keeps its token, and only that one goes on.
+        let tokens: Vec<String> = (0..8).map(|n| format!("RACE{n}")).collect();
+        let barrier = std::sync::Barrier::new(tokens.len());
+        let kept: Vec<&String> = std::thread::scope(|scope| {
+            let starts: Vec<_> = tokens
+                .iter()
+                .map(|token| {
+                    let (auth, barrier) = (auth(token), &barrier);
+                    scope.spawn(move || {
+                        barrier.wait();
+                        keep_token(&auth).is_ok_and(|made| made).then_some(token)
+                    })
+                })
+                .collect();
+            starts.into_iter().filter_map(|start| start.join().unwrap()).collect()
+        });
+        let there = std::fs::read_to_string(&path).unwrap();
+        assert_eq!(kept.iter().map(|token| format!("{token}\n")).collect::<Vec<_>>(), [there]);
+        std::fs::remove_file(&path).unwrap();
         assert!(keep_token(&auth("FIRST")).unwrap());
         assert!(!keep_token(&auth("SECOND")).unwrap());
         let (text, meta) =

@@ -1,5 +1,6 @@
 //! `-sl`: sends a signal to a running server.
 
+use super::signals::CLOCK_SIGNAL;
 use crate::options::{SignalCommand, SignalTarget};
 use std::fs;
 
@@ -35,6 +36,7 @@ pub(super) fn send(command: SignalCommand, target: SignalTarget) -> Result<(), K
         SignalCommand::Reopen => libc::SIGUSR1,
         SignalCommand::Reload => libc::SIGHUP,
         SignalCommand::LameDuck => libc::SIGUSR2,
+        SignalCommand::Clock => CLOCK_SIGNAL,
     };
     let Ok(target) = libc::pid_t::try_from(pid) else { return Err(KillError::None) };
     // SAFETY: `kill` takes plain numbers; the target is positive, so one process.

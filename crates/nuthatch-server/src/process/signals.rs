@@ -8,6 +8,10 @@ use std::sync::atomic::Ordering;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::task::JoinHandle;
 
+/// What `-sl clock` sends. Nothing else sends it to a process that has not asked for it, and one that
+/// does not know it goes on.
+pub(super) const CLOCK_SIGNAL: i32 = libc::SIGURG;
+
 /// The signals we handle.
 pub(super) struct Signals {
     interrupt: Signal,
@@ -15,6 +19,7 @@ pub(super) struct Signals {
     hangup: Signal,
     user1: Signal,
     user2: Signal,
+    urgent: Signal,
 }
 
 impl Signals {
@@ -26,6 +31,7 @@ impl Signals {
             hangup: signal(SignalKind::hangup())?,
             user1: signal(SignalKind::user_defined1())?,
             user2: signal(SignalKind::user_defined2())?,
+            urgent: signal(SignalKind::from_raw(CLOCK_SIGNAL))?,
         })
     }
 
@@ -36,6 +42,7 @@ impl Signals {
             _ = self.hangup.recv() => "hangup",
             _ = self.user1.recv() => "user defined signal 1",
             _ = self.user2.recv() => "user defined signal 2",
+            _ = self.urgent.recv() => "clock",
         }
     }
 }
@@ -65,12 +72,20 @@ pub(super) async fn until_stopped(
             "terminated" if !server.lame_duck.load(Ordering::Relaxed) => return,
             "hangup" => reload::reload(server),
             "user defined signal 1" => reopen(server),
+            "clock" => trust_clock(server),
             "user defined signal 2" if lame_duck.is_none() => {
                 accepting.abort();
                 lame_duck = Some(tokio::spawn(lame_duck::run(server.clone())));
             }
             _ => {}
         }
+    }
+}
+
+/// An operator says that the clock of this machine is right: a step that is doubted is followed.
+fn trust_clock(server: &Server) {
+    if server.log_clock.get().and_then(|clock| clock.trust_wall()).is_none() {
+        server.log.info(format_args!("No step of the clock is doubted"));
     }
 }
 

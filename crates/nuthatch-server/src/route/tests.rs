@@ -214,3 +214,38 @@ fn very_many_subjects_find_their_way_and_do_not_fill_the_memory() {
     assert!(passes(2000, 2) > ROUTES_FREE);
     assert!(passes(100_000, 2) <= ROUTES_MAX);
 }
+
+#[test]
+fn what_routes_hold_is_bounded_by_subscriptions_and_by_bytes_of_subjects() {
+    let server = Server::new(Options::default(), Logger::silent());
+    let account = server.accounts.global().clone();
+    let transport = crate::conn::Transport::Tcp;
+    let address = ([127, 0, 0, 1], 1).into();
+    let conn = Arc::new(Connection::new(server.clone(), 1, address, transport));
+    let subscribe = |subject: &[u8], count: usize| {
+        for _ in 0..count {
+            let sub = Subscription::new(conn.clone(), subject, None, b"1");
+            account.interest.insert(Arc::new(sub));
+        }
+    };
+    subscribe(b"some.*", 300);
+    subscribe(b"many", ROUTE_SUBSCRIPTIONS_MAX + 1);
+    let mut routes = RouteCache::default();
+    let mut listeners = |subject: &str| {
+        let found = routes.lookup(&account, &NoJetStream, subject.as_bytes()).matched.len();
+        let known = &routes.accounts[0];
+        let held: usize = known.routes[1..].iter().map(|route| route.matched.len()).sum();
+        assert!(held == known.subscriptions && held <= ROUTE_SUBSCRIPTIONS_MAX, "{held}");
+        let bytes: usize = known.by_subject.keys().map(|subject| subject.len()).sum();
+        assert!(bytes == known.subject_bytes && bytes <= ROUTE_SUBJECT_BYTES_MAX, "{bytes}");
+        found
+    };
+    for number in 0..100 {
+        assert_eq!(listeners(&format!("some.{number}")), 300);
+        assert_eq!(listeners("many"), ROUTE_SUBSCRIPTIONS_MAX + 1);
+    }
+    let long = "x".repeat(1000);
+    for number in 0..1000 {
+        assert_eq!(listeners(&format!("none.{number}.{long}")), 0);
+    }
+}

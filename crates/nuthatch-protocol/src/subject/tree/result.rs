@@ -146,6 +146,19 @@ impl<T> MatchResult<T> {
         self.plain.is_empty() && self.queued.is_empty()
     }
 
+    /// How many subscriptions match, members of groups one by one.
+    #[inline]
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.plain.len() + self.queued.len()
+    }
+
+    /// For how many subscriptions memory is kept.
+    #[must_use]
+    pub fn capacity(&self) -> usize {
+        self.plain.capacity() + self.queued.capacity()
+    }
+
     /// Forgets what was found and keeps the memory.
     #[inline]
     pub fn clear(&mut self) {

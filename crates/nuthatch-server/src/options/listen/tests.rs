@@ -30,6 +30,7 @@ fn load(invocation: Invocation, text: &str, flags: &[&str], old: Option<&Options
 
 const ALL: &str = "http: 8222, websocket { port: -1, no_tls: true }, leafnodes { port: -1 }";
 const USERS: &str = "authorization { user: a, password: b }";
+const ANYBODY: &str = "authorization { users: [{user: a, password: b}] }, no_auth_user: a";
 
 /// Where clients, monitoring, websockets and leaf nodes are served.
 fn hosts(options: &Options) -> [&str; 4] {
@@ -61,6 +62,9 @@ fn without_users_only_this_machine_is_served() {
         [all, here, all, all],
         None,
     );
+    check(Nuthatch, ANYBODY, &[], [here; 4], Some("no_auth_user lets everybody in as \"a\""));
+    check(Nuthatch, ANYBODY, &["-a", "0.0.0.0"], [all; 4], None);
+    check(NatsServer, ANYBODY, &[], [all; 4], None);
     check(Nuthatch, "", &["-a", "0.0.0.0"], [all; 4], Some("may do everything"));
     check(Nuthatch, "net: 10.0.0.1", &[], ["10.0.0.1"; 4], Some("may do everything"));
     check(Nuthatch, "host: 127.0.0.2", &[], ["127.0.0.2"; 4], None);
@@ -83,6 +87,8 @@ fn a_reload_moves_no_listener_and_opens_none() {
     let without = of("", Some(&open));
     assert_eq!(without.host, "0.0.0.0");
     assert!(without.opens_up(&open).is_some_and(|why| why.contains("0.0.0.0")));
+    let with_anybody = of(ANYBODY, Some(&open));
+    assert!(with_anybody.opens_up(&open).is_some());
 }
 
 #[test]

@@ -104,6 +104,7 @@ fn commands() {
         ("term", SignalCommand::Term),
         ("reopen", SignalCommand::Reopen),
         ("ldm", SignalCommand::LameDuck),
+        ("clock", SignalCommand::Clock),
     ] {
         assert_eq!(run(&format!("-sl={word}")), signal(expect, SignalTarget::OnlyServer));
     }
@@ -145,7 +146,10 @@ fn mistakes() {
     wrong("---p", "bad flag syntax: '---p'");
     wrong("-=1", "bad flag syntax: '-=1'");
     wrong("-t", "-t needs a configuration file to test: add -c <file>");
-    wrong("-sl restart", "unknown signal 'restart': use stop, quit, term, reopen, reload or ldm");
+    wrong(
+        "-sl restart",
+        "unknown signal 'restart': use stop, quit, term, reopen, reload, ldm or clock",
+    );
     wrong("-sl quit=0", "'0' is neither a process id nor a file that holds one");
     wrong("-sl quit=nix", "'nix' is neither a process id nor a file that holds one");
     wrong(
