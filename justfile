@@ -4,6 +4,10 @@
 build:
     cargo build --release --locked
 
+# Tarball, deb, rpm and image of a release, in target/dist: static where musl can be had (packaging/artefacts.py).
+artefacts *ARGS:
+    packaging/artefacts.py {{ARGS}}
+
 # Run a broker on 127.0.0.1:4222 with its data in ./data.
 serve *ARGS:
     cargo run --release --locked -- serve -a 127.0.0.1 -js -sd ./data {{ARGS}}

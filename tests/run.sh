@@ -34,6 +34,9 @@ step "third-party clients"
 step "backups with jsm.go"
 ./tests/clients/backup/run.sh
 
+step "packages and chart"
+./tests/packaging/run.sh
+
 step "alerts and dashboards"
 ./tests/monitoring/run.sh
 

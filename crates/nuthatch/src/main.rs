@@ -32,6 +32,11 @@ use nuthatch_client::connect::ConnectArgs;
 use crate::core::{publish, request, subscribe};
 use crate::error::CliError;
 
+/// The allocator of musl takes one lock for all threads; this one gives memory back by itself, too.
+#[cfg(target_env = "musl")]
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
 /// Version and the commit it was built from.
 const VERSION: &str = concat!(env!("CARGO_PKG_VERSION"), " (commit ", env!("NUTHATCH_COMMIT"), ")");
 
