@@ -45,6 +45,15 @@ pub struct LogRow {
     pub cuts: Vec<CutRecord>,
 }
 
+/// What is wanted of the log, by people or a coordinator. Nodes bring it about by takeovers.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub struct Wish {
+    /// The nodes that are to keep the log.
+    pub keepers: Vec<NodeId>,
+    /// The one that is to own it; none where that does not matter.
+    pub owner: Option<NodeId>,
+}
+
 /// The row of a node.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct NodeRow {
@@ -63,6 +72,8 @@ pub enum Key {
     Log,
     /// The row of a node.
     Node(NodeId),
+    /// What is wanted of the log.
+    Wish,
 }
 
 /// A value to put.
@@ -72,6 +83,8 @@ pub enum Value {
     Log(LogRow),
     /// Under [`Key::Node`].
     Node(NodeRow),
+    /// Under [`Key::Wish`].
+    Wish(Wish),
 }
 
 /// Names a transaction: proposed again under the same name it is applied once.
@@ -134,6 +147,35 @@ pub struct Snapshot {
     pub log: Versioned<LogRow>,
     /// The nodes' rows.
     pub nodes: BTreeMap<NodeId, Versioned<NodeRow>>,
+    /// What is wanted of the log.
+    pub wish: Versioned<Wish>,
+}
+
+impl Snapshot {
+    /// The set that an owner or candidate is to bring about: the wished one, or where nobody of that keeps
+    /// the log yet one with itself in the last place, since somebody has to hand the log on.
+    #[must_use]
+    pub fn target_of(&self, me: Member) -> Vec<Member> {
+        let mut target = self.target();
+        let set = &self.log.value.set;
+        if !target.iter().any(|member| *member == me || set.contains(member)) {
+            target.pop();
+            target.push(me);
+        }
+        target
+    }
+
+    /// The set that the log is to have: the disks that the wished nodes have now. While one of them has
+    /// none, the nodes stay as they are.
+    #[must_use]
+    pub fn target(&self) -> Vec<Member> {
+        let disk = |node: &NodeId| self.nodes.get(node).map(|row| row.value.incarnation);
+        let member =
+            |node: &NodeId| disk(node).map(|incarnation| Member { node: *node, incarnation });
+        let wished: Option<Vec<Member>> = self.wish.value.keepers.iter().map(member).collect();
+        let set = &self.log.value.set;
+        wished.unwrap_or_else(|| set.iter().map(|m| member(&m.node).unwrap_or(*m)).collect())
+    }
 }
 
 /// An answer of the catalog.
@@ -165,6 +207,7 @@ impl Catalog {
     /// A catalog of a log that was founded on the disks of `set` and has had no owner yet.
     #[must_use]
     pub fn founded(set: Vec<Member>, nodes: BTreeMap<NodeId, NodeRow>) -> Self {
+        let keepers = set.iter().map(|member| member.node).collect();
         let row = LogRow {
             epoch: Epoch(0),
             owner: None,
@@ -180,6 +223,7 @@ impl Catalog {
             revision: first,
             log: Versioned { revision: first, value: row },
             nodes: rows.collect(),
+            wish: Versioned { revision: first, value: Wish { keepers, owner: None } },
         };
         Self { state, recent: VecDeque::new() }
     }
@@ -193,6 +237,7 @@ impl Catalog {
     fn current(&self, key: Key) -> Revision {
         match key {
             Key::Log => self.state.log.revision,
+            Key::Wish => self.state.wish.revision,
             Key::Node(id) => self.state.nodes.get(&id).map_or(Revision(0), |row| row.revision),
         }
     }
@@ -217,6 +262,7 @@ impl Catalog {
         self.state.revision = revision;
         match (txn.key, txn.value.clone()) {
             (Key::Log, Value::Log(value)) => self.state.log = Versioned { revision, value },
+            (Key::Wish, Value::Wish(value)) => self.state.wish = Versioned { revision, value },
             (Key::Node(id), Value::Node(value)) => {
                 self.state.nodes.insert(id, Versioned { revision, value });
             }

@@ -100,3 +100,6 @@ fn rank(row: &LogRow, me: NodeId) -> Option<u64> {
     }
     others.position(|member| member.node == me).map(|rank| rank as u64)
 }
+
+#[cfg(test)]
+mod tests;

@@ -227,7 +227,8 @@ impl Keeper {
 
     fn give_promise(&mut self, promise: Promise, out: &mut Out) {
         self.promise = promise;
-        let mut ops = vec![StoreOp::Promise { slot: 0, promise }];
+        // What the other slot has from the promise before is durable first: one of them can always be read.
+        let mut ops = vec![StoreOp::Barrier, StoreOp::Promise { slot: 0, promise }];
         if Rule::PromiseTwice.holds() {
             ops.extend([StoreOp::Barrier, StoreOp::Promise { slot: 1, promise }]);
         }
@@ -237,8 +238,19 @@ impl Keeper {
     fn wholeness(&self) -> Wholeness {
         match (self.log.first_damaged(), self.cut) {
             (Some(first), _) => Wholeness::Partial { first },
-            (None, Some(note)) if note.at >= self.log.position() => Wholeness::Cut,
+            (None, Some(note)) if self.is_cut(note) => Wholeness::Cut,
             (None, _) => Wholeness::Whole,
+        }
+    }
+
+    fn is_cut(&self, note: CutNote) -> bool {
+        Rule::CutStaysKnown.holds() || note.at >= self.log.position()
+    }
+
+    /// All that this disk may have said is done is here again.
+    fn forget_cut(&mut self, ops: &mut Vec<StoreOp>) {
+        if self.cut.take().is_some() {
+            ops.extend([StoreOp::Barrier, StoreOp::ForgetCut]);
         }
     }
 
@@ -370,7 +382,15 @@ impl Keeper {
             let body = Body::Start { owner: envelope.sender };
             let entry = Entry::new(at.lsn.next(), epoch, prev, at.lsn, body);
             self.log.push(entry);
-            out.effects.push(Effect::Store(vec![StoreOp::Append(entry)]));
+            let mut ops = vec![StoreOp::Append(entry)];
+            // All that was done in earlier epochs and counts is here; in this one only what follows shows it.
+            if self.cut.is_some_and(|note| note.promised < epoch) {
+                self.forget_cut(&mut ops);
+            }
+            out.effects.push(Effect::Store(ops));
+        } else if self.log.readable_to() <= *from {
+            // It started and is damaged now: it has to be brought what it lost.
+            return Err((epoch, Refusal::NotAtStart { at }));
         }
         self.answer_durably(envelope, Message::Started { epoch }, Rule::DoneAfterSync, out);
         Ok(())
@@ -382,7 +402,7 @@ impl Keeper {
         epoch: Epoch,
         out: &mut Out,
     ) -> Result<(), (Epoch, Refusal)> {
-        let Message::Append { after, prev, entries, .. } = &envelope.message else {
+        let Message::Append { after, prev, entries, reach, .. } = &envelope.message else {
             unreachable!("as dispatched");
         };
         self.check_promised(envelope, epoch, Rule::AppendPromised)?;
@@ -396,10 +416,13 @@ impl Keeper {
         if self.joins(*after, prev.0).map_err(|why| (epoch, why))? {
             let mut ops = vec![];
             let done = self.write(entries, false, &mut ops, out);
+            if reach.boots == self.identity.boots && self.log.readable_to() >= reach.last {
+                self.forget_cut(&mut ops);
+            }
             out.effects.push(Effect::Store(ops));
             done.map_err(|why| (epoch, why))?;
         }
-        let done = Message::Done { epoch, upto: self.done_to() };
+        let done = Message::Done { epoch, upto: self.done_to(), boots: self.identity.boots };
         self.answer_durably(envelope, done, Rule::DoneAfterSync, out);
         Ok(())
     }
@@ -419,6 +442,13 @@ impl Keeper {
             self.lease = Lease { owner, until: now.plus(LEASE_GRANTED) };
         }
         granted
+    }
+
+    /// The owner of the promised epoch has given its lease back.
+    pub(crate) fn release(&mut self, owner: Incarnation, epoch: Epoch, now: Time) {
+        if self.promise == (Promise { epoch, owner }) && self.lease.owner == owner {
+            self.lease.until = now;
+        }
     }
 
     /// How far the log goes.

@@ -11,7 +11,7 @@
 //! - [`takeover`]: how a node becomes the owner. [`owner`]: what it does then.
 //! - [`detector`]: whether there is a healthy owner.
 //! - [`catalog`]: small transactions, compared by revision; a model in memory behind a trait.
-//! - [`node`]: these of one machine put together.
+//! - [`node`]: these of one machine put together; handover and other sets (`node/wish.rs`).
 //! - [`store`]: what is on a disk, and how it is read after a stop. [`entry`]: the chain of entries.
 //! - [`rules`]: a switch for each rule, for the job that shows that schedules find its loss.
 //!
@@ -31,7 +31,8 @@
 //!    others, checked by the chain; what nobody in reach can read is waited for.
 //! 5. `Bring`: the candidate's own log, then others, are made equal to the donor's. Before a keeper has
 //!    accepted *E* this may cut its log back (set aside first); afterwards it only extends and heals.
-//! 6. When a majority of the new set is equal: transaction, compared with that of step 2: serving.
+//! 6. When a majority of the new set is equal: transaction, compared with that of step 2: serving. The new set
+//!    is the wished one; it needs no disk in common with the old one, a majority of which has answered.
 //! 7. `Start(E, position, sum)`: appends the first entry of *E* where the log ends exactly there. When a
 //!    majority has that durably, the owner serves.
 //!
@@ -46,13 +47,16 @@
 //! runs on in sleep, asked before each answer. A keeper promises nobody else a later epoch for 220 ms after
 //! a beat of the owner, nor after its own start.
 //!
+//! An owner hands over by committing what it has, giving back its leases, which ends it in the same step, and
+//! telling a whole keeper to take over, which need not wait for silence or leases.
+//!
 //! # Disks
 //!
 //! What counts is the disk and not the node: each directory has a random incarnation, and a boot counter
 //! that is compared with the catalog's, raised on the disk and then in the catalog before anything is
 //! answered. A directory that is empty, has no readable promise or identity, or whose counter is below the
-//! catalog's, begins anew under another incarnation; what it held is set aside. A new disk takes its predecessor's place in the
-//! set by a takeover while a majority without it is whole. Incarnations that were replaced never come back.
+//! catalog's, begins anew under another incarnation; what it held is set aside. A new disk takes its predecessor's
+//! place in the set by a takeover. Incarnations that were replaced never come back.
 //!
 //! # Invariants
 //!
@@ -78,12 +82,15 @@
 //!   cannot take over, and each would be in the way of the next real takeover.
 //! - **`Start` names the sum of the last entry**, which stands for the whole log. With the number alone a
 //!   log that was brought in several messages, and differs behind the first, could pass.
-//! - **A cut is noted on the disk** until the log is beyond it. Otherwise a second start, which finds no
-//!   torn bytes any more, would make the disk look whole and be chosen without waiting for the others (R2).
+//! - **A cut is noted on the disk** until a later epoch starts there, or the owner shows that all of its epoch is
+//!   there ([`message::Reach`]). Otherwise a second start, which finds no torn bytes any more, or a part of
+//!   what was lost would make the disk look whole and be chosen without waiting for the others (R2).
 //! - **The boot counter is compared before it is raised**, and set to one more than the catalog's. Raised at
 //!   each start first, it would let an old image that is started twice pass for the disk it was.
 //! - **The last intact entry vouches for all before it**, since one frame is in flight: no separate mark
 //!   is needed to tell a torn tail from damage below it.
+//! - **A new disk is admitted whenever most of the old set has answered** and most of the new one is equal, also
+//!   beside others that are damaged: the transaction decides, and it only adds a whole disk.
 //! - **Answers carry no number of a connection.** An answer counts for its epoch and its disk; within an
 //!   epoch a keeper's log only grows, so a late one is still true.
 //! - **Ranks only save duels.** Two candidates at one moment are told apart by the catalog's comparison.
@@ -92,13 +99,12 @@
 //!
 //! # Open
 //!
-//! Schedules do not yet find the loss of every rule: `docs/simulation.md` lists them. What is here is not
-//! proved.
+//! `docs/simulation.md` says what schedules do not show. What is here is not proved.
 //!
 //! # Not here yet
 //!
-//! Lanes and credits, planned handover, standbys, membership beyond the replacement of a node's disk, a
-//! catalog that went back, full disks, wall-clock times of entries, the tier's trim.
+//! Lanes and credits, standbys, a catalog that went back, full disks, wall-clock times of entries, the tier's
+//! trim. A new disk is brought the whole log while nobody owns it; a driver will do that before.
 
 pub mod catalog;
 pub mod detector;

@@ -4,7 +4,7 @@
 //! another disk, whatever the message is.
 
 use crate::entry::{Entry, EpochStart};
-use crate::types::{Epoch, Incarnation, Lsn, NodeId, Position, RequestId, Sum, Time};
+use crate::types::{BootCount, Epoch, Incarnation, Lsn, NodeId, Position, RequestId, Sum, Time};
 use thiserror::Error;
 
 /// A message with its addresses.
@@ -49,6 +49,16 @@ pub struct Sealed {
     pub last_sum: Sum,
     /// Where its epochs begin.
     pub starts: Vec<EpochStart>,
+}
+
+/// What an owner knows of a keeper's present start. It is proof that the message was sent after that start,
+/// so that a keeper which lost its tail knows when it has regained all that it may have said was done.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct Reach {
+    /// The keeper's boot counter, as it last said.
+    pub boots: BootCount,
+    /// The owner's last entry.
+    pub last: Lsn,
 }
 
 /// Why a keeper does not do what it is asked.
@@ -165,6 +175,8 @@ pub enum Message {
         entries: Vec<Entry>,
         /// What is committed.
         commit: Lsn,
+        /// What the keeper must have to be whole.
+        reach: Reach,
     },
     /// Everything up to an entry is durable and readable.
     Done {
@@ -172,6 +184,18 @@ pub enum Message {
         epoch: Epoch,
         /// The last entry.
         upto: Lsn,
+        /// The keeper's boot counter.
+        boots: BootCount,
+    },
+    /// The owner of an epoch is none any more, by its own will: the leases that it had are over.
+    Release {
+        /// The epoch.
+        epoch: Epoch,
+    },
+    /// The same, to the node that is to be the next owner.
+    Succeed {
+        /// The epoch that is over.
+        epoch: Epoch,
     },
     /// What each node says to each other one.
     Beat {

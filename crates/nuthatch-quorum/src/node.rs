@@ -12,11 +12,13 @@ use crate::owner::Owner;
 use crate::rules::Rule;
 use crate::store::{Identity, Image};
 use crate::takeover::{Candidate, Next};
-use crate::timing::{ADMIT_POLL, ASK, BEAT, CATALOG_POLL, RESEND};
+use crate::timing::{ASK, BEAT, CATALOG_POLL, RESEND};
 use crate::types::{
     BootCount, Epoch, Incarnation, Member, NodeId, RequestId, Revision, SyncId, Time, majority,
 };
 use std::collections::BTreeSet;
+
+mod wish;
 
 /// What a node is told at its start.
 #[derive(Clone, Debug)]
@@ -56,13 +58,18 @@ pub enum Event {
     },
     /// The connection to a node was reset.
     Reset(NodeId),
+    /// This node is to own the log now: nobody is asked whether there is a healthy owner.
+    TakeOver,
+    /// This node is not to own the log any more, because it is about to end, say. Another whole keeper
+    /// follows it.
+    HandOver,
 }
 
 /// Why a transaction was proposed.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Purpose {
     Register,
-    Claim { newcomer: Option<Member> },
+    Claim,
     Serve,
 }
 
@@ -161,16 +168,22 @@ impl Node {
         match event {
             Event::Tick => self.tick(now, &mut out),
             Event::Deliver(envelope) => self.deliver(&envelope, now, &mut out),
-            Event::Synced(sync, good) => self.keeper.synced(sync, good, &mut out),
+            Event::Synced(sync, good) => {
+                self.keeper.synced(sync, good, &mut out);
+                self.try_register(now, &mut out);
+            }
             Event::Catalog(reply) => self.catalog_answered(reply, now, &mut out),
             Event::Publish { request, payload } => self.publish(request, payload, &mut out),
             Event::Read { request } => self.read(request, now, &mut out),
             Event::Reset(peer) => self.reset(peer),
+            Event::TakeOver => self.take_over(now, &mut out),
+            Event::HandOver => self.hand_over(|_| true, now),
         }
         while let Some(envelope) = out.local.pop_front() {
             self.deliver(&envelope, now, &mut out);
         }
         self.check_role(now, &mut out);
+        self.release(now, &mut out);
         out.effects
     }
 
@@ -209,7 +222,7 @@ impl Node {
             }
             Role::Owner(owner) => {
                 owner.tick(self.keeper.log(), now, out);
-                self.look_for_newcomer(now, out);
+                self.look_at_wish(now, out);
             }
         }
     }
@@ -266,6 +279,12 @@ impl Node {
                 self.detector.answered(envelope.from, now);
                 if let (Some(epoch), Role::Owner(owner)) = (epoch, &mut self.role) {
                     owner.beat_answered(from, *epoch, *sent, now);
+                }
+            }
+            Message::Release { epoch } => self.keeper.release(envelope.sender, *epoch, now),
+            Message::Succeed { epoch } => {
+                if self.known_epoch() <= *epoch {
+                    self.take_over(now, out);
                 }
             }
             Message::Would { attempt, epoch } => {
@@ -343,15 +362,23 @@ impl Node {
         }
     }
 
+    /// True if this node may try to become the owner of the epoch after this row's.
+    fn may_claim(&self, row: &LogRow) -> bool {
+        let free = matches!(self.role, Role::Follower | Role::Asking { .. });
+        let able = self.registered && self.proposal.is_none() && !self.keeper.is_poisoned();
+        free && able && row.set.contains(&self.me())
+    }
+
     fn look_for_owner(&mut self, now: Time, out: &mut Out) {
         let Some(row) = self.log_row() else { return };
-        let member = row.set.contains(&self.me());
-        let ready = self.registered && member && self.proposal.is_none();
-        if !ready || self.detector.has_healthy(now) || !self.detector.suspects(row, now) {
+        if !self.may_claim(row)
+            || self.detector.has_healthy(now)
+            || !self.detector.suspects(row, now)
+        {
             return;
         }
         if !Rule::AskOthers.holds() {
-            self.claim(None, now, out);
+            self.claim(now, out);
             return;
         }
         let nodes: Vec<NodeId> = row.set.iter().map(|member| member.node).collect();
@@ -385,37 +412,12 @@ impl Node {
         quiet.insert(from);
         if quiet.len() >= majority(row.set.len()) {
             self.role = Role::Follower;
-            self.claim(None, now, out);
-        }
-    }
-
-    /// A disk that its node has instead of the one in the set.
-    fn newcomer(&self) -> Option<Member> {
-        let snapshot = self.row.as_ref()?;
-        snapshot.log.value.set.iter().find_map(|member| {
-            let incarnation = snapshot.nodes.get(&member.node)?.value.incarnation;
-            let newcomer = Member { node: member.node, incarnation };
-            (newcomer != *member).then_some(newcomer)
-        })
-    }
-
-    /// An owner admits a new disk by taking over from itself, while the others are whole.
-    fn look_for_newcomer(&mut self, now: Time, out: &mut Out) {
-        if now.since(self.admit_at) < ADMIT_POLL || self.proposal.is_some() {
-            return;
-        }
-        self.admit_at = now;
-        let Some(newcomer) = self.newcomer() else { return };
-        let Role::Owner(owner) = &self.role else { return };
-        let near = self.detector.is_near(newcomer.node, now);
-        if near && owner.majority_whole_but(newcomer.node) {
-            self.claim(Some(newcomer), now, out);
+            self.claim(now, out);
         }
     }
 
     /// The first transaction of a takeover.
-    fn claim(&mut self, newcomer: Option<Member>, now: Time, out: &mut Out) {
-        let newcomer = newcomer.or_else(|| self.newcomer());
+    fn claim(&mut self, now: Time, out: &mut Out) {
         let me = self.me();
         let Some(snapshot) = &self.row else { return };
         let mut row = snapshot.log.value.clone();
@@ -423,7 +425,7 @@ impl Node {
         row.owner = Some(me);
         row.phase = Phase::Recovering;
         let revision = snapshot.log.revision;
-        self.propose(Key::Log, revision, Value::Log(row), Purpose::Claim { newcomer }, now, out);
+        self.propose(Key::Log, revision, Value::Log(row), Purpose::Claim, now, out);
     }
 
     fn propose(
@@ -457,7 +459,13 @@ impl Node {
         if let Some((id, outcome)) = reply.outcome {
             self.decided(id, outcome.ok(), now, out);
         }
-        if !self.registered && self.proposal.is_none() && self.keeper.is_settled() {
+        self.try_register(now, out);
+    }
+
+    /// Goes on with the registration of this disk as soon as what it needs is known and durable.
+    fn try_register(&mut self, now: Time, out: &mut Out) {
+        let ready = self.row.is_some() && self.keeper.is_settled() && !self.keeper.is_poisoned();
+        if ready && !self.registered && self.proposal.is_none() {
             self.register(now, out);
         }
     }
@@ -468,11 +476,13 @@ impl Node {
         };
         match (proposal.purpose, applied) {
             (Purpose::Register, applied) => self.registered = applied.is_some(),
-            (Purpose::Claim { newcomer }, Some(revision)) => {
+            (Purpose::Claim, Some(revision)) => {
                 let Value::Log(row) = proposal.txn.value else { unreachable!("as proposed") };
                 self.fall_back(now, out);
                 self.detector.begin_role(now);
-                let candidate = Candidate::new(self.me(), row, revision, newcomer, now);
+                let snapshot = self.row.as_ref().expect("a row was proposed");
+                let target = snapshot.target_of(self.me());
+                let candidate = Candidate::new(self.me(), row, revision, target, now);
                 self.role = Role::Candidate(Box::new(candidate));
                 self.tick_role(now, out);
             }
@@ -481,7 +491,7 @@ impl Node {
                     candidate.committed(self.keeper.log(), out);
                 }
             }
-            (Purpose::Claim { .. }, None) => self.detector.begin_anew(now),
+            (Purpose::Claim, None) => self.detector.begin_anew(now),
             (Purpose::Serve, None) => self.fall_back(now, out),
         }
     }

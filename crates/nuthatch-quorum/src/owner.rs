@@ -1,11 +1,11 @@
 //! The owner of an epoch: one frame in flight, committed when a majority has it durably.
 
 use crate::entry::{Body, Chain, Entry};
-use crate::message::{Answer, Message, Refusal};
+use crate::message::{Answer, Message, Reach, Refusal};
 use crate::out::Out;
 use crate::rules::Rule;
-use crate::timing::{BATCH_MAX, LEASE, QUEUE_MAX, RESEND};
-use crate::types::{Epoch, Lsn, Member, NodeId, RequestId, Sum, Time, majority};
+use crate::timing::{BATCH_MAX, DRAIN, LEASE, QUEUE_MAX, RESEND};
+use crate::types::{BootCount, Epoch, Lsn, Member, NodeId, RequestId, Sum, Time, majority};
 use std::collections::{BTreeMap, VecDeque};
 
 /// What the owner does next with a keeper.
@@ -28,6 +28,8 @@ struct Progress {
     stage: Stage,
     /// What it said is durable and readable in this epoch.
     done: Lsn,
+    /// Its boot counter, as it last said.
+    boots: BootCount,
     sent_at: Time,
     /// When the last beat was sent that it answered with this epoch.
     leased: Option<Time>,
@@ -44,6 +46,8 @@ pub struct Owner {
     commit: Lsn,
     in_flight: BTreeMap<Lsn, RequestId>,
     queue: VecDeque<(RequestId, u64)>,
+    /// Since when it takes nothing more, and who is to own the log next.
+    leaving: Option<(Time, Member)>,
     /// The lease as it was when it was last looked at; a mutation run trusts it.
     lease_seen: bool,
 }
@@ -73,6 +77,7 @@ impl Owner {
                 member: *member,
                 stage: if live { Stage::Live } else { Stage::Unsealed },
                 done: if live { first } else { Lsn(0) },
+                boots: BootCount(0),
                 sent_at: Time(0),
                 leased: None,
             }
@@ -86,8 +91,29 @@ impl Owner {
             commit: first,
             in_flight: BTreeMap::new(),
             queue: VecDeque::new(),
+            leaving: None,
             lease_seen: false,
         }
+    }
+
+    /// Takes no further publish or read; what it has is still committed.
+    pub(crate) fn leave(&mut self, successor: Member, now: Time) {
+        if self.leaving.is_none() {
+            self.leaving = Some((now, successor));
+        }
+    }
+
+    /// Who is to own the log next, once there is nothing left to commit, or that has taken too long.
+    pub(crate) fn successor(&self, now: Time) -> Option<Member> {
+        let (since, successor) = self.leaving?;
+        let drained = self.queue.is_empty() && self.commit == self.last;
+        (drained || now.since(since) >= DRAIN).then_some(successor)
+    }
+
+    /// The members whose keepers have all that is committed.
+    pub(crate) fn whole(&self) -> impl Iterator<Item = Member> + '_ {
+        let whole = |p: &&Progress| p.stage == Stage::Live && p.done >= self.commit;
+        self.progress.iter().filter(whole).map(|progress| progress.member)
     }
 
     /// The epoch.
@@ -122,16 +148,9 @@ impl Owner {
             >= majority(self.progress.len())
     }
 
-    /// True if a majority of keepers, without the one on `node`, has all that is committed.
-    pub(crate) fn majority_whole_but(&self, node: NodeId) -> bool {
-        let others = self.progress.iter().filter(|p| p.member.node != node);
-        let whole = others.filter(|p| p.stage == Stage::Live && p.done >= self.commit);
-        whole.count() >= majority(self.progress.len())
-    }
-
     /// Takes a publish, or refuses it.
     pub(crate) fn publish(&mut self, request: RequestId, payload: u64, out: &mut Out) {
-        if self.queue.len() >= QUEUE_MAX {
+        if self.queue.len() >= QUEUE_MAX || self.leaving.is_some() {
             out.reply(request, Answer::Refused);
         } else {
             self.queue.push_back((request, payload));
@@ -141,7 +160,11 @@ impl Owner {
     /// Answers a linearizable read, or refuses it.
     pub(crate) fn read(&mut self, request: RequestId, now: Time, out: &mut Out) {
         let leased = if Rule::LeaseByClock.holds() { self.has_lease(now) } else { self.lease_seen };
-        let answer = if leased { Answer::Read { commit: self.commit } } else { Answer::Refused };
+        let answer = if leased && self.leaving.is_none() {
+            Answer::Read { commit: self.commit }
+        } else {
+            Answer::Refused
+        };
         out.reply(request, answer);
     }
 
@@ -160,7 +183,8 @@ impl Owner {
 
     /// One frame is in flight: the next one is sealed when the last is committed (A2).
     fn next_frame(&mut self, log: &Chain, now: Time, out: &mut Out) {
-        if self.commit < self.last || log.last() != self.last {
+        let busy = self.commit < self.last && Rule::OneFrame.holds();
+        if busy || log.last() != self.last {
             return;
         }
         let Some((request, payload)) = self.queue.pop_front() else { return };
@@ -170,13 +194,13 @@ impl Owner {
         self.last = entry.lsn;
         self.in_flight.insert(entry.lsn, request);
         // Its own keeper gets the entry itself, the others what they lack of the log.
-        let own = self.append(entry.lsn.before(), prev, vec![entry]);
+        let own = self.append(self.own(), entry.lsn.before(), prev, vec![entry]);
         self.send(self.own(), own, now, out);
         for index in 0..self.progress.len() {
             let progress = &self.progress[index];
             let next = progress.stage == Stage::Live && progress.done.next() == entry.lsn;
             if next && progress.member.node != self.me {
-                let message = self.append(entry.lsn.before(), prev, vec![entry]);
+                let message = self.append(index, entry.lsn.before(), prev, vec![entry]);
                 self.send(index, message, now, out);
             }
         }
@@ -186,8 +210,9 @@ impl Owner {
         self.progress.iter().position(|p| p.member.node == self.me).expect("an owner is of the set")
     }
 
-    fn append(&self, after: Lsn, prev: Sum, entries: Vec<Entry>) -> Message {
-        Message::Append { epoch: self.epoch, after, prev, entries, commit: self.commit }
+    fn append(&self, index: usize, after: Lsn, prev: Sum, entries: Vec<Entry>) -> Message {
+        let reach = Reach { boots: self.progress[index].boots, last: self.last };
+        Message::Append { epoch: self.epoch, after, prev, entries, commit: self.commit, reach }
     }
 
     fn send(&mut self, index: usize, message: Message, now: Time, out: &mut Out) {
@@ -213,7 +238,7 @@ impl Owner {
                 let after = progress.done.min(log.last());
                 let Some(prev) = log.sum_at(after) else { return };
                 let entries = slice(log, after, log.last());
-                self.append(after, prev, entries)
+                self.append(index, after, prev, entries)
             }
         };
         self.send(index, message, now, out);
@@ -257,10 +282,12 @@ impl Owner {
                 self.progress[index].done = done;
                 self.advance(index, Stage::Live);
             }
-            Message::Done { epoch, upto } => {
-                if *epoch == self.epoch || !Rule::DoneOfThisEpoch.holds() {
-                    self.done(index, *upto, out);
-                }
+            // One of an earlier epoch would not count for more: with one frame in flight it reaches no
+            // further than the start of this one.
+            Message::Done { epoch, upto, boots } if *epoch == self.epoch => {
+                let known = &mut self.progress[index].boots;
+                *known = (*known).max(*boots);
+                self.done(index, *upto, out);
             }
             _ => return,
         }

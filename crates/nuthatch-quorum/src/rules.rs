@@ -1,8 +1,9 @@
 //! Switches of the rules that the protocol rests on.
 //!
 //! Each rule asks [`Rule::holds`] where it is kept. In every ordinary build the answer is the constant
-//! `true`. A build with the feature `mutations` lets one thread turn one rule off; the random
-//! schedules of the simulator, or the exhaustive searches beside them, must then find a violation.
+//! `true`. A build with the feature `mutations` lets one thread turn rules off; the random schedules of
+//! the simulator, or the exhaustive searches beside them, must then find a violation. Some rules are
+//! each other's second line ([`Rule::behind`]): only the loss of both does harm.
 
 macro_rules! rules {
     ($($(#[$doc:meta])* $name:ident = $text:literal;)*) => {
@@ -46,6 +47,8 @@ rules! {
     KeepAside = "keeper.keep-aside";
     /// A disk without an identity gets a new one (M7).
     NewDiskNewIncarnation = "keeper.new-disk-new-incarnation";
+    /// A disk that was cut counts as cut until it has all again that it may have said was done (R2, M10).
+    CutStaysKnown = "keeper.cut-stays-known";
     /// Messages to another disk than this one are refused (M7).
     CheckIncarnation = "keeper.check-incarnation";
     /// A disk whose boot counter is not above the catalog's starts anew (M8).
@@ -76,20 +79,22 @@ rules! {
     WaitForDamage = "takeover.wait-for-damage";
     /// Changes of the log's row compare its revision (R1, M17).
     CompareRow = "takeover.compare-row";
+    /// A set is put into the row after a majority of it holds what the epoch begins with (R4, M17).
+    BroughtMajority = "takeover.brought-majority";
     /// An owner serves after a majority has started its epoch (Q7).
     StartMajority = "takeover.start-majority";
-    /// A new disk is admitted only while a majority without it is whole (M9).
-    AdmitBesideWhole = "takeover.admit-beside-whole";
     /// An entry is committed when a majority has it durably.
     CommitMajority = "owner.commit-majority";
-    /// Answers of another epoch do not count (M16).
-    DoneOfThisEpoch = "owner.done-of-this-epoch";
+    /// The next frame is sealed when the last one is committed (A2).
+    OneFrame = "owner.one-frame";
     /// Answers of another disk do not count (M16).
     DoneOfThisDisk = "owner.done-of-this-disk";
     /// A lease counts from when the beat was sent, not from when it was answered (M12).
     LeaseFromSending = "owner.lease-from-sending";
     /// The clock is asked before each linearizable answer (M12).
     LeaseByClock = "owner.lease-by-clock";
+    /// An owner that gave its leases back is none any more.
+    ReleaseEnds = "owner.release-ends";
     /// A promise by its own keeper ends an owner's lease at once (M12).
     OwnPromiseEndsLease = "owner.own-promise-ends-lease";
     /// An owner without a majority resigns, and its beats say so (F4, M13).
@@ -100,17 +105,33 @@ rules! {
 
 #[cfg(feature = "mutations")]
 thread_local! {
-    static OFF: std::cell::Cell<Option<Rule>> = const { std::cell::Cell::new(None) };
+    static OFF: std::cell::Cell<u64> = const { std::cell::Cell::new(0) };
 }
 
-/// Turns a rule off for this thread, or all of them on.
+/// Turns these rules off for this thread, and all others on.
 #[cfg(feature = "mutations")]
-pub fn turn_off(rule: Option<Rule>) {
-    OFF.with(|off| off.set(rule));
+pub fn turn_off(rules: &[Rule]) {
+    const { assert!(Rule::ALL.len() <= 64, "a bit for each rule") };
+    OFF.with(|off| off.set(rules.iter().fold(0, |bits, rule| bits | 1 << *rule as u64)));
 }
 
 impl Rule {
-    /// True if the rule is kept: always, but for the one that a mutation run turned off.
+    /// The rule that alone prevents what this one prevents, too: while it holds the loss of this one shows
+    /// nowhere. Both are kept, since either costs a comparison.
+    #[must_use]
+    pub fn behind(self) -> Option<Rule> {
+        match self {
+            // A log that another candidate has changed is not where the epoch starts.
+            Rule::BringPromised => Some(Rule::StartAtPosition),
+            // Who answers names its disk, and the owner looks at that.
+            Rule::CheckIncarnation => Some(Rule::DoneOfThisDisk),
+            // No disk answers what was for another one.
+            Rule::DoneOfThisDisk => Some(Rule::CheckIncarnation),
+            _ => None,
+        }
+    }
+
+    /// True if the rule is kept: always, but for those that a mutation run turned off.
     #[cfg(not(feature = "mutations"))]
     #[inline(always)]
     #[must_use]
@@ -118,10 +139,10 @@ impl Rule {
         true
     }
 
-    /// True if the rule is kept: always, but for the one that a mutation run turned off.
+    /// True if the rule is kept: always, but for those that a mutation run turned off.
     #[cfg(feature = "mutations")]
     #[must_use]
     pub fn holds(self) -> bool {
-        OFF.with(|off| off.get() != Some(self))
+        OFF.with(|off| off.get() & (1 << self as u64) == 0)
     }
 }

@@ -6,7 +6,7 @@
 
 use crate::entry::{Chain, Entry};
 use crate::rules::Rule;
-use crate::types::{BootCount, Incarnation, Lsn, Position, Promise};
+use crate::types::{BootCount, Epoch, Incarnation, Lsn, Position, Promise};
 
 /// Which disk this is and how often it was begun with.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -17,12 +17,15 @@ pub struct Identity {
     pub boots: BootCount,
 }
 
-/// That a torn tail was cut off, and where. Kept until the log goes beyond it: a second stop must not
-/// make a disk that was cut look whole (R2).
+/// That a torn tail was cut off, and where. Kept until a later epoch starts here, or the owner shows that all of
+/// the epoch is here: neither a second stop nor a part of what was lost must make a disk that was cut look
+/// whole (R2).
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct CutNote {
     /// Position of the log after the cut.
     pub at: Position,
+    /// The promised epoch then: what was cut may have been said done in it, even if it began behind the cut.
+    pub promised: Epoch,
 }
 
 /// One change of the directory.
@@ -44,6 +47,8 @@ pub enum StoreOp {
     },
     /// Notes that an unclean stop left bytes that were cut off.
     NoteCut(CutNote),
+    /// Takes that note back.
+    ForgetCut,
     /// Writes one of the two slots of the promise.
     Promise {
         /// 0 or 1.
@@ -135,6 +140,7 @@ impl Image {
             StoreOp::SetAside { after } => self.set_aside(after),
             StoreOp::Cut { after } => self.log.truncate(usize::try_from(after.0).expect("a size")),
             StoreOp::NoteCut(note) => self.cut = Some(note),
+            StoreOp::ForgetCut => self.cut = None,
             StoreOp::Promise { slot, promise } => self.promises[slot] = Record::Good(promise),
             StoreOp::Identity(identity) => self.identity = Record::Good(identity),
             StoreOp::BeginAnew => {
@@ -211,9 +217,9 @@ fn go_on(image: &Image, identity: Identity, promise: Promise) -> Opened {
         }
     }
     let at = log.position();
-    let mut cut = image.cut.filter(|note| note.at >= at);
+    let mut cut = image.cut;
     if torn {
-        let note = CutNote { at };
+        let note = CutNote { at, promised: promise.epoch };
         cut = Some(note);
         let after = at.lsn;
         if Rule::KeepAside.holds() {

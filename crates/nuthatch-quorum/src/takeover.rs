@@ -7,7 +7,7 @@ use crate::message::{Message, Refusal, Sealed, Wholeness};
 use crate::out::Out;
 use crate::owner::bring;
 use crate::rules::Rule;
-use crate::timing::{ATTEMPT, RECOVERY_GRACE, RESEND};
+use crate::timing::{ATTEMPT, JOIN_GRACE, RECOVERY_GRACE, RESEND};
 use crate::types::{Epoch, Lsn, Member, Revision, Sum, Time, majority};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -18,6 +18,11 @@ struct Goal {
     sum: Sum,
     /// The first entry that has to be fetched.
     from: Lsn,
+}
+
+/// Whether a larger position than the one that was chosen may still be chosen.
+fn is_open(stage: &Stage) -> bool {
+    matches!(stage, Stage::Gathering { .. } | Stage::Bringing { .. })
 }
 
 /// How far a takeover is. The first transaction has been applied.
@@ -55,12 +60,14 @@ pub struct Candidate {
     epoch: Epoch,
     row: LogRow,
     revision: Revision,
-    /// A disk that is to take the place of another one of its node.
-    newcomer: Option<Member>,
+    /// The set that the log is to have.
+    target: Vec<Member>,
     began: Time,
     sent_at: Time,
     answers: BTreeMap<Member, Sealed>,
     stage: Stage,
+    /// Answers of disks that had been cut, without an answer of all others: what goes into the row.
+    cuts: Vec<CutRecord>,
     told: bool,
 }
 
@@ -88,7 +95,7 @@ impl Candidate {
         me: Member,
         row: LogRow,
         revision: Revision,
-        newcomer: Option<Member>,
+        target: Vec<Member>,
         now: Time,
     ) -> Self {
         Self {
@@ -96,11 +103,12 @@ impl Candidate {
             epoch: row.epoch,
             row,
             revision,
-            newcomer,
+            target,
             began: now,
             sent_at: Time(0),
             answers: BTreeMap::new(),
             stage: Stage::Sealing,
+            cuts: vec![],
             told: false,
         }
     }
@@ -138,7 +146,9 @@ impl Candidate {
     }
 
     fn everybody(&self) -> Vec<Member> {
-        self.row.set.iter().copied().chain(self.newcomer).collect()
+        let set = &self.row.set;
+        let new = self.target.iter().filter(|member| !set.contains(member));
+        set.iter().chain(new).copied().collect()
     }
 
     fn send_all(&mut self, log: &Chain, out: &mut Out) {
@@ -193,7 +203,7 @@ impl Candidate {
         }
         match (message, &mut self.stage) {
             (Message::Sealed(sealed), _) if sealed.epoch == self.epoch => {
-                self.answers.entry(from).or_insert_with(|| sealed.clone());
+                self.sealed(from, sealed, log);
             }
             (
                 Message::Fetched { epoch, from: first, entries },
@@ -223,6 +233,19 @@ impl Candidate {
         self.go_on(log, now, out)
     }
 
+    /// An answer to the seal. One that comes late and has more than what was chosen is chosen instead, as long
+    /// as nothing is decided.
+    fn sealed(&mut self, from: Member, sealed: &Sealed, log: &Chain) {
+        if self.answers.contains_key(&from) {
+            return;
+        }
+        self.answers.insert(from, sealed.clone());
+        let best = donor(self.counted()).map(|(member, _)| member);
+        if is_open(&self.stage) && best == Some(from) && sealed.position > log.position() {
+            self.stage = Stage::Sealing;
+        }
+    }
+
     /// A refusal by a keeper; whether the attempt has failed.
     pub(crate) fn refused(&mut self, from: Member, epoch: Epoch, why: Refusal) -> bool {
         if epoch != self.epoch || !self.everybody().contains(&from) {
@@ -248,11 +271,7 @@ impl Candidate {
             Stage::Bringing { goal, equal_to } => {
                 let goal = *goal;
                 let reached = |m: &Member| equal_to.get(m) >= Some(&goal.end);
-                let set = self.next_set();
-                let whole = set.iter().filter(|member| reached(member)).count();
-                if whole < majority(set.len()) || !reached(&self.me) {
-                    return Next::Wait;
-                }
+                let Some(set) = self.next_set(reached, now) else { return Next::Wait };
                 let row = self.serving_row(set, goal.end);
                 self.stage = Stage::Committing { goal, row: row.clone() };
                 Next::Propose(row)
@@ -282,6 +301,7 @@ impl Candidate {
         if waits && Rule::WaitForCut.holds() {
             return Next::Wait;
         }
+        self.cuts = self.unvouched();
         let (_, sealed) = donor(self.counted()).expect("there are answers");
         let (end, sum) = (sealed.position.lsn, sealed.last_sum);
         let same = common((&sealed.starts, end), (log.starts(), log.last()));
@@ -303,7 +323,7 @@ impl Candidate {
             let own = log.get(lsn).into_iter();
             let theirs = fetched.values().flatten().filter(|entry| entry.lsn == lsn);
             let Some(entry) = own.chain(theirs).find(|entry| entry.sum == expected) else {
-                return self.lacks(lsn, out);
+                return self.lacks(lsn, log, out);
             };
             expected = entry.prev;
             entries.push(*entry);
@@ -329,7 +349,7 @@ impl Candidate {
     }
 
     /// Nobody in reach can read an entry: it is waited for, never left out.
-    fn lacks(&mut self, lsn: Lsn, out: &mut Out) -> Next {
+    fn lacks(&mut self, lsn: Lsn, log: &Chain, out: &mut Out) -> Next {
         let Stage::Gathering { goal, fetched } = &self.stage else { unreachable!("as called") };
         let mut others = self.answers.keys().filter(|member| **member != self.me);
         let all = others.all(|member| fetched.contains_key(member));
@@ -337,7 +357,8 @@ impl Candidate {
             return Next::Wait;
         }
         if !Rule::WaitForDamage.holds() {
-            return self.leave_out(lsn, *goal);
+            let goal = *goal;
+            return self.leave_out(lsn, goal, log);
         }
         if !self.told {
             self.told = true;
@@ -347,10 +368,11 @@ impl Candidate {
     }
 
     /// What a candidate without the rule does: it ends the log before what it cannot read.
-    fn leave_out(&mut self, lsn: Lsn, mut goal: Goal) -> Next {
+    fn leave_out(&mut self, lsn: Lsn, mut goal: Goal, log: &Chain) -> Next {
         let Stage::Gathering { fetched, .. } = &self.stage else { unreachable!("as called") };
         let before = lsn.before();
-        let known = fetched.values().flatten().find(|entry| entry.lsn == before);
+        let mut known = fetched.values().flatten().filter(|entry| entry.lsn == before);
+        let known = log.get(before).or_else(|| known.next());
         let Some(entry) = known else { return Next::Wait };
         (goal.end, goal.sum) = (before, entry.sum);
         goal.from = goal.from.min(before);
@@ -359,32 +381,36 @@ impl Candidate {
         Next::Wait
     }
 
-    /// The set of the epoch: a new disk takes the place of its node's former one while a
-    /// majority, which it is not part of, is whole.
-    fn next_set(&self) -> Vec<Member> {
-        let Some(newcomer) = self.newcomer else { return self.row.set.clone() };
-        let whole = |member: &Member| {
-            let answer = self.answers.get(member);
-            answer.is_some_and(|sealed| sealed.wholeness == Wholeness::Whole)
+    /// The set of the epoch, once a majority of it holds all that the epoch begins with: the one that the
+    /// log is to have, or after a while the one that it has. That a majority of the old set has answered is
+    /// all that is asked of that; the two sets need no disk in common.
+    fn next_set(&self, reached: impl Fn(&Member) -> bool, now: Time) -> Option<Vec<Member>> {
+        let whole = |set: &[Member]| {
+            let brought = set.iter().filter(|member| reached(member)).count();
+            let needed = if Rule::BroughtMajority.holds() { majority(set.len()) } else { 1 };
+            reached(&self.me) && set.contains(&self.me) && brought >= needed
         };
-        let others = self.row.set.iter().filter(|member| member.node != newcomer.node);
-        let enough = others.filter(|member| whole(member)).count() >= majority(self.row.set.len());
-        if !enough && Rule::AdmitBesideWhole.holds() {
-            return self.row.set.clone();
+        if whole(&self.target) {
+            return Some(self.target.clone());
         }
-        let place = |member: &Member| if member.node == newcomer.node { newcomer } else { *member };
-        self.row.set.iter().map(place).collect()
+        let late = now.since(self.began) >= JOIN_GRACE || !self.target.contains(&self.me);
+        (late && whole(&self.row.set)).then(|| self.row.set.clone())
+    }
+
+    /// Disks of the set that had been cut, if not all of the set have answered (R2).
+    fn unvouched(&self) -> Vec<CutRecord> {
+        let all = self.counted().count() == self.row.set.len();
+        let cut = self.counted().filter(|(_, sealed)| sealed.wholeness == Wholeness::Cut);
+        let record = |(member, sealed): (Member, &Sealed)| CutRecord {
+            disk: member.incarnation,
+            epoch: self.epoch,
+            after: sealed.position.lsn,
+        };
+        if all || !Rule::RecordCut.holds() { vec![] } else { cut.map(record).collect() }
     }
 
     fn serving_row(&self, set: Vec<Member>, start: Lsn) -> LogRow {
-        let mut cuts = self.row.cuts.clone();
-        let all = self.counted().count() == self.row.set.len();
-        for (member, sealed) in self.counted() {
-            if sealed.wholeness == Wholeness::Cut && !all && Rule::RecordCut.holds() {
-                let (disk, after) = (member.incarnation, sealed.position.lsn);
-                cuts.push(CutRecord { disk, epoch: self.epoch, after });
-            }
-        }
+        let cuts = self.row.cuts.iter().chain(&self.cuts).copied().collect();
         LogRow { epoch: self.epoch, owner: Some(self.me), phase: Phase::Serving, set, start, cuts }
     }
 

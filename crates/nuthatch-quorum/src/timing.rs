@@ -20,6 +20,10 @@ pub const RECOVERY_GRACE: u64 = 2_000 * MILLISECOND;
 pub const ATTEMPT: u64 = 4_000 * MILLISECOND;
 /// How long a candidate waits for answers whether there is a healthy owner.
 pub const ASK: u64 = 250 * MILLISECOND;
+/// How long a candidate waits for a majority of a new set before it goes on with the old one.
+pub const JOIN_GRACE: u64 = 1_000 * MILLISECOND;
+/// An owner that is to hand over waits so long for its last frames.
+pub const DRAIN: u64 = 500 * MILLISECOND;
 /// After this what was not answered is sent again.
 pub const RESEND: u64 = 100 * MILLISECOND;
 /// Between two looks at the catalog.
@@ -36,4 +40,5 @@ pub const BATCH_MAX: usize = 64;
 
 const _: () = assert!(LEASE_GRANTED * 10 >= LEASE * 11, "a tenth for drift");
 const _: () = assert!(RESIGN > LEASE, "an owner without a majority has no lease any more");
+const _: () = assert!(ATTEMPT > JOIN_GRACE, "an attempt outlives its wait for new disks");
 const _: () = assert!(ATTEMPT > RECOVERY_GRACE, "an attempt outlives its wait for cut answers");

@@ -1,11 +1,12 @@
 //! `sim`: runs schedules of the quorum log's cores.
 
-use nuthatch_sim::quorum::{Options, Summary, run};
+use nuthatch_sim::quorum::{Options, Summary, THEMES, run};
 use std::process::ExitCode;
 
 const USAGE: &str = "\
-usage: sim --seed N            prints the trace of one schedule
-       sim --from A --count N  runs schedules, prints those that fail and how many an hour of one CPU runs";
+usage: sim --seed N [--theme M]            prints the trace of one schedule
+       sim --from A --count N [--theme M]  runs schedules, prints those that fail and how many an hour of one CPU runs
+themes are the faults of one classic mistake, m1 to m21";
 
 /// What the command line asks for.
 enum Task {
@@ -13,8 +14,7 @@ enum Task {
     Many { from: u64, count: u64 },
 }
 
-fn task() -> Option<Task> {
-    let args: Vec<String> = std::env::args().skip(1).collect();
+fn task(args: &[String]) -> Option<Task> {
     let value = |name: &str| -> Option<u64> {
         let at = args.iter().position(|arg| arg == name)?;
         args.get(at + 1)?.parse().ok()
@@ -26,8 +26,18 @@ fn task() -> Option<Task> {
     }
 }
 
-fn one(seed: u64) -> ExitCode {
-    let (summary, result) = run(seed, &Options { printed: true, ..Options::drawn() });
+/// Takes `--theme NAME` out of the arguments; none when there is no such theme.
+fn options(args: &mut Vec<String>) -> Option<Options> {
+    let Some(at) = args.iter().position(|arg| arg == "--theme") else {
+        return Some(Options::drawn());
+    };
+    let name = args.drain(at..).nth(1)?;
+    let theme = THEMES.iter().find(|theme| theme.name == name)?;
+    Some(Options { mix: Some(theme.mix()), ..Options::drawn() })
+}
+
+fn one(seed: u64, options: Options) -> ExitCode {
+    let (summary, result) = run(seed, &Options { printed: true, ..options });
     println!("seed {seed}: {summary:?}");
     match result {
         Ok(()) => ExitCode::SUCCESS,
@@ -38,12 +48,12 @@ fn one(seed: u64) -> ExitCode {
     }
 }
 
-fn many(from: u64, count: u64) -> ExitCode {
+fn many(from: u64, count: u64, options: &Options) -> ExitCode {
     let began = cpu_seconds();
     let mut total = Summary::default();
     let mut failed = 0;
     for seed in from..from.saturating_add(count) {
-        let (summary, result) = run(seed, &Options::drawn());
+        let (summary, result) = run(seed, options);
         total.steps += summary.steps;
         total.committed += summary.committed;
         total.epochs += summary.epochs;
@@ -81,11 +91,24 @@ fn cpu_seconds() -> f64 {
     (ticks(11) + ticks(12)) / 100.0
 }
 
+/// With the feature `mutations` NUTHATCH_RULE_OFF names a rule to do without, and what stands behind it.
+#[cfg(feature = "mutations")]
+fn turn_off() {
+    use nuthatch_quorum::rules::{Rule, turn_off};
+    let name = std::env::var("NUTHATCH_RULE_OFF").unwrap_or_default();
+    let rule = Rule::ALL.iter().copied().find(|rule| rule.name() == name);
+    turn_off(&[rule, rule.and_then(Rule::behind)].into_iter().flatten().collect::<Vec<_>>());
+}
+
 fn main() -> ExitCode {
-    match task() {
-        Some(Task::One(seed)) => one(seed),
-        Some(Task::Many { from, count }) => many(from, count),
-        None => {
+    #[cfg(feature = "mutations")]
+    turn_off();
+    let mut args: Vec<String> = std::env::args().skip(1).collect();
+    let options = options(&mut args);
+    match (task(&args), options) {
+        (Some(Task::One(seed)), Some(options)) => one(seed, options),
+        (Some(Task::Many { from, count }), Some(options)) => many(from, count, &options),
+        _ => {
             eprintln!("{USAGE}");
             ExitCode::from(2)
         }

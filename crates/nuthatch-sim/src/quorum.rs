@@ -7,5 +7,5 @@ mod host;
 mod world;
 
 pub use checker::{Violation, ViolationKind};
-pub use faults::{Fault, Mix};
+pub use faults::{Fault, Mix, THEMES, Theme};
 pub use world::{Options, Summary, World, run};

@@ -39,7 +39,7 @@ fn a_torn_tail_is_cut_and_stays_known_as_cut() {
     image.write(Lsn(5), Slot::Garbage);
     let first = opened(&image);
     assert_eq!((first.log.last(), first.log.first_damaged()), (Lsn(4), None));
-    let note = CutNote { at: first.log.position() };
+    let note = CutNote { at: first.log.position(), promised: Epoch(1) };
     assert_eq!(first.cut, Some(note));
     first.ops.iter().for_each(|op| image.apply(op));
     let second = opened(&image);

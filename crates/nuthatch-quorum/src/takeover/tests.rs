@@ -91,7 +91,8 @@ fn candidate() -> Candidate {
         start: Lsn(0),
         cuts: vec![],
     };
-    Candidate::new(member(0), row, Revision(7), None, Time(0))
+    let target = row.set.clone();
+    Candidate::new(member(0), row, Revision(7), target, Time(0))
 }
 
 #[test]

@@ -143,7 +143,7 @@ impl Checker {
                 }
                 Ok(())
             }
-            Message::Done { epoch, upto } => self.said_done(envelope, host, *epoch, *upto),
+            Message::Done { epoch, upto, .. } => self.said_done(envelope, host, *epoch, *upto),
             Message::Started { epoch } => {
                 let start = host.node.as_ref().and_then(|node| start_of(node, *epoch));
                 let Some(start) = start else {
@@ -170,6 +170,28 @@ impl Checker {
         let done = self.done.entry(envelope.sender).or_default();
         *done = (*done).max(Position { accepted: epoch, lsn: upto });
         Ok(())
+    }
+
+    /// A node has started on a directory: what it can read there ends its log, or lies behind what does (Q10).
+    pub(super) fn booted(&self, host: &Host) -> Result<(), Violation> {
+        let (disk, node) = (host.disk.durable(), host.node.as_ref().expect("it started"));
+        let keeper = node.keeper();
+        let same = disk.boots().is_some_and(|(disk, _)| disk == keeper.identity().incarnation);
+        if same && keeper.log().last() < disk.last_good() {
+            let what = format!("{:?} of {:?}", keeper.log().last(), disk.last_good());
+            return broken(ViolationKind::NotWhole, what);
+        }
+        Ok(())
+    }
+
+    /// A message comes to a node. What a keeper said was done in an earlier epoch of the same owner reaches
+    /// no further than the first entry of the epoch that it owns now: one frame is in flight.
+    pub(super) fn delivered(&self, envelope: &Envelope, host: &Host) {
+        let owner = host.node.as_ref().and_then(Node::owner);
+        if let (Message::Done { epoch, upto, .. }, Some(owner)) = (&envelope.message, owner) {
+            let stale = *epoch < owner.epoch() && envelope.disk == Some(host_disk(host));
+            assert!(!stale || *upto <= owner.start().next(), "{envelope:?} counts for too much");
+        }
     }
 
     /// A directory has changed durably.
@@ -308,6 +330,10 @@ impl Checker {
         }
         Ok(())
     }
+}
+
+fn host_disk(host: &Host) -> Incarnation {
+    host.node.as_ref().expect("it runs").keeper().identity().incarnation
 }
 
 fn start_of(node: &Node, epoch: Epoch) -> Option<Lsn> {

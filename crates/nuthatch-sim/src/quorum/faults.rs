@@ -59,6 +59,27 @@ faults! {
     QuickDisk = 6;
     /// The catalog cannot be reached for a while.
     CatalogAway = 6;
+    /// The catalog takes its time.
+    CatalogSlow = 6;
+    /// A node is told to take over, whoever owns the log.
+    TakeOver = 10;
+    /// Two nodes are told to at the same moment.
+    TakeOverTwice = 8;
+    /// The owner is told to hand over.
+    HandOver = 8;
+    /// Other nodes are to keep the log, or another one to own it.
+    Wish = 8;
+    /// A process is killed and starts again at once.
+    Restart = 10;
+    /// A link of the owner is cut for less than a second, in one direction or both.
+    Flap = 15;
+    /// A node takes over that the owner cannot reach, while its lease may still run.
+    Usurp = 10;
+    /// The owner is stopped for a moment, and its connections are reset.
+    OwnerStall = 8;
+    /// A keeper is left behind; then the tail of another's disk rots, or its middle, and the rest loses its
+    /// power for longer than a takeover waits.
+    Strand = 4;
 }
 
 /// How often each kind of fault comes in the schedules of a seed.
@@ -76,9 +97,20 @@ impl Mix {
         Self { weights: vec![0; Fault::ALL.len()], every_max: 1_000_000 }
     }
 
-    /// The mix of a seed: each kind is left out of half of all seeds, so that every few kinds meet
-    /// without the others.
+    /// These kinds only, all as often as each other.
+    #[must_use]
+    pub fn only(faults: &[Fault], every_max: u64) -> Self {
+        let weights = Fault::ALL.iter().map(|fault| u64::from(faults.contains(fault)));
+        Self { weights: weights.collect(), every_max }
+    }
+
+    /// The mix of a seed: one of the themes, or a swarm, of which each kind is left out of half of all seeds,
+    /// so that every few kinds meet without the others.
     pub fn drawn(rng: &mut Rng) -> Self {
+        if rng.chance(500) {
+            let theme = *rng.pick(THEMES);
+            return Self::only(theme.faults, rng.between(200_000, 1_000_000));
+        }
         let weights = Fault::WEIGHTS.iter().map(|weight| {
             let share = if rng.chance(500) { 0 } else { rng.between(1, 4) };
             weight * share
@@ -98,4 +130,49 @@ impl Mix {
         let kinds = Fault::ALL.iter().zip(&self.weights).filter(|(_, weight)| **weight > 0);
         kinds.map(|(fault, weight)| format!("{fault:?}:{weight}")).collect::<Vec<_>>().join(" ")
     }
+}
+
+/// Faults that together show one of the classic mistakes.
+#[derive(Clone, Copy, Debug)]
+pub struct Theme {
+    /// The mistake.
+    pub name: &'static str,
+    /// As many schedules as find the loss of every rule against it.
+    pub schedules: u64,
+    /// What it takes to see it.
+    pub faults: &'static [Fault],
+}
+
+impl Theme {
+    /// A world with nothing but these faults.
+    #[must_use]
+    pub fn mix(&self) -> Mix {
+        Mix::only(self.faults, 500_000)
+    }
+}
+
+macro_rules! themes {
+    ($($name:literal, $schedules:literal: $($fault:ident)*;)*) => {
+        /// Themes of the classic mistakes (`tests/mistakes.rs`).
+        pub const THEMES: &[Theme] =
+            &[$(Theme { name: $name, schedules: $schedules, faults: &[$(Fault::$fault),*] },)*];
+    };
+}
+
+themes! {
+    "m1", 150: PowerCut PowerCutAll OwnerPowerCut TakeOver;
+    "m2", 150: PowerCut Restart TakeOver TakeOverTwice RotPromise SlowDisk QuickDisk;
+    "m3", 150: TakeOver TakeOverTwice Usurp CatalogSlow QuickDisk;
+    "m4", 1_500: TakeOver TakeOverTwice Usurp Isolate Mend SlowDisk QuickDisk;
+    "m5", 150: TakeOver TakeOverTwice PowerCut OwnerPowerCut Isolate Mend CatalogSlow;
+    "m7", 150: Wipe TakeOver Kill Isolate Mend;
+    "m8", 150: OldImage Kill TakeOver Isolate Mend;
+    "m9", 150: Wipe PowerCutAll PowerCut Isolate Mend;
+    "m10", 1_500: RotTail RotMiddle Strand TakeOver;
+    "m11", 150: RotIdentity RotPromise PowerCut TakeOver;
+    "m12", 1_500: OwnerPause OwnerStall Usurp TakeOver CatalogSlow HandOver;
+    "m16", 150: Reset TakeOver TakeOverTwice Restart Wipe CutLink Mend;
+    "m17", 150: Wish Wipe TakeOver TakeOverTwice Flap CatalogSlow Kill;
+    "m18", 150: Wish OldImage Wipe Restart TakeOver Isolate Mend;
+    "m21", 150: FailSync PowerCut OwnerPowerCut TakeOver;
 }

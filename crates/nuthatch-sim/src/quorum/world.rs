@@ -1,13 +1,14 @@
 //! The machines, the network and the catalog of one seed, and what happens to them.
 
 use super::checker::{Checker, Violation, ViolationKind, broken};
-use super::faults::{Fault, Mix};
+use super::faults::Mix;
 use super::host::{Host, Seen, incarnation};
+
 use crate::clock::Clock;
 use crate::disk::Sync;
 use crate::net::{Net, Weather};
 use crate::scheduler::Scheduler;
-use nuthatch_quorum::catalog::{Call, Catalog, CatalogReply, NodeRow, Ordering};
+use nuthatch_quorum::catalog::{Call, Catalog, CatalogReply, NodeRow, Ordering, Phase};
 use nuthatch_quorum::effect::Effect;
 use nuthatch_quorum::message::{Answer, Envelope, Reply};
 use nuthatch_quorum::node::{Event, Node};
@@ -18,6 +19,8 @@ use nuthatch_quorum::types::{
 };
 use std::collections::BTreeMap;
 
+mod nemesis;
+
 const SECOND: u64 = 1_000_000;
 const MILLI: u64 = 1_000;
 
@@ -26,6 +29,8 @@ const MILLI: u64 = 1_000;
 pub struct Options {
     /// Keepers of the log: 3 or 5. None: drawn, 3 in most seeds.
     pub nodes: Option<u8>,
+    /// Nodes that keep nothing at first. None: drawn, up to 2.
+    pub spare: Option<u8>,
     /// How long faults come, in microseconds. None: drawn.
     pub faults_for: Option<u64>,
     /// Faults. None: drawn.
@@ -40,7 +45,14 @@ impl Options {
     /// Everything drawn from the seed.
     #[must_use]
     pub fn drawn() -> Self {
-        Self { nodes: None, faults_for: None, mix: None, weather: None, printed: false }
+        Self {
+            nodes: None,
+            spare: None,
+            faults_for: None,
+            mix: None,
+            weather: None,
+            printed: false,
+        }
     }
 
     /// A world in which nothing fails by itself.
@@ -48,6 +60,7 @@ impl Options {
     pub fn calm(nodes: u8) -> Self {
         Self {
             nodes: Some(nodes),
+            spare: Some(0),
             faults_for: Some(0),
             mix: Some(Mix::none()),
             weather: Some(Weather::FINE),
@@ -85,6 +98,9 @@ enum Happening {
     CallAnswered { at: usize, life: u64, reply: CatalogReply },
     Boot { at: usize },
     Wake { at: usize, life: u64 },
+    LinkUp { from: usize, to: usize },
+    Stranded { first: usize },
+    Told { at: usize, restart: Option<usize> },
     Publish { at: usize, request: RequestId, payload: u64 },
     Read { at: usize, request: RequestId },
     ClientsAct,
@@ -99,6 +115,7 @@ pub struct World {
     net: Net,
     catalog: Catalog,
     catalog_back: u64,
+    catalog_slow_until: u64,
     checker: Checker,
     mix: Mix,
     faulty: bool,
@@ -118,7 +135,9 @@ impl World {
     pub fn new(seed: u64, options: &Options) -> Self {
         let mut schedule = Scheduler::new(seed, options.printed);
         let rng = &mut schedule.rng;
-        let nodes = options.nodes.unwrap_or(if rng.chance(800) { 3 } else { 5 });
+        let keepers = options.nodes.unwrap_or(if rng.chance(800) { 3 } else { 5 });
+        let spare = options.spare.unwrap_or(if rng.chance(500) { 0 } else { 5 - keepers.min(4) });
+        let nodes = keepers + spare;
         let mix = options.mix.clone().unwrap_or_else(|| Mix::drawn(rng));
         let weather = options.weather.unwrap_or_else(|| Weather::drawn(rng));
         let faults_for = options.faults_for.unwrap_or_else(|| rng.between(3 * SECOND, 15 * SECOND));
@@ -133,9 +152,10 @@ impl World {
             let row = NodeRow { incarnation: host.first, boots: BootCount(0), former: vec![] };
             (host.id, row)
         });
-        let catalog = Catalog::founded(hosts.iter().map(member).collect(), rows.collect());
+        let set = hosts.iter().take(usize::from(keepers)).map(member).collect();
+        let catalog = Catalog::founded(set, rows.collect());
         if options.printed {
-            println!("nodes {nodes}, {weather:?}\nfaults {}", mix.named());
+            println!("keepers {keepers} of {nodes} nodes, {weather:?}\nfaults {}", mix.named());
         }
         let net = Net::new(usize::from(nodes), weather);
         let mut world = Self {
@@ -144,6 +164,7 @@ impl World {
             net,
             catalog,
             catalog_back: 0,
+            catalog_slow_until: 0,
             checker: Checker::default(),
             mix,
             faulty: true,
@@ -187,6 +208,20 @@ impl World {
         self.acked
     }
 
+    /// The node that owns the newest epoch that has an owner.
+    #[must_use]
+    pub fn owner(&self) -> Option<usize> {
+        let epoch =
+            |host: &Host| host.node.as_ref().and_then(Node::owner).map(|owner| owner.epoch());
+        let owners = (0..self.hosts.len()).filter(|at| epoch(&self.hosts[*at]).is_some());
+        owners.max_by_key(|at| epoch(&self.hosts[*at]))
+    }
+
+    /// Cuts the link from one node to another.
+    pub fn cut(&mut self, from: usize, to: usize) {
+        self.net.set(from, to, false);
+    }
+
     /// Sets the links by a pattern of bits.
     pub fn set_links(&mut self, pattern: u64) {
         self.net.set_pattern(pattern);
@@ -223,6 +258,7 @@ impl World {
         self.net.heal();
         self.net.weather = Weather::FINE;
         self.catalog_back = 0;
+        self.catalog_slow_until = 0;
         for at in 0..self.hosts.len() {
             self.hosts[at].disk.failing = 0;
             self.hosts[at].disk.sync_max = 2_000;
@@ -238,9 +274,26 @@ impl World {
         }
     }
 
-    /// True if every disk of the set is the one in its node and holds all that is committed.
+    /// True if the set is the one that is wished, every disk of it is the one in its node, and each holds
+    /// all that is committed.
     fn all_whole(&self) -> bool {
-        self.hosts.iter().all(|host| self.is_whole(host))
+        let state = self.catalog.state();
+        let kept = |host: &&Host| state.wish.value.keepers.contains(&host.id);
+        state.target() == state.log.value.set
+            && self.hosts.iter().filter(kept).all(|host| self.is_whole(host))
+    }
+
+    /// True if a node neither keeps the log nor is about to, and its disk is one that might.
+    fn is_fit(&self, host: &Host) -> bool {
+        let state = self.catalog.state();
+        let kept = state.log.value.set.iter().any(|member| member.node == host.id);
+        let idle = !kept && !state.wish.value.keepers.contains(&host.id);
+        let disk = host.disk.durable();
+        let named = disk.boots().is_some_and(|(disk, _)| {
+            state.nodes[&host.id].value.incarnation == disk && !self.checker.has_lost(disk)
+        });
+        // A takeover under way may still bring about an earlier wish.
+        idle && named && has_promised(disk) && state.log.value.phase == Phase::Serving
     }
 
     fn is_whole(&self, host: &Host) -> bool {
@@ -254,16 +307,19 @@ impl World {
             let lsn = Lsn(index as u64 + 1);
             disk.is_good(lsn) && matches!(disk.slot(lsn), Slot::Bytes(e) if e.sum == sum)
         };
-        let promised = disk.promises.iter().all(|slot| matches!(slot, Record::Good(_)));
         named
-            && promised
+            && has_promised(disk)
             && self.checker.committed.iter().enumerate().all(|(at, c)| good(at, c.sum))
     }
 
     fn happen(&mut self, happening: Happening) -> Result<(), Violation> {
         match happening {
             Happening::Tick { at, life } => self.tick(at, life),
-            Happening::Deliver { at, envelope } => self.event(at, Event::Deliver(envelope)),
+            Happening::Deliver { at, envelope } => {
+                self.checker.delivered(&envelope, &self.hosts[at]);
+                self.event(at, Event::Deliver(envelope))
+            }
+            Happening::Told { at, restart } => self.told(at, restart),
             Happening::SyncEnds { at, life, id, sync } => self.sync_ends(at, life, id, sync),
             Happening::CallArrives { at, life, call } => {
                 self.call_arrives(at, life, &call);
@@ -278,6 +334,14 @@ impl World {
             }
             Happening::Boot { at } => self.boot(at),
             Happening::Wake { at, life } => self.wake(at, life),
+            Happening::LinkUp { from, to } => {
+                self.net.set(from, to, true);
+                Ok(())
+            }
+            Happening::Stranded { first } => {
+                self.stranded(first);
+                Ok(())
+            }
             Happening::Publish { at, request, payload } => {
                 self.event(at, Event::Publish { request, payload })
             }
@@ -356,7 +420,11 @@ impl World {
         let rng = &mut self.schedule.rng;
         let loss = self.net.weather.loss;
         let lost = away || rng.chance(loss);
-        (!lost).then(|| rng.between(500, 500 + self.net.weather.delay_max))
+        let slow = self.schedule.now() < self.catalog_slow_until;
+        let rng = &mut self.schedule.rng;
+        let most =
+            if slow { rng.between(20 * MILLI, 500 * MILLI) } else { self.net.weather.delay_max };
+        (!lost).then(|| rng.between(500, 500 + most))
     }
 
     fn call_arrives(&mut self, at: usize, life: u64, call: &Call) {
@@ -397,6 +465,7 @@ impl World {
         let effects = self.hosts[at].boot(nodes, now, &mut self.schedule.rng);
         let life = self.hosts[at].life;
         self.schedule.after(self.schedule_phase(at), Happening::Tick { at, life });
+        self.checker.booted(&self.hosts[at])?;
         self.perform(at, effects)
     }
 
@@ -409,10 +478,17 @@ impl World {
         if self.hosts[at].node.is_none() {
             return;
         }
-        self.hosts[at].stop(power, &mut self.schedule.rng);
         let most = if self.schedule.rng.chance(700) { SECOND } else { 4 * SECOND };
         let pause = self.schedule.rng.between(10 * MILLI, most);
-        self.schedule.after(if self.faulty { pause } else { 10 * MILLI }, Happening::Boot { at });
+        self.stop_for(at, power, if self.faulty { pause } else { 10 * MILLI });
+    }
+
+    /// A process ends, with the machine's power or without, and starts again after `pause`.
+    fn stop_for(&mut self, at: usize, power: bool, pause: u64) {
+        if self.hosts[at].node.is_some() {
+            self.hosts[at].stop(power, &mut self.schedule.rng);
+            self.schedule.after(pause, Happening::Boot { at });
+        }
     }
 
     fn wake(&mut self, at: usize, life: u64) -> Result<(), Violation> {
@@ -455,156 +531,10 @@ impl World {
             self.schedule.after(100, Happening::Read { at, request });
         }
     }
-
-    fn fault_comes(&mut self) -> Result<(), Violation> {
-        if !self.faulty {
-            return Ok(());
-        }
-        let pause = self.schedule.rng.between(10 * MILLI, self.mix.every_max);
-        self.schedule.after(pause, Happening::FaultComes);
-        let Some(fault) = self.mix.draw(&mut self.schedule.rng) else { return Ok(()) };
-        self.schedule.trace.record(self.schedule.now(), &fault);
-        self.summary.faults += 1;
-        self.fault(fault)
-    }
-
-    fn fault(&mut self, fault: Fault) -> Result<(), Violation> {
-        let count = self.hosts.len();
-        let any = self.schedule.rng.below(count as u64) as usize;
-        let other = (any + 1 + self.schedule.rng.below(count as u64 - 1) as usize) % count;
-        match fault {
-            Fault::PowerCut => self.stop(any, true),
-            Fault::Kill => self.stop(any, false),
-            Fault::OwnerPowerCut => {
-                let at = self.owner_or_any();
-                self.stop(at, true);
-            }
-            Fault::PowerCutAll => (0..count).for_each(|at| self.stop(at, true)),
-            Fault::Pause => self.pause(any),
-            Fault::OwnerPause => {
-                let at = self.owner_or_any();
-                self.pause(at);
-            }
-            Fault::CutLink => self.net.set(any, other, false),
-            Fault::Pattern => {
-                let pattern = self.schedule.rng.bits();
-                self.net.set_pattern(pattern);
-            }
-            Fault::Isolate => {
-                for peer in (0..count).filter(|peer| *peer != any) {
-                    self.net.set(any, peer, false);
-                    self.net.set(peer, any, false);
-                }
-            }
-            Fault::Mend => self.net.heal(),
-            Fault::Reset => {
-                self.net.reset(any, other);
-                self.event(any, Event::Reset(NodeId(other as u8)))?;
-                self.event(other, Event::Reset(NodeId(any as u8)))?;
-            }
-            Fault::FailSync => self.hosts[any].disk.failing = 1,
-            Fault::SlowDisk => {
-                self.hosts[any].disk.sync_max = self.schedule.rng.between(20 * MILLI, 10 * SECOND);
-            }
-            Fault::QuickDisk => self.hosts.iter_mut().for_each(|h| h.disk.sync_max = 2_000),
-            Fault::CatalogAway => {
-                let away = self.schedule.rng.between(50 * MILLI, 3 * SECOND);
-                self.catalog_back = self.schedule.now() + away;
-            }
-            Fault::Wipe
-            | Fault::OldImage
-            | Fault::RotTail
-            | Fault::RotMiddle
-            | Fault::RotPromise
-            | Fault::RotIdentity => self.harm(any, fault),
-        }
-        Ok(())
-    }
-
-    fn pause(&mut self, at: usize) {
-        if self.hosts[at].paused || self.hosts[at].node.is_none() {
-            return;
-        }
-        self.hosts[at].paused = true;
-        let life = self.hosts[at].life;
-        let pause = self.schedule.rng.between(50 * MILLI, 4 * SECOND);
-        self.schedule.after(pause, Happening::Wake { at, life });
-    }
-
-    /// Harms a disk, if those that were harmed before and are not yet made good leave room for it: what
-    /// is tolerated is a minority of the set.
-    fn harm(&mut self, at: usize, fault: Fault) {
-        let good: Vec<NodeId> =
-            self.hosts.iter().filter(|host| self.is_whole(host)).map(|host| host.id).collect();
-        self.impaired.retain(|node| !good.contains(node));
-        let id = self.hosts[at].id;
-        let tolerated = (self.hosts.len() - 1) / 2;
-        if !self.impaired.contains(&id) && self.impaired.len() >= tolerated {
-            return;
-        }
-        self.stop(at, true);
-        let before = self.hosts[at].disk.durable().boots();
-        if self.harmed(at, fault) {
-            self.summary.disks += 1;
-            self.impaired.push(id);
-            if let Some((incarnation, _)) = before {
-                self.checker.harmed(incarnation, forgets(fault));
-            }
-        }
-    }
-
-    /// Changes what is on a disk; whether it did.
-    fn harmed(&mut self, at: usize, fault: Fault) -> bool {
-        let known = self.catalog.state().nodes.get(&self.hosts[at].id).map(|row| row.value.clone());
-        let rng = &mut self.schedule.rng;
-        let host = &mut self.hosts[at];
-        let last = host.disk.durable().last_good().0;
-        match fault {
-            Fault::Wipe => *host.disk.durable_mut() = Image::default(),
-            Fault::OldImage => {
-                let known = known.expect("every node has a row");
-                let image = rng.pick(&host.images).clone();
-                // Going back within one boot cannot be told from not having gone on.
-                let earlier = image.boots().is_some_and(|(incarnation, boots)| {
-                    incarnation == known.incarnation && boots < known.boots
-                });
-                if !earlier || host.disk.durable().boots().map(|b| b.0) != Some(known.incarnation) {
-                    return false;
-                }
-                *host.disk.durable_mut() = image;
-            }
-            Fault::RotTail if last > 0 => {
-                let first = last - rng.below(2.min(last));
-                for lsn in first..=last {
-                    host.disk.durable_mut().write(Lsn(lsn), Slot::Garbage);
-                }
-            }
-            Fault::RotMiddle if last > 1 => {
-                let first = rng.between(1, last - 1);
-                let end = (first + rng.below(3)).min(last - 1);
-                let elsewhere = host.disk.durable().slot(Lsn(last));
-                let slot = if rng.chance(500) { Slot::Garbage } else { elsewhere };
-                for lsn in first..=end {
-                    host.disk.durable_mut().write(Lsn(lsn), slot);
-                }
-            }
-            Fault::RotPromise => {
-                let slot = rng.below(2) as usize;
-                host.disk.durable_mut().promises[slot] = Record::Damaged;
-            }
-            Fault::RotIdentity if rng.chance(500) => {
-                host.disk.durable_mut().promises = [Record::Damaged; 2];
-            }
-            Fault::RotIdentity => host.disk.durable_mut().identity = Record::Damaged,
-            _ => return false,
-        }
-        true
-    }
 }
 
-/// True if a disk is not the same any more after a fault: it may not answer for its former identity.
-fn forgets(fault: Fault) -> bool {
-    matches!(fault, Fault::Wipe | Fault::OldImage | Fault::RotIdentity)
+fn has_promised(disk: &Image) -> bool {
+    disk.promises.iter().all(|slot| matches!(slot, Record::Good(_)))
 }
 
 /// A directory as it is made when a log is founded.

@@ -1,0 +1,69 @@
+//! What is wanted of the log, and how a node brings it about: planned handover, another set, another owner.
+
+use super::{Node, Role};
+use crate::message::Message;
+use crate::out::Out;
+use crate::rules::Rule;
+use crate::timing::ADMIT_POLL;
+use crate::types::{Member, Time, majority};
+
+impl Node {
+    /// Tries to become the owner whether or not there is a healthy one.
+    pub(super) fn take_over(&mut self, now: Time, out: &mut Out) {
+        if self.log_row().is_some_and(|row| self.may_claim(row)) {
+            self.role = Role::Follower;
+            self.claim(now, out);
+        }
+    }
+
+    /// An owner brings about what is wanted of the log: it hands over to another owner, or takes over from
+    /// itself with another set, which a majority of disks that are whole allows.
+    pub(super) fn look_at_wish(&mut self, now: Time, out: &mut Out) {
+        if now.since(self.admit_at) < ADMIT_POLL || self.proposal.is_some() {
+            return;
+        }
+        self.admit_at = now;
+        let (Role::Owner(owner), Some(snapshot)) = (&self.role, &self.row) else { return };
+        let (target, set) = (snapshot.target_of(self.me()), snapshot.log.value.set.clone());
+        let ready = owner.whole().count() >= majority(set.len());
+        let me = self.me();
+        let wished = snapshot.wish.value.owner.filter(|wished| *wished != me.node);
+        if !target.contains(&me) {
+            self.hand_over(|member| target.contains(member), now);
+            return;
+        }
+        if let Some(wished) = wished {
+            self.hand_over(|member| member.node == wished, now);
+        }
+        let mut new = target.iter().filter(|member| !set.contains(member));
+        let near = new.all(|member| self.detector.is_near(member.node, now));
+        if target != set && near && ready {
+            self.claim(now, out);
+        }
+    }
+
+    /// Leaves the log to one of some keepers of the set that has everything, if there is one.
+    pub(super) fn hand_over(&mut self, may: impl Fn(&Member) -> bool, now: Time) {
+        let me = self.me();
+        let Role::Owner(owner) = &mut self.role else { return };
+        let fit = |m: &Member| *m != me && may(m) && self.detector.is_near(m.node, now);
+        let next = owner.whole().find(fit);
+        if let Some(next) = next {
+            owner.leave(next, now);
+        }
+    }
+
+    /// Gives the leases back and tells the next owner, where this one has nothing left to do.
+    pub(super) fn release(&mut self, now: Time, out: &mut Out) {
+        let Role::Owner(owner) = &self.role else { return };
+        let Some(successor) = owner.successor(now) else { return };
+        let epoch = owner.epoch();
+        for member in owner.members().filter(|member| member.node != self.config.id) {
+            out.send(member.node, Some(member.incarnation), Message::Release { epoch });
+        }
+        out.send(successor.node, Some(successor.incarnation), Message::Succeed { epoch });
+        if Rule::ReleaseEnds.holds() {
+            self.fall_back(now, out);
+        }
+    }
+}

@@ -1,0 +1,157 @@
+//! The classic mistakes of replicated logs, each a test that is named for it: schedules of the faults that
+//! it takes to see the mistake. With the feature `mutations` the rules that prevent it are turned off one
+//! by one, and the same schedules must fail.
+//!
+//! Elsewhere: M4 (subsets and orders of answers) in `takeover/tests.rs`, M13 (patterns of links) in
+//! `links.rs`, M14 (equal timeouts) in `detector/tests.rs`, M15 (commit arithmetic) in `owner/tests.rs`,
+//! all by search. Not here: M19 (trim) wants the tier, M24 (load starves heartbeats) threads.
+
+use nuthatch_quorum::rules::Rule;
+use nuthatch_sim::quorum::{Fault, Options, THEMES, World, run};
+
+const SECOND: u64 = 1_000_000;
+
+/// The first seed that fails, and how.
+fn failure(mistake: &str) -> Option<String> {
+    use std::panic::{AssertUnwindSafe, catch_unwind};
+    let theme = THEMES.iter().find(|theme| theme.name == mistake).expect("a theme");
+    let options = Options { mix: Some(theme.mix()), ..Options::drawn() };
+    let fails = |seed: u64| match catch_unwind(AssertUnwindSafe(|| run(seed, &options).1)) {
+        Ok(result) => result.err().map(|why| format!("seed {seed}: {why}")),
+        Err(_) => Some(format!("seed {seed}: a panic")),
+    };
+    (0..theme.schedules).find_map(fails)
+}
+
+#[cfg(not(feature = "mutations"))]
+fn check(mistake: &str, _rules: &[Rule]) {
+    assert_eq!(failure(mistake), None);
+}
+
+/// Every rule that prevents the mistake is turned off: the schedules of the mistake must fail.
+#[cfg(feature = "mutations")]
+fn check(mistake: &str, rules: &[Rule]) {
+    let mut missed = vec![];
+    for rule in rules {
+        let off: Vec<Rule> = [Some(*rule), rule.behind()].into_iter().flatten().collect();
+        nuthatch_quorum::rules::turn_off(&off);
+        let found = failure(mistake);
+        nuthatch_quorum::rules::turn_off(&[]);
+        println!("{mistake} {}: {}", rule.name(), found.as_deref().unwrap_or("NOT FOUND"));
+        missed.extend(found.is_none().then(|| rule.name()));
+    }
+    assert!(missed.is_empty(), "not found: {missed:?}");
+}
+
+#[test]
+fn m1_acknowledged_before_it_is_synced() {
+    check("m1", &[Rule::DoneAfterSync]);
+}
+
+#[test]
+fn m2_a_promise_that_is_not_durable() {
+    check("m2", &[Rule::PromiseSynced, Rule::PromiseTwice]);
+}
+
+#[test]
+fn m3_only_one_kind_of_message_is_fenced() {
+    check("m3", &[Rule::AppendPromised, Rule::StartPromised, Rule::BringPromised]);
+}
+
+#[test]
+fn m4_too_few_answers_or_the_wrong_one() {
+    check("m4", &[Rule::LargestDonor, Rule::EpochBeforeLength]);
+}
+
+#[test]
+fn m5_an_end_that_no_majority_holds() {
+    check("m5", &[Rule::StartAtPosition, Rule::StartMajority, Rule::CommitMajority]);
+}
+
+#[test]
+fn m6_a_keeper_that_lags_ends_the_log() {
+    check("m4", &[Rule::LargestDonor]);
+}
+
+#[test]
+fn m7_a_wiped_disk_says_that_it_never_had_an_entry() {
+    let rules = [Rule::NewDiskNewIncarnation, Rule::SealCountsMembers, Rule::CheckIncarnation];
+    check("m7", &rules);
+}
+
+#[test]
+fn m8_an_old_image_of_a_disk_returns() {
+    check("m8", &[Rule::BootCounter]);
+}
+
+#[test]
+fn m9_the_last_replica_decides_alone() {
+    check("m9", &[Rule::SealMajority]);
+}
+
+#[test]
+fn m10_rot_is_taken_for_a_torn_tail() {
+    let rules = [
+        Rule::DamageIsNotATail,
+        Rule::CutStaysKnown,
+        Rule::WaitForCut,
+        Rule::RecordCut,
+        Rule::WaitForDamage,
+    ];
+    check("m10", &rules);
+}
+
+#[test]
+fn m11_unreadable_metadata_is_taken_for_absent() {
+    check("m11", &[Rule::AmnesiaIsNothing]);
+}
+
+#[test]
+fn m12_an_owner_that_slept_goes_on_answering() {
+    let rules = [
+        Rule::LeaseKept,
+        Rule::LeaseAfterBoot,
+        Rule::LeaseFromSending,
+        Rule::LeaseByClock,
+        Rule::OwnPromiseEndsLease,
+        Rule::ReleaseEnds,
+    ];
+    check("m12", &rules);
+}
+
+#[test]
+fn m16_messages_of_an_earlier_connection_or_life() {
+    check("m16", &[Rule::BringOnlyExtends, Rule::DoneOfThisDisk]);
+}
+
+#[test]
+fn m17_the_set_changes_while_links_flap() {
+    check("m17", &[Rule::CompareRow, Rule::BroughtMajority]);
+}
+
+#[test]
+fn m18_a_disk_that_was_replaced_returns() {
+    check("m18", &[Rule::BootCounter]);
+}
+
+#[test]
+fn m21_going_on_after_a_failed_sync() {
+    check("m21", &[Rule::PoisonedBySync]);
+}
+
+/// One keeper that hears and never answers, with syncs of ten seconds, holds up nobody.
+#[test]
+fn m23_a_keeper_that_hangs_blocks_nobody() {
+    for seed in 0..20 {
+        let mut world = World::new(seed, &Options::calm(3));
+        world.run_for(3 * SECOND).expect("nothing fails");
+        let owner = world.owner().expect("an owner");
+        let hung = (owner + 1) % 3;
+        world.inject(Fault::SlowDisk, hung).expect("nothing breaks");
+        world.cut(hung, owner);
+        let (acked, epoch) = (world.acked(), world.epoch());
+        world.run_for(5 * SECOND).expect("nothing breaks");
+        assert!(world.acked() - acked > 50, "seed {seed}: {} writes", world.acked() - acked);
+        assert_eq!(world.epoch(), epoch, "seed {seed}: the owner stays");
+    }
+}
