@@ -66,6 +66,8 @@ rules! {
     CHECKPOINT_AFTER_FRAMES = "log.checkpoint-after-frames";
     /// States that say what was dropped are durable before anything is compacted away (A7).
     STATES_BEFORE_COMPACTION = "log.states-before-compaction";
+    /// A checkpoint has those states too, where it costs little beside the compaction.
+    CHECKPOINT_BEFORE_COMPACTION = "log.checkpoint-before-compaction";
     /// The names of compacted segments are durable before the catalog has them.
     COMPACTED_NAME_SYNC = "log.compacted-name-sync";
     /// Inputs of a compaction go only when the catalog names its outputs.

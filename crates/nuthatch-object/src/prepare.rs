@@ -24,7 +24,7 @@ use std::sync::Arc;
 
 /// A log whose owner is at work may change while it is looked at. What was found wrong counts when
 /// two looks in a row show the same objects; after so many looks it counts all the same.
-const LOOKS_MAX: usize = 8;
+const LOOKS_MAX: usize = 32;
 
 /// A log in a bucket, looked at and not taken. Nothing of the log was changed, no fence was made,
 /// and another server that owns it does not notice.

@@ -6,7 +6,7 @@ use super::worker::TaskDone;
 use super::{LogCore, LogInner, Recovered, millis};
 use crate::checkpoint::{self, Covers};
 use crate::machine::{Machine, Space};
-use crate::rules::{CHECKPOINT_AFTER_FRAMES, SWEEP_WHILE_FULL};
+use crate::rules::{CHECKPOINT_AFTER_FRAMES, CHECKPOINT_BEFORE_COMPACTION, SWEEP_WHILE_FULL};
 use crate::stats::add;
 use crate::types::{Epoch, Lsn, Timestamp};
 use std::sync::Arc;
@@ -19,6 +19,9 @@ const MAX_REPLAYED_RECORDS: u64 = 10_000;
 
 /// On a full medium, files that were never finished are looked for this often.
 const SWEEP_INTERVAL_NANOS: i64 = 1_000_000_000;
+
+/// A compaction of so many times the bytes of a snapshot is worth a checkpoint before it.
+const COMPACTION_PER_SNAPSHOT: u64 = 4;
 
 /// A log with fewer written bytes since the last checkpoint is not worth one while it runs.
 const MIN_CHECKPOINT_BYTES: u64 = 4096;
@@ -41,6 +44,10 @@ struct CheckpointState {
     /// Events wait until a snapshot has been taken.
     wanted: bool,
     under_way: Option<Lsn>,
+    /// The newest position for which a compaction has asked for a checkpoint.
+    asked_for: Lsn,
+    /// Bytes of the newest snapshot.
+    snapshot_bytes: u64,
     /// Epoch of the newest committed frame, if it is not this owner's.
     inherited: Epoch,
     opened_with: Lsn,
@@ -59,6 +66,8 @@ impl Maintenance {
             not_before: log.now,
             wanted: false,
             under_way: None,
+            asked_for: Lsn(0),
+            snapshot_bytes: 0,
             inherited: recovered.epoch,
             opened_with: log.committed,
         };
@@ -123,6 +132,23 @@ impl<M: Machine> LogCore<M> {
         possible.then(|| state.at.plus_nanos(interval).max(state.not_before))
     }
 
+    /// Asks for a checkpoint of the states that a compaction of so many bytes is about to rely on, once
+    /// and where it costs little beside that: then what the compaction leaves can be made sense of
+    /// although the segment with its states is lost. True if it was asked for now.
+    pub(super) fn ask_for_checkpoint(&mut self, states: Lsn, bytes: u64) -> bool {
+        let state = &mut self.maintenance.checkpoint;
+        let is_new = states > state.covered.max(state.asked_for);
+        let affordable = state.snapshot_bytes.saturating_mul(COMPACTION_PER_SNAPSHOT) <= bytes
+            && self.log.now >= state.not_before;
+        let possible = !self.log.medium.in_memory && self.log.space == Space::Normal;
+        let asks = is_new && affordable && possible && CHECKPOINT_BEFORE_COMPACTION.holds();
+        if asks {
+            state.asked_for = states;
+            state.wanted = true;
+        }
+        asks
+    }
+
     fn bytes_since_checkpoint(&self) -> u64 {
         self.log.segments.written().saturating_sub(self.maintenance.checkpoint.bytes_then)
     }
@@ -181,6 +207,7 @@ impl<M: Machine> LogCore<M> {
         let cost = self.log.clock.now().0.saturating_sub(started.0).max(0);
         let (now, lsn) = (self.log.now, self.log.committed);
         let state = &mut self.maintenance.checkpoint;
+        state.snapshot_bytes = bytes.len() as u64;
         state.at = now;
         state.not_before = now.plus_nanos(cost.saturating_mul(SNAPSHOT_TIME_SHARE));
         state.bytes_then = self.log.segments.written();

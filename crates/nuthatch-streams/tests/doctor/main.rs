@@ -21,6 +21,7 @@ use rig::{History, KEPT, LIMITED, PLAIN, Rig, TestStateDecoder};
 use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;
+use std::time::Duration;
 
 /// Seeds of each kind of damage.
 const SEEDS: u64 = 40;
@@ -113,7 +114,6 @@ fn check_mended(
             None if history.was_evicted(*stream, *seq) => {}
             None => {
                 // What lies in compacted segments alone needs a state, which may have been touched.
-                let is_compacted = |file: &String| file.matches('-').count() > 1;
                 let places = before.get(&(*stream, *seq));
                 let needs_state = places.is_some_and(|at| at.iter().all(|(f, _)| is_compacted(f)));
                 let untouched = untouched && !needs_state;
@@ -184,6 +184,68 @@ fn a_healthy_log_is_found_healthy() {
             assert!(diagnosis.changes.is_empty(), "{:?}", diagnosis.changes.keys());
         }
     }
+}
+
+fn is_compacted(file: &str) -> bool {
+    file.matches('-').count() > 1
+}
+
+/// The newest segment that holds states and was not compacted.
+fn last_with_states(disk: &MemDisk) -> Option<String> {
+    let has_states = |name: &String| {
+        let mut found = false;
+        let walked = walk_segment(disk, name, &mut |seen| {
+            if let Seen::Record(_, record) = seen {
+                found |= matches!(record.kind, RecordKind::StreamState | RecordKind::StatePart);
+            }
+            Ok(())
+        });
+        walked.is_ok() && found
+    };
+    segments(disk).into_iter().rev().find(|name| !is_compacted(name) && has_states(name))
+}
+
+/// A log that was killed after a compaction, long before a checkpoint is due by itself.
+fn compacted(seed: u64) -> (MemDisk, History) {
+    let disk = MemDisk::default();
+    let mut history = History::new(seed);
+    let mut rig = Rig::open(&disk, 2 * seed + 1).expect("opens");
+    rig.create(PLAIN);
+    for n in 1..=30 {
+        history.publish_to(&mut rig, PLAIN);
+        if n % 6 == 0 {
+            rig.clock.advance(Duration::from_millis(1100));
+            rig.settle();
+        }
+    }
+    drop(rig);
+    disk.release_lock();
+    (disk.survive(), history)
+}
+
+/// The segment with the states that a compaction logged is lost before a checkpoint was due: what lies
+/// whole in compacted segments is not given up.
+#[test]
+fn what_was_compacted_outlives_the_states_of_its_compaction() {
+    let mut met = 0;
+    for seed in seeds::seeds(0..SEEDS) {
+        let (disk, history) = compacted(seed);
+        let before = places(&disk);
+        let Some(with_states) = last_with_states(&disk) else { continue };
+        let whole = |at: &[(String, Range<u64>)]| at.iter().any(|(file, _)| is_compacted(file));
+        let kept: Vec<_> = before.iter().filter(|(_, at)| whole(at)).map(|(key, _)| *key).collect();
+        met += u64::from(!kept.is_empty());
+        disk.remove(&with_states).and_then(|()| disk.sync_dir("")).expect("removes");
+        let harm = Harm(vec![(with_states.clone(), 0..u64::MAX)]);
+        let diagnosis = check(&disk, &history, &harm, &before);
+        disk.release_lock();
+        let mut rig = Rig::open(&disk, 99).expect("opens");
+        for (stream, seq) in kept {
+            let found = rig.read(stream, seq);
+            assert!(found.is_some(), "seed {seed}: {seq} of {stream} is given up\n{diagnosis:#?}");
+        }
+    }
+    assert!(met > SEEDS / 2, "only {met} logs were compacted");
 }
 
 /// The bytes of small frames, headers, footers, checkpoints and the catalog: wherever one bit

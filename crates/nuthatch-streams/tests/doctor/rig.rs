@@ -83,7 +83,7 @@ impl StateDecoder for TestStateDecoder {
 pub struct Rig {
     pub core: LogCore<Engine<Recorder>>,
     handle: LogHandle<Event<()>>,
-    clock: Arc<ManualClock>,
+    pub clock: Arc<ManualClock>,
     answers: Answers,
     next_token: u64,
 }
@@ -137,7 +137,7 @@ impl Rig {
         self.settle();
     }
 
-    fn settle(&mut self) {
+    pub fn settle(&mut self) {
         while self.core.turn().progress {}
     }
 
