@@ -56,7 +56,7 @@ PARTS = [
     Part("kill-tier-moves", KILL9, MOVES, kill(10, "tier-moves")),
     Part("log", [("nuthatch-log", suite) for suite in ("power_cut", "places", "faults")]),
     Part("object", [("nuthatch-object", suite) for suite in ("store_faults", "tier_faults", "two_owners", "ahead")]),
-    Part("streams", [("nuthatch-streams", suite) for suite in ("power_cut", "moving")]),
+    Part("streams", [("nuthatch-streams", suite) for suite in ("power_cut", "histories", "moving")]),
     Part("doctor", [("nuthatch-streams", "doctor")]),
     Part("proxy", [("nuthatch-object", "proxy")]),
     Part("fuzz", [("nuthatch", "fuzz_corpus")],
