@@ -139,7 +139,8 @@ def lay_out(binary, root, date):
 def plain(info, date):
     """A tar entry without anything of the machine it was made on."""
     info.uid = info.gid = 0
-    info.uname = info.gname = "root"
+    # Numbers alone: names would be looked up where it is unpacked.
+    info.uname = info.gname = ""
     info.mtime = date
     return info
 
@@ -246,13 +247,13 @@ def image_layer(root, date):
         raise Wrong(f"{CERTIFICATES} is missing: apt-get install ca-certificates")
     raw = io.BytesIO()
     with tarfile.open(fileobj=raw, mode="w", format=tarfile.PAX_FORMAT) as tar:
-        for name, mode, owner in (("etc", 0o755, 0), ("data", 0o700, IMAGE_USER), ("tmp", 0o1777, 0), ("usr", 0o755, 0), ("usr/bin", 0o755, 0)):
+        for name, mode, owner in (("etc", 0o755, 0), ("etc/ssl", 0o755, 0), ("etc/ssl/certs", 0o755, 0), ("data", 0o700, IMAGE_USER), ("tmp", 0o1777, 0), ("usr", 0o755, 0), ("usr/bin", 0o755, 0)):
             info = plain(tarfile.TarInfo(name), date)
             info.type, info.mode, info.uid, info.gid = tarfile.DIRTYPE, mode, owner, owner
             tar.addfile(info)
         add_bytes(tar, "usr/bin/nuthatch", (root / "usr/bin/nuthatch").read_bytes(), 0o755, date)
         link = plain(tarfile.TarInfo("usr/bin/nats-server"), date)
-        link.type, link.linkname = tarfile.SYMTYPE, "nuthatch"
+        link.type, link.linkname, link.mode = tarfile.SYMTYPE, "nuthatch", 0o777
         tar.addfile(link)
         add_bytes(tar, "etc/nuthatch.conf", (HERE / "image.conf").read_bytes(), 0o644, date)
         add_bytes(tar, "etc/ssl/certs/ca-certificates.crt", CERTIFICATES.read_bytes(), 0o644, date)

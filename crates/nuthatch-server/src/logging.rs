@@ -302,7 +302,7 @@ struct Calendar {
 impl Calendar {
     fn now(utc: bool) -> Self {
         let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        let seconds = since.as_secs() as libc::time_t;
+        let seconds = since.as_secs() as _;
         // SAFETY: `tm` is plain data, and both functions only write to the one we own.
         let tm = unsafe {
             let mut tm: libc::tm = std::mem::zeroed();
