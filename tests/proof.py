@@ -57,6 +57,8 @@ PARTS = [
     Part("log", [("nuthatch-log", suite) for suite in ("power_cut", "places", "faults")]),
     Part("object", [("nuthatch-object", suite) for suite in ("store_faults", "tier_faults", "two_owners", "ahead")]),
     Part("streams", [("nuthatch-streams", suite) for suite in ("power_cut", "histories", "moving")]),
+    Part("quorum", [("nuthatch-sim", suite) for suite in ("schedules", "mistakes")],
+         env=lambda *_: {"NUTHATCH_SIM_SCHEDULES": STRIDE}),
     Part("doctor", [("nuthatch-streams", "doctor")]),
     Part("proxy", [("nuthatch-object", "proxy")]),
     Part("fuzz", [("nuthatch", "fuzz_corpus")],

@@ -237,7 +237,9 @@ impl Keeper {
 
     fn wholeness(&self) -> Wholeness {
         match (self.log.first_damaged(), self.cut) {
-            (Some(first), _) => Wholeness::Partial { first },
+            (Some(first), note) => {
+                Wholeness::Partial { first, cut: note.is_some_and(|note| self.is_cut(note)) }
+            }
             (None, Some(note)) if self.is_cut(note) => Wholeness::Cut,
             (None, _) => Wholeness::Whole,
         }
@@ -284,7 +286,8 @@ impl Keeper {
         if self.joins(*after, prev.0).map_err(|why| (epoch, why))? {
             let done = self.write(entries, !accepted, &mut ops, out);
             equal_to = Lsn(after.0 + entries.len() as u64).min(self.log.readable_to());
-            if done.is_ok() && !accepted && self.log.last() > *end {
+            // Not while something before the end is damaged: the log must end in what can be read.
+            if done.is_ok() && !accepted && equal_to == *end && self.log.last() > *end {
                 self.cut_back(*end, &mut ops, out);
             }
             out.effects.push(Effect::Store(ops));

@@ -33,7 +33,17 @@ pub enum Wholeness {
     Partial {
         /// The first that is.
         first: Lsn,
+        /// True if bytes behind the last one were cut off, too.
+        cut: bool,
     },
+}
+
+impl Wholeness {
+    /// True if an unclean stop, or damage at the end, has cost entries that nothing tells any more.
+    #[must_use]
+    pub fn is_cut(self) -> bool {
+        matches!(self, Self::Cut | Self::Partial { cut: true, .. })
+    }
 }
 
 /// A keeper's answer to a seal.

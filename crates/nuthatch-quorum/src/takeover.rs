@@ -176,7 +176,7 @@ impl Candidate {
                 let theirs = (sealed.starts.as_slice(), sealed.position.lsn);
                 let ours = common(theirs, (log.starts(), log.last()));
                 let first = match sealed.wholeness {
-                    Wholeness::Partial { first } => ours.min(first.before()),
+                    Wholeness::Partial { first, .. } => ours.min(first.before()),
                     Wholeness::Whole | Wholeness::Cut => ours,
                 };
                 let after = equal_to.get(&member).copied().unwrap_or(first);
@@ -400,7 +400,7 @@ impl Candidate {
     /// Disks of the set that had been cut, if not all of the set have answered (R2).
     fn unvouched(&self) -> Vec<CutRecord> {
         let all = self.counted().count() == self.row.set.len();
-        let cut = self.counted().filter(|(_, sealed)| sealed.wholeness == Wholeness::Cut);
+        let cut = self.counted().filter(|(_, sealed)| sealed.wholeness.is_cut());
         let record = |(member, sealed): (Member, &Sealed)| CutRecord {
             disk: member.incarnation,
             epoch: self.epoch,

@@ -14,4 +14,3 @@ pub mod net;
 pub mod quorum;
 pub mod rng;
 pub mod scheduler;
-pub mod seeds;

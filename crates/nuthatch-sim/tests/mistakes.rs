@@ -6,8 +6,12 @@
 //! `links.rs`, M14 (equal timeouts) in `detector/tests.rs`, M15 (commit arithmetic) in `owner/tests.rs`,
 //! all by search. Not here: M19 (trim) wants the tier, M24 (load starves heartbeats) threads.
 
+#[path = "../../../tests/seeds.rs"]
+mod seeds;
+
 use nuthatch_quorum::rules::Rule;
 use nuthatch_sim::quorum::{Fault, Options, THEMES, World, run};
+use seeds::seeds;
 
 const SECOND: u64 = 1_000_000;
 
@@ -20,7 +24,7 @@ fn failure(mistake: &str) -> Option<String> {
         Ok(result) => result.err().map(|why| format!("seed {seed}: {why}")),
         Err(_) => Some(format!("seed {seed}: a panic")),
     };
-    (0..theme.schedules).find_map(fails)
+    seeds(0..theme.schedules).find_map(fails)
 }
 
 #[cfg(not(feature = "mutations"))]

@@ -1,14 +1,18 @@
 //! Random schedules of the quorum log's cores: equal seeds give equal traces, no seed breaks an
 //! invariant, and seeds that once did never do again.
 
-use nuthatch_sim::quorum::{Options, run};
-use nuthatch_sim::seeds;
+#[path = "../../../tests/seeds.rs"]
+mod seeds;
 
-/// Schedules of one test run. `NUTHATCH_SIM_SCHEDULES` asks for more, `NUTHATCH_SIM_FROM` for others.
+use nuthatch_sim::quorum::{Options, run};
+use seeds::seeds;
+
+/// Schedules of one test run. `NUTHATCH_SIM_SCHEDULES` asks for more, `NUTHATCH_SEEDS_FROM` for others.
 const SCHEDULES: u64 = 400;
 
-fn number(variable: &str, otherwise: u64) -> u64 {
-    std::env::var(variable).map_or(otherwise, |text| text.parse().expect("a number"))
+fn schedules() -> u64 {
+    let asked = std::env::var("NUTHATCH_SIM_SCHEDULES");
+    asked.map_or(SCHEDULES, |text| text.parse().expect("a number"))
 }
 
 #[test]
@@ -27,10 +31,9 @@ fn equal_seeds_give_equal_traces() {
 
 #[test]
 fn no_schedule_breaks_an_invariant() {
-    let from = number("NUTHATCH_SIM_FROM", 0);
-    let count = number("NUTHATCH_SIM_SCHEDULES", SCHEDULES);
+    let count = schedules();
     let (mut committed, mut disks, mut epochs) = (0, 0, 0);
-    for seed in from..from + count {
+    for seed in seeds(0..count) {
         let (summary, result) = run(seed, &Options::drawn());
         if let Err(violation) = result {
             panic!("seed {seed}: {violation}");
@@ -42,14 +45,4 @@ fn no_schedule_breaks_an_invariant() {
     println!("{count} schedules: {committed} entries, {epochs} epochs, {disks} disks harmed");
     assert!(committed > 20 * count, "the schedules commit too little to show anything");
     assert!(epochs > 2 * count && disks > count / 10, "too little fails to show anything");
-}
-
-#[test]
-fn seeds_that_failed_once_hold() {
-    let kept = seeds::parse(include_str!("seeds.txt")).expect("a file of seeds");
-    for seed in kept {
-        if let (_, Err(violation)) = run(seed.seed, &Options::drawn()) {
-            panic!("seed {} ({}) fails again: {violation}", seed.seed, seed.found);
-        }
-    }
 }
