@@ -10,7 +10,8 @@
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Rule(pub &'static str);
 
-/// The environment variable that names the rule to turn off.
+/// The environment variable that names the rule to turn off; several, separated by commas, where one
+/// makes up for another.
 pub const RULE_OFF_VARIABLE: &str = "NUTHATCH_RULE_OFF";
 
 impl Rule {
@@ -28,7 +29,7 @@ impl Rule {
     pub fn holds(self) -> bool {
         static OFF: std::sync::OnceLock<Option<String>> = std::sync::OnceLock::new();
         let off = OFF.get_or_init(|| std::env::var(RULE_OFF_VARIABLE).ok());
-        off.as_deref() != Some(self.0)
+        !off.as_deref().is_some_and(|off| off.split(',').any(|name| name == self.0))
     }
 }
 

@@ -205,12 +205,18 @@ fn last_with_states(disk: &MemDisk) -> Option<String> {
     segments(disk).into_iter().rev().find(|name| !is_compacted(name) && has_states(name))
 }
 
-/// A log that was killed after a compaction, long before a checkpoint is due by itself.
+/// A log with an old checkpoint that was killed after a compaction, and writes no checkpoint by itself
+/// any more.
 fn compacted(seed: u64) -> (MemDisk, History) {
     let disk = MemDisk::default();
     let mut history = History::new(seed);
-    let mut rig = Rig::open(&disk, 2 * seed + 1).expect("opens");
+    let mut rig = Rig::open(&disk, 2 * seed).expect("opens");
     rig.create(PLAIN);
+    (0..3).for_each(|_| history.publish_to(&mut rig, PLAIN));
+    rig.core.close().expect("closes");
+    drop(rig);
+    disk.release_lock();
+    let mut rig = Rig::open_rarely_checkpointed(&disk, 2 * seed + 1).expect("opens");
     for n in 1..=30 {
         history.publish_to(&mut rig, PLAIN);
         if n % 6 == 0 {

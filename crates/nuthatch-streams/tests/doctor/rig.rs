@@ -123,11 +123,27 @@ impl Rig {
     }
 
     pub fn open_on(disk: Arc<dyn OwnableDisk>, salt: u64) -> Result<Self, OpenError> {
+        Self::open_with(disk, salt, options(salt))
+    }
+
+    /// A log that writes no checkpoint because one is due.
+    pub fn open_rarely_checkpointed(disk: &MemDisk, salt: u64) -> Result<Self, OpenError> {
+        let never = u64::MAX;
+        let options =
+            LogOptions { checkpoint_bytes: never, checkpoint_interval_ms: never, ..options(salt) };
+        Self::open_with(Arc::new(disk.clone()), salt, options)
+    }
+
+    fn open_with(
+        disk: Arc<dyn OwnableDisk>,
+        salt: u64,
+        options: LogOptions,
+    ) -> Result<Self, OpenError> {
         let answers = Answers::default();
         let engine = Engine::new(EngineConfig::default(), Recorder(answers.clone()));
         let clock = Arc::new(ManualClock::at(1_700_000_000_000_000_000));
         let entropy = Box::new(SeededEntropy::new(salt));
-        let (core, _) = Log::open(options(salt), disk, clock.clone(), entropy, engine)?;
+        let (core, _) = Log::open(options, disk, clock.clone(), entropy, engine)?;
         let handle = core.handle();
         Ok(Self { core, handle, clock, answers, next_token: 1 << 40 })
     }
