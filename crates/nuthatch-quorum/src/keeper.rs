@@ -385,7 +385,9 @@ impl Keeper {
             let body = Body::Start { owner: envelope.sender };
             let entry = Entry::new(at.lsn.next(), epoch, prev, at.lsn, body);
             self.log.push(entry);
-            let mut ops = vec![StoreOp::Append(entry)];
+            // What is not yet durable belongs to an earlier epoch, and perhaps nobody else has it: this entry
+            // must not survive without it, since it vouches for it.
+            let mut ops = vec![StoreOp::Barrier, StoreOp::Append(entry)];
             // All that was done in earlier epochs and counts is here; in this one only what follows shows it.
             if self.cut.is_some_and(|note| note.promised < epoch) {
                 self.forget_cut(&mut ops);

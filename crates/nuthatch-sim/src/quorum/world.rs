@@ -307,7 +307,12 @@ impl World {
             let lsn = Lsn(index as u64 + 1);
             disk.is_good(lsn) && matches!(disk.slot(lsn), Slot::Bytes(e) if e.sum == sum)
         };
+        // What is decided and not committed yet must be here, too, and nothing before the end be damaged.
+        let last = disk.last_good();
+        let sound = (1..=last.0).all(|lsn| disk.is_good(Lsn(lsn)));
         named
+            && sound
+            && last >= self.catalog.state().log.value.start
             && has_promised(disk)
             && self.checker.committed.iter().enumerate().all(|(at, c)| good(at, c.sum))
     }
