@@ -180,7 +180,9 @@ impl Bench {
         change(&mut request.config);
         let config = validate_consumer(&request, &self.stream, &ConsumerLimits::default());
         let stream = self.stream.clone();
-        Consumer::create(config.expect("valid"), &stream, &mut self.env())
+        let config = config.expect("valid");
+        let filter = nuthatch_streams::consumer::Filter::new(&config);
+        Consumer::create(config, filter, &stream, &mut self.env())
     }
 }
 

@@ -11,6 +11,7 @@ mod rig;
 use bytes::Bytes;
 use nuthatch_log::{Machine, StreamId};
 use nuthatch_protocol::js::{AckPolicy, ConsumerConfig, CreateConsumerRequest, StreamConfig};
+use nuthatch_streams::consumer::PreparedConsumer;
 use nuthatch_streams::validate::{Limits, stream_config};
 use nuthatch_streams::{AccountId, AckItem, ClientBatch, Item, Op, PullItem, Span};
 use rig::{BATCH, Rig, STREAM, publishes, span};
@@ -116,7 +117,7 @@ fn create_consumer(rig: &mut Rig, name: String, ack_policy: AckPolicy) {
         config,
         ..CreateConsumerRequest::default()
     };
-    rig.op(Op::CreateConsumer { id: STREAM, request: Box::new(request) });
+    rig.op(Op::CreateConsumer { id: STREAM, request: PreparedConsumer::new(request) });
 }
 
 /// Durable consumers of which nobody asks anything.

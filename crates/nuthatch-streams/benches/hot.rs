@@ -9,6 +9,7 @@ mod rig;
 use bytes::Bytes;
 use nuthatch_log::{IndexedMessage, Machine, RecordKind, RecordRef, Seq, Timestamp};
 use nuthatch_protocol::js::{AckPolicy, ConsumerConfig, CreateConsumerRequest};
+use nuthatch_streams::consumer::PreparedConsumer;
 use nuthatch_streams::{ClientBatch, Engine, EngineConfig, Item, Op, PullItem};
 use rig::{BATCH, BODY_BYTES, CopySink, Rig, STREAM, publishes, span};
 use std::hint::black_box;
@@ -68,7 +69,7 @@ fn deliver() {
         config,
         ..CreateConsumerRequest::default()
     };
-    rig.op(Op::CreateConsumer { id: STREAM, request: Box::new(request) });
+    rig.op(Op::CreateConsumer { id: STREAM, request: PreparedConsumer::new(request) });
     let mut buf = Vec::new();
     let consumer = span(&mut buf, b"C");
     let reply = span(&mut buf, b"_INBOX.abcdefghijklmn.1");

@@ -1,7 +1,6 @@
 //! Bounds on what an engine keeps for all its streams together, in memory and in the log.
 
 use crate::sink::AccountId;
-use crate::stream::Accounted;
 use rustc_hash::FxHashMap;
 
 /// Subjects of all streams by default: about 1 GiB of names and counts.
@@ -24,6 +23,21 @@ pub struct AccountBounds {
     pub max_ack_pending: i64,
     /// Most consumers of one stream; 0: no limit.
     pub max_consumers: i64,
+}
+
+/// A stream's use of the engine's budget.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct Accounted {
+    /// Distinct subjects.
+    pub subjects: usize,
+    /// Message ids remembered.
+    pub msg_ids: usize,
+    /// Messages with a time to live, and schedules.
+    pub timers: usize,
+    /// Bytes of messages, as JetStream counts them.
+    pub bytes: u64,
+    /// Memory of what is known of each message, bytes, about.
+    pub table_bytes: u64,
 }
 
 /// Resource use and its bounds. Messages, subjects and ids above it are refused (10023, or 10002

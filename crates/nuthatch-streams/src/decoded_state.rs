@@ -93,7 +93,7 @@ impl<S: Sink> Engine<S> {
 }
 
 fn preview((stream, consumers): (&Stream, usize)) -> StreamPreview {
-    let state = stream.state(consumers, false);
+    let state = stream.state(consumers);
     let mut preview = StreamPreview {
         id: stream.id(),
         name: stream.config().name.clone(),

@@ -14,6 +14,7 @@ mod consumers;
 mod counters;
 mod deadlines;
 mod deferred;
+mod details;
 mod direct;
 mod fast;
 mod interest;
@@ -129,6 +130,8 @@ pub struct Engine<S: Sink> {
     /// Copies that are being compared with the state that is to take over, and when that goes on.
     settling: VecDeque<migration::Settling>,
     settle_at: Option<Timestamp>,
+    /// Questions for details of streams, which are answered in parts.
+    details: details::DetailQuestions,
     /// Those of them that are to leave once everything has committed.
     leaving: Vec<StreamId>,
     /// Why the log failed, if it did.
@@ -204,6 +207,7 @@ impl<S: Sink> Engine<S> {
             in_migration: 0,
             settling: VecDeque::new(),
             settle_at: None,
+            details: details::DetailQuestions::default(),
             leaving: Vec::new(),
             failed: None,
             recovering: FxHashMap::default(),
@@ -334,7 +338,8 @@ impl<S: Sink> Machine for Engine<S> {
 
     fn next_deadline(&self) -> Option<Timestamp> {
         let lists = &self.lists;
-        let sweeps = [lists.sweep_at, self.settle_at].into_iter().flatten().min();
+        let sweeps = [lists.sweep_at, self.settle_at, self.details.next_at()];
+        let sweeps = sweeps.into_iter().flatten().min();
         let due = [self.deadlines.next(), lists.log_at, sweeps, lists.freed_at];
         due.into_iter().flatten().min()
     }
@@ -343,6 +348,7 @@ impl<S: Sink> Machine for Engine<S> {
         self.run_deadlines(log);
         self.run_sweeps(log);
         self.run_settling(log);
+        self.run_details(log);
         self.wake_full(log);
         if self.lists.log_at.is_some_and(|at| at <= log.now()) {
             self.log_progress(log);

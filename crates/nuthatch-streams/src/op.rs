@@ -5,35 +5,23 @@
 //! something are reported only after their records have committed.
 
 use crate::budget::AccountBounds;
+use crate::consumer::PreparedConsumer;
+pub use crate::records::PurgeRequest;
 use crate::sink::AccountId;
-use crate::stream::{Provenance, Publish, StreamLocation};
+pub use crate::stream::{GetMessage, Replica};
+use crate::stream::{Provenance, StreamLocation};
 use nuthatch_log::StreamId;
-use nuthatch_protocol::js::{
-    ConsumerInfo, ConsumerSnapshot, CreateConsumerRequest, StreamConfig, StreamInfo, Time,
-};
+use nuthatch_protocol::js::{ConsumerInfo, ConsumerSnapshot, StreamConfig, StreamInfo, Time};
 use nuthatch_protocol::jserror::JsError;
 use rustc_hash::FxHashMap;
+
+mod weight;
 
 /// Callback that receives an outcome. Called exactly once, on the sequencer thread: must be quick.
 pub type Respond = Box<dyn FnOnce(OpResult) + Send>;
 
 /// Outcome of an [`Op`].
 pub type OpResult = Result<OpOutcome, JsError>;
-
-/// `STREAM.MSG.GET` and the JSON form of `DIRECT.GET`.
-#[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct GetMessage {
-    /// This sequence, or the smallest one for `next_by_subj`.
-    pub seq: u64,
-    /// The last message on this subject.
-    pub last_by_subj: String,
-    /// The next message, from `seq`, that matches this pattern.
-    pub next_by_subj: String,
-    /// The first message stored at or after this time.
-    pub start_time: Option<Time>,
-    /// Leave the headers out.
-    pub no_hdr: bool,
-}
 
 /// A message as `STREAM.MSG.GET` returns it.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -48,29 +36,6 @@ pub struct FoundMessage {
     pub body: Vec<u8>,
     /// When it was stored.
     pub time: Time,
-}
-
-/// A message as mirrors and sources hand it on.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Replica {
-    /// Its sequence in its origin.
-    pub seq: u64,
-    /// When it was stored there.
-    pub time: Time,
-    /// Subject.
-    pub subject: Vec<u8>,
-    /// Header block, empty if none.
-    pub headers: Vec<u8>,
-    /// Payload.
-    pub body: Vec<u8>,
-}
-
-impl Replica {
-    /// As a publish.
-    #[must_use]
-    pub fn publish(&self) -> Publish<'_> {
-        Publish { subject: &self.subject, reply: b"", headers: &self.headers, body: &self.body }
-    }
 }
 
 /// A request of a mirror or source to its origin.
@@ -95,17 +60,6 @@ pub struct Range {
     pub next: u64,
     /// The last sequence of the stream.
     pub last_seq: u64,
-}
-
-/// Options of `STREAM.PURGE`.
-#[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct PurgeRequest {
-    /// Only subjects that match; empty: all.
-    pub filter: String,
-    /// Up to but not including this sequence; 0: all.
-    pub seq: u64,
-    /// Keep this many of the newest; 0: none. Excludes `seq`.
-    pub keep: u64,
 }
 
 /// A management operation.
@@ -168,8 +122,8 @@ pub enum Op {
     CreateConsumer {
         /// Stream.
         id: StreamId,
-        /// Request, validated only by syntax: the engine checks it against stream and limits.
-        request: Box<CreateConsumerRequest>,
+        /// Request with its filters checked: the engine checks the rest against stream and limits.
+        request: Box<PreparedConsumer>,
     },
     /// `CONSUMER.DELETE`.
     DeleteConsumer {

@@ -4,14 +4,15 @@
 //! new one gets a new version number, and old numbers stay readable.
 
 mod codec;
+mod location;
 #[cfg(test)]
 mod tests;
 
 pub use codec::{DecodeError, FieldReader, put_bytes, put_i64, put_u32, put_u64, put_u128};
 
-use crate::op::PurgeRequest;
+pub use location::{StreamLocation, put_place, read_place};
+
 use crate::sink::AccountId;
-use crate::stream::{StreamLocation, put_place, read_place};
 use nuthatch_log::StreamId;
 use nuthatch_protocol::js::StreamConfig;
 
@@ -193,6 +194,17 @@ impl Delete {
         }
         Ok(Self { ranges })
     }
+}
+
+/// Options of `STREAM.PURGE`.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct PurgeRequest {
+    /// Only subjects that match; empty: all.
+    pub filter: String,
+    /// Up to but not including this sequence; 0: all.
+    pub seq: u64,
+    /// Keep this many of the newest; 0: none. Excludes `seq`.
+    pub keep: u64,
 }
 
 /// `Purge`: the predicate. The record's sequence is the last one assigned when it was written.

@@ -8,6 +8,7 @@ mod admit;
 mod batch;
 mod counters;
 mod dedup;
+mod details;
 mod evict;
 mod headers;
 mod info;
@@ -26,16 +27,18 @@ mod timed;
 mod timers;
 mod view;
 
+pub use crate::records::StreamLocation;
 pub use admit::{Admitted, Publish, Refusal, refusal, unavailable, uncertain};
 pub use batch::{BATCH_MESSAGES_MAX, BatchRefusal, Committed};
 pub use dedup::{Remembered, hash_id};
+pub use details::{DELETED_DETAILS_MAX, DeletedWalk, SubjectWalk};
 pub use evict::When;
 pub use headers::{NO_HEADERS, PublishHeaders, Ttl, scan};
-pub use info::{Lookup, SUBJECT_DETAILS_MAX, Selection, wire_time};
+pub use info::{GetMessage, Lookup, SUBJECT_DETAILS_MAX, Selection, wire_time};
 pub use limits::Limits;
 pub use messages::{Entry, MAX_WEIGHT_BYTES};
-pub use provenance::{Provenance, StreamLocation, put_place, read_place};
-pub use replication::{Sourced, read_source};
+pub use provenance::Provenance;
+pub use replication::{Replica, Sourced, read_source};
 pub use restoring::{importing_config, importing_name, is_restoring, is_staged, staged_config};
 pub use route::{Again, Routes};
 pub use scheduled::Made;
@@ -43,6 +46,7 @@ pub use state::{Compared, LOOKED_AT_ONCE, Recovering, StreamSnapshot};
 pub use timed::rewritten;
 pub use timers::TTL_NEVER;
 
+pub use crate::budget::Accounted;
 use crate::rules::SHOW_COMMITTED;
 use crate::sink::AccountId;
 use counters::Counters;
@@ -54,6 +58,7 @@ use nuthatch_protocol::js::{RetentionPolicy, StorageType, StreamConfig};
 use nuthatch_protocol::jserror::JsError;
 use schedules::Schedules;
 use std::collections::VecDeque;
+use std::sync::Arc;
 use subjects::Subjects;
 use timers::Timers;
 
@@ -102,7 +107,7 @@ pub struct Unlogged {
 pub struct Stream {
     id: StreamId,
     account: AccountId,
-    config: Box<StreamConfig>,
+    config: Arc<StreamConfig>,
     limits: Limits,
     created: Timestamp,
     messages: Messages,
@@ -151,21 +156,6 @@ pub struct Stream {
     provenance: Provenance,
 }
 
-/// A stream's use of the engine's budget.
-#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
-pub struct Accounted {
-    /// Distinct subjects.
-    pub subjects: usize,
-    /// Message ids remembered.
-    pub msg_ids: usize,
-    /// Messages with a time to live, and schedules.
-    pub timers: usize,
-    /// Bytes of messages, as JetStream counts them.
-    pub bytes: u64,
-    /// Memory of what is known of each message, bytes, about.
-    pub table_bytes: u64,
-}
-
 impl Stream {
     /// An empty stream. The configuration has been validated; `hash_seed` keys the hashes of its
     /// subjects against chosen collisions.
@@ -177,6 +167,7 @@ impl Stream {
         created: Timestamp,
         hash_seed: u64,
     ) -> Self {
+        let config: Arc<StreamConfig> = Arc::from(config);
         let first = config.first_seq.max(1);
         let totals =
             Totals { last_seq: first - 1, last_at: Timestamp::NONE, messages: 0, bytes: 0 };
@@ -234,6 +225,12 @@ impl Stream {
     #[must_use]
     pub fn config(&self) -> &StreamConfig {
         &self.config
+    }
+
+    /// Configuration, for whoever keeps it: it can hold 100,000 subjects, which are not copied.
+    #[must_use]
+    pub fn shared_config(&self) -> Arc<StreamConfig> {
+        Arc::clone(&self.config)
     }
 
     /// The part of the configuration that the hot path reads.
@@ -486,7 +483,7 @@ impl Stream {
         {
             self.routes = Routes::new(&config);
         }
-        self.config = config;
+        self.config = Arc::from(config);
         if self.limits.retention != RetentionPolicy::Interest {
             // Unneeded messages may stay from now on.
             self.unswept = 0;

@@ -10,8 +10,8 @@ use std::collections::BTreeMap;
 
 /// Pairs of different nodes that a walk compares at most off the sequencer: less than a second.
 pub const STEPS_MAX: usize = 4_000_000;
-/// The same for a list that is checked on the sequencer, too: some ten milliseconds.
-pub const SEQUENCER_STEPS_MAX: usize = 200_000;
+/// The same for the filters of a consumer: some ten milliseconds.
+pub const FILTER_STEPS_MAX: usize = 200_000;
 /// Overlapping pairs that are looked at for the one that comes first in the list.
 const PAIRS_MAX: usize = 1_024;
 const ROOT: u32 = 0;
@@ -33,7 +33,7 @@ pub struct TooTangled {
     pub steps_max: usize,
 }
 
-#[derive(Clone, Copy, Default, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 struct Node {
     /// Place in the list of the subject that ends here.
     here: Option<usize>,
@@ -46,6 +46,12 @@ struct Node {
     /// Children for other tokens.
     literals: u32,
 }
+
+/// Notes steps of work, for the tests that bound them.
+#[cfg(not(test))]
+const fn note_steps(_: usize) {}
+#[cfg(test)]
+use tests::note_steps;
 
 /// A list of subjects as a tree.
 struct Tree<'a> {
@@ -78,6 +84,7 @@ pub fn first_pair<'a>(
     while walk.pairs < PAIRS_MAX
         && let Some((one, other)) = walk.stack.pop()
     {
+        note_steps(1);
         walk.compare_ends(&tree, one, other);
         walk.push_children(&tree, one, other)?;
     }
@@ -90,6 +97,7 @@ impl<'a> Tree<'a> {
         let mut at = ROOT;
         let mut tokens = subject.split(|&byte| byte == b'.').peekable();
         while let Some(token) = tokens.next() {
+            note_steps(1);
             if token == b">" && tokens.peek().is_none() {
                 let rest = &mut self.nodes[at as usize].rest;
                 let same = *rest;
@@ -181,6 +189,7 @@ impl Walk {
         let (a, b) = (tree.nodes[one as usize], tree.nodes[other as usize]);
         if one == other {
             // As many steps as the tree has nodes: not counted.
+            note_steps(a.literals as usize);
             self.stack.extend(tree.literals(one).map(|(_, child)| (child, child)));
             if a.star != 0 {
                 self.stack.push((a.star, a.star));
@@ -211,6 +220,7 @@ impl Walk {
 
     /// Counts the comparison of a pair of nodes and of `more` of their children.
     fn count(&mut self, more: u32) -> Result<(), TooTangled> {
+        note_steps(more as usize);
         self.steps += 1 + more as usize;
         let steps_max = self.steps_max;
         if self.steps > steps_max { Err(TooTangled { steps_max }) } else { Ok(()) }
@@ -219,7 +229,7 @@ impl Walk {
 
 /// Patterns as a tree that is asked which literals and patterns they meet. The cost of a question
 /// does not grow with their number, but for those with many `*`.
-#[derive(Debug)]
+#[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct PatternTree {
     nodes: Vec<Node>,
     /// Children by parent and token, in order.
@@ -235,6 +245,12 @@ impl PatternTree {
         }
         let own = |((parent, token), child): ((u32, &[u8]), u32)| (parent, token.into(), child);
         Self { nodes: tree.nodes, literals: tree.literals.into_iter().map(own).collect() }
+    }
+
+    /// Memory of the tree, bytes, about.
+    pub(crate) fn bytes(&self) -> usize {
+        let tokens: usize = self.literals.iter().map(|(_, token, _)| token.len()).sum();
+        size_of_val(self.nodes.as_slice()) + size_of_val(self.literals.as_slice()) + tokens
     }
 
     /// True if any pattern matches a literal.
@@ -262,6 +278,7 @@ impl PatternTree {
     pub(crate) fn overlaps(&self, pattern: &[u8]) -> bool {
         let mut stack = vec![(ROOT, Some(pattern))];
         while let Some((at, left)) = stack.pop() {
+            note_steps(1);
             let node = &self.nodes[at as usize];
             let Some(text) = left else {
                 if node.here.is_some() {
@@ -307,4 +324,4 @@ fn cut(text: &[u8]) -> (&[u8], Option<&[u8]>) {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

@@ -13,7 +13,7 @@ mod subjects;
 #[cfg(test)]
 mod tests;
 
-pub use crate::consumer::consumer_filters;
+pub use crate::consumer::{FILTERS_MAX, WORKQUEUE_FILTERS_MAX, consumer_filters};
 use crate::stream::LAST_SEQ_MAX;
 use nuthatch_protocol::js::{
     DiscardPolicy, Nanos, PersistMode, Placement, RetentionPolicy, StorageType, StreamConfig,
@@ -28,10 +28,6 @@ pub const DESCRIPTION_BYTES_MAX: usize = 4096;
 pub const METADATA_BYTES_MAX: usize = 128 * 1024;
 /// Most subjects of one stream. nats-server has no limit but that of a request's size.
 pub const SUBJECTS_MAX: usize = 100_000;
-/// Most filters of one consumer. nats-server has no limit but that of a request's size.
-pub const FILTERS_MAX: usize = 8_192;
-/// Most filters of all consumers of one work queue together: each new one is compared with them.
-pub const WORKQUEUE_FILTERS_MAX: usize = 65_536;
 /// Most transforms of one mirror or source.
 pub const SOURCE_TRANSFORMS_MAX: usize = 1_024;
 /// Most replicas that any configuration may ask for (`StreamMaxReplicas`).

@@ -11,6 +11,7 @@ use nuthatch_log::{Disk, Log, LogCore, LogHandle, LogOptions, OpenError, StreamI
 use nuthatch_protocol::js::{
     AckPolicy, ConsumerConfig, CreateConsumerRequest, RetentionPolicy, StreamConfig, StreamInfo,
 };
+use nuthatch_streams::consumer::PreparedConsumer;
 use nuthatch_streams::op::PurgeRequest;
 use nuthatch_streams::validate::{self, Limits};
 use nuthatch_streams::{
@@ -201,7 +202,7 @@ impl History {
             config,
             ..CreateConsumerRequest::default()
         };
-        rig.send_op(Op::CreateConsumer { id: STREAM, request: Box::new(request) });
+        rig.send_op(Op::CreateConsumer { id: STREAM, request: PreparedConsumer::new(request) });
     }
 
     fn step(&mut self, rig: &mut Rig) {
@@ -352,7 +353,7 @@ fn consumer(name: String, filter: &str) -> Op {
     };
     let stream_name = "I".into();
     let request = CreateConsumerRequest { stream_name, config, ..<_>::default() };
-    Op::CreateConsumer { id: STREAM, request: Box::new(request) }
+    Op::CreateConsumer { id: STREAM, request: PreparedConsumer::new(request) }
 }
 
 impl Cause {

@@ -42,21 +42,32 @@ enum Verdict {
     Found { test: String, seed: Option<u64> },
 }
 
+/// What cargo tells a test of itself. An inner cargo that inherited it would build what depends on it
+/// anew, and the next one again without it.
+const OF_CARGO: [&str; 5] =
+    ["CARGO_PKG_", "CARGO_MANIFEST_", "CARGO_BIN_", "CARGO_CRATE_NAME", "CARGO_TARGET_TMPDIR"];
+
 fn command(suite: &str) -> Command {
-    if suite == UNIT_TESTS {
-        let mut cargo = Command::new(env!("CARGO"));
-        let args = ["test", "-q", "-p", "nuthatch-streams", "--features", "mutations", "--lib"];
-        cargo.args(args).args(["--", suite]);
-        // What cargo tells this test would make it build what depends on that anew, and again without it.
-        let of_cargo = |name: &str| name.starts_with("CARGO_") && name != "CARGO_TARGET_DIR";
-        for (name, _) in std::env::vars().filter(|(name, _)| of_cargo(name)) {
+    let me = std::env::current_exe().expect("this binary");
+    if suite != UNIT_TESTS {
+        let mut again = Command::new(me);
+        again.args([suite, "--test-threads", "2"]);
+        return again;
+    }
+    // <target directory>/<profile>/deps/<this binary>: what it was built with is built already.
+    let mut above = me.ancestors().skip(2);
+    let (profile, target) = (above.next().expect("a profile"), above.next().expect("a directory"));
+    let profile = profile.file_name().and_then(|name| name.to_str()).expect("a name");
+    let mut cargo = Command::new(env!("CARGO"));
+    cargo.args(["test", "-q", "-p", "nuthatch-streams", "--features", "mutations", "--lib"]);
+    cargo.args(["--profile", if profile == "debug" { "dev" } else { profile }]);
+    cargo.args(["--", suite]).env("CARGO_TARGET_DIR", target);
+    for (name, _) in std::env::vars() {
+        if name == "CARGO" || OF_CARGO.iter().any(|own| name.starts_with(own)) {
             cargo.env_remove(name);
         }
-        return cargo;
     }
-    let mut me = Command::new(std::env::current_exe().expect("this binary"));
-    me.args([suite, "--test-threads", "2"]);
-    me
+    cargo
 }
 
 fn run(suite: &str, rule: &Rule) -> Verdict {
@@ -65,6 +76,8 @@ fn run(suite: &str, rule: &Rule) -> Verdict {
     let mut child = command(suite)
         .env(RULE_OFF_VARIABLE, rule.0)
         .env("RUST_BACKTRACE", "0")
+        // What fails because of a fault that was planted is no seed to keep.
+        .env("PROPTEST_DISABLE_FAILURE_PERSISTENCE", "true")
         .stdout(file.try_clone().expect("a second handle"))
         .stderr(file)
         .spawn()

@@ -13,6 +13,7 @@ use nuthatch_log::{Log, LogHandle, LogOptions, SendError, StreamId};
 use nuthatch_object::{Bucket, BucketOptions, ObjectDisk, ObjectDiskOptions, open_url_with};
 use nuthatch_protocol::js::{AckPolicy, ConsumerConfig, CreateConsumerRequest, StreamConfig};
 use nuthatch_protocol::wire::write::push_u64;
+use nuthatch_streams::consumer::PreparedConsumer;
 use nuthatch_streams::op::Usage;
 use nuthatch_streams::validate::{self, Limits};
 use nuthatch_streams::{
@@ -109,7 +110,8 @@ impl Site {
     fn ask(&self, op: Op) -> Result<OpOutcome, BenchError> {
         let (send, receive) = sync_channel(1);
         let respond = Box::new(move |outcome: OpResult| drop(send.send(outcome)));
-        self.send(Event::Op(op, respond), ITEM_BYTES)?;
+        let weight = op.weight_bytes();
+        self.send(Event::Op(op, respond), weight)?;
         receive.recv().map_err(failed)?.map_err(failed)
     }
 
@@ -123,7 +125,8 @@ impl Site {
                 refused.fetch_add(u64::from(outcome.is_err()), Ordering::SeqCst);
                 done.fetch_add(1, Ordering::SeqCst);
             });
-            self.send(Event::Op(op, respond), ITEM_BYTES)?;
+            let weight = op.weight_bytes();
+            self.send(Event::Op(op, respond), weight)?;
             asked += 1;
         }
         while done.load(Ordering::SeqCst) < asked {
@@ -189,7 +192,7 @@ fn create_consumer(shape: &Shape, consumer: u64) -> Op {
     };
     let stream_name = format!("S{stream}");
     let request = CreateConsumerRequest { stream_name, config, ..Default::default() };
-    Op::CreateConsumer { id: stream_id(stream), request: Box::new(request) }
+    Op::CreateConsumer { id: stream_id(stream), request: PreparedConsumer::new(request) }
 }
 
 /// Publishes on their way into one event.

@@ -3,6 +3,7 @@
 use super::{Metadata, Nanos, Time, is_default};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 /// When messages leave a stream.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
@@ -296,7 +297,9 @@ pub struct StreamSourceInfo {
 #[allow(missing_docs)] // the wire's own names
 #[serde(default)]
 pub struct StreamInfo {
-    pub config: StreamConfig,
+    /// Shared: it can hold 100,000 subjects, and whoever answers must not copy them.
+    #[serde(with = "shared")]
+    pub config: Arc<StreamConfig>,
     pub created: Time,
     pub state: StreamState,
     #[serde(skip_serializing_if = "is_default")]
@@ -308,4 +311,23 @@ pub struct StreamInfo {
     #[serde(skip_serializing_if = "is_default", deserialize_with = "null_default")]
     pub sources: Vec<StreamSourceInfo>,
     pub ts: Time,
+}
+
+/// A shared value is written as the value itself.
+mod shared {
+    use serde::{Deserialize, Deserializer, Serialize, Serializer};
+    use std::sync::Arc;
+
+    pub fn serialize<T: Serialize, S: Serializer>(
+        value: &Arc<T>,
+        serializer: S,
+    ) -> Result<S::Ok, S::Error> {
+        T::serialize(value, serializer)
+    }
+
+    pub fn deserialize<'de, T: Deserialize<'de>, D: Deserializer<'de>>(
+        deserializer: D,
+    ) -> Result<Arc<T>, D::Error> {
+        T::deserialize(deserializer).map(Arc::new)
+    }
 }

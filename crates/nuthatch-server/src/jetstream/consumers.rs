@@ -7,7 +7,7 @@ use super::streams::{LIST_PAGE, NAMES_PAGE, check_lengths, offset_of};
 use crate::shares::Share;
 use nuthatch_protocol::js::{ConsumerAction, ConsumerInfo, CreateConsumerRequest, Nanos, Time};
 use nuthatch_protocol::jserror::JsError;
-use nuthatch_streams::consumer::is_valid_group;
+use nuthatch_streams::consumer::{PreparedConsumer, is_valid_group};
 use nuthatch_streams::{AccountId, Op, OpOutcome};
 use serde::{Deserialize, Serialize};
 
@@ -90,7 +90,7 @@ impl JetStream {
         }
         let entry = self.entry(account, &request.stream_name)?;
         set_consumer_metadata(&mut request.config);
-        let op = Op::CreateConsumer { id: entry.id, request: Box::new(request) };
+        let op = Op::CreateConsumer { id: entry.id, request: PreparedConsumer::new(request) };
         self.consumer_answer("consumer_create", entry.engine, op).await
     }
 
@@ -150,7 +150,7 @@ impl JetStream {
             action: ConsumerAction::Update,
             pedantic: false,
         };
-        let op = Op::CreateConsumer { id: entry.id, request: Box::new(request) };
+        let op = Op::CreateConsumer { id: entry.id, request: PreparedConsumer::new(request) };
         match self.run(entry.engine, op).await? {
             OpOutcome::Consumer(info) => Ok(envelope::ok(
                 ResponseType("consumer_pause"),

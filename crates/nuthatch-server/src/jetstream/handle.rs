@@ -121,7 +121,8 @@ impl CorePort for Engines {
     fn submit(&self, engine: LogIndex, op: Op, respond: Respond) -> Result<(), NotTaken> {
         let handle = self.handles.get(engine.0).ok_or(NotTaken::Closed)?;
         // Calls are few and bounded: they do not wait behind publishes.
-        let sent = handle.send_privileged(Event::Op(op, respond), EVENT_BASE_BYTES);
+        let weight = EVENT_BASE_BYTES + op.weight_bytes();
+        let sent = handle.send_privileged(Event::Op(op, respond), weight);
         sent.map_err(|refused| match refused {
             QueueError::Busy(_) | QueueError::Stale(_) => NotTaken::Busy,
             QueueError::Closed(_) => NotTaken::Closed,

@@ -252,7 +252,7 @@ impl JetStream {
             OpOutcome::Stream { info, .. } => *info,
             other => return Err(unexpected(&other)),
         };
-        let config = Arc::new(info.config.clone());
+        let config = info.config.clone();
         let entry = Entry { id, engine, account, config, created: info.created };
         self.enter(entry).await;
         self.imports.0.lock().remove(&(account, name.to_owned()));

@@ -210,7 +210,7 @@ pub(super) mod tests {
         let (Op::CreateStream { config, .. } | Op::UpdateStream { config, .. }) = op else {
             return OpOutcome::Done;
         };
-        let info = Box::new(StreamInfo { config: *config, ..StreamInfo::default() });
+        let info = Box::new(StreamInfo { config: Arc::from(config), ..StreamInfo::default() });
         OpOutcome::Stream { info, subjects_total: 0 }
     }
 

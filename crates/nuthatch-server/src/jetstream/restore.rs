@@ -281,7 +281,7 @@ impl Restore {
             id,
             engine: self.engine,
             account,
-            config: Arc::new(info.config.clone()),
+            config: info.config.clone(),
             created: info.created,
         };
         self.service.enter(entry).await;

@@ -418,7 +418,7 @@ impl JetStream {
     /// Fills in what only the server knows of a stream: domain, dynamic metadata.
     pub(super) fn complete_stream(&self, info: &mut StreamInfo) {
         info.domain.clone_from(&self.settings.domain);
-        self.add_dynamic_metadata(&mut info.config.metadata);
+        self.add_dynamic_metadata(&mut Arc::make_mut(&mut info.config).metadata);
     }
 
     /// Adds the log of a stream, if its configuration does not name it, and the log that it is
@@ -431,7 +431,7 @@ impl JetStream {
         let moving = self.move_of(account, name);
         if self.engine_for(&info.config).ok() != Some(engine) {
             let log = self.log_name(engine).to_owned();
-            info.config.metadata.insert(HOME_KEY.into(), log);
+            Arc::make_mut(&mut info.config).metadata.insert(HOME_KEY.into(), log);
         }
         if let Some(moving) = moving {
             let mut text =
@@ -439,7 +439,7 @@ impl JetStream {
             if let Some(error) = moving.error {
                 text += &format!("; last problem: {error}");
             }
-            info.config.metadata.insert(MOVE_KEY.into(), text);
+            Arc::make_mut(&mut info.config).metadata.insert(MOVE_KEY.into(), text);
         }
     }
 

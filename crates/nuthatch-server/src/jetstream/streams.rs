@@ -17,7 +17,6 @@ use nuthatch_streams::op::{GetMessage, PurgeRequest};
 use nuthatch_streams::validate::{self, Limits};
 use nuthatch_streams::{AccountId, Op, OpOutcome};
 use serde::{Deserialize, Serialize};
-use std::sync::Arc;
 use tokio::time::timeout;
 
 /// Names in one page of `STREAM.NAMES` and `CONSUMER.NAMES`.
@@ -209,7 +208,7 @@ impl JetStream {
         let (id, work) = self.begin_new(engine, |id| Op::CreateStream { id, account, config });
         let (outcome, _changing) = self.settle(changing, pending, work).await;
         let info = stream_info_of(outcome?)?.0;
-        let config = Arc::new(info.config.clone());
+        let config = info.config.clone();
         let entry = Entry { id, engine, account, config, created: info.created };
         self.enter(entry).await;
         Ok(self.stream_answer(account, "stream_create", info, None, true))
@@ -325,7 +324,7 @@ impl JetStream {
         let work = self.stream_outcome(entry.engine, op);
         let (outcome, _changing) = self.settle(changing, pending, work).await;
         let info = outcome?.0;
-        let config = Arc::new(info.config.clone());
+        let config = info.config.clone();
         self.enter(Entry { config, ..(*entry).clone() }).await;
         Ok(self.stream_answer(account, "stream_update", info, None, false))
     }

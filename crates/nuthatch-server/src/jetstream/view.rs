@@ -115,7 +115,7 @@ impl JetStream {
             consumers.truncate(fits);
             room.assets -= fits;
             streams.push(JsStream {
-                config: info.config,
+                config: Arc::unwrap_or_clone(info.config),
                 created: info.created,
                 state: info.state,
                 consumers,

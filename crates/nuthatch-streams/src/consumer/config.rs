@@ -3,9 +3,8 @@
 //! The order of the checks is nats-server's, because a configuration with two faults must be refused
 //! with the same error.
 
-use super::filter::patterns_of;
-use crate::subject_set::{Relation, SEQUENCER_STEPS_MAX, first_pair};
-use crate::validate::FILTERS_MAX;
+use super::filter::{Filter, patterns_of};
+use crate::subject_set::{FILTER_STEPS_MAX, Relation, first_pair};
 use nuthatch_protocol::js::{
     AckPolicy, ConsumerConfig, CreateConsumerRequest, DeliverPolicy, Nanos, PriorityPolicy,
     RetentionPolicy, StreamConfig,
@@ -13,6 +12,8 @@ use nuthatch_protocol::js::{
 use nuthatch_protocol::jserror::JsError;
 use nuthatch_protocol::subject;
 
+/// Most filters of one consumer. nats-server has no limit but that of a request's size.
+pub const FILTERS_MAX: usize = 8_192;
 /// Longest consumer name.
 const NAME_MAX_BYTES: usize = 255;
 /// Longest description.
@@ -53,6 +54,64 @@ pub fn validate_consumer(
     stream: &StreamConfig,
     limits: &ConsumerLimits,
 ) -> Result<ConsumerConfig, JsError> {
+    validate(request, &consumer_filters(&request.config), stream, limits)
+}
+
+/// [`validate_consumer`] of a request whose filters were checked before.
+///
+/// # Errors
+/// The JetStream error to answer with.
+pub fn validate_prepared(
+    prepared: &PreparedConsumer,
+    stream: &StreamConfig,
+    limits: &ConsumerLimits,
+) -> Result<ConsumerConfig, JsError> {
+    validate(&prepared.request, &prepared.verdict, stream, limits)
+}
+
+/// A request to create a consumer whose filters were checked and put in order by its sender: that
+/// takes some milliseconds for [`FILTERS_MAX`] of them, in which a sequencer would serve nobody.
+#[derive(Clone, PartialEq, Debug)]
+pub struct PreparedConsumer {
+    request: CreateConsumerRequest,
+    verdict: Result<(), JsError>,
+    filter: Filter,
+}
+
+impl PreparedConsumer {
+    /// Checks the filters of a request. What is wrong with them is told when the request is handled:
+    /// other faults come before it.
+    #[must_use]
+    pub fn new(request: CreateConsumerRequest) -> Box<Self> {
+        let verdict = consumer_filters(&request.config);
+        // Of filters that are refused nothing is needed, and there may be any number of them.
+        let filter = match verdict {
+            Ok(()) => Filter::new(&request.config),
+            Err(_) => Filter::new(&ConsumerConfig::default()),
+        };
+        Box::new(Self { request, verdict, filter })
+    }
+
+    /// The request.
+    #[must_use]
+    pub const fn request(&self) -> &CreateConsumerRequest {
+        &self.request
+    }
+
+    /// Its filters.
+    #[must_use]
+    pub const fn filter(&self) -> &Filter {
+        &self.filter
+    }
+}
+
+/// The checks in nats-server's order; `filters` is the verdict of [`consumer_filters`].
+fn validate(
+    request: &CreateConsumerRequest,
+    filters: &Result<(), JsError>,
+    stream: &StreamConfig,
+    limits: &ConsumerLimits,
+) -> Result<ConsumerConfig, JsError> {
     let mut config = request.config.clone();
     if request.pedantic {
         check_pedantic(&config, stream, limits)?;
@@ -71,7 +130,7 @@ pub fn validate_consumer(
     }
     check_limits(&config, stream, limits)?;
     check_direct(&config)?;
-    consumer_filters(&config)?;
+    filters.clone()?;
     check_start(&config)?;
     check_rest(&config)?;
     if config.name.is_empty() {
@@ -305,9 +364,8 @@ fn check_direct(config: &ConsumerConfig) -> Result<(), JsError> {
 /// Checks the filters of a consumer as far as they can be judged by themselves: how many there are,
 /// whether they are valid, and whether one makes another superfluous.
 ///
-/// The engine asks the same on its sequencer, where up to [`FILTERS_MAX`] filters take some
-/// milliseconds. Whoever calls this first, on a thread that may be busy for so long, keeps from the
-/// sequencer what is refused.
+/// Up to [`FILTERS_MAX`] of them take some milliseconds, so this is never asked on a sequencer
+/// ([`PreparedConsumer`]).
 ///
 /// # Errors
 /// The JetStream error to answer with.
@@ -322,7 +380,7 @@ pub fn consumer_filters(config: &ConsumerConfig) -> Result<(), JsError> {
         return Err(JsError::CONSUMER_EMPTY_FILTER);
     }
     let filters = || patterns_of(config).map(str::as_bytes);
-    let pair = first_pair(filters(), Relation::Within, SEQUENCER_STEPS_MAX).map_err(invalid)?;
+    let pair = first_pair(filters(), Relation::Within, FILTER_STEPS_MAX).map_err(invalid)?;
     for (at, filter) in filters().enumerate() {
         if !subject::is_valid_subject(filter) {
             return Err(invalid("invalid subject"));

@@ -28,8 +28,8 @@ struct FilterSlot {
 const EMPTY: FilterSlot = FilterSlot { id: 0, generation: 0, answer: 0 };
 
 /// The filter of one consumer.
-#[derive(Debug)]
-pub(super) struct Filter {
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Filter {
     patterns: Vec<Box<[u8]>>,
     /// The same, if they are many.
     tree: Option<PatternTree>,
@@ -79,6 +79,12 @@ impl Filter {
             let total = index.live_after(nuthatch_log::Seq(0));
             total == 0 || self.totals(index).0 == total
         };
+    }
+
+    /// Memory of the patterns, bytes, about.
+    pub(crate) fn bytes(&self) -> usize {
+        let patterns: usize = self.patterns.iter().map(|text| size_of_val(text) + text.len()).sum();
+        patterns + self.tree.as_ref().map_or(0, PatternTree::bytes)
     }
 
     /// True if nothing is filtered.

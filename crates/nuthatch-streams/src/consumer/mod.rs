@@ -37,15 +37,18 @@ mod start;
 mod state;
 mod update;
 
-pub use config::{ConsumerLimits, consumer_filters, validate_consumer};
+pub use config::{
+    ConsumerLimits, FILTERS_MAX, PreparedConsumer, consumer_filters, validate_consumer,
+    validate_prepared,
+};
 pub use env::{Ack, Env, Pull, StateError, TickOutcome};
+pub use filter::Filter;
 pub use priority::is_valid_group;
-pub use update::{check_create, check_update, check_workqueue};
+pub use update::{WORKQUEUE_FILTERS_MAX, check_create, check_update, check_workqueue};
 
 use crate::index::MessageIndex;
 use crate::sink::Sink;
 use cursor::Cursor;
-use filter::Filter;
 use nuthatch_log::{LogAccess, Lsn, Seq, Timestamp};
 use nuthatch_protocol::js::{AckPolicy, ConsumerConfig, Nanos};
 use pending::Pending;
@@ -213,6 +216,11 @@ impl<T> Consumer<T> {
     /// Configuration as validated.
     pub fn config(&self) -> &ConsumerConfig {
         &self.config
+    }
+
+    /// Which messages it wants.
+    pub(crate) const fn filter(&self) -> &Filter {
+        &self.filter
     }
 
     /// When it was created.

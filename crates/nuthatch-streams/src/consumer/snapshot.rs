@@ -1,5 +1,6 @@
 //! A consumer's progress in the form of the incumbent, for backups, and back.
 
+use super::filter::Filter;
 use super::pending::{Entry, Pending, PendingPlace};
 use super::state::Progress;
 use super::{ACK_PENDING_MAX, Consumer};
@@ -91,7 +92,8 @@ impl<T> Consumer<T> {
             pending,
             exhausted,
         };
-        Ok(Self::assemble(config, created, progress))
+        let filter = Filter::new(&config);
+        Ok(Self::assemble(config, filter, created, progress))
     }
 }
 

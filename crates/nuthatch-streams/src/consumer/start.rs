@@ -52,9 +52,10 @@ impl Terms {
 
 impl<T> Consumer<T> {
     /// A new consumer with its starting position. `config` is what [`super::validate_consumer`]
-    /// returned, with a name.
+    /// returned, with a name; `filter` is that of its filters.
     pub fn create<I, L, S>(
         config: ConsumerConfig,
+        filter: Filter,
         stream: &StreamConfig,
         env: &mut Env<'_, I, L, S>,
     ) -> Self
@@ -63,7 +64,7 @@ impl<T> Consumer<T> {
         L: LogAccess,
         S: Sink<Target = T>,
     {
-        let mut consumer = Self::assemble(config, env.log.now(), Progress::default());
+        let mut consumer = Self::assemble(config, filter, env.log.now(), Progress::default());
         consumer.filter.settle(stream, env.index);
         consumer.seek(stream, env.index);
         consumer.settle_in(stream, env);
@@ -72,7 +73,12 @@ impl<T> Consumer<T> {
         consumer
     }
 
-    pub(super) fn assemble(config: ConsumerConfig, created: Timestamp, progress: Progress) -> Self {
+    pub(super) fn assemble(
+        config: ConsumerConfig,
+        filter: Filter,
+        created: Timestamp,
+        progress: Progress,
+    ) -> Self {
         let mut cursor = Cursor::at(progress.next);
         cursor.resume = progress.resume;
         let max_waiting = usize::try_from(config.max_waiting).ok().filter(|&max| max > 0);
@@ -86,7 +92,7 @@ impl<T> Consumer<T> {
         Self {
             created,
             terms: Terms::new(&config, false, 0),
-            filter: Filter::new(&config),
+            filter,
             cursor,
             pending: progress.pending,
             exhausted: progress.exhausted,
@@ -172,10 +178,11 @@ impl<T> Consumer<T> {
         self.interest_changed(env);
     }
 
-    /// Adopts a new configuration that [`super::check_update`] has allowed.
+    /// Adopts a new configuration that [`super::check_update`] has allowed, with its filter.
     pub fn update<I, L, S>(
         &mut self,
         config: ConsumerConfig,
+        filter: Filter,
         stream: &StreamConfig,
         env: &mut Env<'_, I, L, S>,
     ) where
@@ -189,7 +196,7 @@ impl<T> Consumer<T> {
         if old.filter_subject != self.config.filter_subject
             || old.filter_subjects != self.config.filter_subjects
         {
-            self.filter = Filter::new(&self.config);
+            self.filter = filter;
             self.stream_changed(stream, env);
         }
         if old.ack_wait != self.config.ack_wait || old.backoff != self.config.backoff {
@@ -357,7 +364,8 @@ impl<T> Consumer<T> {
         let (created, config, rest) = state::decode_head(bytes)?;
         let config = serde_json::from_slice(config)
             .map_err(|error| StateError::Config { reason: error.to_string() })?;
-        Ok(Self::assemble(config, Timestamp(created), state::decode(rest)?))
+        let filter = Filter::new(&config);
+        Ok(Self::assemble(config, filter, Timestamp(created), state::decode(rest)?))
     }
 
     /// Recovery: adopts the body of a `ConsumerState` record.

@@ -3,10 +3,11 @@
 use super::config::check_backoff;
 use super::filter::{Filter, patterns_of};
 use super::{Consumer, Mode};
-use crate::validate::WORKQUEUE_FILTERS_MAX;
 use nuthatch_protocol::js::{AckPolicy, ConsumerConfig, DeliverPolicy};
 use nuthatch_protocol::jserror::JsError;
 
+/// Most filters of all consumers of one work queue together: each new one is compared with them.
+pub const WORKQUEUE_FILTERS_MAX: usize = 65_536;
 /// Metadata keys that the service adds: no difference between configurations.
 const SERVER_METADATA_PREFIX: &str = "_nats.";
 
@@ -61,12 +62,13 @@ pub fn check_update(old: &ConsumerConfig, new: &ConsumerConfig) -> Result<(), Js
     }
 }
 
-/// Work-queue streams: whether `new` may live beside the others (without itself).
+/// Work-queue streams: whether `new`, with this filter, may live beside the others (without itself).
 ///
 /// # Errors
 /// 10098, 10099, 10100 or 10101; 10012 above [`WORKQUEUE_FILTERS_MAX`].
 pub fn check_workqueue<'a>(
     new: &ConsumerConfig,
+    filter: &Filter,
     others: impl Iterator<Item = &'a ConsumerConfig>,
 ) -> Result<(), JsError> {
     if !new.direct && !new.sourcing {
@@ -77,7 +79,6 @@ pub fn check_workqueue<'a>(
             return Err(JsError::CONSUMER_WQ_CONSUMER_NOT_DELIVER_ALL);
         }
     }
-    let filter = Filter::new(new);
     let mut filters = patterns_of(new).count();
     for other in others.filter(|other| !other.direct && !other.sourcing) {
         if patterns_of(new).next().is_none() {

@@ -3,9 +3,13 @@
 use super::Engine;
 use super::advisory::random_name;
 use super::consumers::{ConsumerKey, env, log_slot_progress};
+use super::details::Details;
 use super::pending::{OpOrInfo, PendingOutput};
 use super::stream_slot::StreamSlot;
-use crate::consumer::{Consumer, ConsumerLimits, check_create, check_workqueue, validate_consumer};
+use crate::consumer::{
+    Consumer, ConsumerLimits, Filter, PreparedConsumer, check_create, check_workqueue,
+    validate_prepared,
+};
 use crate::op::{CatalogEntry, Op, OpOutcome, OpResult, Respond, Usage};
 use crate::records::CONSUMER_DELETE_BODY;
 use crate::rules::{ANSWER_AFTER_COMMIT, DURABLE_INFO, RELEASES_BEFORE_CHANGES};
@@ -13,9 +17,7 @@ use crate::sink::{AccountId, Sink};
 use crate::stream::LAST_SEQ_MAX;
 use crate::stream::{refusal, unavailable, wire_time};
 use nuthatch_log::{AppendError, LogAccess, Lsn, RecordKind, RecordRef, Seq, StreamId, Urgency};
-use nuthatch_protocol::js::{
-    ConsumerAction, ConsumerConfig, ConsumerInfo, CreateConsumerRequest, RetentionPolicy,
-};
+use nuthatch_protocol::js::{ConsumerAction, ConsumerConfig, ConsumerInfo, RetentionPolicy};
 use nuthatch_protocol::jserror::JsError;
 
 /// Characters of a made-up consumer name, as many as the incumbent's.
@@ -53,13 +55,8 @@ impl<S: Sink> Engine<S> {
             Op::UpdateStream { id, config } => return self.update_stream(id, config, respond, log),
             Op::DeleteStream { id } => return self.delete_stream(id, respond, log),
             Op::StreamInfo { id, deleted_details, subjects_filter, offset } => {
-                return respond(self.stream_info(
-                    id,
-                    deleted_details,
-                    &subjects_filter,
-                    offset,
-                    log,
-                ));
+                let details = Details::new(deleted_details, subjects_filter, offset);
+                return self.stream_info(id, details, respond, log);
             }
             Op::Purge { id, request } => return self.purge(id, &request, respond, log),
             Op::DeleteMessage { id, seq } => return self.delete_message(id, seq, respond, log),
@@ -170,14 +167,16 @@ impl<S: Sink> Engine<S> {
     fn create_consumer<L: LogAccess>(
         &mut self,
         id: StreamId,
-        request: &CreateConsumerRequest,
+        prepared: &PreparedConsumer,
         log: &mut L,
     ) -> Done {
         let limits = self.consumer_limits(id)?;
         let slot = self.slot(id)?;
-        let mut config = validate_consumer(request, slot.stream.config(), &limits)?;
+        let mut config = validate_prepared(prepared, slot.stream.config(), &limits)?;
         let existing = slot.consumers.find(&config.name).filter(|_| !config.name.is_empty());
-        check_beside(slot, &config, existing, request.action, limits.max_consumers)?;
+        let action = prepared.request().action;
+        let filter = prepared.filter();
+        check_beside(slot, (&config, filter), existing, action, limits.max_consumers)?;
         while config.name.is_empty() {
             let name = random_name(CONSUMER_NAME_CHARS, log);
             if slot.consumers.find(&name).is_none() {
@@ -186,7 +185,7 @@ impl<S: Sink> Engine<S> {
         }
         let Some(index) = existing else {
             self.log_releases(id, log)?;
-            return self.add_consumer(id, config, log);
+            return self.add_consumer(id, config, filter.clone(), log);
         };
         let is_same = slot.consumers.get(index).is_some_and(|old| *old.consumer.config() == config);
         let key = ConsumerKey { stream: id, index };
@@ -195,21 +194,22 @@ impl<S: Sink> Engine<S> {
             return self.consumer_outcome(key, uncommitted, log);
         }
         self.log_releases(id, log)?;
-        self.update_consumer(key, config, log)
+        self.update_consumer(key, config, filter.clone(), log)
     }
 
     fn add_consumer<L: LogAccess>(
         &mut self,
         id: StreamId,
         config: ConsumerConfig,
+        filter: Filter,
         log: &mut L,
     ) -> Done {
         let slot = self.slots.get_mut(&id).ok_or(JsError::STREAM_NOT_FOUND)?;
         slot.stream.set_has_consumers(true);
         let mut released = Vec::new();
-        let stream_config = slot.stream.config().clone();
+        let stream_config = slot.stream.shared_config();
         let mut env = env(&slot.stream, &mut self.sink, log, &self.config.domain, &mut released);
-        let consumer = Consumer::create(config, &stream_config, &mut env);
+        let consumer = Consumer::create(config, filter, &stream_config, &mut env);
         let lsn = match append_consumer(id, &consumer, log) {
             Ok(lsn) => lsn,
             Err(error) => {
@@ -234,18 +234,19 @@ impl<S: Sink> Engine<S> {
         &mut self,
         key: ConsumerKey,
         config: ConsumerConfig,
+        filter: Filter,
         log: &mut L,
     ) -> Done {
         self.unwatch_deliver_subject(key);
         let slot = self.slots.get_mut(&key.stream).ok_or(JsError::STREAM_NOT_FOUND)?;
-        let stream_config = slot.stream.config().clone();
+        let stream_config = slot.stream.shared_config();
         let appended = self.call(key, log, |consumer, env| {
-            let old = consumer.config().clone();
-            consumer.update(config, &stream_config, env);
+            let (old, old_filter) = (consumer.config().clone(), consumer.filter().clone());
+            consumer.update(config, filter, &stream_config, env);
             let appended = append_consumer(key.stream, consumer, env.log);
             match appended {
                 Ok(lsn) => consumer.logged_at(lsn, env.log.committed()),
-                Err(_) => consumer.update(old, &stream_config, env),
+                Err(_) => consumer.update(old, old_filter, &stream_config, env),
             }
             appended
         });
@@ -278,7 +279,7 @@ impl<S: Sink> Engine<S> {
             return Err(JsError::CONSUMER_INVALID_RESET.with_err("sequence too large"));
         }
         self.log_releases(id, log)?;
-        let config = self.slot(id)?.stream.config().clone();
+        let config = self.slot(id)?.stream.shared_config();
         let done = self.call(key, log, |consumer, env| {
             let seq = consumer
                 .reset(seq, &config, env)
@@ -481,7 +482,7 @@ const fn writes(op: &Op) -> bool {
 /// Checks a consumer against the others of its stream.
 fn check_beside<S: Sink>(
     slot: &StreamSlot<S>,
-    config: &ConsumerConfig,
+    (config, filter): (&ConsumerConfig, &Filter),
     existing: Option<u32>,
     action: ConsumerAction,
     default_max: i64,
@@ -506,6 +507,7 @@ fn check_beside<S: Sink>(
     if slot.stream.limits().retention == RetentionPolicy::Workqueue {
         check_workqueue(
             config,
+            filter,
             slot.consumers.configs().filter(|other| other.name != config.name),
         )?;
     }

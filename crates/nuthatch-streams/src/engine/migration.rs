@@ -27,6 +27,7 @@ use crate::stream::{Accounted, Compared, Provenance, Recovering, Stream, StreamL
 use nuthatch_log::{LogAccess, Lsn, RecordKind, RecordRef, Seq, StreamId, Timestamp, Urgency};
 use nuthatch_protocol::js::{StreamConfig, Time};
 use nuthatch_protocol::jserror::JsError;
+use std::sync::Arc;
 
 /// State of a stream in a migration between two logs.
 #[derive(Default)]
@@ -47,7 +48,7 @@ pub(super) enum MigrationState {
 pub(super) struct OutboundStream {
     /// Home and configuration in the new log.
     provenance: Provenance,
-    config: Box<StreamConfig>,
+    config: Arc<StreamConfig>,
     /// The frame before which nothing is told, and who is.
     waits: Option<(Lsn, Respond)>,
 }
@@ -133,12 +134,15 @@ impl<S: Sink> Engine<S> {
         let provenance = Provenance::arrived(StreamLocation { log: here, stream: id });
         slot.migration = MigrationState::OutboundStream(Box::new(OutboundStream {
             provenance,
-            config,
+            config: Arc::from(config),
             waits: Some((lsn, respond)),
         }));
         self.in_migration += 1;
         self.leaving.push(id);
         self.changed(id, lsn);
+        if !LEAVE_AFTER_COMMIT.holds() {
+            self.tell_leavers(log.committed(), log);
+        }
     }
 
     /// Everything of the stream that is not in the log yet, and where it is about to go.
@@ -169,8 +173,8 @@ impl<S: Sink> Engine<S> {
             let uncommitted = slot.stream.uncommitted();
             let MigrationState::OutboundStream(leaving) = &mut slot.migration else { return false };
             let Some((at, _)) = &leaving.waits else { return false };
-            let is_late = *at > lsn && LEAVE_AFTER_COMMIT.holds();
-            if is_late || uncommitted.is_some_and(|last| last > log.committed()) {
+            let is_early = *at > lsn || uncommitted.is_some_and(|last| last > log.committed());
+            if is_early && LEAVE_AFTER_COMMIT.holds() {
                 return true;
             }
             let Some((_, respond)) = leaving.waits.take() else { return false };

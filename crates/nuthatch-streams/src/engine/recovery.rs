@@ -295,7 +295,7 @@ impl<S: Sink> Engine<S> {
 
     pub(super) fn wake_consumers<L: LogAccess>(&mut self, id: StreamId, log: &mut L) {
         let Some(slot) = self.slots.get(&id) else { return };
-        let config = slot.stream.config().clone();
+        let config = slot.stream.shared_config();
         for index in slot.consumers.indexes() {
             let key = super::consumers::ConsumerKey { stream: id, index };
             self.watch_deliver_subject(key);

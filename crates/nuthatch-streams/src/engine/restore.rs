@@ -10,7 +10,7 @@ use super::Engine;
 use super::api::Done;
 use super::consumers::env;
 use super::pending::{OpOrInfo, PendingOutput};
-use crate::consumer::Consumer;
+use crate::consumer::{Consumer, Filter};
 use crate::op::{OpOutcome, OpResult, Respond};
 use crate::records::StreamRecord;
 use crate::sink::Sink;
@@ -106,7 +106,8 @@ impl<S: Sink> Engine<S> {
         let Some(state) = &snapshot.state else {
             let mut released = Vec::new();
             let mut env = env(&slot.stream, &mut self.sink, log, domain, &mut released);
-            return Ok(Consumer::create(own, config, &mut env));
+            let filter = Filter::new(&own);
+            return Ok(Consumer::create(own, filter, config, &mut env));
         };
         Consumer::restored(own, state, log.now())
             .map_err(|why| JsError::STREAM_RESTORE.with_err(format!("consumer {name}: {why}")))

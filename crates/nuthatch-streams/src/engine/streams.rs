@@ -4,7 +4,7 @@ use super::Engine;
 use super::api::Done;
 use super::pending::{OpOrInfo, PendingOutput};
 use super::stream_slot::StreamSlot;
-use crate::op::{OpOutcome, OpResult, PurgeRequest, Respond};
+use crate::op::{OpOutcome, PurgeRequest, Respond};
 use crate::records::{Delete, Purge, StreamRecord};
 use crate::sink::{AccountId, Sink};
 use crate::stream::{LAST_SEQ_MAX, Stream, When, refusal};
@@ -118,7 +118,7 @@ impl<S: Sink> Engine<S> {
             self.start_sweep(id, log);
         }
         let slot = self.slot(id)?;
-        let config = slot.stream.config().clone();
+        let config = slot.stream.shared_config();
         for index in slot.consumers.indexes() {
             let key = super::consumers::ConsumerKey { stream: id, index };
             self.call(key, log, |consumer, env| consumer.stream_changed(&config, env));
@@ -210,32 +210,12 @@ impl<S: Sink> Engine<S> {
     ) {
         self.expire_stream(id, log);
         let info = match self.slots.get(&id) {
-            Some(slot) => slot.stream.info(log.now(), slot.consumers.len(), false),
+            Some(slot) => slot.stream.info(log.now(), slot.consumers.len()),
             None => return respond(Err(JsError::STREAM_NOT_FOUND)),
         };
         let account = self.slots.get(&id).map_or_else(Default::default, |s| s.stream.account());
         self.advise_stream(account, &info.config.name, action, log);
         respond(Ok(OpOutcome::Stream { info: Box::new(info), subjects_total: 0 }));
-    }
-
-    pub(super) fn stream_info<L: LogAccess>(
-        &mut self,
-        id: StreamId,
-        deleted_details: bool,
-        subjects_filter: &str,
-        offset: usize,
-        log: &mut L,
-    ) -> OpResult {
-        self.expire_stream(id, log);
-        let slot = self.shown(id)?;
-        let mut info = slot.stream.info(log.now(), slot.consumers.len(), deleted_details);
-        let mut subjects_total = 0;
-        if !subjects_filter.is_empty() {
-            let (page, total) = slot.stream.subject_page(subjects_filter, offset);
-            info.state.subjects = Some(page).filter(|page| !page.is_empty());
-            subjects_total = total;
-        }
-        Ok(OpOutcome::Stream { info: Box::new(info), subjects_total })
     }
 
     pub(super) fn purge<L: LogAccess>(

@@ -3,8 +3,10 @@
 mod batches;
 mod counters;
 mod damage;
+mod details;
 mod faults;
 mod harness;
+mod migration;
 mod model;
 mod mutated;
 mod priorities;

@@ -2,7 +2,7 @@
 
 use super::messages::Entry;
 use super::{Doom, Stream};
-use crate::op::PurgeRequest;
+use crate::records::PurgeRequest;
 use nuthatch_log::{Lsn, Seq, Timestamp};
 
 /// When a removal becomes visible to readers.

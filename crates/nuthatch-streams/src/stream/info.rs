@@ -2,17 +2,13 @@
 
 use super::Stream;
 use crate::index::MessageIndex;
-use crate::op::GetMessage;
 use nuthatch_log::{Seq, Timestamp};
 use nuthatch_protocol::js::{StreamInfo, StreamState, Time};
 use rustc_hash::FxHashMap;
-use std::collections::BTreeMap;
 
 /// Subjects in one page of `STREAM.INFO` (`JSMaxSubjectDetails`).
 pub const SUBJECT_DETAILS_MAX: usize = 100_000;
 
-/// Deleted sequences in one answer; `num_deleted` counts all of them.
-pub const DELETED_DETAILS_MAX: usize = 1_000_000;
 /// Subjects that one request for last messages looks at before it begins with another pattern.
 pub const SUBJECT_VISITS_MAX: usize = 256 * 1024;
 
@@ -36,6 +32,21 @@ pub struct Selection {
     first: u64,
 }
 
+/// `STREAM.MSG.GET` and the JSON form of `DIRECT.GET`.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct GetMessage {
+    /// This sequence, or the smallest one for `next_by_subj`.
+    pub seq: u64,
+    /// The last message on this subject.
+    pub last_by_subj: String,
+    /// The next message, from `seq`, that matches this pattern.
+    pub next_by_subj: String,
+    /// The first message stored at or after this time.
+    pub start_time: Option<Time>,
+    /// Leave the headers out.
+    pub no_hdr: bool,
+}
+
 /// A log timestamp as it goes over the wire.
 #[must_use]
 pub const fn wire_time(at: Timestamp) -> Time {
@@ -45,7 +56,7 @@ pub const fn wire_time(at: Timestamp) -> Time {
 impl Stream {
     /// The stream's state, as readers see it.
     #[must_use]
-    pub fn state(&self, consumers: usize, deleted_details: bool) -> StreamState {
+    pub fn state(&self, consumers: usize) -> StreamState {
         let totals = &self.committed;
         let first_seq = match (totals.last_seq, totals.messages) {
             (0, 0) => 0,
@@ -65,63 +76,25 @@ impl Stream {
             last_ts: wire_time(totals.last_at),
             num_subjects: self.subjects.len() as u64,
             num_deleted: span.saturating_sub(totals.messages),
-            deleted: if deleted_details { self.deleted() } else { Vec::new() },
             consumer_count: consumers as u64,
             ..StreamState::default()
         }
     }
 
-    fn deleted(&self) -> Vec<u64> {
-        let mut deleted = Vec::new();
-        let mut expected = self.first().0;
-        while let Some(live) = self.next_live(Seq(expected)) {
-            let room = DELETED_DETAILS_MAX - deleted.len();
-            deleted.extend((expected..live.0).take(room));
-            expected = live.0 + 1;
-            if deleted.len() == DELETED_DETAILS_MAX {
-                return deleted;
-            }
-        }
-        let room = DELETED_DETAILS_MAX - deleted.len();
-        deleted.extend((expected..=self.committed.last_seq).take(room));
-        deleted
-    }
-
-    /// Everything about the stream that it knows itself.
+    /// Everything about the stream that it knows itself, but what grows with it ([`super::SubjectWalk`],
+    /// [`super::DeletedWalk`]).
     #[must_use]
-    pub fn info(&self, now: Timestamp, consumers: usize, deleted_details: bool) -> StreamInfo {
+    pub fn info(&self, now: Timestamp, consumers: usize) -> StreamInfo {
         StreamInfo {
-            config: (*self.config).clone(),
+            config: self.shared_config(),
             created: wire_time(self.created),
-            state: self.state(consumers, deleted_details),
+            state: self.state(consumers),
             domain: String::new(),
             cluster: None,
             mirror: None,
             sources: Vec::new(),
             ts: wire_time(now),
         }
-    }
-
-    /// A page of subjects that match with their counts, and how many match in all.
-    #[must_use]
-    pub fn subject_page(&self, filter: &str, offset: usize) -> (BTreeMap<String, u64>, usize) {
-        let mut all = self.counts(filter.as_bytes());
-        let total = all.len();
-        // Only what comes before the end of the page is put in order, by two selections.
-        let by_name =
-            |a: &(u32, u64), b: &(u32, u64)| self.subject_name(a.0).cmp(self.subject_name(b.0));
-        let start = offset.min(total);
-        let end = start.saturating_add(SUBJECT_DETAILS_MAX).min(total);
-        if end < total {
-            all.select_nth_unstable_by(end, by_name);
-            all.truncate(end);
-        }
-        if start > 0 && start < all.len() {
-            all.select_nth_unstable_by(start, by_name);
-        }
-        let text = |id| String::from_utf8_lossy(self.subject_name(id)).into_owned();
-        let page = all.into_iter().skip(start).map(|(id, count)| (text(id), count)).collect();
-        (page, total)
     }
 
     /// The message that a request means. Its options have been checked.

@@ -11,12 +11,34 @@ use super::headers::{NO_HEADERS, PublishHeaders, scan};
 use super::messages::{Entry, MAX_WEIGHT_BYTES};
 use super::{LAST_SEQ_MAX, Stream};
 use crate::budget::Budget;
-use crate::op::Replica;
 use crate::records::{Advance, AdvanceRollup};
 use nuthatch_log::{LogAccess, Lsn, RecordKind, RecordRef, Seq, Timestamp, Urgency};
-use nuthatch_protocol::js::RetentionPolicy;
+use nuthatch_protocol::js::{RetentionPolicy, Time};
 use nuthatch_protocol::jserror::JsError;
 use std::collections::BTreeMap;
+
+/// A message as mirrors and sources hand it on.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Replica {
+    /// Its sequence in its origin.
+    pub seq: u64,
+    /// When it was stored there.
+    pub time: Time,
+    /// Subject.
+    pub subject: Vec<u8>,
+    /// Header block, empty if none.
+    pub headers: Vec<u8>,
+    /// Payload.
+    pub body: Vec<u8>,
+}
+
+impl Replica {
+    /// As a publish.
+    #[must_use]
+    pub fn publish(&self) -> Publish<'_> {
+        Publish { subject: &self.subject, reply: b"", headers: &self.headers, body: &self.body }
+    }
+}
 
 /// Sequence of the last message of each source, by the source's key.
 pub type Sourced = BTreeMap<Box<[u8]>, u64>;

@@ -229,6 +229,24 @@ impl Subjects {
         Some(seq)
     }
 
+    /// No id is at or above this one.
+    #[must_use]
+    pub fn id_bound(&self) -> usize {
+        self.names.id_bound()
+    }
+
+    /// The ids of the subjects that match, in order; `None` if there are more than `most`.
+    #[must_use]
+    pub fn matching(&self, pattern: &[u8], most: usize) -> Option<Vec<u32>> {
+        let mut ids = Vec::new();
+        let is_more = self.names.find_match(pattern, |id, _| {
+            ids.push(id.0);
+            ids.len() > most
+        });
+        ids.sort_unstable();
+        (!is_more).then_some(ids)
+    }
+
     /// Calls `visit` with the id of every subject that matches `pattern`.
     pub fn for_each_match(&self, pattern: &[u8], visit: &mut dyn FnMut(u32)) {
         self.names.for_each_match(pattern, |id, _| visit(id.0));

@@ -7,12 +7,15 @@ use rustc_hash::FxHashMap;
 
 /// How one subject's committed messages differ from its assigned ones.
 #[derive(Clone, Copy, Default)]
-struct Difference {
+pub(super) struct Difference {
     /// Doomed messages that readers still see, less messages that they do not see yet.
     count: i64,
     /// The last message that readers see, as far as the difference knows it.
     last: u64,
 }
+
+/// The same for the subjects that differ.
+pub(super) type Differences = FxHashMap<u32, Difference>;
 
 impl MessageIndex for Stream {
     fn first(&self) -> Seq {
@@ -118,22 +121,27 @@ impl Stream {
     fn count_matching(
         &self,
         pattern: &[u8],
-        differences: &FxHashMap<u32, Difference>,
+        differences: &Differences,
         seen: &mut Vec<(u32, u64)>,
     ) {
         self.subjects.for_each_match(pattern, &mut |id| {
-            let difference = differences.get(&id).copied().unwrap_or_default();
-            let count = self.subjects.kept(id).saturating_add_signed(difference.count);
+            let count = self.committed_count(id, differences);
             if count > 0 {
                 seen.push((id, count));
             }
         });
     }
 
+    /// Committed messages of a subject.
+    pub(super) fn committed_count(&self, id: u32, differences: &Differences) -> u64 {
+        let difference = differences.get(&id).copied().unwrap_or_default();
+        self.subjects.kept(id).saturating_add_signed(difference.count)
+    }
+
     /// Per subject, how committed messages differ from assigned ones. Empty when nothing is in
     /// flight; otherwise as large as the frames in flight.
-    fn differences(&self) -> FxHashMap<u32, Difference> {
-        let mut differences: FxHashMap<u32, Difference> = FxHashMap::default();
+    pub(super) fn differences(&self) -> Differences {
+        let mut differences = Differences::default();
         let mut at = self.messages.next_kept(self.committed.last_seq + 1);
         while let Some(seq) = at {
             if let Some(entry) = self.messages.get(seq) {

@@ -8,6 +8,7 @@ use nuthatch_log::env::{Clock, SeededEntropy};
 use nuthatch_protocol::js::{
     AckPolicy, ConsumerConfig, CreateConsumerRequest, RetentionPolicy, StreamConfig,
 };
+use nuthatch_streams::consumer::PreparedConsumer;
 use nuthatch_streams::op::{OpResult, PurgeRequest};
 use nuthatch_streams::validate::{self, Limits};
 use nuthatch_streams::{AccountId, Op};
@@ -146,7 +147,7 @@ fn create_consumer(number: usize) -> Op {
     };
     let stream_name = STREAMS[stream].into();
     let request = CreateConsumerRequest { stream_name, config, ..CreateConsumerRequest::default() };
-    Op::CreateConsumer { id: id(stream), request: Box::new(request) }
+    Op::CreateConsumer { id: id(stream), request: PreparedConsumer::new(request) }
 }
 
 /// Token, number of messages in the batch, number of this one; padding.

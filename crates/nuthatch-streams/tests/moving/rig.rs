@@ -6,6 +6,7 @@ use nuthatch_log::env::{ManualClock, MemDisk, SeededEntropy};
 use nuthatch_log::{Log, LogCore, LogHandle, LogOptions, OpenError, StreamId, SyncPolicy};
 use nuthatch_protocol::ack::parse_ack_subject;
 use nuthatch_protocol::js::{AckPolicy, ConsumerConfig, CreateConsumerRequest, StreamConfig};
+use nuthatch_streams::consumer::PreparedConsumer;
 use nuthatch_streams::op::{CatalogEntry, GetMessage};
 use nuthatch_streams::validate::{self, Limits};
 use nuthatch_streams::{
@@ -122,7 +123,7 @@ pub fn create_consumer(id: StreamId) -> Op {
         ..ConsumerConfig::default()
     };
     let request = CreateConsumerRequest { config, ..CreateConsumerRequest::default() };
-    Op::CreateConsumer { id, request: Box::new(request) }
+    Op::CreateConsumer { id, request: PreparedConsumer::new(request) }
 }
 
 /// Parts of items, one after the other in a buffer.

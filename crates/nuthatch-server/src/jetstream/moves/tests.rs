@@ -89,7 +89,7 @@ async fn a_move_that_fails_again_and_again_says_why_once() {
     assert_eq!(service.moves.under_way(), [0, 1]);
     let report = service.move_of(AccountId::GLOBAL, "S").expect("it is under way");
     assert!(report.error.is_some_and(|error| error.contains("lacks messages")));
-    let mut info = StreamInfo { config: (*entry.config).clone(), ..StreamInfo::default() };
+    let mut info = StreamInfo { config: entry.config.clone(), ..StreamInfo::default() };
     service.complete_home(AccountId::GLOBAL, &mut info);
     let shown = &info.config.metadata[super::super::service::MOVE_KEY];
     assert!(shown.contains("last problem:") && shown.contains("lacks messages"), "{shown}");

@@ -357,7 +357,8 @@ impl Rig {
         let config = crate::consumer::validate_consumer(&request, &self.config, &<_>::default())
             .expect("a valid configuration");
         let mut env = env!(self);
-        self.consumer = Some(Consumer::create(config, &self.config, &mut env));
+        let filter = crate::consumer::Filter::new(&config);
+        self.consumer = Some(Consumer::create(config, filter, &self.config, &mut env));
     }
 
     pub fn consumer(&mut self) -> &mut Consumer<String> {

@@ -191,7 +191,8 @@ fn changed_filters_apply_from_here() {
     let mut config = rig.consumer().config().clone();
     config.filter_subject = "x.>".into();
     let mut env = env!(rig);
-    rig.consumer.as_mut().expect("created").update(config, &rig.config, &mut env);
+    let filter = crate::consumer::Filter::new(&config);
+    rig.consumer.as_mut().expect("created").update(config, filter, &rig.config, &mut env);
     assert_eq!(rig.info().num_pending, 2);
     assert_eq!(all_of(&mut rig), [4, 8]);
 }

@@ -338,3 +338,17 @@ fn a_fast_batch_is_acknowledged_only_when_it_is_durable() {
     harness.commit();
     assert_eq!(harness.take_replies().len(), 1);
 }
+
+/// The message of the batch is acknowledged later, so nothing else in the queue holds the answer back.
+#[test]
+fn a_duplicate_of_what_a_fast_batch_stores_waits_until_that_is_durable() {
+    let mut harness = batched(|_| {});
+    fast(&mut harness, 10, "fail", 1, 0);
+    let headers = "NATS/1.0\r\nNats-Msg-Id: a\r\n\r\n";
+    let message = Msg { subject: "s.a", headers, body: "x" };
+    harness.send_from("_INBOX.f.10.fail.2.1.$FI", &[message]);
+    harness.send(&[message]);
+    assert_eq!(harness.take_replies(), [] as [String; 0]);
+    harness.commit();
+    assert_eq!(harness.take_replies(), [r#"{"stream":"S","seq":2,"duplicate": true}"#]);
+}

@@ -68,7 +68,7 @@ fn a_move_settles_only_over_a_whole_copy() {
     let mut source = Harness::with_stream(|_| {});
     (0..5).for_each(|_| drop(source.put("s.a", "x")));
     source.op(Op::DeleteMessage { id: STREAM, seq: 3 }).expect("deleted");
-    let config = Box::new(source.info().config);
+    let config = Box::new((*source.info().config).clone());
     let place = |log: &str| StreamLocation { log: log.into(), stream: STREAM };
     let leave =
         Op::Leave { id: STREAM, log: "old".into(), to: place("new"), config: config.clone() };
@@ -187,7 +187,7 @@ fn a_large_copy_is_compared_in_parts() {
     source.commit();
     let request = PurgeRequest { filter: "s.b".into(), ..PurgeRequest::default() };
     source.op(Op::Purge { id: STREAM, request }).expect("purged");
-    let config = Box::new(source.info().config);
+    let config = Box::new((*source.info().config).clone());
     let place = |log: &str| StreamLocation { log: log.into(), stream: STREAM };
     let (log, to) = ("old".into(), place("new"));
     let leave = Op::Leave { id: STREAM, log, to, config: config.clone() };

@@ -1,5 +1,6 @@
 //! A log that keeps frames as lists of records, and a sink that keeps what it is given.
 
+use crate::consumer::PreparedConsumer;
 use crate::engine::{Engine, EngineConfig};
 use crate::event::{AckItem, ClientBatch, DirectGetItem, Event, Item, PublishItem, PullItem, Span};
 use crate::op::{Op, OpOutcome, OpResult};
@@ -410,7 +411,7 @@ impl Harness {
             config,
             ..CreateConsumerRequest::default()
         };
-        self.op(Op::CreateConsumer { id: STREAM, request: Box::new(request) })
+        self.op(Op::CreateConsumer { id: STREAM, request: PreparedConsumer::new(request) })
     }
 
     pub(super) fn consumer_info(&mut self, name: &str) -> Option<ConsumerInfo> {
@@ -490,10 +491,19 @@ impl Harness {
             subjects_filter: ">".into(),
             offset: 0,
         };
-        match self.op(op).expect("info") {
-            OpOutcome::Stream { info, .. } => *info,
-            other => panic!("{other:?}"),
+        let slot = self.start_op(op);
+        if slot.lock().expect("lock").is_none() && !self.log.open.is_empty() {
+            self.commit();
         }
+        for _ in 0..1000 {
+            let answer = slot.lock().expect("lock").take();
+            match answer {
+                Some(Ok(OpOutcome::Stream { info, .. })) => return *info,
+                Some(other) => panic!("{other:?}"),
+                None => self.engine.run_details(&mut self.log),
+            }
+        }
+        panic!("no information after many parts")
     }
 
     /// Live sequences.

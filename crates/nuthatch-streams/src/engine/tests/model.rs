@@ -330,7 +330,7 @@ impl ModelRun {
                 let per = self.model.shape.discard_new_per_subject;
                 self.model.shape.max_msgs = max_msgs;
                 self.model.shape.per_subject = if per { per_subject.max(1) } else { per_subject };
-                let mut config = self.harness.info().config;
+                let mut config = (*self.harness.info().config).clone();
                 adapt(&mut config, &self.model.shape);
                 self.harness
                     .op(Op::UpdateStream { id: STREAM, config: Box::new(config) })

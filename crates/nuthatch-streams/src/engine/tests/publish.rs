@@ -168,7 +168,7 @@ fn async_persistence_acknowledges_at_once_and_no_ack_never() {
 fn sealed_streams_change_no_more() {
     let mut harness = Harness::with_stream(|_| {});
     harness.put("s.a", "x");
-    let mut config = harness.info().config;
+    let mut config = (*harness.info().config).clone();
     config.sealed = true;
     harness.op(Op::UpdateStream { id: STREAM, config: Box::new(config) }).expect("sealed");
     assert!(harness.put("s.a", "x").contains("10109"));

@@ -128,7 +128,7 @@ fn a_stream_that_is_used_takes_no_copies_with_sequences_of_their_own() {
 #[test]
 fn identities_come_in_order() {
     let mut harness = Harness::with_stream(|_| {});
-    let config = harness.info().config;
+    let config = (*harness.info().config).clone();
     let mut create = |id: u32, name: &str| {
         let config = StreamConfig { name: name.into(), subjects: vec![], ..config.clone() };
         let (id, account) = (StreamId(id), AccountId::GLOBAL);

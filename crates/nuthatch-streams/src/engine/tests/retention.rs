@@ -478,7 +478,7 @@ fn a_sweep_that_a_restart_interrupted_is_finished() {
 
 /// Changes the stream to limits retention.
 fn keep_by_limits(harness: &mut Harness) {
-    let mut config = harness.info().config.clone();
+    let mut config = (*harness.info().config).clone();
     config.retention = RetentionPolicy::Limits;
     harness.op(Op::UpdateStream { id: STREAM, config: Box::new(config) }).expect("updated");
 }

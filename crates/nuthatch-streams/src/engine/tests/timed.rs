@@ -160,7 +160,7 @@ fn what_expired_while_there_was_no_room_does_not_come_back_with_a_longer_age() {
     harness.commit();
     assert_eq!(harness.info().state.messages, 0);
     harness.log.is_exhausted = false;
-    let mut config = harness.info().config;
+    let mut config = (*harness.info().config).clone();
     config.max_age = 3_600_000_000_000;
     harness.op(Op::UpdateStream { id: STREAM, config: Box::new(config) }).expect("updated");
     harness.put("s.a", "x");
