@@ -119,7 +119,7 @@ impl Examiner<'_> {
             let replaces = |entry: &SegmentEntry| header.compacted && entry.base == header.base;
             let is_newer = header.base > newest
                 || catalog.segments.iter().any(|entry| is_missing(entry) && replaces(entry));
-            if header.log_id == catalog.log_id && is_newer && file.has_frames().unwrap_or(false) {
+            if header.log_id == catalog.log_id && is_newer && may_hold_frames(&file) {
                 return Ok(Some(format!("it does not know {path}, which was written after it")));
             }
         }
@@ -286,7 +286,7 @@ impl Examiner<'_> {
         if header.log_id != self.catalog.log_id {
             let what = format!("it belongs to log {:016x}", header.log_id);
             self.set_aside(Kind::SegmentForeign, &file.path, what);
-        } else if !file.has_frames().unwrap_or(false) {
+        } else if !may_hold_frames(file) {
             let what = "it was being made when the power went, and holds nothing";
             let action = "the server removes it at its next start";
             self.note(Finding::new(Kind::Leftover, &file.path, what, action));
@@ -369,4 +369,9 @@ fn most_common(ids: impl Iterator<Item = u64>) -> u64 {
     let mut counts = std::collections::BTreeMap::new();
     ids.for_each(|id| *counts.entry(id).or_insert(0) += 1);
     counts.into_iter().max_by_key(|(_, count)| *count).map_or(0, |(id, _)| id)
+}
+
+/// True unless it is known to hold no frame: what cannot be read is not empty.
+fn may_hold_frames(file: &SegmentFile) -> bool {
+    file.has_frames().unwrap_or(true)
 }

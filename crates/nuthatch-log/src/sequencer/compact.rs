@@ -354,8 +354,9 @@ impl<M: Machine> LogCore<M> {
     }
 
     fn rewrite_once_durable(&mut self, liveness: Box<LivenessReport>, lsn: Lsn) -> bool {
-        let waits =
-            !self.are_vouched_for(lsn) || self.worker.is_busy() || self.maintenance.wants_quiet();
+        let waits = !self.are_vouched_for(lsn)
+            || self.worker.is_busy()
+            || self.maintenance.delays_compaction();
         let inputs = liveness.survey.inputs.iter().map(|input| input.data_end).sum();
         if waits || self.ask_for_checkpoint(lsn, inputs) {
             self.maintenance.compact.compaction = Compaction::AwaitingStates { liveness, lsn };

@@ -14,6 +14,9 @@ use std::sync::Arc;
 /// Snapshots may take at most one part in this many of the sequencer's time.
 const SNAPSHOT_TIME_SHARE: i64 = 30;
 
+/// What one snapshot held the log up counts for at most this much: the clock may have jumped.
+const STALL_NANOS_MAX: i64 = 10_000_000_000;
+
 /// A start that had to read this many records is followed by a checkpoint.
 const MAX_REPLAYED_RECORDS: u64 = 10_000;
 
@@ -43,6 +46,11 @@ struct CheckpointState {
     not_before: Timestamp,
     /// Events wait until a snapshot has been taken.
     wanted: bool,
+    /// When that began.
+    wanted_at: Timestamp,
+    /// It is wanted by a compaction, which waits for it; not for those of the interval, of which one
+    /// may always be wanted under load.
+    for_compaction: bool,
     under_way: Option<Lsn>,
     /// The newest position for which a compaction has asked for a checkpoint.
     asked_for: Lsn,
@@ -65,6 +73,8 @@ impl Maintenance {
             at,
             not_before: log.now,
             wanted: false,
+            wanted_at: log.now,
+            for_compaction: false,
             under_way: None,
             asked_for: Lsn(0),
             snapshot_bytes: 0,
@@ -72,6 +82,11 @@ impl Maintenance {
             opened_with: log.committed,
         };
         Self { checkpoint, compact: CompactState::new(log.now), sweep_at: log.now }
+    }
+
+    /// True while a compaction waits for the checkpoint that it asked for.
+    pub(super) const fn delays_compaction(&self) -> bool {
+        self.checkpoint.for_compaction
     }
 
     /// True if a snapshot waits for everything under way to be committed.
@@ -144,7 +159,8 @@ impl<M: Machine> LogCore<M> {
         let asks = is_new && affordable && possible && CHECKPOINT_BEFORE_COMPACTION.holds();
         if asks {
             state.asked_for = states;
-            state.wanted = true;
+            state.for_compaction = true;
+            self.want_checkpoint();
         }
         asks
     }
@@ -172,13 +188,21 @@ impl<M: Machine> LogCore<M> {
             if !due || self.worker.is_busy() || self.log.medium.in_memory {
                 return false;
             }
-            self.maintenance.checkpoint.wanted = true;
+            self.want_checkpoint();
         }
         if self.is_quiet() {
             self.take_snapshot();
             return true;
         }
         false
+    }
+
+    /// From now on the log takes nothing until it is quiet enough for a snapshot.
+    fn want_checkpoint(&mut self) {
+        let state = &mut self.maintenance.checkpoint;
+        if !state.wanted {
+            (state.wanted, state.wanted_at) = (true, self.log.clock.now());
+        }
     }
 
     fn is_quiet(&self) -> bool {
@@ -189,22 +213,24 @@ impl<M: Machine> LogCore<M> {
     }
 
     fn take_snapshot(&mut self) {
-        self.maintenance.checkpoint.wanted = false;
+        let state = &mut self.maintenance.checkpoint;
+        (state.wanted, state.for_compaction) = (false, false);
         if self.worker.is_busy() {
             return;
         }
-        let (covers, bytes) = self.snapshot();
+        let began = state.wanted_at;
+        let (covers, bytes) = self.snapshot(began);
         self.maintenance.checkpoint.under_way = Some(covers.lsn);
         let disk = Arc::clone(&self.log.store.disk);
         let task = move || TaskDone::Checkpoint(checkpoint::write(&*disk, covers, bytes));
         self.worker.submit(Box::new(task));
     }
 
-    fn snapshot(&mut self) -> (Covers, Vec<u8>) {
-        let started = self.log.clock.now();
+    /// A snapshot for which the log has taken nothing since `began`; the next one comes after a multiple of that.
+    fn snapshot(&mut self, began: Timestamp) -> (Covers, Vec<u8>) {
         let mut bytes = checkpoint::begin();
         self.machine.snapshot(&mut bytes);
-        let cost = self.log.clock.now().0.saturating_sub(started.0).max(0);
+        let cost = self.log.clock.now().0.saturating_sub(began.0).clamp(0, STALL_NANOS_MAX);
         let (now, lsn) = (self.log.now, self.log.committed);
         let state = &mut self.maintenance.checkpoint;
         state.snapshot_bytes = bytes.len() as u64;
@@ -235,7 +261,7 @@ impl<M: Machine> LogCore<M> {
         if memory || self.log.committed == self.maintenance.checkpoint.covered {
             return;
         }
-        let (covers, bytes) = self.snapshot();
+        let (covers, bytes) = self.snapshot(self.log.clock.now());
         self.maintenance.checkpoint.under_way = Some(covers.lsn);
         let result = checkpoint::write(&*self.log.store.disk, covers, bytes);
         self.note_checkpoint(&result);
