@@ -17,6 +17,8 @@
 //! until that is durable the stream is not to leave the new log: not by a deletion, and not by a
 //! further move.
 
+pub mod mover;
+
 use crate::op::CatalogEntry;
 use crate::rules::NEW_HOME_COUNTS;
 use crate::stream::StreamLocation;

@@ -1,6 +1,7 @@
 //! Moving a stream to another log while it is used: `STREAM.MOVE`.
 //!
-//! One task for each move copies what the stream holds into the new log, in the background and at a
+//! One task for each move drives a [`nuthatch_streams::migration::mover`], which decides about every
+//! step: it copies what the stream holds into the new log, in the background and at a
 //! bounded rate, and goes on where the copy ends after whatever stopped it. Once the copy is close
 //! behind, the stream is held for a moment, the rest follows, and the new log makes the stream's
 //! state durable: from then on it counts (`nuthatch_streams::migration` has the steps and what a
@@ -16,7 +17,7 @@ use super::pending_changes::{CHANGE_TIMEOUT, Changing};
 use super::registry::{Entry, LogIndex, StreamRoute};
 use super::request::parse_optional;
 use super::service::{Answer, DEFAULT_LOG, JetStream, LOG_TAG, placement_error};
-use mover::Mover;
+use mover::MoveDriver;
 use nuthatch_log::StreamId;
 use nuthatch_protocol::js::{StorageType, StreamConfig};
 use nuthatch_protocol::jserror::JsError;
@@ -325,13 +326,19 @@ impl JetStream {
         Ok(())
     }
 
-    fn new_move(self: &Arc<Self>, entry: &Arc<Entry>, copy: StreamRoute, rate_bytes: u64) -> Mover {
+    fn new_move(
+        self: &Arc<Self>,
+        entry: &Arc<Entry>,
+        copy: StreamRoute,
+        rate_bytes: u64,
+    ) -> MoveDriver {
         let (from, to) = (self.log_name(entry.engine), self.log_name(copy.engine));
         let progress = Progress::new(from, to, rate_bytes);
         self.moves.add((entry.account, entry.config.name.clone()), progress.clone());
         let source = StreamRoute { engine: entry.engine, id: entry.id };
         let (account, name) = (entry.account, entry.config.name.clone());
-        Mover { service: self.clone(), account, name, source, copy, progress }
+        let (service, origin) = (self.clone(), Instant::now());
+        MoveDriver { service, account, name, source, copy, progress, origin }
     }
 
     /// Goes on with moves that a stop of the server interrupted.

@@ -1,5 +1,6 @@
 //! Moves between two logs whose disks forget what was not synced: publishes, pulls and
-//! acknowledgements go on while a stream moves there and back, and power is cut at any step.
+//! acknowledgements go on while the server's mover ([`nuthatch_streams::migration::mover`]) takes a
+//! stream there and back, power is cut at any step, and syncs and writes fail.
 //!
 //! After each cut both logs are opened again and [`nuthatch_streams::migration::resolve`] decides,
 //! as the server does. What was acknowledged must be there once, under its sequence; ids that were
@@ -14,14 +15,17 @@ mod seeds;
 
 use nuthatch_log::env::{Fault, MemDisk, SeededEntropy};
 use nuthatch_log::{OpenError, StreamId};
+use nuthatch_protocol::jserror::JsError;
+use nuthatch_streams::migration::mover::{Action, Ended, Happened, Mover, Pace, Phase, Plan, Side};
 use nuthatch_streams::migration::{self, LogStream};
-use nuthatch_streams::op::{OpResult, RangeRequest};
+use nuthatch_streams::op::{CatalogEntry, OpResult};
 use nuthatch_streams::stream::StreamLocation;
 use nuthatch_streams::{AccountId, Event, HandOff, Op, OpOutcome};
 use rig::{Rig, config};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 /// Power cuts in one history.
 const CUTS: u64 = 4;
@@ -34,20 +38,27 @@ const LOGS: [&str; 2] = ["one", "two"];
 /// What was sent and is not answered yet.
 type Sent = BTreeMap<u64, Vec<u8>>;
 
-/// How far a move has come.
-#[derive(Clone, Debug)]
-enum Step {
-    Copy,
-    Left { state: Vec<u8>, last_seq: u64 },
-    Copied { state: Vec<u8> },
-    Settled,
-}
-
-#[derive(Clone, Debug)]
+/// A move on its way, and what it waits for.
 struct Move {
     from: LogStream,
     to: LogStream,
-    step: Step,
+    mover: Mover,
+    action: Action,
+}
+
+/// In pieces of a few messages, so that faults come between them.
+fn pace() -> Pace {
+    Pace {
+        store_bytes_max: 1 << 20,
+        store_messages_max: 6,
+        switch_lag: 4,
+        hold_step: Duration::from_millis(600),
+        hold_max: Duration::from_secs(20),
+        retry_min: Duration::from_millis(250),
+        retry_max: Duration::from_secs(10),
+        busy_pause: Duration::from_secs(2),
+        rate_bytes: 1 << 30,
+    }
 }
 
 /// The disks and what the outside world knows.
@@ -69,6 +80,12 @@ struct World {
     is_gone: bool,
     /// Perhaps it was: nobody has answered.
     is_doomed: bool,
+    /// A stream that may go, as the log that it leaves has said: no answer came to what follows.
+    left: Option<(LogStream, LogStream)>,
+    now: Duration,
+    given_up: u64,
+    /// Logs that stopped over a fault while they worked.
+    stopped: u64,
     flaw: Flaw,
 }
 
@@ -82,7 +99,11 @@ enum Flaw {
     Hasty,
 }
 
-/// Power is gone.
+fn location(at: LogStream) -> StreamLocation {
+    StreamLocation { log: LOGS[at.log].to_owned(), stream: at.stream }
+}
+
+/// Power is gone, or a log has stopped.
 struct Dark;
 
 type Lit<T> = Result<T, Dark>;
@@ -104,6 +125,10 @@ impl World {
             forgotten: Arc::new(AtomicBool::new(true)),
             is_gone: false,
             is_doomed: false,
+            left: None,
+            now: Duration::from_secs(1),
+            given_up: 0,
+            stopped: 0,
             flaw,
         }
     }
@@ -113,15 +138,29 @@ impl World {
         StreamId(self.next_id)
     }
 
+    /// Power goes at some operation of each disk. Before that a sync may fail and drop what it was to
+    /// make durable, or a write: either stops its log, and nothing else is known of it then.
+    fn inject_faults(&mut self) {
+        for disk in &self.disks {
+            let begin = disk.operations() + 1;
+            disk.inject(Fault::PowerCut(begin + self.chance.below(160)));
+            match self.chance.below(6) {
+                0 => disk.inject(Fault::SyncError(begin + self.chance.below(120))),
+                1 => disk.inject(Fault::WriteError(begin + self.chance.below(120))),
+                _ => {}
+            }
+        }
+    }
+
     fn work(&mut self, rigs: &mut [Rig; 2]) -> Lit<()> {
         for _ in 0..self.chance.below(ROUNDS) {
             if self.provenance.is_none() {
                 self.create(rigs)?;
             }
             match self.chance.below(40) {
-                0..10 => self.step(rigs)?,
-                10..20 => self.consume(rigs)?,
-                20 => self.delete(rigs)?,
+                0..18 => self.step(rigs)?,
+                18..25 => self.consume(rigs)?,
+                25 => self.delete(rigs)?,
                 _ => self.publish(rigs)?,
             }
             self.collect(&rigs[0])?;
@@ -144,7 +183,7 @@ impl World {
             return Ok(());
         }
         // A switch that has begun comes to its end first.
-        if self.under_way.as_ref().is_some_and(|going| !matches!(going.step, Step::Copy)) {
+        if self.under_way.as_ref().is_some_and(|going| going.mover.phase() != Phase::Free) {
             return Ok(());
         }
         let provenance = self.provenance();
@@ -155,9 +194,6 @@ impl World {
         self.acked.clear();
         self.confirmed.clear();
         self.sent.clear();
-        if let Some(Move { to, .. }) = self.under_way.take() {
-            rigs[to.log].op(Op::Forget { id: to.stream, only_copy: true })?;
-        }
         Ok(())
     }
 
@@ -208,31 +244,73 @@ impl World {
 
     /// One step of a move, or the beginning of one.
     fn step(&mut self, rigs: &mut [Rig; 2]) -> Lit<()> {
-        let Some(Move { from, to, step }) = self.under_way.clone() else {
-            return self.begin(rigs);
-        };
-        let step = match step {
-            Step::Copy => match self.copy(rigs, from, to)? {
-                false => Step::Copy,
-                true => self.leave(rigs, from, to)?,
-            },
-            Step::Left { state, last_seq } => {
-                while last_seq > rigs[to.log].last_seq(to.stream)? {
-                    self.copy(rigs, from, to)?;
+        let Some(mut going) = self.under_way.take() else { return self.begin(rigs) };
+        // Now and then everything takes so long that the patience for holding a stream ends.
+        let slow = self.chance.below(20) == 0;
+        self.now += if slow { Duration::from_secs(1) } else { Duration::from_millis(1) };
+        // What concerns no log is no step.
+        loop {
+            let happened = match going.action {
+                Action::TakeTurn => Happened::Turn(true),
+                Action::Lock => Happened::Locked(config()),
+                Action::Rest { until } | Action::Retry { until, .. } => {
+                    self.now = self.now.max(until);
+                    Happened::Rested
                 }
-                Step::Copied { state }
+                _ => break,
+            };
+            going.action = going.mover.step(happened, self.now);
+        }
+        let action = std::mem::replace(&mut going.action, Action::Lock);
+        let happened = match action {
+            Action::Run { side, op, until } => {
+                let at = if side == Side::Source { going.from } else { going.to };
+                if matches!(op, Op::Stay { .. }) {
+                    self.left = None;
+                }
+                match rigs[at.log].try_op(op) {
+                    // The log has stopped and does not answer, or the disk has.
+                    None => return Err(Dark),
+                    Some(_) if until.is_some_and(|until| self.now > until) => Happened::Late,
+                    Some(outcome) => {
+                        self.note_left(&going, &outcome);
+                        Happened::Outcome(outcome)
+                    }
+                }
             }
-            Step::Copied { state } => {
-                rigs[to.log].op(Op::Settle { id: to.stream, state })?;
-                Step::Settled
+            Action::Switch => {
+                self.switch(rigs, going.from, going.to);
+                Happened::Switched
             }
-            Step::Settled => {
-                self.switch(rigs, from, to);
-                self.under_way = None;
-                return Ok(());
-            }
+            Action::AwaitForgotten => match self.forgotten.load(Ordering::Relaxed) {
+                true => Happened::Outcome(Ok(OpOutcome::Done)),
+                false => Happened::NoAnswer(JsError::CLUSTER_NOT_AVAIL),
+            },
+            Action::End(ended) => return self.ended(&ended),
+            other => panic!("that is no step of a log: {other:?}"),
         };
-        self.under_way = Some(Move { from, to, step });
+        going.action = going.mover.step(happened, self.now);
+        self.under_way = Some(going);
+        Ok(())
+    }
+
+    /// A log that says that a stream may go durably remembers where to.
+    fn note_left(&mut self, going: &Move, outcome: &OpResult) {
+        if matches!(outcome, Ok(OpOutcome::Left { .. })) {
+            self.left = Some((going.from, going.to));
+        }
+    }
+
+    /// What a move that is over says of itself.
+    fn ended(&mut self, ended: &Ended) -> Lit<()> {
+        match ended {
+            Ended::Moved => self.moves += 1,
+            Ended::GivenUp { not_refused: None, not_dropped: None, .. } => self.given_up += 1,
+            // The log has failed: a restart finds out.
+            Ended::Unforgotten(_) | Ended::Undecided(_) | Ended::GivenUp { .. } => {
+                return Err(Dark);
+            }
+        }
         Ok(())
     }
 
@@ -243,50 +321,23 @@ impl World {
             id: to.stream,
             account: AccountId::GLOBAL,
             config: config(),
-            from: StreamLocation { log: LOGS[from.log].to_owned(), stream: from.stream },
+            from: location(from),
             created: nuthatch_protocol::js::Time(1),
         };
         rigs[to.log].op(op)?;
-        self.under_way = Some(Move { from, to, step: Step::Copy });
+        self.go_on(from, to);
         Ok(())
     }
 
-    /// Copies a stretch; `true`: there was nothing more.
-    fn copy(&mut self, rigs: &mut [Rig; 2], from: LogStream, to: LogStream) -> Lit<bool> {
-        let next = rigs[to.log].last_seq(to.stream)? + 1;
-        let request = RangeRequest { from: next, ..RangeRequest::default() };
-        let read = rigs[from.log].op(Op::ReadRange { id: from.stream, request })?;
-        let OpOutcome::Range(mut range) = read else { panic!("not a range: {read:?}") };
-        if range.next <= next {
-            return Ok(true);
-        }
-        // In small pieces, so that cuts come between them.
-        let mut gap_to = range.next - 1;
-        if range.messages.len() > 6 {
-            range.messages.truncate(6);
-            gap_to = range.messages[5].seq;
-        }
-        rigs[to.log].op(Op::Mirror { id: to.stream, copies: range.messages, gap_to })?;
-        Ok(false)
-    }
-
-    fn leave(&mut self, rigs: &mut [Rig; 2], from: LogStream, to: LogStream) -> Lit<Step> {
-        rigs[to.log].op(Op::Probe { id: to.stream })?;
-        let op = Op::Leave {
-            id: from.stream,
-            log: LOGS[from.log].to_owned(),
-            to: StreamLocation { log: LOGS[to.log].to_owned(), stream: to.stream },
-            config: config(),
-        };
-        match rigs[from.log].op(op)? {
-            OpOutcome::Left { state, last_seq } => Ok(Step::Left { state, last_seq }),
-            other => panic!("has not left: {other:?}"),
-        }
+    fn go_on(&mut self, from: LogStream, to: LogStream) {
+        let plan = Plan { source: location(from), copy: location(to) };
+        let mut mover = Mover::new(plan, pace());
+        let action = mover.step(Happened::Began, self.now);
+        self.under_way = Some(Move { from, to, mover, action });
     }
 
     fn switch(&mut self, rigs: &mut [Rig; 2], from: LogStream, to: LogStream) {
         self.provenance = Some(to);
-        self.moves += 1;
         let taken: Arc<Mutex<Option<HandOff>>> = Arc::default();
         let slot = taken.clone();
         let respond = Box::new(move |hand_off| *slot.lock().expect("lock") = hand_off);
@@ -311,6 +362,7 @@ impl World {
         }
         self.under_way = None;
         self.sent.clear();
+        self.check_left(&catalogs)?;
         let serve = found.serve.first().map(|(log, e)| LogStream { log: *log, stream: e.id });
         if serve.is_some() && self.is_gone {
             return Err("a deleted stream has come back".to_owned());
@@ -339,9 +391,21 @@ impl World {
         self.forgotten.store(true, Ordering::Relaxed);
         if let Some(resume) = found.resume.first() {
             let (from, to) = (resume.source, resume.copy);
-            self.under_way = Some(Move { from, to, step: Step::Copy });
+            self.go_on(from, to);
         }
         Ok(())
+    }
+
+    /// The log that said that a stream may go says where it goes, as long as it has it.
+    fn check_left(&mut self, catalogs: &[Vec<CatalogEntry>; 2]) -> Result<(), String> {
+        let Some((from, to)) = self.left.take() else { return Ok(()) };
+        let entry = catalogs[from.log].iter().find(|entry| entry.id == from.stream);
+        match entry.map(|entry| &entry.provenance.to) {
+            Some(noted) if *noted != Some(location(to)) => {
+                Err(format!("a stream that may be in log {} does not say so: {noted:?}", to.log))
+            }
+            _ => Ok(()),
+        }
     }
 
     fn check(&mut self, rigs: &mut [Rig; 2]) -> Result<(), String> {
@@ -378,20 +442,20 @@ fn open(disks: &[MemDisk; 2], salt: u64) -> Result<[Rig; 2], OpenError> {
     Ok([Rig::open(&disks[0], salt, &shared)?, Rig::open(&disks[1], salt ^ 99, &shared)?])
 }
 
-/// Returns how the disks were used, and how many moves came to their end.
-fn history(seed: u64, flaw: Flaw) -> Result<(u64, [u64; 2]), String> {
+/// Returns how the disks were used, and how many moves came to their end, streams were deleted, moves
+/// were given up, logs stopped.
+fn history(seed: u64, flaw: Flaw) -> Result<(u64, [u64; 4]), String> {
     let mut world = World::new(seed, flaw);
     let mut trace = 0_u64;
     for cut in 0..CUTS {
-        for disk in &world.disks {
-            disk.inject(Fault::PowerCut(disk.operations() + 1 + world.chance.below(160)));
-        }
+        world.inject_faults();
         let salt = seed * 31 + cut;
         match open(&world.disks, salt) {
             Ok(mut rigs) => {
                 if world.resume(&mut rigs).is_ok() {
                     // Dark or not, power goes now.
                     let _ = world.work(&mut rigs);
+                    world.stopped += rigs.iter().filter(|rig| rig.has_stopped()).count() as u64;
                 }
             }
             Err(OpenError::Io { .. }) => {}
@@ -411,7 +475,7 @@ fn history(seed: u64, flaw: Flaw) -> Result<(u64, [u64; 2]), String> {
         }
     }
     finish(&mut world, seed)?;
-    Ok((trace, [world.moves, world.deletions]))
+    Ok((trace, [world.moves, world.deletions, world.given_up, world.stopped]))
 }
 
 /// With power, a move comes to its end, and everything is still there.
@@ -422,7 +486,7 @@ fn finish(world: &mut World, seed: u64) -> Result<(), String> {
     if world.provenance.is_none() {
         return Ok(());
     }
-    for round in 0..1_000 {
+    for round in 0..4_000 {
         if world.under_way.is_none() {
             break;
         }
@@ -445,15 +509,18 @@ fn finish(world: &mut World, seed: u64) -> Result<(), String> {
 
 #[test]
 fn nothing_is_lost_or_doubled_by_power_cuts_during_moves() {
-    let (mut moves, mut deletions) = (0, 0);
+    let mut totals = [0; 4];
     for seed in seeds::seeds(0..HISTORIES) {
         match history(seed, Flaw::None) {
-            Ok((_, [moved, deleted])) => (moves, deletions) = (moves + moved, deletions + deleted),
+            Ok((_, counts)) => totals = std::array::from_fn(|at| totals[at] + counts[at]),
             Err(why) => panic!("seed {seed}: {why}"),
         }
     }
+    let [moves, deletions, given_up, stopped] = totals;
     assert!(moves > HISTORIES / 2, "only {moves} moves came to their end");
     assert!(deletions > HISTORIES / 4, "only {deletions} streams were deleted");
+    assert!(given_up > 0, "no move was given up because its stream was deleted");
+    assert!(stopped > HISTORIES / 4, "only {stopped} logs stopped over a fault");
 }
 
 #[test]

@@ -7,7 +7,7 @@ use nuthatch_log::{Log, LogCore, LogHandle, LogOptions, OpenError, StreamId, Syn
 use nuthatch_protocol::ack::parse_ack_subject;
 use nuthatch_protocol::js::{AckPolicy, ConsumerConfig, CreateConsumerRequest, StreamConfig};
 use nuthatch_streams::consumer::PreparedConsumer;
-use nuthatch_streams::op::{CatalogEntry, GetMessage};
+use nuthatch_streams::op::{CatalogEntry, GetMessage, OpResult};
 use nuthatch_streams::validate::{self, Limits};
 use nuthatch_streams::{
     AccountId, AckItem, ClientBatch, Delivery, Engine, EngineConfig, Event, Item, Message, Op,
@@ -164,6 +164,11 @@ impl Rig {
 
     /// The outcome; the power is gone if there is none, or a refusal.
     pub fn op(&mut self, op: Op) -> Lit<OpOutcome> {
+        self.try_op(op).and_then(Result::ok).ok_or(Dark)
+    }
+
+    /// The outcome, if there is one.
+    pub fn try_op(&mut self, op: Op) -> Option<OpResult> {
         let result = Arc::new(Mutex::new(None));
         let slot = result.clone();
         let respond = Box::new(move |outcome| *slot.lock().expect("lock") = Some(outcome));
@@ -173,8 +178,12 @@ impl Rig {
                 break;
             }
         }
-        let outcome = result.lock().expect("lock").take();
-        outcome.and_then(Result::ok).ok_or(Dark)
+        result.lock().expect("lock").take()
+    }
+
+    /// True if the log has stopped over a fault.
+    pub fn has_stopped(&self) -> bool {
+        self.handle.stats().failed > 0
     }
 
     pub fn catalog(&mut self) -> Vec<CatalogEntry> {
@@ -182,19 +191,6 @@ impl Rig {
             Ok(OpOutcome::Catalog { streams, unreadable_records: 0, .. }) => streams,
             Ok(other) => panic!("no catalog: {other:?}"),
             Err(Dark) => panic!("no catalog"),
-        }
-    }
-
-    pub fn last_seq(&mut self, id: StreamId) -> Lit<u64> {
-        let op = Op::StreamInfo {
-            id,
-            deleted_details: false,
-            subjects_filter: String::new(),
-            offset: 0,
-        };
-        match self.op(op)? {
-            OpOutcome::Stream { info, .. } => Ok(info.state.last_seq),
-            other => panic!("no information: {other:?}"),
         }
     }
 

@@ -1,70 +1,40 @@
-//! The task of one move: copies, switches, tries again.
+//! The task of one move: does what [`nuthatch_streams::migration::mover`] says, and tells it what became
+//! of it. Nothing here decides about a step.
 
-use super::super::pending_changes::{CHANGE_TIMEOUT, PendingChange};
-use super::super::registry::{Entry, LogIndex, StreamRoute};
-use super::super::service::{JetStream, unexpected};
+use super::super::pending_changes::{CHANGE_TIMEOUT, Changing, PendingChange};
+use super::super::registry::{Entry, StreamRoute};
+use super::super::service::JetStream;
 use super::{Progress, closed, placed};
-use nuthatch_protocol::js::StreamConfig;
 use nuthatch_protocol::jserror::JsError;
-use nuthatch_streams::migration::refusal_of;
-use nuthatch_streams::op::{OpResult, Range, RangeRequest};
+use nuthatch_streams::migration::mover::{
+    Action, Ended, GivenUp, Happened, Mover, Now, Pace, Phase, Plan, Side,
+};
+use nuthatch_streams::op::OpResult;
 use nuthatch_streams::stream::StreamLocation;
-use nuthatch_streams::{AccountId, Op, OpOutcome};
+use nuthatch_streams::{AccountId, Op};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 use tokio::sync::{SemaphorePermit, oneshot};
 use tokio::time::timeout;
 
-/// Bytes that are read before they are stored, about: every store waits for the new log's medium, so
-/// that many small ones would not keep up with publishers.
+/// Bytes that are read before they are stored, about ([`Pace::store_bytes_max`]).
 pub(super) const STORE_BYTES_MAX: u64 = 8 << 20;
 /// Messages, likewise.
 const STORE_MESSAGES_MAX: usize = 16 * 1024;
-/// A copy this many messages behind is close enough to hold the stream for the rest.
+/// See [`Pace::switch_lag`].
 const SWITCH_LAG: u64 = 4096;
-/// So long the stream is held for the rest of the copy. If that does not suffice it goes on, and
-/// the copy with it; each further try may take longer by as much. It is not held at all while the
-/// new log needs more than half of that for a frame: the last of them cannot be taken back.
+/// See [`Pace::hold_step`].
 const HOLD_STEP: Duration = Duration::from_millis(600);
-/// However many tries there were.
+/// See [`Pace::hold_max`].
 const HOLD_MAX: Duration = Duration::from_secs(20);
-/// After a problem a move waits so long, and twice as long after each further one.
+/// See [`Pace::retry_min`].
 const RETRY_MIN: Duration = Duration::from_millis(250);
-/// At most.
+/// See [`Pace::retry_max`].
 const RETRY_MAX: Duration = Duration::from_secs(10);
 
-/// A stream that has moved.
-struct Moved {
-    /// How long it was held.
-    held: Duration,
-    /// Tells once the old log has forgotten it.
-    forgotten: oneshot::Receiver<OpResult>,
-}
-
-/// How a move ends, or why it has not come to its end.
-enum Fault {
-    /// The stream or its copy is gone.
-    Gone,
-    /// It was cancelled.
-    Cancelled,
-    /// The new log stopped while it was taking over: what it holds shows after a restart.
-    Undecided(JsError),
-    /// It is worth another try.
-    Problem(JsError),
-}
-
-impl From<JsError> for Fault {
-    fn from(error: JsError) -> Self {
-        if is_gone(&error) {
-            return Self::Gone;
-        }
-        Self::Problem(error)
-    }
-}
-
 /// The task of one move.
-pub(super) struct Mover {
+pub(super) struct MoveDriver {
     pub(super) service: Arc<JetStream>,
     pub(super) account: AccountId,
     pub(super) name: String,
@@ -73,30 +43,206 @@ pub(super) struct Mover {
     /// Location of the copy.
     pub(super) copy: StreamRoute,
     pub(super) progress: Arc<Progress>,
+    /// What the mover's time is counted from.
+    pub(super) origin: Instant,
 }
 
-impl Mover {
+/// What the task holds between two steps.
+#[derive(Default)]
+struct Holds<'a> {
+    turn: Option<SemaphorePermit<'a>>,
+    /// Tells once the old log has forgotten the stream.
+    forgotten: Option<oneshot::Receiver<OpResult>>,
+}
+
+impl MoveDriver {
     pub(super) async fn run(self) {
-        let mut wait = RETRY_MIN;
-        let mut tries = 0;
-        let ended = loop {
-            let began = Instant::now();
-            match self.attempt(&mut tries).await {
-                Ok(moved) => break Ok(moved),
-                Err(Fault::Problem(error)) => {
-                    if began.elapsed() > RETRY_MAX {
-                        wait = RETRY_MIN;
-                    }
+        let mut mover = self.mover();
+        let first = self.step(&mut mover, Happened::Began);
+        let ended = self.drive(&mut mover, first).await;
+        self.end(ended, None);
+    }
+
+    /// The new log has refused the copy, or stopped before it answered.
+    pub(super) async fn give_up(&self, error: &JsError) {
+        let mut mover = self.mover();
+        let first = mover.give_up();
+        let ended = self.drive(&mut mover, first).await;
+        self.end(ended, Some(error));
+    }
+
+    fn mover(&self) -> Mover {
+        let location = |log: &str, route: StreamRoute| StreamLocation {
+            log: log.to_owned(),
+            stream: route.id,
+        };
+        let plan = Plan {
+            source: location(&self.progress.from, self.source),
+            copy: location(&self.progress.to, self.copy),
+        };
+        let pace = Pace {
+            store_bytes_max: STORE_BYTES_MAX,
+            store_messages_max: STORE_MESSAGES_MAX,
+            switch_lag: SWITCH_LAG,
+            hold_step: HOLD_STEP,
+            hold_max: HOLD_MAX,
+            retry_min: RETRY_MIN,
+            retry_max: RETRY_MAX,
+            busy_pause: CHANGE_TIMEOUT,
+            rate_bytes: self.progress.rate_bytes.max(1),
+        };
+        Mover::new(plan, pace)
+    }
+
+    fn now(&self) -> Now {
+        self.origin.elapsed()
+    }
+
+    /// Tells the mover what happened, and others how far it is.
+    fn step(&self, mover: &mut Mover, happened: Happened) -> Action {
+        if self.progress.cancelled.load(Ordering::Acquire) {
+            mover.cancel();
+        }
+        let action = mover.step(happened, self.now());
+        let progress = mover.progress();
+        self.progress.copied.store(progress.copied_seq, Ordering::Relaxed);
+        self.progress.last_seq.store(progress.last_seq, Ordering::Relaxed);
+        self.progress.switched.store(progress.switched, Ordering::Release);
+        action
+    }
+
+    async fn drive(&self, mover: &mut Mover, mut action: Action) -> Ended {
+        let mut holds = Holds::default();
+        loop {
+            if !mover.needs_turn() {
+                holds.turn = None;
+            }
+            let happened = match action {
+                Action::TakeTurn => self.take_turn(&mut holds).await,
+                Action::Run { side, op, until } => self.perform(side, op, until).await,
+                Action::Rest { until } => self.rest(until).await,
+                Action::Retry { until, wait, error } => {
                     self.tell(&error, wait);
-                    let woken = self.progress.wake.notified();
-                    // Woken early, it was cancelled.
-                    let _ = timeout(wait, woken).await;
-                    wait = (wait * 2).min(RETRY_MAX);
+                    self.rest(until).await
                 }
-                Err(fault) => break Err(fault),
+                Action::Lock => match self.lock().await {
+                    Ok((changing, entry)) => {
+                        action = self.switch(mover, changing, &entry, &mut holds).await;
+                        continue;
+                    }
+                    Err(happened) => happened,
+                },
+                Action::Switch => panic!("a stream is switched under the lock of its name"),
+                Action::AwaitForgotten => {
+                    self.say_moved(mover.progress().held);
+                    let forgotten = holds.forgotten.take().expect("the stream was switched");
+                    forgotten.await.map_or_else(|_| Happened::NoAnswer(closed()), Happened::Outcome)
+                }
+                Action::End(ended) => return ended,
+            };
+            action = self.step(mover, happened);
+        }
+    }
+
+    /// Waits for its turn, or until it is cancelled.
+    async fn take_turn<'a>(&'a self, holds: &mut Holds<'a>) -> Happened {
+        tokio::select! {
+            permit = self.service.moves.room.acquire() => {
+                holds.turn = permit.ok();
+                Happened::Turn(holds.turn.is_some())
+            }
+            () = self.progress.wake.notified() => Happened::Turn(true),
+        }
+    }
+
+    /// Woken early, it was cancelled.
+    async fn rest(&self, until: Now) -> Happened {
+        let pause = until.saturating_sub(self.now());
+        let _ = timeout(pause, self.progress.wake.notified()).await;
+        Happened::Rested
+    }
+
+    /// Runs an operation, waiting for room as long as the log's queue is full: a stream that is held
+    /// must not stay so because the server is busy.
+    async fn perform(&self, side: Side, op: Op, until: Option<Now>) -> Happened {
+        let engine = match side {
+            Side::Source => self.source.engine,
+            Side::Copy => self.copy.engine,
+        };
+        let work = async {
+            match self.service.begin(engine, op).await {
+                Ok(outcome) => {
+                    outcome.await.map_or_else(|_| Happened::NoAnswer(closed()), Happened::Outcome)
+                }
+                Err(error) => Happened::NotSent(error),
             }
         };
-        self.end(ended).await;
+        match until {
+            None => work.await,
+            Some(until) => {
+                let patience = until.saturating_sub(self.now());
+                timeout(patience, work).await.unwrap_or(Happened::Late)
+            }
+        }
+    }
+
+    /// The right to change the stream's name, if it is where it was.
+    async fn lock(&self) -> Result<(Changing, Arc<Entry>), Happened> {
+        // The stream may be about to change in a log that takes long.
+        let Ok(changing) = self.service.lock_for(self.account, &self.name).await else {
+            return Err(Happened::LockBusy);
+        };
+        match self.service.entry(self.account, &self.name) {
+            Ok(entry) if (entry.engine, entry.id) == (self.source.engine, self.source.id) => {
+                Ok((changing, entry))
+            }
+            _ => Err(Happened::Elsewhere),
+        }
+    }
+
+    /// Everything for which the stream's name is kept from others. Returns what is to be done behind it.
+    async fn switch(
+        &self,
+        mover: &mut Mover,
+        changing: Changing,
+        entry: &Arc<Entry>,
+        holds: &mut Holds<'_>,
+    ) -> Action {
+        let config = placed(&entry.config, &self.progress.to);
+        let action = self.step(mover, Happened::Locked(Box::new(config.clone())));
+        let pending = PendingChange::new(self.account, self.source.engine, entry.config.clone());
+        let work = self.while_in(Phase::Held, mover, action);
+        let (action, changing) = self.service.settle(changing, pending, work).await;
+        if mover.phase() != Phase::Settling {
+            return action;
+        }
+        let pending = PendingChange::new(self.account, self.copy.engine, entry.config.clone());
+        let work = self.while_in(Phase::Settling, mover, action);
+        let (action, _changing) = self.service.settle(changing, pending, work).await;
+        if action != Action::Switch {
+            return action;
+        }
+        let (id, engine) = (self.copy.id, self.copy.engine);
+        let new = Entry { id, engine, config: Arc::new(config), ..(**entry).clone() };
+        let seen = self.service.change(|registry| {
+            registry.rehome(entry, new);
+            registry.version()
+        });
+        holds.forgotten = Some(self.service.core_port.switch(self.source, self.copy, seen));
+        let action = self.step(mover, Happened::Switched);
+        self.while_in(Phase::Switching, mover, action).await
+    }
+
+    /// Runs the operations of one phase.
+    async fn while_in(&self, phase: Phase, mover: &mut Mover, mut action: Action) -> Action {
+        while mover.phase() == phase {
+            let Action::Run { side, op, until } = action else {
+                panic!("only operations are run under the lock of a name: {action:?}")
+            };
+            let happened = self.perform(side, op, until).await;
+            action = self.step(mover, happened);
+        }
+        action
     }
 
     /// Says why the move has not come to its end: in its status always, in the server's log when it is
@@ -113,47 +259,60 @@ impl Mover {
         }
     }
 
-    /// Clears up, says how it ended.
-    async fn end(&self, ended: Result<Moved, Fault>) {
-        let (name, to) = (&self.name, &self.progress.to);
-        let error = match ended {
-            Ok(Moved { held, forgotten }) => {
-                let ms = held.as_millis();
-                self.service.core_port.say(&format!(
-                    "stream {name:?} has moved to log {to}; it was held for {ms} ms"
-                ));
-                if !self.is_forgotten(forgotten).await {
-                    return;
-                }
-                None
-            }
-            Err(Fault::Cancelled) => {
-                self.drop_copy().await;
-                Some("cancelled".to_owned())
-            }
-            Err(Fault::Gone) => {
-                self.drop_copy().await;
-                Some("the stream was deleted".to_owned())
-            }
-            Err(Fault::Undecided(error) | Fault::Problem(error)) => {
-                let text = format!(
-                    "log {to} stopped while it took over stream {name:?} ({error}): the stream \
-                     waits for a restart of the server, which finds out where it lives"
-                );
-                self.service.core_port.say(&text);
-                Some(text)
-            }
-        };
-        if error.is_none() {
-            self.service.moves.known.lock().remove(&(self.account, name.clone()));
-        }
-        self.close(error);
+    fn say_moved(&self, held: Duration) {
+        let (name, to, ms) = (&self.name, &self.progress.to, held.as_millis());
+        self.service
+            .core_port
+            .say(&format!("stream {name:?} has moved to log {to}; it was held for {ms} ms"));
     }
 
-    /// The new log has refused the copy, or stopped before it answered.
-    pub(super) async fn give_up(&self, error: &JsError) {
-        self.drop_copy().await;
-        self.close(Some(error.to_string()));
+    /// Says how it ended. `refusal` is why it did not even begin.
+    fn end(&self, ended: Ended, refusal: Option<&JsError>) {
+        let (name, from, to) = (&self.name, &self.progress.from, &self.progress.to);
+        let say = |text: &str| self.service.core_port.say(text);
+        match ended {
+            Ended::Moved => {
+                self.service.moves.known.lock().remove(&(self.account, name.clone()));
+                self.close(None);
+            }
+            // The move stays under way: the stream must not leave its new log.
+            Ended::Unforgotten(error) => {
+                let text = format!(
+                    "log {from} does not forget stream {name:?}, which has left it ({error}): until a \
+                     restart the stream can neither be deleted nor move on"
+                );
+                say(&text);
+                *self.progress.error.lock() = Some(text);
+            }
+            Ended::GivenUp { why, not_refused, not_dropped } => {
+                if let Some(error) = not_refused {
+                    say(&format!(
+                        "the move of stream {name:?} was not given up, a restart goes on with it: \
+                         {error}"
+                    ));
+                }
+                if let Some(error) = not_dropped {
+                    say(&format!(
+                        "the unfinished copy of stream {name:?} in log {to} stays until a restart: \
+                         {error}"
+                    ));
+                }
+                let text = match why {
+                    GivenUp::Cancelled => "cancelled".to_owned(),
+                    GivenUp::Gone => "the stream was deleted".to_owned(),
+                    GivenUp::Refused => refusal.map(JsError::to_string).unwrap_or_default(),
+                };
+                self.close(Some(text));
+            }
+            Ended::Undecided(error) => {
+                let text = format!(
+                    "log {to} stopped while it took over stream {name:?} ({error}): the stream waits \
+                     for a restart of the server, which finds out where it lives"
+                );
+                say(&text);
+                self.close(Some(text));
+            }
+        }
     }
 
     fn close(&self, error: Option<String>) {
@@ -161,309 +320,9 @@ impl Mover {
         self.progress.ended.store(true, Ordering::Release);
         self.service.moves.active.fetch_sub(1, Ordering::AcqRel);
     }
-
-    /// Waits until the old log has durably forgotten the stream. If it does not, the stream can be
-    /// used, but neither be deleted nor move on before a restart: the move stays under way.
-    async fn is_forgotten(&self, forgotten: oneshot::Receiver<OpResult>) -> bool {
-        let error = match forgotten.await {
-            Ok(Ok(_)) => return true,
-            Ok(Err(error)) => error,
-            Err(_) => closed(),
-        };
-        let (name, from) = (&self.name, &self.progress.from);
-        let text = format!(
-            "log {from} does not forget stream {name:?}, which has left it ({error}): until a restart \
-             the stream can neither be deleted nor move on"
-        );
-        self.service.core_port.say(&text);
-        *self.progress.error.lock() = Some(text);
-        false
-    }
-
-    /// Drops the copy for good. The old log remembers first that it is not to be gone on with, or has
-    /// durably forgotten the stream: a copy that cannot be dropped now goes with the next start.
-    async fn drop_copy(&self) {
-        let refused = Some(refusal_of(&self.progress.from, self.copy.id));
-        let stay = Op::Stay { id: self.source.id, refused };
-        match self.insist(self.source.engine, stay).await {
-            Err(error) if !is_gone(&error) => self.service.core_port.say(&format!(
-                "the move of stream {:?} was not given up, a restart goes on with it: {error}",
-                self.name
-            )),
-            _ => self.forget_copy().await,
-        }
-    }
-
-    async fn forget_copy(&self) {
-        // Only a copy: were this stream the live one, the engine would refuse.
-        let op = Op::Forget { id: self.copy.id, only_copy: true };
-        if let Err(error) = self.insist(self.copy.engine, op).await
-            && !is_gone(&error)
-        {
-            let (name, to) = (&self.name, &self.progress.to);
-            self.service.core_port.say(&format!(
-                "the unfinished copy of stream {name:?} in log {to} stays until a restart: {error}"
-            ));
-        }
-    }
-
-    /// Runs an operation, waiting for room as long as the log's queue is full: a stream that is held
-    /// must not stay so because the server is busy.
-    async fn insist(&self, engine: LogIndex, op: Op) -> Result<OpOutcome, JsError> {
-        let outcome = self.service.begin(engine, op).await?;
-        outcome.await.map_err(|_| closed())?
-    }
-
-    /// Waits for its turn.
-    async fn turn(&self) -> Result<SemaphorePermit<'_>, Fault> {
-        if self.progress.cancelled.load(Ordering::Acquire) {
-            return Err(Fault::Cancelled);
-        }
-        tokio::select! {
-            permit = self.service.moves.room.acquire() => {
-                permit.map_err(|_| Fault::Problem(closed()))
-            }
-            () = self.progress.wake.notified() => Err(Fault::Cancelled),
-        }
-    }
-
-    /// Copies from where the copy ends, and switches.
-    async fn attempt(&self, tries: &mut u32) -> Result<Moved, Fault> {
-        let _turn = self.turn().await?;
-        let mut next = self.copied().await? + 1;
-        loop {
-            if self.progress.cancelled.load(Ordering::Acquire) {
-                return Err(Fault::Cancelled);
-            }
-            let began = Instant::now();
-            let range = self.gather(next).await?;
-            let bytes = weight(&range);
-            let last_seq = range.last_seq;
-            self.progress.last_seq.store(last_seq, Ordering::Relaxed);
-            next = self.store(next, range).await?;
-            if last_seq < next + SWITCH_LAG {
-                *tries += 1;
-                let allowed = (HOLD_STEP * *tries).min(HOLD_MAX);
-                self.check_is_quick(allowed).await?;
-                if let Some(moved) = self.switch(next, allowed).await? {
-                    return Ok(moved);
-                }
-                next = self.copied().await? + 1;
-            } else {
-                self.pace(bytes, began).await;
-            }
-        }
-    }
-
-    /// Waits as long as the rate asks for after so many bytes.
-    async fn pace(&self, bytes: u64, began: Instant) {
-        let due = Duration::from_secs_f64(bytes as f64 / self.progress.rate_bytes.max(1) as f64);
-        if let Some(pause) = due.checked_sub(began.elapsed()) {
-            self.rest(pause).await;
-        }
-    }
-
-    /// Woken early, it was cancelled.
-    async fn rest(&self, pause: Duration) {
-        let _ = timeout(pause, self.progress.wake.notified()).await;
-    }
-
-    /// Whether the new log is so quick at the moment that the stream can be held for the two frames
-    /// that a switch takes. Otherwise another attempt is made later, with more patience.
-    async fn check_is_quick(&self, allowed: Duration) -> Result<(), JsError> {
-        let began = Instant::now();
-        self.insist(self.copy.engine, Op::Probe { id: self.copy.id }).await?;
-        let took = began.elapsed();
-        if took * 2 <= allowed {
-            return Ok(());
-        }
-        let (to, ms) = (&self.progress.to, took.as_millis());
-        let text = format!("log {to} takes {ms} ms to store a frame: trying again later");
-        Err(JsError::STREAM_STORE_FAILED.with_err(text))
-    }
-
-    /// The last sequence that is durable in the copy.
-    async fn copied(&self) -> Result<u64, JsError> {
-        let op = Op::StreamInfo {
-            id: self.copy.id,
-            deleted_details: false,
-            subjects_filter: String::new(),
-            offset: 0,
-        };
-        match self.insist(self.copy.engine, op).await? {
-            OpOutcome::Stream { info, .. } => Ok(info.state.last_seq),
-            other => Err(unexpected(&other)),
-        }
-    }
-
-    async fn read(&self, from: u64) -> Result<Range, JsError> {
-        let request = RangeRequest { from, ..RangeRequest::default() };
-        let op = Op::ReadRange { id: self.source.id, request };
-        match self.insist(self.source.engine, op).await? {
-            OpOutcome::Range(range) => Ok(range),
-            other => Err(unexpected(&other)),
-        }
-    }
-
-    /// Reads messages from a sequence on, as many as are stored at a time.
-    async fn gather(&self, from: u64) -> Result<Range, JsError> {
-        let bytes_max = STORE_BYTES_MAX.min(self.progress.rate_bytes);
-        let mut all = self.read(from).await?;
-        let mut bytes = weight(&all);
-        while all.next <= all.last_seq
-            && bytes < bytes_max
-            && all.messages.len() < STORE_MESSAGES_MAX
-        {
-            let more = self.read(all.next).await?;
-            if more.next <= all.next {
-                break;
-            }
-            bytes += weight(&more);
-            all.messages.extend(more.messages);
-            (all.next, all.last_seq) = (more.next, more.last_seq);
-        }
-        Ok(all)
-    }
-
-    /// Stores what was read in the copy; returns where to go on. Nothing else is on its way: behind a
-    /// store that was refused, a later one would be taken all the same, and leave a hole that no
-    /// retry goes back to.
-    async fn store(&self, from: u64, range: Range) -> Result<u64, JsError> {
-        let next = range.next;
-        if next > from {
-            let op = Op::Mirror { id: self.copy.id, copies: range.messages, gap_to: next - 1 };
-            self.insist(self.copy.engine, op).await?;
-            self.progress.copied.store(next - 1, Ordering::Relaxed);
-        }
-        Ok(next)
-    }
-
-    /// Holds the stream, copies the rest, and lets the new log take over. `None` if the rest took
-    /// too long, then it goes on where it was.
-    async fn switch(&self, next: u64, allowed: Duration) -> Result<Option<Moved>, Fault> {
-        // The stream may be about to change in a log that takes long.
-        let Ok(changing) = self.service.lock_for(self.account, &self.name).await else {
-            self.rest(CHANGE_TIMEOUT).await;
-            return Ok(None);
-        };
-        let entry = self.service.entry(self.account, &self.name)?;
-        if (entry.engine, entry.id) != (self.source.engine, self.source.id) {
-            return Err(Fault::Gone);
-        }
-        let config = placed(&entry.config, &self.progress.to);
-        let began = Instant::now();
-        let pending = PendingChange::new(self.account, self.source.engine, entry.config.clone());
-        let work = self.hold(&config, next, allowed);
-        let (state, changing) = self.service.settle(changing, pending, work).await;
-        let Some(state) = state? else { return Ok(None) };
-        let pending = PendingChange::new(self.account, self.copy.engine, entry.config.clone());
-        let (taken, _changing) =
-            self.service.settle(changing, pending, self.take_over(state)).await;
-        taken?;
-        self.progress.switched.store(true, Ordering::Release);
-        let new = Entry {
-            id: self.copy.id,
-            engine: self.copy.engine,
-            config: Arc::new(config),
-            ..(*entry).clone()
-        };
-        let seen = self.service.change(|registry| {
-            registry.rehome(&entry, new);
-            registry.version()
-        });
-        let forgotten = self.service.core_port.switch(self.source, self.copy, seen);
-        // The stream lives in the new log now, whatever the answer is; it comes once the new engine
-        // has everything in hand.
-        let _ = self.copied().await;
-        Ok(Some(Moved { held: began.elapsed(), forgotten }))
-    }
-
-    /// Holds the stream and copies the rest; returns its state, or `None` if it goes on where it was
-    /// because that took too long.
-    async fn hold(
-        &self,
-        config: &StreamConfig,
-        next: u64,
-        allowed: Duration,
-    ) -> Result<Option<Vec<u8>>, Fault> {
-        match timeout(allowed, self.prepare(config, next)).await {
-            Ok(Ok(state)) => Ok(Some(state)),
-            Ok(Err(error)) => {
-                self.stay().await?;
-                Err(error.into())
-            }
-            Err(_) => {
-                self.stay().await?;
-                Ok(None)
-            }
-        }
-    }
-
-    /// Holds the stream and copies the rest; returns its state. Given up half way, the stream has to
-    /// be told to go on.
-    async fn prepare(&self, config: &StreamConfig, next: u64) -> Result<Vec<u8>, JsError> {
-        let (state, last_seq) = self.leave(config).await?;
-        self.copy_rest(next, last_seq).await?;
-        Ok(state)
-    }
-
-    /// Holds the stream; returns its state and its last sequence once all of it is durable.
-    async fn leave(&self, config: &StreamConfig) -> Result<(Vec<u8>, u64), JsError> {
-        let to = StreamLocation { log: self.progress.to.clone(), stream: self.copy.id };
-        let op = Op::Leave {
-            id: self.source.id,
-            log: self.progress.from.clone(),
-            to,
-            config: Box::new(config.clone()),
-        };
-        match self.insist(self.source.engine, op).await? {
-            OpOutcome::Left { state, last_seq } => Ok((state, last_seq)),
-            other => Err(unexpected(&other)),
-        }
-    }
-
-    async fn stay(&self) -> Result<(), JsError> {
-        let op = Op::Stay { id: self.source.id, refused: None };
-        self.insist(self.source.engine, op).await.map(drop)
-    }
-
-    async fn copy_rest(&self, mut next: u64, last_seq: u64) -> Result<(), JsError> {
-        while next <= last_seq {
-            let range = self.gather(next).await?;
-            next = self.store(next, range).await?;
-        }
-        Ok(())
-    }
-
-    /// Makes the state durable in the new log. If the log stops meanwhile, whether it is durable is
-    /// unknown.
-    async fn take_over(&self, state: Vec<u8>) -> Result<(), Fault> {
-        let op = Op::Settle { id: self.copy.id, state };
-        let refused = match self.service.begin(self.copy.engine, op).await {
-            Ok(outcome) => match outcome.await {
-                Ok(Ok(OpOutcome::Unsettled(error))) => error,
-                Ok(Ok(_)) => return Ok(()),
-                Ok(Err(error)) => return Err(Fault::Undecided(error)),
-                Err(_) => return Err(Fault::Undecided(closed())),
-            },
-            // It was not even sent.
-            Err(error) => error,
-        };
-        self.stay().await?;
-        Err(Fault::Problem(refused))
-    }
 }
 
 /// What stays the same of a text when durations and sequences in it change.
 fn without_numbers(text: &str) -> String {
     text.chars().filter(|c| !c.is_ascii_digit()).collect()
-}
-
-fn is_gone(error: &JsError) -> bool {
-    error.err_code == JsError::STREAM_NOT_FOUND.err_code
-}
-
-fn weight(range: &Range) -> u64 {
-    let sizes = range.messages.iter().map(|message| message.publish().weight() as u64);
-    sizes.sum()
 }

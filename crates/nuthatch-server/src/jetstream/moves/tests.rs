@@ -6,7 +6,7 @@ use super::super::service::Settings;
 use super::*;
 use crate::jetstream_port::JsHealth;
 use nuthatch_protocol::js::{StreamInfo, Time};
-use nuthatch_streams::{Message, Respond};
+use nuthatch_streams::{Message, OpOutcome, Respond};
 use std::any::Any;
 
 /// Logs that refuse everything, for a reason of their own.
@@ -15,6 +15,9 @@ struct Refusing {
     reason: Mutex<String>,
     asked: AtomicU64,
     said: Mutex<Vec<String>>,
+    /// Not even that: what waits for an answer.
+    is_silent: AtomicBool,
+    waiting: Mutex<Vec<Respond>>,
 }
 
 impl Refusing {
@@ -39,6 +42,10 @@ impl ReplyPort for Refusing {
 impl CorePort for Refusing {
     fn submit(&self, _: LogIndex, _: Op, respond: Respond) -> Result<(), NotTaken> {
         let count = self.asked.fetch_add(1, Ordering::SeqCst);
+        if self.is_silent.load(Ordering::SeqCst) {
+            self.waiting.lock().push(respond);
+            return Ok(());
+        }
         let text = format!("{} ({count} ms)", self.reason.lock());
         respond(Err(JsError::STREAM_STORE_FAILED.with_err(text)));
         Ok(())
@@ -61,10 +68,8 @@ impl CorePort for Refusing {
     }
 }
 
-#[tokio::test]
-async fn a_move_that_fails_again_and_again_says_why_once() {
-    let logs = Arc::new(Refusing::default());
-    "the copy lacks messages from 3 to 5".clone_into(&mut logs.reason.lock());
+/// A server with a stream, and a move of that.
+fn moving(logs: &Arc<Refusing>) -> (Arc<JetStream>, Arc<Entry>, MoveDriver) {
     let settings = Settings { logs: vec!["cold".to_owned()], ..Settings::default() };
     let service = Arc::new(JetStream::new(logs.clone(), settings));
     let config = StreamConfig { name: "S".to_owned(), ..StreamConfig::default() };
@@ -78,6 +83,14 @@ async fn a_move_that_fails_again_and_again_says_why_once() {
     service.change(|registry| registry.insert((*entry).clone()));
     let copy = StreamRoute { engine: LogIndex(LogIndex::FIRST_NAMED), id: StreamId(2) };
     let mover = service.new_move(&entry, copy, RATE_DEFAULT_BYTES);
+    (service, entry, mover)
+}
+
+#[tokio::test]
+async fn a_move_that_fails_again_and_again_says_why_once() {
+    let logs = Arc::new(Refusing::default());
+    "the copy lacks messages from 3 to 5".clone_into(&mut logs.reason.lock());
+    let (service, entry, mover) = moving(&logs);
     let progress = mover.progress.clone();
     let moving = tokio::spawn(mover.run());
     logs.asked_again(3).await;
@@ -101,4 +114,36 @@ async fn a_move_that_fails_again_and_again_says_why_once() {
     moving.await.expect("it ends");
     let said = logs.said.lock();
     assert_eq!(said.iter().filter(|text| text.contains("does not come to its end")).count(), 2);
+}
+
+/// A log that does not answer may keep a move from being cleared up for ever: others copy meanwhile.
+#[tokio::test]
+async fn a_move_that_is_given_up_takes_no_turn_from_others() {
+    let logs = Arc::new(Refusing::default());
+    logs.is_silent.store(true, Ordering::SeqCst);
+    let (service, entry, mover) = moving(&logs);
+    let progress = mover.progress.clone();
+    let moving = tokio::spawn(mover.run());
+    logs.asked_again(1).await;
+    assert_eq!(service.moves.room.available_permits(), COPIES_AT_ONCE - 1, "it copies");
+    progress.cancelled.store(true, Ordering::Release);
+    progress.wake.notify_one();
+    let info = Box::new(StreamInfo { config: entry.config.clone(), ..StreamInfo::default() });
+    let measured = logs.waiting.lock().pop().expect("it asks where the copy ends");
+    measured(Ok(OpOutcome::Stream { info, subjects_total: 0 }));
+    while logs.waiting.lock().is_empty() {
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    assert_eq!(service.moves.room.available_permits(), COPIES_AT_ONCE);
+    for _ in 0..2 {
+        while logs.waiting.lock().is_empty() {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+        let respond = logs.waiting.lock().pop().expect("it waits");
+        respond(Ok(OpOutcome::Done));
+    }
+    moving.await.expect("it ends");
+    let report = progress.report();
+    assert_eq!(report.error.as_deref(), Some("cancelled"));
+    assert_eq!(service.moves.active.load(Ordering::Acquire), 0);
 }
