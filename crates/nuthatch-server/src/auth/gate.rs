@@ -2,15 +2,18 @@
 //! connect can ask for it.
 
 use crate::shares::Turns;
+use parking_lot::Mutex;
+use rustc_hash::FxHashMap;
 use std::net::{IpAddr, Ipv6Addr};
 use std::num::NonZeroUsize;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 use tokio::sync::Semaphore;
 
 /// Strangers that wait for their check at a time; further ones are turned away.
 const WAITING_MAX: usize = 1024;
+/// Those of one address.
+const WAITING_OF_ADDRESS_MAX: usize = 128;
 /// One address has one in so many of those places.
 const ADDRESSES_SHARE: usize = 2;
 /// Checks at once: one in so many of the machine's cores, so that those who are in keep theirs.
@@ -25,7 +28,14 @@ const ADDRESS_PREFIX_V6_BITS: u32 = 64;
 pub struct SlowChecks {
     places: Semaphore,
     turns: Arc<Turns<IpAddr>>,
-    waiting: AtomicUsize,
+    waiting: Mutex<Waiting>,
+}
+
+/// Who waits.
+#[derive(Default)]
+struct Waiting {
+    total: usize,
+    by_address: FxHashMap<IpAddr, usize>,
 }
 
 /// Whose turn it is.
@@ -49,7 +59,7 @@ impl Default for SlowChecks {
 impl SlowChecks {
     fn new(at_once: usize) -> Self {
         let turns = Turns::new((at_once / ADDRESSES_SHARE).max(1));
-        Self { places: Semaphore::new(at_once), turns, waiting: AtomicUsize::new(0) }
+        Self { places: Semaphore::new(at_once), turns, waiting: Mutex::default() }
     }
 
     /// Runs a check when there is a place for it. `None`: too many wait already, or `timeout` was
@@ -60,9 +70,10 @@ impl SlowChecks {
         timeout: Duration,
         check: impl FnOnce() -> T + Send + 'static,
     ) -> Option<T> {
-        let waiting = WaitingCheck::new(&self.waiting)?;
+        let stranger = stranger(from);
+        let waiting = WaitingCheck::new(&self.waiting, stranger)?;
         let place = async {
-            let turn = self.turns.turn(stranger(from)).await;
+            let turn = self.turns.turn(stranger).await;
             (turn, self.places.acquire().await.expect("it is never closed"))
         };
         let place = tokio::time::timeout(timeout, place).await.ok()?;
@@ -74,25 +85,40 @@ impl SlowChecks {
 }
 
 /// One that waits.
-struct WaitingCheck<'a>(&'a AtomicUsize);
+struct WaitingCheck<'a> {
+    waiting: &'a Mutex<Waiting>,
+    stranger: IpAddr,
+}
 
 impl<'a> WaitingCheck<'a> {
-    fn new(count: &'a AtomicUsize) -> Option<Self> {
-        let before = count.fetch_add(1, Ordering::Relaxed);
-        let waiting = Self(count);
-        (before < WAITING_MAX).then_some(waiting)
+    fn new(waiting: &'a Mutex<Waiting>, stranger: IpAddr) -> Option<Self> {
+        let mut all = waiting.lock();
+        let own = all.by_address.get(&stranger).copied().unwrap_or_default();
+        if all.total >= WAITING_MAX || own >= WAITING_OF_ADDRESS_MAX {
+            return None;
+        }
+        all.total += 1;
+        all.by_address.insert(stranger, own + 1);
+        Some(Self { waiting, stranger })
     }
 }
 
 impl Drop for WaitingCheck<'_> {
     fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::Relaxed);
+        let mut all = self.waiting.lock();
+        all.total -= 1;
+        let own = all.by_address.get_mut(&self.stranger).expect("it was counted");
+        *own -= 1;
+        if *own == 0 {
+            all.by_address.remove(&self.stranger);
+        }
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::sync::atomic::{AtomicUsize, Ordering};
 
     const HERE: IpAddr = IpAddr::V6(Ipv6Addr::LOCALHOST);
 
@@ -123,9 +149,21 @@ mod tests {
             }
         });
         assert_eq!(most.load(Ordering::SeqCst), 2);
-        assert_eq!(checks.waiting.load(Ordering::SeqCst), 0);
-        checks.waiting.store(WAITING_MAX, Ordering::SeqCst);
+        assert_eq!(checks.waiting.lock().total, 0);
+        checks.waiting.lock().total = WAITING_MAX;
         assert!(runtime.block_on(checks.run(HERE, TIMEOUT, || ())).is_none());
+    }
+
+    #[test]
+    fn one_address_leaves_room_for_others_that_wait() {
+        let waiting = Mutex::default();
+        let other: IpAddr = "192.0.2.1".parse().unwrap();
+        let held: Vec<_> =
+            (0..WAITING_MAX).map_while(|_| WaitingCheck::new(&waiting, HERE)).collect();
+        assert_eq!(held.len(), 128);
+        assert!(WaitingCheck::new(&waiting, other).is_some());
+        drop(held);
+        assert!(waiting.lock().total == 0 && waiting.lock().by_address.is_empty());
     }
 
     #[tokio::test]
@@ -156,6 +194,6 @@ mod tests {
         let checks = SlowChecks::new(0);
         let timeout = Duration::from_millis(1);
         assert!(runtime.block_on(checks.run(HERE, timeout, || ())).is_none());
-        assert_eq!(checks.waiting.load(Ordering::SeqCst), 0);
+        assert_eq!(checks.waiting.lock().total, 0);
     }
 }

@@ -16,7 +16,8 @@ pub const SUBSCRIPTION_BYTES_OF_ACCOUNT_MAX: usize = 2 << 30;
 pub const SUBSCRIPTION_BYTES_OF_CLIENT_MAX: usize = 512 << 20;
 /// What a subscription takes beside its names, about.
 const SUBSCRIPTION_BASE_BYTES: usize = 400;
-/// A connection takes its share in such steps, and gives back what is more than two of them.
+/// A connection takes its share in steps that grow with it up to this, so that many connections of one
+/// subscription each take little more than those; it gives back what is more than two such steps.
 const STEP_BYTES: usize = 64 * 1024;
 
 /// The shares of all accounts.
@@ -60,7 +61,8 @@ impl SubscriptionBytes {
         }
         let Some(share) = &mut self.share else { return false };
         let missing = wanted.saturating_sub(share.amount());
-        let enough = missing == 0 || share.grow(missing.max(STEP_BYTES)).is_ok();
+        let step = missing.max(wanted.min(STEP_BYTES));
+        let enough = missing == 0 || share.grow(step).is_ok() || share.grow(missing).is_ok();
         self.used = if enough { wanted } else { self.used };
         enough
     }
@@ -110,8 +112,10 @@ mod tests {
         let mut fill = |at: usize, account| {
             (0_usize..).take_while(|_| conns[at].take(&shares, account, 1000, 1 << 20)).count()
         };
-        assert_eq!((fill(0, ONE), fill(1, ONE)), (1048, 1048), "of a connection");
-        assert!(fill(2, ONE) < 10, "of an account");
+        assert_eq!(fill(0, ONE), 1048, "of a connection");
+        let of_others = fill(1, ONE) + fill(2, ONE);
+        // What a share has beyond what is used is a step for each connection at most.
+        assert!((1049 - 2 * 66..=1049).contains(&of_others), "of an account: {of_others}");
         assert_eq!(fill(3, OTHER), 1048);
         assert!(shares.used() <= 4 << 20);
         for conn in &mut conns {
@@ -126,5 +130,16 @@ mod tests {
         while conns[0].take(&shares, ONE, 1000, usize::MAX) {}
         while conns[1].take(&shares, OTHER, 1000, usize::MAX) {}
         assert!(shares.used() <= 1 << 20, "of all");
+    }
+
+    /// Each takes what it needs, not a step that would do for many more.
+    #[test]
+    fn as_many_clients_of_one_subscription_as_connections_are_allowed() {
+        let (shares, bytes) = (shares(), bytes_of(b"an.ordinary.subject", None, b"1"));
+        let mut conns: Vec<SubscriptionBytes> = Vec::new();
+        conns.resize_with(65_536, Default::default);
+        let max = SUBSCRIPTION_BYTES_OF_CLIENT_MAX;
+        assert!(conns.iter_mut().all(|conn| conn.take(&shares, ONE, bytes, max)));
+        assert!(shares.used() <= 2 * conns.len() * bytes);
     }
 }

@@ -212,6 +212,8 @@ pub struct JetStreamHandle {
     runtime: Handle,
     long_calls: LongCalls,
     long_turns: Arc<AccountTurns>,
+    /// Names of streams need no log: they do not wait for calls that wait for one.
+    name_turns: Arc<AccountTurns>,
     domain: Option<String>,
 }
 
@@ -277,7 +279,8 @@ impl JetStreamHandle {
         runtime.spawn(service.clone().copy_streams());
         let long_calls = LongCalls::new()?;
         let long_turns = AccountTurns::new(LONG_CALLS_OF_ACCOUNT_MAX);
-        Ok(Arc::new(Self { service, engines, runtime, long_calls, long_turns, domain }))
+        let name_turns = AccountTurns::new(LONG_CALLS_OF_ACCOUNT_MAX);
+        Ok(Arc::new(Self { service, engines, runtime, long_calls, long_turns, name_turns, domain }))
     }
 
     /// The service.
@@ -520,6 +523,7 @@ impl JetStreamPort for JetStreamHandle {
         let changes_streams = api_call.is_some_and(|call| call.changes_streams());
         let is_long = api_call.is_some_and(|call| self.is_long(account, &call, &request.body));
         let is_list = api_call.is_some_and(|call| call.is_list());
+        let asks_names = matches!(api_call, Some(Call::StreamNames));
         let (engines, domain) = (self.engines.clone(), self.domain.clone());
         let mut work = Box::pin(async move {
             let Some(rest) = call_of(&request) else { return };
@@ -535,7 +539,7 @@ impl JetStreamPort for JetStreamHandle {
             drop(held);
         });
         if is_long {
-            let turns = self.long_turns.clone();
+            let turns = if asks_names { &self.name_turns } else { &self.long_turns }.clone();
             let told = self.long_calls.spawn(async move {
                 let _turn = turns.turn(account).await;
                 work.await;

@@ -246,7 +246,8 @@ impl JetStream {
         let registry = self.registry.read();
         let before = registry.get(account, &config.name).map_or(0, |own| source_count(&own.config));
         let others = registry.source_count(account) - before;
-        if source_count(config) > 0 && others + source_count(config) > SOURCES_OF_ACCOUNT_MAX {
+        let now = source_count(config);
+        if now > before && others + now > SOURCES_OF_ACCOUNT_MAX {
             let text =
                 format!("an account has at most {SOURCES_OF_ACCOUNT_MAX} mirrors and sources");
             return Err(JsError::STREAM_INVALID_CONFIG.with_err(text));
@@ -264,13 +265,16 @@ impl JetStream {
         if config.sources.iter().filter(local).any(|source| too_small(&source.name)) {
             return Err(JsError::SOURCE_MAX_MESSAGE_SIZE_TOO_BIG);
         }
-        if forms_cycle(config, |name| registry.get(account, name).map(|entry| entry.config.clone()))
-        {
+        drop(registry);
+        // Whoever changes a stream of the account waits for its turn, so this changes nothing meanwhile.
+        let config_of =
+            |name: &str| self.registry.read().get(account, name).map(|entry| entry.config.clone());
+        if forms_cycle(config, config_of) {
             return Err(JsError::STREAM_INVALID_CONFIG.with("err", "detected cycle"));
         }
         if let Some(mirror) = &config.mirror
             && mirror.external.is_none()
-            && let Some(origin) = registry.get(account, &mirror.name)
+            && let Some(origin) = self.registry.read().get(account, &mirror.name)
         {
             config.mirror_direct = origin.config.allow_direct;
         }
@@ -347,8 +351,8 @@ fn describe(source: &StreamSource, state: &State) -> StreamSourceInfo {
     }
 }
 
-/// Subjects that are compared with filters of sources for one configuration.
-const CYCLE_STEPS_MAX: usize = 200_000;
+/// Bytes of subjects and filters that are compared for one configuration.
+const CYCLE_BYTES_MAX: usize = 16 << 20;
 
 /// True if messages would come back to a stream that copies others. Each stream is looked at once.
 /// Where that takes too many comparisons, they count as coming back.
@@ -356,15 +360,16 @@ fn forms_cycle(config: &StreamConfig, get: impl Fn(&str) -> Option<Arc<StreamCon
     let here = |source: &&StreamSource| source.external.is_none();
     let mut queued = FxHashSet::from_iter([config.name.clone()]);
     let (mut visited, mut left) = (FxHashSet::default(), vec![Arc::new(config.clone())]);
-    let mut steps = CYCLE_STEPS_MAX;
+    let mut left_bytes = CYCLE_BYTES_MAX;
     while let Some(config) = left.pop() {
         visited.insert(config.name.clone());
         let mut comes_back = |source: &StreamSource| {
             let filter = source.filter_subject.as_bytes();
-            if filter.is_empty() || config.subjects.len() > steps {
+            let bytes: usize = config.subjects.iter().map(|own| own.len() + filter.len()).sum();
+            if filter.is_empty() || bytes > left_bytes {
                 return true;
             }
-            steps -= config.subjects.len();
+            left_bytes -= bytes;
             config.subjects.iter().any(|own| subject::overlap(own.as_bytes(), filter))
         };
         let names: Vec<&StreamSource> = config.sources.iter().filter(here).collect();

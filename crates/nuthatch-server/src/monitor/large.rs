@@ -5,7 +5,7 @@ use super::endpoints::{Answer, answer_here};
 use super::query::Query;
 use crate::account::SYSTEM_ACCOUNT_ID;
 use crate::server::Server;
-use crate::shares::{AccountTurns, Turn};
+use crate::shares::{AccountTurns, Full, Share, Shares, Turn};
 use crate::trim;
 use bytes::Bytes;
 use hyper::StatusCode;
@@ -34,6 +34,10 @@ const MAKING_OF_ACCOUNT_MAX: usize = 1;
 pub(super) const DOCUMENT_BYTES_MAX: usize = 16 * 1024 * 1024;
 /// Large documents that are asked for and not made yet: more are refused at once.
 const ASKED_MAX: usize = 64;
+/// Those of all other accounts than the system account: the rest is for HTTP and for the operator.
+const ASKED_FOR_ACCOUNTS_MAX: usize = 48;
+/// Those of one of them.
+const ASKED_OF_ACCOUNT_MAX: usize = 16;
 /// Bytes of answers that have not been sent yet, all together.
 const WAITING_BYTES_MAX: usize = 64 * 1024 * 1024;
 /// Those of metrics: scrapes wait for no documents that others do not take.
@@ -50,6 +54,7 @@ pub struct Large {
     making_for_accounts: Arc<Semaphore>,
     account_turns: Arc<AccountTurns>,
     asked: Arc<Semaphore>,
+    asked_for_accounts: Arc<Shares>,
     waiting: Arc<Semaphore>,
     metrics: Arc<Semaphore>,
     metrics_waiting: Arc<Semaphore>,
@@ -62,6 +67,7 @@ impl Default for Large {
             making_for_accounts: Arc::new(Semaphore::new(MAKING_FOR_ACCOUNTS_MAX)),
             account_turns: AccountTurns::new(MAKING_OF_ACCOUNT_MAX),
             asked: Arc::new(Semaphore::new(ASKED_MAX)),
+            asked_for_accounts: Shares::new(ASKED_FOR_ACCOUNTS_MAX, ASKED_OF_ACCOUNT_MAX),
             waiting: Arc::new(Semaphore::new(WAITING_BYTES_MAX / UNIT_BYTES)),
             metrics: Arc::new(Semaphore::new(METRICS_MAKING_MAX)),
             metrics_waiting: Arc::new(Semaphore::new(METRICS_WAITING_BYTES_MAX / UNIT_BYTES)),
@@ -80,6 +86,13 @@ pub(super) struct MakingTurn {
 }
 
 impl Large {
+    /// An account's place among those who have asked; `None`: who asks needs none, the operator over
+    /// HTTP or through the system account.
+    fn place_of(&self, asker: Option<AccountId>) -> Result<Option<Share>, Full> {
+        let account = asker.filter(|account| *account != SYSTEM_ACCOUNT_ID);
+        account.map(|account| self.asked_for_accounts.take(account, 1)).transpose()
+    }
+
     /// Waits for the right to make the answer of an endpoint for an account; `None`: for a request
     /// over HTTP.
     async fn turn(&self, endpoint: &str, asker: Option<AccountId>) -> MakingTurn {
@@ -126,8 +139,10 @@ pub(super) async fn make<T: Send + 'static>(
     query: &Query,
     finish: impl FnOnce(Answer) -> T + Clone + Send + 'static,
 ) -> T {
-    let asked = server.large_answers.asked.clone().try_acquire_owned();
-    if asked.is_err() && endpoint != METRICS {
+    let large = &server.large_answers;
+    let asked = large.asked.clone().try_acquire_owned();
+    let share = large.place_of(query.asker());
+    if (asked.is_err() || share.is_err()) && endpoint != METRICS {
         return finish(busy());
     }
     let turn = timeout(TURN, server.large_answers.turn(endpoint, query.asker())).await;
@@ -234,6 +249,26 @@ mod tests {
         let parts = std::iter::repeat_with(|| room.take(&part)).take_while(|fits| *fits).count();
         assert!((14..=16).contains(&parts), "{parts}");
         assert!(!room.take_bytes(1));
+    }
+
+    #[test]
+    fn accounts_leave_room_for_the_requests_of_the_operator() {
+        let large = Large::default();
+        let places = |account: u32| {
+            let asker = Some(AccountId(account));
+            std::iter::repeat_with(|| large.place_of(asker).ok().flatten())
+                .map_while(|place| place)
+                .collect::<Vec<_>>()
+        };
+        let held: Vec<_> = (7..17).map(places).collect();
+        let counts: Vec<usize> = held.iter().map(Vec::len).collect();
+        assert_eq!(counts[..4], [16, 16, 16, 0]);
+        const { assert!(ASKED_FOR_ACCOUNTS_MAX < ASKED_MAX) }
+        for operator in [None, Some(SYSTEM_ACCOUNT_ID)] {
+            assert!(large.place_of(operator).is_ok_and(|place| place.is_none()));
+        }
+        drop(held);
+        assert_eq!(places(20).len(), 16);
     }
 
     #[tokio::test]
