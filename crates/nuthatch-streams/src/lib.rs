@@ -6,6 +6,7 @@
 
 pub mod budget;
 pub mod consumer;
+pub mod control;
 pub mod decoded_state;
 pub mod engine;
 pub mod event;

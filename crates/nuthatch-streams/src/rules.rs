@@ -59,6 +59,22 @@ rules! {
     NEW_HOME_COUNTS = "streams.new-home-counts";
     /// A restore that was not finished is dropped at a start.
     DROP_UNFINISHED_RESTORE = "streams.drop-unfinished-restore";
+    /// A mirror or source does not ask again for what it has stored.
+    COPY_NOT_EARLY = "streams.copy-not-early";
+    /// A mirror or source goes on with the message behind what it has stored, and not with a later one.
+    COPY_NOT_LATE = "streams.copy-not-late";
+    /// A source goes on behind what it has stored, also after a restart.
+    SOURCE_POSITION = "streams.source-position";
+    /// A mirror or source reads on only once what it has read is stored.
+    COPY_STORED_FIRST = "streams.copy-stored-first";
+    /// A mirror or source of another server notices when a delivery is missing.
+    NOTICE_MISSING = "streams.notice-missing";
+    /// A name stays claimed until the log has answered.
+    CLAIM_UNTIL_ANSWERED = "streams.claim-until-answered";
+    /// A name that was claimed is taken only once its change shows in the registry.
+    CLAIM_UNTIL_SHOWN = "streams.claim-until-shown";
+    /// A claim goes when its change has ended.
+    CLAIM_ENDS = "streams.claim-ends";
     /// A step of the wall clock is followed only once it has lasted.
     DOUBT_STEPS = "streams.doubt-steps";
 }

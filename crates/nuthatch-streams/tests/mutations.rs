@@ -11,6 +11,8 @@
 
 #[path = "clock.rs"]
 mod clock;
+#[path = "control/main.rs"]
+mod control;
 #[path = "histories/main.rs"]
 mod histories;
 #[path = "interest.rs"]
@@ -26,10 +28,11 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 /// The suites, in the order in which they are asked.
-const SUITES: [&str; 5] = ["clock::", "histories::", "interest::", "moving::", "power_cut::"];
+const SUITES: [&str; 6] =
+    ["clock::", "control::", "histories::", "interest::", "moving::", "power_cut::"];
 
 /// Unit tests that find what no schedule over a disk can show.
-const UNIT_TESTS: &str = "engine::tests::";
+const UNIT_TESTS: [&str; 2] = ["engine::tests::", "control::"];
 
 /// A suite that takes longer than this has found something: it hangs.
 const LONGEST: Duration = Duration::from_secs(400);
@@ -47,9 +50,9 @@ enum Verdict {
 const OF_CARGO: [&str; 5] =
     ["CARGO_PKG_", "CARGO_MANIFEST_", "CARGO_BIN_", "CARGO_CRATE_NAME", "CARGO_TARGET_TMPDIR"];
 
-fn command(suite: &str) -> Command {
+fn command(suite: &str, is_unit_test: bool) -> Command {
     let me = std::env::current_exe().expect("this binary");
-    if suite != UNIT_TESTS {
+    if !is_unit_test {
         let mut again = Command::new(me);
         again.args([suite, "--test-threads", "2"]);
         return again;
@@ -70,10 +73,10 @@ fn command(suite: &str) -> Command {
     cargo
 }
 
-fn run(suite: &str, rule: &Rule) -> Verdict {
+fn run(suite: &str, is_unit_test: bool, rule: &Rule) -> Verdict {
     let out = std::env::temp_dir().join(format!("nuthatch-mutation-{}", std::process::id()));
     let file = std::fs::File::create(&out).expect("creates");
-    let mut child = command(suite)
+    let mut child = command(suite, is_unit_test)
         .env(RULE_OFF_VARIABLE, rule.0)
         .env("RUST_BACKTRACE", "0")
         // What fails because of a fault that was planted is no seed to keep.
@@ -116,7 +119,9 @@ fn first_seed(text: &str) -> Option<u64> {
 }
 
 fn find(rule: &Rule) -> Option<(String, Option<u64>)> {
-    SUITES.iter().chain([&UNIT_TESTS]).find_map(|suite| match run(suite, rule) {
+    let suites = SUITES.iter().map(|suite| (suite, false));
+    let all = suites.chain(UNIT_TESTS.iter().map(|suite| (suite, true)));
+    all.into_iter().find_map(|(suite, is_unit_test)| match run(suite, is_unit_test, rule) {
         Verdict::Found { test, seed } => Some((test, seed)),
         Verdict::Quiet => None,
     })
