@@ -8,7 +8,9 @@
 //! machine too: [`crate::migration::mover`].
 
 pub mod changes;
+pub mod import;
 pub mod replication;
+pub mod restore;
 
 use std::time::Duration;
 

@@ -55,6 +55,12 @@ rules! {
     SETTLE_WHOLE = "streams.settle-whole";
     /// A stream leaves its log when that has durably noted where it goes.
     LEAVE_AFTER_COMMIT = "streams.leave-after-commit";
+    /// A move copies what came meanwhile before the new log takes over.
+    MOVE_COPIES_REST = "streams.move-copies-rest";
+    /// Names and routes of a stream that moves mean the new log once that has taken over, and not before.
+    MOVE_SETTLES_FIRST = "streams.move-settles-first";
+    /// A copy is dropped once the old log remembers that it is not to be gone on with.
+    MOVE_REFUSES_FIRST = "streams.move-refuses-first";
     /// The log that has a stream's state counts, and not the one that it came from (A16).
     NEW_HOME_COUNTS = "streams.new-home-counts";
     /// A restore that was not finished is dropped at a start.
@@ -69,12 +75,26 @@ rules! {
     COPY_STORED_FIRST = "streams.copy-stored-first";
     /// A mirror or source of another server notices when a delivery is missing.
     NOTICE_MISSING = "streams.notice-missing";
+    /// A stream that is being restored has a name that nobody can ask for.
+    RESTORE_STAGED = "streams.restore-staged";
+    /// A restored stream is shown once it is whole and durable.
+    RESTORE_SHOWN_WHOLE = "streams.restore-shown-whole";
+    /// What a restore that failed has left is deleted.
+    RESTORE_CLEARS = "streams.restore-clears";
     /// A name stays claimed until the log has answered.
     CLAIM_UNTIL_ANSWERED = "streams.claim-until-answered";
     /// A name that was claimed is taken only once its change shows in the registry.
     CLAIM_UNTIL_SHOWN = "streams.claim-until-shown";
     /// A claim goes when its change has ended.
     CLAIM_ENDS = "streams.claim-ends";
+    /// A batch of an import is confirmed when it is durable.
+    IMPORT_ANSWER_AFTER_COMMIT = "streams.import-answer-after-commit";
+    /// Behind a batch of an import that was refused no later one is stored.
+    IMPORT_IN_ORDER = "streams.import-in-order";
+    /// An import does not bring again what is stored.
+    IMPORT_NOT_EARLY = "streams.import-not-early";
+    /// An import goes on with the message behind what is stored, and not with a later one.
+    IMPORT_NOT_LATE = "streams.import-not-late";
     /// A step of the wall clock is followed only once it has lasted.
     DOUBT_STEPS = "streams.doubt-steps";
 }

@@ -32,7 +32,7 @@ const SUITES: [&str; 6] =
     ["clock::", "control::", "histories::", "interest::", "moving::", "power_cut::"];
 
 /// Unit tests that find what no schedule over a disk can show.
-const UNIT_TESTS: [&str; 2] = ["engine::tests::", "control::"];
+const UNIT_TESTS: [&str; 3] = ["engine::tests::", "control::", "migration::"];
 
 /// A suite that takes longer than this has found something: it hangs.
 const LONGEST: Duration = Duration::from_secs(400);

@@ -13,6 +13,7 @@ mod switching;
 
 use super::refusal_of;
 use crate::op::{Op, OpOutcome, OpResult, Range};
+use crate::rules::MOVE_REFUSES_FIRST;
 use crate::stream::StreamLocation;
 use nuthatch_log::StreamId;
 use nuthatch_protocol::js::StreamConfig;
@@ -216,6 +217,8 @@ enum State {
     Switch {
         began: Now,
     },
+    /// The same, before the new log has taken over.
+    SwitchEarly(Hold),
     /// Asked whether the new engine has everything in hand.
     Arrive {
         began: Now,
@@ -359,6 +362,7 @@ impl Mover {
             State::Stay(why) => self.stayed(why, happened, now),
             State::Settle { began } => self.settled(began, happened),
             State::Switch { began } => self.switched(began),
+            State::SwitchEarly(hold) => self.settle(hold),
             State::Arrive { began } => self.arrived(began, now),
             State::Forgotten => self.forgotten(happened),
             State::Refuse(why) => self.refused(why, happened),
@@ -404,6 +408,9 @@ impl Mover {
     /// durably forgotten the stream: a copy that cannot be dropped now goes with the next start.
     fn drop_copy(&mut self, why: GivenUp) -> Action {
         self.phase = Phase::Free;
+        if !MOVE_REFUSES_FIRST.holds() {
+            return self.forget_copy(why);
+        }
         self.state = State::Refuse(why);
         let refused = Some(refusal_of(&self.plan.source.log, self.plan.copy.stream));
         self.run(Side::Source, Op::Stay { id: self.plan.source.stream, refused }, None)
@@ -414,13 +421,14 @@ impl Mover {
             Err(error) if !is_gone(&error) => {
                 self.end(Ended::GivenUp { why, not_refused: Some(error), not_dropped: None })
             }
-            _ => {
-                self.state = State::Drop(why);
-                // Only a copy: were this stream the live one, the engine would refuse.
-                let op = Op::Forget { id: self.plan.copy.stream, only_copy: true };
-                self.run(Side::Copy, op, None)
-            }
+            _ => self.forget_copy(why),
         }
+    }
+
+    fn forget_copy(&mut self, why: GivenUp) -> Action {
+        self.state = State::Drop(why);
+        // Only a copy: were this stream the live one, the engine would refuse.
+        self.run(Side::Copy, Op::Forget { id: self.plan.copy.stream, only_copy: true }, None)
     }
 
     fn dropped(&mut self, why: GivenUp, happened: Happened) -> Action {

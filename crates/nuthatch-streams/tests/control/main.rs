@@ -4,6 +4,8 @@
 //! its machine turned off it must fail (`tests/mutations.rs`).
 
 mod copies;
+mod imports;
+mod restores;
 mod rig;
 #[path = "../../../../tests/seeds.rs"]
 mod seeds;

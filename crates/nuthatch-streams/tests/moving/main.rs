@@ -33,6 +33,8 @@ const CUTS: u64 = 4;
 const HISTORIES: u64 = 60;
 /// Rounds of work between two cuts, at most.
 const ROUNDS: u64 = 60;
+/// Steps of which one is given up, on average.
+const CANCEL_ONE_IN: u64 = 80;
 const LOGS: [&str; 2] = ["one", "two"];
 
 /// What was sent and is not answered yet.
@@ -245,6 +247,9 @@ impl World {
     /// One step of a move, or the beginning of one.
     fn step(&mut self, rigs: &mut [Rig; 2]) -> Lit<()> {
         let Some(mut going) = self.under_way.take() else { return self.begin(rigs) };
+        if self.chance.below(CANCEL_ONE_IN) == 0 {
+            going.mover.cancel();
+        }
         // Now and then everything takes so long that the patience for holding a stream ends.
         let slow = self.chance.below(20) == 0;
         self.now += if slow { Duration::from_secs(1) } else { Duration::from_millis(1) };

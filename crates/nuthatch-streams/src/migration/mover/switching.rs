@@ -3,6 +3,7 @@
 use super::{Action, Ended, GivenUp, Happened, Hold, Mover, Now, Phase, Side, State};
 use super::{outcome, took, unexpected};
 use crate::op::{Op, OpOutcome};
+use crate::rules::{MOVE_COPIES_REST, MOVE_SETTLES_FIRST};
 use nuthatch_protocol::jserror::JsError;
 use std::time::Duration;
 
@@ -80,7 +81,7 @@ impl Mover {
 
     /// The copy holds everything before `next`.
     pub(super) fn rest_copied(&mut self, next: u64, hold: Hold, now: Now) -> Action {
-        if next <= hold.last_seq {
+        if next <= hold.last_seq && MOVE_COPIES_REST.holds() {
             return if now >= hold.until {
                 self.stay(None)
             } else {
@@ -88,8 +89,16 @@ impl Mover {
             };
         }
         self.phase = Phase::Settling;
+        if MOVE_SETTLES_FIRST.holds() {
+            return self.settle(hold);
+        }
+        self.state = State::SwitchEarly(hold);
+        Action::Switch
+    }
+
+    /// Lets the new log take over. It cannot be taken back: whatever it takes is waited for.
+    pub(super) fn settle(&mut self, hold: Hold) -> Action {
         self.state = State::Settle { began: hold.began };
-        // It cannot be taken back: whatever it takes is waited for.
         self.run(Side::Copy, Op::Settle { id: self.copy_id(), state: hold.state }, None)
     }
 
@@ -115,6 +124,9 @@ impl Mover {
             Happened::Outcome(Ok(_)) => {
                 self.phase = Phase::Switching;
                 self.progress.switched = true;
+                if !MOVE_SETTLES_FIRST.holds() {
+                    return self.switched(began);
+                }
                 self.state = State::Switch { began };
                 Action::Switch
             }
