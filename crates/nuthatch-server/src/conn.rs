@@ -26,7 +26,6 @@ use std::time::{Duration, Instant, SystemTime};
 use tokio::net::TcpStream;
 
 pub use self::backlog::BacklogBytes;
-pub(crate) use self::call_order::first_step;
 pub(crate) use self::leaf::LeafSide;
 pub use self::reason::CloseReason;
 use self::replies::ReplyTracker;

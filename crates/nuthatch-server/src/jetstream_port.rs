@@ -3,13 +3,16 @@
 //! Connections ask it who owns a subject, hand it API requests, and send it their traffic in
 //! batches. Answers come back through `ServerSink` (from engines) and `Router` (from the service).
 
+pub mod reroute;
+
+use crate::account::Accounts;
 use crate::conn::Connection;
-pub use crate::jetstream::moves::MoveReport;
-use crate::server::Server;
+use crate::options::Options;
 use bytes::Bytes;
 use nuthatch_log::StreamId;
 use nuthatch_protocol::js::{ConsumerInfo, StreamConfig, StreamState, Time};
 use nuthatch_streams::{AccountId, Event};
+use serde::Serialize;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -145,8 +148,8 @@ pub trait JetStreamPort: Send + Sync + 'static {
         None
     }
 
-    /// Adopts the accounts of the server's options, which were reloaded.
-    fn set_accounts(&self, _server: &Server) {}
+    /// Adopts the accounts of reloaded options.
+    fn set_accounts(&self, _accounts: &Accounts, _options: &Options) {}
 
     /// Closes the logs cleanly. Blocks until that is done; nothing is taken afterwards.
     ///
@@ -241,6 +244,22 @@ pub struct JsStream {
     pub log: String,
     /// A move to another log that is under way.
     pub moving: Option<MoveReport>,
+}
+
+/// How a move is doing, as answers, stream infos and `/jsz` show it.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+pub struct MoveReport {
+    /// Name of the log that it leaves.
+    pub from: String,
+    /// Name of the log that it goes to.
+    pub to: String,
+    /// Last sequence that is in the new log.
+    pub copied_seq: u64,
+    /// Last sequence of the stream.
+    pub last_seq: u64,
+    /// The last error, if any; it is tried again unless the move has ended.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub error: Option<String>,
 }
 
 /// How JetStream feels.

@@ -2,8 +2,9 @@
 
 use crate::conn::reader::ConnReader;
 use crate::conn::{CloseReason, Connection, TlsInfo, Transport, writer};
-use crate::info::{ServerInfo, new_nonce};
+use crate::info::ServerInfo;
 use crate::options::{HandshakeFirst, Options};
+use crate::random::new_nonce;
 use crate::server::Server;
 use crate::tls::{self, Secure};
 use std::io;

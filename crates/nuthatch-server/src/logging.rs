@@ -1,7 +1,7 @@
 //! Log lines in the shape of nats-server: `[pid] 2026/11/21 21:12:04.123456 [INF] text`.
 
 use crate::options::LogOptions;
-use crate::process::{LOG_MODE, permit};
+use crate::private_files::{LOG_MODE, permit};
 use parking_lot::Mutex;
 use std::fmt::{self, Write as _};
 use std::fs::{File, OpenOptions};

@@ -4,8 +4,10 @@ use crate::jetstream_port::JetStreamPort;
 use crate::listener;
 use crate::logging::Logger;
 use crate::options::{Command, Invocation, Options};
-use crate::server::{NATS_VERSION, Server};
+use crate::private_files;
+use crate::server::Server;
 use crate::system;
+use crate::version::{NATS_VERSION, VERSION};
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -25,12 +27,7 @@ mod shutdown;
 mod signals;
 
 pub use self::fatal::Fatal;
-pub use self::files::keep_private;
-pub(crate) use self::files::{LOG_MODE, close_directory, permit};
-pub use self::foreign::{ForeignStore, OUR_DIRECTORY};
-
-/// Our own version.
-pub const VERSION: &str = env!("CARGO_PKG_VERSION");
+pub use self::foreign::ForeignStore;
 
 /// Exit code of a server whose log another server has taken over: one that is started again at
 /// once would take it back, so a supervisor should not.
@@ -164,7 +161,7 @@ fn serve(
     start_jetstream: StartJetStream,
     reload: reload::Source,
 ) -> ExitCode {
-    files::keep_private();
+    private_files::keep_private();
     let log = match Logger::new(&options.log) {
         Ok(log) => log,
         Err(source) => {

@@ -9,7 +9,7 @@ use crate::jetstream_port::{JetStreamPort, StreamRoute};
 use crate::leaf::forward;
 use crate::mapping::Fixed;
 use crate::subscription::{Receiver, Role, Subscription};
-pub(crate) use regions::is_region;
+pub use regions::is_region;
 use regions::{Found, Regions};
 use rustc_hash::{FxBuildHasher, FxHashMap};
 use std::hash::BuildHasher;

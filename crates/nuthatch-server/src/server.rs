@@ -10,6 +10,7 @@ use crate::interest::Matched;
 use crate::jetstream_port::{JetStreamPort, LogId, NoJetStream, Peer, SendError};
 use crate::leaf::Leafs;
 use crate::logging::Logger;
+use crate::logs::Logs;
 use crate::operator::Operator;
 use crate::options::{Account, Options};
 use crate::route::{self, MemberRng};
@@ -21,10 +22,6 @@ use nuthatch_streams::{AccountId, Event, Message};
 use std::sync::atomic::{AtomicBool, AtomicU16, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant, SystemTime};
-
-/// The NATS version we claim: clients switch features on by it.
-pub const NATS_VERSION: &str = "2.14.2";
-pub use nuthatch_protocol::js::API_LEVEL;
 
 /// How long the end of subscriptions may wait before engines hear of it: many end together.
 const INTEREST_LOST_DELAY: Duration = Duration::from_millis(20);
@@ -82,10 +79,8 @@ pub struct Server {
     pub leafs: Leafs,
     /// Log lines.
     pub log: Logger,
-    /// Buckets that logs are kept in, by the log's name.
-    pub buckets: parking_lot::Mutex<Vec<(String, Arc<nuthatch_object::Bucket>)>>,
-    /// Locations of logs, the default one first.
-    pub places: parking_lot::Mutex<Vec<crate::jetstream::LogLocation>>,
+    /// Its logs.
+    pub logs: Logs,
     /// Reports faults that stop the server.
     pub fatal: crate::process::Fatal,
     /// Slow consumers so far.
@@ -115,8 +110,6 @@ pub struct Server {
     pub lame_duck: AtomicBool,
     /// True if it is going down.
     pub stopping: AtomicBool,
-    /// The time of its logs, once there are any.
-    pub log_clock: OnceLock<Arc<crate::jetstream::ServerClock>>,
     /// Bounds for large answers of monitoring.
     pub large_answers: crate::monitor::Large,
     /// Memory of the subscriptions of all connections.
@@ -143,7 +136,7 @@ impl Server {
     /// A server that does not listen yet.
     #[must_use]
     pub fn new(options: Options, log: Logger) -> Arc<Self> {
-        let id = crate::info::new_server_id();
+        let id = crate::random::new_server_id();
         let name = options.server_name.clone().unwrap_or_else(|| id.clone());
         let closed_max = options.limits.max_closed_clients;
         let operator = Operator::new(&options);
@@ -165,8 +158,7 @@ impl Server {
             connections: Connections::new(closed_max),
             leafs: Leafs::new(&options),
             log,
-            buckets: parking_lot::Mutex::default(),
-            places: parking_lot::Mutex::default(),
+            logs: Logs::default(),
             fatal: crate::process::Fatal::default(),
             slow_consumers: SlowConsumers::default(),
             stalled_clients: AtomicU64::new(0),
@@ -182,7 +174,6 @@ impl Server {
             websocket_port: AtomicU16::new(0),
             lame_duck: AtomicBool::new(false),
             stopping: AtomicBool::new(false),
-            log_clock: OnceLock::new(),
             large_answers: Default::default(),
             subscription_bytes: crate::conn::subscription_bytes::shares(),
             http_requests: parking_lot::Mutex::default(),
@@ -284,7 +275,7 @@ impl Server {
         for conn in self.connections.open().iter().chain(&self.leafs.connections.open()) {
             conn.renew_import_subs();
         }
-        self.jetstream().set_accounts(self);
+        self.jetstream().set_accounts(&self.accounts, &options);
         self.leafs.advertise_all(self);
         // Who listens where may have changed in any account.
         self.send_to_engines(u32::MAX, || Event::Interest(None));

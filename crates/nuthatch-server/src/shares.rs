@@ -9,7 +9,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 /// So much of something may be in use: by all accounts, and by each of them.
 #[derive(Debug)]
-pub(crate) struct Shares {
+pub struct Shares {
     max: usize,
     of_account_max: usize,
     used: Mutex<Used>,
@@ -23,7 +23,7 @@ struct Used {
 
 /// What would be too much.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Full {
+pub enum Full {
     /// More than all accounts may use.
     All,
     /// More than the share of this account.
@@ -32,12 +32,12 @@ pub(crate) enum Full {
 
 impl Shares {
     /// Nothing is in use yet.
-    pub(crate) fn new(max: usize, of_account_max: usize) -> Arc<Self> {
+    pub fn new(max: usize, of_account_max: usize) -> Arc<Self> {
         Arc::new(Self { max, of_account_max, used: Mutex::default() })
     }
 
     /// Uses `amount` more until what is returned is dropped.
-    pub(crate) fn take(self: &Arc<Self>, account: AccountId, amount: usize) -> Result<Share, Full> {
+    pub fn take(self: &Arc<Self>, account: AccountId, amount: usize) -> Result<Share, Full> {
         let mut used = self.used.lock();
         if amount > self.max - used.total {
             return Err(Full::All);
@@ -52,14 +52,14 @@ impl Shares {
     }
 
     /// How much is in use.
-    pub(crate) fn used(&self) -> usize {
+    pub fn used(&self) -> usize {
         self.used.lock().total
     }
 }
 
 /// A part that is in use.
 #[derive(Debug)]
-pub(crate) struct Share {
+pub struct Share {
     shares: Arc<Shares>,
     account: AccountId,
     amount: usize,
@@ -67,21 +67,21 @@ pub(crate) struct Share {
 
 impl Share {
     /// Uses `amount` more.
-    pub(crate) fn grow(&mut self, amount: usize) -> Result<(), Full> {
+    pub fn grow(&mut self, amount: usize) -> Result<(), Full> {
         let mut more = self.shares.take(self.account, amount)?;
         self.amount += std::mem::take(&mut more.amount);
         Ok(())
     }
 
     /// Uses so much less.
-    pub(crate) fn shrink(&mut self, amount: usize) {
+    pub fn shrink(&mut self, amount: usize) {
         let amount = amount.min(self.amount);
         self.amount -= amount;
         drop(Self { shares: self.shares.clone(), account: self.account, amount });
     }
 
     /// How much it is.
-    pub(crate) const fn amount(&self) -> usize {
+    pub const fn amount(&self) -> usize {
         self.amount
     }
 }
@@ -101,22 +101,22 @@ impl Drop for Share {
 
 /// Work of which each party has only so much under way at a time; what is more waits for it.
 #[derive(Debug)]
-pub(crate) struct Turns<K: Copy + Eq + Hash> {
+pub struct Turns<K: Copy + Eq + Hash> {
     of_one_max: usize,
     by_party: Mutex<FxHashMap<K, Arc<Semaphore>>>,
 }
 
 /// Work in turns of accounts.
-pub(crate) type AccountTurns = Turns<AccountId>;
+pub type AccountTurns = Turns<AccountId>;
 
 impl<K: Copy + Eq + Hash> Turns<K> {
     /// Nothing is under way yet.
-    pub(crate) fn new(of_one_max: usize) -> Arc<Self> {
+    pub fn new(of_one_max: usize) -> Arc<Self> {
         Arc::new(Self { of_one_max, by_party: Mutex::default() })
     }
 
     /// Waits until it is the party's turn, in the order of the calls.
-    pub(crate) async fn turn(self: &Arc<Self>, party: K) -> Turn<K> {
+    pub async fn turn(self: &Arc<Self>, party: K) -> Turn<K> {
         let fresh = || Arc::new(Semaphore::new(self.of_one_max));
         let turns = self.by_party.lock().entry(party).or_insert_with(fresh).clone();
         let mut turn = Turn { turns: self.clone(), party, permit: None };
@@ -127,7 +127,7 @@ impl<K: Copy + Eq + Hash> Turns<K> {
 
 /// The right to do a piece of work for a party, until it is dropped.
 #[derive(Debug)]
-pub(crate) struct Turn<K: Copy + Eq + Hash = AccountId> {
+pub struct Turn<K: Copy + Eq + Hash = AccountId> {
     turns: Arc<Turns<K>>,
     party: K,
     /// `None` while it is waited for.

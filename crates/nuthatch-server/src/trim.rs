@@ -18,7 +18,7 @@ const SETTLE: Duration = Duration::from_secs(1);
 const PAUSE: Duration = Duration::from_secs(3);
 
 /// So many bytes are about to be freed.
-pub(crate) fn freed(bytes: usize) {
+pub fn freed(bytes: usize) {
     static FREED: AtomicUsize = AtomicUsize::new(0);
     if bytes < PIECE_BYTES {
         return;

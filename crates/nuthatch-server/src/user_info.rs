@@ -2,11 +2,12 @@
 
 use crate::conn::Session;
 use crate::options::{Permissions, SubjectPermission};
-use crate::server::{NATS_VERSION, Server};
-use nuthatch_protocol::js::Time;
+use crate::server::Server;
+use crate::version::NATS_VERSION;
+use crate::wall_time::now;
 use serde::Serialize;
 use serde_json::{Map, Value, json};
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::SystemTime;
 
 #[derive(Serialize)]
 struct Response<'a> {
@@ -69,19 +70,6 @@ pub fn response(server: &Server, session: &Session) -> Vec<u8> {
         },
     };
     serde_json::to_vec(&response).unwrap_or_default()
-}
-
-/// The present time as JSON text.
-#[must_use]
-pub fn now() -> Value {
-    time_json(SystemTime::now())
-}
-
-/// A time as JSON text, RFC 3339 in UTC.
-#[must_use]
-pub fn time_json(at: SystemTime) -> Value {
-    let nanos = at.duration_since(UNIX_EPOCH).unwrap_or_default().as_nanos() as i64;
-    serde_json::to_value(Time(nanos)).unwrap_or(Value::Null)
 }
 
 fn permissions(permissions: &Permissions) -> Value {

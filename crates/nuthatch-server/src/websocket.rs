@@ -7,9 +7,9 @@
 
 use crate::conn::reader::ConnReader;
 use crate::conn::{Connection, Transport, writer};
-use crate::info::new_nonce;
 use crate::listener::{self, Socket};
 use crate::options::WebsocketOptions;
+use crate::random::new_nonce;
 use crate::server::Server;
 use crate::tls::{self, Secure};
 use std::net::SocketAddr;

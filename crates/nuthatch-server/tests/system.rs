@@ -65,7 +65,7 @@ fn documents_of_the_server() {
             [format!("$SYS.REQ.SERVER.PING.{what}"), format!("$SYS.REQ.SERVER.{id}.{what}")]
         {
             let found = request(&mut sys, &subject, "");
-            assert_eq!(found["server"]["ver"], nuthatch_server::server::NATS_VERSION);
+            assert_eq!(found["server"]["ver"], nuthatch_server::version::NATS_VERSION);
             assert!(found["data"].get(field).is_some(), "{subject}: {found}");
         }
     }

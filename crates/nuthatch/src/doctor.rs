@@ -98,7 +98,7 @@ pub fn run(args: &DoctorArgs) -> io::Result<ExitCode> {
     };
     if args.apply {
         // What it writes into a store is as private as the store.
-        nuthatch_server::process::keep_private();
+        nuthatch_server::private_files::keep_private();
     }
     let visits: Vec<Visit> = places.into_iter().map(|place| visit(place, args)).collect();
     let mut out = io::stdout().lock();

@@ -30,7 +30,7 @@ pub fn run(args: Vec<OsString>) -> ExitCode {
         .and_then(|program| Path::new(program).file_name())
         .is_some_and(|name| name == SERVER_NAME);
     let invocation = if is_link { Invocation::NatsServer } else { Invocation::Nuthatch };
-    nuthatch_server::run(invocation, &args, nuthatch_server::jetstream::start)
+    nuthatch_server::run(invocation, &args, nuthatch_jetstream::start)
 }
 
 #[cfg(test)]

@@ -18,7 +18,7 @@ use arrows::{Arrow, Arrows};
 use known::{KNOWN, SERVER_LAYERS};
 
 /// The crates from the bottom up: each may use only those before it (ARCHITECTURE, the map).
-const CRATES: [&str; 11] = [
+const CRATES: [&str; 12] = [
     "nuthatch-protocol",
     "nuthatch-client",
     "nuthatch-archive",
@@ -27,6 +27,7 @@ const CRATES: [&str; 11] = [
     "nuthatch-object",
     "nuthatch-streams",
     "nuthatch-server",
+    "nuthatch-jetstream",
     "nuthatch-bench",
     "nuthatch",
     // Last, so that nothing of the product may use it.

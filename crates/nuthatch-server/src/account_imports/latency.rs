@@ -5,7 +5,7 @@ use crate::conn::Connection;
 use crate::options::Latency;
 use crate::route::DeliveryContext;
 use crate::server::Server;
-use crate::user_info::{now, time_json};
+use crate::wall_time::{now, time_json};
 use nuthatch_protocol::headers::Headers;
 use nuthatch_streams::Message;
 use serde_json::{Map, Value, json};
@@ -109,7 +109,7 @@ impl Measurement {
         });
         let event = json!({
             "type": TYPE,
-            "id": crate::info::random_id(ID_CHARS),
+            "id": crate::random::random_id(ID_CHARS),
             "timestamp": now(),
             "status": 200,
             "requestor": self.requestor,
@@ -126,7 +126,7 @@ impl Measurement {
     pub(super) fn unanswerable(self, exporter: &Arc<Account>, server: &Arc<Server>) {
         let event = json!({
             "type": TYPE,
-            "id": crate::info::random_id(ID_CHARS),
+            "id": crate::random::random_id(ID_CHARS),
             "timestamp": now(),
             "status": 400,
             "description": "Bad Request",

@@ -3,7 +3,7 @@
 use crate::account::Account;
 use crate::route::DeliveryContext;
 use crate::server::Server;
-use crate::user_info::time_json;
+use crate::wall_time::time_json;
 use nuthatch_protocol::headers;
 use serde_json::{Map, Value, json};
 use std::sync::Arc;

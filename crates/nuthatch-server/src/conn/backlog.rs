@@ -7,7 +7,7 @@
 
 use super::reader::ConnReader;
 use super::refusal::Refusal;
-use crate::jetstream::reroute;
+use crate::jetstream_port::reroute;
 use crate::jetstream_port::{LogId, Peer, SendError};
 use crate::server::Server;
 use nuthatch_streams::{ClientBatch, Event, Item};

@@ -11,10 +11,7 @@ use super::reader::{ConnReader, Turn};
 use bytes::Bytes;
 use nuthatch_protocol::wire::{Limits, Op, Publish, Step, parse_op, write};
 use std::collections::VecDeque;
-use std::future::Future;
-use std::pin::Pin;
 use std::sync::atomic::Ordering;
-use std::task::{Context, Poll, Waker};
 use tokio::sync::oneshot;
 
 /// Bytes that wait behind a call; with more the connection is not read until the call is answered.
@@ -139,10 +136,4 @@ impl ConnReader {
         }
         next.delivered = delivered;
     }
-}
-
-/// Takes the first step of a future at once; `true`: it is done.
-pub(crate) fn first_step<F: Future<Output = ()> + ?Sized>(future: Pin<&mut F>) -> bool {
-    // The executor polls it again, with a waker, before it can be waited for.
-    future.poll(&mut Context::from_waker(Waker::noop())) == Poll::Ready(())
 }

@@ -2,7 +2,8 @@
 
 use crate::conn::Connection;
 use crate::options::{LeafOptions, SubjectPermission};
-use crate::server::{API_LEVEL, NATS_VERSION, Server};
+use crate::server::Server;
+use crate::version::{API_LEVEL, NATS_VERSION};
 use nuthatch_protocol::wire::write;
 use serde::{Deserialize, Serialize};
 use std::net::IpAddr;

@@ -4,7 +4,7 @@
 
 use super::LOOP_PREFIX;
 use crate::conn::Connection;
-use crate::info::random_token;
+use crate::random::random_token;
 use crate::subscription::Subscription;
 use std::sync::Arc;
 

@@ -9,7 +9,7 @@ use crate::connections::AccountTraffic;
 use crate::options::{self, Export, Import, ResponseKind};
 use crate::outbox::Tally;
 use crate::server::Server;
-use crate::user_info::{now, time_json};
+use crate::wall_time::{now, time_json};
 use nuthatch_streams::AccountId;
 use rustc_hash::FxHashMap;
 use serde_json::{Value, json};

@@ -9,7 +9,7 @@ use crate::conn::{Connection, Session};
 use crate::options::GLOBAL_ACCOUNT;
 use crate::server::Server;
 use crate::tls::peer::PeerCertificate;
-use crate::user_info::{now, time_json};
+use crate::wall_time::{now, time_json};
 use nuthatch_protocol::subject::overlap;
 use serde_json::{Map, Value, json};
 use std::cmp::Reverse;

@@ -5,8 +5,9 @@ use super::query::Query;
 use super::varz::object;
 use crate::jetstream_port::{JsAccount, JsStream, JsTotals, JszQuery};
 use crate::options::{Options, SyncPolicy};
-use crate::server::{API_LEVEL, Server};
-use crate::user_info::now;
+use crate::server::Server;
+use crate::version::API_LEVEL;
+use crate::wall_time::now;
 use serde_json::{Map, Value, json};
 
 /// Accounts listed unless `limit` says otherwise.
@@ -84,7 +85,7 @@ pub(super) fn js_config(options: &Options) -> Value {
     let mut out = object(json!({
         "max_memory": bytes(jetstream.max_memory_bytes),
         "max_storage": bytes(jetstream.max_store_bytes),
-        "store_dir": jetstream.store_dir.join(crate::process::OUR_DIRECTORY),
+        "store_dir": jetstream.store_dir.join(crate::private_files::OUR_DIRECTORY),
         "strict": jetstream.strict,
     }));
     match jetstream.sync {

@@ -6,7 +6,7 @@ use super::query::Query;
 use crate::conn::Connection;
 use crate::leaf::Link;
 use crate::server::Server;
-use crate::user_info::now;
+use crate::wall_time::now;
 use serde_json::{Value, json};
 use std::sync::atomic::Ordering;
 

@@ -1,7 +1,7 @@
 //! Monitoring of the logs below the streams: `logs` of `/jsz`, which `nuthatch log report` shows.
 
-use crate::jetstream::LogLocation;
 use crate::jetstream_port::JsLog;
+use crate::logs::LogLocation;
 use crate::options::SyncPolicy;
 use crate::server::Server;
 use nuthatch_object::{CacheSnapshot, CountersSnapshot, RequestKind, TierStatus};
@@ -9,8 +9,8 @@ use serde_json::{Map, Value, json};
 
 /// One object for each log.
 pub(super) fn describe(server: &Server, logs: &[JsLog]) -> Value {
-    let places = server.places.lock();
-    let buckets = server.buckets.lock();
+    let places = server.logs.locations();
+    let buckets = server.logs.buckets();
     let describe = |log: &JsLog| {
         let place = places.iter().find(|place| place.name == log.name);
         let bucket = buckets.iter().find(|(name, _)| *name == log.name);

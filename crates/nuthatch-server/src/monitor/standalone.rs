@@ -4,7 +4,7 @@ use super::query::Query;
 use super::usage;
 use super::varz::object;
 use crate::server::Server;
-use crate::user_info::now;
+use crate::wall_time::now;
 use serde_json::{Map, Value, json};
 
 pub(super) fn routez(server: &Server) -> Value {

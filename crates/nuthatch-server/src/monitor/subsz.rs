@@ -6,7 +6,7 @@ use super::varz::object;
 use crate::interest::InterestStats;
 use crate::server::Server;
 use crate::subscription::Subscription;
-use crate::user_info::now;
+use crate::wall_time::now;
 use nuthatch_protocol::subject::{is_valid_literal, matches};
 use serde_json::{Map, Value, json};
 use std::sync::Arc;

@@ -10,8 +10,8 @@ use nuthatch_protocol::nkey::{KeyKind, decode_as};
 use super::read::ConfigReader;
 use super::tables::RESOLVER;
 use super::{Options, SYSTEM_ACCOUNT, load};
-use crate::server::NATS_VERSION;
 use crate::signature;
+use crate::version::NATS_VERSION;
 
 /// Prefix of every token: base64 of `{"`.
 const TOKEN_PREFIX: &str = "eyJ";

@@ -75,7 +75,7 @@ fn token_of(path: &Path) -> Result<String, String> {
     let text = match std::fs::read_to_string(path) {
         Ok(text) => text,
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
-            return Ok(crate::info::random_token(MADE_TOKEN_CHARS));
+            return Ok(crate::random::random_token(MADE_TOKEN_CHARS));
         }
         Err(error) => return Err(format!("cannot be read: {error}")),
     };

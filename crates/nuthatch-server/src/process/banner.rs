@@ -1,8 +1,8 @@
 //! Log lines at the start of a server.
 
-use super::VERSION;
 use crate::options::SyncPolicy;
-use crate::server::{NATS_VERSION, Server};
+use crate::server::Server;
+use crate::version::{NATS_VERSION, VERSION};
 
 /// Its name, version and settings.
 pub(super) fn starting(server: &Server) {
@@ -30,7 +30,7 @@ pub(super) fn jetstream(server: &Server, lines: &[String]) {
     let (log, options) = (&server.log, server.options());
     let jetstream = &options.jetstream;
     log.info(format_args!("Starting JetStream"));
-    let directory = jetstream.store_dir.join(super::foreign::OUR_DIRECTORY);
+    let directory = jetstream.store_dir.join(crate::private_files::OUR_DIRECTORY);
     log.info(format_args!("  Store Directory: \"{}\"", directory.display()));
     if let Some(domain) = &jetstream.domain {
         log.info(format_args!("  Domain:          {domain}"));

@@ -3,8 +3,6 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// Our data lives in this subdirectory of the store directory.
-pub const OUR_DIRECTORY: &str = "nuthatch";
 /// Streams that are named in the error.
 const SHOWN_MAX: usize = 10;
 

@@ -35,7 +35,7 @@ pub(super) async fn shutdown(server: &Arc<Server>) -> Result<(), RunError> {
     let mut result = Ok(());
     if server.options().jetstream.enabled {
         server.log.info(format_args!("Initiating JetStream Shutdown..."));
-        for (_, bucket) in &*server.buckets.lock() {
+        for (_, bucket) in &*server.logs.buckets() {
             bucket.set_retry_for(STORE_TIMEOUT);
         }
         let stopping = server.clone();

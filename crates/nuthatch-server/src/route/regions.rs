@@ -52,7 +52,7 @@ fn split(pattern: &[u8]) -> Option<(&[u8], bool)> {
 }
 
 /// True if a pattern is literal tokens and then one wildcard.
-pub(crate) fn is_region(pattern: &[u8]) -> bool {
+pub fn is_region(pattern: &[u8]) -> bool {
     split(pattern).is_some()
 }
 

@@ -3,10 +3,10 @@
 use super::{publish, server_info, statsz};
 use crate::account::Account;
 use crate::conn::{CloseReason, Connection};
-use crate::info::random_id;
 use crate::outbox::Tally;
+use crate::random::random_id;
 use crate::server::Server;
-use crate::user_info::{now, time_json};
+use crate::wall_time::{now, time_json};
 use serde_json::{Value, json};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;

@@ -1,6 +1,7 @@
 //! A server in this process and scripted peers that talk to it over real sockets, byte by byte.
 #![allow(dead_code, reason = "not every test file uses every helper")]
 
+use nuthatch_server::StartJetStream;
 use nuthatch_server::listener;
 use nuthatch_server::logging::Logger;
 use nuthatch_server::options::{Command, Invocation, Options, OptionsError, TlsOptions, load_with};
@@ -125,15 +126,14 @@ impl TestServer {
         Self { server, address, websocket, leafs, runtime, store: None }
     }
 
-    /// A server with JetStream, whose store goes with it.
-    pub fn with_jetstream(mut options: Options) -> Self {
+    /// A server with the JetStream service that `start` starts, whose store goes with it.
+    pub fn with_service(mut options: Options, start: StartJetStream) -> Self {
         let store = Store::new();
         options.jetstream.enabled = true;
         options.jetstream.store_dir.clone_from(&store.0);
         let mut server = Self::start(options);
         let starter = server.server.clone();
-        let starting =
-            server.runtime.spawn_blocking(move || nuthatch_server::jetstream::start(&starter));
+        let starting = server.runtime.spawn_blocking(move || start(&starter));
         let started = server.runtime.block_on(starting).unwrap().unwrap();
         server.server.set_jetstream(started.jetstream);
         server.store = Some(store);

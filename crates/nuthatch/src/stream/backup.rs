@@ -163,7 +163,7 @@ pub fn take(
 ) -> Result<Value, CliError> {
     check_name("stream", stream)?;
     // A backup holds what users sent, as the store does.
-    nuthatch_server::process::keep_private();
+    nuthatch_server::private_files::keep_private();
     fs::create_dir_all(target).map_err(file_error("create", target))?;
     let (meta_path, data_path) = (target.join(META_FILE), target.join(DATA_FILE));
     if !how.force && (meta_path.exists() || data_path.exists()) {

@@ -5,8 +5,9 @@ use super::{ACCOUNTS_MAX, Family, Number, Sample};
 use crate::jetstream_port::{JsLog, JsSample, JsTotals};
 use crate::monitor::usage;
 use crate::options::SyncPolicy;
-use crate::process::VERSION;
-use crate::server::{NATS_VERSION, Server};
+use crate::server::Server;
+use crate::version::NATS_VERSION;
+use crate::version::VERSION;
 use nuthatch_log::StatsSnapshot;
 use nuthatch_object::{RequestKind, TierStatus};
 use std::sync::atomic::Ordering;
@@ -225,7 +226,7 @@ const OF_LOG: &[(&Metric, OfLog)] = &[
 
 /// Requests to the buckets of logs.
 fn of_stores(page: &mut Vec<Family>, server: &Server) {
-    let buckets = server.buckets.lock();
+    let buckets = server.logs.buckets();
     let stores: Vec<_> =
         buckets.iter().map(|(log, bucket)| (log.as_str(), bucket.counters().snapshot())).collect();
     let requests = stores.iter().flat_map(|(log, stats)| {
@@ -239,7 +240,7 @@ fn of_stores(page: &mut Vec<Family>, server: &Server) {
 
 /// Caches of buckets.
 fn of_caches(page: &mut Vec<Family>, server: &Server) {
-    let places = server.places.lock();
+    let places = server.logs.locations();
     let caches: Vec<_> =
         places.iter().filter_map(|place| Some((place.name.as_str(), place.cache()?))).collect();
     let bytes = caches.iter().flat_map(|(log, cache)| {
@@ -271,7 +272,7 @@ const OF_TIER: &[(&Metric, OfTier)] = &[
 ];
 
 fn of_tiers(page: &mut Vec<Family>, server: &Server) {
-    let places = server.places.lock();
+    let places = server.logs.locations();
     let tiers: Vec<_> =
         places.iter().filter_map(|place| Some((place.name.as_str(), place.tier()?))).collect();
     for (metric, value) in OF_TIER {
@@ -281,7 +282,7 @@ fn of_tiers(page: &mut Vec<Family>, server: &Server) {
 
 /// Counts files: that may take long on a medium that fails.
 async fn of_set_aside(page: &mut Vec<Family>, server: &Server) {
-    let dirs: Vec<_> = server.places.lock().iter().filter_map(|p| p.set_aside()).collect();
+    let dirs: Vec<_> = server.logs.locations().iter().filter_map(|p| p.set_aside()).collect();
     let count = |dir: &std::path::Path| match std::fs::read_dir(dir) {
         Ok(files) => Some(files.count() as u64),
         Err(error) => (error.kind() == std::io::ErrorKind::NotFound).then_some(0),

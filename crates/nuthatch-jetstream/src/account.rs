@@ -1,0 +1,123 @@
+//! `INFO`: an account's use of JetStream and its limits.
+
+use crate::envelope::{self, ResponseType};
+use crate::service::{Answer, JetStream};
+use nuthatch_protocol::js::{API_LEVEL, StorageType};
+use nuthatch_protocol::jserror::JsError;
+use nuthatch_streams::AccountId;
+use serde::Serialize;
+use std::sync::atomic::Ordering;
+
+/// Limits as account info shows them; -1 means none.
+#[derive(Serialize, Clone, Debug)]
+struct LimitsBody {
+    max_memory: i64,
+    max_storage: i64,
+    max_streams: i64,
+    max_consumers: i64,
+    max_ack_pending: i64,
+    memory_max_stream_bytes: i64,
+    storage_max_stream_bytes: i64,
+    max_bytes_required: bool,
+}
+
+#[derive(Serialize)]
+struct ApiBody {
+    level: u32,
+    total: u64,
+    errors: u64,
+    #[serde(skip_serializing_if = "is_zero")]
+    inflight: u64,
+}
+
+#[derive(Serialize)]
+struct AccountBody<'a> {
+    memory: u64,
+    storage: u64,
+    reserved_memory: u64,
+    reserved_storage: u64,
+    streams: u64,
+    consumers: u64,
+    limits: LimitsBody,
+    #[serde(skip_serializing_if = "str::is_empty")]
+    domain: &'a str,
+    api: ApiBody,
+}
+
+#[derive(Serialize)]
+struct PurgeBody {
+    initiated: bool,
+}
+
+#[allow(clippy::trivially_copy_pass_by_ref)] // the signature serde asks for
+const fn is_zero(value: &u64) -> bool {
+    *value == 0
+}
+
+fn signed(limit: Option<u64>) -> i64 {
+    limit.map_or(-1, |limit| i64::try_from(limit).unwrap_or(i64::MAX))
+}
+
+impl JetStream {
+    pub(super) async fn account_info(&self, account: AccountId) -> Answer {
+        let [file, memory] = self.usage(Some(account)).await?;
+        let limits = self.limits_of(account);
+        let (reserved_storage, reserved_memory) = {
+            let registry = self.registry.read();
+            (
+                registry.reserved_bytes(account, StorageType::File),
+                registry.reserved_bytes(account, StorageType::Memory),
+            )
+        };
+        let body = AccountBody {
+            memory: memory.bytes,
+            storage: file.bytes,
+            reserved_memory,
+            reserved_storage,
+            streams: file.streams + memory.streams,
+            consumers: file.consumers + memory.consumers,
+            limits: LimitsBody {
+                max_memory: signed(limits.max_memory_bytes),
+                max_storage: signed(limits.max_store_bytes),
+                max_streams: signed(limits.max_streams),
+                max_consumers: signed(limits.max_consumers),
+                max_ack_pending: signed(limits.max_ack_pending),
+                memory_max_stream_bytes: signed(limits.max_memory_stream_bytes),
+                storage_max_stream_bytes: signed(limits.max_store_stream_bytes),
+                max_bytes_required: limits.max_bytes_required,
+            },
+            domain: &self.settings.domain,
+            api: ApiBody {
+                level: API_LEVEL,
+                total: self.stats.total.load(Ordering::Relaxed),
+                errors: self.stats.errors.load(Ordering::Relaxed),
+                inflight: self.requests.used().saturating_sub(1) as u64,
+            },
+        };
+        Ok(envelope::ok(ResponseType("account_info"), &body))
+    }
+
+    /// Deletes all streams of an account, as `nats server account purge` asks for. The caller sees to
+    /// it that the system account asks. An account without streams is a success, as upstream.
+    pub(super) async fn account_purge(&self, name: &str) -> Answer {
+        if name.contains(['/', '\\']) {
+            let why = "account name can not contain path separators";
+            return Err(JsError::STREAM_GENERAL.with("err", why));
+        }
+        let names: Vec<(AccountId, String)> = {
+            let ids = self.account_ids().into_iter().filter(|id| self.account_name(*id) == name);
+            let registry = self.registry.read();
+            let names_of =
+                |id| registry.of_account(id).map(move |entry| (id, entry.config.name.clone()));
+            ids.flat_map(names_of).collect()
+        };
+        for (account, stream) in names {
+            match self.stream_delete(account, &stream, b"").await {
+                // Another call was faster.
+                Err(error) if error.err_code == JsError::STREAM_NOT_FOUND.err_code => {}
+                done => drop(done?),
+            }
+        }
+        Ok(envelope::ok(ResponseType("account_purge"), &PurgeBody { initiated: true }))
+    }
+}

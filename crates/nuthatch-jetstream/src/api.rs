@@ -1,0 +1,160 @@
+//! From a request to its answer: which call it is, who may make it, how it fails.
+
+use crate::envelope::{self, ResponseType};
+use crate::request::{Call, empty_fields};
+use crate::service::{Answer, JetStream, Work};
+use nuthatch_protocol::headers::find_header;
+use nuthatch_protocol::js::is_level_met;
+use nuthatch_protocol::jserror::JsError;
+use nuthatch_server::account::SYSTEM_ACCOUNT_ID;
+use nuthatch_server::jetstream_port::Requester;
+use nuthatch_server::shares::Share;
+use nuthatch_streams::AccountId;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+impl JetStream {
+    /// Handles one request whose subject behind the API prefix is `rest`, and answers it.
+    /// Subjects that are no call get silence, as upstream. Returns the answer.
+    pub async fn handle(
+        self: &Arc<Self>,
+        from: &Requester,
+        rest: &str,
+        reply: &[u8],
+        headers: &[u8],
+        body: &[u8],
+    ) -> Option<Vec<u8>> {
+        self.stats.total.fetch_add(1, Ordering::Relaxed);
+        let api_call = Call::parse(rest)?;
+        if matches!(api_call, Call::AccountPurge(_)) && from.account != SYSTEM_ACCOUNT_ID {
+            return None;
+        }
+        let (kind, account, mut then) = (response_type(&api_call), from.account, None);
+        let mut share = self.answer_bytes.take(account, 0).expect("there is room for nothing");
+        let required = find_header(headers, b"Nats-Required-Api-Level").unwrap_or_default();
+        let answer = if is_level_met(required) {
+            self.dispatch(from, &api_call, body, &mut then, &mut share).await
+        } else {
+            Err(JsError::REQUIRED_API_LEVEL)
+        };
+        let bytes = answer.unwrap_or_else(|error| self.failed(kind, &error, &api_call));
+        if !reply.is_empty() {
+            self.core_port.answer(account, reply, &bytes);
+        }
+        if let Some(work) = then {
+            tokio::spawn(work);
+        }
+        Some(bytes)
+    }
+
+    /// Answers a request for which there is no room.
+    pub fn refuse(&self, account: AccountId, rest: &str, reply: &[u8]) {
+        self.stats.total.fetch_add(1, Ordering::Relaxed);
+        let Some(api_call) = Call::parse(rest) else { return };
+        let error = JsError::STREAM_TOO_MANY_REQUESTS;
+        let bytes = self.failed(response_type(&api_call), &error, &api_call);
+        if !reply.is_empty() {
+            self.core_port.answer(account, reply, &bytes);
+        }
+    }
+
+    fn failed(&self, kind: ResponseType, error: &JsError, api_call: &Call<'_>) -> Vec<u8> {
+        self.stats.errors.fetch_add(1, Ordering::Relaxed);
+        envelope::failed(kind, error, empty_fields(api_call))
+    }
+
+    async fn dispatch(
+        self: &Arc<Self>,
+        from: &Requester,
+        api_call: &Call<'_>,
+        body: &[u8],
+        then: &mut Option<Work>,
+        share: &mut Share,
+    ) -> Answer {
+        let account = from.account;
+        if let Call::AccountPurge(name) = *api_call {
+            return self.account_purge(name).await;
+        }
+        if !self.serves(account) {
+            return Err(JsError::NOT_ENABLED_FOR_ACCOUNT);
+        }
+        match *api_call {
+            Call::AccountInfo => self.account_info(account).await,
+            Call::StreamCreate(name) => self.stream_create(account, name, body).await,
+            Call::StreamUpdate(name) => self.stream_update(account, name, body).await,
+            Call::StreamDelete(name) => self.stream_delete(account, name, body).await,
+            Call::StreamInfo(name) => self.stream_info(account, name, body, share).await,
+            Call::StreamMove(name) => self.stream_move(account, name, body).await,
+            Call::StreamImport(name) => self.stream_import(account, name, body).await,
+            Call::StreamImportMessages(name) => self.import_messages(account, name, body).await,
+            Call::StreamImportRead(name) => self.import_read(account, name, body).await,
+            Call::StreamPurge(name) => self.stream_purge(account, name, body).await,
+            Call::StreamSnapshot(name) => self.stream_snapshot(from, name, body, then).await,
+            Call::StreamRestore(name) => self.stream_restore(from, name, body, then).await,
+            Call::StreamNames => self.stream_names(account, body).await,
+            Call::StreamList => self.stream_list(account, body, share).await,
+            Call::MsgGet(name) => self.msg_get(account, name, body).await,
+            Call::MsgDelete(name) => self.msg_delete(account, name, body).await,
+            Call::ConsumerCreateEphemeral(_)
+            | Call::ConsumerCreate { .. }
+            | Call::ConsumerCreateDurable { .. } => {
+                self.consumer_create(account, *api_call, body).await
+            }
+            Call::ConsumerInfo(stream, name) => {
+                self.consumer_info(account, stream, name, body).await
+            }
+            Call::ConsumerDelete(stream, name) => {
+                self.consumer_delete(account, stream, name, body).await
+            }
+            Call::ConsumerPause(stream, name) => {
+                self.consumer_pause(account, stream, name, body).await
+            }
+            Call::ConsumerUnpin(stream, name) => {
+                self.consumer_unpin(account, stream, name, body).await
+            }
+            Call::ConsumerReset(stream, name) => {
+                self.consumer_reset(account, stream, name, body).await
+            }
+            Call::ConsumerNames(stream) => {
+                self.consumer_page(account, stream, body, true, share).await
+            }
+            Call::ConsumerList(stream) => {
+                self.consumer_page(account, stream, body, false, share).await
+            }
+            Call::AccountPurge(_) | Call::ClusterOnly(_) => Err(JsError::CLUSTER_REQUIRED),
+        }
+    }
+}
+
+const fn response_type(api_call: &Call<'_>) -> ResponseType {
+    ResponseType(match api_call {
+        Call::AccountInfo => "account_info",
+        Call::StreamCreate(_) => "stream_create",
+        Call::StreamUpdate(_) => "stream_update",
+        Call::StreamDelete(_) => "stream_delete",
+        Call::StreamInfo(_) => "stream_info",
+        Call::StreamMove(_) => "stream_move",
+        Call::StreamImport(_) => "stream_import",
+        Call::StreamImportMessages(_) => "stream_import_messages",
+        Call::StreamImportRead(_) => "stream_import_read",
+        Call::StreamPurge(_) => "stream_purge",
+        Call::StreamSnapshot(_) => "stream_snapshot",
+        Call::StreamRestore(_) => "stream_restore",
+        Call::StreamNames => "stream_names",
+        Call::StreamList => "stream_list",
+        Call::MsgGet(_) => "stream_msg_get",
+        Call::MsgDelete(_) => "stream_msg_delete",
+        Call::ConsumerCreateEphemeral(_)
+        | Call::ConsumerCreate { .. }
+        | Call::ConsumerCreateDurable { .. } => "consumer_create",
+        Call::ConsumerInfo(..) => "consumer_info",
+        Call::ConsumerDelete(..) => "consumer_delete",
+        Call::ConsumerPause(..) => "consumer_pause",
+        Call::ConsumerUnpin(..) => "consumer_unpin",
+        Call::ConsumerReset(..) => "consumer_reset",
+        Call::ConsumerNames(_) => "consumer_names",
+        Call::ConsumerList(_) => "consumer_list",
+        Call::AccountPurge(_) => "account_purge",
+        Call::ClusterOnly(stem) => stem,
+    })
+}

@@ -1,0 +1,296 @@
+//! `CONSUMER.*` calls.
+
+use crate::envelope::{self, Paged, ResponseType, Success};
+use crate::request::{Call, is_empty, parse, parse_optional};
+use crate::service::{Answer, JetStream, set_consumer_metadata, unexpected};
+use crate::streams::{LIST_PAGE, NAMES_PAGE, check_lengths, offset_of};
+use nuthatch_protocol::js::{ConsumerAction, ConsumerInfo, CreateConsumerRequest, Nanos, Time};
+use nuthatch_protocol::jserror::JsError;
+use nuthatch_server::shares::Share;
+use nuthatch_streams::consumer::{PreparedConsumer, is_valid_group};
+use nuthatch_streams::{AccountId, Op, OpOutcome};
+use serde::{Deserialize, Serialize};
+
+#[derive(Deserialize, Default)]
+#[serde(default)]
+struct PageRequest {
+    offset: i64,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(default)]
+struct PauseRequest {
+    pause_until: Option<Time>,
+}
+
+#[derive(Serialize)]
+struct PausedBody {
+    paused: bool,
+    pause_until: Time,
+    #[serde(skip_serializing_if = "is_zero")]
+    pause_remaining: Nanos,
+}
+
+#[allow(clippy::trivially_copy_pass_by_ref)] // serde asks for a reference
+const fn is_zero(nanos: &Nanos) -> bool {
+    *nanos == 0
+}
+
+#[derive(Deserialize, Default)]
+#[serde(default)]
+struct UnpinRequest {
+    group: String,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(default)]
+struct ResetRequest {
+    seq: u64,
+}
+
+#[derive(Serialize)]
+struct ResetBody<'a> {
+    #[serde(flatten)]
+    info: &'a ConsumerInfo,
+    reset_seq: u64,
+}
+
+/// An answer that holds its type only.
+#[derive(Serialize)]
+struct NoBody {}
+
+#[derive(Serialize)]
+struct NamesBody {
+    #[serde(flatten)]
+    page: Paged,
+    consumers: Vec<String>,
+}
+
+#[derive(Serialize)]
+struct ListBody {
+    #[serde(flatten)]
+    page: Paged,
+    consumers: Vec<ConsumerInfo>,
+}
+
+impl JetStream {
+    pub(super) async fn consumer_create(
+        &self,
+        account: AccountId,
+        api_call: Call<'_>,
+        body: &[u8],
+    ) -> Answer {
+        let mut request: CreateConsumerRequest = parse(body, self.settings.strict)?;
+        name_from_subject(&api_call, &mut request)?;
+        let config = &request.config;
+        let filters = config.filter_subjects.iter().chain([&config.filter_subject]);
+        check_lengths(filters, JsError::CONSUMER_CREATE)?;
+        if request.config.num_replicas > 1 {
+            return Err(JsError::STREAM_REPLICAS_NOT_SUPPORTED);
+        }
+        let entry = self.entry(account, &request.stream_name)?;
+        set_consumer_metadata(&mut request.config);
+        let op = Op::CreateConsumer { id: entry.id, request: PreparedConsumer::new(request) };
+        self.consumer_answer("consumer_create", entry.engine, op).await
+    }
+
+    pub(super) async fn consumer_info(
+        &self,
+        account: AccountId,
+        stream: &str,
+        name: &str,
+        body: &[u8],
+    ) -> Answer {
+        if !is_empty(body) {
+            return Err(JsError::NOT_EMPTY_REQUEST);
+        }
+        let entry = self.entry(account, stream)?;
+        let op = Op::ConsumerInfo { id: entry.id, name: name.to_owned() };
+        self.consumer_answer("consumer_info", entry.engine, op).await
+    }
+
+    pub(super) async fn consumer_delete(
+        &self,
+        account: AccountId,
+        stream: &str,
+        name: &str,
+        body: &[u8],
+    ) -> Answer {
+        if !is_empty(body) {
+            return Err(JsError::NOT_EMPTY_REQUEST);
+        }
+        let entry = self.entry(account, stream)?;
+        let op = Op::DeleteConsumer { id: entry.id, name: name.to_owned() };
+        self.run(entry.engine, op).await?;
+        Ok(envelope::ok(ResponseType("consumer_delete"), &Success::YES))
+    }
+
+    /// Pauses a consumer until a time, or resumes it without one. It is an update of its
+    /// configuration.
+    pub(super) async fn consumer_pause(
+        &self,
+        account: AccountId,
+        stream: &str,
+        name: &str,
+        body: &[u8],
+    ) -> Answer {
+        let request: PauseRequest = parse_optional(body, self.settings.strict)?;
+        let entry = self.entry(account, stream)?;
+        let op = Op::ConsumerInfo { id: entry.id, name: name.to_owned() };
+        let mut config = match self.run(entry.engine, op).await? {
+            OpOutcome::Consumer(info) => info.config,
+            other => return Err(unexpected(&other)),
+        };
+        let until = request.pause_until.unwrap_or(Time::ZERO);
+        config.pause_until = Some(until).filter(|until| !until.is_zero());
+        set_consumer_metadata(&mut config);
+        let request = CreateConsumerRequest {
+            stream_name: stream.to_owned(),
+            config,
+            action: ConsumerAction::Update,
+            pedantic: false,
+        };
+        let op = Op::CreateConsumer { id: entry.id, request: PreparedConsumer::new(request) };
+        match self.run(entry.engine, op).await? {
+            OpOutcome::Consumer(info) => Ok(envelope::ok(
+                ResponseType("consumer_pause"),
+                &PausedBody {
+                    paused: info.paused,
+                    pause_until: until,
+                    pause_remaining: info.pause_remaining,
+                },
+            )),
+            other => Err(unexpected(&other)),
+        }
+    }
+
+    pub(super) async fn consumer_unpin(
+        &self,
+        account: AccountId,
+        stream: &str,
+        name: &str,
+        body: &[u8],
+    ) -> Answer {
+        let request: UnpinRequest = parse(body, self.settings.strict)?;
+        if request.group.is_empty() {
+            return Err(JsError::INVALID_JSON.with("err", "consumer group not specified"));
+        }
+        if !is_valid_group(&request.group) {
+            return Err(JsError::CONSUMER_INVALID_GROUP_NAME);
+        }
+        let entry = self.entry(account, stream)?;
+        let (id, name) = (entry.id, name.to_owned());
+        self.run(entry.engine, Op::UnpinConsumer { id, name, group: request.group }).await?;
+        Ok(envelope::ok(ResponseType("consumer_unpin"), &NoBody {}))
+    }
+
+    pub(super) async fn consumer_reset(
+        &self,
+        account: AccountId,
+        stream: &str,
+        name: &str,
+        body: &[u8],
+    ) -> Answer {
+        let request: ResetRequest = parse(body, self.settings.strict)?;
+        let entry = self.entry(account, stream)?;
+        let op = Op::ResetConsumer { id: entry.id, name: name.to_owned(), seq: request.seq };
+        match self.run(entry.engine, op).await? {
+            OpOutcome::Reset { seq, mut info } => {
+                self.complete_consumer(&mut info);
+                let body = ResetBody { info: &info, reset_seq: seq };
+                Ok(envelope::ok(ResponseType("consumer_reset"), &body))
+            }
+            other => Err(unexpected(&other)),
+        }
+    }
+
+    pub(super) async fn consumer_page(
+        &self,
+        account: AccountId,
+        stream: &str,
+        body: &[u8],
+        names_only: bool,
+        share: &mut Share,
+    ) -> Answer {
+        let request: PageRequest = parse_optional(body, self.settings.strict)?;
+        let entry = self.entry(account, stream)?;
+        let offset = offset_of(request.offset);
+        let limit = if names_only { NAMES_PAGE } else { LIST_PAGE };
+        let op = Op::ListConsumers { id: entry.id, offset, limit, names_only };
+        let outcome = self.run(entry.engine, op).await?;
+        let OpOutcome::Consumers { total, names, mut infos } = outcome else {
+            return Err(unexpected(&outcome));
+        };
+        let page = Paged { total, offset: offset.min(total), limit };
+        if names_only {
+            let body = NamesBody { page, consumers: names };
+            return Ok(envelope::ok(ResponseType("consumer_names"), &body));
+        }
+        for info in &mut infos {
+            self.complete_consumer(info);
+        }
+        let body = ListBody { page, consumers: infos };
+        envelope::charged(ResponseType("consumer_list"), &body, share)
+    }
+
+    async fn consumer_answer(
+        &self,
+        kind: &'static str,
+        engine: crate::registry::LogIndex,
+        op: Op,
+    ) -> Answer {
+        match self.run(engine, op).await? {
+            OpOutcome::Consumer(mut info) => {
+                self.complete_consumer(&mut info);
+                Ok(envelope::ok(ResponseType(kind), &*info))
+            }
+            other => Err(unexpected(&other)),
+        }
+    }
+}
+
+/// Checks the request against its subject and puts the consumer's name into the configuration
+/// (`jsConsumerCreateRequest`).
+fn name_from_subject(
+    api_call: &Call<'_>,
+    request: &mut CreateConsumerRequest,
+) -> Result<(), JsError> {
+    let config = &mut request.config;
+    let (stream, name, filter) = match *api_call {
+        Call::ConsumerCreateEphemeral(stream) => (stream, "", ""),
+        Call::ConsumerCreate { stream, name, filter } => (stream, name, filter),
+        Call::ConsumerCreateDurable { stream, name } => (stream, name, ""),
+        _ => return Err(JsError::BAD_REQUEST),
+    };
+    let durable_call = matches!(api_call, Call::ConsumerCreateDurable { .. });
+    if durable_call && name.is_empty() {
+        return Err(JsError::CONSUMER_DURABLE_NAME_NOT_IN_SUBJECT);
+    }
+    if stream != request.stream_name {
+        return Err(JsError::STREAM_MISMATCH);
+    }
+    if name.contains(['/', '\\']) || config.name.contains(['/', '\\']) {
+        return Err(JsError::CONSUMER_NAME_CONTAINS_PATH_SEPARATORS);
+    }
+    if durable_call && config.durable_name.is_empty() {
+        return Err(JsError::CONSUMER_DURABLE_NAME_NOT_SET);
+    }
+    if name.is_empty() && !config.durable_name.is_empty() {
+        return Err(JsError::CONSUMER_EPHEMERAL_WITH_DURABLE_NAME);
+    }
+    if !config.durable_name.is_empty() && config.durable_name != name {
+        return Err(JsError::CONSUMER_DURABLE_NAME_NOT_MATCH_SUBJECT);
+    }
+    if !name.is_empty() {
+        name.clone_into(&mut config.name);
+    }
+    if !filter.is_empty() {
+        if !config.filter_subjects.is_empty() {
+            return Err(JsError::CONSUMER_MULTIPLE_FILTERS_NOT_ALLOWED);
+        }
+        if config.filter_subject != filter {
+            return Err(JsError::CONSUMER_CREATE_FILTER_SUBJECT_MISMATCH);
+        }
+    }
+    Ok(())
+}

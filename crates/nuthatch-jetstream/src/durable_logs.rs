@@ -1,0 +1,413 @@
+//! The logs of a server, opened in two steps: what needs no ownership first, for all of them, then
+//! what takes a log from another server. A start that is refused because of one log leaves the
+//! owners of the others alone.
+
+use crate::clock;
+use crate::engine::{engine, reporter, sync_of};
+use crate::known_logs::KnownLogs;
+use crate::registry::{DEFAULT_LOG, LogIndex};
+use crate::startup_hints;
+use nuthatch_log::env::{RealDisk, SystemEntropy};
+use nuthatch_log::{Chain, Log, LogCore, LogOptions, OpenError, OwnableDisk, RecoveryReport};
+use nuthatch_object::{
+    Bucket, BucketOptions, DiskCacheOptions, ObjectDisk, ObjectDiskOptions, PreparedDisk,
+    TierOptions, TieredDisk,
+};
+use nuthatch_server::logs::{LogLocation, ServerClock};
+use nuthatch_server::options::{
+    CacheSettings, Compression, LogStore, Options, SyncPolicy, TierSettings,
+};
+use nuthatch_server::private_files::{OUR_DIRECTORY, close_directory};
+use nuthatch_server::server::Server;
+use nuthatch_server::sink::ServerSink;
+use nuthatch_streams::{Engine, EngineConfig, NullSink};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+/// A log on a disk or in a bucket, and its location.
+pub(super) struct DurableLog {
+    pub(super) name: String,
+    index: LogIndex,
+    place: LogStore,
+    sync: SyncPolicy,
+    tier: Option<TierSettings>,
+    cache: Option<CacheSettings>,
+    compression: Option<Compression>,
+}
+
+/// The default log, then those that the configuration names, in the order of their engines.
+pub(super) fn durable_logs(options: &Options) -> Vec<DurableLog> {
+    let jetstream = &options.jetstream;
+    let default = DurableLog {
+        name: DEFAULT_LOG.to_owned(),
+        index: LogIndex::FILE,
+        place: match &jetstream.store {
+            Some(address) => LogStore::Bucket(address.clone()),
+            None => LogStore::Directory(None),
+        },
+        sync: jetstream.sync,
+        tier: jetstream.tier.clone(),
+        cache: jetstream.cache.clone(),
+        compression: jetstream.compression,
+    };
+    let named = jetstream.logs.iter().enumerate().map(|(at, log)| DurableLog {
+        name: log.name.clone(),
+        index: LogIndex(LogIndex::FIRST_NAMED + at),
+        place: log.home.clone(),
+        sync: log.sync.unwrap_or(jetstream.sync),
+        tier: log.tier.clone(),
+        cache: log.cache.clone(),
+        compression: log.compression,
+    });
+    std::iter::once(default).chain(named).collect()
+}
+
+/// A log and what opening it found.
+pub(super) type Opened = (LogCore<Engine<ServerSink>>, RecoveryReport);
+
+/// A log that was looked at: it can be opened as far as anybody can tell who does not own it.
+pub(super) enum Ready {
+    /// In a directory: it is open, with a bucket behind it that is not taken yet.
+    Local { opened: Box<Opened>, tier: Option<Arc<TieredDisk>>, identity: u64 },
+    /// In a bucket: another server may own it still.
+    Object { prepared: Box<PreparedDisk>, bucket: Arc<Bucket> },
+}
+
+impl DurableLog {
+    /// Does everything that needs no ownership of the log.
+    ///
+    /// # Errors
+    /// A sentence: why the log cannot be opened and what to do about it.
+    pub(super) fn ready(
+        &self,
+        server: &Arc<Server>,
+        options: &Options,
+        known: &KnownLogs,
+    ) -> Result<Ready, String> {
+        let ready = match &self.place {
+            LogStore::Directory(_) => self.ready_local(server, options, known),
+            LogStore::Bucket(address) => self.ready_object(server, address),
+        };
+        ready.map_err(|why| self.named(why))
+    }
+
+    /// Takes the log from whoever has it, and opens it.
+    ///
+    /// # Errors
+    /// As [`DurableLog::ready`].
+    pub(super) fn take(
+        &self,
+        ready: Ready,
+        server: &Arc<Server>,
+        options: &Options,
+    ) -> Result<Opened, String> {
+        let opened = match ready {
+            Ready::Local { opened, tier, .. } => self.take_tier(tier).map(|()| *opened),
+            Ready::Object { prepared, bucket } => {
+                self.take_object(*prepared, bucket, server, options)
+            }
+        };
+        opened.map_err(|why| self.named(why))
+    }
+
+    fn named(&self, why: String) -> String {
+        match self.index {
+            LogIndex::FILE => why,
+            _ => format!("log {}: {why}", self.name),
+        }
+    }
+
+    /// The directory of a local log; `None`: it is in a bucket.
+    pub(super) fn dir(&self, options: &Options) -> Option<PathBuf> {
+        let ours = options.jetstream.store_dir.join(OUR_DIRECTORY);
+        match &self.place {
+            LogStore::Directory(None) => Some(ours.join(&self.name)),
+            LogStore::Directory(Some(dir)) => Some(dir.clone()),
+            LogStore::Bucket(_) => None,
+        }
+    }
+
+    fn ready_local(
+        &self,
+        server: &Arc<Server>,
+        options: &Options,
+        known: &KnownLogs,
+    ) -> Result<Ready, String> {
+        let ours = options.jetstream.store_dir.join(OUR_DIRECTORY);
+        let store = match &self.place {
+            LogStore::Directory(Some(dir)) => dir.clone(),
+            _ => options.jetstream.store_dir.clone(),
+        };
+        let dir = self.dir(options).expect("it is in a directory");
+        known.check(&self.name, &dir)?;
+        let advice = |error| startup_hints::in_directory(&error, &store);
+        let refused = |what: &str, dir: &Path| {
+            let context = format!("{what} {}", dir.display());
+            move |source| advice(OpenError::Io { context, source })
+        };
+        let disk = RealDisk::open(&dir).map_err(refused("using", &dir))?;
+        known.check_identity(&self.name, &dir, &disk)?;
+        if dir.starts_with(&ours) {
+            close_directory(&ours).map_err(refused("closing to other users", &ours))?;
+        }
+        let log_options = LogOptions {
+            sync: sync_of(self.sync),
+            report: reporter(server),
+            ..self.compressed(LogOptions::local(&dir))
+        };
+        let engine = engine(server, self.index, options);
+        let (disk, log_options, tier): (Arc<dyn OwnableDisk>, _, _) = match &self.tier {
+            Some(tier) => {
+                let tiered = self.put_tier(server, disk, tier)?;
+                (Arc::clone(&tiered) as _, for_tier(log_options, tier), Some(tiered))
+            }
+            None => {
+                refuse_moved(&disk, &dir)?;
+                (Arc::new(disk), log_options, None)
+            }
+        };
+        let shown = Arc::clone(&disk);
+        let opened =
+            Box::new(open_on(disk, log_options, engine, clock::of(server)).map_err(advice)?);
+        let chain = Chain::read(&*shown).map_err(|error| error.to_string())?;
+        let identity = chain.expect("a log that is open has a catalog").log_id;
+        server.logs.add(match &tier {
+            Some(tiered) => LogLocation::tiered(&self.name, &dir, self.sync, tiered),
+            None => LogLocation::local(&self.name, &dir, self.sync),
+        });
+        Ok(Ready::Local { opened, tier, identity })
+    }
+
+    fn take_tier(&self, tier: Option<Arc<TieredDisk>>) -> Result<(), String> {
+        match tier {
+            Some(tier) => {
+                tier.start(&format!("log-{}", self.name)).map_err(|error| error.to_string())
+            }
+            None => Ok(()),
+        }
+    }
+
+    /// Puts a bucket behind the log's directory.
+    fn put_tier(
+        &self,
+        server: &Arc<Server>,
+        disk: RealDisk,
+        tier: &TierSettings,
+    ) -> Result<Arc<TieredDisk>, String> {
+        let report = reporter(server);
+        let bucket_options = BucketOptions { report: report.clone(), ..BucketOptions::default() };
+        let bucket = nuthatch_object::open_url(&tier.store, &self.name, bucket_options);
+        let bucket = Arc::new(bucket.map_err(|error| error.to_string())?);
+        bucket.set_retry_for(STARTING_RETRY_FOR);
+        let options = TierOptions {
+            who: who(server),
+            after_age: tier.after_age,
+            local_max_bytes: tier.local_max_bytes,
+            headroom_bytes: 2 * for_tier(LogOptions::default(), tier).segment_bytes,
+            report,
+            ..TierOptions::default()
+        };
+        let opened = TieredDisk::open(Arc::new(disk), Arc::clone(&bucket), options);
+        let tiered = opened.map_err(|error| format!("tier: {error}"))?;
+        bucket.set_retry_for(TIER_RETRY_FOR);
+        server.logs.add_bucket(&self.name, bucket);
+        Ok(Arc::new(tiered))
+    }
+
+    /// Looks at the log in a bucket, which another server may have open.
+    fn ready_object(&self, server: &Arc<Server>, address: &str) -> Result<Ready, String> {
+        let report = reporter(server);
+        let bucket_options = BucketOptions { report: report.clone(), ..BucketOptions::default() };
+        let bucket = nuthatch_object::open_url(address, &self.name, bucket_options);
+        let bucket = Arc::new(bucket.map_err(|error| error.to_string())?);
+        bucket.set_retry_for(STARTING_RETRY_FOR);
+        let disk_cache = self.cache.as_ref().map(|cache| DiskCacheOptions {
+            dir: cache.dir.join(&self.name),
+            max_bytes: cache.max_bytes,
+        });
+        let disk_options = ObjectDiskOptions { disk_cache, ..object_options(server) };
+        let prepared = ObjectDisk::prepare(Arc::clone(&bucket), disk_options);
+        let mut prepared = prepared.map_err(|error| self.in_bucket(&error, address))?;
+        let log_options = self.compressed(LogOptions::object());
+        // Without anybody connected: only what the records say counts.
+        let engine = || Engine::new(EngineConfig::default(), NullSink);
+        prepared.rehearse_with(&log_options, engine).map_err(|error| match error.is_damage() {
+            true => startup_hints::in_bucket(&error, address, &self.name),
+            false => error.to_string(),
+        })?;
+        Ok(Ready::Object { prepared: Box::new(prepared), bucket })
+    }
+
+    fn in_bucket(&self, error: &std::io::Error, address: &str) -> String {
+        match error.kind() {
+            std::io::ErrorKind::InvalidData => startup_hints::in_bucket(error, address, &self.name),
+            _ => error.to_string(),
+        }
+    }
+
+    /// Opens the log in a bucket, which ends any other server that has it open.
+    fn take_object(
+        &self,
+        prepared: PreparedDisk,
+        bucket: Arc<Bucket>,
+        server: &Arc<Server>,
+        options: &Options,
+    ) -> Result<Opened, String> {
+        let LogStore::Bucket(address) = &self.place else {
+            unreachable!("a directory is not taken")
+        };
+        let disk = Arc::new(prepared.take().map_err(|error| self.in_bucket(&error, address))?);
+        bucket.set_retry_for(BucketOptions::default().retry_for);
+        server.logs.add_bucket(&self.name, bucket);
+        server.logs.add(LogLocation::object(&self.name, &disk));
+        let report = reporter(server);
+        let log_options = LogOptions { report, ..self.compressed(LogOptions::object()) };
+        let engine = engine(server, self.index, options);
+        let time = clock::of(server);
+        let opened = open_on(Arc::clone(&disk) as Arc<dyn OwnableDisk>, log_options, engine, time);
+        opened.map_err(|error| {
+            // Nothing is written any more: whoever mends the log need not ask who has it.
+            disk.leave();
+            if error.is_damage() {
+                startup_hints::in_bucket(&error, address, &self.name)
+            } else {
+                error.to_string()
+            }
+        })
+    }
+
+    /// These options with the compression that was chosen, if one was.
+    fn compressed(&self, options: LogOptions) -> LogOptions {
+        let compression = match self.compression {
+            None => options.compression,
+            Some(Compression::None) => nuthatch_log::Compression::None,
+            Some(Compression::Zstd) => nuthatch_log::Compression::Zstd,
+        };
+        LogOptions { compression, ..options }
+    }
+}
+
+/// A log that was taken and is open.
+pub(super) struct Taken {
+    pub(super) opened: Opened,
+    /// That of a log in a directory.
+    pub(super) identity: Option<u64>,
+}
+
+/// Takes all logs, in buckets at the same time: a bucket that answers slowly keeps no other log from
+/// its new owner for longer than need be. What one start takes it cannot take in one step. If a log
+/// cannot be had after all, those that were taken have left their former owners, and the error says
+/// which; none of them is served.
+///
+/// # Errors
+/// Those of all logs that cannot be had, as [`DurableLog::take`] tells them.
+pub(super) fn take_all(
+    durable_logs: &[DurableLog],
+    ready: Vec<Ready>,
+    server: &Arc<Server>,
+    options: &Options,
+) -> Result<Vec<Taken>, String> {
+    let runtime = tokio::runtime::Handle::current();
+    let take = |home: &DurableLog, ready: Ready| {
+        let _context = runtime.enter();
+        let identity = match &ready {
+            Ready::Local { identity, .. } => Some(*identity),
+            Ready::Object { .. } => None,
+        };
+        home.take(ready, server, options).map(|opened| Taken { opened, identity })
+    };
+    let taken: Vec<Result<Taken, String>> = std::thread::scope(|scope| {
+        let take = &take;
+        let begin = |(home, ready)| scope.spawn(move || take(home, ready));
+        let all: Vec<_> = durable_logs.iter().zip(ready).map(begin).collect();
+        let join = |one: std::thread::ScopedJoinHandle<'_, _>| {
+            one.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+        };
+        all.into_iter().map(join).collect()
+    });
+    let place = |name: &str| durable_logs.iter().position(|home| home.name == name);
+    server.logs.sort_by(place);
+    let (good, bad): (Vec<_>, Vec<_>) =
+        durable_logs.iter().zip(taken).partition(|(_, one)| one.is_ok());
+    if bad.is_empty() {
+        return Ok(good.into_iter().filter_map(|(_, one)| one.ok()).collect());
+    }
+    let faults: Vec<String> = bad.into_iter().filter_map(|(_, one)| one.err()).collect();
+    let in_bucket = |home: &&DurableLog| matches!(home.place, LogStore::Bucket(_));
+    let lost: Vec<&str> =
+        good.iter().map(|(home, _)| *home).filter(in_bucket).map(|home| &*home.name).collect();
+    let mut why = faults.join("; ");
+    if !lost.is_empty() {
+        why += &format!(
+            "; taken from whoever had them before that showed: {}. Start the server that is to have \
+             them again",
+            lost.join(", ")
+        );
+    }
+    Err(why)
+}
+
+/// A log whose segments were moved away needs its tier.
+fn refuse_moved(disk: &RealDisk, dir: &Path) -> Result<(), String> {
+    if let Ok(Some(moved)) = nuthatch_object::moved_away(disk) {
+        return Err(format!(
+            "segments of the log in {} were moved to {}: it needs its 'tier' to be opened",
+            dir.display(),
+            moved.place
+        ));
+    }
+    Ok(())
+}
+
+/// How long failures of a store are retried at the start, when an operator waits to learn that an
+/// address or a key is wrong.
+const STARTING_RETRY_FOR: Duration = Duration::from_secs(15);
+
+/// How long a tier's failures are borne before they are told, and before a cold read is an error
+/// that is tried again later.
+const TIER_RETRY_FOR: Duration = Duration::from_secs(20);
+
+/// A local log with a bound for its disk has segments of this part of it, so that there are several
+/// to choose from.
+const SEGMENTS_WITHIN_BOUND: u64 = 8;
+
+/// The smallest segments of such a log.
+const SEGMENT_MIN_BYTES: u64 = 1 << 20;
+
+/// Options of a log that must keep its local disk below a bound.
+fn for_tier(options: LogOptions, tier: &TierSettings) -> LogOptions {
+    let Some(most) = tier.local_max_bytes else { return options };
+    let part = (most / SEGMENTS_WITHIN_BOUND).max(SEGMENT_MIN_BYTES);
+    let segment_bytes = part.min(options.segment_bytes);
+    let first_segment_bytes = options.first_segment_bytes.min(segment_bytes);
+    let reserve_bytes = Some(segment_bytes);
+    LogOptions { segment_bytes, first_segment_bytes, reserve_bytes, ..options }
+}
+
+pub(super) fn open_on(
+    disk: Arc<dyn OwnableDisk>,
+    options: LogOptions,
+    engine: Engine<ServerSink>,
+    clock: Arc<ServerClock>,
+) -> Result<Opened, OpenError> {
+    Log::open(options, disk, clock, Box::new(SystemEntropy::default()), engine)
+}
+
+/// How this server shows itself to others at a bucket.
+fn who(server: &Server) -> String {
+    let host = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+    format!("server {} (process {} on {})", server.name, std::process::id(), host.trim())
+}
+
+/// How this server shows itself, and what it does when another takes over.
+fn object_options(server: &Arc<Server>) -> ObjectDiskOptions {
+    let who = who(server);
+    let server = Arc::downgrade(server);
+    let on_fenced = Arc::new(move |why: &str| {
+        if let Some(server) = server.upgrade() {
+            server.fatal.raise(why);
+        }
+    });
+    ObjectDiskOptions { who, on_fenced, ..ObjectDiskOptions::default() }
+}

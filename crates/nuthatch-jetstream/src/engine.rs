@@ -1,0 +1,70 @@
+//! The engine on a log, as the configuration wants it.
+
+use crate::registry::LogIndex;
+use crate::settings::{account_bounds, consumer_limits};
+use nuthatch_log::Reporter;
+use nuthatch_server::jetstream_port::LogId;
+use nuthatch_server::options::{Options, SyncPolicy};
+use nuthatch_server::server::Server;
+use nuthatch_server::sink::ServerSink;
+use nuthatch_streams::{BatchLimits, Engine, EngineConfig};
+use std::hash::{BuildHasher, Hasher, RandomState};
+use std::sync::Arc;
+
+/// A new engine for the log with this index.
+pub(super) fn engine(
+    server: &Arc<Server>,
+    index: LogIndex,
+    options: &Options,
+) -> Engine<ServerSink> {
+    #[allow(clippy::cast_possible_truncation)] // two engines
+    let sink = ServerSink::new(server.clone(), LogId(index.0 as u8));
+    let domain = options.jetstream.domain.clone().unwrap_or_default();
+    let limits = &options.jetstream.limits;
+    let consumers = consumer_limits(options);
+    let batch = &limits.batch;
+    let default = BatchLimits::default();
+    let batches = BatchLimits {
+        per_stream: batch.per_stream.map(|count| count as usize),
+        total: batch.total.map(|count| count as usize),
+        messages: batch.messages.map_or(default.messages, |count| count as usize),
+        idle_ns: batch.timeout.map_or(default.idle_ns, |timeout| {
+            i64::try_from(timeout.as_nanos()).unwrap_or(i64::MAX)
+        }),
+    };
+    let bytes_max = match index {
+        LogIndex::MEMORY => options.jetstream.max_memory_bytes,
+        _ => options.jetstream.max_store_bytes,
+    };
+    let bytes_max = bytes_max.unwrap_or(u64::MAX);
+    let accounts = account_bounds(&server.accounts, options, index);
+    let hash_seed = RandomState::new().build_hasher().finish();
+    let config = EngineConfig {
+        domain,
+        consumers,
+        batches,
+        hash_seed,
+        bytes_max,
+        accounts,
+        ..EngineConfig::default()
+    };
+    Engine::new(config, sink)
+}
+
+/// Where a log of this server reports what its operator should know.
+pub(super) fn reporter(server: &Arc<Server>) -> Reporter {
+    let server = Arc::downgrade(server);
+    Reporter::new(move |message| {
+        if let Some(server) = server.upgrade() {
+            server.log.warn(format_args!("JetStream: {message}"));
+        }
+    })
+}
+
+pub(super) const fn sync_of(policy: SyncPolicy) -> nuthatch_log::SyncPolicy {
+    match policy {
+        SyncPolicy::Always => nuthatch_log::SyncPolicy::Always,
+        SyncPolicy::Every(interval) => nuthatch_log::SyncPolicy::Every(interval),
+        SyncPolicy::Never => nuthatch_log::SyncPolicy::Never,
+    }
+}

@@ -1,0 +1,43 @@
+//! The JetStream service: registry of streams, API calls, and the seam to the engines.
+
+mod api;
+pub mod audit;
+mod banner;
+mod core_port;
+pub mod registry;
+pub mod service;
+mod startup_hints;
+
+pub mod handle;
+pub mod moves;
+mod open;
+
+mod account;
+mod clock;
+mod consumers;
+mod durable_logs;
+mod engine;
+mod envelope;
+mod foreign;
+mod imports;
+mod known_logs;
+mod pending_changes;
+mod replication;
+mod request;
+mod restore;
+mod routing;
+mod settings;
+mod snapshot;
+mod stream_subjects;
+mod streams;
+mod view;
+
+pub use core_port::{CorePort, NotTaken, ReplyPort};
+pub use foreign::Foreign;
+pub use handle::{Engines, JetStreamHandle};
+pub use open::start;
+pub use registry::{LogIndex, Registry, StreamRoute};
+pub use service::{AccountLimits, JetStream, Settings};
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,443 @@
+//! Moving a stream to another log while it is used: `STREAM.MOVE`.
+//!
+//! One task for each move drives a [`nuthatch_streams::migration::mover`], which decides about every
+//! step: it copies what the stream holds into the new log, in the background and at a
+//! bounded rate, and goes on where the copy ends after whatever stopped it. Once the copy is close
+//! behind, the stream is held for a moment, the rest follows, and the new log makes the stream's
+//! state durable: from then on it counts (`nuthatch_streams::migration` has the steps and what a
+//! start makes of each). Names and routes change in one place, the registry; what connections have
+//! sent by older routes is behind a gate of the old log's queue
+//! ([`crate::core_port::CorePort::switch`]), so nothing is overtaken.
+
+mod mover;
+
+use crate::core_port::{NotTaken, begin};
+use crate::envelope::{self, ResponseType};
+use crate::pending_changes::{CHANGE_TIMEOUT, Changing};
+use crate::registry::{DEFAULT_LOG, Entry, LogIndex, MEMORY_LOG, StreamRoute};
+use crate::request::parse_optional;
+use crate::service::{Answer, JetStream, LOG_TAG, placement_error};
+use mover::MoveDriver;
+use nuthatch_log::StreamId;
+use nuthatch_protocol::js::{StorageType, StreamConfig};
+use nuthatch_protocol::jserror::JsError;
+use nuthatch_server::jetstream_port::MoveReport;
+use nuthatch_streams::migration::{LogStream, Resume};
+use nuthatch_streams::op::{CatalogEntry, OpResult};
+use nuthatch_streams::stream::StreamLocation;
+use nuthatch_streams::{AccountId, Op};
+use parking_lot::Mutex;
+use rustc_hash::FxHashMap;
+use serde::{Deserialize, Serialize};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+use tokio::sync::{Notify, Semaphore, oneshot};
+use tokio::time::timeout;
+
+/// Bytes a second that a copy takes unless the request says otherwise.
+pub const RATE_DEFAULT_BYTES: u64 = 64 << 20;
+/// How long a move waits for a queue that is full.
+const BUSY_PAUSE: Duration = Duration::from_millis(5);
+
+/// Copies that are being made at a time, each of which takes up to twice [`mover::STORE_BYTES_MAX`]
+/// of memory; further moves wait for their turn.
+pub const COPIES_AT_ONCE: usize = 8;
+/// Moves that ended badly and are still told of.
+const REMEMBERED_MAX: usize = 1024;
+/// How long a deletion waits for the log that its stream has left.
+const FORGET_TIMEOUT: Duration = Duration::from_secs(4);
+
+/// A stream by its account and name.
+type Key = (AccountId, String);
+
+/// Moves that are under way, and those that ended badly.
+pub(super) struct Moves {
+    known: Mutex<FxHashMap<Key, Arc<Progress>>>,
+    /// How many are under way.
+    pub(super) active: AtomicUsize,
+    /// Room for copies.
+    room: Semaphore,
+}
+
+impl Default for Moves {
+    fn default() -> Self {
+        let room = Semaphore::new(COPIES_AT_ONCE);
+        Self { known: Mutex::default(), active: AtomicUsize::new(0), room }
+    }
+}
+
+impl Moves {
+    /// One more is under way.
+    fn add(&self, key: Key, progress: Arc<Progress>) {
+        let mut known = self.known.lock();
+        if known.len() >= REMEMBERED_MAX {
+            known.retain(|_, other| other.is_under_way());
+        }
+        known.insert(key, progress);
+        self.active.fetch_add(1, Ordering::AcqRel);
+    }
+
+    /// How many are under way: those that go well, and those that wait for another try.
+    pub(super) fn under_way(&self) -> [u64; 2] {
+        let known = self.known.lock();
+        let under_way = known.values().filter(|progress| progress.is_under_way());
+        let (failing, well): (Vec<_>, Vec<_>) =
+            under_way.partition(|progress| progress.error.lock().is_some());
+        [well, failing].map(|moves| moves.len() as u64)
+    }
+
+    /// The log that a stream has left and that has not durably forgotten it yet.
+    fn unforgotten(&self, account: AccountId, name: &str) -> Option<Arc<Progress>> {
+        if self.active.load(Ordering::Acquire) == 0 {
+            return None;
+        }
+        let known = self.known.lock();
+        let progress = known.get(&(account, name.to_owned()))?;
+        let waits = progress.is_under_way() && progress.switched.load(Ordering::Acquire);
+        waits.then(|| progress.clone())
+    }
+}
+
+/// How a move is doing.
+#[derive(Debug)]
+pub(super) struct Progress {
+    from: String,
+    to: String,
+    copied: AtomicU64,
+    last_seq: AtomicU64,
+    rate_bytes: u64,
+    cancelled: AtomicBool,
+    wake: Notify,
+    /// The new log has it; the old one has not durably forgotten it yet.
+    switched: AtomicBool,
+    ended: AtomicBool,
+    error: Mutex<Option<String>>,
+}
+
+impl Progress {
+    fn new(from: &str, to: &str, rate_bytes: u64) -> Arc<Self> {
+        Arc::new(Self {
+            from: from.to_owned(),
+            to: to.to_owned(),
+            copied: AtomicU64::new(0),
+            last_seq: AtomicU64::new(0),
+            rate_bytes,
+            cancelled: AtomicBool::new(false),
+            switched: AtomicBool::new(false),
+            wake: Notify::new(),
+            ended: AtomicBool::new(false),
+            error: Mutex::new(None),
+        })
+    }
+
+    /// Its report.
+    pub(super) fn report(&self) -> MoveReport {
+        MoveReport {
+            from: self.from.clone(),
+            to: self.to.clone(),
+            copied_seq: self.copied.load(Ordering::Relaxed),
+            last_seq: self.last_seq.load(Ordering::Relaxed),
+            error: self.error.lock().clone(),
+        }
+    }
+
+    fn is_under_way(&self) -> bool {
+        !self.ended.load(Ordering::Acquire)
+    }
+}
+
+/// Options of `STREAM.MOVE`; without any the report is returned.
+#[derive(Deserialize, Default)]
+#[serde(default)]
+struct MoveRequest {
+    /// Name of the log to move to.
+    log: String,
+    /// Give the move up.
+    cancel: bool,
+    /// Bytes a second to copy at most; 0: the default.
+    max_rate: u64,
+}
+
+#[derive(Serialize)]
+struct MoveBody {
+    stream: String,
+    /// The log it lives in.
+    log: String,
+    /// True if a move is under way.
+    moving: bool,
+    #[serde(rename = "move", skip_serializing_if = "Option::is_none")]
+    report: Option<MoveReport>,
+}
+
+/// The log that a configuration asks for by a placement tag.
+pub(super) fn log_tag(config: &StreamConfig) -> Option<&str> {
+    let tags = config.placement.iter().flat_map(|placement| &placement.tags);
+    tags.filter_map(|tag| tag.strip_prefix(LOG_TAG)).next()
+}
+
+/// A configuration for a stream that lives in log `to`: if it names a log, it names that one.
+fn placed(config: &StreamConfig, to: &str) -> StreamConfig {
+    let mut config = config.clone();
+    if let Some(placement) = &mut config.placement {
+        for tag in placement.tags.iter_mut().filter(|tag| tag.starts_with(LOG_TAG)) {
+            *tag = format!("{LOG_TAG}{to}");
+        }
+    }
+    config
+}
+
+impl JetStream {
+    /// The name of a log.
+    pub(super) fn log_name(&self, engine: LogIndex) -> &str {
+        match engine {
+            LogIndex::FILE => DEFAULT_LOG,
+            LogIndex::MEMORY => MEMORY_LOG,
+            LogIndex(at) => {
+                let name = self.settings.logs.get(at - LogIndex::FIRST_NAMED);
+                name.map_or("", String::as_str)
+            }
+        }
+    }
+
+    /// A move takes a stream out of one log once the other has it for good, which a log that syncs
+    /// later cannot say.
+    fn check_is_durable(&self, name: &str) -> Result<(), JsError> {
+        if !self.settings.lazy_logs.iter().any(|lazy| lazy == name) {
+            return Ok(());
+        }
+        Err(placement_error(&format!(
+            "log '{name}' does not sync before it answers: streams move only between logs with \
+             sync_interval always"
+        )))
+    }
+
+    fn log_by_name(&self, name: &str) -> Result<LogIndex, JsError> {
+        let placement = nuthatch_protocol::js::Placement {
+            tags: vec![format!("{LOG_TAG}{name}")],
+            ..Default::default()
+        };
+        let config = StreamConfig { placement: Some(placement), ..StreamConfig::default() };
+        self.engine_for(&config)
+    }
+
+    /// How the move of a stream is doing, if one is under way.
+    pub(super) fn move_of(&self, account: AccountId, name: &str) -> Option<MoveReport> {
+        if self.moves.active.load(Ordering::Acquire) == 0 {
+            return None;
+        }
+        let known = self.moves.known.lock();
+        let progress = known.get(&(account, name.to_owned()))?;
+        progress.is_under_way().then(|| progress.report())
+    }
+
+    /// `STREAM.MOVE`: begins a move, gives one up, or tells how one is doing.
+    pub(super) async fn stream_move(
+        self: &Arc<Self>,
+        account: AccountId,
+        name: &str,
+        body: &[u8],
+    ) -> Answer {
+        let request: MoveRequest = parse_optional(body, self.settings.strict)?;
+        let entry = self.entry(account, name)?;
+        let known = self.moves.known.lock().get(&(account, name.to_owned())).cloned();
+        let under_way = known.clone().filter(|progress| progress.is_under_way());
+        match (request.cancel, under_way) {
+            (true, Some(progress)) => {
+                progress.cancelled.store(true, Ordering::Release);
+                progress.wake.notify_one();
+            }
+            (true, None) => {
+                return Err(placement_error("no move of this stream is under way"));
+            }
+            (false, Some(progress)) if !request.log.is_empty() && request.log != progress.to => {
+                let text = format!(
+                    "this stream is moving to log {:?} already: cancel that first",
+                    progress.to
+                );
+                return Err(placement_error(&text));
+            }
+            (false, None) if !request.log.is_empty() => {
+                self.begin_move(&entry, &request).await?;
+            }
+            (false, _) => {}
+        }
+        Ok(self.move_answer(account, name))
+    }
+
+    fn move_answer(&self, account: AccountId, name: &str) -> Vec<u8> {
+        let key = (account, name.to_owned());
+        let progress = self.moves.known.lock().get(&key).cloned();
+        let engine = self.registry.read().get(account, name).map(|entry| entry.engine);
+        let body = MoveBody {
+            stream: name.to_owned(),
+            log: engine.map_or("", |engine| self.log_name(engine)).to_owned(),
+            moving: progress.as_ref().is_some_and(|progress| progress.is_under_way()),
+            report: progress.map(|progress| progress.report()),
+        };
+        envelope::ok(ResponseType("stream_move"), &body)
+    }
+
+    async fn begin_move(
+        self: &Arc<Self>,
+        entry: &Arc<Entry>,
+        request: &MoveRequest,
+    ) -> Result<(), JsError> {
+        let target = self.log_by_name(&request.log)?;
+        let changing = self.lock_for(entry.account, &entry.config.name).await?;
+        let entry = self.entry(entry.account, &entry.config.name)?;
+        if entry.config.storage == StorageType::Memory {
+            return Err(placement_error("a stream of storage 'memory' lives in no other log"));
+        }
+        for engine in [entry.engine, target] {
+            self.check_is_durable(self.log_name(engine))?;
+        }
+        if entry.engine == target || self.move_of(entry.account, &entry.config.name).is_some() {
+            return Ok(());
+        }
+        let arriving = timeout(CHANGE_TIMEOUT, self.begin_arrival(target, &entry)).await;
+        let (id, arriving) = arriving.map_err(|_| self.not_answering(target, "the move"))??;
+        let rate = if request.max_rate == 0 { RATE_DEFAULT_BYTES } else { request.max_rate };
+        let mover = self.new_move(&entry, StreamRoute { engine: target, id }, rate);
+        // Its identity stands in the log's queue, and the move is known: other changes need not
+        // wait for the new log, which may be a bucket that does not answer.
+        drop(changing);
+        let arrived = arriving.await.unwrap_or_else(|_| Err(closed()));
+        if let Err(error) = arrived {
+            mover.give_up(&error).await;
+            return Err(error);
+        }
+        tokio::spawn(mover.run());
+        Ok(())
+    }
+
+    fn new_move(
+        self: &Arc<Self>,
+        entry: &Arc<Entry>,
+        copy: StreamRoute,
+        rate_bytes: u64,
+    ) -> MoveDriver {
+        let (from, to) = (self.log_name(entry.engine), self.log_name(copy.engine));
+        let progress = Progress::new(from, to, rate_bytes);
+        self.moves.add((entry.account, entry.config.name.clone()), progress.clone());
+        let source = StreamRoute { engine: entry.engine, id: entry.id };
+        let (account, name) = (entry.account, entry.config.name.clone());
+        let (service, origin) = (self.clone(), Instant::now());
+        MoveDriver { service, account, name, source, copy, progress, origin }
+    }
+
+    /// Goes on with moves that a stop of the server interrupted.
+    pub(super) fn resume_moves(self: &Arc<Self>, moves: &[Resume]) {
+        for resume in moves {
+            let source =
+                StreamRoute { engine: LogIndex(resume.source.log), id: resume.source.stream };
+            let copy = StreamRoute { engine: LogIndex(resume.copy.log), id: resume.copy.stream };
+            let entry = self.registry.read().by_route(source).cloned();
+            let Some(entry) = entry else { continue };
+            tokio::spawn(self.new_move(&entry, copy, RATE_DEFAULT_BYTES).run());
+        }
+    }
+
+    /// Forgets what a start has found of streams that live elsewhere, and copies of none.
+    pub(super) async fn forget_left(&self, found: &[LogStream], catalogs: &[Vec<CatalogEntry>]) {
+        for left in found {
+            let engine = LogIndex(left.log);
+            let op = Op::Forget { id: left.stream, only_copy: false };
+            let Err(error) = self.run(engine, op).await else { continue };
+            let log = self.log_name(engine);
+            self.core_port.say(&format!(
+                "what is left in log {log} of a stream that moved away stays: {error}"
+            ));
+            let entry = catalogs[left.log].iter().find(|entry| entry.id == left.stream);
+            if let Some(entry) = entry.filter(|entry| !entry.provenance.arriving) {
+                self.note_unforgotten(entry, log, &error);
+            }
+        }
+    }
+
+    fn note_unforgotten(&self, left: &CatalogEntry, log: &str, error: &JsError) {
+        let (account, name) = (left.account, &left.config.name);
+        let engine = self.registry.read().get(account, name).map(|entry| entry.engine);
+        let progress = Progress::new(log, engine.map_or("", |engine| self.log_name(engine)), 0);
+        progress.switched.store(true, Ordering::Release);
+        *progress.error.lock() = Some(error.to_string());
+        self.moves.add((account, name.to_owned()), progress);
+    }
+
+    /// The right to change the registry, once no other log holds anything of this stream: were it
+    /// deleted before, a start that finds it there would take it for one that has never left.
+    pub(super) async fn lock_forgotten(
+        &self,
+        account: AccountId,
+        name: &str,
+    ) -> Result<Changing, JsError> {
+        let until = Instant::now() + FORGET_TIMEOUT;
+        loop {
+            let guard = self.lock_for(account, name).await?;
+            let Some(progress) = self.moves.unforgotten(account, name) else { return Ok(guard) };
+            drop(guard);
+            if Instant::now() >= until {
+                return Err(JsError::STREAM_DELETE.with_err(format!(
+                    "log {} still holds what is left of this stream from before it moved, and does \
+                     not take writes: try again once it does",
+                    progress.from
+                )));
+            }
+            tokio::time::sleep(BUSY_PAUSE).await;
+        }
+    }
+
+    /// Begins an operation without waiting for its outcome.
+    async fn begin(
+        &self,
+        engine: LogIndex,
+        op: Op,
+    ) -> Result<oneshot::Receiver<OpResult>, JsError> {
+        loop {
+            match begin(&*self.core_port, engine, op.clone()) {
+                Ok(receiver) => return Ok(receiver),
+                Err(NotTaken::Busy) => tokio::time::sleep(BUSY_PAUSE).await,
+                Err(NotTaken::Closed) => return Err(closed()),
+            }
+        }
+    }
+
+    /// Begins a copy of a stream in another log without waiting for the outcome.
+    async fn begin_arrival(
+        &self,
+        target: LogIndex,
+        entry: &Entry,
+    ) -> Result<(StreamId, oneshot::Receiver<OpResult>), JsError> {
+        let from = StreamLocation { log: self.log_name(entry.engine).to_owned(), stream: entry.id };
+        let arrive = |id| Op::Arrive {
+            id,
+            account: entry.account,
+            config: Box::new((*entry.config).clone()),
+            from: from.clone(),
+            created: entry.created,
+        };
+        loop {
+            match self.submit_new(target, arrive) {
+                (id, Ok(receiver)) => return Ok((id, receiver)),
+                (_, Err(NotTaken::Busy)) => tokio::time::sleep(BUSY_PAUSE).await,
+                (_, Err(NotTaken::Closed)) => return Err(closed()),
+            }
+        }
+    }
+}
+
+fn closed() -> JsError {
+    JsError::CLUSTER_NOT_AVAIL
+}
+
+/// A stream that an operation found at an old place.
+pub(super) fn redirected(
+    service: &JetStream,
+    engine: LogIndex,
+    id: StreamId,
+) -> Option<StreamRoute> {
+    service.registry.read().moved(StreamRoute { engine, id })
+}
+
+#[cfg(test)]
+mod tests;

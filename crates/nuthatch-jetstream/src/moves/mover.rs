@@ -1,0 +1,328 @@
+//! The task of one move: does what [`nuthatch_streams::migration::mover`] says, and tells it what became
+//! of it. Nothing here decides about a step.
+
+use super::{Progress, closed, placed};
+use crate::pending_changes::{CHANGE_TIMEOUT, Changing, PendingChange};
+use crate::registry::{Entry, StreamRoute};
+use crate::service::JetStream;
+use nuthatch_protocol::jserror::JsError;
+use nuthatch_streams::migration::mover::{
+    Action, Ended, GivenUp, Happened, Mover, Now, Pace, Phase, Plan, Side,
+};
+use nuthatch_streams::op::OpResult;
+use nuthatch_streams::stream::StreamLocation;
+use nuthatch_streams::{AccountId, Op};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+use tokio::sync::{SemaphorePermit, oneshot};
+use tokio::time::timeout;
+
+/// Bytes that are read before they are stored, about ([`Pace::store_bytes_max`]).
+pub(super) const STORE_BYTES_MAX: u64 = 8 << 20;
+/// Messages, likewise.
+const STORE_MESSAGES_MAX: usize = 16 * 1024;
+/// See [`Pace::switch_lag`].
+const SWITCH_LAG: u64 = 4096;
+/// See [`Pace::hold_step`].
+const HOLD_STEP: Duration = Duration::from_millis(600);
+/// See [`Pace::hold_max`].
+const HOLD_MAX: Duration = Duration::from_secs(20);
+/// See [`Pace::retry_min`].
+const RETRY_MIN: Duration = Duration::from_millis(250);
+/// See [`Pace::retry_max`].
+const RETRY_MAX: Duration = Duration::from_secs(10);
+
+/// The task of one move.
+pub(super) struct MoveDriver {
+    pub(super) service: Arc<JetStream>,
+    pub(super) account: AccountId,
+    pub(super) name: String,
+    /// Location of the stream.
+    pub(super) source: StreamRoute,
+    /// Location of the copy.
+    pub(super) copy: StreamRoute,
+    pub(super) progress: Arc<Progress>,
+    /// What the mover's time is counted from.
+    pub(super) origin: Instant,
+}
+
+/// What the task holds between two steps.
+#[derive(Default)]
+struct Holds<'a> {
+    turn: Option<SemaphorePermit<'a>>,
+    /// Tells once the old log has forgotten the stream.
+    forgotten: Option<oneshot::Receiver<OpResult>>,
+}
+
+impl MoveDriver {
+    pub(super) async fn run(self) {
+        let mut mover = self.mover();
+        let first = self.step(&mut mover, Happened::Began);
+        let ended = self.drive(&mut mover, first).await;
+        self.end(ended, None);
+    }
+
+    /// The new log has refused the copy, or stopped before it answered.
+    pub(super) async fn give_up(&self, error: &JsError) {
+        let mut mover = self.mover();
+        let first = mover.give_up();
+        let ended = self.drive(&mut mover, first).await;
+        self.end(ended, Some(error));
+    }
+
+    fn mover(&self) -> Mover {
+        let location = |log: &str, route: StreamRoute| StreamLocation {
+            log: log.to_owned(),
+            stream: route.id,
+        };
+        let plan = Plan {
+            source: location(&self.progress.from, self.source),
+            copy: location(&self.progress.to, self.copy),
+        };
+        let pace = Pace {
+            store_bytes_max: STORE_BYTES_MAX,
+            store_messages_max: STORE_MESSAGES_MAX,
+            switch_lag: SWITCH_LAG,
+            hold_step: HOLD_STEP,
+            hold_max: HOLD_MAX,
+            retry_min: RETRY_MIN,
+            retry_max: RETRY_MAX,
+            busy_pause: CHANGE_TIMEOUT,
+            rate_bytes: self.progress.rate_bytes.max(1),
+        };
+        Mover::new(plan, pace)
+    }
+
+    fn now(&self) -> Now {
+        self.origin.elapsed()
+    }
+
+    /// Tells the mover what happened, and others how far it is.
+    fn step(&self, mover: &mut Mover, happened: Happened) -> Action {
+        if self.progress.cancelled.load(Ordering::Acquire) {
+            mover.cancel();
+        }
+        let action = mover.step(happened, self.now());
+        let progress = mover.progress();
+        self.progress.copied.store(progress.copied_seq, Ordering::Relaxed);
+        self.progress.last_seq.store(progress.last_seq, Ordering::Relaxed);
+        self.progress.switched.store(progress.switched, Ordering::Release);
+        action
+    }
+
+    async fn drive(&self, mover: &mut Mover, mut action: Action) -> Ended {
+        let mut holds = Holds::default();
+        loop {
+            if !mover.needs_turn() {
+                holds.turn = None;
+            }
+            let happened = match action {
+                Action::TakeTurn => self.take_turn(&mut holds).await,
+                Action::Run { side, op, until } => self.perform(side, op, until).await,
+                Action::Rest { until } => self.rest(until).await,
+                Action::Retry { until, wait, error } => {
+                    self.tell(&error, wait);
+                    self.rest(until).await
+                }
+                Action::Lock => match self.lock().await {
+                    Ok((changing, entry)) => {
+                        action = self.switch(mover, changing, &entry, &mut holds).await;
+                        continue;
+                    }
+                    Err(happened) => happened,
+                },
+                Action::Switch => panic!("a stream is switched under the lock of its name"),
+                Action::AwaitForgotten => {
+                    self.say_moved(mover.progress().held);
+                    let forgotten = holds.forgotten.take().expect("the stream was switched");
+                    forgotten.await.map_or_else(|_| Happened::NoAnswer(closed()), Happened::Outcome)
+                }
+                Action::End(ended) => return ended,
+            };
+            action = self.step(mover, happened);
+        }
+    }
+
+    /// Waits for its turn, or until it is cancelled.
+    async fn take_turn<'a>(&'a self, holds: &mut Holds<'a>) -> Happened {
+        tokio::select! {
+            permit = self.service.moves.room.acquire() => {
+                holds.turn = permit.ok();
+                Happened::Turn(holds.turn.is_some())
+            }
+            () = self.progress.wake.notified() => Happened::Turn(true),
+        }
+    }
+
+    /// Woken early, it was cancelled.
+    async fn rest(&self, until: Now) -> Happened {
+        let pause = until.saturating_sub(self.now());
+        let _ = timeout(pause, self.progress.wake.notified()).await;
+        Happened::Rested
+    }
+
+    /// Runs an operation, waiting for room as long as the log's queue is full: a stream that is held
+    /// must not stay so because the server is busy.
+    async fn perform(&self, side: Side, op: Op, until: Option<Now>) -> Happened {
+        let engine = match side {
+            Side::Source => self.source.engine,
+            Side::Copy => self.copy.engine,
+        };
+        let work = async {
+            match self.service.begin(engine, op).await {
+                Ok(outcome) => {
+                    outcome.await.map_or_else(|_| Happened::NoAnswer(closed()), Happened::Outcome)
+                }
+                Err(error) => Happened::NotSent(error),
+            }
+        };
+        match until {
+            None => work.await,
+            Some(until) => {
+                let patience = until.saturating_sub(self.now());
+                timeout(patience, work).await.unwrap_or(Happened::Late)
+            }
+        }
+    }
+
+    /// The right to change the stream's name, if it is where it was.
+    async fn lock(&self) -> Result<(Changing, Arc<Entry>), Happened> {
+        // The stream may be about to change in a log that takes long.
+        let Ok(changing) = self.service.lock_for(self.account, &self.name).await else {
+            return Err(Happened::LockBusy);
+        };
+        match self.service.entry(self.account, &self.name) {
+            Ok(entry) if (entry.engine, entry.id) == (self.source.engine, self.source.id) => {
+                Ok((changing, entry))
+            }
+            _ => Err(Happened::Elsewhere),
+        }
+    }
+
+    /// Everything for which the stream's name is kept from others. Returns what is to be done behind it.
+    async fn switch(
+        &self,
+        mover: &mut Mover,
+        changing: Changing,
+        entry: &Arc<Entry>,
+        holds: &mut Holds<'_>,
+    ) -> Action {
+        let config = placed(&entry.config, &self.progress.to);
+        let action = self.step(mover, Happened::Locked(Box::new(config.clone())));
+        let pending = PendingChange::new(self.account, self.source.engine, entry.config.clone());
+        let work = self.while_in(Phase::Held, mover, action);
+        let (action, changing) = self.service.settle(changing, pending, work).await;
+        if mover.phase() != Phase::Settling {
+            return action;
+        }
+        let pending = PendingChange::new(self.account, self.copy.engine, entry.config.clone());
+        let work = self.while_in(Phase::Settling, mover, action);
+        let (action, _changing) = self.service.settle(changing, pending, work).await;
+        if action != Action::Switch {
+            return action;
+        }
+        let (id, engine) = (self.copy.id, self.copy.engine);
+        let new = Entry { id, engine, config: Arc::new(config), ..(**entry).clone() };
+        let seen = self.service.change(|registry| {
+            registry.rehome(entry, new);
+            registry.version()
+        });
+        holds.forgotten = Some(self.service.core_port.switch(self.source, self.copy, seen));
+        let action = self.step(mover, Happened::Switched);
+        self.while_in(Phase::Switching, mover, action).await
+    }
+
+    /// Runs the operations of one phase.
+    async fn while_in(&self, phase: Phase, mover: &mut Mover, mut action: Action) -> Action {
+        while mover.phase() == phase {
+            let Action::Run { side, op, until } = action else {
+                panic!("only operations are run under the lock of a name: {action:?}")
+            };
+            let happened = self.perform(side, op, until).await;
+            action = self.step(mover, happened);
+        }
+        action
+    }
+
+    /// Says why the move has not come to its end: in its status always, in the server's log when it is
+    /// for another reason than the last time.
+    fn tell(&self, error: &JsError, wait: Duration) {
+        let text = error.to_string();
+        let before = self.progress.error.lock().replace(text.clone());
+        if before.is_none_or(|before| without_numbers(&before) != without_numbers(&text)) {
+            let (name, to) = (&self.name, &self.progress.to);
+            self.service.core_port.say(&format!(
+                "the move of stream {name:?} to log {to} does not come to its end: {text}; it is \
+                 tried again in {wait:?}, later every {RETRY_MAX:?}, until it is cancelled"
+            ));
+        }
+    }
+
+    fn say_moved(&self, held: Duration) {
+        let (name, to, ms) = (&self.name, &self.progress.to, held.as_millis());
+        self.service
+            .core_port
+            .say(&format!("stream {name:?} has moved to log {to}; it was held for {ms} ms"));
+    }
+
+    /// Says how it ended. `refusal` is why it did not even begin.
+    fn end(&self, ended: Ended, refusal: Option<&JsError>) {
+        let (name, from, to) = (&self.name, &self.progress.from, &self.progress.to);
+        let say = |text: &str| self.service.core_port.say(text);
+        match ended {
+            Ended::Moved => {
+                self.service.moves.known.lock().remove(&(self.account, name.clone()));
+                self.close(None);
+            }
+            // The move stays under way: the stream must not leave its new log.
+            Ended::Unforgotten(error) => {
+                let text = format!(
+                    "log {from} does not forget stream {name:?}, which has left it ({error}): until a \
+                     restart the stream can neither be deleted nor move on"
+                );
+                say(&text);
+                *self.progress.error.lock() = Some(text);
+            }
+            Ended::GivenUp { why, not_refused, not_dropped } => {
+                if let Some(error) = not_refused {
+                    say(&format!(
+                        "the move of stream {name:?} was not given up, a restart goes on with it: \
+                         {error}"
+                    ));
+                }
+                if let Some(error) = not_dropped {
+                    say(&format!(
+                        "the unfinished copy of stream {name:?} in log {to} stays until a restart: \
+                         {error}"
+                    ));
+                }
+                let text = match why {
+                    GivenUp::Cancelled => "cancelled".to_owned(),
+                    GivenUp::Gone => "the stream was deleted".to_owned(),
+                    GivenUp::Refused => refusal.map(JsError::to_string).unwrap_or_default(),
+                };
+                self.close(Some(text));
+            }
+            Ended::Undecided(error) => {
+                let text = format!(
+                    "log {to} stopped while it took over stream {name:?} ({error}): the stream waits \
+                     for a restart of the server, which finds out where it lives"
+                );
+                say(&text);
+                self.close(Some(text));
+            }
+        }
+    }
+
+    fn close(&self, error: Option<String>) {
+        *self.progress.error.lock() = error;
+        self.progress.ended.store(true, Ordering::Release);
+        self.service.moves.active.fetch_sub(1, Ordering::AcqRel);
+    }
+}
+
+/// What stays the same of a text when durations and sequences in it change.
+fn without_numbers(text: &str) -> String {
+    text.chars().filter(|c| !c.is_ascii_digit()).collect()
+}

@@ -1,0 +1,98 @@
+//! Opening the logs of a server and putting engines and the service on them.
+
+use crate::banner;
+use crate::clock;
+use crate::durable_logs::{Taken, durable_logs, open_on, take_all};
+use crate::engine::{engine, reporter};
+use crate::handle::{Engines, JetStreamHandle};
+use crate::known_logs::KnownLogs;
+use crate::registry::{LogIndex, MEMORY_LOG};
+use crate::routing::CoreRouting;
+use crate::settings::settings;
+use nuthatch_log::env::RamDisk;
+use nuthatch_log::{LogCore, LogOptions};
+use nuthatch_server::options::Options;
+use nuthatch_server::process::StartedJetStream;
+use nuthatch_server::server::Server;
+use nuthatch_server::sink::ServerSink;
+use nuthatch_streams::Engine;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// Bytes of memory streams when the configuration sets no `max_memory_store`: three quarters of the
+/// machine's memory, as upstream, but at least this.
+const MEMORY_STORE_MIN_BYTES: u64 = 64 << 20;
+
+/// The memory log has at least so many segments, unless they would be smaller than
+/// [`MEMORY_SEGMENT_MIN`] bytes.
+const MEMORY_SEGMENTS: u64 = 16;
+const MEMORY_SEGMENT_MIN: u64 = 64 << 10;
+
+/// Opens the logs, starts their threads and loads the registry. Blocks while it recovers; runs on
+/// a thread of the runtime that may block.
+///
+/// # Errors
+/// A sentence for the log: which log cannot be opened and what to do about it.
+pub fn start(server: &Arc<Server>) -> Result<StartedJetStream, String> {
+    let options = server.options();
+    let durable_logs = durable_logs(&options);
+    let known = KnownLogs::of(
+        &options.jetstream.store_dir,
+        durable_logs.iter().filter_map(|home| Some((home.name.clone(), home.dir(&options)?))),
+    )?;
+    // Nothing is taken from another server before all of it can be opened, as far as one can tell.
+    let ready: Result<Vec<_>, _> =
+        durable_logs.iter().map(|home| home.ready(server, &options, &known)).collect();
+    let ready = ready?;
+    known.prepare()?;
+    let memory = open_memory(server, &options)?;
+    let (mut opened, mut reports, mut identities) = (Vec::new(), Vec::new(), BTreeMap::new());
+    for (home, taken) in durable_logs.iter().zip(take_all(&durable_logs, ready, server, &options)?)
+    {
+        let Taken { opened: (core, report), identity } = taken;
+        identities.extend(identity.map(|identity| (home.name.clone(), identity)));
+        reports.push((home.name.clone(), report));
+        opened.push((home.name.clone(), core));
+    }
+    known.note(identities)?;
+    opened.insert(LogIndex::MEMORY.0, (MEMORY_LOG.to_owned(), memory));
+    let spawn = |(name, core): (String, LogCore<_>)| match core.spawn(&format!("log-{name}")) {
+        Ok(handle) => Ok((name, handle)),
+        Err(error) => Err(error.to_string()),
+    };
+    let logs: Vec<_> = opened.into_iter().map(spawn).collect::<Result<_, _>>()?;
+    let answers = Box::new(CoreRouting::of(server));
+    let engines = Arc::new(Engines::new(logs, answers, server.name.clone()));
+    let started = JetStreamHandle::start(engines, settings(server, &options));
+    let jetstream = tokio::runtime::Handle::current().block_on(started)?;
+    let lines = banner::recovered(&reports, jetstream.stream_count());
+    Ok(StartedJetStream { jetstream, lines })
+}
+
+fn open_memory(
+    server: &Arc<Server>,
+    options: &Options,
+) -> Result<LogCore<Engine<ServerSink>>, String> {
+    let budget = options.jetstream.max_memory_bytes.unwrap_or_else(default_memory_bytes);
+    let memory = LogOptions::memory();
+    let segment_bytes =
+        memory.segment_bytes.min((budget / MEMORY_SEGMENTS).max(MEMORY_SEGMENT_MIN));
+    let first_segment_bytes = memory.first_segment_bytes.min(segment_bytes);
+    let report = reporter(server);
+    let log_options = LogOptions { segment_bytes, first_segment_bytes, report, ..memory };
+    let engine = engine(server, LogIndex::MEMORY, options);
+    let disk = Arc::new(RamDisk::new(budget));
+    let opened = open_on(disk, log_options, engine, clock::of(server));
+    let (core, _) = opened.map_err(|error| error.to_string())?;
+    Ok(core)
+}
+
+fn default_memory_bytes() -> u64 {
+    let text = std::fs::read_to_string("/proc/meminfo").unwrap_or_default();
+    let total_kib = text
+        .lines()
+        .find_map(|line| line.strip_prefix("MemTotal:"))
+        .and_then(|rest| rest.trim().trim_end_matches("kB").trim().parse::<u64>().ok())
+        .unwrap_or(0);
+    (total_kib * 1024 / 4 * 3).max(MEMORY_STORE_MIN_BYTES)
+}

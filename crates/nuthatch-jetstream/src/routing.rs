@@ -1,0 +1,155 @@
+//! The routing of the core, as the service uses it: answers, advisories, inboxes.
+
+use crate::core_port::{Arrived, Inbox, InboxSender, ReplyPort, Take};
+use crate::foreign::{self, Foreign};
+use nuthatch_protocol::js::StreamSource;
+use nuthatch_server::account::Account;
+use nuthatch_server::egress::Outgoing;
+use nuthatch_server::interest::Matched;
+use nuthatch_server::route::DeliveryContext;
+use nuthatch_server::server::Server;
+use nuthatch_server::subscription::{Receiver, Subscription};
+use nuthatch_streams::{AccountId, Message};
+use std::any::Any;
+use std::sync::{Arc, Weak};
+
+/// Answers of the service go through the server's core routing.
+pub(super) struct CoreRouting(Weak<Server>);
+
+impl CoreRouting {
+    /// The routing of this server, which is not kept alive.
+    pub(super) fn of(server: &Arc<Server>) -> Self {
+        Self(Arc::downgrade(server))
+    }
+}
+
+impl ReplyPort for CoreRouting {
+    fn listens(&self, account: AccountId, subject: &[u8]) -> bool {
+        let account = self.0.upgrade().and_then(|server| server.accounts.get(account));
+        account.is_some_and(|account| account.interest.any(subject))
+    }
+
+    fn listens_to_just(&self, account: AccountId, subject: &[u8]) -> bool {
+        let account = self.0.upgrade().and_then(|server| server.accounts.get(account));
+        let Some(account) = account else { return false };
+        let mut matched = Matched::default();
+        account.interest.match_into(subject, &mut matched);
+        matched.plain().iter().any(|sub| *sub.subject == *subject)
+    }
+
+    fn foreign(&self, account: AccountId, source: &StreamSource) -> Foreign {
+        let Some(server) = self.0.upgrade() else { return Foreign::Afar };
+        let Some(account) = server.accounts.get(account) else { return Foreign::Afar };
+        let options = server.options();
+        let own = options.accounts.iter().find(|own| own.name == account.name);
+        let Some(own) = own else { return Foreign::Afar };
+        match foreign::copied_account(&options.accounts, own, source) {
+            Ok(name) => match server.accounts.by_name(name) {
+                Some(exporter) => Foreign::Granted(exporter.id),
+                None => Foreign::Denied(name.to_owned()),
+            },
+            Err(Some(name)) => Foreign::Denied(name.to_owned()),
+            Err(None) => Foreign::Afar,
+        }
+    }
+
+    fn say(&self, text: &str) {
+        if let Some(server) = self.0.upgrade() {
+            server.log.info(format_args!("JetStream: {text}"));
+        }
+    }
+
+    fn warn(&self, text: &str) {
+        if let Some(server) = self.0.upgrade() {
+            server.log.error(format_args!("JetStream: {text}"));
+        }
+    }
+
+    fn publish(&self, account: AccountId, message: &Message<'_>) -> bool {
+        self.0.upgrade().is_some_and(|server| server.publish(account, message))
+    }
+
+    fn listen(&self, account: AccountId, subject: &[u8]) -> Option<Inbox> {
+        let server = self.0.upgrade()?;
+        let account = server.accounts.get(account)?;
+        Some(Inbox::new(|slot| Box::new(Listening::begin(&server, account, subject, slot))))
+    }
+
+    fn subscribe(
+        &self,
+        account: AccountId,
+        subject: &str,
+        take: Take,
+    ) -> Option<Box<dyn Any + Send + Sync>> {
+        let server = self.0.upgrade()?;
+        let account = server.accounts.get(account)?;
+        let conn = server.own_connection().clone();
+        let sub =
+            Arc::new(Subscription::of_server(conn, subject.as_bytes(), Arc::new(Taker(take))));
+        account.interest.insert(sub.clone());
+        Some(Box::new(Listening { account, sub }))
+    }
+}
+
+/// A subscription of the service; it ends when this is dropped.
+struct Listening {
+    account: Arc<Account>,
+    sub: Arc<Subscription>,
+}
+
+impl Listening {
+    fn begin(
+        server: &Arc<Server>,
+        account: Arc<Account>,
+        subject: &[u8],
+        slot: InboxSender,
+    ) -> Self {
+        let (conn, receiver) = (server.own_connection().clone(), Arc::new(Putting(slot)));
+        let sub = Arc::new(Subscription::of_server(conn, subject, receiver));
+        account.interest.insert(sub.clone());
+        Self { account, sub }
+    }
+}
+
+impl Drop for Listening {
+    fn drop(&mut self) {
+        self.sub.close();
+        self.account.interest.remove(&self.sub);
+    }
+}
+
+/// Puts what comes into an inbox.
+struct Putting(InboxSender);
+
+impl Receiver for Putting {
+    fn receive(
+        &self,
+        sub: &Subscription,
+        message: &Outgoing<'_>,
+        _way: &mut DeliveryContext<'_>,
+    ) -> bool {
+        !sub.is_closed()
+            && self.0.put(Arrived {
+                subject: message.subject.to_vec(),
+                reply: message.reply.to_vec(),
+                headers: message.headers.to_vec(),
+                body: message.body.to_vec(),
+            })
+    }
+}
+
+/// Hands what comes to a subscription of the server to a function.
+struct Taker(Take);
+
+impl Receiver for Taker {
+    fn receive(
+        &self,
+        _: &Subscription,
+        message: &Outgoing<'_>,
+        _: &mut DeliveryContext<'_>,
+    ) -> bool {
+        let Outgoing { routed, reply, headers, body, .. } = *message;
+        (self.0)(&Message { subject: routed, reply, headers, body });
+        true
+    }
+}

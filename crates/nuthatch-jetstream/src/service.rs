@@ -1,0 +1,527 @@
+//! The JetStream API: requests in, operations to the engines, JSON answers out.
+//!
+//! What changes an account's streams holds a lock of that account to the engine's outcome, or makes
+//! its stream a pending change if that takes long: no two creates both win.
+
+use crate::core_port::{CallError, CorePort, NotTaken, begin, call, finished};
+use crate::imports::Imports;
+use crate::moves::{self, Moves};
+use crate::pending_changes::PendingChanges;
+use crate::registry::{DEFAULT_LOG, Entry, LogIndex, Registry, StreamRoute};
+use crate::replication::Replication;
+use crate::restore::{RESTORES_MAX, RESTORES_OF_ACCOUNT_MAX};
+use crate::snapshot::{SNAPSHOTS_MAX, SNAPSHOTS_OF_ACCOUNT_MAX};
+use arc_swap::ArcSwap;
+use nuthatch_log::StreamId;
+use nuthatch_protocol::js::{
+    API_LEVEL, AckPolicy, ClusterInfo, ConsumerConfig, ConsumerInfo, Metadata, Nanos, PersistMode,
+    PriorityPolicy, StorageType, StreamConfig, StreamInfo, Time,
+};
+use nuthatch_protocol::jserror::JsError;
+use nuthatch_server::shares::{AccountTurns, Shares};
+use nuthatch_streams::consumer::ConsumerLimits;
+use nuthatch_streams::op::{CatalogEntry, Usage};
+use nuthatch_streams::stream::importing_name;
+use nuthatch_streams::{AccountId, Op, OpOutcome, OpResult, migration};
+use parking_lot::{Mutex, RwLock};
+use rustc_hash::FxHashMap;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use tokio::sync::oneshot;
+
+/// API requests under way at once, over all accounts.
+pub const MAX_INFLIGHT_REQUESTS: usize = 10_000;
+/// Those of one account.
+pub const MAX_ACCOUNT_REQUESTS: usize = MAX_INFLIGHT_REQUESTS / 2;
+/// Bytes of headers and bodies of API requests under way at once, over all accounts.
+pub const MAX_INFLIGHT_BYTES: usize = 64 * 1024 * 1024;
+/// Those of one account.
+pub const MAX_ACCOUNT_REQUEST_BYTES: usize = MAX_INFLIGHT_BYTES / 2;
+/// Bytes of answers to API requests that grow with what is told, over all accounts, until they are
+/// handed to whoever gets them.
+pub const ANSWER_BYTES_MAX: usize = 128 << 20;
+/// Those of one account.
+pub const ANSWER_BYTES_OF_ACCOUNT_MAX: usize = ANSWER_BYTES_MAX / 2;
+/// Bytes of consumers that snapshots and restores keep in memory, over all accounts.
+pub const TRANSFER_BYTES_MAX: usize = 512 << 20;
+/// Those of one account.
+pub const TRANSFER_BYTES_OF_ACCOUNT_MAX: usize = 256 << 20;
+
+/// Limits of an account. `None`: no limit.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct AccountLimits {
+    /// Bytes of memory streams.
+    pub max_memory_bytes: Option<u64>,
+    /// Bytes of file streams.
+    pub max_store_bytes: Option<u64>,
+    /// Streams.
+    pub max_streams: Option<u64>,
+    /// Consumers of one stream.
+    pub max_consumers: Option<u64>,
+    /// `max_ack_pending` of any consumer (shown here, enforced by the engines).
+    pub max_ack_pending: Option<u64>,
+    /// Bytes of one memory stream.
+    pub max_memory_stream_bytes: Option<u64>,
+    /// Bytes of one file stream.
+    pub max_store_stream_bytes: Option<u64>,
+    /// Every stream must set `max_bytes`.
+    pub max_bytes_required: bool,
+}
+
+/// An account beside the global one that has JetStream.
+#[derive(Clone, Debug)]
+pub struct ServedAccount {
+    /// Its name.
+    pub name: String,
+    /// Its limits.
+    pub limits: AccountLimits,
+}
+
+/// Accounts beside the global one that have JetStream.
+pub type ServedAccounts = FxHashMap<AccountId, ServedAccount>;
+
+/// Settings of the service.
+#[derive(Clone, Debug, Default)]
+pub struct Settings {
+    /// Unknown JSON fields are errors (10025).
+    pub strict: bool,
+    /// JetStream domain, empty if none.
+    pub domain: String,
+    /// Version reported in metadata.
+    pub version: String,
+    /// Limits of accounts that have none of their own.
+    pub limits: AccountLimits,
+    /// Accounts beside the global one that have JetStream at the start, with their limits.
+    pub accounts: ServedAccounts,
+    /// Names of the logs beside the default and the memory log, in the order of their engines.
+    pub logs: Vec<String>,
+    /// Those of them that answer before everything is durable.
+    pub lazy_logs: Vec<String>,
+    /// Longest duplicate window of a stream, ns; 0: no limit.
+    pub max_duplicate_window: Nanos,
+    /// Limits of the server on consumers, which its engines keep.
+    pub consumers: ConsumerLimits,
+}
+
+/// Counters of the API (`api` in account info and `/jsz`).
+#[derive(Default, Debug)]
+pub struct ApiStats {
+    /// Requests so far.
+    pub total: AtomicU64,
+    /// Requests answered with an error.
+    pub errors: AtomicU64,
+    /// Restores that were refused or came to nothing.
+    pub refused_restores: AtomicU64,
+}
+
+/// The JetStream service of a server.
+pub struct JetStream {
+    pub(super) core_port: Arc<dyn CorePort>,
+    pub(super) settings: Settings,
+    /// Accounts beside the global one that have JetStream now.
+    pub(super) accounts: ArcSwap<ServedAccounts>,
+    pub(super) registry: RwLock<Registry>,
+    /// Copy of [`Registry::version`] that is read without the lock.
+    version: AtomicU64,
+    /// Tells those who wait for streams to come or go; holds the version.
+    pub(super) changes: tokio::sync::watch::Sender<u64>,
+    pub(super) replication: Replication,
+    pub(super) moves: Moves,
+    pub(super) imports: Imports,
+    /// Held while the streams of an account are about to change; see the module header.
+    pub(super) changing: Arc<AccountTurns>,
+    /// Held from giving out an identity until its log has been told of it.
+    new_ids: Mutex<()>,
+    /// Changes whose log takes long.
+    pub(super) pending_changes: PendingChanges,
+    /// Requests under way.
+    pub(super) requests: Arc<Shares>,
+    /// Bytes that those keep in memory.
+    pub(super) request_bytes: Arc<Shares>,
+    /// Bytes of their answers.
+    pub(super) answer_bytes: Arc<Shares>,
+    /// Snapshots under way.
+    pub(super) snapshots: Arc<Shares>,
+    /// Restores under way.
+    pub(super) restores: Arc<Shares>,
+    /// Bytes that snapshots and restores keep in memory for longer than a batch.
+    pub(super) transfer_bytes: Arc<Shares>,
+    /// True once the server goes down: who waits for a client gives up.
+    pub(super) stopping: tokio::sync::watch::Sender<bool>,
+    /// Counters.
+    pub stats: ApiStats,
+}
+
+/// A placement tag that begins so names the log in which a stream lives.
+pub const LOG_TAG: &str = "log:";
+
+/// Metadata of a stream's information that names its log where its configuration does not.
+pub const HOME_KEY: &str = "_nuthatch.log";
+/// Metadata of a stream's information that tells of a move that is under way.
+pub const MOVE_KEY: &str = "_nuthatch.move";
+
+/// A placement that cannot be had (10052 with a text, as other faults of a configuration).
+pub(super) fn placement_error(text: &str) -> JsError {
+    JsError::STREAM_INVALID_CONFIG.with_err(text)
+}
+
+/// Result of a handler: the body already encoded, or the error to encode.
+pub(super) type Answer = Result<Vec<u8>, JsError>;
+
+/// Work that continues once a request has been answered.
+pub(super) type Work = Pin<Box<dyn Future<Output = ()> + Send>>;
+
+impl JetStream {
+    /// A service with an empty registry; call [`JetStream::load`] next.
+    #[must_use]
+    pub fn new(core_port: Arc<dyn CorePort>, settings: Settings) -> Self {
+        Self {
+            core_port,
+            accounts: ArcSwap::from_pointee(settings.accounts.clone()),
+            settings,
+            registry: RwLock::default(),
+            version: AtomicU64::new(0),
+            changes: tokio::sync::watch::Sender::new(0),
+            replication: Replication::default(),
+            moves: Moves::default(),
+            imports: Imports::default(),
+            changing: AccountTurns::new(1),
+            new_ids: Mutex::default(),
+            pending_changes: PendingChanges::default(),
+            requests: Shares::new(MAX_INFLIGHT_REQUESTS, MAX_ACCOUNT_REQUESTS),
+            request_bytes: Shares::new(MAX_INFLIGHT_BYTES, MAX_ACCOUNT_REQUEST_BYTES),
+            answer_bytes: Shares::new(ANSWER_BYTES_MAX, ANSWER_BYTES_OF_ACCOUNT_MAX),
+            snapshots: Shares::new(SNAPSHOTS_MAX, SNAPSHOTS_OF_ACCOUNT_MAX),
+            restores: Shares::new(RESTORES_MAX, RESTORES_OF_ACCOUNT_MAX),
+            transfer_bytes: Shares::new(TRANSFER_BYTES_MAX, TRANSFER_BYTES_OF_ACCOUNT_MAX),
+            stopping: tokio::sync::watch::Sender::new(false),
+            stats: ApiStats::default(),
+        }
+    }
+
+    /// Asks every engine for its streams. Two streams of one name cannot be (the registry
+    /// serialises creates); if damage ever made it so, the error says which.
+    ///
+    /// # Errors
+    /// A sentence for the log and the exit.
+    pub async fn load(self: &Arc<Self>) -> Result<usize, String> {
+        let mut catalogs = Vec::new();
+        for engine in self.engines() {
+            let outcome = call(&*self.core_port, engine, Op::Catalog).await;
+            let Ok(Ok(OpOutcome::Catalog { streams, next_id, unreadable_records })) = outcome
+            else {
+                return Err(format!("cannot list the streams of log {}: {outcome:?}", engine.0));
+            };
+            if unreadable_records > 0 {
+                return Err(format!(
+                    "log {} holds {unreadable_records} records that this version does not \
+                     understand; was it written by a newer one? Nothing was changed",
+                    engine.0
+                ));
+            }
+            self.registry.write().reserve_ids(next_id);
+            catalogs.push(streams);
+        }
+        let names: Vec<&str> = self.engines().map(|engine| self.log_name(engine)).collect();
+        let found = migration::resolve(&names, &catalogs).map_err(|why| why.to_string())?;
+        let count = found.serve.len();
+        self.adopt(found.serve)?;
+        for (log, copy) in &found.waiting {
+            let from = copy.provenance.from.as_ref().map_or("", |place| place.log.as_str());
+            self.core_port.say(&format!(
+                "log {} has part of stream {:?}, which was moving there from log {from}: without \
+                 that log it is not served",
+                names[*log], copy.config.name
+            ));
+        }
+        self.forget_left(&found.forget, &catalogs).await;
+        self.resume_moves(&found.resume);
+        Ok(count)
+    }
+
+    fn adopt(&self, streams: Vec<(usize, CatalogEntry)>) -> Result<(), String> {
+        self.change(|registry| {
+            for (log, stream) in streams {
+                let engine = LogIndex(log);
+                let CatalogEntry { id, account, config, created, .. } = stream;
+                if let Some(name) = importing_name(&config.name) {
+                    self.adopt_import(account, name, StreamRoute { engine, id });
+                    continue;
+                }
+                if let Some(other) = registry.get(account, &config.name) {
+                    return Err(format!(
+                        "stream {:?} exists twice, as id {} and id {id}",
+                        config.name, other.id
+                    ));
+                }
+                registry.insert(Entry { id, engine, account, config: Arc::new(config), created });
+            }
+            Ok(())
+        })
+    }
+
+    /// True if JetStream is on for an account.
+    #[must_use]
+    pub fn serves(&self, account: AccountId) -> bool {
+        account == AccountId::GLOBAL || self.accounts.load().contains_key(&account)
+    }
+
+    /// Limits of an account.
+    pub(super) fn limits_of(&self, account: AccountId) -> AccountLimits {
+        self.accounts.load().get(&account).map_or(self.settings.limits, |own| own.limits)
+    }
+
+    /// The limits on consumers of an account's streams, as its engines keep them; 0: none.
+    pub(super) fn consumer_limits(&self, account: AccountId) -> ConsumerLimits {
+        let (own, mut limits) = (self.limits_of(account), self.settings.consumers);
+        let lower = |server: i64, own: Option<u64>| {
+            let own = own.and_then(|own| i64::try_from(own).ok()).unwrap_or_default();
+            if server > 0 && own > 0 { server.min(own) } else { server.max(own) }
+        };
+        limits.max_ack_pending = lower(limits.max_ack_pending, own.max_ack_pending);
+        limits.max_consumers = lower(limits.max_consumers, own.max_consumers);
+        limits
+    }
+
+    /// The server goes down.
+    pub(super) fn stop(&self) {
+        self.stopping.send_replace(true);
+    }
+
+    /// Adopts the accounts of a reloaded configuration.
+    pub fn set_accounts(&self, accounts: ServedAccounts) {
+        self.accounts.store(Arc::new(accounts));
+        self.replication.note_accounts();
+        // What accounts may copy of each other may have changed with them.
+        self.changes.send_modify(|_| {});
+    }
+
+    /// Changes whenever routes or names do: one atomic load.
+    #[must_use]
+    pub fn version(&self) -> u64 {
+        self.version.load(Ordering::Acquire)
+    }
+
+    /// Changes the registry and tells the connections' route caches.
+    pub(super) fn change<T>(&self, change: impl FnOnce(&mut Registry) -> T) -> T {
+        let mut registry = self.registry.write();
+        let result = change(&mut registry);
+        self.version.store(registry.version(), Ordering::Release);
+        self.changes.send_replace(registry.version());
+        result
+    }
+
+    /// The registry, for routing. Hold it briefly.
+    #[must_use]
+    pub const fn registry(&self) -> &RwLock<Registry> {
+        &self.registry
+    }
+
+    /// New location of a stream that moved away from `route`.
+    pub(super) fn moved(&self, engine: LogIndex, id: StreamId) -> Option<StreamRoute> {
+        moves::redirected(self, engine, id)
+    }
+
+    /// Sends an operation to an engine and turns "no outcome" into an API error.
+    /// A stream that changes its log meanwhile is followed.
+    pub(super) async fn run(&self, mut engine: LogIndex, mut op: Op) -> Result<OpOutcome, JsError> {
+        loop {
+            let again = self.may_move().then(|| op.clone());
+            let outcome = self.run_at(engine, op).await;
+            let is_gone = |error: &JsError| error.err_code == JsError::STREAM_NOT_FOUND.err_code;
+            let (Some(mut again), Err(error)) = (again, &outcome) else { return outcome };
+            let Some(id) = again.stream_mut().filter(|_| is_gone(error)) else { return outcome };
+            let Some(route) = self.moved(engine, *id) else { return outcome };
+            *id = route.id;
+            (engine, op) = (route.engine, again);
+        }
+    }
+
+    /// True if any stream has changed its log, or is about to.
+    fn may_move(&self) -> bool {
+        self.moves.active.load(Ordering::Acquire) > 0 || self.registry.read().has_moved()
+    }
+
+    async fn run_at(&self, engine: LogIndex, op: Op) -> Result<OpOutcome, JsError> {
+        told(call(&*self.core_port, engine, op).await)
+    }
+
+    /// Sends the operation that begins a stream, which gets the identity that is returned with what
+    /// waits for its outcome. Identities reach their log in the order in which they were given out:
+    /// see [`nuthatch_streams::Op::CreateStream`].
+    pub(super) fn begin_new<F: FnOnce(StreamId) -> Op>(
+        &self,
+        engine: LogIndex,
+        op: F,
+    ) -> (StreamId, impl Future<Output = Result<OpOutcome, JsError>> + use<F>) {
+        let (id, begun) = self.submit_new(engine, op);
+        (id, async move { told(finished(begun).await) })
+    }
+
+    /// As [`JetStream::begin_new`], for who tries again if the log is busy.
+    pub(super) fn submit_new(
+        &self,
+        engine: LogIndex,
+        op: impl FnOnce(StreamId) -> Op,
+    ) -> (StreamId, Result<oneshot::Receiver<OpResult>, NotTaken>) {
+        let _ordered = self.new_ids.lock();
+        let id = self.registry.write().fresh_id();
+        (id, begin(&*self.core_port, engine, op(id)))
+    }
+
+    /// The entry of a stream or error 10059.
+    pub(super) fn entry(&self, account: AccountId, name: &str) -> Result<Arc<Entry>, JsError> {
+        self.registry.read().get(account, name).cloned().ok_or(JsError::STREAM_NOT_FOUND)
+    }
+
+    /// Which engine a stream belongs to: that of the log that its placement tag `log:NAME` names,
+    /// or the default of its storage type.
+    pub(super) fn engine_for(&self, config: &StreamConfig) -> Result<LogIndex, JsError> {
+        let tags = config.placement.iter().flat_map(|placement| &placement.tags);
+        let mut names = tags.filter_map(|tag| tag.strip_prefix(LOG_TAG));
+        let default = match config.storage {
+            StorageType::File => LogIndex::FILE,
+            StorageType::Memory => LogIndex::MEMORY,
+        };
+        let Some(name) = names.next() else { return Ok(default) };
+        if names.any(|other| other != name) {
+            return Err(placement_error("a stream lives in one log: give one tag 'log:NAME'"));
+        }
+        if config.storage == StorageType::Memory {
+            return Err(placement_error("a stream of storage 'memory' lives in no other log"));
+        }
+        if name == DEFAULT_LOG {
+            return Ok(LogIndex::FILE);
+        }
+        match self.settings.logs.iter().position(|log| log == name) {
+            Some(at) => Ok(LogIndex(LogIndex::FIRST_NAMED + at)),
+            None => {
+                let known =
+                    [DEFAULT_LOG].into_iter().chain(self.settings.logs.iter().map(|s| &**s));
+                let known: Vec<&str> = known.collect();
+                let text =
+                    format!("there is no log {name:?} here; there are: {}", known.join(", "));
+                Err(placement_error(&text))
+            }
+        }
+    }
+
+    /// All engines.
+    fn engines(&self) -> impl Iterator<Item = LogIndex> + use<> {
+        (0..LogIndex::FIRST_NAMED + self.settings.logs.len()).map(LogIndex)
+    }
+
+    /// Fills in what only the server knows of a stream: domain, dynamic metadata.
+    pub(super) fn complete_stream(&self, info: &mut StreamInfo) {
+        info.domain.clone_from(&self.settings.domain);
+        self.add_dynamic_metadata(&mut Arc::make_mut(&mut info.config).metadata);
+    }
+
+    /// Adds the log of a stream, if its configuration does not name it, and the log that it is
+    /// moving to.
+    pub(super) fn complete_home(&self, account: AccountId, info: &mut StreamInfo) {
+        let name = &info.config.name;
+        let Some(engine) = self.registry.read().get(account, name).map(|entry| entry.engine) else {
+            return;
+        };
+        let moving = self.move_of(account, name);
+        if self.engine_for(&info.config).ok() != Some(engine) {
+            let log = self.log_name(engine).to_owned();
+            Arc::make_mut(&mut info.config).metadata.insert(HOME_KEY.into(), log);
+        }
+        if let Some(moving) = moving {
+            let mut text =
+                format!("to log {}: {} of {}", moving.to, moving.copied_seq, moving.last_seq);
+            if let Some(error) = moving.error {
+                text += &format!("; last problem: {error}");
+            }
+            Arc::make_mut(&mut info.config).metadata.insert(MOVE_KEY.into(), text);
+        }
+    }
+
+    /// [`JetStream::complete_stream`] for a consumer.
+    pub(super) fn complete_consumer(&self, info: &mut ConsumerInfo) {
+        self.add_dynamic_metadata(&mut info.config.metadata);
+    }
+
+    /// The cluster part of `STREAM.INFO`: a leader, even where there is one server.
+    pub(super) fn cluster(&self) -> ClusterInfo {
+        ClusterInfo { leader: self.core_port.server_name().to_owned(), ..ClusterInfo::default() }
+    }
+
+    fn add_dynamic_metadata(&self, metadata: &mut Metadata) {
+        metadata.insert("_nats.ver".into(), self.settings.version.clone());
+        metadata.insert("_nats.level".into(), API_LEVEL.to_string());
+    }
+
+    /// Totals of an account's streams on disk or in buckets, and in memory.
+    pub(super) async fn usage(&self, account: Option<AccountId>) -> Result<[Usage; 2], JsError> {
+        let mut totals = [Usage::default(); 2];
+        for engine in self.engines() {
+            if let OpOutcome::Usage(usage) = self.run(engine, Op::Usage { account }).await? {
+                totals[usize::from(engine == LogIndex::MEMORY)].add(&usage);
+            }
+        }
+        Ok(totals)
+    }
+}
+
+/// Metadata that a create or update stores: client-given `_nats.ver`/`_nats.level` are dropped, the
+/// level that the configuration needs is set (ADR-44).
+fn set_static_metadata(metadata: &mut Metadata, level: u32) {
+    metadata.retain(|key, _| {
+        key != "_nats.ver" && key != "_nats.level" && key != HOME_KEY && key != MOVE_KEY
+    });
+    metadata.insert("_nats.req.level".into(), level.to_string());
+}
+
+/// [`set_static_metadata`] of a stream.
+pub(super) fn set_stream_metadata(config: &mut StreamConfig) {
+    let level = if config.allow_batched {
+        4
+    } else if config.allow_msg_counter
+        || config.allow_atomic
+        || config.allow_msg_schedules
+        || config.persist_mode == PersistMode::Async
+    {
+        2
+    } else {
+        u32::from(config.allow_msg_ttl || config.subject_delete_marker_ttl > 0)
+    };
+    set_static_metadata(&mut config.metadata, level);
+}
+
+/// [`set_static_metadata`] of a consumer.
+pub(super) fn set_consumer_metadata(config: &mut ConsumerConfig) {
+    let pauses = config.pause_until.is_some_and(|until| until != Time::ZERO);
+    let has_priorities = config.priority_policy != PriorityPolicy::None
+        || config.priority_timeout != 0
+        || !config.priority_groups.is_empty();
+    let level = match config.ack_policy {
+        AckPolicy::FlowControl => 4,
+        _ => u32::from(pauses || has_priorities),
+    };
+    set_static_metadata(&mut config.metadata, level);
+}
+
+/// What an operation came to, as the API tells it.
+fn told(outcome: Result<OpResult, CallError>) -> Result<OpOutcome, JsError> {
+    match outcome {
+        Ok(result) => result,
+        Err(CallError::NotTaken(NotTaken::Busy)) => Err(JsError::STREAM_TOO_MANY_REQUESTS),
+        Err(CallError::NotTaken(NotTaken::Closed) | CallError::Closed) => {
+            Err(described(JsError::CLUSTER_NOT_AVAIL, "the server is shutting down".to_owned()))
+        }
+    }
+}
+
+/// An error of the table with a text of its own.
+pub(super) fn described(error: JsError, description: String) -> JsError {
+    JsError { description: description.into(), ..error }
+}
+
+/// An outcome of another kind than the operation's own: a bug, answered plainly.
+pub(super) fn unexpected(outcome: &OpOutcome) -> JsError {
+    JsError::STREAM_GENERAL.with("err", format!("unexpected outcome {outcome:?}"))
+}

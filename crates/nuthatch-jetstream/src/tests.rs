@@ -1,0 +1,132 @@
+//! The service without engines: what calls are, what bodies are, who owns a subject.
+
+use crate::registry::{Entry, LogIndex, Registry};
+use crate::request::{Call, is_empty, parse};
+use nuthatch_log::StreamId;
+use nuthatch_protocol::js::{CreateConsumerRequest, StorageType, StreamConfig, Time};
+use nuthatch_protocol::subject::tree::{OverlapSearch, SearchOutcome};
+use nuthatch_streams::AccountId;
+use std::sync::Arc;
+
+#[test]
+fn subjects_are_calls_or_silence() {
+    let check = |rest, expect| assert_eq!(Call::parse(rest), expect, "{rest}");
+    check("INFO", Some(Call::AccountInfo));
+    check("INFO.x", None);
+    check("STREAM.NAMES", Some(Call::StreamNames));
+    check("STREAM.CREATE.S", Some(Call::StreamCreate("S")));
+    check("STREAM.CREATE.S.T", None);
+    check("STREAM.MSG.GET.S", Some(Call::MsgGet("S")));
+    check("CONSUMER.CREATE.S", Some(Call::ConsumerCreateEphemeral("S")));
+    check(
+        "CONSUMER.CREATE.S.C.a.*.>",
+        Some(Call::ConsumerCreate { stream: "S", name: "C", filter: "a.*.>" }),
+    );
+    check(
+        "CONSUMER.DURABLE.CREATE.S.C",
+        Some(Call::ConsumerCreateDurable { stream: "S", name: "C" }),
+    );
+    check("CONSUMER.DURABLE.CREATE.S", Some(Call::ConsumerCreateDurable { stream: "S", name: "" }));
+    check("CONSUMER.DURABLE.CREATE.S.C.D", None);
+    check("CONSUMER.INFO.S.C", Some(Call::ConsumerInfo("S", "C")));
+    check("STREAM.LEADER.STEPDOWN.S", Some(Call::ClusterOnly("stream_leader_stepdown")));
+    check("STREAM.SNAPSHOT.S", Some(Call::StreamSnapshot("S")));
+    check("NOSUCH.THING", None);
+    check("", None);
+}
+
+#[test]
+fn unknown_fields_are_errors_only_when_strict() {
+    let body = br#"{"stream_name":"S","config":{"ack_policy":"explicit","colour":"red"}}"#;
+    let lax: Result<CreateConsumerRequest, _> = parse(body, false);
+    assert_eq!(lax.map(|request| request.stream_name), Ok("S".to_owned()));
+    let strict = parse::<CreateConsumerRequest>(body, true).expect_err("unknown field");
+    assert_eq!(strict.err_code, 10025);
+    assert!(strict.description.contains(r#"unknown field "colour""#), "{strict}");
+    let broken = parse::<CreateConsumerRequest>(b"{", true).expect_err("broken JSON");
+    assert_eq!(broken.err_code, 10025);
+}
+
+#[test]
+fn null_fields_are_left_alone() {
+    let body = br#"{"stream_name":"S","config":{"description":null,"backoff":null,"name":"C"}}"#;
+    let request: CreateConsumerRequest = parse(body, true).expect("nulls are no values");
+    assert_eq!(request.config.name, "C");
+    assert_eq!(request.config.description, "");
+}
+
+#[test]
+fn empty_bodies() {
+    for body in ["", " ", "{}", "{ }", "\n{\n}\n"] {
+        assert!(is_empty(body.as_bytes()), "{body:?}");
+    }
+    for body in ["{\"a\":1}", "[]", "x", "null"] {
+        assert!(!is_empty(body.as_bytes()), "{body:?}");
+    }
+}
+
+fn entry(id: u32, name: &str, subjects: &[&str]) -> Entry {
+    let config = StreamConfig {
+        name: name.into(),
+        subjects: subjects.iter().map(|&s| s.to_owned()).collect(),
+        max_bytes: 100,
+        ..StreamConfig::default()
+    };
+    Entry {
+        id: StreamId(id),
+        engine: LogIndex::FILE,
+        account: AccountId::GLOBAL,
+        config: Arc::new(config),
+        created: Time(1),
+    }
+}
+
+#[test]
+fn the_registry_routes_and_refuses_overlap() {
+    let account = AccountId::GLOBAL;
+    let mut registry = Registry::default();
+    registry.insert(entry(1, "A", &["a.*"]));
+    registry.insert(entry(7, "B", &["b.>"]));
+    let route = |registry: &Registry, subject: &str| {
+        registry.route(account, subject.as_bytes()).map(|route| route.id.0)
+    };
+    assert_eq!(route(&registry, "a.x"), Some(1));
+    assert_eq!(route(&registry, "a.x.y"), None);
+    assert_eq!(route(&registry, "b.x.y"), Some(7));
+    assert_eq!(registry.route(AccountId(9), b"a.x"), None, "accounts are apart");
+
+    let overlaps = |pattern: &str, except: Option<&str>| {
+        let except = except.and_then(|name| registry.key_of(account, name));
+        let mut search = OverlapSearch::new(pattern.as_bytes());
+        match registry.overlaps(account, &mut search, &mut 100, except) {
+            SearchOutcome::Found => true,
+            SearchOutcome::Nothing => false,
+            SearchOutcome::Interrupted => panic!("few steps are needed"),
+        }
+    };
+    assert!(overlaps("*.x", None) && overlaps("*.x", Some("A")) && overlaps("b.>", Some("A")));
+    assert!(!overlaps("a.*", Some("A")) && !overlaps("a", None) && !overlaps("c.>", None));
+    assert_eq!(registry.fresh_id(), StreamId(8), "ids are never used again");
+    assert_eq!(registry.reserved_bytes(account, StorageType::File), 200);
+
+    let pattern = |registry: &Registry, subject: &str| {
+        let route = registry.route(account, subject.as_bytes()).unwrap();
+        registry.pattern_of(account, route, subject.as_bytes()).map(str::to_owned)
+    };
+    assert_eq!(pattern(&registry, "b.x.y").as_deref(), Some("b.>"));
+    registry.insert(entry(3, "C", &["c.*.d", "c.x"]));
+    assert_eq!((pattern(&registry, "c.y.d"), pattern(&registry, "c.x")), (None, None));
+    let (key, gone) = registry.take(account, "C").expect("it is there");
+    assert_eq!(route(&registry, "c.x"), None, "subjects without a stream have no route");
+    registry.drop_subjects(account, key, &gone.config.subjects);
+    // An update takes back what it had reserved.
+    registry.insert(entry(7, "B", &["b.>"]));
+    assert_eq!(registry.reserved_bytes(account, StorageType::File), 200);
+
+    let before = registry.version();
+    registry.take(account, "A");
+    assert_eq!(registry.reserved_bytes(account, StorageType::File), 100);
+    assert_ne!(registry.version(), before);
+    assert_eq!(route(&registry, "a.x"), None);
+    assert_eq!(registry.of_account(account).count(), 1);
+}

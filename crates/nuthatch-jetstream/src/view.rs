@@ -1,0 +1,310 @@
+//! JetStream for monitoring: totals, accounts, streams, consumers, health.
+
+use crate::registry::Entry;
+use crate::service::JetStream;
+use crate::streams::{ASSET_BYTES, config_bytes};
+use nuthatch_protocol::js::{ConsumerInfo, StorageType};
+use nuthatch_server::jetstream_port::{
+    BoxFuture, ConsumerSample, JsAccount, JsHealth, JsLog, JsSample, JsStream, JsTotals, JsView,
+    JszQuery, StreamSample,
+};
+use nuthatch_server::options::GLOBAL_ACCOUNT;
+use nuthatch_streams::{AccountId, Op, OpOutcome};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+/// Consumers listed for one stream in one operation.
+const CONSUMERS_PAGE: usize = 1024;
+
+/// Consumers looked at for each one that metrics may show: ephemeral ones are passed over.
+const LISTED_PER_SHOWN: usize = 10;
+
+fn is_durable(info: &ConsumerInfo) -> bool {
+    !info.config.durable_name.is_empty()
+}
+
+fn consumer_sample(account: &str, stream: &str, info: &ConsumerInfo) -> ConsumerSample {
+    ConsumerSample {
+        account: account.to_owned(),
+        stream: stream.to_owned(),
+        consumer: info.name.clone(),
+        pending: info.num_pending,
+        ack_pending: info.num_ack_pending,
+        redelivered: info.num_redelivered,
+        waiting: info.num_waiting,
+    }
+}
+
+impl JetStream {
+    /// Name of an account as monitoring shows it. One that is no longer configured has only a
+    /// number.
+    pub(super) fn account_name(&self, account: AccountId) -> String {
+        if account == AccountId::GLOBAL {
+            return GLOBAL_ACCOUNT.to_owned();
+        }
+        let accounts = self.accounts.load();
+        accounts
+            .get(&account)
+            .map_or_else(|| format!("#{}", account.0), |served| served.name.clone())
+    }
+
+    /// Accounts that have JetStream or streams.
+    pub(super) fn account_ids(&self) -> Vec<AccountId> {
+        let mut ids = vec![AccountId::GLOBAL];
+        ids.extend(self.accounts.load().keys());
+        let with_streams = self.registry.read();
+        let others = with_streams.accounts().filter(|id| !self.serves(*id));
+        ids.extend(others);
+        ids
+    }
+
+    async fn totals_of(&self, account: Option<AccountId>) -> JsTotals {
+        // A log that does not answer shows as zeros here and as broken in the health check.
+        let [file, memory] = self.usage(account).await.unwrap_or_default();
+        let registry = self.registry.read();
+        let accounts: Vec<AccountId> = match account {
+            Some(account) => vec![account],
+            None => registry.accounts().collect(),
+        };
+        let reserved = |engine| -> u64 {
+            accounts.iter().map(|account| registry.reserved_bytes(*account, engine)).sum()
+        };
+        let [moves, moves_failing] = self.moves.under_way();
+        JsTotals {
+            memory_bytes: memory.bytes,
+            store_bytes: file.bytes,
+            reserved_memory_bytes: reserved(StorageType::Memory),
+            reserved_store_bytes: reserved(StorageType::File),
+            accounts: accounts.len().max(1) as u64,
+            streams: file.streams + memory.streams,
+            consumers: file.consumers + memory.consumers,
+            messages: file.messages + memory.messages,
+            missing_messages: file.missing_messages + memory.missing_messages,
+            api_total: self.stats.total.load(Ordering::Relaxed),
+            api_errors: self.stats.errors.load(Ordering::Relaxed),
+            refused_restores: self.stats.refused_restores.load(Ordering::Relaxed),
+            moves,
+            moves_failing,
+        }
+    }
+
+    async fn streams_of(
+        &self,
+        account: AccountId,
+        query: &JszQuery,
+        room: &mut JszRoom,
+    ) -> Vec<JsStream> {
+        let entries: Vec<Arc<Entry>> =
+            self.registry.read().of_account(account).take(room.assets).cloned().collect();
+        let mut streams = Vec::with_capacity(entries.len());
+        for entry in entries {
+            if room.assets == 0 || !room.take(config_bytes(&entry.config)) {
+                break;
+            }
+            room.assets -= 1;
+            // A stream deleted meanwhile is left out.
+            let Ok(mut info) = self.current_info(&entry).await else { continue };
+            self.complete_stream(&mut info);
+            let moving = self.move_of(account, &info.config.name);
+            let log = self.registry.read().get(account, &info.config.name).map(|e| e.engine);
+            let log = log.map_or("", |engine| self.log_name(engine)).to_owned();
+            let mut consumers =
+                if query.consumers { self.consumers_of(&entry).await } else { Vec::new() };
+            consumers.truncate(room.assets);
+            let fits = consumers.iter().take_while(|info| room.take(filter_bytes(info))).count();
+            consumers.truncate(fits);
+            room.assets -= fits;
+            streams.push(JsStream {
+                config: Arc::unwrap_or_clone(info.config),
+                created: info.created,
+                state: info.state,
+                consumers,
+                log,
+                moving,
+            });
+        }
+        streams
+    }
+
+    async fn sample_streams(&self, streams_max: usize, consumers_max: usize) -> JsSample {
+        let mut sample = JsSample::default();
+        let mut listed_max = consumers_max.saturating_mul(LISTED_PER_SHOWN);
+        for id in self.account_ids() {
+            let account = self.account_name(id);
+            let entries: Vec<Arc<Entry>> = self.registry.read().of_account(id).cloned().collect();
+            for entry in entries {
+                if sample.streams.len() >= streams_max {
+                    sample.streams_omitted += 1;
+                    continue;
+                }
+                let Ok(info) = self.current_info(&entry).await else { continue };
+                sample.streams.push(StreamSample {
+                    account: account.clone(),
+                    stream: info.config.name.clone(),
+                    messages: info.state.messages,
+                    bytes: info.state.bytes,
+                    last_seq: info.state.last_seq,
+                    consumers: info.state.consumer_count,
+                });
+                let room = consumers_max.saturating_sub(sample.consumers.len());
+                let (found, more) = self.sample_consumers(&entry, room, &mut listed_max).await;
+                sample.consumers_omitted |= more;
+                let stream = &info.config.name;
+                sample.consumers.extend(found.iter().map(|c| consumer_sample(&account, stream, c)));
+            }
+        }
+        sample.consumers_omitted |= sample.streams_omitted > 0;
+        sample
+    }
+
+    /// Up to `room` durable consumers of a stream, and whether there may be more.
+    async fn sample_consumers(
+        &self,
+        entry: &Entry,
+        room: usize,
+        listed_max: &mut usize,
+    ) -> (Vec<ConsumerInfo>, bool) {
+        let mut found: Vec<ConsumerInfo> = Vec::new();
+        let mut offset = 0;
+        loop {
+            let limit = CONSUMERS_PAGE.min(*listed_max);
+            if limit == 0 || found.len() >= room {
+                return (found, true);
+            }
+            let op = Op::ListConsumers { id: entry.id, offset, limit, names_only: false };
+            let Ok(OpOutcome::Consumers { total, infos, .. }) = self.run(entry.engine, op).await
+            else {
+                return (found, true);
+            };
+            offset += infos.len();
+            *listed_max -= infos.len().min(*listed_max);
+            let is_last = infos.is_empty() || offset >= total;
+            found.extend(infos.into_iter().filter(is_durable));
+            if is_last {
+                let more = found.len() > room;
+                found.truncate(room);
+                return (found, more);
+            }
+        }
+    }
+
+    async fn consumers_of(&self, entry: &Entry) -> Vec<ConsumerInfo> {
+        let mut all = Vec::new();
+        loop {
+            let op = Op::ListConsumers {
+                id: entry.id,
+                offset: all.len(),
+                limit: CONSUMERS_PAGE,
+                names_only: false,
+            };
+            let Ok(OpOutcome::Consumers { total, infos, .. }) = self.run(entry.engine, op).await
+            else {
+                return all;
+            };
+            let page_was_empty = infos.is_empty();
+            all.extend(infos);
+            if page_was_empty || all.len() >= total {
+                return all;
+            }
+        }
+    }
+}
+
+/// What `/jsz` may still show.
+struct JszRoom {
+    assets: usize,
+    bytes: usize,
+    is_cut: bool,
+}
+
+impl JszRoom {
+    /// Whether so many bytes more are shown.
+    const fn take(&mut self, bytes: usize) -> bool {
+        self.is_cut |= bytes > self.bytes;
+        self.bytes = self.bytes.saturating_sub(bytes);
+        !self.is_cut
+    }
+}
+
+/// What a consumer's filters add to an answer, about.
+fn filter_bytes(info: &ConsumerInfo) -> usize {
+    info.config.filter_subjects.iter().map(String::len).sum::<usize>() + ASSET_BYTES
+}
+
+impl JsView for JetStream {
+    fn logs(&self) -> Vec<JsLog> {
+        self.core_port.logs()
+    }
+
+    fn sample(&self, streams_max: usize, consumers_max: usize) -> BoxFuture<'_, JsSample> {
+        Box::pin(self.sample_streams(streams_max, consumers_max))
+    }
+
+    fn totals(&self) -> BoxFuture<'_, JsTotals> {
+        Box::pin(self.totals_of(None))
+    }
+
+    fn accounts(&self, query: JszQuery) -> BoxFuture<'_, (Vec<JsAccount>, bool)> {
+        Box::pin(async move {
+            let ids = self.account_ids();
+            let mut accounts = Vec::new();
+            let (mut before, mut room) =
+                (0, JszRoom { assets: query.assets_max, bytes: query.bytes_max, is_cut: false });
+            for id in ids {
+                let name = self.account_name(id);
+                // With accounts of its own a configuration leaves the global one without users.
+                let is_spare = id == AccountId::GLOBAL && !self.accounts.load().is_empty();
+                if is_spare && self.registry.read().count(id) == 0 {
+                    continue;
+                }
+                if query.account.as_ref().is_some_and(|wanted| *wanted != name) {
+                    continue;
+                }
+                before += 1;
+                if before <= query.offset {
+                    continue;
+                }
+                if accounts.len() >= query.limit {
+                    break;
+                }
+                let totals = self.totals_of(Some(id)).await;
+                let wants_streams = query.streams || query.consumers;
+                let streams = if wants_streams {
+                    self.streams_of(id, &query, &mut room).await
+                } else {
+                    Vec::new()
+                };
+                accounts.push(JsAccount { name, totals, streams });
+            }
+            (accounts, room.is_cut)
+        })
+    }
+
+    fn health(&self) -> JsHealth {
+        self.core_port.health()
+    }
+
+    fn check<'a>(
+        &'a self,
+        account: &'a str,
+        stream: Option<&'a str>,
+        consumer: Option<&'a str>,
+    ) -> BoxFuture<'a, Result<(), String>> {
+        Box::pin(async move {
+            let mut ids = self.account_ids().into_iter();
+            let id = ids
+                .find(|id| account.is_empty() || self.account_name(*id) == account)
+                .ok_or_else(|| format!("JetStream account {account:?} not found"))?;
+            let Some(stream) = stream else { return Ok(()) };
+            let entry = self
+                .entry(id, stream)
+                .map_err(|_| format!("JetStream stream {stream:?} not found"))?;
+            let Some(name) = consumer else { return Ok(()) };
+            let op = Op::ConsumerInfo { id: entry.id, name: name.to_owned() };
+            match self.run(entry.engine, op).await {
+                Ok(_) => Ok(()),
+                Err(error) => Err(format!("JetStream consumer {name:?} not available: {error}")),
+            }
+        })
+    }
+}

@@ -1,0 +1,64 @@
+//! The logs below the streams as operations see them: where they are, the buckets that some are in,
+//! and the time they live by. Whoever opens a log enters it here; nothing is kept open.
+
+mod clock;
+mod location;
+
+pub use self::clock::{Machine, ServerClock};
+pub use self::location::LogLocation;
+
+use nuthatch_object::Bucket;
+use nuthatch_streams::steady::StepEvent;
+use parking_lot::{Mutex, MutexGuard};
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+/// A bucket by the name of the log that is in it.
+pub type LogBucket = (String, Arc<Bucket>);
+
+/// The logs of a server.
+#[derive(Default)]
+pub struct Logs {
+    locations: Mutex<Vec<LogLocation>>,
+    buckets: Mutex<Vec<LogBucket>>,
+    clock: OnceLock<Arc<ServerClock>>,
+}
+
+impl Logs {
+    /// Locations of logs, the default one first.
+    pub fn locations(&self) -> MutexGuard<'_, Vec<LogLocation>> {
+        self.locations.lock()
+    }
+
+    /// Buckets that logs are kept in, in the order of [`Logs::locations`].
+    pub fn buckets(&self) -> MutexGuard<'_, Vec<LogBucket>> {
+        self.buckets.lock()
+    }
+
+    /// Enters a log.
+    pub fn add(&self, location: LogLocation) {
+        self.locations.lock().push(location);
+    }
+
+    /// Enters the bucket of a log.
+    pub fn add_bucket(&self, log: &str, bucket: Arc<Bucket>) {
+        self.buckets.lock().push((log.to_owned(), bucket));
+    }
+
+    /// Puts logs that were opened side by side in order.
+    pub fn sort_by<K: Ord>(&self, order: impl Fn(&str) -> K) {
+        self.locations.lock().sort_by_key(|log| order(&log.name));
+        self.buckets.lock().sort_by_key(|(log, _)| order(log));
+    }
+
+    /// The time of all logs; `tell` of the first call hears what it makes of steps.
+    pub fn clock(&self, tell: Box<dyn Fn(StepEvent) + Send + Sync>) -> Arc<ServerClock> {
+        self.clock.get_or_init(|| Arc::new(clock::steady(tell))).clone()
+    }
+
+    /// The machine's clock is right: a step that is doubted is followed. Returns how far it had
+    /// stepped; `None`: none is doubted.
+    pub fn trust_clock(&self) -> Option<Duration> {
+        self.clock.get()?.trust_wall()
+    }
+}

@@ -1,0 +1,42 @@
+//! Modes of the files that the process makes: what users sent is for nobody else.
+
+use std::fs::{File, Permissions};
+use std::io;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::Path;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+/// Our data lives in this subdirectory of the store directory.
+pub const OUR_DIRECTORY: &str = "nuthatch";
+/// Bits of permission that nothing of the server's own gives away: the store holds what users sent.
+const PRIVATE_UMASK: libc::mode_t = 0o077;
+/// Mode of the log file, before the umask that the process was started with: a group may collect it.
+pub(crate) const LOG_MODE: u32 = 0o640;
+
+/// The umask that the process was started with.
+static GIVEN_UMASK: AtomicU32 = AtomicU32::new(0);
+
+/// Keeps what the process creates from now on to its user, whatever the umask it was started with:
+/// directories 0700, files 0600. What others are to read is given to them by [`permit`].
+pub fn keep_private() {
+    // SAFETY: it sets a number of the process and cannot fail.
+    let given = unsafe { libc::umask(PRIVATE_UMASK) };
+    GIVEN_UMASK.store(given, Ordering::Relaxed);
+}
+
+/// Gives a file that was made just now the mode that it would have had without [`keep_private`].
+///
+/// # Errors
+/// Those of the system.
+pub(crate) fn permit(file: &File, mode: u32) -> io::Result<()> {
+    let mode = mode & !GIVEN_UMASK.load(Ordering::Relaxed);
+    file.set_permissions(Permissions::from_mode(mode))
+}
+
+/// Takes our directory of the store from others: those of before were made under any umask.
+///
+/// # Errors
+/// Those of the system.
+pub fn close_directory(dir: &Path) -> io::Result<()> {
+    std::fs::set_permissions(dir, Permissions::from_mode(0o700))
+}
