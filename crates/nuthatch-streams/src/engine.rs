@@ -24,6 +24,7 @@ mod pending;
 mod publish;
 mod reads;
 mod recovery;
+mod registry;
 mod replication;
 mod restore;
 mod schedules;
@@ -39,7 +40,6 @@ use crate::budget::{
 use crate::consumer::ConsumerLimits;
 use crate::event::{ClientBatch, Event, Item};
 use crate::sink::{AccountId, Sink};
-use crate::stream::Recovering;
 pub(crate) use recovery::SNAPSHOT_VERSION;
 
 pub use batches::BatchLimits;
@@ -48,13 +48,14 @@ use consumers::ConsumerKey;
 use deadlines::Deadlines;
 use nuthatch_log::{
     IndexedMessage, LogAccess, Lsn, Machine, RecordRef, Seq, SnapshotError, StatesError, StreamId,
-    StreamMap, Timestamp,
+    Timestamp,
 };
 use nuthatch_protocol::js::StoreCompression;
 use pending::Pending;
+use recovery::Recovery;
+use registry::Streams;
 use rustc_hash::FxHashMap;
 use std::collections::VecDeque;
-use stream_slot::StreamSlot;
 
 /// Acknowledgements that may wait for commits by default: about 16 MiB at one run per message.
 pub const PENDING_ACKS_MAX_DEFAULT: usize = 1 << 20;
@@ -107,11 +108,8 @@ impl Default for EngineConfig {
 pub struct Engine<S: Sink> {
     config: EngineConfig,
     sink: S,
-    slots: StreamMap<Box<StreamSlot<S>>>,
-    /// No id at or above this one was ever used here.
-    next_id: StreamId,
-    /// Only during recovery.
-    newest_log_state: Option<crate::records::LogState>,
+    streams: Streams<S>,
+    recovery: Recovery,
     pending: Pending<S::Peer>,
     /// Streams with records in uncommitted frames, in the order of the frames.
     touched: VecDeque<(Lsn, StreamId)>,
@@ -125,8 +123,6 @@ pub struct Engine<S: Sink> {
     expiring: Vec<StreamId>,
     /// Events that wait for purges past the end and for streams between two logs.
     deferred: deferred::DeferredEvents<S::Peer>,
-    /// Streams between two logs, whose traffic waits.
-    in_migration: usize,
     /// Copies that are being compared with the state that is to take over, and when that goes on.
     settling: VecDeque<migration::Settling>,
     settle_at: Option<Timestamp>,
@@ -136,9 +132,6 @@ pub struct Engine<S: Sink> {
     leaving: Vec<StreamId>,
     /// Why the log failed, if it did.
     failed: Option<String>,
-    /// During recovery: what decides which messages of a stream live.
-    recovering: FxHashMap<StreamId, Recovering>,
-    unreadable_records: u64,
     missing: missing::MissingMessages,
     scratch: Scratch,
 }
@@ -192,11 +185,10 @@ impl<S: Sink> Engine<S> {
         Self {
             budget,
             batch_totals: BatchTotals::new(config.batches),
+            streams: Streams::new(config.domain.as_str().into(), config.hash_seed),
             config,
             sink,
-            slots: StreamMap::default(),
-            next_id: StreamId(1),
-            newest_log_state: None,
+            recovery: Recovery::default(),
             pending: Pending::default(),
             touched: VecDeque::new(),
             deadlines: Deadlines::default(),
@@ -204,14 +196,11 @@ impl<S: Sink> Engine<S> {
             deliver_subjects: FxHashMap::default(),
             expiring: Vec::new(),
             deferred: deferred::DeferredEvents::default(),
-            in_migration: 0,
             settling: VecDeque::new(),
             settle_at: None,
             details: details::DetailQuestions::default(),
             leaving: Vec::new(),
             failed: None,
-            recovering: FxHashMap::default(),
-            unreadable_records: 0,
             missing: missing::MissingMessages::default(),
             scratch: Scratch::default(),
         }
@@ -230,7 +219,7 @@ impl<S: Sink> Engine<S> {
     fn batch<L: LogAccess>(&mut self, batch: ClientBatch<S::Peer>, log: &mut L) {
         let mut next = 0;
         while let Some(item) = batch.items.get(next) {
-            if self.in_migration > 0
+            if self.streams.any_held()
                 && let Some(end) = self.hold_items(&batch, next)
             {
                 next = end;
@@ -272,7 +261,8 @@ impl<S: Sink> Engine<S> {
         let mut committed = Vec::new();
         while let Some(&(_, id)) = self.touched.front().filter(|(at, _)| *at <= lsn) {
             self.touched.pop_front();
-            let Some(slot) = self.slots.get_mut(&id).filter(|slot| slot.committed_in != lsn) else {
+            let Some(slot) = self.streams.get_mut(id).filter(|slot| slot.committed_in != lsn)
+            else {
                 continue;
             };
             slot.committed_in = lsn;
@@ -314,7 +304,7 @@ impl<S: Sink> Machine for Engine<S> {
             self.release_deferred(log);
         }
         for (id, seen) in committed {
-            if self.slots.get(&id).is_some_and(|slot| slot.is_followed()) {
+            if self.streams.get(id).is_some_and(|slot| slot.is_followed()) {
                 self.republish(id, log);
                 self.retry_reads(id, log);
                 self.pump_caught_up(id, seen, log);
@@ -371,31 +361,31 @@ impl<S: Sink> Machine for Engine<S> {
     }
 
     fn restore(&mut self, snapshot: &[u8]) -> Result<(), SnapshotError> {
-        self.restore_snapshot(snapshot)
+        self.recovery.begin(snapshot, &mut self.streams)
     }
 
     fn snapshot(&self, out: &mut Vec<u8>) {
-        self.write_snapshot(out);
+        self.streams.write_snapshot(out);
     }
 
     fn is_gone(&self, stream: StreamId) -> bool {
-        self.was_gone(stream)
+        self.recovery.was_gone(stream)
     }
 
     fn apply_state(&mut self, record: &RecordRef<'_>) {
-        self.replay_state(record);
+        self.recovery.replay_state(record, &mut self.streams);
     }
 
     fn reindex(&mut self, message: &IndexedMessage<'_>) {
-        self.reindex_message(message);
+        self.recovery.reindex(message, &mut self.streams);
     }
 
     fn apply(&mut self, record: &RecordRef<'_>) {
-        self.replay(record);
+        self.recovery.replay(record, &mut self.streams);
     }
 
     fn unreadable_records(&self) -> u64 {
-        self.unreadable_records
+        self.recovery.unreadable_records()
     }
 
     fn recovered<L: LogAccess>(&mut self, log: &mut L) {
@@ -403,17 +393,17 @@ impl<S: Sink> Machine for Engine<S> {
     }
 
     fn is_live(&self, stream: StreamId, seq: Seq) -> bool {
-        self.unreadable_records > 0
-            || self.slots.get(&stream).is_some_and(|slot| slot.stream.holds(seq))
+        self.recovery.unreadable_records() > 0
+            || self.streams.get(stream).is_some_and(|slot| slot.stream.holds(seq))
     }
 
     fn compresses(&self, stream: StreamId) -> bool {
-        let slot = self.slots.get(&stream);
+        let slot = self.streams.get(stream);
         slot.is_some_and(|slot| slot.stream.config().compression == StoreCompression::S2)
     }
 
     fn compresses_any(&self) -> bool {
-        self.slots.values().any(|slot| slot.stream.config().compression == StoreCompression::S2)
+        self.streams.iter().any(|slot| slot.stream.config().compression == StoreCompression::S2)
     }
 
     fn log_states<L: LogAccess>(
@@ -421,11 +411,14 @@ impl<S: Sink> Machine for Engine<S> {
         streams: &[StreamId],
         log: &mut L,
     ) -> Result<(), StatesError> {
-        self.write_states(streams, log)
+        match self.recovery.unreadable_records() {
+            0 => self.streams.log_states(streams, log),
+            records => Err(StatesError::Unreadable { records }),
+        }
     }
 
     fn visit_live(&self, visit: &mut dyn FnMut(StreamId, Seq, usize)) {
-        for slot in self.slots.values() {
+        for slot in self.streams.iter() {
             let id = slot.stream.id();
             slot.stream.for_each_held(&mut |seq, weight| visit(id, seq, weight));
         }

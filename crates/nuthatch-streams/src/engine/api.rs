@@ -10,12 +10,12 @@ use crate::consumer::{
     Consumer, ConsumerLimits, Filter, PreparedConsumer, check_create, check_workqueue,
     validate_prepared,
 };
-use crate::op::{CatalogEntry, Op, OpOutcome, OpResult, Respond, Usage};
+use crate::op::{Op, OpOutcome, OpResult, Respond, Usage};
 use crate::records::CONSUMER_DELETE_BODY;
 use crate::rules::{ANSWER_AFTER_COMMIT, DURABLE_INFO, RELEASES_BEFORE_CHANGES};
-use crate::sink::{AccountId, Sink};
+use crate::sink::Sink;
 use crate::stream::LAST_SEQ_MAX;
-use crate::stream::{refusal, unavailable, wire_time};
+use crate::stream::{refusal, unavailable};
 use nuthatch_log::{AppendError, LogAccess, Lsn, RecordKind, RecordRef, Seq, StreamId, Urgency};
 use nuthatch_protocol::js::{ConsumerAction, ConsumerConfig, ConsumerInfo, RetentionPolicy};
 use nuthatch_protocol::jserror::JsError;
@@ -38,7 +38,7 @@ impl<S: Sink> Engine<S> {
         // Who published without waiting for the acknowledgement and then asks finds the message.
         if let Op::StreamInfo { id, .. } | Op::ConsumerInfo { id, .. } = &op
             && self.failed.is_none()
-            && let Some(lsn) = self.slots.get(id).and_then(|slot| slot.stream.uncommitted())
+            && let Some(lsn) = self.streams.get(*id).and_then(|slot| slot.stream.uncommitted())
             && lsn > log.committed()
         {
             let question = OpOrInfo::Question(Box::new(op));
@@ -92,12 +92,18 @@ impl<S: Sink> Engine<S> {
             Op::Probe { id } => self.probe(id, log),
             Op::Settle { id, state } => return self.settle(id, state, respond, log),
             Op::Forget { id, only_copy } => self.forget(id, only_copy, log),
-            Op::Catalog => return respond(Ok(self.catalog())),
+            Op::Catalog => {
+                return respond(Ok(self.streams.catalog(self.recovery.unreadable_records())));
+            }
             Op::SetAccounts(bounds) => {
                 self.budget.set_bounds(bounds);
                 return respond(Ok(OpOutcome::Done));
             }
-            Op::Usage { account } => return respond(Ok(OpOutcome::Usage(self.usage(account)))),
+            Op::Usage { account } => {
+                let missing_messages = self.missing_messages();
+                let usage = Usage { missing_messages, ..self.streams.usage(account) };
+                return respond(Ok(OpOutcome::Usage(usage)));
+            }
         };
         self.finish(done, respond);
     }
@@ -115,20 +121,6 @@ impl<S: Sink> Engine<S> {
         }
     }
 
-    /// A stream that exists and is not being deleted.
-    pub(super) fn slot(&mut self, id: StreamId) -> Result<&mut StreamSlot<S>, JsError> {
-        match self.slots.get_mut(&id) {
-            Some(slot) if !slot.deleting => Ok(slot),
-            _ => Err(JsError::STREAM_NOT_FOUND),
-        }
-    }
-
-    /// A stream as questions see it: it is there until its delete is durable. Whoever asks, does not
-    /// wait for the answer and deletes is answered from what was there.
-    pub(super) fn shown(&self, id: StreamId) -> Result<&StreamSlot<S>, JsError> {
-        self.slots.get(&id).map(|slot| &**slot).ok_or(JsError::STREAM_NOT_FOUND)
-    }
-
     /// Before a control record of a stream: what its consumers let go is logged, so that a replay
     /// finds the same messages.
     pub(super) fn log_releases<L: LogAccess>(
@@ -136,7 +128,7 @@ impl<S: Sink> Engine<S> {
         id: StreamId,
         log: &mut L,
     ) -> Result<(), JsError> {
-        let Some(slot) = self.slots.get_mut(&id) else { return Ok(()) };
+        let Some(slot) = self.streams.get_mut(id) else { return Ok(()) };
         if !RELEASES_BEFORE_CHANGES.holds() {
             return Ok(());
         }
@@ -152,7 +144,7 @@ impl<S: Sink> Engine<S> {
 
     /// The limits of the server on consumers, or lower ones of the stream's account.
     fn consumer_limits(&mut self, id: StreamId) -> Result<ConsumerLimits, JsError> {
-        let account = self.slot(id)?.stream.account();
+        let account = self.streams.live(id)?.stream.account();
         let mut limits = self.config.consumers;
         let Some(bounds) = self.budget.bounds_of(account) else { return Ok(limits) };
         // 0 is no limit in both.
@@ -171,7 +163,7 @@ impl<S: Sink> Engine<S> {
         log: &mut L,
     ) -> Done {
         let limits = self.consumer_limits(id)?;
-        let slot = self.slot(id)?;
+        let slot = self.streams.live(id)?;
         let mut config = validate_prepared(prepared, slot.stream.config(), &limits)?;
         let existing = slot.consumers.find(&config.name).filter(|_| !config.name.is_empty());
         let action = prepared.request().action;
@@ -204,7 +196,7 @@ impl<S: Sink> Engine<S> {
         filter: Filter,
         log: &mut L,
     ) -> Done {
-        let slot = self.slots.get_mut(&id).ok_or(JsError::STREAM_NOT_FOUND)?;
+        let slot = self.streams.get_mut(id).ok_or(JsError::STREAM_NOT_FOUND)?;
         slot.stream.set_has_consumers(true);
         let mut released = Vec::new();
         let stream_config = slot.stream.shared_config();
@@ -238,7 +230,7 @@ impl<S: Sink> Engine<S> {
         log: &mut L,
     ) -> Done {
         self.unwatch_deliver_subject(key);
-        let slot = self.slots.get_mut(&key.stream).ok_or(JsError::STREAM_NOT_FOUND)?;
+        let slot = self.streams.get_mut(key.stream).ok_or(JsError::STREAM_NOT_FOUND)?;
         let stream_config = slot.stream.shared_config();
         let appended = self.call(key, log, |consumer, env| {
             let (old, old_filter) = (consumer.config().clone(), consumer.filter().clone());
@@ -253,18 +245,13 @@ impl<S: Sink> Engine<S> {
         self.watch_deliver_subject(key);
         let lsn = appended.ok_or(JsError::CONSUMER_NOT_FOUND)?.map_err(refusal)?;
         self.pump_later(key);
-        if let Some(slot) = self.slots.get_mut(&key.stream) {
+        if let Some(slot) = self.streams.get_mut(key.stream) {
             slot.stream.mark(lsn);
             Self::touch(&mut self.touched, lsn, key.stream);
         }
         // With other filters it may need less.
         self.start_sweep(key.stream, log);
         self.consumer_outcome(key, Some(lsn), log)
-    }
-
-    fn consumer_key(&mut self, id: StreamId, name: &str) -> Result<ConsumerKey, JsError> {
-        let index = self.slot(id)?.consumers.find(name).ok_or(JsError::CONSUMER_NOT_FOUND)?;
-        Ok(ConsumerKey { stream: id, index })
     }
 
     fn reset_consumer<L: LogAccess>(
@@ -274,12 +261,12 @@ impl<S: Sink> Engine<S> {
         seq: u64,
         log: &mut L,
     ) -> Done {
-        let key = self.consumer_key(id, name)?;
+        let key = self.streams.consumer_key(id, name)?;
         if seq > LAST_SEQ_MAX {
             return Err(JsError::CONSUMER_INVALID_RESET.with_err("sequence too large"));
         }
         self.log_releases(id, log)?;
-        let config = self.slot(id)?.stream.shared_config();
+        let config = self.streams.live(id)?.stream.shared_config();
         let done = self.call(key, log, |consumer, env| {
             let seq = consumer
                 .reset(seq, &config, env)
@@ -306,7 +293,7 @@ impl<S: Sink> Engine<S> {
         group: &str,
         log: &mut L,
     ) -> OpResult {
-        let key = self.consumer_key(id, name)?;
+        let key = self.streams.consumer_key(id, name)?;
         let done = self.call(key, log, |consumer, env| consumer.unpin(group, env));
         done.ok_or(JsError::CONSUMER_NOT_FOUND)??;
         self.pump_later(key);
@@ -330,8 +317,7 @@ impl<S: Sink> Engine<S> {
         name: &str,
         log: &mut L,
     ) -> Done {
-        let index = self.slot(id)?.consumers.find(name).ok_or(JsError::CONSUMER_NOT_FOUND)?;
-        let key = ConsumerKey { stream: id, index };
+        let key = self.streams.consumer_key(id, name)?;
         let lsn = self.delete_consumer(key, Urgency::Awaited, log)?;
         Ok((Some(lsn), OpOutcome::Done))
     }
@@ -344,7 +330,7 @@ impl<S: Sink> Engine<S> {
         log: &mut L,
     ) -> Result<Lsn, JsError> {
         self.log_releases(key.stream, log)?;
-        let slot = self.slots.get_mut(&key.stream).ok_or(JsError::STREAM_NOT_FOUND)?;
+        let slot = self.streams.get_mut(key.stream).ok_or(JsError::STREAM_NOT_FOUND)?;
         let consumer = slot.consumers.get(key.index).ok_or(JsError::CONSUMER_NOT_FOUND)?;
         let name = consumer.consumer.name().to_owned();
         let record = RecordRef {
@@ -358,7 +344,7 @@ impl<S: Sink> Engine<S> {
         };
         let lsn = log.append(&record, urgency, true).map_err(refusal)?.lsn;
         self.unwatch_deliver_subject(key);
-        let slot = self.slots.get_mut(&key.stream).ok_or(JsError::STREAM_NOT_FOUND)?;
+        let slot = self.streams.get_mut(key.stream).ok_or(JsError::STREAM_NOT_FOUND)?;
         if let Some(mut removed) = slot.consumers.remove(key.index) {
             let mut released = Vec::new();
             let mut env =
@@ -369,14 +355,14 @@ impl<S: Sink> Engine<S> {
         slot.stream.mark(lsn);
         Self::touch(&mut self.touched, lsn, key.stream);
         self.start_sweep(key.stream, log);
-        let slot = self.slots.get_mut(&key.stream).ok_or(JsError::STREAM_NOT_FOUND)?;
+        let slot = self.streams.get_mut(key.stream).ok_or(JsError::STREAM_NOT_FOUND)?;
         let (account, stream) = (slot.stream.account(), slot.stream.config().name.clone());
         self.advise_consumer(account, &stream, &name, "delete", log);
         Ok(lsn)
     }
 
     fn consumer_info<L: LogAccess>(&mut self, id: StreamId, name: &str, log: &mut L) -> OpResult {
-        let slot = self.shown(id)?;
+        let slot = self.streams.shown(id)?;
         let index = slot.consumers.find(name).ok_or(JsError::CONSUMER_NOT_FOUND)?;
         let key = ConsumerKey { stream: id, index };
         let info = self.shown_info(key, log).ok_or(JsError::CONSUMER_NOT_FOUND)?;
@@ -399,7 +385,7 @@ impl<S: Sink> Engine<S> {
         names_only: bool,
         log: &mut L,
     ) -> OpResult {
-        let slot = self.slot(id)?;
+        let slot = self.streams.live(id)?;
         let total = slot.consumers.len();
         let page: Vec<(String, u32)> = slot
             .consumers
@@ -417,44 +403,6 @@ impl<S: Sink> Engine<S> {
         }
         let names = page.into_iter().map(|(name, _)| name).collect();
         Ok(OpOutcome::Consumers { total, names, infos })
-    }
-
-    fn catalog(&self) -> OpOutcome {
-        let mut streams: Vec<CatalogEntry> = self
-            .slots
-            .values()
-            .filter(|slot| !slot.deleting)
-            .map(|slot| CatalogEntry {
-                id: slot.stream.id(),
-                account: slot.stream.account(),
-                config: slot.stream.config().clone(),
-                created: wire_time(slot.stream.created()),
-                provenance: slot.stream.provenance().clone(),
-                last_seq: slot.stream.assigned_totals().last_seq,
-            })
-            .collect();
-        streams.sort_unstable_by_key(|entry| entry.id);
-        let unreadable_records = self.unreadable_records;
-        OpOutcome::Catalog { streams, next_id: self.next_id, unreadable_records }
-    }
-
-    fn usage(&self, account: Option<AccountId>) -> Usage {
-        let missing_messages = self.missing_messages();
-        let mut usage = Usage { missing_messages, ..Usage::default() };
-        for slot in self.slots.values() {
-            if slot.deleting
-                || slot.stream.provenance().arriving
-                || account.is_some_and(|wanted| wanted != slot.stream.account())
-            {
-                continue;
-            }
-            let totals = slot.stream.committed_totals();
-            usage.streams += 1;
-            usage.consumers += slot.consumers.len() as u64;
-            usage.messages += totals.messages;
-            usage.bytes += totals.bytes;
-        }
-        usage
     }
 }
 

@@ -129,7 +129,7 @@ impl<S: Sink> Engine<S> {
         log: &mut L,
     ) {
         self.expire_stream(id, log);
-        let Some(slot) = self.slots.get(&id) else { return };
+        let Some(slot) = self.streams.get(id) else { return };
         let account = slot.stream.account();
         match targets(&slot.stream, &request) {
             Err(status) => asker.send_status(&mut self.sink, account, status),
@@ -156,7 +156,7 @@ impl<S: Sink> Engine<S> {
         mut many: Box<BatchGet<S::Peer>>,
         log: &mut L,
     ) -> Option<Box<BatchGet<S::Peer>>> {
-        let slot = self.slots.get(&id)?;
+        let slot = self.streams.get(id)?;
         let (stream, account) = (&slot.stream, slot.stream.account());
         let selection = many.targets.selection(stream);
         while many.left > 0

@@ -8,7 +8,7 @@ use super::pending::Answer;
 use super::publish::refusal_body;
 use super::stream_slot::StreamSlot;
 use crate::event::{ClientBatch, PublishItem};
-use crate::sink::{AccountId, Sink};
+use crate::sink::Sink;
 use crate::stream::{BATCH_MESSAGES_MAX, BatchRefusal, Limits, Publish, PublishHeaders, rewritten};
 use nuthatch_log::{LogAccess, Lsn, StreamId, Timestamp};
 use nuthatch_protocol::headers;
@@ -381,11 +381,11 @@ impl<S: Sink> Engine<S> {
             }
             Err(error) => Err(error),
         };
-        if let Some(slot) = self.slots.get_mut(&item.stream) {
+        if let Some(slot) = self.streams.get_mut(item.stream) {
             self.deadlines.schedule_stream(slot);
         }
-        let slot = self.slots.get(&item.stream);
-        let name = slot.map_or("", |slot| slot.stream.config().name.as_str());
+        let slot = self.streams.get(item.stream);
+        let name = self.streams.name_of(item.stream);
         let (body, after) = match done {
             Ok(None) => (Vec::new(), None),
             Ok(Some((last_seq, count, lsn))) => {
@@ -409,10 +409,7 @@ impl<S: Sink> Engine<S> {
             return Err(crate::stream::unavailable(reason));
         }
         let totals = &mut self.batch_totals;
-        let slot = match self.slots.get_mut(&id) {
-            Some(slot) if !slot.deleting => slot,
-            _ => return Err(JsError::STREAM_NOT_FOUND),
-        };
+        let slot = self.streams.live(id)?;
         slot.stream.check_size(publish)?;
         if !slot.stream.limits().atomic {
             return Err(JsError::ATOMIC_PUBLISH_DISABLED);
@@ -437,7 +434,7 @@ impl<S: Sink> Engine<S> {
         let publishes: Vec<Publish<'_>> =
             whole.messages.iter().map(StagedMessage::publish).collect();
         self.log_releases(id, log)?;
-        let Some(slot) = self.slots.get_mut(&id) else { return Err(JsError::STREAM_NOT_FOUND) };
+        let Some(slot) = self.streams.get_mut(id) else { return Err(JsError::STREAM_NOT_FOUND) };
         let slot: &mut StreamSlot<S> = slot;
         let (stream, consumers) = (&mut slot.stream, &slot.consumers);
         let done = stream
@@ -461,7 +458,7 @@ impl<S: Sink> Engine<S> {
         why: Option<Abandoned>,
         log: &mut L,
     ) {
-        let Some(slot) = self.slots.get_mut(&id) else { return };
+        let Some(slot) = self.streams.get_mut(id) else { return };
         if let Some(batches) = &mut slot.batches {
             batches.remove(batch, &mut self.batch_totals);
         }
@@ -474,7 +471,7 @@ impl<S: Sink> Engine<S> {
     /// Gives up the batches of a stream that have fallen silent.
     pub(super) fn sweep_batches<L: LogAccess>(&mut self, id: StreamId, log: &mut L) {
         let now = log.now();
-        let Some(slot) = self.slots.get_mut(&id) else { return };
+        let Some(slot) = self.streams.get_mut(id) else { return };
         let Some(batches) =
             slot.batches.as_mut().filter(|b| b.check_at.is_some_and(|at| at <= now))
         else {
@@ -499,12 +496,12 @@ impl<S: Sink> Engine<S> {
         body: Vec<u8>,
         after: Option<Lsn>,
     ) {
-        let slot = self.slots.get(&item.stream);
+        let slot = self.streams.get(item.stream);
         if item.reply.is_empty() || slot.is_some_and(|slot| slot.stream.limits().no_ack) {
             return;
         }
         let answer = Answer {
-            account: slot.map_or(AccountId::GLOBAL, |slot| slot.stream.account()),
+            account: self.streams.account_of(item.stream),
             stream: item.stream,
             peer: batch.peer.clone(),
             hint: item.hint,

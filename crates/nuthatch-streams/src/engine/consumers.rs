@@ -280,7 +280,7 @@ impl<S: Sink> Engine<S> {
         log: &mut L,
         call: impl FnOnce(&mut Consumer<S::Target>, &mut Env<'_, Stream, L, S>) -> R,
     ) -> Option<R> {
-        let slot = self.slots.get_mut(&key.stream)?;
+        let slot = self.streams.get_mut(key.stream)?;
         let consumer = slot.consumers.get_mut(key.index)?;
         let mut released = std::mem::take(&mut self.scratch.released);
         let mut env = env(&slot.stream, &mut self.sink, log, &self.config.domain, &mut released);
@@ -299,7 +299,7 @@ impl<S: Sink> Engine<S> {
 
     /// Puts a consumer on the lists that it belongs to now.
     fn file(&mut self, key: ConsumerKey, now: Timestamp) {
-        let slot = self.slots.get_mut(&key.stream).expect("the consumer was called");
+        let slot = self.streams.get_mut(key.stream).expect("the consumer was called");
         let consumers = &mut slot.consumers;
         let entry = consumers.slots.get_mut(key.index as usize);
         let entry = entry.and_then(|slot| slot.as_deref_mut()).expect("the consumer was called");
@@ -338,8 +338,7 @@ impl<S: Sink> Engine<S> {
     }
 
     pub(super) fn listed(&mut self, key: ConsumerKey) -> Option<&mut Listed> {
-        let slot = self.slots.get_mut(&key.stream)?;
-        slot.consumers.get_mut(key.index).map(|consumer| &mut consumer.listed)
+        self.streams.consumer(key).map(|consumer| &mut consumer.listed)
     }
 
     /// Pumps a consumer at the end of this turn.
@@ -352,9 +351,7 @@ impl<S: Sink> Engine<S> {
     }
 
     fn key(&self, stream: StreamId, name: &[u8]) -> Option<ConsumerKey> {
-        let slot = self.slots.get(&stream).filter(|slot| !slot.deleting)?;
-        let index = slot.consumers.find(std::str::from_utf8(name).ok()?)?;
-        Some(ConsumerKey { stream, index })
+        self.streams.consumer_key(stream, std::str::from_utf8(name).ok()?).ok()
     }
 
     pub(super) fn ack<L: LogAccess>(
@@ -367,7 +364,7 @@ impl<S: Sink> Engine<S> {
         let Some(key) = self.key(item.stream, item.consumer.of(&batch.buf)) else {
             if !reply.is_empty() {
                 // As for a pull; only that the header with the subject is missing.
-                let account = self.slots.get(&item.stream).map(|slot| slot.stream.account());
+                let account = self.streams.get(item.stream).map(|slot| slot.stream.account());
                 let headers = b"NATS/1.0 503\r\n\r\n";
                 let message = Message { subject: reply, reply: b"", headers, body: b"" };
                 self.sink.reply(account.unwrap_or_default(), &batch.peer, item.hint, &message);
@@ -417,7 +414,7 @@ impl<S: Sink> Engine<S> {
         if reply.is_empty() {
             return;
         }
-        let slot = self.slots.get(&stream);
+        let slot = self.streams.get(stream);
         let account = slot.map_or_else(Default::default, |slot| slot.stream.account());
         let headers = b"NATS/1.0 412 Required Api Level\r\n\r\n";
         let message = Message { subject: reply, reply: b"", headers, body: b"" };
@@ -436,7 +433,7 @@ impl<S: Sink> Engine<S> {
         if reply.is_empty() {
             return;
         }
-        let stream = self.slots.get(&stream).map(|slot| &slot.stream);
+        let stream = self.streams.get(stream).map(|slot| &slot.stream);
         let account = stream.map_or_else(Default::default, Stream::account);
         let mut headers = b"NATS/1.0 503\r\nNats-Subject: $JS.API.CONSUMER.MSG.NEXT.".to_vec();
         headers.extend_from_slice(stream.map_or("", |s| &s.config().name).as_bytes());
@@ -474,7 +471,8 @@ impl<S: Sink> Engine<S> {
             }
         };
         if changed.is_none() {
-            for (stream, slot) in self.slots.iter() {
+            for slot in self.streams.iter() {
+                let stream = slot.stream.id();
                 let caught_up = slot.consumers.caught_up.iter();
                 keys.extend(caught_up.map(|index| ConsumerKey { stream, index }));
             }
@@ -487,7 +485,7 @@ impl<S: Sink> Engine<S> {
 
     /// Notes where a consumer delivers to, so that changes of interest find it.
     pub(super) fn watch_deliver_subject(&mut self, key: ConsumerKey) {
-        let slot = self.slots.get(&key.stream).and_then(|slot| slot.consumers.get(key.index));
+        let slot = self.streams.get(key.stream).and_then(|slot| slot.consumers.get(key.index));
         if let Some(subject) = slot.and_then(|slot| slot.consumer.deliver_subject()) {
             let keys = self.deliver_subjects.entry(subject.as_bytes().into()).or_default();
             if !keys.contains(&key) {
@@ -498,7 +496,7 @@ impl<S: Sink> Engine<S> {
 
     /// The reverse of [`Engine::watch_deliver_subject`].
     pub(super) fn unwatch_deliver_subject(&mut self, key: ConsumerKey) {
-        let slot = self.slots.get(&key.stream).and_then(|slot| slot.consumers.get(key.index));
+        let slot = self.streams.get(key.stream).and_then(|slot| slot.consumers.get(key.index));
         let subject = slot.and_then(|slot| slot.consumer.deliver_subject());
         if let Some(subject) = subject.map(str::as_bytes)
             && let Some(keys) = self.deliver_subjects.get_mut(subject)
@@ -523,7 +521,7 @@ impl<S: Sink> Engine<S> {
     /// Lets a consumer deliver, unless its stream is between two logs: then all of them are pumped
     /// at the end of that.
     pub(super) fn pump<L: LogAccess>(&mut self, key: ConsumerKey, log: &mut L) {
-        if self.is_held(key.stream) {
+        if self.streams.is_held(key.stream) {
             return;
         }
         let missing = self.call(key, log, |consumer, env| {
@@ -576,7 +574,7 @@ impl<S: Sink> Engine<S> {
             });
         }
         for key in keys {
-            let Some(slot) = self.slots.get_mut(&key.stream) else { continue };
+            let Some(slot) = self.streams.get_mut(key.stream) else { continue };
             slot.note_if_logged();
         }
     }

@@ -82,7 +82,7 @@ impl<S: Sink> Engine<S> {
         if self.failed.is_some() {
             return Ok(true);
         }
-        let Some(slot) = self.slots.get_mut(&id).filter(|slot| !slot.deleting) else {
+        let Some(slot) = self.streams.undeleted(id) else {
             return Ok(true);
         };
         let (stream, batches) = (&mut slot.stream, &slot.batches);
@@ -106,7 +106,7 @@ impl<S: Sink> Engine<S> {
         id: StreamId,
         log: &mut L,
     ) {
-        let Some(slot) = self.slots.get_mut(&id) else { return };
+        let Some(slot) = self.streams.get_mut(id) else { return };
         if slot.stream.input_transform().is_some() {
             return;
         }
@@ -128,7 +128,7 @@ impl<S: Sink> Engine<S> {
         copies: &[Replica],
         log: &mut L,
     ) -> bool {
-        let counts = self.slots.get(&id).is_some_and(|slot| slot.stream.limits().counter);
+        let counts = self.streams.get(id).is_some_and(|slot| slot.stream.limits().counter);
         if !counts || self.failed.is_some() {
             return true;
         }
@@ -137,7 +137,7 @@ impl<S: Sink> Engine<S> {
         for copy in copies {
             let is_mapped = self.map_subject(id, &copy.subject, &mut mapped, log);
             let subject = if is_mapped { &mapped } else { &copy.subject };
-            let Some(slot) = self.slots.get_mut(&id) else { break };
+            let Some(slot) = self.streams.get_mut(id) else { break };
             known &= is_known(&mut slot.stream, subject, log).unwrap_or(true);
         }
         self.scratch.subject = mapped;
@@ -152,7 +152,7 @@ impl<S: Sink> Engine<S> {
         subject: &[u8],
         (seq, lsn): (u64, Lsn),
     ) {
-        let Some(slot) = self.slots.get_mut(&item.stream) else { return };
+        let Some(slot) = self.streams.get_mut(item.stream) else { return };
         slot.stream.mark(lsn);
         Self::touch(&mut self.touched, lsn, item.stream);
         let mut body = slot.ack_prefix.to_vec();

@@ -95,12 +95,12 @@ impl<S: Sink> Engine<S> {
         if heap.len() < SWEEP_ABOVE_ENTRIES.max(2 * self.deadlines.swept_len) {
             return;
         }
-        let slots = &self.slots;
+        let streams = &self.streams;
         heap.retain(|Reverse((at, who))| {
             let scheduled = match who {
-                Who::Stream(id) => slots.get(id).and_then(|slot| slot.scheduled),
+                Who::Stream(id) => streams.get(*id).and_then(|slot| slot.scheduled),
                 Who::Consumer(key) => {
-                    let slot = slots.get(&key.stream);
+                    let slot = streams.get(key.stream);
                     slot.and_then(|slot| slot.consumers.get(key.index)).and_then(|c| c.scheduled)
                 }
             };
@@ -126,7 +126,7 @@ impl<S: Sink> Engine<S> {
     }
 
     fn stream_due<L: LogAccess>(&mut self, id: StreamId, at: Timestamp, log: &mut L) {
-        let Some(slot) = self.slots.get_mut(&id).filter(|s| s.scheduled == Some(at)) else {
+        let Some(slot) = self.streams.get_mut(id).filter(|s| s.scheduled == Some(at)) else {
             return;
         };
         slot.scheduled = None;
@@ -139,7 +139,7 @@ impl<S: Sink> Engine<S> {
         self.expire_stream(id, log);
         self.sweep_batches(id, log);
         self.run_schedules(id, log);
-        if let Some(slot) = self.slots.get_mut(&id) {
+        if let Some(slot) = self.streams.get_mut(id) {
             if slot.stream.next_expiry().is_some_and(|at| at <= log.now()) {
                 slot.expire_after = log.now().plus_nanos(EXPIRY_RETRY_NS);
             }
@@ -148,8 +148,8 @@ impl<S: Sink> Engine<S> {
     }
 
     fn consumer_due<L: LogAccess>(&mut self, key: ConsumerKey, at: Timestamp, log: &mut L) {
-        let is_held = self.is_held(key.stream);
-        let Some(slot) = self.slots.get_mut(&key.stream) else { return };
+        let is_held = self.streams.is_held(key.stream);
+        let Some(slot) = self.streams.get_mut(key.stream) else { return };
         let Some(consumer) = slot.consumers.get_mut(key.index) else { return };
         if consumer.scheduled != Some(at) {
             return;
@@ -175,7 +175,7 @@ impl<S: Sink> Engine<S> {
     /// frame; until then the clock says the same.
     pub(super) fn expire_stream<L: LogAccess>(&mut self, id: StreamId, log: &mut L) {
         let now = log.now();
-        let Some(slot) = self.slots.get_mut(&id).filter(|slot| !slot.migration.holds()) else {
+        let Some(slot) = self.streams.get_mut(id).filter(|slot| !slot.migration.holds()) else {
             return;
         };
         if slot.stream.limits().restoring {
@@ -193,7 +193,7 @@ impl<S: Sink> Engine<S> {
 
     /// The same for a stream whose messages have times of their own: logged at once.
     fn expire_timed<L: LogAccess>(&mut self, id: StreamId, log: &mut L) {
-        let Some(slot) = self.slots.get_mut(&id).filter(|slot| !slot.deleting) else { return };
+        let Some(slot) = self.streams.undeleted(id) else { return };
         if slot.stream.is_jumping() {
             return;
         }
@@ -228,7 +228,7 @@ impl<S: Sink> Engine<S> {
         due.sort_unstable();
         due.dedup();
         for id in due {
-            let Some(slot) = self.slots.get_mut(&id).filter(|slot| !slot.deleting) else {
+            let Some(slot) = self.streams.undeleted(id) else {
                 continue;
             };
             let Some(seq) = slot.stream.due_expiry() else { continue };

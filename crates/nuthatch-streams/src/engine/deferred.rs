@@ -141,14 +141,8 @@ impl<S: Sink> Engine<S> {
         let between = |slot: &StreamSlot<S>| {
             slot.stream.is_jumping() && PURGE_HOLDS.holds() || slot.migration.holds()
         };
-        let is_between = || self.slots.get(&id).is_some_and(|slot| between(slot));
+        let is_between = || self.streams.get(id).is_some_and(|slot| between(slot));
         self.failed.is_none() && (is_between() || self.deferred.waits(id))
-    }
-
-    /// True if a stream is between two logs: nothing of it changes.
-    #[inline]
-    pub(super) fn is_held(&self, id: StreamId) -> bool {
-        self.in_migration > 0 && self.slots.get(&id).is_some_and(|slot| slot.migration.holds())
     }
 
     /// Keeps the items from `start` on that go to a stream which is between two logs; returns where
@@ -160,7 +154,7 @@ impl<S: Sink> Engine<S> {
         start: usize,
     ) -> Option<usize> {
         let id = batch.items.get(start)?.stream();
-        if self.failed.is_some() || !self.is_held(id) {
+        if self.failed.is_some() || !self.streams.is_held(id) {
             return None;
         }
         let theirs = |item: &&Item| item.stream() == id;
@@ -227,8 +221,8 @@ impl<S: Sink> Engine<S> {
         log: &mut L,
     ) -> Option<(Op, Respond)> {
         let waits_for_hand_off = |id: StreamId| {
-            self.in_migration > 0
-                && self.slots.get(&id).is_some_and(|slot| slot.migration.holds_questions())
+            self.streams.any_held()
+                && self.streams.get(id).is_some_and(|slot| slot.migration.holds_questions())
         };
         let waits = changes(&op).is_some_and(|id| self.must_wait(id))
             || asks(&op).is_some_and(waits_for_hand_off);
@@ -239,7 +233,8 @@ impl<S: Sink> Engine<S> {
         if !waits && !counts {
             return Some((op, respond));
         }
-        let is_held = self.in_migration > 0 && changes(&op).is_none_or(|id| self.is_held(id));
+        let is_held =
+            self.streams.any_held() && changes(&op).is_none_or(|id| self.streams.is_held(id));
         let events_max = if is_held { DEFERRED_MOVING_EVENTS_MAX } else { DEFERRED_EVENTS_MAX };
         if self.deferred.is_full(events_max) {
             respond(Err(JsError::STREAM_TOO_MANY_REQUESTS));

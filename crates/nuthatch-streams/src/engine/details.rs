@@ -102,7 +102,7 @@ impl<S: Sink> Engine<S> {
         details: &mut Details,
         log: &mut L,
     ) -> Option<OpResult> {
-        let slot = match self.shown(id) {
+        let slot = match self.streams.shown(id) {
             Ok(slot) => slot,
             Err(error) => return Some(Err(error)),
         };

@@ -297,8 +297,7 @@ impl<S: Sink> Engine<S> {
             Ok(FastReplies { first: None, second: None }) => {}
             Ok(told) => self.tell_fast(batch, item, told),
             Err(error) => {
-                let slot = self.slots.get(&item.stream);
-                let name = slot.map_or("", |slot| slot.stream.config().name.as_str());
+                let name = self.streams.name_of(item.stream);
                 let told = FastReplies::one(refusal_body(&error, name));
                 self.tell_fast(batch, item, told);
             }
@@ -309,12 +308,12 @@ impl<S: Sink> Engine<S> {
     #[cold]
     fn tell_fast(&mut self, batch: &ClientBatch<S::Peer>, item: &PublishItem, told: FastReplies) {
         for body in told.first.into_iter().chain(told.second) {
-            let slot = self.slots.get(&item.stream);
+            let slot = self.streams.get(item.stream);
             let late = slot.filter(|slot| !slot.stream.limits().ack_early);
             let after = late.and_then(|slot| slot.stream.uncommitted());
             self.answer_item(batch, item, body, after);
         }
-        if let Some(slot) = self.slots.get_mut(&item.stream) {
+        if let Some(slot) = self.streams.get_mut(item.stream) {
             self.deadlines.schedule_stream(slot);
         }
     }
@@ -329,10 +328,7 @@ impl<S: Sink> Engine<S> {
         if let Some(reason) = &self.failed {
             return Err(crate::stream::unavailable(reason));
         }
-        let slot = match self.slots.get_mut(&id) {
-            Some(slot) if !slot.deleting => slot,
-            _ => return Err(JsError::STREAM_NOT_FOUND),
-        };
+        let slot = self.streams.live(id)?;
         slot.stream.check_size(publish)?;
         if !slot.stream.limits().batched {
             return Err(JsError::BATCH_PUBLISH_DISABLED);
@@ -377,7 +373,7 @@ impl<S: Sink> Engine<S> {
         found: &PublishHeaders<'_>,
         log: &mut L,
     ) -> Result<Admitted, JsError> {
-        let Some(slot) = self.slots.get_mut(&id) else { return Err(JsError::STREAM_NOT_FOUND) };
+        let Some(slot) = self.streams.get_mut(id) else { return Err(JsError::STREAM_NOT_FOUND) };
         let slot: &mut StreamSlot<S> = slot;
         if slot.stream.must_log_releases(publish) {
             super::consumers::log_slot_progress(slot, &mut self.sink, &self.config.domain, log)
@@ -410,7 +406,7 @@ impl<S: Sink> Engine<S> {
         at_once: Option<Vec<u8>>,
     ) -> FastReplies {
         let totals = &mut self.batch_totals;
-        let Some(slot) = self.slots.get_mut(&id) else { return FastReplies::default() };
+        let Some(slot) = self.streams.get_mut(id) else { return FastReplies::default() };
         let (prefix, name) = (&slot.ack_prefix, &slot.stream.config().name);
         let Some(batches) = &mut slot.batches else { return FastReplies::default() };
         let count = batches.fast.len();

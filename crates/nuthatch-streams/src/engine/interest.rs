@@ -136,7 +136,7 @@ impl<S: Sink> Engine<S> {
     /// Interest retention: begins to look for messages that no consumer needs any more, from the
     /// start.
     pub(super) fn start_sweep<L: LogAccess>(&mut self, id: StreamId, log: &mut L) {
-        let slot = self.slots.get_mut(&id).expect("the stream that changed is there");
+        let slot = self.streams.get_mut(id).expect("the stream that changed is there");
         if slot.stream.limits().retention != RetentionPolicy::Interest {
             return;
         }
@@ -152,8 +152,8 @@ impl<S: Sink> Engine<S> {
 
     /// One part of a sweep. It goes on later if it is not done.
     fn sweep_stream<L: LogAccess>(&mut self, id: StreamId, log: &mut L) {
-        let goes_on = |slot: &&mut Box<StreamSlot<S>>| !slot.deleting && !slot.migration.holds();
-        let Some(slot) = self.slots.get_mut(&id).filter(goes_on) else { return };
+        let goes_on = |slot: &&mut StreamSlot<S>| !slot.deleting && !slot.migration.holds();
+        let Some(slot) = self.streams.get_mut(id).filter(goes_on) else { return };
         let Some(sweep) = slot.sweep else { return };
         if slot.stream.limits().retention != RetentionPolicy::Interest {
             // The stream has begun to keep unneeded messages since the sweep began.
@@ -170,7 +170,7 @@ impl<S: Sink> Engine<S> {
                 self.changed(id, lsn);
             }
         }
-        let slot = self.slots.get_mut(&id).expect("it was there a moment ago");
+        let slot = self.streams.get_mut(id).expect("it was there a moment ago");
         slot.sweep = next.map(|next| Sweep { next, ..sweep });
         match next {
             Some(_) => self.sweep_at(log.now()),
@@ -181,7 +181,7 @@ impl<S: Sink> Engine<S> {
     /// Recovery: goes on with the sweep that the last life did not finish, from the start. One that it
     /// did finish finds nothing.
     pub(super) fn resume_sweep<L: LogAccess>(&mut self, id: StreamId, log: &mut L) {
-        let slot = self.slots.get_mut(&id).expect("a stream that was replayed is there");
+        let slot = self.streams.get_mut(id).expect("a stream that was replayed is there");
         let last = slot.stream.unswept();
         if last == 0 || slot.stream.provenance().arriving || !FINISH_SWEEP.holds() {
             return;
@@ -204,7 +204,8 @@ impl<S: Sink> Engine<S> {
         self.lists.sweep_at = None;
         if let Some(id) = self.lists.sweeping.pop_front() {
             self.sweep_stream(id, log);
-            let slot = self.slots.get(&id).filter(|slot| !slot.deleting && !slot.migration.holds());
+            let slot =
+                self.streams.get(id).filter(|slot| !slot.deleting && !slot.migration.holds());
             if slot.is_some_and(|slot| slot.sweep.is_some()) {
                 self.lists.sweeping.push_back(id);
             } else if !self.lists.sweeping.is_empty() {
@@ -223,7 +224,7 @@ impl<S: Sink> Engine<S> {
     /// Logs the deletes that are due, with the next frame or when their time has come.
     pub(super) fn log_undeleted<L: LogAccess>(&mut self, log: &mut L) {
         for id in std::mem::take(&mut self.lists.undeleted) {
-            let Some(slot) = self.slots.get_mut(&id).filter(|slot| !slot.deleting) else {
+            let Some(slot) = self.streams.undeleted(id) else {
                 continue;
             };
             match slot.log_undeleted(log) {

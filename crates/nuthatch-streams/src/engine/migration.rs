@@ -98,20 +98,18 @@ impl<S: Sink> Engine<S> {
         (from, created): (StreamLocation, Time),
         log: &mut L,
     ) -> Done {
-        if !self.is_fresh(id) {
+        if !self.streams.is_fresh(id) {
             return Err(JsError::STREAM_NAME_EXIST);
         }
-        let seed = self.config.hash_seed;
+        let seed = self.streams.hash_seed();
         let config = Box::new(unlimited(config));
         let mut stream = Stream::new(id, account, config, Timestamp(created.0), seed);
         stream.set_provenance(Provenance::arriving(from));
         let mut body = Vec::new();
         stream.encode_state(std::iter::empty(), &mut body);
         let lsn = append_state(&stream, &body, log)?;
-        let mut slot = StreamSlot::new(stream, &self.config.domain);
-        slot.migration = MigrationState::Arriving;
-        self.slots.insert(id, Box::new(slot));
-        self.next_id = self.next_id.max(StreamId(id.0.saturating_add(1)));
+        self.streams.add(stream);
+        self.streams.migrate(id, MigrationState::Arriving);
         self.changed(id, lsn);
         Ok((Some(lsn), OpOutcome::Done))
     }
@@ -129,15 +127,12 @@ impl<S: Sink> Engine<S> {
             Ok(lsn) => lsn,
             Err(error) => return respond(Err(error)),
         };
-        let slot = self.slots.get_mut(&id).expect("its move was logged a moment ago");
+        let slot = self.streams.get_mut(id).expect("its move was logged a moment ago");
         slot.stream.set_provenance(Provenance { to: Some(to), ..slot.stream.provenance().clone() });
         let provenance = Provenance::arrived(StreamLocation { log: here, stream: id });
-        slot.migration = MigrationState::OutboundStream(Box::new(OutboundStream {
-            provenance,
-            config: Arc::from(config),
-            waits: Some((lsn, respond)),
-        }));
-        self.in_migration += 1;
+        let outbound =
+            OutboundStream { provenance, config: Arc::from(config), waits: Some((lsn, respond)) };
+        self.streams.migrate(id, MigrationState::OutboundStream(Box::new(outbound)));
         self.leaving.push(id);
         self.changed(id, lsn);
         if !LEAVE_AFTER_COMMIT.holds() {
@@ -157,7 +152,7 @@ impl<S: Sink> Engine<S> {
         }
         self.expire_stream(id, log);
         let domain = &self.config.domain;
-        let slot = match self.slots.get_mut(&id) {
+        let slot = match self.streams.get_mut(id) {
             Some(slot) if !slot.deleting && matches!(slot.migration, MigrationState::Here) => slot,
             _ => return Err(JsError::STREAM_NOT_FOUND),
         };
@@ -169,7 +164,7 @@ impl<S: Sink> Engine<S> {
     pub(super) fn tell_leavers<L: LogAccess>(&mut self, lsn: Lsn, log: &mut L) {
         let mut waiting = std::mem::take(&mut self.leaving);
         waiting.retain(|&id| {
-            let Some(slot) = self.slots.get_mut(&id) else { return false };
+            let Some(slot) = self.streams.get_mut(id) else { return false };
             let uncommitted = slot.stream.uncommitted();
             let MigrationState::OutboundStream(leaving) = &mut slot.migration else { return false };
             let Some((at, _)) = &leaving.waits else { return false };
@@ -192,7 +187,7 @@ impl<S: Sink> Engine<S> {
         log: &mut L,
     ) -> Done {
         let mut lsn = None;
-        let slot = self.slots.get_mut(&id).ok_or(JsError::STREAM_NOT_FOUND)?;
+        let slot = self.streams.get_mut(id).ok_or(JsError::STREAM_NOT_FOUND)?;
         let was_going = matches!(slot.migration, MigrationState::OutboundStream(_));
         if let Some(copy) = refused {
             lsn = Some(append_move(&slot.stream, Some(&copy), log)?);
@@ -211,7 +206,7 @@ impl<S: Sink> Engine<S> {
 
     /// See [`Op::Probe`](crate::Op::Probe).
     pub(super) fn probe<L: LogAccess>(&mut self, id: StreamId, log: &mut L) -> Done {
-        let slot = match self.slots.get(&id) {
+        let slot = match self.streams.get(id) {
             Some(slot) if matches!(slot.migration, MigrationState::Arriving) => slot,
             _ => return Err(JsError::STREAM_NOT_FOUND),
         };
@@ -233,7 +228,7 @@ impl<S: Sink> Engine<S> {
             return refuse(respond, crate::stream::unavailable(reason));
         }
         let arriving = |slot: &StreamSlot<S>| matches!(slot.migration, MigrationState::Arriving);
-        if !self.slots.get(&id).is_some_and(|slot| arriving(slot)) {
+        if !self.streams.get(id).is_some_and(|slot| arriving(slot)) {
             return refuse(respond, JsError::STREAM_NOT_FOUND);
         }
         let told = Stream::decode_state(id, &state, 0).map(|told| Box::new(told.recovering));
@@ -257,7 +252,7 @@ impl<S: Sink> Engine<S> {
         }
         self.settle_at = None;
         let Some(mut settling) = self.settling.pop_front() else { return };
-        let slot = self.slots.get(&settling.id);
+        let slot = self.streams.get(settling.id);
         let copy = slot.filter(|slot| matches!(slot.migration, MigrationState::Arriving));
         let compared = copy.map(|slot| slot.stream.compare_with(&settling.told, settling.next));
         match compared {
@@ -287,13 +282,12 @@ impl<S: Sink> Engine<S> {
     /// The copy is whole: from the frame with its state on it counts.
     fn settle_whole<L: LogAccess>(&mut self, settling: Settling, log: &mut L) {
         let Settling { id, state, respond, .. } = settling;
-        let slot = self.slots.get_mut(&id).expect("the copy was compared a moment ago");
+        let slot = self.streams.get_mut(id).expect("the copy was compared a moment ago");
         let lsn = match append_state(&slot.stream, &state, log) {
             Ok(lsn) => lsn,
             Err(error) => return refuse(respond, error),
         };
-        slot.migration = MigrationState::Settled(state);
-        self.in_migration += 1;
+        self.streams.migrate(id, MigrationState::Settled(state));
         self.changed(id, lsn);
         let outcome = OpOrInfo::Ready(Box::new(Ok(OpOutcome::Done)));
         self.pending.push(lsn, PendingOutput::Op(respond, outcome));
@@ -306,7 +300,7 @@ impl<S: Sink> Engine<S> {
         only_copy: bool,
         log: &mut L,
     ) -> Done {
-        let slot = self.slots.get(&id).ok_or(JsError::STREAM_NOT_FOUND)?;
+        let slot = self.streams.get(id).ok_or(JsError::STREAM_NOT_FOUND)?;
         if only_copy && !matches!(slot.migration, MigrationState::Arriving) {
             return Err(JsError::STREAM_STORE_FAILED.with_err("the stream has moved here"));
         }
@@ -322,7 +316,7 @@ impl<S: Sink> Engine<S> {
         forgotten: Respond,
         log: &mut L,
     ) -> Option<HandOff> {
-        let slot = match self.slots.get(&id) {
+        let slot = match self.streams.get(id) {
             Some(slot) if matches!(slot.migration, MigrationState::OutboundStream(_)) => slot,
             _ => {
                 forgotten(Err(JsError::STREAM_NOT_FOUND));
@@ -339,11 +333,10 @@ impl<S: Sink> Engine<S> {
 
     /// Takes a stream out; nothing of it counts here any more.
     fn take_slot<L: LogAccess>(&mut self, id: StreamId, log: &mut L) -> Option<Box<StreamSlot<S>>> {
-        for index in self.slots.get(&id)?.consumers.indexes() {
+        for index in self.streams.get(id)?.consumers.indexes() {
             self.unwatch_deliver_subject(ConsumerKey { stream: id, index });
         }
-        let mut slot = self.slots.remove(&id)?;
-        self.in_migration -= usize::from(slot.migration.holds());
+        let mut slot = self.streams.remove(id)?;
         if let Some(batches) = &slot.batches {
             batches.leave(&mut self.batch_totals);
         }
@@ -359,7 +352,7 @@ impl<S: Sink> Engine<S> {
         let belongings =
             belongings.unwrap_or_else(|_| panic!("engines of one server are of one kind"));
         let HandOffState { mut slot, deferred } = *belongings;
-        let mut copy = self.slots.remove(&id).expect("the copy that took over is here");
+        let mut copy = self.streams.remove(id).expect("the copy that took over is here");
         assert!(
             matches!(copy.migration, MigrationState::Settled(_)),
             "what is handed over has a state here"
@@ -381,7 +374,7 @@ impl<S: Sink> Engine<S> {
         if let Some(batches) = &slot.batches {
             batches.join(&mut self.batch_totals);
         }
-        self.slots.insert(id, slot);
+        self.streams.insert(slot);
         self.go_on(id, log);
         for waiting in deferred {
             self.run_held(waiting.moved_to(id), log);
@@ -391,9 +384,8 @@ impl<S: Sink> Engine<S> {
 
     /// A stream whose traffic waited is served (again).
     fn go_on<L: LogAccess>(&mut self, id: StreamId, log: &mut L) {
-        let slot = self.slots.get_mut(&id).expect("a stream that goes on is there");
-        self.in_migration -= usize::from(slot.migration.holds());
-        slot.migration = MigrationState::Here;
+        self.streams.migrate(id, MigrationState::Here);
+        let slot = self.streams.get_mut(id).expect("a stream that goes on is there");
         self.budget.settle(slot.stream.account(), slot.stream.account_use());
         self.deadlines.schedule_stream(slot);
         if slot.sweep.is_some() && !self.lists.sweeping.contains(&id) {

@@ -55,7 +55,7 @@ impl<S: Sink> Engine<S> {
         }
         self.missing.told.insert((id, seq));
         let event_id = random_name(super::advisory::EVENT_ID_CHARS, log);
-        let slot = self.slots.get(&id).expect("the stream that was read");
+        let slot = self.streams.get(id).expect("the stream that was read");
         let event = Unreadable {
             r#type: TYPE,
             id: event_id,

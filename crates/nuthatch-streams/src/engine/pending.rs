@@ -178,7 +178,7 @@ impl<S: Sink> Engine<S> {
             match waiting {
                 PendingOutput::Acks(acks) => {
                     if let Some(batch) = self.pending.batch(acks.batch)
-                        && let Some(slot) = self.slots.get(&acks.stream)
+                        && let Some(slot) = self.streams.get(acks.stream)
                     {
                         send_acks(batch, &acks, slot, &mut self.scratch.body, &mut self.sink);
                     }
@@ -238,8 +238,7 @@ impl<S: Sink> Engine<S> {
                 PendingOutput::Acks(acks) => self.refuse_run(&acks, &error),
                 PendingOutput::Answer(mut answer) => {
                     // Its content depends on writes whose fate is unknown.
-                    let slot = self.slots.get(&answer.stream);
-                    let name = slot.map_or("", |slot| slot.stream.config().name.as_str());
+                    let name = self.streams.name_of(answer.stream);
                     answer.body = refusal_body(&error, name).into_boxed_slice();
                     self.send_answer(&answer);
                 }
@@ -251,7 +250,7 @@ impl<S: Sink> Engine<S> {
         let error = crate::stream::unavailable(reason);
         self.refuse_held(&error);
         self.refuse_settling(&error);
-        for slot in self.slots.values_mut() {
+        for slot in self.streams.iter_mut() {
             for read in slot.parked.drain(..) {
                 read.fail(&error, slot.stream.account(), &mut self.sink);
             }
@@ -261,7 +260,7 @@ impl<S: Sink> Engine<S> {
 
     fn refuse_run(&mut self, acks: &Acks, error: &JsError) {
         let batch = self.pending.batch(acks.batch).expect("a batch stays until it is answered");
-        let Some(slot) = self.slots.get(&acks.stream) else { return };
+        let Some(slot) = self.streams.get(acks.stream) else { return };
         let body = refusal_body(error, &slot.stream.config().name);
         for publish in acks.publishes(batch).filter(|publish| !publish.reply.is_empty()) {
             let reply = publish.reply.of(&batch.buf);

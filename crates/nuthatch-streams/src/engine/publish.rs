@@ -50,7 +50,7 @@ impl<S: Sink> Engine<S> {
         self.prepare_run(id, log);
         let mut run = PublishRun::default();
         let mut mapped = std::mem::take(&mut self.scratch.subject);
-        let stream = self.slots.get(&id).map(|slot| &slot.stream);
+        let stream = self.streams.get(id).map(|slot| &slot.stream);
         let maps = stream.is_some_and(|stream| stream.input_transform().is_some());
         let counts = stream.is_some_and(|stream| stream.limits().counter);
         let mut next = start;
@@ -117,7 +117,7 @@ impl<S: Sink> Engine<S> {
         out: &mut Vec<u8>,
         log: &mut L,
     ) -> bool {
-        let slot = self.slots.get(&id);
+        let slot = self.streams.get(id);
         let Some(transform) = slot.and_then(|slot| slot.stream.input_transform()) else {
             return false;
         };
@@ -128,7 +128,7 @@ impl<S: Sink> Engine<S> {
 
     /// Publishes again what has committed, where the stream wants that.
     pub(super) fn republish<L: LogAccess>(&mut self, id: StreamId, log: &mut L) {
-        let Some(slot) = self.slots.get_mut(&id) else { return };
+        let Some(slot) = self.streams.get_mut(id) else { return };
         while let Some(again) = slot.stream.next_republish() {
             // It has just been written: it is in memory. If it is not, its core subscribers miss it,
             // as they may miss any message.
@@ -145,7 +145,7 @@ impl<S: Sink> Engine<S> {
 
     /// Before a run: what the clock says has expired is gone.
     fn prepare_run<L: LogAccess>(&mut self, id: StreamId, log: &mut L) {
-        let Some(slot) = self.slots.get_mut(&id) else { return };
+        let Some(slot) = self.streams.get_mut(id) else { return };
         if slot.stream.limits().age_ns > 0 || slot.stream.is_timed() {
             self.expire_stream(id, log);
         }
@@ -153,7 +153,7 @@ impl<S: Sink> Engine<S> {
 
     /// After a run: what it took of the budget, and when its messages expire.
     fn settle_run(&mut self, id: StreamId) {
-        let Some(slot) = self.slots.get_mut(&id) else { return };
+        let Some(slot) = self.streams.get_mut(id) else { return };
         self.budget.settle(slot.stream.account(), slot.stream.account_use());
         self.deadlines.schedule_stream(slot);
     }
@@ -169,10 +169,7 @@ impl<S: Sink> Engine<S> {
         if let Some(reason) = &self.failed {
             return Err(crate::stream::unavailable(reason));
         }
-        let slot = match self.slots.get_mut(&id) {
-            Some(slot) if !slot.deleting => slot,
-            _ => return Err(JsError::STREAM_NOT_FOUND),
-        };
+        let slot = self.streams.live(id)?;
         if self.pending.acks() >= self.config.pending_acks_max {
             return Err(JsError::STREAM_TOO_MANY_REQUESTS);
         }
@@ -200,7 +197,7 @@ impl<S: Sink> Engine<S> {
         if run.count == 0 {
             return;
         }
-        let slot = self.slots.get_mut(&id).expect("the stream of the run is there");
+        let slot = self.streams.get_mut(id).expect("the stream of the run is there");
         slot.stream.mark(run.lsn);
         Self::touch(&mut self.touched, run.lsn, id);
         let acks = Acks {
@@ -255,7 +252,7 @@ impl<S: Sink> Engine<S> {
         if item.reply.is_empty() {
             return;
         }
-        let slot = self.slots.get(&item.stream);
+        let slot = self.streams.get(item.stream);
         let body = match odd {
             Outlier::Duplicate(seq) => {
                 let mut body = slot.map_or_else(Vec::new, |slot| slot.ack_prefix.to_vec());

@@ -126,7 +126,7 @@ impl<S: Sink> Engine<S> {
         respond: Respond,
         log: &mut L,
     ) {
-        if let Err(error) = self.slot(id) {
+        if let Err(error) = self.streams.live(id) {
             return respond(Err(error));
         }
         if is_empty(&request) || is_contradictory(&request) {
@@ -150,7 +150,7 @@ impl<S: Sink> Engine<S> {
             return self.refuse_level(batch, item.stream, item.hint, reply);
         }
         let subject = item.subject.of(&batch.buf);
-        let stream = self.slots.get(&item.stream).map(|slot| &slot.stream);
+        let stream = self.streams.get(item.stream).map(|slot| &slot.stream);
         let serves = |stream: &&Stream| {
             let config = stream.config();
             if item.for_origin { config.mirror_direct } else { config.allow_direct }
@@ -180,7 +180,7 @@ impl<S: Sink> Engine<S> {
     ) {
         self.expire_stream(id, log);
         if let Some(read) = self.try_read(id, read, log)
-            && let Some(slot) = self.slots.get_mut(&id)
+            && let Some(slot) = self.streams.get_mut(id)
         {
             if slot.parked.len() < PARKED_READS_MAX {
                 return slot.parked.push(read);
@@ -192,7 +192,7 @@ impl<S: Sink> Engine<S> {
 
     /// Tries the parked reads of a stream again.
     pub(super) fn retry_reads<L: LogAccess>(&mut self, id: StreamId, log: &mut L) {
-        let Some(slot) = self.slots.get_mut(&id).filter(|slot| !slot.parked.is_empty()) else {
+        let Some(slot) = self.streams.get_mut(id).filter(|slot| !slot.parked.is_empty()) else {
             return;
         };
         let mut parked = std::mem::take(&mut slot.parked).into_iter();
@@ -202,7 +202,7 @@ impl<S: Sink> Engine<S> {
         {
             waiting.extend(self.try_read(id, read, log));
         }
-        if let Some(slot) = self.slots.get_mut(&id) {
+        if let Some(slot) = self.streams.get_mut(id) {
             waiting.extend(parked);
             slot.parked = waiting;
         }
@@ -228,7 +228,7 @@ impl<S: Sink> Engine<S> {
         read: OneRead<S::Peer>,
         log: &mut L,
     ) -> Option<OneRead<S::Peer>> {
-        let slot = self.slots.get_mut(&id)?;
+        let slot = self.streams.get_mut(id)?;
         let (account, stream) = (slot.stream.account(), &mut slot.stream);
         let found = match stream.look_up(&read.request) {
             Lookup::InFlight => return Some(read),

@@ -7,6 +7,7 @@
 
 use super::Engine;
 use super::migration::MigrationState;
+use super::registry::Streams;
 use super::stream_slot::StreamSlot;
 use crate::consumer::{Consumer, StateError};
 use crate::records::{
@@ -15,11 +16,12 @@ use crate::records::{
 };
 use crate::rules::DROP_UNFINISHED_RESTORE;
 use crate::sink::Sink;
-use crate::stream::{Provenance, Stream, When, is_restoring};
+use crate::stream::{Provenance, Recovering, Stream, When, is_restoring};
 use nuthatch_log::{
     IndexedMessage, LogAccess, RecordKind, RecordRef, Seq, SnapshotError, StatesError, StreamId,
 };
 use nuthatch_protocol::js::RetentionPolicy;
+use rustc_hash::FxHashMap;
 
 impl From<StateError> for DecodeError {
     fn from(error: StateError) -> Self {
@@ -53,104 +55,104 @@ impl<S: Sink> StreamSlot<S> {
     }
 }
 
-impl<S: Sink> Engine<S> {
-    /// Every stream with the number of its consumers, in no order.
-    pub(crate) fn each_stream(&self) -> impl Iterator<Item = (&Stream, usize)> {
-        self.slots.values().map(|slot| (&slot.stream, slot.consumers.len()))
-    }
+/// What a log that is being read has told so far.
+#[derive(Default)]
+pub(super) struct Recovery {
+    /// The newest list of streams; only until the log has been read.
+    newest_log_state: Option<LogState>,
+    /// What decides which messages of a stream live, until all that its state speaks of were indexed.
+    recovering: FxHashMap<StreamId, Recovering>,
+    unreadable_records: u64,
+}
 
-    /// Records that recovery did not understand.
-    #[must_use]
-    pub const fn unreadable_records(&self) -> u64 {
+impl Recovery {
+    /// Records that were not understood.
+    pub(super) const fn unreadable_records(&self) -> u64 {
         self.unreadable_records
     }
 
-    fn log_state(&self) -> LogState {
-        let mut live: Vec<StreamId> =
-            self.slots.values().filter(|s| !s.deleting).map(|s| s.stream.id()).collect();
-        live.sort_unstable();
-        LogState { next_id: self.next_id, live }
-    }
-
-    pub(super) fn write_snapshot(&self, out: &mut Vec<u8>) {
-        out.push(SNAPSHOT_VERSION);
-        let state = self.log_state();
-        let mut bytes = Vec::new();
-        state.encode(&mut bytes);
-        put_bytes(out, &bytes);
-        put_u32(out, state.live.len() as u32);
-        for id in state.live {
-            // One that the list names and the snapshot leaves out would be gone after a restart.
-            let slot = self.slots.get(&id).expect("it was listed a moment ago");
-            bytes.clear();
-            slot.encode_state(&mut bytes);
-            put_u32(out, id.0);
-            put_bytes(out, &bytes);
-        }
-    }
-
-    pub(super) fn restore_snapshot(&mut self, snapshot: &[u8]) -> Result<(), SnapshotError> {
-        self.forget_all();
-        self.read_snapshot(snapshot).map_err(|error| {
-            self.forget_all();
+    /// Begins with a snapshot; without any streams if it is not understood.
+    ///
+    /// # Errors
+    /// Why it is not.
+    pub(super) fn begin<S: Sink>(
+        &mut self,
+        snapshot: &[u8],
+        streams: &mut Streams<S>,
+    ) -> Result<(), SnapshotError> {
+        self.recovering.clear();
+        streams.clear();
+        self.read_snapshot(snapshot, streams).map_err(|error| {
+            self.recovering.clear();
+            streams.clear();
             let is_later = matches!(error, DecodeError::Version { .. });
             SnapshotError { reason: error.to_string(), is_later }
         })
     }
 
-    fn forget_all(&mut self) {
-        self.slots.clear();
-        self.recovering.clear();
-        self.next_id = StreamId(1);
-    }
-
-    fn read_snapshot(&mut self, snapshot: &[u8]) -> Result<(), DecodeError> {
+    fn read_snapshot<S: Sink>(
+        &mut self,
+        snapshot: &[u8],
+        streams: &mut Streams<S>,
+    ) -> Result<(), DecodeError> {
         let mut reader = FieldReader::versioned(snapshot, SNAPSHOT_VERSION)?;
-        self.next_id = LogState::decode(reader.bytes()?)?.next_id;
+        streams.raise_next_id(LogState::decode(reader.bytes()?)?.next_id);
         for _ in 0..reader.count(8)? {
             let id = StreamId(reader.u32()?);
-            self.adopt_state(id, reader.bytes()?)?;
+            self.adopt_state(id, reader.bytes()?, streams)?;
         }
         Ok(())
     }
 
     /// A stream as its newest state tells it, without messages.
-    fn adopt_state(&mut self, id: StreamId, body: &[u8]) -> Result<(), DecodeError> {
-        let snapshot = Stream::decode_state(id, body, self.config.hash_seed)?;
-        let mut slot = StreamSlot::new(snapshot.stream, &self.config.domain);
+    fn adopt_state<S: Sink>(
+        &mut self,
+        id: StreamId,
+        body: &[u8],
+        streams: &mut Streams<S>,
+    ) -> Result<(), DecodeError> {
+        let snapshot = Stream::decode_state(id, body, streams.hash_seed())?;
+        let mut consumers = Vec::with_capacity(snapshot.consumers.len());
         for bytes in snapshot.consumers {
-            slot.consumers.insert(Consumer::decode(bytes)?);
+            consumers.push(Consumer::decode(bytes)?);
         }
-        self.next_id = self.next_id.max(StreamId(id.0.saturating_add(1)));
-        self.slots.insert(id, Box::new(slot));
+        let slot = streams.add(snapshot.stream);
+        for consumer in consumers {
+            slot.consumers.insert(consumer);
+        }
         self.recovering.insert(id, snapshot.recovering);
         Ok(())
     }
 
-    pub(super) fn replay_state(&mut self, record: &RecordRef<'_>) {
+    /// A record of the newest checkpoint: states come before the messages that they speak of.
+    pub(super) fn replay_state<S: Sink>(
+        &mut self,
+        record: &RecordRef<'_>,
+        streams: &mut Streams<S>,
+    ) {
         match record.kind {
             RecordKind::StreamState => {
-                let adopted = self.adopt_state(record.stream, record.body);
+                let adopted = self.adopt_state(record.stream, record.body, streams);
                 self.count_unreadable(adopted.is_ok());
             }
             RecordKind::LogState => match LogState::decode(record.body) {
-                Ok(state) => self.adopt_log_state(&state),
+                Ok(state) => self.adopt_log_state(state, streams),
                 Err(_) => self.count_unreadable(false),
             },
-            _ => self.replay(record),
+            _ => self.replay(record, streams),
         }
     }
 
     /// Streams that existed then and are not listed are gone; those with larger ids came later.
-    fn adopt_log_state(&mut self, state: &LogState) {
-        let is_there = |id: &StreamId| *id >= state.next_id || state.live.binary_search(id).is_ok();
-        self.slots.retain(|id, _| is_there(&id));
-        self.recovering.retain(|id, _| is_there(id));
-        self.next_id = self.next_id.max(state.next_id);
-        self.newest_log_state = Some(state.clone());
+    fn adopt_log_state<S: Sink>(&mut self, state: LogState, streams: &mut Streams<S>) {
+        let is_there = |id: StreamId| id >= state.next_id || state.live.binary_search(&id).is_ok();
+        streams.retain(is_there);
+        self.recovering.retain(|id, _| is_there(*id));
+        streams.raise_next_id(state.next_id);
+        self.newest_log_state = Some(state);
     }
 
-    /// True if a stream existed before the newest `LogState` and was gone by then.
+    /// True if a stream existed before the newest list of streams and was gone by then.
     pub(super) fn was_gone(&self, id: StreamId) -> bool {
         let gone = |state: &LogState| id < state.next_id && state.live.binary_search(&id).is_err();
         self.newest_log_state.as_ref().is_some_and(gone)
@@ -162,131 +164,163 @@ impl<S: Sink> Engine<S> {
         }
     }
 
-    pub(super) fn reindex_message(&mut self, message: &IndexedMessage<'_>) {
-        if let Some(slot) = self.slots.get_mut(&message.stream)
+    /// A message that a state speaks of, if it lives.
+    pub(super) fn reindex<S: Sink>(&self, message: &IndexedMessage<'_>, streams: &mut Streams<S>) {
+        if let Some(slot) = streams.get_mut(message.stream)
             && let Some(recovering) = self.recovering.get(&message.stream)
         {
             slot.stream.reindex(message, recovering);
         }
     }
 
-    pub(super) fn replay(&mut self, record: &RecordRef<'_>) {
+    /// A record after the newest states.
+    pub(super) fn replay<S: Sink>(&mut self, record: &RecordRef<'_>, streams: &mut Streams<S>) {
         if let Some(recovering) = self.recovering.remove(&record.stream)
-            && let Some(slot) = self.slots.get_mut(&record.stream)
+            && let Some(slot) = streams.get_mut(record.stream)
         {
             slot.stream.reindexed(&recovering);
         }
         if !matches!(record.kind, RecordKind::Message | RecordKind::Advance)
-            && let Some(slot) = self.slots.get_mut(&record.stream)
+            && let Some(slot) = streams.get_mut(record.stream)
         {
             slot.stream.end_replayed_batch();
         }
         let understood = match record.kind {
             RecordKind::Message => {
-                if let Some(slot) = self.slots.get_mut(&record.stream) {
+                if let Some(slot) = streams.get_mut(record.stream) {
                     slot.stream.apply_message(record);
                 }
                 Ok(())
             }
-            RecordKind::StreamCreate => self.replay_create(record),
+            RecordKind::StreamCreate => replay_create(record, streams),
             RecordKind::StreamDelete => {
-                self.slots.remove(&record.stream);
+                streams.remove(record.stream);
                 Ok(())
             }
             RecordKind::StreamState | RecordKind::LogState => {
-                self.replay_late_state(record);
+                self.replay_late_state(record, streams);
                 Ok(())
             }
-            _ => self.replay_change(record),
+            _ => match streams.get_mut(record.stream) {
+                Some(slot) => slot.replay_change(record),
+                None => Ok(()),
+            },
         };
         self.count_unreadable(understood.is_ok());
     }
 
     /// A state that follows records which were applied already says nothing new, except that
     /// sequences and ids only grow.
-    fn replay_late_state(&mut self, record: &RecordRef<'_>) {
+    fn replay_late_state<S: Sink>(&mut self, record: &RecordRef<'_>, streams: &mut Streams<S>) {
         if record.kind == RecordKind::LogState {
             if let Ok(state) = LogState::decode(record.body) {
-                self.next_id = self.next_id.max(state.next_id);
+                streams.raise_next_id(state.next_id);
             }
-        } else if !self.slots.contains_key(&record.stream) {
-            let adopted = self.adopt_state(record.stream, record.body);
+        } else if streams.get(record.stream).is_none() {
+            let adopted = self.adopt_state(record.stream, record.body, streams);
             self.count_unreadable(adopted.is_ok());
         }
     }
 
-    fn replay_create(&mut self, record: &RecordRef<'_>) -> Result<(), DecodeError> {
-        let StreamRecord { account, config, .. } = StreamRecord::decode(record.body)?;
-        let id = record.stream;
-        let stream =
-            Stream::new(id, account, Box::new(config), record.timestamp, self.config.hash_seed);
-        self.next_id = self.next_id.max(StreamId(id.0.saturating_add(1)));
-        self.slots.insert(id, Box::new(StreamSlot::new(stream, &self.config.domain)));
-        Ok(())
-    }
-
-    /// A record that changes an existing stream.
-    fn replay_change(&mut self, record: &RecordRef<'_>) -> Result<(), DecodeError> {
-        let Some(slot) = self.slots.get_mut(&record.stream) else { return Ok(()) };
-        match record.kind {
-            RecordKind::Delete => {
-                for (first, last) in Delete::decode(record.body)?.ranges {
-                    slot.stream.apply_delete(first, last);
-                }
-            }
-            RecordKind::Purge => {
-                let request = Purge::decode(record.body)?;
-                if slot.stream.purges_past_end(&request) {
-                    slot.stream.purge_past_end(request.seq);
-                } else {
-                    slot.stream.purge(&request, When::Replayed);
-                }
-            }
-            RecordKind::Expire => slot.stream.apply_expiry(record.seq.0),
-            RecordKind::Advance => {
-                slot.stream.apply_advance(record, &Advance::decode(record.body)?);
-            }
-            RecordKind::BatchBegin => {
-                slot.stream.begin_replayed_batch(record, BatchBegin::decode(record.body)?);
-            }
-            RecordKind::StreamUpdate => {
-                slot.replay_update(StreamRecord::decode(record.body)?);
-                slot.rename(&self.config.domain);
-            }
-            RecordKind::MoveOut => {
-                let provenance = slot.stream.provenance().clone();
-                slot.stream
-                    .set_provenance(Provenance { to: MoveOut::decode(record.body)?, ..provenance });
-            }
-            _ => slot.replay_consumer(record)?,
-        }
-        Ok(())
-    }
-
-    pub(super) fn finish_recovery<L: LogAccess>(&mut self, log: &mut L) {
+    /// The log has been read: every message that a state speaks of was indexed, and everything that
+    /// was read has committed.
+    pub(super) fn finish<S: Sink>(&mut self, streams: &mut Streams<S>) {
         self.newest_log_state = None;
         for (id, recovering) in std::mem::take(&mut self.recovering) {
-            if let Some(slot) = self.slots.get_mut(&id) {
+            if let Some(slot) = streams.get_mut(id) {
                 slot.stream.reindexed(&recovering);
             }
         }
-        let mut ids: Vec<StreamId> = self.slots.keys().collect();
-        ids.sort_unstable();
-        for id in ids {
-            let slot = self.slots.get_mut(&id).expect("it was listed a moment ago");
-            if slot.stream.provenance().arriving {
-                slot.migration = MigrationState::Arriving;
-            }
+        for slot in streams.iter_mut() {
             slot.stream.end_replayed_batch();
             slot.stream.commit_all();
             slot.stream.set_releases_logged();
             slot.stream.set_has_consumers(!slot.consumers.is_empty());
+        }
+    }
+}
+
+fn replay_create<S: Sink>(
+    record: &RecordRef<'_>,
+    streams: &mut Streams<S>,
+) -> Result<(), DecodeError> {
+    let StreamRecord { account, config, .. } = StreamRecord::decode(record.body)?;
+    streams.create(record.stream, account, Box::new(config), record.timestamp);
+    Ok(())
+}
+
+impl<S: Sink> Streams<S> {
+    /// Writes everything that [`Recovery::begin`] needs.
+    pub(super) fn write_snapshot(&self, out: &mut Vec<u8>) {
+        out.push(SNAPSHOT_VERSION);
+        let state = self.log_state();
+        let mut bytes = Vec::new();
+        state.encode(&mut bytes);
+        put_bytes(out, &bytes);
+        put_u32(out, state.live.len() as u32);
+        for id in state.live {
+            // One that the list names and the snapshot leaves out would be gone after a restart.
+            let slot = self.get(id).expect("it was listed a moment ago");
+            bytes.clear();
+            slot.encode_state(&mut bytes);
+            put_u32(out, id.0);
+            put_bytes(out, &bytes);
+        }
+    }
+
+    /// Appends the states of these streams, and which streams there are.
+    ///
+    /// # Errors
+    /// The log refuses one of them.
+    pub(super) fn log_states<L: LogAccess>(
+        &self,
+        ids: &[StreamId],
+        log: &mut L,
+    ) -> Result<(), StatesError> {
+        let mut body = Vec::new();
+        for &id in ids {
+            let Some(slot) = self.get(id).filter(|slot| !slot.deleting) else { continue };
+            body.clear();
+            slot.encode_state(&mut body);
+            let last = Seq(slot.stream.assigned_totals().last_seq);
+            let name = slot.stream.config().name.as_bytes();
+            append_state(RecordKind::StreamState, id, last, name, &body, log)?;
+        }
+        body.clear();
+        self.log_state().encode(&mut body);
+        append_state(RecordKind::LogState, StreamId::LOG, Seq(0), b"", &body, log)
+    }
+}
+
+impl<S: Sink> Engine<S> {
+    /// Every stream with the number of its consumers, in no order.
+    pub(crate) fn each_stream(&self) -> impl Iterator<Item = (&Stream, usize)> {
+        self.streams.iter().map(|slot| (&slot.stream, slot.consumers.len()))
+    }
+
+    /// Records that recovery did not understand.
+    #[must_use]
+    pub const fn unreadable_records(&self) -> u64 {
+        self.recovery.unreadable_records()
+    }
+
+    pub(super) fn finish_recovery<L: LogAccess>(&mut self, log: &mut L) {
+        self.recovery.finish(&mut self.streams);
+        for id in self.streams.ids() {
+            let slot = self.streams.get_mut(id).expect("it was listed a moment ago");
+            let is_arriving = slot.stream.provenance().arriving;
+            let is_unfinished = is_restoring(&slot.stream.config().name);
             self.budget.settle(slot.stream.account(), slot.stream.account_use());
-            if is_restoring(&slot.stream.config().name) && DROP_UNFINISHED_RESTORE.holds() {
+            if is_arriving {
+                self.streams.migrate(id, MigrationState::Arriving);
+            }
+            if is_unfinished && DROP_UNFINISHED_RESTORE.holds() {
                 self.drop_unfinished_restore(id, log);
                 continue;
             }
-            self.deadlines.schedule_stream(slot);
+            if let Some(slot) = self.streams.get_mut(id) {
+                self.deadlines.schedule_stream(slot);
+            }
             self.wake_consumers(id, log);
             self.resume_sweep(id, log);
         }
@@ -294,7 +328,7 @@ impl<S: Sink> Engine<S> {
     }
 
     pub(super) fn wake_consumers<L: LogAccess>(&mut self, id: StreamId, log: &mut L) {
-        let Some(slot) = self.slots.get(&id) else { return };
+        let Some(slot) = self.streams.get(id) else { return };
         let config = slot.stream.shared_config();
         for index in slot.consumers.indexes() {
             let key = super::consumers::ConsumerKey { stream: id, index };
@@ -302,30 +336,6 @@ impl<S: Sink> Engine<S> {
             self.call(key, log, |consumer, env| consumer.recovered(&config, env));
             self.pump_later(key);
         }
-    }
-
-    pub(super) fn write_states<L: LogAccess>(
-        &mut self,
-        streams: &[StreamId],
-        log: &mut L,
-    ) -> Result<(), StatesError> {
-        if self.unreadable_records > 0 {
-            return Err(StatesError::Unreadable { records: self.unreadable_records });
-        }
-        let mut body = Vec::new();
-        for &id in streams {
-            let Some(slot) = self.slots.get_mut(&id).filter(|slot| !slot.deleting) else {
-                continue;
-            };
-            body.clear();
-            slot.encode_state(&mut body);
-            let last = Seq(slot.stream.assigned_totals().last_seq);
-            let name = slot.stream.config().name.clone();
-            append_state(RecordKind::StreamState, id, last, name.as_bytes(), &body, log)?;
-        }
-        body.clear();
-        self.log_state().encode(&mut body);
-        append_state(RecordKind::LogState, StreamId::LOG, Seq(0), b"", &body, log)
     }
 }
 
@@ -342,6 +352,43 @@ fn append_state<L: LogAccess>(
 }
 
 impl<S: Sink> StreamSlot<S> {
+    /// Recovery: a record that changes the stream.
+    fn replay_change(&mut self, record: &RecordRef<'_>) -> Result<(), DecodeError> {
+        match record.kind {
+            RecordKind::Delete => {
+                for (first, last) in Delete::decode(record.body)?.ranges {
+                    self.stream.apply_delete(first, last);
+                }
+            }
+            RecordKind::Purge => {
+                let request = Purge::decode(record.body)?;
+                if self.stream.purges_past_end(&request) {
+                    self.stream.purge_past_end(request.seq);
+                } else {
+                    self.stream.purge(&request, When::Replayed);
+                }
+            }
+            RecordKind::Expire => self.stream.apply_expiry(record.seq.0),
+            RecordKind::Advance => {
+                self.stream.apply_advance(record, &Advance::decode(record.body)?);
+            }
+            RecordKind::BatchBegin => {
+                self.stream.begin_replayed_batch(record, BatchBegin::decode(record.body)?);
+            }
+            RecordKind::StreamUpdate => {
+                self.replay_update(StreamRecord::decode(record.body)?);
+                self.rename();
+            }
+            RecordKind::MoveOut => {
+                let provenance = self.stream.provenance().clone();
+                self.stream
+                    .set_provenance(Provenance { to: MoveOut::decode(record.body)?, ..provenance });
+            }
+            _ => self.replay_consumer(record)?,
+        }
+        Ok(())
+    }
+
     fn replay_consumer(&mut self, record: &RecordRef<'_>) -> Result<(), DecodeError> {
         let name = std::str::from_utf8(record.subject)
             .map_err(|_| DecodeError::Damaged { what: "consumer name" })?;
@@ -440,5 +487,64 @@ impl<S: Sink> StreamSlot<S> {
             !slot.consumer.wants(stream.subject_name(subject))
                 || slot.consumer.needs(stream, seq, subject)
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sink::{AccountId, NullSink};
+    use nuthatch_log::Timestamp;
+    use nuthatch_protocol::js::StreamConfig;
+
+    fn record<'a>(kind: RecordKind, stream: u32, body: &'a [u8]) -> RecordRef<'a> {
+        RecordRef {
+            kind,
+            stream: StreamId(stream),
+            seq: Seq(0),
+            timestamp: Timestamp(1),
+            subject: b"S",
+            headers: b"",
+            body,
+        }
+    }
+
+    fn create(id: u32, recovery: &mut Recovery, streams: &mut Streams<NullSink>) {
+        let config = StreamConfig { name: format!("S{id}"), ..StreamConfig::default() };
+        let mut body = Vec::new();
+        StreamRecord::encode(AccountId::GLOBAL, &config, &mut body);
+        recovery.replay(&record(RecordKind::StreamCreate, id, &body), streams);
+    }
+
+    #[test]
+    fn what_the_newest_list_leaves_out_is_gone_and_what_came_later_stays() {
+        let (mut recovery, mut streams) = (Recovery::default(), Streams::new("".into(), 0));
+        (1..=4).for_each(|id| create(id, &mut recovery, &mut streams));
+        let mut body = Vec::new();
+        LogState { next_id: StreamId(4), live: vec![StreamId(2)] }.encode(&mut body);
+        recovery.replay_state(&record(RecordKind::LogState, 0, &body), &mut streams);
+        assert_eq!(streams.ids(), [StreamId(2), StreamId(4)]);
+        assert!(recovery.was_gone(StreamId(1)) && !recovery.was_gone(StreamId(2)));
+        assert!(!recovery.was_gone(StreamId(4)), "the list does not speak of it");
+        recovery.finish(&mut streams);
+        assert!(!recovery.was_gone(StreamId(1)), "only while the log is read");
+    }
+
+    #[test]
+    fn what_is_not_understood_is_counted_and_a_snapshot_leaves_nothing_half_read() {
+        let (mut recovery, mut streams) = (Recovery::default(), Streams::new("".into(), 0));
+        create(1, &mut recovery, &mut streams);
+        recovery.replay(&record(RecordKind::StreamUpdate, 1, b"\xff"), &mut streams);
+        assert_eq!(recovery.unreadable_records(), 1);
+        let mut snapshot = Vec::new();
+        streams.write_snapshot(&mut snapshot);
+        streams.clear();
+        assert_eq!(recovery.begin(&snapshot, &mut streams), Ok(()));
+        assert_eq!(streams.ids(), [StreamId(1)]);
+        snapshot.pop();
+        assert!(recovery.begin(&snapshot, &mut streams).is_err());
+        assert!(streams.ids().is_empty() && streams.is_fresh(StreamId(1)));
+        snapshot[0] = SNAPSHOT_VERSION + 1;
+        assert!(recovery.begin(&snapshot, &mut streams).is_err_and(|error| error.is_later));
     }
 }

@@ -38,7 +38,7 @@ impl<S: Sink> Engine<S> {
         respond: Respond,
         log: &mut L,
     ) {
-        let slot = match self.slot(id) {
+        let slot = match self.streams.live(id) {
             Ok(slot) => slot,
             Err(error) => return respond(Err(error)),
         };
@@ -57,7 +57,7 @@ impl<S: Sink> Engine<S> {
         mut read: Box<RangeRead>,
         log: &mut L,
     ) -> Option<Box<RangeRead>> {
-        let slot = self.slots.get(&id)?;
+        let slot = self.streams.get(id)?;
         let stream = &slot.stream;
         let last = stream.last().0;
         let mut looks = 0;
@@ -112,7 +112,7 @@ impl<S: Sink> Engine<S> {
         mirrors: bool,
         log: &mut L,
     ) -> Done {
-        if mirrors && !self.slot(id)?.takes_copies() {
+        if mirrors && !self.streams.live(id)?.takes_copies() {
             return Err(JsError::BAD_REQUEST);
         }
         self.log_releases(id, log)?;
@@ -129,12 +129,12 @@ impl<S: Sink> Engine<S> {
         if problem.is_none()
             && let Some(seq) = gap_to
         {
-            newest = self.slot(id)?.stream.mirror_gap(seq, log)?.or(newest);
+            newest = self.streams.live(id)?.stream.mirror_gap(seq, log)?.or(newest);
         }
         if let Some(lsn) = newest {
             self.changed(id, lsn);
         }
-        if let Some(slot) = self.slots.get_mut(&id) {
+        if let Some(slot) = self.streams.get_mut(id) {
             self.deadlines.schedule_stream(slot);
         }
         match problem {
@@ -160,13 +160,13 @@ impl<S: Sink> Engine<S> {
             copy
         };
         self.scratch.subject = mapped;
-        if let Some(slot) = self.slots.get_mut(&id)
+        if let Some(slot) = self.streams.get_mut(id)
             && slot.stream.must_log_releases(&copy.publish())
         {
             self.log_releases(id, log)?;
         }
         let budget = &self.budget;
-        let Some(slot) = self.slots.get_mut(&id).filter(|slot| !slot.deleting) else {
+        let Some(slot) = self.streams.undeleted(id) else {
             return Err(JsError::STREAM_NOT_FOUND);
         };
         let (stream, consumers) = (&mut slot.stream, &slot.consumers);
@@ -184,7 +184,7 @@ impl<S: Sink> Engine<S> {
 
     /// How far a stream has come with a source.
     pub(super) fn sourced(&mut self, id: StreamId, key: &[u8]) -> Result<OpOutcome, JsError> {
-        Ok(OpOutcome::Sourced(self.slot(id)?.stream.sourced(key)))
+        Ok(OpOutcome::Sourced(self.streams.live(id)?.stream.sourced(key)))
     }
 }
 

@@ -27,7 +27,7 @@ impl<S: Sink> Engine<S> {
         name: &str,
         log: &mut L,
     ) -> OpResult {
-        let slot = self.slot(id)?;
+        let slot = self.streams.live(id)?;
         let index = slot.consumers.find(name).ok_or(JsError::CONSUMER_NOT_FOUND)?;
         let found = slot.consumers.get(index).ok_or(JsError::CONSUMER_NOT_FOUND)?;
         let consumer = &found.consumer;
@@ -58,7 +58,7 @@ impl<S: Sink> Engine<S> {
         snapshots: &[ConsumerSnapshot],
         log: &mut L,
     ) -> Result<Lsn, JsError> {
-        if !self.slot(id)?.stream.limits().restoring {
+        if !self.streams.live(id)?.stream.limits().restoring {
             return Err(JsError::BAD_REQUEST);
         }
         let mut consumers = Vec::with_capacity(snapshots.len());
@@ -67,7 +67,7 @@ impl<S: Sink> Engine<S> {
             super::api::append_consumer(id, &consumer, log).map_err(refusal)?;
             consumers.push(consumer);
         }
-        let slot = self.slot(id)?;
+        let slot = self.streams.live(id)?;
         let mut body = Vec::new();
         StreamRecord::encode(slot.stream.account(), &config, &mut body);
         let name = config.name.clone();
@@ -81,10 +81,9 @@ impl<S: Sink> Engine<S> {
             body: &body,
         };
         let lsn = log.append(&record, Urgency::Awaited, false).map_err(refusal)?.lsn;
-        let domain = &self.config.domain;
-        let slot = self.slots.get_mut(&id).ok_or(JsError::STREAM_NOT_FOUND)?;
+        let slot = self.streams.get_mut(id).ok_or(JsError::STREAM_NOT_FOUND)?;
         slot.stream.update_config(config, When::Committed(lsn));
-        slot.rename(domain);
+        slot.rename();
         for consumer in consumers {
             slot.consumers.insert(consumer);
         }
@@ -100,11 +99,11 @@ impl<S: Sink> Engine<S> {
         snapshot: &ConsumerSnapshot,
         log: &mut L,
     ) -> Result<Consumer<S::Target>, JsError> {
-        let domain = &self.config.domain;
-        let slot = self.slots.get_mut(&id).ok_or(JsError::STREAM_NOT_FOUND)?;
+        let slot = self.streams.get_mut(id).ok_or(JsError::STREAM_NOT_FOUND)?;
         let (name, own) = (&snapshot.config.name, snapshot.config.clone());
         let Some(state) = &snapshot.state else {
             let mut released = Vec::new();
+            let domain = &self.config.domain;
             let mut env = env(&slot.stream, &mut self.sink, log, domain, &mut released);
             let filter = Filter::new(&own);
             return Ok(Consumer::create(own, filter, config, &mut env));
@@ -121,7 +120,7 @@ impl<S: Sink> Engine<S> {
         log: &mut L,
     ) {
         self.wake_consumers(id, log);
-        if let Some(slot) = self.slots.get_mut(&id) {
+        if let Some(slot) = self.streams.get_mut(id) {
             self.deadlines.schedule_stream(slot);
             let has_consumers = !slot.consumers.is_empty();
             if slot.stream.limits().retention == RetentionPolicy::Interest && has_consumers {
@@ -135,7 +134,7 @@ impl<S: Sink> Engine<S> {
     /// it is out of sight all the same, and the next start tries again.
     pub(super) fn drop_unfinished_restore<L: LogAccess>(&mut self, id: StreamId, log: &mut L) {
         self.delete_stream(id, Box::new(|_| ()), log);
-        if let Some(slot) = self.slots.get_mut(&id) {
+        if let Some(slot) = self.streams.get_mut(id) {
             slot.deleting = true;
         }
     }
@@ -147,7 +146,7 @@ impl<S: Sink> Engine<S> {
         seqs: &[u64],
         log: &mut L,
     ) -> Done {
-        let slot = self.slot(id)?;
+        let slot = self.streams.live(id)?;
         if !slot.stream.limits().restoring {
             return Err(JsError::BAD_REQUEST);
         }
@@ -170,7 +169,7 @@ impl<S: Sink> Engine<S> {
             body: &body,
         };
         let lsn = log.append(&record, Urgency::Awaited, true).map_err(refusal)?.lsn;
-        let slot = self.slot(id)?;
+        let slot = self.streams.live(id)?;
         for (first, last) in deletes.ranges {
             for seq in first..=last {
                 slot.stream.drop_message(seq, When::Committed(lsn));

@@ -31,7 +31,7 @@ impl<S: Sink> Engine<S> {
     pub(super) fn run_schedules<L: LogAccess>(&mut self, id: StreamId, log: &mut L) {
         let now = log.now();
         let is_stopped = self.failed.is_some();
-        let Some(slot) = self.slots.get_mut(&id) else { return };
+        let Some(slot) = self.streams.get_mut(id) else { return };
         if slot.schedules_wait || slot.stream.next_schedule().is_none_or(|at| at > now) {
             return;
         }
@@ -41,7 +41,7 @@ impl<S: Sink> Engine<S> {
         }
         for (seq, due) in slot.stream.due_schedules(now, AT_ONCE_MAX) {
             let outcome = self.run_schedule(id, Seq(seq), due, log);
-            let Some(slot) = self.slots.get_mut(&id) else { return };
+            let Some(slot) = self.streams.get_mut(id) else { return };
             match outcome {
                 Outcome::Done => {}
                 Outcome::Waits => slot.schedules_wait = true,
@@ -58,7 +58,7 @@ impl<S: Sink> Engine<S> {
         due: Timestamp,
         log: &mut L,
     ) -> Outcome {
-        let Some(slot) = self.slots.get_mut(&id) else { return Outcome::Nothing };
+        let Some(slot) = self.streams.get_mut(id) else { return Outcome::Nothing };
         if seq.0 > slot.stream.committed_totals().last_seq {
             return Outcome::Waits;
         }
@@ -97,7 +97,7 @@ impl<S: Sink> Engine<S> {
         let mut mapped = Vec::new();
         let is_mapped = self.map_subject(id, &made.subject, &mut mapped, log);
         let subject = if is_mapped { &mapped } else { &made.subject };
-        let slot = self.slot(id)?;
+        let slot = self.streams.live(id)?;
         let changed = rewritten(&made.headers, &scan(&made.headers), slot.stream.limits());
         let headers = changed.as_deref().unwrap_or(&made.headers);
         let publish = Publish { subject, reply: b"", headers, body: &made.body };
@@ -105,7 +105,7 @@ impl<S: Sink> Engine<S> {
             self.log_releases(id, log)?;
         }
         let budget = &self.budget;
-        let Some(slot) = self.slots.get_mut(&id) else { return Err(JsError::STREAM_NOT_FOUND) };
+        let Some(slot) = self.streams.get_mut(id) else { return Err(JsError::STREAM_NOT_FOUND) };
         let (stream, consumers) = (&mut slot.stream, &slot.consumers);
         let admitted =
             stream.publish_made(&publish, log, budget, |subject| consumers.any_wants(subject))?;
@@ -117,7 +117,7 @@ impl<S: Sink> Engine<S> {
 
     /// A load of the stream has ended: schedules that wait are looked at again.
     pub(super) fn resume_schedules(&mut self, id: StreamId) {
-        if let Some(slot) = self.slots.get_mut(&id).filter(|slot| slot.schedules_wait)
+        if let Some(slot) = self.streams.get_mut(id).filter(|slot| slot.schedules_wait)
             && self.failed.is_none()
         {
             slot.schedules_wait = false;

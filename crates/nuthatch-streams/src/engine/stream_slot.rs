@@ -9,6 +9,7 @@ use crate::records::Delete;
 use crate::sink::Sink;
 use crate::stream::Stream;
 use nuthatch_log::{Lsn, Timestamp};
+use std::sync::Arc;
 
 /// A stream, its consumers and its waiting reads.
 pub(super) struct StreamSlot<S: Sink> {
@@ -18,6 +19,8 @@ pub(super) struct StreamSlot<S: Sink> {
     pub(super) parked: Vec<ParkedRead<S::Peer>>,
     /// Batches on their way; `None` without any for a while.
     pub(super) batches: Option<Box<Batches>>,
+    /// JetStream domain; empty: none.
+    pub(super) domain: Arc<str>,
     /// Start of every publish acknowledgement, up to the sequence.
     pub(super) ack_prefix: Box<[u8]>,
     /// The delete record is in the log: nothing is accepted any more.
@@ -51,8 +54,8 @@ impl<S: Sink> StreamSlot<S> {
     }
 
     /// The stream has another name now.
-    pub(super) fn rename(&mut self, domain: &str) {
-        self.ack_prefix = ack_prefix(&self.stream.config().name, domain);
+    pub(super) fn rename(&mut self) {
+        self.ack_prefix = ack_prefix(&self.stream.config().name, &self.domain);
     }
 
     /// True if messages may come with sequences of their own: to a mirror, and to what is not
@@ -64,13 +67,14 @@ impl<S: Sink> StreamSlot<S> {
             || matches!(self.migration, MigrationState::Arriving)
     }
 
-    pub(super) fn new(stream: Stream, domain: &str) -> Self {
-        let ack_prefix = ack_prefix(&stream.config().name, domain);
+    pub(super) fn new(stream: Stream, domain: Arc<str>) -> Self {
+        let ack_prefix = ack_prefix(&stream.config().name, &domain);
         Self {
             stream,
             consumers: Consumers::default(),
             parked: Vec::new(),
             batches: None,
+            domain,
             ack_prefix,
             deleting: false,
             committed_in: Lsn(0),

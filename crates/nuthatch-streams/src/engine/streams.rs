@@ -3,11 +3,10 @@
 use super::Engine;
 use super::api::Done;
 use super::pending::{OpOrInfo, PendingOutput};
-use super::stream_slot::StreamSlot;
 use crate::op::{OpOutcome, PurgeRequest, Respond};
 use crate::records::{Delete, Purge, StreamRecord};
 use crate::sink::{AccountId, Sink};
-use crate::stream::{LAST_SEQ_MAX, Stream, When, refusal};
+use crate::stream::{LAST_SEQ_MAX, When, refusal};
 use nuthatch_log::{LogAccess, Lsn, RecordKind, RecordRef, Seq, StreamId, Urgency};
 use nuthatch_protocol::js::{RetentionPolicy, StreamConfig};
 use nuthatch_protocol::jserror::JsError;
@@ -37,18 +36,11 @@ fn append_control<L: LogAccess>(
 impl<S: Sink> Engine<S> {
     /// A record of the stream lies in frame `lsn`: its effects become visible with it.
     pub(super) fn changed(&mut self, id: StreamId, lsn: Lsn) {
-        if let Some(slot) = self.slots.get_mut(&id) {
+        if let Some(slot) = self.streams.get_mut(id) {
             slot.stream.mark(lsn);
             Self::touch(&mut self.touched, lsn, id);
             self.budget.settle(slot.stream.account(), slot.stream.account_use());
         }
-    }
-
-    /// True if an identity may be given to a new stream of this log. Identities come in order: a
-    /// replay takes one that is smaller than others in a state of the log, and is not in it, for
-    /// that of a stream that was deleted.
-    pub(super) fn is_fresh(&self, id: StreamId) -> bool {
-        id >= self.next_id && !self.slots.contains_key(&id)
     }
 
     pub(super) fn create_stream<L: LogAccess>(
@@ -59,7 +51,7 @@ impl<S: Sink> Engine<S> {
         respond: Respond,
         log: &mut L,
     ) {
-        if !self.is_fresh(id) {
+        if !self.streams.is_fresh(id) {
             return respond(Err(JsError::STREAM_NAME_EXIST));
         }
         let mut body = Vec::new();
@@ -68,9 +60,7 @@ impl<S: Sink> Engine<S> {
         match append_control(RecordKind::StreamCreate, id, 0, &name, &body, false, log) {
             Err(error) => respond(Err(error)),
             Ok(lsn) => {
-                let stream = Stream::new(id, account, config, log.now(), self.config.hash_seed);
-                self.slots.insert(id, Box::new(StreamSlot::new(stream, &self.config.domain)));
-                self.next_id = self.next_id.max(StreamId(id.0.saturating_add(1)));
+                self.streams.create(id, account, config, log.now());
                 self.changed(id, lsn);
                 let outcome = OpOrInfo::StreamInfo(id, "create");
                 self.pending.push(lsn, PendingOutput::Op(respond, outcome));
@@ -102,14 +92,14 @@ impl<S: Sink> Engine<S> {
     ) -> Result<Lsn, JsError> {
         self.check_consumer_limits(id, &config)?;
         self.log_releases(id, log)?;
-        let slot = self.slot(id)?;
+        let slot = self.streams.live(id)?;
         let turned_to_interest = config.retention == RetentionPolicy::Interest
             && slot.stream.limits().retention != RetentionPolicy::Interest;
         let mut body = Vec::new();
         StreamRecord::encode(slot.stream.account(), &config, &mut body);
         let name = config.name.clone().into_bytes();
         let lsn = append_control(RecordKind::StreamUpdate, id, 0, &name, &body, false, log)?;
-        let slot = self.slot(id)?;
+        let slot = self.streams.live(id)?;
         slot.stream.update_config(config, When::Committed(lsn));
         let has_consumers = !slot.consumers.is_empty();
         self.changed(id, lsn);
@@ -117,7 +107,7 @@ impl<S: Sink> Engine<S> {
             // Unneeded messages go by deletes of their own.
             self.start_sweep(id, log);
         }
-        let slot = self.slot(id)?;
+        let slot = self.streams.live(id)?;
         let config = slot.stream.shared_config();
         for index in slot.consumers.indexes() {
             let key = super::consumers::ConsumerKey { stream: id, index };
@@ -129,7 +119,7 @@ impl<S: Sink> Engine<S> {
 
     /// New caps for consumers must not be broken by those that exist.
     fn check_consumer_limits(&mut self, id: StreamId, new: &StreamConfig) -> Result<(), JsError> {
-        let slot = self.slot(id)?;
+        let slot = self.streams.live(id)?;
         let caps = &new.consumer_limits;
         if *caps == slot.stream.config().consumer_limits {
             return Ok(());
@@ -157,14 +147,14 @@ impl<S: Sink> Engine<S> {
         respond: Respond,
         log: &mut L,
     ) {
-        let name = match self.slot(id) {
+        let name = match self.streams.live(id) {
             Ok(slot) => slot.stream.config().name.clone().into_bytes(),
             Err(error) => return respond(Err(error)),
         };
         match append_control(RecordKind::StreamDelete, id, 0, &name, b"", true, log) {
             Err(error) => respond(Err(error)),
             Ok(lsn) => {
-                if let Some(slot) = self.slots.get_mut(&id) {
+                if let Some(slot) = self.streams.get_mut(id) {
                     slot.deleting = true;
                 }
                 self.changed(id, lsn);
@@ -175,7 +165,7 @@ impl<S: Sink> Engine<S> {
 
     /// The delete of a stream is durable: it is gone, and everybody is told.
     pub(super) fn finish_delete<L: LogAccess>(&mut self, id: StreamId, log: &mut L) {
-        let Some(slot) = self.slots.get(&id) else { return };
+        let Some(slot) = self.streams.get(id) else { return };
         let (account, stream) = (slot.stream.account(), slot.stream.config().name.clone());
         for index in slot.consumers.indexes() {
             let key = super::consumers::ConsumerKey { stream: id, index };
@@ -187,7 +177,7 @@ impl<S: Sink> Engine<S> {
             let name = name.expect("a consumer that is listed is there");
             self.advise_consumer(account, &stream, &name, "delete", log);
         }
-        let mut slot = self.slots.remove(&id).expect("it was there a moment ago");
+        let mut slot = self.streams.remove(id).expect("it was there a moment ago");
         let (account, name) = (slot.stream.account(), slot.stream.config().name.clone());
         for read in slot.parked.drain(..) {
             read.fail(&JsError::STREAM_NOT_FOUND, account, &mut self.sink);
@@ -209,11 +199,11 @@ impl<S: Sink> Engine<S> {
         log: &mut L,
     ) {
         self.expire_stream(id, log);
-        let info = match self.slots.get(&id) {
+        let info = match self.streams.get(id) {
             Some(slot) => slot.stream.info(log.now(), slot.consumers.len()),
             None => return respond(Err(JsError::STREAM_NOT_FOUND)),
         };
-        let account = self.slots.get(&id).map_or_else(Default::default, |s| s.stream.account());
+        let account = self.streams.account_of(id);
         self.advise_stream(account, &info.config.name, action, log);
         respond(Ok(OpOutcome::Stream { info: Box::new(info), subjects_total: 0 }));
     }
@@ -235,7 +225,7 @@ impl<S: Sink> Engine<S> {
         request: &PurgeRequest,
         log: &mut L,
     ) -> Done {
-        let slot = self.slot(id)?;
+        let slot = self.streams.live(id)?;
         if slot.stream.limits().sealed {
             return Err(JsError::STREAM_SEALED);
         }
@@ -248,10 +238,10 @@ impl<S: Sink> Engine<S> {
         self.log_releases(id, log)?;
         let mut body = Vec::new();
         Purge::encode(request, &mut body);
-        let slot = self.slot(id)?;
+        let slot = self.streams.live(id)?;
         let last = slot.stream.assigned_totals().last_seq;
         let lsn = append_control(RecordKind::Purge, id, last, b"", &body, true, log)?;
-        let slot = self.slot(id)?;
+        let slot = self.streams.live(id)?;
         let purged = if slot.stream.purges_past_end(request) {
             slot.stream.jump_past_end(request.seq, lsn)
         } else {
@@ -273,7 +263,7 @@ impl<S: Sink> Engine<S> {
     }
 
     fn log_delete<L: LogAccess>(&mut self, id: StreamId, seq: u64, log: &mut L) -> Done {
-        let slot = self.slot(id)?;
+        let slot = self.streams.live(id)?;
         if slot.stream.limits().sealed {
             return Err(JsError::STREAM_SEALED);
         }
@@ -289,7 +279,7 @@ impl<S: Sink> Engine<S> {
         let mut body = Vec::new();
         deletes.encode(&mut body);
         let lsn = append_control(RecordKind::Delete, id, 0, b"", &body, true, log)?;
-        let slot = self.slot(id)?;
+        let slot = self.streams.live(id)?;
         slot.stream.drop_message(seq, When::Committed(lsn));
         self.changed(id, lsn);
         Ok((Some(lsn), OpOutcome::Done))

@@ -40,7 +40,7 @@ impl<S: Sink> Engine<S> {
     /// whether theirs were among them.
     #[inline]
     pub(super) fn note_freed(&mut self, id: StreamId, now: Timestamp) {
-        let Some(slot) = self.slots.get_mut(&id).filter(|slot| !slot.consumers.full.is_empty())
+        let Some(slot) = self.streams.get_mut(id).filter(|slot| !slot.consumers.full.is_empty())
         else {
             return;
         };
@@ -59,7 +59,7 @@ impl<S: Sink> Engine<S> {
         }
         self.lists.freed_at = None;
         for stream in std::mem::take(&mut self.lists.freed) {
-            let Some(slot) = self.slots.get_mut(&stream) else { continue };
+            let Some(slot) = self.streams.get_mut(stream) else { continue };
             (slot.is_freed, slot.removals_seen) = (false, slot.stream.removal_cursor());
             for index in std::mem::take(&mut slot.consumers.full) {
                 let key = ConsumerKey { stream, index };
@@ -79,7 +79,7 @@ impl<S: Sink> Engine<S> {
         seen: Seq,
         log: &mut L,
     ) {
-        let Some(slot) = self.slots.get_mut(&stream) else { return };
+        let Some(slot) = self.streams.get_mut(stream) else { return };
         if slot.consumers.caught_up.is_empty() {
             return;
         }
