@@ -282,7 +282,7 @@ fn state_record() {
     let took = best(|| {
         let at = Instant::now();
         for _ in 0..1_000 {
-            consumer.log_state(&mut env, Urgency::Lazy).expect("appended");
+            consumer.log_state(env.stream, env.log, Urgency::Lazy).expect("appended");
         }
         at.elapsed()
     });

@@ -18,6 +18,7 @@ mod details;
 mod direct;
 mod fast;
 mod interest;
+mod ledger;
 mod migration;
 mod missing;
 mod pending;
@@ -43,9 +44,9 @@ use crate::sink::{AccountId, Sink};
 pub(crate) use recovery::SNAPSHOT_VERSION;
 
 pub use batches::BatchLimits;
-use batches::BatchTotals;
 use consumers::ConsumerKey;
-use deadlines::Deadlines;
+use interest::Sweeps;
+use ledger::Ledger;
 use nuthatch_log::{
     IndexedMessage, LogAccess, Lsn, Machine, RecordRef, Seq, SnapshotError, StatesError, StreamId,
     Timestamp,
@@ -59,8 +60,6 @@ use std::collections::VecDeque;
 
 /// Acknowledgements that may wait for commits by default: about 16 MiB at one run per message.
 pub const PENDING_ACKS_MAX_DEFAULT: usize = 1 << 20;
-/// How long progress without a waiting reply stays out of the log, ns.
-const PROGRESS_LOG_INTERVAL_NS: i64 = 250_000_000;
 
 /// Settings of an engine.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -111,16 +110,10 @@ pub struct Engine<S: Sink> {
     streams: Streams<S>,
     recovery: Recovery,
     pending: Pending<S::Peer>,
-    /// Streams with records in uncommitted frames, in the order of the frames.
-    touched: VecDeque<(Lsn, StreamId)>,
-    budget: Budget,
-    batch_totals: BatchTotals,
-    deadlines: Deadlines,
+    sweeps: Sweeps,
     lists: ConsumerLists,
     /// Push consumers by the subject that they deliver to.
     deliver_subjects: FxHashMap<Box<[u8]>, Vec<ConsumerKey>>,
-    /// Streams with an `Expire` record due.
-    expiring: Vec<StreamId>,
     /// Events that wait for purges past the end and for streams between two logs.
     deferred: deferred::DeferredEvents<S::Peer>,
     /// Copies that are being compared with the state that is to take over, and when that goes on.
@@ -151,18 +144,8 @@ struct ConsumerLists {
     slow: Vec<ConsumerKey>,
     /// Waiting for a load of their stream, by index.
     loading: FxHashMap<StreamId, Vec<u32>>,
-    /// Streams that messages have left while some of their consumers had too many out.
-    freed: Vec<StreamId>,
-    /// When those consumers look again.
-    freed_at: Option<Timestamp>,
     /// When the unlogged ones are written at the latest.
     log_at: Option<Timestamp>,
-    /// Streams with removals that no consumer's record will tell of.
-    undeleted: Vec<StreamId>,
-    /// Streams with a sweep that is not done, in the order of their turns.
-    sweeping: VecDeque<StreamId>,
-    /// When the next part of a sweep is due.
-    sweep_at: Option<Timestamp>,
 }
 
 /// Buffers that keep their memory between calls.
@@ -182,19 +165,16 @@ impl<S: Sink> Engine<S> {
         let (bytes_max, table_bytes_max) = (config.bytes_max, config.table_bytes_max);
         let mut budget = Budget::new(subjects_max, msg_ids_max, bytes_max, table_bytes_max);
         budget.set_bounds(std::mem::take(&mut config.accounts));
+        let ledger = Ledger::new(budget, config.batches);
         Self {
-            budget,
-            batch_totals: BatchTotals::new(config.batches),
-            streams: Streams::new(config.domain.as_str().into(), config.hash_seed),
+            streams: Streams::new(config.domain.as_str().into(), config.hash_seed, ledger),
             config,
             sink,
             recovery: Recovery::default(),
             pending: Pending::default(),
-            touched: VecDeque::new(),
-            deadlines: Deadlines::default(),
+            sweeps: Sweeps::default(),
             lists: ConsumerLists::default(),
             deliver_subjects: FxHashMap::default(),
-            expiring: Vec::new(),
             deferred: deferred::DeferredEvents::default(),
             settling: VecDeque::new(),
             settle_at: None,
@@ -247,35 +227,6 @@ impl<S: Sink> Engine<S> {
         }
         self.pending.keep(batch);
     }
-
-    /// Notes that a record of the stream lies in frame `lsn`.
-    fn touch(touched: &mut VecDeque<(Lsn, StreamId)>, lsn: Lsn, id: StreamId) {
-        if touched.back() != Some(&(lsn, id)) {
-            touched.push_back((lsn, id));
-        }
-    }
-
-    /// Shows what has committed; returns the streams concerned, each with the last sequence that
-    /// readers saw before.
-    fn commit_streams<L: LogAccess>(&mut self, lsn: Lsn, log: &mut L) -> Vec<(StreamId, Seq)> {
-        let mut committed = Vec::new();
-        while let Some(&(_, id)) = self.touched.front().filter(|(at, _)| *at <= lsn) {
-            self.touched.pop_front();
-            let Some(slot) = self.streams.get_mut(id).filter(|slot| slot.committed_in != lsn)
-            else {
-                continue;
-            };
-            slot.committed_in = lsn;
-            let seen = Seq(slot.stream.committed_totals().last_seq);
-            slot.stream.commit(lsn, |seq, weight| log.dead(id, seq, weight));
-            slot.schedules_wait = false;
-            self.budget.settle(slot.stream.account(), slot.stream.account_use());
-            self.deadlines.schedule_stream(slot);
-            self.note_freed(id, log.now());
-            committed.push((id, seen));
-        }
-        committed
-    }
 }
 
 impl<S: Sink> Machine for Engine<S> {
@@ -297,7 +248,7 @@ impl<S: Sink> Machine for Engine<S> {
     }
 
     fn committed<L: LogAccess>(&mut self, lsn: Lsn, log: &mut L) {
-        let committed = self.commit_streams(lsn, log);
+        let committed = self.streams.commit(lsn, log);
         self.answer_pending(lsn, log);
         self.confirm_double_acks(lsn, log);
         if !self.deferred.is_empty() {
@@ -327,20 +278,19 @@ impl<S: Sink> Machine for Engine<S> {
     }
 
     fn next_deadline(&self) -> Option<Timestamp> {
-        let lists = &self.lists;
-        let sweeps = [lists.sweep_at, self.settle_at, self.details.next_at()];
-        let sweeps = sweeps.into_iter().flatten().min();
-        let due = [self.deadlines.next(), lists.log_at, sweeps, lists.freed_at];
-        due.into_iter().flatten().min()
+        let parts = [self.sweeps.next_at(), self.settle_at, self.details.next_at()];
+        let due = [self.streams.ledger().next_deadline(), self.lists.log_at];
+        parts.into_iter().chain(due).flatten().min()
     }
 
     fn tick<L: LogAccess>(&mut self, log: &mut L) {
         self.run_deadlines(log);
-        self.run_sweeps(log);
+        self.sweeps.run(&mut self.streams, log);
         self.run_settling(log);
         self.run_details(log);
         self.wake_full(log);
-        if self.lists.log_at.is_some_and(|at| at <= log.now()) {
+        let is_due = self.lists.log_at.is_some_and(|at| at <= log.now());
+        if is_due || self.streams.ledger().is_log_due(log.now()) {
             self.log_progress(log);
             log.flush_soon();
         }
@@ -353,7 +303,7 @@ impl<S: Sink> Machine for Engine<S> {
 
     fn before_seal<L: LogAccess>(&mut self, log: &mut L) {
         self.log_progress(log);
-        self.log_expiries(log);
+        self.streams.log_expiries(log);
     }
 
     fn failed(&mut self, reason: &str) {

@@ -4,7 +4,7 @@ use super::{Consumer, Env, Marks};
 use crate::index::MessageIndex;
 use crate::rules::CONFIRM_AFTER_COMMIT;
 use crate::sink::{Message, Sink};
-use nuthatch_log::{AppendError, LogAccess, Lsn, RecordKind, RecordRef, Seq, Urgency};
+use nuthatch_log::{AppendError, LogAccess, Lsn, RecordKind, RecordRef, Seq, StreamId, Urgency};
 use std::collections::VecDeque;
 
 /// Double acks that may wait for a commit; more are left unconfirmed, so their clients ask again.
@@ -34,33 +34,29 @@ impl<T> Consumer<T> {
     ///
     /// # Errors
     /// [`AppendError`] of the log; the progress stays to be logged.
-    pub fn log_state<I, L, S>(
+    pub fn log_state<L: LogAccess>(
         &mut self,
-        env: &mut Env<'_, I, L, S>,
+        stream: StreamId,
+        log: &mut L,
         urgency: Urgency,
-    ) -> Result<(), AppendError>
-    where
-        I: MessageIndex,
-        L: LogAccess,
-        S: Sink<Target = T>,
-    {
+    ) -> Result<(), AppendError> {
         let mut body = std::mem::take(&mut self.logging.buffer);
         body.clear();
         self.encode_progress(&mut body);
         let record = RecordRef {
             kind: RecordKind::ConsumerState,
-            stream: env.stream,
+            stream,
             seq: Seq(0),
-            timestamp: env.log.now(),
+            timestamp: log.now(),
             subject: self.config.name.as_bytes(),
             headers: b"",
             body: &body,
         };
-        let appended = env.log.append(&record, urgency, true);
+        let appended = log.append(&record, urgency, true);
         self.logging.buffer = body;
         let lsn = appended?.lsn;
         self.logging.dirty = false;
-        self.logged_at(lsn, env.log.committed());
+        self.logged_at(lsn, log.committed());
         for (waits_for, _) in self.logging.confirmations.iter_mut().rev() {
             if waits_for.is_some() {
                 break;

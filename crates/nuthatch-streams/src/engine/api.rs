@@ -2,7 +2,7 @@
 
 use super::Engine;
 use super::advisory::random_name;
-use super::consumers::{ConsumerKey, env, log_slot_progress};
+use super::consumers::{ConsumerKey, env};
 use super::details::Details;
 use super::pending::{OpOrInfo, PendingOutput};
 use super::stream_slot::StreamSlot;
@@ -12,7 +12,7 @@ use crate::consumer::{
 };
 use crate::op::{Op, OpOutcome, OpResult, Respond, Usage};
 use crate::records::CONSUMER_DELETE_BODY;
-use crate::rules::{ANSWER_AFTER_COMMIT, DURABLE_INFO, RELEASES_BEFORE_CHANGES};
+use crate::rules::{ANSWER_AFTER_COMMIT, DURABLE_INFO};
 use crate::sink::Sink;
 use crate::stream::LAST_SEQ_MAX;
 use crate::stream::{refusal, unavailable};
@@ -96,7 +96,7 @@ impl<S: Sink> Engine<S> {
                 return respond(Ok(self.streams.catalog(self.recovery.unreadable_records())));
             }
             Op::SetAccounts(bounds) => {
-                self.budget.set_bounds(bounds);
+                self.streams.ledger_mut().budget_mut().set_bounds(bounds);
                 return respond(Ok(OpOutcome::Done));
             }
             Op::Usage { account } => {
@@ -121,32 +121,13 @@ impl<S: Sink> Engine<S> {
         }
     }
 
-    /// Before a control record of a stream: what its consumers let go is logged, so that a replay
-    /// finds the same messages.
-    pub(super) fn log_releases<L: LogAccess>(
-        &mut self,
-        id: StreamId,
-        log: &mut L,
-    ) -> Result<(), JsError> {
-        let Some(slot) = self.streams.get_mut(id) else { return Ok(()) };
-        if !RELEASES_BEFORE_CHANGES.holds() {
-            return Ok(());
-        }
-        // Under interest retention progress matters that let nothing go yet: what another consumer
-        // lets go later is gone because of it.
-        if slot.stream.unlogged().messages == 0
-            && slot.stream.limits().retention != RetentionPolicy::Interest
-        {
-            return Ok(());
-        }
-        log_slot_progress(slot, &mut self.sink, &self.config.domain, log).map_err(refusal)
-    }
-
     /// The limits of the server on consumers, or lower ones of the stream's account.
     fn consumer_limits(&mut self, id: StreamId) -> Result<ConsumerLimits, JsError> {
         let account = self.streams.live(id)?.stream.account();
         let mut limits = self.config.consumers;
-        let Some(bounds) = self.budget.bounds_of(account) else { return Ok(limits) };
+        let Some(bounds) = self.streams.ledger().budget().bounds_of(account) else {
+            return Ok(limits);
+        };
         // 0 is no limit in both.
         let lower = |one: i64, other: i64| {
             if one > 0 && other > 0 { one.min(other) } else { one.max(other) }
@@ -176,7 +157,7 @@ impl<S: Sink> Engine<S> {
             }
         }
         let Some(index) = existing else {
-            self.log_releases(id, log)?;
+            self.streams.live(id)?.log_releases(log)?;
             return self.add_consumer(id, config, filter.clone(), log);
         };
         let is_same = slot.consumers.get(index).is_some_and(|old| *old.consumer.config() == config);
@@ -185,7 +166,7 @@ impl<S: Sink> Engine<S> {
             let uncommitted = slot.stream.uncommitted();
             return self.consumer_outcome(key, uncommitted, log);
         }
-        self.log_releases(id, log)?;
+        self.streams.live(id)?.log_releases(log)?;
         self.update_consumer(key, config, filter.clone(), log)
     }
 
@@ -196,7 +177,7 @@ impl<S: Sink> Engine<S> {
         filter: Filter,
         log: &mut L,
     ) -> Done {
-        let slot = self.streams.get_mut(id).ok_or(JsError::STREAM_NOT_FOUND)?;
+        let (slot, ledger) = self.streams.entry(id).ok_or(JsError::STREAM_NOT_FOUND)?;
         slot.stream.set_has_consumers(true);
         let mut released = Vec::new();
         let stream_config = slot.stream.shared_config();
@@ -214,8 +195,7 @@ impl<S: Sink> Engine<S> {
         let name = consumer.name().to_owned();
         let index = slot.consumers.insert(consumer);
         let account = slot.stream.account();
-        slot.stream.mark(lsn);
-        Self::touch(&mut self.touched, lsn, id);
+        ledger.stored(slot, lsn);
         let key = ConsumerKey { stream: id, index };
         self.watch_deliver_subject(key);
         self.advise_consumer(account, &stream_config.name, &name, "create", log);
@@ -245,12 +225,11 @@ impl<S: Sink> Engine<S> {
         self.watch_deliver_subject(key);
         let lsn = appended.ok_or(JsError::CONSUMER_NOT_FOUND)?.map_err(refusal)?;
         self.pump_later(key);
-        if let Some(slot) = self.streams.get_mut(key.stream) {
-            slot.stream.mark(lsn);
-            Self::touch(&mut self.touched, lsn, key.stream);
+        if let Some((slot, ledger)) = self.streams.entry(key.stream) {
+            ledger.stored(slot, lsn);
         }
         // With other filters it may need less.
-        self.start_sweep(key.stream, log);
+        self.sweeps.start(key.stream, &mut self.streams, log);
         self.consumer_outcome(key, Some(lsn), log)
     }
 
@@ -265,7 +244,7 @@ impl<S: Sink> Engine<S> {
         if seq > LAST_SEQ_MAX {
             return Err(JsError::CONSUMER_INVALID_RESET.with_err("sequence too large"));
         }
-        self.log_releases(id, log)?;
+        self.streams.live(id)?.log_releases(log)?;
         let config = self.streams.live(id)?.stream.shared_config();
         let done = self.call(key, log, |consumer, env| {
             let seq = consumer
@@ -277,9 +256,9 @@ impl<S: Sink> Engine<S> {
         });
         let (seq, lsn) = done.ok_or(JsError::CONSUMER_NOT_FOUND)??;
         self.pump_later(key);
-        self.changed(id, lsn);
+        self.streams.changed(id, lsn);
         // It may need less than before.
-        self.start_sweep(id, log);
+        self.sweeps.start(id, &mut self.streams, log);
         match self.consumer_outcome(key, Some(lsn), log)? {
             (lsn, OpOutcome::Consumer(info)) => Ok((lsn, OpOutcome::Reset { seq, info })),
             other => Ok(other),
@@ -329,8 +308,8 @@ impl<S: Sink> Engine<S> {
         urgency: Urgency,
         log: &mut L,
     ) -> Result<Lsn, JsError> {
-        self.log_releases(key.stream, log)?;
         let slot = self.streams.get_mut(key.stream).ok_or(JsError::STREAM_NOT_FOUND)?;
+        slot.log_releases(log)?;
         let consumer = slot.consumers.get(key.index).ok_or(JsError::CONSUMER_NOT_FOUND)?;
         let name = consumer.consumer.name().to_owned();
         let record = RecordRef {
@@ -344,7 +323,7 @@ impl<S: Sink> Engine<S> {
         };
         let lsn = log.append(&record, urgency, true).map_err(refusal)?.lsn;
         self.unwatch_deliver_subject(key);
-        let slot = self.streams.get_mut(key.stream).ok_or(JsError::STREAM_NOT_FOUND)?;
+        let (slot, ledger) = self.streams.entry(key.stream).ok_or(JsError::STREAM_NOT_FOUND)?;
         if let Some(mut removed) = slot.consumers.remove(key.index) {
             let mut released = Vec::new();
             let mut env =
@@ -352,9 +331,8 @@ impl<S: Sink> Engine<S> {
             removed.consumer.on_delete(&mut env);
         }
         slot.stream.set_has_consumers(!slot.consumers.is_empty());
-        slot.stream.mark(lsn);
-        Self::touch(&mut self.touched, lsn, key.stream);
-        self.start_sweep(key.stream, log);
+        ledger.stored(slot, lsn);
+        self.sweeps.start(key.stream, &mut self.streams, log);
         let slot = self.streams.get_mut(key.stream).ok_or(JsError::STREAM_NOT_FOUND)?;
         let (account, stream) = (slot.stream.account(), slot.stream.config().name.clone());
         self.advise_consumer(account, &stream, &name, "delete", log);

@@ -128,7 +128,7 @@ impl<S: Sink> Engine<S> {
         asker: DirectAsker<S::Peer>,
         log: &mut L,
     ) {
-        self.expire_stream(id, log);
+        self.streams.expire(id, log);
         let Some(slot) = self.streams.get(id) else { return };
         let account = slot.stream.account();
         match targets(&slot.stream, &request) {

@@ -6,7 +6,6 @@ use super::Engine;
 use super::fast::FastBatch;
 use super::pending::Answer;
 use super::publish::refusal_body;
-use super::stream_slot::StreamSlot;
 use crate::event::{ClientBatch, PublishItem};
 use crate::sink::Sink;
 use crate::stream::{BATCH_MESSAGES_MAX, BatchRefusal, Limits, Publish, PublishHeaders, rewritten};
@@ -315,16 +314,6 @@ impl Batches {
         let staged_bytes = self.atomic.values().map(|batch| batch.bytes).sum();
         (self.atomic.len(), self.fast.len(), staged_bytes)
     }
-
-    /// Everything goes, with the stream.
-    pub(super) fn clear(&mut self, totals: &mut BatchTotals) {
-        for batch in self.atomic.values() {
-            totals.staged_bytes -= batch.bytes;
-        }
-        totals.atomic -= self.atomic.len();
-        totals.fast -= self.fast.len();
-        *self = Self::default();
-    }
 }
 
 /// The header block of a batch's message as it is stored, where that differs: without the header
@@ -381,9 +370,7 @@ impl<S: Sink> Engine<S> {
             }
             Err(error) => Err(error),
         };
-        if let Some(slot) = self.streams.get_mut(item.stream) {
-            self.deadlines.schedule_stream(slot);
-        }
+        self.streams.schedule(item.stream);
         let slot = self.streams.get(item.stream);
         let name = self.streams.name_of(item.stream);
         let (body, after) = match done {
@@ -408,8 +395,8 @@ impl<S: Sink> Engine<S> {
         if let Some(reason) = &self.failed {
             return Err(crate::stream::unavailable(reason));
         }
-        let totals = &mut self.batch_totals;
-        let slot = self.streams.live(id)?;
+        let (slot, ledger) = self.streams.live_entry(id)?;
+        let totals = &mut ledger.batches;
         slot.stream.check_size(publish)?;
         if !slot.stream.limits().atomic {
             return Err(JsError::ATOMIC_PUBLISH_DISABLED);
@@ -433,19 +420,19 @@ impl<S: Sink> Engine<S> {
     ) -> Result<(u64, usize, Lsn), JsError> {
         let publishes: Vec<Publish<'_>> =
             whole.messages.iter().map(StagedMessage::publish).collect();
-        self.log_releases(id, log)?;
-        let Some(slot) = self.streams.get_mut(id) else { return Err(JsError::STREAM_NOT_FOUND) };
-        let slot: &mut StreamSlot<S> = slot;
+        self.streams.live(id)?.log_releases(log)?;
+        let entry = self.streams.entry(id);
+        let (slot, ledger) = entry.ok_or(JsError::STREAM_NOT_FOUND)?;
         let (stream, consumers) = (&mut slot.stream, &slot.consumers);
         let done = stream
-            .commit_batch(&publishes, log, &self.budget, |subject| consumers.any_wants(subject));
+            .commit_batch(&publishes, log, ledger.budget(), |subject| consumers.any_wants(subject));
         let (result, lsn) = match done {
             Ok(done) => (Ok((done.last_seq, publishes.len(), done.lsn)), Some(done.lsn)),
             Err(BatchRefusal::Checked(error)) => (Err(error), None),
             Err(BatchRefusal::Broken(error, lsn)) => (Err(error), lsn),
         };
         if let Some(lsn) = lsn {
-            self.changed(id, lsn);
+            self.streams.changed(id, lsn);
         }
         result
     }
@@ -458,9 +445,9 @@ impl<S: Sink> Engine<S> {
         why: Option<Abandoned>,
         log: &mut L,
     ) {
-        let Some(slot) = self.streams.get_mut(id) else { return };
+        let Some((slot, ledger)) = self.streams.entry(id) else { return };
         if let Some(batches) = &mut slot.batches {
-            batches.remove(batch, &mut self.batch_totals);
+            batches.remove(batch, &mut ledger.batches);
         }
         if let Some(why) = why {
             let (account, name) = (slot.stream.account(), slot.stream.config().name.clone());
@@ -471,13 +458,13 @@ impl<S: Sink> Engine<S> {
     /// Gives up the batches of a stream that have fallen silent.
     pub(super) fn sweep_batches<L: LogAccess>(&mut self, id: StreamId, log: &mut L) {
         let now = log.now();
-        let Some(slot) = self.streams.get_mut(id) else { return };
+        let Some((slot, ledger)) = self.streams.entry(id) else { return };
         let Some(batches) =
             slot.batches.as_mut().filter(|b| b.check_at.is_some_and(|at| at <= now))
         else {
             return;
         };
-        let silent = batches.sweep(now, &mut self.batch_totals);
+        let silent = batches.sweep(now, &mut ledger.batches);
         if batches.is_empty() {
             slot.batches = None;
         }

@@ -2,7 +2,7 @@
 
 use super::Engine;
 use super::caught_up::CaughtUp;
-use super::stream_slot::StreamSlot;
+use super::ledger::PROGRESS_LOG_INTERVAL_NS;
 use crate::consumer::{Ack, Consumer, Env, Pull};
 use crate::event::{AckItem, ClientBatch, FlowItem, PullItem};
 use crate::index::MessageIndex;
@@ -187,8 +187,35 @@ impl<T> Consumers<T> {
         self.iter().any(|consumer| consumer.wants(subject))
     }
 
+    /// Writes the progress of those that have any to tell.
+    ///
+    /// # Errors
+    /// The log has no room; what was not written stays to be logged.
+    pub(super) fn log_progress<L: LogAccess>(
+        &mut self,
+        stream: StreamId,
+        log: &mut L,
+    ) -> Result<(), AppendError> {
+        while let Some(&index) = self.dirty.last() {
+            if let Some(slot) = self.get_mut(index) {
+                if slot.consumer.needs_log().is_some() {
+                    slot.consumer.log_state(stream, log, Urgency::Lazy)?;
+                }
+                slot.listed.dirty = false;
+            }
+            self.dirty.pop();
+        }
+        Ok(())
+    }
+
     /// True if any consumer but `except` still needs a message.
-    fn any_needs(&mut self, stream: &Stream, seq: Seq, subject: u32, except: u32) -> bool {
+    pub(super) fn any_needs(
+        &mut self,
+        stream: &Stream,
+        seq: Seq,
+        subject: u32,
+        except: u32,
+    ) -> bool {
         self.slots.iter_mut().enumerate().any(|(index, slot)| {
             index as u32 != except
                 && slot.as_mut().is_some_and(|slot| slot.consumer.needs(stream, seq, subject))
@@ -217,56 +244,6 @@ pub(super) fn env<'a, L, S>(
     }
 }
 
-/// Removes what a consumer has let go and no other one needs. Returns whether the log must be told
-/// of it: it will not learn it from the consumers' own records if one of them is in memory, be it
-/// this one or another that had let go before.
-fn release<S: Sink, L: LogAccess>(
-    slot: &mut StreamSlot<S>,
-    index: u32,
-    released: &mut Vec<Seq>,
-    log: &mut L,
-) -> bool {
-    let id = slot.stream.id();
-    let is_interest = slot.stream.limits().retention == RetentionPolicy::Interest;
-    let is_memory = slot.consumers.any_memory();
-    let was_empty = slot.undeleted.ranges.is_empty();
-    for seq in released.drain(..) {
-        let Some(subject) = slot.stream.held_subject(seq) else { continue };
-        if is_interest && slot.consumers.any_needs(&slot.stream, seq, subject, index) {
-            continue;
-        }
-        slot.stream.release(seq.0, &mut |seq, weight| log.dead(id, seq, weight));
-        if is_memory {
-            slot.undeleted.add(seq.0);
-        }
-    }
-    was_empty && !slot.undeleted.ranges.is_empty()
-}
-
-/// Writes the progress of every consumer of a stream that has any to tell, and what else was
-/// dropped, so that the log knows which messages exist.
-pub(super) fn log_slot_progress<S: Sink, L: LogAccess>(
-    slot: &mut StreamSlot<S>,
-    sink: &mut S,
-    domain: &str,
-    log: &mut L,
-) -> Result<(), AppendError> {
-    slot.log_undeleted(log)?;
-    let mut released = Vec::new();
-    while let Some(&index) = slot.consumers.dirty.last() {
-        if let Some(consumer) = slot.consumers.get_mut(index) {
-            if consumer.consumer.needs_log().is_some() {
-                let mut env = env(&slot.stream, sink, log, domain, &mut released);
-                consumer.consumer.log_state(&mut env, Urgency::Lazy)?;
-            }
-            consumer.listed.dirty = false;
-        }
-        slot.consumers.dirty.pop();
-    }
-    slot.stream.set_releases_logged();
-    Ok(())
-}
-
 /// True if we have the API level that a request's headers ask for, if they do.
 pub(super) fn offers_level(headers: &[u8]) -> bool {
     headers.is_empty() || find_header(headers, b"Nats-Required-Api-Level").is_none_or(is_level_met)
@@ -280,16 +257,16 @@ impl<S: Sink> Engine<S> {
         log: &mut L,
         call: impl FnOnce(&mut Consumer<S::Target>, &mut Env<'_, Stream, L, S>) -> R,
     ) -> Option<R> {
-        let slot = self.streams.get_mut(key.stream)?;
+        let (slot, ledger) = self.streams.entry(key.stream)?;
         let consumer = slot.consumers.get_mut(key.index)?;
         let mut released = std::mem::take(&mut self.scratch.released);
         let mut env = env(&slot.stream, &mut self.sink, log, &self.config.domain, &mut released);
         let outcome = call(&mut consumer.consumer, &mut env);
         if !released.is_empty() {
-            let must_tell = release(slot, key.index, &mut released, log);
-            self.budget.settle(slot.stream.account(), slot.stream.account_use());
+            let must_tell = slot.release(key.index, &mut released, log);
+            ledger.settle(slot);
             if must_tell {
-                self.delete_later(key.stream, log.now());
+                ledger.delete_later(key.stream, log.now());
             }
         }
         self.scratch.released = released;
@@ -299,12 +276,12 @@ impl<S: Sink> Engine<S> {
 
     /// Puts a consumer on the lists that it belongs to now.
     fn file(&mut self, key: ConsumerKey, now: Timestamp) {
-        let slot = self.streams.get_mut(key.stream).expect("the consumer was called");
+        let (slot, ledger) = self.streams.entry(key.stream).expect("the consumer was called");
         let consumers = &mut slot.consumers;
         let entry = consumers.slots.get_mut(key.index as usize);
         let entry = entry.and_then(|slot| slot.as_deref_mut()).expect("the consumer was called");
         let (consumer, listed) = (&entry.consumer, &mut entry.listed);
-        self.deadlines.schedule_consumer(key, &mut entry.scheduled, consumer.next_deadline());
+        ledger.schedule_consumer(key, &mut entry.scheduled, consumer.next_deadline());
         if consumer.has_caught_up() && !std::mem::replace(&mut listed.caught_up, true) {
             consumers.caught_up.push(key.index, consumer.config());
         }
@@ -332,7 +309,7 @@ impl<S: Sink> Engine<S> {
         }
         if needs_log.is_some() && !std::mem::replace(&mut listed.unlogged, true) {
             self.lists.unlogged.push(key);
-            let at = now.plus_nanos(super::PROGRESS_LOG_INTERVAL_NS);
+            let at = now.plus_nanos(PROGRESS_LOG_INTERVAL_NS);
             self.lists.log_at.get_or_insert(at);
         }
     }
@@ -552,7 +529,7 @@ impl<S: Sink> Engine<S> {
             self.call(key, log, |consumer, env| {
                 if consumer.needs_log() == Some(Urgency::Awaited) {
                     // Without room it stays to be logged, and the ack unconfirmed.
-                    let _ = consumer.log_state(env, Urgency::Awaited);
+                    let _ = consumer.log_state(env.stream, env.log, Urgency::Awaited);
                 }
             });
         }
@@ -561,7 +538,7 @@ impl<S: Sink> Engine<S> {
     /// Writes the progress of every consumer that has any to tell.
     pub(super) fn log_progress<L: LogAccess>(&mut self, log: &mut L) {
         self.lists.log_at = None;
-        self.log_undeleted(log);
+        self.streams.log_undeleted(log);
         let keys = std::mem::take(&mut self.lists.unlogged);
         for &key in &keys {
             let Some(listed) = self.listed(key) else { continue };
@@ -569,7 +546,7 @@ impl<S: Sink> Engine<S> {
             self.call(key, log, |consumer, env| {
                 if consumer.needs_log().is_some() {
                     // Without room it stays to be logged: `file` lists it again.
-                    let _ = consumer.log_state(env, Urgency::Lazy);
+                    let _ = consumer.log_state(env.stream, env.log, Urgency::Lazy);
                 }
             });
         }

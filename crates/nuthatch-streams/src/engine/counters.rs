@@ -152,9 +152,8 @@ impl<S: Sink> Engine<S> {
         subject: &[u8],
         (seq, lsn): (u64, Lsn),
     ) {
-        let Some(slot) = self.streams.get_mut(item.stream) else { return };
-        slot.stream.mark(lsn);
-        Self::touch(&mut self.touched, lsn, item.stream);
+        let Some((slot, ledger)) = self.streams.entry(item.stream) else { return };
+        ledger.stored(slot, lsn);
         let mut body = slot.ack_prefix.to_vec();
         push_u64(&mut body, seq);
         if let Some(total) = slot.stream.counted(subject, seq) {

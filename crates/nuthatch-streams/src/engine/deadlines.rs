@@ -4,9 +4,8 @@ use super::Engine;
 use super::consumers::ConsumerKey;
 use super::stream_slot::StreamSlot;
 use crate::consumer::TickOutcome;
-use crate::rules::{LOG_EXPIRY, RELEASES_BEFORE_CHANGES};
 use crate::sink::Sink;
-use nuthatch_log::{LogAccess, RecordKind, RecordRef, StreamId, Timestamp, Urgency};
+use nuthatch_log::{LogAccess, StreamId, Timestamp, Urgency};
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
@@ -79,7 +78,17 @@ impl Deadlines {
         }
     }
 
-    fn pop(&mut self, now: Timestamp) -> Option<(Timestamp, Who)> {
+    /// Drops stale entries if they may be many. Amortised O(1) per entry.
+    pub(super) fn sweep(&mut self, is_current: impl Fn(Timestamp, Who) -> bool) {
+        if self.heap.len() < SWEEP_ABOVE_ENTRIES.max(2 * self.swept_len) {
+            return;
+        }
+        self.heap.retain(|Reverse((at, who))| is_current(*at, *who));
+        self.swept_len = self.heap.len();
+    }
+
+    /// The next entry that is due.
+    pub(super) fn pop(&mut self, now: Timestamp) -> Option<(Timestamp, Who)> {
         let Reverse((at, _)) = self.heap.peek()?;
         if *at > now {
             return None;
@@ -89,35 +98,9 @@ impl Deadlines {
 }
 
 impl<S: Sink> Engine<S> {
-    /// Drops stale entries. Amortised O(1) per entry.
-    fn sweep_deadlines(&mut self) {
-        let heap = &mut self.deadlines.heap;
-        if heap.len() < SWEEP_ABOVE_ENTRIES.max(2 * self.deadlines.swept_len) {
-            return;
-        }
-        let streams = &self.streams;
-        heap.retain(|Reverse((at, who))| {
-            let scheduled = match who {
-                Who::Stream(id) => streams.get(*id).and_then(|slot| slot.scheduled),
-                Who::Consumer(key) => {
-                    let slot = streams.get(key.stream);
-                    slot.and_then(|slot| slot.consumers.get(key.index)).and_then(|c| c.scheduled)
-                }
-            };
-            scheduled == Some(*at)
-        });
-        self.deadlines.swept_len = heap.len();
-    }
-
     /// Calls everybody whose time has come, each once.
     pub(super) fn run_deadlines<L: LogAccess>(&mut self, log: &mut L) {
-        self.sweep_deadlines();
-        let now = log.now();
-        let mut due = Vec::new();
-        while let Some(entry) = self.deadlines.pop(now) {
-            due.push(entry);
-        }
-        for (at, who) in due {
+        for (at, who) in self.streams.take_due(log.now()) {
             match who {
                 Who::Stream(id) => self.stream_due(id, at, log),
                 Who::Consumer(key) => self.consumer_due(key, at, log),
@@ -126,24 +109,25 @@ impl<S: Sink> Engine<S> {
     }
 
     fn stream_due<L: LogAccess>(&mut self, id: StreamId, at: Timestamp, log: &mut L) {
-        let Some(slot) = self.streams.get_mut(id).filter(|s| s.scheduled == Some(at)) else {
+        let Some((slot, ledger)) = self.streams.entry(id) else { return };
+        if slot.scheduled != Some(at) {
             return;
-        };
+        }
         slot.scheduled = None;
         if slot.migration.holds() {
             // It is scheduled again once it goes on.
             return;
         }
         slot.stream.sweep_ids(log.now());
-        self.budget.settle(slot.stream.account(), slot.stream.account_use());
-        self.expire_stream(id, log);
+        ledger.settle(slot);
+        ledger.expire(slot, log);
         self.sweep_batches(id, log);
         self.run_schedules(id, log);
-        if let Some(slot) = self.streams.get_mut(id) {
+        if let Some((slot, ledger)) = self.streams.entry(id) {
             if slot.stream.next_expiry().is_some_and(|at| at <= log.now()) {
                 slot.expire_after = log.now().plus_nanos(EXPIRY_RETRY_NS);
             }
-            self.deadlines.schedule_stream(slot);
+            ledger.schedule(slot);
         }
     }
 
@@ -168,85 +152,6 @@ impl<S: Sink> Engine<S> {
         if outcome == TickOutcome::Expired {
             // Without room for the record the consumer stays until there is.
             let _ = self.delete_consumer(key, Urgency::Lazy, log);
-        }
-    }
-
-    /// Lets messages go that are older than the stream's limit. The record follows with the next
-    /// frame; until then the clock says the same.
-    pub(super) fn expire_stream<L: LogAccess>(&mut self, id: StreamId, log: &mut L) {
-        let now = log.now();
-        let Some(slot) = self.streams.get_mut(id).filter(|slot| !slot.migration.holds()) else {
-            return;
-        };
-        if slot.stream.limits().restoring {
-            return;
-        }
-        if slot.stream.is_timed() {
-            return self.expire_timed(id, log);
-        }
-        if slot.stream.expire(now, &mut |seq, weight| log.dead(id, seq, weight)) > 0 {
-            self.expiring.push(id);
-            self.budget.settle(slot.stream.account(), slot.stream.account_use());
-            self.note_freed(id, now);
-        }
-    }
-
-    /// The same for a stream whose messages have times of their own: logged at once.
-    fn expire_timed<L: LogAccess>(&mut self, id: StreamId, log: &mut L) {
-        let Some(slot) = self.streams.undeleted(id) else { return };
-        if slot.stream.is_jumping() {
-            return;
-        }
-        if self.failed.is_some() || slot.stream.next_expiry().is_none_or(|at| at > log.now()) {
-            return;
-        }
-        // What consumers let go comes first in the log, as deletes depend on what is there.
-        if RELEASES_BEFORE_CHANGES.holds()
-            && super::consumers::log_slot_progress(slot, &mut self.sink, &self.config.domain, log)
-                .is_err()
-        {
-            return;
-        }
-        let mut expired = slot.stream.expire_timed(log, &self.budget);
-        let is_first = slot.undeleted.ranges.is_empty() && !expired.unlogged.ranges.is_empty();
-        slot.undeleted.ranges.append(&mut expired.unlogged.ranges);
-        match expired.lsn {
-            Some(lsn) => self.changed(id, lsn),
-            None => self.budget.settle(slot.stream.account(), slot.stream.account_use()),
-        }
-        if is_first {
-            self.delete_later(id, log.now());
-        }
-    }
-
-    /// Writes the `Expire` records that are due.
-    pub(super) fn log_expiries<L: LogAccess>(&mut self, log: &mut L) {
-        if !LOG_EXPIRY.holds() {
-            return;
-        }
-        let mut due = std::mem::take(&mut self.expiring);
-        due.sort_unstable();
-        due.dedup();
-        for id in due {
-            let Some(slot) = self.streams.undeleted(id) else {
-                continue;
-            };
-            let Some(seq) = slot.stream.due_expiry() else { continue };
-            let record = RecordRef {
-                kind: RecordKind::Expire,
-                stream: id,
-                seq,
-                timestamp: log.now(),
-                subject: b"",
-                headers: b"",
-                body: b"",
-            };
-            // Without room it goes with the next frame: by then the stream's age may be another, and
-            // what is gone must not come back.
-            match log.append(&record, Urgency::Lazy, true) {
-                Ok(_) => slot.stream.expiry_logged(seq),
-                Err(_) => self.expiring.push(id),
-            }
         }
     }
 }

@@ -62,7 +62,7 @@ impl<S: Sink> Engine<S> {
         respond: Respond,
         log: &mut L,
     ) {
-        self.expire_stream(id, log);
+        self.streams.expire(id, log);
         let is_plain = details.subjects.is_none() && details.deleted.is_none();
         if (is_plain || self.details.waiting.is_empty())
             && let Some(answer) = self.details_part(id, &mut details, log)

@@ -9,7 +9,6 @@ use super::batches::{
     BATCH_ID_BYTES_MAX, BatchTotals, Batches, batch_ack, parse_digits, stored_headers,
 };
 use super::publish::refusal_body;
-use super::stream_slot::StreamSlot;
 use crate::event::{ClientBatch, PublishItem};
 use crate::sink::Sink;
 use crate::stream::{Admitted, Publish, PublishHeaders, scan};
@@ -313,9 +312,7 @@ impl<S: Sink> Engine<S> {
             let after = late.and_then(|slot| slot.stream.uncommitted());
             self.answer_item(batch, item, body, after);
         }
-        if let Some(slot) = self.streams.get_mut(item.stream) {
-            self.deadlines.schedule_stream(slot);
-        }
+        self.streams.schedule(item.stream);
     }
 
     fn fast_message<L: LogAccess>(
@@ -328,7 +325,7 @@ impl<S: Sink> Engine<S> {
         if let Some(reason) = &self.failed {
             return Err(crate::stream::unavailable(reason));
         }
-        let slot = self.streams.live(id)?;
+        let (slot, ledger) = self.streams.live_entry(id)?;
         slot.stream.check_size(publish)?;
         if !slot.stream.limits().batched {
             return Err(JsError::BATCH_PUBLISH_DISABLED);
@@ -338,7 +335,7 @@ impl<S: Sink> Engine<S> {
         if reply.id.len() > BATCH_ID_BYTES_MAX {
             return Err(JsError::BATCH_PUBLISH_INVALID_BATCH_ID);
         }
-        let totals = &mut self.batch_totals;
+        let totals = &mut ledger.batches;
         let batches = slot.batches.get_or_insert_default();
         let is_next = match batches.fast.get_mut(reply.id) {
             Some(batch) => {
@@ -373,11 +370,10 @@ impl<S: Sink> Engine<S> {
         found: &PublishHeaders<'_>,
         log: &mut L,
     ) -> Result<Admitted, JsError> {
-        let Some(slot) = self.streams.get_mut(id) else { return Err(JsError::STREAM_NOT_FOUND) };
-        let slot: &mut StreamSlot<S> = slot;
+        let entry = self.streams.entry(id);
+        let (slot, ledger) = entry.ok_or(JsError::STREAM_NOT_FOUND)?;
         if slot.stream.must_log_releases(publish) {
-            super::consumers::log_slot_progress(slot, &mut self.sink, &self.config.domain, log)
-                .map_err(crate::stream::refusal)?;
+            slot.log_progress(log).map_err(crate::stream::refusal)?;
         }
         let rewritten = stored_headers(publish.headers, found, slot.stream.limits());
         let scanned;
@@ -388,11 +384,11 @@ impl<S: Sink> Engine<S> {
             found = &scanned;
         }
         let (stream, consumers) = (&mut slot.stream, &slot.consumers);
-        let stored = stream
-            .publish(&publish, found, log, &self.budget, |subject| consumers.any_wants(subject))?;
+        let stored = stream.publish(&publish, found, log, ledger.budget(), |subject| {
+            consumers.any_wants(subject)
+        })?;
         if let Admitted::Sequenced { lsn, .. } = stored {
-            slot.stream.mark(lsn);
-            Self::touch(&mut self.touched, lsn, id);
+            ledger.stored(slot, lsn);
         }
         Ok(stored)
     }
@@ -405,8 +401,8 @@ impl<S: Sink> Engine<S> {
         stored: Result<Admitted, JsError>,
         at_once: Option<Vec<u8>>,
     ) -> FastReplies {
-        let totals = &mut self.batch_totals;
-        let Some(slot) = self.streams.get_mut(id) else { return FastReplies::default() };
+        let Some((slot, ledger)) = self.streams.entry(id) else { return FastReplies::default() };
+        let totals = &mut ledger.batches;
         let (prefix, name) = (&slot.ack_prefix, &slot.stream.config().name);
         let Some(batches) = &mut slot.batches else { return FastReplies::default() };
         let count = batches.fast.len();

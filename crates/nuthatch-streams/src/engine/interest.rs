@@ -9,7 +9,7 @@
 //! A sweep asks every consumer about every message. It is done in parts ([`SWEEP_LOOKS`]), so that
 //! a large stream does not hold up the others; the first part at once.
 
-use super::Engine;
+use super::registry::Streams;
 use super::stream_slot::StreamSlot;
 use crate::records::Delete;
 use crate::rules::{FINISH_SWEEP, LOG_DROPS, NOTE_SWEEP};
@@ -19,6 +19,7 @@ use nuthatch_log::{
     AppendError, LogAccess, Lsn, RecordKind, RecordRef, Seq, StreamId, Timestamp, Urgency,
 };
 use nuthatch_protocol::js::RetentionPolicy;
+use std::collections::VecDeque;
 
 /// Questions to consumers in one part of a sweep: about a millisecond.
 const SWEEP_LOOKS: usize = 32 * 1024;
@@ -132,11 +133,35 @@ impl<S: Sink> StreamSlot<S> {
     }
 }
 
-impl<S: Sink> Engine<S> {
+/// Sweeps in progress, in the order of their turns.
+#[derive(Default)]
+pub(super) struct Sweeps {
+    /// Their streams. One that has left is passed over.
+    queue: VecDeque<StreamId>,
+    /// When the next part is due.
+    at: Option<Timestamp>,
+}
+
+impl Sweeps {
+    /// When the next part is due.
+    pub(super) const fn next_at(&self) -> Option<Timestamp> {
+        self.at
+    }
+
+    fn wake_at(&mut self, at: Timestamp) {
+        let due = self.at.get_or_insert(at);
+        *due = (*due).min(at);
+    }
+
     /// Interest retention: begins to look for messages that no consumer needs any more, from the
     /// start.
-    pub(super) fn start_sweep<L: LogAccess>(&mut self, id: StreamId, log: &mut L) {
-        let slot = self.streams.get_mut(id).expect("the stream that changed is there");
+    pub(super) fn start<S: Sink, L: LogAccess>(
+        &mut self,
+        id: StreamId,
+        streams: &mut Streams<S>,
+        log: &mut L,
+    ) {
+        let slot = streams.get_mut(id).expect("the stream that changed is there");
         if slot.stream.limits().retention != RetentionPolicy::Interest {
             return;
         }
@@ -145,15 +170,22 @@ impl<S: Sink> Engine<S> {
             slot.stream.set_unswept(last);
         }
         if slot.sweep.replace(Sweep { next: 0, last }).is_none() {
-            self.lists.sweeping.push_back(id);
+            self.queue.push_back(id);
         }
-        self.sweep_stream(id, log);
+        self.run_part(id, streams, log);
     }
 
-    /// One part of a sweep. It goes on later if it is not done.
-    fn sweep_stream<L: LogAccess>(&mut self, id: StreamId, log: &mut L) {
-        let goes_on = |slot: &&mut StreamSlot<S>| !slot.deleting && !slot.migration.holds();
-        let Some(slot) = self.streams.get_mut(id).filter(goes_on) else { return };
+    /// One part of a stream's sweep. It goes on later if it is not done.
+    fn run_part<S: Sink, L: LogAccess>(
+        &mut self,
+        id: StreamId,
+        streams: &mut Streams<S>,
+        log: &mut L,
+    ) {
+        let goes_on = |slot: &StreamSlot<S>| !slot.deleting && !slot.migration.holds();
+        let Some((slot, ledger)) = streams.entry(id).filter(|(slot, _)| goes_on(slot)) else {
+            return;
+        };
         let Some(sweep) = slot.sweep else { return };
         if slot.stream.limits().retention != RetentionPolicy::Interest {
             // The stream has begun to keep unneeded messages since the sweep began.
@@ -163,73 +195,59 @@ impl<S: Sink> Engine<S> {
         let (deletes, next) = slot.sweep_part(sweep);
         let mut ranges = deletes.ranges.clone();
         match append_deletes(id, &mut ranges, log) {
-            Err(_) => return self.sweep_at(log.now().plus_nanos(SWEEP_RETRY_NS)),
+            Err(_) => return self.wake_at(log.now().plus_nanos(SWEEP_RETRY_NS)),
             Ok(None) => {}
             Ok(Some(lsn)) => {
                 slot.drop_ranges(&deletes.ranges, lsn);
-                self.changed(id, lsn);
+                ledger.changed(slot, lsn);
             }
         }
-        let slot = self.streams.get_mut(id).expect("it was there a moment ago");
         slot.sweep = next.map(|next| Sweep { next, ..sweep });
         match next {
-            Some(_) => self.sweep_at(log.now()),
+            Some(_) => self.wake_at(log.now()),
             None => slot.stream.set_unswept(0),
         }
     }
 
     /// Recovery: goes on with the sweep that the last life did not finish, from the start. One that it
     /// did finish finds nothing.
-    pub(super) fn resume_sweep<L: LogAccess>(&mut self, id: StreamId, log: &mut L) {
-        let slot = self.streams.get_mut(id).expect("a stream that was replayed is there");
+    pub(super) fn recover<S: Sink>(&mut self, slot: &mut StreamSlot<S>, now: Timestamp) {
         let last = slot.stream.unswept();
         if last == 0 || slot.stream.provenance().arriving || !FINISH_SWEEP.holds() {
             return;
         }
         slot.sweep = Some(Sweep { next: 0, last });
-        self.lists.sweeping.push_back(id);
-        self.sweep_at(log.now());
+        self.queue.push_back(slot.stream.id());
+        self.wake_at(now);
     }
 
-    fn sweep_at(&mut self, at: Timestamp) {
-        let due = self.lists.sweep_at.get_or_insert(at);
-        *due = (*due).min(at);
+    /// A stream is served here (again): a sweep that waited meanwhile goes on.
+    pub(super) fn resume<S: Sink>(&mut self, slot: &StreamSlot<S>, now: Timestamp) {
+        if slot.sweep.is_none() {
+            return;
+        }
+        let id = slot.stream.id();
+        if !self.queue.contains(&id) {
+            self.queue.push_back(id);
+        }
+        self.at = Some(now);
     }
 
     /// Goes on with the sweep that has waited longest, if it is time.
-    pub(super) fn run_sweeps<L: LogAccess>(&mut self, log: &mut L) {
-        if self.lists.sweep_at.is_none_or(|at| at > log.now()) {
+    pub(super) fn run<S: Sink, L: LogAccess>(&mut self, streams: &mut Streams<S>, log: &mut L) {
+        if self.at.is_none_or(|at| at > log.now()) {
             return;
         }
-        self.lists.sweep_at = None;
-        if let Some(id) = self.lists.sweeping.pop_front() {
-            self.sweep_stream(id, log);
-            let slot =
-                self.streams.get(id).filter(|slot| !slot.deleting && !slot.migration.holds());
-            if slot.is_some_and(|slot| slot.sweep.is_some()) {
-                self.lists.sweeping.push_back(id);
-            } else if !self.lists.sweeping.is_empty() {
-                self.sweep_at(log.now());
-            }
-        }
-    }
-
-    /// Notes that a stream dropped messages that the log must be told of.
-    pub(super) fn delete_later(&mut self, id: StreamId, now: Timestamp) {
-        self.lists.undeleted.push(id);
-        let at = now.plus_nanos(super::PROGRESS_LOG_INTERVAL_NS);
-        self.lists.log_at.get_or_insert(at);
-    }
-
-    /// Logs the deletes that are due, with the next frame or when their time has come.
-    pub(super) fn log_undeleted<L: LogAccess>(&mut self, log: &mut L) {
-        for id in std::mem::take(&mut self.lists.undeleted) {
-            let Some(slot) = self.streams.undeleted(id) else {
-                continue;
+        self.at = None;
+        if let Some(id) = self.queue.pop_front() {
+            self.run_part(id, streams, log);
+            let goes_on = |slot: &StreamSlot<S>| {
+                !slot.deleting && !slot.migration.holds() && slot.sweep.is_some()
             };
-            match slot.log_undeleted(log) {
-                Err(_) => self.delete_later(id, log.now()),
-                Ok(()) => slot.note_if_logged(),
+            if streams.get(id).is_some_and(goes_on) {
+                self.queue.push_back(id);
+            } else if !self.queue.is_empty() {
+                self.wake_at(log.now());
             }
         }
     }

@@ -13,7 +13,7 @@
 
 use super::Engine;
 use super::api::Done;
-use super::consumers::{ConsumerKey, log_slot_progress};
+use super::consumers::ConsumerKey;
 use super::deferred::DeferredEvent;
 use super::pending::{OpOrInfo, PendingOutput};
 use super::stream_slot::StreamSlot;
@@ -23,7 +23,7 @@ use crate::op::{OpOutcome, Respond};
 use crate::records::MoveOut;
 use crate::rules::{LEAVE_AFTER_COMMIT, SETTLE_WHOLE};
 use crate::sink::{AccountId, Sink};
-use crate::stream::{Accounted, Compared, Provenance, Recovering, Stream, StreamLocation, refusal};
+use crate::stream::{Compared, Provenance, Recovering, Stream, StreamLocation, refusal};
 use nuthatch_log::{LogAccess, Lsn, RecordKind, RecordRef, Seq, StreamId, Timestamp, Urgency};
 use nuthatch_protocol::js::{StreamConfig, Time};
 use nuthatch_protocol::jserror::JsError;
@@ -110,7 +110,7 @@ impl<S: Sink> Engine<S> {
         let lsn = append_state(&stream, &body, log)?;
         self.streams.add(stream);
         self.streams.migrate(id, MigrationState::Arriving);
-        self.changed(id, lsn);
+        self.streams.changed(id, lsn);
         Ok((Some(lsn), OpOutcome::Done))
     }
 
@@ -134,7 +134,7 @@ impl<S: Sink> Engine<S> {
             OutboundStream { provenance, config: Arc::from(config), waits: Some((lsn, respond)) };
         self.streams.migrate(id, MigrationState::OutboundStream(Box::new(outbound)));
         self.leaving.push(id);
-        self.changed(id, lsn);
+        self.streams.changed(id, lsn);
         if !LEAVE_AFTER_COMMIT.holds() {
             self.tell_leavers(log.committed(), log);
         }
@@ -150,13 +150,12 @@ impl<S: Sink> Engine<S> {
         if let Some(reason) = &self.failed {
             return Err(crate::stream::unavailable(reason));
         }
-        self.expire_stream(id, log);
-        let domain = &self.config.domain;
+        self.streams.expire(id, log);
         let slot = match self.streams.get_mut(id) {
             Some(slot) if !slot.deleting && matches!(slot.migration, MigrationState::Here) => slot,
             _ => return Err(JsError::STREAM_NOT_FOUND),
         };
-        log_slot_progress(slot, &mut self.sink, domain, log).map_err(refusal)?;
+        slot.log_progress(log).map_err(refusal)?;
         append_move(&slot.stream, Some(to), log)
     }
 
@@ -195,7 +194,7 @@ impl<S: Sink> Engine<S> {
                 .set_provenance(Provenance { to: Some(copy), ..slot.stream.provenance().clone() });
         }
         if let Some(lsn) = lsn {
-            self.changed(id, lsn);
+            self.streams.changed(id, lsn);
         }
         if was_going {
             self.go_on(id, log);
@@ -212,7 +211,7 @@ impl<S: Sink> Engine<S> {
         };
         // It goes nowhere: that is known, and takes a frame as good as any other.
         let lsn = append_move(&slot.stream, None, log)?;
-        self.changed(id, lsn);
+        self.streams.changed(id, lsn);
         Ok((Some(lsn), OpOutcome::Done))
     }
 
@@ -288,7 +287,7 @@ impl<S: Sink> Engine<S> {
             Err(error) => return refuse(respond, error),
         };
         self.streams.migrate(id, MigrationState::Settled(state));
-        self.changed(id, lsn);
+        self.streams.changed(id, lsn);
         let outcome = OpOrInfo::Ready(Box::new(Ok(OpOutcome::Done)));
         self.pending.push(lsn, PendingOutput::Op(respond, outcome));
     }
@@ -336,13 +335,8 @@ impl<S: Sink> Engine<S> {
         for index in self.streams.get(id)?.consumers.indexes() {
             self.unwatch_deliver_subject(ConsumerKey { stream: id, index });
         }
-        let mut slot = self.streams.remove(id)?;
-        if let Some(batches) = &slot.batches {
-            batches.leave(&mut self.batch_totals);
-        }
+        let slot = self.streams.remove(id)?;
         slot.stream.for_each_held(&mut |seq, weight| log.dead(id, seq, weight));
-        let (before, _) = slot.stream.account_use();
-        self.budget.settle(slot.stream.account(), (before, Accounted::default()));
         Some(slot)
     }
 
@@ -362,8 +356,6 @@ impl<S: Sink> Engine<S> {
                 log.dead(id, seq, weight);
             }
         });
-        let (before, _) = copy.stream.account_use();
-        self.budget.settle(copy.stream.account(), (before, Accounted::default()));
         let MigrationState::OutboundStream(leaving) = std::mem::take(&mut slot.migration) else {
             panic!("what was handed over was about to leave");
         };
@@ -371,9 +363,6 @@ impl<S: Sink> Engine<S> {
         slot.stream.swap_config(leaving.config);
         slot.unpack();
         slot.migration = std::mem::take(&mut copy.migration);
-        if let Some(batches) = &slot.batches {
-            batches.join(&mut self.batch_totals);
-        }
         self.streams.insert(slot);
         self.go_on(id, log);
         for waiting in deferred {
@@ -385,15 +374,10 @@ impl<S: Sink> Engine<S> {
     /// A stream whose traffic waited is served (again).
     fn go_on<L: LogAccess>(&mut self, id: StreamId, log: &mut L) {
         self.streams.migrate(id, MigrationState::Here);
-        let slot = self.streams.get_mut(id).expect("a stream that goes on is there");
-        self.budget.settle(slot.stream.account(), slot.stream.account_use());
-        self.deadlines.schedule_stream(slot);
-        if slot.sweep.is_some() && !self.lists.sweeping.contains(&id) {
-            self.lists.sweeping.push_back(id);
-        }
-        if slot.sweep.is_some() {
-            self.lists.sweep_at = Some(log.now());
-        }
+        let (slot, ledger) = self.streams.entry(id).expect("a stream that goes on is there");
+        ledger.settle(slot);
+        ledger.schedule(slot);
+        self.sweeps.resume(slot, log.now());
         for index in slot.consumers.indexes() {
             let key = ConsumerKey { stream: id, index };
             self.watch_deliver_subject(key);

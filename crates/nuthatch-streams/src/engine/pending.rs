@@ -232,6 +232,7 @@ impl<S: Sink> Engine<S> {
     /// are never shown in this life; a restart finds out.
     pub(super) fn fail(&mut self, reason: &str) {
         self.failed = Some(reason.to_owned());
+        self.streams.ledger_mut().fail();
         let error = crate::stream::uncertain(reason);
         while let Some(waiting) = self.pending.pop(Lsn(u64::MAX)) {
             match waiting {

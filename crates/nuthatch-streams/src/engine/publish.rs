@@ -2,7 +2,6 @@
 
 use super::Engine;
 use super::pending::{Acks, PendingOutput, send_acks};
-use super::stream_slot::StreamSlot;
 use crate::event::{ClientBatch, Item, PublishItem};
 use crate::rules::{ACK_AFTER_COMMIT, DUPLICATE_AFTER_COMMIT, RELEASES_BEFORE_EVICTIONS};
 use crate::sink::{Message, Sink};
@@ -145,17 +144,17 @@ impl<S: Sink> Engine<S> {
 
     /// Before a run: what the clock says has expired is gone.
     fn prepare_run<L: LogAccess>(&mut self, id: StreamId, log: &mut L) {
-        let Some(slot) = self.streams.get_mut(id) else { return };
+        let Some((slot, ledger)) = self.streams.entry(id) else { return };
         if slot.stream.limits().age_ns > 0 || slot.stream.is_timed() {
-            self.expire_stream(id, log);
+            ledger.expire(slot, log);
         }
     }
 
     /// After a run: what it took of the budget, and when its messages expire.
     fn settle_run(&mut self, id: StreamId) {
-        let Some(slot) = self.streams.get_mut(id) else { return };
-        self.budget.settle(slot.stream.account(), slot.stream.account_use());
-        self.deadlines.schedule_stream(slot);
+        let Some((slot, ledger)) = self.streams.entry(id) else { return };
+        ledger.settle(slot);
+        ledger.schedule(slot);
     }
 
     #[inline]
@@ -169,14 +168,12 @@ impl<S: Sink> Engine<S> {
         if let Some(reason) = &self.failed {
             return Err(crate::stream::unavailable(reason));
         }
-        let slot = self.streams.live(id)?;
+        let (slot, ledger) = self.streams.live_entry(id)?;
         if self.pending.acks() >= self.config.pending_acks_max {
             return Err(JsError::STREAM_TOO_MANY_REQUESTS);
         }
-        let slot: &mut StreamSlot<S> = slot;
         if slot.stream.must_log_releases(publish) && RELEASES_BEFORE_EVICTIONS.holds() {
-            super::consumers::log_slot_progress(slot, &mut self.sink, &self.config.domain, log)
-                .map_err(crate::stream::refusal)?;
+            slot.log_progress(log).map_err(crate::stream::refusal)?;
         }
         let limits = slot.stream.limits();
         let has_headers = !publish.headers.is_empty();
@@ -184,11 +181,12 @@ impl<S: Sink> Engine<S> {
         let (stream, consumers) = (&mut slot.stream, &slot.consumers);
         if let Some(block) = &changed {
             let publish = Publish { headers: block, ..*publish };
-            return stream.publish(&publish, &scan(block), log, &self.budget, |subject| {
+            return stream.publish(&publish, &scan(block), log, ledger.budget(), |subject| {
                 consumers.any_wants(subject)
             });
         }
-        stream.publish(publish, headers, log, &self.budget, |subject| consumers.any_wants(subject))
+        stream
+            .publish(publish, headers, log, ledger.budget(), |subject| consumers.any_wants(subject))
     }
 
     /// Queues the acknowledgements of a run (or sends them, if the stream wants that) and notes what
@@ -197,9 +195,8 @@ impl<S: Sink> Engine<S> {
         if run.count == 0 {
             return;
         }
-        let slot = self.streams.get_mut(id).expect("the stream of the run is there");
-        slot.stream.mark(run.lsn);
-        Self::touch(&mut self.touched, run.lsn, id);
+        let (slot, ledger) = self.streams.entry(id).expect("the stream of the run is there");
+        ledger.stored(slot, run.lsn);
         let acks = Acks {
             batch: self.pending.batch_number(),
             first_item: run.first_item as u32,

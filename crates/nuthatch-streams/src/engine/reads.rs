@@ -178,7 +178,7 @@ impl<S: Sink> Engine<S> {
         read: ParkedRead<S::Peer>,
         log: &mut L,
     ) {
-        self.expire_stream(id, log);
+        self.streams.expire(id, log);
         if let Some(read) = self.try_read(id, read, log)
             && let Some(slot) = self.streams.get_mut(id)
         {

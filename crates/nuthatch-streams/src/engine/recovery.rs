@@ -231,11 +231,13 @@ impl Recovery {
                 slot.stream.reindexed(&recovering);
             }
         }
-        for slot in streams.iter_mut() {
+        for id in streams.ids() {
+            let (slot, ledger) = streams.entry(id).expect("it was listed a moment ago");
             slot.stream.end_replayed_batch();
             slot.stream.commit_all();
             slot.stream.set_releases_logged();
             slot.stream.set_has_consumers(!slot.consumers.is_empty());
+            ledger.settle(slot);
         }
     }
 }
@@ -310,7 +312,6 @@ impl<S: Sink> Engine<S> {
             let slot = self.streams.get_mut(id).expect("it was listed a moment ago");
             let is_arriving = slot.stream.provenance().arriving;
             let is_unfinished = is_restoring(&slot.stream.config().name);
-            self.budget.settle(slot.stream.account(), slot.stream.account_use());
             if is_arriving {
                 self.streams.migrate(id, MigrationState::Arriving);
             }
@@ -318,11 +319,10 @@ impl<S: Sink> Engine<S> {
                 self.drop_unfinished_restore(id, log);
                 continue;
             }
-            if let Some(slot) = self.streams.get_mut(id) {
-                self.deadlines.schedule_stream(slot);
-            }
+            self.streams.schedule(id);
             self.wake_consumers(id, log);
-            self.resume_sweep(id, log);
+            let slot = self.streams.get_mut(id).expect("a stream that was replayed is there");
+            self.sweeps.recover(slot, log.now());
         }
         self.end_step(log);
     }
@@ -518,7 +518,7 @@ mod tests {
 
     #[test]
     fn what_the_newest_list_leaves_out_is_gone_and_what_came_later_stays() {
-        let (mut recovery, mut streams) = (Recovery::default(), Streams::new("".into(), 0));
+        let (mut recovery, mut streams) = (Recovery::default(), Streams::empty());
         (1..=4).for_each(|id| create(id, &mut recovery, &mut streams));
         let mut body = Vec::new();
         LogState { next_id: StreamId(4), live: vec![StreamId(2)] }.encode(&mut body);
@@ -532,7 +532,7 @@ mod tests {
 
     #[test]
     fn what_is_not_understood_is_counted_and_a_snapshot_leaves_nothing_half_read() {
-        let (mut recovery, mut streams) = (Recovery::default(), Streams::new("".into(), 0));
+        let (mut recovery, mut streams) = (Recovery::default(), Streams::empty());
         create(1, &mut recovery, &mut streams);
         recovery.replay(&record(RecordKind::StreamUpdate, 1, b"\xff"), &mut streams);
         assert_eq!(recovery.unreadable_records(), 1);

@@ -1,13 +1,17 @@
 //! The streams of an engine and the identities that it may still give.
 
 use super::consumers::{ConsumerKey, ConsumerSlot};
+use super::deadlines::Who;
+use super::ledger::Ledger;
 use super::migration::MigrationState;
 use super::stream_slot::StreamSlot;
+use crate::index::MessageIndex;
 use crate::op::{CatalogEntry, OpOutcome, Usage};
 use crate::records::LogState;
+use crate::rules::LOG_EXPIRY;
 use crate::sink::{AccountId, Sink};
 use crate::stream::{Stream, wire_time};
-use nuthatch_log::{StreamId, StreamMap, Timestamp};
+use nuthatch_log::{LogAccess, Lsn, Seq, StreamId, StreamMap, Timestamp};
 use nuthatch_protocol::js::StreamConfig;
 use nuthatch_protocol::jserror::JsError;
 use std::sync::Arc;
@@ -24,18 +28,14 @@ pub(super) struct Streams<S: Sink> {
     domain: Arc<str>,
     /// Keys the hashes of their subjects.
     hash_seed: u64,
+    ledger: Ledger,
 }
 
 impl<S: Sink> Streams<S> {
     /// No streams.
-    pub(super) fn new(domain: Arc<str>, hash_seed: u64) -> Self {
-        Self {
-            slots: StreamMap::default(),
-            next_id: StreamId(1),
-            in_migration: 0,
-            domain,
-            hash_seed,
-        }
+    pub(super) fn new(domain: Arc<str>, hash_seed: u64, ledger: Ledger) -> Self {
+        let slots = StreamMap::default();
+        Self { slots, next_id: StreamId(1), in_migration: 0, domain, hash_seed, ledger }
     }
 
     /// Keys the hashes of subjects.
@@ -74,6 +74,125 @@ impl<S: Sink> Streams<S> {
         match self.slots.get_mut(&id) {
             Some(slot) if !slot.deleting => Ok(slot),
             _ => Err(JsError::STREAM_NOT_FOUND),
+        }
+    }
+
+    /// What the streams have in common.
+    #[inline]
+    pub(super) const fn ledger(&self) -> &Ledger {
+        &self.ledger
+    }
+
+    /// What the streams have in common, to change it.
+    #[inline]
+    pub(super) const fn ledger_mut(&mut self) -> &mut Ledger {
+        &mut self.ledger
+    }
+
+    /// A stream to change, with the ledger.
+    #[inline]
+    pub(super) fn entry(&mut self, id: StreamId) -> Option<(&mut StreamSlot<S>, &mut Ledger)> {
+        Some((self.slots.get_mut(&id)?, &mut self.ledger))
+    }
+
+    /// As [`Streams::live`], with the ledger.
+    ///
+    /// # Errors
+    /// 10059.
+    #[inline]
+    pub(super) fn live_entry(
+        &mut self,
+        id: StreamId,
+    ) -> Result<(&mut StreamSlot<S>, &mut Ledger), JsError> {
+        let entry = self.entry(id).filter(|(slot, _)| !slot.deleting);
+        entry.ok_or(JsError::STREAM_NOT_FOUND)
+    }
+
+    /// A record of the stream lies in frame `lsn`: its effects become visible with it.
+    pub(super) fn changed(&mut self, id: StreamId, lsn: Lsn) {
+        if let Some((slot, ledger)) = self.entry(id) {
+            ledger.changed(slot, lsn);
+        }
+    }
+
+    /// Makes sure that the stream is called when something of it is due.
+    pub(super) fn schedule(&mut self, id: StreamId) {
+        if let Some((slot, ledger)) = self.entry(id) {
+            ledger.schedule(slot);
+        }
+    }
+
+    /// Lets messages go whose time is over.
+    pub(super) fn expire<L: LogAccess>(&mut self, id: StreamId, log: &mut L) {
+        if let Some((slot, ledger)) = self.entry(id) {
+            ledger.expire(slot, log);
+        }
+    }
+
+    /// Shows what has committed; returns the streams concerned, each with the last sequence that
+    /// readers saw before.
+    pub(super) fn commit<L: LogAccess>(&mut self, lsn: Lsn, log: &mut L) -> Vec<(StreamId, Seq)> {
+        let mut committed = Vec::new();
+        while let Some(id) = self.ledger.next_committed(lsn) {
+            if let Some((slot, ledger)) = self.entry(id)
+                && slot.committed_in != lsn
+            {
+                committed.push((id, ledger.commit(slot, lsn, log)));
+            }
+        }
+        committed
+    }
+
+    /// The streams and consumers whose time has come, each with the time that it asked for.
+    pub(super) fn take_due(&mut self, now: Timestamp) -> Vec<(Timestamp, Who)> {
+        let slots = &self.slots;
+        self.ledger.take_due(now, |at, who| {
+            let scheduled = match who {
+                Who::Stream(id) => slots.get(&id).and_then(|slot| slot.scheduled),
+                Who::Consumer(key) => {
+                    let slot = slots.get(&key.stream);
+                    slot.and_then(|slot| slot.consumers.get(key.index)).and_then(|c| c.scheduled)
+                }
+            };
+            scheduled == Some(at)
+        })
+    }
+
+    /// Consumers with as many messages out as they may have, of streams that messages have left, if
+    /// it is time to look.
+    pub(super) fn take_full(&mut self, now: Timestamp) -> Vec<ConsumerKey> {
+        let mut full = Vec::new();
+        for stream in self.ledger.take_freed(now) {
+            let Some(slot) = self.get_mut(stream) else { continue };
+            (slot.is_freed, slot.removals_seen) = (false, slot.stream.removal_cursor());
+            let indexes = std::mem::take(&mut slot.consumers.full);
+            full.extend(indexes.into_iter().map(|index| ConsumerKey { stream, index }));
+        }
+        full
+    }
+
+    /// Writes the `Expire` records that are due.
+    pub(super) fn log_expiries<L: LogAccess>(&mut self, log: &mut L) {
+        if !LOG_EXPIRY.holds() {
+            return;
+        }
+        for id in self.ledger.take_expiring() {
+            if let Some(slot) = self.undeleted(id)
+                && slot.log_expiry(log).is_err()
+            {
+                self.ledger.expire_again(id);
+            }
+        }
+    }
+
+    /// Logs the deletes that are due, with the next frame or when their time has come.
+    pub(super) fn log_undeleted<L: LogAccess>(&mut self, log: &mut L) {
+        for id in self.ledger.take_undeleted() {
+            let Some(slot) = self.undeleted(id) else { continue };
+            match slot.log_undeleted(log) {
+                Err(_) => self.ledger.delete_later(id, log.now()),
+                Ok(()) => slot.note_if_logged(),
+            }
         }
     }
 
@@ -157,15 +276,17 @@ impl<S: Sink> Streams<S> {
         let id = slot.stream.id();
         self.raise_next_id(StreamId(id.0.saturating_add(1)));
         self.in_migration += usize::from(slot.migration.holds());
+        self.ledger.join(&slot);
         if let Some(before) = self.slots.insert(id, slot) {
             self.in_migration -= usize::from(before.migration.holds());
         }
     }
 
-    /// Takes a stream out.
+    /// Takes a stream out: nothing of it counts any more.
     pub(super) fn remove(&mut self, id: StreamId) -> Option<Box<StreamSlot<S>>> {
-        let slot = self.slots.remove(&id)?;
+        let mut slot = self.slots.remove(&id)?;
         self.in_migration -= usize::from(slot.migration.holds());
+        self.ledger.leave(&mut slot);
         Some(slot)
     }
 
@@ -201,7 +322,8 @@ impl<S: Sink> Streams<S> {
 
     /// Recovery: begins again without streams.
     pub(super) fn clear(&mut self) {
-        *self = Self::new(Arc::clone(&self.domain), self.hash_seed);
+        self.slots.clear();
+        (self.next_id, self.in_migration) = (StreamId(1), 0);
     }
 
     /// Which streams there are, for the log.
@@ -251,12 +373,21 @@ impl<S: Sink> Streams<S> {
 }
 
 #[cfg(test)]
+impl<S: Sink> Streams<S> {
+    /// No streams, and bounds that no test reaches.
+    pub(super) fn empty() -> Self {
+        let budget = crate::budget::Budget::new(1000, 1000, 1 << 20, 1 << 20);
+        Self::new("".into(), 0, Ledger::new(budget, super::BatchLimits::default()))
+    }
+}
+
+#[cfg(test)]
 mod tests {
     use super::*;
     use crate::sink::NullSink;
 
     fn streams(ids: &[u32]) -> Streams<NullSink> {
-        let mut streams = Streams::new("".into(), 0);
+        let mut streams = Streams::empty();
         for &id in ids {
             let config = StreamConfig { name: format!("S{id}"), ..StreamConfig::default() };
             streams.create(StreamId(id), AccountId(id % 2), Box::new(config), Timestamp(1));

@@ -115,7 +115,9 @@ impl<S: Sink> Engine<S> {
         if mirrors && !self.streams.live(id)?.takes_copies() {
             return Err(JsError::BAD_REQUEST);
         }
-        self.log_releases(id, log)?;
+        if let Some(slot) = self.streams.get_mut(id) {
+            slot.log_releases(log)?;
+        }
         let (mut newest, mut problem) = (None, None);
         for copy in copies {
             match self.store_copy(id, copy, mirrors, log) {
@@ -132,11 +134,9 @@ impl<S: Sink> Engine<S> {
             newest = self.streams.live(id)?.stream.mirror_gap(seq, log)?.or(newest);
         }
         if let Some(lsn) = newest {
-            self.changed(id, lsn);
+            self.streams.changed(id, lsn);
         }
-        if let Some(slot) = self.streams.get_mut(id) {
-            self.deadlines.schedule_stream(slot);
-        }
+        self.streams.schedule(id);
         match problem {
             None => Ok((newest, OpOutcome::Done)),
             Some(error) => Err(error),
@@ -163,12 +163,10 @@ impl<S: Sink> Engine<S> {
         if let Some(slot) = self.streams.get_mut(id)
             && slot.stream.must_log_releases(&copy.publish())
         {
-            self.log_releases(id, log)?;
+            slot.log_releases(log)?;
         }
-        let budget = &self.budget;
-        let Some(slot) = self.streams.undeleted(id) else {
-            return Err(JsError::STREAM_NOT_FOUND);
-        };
+        let (slot, ledger) = self.streams.live_entry(id)?;
+        let budget = ledger.budget();
         let (stream, consumers) = (&mut slot.stream, &slot.consumers);
         let lsn = if mirrors {
             stream.mirror(copy, log, budget)?
@@ -176,8 +174,7 @@ impl<S: Sink> Engine<S> {
             stream.source(copy, log, budget, |subject| consumers.any_wants(subject))?
         };
         if let Some(lsn) = lsn {
-            slot.stream.mark(lsn);
-            Self::touch(&mut self.touched, lsn, id);
+            ledger.stored(slot, lsn);
         }
         Ok(lsn)
     }

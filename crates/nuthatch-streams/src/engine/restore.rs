@@ -88,7 +88,7 @@ impl<S: Sink> Engine<S> {
             slot.consumers.insert(consumer);
         }
         slot.stream.set_has_consumers(!slot.consumers.is_empty());
-        self.changed(id, lsn);
+        self.streams.changed(id, lsn);
         Ok(lsn)
     }
 
@@ -120,11 +120,11 @@ impl<S: Sink> Engine<S> {
         log: &mut L,
     ) {
         self.wake_consumers(id, log);
-        if let Some(slot) = self.streams.get_mut(id) {
-            self.deadlines.schedule_stream(slot);
+        if let Some((slot, ledger)) = self.streams.entry(id) {
+            ledger.schedule(slot);
             let has_consumers = !slot.consumers.is_empty();
             if slot.stream.limits().retention == RetentionPolicy::Interest && has_consumers {
-                self.start_sweep(id, log);
+                self.sweeps.start(id, &mut self.streams, log);
             }
         }
         self.answer_stream_info(id, "create", respond, log);
@@ -175,7 +175,7 @@ impl<S: Sink> Engine<S> {
                 slot.stream.drop_message(seq, When::Committed(lsn));
             }
         }
-        self.changed(id, lsn);
+        self.streams.changed(id, lsn);
         Ok((Some(lsn), OpOutcome::Done))
     }
 }

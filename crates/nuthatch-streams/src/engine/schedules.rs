@@ -102,26 +102,27 @@ impl<S: Sink> Engine<S> {
         let headers = changed.as_deref().unwrap_or(&made.headers);
         let publish = Publish { subject, reply: b"", headers, body: &made.body };
         if slot.stream.must_log_releases(&publish) {
-            self.log_releases(id, log)?;
+            self.streams.live(id)?.log_releases(log)?;
         }
-        let budget = &self.budget;
-        let Some(slot) = self.streams.get_mut(id) else { return Err(JsError::STREAM_NOT_FOUND) };
+        let (slot, ledger) = self.streams.live_entry(id)?;
+        let budget = ledger.budget();
         let (stream, consumers) = (&mut slot.stream, &slot.consumers);
         let admitted =
             stream.publish_made(&publish, log, budget, |subject| consumers.any_wants(subject))?;
         if let Admitted::Sequenced { lsn, .. } = admitted {
-            self.changed(id, lsn);
+            self.streams.changed(id, lsn);
         }
         Ok(())
     }
 
     /// A load of the stream has ended: schedules that wait are looked at again.
     pub(super) fn resume_schedules(&mut self, id: StreamId) {
-        if let Some(slot) = self.streams.get_mut(id).filter(|slot| slot.schedules_wait)
+        if let Some((slot, ledger)) = self.streams.entry(id)
+            && slot.schedules_wait
             && self.failed.is_none()
         {
             slot.schedules_wait = false;
-            self.deadlines.schedule_stream(slot);
+            ledger.schedule(slot);
         }
     }
 }

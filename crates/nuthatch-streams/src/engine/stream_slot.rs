@@ -6,9 +6,12 @@ use super::interest::Sweep;
 use super::migration::MigrationState;
 use super::reads::ParkedRead;
 use crate::records::Delete;
+use crate::rules::RELEASES_BEFORE_CHANGES;
 use crate::sink::Sink;
-use crate::stream::Stream;
-use nuthatch_log::{Lsn, Timestamp};
+use crate::stream::{Stream, refusal};
+use nuthatch_log::{AppendError, LogAccess, Lsn, RecordKind, RecordRef, Seq, Timestamp, Urgency};
+use nuthatch_protocol::js::RetentionPolicy;
+use nuthatch_protocol::jserror::JsError;
 use std::sync::Arc;
 
 /// A stream, its consumers and its waiting reads.
@@ -65,6 +68,80 @@ impl<S: Sink> StreamSlot<S> {
         self.stream.config().mirror.is_some()
             || self.stream.limits().restoring
             || matches!(self.migration, MigrationState::Arriving)
+    }
+
+    /// Writes the `Expire` record that is due, if one is.
+    ///
+    /// # Errors
+    /// The log has no room; it stays due.
+    pub(super) fn log_expiry<L: LogAccess>(&mut self, log: &mut L) -> Result<(), AppendError> {
+        let Some(seq) = self.stream.due_expiry() else { return Ok(()) };
+        let record = RecordRef {
+            kind: RecordKind::Expire,
+            stream: self.stream.id(),
+            seq,
+            timestamp: log.now(),
+            subject: b"",
+            headers: b"",
+            body: b"",
+        };
+        log.append(&record, Urgency::Lazy, true)?;
+        self.stream.expiry_logged(seq);
+        Ok(())
+    }
+
+    /// Writes the progress of every consumer that has any to tell, and what else was dropped, so that
+    /// the log knows which messages exist.
+    ///
+    /// # Errors
+    /// The log has no room; what was not written stays to be logged.
+    pub(super) fn log_progress<L: LogAccess>(&mut self, log: &mut L) -> Result<(), AppendError> {
+        self.log_undeleted(log)?;
+        self.consumers.log_progress(self.stream.id(), log)?;
+        self.stream.set_releases_logged();
+        Ok(())
+    }
+
+    /// Before a control record of the stream: what its consumers let go is logged, so that a replay
+    /// finds the same messages.
+    ///
+    /// # Errors
+    /// The log has no room.
+    pub(super) fn log_releases<L: LogAccess>(&mut self, log: &mut L) -> Result<(), JsError> {
+        // Under interest retention progress matters that let nothing go yet: what another consumer
+        // lets go later is gone because of it.
+        let matters = self.stream.unlogged().messages > 0
+            || self.stream.limits().retention == RetentionPolicy::Interest;
+        if !matters || !RELEASES_BEFORE_CHANGES.holds() {
+            return Ok(());
+        }
+        self.log_progress(log).map_err(refusal)
+    }
+
+    /// Removes what consumer `index` has let go and no other one needs. Returns whether the log must
+    /// be told of it: it will not learn it from the consumers' own records if one of them is in
+    /// memory, be it this one or another that had let go before.
+    pub(super) fn release<L: LogAccess>(
+        &mut self,
+        index: u32,
+        released: &mut Vec<Seq>,
+        log: &mut L,
+    ) -> bool {
+        let id = self.stream.id();
+        let is_interest = self.stream.limits().retention == RetentionPolicy::Interest;
+        let is_memory = self.consumers.any_memory();
+        let was_empty = self.undeleted.ranges.is_empty();
+        for seq in released.drain(..) {
+            let Some(subject) = self.stream.held_subject(seq) else { continue };
+            if is_interest && self.consumers.any_needs(&self.stream, seq, subject, index) {
+                continue;
+            }
+            self.stream.release(seq.0, &mut |seq, weight| log.dead(id, seq, weight));
+            if is_memory {
+                self.undeleted.add(seq.0);
+            }
+        }
+        was_empty && !self.undeleted.ranges.is_empty()
     }
 
     pub(super) fn new(stream: Stream, domain: Arc<str>) -> Self {

@@ -34,15 +34,6 @@ fn append_control<L: LogAccess>(
 }
 
 impl<S: Sink> Engine<S> {
-    /// A record of the stream lies in frame `lsn`: its effects become visible with it.
-    pub(super) fn changed(&mut self, id: StreamId, lsn: Lsn) {
-        if let Some(slot) = self.streams.get_mut(id) {
-            slot.stream.mark(lsn);
-            Self::touch(&mut self.touched, lsn, id);
-            self.budget.settle(slot.stream.account(), slot.stream.account_use());
-        }
-    }
-
     pub(super) fn create_stream<L: LogAccess>(
         &mut self,
         id: StreamId,
@@ -61,7 +52,7 @@ impl<S: Sink> Engine<S> {
             Err(error) => respond(Err(error)),
             Ok(lsn) => {
                 self.streams.create(id, account, config, log.now());
-                self.changed(id, lsn);
+                self.streams.changed(id, lsn);
                 let outcome = OpOrInfo::StreamInfo(id, "create");
                 self.pending.push(lsn, PendingOutput::Op(respond, outcome));
             }
@@ -91,7 +82,7 @@ impl<S: Sink> Engine<S> {
         log: &mut L,
     ) -> Result<Lsn, JsError> {
         self.check_consumer_limits(id, &config)?;
-        self.log_releases(id, log)?;
+        self.streams.live(id)?.log_releases(log)?;
         let slot = self.streams.live(id)?;
         let turned_to_interest = config.retention == RetentionPolicy::Interest
             && slot.stream.limits().retention != RetentionPolicy::Interest;
@@ -102,10 +93,10 @@ impl<S: Sink> Engine<S> {
         let slot = self.streams.live(id)?;
         slot.stream.update_config(config, When::Committed(lsn));
         let has_consumers = !slot.consumers.is_empty();
-        self.changed(id, lsn);
+        self.streams.changed(id, lsn);
         if turned_to_interest && has_consumers {
             // Unneeded messages go by deletes of their own.
-            self.start_sweep(id, log);
+            self.sweeps.start(id, &mut self.streams, log);
         }
         let slot = self.streams.live(id)?;
         let config = slot.stream.shared_config();
@@ -157,7 +148,7 @@ impl<S: Sink> Engine<S> {
                 if let Some(slot) = self.streams.get_mut(id) {
                     slot.deleting = true;
                 }
-                self.changed(id, lsn);
+                self.streams.changed(id, lsn);
                 self.pending.push(lsn, PendingOutput::Op(respond, OpOrInfo::StreamDeleted(id)));
             }
         }
@@ -182,12 +173,7 @@ impl<S: Sink> Engine<S> {
         for read in slot.parked.drain(..) {
             read.fail(&JsError::STREAM_NOT_FOUND, account, &mut self.sink);
         }
-        if let Some(mut batches) = slot.batches.take() {
-            batches.clear(&mut self.batch_totals);
-        }
         slot.stream.for_each_held(&mut |seq, weight| log.dead(id, seq, weight));
-        let (before, _) = slot.stream.account_use();
-        self.budget.settle(account, (before, crate::stream::Accounted::default()));
         self.advise_stream(account, &name, "delete", log);
     }
 
@@ -198,7 +184,7 @@ impl<S: Sink> Engine<S> {
         respond: Respond,
         log: &mut L,
     ) {
-        self.expire_stream(id, log);
+        self.streams.expire(id, log);
         let info = match self.streams.get(id) {
             Some(slot) => slot.stream.info(log.now(), slot.consumers.len()),
             None => return respond(Err(JsError::STREAM_NOT_FOUND)),
@@ -235,7 +221,7 @@ impl<S: Sink> Engine<S> {
         if request.seq > 0 && request.keep > 0 || request.seq > LAST_SEQ_MAX {
             return Err(JsError::BAD_REQUEST);
         }
-        self.log_releases(id, log)?;
+        self.streams.live(id)?.log_releases(log)?;
         let mut body = Vec::new();
         Purge::encode(request, &mut body);
         let slot = self.streams.live(id)?;
@@ -247,7 +233,7 @@ impl<S: Sink> Engine<S> {
         } else {
             slot.stream.purge(request, When::Committed(lsn))
         };
-        self.changed(id, lsn);
+        self.streams.changed(id, lsn);
         Ok((Some(lsn), OpOutcome::Purged(purged)))
     }
 
@@ -281,7 +267,7 @@ impl<S: Sink> Engine<S> {
         let lsn = append_control(RecordKind::Delete, id, 0, b"", &body, true, log)?;
         let slot = self.streams.live(id)?;
         slot.stream.drop_message(seq, When::Committed(lsn));
-        self.changed(id, lsn);
+        self.streams.changed(id, lsn);
         Ok((Some(lsn), OpOutcome::Done))
     }
 }

@@ -4,13 +4,8 @@
 
 use super::Engine;
 use super::consumers::ConsumerKey;
-use crate::index::MessageIndex;
 use crate::sink::Sink;
-use nuthatch_log::{LogAccess, Seq, StreamId, Timestamp};
-
-/// Consumers with as many messages out as they may have look at most this often whether some of
-/// them have left the stream.
-const FULL_RECHECK_NS: i64 = 250_000_000;
+use nuthatch_log::{LogAccess, Seq, StreamId};
 
 impl<S: Sink> Engine<S> {
     /// Consumers that waited for a receiver go on.
@@ -36,38 +31,13 @@ impl<S: Sink> Engine<S> {
         }
     }
 
-    /// If messages have left the stream and some of its consumers have too many out, those look soon
-    /// whether theirs were among them.
-    #[inline]
-    pub(super) fn note_freed(&mut self, id: StreamId, now: Timestamp) {
-        let Some(slot) = self.streams.get_mut(id).filter(|slot| !slot.consumers.full.is_empty())
-        else {
-            return;
-        };
-        if slot.stream.removal_cursor() != slot.removals_seen
-            && !std::mem::replace(&mut slot.is_freed, true)
-        {
-            self.lists.freed.push(id);
-            self.lists.freed_at.get_or_insert(now.plus_nanos(FULL_RECHECK_NS));
-        }
-    }
-
     /// Consumers with too many messages out look whether some of them have left their stream.
     pub(super) fn wake_full<L: LogAccess>(&mut self, log: &mut L) {
-        if self.lists.freed_at.is_none_or(|at| at > log.now()) {
-            return;
-        }
-        self.lists.freed_at = None;
-        for stream in std::mem::take(&mut self.lists.freed) {
-            let Some(slot) = self.streams.get_mut(stream) else { continue };
-            (slot.is_freed, slot.removals_seen) = (false, slot.stream.removal_cursor());
-            for index in std::mem::take(&mut slot.consumers.full) {
-                let key = ConsumerKey { stream, index };
-                if let Some(listed) = self.listed(key)
-                    && std::mem::take(&mut listed.full)
-                {
-                    self.pump(key, log);
-                }
+        for key in self.streams.take_full(log.now()) {
+            if let Some(listed) = self.listed(key)
+                && std::mem::take(&mut listed.full)
+            {
+                self.pump(key, log);
             }
         }
     }

@@ -212,9 +212,9 @@ fn double_acks_wait_for_the_commit() {
     rig.ack_with(&got[0], "", "r1");
     assert_eq!(rig.consumer().needs_log(), Some(Urgency::Awaited));
     assert!(rig.statuses().is_empty());
-    let mut env = env!(rig);
+    let env = env!(rig);
     let consumer = rig.consumer.as_mut().expect("created");
-    consumer.log_state(&mut env, Urgency::Awaited).expect("appended");
+    consumer.log_state(env.stream, env.log, Urgency::Awaited).expect("appended");
     assert!(consumer.awaits_commit() && consumer.needs_log().is_none());
     // The same again before the commit waits for the same frame.
     rig.ack_with(&got[0], "", "r2");

@@ -449,10 +449,10 @@ impl Rig {
 
     /// Logs what is to be logged and commits it.
     pub fn commit(&mut self) {
-        let mut env = env!(self);
+        let env = env!(self);
         let consumer = self.consumer.as_mut().expect("created");
         if let Some(urgency) = consumer.needs_log() {
-            consumer.log_state(&mut env, urgency).expect("appended");
+            consumer.log_state(env.stream, env.log, urgency).expect("appended");
         }
         self.log.committed = self.log.next_lsn;
         let lsn = Lsn(self.log.committed);
