@@ -21,6 +21,7 @@ mod interest;
 mod ledger;
 mod migration;
 mod missing;
+mod outputs;
 mod pending;
 mod publish;
 mod reads;
@@ -52,11 +53,13 @@ use nuthatch_log::{
     Timestamp,
 };
 use nuthatch_protocol::js::StoreCompression;
-use pending::Pending;
+use outputs::Outputs;
+use pending::OpOrInfo;
 use recovery::Recovery;
 use registry::Streams;
 use rustc_hash::FxHashMap;
 use std::collections::VecDeque;
+use std::sync::Arc;
 
 /// Acknowledgements that may wait for commits by default: about 16 MiB at one run per message.
 pub const PENDING_ACKS_MAX_DEFAULT: usize = 1 << 20;
@@ -106,10 +109,9 @@ impl Default for EngineConfig {
 /// Streams and consumers over one log.
 pub struct Engine<S: Sink> {
     config: EngineConfig,
-    sink: S,
+    out: Outputs<S>,
     streams: Streams<S>,
     recovery: Recovery,
-    pending: Pending<S::Peer>,
     sweeps: Sweeps,
     lists: ConsumerLists,
     /// Push consumers by the subject that they deliver to.
@@ -123,9 +125,6 @@ pub struct Engine<S: Sink> {
     details: details::DetailQuestions,
     /// Those of them that are to leave once everything has committed.
     leaving: Vec<StreamId>,
-    /// Why the log failed, if it did.
-    failed: Option<String>,
-    missing: missing::MissingMessages,
     scratch: Scratch,
 }
 
@@ -151,7 +150,6 @@ struct ConsumerLists {
 /// Buffers that keep their memory between calls.
 #[derive(Default)]
 struct Scratch {
-    body: Vec<u8>,
     /// A subject that the stream's transform made.
     subject: Vec<u8>,
     headers: Vec<u8>,
@@ -165,13 +163,13 @@ impl<S: Sink> Engine<S> {
         let (bytes_max, table_bytes_max) = (config.bytes_max, config.table_bytes_max);
         let mut budget = Budget::new(subjects_max, msg_ids_max, bytes_max, table_bytes_max);
         budget.set_bounds(std::mem::take(&mut config.accounts));
+        let domain: Arc<str> = config.domain.as_str().into();
         let ledger = Ledger::new(budget, config.batches);
         Self {
-            streams: Streams::new(config.domain.as_str().into(), config.hash_seed, ledger),
+            out: Outputs::new(sink, Arc::clone(&domain)),
+            streams: Streams::new(domain, config.hash_seed, ledger),
             config,
-            sink,
             recovery: Recovery::default(),
-            pending: Pending::default(),
             sweeps: Sweeps::default(),
             lists: ConsumerLists::default(),
             deliver_subjects: FxHashMap::default(),
@@ -180,20 +178,24 @@ impl<S: Sink> Engine<S> {
             settle_at: None,
             details: details::DetailQuestions::default(),
             leaving: Vec::new(),
-            failed: None,
-            missing: missing::MissingMessages::default(),
             scratch: Scratch::default(),
         }
     }
 
     /// Receives the outputs.
     pub const fn sink(&self) -> &S {
-        &self.sink
+        self.out.sink()
     }
 
     /// Receives the outputs.
     pub const fn sink_mut(&mut self) -> &mut S {
-        &mut self.sink
+        self.out.sink_mut()
+    }
+
+    /// Messages that streams hold and the log did not give when they were read, since the start.
+    #[must_use]
+    pub const fn missing_messages(&self) -> u64 {
+        self.out.missing_messages()
     }
 
     fn batch<L: LogAccess>(&mut self, batch: ClientBatch<S::Peer>, log: &mut L) {
@@ -225,7 +227,40 @@ impl<S: Sink> Engine<S> {
                 }
             };
         }
-        self.pending.keep(batch);
+        self.out.keep(batch);
+    }
+    /// Tells everything that waited for frame `lsn`.
+    pub(super) fn answer_pending<L: LogAccess>(&mut self, lsn: Lsn, log: &mut L) {
+        while let Some((respond, outcome)) = self.out.next_committed(lsn, &self.streams) {
+            match outcome {
+                OpOrInfo::Ready(result) => respond(*result),
+                OpOrInfo::StreamInfo(id, action) => {
+                    self.answer_stream_info(id, action, respond, log);
+                }
+                OpOrInfo::Question(op) => self.run_op(*op, respond, log),
+                OpOrInfo::Restored(id) => self.activate_restored(id, respond, log),
+                OpOrInfo::StreamDeleted(id) => {
+                    self.finish_delete(id, log);
+                    respond(Ok(crate::op::OpOutcome::Done));
+                }
+            }
+        }
+    }
+
+    /// The log failed: nothing is written any more, and nobody waits for it.
+    pub(super) fn fail(&mut self, reason: &str) {
+        self.out.fail(reason, &self.streams);
+        self.streams.ledger_mut().fail();
+        // What was held back was not written.
+        let error = crate::stream::unavailable(reason);
+        self.refuse_held(&error);
+        self.refuse_settling(&error);
+        for slot in self.streams.iter_mut() {
+            for read in slot.parked.drain(..) {
+                read.fail(&error, slot.stream.account(), self.out.sink_mut());
+            }
+        }
+        self.out.flush();
     }
 }
 
@@ -236,7 +271,7 @@ impl<S: Sink> Machine for Engine<S> {
         match event {
             Event::Batch(batch) => self.batch(batch, log),
             Event::Op(op, respond) => {
-                self.flush_before_answer();
+                self.out.flush();
                 self.op(op, respond, log);
             }
             Event::Interest(subject) => self.interest(subject.as_deref(), log),
@@ -298,7 +333,7 @@ impl<S: Sink> Machine for Engine<S> {
     }
 
     fn turn_end(&mut self) {
-        self.sink.flush();
+        self.out.flush();
     }
 
     fn before_seal<L: LogAccess>(&mut self, log: &mut L) {

@@ -4,7 +4,8 @@ use super::Engine;
 use super::advisory::random_name;
 use super::consumers::{ConsumerKey, env};
 use super::details::Details;
-use super::pending::{OpOrInfo, PendingOutput};
+use super::outputs::Done;
+use super::pending::OpOrInfo;
 use super::stream_slot::StreamSlot;
 use crate::consumer::{
     Consumer, ConsumerLimits, Filter, PreparedConsumer, check_create, check_workqueue,
@@ -12,10 +13,10 @@ use crate::consumer::{
 };
 use crate::op::{Op, OpOutcome, OpResult, Respond, Usage};
 use crate::records::CONSUMER_DELETE_BODY;
-use crate::rules::{ANSWER_AFTER_COMMIT, DURABLE_INFO};
+use crate::rules::DURABLE_INFO;
 use crate::sink::Sink;
 use crate::stream::LAST_SEQ_MAX;
-use crate::stream::{refusal, unavailable};
+use crate::stream::refusal;
 use nuthatch_log::{AppendError, LogAccess, Lsn, RecordKind, RecordRef, Seq, StreamId, Urgency};
 use nuthatch_protocol::js::{ConsumerAction, ConsumerConfig, ConsumerInfo, RetentionPolicy};
 use nuthatch_protocol::jserror::JsError;
@@ -23,26 +24,23 @@ use nuthatch_protocol::jserror::JsError;
 /// Characters of a made-up consumer name, as many as the incumbent's.
 const CONSUMER_NAME_CHARS: usize = 8;
 
-/// The outcome of an operation and the frame it waits for, if any; or the refusal.
-pub(super) type Done = Result<(Option<Lsn>, OpOutcome), JsError>;
-
 impl<S: Sink> Engine<S> {
     /// Runs an operation. Whoever waits is told at once, or once it is durable.
     pub(super) fn op<L: LogAccess>(&mut self, op: Op, respond: Respond, log: &mut L) {
-        if let Some(reason) = &self.failed
-            && writes(&op)
+        if writes(&op)
+            && let Err(error) = self.out.check_log()
         {
-            return respond(Err(unavailable(reason)));
+            return respond(Err(error));
         }
         let Some((op, respond)) = self.hold_op(op, respond, log) else { return };
         // Who published without waiting for the acknowledgement and then asks finds the message.
         if let Op::StreamInfo { id, .. } | Op::ConsumerInfo { id, .. } = &op
-            && self.failed.is_none()
+            && !self.out.has_failed()
             && let Some(lsn) = self.streams.get(*id).and_then(|slot| slot.stream.uncommitted())
             && lsn > log.committed()
         {
             let question = OpOrInfo::Question(Box::new(op));
-            return self.pending.push(lsn, PendingOutput::Op(respond, question));
+            return self.out.await_commit(lsn, respond, question);
         }
         self.run_op(op, respond, log);
     }
@@ -100,25 +98,12 @@ impl<S: Sink> Engine<S> {
                 return respond(Ok(OpOutcome::Done));
             }
             Op::Usage { account } => {
-                let missing_messages = self.missing_messages();
+                let missing_messages = self.out.missing_messages();
                 let usage = Usage { missing_messages, ..self.streams.usage(account) };
                 return respond(Ok(OpOutcome::Usage(usage)));
             }
         };
-        self.finish(done, respond);
-    }
-
-    /// Answers an operation: refusals at once, outcomes with their frame.
-    pub(super) fn finish(&mut self, done: Done, respond: Respond) {
-        match done {
-            Ok((None, outcome)) => respond(Ok(outcome)),
-            Ok((Some(_), outcome)) if !ANSWER_AFTER_COMMIT.holds() => respond(Ok(outcome)),
-            Ok((Some(lsn), outcome)) => {
-                let outcome = OpOrInfo::Ready(Box::new(Ok(outcome)));
-                self.pending.push(lsn, PendingOutput::Op(respond, outcome));
-            }
-            Err(error) => respond(Err(error)),
-        }
+        self.out.finish(done, respond);
     }
 
     /// The limits of the server on consumers, or lower ones of the stream's account.
@@ -181,7 +166,7 @@ impl<S: Sink> Engine<S> {
         slot.stream.set_has_consumers(true);
         let mut released = Vec::new();
         let stream_config = slot.stream.shared_config();
-        let mut env = env(&slot.stream, &mut self.sink, log, &self.config.domain, &mut released);
+        let mut env = env(&slot.stream, self.out.sink_mut(), log, &slot.domain, &mut released);
         let consumer = Consumer::create(config, filter, &stream_config, &mut env);
         let lsn = match append_consumer(id, &consumer, log) {
             Ok(lsn) => lsn,
@@ -194,11 +179,10 @@ impl<S: Sink> Engine<S> {
         consumer.logged_at(lsn, log.committed());
         let name = consumer.name().to_owned();
         let index = slot.consumers.insert(consumer);
-        let account = slot.stream.account();
         ledger.stored(slot, lsn);
+        self.out.advise_consumer(slot, &name, "create", log);
         let key = ConsumerKey { stream: id, index };
         self.watch_deliver_subject(key);
-        self.advise_consumer(account, &stream_config.name, &name, "create", log);
         self.consumer_outcome(key, Some(lsn), log)
     }
 
@@ -326,16 +310,15 @@ impl<S: Sink> Engine<S> {
         let (slot, ledger) = self.streams.entry(key.stream).ok_or(JsError::STREAM_NOT_FOUND)?;
         if let Some(mut removed) = slot.consumers.remove(key.index) {
             let mut released = Vec::new();
-            let mut env =
-                env(&slot.stream, &mut self.sink, log, &self.config.domain, &mut released);
+            let mut env = env(&slot.stream, self.out.sink_mut(), log, &slot.domain, &mut released);
             removed.consumer.on_delete(&mut env);
         }
         slot.stream.set_has_consumers(!slot.consumers.is_empty());
         ledger.stored(slot, lsn);
         self.sweeps.start(key.stream, &mut self.streams, log);
-        let slot = self.streams.get_mut(key.stream).ok_or(JsError::STREAM_NOT_FOUND)?;
-        let (account, stream) = (slot.stream.account(), slot.stream.config().name.clone());
-        self.advise_consumer(account, &stream, &name, "delete", log);
+        if let Some(slot) = self.streams.get(key.stream) {
+            self.out.advise_consumer(slot, &name, "delete", log);
+        }
         Ok(lsn)
     }
 
@@ -349,10 +332,10 @@ impl<S: Sink> Engine<S> {
 
     /// The answer to a question about a consumer: after a failure of the log, only what is durable.
     fn shown_info<L: LogAccess>(&mut self, key: ConsumerKey, log: &mut L) -> Option<ConsumerInfo> {
-        match self.failed {
-            Some(_) if DURABLE_INFO.holds() => self.call(key, log, Consumer::durable_info),
-            _ => self.call(key, log, Consumer::info),
+        if self.out.has_failed() && DURABLE_INFO.holds() {
+            return self.call(key, log, Consumer::durable_info);
         }
+        self.call(key, log, Consumer::info)
     }
 
     fn list_consumers<L: LogAccess>(

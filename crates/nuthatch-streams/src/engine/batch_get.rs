@@ -132,7 +132,7 @@ impl<S: Sink> Engine<S> {
         let Some(slot) = self.streams.get(id) else { return };
         let account = slot.stream.account();
         match targets(&slot.stream, &request) {
-            Err(status) => asker.send_status(&mut self.sink, account, status),
+            Err(status) => asker.send_status(self.out.sink_mut(), account, status),
             Ok((targets, pending, up_to)) => {
                 let many = BatchGet {
                     asker,
@@ -168,12 +168,12 @@ impl<S: Sink> Engine<S> {
                 Read::Ready(stored) => stored.record,
                 // An answer with a hole would look like a whole one.
                 Read::Damaged | Read::Failing => {
-                    many.asker.send_status(&mut self.sink, account, UNREADABLE);
+                    many.asker.send_status(self.out.sink_mut(), account, UNREADABLE);
                     return None;
                 }
                 Read::Missing if stream.get(seq).is_some() && MISSING_IS_DAMAGE.holds() => {
-                    many.asker.send_status(&mut self.sink, account, UNREADABLE);
-                    self.note_missing(id, seq, log);
+                    many.asker.send_status(self.out.sink_mut(), account, UNREADABLE);
+                    self.out.note_missing(slot, seq, log);
                     return None;
                 }
                 // Deleted meanwhile.
@@ -196,12 +196,12 @@ impl<S: Sink> Engine<S> {
             }
             let subject = &many.asker.reply;
             let message = Message { subject, reply: b"", headers, body: record.body };
-            self.sink.reply(account, &many.asker.peer, many.asker.hint, &message);
+            self.out.sink_mut().reply(account, &many.asker.peer, many.asker.hint, &message);
             let size = record.subject.len() + record.headers.len() + record.body.len();
             many.sent(seq, size);
         }
         many.end(&mut self.scratch.headers);
-        many.asker.send_status(&mut self.sink, account, &self.scratch.headers);
+        many.asker.send_status(self.out.sink_mut(), account, &self.scratch.headers);
         None
     }
 }

@@ -4,8 +4,7 @@
 
 use super::Engine;
 use super::fast::FastBatch;
-use super::pending::Answer;
-use super::publish::refusal_body;
+use super::outputs::refusal_body;
 use crate::event::{ClientBatch, PublishItem};
 use crate::sink::Sink;
 use crate::stream::{BATCH_MESSAGES_MAX, BatchRefusal, Limits, Publish, PublishHeaders, rewritten};
@@ -381,7 +380,7 @@ impl<S: Sink> Engine<S> {
             }
             Err(error) => (refusal_body(&error, name), slot.and_then(|s| s.stream.uncommitted())),
         };
-        self.answer_item(batch, item, body, after);
+        self.out.answer(slot, batch, item, body, after);
     }
 
     /// Checks what does not need the batch, and puts the message into it.
@@ -392,9 +391,7 @@ impl<S: Sink> Engine<S> {
         found: &PublishHeaders<'_>,
         log: &mut L,
     ) -> Result<Fate, JsError> {
-        if let Some(reason) = &self.failed {
-            return Err(crate::stream::unavailable(reason));
-        }
+        self.out.check_log()?;
         let (slot, ledger) = self.streams.live_entry(id)?;
         let totals = &mut ledger.batches;
         slot.stream.check_size(publish)?;
@@ -450,8 +447,7 @@ impl<S: Sink> Engine<S> {
             batches.remove(batch, &mut ledger.batches);
         }
         if let Some(why) = why {
-            let (account, name) = (slot.stream.account(), slot.stream.config().name.clone());
-            self.advise_batch(account, &name, batch, why, log);
+            self.out.advise_batch(slot, batch, why, log);
         }
     }
 
@@ -468,34 +464,9 @@ impl<S: Sink> Engine<S> {
         if batches.is_empty() {
             slot.batches = None;
         }
-        let (account, name) = (slot.stream.account(), slot.stream.config().name.clone());
         for batch in silent {
-            self.advise_batch(account, &name, &batch, Abandoned::Timeout, log);
+            self.out.advise_batch(slot, &batch, Abandoned::Timeout, log);
         }
-    }
-
-    /// Answers the sender of an item, unless it gave no reply subject or the stream does not
-    /// acknowledge.
-    pub(super) fn answer_item(
-        &mut self,
-        batch: &ClientBatch<S::Peer>,
-        item: &PublishItem,
-        body: Vec<u8>,
-        after: Option<Lsn>,
-    ) {
-        let slot = self.streams.get(item.stream);
-        if item.reply.is_empty() || slot.is_some_and(|slot| slot.stream.limits().no_ack) {
-            return;
-        }
-        let answer = Answer {
-            account: self.streams.account_of(item.stream),
-            stream: item.stream,
-            peer: batch.peer.clone(),
-            hint: item.hint,
-            reply: item.reply.of(&batch.buf).into(),
-            body: body.into_boxed_slice(),
-        };
-        self.answer(after, answer);
     }
 }
 

@@ -260,7 +260,7 @@ impl<S: Sink> Engine<S> {
         let (slot, ledger) = self.streams.entry(key.stream)?;
         let consumer = slot.consumers.get_mut(key.index)?;
         let mut released = std::mem::take(&mut self.scratch.released);
-        let mut env = env(&slot.stream, &mut self.sink, log, &self.config.domain, &mut released);
+        let mut env = env(&slot.stream, self.out.sink_mut(), log, &slot.domain, &mut released);
         let outcome = call(&mut consumer.consumer, &mut env);
         if !released.is_empty() {
             let must_tell = slot.release(key.index, &mut released, log);
@@ -341,10 +341,10 @@ impl<S: Sink> Engine<S> {
         let Some(key) = self.key(item.stream, item.consumer.of(&batch.buf)) else {
             if !reply.is_empty() {
                 // As for a pull; only that the header with the subject is missing.
-                let account = self.streams.get(item.stream).map(|slot| slot.stream.account());
+                let account = self.streams.account_of(item.stream);
                 let headers = b"NATS/1.0 503\r\n\r\n";
                 let message = Message { subject: reply, reply: b"", headers, body: b"" };
-                self.sink.reply(account.unwrap_or_default(), &batch.peer, item.hint, &message);
+                self.out.sink_mut().reply(account, &batch.peer, item.hint, &message);
             }
             return;
         };
@@ -391,11 +391,10 @@ impl<S: Sink> Engine<S> {
         if reply.is_empty() {
             return;
         }
-        let slot = self.streams.get(stream);
-        let account = slot.map_or_else(Default::default, |slot| slot.stream.account());
+        let account = self.streams.account_of(stream);
         let headers = b"NATS/1.0 412 Required Api Level\r\n\r\n";
         let message = Message { subject: reply, reply: b"", headers, body: b"" };
-        self.sink.reply(account, &batch.peer, hint, &message);
+        self.out.sink_mut().reply(account, &batch.peer, hint, &message);
     }
 
     /// The incumbent has no subscription for a missing consumer: the client sees "no responders".
@@ -418,7 +417,7 @@ impl<S: Sink> Engine<S> {
         headers.extend_from_slice(name);
         headers.extend_from_slice(b"\r\n\r\n");
         let message = Message { subject: reply, reply: b"", headers: &headers, body: b"" };
-        self.sink.reply(account, &batch.peer, hint, &message);
+        self.out.sink_mut().reply(account, &batch.peer, hint, &message);
     }
 
     pub(super) fn flow<L: LogAccess>(
@@ -505,8 +504,10 @@ impl<S: Sink> Engine<S> {
             consumer.pump(env);
             consumer.take_missing()
         });
-        if let Some(Some(seq)) = missing {
-            self.note_missing(key.stream, seq, log);
+        if let Some(Some(seq)) = missing
+            && let Some(slot) = self.streams.get(key.stream)
+        {
+            self.out.note_missing(slot, seq, log);
         }
     }
 

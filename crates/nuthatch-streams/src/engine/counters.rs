@@ -66,7 +66,7 @@ impl<S: Sink> Engine<S> {
             }
             Err(error) => error,
         };
-        self.refuse(batch, item, refused);
+        self.out.refuse(self.streams.get(id), batch, item, &refused);
         Some(at + 1)
     }
 
@@ -79,7 +79,7 @@ impl<S: Sink> Engine<S> {
         found: &PublishHeaders<'_>,
         log: &mut L,
     ) -> Result<bool, JsError> {
-        if self.failed.is_some() {
+        if self.out.has_failed() {
             return Ok(true);
         }
         let Some(slot) = self.streams.undeleted(id) else {
@@ -129,7 +129,7 @@ impl<S: Sink> Engine<S> {
         log: &mut L,
     ) -> bool {
         let counts = self.streams.get(id).is_some_and(|slot| slot.stream.limits().counter);
-        if !counts || self.failed.is_some() {
+        if !counts || self.out.has_failed() {
             return true;
         }
         let mut mapped = std::mem::take(&mut self.scratch.subject);
@@ -161,6 +161,6 @@ impl<S: Sink> Engine<S> {
         }
         body.push(b'}');
         let after = (!slot.stream.limits().ack_early).then_some(lsn);
-        self.answer_item(batch, item, body, after);
+        self.out.answer(Some(slot), batch, item, body, after);
     }
 }

@@ -146,8 +146,10 @@ impl<S: Sink> Engine<S> {
         let ticked =
             self.call(key, log, |consumer, env| (consumer.tick(env), consumer.take_missing()));
         let Some((outcome, missing)) = ticked else { return };
-        if let Some(seq) = missing {
-            self.note_missing(key.stream, seq, log);
+        if let Some(seq) = missing
+            && let Some(slot) = self.streams.get(key.stream)
+        {
+            self.out.note_missing(slot, seq, log);
         }
         if outcome == TickOutcome::Expired {
             // Without room for the record the consumer stays until there is.

@@ -142,7 +142,7 @@ impl<S: Sink> Engine<S> {
             slot.stream.is_jumping() && PURGE_HOLDS.holds() || slot.migration.holds()
         };
         let is_between = || self.streams.get(id).is_some_and(|slot| between(slot));
-        self.failed.is_none() && (is_between() || self.deferred.waits(id))
+        !self.out.has_failed() && (is_between() || self.deferred.waits(id))
     }
 
     /// Keeps the items from `start` on that go to a stream which is between two logs; returns where
@@ -154,7 +154,7 @@ impl<S: Sink> Engine<S> {
         start: usize,
     ) -> Option<usize> {
         let id = batch.items.get(start)?.stream();
-        if self.failed.is_some() || !self.streams.is_held(id) {
+        if self.out.has_failed() || !self.streams.is_held(id) {
             return None;
         }
         let theirs = |item: &&Item| item.stream() == id;
@@ -164,7 +164,8 @@ impl<S: Sink> Engine<S> {
             // Without room acknowledgements and pulls are lost as they may be on any wire.
             for item in &items {
                 if let Item::Publish(item) = item {
-                    self.refuse(batch, item, JsError::STREAM_TOO_MANY_REQUESTS);
+                    let error = JsError::STREAM_TOO_MANY_REQUESTS;
+                    self.out.refuse(self.streams.get(id), batch, item, &error);
                 }
             }
             return Some(end);
@@ -270,7 +271,8 @@ impl<S: Sink> Engine<S> {
                 DeferredEvent::Items(batch) => {
                     for item in &batch.items {
                         if let Item::Publish(item) = item {
-                            self.refuse(&batch, item, error.clone());
+                            let slot = self.streams.get(item.stream);
+                            self.out.refuse(slot, &batch, item, error);
                         }
                     }
                 }

@@ -85,7 +85,7 @@ impl<S: Sink> Engine<S> {
         let Some(mut first) = self.details.waiting.pop_front() else { return };
         match self.details_part(first.id, &mut first.details, log) {
             Some(answer) => {
-                self.flush_before_answer();
+                self.out.flush();
                 (first.respond)(answer);
             }
             None => self.details.waiting.push_front(first),

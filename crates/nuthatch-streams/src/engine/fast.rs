@@ -8,7 +8,7 @@ use super::Engine;
 use super::batches::{
     BATCH_ID_BYTES_MAX, BatchTotals, Batches, batch_ack, parse_digits, stored_headers,
 };
-use super::publish::refusal_body;
+use super::outputs::refusal_body;
 use crate::event::{ClientBatch, PublishItem};
 use crate::sink::Sink;
 use crate::stream::{Admitted, Publish, PublishHeaders, scan};
@@ -310,7 +310,7 @@ impl<S: Sink> Engine<S> {
             let slot = self.streams.get(item.stream);
             let late = slot.filter(|slot| !slot.stream.limits().ack_early);
             let after = late.and_then(|slot| slot.stream.uncommitted());
-            self.answer_item(batch, item, body, after);
+            self.out.answer(slot, batch, item, body, after);
         }
         self.streams.schedule(item.stream);
     }
@@ -322,9 +322,7 @@ impl<S: Sink> Engine<S> {
         found: &PublishHeaders<'_>,
         log: &mut L,
     ) -> Result<FastReplies, JsError> {
-        if let Some(reason) = &self.failed {
-            return Err(crate::stream::unavailable(reason));
-        }
+        self.out.check_log()?;
         let (slot, ledger) = self.streams.live_entry(id)?;
         slot.stream.check_size(publish)?;
         if !slot.stream.limits().batched {

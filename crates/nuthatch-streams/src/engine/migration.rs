@@ -12,10 +12,10 @@
 //! [`crate::migration`].
 
 use super::Engine;
-use super::api::Done;
 use super::consumers::ConsumerKey;
 use super::deferred::DeferredEvent;
-use super::pending::{OpOrInfo, PendingOutput};
+use super::outputs::Done;
+use super::pending::OpOrInfo;
 use super::stream_slot::StreamSlot;
 use crate::consumer::Consumer;
 use crate::event::HandOff;
@@ -147,9 +147,7 @@ impl<S: Sink> Engine<S> {
         to: &StreamLocation,
         log: &mut L,
     ) -> Result<Lsn, JsError> {
-        if let Some(reason) = &self.failed {
-            return Err(crate::stream::unavailable(reason));
-        }
+        self.out.check_log()?;
         self.streams.expire(id, log);
         let slot = match self.streams.get_mut(id) {
             Some(slot) if !slot.deleting && matches!(slot.migration, MigrationState::Here) => slot,
@@ -223,8 +221,8 @@ impl<S: Sink> Engine<S> {
         respond: Respond,
         log: &mut L,
     ) {
-        if let Some(reason) = &self.failed {
-            return refuse(respond, crate::stream::unavailable(reason));
+        if let Err(error) = self.out.check_log() {
+            return refuse(respond, error);
         }
         let arriving = |slot: &StreamSlot<S>| matches!(slot.migration, MigrationState::Arriving);
         if !self.streams.get(id).is_some_and(|slot| arriving(slot)) {
@@ -289,7 +287,7 @@ impl<S: Sink> Engine<S> {
         self.streams.migrate(id, MigrationState::Settled(state));
         self.streams.changed(id, lsn);
         let outcome = OpOrInfo::Ready(Box::new(Ok(OpOutcome::Done)));
-        self.pending.push(lsn, PendingOutput::Op(respond, outcome));
+        self.out.await_commit(lsn, respond, outcome);
     }
 
     /// See [`Op::Forget`](crate::Op::Forget).
@@ -324,7 +322,7 @@ impl<S: Sink> Engine<S> {
         };
         // Without the record the next start finds the stream in both logs, and deletes it here.
         let logged = append_delete(&slot.stream, log);
-        self.finish(logged.map(|lsn| (Some(lsn), OpOutcome::Done)), forgotten);
+        self.out.finish(logged.map(|lsn| (Some(lsn), OpOutcome::Done)), forgotten);
         let deferred = self.take_held(id);
         let slot = self.take_slot(id, log)?;
         Some(HandOff(Box::new(HandOffState { slot, deferred })))

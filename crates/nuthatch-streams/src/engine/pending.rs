@@ -4,13 +4,12 @@
 //! written when the frame has committed: no allocation per message. A refusal that may depend on an
 //! uncommitted write queues behind it.
 
-use super::Engine;
-use super::publish::refusal_body;
+use super::outputs::refusal_body;
 use super::stream_slot::StreamSlot;
 use crate::event::{ClientBatch, Item, PublishItem, Span};
 use crate::op::{Op, OpResult, Respond};
 use crate::sink::{AccountId, Message, Sink};
-use nuthatch_log::{LogAccess, Lsn, StreamId};
+use nuthatch_log::{Lsn, StreamId};
 use nuthatch_protocol::jserror::JsError;
 use nuthatch_protocol::wire::write::push_u64;
 use std::collections::VecDeque;
@@ -137,7 +136,7 @@ impl<P> Pending<P> {
     }
 
     /// The next thing to tell after frame `lsn` has committed.
-    fn pop(&mut self, lsn: Lsn) -> Option<PendingOutput<P>> {
+    pub(super) fn pop(&mut self, lsn: Lsn) -> Option<PendingOutput<P>> {
         if self.queue.front()?.0 > lsn {
             return None;
         }
@@ -155,118 +154,15 @@ impl<P> Pending<P> {
         Some(waiting)
     }
 
-    fn batch(&self, number: u64) -> Option<&ClientBatch<P>> {
+    pub(super) fn batch(&self, number: u64) -> Option<&ClientBatch<P>> {
         self.batches.get(usize::try_from(number.checked_sub(self.first_batch)?).ok()?)
     }
 
     /// Gives back the memory of batches once nothing waits.
-    fn settle(&mut self) {
+    pub(super) fn settle(&mut self) {
         if self.queue.is_empty() {
             self.first_batch += self.batches.len() as u64;
             self.batches.clear();
-        }
-    }
-}
-
-impl<S: Sink> Engine<S> {
-    /// Tells everything that waited for frame `lsn`.
-    pub(super) fn answer_pending<L: LogAccess>(&mut self, lsn: Lsn, log: &mut L) {
-        while let Some(waiting) = self.pending.pop(lsn) {
-            if matches!(waiting, PendingOutput::Op(..)) {
-                self.flush_before_answer();
-            }
-            match waiting {
-                PendingOutput::Acks(acks) => {
-                    if let Some(batch) = self.pending.batch(acks.batch)
-                        && let Some(slot) = self.streams.get(acks.stream)
-                    {
-                        send_acks(batch, &acks, slot, &mut self.scratch.body, &mut self.sink);
-                    }
-                }
-                PendingOutput::Answer(answer) => self.send_answer(&answer),
-                PendingOutput::Op(respond, OpOrInfo::Ready(result)) => respond(*result),
-                PendingOutput::Op(respond, OpOrInfo::StreamInfo(id, action)) => {
-                    self.answer_stream_info(id, action, respond, log);
-                }
-                PendingOutput::Op(respond, OpOrInfo::Question(op)) => {
-                    self.run_op(*op, respond, log)
-                }
-                PendingOutput::Op(respond, OpOrInfo::Restored(id)) => {
-                    self.activate_restored(id, respond, log);
-                }
-                PendingOutput::Op(respond, OpOrInfo::StreamDeleted(id)) => {
-                    self.finish_delete(id, log);
-                    respond(Ok(crate::op::OpOutcome::Done));
-                }
-            }
-        }
-        self.pending.settle();
-    }
-
-    /// Hands over what is staged before an operation's outcome is told. The outcome takes another way
-    /// to its client: without this, a consumer's info could say that nothing is pending and be there
-    /// before the messages themselves, and clients take that for an empty consumer.
-    pub(super) fn flush_before_answer(&mut self) {
-        self.sink.flush();
-    }
-
-    fn send_answer(&mut self, answer: &Answer<S::Peer>) {
-        let message =
-            Message { subject: &answer.reply, reply: b"", headers: b"", body: &answer.body };
-        self.sink.reply(answer.account, &answer.peer, answer.hint, &message);
-    }
-
-    /// Sends an answer behind everything that waits, and not before frame `after` has committed.
-    pub(super) fn answer(&mut self, after: Option<Lsn>, answer: Answer<S::Peer>) {
-        match (after, self.pending.last_lsn()) {
-            _ if self.failed.is_some() => self.send_answer(&answer),
-            (None, None) => self.send_answer(&answer),
-            (after, last) => {
-                let lsn = after.unwrap_or_default().max(last.unwrap_or_default());
-                self.pending.push(lsn, PendingOutput::Answer(Box::new(answer)));
-            }
-        }
-    }
-
-    /// The log failed: whether the frames that replies wait for reached the medium is unknown. They
-    /// are never shown in this life; a restart finds out.
-    pub(super) fn fail(&mut self, reason: &str) {
-        self.failed = Some(reason.to_owned());
-        self.streams.ledger_mut().fail();
-        let error = crate::stream::uncertain(reason);
-        while let Some(waiting) = self.pending.pop(Lsn(u64::MAX)) {
-            match waiting {
-                PendingOutput::Acks(acks) => self.refuse_run(&acks, &error),
-                PendingOutput::Answer(mut answer) => {
-                    // Its content depends on writes whose fate is unknown.
-                    let name = self.streams.name_of(answer.stream);
-                    answer.body = refusal_body(&error, name).into_boxed_slice();
-                    self.send_answer(&answer);
-                }
-                PendingOutput::Op(respond, _) => respond(Err(error.clone())),
-            }
-        }
-        self.pending.settle();
-        // What was held back was not written.
-        let error = crate::stream::unavailable(reason);
-        self.refuse_held(&error);
-        self.refuse_settling(&error);
-        for slot in self.streams.iter_mut() {
-            for read in slot.parked.drain(..) {
-                read.fail(&error, slot.stream.account(), &mut self.sink);
-            }
-        }
-        self.sink.flush();
-    }
-
-    fn refuse_run(&mut self, acks: &Acks, error: &JsError) {
-        let batch = self.pending.batch(acks.batch).expect("a batch stays until it is answered");
-        let Some(slot) = self.streams.get(acks.stream) else { return };
-        let body = refusal_body(error, &slot.stream.config().name);
-        for publish in acks.publishes(batch).filter(|publish| !publish.reply.is_empty()) {
-            let reply = publish.reply.of(&batch.buf);
-            let message = Message { subject: reply, reply: b"", headers: b"", body: &body };
-            self.sink.reply(slot.stream.account(), &batch.peer, publish.hint, &message);
         }
     }
 }
@@ -283,28 +179,44 @@ impl Acks {
             _ => None,
         })
     }
-}
 
-/// Writes and sends the acknowledgements of a run. `body` is scratch space.
-pub(super) fn send_acks<S: Sink>(
-    batch: &ClientBatch<S::Peer>,
-    acks: &Acks,
-    slot: &StreamSlot<S>,
-    body: &mut Vec<u8>,
-    sink: &mut S,
-) {
-    let account = slot.stream.account();
-    body.clear();
-    body.extend_from_slice(&slot.ack_prefix);
-    for (publish, seq) in acks.publishes(batch).zip(acks.first_seq..) {
-        if publish.reply.is_empty() {
-            continue;
+    /// Writes and sends the acknowledgements. `body` is scratch space.
+    pub(super) fn send<S: Sink>(
+        &self,
+        batch: &ClientBatch<S::Peer>,
+        slot: &StreamSlot<S>,
+        body: &mut Vec<u8>,
+        sink: &mut S,
+    ) {
+        let account = slot.stream.account();
+        body.clear();
+        body.extend_from_slice(&slot.ack_prefix);
+        for (publish, seq) in self.publishes(batch).zip(self.first_seq..) {
+            if publish.reply.is_empty() {
+                continue;
+            }
+            body.truncate(slot.ack_prefix.len());
+            push_u64(body, seq);
+            body.push(b'}');
+            let reply = publish.reply.of(&batch.buf);
+            let message = Message { subject: reply, reply: b"", headers: b"", body };
+            sink.reply(account, &batch.peer, publish.hint, &message);
         }
-        body.truncate(slot.ack_prefix.len());
-        push_u64(body, seq);
-        body.push(b'}');
-        let reply = publish.reply.of(&batch.buf);
-        let message = Message { subject: reply, reply: b"", headers: b"", body };
-        sink.reply(account, &batch.peer, publish.hint, &message);
+    }
+
+    /// Sends the same error to all.
+    pub(super) fn refuse<S: Sink>(
+        &self,
+        batch: &ClientBatch<S::Peer>,
+        slot: &StreamSlot<S>,
+        error: &JsError,
+        sink: &mut S,
+    ) {
+        let body = refusal_body(error, &slot.stream.config().name);
+        for publish in self.publishes(batch).filter(|publish| !publish.reply.is_empty()) {
+            let reply = publish.reply.of(&batch.buf);
+            let message = Message { subject: reply, reply: b"", headers: b"", body: &body };
+            sink.reply(slot.stream.account(), &batch.peer, publish.hint, &message);
+        }
     }
 }

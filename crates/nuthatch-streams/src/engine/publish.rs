@@ -1,14 +1,12 @@
 //! Publishes in the engine: runs of one stream, acknowledgements, refusals.
 
 use super::Engine;
-use super::pending::{Acks, PendingOutput, send_acks};
 use crate::event::{ClientBatch, Item, PublishItem};
-use crate::rules::{ACK_AFTER_COMMIT, DUPLICATE_AFTER_COMMIT, RELEASES_BEFORE_EVICTIONS};
+use crate::rules::RELEASES_BEFORE_EVICTIONS;
 use crate::sink::{Message, Sink};
 use crate::stream::{Admitted, NO_HEADERS, Publish, PublishHeaders, rewritten, scan};
 use nuthatch_log::{LogAccess, Lsn, Read, Seq, StreamId};
 use nuthatch_protocol::jserror::JsError;
-use nuthatch_protocol::wire::write::push_u64;
 
 /// Consecutive publishes that got consecutive sequences in one frame.
 #[derive(Clone, Copy, Default)]
@@ -26,12 +24,6 @@ impl PublishRun {
             && self.first_item + self.count == item
             && self.first_seq + self.count as u64 == seq
     }
-}
-
-/// A reply that is not part of a run of acknowledgements.
-enum Outlier {
-    Duplicate(u64),
-    Refused(JsError),
 }
 
 impl<S: Sink> Engine<S> {
@@ -138,7 +130,7 @@ impl<S: Sink> Engine<S> {
             };
             let body = if whole { record.body } else { b"" };
             let message = Message { subject: &subject, reply: b"", headers: &headers, body };
-            self.sink.publish(slot.stream.account(), &message);
+            self.out.sink_mut().publish(slot.stream.account(), &message);
         }
     }
 
@@ -165,11 +157,9 @@ impl<S: Sink> Engine<S> {
         headers: &PublishHeaders<'_>,
         log: &mut L,
     ) -> Result<Admitted, JsError> {
-        if let Some(reason) = &self.failed {
-            return Err(crate::stream::unavailable(reason));
-        }
+        self.out.check_log()?;
         let (slot, ledger) = self.streams.live_entry(id)?;
-        if self.pending.acks() >= self.config.pending_acks_max {
+        if self.out.pending_acks() >= self.config.pending_acks_max {
             return Err(JsError::STREAM_TOO_MANY_REQUESTS);
         }
         if slot.stream.must_log_releases(publish) && RELEASES_BEFORE_EVICTIONS.holds() {
@@ -197,20 +187,8 @@ impl<S: Sink> Engine<S> {
         }
         let (slot, ledger) = self.streams.entry(id).expect("the stream of the run is there");
         ledger.stored(slot, run.lsn);
-        let acks = Acks {
-            batch: self.pending.batch_number(),
-            first_item: run.first_item as u32,
-            count: run.count as u32,
-            stream: id,
-            first_seq: run.first_seq,
-        };
-        let limits = slot.stream.limits();
-        let is_early = limits.ack_early || !ACK_AFTER_COMMIT.holds();
-        if is_early && !limits.no_ack {
-            send_acks(batch, &acks, slot, &mut self.scratch.body, &mut self.sink);
-        } else if !limits.no_ack {
-            self.pending.push(run.lsn, PendingOutput::Acks(acks));
-        }
+        let items = (run.first_item, run.count);
+        self.out.acknowledge(batch, slot, run.lsn, items, run.first_seq);
     }
 
     /// Answers a publish that is not part of a run.
@@ -227,43 +205,10 @@ impl<S: Sink> Engine<S> {
                 self.answer_counted(batch, item, subject, (seq, lsn));
             }
             Ok(Admitted::Duplicate { seq }) => {
-                self.answer_odd(batch, item, Outlier::Duplicate(seq))
+                self.out.tell_duplicate(self.streams.get(item.stream), batch, item, seq);
             }
-            Err(error) => self.answer_odd(batch, item, Outlier::Refused(error)),
+            Err(error) => self.out.refuse(self.streams.get(item.stream), batch, item, &error),
         }
-    }
-
-    /// Refuses a publish.
-    pub(super) fn refuse(
-        &mut self,
-        batch: &ClientBatch<S::Peer>,
-        item: &PublishItem,
-        error: JsError,
-    ) {
-        self.answer_odd(batch, item, Outlier::Refused(error));
-    }
-
-    /// A duplicate or a refusal: answered once everything that it may depend on is durable.
-    #[cold]
-    fn answer_odd(&mut self, batch: &ClientBatch<S::Peer>, item: &PublishItem, odd: Outlier) {
-        if item.reply.is_empty() {
-            return;
-        }
-        let slot = self.streams.get(item.stream);
-        let body = match odd {
-            Outlier::Duplicate(seq) => {
-                let mut body = slot.map_or_else(Vec::new, |slot| slot.ack_prefix.to_vec());
-                push_u64(&mut body, seq);
-                body.extend_from_slice(b",\"duplicate\": true}");
-                body
-            }
-            Outlier::Refused(error) => {
-                refusal_body(&error, slot.map_or("", |slot| &slot.stream.config().name))
-            }
-        };
-        let after = slot.and_then(|slot| slot.stream.uncommitted());
-        let after = after.filter(|_| DUPLICATE_AFTER_COMMIT.holds());
-        self.answer_item(batch, item, body, after);
     }
 }
 
@@ -276,15 +221,4 @@ fn publish_of<'a, P>(batch: &'a ClientBatch<P>, item: &PublishItem) -> Publish<'
         headers: item.headers.of(&batch.buf),
         body: item.body.of(&batch.buf),
     }
-}
-
-/// `{"error":{…},"stream":"S","seq":0}`.
-pub(super) fn refusal_body(error: &JsError, stream: &str) -> Vec<u8> {
-    #[derive(serde::Serialize)]
-    struct Refused<'a> {
-        error: &'a JsError,
-        stream: &'a str,
-        seq: u64,
-    }
-    serde_json::to_vec(&Refused { error, stream, seq: 0 }).expect("numbers and strings")
 }

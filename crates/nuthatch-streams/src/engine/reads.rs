@@ -158,7 +158,7 @@ impl<S: Sink> Engine<S> {
         let Some(account) = stream.filter(serves).map(Stream::account) else {
             let none = not_served(stream.map_or("", |stream| &stream.config().name), subject);
             let account = stream.map_or(AccountId::GLOBAL, Stream::account);
-            send_status(&mut self.sink, account, &batch.peer, item.hint, reply, &none);
+            send_status(self.out.sink_mut(), account, &batch.peer, item.hint, reply, &none);
             return;
         };
         let asker = DirectAsker { peer: batch.peer.clone(), hint: item.hint, reply: reply.into() };
@@ -168,7 +168,7 @@ impl<S: Sink> Engine<S> {
                 self.start_read(item.stream, ParkedRead::One(OneRead { request, asker }), log);
             }
             Ok(DirectGet::Many(request)) => self.start_batch_get(item.stream, *request, asker, log),
-            Err(status) => asker.send_status(&mut self.sink, account, status),
+            Err(status) => asker.send_status(self.out.sink_mut(), account, status),
         }
     }
 
@@ -186,7 +186,7 @@ impl<S: Sink> Engine<S> {
                 return slot.parked.push(read);
             }
             let account = slot.stream.account();
-            read.refuse(&JsError::STREAM_TOO_MANY_REQUESTS, TOO_MANY, account, &mut self.sink);
+            read.refuse(&JsError::STREAM_TOO_MANY_REQUESTS, TOO_MANY, account, self.out.sink_mut());
         }
     }
 
@@ -260,14 +260,14 @@ impl<S: Sink> Engine<S> {
                 }
                 let subject = &asker.reply;
                 let message = Message { subject, reply: b"", headers, body: record.body };
-                self.sink.reply(account, &asker.peer, asker.hint, &message);
+                self.out.sink_mut().reply(account, &asker.peer, asker.hint, &message);
             }
             (Asker::Direct(asker), Err(failure)) => {
-                asker.send_status(&mut self.sink, account, failure.status());
+                asker.send_status(self.out.sink_mut(), account, failure.status());
             }
         }
         if let Some(seq) = lost {
-            self.note_missing(id, seq, log);
+            self.out.note_missing(slot, seq, log);
         }
         None
     }

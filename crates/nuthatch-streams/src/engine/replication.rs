@@ -4,7 +4,7 @@
 //! then its question is parked with the stream and costs nothing.
 
 use super::Engine;
-use super::api::Done;
+use super::outputs::Done;
 use super::reads::{ParkedRead, unreadable};
 use crate::index::MessageIndex;
 use crate::op::{OpOutcome, Range, RangeRequest, Replica, Respond};
@@ -81,7 +81,7 @@ impl<S: Sink> Engine<S> {
                     Read::Ready(stored) => read.take(&stored.record),
                     Read::Missing if MISSING_IS_DAMAGE.holds() => {
                         (read.respond)(Err(unreadable(seq)));
-                        self.note_missing(id, seq, log);
+                        self.out.note_missing(slot, seq, log);
                         return None;
                     }
                     Read::Missing => {}

@@ -7,9 +7,9 @@
 //! never finished and is deleted.
 
 use super::Engine;
-use super::api::Done;
 use super::consumers::env;
-use super::pending::{OpOrInfo, PendingOutput};
+use super::outputs::Done;
+use super::pending::OpOrInfo;
 use crate::consumer::{Consumer, Filter};
 use crate::op::{OpOutcome, OpResult, Respond};
 use crate::records::StreamRecord;
@@ -47,7 +47,7 @@ impl<S: Sink> Engine<S> {
     ) {
         match self.log_restored(id, config, consumers, log) {
             Err(error) => respond(Err(error)),
-            Ok(lsn) => self.pending.push(lsn, PendingOutput::Op(respond, OpOrInfo::Restored(id))),
+            Ok(lsn) => self.out.await_commit(lsn, respond, OpOrInfo::Restored(id)),
         }
     }
 
@@ -103,8 +103,8 @@ impl<S: Sink> Engine<S> {
         let (name, own) = (&snapshot.config.name, snapshot.config.clone());
         let Some(state) = &snapshot.state else {
             let mut released = Vec::new();
-            let domain = &self.config.domain;
-            let mut env = env(&slot.stream, &mut self.sink, log, domain, &mut released);
+            let domain = &slot.domain;
+            let mut env = env(&slot.stream, self.out.sink_mut(), log, domain, &mut released);
             let filter = Filter::new(&own);
             return Ok(Consumer::create(own, filter, config, &mut env));
         };

@@ -30,7 +30,7 @@ impl<S: Sink> Engine<S> {
     /// Makes what is due.
     pub(super) fn run_schedules<L: LogAccess>(&mut self, id: StreamId, log: &mut L) {
         let now = log.now();
-        let is_stopped = self.failed.is_some();
+        let is_stopped = self.out.has_failed();
         let Some(slot) = self.streams.get_mut(id) else { return };
         if slot.schedules_wait || slot.stream.next_schedule().is_none_or(|at| at > now) {
             return;
@@ -119,7 +119,7 @@ impl<S: Sink> Engine<S> {
     pub(super) fn resume_schedules(&mut self, id: StreamId) {
         if let Some((slot, ledger)) = self.streams.entry(id)
             && slot.schedules_wait
-            && self.failed.is_none()
+            && !self.out.has_failed()
         {
             slot.schedules_wait = false;
             ledger.schedule(slot);

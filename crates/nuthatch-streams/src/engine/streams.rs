@@ -1,8 +1,8 @@
 //! Operations on streams: create, update, delete, info, purge, delete of a message.
 
 use super::Engine;
-use super::api::Done;
-use super::pending::{OpOrInfo, PendingOutput};
+use super::outputs::Done;
+use super::pending::OpOrInfo;
 use crate::op::{OpOutcome, PurgeRequest, Respond};
 use crate::records::{Delete, Purge, StreamRecord};
 use crate::sink::{AccountId, Sink};
@@ -54,7 +54,7 @@ impl<S: Sink> Engine<S> {
                 self.streams.create(id, account, config, log.now());
                 self.streams.changed(id, lsn);
                 let outcome = OpOrInfo::StreamInfo(id, "create");
-                self.pending.push(lsn, PendingOutput::Op(respond, outcome));
+                self.out.await_commit(lsn, respond, outcome);
             }
         }
     }
@@ -70,7 +70,7 @@ impl<S: Sink> Engine<S> {
             Err(error) => respond(Err(error)),
             Ok(lsn) => {
                 let outcome = OpOrInfo::StreamInfo(id, "modify");
-                self.pending.push(lsn, PendingOutput::Op(respond, outcome));
+                self.out.await_commit(lsn, respond, outcome);
             }
         }
     }
@@ -149,7 +149,7 @@ impl<S: Sink> Engine<S> {
                     slot.deleting = true;
                 }
                 self.streams.changed(id, lsn);
-                self.pending.push(lsn, PendingOutput::Op(respond, OpOrInfo::StreamDeleted(id)));
+                self.out.await_commit(lsn, respond, OpOrInfo::StreamDeleted(id));
             }
         }
     }
@@ -157,7 +157,6 @@ impl<S: Sink> Engine<S> {
     /// The delete of a stream is durable: it is gone, and everybody is told.
     pub(super) fn finish_delete<L: LogAccess>(&mut self, id: StreamId, log: &mut L) {
         let Some(slot) = self.streams.get(id) else { return };
-        let (account, stream) = (slot.stream.account(), slot.stream.config().name.clone());
         for index in slot.consumers.indexes() {
             let key = super::consumers::ConsumerKey { stream: id, index };
             self.unwatch_deliver_subject(key);
@@ -166,15 +165,17 @@ impl<S: Sink> Engine<S> {
                 consumer.name().to_owned()
             });
             let name = name.expect("a consumer that is listed is there");
-            self.advise_consumer(account, &stream, &name, "delete", log);
+            if let Some(slot) = self.streams.get(id) {
+                self.out.advise_consumer(slot, &name, "delete", log);
+            }
         }
         let mut slot = self.streams.remove(id).expect("it was there a moment ago");
-        let (account, name) = (slot.stream.account(), slot.stream.config().name.clone());
+        let account = slot.stream.account();
         for read in slot.parked.drain(..) {
-            read.fail(&JsError::STREAM_NOT_FOUND, account, &mut self.sink);
+            read.fail(&JsError::STREAM_NOT_FOUND, account, self.out.sink_mut());
         }
         slot.stream.for_each_held(&mut |seq, weight| log.dead(id, seq, weight));
-        self.advise_stream(account, &name, "delete", log);
+        self.out.advise_stream(&slot, "delete", log);
     }
 
     pub(super) fn answer_stream_info<L: LogAccess>(
@@ -189,8 +190,9 @@ impl<S: Sink> Engine<S> {
             Some(slot) => slot.stream.info(log.now(), slot.consumers.len()),
             None => return respond(Err(JsError::STREAM_NOT_FOUND)),
         };
-        let account = self.streams.account_of(id);
-        self.advise_stream(account, &info.config.name, action, log);
+        if let Some(slot) = self.streams.get(id) {
+            self.out.advise_stream(slot, action, log);
+        }
         respond(Ok(OpOutcome::Stream { info: Box::new(info), subjects_total: 0 }));
     }
 
@@ -202,7 +204,7 @@ impl<S: Sink> Engine<S> {
         log: &mut L,
     ) {
         let done = self.log_purge(id, request, log);
-        self.finish(done, respond);
+        self.out.finish(done, respond);
     }
 
     fn log_purge<L: LogAccess>(
@@ -245,7 +247,7 @@ impl<S: Sink> Engine<S> {
         log: &mut L,
     ) {
         let done = self.log_delete(id, seq, log);
-        self.finish(done, respond);
+        self.out.finish(done, respond);
     }
 
     fn log_delete<L: LogAccess>(&mut self, id: StreamId, seq: u64, log: &mut L) -> Done {
