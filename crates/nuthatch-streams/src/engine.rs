@@ -10,12 +10,14 @@ mod api;
 mod batch_get;
 mod batches;
 mod caught_up;
+mod consumer_ops;
 mod consumers;
 mod counters;
 mod deadlines;
 mod deferred;
 mod details;
 mod direct;
+mod dispatch;
 mod fast;
 mod interest;
 mod ledger;
@@ -34,7 +36,6 @@ mod stream_slot;
 mod streams;
 #[cfg(test)]
 mod tests;
-mod wake_ups;
 
 use crate::budget::{
     AccountBounds, Budget, MSG_IDS_MAX_DEFAULT, SUBJECTS_MAX_DEFAULT, TABLE_BYTES_MAX_DEFAULT,
@@ -45,7 +46,7 @@ use crate::sink::{AccountId, Sink};
 pub(crate) use recovery::SNAPSHOT_VERSION;
 
 pub use batches::BatchLimits;
-use consumers::ConsumerKey;
+use dispatch::Dispatcher;
 use interest::Sweeps;
 use ledger::Ledger;
 use nuthatch_log::{
@@ -113,9 +114,7 @@ pub struct Engine<S: Sink> {
     streams: Streams<S>,
     recovery: Recovery,
     sweeps: Sweeps,
-    lists: ConsumerLists,
-    /// Push consumers by the subject that they deliver to.
-    deliver_subjects: FxHashMap<Box<[u8]>, Vec<ConsumerKey>>,
+    dispatch: Dispatcher,
     /// Events that wait for purges past the end and for streams between two logs.
     deferred: deferred::DeferredEvents<S::Peer>,
     /// Copies that are being compared with the state that is to take over, and when that goes on.
@@ -128,32 +127,12 @@ pub struct Engine<S: Sink> {
     scratch: Scratch,
 }
 
-/// Consumers that want something later. An entry may be stale: its consumer is asked again.
-#[derive(Default)]
-struct ConsumerLists {
-    /// Called in this turn: to be pumped at its end.
-    called: Vec<ConsumerKey>,
-    /// With progress that is not in the log.
-    unlogged: Vec<ConsumerKey>,
-    /// With progress that a double ack waits for: to be logged at the end of this step.
-    urgent: Vec<ConsumerKey>,
-    /// With a double ack that waits for a commit.
-    awaiting: Vec<ConsumerKey>,
-    /// Waiting for a receiver.
-    slow: Vec<ConsumerKey>,
-    /// Waiting for a load of their stream, by index.
-    loading: FxHashMap<StreamId, Vec<u32>>,
-    /// When the unlogged ones are written at the latest.
-    log_at: Option<Timestamp>,
-}
-
 /// Buffers that keep their memory between calls.
 #[derive(Default)]
 struct Scratch {
     /// A subject that the stream's transform made.
     subject: Vec<u8>,
     headers: Vec<u8>,
-    released: Vec<Seq>,
 }
 
 impl<S: Sink> Engine<S> {
@@ -171,8 +150,7 @@ impl<S: Sink> Engine<S> {
             config,
             recovery: Recovery::default(),
             sweeps: Sweeps::default(),
-            lists: ConsumerLists::default(),
-            deliver_subjects: FxHashMap::default(),
+            dispatch: Dispatcher::default(),
             deferred: deferred::DeferredEvents::default(),
             settling: VecDeque::new(),
             settle_at: None,
@@ -210,15 +188,15 @@ impl<S: Sink> Engine<S> {
             next = match *item {
                 Item::Publish(first) => self.publish_run(&batch, next, first.stream, log),
                 Item::Ack(ack) => {
-                    self.ack(&batch, &ack, log);
+                    self.dispatch.ack(&batch, &ack, &mut self.streams, &mut self.out, log);
                     next + 1
                 }
                 Item::Pull(pull) => {
-                    self.pull(&batch, &pull, log);
+                    self.dispatch.pull(&batch, &pull, &mut self.streams, &mut self.out, log);
                     next + 1
                 }
                 Item::Flow(flow) => {
-                    self.flow(&batch, &flow, log);
+                    self.dispatch.flow(&batch, &flow, &mut self.streams, &mut self.out, log);
                     next + 1
                 }
                 Item::DirectGet(get) => {
@@ -274,18 +252,20 @@ impl<S: Sink> Machine for Engine<S> {
                 self.out.flush();
                 self.op(op, respond, log);
             }
-            Event::Interest(subject) => self.interest(subject.as_deref(), log),
-            Event::Writable => self.wake_slow(log),
+            Event::Interest(subject) => {
+                self.dispatch.interest(subject.as_deref(), &mut self.streams, &mut self.out, log);
+            }
+            Event::Writable => self.dispatch.wake_slow(&mut self.streams, &mut self.out, log),
             Event::Depart { id, respond, forgotten } => respond(self.depart(id, forgotten, log)),
             Event::Install { id, hand_off } => self.install(id, hand_off, log),
         }
-        self.end_step(log);
+        self.dispatch.end_step(&mut self.streams, &mut self.out, log);
     }
 
     fn committed<L: LogAccess>(&mut self, lsn: Lsn, log: &mut L) {
         let committed = self.streams.commit(lsn, log);
         self.answer_pending(lsn, log);
-        self.confirm_double_acks(lsn, log);
+        self.dispatch.confirm(lsn, &mut self.streams, &mut self.out, log);
         if !self.deferred.is_empty() {
             self.release_deferred(log);
         }
@@ -293,13 +273,13 @@ impl<S: Sink> Machine for Engine<S> {
             if self.streams.get(id).is_some_and(|slot| slot.is_followed()) {
                 self.republish(id, log);
                 self.retry_reads(id, log);
-                self.pump_caught_up(id, seen, log);
+                self.dispatch.wake_caught_up(id, seen, &mut self.streams, &mut self.out, log);
             }
         }
         if !self.leaving.is_empty() {
             self.tell_leavers(lsn, log);
         }
-        self.end_step(log);
+        self.dispatch.end_step(&mut self.streams, &mut self.out, log);
     }
 
     fn loaded<L: LogAccess>(&mut self, stream: StreamId, log: &mut L) {
@@ -308,13 +288,13 @@ impl<S: Sink> Machine for Engine<S> {
         }
         self.resume_schedules(stream);
         self.retry_reads(stream, log);
-        self.wake_loading(stream, log);
-        self.end_step(log);
+        self.dispatch.wake_loading(stream, &mut self.streams, &mut self.out, log);
+        self.dispatch.end_step(&mut self.streams, &mut self.out, log);
     }
 
     fn next_deadline(&self) -> Option<Timestamp> {
         let parts = [self.sweeps.next_at(), self.settle_at, self.details.next_at()];
-        let due = [self.streams.ledger().next_deadline(), self.lists.log_at];
+        let due = [self.streams.ledger().next_deadline(), self.dispatch.log_at()];
         parts.into_iter().chain(due).flatten().min()
     }
 
@@ -323,13 +303,13 @@ impl<S: Sink> Machine for Engine<S> {
         self.sweeps.run(&mut self.streams, log);
         self.run_settling(log);
         self.run_details(log);
-        self.wake_full(log);
-        let is_due = self.lists.log_at.is_some_and(|at| at <= log.now());
+        self.dispatch.wake_full(&mut self.streams, &mut self.out, log);
+        let is_due = self.dispatch.log_at().is_some_and(|at| at <= log.now());
         if is_due || self.streams.ledger().is_log_due(log.now()) {
-            self.log_progress(log);
+            self.dispatch.log_progress(&mut self.streams, &mut self.out, log);
             log.flush_soon();
         }
-        self.end_step(log);
+        self.dispatch.end_step(&mut self.streams, &mut self.out, log);
     }
 
     fn turn_end(&mut self) {
@@ -337,7 +317,7 @@ impl<S: Sink> Machine for Engine<S> {
     }
 
     fn before_seal<L: LogAccess>(&mut self, log: &mut L) {
-        self.log_progress(log);
+        self.dispatch.log_progress(&mut self.streams, &mut self.out, log);
         self.streams.log_expiries(log);
     }
 

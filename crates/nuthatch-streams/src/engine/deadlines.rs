@@ -132,28 +132,11 @@ impl<S: Sink> Engine<S> {
     }
 
     fn consumer_due<L: LogAccess>(&mut self, key: ConsumerKey, at: Timestamp, log: &mut L) {
-        let is_held = self.streams.is_held(key.stream);
-        let Some(slot) = self.streams.get_mut(key.stream) else { return };
-        let Some(consumer) = slot.consumers.get_mut(key.index) else { return };
-        if consumer.scheduled != Some(at) {
-            return;
-        }
-        consumer.scheduled = None;
-        if is_held {
-            // It is called, and with that scheduled again, once the stream goes on.
-            return;
-        }
-        let ticked =
-            self.call(key, log, |consumer, env| (consumer.tick(env), consumer.take_missing()));
-        let Some((outcome, missing)) = ticked else { return };
-        if let Some(seq) = missing
-            && let Some(slot) = self.streams.get(key.stream)
-        {
-            self.out.note_missing(slot, seq, log);
-        }
-        if outcome == TickOutcome::Expired {
+        let (streams, out) = (&mut self.streams, &mut self.out);
+        let outcome = self.dispatch.tick(key, at, streams, out, log);
+        if outcome == Some(TickOutcome::Expired) {
             // Without room for the record the consumer stays until there is.
-            let _ = self.delete_consumer(key, Urgency::Lazy, log);
+            let _ = self.consumer_ops(log).delete(key, Urgency::Lazy);
         }
     }
 }

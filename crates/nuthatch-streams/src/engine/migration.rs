@@ -17,7 +17,6 @@ use super::deferred::DeferredEvent;
 use super::outputs::Done;
 use super::pending::OpOrInfo;
 use super::stream_slot::StreamSlot;
-use crate::consumer::Consumer;
 use crate::event::HandOff;
 use crate::op::{OpOutcome, Respond};
 use crate::records::MoveOut;
@@ -331,7 +330,7 @@ impl<S: Sink> Engine<S> {
     /// Takes a stream out; nothing of it counts here any more.
     fn take_slot<L: LogAccess>(&mut self, id: StreamId, log: &mut L) -> Option<Box<StreamSlot<S>>> {
         for index in self.streams.get(id)?.consumers.indexes() {
-            self.unwatch_deliver_subject(ConsumerKey { stream: id, index });
+            self.dispatch.unwatch(ConsumerKey { stream: id, index }, &self.streams);
         }
         let slot = self.streams.remove(id)?;
         slot.stream.for_each_held(&mut |seq, weight| log.dead(id, seq, weight));
@@ -376,12 +375,7 @@ impl<S: Sink> Engine<S> {
         ledger.settle(slot);
         ledger.schedule(slot);
         self.sweeps.resume(slot, log.now());
-        for index in slot.consumers.indexes() {
-            let key = ConsumerKey { stream: id, index };
-            self.watch_deliver_subject(key);
-            self.call(key, log, Consumer::interest_changed);
-            self.pump_later(key);
-        }
+        self.dispatch.resume(id, &mut self.streams, &mut self.out, log);
         self.retry_reads(id, log);
     }
 }

@@ -196,6 +196,34 @@ impl<S: Sink> Outputs<S> {
         }
     }
 
+    /// Answers a client with a status at once, if it gave a reply subject.
+    pub(super) fn reply(
+        &mut self,
+        account: AccountId,
+        batch: &ClientBatch<S::Peer>,
+        hint: u32,
+        reply: &[u8],
+        headers: &[u8],
+    ) {
+        if !reply.is_empty() {
+            let message = Message { subject: reply, reply: b"", headers, body: b"" };
+            self.sink.reply(account, &batch.peer, hint, &message);
+        }
+    }
+
+    /// A request asks for an API level that we do not have (ADR-44).
+    #[cold]
+    pub(super) fn refuse_level(
+        &mut self,
+        account: AccountId,
+        batch: &ClientBatch<S::Peer>,
+        hint: u32,
+        reply: &[u8],
+    ) {
+        let headers = b"NATS/1.0 412 Required Api Level\r\n\r\n";
+        self.reply(account, batch, hint, reply, headers);
+    }
+
     /// Refuses a publish.
     #[cold]
     pub(super) fn refuse(

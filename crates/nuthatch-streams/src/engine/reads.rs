@@ -147,7 +147,8 @@ impl<S: Sink> Engine<S> {
             return;
         }
         if !super::consumers::offers_level(item.headers.of(&batch.buf)) {
-            return self.refuse_level(batch, item.stream, item.hint, reply);
+            let account = self.streams.account_of(item.stream);
+            return self.out.refuse_level(account, batch, item.hint, reply);
         }
         let subject = item.subject.of(&batch.buf);
         let stream = self.streams.get(item.stream).map(|slot| &slot.stream);

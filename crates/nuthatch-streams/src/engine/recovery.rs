@@ -320,22 +320,11 @@ impl<S: Sink> Engine<S> {
                 continue;
             }
             self.streams.schedule(id);
-            self.wake_consumers(id, log);
+            self.dispatch.start(id, &mut self.streams, &mut self.out, log);
             let slot = self.streams.get_mut(id).expect("a stream that was replayed is there");
             self.sweeps.recover(slot, log.now());
         }
-        self.end_step(log);
-    }
-
-    pub(super) fn wake_consumers<L: LogAccess>(&mut self, id: StreamId, log: &mut L) {
-        let Some(slot) = self.streams.get(id) else { return };
-        let config = slot.stream.shared_config();
-        for index in slot.consumers.indexes() {
-            let key = super::consumers::ConsumerKey { stream: id, index };
-            self.watch_deliver_subject(key);
-            self.call(key, log, |consumer, env| consumer.recovered(&config, env));
-            self.pump_later(key);
-        }
+        self.dispatch.end_step(&mut self.streams, &mut self.out, log);
     }
 }
 

@@ -5,7 +5,6 @@ use super::deadlines::Who;
 use super::ledger::Ledger;
 use super::migration::MigrationState;
 use super::stream_slot::StreamSlot;
-use crate::index::MessageIndex;
 use crate::op::{CatalogEntry, OpOutcome, Usage};
 use crate::records::LogState;
 use crate::rules::LOG_EXPIRY;
@@ -164,7 +163,8 @@ impl<S: Sink> Streams<S> {
         let mut full = Vec::new();
         for stream in self.ledger.take_freed(now) {
             let Some(slot) = self.get_mut(stream) else { continue };
-            (slot.is_freed, slot.removals_seen) = (false, slot.stream.removal_cursor());
+            slot.is_freed = false;
+            slot.note_removals();
             let indexes = std::mem::take(&mut slot.consumers.full);
             full.extend(indexes.into_iter().map(|index| ConsumerKey { stream, index }));
         }

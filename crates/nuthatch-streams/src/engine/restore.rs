@@ -11,7 +11,7 @@ use super::consumers::env;
 use super::outputs::Done;
 use super::pending::OpOrInfo;
 use crate::consumer::{Consumer, Filter};
-use crate::op::{OpOutcome, OpResult, Respond};
+use crate::op::{OpOutcome, Respond};
 use crate::records::StreamRecord;
 use crate::sink::Sink;
 use crate::stream::{When, refusal};
@@ -20,22 +20,6 @@ use nuthatch_protocol::js::{ConsumerSnapshot, RetentionPolicy, StreamConfig};
 use nuthatch_protocol::jserror::JsError;
 
 impl<S: Sink> Engine<S> {
-    /// The configuration and the progress of a consumer.
-    pub(super) fn consumer_state<L: LogAccess>(
-        &mut self,
-        id: StreamId,
-        name: &str,
-        log: &mut L,
-    ) -> OpResult {
-        let slot = self.streams.live(id)?;
-        let index = slot.consumers.find(name).ok_or(JsError::CONSUMER_NOT_FOUND)?;
-        let found = slot.consumers.get(index).ok_or(JsError::CONSUMER_NOT_FOUND)?;
-        let consumer = &found.consumer;
-        let (config, state) = (consumer.config().clone(), consumer.snapshot_state(log.now()));
-        let snapshot = ConsumerSnapshot { config, state: Some(state) };
-        Ok(OpOutcome::ConsumerState(Box::new(snapshot)))
-    }
-
     /// Ends a restore: the stream gets its consumers and its true configuration.
     pub(super) fn finish_restore<L: LogAccess>(
         &mut self,
@@ -64,7 +48,7 @@ impl<S: Sink> Engine<S> {
         let mut consumers = Vec::with_capacity(snapshots.len());
         for snapshot in snapshots {
             let consumer = self.restored_consumer(id, &config, snapshot, log)?;
-            super::api::append_consumer(id, &consumer, log).map_err(refusal)?;
+            super::consumer_ops::append_consumer(id, &consumer, log).map_err(refusal)?;
             consumers.push(consumer);
         }
         let slot = self.streams.live(id)?;
@@ -119,7 +103,7 @@ impl<S: Sink> Engine<S> {
         respond: Respond,
         log: &mut L,
     ) {
-        self.wake_consumers(id, log);
+        self.dispatch.start(id, &mut self.streams, &mut self.out, log);
         if let Some((slot, ledger)) = self.streams.entry(id) {
             ledger.schedule(slot);
             let has_consumers = !slot.consumers.is_empty();

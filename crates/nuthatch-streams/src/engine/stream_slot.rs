@@ -5,6 +5,7 @@ use super::consumers::Consumers;
 use super::interest::Sweep;
 use super::migration::MigrationState;
 use super::reads::ParkedRead;
+use crate::index::MessageIndex;
 use crate::records::Delete;
 use crate::rules::RELEASES_BEFORE_CHANGES;
 use crate::sink::Sink;
@@ -54,6 +55,11 @@ impl<S: Sink> StreamSlot<S> {
     #[inline]
     pub(super) fn is_followed(&self) -> bool {
         !self.parked.is_empty() || !self.consumers.caught_up.is_empty() || self.stream.republishes()
+    }
+
+    /// The stream's first full consumer begins to wait: it has seen all removals up to now.
+    pub(super) fn note_removals(&mut self) {
+        self.removals_seen = self.stream.removal_cursor();
     }
 
     /// The stream has another name now.

@@ -102,8 +102,10 @@ impl<S: Sink> Engine<S> {
         let config = slot.stream.shared_config();
         for index in slot.consumers.indexes() {
             let key = super::consumers::ConsumerKey { stream: id, index };
-            self.call(key, log, |consumer, env| consumer.stream_changed(&config, env));
-            self.pump_later(key);
+            self.dispatch.call(key, &mut self.streams, &mut self.out, log, |consumer, env| {
+                consumer.stream_changed(&config, env)
+            });
+            self.dispatch.pump_later(key, &mut self.streams);
         }
         Ok(lsn)
     }
@@ -159,11 +161,12 @@ impl<S: Sink> Engine<S> {
         let Some(slot) = self.streams.get(id) else { return };
         for index in slot.consumers.indexes() {
             let key = super::consumers::ConsumerKey { stream: id, index };
-            self.unwatch_deliver_subject(key);
-            let name = self.call(key, log, |consumer, env| {
-                consumer.on_delete(env);
-                consumer.name().to_owned()
-            });
+            self.dispatch.unwatch(key, &self.streams);
+            let name =
+                self.dispatch.call(key, &mut self.streams, &mut self.out, log, |consumer, env| {
+                    consumer.on_delete(env);
+                    consumer.name().to_owned()
+                });
             let name = name.expect("a consumer that is listed is there");
             if let Some(slot) = self.streams.get(id) {
                 self.out.advise_consumer(slot, &name, "delete", log);

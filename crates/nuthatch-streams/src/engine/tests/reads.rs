@@ -210,7 +210,7 @@ fn an_answer_does_not_overtake_what_was_delivered_before_it() {
     harness.consumer("c", push).expect("created");
     harness.send(&[Msg { subject: "s.a", body: "one", ..Msg::default() }]);
     harness.commit_frame();
-    let staged = Arc::clone(&harness.engine.sink.staged);
+    let staged = Arc::clone(&harness.engine.sink().staged);
     assert_eq!(staged.load(Ordering::Relaxed), 1, "delivered in this turn");
 
     let seen = Arc::new(AtomicUsize::new(usize::MAX));
