@@ -234,9 +234,7 @@ impl<S: Sink> Engine<S> {
         self.refuse_held(&error);
         self.refuse_settling(&error);
         for slot in self.streams.iter_mut() {
-            for read in slot.parked.drain(..) {
-                read.fail(&error, slot.stream.account(), self.out.sink_mut());
-            }
+            slot.reads.fail(&error, slot.stream.account(), self.out.sink_mut());
         }
         self.out.flush();
     }

@@ -3,14 +3,13 @@
 //! The messages go out one by one, each telling how many follow; the end is a status. A request whose
 //! next message is not in memory is parked like any read and goes on where it stopped.
 
-use super::Engine;
 use super::direct::BatchGetRequest;
-use super::reads::{DirectAsker, NOT_FOUND, ParkedRead, UNREADABLE, direct_headers};
+use super::reads::{DirectAsker, NOT_FOUND, ReadEnv, UNREADABLE, direct_headers};
 use crate::index::MessageIndex;
 use crate::rules::MISSING_IS_DAMAGE;
 use crate::sink::{Message, Sink};
 use crate::stream::{Selection, Stream};
-use nuthatch_log::{LogAccess, Read, Seq, StreamId, Timestamp};
+use nuthatch_log::{LogAccess, Read, RecordRef, Seq, Timestamp};
 use nuthatch_protocol::wire::write::{StatusHeader, push_status, push_u64};
 use std::collections::VecDeque;
 
@@ -120,93 +119,87 @@ const fn or_most(wanted: u64, most: u64) -> u64 {
     if wanted == 0 || wanted > most { most } else { wanted }
 }
 
-impl<S: Sink> Engine<S> {
-    pub(super) fn start_batch_get<L: LogAccess>(
-        &mut self,
-        id: StreamId,
-        request: BatchGetRequest,
-        asker: DirectAsker<S::Peer>,
-        log: &mut L,
-    ) {
-        self.streams.expire(id, log);
-        let Some(slot) = self.streams.get(id) else { return };
-        let account = slot.stream.account();
-        match targets(&slot.stream, &request) {
-            Err(status) => asker.send_status(self.out.sink_mut(), account, status),
-            Ok((targets, pending, up_to)) => {
-                let many = BatchGet {
-                    asker,
-                    targets,
-                    left: or_most(request.batch, BATCH_MESSAGES_MAX),
-                    bytes_left: or_most(request.max_bytes, BATCH_BYTES_MAX),
-                    pending,
-                    last_sent: 0,
-                    up_to,
-                    no_headers: request.start.no_hdr,
-                };
-                self.start_read(id, ParkedRead::Many(Box::new(many)), log);
-            }
+impl<P> BatchGet<P> {
+    /// What a request asks for.
+    ///
+    /// # Errors
+    /// The status to answer with.
+    pub(super) fn new(
+        stream: &Stream,
+        request: &BatchGetRequest,
+        asker: DirectAsker<P>,
+    ) -> Result<Self, (DirectAsker<P>, &'static [u8])> {
+        match targets(stream, request) {
+            Err(status) => Err((asker, status)),
+            Ok((targets, pending, up_to)) => Ok(Self {
+                asker,
+                targets,
+                left: or_most(request.batch, BATCH_MESSAGES_MAX),
+                bytes_left: or_most(request.max_bytes, BATCH_BYTES_MAX),
+                pending,
+                last_sent: 0,
+                up_to,
+                no_headers: request.start.no_hdr,
+            }),
         }
     }
 
     /// Sends what can be sent; gives the request back if it must wait.
-    pub(super) fn try_batch_get<L: LogAccess>(
-        &mut self,
-        id: StreamId,
-        mut many: Box<BatchGet<S::Peer>>,
-        log: &mut L,
-    ) -> Option<Box<BatchGet<S::Peer>>> {
-        let slot = self.streams.get(id)?;
-        let (stream, account) = (&slot.stream, slot.stream.account());
-        let selection = many.targets.selection(stream);
-        while many.left > 0
-            && many.bytes_left > 0
-            && let Some(seq) = many.targets.next(stream, &selection)
+    pub(super) fn answer<S: Sink<Peer = P>, L: LogAccess>(
+        mut self: Box<Self>,
+        env: &mut ReadEnv<'_, S, L>,
+    ) -> Option<Box<Self>> {
+        let (stream, id, account) = (&*env.stream, env.stream.id(), env.stream.account());
+        let selection = self.targets.selection(stream);
+        while self.left > 0
+            && self.bytes_left > 0
+            && let Some(seq) = self.targets.next(stream, &selection)
         {
-            let record = match log.read(id, seq) {
-                Read::Pending => return Some(many),
+            let record = match env.log.read(id, seq) {
+                Read::Pending => return Some(self),
                 Read::Ready(stored) => stored.record,
                 // An answer with a hole would look like a whole one.
                 Read::Damaged | Read::Failing => {
-                    many.asker.send_status(self.out.sink_mut(), account, UNREADABLE);
+                    self.asker.send_status(env.out.sink_mut(), account, UNREADABLE);
                     return None;
                 }
                 Read::Missing if stream.get(seq).is_some() && MISSING_IS_DAMAGE.holds() => {
-                    many.asker.send_status(self.out.sink_mut(), account, UNREADABLE);
-                    self.out.note_missing(slot, seq, log);
+                    self.asker.send_status(env.out.sink_mut(), account, UNREADABLE);
+                    env.out.note_missing(stream, seq, env.log);
                     return None;
                 }
                 // Deleted meanwhile.
                 Read::Missing => {
-                    many.targets.advance(seq);
-                    many.pending = many.pending.saturating_sub(1);
+                    self.targets.advance(seq);
+                    self.pending = self.pending.saturating_sub(1);
                     continue;
                 }
             };
-            many.pending = many.pending.saturating_sub(1);
-            let headers = &mut self.scratch.headers;
-            headers.clear();
-            if !many.no_headers {
-                direct_headers(stream, &record, headers);
-                headers.extend_from_slice(b"Nats-Num-Pending: ");
-                push_u64(headers, many.pending);
-                headers.extend_from_slice(b"\r\nNats-Last-Sequence: ");
-                push_u64(headers, many.last_sent);
-                headers.extend_from_slice(b"\r\n\r\n");
-            }
-            let subject = &many.asker.reply;
+            self.pending = self.pending.saturating_sub(1);
+            self.write_headers(stream, &record, env.headers);
+            let (subject, headers) = (&self.asker.reply, &*env.headers);
             let message = Message { subject, reply: b"", headers, body: record.body };
-            self.out.sink_mut().reply(account, &many.asker.peer, many.asker.hint, &message);
+            env.out.sink_mut().reply(account, &self.asker.peer, self.asker.hint, &message);
             let size = record.subject.len() + record.headers.len() + record.body.len();
-            many.sent(seq, size);
+            self.sent(seq, size);
         }
-        many.end(&mut self.scratch.headers);
-        many.asker.send_status(self.out.sink_mut(), account, &self.scratch.headers);
+        self.end(env.headers);
+        self.asker.send_status(env.out.sink_mut(), account, env.headers);
         None
     }
-}
 
-impl<P> BatchGet<P> {
+    fn write_headers(&self, stream: &Stream, record: &RecordRef<'_>, headers: &mut Vec<u8>) {
+        headers.clear();
+        if !self.no_headers {
+            direct_headers(stream, record, headers);
+            headers.extend_from_slice(b"Nats-Num-Pending: ");
+            push_u64(headers, self.pending);
+            headers.extend_from_slice(b"\r\nNats-Last-Sequence: ");
+            push_u64(headers, self.last_sent);
+            headers.extend_from_slice(b"\r\n\r\n");
+        }
+    }
+
     fn sent(&mut self, seq: Seq, size: usize) {
         self.targets.advance(seq);
         self.last_sent = seq.0;

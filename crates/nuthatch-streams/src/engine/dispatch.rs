@@ -134,7 +134,7 @@ impl Dispatcher {
         if let Some(Some(seq)) = missing
             && let Some(slot) = streams.get(key.stream)
         {
-            out.note_missing(slot, seq, log);
+            out.note_missing(&slot.stream, seq, log);
         }
     }
 
@@ -161,7 +161,7 @@ impl Dispatcher {
         if let Some(seq) = missing
             && let Some(slot) = streams.get(key.stream)
         {
-            out.note_missing(slot, seq, log);
+            out.note_missing(&slot.stream, seq, log);
         }
         Some(outcome)
     }

@@ -10,7 +10,7 @@ use crate::event::{ClientBatch, PublishItem};
 use crate::op::{OpOutcome, Respond};
 use crate::rules::{ACK_AFTER_COMMIT, ANSWER_AFTER_COMMIT, DUPLICATE_AFTER_COMMIT};
 use crate::sink::{AccountId, Message, Sink};
-use crate::stream::{is_staged, unavailable, uncertain};
+use crate::stream::{Stream, is_staged, unavailable, uncertain};
 use nuthatch_log::{LogAccess, Lsn, Seq};
 use nuthatch_protocol::jserror::JsError;
 use nuthatch_protocol::wire::write::push_u64;
@@ -328,16 +328,11 @@ impl<S: Sink> Outputs<S> {
 
     /// The log does not have a message that the stream holds: counts it, and tells it once.
     #[cold]
-    pub(super) fn note_missing<L: LogAccess>(
-        &mut self,
-        slot: &StreamSlot<S>,
-        seq: Seq,
-        log: &mut L,
-    ) {
-        if self.missing.is_news(slot.stream.id(), seq) {
-            let name = &slot.stream.config().name;
+    pub(super) fn note_missing<L: LogAccess>(&mut self, stream: &Stream, seq: Seq, log: &mut L) {
+        if self.missing.is_news(stream.id(), seq) {
+            let name = &stream.config().name;
             let (subject, body) = advisory::unreadable(&self.domain, name, seq, log);
-            self.advise(slot.stream.account(), &subject, &body);
+            self.advise(stream.account(), &subject, &body);
         }
     }
 

@@ -6,6 +6,7 @@
 use super::Engine;
 use super::batch_get::BatchGet;
 use super::direct::{DirectGet, is_contradictory, is_empty, read_request};
+use super::outputs::Outputs;
 use super::replication::RangeRead;
 use crate::event::{ClientBatch, DirectGetItem};
 use crate::op::{FoundMessage, GetMessage, OpOutcome, Respond};
@@ -58,9 +59,13 @@ pub(super) struct DirectAsker<P> {
 }
 
 impl<P> ParkedRead<P> {
-    /// Answers with an error.
-    pub(super) fn fail<S: Sink<Peer = P>>(self, error: &JsError, account: AccountId, sink: &mut S) {
-        self.refuse(error, UNREADABLE, account, sink);
+    /// Answers, or gives the read back if it must wait.
+    fn answer<S: Sink<Peer = P>, L: LogAccess>(self, env: &mut ReadEnv<'_, S, L>) -> Option<Self> {
+        match self {
+            Self::One(read) => read.answer(env).map(Self::One),
+            Self::Range(read) => read.answer(env).map(Self::Range),
+            Self::Many(many) => many.answer(env).map(Self::Many),
+        }
     }
 
     fn refuse<S: Sink<Peer = P>>(
@@ -168,74 +173,123 @@ impl<S: Sink> Engine<S> {
                 let asker = Asker::Direct(asker);
                 self.start_read(item.stream, ParkedRead::One(OneRead { request, asker }), log);
             }
-            Ok(DirectGet::Many(request)) => self.start_batch_get(item.stream, *request, asker, log),
+            Ok(DirectGet::Many(request)) => {
+                self.streams.expire(item.stream, log);
+                let Some(slot) = self.streams.get(item.stream) else { return };
+                match BatchGet::new(&slot.stream, &request, asker) {
+                    Ok(many) => {
+                        self.start_read(item.stream, ParkedRead::Many(Box::new(many)), log);
+                    }
+                    Err((asker, status)) => {
+                        asker.send_status(self.out.sink_mut(), account, status);
+                    }
+                }
+            }
             Err(status) => asker.send_status(self.out.sink_mut(), account, status),
         }
     }
 
+    /// Answers a read, or parks it with its stream.
     pub(super) fn start_read<L: LogAccess>(
         &mut self,
         id: StreamId,
         read: ParkedRead<S::Peer>,
         log: &mut L,
     ) {
-        self.streams.expire(id, log);
-        if let Some(read) = self.try_read(id, read, log)
-            && let Some(slot) = self.streams.get_mut(id)
-        {
-            if slot.parked.len() < PARKED_READS_MAX {
-                return slot.parked.push(read);
-            }
-            let account = slot.stream.account();
-            read.refuse(&JsError::STREAM_TOO_MANY_REQUESTS, TOO_MANY, account, self.out.sink_mut());
-        }
+        let Some((slot, ledger)) = self.streams.entry(id) else { return };
+        ledger.expire(slot, log);
+        let (stream, out, headers) = (&mut slot.stream, &mut self.out, &mut self.scratch.headers);
+        slot.reads.start(read, &mut ReadEnv { stream, out, headers, log });
     }
 
     /// Tries the parked reads of a stream again.
     pub(super) fn retry_reads<L: LogAccess>(&mut self, id: StreamId, log: &mut L) {
-        let Some(slot) = self.streams.get_mut(id).filter(|slot| !slot.parked.is_empty()) else {
+        let Some(slot) = self.streams.get_mut(id) else { return };
+        let (stream, out, headers) = (&mut slot.stream, &mut self.out, &mut self.scratch.headers);
+        slot.reads.retry(&mut ReadEnv { stream, out, headers, log });
+    }
+}
+
+/// The surroundings of a read.
+pub(super) struct ReadEnv<'a, S: Sink, L> {
+    pub(super) stream: &'a mut Stream,
+    pub(super) out: &'a mut Outputs<S>,
+    /// Keeps its memory between reads.
+    pub(super) headers: &'a mut Vec<u8>,
+    pub(super) log: &'a mut L,
+}
+
+/// The reads of a stream that wait for a load or a commit, oldest first. At most
+/// [`PARKED_READS_MAX`].
+pub(super) struct ParkedReads<P> {
+    parked: Vec<ParkedRead<P>>,
+}
+
+impl<P> Default for ParkedReads<P> {
+    fn default() -> Self {
+        Self { parked: Vec::new() }
+    }
+}
+
+impl<P> ParkedReads<P> {
+    /// True if none waits.
+    #[inline]
+    pub(super) const fn is_empty(&self) -> bool {
+        self.parked.is_empty()
+    }
+
+    /// Answers a read or lets it wait.
+    fn start<S: Sink<Peer = P>, L: LogAccess>(
+        &mut self,
+        read: ParkedRead<P>,
+        env: &mut ReadEnv<'_, S, L>,
+    ) {
+        let Some(read) = read.answer(env) else { return };
+        if self.parked.len() < PARKED_READS_MAX {
+            return self.parked.push(read);
+        }
+        let (account, sink) = (env.stream.account(), env.out.sink_mut());
+        read.refuse(&JsError::STREAM_TOO_MANY_REQUESTS, TOO_MANY, account, sink);
+    }
+
+    /// Tries those again that have waited longest, until too many of them go on waiting.
+    fn retry<S: Sink<Peer = P>, L: LogAccess>(&mut self, env: &mut ReadEnv<'_, S, L>) {
+        if self.parked.is_empty() {
             return;
-        };
-        let mut parked = std::mem::take(&mut slot.parked).into_iter();
+        }
+        let mut parked = std::mem::take(&mut self.parked).into_iter();
         let mut waiting = Vec::new();
         while waiting.len() < RETRIED_READS_MAX
             && let Some(read) = parked.next()
         {
-            waiting.extend(self.try_read(id, read, log));
+            waiting.extend(read.answer(env));
         }
-        if let Some(slot) = self.streams.get_mut(id) {
-            waiting.extend(parked);
-            slot.parked = waiting;
-        }
+        waiting.extend(parked);
+        self.parked = waiting;
     }
 
-    /// Answers a read, or gives it back if it must wait.
-    fn try_read<L: LogAccess>(
+    /// Answers all of them with an error.
+    pub(super) fn fail<S: Sink<Peer = P>>(
         &mut self,
-        id: StreamId,
-        read: ParkedRead<S::Peer>,
-        log: &mut L,
-    ) -> Option<ParkedRead<S::Peer>> {
-        match read {
-            ParkedRead::One(read) => self.try_one(id, read, log).map(ParkedRead::One),
-            ParkedRead::Range(read) => self.try_range(id, read, log).map(ParkedRead::Range),
-            ParkedRead::Many(many) => self.try_batch_get(id, many, log).map(ParkedRead::Many),
+        error: &JsError,
+        account: AccountId,
+        sink: &mut S,
+    ) {
+        for read in self.parked.drain(..) {
+            read.refuse(error, UNREADABLE, account, sink);
         }
     }
+}
 
-    fn try_one<L: LogAccess>(
-        &mut self,
-        id: StreamId,
-        read: OneRead<S::Peer>,
-        log: &mut L,
-    ) -> Option<OneRead<S::Peer>> {
-        let slot = self.streams.get_mut(id)?;
-        let (account, stream) = (slot.stream.account(), &mut slot.stream);
-        let found = match stream.look_up(&read.request) {
-            Lookup::InFlight => return Some(read),
+impl<P> OneRead<P> {
+    /// Answers, or gives the read back if it must wait.
+    fn answer<S: Sink<Peer = P>, L: LogAccess>(self, env: &mut ReadEnv<'_, S, L>) -> Option<Self> {
+        let (id, account) = (env.stream.id(), env.stream.account());
+        let found = match env.stream.look_up(&self.request) {
+            Lookup::InFlight => return Some(self),
             Lookup::Missing => Err(Failure::Missing),
-            Lookup::Found(seq) => match log.read(id, seq) {
-                Read::Pending => return Some(read),
+            Lookup::Found(seq) => match env.log.read(id, seq) {
+                Read::Pending => return Some(self),
                 Read::Ready(stored) => Ok(stored.record),
                 // The stream has it: it is lost, whatever the log says.
                 Read::Missing if MISSING_IS_DAMAGE.holds() => Err(Failure::Lost(seq)),
@@ -247,28 +301,28 @@ impl<S: Sink> Engine<S> {
             Err(Failure::Lost(seq)) => Some(*seq),
             _ => None,
         };
-        match (read.asker, found) {
+        match (self.asker, found) {
             (Asker::Api(respond), Ok(record)) => {
-                respond(Ok(OpOutcome::Message(found_message(&record, read.request.no_hdr))));
+                respond(Ok(OpOutcome::Message(found_message(&record, self.request.no_hdr))));
             }
             (Asker::Api(respond), Err(failure)) => respond(Err(failure.error())),
             (Asker::Direct(asker), Ok(record)) => {
-                let headers = &mut self.scratch.headers;
+                let headers = &mut *env.headers;
                 headers.clear();
-                if !read.request.no_hdr {
-                    direct_headers(stream, &record, headers);
+                if !self.request.no_hdr {
+                    direct_headers(env.stream, &record, headers);
                     headers.extend_from_slice(b"\r\n");
                 }
                 let subject = &asker.reply;
                 let message = Message { subject, reply: b"", headers, body: record.body };
-                self.out.sink_mut().reply(account, &asker.peer, asker.hint, &message);
+                env.out.sink_mut().reply(account, &asker.peer, asker.hint, &message);
             }
             (Asker::Direct(asker), Err(failure)) => {
-                asker.send_status(self.out.sink_mut(), account, failure.status());
+                asker.send_status(env.out.sink_mut(), account, failure.status());
             }
         }
         if let Some(seq) = lost {
-            self.out.note_missing(slot, seq, log);
+            env.out.note_missing(env.stream, seq, env.log);
         }
         None
     }

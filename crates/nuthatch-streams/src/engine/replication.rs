@@ -5,7 +5,7 @@
 
 use super::Engine;
 use super::outputs::Done;
-use super::reads::{ParkedRead, unreadable};
+use super::reads::{ParkedRead, ReadEnv, unreadable};
 use crate::index::MessageIndex;
 use crate::op::{OpOutcome, Range, RangeRequest, Replica, Respond};
 use crate::rules::MISSING_IS_DAMAGE;
@@ -48,59 +48,6 @@ impl<S: Sink> Engine<S> {
         let range = Range { next: request.from.max(1), ..Range::default() };
         let read = RangeRead { request, range, bytes: 0, respond };
         self.start_read(id, ParkedRead::Range(Box::new(read)), log);
-    }
-
-    /// Answers a reader, or gives its question back if it must wait.
-    pub(super) fn try_range<L: LogAccess>(
-        &mut self,
-        id: StreamId,
-        mut read: Box<RangeRead>,
-        log: &mut L,
-    ) -> Option<Box<RangeRead>> {
-        let slot = self.streams.get(id)?;
-        let stream = &slot.stream;
-        let last = stream.last().0;
-        let mut looks = 0;
-        while read.range.next <= last {
-            let full = read.range.messages.len() >= RANGE_MESSAGES_MAX
-                || read.bytes >= RANGE_BYTES_MAX
-                || looks >= RANGE_LOOKS_MAX;
-            if full {
-                break;
-            }
-            let Some(seq) = stream.next_live(Seq(read.range.next)) else {
-                read.range.next = last + 1;
-                break;
-            };
-            looks += 1;
-            let subject =
-                stream.get(seq).map_or(&b""[..], |meta| stream.subject_name(meta.subject));
-            if read.wants(subject) {
-                match log.read(id, seq) {
-                    Read::Pending => return Some(read),
-                    Read::Ready(stored) => read.take(&stored.record),
-                    Read::Missing if MISSING_IS_DAMAGE.holds() => {
-                        (read.respond)(Err(unreadable(seq)));
-                        self.out.note_missing(slot, seq, log);
-                        return None;
-                    }
-                    Read::Missing => {}
-                    // A copy with a hole would look like a whole one.
-                    Read::Damaged | Read::Failing => {
-                        let why = format!("message {seq} of the origin can not be read");
-                        (read.respond)(Err(JsError::STREAM_STORE_FAILED.with_err(why)));
-                        return None;
-                    }
-                }
-            }
-            read.range.next = seq.0 + 1;
-        }
-        if read.range.next <= read.request.from.max(1) && read.request.wait {
-            return Some(read);
-        }
-        read.range.last_seq = last;
-        (read.respond)(Ok(OpOutcome::Range(read.range)));
-        None
     }
 
     /// Stores what a mirror or a source has read.
@@ -186,6 +133,56 @@ impl<S: Sink> Engine<S> {
 }
 
 impl RangeRead {
+    /// Answers a reader, or gives its question back if it must wait.
+    pub(super) fn answer<S: Sink, L: LogAccess>(
+        mut self: Box<Self>,
+        env: &mut ReadEnv<'_, S, L>,
+    ) -> Option<Box<Self>> {
+        let (stream, id) = (&*env.stream, env.stream.id());
+        let last = stream.last().0;
+        let mut looks = 0;
+        while self.range.next <= last {
+            let full = self.range.messages.len() >= RANGE_MESSAGES_MAX
+                || self.bytes >= RANGE_BYTES_MAX
+                || looks >= RANGE_LOOKS_MAX;
+            if full {
+                break;
+            }
+            let Some(seq) = stream.next_live(Seq(self.range.next)) else {
+                self.range.next = last + 1;
+                break;
+            };
+            looks += 1;
+            let subject =
+                stream.get(seq).map_or(&b""[..], |meta| stream.subject_name(meta.subject));
+            if self.wants(subject) {
+                match env.log.read(id, seq) {
+                    Read::Pending => return Some(self),
+                    Read::Ready(stored) => self.take(&stored.record),
+                    Read::Missing if MISSING_IS_DAMAGE.holds() => {
+                        (self.respond)(Err(unreadable(seq)));
+                        env.out.note_missing(stream, seq, env.log);
+                        return None;
+                    }
+                    Read::Missing => {}
+                    // A copy with a hole would look like a whole one.
+                    Read::Damaged | Read::Failing => {
+                        let why = format!("message {seq} of the origin can not be read");
+                        (self.respond)(Err(JsError::STREAM_STORE_FAILED.with_err(why)));
+                        return None;
+                    }
+                }
+            }
+            self.range.next = seq.0 + 1;
+        }
+        if self.range.next <= self.request.from.max(1) && self.request.wait {
+            return Some(self);
+        }
+        self.range.last_seq = last;
+        (self.respond)(Ok(OpOutcome::Range(self.range)));
+        None
+    }
+
     fn wants(&self, literal: &[u8]) -> bool {
         let filters = &self.request.filters;
         filters.is_empty() || filters.iter().any(|f| subject::matches(f.as_bytes(), literal))

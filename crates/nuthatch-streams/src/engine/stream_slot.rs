@@ -4,7 +4,7 @@ use super::batches::Batches;
 use super::consumers::Consumers;
 use super::interest::Sweep;
 use super::migration::MigrationState;
-use super::reads::ParkedRead;
+use super::reads::ParkedReads;
 use crate::index::MessageIndex;
 use crate::records::Delete;
 use crate::rules::RELEASES_BEFORE_CHANGES;
@@ -19,8 +19,7 @@ use std::sync::Arc;
 pub(super) struct StreamSlot<S: Sink> {
     pub(super) stream: Stream,
     pub(super) consumers: Consumers<S::Target>,
-    /// Reads that wait for a load or a commit, oldest first.
-    pub(super) parked: Vec<ParkedRead<S::Peer>>,
+    pub(super) reads: ParkedReads<S::Peer>,
     /// Batches on their way; `None` without any for a while.
     pub(super) batches: Option<Box<Batches>>,
     /// JetStream domain; empty: none.
@@ -54,7 +53,7 @@ impl<S: Sink> StreamSlot<S> {
     /// True if anything is to be done when messages of the stream commit.
     #[inline]
     pub(super) fn is_followed(&self) -> bool {
-        !self.parked.is_empty() || !self.consumers.caught_up.is_empty() || self.stream.republishes()
+        !self.reads.is_empty() || !self.consumers.caught_up.is_empty() || self.stream.republishes()
     }
 
     /// The stream's first full consumer begins to wait: it has seen all removals up to now.
@@ -155,7 +154,7 @@ impl<S: Sink> StreamSlot<S> {
         Self {
             stream,
             consumers: Consumers::default(),
-            parked: Vec::new(),
+            reads: ParkedReads::default(),
             batches: None,
             domain,
             ack_prefix,

@@ -174,9 +174,7 @@ impl<S: Sink> Engine<S> {
         }
         let mut slot = self.streams.remove(id).expect("it was there a moment ago");
         let account = slot.stream.account();
-        for read in slot.parked.drain(..) {
-            read.fail(&JsError::STREAM_NOT_FOUND, account, self.out.sink_mut());
-        }
+        slot.reads.fail(&JsError::STREAM_NOT_FOUND, account, self.out.sink_mut());
         slot.stream.for_each_held(&mut |seq, weight| log.dead(id, seq, weight));
         self.out.advise_stream(&slot, "delete", log);
     }
