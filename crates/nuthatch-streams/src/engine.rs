@@ -231,7 +231,7 @@ impl<S: Sink> Engine<S> {
         self.streams.ledger_mut().fail();
         // What was held back was not written.
         let error = crate::stream::unavailable(reason);
-        self.refuse_held(&error);
+        self.deferred.refuse(&error, &self.streams, &mut self.out);
         self.refuse_settling(&error);
         for slot in self.streams.iter_mut() {
             slot.reads.fail(&error, slot.stream.account(), self.out.sink_mut());

@@ -4,7 +4,9 @@
 
 use super::Engine;
 use super::fast::FastBatch;
+use super::ledger::Ledger;
 use super::outputs::refusal_body;
+use super::stream_slot::StreamSlot;
 use crate::event::{ClientBatch, PublishItem};
 use crate::sink::Sink;
 use crate::stream::{BATCH_MESSAGES_MAX, BatchRefusal, Limits, Publish, PublishHeaders, rewritten};
@@ -360,15 +362,10 @@ impl<S: Sink> Engine<S> {
         found: &PublishHeaders<'_>,
         log: &mut L,
     ) {
-        let done = match self.stage_message(publish, item.stream, found, log) {
-            Ok(Fate::Staged) => Ok(None),
-            Ok(Fate::Commit(whole)) => self.commit_atomic(&whole, item.stream, log).map(Some),
-            Ok(Fate::Refused(error, why)) => {
-                self.abandon(item.stream, found.batch_id, why, log);
-                Err(error)
-            }
-            Err(error) => Err(error),
-        };
+        let entry = self.out.check_log().and_then(|()| self.streams.live_entry(item.stream));
+        let done = entry
+            .map_err(|error| (error, None))
+            .and_then(|(slot, ledger)| slot.atomic(publish, found, ledger, log));
         self.streams.schedule(item.stream);
         let slot = self.streams.get(item.stream);
         let name = self.streams.name_of(item.stream);
@@ -378,77 +375,14 @@ impl<S: Sink> Engine<S> {
                 let prefix = slot.map_or(&b""[..], |slot| &slot.ack_prefix);
                 (batch_ack(prefix, last_seq, found.batch_id, count), Some(lsn))
             }
-            Err(error) => (refusal_body(&error, name), slot.and_then(|s| s.stream.uncommitted())),
+            Err((error, why)) => {
+                if let (Some(slot), Some(why)) = (slot, why) {
+                    self.out.advise_batch(slot, found.batch_id, why, log);
+                }
+                (refusal_body(&error, name), slot.and_then(|slot| slot.stream.uncommitted()))
+            }
         };
         self.out.answer(slot, batch, item, body, after);
-    }
-
-    /// Checks what does not need the batch, and puts the message into it.
-    fn stage_message<L: LogAccess>(
-        &mut self,
-        publish: &Publish<'_>,
-        id: StreamId,
-        found: &PublishHeaders<'_>,
-        log: &mut L,
-    ) -> Result<Fate, JsError> {
-        self.out.check_log()?;
-        let (slot, ledger) = self.streams.live_entry(id)?;
-        let totals = &mut ledger.batches;
-        slot.stream.check_size(publish)?;
-        if !slot.stream.limits().atomic {
-            return Err(JsError::ATOMIC_PUBLISH_DISABLED);
-        }
-        if found.batch_id.len() > BATCH_ID_BYTES_MAX {
-            return Err(JsError::ATOMIC_PUBLISH_INVALID_BATCH_ID);
-        }
-        let seq = parse_digits(found.batch_seq).ok_or(JsError::ATOMIC_PUBLISH_MISSING_SEQ)?;
-        let size = seq - u64::from(found.batch_commit == b"eob" && seq > 0);
-        let batches = slot.batches.get_or_insert_default();
-        batches.open(found.batch_id, seq, size, log.now(), totals)?;
-        Ok(batches.take(publish, found, slot.stream.limits(), log.now(), totals))
-    }
-
-    /// Stores a batch: its last sequence, how many messages, and the frame to wait for.
-    fn commit_atomic<L: LogAccess>(
-        &mut self,
-        whole: &AtomicBatch,
-        id: StreamId,
-        log: &mut L,
-    ) -> Result<(u64, usize, Lsn), JsError> {
-        let publishes: Vec<Publish<'_>> =
-            whole.messages.iter().map(StagedMessage::publish).collect();
-        self.streams.live(id)?.log_releases(log)?;
-        let entry = self.streams.entry(id);
-        let (slot, ledger) = entry.ok_or(JsError::STREAM_NOT_FOUND)?;
-        let (stream, consumers) = (&mut slot.stream, &slot.consumers);
-        let done = stream
-            .commit_batch(&publishes, log, ledger.budget(), |subject| consumers.any_wants(subject));
-        let (result, lsn) = match done {
-            Ok(done) => (Ok((done.last_seq, publishes.len(), done.lsn)), Some(done.lsn)),
-            Err(BatchRefusal::Checked(error)) => (Err(error), None),
-            Err(BatchRefusal::Broken(error, lsn)) => (Err(error), lsn),
-        };
-        if let Some(lsn) = lsn {
-            self.streams.changed(id, lsn);
-        }
-        result
-    }
-
-    /// A batch is gone; with a reason, those who listen are told.
-    fn abandon<L: LogAccess>(
-        &mut self,
-        id: StreamId,
-        batch: &[u8],
-        why: Option<Abandoned>,
-        log: &mut L,
-    ) {
-        let Some((slot, ledger)) = self.streams.entry(id) else { return };
-        if let Some(batches) = &mut slot.batches {
-            batches.remove(batch, &mut ledger.batches);
-        }
-        if let Some(why) = why {
-            self.out.advise_batch(slot, batch, why, log);
-        }
     }
 
     /// Gives up the batches of a stream that have fallen silent.
@@ -467,6 +401,79 @@ impl<S: Sink> Engine<S> {
         for batch in silent {
             self.out.advise_batch(slot, &batch, Abandoned::Timeout, log);
         }
+    }
+}
+
+impl<S: Sink> StreamSlot<S> {
+    /// Checks what does not need the batch, and puts the message into it.
+    fn stage(
+        &mut self,
+        publish: &Publish<'_>,
+        found: &PublishHeaders<'_>,
+        now: Timestamp,
+        totals: &mut BatchTotals,
+    ) -> Result<Fate, JsError> {
+        self.stream.check_size(publish)?;
+        if !self.stream.limits().atomic {
+            return Err(JsError::ATOMIC_PUBLISH_DISABLED);
+        }
+        if found.batch_id.len() > BATCH_ID_BYTES_MAX {
+            return Err(JsError::ATOMIC_PUBLISH_INVALID_BATCH_ID);
+        }
+        let seq = parse_digits(found.batch_seq).ok_or(JsError::ATOMIC_PUBLISH_MISSING_SEQ)?;
+        let size = seq - u64::from(found.batch_commit == b"eob" && seq > 0);
+        let batches = self.batches.get_or_insert_default();
+        batches.open(found.batch_id, seq, size, now, totals)?;
+        Ok(batches.take(publish, found, self.stream.limits(), now, totals))
+    }
+
+    /// A message of an atomic batch: the batch's last sequence, how many messages, and the frame to
+    /// wait for, if it is stored with this message. With an error, why the batch is gone, if others
+    /// are to be told.
+    fn atomic<L: LogAccess>(
+        &mut self,
+        publish: &Publish<'_>,
+        found: &PublishHeaders<'_>,
+        ledger: &mut Ledger,
+        log: &mut L,
+    ) -> Result<Option<(u64, usize, Lsn)>, (JsError, Option<Abandoned>)> {
+        match self.stage(publish, found, log.now(), &mut ledger.batches) {
+            Ok(Fate::Staged) => Ok(None),
+            Ok(Fate::Commit(whole)) => {
+                self.commit_atomic(&whole, ledger, log).map(Some).map_err(|error| (error, None))
+            }
+            Ok(Fate::Refused(error, why)) => {
+                if let Some(batches) = &mut self.batches {
+                    batches.remove(found.batch_id, &mut ledger.batches);
+                }
+                Err((error, why))
+            }
+            Err(error) => Err((error, None)),
+        }
+    }
+
+    /// Stores a batch: its last sequence, how many messages, and the frame to wait for.
+    fn commit_atomic<L: LogAccess>(
+        &mut self,
+        whole: &AtomicBatch,
+        ledger: &mut Ledger,
+        log: &mut L,
+    ) -> Result<(u64, usize, Lsn), JsError> {
+        let publishes: Vec<Publish<'_>> =
+            whole.messages.iter().map(StagedMessage::publish).collect();
+        self.log_releases(log)?;
+        let (stream, consumers) = (&mut self.stream, &self.consumers);
+        let done = stream
+            .commit_batch(&publishes, log, ledger.budget(), |subject| consumers.any_wants(subject));
+        let (result, lsn) = match done {
+            Ok(done) => (Ok((done.last_seq, publishes.len(), done.lsn)), Some(done.lsn)),
+            Err(BatchRefusal::Checked(error)) => (Err(error), None),
+            Err(BatchRefusal::Broken(error, lsn)) => (Err(error), lsn),
+        };
+        if let Some(lsn) = lsn {
+            ledger.changed(self, lsn);
+        }
+        result
     }
 }
 

@@ -2,6 +2,7 @@
 //! not known, while what would add to it waits; and the acknowledgements with totals in them.
 
 use super::Engine;
+use super::stream_slot::StreamSlot;
 use crate::event::{ClientBatch, Item, PublishItem};
 use crate::op::Replica;
 use crate::sink::Sink;
@@ -53,13 +54,16 @@ impl<S: Sink> Engine<S> {
         let known = if self.deferred.waits(id) {
             Ok(false)
         } else {
-            self.are_counters_known(id, publish, found, log)
+            let slot = self.streams.undeleted(id).filter(|_| !self.out.has_failed());
+            slot.map_or(Ok(true), |slot| slot.are_counters_known(publish, found, log))
         };
         let refused = match known {
             Ok(true) => return None,
             Ok(false) => {
-                self.read_ahead(batch, at + 1, id, log);
-                match self.hold_for_counter(batch, at, id) {
+                if let Some(slot) = self.streams.get_mut(id) {
+                    slot.read_ahead(batch, at + 1, log);
+                }
+                match self.deferred.hold_for_counter(batch, at, id) {
                     Some(next) => return Some(next),
                     None => JsError::STREAM_TOO_MANY_REQUESTS,
                 }
@@ -68,56 +72,6 @@ impl<S: Sink> Engine<S> {
         };
         self.out.refuse(self.streams.get(id), batch, item, &refused);
         Some(at + 1)
-    }
-
-    /// True if everything is known that a publish adds to: with the last message of an atomic batch
-    /// that is what the whole batch adds to.
-    fn are_counters_known<L: LogAccess>(
-        &mut self,
-        id: StreamId,
-        publish: &Publish<'_>,
-        found: &PublishHeaders<'_>,
-        log: &mut L,
-    ) -> Result<bool, JsError> {
-        if self.out.has_failed() {
-            return Ok(true);
-        }
-        let Some(slot) = self.streams.undeleted(id) else {
-            return Ok(true);
-        };
-        let (stream, batches) = (&mut slot.stream, &slot.batches);
-        let mut known = found.incr.is_empty() || is_known(stream, publish.subject, log)?;
-        if !found.batch_commit.is_empty()
-            && let Some(batches) = batches
-        {
-            for subject in batches.subjects_of(found.batch_id) {
-                known &= is_known(stream, subject, log)?;
-            }
-        }
-        Ok(known)
-    }
-
-    /// Starts to read what the publishes from `start` on will ask for, so that they do not wait for
-    /// one load after the other.
-    fn read_ahead<L: LogAccess>(
-        &mut self,
-        batch: &ClientBatch<S::Peer>,
-        start: usize,
-        id: StreamId,
-        log: &mut L,
-    ) {
-        let Some(slot) = self.streams.get_mut(id) else { return };
-        if slot.stream.input_transform().is_some() {
-            return;
-        }
-        for item in batch.items.iter().skip(start).take(AHEAD_MAX) {
-            let Item::Publish(item) = item else { return };
-            if item.stream != id {
-                return;
-            }
-            // What can not be read is said when its turn comes.
-            let _ = is_known(&mut slot.stream, item.subject.of(&batch.buf), log);
-        }
     }
 
     /// True if everything is known that these messages of a source add to. What can not be read is
@@ -135,9 +89,9 @@ impl<S: Sink> Engine<S> {
         let mut mapped = std::mem::take(&mut self.scratch.subject);
         let mut known = true;
         for copy in copies {
-            let is_mapped = self.map_subject(id, &copy.subject, &mut mapped, log);
-            let subject = if is_mapped { &mapped } else { &copy.subject };
             let Some(slot) = self.streams.get_mut(id) else { break };
+            let is_mapped = slot.stream.map_subject(&copy.subject, &mut mapped, log);
+            let subject = if is_mapped { &mapped } else { &copy.subject };
             known &= is_known(&mut slot.stream, subject, log).unwrap_or(true);
         }
         self.scratch.subject = mapped;
@@ -162,5 +116,48 @@ impl<S: Sink> Engine<S> {
         body.push(b'}');
         let after = (!slot.stream.limits().ack_early).then_some(lsn);
         self.out.answer(Some(slot), batch, item, body, after);
+    }
+}
+
+impl<S: Sink> StreamSlot<S> {
+    /// True if everything is known that a publish adds to: with the last message of an atomic batch
+    /// that is what the whole batch adds to.
+    fn are_counters_known<L: LogAccess>(
+        &mut self,
+        publish: &Publish<'_>,
+        found: &PublishHeaders<'_>,
+        log: &mut L,
+    ) -> Result<bool, JsError> {
+        let (stream, batches) = (&mut self.stream, &self.batches);
+        let mut known = found.incr.is_empty() || is_known(stream, publish.subject, log)?;
+        if !found.batch_commit.is_empty()
+            && let Some(batches) = batches
+        {
+            for subject in batches.subjects_of(found.batch_id) {
+                known &= is_known(stream, subject, log)?;
+            }
+        }
+        Ok(known)
+    }
+
+    /// Starts to read what the publishes from `start` on will ask for, so that they do not wait for
+    /// one load after the other.
+    fn read_ahead<L: LogAccess>(
+        &mut self,
+        batch: &ClientBatch<S::Peer>,
+        start: usize,
+        log: &mut L,
+    ) {
+        if self.stream.input_transform().is_some() {
+            return;
+        }
+        for item in batch.items.iter().skip(start).take(AHEAD_MAX) {
+            let Item::Publish(item) = item else { return };
+            if item.stream != self.stream.id() {
+                return;
+            }
+            // What can not be read is said when its turn comes.
+            let _ = is_known(&mut self.stream, item.subject.of(&batch.buf), log);
+        }
     }
 }

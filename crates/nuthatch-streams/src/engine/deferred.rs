@@ -9,6 +9,8 @@
 //! ([`super::migration`]) keeps everything waiting for a few frames.
 
 use super::Engine;
+use super::outputs::Outputs;
+use super::registry::Streams;
 use super::stream_slot::StreamSlot;
 use crate::event::{ClientBatch, Item};
 use crate::op::{Op, Respond};
@@ -94,6 +96,77 @@ impl<P> DeferredEvents<P> {
     /// Takes everything; counters are looked at again.
     fn take(&mut self) -> Vec<DeferredEvent<P>> {
         std::mem::take(self).waiting
+    }
+
+    /// Keeps the publishes from `start` on that go to a stream; returns where others begin, `None` if
+    /// too much waits already.
+    #[cold]
+    fn hold(&mut self, batch: &ClientBatch<P>, start: usize, id: StreamId) -> Option<usize>
+    where
+        P: Clone,
+    {
+        if self.is_full(DEFERRED_EVENTS_MAX) {
+            return None;
+        }
+        let theirs = |item: &&Item| matches!(item, Item::Publish(to) if to.stream == id);
+        let items: Vec<Item> = batch.items[start..].iter().take_while(theirs).copied().collect();
+        let end = start + items.len();
+        let (peer, buf) = (batch.peer.clone(), batch.buf.clone());
+        self.push(DeferredEvent::Items(ClientBatch { peer, buf, items }));
+        Some(end)
+    }
+
+    /// A counter that the publish at `start` adds to is being read: it waits with those behind it.
+    /// Returns where others begin; `None` if too much waits already.
+    pub(super) fn hold_for_counter(
+        &mut self,
+        batch: &ClientBatch<P>,
+        start: usize,
+        id: StreamId,
+    ) -> Option<usize>
+    where
+        P: Clone,
+    {
+        let end = self.hold(batch, start, id)?;
+        self.counting.insert(id);
+        Some(end)
+    }
+
+    /// Takes out what waits for a stream.
+    pub(super) fn take_of(&mut self, id: StreamId) -> Vec<DeferredEvent<P>> {
+        let mut counting = std::mem::take(&mut self.counting);
+        let mut theirs = Vec::new();
+        for mut waiting in self.take() {
+            if waiting.stream() == Some(id) {
+                theirs.push(waiting);
+            } else {
+                self.push(waiting);
+            }
+        }
+        counting.remove(&id);
+        self.counting = counting;
+        theirs
+    }
+
+    /// The log failed: what waits will never be stored.
+    pub(super) fn refuse<S: Sink<Peer = P>>(
+        &mut self,
+        error: &JsError,
+        streams: &Streams<S>,
+        out: &mut Outputs<S>,
+    ) {
+        for waiting in self.take() {
+            match waiting {
+                DeferredEvent::Items(batch) => {
+                    for item in &batch.items {
+                        if let Item::Publish(item) = item {
+                            out.refuse(streams.get(item.stream), &batch, item, error);
+                        }
+                    }
+                }
+                DeferredEvent::Change(_, respond) => respond(Err(error.clone())),
+            }
+        }
     }
 
     /// True if a stream waits for a counter.
@@ -184,33 +257,7 @@ impl<S: Sink> Engine<S> {
         start: usize,
         id: StreamId,
     ) -> Option<usize> {
-        if self.must_wait(id) { self.hold(batch, start, id) } else { None }
-    }
-
-    /// A counter that the publish at `start` adds to is being read: it waits with those behind it.
-    /// Returns where others begin; `None` if too much waits already.
-    pub(super) fn hold_for_counter(
-        &mut self,
-        batch: &ClientBatch<S::Peer>,
-        start: usize,
-        id: StreamId,
-    ) -> Option<usize> {
-        let end = self.hold(batch, start, id)?;
-        self.deferred.counting.insert(id);
-        Some(end)
-    }
-
-    #[cold]
-    fn hold(&mut self, batch: &ClientBatch<S::Peer>, start: usize, id: StreamId) -> Option<usize> {
-        if self.deferred.is_full(DEFERRED_EVENTS_MAX) {
-            return None;
-        }
-        let theirs = |item: &&Item| matches!(item, Item::Publish(to) if to.stream == id);
-        let items: Vec<Item> = batch.items[start..].iter().take_while(theirs).copied().collect();
-        let end = start + items.len();
-        let (peer, buf) = (batch.peer.clone(), batch.buf.clone());
-        self.deferred.push(DeferredEvent::Items(ClientBatch { peer, buf, items }));
-        Some(end)
+        if self.must_wait(id) { self.deferred.hold(batch, start, id) } else { None }
     }
 
     /// Keeps a change of a stream which is between two states or waits for a counter, and a
@@ -246,39 +293,6 @@ impl<S: Sink> Engine<S> {
         }
         self.deferred.push(DeferredEvent::Change(op, respond));
         None
-    }
-
-    /// Takes out what waits for a stream.
-    pub(super) fn take_held(&mut self, id: StreamId) -> Vec<DeferredEvent<S::Peer>> {
-        let counting = std::mem::take(&mut self.deferred.counting);
-        let mut theirs = Vec::new();
-        for mut waiting in self.deferred.take() {
-            if waiting.stream() == Some(id) {
-                theirs.push(waiting);
-            } else {
-                self.deferred.push(waiting);
-            }
-        }
-        self.deferred.counting = counting;
-        self.deferred.counting.remove(&id);
-        theirs
-    }
-
-    /// The log failed: what waits will never be stored.
-    pub(super) fn refuse_held(&mut self, error: &JsError) {
-        for waiting in self.deferred.take() {
-            match waiting {
-                DeferredEvent::Items(batch) => {
-                    for item in &batch.items {
-                        if let Item::Publish(item) = item {
-                            let slot = self.streams.get(item.stream);
-                            self.out.refuse(slot, &batch, item, error);
-                        }
-                    }
-                }
-                DeferredEvent::Change(_, respond) => respond(Err(error.clone())),
-            }
-        }
     }
 
     /// Handles what has waited long enough.

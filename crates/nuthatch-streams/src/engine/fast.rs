@@ -8,11 +8,13 @@ use super::Engine;
 use super::batches::{
     BATCH_ID_BYTES_MAX, BatchTotals, Batches, batch_ack, parse_digits, stored_headers,
 };
+use super::ledger::Ledger;
 use super::outputs::refusal_body;
+use super::stream_slot::StreamSlot;
 use crate::event::{ClientBatch, PublishItem};
 use crate::sink::Sink;
 use crate::stream::{Admitted, Publish, PublishHeaders, scan};
-use nuthatch_log::{LogAccess, StreamId, Timestamp};
+use nuthatch_log::{LogAccess, Timestamp};
 use nuthatch_protocol::js::is_level_met;
 use nuthatch_protocol::jserror::JsError;
 use nuthatch_protocol::wire::write::push_u64;
@@ -292,7 +294,8 @@ impl<S: Sink> Engine<S> {
         found: &PublishHeaders<'_>,
         log: &mut L,
     ) {
-        match self.fast_message(publish, item.stream, found, log) {
+        let entry = self.out.check_log().and_then(|()| self.streams.live_entry(item.stream));
+        match entry.and_then(|(slot, ledger)| slot.fast(publish, found, ledger, log)) {
             Ok(FastReplies { first: None, second: None }) => {}
             Ok(told) => self.tell_fast(batch, item, told),
             Err(error) => {
@@ -314,18 +317,19 @@ impl<S: Sink> Engine<S> {
         }
         self.streams.schedule(item.stream);
     }
+}
 
-    fn fast_message<L: LogAccess>(
+impl<S: Sink> StreamSlot<S> {
+    /// A message of a fast batch.
+    fn fast<L: LogAccess>(
         &mut self,
         publish: &Publish<'_>,
-        id: StreamId,
         found: &PublishHeaders<'_>,
+        ledger: &mut Ledger,
         log: &mut L,
     ) -> Result<FastReplies, JsError> {
-        self.out.check_log()?;
-        let (slot, ledger) = self.streams.live_entry(id)?;
-        slot.stream.check_size(publish)?;
-        if !slot.stream.limits().batched {
+        self.stream.check_size(publish)?;
+        if !self.stream.limits().batched {
             return Err(JsError::BATCH_PUBLISH_DISABLED);
         }
         let reply =
@@ -334,7 +338,7 @@ impl<S: Sink> Engine<S> {
             return Err(JsError::BATCH_PUBLISH_INVALID_BATCH_ID);
         }
         let totals = &mut ledger.batches;
-        let batches = slot.batches.get_or_insert_default();
+        let batches = self.batches.get_or_insert_default();
         let is_next = match batches.fast.get_mut(reply.id) {
             Some(batch) => {
                 batch.last_at = log.now();
@@ -351,29 +355,27 @@ impl<S: Sink> Engine<S> {
                 batches.remove_fast(reply.id, totals);
                 return Err(JsError::REQUIRED_API_LEVEL);
             }
-            match batches.before_store(&reply, &slot.ack_prefix, totals) {
+            match batches.before_store(&reply, &self.ack_prefix, totals) {
                 Before::Done(told) => return Ok(told),
                 Before::Store(told) => at_once = told,
             }
         }
-        let stored = self.store_fast(publish, id, found, log);
-        Ok(self.after_store(&reply, id, stored, at_once))
+        let stored = self.store_fast(publish, found, ledger, log);
+        Ok(self.after_store(&reply, stored, at_once, &mut ledger.batches))
     }
 
     #[inline]
     fn store_fast<L: LogAccess>(
         &mut self,
         publish: &Publish<'_>,
-        id: StreamId,
         found: &PublishHeaders<'_>,
+        ledger: &mut Ledger,
         log: &mut L,
     ) -> Result<Admitted, JsError> {
-        let entry = self.streams.entry(id);
-        let (slot, ledger) = entry.ok_or(JsError::STREAM_NOT_FOUND)?;
-        if slot.stream.must_log_releases(publish) {
-            slot.log_progress(log).map_err(crate::stream::refusal)?;
+        if self.stream.must_log_releases(publish) {
+            self.log_progress(log).map_err(crate::stream::refusal)?;
         }
-        let rewritten = stored_headers(publish.headers, found, slot.stream.limits());
+        let rewritten = stored_headers(publish.headers, found, self.stream.limits());
         let scanned;
         let (mut publish, mut found) = (*publish, found);
         if let Some(block) = &rewritten {
@@ -381,12 +383,12 @@ impl<S: Sink> Engine<S> {
             scanned = scan(block);
             found = &scanned;
         }
-        let (stream, consumers) = (&mut slot.stream, &slot.consumers);
+        let (stream, consumers) = (&mut self.stream, &self.consumers);
         let stored = stream.publish(&publish, found, log, ledger.budget(), |subject| {
             consumers.any_wants(subject)
         })?;
         if let Admitted::Sequenced { lsn, .. } = stored {
-            ledger.stored(slot, lsn);
+            ledger.stored(self, lsn);
         }
         Ok(stored)
     }
@@ -395,14 +397,12 @@ impl<S: Sink> Engine<S> {
     fn after_store(
         &mut self,
         reply: &FastReply<'_>,
-        id: StreamId,
         stored: Result<Admitted, JsError>,
         at_once: Option<Vec<u8>>,
+        totals: &mut BatchTotals,
     ) -> FastReplies {
-        let Some((slot, ledger)) = self.streams.entry(id) else { return FastReplies::default() };
-        let totals = &mut ledger.batches;
-        let (prefix, name) = (&slot.ack_prefix, &slot.stream.config().name);
-        let Some(batches) = &mut slot.batches else { return FastReplies::default() };
+        let (prefix, name) = (&self.ack_prefix, &self.stream.config().name);
+        let Some(batches) = &mut self.batches else { return FastReplies::default() };
         let count = batches.fast.len();
         let Some(batch) = batches.fast.get_mut(reply.id) else { return FastReplies::default() };
         let commits = reply.step == FastStep::Commit;

@@ -322,7 +322,7 @@ impl<S: Sink> Engine<S> {
         // Without the record the next start finds the stream in both logs, and deletes it here.
         let logged = append_delete(&slot.stream, log);
         self.out.finish(logged.map(|lsn| (Some(lsn), OpOutcome::Done)), forgotten);
-        let deferred = self.take_held(id);
+        let deferred = self.deferred.take_of(id);
         let slot = self.take_slot(id, log)?;
         Some(HandOff(Box::new(HandOffState { slot, deferred })))
     }

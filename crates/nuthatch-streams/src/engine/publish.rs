@@ -57,7 +57,10 @@ impl<S: Sink> Engine<S> {
                 &scanned
             };
             let mut publish = publish_of(batch, item);
-            if maps && self.map_subject(id, publish.subject, &mut mapped, log) {
+            if maps
+                && let Some(slot) = self.streams.get(id)
+                && slot.stream.map_subject(publish.subject, &mut mapped, log)
+            {
                 publish.subject = &mapped;
             }
             if counts && let Some(after) = self.await_counters(batch, next, &publish, headers, log)
@@ -97,24 +100,6 @@ impl<S: Sink> Engine<S> {
         self.scratch.subject = mapped;
         self.settle_run(id);
         next
-    }
-
-    /// The stream's own transform of the subjects that come in.
-    #[inline]
-    pub(super) fn map_subject<L: LogAccess>(
-        &self,
-        id: StreamId,
-        subject: &[u8],
-        out: &mut Vec<u8>,
-        log: &mut L,
-    ) -> bool {
-        let slot = self.streams.get(id);
-        let Some(transform) = slot.and_then(|slot| slot.stream.input_transform()) else {
-            return false;
-        };
-        let entropy = if transform.is_random() { log.entropy() as u32 } else { 0 };
-        out.clear();
-        transform.apply(subject, entropy, out)
     }
 
     /// Publishes again what has committed, where the stream wants that.

@@ -98,7 +98,9 @@ impl<S: Sink> Engine<S> {
         log: &mut L,
     ) -> Result<Option<Lsn>, JsError> {
         let mut mapped = std::mem::take(&mut self.scratch.subject);
-        let is_mapped = self.map_subject(id, &copy.subject, &mut mapped, log);
+        let slot = self.streams.get(id);
+        let is_mapped =
+            slot.is_some_and(|slot| slot.stream.map_subject(&copy.subject, &mut mapped, log));
         let own;
         let copy = if is_mapped {
             own = Replica { subject: mapped.clone(), ..copy.clone() };

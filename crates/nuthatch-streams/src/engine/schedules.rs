@@ -95,9 +95,9 @@ impl<S: Sink> Engine<S> {
         log: &mut L,
     ) -> Result<(), JsError> {
         let mut mapped = Vec::new();
-        let is_mapped = self.map_subject(id, &made.subject, &mut mapped, log);
-        let subject = if is_mapped { &mapped } else { &made.subject };
         let slot = self.streams.live(id)?;
+        let is_mapped = slot.stream.map_subject(&made.subject, &mut mapped, log);
+        let subject = if is_mapped { &mapped } else { &made.subject };
         let changed = rewritten(&made.headers, &scan(&made.headers), slot.stream.limits());
         let headers = changed.as_deref().unwrap_or(&made.headers);
         let publish = Publish { subject, reply: b"", headers, body: &made.body };

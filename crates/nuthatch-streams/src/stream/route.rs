@@ -2,6 +2,7 @@
 //! published again on (`subject_transform`, `republish`).
 
 use super::Stream;
+use nuthatch_log::LogAccess;
 use nuthatch_protocol::headers;
 use nuthatch_protocol::js::{StreamConfig, SubjectTransformConfig, Time};
 use nuthatch_protocol::subject::is_valid_literal;
@@ -62,6 +63,20 @@ impl Stream {
     #[must_use]
     pub const fn input_transform(&self) -> Option<&Transform> {
         self.routes.input.as_ref()
+    }
+
+    /// The stream's own transform of a subject that comes in; `false` if it does not match.
+    #[inline]
+    pub fn map_subject<L: LogAccess>(
+        &self,
+        subject: &[u8],
+        out: &mut Vec<u8>,
+        log: &mut L,
+    ) -> bool {
+        let Some(transform) = self.input_transform() else { return false };
+        let entropy = if transform.is_random() { log.entropy() as u32 } else { 0 };
+        out.clear();
+        transform.apply(subject, entropy, out)
     }
 
     /// Notes a message that is about to be stored, if it may have to be published again.
