@@ -59,7 +59,6 @@ use pending::OpOrInfo;
 use recovery::Recovery;
 use registry::Streams;
 use rustc_hash::FxHashMap;
-use std::collections::VecDeque;
 use std::sync::Arc;
 
 /// Acknowledgements that may wait for commits by default: about 16 MiB at one run per message.
@@ -117,9 +116,7 @@ pub struct Engine<S: Sink> {
     dispatch: Dispatcher,
     /// Events that wait for purges past the end and for streams between two logs.
     deferred: deferred::DeferredEvents<S::Peer>,
-    /// Copies that are being compared with the state that is to take over, and when that goes on.
-    settling: VecDeque<migration::Settling>,
-    settle_at: Option<Timestamp>,
+    settling: migration::Settlements,
     /// Questions for details of streams, which are answered in parts.
     details: details::DetailQuestions,
     /// Those of them that are to leave once everything has committed.
@@ -152,8 +149,7 @@ impl<S: Sink> Engine<S> {
             sweeps: Sweeps::default(),
             dispatch: Dispatcher::default(),
             deferred: deferred::DeferredEvents::default(),
-            settling: VecDeque::new(),
-            settle_at: None,
+            settling: migration::Settlements::default(),
             details: details::DetailQuestions::default(),
             leaving: Vec::new(),
             scratch: Scratch::default(),
@@ -232,7 +228,7 @@ impl<S: Sink> Engine<S> {
         // What was held back was not written.
         let error = crate::stream::unavailable(reason);
         self.deferred.refuse(&error, &self.streams, &mut self.out);
-        self.refuse_settling(&error);
+        self.settling.refuse(&error);
         for slot in self.streams.iter_mut() {
             slot.reads.fail(&error, slot.stream.account(), self.out.sink_mut());
         }
@@ -291,7 +287,7 @@ impl<S: Sink> Machine for Engine<S> {
     }
 
     fn next_deadline(&self) -> Option<Timestamp> {
-        let parts = [self.sweeps.next_at(), self.settle_at, self.details.next_at()];
+        let parts = [self.sweeps.next_at(), self.settling.next_at(), self.details.next_at()];
         let due = [self.streams.ledger().next_deadline(), self.dispatch.log_at()];
         parts.into_iter().chain(due).flatten().min()
     }
@@ -300,7 +296,7 @@ impl<S: Sink> Machine for Engine<S> {
         self.run_deadlines(log);
         self.sweeps.run(&mut self.streams, log);
         self.run_settling(log);
-        self.run_details(log);
+        self.details.run(&self.streams, &mut self.out, log.now());
         self.dispatch.wake_full(&mut self.streams, &mut self.out, log);
         let is_due = self.dispatch.log_at().is_some_and(|at| at <= log.now());
         if is_due || self.streams.ledger().is_log_due(log.now()) {

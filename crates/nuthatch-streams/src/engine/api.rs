@@ -47,10 +47,17 @@ impl<S: Sink> Engine<S> {
             Op::DeleteStream { id } => return self.delete_stream(id, respond, log),
             Op::StreamInfo { id, deleted_details, subjects_filter, offset } => {
                 let details = Details::new(deleted_details, subjects_filter, offset);
-                return self.stream_info(id, details, respond, log);
+                self.streams.expire(id, log);
+                return self.details.ask(id, details, respond, &self.streams, log.now());
             }
-            Op::Purge { id, request } => return self.purge(id, &request, respond, log),
-            Op::DeleteMessage { id, seq } => return self.delete_message(id, seq, respond, log),
+            Op::Purge { id, request } => {
+                let entry = self.streams.live_entry(id);
+                entry.and_then(|(slot, ledger)| slot.purge(&request, ledger, log))
+            }
+            Op::DeleteMessage { id, seq } => {
+                let entry = self.streams.live_entry(id);
+                entry.and_then(|(slot, ledger)| slot.delete_message(seq, ledger, log))
+            }
             Op::GetMessage { id, request } => return self.get_message(id, request, respond, log),
             Op::CreateConsumer { id, request } => self.consumer_ops(log).create(id, &request),
             Op::DeleteConsumer { id, name } => self.consumer_ops(log).delete_named(id, &name),
@@ -59,7 +66,11 @@ impl<S: Sink> Engine<S> {
                 self.store_copies(id, &copies, Some(gap_to), true, log)
             }
             Op::Source { id, copies } => self.store_copies(id, &copies, None, false, log),
-            Op::Sourced { id, key } => return respond(self.sourced(id, &key)),
+            Op::Sourced { id, key } => {
+                let slot = self.streams.live(id);
+                let sourced = slot.map(|slot| OpOutcome::Sourced(slot.stream.sourced(&key)));
+                return respond(sourced);
+            }
             Op::ResetConsumer { id, name, seq } => self.consumer_ops(log).reset(id, &name, seq),
             Op::UnpinConsumer { id, name, group } => {
                 return respond(self.consumer_ops(log).unpin(id, &name, &group));
@@ -73,7 +84,10 @@ impl<S: Sink> Engine<S> {
             Op::FinishRestore { id, config, consumers } => {
                 return self.finish_restore(id, config, &consumers, respond, log);
             }
-            Op::RemoveRestored { id, seqs } => self.remove_restored(id, &seqs, log),
+            Op::RemoveRestored { id, seqs } => {
+                let entry = self.streams.live_entry(id);
+                entry.and_then(|(slot, ledger)| slot.remove_restored(&seqs, ledger, log))
+            }
             Op::ListConsumers { id, offset, limit, names_only } => {
                 return respond(self.consumer_ops(log).list(id, offset, limit, names_only));
             }

@@ -4,11 +4,13 @@
 //! What changes meanwhile may be in the answer or not; its totals are those of the last part. One
 //! question is worked on at a time, so half an answer is in memory once; the others wait.
 
-use super::Engine;
+use super::outputs::Outputs;
+use super::registry::Streams;
+use super::stream_slot::StreamSlot;
 use crate::op::{OpOutcome, OpResult, Respond};
 use crate::sink::Sink;
 use crate::stream::{DeletedWalk, SubjectWalk};
-use nuthatch_log::{LogAccess, StreamId, Timestamp};
+use nuthatch_log::{StreamId, Timestamp};
 use nuthatch_protocol::jserror::JsError;
 use std::collections::VecDeque;
 
@@ -31,6 +33,35 @@ impl Details {
             deleted: with_deleted.then(DeletedWalk::default),
         }
     }
+
+    /// Goes on with the walks; the answer once both are done.
+    fn go_on<S: Sink>(
+        &mut self,
+        slot: Result<&StreamSlot<S>, JsError>,
+        now: Timestamp,
+    ) -> Option<OpResult> {
+        let slot = match slot {
+            Ok(slot) => slot,
+            Err(error) => return Some(Err(error)),
+        };
+        let mut steps = PART_STEPS;
+        let (stream, subjects) = (&slot.stream, &mut self.subjects);
+        if subjects.as_mut().is_some_and(|walk| !stream.walk_subjects(walk, &mut steps)) {
+            return None;
+        }
+        let deleted = &mut self.deleted;
+        if deleted.as_mut().is_some_and(|walk| !stream.walk_deleted(walk, &mut steps)) {
+            return None;
+        }
+        let mut info = stream.info(now, slot.consumers.len());
+        if let Some(walk) = deleted.take() {
+            info.state.deleted = walk.into_list(info.state.first_seq);
+        }
+        let walk = subjects.take();
+        let subjects_total = walk.as_ref().map_or(0, |walk| walk.total);
+        info.state.subjects = walk.map(|walk| walk.page).filter(|page| !page.is_empty());
+        Some(Ok(OpOutcome::Stream { info: Box::new(info), subjects_total }))
+    }
 }
 
 struct Question {
@@ -47,82 +78,54 @@ pub(super) struct DetailQuestions {
 }
 
 impl DetailQuestions {
-    /// When the next part is due.
-    pub(super) const fn next_at(&self) -> Option<Timestamp> {
-        self.next_at
-    }
-}
-
-impl<S: Sink> Engine<S> {
     /// Answers at once what takes one part, and otherwise in its turn.
-    pub(super) fn stream_info<L: LogAccess>(
+    pub(super) fn ask<S: Sink>(
         &mut self,
         id: StreamId,
         mut details: Details,
         respond: Respond,
-        log: &mut L,
+        streams: &Streams<S>,
+        now: Timestamp,
     ) {
-        self.streams.expire(id, log);
         let is_plain = details.subjects.is_none() && details.deleted.is_none();
-        if (is_plain || self.details.waiting.is_empty())
-            && let Some(answer) = self.details_part(id, &mut details, log)
+        if (is_plain || self.waiting.is_empty())
+            && let Some(answer) = details.go_on(streams.shown(id), now)
         {
             return respond(answer);
         }
-        if self.details.waiting.len() >= QUESTIONS_MAX {
+        if self.waiting.len() >= QUESTIONS_MAX {
             return respond(Err(JsError::STREAM_TOO_MANY_REQUESTS));
         }
-        self.details.waiting.push_back(Question { id, details, respond });
-        self.details.next_at.get_or_insert(log.now());
+        self.waiting.push_back(Question { id, details, respond });
+        self.next_at.get_or_insert(now);
     }
 
     /// One part of the question that has waited longest, if it is time.
-    pub(super) fn run_details<L: LogAccess>(&mut self, log: &mut L) {
-        if self.details.next_at.is_none_or(|at| at > log.now()) {
+    pub(super) fn run<S: Sink>(
+        &mut self,
+        streams: &Streams<S>,
+        out: &mut Outputs<S>,
+        now: Timestamp,
+    ) {
+        if self.next_at.is_none_or(|at| at > now) {
             return;
         }
-        self.details.next_at = None;
-        let Some(mut first) = self.details.waiting.pop_front() else { return };
-        match self.details_part(first.id, &mut first.details, log) {
+        self.next_at = None;
+        let Some(mut first) = self.waiting.pop_front() else { return };
+        match first.details.go_on(streams.shown(first.id), now) {
             Some(answer) => {
-                self.out.flush();
+                out.flush();
                 (first.respond)(answer);
             }
-            None => self.details.waiting.push_front(first),
+            None => self.waiting.push_front(first),
         }
-        if !self.details.waiting.is_empty() {
-            self.details.next_at = Some(log.now());
+        if !self.waiting.is_empty() {
+            self.next_at = Some(now);
         }
     }
 
-    /// Goes on with the walks; the answer once both are done.
-    fn details_part<L: LogAccess>(
-        &mut self,
-        id: StreamId,
-        details: &mut Details,
-        log: &mut L,
-    ) -> Option<OpResult> {
-        let slot = match self.streams.shown(id) {
-            Ok(slot) => slot,
-            Err(error) => return Some(Err(error)),
-        };
-        let mut steps = PART_STEPS;
-        let stream = &slot.stream;
-        let subjects = &mut details.subjects;
-        if subjects.as_mut().is_some_and(|walk| !stream.walk_subjects(walk, &mut steps)) {
-            return None;
-        }
-        let deleted = &mut details.deleted;
-        if deleted.as_mut().is_some_and(|walk| !stream.walk_deleted(walk, &mut steps)) {
-            return None;
-        }
-        let mut info = stream.info(log.now(), slot.consumers.len());
-        if let Some(walk) = deleted.take() {
-            info.state.deleted = walk.into_list(info.state.first_seq);
-        }
-        let walk = subjects.take();
-        let subjects_total = walk.as_ref().map_or(0, |walk| walk.total);
-        info.state.subjects = walk.map(|walk| walk.page).filter(|page| !page.is_empty());
-        Some(Ok(OpOutcome::Stream { info: Box::new(info), subjects_total }))
+    /// When the next part is due.
+    pub(super) const fn next_at(&self) -> Option<Timestamp> {
+        self.next_at
     }
 }

@@ -26,6 +26,7 @@ use crate::stream::{Compared, Provenance, Recovering, Stream, StreamLocation, re
 use nuthatch_log::{LogAccess, Lsn, RecordKind, RecordRef, Seq, StreamId, Timestamp, Urgency};
 use nuthatch_protocol::js::{StreamConfig, Time};
 use nuthatch_protocol::jserror::JsError;
+use std::collections::VecDeque;
 use std::sync::Arc;
 
 /// State of a stream in a migration between two logs.
@@ -61,6 +62,42 @@ pub(super) struct Settling {
     /// The next sequence to look at.
     next: u64,
     respond: Respond,
+}
+
+/// Copies that are being compared, in the order of their turns.
+#[derive(Default)]
+pub(super) struct Settlements {
+    queue: VecDeque<Settling>,
+    /// When the next part is due.
+    at: Option<Timestamp>,
+}
+
+impl Settlements {
+    /// When the next part is due.
+    pub(super) const fn next_at(&self) -> Option<Timestamp> {
+        self.at
+    }
+
+    /// A copy is to be compared, from now on.
+    fn add(&mut self, settling: Settling, now: Timestamp) {
+        self.queue.push_back(settling);
+        self.at = Some(now);
+    }
+
+    /// The copy whose turn it is, if it is time; the others follow at once.
+    fn take_due(&mut self, now: Timestamp) -> Option<Settling> {
+        self.at.take_if(|at| *at <= now)?;
+        let due = self.queue.pop_front();
+        self.at = (!self.queue.is_empty()).then_some(now);
+        due
+    }
+
+    /// The log has failed: copies that are being compared do not take over.
+    pub(super) fn refuse(&mut self, error: &JsError) {
+        for settling in self.queue.drain(..) {
+            refuse(settling.respond, error.clone());
+        }
+    }
 }
 
 impl MigrationState {
@@ -230,24 +267,20 @@ impl<S: Sink> Engine<S> {
         let told = Stream::decode_state(id, &state, 0).map(|told| Box::new(told.recovering));
         match told {
             Ok(told) => {
-                self.settling.push_back(Settling { id, state, told, next: 0, respond });
+                let settling = Settling { id, state, told, next: 0, respond };
+                self.settling.add(settling, log.now());
             }
             Err(error) => {
                 let why = format!("the state handed over: {error}");
                 return refuse(respond, JsError::STREAM_STORE_FAILED.with_err(why));
             }
         }
-        self.settle_at = Some(log.now());
         self.run_settling(log);
     }
 
     /// Goes on with comparing the copy that has waited longest, if it is time: one part.
     pub(super) fn run_settling<L: LogAccess>(&mut self, log: &mut L) {
-        if self.settle_at.is_none_or(|at| at > log.now()) {
-            return;
-        }
-        self.settle_at = None;
-        let Some(mut settling) = self.settling.pop_front() else { return };
+        let Some(mut settling) = self.settling.take_due(log.now()) else { return };
         let slot = self.streams.get(settling.id);
         let copy = slot.filter(|slot| matches!(slot.migration, MigrationState::Arriving));
         let compared = copy.map(|slot| slot.stream.compare_with(&settling.told, settling.next));
@@ -255,23 +288,13 @@ impl<S: Sink> Engine<S> {
             None => refuse(settling.respond, JsError::STREAM_NOT_FOUND),
             Some(Compared::UpTo(next)) => {
                 settling.next = next;
-                self.settling.push_back(settling);
+                self.settling.add(settling, log.now());
             }
             Some(Compared::Lacks(first, last)) if SETTLE_WHOLE.holds() => {
                 let why = format!("the copy lacks messages from {first} to {last}");
                 refuse(settling.respond, JsError::STREAM_STORE_FAILED.with_err(why));
             }
             Some(_) => self.settle_whole(settling, log),
-        }
-        if !self.settling.is_empty() {
-            self.settle_at = Some(log.now());
-        }
-    }
-
-    /// The log has failed: copies that are being compared do not take over.
-    pub(super) fn refuse_settling(&mut self, error: &JsError) {
-        for settling in self.settling.drain(..) {
-            refuse(settling.respond, error.clone());
         }
     }
 

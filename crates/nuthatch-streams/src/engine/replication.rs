@@ -127,11 +127,6 @@ impl<S: Sink> Engine<S> {
         }
         Ok(lsn)
     }
-
-    /// How far a stream has come with a source.
-    pub(super) fn sourced(&mut self, id: StreamId, key: &[u8]) -> Result<OpOutcome, JsError> {
-        Ok(OpOutcome::Sourced(self.streams.live(id)?.stream.sourced(key)))
-    }
 }
 
 impl RangeRead {

@@ -8,8 +8,10 @@
 
 use super::Engine;
 use super::consumers::env;
+use super::ledger::Ledger;
 use super::outputs::Done;
 use super::pending::OpOrInfo;
+use super::stream_slot::StreamSlot;
 use crate::consumer::{Consumer, Filter};
 use crate::op::{OpOutcome, Respond};
 use crate::records::StreamRecord;
@@ -122,20 +124,21 @@ impl<S: Sink> Engine<S> {
             slot.deleting = true;
         }
     }
+}
 
+impl<S: Sink> StreamSlot<S> {
     /// Messages that a backup holds and that were deleted later.
     pub(super) fn remove_restored<L: LogAccess>(
         &mut self,
-        id: StreamId,
         seqs: &[u64],
+        ledger: &mut Ledger,
         log: &mut L,
     ) -> Done {
-        let slot = self.streams.live(id)?;
-        if !slot.stream.limits().restoring {
+        if !self.stream.limits().restoring {
             return Err(JsError::BAD_REQUEST);
         }
         let mut deletes = crate::records::Delete::default();
-        for &seq in seqs.iter().filter(|&&seq| slot.stream.keeps(Seq(seq))) {
+        for &seq in seqs.iter().filter(|&&seq| self.stream.keeps(Seq(seq))) {
             deletes.add(seq);
         }
         if deletes.ranges.is_empty() {
@@ -145,7 +148,7 @@ impl<S: Sink> Engine<S> {
         deletes.encode(&mut body);
         let record = RecordRef {
             kind: RecordKind::Delete,
-            stream: id,
+            stream: self.stream.id(),
             seq: Seq(0),
             timestamp: log.now(),
             subject: b"",
@@ -153,13 +156,12 @@ impl<S: Sink> Engine<S> {
             body: &body,
         };
         let lsn = log.append(&record, Urgency::Awaited, true).map_err(refusal)?.lsn;
-        let slot = self.streams.live(id)?;
         for (first, last) in deletes.ranges {
             for seq in first..=last {
-                slot.stream.drop_message(seq, When::Committed(lsn));
+                self.stream.drop_message(seq, When::Committed(lsn));
             }
         }
-        self.streams.changed(id, lsn);
+        ledger.changed(self, lsn);
         Ok((Some(lsn), OpOutcome::Done))
     }
 }

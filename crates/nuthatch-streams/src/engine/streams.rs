@@ -1,8 +1,10 @@
 //! Operations on streams: create, update, delete, info, purge, delete of a message.
 
 use super::Engine;
+use super::ledger::Ledger;
 use super::outputs::Done;
 use super::pending::OpOrInfo;
+use super::stream_slot::StreamSlot;
 use crate::op::{OpOutcome, PurgeRequest, Respond};
 use crate::records::{Delete, Purge, StreamRecord};
 use crate::sink::{AccountId, Sink};
@@ -81,7 +83,7 @@ impl<S: Sink> Engine<S> {
         config: Box<StreamConfig>,
         log: &mut L,
     ) -> Result<Lsn, JsError> {
-        self.check_consumer_limits(id, &config)?;
+        self.streams.live(id)?.check_consumer_limits(&config)?;
         self.streams.live(id)?.log_releases(log)?;
         let slot = self.streams.live(id)?;
         let turned_to_interest = config.retention == RetentionPolicy::Interest
@@ -108,30 +110,6 @@ impl<S: Sink> Engine<S> {
             self.dispatch.pump_later(key, &mut self.streams);
         }
         Ok(lsn)
-    }
-
-    /// New caps for consumers must not be broken by those that exist.
-    fn check_consumer_limits(&mut self, id: StreamId, new: &StreamConfig) -> Result<(), JsError> {
-        let slot = self.streams.live(id)?;
-        let caps = &new.consumer_limits;
-        if *caps == slot.stream.config().consumer_limits {
-            return Ok(());
-        }
-        let breaks = |value: i64, cap: i64| cap > 0 && value > cap;
-        let names: Vec<&str> = slot
-            .consumers
-            .configs()
-            .filter(|config| {
-                breaks(config.inactive_threshold, caps.inactive_threshold)
-                    || breaks(config.max_ack_pending, caps.max_ack_pending)
-            })
-            .map(|config| config.name.as_str())
-            .collect();
-        if names.is_empty() {
-            return Ok(());
-        }
-        let text = format!("change to limits violates consumers: {}", names.join(", "));
-        Err(JsError::STREAM_UPDATE.with_err(text))
     }
 
     pub(super) fn delete_stream<L: LogAccess>(
@@ -196,81 +174,92 @@ impl<S: Sink> Engine<S> {
         }
         respond(Ok(OpOutcome::Stream { info: Box::new(info), subjects_total: 0 }));
     }
+}
 
-    pub(super) fn purge<L: LogAccess>(
-        &mut self,
-        id: StreamId,
-        request: &PurgeRequest,
-        respond: Respond,
-        log: &mut L,
-    ) {
-        let done = self.log_purge(id, request, log);
-        self.out.finish(done, respond);
+impl<S: Sink> StreamSlot<S> {
+    /// New caps for consumers must not be broken by those that exist.
+    fn check_consumer_limits(&self, new: &StreamConfig) -> Result<(), JsError> {
+        let caps = &new.consumer_limits;
+        if *caps == self.stream.config().consumer_limits {
+            return Ok(());
+        }
+        let breaks = |value: i64, cap: i64| cap > 0 && value > cap;
+        let names: Vec<&str> = self
+            .consumers
+            .configs()
+            .filter(|config| {
+                breaks(config.inactive_threshold, caps.inactive_threshold)
+                    || breaks(config.max_ack_pending, caps.max_ack_pending)
+            })
+            .map(|config| config.name.as_str())
+            .collect();
+        if names.is_empty() {
+            return Ok(());
+        }
+        let text = format!("change to limits violates consumers: {}", names.join(", "));
+        Err(JsError::STREAM_UPDATE.with_err(text))
     }
 
-    fn log_purge<L: LogAccess>(
+    /// Removes what a purge asks for.
+    ///
+    /// # Errors
+    /// The stream does not allow it, or the log has no room.
+    pub(super) fn purge<L: LogAccess>(
         &mut self,
-        id: StreamId,
         request: &PurgeRequest,
+        ledger: &mut Ledger,
         log: &mut L,
     ) -> Done {
-        let slot = self.streams.live(id)?;
-        if slot.stream.limits().sealed {
+        if self.stream.limits().sealed {
             return Err(JsError::STREAM_SEALED);
         }
-        if slot.stream.config().deny_purge {
+        if self.stream.config().deny_purge {
             return Err(JsError::STREAM_PURGE_FAILED.with_err("stream purge not permitted"));
         }
         if request.seq > 0 && request.keep > 0 || request.seq > LAST_SEQ_MAX {
             return Err(JsError::BAD_REQUEST);
         }
-        self.streams.live(id)?.log_releases(log)?;
+        self.log_releases(log)?;
         let mut body = Vec::new();
         Purge::encode(request, &mut body);
-        let slot = self.streams.live(id)?;
-        let last = slot.stream.assigned_totals().last_seq;
-        let lsn = append_control(RecordKind::Purge, id, last, b"", &body, true, log)?;
-        let slot = self.streams.live(id)?;
-        let purged = if slot.stream.purges_past_end(request) {
-            slot.stream.jump_past_end(request.seq, lsn)
+        let last = self.stream.assigned_totals().last_seq;
+        let lsn = append_control(RecordKind::Purge, self.stream.id(), last, b"", &body, true, log)?;
+        let purged = if self.stream.purges_past_end(request) {
+            self.stream.jump_past_end(request.seq, lsn)
         } else {
-            slot.stream.purge(request, When::Committed(lsn))
+            self.stream.purge(request, When::Committed(lsn))
         };
-        self.streams.changed(id, lsn);
+        ledger.changed(self, lsn);
         Ok((Some(lsn), OpOutcome::Purged(purged)))
     }
 
+    /// Removes a message.
+    ///
+    /// # Errors
+    /// The stream does not have it or does not allow that, or the log has no room.
     pub(super) fn delete_message<L: LogAccess>(
         &mut self,
-        id: StreamId,
         seq: u64,
-        respond: Respond,
+        ledger: &mut Ledger,
         log: &mut L,
-    ) {
-        let done = self.log_delete(id, seq, log);
-        self.out.finish(done, respond);
-    }
-
-    fn log_delete<L: LogAccess>(&mut self, id: StreamId, seq: u64, log: &mut L) -> Done {
-        let slot = self.streams.live(id)?;
-        if slot.stream.limits().sealed {
+    ) -> Done {
+        if self.stream.limits().sealed {
             return Err(JsError::STREAM_SEALED);
         }
-        if slot.stream.config().deny_delete {
+        if self.stream.config().deny_delete {
             let error = JsError::STREAM_MSG_DELETE_FAILED;
             return Err(error.with_err("message delete not permitted"));
         }
-        if !slot.stream.keeps(Seq(seq)) {
-            return Err(slot.stream.why_missing(seq));
+        if !self.stream.keeps(Seq(seq)) {
+            return Err(self.stream.why_missing(seq));
         }
         let mut deletes = Delete::default();
         deletes.add(seq);
         let mut body = Vec::new();
         deletes.encode(&mut body);
-        let lsn = append_control(RecordKind::Delete, id, 0, b"", &body, true, log)?;
-        let slot = self.streams.live(id)?;
-        slot.stream.drop_message(seq, When::Committed(lsn));
-        self.streams.changed(id, lsn);
+        let lsn = append_control(RecordKind::Delete, self.stream.id(), 0, b"", &body, true, log)?;
+        self.stream.drop_message(seq, When::Committed(lsn));
+        ledger.changed(self, lsn);
         Ok((Some(lsn), OpOutcome::Done))
     }
 }

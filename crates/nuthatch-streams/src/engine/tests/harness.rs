@@ -500,7 +500,10 @@ impl Harness {
             match answer {
                 Some(Ok(OpOutcome::Stream { info, .. })) => return *info,
                 Some(other) => panic!("{other:?}"),
-                None => self.engine.run_details(&mut self.log),
+                None => {
+                    let engine = &mut self.engine;
+                    engine.details.run(&engine.streams, &mut engine.out, self.log.now());
+                }
             }
         }
         panic!("no information after many parts")
