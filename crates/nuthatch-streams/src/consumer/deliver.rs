@@ -4,6 +4,7 @@ use super::ack::release;
 use super::advisory::{About, Advisory, REASON_DELETED, REASON_UNREADABLE, send};
 use super::cursor::Next;
 use super::life::{Status, pending_headers, send_status};
+use super::priority::Load;
 use super::pull::WaitQueue;
 use super::{Consumer, Env, Mode, Stop};
 use crate::index::MessageIndex;
@@ -239,13 +240,13 @@ impl<T> Consumer<T> {
         L: LogAccess,
         S: Sink<Target = T>,
     {
-        if self.has_priorities()
+        if self.priorities.are_any()
             && let Some(outcome) = self.choose_request(env, candidate)
         {
             return outcome;
         }
         let now = env.log.now().0;
-        let chosen = self.has_priorities();
+        let chosen = self.priorities.are_any();
         let Env { log, sink, account, stream, .. } = env;
         let stored = match log.read(*stream, Seq(candidate.seq)) {
             Read::Ready(stored) => stored,
@@ -261,9 +262,9 @@ impl<T> Consumer<T> {
         } else {
             (message.headers, message.body)
         };
-        let headers = match &self.pin {
-            Some(pin) => {
-                headers_with_pin(&mut self.scratch.pinned, headers, &pin.id);
+        let headers = match self.priorities.pin_id() {
+            Some(id) => {
+                headers_with_pin(&mut self.scratch.pinned, headers, id);
                 self.scratch.pinned.as_slice()
             }
             None => headers,
@@ -334,7 +335,13 @@ impl<T> Consumer<T> {
         };
         self.write_reply(candidate, timestamp);
         let bytes = (bytes + self.scratch.reply.len()) as u64;
-        self.priority_turn(env, bytes).stop().map(Outcome::Stop)
+        let (pending, ack_pending) = (self.cursor.pending(), self.pending.len() as u64);
+        let load = Load { pending, ack_pending };
+        let Mode::Pull(queue) = &mut self.mode else {
+            return Some(Outcome::Stop(Stop::NoReceiver));
+        };
+        let turn = self.priorities.turn(queue, env, &self.config.name, bytes, load);
+        turn.stop().map(Outcome::Stop)
     }
 
     #[inline]

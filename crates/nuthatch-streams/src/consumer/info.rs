@@ -49,7 +49,7 @@ impl<T> Consumer<T> {
             push_bound,
             paused: pause_remaining > 0,
             pause_remaining,
-            priority_groups: self.group_states(),
+            priority_groups: self.priorities.states(),
             ts: time_of(now),
         }
     }

@@ -1,6 +1,6 @@
 //! Everything that is not delivery: pull requests, statuses, interest, time, deletion.
 
-use super::advisory::send_pause;
+use super::advisory::{send_pause, send_unpinned};
 use super::pull::QueuedPull;
 use super::push::{Flow, exceeded_expires};
 use super::request::{PullRequest, parse_pull};
@@ -104,7 +104,7 @@ impl<T> Consumer<T> {
         if let Some((code, text)) = self.refusal(&request) {
             return send_text(env.sink, env.account, pull.reply, code, &text, &[]);
         }
-        self.keep_pin(&request, env.log.now().0);
+        self.priorities.keep_pin(&request, env.log.now().0);
         if self.pull_is_full() {
             self.sweep_all_requests(env);
         }
@@ -165,7 +165,7 @@ impl<T> Consumer<T> {
         if config.max_bytes > 0 && request.max_bytes > config.max_bytes {
             return Some((409, format!("Exceeded MaxRequestMaxBytes of {}", config.max_bytes)));
         }
-        self.priority_refusal(request).map(|(code, text)| (code, text.to_owned()))
+        self.priorities.refusal(request).map(|(code, text)| (code, text.to_owned()))
     }
 
     /// The answer to a `no_wait` request for which there is nothing.
@@ -344,7 +344,9 @@ impl<T> Consumer<T> {
         let now = env.log.now();
         self.sync(env);
         self.expire_pending(env, now.0);
-        self.expire_pin(env);
+        if let Some(group) = self.priorities.expire(now.0) {
+            send_unpinned(env, &self.config.name, &group, "timeout");
+        }
         if self.activity.paused && self.pause_end(now).is_none() {
             self.activity.paused = false;
             let until = self.config.pause_until.unwrap_or(Time::ZERO);

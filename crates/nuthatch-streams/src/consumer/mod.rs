@@ -48,11 +48,13 @@ pub use update::{WORKQUEUE_FILTERS_MAX, check_create, check_update, check_workqu
 
 use crate::index::MessageIndex;
 use crate::sink::Sink;
+use advisory::send_unpinned;
 use cursor::Cursor;
 use nuthatch_log::{LogAccess, Lsn, Seq, Timestamp};
 use nuthatch_protocol::js::{AckPolicy, ConsumerConfig, Nanos};
+use nuthatch_protocol::jserror::JsError;
 use pending::Pending;
-use priority::Pin;
+use priority::Priorities;
 use pull::WaitQueue;
 use push::Push;
 use roaring::RoaringTreemap;
@@ -80,8 +82,7 @@ pub struct Consumer<T> {
     floor: Floor,
     mode: Mode<T>,
     stop: Stop,
-    /// Priority policy `pinned_client`: who gets everything.
-    pin: Option<Pin>,
+    priorities: Priorities,
     replay: Option<Replay>,
     logging: Logging,
     activity: Activity,
@@ -291,6 +292,20 @@ impl<T> Consumer<T> {
         self.stop == Stop::AckPending
     }
 
+    /// `CONSUMER.UNPIN`: the next request that carries no pin is pinned.
+    ///
+    /// # Errors
+    /// 10160 if there is no such group.
+    pub fn unpin<I, L, S>(&mut self, group: &str, env: &mut Env<'_, I, L, S>) -> Result<(), JsError>
+    where
+        L: LogAccess,
+        S: Sink<Target = T>,
+    {
+        self.priorities.unpin(group)?;
+        send_unpinned(env, &self.config.name, group, "admin");
+        Ok(())
+    }
+
     fn has_receiver(&self) -> bool {
         match &self.mode {
             Mode::Pull(queue) => !queue.is_empty(),
@@ -314,9 +329,7 @@ impl<T> Consumer<T> {
             Mode::Pull(queue) => queue.wake_at(),
             Mode::Push(push) => push.heartbeat_at,
         });
-        if let Some(pin) = &self.pin {
-            at = at.min(pin.until);
-        }
+        at = at.min(self.priorities.pinned_until());
         (at != i64::MAX).then_some(Timestamp(at))
     }
 

@@ -4,15 +4,15 @@
 //! client gets everything until it has been silent for the priority timeout; its pin is in memory
 //! only. *Prioritized*: the queue is kept in order of priority.
 
-use super::advisory::{pin_id, send_pinned, send_unpinned};
+use super::Env;
+use super::advisory::{pin_id, send_pinned};
 use super::deliver::Turn;
 use super::life::{Status, pending_headers, send_status};
 use super::pull::{QueuedPull, WaitQueue};
 use super::request::{Priority, PullRequest};
-use super::{Consumer, Env, Mode};
 use crate::sink::Sink;
 use nuthatch_log::LogAccess;
-use nuthatch_protocol::js::{ConsumerConfig, PriorityGroupState, PriorityPolicy, Time};
+use nuthatch_protocol::js::{ConsumerConfig, Nanos, PriorityGroupState, PriorityPolicy, Time};
 use nuthatch_protocol::jserror::JsError;
 
 /// Default of `priority_timeout` (`JsDefaultPinnedTTL`).
@@ -22,13 +22,13 @@ const GROUP_NAME_BYTES_MAX: usize = 16;
 
 /// The client that gets everything.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(super) struct Pin {
+struct Pin {
     /// Pin id that its requests carry and its messages are sent with.
-    pub id: String,
+    id: String,
     group: String,
     since: i64,
     /// When it is lost unless a request with it comes.
-    pub until: i64,
+    until: i64,
 }
 
 /// True if a priority group may have this name.
@@ -71,11 +71,11 @@ pub(super) fn check_config(config: &ConsumerConfig) -> Result<(), JsError> {
 
 impl Priority {
     /// Overflow: whether enough is pending for a request that waits for that.
-    const fn is_due(&self, pending: u64, ack_pending: u64) -> bool {
+    const fn is_due(&self, load: Load) -> bool {
         let unconditional = self.min_pending <= 0 && self.min_ack_pending <= 0;
         unconditional
-            || (self.min_pending > 0 && self.min_pending as u64 <= pending)
-            || (self.min_ack_pending > 0 && self.min_ack_pending as u64 <= ack_pending)
+            || (self.min_pending > 0 && self.min_pending as u64 <= load.pending)
+            || (self.min_ack_pending > 0 && self.min_ack_pending as u64 <= load.ack_pending)
     }
 }
 
@@ -88,15 +88,65 @@ enum Fit {
     WrongPin,
 }
 
-impl<T> Consumer<T> {
+/// The priority groups of a consumer, and who is pinned. Nobody is under any policy but
+/// `pinned_client`.
+#[derive(Debug)]
+pub(super) struct Priorities {
+    policy: PriorityPolicy,
+    groups: Vec<String>,
+    timeout: Nanos,
+    pin: Option<Pin>,
+}
+
+/// What requests may wait for: messages still to be delivered, and messages out.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Load {
+    pub pending: u64,
+    pub ack_pending: u64,
+}
+
+impl Priorities {
+    /// Those of a validated configuration; nobody is pinned.
+    pub(super) fn new(config: &ConsumerConfig) -> Self {
+        Self {
+            policy: config.priority_policy,
+            groups: config.priority_groups.clone(),
+            timeout: config.priority_timeout,
+            pin: None,
+        }
+    }
+
+    /// Adopts a configuration. Under another policy nobody is pinned. True if the policy is another.
+    pub(super) fn update(&mut self, config: &ConsumerConfig) -> bool {
+        let pin = self.pin.take().filter(|_| self.policy == config.priority_policy);
+        let is_other = self.policy != config.priority_policy;
+        *self = Self { pin, ..Self::new(config) };
+        is_other
+    }
+
+    /// True if requests wait in the order of their priorities.
+    pub(super) fn are_ordered(&self) -> bool {
+        self.policy == PriorityPolicy::Prioritized
+    }
+
+    /// The pin id that messages are sent with.
+    pub(super) fn pin_id(&self) -> Option<&str> {
+        self.pin.as_ref().map(|pin| pin.id.as_str())
+    }
+
+    /// When somebody is unpinned unless heard of; `i64::MAX`: never.
+    pub(super) fn pinned_until(&self) -> i64 {
+        self.pin.as_ref().map_or(i64::MAX, |pin| pin.until)
+    }
+
     /// True if requests are not simply served in turn.
-    pub(super) fn has_priorities(&self) -> bool {
-        self.config.priority_policy != PriorityPolicy::None
+    pub(super) fn are_any(&self) -> bool {
+        self.policy != PriorityPolicy::None
     }
 
     /// Why a pull request is refused for what it says about priorities.
-    pub(super) fn priority_refusal(&self, request: &PullRequest) -> Option<(u16, &'static str)> {
-        let policy = self.config.priority_policy;
+    pub(super) fn refusal(&self, request: &PullRequest) -> Option<(u16, &'static str)> {
+        let policy = self.policy;
         let nothing = Priority::default();
         let asked = request.priority.as_deref().unwrap_or(&nothing);
         let overflow = asked.min_pending != 0 || asked.min_ack_pending != 0;
@@ -115,7 +165,7 @@ impl<T> Consumer<T> {
         if asked.group.is_empty() {
             return Some((400, "Bad Request - Priority Group missing"));
         }
-        if !self.config.priority_groups.contains(&asked.group) {
+        if !self.groups.contains(&asked.group) {
             return Some((400, "Bad Request - Invalid Priority Group"));
         }
         let is_other = |pin: &Pin| !asked.id.is_empty() && asked.id != pin.id;
@@ -130,42 +180,30 @@ impl<T> Consumer<T> {
         if let Some(pin) = &mut self.pin
             && request.priority.as_ref().is_some_and(|asked| asked.id == pin.id)
         {
-            pin.until = now.saturating_add(self.config.priority_timeout);
+            pin.until = now.saturating_add(self.timeout);
         }
     }
 
-    /// Ends a pin whose client has been silent for too long.
-    pub(super) fn expire_pin<I, L, S>(&mut self, env: &mut Env<'_, I, L, S>)
-    where
-        L: LogAccess,
-        S: Sink<Target = T>,
-    {
-        let now = env.log.now().0;
-        if let Some(pin) = self.pin.take_if(|pin| pin.until <= now) {
-            send_unpinned(env, &self.config.name, &pin.group, "timeout");
-        }
+    /// Ends a pin whose client has been silent for too long; returns its group.
+    pub(super) fn expire(&mut self, now: i64) -> Option<String> {
+        self.pin.take_if(|pin| pin.until <= now).map(|pin| pin.group)
     }
 
-    /// `CONSUMER.UNPIN`: the next request that carries no pin is pinned.
+    /// The next request of a group that carries no pin is pinned.
     ///
     /// # Errors
     /// 10160 if there is no such group.
-    pub fn unpin<I, L, S>(&mut self, group: &str, env: &mut Env<'_, I, L, S>) -> Result<(), JsError>
-    where
-        L: LogAccess,
-        S: Sink<Target = T>,
-    {
-        if !self.config.priority_groups.iter().any(|own| own == group) {
+    pub(super) fn unpin(&mut self, group: &str) -> Result<(), JsError> {
+        if !self.groups.iter().any(|own| own == group) {
             return Err(JsError::CONSUMER_INVALID_PRIORITY_GROUP);
         }
         self.pin = None;
-        send_unpinned(env, &self.config.name, group, "admin");
         Ok(())
     }
 
     /// The groups as `CONSUMER.INFO` shows them.
-    pub(super) fn group_states(&self) -> Vec<PriorityGroupState> {
-        let Some(group) = self.config.priority_groups.first() else { return Vec::new() };
+    pub(super) fn states(&self) -> Vec<PriorityGroupState> {
+        let Some(group) = self.groups.first() else { return Vec::new() };
         let (id, since) = match &self.pin {
             Some(pin) => (pin.id.clone(), Time(pin.since)),
             None => (String::new(), Time::ZERO),
@@ -175,13 +213,12 @@ impl<T> Consumer<T> {
         vec![state]
     }
 
-    fn fit(&self, request: &QueuedPull<T>) -> Fit {
+    fn fit<T>(&self, request: &QueuedPull<T>, load: Load) -> Fit {
         let asked = request.priority.as_deref();
-        match self.config.priority_policy {
+        match self.policy {
             PriorityPolicy::None | PriorityPolicy::Prioritized => Fit::Yes,
             PriorityPolicy::Overflow => {
-                let (pending, out) = (self.cursor.pending(), self.pending.len() as u64);
-                if asked.is_none_or(|asked| asked.is_due(pending, out)) {
+                if asked.is_none_or(|asked| asked.is_due(load)) {
                     Fit::Yes
                 } else {
                     Fit::NotNow
@@ -200,24 +237,29 @@ impl<T> Consumer<T> {
     }
 
     /// Brings a request that may be served, and takes `bytes`, to the head of the queue.
-    pub(super) fn priority_turn<I, L, S>(&mut self, env: &mut Env<'_, I, L, S>, bytes: u64) -> Turn
+    pub(super) fn turn<I, L, S>(
+        &mut self,
+        queue: &mut WaitQueue<S::Target>,
+        env: &mut Env<'_, I, L, S>,
+        consumer: &str,
+        bytes: u64,
+        load: Load,
+    ) -> Turn
     where
         L: LogAccess,
-        S: Sink<Target = T>,
+        S: Sink,
     {
         let now = env.log.now().0;
         let (mut passed, mut slow) = (0, 0);
         loop {
-            let Mode::Pull(queue) = &self.mode else { return Turn::Nobody };
             let Some(head) = queue.first() else { return Turn::Nobody };
             if passed >= queue.len() {
                 return if slow > 0 { Turn::AllSlow } else { Turn::NoneFits };
             }
-            let fit = self.fit(head);
-            let Mode::Pull(queue) = &mut self.mode else { return Turn::Nobody };
+            let fit = self.fit(head, load);
             match check_head(queue, env, &fit, bytes, now) {
                 Head::Serve => {
-                    self.pin_head(env);
+                    self.pin_head(queue, env, consumer);
                     return Turn::Head;
                 }
                 Head::Pass => passed += 1,
@@ -228,15 +270,18 @@ impl<T> Consumer<T> {
     }
 
     /// Pins the client of the request at the head, if none is.
-    fn pin_head<I, L, S>(&mut self, env: &mut Env<'_, I, L, S>)
-    where
+    fn pin_head<I, L, S>(
+        &mut self,
+        queue: &mut WaitQueue<S::Target>,
+        env: &mut Env<'_, I, L, S>,
+        consumer: &str,
+    ) where
         L: LogAccess,
-        S: Sink<Target = T>,
+        S: Sink,
     {
-        if self.config.priority_policy != PriorityPolicy::PinnedClient || self.pin.is_some() {
+        if self.policy != PriorityPolicy::PinnedClient || self.pin.is_some() {
             return;
         }
-        let Mode::Pull(queue) = &mut self.mode else { return };
         let Some(asked) = queue.head().and_then(|head| head.priority.as_deref_mut()) else {
             return;
         };
@@ -244,8 +289,8 @@ impl<T> Consumer<T> {
         let id = pin_id(env.log);
         asked.id.clone_from(&id);
         let group = asked.group.clone();
-        send_pinned(env, &self.config.name, &group, &id);
-        let until = now.saturating_add(self.config.priority_timeout);
+        send_pinned(env, consumer, &group, &id);
+        let until = now.saturating_add(self.timeout);
         self.pin = Some(Pin { id, group, since: now, until });
     }
 }
@@ -292,4 +337,49 @@ fn check_head<I, L, S: Sink>(
     send_status(sink, account, &head.reply, status, &headers);
     queue.pop();
     Head::Gone
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::request::parse_pull;
+    use super::*;
+
+    fn pinned() -> Priorities {
+        let config = ConsumerConfig {
+            priority_policy: PriorityPolicy::PinnedClient,
+            priority_groups: vec!["g".into()],
+            priority_timeout: 10,
+            ..ConsumerConfig::default()
+        };
+        let pin = Pin { id: "p".into(), group: "g".into(), since: 1, until: 11 };
+        Priorities { pin: Some(pin), ..Priorities::new(&config) }
+    }
+
+    fn request(id: &str, group: &str) -> PullRequest {
+        let body = format!("{{\"id\":\"{id}\",\"group\":\"{group}\"}}");
+        parse_pull(body.as_bytes()).expect("a request")
+    }
+
+    #[test]
+    fn a_pin_lasts_while_its_client_is_heard_of() {
+        let mut priorities = pinned();
+        priorities.keep_pin(&request("other", "g"), 8);
+        assert_eq!(priorities.pinned_until(), 11);
+        priorities.keep_pin(&request("p", "g"), 8);
+        assert_eq!((priorities.pinned_until(), priorities.expire(17)), (18, None));
+        assert_eq!(priorities.expire(18).as_deref(), Some("g"));
+        assert_eq!((priorities.pin_id(), priorities.pinned_until()), (None, i64::MAX));
+    }
+
+    #[test]
+    fn another_policy_pins_nobody_and_groups_are_checked() {
+        let mut priorities = pinned();
+        assert_eq!(priorities.refusal(&request("x", "g")).map(|(code, _)| code), Some(423));
+        assert_eq!(priorities.refusal(&request("p", "h")).map(|(code, _)| code), Some(400));
+        assert_eq!(priorities.refusal(&request("p", "g")), None);
+        assert!(priorities.unpin("h").is_err() && priorities.pin_id().is_some());
+        let none = ConsumerConfig::default();
+        assert!(priorities.update(&none) && !priorities.update(&none));
+        assert!(priorities.pin_id().is_none() && !priorities.are_any());
+    }
 }

@@ -4,6 +4,7 @@ use super::advisory::{send_pause, time_of};
 use super::cursor::Cursor;
 use super::filter::Filter;
 use super::pending::Pending;
+use super::priority::Priorities;
 use super::pull::WaitQueue;
 use super::push::Push;
 use super::state::{self, Progress, ProgressRef};
@@ -14,8 +15,7 @@ use crate::index::MessageIndex;
 use crate::sink::Sink;
 use nuthatch_log::{LogAccess, Seq, Timestamp};
 use nuthatch_protocol::js::{
-    ConsumerConfig, DeliverPolicy, PriorityPolicy, ReplayPolicy, RetentionPolicy, StreamConfig,
-    Time,
+    ConsumerConfig, DeliverPolicy, ReplayPolicy, RetentionPolicy, StreamConfig, Time,
 };
 use nuthatch_protocol::wire::write::push_ack_prefix;
 use std::ops::RangeInclusive;
@@ -82,9 +82,10 @@ impl<T> Consumer<T> {
         let mut cursor = Cursor::at(progress.next);
         cursor.resume = progress.resume;
         let max_waiting = usize::try_from(config.max_waiting).ok().filter(|&max| max > 0);
+        let priorities = Priorities::new(&config);
         let mode = if config.deliver_subject.is_empty() {
             let mut queue = WaitQueue::new(max_waiting.unwrap_or(MAX_WAITING_DEFAULT));
-            queue.set_ordered(config.priority_policy == PriorityPolicy::Prioritized);
+            queue.set_ordered(priorities.are_ordered());
             Mode::Pull(queue)
         } else {
             Mode::Push(Push::new(&config, 0))
@@ -101,7 +102,7 @@ impl<T> Consumer<T> {
             floor: Floor { consumer: progress.floor.0, stream: progress.floor.1 },
             mode,
             stop: Stop::EndOfStream,
-            pin: None,
+            priorities,
             replay: None,
             logging: Logging::default(),
             activity: Activity {
@@ -210,11 +211,10 @@ impl<T> Consumer<T> {
             }
             self.interest_changed(env);
         }
-        if old.priority_policy != self.config.priority_policy {
-            self.pin = None;
-            if let Mode::Pull(queue) = &mut self.mode {
-                queue.set_ordered(self.config.priority_policy == PriorityPolicy::Prioritized);
-            }
+        if self.priorities.update(&self.config)
+            && let Mode::Pull(queue) = &mut self.mode
+        {
+            queue.set_ordered(self.priorities.are_ordered());
         }
         if old.pause_until != self.config.pause_until {
             self.announce_pause(env);
