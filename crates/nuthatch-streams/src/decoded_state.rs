@@ -103,7 +103,7 @@ fn preview((stream, consumers): (&Stream, usize)) -> StreamPreview {
         consumers,
         ..StreamPreview::default()
     };
-    stream.for_each_held(&mut |Seq(seq), weight| {
+    stream.contents().for_each_held(&mut |Seq(seq), weight| {
         preview.bytes += weight as u64;
         match preview.live.last_mut() {
             Some((_, last)) if *last + 1 == seq => *last = seq,

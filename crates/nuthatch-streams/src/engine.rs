@@ -353,7 +353,7 @@ impl<S: Sink> Machine for Engine<S> {
 
     fn is_live(&self, stream: StreamId, seq: Seq) -> bool {
         self.recovery.unreadable_records() > 0
-            || self.streams.get(stream).is_some_and(|slot| slot.stream.holds(seq))
+            || self.streams.get(stream).is_some_and(|slot| slot.stream.contents().holds(seq))
     }
 
     fn compresses(&self, stream: StreamId) -> bool {
@@ -379,7 +379,7 @@ impl<S: Sink> Machine for Engine<S> {
     fn visit_live(&self, visit: &mut dyn FnMut(StreamId, Seq, usize)) {
         for slot in self.streams.iter() {
             let id = slot.stream.id();
-            slot.stream.for_each_held(&mut |seq, weight| visit(id, seq, weight));
+            slot.stream.contents().for_each_held(&mut |seq, weight| visit(id, seq, weight));
         }
     }
 }

@@ -6,6 +6,7 @@
 
 mod admit;
 mod batch;
+mod contents;
 mod counters;
 mod dedup;
 mod details;
@@ -25,16 +26,15 @@ mod state;
 mod subjects;
 mod timed;
 mod timers;
-mod view;
 
 pub use crate::records::StreamLocation;
 pub use admit::{Admitted, Publish, Refusal, refusal, unavailable, uncertain};
 pub use batch::{BATCH_MESSAGES_MAX, BatchRefusal, Committed};
+pub use contents::{Contents, GetMessage, Lookup, Selection, When};
 pub use dedup::{Remembered, hash_id};
 pub use details::{DELETED_DETAILS_MAX, DeletedWalk, SubjectWalk};
-pub use evict::When;
 pub use headers::{NO_HEADERS, PublishHeaders, Ttl, scan};
-pub use info::{GetMessage, Lookup, SUBJECT_DETAILS_MAX, Selection, wire_time};
+pub use info::{SUBJECT_DETAILS_MAX, wire_time};
 pub use limits::Limits;
 pub use messages::{Entry, MAX_WEIGHT_BYTES};
 pub use provenance::Provenance;
@@ -47,20 +47,13 @@ pub use timed::rewritten;
 pub use timers::TTL_NEVER;
 
 pub use crate::budget::Accounted;
-use crate::rules::SHOW_COMMITTED;
 use crate::sink::AccountId;
 use counters::Counters;
 use dedup::Dedup;
-use journal::Journal;
-use messages::Messages;
-use nuthatch_log::{Lsn, Seq, StreamId, Timestamp};
+use nuthatch_log::{StreamId, Timestamp};
 use nuthatch_protocol::js::{RetentionPolicy, StorageType, StreamConfig};
 use nuthatch_protocol::jserror::JsError;
-use schedules::Schedules;
-use std::collections::VecDeque;
 use std::sync::Arc;
-use subjects::Subjects;
-use timers::Timers;
 
 /// No configuration and no purge may ask for sequences above this one, so that a stream cannot run
 /// out of them.
@@ -79,21 +72,6 @@ pub struct Totals {
     pub bytes: u64,
 }
 
-/// Totals as of the end of a frame that has not committed.
-#[derive(Clone, Copy, Debug)]
-struct Mark {
-    lsn: Lsn,
-    totals: Totals,
-}
-
-/// Consecutive sequences that a record in frame `lsn` removes.
-#[derive(Clone, Copy, Debug)]
-struct Doom {
-    lsn: Lsn,
-    first: u64,
-    last: u64,
-}
-
 /// Removals by consumers that no record in the log tells of yet.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct Unlogged {
@@ -110,40 +88,22 @@ pub struct Stream {
     config: Arc<StreamConfig>,
     limits: Limits,
     created: Timestamp,
-    messages: Messages,
-    subjects: Subjects,
+    contents: Contents,
     dedup: Dedup,
-    timers: Timers,
-    schedules: Schedules,
     counters: Counters,
     routes: Routes,
     /// How far the stream has come with each source.
     sourced: Sourced,
     /// With timers: no message before this one goes by age.
     age_cursor: u64,
-    journal: Journal,
-    /// True if consumers read the journal.
-    has_consumers: bool,
-    assigned: Totals,
-    committed: Totals,
-    /// Ends of uncommitted frames, oldest first: two at most, as many as the log has in flight.
-    marks: VecDeque<Mark>,
-    /// Uncommitted removals, oldest first.
-    dooms: VecDeque<Doom>,
     /// `Nats-Msg-Id` of the last message; empty if it had none.
     last_msg_id: Vec<u8>,
     /// Messages up to here are gone by age; a record says so once `expired_logged` reaches it.
     expired_through: u64,
     expired_logged: u64,
     unlogged: Unlogged,
-    /// The next sequence after a purge past the end, once its frame has committed.
-    jump: Option<(Lsn, u64)>,
     /// Recovery: the atomic batch whose messages are being read.
     replayed_batch: Option<Box<batch::Replayed>>,
-    /// The frame that the newest record went to.
-    appending: Lsn,
-    /// The same once that frame has committed, else an earlier one.
-    settled: Lsn,
     /// Use last reported to the engine's budget.
     accounted: Accounted,
     /// Interest retention: messages up to here are being swept for those that no consumer needs; 0:
@@ -168,45 +128,43 @@ impl Stream {
         hash_seed: u64,
     ) -> Self {
         let config: Arc<StreamConfig> = Arc::from(config);
-        let first = config.first_seq.max(1);
-        let totals =
-            Totals { last_seq: first - 1, last_at: Timestamp::NONE, messages: 0, bytes: 0 };
-        let mut stream = Self {
+        let limits = Limits::new(&config);
+        Self {
             id,
             account,
-            limits: Limits::new(&config),
+            contents: Contents::new(config.first_seq.max(1), &limits, hash_seed),
+            limits,
             routes: Routes::new(&config),
             config,
             created,
-            messages: Messages::new(first),
-            subjects: Subjects::with_seed(hash_seed),
             dedup: Dedup::default(),
-            timers: Timers::default(),
-            schedules: Schedules::default(),
             counters: Counters::default(),
             sourced: Sourced::new(),
             age_cursor: 0,
-            journal: Journal::default(),
-            has_consumers: false,
-            assigned: totals,
-            committed: totals,
-            marks: VecDeque::new(),
-            dooms: VecDeque::new(),
             last_msg_id: Vec::new(),
             expired_through: 0,
             expired_logged: 0,
             unlogged: Unlogged::default(),
-            jump: None,
             replayed_batch: None,
-            appending: Lsn(0),
-            settled: Lsn(0),
             accounted: Accounted::default(),
             unswept: 0,
             writer_term: 0,
             provenance: Provenance::default(),
-        };
-        stream.subjects.track_order(stream.limits.per_subject, &stream.messages);
-        stream
+        }
+    }
+
+    /// Its messages.
+    #[inline]
+    #[must_use]
+    pub const fn contents(&self) -> &Contents {
+        &self.contents
+    }
+
+    /// Its messages, to look them up (which remembers what was found), to remove them by records, and
+    /// to show what has committed.
+    #[inline]
+    pub const fn contents_mut(&mut self) -> &mut Contents {
+        &mut self.contents
     }
 
     /// Identity.
@@ -245,33 +203,15 @@ impl Stream {
         self.created
     }
 
-    /// Totals that readers see.
-    #[must_use]
-    pub const fn committed_totals(&self) -> &Totals {
-        &self.committed
-    }
-
-    /// Totals that checks see.
-    #[must_use]
-    pub const fn assigned_totals(&self) -> &Totals {
-        &self.assigned
-    }
-
-    /// The frame that must commit before everything assigned is committed; `None` if it is.
-    #[must_use]
-    pub fn uncommitted(&self) -> Option<Lsn> {
-        self.marks.back().map(|mark| mark.lsn)
-    }
-
     /// The use last reported to the budget, and the present one, which counts as reported from now
     /// on.
     pub fn account_use(&mut self) -> (Accounted, Accounted) {
         let now = Accounted {
-            subjects: self.subjects.len(),
+            subjects: self.contents.subjects().len(),
             msg_ids: self.dedup.len(),
-            timers: self.timers.len() + self.schedules.len(),
-            bytes: self.assigned.bytes,
-            table_bytes: self.messages.memory_bytes(),
+            timers: self.contents.timers().len() + self.contents.schedules().len(),
+            bytes: self.contents.assigned_totals().bytes,
+            table_bytes: self.contents.messages().memory_bytes(),
         };
         (std::mem::replace(&mut self.accounted, now), now)
     }
@@ -291,18 +231,18 @@ impl Stream {
     /// Recovery: a consumer is gone or wants less, or interest counts from now on.
     pub fn sweep_later(&mut self) {
         if self.limits.retention == RetentionPolicy::Interest {
-            self.unswept = self.assigned.last_seq;
+            self.unswept = self.contents.assigned_totals().last_seq;
         }
     }
 
     /// Subjects that the budget does not know of yet.
     fn unaccounted_subjects(&self) -> usize {
-        self.subjects.len().saturating_sub(self.accounted.subjects)
+        self.contents.subjects().len().saturating_sub(self.accounted.subjects)
     }
 
     /// Bytes that the budget does not know of yet.
     const fn unaccounted_bytes(&self) -> u64 {
-        self.assigned.bytes.saturating_sub(self.accounted.bytes)
+        self.contents.assigned_totals().bytes.saturating_sub(self.accounted.bytes)
     }
 
     /// True if anything of it happens at a time: messages or ids expire, or a schedule is due.
@@ -311,7 +251,7 @@ impl Stream {
     pub fn has_deadlines(&self) -> bool {
         self.limits.age_ns > 0
             || self.is_timed()
-            || !self.schedules.is_empty()
+            || !self.contents.schedules().is_empty()
             || self.dedup.len() > 0
     }
 
@@ -324,11 +264,6 @@ impl Stream {
     /// Forgets message ids that are older than the window.
     pub fn sweep_ids(&mut self, now: Timestamp) {
         self.dedup.sweep(now, self.limits.window_ns);
-    }
-
-    /// Sets whether consumers read the journal of removals.
-    pub fn set_has_consumers(&mut self, has_consumers: bool) {
-        self.has_consumers = has_consumers;
     }
 
     /// Removals by consumers that are not in the log yet.
@@ -354,26 +289,9 @@ impl Stream {
         let limits = &self.limits;
         let size = limits.counted_bytes(publish.weight(), !publish.headers.is_empty());
         limits.per_subject > 0
-            || self.assigned.messages + messages >= limits.messages
-            || self.assigned.bytes.saturating_add(bytes).saturating_add(size) > limits.bytes
-    }
-
-    /// True if the log must keep a message: readers may still ask for it.
-    #[must_use]
-    pub fn holds(&self, seq: Seq) -> bool {
-        self.messages.get(seq.0).is_some()
-    }
-
-    /// True if a message is there for checks: neither dead nor doomed.
-    #[must_use]
-    pub fn keeps(&self, seq: Seq) -> bool {
-        self.messages.get_kept(seq.0).is_some()
-    }
-
-    /// The first message at or after `from` that is there for checks.
-    #[must_use]
-    pub fn next_kept(&self, from: u64) -> Option<Seq> {
-        self.messages.next_kept(from).map(Seq)
+            || self.contents.assigned_totals().messages + messages >= limits.messages
+            || self.contents.assigned_totals().bytes.saturating_add(bytes).saturating_add(size)
+                > limits.bytes
     }
 
     /// The error for the deletion of a message that is not kept. Upstream's file store tells apart
@@ -381,98 +299,14 @@ impl Stream {
     #[must_use]
     pub fn why_missing(&self, seq: u64) -> JsError {
         if self.config.storage == StorageType::File {
-            if seq >= self.messages.next() {
+            if seq >= self.contents.messages().next() {
                 return JsError::STREAM_MSG_DELETE_FAILED.with_err("stream store EOF");
             }
-            if seq < self.messages.first_kept() {
+            if seq < self.contents.messages().first_kept() {
                 return JsError::STREAM_MSG_DELETE_FAILED.with_err("no message found");
             }
         }
         JsError::SEQUENCE_NOT_FOUND.with("seq", seq)
-    }
-
-    /// Text of a subject; empty if the id is not in use.
-    #[must_use]
-    pub fn subject_name(&self, id: u32) -> &[u8] {
-        self.subjects.name(id)
-    }
-
-    /// Recovery: these messages were deleted.
-    pub fn apply_delete(&mut self, first: u64, last: u64) {
-        let mut at = self.messages.next_kept(first);
-        while let Some(seq) = at.filter(|&seq| seq <= last) {
-            self.drop_message(seq, When::Replayed);
-            at = self.messages.next_kept(seq + 1);
-        }
-    }
-
-    /// Subject id of a message that is not dead.
-    #[must_use]
-    pub fn held_subject(&self, seq: Seq) -> Option<u32> {
-        self.messages.get(seq.0).map(|entry| entry.subject)
-    }
-
-    /// Calls `visit` with the subject id of every message after `seen` that readers see.
-    pub fn for_each_committed_after(&self, seen: Seq, visit: &mut dyn FnMut(u32)) {
-        let mut at = self.messages.next_live(seen.0 + 1);
-        while let Some(seq) = at.filter(|&seq| seq <= self.committed.last_seq) {
-            if let Some(entry) = self.messages.get(seq) {
-                visit(entry.subject);
-            }
-            at = self.messages.next_live(seq + 1);
-        }
-    }
-
-    /// Calls `visit` with sequence and weight of every message that is not dead.
-    pub fn for_each_held(&self, visit: &mut dyn FnMut(Seq, usize)) {
-        self.messages.for_each(|seq, entry| visit(Seq(seq), entry.weight()));
-    }
-
-    /// Notes that a record in frame `lsn` led to the totals of now. Returns whether this is the
-    /// stream's first record in that frame.
-    pub fn mark(&mut self, lsn: Lsn) -> bool {
-        // The totals of now count records of a later frame already; those of the end of `lsn` were
-        // noted before the first of them (`mark_before`).
-        if lsn < self.appending {
-            return false;
-        }
-        let totals = self.assigned;
-        if !SHOW_COMMITTED.holds() {
-            self.committed = totals;
-        }
-        if let Some(mark) = self.marks.back_mut()
-            && mark.lsn >= lsn
-        {
-            mark.totals = totals;
-            return false;
-        }
-        self.marks.push_back(Mark { lsn, totals });
-        true
-    }
-
-    /// Frames up to `lsn` are durable: readers see what they hold. `dead` is told of every message
-    /// that is gone now.
-    pub fn commit(&mut self, lsn: Lsn, mut dead: impl FnMut(Seq, usize)) {
-        while let Some(mark) = self.marks.front().filter(|mark| mark.lsn <= lsn) {
-            self.committed = mark.totals;
-            self.marks.pop_front();
-        }
-        self.settled = lsn.min(self.appending);
-        while let Some(doom) = self.dooms.front().filter(|doom| doom.lsn <= lsn).copied() {
-            self.bury(doom.first, doom.last, &mut dead);
-            self.dooms.pop_front();
-        }
-        if let Some((_, next)) = self.jump.take_if(|(at, _)| *at <= lsn) {
-            self.messages.skip_to(next);
-        }
-        let (shown, given) = (self.committed.last_seq, self.assigned.last_seq);
-        assert!(shown <= given, "readers see {shown}, and only {given} was given out");
-    }
-
-    /// Recovery is over, or nothing is in flight: everything assigned is committed.
-    pub fn commit_all(&mut self) {
-        self.commit(Lsn(u64::MAX), |_, _| {});
-        self.committed = self.assigned;
     }
 
     /// Adopts a configuration (validated against the old one). Limits bite at once.
@@ -488,7 +322,7 @@ impl Stream {
             // Unneeded messages may stay from now on.
             self.unswept = 0;
         }
-        self.subjects.track_order(self.limits.per_subject, &self.messages);
+        self.contents.track_order(self.limits.per_subject);
         self.enforce_all(when);
     }
 }

@@ -20,7 +20,8 @@ impl<S: Sink> Engine<S> {
         // Who published without waiting for the acknowledgement and then asks finds the message.
         if let Op::StreamInfo { id, .. } | Op::ConsumerInfo { id, .. } = &op
             && !self.out.has_failed()
-            && let Some(lsn) = self.streams.get(*id).and_then(|slot| slot.stream.uncommitted())
+            && let Some(lsn) =
+                self.streams.get(*id).and_then(|slot| slot.stream.contents().uncommitted())
             && lsn > log.committed()
         {
             let question = OpOrInfo::Question(Box::new(op));

@@ -52,14 +52,14 @@ pub(super) struct BatchGet<P> {
 impl Targets {
     fn selection(&self, stream: &Stream) -> Selection {
         match self {
-            Self::From { pattern, .. } => stream.selection(pattern),
-            Self::List(_) => stream.selection(b""),
+            Self::From { pattern, .. } => stream.contents().selection(pattern),
+            Self::List(_) => stream.contents().selection(b""),
         }
     }
 
     fn next(&self, stream: &Stream, selection: &Selection) -> Option<Seq> {
         match self {
-            Self::From { next, .. } => stream.next_of(selection, *next),
+            Self::From { next, .. } => stream.contents().next_of(selection, *next),
             Self::List(list) => list.front().copied().map(Seq),
         }
     }
@@ -83,31 +83,33 @@ fn targets(
     request: &BatchGetRequest,
 ) -> Result<(Targets, u64, Option<u64>), &'static [u8]> {
     let from = match request.start.start_time {
-        Some(at) => stream.seq_at(Timestamp(at.0)),
+        Some(at) => stream.contents().seq_at(Timestamp(at.0)),
         None => Seq(request.start.seq),
     };
     if request.multi_last.is_empty() {
         let pattern = request.start.next_by_subj.as_bytes();
-        let pending = stream.pending_from(pattern, from);
+        let pending = stream.contents().pending_from(pattern, from);
         return Ok((Targets::From { pattern: pattern.into(), next: from }, pending, None));
     }
     let up_to = match (request.up_to_time, request.up_to_seq) {
         (Some(at), _) => {
-            let after = stream.seq_at(Timestamp(at.0));
-            if after <= stream.first() {
+            let after = stream.contents().seq_at(Timestamp(at.0));
+            if after <= stream.contents().first() {
                 return Err(NO_RESULTS);
             }
             Seq(after.0 - 1)
         }
-        (None, 0) => stream.last(),
+        (None, 0) => stream.contents().last(),
         (None, seq) => Seq(seq),
     };
     let patterns = &request.multi_last;
     if patterns.len() > MULTI_LAST_PATTERNS_MAX {
         return Err(TOO_MANY_PATTERNS);
     }
-    let list =
-        stream.last_of_each(patterns, from, up_to, MULTI_LAST_MAX).ok_or(TOO_MANY_RESULTS)?;
+    let list = stream
+        .contents()
+        .last_of_each(patterns, from, up_to, MULTI_LAST_MAX)
+        .ok_or(TOO_MANY_RESULTS)?;
     if list.is_empty() {
         return Err(NO_RESULTS);
     }
@@ -163,7 +165,9 @@ impl<P> BatchGet<P> {
                     self.asker.send_status(env.out.sink_mut(), account, UNREADABLE);
                     return None;
                 }
-                Read::Missing if stream.get(seq).is_some() && MISSING_IS_DAMAGE.holds() => {
+                Read::Missing
+                    if stream.contents().get(seq).is_some() && MISSING_IS_DAMAGE.holds() =>
+                {
                     self.asker.send_status(env.out.sink_mut(), account, UNREADABLE);
                     env.out.note_missing(stream, seq, env.log);
                     return None;

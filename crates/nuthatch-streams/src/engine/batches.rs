@@ -379,7 +379,10 @@ impl<S: Sink> Engine<S> {
                 if let (Some(slot), Some(why)) = (slot, why) {
                     self.out.advise_batch(slot, found.batch_id, why, log);
                 }
-                (refusal_body(&error, name), slot.and_then(|slot| slot.stream.uncommitted()))
+                (
+                    refusal_body(&error, name),
+                    slot.and_then(|slot| slot.stream.contents().uncommitted()),
+                )
             }
         };
         self.out.answer(slot, batch, item, body, after);

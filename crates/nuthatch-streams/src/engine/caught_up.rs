@@ -56,10 +56,15 @@ impl CaughtUp {
             return woken;
         }
         let mut previous = None;
-        stream.for_each_committed_after(seen, &mut |id| {
+        stream.contents().for_each_committed_after(seen, &mut |id| {
             if previous != Some(id) {
                 previous = Some(id);
-                woken.extend(self.by_subject.remove(stream.subject_name(id)).into_iter().flatten());
+                woken.extend(
+                    self.by_subject
+                        .remove(stream.contents().subject_name(id))
+                        .into_iter()
+                        .flatten(),
+                );
             }
         });
         woken

@@ -15,7 +15,7 @@ use crate::op::{OpOutcome, OpResult};
 use crate::records::CONSUMER_DELETE_BODY;
 use crate::rules::DURABLE_INFO;
 use crate::sink::Sink;
-use crate::stream::{LAST_SEQ_MAX, Stream, refusal};
+use crate::stream::{Contents, LAST_SEQ_MAX, refusal};
 use nuthatch_log::{AppendError, LogAccess, Lsn, RecordKind, RecordRef, Seq, StreamId, Urgency};
 use nuthatch_protocol::js::{
     ConsumerAction, ConsumerConfig, ConsumerInfo, ConsumerSnapshot, RetentionPolicy,
@@ -52,7 +52,7 @@ impl<'a, S: Sink, L: LogAccess> ConsumerOps<'a, S, L> {
     fn call<R>(
         &mut self,
         key: ConsumerKey,
-        call: impl FnOnce(&mut Consumer<S::Target>, &mut Env<'_, Stream, L, S>) -> R,
+        call: impl FnOnce(&mut Consumer<S::Target>, &mut Env<'_, Contents, L, S>) -> R,
     ) -> Option<R> {
         self.dispatch.call(key, self.streams, self.out, self.log, call)
     }
@@ -94,7 +94,7 @@ impl<'a, S: Sink, L: LogAccess> ConsumerOps<'a, S, L> {
         let is_same = slot.consumers.get(index).is_some_and(|old| *old.consumer.config() == config);
         let key = ConsumerKey { stream: id, index };
         if is_same {
-            let uncommitted = slot.stream.uncommitted();
+            let uncommitted = slot.stream.contents().uncommitted();
             return self.outcome(key, uncommitted);
         }
         self.streams.live(id)?.log_releases(self.log)?;
@@ -103,7 +103,7 @@ impl<'a, S: Sink, L: LogAccess> ConsumerOps<'a, S, L> {
 
     fn add(&mut self, id: StreamId, config: ConsumerConfig, filter: Filter) -> Done {
         let (slot, ledger) = self.streams.entry(id).ok_or(JsError::STREAM_NOT_FOUND)?;
-        slot.stream.set_has_consumers(true);
+        slot.stream.contents_mut().set_has_consumers(true);
         let mut released = Vec::new();
         let stream_config = slot.stream.shared_config();
         let mut env = env(&slot.stream, self.out.sink_mut(), self.log, &slot.domain, &mut released);
@@ -111,7 +111,7 @@ impl<'a, S: Sink, L: LogAccess> ConsumerOps<'a, S, L> {
         let lsn = match append_consumer(id, &consumer, self.log) {
             Ok(lsn) => lsn,
             Err(error) => {
-                slot.stream.set_has_consumers(!slot.consumers.is_empty());
+                slot.stream.contents_mut().set_has_consumers(!slot.consumers.is_empty());
                 return Err(refusal(error));
             }
         };
@@ -221,7 +221,7 @@ impl<'a, S: Sink, L: LogAccess> ConsumerOps<'a, S, L> {
                 env(&slot.stream, self.out.sink_mut(), self.log, &slot.domain, &mut released);
             removed.consumer.on_delete(&mut env);
         }
-        slot.stream.set_has_consumers(!slot.consumers.is_empty());
+        slot.stream.contents_mut().set_has_consumers(!slot.consumers.is_empty());
         ledger.stored(slot, lsn);
         self.sweeps.start(key.stream, self.streams, self.log);
         if let Some(slot) = self.streams.get(key.stream) {

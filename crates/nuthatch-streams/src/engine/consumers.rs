@@ -2,7 +2,7 @@
 
 use super::caught_up::CaughtUp;
 use crate::consumer::{Consumer, Env};
-use crate::stream::Stream;
+use crate::stream::{Contents, Stream};
 use nuthatch_log::{AppendError, LogAccess, Seq, StreamId, Timestamp, Urgency};
 use nuthatch_protocol::headers::find_header;
 use nuthatch_protocol::js::is_level_met;
@@ -223,14 +223,14 @@ impl<T> Consumers<T> {
     /// True if any consumer but `except` still needs a message.
     pub(super) fn any_needs(
         &mut self,
-        stream: &Stream,
+        contents: &Contents,
         seq: Seq,
         subject: u32,
         except: u32,
     ) -> bool {
         self.slots.iter_mut().enumerate().any(|(index, slot)| {
             index as u32 != except
-                && slot.as_mut().is_some_and(|slot| slot.consumer.needs(stream, seq, subject))
+                && slot.as_mut().is_some_and(|slot| slot.consumer.needs(contents, seq, subject))
         })
     }
 }
@@ -242,10 +242,10 @@ pub(super) fn env<'a, L, S>(
     log: &'a mut L,
     domain: &'a str,
     released: &'a mut Vec<Seq>,
-) -> Env<'a, Stream, L, S> {
+) -> Env<'a, Contents, L, S> {
     let removes = stream.limits().retention != RetentionPolicy::Limits;
     Env {
-        index: stream,
+        index: stream.contents(),
         log,
         sink,
         account: stream.account(),

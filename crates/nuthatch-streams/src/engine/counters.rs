@@ -22,7 +22,7 @@ fn is_known<L: LogAccess>(
     log: &mut L,
 ) -> Result<bool, JsError> {
     let Some(seq) = stream.unknown_counter(subject) else { return Ok(true) };
-    if seq.0 > stream.committed_totals().last_seq {
+    if seq.0 > stream.contents().committed_totals().last_seq {
         return Ok(false);
     }
     match log.read(stream.id(), seq) {

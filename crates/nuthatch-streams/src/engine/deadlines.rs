@@ -55,7 +55,8 @@ impl Deadlines {
         let message = message.map(|at| at.max(slot.expire_after));
         let id = slot.stream.next_id_expiry().map(|at| at.plus_nanos(ID_GRANULARITY_NS));
         let batch = slot.batches.as_ref().and_then(|batches| batches.check_at);
-        let due = if slot.schedules_wait { None } else { slot.stream.next_schedule() };
+        let due =
+            if slot.schedules_wait { None } else { slot.stream.contents().schedules().next() };
         let all = message.into_iter().chain(id).chain(batch).chain(due);
         let Some(at) = all.min() else { return };
         if slot.scheduled.is_none_or(|scheduled| at < scheduled) {

@@ -212,7 +212,7 @@ const fn asks(op: &Op) -> Option<StreamId> {
 impl<S: Sink> Engine<S> {
     fn must_wait(&self, id: StreamId) -> bool {
         let between = |slot: &StreamSlot<S>| {
-            slot.stream.is_jumping() && PURGE_HOLDS.holds() || slot.migration.holds()
+            slot.stream.contents().is_jumping() && PURGE_HOLDS.holds() || slot.migration.holds()
         };
         let is_between = || self.streams.get(id).is_some_and(|slot| between(slot));
         !self.out.has_failed() && (is_between() || self.deferred.waits(id))

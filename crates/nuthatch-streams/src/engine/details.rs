@@ -46,11 +46,11 @@ impl Details {
         };
         let mut steps = PART_STEPS;
         let (stream, subjects) = (&slot.stream, &mut self.subjects);
-        if subjects.as_mut().is_some_and(|walk| !stream.walk_subjects(walk, &mut steps)) {
+        if subjects.as_mut().is_some_and(|walk| !walk.go_on(stream.contents(), &mut steps)) {
             return None;
         }
         let deleted = &mut self.deleted;
-        if deleted.as_mut().is_some_and(|walk| !stream.walk_deleted(walk, &mut steps)) {
+        if deleted.as_mut().is_some_and(|walk| !walk.go_on(stream.contents(), &mut steps)) {
             return None;
         }
         let mut info = stream.info(now, slot.consumers.len());

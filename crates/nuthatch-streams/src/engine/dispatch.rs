@@ -9,7 +9,7 @@ use super::registry::Streams;
 use crate::consumer::{Ack, Consumer, Env, Pull, TickOutcome};
 use crate::event::{AckItem, ClientBatch, FlowItem, PullItem};
 use crate::sink::Sink;
-use crate::stream::Stream;
+use crate::stream::Contents;
 use nuthatch_log::{LogAccess, Lsn, Seq, StreamId, Timestamp, Urgency};
 use nuthatch_protocol::subject;
 use rustc_hash::FxHashMap;
@@ -59,7 +59,7 @@ impl Dispatcher {
         streams: &mut Streams<S>,
         out: &mut Outputs<S>,
         log: &mut L,
-        call: impl FnOnce(&mut Consumer<S::Target>, &mut Env<'_, Stream, L, S>) -> R,
+        call: impl FnOnce(&mut Consumer<S::Target>, &mut Env<'_, Contents, L, S>) -> R,
     ) -> Option<R> {
         let (slot, ledger) = streams.entry(key.stream)?;
         let consumer = slot.consumers.get_mut(key.index)?;

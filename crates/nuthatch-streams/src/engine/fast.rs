@@ -312,7 +312,7 @@ impl<S: Sink> Engine<S> {
         for body in told.first.into_iter().chain(told.second) {
             let slot = self.streams.get(item.stream);
             let late = slot.filter(|slot| !slot.stream.limits().ack_early);
-            let after = late.and_then(|slot| slot.stream.uncommitted());
+            let after = late.and_then(|slot| slot.stream.contents().uncommitted());
             self.out.answer(slot, batch, item, body, after);
         }
         self.streams.schedule(item.stream);

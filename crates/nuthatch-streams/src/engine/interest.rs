@@ -99,15 +99,17 @@ impl<S: Sink> StreamSlot<S> {
     /// done.
     fn sweep_part(&mut self, sweep: Sweep) -> (Delete, Option<u64>) {
         let (mut deletes, mut looks, mut follows) = (Delete::default(), 0, false);
-        let mut at = self.stream.next_kept(sweep.next);
+        let mut at = self.stream.contents().next_kept(sweep.next);
         while let Some(seq) = at.filter(|seq| seq.0 <= sweep.last) {
             if looks >= SWEEP_LOOKS {
                 return (deletes, Some(seq.0));
             }
             looks += self.consumers.len().max(1);
-            let needed = self.stream.held_subject(seq).is_some_and(|subject| {
+            let needed = self.stream.contents().held_subject(seq).is_some_and(|subject| {
                 let stream = &self.stream;
-                self.consumers.iter_mut().any(|consumer| consumer.needs(stream, seq, subject))
+                self.consumers
+                    .iter_mut()
+                    .any(|consumer| consumer.needs(stream.contents(), seq, subject))
             });
             match deletes.ranges.last_mut() {
                 _ if needed => {}
@@ -116,7 +118,7 @@ impl<S: Sink> StreamSlot<S> {
                 _ => deletes.ranges.push((seq.0, seq.0)),
             }
             follows = !needed;
-            at = self.stream.next_kept(seq.0 + 1);
+            at = self.stream.contents().next_kept(seq.0 + 1);
         }
         (deletes, None)
     }
@@ -124,10 +126,10 @@ impl<S: Sink> StreamSlot<S> {
     /// Drops ranges by a record in frame `lsn`.
     fn drop_ranges(&mut self, ranges: &[(u64, u64)], lsn: Lsn) {
         for &(first, last) in ranges {
-            let mut at = self.stream.next_kept(first);
+            let mut at = self.stream.contents().next_kept(first);
             while let Some(seq) = at.filter(|seq| seq.0 <= last) {
-                self.stream.drop_message(seq.0, When::Committed(lsn));
-                at = self.stream.next_kept(seq.0 + 1);
+                self.stream.contents_mut().drop_message(seq.0, When::Committed(lsn));
+                at = self.stream.contents().next_kept(seq.0 + 1);
             }
         }
     }
@@ -165,7 +167,7 @@ impl Sweeps {
         if slot.stream.limits().retention != RetentionPolicy::Interest {
             return;
         }
-        let last = slot.stream.assigned_totals().last_seq;
+        let last = slot.stream.contents().assigned_totals().last_seq;
         if NOTE_SWEEP.holds() {
             slot.stream.set_unswept(last);
         }

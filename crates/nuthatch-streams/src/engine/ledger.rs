@@ -103,7 +103,7 @@ impl Ledger {
     /// As [`Ledger::changed`]; the caller settles the stream's use later.
     #[inline]
     pub(super) fn stored<S: Sink>(&mut self, slot: &mut StreamSlot<S>, lsn: Lsn) {
-        slot.stream.mark(lsn);
+        slot.stream.contents_mut().mark(lsn);
         let frame = (lsn, slot.stream.id());
         if self.frames.back() != Some(&frame) {
             self.frames.push_back(frame);
@@ -122,9 +122,10 @@ impl Ledger {
         lsn: Lsn,
         log: &mut L,
     ) -> Seq {
-        let (id, seen) = (slot.stream.id(), Seq(slot.stream.committed_totals().last_seq));
+        let (id, seen) =
+            (slot.stream.id(), Seq(slot.stream.contents().committed_totals().last_seq));
         slot.committed_in = lsn;
-        slot.stream.commit(lsn, |seq, weight| log.dead(id, seq, weight));
+        slot.stream.contents_mut().commit(lsn, |seq, weight| log.dead(id, seq, weight));
         slot.schedules_wait = false;
         self.settle(slot);
         self.schedule(slot);
@@ -201,7 +202,7 @@ impl Ledger {
     #[inline]
     pub(super) fn note_freed<S: Sink>(&mut self, slot: &mut StreamSlot<S>, now: Timestamp) {
         if !slot.consumers.full.is_empty()
-            && slot.stream.removal_cursor() != slot.removals_seen
+            && slot.stream.contents().removal_cursor() != slot.removals_seen
             && !std::mem::replace(&mut slot.is_freed, true)
         {
             self.freed.add(slot.stream.id(), now, FULL_RECHECK_NS);
@@ -232,7 +233,7 @@ impl Ledger {
 
     /// The same for a stream whose messages have times of their own: logged at once.
     fn expire_timed<S: Sink, L: LogAccess>(&mut self, slot: &mut StreamSlot<S>, log: &mut L) {
-        if slot.deleting || slot.stream.is_jumping() || self.has_log_failed {
+        if slot.deleting || slot.stream.contents().is_jumping() || self.has_log_failed {
             return;
         }
         if slot.stream.next_expiry().is_none_or(|at| at > log.now()) {

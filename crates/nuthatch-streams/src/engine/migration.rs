@@ -198,7 +198,7 @@ impl<S: Sink> Engine<S> {
         let mut waiting = std::mem::take(&mut self.leaving);
         waiting.retain(|&id| {
             let Some(slot) = self.streams.get_mut(id) else { return false };
-            let uncommitted = slot.stream.uncommitted();
+            let uncommitted = slot.stream.contents().uncommitted();
             let MigrationState::OutboundStream(leaving) = &mut slot.migration else { return false };
             let Some((at, _)) = &leaving.waits else { return false };
             let is_early = *at > lsn || uncommitted.is_some_and(|last| last > log.committed());
@@ -283,7 +283,8 @@ impl<S: Sink> Engine<S> {
         let Some(mut settling) = self.settling.take_due(log.now()) else { return };
         let slot = self.streams.get(settling.id);
         let copy = slot.filter(|slot| matches!(slot.migration, MigrationState::Arriving));
-        let compared = copy.map(|slot| slot.stream.compare_with(&settling.told, settling.next));
+        let compared =
+            copy.map(|slot| slot.stream.contents().compare_with(&settling.told, settling.next));
         match compared {
             None => refuse(settling.respond, JsError::STREAM_NOT_FOUND),
             Some(Compared::UpTo(next)) => {
@@ -356,7 +357,7 @@ impl<S: Sink> Engine<S> {
             self.dispatch.unwatch(ConsumerKey { stream: id, index }, &self.streams);
         }
         let slot = self.streams.remove(id)?;
-        slot.stream.for_each_held(&mut |seq, weight| log.dead(id, seq, weight));
+        slot.stream.contents().for_each_held(&mut |seq, weight| log.dead(id, seq, weight));
         Some(slot)
     }
 
@@ -371,8 +372,8 @@ impl<S: Sink> Engine<S> {
             matches!(copy.migration, MigrationState::Settled(_)),
             "what is handed over has a state here"
         );
-        copy.stream.for_each_held(&mut |seq, weight| {
-            if !slot.stream.holds(seq) {
+        copy.stream.contents().for_each_held(&mut |seq, weight| {
+            if !slot.stream.contents().holds(seq) {
                 log.dead(id, seq, weight);
             }
         });
@@ -406,7 +407,7 @@ impl<S: Sink> Engine<S> {
 impl<S: Sink> StreamSlot<S> {
     /// The answer to [`Op::Leave`](crate::Op::Leave): the state as the new log begins with it.
     fn left(&mut self) -> OpOutcome {
-        let last_seq = self.stream.assigned_totals().last_seq;
+        let last_seq = self.stream.contents().assigned_totals().last_seq;
         let MigrationState::OutboundStream(leaving) = std::mem::take(&mut self.migration) else {
             panic!("only a stream that is about to leave is asked for its state");
         };
@@ -477,7 +478,7 @@ fn record<'a>(
     RecordRef {
         kind,
         stream: stream.id(),
-        seq: Seq(stream.assigned_totals().last_seq),
+        seq: Seq(stream.contents().assigned_totals().last_seq),
         timestamp,
         subject: stream.config().name.as_bytes(),
         headers: b"",

@@ -344,7 +344,7 @@ impl<S: Sink> Outputs<S> {
 
 /// The frame that a refusal or a duplicate waits for: the newest that it may depend on.
 fn dependence<S: Sink>(slot: Option<&StreamSlot<S>>) -> Option<Lsn> {
-    let after = slot.and_then(|slot| slot.stream.uncommitted());
+    let after = slot.and_then(|slot| slot.stream.contents().uncommitted());
     after.filter(|_| DUPLICATE_AFTER_COMMIT.holds())
 }
 

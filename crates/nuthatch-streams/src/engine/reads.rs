@@ -285,7 +285,7 @@ impl<P> OneRead<P> {
     /// Answers, or gives the read back if it must wait.
     fn answer<S: Sink<Peer = P>, L: LogAccess>(self, env: &mut ReadEnv<'_, S, L>) -> Option<Self> {
         let (id, account) = (env.stream.id(), env.stream.account());
-        let found = match env.stream.look_up(&self.request) {
+        let found = match env.stream.contents_mut().look_up(&self.request) {
             Lookup::InFlight => return Some(self),
             Lookup::Missing => Err(Failure::Missing),
             Lookup::Found(seq) => match env.log.read(id, seq) {

@@ -234,9 +234,9 @@ impl Recovery {
         for id in streams.ids() {
             let (slot, ledger) = streams.entry(id).expect("it was listed a moment ago");
             slot.stream.end_replayed_batch();
-            slot.stream.commit_all();
+            slot.stream.contents_mut().commit_all();
             slot.stream.set_releases_logged();
-            slot.stream.set_has_consumers(!slot.consumers.is_empty());
+            slot.stream.contents_mut().set_has_consumers(!slot.consumers.is_empty());
             ledger.settle(slot);
         }
     }
@@ -284,7 +284,7 @@ impl<S: Sink> Streams<S> {
             let Some(slot) = self.get(id).filter(|slot| !slot.deleting) else { continue };
             body.clear();
             slot.encode_state(&mut body);
-            let last = Seq(slot.stream.assigned_totals().last_seq);
+            let last = Seq(slot.stream.contents().assigned_totals().last_seq);
             let name = slot.stream.config().name.as_bytes();
             append_state(RecordKind::StreamState, id, last, name, &body, log)?;
         }
@@ -346,15 +346,15 @@ impl<S: Sink> StreamSlot<S> {
         match record.kind {
             RecordKind::Delete => {
                 for (first, last) in Delete::decode(record.body)?.ranges {
-                    self.stream.apply_delete(first, last);
+                    self.stream.contents_mut().apply_delete(first, last);
                 }
             }
             RecordKind::Purge => {
                 let request = Purge::decode(record.body)?;
-                if self.stream.purges_past_end(&request) {
-                    self.stream.purge_past_end(request.seq);
+                if self.stream.contents().purges_past_end(&request) {
+                    self.stream.contents_mut().purge_past_end(request.seq);
                 } else {
-                    self.stream.purge(&request, When::Replayed);
+                    self.stream.contents_mut().purge(&request, When::Replayed);
                 }
             }
             RecordKind::Expire => self.stream.apply_expiry(record.seq.0),
@@ -431,14 +431,17 @@ impl<S: Sink> StreamSlot<S> {
             return;
         }
         let mut deferred = Vec::new();
-        self.stream.for_each_held(&mut |seq, _| deferred.push(seq));
+        self.stream.contents().for_each_held(&mut |seq, _| deferred.push(seq));
         for seq in deferred {
-            let subject = self.stream.held_subject(seq).expect("it was held a moment ago");
+            let subject =
+                self.stream.contents().held_subject(seq).expect("it was held a moment ago");
             let stream = &self.stream;
-            let needed =
-                self.consumers.iter_mut().any(|consumer| consumer.needs(stream, seq, subject));
+            let needed = self
+                .consumers
+                .iter_mut()
+                .any(|consumer| consumer.needs(stream.contents(), seq, subject));
             if !needed {
-                self.stream.drop_message(seq.0, When::Replayed);
+                self.stream.contents_mut().drop_message(seq.0, When::Replayed);
             }
         }
     }
@@ -454,12 +457,12 @@ impl<S: Sink> StreamSlot<S> {
         let mut released = Vec::new();
         slot.consumer.apply_state_releasing(body, &mut released)?;
         for range in released {
-            let mut at = self.stream.next_kept(*range.start());
+            let mut at = self.stream.contents().next_kept(*range.start());
             while let Some(seq) = at.filter(|seq| range.contains(&seq.0)) {
                 if !self.is_needed(seq, index) {
-                    self.stream.drop_message(seq.0, When::Replayed);
+                    self.stream.contents_mut().drop_message(seq.0, When::Replayed);
                 }
-                at = self.stream.next_kept(seq.0 + 1);
+                at = self.stream.contents().next_kept(seq.0 + 1);
             }
         }
         Ok(())
@@ -467,14 +470,18 @@ impl<S: Sink> StreamSlot<S> {
 
     /// True if a message that consumer `index` may have let go stays.
     fn is_needed(&mut self, seq: Seq, index: u32) -> bool {
-        let subject = self.stream.held_subject(seq).expect("a message that is kept is held");
+        let subject =
+            self.stream.contents().held_subject(seq).expect("a message that is kept is held");
         let stream = &self.stream;
         if stream.limits().retention == RetentionPolicy::Interest {
-            return self.consumers.iter_mut().any(|other| other.needs(stream, seq, subject));
+            return self
+                .consumers
+                .iter_mut()
+                .any(|other| other.needs(stream.contents(), seq, subject));
         }
         self.consumers.get_mut(index).is_none_or(|slot| {
-            !slot.consumer.wants(stream.subject_name(subject))
-                || slot.consumer.needs(stream, seq, subject)
+            !slot.consumer.wants(stream.contents().subject_name(subject))
+                || slot.consumer.needs(stream.contents(), seq, subject)
         })
     }
 }

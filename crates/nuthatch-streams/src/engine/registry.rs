@@ -345,7 +345,7 @@ impl<S: Sink> Streams<S> {
                 config: slot.stream.config().clone(),
                 created: wire_time(slot.stream.created()),
                 provenance: slot.stream.provenance().clone(),
-                last_seq: slot.stream.assigned_totals().last_seq,
+                last_seq: slot.stream.contents().assigned_totals().last_seq,
             })
             .collect();
         streams.sort_unstable_by_key(|entry| entry.id);
@@ -362,7 +362,7 @@ impl<S: Sink> Streams<S> {
             {
                 continue;
             }
-            let totals = slot.stream.committed_totals();
+            let totals = slot.stream.contents().committed_totals();
             usage.streams += 1;
             usage.consumers += slot.consumers.len() as u64;
             usage.messages += totals.messages;

@@ -43,7 +43,7 @@ impl<S: Sink> Engine<S> {
             Err(error) => return respond(Err(error)),
         };
         if let Some(at) = request.start_time.take() {
-            request.from = request.from.max(slot.stream.seq_at(Timestamp(at.0)).0);
+            request.from = request.from.max(slot.stream.contents().seq_at(Timestamp(at.0)).0);
         }
         let range = Range { next: request.from.max(1), ..Range::default() };
         let read = RangeRead { request, range, bytes: 0, respond };
@@ -136,7 +136,7 @@ impl RangeRead {
         env: &mut ReadEnv<'_, S, L>,
     ) -> Option<Box<Self>> {
         let (stream, id) = (&*env.stream, env.stream.id());
-        let last = stream.last().0;
+        let last = stream.contents().last().0;
         let mut looks = 0;
         while self.range.next <= last {
             let full = self.range.messages.len() >= RANGE_MESSAGES_MAX
@@ -145,13 +145,15 @@ impl RangeRead {
             if full {
                 break;
             }
-            let Some(seq) = stream.next_live(Seq(self.range.next)) else {
+            let Some(seq) = stream.contents().next_live(Seq(self.range.next)) else {
                 self.range.next = last + 1;
                 break;
             };
             looks += 1;
-            let subject =
-                stream.get(seq).map_or(&b""[..], |meta| stream.subject_name(meta.subject));
+            let subject = stream
+                .contents()
+                .get(seq)
+                .map_or(&b""[..], |meta| stream.contents().subject_name(meta.subject));
             if self.wants(subject) {
                 match env.log.read(id, seq) {
                     Read::Pending => return Some(self),

@@ -73,7 +73,7 @@ impl<S: Sink> Engine<S> {
         for consumer in consumers {
             slot.consumers.insert(consumer);
         }
-        slot.stream.set_has_consumers(!slot.consumers.is_empty());
+        slot.stream.contents_mut().set_has_consumers(!slot.consumers.is_empty());
         self.streams.changed(id, lsn);
         Ok(lsn)
     }
@@ -138,7 +138,7 @@ impl<S: Sink> StreamSlot<S> {
             return Err(JsError::BAD_REQUEST);
         }
         let mut deletes = crate::records::Delete::default();
-        for &seq in seqs.iter().filter(|&&seq| self.stream.keeps(Seq(seq))) {
+        for &seq in seqs.iter().filter(|&&seq| self.stream.contents().keeps(Seq(seq))) {
             deletes.add(seq);
         }
         if deletes.ranges.is_empty() {
@@ -158,7 +158,7 @@ impl<S: Sink> StreamSlot<S> {
         let lsn = log.append(&record, Urgency::Awaited, true).map_err(refusal)?.lsn;
         for (first, last) in deletes.ranges {
             for seq in first..=last {
-                self.stream.drop_message(seq, When::Committed(lsn));
+                self.stream.contents_mut().drop_message(seq, When::Committed(lsn));
             }
         }
         ledger.changed(self, lsn);

@@ -32,21 +32,27 @@ impl<S: Sink> Engine<S> {
         let now = log.now();
         let is_stopped = self.out.has_failed();
         let Some(slot) = self.streams.get_mut(id) else { return };
-        if slot.schedules_wait || slot.stream.next_schedule().is_none_or(|at| at > now) {
+        if slot.schedules_wait
+            || slot.stream.contents().schedules().next().is_none_or(|at| at > now)
+        {
             return;
         }
-        if is_stopped || slot.deleting || slot.stream.is_jumping() {
+        if is_stopped || slot.deleting || slot.stream.contents().is_jumping() {
             slot.schedules_wait = true;
             return;
         }
-        for (seq, due) in slot.stream.due_schedules(now, AT_ONCE_MAX) {
+        for (seq, due) in slot.stream.contents().schedules().due(now, AT_ONCE_MAX) {
             let outcome = self.run_schedule(id, Seq(seq), due, log);
             let Some(slot) = self.streams.get_mut(id) else { return };
             match outcome {
                 Outcome::Done => {}
                 Outcome::Waits => slot.schedules_wait = true,
-                Outcome::Failed => slot.stream.put_off_schedule(seq, now.plus_nanos(RETRY_NS)),
-                Outcome::Nothing => slot.stream.drop_schedule(seq),
+                Outcome::Failed => slot
+                    .stream
+                    .contents_mut()
+                    .schedules_mut()
+                    .put_off(seq, now.plus_nanos(RETRY_NS)),
+                Outcome::Nothing => slot.stream.contents_mut().schedules_mut().remove(seq),
             }
         }
     }
@@ -59,10 +65,10 @@ impl<S: Sink> Engine<S> {
         log: &mut L,
     ) -> Outcome {
         let Some(slot) = self.streams.get_mut(id) else { return Outcome::Nothing };
-        if seq.0 > slot.stream.committed_totals().last_seq {
+        if seq.0 > slot.stream.contents().committed_totals().last_seq {
             return Outcome::Waits;
         }
-        if !slot.stream.keeps(seq) {
+        if !slot.stream.contents().keeps(seq) {
             // One that came before it in this turn has ended it.
             return Outcome::Nothing;
         }
@@ -73,7 +79,7 @@ impl<S: Sink> Engine<S> {
         };
         let Some(mut made) = made else { return Outcome::Nothing };
         if let Some(source) = made.source.take() {
-            match slot.stream.last_seen(&source) {
+            match slot.stream.contents_mut().last_seen(&source) {
                 Lookup::Missing => {}
                 Lookup::InFlight => return Outcome::Waits,
                 Lookup::Found(last) => match log.read(id, last) {

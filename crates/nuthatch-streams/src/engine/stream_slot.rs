@@ -58,7 +58,7 @@ impl<S: Sink> StreamSlot<S> {
 
     /// The stream's first full consumer begins to wait: it has seen all removals up to now.
     pub(super) fn note_removals(&mut self) {
-        self.removals_seen = self.stream.removal_cursor();
+        self.removals_seen = self.stream.contents().removal_cursor();
     }
 
     /// The stream has another name now.
@@ -137,8 +137,9 @@ impl<S: Sink> StreamSlot<S> {
         let is_memory = self.consumers.any_memory();
         let was_empty = self.undeleted.ranges.is_empty();
         for seq in released.drain(..) {
-            let Some(subject) = self.stream.held_subject(seq) else { continue };
-            if is_interest && self.consumers.any_needs(&self.stream, seq, subject, index) {
+            let Some(subject) = self.stream.contents().held_subject(seq) else { continue };
+            if is_interest && self.consumers.any_needs(self.stream.contents(), seq, subject, index)
+            {
                 continue;
             }
             self.stream.release(seq.0, &mut |seq, weight| log.dead(id, seq, weight));

@@ -153,7 +153,7 @@ impl<S: Sink> Engine<S> {
         let mut slot = self.streams.remove(id).expect("it was there a moment ago");
         let account = slot.stream.account();
         slot.reads.fail(&JsError::STREAM_NOT_FOUND, account, self.out.sink_mut());
-        slot.stream.for_each_held(&mut |seq, weight| log.dead(id, seq, weight));
+        slot.stream.contents().for_each_held(&mut |seq, weight| log.dead(id, seq, weight));
         self.out.advise_stream(&slot, "delete", log);
     }
 
@@ -222,12 +222,12 @@ impl<S: Sink> StreamSlot<S> {
         self.log_releases(log)?;
         let mut body = Vec::new();
         Purge::encode(request, &mut body);
-        let last = self.stream.assigned_totals().last_seq;
+        let last = self.stream.contents().assigned_totals().last_seq;
         let lsn = append_control(RecordKind::Purge, self.stream.id(), last, b"", &body, true, log)?;
-        let purged = if self.stream.purges_past_end(request) {
-            self.stream.jump_past_end(request.seq, lsn)
+        let purged = if self.stream.contents().purges_past_end(request) {
+            self.stream.contents_mut().jump_past_end(request.seq, lsn)
         } else {
-            self.stream.purge(request, When::Committed(lsn))
+            self.stream.contents_mut().purge(request, When::Committed(lsn))
         };
         ledger.changed(self, lsn);
         Ok((Some(lsn), OpOutcome::Purged(purged)))
@@ -250,7 +250,7 @@ impl<S: Sink> StreamSlot<S> {
             let error = JsError::STREAM_MSG_DELETE_FAILED;
             return Err(error.with_err("message delete not permitted"));
         }
-        if !self.stream.keeps(Seq(seq)) {
+        if !self.stream.contents().keeps(Seq(seq)) {
             return Err(self.stream.why_missing(seq));
         }
         let mut deletes = Delete::default();
@@ -258,7 +258,7 @@ impl<S: Sink> StreamSlot<S> {
         let mut body = Vec::new();
         deletes.encode(&mut body);
         let lsn = append_control(RecordKind::Delete, self.stream.id(), 0, b"", &body, true, log)?;
-        self.stream.drop_message(seq, When::Committed(lsn));
+        self.stream.contents_mut().drop_message(seq, When::Committed(lsn));
         ledger.changed(self, lsn);
         Ok((Some(lsn), OpOutcome::Done))
     }

@@ -4,8 +4,8 @@
 //! so that a message with several faults gets the same error.
 
 use super::Stream;
+use super::contents::When;
 use super::dedup::{IdHash, Remembered, hash_id};
-use super::evict::When;
 use super::headers::{NO_HEADERS, PublishHeaders, Rollup, scan};
 use super::limits::Limits;
 use super::messages::{Entry, MAX_WEIGHT_BYTES};
@@ -140,7 +140,7 @@ impl Stream {
         budget: &Budget,
         interested: impl FnOnce(&[u8]) -> bool,
     ) -> Result<Admitted, Refusal> {
-        let now = log.now().max(self.assigned.last_at);
+        let now = log.now().max(self.contents.assigned_totals().last_at);
         self.check_size(publish)?;
         let effects = if publish.headers.is_empty() {
             Effects::default()
@@ -171,7 +171,7 @@ impl Stream {
         if self.limits.sealed {
             return Err(JsError::STREAM_SEALED);
         }
-        if self.is_jumping() {
+        if self.contents.is_jumping() {
             // The engine holds publishes back; so many that it does not are refused.
             return Err(JsError::STREAM_TOO_MANY_REQUESTS);
         }
@@ -242,7 +242,7 @@ impl Stream {
                 b"" => publish.subject,
                 other => other,
             };
-            let last = self.last_of_subject(subject);
+            let last = self.contents.last_of_subject(subject);
             if last != expected {
                 return Err(JsError::STREAM_WRONG_LAST_SEQUENCE.with("seq", last));
             }
@@ -250,19 +250,12 @@ impl Stream {
             return Err(JsError::STREAM_EXPECTED_LAST_SEQ_PER_SUBJECT_INVALID);
         }
         match headers.expected_last_seq {
-            Some(expected) if expected != self.assigned.last_seq => {
-                Err(JsError::STREAM_WRONG_LAST_SEQUENCE.with("seq", self.assigned.last_seq))
+            Some(expected) if expected != self.contents.assigned_totals().last_seq => {
+                Err(JsError::STREAM_WRONG_LAST_SEQUENCE
+                    .with("seq", self.contents.assigned_totals().last_seq))
             }
             _ => Ok(()),
         }
-    }
-
-    /// The last assigned message on a subject (a pattern is allowed); 0 if there is none.
-    pub(super) fn last_of_subject(&mut self, subject: &[u8]) -> u64 {
-        let mut ids = Vec::new();
-        self.subjects.for_each_match(subject, &mut |id| ids.push(id));
-        let (subjects, messages) = (&mut self.subjects, &self.messages);
-        ids.into_iter().filter_map(|id| subjects.last(id, messages)).max().unwrap_or(0)
     }
 
     pub(super) fn check_rollup<'a>(
@@ -295,20 +288,21 @@ impl Stream {
         // The oldest message of the subject, if the new one would push it out.
         let mut pushed_out = None;
         if self.limits.per_subject > 0
-            && let Some(id) = self.subjects.find(publish.subject)
-            && self.subjects.kept(id) >= self.limits.per_subject
+            && let Some(id) = self.contents.subjects().find(publish.subject)
+            && self.contents.subjects().kept(id) >= self.limits.per_subject
         {
             if self.limits.discard_new_per_subject && effects.rollup.is_none() {
                 return full("maximum messages per subject exceeded");
             }
-            pushed_out = self.subjects.oldest(id, &self.messages);
+            pushed_out = self.contents.oldest_of(id);
         }
-        if self.assigned.messages >= self.limits.messages && pushed_out.is_none() {
+        if self.contents.assigned_totals().messages >= self.limits.messages && pushed_out.is_none()
+        {
             return full("maximum messages exceeded");
         }
-        if self.assigned.bytes.saturating_add(size) > self.limits.bytes {
+        if self.contents.assigned_totals().bytes.saturating_add(size) > self.limits.bytes {
             let freed = pushed_out
-                .and_then(|seq| self.messages.get(seq))
+                .and_then(|seq| self.contents.messages().get(seq))
                 .map_or(0, |entry| self.limits.counted_bytes(entry.weight(), entry.has_headers()));
             if freed < size {
                 return full("maximum bytes exceeded");
@@ -336,11 +330,11 @@ impl Stream {
         if !budget.account_has_room(self.account, self.unaccounted_bytes(), weight as u64) {
             return Err(JsError::ACCOUNT_RESOURCES_EXCEEDED);
         }
-        let known = self.subjects.find(publish.subject);
+        let known = self.contents.subjects().find(publish.subject);
         if known.is_none() {
             self.check_new_subject(publish.subject, 0, budget)?;
         }
-        let seq = self.messages.next();
+        let seq = self.contents.messages().next();
         let record = RecordRef {
             kind: RecordKind::Message,
             stream: self.id,
@@ -351,8 +345,8 @@ impl Stream {
             body: publish.body,
         };
         let lsn = log.append(&record, Urgency::Awaited, false).map_err(refusal)?.lsn;
-        self.mark_before(lsn);
-        let subject = known.unwrap_or_else(|| self.subjects.intern(publish.subject));
+        self.contents.mark_before(lsn);
+        let subject = known.unwrap_or_else(|| self.contents.intern(publish.subject));
         let entry = Entry::new(subject, weight, !publish.headers.is_empty(), now);
         self.note_republish(seq, subject);
         self.add(publish.subject, entry, effects, When::Committed(lsn));
@@ -380,26 +374,21 @@ impl Stream {
     pub(super) fn add(&mut self, subject: &[u8], entry: Entry, effects: &Effects<'_>, when: When) {
         let id = entry.subject;
         let previous = match self.limits.per_subject {
-            1 => self.subjects.last(id, &self.messages),
+            1 => self.contents.last_of(id),
             _ => None,
         };
-        let seq = self.messages.push(entry);
-        self.subjects.added(id, seq);
-        self.assigned.last_seq = seq;
-        self.assigned.last_at = entry.timestamp;
-        self.assigned.messages += 1;
-        self.assigned.bytes += self.limits.counted_bytes(entry.weight(), entry.has_headers());
+        let seq = self.contents.push(entry);
         self.last_msg_id.clear();
         if let Some(previous) = previous {
-            self.drop_message(previous, when);
+            self.contents.drop_message(previous, when);
         }
         self.enforce_subject(id, when);
         self.enforce_totals(when);
         if self.limits.schedules {
-            self.note_schedule(id, seq, entry.timestamp, effects.schedule);
+            self.contents.note_schedule(id, seq, entry.timestamp, effects.schedule);
         }
         if effects.are_any() {
-            self.start_timer(seq, entry.timestamp, effects);
+            self.contents.start_timer(seq, entry.timestamp, effects);
             self.take_effects(subject, effects, seq, entry.timestamp, 1, when);
         }
     }
@@ -421,12 +410,12 @@ impl Stream {
             self.dedup.remember(Remembered { hash: effects.id_hash, seq, at });
         }
         match effects.rollup {
-            Some(Rollup::All) => self.roll_up_all(seq - 1, when),
-            Some(Rollup::Subject) => self.roll_up_subject(subject, kept, when),
+            Some(Rollup::All) => self.contents.roll_up_all(seq - 1, when),
+            Some(Rollup::Subject) => self.contents.roll_up_subject(subject, kept, when),
             Some(Rollup::Unknown(_)) | None => {}
         }
         if !effects.schedule.is_empty() {
-            self.note_made(effects.schedule, when);
+            self.contents.note_made(effects.schedule, when);
         }
     }
 
@@ -439,7 +428,7 @@ impl Stream {
         now: Timestamp,
         log: &mut L,
     ) -> Result<Admitted, Refusal> {
-        let seq = self.messages.next();
+        let seq = self.contents.messages().next();
         let body = effects.advance_body();
         let record = RecordRef {
             kind: RecordKind::Advance,
@@ -451,7 +440,7 @@ impl Stream {
             body: &body,
         };
         let lsn = log.append(&record, Urgency::Awaited, false).map_err(refusal)?.lsn;
-        self.mark_before(lsn);
+        self.contents.mark_before(lsn);
         self.advance(publish.subject, effects, seq, now, When::Committed(lsn));
         Ok(Admitted::Sequenced { seq, lsn })
     }
@@ -464,28 +453,14 @@ impl Stream {
         at: Timestamp,
         when: When,
     ) {
-        self.messages.skip_to(seq + 1);
-        self.assigned.last_seq = seq;
-        self.assigned.last_at = at;
+        self.contents.advance(seq, at);
         self.last_msg_id.clear();
         self.take_effects(subject, effects, seq, at, 0, when);
     }
 
-    /// Before the state changes by a record in frame `lsn`: the totals of now belong to the frame
-    /// before, if that was another one and has not committed.
-    #[inline]
-    pub(super) fn mark_before(&mut self, lsn: Lsn) {
-        if self.appending != lsn {
-            if self.appending > self.settled {
-                self.mark(self.appending);
-            }
-            self.appending = lsn;
-        }
-    }
-
     /// Recovery: a message that was appended after the stream's newest state.
     pub fn apply_message(&mut self, record: &RecordRef<'_>) {
-        if record.seq.0 < self.messages.next() || record.weight() > MAX_WEIGHT_BYTES {
+        if record.seq.0 < self.contents.messages().next() || record.weight() > MAX_WEIGHT_BYTES {
             return;
         }
         if !self.hold_replayed(record) {
@@ -495,14 +470,14 @@ impl Stream {
 
     /// Recovery: a message; `weight` is that of its record, whose body may have been left out.
     pub(super) fn apply_stored(&mut self, record: &RecordRef<'_>, weight: usize) {
-        self.messages.skip_to(record.seq.0);
+        self.contents.skip_to(record.seq.0);
         let has_headers = !record.headers.is_empty();
         let headers = if has_headers { scan(record.headers) } else { NO_HEADERS };
         let mut effects = self.replayed_effects(headers.msg_id, headers.rollup, record.timestamp);
         effects.set_times(&headers, &self.limits);
         effects.set_schedule(record.headers, &headers, &self.limits);
         self.note_source(headers.source);
-        let subject = self.subjects.intern(record.subject);
+        let subject = self.contents.intern(record.subject);
         let entry = Entry::new(subject, weight, has_headers, record.timestamp);
         self.add(record.subject, entry, &effects, When::Replayed);
     }
@@ -523,7 +498,7 @@ impl Stream {
 
     /// Recovery: a sequence that was used up without a message.
     pub fn apply_advance(&mut self, record: &RecordRef<'_>, advance: &Advance<'_>) {
-        if record.seq.0 < self.messages.next() {
+        if record.seq.0 < self.contents.messages().next() {
             return;
         }
         if !self.hold_replayed(record) {
@@ -533,7 +508,7 @@ impl Stream {
 
     /// Recovery: as [`Stream::apply_advance`], whether it belongs to a batch or not.
     pub(super) fn apply_skipped(&mut self, record: &RecordRef<'_>, advance: &Advance<'_>) {
-        self.messages.skip_to(record.seq.0);
+        self.contents.skip_to(record.seq.0);
         let rollup = match advance.rollup {
             AdvanceRollup::None => None,
             AdvanceRollup::Subject => Some(Rollup::Subject),

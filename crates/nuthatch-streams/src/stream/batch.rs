@@ -6,9 +6,9 @@
 
 use super::Stream;
 use super::admit::{Effects, Publish, Refusal, refusal};
+use super::contents::When;
 use super::counters::{Counted, Counter};
 use super::dedup::{IdHash, hash_id};
-use super::evict::When;
 use super::headers::{NO_HEADERS, PublishHeaders, Rollup, scan};
 use super::messages::{Entry, MAX_WEIGHT_BYTES};
 use crate::budget::Budget;
@@ -93,7 +93,7 @@ impl Stream {
         budget: &Budget,
         mut interested: impl FnMut(&[u8]) -> bool,
     ) -> Result<Committed, BatchRefusal> {
-        let now = log.now().max(self.assigned.last_at);
+        let now = log.now().max(self.contents.assigned_totals().last_at);
         self.dedup.sweep(now, self.limits.window_ns);
         let mut staged = Staged::default();
         let mut checked = Vec::with_capacity(messages.len());
@@ -200,7 +200,7 @@ impl Stream {
         staged: &mut Staged<'a>,
     ) -> Result<(), Refusal> {
         if let Some(expected) = headers.expected_last_seq {
-            let last = self.assigned.last_seq + staged.messages;
+            let last = self.contents.assigned_totals().last_seq + staged.messages;
             if expected != last {
                 return Err(JsError::STREAM_WRONG_LAST_SEQUENCE.with("seq", last));
             }
@@ -223,7 +223,7 @@ impl Stream {
         }
         let last = match staged.expected.get(subject) {
             Some(&last) => last,
-            None => self.last_of_subject(subject),
+            None => self.contents.last_of_subject(subject),
         };
         if last != expected {
             return Err(JsError::STREAM_WRONG_LAST_SEQUENCE.with("seq", last));
@@ -240,7 +240,7 @@ impl Stream {
         staged: &mut Staged<'a>,
         budget: &Budget,
     ) -> Result<(), Refusal> {
-        let known = self.subjects.find(subject);
+        let known = self.contents.subjects().find(subject);
         let of_subject = staged.subjects.entry(subject).or_default();
         if known.is_none() && of_subject.messages == 0 {
             staged.new_subjects += 1;
@@ -259,13 +259,15 @@ impl Stream {
             return Ok(());
         }
         let full = |text: &str| Err(JsError::STREAM_STORE_FAILED.with_err(text));
-        if self.assigned.messages.saturating_add(staged.messages) > self.limits.messages {
+        if self.contents.assigned_totals().messages.saturating_add(staged.messages)
+            > self.limits.messages
+        {
             return full("maximum messages exceeded");
         }
-        if self.assigned.bytes.saturating_add(staged.bytes) > self.limits.bytes {
+        if self.contents.assigned_totals().bytes.saturating_add(staged.bytes) > self.limits.bytes {
             return full("maximum bytes exceeded");
         }
-        let kept = known.map_or(0, |id| self.subjects.kept(id));
+        let kept = known.map_or(0, |id| self.contents.subjects().kept(id));
         if self.limits.discard_new_per_subject
             && effects.rollup.is_none()
             && kept + of_subject.messages > self.limits.per_subject
@@ -282,14 +284,14 @@ impl Stream {
         now: Timestamp,
         log: &mut L,
     ) -> Result<Committed, BatchRefusal> {
-        let first = self.messages.next();
+        let first = self.contents.messages().next();
         let end = first + checked.len() as u64;
         let mut body = Vec::new();
         BatchBegin::encode(checked.len() as u32, &mut body);
         let begin =
             RecordRef { body: &body, ..self.batch_record(RecordKind::BatchBegin, first, now) };
         let mut lsn = log.append(&begin, Urgency::Awaited, false).map_err(refusal)?.lsn;
-        self.mark_before(lsn);
+        self.contents.mark_before(lsn);
         for (message, seq) in checked.iter().zip(first..) {
             match self.append_member(message, seq, now, log) {
                 Ok(at) => lsn = at,
@@ -299,12 +301,12 @@ impl Stream {
                 }
             }
         }
-        self.mark_before(lsn);
+        self.contents.mark_before(lsn);
         let when = When::Committed(lsn);
         for (message, seq) in checked.iter().zip(first..) {
             let publish = &message.whole();
             if message.stored {
-                let subject = self.subjects.intern(publish.subject);
+                let subject = self.contents.intern(publish.subject);
                 let has_headers = !publish.headers.is_empty();
                 let entry = Entry::new(subject, publish.weight(), has_headers, now);
                 self.note_republish(seq, subject);
@@ -362,9 +364,7 @@ impl Stream {
     /// Nothing of a batch that ends before sequence `end` is there; its sequences are used up, as
     /// records with some of them are in the log.
     fn give_up_batch(&mut self, end: u64, at: Timestamp) {
-        self.messages.skip_to(end);
-        self.assigned.last_seq = end - 1;
-        self.assigned.last_at = at;
+        self.contents.advance(end - 1, at);
         self.last_msg_id.clear();
     }
 
@@ -372,7 +372,7 @@ impl Stream {
     pub fn begin_replayed_batch(&mut self, record: &RecordRef<'_>, count: u32) {
         self.end_replayed_batch();
         let first = record.seq.0;
-        if first < self.messages.next() {
+        if first < self.contents.messages().next() {
             return;
         }
         let end = first + u64::from(count);

@@ -216,8 +216,8 @@ impl Stream {
 
     /// Subject id and sequence of the message that holds a counter's value.
     fn last_counted(&mut self, subject: &[u8]) -> Option<(u32, u64)> {
-        let id = self.subjects.find(subject)?;
-        let seq = self.subjects.last(id, &self.messages)?;
+        let id = self.contents.subjects().find(subject)?;
+        let seq = self.contents.last_of(id)?;
         Some((id, seq))
     }
 
@@ -230,7 +230,7 @@ impl Stream {
 
     /// Takes note of the value in a stored message.
     pub fn learn_counter(&mut self, record: &RecordRef<'_>) {
-        if let Some(id) = self.subjects.find(record.subject) {
+        if let Some(id) = self.contents.subjects().find(record.subject) {
             let known = CachedTotal { seq: record.seq.0, counter: Counter::read(record) };
             self.counters.set(id, known);
         }
@@ -238,7 +238,7 @@ impl Stream {
 
     /// Caches the value of message `seq` as that of its counter.
     pub(super) fn know_counter(&mut self, subject: &[u8], seq: u64, counter: Counter) {
-        if let Some(id) = self.subjects.find(subject) {
+        if let Some(id) = self.contents.subjects().find(subject) {
             self.counters.set(id, CachedTotal { seq, counter: Some(counter) });
         }
     }
@@ -246,7 +246,7 @@ impl Stream {
     /// The total in message `seq`, for its acknowledgement.
     #[must_use]
     pub fn counted(&self, subject: &[u8], seq: u64) -> Option<&Decimal> {
-        let id = self.subjects.find(subject)?;
+        let id = self.contents.subjects().find(subject)?;
         Some(&self.counters.get(id, seq)?.counter.as_ref()?.total)
     }
 

@@ -3,8 +3,8 @@
 //!
 //! What changes behind a walk is not seen by it: a stream that is at rest is told exactly.
 
-use super::view::Differences;
-use super::{SUBJECT_DETAILS_MAX, Stream};
+use super::SUBJECT_DETAILS_MAX;
+use super::contents::{Contents, Differences};
 use crate::index::MessageIndex;
 use nuthatch_log::Seq;
 use nuthatch_protocol::subject;
@@ -37,6 +37,51 @@ impl SubjectWalk {
     pub const fn new(pattern: String, offset: usize) -> Self {
         Self { pattern, offset, next_id: 0, is_done: false, total: 0, page: BTreeMap::new() }
     }
+
+    /// Goes on until it is done (`true`) or has used up its steps.
+    pub fn go_on(&mut self, contents: &Contents, steps: &mut usize) -> bool {
+        if self.is_done {
+            return true;
+        }
+        let (differences, subjects) = (contents.differences(), contents.subjects());
+        if self.next_id == 0
+            && is_prefix(self.pattern.as_bytes())
+            && let Some(ids) = subjects.matching(self.pattern.as_bytes(), FOUND_AT_ONCE)
+        {
+            for id in ids {
+                self.show(id, contents, &differences, steps);
+            }
+            self.is_done = true;
+            return true;
+        }
+        while (self.next_id as usize) < subjects.id_bound() {
+            if *steps == 0 {
+                return false;
+            }
+            let id = self.next_id;
+            self.next_id += 1;
+            *steps -= 1;
+            let name = subjects.name(id);
+            if !name.is_empty() && subject::matches(self.pattern.as_bytes(), name) {
+                self.show(id, contents, &differences, steps);
+            }
+        }
+        self.is_done = true;
+        true
+    }
+
+    fn show(&mut self, id: u32, contents: &Contents, differences: &Differences, steps: &mut usize) {
+        let count = contents.committed_count(id, differences);
+        if count == 0 {
+            return;
+        }
+        self.total += 1;
+        if self.total > self.offset && self.page.len() < SUBJECT_DETAILS_MAX {
+            *steps = steps.saturating_sub(SHOWN_STEPS);
+            let name = String::from_utf8_lossy(contents.subjects().name(id)).into_owned();
+            self.page.insert(name, count);
+        }
+    }
 }
 
 /// The deleted sequences between the first and the last message.
@@ -47,6 +92,30 @@ pub struct DeletedWalk {
 }
 
 impl DeletedWalk {
+    /// Goes on until it is done (`true`) or has used up its steps. A sequence is one step, whether
+    /// its message is there or not.
+    pub fn go_on(&mut self, contents: &Contents, steps: &mut usize) -> bool {
+        self.next = self.next.max(contents.first().0);
+        while self.deleted.len() < DELETED_DETAILS_MAX {
+            if *steps == 0 {
+                return false;
+            }
+            let live = contents.next_live(Seq(self.next)).map(|live| live.0);
+            let end = live.unwrap_or(contents.committed_totals().last_seq + 1);
+            let room = (DELETED_DETAILS_MAX - self.deleted.len()).min(*steps);
+            let until = end.min(self.next.saturating_add(room as u64));
+            *steps = steps.saturating_sub(1 + until.saturating_sub(self.next) as usize);
+            self.deleted.extend(self.next..until);
+            self.next = self.next.max(until);
+            match live {
+                _ if until < end => {}
+                Some(live) => self.next = live + 1,
+                None => return true,
+            }
+        }
+        true
+    }
+
     /// What was found, from the stream's first message on.
     #[must_use]
     pub fn into_list(mut self, first_seq: u64) -> Vec<u64> {
@@ -61,80 +130,4 @@ impl DeletedWalk {
 fn is_prefix(pattern: &[u8]) -> bool {
     let last = pattern.iter().rposition(|&byte| byte == b'.').map_or(0, |dot| dot + 1);
     !subject::has_wildcard(&pattern[..last.saturating_sub(1)])
-}
-
-impl Stream {
-    /// Goes on with a walk until it is done (`true`) or has used up its steps.
-    pub fn walk_subjects(&self, walk: &mut SubjectWalk, steps: &mut usize) -> bool {
-        if walk.is_done {
-            return true;
-        }
-        let differences = self.differences();
-        if walk.next_id == 0
-            && is_prefix(walk.pattern.as_bytes())
-            && let Some(ids) = self.subjects.matching(walk.pattern.as_bytes(), FOUND_AT_ONCE)
-        {
-            for id in ids {
-                self.show_subject(id, &differences, walk, steps);
-            }
-            walk.is_done = true;
-            return true;
-        }
-        while (walk.next_id as usize) < self.subjects.id_bound() {
-            if *steps == 0 {
-                return false;
-            }
-            let id = walk.next_id;
-            walk.next_id += 1;
-            *steps -= 1;
-            let name = self.subjects.name(id);
-            if !name.is_empty() && subject::matches(walk.pattern.as_bytes(), name) {
-                self.show_subject(id, &differences, walk, steps);
-            }
-        }
-        walk.is_done = true;
-        true
-    }
-
-    fn show_subject(
-        &self,
-        id: u32,
-        differences: &Differences,
-        walk: &mut SubjectWalk,
-        steps: &mut usize,
-    ) {
-        let count = self.committed_count(id, differences);
-        if count == 0 {
-            return;
-        }
-        walk.total += 1;
-        if walk.total > walk.offset && walk.page.len() < SUBJECT_DETAILS_MAX {
-            *steps = steps.saturating_sub(SHOWN_STEPS);
-            let name = String::from_utf8_lossy(self.subjects.name(id)).into_owned();
-            walk.page.insert(name, count);
-        }
-    }
-
-    /// The same for what is deleted. A sequence is one step, whether its message is there or not.
-    pub fn walk_deleted(&self, walk: &mut DeletedWalk, steps: &mut usize) -> bool {
-        walk.next = walk.next.max(self.first().0);
-        while walk.deleted.len() < DELETED_DETAILS_MAX {
-            if *steps == 0 {
-                return false;
-            }
-            let live = self.next_live(Seq(walk.next)).map(|live| live.0);
-            let end = live.unwrap_or(self.committed.last_seq + 1);
-            let room = (DELETED_DETAILS_MAX - walk.deleted.len()).min(*steps);
-            let until = end.min(walk.next.saturating_add(room as u64));
-            *steps = steps.saturating_sub(1 + until.saturating_sub(walk.next) as usize);
-            walk.deleted.extend(walk.next..until);
-            walk.next = walk.next.max(until);
-            match live {
-                _ if until < end => {}
-                Some(live) => walk.next = live + 1,
-                None => return true,
-            }
-        }
-        true
-    }
 }

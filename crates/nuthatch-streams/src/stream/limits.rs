@@ -101,13 +101,19 @@ impl Limits {
     #[inline]
     #[must_use]
     pub const fn counted_bytes(&self, weight: usize, has_headers: bool) -> u64 {
-        let content = (weight - RECORD_HEADER_BYTES) as u64;
-        if self.memory {
-            content + MEMORY_OVERHEAD_BYTES
-        } else if has_headers {
-            content + FILE_OVERHEAD_BYTES + FILE_HEADERS_OVERHEAD_BYTES
-        } else {
-            content + FILE_OVERHEAD_BYTES
-        }
+        counted_bytes(self.memory, weight, has_headers)
+    }
+}
+
+/// [`Limits::counted_bytes`] of a stream that is kept in memory, or in files.
+#[inline]
+pub(super) const fn counted_bytes(is_in_memory: bool, weight: usize, has_headers: bool) -> u64 {
+    let content = (weight - RECORD_HEADER_BYTES) as u64;
+    if is_in_memory {
+        content + MEMORY_OVERHEAD_BYTES
+    } else if has_headers {
+        content + FILE_OVERHEAD_BYTES + FILE_HEADERS_OVERHEAD_BYTES
+    } else {
+        content + FILE_OVERHEAD_BYTES
     }
 }

@@ -9,7 +9,7 @@
 
 use super::{Accounted, Stream};
 use crate::records::{DecodeError, FieldReader, StreamLocation, put_place, read_place};
-use nuthatch_log::{Lsn, StreamId};
+use nuthatch_log::StreamId;
 use nuthatch_protocol::js::StreamConfig;
 use std::sync::Arc;
 
@@ -78,11 +78,9 @@ impl Stream {
     /// Continues as `id` in another log. Everything has committed in the old one, and nothing of
     /// the budget there counts any more.
     pub fn rehome(&mut self, id: StreamId, provenance: Provenance) {
-        let is_quiet = self.marks.is_empty() && self.dooms.is_empty() && self.jump.is_none();
-        assert!(is_quiet, "nothing of a stream that leaves is in flight");
+        self.contents.rehome();
         self.id = id;
         self.provenance = provenance;
-        (self.appending, self.settled) = (Lsn(0), Lsn(0));
         self.accounted = Accounted::default();
         // The state that it begins with tells what has expired.
         self.expired_logged = self.expired_through;

@@ -5,8 +5,8 @@
 //! replay, so a message is sourced exactly once whatever happens in between.
 
 use super::admit::{Admitted, Effects, Publish, Refusal, refusal};
+use super::contents::When;
 use super::dedup::hash_id;
-use super::evict::When;
 use super::headers::{NO_HEADERS, PublishHeaders, scan};
 use super::messages::{Entry, MAX_WEIGHT_BYTES};
 use super::{LAST_SEQ_MAX, Stream};
@@ -85,7 +85,7 @@ impl Stream {
         log: &mut L,
         budget: &Budget,
     ) -> Result<Option<Lsn>, Refusal> {
-        if copy.seq < self.messages.next() {
+        if copy.seq < self.contents.messages().next() {
             return Ok(None);
         }
         Self::check_sequence(copy.seq)?;
@@ -95,7 +95,7 @@ impl Stream {
             return Err(JsError::STREAM_STORE_FAILED.with_err("message too large"));
         }
         self.check_budget(&publish, budget)?;
-        let at = Timestamp(copy.time.0).max(self.assigned.last_at);
+        let at = Timestamp(copy.time.0).max(self.contents.assigned_totals().last_at);
         let record = RecordRef {
             kind: RecordKind::Message,
             stream: self.id,
@@ -106,10 +106,10 @@ impl Stream {
             body: publish.body,
         };
         let lsn = log.append(&record, Urgency::Awaited, false).map_err(refusal)?.lsn;
-        self.mark_before(lsn);
-        self.messages.skip_to(copy.seq);
+        self.contents.mark_before(lsn);
+        self.contents.skip_to(copy.seq);
         let effects = self.copied_effects(&publish, at);
-        let subject = self.subjects.intern(publish.subject);
+        let subject = self.contents.intern(publish.subject);
         let entry = Entry::new(subject, weight, !publish.headers.is_empty(), at);
         self.note_republish(copy.seq, subject);
         if !publish.headers.is_empty() {
@@ -148,7 +148,7 @@ impl Stream {
         if !budget.account_has_room(self.account, self.unaccounted_bytes(), weight) {
             return Err(JsError::ACCOUNT_RESOURCES_EXCEEDED);
         }
-        match self.subjects.find(publish.subject) {
+        match self.contents.subjects().find(publish.subject) {
             Some(_) => Ok(()),
             None => self.check_new_subject(publish.subject, 0, budget),
         }
@@ -164,14 +164,14 @@ impl Stream {
         seq: u64,
         log: &mut L,
     ) -> Result<Option<Lsn>, Refusal> {
-        if seq < self.messages.next() {
+        if seq < self.contents.messages().next() {
             return Ok(None);
         }
         Self::check_sequence(seq)?;
         let mut body = Vec::new();
         Advance { rollup: AdvanceRollup::None, msg_id: b"" }.encode(&mut body);
         // Its times are those of the origin.
-        let at = self.assigned.last_at;
+        let at = self.contents.assigned_totals().last_at;
         let record = RecordRef {
             kind: RecordKind::Advance,
             stream: self.id,
@@ -182,7 +182,7 @@ impl Stream {
             body: &body,
         };
         let lsn = log.append(&record, Urgency::Awaited, false).map_err(refusal)?.lsn;
-        self.mark_before(lsn);
+        self.contents.mark_before(lsn);
         self.advance(b"", &Effects::default(), seq, at, When::Committed(lsn));
         Ok(Some(lsn))
     }
@@ -201,7 +201,7 @@ impl Stream {
     ) -> Result<Option<Lsn>, Refusal> {
         let publish = copy.publish();
         let found = if publish.headers.is_empty() { NO_HEADERS } else { scan(publish.headers) };
-        let now = log.now().max(self.assigned.last_at);
+        let now = log.now().max(self.contents.assigned_totals().last_at);
         if self.is_sourced(&found) || self.is_known_id(&found, now) {
             self.note_source(found.source);
             return Ok(None);

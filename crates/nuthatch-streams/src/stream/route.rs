@@ -83,7 +83,7 @@ impl Stream {
     #[inline]
     pub(super) fn note_republish(&mut self, seq: u64, subject: u32) {
         if let Some(republish) = &mut self.routes.republish {
-            let before = self.subjects.last(subject, &self.messages).unwrap_or(0);
+            let before = self.contents.last_of(subject).unwrap_or(0);
             republish.waiting.push_back((seq, before));
         }
     }
@@ -97,7 +97,7 @@ impl Stream {
 
     /// The next message that readers see by now and that has not been published again.
     pub fn next_republish(&mut self) -> Option<Again> {
-        let last = self.committed.last_seq;
+        let last = self.contents.committed_totals().last_seq;
         let waiting = &mut self.routes.republish.as_mut()?.waiting;
         let &(seq, before) = waiting.front().filter(|(seq, _)| *seq <= last)?;
         waiting.pop_front();

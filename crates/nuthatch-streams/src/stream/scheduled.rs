@@ -7,14 +7,12 @@
 
 use super::Stream;
 use super::admit::{Admitted, Effects, Publish, Refusal};
-use super::evict::When;
 use super::headers::{PublishHeaders, Rollup, Ttl, parse_ttl, scan};
-use super::info::Lookup;
 use super::limits::Limits;
 use crate::budget::Budget;
-use nuthatch_log::{LogAccess, RecordRef, Seq, Timestamp};
+use nuthatch_log::{LogAccess, RecordRef, Timestamp};
 use nuthatch_protocol::headers::{self, find_header};
-use nuthatch_protocol::js::{RetentionPolicy, Time};
+use nuthatch_protocol::js::RetentionPolicy;
 use nuthatch_protocol::jserror::JsError;
 use nuthatch_protocol::schedule::{Schedule, ScheduleError, check_zone};
 use nuthatch_protocol::subject::{self, is_valid_literal};
@@ -25,20 +23,17 @@ const TARGET: &[u8] = b"Nats-Schedule-Target";
 const SOURCE: &[u8] = b"Nats-Schedule-Source";
 const SCHEDULE_TTL: &[u8] = b"Nats-Schedule-TTL";
 const SCHEDULE_ROLLUP: &[u8] = b"Nats-Schedule-Rollup";
-const SCHEDULER: &[u8] = b"Nats-Scheduler";
-const NEXT: &[u8] = b"Nats-Schedule-Next";
+pub(super) const SCHEDULER: &[u8] = b"Nats-Scheduler";
+pub(super) const NEXT: &[u8] = b"Nats-Schedule-Next";
 /// Value of [`NEXT`]: the schedule is over, and its message goes.
-const PURGE: &[u8] = b"purge";
+pub(super) const PURGE: &[u8] = b"purge";
 const ROLLUP: &[u8] = b"Nats-Rollup";
 const ROLLUP_SUBJECT: &[u8] = b"sub";
 const TTL: &[u8] = b"Nats-TTL";
 const MSG_ID: &[u8] = b"Nats-Msg-Id";
 
-/// A last message further back than this is waited for, if a newer one is not committed yet.
-const LOOKS_MAX: usize = 64 * 1024;
-
 /// The value of a header, nothing if there is none.
-fn value<'a>(block: &'a [u8], name: &[u8]) -> &'a [u8] {
+pub(super) fn value<'a>(block: &'a [u8], name: &[u8]) -> &'a [u8] {
     find_header(block, name).unwrap_or_default()
 }
 
@@ -52,7 +47,7 @@ fn read_schedule(block: &[u8]) -> Result<Option<Schedule>, ScheduleError> {
 }
 
 /// When a message that was stored at `at` is due as a schedule; `None` if it is none.
-fn first_due(block: &[u8], at: Timestamp) -> Result<Option<Timestamp>, Refusal> {
+pub(super) fn first_due(block: &[u8], at: Timestamp) -> Result<Option<Timestamp>, Refusal> {
     let schedule = read_schedule(block).map_err(|error| match error {
         ScheduleError::Pattern => JsError::MESSAGE_SCHEDULES_PATTERN_INVALID,
         ScheduleError::Zone => JsError::MESSAGE_SCHEDULES_TIME_ZONE_INVALID,
@@ -179,7 +174,7 @@ impl Stream {
         if !allowed {
             return Err(JsError::MESSAGE_SCHEDULES_DISABLED);
         }
-        if staged(scheduler).unwrap_or_else(|| self.ends_with_schedule(scheduler)) {
+        if staged(scheduler).unwrap_or_else(|| self.contents.ends_with_schedule(scheduler)) {
             Ok(())
         } else {
             Err(JsError::MESSAGE_SCHEDULES_SCHEDULER_INVALID)
@@ -226,83 +221,6 @@ impl Stream {
         }
     }
 
-    /// True if the last message of a subject is a schedule, or there is none.
-    fn ends_with_schedule(&mut self, literal: &[u8]) -> bool {
-        let Some(id) = self.subjects.find(literal) else { return true };
-        let last = self.subjects.last(id, &self.messages);
-        last.is_none_or(|seq| self.schedules.is_schedule(id, seq))
-    }
-
-    /// Message `seq` was stored: its subject has a schedule now, or none any more.
-    #[cold]
-    pub(super) fn note_schedule(&mut self, subject: u32, seq: u64, at: Timestamp, block: &[u8]) {
-        match first_due(block, at) {
-            Ok(Some(due)) => self.schedules.add(subject, seq, due),
-            _ if value(block, SCHEDULER).is_empty() => self.schedules.remove_subject(subject),
-            _ => {}
-        }
-    }
-
-    /// A message with this header block was stored, or its sequence was used up: what it says of the
-    /// schedule that made it.
-    pub(super) fn note_made(&mut self, block: &[u8], when: When) {
-        let (scheduler, next) = (value(block, SCHEDULER), value(block, NEXT));
-        if scheduler.is_empty() || next.is_empty() {
-            return;
-        }
-        if next == PURGE {
-            self.roll_up_subject(scheduler, 0, when);
-        } else if let Some(id) = self.subjects.find(scheduler)
-            && let Some(due) =
-                std::str::from_utf8(next).ok().and_then(|next| Time::parse(next).ok())
-        {
-            self.schedules.move_to(id, Timestamp(due.0));
-        }
-    }
-
-    /// When the next schedule is due.
-    #[must_use]
-    pub fn next_schedule(&self) -> Option<Timestamp> {
-        self.schedules.next()
-    }
-
-    /// At most `max` schedules that are due: sequence and when they were due.
-    #[must_use]
-    pub fn due_schedules(&self, now: Timestamp, max: usize) -> Vec<(u64, Timestamp)> {
-        self.schedules.due(now, max)
-    }
-
-    /// A schedule makes nothing before `at`: what it would make can not be stored now.
-    pub fn put_off_schedule(&mut self, seq: u64, at: Timestamp) {
-        self.schedules.put_off(seq, at);
-    }
-
-    /// A message is no schedule after all.
-    pub fn drop_schedule(&mut self, seq: u64) {
-        self.schedules.remove(seq);
-    }
-
-    /// The last message of a subject that readers see.
-    pub fn last_seen(&mut self, literal: &[u8]) -> Lookup {
-        let Some(id) = self.subjects.find(literal) else { return Lookup::Missing };
-        let committed = self.committed.last_seq;
-        match self.subjects.last(id, &self.messages) {
-            None => return Lookup::Missing,
-            Some(last) if last <= committed => return Lookup::Found(Seq(last)),
-            Some(_) => {}
-        }
-        let first = self.subjects.first_bound(id);
-        let mut at = self.messages.prev_live(committed);
-        for _ in 0..LOOKS_MAX {
-            let Some(seq) = at.filter(|&seq| seq >= first) else { break };
-            if self.messages.get_kept(seq).is_some_and(|entry| entry.subject == id) {
-                return Lookup::Found(Seq(seq));
-            }
-            at = seq.checked_sub(1).and_then(|before| self.messages.prev_live(before));
-        }
-        Lookup::InFlight
-    }
-
     /// Stores what a schedule has made. `interested` as for [`Stream::publish`].
     ///
     /// # Errors
@@ -322,7 +240,7 @@ impl Stream {
         if effects.ttl_s > 0 && !budget.has_room_for_timer() {
             return Err(JsError::INSUFFICIENT_RESOURCES);
         }
-        let now = log.now().max(self.assigned.last_at);
+        let now = log.now().max(self.contents.assigned_totals().last_at);
         if self.limits.retention == RetentionPolicy::Interest && !interested(made.subject) {
             return self.skip(made, &effects, now, log);
         }

@@ -2,7 +2,6 @@
 //! snapshots, and how a stream is recovered from it.
 
 use super::dedup::Remembered;
-use super::messages::Entry;
 use super::{MAX_WEIGHT_BYTES, Stream};
 use crate::records::{
     DecodeError, FieldReader, put_bytes, put_config, put_i64, put_u32, put_u64, put_u128,
@@ -22,7 +21,7 @@ const VERSION: u8 = 5;
 const GAP_BYTES: usize = 8 + 8;
 /// Sequences in a row that do not live are written as a gap from this number on: a bitmap takes
 /// memory for each 65,536 of them.
-const GAP_MIN: u64 = 1 << 16;
+pub(super) const GAP_MIN: u64 = 1 << 16;
 /// Bytes of one source's position, at least.
 const SOURCED_BYTES_MIN: usize = 4 + 8;
 /// Bytes of one time to live.
@@ -79,7 +78,7 @@ impl Recovering {
 
     /// Calls `visit(first, last)` for ranges of sequences from `from` on that live, in order, until
     /// it says stop.
-    fn each_live_range(&self, from: u64, mut visit: impl FnMut(u64, u64) -> bool) {
+    pub(super) fn each_live_range(&self, from: u64, mut visit: impl FnMut(u64, u64) -> bool) {
         let mut at = self.floor.max(1).max(from);
         let passed = self.gaps.partition_point(|&(_, last)| last < at);
         let mut gaps = self.gaps[passed..].iter().copied().peekable();
@@ -125,10 +124,10 @@ impl Stream {
         put_u32(out, self.account.0);
         put_config(out, &self.config);
         put_i64(out, self.created.0);
-        put_u64(out, self.assigned.last_seq + 1);
-        put_i64(out, self.assigned.last_at.0);
-        put_u64(out, self.messages.first_kept());
-        let (deleted, gaps) = self.deleted_sequences();
+        put_u64(out, self.contents.assigned_totals().last_seq + 1);
+        put_i64(out, self.contents.assigned_totals().last_at.0);
+        put_u64(out, self.contents.messages().first_kept());
+        let (deleted, gaps) = self.contents.deleted_sequences();
         put_bytes(out, &deleted);
         put_u64(out, self.expired_through);
         put_bytes(out, &self.last_msg_id);
@@ -143,14 +142,14 @@ impl Stream {
         for consumer in consumers {
             put_bytes(out, consumer);
         }
-        let ttls = self.timers.sorted();
+        let ttls = self.contents.timers().sorted();
         put_u32(out, ttls.len() as u32);
         for (seq, ttl_s) in ttls {
             put_u64(out, seq);
             put_u32(out, ttl_s);
         }
         let mut markers = Vec::new();
-        let written = self.timers.markers().serialize_into(&mut markers);
+        let written = self.contents.timers().markers().serialize_into(&mut markers);
         written.expect("writing to memory does not fail");
         put_bytes(out, &markers);
         put_u32(out, self.sourced.len() as u32);
@@ -158,7 +157,7 @@ impl Stream {
             put_bytes(out, key);
             put_u64(out, seq);
         }
-        let schedules = self.schedules.sorted();
+        let schedules = self.contents.schedules().sorted();
         put_u32(out, schedules.len() as u32);
         for (seq, due) in schedules {
             put_u64(out, seq);
@@ -177,25 +176,8 @@ impl Stream {
     /// As [`Stream::encode_state`] for a stream of which nothing is known but its messages: any of
     /// them up to `last` may live.
     pub fn encode_as_of(&mut self, last: u64, out: &mut Vec<u8>) {
-        self.assigned.last_seq = last;
+        self.contents.assume_last(last);
         self.encode_state(std::iter::empty(), out);
-    }
-
-    /// The sequences that do not live: a bitmap, and wide gaps beside it.
-    fn deleted_sequences(&self) -> (Vec<u8>, Vec<(u64, u64)>) {
-        let (mut deleted, mut gaps) = (RoaringTreemap::new(), Vec::new());
-        if self.messages.next() - self.messages.first_kept() != self.assigned.messages {
-            self.messages.for_each_hole(|first, last| {
-                if last - first >= GAP_MIN {
-                    gaps.push((first, last));
-                } else {
-                    deleted.insert_range(first..=last);
-                }
-            });
-        }
-        let mut bytes = Vec::new();
-        deleted.serialize_into(&mut bytes).expect("writing to memory does not fail");
-        (bytes, gaps)
     }
 
     /// Reads what [`Stream::encode_state`] wrote.
@@ -213,9 +195,9 @@ impl Stream {
         let created = Timestamp(reader.i64()?);
         let mut stream = Self::new(id, account, Box::new(config), created, hash_seed);
         let next = reader.u64()?.max(1);
-        stream.assigned.last_at = Timestamp(reader.i64()?);
-        stream.assigned.last_seq = next - 1;
+        let last_at = Timestamp(reader.i64()?);
         let floor = reader.u64()?;
+        stream.contents.begin(floor, next, last_at);
         let deleted = RoaringTreemap::deserialize_from(reader.bytes()?)
             .map_err(|_| DecodeError::Damaged { what: "delete bitmap" })?;
         stream.expired_through = reader.u64()?;
@@ -248,7 +230,6 @@ impl Stream {
             stream.unswept = reader.u64()?;
             stream.writer_term = reader.u64()?;
         }
-        stream.messages = super::messages::Messages::new(floor.clamp(1, next));
         let recovering = Recovering { floor, deleted, gaps, last_seq: next - 1 };
         Ok(StreamSnapshot { stream, recovering, consumers })
     }
@@ -261,7 +242,7 @@ impl Stream {
         }
         let markers = RoaringTreemap::deserialize_from(reader.bytes()?)
             .map_err(|_| DecodeError::Damaged { what: "delete markers" })?;
-        self.timers.restore(ttls, markers);
+        self.contents.timers_mut().restore(ttls, markers);
         for _ in 0..reader.count(SOURCED_BYTES_MIN)? {
             let key = reader.bytes()?.into();
             self.sourced.insert(key, reader.u64()?);
@@ -275,24 +256,8 @@ impl Stream {
             let seq = reader.u64()?;
             due.insert(seq, Timestamp(reader.i64()?));
         }
-        self.schedules.restore(due);
+        self.contents.schedules_mut().restore(due);
         Ok(())
-    }
-
-    /// Compares this stream, a copy, with a state from sequence `from` on: [`LOOKED_AT_ONCE`] ranges.
-    #[must_use]
-    pub fn compare_with(&self, state: &Recovering, from: u64) -> Compared {
-        let (mut compared, mut looks) = (Compared::Whole, 0);
-        state.each_live_range(from, |first, last| {
-            if looks == LOOKED_AT_ONCE {
-                compared = Compared::UpTo(first);
-            } else if self.messages.live_between(first, last) != last - first + 1 {
-                compared = Compared::Lacks(first, last);
-            }
-            looks += 1;
-            compared == Compared::Whole
-        });
-        compared
     }
 
     /// Recovery: indexes a message that the state speaks of, if it lives.
@@ -300,30 +265,16 @@ impl Stream {
         let seq = message.seq.0;
         let lives = seq >= recovering.floor
             && seq <= recovering.last_seq
-            && seq >= self.messages.next()
+            && seq >= self.contents.messages().next()
             && !recovering.is_deleted(seq);
-        let weight = message.weight as usize;
-        if !lives || weight > MAX_WEIGHT_BYTES {
-            return;
+        if lives && message.weight as usize <= MAX_WEIGHT_BYTES {
+            self.contents.reindex(message);
         }
-        self.messages.skip_to(seq);
-        let subject = self.subjects.intern(message.subject);
-        self.messages.push(Entry::new(subject, weight, message.has_headers, message.timestamp));
-        self.subjects.added(subject, seq);
-        if !self.timers.is_empty() {
-            self.timers.reindex(seq, message.timestamp);
-        }
-        self.schedules.reindex(subject, seq);
-        self.assigned.messages += 1;
-        self.assigned.bytes += self.limits.counted_bytes(weight, message.has_headers);
     }
 
     /// Recovery: every message that the state speaks of has been indexed.
     pub fn reindexed(&mut self, recovering: &Recovering) {
-        self.messages.skip_to(recovering.last_seq + 1);
-        let messages = &self.messages;
-        self.timers.keep_only(|seq| messages.get(seq).is_some());
-        self.schedules.reindexed();
+        self.contents.reindexed(recovering.last_seq);
     }
 }
 

@@ -3,7 +3,7 @@
 use super::*;
 use crate::budget::Budget;
 use crate::stream::info::SUBJECT_DETAILS_MAX;
-use nuthatch_log::{AppendError, Appended, LogAccess, Read, RecordRef, Space, Urgency};
+use nuthatch_log::{AppendError, Appended, LogAccess, Lsn, Read, RecordRef, Seq, Space, Urgency};
 
 /// A log that takes everything.
 struct Taker;
@@ -52,11 +52,11 @@ fn subjects_come_in_pages() {
             .publish(&publish, &super::NO_HEADERS, &mut Taker, &budget, |_| true)
             .expect("stored");
     }
-    stream.commit_all();
+    stream.contents.commit_all();
     let mut seen = std::collections::BTreeSet::new();
     for (offset, shown) in [(0, SUBJECT_DETAILS_MAX), (SUBJECT_DETAILS_MAX, 5), (subjects, 0)] {
         let mut walk = SubjectWalk::new("s.>".into(), offset);
-        while !stream.walk_subjects(&mut walk, &mut 1000) {}
+        while !walk.go_on(stream.contents(), &mut 1000) {}
         assert_eq!((walk.total, walk.page.len()), (subjects, shown));
         seen.extend(walk.page.into_keys());
     }
@@ -78,8 +78,8 @@ fn states_of_earlier_versions_are_still_understood() {
         body.truncate(body.len() - empty);
         body[0] = version;
         let decoded = Stream::decode_state(stream.id(), &body, 0).expect("understood");
-        let last = decoded.stream.assigned_totals().last_seq;
-        assert_eq!(last, stream.assigned_totals().last_seq, "version {version}");
+        let last = decoded.stream.contents().assigned_totals().last_seq;
+        assert_eq!(last, stream.contents().assigned_totals().last_seq, "version {version}");
     }
 }
 
@@ -91,7 +91,7 @@ const LATER_BYTES: usize = 4 + 8 + 8;
 fn states_of_every_version_are_read_and_the_writers_term_stays() {
     let config = StreamConfig { name: "S".into(), ..StreamConfig::default() };
     let mut stream = Stream::new(StreamId(1), AccountId::GLOBAL, Box::new(config), Timestamp(5), 0);
-    stream.assigned.last_seq = 41;
+    stream.contents.assume_last(41);
     stream.writer_term = 7;
     let encode = |stream: &Stream| {
         let mut body = Vec::new();
@@ -102,7 +102,7 @@ fn states_of_every_version_are_read_and_the_writers_term_stays() {
     assert_eq!(body[0], 5);
     let read = |body: &[u8]| {
         let read = Stream::decode_state(StreamId(2), body, 0).expect("understood").stream;
-        (read.assigned.last_seq, read.created, read.writer_term)
+        (read.contents.assigned_totals().last_seq, read.created, read.writer_term)
     };
     assert_eq!(read(&body), (41, Timestamp(5), 7));
     let again = Stream::decode_state(StreamId(1), &body, 0).expect("understood").stream;

@@ -51,25 +51,16 @@ impl Stream {
     /// True if messages expire one by one.
     #[must_use]
     pub fn is_timed(&self) -> bool {
-        !self.timers.is_empty() || self.limits.marker_ttl_s > 0
-    }
-
-    pub(super) fn start_timer(&mut self, seq: u64, at: Timestamp, effects: &Effects<'_>) {
-        if effects.ttl_s > 0 {
-            self.timers.add(seq, at, effects.ttl_s);
-        }
-        if effects.is_marker {
-            self.timers.add_marker(seq);
-        }
+        !self.contents.timers().is_empty() || self.limits.marker_ttl_s > 0
     }
 
     /// When the next message goes by its own time or by age; possibly earlier than it really does.
     pub(super) fn next_timed(&self) -> Option<Timestamp> {
-        let own = self.timers.next();
+        let own = self.contents.timers().next();
         let by_age = (self.limits.age_ns > 0)
-            .then(|| self.messages.next_kept(self.age_cursor))
+            .then(|| self.contents.messages().next_kept(self.age_cursor))
             .flatten()
-            .and_then(|seq| self.messages.get(seq))
+            .and_then(|seq| self.contents.messages().get(seq))
             .map(|entry| entry.timestamp.plus_nanos(self.limits.age_ns));
         own.into_iter().chain(by_age).min()
     }
@@ -77,15 +68,15 @@ impl Stream {
     /// Messages whose time is over, in order. Each is given once.
     fn due(&mut self, now: Timestamp) -> Vec<u64> {
         let mut due = Vec::new();
-        while let Some(seq) = self.timers.pop(now) {
+        while let Some(seq) = self.contents.timers_mut().pop(now) {
             due.push(seq);
         }
         if self.limits.age_ns > 0 {
-            while let Some(seq) = self.messages.next_kept(self.age_cursor)
-                && let Some(entry) = self.messages.get(seq)
+            while let Some(seq) = self.contents.messages().next_kept(self.age_cursor)
+                && let Some(entry) = self.contents.messages().get(seq)
                 && entry.timestamp.plus_nanos(self.limits.age_ns) <= now
             {
-                if !self.timers.is_never(seq) {
+                if !self.contents.timers().is_never(seq) {
                     due.push(seq);
                 }
                 self.age_cursor = seq + 1;
@@ -106,11 +97,11 @@ impl Stream {
         let (mut gone, mut last_of_subject) = (Vec::new(), Vec::new());
         let mut bytes = 0;
         for seq in self.due(now) {
-            let Some(entry) = self.messages.get_kept(seq) else { continue };
-            let is_last = self.subjects.kept(entry.subject) == 1;
-            if is_last && self.limits.marker_ttl_s > 0 && !self.timers.is_marker(seq) {
+            let Some(entry) = self.contents.messages().get_kept(seq) else { continue };
+            let is_last = self.contents.subjects().kept(entry.subject) == 1;
+            if is_last && self.limits.marker_ttl_s > 0 && !self.contents.timers().is_marker(seq) {
                 last_of_subject.push(seq);
-            } else if self.remove_now(seq).is_some() {
+            } else if self.contents.remove_now(seq).is_some() {
                 gone.push((Seq(seq), entry.weight()));
                 bytes += self.limits.counted_bytes(entry.weight(), entry.has_headers());
                 deletes.add(seq);
@@ -150,7 +141,7 @@ impl Stream {
             body: &body,
         };
         let lsn = log.append(&record, Urgency::Lazy, true).ok()?.lsn;
-        self.mark_before(lsn);
+        self.contents.mark_before(lsn);
         Some(lsn)
     }
 
@@ -163,8 +154,8 @@ impl Stream {
         log: &mut L,
         budget: &Budget,
     ) -> Option<Lsn> {
-        let entry = self.messages.get_kept(seq)?;
-        let subject = self.subjects.name(entry.subject).to_vec();
+        let entry = self.contents.messages().get_kept(seq)?;
+        let subject = self.contents.subjects().name(entry.subject).to_vec();
         let ttl_s = self.limits.marker_ttl_s;
         let ttl = nuthatch_protocol::duration::format_go(i64::from(ttl_s) * 1_000_000_000);
         let block = format!(
@@ -174,11 +165,11 @@ impl Stream {
             Publish { subject: &subject, reply: b"", headers: block.as_bytes(), body: b"" };
         let effects =
             Effects { rollup: Some(Rollup::Subject), ttl_s, is_marker: true, ..Effects::default() };
-        let now = log.now().max(self.assigned.last_at);
+        let now = log.now().max(self.contents.assigned_totals().last_at);
         match self.store(&marker, &effects, now, log, budget) {
             Ok(super::Admitted::Sequenced { lsn, .. }) => Some(lsn),
             _ => {
-                let entry = self.remove_now(seq)?;
+                let entry = self.contents.remove_now(seq)?;
                 log.dead(self.id, Seq(seq), entry.weight());
                 let mut deletes = Delete::default();
                 deletes.add(seq);

@@ -1,13 +1,13 @@
-//! A consumer's view of a stream: [`MessageIndex`] over the committed messages.
+//! A consumer's view of a stream's messages: [`MessageIndex`] over the committed ones.
 
-use super::Stream;
+use super::Contents;
 use crate::index::{MessageIndex, MessageMeta};
 use nuthatch_log::{Seq, Timestamp};
 use rustc_hash::FxHashMap;
 
 /// How one subject's committed messages differ from its assigned ones.
 #[derive(Clone, Copy, Default)]
-pub(super) struct Difference {
+pub(in crate::stream) struct Difference {
     /// Doomed messages that readers still see, less messages that they do not see yet.
     count: i64,
     /// The last message that readers see, as far as the difference knows it.
@@ -15,24 +15,24 @@ pub(super) struct Difference {
 }
 
 /// The same for the subjects that differ.
-pub(super) type Differences = FxHashMap<u32, Difference>;
+pub(in crate::stream) type Differences = FxHashMap<u32, Difference>;
 
-impl MessageIndex for Stream {
+impl MessageIndex for Contents {
     fn first(&self) -> Seq {
-        Seq(self.messages.first().min(self.committed.last_seq + 1))
+        Seq(self.messages.first().min(self.commits.committed().last_seq + 1))
     }
 
     fn last(&self) -> Seq {
-        Seq(self.committed.last_seq)
+        Seq(self.commits.committed().last_seq)
     }
 
     #[inline]
     fn get(&self, seq: Seq) -> Option<MessageMeta> {
-        if seq.0 > self.committed.last_seq {
+        if seq.0 > self.commits.committed().last_seq {
             return None;
         }
         let entry = self.messages.get(seq.0)?;
-        let bytes = self.limits.counted_bytes(entry.weight(), entry.has_headers());
+        let bytes = self.counted_bytes(&entry);
         Some(MessageMeta {
             subject: entry.subject,
             bytes: u32::try_from(bytes).unwrap_or(u32::MAX),
@@ -42,15 +42,18 @@ impl MessageIndex for Stream {
 
     #[inline]
     fn next_live(&self, from: Seq) -> Option<Seq> {
-        self.messages.next_live(from.0).filter(|&seq| seq <= self.committed.last_seq).map(Seq)
+        self.messages
+            .next_live(from.0)
+            .filter(|&seq| seq <= self.commits.committed().last_seq)
+            .map(Seq)
     }
 
     fn live_after(&self, after: Seq) -> u64 {
-        self.messages.live_between(after.0 + 1, self.committed.last_seq)
+        self.messages.live_between(after.0 + 1, self.commits.committed().last_seq)
     }
 
     fn seq_at(&self, at: Timestamp) -> Seq {
-        let last = self.committed.last_seq;
+        let last = self.commits.committed().last_seq;
         Seq(self.messages.first_at(at).filter(|&seq| seq <= last).unwrap_or(last + 1))
     }
 
@@ -84,7 +87,7 @@ impl MessageIndex for Stream {
     }
 }
 
-impl Stream {
+impl Contents {
     /// Visits the subjects that match any of the patterns. What is in flight is looked at once,
     /// however many patterns there are.
     fn visit_subjects<'a>(
@@ -101,10 +104,10 @@ impl Stream {
         let known = |id| {
             let last = self.subjects.last_known(id)?;
             let doomed = differences.get(&id).map_or(0, |difference| difference.last);
-            (last <= self.committed.last_seq && doomed <= last).then_some(last)
+            (last <= self.commits.committed().last_seq && doomed <= last).then_some(last)
         };
         unsure.extend(seen.iter().filter(|(id, _)| known(*id).is_none()).map(|(id, _)| (*id, 0)));
-        self.find_lasts(&mut unsure, Seq(self.committed.last_seq));
+        self.find_lasts(&mut unsure, Seq(self.commits.committed().last_seq));
         for (id, count) in seen {
             let last = known(id).or_else(|| unsure.get(&id).copied()).unwrap_or_default();
             visit(id, count, Seq(self.subjects.first_bound(id)), Seq(last));
@@ -133,25 +136,27 @@ impl Stream {
     }
 
     /// Committed messages of a subject.
-    pub(super) fn committed_count(&self, id: u32, differences: &Differences) -> u64 {
+    pub(in crate::stream) fn committed_count(&self, id: u32, differences: &Differences) -> u64 {
         let difference = differences.get(&id).copied().unwrap_or_default();
         self.subjects.kept(id).saturating_add_signed(difference.count)
     }
 
     /// Per subject, how committed messages differ from assigned ones. Empty when nothing is in
     /// flight; otherwise as large as the frames in flight.
-    pub(super) fn differences(&self) -> Differences {
+    pub(in crate::stream) fn differences(&self) -> Differences {
         let mut differences = Differences::default();
-        let mut at = self.messages.next_kept(self.committed.last_seq + 1);
+        let mut at = self.messages.next_kept(self.commits.committed().last_seq + 1);
         while let Some(seq) = at {
             if let Some(entry) = self.messages.get(seq) {
                 differences.entry(entry.subject).or_default().count -= 1;
             }
             at = self.messages.next_kept(seq + 1);
         }
-        for doom in &self.dooms {
+        for doom in self.commits.dooms() {
             let mut at = self.messages.next_live(doom.first);
-            while let Some(seq) = at.filter(|&s| s <= doom.last.min(self.committed.last_seq)) {
+            while let Some(seq) =
+                at.filter(|&s| s <= doom.last.min(self.commits.committed().last_seq))
+            {
                 if let Some(entry) = self.messages.get(seq).filter(|entry| entry.is_doomed()) {
                     let difference = differences.entry(entry.subject).or_default();
                     difference.count += 1;
