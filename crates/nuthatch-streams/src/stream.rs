@@ -48,7 +48,7 @@ pub use timers::TTL_NEVER;
 
 pub use crate::budget::Accounted;
 use crate::sink::AccountId;
-use counters::Counters;
+pub use counters::Counters;
 use dedup::Dedup;
 use nuthatch_log::{StreamId, Timestamp};
 use nuthatch_protocol::js::{RetentionPolicy, StorageType, StreamConfig};
@@ -139,7 +139,7 @@ impl Stream {
             created,
             dedup: Dedup::default(),
             counters: Counters::default(),
-            sourced: Sourced::new(),
+            sourced: Sourced::default(),
             age_cursor: 0,
             last_msg_id: Vec::new(),
             expired_through: 0,
@@ -151,6 +151,23 @@ impl Stream {
             writer_term: 0,
             provenance: Provenance::default(),
         }
+    }
+
+    /// Values of its counters, with the messages that hold them.
+    pub const fn counters(&mut self) -> (&mut Counters, &mut Contents) {
+        (&mut self.counters, &mut self.contents)
+    }
+
+    /// Its transforms of subjects.
+    #[inline]
+    #[must_use]
+    pub const fn routes(&self) -> &Routes {
+        &self.routes
+    }
+
+    /// The next message that readers see by now and that has not been published again.
+    pub fn next_republish(&mut self) -> Option<Again> {
+        self.routes.next_republish(self.contents.committed_totals().last_seq)
     }
 
     /// Its messages.

@@ -69,7 +69,7 @@ impl<S: Sink> Engine<S> {
             Op::Source { id, copies } => self.store_copies(id, &copies, None, false, log),
             Op::Sourced { id, key } => {
                 let slot = self.streams.live(id);
-                let sourced = slot.map(|slot| OpOutcome::Sourced(slot.stream.sourced(&key)));
+                let sourced = slot.map(|slot| OpOutcome::Sourced(slot.stream.sourced().last(&key)));
                 return respond(sourced);
             }
             Op::ResetConsumer { id, name, seq } => self.consumer_ops(log).reset(id, &name, seq),

@@ -52,14 +52,14 @@ pub(super) struct BatchGet<P> {
 impl Targets {
     fn selection(&self, stream: &Stream) -> Selection {
         match self {
-            Self::From { pattern, .. } => stream.contents().selection(pattern),
-            Self::List(_) => stream.contents().selection(b""),
+            Self::From { pattern, .. } => Selection::new(stream.contents(), pattern),
+            Self::List(_) => Selection::new(stream.contents(), b""),
         }
     }
 
     fn next(&self, stream: &Stream, selection: &Selection) -> Option<Seq> {
         match self {
-            Self::From { next, .. } => stream.contents().next_of(selection, *next),
+            Self::From { next, .. } => selection.next(stream.contents(), *next),
             Self::List(list) => list.front().copied().map(Seq),
         }
     }

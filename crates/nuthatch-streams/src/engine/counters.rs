@@ -21,14 +21,16 @@ fn is_known<L: LogAccess>(
     subject: &[u8],
     log: &mut L,
 ) -> Result<bool, JsError> {
-    let Some(seq) = stream.unknown_counter(subject) else { return Ok(true) };
+    let (counters, contents) = stream.counters();
+    let Some(seq) = counters.unknown(contents, subject) else { return Ok(true) };
     if seq.0 > stream.contents().committed_totals().last_seq {
         return Ok(false);
     }
     match log.read(stream.id(), seq) {
         Read::Pending => Ok(false),
         Read::Ready(stored) => {
-            stream.learn_counter(&stored.record);
+            let (counters, contents) = stream.counters();
+            counters.learn(contents, &stored.record);
             Ok(true)
         }
         Read::Missing | Read::Damaged | Read::Failing => {
@@ -90,7 +92,7 @@ impl<S: Sink> Engine<S> {
         let mut known = true;
         for copy in copies {
             let Some(slot) = self.streams.get_mut(id) else { break };
-            let is_mapped = slot.stream.map_subject(&copy.subject, &mut mapped, log);
+            let is_mapped = slot.stream.routes().map(&copy.subject, &mut mapped, log);
             let subject = if is_mapped { &mapped } else { &copy.subject };
             known &= is_known(&mut slot.stream, subject, log).unwrap_or(true);
         }
@@ -110,7 +112,8 @@ impl<S: Sink> Engine<S> {
         ledger.stored(slot, lsn);
         let mut body = slot.ack_prefix.to_vec();
         push_u64(&mut body, seq);
-        if let Some(total) = slot.stream.counted(subject, seq) {
+        let (counters, contents) = slot.stream.counters();
+        if let Some(total) = counters.total(contents, subject, seq) {
             body.extend_from_slice(format!(",\"val\":\"{total}\"").as_bytes());
         }
         body.push(b'}');
@@ -148,7 +151,7 @@ impl<S: Sink> StreamSlot<S> {
         start: usize,
         log: &mut L,
     ) {
-        if self.stream.input_transform().is_some() {
+        if self.stream.routes().input().is_some() {
             return;
         }
         for item in batch.items.iter().skip(start).take(AHEAD_MAX) {

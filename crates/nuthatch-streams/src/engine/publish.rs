@@ -42,7 +42,7 @@ impl<S: Sink> Engine<S> {
         let mut run = PublishRun::default();
         let mut mapped = std::mem::take(&mut self.scratch.subject);
         let stream = self.streams.get(id).map(|slot| &slot.stream);
-        let maps = stream.is_some_and(|stream| stream.input_transform().is_some());
+        let maps = stream.is_some_and(|stream| stream.routes().input().is_some());
         let counts = stream.is_some_and(|stream| stream.limits().counter);
         let mut next = start;
         while let Some(Item::Publish(item)) = batch.items.get(next)
@@ -59,7 +59,7 @@ impl<S: Sink> Engine<S> {
             let mut publish = publish_of(batch, item);
             if maps
                 && let Some(slot) = self.streams.get(id)
-                && slot.stream.map_subject(publish.subject, &mut mapped, log)
+                && slot.stream.routes().map(publish.subject, &mut mapped, log)
             {
                 publish.subject = &mapped;
             }
@@ -110,7 +110,10 @@ impl<S: Sink> Engine<S> {
             // as they may miss any message.
             let Read::Ready(stored) = log.read(id, Seq(again.seq)) else { continue };
             let record = &stored.record;
-            let Some((subject, headers, whole)) = slot.stream.republished(again, record) else {
+            let name = &slot.stream.config().name;
+            let Some((subject, headers, whole)) =
+                slot.stream.routes().republished(name, again, record)
+            else {
                 continue;
             };
             let body = if whole { record.body } else { b"" };

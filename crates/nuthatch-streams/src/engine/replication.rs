@@ -100,7 +100,7 @@ impl<S: Sink> Engine<S> {
         let mut mapped = std::mem::take(&mut self.scratch.subject);
         let slot = self.streams.get(id);
         let is_mapped =
-            slot.is_some_and(|slot| slot.stream.map_subject(&copy.subject, &mut mapped, log));
+            slot.is_some_and(|slot| slot.stream.routes().map(&copy.subject, &mut mapped, log));
         let own;
         let copy = if is_mapped {
             own = Replica { subject: mapped.clone(), ..copy.clone() };

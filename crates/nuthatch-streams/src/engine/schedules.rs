@@ -102,7 +102,7 @@ impl<S: Sink> Engine<S> {
     ) -> Result<(), JsError> {
         let mut mapped = Vec::new();
         let slot = self.streams.live(id)?;
-        let is_mapped = slot.stream.map_subject(&made.subject, &mut mapped, log);
+        let is_mapped = slot.stream.routes().map(&made.subject, &mut mapped, log);
         let subject = if is_mapped { &mapped } else { &made.subject };
         let changed = rewritten(&made.headers, &scan(&made.headers), slot.stream.limits());
         let headers = changed.as_deref().unwrap_or(&made.headers);

@@ -53,7 +53,9 @@ impl<S: Sink> StreamSlot<S> {
     /// True if anything is to be done when messages of the stream commit.
     #[inline]
     pub(super) fn is_followed(&self) -> bool {
-        !self.reads.is_empty() || !self.consumers.caught_up.is_empty() || self.stream.republishes()
+        !self.reads.is_empty()
+            || !self.consumers.caught_up.is_empty()
+            || self.stream.routes().republishes()
     }
 
     /// The stream's first full consumer begins to wait: it has seen all removals up to now.

@@ -193,7 +193,7 @@ impl Stream {
         now: Timestamp,
         budget: &Budget,
     ) -> Result<Checked<'a>, Refusal> {
-        self.check_increment(publish, headers)?;
+        self.limits.check_increment(publish, headers)?;
         self.check_expected(publish, headers)?;
         if headers.scheduling {
             self.check_scheduling(publish, headers, now, |_| None)?;
@@ -213,7 +213,7 @@ impl Stream {
             let last = String::from_utf8_lossy(&self.last_msg_id);
             return Err(JsError::STREAM_WRONG_LAST_MSG_ID.with("id", last));
         }
-        effects.rollup = self.check_rollup(headers.rollup)?;
+        effects.rollup = self.limits.check_rollup(headers.rollup)?;
         headers.ttl.check_valid()?;
         effects.set_times(headers, &self.limits);
         effects.set_schedule(publish.headers, headers, &self.limits);
@@ -255,24 +255,6 @@ impl Stream {
                     .with("seq", self.contents.assigned_totals().last_seq))
             }
             _ => Ok(()),
-        }
-    }
-
-    pub(super) fn check_rollup<'a>(
-        &self,
-        rollup: Option<Rollup<'a>>,
-    ) -> Result<Option<Rollup<'a>>, Refusal> {
-        match rollup {
-            None => Ok(None),
-            Some(_) if !self.limits.rollup => {
-                Err(JsError::STREAM_ROLLUP_FAILED.with_err("rollup not permitted"))
-            }
-            Some(Rollup::Unknown(value)) => {
-                let value = String::from_utf8_lossy(value).to_lowercase();
-                let text = format!("rollup value invalid: {value:?}");
-                Err(JsError::STREAM_ROLLUP_FAILED.with_err(text))
-            }
-            known => Ok(known),
         }
     }
 
@@ -348,7 +330,7 @@ impl Stream {
         self.contents.mark_before(lsn);
         let subject = known.unwrap_or_else(|| self.contents.intern(publish.subject));
         let entry = Entry::new(subject, weight, !publish.headers.is_empty(), now);
-        self.note_republish(seq, subject);
+        self.routes.stored(seq, subject, &mut self.contents);
         self.add(publish.subject, entry, effects, When::Committed(lsn));
         Ok(Admitted::Sequenced { seq, lsn })
     }
@@ -476,7 +458,7 @@ impl Stream {
         let mut effects = self.replayed_effects(headers.msg_id, headers.rollup, record.timestamp);
         effects.set_times(&headers, &self.limits);
         effects.set_schedule(record.headers, &headers, &self.limits);
-        self.note_source(headers.source);
+        self.sourced.note(headers.source);
         let subject = self.contents.intern(record.subject);
         let entry = Entry::new(subject, weight, has_headers, record.timestamp);
         self.add(record.subject, entry, &effects, When::Replayed);
@@ -519,6 +501,30 @@ impl Stream {
             effects.schedule = record.headers;
         }
         self.advance(record.subject, &effects, record.seq.0, record.timestamp, When::Replayed);
+    }
+}
+
+impl Limits {
+    /// What a rollup header asks for.
+    ///
+    /// # Errors
+    /// 10050: the stream does not allow it, or it is none.
+    pub(super) fn check_rollup<'a>(
+        &self,
+        rollup: Option<Rollup<'a>>,
+    ) -> Result<Option<Rollup<'a>>, Refusal> {
+        match rollup {
+            None => Ok(None),
+            Some(_) if !self.rollup => {
+                Err(JsError::STREAM_ROLLUP_FAILED.with_err("rollup not permitted"))
+            }
+            Some(Rollup::Unknown(value)) => {
+                let value = String::from_utf8_lossy(value).to_lowercase();
+                let text = format!("rollup value invalid: {value:?}");
+                Err(JsError::STREAM_ROLLUP_FAILED.with_err(text))
+            }
+            known => Ok(known),
+        }
     }
 }
 

@@ -125,7 +125,12 @@ impl Stream {
         let mut whole = *publish;
         if self.limits.counter {
             let staged = staged.counters.get(publish.subject);
-            let counted = counted.insert(self.count(publish, &headers, staged)?);
+            let counted = counted.insert(self.counters.count(
+                &mut self.contents,
+                publish,
+                &headers,
+                staged,
+            )?);
             whole = counted.publish(publish);
             self.check_size(&whole)?;
         }
@@ -154,7 +159,7 @@ impl Stream {
             let error = JsError::ATOMIC_PUBLISH_UNSUPPORTED_HEADER_BATCH;
             return Err(error.with("header", "Nats-Expected-Last-Msg-Id"));
         }
-        self.check_increment(publish, headers)?;
+        self.limits.check_increment(publish, headers)?;
         if !headers.expected_stream.is_empty()
             && headers.expected_stream != self.config.name.as_bytes()
         {
@@ -188,7 +193,7 @@ impl Stream {
                 |subject: &[u8]| Some(staged.subjects.get(subject)?.is_schedule);
             self.check_scheduling(publish, headers, now, ends_with_schedule)?;
         }
-        effects.rollup = self.check_rollup(headers.rollup)?;
+        effects.rollup = self.limits.check_rollup(headers.rollup)?;
         check_staged_rollup(publish, effects.rollup, staged)?;
         Ok(effects)
     }
@@ -309,10 +314,11 @@ impl Stream {
                 let subject = self.contents.intern(publish.subject);
                 let has_headers = !publish.headers.is_empty();
                 let entry = Entry::new(subject, publish.weight(), has_headers, now);
-                self.note_republish(seq, subject);
+                self.routes.stored(seq, subject, &mut self.contents);
                 self.add(publish.subject, entry, &message.effects, when);
                 if let Some(counted) = &message.counted {
-                    self.know_counter(publish.subject, seq, counted.counter.clone());
+                    let counter = counted.counter.clone();
+                    self.counters.know(&self.contents, publish.subject, seq, counter);
                 }
             } else {
                 self.advance(publish.subject, &message.effects, seq, now, when);

@@ -6,7 +6,9 @@
 
 use super::Stream;
 use super::admit::{Admitted, Effects, Publish, Refusal};
+use super::contents::Contents;
 use super::headers::PublishHeaders;
+use super::limits::Limits;
 use crate::budget::Budget;
 use nuthatch_log::{LogAccess, RecordRef, Seq, Timestamp};
 use nuthatch_protocol::decimal::Decimal;
@@ -51,7 +53,7 @@ struct CachedTotal {
 /// The values of counters that are known, by subject id. Ids are given anew when nothing is left of
 /// a subject; the sequence tells.
 #[derive(Default, Debug)]
-pub(super) struct Counters {
+pub struct Counters {
     known: FxHashMap<u32, CachedTotal>,
     bytes: usize,
 }
@@ -71,6 +73,94 @@ impl Counters {
             self.bytes -= before.size();
         }
     }
+
+    /// A message of a counter stream that is to be stored: with the new total in it. `staged` is what
+    /// the counter stands at inside a batch that is being checked.
+    pub(super) fn count(
+        &self,
+        contents: &mut Contents,
+        publish: &Publish<'_>,
+        found: &PublishHeaders<'_>,
+        staged: Option<&Counter>,
+    ) -> Result<Counted, Refusal> {
+        if found.incr.is_empty() {
+            return Err(JsError::MESSAGE_INCR_MISSING);
+        }
+        let mut increment = Decimal::parse(found.incr).ok_or(JsError::MESSAGE_INCR_INVALID)?;
+        let mut counter = match staged {
+            Some(counter) => counter.clone(),
+            None => self.current(contents, publish.subject)?,
+        };
+        let mut block = publish.headers.to_vec();
+        if !found.source.is_empty() {
+            // Where the source's counter stands counts, not by how much it grew then: so the sum is
+            // right whatever was missed.
+            increment = counter
+                .follow(found.source, publish.subject, publish.body)
+                .ok_or(JsError::MESSAGE_COUNTER_BROKEN)?;
+            headers::set(&mut block, INCREMENT, increment.to_string().as_bytes());
+        }
+        counter.total = counter.total.plus(&increment);
+        if !counter.sources.is_empty() {
+            let json = serde_json::to_vec(&counter.sources)
+                .map_err(|_| JsError::MESSAGE_COUNTER_BROKEN)?;
+            headers::set(&mut block, SOURCES, &json);
+        }
+        let body = counter.body();
+        Ok(Counted { counter, headers: block, body })
+    }
+
+    /// Value of a counter by assigned state.
+    fn current(&self, contents: &mut Contents, subject: &[u8]) -> Result<Counter, Refusal> {
+        let Some((id, seq)) = last_counted(contents, subject) else {
+            return Ok(Counter::default());
+        };
+        match self.get(id, seq) {
+            Some(CachedTotal { counter: Some(counter), .. }) => Ok(counter.clone()),
+            Some(_) => Err(JsError::MESSAGE_COUNTER_BROKEN),
+            None => {
+                let why =
+                    format!("message {seq} with the counter's value is being read, try again");
+                Err(JsError::STREAM_STORE_FAILED.with_err(why))
+            }
+        }
+    }
+
+    /// The message that must be read ([`Counters::learn`]) before anything is added to a
+    /// counter; `None` if its value is known.
+    pub fn unknown(&self, contents: &mut Contents, subject: &[u8]) -> Option<Seq> {
+        let (id, seq) = last_counted(contents, subject)?;
+        self.get(id, seq).is_none().then_some(Seq(seq))
+    }
+
+    /// Takes note of the value in a stored message.
+    pub fn learn(&mut self, contents: &Contents, record: &RecordRef<'_>) {
+        if let Some(id) = contents.subjects().find(record.subject) {
+            let known = CachedTotal { seq: record.seq.0, counter: Counter::read(record) };
+            self.set(id, known);
+        }
+    }
+
+    /// Caches the value of message `seq` as that of its counter.
+    pub(super) fn know(&mut self, contents: &Contents, subject: &[u8], seq: u64, counter: Counter) {
+        if let Some(id) = contents.subjects().find(subject) {
+            self.set(id, CachedTotal { seq, counter: Some(counter) });
+        }
+    }
+
+    /// The total in message `seq`, for its acknowledgement.
+    #[must_use]
+    pub fn total(&self, contents: &Contents, subject: &[u8], seq: u64) -> Option<&Decimal> {
+        let id = contents.subjects().find(subject)?;
+        Some(&self.get(id, seq)?.counter.as_ref()?.total)
+    }
+}
+
+/// Subject id and sequence of the message that holds a counter's value.
+fn last_counted(contents: &mut Contents, subject: &[u8]) -> Option<(u32, u64)> {
+    let id = contents.subjects().find(subject)?;
+    let seq = contents.last_of(id)?;
+    Some((id, seq))
 }
 
 impl CachedTotal {
@@ -137,7 +227,7 @@ fn read_total(body: &[u8]) -> Option<Decimal> {
     Decimal::parse(payload.val.as_bytes())
 }
 
-impl Stream {
+impl Limits {
     /// Checks an increment, before anything else is looked at.
     pub(super) fn check_increment(
         &self,
@@ -150,7 +240,7 @@ impl Stream {
         if Decimal::parse(found.incr).is_none() {
             return Err(JsError::MESSAGE_INCR_INVALID);
         }
-        if !self.limits.counter {
+        if !self.counter {
             return Err(JsError::MESSAGE_INCR_DISABLED);
         }
         if !publish.body.is_empty() {
@@ -164,92 +254,9 @@ impl Stream {
             || found.expected_last_subject_seq.is_some();
         if contradicts { Err(JsError::MESSAGE_INCR_INVALID) } else { Ok(()) }
     }
+}
 
-    /// A message of a counter stream that is to be stored: with the new total in it. `staged` is what
-    /// the counter stands at inside a batch that is being checked.
-    pub(super) fn count(
-        &mut self,
-        publish: &Publish<'_>,
-        found: &PublishHeaders<'_>,
-        staged: Option<&Counter>,
-    ) -> Result<Counted, Refusal> {
-        if found.incr.is_empty() {
-            return Err(JsError::MESSAGE_INCR_MISSING);
-        }
-        let mut increment = Decimal::parse(found.incr).ok_or(JsError::MESSAGE_INCR_INVALID)?;
-        let mut counter = match staged {
-            Some(counter) => counter.clone(),
-            None => self.current(publish.subject)?,
-        };
-        let mut block = publish.headers.to_vec();
-        if !found.source.is_empty() {
-            // Where the source's counter stands counts, not by how much it grew then: so the sum is
-            // right whatever was missed.
-            increment = counter
-                .follow(found.source, publish.subject, publish.body)
-                .ok_or(JsError::MESSAGE_COUNTER_BROKEN)?;
-            headers::set(&mut block, INCREMENT, increment.to_string().as_bytes());
-        }
-        counter.total = counter.total.plus(&increment);
-        if !counter.sources.is_empty() {
-            let json = serde_json::to_vec(&counter.sources)
-                .map_err(|_| JsError::MESSAGE_COUNTER_BROKEN)?;
-            headers::set(&mut block, SOURCES, &json);
-        }
-        let body = counter.body();
-        Ok(Counted { counter, headers: block, body })
-    }
-
-    /// Value of a counter by assigned state.
-    fn current(&mut self, subject: &[u8]) -> Result<Counter, Refusal> {
-        let Some((id, seq)) = self.last_counted(subject) else { return Ok(Counter::default()) };
-        match self.counters.get(id, seq) {
-            Some(CachedTotal { counter: Some(counter), .. }) => Ok(counter.clone()),
-            Some(_) => Err(JsError::MESSAGE_COUNTER_BROKEN),
-            None => {
-                let why =
-                    format!("message {seq} with the counter's value is being read, try again");
-                Err(JsError::STREAM_STORE_FAILED.with_err(why))
-            }
-        }
-    }
-
-    /// Subject id and sequence of the message that holds a counter's value.
-    fn last_counted(&mut self, subject: &[u8]) -> Option<(u32, u64)> {
-        let id = self.contents.subjects().find(subject)?;
-        let seq = self.contents.last_of(id)?;
-        Some((id, seq))
-    }
-
-    /// The message that must be read ([`Stream::learn_counter`]) before anything is added to a
-    /// counter; `None` if its value is known.
-    pub fn unknown_counter(&mut self, subject: &[u8]) -> Option<Seq> {
-        let (id, seq) = self.last_counted(subject)?;
-        self.counters.get(id, seq).is_none().then_some(Seq(seq))
-    }
-
-    /// Takes note of the value in a stored message.
-    pub fn learn_counter(&mut self, record: &RecordRef<'_>) {
-        if let Some(id) = self.contents.subjects().find(record.subject) {
-            let known = CachedTotal { seq: record.seq.0, counter: Counter::read(record) };
-            self.counters.set(id, known);
-        }
-    }
-
-    /// Caches the value of message `seq` as that of its counter.
-    pub(super) fn know_counter(&mut self, subject: &[u8], seq: u64, counter: Counter) {
-        if let Some(id) = self.contents.subjects().find(subject) {
-            self.counters.set(id, CachedTotal { seq, counter: Some(counter) });
-        }
-    }
-
-    /// The total in message `seq`, for its acknowledgement.
-    #[must_use]
-    pub fn counted(&self, subject: &[u8], seq: u64) -> Option<&Decimal> {
-        let id = self.contents.subjects().find(subject)?;
-        Some(&self.counters.get(id, seq)?.counter.as_ref()?.total)
-    }
-
+impl Stream {
     /// Stores a message of a counter stream whose other checks are done.
     #[cold]
     pub(super) fn store_counted<L: LogAccess>(
@@ -261,12 +268,12 @@ impl Stream {
         log: &mut L,
         budget: &Budget,
     ) -> Result<Admitted, Refusal> {
-        let counted = self.count(publish, found, None)?;
+        let counted = self.counters.count(&mut self.contents, publish, found, None)?;
         let whole = counted.publish(publish);
         self.check_size(&whole)?;
         let admitted = self.store(&whole, effects, now, log, budget)?;
         if let Admitted::Sequenced { seq, .. } = admitted {
-            self.know_counter(publish.subject, seq, counted.counter);
+            self.counters.know(&self.contents, publish.subject, seq, counted.counter);
         }
         Ok(admitted)
     }

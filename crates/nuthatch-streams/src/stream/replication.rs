@@ -11,7 +11,9 @@ use super::headers::{NO_HEADERS, PublishHeaders, scan};
 use super::messages::{Entry, MAX_WEIGHT_BYTES};
 use super::{LAST_SEQ_MAX, Stream};
 use crate::budget::Budget;
-use crate::records::{Advance, AdvanceRollup};
+use crate::records::{
+    Advance, AdvanceRollup, DecodeError, FieldReader, put_bytes, put_u32, put_u64,
+};
 use nuthatch_log::{LogAccess, Lsn, RecordKind, RecordRef, Seq, Timestamp, Urgency};
 use nuthatch_protocol::js::{RetentionPolicy, Time};
 use nuthatch_protocol::jserror::JsError;
@@ -40,8 +42,64 @@ impl Replica {
     }
 }
 
-/// Sequence of the last message of each source, by the source's key.
-pub type Sourced = BTreeMap<Box<[u8]>, u64>;
+/// How far a stream has come with its sources: the sequence of the last message of each, by the
+/// source's key. It only grows.
+#[derive(Clone, PartialEq, Eq, Default, Debug)]
+pub struct Sourced {
+    last: BTreeMap<Box<[u8]>, u64>,
+}
+
+impl Sourced {
+    /// The sequence of the last message that came from a source; 0 if none did.
+    #[must_use]
+    pub fn last(&self, key: &[u8]) -> u64 {
+        self.last.get(key).copied().unwrap_or(0)
+    }
+
+    /// A message with this header was stored.
+    pub(super) fn note(&mut self, header: &[u8]) {
+        if !header.is_empty()
+            && let Some((key, seq)) = read_source(header)
+        {
+            self.come_to(key, seq);
+        }
+    }
+
+    fn come_to(&mut self, key: Box<[u8]>, seq: u64) {
+        let last = self.last.entry(key).or_insert(0);
+        *last = seq.max(*last);
+    }
+
+    /// True if a message with this header was stored before.
+    fn has(&self, header: &[u8]) -> bool {
+        read_source(header).is_some_and(|(key, seq)| seq <= self.last(&key))
+    }
+
+    /// Appends it.
+    pub(super) fn encode(&self, out: &mut Vec<u8>) {
+        put_u32(out, self.last.len() as u32);
+        for (key, &seq) in &self.last {
+            put_bytes(out, key);
+            put_u64(out, seq);
+        }
+    }
+
+    /// The reverse of [`Sourced::encode`].
+    ///
+    /// # Errors
+    /// [`DecodeError`] if it is not understood.
+    pub(super) fn decode(reader: &mut FieldReader<'_>) -> Result<Self, DecodeError> {
+        let mut sourced = Self::default();
+        for _ in 0..reader.count(SOURCED_BYTES_MIN)? {
+            let key = reader.bytes()?.into();
+            sourced.come_to(key, reader.u64()?);
+        }
+        Ok(sourced)
+    }
+}
+
+/// Bytes of one source's position, at least.
+const SOURCED_BYTES_MIN: usize = 4 + 8;
 
 /// The key of a source and the sequence in a `Nats-Stream-Source` header
 /// `<stream> <sequence> <filters> <destinations> <subject> <origin>`, where the last part tells
@@ -58,20 +116,10 @@ pub fn read_source(header: &[u8]) -> Option<(Box<[u8]>, u64)> {
 }
 
 impl Stream {
-    /// The sequence of the last message that came from a source; 0 if none did.
+    /// How far it has come with its sources.
     #[must_use]
-    pub fn sourced(&self, key: &[u8]) -> u64 {
-        self.sourced.get(key).copied().unwrap_or(0)
-    }
-
-    /// A message with this header was stored.
-    pub(super) fn note_source(&mut self, header: &[u8]) {
-        if !header.is_empty()
-            && let Some((key, seq)) = read_source(header)
-        {
-            let last = self.sourced.entry(key).or_insert(0);
-            *last = seq.max(*last);
-        }
+    pub const fn sourced(&self) -> &Sourced {
+        &self.sourced
     }
 
     /// A mirror takes over a message of its origin, with sequence and time. Those that it has are
@@ -88,7 +136,7 @@ impl Stream {
         if copy.seq < self.contents.messages().next() {
             return Ok(None);
         }
-        Self::check_sequence(copy.seq)?;
+        check_sequence(copy.seq)?;
         let publish = copy.publish();
         let weight = publish.weight();
         if weight > MAX_WEIGHT_BYTES {
@@ -111,9 +159,9 @@ impl Stream {
         let effects = self.copied_effects(&publish, at);
         let subject = self.contents.intern(publish.subject);
         let entry = Entry::new(subject, weight, !publish.headers.is_empty(), at);
-        self.note_republish(copy.seq, subject);
+        self.routes.stored(copy.seq, subject, &mut self.contents);
         if !publish.headers.is_empty() {
-            self.note_source(scan(publish.headers).source);
+            self.sourced.note(scan(publish.headers).source);
         }
         self.add(publish.subject, entry, &effects, When::Committed(lsn));
         Ok(Some(lsn))
@@ -129,15 +177,6 @@ impl Stream {
         effects.set_times(&found, &self.limits);
         effects.set_schedule(publish.headers, &found, &self.limits);
         effects
-    }
-
-    /// Sequences given by another server, or by a client that restores, are accepted as long as the
-    /// stream does not run out of them.
-    fn check_sequence(seq: u64) -> Result<(), Refusal> {
-        if seq > LAST_SEQ_MAX {
-            return Err(JsError::STREAM_STORE_FAILED.with_err("sequence too far ahead"));
-        }
-        Ok(())
     }
 
     fn check_budget(&self, publish: &Publish<'_>, budget: &Budget) -> Result<(), Refusal> {
@@ -167,7 +206,7 @@ impl Stream {
         if seq < self.contents.messages().next() {
             return Ok(None);
         }
-        Self::check_sequence(seq)?;
+        check_sequence(seq)?;
         let mut body = Vec::new();
         Advance { rollup: AdvanceRollup::None, msg_id: b"" }.encode(&mut body);
         // Its times are those of the origin.
@@ -202,8 +241,8 @@ impl Stream {
         let publish = copy.publish();
         let found = if publish.headers.is_empty() { NO_HEADERS } else { scan(publish.headers) };
         let now = log.now().max(self.contents.assigned_totals().last_at);
-        if self.is_sourced(&found) || self.is_known_id(&found, now) {
-            self.note_source(found.source);
+        if self.sourced.has(found.source) || self.is_known_id(&found, now) {
+            self.sourced.note(found.source);
             return Ok(None);
         }
         self.check_size(&publish)?;
@@ -219,15 +258,11 @@ impl Stream {
             }
             self.store(&publish, &effects, now, log, budget)?
         };
-        self.note_source(found.source);
+        self.sourced.note(found.source);
         Ok(match admitted {
             Admitted::Sequenced { lsn, .. } => Some(lsn),
             Admitted::Duplicate { .. } => None,
         })
-    }
-
-    fn is_sourced(&self, found: &PublishHeaders<'_>) -> bool {
-        read_source(found.source).is_some_and(|(key, seq)| seq <= self.sourced(&key))
     }
 
     fn is_known_id(&mut self, found: &PublishHeaders<'_>, now: Timestamp) -> bool {
@@ -236,5 +271,35 @@ impl Stream {
         }
         self.dedup.sweep(now, self.limits.window_ns);
         self.dedup.find(hash_id(found.msg_id)).is_some()
+    }
+}
+
+/// Sequences given by another server, or by a client that restores, are accepted as long as the
+/// stream does not run out of them.
+fn check_sequence(seq: u64) -> Result<(), Refusal> {
+    if seq > LAST_SEQ_MAX {
+        return Err(JsError::STREAM_STORE_FAILED.with_err("sequence too far ahead"));
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_source_is_followed_by_name_filter_and_origin_and_never_back() {
+        let mut sourced = Sourced::default();
+        sourced.note(b"A 7 > > a.x");
+        sourced.note(b"A 3 > > a.y");
+        sourced.note(b"");
+        sourced.note(b"not a source");
+        assert!(sourced.has(b"A 7 > > a.z") && !sourced.has(b"A 8 > > a.z"));
+        assert!(!sourced.has(b"A 1 other > a.z"));
+        let (key, _) = read_source(b"A 7 > > a.x").expect("a source");
+        assert_eq!((sourced.last(&key), sourced.last(b"none")), (7, 0));
+        let mut out = Vec::new();
+        sourced.encode(&mut out);
+        assert_eq!(Sourced::decode(&mut FieldReader::new(&out)), Ok(sourced));
     }
 }

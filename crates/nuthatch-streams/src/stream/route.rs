@@ -1,7 +1,7 @@
 //! Transforms of subjects: the subject that a publish is stored under, and the one that it is
 //! published again on (`subject_transform`, `republish`).
 
-use super::Stream;
+use super::contents::Contents;
 use nuthatch_log::LogAccess;
 use nuthatch_protocol::headers;
 use nuthatch_protocol::js::{StreamConfig, SubjectTransformConfig, Time};
@@ -47,33 +47,17 @@ impl Routes {
         });
         Self { input: config.subject_transform.as_ref().and_then(compile), republish }
     }
-}
 
-/// A message to publish again.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Again {
-    /// Its sequence.
-    pub seq: u64,
-    /// The last sequence on its subject before it; 0 if there was none.
-    pub before: u64,
-}
-
-impl Stream {
     /// The transform of incoming subjects.
     #[must_use]
-    pub const fn input_transform(&self) -> Option<&Transform> {
-        self.routes.input.as_ref()
+    pub const fn input(&self) -> Option<&Transform> {
+        self.input.as_ref()
     }
 
     /// The stream's own transform of a subject that comes in; `false` if it does not match.
     #[inline]
-    pub fn map_subject<L: LogAccess>(
-        &self,
-        subject: &[u8],
-        out: &mut Vec<u8>,
-        log: &mut L,
-    ) -> bool {
-        let Some(transform) = self.input_transform() else { return false };
+    pub fn map<L: LogAccess>(&self, subject: &[u8], out: &mut Vec<u8>, log: &mut L) -> bool {
+        let Some(transform) = self.input() else { return false };
         let entropy = if transform.is_random() { log.entropy() as u32 } else { 0 };
         out.clear();
         transform.apply(subject, entropy, out)
@@ -81,9 +65,9 @@ impl Stream {
 
     /// Notes a message that is about to be stored, if it may have to be published again.
     #[inline]
-    pub(super) fn note_republish(&mut self, seq: u64, subject: u32) {
-        if let Some(republish) = &mut self.routes.republish {
-            let before = self.contents.last_of(subject).unwrap_or(0);
+    pub(super) fn stored(&mut self, seq: u64, subject: u32, contents: &mut Contents) {
+        if let Some(republish) = &mut self.republish {
+            let before = contents.last_of(subject).unwrap_or(0);
             republish.waiting.push_back((seq, before));
         }
     }
@@ -92,27 +76,27 @@ impl Stream {
     #[inline]
     #[must_use]
     pub fn republishes(&self) -> bool {
-        self.routes.republish.is_some()
+        self.republish.is_some()
     }
 
-    /// The next message that readers see by now and that has not been published again.
-    pub fn next_republish(&mut self) -> Option<Again> {
-        let last = self.contents.committed_totals().last_seq;
-        let waiting = &mut self.routes.republish.as_mut()?.waiting;
+    /// The next message up to `last` that has not been published again.
+    pub(super) fn next_republish(&mut self, last: u64) -> Option<Again> {
+        let waiting = &mut self.republish.as_mut()?.waiting;
         let &(seq, before) = waiting.front().filter(|(seq, _)| *seq <= last)?;
         waiting.pop_front();
         Some(Again { seq, before })
     }
 
-    /// The subject and headers under which a message is published again, and whether its payload
+    /// The subject and headers under which a message of a stream is published again, and whether its payload
     /// goes with it; `None` if its subject is not one of those.
     #[must_use]
     pub fn republished(
         &self,
+        stream: &str,
         again: Again,
         record: &nuthatch_log::RecordRef<'_>,
     ) -> Option<(Vec<u8>, Vec<u8>, bool)> {
-        let republish = self.routes.republish.as_ref()?;
+        let republish = self.republish.as_ref()?;
         let mut subject = Vec::new();
         let entropy = again.seq as u32;
         if !republish.transform.apply(record.subject, entropy, &mut subject)
@@ -127,7 +111,7 @@ impl Stream {
             text
         };
         let time = Time(record.timestamp.0).to_string();
-        headers::append(&mut block, b"Nats-Stream", self.config.name.as_bytes());
+        headers::append(&mut block, b"Nats-Stream", stream.as_bytes());
         headers::append(&mut block, b"Nats-Subject", record.subject);
         headers::append(&mut block, b"Nats-Sequence", &number(again.seq));
         headers::append(&mut block, b"Nats-Time-Stamp", time.as_bytes());
@@ -137,5 +121,36 @@ impl Stream {
             headers::append(&mut block, b"Nats-Msg-Size", &size);
         }
         Some((subject, block, !republish.headers_only))
+    }
+}
+
+/// A message to publish again.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Again {
+    /// Its sequence.
+    pub seq: u64,
+    /// The last sequence on its subject before it; 0 if there was none.
+    pub before: u64,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use nuthatch_protocol::js::RePublish;
+
+    #[test]
+    fn what_is_stored_is_published_again_once_and_not_before_readers_see_it() {
+        let republish = RePublish { src: ">".into(), dest: "again.>".into(), headers_only: false };
+        let config = StreamConfig { republish: Some(republish), ..StreamConfig::default() };
+        let mut routes = Routes::new(&config);
+        let limits = crate::stream::Limits::new(&config);
+        let mut contents = Contents::new(1, &limits, 0);
+        routes.stored(1, 0, &mut contents);
+        routes.stored(2, 0, &mut contents);
+        assert_eq!(routes.next_republish(0), None);
+        assert_eq!(routes.next_republish(1), Some(Again { seq: 1, before: 0 }));
+        assert_eq!(routes.next_republish(1), None);
+        assert_eq!(routes.next_republish(9).map(|again| again.seq), Some(2));
+        assert!(routes.republishes() && routes.input().is_none());
     }
 }

@@ -2,7 +2,7 @@
 //! snapshots, and how a stream is recovered from it.
 
 use super::dedup::Remembered;
-use super::{MAX_WEIGHT_BYTES, Stream};
+use super::{MAX_WEIGHT_BYTES, Sourced, Stream};
 use crate::records::{
     DecodeError, FieldReader, put_bytes, put_config, put_i64, put_u32, put_u64, put_u128,
     read_config,
@@ -22,8 +22,6 @@ const GAP_BYTES: usize = 8 + 8;
 /// Sequences in a row that do not live are written as a gap from this number on: a bitmap takes
 /// memory for each 65,536 of them.
 pub(super) const GAP_MIN: u64 = 1 << 16;
-/// Bytes of one source's position, at least.
-const SOURCED_BYTES_MIN: usize = 4 + 8;
 /// Bytes of one time to live.
 const TTL_BYTES: usize = 8 + 4;
 /// Bytes of one schedule.
@@ -152,11 +150,7 @@ impl Stream {
         let written = self.contents.timers().markers().serialize_into(&mut markers);
         written.expect("writing to memory does not fail");
         put_bytes(out, &markers);
-        put_u32(out, self.sourced.len() as u32);
-        for (key, &seq) in &self.sourced {
-            put_bytes(out, key);
-            put_u64(out, seq);
-        }
+        self.sourced.encode(out);
         let schedules = self.contents.schedules().sorted();
         put_u32(out, schedules.len() as u32);
         for (seq, due) in schedules {
@@ -243,10 +237,7 @@ impl Stream {
         let markers = RoaringTreemap::deserialize_from(reader.bytes()?)
             .map_err(|_| DecodeError::Damaged { what: "delete markers" })?;
         self.contents.timers_mut().restore(ttls, markers);
-        for _ in 0..reader.count(SOURCED_BYTES_MIN)? {
-            let key = reader.bytes()?.into();
-            self.sourced.insert(key, reader.u64()?);
-        }
+        self.sourced = Sourced::decode(reader)?;
         Ok(())
     }
 

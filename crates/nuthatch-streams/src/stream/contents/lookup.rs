@@ -32,6 +32,33 @@ pub struct Selection {
     first: u64,
 }
 
+impl Selection {
+    /// The messages that a pattern (empty: any) selects now, for [`Selection::next`].
+    #[must_use]
+    pub fn new(contents: &Contents, pattern: &[u8]) -> Self {
+        if matches!(pattern, b"" | b">") {
+            return Self { ids: None, first: 0 };
+        }
+        let ids = contents.ids_matching(pattern);
+        let first = ids.iter().map(|&id| contents.subjects.first_bound(id)).min();
+        Self { ids: Some(ids), first: first.unwrap_or(u64::MAX) }
+    }
+
+    /// The first message at or after `from` that is selected.
+    #[must_use]
+    pub fn next(&self, contents: &Contents, from: Seq) -> Option<Seq> {
+        let mut at = contents.next_live(Seq(from.0.max(self.first)));
+        let Some(ids) = &self.ids else { return at };
+        while let Some(seq) = at {
+            if contents.get(seq).is_some_and(|meta| ids.binary_search(&meta.subject).is_ok()) {
+                break;
+            }
+            at = contents.next_live(seq.next());
+        }
+        at
+    }
+}
+
 /// `STREAM.MSG.GET` and the JSON form of `DIRECT.GET`.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct GetMessage {
@@ -63,38 +90,13 @@ impl Contents {
             None => Seq(request.seq),
         };
         if !request.next_by_subj.is_empty() {
-            let next = self.next_of(&self.selection(request.next_by_subj.as_bytes()), from);
+            let next = Selection::new(self, request.next_by_subj.as_bytes()).next(self, from);
             next.map_or(Lookup::Missing, Lookup::Found)
         } else if from.0 > 0 {
             self.get(from).map_or(Lookup::Missing, |_| Lookup::Found(from))
         } else {
             self.last_matching(request.last_by_subj.as_bytes())
         }
-    }
-
-    /// The messages that a pattern (empty: any) selects now, for [`Contents::next_of`].
-    #[must_use]
-    pub fn selection(&self, pattern: &[u8]) -> Selection {
-        if matches!(pattern, b"" | b">") {
-            return Selection { ids: None, first: 0 };
-        }
-        let ids = self.ids_matching(pattern);
-        let first = ids.iter().map(|&id| self.subjects.first_bound(id)).min();
-        Selection { ids: Some(ids), first: first.unwrap_or(u64::MAX) }
-    }
-
-    /// The first message at or after `from` that is selected.
-    #[must_use]
-    pub fn next_of(&self, selection: &Selection, from: Seq) -> Option<Seq> {
-        let mut at = self.next_live(Seq(from.0.max(selection.first)));
-        let Some(ids) = &selection.ids else { return at };
-        while let Some(seq) = at {
-            if self.get(seq).is_some_and(|meta| ids.binary_search(&meta.subject).is_ok()) {
-                break;
-            }
-            at = self.next_live(seq.next());
-        }
-        at
     }
 
     /// Ids of the subjects that match, in order.
