@@ -88,20 +88,20 @@ impl<T> Consumer<T> {
         let seq = ack.stream_seq.0;
         let Some(entry) = self.pending.remove(seq) else {
             if !self.exhausted.is_empty() && self.exhausted.remove(seq) {
-                self.logging.dirty = true;
+                self.logging.changed();
                 release(env, seq);
             }
             return;
         };
         self.acked(env, seq);
         if sample && self.terms.sample_percent > 0 {
-            let sent_at = entry.deadline.saturating_sub(self.wait_after(entry.delivered));
+            let sent_at = entry.deadline.saturating_sub(self.terms.wait_after(entry.delivered));
             self.sample(env, ack, sent_at);
         }
     }
 
     fn acked<I, L: LogAccess, S>(&mut self, env: &mut Env<'_, I, L, S>, seq: u64) {
-        self.logging.dirty = true;
+        self.logging.changed();
         self.activity.acked = env.log.now().0;
         self.move_floor();
         release(env, seq);
@@ -116,7 +116,7 @@ impl<T> Consumer<T> {
             return;
         }
         self.pending.remove_through(ack.stream_seq.0, |entry| release(env, entry.seq));
-        self.logging.dirty = true;
+        self.logging.changed();
         self.activity.acked = env.log.now().0;
         self.move_floor();
     }
@@ -154,7 +154,7 @@ impl<T> Consumer<T> {
             Some(delay) => {
                 self.pending.postpone(seq, env.log.now().0.saturating_add(delay));
             }
-            None if self.is_spent(entry.delivered) => self.exhaust(env, seq),
+            None if self.terms.is_spent(entry.delivered) => self.exhaust(env, seq),
             None => {
                 self.pending.make_due(seq);
             }
@@ -165,7 +165,7 @@ impl<T> Consumer<T> {
         // What is due again already, after a nak say, stays so: as upstream.
         if let Some(entry) = self.pending.get(seq).filter(|entry| entry.place == PendingPlace::Out)
         {
-            let deadline = now.saturating_add(self.wait_after(entry.delivered));
+            let deadline = now.saturating_add(self.terms.wait_after(entry.delivered));
             self.pending.postpone(seq, deadline);
         }
     }
@@ -187,11 +187,6 @@ impl<T> Consumer<T> {
         self.confirm(env, ack.reply);
     }
 
-    /// True if a message was delivered as often as it may be.
-    pub(super) fn is_spent(&self, delivered: u32) -> bool {
-        self.terms.max_deliver > 0 && delivered >= self.terms.max_deliver
-    }
-
     /// Gives up on a message: it is not delivered again. Streams with interest or work-queue
     /// retention keep it, to be examined.
     pub(super) fn exhaust<I, L, S>(&mut self, env: &mut Env<'_, I, L, S>, seq: u64)
@@ -207,7 +202,7 @@ impl<T> Consumer<T> {
         {
             self.exhausted.remove(oldest);
         }
-        self.logging.dirty = true;
+        self.logging.changed();
         self.move_floor();
         let about = About {
             stream_seq: seq,

@@ -113,7 +113,7 @@ impl<T> Consumer<T> {
         S: Sink<Target = T>,
     {
         let Some(entry) = self.pending.remove(seq) else { return };
-        self.logging.dirty = true;
+        self.logging.changed();
         self.activity.acked = env.log.now().0;
         self.move_floor();
         let about = About {
@@ -217,7 +217,7 @@ impl<T> Consumer<T> {
         S: Sink<Target = T>,
     {
         while let Some(entry) = self.pending.next_due() {
-            if !self.is_spent(entry.delivered) {
+            if !self.terms.is_spent(entry.delivered) {
                 let delivered = entry.delivered.saturating_add(1);
                 return Ok(Candidate { seq: entry.seq, delivered });
             }
@@ -393,9 +393,9 @@ impl<T> Consumer<T> {
         let (seq, now) = (candidate.seq, env.log.now().0);
         let consumer_seq = self.next_consumer_seq;
         self.next_consumer_seq += 1;
-        self.logging.dirty = true;
+        self.logging.changed();
         self.activity.delivered = now;
-        let deadline = now.saturating_add(self.wait_after(candidate.delivered));
+        let deadline = now.saturating_add(self.terms.wait_after(candidate.delivered));
         if candidate.delivered > 1 {
             self.pending.redeliver(seq, deadline);
         } else {

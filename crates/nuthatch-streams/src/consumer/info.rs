@@ -69,7 +69,7 @@ impl<T> Consumer<T> {
         if self.is_memory() {
             return info;
         }
-        let marks = self.durable_marks(env.log.committed());
+        let marks = self.logging.durable(env.log.committed());
         (info.ack_floor.consumer_seq, info.ack_floor.stream_seq) =
             (marks.floor.consumer, marks.floor.stream);
         (info.delivered.consumer_seq, info.delivered.stream_seq) = marks.delivered;

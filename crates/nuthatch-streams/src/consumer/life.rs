@@ -372,7 +372,7 @@ impl<T> Consumer<T> {
         self.pending.expired(now, &mut expired);
         for &seq in &expired {
             let delivered = self.pending.get(seq).map_or(0, |entry| entry.delivered);
-            if self.is_spent(delivered) {
+            if self.terms.is_spent(delivered) {
                 self.exhaust(env, seq);
             } else {
                 self.pending.make_due(seq);

@@ -50,16 +50,16 @@ use crate::index::MessageIndex;
 use crate::sink::Sink;
 use advisory::send_unpinned;
 use cursor::Cursor;
-use nuthatch_log::{LogAccess, Lsn, Seq, Timestamp};
+use nuthatch_log::{LogAccess, Seq, Timestamp};
 use nuthatch_protocol::js::{AckPolicy, ConsumerConfig, Nanos};
 use nuthatch_protocol::jserror::JsError;
 use pending::Pending;
 use priority::Priorities;
+use progress::Logging;
 use pull::WaitQueue;
 use push::Push;
 use roaring::RoaringTreemap;
 use start::ACK_PENDING_MAX;
-use std::collections::VecDeque;
 
 /// Deadlines are met at most this much late, so that bursts expire together (nats-server's too).
 const ACK_WAIT_SLACK_NS: Nanos = 1_000_000;
@@ -100,6 +100,8 @@ enum Mode<T> {
 struct Terms {
     ack_policy: AckPolicy,
     ack_wait: Nanos,
+    /// In the place of `ack_wait`, after the first delivery and so on; the last one stays.
+    backoff: Box<[Nanos]>,
     /// 0: no limit.
     max_deliver: u32,
     /// At most `ACK_PENDING_MAX`.
@@ -151,31 +153,6 @@ struct Replay {
     until: u64,
     last_stored_at: i64,
     last_sent_at: i64,
-}
-
-/// Progress not yet logged, and the replies that wait for it.
-#[derive(Debug, Default)]
-struct Logging {
-    dirty: bool,
-    /// Frame of the last record.
-    logged: Lsn,
-    /// Reply subjects of double acks, with the frame they wait for once it is known.
-    confirmations: VecDeque<(Option<Lsn>, Box<[u8]>)>,
-    buffer: Vec<u8>,
-    /// Progress that is durable.
-    durable: Marks,
-    /// Progress in frames that were not durable when the newest of them was written, in their order.
-    in_flight: VecDeque<(Lsn, Marks)>,
-}
-
-/// The part of a logged progress that consumer info shows.
-#[derive(Clone, Copy, Default, Debug)]
-struct Marks {
-    floor: Floor,
-    /// Consumer sequence and stream sequence of the last delivery.
-    delivered: (u64, u64),
-    ack_pending: u64,
-    redelivered: u64,
 }
 
 /// When what last happened, ns since the epoch.
@@ -351,13 +328,6 @@ impl<T> Consumer<T> {
     {
         self.sync(env);
         self.run(env);
-    }
-
-    /// How long a message may stay out after its n-th delivery.
-    fn wait_after(&self, delivered: u32) -> Nanos {
-        let last = self.config.backoff.len().saturating_sub(1);
-        let step = (delivered.saturating_sub(1) as usize).min(last);
-        self.config.backoff.get(step).copied().unwrap_or(self.terms.ack_wait)
     }
 
     /// Follows the pending set with the acknowledgement floor.

@@ -16,7 +16,7 @@ impl<T> Consumer<T> {
     pub fn snapshot_state(&self, now: Timestamp) -> ConsumerState {
         let delivered_at = |entry: &Entry| {
             if entry.place == PendingPlace::Out && entry.deadline != i64::MAX {
-                entry.deadline.saturating_sub(self.wait_after(entry.delivered))
+                entry.deadline.saturating_sub(self.terms.wait_after(entry.delivered))
             } else {
                 now.0
             }

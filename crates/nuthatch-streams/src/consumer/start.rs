@@ -15,7 +15,7 @@ use crate::index::MessageIndex;
 use crate::sink::Sink;
 use nuthatch_log::{LogAccess, Seq, Timestamp};
 use nuthatch_protocol::js::{
-    ConsumerConfig, DeliverPolicy, ReplayPolicy, RetentionPolicy, StreamConfig, Time,
+    ConsumerConfig, DeliverPolicy, Nanos, ReplayPolicy, RetentionPolicy, StreamConfig, Time,
 };
 use nuthatch_protocol::wire::write::push_ack_prefix;
 use std::ops::RangeInclusive;
@@ -41,12 +41,25 @@ impl Terms {
         Self {
             ack_policy: config.ack_policy,
             ack_wait: config.ack_wait,
+            backoff: config.backoff.as_slice().into(),
             max_deliver: u32::try_from(config.max_deliver).unwrap_or(0),
             max_ack_pending: max_pending.unwrap_or(ACK_PENDING_MAX).min(ACK_PENDING_MAX),
             sample_percent: config.sample_freq.trim_end_matches('%').parse().unwrap_or(0),
             inactive_threshold,
             retained,
         }
+    }
+
+    /// How long a message may stay out after its n-th delivery.
+    pub(super) fn wait_after(&self, delivered: u32) -> Nanos {
+        let last = self.backoff.len().saturating_sub(1);
+        let step = (delivered.saturating_sub(1) as usize).min(last);
+        self.backoff.get(step).copied().unwrap_or(self.ack_wait)
+    }
+
+    /// True if a message was delivered as often as it may be.
+    pub(super) const fn is_spent(&self, delivered: u32) -> bool {
+        self.max_deliver > 0 && delivered >= self.max_deliver
     }
 }
 
@@ -201,7 +214,8 @@ impl<T> Consumer<T> {
             self.stream_changed(stream, env);
         }
         if old.ack_wait != self.config.ack_wait || old.backoff != self.config.backoff {
-            self.rearm(now.0);
+            self.pending
+                .rearm(|entry| now.0.saturating_add(self.terms.wait_after(entry.delivered)));
         }
         if old.deliver_subject != self.config.deliver_subject
             || old.rate_limit_bps != self.config.rate_limit_bps
@@ -284,16 +298,6 @@ impl<T> Consumer<T> {
         self.cursor.recount_later();
     }
 
-    /// Gives everything that is out its wait anew, counted from now.
-    fn rearm(&mut self, now: i64) {
-        let (backoff, ack_wait) = (&self.config.backoff, self.terms.ack_wait);
-        self.pending.rearm(|entry| {
-            let last = backoff.len().saturating_sub(1);
-            let step = (entry.delivered.saturating_sub(1) as usize).min(last);
-            now.saturating_add(backoff.get(step).copied().unwrap_or(ack_wait))
-        });
-    }
-
     /// Notes a pause that is in force and tells those who watch.
     fn announce_pause<I, L, S>(&mut self, env: &mut Env<'_, I, L, S>)
     where
@@ -327,8 +331,10 @@ impl<T> Consumer<T> {
         }
         self.settle_in(stream, env);
         self.activity.paused = self.pause_end(env.log.now()).is_some();
-        self.rearm(env.log.now().0);
-        self.all_durable();
+        let now = env.log.now().0;
+        self.pending.rearm(|entry| now.saturating_add(self.terms.wait_after(entry.delivered)));
+        let marks = self.marks();
+        self.logging.all_durable(marks);
         // Removals that happened in between are found by the first sync.
         self.cursor.recount_later();
         self.stop = Stop::EndOfStream;
