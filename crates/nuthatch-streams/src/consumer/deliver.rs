@@ -9,7 +9,7 @@ use super::pull::WaitQueue;
 use super::{Consumer, Env, Mode, Stop};
 use crate::index::MessageIndex;
 use crate::rules::WAIT_FOR_READABLE;
-use crate::sink::{AccountId, Delivery, Message, Sink};
+use crate::sink::{AccountId, Delivery, Sink};
 use nuthatch_log::{LogAccess, Read, Seq, StoredMessage};
 use nuthatch_protocol::js::AckPolicy;
 use nuthatch_protocol::wire::write::{AckReply, push_ack_reply, push_u64};
@@ -20,8 +20,6 @@ const ROUND_MESSAGES: u32 = 1_024;
 const ROUND_BYTES: u64 = 4 << 20;
 /// Messages passed over in one call because they do not match.
 const ROUND_LOOKS: u64 = 1 << 20;
-/// A replay at the original pace does not bother to wait for less than this.
-const REPLAY_MIN_DELAY_NS: i64 = 1_000_000;
 
 /// A consumer whose next message cannot be read asks for it again this often.
 const UNREADABLE_RECHECK_NS: i64 = 1_000_000_000;
@@ -131,20 +129,26 @@ impl<T> Consumer<T> {
         L: LogAccess,
         S: Sink<Target = T>,
     {
-        self.sweep_requests(env);
+        if self.mode.wants_sweep(env.log.now().0) {
+            self.sweep_requests(env);
+        }
         self.stop = match self.pause_end(env.log.now()) {
             Some(until) => Stop::Until(until),
             None => self.deliver_round(env),
         };
         if self.stop == Stop::Unreadable {
             self.activity.recheck_at = env.log.now().0.saturating_add(UNREADABLE_RECHECK_NS);
-            self.end_one_shots(env);
+            if self.mode.end_one_shots(env) {
+                self.activity.last = env.log.now().0;
+            }
         }
         if self.stop == Stop::EndOfStream {
             if self.replay.as_ref().is_some_and(|replay| self.cursor.next > replay.until) {
                 self.replay = None;
             }
-            self.end_one_shots(env);
+            if self.mode.end_one_shots(env) {
+                self.activity.last = env.log.now().0;
+            }
         }
     }
 
@@ -160,7 +164,7 @@ impl<T> Consumer<T> {
             return Stop::NoReceiver;
         }
         loop {
-            if let Some(stop) = self.receiver_stop(env.sink) {
+            if let Some(stop) = self.mode.stop(env.sink) {
                 return stop;
             }
             if budget.messages == 0 || budget.bytes == 0 {
@@ -187,21 +191,6 @@ impl<T> Consumer<T> {
                 Outcome::Refused => {}
                 Outcome::Stop(stop) => return stop,
             }
-        }
-    }
-
-    /// True if a receiver can be given a message, as far as that is known without one.
-    #[inline]
-    fn receiver_stop<S: Sink<Target = T>>(&mut self, sink: &mut S) -> Option<Stop> {
-        match &mut self.mode {
-            Mode::Pull(queue) => queue.is_empty().then_some(Stop::NoReceiver),
-            Mode::Push(push) => match &push.target {
-                None => Some(Stop::NoReceiver),
-                _ if push.flow.as_ref().is_some_and(|flow| flow.is_stalled()) => {
-                    Some(Stop::Stalled)
-                }
-                Some(target) => (!sink.ready(target)).then_some(Stop::SlowReceiver),
-            },
         }
     }
 
@@ -361,22 +350,9 @@ impl<T> Consumer<T> {
     /// Until when replay pace or rate limit hold a message back.
     #[inline]
     fn held_until(&self, stored: &StoredMessage<'_>, bytes: u64, now: i64) -> Option<i64> {
-        if let Some(replay) = &self.replay
-            && replay.last_sent_at != i64::MIN
-        {
-            let gap = stored.record.timestamp.0.saturating_sub(replay.last_stored_at);
-            let due = replay.last_sent_at.saturating_add(gap);
-            if gap > REPLAY_MIN_DELAY_NS && now < due {
-                return Some(due);
-            }
-        }
-        if let Mode::Push(push) = &self.mode
-            && let Some(rate) = &push.rate
-        {
-            let at = rate.allowed_at(bytes, now);
-            return (at > now).then_some(at);
-        }
-        None
+        let replay = self.replay.as_ref();
+        let held = replay.and_then(|replay| replay.held_until(stored.record.timestamp.0, now));
+        held.or_else(|| self.mode.held_until(bytes, now))
     }
 
     /// Keeps the books of a delivery that was taken.
@@ -408,42 +384,10 @@ impl<T> Consumer<T> {
                 self.pending.push(seq, consumer_seq, deadline);
             }
         }
-        match &mut self.mode {
-            Mode::Pull(queue) => {
-                self.activity.last = now;
-                settle_request(queue, env.sink, env.account, bytes, now);
-            }
-            Mode::Push(push) => {
-                if push.heartbeat_at != i64::MAX {
-                    push.heartbeat_at = now.saturating_add(self.config.idle_heartbeat);
-                }
-                if let Some(rate) = &mut push.rate {
-                    rate.spend(bytes, now);
-                }
-                if push.flow.as_mut().is_some_and(|flow| flow.sent(bytes)) {
-                    self.ask_flow_control(env);
-                }
-            }
+        if matches!(self.mode, Mode::Pull(_)) {
+            self.activity.last = now;
         }
-    }
-
-    /// Asks the client of a push consumer to say that it has come this far.
-    fn ask_flow_control<I, L, S>(&mut self, env: &mut Env<'_, I, L, S>)
-    where
-        L: LogAccess,
-        S: Sink<Target = T>,
-    {
-        let Mode::Push(push) = &mut self.mode else { return };
-        let Some(flow) = &mut push.flow else { return };
-        let stream = env.stream_name.as_bytes();
-        flow.ask(stream, self.config.name.as_bytes(), env.log.entropy());
-        let message = Message {
-            subject: self.config.deliver_subject.as_bytes(),
-            reply: &flow.request,
-            headers: b"NATS/1.0 100 FlowControl Request\r\n\r\n",
-            body: b"",
-        };
-        env.sink.publish(env.account, &message);
+        self.mode.delivered(env, &self.config, bytes, now);
     }
 
     /// The log cannot give a message back, now or ever: the consumer stops there and says so, once.
@@ -514,37 +458,6 @@ fn next_turn<S: Sink>(
         }
         queue.pop();
     }
-}
-
-/// Books a delivery on the request at the head of the queue.
-#[inline]
-fn settle_request<S: Sink>(
-    queue: &mut WaitQueue<S::Target>,
-    sink: &mut S,
-    account: AccountId,
-    bytes: u64,
-    now: i64,
-) {
-    let Some(head) = queue.head() else { return };
-    if head.bytes_left > 0 {
-        head.bytes_left -= bytes as i64;
-        if head.bytes_left == 0 {
-            head.remaining = 1;
-        }
-    }
-    head.remaining -= 1;
-    head.delivered += 1;
-    if head.heartbeat > 0 {
-        head.heartbeat_at = now.saturating_add(head.heartbeat);
-    }
-    if head.remaining > 0 {
-        return queue.rotate();
-    }
-    if head.bytes_left > 0 {
-        let headers = pending_headers(head.remaining, head.bytes_left);
-        send_status(sink, account, &head.reply, Status::BatchCompleted, &headers);
-    }
-    queue.pop();
 }
 
 /// A header block with the pin of the client that it is for.

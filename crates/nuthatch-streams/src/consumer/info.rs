@@ -17,7 +17,7 @@ impl<T> Consumer<T> {
     {
         self.sync(env);
         self.cursor.certify(env.index, &mut self.filter);
-        self.sweep_all_requests(env);
+        self.sweep_requests(env);
         let now = env.log.now();
         let pause_remaining = self.pause_end(now).map_or(0, |until| until - now.0);
         let (num_waiting, push_bound) = match &self.mode {

@@ -105,8 +105,8 @@ impl<T> Consumer<T> {
             return send_text(env.sink, env.account, pull.reply, code, &text, &[]);
         }
         self.priorities.keep_pin(&request, env.log.now().0);
-        if self.pull_is_full() {
-            self.sweep_all_requests(env);
+        if self.mode.is_full() {
+            self.sweep_requests(env);
         }
         if request.no_wait
             && let Some(status) = self.nothing_to_wait_for(env, &request)
@@ -114,7 +114,7 @@ impl<T> Consumer<T> {
             self.activity.last = env.log.now().0;
             return send_status(env.sink, env.account, pull.reply, status, &[]);
         }
-        if self.pull_is_full() {
+        if self.mode.is_full() {
             // A client with heartbeats notices by their absence; a refusal makes it ask in a loop.
             if request.idle_heartbeat == 0 {
                 let status = Status::ExceededMaxWaiting;
@@ -123,10 +123,6 @@ impl<T> Consumer<T> {
             return;
         }
         self.enqueue(env, pull.reply, request);
-    }
-
-    fn pull_is_full(&self) -> bool {
-        matches!(&self.mode, Mode::Pull(queue) if queue.is_full())
     }
 
     fn enqueue<I, L, S>(&mut self, env: &mut Env<'_, I, L, S>, reply: &[u8], request: PullRequest)
@@ -184,51 +180,21 @@ impl<T> Consumer<T> {
         if available == 0 {
             return (request.expires == 0).then_some(Status::NoMessages);
         }
-        self.sweep_all_requests(env);
-        let wanted = if let Mode::Pull(queue) = &self.mode { queue.wanted() } else { 0 };
+        self.sweep_requests(env);
+        let wanted = self.mode.wanted();
         (available < wanted).then_some(Status::RequestsPending)
     }
 
-    /// Ends what has expired and sends heartbeats, if any of that is due.
+    /// Looks at every waiting request: expiry, interest, heartbeat.
     pub(super) fn sweep_requests<I, L, S>(&mut self, env: &mut Env<'_, I, L, S>)
     where
         L: LogAccess,
         S: Sink<Target = T>,
     {
-        if let Mode::Pull(queue) = &self.mode
-            && queue.wake_at() <= env.log.now().0
-        {
-            self.sweep_all_requests(env);
-        }
-    }
-
-    /// Looks at every waiting request: expiry, interest, heartbeat.
-    pub(super) fn sweep_all_requests<I, L, S>(&mut self, env: &mut Env<'_, I, L, S>)
-    where
-        L: LogAccess,
-        S: Sink<Target = T>,
-    {
-        let now = env.log.now().0;
         let heartbeat = self.heartbeat_headers();
-        let Mode::Pull(queue) = &mut self.mode else { return };
-        let (sink, account) = (&mut *env.sink, env.account);
-        let last_active = &mut self.activity.last;
-        queue.sweep(|request| {
-            if request.expires <= now {
-                let headers = pending_headers(request.remaining, request.bytes_left);
-                send_status(sink, account, &request.reply, Status::RequestTimeout, &headers);
-                *last_active = request.expires.max(*last_active);
-                return false;
-            }
-            if !sink.refresh(&mut request.target) {
-                return false;
-            }
-            if request.heartbeat_at <= now {
-                send_status(sink, account, &request.reply, Status::IdleHeartbeat, &heartbeat);
-                request.heartbeat_at = now.saturating_add(request.heartbeat);
-            }
-            true
-        });
+        if let Some(at) = self.mode.sweep(env, &heartbeat) {
+            self.activity.last = at.max(self.activity.last);
+        }
     }
 
     fn heartbeat_headers(&self) -> [StatusHeader<'static>; 2] {
@@ -236,31 +202,6 @@ impl<T> Consumer<T> {
             StatusHeader::Number("Nats-Last-Consumer", self.next_consumer_seq - 1),
             StatusHeader::Number("Nats-Last-Stream", self.cursor.next.saturating_sub(1)),
         ]
-    }
-
-    /// The end of the stream is reached: requests that do not wait are over.
-    pub(super) fn end_one_shots<I, L, S>(&mut self, env: &mut Env<'_, I, L, S>)
-    where
-        L: LogAccess,
-        S: Sink<Target = T>,
-    {
-        let Mode::Pull(queue) = &mut self.mode else { return };
-        if !queue.has_one_shots() {
-            return;
-        }
-        let (sink, account) = (&mut *env.sink, env.account);
-        let mut ended = false;
-        queue.sweep(|request| {
-            let over = request.no_wait && (!request.has_expiry() || request.delivered > 0);
-            if over {
-                send_status(sink, account, &request.reply, Status::NoMessages, &[]);
-                ended = true;
-            }
-            !over
-        });
-        if ended {
-            self.activity.last = env.log.now().0;
-        }
     }
 
     /// Interest in the deliver subject may have changed (push) or a pull's inbox may be gone.
@@ -271,7 +212,7 @@ impl<T> Consumer<T> {
         S: Sink<Target = T>,
     {
         let now = env.log.now().0;
-        let Mode::Push(push) = &mut self.mode else { return self.sweep_all_requests(env) };
+        let Mode::Push(push) = &mut self.mode else { return self.sweep_requests(env) };
         let was_active = push.target.is_some();
         let (subject, group) = (&self.config.deliver_subject, &self.config.deliver_group);
         push.target = env.sink.resolve(env.account, subject.as_bytes(), group.as_bytes());
@@ -302,16 +243,14 @@ impl<T> Consumer<T> {
         if !listening && push.target.is_some() {
             self.interest_changed(env);
         }
-        matches!(&self.mode, Mode::Push(push) if push.target.is_some())
+        self.mode.has_receiver()
     }
 
     /// Decides when to look whether the consumer is still used.
     pub(super) fn watch_inactivity(&mut self, now: i64) {
         let threshold = self.terms.inactive_threshold;
-        let watched = match &self.mode {
-            Mode::Pull(_) => threshold > 0,
-            Mode::Push(push) => threshold > 0 && push.target.is_none(),
-        };
+        let is_used = matches!(self.mode, Mode::Push(_)) && self.mode.has_receiver();
+        let watched = threshold > 0 && !is_used;
         self.activity.check_at = if watched { now.saturating_add(threshold) } else { i64::MAX };
     }
 
@@ -322,11 +261,11 @@ impl<T> Consumer<T> {
         S: Sink<Target = T>,
     {
         let threshold = self.terms.inactive_threshold;
-        if let Mode::Push(push) = &self.mode {
-            return push.target.is_none();
+        if matches!(self.mode, Mode::Push(_)) {
+            return !self.mode.has_receiver();
         }
-        self.sweep_all_requests(env);
-        let waiting = matches!(&self.mode, Mode::Pull(queue) if !queue.is_empty());
+        self.sweep_requests(env);
+        let waiting = self.mode.has_receiver();
         // Clients may still be working on pending messages.
         let busy_until = self.pending.latest_deadline().unwrap_or(i64::MIN);
         let used_at = if waiting { now } else { self.activity.last.max(busy_until) };
@@ -413,10 +352,6 @@ impl<T> Consumer<T> {
         L: LogAccess,
         S: Sink<Target = T>,
     {
-        let Mode::Pull(queue) = &mut self.mode else { return };
-        while let Some(request) = queue.pop() {
-            let status = Status::ConsumerDeleted;
-            send_status(env.sink, env.account, &request.reply, status, &[]);
-        }
+        self.mode.end_all(env);
     }
 }

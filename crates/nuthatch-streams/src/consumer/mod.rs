@@ -26,6 +26,7 @@ mod env;
 mod filter;
 mod info;
 mod life;
+mod mode;
 mod pending;
 mod priority;
 mod progress;
@@ -50,19 +51,20 @@ use crate::index::MessageIndex;
 use crate::sink::Sink;
 use advisory::send_unpinned;
 use cursor::Cursor;
+use mode::Mode;
 use nuthatch_log::{LogAccess, Seq, Timestamp};
 use nuthatch_protocol::js::{AckPolicy, ConsumerConfig, Nanos};
 use nuthatch_protocol::jserror::JsError;
 use pending::Pending;
 use priority::Priorities;
 use progress::Logging;
-use pull::WaitQueue;
-use push::Push;
 use roaring::RoaringTreemap;
 use start::ACK_PENDING_MAX;
 
 /// Deadlines are met at most this much late, so that bursts expire together (nats-server's too).
 const ACK_WAIT_SLACK_NS: Nanos = 1_000_000;
+/// A replay at the original pace does not bother to wait for less than this.
+const REPLAY_MIN_DELAY_NS: Nanos = 1_000_000;
 /// Given up messages that are remembered, for information only, where acks do not remove messages.
 const EXHAUSTED_SHOWN_MAX: u64 = 4_096;
 
@@ -87,12 +89,6 @@ pub struct Consumer<T> {
     logging: Logging,
     activity: Activity,
     scratch: Scratch,
-}
-
-/// How messages reach clients.
-enum Mode<T> {
-    Pull(WaitQueue<T>),
-    Push(Push<T>),
 }
 
 /// The part of the configuration that the hot path reads.
@@ -153,6 +149,18 @@ struct Replay {
     until: u64,
     last_stored_at: i64,
     last_sent_at: i64,
+}
+
+impl Replay {
+    /// Until when a message that was stored at `stored_at` is held back.
+    fn held_until(&self, stored_at: i64, now: i64) -> Option<i64> {
+        if self.last_sent_at == i64::MIN {
+            return None;
+        }
+        let gap = stored_at.saturating_sub(self.last_stored_at);
+        let due = self.last_sent_at.saturating_add(gap);
+        (gap > REPLAY_MIN_DELAY_NS && now < due).then_some(due)
+    }
 }
 
 /// When what last happened, ns since the epoch.
@@ -241,7 +249,7 @@ impl<T> Consumer<T> {
     /// True if it has caught up (as far as is known) and has a receiver: new messages are wanted at
     /// once.
     pub fn has_caught_up(&self) -> bool {
-        matches!(self.stop, Stop::EndOfStream | Stop::NoneFits) && self.has_receiver()
+        matches!(self.stop, Stop::EndOfStream | Stop::NoneFits) && self.mode.has_receiver()
     }
 
     /// Waits for a slow receiver.
@@ -283,13 +291,6 @@ impl<T> Consumer<T> {
         Ok(())
     }
 
-    fn has_receiver(&self) -> bool {
-        match &self.mode {
-            Mode::Pull(queue) => !queue.is_empty(),
-            Mode::Push(push) => push.target.is_some(),
-        }
-    }
-
     /// The earliest moment at which `tick` is wanted. May be in the past: there is work left over.
     pub fn next_deadline(&self) -> Option<Timestamp> {
         let mut at = self.activity.check_at;
@@ -302,21 +303,14 @@ impl<T> Consumer<T> {
         if let Some(deadline) = self.pending.next_deadline() {
             at = at.min(deadline.saturating_add(ACK_WAIT_SLACK_NS));
         }
-        at = at.min(match &self.mode {
-            Mode::Pull(queue) => queue.wake_at(),
-            Mode::Push(push) => push.heartbeat_at,
-        });
+        at = at.min(self.mode.wake_at());
         at = at.min(self.priorities.pinned_until());
         (at != i64::MAX).then_some(Timestamp(at))
     }
 
     /// A client answered a flow control request; `subject` is the whole `$JS.FC.…` subject.
     pub fn flow_response(&mut self, subject: &[u8]) {
-        if let Mode::Push(push) = &mut self.mode
-            && let Some(flow) = &mut push.flow
-        {
-            flow.answered(subject);
-        }
+        self.mode.flow_response(subject);
     }
 
     /// Delivers what can be delivered, within a budget per call.
