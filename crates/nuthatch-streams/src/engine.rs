@@ -4,6 +4,11 @@
 //! per connection; management operations one by one. Everything that must not be told before it is
 //! durable waits in one queue in the order in which it happened ([`pending`]), which also keeps the
 //! order of answers per connection.
+//!
+//! The engine says what an event means; what it works with are objects with rules of their own: the
+//! streams ([`registry`]) with what they share and what is due when ([`ledger`]), what leaves
+//! ([`outputs`]), who calls consumers ([`dispatch`]), what waits for another state ([`deferred`]), and
+//! what reads the log at a start ([`recovery`]).
 
 mod advisory;
 mod api;
