@@ -26,6 +26,7 @@ mod state;
 mod subjects;
 mod timed;
 mod timers;
+mod unwritten;
 
 pub use crate::records::StreamLocation;
 pub use admit::{Admitted, Publish, Refusal, refusal, unavailable, uncertain};
@@ -45,6 +46,7 @@ pub use scheduled::Made;
 pub use state::{Compared, LOOKED_AT_ONCE, Recovering, StreamSnapshot};
 pub use timed::rewritten;
 pub use timers::TTL_NEVER;
+pub use unwritten::{Unlogged, Unwritten};
 
 pub use crate::budget::Accounted;
 use crate::sink::AccountId;
@@ -72,15 +74,6 @@ pub struct Totals {
     pub bytes: u64,
 }
 
-/// Removals by consumers that no record in the log tells of yet.
-#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
-pub struct Unlogged {
-    /// Messages.
-    pub messages: u64,
-    /// Bytes.
-    pub bytes: u64,
-}
-
 /// One stream.
 pub struct Stream {
     id: StreamId,
@@ -98,17 +91,11 @@ pub struct Stream {
     age_cursor: u64,
     /// `Nats-Msg-Id` of the last message; empty if it had none.
     last_msg_id: Vec<u8>,
-    /// Messages up to here are gone by age; a record says so once `expired_logged` reaches it.
-    expired_through: u64,
-    expired_logged: u64,
-    unlogged: Unlogged,
+    unwritten: Unwritten,
     /// Recovery: the atomic batch whose messages are being read.
     replayed_batch: Option<Box<batch::Replayed>>,
     /// Use last reported to the engine's budget.
     accounted: Accounted,
-    /// Interest retention: messages up to here are being swept for those that no consumer needs; 0:
-    /// none.
-    unswept: u64,
     /// The term of the one writer that the stream takes records from; 0: it has none, anybody may
     /// write. Kept for fencing one writer for each stream; nothing sets it yet.
     writer_term: u64,
@@ -142,15 +129,24 @@ impl Stream {
             sourced: Sourced::default(),
             age_cursor: 0,
             last_msg_id: Vec::new(),
-            expired_through: 0,
-            expired_logged: 0,
-            unlogged: Unlogged::default(),
+            unwritten: Unwritten::default(),
             replayed_batch: None,
             accounted: Accounted::default(),
-            unswept: 0,
             writer_term: 0,
             provenance: Provenance::default(),
         }
+    }
+
+    /// What the log does not know of it yet.
+    #[inline]
+    #[must_use]
+    pub const fn unwritten(&self) -> &Unwritten {
+        &self.unwritten
+    }
+
+    /// What the log does not know of it yet, to say that it does.
+    pub const fn unwritten_mut(&mut self) -> &mut Unwritten {
+        &mut self.unwritten
     }
 
     /// Values of its counters, with the messages that hold them.
@@ -233,22 +229,10 @@ impl Stream {
         (std::mem::replace(&mut self.accounted, now), now)
     }
 
-    /// Interest retention: the sequence up to which messages are to be swept for those that no
-    /// consumer needs; 0 if there is nothing to sweep.
-    #[must_use]
-    pub const fn unswept(&self) -> u64 {
-        self.unswept
-    }
-
-    /// Notes that messages up to `last` are to be looked through; 0: that it is done.
-    pub const fn set_unswept(&mut self, last: u64) {
-        self.unswept = last;
-    }
-
     /// Recovery: a consumer is gone or wants less, or interest counts from now on.
     pub fn sweep_later(&mut self) {
         if self.limits.retention == RetentionPolicy::Interest {
-            self.unswept = self.contents.assigned_totals().last_seq;
+            self.unwritten.set_unswept(self.contents.assigned_totals().last_seq);
         }
     }
 
@@ -283,23 +267,12 @@ impl Stream {
         self.dedup.sweep(now, self.limits.window_ns);
     }
 
-    /// Removals by consumers that are not in the log yet.
-    #[must_use]
-    pub const fn unlogged(&self) -> Unlogged {
-        self.unlogged
-    }
-
-    /// Every consumer's progress is in the log now.
-    pub fn set_releases_logged(&mut self) {
-        self.unlogged = Unlogged::default();
-    }
-
     /// True if the releases that the log does not know of could make a replay of this publish evict
     /// something else than it does now: then they must be logged first.
     #[inline]
     #[must_use]
     pub fn must_log_releases(&self, publish: &Publish<'_>) -> bool {
-        let Unlogged { messages, bytes } = self.unlogged;
+        let Unlogged { messages, bytes } = self.unwritten.released();
         if messages == 0 {
             return false;
         }
@@ -337,7 +310,7 @@ impl Stream {
         self.config = Arc::from(config);
         if self.limits.retention != RetentionPolicy::Interest {
             // Unneeded messages may stay from now on.
-            self.unswept = 0;
+            self.unwritten.set_unswept(0);
         }
         self.contents.track_order(self.limits.per_subject);
         self.enforce_all(when);

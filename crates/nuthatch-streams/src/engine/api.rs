@@ -4,7 +4,7 @@ use super::Engine;
 use super::consumer_ops::ConsumerOps;
 use super::details::Details;
 use super::pending::OpOrInfo;
-use crate::op::{Op, OpOutcome, Respond, Usage};
+use crate::op::{Op, OpOutcome, Respond};
 use crate::sink::Sink;
 use nuthatch_log::LogAccess;
 
@@ -52,12 +52,10 @@ impl<S: Sink> Engine<S> {
                 return self.details.ask(id, details, respond, &self.streams, log.now());
             }
             Op::Purge { id, request } => {
-                let entry = self.streams.live_entry(id);
-                entry.and_then(|(slot, ledger)| slot.purge(&request, ledger, log))
+                self.streams.change(id, |slot, ledger| slot.purge(&request, ledger, log))
             }
             Op::DeleteMessage { id, seq } => {
-                let entry = self.streams.live_entry(id);
-                entry.and_then(|(slot, ledger)| slot.delete_message(seq, ledger, log))
+                self.streams.change(id, |slot, ledger| slot.delete_message(seq, ledger, log))
             }
             Op::GetMessage { id, request } => return self.get_message(id, request, respond, log),
             Op::CreateConsumer { id, request } => self.consumer_ops(log).create(id, &request),
@@ -68,9 +66,7 @@ impl<S: Sink> Engine<S> {
             }
             Op::Source { id, copies } => self.store_copies(id, &copies, None, false, log),
             Op::Sourced { id, key } => {
-                let slot = self.streams.live(id);
-                let sourced = slot.map(|slot| OpOutcome::Sourced(slot.stream.sourced().last(&key)));
-                return respond(sourced);
+                return respond(self.streams.sourced(id, &key));
             }
             Op::ResetConsumer { id, name, seq } => self.consumer_ops(log).reset(id, &name, seq),
             Op::UnpinConsumer { id, name, group } => {
@@ -86,8 +82,7 @@ impl<S: Sink> Engine<S> {
                 return self.finish_restore(id, config, &consumers, respond, log);
             }
             Op::RemoveRestored { id, seqs } => {
-                let entry = self.streams.live_entry(id);
-                entry.and_then(|(slot, ledger)| slot.remove_restored(&seqs, ledger, log))
+                self.streams.change(id, |slot, ledger| slot.remove_restored(&seqs, ledger, log))
             }
             Op::ListConsumers { id, offset, limit, names_only } => {
                 return respond(self.consumer_ops(log).list(id, offset, limit, names_only));
@@ -110,8 +105,7 @@ impl<S: Sink> Engine<S> {
                 return respond(Ok(OpOutcome::Done));
             }
             Op::Usage { account } => {
-                let missing_messages = self.out.missing_messages();
-                let usage = Usage { missing_messages, ..self.streams.usage(account) };
+                let usage = self.streams.usage(account, self.out.missing_messages());
                 return respond(Ok(OpOutcome::Usage(usage)));
             }
         };

@@ -157,6 +157,11 @@ enum Fate {
     Refused(JsError, Option<Abandoned>),
 }
 
+/// What became of a message of an atomic batch: the last sequence of a batch that is stored with it,
+/// how many messages that has, and the frame to wait for; or the refusal, and why the batch is gone if
+/// others are to be told.
+type AtomicOutcome = Result<Option<(u64, usize, Lsn)>, (JsError, Option<Abandoned>)>;
+
 impl BatchTotals {
     /// Nothing yet.
     pub(super) fn new(limits: BatchLimits) -> Self {
@@ -430,16 +435,14 @@ impl<S: Sink> StreamSlot<S> {
         Ok(batches.take(publish, found, self.stream.limits(), now, totals))
     }
 
-    /// A message of an atomic batch: the batch's last sequence, how many messages, and the frame to
-    /// wait for, if it is stored with this message. With an error, why the batch is gone, if others
-    /// are to be told.
+    /// A message of an atomic batch.
     fn atomic<L: LogAccess>(
         &mut self,
         publish: &Publish<'_>,
         found: &PublishHeaders<'_>,
         ledger: &mut Ledger,
         log: &mut L,
-    ) -> Result<Option<(u64, usize, Lsn)>, (JsError, Option<Abandoned>)> {
+    ) -> AtomicOutcome {
         match self.stage(publish, found, log.now(), &mut ledger.batches) {
             Ok(Fate::Staged) => Ok(None),
             Ok(Fate::Commit(whole)) => {

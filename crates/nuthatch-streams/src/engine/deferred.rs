@@ -214,7 +214,7 @@ impl<S: Sink> Engine<S> {
         let between = |slot: &StreamSlot<S>| {
             slot.stream.contents().is_jumping() && PURGE_HOLDS.holds() || slot.migration.holds()
         };
-        let is_between = || self.streams.get(id).is_some_and(|slot| between(slot));
+        let is_between = || self.streams.get(id).is_some_and(between);
         !self.out.has_failed() && (is_between() || self.deferred.waits(id))
     }
 

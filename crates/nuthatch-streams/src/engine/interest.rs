@@ -87,11 +87,11 @@ impl<S: Sink> StreamSlot<S> {
 
     /// If the log knows of everything that consumers let go, says so to the stream.
     pub(super) fn note_if_logged(&mut self) {
-        if self.stream.unlogged() != Unlogged::default()
+        if self.stream.unwritten().released() != Unlogged::default()
             && self.undeleted.ranges.is_empty()
             && self.consumers.all_logged()
         {
-            self.stream.set_releases_logged();
+            self.stream.unwritten_mut().set_releases_logged();
         }
     }
 
@@ -169,7 +169,7 @@ impl Sweeps {
         }
         let last = slot.stream.contents().assigned_totals().last_seq;
         if NOTE_SWEEP.holds() {
-            slot.stream.set_unswept(last);
+            slot.stream.unwritten_mut().set_unswept(last);
         }
         if slot.sweep.replace(Sweep { next: 0, last }).is_none() {
             self.queue.push_back(id);
@@ -207,14 +207,14 @@ impl Sweeps {
         slot.sweep = next.map(|next| Sweep { next, ..sweep });
         match next {
             Some(_) => self.wake_at(log.now()),
-            None => slot.stream.set_unswept(0),
+            None => slot.stream.unwritten_mut().set_unswept(0),
         }
     }
 
     /// Recovery: goes on with the sweep that the last life did not finish, from the start. One that it
     /// did finish finds nothing.
     pub(super) fn recover<S: Sink>(&mut self, slot: &mut StreamSlot<S>, now: Timestamp) {
-        let last = slot.stream.unswept();
+        let last = slot.stream.unwritten().unswept();
         if last == 0 || slot.stream.provenance().arriving || !FINISH_SWEEP.holds() {
             return;
         }

@@ -261,7 +261,7 @@ impl<S: Sink> Engine<S> {
             return refuse(respond, error);
         }
         let arriving = |slot: &StreamSlot<S>| matches!(slot.migration, MigrationState::Arriving);
-        if !self.streams.get(id).is_some_and(|slot| arriving(slot)) {
+        if !self.streams.get(id).is_some_and(arriving) {
             return refuse(respond, JsError::STREAM_NOT_FOUND);
         }
         let told = Stream::decode_state(id, &state, 0).map(|told| Box::new(told.recovering));

@@ -235,7 +235,7 @@ impl Recovery {
             let (slot, ledger) = streams.entry(id).expect("it was listed a moment ago");
             slot.stream.end_replayed_batch();
             slot.stream.contents_mut().commit_all();
-            slot.stream.set_releases_logged();
+            slot.stream.unwritten_mut().set_releases_logged();
             slot.stream.contents_mut().set_has_consumers(!slot.consumers.is_empty());
             ledger.settle(slot);
         }

@@ -4,6 +4,7 @@ use super::consumers::{ConsumerKey, ConsumerSlot};
 use super::deadlines::Who;
 use super::ledger::Ledger;
 use super::migration::MigrationState;
+use super::outputs::Done;
 use super::stream_slot::StreamSlot;
 use crate::op::{CatalogEntry, OpOutcome, Usage};
 use crate::records::LogState;
@@ -105,6 +106,19 @@ impl<S: Sink> Streams<S> {
     ) -> Result<(&mut StreamSlot<S>, &mut Ledger), JsError> {
         let entry = self.entry(id).filter(|(slot, _)| !slot.deleting);
         entry.ok_or(JsError::STREAM_NOT_FOUND)
+    }
+
+    /// Changes a stream that is not being deleted.
+    ///
+    /// # Errors
+    /// 10059, or why it does not change.
+    pub(super) fn change(
+        &mut self,
+        id: StreamId,
+        change: impl FnOnce(&mut StreamSlot<S>, &mut Ledger) -> Done,
+    ) -> Done {
+        let (slot, ledger) = self.live_entry(id)?;
+        change(slot, ledger)
     }
 
     /// A record of the stream lies in frame `lsn`: its effects become visible with it.
@@ -352,9 +366,17 @@ impl<S: Sink> Streams<S> {
         OpOutcome::Catalog { streams, next_id: self.next_id, unreadable_records }
     }
 
+    /// How far a stream has come with a source.
+    ///
+    /// # Errors
+    /// 10059.
+    pub(super) fn sourced(&mut self, id: StreamId, key: &[u8]) -> Result<OpOutcome, JsError> {
+        Ok(OpOutcome::Sourced(self.live(id)?.stream.sourced().last(key)))
+    }
+
     /// What the streams of an account, or of all accounts, hold.
-    pub(super) fn usage(&self, account: Option<AccountId>) -> Usage {
-        let mut usage = Usage::default();
+    pub(super) fn usage(&self, account: Option<AccountId>, missing_messages: u64) -> Usage {
+        let mut usage = Usage { missing_messages, ..Usage::default() };
         for slot in self.iter() {
             if slot.deleting
                 || slot.stream.provenance().arriving
@@ -413,8 +435,8 @@ mod tests {
         streams.get_mut(StreamId(2)).expect("it is there").deleting = true;
         assert!(streams.live(StreamId(2)).is_err() && streams.shown(StreamId(2)).is_ok());
         assert!(streams.consumer_key(StreamId(2), "C").is_err());
-        assert_eq!(streams.usage(None).streams, 1);
-        assert_eq!(streams.usage(Some(AccountId(0))).streams, 0);
+        assert_eq!(streams.usage(None, 0).streams, 1);
+        assert_eq!(streams.usage(Some(AccountId(0)), 0).streams, 0);
         assert_eq!((streams.name_of(StreamId(2)), streams.name_of(StreamId(3))), ("S2", ""));
     }
 

@@ -82,18 +82,18 @@ impl<S: Sink> StreamSlot<S> {
     /// # Errors
     /// The log has no room; it stays due.
     pub(super) fn log_expiry<L: LogAccess>(&mut self, log: &mut L) -> Result<(), AppendError> {
-        let Some(seq) = self.stream.due_expiry() else { return Ok(()) };
+        let Some(seq) = self.stream.unwritten().due_expiry() else { return Ok(()) };
         let record = RecordRef {
             kind: RecordKind::Expire,
             stream: self.stream.id(),
-            seq,
+            seq: Seq(seq),
             timestamp: log.now(),
             subject: b"",
             headers: b"",
             body: b"",
         };
         log.append(&record, Urgency::Lazy, true)?;
-        self.stream.expiry_logged(seq);
+        self.stream.unwritten_mut().expiry_logged(seq);
         Ok(())
     }
 
@@ -105,7 +105,7 @@ impl<S: Sink> StreamSlot<S> {
     pub(super) fn log_progress<L: LogAccess>(&mut self, log: &mut L) -> Result<(), AppendError> {
         self.log_undeleted(log)?;
         self.consumers.log_progress(self.stream.id(), log)?;
-        self.stream.set_releases_logged();
+        self.stream.unwritten_mut().set_releases_logged();
         Ok(())
     }
 
@@ -117,7 +117,7 @@ impl<S: Sink> StreamSlot<S> {
     pub(super) fn log_releases<L: LogAccess>(&mut self, log: &mut L) -> Result<(), JsError> {
         // Under interest retention progress matters that let nothing go yet: what another consumer
         // lets go later is gone because of it.
-        let matters = self.stream.unlogged().messages > 0
+        let matters = self.stream.unwritten().released().messages > 0
             || self.stream.limits().retention == RetentionPolicy::Interest;
         if !matters || !RELEASES_BEFORE_CHANGES.holds() {
             return Ok(());

@@ -62,6 +62,200 @@ struct Staged<'a> {
     new_subjects: usize,
 }
 
+impl<'a> Staged<'a> {
+    /// Checks one message against the stream and what was staged before it.
+    fn check(
+        &mut self,
+        stream: &mut Stream,
+        publish: &Publish<'a>,
+        now: Timestamp,
+        budget: &Budget,
+    ) -> Result<(Effects<'a>, Option<Counted>), Refusal> {
+        stream.check_size(publish)?;
+        let mut effects = Effects::default();
+        let mut headers = NO_HEADERS;
+        if !publish.headers.is_empty() {
+            headers = scan(publish.headers);
+            effects = self.check_headers(stream, publish, &headers, now, budget)?;
+        }
+        let mut counted = None;
+        let mut whole = *publish;
+        if stream.limits.counter {
+            let staged = self.counters.get(publish.subject);
+            let counted = counted.insert(stream.counters.count(
+                &mut stream.contents,
+                publish,
+                &headers,
+                staged,
+            )?);
+            whole = counted.publish(publish);
+            stream.check_size(&whole)?;
+        }
+        if whole.weight() > MAX_WEIGHT_BYTES {
+            return Err(JsError::STREAM_STORE_FAILED.with_err("message too large"));
+        }
+        let bytes = stream.limits.counted_bytes(whole.weight(), !whole.headers.is_empty());
+        self.bytes += bytes;
+        self.weight += whole.weight() as u64;
+        self.check_room(stream, publish.subject, &effects, budget)?;
+        if let Some(counted) = &counted {
+            self.counters.insert(publish.subject, counted.counter.clone());
+        }
+        Ok((effects, counted))
+    }
+
+    fn check_headers(
+        &mut self,
+        stream: &mut Stream,
+        publish: &Publish<'a>,
+        headers: &PublishHeaders<'a>,
+        now: Timestamp,
+        budget: &Budget,
+    ) -> Result<Effects<'a>, Refusal> {
+        if !headers.expected_last_msg_id.is_empty() {
+            let error = JsError::ATOMIC_PUBLISH_UNSUPPORTED_HEADER_BATCH;
+            return Err(error.with("header", "Nats-Expected-Last-Msg-Id"));
+        }
+        stream.limits.check_increment(publish, headers)?;
+        if !headers.expected_stream.is_empty()
+            && headers.expected_stream != stream.config.name.as_bytes()
+        {
+            return Err(JsError::STREAM_NOT_MATCH);
+        }
+        headers.ttl.check_allowed(stream.limits.ttl)?;
+        headers.ttl.check_valid()?;
+        let mut effects = Effects { msg_id: headers.msg_id, ..Effects::default() };
+        effects.set_times(headers, &stream.limits);
+        effects.set_schedule(publish.headers, headers, &stream.limits);
+        let has_timer = effects.ttl_s > 0 || !effects.schedule.is_empty();
+        if has_timer && !budget.has_room_for_timer() {
+            return Err(JsError::INSUFFICIENT_RESOURCES);
+        }
+        if !headers.msg_id.is_empty() {
+            effects.id_hash = hash_id(headers.msg_id);
+            if !self.ids.insert(effects.id_hash) || stream.dedup.find(effects.id_hash).is_some() {
+                return Err(JsError::ATOMIC_PUBLISH_CONTAINS_DUPLICATE_MESSAGE);
+            }
+            if !budget.has_room_for_id() {
+                return Err(JsError::INSUFFICIENT_RESOURCES);
+            }
+        }
+        headers.check_source()?;
+        if stream.limits.counter && headers.incr.is_empty() {
+            return Err(JsError::MESSAGE_INCR_MISSING);
+        }
+        self.check_expected(stream, publish, headers)?;
+        if headers.scheduling {
+            let ends_with_schedule = |subject: &[u8]| Some(self.subjects.get(subject)?.is_schedule);
+            stream.check_scheduling(publish, headers, now, ends_with_schedule)?;
+        }
+        effects.rollup = stream.limits.check_rollup(headers.rollup)?;
+        self.check_rollup(publish, effects.rollup)?;
+        Ok(effects)
+    }
+
+    fn check_expected(
+        &mut self,
+        stream: &mut Stream,
+        publish: &Publish<'a>,
+        headers: &PublishHeaders<'a>,
+    ) -> Result<(), Refusal> {
+        if let Some(expected) = headers.expected_last_seq {
+            let last = stream.contents.assigned_totals().last_seq + self.messages;
+            if expected != last {
+                return Err(JsError::STREAM_WRONG_LAST_SEQUENCE.with("seq", last));
+            }
+            if self.messages > 0 {
+                return Err(JsError::STREAM_WRONG_LAST_SEQUENCE_CONSTANT);
+            }
+        }
+        let Some(expected) = headers.expected_last_subject_seq else {
+            return match headers.expected_last_subject {
+                b"" => Ok(()),
+                _ => Err(JsError::STREAM_EXPECTED_LAST_SEQ_PER_SUBJECT_INVALID),
+            };
+        };
+        let subject = match headers.expected_last_subject {
+            b"" => publish.subject,
+            other => other,
+        };
+        if self.subjects.contains_key(subject) {
+            return Err(JsError::STREAM_WRONG_LAST_SEQUENCE_CONSTANT);
+        }
+        let last = match self.expected.get(subject) {
+            Some(&last) => last,
+            None => stream.contents.last_of_subject(subject),
+        };
+        if last != expected {
+            return Err(JsError::STREAM_WRONG_LAST_SEQUENCE.with("seq", last));
+        }
+        self.expected.insert(subject, last);
+        Ok(())
+    }
+
+    /// Counts the message, and looks for room: in the stream with discard new, and in the budget.
+    fn check_room(
+        &mut self,
+        stream: &Stream,
+        subject: &'a [u8],
+        effects: &Effects<'_>,
+        budget: &Budget,
+    ) -> Result<(), Refusal> {
+        let known = stream.contents.subjects().find(subject);
+        let of_subject = self.subjects.entry(subject).or_default();
+        if known.is_none() && of_subject.messages == 0 {
+            self.new_subjects += 1;
+            stream.check_new_subject(subject, self.new_subjects - 1, budget)?;
+        }
+        of_subject.messages += 1;
+        of_subject.is_schedule = effects.is_schedule();
+        self.messages += 1;
+        if !budget.has_room_for_bytes(stream.unaccounted_bytes(), self.weight) {
+            return Err(JsError::INSUFFICIENT_RESOURCES);
+        }
+        if !budget.account_has_room(stream.account, stream.unaccounted_bytes(), self.weight) {
+            return Err(JsError::ACCOUNT_RESOURCES_EXCEEDED);
+        }
+        if !stream.limits.discard_new {
+            return Ok(());
+        }
+        let full = |text: &str| Err(JsError::STREAM_STORE_FAILED.with_err(text));
+        if stream.contents.assigned_totals().messages.saturating_add(self.messages)
+            > stream.limits.messages
+        {
+            return full("maximum messages exceeded");
+        }
+        if stream.contents.assigned_totals().bytes.saturating_add(self.bytes) > stream.limits.bytes
+        {
+            return full("maximum bytes exceeded");
+        }
+        let kept = known.map_or(0, |id| stream.contents.subjects().kept(id));
+        if stream.limits.discard_new_per_subject
+            && effects.rollup.is_none()
+            && kept + of_subject.messages > stream.limits.per_subject
+        {
+            return full("maximum messages per subject exceeded");
+        }
+        Ok(())
+    }
+
+    /// A rollup must come before whatever it would remove of its own batch.
+    fn check_rollup(
+        &self,
+        publish: &Publish<'_>,
+        rollup: Option<Rollup<'_>>,
+    ) -> Result<(), Refusal> {
+        let text = match rollup {
+            Some(Rollup::Subject) if self.subjects.contains_key(publish.subject) => {
+                "batch rollup sub invalid"
+            }
+            Some(Rollup::All) if self.messages > 0 => "batch rollup all invalid",
+            _ => return Ok(()),
+        };
+        Err(JsError::STREAM_ROLLUP_FAILED.with_err(text))
+    }
+}
+
 /// The part of a batch that goes to one subject.
 #[derive(Clone, Copy, Default)]
 struct StagedSubject {
@@ -98,188 +292,12 @@ impl Stream {
         let mut staged = Staged::default();
         let mut checked = Vec::with_capacity(messages.len());
         for publish in messages {
-            let (effects, counted) = self.check_staged(publish, &mut staged, now, budget)?;
+            let (effects, counted) = staged.check(self, publish, now, budget)?;
             let stored =
                 self.limits.retention != RetentionPolicy::Interest || interested(publish.subject);
             checked.push(Checked { publish: *publish, effects, counted, stored });
         }
         self.append_batch(&checked, now, log)
-    }
-
-    /// Checks one message against the stream and what was staged before it.
-    fn check_staged<'a>(
-        &mut self,
-        publish: &Publish<'a>,
-        staged: &mut Staged<'a>,
-        now: Timestamp,
-        budget: &Budget,
-    ) -> Result<(Effects<'a>, Option<Counted>), Refusal> {
-        self.check_size(publish)?;
-        let mut effects = Effects::default();
-        let mut headers = NO_HEADERS;
-        if !publish.headers.is_empty() {
-            headers = scan(publish.headers);
-            effects = self.check_staged_headers(publish, &headers, staged, now, budget)?;
-        }
-        let mut counted = None;
-        let mut whole = *publish;
-        if self.limits.counter {
-            let staged = staged.counters.get(publish.subject);
-            let counted = counted.insert(self.counters.count(
-                &mut self.contents,
-                publish,
-                &headers,
-                staged,
-            )?);
-            whole = counted.publish(publish);
-            self.check_size(&whole)?;
-        }
-        if whole.weight() > MAX_WEIGHT_BYTES {
-            return Err(JsError::STREAM_STORE_FAILED.with_err("message too large"));
-        }
-        let bytes = self.limits.counted_bytes(whole.weight(), !whole.headers.is_empty());
-        staged.bytes += bytes;
-        staged.weight += whole.weight() as u64;
-        self.check_staged_room(publish.subject, &effects, staged, budget)?;
-        if let Some(counted) = &counted {
-            staged.counters.insert(publish.subject, counted.counter.clone());
-        }
-        Ok((effects, counted))
-    }
-
-    fn check_staged_headers<'a>(
-        &mut self,
-        publish: &Publish<'a>,
-        headers: &PublishHeaders<'a>,
-        staged: &mut Staged<'a>,
-        now: Timestamp,
-        budget: &Budget,
-    ) -> Result<Effects<'a>, Refusal> {
-        if !headers.expected_last_msg_id.is_empty() {
-            let error = JsError::ATOMIC_PUBLISH_UNSUPPORTED_HEADER_BATCH;
-            return Err(error.with("header", "Nats-Expected-Last-Msg-Id"));
-        }
-        self.limits.check_increment(publish, headers)?;
-        if !headers.expected_stream.is_empty()
-            && headers.expected_stream != self.config.name.as_bytes()
-        {
-            return Err(JsError::STREAM_NOT_MATCH);
-        }
-        headers.ttl.check_allowed(self.limits.ttl)?;
-        headers.ttl.check_valid()?;
-        let mut effects = Effects { msg_id: headers.msg_id, ..Effects::default() };
-        effects.set_times(headers, &self.limits);
-        effects.set_schedule(publish.headers, headers, &self.limits);
-        let has_timer = effects.ttl_s > 0 || !effects.schedule.is_empty();
-        if has_timer && !budget.has_room_for_timer() {
-            return Err(JsError::INSUFFICIENT_RESOURCES);
-        }
-        if !headers.msg_id.is_empty() {
-            effects.id_hash = hash_id(headers.msg_id);
-            if !staged.ids.insert(effects.id_hash) || self.dedup.find(effects.id_hash).is_some() {
-                return Err(JsError::ATOMIC_PUBLISH_CONTAINS_DUPLICATE_MESSAGE);
-            }
-            if !budget.has_room_for_id() {
-                return Err(JsError::INSUFFICIENT_RESOURCES);
-            }
-        }
-        headers.check_source()?;
-        if self.limits.counter && headers.incr.is_empty() {
-            return Err(JsError::MESSAGE_INCR_MISSING);
-        }
-        self.check_staged_expected(publish, headers, staged)?;
-        if headers.scheduling {
-            let ends_with_schedule =
-                |subject: &[u8]| Some(staged.subjects.get(subject)?.is_schedule);
-            self.check_scheduling(publish, headers, now, ends_with_schedule)?;
-        }
-        effects.rollup = self.limits.check_rollup(headers.rollup)?;
-        check_staged_rollup(publish, effects.rollup, staged)?;
-        Ok(effects)
-    }
-
-    fn check_staged_expected<'a>(
-        &mut self,
-        publish: &Publish<'a>,
-        headers: &PublishHeaders<'a>,
-        staged: &mut Staged<'a>,
-    ) -> Result<(), Refusal> {
-        if let Some(expected) = headers.expected_last_seq {
-            let last = self.contents.assigned_totals().last_seq + staged.messages;
-            if expected != last {
-                return Err(JsError::STREAM_WRONG_LAST_SEQUENCE.with("seq", last));
-            }
-            if staged.messages > 0 {
-                return Err(JsError::STREAM_WRONG_LAST_SEQUENCE_CONSTANT);
-            }
-        }
-        let Some(expected) = headers.expected_last_subject_seq else {
-            return match headers.expected_last_subject {
-                b"" => Ok(()),
-                _ => Err(JsError::STREAM_EXPECTED_LAST_SEQ_PER_SUBJECT_INVALID),
-            };
-        };
-        let subject = match headers.expected_last_subject {
-            b"" => publish.subject,
-            other => other,
-        };
-        if staged.subjects.contains_key(subject) {
-            return Err(JsError::STREAM_WRONG_LAST_SEQUENCE_CONSTANT);
-        }
-        let last = match staged.expected.get(subject) {
-            Some(&last) => last,
-            None => self.contents.last_of_subject(subject),
-        };
-        if last != expected {
-            return Err(JsError::STREAM_WRONG_LAST_SEQUENCE.with("seq", last));
-        }
-        staged.expected.insert(subject, last);
-        Ok(())
-    }
-
-    /// Counts the message, and looks for room: in the stream with discard new, and in the budget.
-    fn check_staged_room<'a>(
-        &self,
-        subject: &'a [u8],
-        effects: &Effects<'_>,
-        staged: &mut Staged<'a>,
-        budget: &Budget,
-    ) -> Result<(), Refusal> {
-        let known = self.contents.subjects().find(subject);
-        let of_subject = staged.subjects.entry(subject).or_default();
-        if known.is_none() && of_subject.messages == 0 {
-            staged.new_subjects += 1;
-            self.check_new_subject(subject, staged.new_subjects - 1, budget)?;
-        }
-        of_subject.messages += 1;
-        of_subject.is_schedule = effects.is_schedule();
-        staged.messages += 1;
-        if !budget.has_room_for_bytes(self.unaccounted_bytes(), staged.weight) {
-            return Err(JsError::INSUFFICIENT_RESOURCES);
-        }
-        if !budget.account_has_room(self.account, self.unaccounted_bytes(), staged.weight) {
-            return Err(JsError::ACCOUNT_RESOURCES_EXCEEDED);
-        }
-        if !self.limits.discard_new {
-            return Ok(());
-        }
-        let full = |text: &str| Err(JsError::STREAM_STORE_FAILED.with_err(text));
-        if self.contents.assigned_totals().messages.saturating_add(staged.messages)
-            > self.limits.messages
-        {
-            return full("maximum messages exceeded");
-        }
-        if self.contents.assigned_totals().bytes.saturating_add(staged.bytes) > self.limits.bytes {
-            return full("maximum bytes exceeded");
-        }
-        let kept = known.map_or(0, |id| self.contents.subjects().kept(id));
-        if self.limits.discard_new_per_subject
-            && effects.rollup.is_none()
-            && kept + of_subject.messages > self.limits.per_subject
-        {
-            return full("maximum messages per subject exceeded");
-        }
-        Ok(())
     }
 
     /// Appends what has been checked, and only then changes the stream: with the last frame.
@@ -436,22 +454,6 @@ impl Checked<'_> {
     fn whole(&self) -> Publish<'_> {
         self.counted.as_ref().map_or(self.publish, |counted| counted.publish(&self.publish))
     }
-}
-
-/// A rollup must come before whatever it would remove of its own batch.
-fn check_staged_rollup(
-    publish: &Publish<'_>,
-    rollup: Option<Rollup<'_>>,
-    staged: &Staged<'_>,
-) -> Result<(), Refusal> {
-    let text = match rollup {
-        Some(Rollup::Subject) if staged.subjects.contains_key(publish.subject) => {
-            "batch rollup sub invalid"
-        }
-        Some(Rollup::All) if staged.messages > 0 => "batch rollup all invalid",
-        _ => return Ok(()),
-    };
-    Err(JsError::STREAM_ROLLUP_FAILED.with_err(text))
 }
 
 /// A batch while its records are being replayed. As many messages are held as one batch may have,

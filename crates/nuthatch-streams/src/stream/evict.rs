@@ -10,8 +10,8 @@ impl Stream {
     pub fn release(&mut self, seq: u64, dead: &mut dyn FnMut(Seq, usize)) -> bool {
         let Some(entry) = self.contents.remove_now(seq) else { return false };
         if !entry.is_doomed() {
-            self.unlogged.messages += 1;
-            self.unlogged.bytes += self.limits.counted_bytes(entry.weight(), entry.has_headers());
+            let bytes = self.limits.counted_bytes(entry.weight(), entry.has_headers());
+            self.unwritten.release(1, bytes);
         }
         dead(Seq(seq), entry.weight());
         true
@@ -72,7 +72,7 @@ impl Stream {
     }
 
     /// Removes what is older than the age limit at `now`; returns how many messages. The record
-    /// that says so is written later ([`Stream::due_expiry`]): until then the clock says it.
+    /// that says so is written later ([`Unwritten::due_expiry`](super::Unwritten::due_expiry)): until then the clock says it.
     /// Not for streams whose messages have times of their own: see [`Stream::expire_timed`].
     pub fn expire(&mut self, now: Timestamp, dead: &mut dyn FnMut(Seq, usize)) -> u64 {
         let mut expired = 0;
@@ -80,21 +80,10 @@ impl Stream {
             let seq = self.contents.messages().first();
             let entry = self.contents.remove_now(seq).expect("the first message is there");
             dead(Seq(seq), entry.weight());
-            self.expired_through = seq;
+            self.unwritten.expire(seq);
             expired += 1;
         }
         expired
-    }
-
-    /// The sequence up to which an `Expire` record is due, if one is.
-    #[must_use]
-    pub fn due_expiry(&self) -> Option<Seq> {
-        (self.expired_through > self.expired_logged).then_some(Seq(self.expired_through))
-    }
-
-    /// The record that [`Stream::due_expiry`] asked for is in the log.
-    pub const fn expiry_logged(&mut self, seq: Seq) {
-        self.expired_logged = seq.0;
     }
 
     /// Recovery: everything up to `seq` has expired.
@@ -103,7 +92,7 @@ impl Stream {
             && self.contents.drop_message(self.contents.messages().first_kept(), When::Replayed)
         {
         }
-        self.expired_through = self.expired_through.max(seq);
-        self.expired_logged = self.expired_through;
+        self.unwritten.expire(seq);
+        self.unwritten.rehome();
     }
 }

@@ -83,6 +83,6 @@ impl Stream {
         self.provenance = provenance;
         self.accounted = Accounted::default();
         // The state that it begins with tells what has expired.
-        self.expired_logged = self.expired_through;
+        self.unwritten.rehome();
     }
 }

@@ -127,7 +127,7 @@ impl Stream {
         put_u64(out, self.contents.messages().first_kept());
         let (deleted, gaps) = self.contents.deleted_sequences();
         put_bytes(out, &deleted);
-        put_u64(out, self.expired_through);
+        put_u64(out, self.unwritten.expired_through());
         put_bytes(out, &self.last_msg_id);
         put_u32(out, self.dedup.len() as u32);
         for id in self.dedup.iter() {
@@ -163,7 +163,7 @@ impl Stream {
             put_u64(out, first);
             put_u64(out, last);
         }
-        put_u64(out, self.unswept);
+        put_u64(out, self.unwritten.unswept());
         put_u64(out, self.writer_term);
     }
 
@@ -194,8 +194,7 @@ impl Stream {
         stream.contents.begin(floor, next, last_at);
         let deleted = RoaringTreemap::deserialize_from(reader.bytes()?)
             .map_err(|_| DecodeError::Damaged { what: "delete bitmap" })?;
-        stream.expired_through = reader.u64()?;
-        stream.expired_logged = stream.expired_through;
+        stream.unwritten.expiry_logged(reader.u64()?);
         stream.last_msg_id = reader.bytes()?.to_vec();
         for _ in 0..reader.count(REMEMBERED_BYTES)? {
             let (hash, seq) = (reader.u128()?, reader.u64()?);
@@ -221,7 +220,7 @@ impl Stream {
         let mut gaps = Vec::new();
         if body.first().is_some_and(|&version| version >= 5) {
             gaps = read_gaps(&mut reader)?;
-            stream.unswept = reader.u64()?;
+            stream.unwritten.set_unswept(reader.u64()?);
             stream.writer_term = reader.u64()?;
         }
         let recovering = Recovering { floor, deleted, gaps, last_seq: next - 1 };

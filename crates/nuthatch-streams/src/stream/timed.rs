@@ -114,8 +114,7 @@ impl Stream {
         if !deletes.ranges.is_empty() {
             expired.lsn = self.log_deletes(&deletes, log);
             if expired.lsn.is_none() {
-                self.unlogged.messages += expired.messages;
-                self.unlogged.bytes += bytes;
+                self.unwritten.release(expired.messages, bytes);
                 expired.unlogged = deletes;
             }
         }
@@ -175,9 +174,8 @@ impl Stream {
                 deletes.add(seq);
                 let lsn = self.log_deletes(&deletes, log);
                 if lsn.is_none() {
-                    self.unlogged.messages += 1;
-                    self.unlogged.bytes +=
-                        self.limits.counted_bytes(entry.weight(), entry.has_headers());
+                    let (weight, has_headers) = (entry.weight(), entry.has_headers());
+                    self.unwritten.release(1, self.limits.counted_bytes(weight, has_headers));
                     unlogged.ranges.append(&mut deletes.ranges);
                 }
                 lsn
