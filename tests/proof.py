@@ -59,6 +59,7 @@ PARTS = [
     Part("streams", [("nuthatch-streams", suite) for suite in ("power_cut", "histories", "moving")]),
     Part("quorum", [("nuthatch-sim", suite) for suite in ("schedules", "mistakes")],
          env=lambda *_: {"NUTHATCH_SIM_SCHEDULES": STRIDE}),
+    Part("node", [("nuthatch-sim", "nodes")], env=lambda *_: {"NUTHATCH_SIM_NODES": 300}),
     Part("doctor", [("nuthatch-streams", "doctor")]),
     Part("proxy", [("nuthatch-object", "proxy")]),
     Part("fuzz", [("nuthatch", "fuzz_corpus")],

@@ -10,6 +10,7 @@ mod pipeline;
 mod read_backoff;
 mod reads;
 mod segments;
+mod steps;
 mod thread;
 mod worker;
 
@@ -285,7 +286,10 @@ impl<M: Machine> LogCore<M> {
             self.in_flight.is_quick() && self.log.pending.is_empty() && self.batch.is_empty();
         let started = Instant::now();
         match &self.thread {
-            Some(thread) if !(idle && self.in_flight.is_empty() && self.inbox.is_empty()) => {
+            Some(thread)
+                if thread.is_by_hand()
+                    || !(idle && self.in_flight.is_empty() && self.inbox.is_empty()) =>
+            {
                 thread.submit(self.in_flight.begin(&job, started), job);
             }
             _ => {
@@ -406,6 +410,9 @@ impl<M: Machine> LogCore<M> {
     pub fn close(&mut self) -> Result<(), CloseError> {
         self.closing = true;
         while self.turn().progress || !self.in_flight.is_empty() {
+            if self.write_one() {
+                continue;
+            }
             if !self.in_flight.is_empty() && !self.must_write() {
                 std::thread::park_timeout(std::time::Duration::from_millis(1));
             }
@@ -415,6 +422,7 @@ impl<M: Machine> LogCore<M> {
         }
         // A compaction under way is waited for: it still writes to the directory.
         self.hurry_up();
+        self.work_one();
         self.worker = Worker::inline();
         self.final_checkpoint();
         let sealed = self.writer.lock().seal(true);

@@ -1,17 +1,38 @@
-//! `sim`: runs schedules of the quorum log's cores.
+//! `sim`: runs schedules of a world: the quorum log's cores, or whole single nodes.
 
-use nuthatch_sim::quorum::{Options, Summary, THEMES, run};
+use nuthatch_sim::{node, quorum};
 use std::process::ExitCode;
 
 const USAGE: &str = "\
-usage: sim --seed N [--theme M]            prints the trace of one schedule
-       sim --from A --count N [--theme M]  runs schedules, prints those that fail and how many an hour of one CPU runs
-themes are the faults of one classic mistake, m1 to m21";
+usage: sim [--world W] [--theme M] --seed N            prints the trace of one schedule
+       sim [--world W] [--theme M] --from A --count N  runs schedules, prints those that fail and how many an hour of one CPU runs
+worlds are quorum (the quorum log's cores, if none is named) and node (whole single nodes);
+themes of the quorum log are the faults of one classic mistake, m1 to m21";
 
 /// What the command line asks for.
 enum Task {
     One(u64),
     Many { from: u64, count: u64 },
+}
+
+/// A world that schedules run in.
+enum World {
+    Quorum(quorum::Options),
+    Node(node::Options),
+}
+
+/// What one schedule has shown: what it did, and what was broken.
+struct Shown {
+    did: String,
+    steps: u64,
+    broken: Option<String>,
+}
+
+/// What the schedules of a range did, added up.
+#[derive(Default)]
+struct Totals {
+    quorum: quorum::Summary,
+    node: node::Summary,
 }
 
 fn task(args: &[String]) -> Option<Task> {
@@ -26,58 +47,111 @@ fn task(args: &[String]) -> Option<Task> {
     }
 }
 
-/// Takes `--theme NAME` out of the arguments; none when there is no such theme.
-fn options(args: &mut Vec<String>) -> Option<Options> {
-    let Some(at) = args.iter().position(|arg| arg == "--theme") else {
-        return Some(Options::drawn());
-    };
-    let name = args.drain(at..).nth(1)?;
-    let theme = THEMES.iter().find(|theme| theme.name == name)?;
-    Some(Options { mix: Some(theme.mix()), ..Options::drawn() })
+/// Takes `NAME VALUE` out of the arguments; none without it, or without a value.
+fn take(args: &mut Vec<String>, name: &str) -> Option<String> {
+    let at = args.iter().position(|arg| arg == name)?;
+    args.drain(at..(at + 2).min(args.len())).nth(1)
 }
 
-fn one(seed: u64, options: Options) -> ExitCode {
-    let (summary, result) = run(seed, &Options { printed: true, ..options });
-    println!("seed {seed}: {summary:?}");
-    match result {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(violation) => {
+/// The world that the arguments name; none when there is no such world or theme.
+fn world(args: &mut Vec<String>) -> Option<World> {
+    let named = take(args, "--world");
+    let theme = take(args, "--theme");
+    match (named.as_deref().unwrap_or("quorum"), theme) {
+        ("node", None) => Some(World::Node(node::Options::drawn())),
+        ("quorum", None) => Some(World::Quorum(quorum::Options::drawn())),
+        ("quorum", Some(name)) => {
+            let theme = quorum::THEMES.iter().find(|theme| theme.name == name)?;
+            let mix = Some(theme.mix());
+            Some(World::Quorum(quorum::Options { mix, ..quorum::Options::drawn() }))
+        }
+        _ => None,
+    }
+}
+
+impl World {
+    fn print(&mut self) {
+        match self {
+            World::Quorum(options) => options.printed = true,
+            World::Node(options) => options.printed = true,
+        }
+    }
+
+    fn run(&self, seed: u64, totals: &mut Totals) -> Shown {
+        match self {
+            World::Quorum(options) => {
+                let (summary, result) = quorum::run(seed, options);
+                totals.add_quorum(&summary);
+                let broken = result.err().map(|violation| violation.to_string());
+                Shown { did: format!("{summary:?}"), steps: summary.steps, broken }
+            }
+            World::Node(options) => {
+                let (summary, result) = node::run(seed, options);
+                totals.node.add(&summary);
+                let broken = result.err().map(|violation| violation.to_string());
+                Shown { did: format!("{summary:?}"), steps: summary.steps, broken }
+            }
+        }
+    }
+
+    fn report(&self, totals: &Totals) -> String {
+        match self {
+            World::Quorum(_) => {
+                let total = &totals.quorum;
+                format!(
+                    "{} entries committed, {} epochs, {} faults, {} disks harmed, {} entries lost \
+                     beyond tolerance and recorded",
+                    total.committed, total.epochs, total.faults, total.disks, total.alarmed
+                )
+            }
+            World::Node(_) => totals.node.report(),
+        }
+    }
+}
+
+impl Totals {
+    fn add_quorum(&mut self, summary: &quorum::Summary) {
+        let total = &mut self.quorum;
+        total.committed += summary.committed;
+        total.epochs += summary.epochs;
+        total.faults += summary.faults;
+        total.disks += summary.disks;
+        total.alarmed += summary.alarmed;
+    }
+}
+
+fn one(seed: u64, mut world: World) -> ExitCode {
+    world.print();
+    let shown = world.run(seed, &mut Totals::default());
+    println!("seed {seed}: {}", shown.did);
+    match shown.broken {
+        None => ExitCode::SUCCESS,
+        Some(violation) => {
             println!("seed {seed}: {violation}");
             ExitCode::FAILURE
         }
     }
 }
 
-fn many(from: u64, count: u64, options: &Options) -> ExitCode {
+fn many(from: u64, count: u64, world: &World) -> ExitCode {
     let began = cpu_seconds();
-    let mut total = Summary::default();
-    let mut failed = 0;
+    let mut totals = Totals::default();
+    let (mut failed, mut steps) = (0, 0);
     for seed in from..from.saturating_add(count) {
-        let (summary, result) = run(seed, options);
-        total.steps += summary.steps;
-        total.committed += summary.committed;
-        total.epochs += summary.epochs;
-        total.faults += summary.faults;
-        total.disks += summary.disks;
-        total.alarmed += summary.alarmed;
-        if let Err(violation) = result {
+        let shown = world.run(seed, &mut totals);
+        steps += shown.steps;
+        if let Some(violation) = shown.broken {
             failed += 1;
             println!("{seed} {violation}");
         }
     }
     let seconds = (cpu_seconds() - began).max(0.01);
     println!(
-        "{count} schedules, {} steps, {} entries committed, {} epochs, {} faults, {} disks harmed, \
-         {} entries lost beyond tolerance and recorded, {failed} failed\n\
+        "{count} schedules, {steps} steps, {}, {failed} failed\n\
          {seconds:.1} s of CPU: {:.0} schedules and {:.1} million steps an hour of one CPU",
-        total.steps,
-        total.committed,
-        total.epochs,
-        total.faults,
-        total.disks,
-        total.alarmed,
+        world.report(&totals),
         count as f64 / seconds * 3600.0,
-        total.steps as f64 / seconds * 3600.0 / 1e6,
+        steps as f64 / seconds * 3600.0 / 1e6,
     );
     if failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
@@ -92,6 +166,7 @@ fn cpu_seconds() -> f64 {
 }
 
 /// With the feature `mutations` NUTHATCH_RULE_OFF names a rule to do without, and what stands behind it.
+/// The rules of log and streams read it themselves.
 #[cfg(feature = "mutations")]
 fn turn_off() {
     use nuthatch_quorum::rules::{Rule, turn_off};
@@ -104,10 +179,10 @@ fn main() -> ExitCode {
     #[cfg(feature = "mutations")]
     turn_off();
     let mut args: Vec<String> = std::env::args().skip(1).collect();
-    let options = options(&mut args);
-    match (task(&args), options) {
-        (Some(Task::One(seed)), Some(options)) => one(seed, options),
-        (Some(Task::Many { from, count }), Some(options)) => many(from, count, &options),
+    let world = world(&mut args);
+    match (task(&args), world) {
+        (Some(Task::One(seed)), Some(world)) => one(seed, world),
+        (Some(Task::Many { from, count }), Some(world)) => many(from, count, &world),
         _ => {
             eprintln!("{USAGE}");
             ExitCode::from(2)

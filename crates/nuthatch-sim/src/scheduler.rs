@@ -102,13 +102,19 @@ impl<E> Scheduler<E> {
         self.happenings.insert(self.numbered, happening);
     }
 
+    /// Lets time pass in which nothing happens: what was due meanwhile is due at once afterwards, in its
+    /// order.
+    pub fn sleep(&mut self, time: u64) {
+        self.now += time;
+    }
+
     /// The next happening that is due at `until` or before. Time goes on to it, or else to `until`.
     pub fn next_until(&mut self, until: u64) -> Option<E> {
         match self.order.peek() {
             Some(Reverse((at, number))) if *at <= until => {
                 let (at, number) = (*at, *number);
                 self.order.pop();
-                self.now = at;
+                self.now = self.now.max(at);
                 self.steps += 1;
                 Some(self.happenings.remove(&number).expect("queued with its place"))
             }

@@ -392,7 +392,7 @@ impl<M: Machine> LogCore<M> {
 
     /// Whether a compaction that starts now may not rest, or may not any more.
     fn hurry(&self) -> Arc<AtomicBool> {
-        if self.log.space == Space::Normal && !self.worker.is_inline() {
+        if self.log.space == Space::Normal && self.worker.has_thread() {
             Arc::clone(&self.maintenance.compact.hurry)
         } else {
             Arc::new(AtomicBool::new(true))

@@ -112,6 +112,8 @@ pub struct Ticket(pub u64);
 pub struct IoThread {
     shared: Arc<IoShared>,
     thread: Option<JoinHandle<()>>,
+    /// Without a thread: whose jobs wait for [`IoThread::run_one`].
+    by_hand: Option<Arc<Mutex<SegmentWriter>>>,
 }
 
 struct IoShared {
@@ -145,15 +147,39 @@ impl IoThread {
         ahead: bool,
         wake: Wake,
     ) -> io::Result<Self> {
-        let (queue, filled) = (Mutex::default(), Condvar::new());
-        let ready = AtomicBool::new(false);
-        let failed = AtomicBool::new(false);
-        let shared = Arc::new(IoShared { queue, filled, ready, wake, ahead, failed });
+        let shared = Arc::new(IoShared::new(ahead, wake));
         let inner = Arc::clone(&shared);
         let thread = std::thread::Builder::new()
             .name(format!("{name}-write"))
             .spawn(move || inner.serve(&writer))?;
-        Ok(Self { shared, thread: Some(thread) })
+        Ok(Self { shared, thread: Some(thread), by_hand: None })
+    }
+
+    /// A writer without a thread, for simulations: its jobs wait for [`IoThread::run_one`].
+    pub fn by_hand(writer: Arc<Mutex<SegmentWriter>>, ahead: bool) -> Self {
+        let shared = Arc::new(IoShared::new(ahead, Arc::new(|| {})));
+        Self { shared, thread: None, by_hand: Some(writer) }
+    }
+
+    /// True if it has no thread: a job that it is given may wait as long as one that is under way.
+    #[must_use]
+    pub const fn is_by_hand(&self) -> bool {
+        self.by_hand.is_some()
+    }
+
+    /// True if a job waits for [`IoThread::run_one`].
+    #[must_use]
+    pub fn waits(&self) -> bool {
+        self.by_hand.is_some() && !self.shared.queue.lock().jobs.is_empty()
+    }
+
+    /// Does the oldest job that waits, if one does.
+    pub fn run_one(&self) -> bool {
+        let Some(writer) = &self.by_hand else { return false };
+        let next = self.shared.queue.lock().jobs.pop_front();
+        let Some((ticket, job)) = next else { return false };
+        self.shared.run_job(writer, ticket, job);
+        true
     }
 
     /// Hands over a job. There are at most [`WRITER_JOBS`], or as many as the sequencer lets be on
@@ -181,6 +207,12 @@ impl IoThread {
 }
 
 impl IoShared {
+    fn new(ahead: bool, wake: Wake) -> Self {
+        let (queue, filled) = (Mutex::default(), Condvar::new());
+        let (ready, failed) = (AtomicBool::new(false), AtomicBool::new(false));
+        Self { queue, filled, ready, wake, ahead, failed }
+    }
+
     fn serve(self: &Arc<Self>, writer: &Mutex<SegmentWriter>) {
         loop {
             let mut queue = self.queue.lock();
@@ -191,12 +223,16 @@ impl IoShared {
             let next = queue.jobs.pop_front().filter(|_| !queue.stop);
             let Some((ticket, job)) = next else { return };
             drop(queue);
-            let outcome = Outcome { ticket, shared: Arc::clone(self), told: false };
-            // If it panics, the outcome is told when it is dropped.
-            let _ = catch_unwind(AssertUnwindSafe(|| self.begin(writer, job, outcome)));
-            // If this panics it does so again with the next job, and stops the log.
-            let _ = catch_unwind(AssertUnwindSafe(|| writer.lock().list_last()));
+            self.run_job(writer, ticket, job);
         }
+    }
+
+    fn run_job(self: &Arc<Self>, writer: &Mutex<SegmentWriter>, ticket: Ticket, job: Job) {
+        let outcome = Outcome { ticket, shared: Arc::clone(self), told: false };
+        // If it panics, the outcome is told when it is dropped.
+        let _ = catch_unwind(AssertUnwindSafe(|| self.begin(writer, job, outcome)));
+        // If this panics it does so again with the next job, and stops the log.
+        let _ = catch_unwind(AssertUnwindSafe(|| writer.lock().list_last()));
     }
 
     fn begin(&self, writer: &Mutex<SegmentWriter>, job: Job, outcome: Outcome) {

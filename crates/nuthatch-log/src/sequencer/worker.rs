@@ -1,5 +1,5 @@
 //! Work in the background: checkpoints and compaction, one task at a time. Under simulation tasks
-//! run on the spot.
+//! run on the spot, or when they are told to.
 
 use super::io::Wake;
 use crate::compaction::{CompactionFault, Rewritten, Survey};
@@ -26,8 +26,17 @@ pub type Task = Box<dyn FnOnce() -> TaskDone + Send>;
 /// Runs tasks.
 pub struct Worker {
     shared: Arc<WorkerShared>,
-    thread: Option<JoinHandle<()>>,
+    place: TaskPlace,
     busy: bool,
+}
+
+/// Where tasks run.
+enum TaskPlace {
+    /// On the thread that submits them, before it goes on.
+    Inline,
+    /// On the thread that calls [`Worker::run_one`].
+    ByHand(Option<Task>),
+    Thread(Option<JoinHandle<()>>),
 }
 
 #[derive(Default)]
@@ -48,7 +57,13 @@ impl Worker {
     /// A worker without a thread.
     #[must_use]
     pub fn inline() -> Self {
-        Self { shared: Arc::default(), thread: None, busy: false }
+        Self { shared: Arc::default(), place: TaskPlace::Inline, busy: false }
+    }
+
+    /// A worker whose tasks wait for [`Worker::run_one`].
+    #[must_use]
+    pub fn by_hand() -> Self {
+        Self { shared: Arc::default(), place: TaskPlace::ByHand(None), busy: false }
     }
 
     /// A worker with a thread; `wake` is called after each task.
@@ -61,13 +76,27 @@ impl Worker {
         let thread = std::thread::Builder::new()
             .name(format!("{name}-tidy"))
             .spawn(move || inner.serve(&wake))?;
-        Ok(Self { shared, thread: Some(thread), busy: false })
+        Ok(Self { shared, place: TaskPlace::Thread(Some(thread)), busy: false })
     }
 
-    /// True if tasks run on the spot.
+    /// True if tasks have a thread of their own, which may rest between two steps.
     #[must_use]
-    pub const fn is_inline(&self) -> bool {
-        self.thread.is_none()
+    pub const fn has_thread(&self) -> bool {
+        matches!(self.place, TaskPlace::Thread(_))
+    }
+
+    /// True if a task waits for [`Worker::run_one`].
+    #[must_use]
+    pub const fn waits(&self) -> bool {
+        matches!(self.place, TaskPlace::ByHand(Some(_)))
+    }
+
+    /// Runs the task that waits, if one does.
+    pub fn run_one(&mut self) -> bool {
+        let TaskPlace::ByHand(waiting) = &mut self.place else { return false };
+        let Some(task) = waiting.take() else { return false };
+        self.shared.finish(task());
+        true
     }
 
     /// True if a task is under way, or its outcome has not been taken.
@@ -80,12 +109,14 @@ impl Worker {
     pub fn submit(&mut self, task: Task) {
         assert!(!self.busy, "one task at a time");
         self.busy = true;
-        if self.thread.is_none() {
-            self.shared.finish(task());
-            return;
+        match &mut self.place {
+            TaskPlace::Inline => self.shared.finish(task()),
+            TaskPlace::ByHand(waiting) => *waiting = Some(task),
+            TaskPlace::Thread(_) => {
+                self.shared.slot.lock().task = Some(task);
+                self.shared.filled.notify_one();
+            }
         }
-        self.shared.slot.lock().task = Some(task);
-        self.shared.filled.notify_one();
     }
 
     /// True if [`Worker::take`] has something. Costs one load.
@@ -133,7 +164,9 @@ impl Drop for Worker {
     fn drop(&mut self) {
         self.shared.slot.lock().stop = true;
         self.shared.filled.notify_one();
-        if let Some(thread) = self.thread.take() {
+        if let TaskPlace::Thread(thread) = &mut self.place
+            && let Some(thread) = thread.take()
+        {
             let _ = thread.join();
         }
     }

@@ -1,0 +1,195 @@
+//! The process of a node: its logs, and which stream lives where.
+
+use super::host::{Host, Outgoing, Style};
+use super::outside::{Delivered, Outside};
+use super::streams::{CONSUMERS, Kind};
+use super::time::MachineTime;
+use super::violation::Violation;
+use nuthatch_log::env::{Clock, MemDisk};
+use nuthatch_log::{OpenError, StreamId};
+use nuthatch_streams::migration::{self, LogStream};
+use nuthatch_streams::op::{CatalogEntry, OpResult};
+use nuthatch_streams::steady::SteadyClock;
+use nuthatch_streams::{AccountId, Op, OpOutcome};
+use std::sync::Arc;
+
+/// Names of the logs.
+pub const LOGS: [&str; 2] = ["one", "two"];
+
+/// Numbers of operations that are asked at once: no request has such a one.
+const AT_ONCE: u64 = u64::MAX;
+
+/// What a node is made of, and outlives its processes.
+pub struct Parts {
+    pub disks: [MemDisk; 2],
+    pub time: MachineTime,
+}
+
+impl Parts {
+    /// An empty node.
+    pub fn new() -> Self {
+        Self { disks: [MemDisk::default(), MemDisk::default()], time: MachineTime::default() }
+    }
+
+    /// The same once more, with room and without faults.
+    pub fn copy(&self) -> Self {
+        let disks = self.disks.each_ref().map(MemDisk::survive);
+        disks.iter().for_each(|disk| disk.set_capacity(u64::MAX));
+        Self { disks, time: self.time.copy() }
+    }
+}
+
+/// Why a process does not start.
+#[derive(Debug)]
+pub enum StartFault {
+    /// A disk failed: another attempt may do better.
+    Io { log: usize, error: String },
+    /// The log says that it is damaged.
+    Damage { log: usize, error: String },
+    /// Something that must not be.
+    Wrong(Violation),
+}
+
+impl From<StartFault> for Violation {
+    fn from(fault: StartFault) -> Self {
+        match fault {
+            StartFault::Io { log, error } | StartFault::Damage { log, error } => {
+                Violation::NotOpened { log, error }
+            }
+            StartFault::Wrong(violation) => violation,
+        }
+    }
+}
+
+/// A running process.
+pub struct Server {
+    pub hosts: [Host; 2],
+    pub homes: [Option<LogStream>; Kind::ALL.len()],
+    pub outside: Outside,
+    pub clock: Arc<SteadyClock<MachineTime>>,
+    next_id: u32,
+}
+
+fn fault(log: usize, error: &OpenError) -> StartFault {
+    match error {
+        error if error.io().is_some() => StartFault::Io { log, error: error.to_string() },
+        error if error.is_damage() => StartFault::Damage { log, error: error.to_string() },
+        error => StartFault::Wrong(Violation::NotOpened { log, error: error.to_string() }),
+    }
+}
+
+impl Server {
+    /// Opens the logs and decides about every stream, as a start does.
+    pub fn start(parts: &Parts, style: Style, salt: u64) -> Result<Self, StartFault> {
+        let outside = Outside::default();
+        let clock = Arc::new(SteadyClock::new(parts.time.clone(), Box::new(|_| {})));
+        let open = |log: usize| {
+            let disk = Arc::new(parts.disks[log].clone());
+            let clock = Arc::clone(&clock) as Arc<dyn Clock>;
+            let salt = salt ^ (log as u64) << 40;
+            Host::open(disk, clock, style, salt, &outside).map_err(|error| fault(log, &error))
+        };
+        let hosts = [open(0)?, open(1)?];
+        let homes = [None; Kind::ALL.len()];
+        let mut server = Self { hosts, homes, outside, clock, next_id: 1 };
+        server.find_streams()?;
+        server.hosts.iter_mut().for_each(Host::serve);
+        Ok(server)
+    }
+
+    /// What the clock of the node shows.
+    pub fn now_ns(&self) -> i64 {
+        self.clock.now().0
+    }
+
+    fn find_streams(&mut self) -> Result<(), StartFault> {
+        let mut catalogs = Vec::new();
+        for log in 0..LOGS.len() {
+            catalogs.push(self.catalog(log)?);
+        }
+        let found = migration::resolve(&LOGS, &catalogs).map_err(|error| {
+            StartFault::Wrong(Violation::Unresolved { error: error.to_string() })
+        })?;
+        for (log, entry) in found.serve {
+            let kind = Kind::named(&entry.config.name).expect("a stream of ours");
+            let home = LogStream { log, stream: entry.id };
+            if self.homes[kind as usize].replace(home).is_some() {
+                return Err(StartFault::Wrong(Violation::TwoHomes { stream: kind.name() }));
+            }
+        }
+        Ok(())
+    }
+
+    fn catalog(&mut self, log: usize) -> Result<Vec<CatalogEntry>, StartFault> {
+        match self.hosts[log].ask(AT_ONCE, Op::Catalog) {
+            Some(Ok(OpOutcome::Catalog { streams, next_id, unreadable_records: 0 })) => {
+                self.next_id = self.next_id.max(next_id.0);
+                Ok(streams)
+            }
+            other => Err(StartFault::Wrong(Violation::Unexpected {
+                what: format!("no catalog of log {log}: {other:?}"),
+            })),
+        }
+    }
+
+    /// An identity that no stream has had.
+    fn fresh_id(&mut self) -> StreamId {
+        self.next_id += 1;
+        StreamId(self.next_id)
+    }
+
+    /// True if one of the logs takes no more writes.
+    pub fn has_failed(&self) -> bool {
+        self.hosts.iter().any(Host::has_failed)
+    }
+
+    /// Where a stream lives.
+    fn home(&self, kind: Kind) -> Option<(&Host, StreamId)> {
+        let home = self.homes[kind as usize]?;
+        Some((&self.hosts[home.log], home.stream))
+    }
+
+    /// Asks for the creation of a stream, and lets its name mean it.
+    pub fn create(&mut self, kind: Kind, number: u64) {
+        let (id, log) = (self.fresh_id(), kind.first_log());
+        let op = Op::CreateStream { id, account: AccountId::GLOBAL, config: kind.config() };
+        self.hosts[log].send_op(number, op);
+        self.homes[kind as usize] = Some(LogStream { log, stream: id });
+    }
+
+    /// Sends an operation about a stream; false if there is no such stream.
+    pub fn send(&self, kind: Kind, number: u64, op: impl FnOnce(StreamId) -> Op) -> bool {
+        let Some((host, id)) = self.home(kind) else { return false };
+        host.send_op(number, op(id));
+        true
+    }
+
+    /// Publishes; false if nothing of it was taken.
+    pub fn publish(&self, kind: Kind, messages: &[Outgoing]) -> bool {
+        self.home(kind).is_some_and(|(host, id)| host.publish(kind, id, messages))
+    }
+
+    /// Asks for messages of a pull consumer.
+    pub fn pull(&self, consumer: usize, count: u64) {
+        if let Some((host, id)) = self.home(CONSUMERS[consumer].stream) {
+            host.pull(id, CONSUMERS[consumer].name, count);
+        }
+    }
+
+    /// Answers a delivery; false if that was not taken.
+    pub fn ack(&self, consumer: usize, of: &Delivered, body: &str, confirm: bool) -> bool {
+        let home = self.home(CONSUMERS[consumer].stream);
+        home.is_some_and(|(host, id)| host.ack(id, of, body, confirm))
+    }
+
+    /// The outcome of an operation about a stream, if it comes without time passing.
+    pub fn ask(&mut self, kind: Kind, op: impl FnOnce(StreamId) -> Op) -> Option<OpResult> {
+        let home = self.homes[kind as usize]?;
+        self.hosts[home.log].ask(AT_ONCE, op(home.stream))
+    }
+
+    /// Runs all logs until they rest.
+    pub fn settle(&mut self) {
+        self.hosts.iter_mut().for_each(Host::settle);
+    }
+}

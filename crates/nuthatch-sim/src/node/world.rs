@@ -1,0 +1,411 @@
+//! A node, its clients and what happens to them, in the order of one seed.
+
+use super::check::{Looked, look};
+use super::clients::Client;
+use super::faults::Mix;
+use super::host::Style;
+use super::model::Model;
+use super::server::{Parts, Server, StartFault};
+use super::violation::Violation;
+use crate::scheduler::Scheduler;
+
+const SECOND: u64 = 1_000_000;
+const MILLI: u64 = 1_000;
+
+/// Clients of a node.
+const CLIENTS: u64 = 3;
+/// After the faults so long is left to answer what was asked.
+const QUIET: u64 = 15 * SECOND;
+/// Attempts to start that may fail one after the other.
+const STARTS_MAX: u32 = 20;
+
+/// How a world is made.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// Faults. None: drawn.
+    pub mix: Option<Mix>,
+    /// True if the trace is printed.
+    pub printed: bool,
+}
+
+impl Options {
+    /// Everything drawn from the seed.
+    #[must_use]
+    pub const fn drawn() -> Self {
+        Self { mix: None, printed: false }
+    }
+}
+
+/// What a run did.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Summary {
+    /// Hash of the trace.
+    pub hash: u64,
+    /// Happenings.
+    pub steps: u64,
+    /// Requests that were answered.
+    pub answered: u64,
+    /// Messages that were seen by somebody.
+    pub messages: u64,
+    /// Processes that ran.
+    pub lives: u64,
+    /// Faults.
+    pub faults: u64,
+    /// Reads that were refused, because what they ask for cannot be read.
+    pub unreadable: u64,
+    /// Logs that said that they are damaged, which they were.
+    pub damaged: u64,
+}
+
+impl Summary {
+    /// Adds what another run did; the hash stays.
+    pub fn add(&mut self, other: &Self) {
+        self.steps += other.steps;
+        self.answered += other.answered;
+        self.messages += other.messages;
+        self.lives += other.lives;
+        self.faults += other.faults;
+        self.unreadable += other.unreadable;
+        self.damaged += other.damaged;
+    }
+
+    /// What was done, in words.
+    #[must_use]
+    pub fn report(&self) -> String {
+        format!(
+            "{} answers, {} messages, {} processes, {} faults, {} reads refused, {} logs damaged and \
+             refused",
+            self.answered, self.messages, self.lives, self.faults, self.unreadable, self.damaged
+        )
+    }
+}
+
+/// How a process ends.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub(super) enum End {
+    /// The power goes: of what was not synced anything may be missing.
+    Power,
+    /// It is killed: what it wrote is there.
+    Killed,
+}
+
+/// What waits in the queue. What belongs to a process names its number.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub(super) enum Happening {
+    /// Counts if it is the one that the log was woken for last.
+    Turn {
+        life: u64,
+        log: usize,
+        at: u64,
+    },
+    Write {
+        life: u64,
+        log: usize,
+    },
+    Work {
+        life: u64,
+        log: usize,
+    },
+    ClientActs {
+        number: u64,
+    },
+    FaultComes,
+    Ends {
+        life: u64,
+        how: End,
+    },
+    Starts,
+}
+
+/// What of a log waits in the queue.
+#[derive(Clone, Copy, Default, Debug)]
+struct Queued {
+    turn_at: Option<u64>,
+    writes: bool,
+    works: bool,
+}
+
+/// A world.
+pub(super) struct World {
+    pub schedule: Scheduler<Happening>,
+    pub parts: Parts,
+    pub server: Option<Server>,
+    pub model: Model,
+    pub mix: Mix,
+    pub summary: Summary,
+    pub is_faulty: bool,
+    /// What writers and workers do takes up to so long, in microseconds.
+    pub slowest: u64,
+    style: Style,
+    queued: [Queued; 2],
+    pub life: u64,
+    failed_starts: u32,
+    /// Time in which nothing happened.
+    slept: u64,
+}
+
+impl World {
+    fn new(seed: u64, options: &Options) -> Self {
+        let mut schedule = Scheduler::new(seed, options.printed);
+        let mix = options.mix.clone().unwrap_or_else(|| Mix::drawn(&mut schedule.rng));
+        let style = Style { is_cold: false, by_hand: false, reserve_bytes: 24 * 1024 };
+        let mut world = Self {
+            schedule,
+            parts: Parts::new(),
+            server: None,
+            model: Model::default(),
+            mix,
+            summary: Summary::default(),
+            is_faulty: true,
+            slowest: 2 * MILLI,
+            style,
+            queued: [Queued::default(); 2],
+            life: 0,
+            failed_starts: 0,
+            slept: 0,
+        };
+        world.schedule.after(0, Happening::Starts);
+        world.schedule.after(world.mix.pause, Happening::FaultComes);
+        for number in 0..CLIENTS {
+            world.schedule.after(MILLI, Happening::ClientActs { number });
+        }
+        world
+    }
+
+    /// A number that decides what a crash leaves, and what else is drawn outside of the queue.
+    pub fn salt(&mut self) -> u64 {
+        self.schedule.rng.bits()
+    }
+
+    fn run_until(&mut self, end: u64) -> Result<(), Violation> {
+        while let Some(happening) = self.schedule.next_until(end) {
+            let now = self.schedule.now();
+            self.schedule.trace.record(now, &happening);
+            self.parts.time.is_now(now);
+            self.happen(happening)?;
+            self.queue_what_is_due();
+        }
+        self.parts.time.is_now(self.schedule.now());
+        Ok(())
+    }
+
+    fn happen(&mut self, happening: Happening) -> Result<(), Violation> {
+        match happening {
+            Happening::Turn { life, log, at } if life == self.life => {
+                let is_last = self.queued[log].turn_at == Some(at);
+                if is_last { self.turn(log) } else { Ok(()) }
+            }
+            Happening::Write { life, log } if life == self.life => {
+                self.queued[log].writes = false;
+                self.with(log, |host| host.write_one());
+                self.wake(log, 1);
+                Ok(())
+            }
+            Happening::Work { life, log } if life == self.life => {
+                self.queued[log].works = false;
+                self.with(log, |host| host.work_one());
+                self.wake(log, 1);
+                Ok(())
+            }
+            Happening::ClientActs { number } => {
+                self.client_acts(number);
+                Ok(())
+            }
+            Happening::FaultComes => {
+                self.fault_comes();
+                Ok(())
+            }
+            Happening::Ends { life, how } if life == self.life => self.ends(how),
+            Happening::Starts => self.starts(),
+            // It belongs to a process that has ended.
+            _ => Ok(()),
+        }
+    }
+
+    fn with(&mut self, log: usize, call: impl FnOnce(&mut super::host::Host)) {
+        if let Some(server) = &mut self.server {
+            call(&mut server.hosts[log]);
+        }
+    }
+
+    /// Lets a log take a turn after `delay`, unless it does so before.
+    fn wake(&mut self, log: usize, delay: u64) {
+        let at = self.schedule.now() + delay;
+        if self.queued[log].turn_at.is_none_or(|queued| queued > at) {
+            self.queued[log].turn_at = Some(at);
+            self.schedule.after(delay, Happening::Turn { life: self.life, log, at });
+        }
+    }
+
+    fn turn(&mut self, log: usize) -> Result<(), Violation> {
+        self.queued[log].turn_at = None;
+        let Some(server) = &mut self.server else { return Ok(()) };
+        let turn = server.hosts[log].turn();
+        let now_ns = server.now_ns();
+        self.model.clock_max = self.model.clock_max.max(now_ns);
+        self.take_outputs()?;
+        if turn.progress {
+            let delay = self.schedule.rng.below(20);
+            self.wake(log, 1 + delay);
+        } else if let Some(at) = turn.wake_at {
+            let wait = u64::try_from(at.0.saturating_sub(now_ns)).unwrap_or(0) / 1000;
+            self.wake(log, wait.clamp(1, SECOND));
+        }
+        Ok(())
+    }
+
+    fn take_outputs(&mut self) -> Result<(), Violation> {
+        let Some(server) = &self.server else { return Ok(()) };
+        let now = self.schedule.now();
+        for output in server.outside.take() {
+            self.schedule.trace.record(now, &format!("{output:?}"));
+            self.model.take(output)?;
+        }
+        Ok(())
+    }
+
+    /// Jobs that wait are done after some time.
+    fn queue_what_is_due(&mut self) {
+        let Some(server) = &self.server else { return };
+        let life = self.life;
+        for (log, host) in server.hosts.iter().enumerate() {
+            let queued = &mut self.queued[log];
+            if host.has_writing() && !std::mem::replace(&mut queued.writes, true) {
+                let takes = self.schedule.rng.between(20, self.slowest);
+                self.schedule.after(takes, Happening::Write { life, log });
+            }
+            if host.has_work() && !std::mem::replace(&mut queued.works, true) {
+                let takes = self.schedule.rng.between(20, 5 * self.slowest);
+                self.schedule.after(takes, Happening::Work { life, log });
+            }
+        }
+    }
+
+    fn client_acts(&mut self, number: u64) {
+        let pause = self.schedule.rng.between(MILLI, 60 * MILLI);
+        self.schedule.after(pause, Happening::ClientActs { number });
+        let Some(server) = &mut self.server else { return };
+        self.model.clock_max = self.model.clock_max.max(server.now_ns());
+        if !server.has_failed() {
+            Client { model: &mut self.model, server, rng: &mut self.schedule.rng }.act();
+            (0..2).for_each(|log| self.wake(log, 5));
+        }
+    }
+
+    /// The process ends; what it leaves is looked at, and another one starts some time later.
+    pub fn ends(&mut self, how: End) -> Result<(), Violation> {
+        self.take_outputs()?;
+        if let Some(server) = self.server.take() {
+            self.model.clock_max = self.model.clock_max.max(server.now_ns());
+        }
+        self.life += 1;
+        self.model.process_ended();
+        self.queued = [Queued::default(); 2];
+        for log in 0..2 {
+            let salt = self.salt();
+            let disk = &mut self.parts.disks[log];
+            let (now, trace) = (self.schedule.now(), disk.trace());
+            self.schedule.trace.record(now, &trace);
+            *disk = match how {
+                End::Power => disk.crash(salt),
+                End::Killed => disk.survive(),
+            };
+        }
+        self.look(false)?;
+        // Mostly it is down for moments, now and then for hours.
+        if self.is_faulty && self.schedule.rng.chance(100) {
+            self.sleep(6 * 3600 * SECOND);
+        }
+        let pause = self.schedule.rng.between(MILLI, SECOND);
+        self.schedule.after(pause, Happening::Starts);
+        Ok(())
+    }
+
+    /// Nothing happens for up to so long; at the longest, clients of a node that is down would only wait.
+    pub fn sleep(&mut self, longest: u64) {
+        let time = self.schedule.rng.between(SECOND, longest);
+        self.schedule.sleep(time);
+        self.slept += time;
+    }
+
+    fn look(&mut self, drains: bool) -> Result<(), Violation> {
+        let salt = self.salt();
+        match look(&mut self.model, &self.parts, self.style, salt, drains)? {
+            Looked::Whole => {}
+            Looked::Damaged => self.summary.damaged += 1,
+        }
+        Ok(())
+    }
+
+    fn starts(&mut self) -> Result<(), Violation> {
+        if self.server.is_some() {
+            return Ok(());
+        }
+        let rng = &mut self.schedule.rng;
+        self.style.is_cold = rng.chance(500);
+        self.style.by_hand = rng.chance(700);
+        let salt = rng.bits();
+        self.summary.lives += 1;
+        match Server::start(&self.parts, self.style, salt) {
+            Ok(server) => {
+                self.failed_starts = 0;
+                self.model.clock_max = self.model.clock_max.max(server.now_ns());
+                self.server = Some(server);
+                self.take_outputs()?;
+                (0..2).for_each(|log| self.wake(log, 1));
+                Ok(())
+            }
+            Err(StartFault::Io { .. }) if self.failed_starts < STARTS_MAX => {
+                self.failed_starts += 1;
+                // A full disk stays full: in the end somebody makes room.
+                if self.failed_starts > STARTS_MAX / 2 {
+                    self.parts.disks.iter().for_each(|disk| disk.set_capacity(u64::MAX));
+                }
+                let how = if self.schedule.rng.chance(500) { End::Power } else { End::Killed };
+                self.ends(how)
+            }
+            Err(fault) => Err(fault.into()),
+        }
+    }
+
+    /// Runs while faults come: for so long, but for the time in which nothing happens.
+    fn run_for(&mut self, time: u64) -> Result<(), Violation> {
+        while self.schedule.now() < time + self.slept {
+            self.run_until(time + self.slept)?;
+        }
+        Ok(())
+    }
+
+    /// Faults stop; everything that was asked is answered, and everything is there.
+    fn finish(&mut self) -> Result<(), Violation> {
+        self.is_faulty = false;
+        self.mend();
+        let end = self.schedule.now() + QUIET;
+        self.run_until(end)?;
+        if self.server.as_ref().is_none_or(Server::has_failed) {
+            let what = "the node does not serve although nothing fails any more".to_owned();
+            return Err(Violation::Unexpected { what });
+        }
+        self.look(true)
+    }
+
+    fn summary(&self) -> Summary {
+        let messages = self.model.streams.iter().map(|known| known.seen.len() as u64).sum();
+        Summary {
+            hash: self.schedule.trace.hash(),
+            steps: self.schedule.steps(),
+            answered: self.model.answered,
+            messages,
+            unreadable: self.model.unreadable,
+            ..self.summary
+        }
+    }
+}
+
+/// Runs the schedule of a seed.
+pub fn run(seed: u64, options: &Options) -> (Summary, Result<(), Violation>) {
+    let mut world = World::new(seed, options);
+    let faults_for = world.schedule.rng.between(2 * SECOND, 8 * SECOND);
+    let result = world.run_for(faults_for).and_then(|()| world.finish());
+    (world.summary(), result)
+}
