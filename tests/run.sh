@@ -31,6 +31,9 @@ step "a server in an Azurite"
 step "third-party clients"
 ./tests/clients/run.sh
 
+step "three servers, one quorum log, one killed"
+./tests/clients/quorum/run.sh
+
 step "backups with jsm.go"
 ./tests/clients/backup/run.sh
 

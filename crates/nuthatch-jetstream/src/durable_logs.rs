@@ -8,7 +8,9 @@ use crate::known_logs::KnownLogs;
 use crate::registry::{DEFAULT_LOG, LogIndex};
 use crate::startup_hints;
 use nuthatch_log::env::{RealDisk, SystemEntropy};
-use nuthatch_log::{Chain, Log, LogCore, LogOptions, OpenError, OwnableDisk, RecoveryReport};
+use nuthatch_log::{
+    Chain, Disk as _, Log, LogCore, LogOptions, OpenError, OwnableDisk, RecoveryReport,
+};
 use nuthatch_object::{
     Bucket, BucketOptions, DiskCacheOptions, ObjectDisk, ObjectDiskOptions, PreparedDisk,
     TierOptions, TieredDisk,
@@ -43,6 +45,7 @@ pub(super) fn durable_logs(options: &Options) -> Vec<DurableLog> {
         name: DEFAULT_LOG.to_owned(),
         index: LogIndex::FILE,
         place: match &jetstream.store {
+            _ if options.cluster.is_some() => LogStore::Quorum,
             Some(address) => LogStore::Bucket(address.clone()),
             None => LogStore::Directory(None),
         },
@@ -72,6 +75,8 @@ pub(super) enum Ready {
     Local { opened: Box<Opened>, tier: Option<Arc<TieredDisk>>, identity: u64 },
     /// In a bucket: another server may own it still.
     Object { prepared: Box<PreparedDisk>, bucket: Arc<Bucket> },
+    /// On a majority of nodes: this one owns it, and nothing was opened yet.
+    Quorum,
 }
 
 impl DurableLog {
@@ -88,6 +93,7 @@ impl DurableLog {
         let ready = match &self.place {
             LogStore::Directory(_) => self.ready_local(server, options, known),
             LogStore::Bucket(address) => self.ready_object(server, address),
+            LogStore::Quorum => Ok(Ready::Quorum),
         };
         ready.map_err(|why| self.named(why))
     }
@@ -107,6 +113,7 @@ impl DurableLog {
             Ready::Object { prepared, bucket } => {
                 self.take_object(*prepared, bucket, server, options)
             }
+            Ready::Quorum => self.take_quorum(server, options),
         };
         opened.map_err(|why| self.named(why))
     }
@@ -124,8 +131,31 @@ impl DurableLog {
         match &self.place {
             LogStore::Directory(None) => Some(ours.join(&self.name)),
             LogStore::Directory(Some(dir)) => Some(dir.clone()),
-            LogStore::Bucket(_) => None,
+            LogStore::Bucket(_) | LogStore::Quorum => None,
         }
+    }
+
+    /// Opens the log of a quorum that this node owns. When it owns it no more, the server stops.
+    fn take_quorum(&self, server: &Arc<Server>, options: &Options) -> Result<Opened, String> {
+        let cluster = server.cluster.get().expect("it runs before its log is opened");
+        let disk = cluster.wait_until_owner().map_err(|error| error.to_string())?;
+        let epoch = disk.epoch();
+        server.logs.add(LogLocation::quorum(&self.name, disk.label()));
+        let report = reporter(server);
+        let unpadded =
+            LogOptions { block_bytes: 64, reserve_bytes: Some(0), ..LogOptions::default() };
+        let log_options = LogOptions { report, ..self.compressed(unpadded) };
+        let engine = engine(server, self.index, options);
+        let opened = open_on(Arc::new(disk), log_options, engine, clock::of(server));
+        let opened = opened.map_err(|error| error.to_string())?;
+        let stopping = Arc::downgrade(server);
+        let lost = move |why: &str| {
+            if let Some(server) = stopping.upgrade() {
+                server.fatal.raise(why);
+            }
+        };
+        cluster.watch(epoch, Box::new(lost)).map_err(|error| error.to_string())?;
+        Ok(opened)
     }
 
     fn ready_local(
@@ -313,7 +343,7 @@ pub(super) fn take_all(
         let _context = runtime.enter();
         let identity = match &ready {
             Ready::Local { identity, .. } => Some(*identity),
-            Ready::Object { .. } => None,
+            Ready::Object { .. } | Ready::Quorum => None,
         };
         home.take(ready, server, options).map(|opened| Taken { opened, identity })
     };

@@ -84,15 +84,16 @@ pub(super) fn settings(server: &Server, options: &Options) -> Settings {
         limits: server_limits(options),
         accounts: served_accounts(&server.accounts, options),
         logs: jetstream.logs.iter().map(|log| log.name.clone()).collect(),
-        lazy_logs: lazy_logs(jetstream),
+        lazy_logs: lazy_logs(jetstream, options.cluster.is_some()),
         max_duplicate_window: jetstream.limits.duplicate_window.map_or(0, nanos),
         consumers: consumer_limits(options),
     }
 }
 
 /// Names of the logs on a local disk that do not sync before they answer.
-fn lazy_logs(jetstream: &JetStreamOptions) -> Vec<String> {
-    let default_is_lazy = jetstream.store.is_none() && jetstream.sync != SyncPolicy::Always;
+fn lazy_logs(jetstream: &JetStreamOptions, quorum: bool) -> Vec<String> {
+    let default_is_lazy =
+        !quorum && jetstream.store.is_none() && jetstream.sync != SyncPolicy::Always;
     let named = jetstream.logs.iter().filter(|log| {
         matches!(log.home, LogStore::Directory(_))
             && log.sync.unwrap_or(jetstream.sync) != SyncPolicy::Always

@@ -1,9 +1,9 @@
 //! The protocol of a quorum log: one owner for each epoch, three (or five) fenced keepers, and an
 //! acknowledgement when a majority of them has a frame durably.
 //!
-//! **No server uses this crate yet.** It is the protocol as *cores* that take events and give effects,
-//! without sockets, files, clocks or threads ([`node::Node::step`]), under proof in the schedules of
-//! `nuthatch-sim`; `docs/simulation.md` says what those show and what not.
+//! It is the protocol as *cores* that take events and give effects, without sockets, files, clocks or threads
+//! ([`node::Node::step`]), under proof in the schedules of `nuthatch-sim`; `docs/simulation.md` says what those
+//! show and what not. `nuthatch-cluster` drives them in servers, which is experimental.
 //!
 //! # Pieces
 //!

@@ -146,6 +146,12 @@ impl Node {
         if let Role::Owner(owner) = &self.role { Some(owner) } else { None }
     }
 
+    /// True if this node is taking the log over.
+    #[must_use]
+    pub fn is_taking_over(&self) -> bool {
+        matches!(self.role, Role::Candidate(_))
+    }
+
     /// True if this node would answer a linearizable read now.
     #[must_use]
     pub fn has_lease(&self, now: Time) -> bool {
@@ -173,7 +179,7 @@ impl Node {
                 self.try_register(now, &mut out);
             }
             Event::Catalog(reply) => self.catalog_answered(reply, now, &mut out),
-            Event::Publish { request, payload } => self.publish(request, payload, &mut out),
+            Event::Publish { request, payload } => self.publish(request, payload, now, &mut out),
             Event::Read { request } => self.read(request, now, &mut out),
             Event::Reset(peer) => self.reset(peer),
             Event::TakeOver => self.take_over(now, &mut out),
@@ -552,9 +558,9 @@ impl Node {
         }
     }
 
-    fn publish(&mut self, request: RequestId, payload: u64, out: &mut Out) {
+    fn publish(&mut self, request: RequestId, payload: u64, now: Time, out: &mut Out) {
         match &mut self.role {
-            Role::Owner(owner) => owner.publish(request, payload, out),
+            Role::Owner(owner) => owner.publish(request, payload, self.keeper.log(), now, out),
             _ => out.reply(request, Answer::Refused),
         }
     }

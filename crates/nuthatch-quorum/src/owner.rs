@@ -148,12 +148,20 @@ impl Owner {
             >= majority(self.progress.len())
     }
 
-    /// Takes a publish, or refuses it.
-    pub(crate) fn publish(&mut self, request: RequestId, payload: u64, out: &mut Out) {
+    /// Takes a publish, or refuses it. It is sealed at once if no frame is in flight.
+    pub(crate) fn publish(
+        &mut self,
+        request: RequestId,
+        payload: u64,
+        log: &Chain,
+        now: Time,
+        out: &mut Out,
+    ) {
         if self.queue.len() >= QUEUE_MAX || self.leaving.is_some() {
             out.reply(request, Answer::Refused);
         } else {
             self.queue.push_back((request, payload));
+            self.next_frame(log, now, out);
         }
     }
 

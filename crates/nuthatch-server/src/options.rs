@@ -42,6 +42,7 @@ mod accounts;
 mod address;
 mod auth;
 mod check;
+mod cluster;
 mod command_line;
 mod draft;
 mod error;
@@ -121,6 +122,8 @@ pub struct Options {
     pub pid_file: Option<PathBuf>,
     /// Directory that receives `<executable>_<pid>.ports`.
     pub ports_file_dir: Option<PathBuf>,
+    /// This server as a node of a quorum log, which its default log is then.
+    pub cluster: Option<ClusterSettings>,
     /// Logging.
     pub log: LogOptions,
     /// Monitoring over HTTP.
@@ -292,6 +295,19 @@ pub struct CacheSettings {
     pub max_bytes: u64,
 }
 
+/// A node of a quorum log.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ClusterSettings {
+    /// `-node_name`.
+    pub name: String,
+    /// `-cluster_listen`: its own node port.
+    pub listen: std::net::SocketAddr,
+    /// `-routes`: the node ports of all nodes, or of the others.
+    pub routes: Vec<std::net::SocketAddr>,
+    /// `-catalog`: its address.
+    pub catalog: String,
+}
+
 /// Location of a log.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum LogStore {
@@ -299,6 +315,8 @@ pub enum LogStore {
     Directory(Option<PathBuf>),
     /// In the bucket of this address.
     Bucket(String),
+    /// On a majority of the nodes of a cluster, of which this server is one.
+    Quorum,
 }
 
 /// Compression of a log's cold data (`compression`).
@@ -363,6 +381,7 @@ impl Default for Options {
             server_metadata: BTreeMap::new(),
             pid_file: None,
             ports_file_dir: None,
+            cluster: None,
             log: LogOptions::default(),
             monitor: MonitorOptions::default(),
             auth: AuthOptions::default(),

@@ -17,6 +17,7 @@ use std::time::Duration;
 use tokio::net::TcpListener;
 
 mod banner;
+mod cluster;
 mod fatal;
 mod files;
 mod foreign;
@@ -84,6 +85,9 @@ pub enum RunError {
         /// How long it had.
         limit: Duration,
     },
+    /// The node of a quorum log did not start.
+    #[error("can't start the node: {0}")]
+    Cluster(String),
     /// JetStream did not start.
     #[error("can't start JetStream: {0}")]
     JetStream(String),
@@ -192,6 +196,14 @@ fn serve(
                 eprintln!("{program}: {error}");
             }
             match error {
+                RunError::Replaced(_) | RunError::JetStream(_) | RunError::Cluster(_)
+                    if server.cluster.get().is_some() =>
+                {
+                    server.log.info(format_args!("Starting again as a keeper of the quorum log"));
+                    let error = cluster::restart();
+                    eprintln!("{program}: starting again: {error}");
+                    ExitCode::FAILURE
+                }
                 RunError::Replaced(_) => ExitCode::from(EXIT_REPLACED),
                 _ => ExitCode::FAILURE,
             }
@@ -208,6 +220,7 @@ async fn live(
     server.set_reload(Box::new(move |server| reload::try_reload(server, &reload)));
     banner::starting(server);
     make_token(server)?;
+    cluster::own_log(server).await.map_err(RunError::Cluster)?;
     crate::operator::start(server)?;
     let options = server.options();
     crate::tls::Loaded::read(&options)?.install(server);
@@ -243,13 +256,16 @@ async fn live(
     let publishing = tokio::spawn(system::events::publish_regularly(server.clone()));
     server.log.info(format_args!("Server is ready"));
     signals::until_stopped(server, signals, &accepting).await;
+    // What happens from here on is no reason any more.
+    let replaced = server.fatal.reason();
     publishing.abort();
     accepting.abort();
     monitoring.abort();
     let stopped = shutdown::shutdown(server).await;
+    cluster::hand_over(server).await;
     exchanging.abort();
     ports.remove(server);
-    server.fatal.reason().map_or(stopped, |why| Err(RunError::Replaced(why)))
+    replaced.map_or(stopped, |why| Err(RunError::Replaced(why)))
 }
 
 /// Keeps the token that was made for want of one, and says it this once.

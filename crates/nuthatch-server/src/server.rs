@@ -81,6 +81,8 @@ pub struct Server {
     pub log: Logger,
     /// Its logs.
     pub logs: Logs,
+    /// This server as a node of a quorum log, once it runs.
+    pub cluster: OnceLock<Arc<nuthatch_cluster::Cluster>>,
     /// Reports faults that stop the server.
     pub fatal: crate::process::Fatal,
     /// Slow consumers so far.
@@ -159,6 +161,7 @@ impl Server {
             leafs: Leafs::new(&options),
             log,
             logs: Logs::default(),
+            cluster: OnceLock::new(),
             fatal: crate::process::Fatal::default(),
             slow_consumers: SlowConsumers::default(),
             stalled_clients: AtomicU64::new(0),

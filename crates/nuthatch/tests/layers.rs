@@ -18,13 +18,14 @@ use arrows::{Arrow, Arrows};
 use known::{KNOWN, SERVER_LAYERS};
 
 /// The crates from the bottom up: each may use only those before it (ARCHITECTURE, the map).
-const CRATES: [&str; 12] = [
+const CRATES: [&str; 13] = [
     "nuthatch-protocol",
     "nuthatch-client",
     "nuthatch-archive",
     "nuthatch-quorum",
     "nuthatch-log",
     "nuthatch-object",
+    "nuthatch-cluster",
     "nuthatch-streams",
     "nuthatch-server",
     "nuthatch-jetstream",

@@ -12,7 +12,7 @@ const TORN_DIR: &str = "torn";
 pub struct LogLocation {
     /// Its name.
     pub name: String,
-    /// `local` or `object`.
+    /// `local`, `object` or `quorum`.
     pub mode: &'static str,
     /// Its directory, or its address.
     pub home: String,
@@ -41,6 +41,12 @@ impl LogLocation {
         let (name, home) = (name.to_owned(), disk.bucket().label().to_owned());
         let (sync, bucket) = (SyncPolicy::Always, Some(Arc::downgrade(disk)));
         Self { name, mode: "object", home, sync, dir: None, tier: None, bucket }
+    }
+
+    /// A log on a majority of the nodes of a cluster.
+    pub fn quorum(name: &str, home: String) -> Self {
+        let (name, sync) = (name.to_owned(), SyncPolicy::Always);
+        Self { name, mode: "quorum", home, sync, dir: None, tier: None, bucket: None }
     }
 
     /// Its name and where it puts files that it cannot use; `None` for a log in a bucket.

@@ -4,6 +4,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use super::cluster::ClusterFlags;
 use super::{OPEN_MAX_SUBSCRIPTIONS, Options, SYSTEM_ACCOUNT, SyncPolicy, listen};
 
 /// The incumbent's default store directory, which a reboot may empty.
@@ -31,6 +32,7 @@ pub(super) struct Draft {
     pub has_max_subscriptions: bool,
     pub store_dir: Option<PathBuf>,
     pub jetstream: Option<bool>,
+    pub cluster: ClusterFlags,
 }
 
 impl Draft {

@@ -294,6 +294,9 @@ pub enum Conflict {
         /// The name.
         name: String,
     },
+    /// A catalog without the rest of a node.
+    #[error("a node of a quorum log needs -cluster_listen, -routes, -catalog and -node_name")]
+    IncompleteCluster,
     /// User and token.
     #[error("a user and a token cannot both be required: keep one of them")]
     UserAndToken,

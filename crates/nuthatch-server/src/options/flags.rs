@@ -144,8 +144,26 @@ const TLS: &[Flag] = &[
 ];
 
 const CLUSTER: &[Flag] = &[
-    no(&["routes"], Kind::Text, "<urls>", "Servers to connect to"),
-    no(&["cluster", "cluster_listen"], Kind::Text, "<url>", "Address for routes"),
+    flag(
+        &["routes"],
+        Kind::Text,
+        "<urls>",
+        "Node ports of the nodes of a quorum log, host:port,…; needs -catalog (*)",
+    ),
+    flag(
+        &["cluster_listen"],
+        Kind::Text,
+        "<host:port>",
+        "Node port of this node of a quorum log, on loopback; needs -catalog (*)",
+    ),
+    flag(
+        &["catalog"],
+        Kind::Text,
+        "<address>",
+        "Catalog of a quorum log: file:///shared/dir, s3://bucket/prefix; makes this server a node of it (*)",
+    ),
+    flag(&["node_name"], Kind::Text, "<name>", "Name of this node of a quorum log (*)"),
+    no(&["cluster"], Kind::Text, "<url>", "Address for routes"),
     no(&["cluster_advertise"], Kind::Text, "<host:port>", "Address to tell other servers"),
     said(&["cluster_name"], Kind::Text, "<name>", "Name of the cluster", "this server is alone"),
     said(

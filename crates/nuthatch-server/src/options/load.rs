@@ -134,7 +134,9 @@ fn load_beside(
         read_file(path, loader, &mut draft)?;
     }
     command_line::apply(&given, &mut draft)?;
-    let options = draft.finish(invocation, old);
+    let cluster = std::mem::take(&mut draft.cluster).finish()?;
+    let mut options = draft.finish(invocation, old);
+    options.cluster = cluster;
     check::check(&options)?;
     if !is_on(&given, "t") {
         return Ok(Command::Serve(Box::new(options)));

@@ -156,7 +156,14 @@ fn mistakes() {
         "-cluster nats://127.0.0.1:6222",
         "flag '-cluster' is not supported: this version runs on one machine",
     );
-    wrong("-routes a,b", "flag '-routes' is not supported: this version runs on one machine");
+    wrong(
+        "-routes a,b",
+        "flag '-routes' is not supported: without -catalog this server runs alone",
+    );
+    wrong(
+        "-catalog file:///c",
+        "a node of a quorum log needs -cluster_listen, -routes, -catalog and -node_name",
+    );
     wrong("--max_payload 1TB", "flag '-max_payload' must be a size of at most 64MB, found '1TB'");
     wrong(
         "--sync_interval soon",

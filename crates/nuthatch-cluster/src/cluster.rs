@@ -1,0 +1,386 @@
+//! A node of a cluster, put together: its directory, cores, port, links and catalog.
+
+use crate::catalog::{BucketCatalog, CatalogError, Founding, found};
+use crate::config::{ClusterConfig, ConfigError};
+use crate::directory::{QuorumDirectory, apply};
+use crate::hello::{Hello, Lane};
+use crate::host::{Helpers, Host, Status};
+use crate::keeper_dir::KeeperDir;
+use crate::links::{Links, Local};
+use crate::port;
+use crate::replica::Replica;
+use nuthatch_log::Reporter;
+use nuthatch_log::env::{Disk, Entropy as _, Ownership, RealDisk, SystemEntropy, Tenure};
+use nuthatch_object::{Bucket, BucketOptions, OpenUrlError, open_url};
+use nuthatch_quorum::catalog::Call;
+use nuthatch_quorum::effect::Effect;
+use nuthatch_quorum::node::{Config, Event, Node};
+use nuthatch_quorum::store::{Image, Record};
+use nuthatch_quorum::timing::TICK;
+use nuthatch_quorum::types::{BootCount, Epoch, Incarnation, NodeId};
+use parking_lot::Mutex;
+use std::io;
+use std::net::{SocketAddr, TcpListener};
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, channel};
+use std::thread;
+use std::time::Duration;
+
+/// How long one request to the catalog is repeated.
+const CATALOG_RETRY: Duration = Duration::from_secs(2);
+
+/// Between two looks whether all nodes have named their disks.
+const FOUNDING_POLL: Duration = Duration::from_millis(200);
+
+/// Entries after which a keeper makes its files durable, so that a start has less to apply again.
+const MARK_ENTRIES: u64 = 4096;
+
+/// How often a keeper applies what is committed.
+const APPLY_POLL: Duration = Duration::from_millis(100);
+
+/// How long a handover is waited for at a clean stop.
+const HANDOVER: Duration = Duration::from_millis(1_500);
+
+/// Why a node does not start.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    /// It cannot be set up so.
+    #[error(transparent)]
+    Config(#[from] ConfigError),
+    /// The keeper's directory cannot be used.
+    #[error("the keeper's directory {dir}: {source}")]
+    Directory {
+        /// Which one.
+        dir: String,
+        /// Why not.
+        source: io::Error,
+    },
+    /// Another process uses the keeper's directory.
+    #[error("the keeper's directory {dir} is used by another process")]
+    Locked {
+        /// Which one.
+        dir: String,
+    },
+    /// The catalog has no address.
+    #[error("the catalog: {0}")]
+    Address(#[from] OpenUrlError),
+    /// The catalog cannot be used.
+    #[error(transparent)]
+    Catalog(#[from] CatalogError),
+    /// The node's port cannot be listened on.
+    #[error("listening for nodes on {address}: {source}")]
+    Listen {
+        /// The address.
+        address: SocketAddr,
+        /// Why not.
+        source: io::Error,
+    },
+    /// The system refused something basic.
+    #[error("{0}")]
+    System(#[from] io::Error),
+}
+
+/// Hears why a node cannot go on: it must be started again.
+pub type OnLost = Box<dyn Fn(&str) + Send + Sync>;
+
+/// A node that runs.
+pub struct Cluster {
+    host: Arc<Host>,
+    replica: Arc<Mutex<Replica>>,
+    disk: Arc<dyn Disk>,
+    label: String,
+    /// Nobody else works on the directory while this lives.
+    _lock: Box<dyn Tenure>,
+}
+
+impl Cluster {
+    /// Starts a node: returns when its keeper runs. Waits for the other nodes when the cluster is founded.
+    ///
+    /// # Errors
+    /// [`StartError`].
+    pub fn start(config: &ClusterConfig, report: Reporter) -> Result<Arc<Self>, StartError> {
+        let dir = config.dir.display().to_string();
+        let at_dir = |source| StartError::Directory { dir: dir.clone(), source };
+        let real = RealDisk::open(&config.dir).map_err(at_dir)?;
+        let lock = real.take().map_err(at_dir)?;
+        let lock = lock.ok_or_else(|| StartError::Locked { dir: dir.clone() })?;
+        Self::start_on(config, Arc::new(real), lock, report)
+    }
+
+    /// As [`Cluster::start`] on a directory of any kind, which is this process's own by `lock`.
+    ///
+    /// # Errors
+    /// [`StartError`].
+    pub fn start_on(
+        config: &ClusterConfig,
+        disk: Arc<dyn Disk>,
+        lock: Box<dyn Tenure>,
+        report: Reporter,
+    ) -> Result<Arc<Self>, StartError> {
+        config.check()?;
+        let listener = TcpListener::bind(config.listen)
+            .map_err(|source| StartError::Listen { address: config.listen, source })?;
+        let dir = disk.label();
+        let at_dir = |source| StartError::Directory { dir: dir.clone(), source };
+        let (keeper, image) = identified(&disk).map_err(at_dir)?;
+        let bucket = open_catalog(config, &report)?;
+        let founding = founded(config, &bucket, &image, &report)?;
+        let catalog = BucketCatalog::open(bucket, &founding, &*disk)?;
+        let me = founding.nodes.iter().find(|node| node.name == config.name).map(|node| node.id);
+        let me = me.ok_or_else(|| stranger(config, &founding))?;
+        let links = Links::new(&config.others());
+        let (calls, asked) = channel();
+        let (syncs, to_sync) = channel();
+        let outbound = Arc::clone(&links) as Arc<dyn crate::host::Outbound>;
+        let helpers = Helpers { outbound, catalog: calls, syncs, report };
+        let peers = founding.nodes.iter().map(|node| node.id).filter(|id| *id != me).collect();
+        let fresh = [Incarnation(random()), Incarnation(random())];
+        let setup = Config { id: me, peers, fresh, former: Incarnation(0) };
+        let (node, effects) = Node::boot(setup, &image, crate::host::now());
+        let host = Host::new(node, effects, keeper, helpers);
+        let replica = Arc::new(Mutex::new(Replica::open(Arc::clone(&disk)).map_err(at_dir)?));
+        let identity = Myself { host: Arc::clone(&host), id: me, cluster: founding.cluster };
+        let local: Arc<dyn Local> = Arc::new(identity);
+        start_catalog(Arc::clone(&host), catalog, asked, Arc::clone(&disk))?;
+        let syncing = Arc::clone(&host);
+        spawn("node-sync", move || to_sync.iter().for_each(|sync| syncing.make_sync(sync)))?;
+        port::serve(listener, Arc::clone(&host), Arc::clone(&local))?;
+        links.start(&local)?;
+        start_ticking(Arc::clone(&host))?;
+        start_applying(Arc::clone(&host), Arc::clone(&replica))?;
+        Ok(Arc::new(Self { host, replica, disk, label: dir, _lock: lock }))
+    }
+
+    /// Waits until this node owns the log.
+    ///
+    /// # Errors
+    /// Its disk has failed.
+    pub fn wait_owned(&self) -> io::Result<Epoch> {
+        loop {
+            let owns = |status: &Status| status.owner.is_some() || status.broken;
+            let status = self.host.wait_until(Duration::from_secs(3600), owns);
+            if status.broken {
+                return Err(io::Error::other("the keeper's disk has failed"));
+            }
+            if let Some(epoch) = status.owner {
+                return Ok(epoch);
+            }
+        }
+    }
+
+    /// Waits until this node owns the log and has applied all of it; gives the directory to open it in.
+    ///
+    /// # Errors
+    /// The disk's, and the loss of the ownership meanwhile.
+    pub fn wait_until_owner(&self) -> io::Result<QuorumDirectory> {
+        let epoch = self.wait_owned()?;
+        let commit = self.host.status().commit;
+        apply(&self.host, &mut self.replica.lock(), commit)?;
+        let (host, replica) = (Arc::clone(&self.host), Arc::clone(&self.replica));
+        let label = format!("the quorum log in {}, epoch {}", self.label, epoch.0);
+        QuorumDirectory::new(host, epoch, replica, Arc::clone(&self.disk), label)
+    }
+
+    /// Calls `lost` once, when this node does not own `epoch` any more, or its disk fails.
+    ///
+    /// # Errors
+    /// The operating system has no thread to give.
+    pub fn watch(&self, epoch: Epoch, lost: OnLost) -> io::Result<()> {
+        let host = Arc::clone(&self.host);
+        spawn("node-watch", move || {
+            let over = |status: &Status| status.broken || status.owner != Some(epoch);
+            let mut status = host.status();
+            while !over(&status) {
+                status = host.wait_until(Duration::from_secs(3600), over);
+            }
+            let epoch = epoch.0;
+            let why = match status.broken {
+                true => "the keeper's disk has failed".to_owned(),
+                false => format!("this node owns the quorum log no more (its epoch was {epoch})"),
+            };
+            lost(&why);
+        })
+    }
+
+    /// Hands the log over to another keeper that has everything, and waits until it is handed over or nobody
+    /// could take it. For a clean stop, after the log was closed.
+    pub fn hand_over(&self) {
+        if self.host.status().owner.is_some() {
+            self.host.handle(Event::HandOver);
+            self.host.wait_until(HANDOVER, |status| status.owner.is_none());
+        }
+    }
+
+    /// The epoch that this node owns now.
+    #[must_use]
+    pub fn owned(&self) -> Option<Epoch> {
+        self.host.status().owner
+    }
+}
+
+fn random() -> u128 {
+    let mut entropy = SystemEntropy::default();
+    u128::from(entropy.next()) << 64 | u128::from(entropy.next())
+}
+
+fn spawn(name: &str, work: impl FnOnce() + Send + 'static) -> io::Result<()> {
+    thread::Builder::new().name(name.to_owned()).spawn(work).map(drop)
+}
+
+/// Opens a keeper's directory; one that has no identity gets one, under which the node can be named in the
+/// catalog before it takes part.
+fn identified(disk: &Arc<dyn Disk>) -> io::Result<(KeeperDir, Image)> {
+    let (mut dir, image) = KeeperDir::open(Arc::clone(disk))?;
+    let known = matches!(image.identity, Record::Good(_));
+    let promised = image.promises.iter().any(|slot| matches!(slot, Record::Good(_)));
+    if known && promised {
+        return Ok((dir, image));
+    }
+    let fresh = [Incarnation(random()), Incarnation(random())];
+    let config = Config { id: NodeId(1), peers: vec![], fresh, former: Incarnation(0) };
+    let (_, effects) = Node::boot(config, &image, crate::host::now());
+    for effect in effects {
+        if let Effect::Store(ops) = effect {
+            dir.store(&ops, |_| unreachable!("a directory that begins anew has no entries"))?;
+        }
+    }
+    KeeperDir::open(Arc::clone(disk))
+}
+
+fn open_catalog(config: &ClusterConfig, report: &Reporter) -> Result<Bucket, StartError> {
+    let options = BucketOptions {
+        retry_for: CATALOG_RETRY,
+        report: report.clone(),
+        ..BucketOptions::default()
+    };
+    Ok(open_url(&config.catalog, "cluster", options)?)
+}
+
+fn founded(
+    config: &ClusterConfig,
+    bucket: &Bucket,
+    image: &Image,
+    report: &Reporter,
+) -> Result<Founding, StartError> {
+    let Record::Good(identity) = image.identity else { unreachable!("it was just given") };
+    let fresh = random();
+    let mut said = false;
+    loop {
+        let disk = identity.incarnation;
+        match found(bucket, &config.name, disk, config.size(), fresh) {
+            Ok(Some(founding)) => return Ok(founding),
+            Ok(None) if !said => {
+                said = true;
+                let count = config.size();
+                report.say(&format!(
+                    "the cluster is founded when all of its {count} nodes have started once"
+                ));
+            }
+            Ok(None) => {}
+            Err(error @ CatalogError::Bucket(_)) => report.say(&error.to_string()),
+            Err(error) => return Err(error.into()),
+        }
+        thread::sleep(FOUNDING_POLL);
+    }
+}
+
+fn stranger(config: &ClusterConfig, founding: &Founding) -> CatalogError {
+    let names: Vec<&str> = founding.nodes.iter().map(|node| node.name.as_str()).collect();
+    CatalogError::Stranger { name: config.name.clone(), nodes: names.join(", ") }
+}
+
+/// Answers the cores' questions to the catalog, one after the other.
+fn start_catalog(
+    host: Arc<Host>,
+    mut catalog: BucketCatalog,
+    asked: Receiver<Call>,
+    disk: Arc<dyn Disk>,
+) -> io::Result<()> {
+    spawn("node-catalog", move || {
+        let mut told = String::new();
+        while let Ok(first) = asked.recv() {
+            let waiting: Vec<Call> = std::iter::once(first).chain(asked.try_iter()).collect();
+            // One read answers all that wait; transactions are not left out.
+            let (reads, proposals): (Vec<_>, Vec<_>) =
+                waiting.into_iter().partition(|call| matches!(call, Call::Read));
+            for call in proposals.into_iter().chain(reads.into_iter().take(1)) {
+                match catalog.call(&call, &*disk) {
+                    Ok(reply) => host.handle(Event::Catalog(reply)),
+                    Err(error) if told != error.to_string() => {
+                        told = error.to_string();
+                        host.report(&told);
+                    }
+                    Err(_) => {}
+                }
+            }
+        }
+    })
+}
+
+fn start_ticking(host: Arc<Host>) -> io::Result<()> {
+    spawn("node-tick", move || {
+        loop {
+            thread::sleep(Duration::from_micros(TICK));
+            host.tick();
+        }
+    })
+}
+
+/// Applies what is committed on a node that does not own the log, and marks how far that is durable.
+fn start_applying(host: Arc<Host>, replica: Arc<Mutex<Replica>>) -> io::Result<()> {
+    spawn("node-apply", move || {
+        let mut told = String::new();
+        loop {
+            thread::sleep(APPLY_POLL);
+            if let Err(error) = apply_committed(&host, &replica)
+                && told != error.to_string()
+            {
+                told = error.to_string();
+                host.report(&format!("the replicated directory: {told}"));
+            }
+        }
+    })
+}
+
+fn apply_committed(host: &Host, replica: &Mutex<Replica>) -> io::Result<()> {
+    let mut replica = replica.lock();
+    if host.take_renewed() {
+        let disk = Arc::clone(replica.disk());
+        *replica = Replica::open(disk)?;
+    }
+    let status = host.status();
+    if status.commit > replica.applied() {
+        apply(host, &mut replica, status.commit)?;
+    }
+    if replica.unmarked() >= MARK_ENTRIES {
+        host.sync_journal()?;
+        replica.mark()?;
+    }
+    Ok(())
+}
+
+/// What the connections know of this node.
+struct Myself {
+    host: Arc<Host>,
+    id: NodeId,
+    cluster: u128,
+}
+
+impl Local for Myself {
+    fn hello(&self, lane: Lane) -> Hello {
+        let incarnation = self.host.status().incarnation;
+        Hello { cluster: self.cluster, node: self.id, incarnation, boots: BootCount(0), lane }
+    }
+
+    fn lost(&self, node: NodeId) {
+        self.host.handle(Event::Reset(node));
+    }
+
+    fn accepts(&self, hello: &Hello, from: SocketAddr) -> bool {
+        if hello.cluster != self.cluster {
+            self.host.report(&format!("{from} is a node of another cluster: turned away"));
+            return false;
+        }
+        hello.node != self.id
+    }
+}

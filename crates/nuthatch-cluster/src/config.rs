@@ -1,0 +1,118 @@
+//! How a node of a cluster is set up.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+/// Nodes that a cluster may have: a majority of three or of five.
+pub const SIZES: [usize; 2] = [3, 5];
+
+/// How a node is set up.
+#[derive(Clone, Debug)]
+pub struct ClusterConfig {
+    /// Name of the node: it says which node of the cluster this is, for ever.
+    pub name: String,
+    /// Where it listens for other nodes.
+    pub listen: SocketAddr,
+    /// Where the other nodes listen. Its own address may be among them.
+    pub routes: Vec<SocketAddr>,
+    /// Address of the catalog: `file://` a directory that all nodes share, or a bucket.
+    pub catalog: String,
+    /// The keeper's directory.
+    pub dir: PathBuf,
+}
+
+/// Why a node cannot be set up so.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum ConfigError {
+    /// The name is no name of an object.
+    #[error("a node's name has 1 to 64 letters, digits, '-' and '_'; {name:?} is none")]
+    Name {
+        /// The name.
+        name: String,
+    },
+    /// There are too few or too many nodes.
+    #[error("a quorum log has 3 or 5 nodes; this one and its routes are {count}")]
+    Size {
+        /// How many there are.
+        count: usize,
+    },
+    /// An address can be reached from elsewhere.
+    #[error(
+        "the node port has neither TLS nor a key in this version: {address} is refused, only loopback \
+         addresses are taken"
+    )]
+    NotLoopback {
+        /// The address.
+        address: SocketAddr,
+    },
+}
+
+impl ClusterConfig {
+    /// Addresses of the other nodes, each once.
+    #[must_use]
+    pub fn others(&self) -> Vec<SocketAddr> {
+        let mut others = self.routes.clone();
+        others.sort_unstable();
+        others.dedup();
+        others.retain(|address| *address != self.listen);
+        others
+    }
+
+    /// How many nodes the cluster has.
+    #[must_use]
+    pub fn size(&self) -> usize {
+        self.others().len() + 1
+    }
+
+    /// Refuses what cannot be.
+    ///
+    /// # Errors
+    /// [`ConfigError`].
+    pub fn check(&self) -> Result<(), ConfigError> {
+        let plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_');
+        if !(1..=64).contains(&self.name.len()) || !self.name.bytes().all(plain) {
+            return Err(ConfigError::Name { name: self.name.clone() });
+        }
+        let mut addresses = self.routes.iter().chain([&self.listen]);
+        if let Some(address) = addresses.find(|address| !address.ip().is_loopback()) {
+            return Err(ConfigError::NotLoopback { address: *address });
+        }
+        if !SIZES.contains(&self.size()) {
+            return Err(ConfigError::Size { count: self.size() });
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn config(name: &str, listen: &str, routes: &[&str]) -> ClusterConfig {
+        ClusterConfig {
+            name: name.to_owned(),
+            listen: listen.parse().expect("an address"),
+            routes: routes.iter().map(|route| route.parse().expect("an address")).collect(),
+            catalog: "file:///nowhere".to_owned(),
+            dir: PathBuf::new(),
+        }
+    }
+
+    #[test]
+    fn its_own_address_and_doubles_do_not_count() {
+        let all = ["127.0.0.1:1", "127.0.0.1:2", "127.0.0.1:3", "127.0.0.1:2"];
+        let node = config("n1", "127.0.0.1:1", &all);
+        assert_eq!((node.size(), node.check()), (3, Ok(())));
+        let two = config("n1", "127.0.0.1:1", &all[..2]);
+        assert_eq!(two.check(), Err(ConfigError::Size { count: 2 }));
+    }
+
+    #[test]
+    fn what_can_be_reached_from_elsewhere_is_refused() {
+        let all = ["127.0.0.1:1", "127.0.0.1:2", "10.0.0.1:3"];
+        let error = config("n1", "127.0.0.1:1", &all).check().expect_err("not loopback");
+        assert!(error.to_string().contains("10.0.0.1:3"), "{error}");
+        assert!(config("n1", "0.0.0.0:1", &all[..2]).check().is_err());
+        assert!(config("a/b", "127.0.0.1:1", &all[..2]).check().is_err());
+    }
+}

@@ -1,0 +1,366 @@
+//! The replicated directory as a log sees it: the seam `Disk` over the quorum log.
+//!
+//! What a log does to files gathers in a batch. A sync of anything publishes the batch as one entry and waits
+//! until a majority has it durably, so syncs make all earlier operations durable, in their order. Reads
+//! are of this node's own files, which have what is committed; a read of what is not yet waits for that.
+
+use crate::coding::Writer;
+use crate::host::{Host, NotOwner};
+use crate::operation::{EMPTY_PAYLOAD, FileId, OPERATION_OVERHEAD, Operation, begin_payload};
+use crate::replica::Replica;
+use bytes::Bytes;
+use nuthatch_log::Epoch;
+use nuthatch_log::env::{Disk, DiskFile, Medium, Ownership, Tenure, WriteOrder};
+use nuthatch_quorum::types::{self, Lsn};
+use parking_lot::Mutex;
+use std::collections::BTreeMap;
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// A batch that has so many bytes is published although nobody has asked for a sync.
+const BATCH_BYTES: usize = 4 << 20;
+
+/// Batches that are published and not committed; who has more waits.
+const UNDER_WAY_MAX: u64 = 4;
+
+/// The directory of the log of an epoch that this node owns.
+pub struct QuorumDirectory(Arc<Shared>);
+
+struct Shared {
+    host: Arc<Host>,
+    epoch: types::Epoch,
+    replica: Arc<Mutex<Replica>>,
+    view: Mutex<View>,
+    local: Arc<dyn Disk>,
+    label: String,
+    taken: AtomicBool,
+}
+
+/// The directory with all operations done that were asked for, committed or not.
+struct View {
+    names: BTreeMap<String, Arc<Meta>>,
+    next_file: u64,
+    batch: Writer,
+    /// Serial number of the batch.
+    serial: u64,
+    /// The request of the last batch that was published.
+    published: u64,
+}
+
+/// What is known of a file.
+struct Meta {
+    file: FileId,
+    state: Mutex<MetaState>,
+}
+
+#[derive(Clone, Copy)]
+struct MetaState {
+    len: u64,
+    /// From here on there may be operations that are not applied.
+    unapplied_from: u64,
+    /// Serial number of the batch with the last of them.
+    last_batch: u64,
+}
+
+impl QuorumDirectory {
+    /// The directory as it is at the beginning of an epoch. `replica` has everything applied that was
+    /// committed before, and nobody else applies anything while this lives.
+    ///
+    /// # Errors
+    /// The disk's.
+    pub fn new(
+        host: Arc<Host>,
+        epoch: types::Epoch,
+        replica: Arc<Mutex<Replica>>,
+        local: Arc<dyn Disk>,
+        label: String,
+    ) -> io::Result<Self> {
+        let mut names = BTreeMap::new();
+        let next_file = {
+            let replica = replica.lock();
+            for (name, file) in replica.names() {
+                let open = replica.file(file).expect("a file with a name is open");
+                names.insert(name.clone(), Meta::new(file, open.len()?));
+            }
+            replica.next_file()
+        };
+        let view = View { names, next_file, batch: begin_payload(1), serial: 1, published: 0 };
+        let taken = AtomicBool::new(false);
+        let view = Mutex::new(view);
+        Ok(Self(Arc::new(Shared { host, epoch, replica, view, local, label, taken })))
+    }
+
+    /// The epoch that this directory is written in.
+    #[must_use]
+    pub fn epoch(&self) -> types::Epoch {
+        self.0.epoch
+    }
+}
+
+impl Meta {
+    fn new(file: FileId, len: u64) -> Arc<Self> {
+        let state = MetaState { len, unapplied_from: u64::MAX, last_batch: 0 };
+        Arc::new(Self { file, state: Mutex::new(state) })
+    }
+}
+
+impl View {
+    fn add(&mut self, operation: &Operation<'_>) {
+        operation.encode(&mut self.batch);
+    }
+
+    fn is_empty(&self) -> bool {
+        self.batch.0.len() == EMPTY_PAYLOAD
+    }
+
+    /// Notes that an operation of the batch changes a file from an offset on.
+    fn touch(&self, meta: &Meta, from: u64, len: impl FnOnce(u64) -> u64) {
+        let mut state = meta.state.lock();
+        state.unapplied_from = state.unapplied_from.min(from);
+        state.last_batch = self.serial;
+        state.len = len(state.len);
+    }
+}
+
+impl Shared {
+    /// Publishes the batch, if there is something in it.
+    fn publish(&self, view: &mut View) -> Result<(), NotOwner> {
+        if view.is_empty() {
+            return Ok(());
+        }
+        if let Some(earlier) = view.published.checked_sub(UNDER_WAY_MAX) {
+            self.host.wait_committed(self.epoch, earlier)?;
+        }
+        view.serial += 1;
+        let batch = std::mem::replace(&mut view.batch, begin_payload(view.serial));
+        view.published = self.host.publish(self.epoch, Bytes::from(batch.0))?;
+        Ok(())
+    }
+
+    /// Makes everything durable that was done so far, and applies it.
+    fn commit(&self) -> io::Result<()> {
+        let request = {
+            let mut view = self.view.lock();
+            self.publish(&mut view)?;
+            view.published
+        };
+        self.apply_to(request)
+    }
+
+    fn apply_to(&self, request: u64) -> io::Result<()> {
+        if request == 0 {
+            return Ok(());
+        }
+        let lsn = self.host.wait_committed(self.epoch, request)?;
+        apply(&self.host, &mut self.replica.lock(), lsn)
+    }
+
+    fn meta(&self, path: &str) -> io::Result<Arc<Meta>> {
+        let view = self.view.lock();
+        view.names.get(path).cloned().ok_or_else(|| io::ErrorKind::NotFound.into())
+    }
+
+    fn file(self: &Arc<Self>, meta: Arc<Meta>) -> Arc<dyn DiskFile> {
+        Arc::new(QuorumFile { shared: Arc::clone(self), meta, local: Mutex::new(None) })
+    }
+}
+
+/// Applies what is committed up to an entry.
+///
+/// # Errors
+/// The disk's; an error if an entry cannot be read here.
+pub fn apply(host: &Host, replica: &mut Replica, upto: Lsn) -> io::Result<()> {
+    while replica.applied() < upto {
+        let entries = host.committed(replica.applied());
+        if entries.is_empty() {
+            let what = format!(
+                "entry {} of the quorum log cannot be read here",
+                replica.applied().next().0
+            );
+            return Err(io::Error::new(io::ErrorKind::InvalidData, what));
+        }
+        for (lsn, payload) in entries {
+            replica.apply(lsn, &payload)?;
+        }
+    }
+    Ok(())
+}
+
+impl Disk for QuorumDirectory {
+    fn create(&self, path: &str) -> io::Result<Arc<dyn DiskFile>> {
+        let mut view = self.0.view.lock();
+        let file = FileId(view.next_file);
+        view.next_file += 1;
+        view.add(&Operation::Create { path: path.to_owned(), file });
+        let meta = Meta::new(file, 0);
+        view.touch(&meta, 0, |len| len);
+        view.names.insert(path.to_owned(), Arc::clone(&meta));
+        Ok(self.0.file(meta))
+    }
+
+    fn open(&self, path: &str) -> io::Result<Arc<dyn DiskFile>> {
+        Ok(self.0.file(self.0.meta(path)?))
+    }
+
+    fn rename(&self, from: &str, to: &str) -> io::Result<()> {
+        let mut view = self.0.view.lock();
+        let meta = view.names.remove(from).ok_or(io::ErrorKind::NotFound)?;
+        view.names.insert(to.to_owned(), meta);
+        view.add(&Operation::Rename { from: from.to_owned(), to: to.to_owned() });
+        Ok(())
+    }
+
+    fn remove(&self, path: &str) -> io::Result<()> {
+        let mut view = self.0.view.lock();
+        view.names.remove(path).ok_or(io::ErrorKind::NotFound)?;
+        view.add(&Operation::Remove { path: path.to_owned() });
+        Ok(())
+    }
+
+    fn list(&self, dir: &str) -> io::Result<Vec<String>> {
+        let view = self.0.view.lock();
+        let split = |path: &String| match path.rsplit_once('/') {
+            Some((inside, name)) => (inside == dir).then(|| name.to_owned()),
+            None => dir.is_empty().then(|| path.clone()),
+        };
+        Ok(view.names.keys().filter_map(split).collect())
+    }
+
+    /// A sub-directory is there as soon as a file is in it.
+    fn create_dir(&self, _dir: &str) -> io::Result<()> {
+        Ok(())
+    }
+
+    fn sync_dir(&self, _dir: &str) -> io::Result<()> {
+        self.0.commit()
+    }
+
+    /// This node's own. A peer with less space is noticed by its failing.
+    fn free_bytes(&self) -> io::Result<u64> {
+        self.0.local.free_bytes()
+    }
+
+    /// As for a bucket, space is not set aside: it would be replicated, and no sync has metadata to write
+    /// here. As on a disk, frames are written one at a time (A2).
+    fn medium(&self) -> Medium {
+        Medium { is_local: false, write_order: WriteOrder::OneAtATime, ..Medium::LOCAL }
+    }
+
+    fn label(&self) -> String {
+        self.0.label.clone()
+    }
+}
+
+/// The log is this node's while it owns the epoch.
+struct EpochTenure {
+    epoch: Epoch,
+    shared: Arc<Shared>,
+}
+
+impl Tenure for EpochTenure {
+    fn epoch(&self) -> Option<Epoch> {
+        Some(self.epoch)
+    }
+}
+
+impl Drop for EpochTenure {
+    fn drop(&mut self) {
+        self.shared.taken.store(false, Ordering::Release);
+    }
+}
+
+impl Ownership for QuorumDirectory {
+    fn take(&self) -> io::Result<Option<Box<dyn Tenure>>> {
+        if self.0.taken.swap(true, Ordering::AcqRel) {
+            return Ok(None);
+        }
+        let tenure = EpochTenure { epoch: Epoch(self.0.epoch.0), shared: Arc::clone(&self.0) };
+        if self.0.host.status().owner == Some(self.0.epoch) {
+            Ok(Some(Box::new(tenure)))
+        } else {
+            Err(NotOwner { epoch: self.0.epoch }.into())
+        }
+    }
+}
+
+struct QuorumFile {
+    shared: Arc<Shared>,
+    meta: Arc<Meta>,
+    /// The file on this node, once it was read.
+    local: Mutex<Option<Arc<dyn DiskFile>>>,
+}
+
+impl QuorumFile {
+    /// Waits until what was done to the file before `end` is applied.
+    fn settle(&self, end: u64) -> io::Result<()> {
+        let before = *self.meta.state.lock();
+        if end <= before.unapplied_from {
+            return Ok(());
+        }
+        self.shared.commit()?;
+        let mut state = self.meta.state.lock();
+        // All batches up to the one that was open before this are applied.
+        if state.last_batch == before.last_batch {
+            state.unapplied_from = u64::MAX;
+        }
+        Ok(())
+    }
+
+    fn local(&self) -> io::Result<Arc<dyn DiskFile>> {
+        let mut local = self.local.lock();
+        if local.is_none() {
+            let replica = self.shared.replica.lock();
+            *local = Some(Arc::clone(replica.file(self.meta.file).ok_or(io::ErrorKind::NotFound)?));
+        }
+        Ok(Arc::clone(local.as_ref().expect("it was just put there")))
+    }
+}
+
+impl DiskFile for QuorumFile {
+    fn write_at(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
+        let mut view = self.shared.view.lock();
+        if view.batch.0.len() + bytes.len() + OPERATION_OVERHEAD > BATCH_BYTES {
+            self.shared.publish(&mut view)?;
+        }
+        view.add(&Operation::Write { file: self.meta.file, at: offset, bytes });
+        let end = offset + bytes.len() as u64;
+        view.touch(&self.meta, offset, |len| len.max(end));
+        Ok(())
+    }
+
+    fn read_at(&self, into: &mut [u8], offset: u64) -> io::Result<usize> {
+        self.settle(offset.saturating_add(into.len() as u64))?;
+        self.local()?.read_at(into, offset)
+    }
+
+    fn read_shared(&self, offset: u64, len: usize) -> io::Result<Bytes> {
+        self.settle(offset.saturating_add(len as u64))?;
+        self.local()?.read_shared(offset, len)
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        self.shared.commit()
+    }
+
+    /// What was committed is durable, and nothing else is shown.
+    fn reread(&self) -> io::Result<()> {
+        Ok(())
+    }
+
+    fn len(&self) -> io::Result<u64> {
+        Ok(self.meta.state.lock().len)
+    }
+
+    fn set_len(&self, len: u64) -> io::Result<()> {
+        let mut view = self.shared.view.lock();
+        view.add(&Operation::SetLen { file: self.meta.file, len });
+        view.touch(&self.meta, len, |_| len);
+        Ok(())
+    }
+
+    /// Space is not set aside: see [`Disk::medium`].
+    fn allocate(&self, _offset: u64, _len: u64) -> io::Result<()> {
+        Ok(())
+    }
+}

@@ -1,0 +1,462 @@
+//! The cores of one node with their disk: takes events from any thread, does what the cores ask for.
+//!
+//! Steps are taken under one lock, and so are writes to the journal, whose order counts. Syncs are made
+//! without it, by the thread that brought the event: a keeper's answer then costs no change of threads. The owner's
+//! own sync is made by a thread of its own, because two others can commit without it.
+
+use crate::keeper_dir::KeeperDir;
+use crate::packet::{BATCH_BYTES, PAYLOADS_MAX, Packet, entries, hash_of, shorten};
+use crate::ring::Ring;
+use bytes::Bytes;
+use nuthatch_log::Reporter;
+use nuthatch_log::env::DiskFile;
+use nuthatch_quorum::catalog::Call;
+use nuthatch_quorum::effect::Effect;
+use nuthatch_quorum::entry::Entry;
+use nuthatch_quorum::message::{Answer, Envelope, Message, Reply};
+use nuthatch_quorum::node::{Event, Node};
+use nuthatch_quorum::store::StoreOp;
+use nuthatch_quorum::types::{Epoch, Incarnation, Lsn, Promise, RequestId, SyncId, Time};
+use parking_lot::{Condvar, Mutex};
+use std::collections::HashMap;
+use std::io;
+use std::sync::Arc;
+use std::sync::mpsc::Sender;
+use std::time::{Duration, Instant};
+
+/// Where packets for other nodes go. Whatever does not go out is as good as lost on the way: what was not
+/// answered is sent again.
+pub trait Outbound: Send + Sync {
+    /// Sends a packet, without waiting.
+    fn send(&self, packet: Packet);
+}
+
+/// What a host asks other threads for.
+pub struct Helpers {
+    /// Where packets go.
+    pub outbound: Arc<dyn Outbound>,
+    /// Takes questions to the catalog.
+    pub catalog: Sender<Call>,
+    /// Takes syncs that the thread with the event is not to wait for.
+    pub syncs: Sender<PendingSync>,
+    /// Tells people.
+    pub report: Reporter,
+}
+
+/// A sync that was asked for.
+pub struct PendingSync {
+    id: SyncId,
+    file: Option<Arc<dyn DiskFile>>,
+    good: bool,
+}
+
+/// What others may know of a node at any time.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Status {
+    /// The epoch that this node owns and serves.
+    pub owner: Option<Epoch>,
+    /// The last request that was committed, all before it included, and its entry.
+    pub acked: (u64, Lsn),
+    /// The last request of which it is not known whether it was or will be committed, or that was refused.
+    pub failed: u64,
+    /// What is committed, as far as this node knows.
+    pub commit: Lsn,
+    /// The disk.
+    pub incarnation: Incarnation,
+    /// The disk has failed: the process must be started again.
+    pub broken: bool,
+}
+
+/// Why a publish had no success.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+#[error("this node does not own the log any more (epoch {})", epoch.0)]
+pub struct NotOwner {
+    /// The epoch that it owned.
+    pub epoch: Epoch,
+}
+
+impl From<NotOwner> for io::Error {
+    fn from(lost: NotOwner) -> Self {
+        Self::new(io::ErrorKind::PermissionDenied, lost)
+    }
+}
+
+struct Core {
+    node: Node,
+    dir: KeeperDir,
+    ring: Ring,
+    /// Payloads of what is being handled, and of what was fetched for a takeover.
+    held: HashMap<u64, Bytes>,
+    /// What is committed, as far as this node was told by an owner.
+    commit: Lsn,
+    next_request: u64,
+    dir_failed: bool,
+    /// The directory began anew: what was made of it is gone.
+    renewed: bool,
+}
+
+/// The cores of a node, and what they work on.
+pub struct Host {
+    core: Mutex<Core>,
+    status: Mutex<Status>,
+    changed: Condvar,
+    helpers: Helpers,
+}
+
+/// The clock of the cores: it runs on while the machine sleeps.
+#[must_use]
+pub fn now() -> Time {
+    let mut at = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: `at` is a valid place for the answer.
+    let done = unsafe { libc::clock_gettime(libc::CLOCK_BOOTTIME, &raw mut at) };
+    assert_eq!(done, 0, "Linux has had this clock since 2.6.39");
+    Time(at.tv_sec.cast_unsigned() * 1_000_000 + at.tv_nsec.cast_unsigned() / 1_000)
+}
+
+impl Host {
+    /// A node that has just been booted, whose first effects are done here.
+    #[must_use]
+    pub fn new(node: Node, effects: Vec<Effect>, dir: KeeperDir, helpers: Helpers) -> Arc<Self> {
+        let commit = last_commit(&node);
+        let core = Core {
+            node,
+            dir,
+            ring: Ring::default(),
+            held: HashMap::new(),
+            commit,
+            next_request: 1,
+            dir_failed: false,
+            renewed: false,
+        };
+        let host = Arc::new(Self {
+            core: Mutex::new(core),
+            status: Mutex::new(Status::default()),
+            changed: Condvar::new(),
+            helpers,
+        });
+        let syncs = {
+            let mut core = host.core.lock();
+            let syncs = host.perform(&mut core, effects);
+            host.note(&core);
+            syncs
+        };
+        host.sync_all(syncs);
+        host
+    }
+
+    /// Handles an event; the calling thread makes the syncs that it leads to.
+    pub fn handle(&self, event: Event) {
+        let syncs = {
+            let mut core = self.core.lock();
+            self.step(&mut core, event)
+        };
+        self.sync_all(syncs);
+    }
+
+    /// Lets time pass. Syncs are handed on: beats must go out although a disk hangs.
+    pub fn tick(&self) {
+        let syncs = {
+            let mut core = self.core.lock();
+            self.step(&mut core, Event::Tick)
+        };
+        self.hand_on(syncs);
+    }
+
+    fn hand_on(&self, syncs: Vec<PendingSync>) {
+        for sync in syncs {
+            // Its thread ends with the process only.
+            let _ = self.helpers.syncs.send(sync);
+        }
+    }
+
+    /// Handles a packet of a peer.
+    pub fn deliver(&self, packet: Packet) {
+        let syncs = {
+            let mut core = self.core.lock();
+            core.hold(&packet);
+            let told = core.told_commit(&packet.envelope);
+            let syncs = self.step(&mut core, Event::Deliver(packet.envelope));
+            if let Some((promise, commit)) = told {
+                core.take_commit(promise, commit);
+                self.note(&core);
+            }
+            core.let_go();
+            syncs
+        };
+        self.sync_all(syncs);
+    }
+
+    fn step(&self, core: &mut Core, event: Event) -> Vec<PendingSync> {
+        let effects = core.node.step(event, now());
+        let syncs = self.perform(core, effects);
+        let owned = core.node.owner().map_or(Lsn(0), |owner| owner.commit());
+        core.commit = core.commit.max(owned);
+        self.note(core);
+        syncs
+    }
+
+    /// Publishes a payload as the owner of `epoch`. Requests are numbered in the order of these calls and
+    /// committed in it.
+    ///
+    /// # Errors
+    /// [`NotOwner`].
+    pub fn publish(&self, epoch: Epoch, payload: Bytes) -> Result<u64, NotOwner> {
+        let (request, syncs) = {
+            let mut core = self.core.lock();
+            if core.node.owner().map(|owner| owner.epoch()) != Some(epoch) {
+                return Err(NotOwner { epoch });
+            }
+            let request = core.next_request;
+            core.next_request += 1;
+            let hash = crate::coding::payload_hash(&payload);
+            core.held.insert(hash, payload);
+            let event = Event::Publish { request: RequestId(request), payload: hash };
+            (request, self.step(&mut core, event))
+        };
+        self.hand_on(syncs);
+        Ok(request)
+    }
+
+    /// Waits until a request is committed; gives its entry, or a later one that is.
+    ///
+    /// # Errors
+    /// [`NotOwner`]: it is not known whether it was or will be committed.
+    pub fn wait_committed(&self, epoch: Epoch, request: u64) -> Result<Lsn, NotOwner> {
+        let mut status = self.status.lock();
+        loop {
+            if status.acked.0 >= request {
+                return Ok(status.acked.1);
+            }
+            if status.owner != Some(epoch) || status.failed >= request {
+                return Err(NotOwner { epoch });
+            }
+            self.changed.wait(&mut status);
+        }
+    }
+
+    /// Waits until `is_so` of the status, or for so long. Gives the status then.
+    pub fn wait_until(&self, limit: Duration, is_so: impl Fn(&Status) -> bool) -> Status {
+        let deadline = Instant::now() + limit;
+        let mut status = self.status.lock();
+        while !is_so(&status) && !self.changed.wait_until(&mut status, deadline).timed_out() {}
+        *status
+    }
+
+    /// What is known of this node now.
+    #[must_use]
+    pub fn status(&self) -> Status {
+        *self.status.lock()
+    }
+
+    /// Tells people.
+    pub fn report(&self, text: &str) {
+        self.helpers.report.say(text);
+    }
+
+    /// Payloads of committed entries behind `after`, in their order, up to about 8 MiB; empty for entries that
+    /// have none. Nothing if there are no more, or the next cannot be read and waits to be healed.
+    #[must_use]
+    pub fn committed(&self, after: Lsn) -> Vec<(Lsn, Bytes)> {
+        let core = self.core.lock();
+        let (mut found, mut bytes, mut lsn) = (vec![], 0, after.next());
+        while lsn <= core.commit && bytes < BATCH_BYTES {
+            let entry = core.node.keeper().log().get(lsn).copied();
+            let Some(payload) = entry.and_then(|entry| core.payload(&entry).ok()) else { break };
+            bytes += payload.len() + 1;
+            found.push((lsn, payload));
+            lsn = lsn.next();
+        }
+        found
+    }
+
+    /// True once after the directory began anew.
+    pub fn take_renewed(&self) -> bool {
+        std::mem::take(&mut self.core.lock().renewed)
+    }
+
+    /// Makes the journal durable.
+    ///
+    /// # Errors
+    /// The disk's.
+    pub fn sync_journal(&self) -> io::Result<()> {
+        let file = self.core.lock().dir.journal_file();
+        file.map_or(Ok(()), |file| file.sync())
+    }
+
+    /// Makes syncs and tells the cores, until none is left.
+    fn sync_all(&self, mut syncs: Vec<PendingSync>) {
+        while let Some(last) = syncs.pop() {
+            // What comes earlier is durable with it: the journal was synced before it went on to this file.
+            let good = last.good && syncs.iter().all(|sync| sync.good);
+            syncs = self.finish_sync(PendingSync { good, ..last });
+        }
+    }
+
+    fn finish_sync(&self, sync: PendingSync) -> Vec<PendingSync> {
+        let synced = sync.file.map_or(Ok(()), |file| file.sync());
+        if let Err(error) = &synced {
+            self.report(&format!("the keeper's journal cannot be made durable: {error}"));
+        }
+        let mut core = self.core.lock();
+        self.step(&mut core, Event::Synced(sync.id, sync.good && synced.is_ok()))
+    }
+
+    /// Makes a sync that was handed on.
+    pub fn make_sync(&self, sync: PendingSync) {
+        self.sync_all(vec![sync]);
+    }
+
+    fn perform(&self, core: &mut Core, effects: Vec<Effect>) -> Vec<PendingSync> {
+        let mut syncs = vec![];
+        for effect in effects {
+            match effect {
+                Effect::Send(envelope) => self.send(core, envelope),
+                Effect::Store(ops) => self.store(core, &ops),
+                Effect::Sync(id) => {
+                    let (file, good) = (core.dir.journal_file(), !core.dir_failed);
+                    syncs.push(PendingSync { id, file, good });
+                }
+                Effect::Catalog(call) => drop(self.helpers.catalog.send(call)),
+                Effect::Reply(reply) => self.reply(reply),
+                Effect::Alarm(alarm) => self.report(&format!("quorum log: {alarm:?}")),
+            }
+        }
+        syncs
+    }
+
+    fn store(&self, core: &mut Core, ops: &[StoreOp]) {
+        if core.dir_failed {
+            return;
+        }
+        core.renewed |= ops.contains(&StoreOp::BeginAnew);
+        let Core { dir, ring, held, .. } = core;
+        let stored = dir.store(ops, |entry| {
+            let Some(hash) = hash_of(entry) else { return Bytes::new() };
+            let payload = held.get(&hash).cloned();
+            payload.expect("what is stored came with its message, was published or fetched")
+        });
+        for op in ops {
+            match op {
+                StoreOp::Append(entry) => {
+                    let payload = hash_of(entry).and_then(|hash| held.remove(&hash));
+                    ring.push(entry.lsn, payload.unwrap_or_default());
+                }
+                StoreOp::Heal(entry) => drop(hash_of(entry).and_then(|hash| held.remove(&hash))),
+                _ => {}
+            }
+        }
+        if let Err(error) = stored {
+            core.dir_failed = true;
+            self.report(&format!("the keeper's directory cannot be written: {error}"));
+        }
+    }
+
+    /// Sends a message with the payloads of its entries, or as many of them as fit.
+    fn send(&self, core: &Core, mut envelope: Envelope) {
+        let limit = match &envelope.message {
+            Message::Fetched { .. } => PAYLOADS_MAX,
+            _ => BATCH_BYTES,
+        };
+        let (mut payloads, mut bytes, mut fit) = (vec![], 0, 0);
+        for entry in entries(&envelope.message) {
+            match core.payload(entry) {
+                Ok(payload) if fit == 0 || bytes + payload.len() <= limit => {
+                    bytes += payload.len();
+                    fit += 1;
+                    if hash_of(entry).is_some() {
+                        payloads.push(payload);
+                    }
+                }
+                _ => break,
+            }
+        }
+        let all = entries(&envelope.message).count();
+        if fit == 0 && all > 0 {
+            self.report("an entry that a peer needs cannot be read any more: the keeper is read anew at the next start");
+            return;
+        }
+        if fit < all {
+            shorten(&mut envelope.message, fit);
+        }
+        self.helpers.outbound.send(Packet { envelope, payloads });
+    }
+
+    fn reply(&self, reply: Reply) {
+        let mut status = self.status.lock();
+        match reply.answer {
+            Answer::Acked { lsn } => status.acked = (reply.request.0, lsn),
+            Answer::Unknown | Answer::Refused => {
+                status.failed = status.failed.max(reply.request.0);
+            }
+            Answer::Read { .. } => {}
+        }
+        self.changed.notify_all();
+    }
+
+    /// Takes over into the status what a step has changed.
+    fn note(&self, core: &Core) {
+        let owner = core.node.owner();
+        let mut status = self.status.lock();
+        let next = Status {
+            owner: owner.map(|owner| owner.epoch()),
+            commit: core.commit,
+            incarnation: core.node.keeper().identity().incarnation,
+            broken: core.node.needs_restart() || core.dir_failed,
+            ..*status
+        };
+        if *status != next {
+            *status = next;
+            self.changed.notify_all();
+        }
+    }
+}
+
+/// What the entries on the disk say was committed.
+fn last_commit(node: &Node) -> Lsn {
+    let log = node.keeper().log();
+    log.get(log.last()).map_or(Lsn(0), |entry| entry.commit)
+}
+
+impl Core {
+    /// Payloads that came with a packet are there until it is handled; those that were fetched for a
+    /// takeover until that is over.
+    fn hold(&mut self, packet: &Packet) {
+        let hashes = entries(&packet.envelope.message).filter_map(hash_of);
+        self.held.extend(hashes.zip(packet.payloads.iter().cloned()));
+    }
+
+    fn let_go(&mut self) {
+        if !self.node.is_taking_over() && self.node.owner().is_none() {
+            self.held.clear();
+        }
+    }
+
+    fn payload(&self, entry: &Entry) -> io::Result<Bytes> {
+        let Some(hash) = hash_of(entry) else { return Ok(Bytes::new()) };
+        let held = self.held.get(&hash).or_else(|| self.ring.get(entry.lsn));
+        match held {
+            Some(payload) => Ok(payload.clone()),
+            None => self.dir.payload(entry),
+        }
+    }
+
+    /// What the sender of a message says is committed, and the epoch in which that holds.
+    fn told_commit(&self, envelope: &Envelope) -> Option<(Promise, Lsn)> {
+        match &envelope.message {
+            Message::Append { epoch, commit, .. } | Message::Beat { epoch, commit, .. } => {
+                Some((Promise { epoch: *epoch, owner: envelope.sender }, *commit))
+            }
+            _ => None,
+        }
+    }
+
+    /// What the owner of the epoch that this keeper has accepted says is committed, is: as far as the
+    /// keeper has it, its log is the owner's.
+    fn take_commit(&mut self, promise: Promise, commit: Lsn) {
+        let keeper = self.node.keeper();
+        let at = keeper.position();
+        if keeper.promise() == promise && at.accepted == promise.epoch {
+            self.commit = self.commit.max(commit.min(keeper.log().readable_to()));
+        }
+    }
+}

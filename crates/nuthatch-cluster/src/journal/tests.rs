@@ -1,0 +1,141 @@
+use super::*;
+use nuthatch_log::env::MemDisk;
+use nuthatch_quorum::entry::{Body, Chain};
+use nuthatch_quorum::types::{Epoch, Sum};
+
+/// Entries behind each other, each with a payload of so many bytes.
+fn entries(sizes: &[usize]) -> Vec<(Entry, Vec<u8>)> {
+    let (mut prev, mut all) = (Sum(0), vec![]);
+    for (number, size) in sizes.iter().enumerate() {
+        let payload = vec![number as u8 + 1; *size];
+        let body = Body::Frame { payload: payload_hash(&payload) };
+        let entry = Entry::new(Lsn(number as u64 + 1), Epoch(1), prev, Lsn(0), body);
+        prev = entry.sum;
+        all.push((entry, payload));
+    }
+    all
+}
+
+fn journal_of(disk: &MemDisk, all: &[(Entry, Vec<u8>)]) -> Journal {
+    disk.create_dir(OPS_DIR).expect("made");
+    disk.sync_dir("").expect("synced");
+    let (mut journal, slots) = Journal::open(Arc::new(disk.clone())).expect("opens");
+    assert!(slots.is_empty());
+    for (entry, payload) in all {
+        journal.append(entry, payload).expect("written");
+    }
+    journal.sync().expect("synced");
+    journal
+}
+
+fn reopened(disk: &MemDisk) -> (Journal, Vec<Slot>) {
+    Journal::open(Arc::new(disk.clone())).expect("opens")
+}
+
+fn slots_of(all: &[(Entry, Vec<u8>)]) -> Vec<Slot> {
+    all.iter().map(|(entry, _)| Slot::Bytes(*entry)).collect()
+}
+
+#[test]
+fn what_was_synced_is_there_after_a_power_cut() {
+    let all = entries(&[10, 0, 5000, 300_000, 1, 4000]);
+    for seed in 0..100 {
+        let disk = MemDisk::default();
+        let mut journal = journal_of(&disk, &all[..3]);
+        for (entry, payload) in &all[3..] {
+            journal.append(entry, payload).expect("written, and not synced");
+        }
+        let (journal, slots) = reopened(&disk.crash(seed));
+        assert!(slots.starts_with(&slots_of(&all[..3])), "seed {seed}");
+        for (number, slot) in slots.iter().enumerate() {
+            let fits = matches!(slot, Slot::Garbage) || *slot == Slot::Bytes(all[number].0);
+            assert!(fits, "seed {seed}: entry {}", number + 1);
+        }
+        for (entry, payload) in &all[..3] {
+            assert_eq!(&journal.payload(entry).expect("here")[..], &payload[..]);
+        }
+    }
+}
+
+#[test]
+fn damage_is_told_from_a_torn_tail() {
+    let all = entries(&[100, 100, 100, 100]);
+    let disk = MemDisk::default();
+    journal_of(&disk, &all);
+    // A byte of the second record's payload, and of the third one's header.
+    disk.flip_bit("ops/00000000", 4096 + RECORD_HEADER + 7, 3);
+    disk.flip_bit("ops/00000000", 2 * 4096 + 20, 3);
+    let (journal, slots) = reopened(&disk);
+    let [first, _, _, last] = slots_of(&all)[..] else { unreachable!("four") };
+    assert_eq!(slots, [first, Slot::Garbage, Slot::Garbage, last]);
+    assert!(!journal.torn, "a later record vouches for what is before it");
+    assert!(journal.payload(&all[1].0).is_err() && journal.payload(&all[3].0).is_ok());
+    disk.flip_bit("ops/00000000", 3 * 4096 + 20, 3);
+    let (journal, slots) = reopened(&disk);
+    assert_eq!(slots, [first, Slot::Garbage]);
+    assert!(journal.torn);
+}
+
+#[test]
+fn what_was_healed_is_read() {
+    let all = entries(&[100, 200, 300]);
+    let disk = MemDisk::default();
+    journal_of(&disk, &all);
+    disk.flip_bit("ops/00000000", 4096 + RECORD_HEADER, 0);
+    let (mut journal, slots) = reopened(&disk);
+    assert_eq!(slots[1], Slot::Garbage);
+    journal.heal(&all[1].0, &all[1].1).expect("written");
+    journal.sync().expect("synced");
+    let (journal, slots) = reopened(&disk);
+    assert_eq!(slots, slots_of(&all));
+    assert_eq!(&journal.payload(&all[1].0).expect("here")[..], &all[1].1[..]);
+}
+
+#[test]
+fn what_was_cut_stays_cut_and_is_kept_aside() {
+    let all = entries(&[100, 200, 300, 400]);
+    let disk = MemDisk::default();
+    let mut journal = journal_of(&disk, &all);
+    let aside = disk.create("aside").expect("made");
+    journal.copy_behind(Lsn(1), &*aside).expect("copied");
+    assert_eq!(aside.len().expect("a length"), 3 * 4096);
+    journal.cut(Lsn(1)).expect("cut");
+    let (mut other, payload) = (all[1].0, b"another second");
+    other.body = Body::Frame { payload: payload_hash(payload) };
+    let other = Entry::new(other.lsn, Epoch(2), other.prev, Lsn(1), other.body);
+    journal.append(&other, payload).expect("written");
+    journal.sync().expect("synced");
+    let (journal, slots) = reopened(&disk);
+    assert_eq!(slots, [Slot::Bytes(all[0].0), Slot::Bytes(other)]);
+    assert_eq!(&journal.payload(&other).expect("here")[..], payload);
+    let mut chain = Chain::default();
+    chain.push(all[0].0);
+    chain.push(other);
+}
+
+#[test]
+fn a_torn_tail_is_cut_before_anything_is_written() {
+    let all = entries(&[100, 20_000, 30]);
+    let disk = MemDisk::default();
+    journal_of(&disk, &all[..2]);
+    disk.flip_bit("ops/00000000", 4096 + 9000, 0);
+    disk.flip_bit("ops/00000000", 4096 + 20, 0);
+    let (mut journal, slots) = reopened(&disk);
+    assert_eq!(slots, [Slot::Bytes(all[0].0), Slot::Garbage]);
+    let aside = disk.create("aside").expect("made");
+    journal.copy_behind(Lsn(1), &*aside).expect("copied");
+    assert!(aside.len().expect("a length") > 20_000, "what is cut is kept");
+    journal.cut(Lsn(1)).expect("cut");
+    journal.append(&all[1].0, &all[1].1).expect("written again");
+    journal.sync().expect("synced");
+    assert_eq!(reopened(&disk).1, slots_of(&all[..2]));
+}
+
+#[test]
+fn a_journal_goes_over_several_files() {
+    let all = entries(&[30 << 20, 30 << 20, 30 << 20, 10, 40 << 20, 10]);
+    let disk = MemDisk::default();
+    let journal = journal_of(&disk, &all);
+    assert_eq!(journal.files.len(), 2);
+    assert_eq!(reopened(&disk).1, slots_of(&all));
+}

@@ -1,0 +1,132 @@
+//! A keeper's directory: what the keeper core asks to be stored, on a real disk.
+//!
+//! `identity` and `promise` (two slots) are durable before the next thing is done; entries and what is cut
+//! off them go into the journal. Everything that is taken away is first kept in `torn/`.
+
+use crate::journal::{Journal, OPS_DIR};
+use crate::replica::{FILES_DIR, STATE};
+use crate::small_files::{self, CUT, IDENTITY, PROMISE};
+use bytes::Bytes;
+use nuthatch_log::env::{Disk, DiskFile};
+use nuthatch_quorum::entry::Entry;
+use nuthatch_quorum::store::{Image, StoreOp};
+use nuthatch_quorum::types::Lsn;
+use std::io;
+use std::sync::Arc;
+
+/// Where a keeper puts what it takes out of its log.
+pub const TORN_DIR: &str = "torn";
+
+/// A keeper's directory that is open.
+pub struct KeeperDir {
+    disk: Arc<dyn Disk>,
+    journal: Journal,
+}
+
+impl KeeperDir {
+    /// Opens a directory and reads all of it.
+    ///
+    /// # Errors
+    /// The disk's.
+    pub fn open(disk: Arc<dyn Disk>) -> io::Result<(Self, Image)> {
+        for dir in ["tmp", TORN_DIR, FILES_DIR] {
+            disk.create_dir(dir)?;
+        }
+        disk.sync_dir("")?;
+        let (journal, log) = Journal::open(Arc::clone(&disk))?;
+        let image = Image {
+            identity: small_files::load_identity(&*disk)?,
+            promises: small_files::load_promises(&*disk)?,
+            log,
+            cut: small_files::load_cut(&*disk)?,
+            aside: vec![],
+        };
+        Ok((Self { disk, journal }, image))
+    }
+
+    /// The disk.
+    #[must_use]
+    pub fn disk(&self) -> &Arc<dyn Disk> {
+        &self.disk
+    }
+
+    /// Does operations in their order. `payload` gives what belongs to an entry.
+    ///
+    /// # Errors
+    /// The disk's: what is on it is unknown then, and nothing may be answered any more.
+    pub fn store(
+        &mut self,
+        ops: &[StoreOp],
+        mut payload: impl FnMut(&Entry) -> Bytes,
+    ) -> io::Result<()> {
+        for op in ops {
+            match op {
+                StoreOp::Append(entry) => self.journal.append(entry, &payload(entry))?,
+                StoreOp::Heal(entry) => self.journal.heal(entry, &payload(entry))?,
+                StoreOp::SetAside { after } => self.set_aside(*after)?,
+                StoreOp::Cut { after } => self.journal.cut(*after)?,
+                StoreOp::NoteCut(note) => small_files::store_cut(&*self.disk, Some(*note))?,
+                StoreOp::ForgetCut => small_files::store_cut(&*self.disk, None)?,
+                StoreOp::Promise { slot, promise } => {
+                    small_files::store_promise(&*self.disk, *slot, *promise)?;
+                }
+                StoreOp::Identity(identity) => small_files::store_identity(&*self.disk, *identity)?,
+                StoreOp::BeginAnew => self.begin_anew()?,
+                StoreOp::Barrier => self.journal.sync()?,
+            }
+        }
+        Ok(())
+    }
+
+    /// The payload of an entry of the log.
+    ///
+    /// # Errors
+    /// Those of [`Journal::payload`].
+    pub fn payload(&self, entry: &Entry) -> io::Result<Bytes> {
+        self.journal.payload(entry)
+    }
+
+    /// The file whose sync makes the journal durable.
+    #[must_use]
+    pub fn journal_file(&self) -> Option<Arc<dyn DiskFile>> {
+        self.journal.written_file()
+    }
+
+    /// A name in `torn/` that is not taken.
+    fn torn_name(&self, what: &str) -> io::Result<String> {
+        let taken = self.disk.list(TORN_DIR)?;
+        let mut names = (0u64..).map(|number| format!("{number}-{}", what.replace('/', "-")));
+        let free = names.find(|name| !taken.contains(name)).expect("numbers do not end");
+        Ok(format!("{TORN_DIR}/{free}"))
+    }
+
+    fn set_aside(&self, after: Lsn) -> io::Result<()> {
+        let name = self.torn_name(&format!("behind-{}", after.0))?;
+        let file = self.disk.create(&name)?;
+        self.journal.copy_behind(after, &*file)?;
+        self.disk.sync_dir(TORN_DIR)
+    }
+
+    /// Moves everything that the directory holds to `torn/`. The identity goes first: without it the
+    /// directory counts for nothing, should this end half-way.
+    fn begin_anew(&mut self) -> io::Result<()> {
+        let mut paths: Vec<String> = [IDENTITY, PROMISE, CUT, STATE].map(str::to_owned).into();
+        for dir in [OPS_DIR, FILES_DIR] {
+            let names = self.disk.list(dir)?;
+            paths.extend(names.into_iter().map(|name| format!("{dir}/{name}")));
+        }
+        for path in paths {
+            let aside = self.torn_name(&path)?;
+            match self.disk.rename(&path, &aside) {
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+                moved => moved?,
+            }
+            self.disk.sync_dir("")?;
+        }
+        for dir in [TORN_DIR, OPS_DIR, FILES_DIR, ""] {
+            self.disk.sync_dir(dir)?;
+        }
+        self.journal = Journal::open(Arc::clone(&self.disk))?.0;
+        Ok(())
+    }
+}

@@ -1,0 +1,42 @@
+//! A quorum log on real disks and sockets. The protocol is `nuthatch_quorum`'s; here is what drives it.
+//!
+//! - [`keeper_dir`]: what a keeper has on its disk: [`small_files`] and the [`journal`].
+//! - [`operation`], [`replica`], [`directory`]: a log's directory as operations that are entries of the
+//!   quorum log, the files that they make, and the seam `Disk` that a log is opened on.
+//! - [`packet`], [`hello`], [`links`], [`port`]: what nodes say to each other, as bytes and on sockets.
+//! - [`catalog`]: transactions as objects of a bucket or of a shared directory.
+//! - [`host`]: the cores of a node with their disk. [`cluster`]: all of it put together.
+//!
+//! # Why a journal with payloads
+//!
+//! The cores know one chain of entries. Here the journal has them with their payloads, and the files of the
+//! directory are made of what is committed. So one sync of one file makes an entry durable, whatever it does; a file
+//! never holds what may still be taken back; files that are behind after a power cut are brought forward by
+//! applying again; and what a peer lacks is always in the journal. The price: each byte is written twice, the
+//! second time through the cache of the operating system, with nobody waiting.
+//!
+//! # Not here yet
+//!
+//! `docs/cluster.md` says what is missing. Most of all: the journal is never shortened, entries are never
+//! forgotten in memory, and the node port has no TLS and is therefore for loopback only.
+
+pub mod catalog;
+pub mod cluster;
+pub mod coding;
+pub mod config;
+pub mod directory;
+pub mod hello;
+pub mod host;
+pub mod journal;
+pub mod keeper_dir;
+pub mod links;
+pub mod operation;
+pub mod packet;
+pub mod port;
+pub mod replica;
+mod ring;
+pub mod small_files;
+
+pub use cluster::{Cluster, StartError};
+pub use config::{ClusterConfig, ConfigError};
+pub use directory::QuorumDirectory;

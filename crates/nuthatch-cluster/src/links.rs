@@ -1,0 +1,187 @@
+//! Connections to other nodes: for each address one for beats and one for everything else. Who connects
+//! sends; answers come on the other side's connection.
+//!
+//! What waits to be sent is bounded in bytes. Beyond that, and while there is no connection, packets are
+//! dropped: the cores send again what was not answered.
+
+use crate::hello::{HELLO_BYTES, Hello, Lane};
+use crate::host::Outbound;
+use crate::packet::{self, Packet};
+use bytes::Bytes;
+use nuthatch_quorum::types::NodeId;
+use parking_lot::{Condvar, Mutex};
+use std::collections::VecDeque;
+use std::io::{self, IoSlice, Read as _, Write as _};
+use std::net::{SocketAddr, TcpStream};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, Ordering};
+use std::thread;
+use std::time::Duration;
+
+/// Bytes that may wait for one connection; a single packet may be larger.
+pub const WINDOW_BYTES: usize = 16 << 20;
+
+/// How long a connection, a hello and a write may take.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+/// Between two attempts to connect.
+const RETRY: Duration = Duration::from_millis(50);
+
+/// No node has this number.
+const NOBODY: u8 = 0;
+
+/// What the links of a node have to know of it, and tell it.
+pub trait Local: Send + Sync {
+    /// What it says of itself.
+    fn hello(&self, lane: Lane) -> Hello;
+    /// The connection to a node was lost and could not be made again.
+    fn lost(&self, node: NodeId);
+    /// True if a hello is of another node of the same cluster; tells people if it is not.
+    fn accepts(&self, hello: &Hello, from: SocketAddr) -> bool;
+}
+
+struct Link {
+    address: SocketAddr,
+    lane: Lane,
+    /// The node that was found there last.
+    node: AtomicU8,
+    queue: Mutex<Queue>,
+    filled: Condvar,
+}
+
+#[derive(Default)]
+struct Queue {
+    packets: VecDeque<Packet>,
+    bytes: usize,
+    connected: bool,
+}
+
+/// All connections of a node to others.
+pub struct Links(Vec<Arc<Link>>);
+
+impl Links {
+    /// Connections to these addresses; they are made when [`Links::start`] is called.
+    #[must_use]
+    pub fn new(addresses: &[SocketAddr]) -> Arc<Self> {
+        let lanes = |address: &SocketAddr| [Lane::Beats, Lane::Log].map(|lane| (*address, lane));
+        let link = |(address, lane)| {
+            Arc::new(Link {
+                address,
+                lane,
+                node: AtomicU8::new(NOBODY),
+                queue: Mutex::default(),
+                filled: Condvar::new(),
+            })
+        };
+        Arc::new(Self(addresses.iter().flat_map(lanes).map(link).collect()))
+    }
+
+    /// Begins to connect, and goes on while the process lives.
+    ///
+    /// # Errors
+    /// The operating system has no thread to give.
+    pub fn start(&self, local: &Arc<dyn Local>) -> io::Result<()> {
+        for link in &self.0 {
+            let (link, local) = (Arc::clone(link), Arc::clone(local));
+            let name = format!("node-{}", link.address.port());
+            thread::Builder::new().name(name).spawn(move || link.serve(&*local))?;
+        }
+        Ok(())
+    }
+}
+
+impl Outbound for Links {
+    fn send(&self, packet: Packet) {
+        let lane = if packet::is_beat(&packet.envelope.message) { Lane::Beats } else { Lane::Log };
+        let to = packet.envelope.to.0;
+        let fits = |link: &&Arc<Link>| link.lane == lane && link.node.load(Ordering::Acquire) == to;
+        if let Some(link) = self.0.iter().find(fits) {
+            link.push(packet);
+        }
+    }
+}
+
+fn weight(packet: &Packet) -> usize {
+    256 + packet.payloads.iter().map(Bytes::len).sum::<usize>()
+}
+
+impl Link {
+    fn push(&self, packet: Packet) {
+        let mut queue = self.queue.lock();
+        let bytes = weight(&packet);
+        let fits = queue.packets.is_empty() || queue.bytes + bytes <= WINDOW_BYTES;
+        if queue.connected && fits {
+            queue.bytes += bytes;
+            queue.packets.push_back(packet);
+            self.filled.notify_one();
+        }
+    }
+
+    fn serve(&self, local: &dyn Local) {
+        let mut known = None;
+        loop {
+            match self.connect(local) {
+                Ok((stream, node)) => {
+                    known = Some(node);
+                    self.node.store(node.0, Ordering::Release);
+                    self.queue.lock().connected = true;
+                    // Whatever ends it, the next attempt shows whether the node is there.
+                    let _ = self.write_all(stream);
+                    *self.queue.lock() = Queue::default();
+                }
+                Err(_) => {
+                    if let Some(node) = known.take() {
+                        local.lost(node);
+                    }
+                    thread::sleep(RETRY);
+                }
+            }
+        }
+    }
+
+    fn connect(&self, local: &dyn Local) -> io::Result<(TcpStream, NodeId)> {
+        let mut stream = TcpStream::connect_timeout(&self.address, PATIENCE)?;
+        stream.set_nodelay(true)?;
+        stream.set_write_timeout(Some(PATIENCE))?;
+        stream.set_read_timeout(Some(PATIENCE))?;
+        stream.write_all(&local.hello(self.lane).encode())?;
+        let mut answer = [0; HELLO_BYTES];
+        stream.read_exact(&mut answer)?;
+        let hello = Hello::decode(&answer).map_err(io::Error::other)?;
+        if !local.accepts(&hello, self.address) {
+            return Err(io::ErrorKind::PermissionDenied.into());
+        }
+        Ok((stream, hello.node))
+    }
+
+    fn write_all(&self, mut stream: TcpStream) -> io::Result<()> {
+        loop {
+            let packet = {
+                let mut queue = self.queue.lock();
+                while queue.packets.is_empty() {
+                    self.filled.wait(&mut queue);
+                }
+                queue.packets.pop_front().expect("there is one")
+            };
+            let written = write_packet(&mut stream, &packet);
+            self.queue.lock().bytes -= weight(&packet);
+            written?;
+        }
+    }
+}
+
+fn write_packet(stream: &mut TcpStream, packet: &Packet) -> io::Result<()> {
+    let head = packet::encode(packet);
+    let mut parts = vec![IoSlice::new(&head)];
+    parts.extend(packet.payloads.iter().map(|payload| IoSlice::new(payload)));
+    let mut left = &mut parts[..];
+    while !left.is_empty() {
+        match stream.write_vectored(left) {
+            Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+            Ok(count) => IoSlice::advance_slices(&mut left, count),
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,512 @@
+//! Messages between nodes as bytes.
+//!
+//! A packet is a header of 16 bytes, the message, and the payloads of the entries that it names, in
+//! their order: length of the message u32, of the payloads u32, CRC-32 of header and message u32 (counted as zero),
+//! version u8, zero u8 × 3. A payload is checked by the hash that its entry has. What does not fit together
+//! costs the sender its connection; nothing of it is acted upon.
+
+use crate::coding::{Malformed, Reader, Writer, crc, malformed, payload_hash};
+use bytes::Bytes;
+use nuthatch_log::MAX_FRAME_BYTES;
+use nuthatch_quorum::entry::{Body, Entry, EpochStart};
+use nuthatch_quorum::message::{Envelope, Message, Reach, Refusal, Sealed, Wholeness};
+use nuthatch_quorum::types::{
+    BootCount, Epoch, Incarnation, Lsn, NodeId, Position, Promise, Sum, Time,
+};
+
+/// Bytes of a packet's header.
+pub const HEADER_BYTES: usize = 16;
+
+/// Version of the protocol that this program speaks.
+pub const PROTOCOL: u8 = 1;
+
+/// Most bytes of a message without its payloads.
+pub const MESSAGE_MAX: usize = 1 << 20;
+
+/// Most bytes of one entry's payload: the largest frame, or what gathers beside it.
+pub const PAYLOAD_MAX: usize = MAX_FRAME_BYTES + (1 << 20);
+
+/// A message carries no second payload beyond this many bytes.
+pub const BATCH_BYTES: usize = 8 << 20;
+
+/// Most bytes of a packet's payloads together.
+pub const PAYLOADS_MAX: usize = PAYLOAD_MAX + BATCH_BYTES;
+
+/// A message with the payloads of its entries.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Packet {
+    /// The message.
+    pub envelope: Envelope,
+    /// Payloads of those of its entries that have one, in their order.
+    pub payloads: Vec<Bytes>,
+}
+
+/// What a header says.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Header {
+    /// Bytes of the message.
+    pub message: usize,
+    /// Bytes of the payloads.
+    pub payloads: usize,
+    sum: u32,
+}
+
+impl Header {
+    /// Reads a header.
+    ///
+    /// # Errors
+    /// It is of another version, or announces more than a packet may have.
+    pub fn decode(bytes: &[u8; HEADER_BYTES]) -> Result<Self, Malformed> {
+        let mut from = Reader(bytes);
+        let (message, payloads) = (from.u32()? as usize, from.u32()? as usize);
+        let (sum, version) = (from.u32()?, from.u8()?);
+        if version != PROTOCOL {
+            return Err(malformed("a packet of another version"));
+        }
+        if from.0 != [0; 3] {
+            return Err(malformed("a packet with flags that nobody knows"));
+        }
+        if message > MESSAGE_MAX || payloads > PAYLOADS_MAX {
+            return Err(malformed("a packet larger than any may be"));
+        }
+        Ok(Self { message, payloads, sum })
+    }
+
+    fn encode(&self) -> [u8; HEADER_BYTES] {
+        let mut to = Writer::default();
+        to.u32(u32::try_from(self.message).expect("bounded"));
+        to.u32(u32::try_from(self.payloads).expect("bounded"));
+        to.u32(self.sum);
+        to.u8(PROTOCOL);
+        to.0.resize(HEADER_BYTES, 0);
+        to.0.try_into().expect("as long as a header")
+    }
+
+    fn summed(self, message: &[u8]) -> u32 {
+        let mut all = Self { sum: 0, ..self }.encode().to_vec();
+        all.extend_from_slice(message);
+        crc(&all)
+    }
+}
+
+/// Header and message of a packet; the payloads follow as they are.
+#[must_use]
+pub fn encode(packet: &Packet) -> Vec<u8> {
+    let mut to = Writer(vec![0; HEADER_BYTES]);
+    put_envelope(&mut to, &packet.envelope);
+    let lengths = packet.payloads.iter().map(Bytes::len).collect::<Vec<_>>();
+    to.all(&lengths, |to, len| to.u32(u32::try_from(*len).expect("bounded")));
+    let (message, payloads) = (to.0.len() - HEADER_BYTES, lengths.iter().sum());
+    let mut header = Header { message, payloads, sum: 0 };
+    header.sum = header.summed(&to.0[HEADER_BYTES..]);
+    to.0[..HEADER_BYTES].copy_from_slice(&header.encode());
+    to.0
+}
+
+/// Reads a packet. `payloads` are those of the header, one behind the other.
+///
+/// # Errors
+/// It is not what its sums say, or not a message.
+pub fn decode(header: Header, message: &[u8], payloads: Bytes) -> Result<Packet, Malformed> {
+    if header.summed(message) != header.sum {
+        return Err(malformed("the checksum of a packet does not fit"));
+    }
+    let mut from = Reader(message);
+    let envelope = envelope(&mut from)?;
+    let lengths = from.all(Reader::u32)?;
+    from.end()?;
+    let payloads = split(payloads, &lengths)?;
+    check_payloads(&envelope.message, &payloads)?;
+    Ok(Packet { envelope, payloads })
+}
+
+fn split(mut all: Bytes, lengths: &[u32]) -> Result<Vec<Bytes>, Malformed> {
+    let sum: u64 = lengths.iter().map(|len| u64::from(*len)).sum();
+    if sum != all.len() as u64 {
+        return Err(malformed("payloads are not as long as they are said to be"));
+    }
+    Ok(lengths.iter().map(|len| all.split_to(*len as usize)).collect())
+}
+
+/// Each entry with content has one payload, and that is what the entry says.
+fn check_payloads(message: &Message, payloads: &[Bytes]) -> Result<(), Malformed> {
+    let mut left = payloads.iter();
+    for hash in entries(message).filter_map(hash_of) {
+        let payload = left.next().ok_or(malformed("an entry without its payload"))?;
+        if payload_hash(payload) != hash {
+            return Err(malformed("a payload is not the one that its entry names"));
+        }
+    }
+    if left.next().is_some() { Err(malformed("a payload without an entry")) } else { Ok(()) }
+}
+
+/// Hash of an entry's payload; none: it has no payload.
+#[must_use]
+pub fn hash_of(entry: &Entry) -> Option<u64> {
+    match entry.body {
+        Body::Frame { payload } => Some(payload),
+        Body::Start { .. } => None,
+    }
+}
+
+/// The entries of a message, in their order.
+pub fn entries(message: &Message) -> impl Iterator<Item = &Entry> {
+    let (plain, some): (&[Entry], &[Option<Entry>]) = match message {
+        Message::Bring { entries, .. } | Message::Append { entries, .. } => (entries, &[]),
+        Message::Fetched { entries, .. } => (&[], entries),
+        _ => (&[], &[]),
+    };
+    plain.iter().chain(some.iter().flatten())
+}
+
+/// Leaves the first `count` entries (of a `Fetched`, places) in a message, which is then one that says less.
+pub fn shorten(message: &mut Message, count: usize) {
+    match message {
+        Message::Bring { entries, .. } | Message::Append { entries, .. } => entries.truncate(count),
+        Message::Fetched { entries, .. } => entries.truncate(count),
+        _ => {}
+    }
+}
+
+fn put_envelope(to: &mut Writer, envelope: &Envelope) {
+    to.u8(envelope.from.0);
+    to.u128(envelope.sender.0);
+    to.u8(envelope.to.0);
+    to.option(envelope.disk, |to, disk| to.u128(disk.0));
+    put_message(to, &envelope.message);
+}
+
+fn envelope(from: &mut Reader<'_>) -> Result<Envelope, Malformed> {
+    Ok(Envelope {
+        from: NodeId(from.u8()?),
+        sender: Incarnation(from.u128()?),
+        to: NodeId(from.u8()?),
+        disk: from.option(Reader::u128)?.map(Incarnation),
+        message: message(from)?,
+    })
+}
+
+/// Appends an entry.
+pub fn put_entry(to: &mut Writer, entry: &Entry) {
+    to.u64(entry.lsn.0);
+    to.u32(entry.epoch.0);
+    to.u64(entry.prev.0);
+    to.u64(entry.commit.0);
+    match entry.body {
+        Body::Start { owner } => {
+            to.u8(1);
+            to.u128(owner.0);
+        }
+        Body::Frame { payload } => {
+            to.u8(2);
+            to.u64(payload);
+        }
+    }
+    to.u64(entry.sum.0);
+}
+
+/// Reads an entry. Whether it is intact is for the keeper to see.
+///
+/// # Errors
+/// It is none.
+pub fn entry(from: &mut Reader<'_>) -> Result<Entry, Malformed> {
+    Ok(Entry {
+        lsn: Lsn(from.u64()?),
+        epoch: Epoch(from.u32()?),
+        prev: Sum(from.u64()?),
+        commit: Lsn(from.u64()?),
+        body: match from.u8()? {
+            1 => Body::Start { owner: Incarnation(from.u128()?) },
+            2 => Body::Frame { payload: from.u64()? },
+            _ => return Err(malformed("an entry of another kind")),
+        },
+        sum: Sum(from.u64()?),
+    })
+}
+
+fn put_position(to: &mut Writer, at: Position) {
+    to.u32(at.accepted.0);
+    to.u64(at.lsn.0);
+}
+
+fn position(from: &mut Reader<'_>) -> Result<Position, Malformed> {
+    Ok(Position { accepted: Epoch(from.u32()?), lsn: Lsn(from.u64()?) })
+}
+
+fn put_wholeness(to: &mut Writer, wholeness: Wholeness) {
+    match wholeness {
+        Wholeness::Whole => to.u8(0),
+        Wholeness::Cut => to.u8(1),
+        Wholeness::Partial { first, cut } => {
+            to.u8(2);
+            to.u64(first.0);
+            to.bool(cut);
+        }
+    }
+}
+
+fn wholeness(from: &mut Reader<'_>) -> Result<Wholeness, Malformed> {
+    Ok(match from.u8()? {
+        0 => Wholeness::Whole,
+        1 => Wholeness::Cut,
+        2 => Wholeness::Partial { first: Lsn(from.u64()?), cut: from.bool()? },
+        _ => return Err(malformed("a wholeness of another kind")),
+    })
+}
+
+fn put_refusal(to: &mut Writer, why: Refusal) {
+    match why {
+        Refusal::Promised { promised, accepted } => {
+            to.u8(1);
+            to.u32(promised.0);
+            to.u32(accepted.0);
+        }
+        Refusal::Leased => to.u8(2),
+        Refusal::NotStarted { at } => {
+            to.u8(3);
+            put_position(to, at);
+        }
+        Refusal::NotAtStart { at } => {
+            to.u8(4);
+            put_position(to, at);
+        }
+        Refusal::Chain { after } => {
+            to.u8(5);
+            to.u64(after.0);
+        }
+    }
+}
+
+fn refusal(from: &mut Reader<'_>) -> Result<Refusal, Malformed> {
+    Ok(match from.u8()? {
+        1 => Refusal::Promised { promised: Epoch(from.u32()?), accepted: Epoch(from.u32()?) },
+        2 => Refusal::Leased,
+        3 => Refusal::NotStarted { at: position(from)? },
+        4 => Refusal::NotAtStart { at: position(from)? },
+        5 => Refusal::Chain { after: Lsn(from.u64()?) },
+        _ => return Err(malformed("a refusal of another kind")),
+    })
+}
+
+fn put_sealed(to: &mut Writer, sealed: &Sealed) {
+    to.u32(sealed.epoch.0);
+    put_wholeness(to, sealed.wholeness);
+    put_position(to, sealed.position);
+    to.u64(sealed.last_sum.0);
+    to.all(&sealed.starts, |to, start| {
+        to.u32(start.epoch.0);
+        to.u64(start.lsn.0);
+    });
+}
+
+fn sealed(from: &mut Reader<'_>) -> Result<Sealed, Malformed> {
+    let start =
+        |from: &mut Reader<'_>| Ok(EpochStart { epoch: Epoch(from.u32()?), lsn: Lsn(from.u64()?) });
+    Ok(Sealed {
+        epoch: Epoch(from.u32()?),
+        wholeness: wholeness(from)?,
+        position: position(from)?,
+        last_sum: Sum(from.u64()?),
+        starts: from.all(start)?,
+    })
+}
+
+/// Appends a promise.
+pub fn put_promise(to: &mut Writer, promise: Promise) {
+    to.u32(promise.epoch.0);
+    to.u128(promise.owner.0);
+}
+
+/// Reads a promise.
+///
+/// # Errors
+/// It is none.
+pub fn promise(from: &mut Reader<'_>) -> Result<Promise, Malformed> {
+    Ok(Promise { epoch: Epoch(from.u32()?), owner: Incarnation(from.u128()?) })
+}
+
+#[expect(
+    clippy::too_many_lines,
+    reason = "one arm for each kind of message, in the order of kinds"
+)]
+fn put_message(to: &mut Writer, message: &Message) {
+    match message {
+        Message::Seal { epoch } => {
+            to.u8(1);
+            to.u32(epoch.0);
+        }
+        Message::Sealed(sealed) => {
+            to.u8(2);
+            put_sealed(to, sealed);
+        }
+        Message::Refused { epoch, why } => {
+            to.u8(3);
+            to.u32(epoch.0);
+            put_refusal(to, *why);
+        }
+        Message::Fetch { epoch, from } => {
+            to.u8(4);
+            to.u32(epoch.0);
+            to.u64(from.0);
+        }
+        Message::Fetched { epoch, from, entries } => {
+            to.u8(5);
+            to.u32(epoch.0);
+            to.u64(from.0);
+            to.all(entries, |to, slot| to.option(slot.as_ref(), put_entry));
+        }
+        Message::Bring { epoch, after, prev, entries, end } => {
+            to.u8(6);
+            to.u32(epoch.0);
+            to.u64(after.0);
+            to.u64(prev.0);
+            to.all(entries, put_entry);
+            to.u64(end.0);
+        }
+        Message::Brought { epoch, equal_to } => {
+            to.u8(7);
+            to.u32(epoch.0);
+            to.u64(equal_to.0);
+        }
+        Message::Start { epoch, from, sum } => {
+            to.u8(8);
+            to.u32(epoch.0);
+            to.u64(from.0);
+            to.u64(sum.0);
+        }
+        Message::Started { epoch } => {
+            to.u8(9);
+            to.u32(epoch.0);
+        }
+        Message::Append { epoch, after, prev, entries, commit, reach } => {
+            to.u8(10);
+            to.u32(epoch.0);
+            to.u64(after.0);
+            to.u64(prev.0);
+            to.all(entries, put_entry);
+            to.u64(commit.0);
+            to.u32(reach.boots.0);
+            to.u64(reach.last.0);
+        }
+        Message::Done { epoch, upto, boots } => {
+            to.u8(11);
+            to.u32(epoch.0);
+            to.u64(upto.0);
+            to.u32(boots.0);
+        }
+        Message::Release { epoch } => {
+            to.u8(12);
+            to.u32(epoch.0);
+        }
+        Message::Succeed { epoch } => {
+            to.u8(13);
+            to.u32(epoch.0);
+        }
+        other => put_beat(to, other),
+    }
+}
+
+/// What is sent on the connection of beats.
+fn put_beat(to: &mut Writer, message: &Message) {
+    match message {
+        Message::Beat { epoch, owner, quorum, commit, sent } => {
+            to.u8(14);
+            to.u32(epoch.0);
+            to.bool(*owner);
+            to.bool(*quorum);
+            to.u64(commit.0);
+            to.u64(sent.0);
+        }
+        Message::BeatAnswer { epoch, sent } => {
+            to.u8(15);
+            to.option(*epoch, |to, epoch| to.u32(epoch.0));
+            to.u64(sent.0);
+        }
+        Message::Would { attempt, epoch } => {
+            to.u8(16);
+            to.u64(*attempt);
+            to.u32(epoch.0);
+        }
+        Message::WouldAnswer { attempt, healthy } => {
+            to.u8(17);
+            to.u64(*attempt);
+            to.bool(*healthy);
+        }
+        other => unreachable!("{other:?} is no beat"),
+    }
+}
+
+/// True for what must not wait behind entries.
+#[must_use]
+pub fn is_beat(message: &Message) -> bool {
+    matches!(
+        message,
+        Message::Beat { .. }
+            | Message::BeatAnswer { .. }
+            | Message::Would { .. }
+            | Message::WouldAnswer { .. }
+    )
+}
+
+fn message(from: &mut Reader<'_>) -> Result<Message, Malformed> {
+    Ok(match from.u8()? {
+        1 => Message::Seal { epoch: Epoch(from.u32()?) },
+        2 => Message::Sealed(sealed(from)?),
+        3 => Message::Refused { epoch: Epoch(from.u32()?), why: refusal(from)? },
+        4 => Message::Fetch { epoch: Epoch(from.u32()?), from: Lsn(from.u64()?) },
+        5 => Message::Fetched {
+            epoch: Epoch(from.u32()?),
+            from: Lsn(from.u64()?),
+            entries: from.all(|from| from.option(entry))?,
+        },
+        6 => Message::Bring {
+            epoch: Epoch(from.u32()?),
+            after: Lsn(from.u64()?),
+            prev: Sum(from.u64()?),
+            entries: from.all(entry)?,
+            end: Lsn(from.u64()?),
+        },
+        7 => Message::Brought { epoch: Epoch(from.u32()?), equal_to: Lsn(from.u64()?) },
+        8 => Message::Start {
+            epoch: Epoch(from.u32()?),
+            from: Lsn(from.u64()?),
+            sum: Sum(from.u64()?),
+        },
+        9 => Message::Started { epoch: Epoch(from.u32()?) },
+        10 => Message::Append {
+            epoch: Epoch(from.u32()?),
+            after: Lsn(from.u64()?),
+            prev: Sum(from.u64()?),
+            entries: from.all(entry)?,
+            commit: Lsn(from.u64()?),
+            reach: Reach { boots: BootCount(from.u32()?), last: Lsn(from.u64()?) },
+        },
+        11 => Message::Done {
+            epoch: Epoch(from.u32()?),
+            upto: Lsn(from.u64()?),
+            boots: BootCount(from.u32()?),
+        },
+        12 => Message::Release { epoch: Epoch(from.u32()?) },
+        13 => Message::Succeed { epoch: Epoch(from.u32()?) },
+        kind => beat(kind, from)?,
+    })
+}
+
+fn beat(kind: u8, from: &mut Reader<'_>) -> Result<Message, Malformed> {
+    Ok(match kind {
+        14 => Message::Beat {
+            epoch: Epoch(from.u32()?),
+            owner: from.bool()?,
+            quorum: from.bool()?,
+            commit: Lsn(from.u64()?),
+            sent: Time(from.u64()?),
+        },
+        15 => Message::BeatAnswer {
+            epoch: from.option(Reader::u32)?.map(Epoch),
+            sent: Time(from.u64()?),
+        },
+        16 => Message::Would { attempt: from.u64()?, epoch: Epoch(from.u32()?) },
+        17 => Message::WouldAnswer { attempt: from.u64()?, healthy: from.bool()? },
+        _ => return Err(malformed("a message of another kind")),
+    })
+}

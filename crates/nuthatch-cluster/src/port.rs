@@ -1,0 +1,134 @@
+//! The port of a node: takes connections of other nodes, and tells everybody else what it is.
+
+use crate::coding::malformed;
+use crate::hello::{HELLO_BYTES, Hello, Lane, WRONG_PORT};
+use crate::host::Host;
+use crate::links::Local;
+use crate::packet::{self, HEADER_BYTES, Header, Packet};
+use bytes::Bytes;
+use std::io::{self, Read, Write as _};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
+use std::time::Duration;
+
+/// Connections at a time: two of each other node, and some that are being replaced or turned away.
+const CONNECTIONS_MAX: usize = 64;
+
+/// How long somebody who connected may say nothing: a client waits for the server to begin.
+const HELLO_WITHIN: Duration = Duration::from_secs(1);
+
+/// A connection for beats that brings none for so long is dead.
+const SILENCE: Duration = Duration::from_secs(5);
+
+/// Takes connections while the process lives.
+///
+/// # Errors
+/// The operating system has no thread to give.
+pub fn serve(listener: TcpListener, host: Arc<Host>, local: Arc<dyn Local>) -> io::Result<()> {
+    let open = Arc::new(AtomicUsize::new(0));
+    let accept = move || {
+        for stream in listener.incoming() {
+            let Ok(stream) = stream else {
+                // No descriptors: they come back.
+                thread::sleep(Duration::from_millis(50));
+                continue;
+            };
+            if open.fetch_add(1, Ordering::AcqRel) >= CONNECTIONS_MAX {
+                open.fetch_sub(1, Ordering::AcqRel);
+                continue;
+            }
+            let (host, local, count) = (Arc::clone(&host), Arc::clone(&local), Arc::clone(&open));
+            let thread = thread::Builder::new().name("node-in".to_owned());
+            let begun = thread.spawn(move || {
+                converse(stream, &host, &*local);
+                count.fetch_sub(1, Ordering::AcqRel);
+            });
+            if begun.is_err() {
+                open.fetch_sub(1, Ordering::AcqRel);
+            }
+        }
+    };
+    thread::Builder::new().name("node-port".to_owned()).spawn(accept).map(drop)
+}
+
+fn converse(mut stream: TcpStream, host: &Host, local: &dyn Local) {
+    let Ok(from) = stream.peer_addr() else { return };
+    let Some(hello) = greet(&mut stream, local, from) else { return };
+    let told = receive(stream, &hello, host);
+    if let Err(error) = told
+        && error.kind() == io::ErrorKind::InvalidData
+    {
+        host.report(&format!("node {} at {from} is cut off: {error}", hello.node.0));
+    }
+}
+
+/// Exchanges hellos. None: it is nobody to talk to.
+fn greet(stream: &mut TcpStream, local: &dyn Local, from: SocketAddr) -> Option<Hello> {
+    stream.set_nodelay(true).ok()?;
+    stream.set_write_timeout(Some(HELLO_WITHIN)).ok()?;
+    stream.set_read_timeout(Some(HELLO_WITHIN)).ok()?;
+    let mut bytes = [0; HELLO_BYTES];
+    let mut done = 0;
+    while done < HELLO_BYTES {
+        match stream.read(&mut bytes[done..]) {
+            Ok(count) if count > 0 => done += count,
+            _ => break,
+        }
+        if !Hello::may_begin(&bytes[..done]) {
+            break;
+        }
+    }
+    if done < HELLO_BYTES {
+        // Somebody else: it is told what this port is for.
+        let _ = stream.write_all(WRONG_PORT);
+        return None;
+    }
+    let hello = Hello::decode(&bytes);
+    if let Err(error) = &hello {
+        let _ = stream.write_all(format!("-ERR '{error}'\r\n").as_bytes());
+    }
+    let hello = hello.ok().filter(|hello| local.accepts(hello, from))?;
+    stream.write_all(&local.hello(hello.lane).encode()).ok()?;
+    let silence = (hello.lane == Lane::Beats).then_some(SILENCE);
+    stream.set_read_timeout(silence).ok()?;
+    Some(hello)
+}
+
+/// Hands on what a node says. What is no packet, or another node's, ends the connection.
+fn receive(mut stream: TcpStream, hello: &Hello, host: &Host) -> io::Result<()> {
+    loop {
+        let packet = read_packet(&mut stream)?;
+        let envelope = &packet.envelope;
+        if envelope.from != hello.node || envelope.sender != hello.incarnation {
+            return Err(invalid(malformed("it speaks for another node or disk")));
+        }
+        host.deliver(packet);
+    }
+}
+
+fn invalid(error: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, error)
+}
+
+/// Reads one packet.
+///
+/// # Errors
+/// `InvalidData` if it is none, and the connection's.
+pub fn read_packet(stream: &mut impl Read) -> io::Result<Packet> {
+    let mut header = [0; HEADER_BYTES];
+    stream.read_exact(&mut header)?;
+    let header = Header::decode(&header).map_err(invalid)?;
+    let message = read_bytes(stream, header.message)?;
+    let payloads = read_bytes(stream, header.payloads)?;
+    packet::decode(header, &message, Bytes::from(payloads)).map_err(invalid)
+}
+
+/// Reads so many bytes. Memory is taken as they come, so a length alone costs nothing.
+fn read_bytes(stream: &mut impl Read, count: usize) -> io::Result<Vec<u8>> {
+    const STEP: usize = 1 << 20;
+    let mut bytes = Vec::with_capacity(count.min(STEP));
+    let read = stream.take(count as u64).read_to_end(&mut bytes)?;
+    if read == count { Ok(bytes) } else { Err(io::ErrorKind::UnexpectedEof.into()) }
+}

@@ -1,0 +1,269 @@
+//! The replicated directory on one node: what the committed entries make of it.
+//!
+//! Only committed entries are applied, so nothing here is ever taken back. Files lie under their numbers in
+//! `files/`; `state` has the names, lengths and the last entry up to which they are durable. After a stop what
+//! the journal has behind that is applied again.
+
+use crate::coding::{Reader, Writer, crc, malformed};
+use crate::operation::{FileId, Operation, operations};
+use nuthatch_log::env::{Disk, DiskFile, again, read_exact_at, replace_file};
+use nuthatch_quorum::types::Lsn;
+use std::collections::{BTreeMap, BTreeSet};
+use std::io;
+use std::sync::Arc;
+
+/// The directory of the files.
+pub const FILES_DIR: &str = "files";
+
+/// The names of the files, and how far they are durable.
+pub const STATE: &str = "state";
+
+const MAGIC: u64 = u64::from_le_bytes(*b"NUTHSTA1");
+
+/// Names and files of a replicated directory.
+pub struct Replica {
+    disk: Arc<dyn Disk>,
+    names: BTreeMap<String, FileId>,
+    files: BTreeMap<FileId, Arc<dyn DiskFile>>,
+    applied: Lsn,
+    marked: Lsn,
+    /// Written to since the last mark.
+    dirty: BTreeSet<FileId>,
+    /// Gone from the directory since the last mark.
+    gone: BTreeSet<FileId>,
+    next: u64,
+}
+
+fn path(file: FileId) -> String {
+    format!("{FILES_DIR}/{:016x}", file.0)
+}
+
+fn invalid(what: impl std::fmt::Display) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, what.to_string())
+}
+
+impl Replica {
+    /// Opens what the last mark says. Without one, or one that cannot be read, the directory begins empty, and
+    /// all of the journal is applied.
+    ///
+    /// # Errors
+    /// The disk's.
+    pub fn open(disk: Arc<dyn Disk>) -> io::Result<Self> {
+        disk.create_dir(FILES_DIR)?;
+        let mut replica = Self {
+            names: BTreeMap::new(),
+            files: BTreeMap::new(),
+            applied: Lsn(0),
+            marked: Lsn(0),
+            dirty: BTreeSet::new(),
+            gone: BTreeSet::new(),
+            next: 1,
+            disk,
+        };
+        let Some(state) = replica.load_state()? else { return Ok(replica) };
+        (replica.applied, replica.marked, replica.next) =
+            (state.applied, state.applied, state.next);
+        for (name, file, len) in state.names {
+            let open = replica.disk.open(&path(file))?;
+            // What is behind that is written again.
+            open.set_len(len)?;
+            replica.dirty.insert(file);
+            replica.names.insert(name, file);
+            replica.files.insert(file, open);
+        }
+        Ok(replica)
+    }
+
+    fn load_state(&self) -> io::Result<Option<State>> {
+        let read = || {
+            let file = self.disk.open(STATE)?;
+            let len = usize::try_from(file.len()?).map_err(invalid)?;
+            read_exact_at(&*file, 0, len)
+        };
+        match again(read) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(error) => Err(error),
+            Ok(bytes) => Ok(State::decode(&bytes).ok()),
+        }
+    }
+
+    /// The disk.
+    #[must_use]
+    pub fn disk(&self) -> &Arc<dyn Disk> {
+        &self.disk
+    }
+
+    /// The last entry that was applied.
+    #[must_use]
+    pub fn applied(&self) -> Lsn {
+        self.applied
+    }
+
+    /// Entries applied since the last mark.
+    #[must_use]
+    pub fn unmarked(&self) -> u64 {
+        self.applied.0 - self.marked.0
+    }
+
+    /// Names and numbers of the files.
+    pub fn names(&self) -> impl Iterator<Item = (&String, FileId)> {
+        self.names.iter().map(|(name, file)| (name, *file))
+    }
+
+    /// A number that no file has had.
+    #[must_use]
+    pub fn next_file(&self) -> u64 {
+        self.next
+    }
+
+    /// A file.
+    #[must_use]
+    pub fn file(&self, file: FileId) -> Option<&Arc<dyn DiskFile>> {
+        self.files.get(&file)
+    }
+
+    /// Applies a committed entry; one that was applied is passed over.
+    ///
+    /// # Errors
+    /// The disk's; `InvalidData` if the payload is none, or does not belong behind what was applied.
+    pub fn apply(&mut self, lsn: Lsn, payload: &[u8]) -> io::Result<()> {
+        if lsn <= self.applied {
+            return Ok(());
+        }
+        assert_eq!(lsn, self.applied.next(), "entries are applied in their order");
+        for operation in operations(payload).map_err(invalid)? {
+            self.apply_one(operation)?;
+        }
+        self.applied = lsn;
+        Ok(())
+    }
+
+    fn apply_one(&mut self, operation: Operation<'_>) -> io::Result<()> {
+        match operation {
+            Operation::Create { path: name, file } => {
+                let open = self.disk.create(&path(file))?;
+                self.next = self.next.max(file.0 + 1);
+                self.files.insert(file, open);
+                self.dirty.insert(file);
+                let before = self.names.insert(name, file);
+                self.drop_file(before);
+            }
+            Operation::Write { file, at, bytes } => {
+                self.change(file, |open| open.write_at(bytes, at))?;
+            }
+            Operation::SetLen { file, len } => self.change(file, |open| open.set_len(len))?,
+            Operation::Rename { from, to } => {
+                let file = self.names.remove(&from).ok_or_else(|| unknown(&from))?;
+                let before = self.names.insert(to, file);
+                self.drop_file(before);
+            }
+            Operation::Remove { path } => {
+                let file = self.names.remove(&path).ok_or_else(|| unknown(&path))?;
+                self.drop_file(Some(file));
+            }
+        }
+        Ok(())
+    }
+
+    /// Changes a file. One that lost its name and went with a mark is nobody's any more: nothing is changed.
+    fn change(
+        &mut self,
+        file: FileId,
+        change: impl FnOnce(&dyn DiskFile) -> io::Result<()>,
+    ) -> io::Result<()> {
+        match self.files.get(&file) {
+            Some(open) => {
+                self.dirty.insert(file);
+                change(&**open)
+            }
+            None if file.0 < self.next => Ok(()),
+            None => Err(invalid(format!("no file has the number {}", file.0))),
+        }
+    }
+
+    /// A file without a name may still be written to by whoever has it open: it goes with the next mark.
+    fn drop_file(&mut self, file: Option<FileId>) {
+        if let Some(file) = file {
+            self.gone.insert(file);
+        }
+    }
+
+    fn known(&self, file: FileId) -> io::Result<&Arc<dyn DiskFile>> {
+        self.files.get(&file).ok_or_else(|| invalid(format!("no file has the number {}", file.0)))
+    }
+
+    /// Makes what was applied durable and notes that. The caller sees to it that the journal is durable so
+    /// far.
+    ///
+    /// # Errors
+    /// The disk's.
+    pub fn mark(&mut self) -> io::Result<()> {
+        for file in &self.dirty {
+            if let Some(file) = self.files.get(file) {
+                file.sync()?;
+            }
+        }
+        self.disk.sync_dir(FILES_DIR)?;
+        let name =
+            |(name, file): (&String, &FileId)| Ok((name.clone(), *file, self.known(*file)?.len()?));
+        let names = self.names.iter().map(name).collect::<io::Result<Vec<_>>>()?;
+        let state = State { applied: self.applied, next: self.next, names };
+        replace_file(&*self.disk, STATE, &state.encode())?;
+        self.marked = self.applied;
+        self.dirty.clear();
+        for file in std::mem::take(&mut self.gone) {
+            self.files.remove(&file);
+            match self.disk.remove(&path(file)) {
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+                removed => removed?,
+            }
+        }
+        Ok(())
+    }
+}
+
+fn unknown(name: &str) -> io::Error {
+    invalid(format!("an operation names {name}, which is not there"))
+}
+
+/// Content of the file `state`.
+#[derive(Clone, PartialEq, Eq, Debug)]
+struct State {
+    applied: Lsn,
+    next: u64,
+    names: Vec<(String, FileId, u64)>,
+}
+
+impl State {
+    fn encode(&self) -> Vec<u8> {
+        let mut body = Writer::default();
+        body.u64(self.applied.0);
+        body.u64(self.next);
+        body.all(&self.names, |to, (name, file, len)| {
+            to.bytes(name.as_bytes());
+            to.u64(file.0);
+            to.u64(*len);
+        });
+        let mut to = Writer::default();
+        to.u64(MAGIC);
+        to.u32(crc(&body.0));
+        to.0.extend_from_slice(&body.0);
+        to.0
+    }
+
+    fn decode(bytes: &[u8]) -> Result<Self, crate::coding::Malformed> {
+        let mut from = Reader(bytes);
+        let (magic, sum) = (from.u64()?, from.u32()?);
+        if magic != MAGIC || sum != crc(from.0) {
+            return Err(malformed("the checksum of the state does not fit"));
+        }
+        Ok(Self {
+            applied: Lsn(from.u64()?),
+            next: from.u64()?,
+            names: from.all(|from| Ok((from.string()?, FileId(from.u64()?), from.u64()?)))?,
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests;

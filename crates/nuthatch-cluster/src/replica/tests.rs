@@ -1,0 +1,115 @@
+use super::*;
+use crate::operation::begin_payload;
+use nuthatch_log::env::{Entropy as _, MemDisk, SeededEntropy};
+
+fn payload(serial: u64, operations: &[Operation<'_>]) -> Vec<u8> {
+    let mut to = begin_payload(serial);
+    for operation in operations {
+        operation.encode(&mut to);
+    }
+    to.0
+}
+
+/// A history of creations, writes, cuts, renames and removals that makes sense.
+fn history(seed: u64) -> Vec<Vec<u8>> {
+    let mut random = SeededEntropy::new(seed);
+    let mut names: Vec<(String, FileId)> = vec![];
+    let mut all = vec![];
+    for serial in 1..60u64 {
+        let pick = (random.next() % names.len().max(1) as u64) as usize;
+        let bytes = vec![serial as u8; 1 + (random.next() % 3000) as usize];
+        let operation = match random.next() % 8 {
+            _ if names.is_empty() => 0,
+            kind => kind,
+        };
+        let name = format!("f{}", random.next() % 6);
+        let encoded = match operation {
+            0 | 1 => {
+                names.retain(|(known, _)| *known != name);
+                names.push((name.clone(), FileId(serial)));
+                payload(serial, &[Operation::Create { path: name, file: FileId(serial) }])
+            }
+            2 => {
+                let (path, _) = names.remove(pick);
+                payload(serial, &[Operation::Remove { path }])
+            }
+            3 => {
+                let (from, file) = names.remove(pick);
+                names.retain(|(known, _)| *known != name);
+                names.push((name.clone(), file));
+                payload(serial, &[Operation::Rename { from, to: name }])
+            }
+            4 => {
+                let len = random.next() % 4000;
+                payload(serial, &[Operation::SetLen { file: names[pick].1, len }])
+            }
+            _ => {
+                let (file, at) = (names[pick].1, random.next() % 5000);
+                payload(serial, &[Operation::Write { file, at, bytes: &bytes }])
+            }
+        };
+        all.push(encoded);
+    }
+    all
+}
+
+/// Names and contents.
+fn content(replica: &Replica) -> BTreeMap<String, Vec<u8>> {
+    let read = |(name, file): (&String, FileId)| {
+        let file = replica.file(file).expect("open");
+        let len = usize::try_from(file.len().expect("a length")).expect("small");
+        (name.clone(), read_exact_at(&**file, 0, len).expect("reads"))
+    };
+    replica.names().map(read).collect()
+}
+
+fn apply_all(replica: &mut Replica, history: &[Vec<u8>]) {
+    for (number, payload) in history.iter().enumerate() {
+        replica.apply(Lsn(number as u64 + 1), payload).expect("applied");
+    }
+}
+
+fn open(disk: &MemDisk) -> Replica {
+    disk.create_dir("tmp").expect("made");
+    Replica::open(Arc::new(disk.clone())).expect("opens")
+}
+
+/// After a power cut at any place, with any part of what was not durable, applying the journal again
+/// makes the same directory.
+#[test]
+fn applying_again_after_a_power_cut_makes_the_same_directory() {
+    for seed in 0..200 {
+        let history = history(seed);
+        let mut wanted = open(&MemDisk::default());
+        apply_all(&mut wanted, &history);
+        let mut random = SeededEntropy::new(seed ^ 0xABC);
+        let (marked, cut) = (random.next() as usize % 50, random.next() as usize % 59);
+        let disk = MemDisk::default();
+        let mut replica = open(&disk);
+        disk.sync_dir("").expect("synced");
+        for (number, payload) in history[..cut.max(marked)].iter().enumerate() {
+            if number == marked {
+                replica.mark().expect("marked");
+            }
+            replica.apply(Lsn(number as u64 + 1), payload).expect("applied");
+        }
+        let disk = disk.crash(seed);
+        let mut again = open(&disk);
+        assert!(again.applied().0 as usize == marked || again.applied() == Lsn(0), "seed {seed}");
+        apply_all(&mut again, &history);
+        assert_eq!(content(&again), content(&wanted), "seed {seed}");
+        again.mark().expect("marked");
+        assert_eq!(content(&open(&disk)), content(&wanted), "seed {seed}");
+    }
+}
+
+#[test]
+fn what_makes_no_sense_is_refused() {
+    let mut replica = open(&MemDisk::default());
+    let nameless = payload(1, &[Operation::Remove { path: "nobody".to_owned() }]);
+    assert!(replica.apply(Lsn(1), &nameless).is_err());
+    let future = payload(1, &[Operation::Write { file: FileId(99), at: 0, bytes: b"x" }]);
+    assert!(replica.apply(Lsn(1), &future).is_err());
+    assert!(replica.apply(Lsn(1), &[1, 2, 3]).is_err());
+    assert_eq!(replica.applied(), Lsn(0));
+}

@@ -1,0 +1,189 @@
+//! The small files of a keeper: `identity`, `promise`, `cut`, and the greatest revision of the catalog
+//! that this disk has seen.
+
+use crate::coding::{Malformed, Reader, Writer, crc, malformed};
+use crate::packet;
+use nuthatch_log::env::{Disk, again, read_exact_at, replace_file};
+use nuthatch_quorum::store::{CutNote, Identity, Record};
+use nuthatch_quorum::types::{BootCount, Epoch, Incarnation, Lsn, Position, Promise, Revision};
+use std::io;
+
+/// Which disk this is.
+pub const IDENTITY: &str = "identity";
+/// The promise: two slots.
+pub const PROMISE: &str = "promise";
+/// That a torn tail was cut.
+pub const CUT: &str = "cut";
+/// The greatest revision of the catalog that was seen.
+pub const SEEN: &str = "catalog-seen";
+
+/// Between the slots of the promise: no sector holds both.
+const SLOT_BYTES: u64 = 4096;
+
+const MAGIC: u32 = u32::from_le_bytes(*b"NQF1");
+
+/// Content with a magic number and a checksum.
+fn sealed(content: Writer) -> Vec<u8> {
+    let mut to = Writer::default();
+    to.u32(MAGIC);
+    to.u32(crc(&content.0));
+    to.bytes(&content.0);
+    to.0
+}
+
+fn unsealed(bytes: &[u8]) -> Result<&[u8], Malformed> {
+    let mut from = Reader(bytes);
+    let (magic, sum, content) = (from.u32()?, from.u32()?, from.bytes()?);
+    if magic == MAGIC && sum == crc(content) {
+        Ok(content)
+    } else {
+        Err(malformed("its checksum does not fit"))
+    }
+}
+
+fn load<T>(
+    disk: &dyn Disk,
+    path: &str,
+    decode: impl FnOnce(&mut Reader<'_>) -> Result<T, Malformed>,
+) -> io::Result<Record<T>> {
+    let read = || {
+        let file = disk.open(path)?;
+        let len = usize::try_from(file.len()?).unwrap_or(usize::MAX).min(1 << 16);
+        read_exact_at(&*file, 0, len)
+    };
+    match again(read) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Record::Absent),
+        Err(error) => Err(error),
+        Ok(bytes) => {
+            let value = unsealed(&bytes).and_then(|content| decode(&mut Reader(content)));
+            Ok(value.map_or(Record::Damaged, Record::Good))
+        }
+    }
+}
+
+/// Reads the identity.
+///
+/// # Errors
+/// The disk's.
+pub fn load_identity(disk: &dyn Disk) -> io::Result<Record<Identity>> {
+    load(disk, IDENTITY, |from| {
+        Ok(Identity { incarnation: Incarnation(from.u128()?), boots: BootCount(from.u32()?) })
+    })
+}
+
+/// Writes the identity, durably.
+///
+/// # Errors
+/// The disk's.
+pub fn store_identity(disk: &dyn Disk, identity: Identity) -> io::Result<()> {
+    let mut to = Writer::default();
+    to.u128(identity.incarnation.0);
+    to.u32(identity.boots.0);
+    replace_file(disk, IDENTITY, &sealed(to))
+}
+
+/// Reads both slots of the promise.
+///
+/// # Errors
+/// The disk's.
+pub fn load_promises(disk: &dyn Disk) -> io::Result<[Record<Promise>; 2]> {
+    let file = match again(|| disk.open(PROMISE)) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Default::default()),
+        file => file?,
+    };
+    let mut slots = [Record::Absent; 2];
+    for (number, slot) in slots.iter_mut().enumerate() {
+        let mut bytes = [0; 64];
+        let at = number as u64 * SLOT_BYTES;
+        let len = again(|| file.read_at(&mut bytes, at))?;
+        let value =
+            unsealed(&bytes[..len]).and_then(|content| packet::promise(&mut Reader(content)));
+        *slot = match value {
+            Ok(promise) => Record::Good(promise),
+            Err(_) if bytes.iter().all(|byte| *byte == 0) => Record::Absent,
+            Err(_) => Record::Damaged,
+        };
+    }
+    Ok(slots)
+}
+
+/// Writes one slot of the promise, durably.
+///
+/// # Errors
+/// The disk's.
+pub fn store_promise(disk: &dyn Disk, slot: usize, promise: Promise) -> io::Result<()> {
+    let mut to = Writer::default();
+    packet::put_promise(&mut to, promise);
+    let file = match disk.open(PROMISE) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            let file = disk.create(PROMISE)?;
+            file.set_len(2 * SLOT_BYTES)?;
+            file.sync()?;
+            disk.sync_dir("")?;
+            file
+        }
+        file => file?,
+    };
+    file.write_at(&sealed(to), slot as u64 * SLOT_BYTES)?;
+    file.sync()
+}
+
+/// Reads the note of a cut. One that cannot be read says that there was a cut, of which nothing else is known.
+///
+/// # Errors
+/// The disk's.
+pub fn load_cut(disk: &dyn Disk) -> io::Result<Option<CutNote>> {
+    let note = load(disk, CUT, |from| {
+        from.option(|from| {
+            let at = Position { accepted: Epoch(from.u32()?), lsn: Lsn(from.u64()?) };
+            Ok(CutNote { at, promised: Epoch(from.u32()?) })
+        })
+    })?;
+    Ok(match note {
+        Record::Absent => None,
+        Record::Good(note) => note,
+        // It counts until every epoch that can have been promised is over, that is for ever.
+        Record::Damaged => Some(CutNote { at: Position::default(), promised: Epoch(u32::MAX) }),
+    })
+}
+
+/// Writes the note of a cut, or that there is none, durably.
+///
+/// # Errors
+/// The disk's.
+pub fn store_cut(disk: &dyn Disk, note: Option<CutNote>) -> io::Result<()> {
+    let mut to = Writer::default();
+    to.option(note, |to, note| {
+        to.u32(note.at.accepted.0);
+        to.u64(note.at.lsn.0);
+        to.u32(note.promised.0);
+    });
+    replace_file(disk, CUT, &sealed(to))
+}
+
+/// Reads the cluster that this disk belongs to and the greatest revision of its catalog that was seen; none:
+/// it has seen none.
+///
+/// # Errors
+/// The disk's; `InvalidData` if it is damaged.
+pub fn load_seen(disk: &dyn Disk) -> io::Result<Option<(u128, Revision)>> {
+    match load(disk, SEEN, |from| Ok((from.u128()?, Revision(from.u64()?))))? {
+        Record::Absent => Ok(None),
+        Record::Good(seen) => Ok(Some(seen)),
+        Record::Damaged => Err(io::Error::new(
+            io::ErrorKind::InvalidData,
+            format!("{SEEN} is damaged: it cannot be told whether the catalog went back"),
+        )),
+    }
+}
+
+/// Notes the cluster and a revision of its catalog, durably.
+///
+/// # Errors
+/// The disk's.
+pub fn store_seen(disk: &dyn Disk, cluster: u128, revision: Revision) -> io::Result<()> {
+    let mut to = Writer::default();
+    to.u128(cluster);
+    to.u64(revision.0);
+    replace_file(disk, SEEN, &sealed(to))
+}

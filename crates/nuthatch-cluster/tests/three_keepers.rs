@@ -1,0 +1,143 @@
+//! Three nodes in one process, on simulated disks and real sockets: what the owner's directory has
+//! synced is in the next owner's.
+
+use nuthatch_cluster::{Cluster, ClusterConfig, QuorumDirectory};
+use nuthatch_log::Reporter;
+use nuthatch_log::env::{Disk, Fault, MemDisk, Ownership as _};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, channel};
+use std::time::Duration;
+
+/// Only what hangs needs a limit.
+const LIMIT: Duration = Duration::from_secs(60);
+
+struct Nodes {
+    clusters: Vec<Arc<Cluster>>,
+    disks: Vec<MemDisk>,
+    ports: Vec<SocketAddr>,
+    catalog: PathBuf,
+}
+
+fn free_ports(count: usize) -> Vec<SocketAddr> {
+    let bind = |_| TcpListener::bind("127.0.0.1:0").expect("binds");
+    let listeners: Vec<TcpListener> = (0..count).map(bind).collect();
+    listeners.iter().map(|listener| listener.local_addr().expect("bound")).collect()
+}
+
+impl Nodes {
+    fn start(name: &str) -> Self {
+        let catalog = std::env::temp_dir().join(format!("nuthatch-{name}-{}", std::process::id()));
+        let _ = std::fs::remove_dir_all(&catalog);
+        std::fs::create_dir_all(&catalog).expect("a directory");
+        let mut nodes = Self { clusters: vec![], disks: vec![], ports: free_ports(3), catalog };
+        let begin = |number: usize| {
+            let disk = MemDisk::default();
+            let config = ClusterConfig {
+                name: format!("n{number}"),
+                listen: nodes.ports[number],
+                routes: nodes.ports.clone(),
+                catalog: format!("file://{}", nodes.catalog.display()),
+                dir: PathBuf::new(),
+            };
+            let lock = disk.take().expect("asked").expect("free");
+            let on = Arc::new(disk.clone());
+            let report = Reporter::new(move |text| eprintln!("n{number}: {text}"));
+            let start = move || Cluster::start_on(&config, on, lock, report);
+            (disk, std::thread::spawn(start))
+        };
+        let begun: Vec<_> = (0..3).map(begin).collect();
+        for (disk, thread) in begun {
+            nodes.disks.push(disk);
+            nodes.clusters.push(thread.join().expect("no panic").expect("starts"));
+        }
+        nodes
+    }
+
+    /// The node that owns the log next, other than those, with its directory.
+    fn owner(&self, without: &[usize]) -> (usize, QuorumDirectory) {
+        let (found, owners): (_, Receiver<(usize, QuorumDirectory)>) = channel();
+        for (number, cluster) in self.clusters.iter().enumerate() {
+            if without.contains(&number) {
+                continue;
+            }
+            let (found, cluster) = (found.clone(), Arc::clone(cluster));
+            std::thread::spawn(move || {
+                if let Ok(directory) = cluster.wait_until_owner() {
+                    let _ = found.send((number, directory));
+                }
+            });
+        }
+        owners.recv_timeout(LIMIT).expect("some node owns the log")
+    }
+}
+
+impl Drop for Nodes {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.catalog);
+    }
+}
+
+fn write(directory: &QuorumDirectory, name: &str, bytes: &[u8]) -> std::io::Result<()> {
+    let file = directory.create(name)?;
+    file.write_at(bytes, 0)?;
+    file.sync()
+}
+
+fn read(directory: &QuorumDirectory, name: &str) -> Vec<u8> {
+    let file = directory.open(name).expect("it is there");
+    let mut bytes = vec![0; usize::try_from(file.len().expect("a length")).expect("small")];
+    assert_eq!(file.read_at(&mut bytes, 0).expect("reads"), bytes.len());
+    bytes
+}
+
+#[test]
+fn what_was_synced_is_at_the_next_owner() {
+    let nodes = Nodes::start("next-owner");
+    let (first, directory) = nodes.owner(&[]);
+    let tenure = directory.take().expect("asked").expect("free");
+    assert_eq!(tenure.epoch().map(|epoch| epoch.0), Some(directory.epoch().0));
+    write(&directory, "a.seg", b"one").expect("synced");
+    write(&directory, "tmp/catalog", &vec![7; 9 << 20]).expect("synced");
+    directory.rename("tmp/catalog", "catalog").expect("renamed");
+    write(&directory, "gone", b"x").expect("synced");
+    directory.remove("gone").expect("removed");
+    directory.sync_dir("").expect("synced");
+    let file = directory.open("a.seg").expect("it is there");
+    file.write_at(b"two", 3).expect("written");
+    assert_eq!(read(&directory, "a.seg"), b"onetwo", "what is not yet synced is read, too");
+    // The owner's disk fails: it owns nothing any more, whatever it is told to do.
+    nodes.disks[first].inject(Fault::SyncError(0));
+    let mut failed = false;
+    for number in 0..100_000 {
+        failed = write(&directory, &format!("late-{number}"), b"late").is_err();
+        if failed {
+            break;
+        }
+    }
+    assert!(failed, "a failed sync ends the ownership");
+    let (second, directory) = nodes.owner(&[first]);
+    assert_ne!(second, first);
+    assert_eq!(read(&directory, "a.seg"), b"onetwo");
+    assert_eq!(read(&directory, "catalog"), vec![7; 9 << 20]);
+    assert!(directory.open("gone").is_err() && directory.open("tmp/catalog").is_err());
+    write(&directory, "b.seg", b"of the second").expect("two of three are left");
+}
+
+#[test]
+fn who_is_no_node_is_told_what_the_port_is_for() {
+    use std::io::{Read as _, Write as _};
+    let nodes = Nodes::start("wrong-port");
+    let (owner, directory) = nodes.owner(&[]);
+    for said in [&b""[..], b"CONNECT {}\r\nPING\r\n", b"INFO {\"server_id\":\"x\"}\r\n", &[0; 100]]
+    {
+        let mut stream = TcpStream::connect(nodes.ports[owner]).expect("connects");
+        stream.write_all(said).expect("says");
+        let mut text = String::new();
+        // What it still had to read is lost with the connection, which may end it with a reset.
+        let _ = stream.read_to_string(&mut text);
+        assert!(text.starts_with("-ERR") && text.contains("client port"), "{text:?}");
+    }
+    write(&directory, "a", b"still the owner").expect("nothing else has happened");
+}

@@ -1,0 +1,80 @@
+//! A server that is a node of a quorum log: it keeps the log, and serves clients while it owns it.
+
+use crate::private_files::{OUR_DIRECTORY, close_directory};
+use crate::server::Server;
+use nuthatch_cluster::{Cluster, ClusterConfig};
+use nuthatch_log::Reporter;
+use std::os::unix::process::CommandExt as _;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// The keeper's directory, in ours of the store.
+const KEEPER_DIR: &str = "quorum";
+
+/// A node that starts anew waits so long first, so that one that always fails does not take all of a
+/// processor.
+const RESTART_PAUSE: Duration = Duration::from_millis(100);
+
+/// Starts the node, if this server is one, and waits until it owns the log. Until then no client is
+/// listened to: one with the addresses of all nodes finds the owner.
+///
+/// # Errors
+/// A sentence: why the node does not start.
+pub(super) async fn own_log(server: &Arc<Server>) -> Result<(), String> {
+    if server.options().cluster.is_none() {
+        return Ok(());
+    }
+    let server = Arc::clone(server);
+    let owned = tokio::task::spawn_blocking(move || start(&server)).await;
+    owned.unwrap_or_else(|panic| Err(panic.to_string()))
+}
+
+fn start(server: &Arc<Server>) -> Result<(), String> {
+    let options = server.options();
+    let settings = options.cluster.as_ref().expect("it is a node");
+    let ours = options.jetstream.store_dir.join(OUR_DIRECTORY);
+    let config = ClusterConfig {
+        name: settings.name.clone(),
+        listen: settings.listen,
+        routes: settings.routes.clone(),
+        catalog: settings.catalog.clone(),
+        dir: ours.join(KEEPER_DIR),
+    };
+    nuthatch_log::env::create_dirs(&ours)
+        .and_then(|()| close_directory(&ours))
+        .map_err(|error| format!("using {}: {error}", ours.display()))?;
+    let reporting = Arc::downgrade(server);
+    let report = Reporter::new(move |message| {
+        if let Some(server) = reporting.upgrade() {
+            server.log.warn(format_args!("Cluster: {message}"));
+        }
+    });
+    let cluster = Cluster::start(&config, report).map_err(|error| error.to_string())?;
+    let (name, listen) = (&settings.name, settings.listen);
+    server.log.info(format_args!(
+        "Node {name} keeps the quorum log (node port {listen}); the node that owns it listens for clients"
+    ));
+    let cluster = server.cluster.get_or_init(|| cluster);
+    let epoch = cluster.wait_owned().map_err(|error| error.to_string())?;
+    server.log.info(format_args!("Node {name} owns the quorum log (epoch {})", epoch.0));
+    Ok(())
+}
+
+/// After a clean stop the log goes to another node.
+pub(super) async fn hand_over(server: &Arc<Server>) {
+    if let Some(cluster) = server.cluster.get().cloned() {
+        // It cannot panic, and a stop goes on whatever comes of it.
+        let _ = tokio::task::spawn_blocking(move || cluster.hand_over()).await;
+    }
+}
+
+/// Replaces this process by a new one with the same arguments: a node whose ownership has ended goes on
+/// as a keeper. Returns only if that fails.
+pub(super) fn restart() -> std::io::Error {
+    std::thread::sleep(RESTART_PAUSE);
+    let program = match std::env::current_exe() {
+        Ok(program) => program,
+        Err(error) => return error,
+    };
+    std::process::Command::new(program).args(std::env::args_os().skip(1)).exec()
+}

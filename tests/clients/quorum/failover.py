@@ -1,0 +1,265 @@
+"""Three servers keep one quorum log. A client that knows all three publishes at the one that owns it, that one is killed
+with SIGKILL, and the client reads at another one everything that was acknowledged. Then the killed one comes back; another
+one is killed and its disk wiped; the owner is stopped with SIGSTOP, and wakes when it has been replaced; and the owner is
+killed while many publish.
+
+Usage: failover.py BINARY
+"""
+
+import asyncio
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+
+import nats
+from nats.errors import Error
+
+# Only what hangs needs a limit.
+LIMIT_S = 120
+MESSAGES = 500
+PUBLISHERS = 16
+LOADED = 300
+
+
+def free_ports(count):
+    sockets = [socket.socket() for _ in range(count)]
+    for sock in sockets:
+        sock.bind(("127.0.0.1", 0))
+    ports = [sock.getsockname()[1] for sock in sockets]
+    for sock in sockets:
+        sock.close()
+    return ports
+
+
+class Node:
+    def __init__(self, binary, root, name, port, node_port, routes):
+        self.name, self.port = name, port
+        self.log = os.path.join(root, name + ".log")
+        self.store = os.path.join(root, name)
+        self.transactions = os.path.join(root, "catalog", "cluster", "txn")
+        self.command = [
+            binary, "serve", "-a", "127.0.0.1", "-p", str(port), "-sd", self.store,
+            "--cluster-listen", f"127.0.0.1:{node_port}", "--routes", routes,
+            "--catalog", f"file://{root}/catalog", "--node-name", name,
+        ]
+        self.process = None
+
+    def start(self):
+        with open(self.log, "a") as log:
+            self.process = subprocess.Popen(self.command, stdout=log, stderr=log)
+
+    def kill(self):
+        self.process.send_signal(signal.SIGKILL)
+        self.process.wait()
+
+    def stop(self):
+        if self.process.poll() is None:
+            self.process.terminate()
+            try:
+                self.process.wait(LIMIT_S)
+            except subprocess.TimeoutExpired:
+                self.process.kill()
+                raise
+
+
+async def publish(js, first, count):
+    """Publishes until each message was acknowledged; a retry of one with an unknown fate is told by its id."""
+    for number in range(first, first + count):
+        deadline = time.monotonic() + LIMIT_S
+        while True:
+            try:
+                await js.publish("orders.new", b"%d" % number, timeout=0.5, headers={"Nats-Msg-Id": str(number)})
+                break
+            except (Error, OSError):
+                if time.monotonic() > deadline:
+                    raise
+                await asyncio.sleep(0.05)
+
+
+async def expect(js, count):
+    sub = await js.subscribe("orders.new", ordered_consumer=True)
+    found = [int((await sub.next_msg(timeout=LIMIT_S)).data) for _ in range(count)]
+    await sub.unsubscribe()
+    assert found == list(range(count)), f"{len(found)} messages, not those that were acknowledged"
+
+
+async def ignore(_):
+    """That nodes are gone, or do not own the log, is what this is about."""
+
+
+async def until_owner(urls):
+    """A connection to whichever node owns the log; the others do not listen."""
+    deadline = time.monotonic() + LIMIT_S
+    while True:
+        try:
+            return await nats.connect(
+                urls, connect_timeout=2, max_reconnect_attempts=-1, reconnect_time_wait=0.05, dont_randomize=True,
+                error_cb=ignore, ping_interval=1, max_outstanding_pings=1,
+            )
+        except (Error, OSError):
+            if time.monotonic() > deadline:
+                raise
+            await asyncio.sleep(0.1)
+
+
+class Run:
+    """The cluster and the client that knows all of its nodes."""
+
+    def __init__(self, nodes):
+        self.nodes, self.acked = nodes, 0
+        self.client = self.js = None
+
+    async def start(self):
+        for node in self.nodes:
+            node.start()
+        self.client = await until_owner([f"nats://127.0.0.1:{node.port}" for node in self.nodes])
+        self.js = self.client.jetstream(timeout=10)
+        await self.js.add_stream(name="ORDERS", subjects=["orders.>"])
+
+    def owner(self):
+        return next(node for node in self.nodes if self.client.connected_url.port == node.port)
+
+    async def publish(self, count):
+        await publish(self.js, self.acked, count)
+        self.acked += count
+
+    async def replaced(self, what):
+        """One more acknowledgement, by another owner, which has everything."""
+        before, began = self.owner(), time.monotonic()
+        await self.publish(1)
+        waited = 1000 * (time.monotonic() - began)
+        after = self.owner()
+        await expect(self.js, self.acked)
+        print(f"{before.name} {what}: {after.name} acknowledges {waited:.0f} ms later and has all {self.acked} messages")
+        return before, after
+
+
+async def killed(run):
+    await run.publish(MESSAGES)
+    run.owner().kill()
+    before, after = await run.replaced("killed")
+    assert before is not after
+    before.start()
+    await run.publish(100)
+    run.owner().kill()
+    before, after = await run.replaced("killed, after the first had come back")
+    assert before is not after
+    return before
+
+
+async def wiped(run, dead):
+    """A disk that is empty again does not count before it was brought the log; then it does."""
+    shutil.rmtree(dead.store)
+    dead.start()
+    await run.publish(50)
+    deadline = time.monotonic() + LIMIT_S
+    while not admitted(dead):
+        assert time.monotonic() < deadline, "the new disk was not taken into the set"
+        await asyncio.sleep(0.1)
+    await run.publish(50)
+    # With the third one gone nothing is acknowledged without the new disk.
+    third = next(node for node in run.nodes if node not in (dead, run.owner()))
+    third.kill()
+    await run.publish(50)
+    third.start()
+    await run.publish(50)
+    run.owner().kill()
+    before, _ = await run.replaced("killed, after a disk was wiped and brought the log")
+    before.start()
+
+
+def admitted(node):
+    """Whether a row of the log in the catalog names the disk that the node has now."""
+    with open(os.path.join(node.store, "nuthatch", "quorum", "identity"), "rb") as file:
+        incarnation = file.read()[12:28]
+    for name in os.listdir(node.transactions):
+        with open(os.path.join(node.transactions, name), "rb") as file:
+            transaction = file.read()
+        if transaction[32:33] == b"\x01" and incarnation in transaction[33:]:
+            return True
+    return False
+
+
+async def stopped(run):
+    await run.publish(100)
+    owner = run.owner()
+    owner.process.send_signal(signal.SIGSTOP)
+    await run.replaced("stopped")
+    owner.process.send_signal(signal.SIGCONT)
+    # It wakes as an owner that has been replaced, finds that out, and is a keeper from then on.
+    await run.publish(100)
+    assert run.owner() is not owner
+    await expect(run.js, run.acked)
+
+
+async def under_load(run):
+    """Publishers that wait for nobody but themselves; each message is there once, in the order of its publisher."""
+    await run.js.add_stream(name="LOAD", subjects=["load.>"])
+
+    async def publisher(number):
+        for at in range(LOADED):
+            deadline = time.monotonic() + LIMIT_S
+            while True:
+                try:
+                    key = f"{number}-{at}"
+                    await run.js.publish(f"load.{number}", b"%d" % at, timeout=0.5, headers={"Nats-Msg-Id": key})
+                    break
+                except (Error, OSError):
+                    if time.monotonic() > deadline:
+                        raise
+                    await asyncio.sleep(0.02)
+
+    tasks = [asyncio.create_task(publisher(number)) for number in range(PUBLISHERS)]
+    await asyncio.sleep(0.5)
+    before = run.owner()
+    before.kill()
+    await asyncio.gather(*tasks)
+    after = run.owner()
+    assert after is not before
+    sub = await run.js.subscribe("load.*", ordered_consumer=True)
+    found = {number: [] for number in range(PUBLISHERS)}
+    for _ in range(PUBLISHERS * LOADED):
+        message = await sub.next_msg(timeout=LIMIT_S)
+        found[int(message.subject.split(".")[1])].append(int(message.data))
+    assert all(those == list(range(LOADED)) for those in found.values()), "not what was acknowledged, once, in order"
+    info = await run.js.stream_info("LOAD")
+    assert info.state.messages == PUBLISHERS * LOADED
+    print(f"{before.name} killed under load: {after.name} has {PUBLISHERS * LOADED} messages of {PUBLISHERS} publishers, each once")
+    before.start()
+
+
+async def scenario(nodes):
+    run = Run(nodes)
+    await run.start()
+    dead = await killed(run)
+    await wiped(run, dead)
+    await stopped(run)
+    await under_load(run)
+    await run.client.close()
+
+
+def main():
+    binary = os.path.abspath(sys.argv[1])
+    with tempfile.TemporaryDirectory(prefix="nuthatch-quorum-") as root:
+        ports = free_ports(6)
+        routes = ",".join(f"127.0.0.1:{port}" for port in ports[3:])
+        nodes = [Node(binary, root, f"n{i + 1}", ports[i], ports[3 + i], routes) for i in range(3)]
+        try:
+            asyncio.run(asyncio.wait_for(scenario(nodes), 3 * LIMIT_S))
+        except BaseException:
+            for node in nodes:
+                with open(node.log) as log:
+                    print(f"-- {node.name}\n" + "".join(log.readlines()[-40:]), file=sys.stderr)
+            raise
+        finally:
+            for node in nodes:
+                if node.process:
+                    node.stop()
+
+
+main()
