@@ -30,7 +30,7 @@ pub enum BenchError {
     /// A queue of the workbench failed.
     #[cfg(feature = "workbench")]
     #[error(transparent)]
-    Queue(#[from] crate::queue::QueueError),
+    Queue(#[from] crate::queue_error::QueueError),
     /// A server address is unusable.
     #[error(transparent)]
     Url(#[from] nuthatch_client::UrlError),

@@ -38,6 +38,8 @@ pub mod process;
 pub mod program;
 #[cfg(feature = "workbench")]
 pub mod queue;
+#[cfg(feature = "workbench")]
+pub mod queue_error;
 pub mod report;
 #[cfg(feature = "workbench")]
 mod requests;

@@ -6,7 +6,7 @@ use crate::service::{Answer, JetStream, Work};
 use nuthatch_protocol::headers::find_header;
 use nuthatch_protocol::js::is_level_met;
 use nuthatch_protocol::jserror::JsError;
-use nuthatch_server::account::SYSTEM_ACCOUNT_ID;
+use nuthatch_server::account_id::SYSTEM_ACCOUNT_ID;
 use nuthatch_server::jetstream_port::Requester;
 use nuthatch_server::shares::Share;
 use nuthatch_streams::AccountId;
@@ -39,7 +39,7 @@ impl JetStream {
         };
         let bytes = answer.unwrap_or_else(|error| self.failed(kind, &error, &api_call));
         if !reply.is_empty() {
-            self.core_port.answer(account, reply, &bytes);
+            self.core.answer(account, reply, &bytes);
         }
         if let Some(work) = then {
             tokio::spawn(work);
@@ -54,7 +54,7 @@ impl JetStream {
         let error = JsError::STREAM_TOO_MANY_REQUESTS;
         let bytes = self.failed(response_type(&api_call), &error, &api_call);
         if !reply.is_empty() {
-            self.core_port.answer(account, reply, &bytes);
+            self.core.answer(account, reply, &bytes);
         }
     }
 

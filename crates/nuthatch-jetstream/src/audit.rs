@@ -1,7 +1,7 @@
 //! The audit of the API (`$JS.EVENT.ADVISORY.API`): calls and answers. Built only if it has
 //! subscribers.
 
-use crate::core_port::ReplyPort;
+use crate::core_port::CorePort;
 use crate::registry::Registry;
 use nuthatch_protocol::js::Time;
 use nuthatch_server::jetstream_port::Requester;
@@ -38,7 +38,7 @@ pub(super) struct ServerIdentity<'a> {
 fn is_wanted(
     account: AccountId,
     subject: &str,
-    answers: &dyn ReplyPort,
+    answers: &dyn CorePort,
     streams: &RwLock<Registry>,
 ) -> bool {
     answers.listens(account, subject.as_bytes())
@@ -49,7 +49,7 @@ fn is_wanted(
 pub(super) fn tell_call(
     called: &Called<'_>,
     place: &ServerIdentity<'_>,
-    answers: &dyn ReplyPort,
+    answers: &dyn CorePort,
     streams: &RwLock<Registry>,
 ) {
     let account = called.from.account;
@@ -71,7 +71,7 @@ pub(super) fn tell_call(
 pub(super) fn tell_limit(
     account: AccountId,
     place: &ServerIdentity<'_>,
-    answers: &dyn ReplyPort,
+    answers: &dyn CorePort,
     streams: &RwLock<Registry>,
 ) {
     if is_wanted(account, LIMIT_REACHED, answers, streams) {
@@ -95,7 +95,7 @@ pub(super) struct Transfer<'a> {
 pub(super) fn tell_transfer(
     told: Transfer<'_>,
     place: &ServerIdentity<'_>,
-    answers: &dyn ReplyPort,
+    answers: &dyn CorePort,
     streams: &RwLock<Registry>,
 ) {
     let account = told.from.account;
@@ -146,7 +146,7 @@ fn client(from: &Requester, server: &str) -> Map<String, Value> {
     client
 }
 
-fn publish(account: AccountId, subject: &str, event: &Value, answers: &dyn ReplyPort) {
+fn publish(account: AccountId, subject: &str, event: &Value, answers: &dyn CorePort) {
     let body = event.to_string().into_bytes();
     answers.publish(
         account,
@@ -166,7 +166,11 @@ mod tests {
         told: AtomicUsize,
     }
 
-    impl ReplyPort for Changing {
+    impl CorePort for Changing {
+        fn server_name(&self) -> &'static str {
+            "test"
+        }
+
         fn listens(&self, _: AccountId, _: &[u8]) -> bool {
             true
         }

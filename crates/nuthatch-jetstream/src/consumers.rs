@@ -236,7 +236,7 @@ impl JetStream {
     async fn consumer_answer(
         &self,
         kind: &'static str,
-        engine: crate::registry::LogIndex,
+        engine: nuthatch_server::jetstream_port::LogId,
         op: Op,
     ) -> Answer {
         match self.run(engine, op).await? {

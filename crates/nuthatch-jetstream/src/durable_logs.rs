@@ -5,7 +5,7 @@
 use crate::clock;
 use crate::engine::{engine, reporter, sync_of};
 use crate::known_logs::KnownLogs;
-use crate::registry::{DEFAULT_LOG, LogIndex};
+use crate::registry::DEFAULT_LOG;
 use crate::startup_hints;
 use nuthatch_log::env::{RealDisk, SystemEntropy};
 use nuthatch_log::{
@@ -15,6 +15,7 @@ use nuthatch_object::{
     Bucket, BucketOptions, DiskCacheOptions, ObjectDisk, ObjectDiskOptions, PreparedDisk,
     TierOptions, TieredDisk,
 };
+use nuthatch_server::jetstream_port::LogSlot;
 use nuthatch_server::logs::{LogLocation, ServerClock};
 use nuthatch_server::options::{
     CacheSettings, Compression, LogStore, Options, SyncPolicy, TierSettings,
@@ -27,10 +28,18 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
+/// The numbers of the logs of a start: the default log, the memory log, and those with names.
+const DEFAULT_SLOT: LogSlot = LogSlot(0);
+pub(super) const MEMORY_SLOT: LogSlot = LogSlot(1);
+
+fn named_slot(place: usize) -> LogSlot {
+    LogSlot(2 + u32::try_from(place).expect("the configuration bounds the number of logs"))
+}
+
 /// A log on a disk or in a bucket, and its location.
 pub(super) struct DurableLog {
     pub(super) name: String,
-    index: LogIndex,
+    pub(super) slot: LogSlot,
     place: LogStore,
     sync: SyncPolicy,
     tier: Option<TierSettings>,
@@ -43,7 +52,7 @@ pub(super) fn durable_logs(options: &Options) -> Vec<DurableLog> {
     let jetstream = &options.jetstream;
     let default = DurableLog {
         name: DEFAULT_LOG.to_owned(),
-        index: LogIndex::FILE,
+        slot: DEFAULT_SLOT,
         place: match &jetstream.store {
             _ if options.cluster.is_some() => LogStore::Quorum,
             Some(address) => LogStore::Bucket(address.clone()),
@@ -56,7 +65,7 @@ pub(super) fn durable_logs(options: &Options) -> Vec<DurableLog> {
     };
     let named = jetstream.logs.iter().enumerate().map(|(at, log)| DurableLog {
         name: log.name.clone(),
-        index: LogIndex(LogIndex::FIRST_NAMED + at),
+        slot: named_slot(at),
         place: log.home.clone(),
         sync: log.sync.unwrap_or(jetstream.sync),
         tier: log.tier.clone(),
@@ -119,10 +128,7 @@ impl DurableLog {
     }
 
     fn named(&self, why: String) -> String {
-        match self.index {
-            LogIndex::FILE => why,
-            _ => format!("log {}: {why}", self.name),
-        }
+        if self.name == DEFAULT_LOG { why } else { format!("log {}: {why}", self.name) }
     }
 
     /// The directory of a local log; `None`: it is in a bucket.
@@ -145,7 +151,7 @@ impl DurableLog {
         let unpadded =
             LogOptions { block_bytes: 64, reserve_bytes: Some(0), ..LogOptions::default() };
         let log_options = LogOptions { report, ..self.compressed(unpadded) };
-        let engine = engine(server, self.index, options);
+        let engine = engine(server, self.slot, false, options);
         let opened = open_on(Arc::new(disk), log_options, engine, clock::of(server));
         let opened = opened.map_err(|error| error.to_string())?;
         let stopping = Arc::downgrade(server);
@@ -186,7 +192,7 @@ impl DurableLog {
             report: reporter(server),
             ..self.compressed(LogOptions::local(&dir))
         };
-        let engine = engine(server, self.index, options);
+        let engine = engine(server, self.slot, false, options);
         let (disk, log_options, tier): (Arc<dyn OwnableDisk>, _, _) = match &self.tier {
             Some(tier) => {
                 let tiered = self.put_tier(server, disk, tier)?;
@@ -293,7 +299,7 @@ impl DurableLog {
         server.logs.add(LogLocation::object(&self.name, &disk));
         let report = reporter(server);
         let log_options = LogOptions { report, ..self.compressed(LogOptions::object()) };
-        let engine = engine(server, self.index, options);
+        let engine = engine(server, self.slot, false, options);
         let time = clock::of(server);
         let opened = open_on(Arc::clone(&disk) as Arc<dyn OwnableDisk>, log_options, engine, time);
         opened.map_err(|error| {

@@ -1,9 +1,8 @@
 //! The engine on a log, as the configuration wants it.
 
-use crate::registry::LogIndex;
 use crate::settings::{account_bounds, consumer_limits};
 use nuthatch_log::Reporter;
-use nuthatch_server::jetstream_port::LogId;
+use nuthatch_server::jetstream_port::LogSlot;
 use nuthatch_server::options::{Options, SyncPolicy};
 use nuthatch_server::server::Server;
 use nuthatch_server::sink::ServerSink;
@@ -11,14 +10,14 @@ use nuthatch_streams::{BatchLimits, Engine, EngineConfig};
 use std::hash::{BuildHasher, Hasher, RandomState};
 use std::sync::Arc;
 
-/// A new engine for the log with this index.
+/// A new engine for a log that will have this number.
 pub(super) fn engine(
     server: &Arc<Server>,
-    index: LogIndex,
+    slot: LogSlot,
+    is_memory: bool,
     options: &Options,
 ) -> Engine<ServerSink> {
-    #[allow(clippy::cast_possible_truncation)] // two engines
-    let sink = ServerSink::new(server.clone(), LogId(index.0 as u8));
+    let sink = ServerSink::new(server.accounts.clone(), slot);
     let domain = options.jetstream.domain.clone().unwrap_or_default();
     let limits = &options.jetstream.limits;
     let consumers = consumer_limits(options);
@@ -32,12 +31,11 @@ pub(super) fn engine(
             i64::try_from(timeout.as_nanos()).unwrap_or(i64::MAX)
         }),
     };
-    let bytes_max = match index {
-        LogIndex::MEMORY => options.jetstream.max_memory_bytes,
-        _ => options.jetstream.max_store_bytes,
-    };
+    let limits_of_all = &options.jetstream;
+    let bytes_max =
+        if is_memory { limits_of_all.max_memory_bytes } else { limits_of_all.max_store_bytes };
     let bytes_max = bytes_max.unwrap_or(u64::MAX);
-    let accounts = account_bounds(&server.accounts, options, index);
+    let accounts = account_bounds(&server.accounts, options, is_memory);
     let hash_seed = RandomState::new().build_hasher().finish();
     let config = EngineConfig {
         domain,

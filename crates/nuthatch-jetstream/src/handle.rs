@@ -1,28 +1,25 @@
 //! The JetStream service as connections see it: routes, API requests, queues of the engines.
 
 use crate::audit::{self, Called, ServerIdentity};
-use crate::core_port::{CorePort, Inbox, NotTaken, ReplyPort};
-use crate::foreign::Foreign;
-use crate::registry::{LogIndex, StreamRoute as Route};
+use crate::core_port::CorePort;
+use crate::engines::{EVENT_BASE_BYTES, Engines};
+use crate::log_table::{AttachError, AttachedLog};
 use crate::request::Call;
 use crate::service::{JetStream, Settings};
 use crate::settings;
 use nuthatch_log::SendError as QueueError;
-use nuthatch_log::{LogHandle, StreamId};
-use nuthatch_protocol::js::{StreamSource, Time};
+use nuthatch_log::StreamId;
 use nuthatch_server::account::Accounts;
 use nuthatch_server::jetstream_port::reroute;
 use nuthatch_server::jetstream_port::{
-    ApiRequest, JetStreamPort, JsHealth, JsLog, JsView, LogId, Peer, SendError, StreamRoute,
+    ApiRequest, JetStreamPort, JsView, LogId, LogSlot, Peer, SendError, StreamRoute,
 };
 use nuthatch_server::options::Options;
 use nuthatch_server::shares::{AccountTurns, Share};
-use nuthatch_streams::{AccountId, ClientBatch, Event, HandOff, Message, Op, OpResult, Respond};
-use parking_lot::Mutex;
+use nuthatch_streams::{AccountId, ClientBatch, Event, Op};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
-use std::time::{SystemTime, UNIX_EPOCH};
 use tokio::runtime::{Handle, Runtime};
 use tokio::sync::{oneshot, watch};
 
@@ -30,140 +27,14 @@ use tokio::sync::{oneshot, watch};
 const API_PREFIX: &str = "$JS.API.";
 /// Memory of an API request beside its headers and body.
 const API_REQUEST_BYTES: usize = 1024;
-/// Weight of an event in a queue beyond the bytes it carries.
-const EVENT_BASE_BYTES: usize = 128;
 /// Weight of one item of a batch beyond its bytes.
 const ITEM_BYTES: usize = 64;
-
-/// The engines' queues and the way back: the service's backend.
-pub struct Engines {
-    handles: Vec<LogHandle<Event<Peer>>>,
-    names: Vec<String>,
-    answers: Box<dyn ReplyPort>,
-    server_name: String,
-    broken: Mutex<Option<String>>,
-}
-
-impl Engines {
-    /// The logs' names and queues in the order of [`LogIndex`].
-    #[must_use]
-    pub fn new(
-        logs: Vec<(String, LogHandle<Event<Peer>>)>,
-        answers: Box<dyn ReplyPort>,
-        server_name: String,
-    ) -> Self {
-        let (names, handles) = logs.into_iter().unzip();
-        Self { handles, names, answers, server_name, broken: Mutex::new(None) }
-    }
-
-    /// The queues.
-    #[must_use]
-    pub fn handles(&self) -> &[LogHandle<Event<Peer>>] {
-        &self.handles
-    }
-
-    /// Notes why JetStream does not work any more; shown by the health check.
-    pub fn mark_broken(&self, reason: &str) {
-        self.broken.lock().get_or_insert_with(|| reason.to_owned());
-    }
-}
-
-impl CorePort for Engines {
-    fn foreign(&self, account: AccountId, source: &StreamSource) -> Foreign {
-        self.answers.foreign(account, source)
-    }
-
-    fn submit(&self, engine: LogIndex, op: Op, respond: Respond) -> Result<(), NotTaken> {
-        let handle = self.handles.get(engine.0).ok_or(NotTaken::Closed)?;
-        // Calls are few and bounded: they do not wait behind publishes.
-        let weight = EVENT_BASE_BYTES + op.weight_bytes();
-        let sent = handle.send_privileged(Event::Op(op, respond), weight);
-        sent.map_err(|refused| match refused {
-            QueueError::Busy(_) | QueueError::Stale(_) => NotTaken::Busy,
-            QueueError::Closed(_) => NotTaken::Closed,
-        })
-    }
-
-    fn switch(&self, from: Route, to: Route, seen: u64) -> oneshot::Receiver<OpResult> {
-        let handle = |engine: LogIndex| self.handles.get(engine.0).cloned();
-        let (sender, receiver) = oneshot::channel();
-        let (Some(old), Some(new)) = (handle(from.engine), handle(to.engine)) else {
-            return receiver;
-        };
-        let forgotten = Box::new(move |result| {
-            // No caller is left when the server stops.
-            let _ = sender.send(result);
-        });
-        old.set_gate(seen);
-        let respond = Box::new(move |hand_off: Option<HandOff>| {
-            if let Some(hand_off) = hand_off {
-                // A closed log is found as it is by the next start.
-                let _ = new.send_anyway(Event::Install { id: to.id, hand_off }, EVENT_BASE_BYTES);
-            }
-        });
-        // As above.
-        let depart = Event::Depart { id: from.id, respond, forgotten };
-        let _ = old.send_anyway(depart, EVENT_BASE_BYTES);
-        receiver
-    }
-
-    fn say(&self, text: &str) {
-        self.answers.say(text);
-    }
-
-    fn answer(&self, account: AccountId, reply: &[u8], body: &[u8]) {
-        self.answers.publish(account, &Message { subject: reply, reply: b"", headers: b"", body });
-    }
-
-    fn listens(&self, account: AccountId, subject: &[u8]) -> bool {
-        self.answers.listens(account, subject)
-    }
-
-    fn send(&self, account: AccountId, message: &Message<'_>) -> bool {
-        self.answers.publish(account, message)
-    }
-
-    fn listen(&self, account: AccountId, subject: &[u8]) -> Option<Inbox> {
-        self.answers.listen(account, subject)
-    }
-
-    fn routing(&self) -> &dyn ReplyPort {
-        &*self.answers
-    }
-
-    fn now(&self) -> Time {
-        let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        Time(i64::try_from(since.as_nanos()).unwrap_or(i64::MAX))
-    }
-
-    fn server_name(&self) -> &str {
-        &self.server_name
-    }
-
-    fn logs(&self) -> Vec<JsLog> {
-        let named = self.names.iter().zip(&self.handles);
-        named.map(|(name, handle)| JsLog { name: name.clone(), stats: handle.stats() }).collect()
-    }
-
-    fn health(&self) -> JsHealth {
-        if let Some(reason) = &*self.broken.lock() {
-            return JsHealth::Broken(reason.clone());
-        }
-        let failed = |handle: &LogHandle<Event<Peer>>| handle.stats().failed != 0;
-        match self.handles.iter().position(failed) {
-            Some(log) => JsHealth::Broken(format!(
-                "log {} has failed and takes no writes until a restart; its log lines say why",
-                self.names[log]
-            )),
-            None => JsHealth::Ok,
-        }
-    }
-}
 
 /// The JetStream service as connections use it.
 pub struct JetStreamHandle {
     service: Arc<JetStream>,
     engines: Arc<Engines>,
+    core: Arc<dyn CorePort>,
     runtime: Handle,
     long_calls: LongCalls,
     long_turns: Arc<AccountTurns>,
@@ -232,16 +103,29 @@ impl JetStreamHandle {
     ///
     /// # Errors
     /// A sentence that says which log could not be listed.
-    pub async fn start(engines: Arc<Engines>, settings: Settings) -> Result<Arc<Self>, String> {
+    pub async fn start(
+        engines: Arc<Engines>,
+        core: Arc<dyn CorePort>,
+        settings: Settings,
+    ) -> Result<Arc<Self>, String> {
         let domain = (!settings.domain.is_empty()).then(|| settings.domain.clone());
-        let service = Arc::new(JetStream::new(engines.clone(), settings));
+        let service = Arc::new(JetStream::new(core.clone(), engines.clone(), settings));
         service.load().await?;
         let runtime = Handle::current();
         runtime.spawn(service.clone().copy_streams());
         let long_calls = LongCalls::new()?;
         let long_turns = AccountTurns::new(LONG_CALLS_OF_ACCOUNT_MAX);
         let name_turns = AccountTurns::new(LONG_CALLS_OF_ACCOUNT_MAX);
-        Ok(Arc::new(Self { service, engines, runtime, long_calls, long_turns, name_turns, domain }))
+        Ok(Arc::new(Self {
+            service,
+            engines,
+            core,
+            runtime,
+            long_calls,
+            long_turns,
+            name_turns,
+            domain,
+        }))
     }
 
     /// The service.
@@ -260,9 +144,9 @@ impl JetStreamHandle {
     /// Description of this server in advisories.
     fn place(&self) -> ServerIdentity<'_> {
         ServerIdentity {
-            server: &self.engines.server_name,
+            server: self.core.server_name(),
             domain: self.domain.as_deref().unwrap_or_default(),
-            now: self.engines.now(),
+            now: self.core.now(),
         }
     }
 
@@ -291,6 +175,14 @@ fn weight(event: &Event<Peer>) -> usize {
     match event {
         Event::Batch(batch) => EVENT_BASE_BYTES + batch.buf.len() + batch.items.len() * ITEM_BYTES,
         _ => EVENT_BASE_BYTES,
+    }
+}
+
+/// Why a queue did not take an event, as connections hear it.
+fn refused(error: QueueError<Event<Peer>>) -> SendError {
+    match error {
+        QueueError::Busy(event) | QueueError::Stale(event) => SendError::Busy(event),
+        QueueError::Closed(event) => SendError::Closed(event),
     }
 }
 
@@ -326,18 +218,18 @@ impl JetStreamHandle {
     #[cold]
     fn send_rerouted(
         &self,
-        engine: LogId,
+        log: LogId,
         batch: ClientBatch<Peer>,
         privileged: bool,
     ) -> Result<(), SendError> {
-        let Some(parts) = reroute::split(engine, &batch, |route| self.moved_route(route)) else {
-            return self.send(engine, Event::Batch(batch), privileged, u64::MAX);
+        let Some(parts) = reroute::split(log, &batch, |route| self.moved_route(route)) else {
+            return self.send(log, Event::Batch(batch), privileged, u64::MAX);
         };
         // Once a part is taken the others have to be: they go however full their queue is, which
         // happens once for each connection and move.
         let mut taken = false;
-        for (engine, part) in parts {
-            let Some(handle) = self.engines.handles.get(usize::from(engine.0)) else { continue };
+        for (log, part) in parts {
+            let Some(handle) = self.engines.handle(log) else { continue };
             let event = Event::Batch(part);
             let weight = weight(&event);
             let sent = if taken {
@@ -359,14 +251,33 @@ impl JetStreamHandle {
     }
 
     fn moved_route(&self, route: StreamRoute) -> Option<StreamRoute> {
-        let at = Route { engine: LogIndex(usize::from(route.engine.0)), id: route.stream };
-        self.service.registry().read().moved(at).map(route_of)
+        self.service.registry().read().moved(route)
     }
-}
 
-const fn route_of(route: Route) -> StreamRoute {
-    #[allow(clippy::cast_possible_truncation)] // two engines
-    StreamRoute { engine: LogId(route.engine.0 as u8), stream: route.id }
+    /// Serves the streams of one more log from now on. Whoever opened it closes it if this fails.
+    ///
+    /// # Errors
+    /// [`AttachError`]: then nothing has changed.
+    pub async fn attach(&self, log: AttachedLog) -> Result<usize, AttachError> {
+        let (id, name) = (log.id, log.name.clone());
+        self.engines.logs.attach(log)?;
+        match self.service.load_log(&name, id).await {
+            Ok(count) => Ok(count),
+            Err(why) => {
+                self.service.forget_log(id);
+                self.engines.logs.detach(id);
+                Err(AttachError::Streams(why))
+            }
+        }
+    }
+
+    /// Serves the streams of a log no longer: they have no routes, and what is sent to it by older
+    /// ones is refused. Returns the log, which is open still; `None`: it is not attached.
+    pub fn detach(&self, log: LogId) -> Option<Arc<AttachedLog>> {
+        let gone = self.engines.logs.detach(log)?;
+        self.service.forget_log(log);
+        Some(gone)
+    }
 }
 
 impl JetStreamPort for JetStreamHandle {
@@ -378,8 +289,17 @@ impl JetStreamPort for JetStreamHandle {
         self.service.version()
     }
 
+    fn changes_since(
+        &self,
+        version: u64,
+        account: AccountId,
+        changed: &mut Vec<Box<[u8]>>,
+    ) -> bool {
+        self.service.registry().read().changes_since(version, account, changed)
+    }
+
     fn route(&self, account: AccountId, subject: &[u8]) -> Option<StreamRoute> {
-        self.service.registry().read().route(account, subject).map(route_of)
+        self.service.registry().read().route(account, subject)
     }
 
     fn route_by(
@@ -392,35 +312,35 @@ impl JetStreamPort for JetStreamHandle {
         let route = registry.route(account, subject)?;
         let of_all = registry.pattern_of(account, route, subject);
         pattern.extend_from_slice(of_all.unwrap_or_default().as_bytes());
-        Some(route_of(route))
+        Some(route)
     }
 
     fn stream_by_name(&self, account: AccountId, name: &[u8]) -> Option<StreamRoute> {
         let name = std::str::from_utf8(name).ok()?;
         let registry = self.service.registry().read();
         let entry = registry.get(account, name)?;
-        Some(route_of(Route { engine: entry.engine, id: entry.id }))
+        Some(entry.route())
     }
 
     fn mirror_of(&self, account: AccountId, origin: &[u8]) -> Option<StreamRoute> {
         let origin = std::str::from_utf8(origin).ok()?;
-        self.service.registry().read().direct_mirror(account, origin).map(route_of)
+        self.service.registry().read().direct_mirror(account, origin)
     }
 
-    fn stream_name(&self, account: AccountId, stream: StreamId) -> Option<String> {
-        let registry = self.service.registry().read();
-        Some(registry.by_id(account, stream)?.config.name.clone())
+    fn stream_name(&self, route: StreamRoute) -> Option<String> {
+        Some(self.service.registry().read().by_route(route)?.config.name.clone())
     }
 
     fn set_accounts(&self, accounts: &Accounts, options: &Options) {
         self.service.set_accounts(settings::served_accounts(accounts, options));
-        for (engine, handle) in self.engines.handles.iter().enumerate() {
-            let bounds = settings::account_bounds(accounts, options, LogIndex(engine));
+        for log in self.engines.logs.all() {
+            let bounds = settings::account_bounds(accounts, options, log.is_memory());
             let ignore = Box::new(|_| ());
             let event = Event::Op(Op::SetAccounts(bounds), ignore);
-            if handle.send_privileged(event, EVENT_BASE_BYTES).is_err() {
-                self.engines.answers.warn(&format!(
-                    "limits of accounts were not changed: the queue of log {engine} is full; reload again"
+            if log.handle.send_privileged(event, EVENT_BASE_BYTES).is_err() {
+                self.core.warn(&format!(
+                    "limits of accounts were not changed: the queue of log {} is full; reload again",
+                    log.name
                 ));
             }
         }
@@ -428,12 +348,11 @@ impl JetStreamPort for JetStreamHandle {
 
     fn stop(&self) -> Result<(), String> {
         self.service.stop();
-        for handle in &self.engines.handles {
-            handle.begin_close();
-        }
+        let logs = self.engines.logs.all();
+        logs.iter().for_each(|log| log.handle.begin_close());
         let mut result = Ok(());
-        for handle in &self.engines.handles {
-            if let Err(error) = handle.close() {
+        for log in logs {
+            if let Err(error) = log.handle.close() {
                 self.engines.mark_broken(&error.to_string());
                 result = Err(error.to_string());
             }
@@ -475,7 +394,7 @@ impl JetStreamPort for JetStreamHandle {
         let Some(held) = RequestShare::new(&service, account, held) else {
             service.refuse(account, rest, &request.reply);
             let streams = service.registry();
-            audit::tell_limit(account, &self.place(), &*self.engines.answers, streams);
+            audit::tell_limit(account, &self.place(), &*self.core, streams);
             return None;
         };
         let api_call = Call::parse(rest);
@@ -483,7 +402,7 @@ impl JetStreamPort for JetStreamHandle {
         let is_long = api_call.is_some_and(|call| self.is_long(account, &call, &request.body));
         let is_list = api_call.is_some_and(|call| call.is_list());
         let asks_names = matches!(api_call, Some(Call::StreamNames));
-        let (engines, domain) = (self.engines.clone(), self.domain.clone());
+        let (core, domain) = (self.core.clone(), self.domain.clone());
         let mut work = Box::pin(async move {
             let Some(rest) = call_of(&request) else { return };
             let (reply, headers, body) = (&request.reply, &request.headers, &request.body);
@@ -491,9 +410,9 @@ impl JetStreamPort for JetStreamHandle {
             if let Some(response) = handled.await {
                 let (subject, response) = (&request.subject[..], &response[..]);
                 let called = Called { from: &request.from, subject, request: body, response };
-                let (domain, now) = (domain.as_deref().unwrap_or_default(), engines.now());
-                let place = ServerIdentity { server: &engines.server_name, domain, now };
-                audit::tell_call(&called, &place, &*engines.answers, service.registry());
+                let (domain, now) = (domain.as_deref().unwrap_or_default(), core.now());
+                let place = ServerIdentity { server: core.server_name(), domain, now };
+                audit::tell_call(&called, &place, &*core, service.registry());
             }
             drop(held);
         });
@@ -520,31 +439,34 @@ impl JetStreamPort for JetStreamHandle {
 
     fn send(
         &self,
-        engine: LogId,
+        log: LogId,
         event: Event<Peer>,
         privileged: bool,
         seen: u64,
     ) -> Result<(), SendError> {
-        let Some(handle) = self.engines.handles.get(usize::from(engine.0)) else {
+        let Some(handle) = self.engines.handle(log) else {
             return Err(SendError::Closed(event));
         };
         let weight = weight(&event);
         match handle.send_seen(event, weight, seen, privileged) {
-            Ok(()) => Ok(()),
             Err(QueueError::Stale(Event::Batch(batch))) => {
-                self.send_rerouted(engine, batch, privileged)
+                self.send_rerouted(log, batch, privileged)
             }
-            Err(QueueError::Busy(event) | QueueError::Stale(event)) => Err(SendError::Busy(event)),
-            Err(QueueError::Closed(event)) => Err(SendError::Closed(event)),
+            sent => sent.map_err(refused),
         }
     }
 
-    fn moved(&self, engine: LogId, stream: StreamId) -> Option<StreamRoute> {
-        self.moved_route(StreamRoute { engine, stream })
+    fn notify(&self, slot: LogSlot, event: Event<Peer>) -> Result<(), SendError> {
+        let Some(log) = self.engines.logs.at(slot) else { return Err(SendError::Closed(event)) };
+        log.handle.send_seen(event, EVENT_BASE_BYTES, u64::MAX, true).map_err(refused)
     }
 
-    fn engine_count(&self) -> usize {
-        self.engines.handles.len()
+    fn moved(&self, log: LogId, stream: StreamId) -> Option<StreamRoute> {
+        self.moved_route(StreamRoute { log, stream })
+    }
+
+    fn slots(&self) -> Arc<[LogSlot]> {
+        self.engines.logs.slots()
     }
 
     fn view(&self) -> &dyn JsView {
@@ -553,20 +475,4 @@ impl JetStreamPort for JetStreamHandle {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::pending_changes::tests::{ACCOUNT, service};
-    use crate::service::MAX_ACCOUNT_REQUESTS;
-
-    #[tokio::test]
-    async fn requests_of_one_account_leave_room_for_others() {
-        let (_logs, service) = service();
-        let take = |account| RequestShare::new(&service, account, API_REQUEST_BYTES);
-        let held: Vec<_> = (0..MAX_ACCOUNT_REQUESTS).filter_map(|_| take(ACCOUNT)).collect();
-        assert_eq!(held.len(), MAX_ACCOUNT_REQUESTS);
-        assert!(take(ACCOUNT).is_none() && take(AccountId(7)).is_some());
-        drop(held);
-        assert!(take(ACCOUNT).is_some());
-        assert_eq!(service.requests.used() + service.request_bytes.used(), 0);
-    }
-}
+mod tests;

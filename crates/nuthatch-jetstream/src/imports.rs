@@ -8,13 +8,14 @@
 
 use crate::envelope::{self, ResponseType, Success};
 use crate::pending_changes::PendingChange;
-use crate::registry::{Entry, StreamRoute};
+use crate::registry::Entry;
 use crate::request::{parse, parse_optional};
 use crate::restore::checked_consumers;
 use crate::service::{Answer, JetStream, unexpected};
 use nuthatch_protocol::import::{self, Imported};
 use nuthatch_protocol::js::{ConsumerSnapshot, StreamConfig, StreamState, Time};
 use nuthatch_protocol::jserror::JsError;
+use nuthatch_server::jetstream_port::StreamRoute;
 use nuthatch_streams::op::{PurgeRequest, RangeRequest, Replica};
 use nuthatch_streams::stream::importing_config;
 use nuthatch_streams::{AccountId, Op, OpOutcome};
@@ -130,12 +131,12 @@ impl JetStream {
     async fn import_status(&self, account: AccountId, name: &str) -> Answer {
         let import = self.import(account, name)?;
         let op = Op::StreamInfo {
-            id: import.at.id,
+            id: import.at.stream,
             deleted_details: false,
             subjects_filter: String::new(),
             offset: 0,
         };
-        let state = match self.run(import.at.engine, op).await? {
+        let state = match self.run(import.at.log, op).await? {
             OpOutcome::Stream { info, .. } => info.state,
             other => return Err(unexpected(&other)),
         };
@@ -162,7 +163,7 @@ impl JetStream {
             self.begin_new(engine, |id| Op::CreateStream { id, account, config: importing });
         let (outcome, _changing) = self.settle(changing, pending, work).await;
         outcome?;
-        self.adopt_import(account, name, StreamRoute { engine, id });
+        self.adopt_import(account, name, StreamRoute { log: engine, stream: id });
         Ok(())
     }
 
@@ -195,13 +196,13 @@ impl JetStream {
     ) -> Result<(), JsError> {
         let changing = self.lock_for(account, name).await?;
         let at = self.import(account, name)?.at;
-        let pending = PendingChange::of_name(account, at.engine, name);
+        let pending = PendingChange::of_name(account, at.log, name);
         self.settle(changing, pending, self.reconcile(at, request)).await.0
     }
 
     async fn reconcile(
         &self,
-        StreamRoute { engine, id }: StreamRoute,
+        StreamRoute { log: engine, stream: id }: StreamRoute,
         request: ImportRequest,
     ) -> Result<(), JsError> {
         if request.first_seq > 1 {
@@ -219,7 +220,7 @@ impl JetStream {
     async fn import_cancel(&self, account: AccountId, name: &str) -> Answer {
         // Not while it is being finished: a stream that others use already would go.
         let changing = self.lock_for(account, name).await?;
-        let StreamRoute { engine, id } = self.import(account, name)?.at;
+        let StreamRoute { log: engine, stream: id } = self.import(account, name)?.at;
         let pending = PendingChange::of_name(account, engine, name);
         let work = self.run(engine, Op::DeleteStream { id });
         let (outcome, _changing) = self.settle(changing, pending, work).await;
@@ -235,7 +236,7 @@ impl JetStream {
         request: ImportRequest,
     ) -> Answer {
         let changing = self.lock_for(account, name).await?;
-        let StreamRoute { engine, id } = self.import(account, name)?.at;
+        let StreamRoute { log: engine, stream: id } = self.import(account, name)?.at;
         let config = self.imported_config(account, name, request.config).await?;
         if self.engine_for(&config)? != engine {
             return Err(crate::service::placement_error(
@@ -266,7 +267,7 @@ impl JetStream {
         name: &str,
         body: &[u8],
     ) -> Answer {
-        let StreamRoute { engine, id } = self.import(account, name)?.at;
+        let StreamRoute { log: engine, stream: id } = self.import(account, name)?.at;
         let (messages, gap_to) =
             import::read(body).map_err(|why| JsError::STREAM_RESTORE.with_err(why))?;
         let copies = messages.into_iter().map(replica).collect();
@@ -277,7 +278,7 @@ impl JetStream {
     /// `STREAM.IMPORT.S.READ`: what was stored, as a batch.
     pub(super) async fn import_read(&self, account: AccountId, name: &str, body: &[u8]) -> Answer {
         let request: ReadRequest = parse(body, self.settings.strict)?;
-        let StreamRoute { engine, id } = self.import(account, name)?.at;
+        let StreamRoute { log: engine, stream: id } = self.import(account, name)?.at;
         let request = RangeRequest { from: request.from, ..RangeRequest::default() };
         let range = match self.run(engine, Op::ReadRange { id, request }).await? {
             OpOutcome::Range(range) => range,

@@ -17,10 +17,13 @@ mod clock;
 mod consumers;
 mod durable_logs;
 mod engine;
+mod engines;
 mod envelope;
 mod foreign;
 mod imports;
 mod known_logs;
+mod log_table;
+mod logs_port;
 mod pending_changes;
 mod replication;
 mod request;
@@ -32,11 +35,14 @@ mod stream_subjects;
 mod streams;
 mod view;
 
-pub use core_port::{CorePort, NotTaken, ReplyPort};
+pub use core_port::CorePort;
+pub use engines::Engines;
 pub use foreign::Foreign;
-pub use handle::{Engines, JetStreamHandle};
+pub use handle::JetStreamHandle;
+pub use log_table::{AttachError, AttachedLog};
+pub use logs_port::{LogsPort, NotTaken};
 pub use open::start;
-pub use registry::{LogIndex, Registry, StreamRoute};
+pub use registry::Registry;
 pub use service::{AccountLimits, JetStream, Settings};
 
 #[cfg(test)]

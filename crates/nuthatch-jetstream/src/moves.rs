@@ -7,14 +7,14 @@
 //! state durable: from then on it counts (`nuthatch_streams::migration` has the steps and what a
 //! start makes of each). Names and routes change in one place, the registry; what connections have
 //! sent by older routes is behind a gate of the old log's queue
-//! ([`crate::core_port::CorePort::switch`]), so nothing is overtaken.
+//! ([`crate::logs_port::LogsPort::switch`]), so nothing is overtaken.
 
 mod mover;
 
-use crate::core_port::{NotTaken, begin};
 use crate::envelope::{self, ResponseType};
+use crate::logs_port::{NotTaken, begin};
 use crate::pending_changes::{CHANGE_TIMEOUT, Changing};
-use crate::registry::{DEFAULT_LOG, Entry, LogIndex, MEMORY_LOG, StreamRoute};
+use crate::registry::Entry;
 use crate::request::parse_optional;
 use crate::service::{Answer, JetStream, LOG_TAG, placement_error};
 use mover::MoveDriver;
@@ -22,6 +22,7 @@ use nuthatch_log::StreamId;
 use nuthatch_protocol::js::{StorageType, StreamConfig};
 use nuthatch_protocol::jserror::JsError;
 use nuthatch_server::jetstream_port::MoveReport;
+use nuthatch_server::jetstream_port::{LogId, StreamRoute};
 use nuthatch_streams::migration::{LogStream, Resume};
 use nuthatch_streams::op::{CatalogEntry, OpResult};
 use nuthatch_streams::stream::StreamLocation;
@@ -188,18 +189,6 @@ fn placed(config: &StreamConfig, to: &str) -> StreamConfig {
 }
 
 impl JetStream {
-    /// The name of a log.
-    pub(super) fn log_name(&self, engine: LogIndex) -> &str {
-        match engine {
-            LogIndex::FILE => DEFAULT_LOG,
-            LogIndex::MEMORY => MEMORY_LOG,
-            LogIndex(at) => {
-                let name = self.settings.logs.get(at - LogIndex::FIRST_NAMED);
-                name.map_or("", String::as_str)
-            }
-        }
-    }
-
     /// A move takes a stream out of one log once the other has it for good, which a log that syncs
     /// later cannot say.
     fn check_is_durable(&self, name: &str) -> Result<(), JsError> {
@@ -212,7 +201,7 @@ impl JetStream {
         )))
     }
 
-    fn log_by_name(&self, name: &str) -> Result<LogIndex, JsError> {
+    fn log_by_name(&self, name: &str) -> Result<LogId, JsError> {
         let placement = nuthatch_protocol::js::Placement {
             tags: vec![format!("{LOG_TAG}{name}")],
             ..Default::default()
@@ -271,7 +260,7 @@ impl JetStream {
         let engine = self.registry.read().get(account, name).map(|entry| entry.engine);
         let body = MoveBody {
             stream: name.to_owned(),
-            log: engine.map_or("", |engine| self.log_name(engine)).to_owned(),
+            log: engine.map_or_else(String::new, |engine| self.log_name(engine)),
             moving: progress.as_ref().is_some_and(|progress| progress.is_under_way()),
             report: progress.map(|progress| progress.report()),
         };
@@ -290,7 +279,7 @@ impl JetStream {
             return Err(placement_error("a stream of storage 'memory' lives in no other log"));
         }
         for engine in [entry.engine, target] {
-            self.check_is_durable(self.log_name(engine))?;
+            self.check_is_durable(&self.log_name(engine))?;
         }
         if entry.engine == target || self.move_of(entry.account, &entry.config.name).is_some() {
             return Ok(());
@@ -298,7 +287,7 @@ impl JetStream {
         let arriving = timeout(CHANGE_TIMEOUT, self.begin_arrival(target, &entry)).await;
         let (id, arriving) = arriving.map_err(|_| self.not_answering(target, "the move"))??;
         let rate = if request.max_rate == 0 { RATE_DEFAULT_BYTES } else { request.max_rate };
-        let mover = self.new_move(&entry, StreamRoute { engine: target, id }, rate);
+        let mover = self.new_move(&entry, StreamRoute { log: target, stream: id }, rate);
         // Its identity stands in the log's queue, and the move is known: other changes need not
         // wait for the new log, which may be a bucket that does not answer.
         drop(changing);
@@ -317,21 +306,20 @@ impl JetStream {
         copy: StreamRoute,
         rate_bytes: u64,
     ) -> MoveDriver {
-        let (from, to) = (self.log_name(entry.engine), self.log_name(copy.engine));
-        let progress = Progress::new(from, to, rate_bytes);
+        let (from, to) = (self.log_name(entry.engine), self.log_name(copy.log));
+        let progress = Progress::new(&from, &to, rate_bytes);
         self.moves.add((entry.account, entry.config.name.clone()), progress.clone());
-        let source = StreamRoute { engine: entry.engine, id: entry.id };
+        let source = StreamRoute { log: entry.engine, stream: entry.id };
         let (account, name) = (entry.account, entry.config.name.clone());
         let (service, origin) = (self.clone(), Instant::now());
         MoveDriver { service, account, name, source, copy, progress, origin }
     }
 
-    /// Goes on with moves that a stop of the server interrupted.
-    pub(super) fn resume_moves(self: &Arc<Self>, moves: &[Resume]) {
+    /// Goes on with moves that a stop of the server interrupted, between these logs.
+    pub(super) fn resume_moves(self: &Arc<Self>, logs: &[LogId], moves: &[Resume]) {
         for resume in moves {
-            let source =
-                StreamRoute { engine: LogIndex(resume.source.log), id: resume.source.stream };
-            let copy = StreamRoute { engine: LogIndex(resume.copy.log), id: resume.copy.stream };
+            let source = StreamRoute { log: logs[resume.source.log], stream: resume.source.stream };
+            let copy = StreamRoute { log: logs[resume.copy.log], stream: resume.copy.stream };
             let entry = self.registry.read().by_route(source).cloned();
             let Some(entry) = entry else { continue };
             tokio::spawn(self.new_move(&entry, copy, RATE_DEFAULT_BYTES).run());
@@ -339,18 +327,23 @@ impl JetStream {
     }
 
     /// Forgets what a start has found of streams that live elsewhere, and copies of none.
-    pub(super) async fn forget_left(&self, found: &[LogStream], catalogs: &[Vec<CatalogEntry>]) {
+    pub(super) async fn forget_left(
+        &self,
+        logs: &[LogId],
+        found: &[LogStream],
+        catalogs: &[Vec<CatalogEntry>],
+    ) {
         for left in found {
-            let engine = LogIndex(left.log);
+            let engine = logs[left.log];
             let op = Op::Forget { id: left.stream, only_copy: false };
             let Err(error) = self.run(engine, op).await else { continue };
             let log = self.log_name(engine);
-            self.core_port.say(&format!(
+            self.core.say(&format!(
                 "what is left in log {log} of a stream that moved away stays: {error}"
             ));
             let entry = catalogs[left.log].iter().find(|entry| entry.id == left.stream);
             if let Some(entry) = entry.filter(|entry| !entry.provenance.arriving) {
-                self.note_unforgotten(entry, log, &error);
+                self.note_unforgotten(entry, &log, &error);
             }
         }
     }
@@ -358,7 +351,8 @@ impl JetStream {
     fn note_unforgotten(&self, left: &CatalogEntry, log: &str, error: &JsError) {
         let (account, name) = (left.account, &left.config.name);
         let engine = self.registry.read().get(account, name).map(|entry| entry.engine);
-        let progress = Progress::new(log, engine.map_or("", |engine| self.log_name(engine)), 0);
+        let progress =
+            Progress::new(log, &engine.map_or_else(String::new, |at| self.log_name(at)), 0);
         progress.switched.store(true, Ordering::Release);
         *progress.error.lock() = Some(error.to_string());
         self.moves.add((account, name.to_owned()), progress);
@@ -388,13 +382,9 @@ impl JetStream {
     }
 
     /// Begins an operation without waiting for its outcome.
-    async fn begin(
-        &self,
-        engine: LogIndex,
-        op: Op,
-    ) -> Result<oneshot::Receiver<OpResult>, JsError> {
+    async fn begin(&self, engine: LogId, op: Op) -> Result<oneshot::Receiver<OpResult>, JsError> {
         loop {
-            match begin(&*self.core_port, engine, op.clone()) {
+            match begin(&*self.logs, engine, op.clone()) {
                 Ok(receiver) => return Ok(receiver),
                 Err(NotTaken::Busy) => tokio::time::sleep(BUSY_PAUSE).await,
                 Err(NotTaken::Closed) => return Err(closed()),
@@ -405,10 +395,10 @@ impl JetStream {
     /// Begins a copy of a stream in another log without waiting for the outcome.
     async fn begin_arrival(
         &self,
-        target: LogIndex,
+        target: LogId,
         entry: &Entry,
     ) -> Result<(StreamId, oneshot::Receiver<OpResult>), JsError> {
-        let from = StreamLocation { log: self.log_name(entry.engine).to_owned(), stream: entry.id };
+        let from = StreamLocation { log: self.log_name(entry.engine), stream: entry.id };
         let arrive = |id| Op::Arrive {
             id,
             account: entry.account,
@@ -431,12 +421,8 @@ fn closed() -> JsError {
 }
 
 /// A stream that an operation found at an old place.
-pub(super) fn redirected(
-    service: &JetStream,
-    engine: LogIndex,
-    id: StreamId,
-) -> Option<StreamRoute> {
-    service.registry.read().moved(StreamRoute { engine, id })
+pub(super) fn redirected(service: &JetStream, engine: LogId, id: StreamId) -> Option<StreamRoute> {
+    service.registry.read().moved(StreamRoute { log: engine, stream: id })
 }
 
 #[cfg(test)]

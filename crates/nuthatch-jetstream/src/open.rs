@@ -2,15 +2,18 @@
 
 use crate::banner;
 use crate::clock;
-use crate::durable_logs::{Taken, durable_logs, open_on, take_all};
+use crate::durable_logs::{MEMORY_SLOT, Taken, durable_logs, open_on, take_all};
 use crate::engine::{engine, reporter};
-use crate::handle::{Engines, JetStreamHandle};
+use crate::engines::Engines;
+use crate::handle::JetStreamHandle;
 use crate::known_logs::KnownLogs;
-use crate::registry::{LogIndex, MEMORY_LOG};
+use crate::log_table::AttachedLog;
+use crate::registry::MEMORY_LOG;
 use crate::routing::CoreRouting;
 use crate::settings::settings;
 use nuthatch_log::env::RamDisk;
 use nuthatch_log::{LogCore, LogOptions};
+use nuthatch_server::jetstream_port::LogId;
 use nuthatch_server::options::Options;
 use nuthatch_server::process::StartedJetStream;
 use nuthatch_server::server::Server;
@@ -52,18 +55,23 @@ pub fn start(server: &Arc<Server>) -> Result<StartedJetStream, String> {
         let Taken { opened: (core, report), identity } = taken;
         identities.extend(identity.map(|identity| (home.name.clone(), identity)));
         reports.push((home.name.clone(), report));
-        opened.push((home.name.clone(), core));
+        opened.push((home.name.clone(), home.slot, core));
     }
     known.note(identities)?;
-    opened.insert(LogIndex::MEMORY.0, (MEMORY_LOG.to_owned(), memory));
-    let spawn = |(name, core): (String, LogCore<_>)| match core.spawn(&format!("log-{name}")) {
-        Ok(handle) => Ok((name, handle)),
-        Err(error) => Err(error.to_string()),
-    };
-    let logs: Vec<_> = opened.into_iter().map(spawn).collect::<Result<_, _>>()?;
-    let answers = Box::new(CoreRouting::of(server));
-    let engines = Arc::new(Engines::new(logs, answers, server.name.clone()));
-    let started = JetStreamHandle::start(engines, settings(server, &options));
+    // Behind the default log.
+    opened.insert(1, (MEMORY_LOG.to_owned(), MEMORY_SLOT, memory));
+    let engines = Arc::new(Engines::default());
+    for (name, slot, core) in opened {
+        let id = LogId(core.log_id());
+        let handle = core.spawn(&format!("log-{name}")).map_err(|error| error.to_string())?;
+        let log = AttachedLog { id, slot, name, handle };
+        engines.logs.attach(log).map_err(|error| error.to_string())?;
+    }
+    let started = JetStreamHandle::start(
+        engines,
+        Arc::new(CoreRouting::of(server)),
+        settings(server, &options),
+    );
     let jetstream = tokio::runtime::Handle::current().block_on(started)?;
     let lines = banner::recovered(&reports, jetstream.stream_count());
     Ok(StartedJetStream { jetstream, lines })
@@ -80,7 +88,7 @@ fn open_memory(
     let first_segment_bytes = memory.first_segment_bytes.min(segment_bytes);
     let report = reporter(server);
     let log_options = LogOptions { segment_bytes, first_segment_bytes, report, ..memory };
-    let engine = engine(server, LogIndex::MEMORY, options);
+    let engine = engine(server, MEMORY_SLOT, true, options);
     let disk = Arc::new(RamDisk::new(budget));
     let opened = open_on(disk, log_options, engine, clock::of(server));
     let (core, _) = opened.map_err(|error| error.to_string())?;

@@ -6,12 +6,13 @@
 //! ends, the stream's name and subjects are taken, what it reserves counts, and nobody else changes
 //! that stream.
 
-use crate::registry::{LogIndex, Registry};
+use crate::registry::Registry;
 use crate::service::{JetStream, described};
 use crate::stream_subjects::tree_of;
 use nuthatch_protocol::js::{StorageType, StreamConfig};
 use nuthatch_protocol::jserror::JsError;
 use nuthatch_protocol::subject::tree::SubjectTree;
+use nuthatch_server::jetstream_port::LogId;
 use nuthatch_server::shares::Turn;
 use nuthatch_streams::AccountId;
 use parking_lot::Mutex;
@@ -32,7 +33,7 @@ pub(super) type Changing = Turn;
 pub(super) struct PendingChange {
     account: AccountId,
     /// The log that the change waits for.
-    engine: LogIndex,
+    engine: LogId,
     /// The stream's configuration after the change, or until it is deleted.
     config: Arc<StreamConfig>,
     /// Its subjects, once others may ask for them.
@@ -42,14 +43,14 @@ pub(super) struct PendingChange {
 impl PendingChange {
     pub(super) fn new(
         account: AccountId,
-        engine: LogIndex,
+        engine: LogId,
         config: impl Into<Arc<StreamConfig>>,
     ) -> Self {
         Self { account, engine, config: config.into(), subjects: Arc::default() }
     }
 
     /// A pending change of a name and nothing else.
-    pub(super) fn of_name(account: AccountId, engine: LogIndex, name: &str) -> Self {
+    pub(super) fn of_name(account: AccountId, engine: LogId, name: &str) -> Self {
         let config = StreamConfig { name: name.to_owned(), ..StreamConfig::default() };
         Self::new(account, engine, config)
     }
@@ -62,11 +63,11 @@ pub(super) struct PendingChanges(Mutex<FxHashMap<(AccountId, String), PendingCha
 
 impl PendingChanges {
     /// The log that a change of this stream waits for.
-    fn engine_of(&self, account: AccountId, name: &str) -> Option<LogIndex> {
+    fn engine_of(&self, account: AccountId, name: &str) -> Option<LogId> {
         self.0.lock().get(&(account, name.to_owned())).map(|pending| pending.engine)
     }
 
-    fn is_slow(&self, engine: LogIndex) -> bool {
+    fn is_slow(&self, engine: LogId) -> bool {
         self.0.lock().values().any(|pending| pending.engine == engine)
     }
 
@@ -143,7 +144,7 @@ impl JetStream {
     }
 
     /// `what` waits for a log; 10008.
-    pub(super) fn not_answering(&self, engine: LogIndex, what: &str) -> JsError {
+    pub(super) fn not_answering(&self, engine: LogId, what: &str) -> JsError {
         let log = self.log_name(engine);
         let text = format!("{what} waits for log {log}, which does not answer: try again later");
         described(JsError::CLUSTER_NOT_AVAIL, text)
@@ -180,8 +181,8 @@ impl JetStream {
 #[cfg(test)]
 pub(super) mod tests {
     use super::*;
-    use crate::core_port::{CorePort, NotTaken};
-    use crate::core_port::{ReplyPort, Take};
+    use crate::core_port::{CorePort, Take};
+    use crate::logs_port::{LogsPort, NotTaken};
     use crate::service::{Answer, Settings};
     use nuthatch_protocol::js::{StreamInfo, Time};
     use nuthatch_server::jetstream_port::JsHealth;
@@ -189,7 +190,7 @@ pub(super) mod tests {
     use serde_json::{Value, json};
     use std::any::Any;
 
-    const COLD: LogIndex = LogIndex(LogIndex::FIRST_NAMED);
+    const COLD: LogId = LogId(3);
     pub(crate) const ACCOUNT: AccountId = AccountId::GLOBAL;
 
     /// Logs that do as they are told, but that `cold` keeps what it is told until it is let.
@@ -214,7 +215,13 @@ pub(super) mod tests {
         OpOutcome::Stream { info, subjects_total: 0 }
     }
 
-    impl ReplyPort for Logs {
+    impl CorePort for Logs {
+        fn now(&self) -> Time {
+            Time(1)
+        }
+        fn server_name(&self) -> &'static str {
+            "test"
+        }
         fn publish(&self, _: AccountId, _: &Message<'_>) -> bool {
             false
         }
@@ -223,8 +230,8 @@ pub(super) mod tests {
         }
     }
 
-    impl CorePort for Logs {
-        fn submit(&self, engine: LogIndex, op: Op, respond: Respond) -> Result<(), NotTaken> {
+    impl LogsPort for Logs {
+        fn submit(&self, engine: LogId, op: Op, respond: Respond) -> Result<(), NotTaken> {
             if engine == COLD {
                 self.waiting.lock().push((op, respond));
             } else {
@@ -232,18 +239,12 @@ pub(super) mod tests {
             }
             Ok(())
         }
-        fn answer(&self, _: AccountId, _: &[u8], _: &[u8]) {}
-        fn routing(&self) -> &dyn ReplyPort {
-            self
-        }
-        fn now(&self) -> Time {
-            Time(1)
+        fn attached(&self) -> Vec<(String, LogId)> {
+            let logs = [("default", LogId(1)), ("memory", LogId(2)), ("cold", COLD)];
+            logs.map(|(name, id)| (name.to_owned(), id)).into()
         }
         fn health(&self) -> JsHealth {
             unreachable!("nobody asks for it here")
-        }
-        fn server_name(&self) -> &'static str {
-            "test"
         }
     }
 
@@ -260,8 +261,8 @@ pub(super) mod tests {
 
     pub(crate) fn service() -> (Arc<Logs>, Arc<JetStream>) {
         let logs = Arc::new(Logs::default());
-        let settings = Settings { logs: vec!["cold".to_owned()], ..Settings::default() };
-        (logs.clone(), Arc::new(JetStream::new(logs, settings)))
+        let settings = Settings::default();
+        (logs.clone(), Arc::new(JetStream::new(logs.clone(), logs, settings)))
     }
 
     pub(crate) fn code(answer: Answer) -> u16 {

@@ -12,6 +12,8 @@ use nuthatch_log::StreamId;
 use nuthatch_protocol::js::{StorageType, StreamConfig, Time};
 use nuthatch_protocol::subject;
 use nuthatch_protocol::subject::tree::{OverlapSearch, SearchOutcome, SubjectTree};
+use nuthatch_server::change_log::ChangeLog;
+use nuthatch_server::jetstream_port::{LogId, StreamRoute};
 use nuthatch_server::route::is_region;
 use nuthatch_streams::AccountId;
 use rustc_hash::{FxHashMap, FxHashSet};
@@ -21,23 +23,13 @@ use std::sync::Arc;
 /// Moves between logs that are remembered, for what was sent by routes from before them.
 const MOVED_MAX: usize = 64 * 1024;
 
+/// A change of more subjects counts as one of all subjects of the account.
+const NOTED_SUBJECTS_MAX: usize = 64;
+
 /// Patterns of a stream that are looked at for the one that selects a subject.
 const PATTERNS_LOOKED_AT: usize = 64;
 /// Steps of a search that a publisher waits for; beyond them a route is known for its subject only.
 const PUBLISHER_STEPS_MAX: usize = 1024;
-
-/// Index of an engine: a log with the streams on it.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub struct LogIndex(pub usize);
-
-impl LogIndex {
-    /// The default log: files.
-    pub const FILE: Self = Self(0);
-    /// The memory log.
-    pub const MEMORY: Self = Self(1);
-    /// The first of the further logs that the configuration names; others follow.
-    pub const FIRST_NAMED: usize = 2;
-}
 
 /// Name of the log that streams of storage `file` live in unless they choose another.
 pub const DEFAULT_LOG: &str = "default";
@@ -51,7 +43,7 @@ pub struct Entry {
     /// Identity.
     pub id: StreamId,
     /// The log it lives in.
-    pub engine: LogIndex,
+    pub engine: LogId,
     /// Whose it is.
     pub account: AccountId,
     /// Configuration in force.
@@ -64,17 +56,8 @@ impl Entry {
     /// Location of the stream.
     #[must_use]
     pub const fn route(&self) -> StreamRoute {
-        StreamRoute { engine: self.engine, id: self.id }
+        StreamRoute { log: self.engine, stream: self.id }
     }
-}
-
-/// The stream that publishes to a subject go to.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub struct StreamRoute {
-    /// Which engine.
-    pub engine: LogIndex,
-    /// Which stream there.
-    pub id: StreamId,
 }
 
 /// The name under which a stream's subjects stand in the tree of its account.
@@ -85,7 +68,7 @@ pub struct SubjectsKey(u64);
 #[derive(Default)]
 struct AccountStreams {
     by_name: BTreeMap<String, Arc<Entry>>,
-    by_id: FxHashMap<StreamId, (SubjectsKey, Arc<Entry>)>,
+    by_route: FxHashMap<StreamRoute, (SubjectsKey, Arc<Entry>)>,
     by_key: FxHashMap<SubjectsKey, Arc<Entry>>,
     subjects: SubjectTree<SubjectsKey>,
     /// Mirrors that serve direct gets for their origin (`mirror_direct`), by its name.
@@ -123,6 +106,11 @@ fn serves_for(config: &StreamConfig) -> Option<&str> {
     Some(&mirror.name)
 }
 
+/// True if two states of a stream get the same messages to the same place.
+fn has_same_routes(old: &Entry, new: &Entry) -> bool {
+    old.route() == new.route() && old.config.subjects == new.config.subjects
+}
+
 /// All streams of the server. Interior state only; callers hold the lock.
 #[derive(Default)]
 pub struct Registry {
@@ -138,6 +126,8 @@ pub struct Registry {
     next_id: u32,
     next_key: u64,
     version: u64,
+    /// What has changed lately of the subjects of which account.
+    changes: ChangeLog<AccountId>,
 }
 
 impl Registry {
@@ -172,7 +162,7 @@ impl Registry {
     pub fn key_of(&self, account: AccountId, name: &str) -> Option<SubjectsKey> {
         let streams = self.accounts.get(&account)?;
         let entry = streams.by_name.get(name)?;
-        streams.by_id.get(&entry.id).map(|(key, _)| *key)
+        streams.by_route.get(&entry.route()).map(|(key, _)| *key)
     }
 
     /// Puts subjects into the tree; they have a route as soon as a stream has the key.
@@ -199,15 +189,43 @@ impl Registry {
         });
     }
 
-    /// Routes have changed by subjects that came or went.
-    pub const fn note_change(&mut self) {
+    /// Routes of these subjects of an account have changed.
+    pub fn note_change<'a>(
+        &mut self,
+        account: AccountId,
+        subjects: impl ExactSizeIterator<Item = &'a String>,
+    ) {
         self.version += 1;
+        if subjects.len() > NOTED_SUBJECTS_MAX {
+            self.changes.note(self.version, account, None);
+            return;
+        }
+        for subject in subjects {
+            self.changes.note(self.version, account, Some(subject.as_bytes()));
+        }
+    }
+
+    /// Appends the subjects of an account whose routes have changed since a version. `false`: any
+    /// may have.
+    pub fn changes_since(
+        &self,
+        version: u64,
+        account: AccountId,
+        changed: &mut Vec<Box<[u8]>>,
+    ) -> bool {
+        self.changes.since(version, account, changed)
     }
 
     /// Takes in a new or changed stream, whose subjects have this key.
     pub fn put(&mut self, key: SubjectsKey, entry: Entry) {
-        self.take(entry.account, &entry.config.name);
-        let route = StreamRoute { engine: entry.engine, id: entry.id };
+        let old = self.remove(entry.account, &entry.config.name).map(|(_, old)| old);
+        if let Some(old) = old.as_ref().filter(|old| !has_same_routes(old, &entry)) {
+            self.note_change(old.account, old.config.subjects.iter());
+        }
+        if old.is_none_or(|old| !has_same_routes(&old, &entry)) {
+            self.note_change(entry.account, entry.config.subjects.iter());
+        }
+        let route = entry.route();
         self.next_id = self.next_id.max(entry.id.0 + 1);
         let account = self.accounts.entry(entry.account).or_default();
         let (sum, bytes) = account.reservation(&entry.config);
@@ -221,20 +239,27 @@ impl Registry {
             self.copying.insert(route, entry.clone());
             self.changed_copies.insert(route);
         }
-        account.by_id.insert(entry.id, (key, entry.clone()));
+        account.by_route.insert(route, (key, entry.clone()));
         account.by_key.insert(key, entry.clone());
         account.by_name.insert(entry.config.name.clone(), entry);
+        // Names may have changed without subjects.
         self.version += 1;
     }
 
     /// Forgets a stream. Its subjects have no route any more, but stand in the tree until they are
     /// [dropped](Registry::drop_subjects).
     pub fn take(&mut self, account: AccountId, name: &str) -> Option<(SubjectsKey, Arc<Entry>)> {
+        let (key, entry) = self.remove(account, name)?;
+        self.note_change(account, entry.config.subjects.iter());
+        Some((key, entry))
+    }
+
+    fn remove(&mut self, account: AccountId, name: &str) -> Option<(SubjectsKey, Arc<Entry>)> {
         let streams = self.accounts.get_mut(&account)?;
         let entry = streams.by_name.remove(name)?;
-        let (key, _) = streams.by_id.remove(&entry.id).expect("a stream with a name has an id");
+        let route = entry.route();
+        let (key, _) = streams.by_route.remove(&route).expect("a stream with a name has a route");
         streams.by_key.remove(&key);
-        let route = StreamRoute { engine: entry.engine, id: entry.id };
         let (sum, bytes) = streams.reservation(&entry.config);
         *sum -= bytes;
         if let Some(origin) = serves_for(&entry.config)
@@ -249,8 +274,17 @@ impl Registry {
         if self.copying.remove(&route).is_some() {
             self.changed_copies.insert(route);
         }
-        self.version += 1;
         Some((key, entry))
+    }
+
+    /// Forgets all streams of a log that is detached; returns them with the keys of their subjects.
+    pub fn take_log(&mut self, log: LogId) -> Vec<(SubjectsKey, Arc<Entry>)> {
+        let of_log = |streams: &AccountStreams| {
+            let entries = streams.by_name.values().filter(|entry| entry.engine == log);
+            entries.map(|entry| (entry.account, entry.config.name.clone())).collect::<Vec<_>>()
+        };
+        let names: Vec<_> = self.accounts.values().flat_map(of_log).collect();
+        names.iter().filter_map(|(account, name)| self.take(*account, name)).collect()
     }
 
     /// A mirror that serves direct gets for a stream of this name, which may be elsewhere or gone.
@@ -261,8 +295,8 @@ impl Registry {
 
     /// A stream lives in another log from now on. Its subjects are the same.
     pub fn rehome(&mut self, old: &Entry, new: Entry) {
-        let from = StreamRoute { engine: old.engine, id: old.id };
-        let to = StreamRoute { engine: new.engine, id: new.id };
+        let from = old.route();
+        let to = new.route();
         let key = self.key_of(old.account, &old.config.name);
         self.put(key.expect("who moves a stream keeps it from being deleted"), new);
         while self.moved_order.len() >= MOVED_MAX {
@@ -294,8 +328,8 @@ impl Registry {
     /// A stream by where it lives.
     #[must_use]
     pub fn by_route(&self, route: StreamRoute) -> Option<&Arc<Entry>> {
-        let mut found = self.accounts.values().filter_map(|streams| streams.by_id.get(&route.id));
-        found.find(|(_, entry)| entry.engine == route.engine).map(|(_, entry)| entry)
+        let mut found = self.accounts.values().filter_map(|streams| streams.by_route.get(&route));
+        found.next().map(|(_, entry)| entry)
     }
 
     /// Streams with a mirror or sources.
@@ -338,18 +372,12 @@ impl Registry {
         self.accounts.get(&account)?.by_name.get(name)
     }
 
-    /// A stream by its identity.
-    #[must_use]
-    pub fn by_id(&self, account: AccountId, id: StreamId) -> Option<&Arc<Entry>> {
-        self.accounts.get(&account)?.by_id.get(&id).map(|(_, entry)| entry)
-    }
-
     /// The stream that owns a literal subject. Subjects never overlap, so there is at most one.
     #[must_use]
     pub fn route(&self, account: AccountId, literal: &[u8]) -> Option<StreamRoute> {
         let streams = self.accounts.get(&account)?;
         let entry = streams.by_key.get(streams.subjects.first_match(literal)?)?;
-        Some(StreamRoute { engine: entry.engine, id: entry.id })
+        Some(entry.route())
     }
 
     /// The pattern by which a stream owns a literal subject, if that is literal tokens and then one
@@ -363,7 +391,7 @@ impl Registry {
         literal: &[u8],
     ) -> Option<&str> {
         let streams = self.accounts.get(&account)?;
-        let (key, entry) = streams.by_id.get(&route.id)?;
+        let (key, entry) = streams.by_route.get(&route)?;
         let mut patterns = entry.config.subjects.iter().take(PATTERNS_LOOKED_AT);
         let pattern = patterns.find(|pattern| subject::matches(pattern.as_bytes(), literal))?;
         is_region(pattern.as_bytes()).then_some(())?;

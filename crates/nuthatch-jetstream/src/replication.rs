@@ -7,13 +7,14 @@
 //! whenever a stream comes or goes.
 
 use crate::foreign::Foreign;
-use crate::registry::{Entry, StreamRoute, source_count};
+use crate::registry::{Entry, source_count};
 use crate::service::{JetStream, unexpected};
 use nuthatch_protocol::headers;
 use nuthatch_protocol::js::{StreamConfig, StreamInfo, StreamSource, StreamSourceInfo, Time};
 use nuthatch_protocol::jserror::JsError;
 use nuthatch_protocol::subject;
 use nuthatch_protocol::transform::Transform;
+use nuthatch_server::jetstream_port::StreamRoute;
 use nuthatch_streams::op::{Range, RangeRequest, Replica};
 use nuthatch_streams::{AccountId, Op, OpOutcome};
 use parking_lot::Mutex;
@@ -194,8 +195,7 @@ impl JetStream {
         if let OriginLocation::Foreign(Foreign::Denied(exporter)) = &home {
             let (name, origin) = (&entry.config.name, &source.name);
             let text = denied_text(origin, exporter);
-            self.core_port
-                .say(&format!("stream {name} does not copy {origin} any further: {text}"));
+            self.core.say(&format!("stream {name} does not copy {origin} any further: {text}"));
         }
         let job = Job {
             service: self.clone(),
@@ -303,7 +303,7 @@ impl JetStream {
         let own_api = format!("$JS.{}.API", self.settings.domain);
         match &source.external {
             Some(external) if !external.api.is_empty() && external.api != own_api => {
-                OriginLocation::Foreign(self.core_port.foreign(account, source))
+                OriginLocation::Foreign(self.core.foreign(account, source))
             }
             _ => OriginLocation::Own,
         }
@@ -450,7 +450,7 @@ impl Job {
         if error.err_code == JsError::STREAM_STORE_FAILED.err_code {
             let (name, origin) = (&self.entry.config.name, &self.source.name);
             let text = format!("stream {name} cannot go on to copy {origin}: {error}");
-            self.service.core_port.say(&text);
+            self.service.core.say(&text);
         }
     }
 

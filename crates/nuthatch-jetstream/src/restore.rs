@@ -10,7 +10,7 @@ mod upload;
 
 use crate::envelope::{self, ResponseType};
 use crate::pending_changes::PendingChange;
-use crate::registry::{Entry, LogIndex};
+use crate::registry::Entry;
 use crate::request::{is_empty, parse};
 use crate::service::{
     Answer, JetStream, Work, set_consumer_metadata, set_stream_metadata, unexpected,
@@ -22,6 +22,7 @@ use nuthatch_protocol::js::{
     ConsumerSnapshot, CreateConsumerRequest, DiscardPolicy, StreamConfig, StreamInfo, Time,
 };
 use nuthatch_protocol::jserror::JsError;
+use nuthatch_server::jetstream_port::LogId;
 use nuthatch_server::jetstream_port::Requester;
 use nuthatch_server::random::random_id;
 use nuthatch_server::shares::{Full, Share};
@@ -77,7 +78,7 @@ struct Restore {
     from: Requester,
     /// Checked, but not against what may come until the end.
     config: StreamConfig,
-    engine: LogIndex,
+    engine: LogId,
     upload: Upload,
     /// What the consumers that have come take.
     consumer_bytes: Share,
@@ -182,14 +183,12 @@ impl Restore {
         let done = tokio::task::spawn_blocking(move || self.on_thread(&handle)).await;
         if let Err(why) = done {
             // What it left goes with the next start; that it happened must be seen.
-            service
-                .core_port
-                .say(&format!("the restore of stream {name} ended by a mistake: {why}"));
+            service.core.say(&format!("the restore of stream {name} ended by a mistake: {why}"));
         }
     }
 
     fn on_thread(mut self, handle: &Handle) {
-        let start = self.service.core_port.now();
+        let start = self.service.core.now();
         let name = self.config.name.clone();
         self.service.tell_transfer(&self.from, "restore_create", &name, serde_json::Map::new());
         let result = self.restore(handle);
@@ -212,7 +211,7 @@ impl Restore {
             }
         };
         self.upload.answer(&answer);
-        let mut fields = times(start, self.service.core_port.now());
+        let mut fields = times(start, self.service.core.now());
         fields.insert("bytes".to_owned(), json!(self.upload.received()));
         self.service.tell_transfer(&self.from, "restore_complete", &name, fields);
     }

@@ -1,6 +1,6 @@
 //! The routing of the core, as the service uses it: answers, advisories, inboxes.
 
-use crate::core_port::{Arrived, Inbox, InboxSender, ReplyPort, Take};
+use crate::core_port::{Arrived, CorePort, Inbox, InboxSender, Take};
 use crate::foreign::{self, Foreign};
 use nuthatch_protocol::js::StreamSource;
 use nuthatch_server::account::Account;
@@ -14,23 +14,26 @@ use std::any::Any;
 use std::sync::{Arc, Weak};
 
 /// Answers of the service go through the server's core routing.
-pub(super) struct CoreRouting(Weak<Server>);
+pub(super) struct CoreRouting {
+    server: Weak<Server>,
+    name: String,
+}
 
 impl CoreRouting {
     /// The routing of this server, which is not kept alive.
     pub(super) fn of(server: &Arc<Server>) -> Self {
-        Self(Arc::downgrade(server))
+        Self { server: Arc::downgrade(server), name: server.name.clone() }
     }
 }
 
-impl ReplyPort for CoreRouting {
+impl CorePort for CoreRouting {
     fn listens(&self, account: AccountId, subject: &[u8]) -> bool {
-        let account = self.0.upgrade().and_then(|server| server.accounts.get(account));
+        let account = self.server.upgrade().and_then(|server| server.accounts.get(account));
         account.is_some_and(|account| account.interest.any(subject))
     }
 
     fn listens_to_just(&self, account: AccountId, subject: &[u8]) -> bool {
-        let account = self.0.upgrade().and_then(|server| server.accounts.get(account));
+        let account = self.server.upgrade().and_then(|server| server.accounts.get(account));
         let Some(account) = account else { return false };
         let mut matched = Matched::default();
         account.interest.match_into(subject, &mut matched);
@@ -38,7 +41,7 @@ impl ReplyPort for CoreRouting {
     }
 
     fn foreign(&self, account: AccountId, source: &StreamSource) -> Foreign {
-        let Some(server) = self.0.upgrade() else { return Foreign::Afar };
+        let Some(server) = self.server.upgrade() else { return Foreign::Afar };
         let Some(account) = server.accounts.get(account) else { return Foreign::Afar };
         let options = server.options();
         let own = options.accounts.iter().find(|own| own.name == account.name);
@@ -53,24 +56,28 @@ impl ReplyPort for CoreRouting {
         }
     }
 
+    fn server_name(&self) -> &str {
+        &self.name
+    }
+
     fn say(&self, text: &str) {
-        if let Some(server) = self.0.upgrade() {
+        if let Some(server) = self.server.upgrade() {
             server.log.info(format_args!("JetStream: {text}"));
         }
     }
 
     fn warn(&self, text: &str) {
-        if let Some(server) = self.0.upgrade() {
+        if let Some(server) = self.server.upgrade() {
             server.log.error(format_args!("JetStream: {text}"));
         }
     }
 
     fn publish(&self, account: AccountId, message: &Message<'_>) -> bool {
-        self.0.upgrade().is_some_and(|server| server.publish(account, message))
+        self.server.upgrade().is_some_and(|server| server.publish(account, message))
     }
 
     fn listen(&self, account: AccountId, subject: &[u8]) -> Option<Inbox> {
-        let server = self.0.upgrade()?;
+        let server = self.server.upgrade()?;
         let account = server.accounts.get(account)?;
         Some(Inbox::new(|slot| Box::new(Listening::begin(&server, account, subject, slot))))
     }
@@ -81,7 +88,7 @@ impl ReplyPort for CoreRouting {
         subject: &str,
         take: Take,
     ) -> Option<Box<dyn Any + Send + Sync>> {
-        let server = self.0.upgrade()?;
+        let server = self.server.upgrade()?;
         let account = server.accounts.get(account)?;
         let conn = server.own_connection().clone();
         let sub =

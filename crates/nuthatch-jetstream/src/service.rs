@@ -3,11 +3,12 @@
 //! What changes an account's streams holds a lock of that account to the engine's outcome, or makes
 //! its stream a pending change if that takes long: no two creates both win.
 
-use crate::core_port::{CallError, CorePort, NotTaken, begin, call, finished};
+use crate::core_port::CorePort;
 use crate::imports::Imports;
+use crate::logs_port::{CallError, LogsPort, NotTaken, begin, call, finished};
 use crate::moves::{self, Moves};
 use crate::pending_changes::PendingChanges;
-use crate::registry::{DEFAULT_LOG, Entry, LogIndex, Registry, StreamRoute};
+use crate::registry::{DEFAULT_LOG, Entry, MEMORY_LOG, Registry};
 use crate::replication::Replication;
 use crate::restore::{RESTORES_MAX, RESTORES_OF_ACCOUNT_MAX};
 use crate::snapshot::{SNAPSHOTS_MAX, SNAPSHOTS_OF_ACCOUNT_MAX};
@@ -18,6 +19,8 @@ use nuthatch_protocol::js::{
     PriorityPolicy, StorageType, StreamConfig, StreamInfo, Time,
 };
 use nuthatch_protocol::jserror::JsError;
+use nuthatch_protocol::subject::tree::{OverlapSearch, SearchOutcome};
+use nuthatch_server::jetstream_port::{LogId, StreamRoute};
 use nuthatch_server::shares::{AccountTurns, Shares};
 use nuthatch_streams::consumer::ConsumerLimits;
 use nuthatch_streams::op::{CatalogEntry, Usage};
@@ -94,9 +97,7 @@ pub struct Settings {
     pub limits: AccountLimits,
     /// Accounts beside the global one that have JetStream at the start, with their limits.
     pub accounts: ServedAccounts,
-    /// Names of the logs beside the default and the memory log, in the order of their engines.
-    pub logs: Vec<String>,
-    /// Those of them that answer before everything is durable.
+    /// Names of logs that answer before everything is durable.
     pub lazy_logs: Vec<String>,
     /// Longest duplicate window of a stream, ns; 0: no limit.
     pub max_duplicate_window: Nanos,
@@ -117,7 +118,8 @@ pub struct ApiStats {
 
 /// The JetStream service of a server.
 pub struct JetStream {
-    pub(super) core_port: Arc<dyn CorePort>,
+    pub(super) core: Arc<dyn CorePort>,
+    pub(super) logs: Arc<dyn LogsPort>,
     pub(super) settings: Settings,
     /// Accounts beside the global one that have JetStream now.
     pub(super) accounts: ArcSwap<ServedAccounts>,
@@ -175,9 +177,10 @@ pub(super) type Work = Pin<Box<dyn Future<Output = ()> + Send>>;
 impl JetStream {
     /// A service with an empty registry; call [`JetStream::load`] next.
     #[must_use]
-    pub fn new(core_port: Arc<dyn CorePort>, settings: Settings) -> Self {
+    pub fn new(core: Arc<dyn CorePort>, logs: Arc<dyn LogsPort>, settings: Settings) -> Self {
         Self {
-            core_port,
+            core,
+            logs,
             accounts: ArcSwap::from_pointee(settings.accounts.clone()),
             settings,
             registry: RwLock::default(),
@@ -207,46 +210,100 @@ impl JetStream {
     /// A sentence for the log and the exit.
     pub async fn load(self: &Arc<Self>) -> Result<usize, String> {
         let mut catalogs = Vec::new();
-        for engine in self.engines() {
-            let outcome = call(&*self.core_port, engine, Op::Catalog).await;
+        let attached = self.logs.attached();
+        for (name, engine) in &attached {
+            let outcome = call(&*self.logs, *engine, Op::Catalog).await;
             let Ok(Ok(OpOutcome::Catalog { streams, next_id, unreadable_records })) = outcome
             else {
-                return Err(format!("cannot list the streams of log {}: {outcome:?}", engine.0));
+                return Err(format!("cannot list the streams of log {name}: {outcome:?}"));
             };
             if unreadable_records > 0 {
                 return Err(format!(
-                    "log {} holds {unreadable_records} records that this version does not \
-                     understand; was it written by a newer one? Nothing was changed",
-                    engine.0
+                    "log {name} holds {unreadable_records} records that this version does not \
+                     understand; was it written by a newer one? Nothing was changed"
                 ));
             }
             self.registry.write().reserve_ids(next_id);
             catalogs.push(streams);
         }
-        let names: Vec<&str> = self.engines().map(|engine| self.log_name(engine)).collect();
+        let names: Vec<&str> = attached.iter().map(|(name, _)| name.as_str()).collect();
+        let ids: Vec<LogId> = attached.iter().map(|(_, id)| *id).collect();
         let found = migration::resolve(&names, &catalogs).map_err(|why| why.to_string())?;
         let count = found.serve.len();
-        self.adopt(found.serve)?;
+        self.adopt(&ids, found.serve)?;
         for (log, copy) in &found.waiting {
             let from = copy.provenance.from.as_ref().map_or("", |place| place.log.as_str());
-            self.core_port.say(&format!(
+            self.core.say(&format!(
                 "log {} has part of stream {:?}, which was moving there from log {from}: without \
                  that log it is not served",
                 names[*log], copy.config.name
             ));
         }
-        self.forget_left(&found.forget, &catalogs).await;
-        self.resume_moves(&found.resume);
+        self.forget_left(&ids, &found.forget, &catalogs).await;
+        self.resume_moves(&ids, &found.resume);
         Ok(count)
     }
 
-    fn adopt(&self, streams: Vec<(usize, CatalogEntry)>) -> Result<(), String> {
+    /// Adopts the streams of a log that is attached while others are served. Copies that were on
+    /// their way to it or from it stay where they are until a start sees all logs.
+    ///
+    /// # Errors
+    /// A sentence: its streams cannot be listed, or one of them exists in another log.
+    pub(super) async fn load_log(&self, name: &str, log: LogId) -> Result<usize, String> {
+        let outcome = call(&*self.logs, log, Op::Catalog).await;
+        let Ok(Ok(OpOutcome::Catalog { streams, next_id, unreadable_records: 0 })) = outcome else {
+            return Err(format!("cannot list the streams of log {name}: {outcome:?}"));
+        };
+        self.registry.write().reserve_ids(next_id);
+        let whole = streams.into_iter().filter(|entry| !entry.provenance.arriving);
+        let whole: Vec<_> = whole.map(|entry| (0, entry)).collect();
+        self.check_subjects(whole.iter().map(|(_, entry)| entry))?;
+        let count = whole.len();
+        self.adopt(&[log], whole)?;
+        Ok(count)
+    }
+
+    /// Whether no stream that is served has any subject of these.
+    fn check_subjects<'a>(
+        &self,
+        mut streams: impl Iterator<Item = &'a CatalogEntry>,
+    ) -> Result<(), String> {
+        let registry = self.registry.read();
+        let is_taken = |entry: &&CatalogEntry| {
+            let mut subjects = entry.config.subjects.iter();
+            subjects.any(|subject| {
+                let (mut search, mut steps) = (OverlapSearch::new(subject.as_bytes()), usize::MAX);
+                let found = registry.overlaps(entry.account, &mut search, &mut steps, None);
+                found != SearchOutcome::Nothing
+            })
+        };
+        match streams.find(is_taken) {
+            Some(entry) => Err(format!(
+                "stream {:?} has subjects that a stream in another log has",
+                entry.config.name
+            )),
+            None => Ok(()),
+        }
+    }
+
+    /// Forgets the streams of a log that is detached; nothing in it changes.
+    pub(super) fn forget_log(&self, log: LogId) -> usize {
+        self.change(|registry| {
+            let gone = registry.take_log(log);
+            for (key, entry) in &gone {
+                registry.drop_subjects(entry.account, *key, &entry.config.subjects);
+            }
+            gone.len()
+        })
+    }
+
+    fn adopt(&self, logs: &[LogId], streams: Vec<(usize, CatalogEntry)>) -> Result<(), String> {
         self.change(|registry| {
             for (log, stream) in streams {
-                let engine = LogIndex(log);
+                let engine = logs[log];
                 let CatalogEntry { id, account, config, created, .. } = stream;
                 if let Some(name) = importing_name(&config.name) {
-                    self.adopt_import(account, name, StreamRoute { engine, id });
+                    self.adopt_import(account, name, StreamRoute { log: engine, stream: id });
                     continue;
                 }
                 if let Some(other) = registry.get(account, &config.name) {
@@ -319,13 +376,13 @@ impl JetStream {
     }
 
     /// New location of a stream that moved away from `route`.
-    pub(super) fn moved(&self, engine: LogIndex, id: StreamId) -> Option<StreamRoute> {
+    pub(super) fn moved(&self, engine: LogId, id: StreamId) -> Option<StreamRoute> {
         moves::redirected(self, engine, id)
     }
 
     /// Sends an operation to an engine and turns "no outcome" into an API error.
     /// A stream that changes its log meanwhile is followed.
-    pub(super) async fn run(&self, mut engine: LogIndex, mut op: Op) -> Result<OpOutcome, JsError> {
+    pub(super) async fn run(&self, mut engine: LogId, mut op: Op) -> Result<OpOutcome, JsError> {
         loop {
             let again = self.may_move().then(|| op.clone());
             let outcome = self.run_at(engine, op).await;
@@ -333,8 +390,8 @@ impl JetStream {
             let (Some(mut again), Err(error)) = (again, &outcome) else { return outcome };
             let Some(id) = again.stream_mut().filter(|_| is_gone(error)) else { return outcome };
             let Some(route) = self.moved(engine, *id) else { return outcome };
-            *id = route.id;
-            (engine, op) = (route.engine, again);
+            *id = route.stream;
+            (engine, op) = (route.log, again);
         }
     }
 
@@ -343,8 +400,8 @@ impl JetStream {
         self.moves.active.load(Ordering::Acquire) > 0 || self.registry.read().has_moved()
     }
 
-    async fn run_at(&self, engine: LogIndex, op: Op) -> Result<OpOutcome, JsError> {
-        told(call(&*self.core_port, engine, op).await)
+    async fn run_at(&self, engine: LogId, op: Op) -> Result<OpOutcome, JsError> {
+        told(call(&*self.logs, engine, op).await)
     }
 
     /// Sends the operation that begins a stream, which gets the identity that is returned with what
@@ -352,7 +409,7 @@ impl JetStream {
     /// see [`nuthatch_streams::Op::CreateStream`].
     pub(super) fn begin_new<F: FnOnce(StreamId) -> Op>(
         &self,
-        engine: LogIndex,
+        engine: LogId,
         op: F,
     ) -> (StreamId, impl Future<Output = Result<OpOutcome, JsError>> + use<F>) {
         let (id, begun) = self.submit_new(engine, op);
@@ -362,12 +419,12 @@ impl JetStream {
     /// As [`JetStream::begin_new`], for who tries again if the log is busy.
     pub(super) fn submit_new(
         &self,
-        engine: LogIndex,
+        engine: LogId,
         op: impl FnOnce(StreamId) -> Op,
     ) -> (StreamId, Result<oneshot::Receiver<OpResult>, NotTaken>) {
         let _ordered = self.new_ids.lock();
         let id = self.registry.write().fresh_id();
-        (id, begin(&*self.core_port, engine, op(id)))
+        (id, begin(&*self.logs, engine, op(id)))
     }
 
     /// The entry of a stream or error 10059.
@@ -377,39 +434,44 @@ impl JetStream {
 
     /// Which engine a stream belongs to: that of the log that its placement tag `log:NAME` names,
     /// or the default of its storage type.
-    pub(super) fn engine_for(&self, config: &StreamConfig) -> Result<LogIndex, JsError> {
+    pub(super) fn engine_for(&self, config: &StreamConfig) -> Result<LogId, JsError> {
         let tags = config.placement.iter().flat_map(|placement| &placement.tags);
         let mut names = tags.filter_map(|tag| tag.strip_prefix(LOG_TAG));
-        let default = match config.storage {
-            StorageType::File => LogIndex::FILE,
-            StorageType::Memory => LogIndex::MEMORY,
+        let Some(name) = names.next() else {
+            let default = match config.storage {
+                StorageType::File => DEFAULT_LOG,
+                StorageType::Memory => MEMORY_LOG,
+            };
+            return self.log_named(default).ok_or_else(|| self.no_such_log(default));
         };
-        let Some(name) = names.next() else { return Ok(default) };
         if names.any(|other| other != name) {
             return Err(placement_error("a stream lives in one log: give one tag 'log:NAME'"));
         }
         if config.storage == StorageType::Memory {
             return Err(placement_error("a stream of storage 'memory' lives in no other log"));
         }
-        if name == DEFAULT_LOG {
-            return Ok(LogIndex::FILE);
-        }
-        match self.settings.logs.iter().position(|log| log == name) {
-            Some(at) => Ok(LogIndex(LogIndex::FIRST_NAMED + at)),
-            None => {
-                let known =
-                    [DEFAULT_LOG].into_iter().chain(self.settings.logs.iter().map(|s| &**s));
-                let known: Vec<&str> = known.collect();
-                let text =
-                    format!("there is no log {name:?} here; there are: {}", known.join(", "));
-                Err(placement_error(&text))
-            }
-        }
+        let found = self.log_named(name).filter(|_| name != MEMORY_LOG);
+        found.ok_or_else(|| self.no_such_log(name))
     }
 
-    /// All engines.
-    fn engines(&self) -> impl Iterator<Item = LogIndex> + use<> {
-        (0..LogIndex::FIRST_NAMED + self.settings.logs.len()).map(LogIndex)
+    /// The attached log of this name.
+    fn log_named(&self, name: &str) -> Option<LogId> {
+        let attached = self.logs.attached();
+        attached.into_iter().find(|(known, _)| known == name).map(|(_, id)| id)
+    }
+
+    /// The name of a log; empty: it is not attached.
+    pub(super) fn log_name(&self, log: LogId) -> String {
+        let attached = self.logs.attached();
+        attached.into_iter().find(|(_, id)| *id == log).map_or_else(String::new, |(name, _)| name)
+    }
+
+    fn no_such_log(&self, name: &str) -> JsError {
+        let attached = self.logs.attached();
+        let names = attached.iter().map(|(name, _)| name.as_str());
+        let known: Vec<&str> = names.filter(|known| *known != MEMORY_LOG).collect();
+        let known = known.join(", ");
+        placement_error(&format!("there is no log {name:?} here; there are: {known}"))
     }
 
     /// Fills in what only the server knows of a stream: domain, dynamic metadata.
@@ -427,7 +489,7 @@ impl JetStream {
         };
         let moving = self.move_of(account, name);
         if self.engine_for(&info.config).ok() != Some(engine) {
-            let log = self.log_name(engine).to_owned();
+            let log = self.log_name(engine);
             Arc::make_mut(&mut info.config).metadata.insert(HOME_KEY.into(), log);
         }
         if let Some(moving) = moving {
@@ -447,7 +509,7 @@ impl JetStream {
 
     /// The cluster part of `STREAM.INFO`: a leader, even where there is one server.
     pub(super) fn cluster(&self) -> ClusterInfo {
-        ClusterInfo { leader: self.core_port.server_name().to_owned(), ..ClusterInfo::default() }
+        ClusterInfo { leader: self.core.server_name().to_owned(), ..ClusterInfo::default() }
     }
 
     fn add_dynamic_metadata(&self, metadata: &mut Metadata) {
@@ -458,9 +520,9 @@ impl JetStream {
     /// Totals of an account's streams on disk or in buckets, and in memory.
     pub(super) async fn usage(&self, account: Option<AccountId>) -> Result<[Usage; 2], JsError> {
         let mut totals = [Usage::default(); 2];
-        for engine in self.engines() {
+        for (name, engine) in self.logs.attached() {
             if let OpOutcome::Usage(usage) = self.run(engine, Op::Usage { account }).await? {
-                totals[usize::from(engine == LogIndex::MEMORY)].add(&usage);
+                totals[usize::from(name == MEMORY_LOG)].add(&usage);
             }
         }
         Ok(totals)

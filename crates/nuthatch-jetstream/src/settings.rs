@@ -1,8 +1,9 @@
 //! What the service is told by the configuration: limits, accounts, names of logs.
 
-use crate::registry::{DEFAULT_LOG, LogIndex};
+use crate::registry::DEFAULT_LOG;
 use crate::service::{AccountLimits, ServedAccount, ServedAccounts, Settings};
-use nuthatch_server::account::{Accounts, SYSTEM_ACCOUNT_ID};
+use nuthatch_server::account::Accounts;
+use nuthatch_server::account_id::SYSTEM_ACCOUNT_ID;
 use nuthatch_server::options::{AccountJetStream, JetStreamOptions, LogStore, Options, SyncPolicy};
 use nuthatch_server::server::Server;
 use nuthatch_server::version::NATS_VERSION;
@@ -11,19 +12,16 @@ use nuthatch_streams::{AccountBounds, AccountId};
 use rustc_hash::FxHashMap;
 use std::time::Duration;
 
-/// Bounds of accounts in an engine.
+/// Bounds of accounts in the engine of the memory log, or of another one.
 pub(super) fn account_bounds(
     known: &Accounts,
     options: &Options,
-    index: LogIndex,
+    is_memory: bool,
 ) -> FxHashMap<AccountId, AccountBounds> {
     let accounts = options.accounts.iter().filter_map(|account| {
         let own = account.jetstream.as_ref()?;
         let id = known.by_name(&account.name)?.id;
-        let bytes_max = match index {
-            LogIndex::MEMORY => own.max_memory_bytes,
-            _ => own.max_store_bytes,
-        };
+        let bytes_max = if is_memory { own.max_memory_bytes } else { own.max_store_bytes };
         let bounds = AccountBounds {
             bytes_max: bytes_max.unwrap_or(u64::MAX),
             max_ack_pending: own.max_ack_pending.map_or(0, i64::from),
@@ -83,7 +81,6 @@ pub(super) fn settings(server: &Server, options: &Options) -> Settings {
         version: NATS_VERSION.to_owned(),
         limits: server_limits(options),
         accounts: served_accounts(&server.accounts, options),
-        logs: jetstream.logs.iter().map(|log| log.name.clone()).collect(),
         lazy_logs: lazy_logs(jetstream, options.cluster.is_some()),
         max_duplicate_window: jetstream.limits.duplicate_window.map_or(0, nanos),
         consumers: consumer_limits(options),

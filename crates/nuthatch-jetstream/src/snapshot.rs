@@ -174,9 +174,9 @@ impl JetStream {
     /// Description of this server in advisories.
     pub(super) fn place(&self) -> ServerIdentity<'_> {
         ServerIdentity {
-            server: self.core_port.server_name(),
+            server: self.core.server_name(),
             domain: &self.settings.domain,
-            now: self.core_port.now(),
+            now: self.core.now(),
         }
     }
 
@@ -189,7 +189,7 @@ impl JetStream {
         fields: Map<String, serde_json::Value>,
     ) {
         let told = audit::Transfer { from, what, stream, fields };
-        audit::tell_transfer(told, &self.place(), self.core_port.routing(), &self.registry);
+        audit::tell_transfer(told, &self.place(), &*self.core, &self.registry);
     }
 }
 
@@ -213,7 +213,7 @@ pub(super) fn times(start: Time, end: Time) -> Map<String, serde_json::Value> {
 impl Snapshot {
     async fn run(self) {
         let (service, name) = (&self.service, &self.entry.config.name);
-        let start = service.core_port.now();
+        let start = service.core.now();
         let mut fields = Map::new();
         fields.insert("state".to_owned(), json!(self.state));
         service.tell_transfer(&self.from, "snapshot_create", name, fields);
@@ -222,13 +222,13 @@ impl Snapshot {
             Ok(()) => ("NATS/1.0 204\r\n\r\n".to_owned(), String::new()),
             Err(broken) => {
                 if let Broken::Failed(why) = &broken {
-                    service.core_port.say(&format!("the backup of stream {name} failed: {why}"));
+                    service.core.say(&format!("the backup of stream {name} failed: {why}"));
                 }
                 (broken.status(), broken.to_string())
             }
         };
         self.publish(status.as_bytes());
-        let mut fields = times(start, service.core_port.now());
+        let mut fields = times(start, service.core.now());
         if !error.is_empty() {
             fields.insert("error".to_owned(), json!(error));
         }
@@ -239,12 +239,12 @@ impl Snapshot {
     fn publish(&self, headers: &[u8]) {
         let subject = self.request.deliver_subject.as_bytes();
         let message = Message { subject, reply: b"", headers, body: b"" };
-        self.service.core_port.routing().publish(self.from.account, &message);
+        self.service.core.publish(self.from.account, &message);
     }
 
     async fn send(&self) -> Result<(), Broken> {
         let acked = Arc::new(Acked::default());
-        let routing = self.service.core_port.routing();
+        let routing = &*self.service.core;
         let name = &self.entry.config.name;
         let acks = format!("$JS.SNAPSHOT.ACK.{name}.{}", random_id(SUBJECT_ID_CHARS));
         let counter = acked.clone();
@@ -272,7 +272,7 @@ impl Snapshot {
 
     async fn stream(&self, mut chunks: Chunks<'_>) -> Result<(), Broken> {
         chunks.wait_for_interest().await?;
-        let now_ns = self.service.core_port.now().0;
+        let now_ns = self.service.core.now().0;
         let bytes = self.service.transfer_bytes.take(self.from.account, 0);
         let mut bytes = bytes.expect("there is always room for nothing");
         let consumers = self.consumers(&mut bytes).await?;
@@ -358,12 +358,12 @@ impl Snapshot {
 
 impl Chunks<'_> {
     fn has_interest(&self) -> bool {
-        self.service.core_port.routing().listens(self.account, self.to.as_bytes())
+        self.service.core.listens(self.account, self.to.as_bytes())
     }
 
     async fn wait_for_interest(&self) -> Result<(), Broken> {
         let start = Instant::now();
-        let routing = self.service.core_port.routing();
+        let routing = &*self.service.core;
         while !routing.listens_to_just(self.account, self.to.as_bytes()) {
             if start.elapsed() > LITERAL_TIMEOUT && self.has_interest() {
                 return Ok(());
@@ -378,7 +378,7 @@ impl Chunks<'_> {
 
     fn publish(&self, body: &[u8], reply: &[u8]) {
         let message = Message { subject: self.to.as_bytes(), reply, headers: b"", body };
-        self.service.core_port.routing().publish(self.account, &message);
+        self.service.core.publish(self.account, &message);
     }
 
     /// Sends what fills whole chunks and takes it off the front of `bytes`.

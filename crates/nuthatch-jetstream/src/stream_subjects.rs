@@ -145,7 +145,7 @@ impl JetStream {
             return;
         }
         self.in_parts(gone, |registry, part| registry.drop_subjects(account, key, part)).await;
-        self.change(Registry::note_change);
+        self.change(|registry| registry.note_change(account, gone.iter().copied()));
     }
 
     async fn in_parts<'a>(

@@ -3,7 +3,7 @@
 use crate::envelope::{self, Paged, ResponseType, Success};
 use crate::moves::log_tag;
 use crate::pending_changes::{CHANGE_TIMEOUT, Changing, PendingChange};
-use crate::registry::{Entry, LogIndex};
+use crate::registry::Entry;
 use crate::request::{is_empty, parse, parse_optional};
 use crate::service::{
     AccountLimits, Answer, JetStream, described, placement_error, set_stream_metadata, unexpected,
@@ -12,6 +12,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use nuthatch_protocol::js::{StorageType, StreamConfig, StreamInfo, Time};
 use nuthatch_protocol::jserror::JsError;
+use nuthatch_server::jetstream_port::LogId;
 use nuthatch_server::shares::Share;
 use nuthatch_streams::op::{GetMessage, PurgeRequest};
 use nuthatch_streams::validate::{self, Limits};
@@ -489,11 +490,7 @@ impl JetStream {
         Ok(envelope::ok(ResponseType("stream_msg_delete"), &Success::YES))
     }
 
-    async fn stream_outcome(
-        &self,
-        engine: LogIndex,
-        op: Op,
-    ) -> Result<(StreamInfo, usize), JsError> {
+    async fn stream_outcome(&self, engine: LogId, op: Op) -> Result<(StreamInfo, usize), JsError> {
         stream_info_of(self.run(engine, op).await?)
     }
 

@@ -1,10 +1,11 @@
 //! The service without engines: what calls are, what bodies are, who owns a subject.
 
-use crate::registry::{Entry, LogIndex, Registry};
+use crate::registry::{Entry, Registry};
 use crate::request::{Call, is_empty, parse};
 use nuthatch_log::StreamId;
 use nuthatch_protocol::js::{CreateConsumerRequest, StorageType, StreamConfig, Time};
 use nuthatch_protocol::subject::tree::{OverlapSearch, SearchOutcome};
+use nuthatch_server::jetstream_port::LogId;
 use nuthatch_streams::AccountId;
 use std::sync::Arc;
 
@@ -74,7 +75,7 @@ fn entry(id: u32, name: &str, subjects: &[&str]) -> Entry {
     };
     Entry {
         id: StreamId(id),
-        engine: LogIndex::FILE,
+        engine: LogId(1),
         account: AccountId::GLOBAL,
         config: Arc::new(config),
         created: Time(1),
@@ -88,7 +89,7 @@ fn the_registry_routes_and_refuses_overlap() {
     registry.insert(entry(1, "A", &["a.*"]));
     registry.insert(entry(7, "B", &["b.>"]));
     let route = |registry: &Registry, subject: &str| {
-        registry.route(account, subject.as_bytes()).map(|route| route.id.0)
+        registry.route(account, subject.as_bytes()).map(|route| route.stream.0)
     };
     assert_eq!(route(&registry, "a.x"), Some(1));
     assert_eq!(route(&registry, "a.x.y"), None);
@@ -129,4 +130,32 @@ fn the_registry_routes_and_refuses_overlap() {
     assert_ne!(registry.version(), before);
     assert_eq!(route(&registry, "a.x"), None);
     assert_eq!(registry.of_account(account).count(), 1);
+}
+
+#[test]
+fn changes_name_the_subjects_whose_routes_are_others() {
+    let account = AccountId::GLOBAL;
+    let mut registry = Registry::default();
+    let changes = |registry: &Registry, since: u64| {
+        let mut changed = Vec::new();
+        let is_known = registry.changes_since(since, account, &mut changed);
+        let text = |pattern: Box<[u8]>| String::from_utf8_lossy(&pattern).into_owned();
+        is_known.then(|| changed.into_iter().map(text).collect::<Vec<_>>())
+    };
+    registry.insert(entry(1, "A", &["a.*"]));
+    let since = registry.version();
+    registry.insert(entry(2, "B", &["b.>"]));
+    assert_eq!(changes(&registry, since), Some(vec!["b.>".to_owned()]));
+    let since = registry.version();
+    registry.insert(entry(2, "B", &["b.>"]));
+    assert_eq!(changes(&registry, since), Some(vec![]), "what stays is no change of routes");
+    registry.insert(entry(3, "B", &["b.>"]));
+    assert_eq!(changes(&registry, since), Some(vec!["b.>".to_owned(); 2]), "it is elsewhere");
+    let since = registry.version();
+    registry.take(account, "A").expect("it is there");
+    assert_eq!(changes(&registry, since), Some(vec!["a.*".to_owned()]));
+    let many: Vec<String> = (0..100).map(|number| format!("m.{number}")).collect();
+    let many: Vec<&str> = many.iter().map(String::as_str).collect();
+    registry.insert(entry(4, "M", &many));
+    assert_eq!(changes(&registry, since), None, "many subjects count as all");
 }

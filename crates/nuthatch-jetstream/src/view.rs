@@ -107,7 +107,7 @@ impl JetStream {
             self.complete_stream(&mut info);
             let moving = self.move_of(account, &info.config.name);
             let log = self.registry.read().get(account, &info.config.name).map(|e| e.engine);
-            let log = log.map_or("", |engine| self.log_name(engine)).to_owned();
+            let log = log.map_or_else(String::new, |engine| self.log_name(engine));
             let mut consumers =
                 if query.consumers { self.consumers_of(&entry).await } else { Vec::new() };
             consumers.truncate(room.assets);
@@ -233,7 +233,7 @@ fn filter_bytes(info: &ConsumerInfo) -> usize {
 
 impl JsView for JetStream {
     fn logs(&self) -> Vec<JsLog> {
-        self.core_port.logs()
+        self.logs.logs()
     }
 
     fn sample(&self, streams_max: usize, consumers_max: usize) -> BoxFuture<'_, JsSample> {
@@ -281,7 +281,7 @@ impl JsView for JetStream {
     }
 
     fn health(&self) -> JsHealth {
-        self.core_port.health()
+        self.logs.health()
     }
 
     fn check<'a>(

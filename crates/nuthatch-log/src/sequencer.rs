@@ -129,6 +129,12 @@ impl<M: Machine> LogCore<M> {
         &mut self.machine
     }
 
+    /// Identity of the log: the number in its catalog.
+    #[must_use]
+    pub fn log_id(&self) -> u64 {
+        self.log.store.catalog().log_id
+    }
+
     /// Options in force.
     #[must_use]
     pub const fn options(&self) -> &LogOptions {

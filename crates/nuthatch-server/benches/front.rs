@@ -10,7 +10,7 @@ use nuthatch_log::StreamId;
 use nuthatch_protocol::transform::{Destination, Mapping};
 use nuthatch_server::conn::reader::Front;
 use nuthatch_server::jetstream_port::{
-    ApiRequest, JetStreamPort, JsView, LogId, NoJetStream, Peer, SendError, StreamRoute,
+    ApiRequest, JetStreamPort, JsView, LogId, LogSlot, NoJetStream, Peer, SendError, StreamRoute,
 };
 use nuthatch_server::logging::Logger;
 use nuthatch_server::options::{Account, Options};
@@ -46,7 +46,7 @@ impl JetStreamPort for Owner {
         1
     }
     fn route(&self, _account: AccountId, subject: &[u8]) -> Option<StreamRoute> {
-        let route = |number| StreamRoute { engine: LogId(0), stream: StreamId(number) };
+        let route = |number| StreamRoute { log: LogId(0), stream: StreamId(number) };
         if let Some(number) = subject.strip_prefix(b"each.") {
             return Some(route(std::str::from_utf8(number).ok()?.parse().ok()?));
         }
@@ -64,9 +64,9 @@ impl JetStreamPort for Owner {
         self.route(account, subject)
     }
     fn stream_by_name(&self, _account: AccountId, _name: &[u8]) -> Option<StreamRoute> {
-        Some(StreamRoute { engine: LogId(0), stream: StreamId(1) })
+        Some(StreamRoute { log: LogId(0), stream: StreamId(1) })
     }
-    fn stream_name(&self, _account: AccountId, _stream: StreamId) -> Option<String> {
+    fn stream_name(&self, _route: StreamRoute) -> Option<String> {
         None
     }
     fn domain(&self) -> Option<&str> {
@@ -77,7 +77,7 @@ impl JetStreamPort for Owner {
     }
     fn send(
         &self,
-        _engine: LogId,
+        _log: LogId,
         event: Event<Peer>,
         _privileged: bool,
         _seen: u64,
@@ -89,8 +89,11 @@ impl JetStreamPort for Owner {
         }
         Ok(())
     }
-    fn engine_count(&self) -> usize {
-        1
+    fn slots(&self) -> Arc<[LogSlot]> {
+        [LogSlot(0)].into()
+    }
+    fn notify(&self, _slot: LogSlot, _event: Event<Peer>) -> Result<(), SendError> {
+        Ok(())
     }
     fn stop(&self) -> Result<(), String> {
         Ok(())
@@ -211,7 +214,7 @@ fn publish_acks() -> Box<dyn FnMut(u64)> {
     bench.front.handle(&Bytes::from_static(b"PUB own.a _INBOX.a.b 0\r\n\r\n"));
     let (peer, hint) = bench.owner.last.lock().unwrap().take().unwrap();
     assert_ne!(hint, 0);
-    let mut sink = ServerSink::new(bench.server.clone(), LogId(0));
+    let mut sink = ServerSink::new(bench.server.accounts.clone(), LogSlot(0));
     Box::new(move |batches| {
         let body = b"{\"stream\":\"benchstream\",\"seq\":123456}";
         let message = Message { subject: b"_INBOX.a.b", reply: b"", headers: b"", body };
@@ -227,7 +230,7 @@ fn publish_acks() -> Box<dyn FnMut(u64)> {
 
 fn deliveries() -> Box<dyn FnMut(u64)> {
     let bench = Bench::new();
-    let mut sink = ServerSink::new(bench.server.clone(), LogId(0));
+    let mut sink = ServerSink::new(bench.server.accounts.clone(), LogSlot(0));
     let mut target = sink.resolve(AccountId::GLOBAL, b"core", b"").unwrap();
     Box::new(move |batches| {
         let delivery = Delivery {

@@ -1,7 +1,9 @@
 //! Accounts: separate subject spaces inside one server.
 
+use crate::account_id::{SYSTEM_ACCOUNT_ID, named_account_id};
 use crate::account_imports::AccountImports;
 use crate::interest::Interest;
+use crate::log_id::{LogSlot, SlotSet};
 use crate::mapping::Mappings;
 use crate::options::{AccountLimits, GLOBAL_ACCOUNT, Options};
 use arc_swap::ArcSwap;
@@ -13,11 +15,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use tokio::sync::Semaphore;
 
-/// Identity of the system account.
-pub const SYSTEM_ACCOUNT_ID: AccountId = AccountId(1);
-/// Ids of configured accounts have this bit; streams carry them, so they must not depend on the
-/// order of the configuration.
-const NAMED_ACCOUNT_BIT: u32 = 0x8000_0000;
 /// Deliver subjects without a listener that are remembered per account. Beyond that every new
 /// subscription is reported to the engines as a possible change.
 const WAITING_MAX: usize = 16 * 1024;
@@ -53,7 +50,7 @@ pub struct Account {
 /// Deliver subjects that engines care about.
 #[derive(Debug, Default)]
 pub struct Watch {
-    waiting: Mutex<FxHashMap<Box<[u8]>, u32>>,
+    waiting: Mutex<FxHashMap<Box<[u8]>, SlotSet>>,
     waiting_count: AtomicUsize,
     overflowed: AtomicBool,
     /// Targets that engines hold: their loss is worth a notice.
@@ -65,25 +62,25 @@ pub struct Watch {
 pub enum Awaited {
     /// No engine.
     No,
-    /// The engines in this bit set wait for exactly this subject.
-    Exactly(u32),
+    /// The engines of these logs wait for exactly this subject.
+    Exactly(SlotSet),
     /// Perhaps all.
     Perhaps,
 }
 
 impl Watch {
-    /// An engine found no subscriber on `subject` and is told of the first one that comes.
-    pub fn wait_for(&self, subject: &[u8], engine_bit: u32) {
+    /// The engine of a log found no subscriber on `subject` and is told of the first one that comes.
+    pub fn wait_for(&self, subject: &[u8], slot: LogSlot) {
         let mut waiting = self.waiting.lock();
-        if let Some(bits) = waiting.get_mut(subject) {
-            *bits |= engine_bit;
+        if let Some(slots) = waiting.get_mut(subject) {
+            slots.insert(slot);
             return;
         }
         if waiting.len() >= WAITING_MAX {
             self.overflowed.store(true, Ordering::Relaxed);
             return;
         }
-        waiting.insert(subject.into(), engine_bit);
+        waiting.insert(subject.into(), SlotSet::from_iter([slot]));
         self.waiting_count.store(waiting.len(), Ordering::Relaxed);
     }
 
@@ -103,9 +100,9 @@ impl Watch {
                 || waiting.keys().any(|subject| matches(pattern, subject));
             return if concerned { Awaited::Perhaps } else { Awaited::No };
         }
-        let Some(bits) = waiting.remove(pattern) else { return Awaited::No };
+        let Some(slots) = waiting.remove(pattern) else { return Awaited::No };
         self.waiting_count.store(waiting.len(), Ordering::Relaxed);
-        Awaited::Exactly(bits)
+        Awaited::Exactly(slots)
     }
 
     /// An engine took hold of a target.
@@ -252,12 +249,4 @@ impl Accounts {
         all.append(&mut named);
         all
     }
-}
-
-/// FNV-1a of the name: the same in every run, whatever the order of the configuration.
-pub(crate) fn named_account_id(name: &str) -> AccountId {
-    let hash = name
-        .bytes()
-        .fold(0x811c_9dc5_u32, |hash, byte| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193));
-    AccountId(hash | NAMED_ACCOUNT_BIT)
 }

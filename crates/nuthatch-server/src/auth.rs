@@ -1,100 +1,18 @@
 //! Authentication: a client's credentials against the configuration.
 
+use crate::identity::{CertificateLogin, Credentials, Identity, Origin, Rights};
 use crate::operator::{Denial, Operator, Settings};
 use crate::options::{self, ConnectionType, Options, Secret};
 use crate::signature;
 use crate::tls::peer::{PeerCertificate, UserNames};
 use rustc_hash::FxHashMap;
 use std::collections::BTreeSet;
-use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::SystemTime;
 
 pub use self::gate::SlowChecks;
-pub use self::grant::Grant;
-pub use self::permissions::{Allowed, Rights, SubjectFilter};
 
 mod gate;
-mod grant;
-mod permissions;
-
-/// Credentials that a client presents.
-#[derive(Clone, Default)]
-pub struct Credentials {
-    /// `user`.
-    pub user: String,
-    /// `pass`.
-    pub password: String,
-    /// `auth_token`.
-    pub token: String,
-    /// `nkey`.
-    pub nkey: String,
-    /// `sig`: base64 of the signature over the nonce.
-    pub signature: String,
-    /// `jwt`.
-    pub jwt: String,
-    /// How it connects.
-    pub origin: Origin,
-}
-
-/// What the connection shows of a client beside its credentials.
-#[derive(Clone, Default)]
-pub struct Origin {
-    /// It speaks websocket.
-    pub is_websocket: bool,
-    /// It is another server.
-    pub is_leaf: bool,
-    /// Its address.
-    pub address: Option<IpAddr>,
-    /// The user of those without credentials, where the listener has one of its own.
-    pub no_auth_user: Option<String>,
-    /// Whether its certificate names the user (`verify_and_map`).
-    pub certificate: CertificateLogin,
-}
-
-impl Origin {
-    pub(crate) fn kind(&self) -> ConnectionType {
-        match (self.is_leaf, self.is_websocket) {
-            (true, _) => ConnectionType::Leafnode,
-            (false, true) => ConnectionType::Websocket,
-            (false, false) => ConnectionType::Standard,
-        }
-    }
-}
-
-/// Whether a client's certificate says who it is.
-#[derive(Clone, Default)]
-pub enum CertificateLogin {
-    /// It does not.
-    #[default]
-    Unused,
-    /// It would, but none was shown.
-    Missing,
-    /// It does.
-    Shown(Arc<PeerCertificate>),
-}
-
-impl Credentials {
-    fn is_empty(&self) -> bool {
-        self.user.is_empty()
-            && self.password.is_empty()
-            && self.token.is_empty()
-            && self.nkey.is_empty()
-    }
-}
-
-/// An authenticated identity.
-#[derive(Clone, Default)]
-pub struct Identity {
-    /// User name or public nkey; empty without authentication. Tokens are not shown.
-    pub user: String,
-    /// Name of its account.
-    pub account: String,
-    /// Its permissions; `None`: unrestricted.
-    pub rights: Option<Arc<Rights>>,
-    /// Content of its token; `None` outside of operator mode.
-    pub grant: Option<Arc<Grant>>,
-}
 
 #[derive(PartialEq, Eq)]
 enum Proof {
@@ -382,13 +300,6 @@ impl<'a> UserNames<'a> for Mapped<'a> {
         let mut names: Vec<&str> = users.map(|(name, _)| name.as_str()).collect();
         names.sort_unstable();
         names
-    }
-}
-
-impl Identity {
-    fn global(user: &str) -> Self {
-        let (user, account) = (user.to_owned(), options::GLOBAL_ACCOUNT.to_owned());
-        Self { user, account, ..Self::default() }
     }
 }
 

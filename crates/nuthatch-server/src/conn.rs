@@ -4,16 +4,19 @@
 
 use crate::account::Account;
 use crate::account_imports;
-use crate::auth::{CertificateLogin, Grant, Origin, Rights};
-use crate::jetstream_port::LOGS_MAX;
+use crate::close_reason::CloseReason;
+use crate::identity::CertificateLogin;
+use crate::identity::Grant;
+use crate::identity::Origin;
+use crate::identity::Rights;
 use crate::leaf::Link;
+use crate::log_id::LogSlot;
 use crate::outbox::{Appended, Outbox, Tally};
 use crate::server::Server;
 use crate::slice::Deadline;
 use crate::subscription::Subscription;
-use crate::system::events;
-use crate::tls::peer::PeerCertificate;
-use crate::websocket::Upgrade;
+use crate::tls::TlsInfo;
+use crate::websocket::{self, Upgrade};
 use nuthatch_protocol::wire::write;
 use nuthatch_streams::Event;
 use parking_lot::Mutex;
@@ -21,14 +24,15 @@ use rustc_hash::FxHashMap;
 use std::collections::hash_map::IntoValues;
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant, SystemTime};
 use tokio::net::TcpStream;
 
 pub use self::backlog::BacklogBytes;
 pub(crate) use self::leaf::LeafSide;
-pub use self::reason::CloseReason;
+use self::mux::MuxRoutes;
 use self::replies::ReplyTracker;
+use self::waiting_logs::WaitingLogs;
 
 mod backlog;
 mod call_order;
@@ -39,17 +43,18 @@ pub mod front;
 mod intake;
 mod js_traffic;
 mod leaf;
+pub mod mux;
 mod publish;
 #[doc(hidden)]
 pub mod reader;
-mod reason;
 mod refusal;
 mod replies;
 mod subscribe;
 pub(crate) mod subscription_bytes;
+pub mod system_port;
+mod user_info;
+mod waiting_logs;
 pub(crate) mod writer;
-
-const _: () = assert!(LOGS_MAX <= 32, "a connection keeps one bit per engine in a u32");
 
 /// A connection with so many subscriptions ends them when no other one does.
 const MANY_SUBSCRIPTIONS: usize = 512;
@@ -139,19 +144,6 @@ pub enum Transport {
     Leaf,
 }
 
-/// Parameters that TLS negotiated.
-#[derive(Clone, Debug)]
-pub struct TlsInfo {
-    /// Protocol version as Go writes it.
-    pub version: String,
-    /// Cipher suite.
-    pub cipher: String,
-    /// The handshake came before INFO.
-    pub first: bool,
-    /// The certificate that the client has shown.
-    pub peer: Option<Arc<PeerCertificate>>,
-}
-
 /// A client connection. Shared by its tasks, its subscriptions and whatever answers it.
 pub struct Connection {
     /// Its number, unique in the life of the server, from 1.
@@ -164,6 +156,8 @@ pub struct Connection {
     pub since: SystemTime,
     /// Bytes that wait to be written.
     pub outbox: Outbox,
+    /// Where replies to its inboxes go.
+    pub mux: MuxRoutes,
     /// Messages and bytes it sent. Written by its reader only.
     pub received: Counters,
     /// Parameters that TLS negotiated.
@@ -186,8 +180,8 @@ pub struct Connection {
     socket: Mutex<Option<Arc<TcpStream>>>,
     /// State of a leaf node, if it is one.
     pub link: std::sync::OnceLock<Link>,
-    /// Engines to tell when the outbox has drained, one bit each.
-    waiting_engines: AtomicU32,
+    /// Logs whose engines are told when the outbox has drained.
+    waiting_logs: WaitingLogs,
     /// The system account was told that it came.
     pub(crate) announced: AtomicBool,
     /// Wakes the writer's timers when the client has connected.
@@ -245,6 +239,7 @@ impl Connection {
             transport,
             since: SystemTime::now(),
             outbox: Outbox::new(limit),
+            mux: MuxRoutes::default(),
             received: Counters::default(),
             tls: std::sync::OnceLock::new(),
             last_active_ms: AtomicU64::new(server.uptime_ms()),
@@ -259,7 +254,7 @@ impl Connection {
             replies: Mutex::new(None),
             socket: Mutex::new(None),
             link: std::sync::OnceLock::new(),
-            waiting_engines: AtomicU32::new(0),
+            waiting_logs: WaitingLogs::default(),
             announced: AtomicBool::new(false),
             connected: tokio::sync::Notify::new(),
             reader_done: tokio::sync::Notify::new(),
@@ -357,9 +352,10 @@ impl Connection {
             self.outbox.append(&mut bytes, Tally::default());
         }
         if reason.is_refusal() {
-            events::refused(self, reason);
+            self.server.system().refused(self, reason);
         }
         self.outbox.close(!reason.drops_pending());
+        self.mux.close();
         let socket = self.socket.lock().take();
         if let Some(socket) = socket
             && reason.drops_pending()
@@ -383,15 +379,15 @@ impl Connection {
     }
 
     /// True if engines may deliver to it; if not, the engine is told when they may.
-    pub fn ready(&self, engine_bit: u32) -> bool {
+    pub fn ready(&self, slot: LogSlot) -> bool {
         let limit = self.outbox.limit();
         if self.outbox.pending() <= limit / READY_SHARE {
             return true;
         }
-        self.waiting_engines.fetch_or(engine_bit, Ordering::SeqCst);
+        self.waiting_logs.add(slot);
         // It may have drained between the two: then the engine would not be told otherwise.
         if self.outbox.pending() <= limit / RESUME_SHARE || !self.is_open() {
-            self.waiting_engines.fetch_and(!engine_bit, Ordering::SeqCst);
+            self.waiting_logs.remove(slot);
             return true;
         }
         false
@@ -400,7 +396,7 @@ impl Connection {
     /// To be called after bytes have left the outbox.
     #[inline]
     pub(crate) fn after_write(&self) {
-        if self.waiting_engines.load(Ordering::SeqCst) != 0 {
+        if self.waiting_logs.any() {
             self.wake_engines(false);
         }
     }
@@ -409,8 +405,8 @@ impl Connection {
         if !closed && self.outbox.pending() > self.outbox.limit() / RESUME_SHARE {
             return;
         }
-        let bits = self.waiting_engines.swap(0, Ordering::SeqCst);
-        self.server.send_to_engines(bits, || Event::Writable);
+        let logs = self.waiting_logs.take();
+        self.server.tell_logs(logs, || Event::Writable);
     }
 
     /// After the users have changed from `old`: closes it if its user is gone, may do other things
@@ -426,6 +422,16 @@ impl Connection {
         ) {
             let text = Some("Authorization Violation");
             self.close(CloseReason::AuthenticationViolation, text);
+        }
+    }
+
+    /// After the accounts of an operator have changed: closes it if its token counts no longer.
+    pub(crate) fn recheck_grant(&self) {
+        let session = self.session();
+        if let (Some(operator), Some(grant)) = (self.server.operator(), &session.grant)
+            && let Some((reason, text)) = operator.must_go(grant)
+        {
+            self.close(reason, text);
         }
     }
 
@@ -546,6 +552,25 @@ impl Connection {
             let rtt = sent_at.elapsed().max(Duration::from_nanos(1));
             self.rtt_ns.store(rtt.as_nanos() as u64, Ordering::Relaxed);
         }
+    }
+}
+
+impl websocket::Owner for Connection {
+    fn max_payload_bytes(&self) -> usize {
+        self.server.options().limits.max_payload_bytes
+    }
+
+    fn wake_writer(&self) {
+        self.outbox.wake();
+    }
+
+    fn broken(&self, reason: CloseReason, why: std::fmt::Arguments<'_>) {
+        self.server.log.error(format_args!("{self} - {why}"));
+        self.close(reason, None);
+    }
+
+    fn close_reason(&self) -> Option<CloseReason> {
+        Self::close_reason(self)
     }
 }
 

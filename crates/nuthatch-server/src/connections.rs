@@ -1,6 +1,7 @@
 //! The table of connections: those that are open, and the last ones that were closed.
 
-use crate::conn::{CloseReason, Connection};
+use crate::close_reason::CloseReason;
+use crate::conn::Connection;
 use crate::outbox::Tally;
 use nuthatch_streams::AccountId;
 use parking_lot::Mutex;

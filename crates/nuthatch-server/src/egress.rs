@@ -111,7 +111,11 @@ impl EgressBatch {
     /// Delivers to one subscription, unless it is over. Returns whether it was taken.
     #[inline]
     pub fn deliver(&mut self, sub: &Arc<Subscription>, message: &Outgoing<'_>) -> bool {
-        if sub.denied.as_ref().is_some_and(|denied| denied.covers(message.subject, sub)) {
+        if sub
+            .denied
+            .as_ref()
+            .is_some_and(|denied| denied.covers(message.subject, sub.queue.as_deref()))
+        {
             return false;
         }
         match sub.admit() {

@@ -1,8 +1,7 @@
 //! INFO: the server's description for its clients.
 
+use crate::account_id::SYSTEM_ACCOUNT_ID;
 use crate::conn::{Connection, Session, Transport};
-use crate::server::Server;
-use crate::version::{API_LEVEL, NATS_VERSION};
 use nuthatch_protocol::wire::write;
 use serde::Serialize;
 use std::sync::atomic::Ordering;
@@ -18,80 +17,50 @@ fn is_zero(value: &u32) -> bool {
 /// INFO, in the order in which nats-server writes its fields.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct ServerInfo {
-    server_id: String,
-    server_name: String,
-    version: &'static str,
-    proto: u8,
+    pub(crate) server_id: String,
+    pub(crate) server_name: String,
+    pub(crate) version: &'static str,
+    pub(crate) proto: u8,
     #[serde(skip_serializing_if = "str::is_empty")]
-    git_commit: &'static str,
-    go: &'static str,
-    host: String,
-    port: u16,
-    headers: bool,
+    pub(crate) git_commit: &'static str,
+    pub(crate) go: &'static str,
+    pub(crate) host: String,
+    pub(crate) port: u16,
+    pub(crate) headers: bool,
     #[serde(skip_serializing_if = "is_false")]
-    auth_required: bool,
+    pub(crate) auth_required: bool,
     #[serde(skip_serializing_if = "is_false")]
-    tls_required: bool,
+    pub(crate) tls_required: bool,
     #[serde(skip_serializing_if = "is_false")]
-    tls_verify: bool,
+    pub(crate) tls_verify: bool,
     #[serde(skip_serializing_if = "is_false")]
-    tls_available: bool,
-    max_payload: usize,
+    pub(crate) tls_available: bool,
+    pub(crate) max_payload: usize,
     #[serde(skip_serializing_if = "is_false")]
-    jetstream: bool,
+    pub(crate) jetstream: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
-    client_id: Option<u64>,
+    pub(crate) client_id: Option<u64>,
     #[serde(skip_serializing_if = "String::is_empty")]
-    client_ip: String,
+    pub(crate) client_ip: String,
     #[serde(skip_serializing_if = "str::is_empty")]
-    nonce: String,
+    pub(crate) nonce: String,
     #[serde(skip_serializing_if = "Option::is_none")]
-    domain: Option<String>,
+    pub(crate) domain: Option<String>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    connect_urls: Vec<String>,
+    pub(crate) connect_urls: Vec<String>,
     #[serde(skip_serializing_if = "is_false")]
-    ldm: bool,
+    pub(crate) ldm: bool,
     #[serde(skip_serializing_if = "is_false")]
-    connect_info: bool,
+    pub(crate) connect_info: bool,
     #[serde(skip_serializing_if = "String::is_empty")]
-    remote_account: String,
+    pub(crate) remote_account: String,
     #[serde(skip_serializing_if = "is_false")]
-    acc_is_sys: bool,
+    pub(crate) acc_is_sys: bool,
     #[serde(skip_serializing_if = "is_zero")]
-    api_lvl: u32,
+    pub(crate) api_lvl: u32,
 }
 
 impl ServerInfo {
-    /// INFO for any connection.
-    #[must_use]
-    pub fn of(server: &Server) -> Self {
-        let options = server.options();
-        let port = server.client_port.load(Ordering::Relaxed);
-        let jetstream = options.jetstream.enabled;
-        Self {
-            server_id: server.id.clone(),
-            server_name: server.name.clone(),
-            version: NATS_VERSION,
-            proto: 1,
-            git_commit: "",
-            go: concat!("nuthatch-", env!("CARGO_PKG_VERSION")),
-            host: options.host.clone(),
-            port,
-            headers: true,
-            auth_required: server.auth().asks(),
-            tls_required: options.tls.is_some() && !options.allow_non_tls,
-            tls_available: options.tls.is_some(),
-            tls_verify: options.tls.as_ref().is_some_and(|tls| tls.verify),
-            max_payload: options.limits.max_payload_bytes,
-            jetstream,
-            domain: options.jetstream.domain.clone().filter(|_| jetstream),
-            connect_urls: connect_urls(server),
-            ldm: server.lame_duck.load(Ordering::Relaxed),
-            api_lvl: API_LEVEL,
-            ..Self::default()
-        }
-    }
-
     /// As a lame duck says it.
     #[must_use]
     pub fn as_lame_duck(mut self) -> Self {
@@ -120,7 +89,7 @@ impl ServerInfo {
             (self.tls_required, self.tls_available) = (tls.is_some(), tls.is_some());
             self.tls_verify = tls.is_some_and(|tls| tls.verify);
             self.auth_required &= websocket.no_auth_user.is_none();
-            self.connect_urls = advertised(server, &websocket.advertise, self.port);
+            self.connect_urls = server.advertised(&websocket.advertise, self.port);
         }
         self
     }
@@ -134,10 +103,10 @@ impl ServerInfo {
 
     /// For a connection that has just got its first PONG.
     #[must_use]
-    pub fn for_session(mut self, server: &Server, session: &Session) -> Self {
+    pub fn for_session(mut self, session: &Session) -> Self {
         self.connect_info = true;
         self.remote_account.clone_from(&session.account.name);
-        self.acc_is_sys = session.account.id == server.accounts.system().id;
+        self.acc_is_sys = session.account.id == SYSTEM_ACCOUNT_ID;
         self
     }
 
@@ -149,26 +118,4 @@ impl ServerInfo {
         write::push_info(&mut out, &json);
         out
     }
-}
-
-/// Addresses under which clients reach this server: only an advertised one. A lame duck names none.
-pub fn connect_urls(server: &Server) -> Vec<String> {
-    let options = server.options();
-    advertised(server, &options.client_advertise, server.client_port.load(Ordering::Relaxed))
-}
-
-fn advertised(server: &Server, address: &Option<String>, port: u16) -> Vec<String> {
-    if server.lame_duck.load(Ordering::Relaxed) {
-        return Vec::new();
-    }
-    match address {
-        Some(address) if has_port(address) => vec![address.clone()],
-        Some(host) => vec![format!("{host}:{port}")],
-        None => Vec::new(),
-    }
-}
-
-fn has_port(address: &str) -> bool {
-    let after_host = address.rsplit_once(']').map_or(address, |(_, rest)| rest);
-    after_host.rsplit_once(':').is_some_and(|(_, port)| port.parse::<u16>().is_ok())
 }

@@ -3,6 +3,7 @@
 //! Whoever matches caches the result under [`Interest::version`], which changes with every
 //! subscription that comes or goes.
 
+use crate::change_log::ChangeLog;
 use crate::conn::Connection;
 use crate::leaf::table::LeafTable;
 use crate::subscription::Subscription;
@@ -42,7 +43,10 @@ pub type Matched = MatchResult<SubRef>;
 #[derive(Default)]
 pub struct Interest {
     tree: RwLock<SubjectTree<SubRef>>,
+    /// Of the newest change in `changes`; set while those are locked.
     version: AtomicU64,
+    /// What has changed lately.
+    changes: Mutex<ChangeLog<()>>,
     count: AtomicUsize,
     inserts: AtomicU64,
     matches: AtomicU64,
@@ -135,7 +139,21 @@ impl Interest {
 
     /// Everything that was cached is to be matched again: a configuration has changed.
     pub fn touch(&self) {
-        self.version.fetch_add(1, Ordering::Release);
+        self.note_change(None);
+    }
+
+    /// Appends the patterns of subscriptions that have come or gone since [`Interest::version`] was
+    /// `version`. `false`: any match may differ.
+    pub fn changes_since(&self, version: u64, changed: &mut Vec<Box<[u8]>>) -> bool {
+        self.changes.lock().since(version, (), changed)
+    }
+
+    /// Matches of subjects that `pattern` selects may differ from now on; `None`: of any.
+    fn note_change(&self, pattern: Option<&[u8]>) {
+        let mut changes = self.changes.lock();
+        let version = self.version.load(Ordering::Relaxed) + 1;
+        changes.note(version, (), pattern);
+        self.version.store(version, Ordering::Release);
     }
 
     /// Number of subscriptions.
@@ -173,7 +191,7 @@ impl Interest {
         // Before the version: whoever has read the new one sees this too.
         self.first.counter(&sub.subject).fetch_add(1, Ordering::SeqCst);
         fence(Ordering::SeqCst);
-        self.version.fetch_add(1, Ordering::Release);
+        self.note_change(Some(&sub.subject));
         if self.has_leafs() {
             self.leafs.lock().changed(&sub, sub.weight());
         }
@@ -190,7 +208,7 @@ impl Interest {
         let reserved = usize::from(may_see_reserved(&sub.subject));
         self.reserved.fetch_sub(reserved, Ordering::Relaxed);
         self.first.counter(&sub.subject).fetch_sub(1, Ordering::Release);
-        self.version.fetch_add(1, Ordering::Release);
+        self.note_change(Some(&sub.subject));
         if self.has_leafs() {
             self.leafs.lock().changed(sub, -sub.weight());
         }

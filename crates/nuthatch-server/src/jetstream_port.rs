@@ -7,6 +7,7 @@ pub mod reroute;
 
 use crate::account::Accounts;
 use crate::conn::Connection;
+pub use crate::log_id::{LogId, LogSlot, StreamRoute};
 use crate::options::Options;
 use bytes::Bytes;
 use nuthatch_log::StreamId;
@@ -20,22 +21,6 @@ use tokio::sync::{oneshot, watch};
 
 /// The connection an event came from: what engines hand back to the sink with their answers.
 pub type Peer = Arc<Connection>;
-
-/// A log's engine: its index in the server's list of logs.
-#[derive(Clone, Copy, PartialEq, Eq, Hash, Default, Debug)]
-pub struct LogId(pub u8);
-
-/// Most logs (so engines) a server has; connections keep one bit for each.
-pub const LOGS_MAX: usize = 32;
-
-/// Location of a stream.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct StreamRoute {
-    /// Whose queue takes its events.
-    pub engine: LogId,
-    /// Its identity there.
-    pub stream: StreamId,
-}
 
 /// Why an event was not taken.
 pub enum SendError {
@@ -78,6 +63,17 @@ pub trait JetStreamPort: Send + Sync + 'static {
     /// differently than before; read once per message, so it must be one atomic load.
     fn version(&self) -> u64;
 
+    /// Appends patterns of the subjects of an account whose routes may have changed since
+    /// [`JetStreamPort::version`] was `version`. `false`: any route may have.
+    fn changes_since(
+        &self,
+        _version: u64,
+        _account: AccountId,
+        _changed: &mut Vec<Box<[u8]>>,
+    ) -> bool {
+        false
+    }
+
     /// The stream that owns a subject to publish to.
     fn route(&self, account: AccountId, subject: &[u8]) -> Option<StreamRoute>;
 
@@ -102,7 +98,7 @@ pub trait JetStreamPort: Send + Sync + 'static {
     }
 
     /// The name of a stream, for error answers.
-    fn stream_name(&self, account: AccountId, stream: StreamId) -> Option<String>;
+    fn stream_name(&self, route: StreamRoute) -> Option<String>;
 
     /// The JetStream domain, if one is configured: `$JS.<domain>.API.…` is then ours too.
     fn domain(&self) -> Option<&str>;
@@ -115,11 +111,11 @@ pub trait JetStreamPort: Send + Sync + 'static {
     fn api_request(&self, request: ApiRequest) -> Option<oneshot::Receiver<()>>;
 
     /// New location of a stream that moved away from this one; `None` if it did not.
-    fn moved(&self, _engine: LogId, _stream: StreamId) -> Option<StreamRoute> {
+    fn moved(&self, _log: LogId, _stream: StreamId) -> Option<StreamRoute> {
         None
     }
 
-    /// Queues an event for an engine. `seen` is a [`JetStreamPort::version`] that was read
+    /// Queues an event for a log. `seen` is a [`JetStreamPort::version`] that was read
     /// before the event's streams were looked up, or 0 if nobody knows: what is sent by routes from
     /// before a move goes where its streams are now.
     ///
@@ -128,14 +124,21 @@ pub trait JetStreamPort: Send + Sync + 'static {
     /// interest, writable) are taken even by a full queue, up to the queue's second bound.
     fn send(
         &self,
-        engine: LogId,
+        log: LogId,
         event: Event<Peer>,
         privileged: bool,
         seen: u64,
     ) -> Result<(), SendError>;
 
-    /// Engines that exist, so that interest changes reach all of them.
-    fn engine_count(&self) -> usize;
+    /// The logs that are attached at present: changes of interest reach all of them.
+    fn slots(&self) -> Arc<[LogSlot]>;
+
+    /// Tells the engine of an attached log that somebody listens or takes more; it gets past a full
+    /// queue. A log that is not attached any more hears nothing.
+    ///
+    /// # Errors
+    /// [`SendError`] with the event, if there is no room for that either, or the queue is closed.
+    fn notify(&self, slot: LogSlot, event: Event<Peer>) -> Result<(), SendError>;
 
     /// Subjects that JetStream takes of an account without a subscription, as patterns: those of
     /// streams, acknowledgements, and with a domain the API.
@@ -368,7 +371,7 @@ impl JetStreamPort for NoJetStream {
         None
     }
 
-    fn stream_name(&self, _account: AccountId, _stream: StreamId) -> Option<String> {
+    fn stream_name(&self, _route: StreamRoute) -> Option<String> {
         None
     }
 
@@ -382,7 +385,7 @@ impl JetStreamPort for NoJetStream {
 
     fn send(
         &self,
-        _engine: LogId,
+        _log: LogId,
         event: Event<Peer>,
         _privileged: bool,
         _seen: u64,
@@ -390,8 +393,12 @@ impl JetStreamPort for NoJetStream {
         Err(SendError::Closed(event))
     }
 
-    fn engine_count(&self) -> usize {
-        0
+    fn slots(&self) -> Arc<[LogSlot]> {
+        Arc::default()
+    }
+
+    fn notify(&self, _slot: LogSlot, event: Event<Peer>) -> Result<(), SendError> {
+        Err(SendError::Closed(event))
     }
 
     fn stop(&self) -> Result<(), String> {

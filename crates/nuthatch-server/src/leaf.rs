@@ -13,12 +13,11 @@
 
 use crate::account::Account;
 use crate::auth::Authenticator;
-use crate::conn::{CloseReason, Connection};
+use crate::close_reason::CloseReason;
+use crate::conn::Connection;
 use crate::connections::Connections;
 use crate::options::Options;
 use crate::server::Server;
-use crate::system::events;
-use arc_swap::ArcSwapOption;
 use parking_lot::Mutex;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU16, AtomicU64, Ordering};
@@ -26,7 +25,6 @@ use std::time::Duration;
 use tokio::net::TcpListener;
 
 pub mod accept;
-pub mod credentials;
 pub(crate) mod dial;
 pub(crate) mod forward;
 mod handed;
@@ -51,8 +49,6 @@ pub struct Leafs {
     pub connections: Connections,
     /// The port that other servers connect to; 0 without.
     pub port: AtomicU16,
-    /// TLS of the listener, if configured.
-    pub tls: ArcSwapOption<rustls::ServerConfig>,
     /// Closed for being too slow so far.
     pub slow_consumers: AtomicU64,
     /// Closed as stale so far.
@@ -72,7 +68,6 @@ impl Leafs {
         Self {
             connections: Connections::new(0),
             port: AtomicU16::new(0),
-            tls: ArcSwapOption::empty(),
             slow_consumers: AtomicU64::new(0),
             stale: AtomicU64::new(0),
             auth: leafs.and_then(|leafs| Authenticator::of_leafs(&leafs.auth)).map(Arc::new),
@@ -157,7 +152,7 @@ pub(crate) fn join(conn: &Arc<Connection>, link: Link) -> bool {
     if !conn.is_open() {
         leave(conn);
     }
-    events::leaf_connected(conn);
+    server.system().leaf_connected(conn);
     true
 }
 

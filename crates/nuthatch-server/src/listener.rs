@@ -1,25 +1,24 @@
-//! Accepting clients.
+//! Accepting clients, over TCP and over websocket.
 
+pub mod websocket;
+
+use crate::close_reason::CloseReason;
 use crate::conn::reader::ConnReader;
-use crate::conn::{CloseReason, Connection, TlsInfo, Transport, writer};
+use crate::conn::{Connection, Transport, writer};
 use crate::info::ServerInfo;
 use crate::options::{HandshakeFirst, Options};
 use crate::random::new_nonce;
 use crate::server::Server;
+use crate::socket::{Socket, accept_each};
+use crate::tls::TlsInfo;
 use crate::tls::{self, Secure};
-use std::io;
 use std::net::SocketAddr;
-use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::task::{Context, Poll, ready};
 use std::time::{Duration, Instant};
-use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt, ReadBuf};
+use tokio::io::AsyncWriteExt;
 use tokio::net::{TcpListener, TcpStream};
 
-/// After a failure to accept (too many open files, say) try again so much later.
-const ACCEPT_PAUSE: Duration = Duration::from_millis(10);
-const ACCEPT_PAUSE_MAX: Duration = Duration::from_secs(1);
 /// First byte of a TLS handshake record.
 const TLS_HANDSHAKE: u8 = 0x16;
 /// Error for a client that comes when `connection_rate_limit` is reached, and how long it has to
@@ -27,116 +26,10 @@ const TLS_HANDSHAKE: u8 = 0x16;
 const THROTTLED: &[u8] = b"-ERR 'Connection throttling is active. Please try again later.'\r\n";
 const THROTTLED_TIME: Duration = Duration::from_secs(1);
 
-/// A socket that is read by one task and written by others.
-pub struct Socket(pub Arc<TcpStream>);
-
-impl AsyncRead for Socket {
-    fn poll_read(
-        self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        buf: &mut ReadBuf<'_>,
-    ) -> Poll<io::Result<()>> {
-        loop {
-            ready!(self.0.poll_read_ready(cx))?;
-            match self.0.try_read_buf(&mut Unfilled(buf)) {
-                Ok(_) => return Poll::Ready(Ok(())),
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-                Err(error) => return Poll::Ready(Err(error)),
-            }
-        }
-    }
-}
-
-/// A [`ReadBuf`] as a `BufMut`.
-struct Unfilled<'a, 'b>(&'a mut ReadBuf<'b>);
-
-// SAFETY: `advance_mut` counts bytes that the caller has initialised in `chunk_mut`, which is
-// exactly what `assume_init` and `advance` of `ReadBuf` ask for.
-unsafe impl bytes::BufMut for Unfilled<'_, '_> {
-    fn remaining_mut(&self) -> usize {
-        self.0.remaining()
-    }
-
-    unsafe fn advance_mut(&mut self, count: usize) {
-        // SAFETY: the caller has initialised `count` bytes.
-        unsafe { self.0.assume_init(count) };
-        self.0.advance(count);
-    }
-
-    fn chunk_mut(&mut self) -> &mut bytes::buf::UninitSlice {
-        // SAFETY: nothing uninitialised is ever read through an `UninitSlice`.
-        bytes::buf::UninitSlice::uninit(unsafe { self.0.unfilled_mut() })
-    }
-}
-
-impl AsyncWrite for Socket {
-    fn poll_write(
-        self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        buf: &[u8],
-    ) -> Poll<io::Result<usize>> {
-        self.poll_write_vectored(cx, &[io::IoSlice::new(buf)])
-    }
-
-    fn poll_write_vectored(
-        self: Pin<&mut Self>,
-        cx: &mut Context<'_>,
-        bufs: &[io::IoSlice<'_>],
-    ) -> Poll<io::Result<usize>> {
-        loop {
-            ready!(self.0.poll_write_ready(cx))?;
-            match self.0.try_write_vectored(bufs) {
-                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-                done => return Poll::Ready(done),
-            }
-        }
-    }
-
-    fn is_write_vectored(&self) -> bool {
-        true
-    }
-
-    fn poll_flush(self: Pin<&mut Self>, _cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Poll::Ready(Ok(()))
-    }
-
-    fn poll_shutdown(self: Pin<&mut Self>, _cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Poll::Ready(socket2::SockRef::from(&*self.0).shutdown(std::net::Shutdown::Write))
-    }
-}
-
 /// Accepts clients until the task is dropped.
 pub async fn accept(server: Arc<Server>, listener: TcpListener) {
-    accept_with(server, listener, open).await;
-}
-
-/// Hands every accepted socket to a task of its own until dropped.
-pub(crate) async fn accept_with<F>(
-    server: Arc<Server>,
-    listener: TcpListener,
-    open: impl Fn(Arc<Server>, TcpStream, SocketAddr) -> F,
-) where
-    F: Future<Output = ()> + Send + 'static,
-{
-    let mut pause = ACCEPT_PAUSE;
-    loop {
-        match listener.accept().await {
-            Ok((stream, remote)) => {
-                pause = ACCEPT_PAUSE;
-                if server.lame_duck.load(Ordering::Relaxed) {
-                    continue;
-                }
-                tokio::spawn(open(server.clone(), stream, remote));
-            }
-            Err(error) => {
-                server.log.error(format_args!(
-                    "Temporary Client Accept Error ({error}), sleeping {pause:?}"
-                ));
-                tokio::time::sleep(pause).await;
-                pause = (pause * 2).min(ACCEPT_PAUSE_MAX);
-            }
-        }
-    }
+    let open = |stream, remote| open(server.clone(), stream, remote);
+    accept_each(&listener, &server.log, || server.lame_duck.load(Ordering::Relaxed), open).await;
 }
 
 /// Counts a new connection in; `false`: there are too many, and it is to be refused.
@@ -167,7 +60,7 @@ async fn open(server: Arc<Server>, stream: TcpStream, remote: SocketAddr) {
     conn.set_socket(stream.clone());
     let options = server.options();
     let newcomer = Newcomer { conn, stream, options, nonce, admitted };
-    match server.tls.load_full() {
+    match server.tls.clients.load_full() {
         None => newcomer.run_plain(true).await,
         Some(config) => newcomer.run_tls(config).await,
     }
@@ -224,7 +117,7 @@ impl Newcomer {
             return forget(&self.conn, CloseReason::MaxConnectionsExceeded);
         }
         let socket = Socket(self.stream.clone());
-        let done = tls::handshake(server, &self.conn, config, tls, socket, tls.timeout).await;
+        let done = tls::handshake(&server.log, &self.conn, config, tls, socket, tls.timeout).await;
         match done {
             Some(secure) => self.run_secure(secure, first).await,
             None => forget(&self.conn, CloseReason::TlsHandshakeError),

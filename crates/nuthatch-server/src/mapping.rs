@@ -1,9 +1,9 @@
 //! Subject mappings of an account: what a client publishes to one subject goes to another.
 
-use crate::route::{Mapping as Outcome, MemberRng};
+use crate::member_rng::MemberRng;
 use arc_swap::{ArcSwap, Guard};
 use nuthatch_protocol::subject::tree::{MatchResult, SubjectTree};
-use nuthatch_protocol::transform::Mapping;
+use nuthatch_protocol::transform::Mapping as Configured;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -14,10 +14,21 @@ pub struct Mappings {
     table: ArcSwap<Table>,
 }
 
+/// Result of mapping a message's subject.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Mapping {
+    /// It stays as it is.
+    Unchanged,
+    /// It is another one now.
+    Changed,
+    /// The message is dropped.
+    Dropped,
+}
+
 /// Mappings with an index by source.
 #[derive(Default)]
 pub struct Table {
-    mappings: Vec<Mapping>,
+    mappings: Vec<Configured>,
     /// Places in `mappings` by source.
     by_source: SubjectTree<usize>,
 }
@@ -54,7 +65,7 @@ impl Mappings {
     }
 
     /// Replaces them.
-    pub fn set(&self, mappings: &[Mapping]) {
+    pub fn set(&self, mappings: &[Configured]) {
         let mut by_source = SubjectTree::default();
         for (place, mapping) in mappings.iter().enumerate() {
             by_source.insert(mapping.source(), None, place);
@@ -64,14 +75,14 @@ impl Mappings {
     }
 
     /// Maps a subject, without a cache. `out` holds the new subject if it changed.
-    pub fn apply(&self, subject: &[u8], rng: &mut MemberRng, out: &mut Vec<u8>) -> Outcome {
+    pub fn apply(&self, subject: &[u8], rng: &mut MemberRng, out: &mut Vec<u8>) -> Mapping {
         if !self.any() {
-            return Outcome::Unchanged;
+            return Mapping::Unchanged;
         }
         let table = self.table();
         match table.find(subject) {
             Some(place) => table.choose(place, subject, rng, out),
-            None => Outcome::Unchanged,
+            None => Mapping::Unchanged,
         }
     }
 }
@@ -105,15 +116,15 @@ impl Table {
         subject: &[u8],
         rng: &mut MemberRng,
         out: &mut Vec<u8>,
-    ) -> Outcome {
-        let Some(mapping) = self.mappings.get(place) else { return Outcome::Unchanged };
-        let Some(transform) = mapping.choose(rng.number()) else { return Outcome::Dropped };
+    ) -> Mapping {
+        let Some(mapping) = self.mappings.get(place) else { return Mapping::Unchanged };
+        let Some(transform) = mapping.choose(rng.number()) else { return Mapping::Dropped };
         out.clear();
         // It may have been replaced by a reload since it was found.
         if transform.apply(subject, rng.number(), out) {
-            Outcome::Changed
+            Mapping::Changed
         } else {
-            Outcome::Unchanged
+            Mapping::Unchanged
         }
     }
 }

@@ -1,9 +1,9 @@
 //! What a subject `$JS.…` means to the JetStream of an account here, whatever form it is written in.
 //!
 //! Permissions, exports and what takes effect all follow from [`meaning`], so that no form of a
-//! subject leads round them: there is no other place that takes a domain off.
+//! subject leads round them: there is no other place that takes a domain off. What a message asks for
+//! is read in one place too, for clients, leaf nodes and imports ([`Request`]).
 
-use crate::account::Account;
 use memchr::{memchr, memchr_iter};
 use ring::digest::{SHA256, digest};
 use std::borrow::Cow;
@@ -29,8 +29,8 @@ pub(crate) struct Place<'a> {
 }
 
 impl<'a> Place<'a> {
-    pub(crate) fn new(domain: Option<&'a str>, account: &'a Account) -> Self {
-        Self { domain, account: &account.name }
+    pub(crate) fn new(domain: Option<&'a str>, account: &'a str) -> Self {
+        Self { domain, account }
     }
 }
 
@@ -67,6 +67,55 @@ impl Meaning<'_> {
             Self::Flow(rest) => (FLOW, rest),
             Self::Bucket(subject) => (b"", subject),
         }
+    }
+}
+
+/// What a message on a subject of JetStream's asks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Request<'a> {
+    /// `$JS.ACK.…`: an acknowledgement.
+    Ack(AckSubject<'a>),
+    /// `$JS.FC.<stream>.<consumer>.…`: an answer of flow control.
+    Flow { stream: &'a [u8], consumer: &'a [u8] },
+    /// `$JS.API.CONSUMER.MSG.NEXT.<stream>.<consumer>`: a pull.
+    Pull { stream: &'a [u8], consumer: &'a [u8] },
+    /// `$JS.API.DIRECT.GET.<stream>[.<subject>]`: a read without the API.
+    DirectGet { stream: &'a [u8], subject: &'a [u8] },
+    /// Any other call of the API: what follows `$JS.API.`.
+    Call(&'a [u8]),
+    /// A write to this subject of a key-value bucket or an object store.
+    Bucket(&'a [u8]),
+}
+
+impl<'a> Meaning<'a> {
+    /// What a message asks for; `None`: nothing, the subject is none that JetStream makes.
+    #[inline]
+    pub(crate) fn request(self) -> Option<Request<'a>> {
+        match self {
+            Self::Ack(rest) => AckSubject::parse(rest).map(Request::Ack),
+            Self::Flow(rest) => {
+                let (stream, rest) = split_first(rest)?;
+                Some(Request::Flow { stream, consumer: split_first(rest)?.0 })
+            }
+            Self::Api(rest) => Request::of_api(rest),
+            Self::Bucket(subject) => Some(Request::Bucket(subject)),
+        }
+    }
+}
+
+impl<'a> Request<'a> {
+    /// What a message on `$JS.API.<rest>` asks for.
+    #[inline]
+    pub(crate) fn of_api(rest: &'a [u8]) -> Option<Self> {
+        if let Some(rest) = rest.strip_prefix(b"CONSUMER.MSG.NEXT.") {
+            let (stream, consumer) = split_first(rest)?;
+            return Some(Self::Pull { stream, consumer });
+        }
+        if let Some(rest) = rest.strip_prefix(b"DIRECT.GET.") {
+            let (stream, subject) = split_first(rest).unwrap_or((rest, b""));
+            return Some(Self::DirectGet { stream, subject });
+        }
+        Some(Self::Call(rest))
     }
 }
 

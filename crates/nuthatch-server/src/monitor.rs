@@ -1,8 +1,8 @@
 //! Monitoring over HTTP: the endpoints of nats-server in its shapes, and `/metrics`.
 
 use crate::options::Options;
-use crate::process::{RunError, bind, port_of};
 use crate::server::Server;
+use crate::socket::{ListenError, bind, port_of};
 use http_body_util::Full;
 use hyper::body::{Bytes, Incoming};
 use hyper::header::{ACCESS_CONTROL_ALLOW_ORIGIN, CONTENT_TYPE};
@@ -19,7 +19,6 @@ use tokio::task::JoinHandle;
 
 pub use self::endpoints::document;
 use self::endpoints::{Answer, ENDPOINTS, JSON, Rendered};
-pub use self::large::Large;
 pub use self::query::Query;
 use self::slots::{Activity, Slots};
 use self::timed::Timed;
@@ -74,8 +73,8 @@ impl Listeners {
 /// Listens where the options say.
 ///
 /// # Errors
-/// [`RunError::Listen`].
-pub async fn bind_all(options: &Options) -> Result<Listeners, RunError> {
+/// [`ListenError`].
+pub async fn bind_all(options: &Options) -> Result<Listeners, ListenError> {
     let host = &options.monitor.host;
     let http = match options.monitor.http_port {
         Some(port) => Some(bind("monitor port", host, port).await?),
@@ -119,7 +118,7 @@ async fn accept(server: Arc<Server>, listener: Option<TcpListener>, tls: bool, s
 
 async fn attend(server: Arc<Server>, stream: TcpStream, tls: bool, activity: Arc<Activity>) {
     let stream = Timed::new(stream, WRITE_TIMEOUT, activity.clone());
-    let config = server.monitor_tls.load_full();
+    let config = server.tls.monitor.load_full();
     match config {
         Some(config) if tls => {
             let acceptor = tokio_rustls::TlsAcceptor::from(config);

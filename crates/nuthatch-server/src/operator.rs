@@ -2,75 +2,70 @@
 //! signs accounts, accounts sign their users.
 //!
 //! Accounts come from the configuration or from a directory ([`store`]) and may change while the
-//! server runs ([`requests`]). With every change all of them are turned into the same structures
-//! that a configuration file gives ([`derive`]) and put in force as a reload does ([`enforce`]);
+//! server runs. With every change all of them are turned into the same structures that a
+//! configuration file gives ([`derive`]) and put in force as a reload does
+//! ([`crate::operator_service`]);
 //! so isolation, exports and imports, limits, mappings and JetStream know nothing of tokens. What
 //! is only about users (keys, revocations, rights of scoped keys) is kept beside ([`state`]).
 
 use crate::options::{OperatorOptions, Options};
-use crate::server::Server;
 use arc_swap::ArcSwap;
 use parking_lot::Mutex;
 use rustc_hash::FxHashMap;
 use std::collections::BTreeSet;
+use std::sync::Arc;
 use std::sync::atomic::AtomicI64;
-use std::sync::{Arc, OnceLock};
 use std::time::{SystemTime, UNIX_EPOCH};
-use tokio::sync::{Notify, mpsc};
+use tokio::sync::Notify;
 
-pub(crate) use self::enforce::recheck_new;
 pub use self::login::{Denial, Settings};
-use self::requests::Request;
 pub use self::state::AccountState;
 use self::store::Store;
 pub use self::store::StoreError;
 
-mod derive;
-mod enforce;
+pub(crate) mod derive;
 mod import_permits;
 mod login;
-mod requests;
 mod rights;
 mod state;
-mod store;
+pub(crate) mod store;
 mod times;
 
 /// The operators of a server, and the accounts that they signed.
 pub struct Operator {
-    trust: Trust,
+    pub(crate) trust: Trust,
     /// Name of the system account.
-    system_account: String,
-    store: Store,
+    pub(crate) system_account: String,
+    pub(crate) store: Store,
     /// The accounts in force, by public nkey.
-    accounts: ArcSwap<FxHashMap<String, Arc<AccountState>>>,
+    pub(crate) accounts: ArcSwap<FxHashMap<String, Arc<AccountState>>>,
     /// Held while they change: the problems that were said.
-    changing: Mutex<BTreeSet<String>>,
+    pub(crate) changing: Mutex<BTreeSet<String>>,
     /// When an account or activation begins or ends, in seconds since 1970; [`NEVER`].
-    deadline: AtomicI64,
+    pub(crate) deadline: AtomicI64,
     /// That is another time now.
-    rescheduled: Notify,
-    requests: OnceLock<mpsc::Sender<Request>>,
+    pub(crate) rescheduled: Notify,
 }
 
 /// No account and no activation begins or ends.
-const NEVER: i64 = i64::MAX;
+pub(crate) const NEVER: i64 = i64::MAX;
 
 /// Whose signatures count.
 pub(crate) struct Trust {
     /// Public nkeys that may sign accounts.
-    signers: BTreeSet<String>,
+    pub(crate) signers: BTreeSet<String>,
     /// Those among them whose accounts must sign with signing keys too.
-    strict: BTreeSet<String>,
+    pub(crate) strict: BTreeSet<String>,
     /// The first operator, who alone may delete accounts.
-    main: Option<MainOperator>,
+    pub(crate) main: Option<MainOperator>,
     /// The number of operators.
-    operators: usize,
+    pub(crate) operators: usize,
 }
 
-struct MainOperator {
-    key: String,
-    is_strict: bool,
-    keys: BTreeSet<String>,
+pub(crate) struct MainOperator {
+    pub(crate) key: String,
+    pub(crate) is_strict: bool,
+    pub(crate) keys: BTreeSet<String>,
 }
 
 impl Trust {
@@ -94,7 +89,7 @@ impl Trust {
     }
 
     /// True if accounts that this key signed are served.
-    fn trusts(&self, issuer: &str) -> bool {
+    pub(crate) fn trusts(&self, issuer: &str) -> bool {
         self.signers.contains(issuer)
     }
 }
@@ -112,7 +107,6 @@ impl Operator {
             changing: Mutex::default(),
             deadline: AtomicI64::new(NEVER),
             rescheduled: Notify::new(),
-            requests: OnceLock::new(),
         }))
     }
 
@@ -123,48 +117,8 @@ impl Operator {
     }
 }
 
-/// Reads the accounts, puts them in force, and sees to them from then on. Nothing outside of
-/// operator mode.
-///
-/// # Errors
-/// The directory of the accounts cannot be used.
-pub fn start(server: &Arc<Server>) -> Result<(), StoreError> {
-    let Some(operator) = server.operator().cloned() else { return Ok(()) };
-    for key in &operator.trust.signers {
-        server.log.info(format_args!("Trusted operator key: {key}"));
-    }
-    read(server, &server.options())?;
-    apply(server);
-    server.log.info(format_args!("Accounts of operators: {}", operator.accounts.load().len()));
-    requests::install(server, &operator);
-    if let Some(runtime) = server.runtime() {
-        runtime.spawn(enforce::at_deadlines(Arc::downgrade(server), operator));
-    }
-    Ok(())
-}
-
-/// Reads the accounts anew, as these options say; nothing is in force yet.
-///
-/// # Errors
-/// The directory of the accounts cannot be used; then they are as before.
-pub(crate) fn read(server: &Server, options: &Options) -> Result<(), StoreError> {
-    let Some(operator) = server.operator() else { return Ok(()) };
-    let preload = options.operator.as_ref().map(|mode| &mode.preload);
-    for problem in operator.store.load(preload.into_iter().flatten())? {
-        server.log.error(format_args!("{problem}"));
-    }
-    Ok(())
-}
-
-/// Puts the accounts in force that were read.
-pub(crate) fn apply(server: &Arc<Server>) {
-    if let Some(operator) = server.operator() {
-        enforce::apply(server, operator);
-    }
-}
-
 /// Seconds since 1970.
-fn seconds(now: SystemTime) -> i64 {
+pub(crate) fn seconds(now: SystemTime) -> i64 {
     let since = now.duration_since(UNIX_EPOCH).unwrap_or_default();
     i64::try_from(since.as_secs()).unwrap_or(i64::MAX)
 }

@@ -100,22 +100,6 @@ struct Inner {
     socket: Option<Arc<TcpStream>>,
     out_messages: u64,
     out_bytes: u64,
-    mux: Vec<MuxRoute>,
-    mux_next: usize,
-}
-
-/// Reply prefixes a connection remembers for the quick path.
-pub const MUX_ROUTES_MAX: usize = 8;
-
-/// Target of replies of the form `prefix + one token`, without a look at the account's interest.
-#[derive(Clone, Debug)]
-pub struct MuxRoute {
-    /// Version of the account's interest under which this holds.
-    pub version: u64,
-    /// The inbox with its final dot.
-    pub prefix: Box<[u8]>,
-    /// The one subscription that covers it.
-    pub sub: Arc<crate::subscription::Subscription>,
 }
 
 /// Outcome of an append.
@@ -324,7 +308,6 @@ impl Outbox {
         let mut inner = self.inner.lock();
         inner.closed = true;
         inner.socket = None;
-        inner.mux.clear();
         if !keep {
             inner.chunks = VecDeque::new();
             inner.tail = Vec::new();
@@ -337,36 +320,6 @@ impl Outbox {
     /// True if [`Outbox::close`] was called.
     pub fn is_closed(&self) -> bool {
         self.inner.lock().closed
-    }
-
-    /// Remembers a mux route; returns its hint for [`Outbox::mux_route`]; 0, which is
-    /// no hint, once the outbox is closed.
-    pub fn add_mux(&self, route: MuxRoute) -> u32 {
-        let mut inner = self.inner.lock();
-        if inner.closed {
-            // A route holds its connection, which holds this outbox: the cycle would never be
-            // freed.
-            return 0;
-        }
-        if let Some(at) = inner.mux.iter().position(|known| known.prefix == route.prefix) {
-            inner.mux[at] = route;
-            return at as u32 + 1;
-        }
-        if inner.mux.len() < MUX_ROUTES_MAX {
-            inner.mux.push(route);
-            return inner.mux.len() as u32;
-        }
-        let at = inner.mux_next % MUX_ROUTES_MAX;
-        inner.mux_next = at + 1;
-        inner.mux[at] = route;
-        at as u32 + 1
-    }
-
-    /// The mux route of a hint, if it still holds for this reply subject.
-    pub fn mux_route(&self, hint: u32, version: u64) -> Option<MuxRoute> {
-        let at = (hint as usize).checked_sub(1)?;
-        let inner = self.inner.lock();
-        inner.mux.get(at).filter(|route| route.version == version).cloned()
     }
 }
 

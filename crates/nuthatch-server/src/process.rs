@@ -6,6 +6,7 @@ use crate::logging::Logger;
 use crate::options::{Command, Invocation, Options};
 use crate::private_files;
 use crate::server::Server;
+use crate::socket::{ListenError, bind, port_of};
 use crate::system;
 use crate::version::{NATS_VERSION, VERSION};
 use std::io::Write as _;
@@ -18,7 +19,6 @@ use tokio::net::TcpListener;
 
 mod banner;
 mod cluster;
-mod fatal;
 mod files;
 mod foreign;
 mod kill;
@@ -27,7 +27,6 @@ mod reload;
 mod shutdown;
 mod signals;
 
-pub use self::fatal::Fatal;
 pub use self::foreign::ForeignStore;
 
 /// Exit code of a server whose log another server has taken over: one that is started again at
@@ -63,16 +62,9 @@ pub enum RunError {
     /// The accounts of the operator cannot be read.
     #[error("can't use the account resolver: {0}")]
     Resolver(#[from] crate::operator::StoreError),
-    /// The address is in use, or not ours.
-    #[error("error listening on {what}: {address} - {source}")]
-    Listen {
-        /// The listener.
-        what: &'static str,
-        /// The address.
-        address: String,
-        /// Why not.
-        source: std::io::Error,
-    },
+    /// An address cannot be listened on.
+    #[error(transparent)]
+    Listen(#[from] ListenError),
     /// The store belongs to a nats-server.
     #[error(transparent)]
     Foreign(#[from] ForeignStore),
@@ -175,6 +167,7 @@ fn serve(
         }
     };
     let server = Server::new(options, log);
+    system::install(&server);
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build();
     let done = match runtime {
         Ok(runtime) => {
@@ -221,9 +214,9 @@ async fn live(
     banner::starting(server);
     make_token(server)?;
     cluster::own_log(server).await.map_err(RunError::Cluster)?;
-    crate::operator::start(server)?;
+    crate::operator_service::start(server)?;
     let options = server.options();
-    crate::tls::Loaded::read(&options)?.install(server);
+    crate::tls::Loaded::read(&options)?.install(&server.tls);
     let signals = signals::Signals::new()
         .map_err(|source| RunError::System { what: "can't receive signals", source })?;
     let monitor = crate::monitor::bind_all(&options).await?;
@@ -321,26 +314,8 @@ async fn bind_leafs(server: &Server, options: &Options) -> Result<Option<TcpList
 async fn accept_all(server: Arc<Server>, clients: TcpListener, websocket: Option<TcpListener>) {
     let websocket = async {
         if let Some(listener) = websocket {
-            crate::websocket::accept(server.clone(), listener).await;
+            crate::listener::websocket::accept(server.clone(), listener).await;
         }
     };
     tokio::join!(listener::accept(server.clone(), clients), websocket);
-}
-
-/// Listens.
-pub(crate) async fn bind(
-    what: &'static str,
-    host: &str,
-    port: u16,
-) -> Result<TcpListener, RunError> {
-    TcpListener::bind((host, port)).await.map_err(|source| RunError::Listen {
-        what,
-        address: format!("{host}:{port}"),
-        source,
-    })
-}
-
-/// The port that a listener got.
-pub(crate) fn port_of(listener: &TcpListener) -> u16 {
-    listener.local_addr().map_or(0, |address| address.port())
 }

@@ -7,8 +7,11 @@ use crate::egress::{EgressBatch, Outgoing};
 use crate::interest::{Matched, SubRef};
 use crate::jetstream_port::{JetStreamPort, StreamRoute};
 use crate::leaf::forward;
-use crate::mapping::Fixed;
+use crate::log_id::LogSlot;
+use crate::mapping::{Fixed, Mapping};
+use crate::member_rng::MemberRng;
 use crate::subscription::{Receiver, Role, Subscription};
+use nuthatch_protocol::subject::{has_wildcard, matches};
 pub use regions::is_region;
 use regions::{Found, Regions};
 use rustc_hash::{FxBuildHasher, FxHashMap};
@@ -31,6 +34,9 @@ const ROUTE_SUBJECT_BYTES_MAX: usize = if cfg!(test) { 200_000 } else { 4 * 1024
 const SEEN_PLACES: usize = 16 * 1024;
 /// The place of the route of a subject that is not remembered.
 const PASSING: usize = 0;
+/// Comparisons of subjects with patterns that are made to keep the other routes; beyond them all are
+/// found again.
+const COMPARISONS_MAX: usize = 64 * 1024;
 /// Accounts remembered per thread.
 const ACCOUNTS_MAX: usize = 8;
 
@@ -52,6 +58,8 @@ struct AccountRoutes {
     by_subject: FxHashMap<Box<[u8]>, usize>,
     /// The first one is [`PASSING`].
     routes: Vec<Route>,
+    /// Places in `routes` of which nothing knows any more.
+    free: Vec<usize>,
     /// Subscriptions in those that are remembered.
     subscriptions: usize,
     /// Bytes of subjects of those that are remembered.
@@ -82,17 +90,6 @@ enum Mapped {
     Choice(usize),
 }
 
-/// Result of mapping a message's subject.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Mapping {
-    /// It stays as it is.
-    Unchanged,
-    /// It is another one now.
-    Changed,
-    /// The message is dropped.
-    Dropped,
-}
-
 /// Which subjects have come before: a mark for each, of which the newest four share a place.
 #[derive(Default)]
 struct Seen(Vec<[u16; 4]>);
@@ -118,6 +115,7 @@ impl AccountRoutes {
     fn clear(&mut self) {
         self.by_subject.clear();
         self.routes.truncate(1);
+        self.free.clear();
         (self.subscriptions, self.subject_bytes, self.mapped_bytes) = (0, 0, 0);
         self.regions.clear();
         self.last_subject.clear();
@@ -226,9 +224,62 @@ impl AccountRoutes {
         }
         self.subscriptions += subscriptions;
         self.subject_bytes += subject.len();
-        self.by_subject.insert(subject.into(), self.routes.len());
-        self.routes.push(route);
-        self.routes.len() - 1
+        let place = self.next_place();
+        self.by_subject.insert(subject.into(), place);
+        self.put(place, route);
+        place
+    }
+
+    /// The place that the next route gets.
+    fn next_place(&self) -> usize {
+        self.free.last().copied().unwrap_or(self.routes.len())
+    }
+
+    /// Puts a route in its place: the next one, or one that has a route already.
+    fn put(&mut self, place: usize, route: Route) {
+        if self.free.last() == Some(&place) {
+            self.free.pop();
+        }
+        match self.routes.get_mut(place) {
+            Some(old) => *old = route,
+            None => self.routes.push(route),
+        }
+    }
+
+    /// Forgets what may have changed since its versions; all of it if that is not known, or takes
+    /// longer than finding it again.
+    #[cold]
+    fn catch_up(&mut self, jetstream: &dyn JetStreamPort) {
+        let mut changed = Vec::new();
+        let (account, streams) = (&self.account, self.streams_version);
+        // Streams of importing accounts may change routes here.
+        let is_known = account.interest.changes_since(self.interest_version, &mut changed)
+            && (streams == jetstream.version() || !account.imports.has_takers())
+            && jetstream.changes_since(streams, account.id, &mut changed);
+        let wild = changed.iter().filter(|pattern| has_wildcard(pattern)).count();
+        if is_known && wild * self.by_subject.len() <= COMPARISONS_MAX {
+            changed.iter().for_each(|pattern| self.forget(pattern));
+        } else {
+            self.clear();
+        }
+    }
+
+    /// Forgets the routes of subjects that a pattern selects.
+    fn forget(&mut self, pattern: &[u8]) {
+        let is_selected = |subject: &[u8]| subject == pattern || matches(pattern, subject);
+        let gone: Vec<_> = if has_wildcard(pattern) {
+            self.by_subject.extract_if(|subject, _| is_selected(subject)).collect()
+        } else {
+            self.by_subject.remove_entry(pattern).into_iter().collect()
+        };
+        for (subject, place) in gone {
+            let route = std::mem::take(&mut self.routes[place]);
+            self.subscriptions -= route.matched.len();
+            self.subject_bytes -= subject.len();
+            self.free.push(place);
+        }
+        self.regions.forget(pattern, &mut self.free);
+        self.last_subject.clear();
     }
 }
 
@@ -237,10 +288,9 @@ impl AccountRoutes {
     #[cold]
     fn add_region(&mut self, pattern: &[u8], stream: Option<StreamRoute>) {
         let is_uniform = self.account.is_uniform(pattern);
-        let next = self.routes.len();
+        let next = self.next_place();
         let Some(at) = self.regions.add(pattern, is_uniform, next) else { return };
-        let route = Route { stream, ..Route::default() };
-        if at == next { self.routes.push(route) } else { self.routes[at] = route }
+        self.put(at, Route { stream, ..Route::default() });
     }
 }
 
@@ -269,7 +319,8 @@ impl Account {
     }
 }
 
-/// Routes known to one thread, valid as long as neither interest nor streams change.
+/// Routes known to one thread. What changes in interest or streams takes those with it that it
+/// concerns.
 #[derive(Default)]
 pub struct RouteCache {
     accounts: Vec<AccountRoutes>,
@@ -314,7 +365,7 @@ impl RouteCache {
         // Read before matching: what changes in between makes the result look old, not new.
         let (interest, streams) = (account.interest.version(), jetstream.version());
         if known.interest_version != interest || known.streams_version != streams {
-            known.clear();
+            known.catch_up(jetstream);
             known.interest_version = interest;
             known.streams_version = streams;
         }
@@ -331,6 +382,7 @@ impl RouteCache {
             streams_version: 0,
             by_subject: FxHashMap::default(),
             routes: vec![Route::default()],
+            free: Vec::new(),
             subscriptions: 0,
             subject_bytes: 0,
             mapped_bytes: 0,
@@ -343,36 +395,6 @@ impl RouteCache {
             last_mapped: Default::default(),
         });
         self.accounts.len() - 1
-    }
-}
-
-/// Fast random numbers for the choice among the members of a queue group.
-#[derive(Clone, Copy, Debug)]
-pub struct MemberRng(u64);
-
-impl Default for MemberRng {
-    fn default() -> Self {
-        use std::hash::{BuildHasher, RandomState};
-        Self(RandomState::new().hash_one(0_u8) | 1)
-    }
-}
-
-impl MemberRng {
-    /// A number below `bound`, which must not be 0.
-    pub fn below(&mut self, bound: usize) -> usize {
-        (self.next() % bound as u64) as usize
-    }
-
-    /// Any number.
-    pub fn number(&mut self) -> u32 {
-        (self.next() >> 32) as u32
-    }
-
-    fn next(&mut self) -> u64 {
-        self.0 ^= self.0 << 13;
-        self.0 ^= self.0 >> 7;
-        self.0 ^= self.0 << 17;
-        self.0
     }
 }
 
@@ -532,10 +554,10 @@ pub fn is_heard(matched: &Matched, group: &[u8], routed: &[u8]) -> bool {
 
 /// True if all who would get a message have room for it.
 #[must_use]
-pub fn is_ready(matched: &Matched, routed: &[u8], engine_bit: u32) -> bool {
+pub fn is_ready(matched: &Matched, routed: &[u8], slot: LogSlot) -> bool {
     let ready = |sub: &SubRef| match &sub.role {
-        Role::Server(receiver) => receiver.ready(routed, engine_bit),
-        _ => sub.conn.ready(engine_bit),
+        Role::Server(receiver) => receiver.ready(routed, slot),
+        _ => sub.conn.ready(slot),
     };
     matched.plain().iter().all(ready)
         && matched.groups().all(|(_, members)| members.iter().any(|(_, sub)| ready(sub)))

@@ -2,26 +2,30 @@
 
 use crate::account::Accounts;
 use crate::auth::{Authenticator, SlowChecks};
-use crate::conn::{BacklogBytes, CloseReason, Connection};
+use crate::close_reason::CloseReason;
+use crate::conn::system_port::{NoSystem, SystemPort};
+use crate::conn::{BacklogBytes, Connection};
 use crate::connections::{AccountTraffic, Connections};
 use crate::egress::{DirectWrites, EgressBatch, Outgoing};
-use crate::info::ServerInfo;
 use crate::interest::Matched;
-use crate::jetstream_port::{JetStreamPort, LogId, NoJetStream, Peer, SendError};
+use crate::jetstream_port::{JetStreamPort, NoJetStream, Peer, SendError};
 use crate::leaf::Leafs;
+use crate::log_id::SlotSet;
 use crate::logging::Logger;
 use crate::logs::Logs;
+use crate::member_rng::MemberRng;
 use crate::operator::Operator;
 use crate::options::{Account, Options};
-use crate::route::{self, MemberRng};
+use crate::route::{self};
 use crate::shares::Shares;
-use crate::system::System;
-use crate::tls::RateLimit;
-use arc_swap::{ArcSwap, ArcSwapOption};
+use crate::tls::{Offered, RateLimit};
+use arc_swap::ArcSwap;
 use nuthatch_streams::{AccountId, Event, Message};
-use std::sync::atomic::{AtomicBool, AtomicU16, AtomicU32, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU16, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant, SystemTime};
+
+mod description;
 
 /// How long the end of subscriptions may wait before engines hear of it: many end together.
 const INTEREST_LOST_DELAY: Duration = Duration::from_millis(20);
@@ -63,16 +67,12 @@ pub struct Server {
     auth: ArcSwap<Authenticator>,
     /// When the configuration was last read.
     pub config_loaded: ArcSwap<SystemTime>,
-    /// TLS towards clients, if configured.
-    pub tls: ArcSwapOption<rustls::ServerConfig>,
-    /// The same without a demand for certificates, towards HTTPS monitoring.
-    pub monitor_tls: ArcSwapOption<rustls::ServerConfig>,
-    /// TLS towards websocket clients, if configured.
-    pub websocket_tls: ArcSwapOption<rustls::ServerConfig>,
+    /// TLS of its listeners.
+    pub tls: Offered,
     /// Counts handshakes for `connection_rate_limit`.
     pub handshakes: RateLimit,
     /// Accounts.
-    pub accounts: Accounts,
+    pub accounts: Arc<Accounts>,
     /// Connections.
     pub connections: Connections,
     /// Connections to other servers.
@@ -84,7 +84,7 @@ pub struct Server {
     /// This server as a node of a quorum log, once it runs.
     pub cluster: OnceLock<Arc<nuthatch_cluster::Cluster>>,
     /// Reports faults that stop the server.
-    pub fatal: crate::process::Fatal,
+    pub fatal: crate::fatal::Fatal,
     /// Slow consumers so far.
     pub slow_consumers: SlowConsumers,
     /// Producers slowed down for slow consumers so far.
@@ -113,7 +113,7 @@ pub struct Server {
     /// True if it is going down.
     pub stopping: AtomicBool,
     /// Bounds for large answers of monitoring.
-    pub large_answers: crate::monitor::Large,
+    pub large_answers: crate::large_answers::LargeAnswers,
     /// Memory of the subscriptions of all connections.
     pub(crate) subscription_bytes: Arc<Shares>,
     /// Requests per monitoring path.
@@ -121,13 +121,14 @@ pub struct Server {
     jetstream: OnceLock<Arc<dyn JetStreamPort>>,
     no_jetstream: NoJetStream,
     interest_lost: AtomicBool,
-    /// Engines whose queue was too full for a notice, one bit each.
-    late_notices: AtomicU32,
+    /// Logs whose queue was too full for a notice.
+    late_notices: parking_lot::Mutex<SlotSet>,
     runtime: OnceLock<tokio::runtime::Handle>,
     /// Whose the server's own subscriptions are.
     own_connection: OnceLock<Arc<Connection>>,
-    /// The service of the system account.
-    pub system: System,
+    system: OnceLock<Arc<dyn SystemPort>>,
+    /// Sequence of what it publishes about itself.
+    event_sequence: AtomicU64,
     reload: OnceLock<Reload>,
 }
 
@@ -152,17 +153,15 @@ impl Server {
             reconfiguring: parking_lot::Mutex::default(),
             operator,
             config_loaded: ArcSwap::from_pointee(SystemTime::now()),
-            tls: ArcSwapOption::empty(),
-            monitor_tls: ArcSwapOption::empty(),
-            websocket_tls: ArcSwapOption::empty(),
+            tls: Offered::default(),
             handshakes: RateLimit::default(),
-            accounts: Accounts::new(&options),
+            accounts: Arc::new(Accounts::new(&options)),
             connections: Connections::new(closed_max),
             leafs: Leafs::new(&options),
             log,
             logs: Logs::default(),
             cluster: OnceLock::new(),
-            fatal: crate::process::Fatal::default(),
+            fatal: crate::fatal::Fatal::default(),
             slow_consumers: SlowConsumers::default(),
             stalled_clients: AtomicU64::new(0),
             stale_connections: AtomicU64::new(0),
@@ -183,14 +182,14 @@ impl Server {
             jetstream: OnceLock::new(),
             no_jetstream: NoJetStream,
             interest_lost: AtomicBool::new(false),
-            late_notices: AtomicU32::new(0),
+            late_notices: parking_lot::Mutex::default(),
             runtime: OnceLock::new(),
             own_connection: OnceLock::new(),
-            system: System::default(),
+            system: OnceLock::new(),
+            event_sequence: AtomicU64::new(0),
             reload: OnceLock::new(),
             options: ArcSwap::from_pointee(options),
         });
-        crate::system::install(&server);
         server.install_imports();
         server
     }
@@ -281,7 +280,7 @@ impl Server {
         self.jetstream().set_accounts(&self.accounts, &options);
         self.leafs.advertise_all(self);
         // Who listens where may have changed in any account.
-        self.send_to_engines(u32::MAX, || Event::Interest(None));
+        self.tell_all_logs(|| Event::Interest(None));
     }
 
     /// Installs the JetStream service; only the first call has an effect.
@@ -312,6 +311,16 @@ impl Server {
         }
     }
 
+    /// Installs the service of the system account; `false`: there is one already.
+    pub(crate) fn set_system(&self, system: Arc<dyn SystemPort>) -> bool {
+        self.system.set(system).is_ok()
+    }
+
+    /// The service of the system account, or one that hears nothing.
+    pub(crate) fn system(&self) -> &dyn SystemPort {
+        self.system.get().map_or(&NoSystem, |system| &**system)
+    }
+
     /// Clients are accepted from now on.
     pub(crate) fn set_listening(&self) {
         self.listening.store(true, Ordering::Release);
@@ -325,11 +334,6 @@ impl Server {
     /// Milliseconds since the start.
     pub fn uptime_ms(&self) -> u64 {
         self.started.elapsed().as_millis() as u64
-    }
-
-    /// INFO for any connection.
-    pub fn info(&self) -> ServerInfo {
-        ServerInfo::of(self)
     }
 
     /// Publishes through core routing, as nobody's connection, and lets it be written. Returns
@@ -346,32 +350,33 @@ impl Server {
         taken
     }
 
-    /// Sends an event to every engine whose bit is set. It gets past a full queue; if there is no
-    /// room for that either, the engine hears later that anything may have changed.
-    pub fn send_to_engines(self: &Arc<Self>, bits: u32, event: impl Fn() -> Event<Peer>) {
-        let refused = self.offer(bits, event);
-        if refused != 0 && self.late_notices.fetch_or(refused, Ordering::AcqRel) == 0 {
+    /// Sends an event to the engines of all attached logs, as [`Server::tell_logs`] does.
+    pub fn tell_all_logs(self: &Arc<Self>, event: impl Fn() -> Event<Peer>) {
+        self.tell_logs(self.jetstream().slots().iter().copied().collect(), event);
+    }
+
+    /// Sends an event to the engines of these logs. It gets past a full queue; if there is no room for
+    /// that either, the engine hears later that anything may have changed.
+    pub fn tell_logs(self: &Arc<Self>, logs: SlotSet, event: impl Fn() -> Event<Peer>) {
+        let refused = self.offer(&logs, event);
+        if !refused.is_empty() && self.add_late_notices(&refused) {
             self.offer_later();
         }
     }
 
-    /// Returns the bits of those whose queue was full.
-    fn offer(&self, bits: u32, event: impl Fn() -> Event<Peer>) -> u32 {
-        let mut refused = 0;
-        if bits == 0 {
-            return refused;
-        }
+    /// Returns those whose queue was full. A log that is detached hears nothing.
+    fn offer(&self, logs: &SlotSet, event: impl Fn() -> Event<Peer>) -> SlotSet {
         let jetstream = self.jetstream();
-        for engine in 0..jetstream.engine_count().min(32) {
-            let bit = 1 << engine;
-            if bits & bit != 0
-                && let Err(SendError::Busy(_)) =
-                    jetstream.send(LogId(engine as u8), event(), true, u64::MAX)
-            {
-                refused |= bit;
-            }
-        }
-        refused
+        let is_full = |slot| matches!(jetstream.notify(slot, event()), Err(SendError::Busy(_)));
+        logs.iter().filter(|slot| is_full(*slot)).collect()
+    }
+
+    /// Notes logs that are to hear later; `true`: there were none before.
+    fn add_late_notices(&self, logs: &SlotSet) -> bool {
+        let mut late = self.late_notices.lock();
+        let were_none = late.is_empty();
+        logs.iter().for_each(|slot| late.insert(slot));
+        were_none
     }
 
     fn offer_later(self: &Arc<Self>) {
@@ -380,10 +385,13 @@ impl Server {
         runtime.spawn(async move {
             loop {
                 tokio::time::sleep(INTEREST_LOST_DELAY).await;
-                let bits = server.late_notices.swap(0, Ordering::AcqRel);
-                let refused = server.offer(bits, || Event::Interest(None))
-                    | server.offer(bits, || Event::Writable);
-                if refused == 0 || server.late_notices.fetch_or(refused, Ordering::AcqRel) != 0 {
+                let late = std::mem::take(&mut *server.late_notices.lock());
+                let mut refused = server.offer(&late, || Event::Interest(None));
+                server
+                    .offer(&late, || Event::Writable)
+                    .iter()
+                    .for_each(|slot| refused.insert(slot));
+                if refused.is_empty() || !server.add_late_notices(&refused) {
                     // Nothing is left, or another writer has taken over.
                     return;
                 }
@@ -404,7 +412,7 @@ impl Server {
         runtime.spawn(async move {
             tokio::time::sleep(INTEREST_LOST_DELAY).await;
             server.interest_lost.store(false, Ordering::Release);
-            server.send_to_engines(u32::MAX, || Event::Interest(None));
+            server.tell_all_logs(|| Event::Interest(None));
         });
     }
 

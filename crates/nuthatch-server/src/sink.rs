@@ -3,21 +3,22 @@
 //! One sink per engine, used on its sequencer thread only. Outputs are staged per connection and
 //! handed over at [`Sink::flush`].
 
-use crate::account::Account;
+use crate::account::{Account, Accounts};
+use crate::conn::mux::MuxRoute;
 use crate::egress::{DirectWrites, EgressBatch, Outgoing};
 use crate::interest::Matched;
-use crate::jetstream_port::{LogId, Peer};
-use crate::outbox::MuxRoute;
-use crate::route::{self, MemberRng};
-use crate::server::Server;
+use crate::jetstream_port::Peer;
+use crate::log_id::LogSlot;
+use crate::member_rng::MemberRng;
+use crate::route::{self};
 use memchr::memchr;
 use nuthatch_streams::{AccountId, Delivery, Message, Sink};
 use std::sync::Arc;
 
 /// The sink of one engine.
 pub struct ServerSink {
-    server: Arc<Server>,
-    engine_bit: u32,
+    accounts: Arc<Accounts>,
+    slot: LogSlot,
     egress: EgressBatch,
     rng: MemberRng,
     account: Option<Arc<Account>>,
@@ -60,12 +61,12 @@ impl Target {
 }
 
 impl ServerSink {
-    /// The sink of the engine with this number.
+    /// The sink of the engine of this log.
     #[must_use]
-    pub fn new(server: Arc<Server>, engine: LogId) -> Self {
+    pub fn new(accounts: Arc<Accounts>, slot: LogSlot) -> Self {
         Self {
-            server,
-            engine_bit: 1 << engine.0,
+            accounts,
+            slot,
             egress: EgressBatch::default(),
             rng: MemberRng::default(),
             account: None,
@@ -80,7 +81,7 @@ impl ServerSink {
         if self.account.as_ref().is_some_and(|account| account.id == id) {
             return true;
         }
-        self.account = self.server.accounts.get(id);
+        self.account = self.accounts.get(id);
         self.account.is_some()
     }
 
@@ -111,7 +112,7 @@ impl ServerSink {
             *id == peer.id && *known_hint == hint && route.version == version
         });
         if !known {
-            *mux = peer.outbox.mux_route(hint, version).map(|route| (peer.id, hint, route));
+            *mux = peer.mux.route(hint, version).map(|route| (peer.id, hint, route));
         }
         let Some((_, _, route)) = mux else { return false };
         let Some(token) = message.subject.strip_prefix(&*route.prefix) else { return false };
@@ -145,7 +146,7 @@ impl Sink for ServerSink {
         let mut matched = Matched::default();
         account.interest.match_into(subject, &mut matched);
         if !route::is_heard(&matched, group, subject) {
-            account.watch.wait_for(subject, self.engine_bit);
+            account.watch.wait_for(subject, self.slot);
             // A subscription may have come between the two: then it would not be reported
             // otherwise.
             account.interest.match_into(subject, &mut matched);
@@ -161,7 +162,7 @@ impl Sink for ServerSink {
     fn refresh(&mut self, target: &mut Target) -> bool {
         target.update();
         if !target.is_heard() {
-            target.account.watch.wait_for(&target.subject, self.engine_bit);
+            target.account.watch.wait_for(&target.subject, self.slot);
             let account = target.account.clone();
             account.interest.match_into(&target.subject, &mut target.matched);
         }
@@ -169,7 +170,7 @@ impl Sink for ServerSink {
     }
 
     fn ready(&mut self, target: &Target) -> bool {
-        route::is_ready(&target.matched, &target.subject, self.engine_bit)
+        route::is_ready(&target.matched, &target.subject, self.slot)
     }
 
     fn deliver(&mut self, target: &mut Target, delivery: &Delivery<'_>) -> bool {

@@ -2,9 +2,10 @@
 
 use crate::account::Account;
 use crate::account_imports::StreamImport;
-use crate::auth::SubjectFilter;
 use crate::conn::Connection;
 use crate::egress::Outgoing;
+use crate::identity::SubjectFilter;
+use crate::log_id::LogSlot;
 use crate::route::DeliveryContext;
 use parking_lot::Mutex;
 use std::sync::Arc;
@@ -74,7 +75,7 @@ pub trait Receiver: Send + Sync {
     }
 
     /// True if there is room where such messages go; if not, the engine is told when there is.
-    fn ready(&self, _routed: &[u8], _engine_bit: u32) -> bool {
+    fn ready(&self, _routed: &[u8], _slot: LogSlot) -> bool {
         true
     }
 }

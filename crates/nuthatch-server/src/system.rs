@@ -5,19 +5,20 @@
 //! in it, or imports from it, can send one. What is asked is answered by the monitoring endpoints.
 
 use crate::account::Account;
+use crate::close_reason::CloseReason;
+use crate::conn::Connection;
+use crate::conn::system_port::{OwnRequest, SystemPort};
 use crate::egress::Outgoing;
 use crate::monitor::{Query, document};
 use crate::route::DeliveryContext;
 use crate::server::Server;
 use crate::shares::Shares;
 use crate::subscription::{Receiver, Subscription};
-use crate::version::NATS_VERSION;
-use crate::wall_time::now;
 use bytes::Bytes;
-use nuthatch_streams::{AccountId, Message};
+use nuthatch_streams::AccountId;
 use serde_json::{Map, Value, json};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Weak};
 
 pub mod events;
 
@@ -46,23 +47,8 @@ const DOCUMENTS: &[(&str, &str)] = &[
     ("IPQUEUESZ", "/ipqueuesz"),
 ];
 
-/// Counters of the system account's service.
-#[derive(Debug)]
-pub struct System {
-    /// Sequence of what it publishes.
-    sequence: AtomicU64,
-    under_way: Arc<Shares>,
-}
-
-impl Default for System {
-    fn default() -> Self {
-        let under_way = Shares::new(REQUESTS_MAX, REQUESTS_OF_ACCOUNT_MAX);
-        Self { sequence: AtomicU64::new(0), under_way }
-    }
-}
-
 /// Kind of request.
-pub enum Asked {
+enum Asked {
     /// By its subject, in the system account or by an import from it.
     Subject(String),
     /// A document about the account of who asks, which is no matter of names.
@@ -97,8 +83,76 @@ impl Failure {
     }
 }
 
-/// Subscribes to the requests in the system account.
+/// The service of the system account.
+struct System {
+    server: Weak<Server>,
+    /// Requests under way.
+    under_way: Arc<Shares>,
+}
+
+impl System {
+    /// Answers a request in the background; the answer goes to `reply` of `account`.
+    fn accept(&self, account: Arc<Account>, asked: Asked, reply: &[u8], body: &[u8]) {
+        let Some(server) = self.server.upgrade() else { return };
+        let Some(runtime) = server.runtime().cloned() else { return };
+        if body.len() > BODY_MAX {
+            return;
+        }
+        let Ok(share) = self.under_way.take(account.id, 1) else { return };
+        let (reply, body) = (Bytes::copy_from_slice(reply), Bytes::copy_from_slice(body));
+        let request = Request { asked, reply, body };
+        runtime.spawn(async move {
+            let _share = share;
+            answer(&server, &account, &request).await;
+        });
+    }
+}
+
+impl SystemPort for System {
+    fn connected(&self, conn: &Connection) {
+        events::connected(conn);
+    }
+
+    fn leaf_connected(&self, conn: &Connection) {
+        events::leaf_connected(conn);
+    }
+
+    fn disconnected(&self, conn: &Connection, reason: CloseReason) {
+        events::disconnected(conn, reason);
+    }
+
+    fn refused(&self, conn: &Connection, reason: CloseReason) {
+        events::refused(conn, reason);
+    }
+
+    fn own_request(&self, account: Arc<Account>, request: &OwnRequest<'_>) {
+        self.accept(account, Asked::Own(request.document), request.reply, request.body);
+    }
+}
+
+impl Receiver for System {
+    fn receive(
+        &self,
+        _sub: &Subscription,
+        message: &Outgoing<'_>,
+        _way: &mut DeliveryContext<'_>,
+    ) -> bool {
+        let Some(server) = self.server.upgrade() else { return false };
+        let Ok(subject) = std::str::from_utf8(message.routed) else { return false };
+        let account = server.accounts.system().clone();
+        self.accept(account, Asked::Subject(subject.to_owned()), message.reply, message.body);
+        true
+    }
+}
+
+/// Begins the service of a server: it hears of connections, and of requests in the system account.
+/// Only the first call has an effect.
 pub fn install(server: &Arc<Server>) {
+    let under_way = Shares::new(REQUESTS_MAX, REQUESTS_OF_ACCOUNT_MAX);
+    let system = Arc::new(System { server: Arc::downgrade(server), under_way });
+    if !server.set_system(system.clone()) {
+        return;
+    }
     let account = server.accounts.system();
     let id = &server.id;
     let patterns = [
@@ -108,61 +162,10 @@ pub fn install(server: &Arc<Server>) {
         "$SYS.REQ.ACCOUNT.*.*".to_owned(),
     ];
     for pattern in patterns {
-        let (conn, receiver) = (server.own_connection().clone(), Arc::new(Requests));
-        let sub = Subscription::of_server(conn, pattern.as_bytes(), receiver);
+        let conn = server.own_connection().clone();
+        let sub = Subscription::of_server(conn, pattern.as_bytes(), system.clone());
         account.interest.insert(Arc::new(sub));
     }
-}
-
-/// Takes requests in the system account.
-struct Requests;
-
-impl Receiver for Requests {
-    fn receive(
-        &self,
-        sub: &Subscription,
-        message: &Outgoing<'_>,
-        _way: &mut DeliveryContext<'_>,
-    ) -> bool {
-        let server = sub.conn.server();
-        let Ok(subject) = std::str::from_utf8(message.routed) else { return false };
-        let account = server.accounts.system().clone();
-        accept(server, account, Asked::Subject(subject.to_owned()), message.reply, message.body);
-        true
-    }
-}
-
-/// A request that a client outside of the system account may make about its own account: `None` if
-/// the subject is no such request.
-#[must_use]
-pub fn own_account_request(subject: &[u8]) -> Option<Asked> {
-    match subject {
-        b"$SYS.REQ.ACCOUNT.PING.CONNZ" | b"$SYS.REQ.SERVER.PING.CONNZ" => Some(Asked::Own("CONNZ")),
-        b"$SYS.REQ.ACCOUNT.PING.STATZ" => Some(Asked::Own("STATZ")),
-        _ => None,
-    }
-}
-
-/// Answers a request in the background; the answer goes to `reply` of `account`.
-pub fn accept(
-    server: &Arc<Server>,
-    account: Arc<Account>,
-    asked: Asked,
-    reply: &[u8],
-    body: &[u8],
-) {
-    let Some(runtime) = server.runtime() else { return };
-    if body.len() > BODY_MAX {
-        return;
-    }
-    let Ok(share) = server.system.under_way.take(account.id, 1) else { return };
-    let request =
-        Request { asked, reply: Bytes::copy_from_slice(reply), body: Bytes::copy_from_slice(body) };
-    let server = server.clone();
-    runtime.spawn(async move {
-        let _share = share;
-        answer(&server, &account, &request).await;
-    });
 }
 
 async fn answer(server: &Arc<Server>, account: &Arc<Account>, request: &Request) {
@@ -185,16 +188,16 @@ async fn answer(server: &Arc<Server>, account: &Arc<Account>, request: &Request)
         Ok(Answer::Whole(value)) => encode(&value),
         Ok(Answer::Data(data)) => with_data(server, data),
         Err(Failure(code, description)) => encode(&json!({
-            "server": server_info(server),
+            "server": server.description(),
             "error": { "code": code, "description": description },
         })),
     };
-    publish_text(server, account, &request.reply, &body);
+    server.publish_text(account, &request.reply, &body);
 }
 
 /// The text of an answer with `data`; `null` is left out.
 fn with_data(server: &Server, data: Value) -> Vec<u8> {
-    let mut body = json!({ "server": server_info(server) });
+    let mut body = json!({ "server": server.description() });
     if !data.is_null() {
         body["data"] = data;
     }
@@ -361,42 +364,4 @@ fn is_for_others(server: &Server, filter: &Map<String, Value>) -> bool {
         && fits("cluster", "")
         && tags.iter().all(has_tag)
         && (text("domain").is_empty() || text("domain") == domain))
-}
-
-/// Description of the server in every answer and event.
-#[must_use]
-pub fn server_info(server: &Server) -> Value {
-    let options = server.options();
-    let jetstream = options.jetstream.enabled;
-    let mut info = json!({
-        "name": server.name,
-        "host": options.host,
-        "id": server.id,
-        "ver": NATS_VERSION,
-        "jetstream": jetstream,
-        "flags": u8::from(jetstream),
-        "seq": server.system.sequence.fetch_add(1, Ordering::Relaxed) + 1,
-        "time": now(),
-    });
-    let mut set = |name: &str, value: Value| info[name] = value;
-    if let Some(domain) = options.jetstream.domain.as_ref().filter(|_| jetstream) {
-        set("domain", json!(domain));
-    }
-    if !options.server_tags.is_empty() {
-        set("tags", json!(options.server_tags));
-    }
-    if !options.server_metadata.is_empty() {
-        set("metadata", json!(options.server_metadata));
-    }
-    info
-}
-
-/// Publishes JSON in an account.
-pub(crate) fn publish(server: &Server, account: &Account, subject: &[u8], body: &Value) {
-    publish_text(server, account, subject, &encode(body));
-}
-
-fn publish_text(server: &Server, account: &Account, subject: &[u8], body: &[u8]) {
-    crate::trim::freed(body.len());
-    server.publish(account.id, &Message { subject, reply: b"", headers: b"", body });
 }

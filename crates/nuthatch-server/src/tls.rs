@@ -1,9 +1,9 @@
 //! TLS towards clients: configuration from PEM files, and the handshake.
 
-use crate::conn::TlsInfo;
-use crate::listener::Socket;
+use crate::logging::Logger;
 use crate::options::{CertificateFiles, Options, TlsOptions};
-use crate::server::Server;
+use crate::socket::Socket;
+use arc_swap::ArcSwapOption;
 use rustls::RootCertStore;
 use rustls::crypto::CryptoProvider;
 use rustls::pki_types::pem::PemObject;
@@ -45,6 +45,32 @@ pub enum TlsError {
     Verifier(String),
 }
 
+/// Parameters that TLS negotiated.
+#[derive(Clone, Debug)]
+pub struct TlsInfo {
+    /// Protocol version as Go writes it.
+    pub version: String,
+    /// Cipher suite.
+    pub cipher: String,
+    /// The handshake came before INFO.
+    pub first: bool,
+    /// The certificate that the client has shown.
+    pub peer: Option<Arc<PeerCertificate>>,
+}
+
+/// What the listeners of a server offer at present; `None`: no TLS.
+#[derive(Debug, Default)]
+pub struct Offered {
+    /// To clients.
+    pub clients: ArcSwapOption<rustls::ServerConfig>,
+    /// To HTTPS monitoring: the same without a demand for certificates.
+    pub monitor: ArcSwapOption<rustls::ServerConfig>,
+    /// To websocket clients.
+    pub websocket: ArcSwapOption<rustls::ServerConfig>,
+    /// To leaf nodes.
+    pub leafs: ArcSwapOption<rustls::ServerConfig>,
+}
+
 /// TLS settings of a server's listeners.
 #[derive(Debug, Default)]
 pub struct Loaded {
@@ -77,11 +103,11 @@ impl Loaded {
     }
 
     /// Lets new connections use them.
-    pub fn install(self, server: &Server) {
-        server.tls.store(self.clients);
-        server.monitor_tls.store(self.monitor);
-        server.websocket_tls.store(self.websocket);
-        server.leafs.tls.store(self.leafs);
+    pub fn install(self, offered: &Offered) {
+        offered.clients.store(self.clients);
+        offered.monitor.store(self.monitor);
+        offered.websocket.store(self.websocket);
+        offered.leafs.store(self.leafs);
     }
 }
 
@@ -146,14 +172,13 @@ pub(crate) struct Secure {
 
 /// The handshake and the check of pinned keys; `None` if either failed, which was logged.
 pub(crate) async fn handshake(
-    server: &Server,
+    log: &Logger,
     who: &(dyn Display + Sync),
     config: Arc<rustls::ServerConfig>,
     options: &TlsOptions,
     socket: Socket,
     limit: Duration,
 ) -> Option<Secure> {
-    let log = &server.log;
     let accepted = tokio::time::timeout(limit, TlsAcceptor::from(config).accept(socket)).await;
     let stream = match accepted {
         Ok(Ok(stream)) => stream,

@@ -3,7 +3,7 @@
 
 mod support;
 
-use nuthatch_server::leaf::credentials::KeyPair as UserKey;
+use nuthatch_server::credentials::KeyPair as UserKey;
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
 use serde_json::{Value, json};
 use std::net::TcpListener;

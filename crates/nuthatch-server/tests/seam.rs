@@ -5,7 +5,7 @@ mod support;
 use nuthatch_log::StreamId;
 use nuthatch_server::conn::Connection;
 use nuthatch_server::jetstream_port::{
-    ApiRequest, JetStreamPort, JsView, LogId, NoJetStream, Peer, SendError, StreamRoute,
+    ApiRequest, JetStreamPort, JsView, LogId, LogSlot, NoJetStream, Peer, SendError, StreamRoute,
 };
 use nuthatch_server::options::Options;
 use nuthatch_server::sink::ServerSink;
@@ -16,8 +16,8 @@ use std::time::Duration;
 use support::{TestServer, eventually};
 use tokio::sync::oneshot::{self, Receiver};
 
-const STREAM: StreamRoute = StreamRoute { engine: LogId(0), stream: StreamId(7) };
-const OTHER: StreamRoute = StreamRoute { engine: LogId(1), stream: StreamId(8) };
+const STREAM: StreamRoute = StreamRoute { log: LogId(0), stream: StreamId(7) };
+const OTHER: StreamRoute = StreamRoute { log: LogId(1), stream: StreamId(8) };
 /// How often a test that races against the bounded wait for a full queue is tried.
 const ATTEMPTS: usize = 10;
 
@@ -64,7 +64,7 @@ impl JetStreamPort for Recorder {
     fn stream_by_name(&self, _account: AccountId, name: &[u8]) -> Option<StreamRoute> {
         (name == b"S").then_some(STREAM)
     }
-    fn stream_name(&self, _account: AccountId, _stream: StreamId) -> Option<String> {
+    fn stream_name(&self, _route: StreamRoute) -> Option<String> {
         Some("S".to_owned())
     }
     fn domain(&self) -> Option<&str> {
@@ -76,7 +76,7 @@ impl JetStreamPort for Recorder {
     }
     fn send(
         &self,
-        engine: LogId,
+        log: LogId,
         event: Event<Peer>,
         privileged: bool,
         _seen: u64,
@@ -84,7 +84,7 @@ impl JetStreamPort for Recorder {
         if self.closed.load(Ordering::Relaxed) {
             return Err(SendError::Closed(event));
         }
-        if self.busy.load(Ordering::Relaxed) & (1 << engine.0) != 0 && !privileged {
+        if self.busy.load(Ordering::Relaxed) & (1 << log.0) != 0 && !privileged {
             return Err(SendError::Busy(event));
         }
         match event {
@@ -98,8 +98,11 @@ impl JetStreamPort for Recorder {
         }
         Ok(())
     }
-    fn engine_count(&self) -> usize {
-        1
+    fn slots(&self) -> Arc<[LogSlot]> {
+        [LogSlot(0)].into()
+    }
+    fn notify(&self, _slot: LogSlot, event: Event<Peer>) -> Result<(), SendError> {
+        self.send(STREAM.log, event, true, u64::MAX)
     }
     fn stop(&self) -> Result<(), String> {
         Ok(())
@@ -207,7 +210,7 @@ fn replies_take_the_quick_way_only_while_it_is_right() {
     let batch = recorder.batches.lock().unwrap().pop().unwrap();
     let Item::Publish(item) = batch.items[0] else { panic!("not a publish") };
     assert_ne!(item.hint, 0);
-    let mut sink = ServerSink::new(server.server.clone(), LogId(0));
+    let mut sink = ServerSink::new(server.server.accounts.clone(), LogSlot(0));
     let mut reply = |subject: &str| {
         let message =
             Message { subject: subject.as_bytes(), reply: b"", headers: b"", body: b"ok" };
@@ -402,7 +405,7 @@ fn what_waits_for_a_change_outlives_its_connection() {
 #[test]
 fn engines_hear_of_interest() {
     let (server, recorder) = start(Options::default());
-    let mut sink = ServerSink::new(server.server.clone(), LogId(0));
+    let mut sink = ServerSink::new(server.server.accounts.clone(), LogSlot(0));
     assert!(sink.resolve(AccountId::GLOBAL, b"deliver.here", b"").is_none());
     let mut peer = server.client();
     peer.send("SUB elsewhere 1\r\n");
@@ -440,7 +443,7 @@ fn engines_wait_for_slow_receivers_and_hear_when_they_are_ready() {
     let mut peer = server.client();
     peer.send("SUB d 1\r\n");
     peer.flush("");
-    let mut sink = ServerSink::new(server.server.clone(), LogId(0));
+    let mut sink = ServerSink::new(server.server.accounts.clone(), LogSlot(0));
     let mut target = sink.resolve(AccountId::GLOBAL, b"d", b"").unwrap();
     let body = bytes::Bytes::from(vec![b'x'; 1024 * 1024]);
     let mut sent = 0;

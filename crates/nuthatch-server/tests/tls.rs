@@ -425,7 +425,7 @@ fn new_certificates_for_new_connections() {
     let (_, mut before) = Dial::new(pki.client(false)).open(&server).unwrap();
     converse(&mut before).unwrap();
     pki.issue("server", "renamed.example");
-    Loaded::read(&server.server.options()).unwrap().install(&server.server);
+    Loaded::read(&server.server.options()).unwrap().install(&server.server.tls);
     let renamed = || Dial { name: "renamed.example", ..Dial::new(pki.client(false)) };
     let (_, mut after) = renamed().open(&server).unwrap();
     converse(&mut after).unwrap();

@@ -3,9 +3,10 @@
 
 use super::{Progress, closed, placed};
 use crate::pending_changes::{CHANGE_TIMEOUT, Changing, PendingChange};
-use crate::registry::{Entry, StreamRoute};
+use crate::registry::Entry;
 use crate::service::JetStream;
 use nuthatch_protocol::jserror::JsError;
+use nuthatch_server::jetstream_port::StreamRoute;
 use nuthatch_streams::migration::mover::{
     Action, Ended, GivenUp, Happened, Mover, Now, Pace, Phase, Plan, Side,
 };
@@ -74,7 +75,7 @@ impl MoveDriver {
     fn mover(&self) -> Mover {
         let location = |log: &str, route: StreamRoute| StreamLocation {
             log: log.to_owned(),
-            stream: route.id,
+            stream: route.stream,
         };
         let plan = Plan {
             source: location(&self.progress.from, self.source),
@@ -166,8 +167,8 @@ impl MoveDriver {
     /// must not stay so because the server is busy.
     async fn perform(&self, side: Side, op: Op, until: Option<Now>) -> Happened {
         let engine = match side {
-            Side::Source => self.source.engine,
-            Side::Copy => self.copy.engine,
+            Side::Source => self.source.log,
+            Side::Copy => self.copy.log,
         };
         let work = async {
             match self.service.begin(engine, op).await {
@@ -193,7 +194,7 @@ impl MoveDriver {
             return Err(Happened::LockBusy);
         };
         match self.service.entry(self.account, &self.name) {
-            Ok(entry) if (entry.engine, entry.id) == (self.source.engine, self.source.id) => {
+            Ok(entry) if (entry.engine, entry.id) == (self.source.log, self.source.stream) => {
                 Ok((changing, entry))
             }
             _ => Err(Happened::Elsewhere),
@@ -210,25 +211,25 @@ impl MoveDriver {
     ) -> Action {
         let config = placed(&entry.config, &self.progress.to);
         let action = self.step(mover, Happened::Locked(Box::new(config.clone())));
-        let pending = PendingChange::new(self.account, self.source.engine, entry.config.clone());
+        let pending = PendingChange::new(self.account, self.source.log, entry.config.clone());
         let work = self.while_in(Phase::Held, mover, action);
         let (action, changing) = self.service.settle(changing, pending, work).await;
         if mover.phase() != Phase::Settling {
             return action;
         }
-        let pending = PendingChange::new(self.account, self.copy.engine, entry.config.clone());
+        let pending = PendingChange::new(self.account, self.copy.log, entry.config.clone());
         let work = self.while_in(Phase::Settling, mover, action);
         let (action, _changing) = self.service.settle(changing, pending, work).await;
         if action != Action::Switch {
             return action;
         }
-        let (id, engine) = (self.copy.id, self.copy.engine);
+        let (id, engine) = (self.copy.stream, self.copy.log);
         let new = Entry { id, engine, config: Arc::new(config), ..(**entry).clone() };
         let seen = self.service.change(|registry| {
             registry.rehome(entry, new);
             registry.version()
         });
-        holds.forgotten = Some(self.service.core_port.switch(self.source, self.copy, seen));
+        holds.forgotten = Some(self.service.logs.switch(self.source, self.copy, seen));
         let action = self.step(mover, Happened::Switched);
         self.while_in(Phase::Switching, mover, action).await
     }
@@ -252,7 +253,7 @@ impl MoveDriver {
         let before = self.progress.error.lock().replace(text.clone());
         if before.is_none_or(|before| without_numbers(&before) != without_numbers(&text)) {
             let (name, to) = (&self.name, &self.progress.to);
-            self.service.core_port.say(&format!(
+            self.service.core.say(&format!(
                 "the move of stream {name:?} to log {to} does not come to its end: {text}; it is \
                  tried again in {wait:?}, later every {RETRY_MAX:?}, until it is cancelled"
             ));
@@ -262,14 +263,14 @@ impl MoveDriver {
     fn say_moved(&self, held: Duration) {
         let (name, to, ms) = (&self.name, &self.progress.to, held.as_millis());
         self.service
-            .core_port
+            .core
             .say(&format!("stream {name:?} has moved to log {to}; it was held for {ms} ms"));
     }
 
     /// Says how it ended. `refusal` is why it did not even begin.
     fn end(&self, ended: Ended, refusal: Option<&JsError>) {
         let (name, from, to) = (&self.name, &self.progress.from, &self.progress.to);
-        let say = |text: &str| self.service.core_port.say(text);
+        let say = |text: &str| self.service.core.say(text);
         match ended {
             Ended::Moved => {
                 self.service.moves.known.lock().remove(&(self.account, name.clone()));

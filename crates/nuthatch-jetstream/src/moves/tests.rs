@@ -1,8 +1,8 @@
 //! Moves that do not come to their end.
 
 use super::*;
-use crate::core_port::{CorePort, NotTaken};
-use crate::core_port::{ReplyPort, Take};
+use crate::core_port::{CorePort, Take};
+use crate::logs_port::{LogsPort, NotTaken};
 use crate::service::Settings;
 use nuthatch_protocol::js::{StreamInfo, Time};
 use nuthatch_server::jetstream_port::JsHealth;
@@ -30,7 +30,16 @@ impl Refusing {
     }
 }
 
-impl ReplyPort for Refusing {
+impl CorePort for Refusing {
+    fn now(&self) -> Time {
+        Time(1)
+    }
+    fn say(&self, text: &str) {
+        self.said.lock().push(text.to_owned());
+    }
+    fn server_name(&self) -> &'static str {
+        "test"
+    }
     fn publish(&self, _: AccountId, _: &Message<'_>) -> bool {
         false
     }
@@ -39,8 +48,8 @@ impl ReplyPort for Refusing {
     }
 }
 
-impl CorePort for Refusing {
-    fn submit(&self, _: LogIndex, _: Op, respond: Respond) -> Result<(), NotTaken> {
+impl LogsPort for Refusing {
+    fn submit(&self, _: LogId, _: Op, respond: Respond) -> Result<(), NotTaken> {
         let count = self.asked.fetch_add(1, Ordering::SeqCst);
         if self.is_silent.load(Ordering::SeqCst) {
             self.waiting.lock().push(respond);
@@ -50,38 +59,28 @@ impl CorePort for Refusing {
         respond(Err(JsError::STREAM_STORE_FAILED.with_err(text)));
         Ok(())
     }
-    fn answer(&self, _: AccountId, _: &[u8], _: &[u8]) {}
-    fn routing(&self) -> &dyn ReplyPort {
-        self
-    }
-    fn now(&self) -> Time {
-        Time(1)
+    fn attached(&self) -> Vec<(String, LogId)> {
+        vec![("default".to_owned(), LogId(1)), ("cold".to_owned(), LogId(3))]
     }
     fn health(&self) -> JsHealth {
         JsHealth::Ok
-    }
-    fn say(&self, text: &str) {
-        self.said.lock().push(text.to_owned());
-    }
-    fn server_name(&self) -> &'static str {
-        "test"
     }
 }
 
 /// A server with a stream, and a move of that.
 fn moving(logs: &Arc<Refusing>) -> (Arc<JetStream>, Arc<Entry>, MoveDriver) {
-    let settings = Settings { logs: vec!["cold".to_owned()], ..Settings::default() };
-    let service = Arc::new(JetStream::new(logs.clone(), settings));
+    let settings = Settings::default();
+    let service = Arc::new(JetStream::new(logs.clone(), logs.clone(), settings));
     let config = StreamConfig { name: "S".to_owned(), ..StreamConfig::default() };
     let entry = Arc::new(Entry {
         id: StreamId(1),
-        engine: LogIndex::FILE,
+        engine: LogId(1),
         account: AccountId::GLOBAL,
         config: Arc::new(config),
         created: Time(1),
     });
     service.change(|registry| registry.insert((*entry).clone()));
-    let copy = StreamRoute { engine: LogIndex(LogIndex::FIRST_NAMED), id: StreamId(2) };
+    let copy = StreamRoute { log: LogId(3), stream: StreamId(2) };
     let mover = service.new_move(&entry, copy, RATE_DEFAULT_BYTES);
     (service, entry, mover)
 }

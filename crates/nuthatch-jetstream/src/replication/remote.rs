@@ -128,8 +128,8 @@ impl Job {
         failed(self.mirrors, why)
     }
 
-    fn core_port(&self) -> &dyn CorePort {
-        &*self.service.core_port
+    fn core(&self) -> &dyn CorePort {
+        &*self.service.core
     }
 
     fn account(&self) -> AccountId {
@@ -151,7 +151,7 @@ impl Job {
             _ => "$JS.S".to_owned(),
         };
         let subject = own_subject(&prefix);
-        let inbox = self.core_port().listen(self.account(), subject.as_bytes());
+        let inbox = self.core().listen(self.account(), subject.as_bytes());
         let mut inbox = inbox.ok_or_else(|| self.failed("the account is not there"))?;
         let request = self.consumer(next, &subject);
         let body = serde_json::to_vec(&request).map_err(|error| self.failed(error))?;
@@ -227,15 +227,15 @@ impl Job {
     /// Sends a request and waits for what it is answered.
     async fn ask<T: DeserializeOwned>(&self, subject: &str, body: &[u8]) -> Result<T, JsError> {
         // Looked at first: an inbox that comes and goes makes everybody find their routes anew.
-        if !self.core_port().listens(self.account(), subject.as_bytes()) {
+        if !self.core().listens(self.account(), subject.as_bytes()) {
             return Err(self.failed(format!("no server answers {subject}")));
         }
         let reply = own_subject(REPLY_PREFIX);
-        let inbox = self.core_port().listen(self.account(), reply.as_bytes());
+        let inbox = self.core().listen(self.account(), reply.as_bytes());
         let mut inbox = inbox.ok_or_else(|| self.failed("the account is not there"))?;
         let (subject_bytes, reply) = (subject.as_bytes(), reply.as_bytes());
         let message = Message { subject: subject_bytes, reply, headers: b"", body };
-        if !self.core_port().send(self.account(), &message) {
+        if !self.core().publish(self.account(), &message) {
             return Err(self.failed(format!("no server answers {subject}")));
         }
         let answer = tokio::time::timeout(ANSWER, inbox.next()).await;
@@ -281,7 +281,7 @@ impl Job {
         if let Some(reply) = batch.flow {
             // What came before is stored: more may come.
             let message = Message { subject: &reply, reply: b"", headers: b"", body: b"" };
-            self.core_port().send(self.account(), &message);
+            self.core().publish(self.account(), &message);
         }
         Ok(())
     }

@@ -1,11 +1,11 @@
 //! Feeds an archive's contents into the engine, a batch at a time.
 
-use crate::LogIndex;
 use crate::service::JetStream;
 use nuthatch_archive::{ArchiveError, Item};
 use nuthatch_log::StreamId;
 use nuthatch_protocol::js::{ConsumerSnapshot, Time};
 use nuthatch_protocol::jserror::JsError;
+use nuthatch_server::jetstream_port::LogId;
 use nuthatch_server::shares::Share;
 use nuthatch_streams::Op;
 use nuthatch_streams::op::Replica;
@@ -39,7 +39,7 @@ pub(super) enum RestoreError {
 /// Gathers batches and hands them over.
 pub(super) struct Filler<'a> {
     service: &'a JetStream,
-    engine: LogIndex,
+    engine: LogId,
     id: StreamId,
     handle: &'a Handle,
     batch: Vec<Replica>,
@@ -62,7 +62,7 @@ pub(super) struct Filler<'a> {
 impl<'a> Filler<'a> {
     pub(super) fn new(
         service: &'a JetStream,
-        engine: LogIndex,
+        engine: LogId,
         id: StreamId,
         handle: &'a Handle,
         share: &'a mut Share,

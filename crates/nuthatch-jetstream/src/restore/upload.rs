@@ -64,7 +64,7 @@ impl Upload {
                 queued.fetch_sub(bytes, Ordering::AcqRel);
             }
         });
-        let subscribed = service.core_port.routing().subscribe(account, subject, take)?;
+        let subscribed = service.core.subscribe(account, subject, take)?;
         Some(Self {
             service,
             account,
@@ -91,7 +91,7 @@ impl Upload {
         }
         let used = std::mem::take(&mut self.current.reply);
         if !used.is_empty() {
-            self.service.core_port.answer(self.account, &used, b"");
+            self.service.core.answer(self.account, &used, b"");
         }
         let chunk = self.wait()?;
         self.queued_bytes.fetch_sub(chunk.body.len(), Ordering::AcqRel);
@@ -141,7 +141,7 @@ impl Upload {
             return;
         }
         let reply = std::mem::take(&mut self.current.reply);
-        self.service.core_port.answer(self.account, &reply, body);
+        self.service.core.answer(self.account, &reply, body);
     }
 }
 

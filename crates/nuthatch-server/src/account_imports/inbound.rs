@@ -6,7 +6,7 @@ use crate::account::Account;
 use crate::egress::Outgoing;
 use crate::interest::Matched;
 use crate::jetstream_port::{ApiRequest, LogId, Peer, Requester, SendError, StreamRoute};
-use crate::meaning::{AckSubject, Meaning, Place, meaning, split_first};
+use crate::meaning::{AckSubject, Meaning, Place, Request, meaning};
 use crate::route::{DeliveryContext, deliver_on};
 use crate::server::Server;
 use bytes::Bytes;
@@ -86,7 +86,7 @@ pub fn to_stream(
         headers: parts.span(&headers),
         body: parts.span(message.body),
     };
-    let sent = parts.send(server, route.engine, Item::Publish(item), false, way);
+    let sent = parts.send(server, route.log, Item::Publish(item), false, way);
     if sent.is_err() && !message.reply.is_empty() {
         let answer = Message {
             subject: message.reply,
@@ -122,14 +122,14 @@ impl Parts {
     fn send(
         self,
         server: &Arc<Server>,
-        engine: LogId,
+        log: LogId,
         item: Item,
         privileged: bool,
         way: &DeliveryContext<'_>,
     ) -> Result<(), SendError> {
         let peer = peer_of(server, way);
         let batch = ClientBatch { peer, buf: Bytes::from(self.bytes), items: vec![item] };
-        server.jetstream().send(engine, Event::Batch(batch), privileged, 0)
+        server.jetstream().send(log, Event::Batch(batch), privileged, 0)
     }
 }
 
@@ -144,22 +144,40 @@ pub fn to_jetstream(
     message: &Inbound<'_>,
     way: &mut DeliveryContext<'_>,
 ) -> bool {
-    let rest = match meaning(&Place::new(server.jetstream().domain(), account), message.routed) {
-        Some(Meaning::Ack(rest)) => return ack(server, account, message, rest, way),
-        Some(Meaning::Flow(rest)) => return flow(server, account, message, rest, way),
-        Some(Meaning::Api(rest)) => rest,
-        Some(Meaning::Bucket(subject)) => {
-            let bucket = Inbound { subject, routed: subject, ..*message };
-            return route_inbound(server, account, &bucket, way);
-        }
-        None => return false,
+    let place = Place::new(server.jetstream().domain(), &account.name);
+    let Some(request) = meaning(&place, message.routed).and_then(Meaning::request) else {
+        return false;
     };
-    if let Some(rest) = rest.strip_prefix(b"CONSUMER.MSG.NEXT.") {
-        return pull(server, account, message, rest, way);
+    match request {
+        Request::Ack(asked) => ack(server, account, message, &asked, way),
+        Request::Flow { stream, consumer } => {
+            flow(server, account, message, (stream, consumer), way)
+        }
+        Request::Pull { stream, consumer } => {
+            pull(server, account, message, (stream, consumer), way)
+        }
+        Request::DirectGet { stream, subject } => {
+            direct_get(server, account, message, (stream, subject), way)
+        }
+        Request::Call(rest) => {
+            call(server, account, message, rest, way);
+            true
+        }
+        Request::Bucket(subject) => {
+            let bucket = Inbound { subject, routed: subject, ..*message };
+            route_inbound(server, account, &bucket, way)
+        }
     }
-    if let Some(rest) = rest.strip_prefix(b"DIRECT.GET.") {
-        return direct_get(server, account, message, rest, way);
-    }
+}
+
+/// Hands a call of the API over, whose answer goes its own way.
+fn call(
+    server: &Arc<Server>,
+    account: &Arc<Account>,
+    message: &Inbound<'_>,
+    rest: &[u8],
+    way: &DeliveryContext<'_>,
+) {
     let subject = [b"$JS.API.", rest].concat();
     server.jetstream().api_request(ApiRequest {
         from: Requester { account: account.id, peer: way.from.cloned() },
@@ -168,17 +186,15 @@ pub fn to_jetstream(
         headers: Bytes::copy_from_slice(message.headers),
         body: Bytes::copy_from_slice(message.body),
     });
-    true
 }
 
 fn ack(
     server: &Arc<Server>,
     account: &Arc<Account>,
     message: &Inbound<'_>,
-    rest: &[u8],
+    ack: &AckSubject<'_>,
     way: &DeliveryContext<'_>,
 ) -> bool {
-    let Some(ack) = AckSubject::parse(rest) else { return false };
     let Some(route) = server.jetstream().stream_by_name(account.id, ack.stream) else {
         return false;
     };
@@ -193,33 +209,30 @@ fn ack(
         reply: parts.span(message.reply),
         body: parts.span(message.body),
     };
-    parts.send(server, route.engine, Item::Ack(item), true, way).is_ok()
+    parts.send(server, route.log, Item::Ack(item), true, way).is_ok()
 }
 
 fn flow(
     server: &Arc<Server>,
     account: &Arc<Account>,
     message: &Inbound<'_>,
-    rest: &[u8],
+    (stream, consumer): (&[u8], &[u8]),
     way: &DeliveryContext<'_>,
 ) -> bool {
-    let named = split_first(rest).and_then(|(stream, rest)| Some((stream, split_first(rest)?.0)));
-    let Some((stream, consumer)) = named else { return false };
     let Some(route) = server.jetstream().stream_by_name(account.id, stream) else { return false };
     let mut parts = Parts::new(message, b"");
     let (consumer, subject) = (parts.span(consumer), parts.span(message.routed));
     let item = FlowItem { stream: route.stream, consumer, subject };
-    parts.send(server, route.engine, Item::Flow(item), true, way).is_ok()
+    parts.send(server, route.log, Item::Flow(item), true, way).is_ok()
 }
 
 fn pull(
     server: &Arc<Server>,
     account: &Arc<Account>,
     message: &Inbound<'_>,
-    rest: &[u8],
+    (stream, consumer): (&[u8], &[u8]),
     way: &DeliveryContext<'_>,
 ) -> bool {
-    let Some((stream, consumer)) = split_first(rest) else { return false };
     let Some(route) = server.jetstream().stream_by_name(account.id, stream) else { return false };
     let mut parts = Parts::new(message, b"");
     let item = PullItem {
@@ -230,17 +243,16 @@ fn pull(
         reply: parts.span(message.reply),
         body: parts.span(message.body),
     };
-    parts.send(server, route.engine, Item::Pull(item), true, way).is_ok()
+    parts.send(server, route.log, Item::Pull(item), true, way).is_ok()
 }
 
 fn direct_get(
     server: &Arc<Server>,
     account: &Arc<Account>,
     message: &Inbound<'_>,
-    rest: &[u8],
+    (stream, subject): (&[u8], &[u8]),
     way: &DeliveryContext<'_>,
 ) -> bool {
-    let (stream, subject) = split_first(rest).unwrap_or((rest, b""));
     let jetstream = server.jetstream();
     let own = jetstream.stream_by_name(account.id, stream);
     let for_origin = own.is_none();
@@ -255,5 +267,5 @@ fn direct_get(
         reply: parts.span(message.reply),
         body: parts.span(message.body),
     };
-    parts.send(server, route.engine, Item::DirectGet(item), true, way).is_ok()
+    parts.send(server, route.log, Item::DirectGet(item), true, way).is_ok()
 }

@@ -6,6 +6,7 @@ use super::latency::Measurement;
 use crate::account::Account;
 use crate::conn::Connection;
 use crate::egress::Outgoing;
+use crate::log_id::LogSlot;
 use crate::options::ResponseKind;
 use crate::route::DeliveryContext;
 use crate::subscription::{Receiver, Subscription};
@@ -251,11 +252,11 @@ impl Receiver for ReplyRelay {
         })
     }
 
-    fn ready(&self, routed: &[u8], engine_bit: u32) -> bool {
+    fn ready(&self, routed: &[u8], slot: LogSlot) -> bool {
         self.waiting(routed).is_none_or(|(requester, reply)| {
             let mut matched = crate::interest::Matched::default();
             requester.interest.match_into(&reply, &mut matched);
-            crate::route::is_ready(&matched, &reply, engine_bit)
+            crate::route::is_ready(&matched, &reply, slot)
         })
     }
 }

@@ -8,8 +8,9 @@ use super::{HOPS_MAX, Import, ResponseKind, ServiceExport};
 use crate::account::Account;
 use crate::egress::Outgoing;
 use crate::jetstream_port::JetStreamPort;
+use crate::mapping::Mapping;
 use crate::meaning::{Place, effective_subject};
-use crate::route::{DeliveryContext, Mapping};
+use crate::route::DeliveryContext;
 use crate::subscription::{Receiver, Subscription};
 use nuthatch_protocol::subject::is_subset;
 use nuthatch_protocol::transform::Transform;
@@ -57,7 +58,7 @@ impl ServiceImport {
         if !jetstream.enabled(exporter.id) {
             return true;
         }
-        let place = Place::new(jetstream.domain(), exporter);
+        let place = Place::new(jetstream.domain(), &exporter.name);
         match effective_subject(&place, subject) {
             Cow::Borrowed(_) => true,
             Cow::Owned(effective) => {

@@ -45,7 +45,7 @@ pub(super) struct Backlog {
 }
 
 struct Queue {
-    engine: LogId,
+    log: LogId,
     waiting: VecDeque<QueuedBatch>,
     /// When the log last took something, or refused first.
     moved: Instant,
@@ -66,8 +66,8 @@ fn weight(batch: &ClientBatch<Peer>) -> usize {
 
 impl Backlog {
     /// True if publishes for this log wait already, so that later ones have to go behind them.
-    pub(super) fn holds(&self, engine: LogId) -> bool {
-        self.queues.iter().any(|queue| queue.engine == engine)
+    pub(super) fn holds(&self, log: LogId) -> bool {
+        self.queues.iter().any(|queue| queue.log == log)
     }
 
     /// True if nothing waits.
@@ -79,7 +79,7 @@ impl Backlog {
     fn push(
         &mut self,
         server: &Server,
-        engine: LogId,
+        log: LogId,
         batch: ClientBatch<Peer>,
         now: Instant,
     ) -> Result<(), ClientBatch<Peer>> {
@@ -91,10 +91,10 @@ impl Backlog {
             return Err(batch);
         }
         self.bytes += weight;
-        let queue = match self.queues.iter().position(|queue| queue.engine == engine) {
+        let queue = match self.queues.iter().position(|queue| queue.log == log) {
             Some(at) => &mut self.queues[at],
             None => {
-                self.queues.push(Queue { engine, waiting: VecDeque::new(), moved: now });
+                self.queues.push(Queue { log, waiting: VecDeque::new(), moved: now });
                 self.queues.last_mut().expect("pushed above")
             }
         };
@@ -108,7 +108,7 @@ impl Backlog {
     }
 
     /// Offers the backlog to the logs; returns the batches that no log will take, with the reason.
-    fn offer(&mut self, server: &Server, now: Instant) -> Vec<(ClientBatch<Peer>, Refusal)> {
+    fn offer(&mut self, server: &Server, now: Instant) -> Vec<(LogId, ClientBatch<Peer>, Refusal)> {
         let mut refused = Vec::new();
         let mut queues = std::mem::take(&mut self.queues);
         for queue in &mut queues {
@@ -124,14 +124,14 @@ impl Backlog {
         queue: &mut Queue,
         server: &Server,
         now: Instant,
-        refused: &mut Vec<(ClientBatch<Peer>, Refusal)>,
+        refused: &mut Vec<(LogId, ClientBatch<Peer>, Refusal)>,
     ) {
         while let Some(QueuedBatch { batch, since }) = queue.waiting.pop_front() {
             let weight = weight(&batch);
-            match server.jetstream().send(queue.engine, Event::Batch(batch), false, 0) {
+            match server.jetstream().send(queue.log, Event::Batch(batch), false, 0) {
                 Ok(()) => queue.moved = now,
                 Err(SendError::Closed(Event::Batch(batch))) => {
-                    refused.push((batch, Refusal::Closed));
+                    refused.push((queue.log, batch, Refusal::Closed));
                 }
                 Err(SendError::Busy(Event::Batch(batch))) => {
                     let is_stuck = now.saturating_duration_since(queue.moved) >= STUCK_MAX;
@@ -139,7 +139,7 @@ impl Backlog {
                         queue.waiting.push_front(QueuedBatch { batch, since });
                         return;
                     }
-                    refused.push((batch, Refusal::Busy));
+                    refused.push((queue.log, batch, Refusal::Busy));
                 }
                 // The JetStream port gives back what it was given.
                 Err(_) => {}
@@ -159,32 +159,25 @@ impl Backlog {
         self.forget(server, self.bytes);
         let mut all = Vec::new();
         for queue in std::mem::take(&mut self.queues) {
-            all.extend(queue.waiting.into_iter().map(|waiting| (queue.engine, waiting.batch)));
+            all.extend(queue.waiting.into_iter().map(|waiting| (queue.log, waiting.batch)));
         }
         all
-    }
-
-    /// Takes everything out.
-    fn drain(&mut self, server: &Server) -> Vec<ClientBatch<Peer>> {
-        self.forget(server, self.bytes);
-        let queues = std::mem::take(&mut self.queues);
-        queues.into_iter().flat_map(|queue| queue.waiting).map(|waiting| waiting.batch).collect()
     }
 }
 
 impl ConnReader {
     /// Sends a batch to its log. What a full queue refuses of it waits, if it may.
-    pub(super) fn submit(&mut self, engine: LogId, batch: ClientBatch<Peer>) {
+    pub(super) fn submit(&mut self, log: LogId, batch: ClientBatch<Peer>) {
         if self.backlog.is_some() {
             self.follow_moves();
         }
-        if self.backlog.as_ref().is_some_and(|backlog| backlog.holds(engine)) {
-            return self.hold(engine, batch);
+        if self.backlog.as_ref().is_some_and(|backlog| backlog.holds(log)) {
+            return self.hold(log, batch);
         }
-        match self.server.jetstream().send(engine, Event::Batch(batch), false, self.seen) {
-            Err(SendError::Busy(Event::Batch(batch))) => self.hold(engine, batch),
+        match self.server.jetstream().send(log, Event::Batch(batch), false, self.seen) {
+            Err(SendError::Busy(Event::Batch(batch))) => self.hold(log, batch),
             Err(SendError::Closed(Event::Batch(batch))) => {
-                self.refuse_batch(&batch, Refusal::Closed)
+                self.refuse_batch(log, &batch, Refusal::Closed)
             }
             // The JetStream port gives back what it was given.
             Ok(()) | Err(_) => {}
@@ -192,18 +185,18 @@ impl ConnReader {
     }
 
     /// Keeps the publishes of a refused batch; everything else goes around them.
-    fn hold(&mut self, engine: LogId, batch: ClientBatch<Peer>) {
+    fn hold(&mut self, log: LogId, batch: ClientBatch<Peer>) {
         let ClientBatch { peer, buf, items } = batch;
         let is_publish = |item: &Item| matches!(item, Item::Publish(_));
         let (publishes, others): (Vec<_>, Vec<_>) = items.into_iter().partition(is_publish);
         if !others.is_empty() {
             let others = ClientBatch { peer: peer.clone(), buf: buf.clone(), items: others };
-            match self.server.jetstream().send(engine, Event::Batch(others), true, 0) {
+            match self.server.jetstream().send(log, Event::Batch(others), true, 0) {
                 Err(SendError::Busy(Event::Batch(batch))) => {
-                    self.refuse_batch(&batch, Refusal::Busy)
+                    self.refuse_batch(log, &batch, Refusal::Busy)
                 }
                 Err(SendError::Closed(Event::Batch(batch))) => {
-                    self.refuse_batch(&batch, Refusal::Closed)
+                    self.refuse_batch(log, &batch, Refusal::Closed)
                 }
                 Ok(()) | Err(_) => {}
             }
@@ -211,21 +204,21 @@ impl ConnReader {
         if publishes.is_empty() {
             return;
         }
-        self.keep(engine, ClientBatch { peer, buf, items: publishes });
+        self.keep(log, ClientBatch { peer, buf, items: publishes });
     }
 
     /// Keeps publishes, behind those that wait for the logs in which their streams are now.
-    fn keep(&mut self, engine: LogId, batch: ClientBatch<Peer>) {
+    fn keep(&mut self, log: LogId, batch: ClientBatch<Peer>) {
         let server = self.server.clone();
         let jetstream = server.jetstream();
         let version = jetstream.version();
-        let parts = reroute::split(engine, &batch, |at| jetstream.moved(at.engine, at.stream));
-        for (engine, part) in parts.unwrap_or_else(|| vec![(engine, batch)]) {
+        let parts = reroute::split(log, &batch, |at| jetstream.moved(at.log, at.stream));
+        for (log, part) in parts.unwrap_or_else(|| vec![(log, batch)]) {
             let backlog = self
                 .backlog
                 .get_or_insert_with(|| Box::new(Backlog { version, ..Backlog::default() }));
-            if let Err(batch) = backlog.push(&server, engine, part, Instant::now()) {
-                self.refuse_batch(&batch, Refusal::Busy);
+            if let Err(batch) = backlog.push(&server, log, part, Instant::now()) {
+                self.refuse_batch(log, &batch, Refusal::Busy);
             }
         }
     }
@@ -240,16 +233,16 @@ impl ConnReader {
         let server = self.server.clone();
         let waiting = backlog.drain_queues(&server);
         self.backlog = None;
-        for (engine, batch) in waiting {
-            self.keep(engine, batch);
+        for (log, batch) in waiting {
+            self.keep(log, batch);
         }
     }
 
     /// Offers the backlog again and answers what has waited too long.
     pub(super) fn offer_backlog(&mut self) {
         let Some(mut backlog) = self.backlog.take() else { return };
-        for (batch, refusal) in backlog.offer(&self.server, Instant::now()) {
-            self.refuse_batch(&batch, refusal);
+        for (log, batch, refusal) in backlog.offer(&self.server, Instant::now()) {
+            self.refuse_batch(log, &batch, refusal);
         }
         if !backlog.is_empty() {
             self.backlog = Some(backlog);
@@ -272,8 +265,8 @@ impl ConnReader {
     /// The connection is closed: the remaining backlog is counted and logged.
     pub(super) fn abandon_backlog(&mut self) {
         let Some(mut backlog) = self.backlog.take() else { return };
-        for batch in backlog.drain(&self.server) {
-            self.refuse_batch(&batch, Refusal::Busy);
+        for (log, batch) in backlog.drain_queues(&self.server) {
+            self.refuse_batch(log, &batch, Refusal::Busy);
         }
     }
 }
@@ -283,7 +276,7 @@ impl Drop for ConnReader {
     fn drop(&mut self) {
         let server: Arc<Server> = self.server.clone();
         if let Some(backlog) = &mut self.backlog {
-            backlog.drain(&server);
+            backlog.drain_queues(&server);
         }
     }
 }

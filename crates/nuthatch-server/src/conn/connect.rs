@@ -2,11 +2,13 @@
 
 use super::js_traffic::StreamCache;
 use super::reader::ConnReader;
-use super::{CloseReason, Connection, Transport};
-use crate::auth::{Authenticator, Credentials, Identity};
+use super::{Connection, Transport};
+use crate::auth::Authenticator;
+use crate::close_reason::CloseReason;
 use crate::greeting;
+use crate::identity::Credentials;
+use crate::identity::Identity;
 use crate::operator::Denial;
-use crate::system::events;
 use crate::websocket::Cookies;
 use nuthatch_protocol::wire::write;
 use serde::Deserialize;
@@ -147,8 +149,8 @@ impl ConnReader {
         self.conn.set_session(self.session.clone());
         self.conn.connected.notify_one();
         // Its account may have changed since it was looked at.
-        crate::operator::recheck_new(&self.server, &self.conn);
-        events::connected(&self.conn);
+        self.conn.recheck_grant();
+        self.server.system().connected(&self.conn);
         Ok(())
     }
 

@@ -17,9 +17,9 @@ const BUFFER_BYTES: usize = 256 * 1024;
 /// Items to make room for at first.
 const ITEMS_MAX: usize = 512;
 
-/// Items for one engine with the buffer they are in.
+/// Items for one log with the buffer they are in.
 pub(super) struct CopiedBatch {
-    engine: LogId,
+    log: LogId,
     bytes: Vec<u8>,
     items: Vec<Item>,
 }
@@ -53,15 +53,15 @@ impl Turn<'_> {
             self.hand_over();
         }
         let hint = self.mux_hint(publish.reply.unwrap_or_default());
-        let engine = route.engine;
-        let at = match self.copied.iter().position(|batch| batch.engine == engine) {
+        let log = route.log;
+        let at = match self.copied.iter().position(|batch| batch.log == log) {
             Some(at) => at,
             None => {
                 // Most of the read is likely to go the same way.
                 let bytes = Vec::with_capacity(self.data.len().min(BUFFER_BYTES));
                 let likely = self.data.len() / super::js_traffic::LIKELY_ITEM_BYTES;
                 let items = Vec::with_capacity(likely.clamp(1, ITEMS_MAX));
-                self.copied.push(CopiedBatch { engine, bytes, items });
+                self.copied.push(CopiedBatch { log, bytes, items });
                 self.copied.len() - 1
             }
         };
@@ -83,7 +83,7 @@ impl Turn<'_> {
         if !server.jetstream().enabled(account.id) {
             return Handled::No;
         }
-        let place = Place::new(server.jetstream().domain(), &account);
+        let place = Place::new(server.jetstream().domain(), &account.name);
         if let Some(Meaning::Bucket(subject)) = meaning(&place, publish.subject) {
             return self.publish_bucket(publish, subject);
         }
@@ -109,9 +109,9 @@ impl Turn<'_> {
 impl ConnReader {
     /// Sends batches of copies.
     pub(super) fn send_copied(&mut self, batches: CopiedBatches) {
-        for CopiedBatch { engine, bytes, items } in batches {
+        for CopiedBatch { log, bytes, items } in batches {
             let (peer, buf) = (self.conn.clone(), Bytes::from(bytes));
-            self.submit(engine, ClientBatch { peer, buf, items });
+            self.submit(log, ClientBatch { peer, buf, items });
         }
     }
 }

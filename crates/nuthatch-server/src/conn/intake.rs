@@ -1,7 +1,7 @@
 //! Reading bytes off a connection's socket, without a copy where none is needed.
 
-use super::CloseReason;
 use crate::buffers::{self, READ_BUFFER_BYTES};
+use crate::close_reason::CloseReason;
 use bytes::{Bytes, BytesMut};
 use std::future::poll_fn;
 use std::io;

@@ -1,14 +1,14 @@
 //! JetStream traffic of a connection: recognised while reading, sent to engines in batches.
 
 use super::call_order::DeferredCalls;
+use super::mux::MuxRoute;
 use super::publish::Handled;
 use super::reader::{ConnReader, Turn};
-use crate::account::SYSTEM_ACCOUNT_ID;
+use super::system_port::{OwnRequest, own_document};
+use crate::account_id::SYSTEM_ACCOUNT_ID;
 use crate::egress::{DirectWrites, Outgoing};
 use crate::jetstream_port::{ApiRequest, LogId, Requester, StreamRoute};
-use crate::meaning::{AckSubject, Meaning, Place, effective_subject, meaning, split_first};
-use crate::outbox::MuxRoute;
-use crate::system;
+use crate::meaning::{AckSubject, Meaning, Place, Request, effective_subject, meaning};
 use bytes::Bytes;
 use memchr::memrchr;
 use nuthatch_protocol::subject::has_wildcard;
@@ -87,19 +87,27 @@ impl Turn<'_> {
             if !jetstream.enabled(account.id) {
                 return self.without_jetstream(publish, rest);
             }
-            return match meaning(&Place::new(jetstream.domain(), account), subject) {
-                Some(Meaning::Ack(rest)) => self.ack(publish, rest),
-                Some(Meaning::Api(rest)) => self.api(publish, rest),
-                Some(Meaning::Flow(rest)) => self.flow(publish, rest),
-                Some(Meaning::Bucket(subject)) => self.publish_bucket(publish, subject),
-                None => Handled::No,
-            };
+            let place = Place::new(jetstream.domain(), &account.name);
+            let request = meaning(&place, subject).and_then(Meaning::request);
+            return request.map_or(Handled::No, |request| self.request(publish, request));
         } else if subject == b"$SYS.REQ.USER.INFO" {
             return self.user_info(publish);
-        } else if let Some(request) = system::own_account_request(subject) {
+        } else if let Some(request) = own_document(subject) {
             return self.account_request(publish, request);
         }
         Handled::No
+    }
+
+    #[inline]
+    fn request(&mut self, publish: &Publish<'_>, request: Request<'_>) -> Handled {
+        match request {
+            Request::Ack(ack) => self.ack(publish, &ack),
+            Request::Flow { stream, consumer } => self.flow(publish, stream, consumer),
+            Request::Pull { stream, consumer } => self.pull(publish, stream, consumer),
+            Request::DirectGet { stream, subject } => self.direct_get(publish, stream, subject),
+            Request::Call(rest) => self.call(publish, rest),
+            Request::Bucket(subject) => self.publish_bucket(publish, subject),
+        }
     }
 
     /// The subject that takes effect in place of this one, if it is another: see
@@ -109,7 +117,7 @@ impl Turn<'_> {
         if !subject.starts_with(b"$JS.") || !jetstream.enabled(account.id) {
             return None;
         }
-        match effective_subject(&Place::new(jetstream.domain(), account), subject) {
+        match effective_subject(&Place::new(jetstream.domain(), &account.name), subject) {
             Cow::Owned(effective) => Some(effective),
             Cow::Borrowed(_) => None,
         }
@@ -126,11 +134,11 @@ impl Turn<'_> {
     /// account imports another account's API.
     #[cold]
     fn without_jetstream(&mut self, publish: &Publish<'_>, rest: &[u8]) -> Handled {
-        let is_served = self.reader.server.jetstream().engine_count() > 0;
+        let is_served = !self.reader.server.jetstream().slots().is_empty();
         let account = &self.reader.session.account;
         match rest.strip_prefix(b"API.") {
             Some(rest) if is_served && !account.interest.any(publish.subject) => {
-                self.api(publish, rest)
+                Request::of_api(rest).map_or(Handled::No, |request| self.request(publish, request))
             }
             _ => Handled::No,
         }
@@ -152,21 +160,21 @@ impl Turn<'_> {
         streams.lookup(version, name, || jetstream.stream_by_name(account, name))
     }
 
-    fn push(&mut self, engine: LogId, item: Item) {
+    fn push(&mut self, log: LogId, item: Item) {
         let version = self.reader.server.jetstream().version();
         if version != self.reader.seen {
-            return self.push_alone(engine, item, version);
+            return self.push_alone(log, item, version);
         }
         if !self.copied.is_empty() {
             self.hand_over();
         }
-        match self.batches.iter_mut().find(|(known, _)| *known == engine) {
+        match self.batches.iter_mut().find(|(known, _)| *known == log) {
             Some((_, items)) => items.push(item),
             None => {
                 let likely = (self.data.len() / LIKELY_ITEM_BYTES).clamp(1, LIKELY_ITEMS_MAX);
                 let mut items = Vec::with_capacity(likely);
                 items.push(item);
-                self.batches.push((engine, items));
+                self.batches.push((log, items));
             }
         }
     }
@@ -174,9 +182,9 @@ impl Turn<'_> {
     /// Streams have come, gone or moved since this turn began: the item goes by itself, behind what
     /// came before it, since it may have been routed before or after that.
     #[cold]
-    fn push_alone(&mut self, engine: LogId, item: Item, version: u64) {
+    fn push_alone(&mut self, log: LogId, item: Item, version: u64) {
         self.hand_over();
-        self.batches.push((engine, vec![item]));
+        self.batches.push((log, vec![item]));
         self.hand_over();
         self.reader.seen = version;
     }
@@ -191,11 +199,10 @@ impl Turn<'_> {
             headers: self.span(publish.headers()),
             body: self.span(publish.payload()),
         };
-        self.push(route.engine, Item::Publish(item));
+        self.push(route.log, Item::Publish(item));
     }
 
-    fn ack(&mut self, publish: &Publish<'_>, rest: &[u8]) -> Handled {
-        let Some(ack) = AckSubject::parse(rest) else { return Handled::No };
+    fn ack(&mut self, publish: &Publish<'_>, ack: &AckSubject<'_>) -> Handled {
         let Some(route) = self.stream(ack.stream) else { return Handled::No };
         let reply = publish.reply.unwrap_or_default();
         let item = AckItem {
@@ -208,28 +215,20 @@ impl Turn<'_> {
             reply: self.span(reply),
             body: self.span(publish.payload()),
         };
-        self.push(route.engine, Item::Ack(item));
+        self.push(route.log, Item::Ack(item));
         Handled::ByServer
     }
 
-    fn flow(&mut self, publish: &Publish<'_>, rest: &[u8]) -> Handled {
-        let parts = split_first(rest).and_then(|(stream, rest)| Some((stream, split_first(rest)?)));
-        let Some((stream, (consumer, _))) = parts else { return Handled::No };
+    fn flow(&mut self, publish: &Publish<'_>, stream: &[u8], consumer: &[u8]) -> Handled {
         let Some(route) = self.stream(stream) else { return Handled::No };
         let (consumer, subject) = (self.span(consumer), self.span(publish.subject));
         let item = FlowItem { stream: route.stream, consumer, subject };
-        self.push(route.engine, Item::Flow(item));
+        self.push(route.log, Item::Flow(item));
         Handled::ByServer
     }
 
     /// `rest` is what follows `$JS.API.`.
-    fn api(&mut self, publish: &Publish<'_>, rest: &[u8]) -> Handled {
-        if let Some(rest) = rest.strip_prefix(b"CONSUMER.MSG.NEXT.") {
-            return self.pull(publish, rest);
-        }
-        if let Some(rest) = rest.strip_prefix(b"DIRECT.GET.") {
-            return self.direct_get(publish, rest);
-        }
+    fn call(&mut self, publish: &Publish<'_>, rest: &[u8]) -> Handled {
         // What came before the request must be ahead of it, here and in the engines.
         self.hand_over();
         let mut subject = Vec::with_capacity(8 + rest.len());
@@ -259,8 +258,7 @@ impl Turn<'_> {
         self.scratch.egress.flush(DirectWrites::READER);
     }
 
-    fn pull(&mut self, publish: &Publish<'_>, rest: &[u8]) -> Handled {
-        let Some((stream, consumer)) = split_first(rest) else { return Handled::No };
+    fn pull(&mut self, publish: &Publish<'_>, stream: &[u8], consumer: &[u8]) -> Handled {
         let Some(route) = self.stream(stream) else { return Handled::No };
         let item = PullItem {
             stream: route.stream,
@@ -270,12 +268,11 @@ impl Turn<'_> {
             reply: self.span(publish.reply.unwrap_or_default()),
             body: self.span(publish.payload()),
         };
-        self.push(route.engine, Item::Pull(item));
+        self.push(route.log, Item::Pull(item));
         Handled::ByServer
     }
 
-    fn direct_get(&mut self, publish: &Publish<'_>, rest: &[u8]) -> Handled {
-        let (stream, subject) = split_first(rest).unwrap_or((rest, b""));
+    fn direct_get(&mut self, publish: &Publish<'_>, stream: &[u8], subject: &[u8]) -> Handled {
         let own = self.stream(stream);
         let for_origin = own.is_none();
         let account = self.reader.session.account.id;
@@ -291,7 +288,7 @@ impl Turn<'_> {
             reply: self.span(reply),
             body: self.span(publish.payload()),
         };
-        self.push(route.engine, Item::DirectGet(item));
+        self.push(route.log, Item::DirectGet(item));
         Handled::ByServer
     }
 
@@ -327,7 +324,7 @@ impl Turn<'_> {
                     && nuthatch_protocol::subject::is_subset(&pattern, &sub.subject) =>
             {
                 let route = MuxRoute { version, prefix: prefix.into(), sub };
-                self.reader.conn.outbox.add_mux(route)
+                self.reader.conn.mux.add(route)
             }
             _ => 0,
         };
@@ -336,19 +333,20 @@ impl Turn<'_> {
     }
 
     /// A request about the connection's own account.
-    fn account_request(&mut self, publish: &Publish<'_>, request: system::Asked) -> Handled {
+    fn account_request(&mut self, publish: &Publish<'_>, document: &'static str) -> Handled {
         let account = self.reader.session.account.clone();
         if account.id == SYSTEM_ACCOUNT_ID {
             return Handled::No;
         }
         let reply = publish.reply.unwrap_or_default();
-        system::accept(&self.reader.server, account, request, reply, publish.payload());
+        let request = OwnRequest { document, reply, body: publish.payload() };
+        self.reader.server.system().own_request(account, &request);
         Handled::ByServer
     }
 
     fn user_info(&mut self, publish: &Publish<'_>) -> Handled {
         let Some(reply) = publish.reply else { return Handled::ByServer };
-        let body = crate::user_info::response(&self.reader.server, &self.reader.session);
+        let body = super::user_info::response(&self.reader.server, &self.reader.session);
         let account = self.reader.session.account.clone();
         let mut matched = crate::interest::Matched::default();
         account.interest.match_into(reply, &mut matched);
@@ -358,7 +356,7 @@ impl Turn<'_> {
             headers: b"",
             body: &body,
         });
-        let mut rng = crate::route::MemberRng::default();
+        let mut rng = crate::member_rng::MemberRng::default();
         crate::route::deliver(&matched, &message, None, &mut self.scratch.egress, &mut rng);
         Handled::ByServer
     }
@@ -367,9 +365,9 @@ impl Turn<'_> {
 impl ConnReader {
     /// Sends the batches of a turn to their logs.
     pub(super) fn send_batches(&mut self, batches: Batches, data: &Bytes) {
-        for (engine, mut items) in batches {
+        for (log, mut items) in batches {
             let buf = compact(&mut items, data);
-            self.submit(engine, ClientBatch { peer: self.conn.clone(), buf, items });
+            self.submit(log, ClientBatch { peer: self.conn.clone(), buf, items });
         }
     }
 }

@@ -3,19 +3,22 @@
 //! Its messages go the way of a client's publishes, so they keep their order with API calls and
 //! wait where a log's queue is full; only who may get them is decided differently.
 
+use super::Connection;
 use super::connect::ConnectError;
 use super::publish::{Handled, Scratch};
 use super::reader::{ConnReader, Flow, Turn};
 use super::subscription_bytes::bytes_of;
-use super::{CloseReason, Connection};
-use crate::auth::{Credentials, Origin};
+use crate::close_reason::CloseReason;
 use crate::egress::{DirectWrites, Outgoing};
+use crate::identity::Credentials;
+use crate::identity::Origin;
 use crate::leaf::hello::{LeafConnect, LeafInfo, Subjects};
 use crate::leaf::link::PeerFacts;
 use crate::leaf::rights::{Domains, LeafPermissions, LeafRights, is_internal_reply};
 use crate::leaf::{self, LOOP_PREFIX, Link};
+use crate::mapping::Mapping;
 use crate::options::{RemoteOptions, SubjectPermission};
-use crate::route::{DeliveryContext, Groups, Mapping, deliver_on};
+use crate::route::{DeliveryContext, Groups, deliver_on};
 use crate::slice::Deadline;
 use crate::subscription::Subscription;
 use nuthatch_protocol::subject::{has_wildcard, is_valid_subject};
@@ -94,7 +97,7 @@ impl ConnReader {
         self.conn.connected.notify_one();
         let user = identity.rights.map(|rights| rights.source.clone()).unwrap_or_default();
         self.let_in(connect, user);
-        crate::operator::recheck_new(&self.server, &self.conn);
+        self.conn.recheck_grant();
         Ok(())
     }
 

@@ -3,7 +3,9 @@
 use super::reader::Turn;
 use crate::egress::{EgressBatch, Outgoing};
 use crate::jetstream_port::StreamRoute;
-use crate::route::{DeliveryContext, Mapping, MemberRng, RouteCache, deliver_on};
+use crate::mapping::Mapping;
+use crate::member_rng::MemberRng;
+use crate::route::{DeliveryContext, RouteCache, deliver_on};
 use nuthatch_protocol::headers::find_header;
 use nuthatch_protocol::subject::is_valid_literal;
 use nuthatch_protocol::wire::{Publish, write};

@@ -11,15 +11,15 @@ pub use super::front::Front;
 use super::intake::{drain, into_mut, keep_rest, read_error, read_some};
 use super::js_traffic::StreamCache;
 use super::publish::Scratch;
-use super::{CloseReason, Connection, Session};
-use crate::account::SYSTEM_ACCOUNT_ID;
+use super::{Connection, Session};
+use crate::account_id::SYSTEM_ACCOUNT_ID;
+use crate::close_reason::CloseReason;
 use crate::egress::DirectWrites;
 use crate::leaf;
 use crate::outbox::Tally;
 use crate::route::Groups;
 use crate::server::Server;
 use crate::slice::{Deadline, Slice};
-use crate::system::events;
 use crate::trim;
 use bytes::{Bytes, BytesMut};
 use nuthatch_protocol::wire::{Limits, Op, ParseError, Step, parse_op, write};
@@ -387,7 +387,8 @@ impl Drop for DisconnectGuard {
             conn.session().account.connections.fetch_sub(1, Ordering::Relaxed);
             conn.server().connections.remove(conn, self.subscriptions.unwrap_or_default());
         }
-        events::disconnected(conn, conn.close_reason().unwrap_or(CloseReason::ClientClosed));
+        let reason = conn.close_reason().unwrap_or(CloseReason::ClientClosed);
+        conn.server().system().disconnected(conn, reason);
     }
 }
 
@@ -465,7 +466,7 @@ impl Turn<'_> {
             reader.first_pong_sent = true;
             if reader.session.protocol >= 1 {
                 let info = reader.server.info().for_connection(&reader.conn, &reader.nonce);
-                let info = info.for_session(&reader.server, &reader.session).encode();
+                let info = info.for_session(&reader.session).encode();
                 self.out().extend_from_slice(&info);
             }
         }

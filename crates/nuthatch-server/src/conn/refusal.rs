@@ -3,8 +3,9 @@
 use super::reader::ConnReader;
 use crate::egress::{DirectWrites, EgressBatch, Outgoing};
 use crate::interest::Matched;
-use crate::jetstream_port::Peer;
-use crate::route::{MemberRng, deliver};
+use crate::jetstream_port::{LogId, Peer, StreamRoute};
+use crate::member_rng::MemberRng;
+use crate::route::deliver;
 use nuthatch_protocol::jserror::JsError;
 use nuthatch_streams::{ClientBatch, Item, PublishItem};
 use serde::Serialize;
@@ -65,10 +66,11 @@ struct Refused {
 
 impl ConnReader {
     /// Answers a batch that was not taken: counts it, says so in the log, and tells whoever waits.
-    pub(super) fn refuse_batch(&self, batch: &ClientBatch<Peer>, refusal: Refusal) {
+    pub(super) fn refuse_batch(&self, log: LogId, batch: &ClientBatch<Peer>, refusal: Refusal) {
         self.note(batch, refusal);
         let mut answers = RefusalReplies {
             reader: self,
+            log,
             egress: EgressBatch::default(),
             matched: Matched::default(),
             rng: MemberRng::default(),
@@ -104,6 +106,8 @@ impl ConnReader {
 
 struct RefusalReplies<'a> {
     reader: &'a ConnReader,
+    /// The log that did not take the batch.
+    log: LogId,
     egress: EgressBatch,
     matched: Matched,
     rng: MemberRng,
@@ -132,8 +136,8 @@ impl RefusalReplies<'_> {
     }
 
     fn publish_body(&self, item: &PublishItem, refusal: Refusal) -> Vec<u8> {
-        let account = self.reader.session.account.id;
-        let name = self.reader.server.jetstream().stream_name(account, item.stream);
+        let route = StreamRoute { log: self.log, stream: item.stream };
+        let name = self.reader.server.jetstream().stream_name(route);
         let stream = name.unwrap_or_default();
         let body = Refused { error: refusal.error(), stream, seq: 0 };
         serde_json::to_vec(&body).unwrap_or_default()

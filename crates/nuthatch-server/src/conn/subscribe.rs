@@ -6,7 +6,7 @@ use super::reader::Turn;
 use super::subscription_bytes::bytes_of;
 use crate::account::{Account, Awaited};
 use crate::account_imports;
-use crate::auth::Allowed;
+use crate::identity::Allowed;
 use crate::subscription::Subscription;
 use bytes::Bytes;
 use nuthatch_protocol::subject::{count_tokens, is_valid_subject, matches};
@@ -66,13 +66,13 @@ impl Turn<'_> {
     fn announce(&self, account: &Account, subject: &[u8]) {
         match account.watch.arrived(subject) {
             Awaited::No => {}
-            Awaited::Exactly(bits) => {
+            Awaited::Exactly(slots) => {
                 let subject = Bytes::copy_from_slice(subject);
                 let event = || Event::Interest(Some(subject.clone()));
-                self.reader.server.send_to_engines(bits, event);
+                self.reader.server.tell_logs(slots, event);
             }
             Awaited::Perhaps => {
-                self.reader.server.send_to_engines(u32::MAX, || Event::Interest(None));
+                self.reader.server.tell_all_logs(|| Event::Interest(None));
             }
         }
     }

@@ -1,6 +1,7 @@
 //! The writing task of a connection: writes what direct writes left over, pings, and closes.
 
-use super::{CloseReason, Connection, Transport};
+use super::{Connection, Transport};
+use crate::close_reason::CloseReason;
 use crate::outbox::Batch;
 use crate::slice::Slice;
 use std::future::poll_fn;

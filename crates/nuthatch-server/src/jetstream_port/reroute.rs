@@ -3,10 +3,10 @@
 use super::{LogId, Peer, StreamRoute};
 use nuthatch_streams::ClientBatch;
 
-/// Splits a batch for `engine` by where its streams live now, in its order. `None`: none of them has
+/// Splits a batch for `log` by where its streams live now, in its order. `None`: none of them has
 /// moved.
 pub fn split(
-    engine: LogId,
+    log: LogId,
     batch: &ClientBatch<Peer>,
     moved: impl Fn(StreamRoute) -> Option<StreamRoute>,
 ) -> Option<Vec<(LogId, ClientBatch<Peer>)>> {
@@ -14,15 +14,15 @@ pub fn split(
     let mut has_moved = false;
     for item in &batch.items {
         let mut item = *item;
-        let old = StreamRoute { engine, stream: item.stream() };
+        let old = StreamRoute { log, stream: item.stream() };
         let new = moved(old).unwrap_or(old);
         has_moved |= new != old;
         *item.stream_mut() = new.stream;
-        match parts.iter_mut().find(|(known, _)| *known == new.engine) {
+        match parts.iter_mut().find(|(known, _)| *known == new.log) {
             Some((_, part)) => part.items.push(item),
             None => {
                 let (peer, buf) = (batch.peer.clone(), batch.buf.clone());
-                parts.push((new.engine, ClientBatch { peer, buf, items: vec![item] }));
+                parts.push((new.log, ClientBatch { peer, buf, items: vec![item] }));
             }
         }
     }

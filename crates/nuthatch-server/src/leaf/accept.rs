@@ -2,22 +2,26 @@
 
 use super::LEAFS_MAX;
 use super::hello::LeafInfo;
+use crate::close_reason::CloseReason;
 use crate::conn::reader::ConnReader;
-use crate::conn::{CloseReason, Connection, LeafSide, TlsInfo, Transport, writer};
-use crate::listener::{self, Socket};
+use crate::conn::{Connection, LeafSide, Transport, writer};
 use crate::options::{HandshakeFirst, TlsOptions};
 use crate::random::new_nonce;
 use crate::server::Server;
+use crate::socket::{Socket, accept_each};
+use crate::tls::TlsInfo;
 use crate::tls::{self, Secure};
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 
 /// Accepts leaf nodes until the task is dropped.
 pub async fn run(server: Arc<Server>, listener: TcpListener) {
-    listener::accept_with(server, listener, open).await;
+    let open = |stream, remote| open(server.clone(), stream, remote);
+    accept_each(&listener, &server.log, || server.lame_duck.load(Ordering::Relaxed), open).await;
 }
 
 /// A server that has connected and not been greeted yet.
@@ -44,7 +48,7 @@ async fn open(server: Arc<Server>, stream: TcpStream, remote: SocketAddr) {
         server.log.error(format_args!("{conn} - more than {LEAFS_MAX} leaf nodes"));
         return newcomer.forget(CloseReason::MaxConnectionsExceeded);
     }
-    match (server.leafs.tls.load_full(), &options.tls) {
+    match (server.tls.leafs.load_full(), &options.tls) {
         (Some(config), Some(tls)) => newcomer.run_tls(config, tls).await,
         _ => newcomer.run_plain().await,
     }
@@ -80,7 +84,7 @@ impl Newcomer {
             }
         }
         let (server, socket) = (self.conn.server(), Socket(self.stream.clone()));
-        let done = tls::handshake(server, &self.conn, config, tls, socket, tls.timeout).await;
+        let done = tls::handshake(&server.log, &self.conn, config, tls, socket, tls.timeout).await;
         let Some(Secure { stream, info }) = done else {
             return self.forget(CloseReason::TlsHandshakeError);
         };

@@ -1,14 +1,14 @@
 //! Connecting to other servers as a leaf node, again and again.
 
 use super::LEAFS_MAX;
-use super::credentials::{self, KeyPair};
 use super::hello::{LeafConnect, LeafInfo};
 use super::tls;
 use crate::conn::reader::ConnReader;
 use crate::conn::{Connection, LeafSide, Session, Transport, writer};
-use crate::listener::Socket;
+use crate::credentials::{self, KeyPair};
 use crate::options::{LeafOptions, LeafUrl, RemoteOptions, RemoteTls, Secret};
 use crate::server::Server;
+use crate::socket::Socket;
 use crate::version::NATS_VERSION;
 use nuthatch_protocol::wire::leaf::MAX_LEAF_LINE;
 use nuthatch_protocol::wire::write;

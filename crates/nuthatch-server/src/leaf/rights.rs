@@ -5,7 +5,8 @@
 //! means that of the other side says so by its domain (`$JS.<domain>.API.>`). The rules are those of
 //! nats-server 2.15.2 (`addLeafNodeConnection`).
 
-use crate::auth::{Allowed, Rights};
+use crate::identity::Allowed;
+use crate::identity::Rights;
 use crate::options::{Permissions, SubjectPermission};
 
 /// Subjects of a JetStream that are its own.

@@ -1,8 +1,8 @@
 //! TLS towards a server that we connect to.
 
-use crate::conn::TlsInfo;
-use crate::listener::Socket;
 use crate::options::RemoteTls;
+use crate::socket::Socket;
+use crate::tls::TlsInfo;
 use crate::tls::{TlsError, certificates, file_error};
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::crypto::CryptoProvider;

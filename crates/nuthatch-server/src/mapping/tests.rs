@@ -3,17 +3,17 @@
 use super::*;
 use nuthatch_protocol::transform::Destination;
 
-fn mapping(source: &str, destinations: &[(&str, u8)]) -> Mapping {
+fn mapping(source: &str, destinations: &[(&str, u8)]) -> Configured {
     let destination = |&(subject, weight): &(&str, u8)| Destination {
         subject: subject.to_owned(),
         weight,
         cluster: String::new(),
     };
     let destinations: Vec<_> = destinations.iter().map(destination).collect();
-    Mapping::new(source, &destinations, "").unwrap()
+    Configured::new(source, &destinations, "").unwrap()
 }
 
-fn table(mappings: &[Mapping]) -> Mappings {
+fn table(mappings: &[Configured]) -> Mappings {
     let table = Mappings::default();
     table.set(mappings);
     table
@@ -31,11 +31,11 @@ fn the_first_in_the_file_applies() {
     assert_eq!(maps.table().fixed(b"x"), Fixed::Unchanged);
     assert_eq!(maps.table().fixed(b"c.x"), Fixed::Choice(2));
     let (mut rng, mut out) = (MemberRng::default(), Vec::new());
-    assert_eq!(maps.apply(b"c.x", &mut rng, &mut out), Outcome::Changed);
+    assert_eq!(maps.apply(b"c.x", &mut rng, &mut out), Mapping::Changed);
     assert!(out.starts_with(b"d.") && out.ends_with(b".x"));
     maps.set(&[]);
     assert!(!maps.any());
-    assert_eq!(maps.apply(b"c.x", &mut rng, &mut out), Outcome::Unchanged);
+    assert_eq!(maps.apply(b"c.x", &mut rng, &mut out), Mapping::Unchanged);
 }
 
 #[test]
@@ -46,10 +46,10 @@ fn weights_and_what_is_left_over() {
         let mut counts = [0_u32; 3];
         for _ in 0..10_000 {
             match maps.apply(b"s", &mut rng, &mut out) {
-                Outcome::Changed if out == b"t" => counts[0] += 1,
-                Outcome::Changed => counts[1] += 1,
-                Outcome::Dropped => counts[2] += 1,
-                Outcome::Unchanged => unreachable!("a mapping that covers it"),
+                Mapping::Changed if out == b"t" => counts[0] += 1,
+                Mapping::Changed => counts[1] += 1,
+                Mapping::Dropped => counts[2] += 1,
+                Mapping::Unchanged => unreachable!("a mapping that covers it"),
             }
         }
         counts

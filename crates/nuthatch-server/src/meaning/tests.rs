@@ -68,3 +68,23 @@ fn the_longer_form_of_somebody_else_is_an_ordinary_subject() {
         assert!(!is_ours(&HUB, &format!("$JS.ACK.{short}")), "{short}");
     }
 }
+
+#[test]
+fn what_a_message_asks_for_is_read_once() {
+    let place = Place { domain: Some("hub"), account: "A" };
+    let asked =
+        |subject: &'static str| meaning(&place, subject.as_bytes()).and_then(Meaning::request);
+    let pull = Some(Request::Pull { stream: b"S", consumer: b"C" });
+    assert_eq!(asked("$JS.API.CONSUMER.MSG.NEXT.S.C"), pull);
+    assert_eq!(asked("$JS.hub.API.CONSUMER.MSG.NEXT.S.C"), pull);
+    assert_eq!(asked("$JS.API.CONSUMER.MSG.NEXT.S"), None);
+    let get = |subject| Some(Request::DirectGet { stream: b"S", subject });
+    assert_eq!(asked("$JS.API.DIRECT.GET.S"), get(b""));
+    assert_eq!(asked("$JS.API.DIRECT.GET.S.a.b"), get(b"a.b"));
+    assert_eq!(asked("$JS.FC.S.C.x"), Some(Request::Flow { stream: b"S", consumer: b"C" }));
+    assert_eq!((asked("$JS.FC.S.C"), asked("$JS.ACK.S.C.1.x.3.4.5")), (None, None));
+    assert!(matches!(asked("$JS.ACK.S.C.1.2.3.4.5"), Some(Request::Ack(_))));
+    assert_eq!(asked("$JS.API.STREAM.INFO.S"), Some(Request::Call(b"STREAM.INFO.S")));
+    assert_eq!(asked("$JS.hub.API.$KV.b.k"), Some(Request::Bucket(b"$KV.b.k")));
+    assert_eq!(asked("$JS.other.API.INFO"), None);
+}

@@ -2,7 +2,6 @@
 
 use super::jsz::{js_config, js_limits, js_stats};
 use super::{short_duration, usage};
-use crate::info;
 use crate::options::{Options, RemoteOptions};
 use crate::server::Server;
 use crate::version::NATS_VERSION;
@@ -64,7 +63,7 @@ fn identity(server: &Server, options: &Options) -> Map<String, Value> {
         let tokens: Vec<&str> = mode.operators.iter().map(|o| o.jwt.as_str()).collect();
         set("trusted_operators_jwt", json!(tokens), !tokens.is_empty());
     }
-    let urls = info::connect_urls(server);
+    let urls = server.connect_urls();
     set("connect_urls", json!(urls), !urls.is_empty());
     set("tags", json!(options.server_tags), !options.server_tags.is_empty());
     set("metadata", json!(options.server_metadata), !options.server_metadata.is_empty());

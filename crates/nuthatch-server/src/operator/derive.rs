@@ -3,7 +3,7 @@
 use super::state::AccountState;
 use super::store::{Accounts, StoredToken};
 use super::{Trust, import_permits};
-use crate::account::named_account_id;
+use crate::account_id::named_account_id;
 use crate::options::{
     Account, AccountJetStream, AccountLimits, DEFAULT_RESPONSE_THRESHOLD, Export, Import, Latency,
     ResponseKind, ServiceExport, drop_impossible,
@@ -21,15 +21,15 @@ const TIER: &str = "R1";
 
 /// Accounts as they are in force.
 #[derive(Default)]
-pub(super) struct Derived {
+pub(crate) struct Derived {
     /// As a configuration file would say them.
-    pub(super) configured: Vec<Account>,
+    pub(crate) configured: Vec<Account>,
     /// For their users.
-    pub(super) states: FxHashMap<String, Arc<AccountState>>,
+    pub(crate) states: FxHashMap<String, Arc<AccountState>>,
     /// Parts that are not in force, and why.
-    pub(super) problems: Vec<String>,
+    pub(crate) problems: Vec<String>,
     /// When the next account or activation begins or ends, in seconds since 1970.
-    pub(super) deadline: Option<i64>,
+    pub(crate) deadline: Option<i64>,
 }
 
 impl Derived {
@@ -41,7 +41,7 @@ impl Derived {
 }
 
 /// Why an account is not served.
-pub(super) fn fault(stored: &StoredToken, trust: &Trust) -> Option<String> {
+pub(crate) fn fault(stored: &StoredToken, trust: &Trust) -> Option<String> {
     if !trust.trusts(&stored.claims.data.issuer) {
         return Some(
             "account validation failed: it is not signed by a trusted operator".to_owned(),
@@ -59,7 +59,7 @@ pub(super) fn fault(stored: &StoredToken, trust: &Trust) -> Option<String> {
 
 /// Turns tokens into accounts. `bootstrap`: the system account, if its own key may sign users while
 /// its token is not there yet.
-pub(super) fn derive(
+pub(crate) fn derive(
     accounts: &Accounts,
     trust: &Trust,
     bootstrap: Option<&str>,
@@ -101,7 +101,7 @@ pub(super) fn derive(
 }
 
 /// Error about two accounts with one identity.
-pub(super) fn collision(one: &str, other: &str) -> String {
+pub(crate) fn collision(one: &str, other: &str) -> String {
     format!(
         "account {one} is not served: it cannot be told apart from {other} by the identity that \
          streams carry"

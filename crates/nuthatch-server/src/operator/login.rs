@@ -3,8 +3,11 @@
 use super::rights::{RightsError, effective};
 use super::state::AccountState;
 use super::{Operator, seconds, times};
-use crate::auth::{Credentials, Grant, Identity, Origin};
-use crate::conn::CloseReason;
+use crate::close_reason::CloseReason;
+use crate::identity::Credentials;
+use crate::identity::Grant;
+use crate::identity::Identity;
+use crate::identity::Origin;
 use crate::options::{ConnectionType, Options};
 use crate::signature;
 use nuthatch_protocol::jwt::{self, JwtError, UserClaims, cidr, time_issue, user_issues};
@@ -159,7 +162,7 @@ impl Operator {
 
     /// Whether a client may stay now that accounts have changed: why it has to go, and what it is
     /// told.
-    pub(super) fn must_go(&self, grant: &Grant) -> Option<(CloseReason, Option<&'static str>)> {
+    pub(crate) fn must_go(&self, grant: &Grant) -> Option<(CloseReason, Option<&'static str>)> {
         const EXPIRED: &str = "Account Authentication Expired";
         const VIOLATION: CloseReason = CloseReason::AuthenticationViolation;
         let account = self.account(&grant.account).filter(|account| !account.is_expired);

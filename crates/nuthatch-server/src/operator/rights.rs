@@ -1,7 +1,7 @@
 //! Permissions of a user: from its token, or the template of the scoped key that signed it.
 
 use super::state::AccountState;
-use crate::auth::Rights;
+use crate::identity::Rights;
 use crate::options::{Permissions, ResponsePermission, SubjectPermission};
 use nuthatch_protocol::jwt::{
     self, Permission, Responses, SigningKey, Subject, UserClaims, UserPermissions, expand,

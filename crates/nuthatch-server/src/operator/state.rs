@@ -2,7 +2,7 @@
 
 use super::rights;
 use super::store::StoredToken;
-use crate::auth::Rights;
+use crate::identity::Rights;
 use crate::options::Permissions;
 use nuthatch_protocol::jwt::SigningKey;
 use std::collections::BTreeMap;

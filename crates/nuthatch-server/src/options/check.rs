@@ -4,7 +4,7 @@ use std::collections::{HashMap, HashSet};
 
 use super::error::Conflict;
 use super::{GLOBAL_ACCOUNT, LeafOptions, Options, SYSTEM_ACCOUNT, operator, sharing};
-use crate::account::named_account_id;
+use crate::account_id::named_account_id;
 
 pub(super) fn check(options: &Options) -> Result<(), Conflict> {
     limits(options)?;

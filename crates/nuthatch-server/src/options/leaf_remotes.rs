@@ -10,7 +10,7 @@ use super::leafnodes::{DEFAULT_LEAF_PORT, LeafUrl, RemoteOptions, RemoteTls, com
 use super::read::ConfigReader;
 use super::tables::leaf::{REMOTE, REMOTE_TLS};
 use super::{CertificateFiles, GLOBAL_ACCOUNT};
-use crate::leaf::credentials::KeyPair;
+use crate::credentials::KeyPair;
 
 /// Default of [`RemoteOptions::first_info_timeout`]. nats-server waits 1 s and then tries again.
 const DEFAULT_FIRST_INFO: Duration = Duration::from_secs(5);

@@ -4,16 +4,14 @@ use super::jetstream::{compression, sync_policy};
 use super::read::ConfigReader;
 use super::tables::{CACHE, LOG, TIER};
 use super::{CacheSettings, Compression, LogStore, NamedLog, TierSettings};
-use crate::jetstream_port::LOGS_MAX;
 use nuthatch_protocol::config::{Map, Value};
 use std::path::PathBuf;
 
 /// Names that the server gives to its own logs.
 const RESERVED: [&str; 2] = ["default", "memory"];
 
-/// Logs that a configuration may name: each has an engine, as those of the server's own have.
-pub const MAX_LOGS: usize = 30;
-const _: () = assert!(MAX_LOGS == LOGS_MAX - RESERVED.len());
+/// Logs that a configuration may name: each has threads and caches of its own.
+pub const MAX_LOGS: usize = 256;
 
 /// The logs of the block, those that make no sense reported and left out.
 pub(super) fn read(r: &mut ConfigReader, map: &Map) -> Vec<NamedLog> {

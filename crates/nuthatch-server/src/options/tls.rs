@@ -8,7 +8,7 @@ use nuthatch_protocol::config::{Map, Node, Value, parse_duration_ns};
 
 use super::read::ConfigReader;
 use super::tables::{CERTIFICATE, TLS};
-use crate::tls::suites;
+use crate::cipher_suites;
 
 /// Default of [`TlsOptions::timeout`].
 pub(super) const DEFAULT_TLS_TIMEOUT: Duration = Duration::from_secs(2);
@@ -189,7 +189,7 @@ fn names(r: &mut ConfigReader, key: &str, value: &Value) -> Vec<String> {
 
 fn cipher_suites(r: &mut ConfigReader, key: &str, value: &Value) -> Vec<String> {
     let found = names(r, key, value);
-    for name in found.iter().filter(|name| !suites::is_suite(name)) {
+    for name in found.iter().filter(|name| !cipher_suites::is_suite(name)) {
         let what = format!("holds {name:?}, which is unknown, or weak and never offered");
         r.invalid(&value.pos, key, what);
     }
@@ -200,7 +200,7 @@ fn cipher_suites(r: &mut ConfigReader, key: &str, value: &Value) -> Vec<String> 
 fn curves(r: &mut ConfigReader, key: &str, value: &Value) -> Vec<String> {
     let (mut found, mut passed) = (Vec::new(), Vec::new());
     for name in names(r, key, value) {
-        match suites::is_curve(&name) {
+        match cipher_suites::is_curve(&name) {
             Some(true) => found.push(name),
             Some(false) => r.invalid(&value.pos, key, format!("holds {name:?}, which is unknown")),
             None => passed.push(name),

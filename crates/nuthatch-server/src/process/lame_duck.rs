@@ -1,6 +1,6 @@
 //! Lame duck mode: no new clients, and the present ones leave one after the other.
 
-use crate::conn::CloseReason;
+use crate::close_reason::CloseReason;
 use crate::server::Server;
 use crate::system::events;
 use std::sync::Arc;

@@ -45,9 +45,9 @@ pub(super) fn try_reload(server: &Arc<Server>, source: &Source) -> Result<(), St
     }
     // Certificates may have changed although their file names have not.
     let tls = crate::tls::Loaded::read(&new).map_err(|error| error.to_string())?;
-    crate::operator::read(server, &new).map_err(|error| error.to_string())?;
+    crate::operator_service::read(server, &new).map_err(|error| error.to_string())?;
     server.log.reconfigure(&new.log).map_err(|error| error.to_string())?;
-    tls.install(server);
+    tls.install(&server.tls);
     for key in &plan.now {
         server.log.info(format_args!("Reloaded: {key}"));
     }
@@ -67,7 +67,7 @@ pub(super) fn try_reload(server: &Arc<Server>, source: &Source) -> Result<(), St
     if auth_changed {
         crate::leaf::reauthenticate(server);
     }
-    crate::operator::apply(server);
+    crate::operator_service::apply(server);
     server.log.info(format_args!("Reloaded server configuration"));
     Ok(())
 }

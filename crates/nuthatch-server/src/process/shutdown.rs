@@ -1,7 +1,7 @@
 //! A clean stop: clients are closed, then the logs.
 
 use super::RunError;
-use crate::conn::CloseReason;
+use crate::close_reason::CloseReason;
 use crate::server::Server;
 use crate::system::events;
 use std::sync::Arc;

@@ -1,12 +1,11 @@
-//! Patterns of streams of which every subject has the same route: to the stream alone. to the
-//! stream, and to nobody else.
+//! Patterns of streams of which every subject has the same route: to the stream, and to nobody else.
 //!
 //! A publisher may use more subjects than anybody wants to remember, as in a key-value bucket. That
-//! a subject is selected by such a pattern is seen in the subject itself. As with routes, all of it
-//! is forgotten when interest or streams change.
+//! a subject is selected by such a pattern is seen in the subject itself. As with routes, it
+//! is forgotten when interest or streams change there.
 
 use memchr::memchr;
-use nuthatch_protocol::subject::{ANY_TAIL, ANY_TOKEN, has_empty_token, tokens};
+use nuthatch_protocol::subject::{ANY_TAIL, ANY_TOKEN, has_empty_token, overlap, tokens};
 
 /// Patterns remembered per account and thread; then the oldest gives way.
 const REGIONS_MAX: usize = 16;
@@ -68,6 +67,12 @@ impl Region {
     }
 }
 
+impl Region {
+    fn pattern(&self) -> Vec<u8> {
+        [&*self.prefix, if self.is_tail { ANY_TAIL } else { ANY_TOKEN }].concat()
+    }
+}
+
 impl Regions {
     pub(super) fn clear(&mut self) {
         *self = Self::default();
@@ -84,6 +89,14 @@ impl Regions {
             }
         }
         self.list[self.last].place.map_or(Found::Mixed, Found::Uniform)
+    }
+
+    /// Forgets patterns that select subjects which `changed` selects too; appends the places of their
+    /// routes to `free`.
+    pub(super) fn forget(&mut self, changed: &[u8], free: &mut Vec<usize>) {
+        let concerned = |region: &mut Region| overlap(changed, &region.pattern());
+        free.extend(self.list.extract_if(.., concerned).filter_map(|region| region.place));
+        (self.last, self.oldest) = (0, 0);
     }
 
     /// Remembers a pattern, whose subjects all take one way if `is_uniform`. Returns the place that

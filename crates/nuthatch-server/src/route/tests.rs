@@ -1,7 +1,8 @@
 //! Routes that are remembered are those that would be found.
 
 use super::*;
-use crate::jetstream_port::{ApiRequest, JsView, LogId, NoJetStream, Peer, SendError};
+use crate::change_log::{CHANGES_MAX, ChangeLog};
+use crate::jetstream_port::{ApiRequest, JsView, LogId, LogSlot, NoJetStream, Peer, SendError};
 use crate::logging::Logger;
 use crate::options::Options;
 use crate::server::Server;
@@ -17,12 +18,24 @@ use tokio::sync::oneshot::Receiver;
 struct Owner {
     patterns: Mutex<Vec<(StreamId, &'static str)>>,
     version: AtomicU64,
+    changes: Mutex<ChangeLog<AccountId>>,
 }
 
 impl Owner {
     fn own(&self, patterns: &[(u32, &'static str)]) {
-        *self.patterns.lock() = patterns.iter().map(|(id, p)| (StreamId(*id), *p)).collect();
-        self.version.fetch_add(1, Ordering::Release);
+        let new: Vec<_> = patterns.iter().map(|(id, p)| (StreamId(*id), *p)).collect();
+        let old = std::mem::replace(&mut *self.patterns.lock(), new.clone());
+        let gone = old.iter().filter(|stream| !new.contains(stream));
+        let come = new.iter().filter(|stream| !old.contains(stream));
+        for (_, pattern) in gone.chain(come) {
+            self.changed(AccountId::GLOBAL, pattern);
+        }
+    }
+
+    fn changed(&self, account: AccountId, pattern: &str) {
+        let version = self.version.load(Ordering::Relaxed) + 1;
+        self.changes.lock().note(version, account, Some(pattern.as_bytes()));
+        self.version.store(version, Ordering::Release);
     }
 
     fn owner(&self, subject: &[u8]) -> Option<(StreamRoute, &'static str)> {
@@ -31,7 +44,7 @@ impl Owner {
         }
         let patterns = self.patterns.lock();
         let (stream, pattern) = patterns.iter().find(|(_, p)| matches(p.as_bytes(), subject))?;
-        Some((StreamRoute { engine: LogId(0), stream: *stream }, pattern))
+        Some((StreamRoute { log: LogId(0), stream: *stream }, pattern))
     }
 }
 
@@ -41,6 +54,9 @@ impl JetStreamPort for Owner {
     }
     fn version(&self) -> u64 {
         self.version.load(Ordering::Acquire)
+    }
+    fn changes_since(&self, version: u64, account: AccountId, out: &mut Vec<Box<[u8]>>) -> bool {
+        self.changes.lock().since(version, account, out)
     }
     fn route(&self, _: AccountId, subject: &[u8]) -> Option<StreamRoute> {
         Some(self.owner(subject)?.0)
@@ -53,7 +69,7 @@ impl JetStreamPort for Owner {
     fn stream_by_name(&self, _: AccountId, _: &[u8]) -> Option<StreamRoute> {
         None
     }
-    fn stream_name(&self, _: AccountId, _: StreamId) -> Option<String> {
+    fn stream_name(&self, _route: StreamRoute) -> Option<String> {
         None
     }
     fn domain(&self) -> Option<&str> {
@@ -65,8 +81,11 @@ impl JetStreamPort for Owner {
     fn send(&self, _: LogId, event: Event<Peer>, _: bool, _: u64) -> Result<(), SendError> {
         Err(SendError::Closed(event))
     }
-    fn engine_count(&self) -> usize {
-        1
+    fn slots(&self) -> Arc<[LogSlot]> {
+        [LogSlot(0)].into()
+    }
+    fn notify(&self, _: LogSlot, event: Event<Peer>) -> Result<(), SendError> {
+        Err(SendError::Closed(event))
     }
     fn stop(&self) -> Result<(), String> {
         Ok(())
@@ -110,7 +129,7 @@ fn what_is_remembered_is_what_would_be_found_whatever_changes() {
     let (account, conn) = server();
     let owner = Owner::default();
     let mut routes = RouteCache::default();
-    let mut rng = MemberRng(7);
+    let mut rng = MemberRng::seeded(7);
     let mut subs: Vec<Arc<Subscription>> = Vec::new();
     let mut uniform = 0;
     for _ in 0..3_000 {
@@ -248,4 +267,69 @@ fn what_routes_hold_is_bounded_by_subscriptions_and_by_bytes_of_subjects() {
     for number in 0..1000 {
         assert_eq!(listeners(&format!("none.{number}.{long}")), 0);
     }
+}
+
+/// Lookups that had to be made, of subjects `s.0` to `s.199`.
+fn misses(account: &Arc<Account>, owner: &Owner, routes: &mut RouteCache) -> u64 {
+    let before = account.interest.stats().matches;
+    for number in 0..200 {
+        routes.lookup(account, owner, format!("s.{number}").as_bytes());
+    }
+    account.interest.stats().matches - before
+}
+
+#[test]
+fn a_change_costs_the_routes_that_it_concerns() {
+    let (account, conn) = server();
+    let owner = Owner::default();
+    let mut routes = RouteCache::default();
+    let mut misses = || misses(&account, &owner, &mut routes);
+    assert_eq!((misses(), misses()), (200, 0));
+
+    let sub = subscribe(&account, &conn, "s.5");
+    assert_eq!((misses(), misses()), (1, 0));
+    assert!(account.interest.remove(&sub));
+    assert_eq!(misses(), 1);
+    subscribe(&account, &conn, "elsewhere.>");
+    assert_eq!(misses(), 0);
+    subscribe(&account, &conn, "*.1");
+    assert_eq!(misses(), 1);
+
+    owner.own(&[(1, "s.7")]);
+    assert_eq!(misses(), 1);
+    owner.own(&[(1, "s.7"), (2, "s.8.>")]);
+    assert_eq!(misses(), 0);
+    owner.changed(AccountId(7), ">");
+    assert_eq!(misses(), 0, "streams of other accounts are no matter of this one");
+
+    account.interest.touch();
+    assert_eq!((misses(), misses()), (200, 0));
+    for _ in 0..=CHANGES_MAX {
+        owner.changed(AccountId::GLOBAL, "elsewhere");
+    }
+    assert_eq!((misses(), misses()), (200, 0), "older changes are not known any more");
+}
+
+/// What changes again and again takes no more room: places are used again.
+#[test]
+fn routes_that_change_again_and_again_take_the_same_places() {
+    let (account, conn) = server();
+    let owner = Owner::default();
+    owner.own(&[(1, "s.*"), (2, "k.>")]);
+    let mut routes = RouteCache::default();
+    for round in 0..1_000 {
+        let number = round % 50;
+        let sub = subscribe(&account, &conn, &format!("s.{number}"));
+        for subject in ["s.1", "s.2", "k.a", "other"] {
+            routes.lookup(&account, &owner, subject.as_bytes());
+        }
+        account.interest.remove(&sub);
+    }
+    let known = &routes.accounts[0];
+    assert!(known.routes.len() <= 8, "{}", known.routes.len());
+    let mut places: Vec<usize> = known.by_subject.values().chain(&known.free).copied().collect();
+    places.sort_unstable();
+    let count = places.len();
+    places.dedup();
+    assert_eq!(places.len(), count, "a place that is free belongs to nobody");
 }

@@ -1,7 +1,8 @@
 //! Requests that change something: reload, and what is done to one client.
 
 use super::{Answer, Failure};
-use crate::conn::{CloseReason, Connection};
+use crate::close_reason::CloseReason;
+use crate::conn::Connection;
 use crate::server::Server;
 use serde_json::{Map, Value};
 use std::sync::Arc;

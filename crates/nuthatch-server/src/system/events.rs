@@ -1,8 +1,9 @@
 //! Events that the server publishes in the system account. Without a listener they are not made.
 
-use super::{publish, server_info, statsz};
+use super::statsz;
 use crate::account::Account;
-use crate::conn::{CloseReason, Connection};
+use crate::close_reason::CloseReason;
+use crate::conn::Connection;
 use crate::outbox::Tally;
 use crate::random::random_id;
 use crate::server::Server;
@@ -23,7 +24,7 @@ const ID_CHARS: usize = 22;
 fn emit(server: &Arc<Server>, subject: &str, event: impl FnOnce() -> Value) {
     let account = server.accounts.system();
     if account.interest.any(subject.as_bytes()) {
-        publish(server, account, subject.as_bytes(), &event());
+        server.publish_json(account, subject.as_bytes(), &event());
     }
 }
 
@@ -78,7 +79,7 @@ fn tally(tally: Tally) -> Value {
 }
 
 /// A client was let in.
-pub(crate) fn connected(conn: &Connection) {
+pub(super) fn connected(conn: &Connection) {
     if conn.announced.swap(true, Ordering::Relaxed) {
         return;
     }
@@ -86,7 +87,7 @@ pub(crate) fn connected(conn: &Connection) {
     let account = conn.session().account.clone();
     emit(server, &format!("$SYS.ACCOUNT.{}.CONNECT", account.name), || {
         let mut event = typed("client_connect");
-        event["server"] = server_info(server);
+        event["server"] = server.description();
         event["client"] = client(conn, None);
         event
     });
@@ -94,19 +95,19 @@ pub(crate) fn connected(conn: &Connection) {
 }
 
 /// Another server has joined an account.
-pub(crate) fn leaf_connected(conn: &Connection) {
+pub(super) fn leaf_connected(conn: &Connection) {
     connected(conn);
     let server = conn.server();
     let account = conn.session().account.clone();
     emit(
         server,
         &format!("$SYS.ACCOUNT.{}.LEAFNODE.CONNECT", account.name),
-        || json!({ "server": server_info(server), "acc": account.name }),
+        || json!({ "server": server.description(), "acc": account.name }),
     );
 }
 
 /// A client has gone.
-pub(crate) fn disconnected(conn: &Connection, reason: CloseReason) {
+pub(super) fn disconnected(conn: &Connection, reason: CloseReason) {
     if !conn.announced.load(Ordering::Relaxed) {
         return;
     }
@@ -118,14 +119,14 @@ pub(crate) fn disconnected(conn: &Connection, reason: CloseReason) {
 }
 
 /// A client was not let in.
-pub(crate) fn refused(conn: &Connection, reason: CloseReason) {
+pub(super) fn refused(conn: &Connection, reason: CloseReason) {
     let server = conn.server();
     emit(server, &format!("$SYS.SERVER.{}.CLIENT.AUTH.ERR", server.id), || ended(conn, reason));
 }
 
 fn ended(conn: &Connection, reason: CloseReason) -> Value {
     let mut event = typed("client_disconnect");
-    event["server"] = server_info(conn.server());
+    event["server"] = conn.server().description();
     event["client"] = client(conn, Some(SystemTime::now()));
     event["sent"] = tally(conn.received.get());
     event["received"] = tally(conn.outbox.totals());
@@ -144,14 +145,13 @@ fn count_changed(server: &Arc<Server>, account: &Account) {
 }
 
 /// How many connections an account has.
-#[must_use]
-pub fn connections(server: &Server, account: &Account) -> Value {
+pub(super) fn connections(server: &Server, account: &Account) -> Value {
     let mut event = typed("account_connections");
     let count = account.connections.load(Ordering::Relaxed);
     let leafs = account.leafs.load(Ordering::Relaxed);
     let traffic = server.traffic_of(account.id);
     for (name, value) in [
-        ("server", server_info(server)),
+        ("server", server.description()),
         ("acc", json!(account.name)),
         ("name", json!(account.name)),
         ("conns", json!(count)),
@@ -169,12 +169,12 @@ pub fn connections(server: &Server, account: &Account) -> Value {
 
 /// The server becomes a lame duck.
 pub(crate) fn lame_duck(server: &Arc<Server>) {
-    emit(server, &format!("$SYS.SERVER.{}.LAMEDUCK", server.id), || server_info(server));
+    emit(server, &format!("$SYS.SERVER.{}.LAMEDUCK", server.id), || server.description());
 }
 
 /// The server goes down.
 pub(crate) fn shutdown(server: &Arc<Server>) {
-    emit(server, &format!("$SYS.SERVER.{}.SHUTDOWN", server.id), || server_info(server));
+    emit(server, &format!("$SYS.SERVER.{}.SHUTDOWN", server.id), || server.description());
 }
 
 /// Publishes what is published regularly, for as long as the server runs.
@@ -185,7 +185,7 @@ pub(crate) async fn publish_regularly(server: Arc<Server>) {
         tokio::time::sleep(STATSZ_INTERVAL).await;
         let system = server.accounts.system().clone();
         if system.interest.any(subject.as_bytes()) {
-            publish(&server, &system, subject.as_bytes(), &statsz::message(&server).await);
+            server.publish_json(&system, subject.as_bytes(), &statsz::message(&server).await);
         }
         since_connections += STATSZ_INTERVAL;
         if since_connections >= CONNECTIONS_INTERVAL {

@@ -1,6 +1,5 @@
 //! `STATSZ`: the numbers that tools watch, asked for or published every ten seconds.
 
-use super::server_info;
 use crate::monitor::{Query, document};
 use crate::server::Server;
 use serde_json::{Value, json};
@@ -37,7 +36,7 @@ pub(super) async fn message(server: &Arc<Server>) -> Value {
     if server.options().jetstream.enabled {
         stats["jetstream"] = varz["jetstream"].clone();
     }
-    json!({ "server": server_info(server), "statsz": stats })
+    json!({ "server": server.description(), "statsz": stats })
 }
 
 /// Accounts with connections.

@@ -1,60 +1,9 @@
-//! Cipher suites and key exchange groups by the names that Go has for them.
+//! The cryptography of listeners, as the options choose it.
 
+use crate::cipher_suites::{curve, suite};
 use crate::options::{TlsOptions, TlsVersion};
 use rustls::crypto::{CryptoProvider, ring};
 use rustls::{CipherSuite, NamedGroup, SupportedProtocolVersion};
-
-/// Suites by name; TLS 1.3 has its own.
-const SUITES: &[(&str, CipherSuite)] = &[
-    ("TLS_AES_128_GCM_SHA256", CipherSuite::TLS13_AES_128_GCM_SHA256),
-    ("TLS_AES_256_GCM_SHA384", CipherSuite::TLS13_AES_256_GCM_SHA384),
-    ("TLS_CHACHA20_POLY1305_SHA256", CipherSuite::TLS13_CHACHA20_POLY1305_SHA256),
-    ("TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256", CipherSuite::TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256),
-    ("TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384", CipherSuite::TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384),
-    (
-        "TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256",
-        CipherSuite::TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256,
-    ),
-    (
-        "TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384",
-        CipherSuite::TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384,
-    ),
-    ("TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305", RSA_CHACHA),
-    ("TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305_SHA256", RSA_CHACHA),
-    ("TLS_ECDHE_ECDSA_WITH_CHACHA20_POLY1305", ECDSA_CHACHA),
-    ("TLS_ECDHE_ECDSA_WITH_CHACHA20_POLY1305_SHA256", ECDSA_CHACHA),
-];
-const RSA_CHACHA: CipherSuite = CipherSuite::TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305_SHA256;
-const ECDSA_CHACHA: CipherSuite = CipherSuite::TLS_ECDHE_ECDSA_WITH_CHACHA20_POLY1305_SHA256;
-
-/// Groups by name.
-const CURVES: &[(&str, NamedGroup)] = &[
-    ("X25519", NamedGroup::X25519),
-    ("CurveP256", NamedGroup::secp256r1),
-    ("CurveP384", NamedGroup::secp384r1),
-];
-/// Groups that Go has and we have not. They are passed over if there are others.
-const OTHER_CURVES: &[&str] =
-    &["CurveP521", "X25519MLKEM768", "SecP256r1MLKEM768", "SecP384r1MLKEM1024"];
-
-fn find<T: Copy>(table: &[(&str, T)], name: &str) -> Option<T> {
-    table.iter().find(|(known, _)| known.eq_ignore_ascii_case(name)).map(|(_, found)| *found)
-}
-
-/// True if there is a suite of this name.
-#[must_use]
-pub fn is_suite(name: &str) -> bool {
-    find(SUITES, name).is_some()
-}
-
-/// Whether there is a group of this name; `None` if only Go has it.
-#[must_use]
-pub fn is_curve(name: &str) -> Option<bool> {
-    if OTHER_CURVES.iter().any(|other| other.eq_ignore_ascii_case(name)) {
-        return None;
-    }
-    Some(find(CURVES, name).is_some())
-}
 
 /// The cryptography of a listener: what the options leave of all that we have. As in Go, a list
 /// without suites of TLS 1.3 leaves those as they are.
@@ -62,7 +11,7 @@ pub fn is_curve(name: &str) -> Option<bool> {
 pub fn provider(options: &TlsOptions) -> CryptoProvider {
     let mut provider = ring::default_provider();
     let chosen: Vec<CipherSuite> =
-        options.cipher_suites.iter().filter_map(|name| find(SUITES, name)).collect();
+        options.cipher_suites.iter().filter_map(|name| suite(name)).collect();
     if !chosen.is_empty() {
         let is_13 = |suite: &rustls::SupportedCipherSuite| suite.tls13().is_some();
         let wants_13 = chosen.iter().any(|suite| format!("{suite:?}").starts_with("TLS13_"));
@@ -70,8 +19,7 @@ pub fn provider(options: &TlsOptions) -> CryptoProvider {
             .cipher_suites
             .retain(|suite| chosen.contains(&suite.suite()) || (is_13(suite) && !wants_13));
     }
-    let curves: Vec<NamedGroup> =
-        options.curves.iter().filter_map(|name| find(CURVES, name)).collect();
+    let curves: Vec<NamedGroup> = options.curves.iter().filter_map(|name| curve(name)).collect();
     if !curves.is_empty() {
         let place = |group: NamedGroup| curves.iter().position(|chosen| *chosen == group);
         provider.kx_groups.retain(|group| place(group.name()).is_some());

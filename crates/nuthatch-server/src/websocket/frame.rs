@@ -1,6 +1,6 @@
 //! Websocket frames (RFC 6455 §5): headers, masking, close codes.
 
-use crate::conn::CloseReason;
+use crate::close_reason::CloseReason;
 
 /// Longest header of a frame: 2 bytes, a length of 8 and a mask of 4.
 pub const HEADER_BYTES_MAX: usize = 14;

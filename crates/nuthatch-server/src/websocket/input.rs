@@ -3,10 +3,11 @@
 //! Payloads are handed on as they come, so that a frame or a compressed message may be large
 //! without anything being kept: the protocol's parser sets its own bounds.
 
+use super::Owner;
 use super::control::Control;
 use super::frame::{self, CONTROL_BYTES_MAX, HEADER_BYTES_MAX, Header, Opcode};
 use crate::buffers;
-use crate::conn::{CloseReason, Connection};
+use crate::close_reason::CloseReason;
 use bytes::{Buf, BytesMut};
 use flate2::{Decompress, FlushDecompress, Status};
 use std::cell::RefCell;
@@ -72,7 +73,7 @@ fn give_inflate(mut inflate: Decompress) {
 /// Unwraps frames.
 pub struct Input<R> {
     inner: R,
-    conn: Arc<Connection>,
+    owner: Arc<dyn Owner>,
     control: Arc<Control>,
     /// Frames must be masked.
     masked: bool,
@@ -109,14 +110,14 @@ impl<R: AsyncRead + Unpin> Input<R> {
     /// `masked`: frames must be masked; `compress`: messages may be compressed.
     pub fn new(
         inner: R,
-        conn: Arc<Connection>,
+        owner: Arc<dyn Owner>,
         control: Arc<Control>,
         masked: bool,
         compress: bool,
     ) -> Self {
         Self {
             inner,
-            conn,
+            owner,
             control,
             masked,
             compress,
@@ -185,7 +186,7 @@ impl<R: AsyncRead + Unpin> Input<R> {
                 if begins { "a message begins inside another" } else { "nothing to go on with" };
             return Err(Broken::Protocol(what.to_owned()));
         }
-        let max_payload = self.conn.server().options().limits.max_payload_bytes as u64;
+        let max_payload = self.owner.max_payload_bytes() as u64;
         if header.len > FRAME_BYTES_MAX.max(max_payload * 8) {
             return Err(Broken::TooLarge(header.len));
         }
@@ -230,7 +231,7 @@ impl<R: AsyncRead + Unpin> Input<R> {
         match opcode {
             Opcode::Ping => {
                 self.control.pong(payload);
-                self.conn.outbox.wake();
+                self.owner.wake_writer();
             }
             Opcode::Close if payload.len() == 1 => {
                 return Err(Broken::Protocol("a close with half a code".to_owned()));
@@ -238,7 +239,7 @@ impl<R: AsyncRead + Unpin> Input<R> {
             Opcode::Close => {
                 // The same code goes back, without its text.
                 self.control.close(&payload[..payload.len().min(2)]);
-                self.conn.outbox.wake();
+                self.owner.wake_writer();
                 self.closing = true;
             }
             _ => {}
@@ -358,15 +359,14 @@ impl<R: AsyncRead + Unpin> Input<R> {
 
     fn break_off(&mut self, broken: &Broken) {
         self.ended = true;
-        let (log, conn) = (&self.conn.server().log, &self.conn);
         match broken {
             Broken::Protocol(why) => {
-                log.error(format_args!("{conn} - websocket protocol error: {why}"));
-                conn.close(CloseReason::ProtocolViolation, None);
+                let why = format_args!("websocket protocol error: {why}");
+                self.owner.broken(CloseReason::ProtocolViolation, why);
             }
             Broken::TooLarge(len) => {
-                log.error(format_args!("{conn} - websocket frame of {len} bytes is too large"));
-                conn.close(CloseReason::MaxPayloadExceeded, None);
+                let why = format_args!("websocket frame of {len} bytes is too large");
+                self.owner.broken(CloseReason::MaxPayloadExceeded, why);
             }
         }
     }

@@ -1,8 +1,9 @@
 //! The writing side: protocol text in binary frames.
 
+use super::Owner;
 use super::control::Control;
 use super::frame::{self, HEADER_BYTES_MAX, Header};
-use crate::conn::{CloseReason, Connection};
+use crate::close_reason::CloseReason;
 use flate2::{Compress, Compression, FlushCompress, Status};
 use std::cell::RefCell;
 use std::io::{self, IoSlice};
@@ -31,7 +32,7 @@ thread_local! {
 /// offer the bytes that were not taken again, as the connection's writer does.
 pub struct Output<W> {
     inner: W,
-    conn: Arc<Connection>,
+    owner: Arc<dyn Owner>,
     control: Arc<Control>,
     compress: bool,
     /// A header, control frames or a compressed frame on their way.
@@ -42,10 +43,10 @@ pub struct Output<W> {
 }
 
 impl<W: AsyncWrite + Unpin> Output<W> {
-    pub fn new(inner: W, conn: Arc<Connection>, control: Arc<Control>, compress: bool) -> Self {
+    pub fn new(inner: W, owner: Arc<dyn Owner>, control: Arc<Control>, compress: bool) -> Self {
         Self {
             inner,
-            conn,
+            owner,
             control,
             compress,
             ahead: Vec::with_capacity(HEADER_BYTES_MAX),
@@ -170,7 +171,7 @@ impl<W: AsyncWrite + Unpin> AsyncWrite for Output<W> {
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        let reason = self.conn.close_reason().unwrap_or(CloseReason::ClientClosed);
+        let reason = self.owner.close_reason().unwrap_or(CloseReason::ClientClosed);
         let mut payload = frame::close_code(reason).to_be_bytes().to_vec();
         payload.extend_from_slice(reason.text().as_bytes());
         self.control.close(&payload);

@@ -101,8 +101,9 @@ impl TestServer {
         let runtime = Runtime::new().unwrap();
         let server = Server::new(with_timeout(options), Logger::silent());
         server.set_runtime(runtime.handle().clone());
-        nuthatch_server::operator::start(&server).unwrap();
-        nuthatch_server::tls::Loaded::read(&server.options()).unwrap().install(&server);
+        nuthatch_server::system::install(&server);
+        nuthatch_server::operator_service::start(&server).unwrap();
+        nuthatch_server::tls::Loaded::read(&server.options()).unwrap().install(&server.tls);
         let bind = || {
             runtime.block_on(async { tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap() })
         };
@@ -113,7 +114,7 @@ impl TestServer {
             let listener = bind();
             let address = listener.local_addr().unwrap();
             server.websocket_port.store(address.port(), std::sync::atomic::Ordering::Relaxed);
-            runtime.spawn(nuthatch_server::websocket::accept(server.clone(), listener));
+            runtime.spawn(nuthatch_server::listener::websocket::accept(server.clone(), listener));
             address
         });
         let of_leafs = server.options().leafnodes.clone();

@@ -388,7 +388,7 @@ fn logs_that_make_no_sense() {
         ("a { compression: s2 }", "'compression' must be 'none' or 'zstd'"),
         ("a { plce: x }", "unknown key 'plce' in a log of 'jetstream'"),
         // A connection keeps one bit for each log, and the server has two of its own.
-        (&many(31), "'logs' cannot be more than 30"),
+        (&many(257), "'logs' cannot be more than 256"),
     ] {
         let error = command(Invocation::NatsServer, &log(text), "-c t.conf").err();
         let error = error.map(|error| error.to_string()).unwrap_or_default();

@@ -1,7 +1,6 @@
 //! Permissions to publish and to subscribe.
 
 use crate::options::{Permissions, ResponsePermission, SubjectPermission};
-use crate::subscription::Subscription;
 use nuthatch_protocol::subject::{is_subset, matches};
 use std::sync::Arc;
 
@@ -31,12 +30,12 @@ impl SubjectFilter {
         Self { patterns: texts.iter().map(|text| Pattern::new(text)).collect() }
     }
 
-    /// True if a message on `subject` is kept from this subscription.
+    /// True if a message on `subject` is kept from a subscription in this queue group.
     #[must_use]
-    pub fn covers(&self, subject: &[u8], sub: &Subscription) -> bool {
+    pub fn covers(&self, subject: &[u8], queue: Option<&[u8]>) -> bool {
         self.patterns.iter().any(|pattern| {
             matches(&pattern.subject, subject)
-                && match (&pattern.queue, &sub.queue) {
+                && match (&pattern.queue, queue) {
                     (None, _) => true,
                     (Some(pattern), Some(queue)) => queue_matches(pattern, queue),
                     (Some(_), None) => false,

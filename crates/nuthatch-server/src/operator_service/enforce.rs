@@ -1,9 +1,9 @@
 //! Puts accounts in force: the same way as a reload of the configuration, and then for those who
 //! are connected.
 
-use super::derive::derive;
-use super::{NEVER, Operator, seconds};
-use crate::conn::{CloseReason, Connection};
+use crate::close_reason::CloseReason;
+use crate::operator::derive::derive;
+use crate::operator::{NEVER, Operator, seconds};
 use crate::server::Server;
 use rustc_hash::FxHashMap;
 use std::collections::BTreeSet;
@@ -31,7 +31,7 @@ pub(super) fn apply(server: &Arc<Server>, operator: &Operator) {
         operator.rescheduled.notify_one();
     }
     for conn in server.connections.open().iter().chain(&server.leafs.connections.open()) {
-        recheck(operator, conn);
+        conn.recheck_grant();
     }
     close_surplus(server);
 }
@@ -42,15 +42,6 @@ fn say(server: &Server, said: &mut BTreeSet<String>, problems: Vec<String>) {
         server.log.error(format_args!("{problem}"));
     }
     *said = problems.into_iter().collect();
-}
-
-fn recheck(operator: &Operator, conn: &Connection) {
-    let session = conn.session();
-    if let Some(grant) = &session.grant
-        && let Some((reason, text)) = operator.must_go(grant)
-    {
-        conn.close(reason, text);
-    }
 }
 
 /// Closes the newest connections of accounts that have more than they may have now.
@@ -68,13 +59,6 @@ fn close_surplus(server: &Server) {
             let text = "maximum account active connections exceeded";
             conn.close(CloseReason::MaxAccountConnectionsExceeded, Some(text));
         }
-    }
-}
-
-/// A connection whose client has just been let in: accounts may have changed in between.
-pub(crate) fn recheck_new(server: &Server, conn: &Connection) {
-    if let Some(operator) = server.operator() {
-        recheck(operator, conn);
     }
 }
 

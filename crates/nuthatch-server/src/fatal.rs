@@ -18,7 +18,7 @@ impl Fatal {
     }
 
     /// Waits for a reason.
-    pub(super) async fn wait(&self) {
+    pub(crate) async fn wait(&self) {
         while self.reason().is_none() {
             self.raised.notified().await;
         }

@@ -4,17 +4,16 @@
 //! They are worked off one after the other, so two tokens of one account count in the order in
 //! which they were sent.
 
-use super::derive::{collision, fault};
 use super::enforce::apply;
-use super::store::StoredToken;
-use super::{Operator, seconds};
-use crate::account::named_account_id;
+use crate::account_id::named_account_id;
 use crate::egress::Outgoing;
+use crate::operator::derive::{collision, fault};
+use crate::operator::store::StoredToken;
+use crate::operator::{Operator, seconds};
 use crate::route::DeliveryContext;
 use crate::server::Server;
 use crate::signature;
 use crate::subscription::{Receiver, Subscription};
-use crate::system::{publish, server_info};
 use bytes::Bytes;
 use nuthatch_protocol::jwt::{self, GenericClaims, MAX_TOKEN_BYTES};
 use nuthatch_protocol::nkey::{KeyKind, decode_as};
@@ -39,7 +38,7 @@ const OF_DIRECTORY: &[&str] = &[
 ];
 
 /// A request, taken out of its connection's buffers.
-pub(super) struct Request {
+struct Request {
     subject: String,
     reply: Bytes,
     body: Bytes,
@@ -49,30 +48,29 @@ pub(super) struct Request {
 pub(super) fn install(server: &Arc<Server>, operator: &Arc<Operator>) {
     let Some(runtime) = server.runtime() else { return };
     let (sender, receiver) = mpsc::channel(REQUESTS_MAX);
-    if operator.requests.set(sender).is_err() {
-        return;
-    }
     runtime.spawn(work_off(Arc::downgrade(server), operator.clone(), receiver));
     let of_directory = if operator.store.is_directory() { OF_DIRECTORY } else { &[] };
     for pattern in UPDATES.iter().chain(of_directory) {
         let conn = server.own_connection().clone();
-        let sub = Subscription::of_server(conn, pattern.as_bytes(), Arc::new(TokenRequests));
+        let sub = Subscription::of_server(
+            conn,
+            pattern.as_bytes(),
+            Arc::new(TokenRequests(sender.clone())),
+        );
         server.accounts.system().interest.insert(Arc::new(sub));
     }
 }
 
 /// Takes requests in the system account.
-struct TokenRequests;
+struct TokenRequests(mpsc::Sender<Request>);
 
 impl Receiver for TokenRequests {
     fn receive(
         &self,
-        sub: &Subscription,
+        _sub: &Subscription,
         message: &Outgoing<'_>,
         _way: &mut DeliveryContext<'_>,
     ) -> bool {
-        let requests = sub.conn.server().operator().and_then(|operator| operator.requests.get());
-        let Some(requests) = requests else { return false };
         let Ok(subject) = std::str::from_utf8(message.routed) else { return false };
         if message.body.len() > MAX_TOKEN_BYTES {
             return false;
@@ -82,7 +80,7 @@ impl Receiver for TokenRequests {
             reply: Bytes::copy_from_slice(message.reply),
             body: Bytes::copy_from_slice(message.body),
         };
-        requests.try_send(request).is_ok()
+        self.0.try_send(request).is_ok()
     }
 }
 
@@ -136,7 +134,7 @@ impl Work<'_> {
             }
             ["REQ", "CLAIMS", "LIST"] => {
                 let keys: Vec<String> = self.current().into_iter().map(|(key, _)| key).collect();
-                let body = json!({ "server": server_info(self.server), "data": keys });
+                let body = json!({ "server": self.server.description(), "data": keys });
                 self.send(request, &serde_json::to_vec(&body).unwrap_or_default());
             }
             ["REQ", "CLAIMS", "PACK"] => self.pack(request),
@@ -276,9 +274,9 @@ impl Work<'_> {
         if request.reply.is_empty() {
             return;
         }
-        let mut body = json!({ "server": server_info(self.server) });
+        let mut body = json!({ "server": self.server.description() });
         body[part.0] = part.1;
-        publish(self.server, self.server.accounts.system(), &request.reply, &body);
+        self.server.publish_json(self.server.accounts.system(), &request.reply, &body);
     }
 
     fn send(&self, request: &Request, body: &[u8]) {

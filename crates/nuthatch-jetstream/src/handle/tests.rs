@@ -1,0 +1,149 @@
+//! The service on logs in memory.
+
+use super::*;
+use crate::core_port::Take;
+use crate::durable_logs::open_on;
+use crate::pending_changes::tests::{ACCOUNT, create, service};
+use crate::service::MAX_ACCOUNT_REQUESTS;
+use nuthatch_log::LogOptions;
+use nuthatch_log::env::RamDisk;
+use nuthatch_server::logs::Logs;
+use nuthatch_server::sink::ServerSink;
+use nuthatch_streams::{Engine, EngineConfig, Message};
+use std::any::Any;
+
+#[tokio::test]
+async fn requests_of_one_account_leave_room_for_others() {
+    let (_logs, service) = service();
+    let take = |account| RequestShare::new(&service, account, API_REQUEST_BYTES);
+    let held: Vec<_> = (0..MAX_ACCOUNT_REQUESTS).filter_map(|_| take(ACCOUNT)).collect();
+    assert_eq!(held.len(), MAX_ACCOUNT_REQUESTS);
+    assert!(take(ACCOUNT).is_none() && take(AccountId(7)).is_some());
+    drop(held);
+    assert!(take(ACCOUNT).is_some());
+    assert_eq!(service.requests.used() + service.request_bytes.used(), 0);
+}
+
+/// Nobody listens and nobody publishes.
+struct Nowhere;
+
+impl CorePort for Nowhere {
+    fn server_name(&self) -> &'static str {
+        "test"
+    }
+    fn publish(&self, _: AccountId, _: &Message<'_>) -> bool {
+        false
+    }
+    fn subscribe(&self, _: AccountId, _: &str, _: Take) -> Option<Box<dyn Any + Send + Sync>> {
+        None
+    }
+}
+
+/// A log in memory with threads of its own.
+fn open_log(slot: u32, name: &str) -> AttachedLog {
+    let accounts = Arc::new(Accounts::new(&Options::default()));
+    let slot = LogSlot(slot);
+    let engine = Engine::new(EngineConfig::default(), ServerSink::new(accounts, slot));
+    let (segment_bytes, disk) = (1 << 20, Arc::new(RamDisk::new(8 << 20)));
+    let options =
+        LogOptions { segment_bytes, first_segment_bytes: 1 << 16, ..LogOptions::memory() };
+    let logs = Logs::default();
+    let opened = open_on(disk, options, engine, logs.clock(Box::new(|_| ())));
+    let (core, _) = opened.expect("an empty log opens");
+    let id = LogId(core.log_id());
+    let handle = core.spawn(name).expect("a thread");
+    AttachedLog { id, slot, name: name.to_owned(), handle }
+}
+
+async fn serving(names: &[String]) -> Arc<JetStreamHandle> {
+    let engines = Arc::new(Engines::default());
+    for (slot, name) in (0..).zip(names) {
+        engines.logs.attach(open_log(slot, name)).expect("another log");
+    }
+    JetStreamHandle::start(engines, Arc::new(Nowhere), Settings::default())
+        .await
+        .expect("empty logs")
+}
+
+fn names(count: usize) -> Vec<String> {
+    let own = ["default".to_owned(), "memory".to_owned()];
+    own.into_iter().chain((2..count).map(|number| format!("log{number}"))).collect()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn streams_live_in_more_logs_than_a_word_has_bits() {
+    let handle = serving(&names(40)).await;
+    for number in 2..40 {
+        let (name, tag) = (format!("S{number}"), format!("log:log{number}"));
+        let subject = format!("s.{number}");
+        create(&handle.service, &name, &subject, &[&tag]).await.expect("it is created");
+    }
+    let route = |number| handle.route(ACCOUNT, format!("s.{number}").as_bytes());
+    let mut logs: Vec<_> = (2..40).filter_map(route).map(|route| route.log).collect();
+    logs.sort_unstable();
+    logs.dedup();
+    assert_eq!((logs.len(), handle.slots().len()), (38, 40));
+    let told =
+        handle.slots().iter().all(|slot| handle.notify(*slot, Event::Interest(None)).is_ok());
+    assert!(told && handle.notify(LogSlot(40), Event::Interest(None)).is_err());
+    handle.stop().expect("clean");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_log_comes_and_goes_while_others_serve() {
+    let handle = serving(&names(2)).await;
+    create(&handle.service, "STAYS", "stays.>", &[]).await.expect("it is created");
+    handle.attach(open_log(2, "cold")).await.expect("it is attached");
+    create(&handle.service, "GOES", "goes.>", &["log:cold"]).await.expect("it is created");
+    let there = handle.route(ACCOUNT, b"goes.x").expect("it has a route");
+    let seen = handle.version();
+
+    let log = handle.detach(there.log).expect("it is attached");
+    assert!(handle.route(ACCOUNT, b"goes.x").is_none() && handle.version() != seen);
+    assert!(handle.route(ACCOUNT, b"stays.x").is_some() && handle.slots().len() == 2);
+    let sent = handle.send(there.log, Event::Writable, true, u64::MAX);
+    assert!(matches!(sent, Err(SendError::Closed(_))), "older routes lead nowhere");
+    assert!(create(&handle.service, "NEW", "new", &["log:cold"]).await.is_err());
+
+    let back = Arc::into_inner(log).expect("nobody else has it");
+    assert_eq!(handle.attach(back).await, Ok(1));
+    assert_eq!(handle.route(ACCOUNT, b"goes.x"), Some(there));
+    handle.stop().expect("clean");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_log_is_attached_once() {
+    let handle = serving(&names(2)).await;
+    let same_name = handle.attach(open_log(2, "memory")).await;
+    assert_eq!(same_name, Err(AttachError::SameName { name: "memory".to_owned() }));
+    let known = handle.engines.logs.at(LogSlot(0)).expect("the default log");
+    let (id, queue) = (known.id, known.handle.clone());
+    let copy = AttachedLog { id, slot: LogSlot(2), name: "copy".to_owned(), handle: queue };
+    let refused = handle.attach(copy).await;
+    assert!(matches!(refused, Err(AttachError::SameIdentity { id: same, .. }) if same == id));
+    assert_eq!(handle.slots().len(), 2);
+    handle.stop().expect("clean");
+}
+
+/// A log with a stream whose name or subjects another one has by now is refused.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_log_whose_streams_are_elsewhere_is_not_attached() {
+    for (name, subject) in [("S", "two.>"), ("T", "one.two")] {
+        refused_behind(name, subject).await;
+    }
+}
+
+async fn refused_behind(name: &str, subject: &str) {
+    let handle = serving(&names(2)).await;
+    handle.attach(open_log(2, "cold")).await.expect("it is attached");
+    create(&handle.service, "S", "one.>", &["log:cold"]).await.expect("it is created");
+    let there = handle.route(ACCOUNT, b"one.x").expect("it has a route");
+    let log = handle.detach(there.log).expect("it is attached");
+    create(&handle.service, name, subject, &[]).await.expect("both are free");
+    let again = Arc::into_inner(log).expect("nobody else has it");
+    let refused = handle.attach(again).await;
+    assert!(matches!(refused, Err(AttachError::Streams(_))), "{refused:?}");
+    assert!(handle.route(ACCOUNT, b"one.x").is_none_or(|route| route.log != there.log));
+    assert_eq!(handle.slots().len(), 2);
+    handle.stop().expect("clean");
+}

@@ -1,0 +1,137 @@
+//! The logs that are attached: each with its identity, its name and its queue. They come and go while
+//! the server runs.
+
+use crate::registry::MEMORY_LOG;
+use arc_swap::ArcSwap;
+use nuthatch_log::LogHandle;
+use nuthatch_server::jetstream_port::{LogId, LogSlot, Peer};
+use nuthatch_streams::Event;
+use parking_lot::Mutex;
+use rustc_hash::FxHashMap;
+use std::sync::Arc;
+
+/// A log that is open here.
+pub struct AttachedLog {
+    /// Its identity.
+    pub id: LogId,
+    /// The number under which its engine's sink notes what it waits for.
+    pub slot: LogSlot,
+    /// Its name, by which placement tags choose it.
+    pub name: String,
+    /// Its queue.
+    pub handle: LogHandle<Event<Peer>>,
+}
+
+/// Why a log cannot be attached.
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum AttachError {
+    /// It is there already, or another one is a copy of it.
+    #[error(
+        "the logs {one:?} and {other:?} have the same identity {id}: one is a copy of the other"
+    )]
+    SameIdentity {
+        /// The one that is there.
+        one: String,
+        /// The one that is to be attached.
+        other: String,
+        /// Their identity.
+        id: LogId,
+    },
+    /// Another log has its name.
+    #[error("there is a log {name:?} already")]
+    SameName {
+        /// The name.
+        name: String,
+    },
+    /// Its streams cannot be served.
+    #[error("{0}")]
+    Streams(String),
+}
+
+/// What is attached at one time.
+#[derive(Default)]
+struct Attached {
+    /// In the order in which they came: the default log first.
+    logs: Vec<Arc<AttachedLog>>,
+    by_id: FxHashMap<LogId, Arc<AttachedLog>>,
+    by_slot: FxHashMap<LogSlot, Arc<AttachedLog>>,
+    slots: Arc<[LogSlot]>,
+}
+
+impl Attached {
+    fn of(logs: Vec<Arc<AttachedLog>>) -> Self {
+        let by_id = logs.iter().map(|log| (log.id, log.clone())).collect();
+        let by_slot = logs.iter().map(|log| (log.slot, log.clone())).collect();
+        let slots = logs.iter().map(|log| log.slot).collect();
+        Self { logs, by_id, by_slot, slots }
+    }
+}
+
+/// The attached logs of a server.
+#[derive(Default)]
+pub(crate) struct LogTable {
+    attached: ArcSwap<Attached>,
+    /// Held while logs come or go.
+    changing: Mutex<()>,
+}
+
+impl LogTable {
+    /// The log with this identity, if it is here.
+    #[inline]
+    pub(crate) fn with<R>(&self, id: LogId, take: impl FnOnce(&AttachedLog) -> R) -> Option<R> {
+        self.attached.load().by_id.get(&id).map(|log| take(log))
+    }
+
+    /// The log with this number, if it is here still.
+    pub(crate) fn at(&self, slot: LogSlot) -> Option<Arc<AttachedLog>> {
+        self.attached.load().by_slot.get(&slot).cloned()
+    }
+
+    /// The numbers of all.
+    pub(crate) fn slots(&self) -> Arc<[LogSlot]> {
+        self.attached.load().slots.clone()
+    }
+
+    /// All, in the order in which they came.
+    pub(crate) fn all(&self) -> Vec<Arc<AttachedLog>> {
+        self.attached.load().logs.clone()
+    }
+
+    /// Adds a log.
+    ///
+    /// # Errors
+    /// [`AttachError`]: another one has its identity or name.
+    pub(crate) fn attach(&self, log: AttachedLog) -> Result<(), AttachError> {
+        let _one_at_a_time = self.changing.lock();
+        let mut logs = self.all();
+        for known in &logs {
+            if known.id == log.id {
+                let (one, other) = (known.name.clone(), log.name);
+                return Err(AttachError::SameIdentity { one, other, id: log.id });
+            }
+            if known.name == log.name {
+                return Err(AttachError::SameName { name: log.name });
+            }
+        }
+        logs.push(Arc::new(log));
+        self.attached.store(Arc::new(Attached::of(logs)));
+        Ok(())
+    }
+
+    /// Takes a log away; `None`: it is not here.
+    pub(crate) fn detach(&self, id: LogId) -> Option<Arc<AttachedLog>> {
+        let _one_at_a_time = self.changing.lock();
+        let mut logs = self.all();
+        let place = logs.iter().position(|log| log.id == id)?;
+        let gone = logs.remove(place);
+        self.attached.store(Arc::new(Attached::of(logs)));
+        Some(gone)
+    }
+}
+
+impl AttachedLog {
+    /// True if it is the memory log.
+    pub(crate) fn is_memory(&self) -> bool {
+        self.name == MEMORY_LOG
+    }
+}

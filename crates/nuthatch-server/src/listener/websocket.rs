@@ -1,0 +1,131 @@
+//! Accepting clients over websocket.
+
+use super::{refuse_unless, register};
+use crate::conn::reader::ConnReader;
+use crate::conn::{Connection, Transport, writer};
+use crate::options::WebsocketOptions;
+use crate::random::new_nonce;
+use crate::server::Server;
+use crate::socket::{Socket, accept_each};
+use crate::tls::{self, Secure};
+use crate::websocket::{Control, Input, Output, Upgrade, read_request};
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+
+/// A refused client gets so long to take the answer.
+const REFUSAL_TIME: Duration = Duration::from_secs(1);
+
+/// Accepts websocket clients until the task is dropped.
+pub async fn accept(server: Arc<Server>, listener: TcpListener) {
+    let open = |stream, remote| open(server.clone(), stream, remote);
+    accept_each(&listener, &server.log, || server.lame_duck.load(Ordering::Relaxed), open).await;
+}
+
+/// Shakes hands with a client, if it keeps to the time, and runs its connection.
+async fn open(server: Arc<Server>, stream: TcpStream, remote: SocketAddr) {
+    let _ = stream.set_nodelay(true);
+    let options = server.options();
+    let Some(options) = &options.websocket else { return };
+    let stream = Arc::new(stream);
+    let socket = Socket(stream.clone());
+    let limit = options.handshake_timeout;
+    match server.tls.websocket.load_full() {
+        None => {
+            let Some((socket, upgrade)) = upgrade_in(&server, options, socket, remote, limit).await
+            else {
+                return;
+            };
+            let conn = connect(&server, &stream, remote, upgrade);
+            let output = Socket(stream.clone());
+            run(conn, stream, socket, output).await;
+        }
+        Some(config) => {
+            let Some(tls) = &options.tls else { return };
+            let secure =
+                tls::handshake(&server.log, &remote, config, tls, socket, tls.timeout).await;
+            let Some(Secure { stream: secure, info }) = secure else { return };
+            let Some((secure, upgrade)) = upgrade_in(&server, options, secure, remote, limit).await
+            else {
+                return;
+            };
+            let conn = connect(&server, &stream, remote, upgrade);
+            let _ = conn.tls.set(info);
+            let (input, output) = tokio::io::split(secure);
+            run(conn, stream, input, output).await;
+        }
+    }
+}
+
+/// Reads the request and answers it within `limit`.
+async fn upgrade_in<S: AsyncRead + AsyncWrite + Unpin>(
+    server: &Server,
+    options: &WebsocketOptions,
+    mut socket: S,
+    remote: SocketAddr,
+    limit: Duration,
+) -> Option<(S, Upgrade)> {
+    let tls = options.tls.is_some();
+    let refusal = match tokio::time::timeout(limit, read_request(&mut socket, options, tls)).await {
+        Ok(Ok(Some((upgrade, response)))) => {
+            let sent = tokio::time::timeout(limit, async {
+                socket.write_all(&response).await?;
+                socket.flush().await
+            });
+            return matches!(sent.await, Ok(Ok(()))).then_some((socket, upgrade));
+        }
+        Ok(Ok(None)) => return None,
+        Ok(Err(refusal)) => refusal,
+        Err(_) => {
+            server.log.error(format_args!("{remote} - websocket handshake timeout"));
+            return None;
+        }
+    };
+    server.log.error(format_args!("{remote} - websocket handshake error: {}", refusal.why));
+    let answer = async {
+        socket.write_all(&refusal.response()).await?;
+        socket.shutdown().await
+    };
+    let _ = tokio::time::timeout(REFUSAL_TIME, answer).await;
+    None
+}
+
+fn connect(
+    server: &Arc<Server>,
+    stream: &Arc<TcpStream>,
+    remote: SocketAddr,
+    upgrade: Upgrade,
+) -> Arc<Connection> {
+    let id = server.connections.next_id();
+    let transport = Transport::Websocket(Box::new(upgrade));
+    let conn = Arc::new(Connection::new(server.clone(), id, remote, transport));
+    conn.set_socket(stream.clone());
+    conn
+}
+
+/// Greets the client and runs its tasks.
+async fn run<R, W>(conn: Arc<Connection>, stream: Arc<TcpStream>, input: R, output: W)
+where
+    R: AsyncRead + Unpin,
+    W: AsyncWrite + Unpin + Send + 'static,
+{
+    let server = conn.server().clone();
+    let auth = server.auth();
+    let nonce = if auth.needs_nonce() { new_nonce() } else { String::new() };
+    let admitted = register(&conn);
+    let options = server.options();
+    let timeout = auth.is_configured().then_some(options.auth.timeout);
+    conn.send(&server.info().for_connection(&conn, &nonce).encode());
+    refuse_unless(admitted, &conn);
+    let Transport::Websocket(upgrade) = &conn.transport else { return };
+    let (masked, compress) = (upgrade.masked, upgrade.compress);
+    let control = Arc::new(Control::default());
+    let input = Input::new(input, conn.clone(), control.clone(), masked, compress);
+    let output = Output::new(output, conn.clone(), control, compress);
+    let reader = ConnReader::new(conn.clone(), nonce);
+    tokio::spawn(writer::run(conn, output, stream, timeout));
+    reader.run(input).await;
+}
