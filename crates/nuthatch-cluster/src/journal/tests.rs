@@ -39,7 +39,7 @@ fn slots_of(all: &[(Entry, Vec<u8>)]) -> Vec<Slot> {
 #[test]
 fn what_was_synced_is_there_after_a_power_cut() {
     let all = entries(&[10, 0, 5000, 300_000, 1, 4000]);
-    for seed in 0..100 {
+    for seed in 0..20 {
         let disk = MemDisk::default();
         let mut journal = journal_of(&disk, &all[..3]);
         for (entry, payload) in &all[3..] {
@@ -72,7 +72,7 @@ fn damage_is_told_from_a_torn_tail() {
     assert!(journal.payload(&all[1].0).is_err() && journal.payload(&all[3].0).is_ok());
     disk.flip_bit("ops/00000000", 3 * 4096 + 20, 3);
     let (journal, slots) = reopened(&disk);
-    assert_eq!(slots, [first, Slot::Garbage]);
+    assert_eq!(slots, [first, Slot::Garbage, Slot::Garbage], "nothing behind the first vouches");
     assert!(journal.torn);
 }
 
