@@ -188,12 +188,14 @@ impl Stream {
 
     /// Account.
     #[must_use]
+    #[inline]
     pub const fn account(&self) -> AccountId {
         self.account
     }
 
     /// Configuration.
     #[must_use]
+    #[inline]
     pub fn config(&self) -> &StreamConfig {
         &self.config
     }
@@ -206,6 +208,7 @@ impl Stream {
 
     /// The part of the configuration that the hot path reads.
     #[must_use]
+    #[inline]
     pub const fn limits(&self) -> &Limits {
         &self.limits
     }
@@ -218,6 +221,7 @@ impl Stream {
 
     /// The use last reported to the budget, and the present one, which counts as reported from now
     /// on.
+    #[inline]
     pub fn account_use(&mut self) -> (Accounted, Accounted) {
         let now = Accounted {
             subjects: self.contents.subjects().len(),
@@ -242,6 +246,7 @@ impl Stream {
     }
 
     /// Bytes that the budget does not know of yet.
+    #[inline]
     const fn unaccounted_bytes(&self) -> u64 {
         self.contents.assigned_totals().bytes.saturating_sub(self.accounted.bytes)
     }

@@ -51,6 +51,7 @@ impl Logging {
     }
 
     /// Whether progress is to be logged, and how urgently.
+    #[inline]
     fn needs_log(&self) -> Option<Urgency> {
         match self.confirmations.back() {
             Some((None, _)) => Some(Urgency::Awaited),
@@ -98,6 +99,7 @@ impl Logging {
     }
 
     /// True if everything is durable once frames up to `committed` are.
+    #[inline]
     fn is_durable(&self, committed: Lsn) -> bool {
         !self.dirty && self.logged <= committed
     }
@@ -116,6 +118,7 @@ impl Logging {
 
 impl<T> Consumer<T> {
     /// Whether progress is to be logged, and how urgently.
+    #[inline]
     pub fn needs_log(&self) -> Option<Urgency> {
         if self.is_memory() { None } else { self.logging.needs_log() }
     }
@@ -173,6 +176,7 @@ impl<T> Consumer<T> {
     }
 
     /// True if a double ack waits for a commit.
+    #[inline]
     pub fn awaits_commit(&self) -> bool {
         !self.logging.confirmations.is_empty()
     }
@@ -190,6 +194,7 @@ impl<T> Consumer<T> {
     }
 
     /// Confirms an acknowledgement once everything it changed is durable.
+    #[inline]
     pub(super) fn confirm<I, L, S>(&mut self, env: &mut Env<'_, I, L, S>, reply: &[u8])
     where
         L: LogAccess,

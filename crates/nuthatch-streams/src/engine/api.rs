@@ -100,10 +100,7 @@ impl<S: Sink> Engine<S> {
             Op::Catalog => {
                 return respond(Ok(self.streams.catalog(self.recovery.unreadable_records())));
             }
-            Op::SetAccounts(bounds) => {
-                self.streams.ledger_mut().budget_mut().set_bounds(bounds);
-                return respond(Ok(OpOutcome::Done));
-            }
+            Op::SetAccounts(bounds) => self.streams.ledger_mut().set_bounds(bounds),
             Op::Usage { account } => {
                 let usage = self.streams.usage(account, self.out.missing_messages());
                 return respond(Ok(OpOutcome::Usage(usage)));

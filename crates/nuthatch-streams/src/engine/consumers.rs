@@ -183,6 +183,7 @@ impl<T> Consumers<T> {
 
     /// Puts a consumer on the stream's own lists that it belongs to now. Returns true if it is the
     /// first one that has as many messages out as it may.
+    #[inline]
     pub(super) fn file(&mut self, index: u32) -> bool {
         let slot = self.slots.get_mut(index as usize).and_then(|slot| slot.as_deref_mut());
         let ConsumerSlot { consumer, listed, .. } = slot.expect("the consumer was called");

@@ -79,6 +79,7 @@ impl Dispatcher {
     }
 
     /// Puts a consumer on the lists that it belongs to now.
+    #[inline]
     fn file<S: Sink>(&mut self, key: ConsumerKey, streams: &mut Streams<S>, now: Timestamp) {
         let (slot, ledger) = streams.entry(key.stream).expect("the consumer was called");
         if slot.consumers.file(key.index) {
@@ -107,6 +108,7 @@ impl Dispatcher {
     }
 
     /// Pumps a consumer at the end of this turn.
+    #[inline]
     pub(super) fn pump_later<S: Sink>(&mut self, key: ConsumerKey, streams: &mut Streams<S>) {
         if let Some(slot) = streams.consumer(key)
             && !std::mem::replace(&mut slot.listed.called, true)
@@ -453,8 +455,9 @@ impl Dispatcher {
     }
 }
 
+#[inline]
 fn find<S: Sink>(stream: StreamId, name: &[u8], streams: &Streams<S>) -> Option<ConsumerKey> {
-    streams.consumer_key(stream, std::str::from_utf8(name).ok()?).ok()
+    streams.find_consumer(stream, std::str::from_utf8(name).ok()?)
 }
 
 /// The incumbent has no subscription for a missing consumer: the client sees "no responders".

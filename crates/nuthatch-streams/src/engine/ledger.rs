@@ -4,13 +4,16 @@
 use super::batches::{BatchLimits, BatchTotals};
 use super::consumers::ConsumerKey;
 use super::deadlines::{Deadlines, Who};
+use super::outputs::Done;
 use super::stream_slot::StreamSlot;
-use crate::budget::Budget;
+use crate::budget::{AccountBounds, Budget};
 use crate::index::MessageIndex;
+use crate::op::OpOutcome;
 use crate::rules::RELEASES_BEFORE_CHANGES;
-use crate::sink::Sink;
+use crate::sink::{AccountId, Sink};
 use crate::stream::Accounted;
 use nuthatch_log::{LogAccess, Lsn, Seq, StreamId, Timestamp};
+use rustc_hash::FxHashMap;
 use std::collections::VecDeque;
 
 /// How long progress and drops without a waiting reply stay out of the log, ns.
@@ -78,9 +81,10 @@ impl Ledger {
         &self.budget
     }
 
-    /// Bounds and use, to change the bounds.
-    pub(super) const fn budget_mut(&mut self) -> &mut Budget {
-        &mut self.budget
+    /// Replaces the limits of accounts.
+    pub(super) fn set_bounds(&mut self, bounds: FxHashMap<AccountId, AccountBounds>) -> Done {
+        self.budget.set_bounds(bounds);
+        Ok((None, OpOutcome::Done))
     }
 
     /// The log takes no more records.
@@ -273,7 +277,7 @@ impl Ledger {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::sink::{AccountId, NullSink};
+    use crate::sink::NullSink;
     use crate::stream::Stream;
     use nuthatch_protocol::js::StreamConfig;
 

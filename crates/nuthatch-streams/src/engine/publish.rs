@@ -49,13 +49,8 @@ impl<S: Sink> Engine<S> {
             && item.stream == id
         {
             let block = item.headers.of(&batch.buf);
-            let scanned;
-            let headers = if block.is_empty() {
-                &NO_HEADERS
-            } else {
-                scanned = scan(block);
-                &scanned
-            };
+            let scanned = (!block.is_empty()).then(|| scan(block));
+            let headers = scanned.as_ref().unwrap_or(&NO_HEADERS);
             let mut publish = publish_of(batch, item);
             if maps
                 && let Some(slot) = self.streams.get(id)

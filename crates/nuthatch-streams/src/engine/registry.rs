@@ -104,8 +104,10 @@ impl<S: Sink> Streams<S> {
         &mut self,
         id: StreamId,
     ) -> Result<(&mut StreamSlot<S>, &mut Ledger), JsError> {
-        let entry = self.entry(id).filter(|(slot, _)| !slot.deleting);
-        entry.ok_or(JsError::STREAM_NOT_FOUND)
+        match self.slots.get_mut(&id) {
+            Some(slot) if !slot.deleting => Ok((slot, &mut self.ledger)),
+            _ => Err(JsError::STREAM_NOT_FOUND),
+        }
     }
 
     /// Changes a stream that is not being deleted.
@@ -235,9 +237,20 @@ impl<S: Sink> Streams<S> {
     /// # Errors
     /// 10059 or 10014.
     pub(super) fn consumer_key(&self, id: StreamId, name: &str) -> Result<ConsumerKey, JsError> {
-        let slot = self.get(id).filter(|slot| !slot.deleting).ok_or(JsError::STREAM_NOT_FOUND)?;
-        let index = slot.consumers.find(name).ok_or(JsError::CONSUMER_NOT_FOUND)?;
-        Ok(ConsumerKey { stream: id, index })
+        match self.get(id) {
+            Some(slot) if !slot.deleting => {
+                self.find_consumer(id, name).ok_or(JsError::CONSUMER_NOT_FOUND)
+            }
+            _ => Err(JsError::STREAM_NOT_FOUND),
+        }
+    }
+
+    /// As [`Streams::consumer_key`], for clients' traffic: no error is made.
+    #[inline]
+    pub(super) fn find_consumer(&self, id: StreamId, name: &str) -> Option<ConsumerKey> {
+        let slot = self.get(id).filter(|slot| !slot.deleting)?;
+        let index = slot.consumers.find(name)?;
+        Some(ConsumerKey { stream: id, index })
     }
 
     /// The account of a stream; the global one if it is not there.

@@ -139,11 +139,13 @@ impl Contents {
     }
 
     /// The next message gets sequence `next`, if that is not less than it would get.
+    #[inline]
     pub(super) fn skip_to(&mut self, next: u64) {
         self.messages.skip_to(next);
     }
 
     /// Sequences up to `seq` are used up.
+    #[inline]
     pub(super) fn advance(&mut self, seq: u64, at: Timestamp) {
         self.messages.skip_to(seq + 1);
         self.commits.advanced(seq, at);
@@ -248,18 +250,21 @@ impl Contents {
 
     /// Totals that readers see.
     #[must_use]
+    #[inline]
     pub const fn committed_totals(&self) -> &Totals {
         self.commits.committed()
     }
 
     /// Totals that checks see.
     #[must_use]
+    #[inline]
     pub const fn assigned_totals(&self) -> &Totals {
         self.commits.assigned()
     }
 
     /// The frame that must commit before everything assigned is committed; `None` if it is.
     #[must_use]
+    #[inline]
     pub fn uncommitted(&self) -> Option<Lsn> {
         self.commits.uncommitted()
     }
@@ -271,12 +276,14 @@ impl Contents {
 
     /// True if the log must keep a message: readers may still ask for it.
     #[must_use]
+    #[inline]
     pub fn holds(&self, seq: Seq) -> bool {
         self.messages.get(seq.0).is_some()
     }
 
     /// True if a message is there for checks: neither dead nor doomed.
     #[must_use]
+    #[inline]
     pub fn keeps(&self, seq: Seq) -> bool {
         self.messages.get_kept(seq.0).is_some()
     }
@@ -289,6 +296,7 @@ impl Contents {
 
     /// Text of a subject; empty if the id is not in use.
     #[must_use]
+    #[inline]
     pub fn subject_name(&self, id: u32) -> &[u8] {
         self.subjects.name(id)
     }
@@ -304,6 +312,7 @@ impl Contents {
 
     /// Subject id of a message that is not dead.
     #[must_use]
+    #[inline]
     pub fn held_subject(&self, seq: Seq) -> Option<u32> {
         self.messages.get(seq.0).map(|entry| entry.subject)
     }
@@ -326,6 +335,7 @@ impl Contents {
 
     /// Notes that a record in frame `lsn` led to the totals of now. Returns whether this is the
     /// stream's first record in that frame.
+    #[inline]
     pub fn mark(&mut self, lsn: Lsn) -> bool {
         self.commits.mark(lsn)
     }

@@ -16,6 +16,7 @@ pub enum When {
 
 impl Contents {
     /// Removes one message by a record; `false` if it does not exist (any more).
+    #[inline]
     pub fn drop_message(&mut self, seq: u64, when: When) -> bool {
         match when {
             When::Committed(lsn) => self.doom(seq, lsn),
