@@ -57,15 +57,6 @@ class Node:
         self.process.send_signal(signal.SIGKILL)
         self.process.wait()
 
-    def stop(self):
-        if self.process.poll() is None:
-            self.process.terminate()
-            try:
-                self.process.wait(LIMIT_S)
-            except subprocess.TimeoutExpired:
-                self.process.kill()
-                raise
-
 
 async def publish(js, first, count):
     """Publishes until each message was acknowledged; a retry of one with an unknown fate is told by its id."""
@@ -259,7 +250,7 @@ def main():
         finally:
             for node in nodes:
                 if node.process:
-                    node.stop()
+                    node.kill()
 
 
 main()
