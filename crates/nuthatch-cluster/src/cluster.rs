@@ -9,12 +9,13 @@ use crate::keeper_dir::KeeperDir;
 use crate::links::{Links, Local};
 use crate::port;
 use crate::replica::Replica;
+use crate::small_files;
 use nuthatch_log::Reporter;
 use nuthatch_log::env::{Disk, Entropy as _, Ownership, RealDisk, SystemEntropy, Tenure};
 use nuthatch_object::{Bucket, BucketOptions, OpenUrlError, open_url};
 use nuthatch_quorum::catalog::Call;
 use nuthatch_quorum::effect::Effect;
-use nuthatch_quorum::node::{Config, Event, Node};
+use nuthatch_quorum::node::{Config, Event, Node, Reads};
 use nuthatch_quorum::store::{Image, Record};
 use nuthatch_quorum::timing::TICK;
 use nuthatch_quorum::types::{BootCount, Epoch, Incarnation, NodeId};
@@ -135,7 +136,8 @@ impl Cluster {
         let helpers = Helpers { outbound, catalog: calls, syncs, report };
         let peers = founding.nodes.iter().map(|node| node.id).filter(|id| *id != me).collect();
         let fresh = [Incarnation(random()), Incarnation(random())];
-        let setup = Config { id: me, peers, fresh, former: Incarnation(0) };
+        let image = named(&*disk, image, me).map_err(at_dir)?;
+        let setup = setup(me, peers, fresh);
         let (node, effects) = Node::boot(setup, &image, crate::host::now());
         let host = Host::new(node, effects, keeper, helpers);
         let replica = Arc::new(Mutex::new(Replica::open(Arc::clone(&disk)).map_err(at_dir)?));
@@ -237,7 +239,7 @@ fn identified(disk: &Arc<dyn Disk>) -> io::Result<(KeeperDir, Image)> {
         return Ok((dir, image));
     }
     let fresh = [Incarnation(random()), Incarnation(random())];
-    let config = Config { id: NodeId(1), peers: vec![], fresh, former: Incarnation(0) };
+    let config = setup(NodeId(1), vec![], fresh);
     let (_, effects) = Node::boot(config, &image, crate::host::now());
     for effect in effects {
         if let Effect::Store(ops) = effect {
@@ -245,6 +247,24 @@ fn identified(disk: &Arc<dyn Disk>) -> io::Result<(KeeperDir, Image)> {
         }
     }
     KeeperDir::open(Arc::clone(disk))
+}
+
+/// What a node is told at its start. Nothing reads its entries again without need: there is no scrub yet.
+fn setup(id: NodeId, peers: Vec<NodeId>, fresh: [Incarnation; 2]) -> Config {
+    let former = Incarnation(0);
+    Config { id, peers, fresh, former, reads: Reads::Lease, scrub_every: u64::MAX }
+}
+
+/// A directory that holds nothing yet becomes that of this node; the founding says only then which one it is.
+fn named(disk: &dyn Disk, mut image: Image, node: NodeId) -> io::Result<Image> {
+    if let Record::Good(identity) = &mut image.identity
+        && image.log.is_empty()
+        && identity.node != node
+    {
+        identity.node = node;
+        small_files::store_identity(disk, *identity)?;
+    }
+    Ok(image)
 }
 
 fn open_catalog(config: &ClusterConfig, report: &Reporter) -> Result<Bucket, StartError> {

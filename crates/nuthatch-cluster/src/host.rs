@@ -15,14 +15,15 @@ use nuthatch_quorum::effect::Effect;
 use nuthatch_quorum::entry::Entry;
 use nuthatch_quorum::message::{Answer, Envelope, Message, Reply};
 use nuthatch_quorum::node::{Event, Node};
+use nuthatch_quorum::owner::Publish;
 use nuthatch_quorum::store::StoreOp;
-use nuthatch_quorum::types::{Epoch, Incarnation, Lsn, Promise, RequestId, SyncId, Time};
+use nuthatch_quorum::types::{Epoch, Incarnation, Lsn, Promise, RequestId, SyncId, Time, WallTime};
 use parking_lot::{Condvar, Mutex};
 use std::collections::HashMap;
 use std::io;
 use std::sync::Arc;
 use std::sync::mpsc::Sender;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 /// Where packets for other nodes go. Whatever does not go out is as good as lost on the way: what was not
 /// answered is sent again.
@@ -113,6 +114,12 @@ pub fn now() -> Time {
     Time(at.tv_sec.cast_unsigned() * 1_000_000 + at.tv_nsec.cast_unsigned() / 1_000)
 }
 
+/// What the wall clock shows.
+fn wall_now() -> WallTime {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    WallTime(u64::try_from(since.as_micros()).unwrap_or(u64::MAX))
+}
+
 impl Host {
     /// A node that has just been booted, whose first effects are done here.
     #[must_use]
@@ -157,7 +164,9 @@ impl Host {
     pub fn tick(&self) {
         let syncs = {
             let mut core = self.core.lock();
-            self.step(&mut core, Event::Tick)
+            let mut syncs = self.step(&mut core, Event::Wall(wall_now()));
+            syncs.extend(self.step(&mut core, Event::Tick));
+            syncs
         };
         self.hand_on(syncs);
     }
@@ -209,8 +218,11 @@ impl Host {
             let request = core.next_request;
             core.next_request += 1;
             let hash = crate::coding::payload_hash(&payload);
+            let payload_len = payload.len();
             core.held.insert(hash, payload);
-            let event = Event::Publish { request: RequestId(request), payload: hash };
+            let len = u32::try_from(payload_len).expect("a frame is shorter than 4 GiB");
+            let request_id = RequestId(request);
+            let event = Event::Publish(Publish { request: request_id, payload: hash, len });
             (request, self.step(&mut core, event))
         };
         self.hand_on(syncs);
@@ -316,6 +328,7 @@ impl Host {
                     let (file, good) = (core.dir.journal_file(), !core.dir_failed);
                     syncs.push(PendingSync { id, file, good });
                 }
+                Effect::Verify { .. } => unreachable!("no scrub was asked for"),
                 Effect::Catalog(call) => drop(self.helpers.catalog.send(call)),
                 Effect::Reply(reply) => self.reply(reply),
                 Effect::Alarm(alarm) => self.report(&format!("quorum log: {alarm:?}")),

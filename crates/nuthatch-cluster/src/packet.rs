@@ -9,9 +9,9 @@ use crate::coding::{Malformed, Reader, Writer, crc, malformed, payload_hash};
 use bytes::Bytes;
 use nuthatch_log::MAX_FRAME_BYTES;
 use nuthatch_quorum::entry::{Body, Entry, EpochStart};
-use nuthatch_quorum::message::{Envelope, Message, Reach, Refusal, Sealed, Wholeness};
+use nuthatch_quorum::message::{BeatAnswer, Envelope, Message, Reach, Refusal, Sealed, Wholeness};
 use nuthatch_quorum::types::{
-    BootCount, Epoch, Incarnation, Lsn, NodeId, Position, Promise, Sum, Time,
+    BootCount, Epoch, Incarnation, Lsn, NodeId, Position, Promise, Sum, Time, WallTime,
 };
 
 /// Bytes of a packet's header.
@@ -144,7 +144,7 @@ fn check_payloads(message: &Message, payloads: &[Bytes]) -> Result<(), Malformed
 #[must_use]
 pub fn hash_of(entry: &Entry) -> Option<u64> {
     match entry.body {
-        Body::Frame { payload } => Some(payload),
+        Body::Frame { payload, .. } => Some(payload),
         Body::Start { .. } => None,
     }
 }
@@ -192,14 +192,16 @@ pub fn put_entry(to: &mut Writer, entry: &Entry) {
     to.u32(entry.epoch.0);
     to.u64(entry.prev.0);
     to.u64(entry.commit.0);
+    to.u64(entry.stamp.0);
     match entry.body {
         Body::Start { owner } => {
             to.u8(1);
             to.u128(owner.0);
         }
-        Body::Frame { payload } => {
+        Body::Frame { payload, len } => {
             to.u8(2);
             to.u64(payload);
+            to.u32(len);
         }
     }
     to.u64(entry.sum.0);
@@ -215,9 +217,10 @@ pub fn entry(from: &mut Reader<'_>) -> Result<Entry, Malformed> {
         epoch: Epoch(from.u32()?),
         prev: Sum(from.u64()?),
         commit: Lsn(from.u64()?),
+        stamp: WallTime(from.u64()?),
         body: match from.u8()? {
             1 => Body::Start { owner: Incarnation(from.u128()?) },
-            2 => Body::Frame { payload: from.u64()? },
+            2 => Body::Frame { payload: from.u64()?, len: from.u32()? },
             _ => return Err(malformed("an entry of another kind")),
         },
         sum: Sum(from.u64()?),
@@ -262,6 +265,7 @@ fn put_refusal(to: &mut Writer, why: Refusal) {
             to.u32(accepted.0);
         }
         Refusal::Leased => to.u8(2),
+        Refusal::Full => to.u8(6),
         Refusal::NotStarted { at } => {
             to.u8(3);
             put_position(to, at);
@@ -284,6 +288,7 @@ fn refusal(from: &mut Reader<'_>) -> Result<Refusal, Malformed> {
         3 => Refusal::NotStarted { at: position(from)? },
         4 => Refusal::NotAtStart { at: position(from)? },
         5 => Refusal::Chain { after: Lsn(from.u64()?) },
+        6 => Refusal::Full,
         _ => return Err(malformed("a refusal of another kind")),
     })
 }
@@ -349,10 +354,11 @@ fn put_message(to: &mut Writer, message: &Message) {
             to.u32(epoch.0);
             to.u64(from.0);
         }
-        Message::Fetched { epoch, from, entries } => {
+        Message::Fetched { epoch, from, entries, last } => {
             to.u8(5);
             to.u32(epoch.0);
             to.u64(from.0);
+            to.u64(last.0);
             to.all(entries, |to, slot| to.option(slot.as_ref(), put_entry));
         }
         Message::Bring { epoch, after, prev, entries, end } => {
@@ -409,18 +415,23 @@ fn put_message(to: &mut Writer, message: &Message) {
 /// What is sent on the connection of beats.
 fn put_beat(to: &mut Writer, message: &Message) {
     match message {
-        Message::Beat { epoch, owner, quorum, commit, sent } => {
+        Message::Beat { epoch, owner, quorum, commit, sent, round, room } => {
             to.u8(14);
             to.u32(epoch.0);
             to.bool(*owner);
             to.bool(*quorum);
             to.u64(commit.0);
             to.u64(sent.0);
+            to.u64(*round);
+            to.bool(*room);
         }
-        Message::BeatAnswer { epoch, sent } => {
+        Message::BeatAnswer(answer) => {
             to.u8(15);
-            to.option(*epoch, |to, epoch| to.u32(epoch.0));
-            to.u64(sent.0);
+            to.option(answer.epoch, |to, epoch| to.u32(epoch.0));
+            to.u64(answer.sent.0);
+            to.u64(answer.round);
+            to.option(answer.wall, |to, wall| to.u64(wall.0));
+            to.option(answer.damaged, |to, lsn| to.u64(lsn.0));
         }
         Message::Would { attempt, epoch } => {
             to.u8(16);
@@ -442,7 +453,7 @@ pub fn is_beat(message: &Message) -> bool {
     matches!(
         message,
         Message::Beat { .. }
-            | Message::BeatAnswer { .. }
+            | Message::BeatAnswer(_)
             | Message::Would { .. }
             | Message::WouldAnswer { .. }
     )
@@ -457,6 +468,7 @@ fn message(from: &mut Reader<'_>) -> Result<Message, Malformed> {
         5 => Message::Fetched {
             epoch: Epoch(from.u32()?),
             from: Lsn(from.u64()?),
+            last: Lsn(from.u64()?),
             entries: from.all(|from| from.option(entry))?,
         },
         6 => Message::Bring {
@@ -500,11 +512,16 @@ fn beat(kind: u8, from: &mut Reader<'_>) -> Result<Message, Malformed> {
             quorum: from.bool()?,
             commit: Lsn(from.u64()?),
             sent: Time(from.u64()?),
+            round: from.u64()?,
+            room: from.bool()?,
         },
-        15 => Message::BeatAnswer {
+        15 => Message::BeatAnswer(BeatAnswer {
             epoch: from.option(Reader::u32)?.map(Epoch),
             sent: Time(from.u64()?),
-        },
+            round: from.u64()?,
+            wall: from.option(Reader::u64)?.map(WallTime),
+            damaged: from.option(Reader::u64)?.map(Lsn),
+        }),
         16 => Message::Would { attempt: from.u64()?, epoch: Epoch(from.u32()?) },
         17 => Message::WouldAnswer { attempt: from.u64()?, healthy: from.bool()? },
         _ => return Err(malformed("a message of another kind")),

@@ -5,7 +5,9 @@ use crate::coding::{Malformed, Reader, Writer, crc, malformed};
 use crate::packet;
 use nuthatch_log::env::{Disk, again, read_exact_at, replace_file};
 use nuthatch_quorum::store::{CutNote, Identity, Record};
-use nuthatch_quorum::types::{BootCount, Epoch, Incarnation, Lsn, Position, Promise, Revision};
+use nuthatch_quorum::types::{
+    BootCount, Epoch, Incarnation, Lsn, NodeId, Position, Promise, Revision,
+};
 use std::io;
 
 /// Which disk this is.
@@ -67,7 +69,12 @@ fn load<T>(
 /// The disk's.
 pub fn load_identity(disk: &dyn Disk) -> io::Result<Record<Identity>> {
     load(disk, IDENTITY, |from| {
-        Ok(Identity { incarnation: Incarnation(from.u128()?), boots: BootCount(from.u32()?) })
+        Ok(Identity {
+            incarnation: Incarnation(from.u128()?),
+            boots: BootCount(from.u32()?),
+            node: NodeId(from.u8()?),
+            seen: Revision(from.u64()?),
+        })
     })
 }
 
@@ -79,6 +86,8 @@ pub fn store_identity(disk: &dyn Disk, identity: Identity) -> io::Result<()> {
     let mut to = Writer::default();
     to.u128(identity.incarnation.0);
     to.u32(identity.boots.0);
+    to.u8(identity.node.0);
+    to.u64(identity.seen.0);
     replace_file(disk, IDENTITY, &sealed(to))
 }
 
@@ -132,7 +141,7 @@ pub fn store_promise(disk: &dyn Disk, slot: usize, promise: Promise) -> io::Resu
 ///
 /// # Errors
 /// The disk's.
-pub fn load_cut(disk: &dyn Disk) -> io::Result<Option<CutNote>> {
+pub fn load_cut(disk: &dyn Disk) -> io::Result<Record<CutNote>> {
     let note = load(disk, CUT, |from| {
         from.option(|from| {
             let at = Position { accepted: Epoch(from.u32()?), lsn: Lsn(from.u64()?) };
@@ -140,10 +149,9 @@ pub fn load_cut(disk: &dyn Disk) -> io::Result<Option<CutNote>> {
         })
     })?;
     Ok(match note {
-        Record::Absent => None,
-        Record::Good(note) => note,
-        // It counts until every epoch that can have been promised is over, that is for ever.
-        Record::Damaged => Some(CutNote { at: Position::default(), promised: Epoch(u32::MAX) }),
+        Record::Good(Some(note)) => Record::Good(note),
+        Record::Absent | Record::Good(None) => Record::Absent,
+        Record::Damaged => Record::Damaged,
     })
 }
 

@@ -5,8 +5,10 @@ use nuthatch_cluster::coding::payload_hash;
 use nuthatch_cluster::packet::{HEADER_BYTES, Header, MESSAGE_MAX, PAYLOADS_MAX, Packet, encode};
 use nuthatch_cluster::port::read_packet;
 use nuthatch_quorum::entry::{Body, Entry, EpochStart};
-use nuthatch_quorum::message::{Envelope, Message, Reach, Refusal, Sealed, Wholeness};
-use nuthatch_quorum::types::{BootCount, Epoch, Incarnation, Lsn, NodeId, Position, Sum, Time};
+use nuthatch_quorum::message::{BeatAnswer, Envelope, Message, Reach, Refusal, Sealed, Wholeness};
+use nuthatch_quorum::types::{
+    BootCount, Epoch, Incarnation, Lsn, NodeId, Position, Sum, Time, WallTime,
+};
 use proptest::prelude::*;
 
 fn position() -> impl Strategy<Value = Position> {
@@ -20,6 +22,7 @@ fn refusal() -> impl Strategy<Value = Refusal> {
             accepted: Epoch(accepted),
         }),
         Just(Refusal::Leased),
+        Just(Refusal::Full),
         position().prop_map(|at| Refusal::NotStarted { at }),
         position().prop_map(|at| Refusal::NotAtStart { at }),
         any::<u64>().prop_map(|after| Refusal::Chain { after: Lsn(after) }),
@@ -58,10 +61,13 @@ fn entries() -> impl Strategy<Value = Vec<(Entry, Option<Bytes>)>> {
     );
     let entry = one.prop_map(|((lsn, epoch, prev, commit, owner), payload)| {
         let body = match &payload {
-            Some(payload) => Body::Frame { payload: payload_hash(payload) },
+            Some(payload) => {
+                Body::Frame { payload: payload_hash(payload), len: payload.len() as u32 }
+            }
             None => Body::Start { owner: Incarnation(owner) },
         };
-        let entry = Entry::new(Lsn(lsn), Epoch(epoch), Sum(prev), Lsn(commit), body);
+        let stamp = WallTime(lsn ^ prev);
+        let entry = Entry::new(Lsn(lsn), Epoch(epoch), Sum(prev), Lsn(commit), stamp, body);
         (entry, payload.map(Bytes::from))
     });
     prop::collection::vec(entry, 0..6)
@@ -77,7 +83,7 @@ fn with_entries() -> impl Strategy<Value = (Message, Vec<Bytes>)> {
                 0 => Message::Bring { epoch, after, prev, entries, end: Lsn(commit) },
                 1 => {
                     let slots = entries.into_iter().map(Some).chain([None]).collect();
-                    Message::Fetched { epoch, from: after, entries: slots }
+                    Message::Fetched { epoch, from: after, entries: slots, last: Lsn(commit) }
                 }
                 _ => {
                     let reach = Reach { boots: BootCount(boots), last: after };
@@ -112,17 +118,26 @@ fn small() -> impl Strategy<Value = Message> {
         }),
         epoch.clone().prop_map(|epoch| Message::Release { epoch }),
         epoch.clone().prop_map(|epoch| Message::Succeed { epoch }),
-        (epoch.clone(), any::<(bool, bool, u64, u64)>()).prop_map(
-            |(epoch, (owner, quorum, commit, sent))| Message::Beat {
+        (epoch.clone(), any::<(bool, bool, u64, u64, u64, bool)>()).prop_map(
+            |(epoch, (owner, quorum, commit, sent, round, room))| Message::Beat {
                 epoch,
                 owner,
                 quorum,
                 commit: Lsn(commit),
                 sent: Time(sent),
+                round,
+                room,
             }
         ),
-        (prop::option::of(epoch.clone()), any::<u64>())
-            .prop_map(|(epoch, sent)| Message::BeatAnswer { epoch, sent: Time(sent) }),
+        (prop::option::of(epoch.clone()), any::<(u64, u64, Option<u64>, Option<u64>)>()).prop_map(
+            |(epoch, (sent, round, wall, damaged))| Message::BeatAnswer(BeatAnswer {
+                epoch,
+                sent: Time(sent),
+                round,
+                wall: wall.map(WallTime),
+                damaged: damaged.map(Lsn),
+            })
+        ),
         (epoch, any::<u64>()).prop_map(|(epoch, attempt)| Message::Would { attempt, epoch }),
         any::<(u64, bool)>()
             .prop_map(|(attempt, healthy)| Message::WouldAnswer { attempt, healthy }),

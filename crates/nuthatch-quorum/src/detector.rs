@@ -4,7 +4,7 @@ use crate::catalog::LogRow;
 use crate::rules::Rule;
 use crate::timing::{BEAT, LEASE, RANK_WAIT, RESIGN, SUSPECT};
 use crate::types::{Epoch, NodeId, Time, majority};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// What a node has heard of the others.
 #[derive(Debug)]
@@ -17,6 +17,8 @@ pub struct Detector {
     reset: bool,
     answered: BTreeMap<NodeId, Time>,
     role_since: Time,
+    /// Peers whose disks have no room.
+    full: BTreeSet<NodeId>,
 }
 
 impl Detector {
@@ -28,6 +30,7 @@ impl Detector {
             reset: false,
             answered: BTreeMap::new(),
             role_since: now,
+            full: BTreeSet::new(),
         }
     }
 
@@ -38,6 +41,20 @@ impl Detector {
             self.quiet_since = now;
             self.reset = false;
         }
+    }
+
+    /// A beat of any node: whether its disk has room.
+    pub(crate) fn heard_room(&mut self, from: NodeId, room: bool) {
+        if room {
+            self.full.remove(&from)
+        } else {
+            self.full.insert(from)
+        };
+    }
+
+    /// True if a peer's disk has room, as far as was heard.
+    pub(crate) fn has_room(&self, node: NodeId) -> bool {
+        !self.full.contains(&node) || !Rule::FullHandsOver.holds()
     }
 
     /// An answer to a beat.
@@ -66,9 +83,11 @@ impl Detector {
         self.healthy_at.is_some_and(|at| now.since(at) < LEASE + BEAT)
     }
 
-    /// True if this node, by its rank in the row, should ask for a takeover now.
-    pub(crate) fn suspects(&self, row: &LogRow, now: Time) -> bool {
+    /// True if this node, by its rank in the row, should ask for a takeover now. One that had better not be the
+    /// owner is behind all others.
+    pub(crate) fn suspects(&self, row: &LogRow, unfit: bool, now: Time) -> bool {
         let Some(rank) = rank(row, self.me) else { return false };
+        let rank = if unfit { rank + row.set.len() as u64 } else { rank };
         let silence = if self.reset { 0 } else { SUSPECT };
         now.since(self.quiet_since) >= silence + rank * RANK_WAIT
     }

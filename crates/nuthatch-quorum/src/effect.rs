@@ -2,7 +2,7 @@
 
 use crate::catalog::Call;
 use crate::message::{Envelope, Reply};
-use crate::store::StoreOp;
+use crate::store::{StoreError, StoreOp};
 use crate::types::{Epoch, Lsn, NodeId, SyncId};
 
 /// Something to do; effects are done in their order.
@@ -14,6 +14,13 @@ pub enum Effect {
     Store(Vec<StoreOp>),
     /// Makes all earlier changes durable and says so.
     Sync(SyncId),
+    /// Reads entries again that are durable, and says which are damaged ([`crate::node::Event::Verified`]).
+    Verify {
+        /// The first.
+        from: Lsn,
+        /// The last.
+        upto: Lsn,
+    },
     /// Asks the catalog.
     Catalog(Call),
     /// Answers a client.
@@ -39,6 +46,44 @@ pub enum Alarm {
     SyncFailed {
         /// The node.
         node: NodeId,
+    },
+    /// A write failed.
+    WriteFailed {
+        /// The node.
+        node: NodeId,
+        /// Why.
+        why: StoreError,
+    },
+    /// An entry that was durable cannot be read any more.
+    Damaged {
+        /// The node.
+        node: NodeId,
+        /// The entry.
+        lsn: Lsn,
+    },
+    /// The catalog is behind what this node has seen: somebody has set it back. It is not listened to.
+    CatalogWentBack {
+        /// The node.
+        node: NodeId,
+    },
+    /// The directory belongs to another node; this one does nothing until somebody has looked.
+    ForeignDisk {
+        /// The node.
+        node: NodeId,
+        /// Whose directory it is.
+        of: NodeId,
+    },
+    /// The wall clock differs from that of a majority by more than two seconds.
+    WrongClock {
+        /// The node.
+        node: NodeId,
+    },
+    /// A keeper was not heard for a while; said once until it is heard again.
+    Away {
+        /// The keeper.
+        node: NodeId,
+        /// The owner's epoch.
+        epoch: Epoch,
     },
     /// Entries that nobody in reach can read; the takeover waits.
     Unreadable {

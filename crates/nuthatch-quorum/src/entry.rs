@@ -1,6 +1,8 @@
 //! Entries of a log and the chain that they form.
 
-use crate::types::{Epoch, Incarnation, Lsn, Position, Sum, mix};
+use crate::rules::Rule;
+use crate::timing::{BATCH_MAX, WINDOW_BYTES};
+use crate::types::{Epoch, Incarnation, Lsn, Position, Sum, WallTime, mix};
 
 /// What an entry holds.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -14,6 +16,8 @@ pub enum Body {
     Frame {
         /// Hash of the payload.
         payload: u64,
+        /// Its length in bytes: what windows are counted in.
+        len: u32,
     },
 }
 
@@ -28,6 +32,8 @@ pub struct Entry {
     pub prev: Sum,
     /// What was committed when it was written: entries up to here are no torn tail (A2).
     pub commit: Lsn,
+    /// The owner's wall clock when it was written, and never less than that of the entry before.
+    pub stamp: WallTime,
     /// What it holds.
     pub body: Body,
     /// Sum of all of the above.
@@ -37,8 +43,15 @@ pub struct Entry {
 impl Entry {
     /// An entry behind one with the sum `prev`.
     #[must_use]
-    pub fn new(lsn: Lsn, epoch: Epoch, prev: Sum, commit: Lsn, body: Body) -> Self {
-        let mut entry = Self { lsn, epoch, prev, commit, body, sum: Sum(0) };
+    pub fn new(
+        lsn: Lsn,
+        epoch: Epoch,
+        prev: Sum,
+        commit: Lsn,
+        stamp: WallTime,
+        body: Body,
+    ) -> Self {
+        let mut entry = Self { lsn, epoch, prev, commit, stamp, body, sum: Sum(0) };
         entry.sum = entry.computed();
         entry
     }
@@ -46,10 +59,20 @@ impl Entry {
     fn computed(&self) -> Sum {
         let (kind, value) = match self.body {
             Body::Start { owner } => (1, mix(owner.0 as u64, (owner.0 >> 64) as u64)),
-            Body::Frame { payload } => (2, payload),
+            Body::Frame { payload, len } => (2, mix(payload, u64::from(len))),
         };
-        let words = [self.lsn.0, u64::from(self.epoch.0), self.prev.0, self.commit.0, kind, value];
+        let epoch = u64::from(self.epoch.0);
+        let words = [self.lsn.0, epoch, self.prev.0, self.commit.0, self.stamp.0, kind, value];
         Sum(words.into_iter().fold(0x6e75_7468, mix))
+    }
+
+    /// How much of a window it takes, in bytes.
+    #[must_use]
+    pub fn bytes(&self) -> u64 {
+        match self.body {
+            Body::Start { .. } => 0,
+            Body::Frame { len, .. } => u64::from(len),
+        }
     }
 
     /// True if the content is what the sum was made of.
@@ -120,6 +143,20 @@ impl Chain {
         Some(Lsn(at as u64 + 1))
     }
 
+    /// A window of entries from one on, none for those that are damaged: as many as one message may hold.
+    #[must_use]
+    pub fn window(&self, from: Lsn, last: Lsn) -> Vec<Option<Entry>> {
+        let mut bytes = 0;
+        let fits = |entry: &Option<Entry>| {
+            let len = entry.map_or(0, |entry| entry.bytes());
+            let first = bytes == 0;
+            bytes += len;
+            first || bytes <= WINDOW_BYTES || !Rule::Window.holds()
+        };
+        let all = (from.0..=last.0).map(|lsn| self.get(Lsn(lsn)).copied());
+        all.take(BATCH_MAX).take_while(fits).collect()
+    }
+
     /// The last entry up to which everything can be read.
     #[must_use]
     pub fn readable_to(&self) -> Lsn {
@@ -142,6 +179,13 @@ impl Chain {
         self.damaged += 1;
     }
 
+    /// True if an entry is, as far as its neighbours tell, the one that belongs at its place.
+    #[must_use]
+    pub fn fits(&self, entry: &Entry) -> bool {
+        let behind = self.get(entry.lsn.next()).is_none_or(|next| next.prev == entry.sum);
+        behind && self.sum_at(entry.lsn.before()).is_none_or(|sum| sum == entry.prev)
+    }
+
     /// Replaces a damaged entry.
     ///
     /// # Panics
@@ -152,6 +196,18 @@ impl Chain {
         self.slots[index] = Some(entry);
         self.damaged -= 1;
         self.note_start(&entry);
+    }
+
+    /// Notes that an entry below the last one cannot be read any more; whether it could be.
+    ///
+    /// # Panics
+    /// For the last entry: it says how far the log goes, so the directory has to be read again.
+    pub fn damage(&mut self, lsn: Lsn) -> bool {
+        assert!(lsn < self.last(), "the last entry ends the log");
+        let index = usize::try_from(lsn.0 - 1).expect("an index");
+        let readable = self.slots[index].take().is_some();
+        self.damaged += u32::from(readable);
+        readable
     }
 
     /// Takes everything behind `last` out of the chain.
@@ -165,8 +221,12 @@ impl Chain {
 
     fn note_start(&mut self, entry: &Entry) {
         if let Body::Start { .. } = entry.body {
+            let start = EpochStart { epoch: entry.epoch, lsn: entry.lsn };
             let at = self.starts.partition_point(|start| start.lsn < entry.lsn);
-            self.starts.insert(at, EpochStart { epoch: entry.epoch, lsn: entry.lsn });
+            // One that was damaged in this process is still known.
+            if self.starts.get(at) != Some(&start) {
+                self.starts.insert(at, start);
+            }
         }
     }
 }

@@ -5,15 +5,24 @@ use crate::entry::{Body, Chain, Entry};
 use crate::message::{Envelope, Message, Refusal, Sealed, Wholeness};
 use crate::out::Out;
 use crate::rules::Rule;
-use crate::store::{CutNote, Identity, Image, Opened, StoreOp, begin_anew, open};
+use crate::store::{
+    CutNote, ForeignDisk, Identity, Image, Names, Opened, StoreError, StoreOp, begin_anew, open,
+};
 use crate::timing::LEASE_GRANTED;
-use crate::types::{BootCount, Epoch, Incarnation, Lsn, NodeId, Position, Promise, SyncId, Time};
+use crate::types::{
+    BootCount, Epoch, Incarnation, Lsn, NodeId, Position, Promise, Revision, SyncId, Time, WallTime,
+};
+use scrub::Scrub;
 use std::collections::VecDeque;
+
+mod scrub;
 
 /// An answer that waits for a sync.
 #[derive(Debug)]
 struct Waiting {
     sync: SyncId,
+    /// The last entry that it makes durable.
+    last: Lsn,
     /// Who asked, with which disk, and the answer; none where nobody waits.
     answer: Option<(NodeId, Incarnation, Message)>,
 }
@@ -23,6 +32,16 @@ struct Waiting {
 struct Lease {
     owner: Incarnation,
     until: Time,
+}
+
+/// Whether a directory can be used.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Health {
+    Good,
+    /// What is held in memory is not what the directory holds: that must be read again.
+    Stale,
+    /// It belongs to another node.
+    Foreign,
 }
 
 /// The core of one keeper.
@@ -36,7 +55,11 @@ pub struct Keeper {
     lease: Lease,
     next_sync: u64,
     waiting: VecDeque<Waiting>,
-    poisoned: bool,
+    health: Health,
+    room: bool,
+    /// Entries up to this one are durable.
+    durable_to: Lsn,
+    scrub: Scrub,
 }
 
 impl Keeper {
@@ -44,14 +67,16 @@ impl Keeper {
     pub(crate) fn open(
         node: NodeId,
         image: &Image,
-        names: (Incarnation, Incarnation),
+        names: Names,
+        scrub_every: u64,
         now: Time,
         out: &mut Out,
     ) -> Self {
-        let opened = open(image, names.0, names.1);
+        let incarnation = Incarnation(0);
+        let nobody = Identity { node, incarnation, boots: BootCount(0), seen: Revision(0) };
         let mut keeper = Self {
             node,
-            identity: opened.identity,
+            identity: nobody,
             promise: Promise::default(),
             log: Chain::default(),
             cut: None,
@@ -59,12 +84,21 @@ impl Keeper {
             lease: Lease { owner: Incarnation(0), until: now.plus(LEASE_GRANTED) },
             next_sync: 0,
             waiting: VecDeque::new(),
-            poisoned: false,
+            health: Health::Good,
+            room: true,
+            durable_to: Lsn(0),
+            scrub: Scrub::new(scrub_every, now),
         };
         if !Rule::LeaseAfterBoot.holds() {
             keeper.lease.until = Time(0);
         }
-        keeper.take(opened, out);
+        match open(image, names) {
+            Ok(opened) => keeper.take(opened, out),
+            Err(ForeignDisk { node: of }) => {
+                keeper.health = Health::Foreign;
+                out.effects.push(Effect::Alarm(Alarm::ForeignDisk { node, of }));
+            }
+        }
         keeper
     }
 
@@ -73,13 +107,14 @@ impl Keeper {
         self.promise = opened.promise;
         self.log = opened.log;
         self.cut = opened.cut;
+        self.durable_to = self.log.last();
         out.effects.push(Effect::Store(opened.ops));
         self.sync(None, out);
     }
 
     /// Sets everything aside and begins anew under another identity.
     pub(crate) fn begin_anew(&mut self, incarnation: Incarnation, out: &mut Out) {
-        let opened = begin_anew(incarnation);
+        let opened = begin_anew(self.node, incarnation);
         self.waiting.clear();
         self.take(opened, out);
     }
@@ -89,6 +124,15 @@ impl Keeper {
         self.identity.boots = boots;
         out.effects.push(Effect::Store(vec![StoreOp::Identity(self.identity)]));
         self.sync(None, out);
+    }
+
+    /// Remembers the newest revision of the log's row, so that a catalog which goes back is known.
+    pub(crate) fn note_seen(&mut self, revision: Revision, out: &mut Out) {
+        if revision > self.identity.seen && !self.is_poisoned() {
+            self.identity.seen = revision;
+            out.effects.push(Effect::Store(vec![StoreOp::Identity(self.identity)]));
+            self.sync(None, out);
+        }
     }
 
     /// The identity of the disk.
@@ -109,10 +153,33 @@ impl Keeper {
         &self.log
     }
 
-    /// True if a sync failed: nothing is answered until the disk has been read again.
+    /// True if a sync or a write failed, or the directory is another node's: nothing is answered.
     #[must_use]
     pub fn is_poisoned(&self) -> bool {
-        self.poisoned
+        self.health != Health::Good
+    }
+
+    /// True if the directory must be read again.
+    #[must_use]
+    pub fn is_stale(&self) -> bool {
+        self.health == Health::Stale
+    }
+
+    /// True if the disk has room for frames.
+    #[must_use]
+    pub fn has_room(&self) -> bool {
+        self.room
+    }
+
+    /// Whether the disk has room for frames; there is always some for promises and the starts of epochs.
+    pub(crate) fn set_room(&mut self, room: bool) {
+        self.room = room;
+    }
+
+    /// The first entry that cannot be read, where the owner is to be told.
+    #[must_use]
+    pub fn damaged(&self) -> Option<Lsn> {
+        if Rule::TellsDamage.holds() { self.log.first_damaged() } else { None }
     }
 
     /// True if everything that was written is durable.
@@ -124,7 +191,7 @@ impl Keeper {
     fn sync(&mut self, answer: Option<(NodeId, Incarnation, Message)>, out: &mut Out) {
         self.next_sync += 1;
         let sync = SyncId(self.next_sync);
-        self.waiting.push_back(Waiting { sync, answer });
+        self.waiting.push_back(Waiting { sync, last: self.log.last(), answer });
         out.effects.push(Effect::Sync(sync));
     }
 
@@ -145,25 +212,62 @@ impl Keeper {
 
     /// A sync has ended.
     pub(crate) fn synced(&mut self, sync: SyncId, good: bool, out: &mut Out) {
-        if self.poisoned || !self.waiting.iter().any(|waiting| waiting.sync == sync) {
+        if self.is_poisoned() || !self.waiting.iter().any(|waiting| waiting.sync == sync) {
             return;
         }
         if !good && Rule::PoisonedBySync.holds() {
-            self.poisoned = true;
-            self.waiting.clear();
-            out.effects.push(Effect::Alarm(Alarm::SyncFailed { node: self.node }));
+            self.poison(Alarm::SyncFailed { node: self.node }, out);
             return;
         }
         while let Some(waiting) = self.waiting.pop_front_if(|waiting| waiting.sync <= sync) {
+            self.durable_to = waiting.last.min(self.log.last());
             if let Some((to, disk, message)) = waiting.answer {
                 out.send(to, Some(disk), message);
             }
         }
     }
 
+    fn poison(&mut self, alarm: Alarm, out: &mut Out) {
+        self.health = Health::Stale;
+        self.waiting.clear();
+        out.effects.push(Effect::Alarm(alarm));
+    }
+
+    /// A write was not made, nor those behind it: the directory is behind what is here.
+    pub(crate) fn write_failed(&mut self, why: StoreError, out: &mut Out) {
+        if self.health == Health::Good && Rule::PoisonedByWrite.holds() {
+            self.poison(Alarm::WriteFailed { node: self.node, why }, out);
+        }
+    }
+
+    /// Has a part of the log read again, if that is due.
+    pub(crate) fn scrub(&mut self, now: Time, out: &mut Out) {
+        if Rule::Scrubs.holds()
+            && let Some((from, upto)) = self.scrub.due(self.durable_to, now)
+        {
+            out.effects.push(Effect::Verify { from, upto });
+        }
+    }
+
+    /// Entries were read again and are damaged. The last one says how far the log goes: where that is damaged
+    /// the directory is read again.
+    pub(crate) fn verified(&mut self, damaged: &[Lsn], out: &mut Out) {
+        for lsn in
+            damaged.iter().filter(|lsn| **lsn <= self.durable_to).copied().collect::<Vec<_>>()
+        {
+            let alarm = Alarm::Damaged { node: self.node, lsn };
+            if self.health != Health::Good {
+            } else if lsn == self.log.last() {
+                self.poison(alarm, out);
+            } else if self.log.damage(lsn) {
+                out.effects.push(Effect::Alarm(alarm));
+            }
+        }
+    }
+
     /// Handles a message for this keeper.
     pub(crate) fn receive(&mut self, envelope: &Envelope, now: Time, out: &mut Out) {
-        if self.poisoned {
+        if self.is_poisoned() {
             return;
         }
         let done = match &envelope.message {
@@ -264,8 +368,9 @@ impl Keeper {
         out: &mut Out,
     ) -> Result<(), (Epoch, Refusal)> {
         self.check_promised(envelope, epoch, Rule::BringPromised)?;
-        let entries = (from.0..=self.log.last().0).map(|lsn| self.log.get(Lsn(lsn)).copied());
-        let fetched = Message::Fetched { epoch, from, entries: entries.collect() };
+        let last = self.log.last();
+        let entries = self.log.window(from, last);
+        let fetched = Message::Fetched { epoch, from, entries, last };
         out.send(envelope.from, Some(envelope.sender), fetched);
         Ok(())
     }
@@ -284,7 +389,7 @@ impl Keeper {
         let mut ops = vec![];
         let mut equal_to = Lsn(0);
         if self.joins(*after, prev.0).map_err(|why| (epoch, why))? {
-            let done = self.write(entries, !accepted, &mut ops, out);
+            let done = self.write_with_room(entries, !accepted, &mut ops, out);
             equal_to = Lsn(after.0 + entries.len() as u64).min(self.log.readable_to());
             // Not while something before the end is damaged: the log must end in what can be read.
             if done.is_ok() && !accepted && equal_to == *end && self.log.last() > *end {
@@ -313,6 +418,24 @@ impl Keeper {
         }
     }
 
+    /// Writes entries, and where there is no room only those that lengthen nothing.
+    fn write_with_room(
+        &mut self,
+        entries: &[Entry],
+        may_cut: bool,
+        ops: &mut Vec<StoreOp>,
+        out: &mut Out,
+    ) -> Result<(), Refusal> {
+        let longer = entries.iter().position(|entry| entry.lsn > self.log.last());
+        match longer {
+            Some(first) if !self.room && Rule::FullRefuses.holds() => {
+                self.write(&entries[..first], may_cut, ops, out)?;
+                Err(Refusal::Full)
+            }
+            _ => self.write(entries, may_cut, ops, out),
+        }
+    }
+
     /// Writes entries: what is here already is passed over, damage is healed, the rest extends the log.
     /// What differs is cut back where that is allowed.
     fn write(
@@ -336,6 +459,7 @@ impl Keeper {
                         out.effects.push(Effect::Alarm(alarm));
                         return Err(Refusal::Chain { after });
                     }
+                    None if !self.log.fits(entry) => return Err(Refusal::Chain { after }),
                     None => {
                         self.log.heal(*entry);
                         ops.push(StoreOp::Heal(*entry));
@@ -360,6 +484,7 @@ impl Keeper {
         }
         ops.extend([StoreOp::Cut { after: last }, StoreOp::Barrier]);
         self.log.cut(last);
+        self.durable_to = self.durable_to.min(last);
         let alarm = Alarm::PossiblyAcknowledged { node: self.node, first: last.next(), last: end };
         out.effects.push(Effect::Alarm(alarm));
     }
@@ -383,7 +508,9 @@ impl Keeper {
             }
             let prev = self.log.sum_at(at.lsn).expect("the last entry is readable");
             let body = Body::Start { owner: envelope.sender };
-            let entry = Entry::new(at.lsn.next(), epoch, prev, at.lsn, body);
+            // The same on all keepers: no clock is looked at.
+            let stamp = self.log.get(at.lsn).map_or(WallTime(0), |entry| entry.stamp);
+            let entry = Entry::new(at.lsn.next(), epoch, prev, at.lsn, stamp, body);
             self.log.push(entry);
             // What is not yet durable belongs to an earlier epoch, and perhaps nobody else has it: this entry
             // must not survive without it, since it vouches for it.
@@ -420,7 +547,7 @@ impl Keeper {
         }
         if self.joins(*after, prev.0).map_err(|why| (epoch, why))? {
             let mut ops = vec![];
-            let done = self.write(entries, false, &mut ops, out);
+            let done = self.write_with_room(entries, false, &mut ops, out);
             if reach.boots == self.identity.boots && self.log.readable_to() >= reach.last {
                 self.forget_cut(&mut ops);
             }
@@ -442,7 +569,7 @@ impl Keeper {
     /// Grants the owner of the accepted epoch a lease; whether it is one.
     pub(crate) fn grant(&mut self, owner: Incarnation, epoch: Epoch, now: Time) -> bool {
         let promised = self.promise == Promise { epoch, owner };
-        let granted = !self.poisoned && promised && self.log.position().accepted == epoch;
+        let granted = !self.is_poisoned() && promised && self.log.position().accepted == epoch;
         if granted {
             self.lease = Lease { owner, until: now.plus(LEASE_GRANTED) };
         }
@@ -462,3 +589,6 @@ impl Keeper {
         self.log.position()
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -13,6 +13,7 @@
 //! - [`catalog`]: small transactions, compared by revision; a model in memory behind a trait.
 //! - [`node`]: these of one machine put together; handover and other sets (`node/wish.rs`).
 //! - [`store`]: what is on a disk, and how it is read after a stop. [`entry`]: the chain of entries.
+//! - `wall`: whether the own wall clock is right, by what the others' show.
 //! - [`rules`]: a switch for each rule, for the job that shows that schedules find its loss.
 //!
 //! The log is one chain of entries numbered from 1, each with its epoch, the sum of the one before it,
@@ -43,9 +44,14 @@
 //! reached, computed anew with each answer. An owner ends when a keeper has promised a later epoch, its own
 //! disk fails a sync, or no majority has answered its beats for 600 ms.
 //!
+//! A message holds a window of entries at most, and a keeper has one message on its way. Disks that are to come
+//! into the set *learn*: they are brought the log beside serving and count for nothing, until they have
+//! everything and the owner takes over from itself with the new set.
+//!
 //! Linearizable reads need a lease: a majority answered a beat *sent* less than 200 ms ago, by a clock that
 //! runs on in sleep, asked before each answer. A keeper promises nobody else a later epoch for 220 ms after
-//! a beat of the owner, nor after its own start.
+//! a beat of the owner, nor after its own start. Where no clock is trusted ([`node::Reads::Quorum`]) a read waits
+//! for a round of beats that began after it came, and that a majority has answered.
 //!
 //! An owner hands over by committing what it has, giving back its leases, which ends it in the same step, and
 //! telling a whole keeper to take over, which need not wait for silence or leases.
@@ -57,6 +63,17 @@
 //! answered. A directory that is empty, has no readable promise or identity, or whose counter is below the
 //! catalog's, begins anew under another incarnation; what it held is set aside. A new disk takes its predecessor's
 //! place in the set by a takeover. Incarnations that were replaced never come back.
+//!
+//! A keeper reads what it holds again and again. What it cannot read it tells the owner with the answers to beats,
+//! and is sent it again; an owner fetches what it cannot read itself. After a write or sync that failed, and when
+//! its last entry is damaged, it is opened anew. Without room it takes no frames but promises; an owner without
+//! room hands over. A directory of another node is not touched. The newest revision of the log's row that a node
+//! has seen is on its disk, and a catalog behind that is not listened to.
+//!
+//! # Clocks
+//!
+//! Entries have stamps, which never go back. A node whose wall clock most of the set contradict takes over last;
+//! one with which no majority agrees expires nothing ([`node::Node::expiry_clock`]).
 //!
 //! # Invariants
 //!
@@ -103,8 +120,8 @@
 //!
 //! # Not here yet
 //!
-//! Lanes and credits, standbys, a catalog that went back, full disks, wall-clock times of entries, the tier's
-//! trim. A new disk is brought the whole log while nobody owns it; a driver will do that before.
+//! Lanes, standbys, the tier's trim, resync from the newest entries on. A candidate that lacks much of the log
+//! fetches it window by window, and holds all of it in memory before it writes it.
 
 pub mod catalog;
 pub mod detector;
@@ -120,3 +137,4 @@ pub mod store;
 pub mod takeover;
 pub mod timing;
 pub mod types;
+mod wall;

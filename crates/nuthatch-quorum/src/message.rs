@@ -4,7 +4,9 @@
 //! another disk, whatever the message is.
 
 use crate::entry::{Entry, EpochStart};
-use crate::types::{BootCount, Epoch, Incarnation, Lsn, NodeId, Position, RequestId, Sum, Time};
+use crate::types::{
+    BootCount, Epoch, Incarnation, Lsn, NodeId, Position, RequestId, Sum, Time, WallTime,
+};
 use thiserror::Error;
 
 /// A message with its addresses.
@@ -71,6 +73,21 @@ pub struct Reach {
     pub last: Lsn,
 }
 
+/// The answer to a beat.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct BeatAnswer {
+    /// The epoch that the beat named, if the keeper has accepted it and promised no later one.
+    pub epoch: Option<Epoch>,
+    /// The clock that the beat named.
+    pub sent: Time,
+    /// The round that the beat named.
+    pub round: u64,
+    /// The answering node's wall clock, where it knows one.
+    pub wall: Option<WallTime>,
+    /// The first entry that the keeper cannot read any more.
+    pub damaged: Option<Lsn>,
+}
+
 /// Why a keeper does not do what it is asked.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Error)]
 pub enum Refusal {
@@ -97,6 +114,9 @@ pub enum Refusal {
         /// Where the log ends.
         at: Position,
     },
+    /// There is no room for more.
+    #[error("the disk has no room")]
+    Full,
     /// The entries do not continue what is here.
     #[error("the entries do not continue the log behind {after:?}")]
     Chain {
@@ -135,8 +155,10 @@ pub enum Message {
         epoch: Epoch,
         /// Number of the first.
         from: Lsn,
-        /// The entries.
+        /// The entries, no more than a window of them.
         entries: Vec<Option<Entry>>,
+        /// The last one that the keeper has.
+        last: Lsn,
     },
     /// Makes a keeper's log equal to the candidate's.
     Bring {
@@ -219,14 +241,13 @@ pub enum Message {
         commit: Lsn,
         /// The sender's clock.
         sent: Time,
+        /// Number of this round of beats since the sender's start.
+        round: u64,
+        /// True if the sender's disk has room.
+        room: bool,
     },
     /// The answer to a beat.
-    BeatAnswer {
-        /// The epoch that the beat named, if the keeper has accepted it and promised no later one.
-        epoch: Option<Epoch>,
-        /// The clock that the beat named.
-        sent: Time,
-    },
+    BeatAnswer(BeatAnswer),
     /// Asks whether the log has an owner in good health (F3).
     Would {
         /// Number of the question.

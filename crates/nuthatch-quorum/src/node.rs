@@ -1,24 +1,35 @@
 //! One node: its keeper, what it has heard of the others, and what it owns or is taking over.
 
-use crate::catalog::{
-    Call, CatalogReply, Key, LogRow, NodeRow, Phase, Snapshot, Txn, TxnId, Value,
-};
+use crate::catalog::{Call, CatalogReply, Key, LogRow, Phase, Snapshot, Txn, TxnId, Value};
 use crate::detector::Detector;
 use crate::effect::Effect;
 use crate::keeper::Keeper;
-use crate::message::{Answer, Envelope, Message};
+use crate::message::{Envelope, Message};
 use crate::out::Out;
-use crate::owner::Owner;
+use crate::owner::{Here, Owner, Publish};
 use crate::rules::Rule;
-use crate::store::{Identity, Image};
+use crate::store::{Image, Names, StoreError};
 use crate::takeover::{Candidate, Next};
 use crate::timing::{ASK, BEAT, CATALOG_POLL, RESEND};
 use crate::types::{
-    BootCount, Epoch, Incarnation, Member, NodeId, RequestId, Revision, SyncId, Time, majority,
+    Epoch, Incarnation, Lsn, Member, NodeId, RequestId, Revision, SyncId, Time, WallTime, majority,
 };
+use crate::wall::Walls;
 use std::collections::BTreeSet;
 
+mod beats;
+mod clients;
+mod register;
 mod wish;
+
+/// What a linearizable read rests on.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum Reads {
+    /// A lease: clocks that run at about the same rate.
+    Lease,
+    /// A round of beats for each batch of reads: no clock.
+    Quorum,
+}
 
 /// What a node is told at its start.
 #[derive(Clone, Debug)]
@@ -31,6 +42,10 @@ pub struct Config {
     pub fresh: [Incarnation; 2],
     /// The incarnation that the node's first disk had; only mutation runs use it.
     pub former: Incarnation,
+    /// What linearizable reads rest on.
+    pub reads: Reads,
+    /// Between two parts of a scrub ([`crate::timing::SCRUB_MAX`] entries), in microseconds.
+    pub scrub_every: u64,
 }
 
 /// Something that happens to a node.
@@ -42,15 +57,26 @@ pub enum Event {
     Deliver(Envelope),
     /// A sync has ended, well or not.
     Synced(SyncId, bool),
+    /// A change of the directory was not made, nor are any others of this step behind it, nor their syncs.
+    StoreFailed(StoreError),
+    /// Whether the disk has more room than what is kept for promises and the starts of epochs; told at the start
+    /// and when it changes.
+    Room(bool),
+    /// What the wall clock shows; comes before each tick.
+    Wall(WallTime),
+    /// Entries were read again: those from `from` to `upto`, or by somebody who came upon damage.
+    Verified {
+        /// The first.
+        from: Lsn,
+        /// The last.
+        upto: Lsn,
+        /// Those that cannot be read, or are not what was written.
+        damaged: Vec<Lsn>,
+    },
     /// The catalog has answered.
     Catalog(CatalogReply),
     /// A client publishes.
-    Publish {
-        /// The request.
-        request: RequestId,
-        /// Hash of what is published.
-        payload: u64,
-    },
+    Publish(Publish),
     /// A client reads and wants all that was acknowledged before.
     Read {
         /// The request.
@@ -93,6 +119,11 @@ enum Role {
     Owner(Box<Owner>),
 }
 
+/// What an owner sees of its own node.
+fn here<'a>(keeper: &'a Keeper, walls: &Walls, now: Time) -> Here<'a> {
+    Here { log: keeper.log(), room: keeper.has_room(), wall: walls.mine(now) }
+}
+
 /// The cores of one node.
 #[derive(Debug)]
 pub struct Node {
@@ -108,6 +139,12 @@ pub struct Node {
     beat_at: Time,
     polled_at: Time,
     admit_at: Time,
+    walls: Walls,
+    told_clock: bool,
+    /// Since when the catalog has given nothing but old answers, and whether that was said.
+    behind: Option<(Time, bool)>,
+    /// The last round of beats.
+    round: u64,
 }
 
 impl Node {
@@ -115,8 +152,8 @@ impl Node {
     #[must_use]
     pub fn boot(config: Config, image: &Image, now: Time) -> (Self, Vec<Effect>) {
         let mut out = Out::new(config.id, Incarnation(0));
-        let names = (config.fresh[0], config.former);
-        let keeper = Keeper::open(config.id, image, names, now, &mut out);
+        let names = Names { node: config.id, fresh: config.fresh[0], former: config.former };
+        let keeper = Keeper::open(config.id, image, names, config.scrub_every, now, &mut out);
         let node = Self {
             keeper,
             detector: Detector::new(config.id, now),
@@ -129,6 +166,10 @@ impl Node {
             beat_at: Time(0),
             polled_at: Time(0),
             admit_at: now,
+            walls: Walls::default(),
+            told_clock: false,
+            behind: None,
+            round: 0,
             config,
         };
         (node, out.effects)
@@ -158,10 +199,11 @@ impl Node {
         self.owner().is_some_and(|owner| owner.has_lease(now))
     }
 
-    /// True if the node must be started again: a sync of its disk has failed.
+    /// True if the node must be started again on what its directory holds: a sync or a write has failed, or what
+    /// ends the log cannot be read.
     #[must_use]
     pub fn needs_restart(&self) -> bool {
-        self.keeper.is_poisoned()
+        self.keeper.is_stale()
     }
 
     fn me(&self) -> Member {
@@ -178,8 +220,12 @@ impl Node {
                 self.keeper.synced(sync, good, &mut out);
                 self.try_register(now, &mut out);
             }
+            Event::StoreFailed(why) => self.keeper.write_failed(why, &mut out),
+            Event::Room(room) => self.keeper.set_room(room),
+            Event::Wall(wall) => self.walls.set(wall, now),
+            Event::Verified { damaged, .. } => self.keeper.verified(&damaged, &mut out),
             Event::Catalog(reply) => self.catalog_answered(reply, now, &mut out),
-            Event::Publish { request, payload } => self.publish(request, payload, now, &mut out),
+            Event::Publish(publish) => self.publish(publish, now, &mut out),
             Event::Read { request } => self.read(request, now, &mut out),
             Event::Reset(peer) => self.reset(peer),
             Event::TakeOver => self.take_over(now, &mut out),
@@ -201,6 +247,8 @@ impl Node {
             self.beat_at = now;
             self.beat(now, out);
         }
+        self.keeper.scrub(now, out);
+        self.look_at_clock(now, out);
         if now.since(self.polled_at) >= CATALOG_POLL {
             self.polled_at = now;
             out.effects.push(Effect::Catalog(Call::Read));
@@ -227,8 +275,9 @@ impl Node {
                 self.next(next, now, out);
             }
             Role::Owner(owner) => {
-                owner.tick(self.keeper.log(), now, out);
+                owner.tick(here(&self.keeper, &self.walls, now), now, out);
                 self.look_at_wish(now, out);
+                self.look_at_room(now);
             }
         }
     }
@@ -243,19 +292,6 @@ impl Node {
 
     fn has_quorum(&self, now: Time) -> bool {
         self.log_row().is_some_and(|row| self.detector.has_quorum(row, now))
-    }
-
-    fn beat(&mut self, now: Time, out: &mut Out) {
-        let (epoch, owner) = match &self.role {
-            Role::Candidate(candidate) => (candidate.epoch(), true),
-            Role::Owner(owner) => (owner.epoch(), true),
-            Role::Follower | Role::Asking { .. } => (self.known_epoch(), false),
-        };
-        let commit = self.owner().map_or_else(Default::default, Owner::commit);
-        let quorum = owner && self.has_quorum(now);
-        for peer in self.config.peers.clone() {
-            out.send(peer, None, Message::Beat { epoch, owner, quorum, commit, sent: now });
-        }
     }
 
     fn deliver(&mut self, envelope: &Envelope, now: Time, out: &mut Out) {
@@ -273,20 +309,8 @@ impl Node {
             | Message::Bring { .. }
             | Message::Start { .. }
             | Message::Append { .. } => self.keeper.receive(envelope, now, out),
-            Message::Beat { epoch, owner, quorum, sent, .. } => {
-                let granted = *owner && self.keeper.grant(envelope.sender, *epoch, now);
-                if *owner {
-                    self.detector.heard_owner(*epoch, *quorum, self.known_epoch(), now);
-                }
-                let answer = Message::BeatAnswer { epoch: granted.then_some(*epoch), sent: *sent };
-                out.send(envelope.from, Some(envelope.sender), answer);
-            }
-            Message::BeatAnswer { epoch, sent } => {
-                self.detector.answered(envelope.from, now);
-                if let (Some(epoch), Role::Owner(owner)) = (epoch, &mut self.role) {
-                    owner.beat_answered(from, *epoch, *sent, now);
-                }
-            }
+            Message::Beat { .. } => self.beaten(envelope, now, out),
+            Message::BeatAnswer(answer) => self.beat_answered(from, answer, now, out),
             Message::Release { epoch } => self.keeper.release(envelope.sender, *epoch, now),
             Message::Succeed { epoch } => {
                 if self.known_epoch() <= *epoch {
@@ -320,7 +344,9 @@ impl Node {
                 let next = candidate.answered(from, message, self.keeper.log(), now, out);
                 self.next(next, now, out);
             }
-            Role::Owner(owner) => owner.answered(from, message, self.keeper.log(), now, out),
+            Role::Owner(owner) => {
+                owner.answered(from, message, here(&self.keeper, &self.walls, now), now, out);
+            }
             Role::Follower | Role::Asking { .. } => {}
         }
     }
@@ -335,7 +361,7 @@ impl Node {
     ) {
         let over = match &mut self.role {
             Role::Candidate(candidate) => candidate.refused(from, epoch, why),
-            Role::Owner(owner) => owner.refused(from, epoch, why),
+            Role::Owner(owner) => owner.refused(from, epoch, why, now),
             Role::Follower | Role::Asking { .. } => false,
         };
         if over {
@@ -379,7 +405,7 @@ impl Node {
         let Some(row) = self.log_row() else { return };
         if !self.may_claim(row)
             || self.detector.has_healthy(now)
-            || !self.detector.suspects(row, now)
+            || !self.detector.suspects(row, self.is_unfit(row, now), now)
         {
             return;
         }
@@ -454,8 +480,13 @@ impl Node {
         if self.keeper.is_poisoned() {
             return;
         }
+        if self.went_back(&reply.snapshot, now, out) {
+            return;
+        }
         let known = self.row.as_ref().map(|row| row.revision);
-        if known.is_none_or(|known| reply.snapshot.revision >= known) {
+        let never = !Rule::CatalogNeverGoesBack.holds();
+        if never || known.is_none_or(|known| reply.snapshot.revision >= known) {
+            self.keeper.note_seen(reply.snapshot.log.revision, out);
             let log = self.row.as_ref().map(|row| row.log.revision);
             if log != Some(reply.snapshot.log.revision) {
                 self.detector.begin_anew(now);
@@ -466,14 +497,6 @@ impl Node {
             self.decided(id, outcome.ok(), now, out);
         }
         self.try_register(now, out);
-    }
-
-    /// Goes on with the registration of this disk as soon as what it needs is known and durable.
-    fn try_register(&mut self, now: Time, out: &mut Out) {
-        let ready = self.row.is_some() && self.keeper.is_settled() && !self.keeper.is_poisoned();
-        if ready && !self.registered && self.proposal.is_none() {
-            self.register(now, out);
-        }
     }
 
     fn decided(&mut self, id: TxnId, applied: Option<Revision>, now: Time, out: &mut Out) {
@@ -502,42 +525,6 @@ impl Node {
         }
     }
 
-    /// Raises the boot counter of this disk, on the disk to one more than the catalog has and then in the
-    /// catalog. A disk whose counter is below the catalog's is an old image and begins anew. It must not
-    /// be raised before it is compared: an old image would catch up by starting often enough.
-    fn register(&mut self, now: Time, out: &mut Out) {
-        let Identity { incarnation, mut boots } = self.keeper.identity();
-        let id = self.config.id;
-        let known = self.row.as_ref().and_then(|snapshot| snapshot.nodes.get(&id)).cloned();
-        let revision = known.as_ref().map_or(Revision(0), |row| row.revision);
-        let mut former = vec![];
-        if let Some(known) = known.map(|known| known.value) {
-            former.clone_from(&known.former);
-            let same = known.incarnation == incarnation;
-            let old = same && boots < known.boots && Rule::BootCounter.holds();
-            if old || former.contains(&incarnation) {
-                self.begin_anew(out);
-                return;
-            }
-            if same && boots <= known.boots {
-                boots = BootCount(known.boots.0 + 1);
-                self.keeper.raise_boots(boots, out);
-                return;
-            }
-            if !same {
-                former.push(known.incarnation);
-            }
-        }
-        let row = NodeRow { incarnation, boots, former };
-        self.propose(Key::Node(id), revision, Value::Node(row), Purpose::Register, now, out);
-    }
-
-    fn begin_anew(&mut self, out: &mut Out) {
-        assert!(!self.renewed, "a new incarnation is not in the catalog");
-        self.renewed = true;
-        self.keeper.begin_anew(self.config.fresh[1], out);
-    }
-
     fn next(&mut self, next: Next, now: Time, out: &mut Out) {
         match next {
             Next::Wait => {}
@@ -550,25 +537,11 @@ impl Node {
             Next::Serve { set, start, started } => {
                 let Role::Candidate(candidate) = &self.role else { unreachable!("it asked") };
                 let epoch = candidate.epoch();
-                let owner = Owner::new(self.me(), epoch, start, &set, &started);
+                let owner = Owner::new(self.me(), epoch, start, &set, &started, now);
                 self.detector.begin_role(now);
                 self.admit_at = now;
                 self.role = Role::Owner(Box::new(owner));
             }
-        }
-    }
-
-    fn publish(&mut self, request: RequestId, payload: u64, now: Time, out: &mut Out) {
-        match &mut self.role {
-            Role::Owner(owner) => owner.publish(request, payload, self.keeper.log(), now, out),
-            _ => out.reply(request, Answer::Refused),
-        }
-    }
-
-    fn read(&mut self, request: RequestId, now: Time, out: &mut Out) {
-        match &mut self.role {
-            Role::Owner(owner) => owner.read(request, now, out),
-            _ => out.reply(request, Answer::Refused),
         }
     }
 

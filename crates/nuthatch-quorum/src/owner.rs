@@ -1,12 +1,18 @@
 //! The owner of an epoch: one frame in flight, committed when a majority has it durably.
 
+use crate::effect::{Alarm, Effect};
 use crate::entry::{Body, Chain, Entry};
-use crate::message::{Answer, Message, Reach, Refusal};
+use crate::message::{Answer, BeatAnswer, Message, Reach, Refusal};
 use crate::out::Out;
 use crate::rules::Rule;
-use crate::timing::{BATCH_MAX, DRAIN, LEASE, QUEUE_MAX, RESEND};
-use crate::types::{BootCount, Epoch, Lsn, Member, NodeId, RequestId, Sum, Time, majority};
+use crate::timing::{AWAY, DRAIN, LEASE, QUEUE_MAX, RESEND, RESEND_AWAY};
+use crate::types::{
+    BootCount, Epoch, Lsn, Member, NodeId, RequestId, Sum, Time, WallTime, majority,
+};
+use reads::Reads;
 use std::collections::{BTreeMap, VecDeque};
+
+mod reads;
 
 /// What the owner does next with a keeper.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -21,10 +27,34 @@ enum Stage {
     Live,
 }
 
+/// What an owner sees of its own node.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Here<'a> {
+    /// The log of its own keeper.
+    pub(crate) log: &'a Chain,
+    /// True if its own disk has room.
+    pub(crate) room: bool,
+    /// Its wall clock.
+    pub(crate) wall: Option<WallTime>,
+}
+
+/// A client's publish that waits for its frame.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub struct Publish {
+    /// The request.
+    pub request: RequestId,
+    /// Hash of what is published.
+    pub payload: u64,
+    /// Its length in bytes.
+    pub len: u32,
+}
+
 /// What the owner knows of a keeper.
 #[derive(Debug)]
 struct Progress {
     member: Member,
+    /// True for a disk that is to come into the set and does not count yet.
+    learns: bool,
     stage: Stage,
     /// What it said is durable and readable in this epoch.
     done: Lsn,
@@ -33,6 +63,38 @@ struct Progress {
     sent_at: Time,
     /// When the last beat was sent that it answered with this epoch.
     leased: Option<Time>,
+    /// The last round of beats that it answered so.
+    round: u64,
+    /// When it was last heard.
+    heard_at: Time,
+    /// True once it was said that it is away.
+    told_away: bool,
+}
+
+impl Progress {
+    fn new(member: Member, now: Time) -> Self {
+        Self {
+            member,
+            learns: false,
+            stage: Stage::Unsealed,
+            done: Lsn(0),
+            boots: BootCount(0),
+            sent_at: Time(0),
+            leased: None,
+            round: 0,
+            heard_at: now,
+            told_away: false,
+        }
+    }
+
+    fn is_away(&self, now: Time) -> bool {
+        now.since(self.heard_at) >= AWAY
+    }
+
+    /// After how long it is sent again what it did not answer.
+    fn resend_after(&self, now: Time) -> u64 {
+        if self.is_away(now) && Rule::AwaySeldom.holds() { RESEND_AWAY } else { RESEND }
+    }
 }
 
 /// The core of an owner.
@@ -45,7 +107,10 @@ pub struct Owner {
     last: Lsn,
     commit: Lsn,
     in_flight: BTreeMap<Lsn, RequestId>,
-    queue: VecDeque<(RequestId, u64)>,
+    queue: VecDeque<Publish>,
+    reads: Reads,
+    /// When entries were last asked for that its own keeper cannot read, and how often that was.
+    healing: (Time, usize),
     /// Since when it takes nothing more, and who is to own the log next.
     leaving: Option<(Time, Member)>,
     /// The lease as it was when it was last looked at; a mutation run trusts it.
@@ -69,18 +134,13 @@ impl Owner {
         start: Lsn,
         set: &[Member],
         started: &[Member],
+        now: Time,
     ) -> Self {
         let first = start.next();
         let progress = set.iter().map(|member| {
-            let live = started.contains(member);
-            Progress {
-                member: *member,
-                stage: if live { Stage::Live } else { Stage::Unsealed },
-                done: if live { first } else { Lsn(0) },
-                boots: BootCount(0),
-                sent_at: Time(0),
-                leased: None,
-            }
+            let unsealed = Progress::new(*member, now);
+            let live = Progress { stage: Stage::Live, done: first, ..Progress::new(*member, now) };
+            if started.contains(member) { live } else { unsealed }
         });
         Self {
             epoch,
@@ -91,6 +151,8 @@ impl Owner {
             commit: first,
             in_flight: BTreeMap::new(),
             queue: VecDeque::new(),
+            reads: Reads::default(),
+            healing: (Time(0), 0),
             leaving: None,
             lease_seen: false,
         }
@@ -113,7 +175,27 @@ impl Owner {
     /// The members whose keepers have all that is committed.
     pub(crate) fn whole(&self) -> impl Iterator<Item = Member> + '_ {
         let whole = |p: &&Progress| p.stage == Stage::Live && p.done >= self.commit;
-        self.progress.iter().filter(whole).map(|progress| progress.member)
+        self.voters().filter(whole).map(|progress| progress.member)
+    }
+
+    /// The disks of the set; the others learn.
+    fn voters(&self) -> impl Iterator<Item = &Progress> {
+        self.progress.iter().filter(|progress| !progress.learns)
+    }
+
+    /// Disks that are to come into the set are brought the log beside serving, and do not count for anything.
+    pub(crate) fn teach(&mut self, disks: &[Member], now: Time) {
+        self.progress.retain(|p| !p.learns || disks.contains(&p.member));
+        let known: Vec<Member> = self.progress.iter().map(|p| p.member).collect();
+        let new = disks.iter().filter(|member| !known.contains(member));
+        let learner = |member: &Member| Progress { learns: true, ..Progress::new(*member, now) };
+        self.progress.extend(new.map(learner));
+    }
+
+    /// True if a disk that learns has everything that is committed.
+    pub(crate) fn has_learnt(&self, disk: Member) -> bool {
+        let mut learners = self.progress.iter().filter(|p| p.learns && p.member == disk);
+        learners.any(|p| p.stage == Stage::Live && p.done >= self.commit)
     }
 
     /// The epoch.
@@ -136,32 +218,26 @@ impl Owner {
 
     /// The disks of the set.
     pub fn members(&self) -> impl Iterator<Item = Member> + '_ {
-        self.progress.iter().map(|progress| progress.member)
+        self.voters().map(|progress| progress.member)
     }
 
     /// True if linearizable reads may be answered without asking anybody.
     #[must_use]
     pub fn has_lease(&self, now: Time) -> bool {
         let fresh = |at: &Option<Time>| at.is_some_and(|at| now.since(at) < LEASE && at <= now);
-        let peers = self.progress.iter().filter(|p| p.member.node != self.me);
+        let peers = self.voters().filter(|p| p.member.node != self.me);
         1 + peers.filter(|progress| fresh(&progress.leased)).count()
-            >= majority(self.progress.len())
+            >= majority(self.voters().count())
     }
 
     /// Takes a publish, or refuses it. It is sealed at once if no frame is in flight.
-    pub(crate) fn publish(
-        &mut self,
-        request: RequestId,
-        payload: u64,
-        log: &Chain,
-        now: Time,
-        out: &mut Out,
-    ) {
-        if self.queue.len() >= QUEUE_MAX || self.leaving.is_some() {
-            out.reply(request, Answer::Refused);
+    pub(crate) fn publish(&mut self, publish: Publish, here: Here<'_>, now: Time, out: &mut Out) {
+        let full = !here.room && Rule::FullHandsOver.holds();
+        if self.queue.len() >= QUEUE_MAX || self.leaving.is_some() || full {
+            out.reply(publish.request, Answer::Refused);
         } else {
-            self.queue.push_back((request, payload));
-            self.next_frame(log, now, out);
+            self.queue.push_back(publish);
+            self.next_frame(here, now, out);
         }
     }
 
@@ -176,29 +252,100 @@ impl Owner {
         out.reply(request, answer);
     }
 
+    /// Takes a linearizable read that trusts no clock: it is answered when a majority has answered a round of
+    /// beats that began after `round`, the last one so far. True if such a round is to begin now.
+    pub(crate) fn read_by_round(&mut self, request: RequestId, round: u64, out: &mut Out) -> bool {
+        let taken = self.leaving.is_none() && self.reads.wait(request, round);
+        if !taken {
+            out.reply(request, Answer::Refused);
+        }
+        let begins = taken && self.reads.begin_round();
+        self.answer_reads(out);
+        begins
+    }
+
+    /// Answers the reads whose round a majority has answered; true if others wait for a round to begin.
+    fn answer_reads(&mut self, out: &mut Out) -> bool {
+        let needed = majority(self.voters().count());
+        let peers = self.progress.iter().filter(|p| !p.learns && p.member.node != self.me);
+        let commit = self.commit;
+        let rounds: Vec<u64> = peers.map(|progress| progress.round).collect();
+        let reached = |round: u64| 1 + rounds.iter().filter(|r| **r >= round).count() >= needed;
+        for request in self.reads.reached(reached) {
+            out.reply(request, Answer::Read { commit });
+        }
+        self.reads.begin_round()
+    }
+
     /// Seals the next frame if none is in flight, and sends what was not answered for a while.
-    pub(crate) fn tick(&mut self, log: &Chain, now: Time, out: &mut Out) {
+    pub(crate) fn tick(&mut self, here: Here<'_>, now: Time, out: &mut Out) {
         self.lease_seen = self.has_lease(now);
-        self.next_frame(log, now, out);
+        self.next_frame(here, now, out);
+        self.heal_own(here.log, now, out);
         for index in 0..self.progress.len() {
+            self.tell_away(index, now, out);
             let progress = &self.progress[index];
             let behind = progress.stage != Stage::Live || progress.done < self.last;
-            if behind && now.since(progress.sent_at) >= RESEND {
-                self.drive(index, log, now, out);
+            if behind && now.since(progress.sent_at) >= progress.resend_after(now) {
+                self.drive(index, here.log, now, out);
             }
         }
     }
 
-    /// One frame is in flight: the next one is sealed when the last is committed (A2).
-    fn next_frame(&mut self, log: &Chain, now: Time, out: &mut Out) {
-        let busy = self.commit < self.last && Rule::OneFrame.holds();
-        if busy || log.last() != self.last {
+    /// Says once that a keeper of the set is away. That nobody replaces it is no reason to say it again.
+    fn tell_away(&mut self, index: usize, now: Time, out: &mut Out) {
+        let (epoch, me) = (self.epoch, self.me);
+        let progress = &mut self.progress[index];
+        let away = progress.is_away(now) && progress.member.node != me && !progress.learns;
+        if away && !(progress.told_away && Rule::AwayOnce.holds()) {
+            progress.told_away = true;
+            out.effects.push(Effect::Alarm(Alarm::Away { node: progress.member.node, epoch }));
+        }
+    }
+
+    /// Asks one whole keeper after another for what its own cannot read any more.
+    fn heal_own(&mut self, log: &Chain, now: Time, out: &mut Out) {
+        let Some(first) = log.first_damaged() else { return };
+        let (asked_at, turn) = self.healing;
+        let others: Vec<Member> = self.whole().filter(|member| member.node != self.me).collect();
+        if now.since(asked_at) < RESEND || others.is_empty() || !Rule::HealsOwn.holds() {
             return;
         }
-        let Some((request, payload)) = self.queue.pop_front() else { return };
-        let prev = log.sum_at(self.last).expect("an owner's log is readable");
-        let body = Body::Frame { payload };
-        let entry = Entry::new(self.last.next(), self.epoch, prev, self.commit, body);
+        self.healing = (now, turn + 1);
+        let member = others[turn % others.len()];
+        let fetch = Message::Fetch { epoch: self.epoch, from: first };
+        out.send(member.node, Some(member.incarnation), fetch);
+    }
+
+    /// What a keeper has where its own has damage, as far as it follows what is here.
+    fn healed_by(&self, from: Lsn, theirs: &[Option<Entry>], log: &Chain) -> Option<Message> {
+        let first = log.first_damaged().filter(|first| *first >= from)?;
+        let prev = log.sum_at(first.before())?;
+        let skipped = usize::try_from(first.0 - from.0).expect("an index");
+        let mut entries: Vec<Entry> = vec![];
+        for entry in theirs.get(skipped..)?.iter().map_while(|entry| *entry) {
+            let expected = entries.last().map_or(prev, |before| before.sum);
+            let follows = entry.prev == expected && entry.is_intact() && log.fits(&entry);
+            if log.get(entry.lsn).is_some() || entry.lsn > log.last() || !follows {
+                break;
+            }
+            entries.push(entry);
+        }
+        (!entries.is_empty()).then(|| self.append(self.own(), first.before(), prev, entries))
+    }
+
+    /// One frame is in flight: the next one is sealed when the last is committed (A2).
+    fn next_frame(&mut self, here: Here<'_>, now: Time, out: &mut Out) {
+        let busy = self.commit < self.last && Rule::OneFrame.holds();
+        let full = !here.room && Rule::FullHandsOver.holds();
+        if busy || full || here.log.last() != self.last {
+            return;
+        }
+        let Some(Publish { request, payload, len }) = self.queue.pop_front() else { return };
+        let before = here.log.get(self.last).expect("the last entry is readable");
+        let (prev, stamp) = (before.sum, stamp(before.stamp, here.wall));
+        let body = Body::Frame { payload, len };
+        let entry = Entry::new(self.last.next(), self.epoch, prev, self.commit, stamp, body);
         self.last = entry.lsn;
         self.in_flight.insert(entry.lsn, request);
         // Its own keeper gets the entry itself, the others what they lack of the log.
@@ -235,17 +382,22 @@ impl Owner {
         let epoch = self.epoch;
         let message = match progress.stage {
             Stage::Unsealed => Message::Seal { epoch },
+            // What the own keeper cannot read has to be healed first.
             Stage::Behind { after } => {
-                bring(epoch, log, after, self.start).expect("an owner's log is readable")
+                let Some(bring) = bring(epoch, log, after, self.start) else { return };
+                bring
             }
             Stage::Ready => {
-                let sum = log.sum_at(self.start).expect("an owner's log is readable");
+                let Some(sum) = log.sum_at(self.start) else { return };
                 Message::Start { epoch, from: self.start, sum }
             }
             Stage::Live => {
                 let after = progress.done.min(log.last());
                 let Some(prev) = log.sum_at(after) else { return };
                 let entries = slice(log, after, log.last());
+                if entries.is_empty() && after < log.last() {
+                    return;
+                }
                 self.append(index, after, prev, entries)
             }
         };
@@ -268,11 +420,13 @@ impl Owner {
         &mut self,
         from: Member,
         message: &Message,
-        log: &Chain,
+        here: Here<'_>,
         now: Time,
         out: &mut Out,
     ) {
+        let log = here.log;
         let Some(index) = self.find(from) else { return };
+        self.heard(index, now);
         match message {
             Message::Sealed(sealed) if sealed.epoch == self.epoch => {
                 let common = crate::entry::common(
@@ -290,6 +444,12 @@ impl Owner {
                 self.progress[index].done = done;
                 self.advance(index, Stage::Live);
             }
+            Message::Fetched { epoch, from, entries, .. } if *epoch == self.epoch => {
+                if let Some(heal) = self.healed_by(*from, entries, log) {
+                    self.send(self.own(), heal, now, out);
+                }
+                return;
+            }
             // One of an earlier epoch would not count for more: with one frame in flight it reaches no
             // further than the start of this one.
             Message::Done { epoch, upto, boots } if *epoch == self.epoch => {
@@ -303,22 +463,28 @@ impl Owner {
         if progress.stage != Stage::Live || progress.done < self.commit {
             self.drive(index, log, now, out);
         }
-        self.next_frame(log, now, out);
+        self.next_frame(here, now, out);
+    }
+
+    fn heard(&mut self, index: usize, now: Time) {
+        let progress = &mut self.progress[index];
+        (progress.heard_at, progress.told_away) = (now, false);
     }
 
     /// A refusal by a keeper of the set; whether the epoch is over.
-    pub(crate) fn refused(&mut self, from: Member, epoch: Epoch, why: Refusal) -> bool {
+    pub(crate) fn refused(&mut self, from: Member, epoch: Epoch, why: Refusal, now: Time) -> bool {
         let Some(index) = self.find(from) else { return false };
         if epoch != self.epoch {
             return false;
         }
+        self.heard(index, now);
         match why {
             Refusal::Promised { promised, .. } if promised > self.epoch => return true,
             Refusal::Chain { .. } => self.advance(index, Stage::Behind { after: Lsn(0) }),
             Refusal::NotStarted { .. } | Refusal::NotAtStart { .. } | Refusal::Promised { .. } => {
                 self.progress[index].stage = Stage::Unsealed;
             }
-            Refusal::Leased => {}
+            Refusal::Leased | Refusal::Full => {}
         }
         false
     }
@@ -332,7 +498,7 @@ impl Owner {
 
     fn done(&mut self, index: usize, upto: Lsn, out: &mut Out) {
         self.progress[index].done = upto;
-        let positions: Vec<Lsn> = self.progress.iter().map(|progress| progress.done).collect();
+        let positions: Vec<Lsn> = self.voters().map(|progress| progress.done).collect();
         let commit = committed(&positions).min(self.last);
         if commit <= self.commit {
             return;
@@ -344,14 +510,31 @@ impl Owner {
         }
     }
 
-    /// A keeper answered a beat: the owner's lease begins when that was sent.
-    pub(crate) fn beat_answered(&mut self, from: Member, epoch: Epoch, sent: Time, now: Time) {
-        let Some(index) = self.find(from) else { return };
-        if epoch == self.epoch {
-            let at = if Rule::LeaseFromSending.holds() { sent } else { now };
-            let leased = &mut self.progress[index].leased;
-            *leased = Some(leased.map_or(at, |earlier| earlier.max(at)));
+    /// A keeper answered a beat: the owner's lease begins when that was sent. True if reads wait for another
+    /// round to begin now.
+    pub(crate) fn beat_answered(
+        &mut self,
+        from: Member,
+        answer: &BeatAnswer,
+        now: Time,
+        out: &mut Out,
+    ) -> bool {
+        let Some(index) = self.find(from) else { return false };
+        self.heard(index, now);
+        if answer.epoch != Some(self.epoch) {
+            return false;
         }
+        let at = if Rule::LeaseFromSending.holds() { answer.sent } else { now };
+        let progress = &mut self.progress[index];
+        progress.leased = Some(progress.leased.map_or(at, |earlier| earlier.max(at)));
+        progress.round = progress.round.max(answer.round);
+        if let Some(damaged) = answer.damaged
+            && progress.stage == Stage::Live
+        {
+            // From there on it is sent again.
+            progress.done = progress.done.min(damaged.before());
+        }
+        self.answer_reads(out)
     }
 
     /// The epoch is over: what was sealed has an unknown fate, what waits was never written.
@@ -359,15 +542,22 @@ impl Owner {
         for request in self.in_flight.into_values() {
             out.reply(request, Answer::Unknown);
         }
-        for (request, _) in self.queue {
+        let waiting = self.queue.iter().map(|publish| publish.request);
+        for request in waiting.chain(self.reads.all()) {
             out.reply(request, Answer::Refused);
         }
     }
 }
 
+/// The stamp of an entry behind one with the stamp `before`: the wall clock's, if that has not gone back.
+fn stamp(before: WallTime, wall: Option<WallTime>) -> WallTime {
+    let wall = wall.unwrap_or(before);
+    if Rule::StampsRise.holds() { wall.max(before) } else { wall }
+}
+
+/// Entries behind `after`, as many as can be read and one message may hold.
 fn slice(log: &Chain, after: Lsn, last: Lsn) -> Vec<Entry> {
-    let range = after.next().0..=last.0;
-    range.map_while(|lsn| log.get(Lsn(lsn)).copied()).take(BATCH_MAX).collect()
+    log.window(after.next(), last).into_iter().map_while(|entry| entry).collect()
 }
 
 /// The message that makes a keeper's log equal to `log` up to `end`, from `after` on; none when `log`
@@ -376,7 +566,9 @@ pub(crate) fn bring(epoch: Epoch, log: &Chain, after: Lsn, end: Lsn) -> Option<M
     let after = after.min(end);
     let prev = log.sum_at(after)?;
     let entries = slice(log, after, end);
-    Some(Message::Bring { epoch, after, prev, entries, end })
+    // A message that brings nothing would be answered and sent again at once, for ever.
+    let brings = after == end || !entries.is_empty();
+    brings.then_some(Message::Bring { epoch, after, prev, entries, end })
 }
 
 #[cfg(test)]

@@ -59,6 +59,42 @@ rules! {
     AmnesiaIsNothing = "keeper.amnesia-is-nothing";
     /// After a failed sync a keeper answers nothing until it has read its disk again (M21).
     PoisonedBySync = "keeper.poisoned-by-sync";
+    /// After a failed write a keeper answers nothing until it has read its disk again (M22).
+    PoisonedByWrite = "keeper.poisoned-by-write";
+    /// A keeper without room takes no frames (M22).
+    FullRefuses = "keeper.full-refuses";
+    /// An owner without room takes no publishes and hands over (M22).
+    FullHandsOver = "owner.full-hands-over";
+    /// A directory of another node is not used (M8).
+    ForeignDiskRefused = "keeper.foreign-disk-refused";
+    /// A note of a cut that cannot be read says that something was cut (M11).
+    RottenNoteIsACut = "keeper.rotten-note-is-a-cut";
+    /// An entry at the wrong place shows that its own place lost it (M10).
+    StrayShowsLoss = "keeper.stray-shows-loss";
+    /// A keeper reads all that it holds again and again.
+    Scrubs = "keeper.scrubs";
+    /// An owner whose own entries are damaged gets them from its keepers.
+    HealsOwn = "owner.heals-own";
+    /// Keepers tell the owner what they cannot read any more, and get it.
+    TellsDamage = "keeper.tells-damage";
+    /// The stamps of a log never go back.
+    StampsRise = "owner.stamps-never-go-back";
+    /// Nothing is expired by a clock that a majority does not agree with.
+    ExpiresByAgreedClock = "node.expires-by-agreed-clock";
+    /// A node whose clock a majority contradicts takes over last.
+    WrongClockLast = "detector.wrong-clock-last";
+    /// A read that trusts no clock waits for a round of beats that began after it came.
+    ReadAfterRound = "owner.read-after-round";
+    /// A keeper that is away is told once (M20).
+    AwayOnce = "owner.away-once";
+    /// A keeper that is away is seldom sent anything (M20).
+    AwaySeldom = "owner.away-seldom";
+    /// A catalog that is behind what this node has seen is not listened to (M25).
+    CatalogNeverGoesBack = "node.catalog-never-goes-back";
+    /// A message holds no more than a window of entries.
+    Window = "owner.window";
+    /// New disks are brought the log beside serving, before they are put into the set.
+    LearnsBeside = "owner.learns-beside";
     /// A keeper promises nobody else a later epoch while its owner's lease runs (M12).
     LeaseKept = "keeper.lease-kept";
     /// For one lease after its start a keeper promises nothing (M12).

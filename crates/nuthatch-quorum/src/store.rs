@@ -6,15 +6,20 @@
 
 use crate::entry::{Chain, Entry};
 use crate::rules::Rule;
-use crate::types::{BootCount, Epoch, Incarnation, Lsn, Position, Promise};
+use crate::types::{BootCount, Epoch, Incarnation, Lsn, NodeId, Position, Promise, Revision};
+use thiserror::Error;
 
 /// Which disk this is and how often it was begun with.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Identity {
+    /// The node that made the directory: no other one uses it.
+    pub node: NodeId,
     /// Identity of the disk.
     pub incarnation: Incarnation,
     /// Raised at each start, from what the catalog says and before anything is answered.
     pub boots: BootCount,
+    /// The greatest revision of the log's row in the catalog that this node has seen.
+    pub seen: Revision,
 }
 
 /// That a torn tail was cut off, and where. Kept until a later epoch starts here, or the owner shows that all of
@@ -77,7 +82,7 @@ pub enum Record<T> {
 }
 
 impl<T: Copy> Record<T> {
-    fn good(&self) -> Option<T> {
+    pub(crate) fn good(&self) -> Option<T> {
         if let Self::Good(value) = self { Some(*value) } else { None }
     }
 }
@@ -103,7 +108,7 @@ pub struct Image {
     /// The places of the entries from 1 on.
     pub log: Vec<Slot>,
     /// The note of a cut.
-    pub cut: Option<CutNote>,
+    pub cut: Record<CutNote>,
     /// What lies in `torn/`.
     pub aside: Vec<Entry>,
 }
@@ -139,8 +144,8 @@ impl Image {
             }
             StoreOp::SetAside { after } => self.set_aside(after),
             StoreOp::Cut { after } => self.log.truncate(usize::try_from(after.0).expect("a size")),
-            StoreOp::NoteCut(note) => self.cut = Some(note),
-            StoreOp::ForgetCut => self.cut = None,
+            StoreOp::NoteCut(note) => self.cut = Record::Good(note),
+            StoreOp::ForgetCut => self.cut = Record::Absent,
             StoreOp::Promise { slot, promise } => self.promises[slot] = Record::Good(promise),
             StoreOp::Identity(identity) => self.identity = Record::Good(identity),
             StoreOp::BeginAnew => {
@@ -161,6 +166,25 @@ impl Image {
     }
 }
 
+/// Why a change of the directory was not made.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Error)]
+pub enum StoreError {
+    /// The disk is full.
+    #[error("the disk is full")]
+    Full,
+    /// The disk gave an error.
+    #[error("the disk gave an error")]
+    Io,
+}
+
+/// The directory was made by another node: somebody has put its disk, or a copy of it, into this one.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Error)]
+#[error("the directory belongs to {node:?}")]
+pub struct ForeignDisk {
+    /// The node that it belongs to.
+    pub node: NodeId,
+}
+
 /// What reading a directory gives.
 #[derive(Clone, Debug)]
 pub(crate) struct Opened {
@@ -172,29 +196,42 @@ pub(crate) struct Opened {
     pub(crate) ops: Vec<StoreOp>,
 }
 
-/// Reads a directory. `fresh` is the incarnation to take if it cannot go on with its own; `former`
-/// the one that a mutation run takes instead.
-pub(crate) fn open(image: &Image, fresh: Incarnation, former: Incarnation) -> Opened {
+/// The names that a directory can get.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Names {
+    pub(crate) node: NodeId,
+    /// The incarnation to take if the directory cannot go on with its own.
+    pub(crate) fresh: Incarnation,
+    /// The one that a mutation run takes instead.
+    pub(crate) former: Incarnation,
+}
+
+/// Reads a directory. One of another node is not touched.
+pub(crate) fn open(image: &Image, names: Names) -> Result<Opened, ForeignDisk> {
     let promise = image.promises.iter().filter_map(Record::good).max();
     let identity = image.identity.good();
-    match (identity, promise) {
+    let owner = identity.map_or(names.node, |identity| identity.node);
+    if owner != names.node && Rule::ForeignDiskRefused.holds() {
+        return Err(ForeignDisk { node: owner });
+    }
+    Ok(match (identity, promise) {
         (Some(identity), Some(promise)) => go_on(image, identity, promise),
         (Some(identity), None) if !Rule::AmnesiaIsNothing.holds() => {
             go_on(image, identity, Promise::default())
         }
         _ => {
             let kept = !Rule::NewDiskNewIncarnation.holds();
-            let damaged = identity.map_or(former, |identity| identity.incarnation);
-            begin_anew(if kept { damaged } else { fresh })
+            let damaged = identity.map_or(names.former, |identity| identity.incarnation);
+            begin_anew(names.node, if kept { damaged } else { names.fresh })
         }
-    }
+    })
 }
 
 /// An empty directory under a new identity; whatever it held goes aside.
-pub(crate) fn begin_anew(incarnation: Incarnation) -> Opened {
+pub(crate) fn begin_anew(node: NodeId, incarnation: Incarnation) -> Opened {
     // The counter starts high under a mutated identity: it must pass for the old disk.
     let boots = BootCount(if Rule::NewDiskNewIncarnation.holds() { 1 } else { 1 << 20 });
-    let identity = Identity { incarnation, boots };
+    let identity = Identity { node, incarnation, boots, seen: Revision(0) };
     let none = Promise::default();
     let ops = vec![
         StoreOp::BeginAnew,
@@ -217,22 +254,28 @@ fn go_on(image: &Image, identity: Identity, promise: Promise) -> Opened {
         }
     }
     let at = log.position();
-    let mut cut = image.cut;
+    let here = CutNote { at, promised: promise.epoch };
+    let mut cut = match image.cut {
+        Record::Good(note) => Some(note),
+        // Something was cut, and nothing tells what.
+        Record::Damaged if Rule::RottenNoteIsACut.holds() => Some(here),
+        Record::Damaged | Record::Absent => None,
+    };
     if torn {
-        let note = CutNote { at, promised: promise.epoch };
-        cut = Some(note);
+        cut = Some(here);
         let after = at.lsn;
         if Rule::KeepAside.holds() {
             ops.extend([StoreOp::SetAside { after }, StoreOp::Barrier]);
         }
-        ops.extend([StoreOp::NoteCut(note), StoreOp::Barrier]);
+        ops.extend([StoreOp::NoteCut(here), StoreOp::Barrier]);
         ops.extend([StoreOp::Cut { after }, StoreOp::Barrier]);
     }
     Opened { identity, promise, log, cut, ops }
 }
 
 /// Reads the entries. The last one that is intact and in its place ends the log: it vouches for all
-/// before it, so what cannot be read below is damage, and what lies behind is a torn tail.
+/// before it, so what cannot be read below is damage, and what lies behind is a torn tail. So does an entry of
+/// a greater number that lies at the wrong place: its write went astray, and its own place shows nothing.
 fn scan(image: &Image) -> (Chain, bool) {
     let places = image.log.len() as u64;
     let mut last = (1..=places).rev().map(Lsn).find(|lsn| image.is_good(*lsn)).unwrap_or(Lsn(0));
@@ -242,6 +285,8 @@ fn scan(image: &Image) -> (Chain, bool) {
     let torn = image.log[usize::try_from(last.0).expect("an index")..]
         .iter()
         .any(|slot| *slot != Slot::Empty);
+    let torn =
+        torn || Rule::StrayShowsLoss.holds() && image.log.iter().any(|slot| strays(slot, last));
     let mut chain = Chain::default();
     for lsn in (1..=last.0).map(Lsn) {
         match readable(image, lsn, last) {
@@ -250,6 +295,11 @@ fn scan(image: &Image) -> (Chain, bool) {
         }
     }
     (chain, torn)
+}
+
+/// True for an entry behind the end of the log, wherever it lies.
+fn strays(slot: &Slot, last: Lsn) -> bool {
+    matches!(slot, Slot::Bytes(entry) if entry.lsn > last && entry.is_intact())
 }
 
 /// The entry at its place, if it is intact and the one behind it, where that can be read, names it.

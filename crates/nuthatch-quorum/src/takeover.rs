@@ -20,6 +20,15 @@ struct Goal {
     from: Lsn,
 }
 
+/// What a keeper has sent of its log, window by window.
+#[derive(Clone, Debug, Default)]
+struct Fetched {
+    /// What is intact of it.
+    entries: Vec<Entry>,
+    /// The first entry of the next window; none when that was the last.
+    next: Option<Lsn>,
+}
+
 /// Whether a larger position than the one that was chosen may still be chosen.
 fn is_open(stage: &Stage) -> bool {
     matches!(stage, Stage::Gathering { .. } | Stage::Bringing { .. })
@@ -31,7 +40,7 @@ enum Stage {
     /// Answers to the seal are collected.
     Sealing,
     /// What the candidate's own keeper lacks is fetched.
-    Gathering { goal: Goal, fetched: BTreeMap<Member, Vec<Entry>> },
+    Gathering { goal: Goal, fetched: BTreeMap<Member, Fetched> },
     /// Logs are made equal to the donor's, the candidate's own first.
     Bringing { goal: Goal, equal_to: BTreeMap<Member, Lsn> },
     /// The second transaction has been proposed.
@@ -86,6 +95,31 @@ pub fn donor<'a>(
         all.into_iter().max_by_key(|(member, sealed)| (key(sealed), *member))
     } else {
         all.into_iter().min_by_key(|(member, sealed)| (key(sealed), *member))
+    }
+}
+
+impl Fetched {
+    /// Nothing yet; the first window begins with `from`.
+    fn behind(from: Lsn) -> Self {
+        Self { entries: vec![], next: Some(from) }
+    }
+
+    /// With another window, where that is the next one. `last` is the last entry that is wanted.
+    fn and(mut self, first: Lsn, window: &[Option<Entry>], last: Lsn) -> Self {
+        if self.next != Some(first) {
+            return self;
+        }
+        let good = window.iter().flatten().filter(|entry| entry.is_intact());
+        self.entries.extend(good.copied());
+        let next = Lsn(first.0 + window.len() as u64);
+        self.next = (next <= last && !window.is_empty()).then_some(next);
+        self
+    }
+
+    /// The entry `lsn`. Entries stand in the order of their numbers.
+    fn get(&self, lsn: Lsn) -> Option<&Entry> {
+        let at = self.entries.binary_search_by_key(&lsn, |entry| entry.lsn).ok()?;
+        Some(&self.entries[at])
     }
 }
 
@@ -166,8 +200,9 @@ impl Candidate {
         match &self.stage {
             Stage::Sealing | Stage::Committing { .. } => None,
             Stage::Gathering { goal, fetched } => {
-                let lacking = member != self.me && !fetched.contains_key(&member);
-                lacking.then_some(Message::Fetch { epoch, from: goal.from })
+                let from = fetched.get(&member).map_or(Some(goal.from), |fetched| fetched.next);
+                let from = from.filter(|_| member != self.me)?;
+                Some(Message::Fetch { epoch, from })
             }
             Stage::Bringing { goal, equal_to } => {
                 if member == self.me || equal_to.get(&member) >= Some(&goal.end) {
@@ -206,11 +241,11 @@ impl Candidate {
                 self.sealed(from, sealed, log);
             }
             (
-                Message::Fetched { epoch, from: first, entries },
+                Message::Fetched { epoch, from: first, entries, last },
                 Stage::Gathering { goal, fetched },
-            ) if *epoch == self.epoch && *first <= goal.from => {
-                let good = entries.iter().flatten().filter(|entry| entry.is_intact());
-                fetched.insert(from, good.copied().collect());
+            ) if *epoch == self.epoch => {
+                let so_far = fetched.remove(&from).unwrap_or_else(|| Fetched::behind(goal.from));
+                fetched.insert(from, so_far.and(*first, entries, (*last).min(goal.end)));
             }
             (Message::Brought { epoch, equal_to }, Stage::Bringing { equal_to: all, .. })
                 if *epoch == self.epoch =>
@@ -260,7 +295,10 @@ impl Candidate {
                 }
                 false
             }
-            Refusal::Leased | Refusal::NotStarted { .. } | Refusal::NotAtStart { .. } => false,
+            Refusal::Leased
+            | Refusal::Full
+            | Refusal::NotStarted { .. }
+            | Refusal::NotAtStart { .. } => false,
         }
     }
 
@@ -321,7 +359,7 @@ impl Candidate {
         let mut entries = vec![];
         for lsn in (goal.from.0..=goal.end.0).rev().map(Lsn) {
             let own = log.get(lsn).into_iter();
-            let theirs = fetched.values().flatten().filter(|entry| entry.lsn == lsn);
+            let theirs = fetched.values().filter_map(|fetched| fetched.get(lsn));
             let Some(entry) = own.chain(theirs).find(|entry| entry.sum == expected) else {
                 return self.lacks(lsn, log, out);
             };
@@ -352,7 +390,8 @@ impl Candidate {
     fn lacks(&mut self, lsn: Lsn, log: &Chain, out: &mut Out) -> Next {
         let Stage::Gathering { goal, fetched } = &self.stage else { unreachable!("as called") };
         let mut others = self.answers.keys().filter(|member| **member != self.me);
-        let all = others.all(|member| fetched.contains_key(member));
+        let complete = |member| fetched.get(member).is_some_and(|f: &Fetched| f.next.is_none());
+        let all = others.all(complete);
         if !all {
             return Next::Wait;
         }
@@ -371,7 +410,7 @@ impl Candidate {
     fn leave_out(&mut self, lsn: Lsn, mut goal: Goal, log: &Chain) -> Next {
         let Stage::Gathering { fetched, .. } = &self.stage else { unreachable!("as called") };
         let before = lsn.before();
-        let mut known = fetched.values().flatten().filter(|entry| entry.lsn == before);
+        let mut known = fetched.values().filter_map(|fetched| fetched.get(before));
         let known = log.get(before).or_else(|| known.next());
         let Some(entry) = known else { return Next::Wait };
         (goal.end, goal.sum) = (before, entry.sum);

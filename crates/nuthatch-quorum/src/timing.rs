@@ -28,8 +28,20 @@ pub const DRAIN: u64 = 500 * MILLISECOND;
 pub const RESEND: u64 = 100 * MILLISECOND;
 /// Between two looks at the catalog.
 pub const CATALOG_POLL: u64 = 200 * MILLISECOND;
+/// A catalog that has given nothing but old answers for so long went back; before that they may be late.
+pub const CATALOG_BACK: u64 = 1_000 * MILLISECOND;
 /// Between two looks of an owner whether a disk waits to be admitted.
 pub const ADMIT_POLL: u64 = 1_000 * MILLISECOND;
+/// Between two parts of a scrub, where a driver says nothing else.
+pub const SCRUB: u64 = 200 * MILLISECOND;
+/// A wall clock that is further than this from another one differs from it.
+pub const WALL_APART: u64 = 2_000 * MILLISECOND;
+/// How long what a peer said of its wall clock counts.
+pub const WALL_FRESH: u64 = 1_000 * MILLISECOND;
+/// A keeper that was not heard for so long is away.
+pub const AWAY: u64 = 3_000 * MILLISECOND;
+/// After this what an absent keeper did not answer is sent again.
+pub const RESEND_AWAY: u64 = 1_000 * MILLISECOND;
 /// How often a driver calls a node's `tick`.
 pub const TICK: u64 = 25 * MILLISECOND;
 
@@ -37,6 +49,13 @@ pub const TICK: u64 = 25 * MILLISECOND;
 pub const QUEUE_MAX: usize = 64;
 /// Entries in one message.
 pub const BATCH_MAX: usize = 64;
+/// Bytes of entries in one message, but for a single entry that is longer: the window of a keeper, which has
+/// no more than one message on its way.
+pub const WINDOW_BYTES: u64 = 16 << 20;
+/// Entries of one part of a scrub.
+pub const SCRUB_MAX: u64 = 32;
+/// Reads that wait for a round of beats; more are refused.
+pub const READS_MAX: usize = 64;
 
 const _: () = assert!(LEASE_GRANTED * 10 >= LEASE * 11, "a tenth for drift");
 const _: () = assert!(RESIGN > LEASE, "an owner without a majority has no lease any more");

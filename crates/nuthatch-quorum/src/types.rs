@@ -56,6 +56,10 @@ number! {
     /// Microseconds of a clock that runs on while the machine sleeps.
     Time(u64)
 }
+number! {
+    /// Microseconds since 1970 by a node's wall clock, which people and time servers set.
+    WallTime(u64)
+}
 
 impl Epoch {
     /// The epoch after this one.

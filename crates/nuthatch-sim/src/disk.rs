@@ -13,6 +13,17 @@ pub trait Medium: Clone {
     fn tear(&mut self, op: &Self::Op) -> bool;
     /// True if nothing behind this operation is written before everything in front of it is durable.
     fn is_barrier(op: &Self::Op) -> bool;
+    /// True if an operation takes room that was not taken before.
+    fn grows(op: &Self::Op) -> bool;
+}
+
+/// Why an operation was not done.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+pub enum WriteError {
+    /// There is no room (ENOSPC).
+    Full,
+    /// The disk failed (EIO).
+    Io,
 }
 
 /// A disk and what was written to it but not synced.
@@ -29,6 +40,10 @@ pub struct Disk<M: Medium> {
     pub failing: u32,
     /// The most that a sync takes, in microseconds.
     pub sync_max: u64,
+    /// Writes from now on that fail.
+    pub refusing: u32,
+    /// How many operations that grow there is room for; none: as many as come.
+    pub room: Option<u64>,
 }
 
 /// A sync under way.
@@ -45,7 +60,17 @@ impl<M: Medium> Disk<M> {
     #[must_use]
     pub fn new(medium: M) -> Self {
         let unsynced = VecDeque::new();
-        Self { medium, unsynced, ended: 0, written: 0, busy_until: 0, failing: 0, sync_max: 2_000 }
+        Self {
+            medium,
+            unsynced,
+            ended: 0,
+            written: 0,
+            busy_until: 0,
+            failing: 0,
+            sync_max: 2_000,
+            refusing: 0,
+            room: None,
+        }
     }
 
     /// What is durable.
@@ -65,10 +90,31 @@ impl<M: Medium> Disk<M> {
         self.busy_until
     }
 
+    /// What was written and not synced.
+    pub fn unsynced(&self) -> impl Iterator<Item = &M::Op> {
+        self.unsynced.iter()
+    }
+
     /// Writes; nothing of it is durable yet.
-    pub fn write(&mut self, ops: Vec<M::Op>) {
-        self.written += ops.len() as u64;
-        self.unsynced.extend(ops);
+    ///
+    /// # Errors
+    /// One of the operations and all behind it were not done.
+    pub fn write(&mut self, ops: Vec<M::Op>, rng: &mut Rng) -> Result<(), WriteError> {
+        let fails = self.refusing > 0 && !ops.is_empty();
+        self.refusing -= u32::from(fails);
+        let refused = fails.then(|| rng.below(ops.len() as u64) as usize);
+        for (at, op) in ops.into_iter().enumerate() {
+            if refused == Some(at) {
+                return Err(WriteError::Io);
+            }
+            if M::grows(&op) && self.room == Some(0) {
+                return Err(WriteError::Full);
+            }
+            self.room = self.room.map(|room| room - u64::from(M::grows(&op)));
+            self.written += 1;
+            self.unsynced.push_back(op);
+        }
+        Ok(())
     }
 
     /// Begins a sync of everything written so far. Syncs end in their order.

@@ -4,7 +4,8 @@
 //!
 //! Elsewhere: M4 (subsets and orders of answers) in `takeover/tests.rs`, M13 (patterns of links) in
 //! `links.rs`, M14 (equal timeouts) in `detector/tests.rs`, M15 (commit arithmetic) in `owner/tests.rs`,
-//! all by search. Not here: M19 (trim) wants the tier, M24 (load starves heartbeats) threads.
+//! all by search; M20 (repair for ever) and a part of M22 (full disks) in `directed.rs`. Not here: M19 (trim) wants
+//! the tier, M24 (load starves heartbeats) threads.
 
 #[path = "../../../tests/seeds.rs"]
 mod seeds;
@@ -85,7 +86,7 @@ fn m7_a_wiped_disk_says_that_it_never_had_an_entry() {
 
 #[test]
 fn m8_an_old_image_of_a_disk_returns() {
-    check("m8", &[Rule::BootCounter]);
+    check("m8", &[Rule::BootCounter, Rule::ForeignDiskRefused]);
 }
 
 #[test]
@@ -107,7 +108,7 @@ fn m10_rot_is_taken_for_a_torn_tail() {
 
 #[test]
 fn m11_unreadable_metadata_is_taken_for_absent() {
-    check("m11", &[Rule::AmnesiaIsNothing]);
+    check("m11", &[Rule::AmnesiaIsNothing, Rule::RottenNoteIsACut]);
 }
 
 #[test]
@@ -141,6 +142,39 @@ fn m18_a_disk_that_was_replaced_returns() {
 #[test]
 fn m21_going_on_after_a_failed_sync() {
     check("m21", &[Rule::PoisonedBySync]);
+}
+
+#[test]
+fn m22_half_made_state_after_a_full_disk() {
+    check("m22", &[Rule::PoisonedByWrite, Rule::FullRefuses]);
+}
+
+#[test]
+fn m25_a_catalog_that_went_back_is_refused() {
+    check("m25", &[Rule::CatalogNeverGoesBack]);
+}
+
+/// Rot, writes that went astray and errors of reads while processes run; disks of other nodes.
+#[test]
+fn damage_while_a_keeper_runs_is_found_and_healed() {
+    let rules = [
+        Rule::Scrubs,
+        Rule::TellsDamage,
+        Rule::HealsOwn,
+        Rule::ForeignDiskRefused,
+        Rule::StrayShowsLoss,
+    ];
+    check("disks", &rules);
+}
+
+#[test]
+fn clocks_that_jump_stamp_and_expire_nothing_wrong() {
+    check("clocks", &[Rule::StampsRise, Rule::ExpiresByAgreedClock, Rule::ReadAfterRound]);
+}
+
+#[test]
+fn a_catalog_whose_answers_are_lost() {
+    check("catalog", &[Rule::CompareRow]);
 }
 
 /// One keeper that hears and never answers, with syncs of ten seconds, holds up nobody.

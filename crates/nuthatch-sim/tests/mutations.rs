@@ -4,6 +4,8 @@
 //! `cargo test --release -p nuthatch-sim --features mutations --test mutations -- --nocapture` prints for
 //! each rule what found it. `NUTHATCH_RULE_OFF` names one rule to try alone.
 
+#[path = "directed.rs"]
+mod directed;
 #[path = "links.rs"]
 mod links;
 
@@ -28,7 +30,9 @@ fn search(rule: Rule) -> Option<String> {
     turn_off(&off);
     let first = match rule {
         Rule::ResignAlone | Rule::AskOthers => links::first_trouble(1),
-        _ => None,
+        rule => {
+            catch_unwind(|| directed::trouble(rule)).unwrap_or(Some("directed: a panic".to_owned()))
+        }
     };
     let drawn = || by_seeds(&off, &second, "", schedules(), &Options::drawn());
     let found = first

@@ -1,15 +1,16 @@
 use super::*;
 use nuthatch_log::env::MemDisk;
 use nuthatch_quorum::entry::{Body, Chain};
-use nuthatch_quorum::types::{Epoch, Sum};
+use nuthatch_quorum::types::{Epoch, Sum, WallTime};
 
 /// Entries behind each other, each with a payload of so many bytes.
 fn entries(sizes: &[usize]) -> Vec<(Entry, Vec<u8>)> {
     let (mut prev, mut all) = (Sum(0), vec![]);
     for (number, size) in sizes.iter().enumerate() {
         let payload = vec![number as u8 + 1; *size];
-        let body = Body::Frame { payload: payload_hash(&payload) };
-        let entry = Entry::new(Lsn(number as u64 + 1), Epoch(1), prev, Lsn(0), body);
+        let len = payload.len() as u32;
+        let body = Body::Frame { payload: payload_hash(&payload), len };
+        let entry = Entry::new(Lsn(number as u64 + 1), Epoch(1), prev, Lsn(0), WallTime(0), body);
         prev = entry.sum;
         all.push((entry, payload));
     }
@@ -101,8 +102,8 @@ fn what_was_cut_stays_cut_and_is_kept_aside() {
     assert_eq!(aside.len().expect("a length"), 3 * 4096);
     journal.cut(Lsn(1)).expect("cut");
     let (mut other, payload) = (all[1].0, b"another second");
-    other.body = Body::Frame { payload: payload_hash(payload) };
-    let other = Entry::new(other.lsn, Epoch(2), other.prev, Lsn(1), other.body);
+    other.body = Body::Frame { payload: payload_hash(payload), len: payload.len() as u32 };
+    let other = Entry::new(other.lsn, Epoch(2), other.prev, Lsn(1), WallTime(0), other.body);
     journal.append(&other, payload).expect("written");
     journal.sync().expect("synced");
     let (journal, slots) = reopened(&disk);

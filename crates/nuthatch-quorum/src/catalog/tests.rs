@@ -37,3 +37,20 @@ fn a_transaction_proposed_again_has_the_outcome_it_had() {
     assert_eq!(outcome(&mut catalog, &first), Ok(Revision(2)), "its answer was lost");
     assert_eq!(catalog.state().log.value.epoch, Epoch(6), "and it was not applied again");
 }
+
+/// Otherwise nobody could hand the log on, and the wish would never be fulfilled.
+#[test]
+fn where_nobody_of_the_wished_keepers_keeps_the_log_yet_an_owner_stays_in_the_set() {
+    let member = |node: u8| Member { node: NodeId(node), incarnation: Incarnation(node.into()) };
+    let row = |node: u8| NodeRow {
+        incarnation: member(node).incarnation,
+        boots: BootCount(1),
+        former: vec![],
+    };
+    let nodes = (0..6).map(|node| (NodeId(node), row(node))).collect();
+    let mut state = Catalog::founded((0..3).map(member).collect(), nodes).state().clone();
+    state.wish.value.keepers = (3..6).map(NodeId).collect();
+    assert_eq!(state.target_of(member(0)), [member(3), member(4), member(0)]);
+    state.wish.value.keepers = vec![NodeId(3), NodeId(1), NodeId(4)];
+    assert_eq!(state.target_of(member(0)), [member(3), member(1), member(4)]);
+}

@@ -18,13 +18,13 @@ fn row(owner: Option<u8>, nodes: u8) -> LogRow {
 }
 
 /// When a node that has heard nothing since 0 suspects, in steps of a tick.
-fn suspects_at(row: &LogRow, node: u8, reset: bool) -> Time {
+fn suspects_at(row: &LogRow, node: u8, unfit: bool, reset: bool) -> Time {
     let mut detector = Detector::new(NodeId(node), Time(0));
     if reset {
         detector.owner_reset();
     }
     let mut ticks = (0..).map(|tick| Time(tick * TICK));
-    ticks.find(|now| detector.suspects(row, *now)).expect("in the end")
+    ticks.find(|now| detector.suspects(row, unfit, *now)).expect("in the end")
 }
 
 /// M14: with equal clocks and no jitter at all no two nodes suspect within several round trips.
@@ -34,10 +34,22 @@ fn m14_no_two_nodes_suspect_at_one_moment() {
         for owner in [None].into_iter().chain((0..nodes).map(Some)) {
             let row = row(owner, nodes);
             let mut moments: Vec<Time> =
-                (0..nodes).map(|node| suspects_at(&row, node, reset)).collect();
+                (0..nodes).map(|node| suspects_at(&row, node, false, reset)).collect();
             moments.sort_unstable();
             let apart = moments.windows(2).all(|pair| pair[1].since(pair[0]) >= RANK_WAIT - TICK);
             assert!(apart, "{owner:?} of {nodes}: {moments:?}");
+        }
+    }
+}
+
+#[test]
+fn a_node_that_had_better_not_own_the_log_suspects_after_all_others() {
+    for (nodes, reset) in [(3, false), (3, true), (5, true)] {
+        for unfit in 0..nodes {
+            let row = row(Some(0), nodes);
+            let at = |node| suspects_at(&row, node, node == unfit, reset);
+            let others = (0..nodes).filter(|node| *node != unfit).map(at).max();
+            assert!(Some(at(unfit)) > others, "{unfit} of {nodes}");
         }
     }
 }

@@ -24,14 +24,23 @@ fn logs_have_in_common_what_the_same_epochs_wrote() {
 
 #[test]
 fn a_changed_entry_is_not_intact() {
-    let entry = Entry::new(Lsn(4), Epoch(2), Sum(9), Lsn(3), Body::Frame { payload: 5 });
+    let entry = Entry::new(
+        Lsn(4),
+        Epoch(2),
+        Sum(9),
+        Lsn(3),
+        WallTime(7),
+        Body::Frame { payload: 5, len: 6 },
+    );
     assert!(entry.is_intact());
     for changed in [
         Entry { lsn: Lsn(5), ..entry },
         Entry { epoch: Epoch(3), ..entry },
         Entry { prev: Sum(8), ..entry },
         Entry { commit: Lsn(4), ..entry },
-        Entry { body: Body::Frame { payload: 6 }, ..entry },
+        Entry { stamp: WallTime(8), ..entry },
+        Entry { body: Body::Frame { payload: 6, len: 6 }, ..entry },
+        Entry { body: Body::Frame { payload: 5, len: 7 }, ..entry },
     ] {
         assert!(!changed.is_intact(), "{changed:?}");
     }

@@ -26,6 +26,7 @@ impl Node {
         let (Role::Owner(owner), Some(snapshot)) = (&self.role, &self.row) else { return };
         let (target, set) = (snapshot.target_of(self.me()), snapshot.log.value.set.clone());
         let ready = owner.whole().count() >= majority(set.len());
+        let changed = target != set;
         let me = self.me();
         let wished = snapshot.wish.value.owner.filter(|wished| *wished != me.node);
         if !target.contains(&me) {
@@ -35,9 +36,13 @@ impl Node {
         if let Some(wished) = wished {
             self.hand_over(|member| member.node == wished, now);
         }
-        let mut new = target.iter().filter(|member| !set.contains(member));
-        let near = new.all(|member| self.detector.is_near(member.node, now));
-        if target != set && near && ready {
+        let new = target.into_iter().filter(|member| !set.contains(member));
+        let new: Vec<Member> = new.collect();
+        let Role::Owner(owner) = &mut self.role else { unreachable!("as above") };
+        owner.teach(&new, now);
+        let learnt = |member: &Member| owner.has_learnt(*member) || !Rule::LearnsBeside.holds();
+        let near = |member: &Member| self.detector.is_near(member.node, now);
+        if changed && new.iter().all(|member| near(member) && learnt(member)) && ready {
             self.claim(now, out);
         }
     }
@@ -46,7 +51,10 @@ impl Node {
     pub(super) fn hand_over(&mut self, may: impl Fn(&Member) -> bool, now: Time) {
         let me = self.me();
         let Role::Owner(owner) = &mut self.role else { return };
-        let fit = |m: &Member| *m != me && may(m) && self.detector.is_near(m.node, now);
+        let fit = |m: &Member| {
+            let near = self.detector.is_near(m.node, now) && self.detector.has_room(m.node);
+            *m != me && may(m) && near
+        };
         let next = owner.whole().find(fit);
         if let Some(next) = next {
             owner.leave(next, now);

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::entry::Body;
-use crate::types::{Epoch, Sum};
+use crate::types::{Epoch, NodeId, Revision, Sum, WallTime};
 
 const MINE: Incarnation = Incarnation(7);
 const FRESH: Incarnation = Incarnation(8);
@@ -11,7 +11,12 @@ const FRESH: Incarnation = Incarnation(8);
 fn image(entries: u64) -> Image {
     let promise = Promise { epoch: Epoch(1), owner: MINE };
     let mut image = Image {
-        identity: Record::Good(Identity { incarnation: MINE, boots: BootCount(4) }),
+        identity: Record::Good(Identity {
+            node: NodeId(0),
+            incarnation: MINE,
+            boots: BootCount(4),
+            seen: Revision(3),
+        }),
         promises: [Record::Good(promise); 2],
         ..Image::default()
     };
@@ -20,9 +25,9 @@ fn image(entries: u64) -> Image {
         let body = if lsn == Lsn(1) {
             Body::Start { owner: MINE }
         } else {
-            Body::Frame { payload: lsn.0 }
+            Body::Frame { payload: lsn.0, len: 10 }
         };
-        let entry = Entry::new(lsn, Epoch(1), prev, lsn.before(), body);
+        let entry = Entry::new(lsn, Epoch(1), prev, lsn.before(), WallTime(0), body);
         image.write(lsn, Slot::Bytes(entry));
         prev = entry.sum;
     }
@@ -30,7 +35,7 @@ fn image(entries: u64) -> Image {
 }
 
 fn opened(image: &Image) -> Opened {
-    open(image, FRESH, MINE)
+    open(image, Names { node: NodeId(0), fresh: FRESH, former: MINE }).expect("a disk of this node")
 }
 
 #[test]
@@ -40,7 +45,7 @@ fn a_torn_tail_is_cut_and_stays_known_as_cut() {
     let first = opened(&image);
     assert_eq!((first.log.last(), first.log.first_damaged()), (Lsn(4), None));
     let note = CutNote { at: first.log.position(), promised: Epoch(1) };
-    assert_eq!(first.cut, Some(note));
+    assert_eq!(first.cut, Some(note), "told at the first start");
     first.ops.iter().for_each(|op| image.apply(op));
     let second = opened(&image);
     assert_eq!(second.cut, Some(note), "a second start finds no torn bytes, and still knows");
@@ -85,4 +90,18 @@ fn without_promise_or_identity_a_directory_begins_anew_and_keeps_what_it_held() 
         opened.ops.iter().for_each(|op| image.apply(op));
         assert_eq!((image.aside.len(), image.log.len()), (kept, 0));
     }
+}
+
+#[test]
+fn a_rotten_note_of_a_cut_still_says_that_something_was_cut() {
+    let mut image = image(5);
+    image.cut = Record::Damaged;
+    let opened = opened(&image);
+    assert_eq!(opened.cut, Some(CutNote { at: opened.log.position(), promised: Epoch(1) }));
+}
+
+#[test]
+fn a_directory_of_another_node_is_not_touched() {
+    let names = Names { node: NodeId(1), fresh: FRESH, former: MINE };
+    assert_eq!(open(&image(5), names).err(), Some(ForeignDisk { node: NodeId(0) }));
 }

@@ -3,7 +3,8 @@
 
 use super::*;
 use crate::entry::Body;
-use crate::types::{Incarnation, NodeId};
+use crate::timing::BATCH_MAX;
+use crate::types::{Incarnation, NodeId, WallTime};
 
 const KEEPERS: usize = 3;
 
@@ -16,8 +17,8 @@ fn extend(chain: &mut Chain, epoch: u32, entries: u64) {
         let last = chain.last();
         let prev = chain.sum_at(last).expect("undamaged");
         let owner = Incarnation(u128::from(epoch));
-        let body = if n == 0 { Body::Start { owner } } else { Body::Frame { payload: n } };
-        chain.push(Entry::new(last.next(), Epoch(epoch), prev, last, body));
+        let body = if n == 0 { Body::Start { owner } } else { Body::Frame { payload: n, len: 10 } };
+        chain.push(Entry::new(last.next(), Epoch(epoch), prev, last, WallTime(0), body));
     }
 }
 
@@ -120,4 +121,58 @@ fn whatever_is_committed_is_in_the_donor_for_every_subset_and_order_of_answers()
         }
     }
     assert!(decided > 10_000, "{decided} decisions");
+}
+
+fn answer(chain: &Chain, wholeness: Wholeness) -> Message {
+    let Message::Sealed(sealed) = sealed(chain) else { unreachable!("as made") };
+    Message::Sealed(Sealed { wholeness, ..sealed })
+}
+
+/// What the donor was chosen without stays recorded, whoever answers afterwards (R2).
+#[test]
+fn a_late_answer_does_not_take_back_that_the_takeover_went_on_without_it() {
+    let logs = logs([4, 3, 3], 0, [0; 3]);
+    let mut candidate = candidate();
+    let mut out = Out::new(NodeId(0), Incarnation(1));
+    let cut = answer(&logs[0], Wholeness::Cut);
+    candidate.answered(member(0), &cut, &logs[0], Time(1), &mut out);
+    candidate.answered(member(1), &sealed(&logs[1]), &logs[0], Time(2), &mut out);
+    assert!(matches!(candidate.stage, Stage::Sealing), "the third is waited for");
+    let late = Time(RECOVERY_GRACE + 1);
+    candidate.tick(&logs[0], late, &mut out);
+    assert!(is_open(&candidate.stage) && !matches!(candidate.stage, Stage::Sealing));
+    candidate.answered(member(2), &sealed(&logs[2]), &logs[0], late, &mut out);
+    let row = candidate.serving_row(vec![], Lsn(4));
+    let disks: Vec<Incarnation> = row.cuts.iter().map(|cut| cut.disk).collect();
+    assert_eq!(disks, [member(0).incarnation]);
+}
+
+/// As long as nothing is decided, more is chosen instead of less.
+#[test]
+fn a_late_answer_that_has_more_is_chosen_instead() {
+    let logs = logs([2, 2, 4], 0, [0; 3]);
+    let mut candidate = candidate();
+    let mut out = Out::new(NodeId(0), Incarnation(1));
+    for at in [0, 1, 2] {
+        candidate.answered(member(at), &sealed(&logs[at]), &logs[0], Time(1), &mut out);
+    }
+    let Stage::Gathering { goal, .. } = candidate.stage else { panic!("{:?}", candidate.stage) };
+    assert_eq!(goal.end, Lsn(4));
+}
+
+/// A candidate that lacks more than a window asks for one window after the other.
+#[test]
+fn what_is_fetched_comes_window_by_window() {
+    let mut chain = Chain::default();
+    extend(&mut chain, 1, 100);
+    let first = chain.window(Lsn(1), chain.last());
+    assert_eq!(first.len(), BATCH_MAX);
+    let fetched = Fetched::behind(Lsn(1)).and(Lsn(1), &first, chain.last());
+    assert_eq!(fetched.next, Some(Lsn(BATCH_MAX as u64 + 1)));
+    let second = chain.window(fetched.next.expect("more"), chain.last());
+    let again = fetched.clone().and(Lsn(1), &first, chain.last());
+    assert_eq!(again.entries.len(), BATCH_MAX, "a repeated answer counts once");
+    let all = fetched.and(Lsn(BATCH_MAX as u64 + 1), &second, chain.last());
+    assert_eq!((all.entries.len(), all.next), (100, None));
+    assert_eq!(all.get(Lsn(77)), chain.get(Lsn(77)));
 }

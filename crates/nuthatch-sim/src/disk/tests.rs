@@ -20,6 +20,10 @@ impl Medium for Reached {
     fn is_barrier(op: &u32) -> bool {
         *op == 0
     }
+
+    fn grows(op: &u32) -> bool {
+        *op > 4
+    }
 }
 
 /// Three operations, a barrier, three more, a barrier and a last one.
@@ -39,9 +43,9 @@ fn a_failed_sync_leaves_nothing_behind_a_barrier_without_what_is_in_front_of_it(
         let mut rng = Rng::new(seed);
         let mut disk = Disk::new(Reached::default());
         disk.failing = 1;
-        disk.write(OPS.to_vec());
+        disk.write(OPS.to_vec(), &mut rng).expect("room");
         let sync = disk.begin_sync(0, &mut rng);
-        disk.write(vec![8]);
+        disk.write(vec![8], &mut rng).expect("room");
         assert!(!disk.end_sync(sync, &mut rng), "it fails");
         disk.power_goes(&mut rng);
         assert!(keeps_barriers(&disk.durable().0), "seed {seed}: {:?}", disk.durable());
@@ -55,8 +59,21 @@ fn a_power_cut_leaves_nothing_behind_a_barrier_without_what_is_in_front_of_it() 
     for seed in 0..500 {
         let mut rng = Rng::new(seed);
         let mut disk = Disk::new(Reached::default());
-        disk.write(OPS.to_vec());
+        disk.write(OPS.to_vec(), &mut rng).expect("room");
         disk.power_goes(&mut rng);
         assert!(keeps_barriers(&disk.durable().0), "seed {seed}: {:?}", disk.durable());
     }
+}
+
+#[test]
+fn what_stands_behind_a_write_that_failed_is_not_written_either() {
+    let mut rng = Rng::new(1);
+    let mut disk = Disk::new(Reached::default());
+    disk.room = Some(1);
+    assert_eq!(disk.write(OPS.to_vec(), &mut rng), Err(WriteError::Full));
+    disk.process_ends();
+    assert_eq!(disk.durable().0, [1, 2, 3, 0, 4, 5]);
+    disk.refusing = 1;
+    assert_eq!(disk.write(vec![1, 1], &mut rng), Err(WriteError::Io));
+    assert_eq!(disk.write(vec![1], &mut rng), Ok(()), "only one fails");
 }

@@ -1,13 +1,15 @@
 //! The observer: looks at all nodes and disks after every step, and at every message that is sent.
 
 use super::host::{Host, Seen};
+use crate::clock::{WALL_ERROR, WallClock};
 use nuthatch_quorum::catalog::Snapshot;
-use nuthatch_quorum::entry::Entry;
+use nuthatch_quorum::entry::{Body, Entry};
 use nuthatch_quorum::message::{Envelope, Message, Wholeness};
 use nuthatch_quorum::node::Node;
-use nuthatch_quorum::store::{Image, Record, Slot};
+use nuthatch_quorum::store::{Image, Record, Slot, StoreOp};
+use nuthatch_quorum::timing;
 use nuthatch_quorum::types::{
-    Epoch, Incarnation, Lsn, Member, NodeId, Position, Promise, Sum, majority,
+    Epoch, Incarnation, Lsn, Member, NodeId, Position, Promise, Sum, WallTime, majority,
 };
 use std::collections::{BTreeMap, BTreeSet};
 use thiserror::Error;
@@ -45,6 +47,18 @@ pub enum ViolationKind {
     /// Leases overlap.
     #[error("Q12: two nodes have a lease, or a read was stale")]
     StaleRead,
+    /// A keeper without room was to write a frame.
+    #[error("a keeper that was told that its disk has no room wrote a frame")]
+    WroteWhenFull,
+    /// A message is longer than a window.
+    #[error("a message holds more than a window of entries")]
+    Window,
+    /// A stamp is less than the one before.
+    #[error("the stamps of committed entries go back")]
+    StampFell,
+    /// A wrong clock decides what expires.
+    #[error("a node would expire entries by a wrong clock")]
+    WrongClock,
     /// Faults have stopped and writes have not begun.
     #[error("Q14: no write was taken after faults had stopped")]
     NoProgress,
@@ -70,6 +84,7 @@ pub(super) struct Committed {
     pub(super) sum: Sum,
     /// The epoch whose owner committed it.
     epoch: Epoch,
+    stamp: WallTime,
 }
 
 /// What the observer remembers.
@@ -89,11 +104,20 @@ pub(super) struct Checker {
     harmed: BTreeSet<Incarnation>,
     /// Those of them whose state was lost or set back.
     lost: BTreeSet<Incarnation>,
+    /// Entries that rotted while the process ran, which does not know.
+    rotten: BTreeMap<Incarnation, BTreeSet<Lsn>>,
+    /// True if linearizable reads rest on leases.
+    leases: bool,
     /// Committed entries that were lost to damage beyond what is tolerated, with an alarm.
     pub(super) alarmed: u64,
 }
 
 impl Checker {
+    /// An observer; with `leases` linearizable reads rest on them.
+    pub(super) fn new(leases: bool) -> Self {
+        Self { leases, ..Self::default() }
+    }
+
     /// The last committed entry.
     pub(super) fn last(&self) -> Lsn {
         Lsn(self.committed.len() as u64)
@@ -105,6 +129,34 @@ impl Checker {
         if lost {
             self.lost.insert(disk);
         }
+    }
+
+    /// An entry has rotted while the process ran.
+    pub(super) fn rotted(&mut self, disk: Incarnation, lsn: Lsn) {
+        self.harmed.insert(disk);
+        self.rotten.entry(disk).or_default().insert(lsn);
+    }
+
+    /// Operations are to be written.
+    pub(super) fn stores(&self, host: &Host, ops: &[StoreOp]) -> Result<(), Violation> {
+        let frame =
+            |op: &StoreOp| matches!(op, StoreOp::Append(e) if matches!(e.body, Body::Frame { .. }));
+        if host.told_full && ops.iter().any(frame) {
+            return broken(ViolationKind::WroteWhenFull, format!("{:?}", host.id));
+        }
+        Ok(())
+    }
+
+    /// The clock by which a node expires entries is one that a majority agrees with: as far from the truth as
+    /// two clocks that agree may be apart, the answers' way included.
+    pub(super) fn expires(&self, host: &Host, now: u64) -> Result<(), Violation> {
+        let clock = host.node.as_ref().and_then(|node| node.expiry_clock(host.time(now)));
+        let Some(clock) = clock else { return Ok(()) };
+        let apart = clock.0.abs_diff(WallClock::truth(now));
+        if apart > WALL_ERROR + timing::WALL_APART + 2 * timing::SUSPECT {
+            return broken(ViolationKind::WrongClock, format!("{:?} by {apart} us", host.id));
+        }
+        Ok(())
     }
 
     /// True if a disk has lost its state as a whole.
@@ -126,6 +178,7 @@ impl Checker {
         if answers && self.lost.contains(&envelope.sender) {
             return broken(ViolationKind::FormerDisk, format!("{envelope:?}"));
         }
+        within_window(&envelope.message)?;
         match &envelope.message {
             Message::Sealed(sealed) => {
                 let promise = best_promise(disk).unwrap_or_default();
@@ -164,7 +217,10 @@ impl Checker {
     ) -> Result<(), Violation> {
         let disk = host.disk.durable();
         let from = upto.0.saturating_sub(4).max(1);
-        if let Some(lsn) = (from..=upto.0).map(Lsn).find(|lsn| !disk.is_good(*lsn)) {
+        let rotten = self.rotten.get(&envelope.sender);
+        let rotted = |lsn: &Lsn| rotten.is_some_and(|rotten| rotten.contains(lsn));
+        let lost = |lsn: &Lsn| !disk.is_good(*lsn) && !rotted(lsn);
+        if let Some(lsn) = (from..=upto.0).map(Lsn).find(lost) {
             return broken(ViolationKind::NotDurable, format!("{lsn:?} of {envelope:?}"));
         }
         let done = self.done.entry(envelope.sender).or_default();
@@ -197,6 +253,10 @@ impl Checker {
     /// A directory has changed durably.
     pub(super) fn disk_changed(&mut self, hosts: &[Host], at: usize) -> Result<(), Violation> {
         let disk = hosts[at].disk.durable();
+        if disk.is_foreign(hosts[at].id) {
+            let what = format!("{:?} writes to a disk of another node", hosts[at].id);
+            return broken(ViolationKind::FormerDisk, what);
+        }
         if let (Some((incarnation, _)), Some(promise)) = (disk.boots(), best_promise(disk)) {
             let given = self.promises.get(&incarnation).copied().unwrap_or_default();
             if promise < given && !self.lost.contains(&incarnation) {
@@ -220,7 +280,7 @@ impl Checker {
     ) -> Result<(), Violation> {
         let leased =
             |host: &&Host| host.node.as_ref().is_some_and(|node| node.has_lease(host.time(now)));
-        if hosts.iter().filter(leased).count() > 1 {
+        if self.leases && hosts.iter().filter(leased).count() > 1 {
             return broken(ViolationKind::StaleRead, "two leases".to_owned());
         }
         let Some(owner) = hosts[at].node.as_ref().and_then(Node::owner) else { return Ok(()) };
@@ -265,7 +325,11 @@ impl Checker {
     fn first_lost(&self, node: &Node) -> Option<Lsn> {
         let epoch = node.owner().expect("it owns").epoch();
         let log = node.keeper().log();
-        let here = |lsn: Lsn| log.sum_at(lsn) == Some(self.at(lsn).sum);
+        let here = |lsn: Lsn| match log.sum_at(lsn) {
+            // Damage is not absence: an owner's log was whole when the epoch was decided.
+            None => lsn <= log.last(),
+            Some(sum) => sum == self.at(lsn).sum,
+        };
         let last = self.last_before(epoch);
         if last == Lsn(0) || here(last) {
             return None;
@@ -301,11 +365,14 @@ impl Checker {
                 let position = Position { accepted: owner.epoch(), lsn };
                 let damaged = self.harmed.contains(&member.incarnation);
                 let said = damaged && self.done.get(&member.incarnation) >= Some(&position);
-                (here && same && disk.is_good(lsn)) || said
+                // As had one whose entry rotted while its process ran.
+                let mut rotten = self.rotten.get(&member.incarnation).into_iter().flatten();
+                (here && same && disk.is_good(lsn)) || said || rotten.any(|rotten| *rotten == lsn)
             };
             members.iter().filter(has).count()
         };
-        let sum = log.sum_at(commit).expect("an owner's log is readable");
+        // The own one may have rotted since; then it is looked at with the next one.
+        let Some(sum) = log.sum_at(commit) else { return Ok(()) };
         if holds(commit, sum) < majority(members.len()) {
             return broken(
                 ViolationKind::NotOnMajority,
@@ -317,8 +384,18 @@ impl Checker {
             return broken(ViolationKind::CommitFell, format!("{commit:?} has two contents"));
         }
         for lsn in self.last().0 + 1..=commit.0 {
-            let sum = log.sum_at(Lsn(lsn)).expect("an owner's log is readable");
-            self.committed.push(Committed { sum, epoch: owner.epoch() });
+            // What has rotted since is known by the others.
+            let Some(entry) = log.get(Lsn(lsn)).copied().or_else(|| entry_of(hosts, Lsn(lsn)))
+            else {
+                return broken(ViolationKind::NotOnMajority, format!("{lsn} is nowhere"));
+            };
+            let before = self.committed.last().map_or(WallTime(0), |before| before.stamp);
+            if entry.stamp < before {
+                let what = format!("{:?} after {before:?}", entry.stamp);
+                return broken(ViolationKind::StampFell, what);
+            }
+            let (sum, stamp) = (entry.sum, entry.stamp);
+            self.committed.push(Committed { sum, epoch: owner.epoch(), stamp });
         }
         Ok(())
     }
@@ -330,6 +407,31 @@ impl Checker {
         }
         Ok(())
     }
+}
+
+/// An entry that some disk has.
+fn entry_of(hosts: &[Host], lsn: Lsn) -> Option<Entry> {
+    let mut disks = hosts.iter().map(|host| host.disk.durable());
+    disks.find_map(|disk| match disk.slot(lsn) {
+        Slot::Bytes(entry) if disk.is_good(lsn) => Some(entry),
+        _ => None,
+    })
+}
+
+/// A message holds a window of entries at most, or a single one.
+fn within_window(message: &Message) -> Result<(), Violation> {
+    let sizes: Vec<u64> = match message {
+        Message::Append { entries, .. } | Message::Bring { entries, .. } => {
+            entries.iter().map(Entry::bytes).collect()
+        }
+        Message::Fetched { entries, .. } => entries.iter().flatten().map(Entry::bytes).collect(),
+        _ => return Ok(()),
+    };
+    let bytes: u64 = sizes.iter().sum();
+    if sizes.len() > timing::BATCH_MAX || sizes.len() > 1 && bytes > timing::WINDOW_BYTES {
+        return broken(ViolationKind::Window, format!("{} entries, {bytes} bytes", sizes.len()));
+    }
+    Ok(())
 }
 
 fn host_disk(host: &Host) -> Incarnation {

@@ -80,6 +80,34 @@ faults! {
     /// A keeper is left behind; then the tail of another's disk rots, or its middle, and the rest loses its
     /// power for longer than a takeover waits.
     Strand = 4;
+    /// The next write fails (EIO).
+    FailWrite = 6;
+    /// A disk has room for a few entries only.
+    DiskFull = 6;
+    /// All disks have room again.
+    DiskFreed = 5;
+    /// Reading an entry fails once, while the process runs (EIO).
+    ReadError = 5;
+    /// Bytes of entries rot while the process runs.
+    RotLive = 6;
+    /// The last entry was written at the place of another one, and the process does not know.
+    Misdirect = 5;
+    /// The note of a cut rots.
+    RotNote = 4;
+    /// A directory is that of another node, as it is.
+    ForeignDisk = 3;
+    /// A wall clock is set ahead or back by up to an hour.
+    WallJump = 6;
+    /// All wall clocks are set right.
+    WallSet = 5;
+    /// A clock that nothing is to rest on jumps ahead by up to an hour.
+    ClockJump = 6;
+    /// A machine sleeps, and wakes hours later by its own clocks.
+    Sleep = 4;
+    /// The catalog does what it is asked, and its answers are lost for a while.
+    CatalogMute = 5;
+    /// The catalog is what it was some changes ago, and after a while the true one again.
+    CatalogBack = 4;
 }
 
 /// How often each kind of fault comes in the schedules of a seed.
@@ -166,13 +194,18 @@ themes! {
     "m4", 1_500: TakeOver TakeOverTwice Usurp Isolate Mend SlowDisk QuickDisk;
     "m5", 150: TakeOver TakeOverTwice PowerCut OwnerPowerCut Isolate Mend CatalogSlow;
     "m7", 150: Wipe TakeOver Kill Isolate Mend;
-    "m8", 150: OldImage Kill TakeOver Isolate Mend;
+    "m8", 150: OldImage ForeignDisk Kill TakeOver Isolate Mend;
     "m9", 150: Wipe PowerCutAll PowerCut Isolate Mend;
-    "m10", 1_500: RotTail RotMiddle Strand TakeOver;
-    "m11", 150: RotIdentity RotPromise PowerCut TakeOver;
+    "m10", 1_500: RotTail RotMiddle Strand TakeOver Misdirect;
+    "m11", 150: RotIdentity RotPromise RotNote RotTail PowerCut TakeOver;
     "m12", 1_500: OwnerPause OwnerStall Usurp TakeOver CatalogSlow HandOver;
     "m16", 150: Reset TakeOver TakeOverTwice Restart Wipe CutLink Mend;
     "m17", 150: Wish Wipe TakeOver TakeOverTwice Flap CatalogSlow Kill;
     "m18", 150: Wish OldImage Wipe Restart TakeOver Isolate Mend;
-    "m21", 150: FailSync PowerCut OwnerPowerCut TakeOver;
+    "m21", 150: FailSync FailWrite PowerCut OwnerPowerCut TakeOver;
+    "m22", 150: DiskFull DiskFreed FailWrite PowerCut Kill TakeOver;
+    "disks", 150: RotLive Misdirect ReadError RotNote ForeignDisk Kill TakeOver;
+    "clocks", 150: WallJump WallSet ClockJump Sleep OwnerStall Usurp TakeOver;
+    "m25", 150: CatalogBack Wish TakeOver OwnerPowerCut Restart OwnerPause;
+    "catalog", 150: CatalogMute CatalogAway CatalogSlow TakeOver OwnerPowerCut Wish;
 }

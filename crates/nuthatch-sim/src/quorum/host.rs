@@ -1,10 +1,11 @@
 //! One machine: a disk, a clock, and the node that runs on them while it runs.
 
-use crate::clock::Clock;
+use crate::clock::{Clock, WallClock};
 use crate::disk::{Disk, Medium};
 use crate::rng::Rng;
-use nuthatch_quorum::node::{Config, Event, Node};
+use nuthatch_quorum::node::{Config, Event, Node, Reads};
 use nuthatch_quorum::store::{Image, Record, Slot, StoreOp};
+use nuthatch_quorum::timing;
 use nuthatch_quorum::types::{BootCount, Incarnation, Lsn, NodeId, Time};
 
 impl Medium for Image {
@@ -30,6 +31,10 @@ impl Medium for Image {
     fn is_barrier(op: &StoreOp) -> bool {
         *op == StoreOp::Barrier
     }
+
+    fn grows(op: &StoreOp) -> bool {
+        matches!(op, StoreOp::Append(_))
+    }
 }
 
 /// What the checker asks of a directory.
@@ -37,6 +42,7 @@ pub(super) trait Seen {
     fn assert_kept_aside(&self, after: Lsn);
     fn last_good(&self) -> Lsn;
     fn boots(&self) -> Option<(Incarnation, BootCount)>;
+    fn is_foreign(&self, node: NodeId) -> bool;
 }
 
 impl Seen for Image {
@@ -61,6 +67,10 @@ impl Seen for Image {
             _ => None,
         }
     }
+
+    fn is_foreign(&self, node: NodeId) -> bool {
+        matches!(self.identity, Record::Good(identity) if identity.node != node)
+    }
 }
 
 /// A machine.
@@ -69,6 +79,11 @@ pub(super) struct Host {
     pub(super) id: NodeId,
     pub(super) disk: Disk<Image>,
     pub(super) clock: Clock,
+    pub(super) wall: WallClock,
+    /// True if the node was told that the disk has no room.
+    pub(super) told_full: bool,
+    /// Hours that the machine will have slept when it wakes, in microseconds.
+    pub(super) slept: u64,
     pub(super) node: Option<Node>,
     /// Raised at each start and stop: what was for an earlier life is dropped.
     pub(super) life: u64,
@@ -84,11 +99,19 @@ pub(super) struct Host {
 const IMAGES: usize = 4;
 
 impl Host {
-    pub(super) fn new(id: NodeId, image: Image, clock: Clock, first: Incarnation) -> Self {
+    pub(super) fn new(
+        id: NodeId,
+        image: Image,
+        clocks: (Clock, WallClock),
+        first: Incarnation,
+    ) -> Self {
         Self {
             id,
             disk: Disk::new(image),
-            clock,
+            clock: clocks.0,
+            wall: clocks.1,
+            told_full: false,
+            slept: 0,
             node: None,
             life: 0,
             paused: false,
@@ -105,6 +128,7 @@ impl Host {
     pub(super) fn boot(
         &mut self,
         nodes: u8,
+        reads: Reads,
         now: u64,
         rng: &mut Rng,
     ) -> Vec<nuthatch_quorum::effect::Effect> {
@@ -115,9 +139,11 @@ impl Host {
         self.images.push(self.disk.durable().clone());
         let fresh = [incarnation(rng), incarnation(rng)];
         let peers = (0..nodes).map(NodeId).filter(|peer| *peer != self.id).collect();
-        let config = Config { id: self.id, peers, fresh, former: self.first };
+        let scrub_every = timing::SCRUB;
+        let config = Config { id: self.id, peers, fresh, former: self.first, reads, scrub_every };
         let (node, effects) = Node::boot(config, self.disk.durable(), self.time(now));
         self.node = Some(node);
+        self.told_full = false;
         self.life += 1;
         effects
     }
@@ -133,9 +159,28 @@ impl Host {
         }
         self.life += 1;
         self.paused = false;
+        self.slept = 0;
         self.deferred.clear();
     }
+
+    /// True if the disk has no more room than what is kept for promises and the starts of epochs.
+    pub(super) fn is_full(&self) -> bool {
+        self.disk.room.is_some_and(|room| room <= RESERVE)
+    }
+
+    /// Those of some entries that are durable and cannot be read.
+    pub(super) fn unreadable(&self, from: Lsn, upto: Lsn) -> Vec<Lsn> {
+        let rewritten = |lsn: Lsn| {
+            let mut ops = self.disk.unsynced();
+            ops.any(|op| matches!(op, StoreOp::Append(e) | StoreOp::Heal(e) if e.lsn == lsn))
+        };
+        let all = (from.0..=upto.0).map(Lsn);
+        all.filter(|lsn| !self.disk.durable().is_good(*lsn) && !rewritten(*lsn)).collect()
+    }
 }
+
+/// Entries for which room is kept.
+const RESERVE: u64 = 8;
 
 pub(super) fn incarnation(rng: &mut Rng) -> Incarnation {
     Incarnation((u128::from(rng.bits()) << 64) | u128::from(rng.bits()))

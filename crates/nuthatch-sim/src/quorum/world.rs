@@ -2,24 +2,30 @@
 
 use super::checker::{Checker, Violation, ViolationKind, broken};
 use super::faults::Mix;
-use super::host::{Host, Seen, incarnation};
+use super::host::{Host, incarnation};
 
-use crate::clock::Clock;
-use crate::disk::Sync;
+use crate::clock::{Clock, DRIFT_MAX, DRIFT_WILD, WallClock};
+use crate::disk::{Sync, WriteError};
 use crate::net::{Net, Weather};
 use crate::scheduler::Scheduler;
-use nuthatch_quorum::catalog::{Call, Catalog, CatalogReply, NodeRow, Ordering, Phase};
-use nuthatch_quorum::effect::Effect;
-use nuthatch_quorum::message::{Answer, Envelope, Reply};
-use nuthatch_quorum::node::{Event, Node};
-use nuthatch_quorum::store::{Identity, Image, Record, Slot};
+use nuthatch_quorum::catalog::{Call, Catalog, CatalogReply, NodeRow};
+use nuthatch_quorum::effect::{Alarm, Effect};
+use nuthatch_quorum::message::{Answer, Envelope, Message, Reply};
+use nuthatch_quorum::node::{Event, Node, Reads};
+use nuthatch_quorum::owner::Publish;
+use nuthatch_quorum::store::{Identity, Image, Record, StoreError};
 use nuthatch_quorum::timing::TICK;
 use nuthatch_quorum::types::{
-    BootCount, Incarnation, Lsn, Member, NodeId, Promise, RequestId, SyncId, mix,
+    BootCount, Incarnation, Lsn, Member, NodeId, Promise, RequestId, Revision, SyncId, WallTime,
 };
 use std::collections::BTreeMap;
 
+mod asked;
+mod catalog;
+mod clients;
+mod harm;
 mod nemesis;
+mod whole;
 
 const SECOND: u64 = 1_000_000;
 const MILLI: u64 = 1_000;
@@ -33,6 +39,8 @@ pub struct Options {
     pub spare: Option<u8>,
     /// How long faults come, in microseconds. None: drawn.
     pub faults_for: Option<u64>,
+    /// What linearizable reads rest on; where that is no clock, clocks are wild. None: drawn.
+    pub reads: Option<Reads>,
     /// Faults. None: drawn.
     pub mix: Option<Mix>,
     /// Network. None: drawn.
@@ -49,6 +57,7 @@ impl Options {
             nodes: None,
             spare: None,
             faults_for: None,
+            reads: None,
             mix: None,
             weather: None,
             printed: false,
@@ -62,6 +71,7 @@ impl Options {
             nodes: Some(nodes),
             spare: Some(0),
             faults_for: Some(0),
+            reads: Some(Reads::Lease),
             mix: Some(Mix::none()),
             weather: Some(Weather::FINE),
             printed: false,
@@ -100,8 +110,10 @@ enum Happening {
     Wake { at: usize, life: u64 },
     LinkUp { from: usize, to: usize },
     Stranded { first: usize },
+    CatalogForward,
     Told { at: usize, restart: Option<usize> },
-    Publish { at: usize, request: RequestId, payload: u64 },
+    Publish { at: usize, publish: Publish },
+    Verified { at: usize, life: u64, from: Lsn, upto: Lsn },
     Read { at: usize, request: RequestId },
     ClientsAct,
     FaultComes,
@@ -116,6 +128,13 @@ pub struct World {
     catalog: Catalog,
     catalog_back: u64,
     catalog_slow_until: u64,
+    /// Until then what the catalog answers is lost.
+    catalog_mute_until: u64,
+    /// The catalog as it was after earlier changes of the log's row.
+    catalog_earlier: Vec<Catalog>,
+    /// The true catalog, while what nodes see is an earlier one.
+    catalog_ahead: Option<Catalog>,
+    reads_by: Reads,
     checker: Checker,
     mix: Mix,
     faulty: bool,
@@ -127,6 +146,10 @@ pub struct World {
     impaired: Vec<NodeId>,
     summary: Summary,
     faults_for: u64,
+    /// Messages to each node, without beats and their answers.
+    sent_to: Vec<u64>,
+    /// How often a keeper was said to be away.
+    told_away: u64,
 }
 
 impl World {
@@ -141,10 +164,14 @@ impl World {
         let mix = options.mix.clone().unwrap_or_else(|| Mix::drawn(rng));
         let weather = options.weather.unwrap_or_else(|| Weather::drawn(rng));
         let faults_for = options.faults_for.unwrap_or_else(|| rng.between(3 * SECOND, 15 * SECOND));
+        let drawn = if rng.chance(750) { Reads::Lease } else { Reads::Quorum };
+        let reads_by = options.reads.unwrap_or(drawn);
+        let drift = if reads_by == Reads::Lease { DRIFT_MAX } else { DRIFT_WILD };
         let hosts: Vec<Host> = (0..nodes)
             .map(|id| {
-                let first = incarnation(rng);
-                Host::new(NodeId(id), founded(first), Clock::drawn(rng), first)
+                let (first, id) = (incarnation(rng), NodeId(id));
+                let clocks = (Clock::drawn(rng, drift), WallClock::kept(rng));
+                Host::new(id, founded(id, first), clocks, first)
             })
             .collect();
         let member = |host: &Host| Member { node: host.id, incarnation: host.first };
@@ -165,7 +192,11 @@ impl World {
             catalog,
             catalog_back: 0,
             catalog_slow_until: 0,
-            checker: Checker::default(),
+            catalog_mute_until: 0,
+            catalog_earlier: vec![],
+            catalog_ahead: None,
+            reads_by,
+            checker: Checker::new(reads_by == Reads::Lease),
             mix,
             faulty: true,
             requests: 0,
@@ -174,6 +205,8 @@ impl World {
             impaired: vec![],
             summary: Summary::default(),
             faults_for,
+            sent_to: vec![0; usize::from(nodes)],
+            told_away: 0,
         };
         for at in 0..world.hosts.len() {
             world.schedule.after(at as u64, Happening::Boot { at });
@@ -239,8 +272,15 @@ impl World {
                 return Ok(());
             }
         }
-        let missing = if self.acked < acked + 3 { "no write" } else { "a keeper is not whole" };
-        broken(ViolationKind::NoProgress, missing.to_owned())
+        let state = self.catalog.state();
+        let missing: Vec<NodeId> =
+            self.hosts.iter().filter(|host| !self.is_whole(host)).map(|host| host.id).collect();
+        let settled = state.target() == state.log.value.set;
+        let what = format!(
+            "{} writes, not whole: {missing:?}, set as wished: {settled}",
+            self.acked - acked
+        );
+        broken(ViolationKind::NoProgress, what)
     }
 
     /// Lets `micros` microseconds pass.
@@ -251,70 +291,6 @@ impl World {
             self.happen(happening)?;
         }
         Ok(())
-    }
-
-    fn heal(&mut self) {
-        self.faulty = false;
-        self.net.heal();
-        self.net.weather = Weather::FINE;
-        self.catalog_back = 0;
-        self.catalog_slow_until = 0;
-        for at in 0..self.hosts.len() {
-            self.hosts[at].disk.failing = 0;
-            self.hosts[at].disk.sync_max = 2_000;
-            let life = self.hosts[at].life;
-            self.schedule.after(0, Happening::Wake { at, life });
-            if self.hosts[at].disk.busy_until() > self.schedule.now() + 100 * MILLI {
-                // A sync that takes ten seconds is a fault that goes on.
-                self.stop(at, false);
-            }
-            if self.hosts[at].node.is_none() {
-                self.schedule.after(20 * MILLI, Happening::Boot { at });
-            }
-        }
-    }
-
-    /// True if the set is the one that is wished, every disk of it is the one in its node, and each holds
-    /// all that is committed.
-    fn all_whole(&self) -> bool {
-        let state = self.catalog.state();
-        let kept = |host: &&Host| state.wish.value.keepers.contains(&host.id);
-        state.target() == state.log.value.set
-            && self.hosts.iter().filter(kept).all(|host| self.is_whole(host))
-    }
-
-    /// True if a node neither keeps the log nor is about to, and its disk is one that might.
-    fn is_fit(&self, host: &Host) -> bool {
-        let state = self.catalog.state();
-        let kept = state.log.value.set.iter().any(|member| member.node == host.id);
-        let idle = !kept && !state.wish.value.keepers.contains(&host.id);
-        let disk = host.disk.durable();
-        let named = disk.boots().is_some_and(|(disk, _)| {
-            state.nodes[&host.id].value.incarnation == disk && !self.checker.has_lost(disk)
-        });
-        // A takeover under way may still bring about an earlier wish.
-        idle && named && has_promised(disk) && state.log.value.phase == Phase::Serving
-    }
-
-    fn is_whole(&self, host: &Host) -> bool {
-        let disk = host.disk.durable();
-        let set = &self.catalog.state().log.value.set;
-        let named = disk.boots().is_some_and(|(incarnation, _)| {
-            let member = Member { node: host.id, incarnation };
-            set.contains(&member) && !self.checker.has_lost(incarnation)
-        });
-        let good = |index: usize, sum| {
-            let lsn = Lsn(index as u64 + 1);
-            disk.is_good(lsn) && matches!(disk.slot(lsn), Slot::Bytes(e) if e.sum == sum)
-        };
-        // What is decided and not committed yet must be here, too, and nothing before the end be damaged.
-        let last = disk.last_good();
-        let sound = (1..=last.0).all(|lsn| disk.is_good(Lsn(lsn)));
-        named
-            && sound
-            && last >= self.catalog.state().log.value.start
-            && has_promised(disk)
-            && self.checker.committed.iter().enumerate().all(|(at, c)| good(at, c.sum))
     }
 
     fn happen(&mut self, happening: Happening) -> Result<(), Violation> {
@@ -343,13 +319,16 @@ impl World {
                 self.net.set(from, to, true);
                 Ok(())
             }
+            Happening::CatalogForward => {
+                self.catalog_forward();
+                Ok(())
+            }
             Happening::Stranded { first } => {
                 self.stranded(first);
                 Ok(())
             }
-            Happening::Publish { at, request, payload } => {
-                self.event(at, Event::Publish { request, payload })
-            }
+            Happening::Publish { at, publish } => self.event(at, Event::Publish(publish)),
+            Happening::Verified { at, life, from, upto } => self.verified(at, life, from, upto),
             Happening::Read { at, request } => self.event(at, Event::Read { request }),
             Happening::ClientsAct => {
                 self.clients_act();
@@ -364,7 +343,23 @@ impl World {
             return Ok(());
         }
         self.schedule.after(TICK, Happening::Tick { at, life });
-        if self.hosts[at].paused { Ok(()) } else { self.event(at, Event::Tick) }
+        if self.hosts[at].paused {
+            return Ok(());
+        }
+        let wall = WallTime(self.hosts[at].wall.at(self.schedule.now()));
+        self.event(at, Event::Wall(wall))?;
+        if self.hosts[at].life == life {
+            self.event(at, Event::Tick)?;
+        }
+        self.checker.expires(&self.hosts[at], self.schedule.now())
+    }
+
+    fn verified(&mut self, at: usize, life: u64, from: Lsn, upto: Lsn) -> Result<(), Violation> {
+        if life != self.hosts[at].life {
+            return Ok(());
+        }
+        let damaged = self.hosts[at].unreadable(from, upto);
+        self.event(at, Event::Verified { from, upto, damaged })
     }
 
     /// Hands an event to a node, or keeps it until the node runs again.
@@ -378,7 +373,7 @@ impl World {
         let Some(node) = &mut host.node else { return Ok(()) };
         let effects = node.step(event, now);
         self.perform(at, effects)?;
-        let state = self.catalog.state();
+        let state = self.catalog_ahead.as_ref().unwrap_or(&self.catalog).state();
         self.checker.stepped(&self.hosts, at, self.schedule.now(), state)?;
         if self.hosts[at].node.as_ref().is_some_and(Node::needs_restart) {
             self.stop(at, true);
@@ -388,10 +383,19 @@ impl World {
 
     fn perform(&mut self, at: usize, effects: Vec<Effect>) -> Result<(), Violation> {
         let life = self.hosts[at].life;
+        let mut failed = None;
         for effect in effects {
             match effect {
+                // Behind a write that failed nothing is written.
+                Effect::Store(_) | Effect::Sync(_) if failed.is_some() => {}
                 Effect::Send(envelope) => self.send(at, envelope)?,
-                Effect::Store(ops) => self.hosts[at].disk.write(ops),
+                Effect::Store(ops) => {
+                    self.checker.stores(&self.hosts[at], &ops)?;
+                    failed = self.hosts[at].disk.write(ops, &mut self.schedule.rng).err();
+                }
+                Effect::Verify { from, upto } => {
+                    self.schedule.after(MILLI, Happening::Verified { at, life, from, upto });
+                }
                 Effect::Sync(id) => {
                     let now = self.schedule.now();
                     let sync = self.hosts[at].disk.begin_sync(now, &mut self.schedule.rng);
@@ -403,40 +407,47 @@ impl World {
                     }
                 }
                 Effect::Reply(reply) => self.replied(&reply)?,
-                Effect::Alarm(alarm) => self.schedule.trace.record(self.schedule.now(), &alarm),
+                Effect::Alarm(alarm) => self.alarmed(&alarm),
             }
         }
-        Ok(())
+        if let Some(failed) = failed {
+            let why = match failed {
+                WriteError::Full => StoreError::Full,
+                WriteError::Io => StoreError::Io,
+            };
+            self.event(at, Event::StoreFailed(why))?;
+        }
+        self.tell_room(at)
+    }
+
+    fn alarmed(&mut self, alarm: &Alarm) {
+        self.schedule.trace.record(self.schedule.now(), alarm);
+        if let Alarm::Away { .. } = alarm {
+            self.told_away += 1;
+        }
+    }
+
+    /// Tells a node whether its disk has room, if that has changed.
+    fn tell_room(&mut self, at: usize) -> Result<(), Violation> {
+        let host = &mut self.hosts[at];
+        let full = host.is_full();
+        if host.node.is_none() || host.paused || host.told_full == full {
+            return Ok(());
+        }
+        host.told_full = full;
+        self.event(at, Event::Room(!full))
     }
 
     fn send(&mut self, at: usize, envelope: Envelope) -> Result<(), Violation> {
         self.checker.sent(&envelope, &self.hosts[at])?;
+        let beats = matches!(envelope.message, Message::Beat { .. } | Message::BeatAnswer(_));
+        self.sent_to[usize::from(envelope.to.0)] += u64::from(!beats);
         let to = usize::from(envelope.to.0);
         for delay in self.net.send(at, to, &mut self.schedule.rng) {
             let envelope = envelope.clone();
             self.schedule.after(delay, Happening::Deliver { at: to, envelope });
         }
         Ok(())
-    }
-
-    /// How long a message to or from the catalog takes; none: it is lost.
-    fn catalog_delay(&mut self) -> Option<u64> {
-        let away = self.schedule.now() < self.catalog_back;
-        let rng = &mut self.schedule.rng;
-        let loss = self.net.weather.loss;
-        let lost = away || rng.chance(loss);
-        let slow = self.schedule.now() < self.catalog_slow_until;
-        let rng = &mut self.schedule.rng;
-        let most =
-            if slow { rng.between(20 * MILLI, 500 * MILLI) } else { self.net.weather.delay_max };
-        (!lost).then(|| rng.between(500, 500 + most))
-    }
-
-    fn call_arrives(&mut self, at: usize, life: u64, call: &Call) {
-        let reply = self.catalog.call(call);
-        if let Some(delay) = self.catalog_delay() {
-            self.schedule.after(delay, Happening::CallAnswered { at, life, reply });
-        }
     }
 
     fn replied(&mut self, reply: &Reply) -> Result<(), Violation> {
@@ -467,7 +478,7 @@ impl World {
             return Ok(());
         }
         let (now, nodes) = (self.schedule.now(), self.hosts.len() as u8);
-        let effects = self.hosts[at].boot(nodes, now, &mut self.schedule.rng);
+        let effects = self.hosts[at].boot(nodes, self.reads_by, now, &mut self.schedule.rng);
         let life = self.hosts[at].life;
         self.schedule.after(self.schedule_phase(at), Happening::Tick { at, life });
         self.checker.booted(&self.hosts[at])?;
@@ -501,6 +512,8 @@ impl World {
             return Ok(());
         }
         self.hosts[at].paused = false;
+        let slept = std::mem::take(&mut self.hosts[at].slept);
+        self.hosts[at].clock.jump(slept);
         for event in std::mem::take(&mut self.hosts[at].deferred) {
             if self.hosts[at].life == life {
                 self.event(at, event)?;
@@ -517,34 +530,11 @@ impl World {
             (0..self.hosts.len()).filter(|at| owns(&self.hosts[*at])).collect();
         if owners.is_empty() { any } else { *self.schedule.rng.pick(&owners) }
     }
-
-    fn clients_act(&mut self) {
-        let pause = self.schedule.rng.between(5 * MILLI, 60 * MILLI);
-        self.schedule.after(pause, Happening::ClientsAct);
-        let at = if self.schedule.rng.chance(900) {
-            self.owner_or_any()
-        } else {
-            self.schedule.rng.below(self.hosts.len() as u64) as usize
-        };
-        self.requests += 1;
-        let request = RequestId(self.requests);
-        if self.schedule.rng.chance(600) {
-            let payload = mix(1, self.requests);
-            self.schedule.after(100, Happening::Publish { at, request, payload });
-        } else {
-            self.reads.insert(request, self.checker.last());
-            self.schedule.after(100, Happening::Read { at, request });
-        }
-    }
-}
-
-fn has_promised(disk: &Image) -> bool {
-    disk.promises.iter().all(|slot| matches!(slot, Record::Good(_)))
 }
 
 /// A directory as it is made when a log is founded.
-fn founded(incarnation: Incarnation) -> Image {
-    let identity = Identity { incarnation, boots: BootCount(0) };
+fn founded(node: NodeId, incarnation: Incarnation) -> Image {
+    let identity = Identity { node, incarnation, boots: BootCount(0), seen: Revision(0) };
     Image {
         identity: Record::Good(identity),
         promises: [Record::Good(Promise::default()); 2],

@@ -2,12 +2,11 @@
 
 use super::super::checker::Violation;
 use super::super::faults::Fault;
-use super::super::host::Seen;
 use super::{Happening, MILLI, SECOND, World};
+use crate::clock::WallClock;
 use nuthatch_quorum::catalog::{Call, Key, Ordering, Txn, TxnId, Value, Wish};
-use nuthatch_quorum::node::Event;
-use nuthatch_quorum::store::{Image, Record, Slot};
-use nuthatch_quorum::types::{Incarnation, Lsn, NodeId};
+use nuthatch_quorum::node::{Event, Reads};
+use nuthatch_quorum::types::{Incarnation, NodeId};
 
 /// With whose help a node takes over while the owner's lease may run.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -71,12 +70,10 @@ impl World {
                 self.event(any, Event::Reset(NodeId(other as u8)))?;
                 self.event(other, Event::Reset(NodeId(any as u8)))?;
             }
-            Fault::FailSync => self.hosts[any].disk.failing = 1,
-            Fault::SlowDisk => {
-                self.hosts[any].disk.sync_max = self.schedule.rng.between(20 * MILLI, 10 * SECOND);
+            Fault::CatalogBack => self.catalog_goes_back(),
+            Fault::CatalogAway | Fault::CatalogSlow | Fault::CatalogMute => {
+                self.catalog_fails(fault)
             }
-            Fault::QuickDisk => self.hosts.iter_mut().for_each(|h| h.disk.sync_max = 2_000),
-            Fault::CatalogAway | Fault::CatalogSlow => self.catalog_fails(fault),
             Fault::TakeOver => self.event(any, Event::TakeOver)?,
             Fault::TakeOverTwice => {
                 self.event(any, Event::TakeOver)?;
@@ -95,12 +92,54 @@ impl World {
             Fault::Usurp => self.usurp(any),
             Fault::OwnerStall => self.stall()?,
             Fault::Strand => self.strand(any),
+            machine => self.machine_fails(machine, any)?,
+        }
+        Ok(())
+    }
+
+    /// A disk or a clock fails.
+    fn machine_fails(&mut self, fault: Fault, any: usize) -> Result<(), Violation> {
+        let count = self.hosts.len();
+        match fault {
+            Fault::FailSync => self.hosts[any].disk.failing = 1,
+            Fault::SlowDisk => {
+                self.hosts[any].disk.sync_max = self.schedule.rng.between(20 * MILLI, 10 * SECOND);
+            }
+            Fault::QuickDisk => self.hosts.iter_mut().for_each(|h| h.disk.sync_max = 2_000),
+            Fault::FailWrite => self.hosts[any].disk.refusing = 1,
+            Fault::DiskFull => {
+                let room = self.schedule.rng.below(12);
+                self.hosts[any].disk.room = Some(room);
+                self.tell_room(any)?;
+            }
+            Fault::DiskFreed => {
+                for at in 0..count {
+                    self.hosts[at].disk.room = None;
+                    self.tell_room(at)?;
+                }
+            }
+            Fault::WallJump => self.wall_jumps(any),
+            Fault::WallSet => {
+                for host in &mut self.hosts {
+                    host.wall = WallClock::kept(&mut self.schedule.rng);
+                }
+            }
+            Fault::ClockJump if self.reads_by == Reads::Quorum => {
+                let ahead = self.schedule.rng.below(3_600 * SECOND);
+                self.hosts[any].clock.jump(ahead);
+            }
+            Fault::ClockJump => {}
+            Fault::Sleep => self.sleep(any),
+            Fault::RotLive | Fault::Misdirect | Fault::ReadError => self.harm_live(any, fault)?,
             Fault::Wipe
             | Fault::OldImage
             | Fault::RotTail
             | Fault::RotMiddle
             | Fault::RotPromise
+            | Fault::RotNote
+            | Fault::ForeignDisk
             | Fault::RotIdentity => self.harm(any, fault),
+            other => unreachable!("{other:?} is no fault of a machine"),
         }
         Ok(())
     }
@@ -109,15 +148,18 @@ impl World {
     fn catalog_fails(&mut self, fault: Fault) {
         let pause = self.schedule.rng.between(50 * MILLI, 3 * SECOND);
         let until = self.schedule.now() + pause;
-        if fault == Fault::CatalogAway {
-            self.catalog_back = until;
-        } else {
-            self.catalog_slow_until = until;
+        match fault {
+            Fault::CatalogAway => self.catalog_back = until,
+            Fault::CatalogMute => self.catalog_mute_until = until,
+            _ => self.catalog_slow_until = until,
         }
     }
 
     /// A keeper is to be replaced by another node, and perhaps a certain node to own the log.
     fn wish(&mut self) {
+        if self.catalog_ahead.is_some() {
+            return;
+        }
         let wish = self.catalog.state().wish.clone();
         let mut keepers = wish.value.keepers;
         let all = (0..self.hosts.len() as u8).map(NodeId);
@@ -250,6 +292,27 @@ impl World {
         others.flat_map(|a| some.iter().flat_map(move |b| [(a, *b), (*b, a)])).collect()
     }
 
+    /// A wall clock is set wrong, if a majority of any set stays right.
+    fn wall_jumps(&mut self, at: usize) {
+        let wrong = self.hosts.iter().filter(|host| host.wall.is_wrong()).count();
+        let tolerated = (self.catalog.state().log.value.set.len() - 1) / 2;
+        if self.hosts[at].wall.is_wrong() || wrong < tolerated {
+            let rng = &mut self.schedule.rng;
+            let far = if rng.chance(500) { 3_600 * SECOND } else { 5 * SECOND };
+            let micros = rng.below(2 * far) as i64 - far as i64;
+            self.hosts[at].wall.jump(micros);
+        }
+    }
+
+    /// A machine does nothing for longer than any lease; by its own clock hours have passed then.
+    fn sleep(&mut self, at: usize) {
+        let pause = self.schedule.rng.between(SECOND, 4 * SECOND);
+        if !self.hosts[at].paused {
+            self.hosts[at].slept = self.schedule.rng.below(5 * 3_600 * SECOND);
+            self.pause_for(at, pause);
+        }
+    }
+
     fn pause(&mut self, at: usize) {
         let pause = self.schedule.rng.between(50 * MILLI, 4 * SECOND);
         self.pause_for(at, pause);
@@ -263,83 +326,4 @@ impl World {
         let life = self.hosts[at].life;
         self.schedule.after(pause, Happening::Wake { at, life });
     }
-
-    /// Harms a disk, if those that were harmed before and are not yet made good leave room for it: what
-    /// is tolerated is a minority of the set.
-    fn harm(&mut self, at: usize, fault: Fault) {
-        let good = self.hosts.iter().filter(|host| self.is_whole(host) || self.is_fit(host));
-        let good: Vec<NodeId> = good.map(|host| host.id).collect();
-        self.impaired.retain(|node| !good.contains(node));
-        let id = self.hosts[at].id;
-        let tolerated = (self.catalog.state().log.value.set.len() - 1) / 2;
-        if !self.impaired.contains(&id) && self.impaired.len() >= tolerated {
-            return;
-        }
-        self.stop(at, true);
-        let before = self.hosts[at].disk.durable().boots();
-        if self.harmed(at, fault) {
-            self.summary.disks += 1;
-            self.impaired.push(id);
-            // An old image may be one of a disk that was replaced since.
-            let after = self.hosts[at].disk.durable().boots();
-            for (incarnation, _) in before.into_iter().chain(after) {
-                self.checker.harmed(incarnation, forgets(fault));
-            }
-        }
-    }
-
-    /// Changes what is on a disk; whether it did.
-    fn harmed(&mut self, at: usize, fault: Fault) -> bool {
-        let known = self.catalog.state().nodes.get(&self.hosts[at].id).map(|row| row.value.clone());
-        let rng = &mut self.schedule.rng;
-        let host = &mut self.hosts[at];
-        let last = host.disk.durable().last_good().0;
-        match fault {
-            Fault::Wipe => *host.disk.durable_mut() = Image::default(),
-            Fault::OldImage => {
-                let known = known.expect("every node has a row");
-                let image = rng.pick(&host.images).clone();
-                // Going back within one boot cannot be told from not having gone on.
-                let earlier = image.boots().is_some_and(|(incarnation, boots)| {
-                    let same = incarnation == known.incarnation && boots < known.boots;
-                    same || known.former.contains(&incarnation)
-                });
-                if !earlier || host.disk.durable().boots().map(|b| b.0) != Some(known.incarnation) {
-                    return false;
-                }
-                *host.disk.durable_mut() = image;
-            }
-            Fault::RotTail if last > 0 => {
-                let first = last - rng.below(2.min(last));
-                for lsn in first..=last {
-                    host.disk.durable_mut().write(Lsn(lsn), Slot::Garbage);
-                }
-            }
-            Fault::RotMiddle if last > 1 => {
-                let oldest = if rng.chance(500) { 1 } else { last.saturating_sub(4).max(1) };
-                let first = rng.between(oldest, last - 1);
-                let end = (first + rng.below(3)).min(last - 1);
-                let elsewhere = host.disk.durable().slot(Lsn(last));
-                let slot = if rng.chance(500) { Slot::Garbage } else { elsewhere };
-                for lsn in first..=end {
-                    host.disk.durable_mut().write(Lsn(lsn), slot);
-                }
-            }
-            Fault::RotPromise => {
-                let slot = rng.below(2) as usize;
-                host.disk.durable_mut().promises[slot] = Record::Damaged;
-            }
-            Fault::RotIdentity if rng.chance(500) => {
-                host.disk.durable_mut().promises = [Record::Damaged; 2];
-            }
-            Fault::RotIdentity => host.disk.durable_mut().identity = Record::Damaged,
-            _ => return false,
-        }
-        true
-    }
-}
-
-/// True if a disk is not the same any more after a fault: it may not answer for its former identity.
-fn forgets(fault: Fault) -> bool {
-    matches!(fault, Fault::Wipe | Fault::OldImage | Fault::RotIdentity)
 }

@@ -1,0 +1,90 @@
+//! Beats between each pair of nodes, and what they say beside being alive: leases, rounds, clocks, room, damage.
+
+use super::{Node, Role};
+use crate::catalog::LogRow;
+use crate::effect::{Alarm, Effect};
+use crate::message::{BeatAnswer, Envelope, Message};
+use crate::out::Out;
+use crate::owner::Owner;
+use crate::rules::Rule;
+use crate::types::{Member, Time, WallTime};
+
+impl Node {
+    pub(super) fn beat(&mut self, now: Time, out: &mut Out) {
+        let (epoch, owner) = match &self.role {
+            Role::Candidate(candidate) => (candidate.epoch(), true),
+            Role::Owner(owner) => (owner.epoch(), true),
+            Role::Follower | Role::Asking { .. } => (self.known_epoch(), false),
+        };
+        let commit = self.owner().map_or_else(Default::default, Owner::commit);
+        let quorum = owner && self.has_quorum(now);
+        self.round += 1;
+        let (round, room) = (self.round, self.keeper.has_room());
+        for peer in self.config.peers.clone() {
+            let beat = Message::Beat { epoch, owner, quorum, commit, sent: now, round, room };
+            out.send(peer, None, beat);
+        }
+    }
+
+    pub(super) fn beaten(&mut self, envelope: &Envelope, now: Time, out: &mut Out) {
+        let Message::Beat { epoch, owner, quorum, sent, round, room, .. } = &envelope.message
+        else {
+            unreachable!("as dispatched");
+        };
+        self.detector.heard_room(envelope.from, *room);
+        let granted = *owner && self.keeper.grant(envelope.sender, *epoch, now);
+        if *owner {
+            self.detector.heard_owner(*epoch, *quorum, self.known_epoch(), now);
+        }
+        let answer = BeatAnswer {
+            epoch: granted.then_some(*epoch),
+            sent: *sent,
+            round: *round,
+            wall: self.walls.mine(now),
+            damaged: self.keeper.damaged(),
+        };
+        out.send(envelope.from, Some(envelope.sender), Message::BeatAnswer(answer));
+    }
+
+    pub(super) fn beat_answered(
+        &mut self,
+        from: Member,
+        answer: &BeatAnswer,
+        now: Time,
+        out: &mut Out,
+    ) {
+        self.detector.answered(from.node, now);
+        if let Some(wall) = answer.wall {
+            self.walls.heard(from.node, wall, answer.sent, now);
+        }
+        if let Role::Owner(owner) = &mut self.role
+            && owner.beat_answered(from, answer, now, out)
+        {
+            self.beat(now, out);
+        }
+    }
+
+    /// The wall clock by which entries may be expired; none while no majority of the set agrees with it.
+    #[must_use]
+    pub fn expiry_clock(&self, now: Time) -> Option<WallTime> {
+        let agreed =
+            self.log_row().is_some_and(|row| self.walls.is_agreed(row, self.config.id, now));
+        let agreed = agreed || !Rule::ExpiresByAgreedClock.holds();
+        self.walls.mine(now).filter(|_| agreed)
+    }
+
+    /// True if other nodes had better own the log: the clock is wrong, or the disk full.
+    pub(super) fn is_unfit(&self, row: &LogRow, now: Time) -> bool {
+        let wrong = self.walls.is_wrong(row, self.config.id, now) && Rule::WrongClockLast.holds();
+        wrong || !self.keeper.has_room() && Rule::FullHandsOver.holds()
+    }
+
+    /// Says once that the clock is wrong, until it is not any more.
+    pub(super) fn look_at_clock(&mut self, now: Time, out: &mut Out) {
+        let wrong = self.log_row().is_some_and(|row| self.walls.is_wrong(row, self.config.id, now));
+        if wrong && !self.told_clock {
+            out.effects.push(Effect::Alarm(Alarm::WrongClock { node: self.config.id }));
+        }
+        self.told_clock = wrong;
+    }
+}

@@ -1,0 +1,52 @@
+//! What tests of single rules ask of a world.
+
+use super::super::host::Seen;
+use super::World;
+use nuthatch_quorum::catalog::{Call, Key, Ordering, Txn, TxnId, Value, Wish};
+use nuthatch_quorum::types::{Incarnation, Lsn, NodeId};
+
+impl World {
+    /// Messages to a node so far, without beats and their answers.
+    #[must_use]
+    pub fn sent_to(&self, at: usize) -> u64 {
+        self.sent_to[at]
+    }
+
+    /// How often a keeper was said to be away.
+    #[must_use]
+    pub fn told_away(&self) -> u64 {
+        self.told_away
+    }
+
+    /// Ends a process for good.
+    pub fn shut_down(&mut self, at: usize) {
+        self.hosts[at].stop(false, &mut self.schedule.rng);
+    }
+
+    /// Sets a wall clock ahead or back, by microseconds.
+    pub fn set_wall(&mut self, at: usize, micros: i64) {
+        self.hosts[at].wall.jump(micros);
+    }
+
+    /// The last entry of a disk that can be read.
+    #[must_use]
+    pub fn holds(&self, at: usize) -> Lsn {
+        self.hosts[at].disk.durable().last_good()
+    }
+
+    /// The last committed entry.
+    #[must_use]
+    pub fn committed(&self) -> Lsn {
+        self.checker.last()
+    }
+
+    /// Wishes for other keepers.
+    pub fn wish_for(&mut self, keepers: &[u8]) {
+        let keepers = keepers.iter().copied().map(NodeId).collect();
+        let revision = self.catalog.state().wish.revision;
+        self.requests += 1;
+        let id = TxnId { proposer: Incarnation(0), number: self.requests };
+        let value = Value::Wish(Wish { keepers, owner: None });
+        self.catalog.call(&Call::Propose(Txn { id, key: Key::Wish, revision, value }));
+    }
+}

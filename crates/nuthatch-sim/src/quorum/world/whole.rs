@@ -1,0 +1,110 @@
+//! The end of the faults, and whether everything has recovered from them.
+
+use super::super::host::{Host, Seen};
+use super::{Happening, MILLI, World};
+use crate::clock::WallClock;
+use crate::net::Weather;
+use nuthatch_quorum::catalog::Phase;
+use nuthatch_quorum::store::{Image, Record, Slot};
+use nuthatch_quorum::types::{Lsn, Member};
+
+impl World {
+    /// Faults stop: what is away comes back, and nothing fails any more.
+    pub(super) fn heal(&mut self) {
+        self.faulty = false;
+        self.net.heal();
+        self.net.weather = Weather::FINE;
+        self.catalog_back = 0;
+        self.catalog_slow_until = 0;
+        self.catalog_mute_until = 0;
+        self.catalog_forward();
+        self.leave_one_full();
+        for at in 0..self.hosts.len() {
+            self.hosts[at].disk.failing = 0;
+            self.hosts[at].disk.refusing = 0;
+            self.hosts[at].disk.sync_max = 2_000;
+            self.hosts[at].wall = WallClock::kept(&mut self.schedule.rng);
+            self.replace_foreign(at);
+            let life = self.hosts[at].life;
+            self.schedule.after(0, Happening::Wake { at, life });
+            if self.hosts[at].disk.busy_until() > self.schedule.now() + 100 * MILLI {
+                // A sync that takes ten seconds is a fault that goes on.
+                self.stop(at, false);
+            }
+            if self.hosts[at].node.is_none() {
+                self.schedule.after(20 * MILLI, Happening::Boot { at });
+            }
+        }
+    }
+
+    /// All disks get room but one, where the log can do without that.
+    fn leave_one_full(&mut self) {
+        let state = self.catalog.state();
+        let settled = state.target() == state.log.value.set;
+        let full = self.hosts.iter().position(|host| host.disk.room.is_some());
+        for at in 0..self.hosts.len() {
+            if full != Some(at) || !settled || !self.impaired.is_empty() {
+                self.hosts[at].disk.room = None;
+            }
+        }
+    }
+
+    /// A disk of another node is taken out, and an empty one put in.
+    fn replace_foreign(&mut self, at: usize) {
+        if self.hosts[at].disk.durable().is_foreign(self.hosts[at].id) {
+            self.stop(at, true);
+            *self.hosts[at].disk.durable_mut() = Image::default();
+        }
+    }
+
+    /// True if the set is the one that is wished, every disk of it is the one in its node, and each holds
+    /// all that is committed.
+    pub(super) fn all_whole(&self) -> bool {
+        let state = self.catalog.state();
+        let kept =
+            |host: &&Host| state.wish.value.keepers.contains(&host.id) && host.disk.room.is_none();
+        state.target() == state.log.value.set
+            && self.hosts.iter().filter(kept).all(|host| self.is_whole(host))
+    }
+
+    /// True if a node neither keeps the log nor is about to, and its disk is one that might.
+    pub(super) fn is_fit(&self, host: &Host) -> bool {
+        let state = self.catalog.state();
+        let kept = state.log.value.set.iter().any(|member| member.node == host.id);
+        let idle = !kept && !state.wish.value.keepers.contains(&host.id);
+        let disk = host.disk.durable();
+        let named = disk.boots().is_some_and(|(disk, _)| {
+            state.nodes[&host.id].value.incarnation == disk && !self.checker.has_lost(disk)
+        });
+        // A takeover under way may still bring about an earlier wish.
+        idle && named && has_promised(disk) && state.log.value.phase == Phase::Serving
+    }
+
+    pub(super) fn is_whole(&self, host: &Host) -> bool {
+        let disk = host.disk.durable();
+        let set = &self.catalog.state().log.value.set;
+        let named = disk.boots().is_some_and(|(incarnation, _)| {
+            let member = Member { node: host.id, incarnation };
+            set.contains(&member) && !self.checker.has_lost(incarnation)
+        });
+        let good = |index: usize, sum| {
+            let lsn = Lsn(index as u64 + 1);
+            disk.is_good(lsn) && matches!(disk.slot(lsn), Slot::Bytes(e) if e.sum == sum)
+        };
+        // What a process could not read it does not hold.
+        let damaged = host.node.as_ref().and_then(|node| node.keeper().damaged()).is_some();
+        // What is decided and not committed yet must be here, too, and nothing before the end be damaged.
+        let last = disk.last_good();
+        let sound = (1..=last.0).all(|lsn| disk.is_good(Lsn(lsn)));
+        named
+            && sound
+            && !damaged
+            && last >= self.catalog.state().log.value.start
+            && has_promised(disk)
+            && self.checker.committed.iter().enumerate().all(|(at, c)| good(at, c.sum))
+    }
+}
+
+fn has_promised(disk: &Image) -> bool {
+    disk.promises.iter().all(|slot| matches!(slot, Record::Good(_)))
+}
