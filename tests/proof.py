@@ -60,6 +60,7 @@ PARTS = [
     Part("quorum", [("nuthatch-sim", suite) for suite in ("schedules", "mistakes")],
          env=lambda *_: {"NUTHATCH_SIM_SCHEDULES": STRIDE}),
     Part("node", [("nuthatch-sim", "nodes")], env=lambda *_: {"NUTHATCH_SIM_NODES": 300}),
+    Part("control", [("nuthatch-sim", "control")], env=lambda *_: {"NUTHATCH_SIM_SCHEDULES": STRIDE}),
     Part("doctor", [("nuthatch-streams", "doctor")]),
     Part("proxy", [("nuthatch-object", "proxy")]),
     Part("fuzz", [("nuthatch", "fuzz_corpus")],

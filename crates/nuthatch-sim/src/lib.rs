@@ -6,10 +6,11 @@
 //! of a network ([`net`]), disks ([`disk`]) and clocks ([`clock`]) that fail as the seed says. Equal seeds
 //! give equal traces.
 //!
-//! [`quorum`] runs the cores of `nuthatch-quorum`, [`node`] whole single nodes. No crate of the product
-//! depends on this one.
+//! [`quorum`] runs the cores of `nuthatch-quorum`, [`node`] whole single nodes, [`control`] the step
+//! machines of the control plane. No crate of the product depends on this one.
 
 pub mod clock;
+pub mod control;
 pub mod disk;
 pub mod net;
 pub mod node;

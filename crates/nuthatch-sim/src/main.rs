@@ -1,13 +1,15 @@
-//! `sim`: runs schedules of a world: the quorum log's cores, or whole single nodes.
+//! `sim`: runs schedules of a world: the quorum log's cores, whole single nodes, or the control plane's cores.
 
-use nuthatch_sim::{node, quorum};
+use nuthatch_sim::{control, node, quorum};
 use std::process::ExitCode;
 
 const USAGE: &str = "\
 usage: sim [--world W] [--theme M] --seed N            prints the trace of one schedule
        sim [--world W] [--theme M] --from A --count N  runs schedules, prints those that fail and how many an hour of one CPU runs
-worlds are quorum (the quorum log's cores, if none is named) and node (whole single nodes);
-themes of the quorum log are the faults of one classic mistake, m1 to m21";
+       with --first it ends at the first that fails
+worlds are quorum (the quorum log's cores, if none is named), node (whole single nodes) and control (the
+control plane's cores); themes of the quorum log are the faults of one classic mistake, m1 to m21, those
+of the control plane its machines: moves, copies, changes, restores";
 
 /// What the command line asks for.
 enum Task {
@@ -19,6 +21,7 @@ enum Task {
 enum World {
     Quorum(quorum::Options),
     Node(node::Options),
+    Control(control::Options),
 }
 
 /// What one schedule has shown: what it did, and what was broken.
@@ -33,6 +36,7 @@ struct Shown {
 struct Totals {
     quorum: quorum::Summary,
     node: node::Summary,
+    control: control::Summary,
 }
 
 fn task(args: &[String]) -> Option<Task> {
@@ -59,6 +63,12 @@ fn world(args: &mut Vec<String>) -> Option<World> {
     let theme = take(args, "--theme");
     match (named.as_deref().unwrap_or("quorum"), theme) {
         ("node", None) => Some(World::Node(node::Options::drawn())),
+        ("control", None) => Some(World::Control(control::Options::drawn())),
+        ("control", Some(name)) => {
+            let machine = control::Machine::ALL.into_iter().find(|one| one.name() == name)?;
+            let machine = Some(machine);
+            Some(World::Control(control::Options { machine, ..control::Options::drawn() }))
+        }
         ("quorum", None) => Some(World::Quorum(quorum::Options::drawn())),
         ("quorum", Some(name)) => {
             let theme = quorum::THEMES.iter().find(|theme| theme.name == name)?;
@@ -74,6 +84,7 @@ impl World {
         match self {
             World::Quorum(options) => options.printed = true,
             World::Node(options) => options.printed = true,
+            World::Control(options) => options.printed = true,
         }
     }
 
@@ -91,6 +102,12 @@ impl World {
                 let broken = result.err().map(|violation| violation.to_string());
                 Shown { did: format!("{summary:?}"), steps: summary.steps, broken }
             }
+            World::Control(options) => {
+                let (summary, result) = control::run(seed, options);
+                totals.control.add(&summary);
+                let broken = result.err().map(|violation| violation.to_string());
+                Shown { did: format!("{summary:?}"), steps: summary.steps, broken }
+            }
         }
     }
 
@@ -105,6 +122,7 @@ impl World {
                 )
             }
             World::Node(_) => totals.node.report(),
+            World::Control(_) => totals.control.report(),
         }
     }
 }
@@ -120,6 +138,16 @@ impl Totals {
     }
 }
 
+/// A panic is something broken, too.
+fn run_loudly(world: &World, seed: u64, totals: &mut Totals) -> Shown {
+    let run = std::panic::AssertUnwindSafe(|| world.run(seed, totals));
+    std::panic::catch_unwind(run).unwrap_or_else(|panic| {
+        let text = panic.downcast_ref::<String>().map_or("a panic", String::as_str);
+        let first = text.lines().next().unwrap_or_default();
+        Shown { did: String::new(), steps: 0, broken: Some(format!("panicked: {first}")) }
+    })
+}
+
 fn one(seed: u64, mut world: World) -> ExitCode {
     world.print();
     let shown = world.run(seed, &mut Totals::default());
@@ -133,16 +161,19 @@ fn one(seed: u64, mut world: World) -> ExitCode {
     }
 }
 
-fn many(from: u64, count: u64, world: &World) -> ExitCode {
+fn many(from: u64, count: u64, first: bool, world: &World) -> ExitCode {
     let began = cpu_seconds();
     let mut totals = Totals::default();
     let (mut failed, mut steps) = (0, 0);
     for seed in from..from.saturating_add(count) {
-        let shown = world.run(seed, &mut totals);
+        let shown = run_loudly(world, seed, &mut totals);
         steps += shown.steps;
         if let Some(violation) = shown.broken {
             failed += 1;
             println!("{seed} {violation}");
+            if first {
+                return ExitCode::FAILURE;
+            }
         }
     }
     let seconds = (cpu_seconds() - began).max(0.01);
@@ -180,9 +211,10 @@ fn main() -> ExitCode {
     turn_off();
     let mut args: Vec<String> = std::env::args().skip(1).collect();
     let world = world(&mut args);
+    let first = args.iter().position(|arg| arg == "--first").map(|at| args.remove(at)).is_some();
     match (task(&args), world) {
         (Some(Task::One(seed)), Some(world)) => one(seed, world),
-        (Some(Task::Many { from, count }), Some(world)) => many(from, count, &world),
+        (Some(Task::Many { from, count }), Some(world)) => many(from, count, first, &world),
         _ => {
             eprintln!("{USAGE}");
             ExitCode::from(2)

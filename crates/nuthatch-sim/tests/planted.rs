@@ -1,0 +1,105 @@
+//! The job that plants faults: turns off rules of the control plane, the log and the streams one by one, and
+//! the schedules of the control plane's cores or of whole nodes must find each within a bounded number of
+//! seeds. The rules of the quorum log are turned off by `mutations.rs`.
+//!
+//! ```text
+//! cargo test --profile ci -p nuthatch-sim --features mutations --test planted -- --nocapture
+//! ```
+//!
+//! prints for each rule what found it, with which seed, after how many schedules. With
+//! `NUTHATCH_RULES=part-of-a-name` only some.
+
+use nuthatch_log::rules::RULE_OFF_VARIABLE;
+use std::process::Command;
+
+/// Schedules that are enough for a rule of the control plane.
+const CONTROL_SEEDS: u64 = 4_000;
+/// Schedules that are enough for a rule of log or streams.
+const NODE_SEEDS: u64 = 400;
+
+/// Rules of the control plane, with the machine whose schedules must find them.
+const CONTROL: &[(&str, &str)] = &[
+    ("streams.move-copies-rest", "moves"),
+    ("streams.move-settles-first", "moves"),
+    ("streams.move-refuses-first", "moves"),
+    ("streams.new-home-counts", "moves"),
+    ("streams.copy-not-early", "copies"),
+    ("streams.copy-not-late", "copies"),
+    ("streams.source-position", "copies"),
+    ("streams.copy-stored-first", "copies"),
+    ("streams.claim-until-answered", "changes"),
+    ("streams.claim-until-shown", "changes"),
+    ("streams.claim-ends", "changes"),
+    ("streams.restore-staged", "restores"),
+    ("streams.restore-shown-whole", "restores"),
+    ("streams.restore-clears", "restores"),
+];
+
+/// Rules of log and streams that a whole node shows.
+const NODE: &[&str] = &[
+    "log.frame-sync",
+    "log.segment-sync",
+    "log.segment-name-sync",
+    "log.sealed-sync",
+    "log.replaced-sync",
+    "log.replaced-name-sync",
+    "log.catalog-before-frames",
+    "log.vouch-for-durable",
+    "log.nothing-behind-a-failure",
+    "log.checkpoint-after-frames",
+    "log.states-before-compaction",
+    "log.compacted-name-sync",
+    "log.inputs-after-catalog",
+    "log.drop-after-catalog",
+    "log.read-past-caches",
+    "streams.ack-after-commit",
+    "streams.answer-after-commit",
+    "streams.confirm-after-commit",
+    "streams.show-committed",
+    "streams.releases-before-changes",
+    "streams.replay-ids",
+    "streams.state-ids",
+    "streams.state-deleted",
+];
+
+/// What `sim` says with a rule turned off: the seed and what was broken.
+fn find(rule: &str, world: &[&str], seeds: u64) -> Option<(u64, String)> {
+    let count = seeds.to_string();
+    let done = Command::new(env!("CARGO_BIN_EXE_sim"))
+        .args(world)
+        .args(["--from", "0", "--count", &count, "--first"])
+        .env(RULE_OFF_VARIABLE, rule)
+        .output()
+        .expect("starts");
+    if done.status.success() {
+        return None;
+    }
+    let text = String::from_utf8_lossy(&done.stdout).into_owned();
+    let (seed, why) = text.lines().next()?.split_once(' ')?;
+    Some((seed.parse().ok()?, why.to_owned()))
+}
+
+#[test]
+fn every_planted_fault_is_found() {
+    let wanted = std::env::var("NUTHATCH_RULES").unwrap_or_default();
+    let control = CONTROL.iter().map(|(rule, machine)| {
+        (*rule, vec!["--world", "control", "--theme", *machine], CONTROL_SEEDS)
+    });
+    let node = NODE.iter().map(|rule| (*rule, vec!["--world", "node"], NODE_SEEDS));
+    let mut missed = vec![];
+    for (rule, world, seeds) in control.chain(node).filter(|(rule, ..)| rule.contains(&wanted)) {
+        let Some((seed, why)) = find(rule, &world, seeds) else {
+            println!("| {rule} | {} | NOT FOUND | {seeds} | |", world[1]);
+            missed.push(rule);
+            continue;
+        };
+        println!("| {rule} | {} | {seed} | {} | {why} |", world[1], seed + 1);
+    }
+    assert!(missed.is_empty(), "not found: {missed:?}");
+}
+
+#[test]
+fn nothing_is_found_without_a_planted_fault() {
+    assert_eq!(find("", &["--world", "control"], 200), None);
+    assert_eq!(find("", &["--world", "node"], 10), None);
+}
