@@ -23,6 +23,7 @@ use parking_lot::Mutex;
 use std::io;
 use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::mpsc::{Receiver, channel};
 use std::thread;
 use std::time::Duration;
@@ -90,6 +91,8 @@ pub struct Cluster {
     replica: Arc<Mutex<Replica>>,
     disk: Arc<dyn Disk>,
     label: String,
+    /// The epoch that was last waited for, 0 before the first.
+    waited: AtomicU32,
     /// Nobody else works on the directory while this lives.
     _lock: Box<dyn Tenure>,
 }
@@ -150,7 +153,14 @@ impl Cluster {
         links.start(&local)?;
         start_ticking(Arc::clone(&host))?;
         start_applying(Arc::clone(&host), Arc::clone(&replica))?;
-        Ok(Arc::new(Self { host, replica, disk, label: dir, _lock: lock }))
+        Ok(Arc::new(Self {
+            host,
+            replica,
+            disk,
+            label: dir,
+            waited: AtomicU32::new(0),
+            _lock: lock,
+        }))
     }
 
     /// Waits until this node owns the log.
@@ -165,6 +175,7 @@ impl Cluster {
                 return Err(io::Error::other("the keeper's disk has failed"));
             }
             if let Some(epoch) = status.owner {
+                self.waited.store(epoch.0, Ordering::Release);
                 return Ok(epoch);
             }
         }
@@ -211,6 +222,13 @@ impl Cluster {
             self.host.handle(Event::HandOver);
             self.host.wait_until(HANDOVER, |status| status.owner.is_none());
         }
+    }
+
+    /// True if the epoch that was last waited for has ended, or the disk has failed.
+    #[must_use]
+    pub fn has_lost(&self) -> bool {
+        let (status, waited) = (self.host.status(), self.waited.load(Ordering::Acquire));
+        status.broken || status.owner != Some(Epoch(waited))
     }
 
     /// The epoch that this node owns now.
@@ -372,9 +390,12 @@ fn apply_committed(host: &Host, replica: &Mutex<Replica>) -> io::Result<()> {
     if status.commit > replica.applied() {
         apply(host, &mut replica, status.commit)?;
     }
-    if replica.unmarked() >= MARK_ENTRIES {
-        host.sync_journal()?;
-        replica.mark()?;
+    // After a failure nobody knows what is durable: the next start reads it.
+    if replica.unmarked() >= MARK_ENTRIES && !status.broken {
+        let marked = host.sync_journal().and_then(|()| replica.mark());
+        if let Err(error) = &marked {
+            host.fail(&format!("the keeper's files cannot be made durable: {error}"));
+        }
     }
     Ok(())
 }

@@ -85,7 +85,8 @@ impl QuorumDirectory {
             }
             replica.next_file()
         };
-        let view = View { names, next_file, batch: begin_payload(1), serial: 1, published: 0 };
+        let view =
+            View { names, next_file, batch: begin_payload(epoch, 1), serial: 1, published: 0 };
         let taken = AtomicBool::new(false);
         let view = Mutex::new(view);
         Ok(Self(Arc::new(Shared { host, epoch, replica, view, local, label, taken })))
@@ -133,7 +134,7 @@ impl Shared {
             self.host.wait_committed(self.epoch, earlier)?;
         }
         view.serial += 1;
-        let batch = std::mem::replace(&mut view.batch, begin_payload(view.serial));
+        let batch = std::mem::replace(&mut view.batch, begin_payload(self.epoch, view.serial));
         view.published = self.host.publish(self.epoch, Bytes::from(batch.0))?;
         Ok(())
     }

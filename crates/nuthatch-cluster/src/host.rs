@@ -4,6 +4,7 @@
 //! without it, by the thread that brought the event: a keeper's answer then costs no change of threads. The owner's
 //! own sync is made by a thread of its own, because two others can commit without it.
 
+use crate::journal::SyncGate;
 use crate::keeper_dir::KeeperDir;
 use crate::packet::{BATCH_BYTES, PAYLOADS_MAX, Packet, entries, hash_of, shorten};
 use crate::ring::Ring;
@@ -16,7 +17,7 @@ use nuthatch_quorum::entry::Entry;
 use nuthatch_quorum::message::{Answer, Envelope, Message, Reply};
 use nuthatch_quorum::node::{Event, Node};
 use nuthatch_quorum::owner::Publish;
-use nuthatch_quorum::store::StoreOp;
+use nuthatch_quorum::store::{StoreError, StoreOp};
 use nuthatch_quorum::types::{Epoch, Incarnation, Lsn, Promise, RequestId, SyncId, Time, WallTime};
 use parking_lot::{Condvar, Mutex};
 use std::collections::HashMap;
@@ -101,6 +102,7 @@ pub struct Host {
     core: Mutex<Core>,
     status: Mutex<Status>,
     changed: Condvar,
+    gate: Arc<SyncGate>,
     helpers: Helpers,
 }
 
@@ -125,6 +127,7 @@ impl Host {
     #[must_use]
     pub fn new(node: Node, effects: Vec<Effect>, dir: KeeperDir, helpers: Helpers) -> Arc<Self> {
         let commit = last_commit(&node);
+        let gate = Arc::clone(dir.gate());
         let core = Core {
             node,
             dir,
@@ -139,6 +142,7 @@ impl Host {
             core: Mutex::new(core),
             status: Mutex::new(Status::default()),
             changed: Condvar::new(),
+            gate,
             helpers,
         });
         let syncs = {
@@ -292,7 +296,18 @@ impl Host {
     /// The disk's.
     pub fn sync_journal(&self) -> io::Result<()> {
         let file = self.core.lock().dir.journal_file();
-        file.map_or(Ok(()), |file| file.sync())
+        file.map_or(Ok(()), |file| self.gate.sync(&*file))
+    }
+
+    /// The disk has failed elsewhere than in a step of the cores: nothing is answered any more, as after a
+    /// failed sync of the journal.
+    pub fn fail(&self, what: &str) {
+        self.report(what);
+        let mut core = self.core.lock();
+        core.dir_failed = true;
+        let syncs = self.step(&mut core, Event::StoreFailed(StoreError::Io));
+        drop(core);
+        self.sync_all(syncs);
     }
 
     /// Makes syncs and tells the cores, until none is left.
@@ -305,7 +320,7 @@ impl Host {
     }
 
     fn finish_sync(&self, sync: PendingSync) -> Vec<PendingSync> {
-        let synced = sync.file.map_or(Ok(()), |file| file.sync());
+        let synced = sync.file.map_or(Ok(()), |file| self.gate.sync(&*file));
         if let Err(error) = &synced {
             self.report(&format!("the keeper's journal cannot be made durable: {error}"));
         }
@@ -349,13 +364,21 @@ impl Host {
             payload.expect("what is stored came with its message, was published or fetched")
         });
         for op in ops {
-            match op {
-                StoreOp::Append(entry) => {
-                    let payload = hash_of(entry).and_then(|hash| held.remove(&hash));
-                    ring.push(entry.lsn, payload.unwrap_or_default());
+            if let StoreOp::Append(entry) = op {
+                // Of an entry with a hash there is always its payload: without it, nothing is noted.
+                let payload = match hash_of(entry) {
+                    None => Some(Bytes::new()),
+                    Some(hash) => held.get(&hash).cloned(),
+                };
+                if let Some(payload) = payload {
+                    ring.push(entry.lsn, payload);
                 }
-                StoreOp::Heal(entry) => drop(hash_of(entry).and_then(|hash| held.remove(&hash))),
-                _ => {}
+            }
+        }
+        // Two entries may have the same payload: none goes before all have it.
+        for op in ops {
+            if let StoreOp::Append(entry) | StoreOp::Heal(entry) = op {
+                drop(hash_of(entry).and_then(|hash| held.remove(&hash)));
             }
         }
         if let Err(error) = stored {

@@ -17,6 +17,7 @@ use nuthatch_log::env::{AlignedBuf, DIRECT_ALIGN, Disk, DiskFile, again, read_ex
 use nuthatch_quorum::entry::Entry;
 use nuthatch_quorum::store::Slot;
 use nuthatch_quorum::types::Lsn;
+use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::io;
 use std::sync::Arc;
@@ -64,9 +65,31 @@ struct Open {
     allocated: u64,
 }
 
+/// Makes files of a journal durable, one at a time. The system tells of a failure only once: whoever comes
+/// after it, with whichever file, is told here.
+#[derive(Default)]
+pub struct SyncGate(Mutex<bool>);
+
+impl SyncGate {
+    /// Makes a file durable, if no sync has failed before.
+    ///
+    /// # Errors
+    /// The disk's, or that an earlier sync had one.
+    pub fn sync(&self, file: &dyn DiskFile) -> io::Result<()> {
+        let mut failed = self.0.lock();
+        if *failed {
+            return Err(io::Error::other("an earlier sync of the journal has failed"));
+        }
+        let synced = file.sync();
+        *failed = synced.is_err();
+        synced
+    }
+}
+
 /// A journal that is open.
 pub struct Journal {
     disk: Arc<dyn Disk>,
+    gate: Arc<SyncGate>,
     files: BTreeMap<u32, Arc<dyn DiskFile>>,
     /// Of the entries from 1 on; none where an entry is damaged.
     places: Vec<Option<Place>>,
@@ -137,6 +160,14 @@ impl Journal {
     /// # Errors
     /// The disk's.
     pub fn open(disk: Arc<dyn Disk>) -> io::Result<(Self, Vec<Slot>)> {
+        Self::open_behind(disk, Arc::default())
+    }
+
+    /// As [`Journal::open`], behind a gate that an earlier journal of this directory had.
+    ///
+    /// # Errors
+    /// The disk's.
+    pub fn open_behind(disk: Arc<dyn Disk>, gate: Arc<SyncGate>) -> io::Result<(Self, Vec<Slot>)> {
         disk.create_dir(OPS_DIR)?;
         let mut journal = Self {
             files: BTreeMap::new(),
@@ -144,6 +175,7 @@ impl Journal {
             open: None,
             zeros: AlignedBuf::zeroed(ZERO_AHEAD),
             torn: false,
+            gate,
             disk,
         };
         let mut slots = Vec::new();
@@ -314,7 +346,7 @@ impl Journal {
     /// # Errors
     /// The disk's.
     pub fn sync(&self) -> io::Result<()> {
-        self.open.as_ref().map_or(Ok(()), |open| open.file.sync())
+        self.open.as_ref().map_or(Ok(()), |open| self.gate.sync(&*open.file))
     }
 
     /// The file whose sync makes everything written so far durable: files before it were synced when they
@@ -322,6 +354,12 @@ impl Journal {
     #[must_use]
     pub fn written_file(&self) -> Option<Arc<dyn DiskFile>> {
         self.open.as_ref().map(|open| Arc::clone(&open.file))
+    }
+
+    /// What all syncs of the journal go through.
+    #[must_use]
+    pub fn gate(&self) -> &Arc<SyncGate> {
+        &self.gate
     }
 
     fn write(&mut self, record: Record, payload: &[u8]) -> io::Result<Place> {
@@ -356,13 +394,13 @@ impl Journal {
             None => 0,
             Some(open) => {
                 open.file.set_len(open.at)?;
-                open.file.sync()?;
+                self.gate.sync(&*open.file)?;
                 open.number + 1
             }
         };
         let file = self.disk.create(&path(number))?;
         file.allocate(0, FILE_BYTES)?;
-        file.sync()?;
+        self.gate.sync(&*file)?;
         self.disk.sync_dir(OPS_DIR)?;
         self.files.insert(number, Arc::clone(&file));
         self.open = Some(Open { number, file, at: 0, zeroed: 0, allocated: FILE_BYTES });

@@ -3,7 +3,7 @@
 //! `identity` and `promise` (two slots) are durable before the next thing is done; entries and what is cut
 //! off them go into the journal. Everything that is taken away is first kept in `torn/`.
 
-use crate::journal::{Journal, OPS_DIR};
+use crate::journal::{Journal, OPS_DIR, SyncGate};
 use crate::replica::{FILES_DIR, STATE};
 use crate::small_files::{self, CUT, IDENTITY, PROMISE};
 use bytes::Bytes;
@@ -92,6 +92,12 @@ impl KeeperDir {
         self.journal.written_file()
     }
 
+    /// What all syncs of the journal go through.
+    #[must_use]
+    pub fn gate(&self) -> &Arc<SyncGate> {
+        self.journal.gate()
+    }
+
     /// A name in `torn/` that is not taken.
     fn torn_name(&self, what: &str) -> io::Result<String> {
         let taken = self.disk.list(TORN_DIR)?;
@@ -126,7 +132,8 @@ impl KeeperDir {
         for dir in [TORN_DIR, OPS_DIR, FILES_DIR, ""] {
             self.disk.sync_dir(dir)?;
         }
-        self.journal = Journal::open(Arc::clone(&self.disk))?.0;
+        let gate = Arc::clone(self.journal.gate());
+        self.journal = Journal::open_behind(Arc::clone(&self.disk), gate)?.0;
         Ok(())
     }
 }

@@ -6,6 +6,7 @@
 //! may be behind the journal after a power cut and is brought forward by doing it again.
 
 use crate::coding::{Malformed, Reader, Writer, malformed};
+use nuthatch_quorum::types::Epoch;
 
 /// Number of a file in a replicated directory.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -108,17 +109,18 @@ impl Operation<'_> {
     }
 }
 
-/// A payload without operations. It begins with a number that the same owner gives no other one, so that
-/// two that do the same are told apart by their hashes.
+/// A payload without operations. It begins with the epoch and a number that its owner gives no other
+/// one, so that two that do the same are told apart by their hashes.
 #[must_use]
-pub fn begin_payload(serial: u64) -> Writer {
+pub fn begin_payload(epoch: Epoch, serial: u64) -> Writer {
     let mut to = Writer::default();
+    to.u32(epoch.0);
     to.u64(serial);
     to
 }
 
 /// Bytes of a payload without operations.
-pub const EMPTY_PAYLOAD: usize = 8;
+pub const EMPTY_PAYLOAD: usize = 12;
 
 /// The operations of a payload, in their order; none of an entry without one.
 ///
@@ -128,6 +130,7 @@ pub fn operations(payload: &[u8]) -> Result<Vec<Operation<'_>>, Malformed> {
     let mut from = Reader(payload);
     let mut all = Vec::new();
     if !payload.is_empty() {
+        from.u32()?;
         from.u64()?;
     }
     while !from.0.is_empty() {

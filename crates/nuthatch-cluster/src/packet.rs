@@ -116,6 +116,7 @@ pub fn decode(header: Header, message: &[u8], payloads: Bytes) -> Result<Packet,
     let lengths = from.all(Reader::u32)?;
     from.end()?;
     let payloads = split(payloads, &lengths)?;
+    check_places(&envelope.message)?;
     check_payloads(&envelope.message, &payloads)?;
     Ok(Packet { envelope, payloads })
 }
@@ -126,6 +127,24 @@ fn split(mut all: Bytes, lengths: &[u32]) -> Result<Vec<Bytes>, Malformed> {
         return Err(malformed("payloads are not as long as they are said to be"));
     }
     Ok(lengths.iter().map(|len| all.split_to(*len as usize)).collect())
+}
+
+/// Entries stand at the places that the message says, one behind the other.
+fn check_places(message: &Message) -> Result<(), Malformed> {
+    let at = |from: Option<u64>, place: usize| from?.checked_add(place as u64);
+    let dense = match message {
+        Message::Bring { after, entries, .. } | Message::Append { after, entries, .. } => {
+            let first = after.0.checked_add(1);
+            entries.iter().enumerate().all(|(place, entry)| at(first, place) == Some(entry.lsn.0))
+        }
+        Message::Fetched { from, entries, .. } => {
+            let places = entries.iter().enumerate();
+            let mut filled = places.filter_map(|(place, entry)| Some((place, entry.as_ref()?)));
+            filled.all(|(place, entry)| at(Some(from.0), place) == Some(entry.lsn.0))
+        }
+        _ => true,
+    };
+    if dense { Ok(()) } else { Err(malformed("an entry that is not at its place")) }
 }
 
 /// Each entry with content has one payload, and that is what the entry says.

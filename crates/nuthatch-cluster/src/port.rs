@@ -39,18 +39,26 @@ pub fn serve(listener: TcpListener, host: Arc<Host>, local: Arc<dyn Local>) -> i
                 open.fetch_sub(1, Ordering::AcqRel);
                 continue;
             }
-            let (host, local, count) = (Arc::clone(&host), Arc::clone(&local), Arc::clone(&open));
+            let counted = Counted(Arc::clone(&open));
+            let (host, local) = (Arc::clone(&host), Arc::clone(&local));
             let thread = thread::Builder::new().name("node-in".to_owned());
-            let begun = thread.spawn(move || {
+            // Without a thread the connection ends with what was to go into it.
+            drop(thread.spawn(move || {
+                let _counted = counted;
                 converse(stream, &host, &*local);
-                count.fetch_sub(1, Ordering::AcqRel);
-            });
-            if begun.is_err() {
-                open.fetch_sub(1, Ordering::AcqRel);
-            }
+            }));
         }
     };
     thread::Builder::new().name("node-port".to_owned()).spawn(accept).map(drop)
+}
+
+/// A connection that counts until it is over, however that comes.
+struct Counted(Arc<AtomicUsize>);
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::AcqRel);
+    }
 }
 
 fn converse(mut stream: TcpStream, host: &Host, local: &dyn Local) {
@@ -80,7 +88,7 @@ fn greet(stream: &mut TcpStream, local: &dyn Local, from: SocketAddr) -> Option<
             break;
         }
     }
-    if done < HELLO_BYTES {
+    if done < HELLO_BYTES || !Hello::may_begin(&bytes) {
         // Somebody else: it is told what this port is for.
         let _ = stream.write_all(WRONG_PORT);
         return None;

@@ -77,7 +77,10 @@ fn with_entries() -> impl Strategy<Value = (Message, Vec<Bytes>)> {
     (any::<(u32, u64, u64, u64, u32)>(), entries(), 0..3).prop_map(
         |((epoch, after, prev, commit, boots), all, kind)| {
             let payloads = all.iter().filter_map(|(_, payload)| payload.clone()).collect();
-            let entries: Vec<Entry> = all.into_iter().map(|(entry, _)| entry).collect();
+            let after = after >> 1;
+            let first = if kind == 1 { after } else { after + 1 };
+            let placed = |(lsn, (entry, _))| Entry { lsn: Lsn(lsn), ..entry };
+            let entries: Vec<Entry> = (first..).zip(all).map(placed).collect();
             let (epoch, after, prev) = (Epoch(epoch), Lsn(after), Sum(prev));
             let message = match kind {
                 0 => Message::Bring { epoch, after, prev, entries, end: Lsn(commit) },

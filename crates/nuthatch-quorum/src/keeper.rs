@@ -446,6 +446,10 @@ impl Keeper {
         out: &mut Out,
     ) -> Result<(), Refusal> {
         for entry in entries {
+            // Never behind a gap, whatever a peer sends.
+            if entry.lsn < Lsn(1) || entry.lsn > self.log.last().next() {
+                return Err(Refusal::Chain { after: self.log.last() });
+            }
             let after = entry.lsn.before();
             if !entry.is_intact() {
                 return Err(Refusal::Chain { after });

@@ -188,10 +188,14 @@ fn serve(
             if server.options().log.file.is_some() {
                 eprintln!("{program}: {error}");
             }
+            // What fails for another reason would fail again.
+            let anew = server.cluster.get().is_some_and(|cluster| match error {
+                RunError::Replaced(_) => true,
+                RunError::JetStream(_) | RunError::Cluster(_) => cluster.has_lost(),
+                _ => false,
+            });
             match error {
-                RunError::Replaced(_) | RunError::JetStream(_) | RunError::Cluster(_)
-                    if server.cluster.get().is_some() =>
-                {
+                _ if anew => {
                     server.log.info(format_args!("Starting again as a keeper of the quorum log"));
                     let error = cluster::restart();
                     eprintln!("{program}: starting again: {error}");

@@ -1,9 +1,10 @@
 use super::*;
 use crate::operation::begin_payload;
 use nuthatch_log::env::{Entropy as _, MemDisk, SeededEntropy};
+use nuthatch_quorum::types::Epoch;
 
 fn payload(serial: u64, operations: &[Operation<'_>]) -> Vec<u8> {
-    let mut to = begin_payload(serial);
+    let mut to = begin_payload(Epoch(7), serial);
     for operation in operations {
         operation.encode(&mut to);
     }

@@ -29,7 +29,7 @@ impl ClusterFlags {
     pub(super) fn finish(self) -> Result<Option<ClusterSettings>, OptionsError> {
         let Self { listen, routes, catalog, name } = self;
         if catalog.is_empty() {
-            let given = [("routes", &routes), ("cluster_listen", &listen)];
+            let given = [("routes", &routes), ("cluster_listen", &listen), ("node_name", &name)];
             return match given.into_iter().find(|(_, text)| !text.is_empty()) {
                 None => Ok(None),
                 Some((name, _)) => {
@@ -50,6 +50,10 @@ impl ClusterFlags {
 
 /// `host:port` with a numeric host; a scheme before it, as nats-server's routes have, is left out.
 fn address(flag: &str, text: &str) -> Result<SocketAddr, FlagError> {
+    if text.trim().to_ascii_lowercase().starts_with("tls://") {
+        let reason = "the port for nodes speaks no TLS yet";
+        return Err(FlagError::Refused { name: flag.to_owned(), reason });
+    }
     let plain = text.rsplit_once("://").map_or(text, |(_, address)| address).trim();
     plain.parse().map_err(|_| FlagError::BadValue {
         name: flag.to_owned(),
