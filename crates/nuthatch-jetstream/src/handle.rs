@@ -229,7 +229,12 @@ impl JetStreamHandle {
         // happens once for each connection and move.
         let mut taken = false;
         for (log, part) in parts {
-            let Some(handle) = self.engines.handle(log) else { continue };
+            let Some(handle) = self.engines.handle(log) else {
+                if taken {
+                    continue;
+                }
+                return Err(SendError::Closed(Event::Batch(batch)));
+            };
             let event = Event::Batch(part);
             let weight = weight(&event);
             let sent = if taken {

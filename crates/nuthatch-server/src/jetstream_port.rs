@@ -363,6 +363,11 @@ impl JetStreamPort for NoJetStream {
         0
     }
 
+    /// There are no streams, so none changes.
+    fn changes_since(&self, _: u64, _: AccountId, _: &mut Vec<Box<[u8]>>) -> bool {
+        true
+    }
+
     fn route(&self, _account: AccountId, _subject: &[u8]) -> Option<StreamRoute> {
         None
     }

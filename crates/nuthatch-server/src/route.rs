@@ -289,7 +289,8 @@ impl AccountRoutes {
     fn add_region(&mut self, pattern: &[u8], stream: Option<StreamRoute>) {
         let is_uniform = self.account.is_uniform(pattern);
         let next = self.next_place();
-        let Some(at) = self.regions.add(pattern, is_uniform, next) else { return };
+        let at = self.regions.add(pattern, is_uniform, next, &mut self.free);
+        let Some(at) = at else { return };
         self.put(at, Route { stream, ..Route::default() });
     }
 }

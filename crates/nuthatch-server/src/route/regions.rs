@@ -100,8 +100,15 @@ impl Regions {
     }
 
     /// Remembers a pattern, whose subjects all take one way if `is_uniform`. Returns the place that
-    /// its route gets: one that is free now, or else `next`; `None` if it needs none.
-    pub(super) fn add(&mut self, pattern: &[u8], is_uniform: bool, next: usize) -> Option<usize> {
+    /// its route gets: that of the pattern which gives way, or else `next`; `None` if it needs none,
+    /// and what gave way leaves its place to `free`.
+    pub(super) fn add(
+        &mut self,
+        pattern: &[u8],
+        is_uniform: bool,
+        next: usize,
+        free: &mut Vec<usize>,
+    ) -> Option<usize> {
         let (prefix, is_tail) = split(pattern)?;
         let fresh = Region { prefix: prefix.into(), is_tail, place: is_uniform.then_some(next) };
         if self.list.len() < REGIONS_MAX {
@@ -110,9 +117,11 @@ impl Regions {
         }
         let region = &mut self.list[self.oldest];
         self.oldest = (self.oldest + 1) % REGIONS_MAX;
-        let free = std::mem::replace(region, fresh).place;
+        let left = std::mem::replace(region, fresh).place;
         if is_uniform {
-            region.place = free.or(Some(next));
+            region.place = left.or(Some(next));
+        } else {
+            free.extend(left);
         }
         region.place
     }

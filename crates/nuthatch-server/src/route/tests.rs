@@ -270,12 +270,47 @@ fn what_routes_hold_is_bounded_by_subscriptions_and_by_bytes_of_subjects() {
 }
 
 /// Lookups that had to be made, of subjects `s.0` to `s.199`.
-fn misses(account: &Arc<Account>, owner: &Owner, routes: &mut RouteCache) -> u64 {
+fn misses(account: &Arc<Account>, owner: &dyn JetStreamPort, routes: &mut RouteCache) -> u64 {
     let before = account.interest.stats().matches;
     for number in 0..200 {
         routes.lookup(account, owner, format!("s.{number}").as_bytes());
     }
     account.interest.stats().matches - before
+}
+
+#[test]
+fn without_streams_a_change_costs_the_routes_that_it_concerns() {
+    let (account, conn) = server();
+    let mut routes = RouteCache::default();
+    let mut misses = || misses(&account, &NoJetStream, &mut routes);
+    assert_eq!((misses(), misses()), (200, 0));
+    let sub = subscribe(&account, &conn, "s.5");
+    assert_eq!(misses(), 1);
+    assert!(account.interest.remove(&sub));
+    assert_eq!(misses(), 1);
+}
+
+/// A publisher that goes from one stream to the next, every second one with a listener.
+#[test]
+fn patterns_that_give_way_leave_their_places_to_others() {
+    let (account, conn) = server();
+    let owner = Owner::default();
+    let patterns: Vec<String> = (0..40).map(|n| format!("s{n}.>")).collect();
+    let own = patterns.iter().map(|pattern| &*pattern.clone().leak());
+    let own: Vec<_> = (1..).zip(own).collect();
+    owner.own(&own);
+    for listened in patterns.iter().skip(1).step_by(2) {
+        subscribe(&account, &conn, &listened.replace('>', "one"));
+    }
+    let mut routes = RouteCache::default();
+    let mut places = || {
+        for n in 0..40 {
+            routes.lookup(&account, &owner, format!("s{n}.two").as_bytes());
+        }
+        routes.accounts[0].routes.len()
+    };
+    let before = places();
+    assert_eq!((0..20).map(|_| places()).max(), Some(before));
 }
 
 #[test]

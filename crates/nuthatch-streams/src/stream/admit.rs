@@ -351,8 +351,9 @@ impl Stream {
         Ok(())
     }
 
-    /// Adds a message that is in the log, and lets go what it pushes out.
-    #[inline]
+    /// Adds a message that is in the log, and lets go what it pushes out. Inlined always: each
+    /// publish does it.
+    #[inline(always)]
     pub(super) fn add(&mut self, subject: &[u8], entry: Entry, effects: &Effects<'_>, when: When) {
         let id = entry.subject;
         let previous = match self.limits.per_subject {

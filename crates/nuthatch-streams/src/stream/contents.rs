@@ -128,8 +128,8 @@ impl Contents {
         self.subjects.oldest(subject, &self.messages)
     }
 
-    /// Adds a message with the next sequence, which it returns.
-    #[inline]
+    /// Adds a message with the next sequence, which it returns. Inlined always, as what calls it.
+    #[inline(always)]
     pub(super) fn push(&mut self, entry: Entry) -> u64 {
         let seq = self.messages.push(entry);
         self.subjects.added(entry.subject, seq);
