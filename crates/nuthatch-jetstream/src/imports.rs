@@ -7,7 +7,7 @@
 //! stream that is restored from a backup does ([`crate::restore`]).
 
 use crate::envelope::{self, ResponseType, Success};
-use crate::pending_changes::PendingChange;
+use crate::pending_changes::{claim, claim_of_name};
 use crate::registry::Entry;
 use crate::request::{parse, parse_optional};
 use crate::restore::checked_consumers;
@@ -16,6 +16,7 @@ use nuthatch_protocol::import::{self, Imported};
 use nuthatch_protocol::js::{ConsumerSnapshot, StreamConfig, StreamState, Time};
 use nuthatch_protocol::jserror::JsError;
 use nuthatch_server::jetstream_port::StreamRoute;
+use nuthatch_streams::control::import::{BatchId, Effect, Event, Intake};
 use nuthatch_streams::op::{PurgeRequest, RangeRequest, Replica};
 use nuthatch_streams::stream::importing_config;
 use nuthatch_streams::{AccountId, Op, OpOutcome};
@@ -23,6 +24,7 @@ use parking_lot::Mutex;
 use rustc_hash::FxHashMap;
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
+use tokio::sync::oneshot;
 
 /// Imports under way at once, over all accounts.
 pub const IMPORTS_MAX: usize = 4096;
@@ -30,11 +32,55 @@ pub const IMPORTS_MAX: usize = 4096;
 pub const IMPORTS_OF_ACCOUNT_MAX: usize = 1024;
 
 /// An import that is under way.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone)]
 struct Import {
     at: StreamRoute,
     /// Up to here the importer has compared both sides.
     verified: u64,
+    batches: Arc<Mutex<Batches>>,
+}
+
+/// The batches of one import: [`nuthatch_streams::control::import::Intake`] decides about them.
+#[derive(Default)]
+struct Batches {
+    machine: Intake,
+    /// The number of the next one.
+    next: u64,
+    waiting: FxHashMap<u64, oneshot::Sender<Result<(), JsError>>>,
+}
+
+/// Messages that are to be stored in one go, and up to where the origin has nothing else.
+type Store = (Vec<Replica>, u64);
+
+impl Batches {
+    /// Takes a batch, which gets its answer later.
+    fn take(
+        &mut self,
+        copies: Vec<Replica>,
+        gap_to: u64,
+    ) -> (oneshot::Receiver<Result<(), JsError>>, Option<Store>) {
+        let (sender, answer) = oneshot::channel();
+        let batch = BatchId(self.next);
+        self.waiting.insert(self.next, sender);
+        self.next += 1;
+        (answer, self.step(Event::Batch { batch, copies, gap_to }))
+    }
+
+    /// Tells the machine what happened, and those who wait what follows. Returns what is to be stored.
+    fn step(&mut self, event: Event) -> Option<Store> {
+        let mut store = None;
+        for effect in self.machine.step(event) {
+            match effect {
+                Effect::Store { copies, gap_to } => store = Some((copies, gap_to)),
+                Effect::Answer(BatchId(number), answer) => {
+                    let waiting = self.waiting.remove(&number).expect("a batch is answered once");
+                    // The requester may have gone; then its answer is dropped.
+                    let _ = waiting.send(answer);
+                }
+            }
+        }
+        store
+    }
 }
 
 /// The imports that are under way, by account and name.
@@ -119,12 +165,12 @@ impl JetStream {
 
     fn import(&self, account: AccountId, name: &str) -> Result<Import, JsError> {
         let imports = self.imports.0.lock();
-        imports.get(&(account, name.to_owned())).copied().ok_or(JsError::STREAM_NOT_FOUND)
+        imports.get(&(account, name.to_owned())).cloned().ok_or(JsError::STREAM_NOT_FOUND)
     }
 
     /// A stream that a start has found half imported.
     pub(super) fn adopt_import(&self, account: AccountId, name: &str, at: StreamRoute) {
-        let import = Import { at, verified: 0 };
+        let import = Import { at, verified: 0, batches: Arc::default() };
         self.imports.0.lock().insert((account, name.to_owned()), import);
     }
 
@@ -151,14 +197,16 @@ impl JetStream {
         request: ImportRequest,
     ) -> Result<(), JsError> {
         let changing = self.lock_for(account, name).await?;
-        if self.import(account, name).is_ok() {
+        if let Ok(import) = self.import(account, name) {
+            let store = import.batches.lock().step(Event::Asked);
+            assert!(store.is_none(), "a question stores nothing");
             return Ok(());
         }
         let config = self.imported_config(account, name, request.config).await?;
         self.imports.check_room(account)?;
         let engine = self.engine_for(&config)?;
         let importing = Box::new(importing_config(&config));
-        let pending = PendingChange::new(account, engine, config);
+        let pending = claim(engine, config);
         let (id, work) =
             self.begin_new(engine, |id| Op::CreateStream { id, account, config: importing });
         let (outcome, _changing) = self.settle(changing, pending, work).await;
@@ -196,7 +244,7 @@ impl JetStream {
     ) -> Result<(), JsError> {
         let changing = self.lock_for(account, name).await?;
         let at = self.import(account, name)?.at;
-        let pending = PendingChange::of_name(account, at.log, name);
+        let pending = claim_of_name(at.log, name);
         self.settle(changing, pending, self.reconcile(at, request)).await.0
     }
 
@@ -221,7 +269,7 @@ impl JetStream {
         // Not while it is being finished: a stream that others use already would go.
         let changing = self.lock_for(account, name).await?;
         let StreamRoute { log: engine, stream: id } = self.import(account, name)?.at;
-        let pending = PendingChange::of_name(account, engine, name);
+        let pending = claim_of_name(engine, name);
         let work = self.run(engine, Op::DeleteStream { id });
         let (outcome, _changing) = self.settle(changing, pending, work).await;
         outcome?;
@@ -245,7 +293,7 @@ impl JetStream {
         }
         let limits = self.consumer_limits(account);
         let consumers = checked_consumers(request.consumers, &config, &limits)?;
-        let pending = PendingChange::new(account, engine, config.clone());
+        let pending = claim(engine, config.clone());
         let config = Box::new(config);
         let work = self.run(engine, Op::FinishRestore { id, config, consumers });
         let (outcome, _changing) = self.settle(changing, pending, work).await;
@@ -262,17 +310,36 @@ impl JetStream {
 
     /// `STREAM.IMPORT.S.MSGS`: stores a batch.
     pub(super) async fn import_messages(
-        &self,
+        self: &Arc<Self>,
         account: AccountId,
         name: &str,
         body: &[u8],
     ) -> Answer {
-        let StreamRoute { log: engine, stream: id } = self.import(account, name)?.at;
+        let Import { at, batches, .. } = self.import(account, name)?;
         let (messages, gap_to) =
             import::read(body).map_err(|why| JsError::STREAM_RESTORE.with_err(why))?;
         let copies = messages.into_iter().map(replica).collect();
-        self.run(engine, Op::Mirror { id, copies, gap_to }).await?;
+        // Not behind anything that waits: batches are taken in the order in which they came.
+        let (answer, store) = batches.lock().take(copies, gap_to);
+        if let Some(store) = store {
+            tokio::spawn(self.clone().store_batches(at, batches, store));
+        }
+        answer.await.expect("every batch is answered")?;
         Ok(envelope::ok(ResponseType("stream_import_messages"), &Success::YES))
+    }
+
+    /// Stores batches of an import until none waits.
+    async fn store_batches(
+        self: Arc<Self>,
+        StreamRoute { log: engine, stream: id }: StreamRoute,
+        batches: Arc<Mutex<Batches>>,
+        first: Store,
+    ) {
+        let mut store = Some(first);
+        while let Some((copies, gap_to)) = store {
+            let outcome = self.run(engine, Op::Mirror { id, copies, gap_to }).await;
+            store = batches.lock().step(Event::Stored(outcome));
+        }
     }
 
     /// `STREAM.IMPORT.S.READ`: what was stored, as a batch.

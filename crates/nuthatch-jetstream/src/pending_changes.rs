@@ -1,10 +1,8 @@
-//! Changes of streams that take long, in a log whose bucket does not answer for example: changes of
-//! other streams do not wait for them.
+//! Changes of streams: who may change an account's streams, and which names are claimed by changes that
+//! take long, in a log whose bucket does not answer for example.
 //!
-//! Whoever changes streams of an account holds that account's lock of changes until the log has
-//! answered. After [`CHANGE_TIMEOUT`] the lock is let go and the change becomes *pending*: until it
-//! ends, the stream's name and subjects are taken, what it reserves counts, and nobody else changes
-//! that stream.
+//! [`nuthatch_streams::control::changes`] decides about that. Here tasks wait for what it grants them:
+//! changes of other streams do not wait for a log that does not answer.
 
 use crate::registry::Registry;
 use crate::service::{JetStream, described};
@@ -13,62 +11,76 @@ use nuthatch_protocol::js::{StorageType, StreamConfig};
 use nuthatch_protocol::jserror::JsError;
 use nuthatch_protocol::subject::tree::SubjectTree;
 use nuthatch_server::jetstream_port::LogId;
-use nuthatch_server::shares::Turn;
 use nuthatch_streams::AccountId;
+pub(super) use nuthatch_streams::control::changes::CHANGE_TIMEOUT;
+use nuthatch_streams::control::changes::{ChangeId, Changes, Claim, Effect, Event};
 use parking_lot::Mutex;
 use rustc_hash::FxHashMap;
 use std::sync::Arc;
-use std::time::Duration;
-use tokio::time::timeout;
+use std::time::Instant;
+use tokio::sync::oneshot;
+use tokio::time::timeout_at;
 
-/// How long others wait for a log to change a stream. Those behind a log that has let others wait
-/// before do not wait at all.
-pub(super) const CHANGE_TIMEOUT: Duration = Duration::from_secs(2);
-
-/// The right to change the streams of an account.
-pub(super) type Changing = Turn;
-
-/// A change of a stream that waits for its log.
-#[derive(Clone)]
-pub(super) struct PendingChange {
-    account: AccountId,
-    /// The log that the change waits for.
-    engine: LogId,
-    /// The stream's configuration after the change, or until it is deleted.
-    config: Arc<StreamConfig>,
-    /// Its subjects, once others may ask for them.
-    subjects: Arc<SubjectTree<()>>,
+/// What a change of a stream with this configuration claims.
+pub(super) fn claim(engine: LogId, config: impl Into<Arc<StreamConfig>>) -> Claim {
+    Claim::new(engine.0, config)
 }
 
-impl PendingChange {
-    pub(super) fn new(
-        account: AccountId,
-        engine: LogId,
-        config: impl Into<Arc<StreamConfig>>,
-    ) -> Self {
-        Self { account, engine, config: config.into(), subjects: Arc::default() }
-    }
-
-    /// A pending change of a name and nothing else.
-    pub(super) fn of_name(account: AccountId, engine: LogId, name: &str) -> Self {
-        let config = StreamConfig { name: name.to_owned(), ..StreamConfig::default() };
-        Self::new(account, engine, config)
-    }
+/// What a change claims that concerns a name and nothing else.
+pub(super) fn claim_of_name(engine: LogId, name: &str) -> Claim {
+    Claim::of_name(engine.0, name)
 }
 
-/// Pending changes by account and name of the stream; their callers hold no lock. At most as many
-/// as API requests.
+/// What a change is told that waits for the right: it has it, or this log keeps it.
+type Told = Result<(), LogId>;
+
+/// The changes that are under way; their callers hold no lock.
+pub(super) struct PendingChanges {
+    /// What the machine's time is counted from.
+    origin: Instant,
+    inner: Mutex<Inner>,
+}
+
 #[derive(Default)]
-pub(super) struct PendingChanges(Mutex<FxHashMap<(AccountId, String), PendingChange>>);
+struct Inner {
+    machine: Changes,
+    /// The number of the next change.
+    next: u64,
+    waiting: FxHashMap<ChangeId, oneshot::Sender<Told>>,
+}
+
+impl Default for PendingChanges {
+    fn default() -> Self {
+        Self { origin: Instant::now(), inner: Mutex::default() }
+    }
+}
 
 impl PendingChanges {
-    /// The log that a change of this stream waits for.
-    fn engine_of(&self, account: AccountId, name: &str) -> Option<LogId> {
-        self.0.lock().get(&(account, name.to_owned())).map(|pending| pending.engine)
+    /// Tells the machine what happened, and tasks what follows. Returns when a change that has begun
+    /// is late.
+    fn step(&self, inner: &mut Inner, id: ChangeId, event: Event) -> Option<Instant> {
+        let mut late_at = None;
+        for effect in inner.machine.step(id, event, self.origin.elapsed()) {
+            let (other, told) = match effect {
+                Effect::Wait(_, until) => {
+                    late_at = Some(self.origin + until);
+                    continue;
+                }
+                Effect::Grant(other) => (other, Ok(())),
+                Effect::Refuse(other, log) => (other, Err(LogId(log))),
+            };
+            if let Some(waiting) = inner.waiting.remove(&other) {
+                // Who does not wait any more ends its change, and the right goes on.
+                let _ = waiting.send(told);
+            }
+        }
+        late_at
     }
 
-    fn is_slow(&self, engine: LogId) -> bool {
-        self.0.lock().values().any(|pending| pending.engine == engine)
+    /// The log that a change of this stream waits for.
+    #[cfg(test)]
+    fn engine_of(&self, account: AccountId, name: &str) -> Option<LogId> {
+        self.inner.lock().machine.claimed(account, name).map(LogId)
     }
 
     /// The subjects of other streams' pending changes.
@@ -77,10 +89,9 @@ impl PendingChanges {
         account: AccountId,
         name: &str,
     ) -> Vec<Arc<SubjectTree<()>>> {
-        let pending_changes = self.0.lock();
-        let others = pending_changes.values().filter(|pending| pending.account == account);
-        let others = others.filter(|pending| pending.config.name != name);
-        others.map(|pending| pending.subjects.clone()).collect()
+        let inner = self.inner.lock();
+        let others = inner.machine.claims_beside(account, name);
+        others.map(|claim| claim.subjects.clone()).collect()
     }
 
     /// Streams that the registry does not have (yet).
@@ -102,27 +113,48 @@ impl PendingChanges {
     }
 
     fn beside(&self, account: AccountId, registry: &Registry) -> Vec<Arc<StreamConfig>> {
-        let pending_changes = self.0.lock();
-        let own = pending_changes.values().filter(|pending| pending.account == account);
-        let new = own.filter(|pending| registry.get(account, &pending.config.name).is_none());
-        new.map(|pending| pending.config.clone()).collect()
+        let inner = self.inner.lock();
+        let own = inner.machine.claims(account);
+        let new = own.filter(|claim| registry.get(account, &claim.config.name).is_none());
+        new.map(|claim| claim.config.clone()).collect()
     }
 }
 
-/// A pending change, until it is dropped.
-struct PendingChangeGuard<'a>(&'a PendingChanges, (AccountId, String));
+/// The right to change the streams of an account, for one of them; let go when it is dropped.
+pub(super) struct Changing {
+    changes: Arc<PendingChanges>,
+    id: ChangeId,
+}
 
-impl<'a> PendingChangeGuard<'a> {
-    fn new(pending_changes: &'a PendingChanges, pending: PendingChange) -> Self {
-        let key = (pending.account, pending.config.name.clone());
-        pending_changes.0.lock().insert(key.clone(), pending);
-        Self(pending_changes, key)
+impl Changing {
+    fn new(changes: &Arc<PendingChanges>) -> Self {
+        let mut inner = changes.inner.lock();
+        inner.next += 1;
+        Self { changes: changes.clone(), id: ChangeId(inner.next) }
+    }
+
+    /// Tells the machine what happened to this change, and waits until it has the right.
+    async fn until_granted(&self, event: Event) -> Told {
+        let granted = {
+            let mut inner = self.changes.inner.lock();
+            let (sender, granted) = oneshot::channel();
+            inner.waiting.insert(self.id, sender);
+            self.changes.step(&mut inner, self.id, event);
+            granted
+        };
+        granted.await.expect("who waits is told")
+    }
+
+    fn step(&self, event: Event) -> Option<Instant> {
+        self.changes.step(&mut self.changes.inner.lock(), self.id, event)
     }
 }
 
-impl Drop for PendingChangeGuard<'_> {
+impl Drop for Changing {
     fn drop(&mut self) {
-        self.0.0.lock().remove(&self.1);
+        let mut inner = self.changes.inner.lock();
+        inner.waiting.remove(&self.id);
+        self.changes.step(&mut inner, self.id, Event::Ended);
     }
 }
 
@@ -136,10 +168,11 @@ impl JetStream {
         account: AccountId,
         name: &str,
     ) -> Result<Changing, JsError> {
-        let changing = self.changing.turn(account).await;
-        match self.pending_changes.engine_of(account, name) {
-            Some(engine) => Err(self.not_answering(engine, "another change of this stream")),
-            None => Ok(changing),
+        let changing = Changing::new(&self.pending_changes);
+        let wanted = Event::Wanted { account, name: name.to_owned() };
+        match changing.until_granted(wanted).await {
+            Ok(()) => Ok(changing),
+            Err(engine) => Err(self.not_answering(engine, "another change of this stream")),
         }
     }
 
@@ -150,30 +183,28 @@ impl JetStream {
         described(JsError::CLUSTER_NOT_AVAIL, text)
     }
 
-    /// Waits for `work`, which changes the pending change's stream and has reached the log when it
-    /// is polled for the first time. Returns its outcome, and the right to change the registry,
-    /// which others have had meanwhile if it took long.
+    /// Waits for `work`, which changes the claimed stream and has reached the log when it is polled
+    /// for the first time. Returns its outcome, and the right to change the registry, which others
+    /// have had meanwhile if it took long.
     pub(super) async fn settle<T>(
         &self,
         changing: Changing,
-        mut pending: PendingChange,
+        claim: Claim,
         work: impl Future<Output = T>,
     ) -> (T, Changing) {
-        let account = pending.account;
+        let config = claim.config.clone();
         let mut work = Box::pin(work);
-        let slow = self.pending_changes.is_slow(pending.engine);
-        let wait = if slow { Duration::ZERO } else { CHANGE_TIMEOUT };
-        if let Ok(outcome) = timeout(wait, &mut work).await {
+        let late_at =
+            changing.step(Event::Begun(claim)).expect("a change that has begun can be late");
+        if let Ok(outcome) = timeout_at(late_at.into(), &mut work).await {
+            changing.step(Event::Answered);
             return (outcome, changing);
         }
-        pending.subjects = Arc::new(tree_of(&pending.config.subjects).await);
-        let guard = PendingChangeGuard::new(&self.pending_changes, pending);
-        drop(changing);
+        let subjects = Arc::new(tree_of(&config.subjects).await);
+        changing.step(Event::Late(subjects));
         let outcome = work.await;
-        let changing = self.changing.turn(account).await;
-        // Not before: no other change may take the name between the outcome and what follows from
-        // it.
-        drop(guard);
+        let granted = changing.until_granted(Event::Answered).await;
+        granted.expect("the name was claimed by this change");
         (outcome, changing)
     }
 }
@@ -189,6 +220,7 @@ pub(super) mod tests {
     use nuthatch_streams::{Message, Op, OpOutcome, Respond};
     use serde_json::{Value, json};
     use std::any::Any;
+    use std::time::Duration;
 
     const COLD: LogId = LogId(3);
     pub(crate) const ACCOUNT: AccountId = AccountId::GLOBAL;

@@ -1,40 +1,27 @@
 //! Replication: mirrors and sources, one task each, which reads its origin and stores what it read.
 //!
-//! A task asks the origin's engine for what comes next and sleeps until there is something, so an
-//! idle mirror costs nothing. Where it is follows from its own stream: a mirror goes on behind its
-//! last sequence, a source behind the last message with its header, so every message is taken over
-//! exactly once, whatever stops and starts in between. An origin that is missing is looked for again
-//! whenever a stream comes or goes.
+//! A task drives a [`nuthatch_streams::control::replication`], which decides about every step: where
+//! it goes on follows from its own stream, so every message is taken over exactly once, whatever stops
+//! and starts in between. It sleeps until its origin has something, so an idle mirror costs nothing. An
+//! origin that is missing is looked for again whenever a stream comes or goes.
 
 use crate::foreign::Foreign;
 use crate::registry::{Entry, source_count};
-use crate::service::{JetStream, unexpected};
-use nuthatch_protocol::headers;
-use nuthatch_protocol::js::{StreamConfig, StreamInfo, StreamSource, StreamSourceInfo, Time};
+use crate::service::JetStream;
+use driver::{Driver, NEVER_NS, Shared};
+use nuthatch_protocol::js::{StreamConfig, StreamInfo, StreamSource, StreamSourceInfo};
 use nuthatch_protocol::jserror::JsError;
 use nuthatch_protocol::subject;
-use nuthatch_protocol::transform::Transform;
 use nuthatch_server::jetstream_port::StreamRoute;
-use nuthatch_streams::op::{Range, RangeRequest, Replica};
-use nuthatch_streams::{AccountId, Op, OpOutcome};
+use nuthatch_streams::AccountId;
+use nuthatch_streams::control::replication::Status;
 use parking_lot::Mutex;
 use rustc_hash::{FxHashMap, FxHashSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
 use tokio::task::JoinHandle;
 
-mod remote;
-
-/// After a problem a task waits so long, and twice as long after each further one.
-const RETRY_MIN: Duration = Duration::from_millis(250);
-/// At most.
-const RETRY_MAX: Duration = Duration::from_secs(10);
-/// At most where the origin is behind a leaf node, whose return is not reported.
-const RETRY_AFAR_MAX: Duration = Duration::from_secs(2);
-
-/// An origin of this server counts as heard of so often.
-const IN_SIGHT: Duration = Duration::from_secs(1);
+mod driver;
 
 /// Origin of a mirror or a source.
 enum Origin {
@@ -78,7 +65,7 @@ struct Task {
     mirrors: bool,
     /// Location of its origin when it was started, and whether it might be copied.
     home: OriginLocation,
-    state: Arc<Mutex<State>>,
+    shared: Arc<Shared>,
     handle: JoinHandle<()>,
 }
 
@@ -86,44 +73,6 @@ impl Drop for Task {
     fn drop(&mut self) {
         self.handle.abort();
     }
-}
-
-/// How a task is doing.
-#[derive(Default)]
-struct State {
-    lag: u64,
-    /// When the origin was last heard of.
-    active: Option<Instant>,
-    /// True if the task waits at the engine of its origin: what comes there it hears of at once.
-    is_in_sight: bool,
-    error: Option<JsError>,
-}
-
-impl State {
-    /// What monitoring compares with its alarms, in ns: how long ago the origin was heard of; -1 if
-    /// it never was. An idle origin in sight counts as heard of each second, as often as a
-    /// nats-server hears of its own.
-    fn active_ns(&self) -> i64 {
-        let longest = if self.is_in_sight { IN_SIGHT } else { Duration::MAX };
-        let since = |at: Instant| at.elapsed().min(longest).as_nanos();
-        self.active.map_or(-1, |at| i64::try_from(since(at)).unwrap_or(i64::MAX))
-    }
-}
-
-/// A subject filter with what it turns subjects into.
-struct Rule {
-    filter: String,
-    transform: Option<Transform>,
-}
-
-/// Work of a task: its origin and its target.
-struct Job {
-    service: Arc<JetStream>,
-    entry: Arc<Entry>,
-    source: StreamSource,
-    mirrors: bool,
-    rules: Vec<Rule>,
-    state: Arc<Mutex<State>>,
 }
 
 /// The sources of a configuration, its mirror first.
@@ -190,23 +139,22 @@ impl JetStream {
         source: &StreamSource,
         mirrors: bool,
     ) -> Task {
-        let state = Arc::new(Mutex::new(State::default()));
+        let shared = Shared::new();
         let home = self.home(entry.account, source);
         if let OriginLocation::Foreign(Foreign::Denied(exporter)) = &home {
             let (name, origin) = (&entry.config.name, &source.name);
             let text = denied_text(origin, exporter);
             self.core.say(&format!("stream {name} does not copy {origin} any further: {text}"));
         }
-        let job = Job {
+        let driver = Driver {
             service: self.clone(),
             entry: entry.clone(),
             source: source.clone(),
             mirrors,
-            rules: rules_of(source),
-            state: state.clone(),
+            shared: shared.clone(),
         };
-        let handle = tokio::spawn(job.run());
-        Task { source: source.clone(), mirrors, home, state, handle }
+        let handle = tokio::spawn(driver.run());
+        Task { source: source.clone(), mirrors, home, shared, handle }
     }
 
     /// Fills in how the mirror or the sources of a stream are doing.
@@ -225,8 +173,8 @@ impl JetStream {
         let told = |source: &StreamSource, mirrors, at: usize| {
             let is_its = |task: &&Task| task.mirrors == mirrors && task.source == *source;
             match tasks.get(at).filter(is_its) {
-                Some(task) => describe(source, &task.state.lock()),
-                None => describe(source, &State::default()),
+                Some(task) => describe(source, &task.shared.status(), task.shared.active_ns()),
+                None => describe(source, &Status::default(), NEVER_NS),
             }
         };
         let mirrors = usize::from(info.config.mirror.is_some());
@@ -339,13 +287,13 @@ fn denied_text(origin: &str, exporter: &str) -> String {
     )
 }
 
-fn describe(source: &StreamSource, state: &State) -> StreamSourceInfo {
+fn describe(source: &StreamSource, status: &Status, active_ns: i64) -> StreamSourceInfo {
     StreamSourceInfo {
         name: source.name.clone(),
         external: source.external.clone(),
-        lag: state.lag,
-        active: state.active_ns(),
-        error: state.error.clone(),
+        lag: status.lag,
+        active: active_ns,
+        error: status.error.clone(),
         filter_subject: source.filter_subject.clone(),
         subject_transforms: source.subject_transforms.clone(),
     }
@@ -388,225 +336,4 @@ fn forms_cycle(config: &StreamConfig, get: impl Fn(&str) -> Option<Arc<StreamCon
         }
     }
     false
-}
-
-fn rules_of(source: &StreamSource) -> Vec<Rule> {
-    let or_all = |filter: &str| if filter.is_empty() { ">".to_owned() } else { filter.to_owned() };
-    if source.subject_transforms.is_empty() {
-        return vec![Rule { filter: or_all(&source.filter_subject), transform: None }];
-    }
-    let rule = |config: &nuthatch_protocol::js::SubjectTransformConfig| {
-        let filter = or_all(&config.src);
-        // The configuration has been validated.
-        let transform =
-            (!config.dest.is_empty()).then(|| Transform::new(&filter, &config.dest).ok()).flatten();
-        Rule { filter, transform }
-    };
-    source.subject_transforms.iter().map(rule).collect()
-}
-
-impl Job {
-    async fn run(self) {
-        let mut changed = self.service.changes.subscribe();
-        let mut wait = RETRY_MIN;
-        loop {
-            changed.mark_unchanged();
-            let began = Instant::now();
-            let Err(error) = self.copy().await;
-            let origin = self.service.origin(self.entry.account, &self.source);
-            let is_afar = matches!(origin, Ok(Origin::Afar(_)));
-            // Missing, or not ours to copy: a change of streams or of accounts may make it right.
-            let waits = origin.is_err_and(|why| {
-                [JsError::STREAM_NOT_FOUND, JsError::STREAM_INVALID_CONFIG]
-                    .iter()
-                    .any(|kind| why.err_code == kind.err_code)
-            });
-            let longest = if is_afar { RETRY_AFAR_MAX } else { RETRY_MAX };
-            {
-                let mut state = self.state.lock();
-                if state.error.as_ref() != Some(&error) {
-                    self.tell_damage(&error);
-                }
-                (state.error, state.is_in_sight) = (Some(error), false);
-            }
-            if began.elapsed() > RETRY_MAX {
-                wait = RETRY_MIN;
-            }
-            if waits {
-                // Nothing is to be done until then.
-                if changed.changed().await.is_err() {
-                    return;
-                }
-            } else {
-                tokio::time::sleep(wait).await;
-                wait = (wait * 2).min(longest);
-            }
-        }
-    }
-
-    /// A message that the origin holds and cannot give is damage, which its operator must hear of:
-    /// the copy waits there, and never passes over it.
-    fn tell_damage(&self, error: &JsError) {
-        if error.err_code == JsError::STREAM_STORE_FAILED.err_code {
-            let (name, origin) = (&self.entry.config.name, &self.source.name);
-            let text = format!("stream {name} cannot go on to copy {origin}: {error}");
-            self.service.core.say(&text);
-        }
-    }
-
-    /// Copies until something is wrong.
-    async fn copy(&self) -> Result<std::convert::Infallible, JsError> {
-        let origin = match self.service.origin(self.entry.account, &self.source)? {
-            Origin::Here(origin) => origin,
-            Origin::Afar(api) => return self.copy_from_afar(&api).await,
-        };
-        let key = self.key(origin.created);
-        let mut next = self.position(&key).await? + 1;
-        let is_fresh = next == 1;
-        if is_fresh {
-            next = self.source.opt_start_seq.max(1);
-        }
-        let mut start_time = self.source.opt_start_time.filter(|_| is_fresh);
-        self.note_in_sight(0);
-        loop {
-            let filters = if self.reads_all() {
-                Vec::new()
-            } else {
-                self.rules.iter().map(|rule| rule.filter.clone()).collect()
-            };
-            let request =
-                RangeRequest { from: next, start_time: start_time.take(), filters, wait: true };
-            let op = Op::ReadRange { id: origin.id, request };
-            let range = match self.service.run(origin.engine, op).await? {
-                OpOutcome::Range(range) => range,
-                other => return Err(unexpected(&other)),
-            };
-            next = range.next;
-            let lag = (range.last_seq + 1).saturating_sub(next);
-            self.store(range, &key).await?;
-            self.note_in_sight(lag);
-        }
-    }
-
-    fn note_in_sight(&self, lag: u64) {
-        let active = Some(Instant::now());
-        *self.state.lock() = State { lag, active, is_in_sight: true, error: None };
-    }
-
-    fn reads_all(&self) -> bool {
-        matches!(&self.rules[..], [rule] if rule.filter == ">")
-    }
-
-    /// The last sequence of the origin that was taken over; 0 if none was.
-    async fn position(&self, key: &[u8]) -> Result<u64, JsError> {
-        if self.mirrors {
-            return Ok(self.service.current_info(&self.entry).await?.state.last_seq);
-        }
-        let seq = self.sourced(key).await?;
-        match key.iter().rposition(|&byte| byte == b' ') {
-            // What came with a backup of a nats-server does not say when the origin was created.
-            Some(end) if seq == 0 => self.sourced(&key[..=end]).await,
-            _ => Ok(seq),
-        }
-    }
-
-    async fn sourced(&self, key: &[u8]) -> Result<u64, JsError> {
-        let op = Op::Sourced { id: self.entry.id, key: key.to_vec() };
-        match self.service.run(self.entry.engine, op).await? {
-            OpOutcome::Sourced(seq) => Ok(seq),
-            other => Err(unexpected(&other)),
-        }
-    }
-
-    async fn store(&self, range: Range, key: &[u8]) -> Result<(), JsError> {
-        let id = self.entry.id;
-        let gap_to = range.next - 1;
-        let copies: Vec<Replica> =
-            range.messages.into_iter().map(|message| self.adapt(message, key)).collect();
-        let op = if self.mirrors {
-            Op::Mirror { id, copies, gap_to }
-        } else if copies.is_empty() {
-            return Ok(());
-        } else {
-            Op::Source { id, copies }
-        };
-        self.service.run(self.entry.engine, op).await.map(drop)
-    }
-
-    /// A message as it is stored here: under its new subject, and for sources with where it is from.
-    fn adapt(&self, mut message: Replica, key: &[u8]) -> Replica {
-        let matches = |rule: &&Rule| subject::matches(rule.filter.as_bytes(), &message.subject);
-        let mut mapped = Vec::new();
-        if let Some(transform) = self.rules.iter().find(matches).and_then(|r| r.transform.as_ref())
-        {
-            #[allow(clippy::cast_possible_truncation)] // a number like any other
-            transform.apply(&message.subject, message.seq as u32, &mut mapped);
-        }
-        if !self.mirrors {
-            let header = source_header(key, message.seq, &message.subject);
-            let mut block = Vec::new();
-            if !message.headers.is_empty() {
-                headers::copy_without(&mut block, &message.headers, |name| {
-                    name.starts_with(b"Nats-Expected-")
-                        || name.starts_with(b"Nats-Batch-")
-                        || name == b"Nats-Stream-Source"
-                });
-            }
-            headers::append(&mut block, b"Nats-Stream-Source", &header);
-            message.headers = block;
-        }
-        if !mapped.is_empty() {
-            message.subject = mapped;
-        }
-        message
-    }
-
-    /// What tells this source from others of the stream: `<stream> <filters> <destinations> <origin>`.
-    /// The last part is when the origin was created, so that one of the same name that comes after
-    /// it is begun anew.
-    fn key(&self, created: Time) -> Vec<u8> {
-        let mut name = self.source.name.clone();
-        if let Some(external) = &self.source.external {
-            name = format!("{name}:{}", external.api);
-        }
-        let filters: Vec<&str> = self.rules.iter().map(|rule| rule.filter.as_str()).collect();
-        let dests: Vec<&str> = self
-            .source
-            .subject_transforms
-            .iter()
-            .map(|config| if config.dest.is_empty() { ">" } else { config.dest.as_str() })
-            .collect();
-        let dests = if dests.is_empty() { ">".to_owned() } else { dests.join("\x0c") };
-        format!("{name} {} {dests} {}", filters.join("\x0c"), created.0).into_bytes()
-    }
-}
-
-/// `<stream> <sequence> <filters> <destinations> <subject> <origin>`.
-fn source_header(key: &[u8], seq: u64, subject: &[u8]) -> Vec<u8> {
-    let parts: Vec<&[u8]> = key.splitn(4, |&b| b == b' ').collect();
-    let part = |at: usize| parts.get(at).copied().unwrap_or_default();
-    [part(0), seq.to_string().as_bytes(), part(1), part(2), subject, part(3)].join(&b' ')
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use nuthatch_streams::stream::read_source;
-
-    #[test]
-    fn an_idle_origin_in_sight_raises_no_alarm() {
-        let heard = Instant::now().checked_sub(Duration::from_secs(60));
-        let state = |active, is_in_sight| State { active, is_in_sight, ..State::default() };
-        assert!(heard.is_some(), "the clock began less than a minute ago");
-        assert_eq!(state(None, true).active_ns(), -1);
-        assert_eq!(state(heard, true).active_ns(), 1_000_000_000);
-        assert!(state(heard, false).active_ns() >= 60_000_000_000);
-    }
-
-    #[test]
-    fn a_header_leads_back_to_its_key() {
-        let key = b"ORIGIN:JS.acc.API a.*\x0cb.> >\x0cc.> 1700000000000000000";
-        let header = source_header(key, 42, b"a.x");
-        assert_eq!(read_source(&header), Some((key[..].into(), 42)));
-    }
 }

@@ -1,40 +1,32 @@
 //! `STREAM.RESTORE`: an archive becomes a stream, all of it or nothing.
 //!
 //! The chunks of the upload go through a bounded queue to a thread that reads the archive and hands
-//! what it holds to the engine, a batch at a time. There the stream has another name and cannot be
-//! asked for until its last record; what a failure, a lost client or a crash leaves behind is
-//! deleted, at once or by the next start.
+//! what it holds to a [`nuthatch_streams::control::restore`], which decides about every step.
 
+mod driver;
 mod fill;
 mod upload;
 
 use crate::envelope::{self, ResponseType};
-use crate::pending_changes::PendingChange;
-use crate::registry::Entry;
 use crate::request::{is_empty, parse};
-use crate::service::{
-    Answer, JetStream, Work, set_consumer_metadata, set_stream_metadata, unexpected,
-};
+use crate::service::{Answer, JetStream, Work, set_consumer_metadata, set_stream_metadata};
 use crate::snapshot::times;
-use fill::{Filler, RestoreError};
-use nuthatch_log::StreamId;
+use driver::{Driver, Ended, Place};
+use fill::{ConsumerRoom, ReadError};
 use nuthatch_protocol::js::{
-    ConsumerSnapshot, CreateConsumerRequest, DiscardPolicy, StreamConfig, StreamInfo, Time,
+    ConsumerSnapshot, CreateConsumerRequest, DiscardPolicy, StreamConfig, Time,
 };
 use nuthatch_protocol::jserror::JsError;
-use nuthatch_server::jetstream_port::LogId;
 use nuthatch_server::jetstream_port::Requester;
 use nuthatch_server::random::random_id;
 use nuthatch_server::shares::{Full, Share};
 use nuthatch_streams::consumer::{ConsumerLimits, validate_consumer};
-use nuthatch_streams::stream::staged_config;
+use nuthatch_streams::control::restore::Happened;
 use nuthatch_streams::validate;
-use nuthatch_streams::{Op, OpOutcome};
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::Duration;
 use tokio::runtime::Handle;
 use upload::Upload;
 
@@ -45,10 +37,6 @@ pub const RESTORES_MAX: usize = 16;
 pub const RESTORES_OF_ACCOUNT_MAX: usize = 4;
 /// Characters of the random part of a subject.
 const SUBJECT_ID_CHARS: usize = 22;
-/// How often the removal of what a failed restore left is tried when the log is busy.
-const CLEAN_UP_TRIES: u32 = 20;
-/// Between two of them.
-const CLEAN_UP_PAUSE: Duration = Duration::from_millis(250);
 
 #[derive(Deserialize, Default)]
 #[serde(default)]
@@ -74,15 +62,10 @@ fn too_many(full: Full) -> String {
 
 /// A restore on its way.
 struct Restore {
-    service: Arc<JetStream>,
-    from: Requester,
-    /// Checked, but not against what may come until the end.
-    config: StreamConfig,
-    engine: LogId,
+    place: Place,
     upload: Upload,
-    /// What the consumers that have come take.
-    consumer_bytes: Share,
-    _place: Share,
+    consumers: ConsumerRoom,
+    _room: Share,
 }
 
 impl JetStream {
@@ -123,8 +106,8 @@ impl JetStream {
         let config = self.restored_config(config)?;
         let config = self.check_restored(from, config).await?;
         let engine = self.engine_for(&config)?;
-        let place = self.restores.take(from.account, 1);
-        let place = place.map_err(|full| JsError::STREAM_RESTORE.with_err(too_many(full)))?;
+        let room = self.restores.take(from.account, 1);
+        let room = room.map_err(|full| JsError::STREAM_RESTORE.with_err(too_many(full)))?;
         let subject = format!("$JS.SNAPSHOT.RESTORE.{name}.{}", random_id(SUBJECT_ID_CHARS));
         let Some(upload) = Upload::open(self.clone(), from.account, &subject, Handle::current())
         else {
@@ -136,8 +119,9 @@ impl JetStream {
         let (service, from) = (self.clone(), from.clone());
         let consumer_bytes = self.transfer_bytes.take(from.account, 0);
         let consumer_bytes = consumer_bytes.expect("there is always room for nothing");
-        let restore =
-            Restore { service, from, config, engine, upload, consumer_bytes, _place: place };
+        let consumers = ConsumerRoom::new(consumer_bytes);
+        let place = Place { service, from, config, engine };
+        let restore = Restore { place, upload, consumers, _room: room };
         *then = Some(Box::pin(restore.run()));
         Ok(answer)
     }
@@ -177,7 +161,7 @@ impl JetStream {
 
 impl Restore {
     async fn run(self) {
-        let (service, name) = (self.service.clone(), self.config.name.clone());
+        let (service, name) = (self.place.service.clone(), self.place.config.name.clone());
         let handle = Handle::current();
         // Reading an archive waits for chunks and for the log: that takes a thread of its own.
         let done = tokio::task::spawn_blocking(move || self.on_thread(&handle)).await;
@@ -188,117 +172,51 @@ impl Restore {
     }
 
     fn on_thread(mut self, handle: &Handle) {
-        let start = self.service.core.now();
-        let name = self.config.name.clone();
-        self.service.tell_transfer(&self.from, "restore_create", &name, serde_json::Map::new());
-        let result = self.restore(handle);
-        self.answer(result, start);
+        let Place { service, from, config, .. } = &self.place;
+        let start = service.core.now();
+        service.tell_transfer(from, "restore_create", &config.name, serde_json::Map::new());
+        let ended = self.restore(handle);
+        self.answer(ended, start);
     }
 
-    fn answer(mut self, result: Result<StreamInfo, RestoreError>, start: Time) {
-        let name = self.config.name.clone();
-        let answer = match result {
-            Ok(info) => {
-                self.service.stream_answer(self.from.account, "stream_create", info, None, false)
-            }
+    /// Reads the whole upload into the stream.
+    fn restore(&mut self, handle: &Handle) -> Ended {
+        let mut driver = Driver::new(&self.place, handle);
+        if let Some(ended) = driver.drive(Happened::Began) {
+            return ended;
+        }
+        let mut ended = None;
+        let name = &self.place.config.name;
+        let consumers = &mut self.consumers;
+        let read = nuthatch_archive::read(&mut self.upload, name, &mut |item| {
+            let item = consumers.take(item)?;
+            ended = driver.drive(Happened::Item(item));
+            if ended.is_none() { Ok(()) } else { Err(ReadError::Over) }
+        });
+        if let Some(ended) = ended {
+            return ended;
+        }
+        let read = read.and_then(|()| self.upload.drain().map_err(ReadError::Archive));
+        let happened = match read {
+            Ok(()) => Happened::Complete,
+            Err(why) => Happened::Failed(why.into()),
+        };
+        driver.drive(happened).expect("the backup was read to its end")
+    }
+
+    fn answer(mut self, ended: Ended, start: Time) {
+        let Place { service, from, config, .. } = &self.place;
+        let answer = match ended {
+            Ok(info) => service.stream_answer(from.account, "stream_create", *info, None, false),
             Err(error) => {
-                self.service.stats.refused_restores.fetch_add(1, Ordering::Relaxed);
-                let error = match error {
-                    RestoreError::Api(error) => error,
-                    RestoreError::Archive(error) => JsError::STREAM_RESTORE.with_err(error),
-                };
+                service.stats.refused_restores.fetch_add(1, Ordering::Relaxed);
                 envelope::failed(ResponseType("stream_create"), &error, json!({}))
             }
         };
         self.upload.answer(&answer);
-        let mut fields = times(start, self.service.core.now());
+        let mut fields = times(start, service.core.now());
         fields.insert("bytes".to_owned(), json!(self.upload.received()));
-        self.service.tell_transfer(&self.from, "restore_complete", &name, fields);
-    }
-
-    fn restore(&mut self, handle: &Handle) -> Result<StreamInfo, RestoreError> {
-        let id = handle.block_on(self.begin())?;
-        let result = self.fill(id, handle).and_then(|consumers| {
-            handle.block_on(self.finish(id, consumers)).map_err(RestoreError::Api)
-        });
-        if result.is_err() {
-            handle.block_on(self.clean_up(id));
-        }
-        result
-    }
-
-    /// Begins the stream under its other name.
-    async fn begin(&self) -> Result<StreamId, JsError> {
-        let account = self.from.account;
-        let changing = self.service.lock_for(account, &self.config.name).await?;
-        let config = Box::new(staged_config(&self.config));
-        let (id, work) =
-            self.service.begin_new(self.engine, |id| Op::CreateStream { id, account, config });
-        let pending = PendingChange::new(account, self.engine, self.config.clone());
-        let (outcome, _changing) = self.service.settle(changing, pending, work).await;
-        outcome.map(|_| id)
-    }
-
-    async fn run_op(&self, op: Op) -> Result<OpOutcome, JsError> {
-        self.service.run(self.engine, op).await
-    }
-
-    /// Reads the whole upload into the stream; returns the consumers, which come at the end.
-    fn fill(
-        &mut self,
-        id: StreamId,
-        handle: &Handle,
-    ) -> Result<Vec<ConsumerSnapshot>, RestoreError> {
-        let mut filler =
-            Filler::new(&self.service, self.engine, id, handle, &mut self.consumer_bytes);
-        nuthatch_archive::read(&mut self.upload, &self.config.name, &mut |item| filler.take(item))?;
-        let consumers = filler.end()?;
-        self.upload.drain()?;
-        Ok(consumers)
-    }
-
-    /// Makes the stream what it is to be, if that can still be.
-    async fn finish(
-        &self,
-        id: StreamId,
-        consumers: Vec<ConsumerSnapshot>,
-    ) -> Result<StreamInfo, JsError> {
-        let account = self.from.account;
-        let changing = self.service.lock_for(account, &self.config.name).await?;
-        let config = self.service.check_restored(&self.from, self.config.clone()).await?;
-        let limits = self.service.consumer_limits(account);
-        let consumers = checked_consumers(consumers, &config, &limits)?;
-        let pending = PendingChange::new(account, self.engine, config.clone());
-        let config = Box::new(config);
-        let work = self.run_op(Op::FinishRestore { id, config, consumers });
-        let (outcome, _changing) = self.service.settle(changing, pending, work).await;
-        let info = match outcome? {
-            OpOutcome::Stream { info, .. } => *info,
-            other => return Err(unexpected(&other)),
-        };
-        let entry = Entry {
-            id,
-            engine: self.engine,
-            account,
-            config: info.config.clone(),
-            created: info.created,
-        };
-        self.service.enter(entry).await;
-        Ok(info)
-    }
-
-    /// Removes what was restored so far. What cannot be removed now goes with the next start.
-    async fn clean_up(&self, id: StreamId) {
-        for _ in 0..CLEAN_UP_TRIES {
-            if *self.service.stopping.borrow() {
-                return;
-            }
-            let busy = JsError::STREAM_TOO_MANY_REQUESTS.err_code;
-            match self.run_op(Op::DeleteStream { id }).await {
-                Err(error) if error.err_code == busy => tokio::time::sleep(CLEAN_UP_PAUSE).await,
-                _ => return,
-            }
-        }
+        service.tell_transfer(from, "restore_complete", &config.name, fields);
     }
 }
 

@@ -21,7 +21,7 @@ use nuthatch_protocol::js::{
 use nuthatch_protocol::jserror::JsError;
 use nuthatch_protocol::subject::tree::{OverlapSearch, SearchOutcome};
 use nuthatch_server::jetstream_port::{LogId, StreamRoute};
-use nuthatch_server::shares::{AccountTurns, Shares};
+use nuthatch_server::shares::Shares;
 use nuthatch_streams::consumer::ConsumerLimits;
 use nuthatch_streams::op::{CatalogEntry, Usage};
 use nuthatch_streams::stream::importing_name;
@@ -131,12 +131,10 @@ pub struct JetStream {
     pub(super) replication: Replication,
     pub(super) moves: Moves,
     pub(super) imports: Imports,
-    /// Held while the streams of an account are about to change; see the module header.
-    pub(super) changing: Arc<AccountTurns>,
     /// Held from giving out an identity until its log has been told of it.
     new_ids: Mutex<()>,
-    /// Changes whose log takes long.
-    pub(super) pending_changes: PendingChanges,
+    /// Who changes streams of an account, and changes whose log takes long; see the module header.
+    pub(super) pending_changes: Arc<PendingChanges>,
     /// Requests under way.
     pub(super) requests: Arc<Shares>,
     /// Bytes that those keep in memory.
@@ -189,9 +187,8 @@ impl JetStream {
             replication: Replication::default(),
             moves: Moves::default(),
             imports: Imports::default(),
-            changing: AccountTurns::new(1),
             new_ids: Mutex::default(),
-            pending_changes: PendingChanges::default(),
+            pending_changes: Arc::default(),
             requests: Shares::new(MAX_INFLIGHT_REQUESTS, MAX_ACCOUNT_REQUESTS),
             request_bytes: Shares::new(MAX_INFLIGHT_BYTES, MAX_ACCOUNT_REQUEST_BYTES),
             answer_bytes: Shares::new(ANSWER_BYTES_MAX, ANSWER_BYTES_OF_ACCOUNT_MAX),

@@ -2,7 +2,7 @@
 
 use crate::envelope::{self, Paged, ResponseType, Success};
 use crate::moves::log_tag;
-use crate::pending_changes::{CHANGE_TIMEOUT, Changing, PendingChange};
+use crate::pending_changes::{CHANGE_TIMEOUT, Changing, claim};
 use crate::registry::Entry;
 use crate::request::{is_empty, parse, parse_optional};
 use crate::service::{
@@ -204,7 +204,7 @@ impl JetStream {
         }
         self.check_new(account, &config).await?;
         let engine = self.engine_for(&config)?;
-        let pending = PendingChange::new(account, engine, config.clone());
+        let pending = claim(engine, config.clone());
         let config = Box::new(config);
         let (id, work) = self.begin_new(engine, |id| Op::CreateStream { id, account, config });
         let (outcome, _changing) = self.settle(changing, pending, work).await;
@@ -226,7 +226,7 @@ impl JetStream {
         if *existing.config != *config {
             return Err(JsError::STREAM_NAME_EXIST);
         }
-        let pending = PendingChange::new(account, existing.engine, existing.config.clone());
+        let pending = claim(existing.engine, existing.config.clone());
         let (info, _changing) = self.settle(changing, pending, self.current_info(existing)).await;
         Ok(self.stream_answer(account, "stream_create", info?, None, true))
     }
@@ -320,7 +320,7 @@ impl JetStream {
         if u64::try_from(config.max_bytes).unwrap_or(0) > already {
             self.check_space(account, &config, already).await?;
         }
-        let pending = PendingChange::new(account, entry.engine, config.clone());
+        let pending = claim(entry.engine, config.clone());
         let op = Op::UpdateStream { id: entry.id, config: Box::new(config) };
         let work = self.stream_outcome(entry.engine, op);
         let (outcome, _changing) = self.settle(changing, pending, work).await;
@@ -344,7 +344,7 @@ impl JetStream {
         // Routes go first: nothing may be accepted for a stream that is about to vanish. If the
         // engine refuses, the stream is still there and gets its routes back.
         self.leave(account, name).await;
-        let pending = PendingChange::new(account, entry.engine, entry.config.clone());
+        let pending = claim(entry.engine, entry.config.clone());
         let work = self.run(entry.engine, Op::DeleteStream { id: entry.id });
         let (outcome, _changing) = self.settle(changing, pending, work).await;
         if let Err(error) = outcome {

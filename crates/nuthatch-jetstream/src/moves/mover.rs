@@ -2,7 +2,7 @@
 //! of it. Nothing here decides about a step.
 
 use super::{Progress, closed, placed};
-use crate::pending_changes::{CHANGE_TIMEOUT, Changing, PendingChange};
+use crate::pending_changes::{CHANGE_TIMEOUT, Changing, claim};
 use crate::registry::Entry;
 use crate::service::JetStream;
 use nuthatch_protocol::jserror::JsError;
@@ -211,13 +211,13 @@ impl MoveDriver {
     ) -> Action {
         let config = placed(&entry.config, &self.progress.to);
         let action = self.step(mover, Happened::Locked(Box::new(config.clone())));
-        let pending = PendingChange::new(self.account, self.source.log, entry.config.clone());
+        let pending = claim(self.source.log, entry.config.clone());
         let work = self.while_in(Phase::Held, mover, action);
         let (action, changing) = self.service.settle(changing, pending, work).await;
         if mover.phase() != Phase::Settling {
             return action;
         }
-        let pending = PendingChange::new(self.account, self.copy.log, entry.config.clone());
+        let pending = claim(self.copy.log, entry.config.clone());
         let work = self.while_in(Phase::Settling, mover, action);
         let (action, _changing) = self.service.settle(changing, pending, work).await;
         if action != Action::Switch {

@@ -270,7 +270,7 @@ impl World {
         self.logs[log].send(Request::Op { number: id, op });
         let delay = self.schedule.rng.between(1, 200);
         self.schedule.after(delay, Happening::Turn { log });
-        self.step(id, Event::Begun(Claim::of_name(log, name)))
+        self.step(id, Event::Begun(Claim::of_name(log as u64, name)))
     }
 
     fn answered(&mut self, id: u64) -> Result<(), Violation> {

@@ -33,7 +33,7 @@ pub struct ChangeId(pub u64);
 #[derive(Clone)]
 pub struct Claim {
     /// The log that the change waits for, by its number.
-    pub log: usize,
+    pub log: u64,
     /// The stream's configuration after the change, or until it is deleted.
     pub config: Arc<StreamConfig>,
     /// Its subjects, once others may ask for them.
@@ -43,13 +43,13 @@ pub struct Claim {
 impl Claim {
     /// A claim of name and limits; subjects follow with [`Event::Late`].
     #[must_use]
-    pub fn new(log: usize, config: impl Into<Arc<StreamConfig>>) -> Self {
+    pub fn new(log: u64, config: impl Into<Arc<StreamConfig>>) -> Self {
         Self { log, config: config.into(), subjects: Arc::default() }
     }
 
     /// A claim of a name and nothing else.
     #[must_use]
-    pub fn of_name(log: usize, name: &str) -> Self {
+    pub fn of_name(log: u64, name: &str) -> Self {
         Self::new(log, StreamConfig { name: name.to_owned(), ..StreamConfig::default() })
     }
 }
@@ -85,7 +85,7 @@ pub enum Effect {
     /// This change has the right now.
     Grant(ChangeId),
     /// Another change of its stream waits for this log: it is over.
-    Refuse(ChangeId, usize),
+    Refuse(ChangeId, u64),
     /// If its log has not answered then, [`Event::Late`].
     Wait(ChangeId, Now),
 }
@@ -199,13 +199,13 @@ impl Changes {
         Effect::Wait(id, if is_slow { now } else { now + CHANGE_TIMEOUT })
     }
 
-    /// The right goes on to others, the name does not.
+    /// The right goes on to others, the name does not. Nothing follows where the log has answered, or
+    /// the change has ended, just before: a timer may come after that.
     fn late(&mut self, id: ChangeId, subjects: Arc<SubjectTree<()>>, effects: &mut Vec<Effect>) {
-        let change = self.change(id);
-        let account = change.account;
-        let Phase::Begun(claim) = std::mem::replace(&mut change.phase, Phase::Claimed) else {
-            panic!("only a change that has begun can be late")
-        };
+        let Some(change) = self.changes.get_mut(&id) else { return };
+        let Phase::Begun(claim) = &change.phase else { return };
+        let (account, claim) = (change.account, claim.clone());
+        change.phase = Phase::Claimed;
         let key = (account, change.name.clone());
         if CLAIM_UNTIL_ANSWERED.holds() {
             self.claims.insert(key, Claim { subjects, ..claim });
@@ -266,7 +266,7 @@ impl Changes {
 
     /// The log that a change of this stream waits for, as a claim.
     #[must_use]
-    pub fn claimed(&self, account: AccountId, name: &str) -> Option<usize> {
+    pub fn claimed(&self, account: AccountId, name: &str) -> Option<u64> {
         self.claims.get(&(account, name.to_owned())).map(|claim| claim.log)
     }
 }

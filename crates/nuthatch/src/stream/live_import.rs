@@ -15,6 +15,7 @@ use std::time::{Duration, Instant};
 
 use clap::Args;
 use nuthatch_client::connect::ConnectArgs;
+use nuthatch_streams::control::import::{Action, Happened, Importer};
 use serde_json::{Value, json};
 
 use crate::error::CliError;
@@ -60,10 +61,16 @@ struct Import {
     name: String,
     /// Configuration that the stream is to have here.
     config: Value,
-    /// Last sequence that is here.
-    stored: u64,
-    /// Up to here both sides were compared.
-    verified: u64,
+    /// Decides what is brought and compared.
+    machine: Importer,
+    /// What it has asked for.
+    action: Action,
+}
+
+impl Import {
+    fn step(&mut self, happened: Happened) {
+        self.action = self.machine.step(happened);
+    }
 }
 
 /// Runs `stream import`.
@@ -81,7 +88,7 @@ pub fn run(names: &[String], args: &LiveImportArgs, connect: &ConnectArgs) -> Re
     for import in &mut imports {
         copy(import, &mut source, &mut target)?;
         verify::compare(import, &mut source, &mut target)?;
-        let (name, stored) = (&import.name, import.stored);
+        let (name, stored) = (&import.name, import.machine.stored());
         eprintln!("{name}: here up to sequence {stored}, compared");
     }
     if args.follow {
@@ -120,13 +127,14 @@ fn tell(imports: &[Import], target: &Target) -> Result<(), CliError> {
     let list: Vec<Value> = imports
         .iter()
         .map(|import| {
-            json!({"stream": import.name, "last_seq": import.stored, "verified": import.verified})
+            let (stored, verified) = (import.machine.stored(), import.machine.verified());
+            json!({"stream": import.name, "last_seq": stored, "verified": verified})
         })
         .collect();
     target.session.print(&json!(list), || {
         let mut text = String::new();
         for import in imports {
-            let Import { name, stored, .. } = import;
+            let (name, stored) = (&import.name, import.machine.stored());
             text += &format!("Stream {name} is here up to sequence {stored}, not yet in service\n");
         }
         text + "Stop publishers and consumers, then put the streams in service with --finish\n"
@@ -160,7 +168,11 @@ fn begin(
     let told = target.act(&name, &json!({"action": "begin", "config": config}))?;
     let stored = told["state"]["last_seq"].as_u64().unwrap_or(0);
     let verified = told["verified"].as_u64().unwrap_or(0);
-    Ok(Some(Import { name, config, stored, verified }))
+    let mut machine = Importer::default();
+    let action = machine.step(Happened::Began);
+    let mut import = Import { name, config, machine, action };
+    import.step(Happened::Told { stored, verified });
+    Ok(Some(import))
 }
 
 /// The configuration for here: one replica, no placement of another cluster, no facts about the
@@ -188,12 +200,32 @@ fn wanted(args: &LiveImportArgs, config: &Value, name: &str) -> Value {
 
 /// Brings what the source has and the target has not; returns how many messages that were.
 fn copy(import: &mut Import, source: &mut Source, target: &mut Target) -> Result<u64, CliError> {
-    let last = source.last_seq(&import.name)?;
-    if last <= import.stored {
-        return Ok(0);
+    let mut count = 0;
+    if import.action == Action::Done {
+        import.step(Happened::LookAgain);
     }
+    loop {
+        match import.action {
+            Action::AskLast => import.step(Happened::Last(source.last_seq(&import.name)?)),
+            Action::Bring { first, last } => {
+                count += bring(import, first, last, source, target)?;
+                import.step(Happened::Brought);
+            }
+            _ => return Ok(count),
+        }
+    }
+}
+
+/// Brings a stretch, and waits until all of it is durable; returns how many messages it has.
+fn bring(
+    import: &Import,
+    first: u64,
+    last: u64,
+    source: &mut Source,
+    target: &mut Target,
+) -> Result<u64, CliError> {
     let (mut count, mut told) = (0, Instant::now());
-    let mut reader = source.read(&import.name, import.stored + 1, last)?;
+    let mut reader = source.read(&import.name, first, last)?;
     target.begin_batches(&import.name)?;
     while let Some(message) = reader.next(source)? {
         target.push(&message.as_imported())?;
@@ -205,6 +237,5 @@ fn copy(import: &mut Import, source: &mut Source, target: &mut Target) -> Result
     }
     reader.close(source);
     target.end_batches(last)?;
-    import.stored = last;
     Ok(count)
 }

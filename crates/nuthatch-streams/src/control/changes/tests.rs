@@ -132,7 +132,7 @@ impl World {
         }
         self.tasks.get_mut(&id).expect("under way").at_log = Some(false);
         self.queues[log_of(name)].push((id, name, work));
-        self.step(id, Event::Begun(Claim::of_name(log_of(name), name)))
+        self.step(id, Event::Begun(Claim::of_name(log_of(name) as u64, name)))
     }
 
     /// The first that a log was told becomes durable, and is answered.
@@ -284,4 +284,19 @@ fn changes_that_are_given_up_leave_nothing() {
     assert_eq!(machine.step(ChangeId(1), Event::Ended, Now::ZERO), []);
     assert_eq!(machine.claimed(ACCOUNT, "A"), None);
     assert_eq!(machine.step(ChangeId(4), wanted(), Now::ZERO), [Effect::Grant(ChangeId(4))]);
+}
+
+#[test]
+fn a_timer_that_comes_after_the_answer_or_the_end_changes_nothing() {
+    let mut machine = Changes::default();
+    let wanted = || Event::Wanted { account: ACCOUNT, name: "A".to_owned() };
+    machine.step(ChangeId(1), wanted(), Now::ZERO);
+    machine.step(ChangeId(2), wanted(), Now::ZERO);
+    machine.step(ChangeId(1), Event::Begun(Claim::of_name(5, "A")), Now::ZERO);
+    machine.step(ChangeId(1), Event::Answered, Now::ZERO);
+    assert_eq!(machine.step(ChangeId(1), Event::Late(Arc::default()), Now::ZERO), []);
+    assert_eq!(machine.claimed(ACCOUNT, "A"), None);
+    let effects = machine.step(ChangeId(1), Event::Ended, Now::ZERO);
+    assert_eq!(effects, [Effect::Grant(ChangeId(2))]);
+    assert_eq!(machine.step(ChangeId(1), Event::Late(Arc::default()), Now::ZERO), []);
 }

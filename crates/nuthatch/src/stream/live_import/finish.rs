@@ -30,7 +30,7 @@ pub fn finish(
             import.name, state[field], here["state"][field]
         )));
     }
-    let (theirs, ours) = verify::difference(import, import.verified + 1, source, target)?;
+    let (theirs, ours) = verify::difference(import, import.machine.verified() + 1, source, target)?;
     if (theirs.messages, theirs.hex()) != (ours.messages, ours.hex()) {
         let text = format!(
             "{}: {} messages with checksum {} there, {} with {} here",
@@ -61,7 +61,7 @@ fn put_in_service(
         consumers.push(position.snapshot(&info));
     }
     // The last look: what came since then is not lost silently.
-    if source.last_seq(name)? != import.stored {
+    if source.last_seq(name)? != import.machine.stored() {
         let text = format!("{name}: somebody still publishes there: stop that and run this again");
         return Err(CliError::Failed(text));
     }

@@ -1,6 +1,7 @@
 //! Comparing both sides of an import, message by message.
 
 use nuthatch_protocol::import::{self, Imported};
+use nuthatch_streams::control::import::{Action, Happened};
 use serde_json::json;
 use xxhash_rust::xxh3::Xxh3;
 
@@ -79,13 +80,20 @@ pub fn compare(
     source: &mut Source,
     target: &mut Target,
 ) -> Result<(), CliError> {
-    if import.verified >= import.stored {
-        return Ok(());
+    loop {
+        match import.action {
+            Action::Compare { first, .. } => {
+                difference(import, first, source, target)?;
+                import.step(Happened::Compared);
+            }
+            Action::Note(verified) => {
+                let told = json!({"action": "verified", "verified": verified});
+                target.act(&import.name, &told)?;
+                import.step(Happened::Noted);
+            }
+            _ => return Ok(()),
+        }
     }
-    difference(import, import.verified + 1, source, target)?;
-    import.verified = import.stored;
-    let told = json!({"action": "verified", "verified": import.verified});
-    target.act(&import.name, &told).map(drop)
 }
 
 /// Compares both sides from `first` on; returns their checksums.
@@ -95,7 +103,7 @@ pub fn difference(
     source: &mut Source,
     target: &mut Target,
 ) -> Result<(Sum, Sum), CliError> {
-    let (name, last) = (import.name.as_str(), import.stored);
+    let (name, last) = (import.name.as_str(), import.machine.stored());
     let mut stored = Stored { target, name, batch: Vec::new(), taken: 0, next: first, last };
     let (mut theirs, mut ours) = (Sum::default(), Sum::default());
     let mut reader = source.read(name, first, last)?;

@@ -1,0 +1,246 @@
+//! The task of one mirror or source: does what [`nuthatch_streams::control::replication`] says, and
+//! tells it what became of it. Nothing here decides about a step.
+
+use super::Origin;
+use crate::core_port::{CorePort, Inbox};
+use crate::registry::Entry;
+use crate::service::JetStream;
+use nuthatch_protocol::js::StreamSource;
+use nuthatch_protocol::jserror::JsError;
+use nuthatch_server::jetstream_port::LogId;
+use nuthatch_server::random::random_token;
+use nuthatch_streams::Message;
+use nuthatch_streams::control::Now;
+use nuthatch_streams::control::replication::{
+    Action, Delivery, Happened, Location, Plan, Replicator, Side, Status, Unanswered,
+};
+use parking_lot::Mutex;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+use tokio::time::timeout;
+
+/// Prefix of the reply subjects of our requests.
+const REPLY_PREFIX: &str = "$JSC.R";
+/// Characters that make a subject our own.
+const RANDOM_CHARS: usize = 8;
+/// An origin that was never heard of.
+pub(super) const NEVER_NS: i64 = -1;
+/// An origin of this server counts as heard of so often.
+const IN_SIGHT: Duration = Duration::from_secs(1);
+
+/// How a task is doing, as others see it.
+pub(super) struct Shared {
+    /// What the machine's time is counted from.
+    origin: Instant,
+    status: Mutex<Status>,
+}
+
+impl Shared {
+    pub(super) fn new() -> Arc<Self> {
+        Arc::new(Self { origin: Instant::now(), status: Mutex::default() })
+    }
+
+    fn now(&self) -> Now {
+        self.origin.elapsed()
+    }
+
+    pub(super) fn status(&self) -> Status {
+        self.status.lock().clone()
+    }
+
+    /// See [`active_ns`].
+    pub(super) fn active_ns(&self) -> i64 {
+        active_ns(&self.status.lock(), self.now())
+    }
+}
+
+/// What monitoring compares with its alarms, in ns: how long ago the origin was heard of, or
+/// [`NEVER_NS`]. An idle origin in sight counts as heard of each second, as often as a nats-server
+/// hears of its own.
+fn active_ns(status: &Status, now: Now) -> i64 {
+    let longest = if status.is_in_sight { IN_SIGHT } else { Duration::MAX };
+    let since = |at: Now| now.saturating_sub(at).min(longest).as_nanos();
+    status.active.map_or(NEVER_NS, |at| i64::try_from(since(at)).unwrap_or(i64::MAX))
+}
+
+/// The task of one mirror or source.
+pub(super) struct Driver {
+    pub(super) service: Arc<JetStream>,
+    pub(super) entry: Arc<Entry>,
+    pub(super) source: StreamSource,
+    pub(super) mirrors: bool,
+    pub(super) shared: Arc<Shared>,
+}
+
+/// What the task holds between two steps.
+#[derive(Default)]
+struct Holds {
+    /// The log that the origin is in.
+    origin: Option<LogId>,
+    /// What is listened on.
+    inbox: Option<Inbox>,
+}
+
+impl Driver {
+    /// Never ends while the server runs.
+    pub(super) async fn run(self) {
+        let mut changed = self.service.changes.subscribe();
+        let (target, source, mirrors) = (self.entry.id, self.source.clone(), self.mirrors);
+        let mut machine = Replicator::new(Plan { target, source, mirrors });
+        let mut holds = Holds::default();
+        let mut happened = Happened::Began;
+        loop {
+            happened = match self.step(&mut machine, happened) {
+                Action::Locate { begins } => {
+                    // A pause may be long: nobody sends to an attempt that is over.
+                    holds.inbox = None;
+                    if begins {
+                        changed.mark_unchanged();
+                    }
+                    self.locate(&mut holds)
+                }
+                Action::Run { side, op } => {
+                    let log = match side {
+                        Side::Origin => holds.origin.expect("the origin was found here"),
+                        Side::Target => self.entry.engine,
+                    };
+                    Happened::Outcome(self.service.run(log, op).await)
+                }
+                Action::Ask { subject, body, until } => self.ask(&subject, &body, until).await,
+                Action::Listen { prefix } => self.listen(&prefix, &mut holds),
+                Action::Receive { until, messages_max, bytes_max } => {
+                    let inbox = holds.inbox.as_mut().expect("a subject is listened on");
+                    self.receive(inbox, until, messages_max, bytes_max).await
+                }
+                Action::Send { subject } => {
+                    let message =
+                        Message { subject: &subject, reply: b"", headers: b"", body: b"" };
+                    self.core().publish(self.entry.account, &message);
+                    Happened::Sent
+                }
+                Action::Rest { until } => {
+                    tokio::time::sleep(self.left(until)).await;
+                    Happened::Rested
+                }
+                Action::AwaitChange => match changed.changed().await {
+                    Ok(()) => Happened::Changed,
+                    Err(_) => return,
+                },
+            };
+        }
+    }
+
+    /// Tells the machine what happened, and others how it is doing.
+    fn step(&self, machine: &mut Replicator, happened: Happened) -> Action {
+        let action = machine.step(happened, self.shared.now());
+        let status = machine.status().clone();
+        let before = std::mem::replace(&mut *self.shared.status.lock(), status.clone());
+        if let Some(error) = status.error.filter(|error| before.error.as_ref() != Some(error)) {
+            self.tell_damage(&error);
+        }
+        action
+    }
+
+    /// A message that the origin holds and cannot give is damage, which its operator must hear of:
+    /// the copy waits there, and never passes over it.
+    fn tell_damage(&self, error: &JsError) {
+        if error.err_code == JsError::STREAM_STORE_FAILED.err_code {
+            let (name, origin) = (&self.entry.config.name, &self.source.name);
+            self.core().say(&format!("stream {name} cannot go on to copy {origin}: {error}"));
+        }
+    }
+
+    fn core(&self) -> &dyn CorePort {
+        &*self.service.core
+    }
+
+    fn left(&self, until: Now) -> Duration {
+        until.saturating_sub(self.shared.now())
+    }
+
+    fn locate(&self, holds: &mut Holds) -> Happened {
+        match self.service.origin(self.entry.account, &self.source) {
+            Ok(Origin::Here(origin)) => {
+                holds.origin = Some(origin.engine);
+                Happened::Located(Location::Here { id: origin.id, created: origin.created })
+            }
+            Ok(Origin::Afar(api)) => Happened::Located(Location::Afar(api)),
+            Err(error) => Happened::NotLocated(error),
+        }
+    }
+
+    /// Sends a request and waits for what it is answered.
+    async fn ask(&self, subject: &str, body: &[u8], until: Now) -> Happened {
+        // Looked at first: an inbox that comes and goes makes everybody find their routes anew.
+        if !self.core().listens(self.entry.account, subject.as_bytes()) {
+            return Happened::Unanswered(Unanswered::NobodyListens);
+        }
+        let reply = own_subject(REPLY_PREFIX);
+        let inbox = self.core().listen(self.entry.account, reply.as_bytes());
+        let Some(mut inbox) = inbox else {
+            return Happened::Unanswered(Unanswered::AccountGone);
+        };
+        let (subject, reply) = (subject.as_bytes(), reply.as_bytes());
+        let message = Message { subject, reply, headers: b"", body };
+        if !self.core().publish(self.entry.account, &message) {
+            return Happened::Unanswered(Unanswered::NobodyListens);
+        }
+        match timeout(self.left(until), inbox.next()).await {
+            Ok(Some(answer)) => Happened::Answered(answer.body),
+            _ => Happened::Unanswered(Unanswered::Late),
+        }
+    }
+
+    fn listen(&self, prefix: &str, holds: &mut Holds) -> Happened {
+        let subject = own_subject(prefix);
+        holds.inbox = self.core().listen(self.entry.account, subject.as_bytes());
+        match holds.inbox {
+            Some(_) => Happened::Listening(subject),
+            None => Happened::Unanswered(Unanswered::AccountGone),
+        }
+    }
+
+    async fn receive(
+        &self,
+        inbox: &mut Inbox,
+        until: Now,
+        messages_max: usize,
+        bytes_max: usize,
+    ) -> Happened {
+        let Ok(Some(first)) = timeout(self.left(until), inbox.next()).await else {
+            return Happened::Silent;
+        };
+        let (mut deliveries, mut bytes, mut next) = (Vec::new(), 0, Some(first));
+        while let Some(arrived) = next {
+            bytes += arrived.body.len() + arrived.headers.len();
+            deliveries.push(Delivery {
+                subject: arrived.subject,
+                reply: arrived.reply,
+                headers: arrived.headers,
+                body: arrived.body,
+            });
+            let has_room = deliveries.len() < messages_max && bytes < bytes_max;
+            next = if has_room { inbox.try_next() } else { None };
+        }
+        Happened::Arrived(deliveries)
+    }
+}
+
+/// A subject of our own.
+fn own_subject(prefix: &str) -> String {
+    format!("{prefix}.{}", random_token(RANDOM_CHARS))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_idle_origin_in_sight_raises_no_alarm() {
+        let now = Now::from_secs(60);
+        let status = |active, is_in_sight| Status { active, is_in_sight, ..Status::default() };
+        assert_eq!(active_ns(&status(None, true), now), NEVER_NS);
+        assert_eq!(active_ns(&status(Some(Now::ZERO), true), now), 1_000_000_000);
+        assert_eq!(active_ns(&status(Some(Now::ZERO), false), now), 60_000_000_000);
+    }
+}
