@@ -71,7 +71,8 @@ impl Client<'_> {
         let body = body(token);
         let sent_ns = self.server.now_ns();
         let known = self.model.stream(kind);
-        known.sent_at.entry(token).or_insert(sent_ns);
+        // The least, since a clock that was set back while nothing was durable goes back.
+        known.sent_at.entry(token).and_modify(|at| *at = sent_ns.min(*at)).or_insert(sent_ns);
         let before = known.acked;
         let asked = Asked::Publish { kind, token, body: body.clone(), before, sent_ns };
         let has_id = matches!(kind, Kind::Plain | Kind::Queue);

@@ -21,7 +21,7 @@ pub struct Known {
     pub acked: u64,
     /// Message ids and the sequences that were acknowledged for them.
     pub ids: BTreeMap<u64, u64>,
-    /// What the clock of the node showed when a number was sent first.
+    /// The least that the clock of the node showed when a number was sent.
     pub sent_at: BTreeMap<u64, i64>,
     /// Removals of single messages that may have happened.
     pub doubtful: BTreeSet<u64>,
