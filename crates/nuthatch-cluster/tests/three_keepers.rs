@@ -129,7 +129,7 @@ fn what_was_synced_is_at_the_next_owner() {
 fn who_is_no_node_is_told_what_the_port_is_for() {
     use std::io::{Read as _, Write as _};
     let nodes = Nodes::start("wrong-port");
-    let (owner, directory) = nodes.owner(&[]);
+    let (owner, _) = nodes.owner(&[]);
     for said in [&b""[..], b"CONNECT {}\r\nPING\r\n", b"INFO {\"server_id\":\"x\"}\r\n", &[0; 100]]
     {
         let mut stream = TcpStream::connect(nodes.ports[owner]).expect("connects");
@@ -139,5 +139,10 @@ fn who_is_no_node_is_told_what_the_port_is_for() {
         let _ = stream.read_to_string(&mut text);
         assert!(text.starts_with("-ERR") && text.contains("client port"), "{text:?}");
     }
-    write(&directory, "a", b"still the owner").expect("nothing else has happened");
+    // On a machine that is too busy for beats another node may own the log by now.
+    let goes_on = (0..5).any(|attempt| {
+        let (_, directory) = nodes.owner(&[]);
+        write(&directory, &format!("a{attempt}"), b"as before").is_ok()
+    });
+    assert!(goes_on, "the log takes writes as before");
 }

@@ -71,7 +71,7 @@ fn sources(dir: &Path, text: &mut String) {
 fn log_lines_and_metrics_exist() {
     let doc = read("docs/operations.md");
     let mut text = String::new();
-    for name in ["log", "server", "object"] {
+    for name in ["log", "server", "jetstream", "object"] {
         sources(&root().join(format!("crates/nuthatch-{name}/src")), &mut text);
     }
     // String literals that go on in the next line.
