@@ -33,7 +33,7 @@ impl JetStream {
         let mut share = self.answer_bytes.take(account, 0).expect("there is room for nothing");
         let required = find_header(headers, b"Nats-Required-Api-Level").unwrap_or_default();
         let answer = if is_level_met(required) {
-            self.dispatch(from, &api_call, body, &mut then, &mut share).await
+            self.dispatch(from, &api_call, (headers, body), &mut then, &mut share).await
         } else {
             Err(JsError::REQUIRED_API_LEVEL)
         };
@@ -67,7 +67,7 @@ impl JetStream {
         self: &Arc<Self>,
         from: &Requester,
         api_call: &Call<'_>,
-        body: &[u8],
+        (headers, body): (&[u8], &[u8]),
         then: &mut Option<Work>,
         share: &mut Share,
     ) -> Answer {
@@ -86,7 +86,9 @@ impl JetStream {
             Call::StreamInfo(name) => self.stream_info(account, name, body, share).await,
             Call::StreamMove(name) => self.stream_move(account, name, body).await,
             Call::StreamImport(name) => self.stream_import(account, name, body).await,
-            Call::StreamImportMessages(name) => self.import_messages(account, name, body).await,
+            Call::StreamImportMessages(name) => {
+                self.import_messages(account, name, headers, body).await
+            }
             Call::StreamImportRead(name) => self.import_read(account, name, body).await,
             Call::StreamPurge(name) => self.stream_purge(account, name, body).await,
             Call::StreamSnapshot(name) => self.stream_snapshot(from, name, body, then).await,

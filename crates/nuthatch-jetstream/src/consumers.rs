@@ -1,8 +1,9 @@
 //! `CONSUMER.*` calls.
 
 use crate::envelope::{self, Paged, ResponseType, Success};
+use crate::outcome::unexpected;
 use crate::request::{Call, is_empty, parse, parse_optional};
-use crate::service::{Answer, JetStream, set_consumer_metadata, unexpected};
+use crate::service::{Answer, JetStream, set_consumer_metadata};
 use crate::streams::{LIST_PAGE, NAMES_PAGE, check_lengths, offset_of};
 use nuthatch_protocol::js::{ConsumerAction, ConsumerInfo, CreateConsumerRequest, Nanos, Time};
 use nuthatch_protocol::jserror::JsError;

@@ -11,12 +11,16 @@
 
 mod mover;
 
+pub use crate::move_table::COPIES_AT_ONCE;
+
 use crate::envelope::{self, ResponseType};
 use crate::logs_port::{NotTaken, begin};
+use crate::move_table::Progress;
+use crate::outcome::placement_error;
 use crate::pending_changes::{CHANGE_TIMEOUT, Changing};
 use crate::registry::Entry;
 use crate::request::parse_optional;
-use crate::service::{Answer, JetStream, LOG_TAG, placement_error};
+use crate::service::{Answer, JetStream, LOG_TAG};
 use mover::MoveDriver;
 use nuthatch_log::StreamId;
 use nuthatch_protocol::js::{StorageType, StreamConfig};
@@ -27,13 +31,11 @@ use nuthatch_streams::migration::{LogStream, Resume};
 use nuthatch_streams::op::{CatalogEntry, OpResult};
 use nuthatch_streams::stream::StreamLocation;
 use nuthatch_streams::{AccountId, Op};
-use parking_lot::Mutex;
-use rustc_hash::FxHashMap;
 use serde::{Deserialize, Serialize};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
-use tokio::sync::{Notify, Semaphore, oneshot};
+use tokio::sync::oneshot;
 use tokio::time::timeout;
 
 /// Bytes a second that a copy takes unless the request says otherwise.
@@ -41,112 +43,8 @@ pub const RATE_DEFAULT_BYTES: u64 = 64 << 20;
 /// How long a move waits for a queue that is full.
 const BUSY_PAUSE: Duration = Duration::from_millis(5);
 
-/// Copies that are being made at a time, each of which takes up to twice [`mover::STORE_BYTES_MAX`]
-/// of memory; further moves wait for their turn.
-pub const COPIES_AT_ONCE: usize = 8;
-/// Moves that ended badly and are still told of.
-const REMEMBERED_MAX: usize = 1024;
 /// How long a deletion waits for the log that its stream has left.
 const FORGET_TIMEOUT: Duration = Duration::from_secs(4);
-
-/// A stream by its account and name.
-type Key = (AccountId, String);
-
-/// Moves that are under way, and those that ended badly.
-pub(super) struct Moves {
-    known: Mutex<FxHashMap<Key, Arc<Progress>>>,
-    /// How many are under way.
-    pub(super) active: AtomicUsize,
-    /// Room for copies.
-    room: Semaphore,
-}
-
-impl Default for Moves {
-    fn default() -> Self {
-        let room = Semaphore::new(COPIES_AT_ONCE);
-        Self { known: Mutex::default(), active: AtomicUsize::new(0), room }
-    }
-}
-
-impl Moves {
-    /// One more is under way.
-    fn add(&self, key: Key, progress: Arc<Progress>) {
-        let mut known = self.known.lock();
-        if known.len() >= REMEMBERED_MAX {
-            known.retain(|_, other| other.is_under_way());
-        }
-        known.insert(key, progress);
-        self.active.fetch_add(1, Ordering::AcqRel);
-    }
-
-    /// How many are under way: those that go well, and those that wait for another try.
-    pub(super) fn under_way(&self) -> [u64; 2] {
-        let known = self.known.lock();
-        let under_way = known.values().filter(|progress| progress.is_under_way());
-        let (failing, well): (Vec<_>, Vec<_>) =
-            under_way.partition(|progress| progress.error.lock().is_some());
-        [well, failing].map(|moves| moves.len() as u64)
-    }
-
-    /// The log that a stream has left and that has not durably forgotten it yet.
-    fn unforgotten(&self, account: AccountId, name: &str) -> Option<Arc<Progress>> {
-        if self.active.load(Ordering::Acquire) == 0 {
-            return None;
-        }
-        let known = self.known.lock();
-        let progress = known.get(&(account, name.to_owned()))?;
-        let waits = progress.is_under_way() && progress.switched.load(Ordering::Acquire);
-        waits.then(|| progress.clone())
-    }
-}
-
-/// How a move is doing.
-#[derive(Debug)]
-pub(super) struct Progress {
-    from: String,
-    to: String,
-    copied: AtomicU64,
-    last_seq: AtomicU64,
-    rate_bytes: u64,
-    cancelled: AtomicBool,
-    wake: Notify,
-    /// The new log has it; the old one has not durably forgotten it yet.
-    switched: AtomicBool,
-    ended: AtomicBool,
-    error: Mutex<Option<String>>,
-}
-
-impl Progress {
-    fn new(from: &str, to: &str, rate_bytes: u64) -> Arc<Self> {
-        Arc::new(Self {
-            from: from.to_owned(),
-            to: to.to_owned(),
-            copied: AtomicU64::new(0),
-            last_seq: AtomicU64::new(0),
-            rate_bytes,
-            cancelled: AtomicBool::new(false),
-            switched: AtomicBool::new(false),
-            wake: Notify::new(),
-            ended: AtomicBool::new(false),
-            error: Mutex::new(None),
-        })
-    }
-
-    /// Its report.
-    pub(super) fn report(&self) -> MoveReport {
-        MoveReport {
-            from: self.from.clone(),
-            to: self.to.clone(),
-            copied_seq: self.copied.load(Ordering::Relaxed),
-            last_seq: self.last_seq.load(Ordering::Relaxed),
-            error: self.error.lock().clone(),
-        }
-    }
-
-    fn is_under_way(&self) -> bool {
-        !self.ended.load(Ordering::Acquire)
-    }
-}
 
 /// Options of `STREAM.MOVE`; without any the report is returned.
 #[derive(Deserialize, Default)]
@@ -215,8 +113,7 @@ impl JetStream {
         if self.moves.active.load(Ordering::Acquire) == 0 {
             return None;
         }
-        let known = self.moves.known.lock();
-        let progress = known.get(&(account, name.to_owned()))?;
+        let progress = self.moves.of(account, name)?;
         progress.is_under_way().then(|| progress.report())
     }
 
@@ -229,7 +126,7 @@ impl JetStream {
     ) -> Answer {
         let request: MoveRequest = parse_optional(body, self.settings.strict)?;
         let entry = self.entry(account, name)?;
-        let known = self.moves.known.lock().get(&(account, name.to_owned())).cloned();
+        let known = self.moves.of(account, name);
         let under_way = known.clone().filter(|progress| progress.is_under_way());
         match (request.cancel, under_way) {
             (true, Some(progress)) => {
@@ -255,8 +152,7 @@ impl JetStream {
     }
 
     fn move_answer(&self, account: AccountId, name: &str) -> Vec<u8> {
-        let key = (account, name.to_owned());
-        let progress = self.moves.known.lock().get(&key).cloned();
+        let progress = self.moves.of(account, name);
         let engine = self.registry.read().get(account, name).map(|entry| entry.engine);
         let body = MoveBody {
             stream: name.to_owned(),
@@ -418,11 +314,6 @@ impl JetStream {
 
 fn closed() -> JsError {
     JsError::CLUSTER_NOT_AVAIL
-}
-
-/// A stream that an operation found at an old place.
-pub(super) fn redirected(service: &JetStream, engine: LogId, id: StreamId) -> Option<StreamRoute> {
-    service.registry.read().moved(StreamRoute { log: engine, stream: id })
 }
 
 #[cfg(test)]

@@ -5,21 +5,20 @@
 //! and starts in between. It sleeps until its origin has something, so an idle mirror costs nothing. An
 //! origin that is missing is looked for again whenever a stream comes or goes.
 
+use crate::copy_tasks::{NEVER_NS, OriginLocation, Shared, Task};
 use crate::foreign::Foreign;
 use crate::registry::{Entry, source_count};
 use crate::service::JetStream;
-use driver::{Driver, NEVER_NS, Shared};
+use driver::Driver;
 use nuthatch_protocol::js::{StreamConfig, StreamInfo, StreamSource, StreamSourceInfo};
 use nuthatch_protocol::jserror::JsError;
 use nuthatch_protocol::subject;
 use nuthatch_server::jetstream_port::StreamRoute;
 use nuthatch_streams::AccountId;
 use nuthatch_streams::control::replication::Status;
-use parking_lot::Mutex;
-use rustc_hash::{FxHashMap, FxHashSet};
+use rustc_hash::FxHashSet;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use tokio::task::JoinHandle;
+use std::sync::atomic::Ordering;
 
 mod driver;
 
@@ -31,49 +30,10 @@ enum Origin {
     Afar(String),
 }
 
-/// Location of the origin of a source.
-#[derive(Clone, PartialEq, Eq, Debug)]
-enum OriginLocation {
-    /// In the account itself.
-    Own,
-    /// Behind an API of its own.
-    Foreign(Foreign),
-}
-
 /// Mirrors and sources of all streams of an account: each is a task.
 pub const SOURCES_OF_ACCOUNT_MAX: usize = 10_000;
 /// Streams whose tasks are looked at between two turns of others.
 const STREAMS_PART: usize = 64;
-
-/// The tasks of all streams that copy others.
-#[derive(Default)]
-pub(super) struct Replication {
-    tasks: Mutex<FxHashMap<StreamRoute, Vec<Task>>>,
-    /// Accounts have changed, and with them what they may copy of each other.
-    accounts_changed: AtomicBool,
-}
-
-impl Replication {
-    /// Accounts have changed.
-    pub(super) fn note_accounts(&self) {
-        self.accounts_changed.store(true, Ordering::Release);
-    }
-}
-
-struct Task {
-    source: StreamSource,
-    mirrors: bool,
-    /// Location of its origin when it was started, and whether it might be copied.
-    home: OriginLocation,
-    shared: Arc<Shared>,
-    handle: JoinHandle<()>,
-}
-
-impl Drop for Task {
-    fn drop(&mut self) {
-        self.handle.abort();
-    }
-}
 
 /// The sources of a configuration, its mirror first.
 fn sources_of(entry: &Entry) -> impl Iterator<Item = (&StreamSource, bool)> {

@@ -9,7 +9,10 @@ mod upload;
 
 use crate::envelope::{self, ResponseType};
 use crate::request::{is_empty, parse};
-use crate::service::{Answer, JetStream, Work, set_consumer_metadata, set_stream_metadata};
+use crate::service::{
+    Answer, JetStream, RESTORES_MAX, RESTORES_OF_ACCOUNT_MAX, Work, set_consumer_metadata,
+    set_stream_metadata,
+};
 use crate::snapshot::times;
 use driver::{Driver, Ended, Place};
 use fill::{ConsumerRoom, ReadError};
@@ -30,11 +33,6 @@ use std::sync::atomic::Ordering;
 use tokio::runtime::Handle;
 use upload::Upload;
 
-/// Restores under way at once, over all accounts. Each has a thread and a few MiB.
-pub const RESTORES_MAX: usize = 16;
-/// Restores of one account under way at once: one that begins many and sends nothing leaves room for
-/// others.
-pub const RESTORES_OF_ACCOUNT_MAX: usize = 4;
 /// Characters of the random part of a subject.
 const SUBJECT_ID_CHARS: usize = 22;
 

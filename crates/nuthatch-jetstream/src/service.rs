@@ -3,15 +3,14 @@
 //! What changes an account's streams holds a lock of that account to the engine's outcome, or makes
 //! its stream a pending change if that takes long: no two creates both win.
 
+use crate::copy_tasks::Replication;
 use crate::core_port::CorePort;
-use crate::imports::Imports;
-use crate::logs_port::{CallError, LogsPort, NotTaken, begin, call, finished};
-use crate::moves::{self, Moves};
+use crate::import_table::ImportTable;
+use crate::logs_port::{LogsPort, NotTaken, begin, call, finished};
+use crate::move_table::Moves;
+use crate::outcome::{placement_error, told};
 use crate::pending_changes::PendingChanges;
 use crate::registry::{DEFAULT_LOG, Entry, MEMORY_LOG, Registry};
-use crate::replication::Replication;
-use crate::restore::{RESTORES_MAX, RESTORES_OF_ACCOUNT_MAX};
-use crate::snapshot::{SNAPSHOTS_MAX, SNAPSHOTS_OF_ACCOUNT_MAX};
 use arc_swap::ArcSwap;
 use nuthatch_log::StreamId;
 use nuthatch_protocol::js::{
@@ -19,13 +18,11 @@ use nuthatch_protocol::js::{
     PriorityPolicy, StorageType, StreamConfig, StreamInfo, Time,
 };
 use nuthatch_protocol::jserror::JsError;
-use nuthatch_protocol::subject::tree::{OverlapSearch, SearchOutcome};
 use nuthatch_server::jetstream_port::{LogId, StreamRoute};
 use nuthatch_server::shares::Shares;
 use nuthatch_streams::consumer::ConsumerLimits;
-use nuthatch_streams::op::{CatalogEntry, Usage};
-use nuthatch_streams::stream::importing_name;
-use nuthatch_streams::{AccountId, Op, OpOutcome, OpResult, migration};
+use nuthatch_streams::op::Usage;
+use nuthatch_streams::{AccountId, Op, OpOutcome, OpResult};
 use parking_lot::{Mutex, RwLock};
 use rustc_hash::FxHashMap;
 use std::pin::Pin;
@@ -50,6 +47,16 @@ pub const ANSWER_BYTES_OF_ACCOUNT_MAX: usize = ANSWER_BYTES_MAX / 2;
 pub const TRANSFER_BYTES_MAX: usize = 512 << 20;
 /// Those of one account.
 pub const TRANSFER_BYTES_OF_ACCOUNT_MAX: usize = 256 << 20;
+
+/// Snapshots under way at once, over all accounts. Each takes a few MiB.
+pub const SNAPSHOTS_MAX: usize = 64;
+/// Snapshots of one account under way at once.
+pub const SNAPSHOTS_OF_ACCOUNT_MAX: usize = 16;
+/// Restores under way at once, over all accounts. Each has a thread and a few MiB.
+pub const RESTORES_MAX: usize = 16;
+/// Restores of one account under way at once: one that begins many and sends nothing leaves room for
+/// others.
+pub const RESTORES_OF_ACCOUNT_MAX: usize = 4;
 
 /// Limits of an account. `None`: no limit.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -130,7 +137,7 @@ pub struct JetStream {
     pub(super) changes: tokio::sync::watch::Sender<u64>,
     pub(super) replication: Replication,
     pub(super) moves: Moves,
-    pub(super) imports: Imports,
+    pub(super) imports: Arc<ImportTable>,
     /// Held from giving out an identity until its log has been told of it.
     new_ids: Mutex<()>,
     /// Who changes streams of an account, and changes whose log takes long; see the module header.
@@ -161,11 +168,6 @@ pub const HOME_KEY: &str = "_nuthatch.log";
 /// Metadata of a stream's information that tells of a move that is under way.
 pub const MOVE_KEY: &str = "_nuthatch.move";
 
-/// A placement that cannot be had (10052 with a text, as other faults of a configuration).
-pub(super) fn placement_error(text: &str) -> JsError {
-    JsError::STREAM_INVALID_CONFIG.with_err(text)
-}
-
 /// Result of a handler: the body already encoded, or the error to encode.
 pub(super) type Answer = Result<Vec<u8>, JsError>;
 
@@ -178,7 +180,6 @@ impl JetStream {
     pub fn new(core: Arc<dyn CorePort>, logs: Arc<dyn LogsPort>, settings: Settings) -> Self {
         Self {
             core,
-            logs,
             accounts: ArcSwap::from_pointee(settings.accounts.clone()),
             settings,
             registry: RwLock::default(),
@@ -186,7 +187,8 @@ impl JetStream {
             changes: tokio::sync::watch::Sender::new(0),
             replication: Replication::default(),
             moves: Moves::default(),
-            imports: Imports::default(),
+            imports: Arc::new(ImportTable::new(logs.clone())),
+            logs,
             new_ids: Mutex::default(),
             pending_changes: Arc::default(),
             requests: Shares::new(MAX_INFLIGHT_REQUESTS, MAX_ACCOUNT_REQUESTS),
@@ -198,121 +200,6 @@ impl JetStream {
             stopping: tokio::sync::watch::Sender::new(false),
             stats: ApiStats::default(),
         }
-    }
-
-    /// Asks every engine for its streams. Two streams of one name cannot be (the registry
-    /// serialises creates); if damage ever made it so, the error says which.
-    ///
-    /// # Errors
-    /// A sentence for the log and the exit.
-    pub async fn load(self: &Arc<Self>) -> Result<usize, String> {
-        let mut catalogs = Vec::new();
-        let attached = self.logs.attached();
-        for (name, engine) in &attached {
-            let outcome = call(&*self.logs, *engine, Op::Catalog).await;
-            let Ok(Ok(OpOutcome::Catalog { streams, next_id, unreadable_records })) = outcome
-            else {
-                return Err(format!("cannot list the streams of log {name}: {outcome:?}"));
-            };
-            if unreadable_records > 0 {
-                return Err(format!(
-                    "log {name} holds {unreadable_records} records that this version does not \
-                     understand; was it written by a newer one? Nothing was changed"
-                ));
-            }
-            self.registry.write().reserve_ids(next_id);
-            catalogs.push(streams);
-        }
-        let names: Vec<&str> = attached.iter().map(|(name, _)| name.as_str()).collect();
-        let ids: Vec<LogId> = attached.iter().map(|(_, id)| *id).collect();
-        let found = migration::resolve(&names, &catalogs).map_err(|why| why.to_string())?;
-        let count = found.serve.len();
-        self.adopt(&ids, found.serve)?;
-        for (log, copy) in &found.waiting {
-            let from = copy.provenance.from.as_ref().map_or("", |place| place.log.as_str());
-            self.core.say(&format!(
-                "log {} has part of stream {:?}, which was moving there from log {from}: without \
-                 that log it is not served",
-                names[*log], copy.config.name
-            ));
-        }
-        self.forget_left(&ids, &found.forget, &catalogs).await;
-        self.resume_moves(&ids, &found.resume);
-        Ok(count)
-    }
-
-    /// Adopts the streams of a log that is attached while others are served. Copies that were on
-    /// their way to it or from it stay where they are until a start sees all logs.
-    ///
-    /// # Errors
-    /// A sentence: its streams cannot be listed, or one of them exists in another log.
-    pub(super) async fn load_log(&self, name: &str, log: LogId) -> Result<usize, String> {
-        let outcome = call(&*self.logs, log, Op::Catalog).await;
-        let Ok(Ok(OpOutcome::Catalog { streams, next_id, unreadable_records: 0 })) = outcome else {
-            return Err(format!("cannot list the streams of log {name}: {outcome:?}"));
-        };
-        self.registry.write().reserve_ids(next_id);
-        let whole = streams.into_iter().filter(|entry| !entry.provenance.arriving);
-        let whole: Vec<_> = whole.map(|entry| (0, entry)).collect();
-        self.check_subjects(whole.iter().map(|(_, entry)| entry))?;
-        let count = whole.len();
-        self.adopt(&[log], whole)?;
-        Ok(count)
-    }
-
-    /// Whether no stream that is served has any subject of these.
-    fn check_subjects<'a>(
-        &self,
-        mut streams: impl Iterator<Item = &'a CatalogEntry>,
-    ) -> Result<(), String> {
-        let registry = self.registry.read();
-        let is_taken = |entry: &&CatalogEntry| {
-            let mut subjects = entry.config.subjects.iter();
-            subjects.any(|subject| {
-                let (mut search, mut steps) = (OverlapSearch::new(subject.as_bytes()), usize::MAX);
-                let found = registry.overlaps(entry.account, &mut search, &mut steps, None);
-                found != SearchOutcome::Nothing
-            })
-        };
-        match streams.find(is_taken) {
-            Some(entry) => Err(format!(
-                "stream {:?} has subjects that a stream in another log has",
-                entry.config.name
-            )),
-            None => Ok(()),
-        }
-    }
-
-    /// Forgets the streams of a log that is detached; nothing in it changes.
-    pub(super) fn forget_log(&self, log: LogId) -> usize {
-        self.change(|registry| {
-            let gone = registry.take_log(log);
-            for (key, entry) in &gone {
-                registry.drop_subjects(entry.account, *key, &entry.config.subjects);
-            }
-            gone.len()
-        })
-    }
-
-    fn adopt(&self, logs: &[LogId], streams: Vec<(usize, CatalogEntry)>) -> Result<(), String> {
-        self.change(|registry| {
-            for (log, stream) in streams {
-                let engine = logs[log];
-                let CatalogEntry { id, account, config, created, .. } = stream;
-                if let Some(name) = importing_name(&config.name) {
-                    self.adopt_import(account, name, StreamRoute { log: engine, stream: id });
-                    continue;
-                }
-                if let Some(other) = registry.get(account, &config.name) {
-                    return Err(format!(
-                        "stream {:?} exists twice, as id {} and id {id}",
-                        config.name, other.id
-                    ));
-                }
-                registry.insert(Entry { id, engine, account, config: Arc::new(config), created });
-            }
-            Ok(())
-        })
     }
 
     /// True if JetStream is on for an account.
@@ -374,7 +261,7 @@ impl JetStream {
 
     /// New location of a stream that moved away from `route`.
     pub(super) fn moved(&self, engine: LogId, id: StreamId) -> Option<StreamRoute> {
-        moves::redirected(self, engine, id)
+        self.registry.read().moved(StreamRoute { log: engine, stream: id })
     }
 
     /// Sends an operation to an engine and turns "no outcome" into an API error.
@@ -562,25 +449,4 @@ pub(super) fn set_consumer_metadata(config: &mut ConsumerConfig) {
         _ => u32::from(pauses || has_priorities),
     };
     set_static_metadata(&mut config.metadata, level);
-}
-
-/// What an operation came to, as the API tells it.
-fn told(outcome: Result<OpResult, CallError>) -> Result<OpOutcome, JsError> {
-    match outcome {
-        Ok(result) => result,
-        Err(CallError::NotTaken(NotTaken::Busy)) => Err(JsError::STREAM_TOO_MANY_REQUESTS),
-        Err(CallError::NotTaken(NotTaken::Closed) | CallError::Closed) => {
-            Err(described(JsError::CLUSTER_NOT_AVAIL, "the server is shutting down".to_owned()))
-        }
-    }
-}
-
-/// An error of the table with a text of its own.
-pub(super) fn described(error: JsError, description: String) -> JsError {
-    JsError { description: description.into(), ..error }
-}
-
-/// An outcome of another kind than the operation's own: a bug, answered plainly.
-pub(super) fn unexpected(outcome: &OpOutcome) -> JsError {
-    JsError::STREAM_GENERAL.with("err", format!("unexpected outcome {outcome:?}"))
 }

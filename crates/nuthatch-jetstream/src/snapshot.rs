@@ -5,9 +5,10 @@
 //! what is deleted meanwhile may be missing in it, what comes later is not in it.
 
 use crate::audit::{self, ServerIdentity};
+use crate::outcome::unexpected;
 use crate::registry::Entry;
 use crate::request::{is_empty, parse};
-use crate::service::{Answer, JetStream, Work, unexpected};
+use crate::service::{Answer, JetStream, SNAPSHOTS_MAX, SNAPSHOTS_OF_ACCOUNT_MAX, Work};
 use crate::{envelope, envelope::ResponseType};
 use nuthatch_archive::SnapshotWriter;
 use nuthatch_protocol::js::{ConsumerSnapshot, StreamConfig, StreamState, Time};
@@ -26,10 +27,6 @@ use std::time::Duration;
 use tokio::sync::Notify;
 use tokio::time::{Instant, sleep, timeout_at};
 
-/// Snapshots under way at once, over all accounts. Each takes a few MiB.
-pub const SNAPSHOTS_MAX: usize = 64;
-/// Snapshots of one account under way at once.
-pub const SNAPSHOTS_OF_ACCOUNT_MAX: usize = 16;
 /// Memory of a message that a consumer has out.
 const PENDING_BYTES: usize = 64;
 /// Bytes of a chunk, unless the request says otherwise, and what it may say.

@@ -2,12 +2,11 @@
 
 use crate::envelope::{self, Paged, ResponseType, Success};
 use crate::moves::log_tag;
+use crate::outcome::{described, placement_error, unexpected};
 use crate::pending_changes::{CHANGE_TIMEOUT, Changing, claim};
 use crate::registry::Entry;
 use crate::request::{is_empty, parse, parse_optional};
-use crate::service::{
-    AccountLimits, Answer, JetStream, described, placement_error, set_stream_metadata, unexpected,
-};
+use crate::service::{AccountLimits, Answer, JetStream, set_stream_metadata};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use nuthatch_protocol::js::{StorageType, StreamConfig, StreamInfo, Time};

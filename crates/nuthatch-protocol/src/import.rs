@@ -11,6 +11,9 @@
 
 /// Version of the layout.
 const VERSION: u8 = 1;
+/// Header of the request that carries a batch: the last sequence before the batch. What comes behind a
+/// batch that was not stored is told by it.
+pub const IMPORT_AFTER: &[u8] = b"Nuthatch-Import-After";
 /// Bytes before the messages.
 pub const HEAD_BYTES: usize = 1 + 8;
 /// Bytes of a message beside its subject, headers and body.

@@ -1,14 +1,16 @@
 //! The step machines of the control plane, each against logs that fail: moves of a stream between two
-//! logs, mirrors and sources, restores from backups, changes of streams.
+//! logs, mirrors and sources, restores from backups, imports, changes of streams.
 //!
 //! The logs are simulated, too, and do what they are told: a step that is left out, or taken too early, is
 //! to show as a loss. Each seed runs one of the machines.
 
 mod changes;
 mod copies;
+mod imports;
 mod log;
 mod moves;
 mod restores;
+mod sweeps;
 mod violation;
 
 pub use violation::Violation;
@@ -56,12 +58,22 @@ pub enum Machine {
     Changes,
     /// Restores from backups.
     Restore,
+    /// Imports from other servers.
+    Import,
+    /// Sweeps for what nobody needs any more.
+    Sweep,
 }
 
 impl Machine {
     /// Every machine.
-    pub const ALL: [Machine; 4] =
-        [Machine::Mover, Machine::Replicator, Machine::Changes, Machine::Restore];
+    pub const ALL: [Machine; 6] = [
+        Machine::Mover,
+        Machine::Replicator,
+        Machine::Changes,
+        Machine::Restore,
+        Machine::Import,
+        Machine::Sweep,
+    ];
 
     /// Its name on the command line.
     #[must_use]
@@ -71,6 +83,8 @@ impl Machine {
             Machine::Replicator => "copies",
             Machine::Changes => "changes",
             Machine::Restore => "restores",
+            Machine::Import => "imports",
+            Machine::Sweep => "sweeps",
         }
     }
 }
@@ -153,5 +167,7 @@ pub fn run(seed: u64, options: &Options) -> (Summary, Result<(), Violation>) {
         Machine::Replicator => copies::run(seed, options.printed),
         Machine::Changes => changes::run(seed, options.printed),
         Machine::Restore => restores::run(seed, options.printed),
+        Machine::Import => imports::run(seed, options.printed),
+        Machine::Sweep => sweeps::run(seed, options.printed),
     }
 }

@@ -9,7 +9,7 @@ usage: sim [--world W] [--theme M] --seed N            prints the trace of one s
        with --first it ends at the first that fails
 worlds are quorum (the quorum log's cores, if none is named), node (whole single nodes) and control (the
 control plane's cores); themes of the quorum log are the faults of one classic mistake, m1 to m21, those
-of the control plane its machines: moves, copies, changes, restores";
+of the control plane its machines: moves, copies, changes, restores, imports, sweeps";
 
 /// What the command line asks for.
 enum Task {

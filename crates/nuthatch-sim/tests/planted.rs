@@ -33,6 +33,18 @@ const CONTROL: &[(&str, &str)] = &[
     ("streams.restore-staged", "restores"),
     ("streams.restore-shown-whole", "restores"),
     ("streams.restore-clears", "restores"),
+    ("streams.import-answer-after-commit", "imports"),
+    ("streams.import-in-order", "imports"),
+    ("streams.import-not-early", "imports"),
+    ("streams.import-not-late", "imports"),
+    ("streams.import-once", "imports"),
+    ("streams.import-finish-confirmed", "imports"),
+    ("streams.import-ends-alone", "imports"),
+    ("streams.import-shown-whole", "imports"),
+    ("streams.import-cancel-durable", "imports"),
+    ("streams.import-ask-unknown", "imports"),
+    ("streams.note-sweep", "sweeps"),
+    ("streams.finish-sweep", "sweeps"),
 ];
 
 /// Rules of the log that whole nodes were seen to show; the others are `nuthatch-log`'s and `nuthatch-streams`'

@@ -33,11 +33,15 @@ impl Backoff {
         Self { min, max, next: min }
     }
 
-    /// The pause after an attempt that began at `began`. Those after it are at most `longest`.
-    pub fn pause(&mut self, began: Now, now: Now, longest: Duration) -> Duration {
+    /// An attempt that began at `began` has ended, however long the pause after it is to be.
+    pub fn attempted(&mut self, began: Now, now: Now) {
         if now.saturating_sub(began) > self.max {
             self.next = self.min;
         }
+    }
+
+    /// The pause after an attempt. Those after it are at most `longest`.
+    pub fn pause(&mut self, longest: Duration) -> Duration {
         let pause = self.next;
         self.next = (pause * 2).min(longest);
         pause

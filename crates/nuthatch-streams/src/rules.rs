@@ -95,6 +95,18 @@ rules! {
     IMPORT_NOT_EARLY = "streams.import-not-early";
     /// An import goes on with the message behind what is stored, and not with a later one.
     IMPORT_NOT_LATE = "streams.import-not-late";
+    /// An import is begun once: whoever begins it again goes on with it.
+    IMPORT_ONCE = "streams.import-once";
+    /// An import is finished once all of its batches were confirmed.
+    IMPORT_FINISH_CONFIRMED = "streams.import-finish-confirmed";
+    /// An import that is being finished or given up takes no batches.
+    IMPORT_ENDS_ALONE = "streams.import-ends-alone";
+    /// An imported stream is shown once it is whole and durable.
+    IMPORT_SHOWN_WHOLE = "streams.import-shown-whole";
+    /// An import that is given up is forgotten once its stream is durably gone.
+    IMPORT_CANCEL_DURABLE = "streams.import-cancel-durable";
+    /// What became of the end of an import that the log has not answered is asked.
+    IMPORT_ASK_UNKNOWN = "streams.import-ask-unknown";
     /// A step of the wall clock is followed only once it has lasted.
     DOUBT_STEPS = "streams.doubt-steps";
 }

@@ -1,7 +1,8 @@
 //! The task of one move: does what [`nuthatch_streams::migration::mover`] says, and tells it what became
 //! of it. Nothing here decides about a step.
 
-use super::{Progress, closed, placed};
+use super::{closed, placed};
+use crate::move_table::Progress;
 use crate::pending_changes::{CHANGE_TIMEOUT, Changing, claim};
 use crate::registry::Entry;
 use crate::service::JetStream;
@@ -273,7 +274,7 @@ impl MoveDriver {
         let say = |text: &str| self.service.core.say(text);
         match ended {
             Ended::Moved => {
-                self.service.moves.known.lock().remove(&(self.account, name.clone()));
+                self.service.moves.forget(self.account, name);
                 self.close(None);
             }
             // The move stays under way: the stream must not leave its new log.

@@ -7,7 +7,9 @@ use crate::service::Settings;
 use nuthatch_protocol::js::{StreamInfo, Time};
 use nuthatch_server::jetstream_port::JsHealth;
 use nuthatch_streams::{Message, OpOutcome, Respond};
+use parking_lot::Mutex;
 use std::any::Any;
+use std::sync::atomic::{AtomicBool, AtomicU64};
 
 /// Logs that refuse everything, for a reason of their own.
 #[derive(Default)]

@@ -2,6 +2,7 @@
 //! tells it what became of it. Nothing here decides about a step.
 
 use super::Origin;
+use crate::copy_tasks::Shared;
 use crate::core_port::{CorePort, Inbox};
 use crate::registry::Entry;
 use crate::service::JetStream;
@@ -12,57 +13,16 @@ use nuthatch_server::random::random_token;
 use nuthatch_streams::Message;
 use nuthatch_streams::control::Now;
 use nuthatch_streams::control::replication::{
-    Action, Delivery, Happened, Location, Plan, Replicator, Side, Status, Unanswered,
+    Action, Delivery, Happened, Location, Plan, Replicator, Side, Unanswered,
 };
-use parking_lot::Mutex;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use tokio::time::timeout;
 
 /// Prefix of the reply subjects of our requests.
 const REPLY_PREFIX: &str = "$JSC.R";
 /// Characters that make a subject our own.
 const RANDOM_CHARS: usize = 8;
-/// An origin that was never heard of.
-pub(super) const NEVER_NS: i64 = -1;
-/// An origin of this server counts as heard of so often.
-const IN_SIGHT: Duration = Duration::from_secs(1);
-
-/// How a task is doing, as others see it.
-pub(super) struct Shared {
-    /// What the machine's time is counted from.
-    origin: Instant,
-    status: Mutex<Status>,
-}
-
-impl Shared {
-    pub(super) fn new() -> Arc<Self> {
-        Arc::new(Self { origin: Instant::now(), status: Mutex::default() })
-    }
-
-    fn now(&self) -> Now {
-        self.origin.elapsed()
-    }
-
-    pub(super) fn status(&self) -> Status {
-        self.status.lock().clone()
-    }
-
-    /// See [`active_ns`].
-    pub(super) fn active_ns(&self) -> i64 {
-        active_ns(&self.status.lock(), self.now())
-    }
-}
-
-/// What monitoring compares with its alarms, in ns: how long ago the origin was heard of, or
-/// [`NEVER_NS`]. An idle origin in sight counts as heard of each second, as often as a nats-server
-/// hears of its own.
-fn active_ns(status: &Status, now: Now) -> i64 {
-    let longest = if status.is_in_sight { IN_SIGHT } else { Duration::MAX };
-    let since = |at: Now| now.saturating_sub(at).min(longest).as_nanos();
-    status.active.map_or(NEVER_NS, |at| i64::try_from(since(at)).unwrap_or(i64::MAX))
-}
-
 /// The task of one mirror or source.
 pub(super) struct Driver {
     pub(super) service: Arc<JetStream>,
@@ -134,7 +94,7 @@ impl Driver {
     fn step(&self, machine: &mut Replicator, happened: Happened) -> Action {
         let action = machine.step(happened, self.shared.now());
         let status = machine.status().clone();
-        let before = std::mem::replace(&mut *self.shared.status.lock(), status.clone());
+        let before = self.shared.replace(status.clone());
         if let Some(error) = status.error.filter(|error| before.error.as_ref() != Some(error)) {
             self.tell_damage(&error);
         }
@@ -229,18 +189,4 @@ impl Driver {
 /// A subject of our own.
 fn own_subject(prefix: &str) -> String {
     format!("{prefix}.{}", random_token(RANDOM_CHARS))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn an_idle_origin_in_sight_raises_no_alarm() {
-        let now = Now::from_secs(60);
-        let status = |active, is_in_sight| Status { active, is_in_sight, ..Status::default() };
-        assert_eq!(active_ns(&status(None, true), now), NEVER_NS);
-        assert_eq!(active_ns(&status(Some(Now::ZERO), true), now), 1_000_000_000);
-        assert_eq!(active_ns(&status(Some(Now::ZERO), false), now), 60_000_000_000);
-    }
 }

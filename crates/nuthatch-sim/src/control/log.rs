@@ -332,7 +332,9 @@ impl SimLog {
             messages: stream.messages.len() as u64,
             ..StreamState::default()
         };
-        let info = Box::new(StreamInfo { state, created: Time(1), ..StreamInfo::default() });
+        let config = stream.config.clone().into();
+        let info =
+            Box::new(StreamInfo { config, state, created: Time(1), ..StreamInfo::default() });
         Ok(OpOutcome::Stream { info, subjects_total: 0 })
     }
 

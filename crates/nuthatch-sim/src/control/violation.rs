@@ -94,6 +94,14 @@ pub enum Violation {
         /// Name of the stream.
         name: String,
     },
+    /// A message stays that no consumer needs.
+    #[error("nobody needs message {seq} of {messages}, and it stays")]
+    Unneeded {
+        /// Its sequence.
+        seq: u64,
+        /// How many there are.
+        messages: usize,
+    },
     /// Two changes of an account have the right at one time.
     #[error("changes {first} and {second} have the right")]
     TwoRights {

@@ -419,6 +419,7 @@ impl Replicator {
 
     fn rechecked(&mut self, happened: Happened, now: Now) -> Action {
         self.state = State::Pause;
+        self.backoff.attempted(self.attempt_began, now);
         let longest = match happened {
             // Missing, or not ours to copy: a change of streams or of accounts may make it right,
             // and until then nothing is to be done.
@@ -427,7 +428,7 @@ impl Replicator {
             Happened::Located(_) | Happened::NotLocated(_) => RETRY_MAX,
             other => panic!("an origin was looked for: {other:?}"),
         };
-        Action::Rest { until: now + self.backoff.pause(self.attempt_began, now, longest) }
+        Action::Rest { until: now + self.backoff.pause(longest) }
     }
 }
 

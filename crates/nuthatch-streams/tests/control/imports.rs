@@ -11,7 +11,7 @@ use nuthatch_log::env::{Fault, MemDisk, SeededEntropy};
 use nuthatch_protocol::js::{StreamConfig, Time};
 use nuthatch_protocol::jserror::JsError;
 use nuthatch_streams::control::import::{
-    Action, BatchId, Effect, Event, Happened, Importer, Intake,
+    Action, Batch as Taken, BatchId, Effect, Event, Happened, Importer, Intake,
 };
 use nuthatch_streams::op::Replica;
 use nuthatch_streams::stream::importing_config;
@@ -40,6 +40,7 @@ struct Command {
 #[derive(Clone)]
 struct Batch {
     copies: Vec<Replica>,
+    after: u64,
     gap_to: u64,
 }
 
@@ -55,7 +56,7 @@ struct World {
     batches: VecDeque<(BatchId, Batch)>,
     answers: VecDeque<(BatchId, bool)>,
     /// Asked for, and not begun yet.
-    store: Option<Batch>,
+    store: Option<(Vec<Replica>, u64)>,
     next_batch: u64,
     /// Up to here the command was told that it is here.
     confirmed: u64,
@@ -112,7 +113,7 @@ impl World {
     /// The import, where it is not begun. Nothing of what was under way is left.
     fn begin(&mut self, rig: &mut Rig) -> Lit<()> {
         self.kill();
-        (self.intake, self.store) = (Intake::default(), None);
+        (self.intake, self.store) = (Intake::found(), None);
         if rig.catalog()?.is_empty() {
             let named = StreamConfig { name: "I".into(), ..StreamConfig::default() };
             let (id, account) = (STREAM, AccountId::GLOBAL);
@@ -154,8 +155,9 @@ impl World {
 
     /// The server gets a batch.
     fn arrive(&mut self) {
-        let Some((batch, Batch { copies, gap_to })) = self.batches.pop_front() else { return };
-        let effects = self.intake.step(Event::Batch { batch, copies, gap_to });
+        let Some((id, Batch { copies, after, gap_to })) = self.batches.pop_front() else { return };
+        let after = Some(after);
+        let effects = self.intake.step(Event::Batch(Taken { id, copies, after, gap_to }));
         self.take(effects);
     }
 
@@ -163,7 +165,7 @@ impl World {
         for effect in effects {
             match effect {
                 Effect::Store { copies, gap_to } => {
-                    let before = self.store.replace(Batch { copies, gap_to });
+                    let before = self.store.replace((copies, gap_to));
                     assert!(before.is_none(), "two stores at a time");
                 }
                 Effect::Answer(batch, answer) => self.answers.push_back((batch, answer.is_ok())),
@@ -172,7 +174,7 @@ impl World {
     }
 
     fn store(&mut self, rig: &mut Rig) -> Lit<()> {
-        let Some(Batch { copies, gap_to }) = self.store.take() else { return Ok(()) };
+        let Some((copies, gap_to)) = self.store.take() else { return Ok(()) };
         let outcome = match self.odds(12) {
             true => Err(JsError::STREAM_TOO_MANY_REQUESTS),
             false => rig.op(Op::Mirror { id: STREAM, copies, gap_to })?,
@@ -199,9 +201,10 @@ impl World {
                     self.command = Some(command);
                     return self.store(rig);
                 }
-                let effects = self.intake.step(Event::Asked);
+                let stored = rig.info(STREAM)?.state.last_seq;
+                let effects = self.intake.step(Event::Asked(stored));
                 self.take(effects);
-                Happened::Told { stored: rig.info(STREAM)?.state.last_seq, verified: 0 }
+                Happened::Told { stored, verified: 0 }
             }
             Action::AskLast => Happened::Last(self.last),
             Action::Bring { last, .. } => match self.bring(&mut command) {
@@ -248,13 +251,15 @@ impl World {
                 body: body.clone(),
             })
             .collect();
+        let mut after = first - 1;
         for copies in messages.chunks(1 + self.chance.below(3) as usize) {
             let gap_to = copies.last().expect("a chunk holds something").seq;
-            command.to_send.push_back(Batch { copies: copies.to_vec(), gap_to });
+            command.to_send.push_back(Batch { copies: copies.to_vec(), after, gap_to });
+            after = gap_to;
         }
         match command.to_send.back_mut() {
             Some(batch) => batch.gap_to = last,
-            None => command.to_send.push_back(Batch { copies: Vec::new(), gap_to: last }),
+            None => command.to_send.push_back(Batch { copies: Vec::new(), after, gap_to: last }),
         }
     }
 

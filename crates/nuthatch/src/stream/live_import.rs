@@ -226,7 +226,7 @@ fn bring(
 ) -> Result<u64, CliError> {
     let (mut count, mut told) = (0, Instant::now());
     let mut reader = source.read(&import.name, first, last)?;
-    target.begin_batches(&import.name)?;
+    target.begin_batches(&import.name, first);
     while let Some(message) = reader.next(source)? {
         target.push(&message.as_imported())?;
         count += 1;

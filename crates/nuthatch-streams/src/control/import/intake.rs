@@ -8,26 +8,36 @@ use std::collections::VecDeque;
 /// Bytes of batches that are stored in one go, about.
 const STORE_BYTES_MAX: usize = 4 << 20;
 
-/// A batch, by a number that no other one of its import has.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+/// A batch, by a number that no other one has.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct BatchId(pub u64);
+
+/// Messages on their way into an import.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Batch {
+    /// Its number.
+    pub id: BatchId,
+    /// Its messages, in order.
+    pub copies: Vec<Replica>,
+    /// The last sequence before the batch, where the importer says so.
+    pub after: Option<u64>,
+    /// The origin has nothing else up to here.
+    pub gap_to: u64,
+}
 
 /// What happens to an import.
 #[derive(Clone, PartialEq, Debug)]
 pub enum Event {
     /// A batch came, behind those before it.
-    Batch {
-        /// Its number.
-        batch: BatchId,
-        /// Its messages, in order.
-        copies: Vec<Replica>,
-        /// The origin has nothing else up to here.
-        gap_to: u64,
-    },
+    Batch(Batch),
     /// What became of [`Effect::Store`].
     Stored(OpResult),
-    /// The importer asks how far the import is: what comes from now on goes on from there.
-    Asked,
+    /// The importer asked how far the import is, and everything up to this sequence is stored: what
+    /// comes from now on goes on from there.
+    Asked(u64),
+    /// The import ends, or may have ended, for this reason: it takes nothing more until the importer
+    /// asks.
+    Closed(JsError),
 }
 
 /// What is to be done.
@@ -44,10 +54,10 @@ pub enum Effect {
     Answer(BatchId, Result<(), JsError>),
 }
 
+/// Batches that are stored in one go.
 #[derive(Debug)]
-struct Waiting {
-    batch: BatchId,
-    copies: Vec<Replica>,
+struct Storing {
+    batches: Vec<BatchId>,
     gap_to: u64,
 }
 
@@ -58,13 +68,30 @@ struct Waiting {
 /// back to.
 #[derive(Debug, Default)]
 pub struct Intake {
-    storing: Option<Vec<BatchId>>,
-    waiting: VecDeque<Waiting>,
-    /// A batch was refused, and the importer has not asked since how far the import is.
-    is_broken: bool,
+    storing: Option<Storing>,
+    waiting: VecDeque<Batch>,
+    /// Everything up to here is stored.
+    stored: u64,
+    /// Everything up to here is stored or under way.
+    taken: u64,
+    /// Why nothing more is taken until the importer asks how far the import is.
+    closed: Option<JsError>,
 }
 
 impl Intake {
+    /// One that begins with its stream.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// One of a stream that a start has found: it takes batches once the importer has asked how far
+    /// the import is.
+    #[must_use]
+    pub fn found() -> Self {
+        Self { closed: Some(not_asked()), ..Self::default() }
+    }
+
     /// What follows from what happened.
     ///
     /// # Panics
@@ -72,20 +99,61 @@ impl Intake {
     pub fn step(&mut self, event: Event) -> Vec<Effect> {
         let mut effects = Vec::new();
         match event {
-            Event::Batch { batch, .. } if self.is_broken => {
-                effects.push(Effect::Answer(batch, Err(behind_refused())));
-            }
-            Event::Batch { batch, copies, gap_to } => {
-                if !IMPORT_ANSWER_AFTER_COMMIT.holds() {
-                    effects.push(Effect::Answer(batch, Ok(())));
-                }
-                self.waiting.push_back(Waiting { batch, copies, gap_to });
-                self.store(&mut effects);
-            }
+            Event::Batch(batch) => self.batch(batch, &mut effects),
             Event::Stored(outcome) => self.stored(outcome, &mut effects),
-            Event::Asked => self.is_broken = false,
+            Event::Asked(stored) => {
+                self.closed = None;
+                self.stored = self.stored.max(stored);
+                self.taken = self.taken.max(stored);
+            }
+            Event::Closed(why) => self.close(why, &mut effects),
         }
         effects
+    }
+
+    /// Whether every batch was confirmed.
+    ///
+    /// # Errors
+    /// Why not: one is under way, or one was refused and the importer has not asked since.
+    pub fn check_confirmed(&self) -> Result<(), JsError> {
+        match &self.closed {
+            Some(why) => Err(why.clone()),
+            None if self.storing.is_some() || !self.waiting.is_empty() => {
+                Err(refusal("batches of this import are under way: try again"))
+            }
+            None => Ok(()),
+        }
+    }
+
+    /// The import is over, and so are all of its batches. What was stored of them is not known.
+    #[must_use]
+    pub fn end(self, why: &JsError) -> Vec<Effect> {
+        let storing = self.storing.into_iter().flat_map(|storing| storing.batches);
+        let waiting = self.waiting.into_iter().map(|batch| batch.id);
+        storing.chain(waiting).map(|id| Effect::Answer(id, Err(why.clone()))).collect()
+    }
+
+    fn batch(&mut self, batch: Batch, effects: &mut Vec<Effect>) {
+        if let Err(why) = self.admit(&batch) {
+            effects.push(Effect::Answer(batch.id, Err(why)));
+            return;
+        }
+        if !IMPORT_ANSWER_AFTER_COMMIT.holds() {
+            effects.push(Effect::Answer(batch.id, Ok(())));
+        }
+        self.taken = self.taken.max(batch.gap_to);
+        self.waiting.push_back(batch);
+        self.store(effects);
+    }
+
+    fn admit(&self, batch: &Batch) -> Result<(), JsError> {
+        if let Some(why) = &self.closed {
+            return Err(why.clone());
+        }
+        match batch.after {
+            Some(after) if after > self.taken && IMPORT_IN_ORDER.holds() => Err(behind_refused()),
+            _ => Ok(()),
+        }
     }
 
     /// Stores what waits, if nothing is on its way.
@@ -94,36 +162,42 @@ impl Intake {
             return;
         }
         let Some(first) = self.waiting.pop_front() else { return };
-        let (mut batches, mut copies, mut gap_to) = (vec![first.batch], first.copies, first.gap_to);
+        let (mut batches, mut copies, mut gap_to) = (vec![first.id], first.copies, first.gap_to);
         let mut bytes = weight(&copies);
         while let Some(next) = self.waiting.front()
             && bytes + weight(&next.copies) <= STORE_BYTES_MAX
         {
             let next = self.waiting.pop_front().expect("it was there a moment ago");
             bytes += weight(&next.copies);
-            batches.push(next.batch);
+            batches.push(next.id);
             copies.extend(next.copies);
             gap_to = gap_to.max(next.gap_to);
         }
-        self.storing = Some(batches);
+        self.storing = Some(Storing { batches, gap_to });
         effects.push(Effect::Store { copies, gap_to });
     }
 
     fn stored(&mut self, outcome: OpResult, effects: &mut Vec<Effect>) {
-        let batches = self.storing.take().expect("a store was asked for");
+        let Storing { batches, gap_to } = self.storing.take().expect("a store was asked for");
         let outcome = outcome.map(drop);
-        let is_refused = outcome.is_err();
         if IMPORT_ANSWER_AFTER_COMMIT.holds() {
-            let answer = |batch| Effect::Answer(batch, outcome.clone());
+            let answer = |id| Effect::Answer(id, outcome.clone());
             effects.extend(batches.into_iter().map(answer));
         }
-        if is_refused && IMPORT_IN_ORDER.holds() {
-            self.is_broken = true;
-            let waiting = self.waiting.drain(..);
-            let refuse = |waiting: Waiting| Effect::Answer(waiting.batch, Err(behind_refused()));
-            effects.extend(waiting.map(refuse));
+        if outcome.is_ok() {
+            self.stored = self.stored.max(gap_to);
+        } else if IMPORT_IN_ORDER.holds() {
+            self.close(behind_refused(), effects);
         }
         self.store(effects);
+    }
+
+    /// Refuses what waits, and what comes.
+    fn close(&mut self, why: JsError, effects: &mut Vec<Effect>) {
+        let waiting = self.waiting.drain(..);
+        effects.extend(waiting.map(|batch| Effect::Answer(batch.id, Err(why.clone()))));
+        self.taken = self.storing.as_ref().map_or(self.stored, |storing| storing.gap_to);
+        self.closed = Some(why);
     }
 }
 
@@ -131,6 +205,14 @@ fn weight(copies: &[Replica]) -> usize {
     copies.iter().map(|copy| copy.publish().weight()).sum()
 }
 
+fn refusal(text: &str) -> JsError {
+    JsError::STREAM_RESTORE.with_err(text)
+}
+
 fn behind_refused() -> JsError {
-    JsError::STREAM_RESTORE.with_err("a batch before this one was not stored: begin again")
+    refusal("a batch before this one was not stored: begin again")
+}
+
+fn not_asked() -> JsError {
+    refusal("the server was restarted since this import was begun: begin again")
 }

@@ -93,3 +93,33 @@ fn a_missing_origin_is_waited_for_and_other_trouble_is_not() {
     }
     assert_eq!(pauses, [250, 500, 1_000, 2_000, 4_000, 8_000, 10_000, 10_000]);
 }
+
+/// An attempt that lasted long makes the next pause short again, also where the origin was missing
+/// meanwhile.
+#[test]
+fn a_copy_that_went_well_does_not_pause_long_after_its_origin_was_away() {
+    let mut mirror = replicator(true);
+    let refused = || Happened::Outcome(Err(JsError::STREAM_TOO_MANY_REQUESTS));
+    let rest = |action: Action| match action {
+        Action::Rest { until } => until,
+        other => panic!("no pause: {other:?}"),
+    };
+    let mut now = Now::ZERO;
+    mirror.step(Happened::Began, now);
+    for _ in 0..8 {
+        mirror.step(Happened::Located(HERE), now);
+        mirror.step(refused(), now);
+        now = rest(mirror.step(Happened::Located(HERE), now));
+        mirror.step(Happened::Rested, now);
+    }
+    mirror.step(Happened::Located(HERE), now);
+    mirror.step(at(1), now);
+    now += Duration::from_secs(3600);
+    mirror.step(refused(), now);
+    let missing = Happened::NotLocated(JsError::STREAM_NOT_FOUND);
+    assert_eq!(mirror.step(missing, now), Action::AwaitChange);
+    mirror.step(Happened::Changed, now);
+    mirror.step(Happened::Located(HERE), now);
+    mirror.step(refused(), now);
+    assert_eq!(rest(mirror.step(Happened::Located(HERE), now)), now + RETRY_MIN);
+}

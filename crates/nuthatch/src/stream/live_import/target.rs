@@ -4,7 +4,8 @@ use std::collections::VecDeque;
 use std::time::Instant;
 
 use nuthatch_client::connect::ConnectArgs;
-use nuthatch_protocol::import::{self, HEAD_BYTES, Imported};
+use nuthatch_protocol::headers;
+use nuthatch_protocol::import::{self, HEAD_BYTES, IMPORT_AFTER, Imported};
 use serde_json::{Value, json};
 
 use crate::error::CliError;
@@ -13,6 +14,8 @@ use crate::show;
 
 /// Bytes of one batch, unless a message is larger.
 const BATCH_BYTES: usize = 256 * 1024;
+/// Bytes of the header that says where a batch goes on, at most.
+const AFTER_BYTES: usize = 64;
 /// Batches that wait for their answers.
 const BATCHES_MAX: usize = 16;
 /// `stream not found`.
@@ -26,6 +29,8 @@ pub struct Target {
     batch: Vec<u8>,
     /// Last sequence in it.
     last: u64,
+    /// Last sequence before it.
+    after: u64,
     /// When the batches that wait were sent.
     sent: VecDeque<Instant>,
 }
@@ -36,7 +41,7 @@ impl Target {
         let inbox = session.fresh_inbox();
         session.client.subscribe(&inbox, "")?;
         let (stream, batch) = (String::new(), Vec::new());
-        Ok(Self { session, inbox, stream, batch, last: 0, sent: VecDeque::new() })
+        Ok(Self { session, inbox, stream, batch, last: 0, after: 0, sent: VecDeque::new() })
     }
 
     /// Calls `STREAM.IMPORT`.
@@ -54,17 +59,16 @@ impl Target {
         }
     }
 
-    /// Begins to send messages of a stream.
-    pub fn begin_batches(&mut self, name: &str) -> Result<(), CliError> {
+    /// Begins to send messages of a stream, from this sequence on.
+    pub fn begin_batches(&mut self, name: &str, first: u64) {
         name.clone_into(&mut self.stream);
         import::begin(&mut self.batch);
-        self.last = 0;
-        Ok(())
+        (self.last, self.after) = (0, first.saturating_sub(1));
     }
 
     /// Sends a message, with others.
     pub fn push(&mut self, message: &Imported<'_>) -> Result<(), CliError> {
-        let max = self.session.client.info().max_payload;
+        let max = self.session.client.info().max_payload.saturating_sub(AFTER_BYTES);
         let size = HEAD_BYTES + message.size();
         if size > max {
             return Err(CliError::Failed(format!(
@@ -97,11 +101,13 @@ impl Target {
         import::set_gap_to(&mut self.batch, gap_to);
         let subject = format!("{}.STREAM.IMPORT.{}.MSGS", self.session.api_prefix, self.stream);
         let writer = &mut self.session.client.writer;
-        writer.publish(subject.as_bytes(), self.inbox.as_bytes(), b"", &self.batch)?;
+        let mut headers = Vec::new();
+        headers::append(&mut headers, IMPORT_AFTER, self.after.to_string().as_bytes());
+        writer.publish(subject.as_bytes(), self.inbox.as_bytes(), &headers, &self.batch)?;
         writer.flush()?;
         self.sent.push_back(Instant::now());
         import::begin(&mut self.batch);
-        self.last = 0;
+        (self.last, self.after) = (0, gap_to);
         Ok(())
     }
 

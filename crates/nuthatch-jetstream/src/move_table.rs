@@ -1,0 +1,124 @@
+//! The moves that are under way, and how they are doing.
+
+use nuthatch_server::jetstream_port::MoveReport;
+use nuthatch_streams::AccountId;
+use parking_lot::Mutex;
+use rustc_hash::FxHashMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use tokio::sync::{Notify, Semaphore};
+
+/// Copies that are being made at a time, each of which takes up to twice [`mover::STORE_BYTES_MAX`]
+/// of memory; further moves wait for their turn.
+pub const COPIES_AT_ONCE: usize = 8;
+/// Moves that ended badly and are still told of.
+const REMEMBERED_MAX: usize = 1024;
+/// A stream by its account and name.
+type Key = (AccountId, String);
+
+/// Moves that are under way, and those that ended badly.
+pub(super) struct Moves {
+    known: Mutex<FxHashMap<Key, Arc<Progress>>>,
+    /// How many are under way.
+    pub(super) active: AtomicUsize,
+    /// Room for copies.
+    pub(super) room: Semaphore,
+}
+
+impl Default for Moves {
+    fn default() -> Self {
+        let room = Semaphore::new(COPIES_AT_ONCE);
+        Self { known: Mutex::default(), active: AtomicUsize::new(0), room }
+    }
+}
+
+impl Moves {
+    /// One more is under way.
+    pub(super) fn add(&self, key: Key, progress: Arc<Progress>) {
+        let mut known = self.known.lock();
+        if known.len() >= REMEMBERED_MAX {
+            known.retain(|_, other| other.is_under_way());
+        }
+        known.insert(key, progress);
+        self.active.fetch_add(1, Ordering::AcqRel);
+    }
+
+    /// How the move of a stream is doing, or how its last one has ended.
+    pub(super) fn of(&self, account: AccountId, name: &str) -> Option<Arc<Progress>> {
+        self.known.lock().get(&(account, name.to_owned())).cloned()
+    }
+
+    /// It has ended well.
+    pub(super) fn forget(&self, account: AccountId, name: &str) {
+        self.known.lock().remove(&(account, name.to_owned()));
+    }
+
+    /// How many are under way: those that go well, and those that wait for another try.
+    pub(super) fn under_way(&self) -> [u64; 2] {
+        let known = self.known.lock();
+        let under_way = known.values().filter(|progress| progress.is_under_way());
+        let (failing, well): (Vec<_>, Vec<_>) =
+            under_way.partition(|progress| progress.error.lock().is_some());
+        [well, failing].map(|moves| moves.len() as u64)
+    }
+
+    /// The log that a stream has left and that has not durably forgotten it yet.
+    pub(super) fn unforgotten(&self, account: AccountId, name: &str) -> Option<Arc<Progress>> {
+        if self.active.load(Ordering::Acquire) == 0 {
+            return None;
+        }
+        let known = self.known.lock();
+        let progress = known.get(&(account, name.to_owned()))?;
+        let waits = progress.is_under_way() && progress.switched.load(Ordering::Acquire);
+        waits.then(|| progress.clone())
+    }
+}
+
+/// How a move is doing.
+#[derive(Debug)]
+pub(super) struct Progress {
+    pub(super) from: String,
+    pub(super) to: String,
+    pub(super) copied: AtomicU64,
+    pub(super) last_seq: AtomicU64,
+    pub(super) rate_bytes: u64,
+    pub(super) cancelled: AtomicBool,
+    pub(super) wake: Notify,
+    /// The new log has it; the old one has not durably forgotten it yet.
+    pub(super) switched: AtomicBool,
+    pub(super) ended: AtomicBool,
+    pub(super) error: Mutex<Option<String>>,
+}
+
+impl Progress {
+    /// A move that is about to begin, from one log to another.
+    pub(super) fn new(from: &str, to: &str, rate_bytes: u64) -> Arc<Self> {
+        Arc::new(Self {
+            from: from.to_owned(),
+            to: to.to_owned(),
+            copied: AtomicU64::new(0),
+            last_seq: AtomicU64::new(0),
+            rate_bytes,
+            cancelled: AtomicBool::new(false),
+            switched: AtomicBool::new(false),
+            wake: Notify::new(),
+            ended: AtomicBool::new(false),
+            error: Mutex::new(None),
+        })
+    }
+
+    /// Its report.
+    pub(super) fn report(&self) -> MoveReport {
+        MoveReport {
+            from: self.from.clone(),
+            to: self.to.clone(),
+            copied_seq: self.copied.load(Ordering::Relaxed),
+            last_seq: self.last_seq.load(Ordering::Relaxed),
+            error: self.error.lock().clone(),
+        }
+    }
+
+    pub(super) fn is_under_way(&self) -> bool {
+        !self.ended.load(Ordering::Acquire)
+    }
+}

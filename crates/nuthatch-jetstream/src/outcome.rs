@@ -1,0 +1,32 @@
+//! How the API tells what became of an operation, and errors with a text of their own.
+
+use crate::logs_port::{CallError, NotTaken};
+use nuthatch_protocol::jserror::JsError;
+use nuthatch_streams::OpOutcome;
+use nuthatch_streams::op::OpResult;
+
+/// What an operation came to, as the API tells it.
+pub(super) fn told(outcome: Result<OpResult, CallError>) -> Result<OpOutcome, JsError> {
+    match outcome {
+        Ok(result) => result,
+        Err(CallError::NotTaken(NotTaken::Busy)) => Err(JsError::STREAM_TOO_MANY_REQUESTS),
+        Err(CallError::NotTaken(NotTaken::Closed) | CallError::Closed) => {
+            Err(described(JsError::CLUSTER_NOT_AVAIL, "the server is shutting down".to_owned()))
+        }
+    }
+}
+
+/// An error of the table with a text of its own.
+pub(super) fn described(error: JsError, description: String) -> JsError {
+    JsError { description: description.into(), ..error }
+}
+
+/// An outcome of another kind than the operation's own: a bug, answered plainly.
+pub(super) fn unexpected(outcome: &OpOutcome) -> JsError {
+    JsError::STREAM_GENERAL.with("err", format!("unexpected outcome {outcome:?}"))
+}
+
+/// A placement that cannot be had (10052 with a text, as other faults of a configuration).
+pub(super) fn placement_error(text: &str) -> JsError {
+    JsError::STREAM_INVALID_CONFIG.with_err(text)
+}

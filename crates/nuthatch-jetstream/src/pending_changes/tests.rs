@@ -1,0 +1,133 @@
+//! Changes whose log takes long.
+
+use super::*;
+use crate::core_port::{CorePort, Take};
+use crate::logs_port::{LogsPort, NotTaken};
+use crate::service::{Answer, JetStream, Settings};
+use nuthatch_protocol::js::{StreamInfo, Time};
+use nuthatch_server::jetstream_port::JsHealth;
+use nuthatch_streams::{Message, Op, OpOutcome, Respond};
+use serde_json::{Value, json};
+use std::any::Any;
+use std::time::Duration;
+
+const COLD: LogId = LogId(3);
+pub(crate) const ACCOUNT: AccountId = AccountId::GLOBAL;
+
+/// Logs that do as they are told, but that `cold` keeps what it is told until it is let.
+#[derive(Default)]
+pub(crate) struct Logs {
+    waiting: Mutex<Vec<(Op, Respond)>>,
+}
+
+impl Logs {
+    fn answer_all(&self) {
+        for (op, respond) in self.waiting.lock().drain(..) {
+            respond(Ok(outcome(op)));
+        }
+    }
+}
+
+fn outcome(op: Op) -> OpOutcome {
+    let (Op::CreateStream { config, .. } | Op::UpdateStream { config, .. }) = op else {
+        return OpOutcome::Done;
+    };
+    let info = Box::new(StreamInfo { config: Arc::from(config), ..StreamInfo::default() });
+    OpOutcome::Stream { info, subjects_total: 0 }
+}
+
+impl CorePort for Logs {
+    fn now(&self) -> Time {
+        Time(1)
+    }
+    fn server_name(&self) -> &'static str {
+        "test"
+    }
+    fn publish(&self, _: AccountId, _: &Message<'_>) -> bool {
+        false
+    }
+    fn subscribe(&self, _: AccountId, _: &str, _: Take) -> Option<Box<dyn Any + Send + Sync>> {
+        None
+    }
+}
+
+impl LogsPort for Logs {
+    fn submit(&self, engine: LogId, op: Op, respond: Respond) -> Result<(), NotTaken> {
+        if engine == COLD {
+            self.waiting.lock().push((op, respond));
+        } else {
+            respond(Ok(outcome(op)));
+        }
+        Ok(())
+    }
+    fn attached(&self) -> Vec<(String, LogId)> {
+        let logs = [("default", LogId(1)), ("memory", LogId(2)), ("cold", COLD)];
+        logs.map(|(name, id)| (name.to_owned(), id)).into()
+    }
+    fn health(&self) -> JsHealth {
+        unreachable!("nobody asks for it here")
+    }
+}
+
+pub(crate) async fn create(
+    service: &JetStream,
+    name: &str,
+    subject: &str,
+    tags: &[&str],
+) -> Answer {
+    let placement = json!({ "tags": tags });
+    let body = json!({ "name": name, "subjects": [subject], "placement": placement });
+    service.stream_create(ACCOUNT, name, body.to_string().as_bytes()).await
+}
+
+pub(crate) fn service() -> (Arc<Logs>, Arc<JetStream>) {
+    let logs = Arc::new(Logs::default());
+    let settings = Settings::default();
+    (logs.clone(), Arc::new(JetStream::new(logs.clone(), logs, settings)))
+}
+
+pub(crate) fn code(answer: Answer) -> u16 {
+    answer.expect_err("an error").err_code
+}
+
+async fn until(what: impl Fn() -> bool) {
+    while !what() {
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+}
+
+#[tokio::test]
+async fn a_log_that_does_not_answer_holds_up_its_own_streams_only() {
+    let (logs, service) = service();
+    let other = service.clone();
+    let slow = tokio::spawn(async move { create(&other, "C", "c.>", &["log:cold"]).await });
+    until(|| logs.waiting.lock().len() == 1).await;
+    create(&service, "A", "a", &[]).await.unwrap();
+    create(&service, "B", "b", &[]).await.unwrap();
+    service.stream_delete(ACCOUNT, "A", b"").await.unwrap();
+    let other = service.clone();
+    let slower = tokio::spawn(async move { create(&other, "D", "d.>", &["log:cold"]).await });
+    until(|| service.pending_changes.engine_of(ACCOUNT, "D").is_some()).await;
+    create(&service, "A", "a", &[]).await.unwrap();
+
+    assert_eq!(code(create(&service, "C", "c.>", &["log:cold"]).await), 10008, "its name");
+    assert_eq!(code(create(&service, "E", "c.x", &[]).await), 10065, "its subjects");
+    assert!(service.registry.read().get(ACCOUNT, "C").is_none());
+
+    logs.answer_all();
+    for created in [slow.await, slower.await] {
+        let text: Value = serde_json::from_slice(&created.unwrap().unwrap()).unwrap();
+        assert_eq!(text["did_create"], true, "{text}");
+    }
+    assert_eq!(service.registry.read().count(ACCOUNT), 4);
+    assert_eq!(code(create(&service, "E", "c.x", &[]).await), 10065);
+
+    let other = service.clone();
+    let deleting = tokio::spawn(async move { other.stream_delete(ACCOUNT, "C", b"").await });
+    until(|| service.pending_changes.engine_of(ACCOUNT, "C").is_some()).await;
+    let update = service.stream_update(ACCOUNT, "C", br#"{"name":"C"}"#).await;
+    assert_eq!(code(update), 10008, "it may still be there");
+    logs.answer_all();
+    deleting.await.unwrap().unwrap();
+    create(&service, "C", "e", &[]).await.unwrap();
+}
