@@ -42,6 +42,8 @@ struct ImportRequest {
     deleted: Vec<u64>,
     /// Up to here both sides are the same.
     verified: u64,
+    /// The last sequence that a finished import is to have; 0: its importer does not say.
+    last_seq: u64,
 }
 
 #[derive(Deserialize, Default)]
@@ -165,7 +167,10 @@ impl ImportRequest {
             "begin" => Request::Begin(config()?),
             "verified" => Request::Verified(self.verified),
             "reconcile" => Request::Reconcile { first_seq: self.first_seq, deleted: self.deleted },
-            "finish" => Request::Finish { config: config()?, consumers: self.consumers },
+            "finish" => {
+                let (config, consumers) = (config()?, self.consumers);
+                Request::Finish { config, consumers, last: self.last_seq }
+            }
             "cancel" => Request::Cancel,
             other => {
                 let text = format!("there is no action {other:?} of an import");

@@ -326,8 +326,8 @@ impl World {
                     self.send(Purpose::Store(target), op);
                 }
                 Effect::Answer(BatchId(number), answer) => {
-                    let known = self.batches.remove(&number);
-                    let (command, gap_to) = known.expect("a batch is answered once");
+                    // One that was answered too early is answered again.
+                    let Some((command, gap_to)) = self.batches.remove(&number) else { continue };
                     if answer.is_ok() {
                         let before = self.confirmed.filter(|(of, _)| *of == target.stream);
                         let up_to = before.map_or(gap_to, |(_, seq)| seq.max(gap_to));

@@ -27,7 +27,7 @@ use std::time::Duration;
 const MILLI: u64 = 1_000;
 const STREAM: StreamId = StreamId(1);
 /// Consumers that always want the few: each message is asked of them.
-const ASKED: u64 = 60;
+const ASKED: u64 = 80;
 /// The consumer that wants all messages while it is there.
 const ALL: &str = "all";
 /// Of so many messages one is of the few.
@@ -61,7 +61,7 @@ fn options() -> LogOptions {
         block_cache_bytes: 16 * 1024,
         queue_bytes: 256 * 1024,
         reserve_bytes: Some(0),
-        checkpoint_bytes: 64 * 1024,
+        checkpoint_bytes: 2 * 1024,
         ..LogOptions::default()
     }
 }
@@ -101,6 +101,11 @@ impl Rig {
     }
 
     fn publish(&mut self, subjects: &[&str]) {
+        self.send_messages(subjects);
+        self.settle();
+    }
+
+    fn send_messages(&mut self, subjects: &[&str]) {
         let (mut buf, mut items) = (Vec::new(), Vec::new());
         for subject in subjects {
             let start = buf.len() as u32;
@@ -117,7 +122,6 @@ impl Rig {
             }));
         }
         self.send(Event::Batch(ClientBatch { peer: (), buf: Bytes::from(buf), items }));
-        self.settle();
     }
 
     /// The subjects of what is there, by sequence, and the last sequence that was given out.
@@ -165,7 +169,7 @@ fn consumer(name: &str, filter: &str) -> Op {
 struct World {
     schedule: Scheduler<Step>,
     disk: MemDisk,
-    /// The subject of each message of the few that is known to be durable.
+    /// Messages that are always needed, all of them durable.
     few: u64,
     summary: Summary,
 }
@@ -224,13 +228,25 @@ impl World {
         }
         let narrowed = self.schedule.rng.chance(500);
         let goes = Op::DeleteConsumer { id: STREAM, name: ALL.into() };
-        rig.op(if narrowed { consumer(ALL, "i.few") } else { goes });
+        let goes = if narrowed { consumer(ALL, "i.few") } else { goes };
+        rig.send(Event::Op(goes, Box::new(|_| ())));
         self.note(Step::Gone { narrowed });
-        for _ in 0..self.schedule.rng.below(6) {
-            self.tick(&mut rig);
+        for _ in 0..self.schedule.rng.below(12) {
+            self.go_on(&mut rig);
         }
         drop(rig);
         self.disk = self.disk.crash(self.schedule.rng.bits());
+    }
+
+    /// The log has a few turns, and more messages.
+    fn go_on(&mut self, rig: &mut Rig) {
+        for _ in 0..self.schedule.rng.between(1, 4) {
+            rig.core.turn();
+        }
+        if self.schedule.rng.chance(700) {
+            rig.send_messages(&["i.many"; 20]);
+        }
+        self.note(Step::Ticked);
     }
 
     fn tick(&mut self, rig: &mut Rig) {

@@ -174,7 +174,6 @@ impl World {
             | (Doing::Ends, Told::Call(Ok(Ended::Finished(_) | Ended::Cancelled))) => {
                 return Ok(Verdict::Over);
             }
-            // One that is hasty waits for its end only.
             (Doing::Ends, _) => return Ok(Verdict::Goes),
             (Doing::Begins, Told::Call(Ok(Ended::UnderWay(info, verified)))) => {
                 Happened::Told { stored: info.state.last_seq, verified }
@@ -186,9 +185,11 @@ impl World {
             (Doing::Notes, Told::Call(Ok(_))) => Happened::Noted,
             (Doing::Reconciles, Told::Call(Ok(_))) => {
                 command.doing = Doing::Ends;
-                self.send_from(id, command, Sent::Call(finish()));
+                self.send_from(id, command, Sent::Call(finish(self.last)));
                 return Ok(Verdict::Goes);
             }
+            // One that is hasty does not wait for them.
+            (Doing::Reconciles, Told::Batch(Ok(()))) => return Ok(Verdict::Goes),
             (Doing::Rests, Told::Again) => Happened::LookAgain,
             (doing, told) => panic!("{doing:?} was told {told:?}"),
         };
@@ -267,10 +268,9 @@ impl World {
                 panic!("it brings messages: {:?}", command.doing)
             };
             if left.is_empty() && is_hasty {
-                command.doing = Doing::Ends;
+                command.doing = Doing::Reconciles;
                 let request = self.reconcile();
                 self.send_from(id, command, Sent::Call(request));
-                self.send_from(id, command, Sent::Call(finish()));
                 return Ok(Verdict::Goes);
             }
             if left.is_empty() && *unanswered == 0 {
@@ -287,8 +287,8 @@ impl World {
     }
 }
 
-fn finish() -> Request {
-    Request::Finish { config: Box::new(config()), consumers: Vec::new() }
+fn finish(last: u64) -> Request {
+    Request::Finish { config: Box::new(config()), consumers: Vec::new(), last }
 }
 
 fn replicas(origin: &BTreeMap<u64, u64>, first: u64, last: u64) -> Vec<Replica> {

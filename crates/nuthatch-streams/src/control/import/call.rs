@@ -31,6 +31,8 @@ pub enum Request {
         config: Box<StreamConfig>,
         /// Its consumers.
         consumers: Vec<ConsumerSnapshot>,
+        /// The last sequence that it is to have, as the importer has counted; 0: it does not say.
+        last: u64,
     },
     /// Delete what was brought.
     Cancel,
@@ -226,9 +228,12 @@ impl Call {
                 self.look(target)
             }
             (Request::Reconcile { first_seq, deleted }, Some(target)) => {
-                self.reconcile(target, first_seq, deleted)
+                match imports.check_confirmed(&self.key, 0) {
+                    Ok(()) => self.reconcile(target, first_seq, deleted),
+                    Err(why) => self.end(Err(why)),
+                }
             }
-            (Request::Finish { config, consumers }, Some(_)) => self.check(config, consumers),
+            (Request::Finish { config, consumers, .. }, Some(_)) => self.check(config, consumers),
             (Request::Cancel, Some(target)) => self.cancel(target, imports),
         }
     }
@@ -244,8 +249,11 @@ impl Call {
             Happened::Failed(why) => return self.end(Err(why)),
             other => panic!("a check was asked for: {other:?}"),
         };
-        if let Request::Finish { .. } = self.request {
-            return self.finish(config, consumers, log, imports);
+        if let Request::Finish { last, .. } = self.request {
+            if let Err(why) = self.check_whole(log, last, imports) {
+                return self.end(Err(why));
+            }
+            return self.finish(config, consumers, imports);
         }
         if let Err(why) = imports.reserve(&self.key, log) {
             return self.end(Err(why));
@@ -312,23 +320,23 @@ impl Call {
         }
     }
 
-    /// Makes the stream what it is to be, if all of it has come.
+    /// Whether all of the import has come, and into the log where the stream belongs.
+    fn check_whole(&self, log: u64, last: u64, imports: &mut Imports) -> Result<(), JsError> {
+        let target = imports.target(&self.key).ok_or(JsError::STREAM_NOT_FOUND)?;
+        if target.log != log {
+            return Err(elsewhere());
+        }
+        imports.check_confirmed(&self.key, last)
+    }
+
+    /// Makes the stream what it is to be.
     fn finish(
         &mut self,
         config: Box<StreamConfig>,
         consumers: Vec<ConsumerSnapshot>,
-        log: u64,
         imports: &mut Imports,
     ) -> Action {
-        let Some(target) = imports.target(&self.key) else {
-            return self.end(Err(JsError::STREAM_NOT_FOUND));
-        };
-        if target.log != log {
-            return self.end(Err(elsewhere()));
-        }
-        if let Err(why) = imports.check_confirmed(&self.key) {
-            return self.end(Err(why));
-        }
+        let target = imports.target(&self.key).expect("it was looked for");
         self.effects.extend(imports.ends(&self.key));
         let info = StreamInfo { config: (*config).clone().into(), ..StreamInfo::default() };
         let op = Op::FinishRestore { id: target.stream, config, consumers };

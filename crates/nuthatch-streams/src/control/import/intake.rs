@@ -111,18 +111,26 @@ impl Intake {
         effects
     }
 
-    /// Whether every batch was confirmed.
+    /// Whether every batch was confirmed, and everything up to `last`, as its importer has counted, is
+    /// stored.
     ///
     /// # Errors
     /// Why not: one is under way, or one was refused and the importer has not asked since.
-    pub fn check_confirmed(&self) -> Result<(), JsError> {
-        match &self.closed {
-            Some(why) => Err(why.clone()),
-            None if self.storing.is_some() || !self.waiting.is_empty() => {
-                Err(refusal("batches of this import are under way: try again"))
-            }
-            None => Ok(()),
+    pub fn check_confirmed(&self, last: u64) -> Result<(), JsError> {
+        if let Some(why) = &self.closed {
+            return Err(why.clone());
         }
+        if self.storing.is_some() || !self.waiting.is_empty() {
+            return Err(refusal("batches of this import are under way: try again"));
+        }
+        if last > self.stored {
+            let text = format!(
+                "it is to have everything up to sequence {last}, and {} is stored: begin again",
+                self.stored
+            );
+            return Err(refusal(&text));
+        }
+        Ok(())
     }
 
     /// The import is over, and so are all of its batches. What was stored of them is not known.

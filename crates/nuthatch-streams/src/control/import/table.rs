@@ -172,10 +172,10 @@ impl Imports {
         self.tell(key, Event::Asked(stored))
     }
 
-    /// Whether it may be finished: all of its batches were confirmed.
-    pub(super) fn check_confirmed(&mut self, key: &Key) -> Result<(), JsError> {
+    /// Whether it may be finished: all of its batches were confirmed, and it goes up to `last`.
+    pub(super) fn check_confirmed(&mut self, key: &Key, last: u64) -> Result<(), JsError> {
         if IMPORT_FINISH_CONFIRMED.holds() {
-            self.import(key).intake.check_confirmed()
+            self.import(key).intake.check_confirmed(last)
         } else {
             Ok(())
         }

@@ -41,7 +41,7 @@ fn what_waits_is_stored_in_one_go_and_answered_when_that_is_done() {
     assert!(matches!(&first[..], [Effect::Store { copies, gap_to: 2 }] if copies.len() == 2));
     assert_eq!(intake.step(batch(2)), []);
     assert_eq!(intake.step(batch(3)), []);
-    assert!(intake.check_confirmed().is_err());
+    assert!(intake.check_confirmed(0).is_err());
     let effects = intake.step(DONE);
     assert_eq!(effects[0], Effect::Answer(BatchId(1), Ok(())));
     let Effect::Store { copies, gap_to: 6 } = &effects[1] else { panic!("{effects:?}") };
@@ -49,7 +49,7 @@ fn what_waits_is_stored_in_one_go_and_answered_when_that_is_done() {
     let effects = intake.step(DONE);
     let answered = |number| Effect::Answer(BatchId(number), Ok(()));
     assert_eq!(effects, [answered(2), answered(3)]);
-    assert_eq!(intake.check_confirmed(), Ok(()));
+    assert_eq!(intake.check_confirmed(0), Ok(()));
 }
 
 #[test]
@@ -60,7 +60,7 @@ fn behind_a_batch_that_was_refused_nothing_is_stored_until_the_importer_asks() {
     let effects = intake.step(Event::Stored(Err(JsError::STREAM_TOO_MANY_REQUESTS)));
     assert!(effects.len() == 2 && effects.iter().all(refused), "{effects:?}");
     assert!(matches!(&intake.step(plain(3))[..], [Effect::Answer(BatchId(3), Err(_))]));
-    assert!(intake.check_confirmed().is_err());
+    assert!(intake.check_confirmed(0).is_err());
     assert_eq!(intake.step(Event::Asked(0)), []);
     assert!(matches!(&intake.step(batch(1))[..], [Effect::Store { .. }]));
 }

@@ -65,7 +65,10 @@ fn put_in_service(
         let text = format!("{name}: somebody still publishes there: stop that and run this again");
         return Err(CliError::Failed(text));
     }
-    let body = json!({"action": "finish", "config": import.config, "consumers": consumers});
+    let body = json!({
+        "action": "finish", "config": import.config, "consumers": consumers,
+        "last_seq": import.machine.stored(),
+    });
     let done = target.act(name, &body)?;
     Ok(json!({
         "stream": name, "messages": done["state"]["messages"],

@@ -66,7 +66,7 @@ fn under_way() -> Imports {
 }
 
 fn finish() -> Call {
-    call(Request::Finish { config: config(), consumers: Vec::new() })
+    call(Request::Finish { config: config(), consumers: Vec::new(), last: 0 })
 }
 
 const HELD: [CallHappened; 2] = [CallHappened::Began, CallHappened::Locked];
@@ -103,6 +103,24 @@ fn an_import_is_finished_once_its_batches_were_confirmed() {
     let ended = after(&mut finish, &mut imports, &[CallHappened::Shown]);
     assert!(matches!(ended, CallAction::End(Ok(Ended::Finished(_)))), "{ended:?}");
     assert!(imports.is_empty());
+}
+
+/// Its importer does not know that a batch was refused, and another one has asked since.
+#[test]
+fn an_import_is_finished_when_it_goes_up_to_where_its_importer_says() {
+    let mut imports = under_way();
+    imports.batch(&key(), numbered(1)).expect("it is under way");
+    imports.stored(&key(), TARGET, Err(JsError::STREAM_TOO_MANY_REQUESTS));
+    let mut again = call(Request::Begin(config()));
+    after(&mut again, &mut imports, &HELD);
+    after(&mut again, &mut imports, &[importing(0)]);
+    for (last, may) in [(2, false), (0, true)] {
+        let (config, consumers) = (config(), Vec::new());
+        let mut finish = call(Request::Finish { config, consumers, last });
+        after(&mut finish, &mut imports, &HELD);
+        let action = after(&mut finish, &mut imports, &[checked()]);
+        assert_eq!(matches!(action, CallAction::Run { .. }), may, "{action:?}");
+    }
 }
 
 #[test]
