@@ -88,8 +88,8 @@ pub enum Violation {
     /// A restore that was answered is gone.
     #[error("a stream that was restored is gone")]
     RestoreLost,
-    /// A restore that failed has left something.
-    #[error("a failed restore has left {name}")]
+    /// A restore that failed, or an import that was given up, has left something.
+    #[error("what failed or was given up has left {name}")]
     Left {
         /// Name of the stream.
         name: String,
