@@ -72,6 +72,10 @@ impl LogsPort for Engines {
         self.logs.all().iter().map(|log| (log.name.clone(), log.id)).collect()
     }
 
+    fn is_attached(&self, log: LogId) -> bool {
+        self.logs.with(log, |_| ()).is_some()
+    }
+
     fn logs(&self) -> Vec<JsLog> {
         let describe =
             |log: &Arc<AttachedLog>| JsLog { name: log.name.clone(), stats: log.handle.stats() };

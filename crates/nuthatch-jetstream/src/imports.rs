@@ -154,7 +154,8 @@ impl<'a> ImportCall<'a> {
         let (config, created) = (info.config.clone(), info.created);
         let (id, engine) = (target.stream, LogId(target.log));
         let entry = Entry { id, engine, account: self.account, config, created };
-        self.service.enter(entry).await;
+        // One whose log was detached just now comes into service with it.
+        let _ = self.service.enter(entry).await;
     }
 }
 

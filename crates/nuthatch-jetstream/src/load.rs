@@ -2,6 +2,7 @@
 //! leave it with a log that is detached.
 
 use crate::logs_port::call;
+use crate::pending_changes::Changing;
 use crate::registry::Entry;
 use crate::service::JetStream;
 use nuthatch_protocol::subject::tree::{OverlapSearch, SearchOutcome};
@@ -9,7 +10,8 @@ use nuthatch_server::jetstream_port::LogId;
 use nuthatch_streams::control::import::{Key, Target};
 use nuthatch_streams::op::CatalogEntry;
 use nuthatch_streams::stream::importing_name;
-use nuthatch_streams::{Op, OpOutcome, migration};
+use nuthatch_streams::{AccountId, Op, OpOutcome, migration};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 impl JetStream {
@@ -57,8 +59,10 @@ impl JetStream {
     /// Adopts the streams of a log that is attached while others are served. Copies that were on
     /// their way to it or from it stay where they are until a start sees all logs.
     ///
+    /// Nobody else changes streams of these accounts meanwhile.
+    ///
     /// # Errors
-    /// A sentence: its streams cannot be listed, or one of them exists in another log.
+    /// A sentence: its streams cannot be listed, or one of them exists in another log, or is about to.
     pub(super) async fn load_log(&self, name: &str, log: LogId) -> Result<usize, String> {
         let outcome = call(&*self.logs, log, Op::Catalog).await;
         let Ok(Ok(OpOutcome::Catalog { streams, next_id, unreadable_records: 0 })) = outcome else {
@@ -67,10 +71,51 @@ impl JetStream {
         self.registry.write().reserve_ids(next_id);
         let whole = streams.into_iter().filter(|entry| !entry.provenance.arriving);
         let whole: Vec<_> = whole.map(|entry| (0, entry)).collect();
+        let _rights = self.rights_of(whole.iter().map(|(_, entry)| entry.account)).await?;
+        for (_, entry) in &whole {
+            self.check_pending(entry)?;
+        }
         self.check_subjects(whole.iter().map(|(_, entry)| entry))?;
         let count = whole.len();
         self.adopt(&[log], whole)?;
         Ok(count)
+    }
+
+    /// The rights to change the streams of these accounts. They are taken in one order, and whoever else
+    /// has one waits for no second.
+    async fn rights_of(
+        &self,
+        accounts: impl Iterator<Item = AccountId>,
+    ) -> Result<Vec<Changing>, String> {
+        let accounts: BTreeSet<AccountId> = accounts.collect();
+        let mut rights = Vec::new();
+        for account in accounts {
+            // No stream has this name, so no change of it can be pending.
+            let right = self.lock_for(account, "").await;
+            rights.push(right.map_err(|why| why.to_string())?);
+        }
+        Ok(rights)
+    }
+
+    /// Whether no change that waits for its log has the name of a stream, or any of its subjects.
+    fn check_pending(&self, entry: &CatalogEntry) -> Result<(), String> {
+        let (account, name) = (entry.account, &entry.config.name);
+        let pending = self.pending_changes.subjects_beside(account, name);
+        let overlaps = |subject: &String| {
+            pending.iter().any(|theirs| {
+                let (mut search, mut steps) = (OverlapSearch::new(subject.as_bytes()), usize::MAX);
+                search.search(theirs, &mut steps, |_, ()| true) != SearchOutcome::Nothing
+            })
+        };
+        if self.pending_changes.engine_of(account, name).is_some()
+            || entry.config.subjects.iter().any(overlaps)
+        {
+            return Err(format!(
+                "stream {name:?} has a name or subjects that a change under way is about to take: \
+                 try again later"
+            ));
+        }
+        Ok(())
     }
 
     /// Whether no stream that is served has any subject of these.

@@ -35,6 +35,11 @@ pub trait LogsPort: Send + Sync + 'static {
     /// Names and identities of the logs that are attached, the default one first.
     fn attached(&self) -> Vec<(String, LogId)>;
 
+    /// Whether this log is attached.
+    fn is_attached(&self, log: LogId) -> bool {
+        self.attached().iter().any(|(_, id)| *id == log)
+    }
+
     /// Counters of the logs, the default one first.
     fn logs(&self) -> Vec<JsLog> {
         Vec::new()

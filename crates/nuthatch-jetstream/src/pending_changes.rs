@@ -73,8 +73,7 @@ impl PendingChanges {
     }
 
     /// The log that a change of this stream waits for.
-    #[cfg(test)]
-    fn engine_of(&self, account: AccountId, name: &str) -> Option<LogId> {
+    pub(super) fn engine_of(&self, account: AccountId, name: &str) -> Option<LogId> {
         self.inner.lock().machine.claimed(account, name).map(LogId)
     }
 

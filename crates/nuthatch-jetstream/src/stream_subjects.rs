@@ -5,6 +5,7 @@
 //! have their turn on the thread. Whoever calls holds the right to change the account's streams, so
 //! nobody takes the subjects between two parts.
 
+use crate::outcome::described;
 use crate::registry::{Entry, Registry, SubjectsKey};
 use crate::service::JetStream;
 use nuthatch_protocol::js::StreamConfig;
@@ -116,8 +117,12 @@ impl JetStream {
         found
     }
 
-    /// Takes a new or changed stream into the registry.
-    pub(super) async fn enter(&self, entry: Entry) {
+    /// Takes a new or changed stream into the registry, if its log is attached still: one that is
+    /// detached takes its streams out of the registry after it has left, so none stays.
+    ///
+    /// # Errors
+    /// Its log was detached; the stream comes with it when it is attached again.
+    pub(super) async fn enter(&self, entry: Entry) -> Result<(), JsError> {
         let (account, new) = (entry.account, entry.config.clone());
         let (key, old) = {
             let mut registry = self.registry.write();
@@ -127,8 +132,20 @@ impl JetStream {
         let old = old.unwrap_or_default();
         let (added, gone) = (missing(&new, &old).await, missing(&old, &new).await);
         self.in_parts(&added, |registry, part| registry.add_subjects(account, key, part)).await;
-        self.change(|registry| registry.put(key, entry));
+        let is_served = self.change(|registry| {
+            let is_served = self.logs.is_attached(entry.engine);
+            if is_served {
+                registry.put(key, entry);
+            }
+            is_served
+        });
+        if !is_served {
+            self.drop_subjects(account, key, &added).await;
+            let text = "the log of this stream was taken away: it comes back with that";
+            return Err(described(JsError::CLUSTER_NOT_AVAIL, text.to_owned()));
+        }
         self.drop_subjects(account, key, &gone).await;
+        Ok(())
     }
 
     /// Takes a stream out of the registry. From the first part on nothing is routed to it.

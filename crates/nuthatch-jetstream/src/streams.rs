@@ -210,7 +210,7 @@ impl JetStream {
         let info = stream_info_of(outcome?)?.0;
         let config = info.config.clone();
         let entry = Entry { id, engine, account, config, created: info.created };
-        self.enter(entry).await;
+        self.enter(entry).await?;
         Ok(self.stream_answer(account, "stream_create", info, None, true))
     }
 
@@ -325,7 +325,7 @@ impl JetStream {
         let (outcome, _changing) = self.settle(changing, pending, work).await;
         let info = outcome?.0;
         let config = info.config.clone();
-        self.enter(Entry { config, ..(*entry).clone() }).await;
+        self.enter(Entry { config, ..(*entry).clone() }).await?;
         Ok(self.stream_answer(account, "stream_update", info, None, false))
     }
 
@@ -347,7 +347,7 @@ impl JetStream {
         let work = self.run(entry.engine, Op::DeleteStream { id: entry.id });
         let (outcome, _changing) = self.settle(changing, pending, work).await;
         if let Err(error) = outcome {
-            self.enter((*entry).clone()).await;
+            self.enter((*entry).clone()).await?;
             return Err(error);
         }
         Ok(envelope::ok(ResponseType("stream_delete"), &Success::YES))

@@ -147,3 +147,25 @@ async fn refused_behind(name: &str, subject: &str) {
     assert_eq!(handle.slots().len(), 2);
     handle.stop().expect("clean");
 }
+
+/// Its log does what it was told, and is not there any more when that is known.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_stream_whose_log_is_taken_away_while_it_is_created_comes_back_with_the_log() {
+    let handle = serving(&names(2)).await;
+    let cold = open_log(2, "cold");
+    let id = cold.id;
+    handle.attach(cold).await.expect("it is attached");
+    let mut creating = Box::pin(create(&handle.service, "GOES", "goes.>", &["log:cold"]));
+    let first = creating.as_mut().poll(&mut Context::from_waker(Waker::noop()));
+    assert!(first.is_pending(), "the log was told, and has not answered yet");
+    let log = handle.detach(id).expect("it is attached");
+    assert_eq!(creating.await.expect_err("its log is away").err_code, 10008);
+    assert!(handle.route(ACCOUNT, b"goes.x").is_none());
+    assert_eq!(handle.service.registry.read().count(ACCOUNT), 0);
+    create(&handle.service, "STAYS", "stays.>", &[]).await.expect("it is created");
+
+    let back = Arc::into_inner(log).expect("nobody else has it");
+    assert_eq!(handle.attach(back).await, Ok(1));
+    assert_eq!(handle.route(ACCOUNT, b"goes.x").map(|route| route.log), Some(id));
+    handle.stop().expect("clean");
+}

@@ -4,8 +4,11 @@ use super::*;
 use crate::core_port::{CorePort, Take};
 use crate::logs_port::{LogsPort, NotTaken};
 use crate::service::{Answer, JetStream, Settings};
+use nuthatch_log::StreamId;
 use nuthatch_protocol::js::{StreamInfo, Time};
 use nuthatch_server::jetstream_port::JsHealth;
+use nuthatch_streams::op::CatalogEntry;
+use nuthatch_streams::stream::Provenance;
 use nuthatch_streams::{Message, Op, OpOutcome, Respond};
 use serde_json::{Value, json};
 use std::any::Any;
@@ -18,6 +21,8 @@ pub(crate) const ACCOUNT: AccountId = AccountId::GLOBAL;
 #[derive(Default)]
 pub(crate) struct Logs {
     waiting: Mutex<Vec<(Op, Respond)>>,
+    /// What they hold at a start.
+    listed: Mutex<Vec<CatalogEntry>>,
 }
 
 impl Logs {
@@ -25,6 +30,19 @@ impl Logs {
         for (op, respond) in self.waiting.lock().drain(..) {
             respond(Ok(outcome(op)));
         }
+    }
+}
+
+/// A stream in a log that is to be attached.
+fn listed(name: &str, subject: &str) -> CatalogEntry {
+    let (name, subjects) = (name.to_owned(), vec![subject.to_owned()]);
+    CatalogEntry {
+        id: StreamId(70),
+        account: ACCOUNT,
+        config: StreamConfig { name, subjects, ..StreamConfig::default() },
+        created: Time(1),
+        provenance: Provenance::default(),
+        last_seq: 0,
     }
 }
 
@@ -53,7 +71,10 @@ impl CorePort for Logs {
 
 impl LogsPort for Logs {
     fn submit(&self, engine: LogId, op: Op, respond: Respond) -> Result<(), NotTaken> {
-        if engine == COLD {
+        if let Op::Catalog = op {
+            let (streams, next_id) = (self.listed.lock().clone(), StreamId(71));
+            respond(Ok(OpOutcome::Catalog { streams, next_id, unreadable_records: 0 }));
+        } else if engine == COLD {
             self.waiting.lock().push((op, respond));
         } else {
             respond(Ok(outcome(op)));
@@ -130,4 +151,23 @@ async fn a_log_that_does_not_answer_holds_up_its_own_streams_only() {
     logs.answer_all();
     deleting.await.unwrap().unwrap();
     create(&service, "C", "e", &[]).await.unwrap();
+}
+
+/// A log that is attached has streams of names and subjects that changes under way are about to take.
+#[tokio::test]
+async fn a_log_is_not_attached_beside_a_change_that_takes_its_names_or_subjects() {
+    let (logs, service) = service();
+    let other = service.clone();
+    let slow = tokio::spawn(async move { create(&other, "C", "c.>", &["log:cold"]).await });
+    until(|| service.pending_changes.engine_of(ACCOUNT, "C").is_some()).await;
+    for (name, subject) in [("C", "other"), ("D", "c.x")] {
+        *logs.listed.lock() = vec![listed(name, subject)];
+        let refused = service.load_log("new", LogId(9)).await;
+        assert!(refused.is_err_and(|why| why.contains("under way")), "{name} {subject}");
+    }
+    *logs.listed.lock() = vec![listed("D", "d")];
+    assert_eq!(service.load_log("new", LogId(9)).await, Ok(1));
+    logs.answer_all();
+    slow.await.unwrap().unwrap();
+    assert_eq!(service.registry.read().count(ACCOUNT), 2);
 }

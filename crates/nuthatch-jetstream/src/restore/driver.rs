@@ -142,6 +142,7 @@ impl<'a> Driver<'a> {
         let id = self.machine.stream().expect("the stream was begun");
         let (config, created) = (info.config.clone(), info.created);
         let entry = Entry { id, engine: *engine, account: from.account, config, created };
-        service.enter(entry).await;
+        // One whose log was detached just now comes into service with it.
+        let _ = service.enter(entry).await;
     }
 }
