@@ -4,6 +4,7 @@ mod batches;
 mod counters;
 mod damage;
 mod details;
+mod fake_log;
 mod faults;
 mod harness;
 mod migration;
