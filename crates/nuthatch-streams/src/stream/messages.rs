@@ -1,5 +1,5 @@
-//! The message table: metadata of every message without its payload; subject, weight, time; 12
-//! bytes each. subject, weight, time; 12 bytes each.
+//! The message table: metadata of every message without its payload: subject, weight, time; 12
+//! bytes each.
 //!
 //! Sequences are grouped in chunks of [`CHUNK_MESSAGES`]. A chunk holds narrow entries (timestamps
 //! as 32-bit nanosecond deltas) while its messages lie within four seconds, wide ones otherwise, and
@@ -277,8 +277,13 @@ impl Messages {
     #[inline]
     fn scan_forward(&self, from: u64, find: impl Fn(&Chunk, u64) -> Option<u64>) -> Option<u64> {
         let from = from.max(self.first);
-        let start = self.place(from >> CHUNK_SHIFT);
-        self.chunks.iter().skip(start).find_map(|chunk| find(chunk, from))
+        for place in self.place(from >> CHUNK_SHIFT)..self.chunks.len() {
+            let found = find(&self.chunks[place], from);
+            if found.is_some() {
+                return found;
+            }
+        }
+        None
     }
 
     /// The last live message at or before `upto`, doomed ones included.

@@ -41,6 +41,20 @@ enum Entries {
     Sparse(Vec<Sparse>),
 }
 
+/// Where a live entry lies.
+struct Place<'a> {
+    subject: &'a mut u32,
+    bits: &'a mut u32,
+    at: i64,
+}
+
+impl Place<'_> {
+    #[inline]
+    const fn entry(&self) -> Entry {
+        Entry { subject: *self.subject, bits: *self.bits, timestamp: Timestamp(self.at) }
+    }
+}
+
 /// Up to [`CHUNK_MESSAGES`] consecutive sequences.
 #[derive(Debug)]
 pub(super) struct Chunk {
@@ -135,11 +149,9 @@ impl Chunk {
         self.shrink();
     }
 
+    /// Gives memory back, once the chunk is settled.
     fn shrink(&mut self) {
         let (live, held) = (self.live as usize, self.held());
-        if !self.settled {
-            return;
-        }
         if live == 0 {
             self.entries = Entries::Narrow(Vec::new());
         } else if live < SPARSE_BELOW && live * 2 < held {
@@ -213,12 +225,27 @@ impl Chunk {
         }
     }
 
-    fn fields(&mut self, index: usize) -> Option<(&mut u32, &mut u32)> {
-        Some(match &mut self.entries {
-            Entries::Narrow(list) => list.get_mut(index).map(|e| (&mut e.subject, &mut e.bits))?,
-            Entries::Wide(list) => list.get_mut(index).map(|e| (&mut e.subject, &mut e.bits))?,
-            Entries::Sparse(list) => list.get_mut(index).map(|e| (&mut e.subject, &mut e.bits))?,
-        })
+    /// The place of a live entry.
+    #[inline]
+    fn place(&mut self, seq: u64) -> Option<Place<'_>> {
+        let offset = seq.checked_sub(self.first)?;
+        let place = match &mut self.entries {
+            Entries::Narrow(list) => {
+                let e = list.get_mut(offset as usize)?;
+                let at = self.base + i64::from(e.delta_ns);
+                Place { subject: &mut e.subject, bits: &mut e.bits, at }
+            }
+            Entries::Wide(list) => {
+                let e = list.get_mut(offset as usize)?;
+                Place { subject: &mut e.subject, bits: &mut e.bits, at: e.at }
+            }
+            Entries::Sparse(list) => {
+                let index = list.binary_search_by_key(&(offset as u32), |e| e.offset).ok()?;
+                let e = list.get_mut(index)?;
+                Place { subject: &mut e.subject, bits: &mut e.bits, at: e.at }
+            }
+        };
+        (*place.subject != DEAD).then_some(place)
     }
 
     #[inline]
@@ -226,20 +253,27 @@ impl Chunk {
         self.live_at(self.index(seq)?)
     }
 
+    #[inline]
     pub(super) fn doom(&mut self, seq: u64) -> Option<Entry> {
-        let index = self.index(seq)?;
-        let entry = self.live_at(index).filter(|entry| !entry.is_doomed())?;
-        *self.fields(index)?.1 |= DOOMED_BIT;
+        let place = self.place(seq)?;
+        let entry = place.entry();
+        if entry.is_doomed() {
+            return None;
+        }
+        *place.bits |= DOOMED_BIT;
         Some(entry)
     }
 
+    #[inline]
     pub(super) fn remove(&mut self, seq: u64) -> Option<Entry> {
-        let index = self.index(seq)?;
-        let entry = self.live_at(index)?;
-        *self.fields(index)?.0 = DEAD;
+        let place = self.place(seq)?;
+        let entry = place.entry();
+        *place.subject = DEAD;
         self.live -= 1;
         // Each conversion at least halves what is held, so this stays O(1) amortised.
-        self.shrink();
+        if self.settled {
+            self.shrink();
+        }
         Some(entry)
     }
 
@@ -252,18 +286,25 @@ impl Chunk {
         }
     }
 
+    #[inline]
     fn find_from(&self, from: u64, wanted: impl Fn(&Entry) -> bool) -> Option<u64> {
         if self.live == 0 {
             return None;
         }
-        let hit = |&index: &usize| self.live_at(index).is_some_and(|entry| wanted(&entry));
-        (self.lower_bound(from)..self.held()).find(hit).map(|index| self.seq_of(index))
+        for index in self.lower_bound(from)..self.held() {
+            if self.live_at(index).is_some_and(|entry| wanted(&entry)) {
+                return Some(self.seq_of(index));
+            }
+        }
+        None
     }
 
+    #[inline]
     pub(super) fn next_live(&self, from: u64) -> Option<u64> {
         self.find_from(from, |_| true)
     }
 
+    #[inline]
     pub(super) fn next_kept(&self, from: u64) -> Option<u64> {
         self.find_from(from, |entry| !entry.is_doomed())
     }
