@@ -29,11 +29,13 @@ const IDLE_CONSUMERS: usize = 100_000;
 type LoopRun = fn(u64);
 
 /// Loops, and for those with idle things the one to compare with.
-const LOOPS: [(&str, LoopRun, Option<&str>); 9] = [
+const LOOPS: [(&str, LoopRun, Option<&str>); 11] = [
     ("publish", |batches| publish(Rig::new(), 1, batches), None),
     ("publish-500-subjects", |batches| publish(Rig::new(), BATCH, batches), None),
     ("publish-last-per-subject", |batches| publish_all_over(BATCH, batches), None),
     ("publish-one-consumer", |batches| publish(consumers(1), 1, batches), None),
+    ("batch", |batches| publish_reads(batched(), batches, atomic_batch), None),
+    ("fast-publish", |batches| publish_reads(batched(), batches, fast_batch), None),
     ("deliver", |batches| deliver(AckPolicy::None, batches), None),
     ("deliver-and-ack", |batches| deliver(AckPolicy::Explicit, batches), None),
     ("idle-streams-10k", |batches| publish(streams(), 1, batches), Some("publish")),
@@ -61,17 +63,60 @@ fn publish(mut rig: Rig, subjects: usize, batches: u64) {
 
 /// Publishes to a stream that keeps one message for each of `subjects` subjects, all over them.
 fn publish_all_over(subjects: usize, batches: u64) {
-    let mut rig = per_subject(subjects);
+    let most = batches.max(COUNTED[1]) as usize;
+    publish_reads(per_subject(subjects), batches, |n| {
+        rig::publishes_from(n * (subjects - BATCH) / most / BATCH * BATCH, BATCH)
+    });
+}
+
+/// Publishes one read after the other, each committed.
+fn publish_reads(mut rig: Rig, batches: u64, read: impl Fn(usize) -> (Bytes, Vec<Item>)) {
     let most = batches.max(COUNTED[1]) as usize;
     // Made beforehand, always as many, so that making them falls out of the difference.
-    let reads: Vec<_> = (0..most)
-        .map(|n| rig::publishes_from(n * (subjects - BATCH) / most / BATCH * BATCH, BATCH))
-        .collect();
+    let reads: Vec<_> = (0..most).map(read).collect();
     for (buf, items) in reads.into_iter().take(batches as usize) {
         rig.step(ClientBatch { peer: 1, buf, items });
         rig.log.now += 1_000_000;
         rig.commit();
     }
+}
+
+/// An atomic batch of its own.
+fn atomic_batch(number: usize) -> (Bytes, Vec<Item>) {
+    rig::publishes_with(BATCH, |at| {
+        let commit = if at + 1 == BATCH { "Nats-Batch-Commit: 1\r\n" } else { "" };
+        let seq = at + 1;
+        (
+            format!("_INBOX.abcdefghijklmn.{at}"),
+            format!(
+                "NATS/1.0\r\nNats-Batch-Id: b{number}\r\nNats-Batch-Sequence: {seq}\r\n{commit}\r\n"
+            ),
+        )
+    })
+}
+
+/// The next messages of one fast batch, with a flow message every hundred.
+fn fast_batch(number: usize) -> (Bytes, Vec<Item>) {
+    rig::publishes_with(BATCH, |at| {
+        let seq = number * BATCH + at + 1;
+        let op = usize::from(seq > 1);
+        (format!("_INBOX.abcdefgh.b.100.fail.{seq}.{op}.$FI"), String::new())
+    })
+}
+
+/// A stream that takes batches.
+fn batched() -> Rig {
+    let mut rig = Rig::new();
+    let config = StreamConfig {
+        name: "BENCH".into(),
+        subjects: vec!["bench.>".into()],
+        allow_atomic: true,
+        allow_batched: true,
+        ..StreamConfig::default()
+    };
+    let config = Box::new(stream_config(config, &Limits::default()).expect("valid"));
+    rig.op(Op::UpdateStream { id: STREAM, config });
+    rig
 }
 
 /// Many streams of which only one is published to.
