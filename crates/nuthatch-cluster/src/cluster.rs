@@ -141,7 +141,7 @@ impl Cluster {
         let fresh = [Incarnation(random()), Incarnation(random())];
         let image = named(&*disk, image, me).map_err(at_dir)?;
         let setup = setup(me, peers, fresh);
-        let (node, effects) = Node::boot(setup, &image, crate::host::now());
+        let (node, effects) = Node::boot(setup, &image, crate::clock::now());
         let host = Host::new(node, effects, keeper, helpers);
         let replica = Arc::new(Mutex::new(Replica::open(Arc::clone(&disk)).map_err(at_dir)?));
         let identity = Myself { host: Arc::clone(&host), id: me, cluster: founding.cluster };
@@ -231,6 +231,14 @@ impl Cluster {
         status.broken || status.owner != Some(Epoch(waited))
     }
 
+    /// True if this node owned an epoch and does not any more, though its disk is well.
+    #[must_use]
+    pub fn was_replaced(&self) -> bool {
+        let waited = self.waited.load(Ordering::Acquire);
+        let status = self.host.status();
+        waited != 0 && !status.broken && status.owner != Some(Epoch(waited))
+    }
+
     /// The epoch that this node owns now.
     #[must_use]
     pub fn owned(&self) -> Option<Epoch> {
@@ -258,7 +266,7 @@ fn identified(disk: &Arc<dyn Disk>) -> io::Result<(KeeperDir, Image)> {
     }
     let fresh = [Incarnation(random()), Incarnation(random())];
     let config = setup(NodeId(1), vec![], fresh);
-    let (_, effects) = Node::boot(config, &image, crate::host::now());
+    let (_, effects) = Node::boot(config, &image, crate::clock::now());
     for effect in effects {
         if let Effect::Store(ops) = effect {
             dir.store(&ops, |_| unreachable!("a directory that begins anew has no entries"))?;

@@ -10,7 +10,7 @@ use crate::operation::{EMPTY_PAYLOAD, FileId, OPERATION_OVERHEAD, Operation, beg
 use crate::replica::Replica;
 use bytes::Bytes;
 use nuthatch_log::Epoch;
-use nuthatch_log::env::{Disk, DiskFile, Medium, Ownership, Tenure, WriteOrder};
+use nuthatch_log::env::{Disk, DiskFile, Medium, Ownership, Standing, Tenure, WriteOrder};
 use nuthatch_quorum::types::{self, Lsn};
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
@@ -262,6 +262,10 @@ struct EpochTenure {
 impl Tenure for EpochTenure {
     fn epoch(&self) -> Option<Epoch> {
         Some(self.epoch)
+    }
+
+    fn standing(&self) -> Standing {
+        self.shared.host.standing(self.shared.epoch)
     }
 }
 

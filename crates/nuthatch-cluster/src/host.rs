@@ -4,13 +4,15 @@
 //! without it, by the thread that brought the event: a keeper's answer then costs no change of threads. The owner's
 //! own sync is made by a thread of its own, because two others can commit without it.
 
+use crate::clock::{now, wall_now};
 use crate::journal::SyncGate;
 use crate::keeper_dir::KeeperDir;
+use crate::lease::Lease;
 use crate::packet::{BATCH_BYTES, PAYLOADS_MAX, Packet, entries, hash_of, shorten};
 use crate::ring::Ring;
 use bytes::Bytes;
 use nuthatch_log::Reporter;
-use nuthatch_log::env::DiskFile;
+use nuthatch_log::env::{DiskFile, Standing};
 use nuthatch_quorum::catalog::Call;
 use nuthatch_quorum::effect::Effect;
 use nuthatch_quorum::entry::Entry;
@@ -18,13 +20,13 @@ use nuthatch_quorum::message::{Answer, Envelope, Message, Reply};
 use nuthatch_quorum::node::{Event, Node};
 use nuthatch_quorum::owner::Publish;
 use nuthatch_quorum::store::{StoreError, StoreOp};
-use nuthatch_quorum::types::{Epoch, Incarnation, Lsn, Promise, RequestId, SyncId, Time, WallTime};
+use nuthatch_quorum::types::{Epoch, Incarnation, Lsn, Promise, RequestId, SyncId};
 use parking_lot::{Condvar, Mutex};
 use std::collections::HashMap;
 use std::io;
 use std::sync::Arc;
 use std::sync::mpsc::Sender;
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant};
 
 /// Where packets for other nodes go. Whatever does not go out is as good as lost on the way: what was not
 /// answered is sent again.
@@ -103,23 +105,8 @@ pub struct Host {
     status: Mutex<Status>,
     changed: Condvar,
     gate: Arc<SyncGate>,
+    lease: Lease,
     helpers: Helpers,
-}
-
-/// The clock of the cores: it runs on while the machine sleeps.
-#[must_use]
-pub fn now() -> Time {
-    let mut at = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: `at` is a valid place for the answer.
-    let done = unsafe { libc::clock_gettime(libc::CLOCK_BOOTTIME, &raw mut at) };
-    assert_eq!(done, 0, "Linux has had this clock since 2.6.39");
-    Time(at.tv_sec.cast_unsigned() * 1_000_000 + at.tv_nsec.cast_unsigned() / 1_000)
-}
-
-/// What the wall clock shows.
-fn wall_now() -> WallTime {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-    WallTime(u64::try_from(since.as_micros()).unwrap_or(u64::MAX))
 }
 
 impl Host {
@@ -143,6 +130,7 @@ impl Host {
             status: Mutex::new(Status::default()),
             changed: Condvar::new(),
             gate,
+            lease: Lease::default(),
             helpers,
         });
         let syncs = {
@@ -262,6 +250,12 @@ impl Host {
     #[must_use]
     pub fn status(&self) -> Status {
         *self.status.lock()
+    }
+
+    /// What the owner of an epoch can say of the log at this moment.
+    #[must_use]
+    pub fn standing(&self, epoch: Epoch) -> Standing {
+        self.lease.standing(epoch)
     }
 
     /// Tells people.
@@ -432,6 +426,8 @@ impl Host {
     /// Takes over into the status what a step has changed.
     fn note(&self, core: &Core) {
         let owner = core.node.owner();
+        self.lease
+            .set(owner.map(|owner| owner.epoch()), owner.and_then(|owner| owner.lease_ends()));
         let mut status = self.status.lock();
         let next = Status {
             owner: owner.map(|owner| owner.epoch()),

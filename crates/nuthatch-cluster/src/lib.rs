@@ -5,7 +5,7 @@
 //!   quorum log, the files that they make, and the seam `Disk` that a log is opened on.
 //! - [`packet`], [`hello`], [`links`], [`port`]: what nodes say to each other, as bytes and on sockets.
 //! - [`catalog`]: transactions as objects of a bucket or of a shared directory.
-//! - [`host`]: the cores of a node with their disk. [`cluster`]: all of it put together.
+//! - [`host`]: the cores of a node with their disk; [`lease`]: what an owner may say. [`cluster`]: all of it put together.
 //!
 //! # Why a journal with payloads
 //!
@@ -21,6 +21,7 @@
 //! forgotten in memory, and the node port has no TLS and is therefore for loopback only.
 
 pub mod catalog;
+pub mod clock;
 pub mod cluster;
 pub mod coding;
 pub mod config;
@@ -29,6 +30,7 @@ pub mod hello;
 pub mod host;
 pub mod journal;
 pub mod keeper_dir;
+pub mod lease;
 pub mod links;
 pub mod operation;
 pub mod packet;

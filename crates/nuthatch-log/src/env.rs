@@ -16,7 +16,7 @@ pub use clock::{Clock, Entropy, ManualClock, SeededEntropy, SystemClock, SystemE
 pub use medium::{Medium, Reach, WriteOrder};
 pub use mem::{Fault, MemDisk};
 pub use overlay::{Change, OverlayDisk};
-pub use ownership::{Onlooker, OwnableDisk, Ownership, Tenure};
+pub use ownership::{Onlooker, OwnableDisk, Ownership, Standing, Tenure};
 pub use ram::RamDisk;
 pub use readonly::{ReadOnlyDisk, read_what_can_be_read};
 pub use real::{RealDisk, create_dirs};

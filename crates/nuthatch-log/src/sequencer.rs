@@ -18,7 +18,7 @@ pub use inbox::{CloseError, LogHandle, SendError};
 pub use inner::{LogInner, Parts};
 pub use segments::{SegmentInfo, Segments};
 
-use crate::env::Tenure;
+use crate::env::{Standing, Tenure};
 use crate::frame::flags;
 use crate::machine::{LogAccess, Machine};
 use crate::options::{LogOptions, SyncPolicy};
@@ -32,6 +32,12 @@ use pipeline::Pipeline;
 use std::sync::Arc;
 use std::time::Instant;
 use worker::Worker;
+
+/// How soon requests are looked at again that wait because somebody else may own the log.
+const STANDING_RETRY_NANOS: i64 = 2_000_000;
+
+/// Why a log stops whose owner has been replaced.
+const LOST: &str = "another process may own the log now";
 
 /// Work that recovery leaves to maintenance.
 #[derive(Clone, Copy, Debug)]
@@ -190,6 +196,11 @@ impl<M: Machine> LogCore<M> {
         if events == 0 {
             return false;
         }
+        match self.tenure.standing() {
+            Standing::Current => {}
+            Standing::Unknown => return false,
+            Standing::Lost => return self.drop_events(),
+        }
         let mut batch = std::mem::take(&mut self.batch).into_iter();
         while !self.must_write() {
             let Some((event, weight)) = batch.next() else { break };
@@ -199,6 +210,16 @@ impl<M: Machine> LogCore<M> {
         self.batch = batch.collect();
         self.inbox.release(std::mem::take(&mut self.spent));
         self.batch.len() < events
+    }
+
+    /// Another process owns the log: what it has acknowledged is not known here, so nothing is answered. Who
+    /// waits hears that there is no answer.
+    #[cold]
+    fn drop_events(&mut self) -> bool {
+        self.fail(LOST);
+        let weight: usize = self.batch.drain(..).map(|(_, weight)| weight).sum();
+        self.inbox.release(weight);
+        true
     }
 
     /// True if the writer should be looked after before more events are handled: it is done, or
@@ -387,7 +408,11 @@ impl<M: Machine> LogCore<M> {
         } else {
             [lazy, self.sync_due_at(), self.commit_marker_due_at()].into_iter().flatten().min()
         };
-        [writer, self.maintenance_due_at(), self.machine.next_deadline()]
+        // Requests that wait for the owner's standing are looked at again soon.
+        let asks_again = || self.log.now.plus_nanos(STANDING_RETRY_NANOS);
+        let standing = (!self.batch.is_empty() && self.tenure.standing() == Standing::Unknown)
+            .then(asks_again);
+        [writer, standing, self.maintenance_due_at(), self.machine.next_deadline()]
             .into_iter()
             .flatten()
             .min()

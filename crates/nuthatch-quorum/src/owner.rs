@@ -230,6 +230,18 @@ impl Owner {
             >= majority(self.voters().count())
     }
 
+    /// When the lease ends, unless it is renewed before; none if there is none, or the log is being handed
+    /// over. For drivers that ask more often than they step.
+    #[must_use]
+    pub fn lease_ends(&self) -> Option<Time> {
+        let peers = self.voters().filter(|p| p.member.node != self.me);
+        let mut leased: Vec<Time> = peers.filter_map(|progress| progress.leased).collect();
+        leased.sort_unstable_by_key(|at| std::cmp::Reverse(*at));
+        let others = majority(self.voters().count()) - 1;
+        let last = others.checked_sub(1).and_then(|place| leased.get(place).copied());
+        last.filter(|_| self.leaving.is_none()).map(|at| at.plus(LEASE))
+    }
+
     /// Takes a publish, or refuses it. It is sealed at once if no frame is in flight.
     pub(crate) fn publish(&mut self, publish: Publish, here: Here<'_>, now: Time, out: &mut Out) {
         let full = !here.room && Rule::FullHandsOver.holds();

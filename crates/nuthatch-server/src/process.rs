@@ -16,6 +16,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 use tokio::net::TcpListener;
+use tokio::task::JoinHandle;
 
 mod banner;
 mod cluster;
@@ -77,6 +78,9 @@ pub enum RunError {
         /// How long it had.
         limit: Duration,
     },
+    /// A signal came before it was ready. No failure.
+    #[error("stopped before it was ready")]
+    StoppedAtStart,
     /// The node of a quorum log did not start.
     #[error("can't start the node: {0}")]
     Cluster(String),
@@ -172,8 +176,8 @@ fn serve(
     let done = match runtime {
         Ok(runtime) => {
             let done = runtime.block_on(live(&server, start_jetstream, reload));
-            if matches!(done, Err(RunError::NotReady { .. })) {
-                // Recovery goes on in a detached thread: it only reads, and what it cuts off or
+            if matches!(done, Err(RunError::NotReady { .. } | RunError::StoppedAtStart)) {
+                // The start goes on in a detached thread until the process ends: what it cuts off or
                 // writes is as safe as after a kill.
                 runtime.shutdown_background();
             }
@@ -182,18 +186,18 @@ fn serve(
         Err(source) => Err(RunError::System { what: "can't start the runtime", source }),
     };
     match done {
-        Ok(()) => ExitCode::SUCCESS,
+        Ok(()) | Err(RunError::StoppedAtStart) => ExitCode::SUCCESS,
         Err(error) => {
             server.log.log(crate::logging::Level::Fatal, format_args!("{error}"));
             if server.options().log.file.is_some() {
                 eprintln!("{program}: {error}");
             }
             // What fails for another reason would fail again.
-            let anew = server.cluster.get().is_some_and(|cluster| match error {
-                RunError::Replaced(_) => true,
-                RunError::JetStream(_) | RunError::Cluster(_) => cluster.has_lost(),
+            let anew = match error {
+                RunError::Replaced(_) => server.cluster.get().is_some(),
+                RunError::JetStream(_) | RunError::Cluster(_) => cluster::has_lost(&server),
                 _ => false,
-            });
+            };
             match error {
                 _ if anew => {
                     server.log.info(format_args!("Starting again as a keeper of the quorum log"));
@@ -215,14 +219,50 @@ async fn live(
 ) -> Result<(), RunError> {
     server.set_runtime(tokio::runtime::Handle::current());
     server.set_reload(Box::new(move |server| reload::try_reload(server, &reload)));
+    let mut signals = signals::Signals::new()
+        .map_err(|source| RunError::System { what: "can't receive signals", source })?;
+    // A start may take as long as the recovery of the logs, or the wait for other nodes.
+    let started = tokio::select! {
+        started = start(server, start_jetstream) => started,
+        name = signals.stop() => return stopped_at_start(server, name).await,
+    };
+    let running = match started {
+        Ok(running) => running,
+        // A node that lost the log meanwhile would begin again.
+        Err(_) if server.cluster.get().is_some() && signals.was_stopped_meanwhile().await => {
+            return stopped_at_start(server, "terminated").await;
+        }
+        Err(error) => return Err(error),
+    };
+    let told = signals::until_stopped(server, &mut signals, &running.accepting).await;
+    // What happens from here on is no reason any more.
+    let replaced = server.fatal.reason();
+    let stopped = stop(server, running).await;
+    match replaced {
+        None => stopped,
+        // It was told to end beside: the log is another node's, so there is nothing to close.
+        Some(_) if told || signals.was_stopped_meanwhile().await => Ok(()),
+        Some(why) => Err(RunError::Replaced(why)),
+    }
+}
+
+/// What a server that runs consists of, beside its connections.
+struct Running {
+    accepting: JoinHandle<()>,
+    exchanging: JoinHandle<()>,
+    publishing: JoinHandle<()>,
+    monitoring: JoinHandle<()>,
+    ports: files::Ports,
+}
+
+/// Starts everything, in order.
+async fn start(server: &Arc<Server>, start_jetstream: StartJetStream) -> Result<Running, RunError> {
     banner::starting(server);
     make_token(server)?;
     cluster::own_log(server).await.map_err(RunError::Cluster)?;
     crate::operator_service::start(server)?;
     let options = server.options();
     crate::tls::Loaded::read(&options)?.install(&server.tls);
-    let signals = signals::Signals::new()
-        .map_err(|source| RunError::System { what: "can't receive signals", source })?;
     let monitor = crate::monitor::bind_all(&options).await?;
     let listener = bind("client port", &options.host, options.port).await?;
     let port = port_of(&listener);
@@ -252,17 +292,30 @@ async fn live(
     ports.write(server);
     let publishing = tokio::spawn(system::events::publish_regularly(server.clone()));
     server.log.info(format_args!("Server is ready"));
-    signals::until_stopped(server, signals, &accepting).await;
-    // What happens from here on is no reason any more.
-    let replaced = server.fatal.reason();
-    publishing.abort();
-    accepting.abort();
-    monitoring.abort();
+    Ok(Running { accepting, exchanging, publishing, monitoring, ports })
+}
+
+/// Stops everything, in order. A quorum log goes to another node when it is closed.
+async fn stop(server: &Arc<Server>, running: Running) -> Result<(), RunError> {
+    running.publishing.abort();
+    running.accepting.abort();
+    running.monitoring.abort();
     let stopped = shutdown::shutdown(server).await;
+    // What another node owns by now cannot be closed here, and need not be.
+    let is_elsewhere = cluster::is_elsewhere(server);
     cluster::hand_over(server).await;
-    exchanging.abort();
-    ports.remove(server);
-    replaced.map_or(stopped, |why| Err(RunError::Replaced(why)))
+    running.exchanging.abort();
+    running.ports.remove(server);
+    if is_elsewhere { Ok(()) } else { stopped }
+}
+
+/// A signal has stopped a server that was not ready yet. What it was doing is given up, and is as safe as
+/// after a kill: no client has been answered.
+async fn stopped_at_start(server: &Arc<Server>, name: &str) -> Result<(), RunError> {
+    server.log.info(format_args!("Trapped {name:?} signal"));
+    cluster::hand_over(server).await;
+    server.log.info(format_args!("Server Exiting before it was ready.."));
+    Err(RunError::StoppedAtStart)
 }
 
 /// Keeps the token that was made for want of one, and says it this once.

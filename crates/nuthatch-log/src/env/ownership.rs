@@ -23,9 +23,26 @@ pub trait Tenure: Send + Sync {
         None
     }
 
+    /// What this process can say of the log now. Asked between taking requests and handling them: an answer
+    /// must not be older than what another process has acknowledged meanwhile.
+    fn standing(&self) -> Standing {
+        Standing::Current
+    }
+
     /// The log has been closed and this process writes nothing to it any more. Where several could own
     /// it that is noted, for people; nothing may rely on it.
     fn leave(&self) {}
+}
+
+/// What a process can say of a log that it owns.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Standing {
+    /// Nobody else owns the log at this moment.
+    Current,
+    /// Perhaps somebody else owns it already: requests wait.
+    Unknown,
+    /// Somebody else may own it from now on: requests are dropped without an answer.
+    Lost,
 }
 
 /// Held by whoever needs no protection: an onlooker who writes nothing, or a directory that no other

@@ -60,6 +60,16 @@ fn start(server: &Arc<Server>) -> Result<(), String> {
     Ok(())
 }
 
+/// True if this is a node that owned the log and does not any more, or whose disk has failed.
+pub(super) fn has_lost(server: &Server) -> bool {
+    server.cluster.get().is_some_and(|cluster| cluster.has_lost())
+}
+
+/// True if another node may own the log that this one owned.
+pub(super) fn is_elsewhere(server: &Server) -> bool {
+    server.cluster.get().is_some_and(|cluster| cluster.was_replaced())
+}
+
 /// After a clean stop the log goes to another node.
 pub(super) async fn hand_over(server: &Arc<Server>) {
     if let Some(cluster) = server.cluster.get().cloned() {

@@ -1,0 +1,283 @@
+//! Three real processes keep one quorum log (`docs/cluster.md`): owners are killed, stopped for a while and
+//! told to end; what was acknowledged is read at the next one.
+
+mod support;
+
+use nuthatch_client::{Client, ConnectOptions, OwnedMessage};
+use serde_json::{Value, json};
+use std::fs::OpenOptions;
+use std::net::TcpListener;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+use std::time::{Duration, Instant};
+use support::{TIMEOUT, TempDir, create_stream, read_all};
+
+const NODES: usize = 3;
+
+/// How long one answer of a client is waited for before the next node is tried.
+const ANSWER: Duration = Duration::from_secs(2);
+
+/// One node: its command line, and its process while there is one.
+struct Node {
+    name: String,
+    port: u16,
+    args: Vec<String>,
+    log: PathBuf,
+    child: Option<Child>,
+}
+
+impl Node {
+    fn start(&mut self) {
+        let out = OpenOptions::new().create(true).append(true).open(&self.log).expect("a log");
+        let mut command = Command::new(env!("CARGO_BIN_EXE_nuthatch"));
+        command.args(&self.args).stdin(Stdio::null());
+        command.stdout(out.try_clone().expect("a handle")).stderr(out);
+        self.child = Some(command.spawn().expect("a node starts"));
+    }
+
+    fn signal(&self, signal: &str) {
+        let pid = self.child.as_ref().expect("it runs").id().to_string();
+        assert!(Command::new("kill").args([signal, &pid]).status().expect("kill").success());
+    }
+
+    fn kill(&mut self) {
+        let mut child = self.child.take().expect("it runs");
+        child.kill().expect("kill");
+        child.wait().expect("wait");
+    }
+
+    /// Waits until the process has ended.
+    fn ended(&mut self) -> ExitStatus {
+        let deadline = Instant::now() + TIMEOUT;
+        let child = self.child.as_mut().expect("it runs");
+        loop {
+            if let Some(status) = child.try_wait().expect("wait") {
+                self.child = None;
+                return status;
+            }
+            assert!(Instant::now() < deadline, "{} does not end:\n{}", self.name, self.text());
+            std::thread::sleep(Duration::from_millis(10));
+        }
+    }
+
+    fn text(&self) -> String {
+        std::fs::read_to_string(&self.log).unwrap_or_default()
+    }
+}
+
+impl Drop for Node {
+    fn drop(&mut self) {
+        if let Some(mut child) = self.child.take() {
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+        let text = self.text();
+        if !std::thread::panicking() {
+            assert!(!text.contains("panicked at"), "{} panicked:\n{text}", self.name);
+        }
+    }
+}
+
+struct Nodes {
+    nodes: Vec<Node>,
+    _dir: TempDir,
+}
+
+fn free_ports(count: usize) -> Vec<u16> {
+    let bind = |_| TcpListener::bind("127.0.0.1:0").expect("a port");
+    let bound: Vec<_> = (0..count).map(bind).collect();
+    bound.iter().map(|listener| listener.local_addr().expect("bound").port()).collect()
+}
+
+impl Nodes {
+    /// Nodes that have not started yet.
+    fn new(name: &str) -> Self {
+        let dir = TempDir::new(name);
+        let ports = free_ports(2 * NODES);
+        let (clients, peers) = ports.split_at(NODES);
+        let routes: Vec<_> = peers.iter().map(|port| format!("127.0.0.1:{port}")).collect();
+        let node = |at: usize| Self::node(dir.path(), at, clients[at], &routes);
+        Self { nodes: (0..NODES).map(node).collect(), _dir: dir }
+    }
+
+    fn node(dir: &Path, at: usize, port: u16, routes: &[String]) -> Node {
+        let name = format!("n{at}");
+        let store = dir.join(&name).display().to_string();
+        let (port_text, catalog) =
+            (port.to_string(), format!("file://{}", dir.join("c").display()));
+        let routes_text = routes.join(",");
+        let args = [
+            ["serve", "-a"],
+            ["127.0.0.1", "-p"],
+            [&port_text, "-sd"],
+            [&store, "--node-name"],
+            [&name, "--cluster-listen"],
+            [&routes[at], "--routes"],
+            [&routes_text, "--catalog"],
+        ];
+        let args = args.concat().into_iter().chain([catalog.as_str()]).map(str::to_owned).collect();
+        Node { log: dir.join(format!("{name}.log")), name, port, args, child: None }
+    }
+
+    fn started(name: &str) -> Self {
+        let mut nodes = Self::new(name);
+        nodes.nodes.iter_mut().for_each(Node::start);
+        nodes
+    }
+
+    /// A client at the node that owns the log, and which that is.
+    fn owner(&self) -> (Client, usize) {
+        let deadline = Instant::now() + TIMEOUT;
+        loop {
+            for (at, node) in self.nodes.iter().enumerate() {
+                let url = format!("nats://127.0.0.1:{}", node.port);
+                let mut options = ConnectOptions::new(&url).expect("a url");
+                options.timeout = ANSWER;
+                let client = node.child.as_ref().and_then(|_| Client::connect(&options).ok());
+                if let Some(client) = client {
+                    return (client, at);
+                }
+            }
+            let logs: Vec<_> = self.nodes.iter().map(Node::text).collect();
+            assert!(Instant::now() < deadline, "nobody serves clients:\n{}", logs.join("\n--\n"));
+            std::thread::sleep(Duration::from_millis(20));
+        }
+    }
+
+    /// Publishes at whoever owns the log until this message is acknowledged, under its id.
+    fn publish(&self, number: u64) {
+        let headers = format!("NATS/1.0\r\nNats-Msg-Id: {number}\r\n\r\n");
+        let deadline = Instant::now() + TIMEOUT;
+        loop {
+            let (mut client, _) = self.owner();
+            let body = number.to_string();
+            let ack = client.request("Q.n", headers.as_bytes(), body.as_bytes(), ANSWER);
+            let is_stored = |ack: OwnedMessage| ack.payload.starts_with(b"{\"stream\"");
+            if ack.is_ok_and(is_stored) {
+                return;
+            }
+            assert!(Instant::now() < deadline, "message {number} is not taken");
+        }
+    }
+
+    /// Everything that was acknowledged is there once, in its order.
+    fn expect(&self, count: u64) {
+        let deadline = Instant::now() + TIMEOUT;
+        // A node that has been replaced may take connections a moment longer.
+        let mut client = loop {
+            let (mut client, _) = self.owner();
+            let asked = client.request("$JS.API.STREAM.INFO.Q", b"", b"", ANSWER);
+            let is_served = |answer: OwnedMessage| {
+                let answer: Value = serde_json::from_slice(&answer.payload).expect("JSON");
+                answer.get("error").is_none()
+            };
+            if asked.is_ok_and(is_served) {
+                break client;
+            }
+            assert!(Instant::now() < deadline, "no answer about the stream");
+        };
+        let found = read_all(&mut client, "Q", 1);
+        let number = |payload: &[u8]| String::from_utf8_lossy(payload).parse().expect("a number");
+        let found: Vec<u64> = found.iter().map(|(_, message)| number(&message.payload)).collect();
+        assert_eq!(found, (0..count).collect::<Vec<_>>());
+    }
+
+    fn with_stream(name: &str) -> Self {
+        let nodes = Self::started(name);
+        let (mut client, _) = nodes.owner();
+        create_stream(&mut client, "Q", &json!({}));
+        nodes
+    }
+}
+
+#[test]
+fn a_killed_owner_is_followed_by_one_that_has_everything() {
+    let mut nodes = Nodes::with_stream("quorum-kill");
+    (0..20).for_each(|number| nodes.publish(number));
+    let (_, first) = nodes.owner();
+    nodes.nodes[first].kill();
+    nodes.expect(20);
+    (20..40).for_each(|number| nodes.publish(number));
+    nodes.nodes[first].start();
+    // The one that came back keeps the log again: without it there would be no majority now.
+    let (_, second) = nodes.owner();
+    assert_ne!(first, second, "a node that starts takes nothing from an owner");
+    nodes.nodes[second].kill();
+    nodes.expect(40);
+}
+
+#[test]
+fn a_node_that_waits_for_the_others_ends_when_it_is_told() {
+    let mut nodes = Nodes::new("quorum-wait");
+    let node = &mut nodes.nodes[0];
+    node.start();
+    let deadline = Instant::now() + TIMEOUT;
+    while !node.text().contains("is founded when all") {
+        assert!(Instant::now() < deadline, "it does not wait:\n{}", node.text());
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    node.signal("-TERM");
+    assert_eq!(node.ended().code(), Some(0), "{}", node.text());
+}
+
+#[test]
+fn a_keeper_ends_when_it_is_told_and_the_log_goes_on() {
+    let mut nodes = Nodes::with_stream("quorum-keeper");
+    let (_, owner) = nodes.owner();
+    let keeper = &mut nodes.nodes[(owner + 1) % NODES];
+    keeper.signal("-TERM");
+    assert_eq!(keeper.ended().code(), Some(0), "{}", keeper.text());
+    (0..5).for_each(|number| nodes.publish(number));
+    nodes.expect(5);
+}
+
+#[test]
+fn an_owner_that_is_told_to_end_hands_the_log_over() {
+    let mut nodes = Nodes::with_stream("quorum-term");
+    (0..5).for_each(|number| nodes.publish(number));
+    let (_, owner) = nodes.owner();
+    nodes.nodes[owner].signal("-TERM");
+    assert_eq!(nodes.nodes[owner].ended().code(), Some(0), "{}", nodes.nodes[owner].text());
+    nodes.expect(5);
+}
+
+/// Both the loss and the signal wait for it when it wakes: it must not begin again as a keeper.
+#[test]
+fn an_owner_that_was_replaced_while_it_was_stopped_ends_when_it_was_told() {
+    let mut nodes = Nodes::with_stream("quorum-stopped");
+    (0..5).for_each(|number| nodes.publish(number));
+    let (_, owner) = nodes.owner();
+    nodes.nodes[owner].signal("-STOP");
+    // A stopped process still takes connections and never answers, so the next owner is looked for beside it.
+    let stopped = nodes.nodes[owner].child.take();
+    (5..10).for_each(|number| nodes.publish(number));
+    nodes.nodes[owner].child = stopped;
+    nodes.nodes[owner].signal("-TERM");
+    nodes.nodes[owner].signal("-CONT");
+    assert_eq!(nodes.nodes[owner].ended().code(), Some(0), "{}", nodes.nodes[owner].text());
+    nodes.expect(10);
+}
+
+/// What a replaced owner answers must not be older than what was acknowledged elsewhere.
+#[test]
+fn an_owner_that_wakes_after_it_was_replaced_shows_nothing_old() {
+    let mut nodes = Nodes::with_stream("quorum-stale");
+    nodes.publish(0);
+    let (mut old, owner) = nodes.owner();
+    nodes.nodes[owner].signal("-STOP");
+    let stopped = nodes.nodes[owner].child.take();
+    (1..10).for_each(|number| nodes.publish(number));
+    nodes.nodes[owner].child = stopped;
+    // The question lies in the socket of the old owner before it wakes.
+    let asked = std::thread::spawn(move || {
+        old.request("$JS.API.STREAM.INFO.Q", b"", b"", Duration::from_secs(5))
+    });
+    std::thread::sleep(Duration::from_millis(200));
+    nodes.nodes[owner].signal("-CONT");
+    if let Ok(answer) = asked.join().expect("no panic") {
+        let answer: Value = serde_json::from_slice(&answer.payload).expect("JSON");
+        let last = &answer["state"]["last_seq"];
+        assert!(last.is_null() || *last == 10, "what the old owner answered: {answer}");
+    }
+    nodes.expect(10);
+}
