@@ -13,7 +13,7 @@ use nuthatch_log::{Machine, StreamId};
 use nuthatch_protocol::js::{AckPolicy, ConsumerConfig, CreateConsumerRequest, StreamConfig};
 use nuthatch_streams::consumer::PreparedConsumer;
 use nuthatch_streams::validate::{Limits, stream_config};
-use nuthatch_streams::{AccountId, AckItem, ClientBatch, Item, Op, PullItem, Span};
+use nuthatch_streams::{AccountId, AckItem, ClientBatch, Item, Op, PublishItem, PullItem, Span};
 use rig::{BATCH, Rig, STREAM, publishes, span};
 use std::process::{Command, ExitCode};
 
@@ -83,7 +83,7 @@ fn publish_reads(mut rig: Rig, batches: u64, read: impl Fn(usize) -> (Bytes, Vec
 
 /// An atomic batch of its own.
 fn atomic_batch(number: usize) -> (Bytes, Vec<Item>) {
-    rig::publishes_with(BATCH, |at| {
+    publishes_with(BATCH, |at| {
         let commit = if at + 1 == BATCH { "Nats-Batch-Commit: 1\r\n" } else { "" };
         let seq = at + 1;
         (
@@ -97,11 +97,30 @@ fn atomic_batch(number: usize) -> (Bytes, Vec<Item>) {
 
 /// The next messages of one fast batch, with a flow message every hundred.
 fn fast_batch(number: usize) -> (Bytes, Vec<Item>) {
-    rig::publishes_with(BATCH, |at| {
+    publishes_with(BATCH, |at| {
         let seq = number * BATCH + at + 1;
         let op = usize::from(seq > 1);
         (format!("_INBOX.abcdefgh.b.100.fail.{seq}.{op}.$FI"), String::new())
     })
+}
+
+/// A read with publishes on `subjects` subjects in turn, each with a reply subject and headers of its own.
+fn publishes_with(
+    subjects: usize,
+    reply_and_headers: impl Fn(usize) -> (String, String),
+) -> (Bytes, Vec<Item>) {
+    let mut buf = Vec::new();
+    let mut items = Vec::with_capacity(BATCH);
+    for at in 0..BATCH {
+        let (reply, headers) = reply_and_headers(at);
+        let subject = span(&mut buf, format!("bench.subject.{}", at % subjects).as_bytes());
+        let reply = span(&mut buf, reply.as_bytes());
+        let headers = span(&mut buf, headers.as_bytes());
+        let body = span(&mut buf, &[b'x'; rig::BODY_BYTES]);
+        let item = PublishItem { stream: STREAM, hint: 0, subject, reply, headers, body };
+        items.push(Item::Publish(item));
+    }
+    (buf.into(), items)
 }
 
 /// A stream that takes batches.

@@ -190,22 +190,3 @@ pub fn publishes_from(first: usize, subjects: usize) -> (Bytes, Vec<Item>) {
     }
     (buf.into(), items)
 }
-
-/// A read with publishes on `subjects` subjects in turn, each with a reply subject and headers of its own.
-pub fn publishes_with(
-    subjects: usize,
-    reply_and_headers: impl Fn(usize) -> (String, String),
-) -> (Bytes, Vec<Item>) {
-    let mut buf = Vec::new();
-    let mut items = Vec::with_capacity(BATCH);
-    for at in 0..BATCH {
-        let (reply, headers) = reply_and_headers(at);
-        let subject = span(&mut buf, format!("bench.subject.{}", at % subjects).as_bytes());
-        let reply = span(&mut buf, reply.as_bytes());
-        let headers = span(&mut buf, headers.as_bytes());
-        let body = span(&mut buf, &[b'x'; BODY_BYTES]);
-        let item = PublishItem { stream: STREAM, hint: 0, subject, reply, headers, body };
-        items.push(Item::Publish(item));
-    }
-    (buf.into(), items)
-}
