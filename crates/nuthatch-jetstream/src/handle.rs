@@ -264,15 +264,26 @@ impl JetStreamHandle {
     /// # Errors
     /// [`AttachError`]: then nothing has changed.
     pub async fn attach(&self, log: AttachedLog) -> Result<usize, AttachError> {
-        let (id, name) = (log.id, log.name.clone());
+        let (id, slot, name) = (log.id, log.slot, log.name.clone());
         self.engines.logs.attach(log)?;
         match self.service.load_log(&name, id).await {
-            Ok(count) => Ok(count),
+            Ok(count) => {
+                self.tell_all(slot);
+                Ok(count)
+            }
             Err(why) => {
                 self.service.forget_log(id);
                 self.engines.logs.detach(id);
                 Err(AttachError::Streams(why))
             }
+        }
+    }
+
+    /// What an engine waits for may have come while its log was not attached, when nobody told it.
+    fn tell_all(&self, slot: LogSlot) {
+        for event in [Event::Interest(None), Event::Writable] {
+            // A log that is closed waits for nothing.
+            let _ = self.notify(slot, event);
         }
     }
 

@@ -7,10 +7,15 @@ use crate::pending_changes::tests::{ACCOUNT, create, service};
 use crate::service::MAX_ACCOUNT_REQUESTS;
 use nuthatch_log::LogOptions;
 use nuthatch_log::env::RamDisk;
+use nuthatch_protocol::js::{ConsumerConfig, CreateConsumerRequest, Time};
 use nuthatch_server::logs::Logs;
 use nuthatch_server::sink::ServerSink;
-use nuthatch_streams::{Engine, EngineConfig, Message};
+use nuthatch_streams::consumer::PreparedConsumer;
+use nuthatch_streams::op::Replica;
+use nuthatch_streams::{Delivery, Engine, EngineConfig, Message, Sink};
 use std::any::Any;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
 
 #[tokio::test]
 async fn requests_of_one_account_leave_room_for_others() {
@@ -42,8 +47,12 @@ impl CorePort for Nowhere {
 /// A log in memory with threads of its own.
 fn open_log(slot: u32, name: &str) -> AttachedLog {
     let accounts = Arc::new(Accounts::new(&Options::default()));
-    let slot = LogSlot(slot);
-    let engine = Engine::new(EngineConfig::default(), ServerSink::new(accounts, slot));
+    open_with(slot, name, ServerSink::new(accounts, LogSlot(slot)))
+}
+
+/// The same with another receiver of what the engine puts out.
+fn open_with<S: Sink<Peer = Peer>>(slot: u32, name: &str, sink: S) -> AttachedLog {
+    let (slot, engine) = (LogSlot(slot), Engine::new(EngineConfig::default(), sink));
     let (segment_bytes, disk) = (1 << 20, Arc::new(RamDisk::new(8 << 20)));
     let options =
         LogOptions { segment_bytes, first_segment_bytes: 1 << 16, ..LogOptions::memory() };
@@ -168,4 +177,85 @@ async fn a_stream_whose_log_is_taken_away_while_it_is_created_comes_back_with_th
     assert_eq!(handle.attach(back).await, Ok(1));
     assert_eq!(handle.route(ACCOUNT, b"goes.x").map(|route| route.log), Some(id));
     handle.stop().expect("clean");
+}
+
+/// Whoever it is that listens to all deliveries, once somebody does.
+#[derive(Clone, Default)]
+struct Listener {
+    listens: Arc<AtomicBool>,
+    heard: Arc<AtomicU64>,
+}
+
+impl Sink for Listener {
+    type Peer = Peer;
+    type Target = ();
+
+    fn reply(&mut self, _: AccountId, _: &Peer, _: u32, _: &Message<'_>) {}
+
+    fn publish(&mut self, _: AccountId, _: &Message<'_>) {}
+
+    fn resolve(&mut self, _: AccountId, _: &[u8], _: &[u8]) -> Option<()> {
+        self.listens.load(Ordering::SeqCst).then_some(())
+    }
+
+    fn refresh(&mut self, (): &mut ()) -> bool {
+        self.listens.load(Ordering::SeqCst)
+    }
+
+    fn ready(&mut self, (): &()) -> bool {
+        true
+    }
+
+    fn deliver(&mut self, (): &mut (), _: &Delivery<'_>) -> bool {
+        self.heard.fetch_add(1, Ordering::SeqCst);
+        true
+    }
+
+    fn flush(&mut self) {}
+}
+
+/// Somebody begins to listen while the log is away, and its engine is not told of that.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_engine_hears_of_what_came_while_its_log_was_away() {
+    let handle = serving(&names(2)).await;
+    let listener = Listener::default();
+    let cold = open_with(2, "cold", listener.clone());
+    let id = cold.id;
+    handle.attach(cold).await.expect("it is attached");
+    create(&handle.service, "S", "s.>", &["log:cold"]).await.expect("it is created");
+    let stream = handle.route(ACCOUNT, b"s.x").expect("it has a route").stream;
+    let config = ConsumerConfig {
+        name: "C".into(),
+        durable_name: "C".into(),
+        deliver_subject: "d".into(),
+        ..ConsumerConfig::default()
+    };
+    let request = CreateConsumerRequest { config, ..CreateConsumerRequest::default() };
+    let message = Replica {
+        seq: 1,
+        time: Time(1),
+        subject: b"s.x".to_vec(),
+        headers: Vec::new(),
+        body: b"x".to_vec(),
+    };
+    let ops = [
+        Op::CreateConsumer { id: stream, request: PreparedConsumer::new(request) },
+        Op::Source { id: stream, copies: vec![message] },
+    ];
+    for op in ops {
+        handle.service.run(id, op).await.expect("it is done");
+    }
+    let log = handle.detach(id).expect("it is attached");
+    listener.listens.store(true, Ordering::SeqCst);
+    tokio::time::sleep(Duration::from_millis(50)).await;
+    assert_eq!(listener.heard.load(Ordering::SeqCst), 0, "nobody has told it");
+    let back = Arc::into_inner(log).expect("nobody else has it");
+    handle.attach(back).await.expect("it is attached");
+    for _ in 0..500 {
+        if listener.heard.load(Ordering::SeqCst) == 1 {
+            return handle.stop().expect("clean");
+        }
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    panic!("the engine does not deliver what it has");
 }
