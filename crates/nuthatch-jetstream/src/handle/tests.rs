@@ -2,11 +2,10 @@
 
 use super::*;
 use crate::core_port::Take;
-use crate::durable_logs::open_on;
 use crate::pending_changes::tests::{ACCOUNT, create, service};
 use crate::service::MAX_ACCOUNT_REQUESTS;
-use nuthatch_log::LogOptions;
-use nuthatch_log::env::RamDisk;
+use nuthatch_log::env::{RamDisk, SystemEntropy};
+use nuthatch_log::{Log, LogOptions};
 use nuthatch_protocol::js::{ConsumerConfig, CreateConsumerRequest, Time};
 use nuthatch_server::logs::Logs;
 use nuthatch_server::sink::ServerSink;
@@ -57,7 +56,9 @@ fn open_with<S: Sink<Peer = Peer>>(slot: u32, name: &str, sink: S) -> AttachedLo
     let options =
         LogOptions { segment_bytes, first_segment_bytes: 1 << 16, ..LogOptions::memory() };
     let logs = Logs::default();
-    let opened = open_on(disk, options, engine, logs.clock(Box::new(|_| ())));
+    let clock = logs.clock(Box::new(|_| ()));
+    let entropy = Box::new(SystemEntropy::default());
+    let opened = Log::open(options, disk, clock, entropy, engine);
     let (core, _) = opened.expect("an empty log opens");
     let id = LogId(core.log_id());
     let handle = core.spawn(name).expect("a thread");
