@@ -91,6 +91,7 @@ pub struct Cluster {
     replica: Arc<Mutex<Replica>>,
     disk: Arc<dyn Disk>,
     label: String,
+    id: u128,
     /// The epoch that was last waited for, 0 before the first.
     waited: AtomicU32,
     /// Nobody else works on the directory while this lives.
@@ -158,9 +159,16 @@ impl Cluster {
             replica,
             disk,
             label: dir,
+            id: founding.cluster,
             waited: AtomicU32::new(0),
             _lock: lock,
         }))
+    }
+
+    /// The cluster, as its founding named it.
+    #[must_use]
+    pub fn id(&self) -> u128 {
+        self.id
     }
 
     /// Waits until this node owns the log.

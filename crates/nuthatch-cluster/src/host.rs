@@ -5,10 +5,11 @@
 //! own sync is made by a thread of its own, because two others can commit without it.
 
 use crate::clock::{now, wall_now};
+use crate::coding::{Malformed, malformed};
 use crate::journal::SyncGate;
 use crate::keeper_dir::KeeperDir;
 use crate::lease::Lease;
-use crate::packet::{BATCH_BYTES, PAYLOADS_MAX, Packet, entries, hash_of, shorten};
+use crate::packet::{self, BATCH_BYTES, PAYLOADS_MAX, Packet, entries, hash_of, shorten};
 use crate::ring::Ring;
 use bytes::Bytes;
 use nuthatch_log::Reporter;
@@ -23,10 +24,15 @@ use nuthatch_quorum::store::{StoreError, StoreOp};
 use nuthatch_quorum::types::{Epoch, Incarnation, Lsn, Promise, RequestId, SyncId};
 use parking_lot::{Condvar, Mutex};
 use std::collections::HashMap;
+use std::collections::hash_map::Entry as MapEntry;
 use std::io;
 use std::sync::Arc;
 use std::sync::mpsc::Sender;
 use std::time::{Duration, Instant};
+
+/// How far an epoch may lie beyond the greatest that this keeper has promised: more than the takeovers that a
+/// keeper can have missed, and few enough that one lie does not use epochs up.
+const EPOCHS_AHEAD_MAX: u32 = 1 << 24;
 
 /// Where packets for other nodes go. Whatever does not go out is as good as lost on the way: what was not
 /// answered is sent again.
@@ -171,20 +177,25 @@ impl Host {
     }
 
     /// Handles a packet of a peer.
-    pub fn deliver(&self, packet: Packet) {
+    ///
+    /// # Errors
+    /// It names an epoch that cannot be: whoever sent it is not listened to any more.
+    pub fn deliver(&self, packet: Packet) -> Result<(), Malformed> {
         let syncs = {
             let mut core = self.core.lock();
-            core.hold(&packet);
+            core.check(&packet.envelope.message)?;
+            let came = core.hold(&packet);
             let told = core.told_commit(&packet.envelope);
             let syncs = self.step(&mut core, Event::Deliver(packet.envelope));
             if let Some((promise, commit)) = told {
                 core.take_commit(promise, commit);
                 self.note(&core);
             }
-            core.let_go();
+            core.let_go(&came);
             syncs
         };
         self.sync_all(syncs);
+        Ok(())
     }
 
     fn step(&self, core: &mut Core, event: Event) -> Vec<PendingSync> {
@@ -450,16 +461,42 @@ fn last_commit(node: &Node) -> Lsn {
 }
 
 impl Core {
-    /// Payloads that came with a packet are there until it is handled; those that were fetched for a
-    /// takeover until that is over.
-    fn hold(&mut self, packet: &Packet) {
-        let hashes = entries(&packet.envelope.message).filter_map(hash_of);
-        self.held.extend(hashes.zip(packet.payloads.iter().cloned()));
+    /// Refuses an epoch that is further ahead than takeovers can have come: a keeper that promised it would
+    /// never promise one that the catalog gives out.
+    fn check(&self, message: &Message) -> Result<(), Malformed> {
+        let known = self.node.keeper().promise().epoch.0;
+        match packet::epoch(message) {
+            Some(epoch) if epoch.0 > known.saturating_add(EPOCHS_AHEAD_MAX) => {
+                Err(malformed("it names an epoch that no takeover can have reached"))
+            }
+            _ => Ok(()),
+        }
     }
 
-    fn let_go(&mut self) {
-        if !self.node.is_taking_over() && self.node.owner().is_none() {
+    /// Payloads that came with a packet are there until it is handled; those that were fetched for a
+    /// takeover until that is over. Gives those that were not there before.
+    fn hold(&mut self, packet: &Packet) -> Vec<u64> {
+        let hashes = entries(&packet.envelope.message).filter_map(hash_of);
+        let mut came = vec![];
+        for (hash, payload) in hashes.zip(&packet.payloads) {
+            if let MapEntry::Vacant(place) = self.held.entry(hash) {
+                place.insert(payload.clone());
+                came.push(hash);
+            }
+        }
+        came
+    }
+
+    /// Forgets what came with a packet. What an owner has published itself waits for its turn.
+    fn let_go(&mut self, came: &[u64]) {
+        if self.node.is_taking_over() {
+            return;
+        }
+        if self.node.owner().is_none() {
             self.held.clear();
+        }
+        for hash in came {
+            self.held.remove(hash);
         }
     }
 

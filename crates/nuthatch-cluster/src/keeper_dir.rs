@@ -33,6 +33,7 @@ impl KeeperDir {
             disk.create_dir(dir)?;
         }
         disk.sync_dir("")?;
+        small_files::check_format(&*disk)?;
         let (journal, log) = Journal::open(Arc::clone(&disk))?;
         let image = Image {
             identity: small_files::load_identity(&*disk)?,

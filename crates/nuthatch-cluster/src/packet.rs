@@ -466,6 +466,23 @@ fn put_beat(to: &mut Writer, message: &Message) {
     }
 }
 
+/// The epoch in whose name a message speaks, where it asks for something.
+#[must_use]
+pub fn epoch(message: &Message) -> Option<Epoch> {
+    match message {
+        Message::Seal { epoch }
+        | Message::Fetch { epoch, .. }
+        | Message::Bring { epoch, .. }
+        | Message::Start { epoch, .. }
+        | Message::Append { epoch, .. }
+        | Message::Beat { epoch, .. }
+        | Message::Would { epoch, .. }
+        | Message::Release { epoch }
+        | Message::Succeed { epoch } => Some(*epoch),
+        _ => None,
+    }
+}
+
 /// True for what must not wait behind entries.
 #[must_use]
 pub fn is_beat(message: &Message) -> bool {

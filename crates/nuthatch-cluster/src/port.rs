@@ -11,13 +11,20 @@ use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
-/// Connections at a time: two of each other node, and some that are being replaced or turned away.
-const CONNECTIONS_MAX: usize = 64;
+/// Connections of nodes at a time: two of each, and some that are being replaced.
+const CONNECTIONS_MAX: usize = 32;
 
-/// How long somebody who connected may say nothing: a client waits for the server to begin.
+/// Connections at a time that have not said yet whose they are. They take no place of a node's.
+const STRANGERS_MAX: usize = 32;
+
+/// How long somebody who connected may take for a hello: a client waits for the server to begin.
 const HELLO_WITHIN: Duration = Duration::from_secs(1);
+
+/// A connection for entries that brings none for so long may be one whose other end is gone. A node that is
+/// there connects again.
+const IDLE: Duration = Duration::from_secs(300);
 
 /// A connection for beats that brings none for so long is dead.
 const SILENCE: Duration = Duration::from_secs(5);
@@ -27,7 +34,7 @@ const SILENCE: Duration = Duration::from_secs(5);
 /// # Errors
 /// The operating system has no thread to give.
 pub fn serve(listener: TcpListener, host: Arc<Host>, local: Arc<dyn Local>) -> io::Result<()> {
-    let open = Arc::new(AtomicUsize::new(0));
+    let (strangers, nodes) = (Places::new(STRANGERS_MAX), Places::new(CONNECTIONS_MAX));
     let accept = move || {
         for stream in listener.incoming() {
             let Ok(stream) = stream else {
@@ -35,35 +42,58 @@ pub fn serve(listener: TcpListener, host: Arc<Host>, local: Arc<dyn Local>) -> i
                 thread::sleep(Duration::from_millis(50));
                 continue;
             };
-            if open.fetch_add(1, Ordering::AcqRel) >= CONNECTIONS_MAX {
-                open.fetch_sub(1, Ordering::AcqRel);
-                continue;
-            }
-            let counted = Counted(Arc::clone(&open));
+            let Some(stranger) = strangers.take() else { continue };
+            let nodes = nodes.clone();
             let (host, local) = (Arc::clone(&host), Arc::clone(&local));
             let thread = thread::Builder::new().name("node-in".to_owned());
             // Without a thread the connection ends with what was to go into it.
             drop(thread.spawn(move || {
-                let _counted = counted;
-                converse(stream, &host, &*local);
+                converse(stream, stranger, &nodes, &host, &*local);
             }));
         }
     };
     thread::Builder::new().name("node-port".to_owned()).spawn(accept).map(drop)
 }
 
-/// A connection that counts until it is over, however that comes.
-struct Counted(Arc<AtomicUsize>);
+/// So many connections at a time.
+#[derive(Clone)]
+struct Places {
+    taken: Arc<AtomicUsize>,
+    max: usize,
+}
 
-impl Drop for Counted {
+impl Places {
+    fn new(max: usize) -> Self {
+        Self { taken: Arc::default(), max }
+    }
+
+    /// A place, if one is free.
+    fn take(&self) -> Option<Place> {
+        let place = Place(Arc::clone(&self.taken));
+        (self.taken.fetch_add(1, Ordering::AcqRel) < self.max).then_some(place)
+    }
+}
+
+/// The place of a connection until it is over, however that comes.
+struct Place(Arc<AtomicUsize>);
+
+impl Drop for Place {
     fn drop(&mut self) {
         self.0.fetch_sub(1, Ordering::AcqRel);
     }
 }
 
-fn converse(mut stream: TcpStream, host: &Host, local: &dyn Local) {
+fn converse(
+    mut stream: TcpStream,
+    stranger: Place,
+    nodes: &Places,
+    host: &Host,
+    local: &dyn Local,
+) {
     let Ok(from) = stream.peer_addr() else { return };
     let Some(hello) = greet(&mut stream, local, from) else { return };
+    let Some(_node) = nodes.take() else { return };
+    drop(stranger);
     let told = receive(stream, &hello, host);
     if let Err(error) = told
         && error.kind() == io::ErrorKind::InvalidData
@@ -72,22 +102,29 @@ fn converse(mut stream: TcpStream, host: &Host, local: &dyn Local) {
     }
 }
 
-/// Exchanges hellos. None: it is nobody to talk to.
-fn greet(stream: &mut TcpStream, local: &dyn Local, from: SocketAddr) -> Option<Hello> {
-    stream.set_nodelay(true).ok()?;
-    stream.set_write_timeout(Some(HELLO_WITHIN)).ok()?;
-    stream.set_read_timeout(Some(HELLO_WITHIN)).ok()?;
-    let mut bytes = [0; HELLO_BYTES];
-    let mut done = 0;
-    while done < HELLO_BYTES {
+/// Reads a hello, or as much of what is none as shows that, all of it within [`HELLO_WITHIN`].
+fn read_hello(stream: &mut TcpStream) -> io::Result<([u8; HELLO_BYTES], usize)> {
+    let deadline = Instant::now() + HELLO_WITHIN;
+    let (mut bytes, mut done) = ([0; HELLO_BYTES], 0);
+    while done < HELLO_BYTES && Hello::may_begin(&bytes[..done]) {
+        let left = deadline.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            break;
+        }
+        stream.set_read_timeout(Some(left))?;
         match stream.read(&mut bytes[done..]) {
             Ok(count) if count > 0 => done += count,
             _ => break,
         }
-        if !Hello::may_begin(&bytes[..done]) {
-            break;
-        }
     }
+    Ok((bytes, done))
+}
+
+/// Exchanges hellos. None: it is nobody to talk to.
+fn greet(stream: &mut TcpStream, local: &dyn Local, from: SocketAddr) -> Option<Hello> {
+    stream.set_nodelay(true).ok()?;
+    stream.set_write_timeout(Some(HELLO_WITHIN)).ok()?;
+    let (bytes, done) = read_hello(stream).ok()?;
     if done < HELLO_BYTES || !Hello::may_begin(&bytes) {
         // Somebody else: it is told what this port is for.
         let _ = stream.write_all(WRONG_PORT);
@@ -99,8 +136,8 @@ fn greet(stream: &mut TcpStream, local: &dyn Local, from: SocketAddr) -> Option<
     }
     let hello = hello.ok().filter(|hello| local.accepts(hello, from))?;
     stream.write_all(&local.hello(hello.lane).encode()).ok()?;
-    let silence = (hello.lane == Lane::Beats).then_some(SILENCE);
-    stream.set_read_timeout(silence).ok()?;
+    let silence = if hello.lane == Lane::Beats { SILENCE } else { IDLE };
+    stream.set_read_timeout(Some(silence)).ok()?;
     Some(hello)
 }
 
@@ -112,7 +149,7 @@ fn receive(mut stream: TcpStream, hello: &Hello, host: &Host) -> io::Result<()> 
         if envelope.from != hello.node || envelope.sender != hello.incarnation {
             return Err(invalid(malformed("it speaks for another node or disk")));
         }
-        host.deliver(packet);
+        host.deliver(packet).map_err(invalid)?;
     }
 }
 

@@ -10,6 +10,8 @@ use nuthatch_quorum::types::{
 };
 use std::io;
 
+/// Version of everything in a keeper's directory.
+pub const FORMAT: &str = "format";
 /// Which disk this is.
 pub const IDENTITY: &str = "identity";
 /// The promise: two slots.
@@ -23,6 +25,46 @@ pub const SEEN: &str = "catalog-seen";
 const SLOT_BYTES: u64 = 4096;
 
 const MAGIC: u32 = u32::from_le_bytes(*b"NQF1");
+
+/// The version that this program writes, and the only one that it reads.
+const VERSION: u32 = 1;
+
+/// What stands before the version.
+const FORMAT_TEXT: &str = "nuthatch quorum directory, format ";
+
+/// Refuses a directory of a later version before anything in it is read, because what is not understood
+/// would count as damage. One that says nothing yet gets this version.
+///
+/// # Errors
+/// The disk's; `InvalidData`: it is of a later version, or that cannot be told. Nothing was changed.
+pub fn check_format(disk: &dyn Disk) -> io::Result<()> {
+    let read = || {
+        let file = disk.open(FORMAT)?;
+        read_exact_at(&*file, 0, usize::try_from(file.len()?).unwrap_or(usize::MAX).min(4096))
+    };
+    let bytes = match again(read) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            return replace_file(disk, FORMAT, format!("{FORMAT_TEXT}{VERSION}\n").as_bytes());
+        }
+        bytes => bytes?,
+    };
+    let version = std::str::from_utf8(&bytes)
+        .ok()
+        .and_then(|text| text.strip_prefix(FORMAT_TEXT)?.strip_suffix('\n')?.parse::<u32>().ok());
+    let label = disk.label();
+    let refused = |what: String| Err(io::Error::new(io::ErrorKind::InvalidData, what));
+    match version {
+        Some(VERSION) => Ok(()),
+        Some(other) => refused(format!(
+            "{label}/{FORMAT} says version {other}, and this program knows {VERSION}: start a newer one; nothing \
+             was changed"
+        )),
+        None => refused(format!(
+            "{label}/{FORMAT} cannot be read as a version; nothing was changed. If the other nodes have the log, \
+             move the directory away: the node gets a new one from them"
+        )),
+    }
+}
 
 /// Content with a magic number and a checksum.
 fn sealed(content: Writer) -> Vec<u8> {

@@ -1,9 +1,16 @@
 //! Three nodes in one process, on simulated disks and real sockets: what the owner's directory has
 //! synced is in the next owner's.
 
+use nuthatch_cluster::hello::{HELLO_BYTES, Hello, Lane};
+use nuthatch_cluster::keeper_dir::KeeperDir;
+use nuthatch_cluster::packet::{Packet, encode};
+use nuthatch_cluster::small_files::FORMAT;
 use nuthatch_cluster::{Cluster, ClusterConfig, QuorumDirectory};
 use nuthatch_log::Reporter;
 use nuthatch_log::env::{Disk, Fault, MemDisk, Ownership as _};
+use nuthatch_quorum::message::{Envelope, Message};
+use nuthatch_quorum::types::{BootCount, Epoch, Incarnation, NodeId};
+use std::io::{ErrorKind, Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -137,7 +144,6 @@ fn what_was_synced_is_at_the_next_owner() {
 
 #[test]
 fn who_is_no_node_is_told_what_the_port_is_for() {
-    use std::io::{Read as _, Write as _};
     let nodes = Nodes::start("wrong-port");
     let (owner, _) = nodes.owner(&[]);
     for said in [&b""[..], b"CONNECT {}\r\nPING\r\n", b"INFO {\"server_id\":\"x\"}\r\n", &[0; 100]]
@@ -155,4 +161,70 @@ fn who_is_no_node_is_told_what_the_port_is_for() {
         write(&directory, &format!("a{attempt}"), b"as before").is_ok()
     });
     assert!(goes_on, "the log takes writes as before");
+}
+
+/// A connection to a node that passes for another node of the cluster, and the node's own hello.
+fn disguised(nodes: &Nodes, at: usize) -> (TcpStream, Hello, Hello) {
+    let cluster = nodes.clusters[at].id();
+    for node in (1..=3).map(NodeId) {
+        let (incarnation, boots) = (Incarnation(77), BootCount(1));
+        let mine = Hello { cluster, node, incarnation, boots, lane: Lane::Log };
+        let mut stream = TcpStream::connect(nodes.ports[at]).expect("connects");
+        stream.set_read_timeout(Some(LIMIT)).expect("set");
+        stream.write_all(&mine.encode()).expect("says");
+        let mut theirs = [0; HELLO_BYTES];
+        // Under the node's own number nobody is taken.
+        if stream.read_exact(&mut theirs).is_ok() {
+            return (stream, mine, Hello::decode(&theirs).expect("a hello"));
+        }
+    }
+    panic!("no node is listened to");
+}
+
+#[test]
+fn an_epoch_that_cannot_be_costs_the_connection_and_nothing_else() {
+    let nodes = Nodes::start("lying-peer");
+    let (owner, _) = nodes.owner(&[]);
+    for at in (0..3).filter(|at| *at != owner) {
+        let (mut stream, mine, theirs) = disguised(&nodes, at);
+        let envelope = Envelope {
+            from: mine.node,
+            sender: mine.incarnation,
+            to: theirs.node,
+            disk: Some(theirs.incarnation),
+            message: Message::Seal { epoch: Epoch(u32::MAX) },
+        };
+        stream.write_all(&encode(&Packet { envelope, payloads: vec![] })).expect("says");
+        let mut rest: Vec<u8> = vec![];
+        // It may end with a reset, and does not go on.
+        let ended = stream.read_to_end(&mut rest).map_err(|error| error.kind());
+        assert_ne!(ended, Err(ErrorKind::WouldBlock), "the connection is closed");
+        assert!(rest.is_empty(), "nothing is answered");
+    }
+    // With the promise of that epoch on two of three disks nobody would ever own the log again.
+    let goes_on = (0..5).any(|attempt| {
+        let (_, directory) = nodes.owner(&[]);
+        write(&directory, &format!("a{attempt}"), b"as before").is_ok()
+    });
+    assert!(goes_on, "the log takes writes as before");
+}
+
+#[test]
+fn a_directory_of_a_later_version_is_refused_as_it_is() {
+    let disk = MemDisk::default();
+    KeeperDir::open(Arc::new(disk.clone())).expect("a new one");
+    let file = disk.open(FORMAT).expect("it says its version");
+    let mut text = vec![0; usize::try_from(file.len().expect("a length")).expect("small")];
+    file.read_at(&mut text, 0).expect("reads");
+    let text = String::from_utf8(text).expect("text");
+    KeeperDir::open(Arc::new(disk.clone())).expect("its own");
+    for (content, expected) in
+        [(text.replace('1', "2"), "start a newer one"), ("x".into(), "as a version")]
+    {
+        nuthatch_log::env::replace_file(&disk, FORMAT, content.as_bytes()).expect("written");
+        let Err(error) = KeeperDir::open(Arc::new(disk.clone())) else { panic!("{content}") };
+        assert!(error.to_string().contains(expected), "{error}");
+        let left = disk.open(FORMAT).and_then(|file| file.read_shared(0, content.len()));
+        assert_eq!(left.expect("still there"), content.as_bytes());
+    }
 }
