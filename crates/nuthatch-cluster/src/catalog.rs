@@ -305,6 +305,7 @@ fn encode_txn(txn: &Txn) -> Bytes {
     to.u128(txn.id.proposer.0);
     to.u64(txn.id.number);
     to.u64(txn.revision.0);
+    to.u64(txn.seen.0);
     match (&txn.key, &txn.value) {
         (Key::Log, Value::Log(row)) => {
             to.u8(1);
@@ -329,7 +330,7 @@ fn encode_txn(txn: &Txn) -> Bytes {
 
 fn decode_txn(from: &mut Reader<'_>) -> Result<Txn, Malformed> {
     let id = TxnId { proposer: Incarnation(from.u128()?), number: from.u64()? };
-    let revision = Revision(from.u64()?);
+    let (revision, seen) = (Revision(from.u64()?), Revision(from.u64()?));
     let (key, value) = match from.u8()? {
         1 => (Key::Log, Value::Log(log_row(from)?)),
         2 => {
@@ -349,7 +350,7 @@ fn decode_txn(from: &mut Reader<'_>) -> Result<Txn, Malformed> {
         _ => return Err(malformed("a transaction of another kind")),
     };
     from.end()?;
-    Ok(Txn { id, key, revision, value })
+    Ok(Txn { id, key, revision, seen, value })
 }
 
 fn put_log_row(to: &mut Writer, row: &LogRow) {

@@ -105,6 +105,9 @@ pub struct Txn {
     pub key: Key,
     /// The revision that the key must have.
     pub revision: Revision,
+    /// The greatest revision of the catalog that the proposer has seen: one that is behind it was set back, and
+    /// must not go on from there.
+    pub seen: Revision,
     /// The new value.
     pub value: Value,
 }
@@ -126,6 +129,12 @@ pub enum ProposeError {
     Changed {
         /// The revision it has.
         current: Revision,
+    },
+    /// The catalog is behind what the proposer has seen.
+    #[error("the catalog was set back to revision {at:?}")]
+    Behind {
+        /// The revision it has.
+        at: Revision,
     },
 }
 
@@ -245,6 +254,10 @@ impl Catalog {
     fn propose(&mut self, txn: &Txn) -> Result<Revision, ProposeError> {
         if let Some((_, outcome)) = self.recent.iter().find(|(id, _)| *id == txn.id) {
             return *outcome;
+        }
+        let at = self.state.revision;
+        if txn.seen > at && Rule::CatalogRefusesBehind.holds() {
+            return Err(ProposeError::Behind { at });
         }
         let current = self.current(txn.key);
         let compared = current == txn.revision || !Rule::CompareRow.holds();

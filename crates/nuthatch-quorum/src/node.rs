@@ -257,6 +257,8 @@ impl Node {
             && now.since(proposal.sent_at) >= RESEND
         {
             proposal.sent_at = now;
+            // More may have been seen meanwhile.
+            proposal.txn.seen = self.keeper.identity().seen;
             out.effects.push(Effect::Catalog(Call::Propose(proposal.txn.clone())));
         }
         self.tick_role(now, out);
@@ -471,7 +473,8 @@ impl Node {
     ) {
         self.number += 1;
         let id = TxnId { proposer: self.config.fresh[0], number: self.number };
-        let txn = Txn { id, key, revision, value };
+        let seen = self.keeper.identity().seen;
+        let txn = Txn { id, key, revision, seen, value };
         out.effects.push(Effect::Catalog(Call::Propose(txn.clone())));
         self.proposal = Some(Proposal { txn, purpose, sent_at: now });
     }
@@ -486,7 +489,7 @@ impl Node {
         let known = self.row.as_ref().map(|row| row.revision);
         let never = !Rule::CatalogNeverGoesBack.holds();
         if never || known.is_none_or(|known| reply.snapshot.revision >= known) {
-            self.keeper.note_seen(reply.snapshot.log.revision, out);
+            self.keeper.note_seen(reply.snapshot.revision, out);
             let log = self.row.as_ref().map(|row| row.log.revision);
             if log != Some(reply.snapshot.log.revision) {
                 self.detector.begin_anew(now);

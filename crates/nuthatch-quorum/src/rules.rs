@@ -89,6 +89,8 @@ rules! {
     AwayOnce = "owner.away-once";
     /// A keeper that is away is seldom sent anything (M20).
     AwaySeldom = "owner.away-seldom";
+    /// A catalog that is behind what a proposer has seen takes no transaction of it (M25).
+    CatalogRefusesBehind = "catalog.refuses-behind";
     /// A catalog that is behind what this node has seen is not listened to (M25).
     CatalogNeverGoesBack = "node.catalog-never-goes-back";
     /// A message holds no more than a window of entries.
@@ -161,6 +163,10 @@ impl Rule {
             Rule::BringPromised => Some(Rule::StartAtPosition),
             // Who answers names its disk, and the owner looks at that.
             Rule::CheckIncarnation => Some(Rule::DoneOfThisDisk),
+            // What a node proposes to a catalog that was set back is refused there.
+            Rule::CatalogNeverGoesBack => Some(Rule::CatalogRefusesBehind),
+            // Nobody who has seen more goes by a catalog that was set back.
+            Rule::CatalogRefusesBehind => Some(Rule::CatalogNeverGoesBack),
             // No disk answers what was for another one.
             Rule::DoneOfThisDisk => Some(Rule::CheckIncarnation),
             _ => None,

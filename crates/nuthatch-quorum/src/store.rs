@@ -18,7 +18,7 @@ pub struct Identity {
     pub incarnation: Incarnation,
     /// Raised at each start, from what the catalog says and before anything is answered.
     pub boots: BootCount,
-    /// The greatest revision of the log's row in the catalog that this node has seen.
+    /// The greatest revision of the catalog that this node has seen.
     pub seen: Revision,
 }
 

@@ -12,7 +12,8 @@ fn txn(number: u64, revision: u64, epoch: u32) -> Txn {
         cuts: vec![],
     };
     let id = TxnId { proposer: Incarnation(1), number };
-    Txn { id, key: Key::Log, revision: Revision(revision), value: Value::Log(row) }
+    let seen = Revision(0);
+    Txn { id, key: Key::Log, revision: Revision(revision), seen, value: Value::Log(row) }
 }
 
 fn outcome(catalog: &mut Catalog, txn: &Txn) -> Result<Revision, ProposeError> {
@@ -53,4 +54,19 @@ fn where_nobody_of_the_wished_keepers_keeps_the_log_yet_an_owner_stays_in_the_se
     assert_eq!(state.target_of(member(0)), [member(3), member(4), member(0)]);
     state.wish.value.keepers = vec![NodeId(3), NodeId(1), NodeId(4)];
     assert_eq!(state.target_of(member(0)), [member(3), member(1), member(4)]);
+}
+
+#[test]
+fn a_catalog_that_was_set_back_takes_nothing_of_who_has_seen_more() {
+    let mut catalog = Catalog::founded(vec![], BTreeMap::new());
+    let mut later = txn(1, 1, 1);
+    later.seen = Revision(2);
+    let behind = Err(ProposeError::Behind { at: Revision(1) });
+    let reply = catalog.call(&Call::Propose(later.clone()));
+    assert_eq!(reply.outcome, Some((later.id, behind)));
+    assert_eq!(reply.snapshot.revision, Revision(1));
+    // The same transaction is taken by the catalog as it should be.
+    catalog.call(&Call::Propose(txn(2, 1, 1)));
+    let again = Txn { id: txn(3, 2, 1).id, revision: Revision(2), ..later };
+    assert_eq!(catalog.call(&Call::Propose(again)).outcome.map(|(_, o)| o), Some(Ok(Revision(3))));
 }

@@ -58,7 +58,7 @@ impl Node {
     /// other comes, the catalog was set back, and whoever went by it might own the log with a former set.
     pub(super) fn went_back(&mut self, snapshot: &Snapshot, now: Time, out: &mut Out) -> bool {
         let seen = self.keeper.identity().seen;
-        if snapshot.log.revision >= seen || !Rule::CatalogNeverGoesBack.holds() {
+        if snapshot.revision >= seen || !Rule::CatalogNeverGoesBack.holds() {
             self.behind = None;
             return false;
         }

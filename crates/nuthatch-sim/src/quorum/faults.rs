@@ -205,7 +205,7 @@ themes! {
     "m21", 150: FailSync FailWrite PowerCut OwnerPowerCut TakeOver;
     "m22", 150: DiskFull DiskFreed FailWrite PowerCut Kill TakeOver;
     "disks", 150: RotLive Misdirect ReadError RotNote ForeignDisk Kill TakeOver;
-    "clocks", 150: WallJump WallSet ClockJump Sleep OwnerStall Usurp TakeOver;
-    "m25", 150: CatalogBack Wish TakeOver OwnerPowerCut Restart OwnerPause;
+    "clocks", 1_500: WallJump WallSet ClockJump Sleep OwnerStall Usurp TakeOver;
+    "m25", 1_500: CatalogBack Wish TakeOver OwnerPowerCut Restart OwnerPause;
     "catalog", 150: CatalogMute CatalogAway CatalogSlow TakeOver OwnerPowerCut Wish;
 }

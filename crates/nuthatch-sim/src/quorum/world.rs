@@ -127,6 +127,10 @@ pub struct World {
     net: Net,
     catalog: Catalog,
     catalog_back: u64,
+    /// When all wall clocks were last set right.
+    walls_set_at: Option<u64>,
+    /// What all nodes had seen of the catalog when it was last set back.
+    catalog_seen: Revision,
     catalog_slow_until: u64,
     /// Until then what the catalog answers is lost.
     catalog_mute_until: u64,
@@ -191,6 +195,8 @@ impl World {
             net,
             catalog,
             catalog_back: 0,
+            walls_set_at: None,
+            catalog_seen: Revision(0),
             catalog_slow_until: 0,
             catalog_mute_until: 0,
             catalog_earlier: vec![],

@@ -47,6 +47,7 @@ impl World {
         self.requests += 1;
         let id = TxnId { proposer: Incarnation(0), number: self.requests };
         let value = Value::Wish(Wish { keepers, owner: None });
-        self.catalog.call(&Call::Propose(Txn { id, key: Key::Wish, revision, value }));
+        let seen = self.catalog.state().revision;
+        self.catalog.call(&Call::Propose(Txn { id, key: Key::Wish, revision, seen, value }));
     }
 }

@@ -21,6 +21,12 @@ impl World {
 
     pub(super) fn call_arrives(&mut self, at: usize, life: u64, call: &Call) {
         let before = self.catalog.state().log.revision;
+        if let (Some(ahead), Call::Propose(txn)) = (&self.catalog_ahead, call)
+            && txn.seen < self.catalog_seen.min(ahead.state().revision)
+        {
+            // Sent before the catalog was set back.
+            return;
+        }
         let earlier = matches!(call, Call::Propose(_)).then(|| self.catalog.clone());
         let reply = self.catalog.call(call);
         if self.catalog_ahead.is_none() && reply.snapshot.log.revision > before {
@@ -35,9 +41,10 @@ impl World {
     }
 
     /// The catalog is brought back as it was some changes ago, where all nodes run and have durably seen the
-    /// present one: a node that has not cannot know.
+    /// present one: a node that has not cannot know. What was on its way to the true one is lost: where it went
+    /// on from the earlier one, both would have other transactions under the same revisions.
     pub(super) fn catalog_goes_back(&mut self) {
-        let revision = self.catalog.state().log.revision;
+        let revision = self.catalog.state().revision;
         let seen = |host: &Host| {
             let identity = host.disk.durable().identity;
             host.node.is_some()
@@ -50,6 +57,7 @@ impl World {
         let back = self.catalog_earlier.len().min(4) as u64;
         let back = 1 + self.schedule.rng.below(back) as usize;
         let earlier = self.catalog_earlier[self.catalog_earlier.len() - back].clone();
+        self.catalog_seen = revision;
         self.catalog_ahead = Some(std::mem::replace(&mut self.catalog, earlier));
         let pause = self.schedule.rng.between(500 * MILLI, 4_000 * MILLI);
         self.schedule.after(pause, Happening::CatalogForward);

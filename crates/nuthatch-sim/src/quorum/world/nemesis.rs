@@ -120,6 +120,7 @@ impl World {
             }
             Fault::WallJump => self.wall_jumps(any),
             Fault::WallSet => {
+                self.walls_set_at = Some(self.schedule.now());
                 for host in &mut self.hosts {
                     host.wall = WallClock::kept(&mut self.schedule.rng);
                 }
@@ -174,7 +175,8 @@ impl World {
         self.requests += 1;
         let id = TxnId { proposer: Incarnation(0), number: self.requests };
         let value = Value::Wish(Wish { keepers, owner });
-        let txn = Txn { id, key: Key::Wish, revision: wish.revision, value };
+        let seen = self.catalog.state().revision;
+        let txn = Txn { id, key: Key::Wish, revision: wish.revision, seen, value };
         self.catalog.call(&Call::Propose(txn));
     }
 
@@ -292,8 +294,14 @@ impl World {
         others.flat_map(|a| some.iter().flat_map(move |b| [(a, *b), (*b, a)])).collect()
     }
 
-    /// A wall clock is set wrong, if a majority of any set stays right.
+    /// A wall clock is set wrong, if a majority of any set stays right. What nodes have heard of clocks that
+    /// were wrong counts until it is old.
     fn wall_jumps(&mut self, at: usize) {
+        const HEARD: u64 = 2 * SECOND;
+        let lately = |set_at: u64| self.schedule.now() < set_at + HEARD;
+        if !self.hosts[at].wall.is_wrong() && self.walls_set_at.is_some_and(lately) {
+            return;
+        }
         let wrong = self.hosts.iter().filter(|host| host.wall.is_wrong()).count();
         let tolerated = (self.catalog.state().log.value.set.len() - 1) / 2;
         if self.hosts[at].wall.is_wrong() || wrong < tolerated {
