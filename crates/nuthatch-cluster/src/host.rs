@@ -21,7 +21,7 @@ use nuthatch_quorum::message::{Answer, Envelope, Message, Reply};
 use nuthatch_quorum::node::{Event, Node};
 use nuthatch_quorum::owner::Publish;
 use nuthatch_quorum::store::{StoreError, StoreOp};
-use nuthatch_quorum::types::{Epoch, Incarnation, Lsn, Promise, RequestId, SyncId};
+use nuthatch_quorum::types::{Epoch, Incarnation, Lsn, Member, Promise, RequestId, SyncId};
 use parking_lot::{Condvar, Mutex};
 use std::collections::HashMap;
 use std::collections::hash_map::Entry as MapEntry;
@@ -103,6 +103,8 @@ struct Core {
     dir_failed: bool,
     /// The directory began anew: what was made of it is gone.
     renewed: bool,
+    /// The epoch and the disks that people were last told of, as its owner.
+    told: Option<(Epoch, Vec<Member>)>,
 }
 
 /// The cores of a node, and what they work on.
@@ -130,6 +132,7 @@ impl Host {
             next_request: 1,
             dir_failed: false,
             renewed: false,
+            told: None,
         };
         let host = Arc::new(Self {
             core: Mutex::new(core),
@@ -142,7 +145,7 @@ impl Host {
         let syncs = {
             let mut core = host.core.lock();
             let syncs = host.perform(&mut core, effects);
-            host.note(&core);
+            host.note(&mut core);
             syncs
         };
         host.sync_all(syncs);
@@ -189,7 +192,7 @@ impl Host {
             let syncs = self.step(&mut core, Event::Deliver(packet.envelope));
             if let Some((promise, commit)) = told {
                 core.take_commit(promise, commit);
-                self.note(&core);
+                self.note(&mut core);
             }
             core.let_go(&came);
             syncs
@@ -434,8 +437,31 @@ impl Host {
         self.changed.notify_all();
     }
 
+    /// As the owner, tells people which disks make up the set, once for each set.
+    fn tell_set(&self, core: &mut Core) {
+        let Some(owner) = core.node.owner() else { return };
+        let known = core.told.as_ref();
+        if known.is_some_and(|(epoch, set)| {
+            *epoch == owner.epoch() && owner.members().eq(set.iter().copied())
+        }) {
+            return;
+        }
+        let set: Vec<Member> = owner.members().collect();
+        let disk =
+            |member: &Member| format!("{} (disk {:032x})", member.node.0, member.incarnation.0);
+        let disks: Vec<String> = set.iter().map(disk).collect();
+        let epoch = owner.epoch();
+        self.report(&format!(
+            "epoch {} of the quorum log is kept by the nodes {}",
+            epoch.0,
+            disks.join(", ")
+        ));
+        core.told = Some((epoch, set));
+    }
+
     /// Takes over into the status what a step has changed.
-    fn note(&self, core: &Core) {
+    fn note(&self, core: &mut Core) {
+        self.tell_set(core);
         let owner = core.node.owner();
         self.lease
             .set(owner.map(|owner| owner.epoch()), owner.and_then(|owner| owner.lease_ends()));

@@ -8,6 +8,7 @@ Usage: failover.py BINARY
 
 import asyncio
 import os
+import re
 import shutil
 import signal
 import socket
@@ -41,7 +42,6 @@ class Node:
         self.name, self.port = name, port
         self.log = os.path.join(root, name + ".log")
         self.store = os.path.join(root, name)
-        self.transactions = os.path.join(root, "catalog", "cluster", "txn")
         self.command = [
             binary, "serve", "-a", "127.0.0.1", "-p", str(port), "-sd", self.store,
             "--cluster-listen", f"127.0.0.1:{node_port}", "--routes", routes,
@@ -145,11 +145,12 @@ async def killed(run):
 
 async def wiped(run, dead):
     """A disk that is empty again does not count before it was brought the log; then it does."""
+    before = {disk for those in disks(run.nodes) for disk in those}
     shutil.rmtree(dead.store)
     dead.start()
     await run.publish(50)
     deadline = time.monotonic() + LIMIT_S
-    while not admitted(dead):
+    while len(set(disks(run.nodes)[-1]) - before) != 1:
         assert time.monotonic() < deadline, "the new disk was not taken into the set"
         await asyncio.sleep(0.1)
     await run.publish(50)
@@ -164,16 +165,15 @@ async def wiped(run, dead):
     before.start()
 
 
-def admitted(node):
-    """Whether a row of the log in the catalog names the disk that the node has now."""
-    with open(os.path.join(node.store, "nuthatch", "quorum", "identity"), "rb") as file:
-        incarnation = file.read()[12:28]
-    for name in os.listdir(node.transactions):
-        with open(os.path.join(node.transactions, name), "rb") as file:
-            transaction = file.read()
-        if transaction[32:33] == b"\x01" and incarnation in transaction[33:]:
-            return True
-    return False
+def disks(nodes):
+    """The disks that owners have said to keep the log, those that were named last in the end."""
+    said = []
+    for node in nodes:
+        with open(node.log) as log:
+            said += [line for line in log if " is kept by the nodes " in line]
+    # A line begins with the number of the process and the time.
+    said.sort(key=lambda line: line.split("]", 1)[1][:28])
+    return [re.findall(r"disk ([0-9a-f]{32})", line) for line in said]
 
 
 async def stopped(run):
@@ -192,13 +192,17 @@ async def under_load(run):
     """Publishers that wait for nobody but themselves; each message is there once, in the order of its publisher."""
     await run.js.add_stream(name="LOAD", subjects=["load.>"])
 
+    done = 0
+
     async def publisher(number):
+        nonlocal done
         for at in range(LOADED):
             deadline = time.monotonic() + LIMIT_S
             while True:
                 try:
                     key = f"{number}-{at}"
                     await run.js.publish(f"load.{number}", b"%d" % at, timeout=0.5, headers={"Nats-Msg-Id": key})
+                    done += 1
                     break
                 except (Error, OSError):
                     if time.monotonic() > deadline:
@@ -206,7 +210,8 @@ async def under_load(run):
                     await asyncio.sleep(0.02)
 
     tasks = [asyncio.create_task(publisher(number)) for number in range(PUBLISHERS)]
-    await asyncio.sleep(0.5)
+    while done < PUBLISHERS * LOADED // 4:
+        await asyncio.sleep(0.01)
     before = run.owner()
     before.kill()
     await asyncio.gather(*tasks)
