@@ -128,17 +128,16 @@ fn event(kind: &str, place: &ServerIdentity<'_>) -> Map<String, Value> {
 fn client(from: &Requester, server: &str) -> Map<String, Value> {
     let mut client = Map::new();
     client.insert("server".to_owned(), json!(server));
-    let Some(conn) = &from.peer else { return client };
-    client.insert("start".to_owned(), time_json(conn.since));
-    client.insert("host".to_owned(), json!(conn.remote.ip().to_string()));
-    client.insert("id".to_owned(), json!(conn.id));
-    let session = conn.session();
-    client.insert("acc".to_owned(), json!(session.account.name));
+    let Some(facts) = from.client.as_ref().map(|client| client.facts()) else { return client };
+    client.insert("start".to_owned(), time_json(facts.since));
+    client.insert("host".to_owned(), json!(facts.remote.ip().to_string()));
+    client.insert("id".to_owned(), json!(facts.id));
+    client.insert("acc".to_owned(), json!(facts.account));
     let parts = [
-        ("user", &session.user),
-        ("name", &session.name),
-        ("lang", &session.lang),
-        ("ver", &session.version),
+        ("user", &facts.user),
+        ("name", &facts.name),
+        ("lang", &facts.lang),
+        ("ver", &facts.version),
     ];
     for (name, value) in parts.into_iter().filter(|(_, value)| !value.is_empty()) {
         client.insert(name.to_owned(), json!(value));
@@ -197,7 +196,7 @@ mod tests {
         let registry = Arc::<RwLock<Registry>>::default();
         let answers = Changing { registry: registry.clone(), told: AtomicUsize::new(0) };
         let account = AccountId(1);
-        let from = Requester { account, peer: None };
+        let from = Requester { account, client: None };
         let place = ServerIdentity { server: "s", domain: "", now: Time(0) };
         let called = Called { from: &from, subject: b"a", request: b"", response: b"{}" };
         tell_call(&called, &place, &answers, &registry);

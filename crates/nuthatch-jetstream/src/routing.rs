@@ -4,9 +4,8 @@ use crate::core_port::{Arrived, CorePort, Inbox, InboxSender, Take};
 use crate::foreign::{self, Foreign};
 use nuthatch_protocol::js::StreamSource;
 use nuthatch_server::account::Account;
-use nuthatch_server::egress::Outgoing;
+use nuthatch_server::egress::{DeliveryContext, Outgoing};
 use nuthatch_server::interest::Matched;
-use nuthatch_server::route::DeliveryContext;
 use nuthatch_server::server::Server;
 use nuthatch_server::subscription::{Receiver, Subscription};
 use nuthatch_streams::{AccountId, Message};
@@ -90,9 +89,9 @@ impl CorePort for CoreRouting {
     ) -> Option<Box<dyn Any + Send + Sync>> {
         let server = self.server.upgrade()?;
         let account = server.accounts.get(account)?;
-        let conn = server.own_connection().clone();
+        let outlet = server.own_peer().outlet.clone();
         let sub =
-            Arc::new(Subscription::of_server(conn, subject.as_bytes(), Arc::new(Taker(take))));
+            Arc::new(Subscription::of_server(outlet, subject.as_bytes(), Arc::new(Taker(take))));
         account.interest.insert(sub.clone());
         Some(Box::new(Listening { account, sub }))
     }
@@ -111,8 +110,8 @@ impl Listening {
         subject: &[u8],
         slot: InboxSender,
     ) -> Self {
-        let (conn, receiver) = (server.own_connection().clone(), Arc::new(Putting(slot)));
-        let sub = Arc::new(Subscription::of_server(conn, subject, receiver));
+        let (outlet, receiver) = (server.own_peer().outlet.clone(), Arc::new(Putting(slot)));
+        let sub = Arc::new(Subscription::of_server(outlet, subject, receiver));
         account.interest.insert(sub.clone());
         Self { account, sub }
     }

@@ -1,7 +1,7 @@
 //! Accounts: separate subject spaces inside one server.
 
+use self::imports::AccountImports;
 use crate::account_id::{SYSTEM_ACCOUNT_ID, named_account_id};
-use crate::account_imports::AccountImports;
 use crate::interest::Interest;
 use crate::log_id::{LogSlot, SlotSet};
 use crate::mapping::Mappings;
@@ -14,6 +14,9 @@ use rustc_hash::FxHashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use tokio::sync::Semaphore;
+
+pub mod imports;
+pub(crate) mod responses;
 
 /// Deliver subjects without a listener that are remembered per account. Beyond that every new
 /// subscription is reported to the engines as a possible change.

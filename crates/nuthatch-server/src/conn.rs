@@ -2,16 +2,15 @@
 //!
 //! Its two tasks are in [`reader`] and [`writer`].
 
-use crate::account::Account;
-use crate::account_imports;
+use crate::account::imports::end_imports;
 use crate::close_reason::CloseReason;
 use crate::identity::CertificateLogin;
-use crate::identity::Grant;
 use crate::identity::Origin;
-use crate::identity::Rights;
-use crate::leaf::Link;
-use crate::log_id::LogSlot;
+use crate::link::Link;
+use crate::log_id::SlotSet;
 use crate::outbox::{Appended, Outbox, Tally};
+use crate::outlet::{Client, ClientFacts, Outlet};
+use crate::peer::{EnginePeer, Peer};
 use crate::server::Server;
 use crate::slice::Deadline;
 use crate::subscription::Subscription;
@@ -23,16 +22,15 @@ use parking_lot::Mutex;
 use rustc_hash::FxHashMap;
 use std::collections::hash_map::IntoValues;
 use std::net::SocketAddr;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant, SystemTime};
 use tokio::net::TcpStream;
 
 pub use self::backlog::BacklogBytes;
 pub(crate) use self::leaf::LeafSide;
-use self::mux::MuxRoutes;
 use self::replies::ReplyTracker;
-use self::waiting_logs::WaitingLogs;
+pub use self::session::Session;
 
 mod backlog;
 mod call_order;
@@ -43,17 +41,16 @@ pub mod front;
 mod intake;
 mod js_traffic;
 mod leaf;
-pub mod mux;
 mod publish;
 #[doc(hidden)]
 pub mod reader;
 mod refusal;
 mod replies;
+mod session;
 mod subscribe;
 pub(crate) mod subscription_bytes;
 pub mod system_port;
 mod user_info;
-mod waiting_logs;
 pub(crate) mod writer;
 
 /// A connection with so many subscriptions ends them when no other one does.
@@ -62,76 +59,6 @@ const MANY_SUBSCRIPTIONS: usize = 512;
 const SHRINK_FROM: usize = 16 * 1024;
 /// Room is given back when less than this share of it is in use.
 const SHRINK_SHARE: usize = 8;
-
-/// Share of `max_pending` above which engines stop delivering to a connection: one in so many.
-const READY_SHARE: usize = 4;
-/// Share below which they are told to go on.
-const RESUME_SHARE: usize = 8;
-
-/// The client's CONNECT options and its authenticated identity.
-#[derive(Clone)]
-pub struct Session {
-    /// Its account.
-    pub account: Arc<Account>,
-    /// User name or public nkey; empty without authentication.
-    pub user: String,
-    /// Its permissions; `None`: unrestricted.
-    pub rights: Option<Arc<Rights>>,
-    /// Content of its token; `None` outside of operator mode.
-    pub grant: Option<Arc<Grant>>,
-    /// `verbose`.
-    pub verbose: bool,
-    /// `pedantic`.
-    pub pedantic: bool,
-    /// `echo`.
-    pub echo: bool,
-    /// `headers`.
-    pub headers: bool,
-    /// `no_responders`.
-    pub no_responders: bool,
-    /// `protocol`.
-    pub protocol: i64,
-    /// `name`.
-    pub name: String,
-    /// `lang`.
-    pub lang: String,
-    /// `version`.
-    pub version: String,
-}
-
-impl Session {
-    /// How a client is treated before its CONNECT.
-    #[must_use]
-    pub fn initial(account: Arc<Account>) -> Self {
-        Self {
-            account,
-            user: String::new(),
-            rights: None,
-            grant: None,
-            verbose: true,
-            pedantic: true,
-            echo: true,
-            headers: false,
-            no_responders: false,
-            protocol: 0,
-            name: String::new(),
-            lang: String::new(),
-            version: String::new(),
-        }
-    }
-
-    /// How another server is treated that we connect to.
-    #[must_use]
-    pub fn of_leaf(account: Arc<Account>) -> Self {
-        Self { verbose: false, pedantic: false, echo: false, ..Self::initial(account) }
-    }
-
-    /// The account's name for people.
-    #[must_use]
-    pub fn account_name(&self) -> &str {
-        self.grant.as_ref().map_or(&self.account.name, |grant| &grant.account_name)
-    }
-}
 
 /// How a client speaks to us.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -154,10 +81,8 @@ pub struct Connection {
     pub transport: Transport,
     /// When it was accepted.
     pub since: SystemTime,
-    /// Bytes that wait to be written.
-    pub outbox: Outbox,
-    /// Where replies to its inboxes go.
-    pub mux: MuxRoutes,
+    /// It as engines know it: where messages to it go out, and where replies to its inboxes go.
+    pub peer: Peer,
     /// Messages and bytes it sent. Written by its reader only.
     pub received: Counters,
     /// Parameters that TLS negotiated.
@@ -178,10 +103,6 @@ pub struct Connection {
     replies: Mutex<Option<Box<ReplyTracker>>>,
     /// The socket, while the connection is open: closing it cuts a write short that goes nowhere.
     socket: Mutex<Option<Arc<TcpStream>>>,
-    /// State of a leaf node, if it is one.
-    pub link: std::sync::OnceLock<Link>,
-    /// Logs whose engines are told when the outbox has drained.
-    waiting_logs: WaitingLogs,
     /// The system account was told that it came.
     pub(crate) announced: AtomicBool,
     /// Wakes the writer's timers when the client has connected.
@@ -226,20 +147,19 @@ impl Connection {
         id: u64,
         remote: SocketAddr,
         transport: Transport,
-    ) -> Self {
+    ) -> Arc<Self> {
         let limit = server.options().limits.max_pending_bytes;
         let account = server.accounts.global().clone();
         let session = Arc::new(match transport {
             Transport::Leaf => Session::of_leaf(account),
             Transport::Tcp | Transport::Websocket(_) => Session::initial(account),
         });
-        Self {
+        Arc::new_cyclic(|own: &Weak<Self>| Self {
             id,
             remote,
             transport,
             since: SystemTime::now(),
-            outbox: Outbox::new(limit),
-            mux: MuxRoutes::default(),
+            peer: EnginePeer::new(Outlet::new(id, limit, own.clone())),
             received: Counters::default(),
             tls: std::sync::OnceLock::new(),
             last_active_ms: AtomicU64::new(server.uptime_ms()),
@@ -253,12 +173,27 @@ impl Connection {
             reason: Mutex::new(None),
             replies: Mutex::new(None),
             socket: Mutex::new(None),
-            link: std::sync::OnceLock::new(),
-            waiting_logs: WaitingLogs::default(),
             announced: AtomicBool::new(false),
             connected: tokio::sync::Notify::new(),
             reader_done: tokio::sync::Notify::new(),
-        }
+        })
+    }
+
+    /// Where messages to it go out.
+    #[inline]
+    pub fn outlet(&self) -> &Arc<Outlet> {
+        &self.peer.outlet
+    }
+
+    /// Bytes that wait to be written.
+    #[inline]
+    pub fn outbox(&self) -> &Outbox {
+        &self.peer.outlet.outbox
+    }
+
+    /// State of a leaf node, once it has joined its account.
+    pub fn link(&self) -> Option<&Link> {
+        self.peer.outlet.link()
     }
 
     /// How its client reached the server, in the words of monitoring.
@@ -321,12 +256,12 @@ impl Connection {
     /// Appends protocol text and lets it be written.
     pub fn send(&self, text: &[u8]) {
         let mut bytes = text.to_vec();
-        if self.outbox.append(&mut bytes, Tally::default()) == Appended::Overflow {
+        if self.outbox().append(&mut bytes, Tally::default()) == Appended::Overflow {
             self.close_slow_consumer();
             return;
         }
-        self.outbox.write_direct();
-        self.after_write();
+        self.outbox().write_direct();
+        self.outlet().after_write();
     }
 
     /// Sends `-ERR '<text>'`.
@@ -349,64 +284,25 @@ impl Connection {
         if let Some(text) = err {
             let mut bytes = Vec::with_capacity(text.len() + 10);
             write::push_err(&mut bytes, text);
-            self.outbox.append(&mut bytes, Tally::default());
+            self.outbox().append(&mut bytes, Tally::default());
         }
         if reason.is_refusal() {
             self.server.system().refused(self, reason);
         }
-        self.outbox.close(!reason.drops_pending());
-        self.mux.close();
+        self.outbox().close(!reason.drops_pending());
+        self.peer.mux.close();
         let socket = self.socket.lock().take();
         if let Some(socket) = socket
             && reason.drops_pending()
         {
             let _ = socket2::SockRef::from(&*socket).shutdown(std::net::Shutdown::Both);
         }
-        self.wake_engines(true);
+        self.outlet().resume();
     }
 
     /// Hands over the socket, to be shut down when the connection is closed.
     pub(crate) fn set_socket(&self, socket: Arc<TcpStream>) {
         *self.socket.lock() = Some(socket);
-    }
-
-    /// Closes it because it does not read as fast as it is sent to.
-    pub fn close_slow_consumer(&self) {
-        if self.is_open() {
-            self.server.count_slow_consumer(self, CloseReason::SlowConsumerPendingBytes);
-            self.close(CloseReason::SlowConsumerPendingBytes, None);
-        }
-    }
-
-    /// True if engines may deliver to it; if not, the engine is told when they may.
-    pub fn ready(&self, slot: LogSlot) -> bool {
-        let limit = self.outbox.limit();
-        if self.outbox.pending() <= limit / READY_SHARE {
-            return true;
-        }
-        self.waiting_logs.add(slot);
-        // It may have drained between the two: then the engine would not be told otherwise.
-        if self.outbox.pending() <= limit / RESUME_SHARE || !self.is_open() {
-            self.waiting_logs.remove(slot);
-            return true;
-        }
-        false
-    }
-
-    /// To be called after bytes have left the outbox.
-    #[inline]
-    pub(crate) fn after_write(&self) {
-        if self.waiting_logs.any() {
-            self.wake_engines(false);
-        }
-    }
-
-    fn wake_engines(&self, closed: bool) {
-        if !closed && self.outbox.pending() > self.outbox.limit() / RESUME_SHARE {
-            return;
-        }
-        let logs = self.waiting_logs.take();
-        self.server.tell_logs(logs, || Event::Writable);
     }
 
     /// After the users have changed from `old`: closes it if its user is gone, may do other things
@@ -471,7 +367,7 @@ impl Connection {
     fn detach(&self, sub: &Arc<Subscription>) {
         sub.close();
         let account = self.session().account.clone();
-        let foreign_streams = account_imports::end_imports(sub);
+        let foreign_streams = end_imports(sub);
         if (account.interest.remove(sub) && account.watch.has_targets()) || foreign_streams {
             self.server.interest_lost();
         }
@@ -481,7 +377,7 @@ impl Connection {
     pub(crate) fn renew_import_subs(&self) {
         let account = self.session().account.clone();
         for sub in self.subscriptions() {
-            account_imports::import_sub(&account, &sub);
+            account.import(&sub);
         }
     }
 
@@ -512,18 +408,6 @@ impl Connection {
     fn ending(&self) -> Ending<'_> {
         let subs = std::mem::take(&mut *self.subs.lock());
         Ending { conn: self, subs: subs.into_values() }
-    }
-
-    /// Allows answers to a message that is being delivered (`allow_responses`).
-    pub(crate) fn track_reply(&self, reply: &[u8]) {
-        let session = self.session();
-        let Some(rights) = &session.rights else { return };
-        let Some(bounds) = rights.responses else { return };
-        if rights.may_publish(reply) {
-            return;
-        }
-        let mut replies = self.replies.lock();
-        replies.get_or_insert_default().track(reply, &bounds, Instant::now());
     }
 
     fn response_allowed(&self, subject: &[u8]) -> bool {
@@ -561,7 +445,7 @@ impl websocket::Owner for Connection {
     }
 
     fn wake_writer(&self) {
-        self.outbox.wake();
+        self.outbox().wake();
     }
 
     fn broken(&self, reason: CloseReason, why: std::fmt::Arguments<'_>) {
@@ -571,6 +455,57 @@ impl websocket::Owner for Connection {
 
     fn close_reason(&self) -> Option<CloseReason> {
         Self::close_reason(self)
+    }
+}
+
+impl Client for Connection {
+    fn is_open(&self) -> bool {
+        Self::is_open(self)
+    }
+
+    fn close_slow_consumer(&self) {
+        if self.is_open() {
+            self.server.count_slow_consumer(self, CloseReason::SlowConsumerPendingBytes);
+            self.close(CloseReason::SlowConsumerPendingBytes, None);
+        }
+    }
+
+    fn resume(&self, logs: SlotSet) {
+        self.server.tell_logs(logs, || Event::Writable);
+    }
+
+    fn end_subscription(&self, sid: &[u8]) {
+        let sub = self.subs.lock().get(sid).cloned();
+        if let Some(sub) = sub.filter(|sub| sub.is_exhausted()) {
+            Self::end_subscription(self, &sub);
+        }
+    }
+
+    fn track_reply(&self, reply: &[u8]) {
+        let session = self.session();
+        let Some(rights) = &session.rights else { return };
+        let Some(bounds) = rights.responses else { return };
+        if rights.may_publish(reply) {
+            return;
+        }
+        let mut replies = self.replies.lock();
+        replies.get_or_insert_default().track(reply, &bounds, Instant::now());
+    }
+
+    fn facts(&self) -> ClientFacts {
+        let session = self.session();
+        ClientFacts {
+            id: self.id,
+            since: self.since,
+            remote: self.remote,
+            client_type: self.client_type(),
+            account: session.account.name.clone(),
+            user: session.user.clone(),
+            name: session.name.clone(),
+            lang: session.lang.clone(),
+            version: session.version.clone(),
+            rtt_ns: self.rtt_ns.load(Ordering::Relaxed),
+        }
     }
 }
 

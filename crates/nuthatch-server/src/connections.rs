@@ -113,7 +113,7 @@ impl Connections {
     /// Moves a connection to the closed ones.
     pub fn remove(&self, conn: &Arc<Connection>, subscriptions: usize) {
         let account = conn.session().account.id;
-        let (received, sent) = (conn.received.get(), conn.outbox.totals());
+        let (received, sent) = (conn.received.get(), conn.outbox().totals());
         let reason = conn.close_reason().unwrap_or(CloseReason::ClientClosed);
         let mut table = self.table.lock();
         table.open.remove(&conn.id);
@@ -171,7 +171,7 @@ impl Connections {
         for conn in table.open.values() {
             let of_account = traffic.entry(conn.session().account.id).or_default();
             add(&mut of_account.received, conn.received.get());
-            add(&mut of_account.sent, conn.outbox.totals());
+            add(&mut of_account.sent, conn.outbox().totals());
         }
         traffic
     }
@@ -182,7 +182,7 @@ impl Connections {
         let mut traffic = Traffic { received: table.received, sent: table.sent };
         for conn in table.open.values() {
             add(&mut traffic.received, conn.received.get());
-            add(&mut traffic.sent, conn.outbox.totals());
+            add(&mut traffic.sent, conn.outbox().totals());
         }
         traffic
     }

@@ -2,12 +2,11 @@
 //! sequencer, handed over to the outboxes together.
 
 use crate::buffers;
-use crate::conn::Connection;
-use crate::leaf::forward::Target;
+use crate::member_rng::MemberRng;
 use crate::outbox::{Appended, Tally};
-use crate::subscription::{Admission, Subscription};
+use crate::outlet::Outlet;
 use bytes::Bytes;
-use nuthatch_protocol::wire::leaf::{LeafLine, push_leaf_message_line};
+use nuthatch_protocol::wire::leaf::{LeafLine, push_leaf_message_line, queue_names};
 use nuthatch_protocol::wire::write;
 use nuthatch_streams::Message;
 use std::sync::Arc;
@@ -57,8 +56,26 @@ impl<'a> Outgoing<'a> {
     }
 }
 
+/// Whom a message goes to, as a client's line says it.
+#[derive(Clone, Copy)]
+pub(crate) struct Addressee<'a> {
+    /// Where it goes out.
+    pub(crate) outlet: &'a Arc<Outlet>,
+    /// The client's name for its subscription.
+    pub(crate) sid: &'a [u8],
+    /// The client understands `HMSG`.
+    pub(crate) headers: bool,
+}
+
+/// Another server that is to get the message under way.
+pub(crate) struct LeafTarget {
+    pub(crate) outlet: Arc<Outlet>,
+    /// Names of queue groups, each followed by a space.
+    pub(crate) queues: Vec<u8>,
+}
+
 struct EgressSlot {
-    conn: Arc<Connection>,
+    outlet: Arc<Outlet>,
     bytes: Vec<u8>,
     tally: Tally,
 }
@@ -69,78 +86,57 @@ pub struct EgressBatch {
     slots: Vec<EgressSlot>,
     last: usize,
     evict: usize,
-    touched: Vec<Arc<Connection>>,
+    touched: Vec<Arc<Outlet>>,
     /// A connection has more than three quarters of `max_pending` waiting: slow the producer down.
     stalled: bool,
     /// Other servers that get the message under way: one copy each, whoever listens there.
-    leafs: Vec<Target>,
+    leafs: Vec<LeafTarget>,
 }
 
 impl EgressBatch {
-    /// The buffer that collects for `conn`. Whole protocol operations must be appended.
-    pub fn buffer(&mut self, conn: &Arc<Connection>) -> &mut Vec<u8> {
-        let at = self.slot(conn);
+    /// The buffer that collects for a connection. Whole protocol operations must be appended.
+    pub fn buffer(&mut self, outlet: &Arc<Outlet>) -> &mut Vec<u8> {
+        let at = self.slot(outlet);
         &mut self.slots[at].bytes
     }
 
-    fn slot(&mut self, conn: &Arc<Connection>) -> usize {
-        let is_mine = |slot: &EgressSlot| Arc::ptr_eq(&slot.conn, conn);
+    fn slot(&mut self, outlet: &Arc<Outlet>) -> usize {
+        let is_mine = |slot: &EgressSlot| Arc::ptr_eq(&slot.outlet, outlet);
         if self.slots.get(self.last).is_some_and(is_mine) {
             return self.last;
         }
         self.last = match self.slots.iter().position(is_mine) {
             Some(at) => at,
-            None => self.open_slot(conn),
+            None => self.open_slot(outlet),
         };
         self.last
     }
 
-    fn open_slot(&mut self, conn: &Arc<Connection>) -> usize {
+    fn open_slot(&mut self, outlet: &Arc<Outlet>) -> usize {
         if self.slots.len() < SLOTS_MAX {
             let bytes = buffers::take_write();
-            self.slots.push(EgressSlot { conn: conn.clone(), bytes, tally: Tally::default() });
+            self.slots.push(EgressSlot { outlet: outlet.clone(), bytes, tally: Tally::default() });
             return self.slots.len() - 1;
         }
         self.evict = (self.evict + 1) % SLOTS_MAX;
         self.hand_over(self.evict);
-        let old = std::mem::replace(&mut self.slots[self.evict].conn, conn.clone());
+        let old = std::mem::replace(&mut self.slots[self.evict].outlet, outlet.clone());
         self.touched.push(old);
         self.evict
     }
 
-    /// Delivers to one subscription, unless it is over. Returns whether it was taken.
+    /// Delivers a message to a client.
     #[inline]
-    pub fn deliver(&mut self, sub: &Arc<Subscription>, message: &Outgoing<'_>) -> bool {
-        if sub
-            .denied
-            .as_ref()
-            .is_some_and(|denied| denied.covers(message.subject, sub.queue.as_deref()))
-        {
-            return false;
-        }
-        match sub.admit() {
-            Admission::Deliver => {}
-            Admission::DeliverLast => sub.conn.end_subscription(sub),
-            Admission::Over => return false,
-        }
-        if sub.tracks_replies && !message.reply.is_empty() {
-            sub.conn.track_reply(message.reply);
-        }
-        self.append(sub, message);
-        true
-    }
-
-    #[inline]
-    fn append(&mut self, sub: &Subscription, message: &Outgoing<'_>) {
-        let at = self.slot(&sub.conn);
+    pub(crate) fn append(&mut self, to: &Addressee<'_>, message: &Outgoing<'_>) {
+        let at = self.slot(to.outlet);
         let slot = &mut self.slots[at];
-        let headers = if sub.headers { message.headers } else { &[] };
+        let headers = if to.headers { message.headers } else { &[] };
         let reply = (!message.reply.is_empty()).then_some(message.reply);
         slot.tally.messages += 1;
         slot.tally.bytes += message.size() as u64;
         match message.shared_body() {
             None => {
-                let (subject, sid) = (message.subject, &sub.sid);
+                let (subject, sid) = (message.subject, to.sid);
                 write::push_message(&mut slot.bytes, subject, sid, reply, headers, message.body);
                 if slot.bytes.len() >= SLOT_BYTES {
                     self.hand_over(at);
@@ -148,7 +144,7 @@ impl EgressBatch {
             }
             Some(body) => {
                 let total = headers.len() + body.len();
-                let (subject, sid) = (message.subject, &sub.sid);
+                let (subject, sid) = (message.subject, to.sid);
                 let out = &mut slot.bytes;
                 write::push_message_line(out, subject, sid, reply, headers.len(), total);
                 out.extend_from_slice(headers);
@@ -164,29 +160,29 @@ impl EgressBatch {
     }
 
     /// Other servers that are to get the message under way.
-    pub(crate) fn leafs(&mut self) -> &mut Vec<Target> {
+    pub(crate) fn leafs(&mut self) -> &mut Vec<LeafTarget> {
         &mut self.leafs
     }
 
     /// Takes them, to be put back.
-    pub(crate) fn take_leafs(&mut self) -> Vec<Target> {
+    pub(crate) fn take_leafs(&mut self) -> Vec<LeafTarget> {
         std::mem::take(&mut self.leafs)
     }
 
     /// Puts back what was taken.
-    pub(crate) fn put_leafs(&mut self, leafs: Vec<Target>) {
+    pub(crate) fn put_leafs(&mut self, leafs: Vec<LeafTarget>) {
         self.leafs = leafs;
     }
 
     /// Sends a message to another server. `line` says how it is routed; its lengths are filled in.
     pub(crate) fn forward(
         &mut self,
-        conn: &Arc<Connection>,
+        outlet: &Arc<Outlet>,
         line: &LeafLine<'_>,
         message: &Outgoing<'_>,
         headers: &[u8],
     ) {
-        let at = self.slot(conn);
+        let at = self.slot(outlet);
         let slot = &mut self.slots[at];
         let total_len = headers.len() + message.body.len();
         let line = LeafLine { header_len: headers.len(), total_len, ..*line };
@@ -210,7 +206,7 @@ impl EgressBatch {
     fn append_shared(&mut self, at: usize, body: Bytes) {
         let slot = &mut self.slots[at];
         let tally = std::mem::take(&mut slot.tally);
-        let appended = slot.conn.outbox.append_shared(&slot.bytes, body, tally);
+        let appended = slot.outlet.outbox.append_shared(&slot.bytes, body, tally);
         slot.bytes.clear();
         self.after_append(at, appended);
     }
@@ -222,17 +218,17 @@ impl EgressBatch {
             return;
         }
         let tally = std::mem::take(&mut slot.tally);
-        let appended = slot.conn.outbox.append(&mut slot.bytes, tally);
+        let appended = slot.outlet.outbox.append(&mut slot.bytes, tally);
         self.after_append(at, appended);
     }
 
     fn after_append(&mut self, at: usize, appended: Appended) {
-        let conn = &self.slots[at].conn;
+        let outlet = &self.slots[at].outlet;
         match appended {
             Appended::Pending(pending) => {
-                self.stalled |= pending > conn.outbox.limit() / 4 * 3;
+                self.stalled |= pending > outlet.outbox.limit() / 4 * 3;
             }
-            Appended::Overflow => conn.close_slow_consumer(),
+            Appended::Overflow => outlet.close_slow_consumer(),
             Appended::Closed => {}
         }
     }
@@ -249,17 +245,19 @@ impl EgressBatch {
             self.hand_over(at);
         }
         let mut budget = direct.connections;
-        for conn in self.touched.drain(..).chain(self.slots.drain(..).map(EgressSlot::into_conn)) {
-            let pending = conn.outbox.pending();
+        for outlet in
+            self.touched.drain(..).chain(self.slots.drain(..).map(EgressSlot::into_outlet))
+        {
+            let pending = outlet.outbox.pending();
             if pending == 0 {
                 continue;
             }
             if budget > 0 && pending <= direct.bytes {
                 budget -= 1;
-                conn.outbox.write_direct();
-                conn.after_write();
+                outlet.outbox.write_direct();
+                outlet.after_write();
             } else {
-                conn.outbox.wake();
+                outlet.outbox.wake();
             }
         }
         self.last = 0;
@@ -268,9 +266,9 @@ impl EgressBatch {
 }
 
 impl EgressSlot {
-    fn into_conn(self) -> Arc<Connection> {
+    fn into_outlet(self) -> Arc<Outlet> {
         buffers::give_write(self.bytes);
-        self.conn
+        self.outlet
     }
 }
 
@@ -288,4 +286,40 @@ impl DirectWrites {
     pub const READER: Self = Self { connections: 8, bytes: 128 * 1024 };
     /// From a sequencer: only what saves a synchronous publisher a hop.
     pub const SEQUENCER: Self = Self { connections: 4, bytes: 4 * 1024 };
+}
+
+/// Context of a delivery.
+pub struct DeliveryContext<'a> {
+    /// Where the publishing connection takes messages; it may have switched echo off.
+    pub from: Option<&'a Arc<Outlet>>,
+    /// Collects the deliveries.
+    pub egress: &'a mut EgressBatch,
+    /// For queue groups.
+    pub rng: &'a mut MemberRng,
+    /// Accounts it has passed.
+    pub hops: u8,
+    /// It came through an imported service: exported streams do not see it.
+    pub by_service: bool,
+    /// Which queue groups get it.
+    pub groups: Groups<'a>,
+}
+
+/// Which queue groups get a message.
+#[derive(Clone, Copy, Debug)]
+pub enum Groups<'a> {
+    /// All that match.
+    All,
+    /// Those whose names these are, with separators between them: another server has chosen.
+    Named(&'a [u8]),
+}
+
+impl Groups<'_> {
+    /// True if this group gets it.
+    #[inline]
+    pub(crate) fn admit(&self, group: &[u8]) -> bool {
+        match self {
+            Self::All => true,
+            Self::Named(names) => queue_names(names).any(|name| name == group),
+        }
+    }
 }

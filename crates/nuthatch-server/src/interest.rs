@@ -4,8 +4,8 @@
 //! subscription that comes or goes.
 
 use crate::change_log::ChangeLog;
-use crate::conn::Connection;
-use crate::leaf::table::LeafTable;
+use crate::leaf_table::LeafTable;
+use crate::outlet::Outlet;
 use crate::subscription::Subscription;
 use nuthatch_protocol::subject::tree::{MatchResult, SubjectTree};
 use parking_lot::{Mutex, RwLock};
@@ -232,20 +232,20 @@ impl Interest {
     }
 
     /// Another server hears of all that is there, and of what comes and goes from now on.
-    pub(crate) fn join(&self, conn: &Arc<Connection>) {
+    pub(crate) fn join(&self, outlet: &Arc<Outlet>) {
         let tree = self.tree.write();
         let mut subs = Vec::with_capacity(self.count());
         tree.for_each_overlapping(b">", |_, sub| subs.push(sub.0.clone()));
         let mut leafs = self.leafs.lock();
-        leafs.join(conn, subs.iter().map(|sub| &**sub));
+        leafs.join(outlet, subs.iter().map(|sub| &**sub));
         self.leaf_count.store(leafs.len(), Ordering::Relaxed);
     }
 
     /// Another server hears nothing any more; `false`: it did not before.
-    pub(crate) fn leave(&self, conn: &Connection) -> bool {
+    pub(crate) fn leave(&self, outlet: &Arc<Outlet>) -> bool {
         let _tree = self.tree.write();
         let mut leafs = self.leafs.lock();
-        let was_there = leafs.leave(conn);
+        let was_there = leafs.leave(outlet);
         self.leaf_count.store(leafs.len(), Ordering::Relaxed);
         was_there
     }

@@ -6,9 +6,10 @@
 pub mod reroute;
 
 use crate::account::Accounts;
-use crate::conn::Connection;
 pub use crate::log_id::{LogId, LogSlot, StreamRoute};
 use crate::options::Options;
+use crate::outlet::Client;
+pub use crate::peer::Peer;
 use bytes::Bytes;
 use nuthatch_log::StreamId;
 use nuthatch_protocol::js::{ConsumerInfo, StreamConfig, StreamState, Time};
@@ -19,9 +20,6 @@ use std::pin::Pin;
 use std::sync::Arc;
 use tokio::sync::{oneshot, watch};
 
-/// The connection an event came from: what engines hand back to the sink with their answers.
-pub type Peer = Arc<Connection>;
-
 /// Why an event was not taken.
 pub enum SendError {
     /// The queue is full; it will have room again.
@@ -31,12 +29,12 @@ pub enum SendError {
 }
 
 /// Sender of an API request.
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct Requester {
     /// Account of the connection.
     pub account: AccountId,
     /// The connection, or `None` for requests of the server itself.
-    pub peer: Option<Peer>,
+    pub client: Option<Arc<dyn Client>>,
 }
 
 /// A request under `$JS.API.` that is neither a pull nor a direct get.

@@ -16,6 +16,7 @@ use crate::auth::Authenticator;
 use crate::close_reason::CloseReason;
 use crate::conn::Connection;
 use crate::connections::Connections;
+use crate::link::Link;
 use crate::options::Options;
 use crate::server::Server;
 use parking_lot::Mutex;
@@ -26,20 +27,11 @@ use tokio::net::TcpListener;
 
 pub mod accept;
 pub(crate) mod dial;
-pub(crate) mod forward;
-mod handed;
 pub(crate) mod hello;
-pub mod link;
-pub mod rights;
-pub(crate) mod table;
 pub(crate) mod tls;
-
-pub use self::link::Link;
 
 /// Connections of leaf nodes at a time, in both directions.
 pub const LEAFS_MAX: usize = 16 * 1024;
-/// Prefix of the subject by which a server finds out that it is connected to itself.
-pub const LOOP_PREFIX: &[u8] = b"$LDS.";
 /// After a loop the side that connects waits so long.
 pub const LOOP_PAUSE: Duration = Duration::from_secs(30);
 
@@ -141,12 +133,12 @@ pub(crate) fn join(conn: &Arc<Connection>, link: Link) -> bool {
         conn.close(CloseReason::MaxAccountConnectionsExceeded, text);
         return false;
     }
-    if conn.link.set(link).is_err() {
+    if !conn.outlet().set_link(link) {
         account.leafs.fetch_sub(1, Ordering::Relaxed);
         return true;
     }
     server.leafs.advertise(server, &account);
-    account.interest.join(conn);
+    account.interest.join(conn.outlet());
     // A stream may have come between the two.
     server.leafs.advertise(server, &account);
     if !conn.is_open() {
@@ -159,7 +151,7 @@ pub(crate) fn join(conn: &Arc<Connection>, link: Link) -> bool {
 /// Takes a connection out of its account, as far as it is in it.
 pub(crate) fn leave(conn: &Arc<Connection>) {
     let account = conn.session().account.clone();
-    if conn.link.get().is_some() && account.interest.leave(conn) {
+    if conn.link().is_some() && account.interest.leave(conn.outlet()) {
         account.leafs.fetch_sub(1, Ordering::Relaxed);
     }
 }
@@ -167,7 +159,7 @@ pub(crate) fn leave(conn: &Arc<Connection>) {
 /// Closes leaf nodes that have connected to us, so that they authenticate anew.
 pub(crate) fn reauthenticate(server: &Server) {
     for conn in server.leafs.connections.open() {
-        if conn.link.get().is_none_or(|link| !link.solicited) {
+        if conn.link().is_none_or(|link| !link.solicited) {
             let text = Some("Authorization Violation");
             conn.close(CloseReason::AuthenticationViolation, text);
         }
@@ -183,7 +175,7 @@ pub(crate) fn loop_detected(conn: &Connection, told: bool) {
         account.name
     );
     conn.server().log.error(format_args!("{conn} - {text}"));
-    if let Some(link) = conn.link.get() {
+    if let Some(link) = conn.link() {
         link.pause_for(LOOP_PAUSE);
     }
     conn.close(CloseReason::ProtocolViolation, told.then_some(text.as_str()));

@@ -54,7 +54,7 @@ async fn open(server: Arc<Server>, stream: TcpStream, remote: SocketAddr) {
     let _ = stream.set_nodelay(true);
     let stream = Arc::new(stream);
     let id = server.connections.next_id();
-    let conn = Arc::new(Connection::new(server.clone(), id, remote, Transport::Tcp));
+    let conn = Connection::new(server.clone(), id, remote, Transport::Tcp);
     let nonce = if server.auth().needs_nonce() { new_nonce() } else { String::new() };
     let admitted = register(&conn);
     conn.set_socket(stream.clone());
@@ -78,7 +78,7 @@ impl Newcomer {
 
     async fn run_plain(self, greet: bool) {
         let (conn, stream) = (self.conn.clone(), self.stream.clone());
-        conn.outbox.set_socket(Some(stream.clone()));
+        conn.outbox().set_socket(Some(stream.clone()));
         if greet {
             conn.send(&self.greeting().encode());
         }

@@ -2,22 +2,23 @@
 //! the subject.
 
 use crate::account::Account;
-use crate::conn::Connection;
-use crate::egress::{EgressBatch, Outgoing};
+use crate::egress::{DeliveryContext, EgressBatch, Groups, Outgoing};
 use crate::interest::{Matched, SubRef};
 use crate::jetstream_port::{JetStreamPort, StreamRoute};
-use crate::leaf::forward;
 use crate::log_id::LogSlot;
 use crate::mapping::{Fixed, Mapping};
 use crate::member_rng::MemberRng;
+use crate::outlet::Outlet;
 use crate::subscription::{Receiver, Role, Subscription};
 use nuthatch_protocol::subject::{has_wildcard, matches};
+use nuthatch_streams::AccountId;
 pub use regions::is_region;
 use regions::{Found, Regions};
 use rustc_hash::{FxBuildHasher, FxHashMap};
 use std::hash::BuildHasher;
 use std::sync::Arc;
 
+mod leafs;
 mod regions;
 
 /// Subjects remembered per account and thread; then the memory starts anew.
@@ -310,7 +311,12 @@ impl Account {
             Some(pattern) => jetstream.route_by(self.id, subject, pattern),
             None => jetstream.route(self.id, subject),
         };
-        route.foreign_streams = self.imports.foreign_streams(jetstream, subject);
+        let stored = |(account, here): (AccountId, Box<[u8]>)| {
+            let route = jetstream.route(account, &here)?;
+            Some((here, route))
+        };
+        route.foreign_streams =
+            self.imports.importers_of(subject).into_iter().filter_map(stored).collect();
     }
 
     /// True if messages on all subjects that a stream's pattern selects go to that stream and
@@ -399,49 +405,13 @@ impl RouteCache {
     }
 }
 
-/// Context of a delivery:
-pub struct DeliveryContext<'a> {
-    /// The publishing connection, which may have switched echo off.
-    pub from: Option<&'a Arc<Connection>>,
-    /// Collects the deliveries.
-    pub egress: &'a mut EgressBatch,
-    /// For queue groups.
-    pub rng: &'a mut MemberRng,
-    /// Accounts it has passed.
-    pub hops: u8,
-    /// It came through an imported service: exported streams do not see it.
-    pub by_service: bool,
-    /// Which queue groups get it.
-    pub groups: Groups<'a>,
-}
-
-/// Which queue groups get a message.
-#[derive(Clone, Copy, Debug)]
-pub enum Groups<'a> {
-    /// All that match.
-    All,
-    /// Those whose names these are, with separators between them: another server has chosen.
-    Named(&'a [u8]),
-}
-
-impl Groups<'_> {
-    /// True if this group, of which here are the members, gets it.
-    #[inline]
-    fn admit<T>(&self, members: &[(T, SubRef)]) -> bool {
-        match self {
-            Self::All => true,
-            Self::Named(names) => forward::is_named(names, members.first().map(|(_, sub)| sub)),
-        }
-    }
-}
-
 /// Delivers to every plain subscription and to one member of each queue group. `from` is the
 /// publishing connection, which may have switched echo off. Returns whether anybody took it.
 #[inline]
 pub fn deliver(
     matched: &Matched,
     message: &Outgoing<'_>,
-    from: Option<&Arc<Connection>>,
+    from: Option<&Arc<Outlet>>,
     egress: &mut EgressBatch,
     rng: &mut MemberRng,
 ) -> bool {
@@ -462,25 +432,32 @@ pub fn deliver_on(
         taken |= deliver_to(sub, message, way);
     }
     let groups = way.groups;
-    for (_, members) in matched.groups().filter(|(_, members)| groups.admit(members)) {
+    for (_, members) in matched.groups().filter(|(_, members)| is_admitted(groups, members)) {
         let start = if members.len() == 1 { 0 } else { way.rng.below(members.len()) };
         let mut in_turn = members[start..].iter().chain(&members[..start]);
         let here = in_turn.any(|(_, sub)| deliver_to(sub, message, way));
-        taken |= here || forward::offer(members, message, way);
+        taken |= here || leafs::offer(members, message, way);
     }
     if way.egress.has_leafs() {
-        forward::send(message, way);
+        leafs::send(message, way);
     }
     taken
 }
 
+/// True if this group gets it, of which here are the members.
+#[inline]
+fn is_admitted<T>(groups: Groups<'_>, members: &[(T, SubRef)]) -> bool {
+    let group = || members.first().and_then(|(_, sub)| sub.queue.as_deref());
+    matches!(groups, Groups::All) || group().is_some_and(|group| groups.admit(group))
+}
+
 #[inline]
 fn deliver_to(sub: &SubRef, message: &Outgoing<'_>, way: &mut DeliveryContext<'_>) -> bool {
-    if !sub.echo && way.from.is_some_and(|from| Arc::ptr_eq(from, &sub.conn)) {
+    if !sub.echo && way.from.is_some_and(|from| Arc::ptr_eq(from, &sub.outlet)) {
         return false;
     }
     match &sub.role {
-        Role::Client => way.egress.deliver(sub, message),
+        Role::Client => sub.deliver(message, way.egress),
         role => deliver_specially(sub, role, message, way),
     }
 }
@@ -493,18 +470,21 @@ fn deliver_specially(
     way: &mut DeliveryContext<'_>,
 ) -> bool {
     match role {
-        Role::Client => way.egress.deliver(sub, message),
+        Role::Client => sub.deliver(message, way.egress),
         Role::Server(receiver) => receive(&**receiver, sub, message, way),
         // Of a group members here come first.
-        Role::Leaf { .. } => sub.queue.is_none() && forward::note(sub, message, way),
+        Role::Leaf { .. } => sub.queue.is_none() && leafs::note(sub, message, way),
         Role::ImportSubscription { .. } if way.by_service => false,
-        Role::ImportSubscription { of, import } => {
+        Role::ImportSubscription { of, inward } => {
             if message.subject != message.routed {
                 // A consumer's delivery shows the subject it was stored under, as upstream.
                 return deliver_import(of, message, way);
             }
             let mut subject = Vec::new();
-            import.inward(message.subject, &mut subject);
+            match inward {
+                Some(transform) => transform.apply_matching(message.subject, 0, &mut subject),
+                None => subject.extend_from_slice(message.subject),
+            }
             let message = Outgoing { subject: &subject, routed: &subject, ..*message };
             deliver_import(of, &message, way)
         }
@@ -518,8 +498,8 @@ fn deliver_import(
     way: &mut DeliveryContext<'_>,
 ) -> bool {
     match &of.role {
-        Role::Leaf { .. } => forward::send_to(of, message, way),
-        _ => way.egress.deliver(of, message),
+        Role::Leaf { .. } => leafs::send_to(of, message, way),
+        _ => of.deliver(message, way.egress),
     }
 }
 
@@ -558,7 +538,7 @@ pub fn is_heard(matched: &Matched, group: &[u8], routed: &[u8]) -> bool {
 pub fn is_ready(matched: &Matched, routed: &[u8], slot: LogSlot) -> bool {
     let ready = |sub: &SubRef| match &sub.role {
         Role::Server(receiver) => receiver.ready(routed, slot),
-        _ => sub.conn.ready(slot),
+        _ => sub.outlet.ready(slot),
     };
     matched.plain().iter().all(ready)
         && matched.groups().all(|(_, members)| members.iter().any(|(_, sub)| ready(sub)))

@@ -1,6 +1,7 @@
 //! State shared by all connections, engines and endpoints of one server.
 
 use crate::account::Accounts;
+use crate::account_imports::{self, ImportHost};
 use crate::auth::{Authenticator, SlowChecks};
 use crate::close_reason::CloseReason;
 use crate::conn::system_port::{NoSystem, SystemPort};
@@ -16,6 +17,8 @@ use crate::logs::Logs;
 use crate::member_rng::MemberRng;
 use crate::operator::Operator;
 use crate::options::{Account, Options};
+use crate::outlet::Outlet;
+use crate::peer::EnginePeer;
 use crate::route::{self};
 use crate::shares::Shares;
 use crate::tls::{Offered, RateLimit};
@@ -125,7 +128,7 @@ pub struct Server {
     late_notices: parking_lot::Mutex<SlotSet>,
     runtime: OnceLock<tokio::runtime::Handle>,
     /// Whose the server's own subscriptions are.
-    own_connection: OnceLock<Arc<Connection>>,
+    own_peer: Peer,
     system: OnceLock<Arc<dyn SystemPort>>,
     /// Sequence of what it publishes about itself.
     event_sequence: AtomicU64,
@@ -184,7 +187,7 @@ impl Server {
             interest_lost: AtomicBool::new(false),
             late_notices: parking_lot::Mutex::default(),
             runtime: OnceLock::new(),
-            own_connection: OnceLock::new(),
+            own_peer: EnginePeer::new(Outlet::nowhere()),
             system: OnceLock::new(),
             event_sequence: AtomicU64::new(0),
             reload: OnceLock::new(),
@@ -215,18 +218,16 @@ impl Server {
         self.runtime.get()
     }
 
-    /// A connection without a socket: whose the server's own subscriptions are.
-    pub fn own_connection(self: &Arc<Self>) -> &Arc<Connection> {
-        self.own_connection.get_or_init(|| {
-            let nowhere = std::net::SocketAddr::from(([0, 0, 0, 0], 0));
-            Arc::new(Connection::new(self.clone(), 0, nowhere, crate::conn::Transport::Tcp))
-        })
+    /// Whose the server's own subscriptions are: nobody's connection.
+    pub fn own_peer(&self) -> &Peer {
+        &self.own_peer
     }
 
     /// Makes exports and imports those of the options in force.
     fn install_imports(self: &Arc<Self>) {
         let options = self.options();
-        crate::account_imports::install(&self.accounts, &options.accounts, self.own_connection());
+        let host: Arc<dyn ImportHost> = self.clone();
+        account_imports::install(&self.accounts, &options.accounts, &host);
     }
 
     /// The options in force.
@@ -440,7 +441,7 @@ impl Server {
         }
         if reason == CloseReason::SlowConsumerWriteDeadline {
             self.slow_consumers.write_deadline.fetch_add(1, Ordering::Relaxed);
-            let (deadline, pending) = (options.limits.write_deadline, conn.outbox.pending());
+            let (deadline, pending) = (options.limits.write_deadline, conn.outbox().pending());
             self.log.info(format_args!(
                 "{conn} - Slow Consumer Detected: WriteDeadline of {deadline:?} exceeded with {pending} total bytes."
             ));
@@ -451,6 +452,24 @@ impl Server {
                 options.limits.max_pending_bytes
             ));
         }
+    }
+}
+
+impl ImportHost for Server {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn jetstream(&self) -> &dyn JetStreamPort {
+        Self::jetstream(self)
+    }
+
+    fn publish(&self, account: AccountId, message: &Message<'_>) -> bool {
+        Self::publish(self, account, message)
+    }
+
+    fn own_peer(&self) -> &Peer {
+        Self::own_peer(self)
     }
 }
 

@@ -4,12 +4,11 @@
 //! handed over at [`Sink::flush`].
 
 use crate::account::{Account, Accounts};
-use crate::conn::mux::MuxRoute;
 use crate::egress::{DirectWrites, EgressBatch, Outgoing};
 use crate::interest::Matched;
-use crate::jetstream_port::Peer;
 use crate::log_id::LogSlot;
 use crate::member_rng::MemberRng;
+use crate::peer::{MuxRoute, Peer};
 use crate::route::{self};
 use memchr::memchr;
 use nuthatch_streams::{AccountId, Delivery, Message, Sink};
@@ -109,17 +108,17 @@ impl ServerSink {
         let Self { account: Some(account), mux, egress, .. } = self else { return false };
         let version = account.interest.version();
         let known = mux.as_ref().is_some_and(|(id, known_hint, route)| {
-            *id == peer.id && *known_hint == hint && route.version == version
+            *id == peer.outlet.id && *known_hint == hint && route.version == version
         });
         if !known {
-            *mux = peer.mux.route(hint, version).map(|route| (peer.id, hint, route));
+            *mux = peer.mux.route(hint, version).map(|route| (peer.outlet.id, hint, route));
         }
         let Some((_, _, route)) = mux else { return false };
         let Some(token) = message.subject.strip_prefix(&*route.prefix) else { return false };
         if token.is_empty() || memchr(b'.', token).is_some() {
             return false;
         }
-        egress.deliver(&route.sub, &Outgoing::from_message(message))
+        route.sub.deliver(&Outgoing::from_message(message), egress)
     }
 }
 

@@ -1,12 +1,10 @@
 //! A client's subscription.
 
-use crate::account::Account;
-use crate::account_imports::StreamImport;
-use crate::conn::Connection;
-use crate::egress::Outgoing;
+use crate::egress::{Addressee, DeliveryContext, EgressBatch, Outgoing};
 use crate::identity::SubjectFilter;
 use crate::log_id::LogSlot;
-use crate::route::DeliveryContext;
+use crate::outlet::Outlet;
+use nuthatch_protocol::transform::Transform;
 use parking_lot::Mutex;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
@@ -14,8 +12,8 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 /// A client's subscription. It is in its connection's table and in its account's trie; both drop it
 /// when it ends, while caches may keep it a little longer.
 pub struct Subscription {
-    /// Whose it is.
-    pub conn: Arc<Connection>,
+    /// Where its deliveries go out.
+    pub outlet: Arc<Outlet>,
     /// The pattern.
     pub subject: Box<[u8]>,
     /// The queue group, if any.
@@ -33,7 +31,7 @@ pub struct Subscription {
     /// Effect of a matching message.
     pub role: Role,
     /// Its import subscriptions in accounts whose streams its own account imports.
-    import_subs: Mutex<Vec<(Arc<Account>, Arc<Subscription>)>>,
+    import_subs: Mutex<Vec<Arc<dyn ImportSubscription>>>,
     delivered: AtomicU64,
     max: AtomicU64,
     closed: AtomicBool,
@@ -47,8 +45,8 @@ pub enum Role {
     ImportSubscription {
         /// The client's own subscription.
         of: Arc<Subscription>,
-        /// The import through which it sees the message.
-        import: Arc<StreamImport>,
+        /// From a subject of the exporting account to the one here; `None`: they are the same.
+        inward: Option<Arc<Transform>>,
     },
     /// The server itself takes it: an imported service, a response to one, a system request.
     Server(Arc<dyn Receiver>),
@@ -80,6 +78,12 @@ pub trait Receiver: Send + Sync {
     }
 }
 
+/// What stands for a subscription in an account whose stream its own account imports.
+pub trait ImportSubscription: Send + Sync {
+    /// Takes it out of that account; says whether an engine may have delivered to it.
+    fn end(&self) -> bool;
+}
+
 /// Whether a delivery may be made.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Admission {
@@ -94,9 +98,9 @@ pub enum Admission {
 impl Subscription {
     /// A new subscription.
     #[must_use]
-    pub fn new(conn: Arc<Connection>, subject: &[u8], queue: Option<&[u8]>, sid: &[u8]) -> Self {
+    pub fn new(outlet: Arc<Outlet>, subject: &[u8], queue: Option<&[u8]>, sid: &[u8]) -> Self {
         Self {
-            conn,
+            outlet,
             subject: subject.into(),
             queue: queue.map(Into::into),
             sid: sid.into(),
@@ -114,17 +118,17 @@ impl Subscription {
 
     /// The import subscription for a client's subscription in an account whose stream is imported.
     #[must_use]
-    pub fn import_sub(of: &Arc<Self>, import: Arc<StreamImport>, subject: &[u8]) -> Self {
-        let mut import_sub = Self::new(of.conn.clone(), subject, of.queue.as_deref(), &of.sid);
+    pub fn import_sub(of: &Arc<Self>, inward: Option<Arc<Transform>>, subject: &[u8]) -> Self {
+        let mut import_sub = Self::new(of.outlet.clone(), subject, of.queue.as_deref(), &of.sid);
         import_sub.echo = of.echo;
-        import_sub.role = Role::ImportSubscription { of: of.clone(), import };
+        import_sub.role = Role::ImportSubscription { of: of.clone(), inward };
         import_sub
     }
 
     /// A subscription of the server itself.
     #[must_use]
-    pub fn of_server(conn: Arc<Connection>, subject: &[u8], receiver: Arc<dyn Receiver>) -> Self {
-        let mut sub = Self::new(conn, subject, None, b"");
+    pub fn of_server(outlet: Arc<Outlet>, subject: &[u8], receiver: Arc<dyn Receiver>) -> Self {
+        let mut sub = Self::new(outlet, subject, None, b"");
         sub.role = Role::Server(receiver);
         sub
     }
@@ -132,12 +136,12 @@ impl Subscription {
     /// A subscription at another server, under the key of its `LS+`.
     #[must_use]
     pub fn of_leaf(
-        conn: Arc<Connection>,
+        outlet: Arc<Outlet>,
         subject: &[u8],
         queue: Option<(&[u8], u32)>,
         key: &[u8],
     ) -> Self {
-        let mut sub = Self::new(conn, subject, queue.map(|(name, _)| name), key);
+        let mut sub = Self::new(outlet, subject, queue.map(|(name, _)| name), key);
         let weight = queue.map_or(1, |(_, weight)| weight);
         sub.echo = false;
         sub.role = Role::Leaf { weight: AtomicU32::new(weight) };
@@ -167,13 +171,55 @@ impl Subscription {
     /// subscription that is over takes nothing: then the new ones come back.
     pub fn set_import_subs(
         &self,
-        import_subs: Vec<(Arc<Account>, Arc<Self>)>,
-    ) -> Vec<(Arc<Account>, Arc<Self>)> {
+        import_subs: Vec<Arc<dyn ImportSubscription>>,
+    ) -> Vec<Arc<dyn ImportSubscription>> {
         let mut place = self.import_subs.lock();
         if self.is_closed() && !import_subs.is_empty() {
             return import_subs;
         }
         std::mem::replace(&mut *place, import_subs)
+    }
+
+    /// Delivers a message to its client, unless it is over or the client may not see the message. Returns
+    /// whether it was taken.
+    #[inline]
+    pub fn deliver(&self, message: &Outgoing<'_>, egress: &mut EgressBatch) -> bool {
+        let denied = self.denied.as_ref();
+        if denied.is_some_and(|denied| denied.covers(message.subject, self.queue.as_deref())) {
+            return false;
+        }
+        match self.admit() {
+            Admission::Deliver => {}
+            Admission::DeliverLast => self.ended(),
+            Admission::Over => return false,
+        }
+        if self.tracks_replies && !message.reply.is_empty() {
+            self.track_reply(message.reply);
+        }
+        let (outlet, sid, headers) = (&self.outlet, &*self.sid, self.headers);
+        egress.append(&Addressee { outlet, sid, headers }, message);
+        true
+    }
+
+    #[cold]
+    fn ended(&self) {
+        if let Some(client) = self.outlet.client() {
+            client.end_subscription(&self.sid);
+        }
+    }
+
+    #[cold]
+    fn track_reply(&self, reply: &[u8]) {
+        if let Some(client) = self.outlet.client() {
+            client.track_reply(reply);
+        }
+    }
+
+    /// True if it has had as many deliveries as it was to have.
+    #[must_use]
+    pub fn is_exhausted(&self) -> bool {
+        let max = self.max();
+        max > 0 && self.delivered() >= max
     }
 
     /// Counts a delivery and says whether it may be made.
@@ -222,7 +268,7 @@ impl Subscription {
 impl std::fmt::Debug for Subscription {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Subscription")
-            .field("conn", &self.conn.id)
+            .field("conn", &self.outlet.id)
             .field("subject", &String::from_utf8_lossy(&self.subject))
             .field("sid", &String::from_utf8_lossy(&self.sid))
             .finish_non_exhaustive()

@@ -8,9 +8,8 @@ use crate::account::Account;
 use crate::close_reason::CloseReason;
 use crate::conn::Connection;
 use crate::conn::system_port::{OwnRequest, SystemPort};
-use crate::egress::Outgoing;
+use crate::egress::{DeliveryContext, Outgoing};
 use crate::monitor::{Query, document};
-use crate::route::DeliveryContext;
 use crate::server::Server;
 use crate::shares::Shares;
 use crate::subscription::{Receiver, Subscription};
@@ -162,8 +161,8 @@ pub fn install(server: &Arc<Server>) {
         "$SYS.REQ.ACCOUNT.*.*".to_owned(),
     ];
     for pattern in patterns {
-        let conn = server.own_connection().clone();
-        let sub = Subscription::of_server(conn, pattern.as_bytes(), system.clone());
+        let outlet = server.own_peer().outlet.clone();
+        let sub = Subscription::of_server(outlet, pattern.as_bytes(), system.clone());
         account.interest.insert(Arc::new(sub));
     }
 }

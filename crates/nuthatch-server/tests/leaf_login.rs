@@ -70,7 +70,7 @@ fn spoke(hub: &TestServer, remote: &str) -> TestServer {
 }
 
 fn has_joined(server: &TestServer) -> bool {
-    server.server.leafs.connections.open().iter().any(|conn| conn.link.get().is_some())
+    server.server.leafs.connections.open().iter().any(|conn| conn.link().is_some())
 }
 
 /// A message crosses from a client of one to a client of the other.

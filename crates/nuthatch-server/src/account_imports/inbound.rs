@@ -1,14 +1,14 @@
 //! Messages that enter an account from another one: to its subscribers, its streams, and its
 //! JetStream API.
 
-use super::request_info;
+use super::{ImportHost, request_info};
 use crate::account::Account;
-use crate::egress::Outgoing;
+use crate::egress::{DeliveryContext, Outgoing};
 use crate::interest::Matched;
-use crate::jetstream_port::{ApiRequest, LogId, Peer, Requester, SendError, StreamRoute};
+use crate::jetstream_port::{ApiRequest, LogId, Requester, SendError, StreamRoute};
 use crate::meaning::{AckSubject, Meaning, Place, Request, meaning};
-use crate::route::{DeliveryContext, deliver_on};
-use crate::server::Server;
+use crate::peer::{EnginePeer, Peer};
+use crate::route::deliver_on;
 use bytes::Bytes;
 use nuthatch_streams::{
     AckItem, ClientBatch, DirectGetItem, Event, FlowItem, Item, Message, PublishItem, PullItem,
@@ -38,15 +38,15 @@ pub struct Inbound<'a> {
 /// Routes a message inside `account` as one of its own clients' publishes would be. Returns whether
 /// anybody took it.
 pub fn route_inbound(
-    server: &Arc<Server>,
+    host: &dyn ImportHost,
     account: &Arc<Account>,
     message: &Inbound<'_>,
     way: &mut DeliveryContext<'_>,
 ) -> bool {
-    let jetstream = server.jetstream();
+    let jetstream = host.jetstream();
     if message.routed.starts_with(b"$JS.")
         && jetstream.enabled(account.id)
-        && to_jetstream(server, account, message, way)
+        && to_jetstream(host, account, message, way)
     {
         return true;
     }
@@ -62,7 +62,7 @@ pub fn route_inbound(
     if message.subject == message.routed
         && let Some(route) = jetstream.route(account.id, message.routed)
     {
-        to_stream(server, account, route, message, way);
+        to_stream(host, account, route, message, way);
         taken = true;
     }
     taken
@@ -70,7 +70,7 @@ pub fn route_inbound(
 
 /// Stores a message in the stream that owns its subject.
 pub fn to_stream(
-    server: &Arc<Server>,
+    host: &dyn ImportHost,
     account: &Arc<Account>,
     route: StreamRoute,
     message: &Inbound<'_>,
@@ -86,7 +86,7 @@ pub fn to_stream(
         headers: parts.span(&headers),
         body: parts.span(message.body),
     };
-    let sent = parts.send(server, route.log, Item::Publish(item), false, way);
+    let sent = parts.send(host, route.log, Item::Publish(item), false, way);
     if sent.is_err() && !message.reply.is_empty() {
         let answer = Message {
             subject: message.reply,
@@ -94,7 +94,7 @@ pub fn to_stream(
             headers: TOO_MANY_HEADERS,
             body: TOO_MANY,
         };
-        server.publish(account.id, &answer);
+        host.publish(account.id, &answer);
     }
 }
 
@@ -121,66 +121,62 @@ impl Parts {
 
     fn send(
         self,
-        server: &Arc<Server>,
+        host: &dyn ImportHost,
         log: LogId,
         item: Item,
         privileged: bool,
         way: &DeliveryContext<'_>,
     ) -> Result<(), SendError> {
-        let peer = peer_of(server, way);
+        let peer = peer_of(host, way);
         let batch = ClientBatch { peer, buf: Bytes::from(self.bytes), items: vec![item] };
-        server.jetstream().send(log, Event::Batch(batch), privileged, 0)
+        host.jetstream().send(log, Event::Batch(batch), privileged, 0)
     }
 }
 
-fn peer_of(server: &Arc<Server>, way: &DeliveryContext<'_>) -> Peer {
-    way.from.map_or_else(|| server.own_connection().clone(), Clone::clone)
+fn peer_of(host: &dyn ImportHost, way: &DeliveryContext<'_>) -> Peer {
+    way.from.map_or_else(|| host.own_peer().clone(), |from| EnginePeer::new(from.clone()))
 }
 
 /// Takes `$JS.…` subjects that JetStream serves; `false`: it is none of them.
 pub fn to_jetstream(
-    server: &Arc<Server>,
+    host: &dyn ImportHost,
     account: &Arc<Account>,
     message: &Inbound<'_>,
     way: &mut DeliveryContext<'_>,
 ) -> bool {
-    let place = Place::new(server.jetstream().domain(), &account.name);
+    let place = Place::new(host.jetstream().domain(), &account.name);
     let Some(request) = meaning(&place, message.routed).and_then(Meaning::request) else {
         return false;
     };
     match request {
-        Request::Ack(asked) => ack(server, account, message, &asked, way),
-        Request::Flow { stream, consumer } => {
-            flow(server, account, message, (stream, consumer), way)
-        }
-        Request::Pull { stream, consumer } => {
-            pull(server, account, message, (stream, consumer), way)
-        }
+        Request::Ack(asked) => ack(host, account, message, &asked, way),
+        Request::Flow { stream, consumer } => flow(host, account, message, (stream, consumer), way),
+        Request::Pull { stream, consumer } => pull(host, account, message, (stream, consumer), way),
         Request::DirectGet { stream, subject } => {
-            direct_get(server, account, message, (stream, subject), way)
+            direct_get(host, account, message, (stream, subject), way)
         }
         Request::Call(rest) => {
-            call(server, account, message, rest, way);
+            call(host, account, message, rest, way);
             true
         }
         Request::Bucket(subject) => {
             let bucket = Inbound { subject, routed: subject, ..*message };
-            route_inbound(server, account, &bucket, way)
+            route_inbound(host, account, &bucket, way)
         }
     }
 }
 
 /// Hands a call of the API over, whose answer goes its own way.
 fn call(
-    server: &Arc<Server>,
+    host: &dyn ImportHost,
     account: &Arc<Account>,
     message: &Inbound<'_>,
     rest: &[u8],
     way: &DeliveryContext<'_>,
 ) {
     let subject = [b"$JS.API.", rest].concat();
-    server.jetstream().api_request(ApiRequest {
-        from: Requester { account: account.id, peer: way.from.cloned() },
+    host.jetstream().api_request(ApiRequest {
+        from: Requester { account: account.id, client: way.from.and_then(|from| from.client()) },
         subject: subject.into(),
         reply: Bytes::copy_from_slice(message.reply),
         headers: Bytes::copy_from_slice(message.headers),
@@ -189,13 +185,13 @@ fn call(
 }
 
 fn ack(
-    server: &Arc<Server>,
+    host: &dyn ImportHost,
     account: &Arc<Account>,
     message: &Inbound<'_>,
     ack: &AckSubject<'_>,
     way: &DeliveryContext<'_>,
 ) -> bool {
-    let Some(route) = server.jetstream().stream_by_name(account.id, ack.stream) else {
+    let Some(route) = host.jetstream().stream_by_name(account.id, ack.stream) else {
         return false;
     };
     let mut parts = Parts::new(message, b"");
@@ -209,31 +205,31 @@ fn ack(
         reply: parts.span(message.reply),
         body: parts.span(message.body),
     };
-    parts.send(server, route.log, Item::Ack(item), true, way).is_ok()
+    parts.send(host, route.log, Item::Ack(item), true, way).is_ok()
 }
 
 fn flow(
-    server: &Arc<Server>,
+    host: &dyn ImportHost,
     account: &Arc<Account>,
     message: &Inbound<'_>,
     (stream, consumer): (&[u8], &[u8]),
     way: &DeliveryContext<'_>,
 ) -> bool {
-    let Some(route) = server.jetstream().stream_by_name(account.id, stream) else { return false };
+    let Some(route) = host.jetstream().stream_by_name(account.id, stream) else { return false };
     let mut parts = Parts::new(message, b"");
     let (consumer, subject) = (parts.span(consumer), parts.span(message.routed));
     let item = FlowItem { stream: route.stream, consumer, subject };
-    parts.send(server, route.log, Item::Flow(item), true, way).is_ok()
+    parts.send(host, route.log, Item::Flow(item), true, way).is_ok()
 }
 
 fn pull(
-    server: &Arc<Server>,
+    host: &dyn ImportHost,
     account: &Arc<Account>,
     message: &Inbound<'_>,
     (stream, consumer): (&[u8], &[u8]),
     way: &DeliveryContext<'_>,
 ) -> bool {
-    let Some(route) = server.jetstream().stream_by_name(account.id, stream) else { return false };
+    let Some(route) = host.jetstream().stream_by_name(account.id, stream) else { return false };
     let mut parts = Parts::new(message, b"");
     let item = PullItem {
         stream: route.stream,
@@ -243,17 +239,17 @@ fn pull(
         reply: parts.span(message.reply),
         body: parts.span(message.body),
     };
-    parts.send(server, route.log, Item::Pull(item), true, way).is_ok()
+    parts.send(host, route.log, Item::Pull(item), true, way).is_ok()
 }
 
 fn direct_get(
-    server: &Arc<Server>,
+    host: &dyn ImportHost,
     account: &Arc<Account>,
     message: &Inbound<'_>,
     (stream, subject): (&[u8], &[u8]),
     way: &DeliveryContext<'_>,
 ) -> bool {
-    let jetstream = server.jetstream();
+    let jetstream = host.jetstream();
     let own = jetstream.stream_by_name(account.id, stream);
     let for_origin = own.is_none();
     let Some(route) = own.or_else(|| jetstream.mirror_of(account.id, stream)) else { return false };
@@ -267,5 +263,5 @@ fn direct_get(
         reply: parts.span(message.reply),
         body: parts.span(message.body),
     };
-    parts.send(server, route.log, Item::DirectGet(item), true, way).is_ok()
+    parts.send(host, route.log, Item::DirectGet(item), true, way).is_ok()
 }

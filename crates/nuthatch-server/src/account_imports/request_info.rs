@@ -1,13 +1,12 @@
 //! `Nats-Request-Info`: what an exporting account learns about who calls its service.
 
+use super::ImportHost;
 use crate::account::Account;
-use crate::route::DeliveryContext;
-use crate::server::Server;
+use crate::egress::DeliveryContext;
 use crate::wall_time::time_json;
 use nuthatch_protocol::headers;
 use serde_json::{Map, Value, json};
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 /// The header's name.
 pub const HEADER: &[u8] = b"Nats-Request-Info";
@@ -15,47 +14,46 @@ pub const HEADER: &[u8] = b"Nats-Request-Info";
 /// The caller's description: the account and its round trip; with `share` everything about the
 /// client.
 pub(super) fn of(
-    server: &Server,
+    host: &dyn ImportHost,
     importer: &Arc<Account>,
     way: &DeliveryContext<'_>,
     share: bool,
 ) -> Map<String, Value> {
     let mut info = Map::new();
-    let Some(conn) = way.from else {
+    let Some(client) = way.from.and_then(|from| from.client()) else {
         info.insert("acc".to_owned(), json!(importer.name));
         return info;
     };
-    let session = conn.session();
+    let client = client.facts();
     if share {
         for (name, value) in [
-            ("start", time_json(conn.since)),
-            ("host", json!(conn.remote.ip().to_string())),
-            ("id", json!(conn.id)),
+            ("start", time_json(client.since)),
+            ("host", json!(client.remote.ip().to_string())),
+            ("id", json!(client.id)),
         ] {
             info.insert(name.to_owned(), value);
         }
     }
-    info.insert("acc".to_owned(), json!(session.account.name));
+    info.insert("acc".to_owned(), json!(client.account));
     if share {
         for (name, value) in [
-            ("user", &session.user),
-            ("name", &session.name),
-            ("lang", &session.lang),
-            ("ver", &session.version),
+            ("user", &client.user),
+            ("name", &client.name),
+            ("lang", &client.lang),
+            ("ver", &client.version),
         ] {
             if !value.is_empty() {
                 info.insert(name.to_owned(), json!(value));
             }
         }
     }
-    let rtt_ns = conn.rtt_ns.load(Ordering::Relaxed);
-    if rtt_ns > 0 {
-        info.insert("rtt".to_owned(), json!(rtt_ns));
+    if client.rtt_ns > 0 {
+        info.insert("rtt".to_owned(), json!(client.rtt_ns));
     }
     if share {
-        info.insert("server".to_owned(), json!(server.name));
+        info.insert("server".to_owned(), json!(host.name()));
         info.insert("kind".to_owned(), json!("Client"));
-        info.insert("client_type".to_owned(), json!(conn.client_type()));
+        info.insert("client_type".to_owned(), json!(client.client_type));
     }
     info
 }
@@ -64,7 +62,7 @@ pub(super) fn of(
 /// was said first, with the account that carries it on as its `svc`.
 pub(super) fn add(
     block: &[u8],
-    server: &Server,
+    host: &dyn ImportHost,
     importer: &Arc<Account>,
     way: &DeliveryContext<'_>,
     share: bool,
@@ -79,7 +77,7 @@ pub(super) fn add(
             info.insert("svc".to_owned(), json!(importer.name));
             info
         }
-        None => of(server, importer, way, share),
+        None => of(host, importer, way, share),
     };
     let json = serde_json::to_vec(&info).unwrap_or_default();
     headers::set(&mut headers, HEADER, &json);

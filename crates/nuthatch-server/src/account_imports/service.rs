@@ -1,16 +1,16 @@
 //! An imported service: carries requests into the exporting account.
 
 use super::inbound::{Inbound, route_inbound};
-use super::latency::Sampler;
-use super::request_info;
-use super::responses::ResponseTerms;
-use super::{HOPS_MAX, Import, ResponseKind, ServiceExport};
+use super::{
+    HOPS_MAX, Import, ImportHost, ResponseKind, ServiceExport, publish_latency, relay, request_info,
+};
 use crate::account::Account;
-use crate::egress::Outgoing;
+use crate::account::responses::ResponseTerms;
+use crate::egress::{DeliveryContext, Outgoing};
 use crate::jetstream_port::JetStreamPort;
+use crate::latency::Sampler;
 use crate::mapping::Mapping;
 use crate::meaning::{Place, effective_subject};
-use crate::route::DeliveryContext;
 use crate::subscription::{Receiver, Subscription};
 use nuthatch_protocol::subject::is_subset;
 use nuthatch_protocol::transform::Transform;
@@ -20,6 +20,7 @@ use std::time::Duration;
 
 /// An imported service.
 pub(super) struct ServiceImport {
+    host: Weak<dyn ImportHost>,
     importer: Weak<Account>,
     exporter: Weak<Account>,
     /// What the exporting account exports.
@@ -39,8 +40,10 @@ impl ServiceImport {
         (export, service): (&str, &ServiceExport),
         importer: &Arc<Account>,
         exporter: &Arc<Account>,
+        host: &Arc<dyn ImportHost>,
     ) -> Option<Self> {
         Some(Self {
+            host: Arc::downgrade(host),
             importer: Arc::downgrade(importer),
             exporter: Arc::downgrade(exporter),
             export: export.as_bytes().into(),
@@ -96,7 +99,7 @@ impl ServiceImport {
 impl Receiver for ServiceImport {
     fn receive(
         &self,
-        sub: &Subscription,
+        _sub: &Subscription,
         message: &Outgoing<'_>,
         way: &mut DeliveryContext<'_>,
     ) -> bool {
@@ -107,25 +110,24 @@ impl Receiver for ServiceImport {
         else {
             return false;
         };
-        let server = sub.conn.server();
-        let jetstream = server.jetstream();
-        let Some(subject) = self.subject(jetstream, message.routed, &exporter, way) else {
+        let Some(host) = self.host.upgrade() else { return false };
+        let Some(subject) = self.subject(host.jetstream(), message.routed, &exporter, way) else {
             return true;
         };
-        let sampled = self.latency.as_ref().filter(|sampler| sampler.wants(message.headers, way));
+        let sampled =
+            self.latency.as_ref().filter(|sampler| sampler.wants(message.headers, way.rng));
         let mut reply = Vec::new();
         if !message.reply.is_empty() {
             let measurement = sampled.map(|sampler| {
-                Box::new(sampler.begin(request_info::of(server, &importer, way, self.share)))
+                Box::new(sampler.begin(request_info::of(&*host, &importer, way, self.share)))
             });
             let terms = ResponseTerms { kind: self.kind, threshold: self.threshold, measurement };
-            let responses = &exporter.imports.responses;
-            reply = responses.open(&exporter, &sub.conn, &importer, message.reply, terms);
+            reply = relay::open(&host, &exporter, &importer, message.reply, terms);
         } else if let Some(sampler) = sampled {
-            let info = request_info::of(server, &importer, way, self.share);
-            sampler.begin(info).unanswerable(&exporter, server);
+            let info = request_info::of(&*host, &importer, way, self.share);
+            publish_latency(&*host, &exporter, &sampler.begin(info).unanswerable());
         }
-        let headers = request_info::add(message.headers, server, &importer, way, self.share);
+        let headers = request_info::add(message.headers, &*host, &importer, way, self.share);
         let inbound = Inbound {
             subject: &subject,
             routed: &subject,
@@ -135,7 +137,7 @@ impl Receiver for ServiceImport {
         };
         let by_service = std::mem::replace(&mut way.by_service, true);
         way.hops += 1;
-        let taken = route_inbound(server, &exporter, &inbound, way);
+        let taken = route_inbound(&*host, &exporter, &inbound, way);
         way.hops -= 1;
         way.by_service = by_service;
         if !taken && !reply.is_empty() {

@@ -4,9 +4,9 @@
 use super::publish::Handled;
 use super::reader::{ConnReader, Turn};
 use crate::account_imports::{Inbound, to_jetstream};
+use crate::egress::{DeliveryContext, Groups};
 use crate::jetstream_port::{LogId, StreamRoute};
 use crate::meaning::{Meaning, Place, meaning};
-use crate::route::{DeliveryContext, Groups};
 use bytes::Bytes;
 use nuthatch_protocol::wire::Publish;
 use nuthatch_streams::{ClientBatch, Item, PublishItem, Span};
@@ -96,10 +96,10 @@ impl Turn<'_> {
             body: publish.payload(),
         };
         let (egress, rng) = self.scratch.split();
-        let from = Some(&self.reader.conn);
+        let from = Some(self.reader.conn.outlet());
         let groups = Groups::All;
         let mut way = DeliveryContext { from, egress, rng, hops: 0, by_service: false, groups };
-        match to_jetstream(&server, &account, &inbound, &mut way) {
+        match to_jetstream(&*server, &account, &inbound, &mut way) {
             true => Handled::ByServer,
             false => Handled::No,
         }
@@ -110,7 +110,7 @@ impl ConnReader {
     /// Sends batches of copies.
     pub(super) fn send_copied(&mut self, batches: CopiedBatches) {
         for CopiedBatch { log, bytes, items } in batches {
-            let (peer, buf) = (self.conn.clone(), Bytes::from(bytes));
+            let (peer, buf) = (self.conn.peer.clone(), Bytes::from(bytes));
             self.submit(log, ClientBatch { peer, buf, items });
         }
     }

@@ -18,7 +18,7 @@ impl Front {
     pub async fn open(server: &Arc<Server>, connect: &str) -> Self {
         let id = server.connections.next_id();
         let remote = std::net::SocketAddr::from(([127, 0, 0, 1], 1));
-        let conn = Arc::new(Connection::new(server.clone(), id, remote, Transport::Tcp));
+        let conn = Connection::new(server.clone(), id, remote, Transport::Tcp);
         let mut reader = ConnReader::new(conn, String::new());
         let accepted = reader.handle_connect(connect.as_bytes()).await.is_ok();
         assert!(accepted, "CONNECT refused");
@@ -48,7 +48,7 @@ impl Front {
 
     /// Throws away what waits to be written; how many bytes it was.
     pub fn discard(&self) -> usize {
-        let outbox = &self.reader.conn.outbox;
+        let outbox = self.reader.conn.outbox();
         let pending = outbox.pending();
         if outbox.take_pen().is_some() {
             outbox.next_batch(pending);

@@ -1,7 +1,6 @@
 //! JetStream traffic of a connection: recognised while reading, sent to engines in batches.
 
 use super::call_order::DeferredCalls;
-use super::mux::MuxRoute;
 use super::publish::Handled;
 use super::reader::{ConnReader, Turn};
 use super::system_port::{OwnRequest, own_document};
@@ -9,6 +8,7 @@ use crate::account_id::SYSTEM_ACCOUNT_ID;
 use crate::egress::{DirectWrites, Outgoing};
 use crate::jetstream_port::{ApiRequest, LogId, Requester, StreamRoute};
 use crate::meaning::{AckSubject, Meaning, Place, Request, effective_subject, meaning};
+use crate::peer::MuxRoute;
 use bytes::Bytes;
 use memchr::memrchr;
 use nuthatch_protocol::subject::has_wildcard;
@@ -17,6 +17,7 @@ use nuthatch_streams::{
     AckItem, ClientBatch, DirectGetItem, FlowItem, Item, Message, PublishItem, PullItem, Span,
 };
 use std::borrow::Cow;
+use std::sync::Arc;
 
 /// A batch that uses less than this share of its buffer is copied out, so that a small message
 /// never pins a large buffer.
@@ -236,7 +237,7 @@ impl Turn<'_> {
         subject.extend_from_slice(rest);
         let from = Requester {
             account: self.reader.session.account.id,
-            peer: Some(self.reader.conn.clone()),
+            client: Some(self.reader.conn.clone()),
         };
         let change = self.reader.server.jetstream().api_request(ApiRequest {
             from,
@@ -317,14 +318,14 @@ impl Turn<'_> {
         let sole = (!has_wildcard(prefix)).then(|| interest.sole_overlapping(&pattern)).flatten();
         let hint = match sole {
             Some(sub)
-                if std::ptr::eq(&*sub.conn, &*self.reader.conn)
+                if Arc::ptr_eq(&sub.outlet, self.reader.conn.outlet())
                     && sub.max() == 0
                     && sub.denied.is_none()
                     && !sub.tracks_replies
                     && nuthatch_protocol::subject::is_subset(&pattern, &sub.subject) =>
             {
                 let route = MuxRoute { version, prefix: prefix.into(), sub };
-                self.reader.conn.mux.add(route)
+                self.reader.conn.peer.mux.add(route)
             }
             _ => 0,
         };
@@ -367,7 +368,7 @@ impl ConnReader {
     pub(super) fn send_batches(&mut self, batches: Batches, data: &Bytes) {
         for (log, mut items) in batches {
             let buf = compact(&mut items, data);
-            self.submit(log, ClientBatch { peer: self.conn.clone(), buf, items });
+            self.submit(log, ClientBatch { peer: self.conn.peer.clone(), buf, items });
         }
     }
 }

@@ -9,16 +9,17 @@ use super::publish::{Handled, Scratch};
 use super::reader::{ConnReader, Flow, Turn};
 use super::subscription_bytes::bytes_of;
 use crate::close_reason::CloseReason;
-use crate::egress::{DirectWrites, Outgoing};
+use crate::egress::{DeliveryContext, DirectWrites, Groups, Outgoing};
 use crate::identity::Credentials;
 use crate::identity::Origin;
+use crate::leaf;
 use crate::leaf::hello::{LeafConnect, LeafInfo, Subjects};
-use crate::leaf::link::PeerFacts;
-use crate::leaf::rights::{Domains, LeafPermissions, LeafRights, is_internal_reply};
-use crate::leaf::{self, LOOP_PREFIX, Link};
+use crate::link::PeerFacts;
+use crate::link::rights::{Domains, LeafPermissions, LeafRights, is_internal_reply};
+use crate::link::{LOOP_PREFIX, Link};
 use crate::mapping::Mapping;
 use crate::options::{RemoteOptions, SubjectPermission};
-use crate::route::{DeliveryContext, Groups, deliver_on};
+use crate::route::deliver_on;
 use crate::slice::Deadline;
 use crate::subscription::Subscription;
 use nuthatch_protocol::subject::{has_wildcard, is_valid_subject};
@@ -197,7 +198,7 @@ fn replace_older(conn: &Arc<Connection>, facts: &PeerFacts) {
     let is_same = |other: &Arc<Connection>| {
         !Arc::ptr_eq(other, conn)
             && Arc::ptr_eq(&other.session().account, &account)
-            && other.link.get().is_some_and(|link| {
+            && other.link().is_some_and(|link| {
                 !link.solicited
                     && link.remote_name == facts.remote_name
                     && link.remote_cluster == facts.remote_cluster
@@ -287,7 +288,7 @@ impl<'a> Turn<'a> {
                 return log.error(format_args!("{conn} - INFO that cannot be read: {error}"));
             }
         };
-        if !info.connect_info || reader.conn.link.get().is_some() {
+        if !info.connect_info || reader.conn.link().is_some() {
             return;
         }
         let link = Link::new(reader.facts_of_solicited(side, info));
@@ -329,7 +330,7 @@ impl<'a> Turn<'a> {
     fn leaf_subscribe(&mut self, subject: &[u8], queue: Option<(&[u8], u32)>) {
         let conn = self.reader.conn.clone();
         let account = self.reader.session.account.clone();
-        let Some(link) = conn.link.get() else { return self.leaf_stranger() };
+        let Some(link) = conn.link() else { return self.leaf_stranger() };
         let finds_loops = subject.starts_with(LOOP_PREFIX);
         if finds_loops && account.interest.is_own_loop(subject) {
             self.flush_stage();
@@ -365,7 +366,7 @@ impl<'a> Turn<'a> {
             drop(subs);
             return self.say_err("maximum subscriptions exceeded");
         }
-        let sub = Arc::new(Subscription::of_leaf(conn.clone(), subject, queue, &key));
+        let sub = Arc::new(Subscription::of_leaf(conn.outlet().clone(), subject, queue, &key));
         subs.insert(key, sub.clone());
         drop(subs);
         self.take_in(&account, &sub);
@@ -384,7 +385,7 @@ impl<'a> Turn<'a> {
         self.tally.messages += 1;
         self.tally.bytes += publish.message.len() as u64;
         let conn = self.reader.conn.clone();
-        let Some(link) = conn.link.get() else { return self.leaf_stranger() };
+        let Some(link) = conn.link() else { return self.leaf_stranger() };
         if !link.rights.may_take(publish.subject) && !link.was_handed(publish.subject) {
             return match is_internal_reply(publish.subject) {
                 true => self.leaf_drop(publish.subject),
@@ -418,7 +419,7 @@ impl<'a> Turn<'a> {
             body: publish.payload(),
             owner: Some(self.data),
         };
-        let from = Some(&reader.conn);
+        let from = Some(reader.conn.outlet());
         let groups = self.groups;
         let mut way = DeliveryContext { from, egress, rng, hops: 0, by_service: false, groups };
         deliver_on(&route.matched, &message, &mut way);
@@ -462,7 +463,7 @@ impl<'a> Turn<'a> {
     /// The subject that takes effect, after mappings and without the domain's prefix, if the other
     /// side may not publish to it.
     fn leaf_forbidden(&self, subject: &[u8]) -> Option<Vec<u8>> {
-        let link = self.reader.conn.link.get()?;
+        let link = self.reader.conn.link()?;
         let may = |subject: &[u8]| link.rights.may_take_effect(subject);
         if self.remapped && !may(subject) {
             return Some(subject.to_vec());
@@ -471,7 +472,7 @@ impl<'a> Turn<'a> {
     }
 
     fn leaf_may_show(&self, subject: &[u8]) -> bool {
-        self.reader.conn.link.get().is_some_and(|link| link.rights.may_take_effect(subject))
+        self.reader.conn.link().is_some_and(|link| link.rights.may_take_effect(subject))
     }
 
     /// What only asked for too much by its way: an answer to what is forgotten or was never asked of
@@ -484,7 +485,7 @@ impl<'a> Turn<'a> {
 
     /// A spoke keeps out what it does not want; a hub must be obeyed.
     fn leaf_refuse(&mut self, subject: &[u8]) {
-        let is_spoke = self.reader.conn.link.get().is_some_and(|link| link.is_spoke);
+        let is_spoke = self.reader.conn.link().is_some_and(|link| link.is_spoke);
         if !is_spoke {
             self.leaf_violation("Publish", subject);
         }

@@ -1,11 +1,11 @@
 //! PUB and HPUB: permissions, routing, delivery.
 
 use super::reader::Turn;
-use crate::egress::{EgressBatch, Outgoing};
+use crate::egress::{DeliveryContext, EgressBatch, Outgoing};
 use crate::jetstream_port::StreamRoute;
 use crate::mapping::Mapping;
 use crate::member_rng::MemberRng;
-use crate::route::{DeliveryContext, RouteCache, deliver_on};
+use crate::route::{RouteCache, deliver_on};
 use nuthatch_protocol::headers::find_header;
 use nuthatch_protocol::subject::is_valid_literal;
 use nuthatch_protocol::wire::{Publish, write};
@@ -159,7 +159,7 @@ impl Turn<'_> {
         let mut delivered = taken == Handled::ByServer || stream.is_some();
         if !route.matched.is_empty() {
             let message = outgoing(publish, self.data);
-            let (from, groups) = (Some(&reader.conn), self.groups);
+            let (from, groups) = (Some(reader.conn.outlet()), self.groups);
             let Scratch { egress, rng, .. } = scratch;
             let mut way = DeliveryContext { from, egress, rng, hops: 0, by_service: false, groups };
             delivered |= deliver_on(&route.matched, &message, &mut way);
@@ -184,7 +184,7 @@ impl Turn<'_> {
             route.foreign_streams.clone()
         };
         let message = outgoing(publish, self.data);
-        let (from, groups) = (Some(&reader.conn), self.groups);
+        let (from, groups) = (Some(reader.conn.outlet()), self.groups);
         let Scratch { egress, rng, .. } = scratch;
         let mut way = DeliveryContext { from, egress, rng, hops: 0, by_service: false, groups };
         let taken = deliver_on(&route.matched, &message, &mut way);

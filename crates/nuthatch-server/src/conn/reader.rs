@@ -14,10 +14,9 @@ use super::publish::Scratch;
 use super::{Connection, Session};
 use crate::account_id::SYSTEM_ACCOUNT_ID;
 use crate::close_reason::CloseReason;
-use crate::egress::DirectWrites;
+use crate::egress::{DirectWrites, Groups};
 use crate::leaf;
 use crate::outbox::Tally;
-use crate::route::Groups;
 use crate::server::Server;
 use crate::slice::{Deadline, Slice};
 use crate::trim;
@@ -474,7 +473,7 @@ impl Turn<'_> {
 
     /// Buffer for protocol text to this connection itself, in order with its own deliveries.
     pub(super) fn out(&mut self) -> &mut Vec<u8> {
-        self.scratch.egress.buffer(&self.reader.conn)
+        self.scratch.egress.buffer(self.reader.conn.outlet())
     }
 
     pub(super) fn say_err(&mut self, text: &str) {

@@ -5,7 +5,6 @@ use super::publish::go_quote;
 use super::reader::Turn;
 use super::subscription_bytes::bytes_of;
 use crate::account::{Account, Awaited};
-use crate::account_imports;
 use crate::identity::Allowed;
 use crate::subscription::Subscription;
 use bytes::Bytes;
@@ -38,7 +37,7 @@ impl Turn<'_> {
             drop(subs);
             return self.say_err("maximum subscriptions exceeded");
         }
-        let mut sub = Subscription::new(conn.clone(), subject, queue, sid);
+        let mut sub = Subscription::new(conn.outlet().clone(), subject, queue, sid);
         sub.headers = session.headers;
         sub.echo = session.echo;
         sub.tracks_replies = session.rights.as_ref().is_some_and(|r| r.responses.is_some());
@@ -57,8 +56,8 @@ impl Turn<'_> {
     pub(super) fn take_in(&self, account: &Account, sub: &Arc<Subscription>) {
         account.interest.insert(sub.clone());
         self.announce(account, &sub.subject);
-        for (exporter, import_sub) in account_imports::import_sub(account, sub) {
-            self.announce(&exporter, &import_sub.subject);
+        for (exporter, subject) in account.import(sub) {
+            self.announce(&exporter, &subject);
         }
     }
 

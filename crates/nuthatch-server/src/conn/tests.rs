@@ -6,10 +6,11 @@ use crate::options::Options;
 
 fn with_subscriptions(server: &Arc<Server>, id: u64, count: usize) -> Arc<Connection> {
     let nowhere = SocketAddr::from(([127, 0, 0, 1], 1));
-    let conn = Arc::new(Connection::new(server.clone(), id, nowhere, Transport::Tcp));
+    let conn = Connection::new(server.clone(), id, nowhere, Transport::Tcp);
     for sid in 0..count {
         let (subject, sid) = (format!("many.{id}.{sid}"), sid.to_string());
-        let sub = Subscription::new(conn.clone(), subject.as_bytes(), None, sid.as_bytes());
+        let sub =
+            Subscription::new(conn.outlet().clone(), subject.as_bytes(), None, sid.as_bytes());
         let sub = Arc::new(sub);
         conn.subs.lock().insert(sid.as_bytes().into(), sub.clone());
         conn.session().account.interest.insert(sub);

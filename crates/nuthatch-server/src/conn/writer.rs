@@ -43,7 +43,7 @@ pub(crate) async fn run<W: AsyncWrite + Unpin>(
     while conn.is_open() {
         tokio::select! {
             biased;
-            () = conn.outbox.woken() => {
+            () = conn.outbox().woken() => {
                 if let Err(reason) = drain(&conn, &mut output).await {
                     lost(&conn, reason);
                 }
@@ -63,7 +63,7 @@ pub(crate) async fn run<W: AsyncWrite + Unpin>(
     }
     finish(&conn, &mut output).await;
     // Monitoring remembers the connection for long; what it never took must not stay with it.
-    conn.outbox.close(false);
+    conn.outbox().close(false);
     // The reader drops what still comes, so that our last words are not lost in a reset; it may be
     // waiting for a peer that never closes its side, though.
     if !conn.drops_pending() {
@@ -138,7 +138,7 @@ async fn drain<W: AsyncWrite + Unpin>(
     output: &mut W,
 ) -> Result<(), CloseReason> {
     let deadline = conn.server().options().limits.write_deadline;
-    let Some(mut batch) = conn.outbox.take_pen() else {
+    let Some(mut batch) = conn.outbox().take_pen() else {
         // A websocket may have something to say that is no protocol text.
         return flush(output, deadline).await;
     };
@@ -151,19 +151,19 @@ async fn drain<W: AsyncWrite + Unpin>(
             match tokio::time::timeout(deadline, write).await {
                 Ok(Ok(count)) => {
                     batch.advance(count);
-                    conn.outbox.count_written(count);
+                    conn.outbox().count_written(count);
                     written += count;
                 }
                 Ok(Err(_)) => return Err(CloseReason::WriteError),
                 Err(_) => return Err(CloseReason::SlowConsumerWriteDeadline),
             }
-            conn.after_write();
+            conn.outlet().after_write();
             // A peer that takes everything at once has much encrypted or compressed for it.
             slice.spend(began).await;
         }
         debug_assert!(written > 0);
         flush(output, deadline).await?;
-        batch = conn.outbox.next_batch(0);
+        batch = conn.outbox().next_batch(0);
         if batch.is_empty() {
             return Ok(());
         }
@@ -195,11 +195,11 @@ async fn write_some<W: AsyncWrite + Unpin>(output: &mut W, batch: &Batch) -> io:
 async fn finish<W: AsyncWrite + Unpin>(conn: &Connection, output: &mut W) {
     let drops = conn.drops_pending();
     let rest = async {
-        while !drops && conn.outbox.pending() > 0 {
+        while !drops && conn.outbox().pending() > 0 {
             if drain(conn, output).await.is_err() {
                 return;
             }
-            if conn.outbox.pending() > 0 {
+            if conn.outbox().pending() > 0 {
                 tokio::time::sleep(PEN_WAIT).await;
             }
         }

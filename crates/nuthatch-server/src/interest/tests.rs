@@ -1,22 +1,12 @@
 //! Interest with real subscriptions.
 
 use super::*;
-use crate::conn::Connection;
-use crate::logging::Logger;
-use crate::options::Options;
-use crate::server::Server;
-
-fn conn() -> Arc<Connection> {
-    let server = Server::new(Options::default(), Logger::silent());
-    Arc::new(Connection::new(server, 1, ([127, 0, 0, 1], 1).into(), crate::conn::Transport::Tcp))
-}
-
 #[test]
 fn the_version_changes_and_the_sole_listener_is_found() {
-    let (interest, conn) = (Interest::default(), conn());
+    let (interest, outlet) = (Interest::default(), Outlet::nowhere());
     let sub = |subject: &str, queue: Option<&str>| {
         let queue = queue.map(str::as_bytes);
-        Arc::new(Subscription::new(conn.clone(), subject.as_bytes(), queue, b"1"))
+        Arc::new(Subscription::new(outlet.clone(), subject.as_bytes(), queue, b"1"))
     };
     let inbox = sub("_INBOX.a.*", None);
     interest.insert(inbox.clone());
@@ -42,7 +32,7 @@ fn the_version_changes_and_the_sole_listener_is_found() {
 
 #[test]
 fn first_tokens_hide_nobody() {
-    let (interest, conn) = (Interest::default(), conn());
+    let (interest, outlet) = (Interest::default(), Outlet::nowhere());
     let count = |subject: &str| {
         let mut matched = Matched::default();
         interest.match_into(subject.as_bytes(), &mut matched);
@@ -51,7 +41,7 @@ fn first_tokens_hide_nobody() {
     let patterns = ["a.b", "a.*", "b", "*.b", ">", "a"];
     let subs: Vec<_> = patterns
         .iter()
-        .map(|p| Arc::new(Subscription::new(conn.clone(), p.as_bytes(), None, b"1")))
+        .map(|p| Arc::new(Subscription::new(outlet.clone(), p.as_bytes(), None, b"1")))
         .collect();
     let subjects = ["a.b", "a.c", "a", "b", "b.b", "c", "ab"];
     let expect = |held: &[&str]| {

@@ -38,7 +38,7 @@ async fn open(server: Arc<Server>, stream: TcpStream, remote: SocketAddr) {
     let options = server.options();
     let Some(options) = &options.leafnodes else { return };
     let id = server.connections.fresh_id();
-    let conn = Arc::new(Connection::new(server.clone(), id, remote, Transport::Leaf));
+    let conn = Connection::new(server.clone(), id, remote, Transport::Leaf);
     conn.set_socket(stream.clone());
     server.log.info(format_args!("{conn} - Leafnode connection created"));
     let admitted = server.leafs.connections.add(&conn, LEAFS_MAX);
@@ -66,7 +66,7 @@ impl Newcomer {
 
     async fn run_plain(self) {
         let stream = self.stream.clone();
-        self.conn.outbox.set_socket(Some(stream.clone()));
+        self.conn.outbox().set_socket(Some(stream.clone()));
         self.conn.send(&self.greeting());
         self.run(Socket(stream.clone()), Socket(stream)).await;
     }

@@ -141,7 +141,7 @@ impl Remote {
         let _ = stream.set_nodelay(true);
         let (remote, stream) = (stream.peer_addr()?, Arc::new(stream));
         let id = server.connections.fresh_id();
-        let conn = Arc::new(Connection::new(server.clone(), id, remote, Transport::Leaf));
+        let conn = Connection::new(server.clone(), id, remote, Transport::Leaf);
         conn.set_socket(stream.clone());
         let account = server.accounts.by_name(&self.options.account);
         let account = account.ok_or_else(|| DialError::Account(self.options.account.clone()))?;
@@ -182,7 +182,7 @@ impl Remote {
             let (input, output) = tokio::io::split(secure);
             return self.run(url, of_all, conn, stream, info, input, output).await;
         }
-        conn.outbox.set_socket(Some(stream.clone()));
+        conn.outbox().set_socket(Some(stream.clone()));
         let (input, output) = (Cursor::new(rest).chain(socket), Socket(stream.clone()));
         self.run(url, of_all, conn, stream, info, input, output).await
     }
@@ -231,7 +231,7 @@ impl Remote {
         let reader = ConnReader::of_leaf(conn.clone(), String::new(), side);
         tokio::spawn(writer::run(conn.clone(), output, stream, Some(WELCOME)));
         reader.run(input).await;
-        let link = conn.link.get();
+        let link = conn.link();
         let reason = conn.close_reason().map_or("", |reason| reason.text());
         server.log.info(format_args!("{conn} - Leafnode connection closed: {reason}"));
         Ok(Ended { joined: link.is_some(), pause: link.and_then(|link| link.take_pause()) })

@@ -101,7 +101,7 @@ fn connect(
 ) -> Arc<Connection> {
     let id = server.connections.next_id();
     let transport = Transport::Websocket(Box::new(upgrade));
-    let conn = Arc::new(Connection::new(server.clone(), id, remote, transport));
+    let conn = Connection::new(server.clone(), id, remote, transport);
     conn.set_socket(stream.clone());
     conn
 }

@@ -146,10 +146,10 @@ fn sort(server: &Server, rows: &mut [Row], by: &str) -> Result<(), String> {
         "cid" => rows.sort_by_key(|row| row.conn.id),
         "start" => rows.sort_by_key(|row| row.conn.since),
         "subs" => rows.sort_by_key(|row| Reverse(row.subscriptions)),
-        "pending" => rows.sort_by_key(|row| Reverse(row.conn.outbox.pending())),
-        "msgs_to" => rows.sort_by_key(|row| Reverse(row.conn.outbox.totals().messages)),
+        "pending" => rows.sort_by_key(|row| Reverse(row.conn.outbox().pending())),
+        "msgs_to" => rows.sort_by_key(|row| Reverse(row.conn.outbox().totals().messages)),
         "msgs_from" => rows.sort_by_key(|row| Reverse(row.conn.received.get().messages)),
-        "bytes_to" => rows.sort_by_key(|row| Reverse(row.conn.outbox.totals().bytes)),
+        "bytes_to" => rows.sort_by_key(|row| Reverse(row.conn.outbox().totals().bytes)),
         "bytes_from" => rows.sort_by_key(|row| Reverse(row.conn.received.get().bytes)),
         "last" => rows.sort_by_key(|row| Reverse(row.last_activity(server))),
         "idle" => rows.sort_by_key(|row| row.last_activity(server)),
@@ -171,7 +171,7 @@ enum Subs {
 
 fn show(server: &Server, row: &Row, auth: bool, subs: Subs, room: &mut Room) -> Map<String, Value> {
     let Row { conn, session, .. } = row;
-    let (received, sent) = (conn.received.get(), conn.outbox.totals());
+    let (received, sent) = (conn.received.get(), conn.outbox().totals());
     let idle = row.end().duration_since(row.last_activity(server)).unwrap_or_default();
     let mut out = object(json!({
         "cid": conn.id,
@@ -183,7 +183,7 @@ fn show(server: &Server, row: &Row, auth: bool, subs: Subs, room: &mut Room) -> 
         "last_activity": time_json(row.last_activity(server)),
         "uptime": short_duration(row.uptime()),
         "idle": short_duration(idle),
-        "pending_bytes": conn.outbox.pending(),
+        "pending_bytes": conn.outbox().pending(),
         "in_msgs": received.messages,
         "out_msgs": sent.messages,
         "in_bytes": received.bytes,

@@ -4,7 +4,7 @@ use super::connz::go_duration;
 use super::large::{Room, SUBSCRIPTIONS_MAX};
 use super::query::Query;
 use crate::conn::Connection;
-use crate::leaf::Link;
+use crate::link::Link;
 use crate::server::Server;
 use crate::wall_time::now;
 use serde_json::{Value, json};
@@ -16,7 +16,7 @@ pub(super) fn leafz(server: &Server, query: &Query) -> Result<Value, String> {
     let subs = query.flag("subs")? || query.flag("subscriptions")?;
     let account = query.account().or(query.text("account")).filter(|name| !name.is_empty());
     let open = server.leafs.connections.open();
-    let joined = open.iter().filter_map(|conn| Some((conn, conn.link.get()?)));
+    let joined = open.iter().filter_map(|conn| Some((conn, conn.link()?)));
     let mut room = Room::new(SUBSCRIPTIONS_MAX);
     let shown: Vec<Value> = joined
         .filter(|(conn, _)| account.is_none_or(|name| conn.session().account.name == name))
@@ -32,7 +32,7 @@ pub(super) fn leafz(server: &Server, query: &Query) -> Result<Value, String> {
 }
 
 fn leaf(conn: &Connection, link: &Link, subs: bool, room: &mut Room) -> Value {
-    let (received, sent) = (conn.received.get(), conn.outbox.totals());
+    let (received, sent) = (conn.received.get(), conn.outbox().totals());
     let mut leaf = json!({
         "id": conn.id,
         "name": link.remote_name,

@@ -112,7 +112,7 @@ pub(super) fn sub_detail(sub: &Subscription) -> Map<String, Value> {
         "subject": text(&sub.subject),
         "sid": text(&sub.sid),
         "msgs": sub.delivered(),
-        "cid": sub.conn.id,
+        "cid": sub.outlet.id,
     }));
     if let Some(queue) = &sub.queue {
         out.insert("qgroup".to_owned(), json!(text(queue)));

@@ -159,7 +159,7 @@ fn activity(out: &mut Map<String, Value>, server: &Server) {
     let leafs = server.leafs.connections.traffic();
     let remotes = server.options().leafnodes.as_ref().map_or(0, |leafs| leafs.remotes.len());
     let leafs_joined =
-        server.leafs.connections.open().iter().filter(|conn| conn.link.get().is_some()).count();
+        server.leafs.connections.open().iter().filter(|conn| conn.link().is_some()).count();
     let subscriptions: usize =
         server.accounts.all().iter().map(|account| account.interest.count()).sum();
     let slow = server.slow_consumers.pending_bytes.load(Ordering::Relaxed)

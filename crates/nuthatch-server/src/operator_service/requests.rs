@@ -6,11 +6,10 @@
 
 use super::enforce::apply;
 use crate::account_id::named_account_id;
-use crate::egress::Outgoing;
+use crate::egress::{DeliveryContext, Outgoing};
 use crate::operator::derive::{collision, fault};
 use crate::operator::store::StoredToken;
 use crate::operator::{Operator, seconds};
-use crate::route::DeliveryContext;
 use crate::server::Server;
 use crate::signature;
 use crate::subscription::{Receiver, Subscription};
@@ -51,9 +50,9 @@ pub(super) fn install(server: &Arc<Server>, operator: &Arc<Operator>) {
     runtime.spawn(work_off(Arc::downgrade(server), operator.clone(), receiver));
     let of_directory = if operator.store.is_directory() { OF_DIRECTORY } else { &[] };
     for pattern in UPDATES.iter().chain(of_directory) {
-        let conn = server.own_connection().clone();
+        let outlet = server.own_peer().outlet.clone();
         let sub = Subscription::of_server(
-            conn,
+            outlet,
             pattern.as_bytes(),
             Arc::new(TokenRequests(sender.clone())),
         );

@@ -56,13 +56,13 @@ pub(super) fn try_reload(server: &Arc<Server>, source: &Source) -> Result<(), St
     let old_auth = server.auth();
     server.set_options(new);
     for conn in server.connections.open() {
-        conn.outbox.set_limit(pending);
+        conn.outbox().set_limit(pending);
         if auth_changed {
             conn.recheck(&old_auth);
         }
     }
     for conn in server.leafs.connections.open() {
-        conn.outbox.set_limit(pending);
+        conn.outbox().set_limit(pending);
     }
     if auth_changed {
         crate::leaf::reauthenticate(server);

@@ -1,11 +1,10 @@
 //! Routes that are remembered are those that would be found.
 
 use super::*;
+use crate::account::Accounts;
 use crate::change_log::{CHANGES_MAX, ChangeLog};
 use crate::jetstream_port::{ApiRequest, JsView, LogId, LogSlot, NoJetStream, Peer, SendError};
-use crate::logging::Logger;
 use crate::options::Options;
-use crate::server::Server;
 use nuthatch_log::StreamId;
 use nuthatch_protocol::subject::{has_empty_token, matches};
 use nuthatch_streams::{AccountId, Event};
@@ -95,18 +94,13 @@ impl JetStreamPort for Owner {
     }
 }
 
-fn server() -> (Arc<Account>, Arc<Connection>) {
-    let server = Server::new(Options::default(), Logger::silent());
-    let account = server.accounts.global().clone();
-    let address = ([127, 0, 0, 1], 1).into();
-    let transport = crate::conn::Transport::Tcp;
-    let conn = Arc::new(Connection::new(server.clone(), 1, address, transport));
-    (account, conn)
+fn account() -> (Arc<Account>, Arc<Outlet>) {
+    (Accounts::new(&Options::default()).global().clone(), Outlet::nowhere())
 }
 
-fn subscribe(account: &Account, conn: &Arc<Connection>, subject: &str) -> Arc<Subscription> {
+fn subscribe(account: &Account, outlet: &Arc<Outlet>, subject: &str) -> Arc<Subscription> {
     let subject = subject.as_bytes();
-    let sub = Arc::new(Subscription::new(conn.clone(), subject, None, subject));
+    let sub = Arc::new(Subscription::new(outlet.clone(), subject, None, subject));
     account.interest.insert(sub.clone());
     sub
 }
@@ -126,7 +120,7 @@ fn what_is_remembered_is_what_would_be_found_whatever_changes() {
         "k.1", "k.2", "k.*", "k.>", "k", "k.", "k..x", "k.1.x", ".k", "a.b.c", "a.b.c.d", "a.b",
         "a.b..c", "a.x", "other", "z.q", "z.q.1", "z.q.", "ka.1",
     ];
-    let (account, conn) = server();
+    let (account, outlet) = account();
     let owner = Owner::default();
     let mut routes = RouteCache::default();
     let mut rng = MemberRng::seeded(7);
@@ -147,7 +141,7 @@ fn what_is_remembered_is_what_would_be_found_whatever_changes() {
                 }
                 owner.own(&own);
             }
-            1 => subs.push(subscribe(&account, &conn, SUBSCRIBED[rng.below(SUBSCRIBED.len())])),
+            1 => subs.push(subscribe(&account, &outlet, SUBSCRIBED[rng.below(SUBSCRIBED.len())])),
             2..=3 if !subs.is_empty() => {
                 let sub = subs.swap_remove(rng.below(subs.len()));
                 assert!(account.interest.remove(&sub));
@@ -169,7 +163,7 @@ fn what_is_remembered_is_what_would_be_found_whatever_changes() {
 
 #[test]
 fn a_subscription_below_a_streams_pattern_gets_the_next_message() {
-    let (account, conn) = server();
+    let (account, outlet) = account();
     let owner = Owner::default();
     owner.own(&[(1, "k.*")]);
     let mut routes = RouteCache::default();
@@ -178,7 +172,7 @@ fn a_subscription_below_a_streams_pattern_gets_the_next_message() {
     for number in 0..50_000 {
         assert_eq!(at(number), (Some(StreamId(1)), 0));
     }
-    let sub = subscribe(&account, &conn, "k.7");
+    let sub = subscribe(&account, &outlet, "k.7");
     assert_eq!((at(7), at(8)), ((Some(StreamId(1)), 1), (Some(StreamId(1)), 0)));
     owner.own(&[(2, "k.>")]);
     assert_eq!((at(7), at(8)), ((Some(StreamId(2)), 1), (Some(StreamId(2)), 0)));
@@ -190,7 +184,7 @@ fn a_subscription_below_a_streams_pattern_gets_the_next_message() {
 
 #[test]
 fn patterns_give_way_to_others() {
-    let (account, _conn) = server();
+    let (account, _outlet) = account();
     let owner = Owner::default();
     let patterns: Vec<&'static str> =
         (0..100).map(|number| &*format!("p{number}.>").leak()).collect();
@@ -210,13 +204,9 @@ fn patterns_give_way_to_others() {
 
 #[test]
 fn very_many_subjects_find_their_way_and_do_not_fill_the_memory() {
-    let server = Server::new(Options::default(), Logger::silent());
-    let account = server.accounts.global().clone();
-    let transport = crate::conn::Transport::Tcp;
-    let address = ([127, 0, 0, 1], 1).into();
-    let conn = Arc::new(Connection::new(server.clone(), 1, address, transport));
+    let (account, outlet) = account();
     for subject in [&b"s.7"[..], b"s.1900", b"s.*"] {
-        let sub = Subscription::new(conn.clone(), subject, None, subject);
+        let sub = Subscription::new(outlet.clone(), subject, None, subject);
         account.interest.insert(Arc::new(sub));
     }
     let mut routes = RouteCache::default();
@@ -236,14 +226,10 @@ fn very_many_subjects_find_their_way_and_do_not_fill_the_memory() {
 
 #[test]
 fn what_routes_hold_is_bounded_by_subscriptions_and_by_bytes_of_subjects() {
-    let server = Server::new(Options::default(), Logger::silent());
-    let account = server.accounts.global().clone();
-    let transport = crate::conn::Transport::Tcp;
-    let address = ([127, 0, 0, 1], 1).into();
-    let conn = Arc::new(Connection::new(server.clone(), 1, address, transport));
+    let (account, outlet) = account();
     let subscribe = |subject: &[u8], count: usize| {
         for _ in 0..count {
-            let sub = Subscription::new(conn.clone(), subject, None, b"1");
+            let sub = Subscription::new(outlet.clone(), subject, None, b"1");
             account.interest.insert(Arc::new(sub));
         }
     };
@@ -280,11 +266,11 @@ fn misses(account: &Arc<Account>, owner: &dyn JetStreamPort, routes: &mut RouteC
 
 #[test]
 fn without_streams_a_change_costs_the_routes_that_it_concerns() {
-    let (account, conn) = server();
+    let (account, outlet) = account();
     let mut routes = RouteCache::default();
     let mut misses = || misses(&account, &NoJetStream, &mut routes);
     assert_eq!((misses(), misses()), (200, 0));
-    let sub = subscribe(&account, &conn, "s.5");
+    let sub = subscribe(&account, &outlet, "s.5");
     assert_eq!(misses(), 1);
     assert!(account.interest.remove(&sub));
     assert_eq!(misses(), 1);
@@ -293,14 +279,14 @@ fn without_streams_a_change_costs_the_routes_that_it_concerns() {
 /// A publisher that goes from one stream to the next, every second one with a listener.
 #[test]
 fn patterns_that_give_way_leave_their_places_to_others() {
-    let (account, conn) = server();
+    let (account, outlet) = account();
     let owner = Owner::default();
     let patterns: Vec<String> = (0..40).map(|n| format!("s{n}.>")).collect();
     let own = patterns.iter().map(|pattern| &*pattern.clone().leak());
     let own: Vec<_> = (1..).zip(own).collect();
     owner.own(&own);
     for listened in patterns.iter().skip(1).step_by(2) {
-        subscribe(&account, &conn, &listened.replace('>', "one"));
+        subscribe(&account, &outlet, &listened.replace('>', "one"));
     }
     let mut routes = RouteCache::default();
     let mut places = || {
@@ -315,19 +301,19 @@ fn patterns_that_give_way_leave_their_places_to_others() {
 
 #[test]
 fn a_change_costs_the_routes_that_it_concerns() {
-    let (account, conn) = server();
+    let (account, outlet) = account();
     let owner = Owner::default();
     let mut routes = RouteCache::default();
     let mut misses = || misses(&account, &owner, &mut routes);
     assert_eq!((misses(), misses()), (200, 0));
 
-    let sub = subscribe(&account, &conn, "s.5");
+    let sub = subscribe(&account, &outlet, "s.5");
     assert_eq!((misses(), misses()), (1, 0));
     assert!(account.interest.remove(&sub));
     assert_eq!(misses(), 1);
-    subscribe(&account, &conn, "elsewhere.>");
+    subscribe(&account, &outlet, "elsewhere.>");
     assert_eq!(misses(), 0);
-    subscribe(&account, &conn, "*.1");
+    subscribe(&account, &outlet, "*.1");
     assert_eq!(misses(), 1);
 
     owner.own(&[(1, "s.7")]);
@@ -348,13 +334,13 @@ fn a_change_costs_the_routes_that_it_concerns() {
 /// What changes again and again takes no more room: places are used again.
 #[test]
 fn routes_that_change_again_and_again_take_the_same_places() {
-    let (account, conn) = server();
+    let (account, outlet) = account();
     let owner = Owner::default();
     owner.own(&[(1, "s.*"), (2, "k.>")]);
     let mut routes = RouteCache::default();
     for round in 0..1_000 {
         let number = round % 50;
-        let sub = subscribe(&account, &conn, &format!("s.{number}"));
+        let sub = subscribe(&account, &outlet, &format!("s.{number}"));
         for subject in ["s.1", "s.2", "k.a", "other"] {
             routes.lookup(&account, &owner, subject.as_bytes());
         }

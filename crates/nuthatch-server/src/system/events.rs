@@ -129,7 +129,7 @@ fn ended(conn: &Connection, reason: CloseReason) -> Value {
     event["server"] = conn.server().description();
     event["client"] = client(conn, Some(SystemTime::now()));
     event["sent"] = tally(conn.received.get());
-    event["received"] = tally(conn.outbox.totals());
+    event["received"] = tally(conn.outbox().totals());
     event["reason"] = json!(reason.text());
     event
 }

@@ -74,7 +74,7 @@ fn of_server(page: &mut Vec<Family>, server: &Server) {
     put(page, &t::RECEIVED_BYTES, traffic.received.bytes);
     put(page, &t::SENT_MESSAGES, traffic.sent.messages);
     put(page, &t::SENT_BYTES, traffic.sent.bytes);
-    let pending = || open.iter().map(|conn| conn.outbox.pending() as u64);
+    let pending = || open.iter().map(|conn| conn.outbox().pending() as u64);
     put(page, &t::PENDING_BYTES, pending().sum());
     put(page, &t::PENDING_BYTES_MAX, pending().max().unwrap_or(0));
     let slow = &server.slow_consumers;
@@ -92,14 +92,14 @@ fn of_server(page: &mut Vec<Family>, server: &Server) {
 
 fn of_leafs(page: &mut Vec<Family>, server: &Server) {
     let open = server.leafs.connections.open();
-    let joined = open.iter().filter(|conn| conn.link.get().is_some()).count();
+    let joined = open.iter().filter(|conn| conn.link().is_some()).count();
     put(page, &t::LEAFS, joined as u64);
     let traffic = server.leafs.connections.traffic();
     put(page, &t::LEAF_RECEIVED_MESSAGES, traffic.received.messages);
     put(page, &t::LEAF_RECEIVED_BYTES, traffic.received.bytes);
     put(page, &t::LEAF_SENT_MESSAGES, traffic.sent.messages);
     put(page, &t::LEAF_SENT_BYTES, traffic.sent.bytes);
-    let pending = open.iter().map(|conn| conn.outbox.pending() as u64).sum();
+    let pending = open.iter().map(|conn| conn.outbox().pending() as u64).sum();
     put(page, &t::LEAF_PENDING_BYTES, pending);
 }
 

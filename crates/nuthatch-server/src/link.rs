@@ -1,15 +1,17 @@
 //! State of a leaf node beyond that of a client connection.
 
-use super::LOOP_PREFIX;
-use super::handed::Handed;
-use super::rights::{LeafRights, is_internal_reply};
-use crate::conn::Connection;
-use crate::outbox::{Appended, Tally};
-use crate::subscription::Subscription;
+use self::handed::Handed;
+use self::rights::{LeafRights, is_internal_reply};
 use nuthatch_protocol::wire::leaf::{push_leaf_subscribe, push_leaf_unsubscribe};
 use parking_lot::Mutex;
 use rustc_hash::FxHashMap;
 use std::time::Duration;
+
+mod handed;
+pub mod rights;
+
+/// Prefix of the subject by which a server finds out that it is connected to itself.
+pub const LOOP_PREFIX: &[u8] = b"$LDS.";
 
 /// A leaf node that has joined its account. What the two sides said does not change any more.
 pub struct Link {
@@ -40,6 +42,19 @@ pub struct Link {
 }
 
 type Announced = FxHashMap<Box<[u8]>, i64>;
+
+/// Who listens on a subject here, as another server is told of it.
+#[derive(Clone, Copy)]
+pub(crate) struct Listener<'a> {
+    /// The pattern.
+    pub(crate) subject: &'a [u8],
+    /// The queue group, if any.
+    pub(crate) queue: Option<&'a [u8]>,
+    /// How many listeners it stands for.
+    pub(crate) weight: i64,
+    /// The link behind which it is; `None`: a client of this server.
+    pub(crate) behind: Option<&'a Link>,
+}
 
 /// What the two sides declared in their handshake.
 #[derive(Default)]
@@ -74,7 +89,7 @@ impl Link {
     }
 
     /// A message with this reply subject goes to the other side.
-    pub(super) fn hand_over(&self, reply: &[u8]) {
+    pub(crate) fn hand_over(&self, reply: &[u8]) {
         if is_internal_reply(reply) && !self.rights.may_take(reply) {
             self.handed.lock().note(reply);
         }
@@ -106,32 +121,35 @@ impl Link {
         self.pause.lock().take()
     }
 
-    /// True if the other side of `own` hears of this subscription.
-    fn concerns(&self, own: &Connection, sub: &Subscription) -> bool {
-        if std::ptr::eq(own, &*sub.conn) {
-            return false;
-        }
-        let Some(other) = sub.conn.link.get() else { return true };
-        if self.same_cluster(other) {
+    /// True if the other side hears of this listener, who is not behind this link.
+    fn concerns(&self, listener: &Listener<'_>) -> bool {
+        let Some(other) = listener.behind else { return true };
+        if std::ptr::eq(self, other) || self.same_cluster(other) {
             return false;
         }
         let stays_away = self.isolated || (self.is_spoke && other.is_spoke);
-        !stays_away || sub.subject.starts_with(LOOP_PREFIX)
+        !stays_away || listener.subject.starts_with(LOOP_PREFIX)
     }
 
-    /// A subscription has come (`delta` is how many members it stands for) or gone (negative).
-    pub(crate) fn changed(&self, own: &Connection, sub: &Subscription, delta: i64) {
-        if !self.concerns(own, sub) {
+    /// A listener has come (`delta` is how many it stands for) or gone (negative). What the other side
+    /// must hear of it is given to `hand_over`, in the order of the changes.
+    pub(crate) fn changed(
+        &self,
+        listener: &Listener<'_>,
+        delta: i64,
+        hand_over: impl FnOnce(Vec<u8>),
+    ) {
+        if !self.concerns(listener) {
             return;
         }
-        self.tell(own, |announced, out| {
-            self.count(announced, &sub.subject, sub.queue.as_deref(), delta, out);
+        self.tell(hand_over, |announced, out| {
+            self.count(announced, listener.subject, listener.queue, delta, out);
         });
     }
 
-    /// A subject that is taken without a subscription has come or gone.
-    pub(crate) fn advertised(&self, own: &Connection, subjects: &[(&[u8], i64)]) {
-        self.tell(own, |announced, out| {
+    /// Subjects that are taken without a subscription have come or gone.
+    pub(crate) fn advertised(&self, subjects: &[(&[u8], i64)], hand_over: impl FnOnce(Vec<u8>)) {
+        self.tell(hand_over, |announced, out| {
             for (subject, delta) in subjects {
                 self.count(announced, subject, None, *delta, out);
             }
@@ -141,15 +159,16 @@ impl Link {
     /// The connection has joined: tells of all that is there.
     pub(crate) fn begin<'a>(
         &self,
-        own: &Connection,
-        subs: impl Iterator<Item = &'a Subscription>,
+        listeners: impl Iterator<Item = Listener<'a>>,
         advertised: &[Box<[u8]>],
         loop_subject: &[u8],
+        hand_over: impl FnOnce(Vec<u8>),
     ) {
-        self.tell(own, |announced, out| {
+        self.tell(hand_over, |announced, out| {
             let mut later = Vec::new();
-            for sub in subs.filter(|sub| self.concerns(own, sub)) {
-                self.count(announced, &sub.subject, sub.queue.as_deref(), sub.weight(), &mut later);
+            for listener in listeners.filter(|listener| self.concerns(listener)) {
+                let Listener { subject, queue, weight, .. } = listener;
+                self.count(announced, subject, queue, weight, &mut later);
                 later.clear();
             }
             for subject in advertised.iter().map(|subject| &subject[..]).chain([loop_subject]) {
@@ -164,20 +183,18 @@ impl Link {
         });
     }
 
-    /// Counts, and hands over what the other side must hear of it, in order.
-    fn tell(&self, own: &Connection, count: impl FnOnce(&mut Announced, &mut Vec<u8>)) {
+    /// Counts, and hands over what the other side must hear of it: while the counts are locked, so that it
+    /// goes out in their order.
+    fn tell(
+        &self,
+        hand_over: impl FnOnce(Vec<u8>),
+        count: impl FnOnce(&mut Announced, &mut Vec<u8>),
+    ) {
         let mut out = Vec::new();
         let mut announced = self.announced.lock();
         count(&mut announced, &mut out);
-        if out.is_empty() {
-            return;
-        }
-        let appended = own.outbox.append(&mut out, Tally::default());
-        drop(announced);
-        match appended {
-            Appended::Overflow => own.close_slow_consumer(),
-            Appended::Pending(_) => own.outbox.wake(),
-            Appended::Closed => {}
+        if !out.is_empty() {
+            hand_over(out);
         }
     }
 

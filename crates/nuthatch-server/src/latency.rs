@@ -1,16 +1,11 @@
 //! Latencies of exported services, published for a share of the requests.
 
-use crate::account::Account;
-use crate::conn::Connection;
+use crate::member_rng::MemberRng;
 use crate::options::Latency;
-use crate::route::DeliveryContext;
-use crate::server::Server;
+use crate::outlet::ClientFacts;
 use crate::wall_time::{now, time_json};
 use nuthatch_protocol::headers::Headers;
-use nuthatch_streams::Message;
 use serde_json::{Map, Value, json};
-use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant, SystemTime};
 
 /// Type of the published event.
@@ -19,14 +14,14 @@ const TYPE: &str = "io.nats.server.metric.v1.service_latency";
 const ID_CHARS: usize = 22;
 
 /// Chooses the requests to measure.
-pub(super) struct Sampler {
+pub(crate) struct Sampler {
     /// In percent; 0: those whose headers ask for it.
     sampling: u8,
     subject: Box<str>,
 }
 
 /// One request that is being measured.
-pub(super) struct Measurement {
+pub(crate) struct Measurement {
     subject: Box<str>,
     requestor: Map<String, Value>,
     started: Instant,
@@ -34,21 +29,21 @@ pub(super) struct Measurement {
 }
 
 impl Sampler {
-    pub(super) fn new(latency: &Latency) -> Self {
+    pub(crate) fn new(latency: &Latency) -> Self {
         Self { sampling: latency.sampling, subject: latency.subject.as_str().into() }
     }
 
     /// True if this request is to be measured.
-    pub(super) fn wants(&self, headers: &[u8], way: &mut DeliveryContext<'_>) -> bool {
+    pub(crate) fn wants(&self, headers: &[u8], rng: &mut MemberRng) -> bool {
         match self.sampling {
             100.. => true,
-            sampling if sampling > 0 && way.rng.below(100) <= usize::from(sampling) => true,
+            sampling if sampling > 0 && rng.below(100) <= usize::from(sampling) => true,
             _ => !headers.is_empty() && asks(&Headers::new(headers)),
         }
     }
 
     /// Starts the measurement.
-    pub(super) fn begin(&self, requestor: Map<String, Value>) -> Measurement {
+    pub(crate) fn begin(&self, requestor: Map<String, Value>) -> Measurement {
         Measurement {
             subject: self.subject.clone(),
             requestor,
@@ -80,31 +75,30 @@ fn asks(headers: &Headers<'_>) -> bool {
     flags.and_then(|f| u8::from_str_radix(f, 16).ok()).is_some_and(|flags| flags & 1 == 1)
 }
 
+/// What is published about a request.
+pub(crate) struct LatencyEvent {
+    pub(crate) subject: Box<str>,
+    pub(crate) body: Vec<u8>,
+}
+
 impl Measurement {
-    /// The response came.
-    pub(super) fn answered(
-        self,
-        exporter: &Arc<Account>,
-        server: &Arc<Server>,
-        responder: Option<&Arc<Connection>>,
-    ) {
+    /// The response came. `server` is this server's name.
+    pub(crate) fn answered(self, server: &str, responder: Option<&ClientFacts>) -> LatencyEvent {
         let took = self.started.elapsed();
         let requestor_rtt = rtt_of(&self.requestor);
-        let responder_rtt = responder
-            .map(|conn| Duration::from_nanos(conn.rtt_ns.load(Ordering::Relaxed)))
-            .unwrap_or_default();
-        let responder = responder.map(|conn| {
+        let responder_rtt = Duration::from_nanos(responder.map_or(0, |client| client.rtt_ns));
+        let responder = responder.map(|client| {
             json!({
-                "acc": conn.session().account.name,
-                "rtt": conn.rtt_ns.load(Ordering::Relaxed),
-                "start": time_json(conn.since),
-                "user": conn.session().user,
-                "name": conn.session().name,
-                "lang": conn.session().lang,
-                "ver": conn.session().version,
-                "ip": conn.remote.ip().to_string(),
-                "cid": conn.id,
-                "server": server.name,
+                "acc": client.account,
+                "rtt": client.rtt_ns,
+                "start": time_json(client.since),
+                "user": client.user,
+                "name": client.name,
+                "lang": client.lang,
+                "ver": client.version,
+                "ip": client.remote.ip().to_string(),
+                "cid": client.id,
+                "server": server,
             })
         });
         let event = json!({
@@ -112,18 +106,18 @@ impl Measurement {
             "id": crate::random::random_id(ID_CHARS),
             "timestamp": now(),
             "status": 200,
-            "requestor": self.requestor,
+            "requestor": &self.requestor,
             "responder": responder,
             "start": time_json(self.started_at - requestor_rtt),
             "service": nanos(took.saturating_sub(responder_rtt)),
             "system": 0,
             "total": nanos(took + requestor_rtt),
         });
-        publish(exporter, server, &self.subject, &event);
+        self.event(&event)
     }
 
     /// The request had no reply subject.
-    pub(super) fn unanswerable(self, exporter: &Arc<Account>, server: &Arc<Server>) {
+    pub(crate) fn unanswerable(self) -> LatencyEvent {
         let event = json!({
             "type": TYPE,
             "id": crate::random::random_id(ID_CHARS),
@@ -131,12 +125,17 @@ impl Measurement {
             "status": 400,
             "description": "Bad Request",
             "start": time_json(self.started_at - rtt_of(&self.requestor)),
-            "requestor": self.requestor,
+            "requestor": &self.requestor,
             "service": 0,
             "system": 0,
             "total": 0,
         });
-        publish(exporter, server, &self.subject, &event);
+        self.event(&event)
+    }
+
+    fn event(&self, event: &Value) -> LatencyEvent {
+        let body = serde_json::to_vec(event).unwrap_or_default();
+        LatencyEvent { subject: self.subject.clone(), body }
     }
 }
 
@@ -146,10 +145,4 @@ fn rtt_of(info: &Map<String, Value>) -> Duration {
 
 fn nanos(duration: Duration) -> u64 {
     u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
-}
-
-fn publish(exporter: &Arc<Account>, server: &Arc<Server>, subject: &str, event: &Value) {
-    let body = serde_json::to_vec(event).unwrap_or_default();
-    let message = Message { subject: subject.as_bytes(), reply: b"", headers: b"", body: &body };
-    server.publish(exporter.id, &message);
 }

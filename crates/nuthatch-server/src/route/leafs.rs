@@ -1,36 +1,28 @@
 //! Messages on their way to other servers: each gets one copy of a message, with the names of the
 //! queue groups of which it is to choose a member.
 
-use crate::conn::Connection;
-use crate::egress::Outgoing;
+use crate::egress::{DeliveryContext, LeafTarget, Outgoing};
 use crate::interest::SubRef;
-use crate::route::DeliveryContext;
+use crate::outlet::Outlet;
 use crate::subscription::{Role, Subscription};
-use nuthatch_protocol::wire::leaf::{LeafLine, queue_names, split_delivery};
+use nuthatch_protocol::wire::leaf::{LeafLine, split_delivery};
 use std::sync::Arc;
 
-/// Another server that is to get the message under way.
-pub(crate) struct Target {
-    conn: Arc<Connection>,
-    /// Names of queue groups, each followed by a space.
-    queues: Vec<u8>,
-}
-
 /// Notes a server whose clients listen; `false`: it does not get the message.
-pub(crate) fn note(sub: &SubRef, message: &Outgoing<'_>, way: &mut DeliveryContext<'_>) -> bool {
+pub(super) fn note(sub: &SubRef, message: &Outgoing<'_>, way: &mut DeliveryContext<'_>) -> bool {
     if !may_go(sub, message, way) {
         return false;
     }
-    target(way, &sub.conn);
+    target(way, &sub.outlet);
     true
 }
 
-fn target<'a>(way: &'a mut DeliveryContext<'_>, conn: &Arc<Connection>) -> &'a mut Target {
+fn target<'a>(way: &'a mut DeliveryContext<'_>, outlet: &Arc<Outlet>) -> &'a mut LeafTarget {
     let targets = way.egress.leafs();
-    let at = match targets.iter().position(|target| Arc::ptr_eq(&target.conn, conn)) {
+    let at = match targets.iter().position(|target| Arc::ptr_eq(&target.outlet, outlet)) {
         Some(at) => at,
         None => {
-            targets.push(Target { conn: conn.clone(), queues: Vec::new() });
+            targets.push(LeafTarget { outlet: outlet.clone(), queues: Vec::new() });
             targets.len() - 1
         }
     };
@@ -40,7 +32,7 @@ fn target<'a>(way: &'a mut DeliveryContext<'_>, conn: &Arc<Connection>) -> &'a m
 /// Without a local taker for a queue group: chooses one of the servers that have members, by how
 /// many they have. `false`: there is none.
 #[cold]
-pub(crate) fn offer<T>(
+pub(super) fn offer<T>(
     members: &[(T, SubRef)],
     message: &Outgoing<'_>,
     way: &mut DeliveryContext<'_>,
@@ -60,7 +52,7 @@ pub(crate) fn offer<T>(
     }
     let Some(sub) = chosen else { return false };
     let name = sub.queue.as_deref().unwrap_or_default();
-    let target = target(way, &sub.conn);
+    let target = target(way, &sub.outlet);
     target.queues.extend_from_slice(name);
     target.queues.push(b' ');
     true
@@ -68,15 +60,15 @@ pub(crate) fn offer<T>(
 
 /// True if a message may go to the server of a subscription at all.
 fn may_go(sub: &Subscription, message: &Outgoing<'_>, way: &DeliveryContext<'_>) -> bool {
-    let Some(link) = sub.conn.link.get() else { return false };
+    let Some(link) = sub.outlet.link() else { return false };
     if sub.is_closed() {
         return false;
     }
     if let Some(from) = way.from {
-        if Arc::ptr_eq(from, &sub.conn) {
+        if Arc::ptr_eq(from, &sub.outlet) {
             return false;
         }
-        if from.link.get().is_some_and(|from| from.same_cluster(link)) {
+        if from.link().is_some_and(|from| from.same_cluster(link)) {
             return false;
         }
     }
@@ -85,38 +77,38 @@ fn may_go(sub: &Subscription, message: &Outgoing<'_>, way: &DeliveryContext<'_>)
 
 /// Sends the message to all servers that were noted.
 #[cold]
-pub(crate) fn send(message: &Outgoing<'_>, way: &mut DeliveryContext<'_>) {
+pub(super) fn send(message: &Outgoing<'_>, way: &mut DeliveryContext<'_>) {
     let mut targets = way.egress.take_leafs();
-    for Target { conn, queues } in targets.drain(..) {
-        send_copy(&conn, &queues, message, way);
+    for LeafTarget { outlet, queues } in targets.drain(..) {
+        send_copy(&outlet, &queues, message, way);
     }
     way.egress.put_leafs(targets);
 }
 
 /// Sends a message of another account to the server that listens in an account that imports it.
-pub(crate) fn send_to(
+pub(super) fn send_to(
     sub: &Arc<Subscription>,
     message: &Outgoing<'_>,
     way: &mut DeliveryContext<'_>,
 ) -> bool {
-    let from_spoke = way.from.and_then(|from| from.link.get()).is_some_and(|link| link.is_spoke);
-    let to_spoke = sub.conn.link.get().is_some_and(|link| link.is_spoke);
+    let from_spoke = way.from.and_then(|from| from.link()).is_some_and(|link| link.is_spoke);
+    let to_spoke = sub.outlet.link().is_some_and(|link| link.is_spoke);
     // Imports on both sides would hand it to and fro for ever.
     if (from_spoke && to_spoke) || !may_go(sub, message, way) {
         return false;
     }
     let queues = sub.queue.as_deref().map_or_else(Vec::new, |queue| [queue, b" "].concat());
-    send_copy(&sub.conn, &queues, message, way);
+    send_copy(&sub.outlet, &queues, message, way);
     true
 }
 
 fn send_copy(
-    conn: &Arc<Connection>,
+    outlet: &Arc<Outlet>,
     queues: &[u8],
     message: &Outgoing<'_>,
     way: &mut DeliveryContext<'_>,
 ) {
-    let Some(link) = conn.link.get() else { return };
+    let Some(link) = outlet.link() else { return };
     // A consumer's delivery is routed by an inbox and shows the subject it was stored under, which
     // travels behind the reply.
     let is_delivery = message.subject != message.routed && split_delivery(message.reply).is_none();
@@ -129,11 +121,5 @@ fn send_copy(
     };
     link.hand_over(message.reply);
     let headers = if link.headers { message.headers } else { &[] };
-    way.egress.forward(conn, &line, message, headers);
-}
-
-/// True if the queue group of this member is among the names.
-pub(crate) fn is_named(names: &[u8], member: Option<&SubRef>) -> bool {
-    let group = member.and_then(|sub| sub.queue.as_deref());
-    group.is_some_and(|group| queue_names(names).any(|name| name == group))
+    way.egress.forward(outlet, &line, message, headers);
 }

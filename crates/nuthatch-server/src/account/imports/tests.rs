@@ -1,6 +1,8 @@
 //! Patterns of imported streams.
 
 use super::*;
+use crate::account::Accounts;
+use crate::options::Options;
 
 #[track_caller]
 fn common(one: &str, other: &str, expect: Option<&str>) {
@@ -25,7 +27,7 @@ fn what_two_patterns_have_in_common() {
 
 #[test]
 fn patterns_of_import_subscriptions() {
-    let exporter = Accounts::new(&options::Options::default()).global().clone();
+    let exporter = Accounts::new(&Options::default()).global().clone();
     let import = |subject: &str, to: &str| {
         let (account, share, is_service) = ("A".to_owned(), false, false);
         let (subject, to) = (subject.to_owned(), to.to_owned());

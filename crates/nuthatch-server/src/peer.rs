@@ -1,8 +1,29 @@
-//! Quick routes of replies: where replies to a connection's own inbox go.
+//! A connection as engines know it: what an event came from, and where its answers go.
 
+use crate::outlet::Outlet;
 use crate::subscription::Subscription;
 use parking_lot::Mutex;
 use std::sync::Arc;
+
+/// A connection as engines know it.
+#[derive(Debug)]
+pub struct EnginePeer {
+    /// Where its answers go out.
+    pub outlet: Arc<Outlet>,
+    /// Quick routes of replies to its own inboxes.
+    pub mux: MuxRoutes,
+}
+
+/// The connection that an event came from: what engines hand back to the sink with their answers.
+pub type Peer = Arc<EnginePeer>;
+
+impl EnginePeer {
+    /// Without quick routes.
+    #[must_use]
+    pub fn new(outlet: Arc<Outlet>) -> Peer {
+        Arc::new(Self { outlet, mux: MuxRoutes::default() })
+    }
+}
 
 /// Reply prefixes a connection remembers for the quick path.
 pub const MUX_ROUTES_MAX: usize = 8;
@@ -19,10 +40,10 @@ pub struct MuxRoute {
 }
 
 /// The mux routes of a connection.
-#[derive(Default)]
+#[derive(Default, Debug)]
 pub struct MuxRoutes(Mutex<Known>);
 
-#[derive(Default)]
+#[derive(Default, Debug)]
 struct Known {
     routes: Vec<MuxRoute>,
     /// The one that is replaced next.

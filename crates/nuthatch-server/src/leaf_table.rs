@@ -2,8 +2,8 @@
 //! [`Interest`](crate::interest::Interest) and changes under the lock of its tree, so that no
 //! change is missed.
 
-use super::LOOP_PREFIX;
-use crate::conn::Connection;
+use crate::link::{LOOP_PREFIX, Link, Listener};
+use crate::outlet::Outlet;
 use crate::random::random_token;
 use crate::subscription::Subscription;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ const LOOP_ID_CHARS: usize = 22;
 /// The leaf nodes of one account.
 #[derive(Default)]
 pub(crate) struct LeafTable {
-    leafs: Vec<Arc<Connection>>,
+    leafs: Vec<Arc<Outlet>>,
     /// Subjects that are taken without a subscription, sorted.
     advertised: Vec<Box<[u8]>>,
     /// The subject that finds loops, once there was a leaf node.
@@ -30,31 +30,34 @@ impl LeafTable {
     /// Adds one, and tells it what is there.
     pub(crate) fn join<'a>(
         &mut self,
-        conn: &Arc<Connection>,
+        outlet: &Arc<Outlet>,
         subs: impl Iterator<Item = &'a Subscription>,
     ) {
-        let Some(link) = conn.link.get() else { return };
+        let Some(link) = outlet.link() else { return };
         if self.loop_subject.is_empty() {
             let id = random_token(LOOP_ID_CHARS);
             self.loop_subject = [LOOP_PREFIX, id.as_bytes()].concat().into_boxed_slice();
         }
-        link.begin(conn, subs, &self.advertised, &self.loop_subject);
-        self.leafs.push(conn.clone());
+        let listeners = subs.map(listener);
+        link.begin(listeners, &self.advertised, &self.loop_subject, |told| outlet.hand_over(told));
+        self.leafs.push(outlet.clone());
     }
 
     /// Takes one away; `false`: it is not there.
-    pub(crate) fn leave(&mut self, conn: &Connection) -> bool {
+    pub(crate) fn leave(&mut self, outlet: &Arc<Outlet>) -> bool {
         let before = self.leafs.len();
-        self.leafs.retain(|leaf| !std::ptr::eq(&**leaf, conn));
+        self.leafs.retain(|leaf| !Arc::ptr_eq(leaf, outlet));
         self.leafs.len() < before
+    }
+
+    fn links(&self) -> impl Iterator<Item = (&Outlet, &Link)> {
+        self.leafs.iter().filter_map(|outlet| Some((&**outlet, outlet.link()?)))
     }
 
     /// A subscription has come or gone.
     pub(crate) fn changed(&self, sub: &Subscription, delta: i64) {
-        for conn in &self.leafs {
-            if let Some(link) = conn.link.get() {
-                link.changed(conn, sub, delta);
-            }
+        for (outlet, link) in self.links() {
+            link.changed(&listener(sub), delta, |told| outlet.hand_over(told));
         }
     }
 
@@ -71,10 +74,8 @@ impl LeafTable {
         if changes.is_empty() {
             return;
         }
-        for conn in &self.leafs {
-            if let Some(link) = conn.link.get() {
-                link.advertised(conn, &changes);
-            }
+        for (outlet, link) in self.links() {
+            link.advertised(&changes, |told| outlet.hand_over(told));
         }
     }
 
@@ -82,4 +83,10 @@ impl LeafTable {
     pub(crate) fn is_own_loop(&self, subject: &[u8]) -> bool {
         !self.loop_subject.is_empty() && *self.loop_subject == *subject
     }
+}
+
+/// A subscription as other servers are told of it.
+fn listener(sub: &Subscription) -> Listener<'_> {
+    let (subject, queue) = (&*sub.subject, sub.queue.as_deref());
+    Listener { subject, queue, weight: sub.weight(), behind: sub.outlet.link() }
 }

@@ -1,15 +1,9 @@
 //! Responses that are awaited: from the reply subject that a carried request got in the exporting
 //! account to the one that it came with.
 
-use super::inbound::{Inbound, route_inbound};
-use super::latency::Measurement;
-use crate::account::Account;
-use crate::conn::Connection;
-use crate::egress::Outgoing;
-use crate::log_id::LogSlot;
+use super::Account;
+use crate::latency::Measurement;
 use crate::options::ResponseKind;
-use crate::route::DeliveryContext;
-use crate::subscription::{Receiver, Subscription};
 use parking_lot::Mutex;
 use rustc_hash::FxHashMap;
 use std::collections::VecDeque;
@@ -23,8 +17,6 @@ pub const RESPONSES_MAX: usize = 64 * 1024;
 const SPARE_KEYS: usize = 64;
 /// Prefix of the reply subjects of forwarded requests.
 pub const PREFIX: &[u8] = b"_R_.";
-/// Reply subjects that consumers need as they are.
-const ACK_PREFIX: &[u8] = b"$JS.ACK.";
 const DIGITS: &[u8; 62] = b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz";
 /// Characters of the account's own part of a reply subject.
 const ACCOUNT_CHARS: usize = 6;
@@ -52,69 +44,55 @@ struct Table {
 struct Awaited {
     requester: Weak<Account>,
     reply: Box<[u8]>,
-    kind: ResponseKind,
     until: Instant,
-    threshold: Duration,
-    measurement: Option<Box<Measurement>>,
+    terms: ResponseTerms,
 }
 
 /// How responses to a request are handled.
-pub(super) struct ResponseTerms {
-    pub(super) kind: ResponseKind,
-    pub(super) threshold: Duration,
-    pub(super) measurement: Option<Box<Measurement>>,
+pub(crate) struct ResponseTerms {
+    pub(crate) kind: ResponseKind,
+    pub(crate) threshold: Duration,
+    pub(crate) measurement: Option<Box<Measurement>>,
 }
 
 impl Responses {
-    /// A reply subject in `account`, whose responses these are, that leads to `reply` of
-    /// `requester`.
-    pub(super) fn open(
+    /// A response is awaited, which goes to `reply` of `requester`. Its reply subject, below
+    /// [`Responses::prefix`].
+    pub(crate) fn expect(
         &self,
-        account: &Arc<Account>,
-        server: &Arc<Connection>,
+        prefix: &[u8],
         requester: &Arc<Account>,
         reply: &[u8],
         terms: ResponseTerms,
     ) -> Vec<u8> {
-        if reply.starts_with(ACK_PREFIX) {
-            // A consumer's acknowledgement: renaming it would break pulls across accounts.
-            return reply.to_vec();
-        }
-        let prefix = self.prefix.get_or_init(|| self.begin(account, server));
-        let ResponseTerms { kind, threshold, measurement } = terms;
-        let awaited = Awaited {
-            requester: Arc::downgrade(requester),
-            reply: reply.into(),
-            kind,
-            until: Instant::now() + threshold,
-            threshold,
-            measurement,
-        };
-        let key = self.table.lock().add(awaited);
+        let until = Instant::now() + terms.threshold;
+        let requester = Arc::downgrade(requester);
+        let key = self.table.lock().add(Awaited { requester, reply: reply.into(), until, terms });
         let mut subject = Vec::with_capacity(prefix.len() + REQUEST_CHARS);
         subject.extend_from_slice(prefix);
         push_base62(&mut subject, key, REQUEST_CHARS);
         subject
     }
 
-    /// Subscribes to the account's reply subjects.
-    fn begin(&self, account: &Arc<Account>, server: &Arc<Connection>) -> Box<[u8]> {
-        let mut prefix = PREFIX.to_vec();
-        push_base62(&mut prefix, RandomState::new().hash_one(&account.name), ACCOUNT_CHARS);
-        prefix.push(b'.');
-        let receiver = ReplyRelay {
-            table: self.table.clone(),
-            responder: Arc::downgrade(account),
-            prefix_len: prefix.len(),
-        };
-        let pattern = [&prefix[..], b"*"].concat();
-        let sub = Subscription::of_server(server.clone(), &pattern, Arc::new(receiver));
-        account.interest.insert(Arc::new(sub));
-        prefix.into_boxed_slice()
+    /// The prefix of the account's reply subjects. `begin` subscribes to them: it is called once, with the
+    /// prefix and the table that leads the responses back.
+    pub(crate) fn prefix(
+        &self,
+        account: &str,
+        begin: impl FnOnce(&[u8], AwaitedResponses),
+    ) -> &[u8] {
+        self.prefix.get_or_init(|| {
+            let mut prefix = PREFIX.to_vec();
+            push_base62(&mut prefix, RandomState::new().hash_one(account), ACCOUNT_CHARS);
+            prefix.push(b'.');
+            let prefix_len = prefix.len();
+            begin(&prefix, AwaitedResponses { table: self.table.clone(), prefix_len });
+            prefix.into_boxed_slice()
+        })
     }
 
-    /// Releases the subject returned by `open`: the request was not delivered.
-    pub(super) fn give_up(&self, subject: &[u8]) {
+    /// Releases the subject returned by `expect`: the request was not delivered.
+    pub(crate) fn give_up(&self, subject: &[u8]) {
         let Some(prefix) = self.prefix.get() else { return };
         if let Some(key) = subject.strip_prefix(&**prefix).and_then(key_of) {
             self.table.lock().awaited.remove(&key);
@@ -156,18 +134,17 @@ impl Table {
         let now = Instant::now();
         let awaited = self.awaited.get_mut(&key)?;
         let over = awaited.until <= now;
-        let last = match awaited.kind {
+        let last = match awaited.terms.kind {
             ResponseKind::Single => true,
             ResponseKind::Stream => false,
             ResponseKind::Chunked => is_empty,
         };
-        awaited.until = now + awaited.threshold;
+        let ResponseTerms { kind, threshold, .. } = awaited.terms;
+        awaited.until = now + threshold;
         let waiting = PendingResponse {
             requester: awaited.requester.clone(),
             reply: awaited.reply.clone(),
-            kind: awaited.kind,
-            threshold: awaited.threshold,
-            measurement: awaited.measurement.take(),
+            terms: ResponseTerms { kind, threshold, measurement: awaited.terms.measurement.take() },
         };
         if last || over {
             self.awaited.remove(&key);
@@ -177,87 +154,39 @@ impl Table {
 }
 
 /// A requester that waits for a response.
-struct PendingResponse {
-    requester: Weak<Account>,
-    reply: Box<[u8]>,
-    kind: ResponseKind,
-    threshold: Duration,
-    measurement: Option<Box<Measurement>>,
+pub(crate) struct PendingResponse {
+    pub(crate) requester: Weak<Account>,
+    pub(crate) reply: Box<[u8]>,
+    pub(crate) terms: ResponseTerms,
 }
 
-/// Relays responses of an account to the requesters.
-struct ReplyRelay {
+/// The responses that are awaited from an account, as the server's subscription to them knows them.
+pub(crate) struct AwaitedResponses {
     table: Arc<Mutex<Table>>,
-    responder: Weak<Account>,
     prefix_len: usize,
 }
 
-impl ReplyRelay {
-    fn key(&self, routed: &[u8]) -> Option<u64> {
+impl AwaitedResponses {
+    /// The key in a reply subject.
+    pub(crate) fn key(&self, routed: &[u8]) -> Option<u64> {
         key_of(routed.get(self.prefix_len..)?)
     }
 
-    fn waiting(&self, routed: &[u8]) -> Option<(Arc<Account>, Box<[u8]>)> {
+    /// Who waits for a response to this subject, and where.
+    pub(crate) fn waiting(&self, routed: &[u8]) -> Option<(Arc<Account>, Box<[u8]>)> {
         let table = self.table.lock();
         let awaited = table.awaited.get(&self.key(routed)?)?;
         Some((awaited.requester.upgrade()?, awaited.reply.clone()))
     }
-}
 
-impl Receiver for ReplyRelay {
-    fn receive(
-        &self,
-        sub: &Subscription,
-        message: &Outgoing<'_>,
-        way: &mut DeliveryContext<'_>,
-    ) -> bool {
-        let Some(key) = self.key(message.routed) else { return false };
-        let is_empty = message.body.is_empty();
-        let Some(waiting) = self.table.lock().take(key, is_empty) else { return false };
-        let (Some(requester), Some(responder)) =
-            (waiting.requester.upgrade(), self.responder.upgrade())
-        else {
-            return false;
-        };
-        if let Some(measurement) = waiting.measurement {
-            measurement.answered(&responder, sub.conn.server(), way.from);
-        }
-        let mut reply = Vec::new();
-        if !message.reply.is_empty() {
-            let PendingResponse { kind, threshold, .. } = waiting;
-            let terms = ResponseTerms { kind, threshold, measurement: None };
-            let responses = &requester.imports.responses;
-            reply = responses.open(&requester, &sub.conn, &responder, message.reply, terms);
-        }
-        let is_delivery = message.subject != message.routed;
-        let inbound = Inbound {
-            subject: if is_delivery { message.subject } else { &waiting.reply },
-            routed: &waiting.reply,
-            reply: &reply,
-            headers: message.headers,
-            body: message.body,
-        };
-        let taken = route_inbound(sub.conn.server(), &requester, &inbound, way);
-        if !taken {
-            self.table.lock().awaited.remove(&key);
-        }
-        taken
+    /// Takes the requester of this response; of a kind with a single response it is then forgotten.
+    pub(crate) fn take(&self, key: u64, is_empty: bool) -> Option<PendingResponse> {
+        self.table.lock().take(key, is_empty)
     }
 
-    fn hears(&self, routed: &[u8]) -> bool {
-        self.waiting(routed).is_some_and(|(requester, reply)| {
-            let mut matched = crate::interest::Matched::default();
-            requester.interest.match_into(&reply, &mut matched);
-            crate::route::is_heard(&matched, b"", &reply)
-        })
-    }
-
-    fn ready(&self, routed: &[u8], slot: LogSlot) -> bool {
-        self.waiting(routed).is_none_or(|(requester, reply)| {
-            let mut matched = crate::interest::Matched::default();
-            requester.interest.match_into(&reply, &mut matched);
-            crate::route::is_ready(&matched, &reply, slot)
-        })
+    /// Nothing is awaited under this key any more.
+    pub(crate) fn forget(&self, key: u64) {
+        self.table.lock().awaited.remove(&key);
     }
 }
 
