@@ -155,7 +155,7 @@ fn weights_decide_among_servers() {
     settle(&mut heavy, "LS+ job g 50\r\n");
     let text = "PUB job 0\r\n\r\n".repeat(200);
     settle(&mut client, &text);
-    let heavy_got = server.server.leafs.connections.open()[1].outbox.totals().messages;
+    let heavy_got = server.server.leafs.connections.open()[1].outbox().totals().messages;
     assert!(heavy_got > 150, "{heavy_got} of 200");
 }
 
