@@ -8,12 +8,12 @@
 use bytes::Bytes;
 use nuthatch_log::StreamId;
 use nuthatch_protocol::transform::{Destination, Mapping};
-use nuthatch_server::conn::reader::Front;
 use nuthatch_server::jetstream_port::{
     ApiRequest, JetStreamPort, JsView, LogId, LogSlot, NoJetStream, Peer, SendError, StreamRoute,
 };
 use nuthatch_server::logging::Logger;
 use nuthatch_server::options::{Account, Options};
+use nuthatch_server::reader::Front;
 use nuthatch_server::server::Server;
 use nuthatch_server::sink::ServerSink;
 use nuthatch_streams::{AccountId, Delivery, Event, Item, Message, Sink};

@@ -1,25 +1,25 @@
 //! A client connection as the rest of the server sees it: identity, outbox, subscriptions, counters.
 //!
-//! Its two tasks are in [`reader`] and [`writer`].
+//! Its two tasks are in [`reader`](crate::reader) and [`writer`](crate::writer).
 
+use crate::account::Account;
 use crate::account::imports::end_imports;
 use crate::close_reason::CloseReason;
 use crate::identity::CertificateLogin;
 use crate::identity::Origin;
 use crate::link::Link;
 use crate::log_id::SlotSet;
+use crate::options::Options;
 use crate::outbox::{Appended, Outbox, Tally};
 use crate::outlet::{Client, ClientFacts, Outlet};
 use crate::peer::{EnginePeer, Peer};
-use crate::server::Server;
+use crate::shares::Shares;
 use crate::slice::Deadline;
 use crate::subscription::Subscription;
 use crate::tls::TlsInfo;
 use crate::websocket::{self, Upgrade};
 use nuthatch_protocol::wire::write;
-use nuthatch_streams::Event;
 use parking_lot::Mutex;
-use rustc_hash::FxHashMap;
 use std::collections::hash_map::IntoValues;
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -27,38 +27,19 @@ use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant, SystemTime};
 use tokio::net::TcpStream;
 
-pub use self::backlog::BacklogBytes;
-pub(crate) use self::leaf::LeafSide;
 use self::replies::ReplyTracker;
 pub use self::session::Session;
+use self::subscription_bytes::SUBSCRIPTION_BYTES_OF_CLIENT_MAX;
+pub(crate) use self::subscriptions::Added;
+use self::subscriptions::{Bounds, Subscriptions};
 
-mod backlog;
-mod call_order;
-mod connect;
-mod copied;
-#[doc(hidden)]
-pub mod front;
-mod intake;
-mod js_traffic;
-mod leaf;
-mod publish;
-#[doc(hidden)]
-pub mod reader;
-mod refusal;
 mod replies;
 mod session;
-mod subscribe;
 pub(crate) mod subscription_bytes;
-pub mod system_port;
-mod user_info;
-pub(crate) mod writer;
+mod subscriptions;
 
 /// A connection with so many subscriptions ends them when no other one does.
 const MANY_SUBSCRIPTIONS: usize = 512;
-/// A table of subscriptions with less room keeps it.
-const SHRINK_FROM: usize = 16 * 1024;
-/// Room is given back when less than this share of it is in use.
-const SHRINK_SHARE: usize = 8;
 
 /// How a client speaks to us.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -69,6 +50,33 @@ pub enum Transport {
     Websocket(Box<Upgrade>),
     /// It is another server, and speaks the protocol of leaf nodes.
     Leaf,
+}
+
+/// What connections need of the server.
+pub trait ConnectionHost: Send + Sync {
+    /// The options in force.
+    fn options(&self) -> Arc<Options>;
+
+    /// Milliseconds since the start.
+    fn uptime_ms(&self) -> u64;
+
+    /// Memory of the subscriptions of all connections.
+    fn subscription_bytes(&self) -> &Arc<Shares>;
+
+    /// Writes an error to the log of the process.
+    fn log_error(&self, text: std::fmt::Arguments<'_>);
+
+    /// A client is not let in.
+    fn refused(&self, conn: &Connection, reason: CloseReason);
+
+    /// More than `max_pending` waits for a connection, which is about to be closed.
+    fn slow_consumer(&self, conn: &Connection);
+
+    /// Engines of these logs may deliver again.
+    fn resume(self: Arc<Self>, logs: SlotSet);
+
+    /// Subscriptions have ended that engines may deliver to.
+    fn interest_lost(self: Arc<Self>);
 }
 
 /// A client connection. Shared by its tasks, its subscriptions and whatever answers it.
@@ -94,11 +102,9 @@ pub struct Connection {
     /// Times it was slowed down for a slow subscriber.
     pub stalls: AtomicU64,
     pings: Mutex<Pings>,
-    server: Arc<Server>,
+    host: Arc<dyn ConnectionHost>,
     session: Mutex<Arc<Session>>,
-    subs: Mutex<FxHashMap<Box<[u8]>, Arc<Subscription>>>,
-    /// What those take; locked behind them.
-    subscription_bytes: Mutex<subscription_bytes::SubscriptionBytes>,
+    subs: Subscriptions,
     reason: Mutex<Option<CloseReason>>,
     replies: Mutex<Option<Box<ReplyTracker>>>,
     /// The socket, while the connection is open: closing it cuts a write short that goes nowhere.
@@ -119,7 +125,7 @@ pub struct Counters {
 }
 
 impl Counters {
-    fn add(&self, tally: Tally) {
+    pub(crate) fn add(&self, tally: Tally) {
         let messages = self.messages.load(Ordering::Relaxed) + tally.messages;
         self.messages.store(messages, Ordering::Relaxed);
         let bytes = self.bytes.load(Ordering::Relaxed) + tally.bytes;
@@ -143,13 +149,13 @@ struct Pings {
 
 impl Connection {
     pub(crate) fn new(
-        server: Arc<Server>,
+        host: Arc<dyn ConnectionHost>,
+        account: Arc<Account>,
         id: u64,
         remote: SocketAddr,
         transport: Transport,
     ) -> Arc<Self> {
-        let limit = server.options().limits.max_pending_bytes;
-        let account = server.accounts.global().clone();
+        let limit = host.options().limits.max_pending_bytes;
         let session = Arc::new(match transport {
             Transport::Leaf => Session::of_leaf(account),
             Transport::Tcp | Transport::Websocket(_) => Session::initial(account),
@@ -162,14 +168,13 @@ impl Connection {
             peer: EnginePeer::new(Outlet::new(id, limit, own.clone())),
             received: Counters::default(),
             tls: std::sync::OnceLock::new(),
-            last_active_ms: AtomicU64::new(server.uptime_ms()),
+            last_active_ms: AtomicU64::new(host.uptime_ms()),
             rtt_ns: AtomicU64::new(0),
             stalls: AtomicU64::new(0),
             pings: Mutex::default(),
-            server,
+            host,
             session: Mutex::new(session),
-            subs: Mutex::default(),
-            subscription_bytes: Mutex::default(),
+            subs: Subscriptions::default(),
             reason: Mutex::new(None),
             replies: Mutex::new(None),
             socket: Mutex::new(None),
@@ -209,11 +214,6 @@ impl Connection {
         self.transport == Transport::Leaf
     }
 
-    /// The server it belongs to.
-    pub fn server(&self) -> &Arc<Server> {
-        &self.server
-    }
-
     /// Its CONNECT options and identity.
     pub fn session(&self) -> Arc<Session> {
         self.session.lock().clone()
@@ -225,17 +225,17 @@ impl Connection {
 
     /// Number of its subscriptions.
     pub fn subscription_count(&self) -> usize {
-        self.subs.lock().len()
+        self.subs.len()
     }
 
     /// Its subscriptions.
     pub fn subscriptions(&self) -> Vec<Arc<Subscription>> {
-        self.subs.lock().values().cloned().collect()
+        self.subs.some(usize::MAX)
     }
 
     /// Some of its subscriptions: at most so many.
     pub(crate) fn some_subscriptions(&self, max: usize) -> Vec<Arc<Subscription>> {
-        self.subs.lock().values().take(max).cloned().collect()
+        self.subs.some(max)
     }
 
     /// True if it is open.
@@ -287,7 +287,7 @@ impl Connection {
             self.outbox().append(&mut bytes, Tally::default());
         }
         if reason.is_refusal() {
-            self.server.system().refused(self, reason);
+            self.host.refused(self, reason);
         }
         self.outbox().close(!reason.drops_pending());
         self.peer.mux.close();
@@ -305,35 +305,9 @@ impl Connection {
         *self.socket.lock() = Some(socket);
     }
 
-    /// After the users have changed from `old`: closes it if its user is gone, may do other things
-    /// now, or would have to show something else.
-    pub(crate) fn recheck(&self, old: &crate::auth::Authenticator) {
-        let session = self.session();
-        if !self.server.auth().still_knows(
-            old,
-            &self.origin(),
-            &session.user,
-            &session.account.name,
-            &session.rights,
-        ) {
-            let text = Some("Authorization Violation");
-            self.close(CloseReason::AuthenticationViolation, text);
-        }
-    }
-
-    /// After the accounts of an operator have changed: closes it if its token counts no longer.
-    pub(crate) fn recheck_grant(&self) {
-        let session = self.session();
-        if let (Some(operator), Some(grant)) = (self.server.operator(), &session.grant)
-            && let Some((reason, text)) = operator.must_go(grant)
-        {
-            self.close(reason, text);
-        }
-    }
-
     /// Its origin, as authentication uses it.
     pub(crate) fn origin(&self) -> Origin {
-        let options = self.server.options();
+        let options = self.host.options();
         let (tls, no_auth_user) = match (&self.transport, &options.websocket) {
             (Transport::Websocket(_), Some(ws)) => (ws.tls.as_ref(), ws.no_auth_user.clone()),
             _ => (options.tls.as_ref(), None),
@@ -349,17 +323,40 @@ impl Connection {
         Origin { is_websocket, is_leaf: self.is_leaf(), address, no_auth_user, certificate }
     }
 
-    /// The subscription has had its last delivery.
+    /// Adds the subscription that `make` makes, which the client calls `sid`: one of at most `count_max`.
+    pub(crate) fn add_subscription(
+        &self,
+        sid: &[u8],
+        count_max: usize,
+        make: impl FnOnce() -> Option<Subscription>,
+    ) -> Added {
+        let shares = self.host.subscription_bytes();
+        let bytes_max = match self.is_leaf() {
+            true => usize::MAX,
+            false => SUBSCRIPTION_BYTES_OF_CLIENT_MAX,
+        };
+        let account = self.session().account.id;
+        self.subs.add(sid, &Bounds { count_max, bytes_max, account, shares }, make)
+    }
+
+    /// The subscription that the client calls `sid`.
+    pub(crate) fn subscription(&self, sid: &[u8]) -> Option<Arc<Subscription>> {
+        self.subs.get(sid)
+    }
+
+    /// A plain subscription that covers a reply subject.
+    pub(crate) fn subscription_for(&self, reply: &[u8]) -> Option<Arc<Subscription>> {
+        self.subs.covering(reply)
+    }
+
+    /// Memory that its subscriptions take.
+    pub(crate) fn subscription_bytes(&self) -> usize {
+        self.subs.bytes()
+    }
+
+    /// Ends a subscription.
     pub(crate) fn end_subscription(&self, sub: &Arc<Subscription>) {
-        let mut subs = self.subs.lock();
-        if subs.get(&sub.sid).is_some_and(|known| Arc::ptr_eq(known, sub)) {
-            subs.remove(&sub.sid);
-            self.uncharge_subscription(sub);
-            if subs.capacity() >= SHRINK_FROM && subs.len() < subs.capacity() / SHRINK_SHARE {
-                subs.shrink_to_fit();
-            }
-        }
-        drop(subs);
+        self.subs.remove(sub);
         self.detach(sub);
     }
 
@@ -369,7 +366,7 @@ impl Connection {
         let account = self.session().account.clone();
         let foreign_streams = end_imports(sub);
         if (account.interest.remove(sub) && account.watch.has_targets()) || foreign_streams {
-            self.server.interest_lost();
+            self.host.clone().interest_lost();
         }
     }
 
@@ -406,11 +403,10 @@ impl Connection {
     }
 
     fn ending(&self) -> Ending<'_> {
-        let subs = std::mem::take(&mut *self.subs.lock());
-        Ending { conn: self, subs: subs.into_values() }
+        Ending { conn: self, subs: self.subs.take() }
     }
 
-    fn response_allowed(&self, subject: &[u8]) -> bool {
+    pub(crate) fn response_allowed(&self, subject: &[u8]) -> bool {
         let mut replies = self.replies.lock();
         replies.as_mut().is_some_and(|tracker| tracker.spend(subject, Instant::now()))
     }
@@ -429,7 +425,7 @@ impl Connection {
         true
     }
 
-    fn ponged(&self) {
+    pub(crate) fn ponged(&self) {
         let mut pings = self.pings.lock();
         pings.outstanding = 0;
         if let Some(sent_at) = pings.sent_at.take() {
@@ -441,7 +437,7 @@ impl Connection {
 
 impl websocket::Owner for Connection {
     fn max_payload_bytes(&self) -> usize {
-        self.server.options().limits.max_payload_bytes
+        self.host.options().limits.max_payload_bytes
     }
 
     fn wake_writer(&self) {
@@ -449,7 +445,7 @@ impl websocket::Owner for Connection {
     }
 
     fn broken(&self, reason: CloseReason, why: std::fmt::Arguments<'_>) {
-        self.server.log.error(format_args!("{self} - {why}"));
+        self.host.log_error(format_args!("{self} - {why}"));
         self.close(reason, None);
     }
 
@@ -465,18 +461,17 @@ impl Client for Connection {
 
     fn close_slow_consumer(&self) {
         if self.is_open() {
-            self.server.count_slow_consumer(self, CloseReason::SlowConsumerPendingBytes);
+            self.host.slow_consumer(self);
             self.close(CloseReason::SlowConsumerPendingBytes, None);
         }
     }
 
     fn resume(&self, logs: SlotSet) {
-        self.server.tell_logs(logs, || Event::Writable);
+        self.host.clone().resume(logs);
     }
 
     fn end_subscription(&self, sid: &[u8]) {
-        let sub = self.subs.lock().get(sid).cloned();
-        if let Some(sub) = sub.filter(|sub| sub.is_exhausted()) {
+        if let Some(sub) = self.subs.get(sid).filter(|sub| sub.is_exhausted()) {
             Self::end_subscription(self, &sub);
         }
     }
@@ -528,7 +523,7 @@ impl Ending<'_> {
     /// Ends one; `false`: there are no more.
     fn next(&mut self) -> bool {
         let Some(sub) = self.subs.next() else { return false };
-        self.conn.uncharge_subscription(&sub);
+        self.conn.subs.uncharge(&sub);
         self.conn.detach(&sub);
         true
     }

@@ -1,10 +1,9 @@
 //! INFO: the server's description for its clients.
 
 use crate::account_id::SYSTEM_ACCOUNT_ID;
-use crate::conn::{Connection, Session, Transport};
+use crate::conn::{Connection, Session};
 use nuthatch_protocol::wire::write;
 use serde::Serialize;
-use std::sync::atomic::Ordering;
 
 fn is_false(value: &bool) -> bool {
     !value
@@ -75,22 +74,6 @@ impl ServerInfo {
         self.client_id = Some(conn.id);
         self.client_ip = conn.remote.ip().to_string();
         nonce.clone_into(&mut self.nonce);
-        self.for_transport(conn)
-    }
-
-    /// A websocket client hears where websocket clients are served.
-    #[must_use]
-    pub fn for_transport(mut self, conn: &Connection) -> Self {
-        let (server, options) = (conn.server(), conn.server().options());
-        if let (Transport::Websocket(_), Some(websocket)) = (&conn.transport, &options.websocket) {
-            self.host.clone_from(&websocket.host);
-            self.port = server.websocket_port.load(Ordering::Relaxed);
-            let tls = websocket.tls.as_ref();
-            (self.tls_required, self.tls_available) = (tls.is_some(), tls.is_some());
-            self.tls_verify = tls.is_some_and(|tls| tls.verify);
-            self.auth_required &= websocket.no_auth_user.is_none();
-            self.connect_urls = server.advertised(&websocket.advertise, self.port);
-        }
         self
     }
 

@@ -3,15 +3,16 @@
 pub mod websocket;
 
 use crate::close_reason::CloseReason;
-use crate::conn::reader::ConnReader;
-use crate::conn::{Connection, Transport, writer};
+use crate::conn::{Connection, Transport};
 use crate::info::ServerInfo;
 use crate::options::{HandshakeFirst, Options};
 use crate::random::new_nonce;
+use crate::reader::ConnReader;
 use crate::server::Server;
 use crate::socket::{Socket, accept_each};
 use crate::tls::TlsInfo;
 use crate::tls::{self, Secure};
+use crate::writer;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -33,8 +34,7 @@ pub async fn accept(server: Arc<Server>, listener: TcpListener) {
 }
 
 /// Counts a new connection in; `false`: there are too many, and it is to be refused.
-pub(crate) fn register(conn: &Arc<Connection>) -> bool {
-    let server = conn.server();
+pub(crate) fn register(server: &Server, conn: &Arc<Connection>) -> bool {
     conn.session().account.connections.fetch_add(1, Ordering::Relaxed);
     server.log.debug(format_args!("{conn} - Client connection created"));
     server.connections.add(conn, server.options().limits.max_connections as usize)
@@ -42,6 +42,7 @@ pub(crate) fn register(conn: &Arc<Connection>) -> bool {
 
 /// A client that has been accepted and not greeted yet.
 struct Newcomer {
+    server: Arc<Server>,
     conn: Arc<Connection>,
     stream: Arc<TcpStream>,
     options: Arc<Options>,
@@ -54,13 +55,14 @@ async fn open(server: Arc<Server>, stream: TcpStream, remote: SocketAddr) {
     let _ = stream.set_nodelay(true);
     let stream = Arc::new(stream);
     let id = server.connections.next_id();
-    let conn = Connection::new(server.clone(), id, remote, Transport::Tcp);
+    let conn = server.connect(id, remote, Transport::Tcp);
     let nonce = if server.auth().needs_nonce() { new_nonce() } else { String::new() };
-    let admitted = register(&conn);
+    let admitted = register(&server, &conn);
     conn.set_socket(stream.clone());
     let options = server.options();
-    let newcomer = Newcomer { conn, stream, options, nonce, admitted };
-    match server.tls.clients.load_full() {
+    let tls = server.tls.clients.load_full();
+    let newcomer = Newcomer { server, conn, stream, options, nonce, admitted };
+    match tls {
         None => newcomer.run_plain(true).await,
         Some(config) => newcomer.run_tls(config).await,
     }
@@ -68,11 +70,11 @@ async fn open(server: Arc<Server>, stream: TcpStream, remote: SocketAddr) {
 
 impl Newcomer {
     fn greeting(&self) -> ServerInfo {
-        self.conn.server().info().for_connection(&self.conn, &self.nonce)
+        self.server.info_for(self.server.info(), &self.conn, &self.nonce)
     }
 
     fn auth_timeout(&self) -> Option<Duration> {
-        let is_configured = self.conn.server().auth().is_configured();
+        let is_configured = self.server.auth().is_configured();
         is_configured.then_some(self.options.auth.timeout)
     }
 
@@ -82,10 +84,16 @@ impl Newcomer {
         if greet {
             conn.send(&self.greeting().encode());
         }
-        refuse_unless(self.admitted, &conn);
-        let reader = ConnReader::new(conn.clone(), self.nonce.clone());
+        refuse_unless(&self.server, self.admitted, &conn);
+        let reader = ConnReader::new(self.server.clone(), conn.clone(), self.nonce.clone());
         let timeout = self.auth_timeout();
-        tokio::spawn(writer::run(conn, Socket(stream.clone()), stream.clone(), timeout));
+        tokio::spawn(writer::run(
+            self.server.clone(),
+            conn,
+            Socket(stream.clone()),
+            stream.clone(),
+            timeout,
+        ));
         reader.run(Socket(stream)).await;
     }
 
@@ -101,26 +109,26 @@ impl Newcomer {
         if !first {
             let mut socket = Socket(self.stream.clone());
             if socket.write_all(&self.greeting().encode()).await.is_err() {
-                return forget(&self.conn, CloseReason::WriteError);
+                return forget(&self.server, &self.conn, CloseReason::WriteError);
             }
             if options.allow_non_tls && self.first_byte(tls.timeout).await != Some(TLS_HANDSHAKE) {
                 return self.run_plain(false).await;
             }
         }
-        let server = self.conn.server();
+        let server = &self.server;
         if let Some(limit) = tls.rate_limit
             && !server.handshakes.allows(limit, Instant::now())
         {
             let mut socket = Socket(self.stream.clone());
             // It has come too often already: whether it gets to read this is its own affair.
             let _ = tokio::time::timeout(THROTTLED_TIME, socket.write_all(THROTTLED)).await;
-            return forget(&self.conn, CloseReason::MaxConnectionsExceeded);
+            return forget(&self.server, &self.conn, CloseReason::MaxConnectionsExceeded);
         }
         let socket = Socket(self.stream.clone());
         let done = tls::handshake(&server.log, &self.conn, config, tls, socket, tls.timeout).await;
         match done {
             Some(secure) => self.run_secure(secure, first).await,
-            None => forget(&self.conn, CloseReason::TlsHandshakeError),
+            None => forget(&self.server, &self.conn, CloseReason::TlsHandshakeError),
         }
     }
 
@@ -130,10 +138,16 @@ impl Newcomer {
         if first {
             conn.send(&self.greeting().requiring_tls().encode());
         }
-        refuse_unless(self.admitted, &conn);
+        refuse_unless(&self.server, self.admitted, &conn);
         let (input, output) = tokio::io::split(secure.stream);
-        let reader = ConnReader::new(conn.clone(), self.nonce.clone());
-        tokio::spawn(writer::run(conn, output, self.stream.clone(), self.auth_timeout()));
+        let reader = ConnReader::new(self.server.clone(), conn.clone(), self.nonce.clone());
+        tokio::spawn(writer::run(
+            self.server.clone(),
+            conn,
+            output,
+            self.stream.clone(),
+            self.auth_timeout(),
+        ));
         reader.run(input).await;
     }
 
@@ -146,16 +160,16 @@ impl Newcomer {
 }
 
 /// Refuses a connection that is one too many.
-pub(crate) fn refuse_unless(admitted: bool, conn: &Connection) {
+pub(crate) fn refuse_unless(server: &Server, admitted: bool, conn: &Connection) {
     if !admitted {
-        let log = &conn.server().log;
+        let log = &server.log;
         log.error(format_args!("{conn} - maximum connections exceeded"));
         conn.close(CloseReason::MaxConnectionsExceeded, Some("maximum connections exceeded"));
     }
 }
 
-fn forget(conn: &Arc<Connection>, reason: CloseReason) {
+fn forget(server: &Server, conn: &Arc<Connection>, reason: CloseReason) {
     conn.close(reason, None);
     conn.session().account.connections.fetch_sub(1, Ordering::Relaxed);
-    conn.server().connections.remove(conn, 0);
+    server.connections.remove(conn, 0);
 }

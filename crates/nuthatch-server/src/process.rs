@@ -286,7 +286,7 @@ async fn start(server: &Arc<Server>, start_jetstream: StartJetStream) -> Result<
         server.log.info(format_args!("TLS required for client connections"));
     }
     let accepting = tokio::spawn(accept_all(server.clone(), listener, websocket));
-    let exchanging = tokio::spawn(crate::leaf::serve(server.clone(), leafs));
+    let exchanging = tokio::spawn(crate::leaf_service::serve(server.clone(), leafs));
     server.set_listening();
     files::write_pid(server);
     ports.write(server);

@@ -1,29 +1,30 @@
 //! State shared by all connections, engines and endpoints of one server.
 
-use crate::account::Accounts;
+use crate::account::{Account, Accounts};
 use crate::account_imports::{self, ImportHost};
 use crate::auth::{Authenticator, SlowChecks};
 use crate::close_reason::CloseReason;
-use crate::conn::system_port::{NoSystem, SystemPort};
-use crate::conn::{BacklogBytes, Connection};
+use crate::conn::{Connection, ConnectionHost, Transport};
 use crate::connections::{AccountTraffic, Connections};
 use crate::egress::{DirectWrites, EgressBatch, Outgoing};
 use crate::interest::Matched;
 use crate::jetstream_port::{JetStreamPort, NoJetStream, Peer, SendError};
-use crate::leaf::Leafs;
+use crate::leafs::Leafs;
 use crate::log_id::SlotSet;
 use crate::logging::Logger;
 use crate::logs::Logs;
 use crate::member_rng::MemberRng;
 use crate::operator::Operator;
-use crate::options::{Account, Options};
+use crate::options::{self, Options};
 use crate::outlet::Outlet;
 use crate::peer::EnginePeer;
 use crate::route::{self};
 use crate::shares::Shares;
+use crate::system_port::{NoSystem, SystemPort};
 use crate::tls::{Offered, RateLimit};
 use arc_swap::ArcSwap;
 use nuthatch_streams::{AccountId, Event, Message};
+use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicU16, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant, SystemTime};
@@ -101,7 +102,7 @@ pub struct Server {
     /// Published messages that no log took, answered or not, so far.
     pub refused_publishes: AtomicU64,
     /// Published messages that wait for room in a log's queue, in bytes.
-    pub backlog_bytes: BacklogBytes,
+    pub backlog_bytes: AtomicUsize,
     /// The port of HTTP monitoring; 0 without.
     pub monitor_port: AtomicU16,
     /// The port of HTTPS monitoring; 0 without.
@@ -171,7 +172,7 @@ impl Server {
             max_payload_bytes: AtomicUsize::new(options.limits.max_payload_bytes),
             slow_checks: SlowChecks::default(),
             refused_publishes: AtomicU64::new(0),
-            backlog_bytes: BacklogBytes::default(),
+            backlog_bytes: AtomicUsize::new(0),
             monitor_port: AtomicU16::new(0),
             monitor_https_port: AtomicU16::new(0),
             listening: AtomicBool::new(false),
@@ -255,7 +256,7 @@ impl Server {
     }
 
     /// Adopts the accounts of an operator.
-    pub(crate) fn set_accounts(self: &Arc<Self>, accounts: Vec<Account>) {
+    pub(crate) fn set_accounts(self: &Arc<Self>, accounts: Vec<options::Account>) {
         let _one_at_a_time = self.reconfiguring.lock();
         let mut options = Options::clone(&self.options.load());
         options.accounts = accounts;
@@ -272,14 +273,14 @@ impl Server {
         let accounts_changed = self.options.swap(options.clone()).accounts != options.accounts;
         if !accounts_changed {
             // Mappings of the global account may have.
-            return self.leafs.advertise_all(self);
+            return self.advertise_all();
         }
         self.install_imports();
         for conn in self.connections.open().iter().chain(&self.leafs.connections.open()) {
             conn.renew_import_subs();
         }
         self.jetstream().set_accounts(&self.accounts, &options);
-        self.leafs.advertise_all(self);
+        self.advertise_all();
         // Who listens where may have changed in any account.
         self.tell_all_logs(|| Event::Interest(None));
     }
@@ -417,6 +418,57 @@ impl Server {
         });
     }
 
+    /// A new connection, in the global account until its client says who it is.
+    pub(crate) fn connect(
+        self: &Arc<Self>,
+        id: u64,
+        remote: SocketAddr,
+        transport: Transport,
+    ) -> Arc<Connection> {
+        Connection::new(self.clone(), self.accounts.global().clone(), id, remote, transport)
+    }
+
+    /// After the users have changed from `old`: closes a connection if its user is gone, may do other
+    /// things now, or would have to show something else.
+    pub(crate) fn recheck(&self, conn: &Connection, old: &Authenticator) {
+        let session = conn.session();
+        if !self.auth().still_knows(
+            old,
+            &conn.origin(),
+            &session.user,
+            &session.account.name,
+            &session.rights,
+        ) {
+            let text = Some("Authorization Violation");
+            conn.close(CloseReason::AuthenticationViolation, text);
+        }
+    }
+
+    /// After the accounts of an operator have changed: closes a connection if its token counts no
+    /// longer.
+    pub(crate) fn recheck_grant(&self, conn: &Connection) {
+        let session = conn.session();
+        if let (Some(operator), Some(grant)) = (self.operator(), &session.grant)
+            && let Some((reason, text)) = operator.must_go(grant)
+        {
+            conn.close(reason, text);
+        }
+    }
+
+    /// Tells the leaf nodes of an account what it takes without a subscription.
+    pub(crate) fn advertise(&self, account: &Account) {
+        self.leafs.advertise(self.jetstream(), account);
+    }
+
+    /// [`Server::advertise`] for every account that has leaf nodes.
+    pub fn advertise_all(&self) {
+        for account in self.accounts.all() {
+            if account.interest.has_leafs() {
+                self.advertise(&account);
+            }
+        }
+    }
+
     /// Traffic of an account's connections, those to other servers included.
     pub fn traffic_of(&self, account: AccountId) -> AccountTraffic {
         let of = |connections: &Connections| {
@@ -452,6 +504,40 @@ impl Server {
                 options.limits.max_pending_bytes
             ));
         }
+    }
+}
+
+impl ConnectionHost for Server {
+    fn options(&self) -> Arc<Options> {
+        Self::options(self)
+    }
+
+    fn uptime_ms(&self) -> u64 {
+        Self::uptime_ms(self)
+    }
+
+    fn subscription_bytes(&self) -> &Arc<Shares> {
+        &self.subscription_bytes
+    }
+
+    fn log_error(&self, text: std::fmt::Arguments<'_>) {
+        self.log.error(text);
+    }
+
+    fn refused(&self, conn: &Connection, reason: CloseReason) {
+        self.system().refused(conn, reason);
+    }
+
+    fn slow_consumer(&self, conn: &Connection) {
+        self.count_slow_consumer(conn, CloseReason::SlowConsumerPendingBytes);
+    }
+
+    fn resume(self: Arc<Self>, logs: SlotSet) {
+        self.tell_logs(logs, || Event::Writable);
+    }
+
+    fn interest_lost(self: Arc<Self>) {
+        Self::interest_lost(&self);
     }
 }
 

@@ -7,12 +7,12 @@
 use crate::account::Account;
 use crate::close_reason::CloseReason;
 use crate::conn::Connection;
-use crate::conn::system_port::{OwnRequest, SystemPort};
 use crate::egress::{DeliveryContext, Outgoing};
 use crate::monitor::{Query, document};
 use crate::server::Server;
 use crate::shares::Shares;
 use crate::subscription::{Receiver, Subscription};
+use crate::system_port::{OwnRequest, SystemPort};
 use bytes::Bytes;
 use nuthatch_streams::AccountId;
 use serde_json::{Map, Value, json};
@@ -109,19 +109,27 @@ impl System {
 
 impl SystemPort for System {
     fn connected(&self, conn: &Connection) {
-        events::connected(conn);
+        if let Some(server) = self.server.upgrade() {
+            events::connected(&server, conn);
+        }
     }
 
     fn leaf_connected(&self, conn: &Connection) {
-        events::leaf_connected(conn);
+        if let Some(server) = self.server.upgrade() {
+            events::leaf_connected(&server, conn);
+        }
     }
 
     fn disconnected(&self, conn: &Connection, reason: CloseReason) {
-        events::disconnected(conn, reason);
+        if let Some(server) = self.server.upgrade() {
+            events::disconnected(&server, conn, reason);
+        }
     }
 
     fn refused(&self, conn: &Connection, reason: CloseReason) {
-        events::refused(conn, reason);
+        if let Some(server) = self.server.upgrade() {
+            events::refused(&server, conn, reason);
+        }
     }
 
     fn own_request(&self, account: Arc<Account>, request: &OwnRequest<'_>) {

@@ -2,8 +2,7 @@
 //! what stands higher, and no modules form a cycle.
 //!
 //! An arrow `a -> b` says that a file below the top-level module `a` names `crate::b`.
-//! Test modules are left out. What breaks the rule today is listed in [`KNOWN`]; an arrow that is
-//! not there fails, and so does one that is there but is gone, so the list can only shrink.
+//! Test modules are left out. There are no exceptions.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -11,11 +10,11 @@ use std::path::{Path, PathBuf};
 
 #[path = "layers/arrows.rs"]
 mod arrows;
-#[path = "layers/known.rs"]
-mod known;
+#[path = "layers/tables.rs"]
+mod tables;
 
 use arrows::{Arrow, Arrows};
-use known::{JETSTREAM_LAYERS, KNOWN, SERVER_LAYERS};
+use tables::{JETSTREAM_LAYERS, SERVER_LAYERS};
 
 /// The crates from the bottom up: each may use only those before it (ARCHITECTURE, the map).
 const CRATES: [&str; 13] = [
@@ -81,29 +80,18 @@ fn layers_of(name: &str) -> Option<&'static [&'static [&'static str]]> {
     }
 }
 
-/// The known breaches of one crate.
-fn known_of(name: &str) -> BTreeSet<Arrow> {
-    let own = KNOWN.iter().filter(|(of, _, _)| *of == name);
-    own.map(|(_, from, to)| ((*from).to_owned(), (*to).to_owned())).collect()
-}
-
 /// What is wrong with the modules of a crate, in words; empty if nothing is.
 fn judge(name: &str, arrows: &Arrows, layers: Option<&[&[&str]]>) -> Vec<String> {
-    let known = known_of(name);
     let mut wrong = Vec::new();
-    for (from, to) in known.difference(&arrows.all()) {
-        wrong.push(format!("{name}: {from} -> {to} is gone: take it from the list"));
-    }
-    let rest = arrows.without(&known);
     if let Some(layers) = layers {
-        for (from, to) in upward_modules(&rest, layers) {
+        for (from, to) in upward_modules(arrows, layers) {
             wrong.push(format!(
                 "{name}: {from} -> {to} leads upwards ({})",
                 arrows.place(&from, &to)
             ));
         }
     }
-    for cycle in rest.cycles() {
+    for cycle in arrows.cycles() {
         wrong.push(format!("{name}: a cycle of {}", cycle.join(", ")));
     }
     wrong
@@ -204,13 +192,4 @@ fn a_planted_cycle_is_found() {
     ];
     let found = judge("planted", &Arrows::of(&texts), None);
     assert_eq!(found, ["planted: a cycle of one, three, two"]);
-}
-
-#[test]
-fn a_known_breach_that_is_gone_is_told() {
-    let arrows = Arrows::of(&[]);
-    for (of, from, to) in KNOWN {
-        let told = format!("{of}: {from} -> {to} is gone: take it from the list");
-        assert!(judge(of, &arrows, None).contains(&told));
-    }
 }

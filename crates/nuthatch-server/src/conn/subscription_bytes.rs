@@ -1,9 +1,7 @@
 //! Memory of a connection's subscriptions: a share of what those of its account, and of all accounts,
 //! may take.
 
-use super::Connection;
 use crate::shares::{Share, Shares};
-use crate::subscription::Subscription;
 use nuthatch_streams::AccountId;
 use std::sync::Arc;
 
@@ -45,7 +43,7 @@ pub(super) struct SubscriptionBytes {
 
 impl SubscriptionBytes {
     /// Takes more; `false`: that would be too much.
-    fn take(
+    pub(super) fn take(
         &mut self,
         shares: &Arc<Shares>,
         account: AccountId,
@@ -67,7 +65,12 @@ impl SubscriptionBytes {
         enough
     }
 
-    fn give_back(&mut self, bytes: usize) {
+    /// What they take.
+    pub(super) fn used(&self) -> usize {
+        self.used
+    }
+
+    pub(super) fn give_back(&mut self, bytes: usize) {
         self.used = self.used.saturating_sub(bytes);
         if self.used == 0 {
             self.share = None;
@@ -76,25 +79,6 @@ impl SubscriptionBytes {
         {
             share.shrink(STEP_BYTES);
         }
-    }
-}
-
-impl Connection {
-    /// Counts a subscription that is about to begin; `false`: it would take too much memory.
-    pub(super) fn charge_subscription(&self, account: AccountId, bytes: usize) -> bool {
-        let max = if self.is_leaf() { usize::MAX } else { SUBSCRIPTION_BYTES_OF_CLIENT_MAX };
-        self.subscription_bytes.lock().take(&self.server.subscription_bytes, account, bytes, max)
-    }
-
-    /// A subscription has left the connection's table.
-    pub(super) fn uncharge_subscription(&self, sub: &Subscription) {
-        let bytes = bytes_of(&sub.subject, sub.queue.as_deref(), &sub.sid);
-        self.subscription_bytes.lock().give_back(bytes);
-    }
-
-    /// What its subscriptions take.
-    pub(super) fn subscription_bytes(&self) -> usize {
-        self.subscription_bytes.lock().used
     }
 }
 

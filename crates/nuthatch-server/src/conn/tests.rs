@@ -1,18 +1,20 @@
 //! The end of connections.
 
+use super::subscriptions::SHRINK_FROM;
 use super::*;
 use crate::logging::Logger;
-use crate::options::Options;
+use crate::server::Server;
 
 fn with_subscriptions(server: &Arc<Server>, id: u64, count: usize) -> Arc<Connection> {
     let nowhere = SocketAddr::from(([127, 0, 0, 1], 1));
-    let conn = Connection::new(server.clone(), id, nowhere, Transport::Tcp);
+    let conn = server.connect(id, nowhere, Transport::Tcp);
     for sid in 0..count {
         let (subject, sid) = (format!("many.{id}.{sid}"), sid.to_string());
-        let sub =
-            Subscription::new(conn.outlet().clone(), subject.as_bytes(), None, sid.as_bytes());
-        let sub = Arc::new(sub);
-        conn.subs.lock().insert(sid.as_bytes().into(), sub.clone());
+        let (outlet, sid) = (conn.outlet().clone(), sid.as_bytes());
+        let make = || Some(Subscription::new(outlet, subject.as_bytes(), None, sid));
+        let Added::New(sub) = conn.add_subscription(sid, usize::MAX, make) else {
+            panic!("{sid:?}")
+        };
         conn.session().account.interest.insert(sub);
     }
     conn
@@ -47,5 +49,5 @@ fn room_of_subscriptions_that_are_gone_is_given_back() {
         conn.end_subscription(&sub);
     }
     assert_eq!(conn.subscription_count(), 3);
-    assert!(conn.subs.lock().capacity() < SHRINK_FROM);
+    assert!(conn.subs.capacity() < SHRINK_FROM);
 }

@@ -1,14 +1,15 @@
 //! Accepting clients over websocket.
 
 use super::{refuse_unless, register};
-use crate::conn::reader::ConnReader;
-use crate::conn::{Connection, Transport, writer};
+use crate::conn::{Connection, Transport};
 use crate::options::WebsocketOptions;
 use crate::random::new_nonce;
+use crate::reader::ConnReader;
 use crate::server::Server;
 use crate::socket::{Socket, accept_each};
 use crate::tls::{self, Secure};
 use crate::websocket::{Control, Input, Output, Upgrade, read_request};
+use crate::writer;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -41,7 +42,7 @@ async fn open(server: Arc<Server>, stream: TcpStream, remote: SocketAddr) {
             };
             let conn = connect(&server, &stream, remote, upgrade);
             let output = Socket(stream.clone());
-            run(conn, stream, socket, output).await;
+            run(server, conn, stream, socket, output).await;
         }
         Some(config) => {
             let Some(tls) = &options.tls else { return };
@@ -55,7 +56,7 @@ async fn open(server: Arc<Server>, stream: TcpStream, remote: SocketAddr) {
             let conn = connect(&server, &stream, remote, upgrade);
             let _ = conn.tls.set(info);
             let (input, output) = tokio::io::split(secure);
-            run(conn, stream, input, output).await;
+            run(server, conn, stream, input, output).await;
         }
     }
 }
@@ -101,31 +102,35 @@ fn connect(
 ) -> Arc<Connection> {
     let id = server.connections.next_id();
     let transport = Transport::Websocket(Box::new(upgrade));
-    let conn = Connection::new(server.clone(), id, remote, transport);
+    let conn = server.connect(id, remote, transport);
     conn.set_socket(stream.clone());
     conn
 }
 
 /// Greets the client and runs its tasks.
-async fn run<R, W>(conn: Arc<Connection>, stream: Arc<TcpStream>, input: R, output: W)
-where
+async fn run<R, W>(
+    server: Arc<Server>,
+    conn: Arc<Connection>,
+    stream: Arc<TcpStream>,
+    input: R,
+    output: W,
+) where
     R: AsyncRead + Unpin,
     W: AsyncWrite + Unpin + Send + 'static,
 {
-    let server = conn.server().clone();
     let auth = server.auth();
     let nonce = if auth.needs_nonce() { new_nonce() } else { String::new() };
-    let admitted = register(&conn);
+    let admitted = register(&server, &conn);
     let options = server.options();
     let timeout = auth.is_configured().then_some(options.auth.timeout);
-    conn.send(&server.info().for_connection(&conn, &nonce).encode());
-    refuse_unless(admitted, &conn);
+    conn.send(&server.info_for(server.info(), &conn, &nonce).encode());
+    refuse_unless(&server, admitted, &conn);
     let Transport::Websocket(upgrade) = &conn.transport else { return };
     let (masked, compress) = (upgrade.masked, upgrade.compress);
     let control = Arc::new(Control::default());
     let input = Input::new(input, conn.clone(), control.clone(), masked, compress);
     let output = Output::new(output, conn.clone(), control, compress);
-    let reader = ConnReader::new(conn.clone(), nonce);
-    tokio::spawn(writer::run(conn, output, stream, timeout));
+    let reader = ConnReader::new(server.clone(), conn.clone(), nonce);
+    tokio::spawn(writer::run(server, conn, output, stream, timeout));
     reader.run(input).await;
 }

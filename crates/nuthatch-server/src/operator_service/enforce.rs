@@ -31,7 +31,7 @@ pub(super) fn apply(server: &Arc<Server>, operator: &Operator) {
         operator.rescheduled.notify_one();
     }
     for conn in server.connections.open().iter().chain(&server.leafs.connections.open()) {
-        conn.recheck_grant();
+        server.recheck_grant(conn);
     }
     close_surplus(server);
 }

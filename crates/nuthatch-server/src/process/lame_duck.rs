@@ -22,7 +22,7 @@ pub(super) async fn run(server: Arc<Server>) {
     let info = server.info();
     for conn in &clients {
         if conn.session().protocol >= 1 {
-            conn.send(&info.clone().for_connection(conn, "").encode());
+            conn.send(&server.info_for(info.clone(), conn, "").encode());
         }
     }
     let options = server.options();

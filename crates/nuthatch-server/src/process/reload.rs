@@ -58,7 +58,7 @@ pub(super) fn try_reload(server: &Arc<Server>, source: &Source) -> Result<(), St
     for conn in server.connections.open() {
         conn.outbox().set_limit(pending);
         if auth_changed {
-            conn.recheck(&old_auth);
+            server.recheck(&conn, &old_auth);
         }
     }
     for conn in server.leafs.connections.open() {

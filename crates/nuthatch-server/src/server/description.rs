@@ -2,6 +2,7 @@
 
 use super::Server;
 use crate::account::Account;
+use crate::conn::{Connection, Transport};
 use crate::info::ServerInfo;
 use crate::version::{API_LEVEL, NATS_VERSION};
 use crate::wall_time::now;
@@ -84,6 +85,23 @@ impl Server {
     pub fn connect_urls(&self) -> Vec<String> {
         let options = self.options();
         self.advertised(&options.client_advertise, self.client_port.load(Ordering::Relaxed))
+    }
+
+    /// INFO for one connection, with a nonce if it may need one. A websocket client hears where websocket
+    /// clients are served.
+    pub(crate) fn info_for(&self, info: ServerInfo, conn: &Connection, nonce: &str) -> ServerInfo {
+        let mut info = info.for_connection(conn, nonce);
+        let options = self.options();
+        if let (Transport::Websocket(_), Some(websocket)) = (&conn.transport, &options.websocket) {
+            info.host.clone_from(&websocket.host);
+            info.port = self.websocket_port.load(Ordering::Relaxed);
+            let tls = websocket.tls.as_ref();
+            (info.tls_required, info.tls_available) = (tls.is_some(), tls.is_some());
+            info.tls_verify = tls.is_some_and(|tls| tls.verify);
+            info.auth_required &= websocket.no_auth_user.is_none();
+            info.connect_urls = self.advertised(&websocket.advertise, info.port);
+        }
+        info
     }
 
     /// Addresses of a listener of which this one is advertised.

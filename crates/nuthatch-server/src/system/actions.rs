@@ -25,7 +25,7 @@ pub(super) fn kick(server: &Server, options: &Map<String, Value>) -> Result<Answ
 /// `$SYS.REQ.SERVER.<id>.LDM` with `{"cid":N}`: that client is told to look for another server.
 pub(super) fn lame_duck(server: &Server, options: &Map<String, Value>) -> Result<Answer, Failure> {
     let conn = named(server, options).ok_or_else(|| Failure::internal("no such client id"))?;
-    let info = server.info().as_lame_duck().for_connection(&conn, "");
+    let info = server.info_for(server.info().as_lame_duck(), &conn, "");
     conn.send(&info.encode());
     Ok(Answer::Data(Value::Null))
 }

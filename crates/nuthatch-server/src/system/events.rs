@@ -79,11 +79,10 @@ fn tally(tally: Tally) -> Value {
 }
 
 /// A client was let in.
-pub(super) fn connected(conn: &Connection) {
+pub(super) fn connected(server: &Arc<Server>, conn: &Connection) {
     if conn.announced.swap(true, Ordering::Relaxed) {
         return;
     }
-    let server = conn.server();
     let account = conn.session().account.clone();
     emit(server, &format!("$SYS.ACCOUNT.{}.CONNECT", account.name), || {
         let mut event = typed("client_connect");
@@ -95,9 +94,8 @@ pub(super) fn connected(conn: &Connection) {
 }
 
 /// Another server has joined an account.
-pub(super) fn leaf_connected(conn: &Connection) {
-    connected(conn);
-    let server = conn.server();
+pub(super) fn leaf_connected(server: &Arc<Server>, conn: &Connection) {
+    connected(server, conn);
     let account = conn.session().account.clone();
     emit(
         server,
@@ -107,26 +105,26 @@ pub(super) fn leaf_connected(conn: &Connection) {
 }
 
 /// A client has gone.
-pub(super) fn disconnected(conn: &Connection, reason: CloseReason) {
+pub(super) fn disconnected(server: &Arc<Server>, conn: &Connection, reason: CloseReason) {
     if !conn.announced.load(Ordering::Relaxed) {
         return;
     }
-    let server = conn.server();
     let account = conn.session().account.clone();
     let subject = format!("$SYS.ACCOUNT.{}.DISCONNECT", account.name);
-    emit(server, &subject, || ended(conn, reason));
+    emit(server, &subject, || ended(server, conn, reason));
     count_changed(server, &account);
 }
 
 /// A client was not let in.
-pub(super) fn refused(conn: &Connection, reason: CloseReason) {
-    let server = conn.server();
-    emit(server, &format!("$SYS.SERVER.{}.CLIENT.AUTH.ERR", server.id), || ended(conn, reason));
+pub(super) fn refused(server: &Arc<Server>, conn: &Connection, reason: CloseReason) {
+    emit(server, &format!("$SYS.SERVER.{}.CLIENT.AUTH.ERR", server.id), || {
+        ended(server, conn, reason)
+    });
 }
 
-fn ended(conn: &Connection, reason: CloseReason) -> Value {
+fn ended(server: &Server, conn: &Connection, reason: CloseReason) -> Value {
     let mut event = typed("client_disconnect");
-    event["server"] = conn.server().description();
+    event["server"] = server.description();
     event["client"] = client(conn, Some(SystemTime::now()));
     event["sent"] = tally(conn.received.get());
     event["received"] = tally(conn.outbox().totals());

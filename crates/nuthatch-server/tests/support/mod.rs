@@ -123,7 +123,7 @@ impl TestServer {
         if let Some(address) = leafs {
             server.leafs.port.store(address.port(), std::sync::atomic::Ordering::Relaxed);
         }
-        runtime.spawn(nuthatch_server::leaf::serve(server.clone(), listener));
+        runtime.spawn(nuthatch_server::leaf_service::serve(server.clone(), listener));
         Self { server, address, websocket, leafs, runtime, store: None }
     }
 

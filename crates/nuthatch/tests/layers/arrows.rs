@@ -48,12 +48,6 @@ impl Arrows {
         &self.found[&(from.to_owned(), to.to_owned())]
     }
 
-    /// The same without some arrows.
-    pub fn without(&self, known: &BTreeSet<Arrow>) -> Self {
-        let rest = self.found.iter().filter(|(arrow, _)| !known.contains(arrow));
-        Self { found: rest.map(|(arrow, place)| (arrow.clone(), place.clone())).collect() }
-    }
-
     /// Groups of modules that reach each other.
     pub fn cycles(&self) -> Vec<Vec<String>> {
         let nodes: BTreeSet<&str> = self.found.keys().map(|(from, _)| from.as_str()).collect();

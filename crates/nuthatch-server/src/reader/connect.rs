@@ -1,10 +1,10 @@
 //! CONNECT: what the client says about itself, and whether it may come in.
 
+use super::ConnReader;
 use super::js_traffic::StreamCache;
-use super::reader::ConnReader;
-use super::{Connection, Transport};
 use crate::auth::Authenticator;
 use crate::close_reason::CloseReason;
+use crate::conn::{Connection, Transport};
 use crate::greeting;
 use crate::identity::Credentials;
 use crate::identity::Identity;
@@ -149,7 +149,7 @@ impl ConnReader {
         self.conn.set_session(self.session.clone());
         self.conn.connected.notify_one();
         // Its account may have changed since it was looked at.
-        self.conn.recheck_grant();
+        self.server.recheck_grant(&self.conn);
         self.server.system().connected(&self.conn);
         Ok(())
     }

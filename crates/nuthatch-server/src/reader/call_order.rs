@@ -7,7 +7,7 @@
 //! and all other connections do not.
 
 use super::publish::Handled;
-use super::reader::{ConnReader, Turn};
+use super::{ConnReader, Turn};
 use bytes::Bytes;
 use nuthatch_protocol::wire::{Limits, Op, Publish, Step, parse_op, write};
 use std::collections::VecDeque;

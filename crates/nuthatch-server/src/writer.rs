@@ -1,8 +1,9 @@
 //! The writing task of a connection: writes what direct writes left over, pings, and closes.
 
-use super::{Connection, Transport};
 use crate::close_reason::CloseReason;
+use crate::conn::{Connection, Transport};
 use crate::outbox::Batch;
+use crate::server::Server;
 use crate::slice::Slice;
 use std::future::poll_fn;
 use std::io::{self, IoSlice};
@@ -29,6 +30,7 @@ const PEN_WAIT: Duration = Duration::from_millis(5);
 /// Writes until the connection is closed. `socket` is what `output` writes to in the end;
 /// `auth_timeout`: how soon the client must have connected.
 pub(crate) async fn run<W: AsyncWrite + Unpin>(
+    server: Arc<Server>,
     conn: Arc<Connection>,
     mut output: W,
     socket: Arc<TcpStream>,
@@ -36,7 +38,7 @@ pub(crate) async fn run<W: AsyncWrite + Unpin>(
 ) {
     // Without authentication a CONNECT is optional: pings then tell whether the client is alive.
     let mut may_stay = auth_timeout.is_none();
-    let first = auth_timeout.unwrap_or_else(|| ping_interval(&conn));
+    let first = auth_timeout.unwrap_or_else(|| ping_interval(&server, &conn));
     let mut timer = pin!(tokio::time::sleep(first));
     let mut expiry = None;
     let mut connected = false;
@@ -44,8 +46,8 @@ pub(crate) async fn run<W: AsyncWrite + Unpin>(
         tokio::select! {
             biased;
             () = conn.outbox().woken() => {
-                if let Err(reason) = drain(&conn, &mut output).await {
-                    lost(&conn, reason);
+                if let Err(reason) = drain(&server, &conn, &mut output).await {
+                    lost(&server, &conn, reason);
                 }
             }
             () = conn.connected.notified() => {
@@ -53,15 +55,15 @@ pub(crate) async fn run<W: AsyncWrite + Unpin>(
                 if !connected {
                     connected = true;
                     may_stay = true;
-                    timer.as_mut().reset(Instant::now() + first_ping(&conn));
+                    timer.as_mut().reset(Instant::now() + first_ping(&server, &conn));
                 }
             }
             // The clock may have been set, or the time be too long for one timer.
             () = over(&mut expiry) => expiry = expiry_timer(&conn),
-            () = &mut timer => on_timer(&conn, timer.as_mut(), may_stay),
+            () = &mut timer => on_timer(&server, &conn, timer.as_mut(), may_stay),
         }
     }
-    finish(&conn, &mut output).await;
+    finish(&server, &conn, &mut output).await;
     // Monitoring remembers the connection for long; what it never took must not stay with it.
     conn.outbox().close(false);
     // The reader drops what still comes, so that our last words are not lost in a reset; it may be
@@ -93,15 +95,15 @@ async fn over(timer: &mut Option<Pin<Box<Sleep>>>) {
     }
 }
 
-fn lost(conn: &Connection, reason: CloseReason) {
+fn lost(server: &Server, conn: &Connection, reason: CloseReason) {
     if reason == CloseReason::SlowConsumerWriteDeadline && conn.is_open() {
-        conn.server().count_slow_consumer(conn, reason);
+        server.count_slow_consumer(conn, reason);
     }
     conn.close(reason, None);
 }
 
-fn ping_interval(conn: &Connection) -> Duration {
-    let options = conn.server().options();
+fn ping_interval(server: &Server, conn: &Connection) -> Duration {
+    let options = server.options();
     let own = match conn.transport {
         Transport::Websocket(_) => options.websocket.as_ref().and_then(|ws| ws.ping_interval),
         Transport::Tcp | Transport::Leaf => None,
@@ -109,23 +111,23 @@ fn ping_interval(conn: &Connection) -> Duration {
     own.unwrap_or(options.limits.ping_interval)
 }
 
-fn first_ping(conn: &Connection) -> Duration {
-    ping_interval(conn).min(FIRST_PING)
+fn first_ping(server: &Server, conn: &Connection) -> Duration {
+    ping_interval(server, conn).min(FIRST_PING)
 }
 
-fn on_timer(conn: &Connection, timer: Pin<&mut Sleep>, may_stay: bool) {
+fn on_timer(server: &Server, conn: &Connection, timer: Pin<&mut Sleep>, may_stay: bool) {
     if !may_stay {
         conn.close(CloseReason::AuthenticationTimeout, Some("Authentication Timeout"));
         return;
     }
-    let limits = &conn.server().options().limits;
-    let interval = ping_interval(conn);
-    let now_ms = conn.server().uptime_ms();
+    let limits = &server.options().limits;
+    let interval = ping_interval(server, conn);
+    let now_ms = server.uptime_ms();
     let last_ms = conn.last_active_ms.load(std::sync::atomic::Ordering::Relaxed);
     let idle = Duration::from_millis(now_ms.saturating_sub(last_ms));
     let rtt_known = conn.rtt_ns.load(std::sync::atomic::Ordering::Relaxed) != 0;
     if (idle >= interval || !rtt_known) && !conn.ping(limits.ping_max) {
-        conn.server().count_stale(conn);
+        server.count_stale(conn);
         conn.close(CloseReason::StaleConnection, Some("Stale Connection"));
         return;
     }
@@ -134,10 +136,11 @@ fn on_timer(conn: &Connection, timer: Pin<&mut Sleep>, may_stay: bool) {
 
 /// Writes all that waits.
 async fn drain<W: AsyncWrite + Unpin>(
+    server: &Server,
     conn: &Connection,
     output: &mut W,
 ) -> Result<(), CloseReason> {
-    let deadline = conn.server().options().limits.write_deadline;
+    let deadline = server.options().limits.write_deadline;
     let Some(mut batch) = conn.outbox().take_pen() else {
         // A websocket may have something to say that is no protocol text.
         return flush(output, deadline).await;
@@ -192,11 +195,11 @@ async fn write_some<W: AsyncWrite + Unpin>(output: &mut W, batch: &Batch) -> io:
 }
 
 /// Writes what a closing connection may still get, then ends its sending side.
-async fn finish<W: AsyncWrite + Unpin>(conn: &Connection, output: &mut W) {
+async fn finish<W: AsyncWrite + Unpin>(server: &Server, conn: &Connection, output: &mut W) {
     let drops = conn.drops_pending();
     let rest = async {
         while !drops && conn.outbox().pending() > 0 {
-            if drain(conn, output).await.is_err() {
+            if drain(server, conn, output).await.is_err() {
                 return;
             }
             if conn.outbox().pending() > 0 {

@@ -1,15 +1,16 @@
 //! Connecting to other servers as a leaf node, again and again.
 
-use super::LEAFS_MAX;
-use super::hello::{LeafConnect, LeafInfo};
 use super::tls;
-use crate::conn::reader::ConnReader;
-use crate::conn::{Connection, LeafSide, Session, Transport, writer};
+use crate::conn::{Connection, Session, Transport};
 use crate::credentials::{self, KeyPair};
+use crate::leaf::hello::{LeafConnect, LeafInfo};
+use crate::leafs::LEAFS_MAX;
 use crate::options::{LeafOptions, LeafUrl, RemoteOptions, RemoteTls, Secret};
+use crate::reader::{ConnReader, LeafSide};
 use crate::server::Server;
 use crate::socket::Socket;
 use crate::version::NATS_VERSION;
+use crate::writer;
 use nuthatch_protocol::wire::leaf::MAX_LEAF_LINE;
 use nuthatch_protocol::wire::write;
 use std::hash::{BuildHasher, RandomState};
@@ -141,7 +142,7 @@ impl Remote {
         let _ = stream.set_nodelay(true);
         let (remote, stream) = (stream.peer_addr()?, Arc::new(stream));
         let id = server.connections.fresh_id();
-        let conn = Connection::new(server.clone(), id, remote, Transport::Leaf);
+        let conn = server.connect(id, remote, Transport::Leaf);
         conn.set_socket(stream.clone());
         let account = server.accounts.by_name(&self.options.account);
         let account = account.ok_or_else(|| DialError::Account(self.options.account.clone()))?;
@@ -228,8 +229,8 @@ impl Remote {
         }
         conn.send(&text);
         let side = LeafSide::solicited(self.options.clone(), info, of_all.isolated);
-        let reader = ConnReader::of_leaf(conn.clone(), String::new(), side);
-        tokio::spawn(writer::run(conn.clone(), output, stream, Some(WELCOME)));
+        let reader = ConnReader::of_leaf(server.clone(), conn.clone(), String::new(), side);
+        tokio::spawn(writer::run(server.clone(), conn.clone(), output, stream, Some(WELCOME)));
         reader.run(input).await;
         let link = conn.link();
         let reason = conn.close_reason().map_or("", |reason| reason.text());

@@ -1,8 +1,8 @@
 //! The port from connections to the service of the system account.
 
-use super::Connection;
 use crate::account::Account;
 use crate::close_reason::CloseReason;
+use crate::conn::Connection;
 use std::sync::Arc;
 
 /// A request of a client about its own account.

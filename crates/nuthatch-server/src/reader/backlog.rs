@@ -5,7 +5,7 @@
 //! around them, and reading goes on, slower the more waits, so that a publisher that is too fast
 //! feels it. What has waited too long, or finds no room here, is answered 429.
 
-use super::reader::ConnReader;
+use super::ConnReader;
 use super::refusal::Refusal;
 use crate::jetstream_port::reroute;
 use crate::jetstream_port::{LogId, Peer, SendError};
@@ -13,7 +13,7 @@ use crate::server::Server;
 use nuthatch_streams::{ClientBatch, Event, Item};
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 /// A log that takes nothing for so long has its waiting publishes answered 429.
@@ -56,10 +56,6 @@ struct QueuedBatch {
     since: Instant,
 }
 
-/// Bytes of publishes that wait, over all connections.
-#[derive(Default)]
-pub struct BacklogBytes(AtomicUsize);
-
 fn weight(batch: &ClientBatch<Peer>) -> usize {
     BATCH_BYTES + batch.buf.len() + batch.items.len() * size_of::<Item>()
 }
@@ -84,10 +80,10 @@ impl Backlog {
         now: Instant,
     ) -> Result<(), ClientBatch<Peer>> {
         let weight = weight(&batch);
-        let total = server.backlog_bytes.0.fetch_add(weight, Ordering::Relaxed) + weight;
+        let total = server.backlog_bytes.fetch_add(weight, Ordering::Relaxed) + weight;
         let fits = self.bytes + weight <= CONNECTION_BYTES_MAX || self.bytes == 0;
         if !fits || total > SERVER_BYTES_MAX {
-            server.backlog_bytes.0.fetch_sub(weight, Ordering::Relaxed);
+            server.backlog_bytes.fetch_sub(weight, Ordering::Relaxed);
             return Err(batch);
         }
         self.bytes += weight;
@@ -104,7 +100,7 @@ impl Backlog {
 
     fn forget(&mut self, server: &Server, weight: usize) {
         self.bytes -= weight;
-        server.backlog_bytes.0.fetch_sub(weight, Ordering::Relaxed);
+        server.backlog_bytes.fetch_sub(weight, Ordering::Relaxed);
     }
 
     /// Offers the backlog to the logs; returns the batches that no log will take, with the reason.

@@ -1,16 +1,17 @@
 //! Accepting leaf nodes.
 
-use super::LEAFS_MAX;
-use super::hello::LeafInfo;
 use crate::close_reason::CloseReason;
-use crate::conn::reader::ConnReader;
-use crate::conn::{Connection, LeafSide, Transport, writer};
+use crate::conn::{Connection, Transport};
+use crate::leaf::hello::LeafInfo;
+use crate::leafs::LEAFS_MAX;
 use crate::options::{HandshakeFirst, TlsOptions};
 use crate::random::new_nonce;
+use crate::reader::{ConnReader, LeafSide};
 use crate::server::Server;
 use crate::socket::{Socket, accept_each};
 use crate::tls::TlsInfo;
 use crate::tls::{self, Secure};
+use crate::writer;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -26,6 +27,7 @@ pub async fn run(server: Arc<Server>, listener: TcpListener) {
 
 /// A server that has connected and not been greeted yet.
 struct Newcomer {
+    server: Arc<Server>,
     conn: Arc<Connection>,
     stream: Arc<TcpStream>,
     nonce: String,
@@ -38,17 +40,24 @@ async fn open(server: Arc<Server>, stream: TcpStream, remote: SocketAddr) {
     let options = server.options();
     let Some(options) = &options.leafnodes else { return };
     let id = server.connections.fresh_id();
-    let conn = Connection::new(server.clone(), id, remote, Transport::Leaf);
+    let conn = server.connect(id, remote, Transport::Leaf);
     conn.set_socket(stream.clone());
     server.log.info(format_args!("{conn} - Leafnode connection created"));
     let admitted = server.leafs.connections.add(&conn, LEAFS_MAX);
     let auth_timeout = options.auth_timeout();
-    let newcomer = Newcomer { conn: conn.clone(), stream, nonce: new_nonce(), auth_timeout };
+    let tls = server.tls.leafs.load_full();
+    let newcomer = Newcomer {
+        server: server.clone(),
+        conn: conn.clone(),
+        stream,
+        nonce: new_nonce(),
+        auth_timeout,
+    };
     if !admitted {
         server.log.error(format_args!("{conn} - more than {LEAFS_MAX} leaf nodes"));
         return newcomer.forget(CloseReason::MaxConnectionsExceeded);
     }
-    match (server.tls.leafs.load_full(), &options.tls) {
+    match (tls, &options.tls) {
         (Some(config), Some(tls)) => newcomer.run_tls(config, tls).await,
         _ => newcomer.run_plain().await,
     }
@@ -56,12 +65,12 @@ async fn open(server: Arc<Server>, stream: TcpStream, remote: SocketAddr) {
 
 impl Newcomer {
     fn greeting(&self) -> Vec<u8> {
-        LeafInfo::greeting(self.conn.server(), &self.conn, &self.nonce).encode()
+        LeafInfo::greeting(&self.server, &self.conn, &self.nonce).encode()
     }
 
     fn forget(&self, reason: CloseReason) {
         self.conn.close(reason, None);
-        self.conn.server().leafs.connections.remove(&self.conn, 0);
+        self.server.leafs.connections.remove(&self.conn, 0);
     }
 
     async fn run_plain(self) {
@@ -83,7 +92,7 @@ impl Newcomer {
                 return self.forget(CloseReason::WriteError);
             }
         }
-        let (server, socket) = (self.conn.server(), Socket(self.stream.clone()));
+        let (server, socket) = (&self.server, Socket(self.stream.clone()));
         let done = tls::handshake(&server.log, &self.conn, config, tls, socket, tls.timeout).await;
         let Some(Secure { stream, info }) = done else {
             return self.forget(CloseReason::TlsHandshakeError);
@@ -108,9 +117,9 @@ impl Newcomer {
         R: AsyncRead + Unpin,
         W: AsyncWrite + Unpin + Send + 'static,
     {
-        let Self { conn, stream, nonce, auth_timeout } = self;
-        let reader = ConnReader::of_leaf(conn.clone(), nonce, LeafSide::default());
-        tokio::spawn(writer::run(conn, output, stream, Some(auth_timeout)));
+        let Self { server, conn, stream, nonce, auth_timeout } = self;
+        let reader = ConnReader::of_leaf(server.clone(), conn.clone(), nonce, LeafSide::default());
+        tokio::spawn(writer::run(server, conn, output, stream, Some(auth_timeout)));
         reader.run(input).await;
     }
 }

@@ -2,13 +2,13 @@
 
 use super::call_order::DeferredCalls;
 use super::publish::Handled;
-use super::reader::{ConnReader, Turn};
-use super::system_port::{OwnRequest, own_document};
+use super::{ConnReader, Turn};
 use crate::account_id::SYSTEM_ACCOUNT_ID;
 use crate::egress::{DirectWrites, Outgoing};
 use crate::jetstream_port::{ApiRequest, LogId, Requester, StreamRoute};
 use crate::meaning::{AckSubject, Meaning, Place, Request, effective_subject, meaning};
 use crate::peer::MuxRoute;
+use crate::system_port::{OwnRequest, own_document};
 use bytes::Bytes;
 use memchr::memrchr;
 use nuthatch_protocol::subject::has_wildcard;

@@ -1,7 +1,7 @@
 //! A connection without a socket, for benchmarks.
 
-use super::reader::{ConnReader, Flow};
-use super::{Connection, Transport};
+use super::{ConnReader, Flow};
+use crate::conn::{Connection, Transport};
 use crate::server::Server;
 use bytes::Bytes;
 use std::sync::Arc;
@@ -18,8 +18,8 @@ impl Front {
     pub async fn open(server: &Arc<Server>, connect: &str) -> Self {
         let id = server.connections.next_id();
         let remote = std::net::SocketAddr::from(([127, 0, 0, 1], 1));
-        let conn = Connection::new(server.clone(), id, remote, Transport::Tcp);
-        let mut reader = ConnReader::new(conn, String::new());
+        let conn = server.connect(id, remote, Transport::Tcp);
+        let mut reader = ConnReader::new(server.clone(), conn, String::new());
         let accepted = reader.handle_connect(connect.as_bytes()).await.is_ok();
         assert!(accepted, "CONNECT refused");
         Self { reader }

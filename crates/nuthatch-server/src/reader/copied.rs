@@ -2,7 +2,7 @@
 //! than the client wrote. They travel in a buffer of their own.
 
 use super::publish::Handled;
-use super::reader::{ConnReader, Turn};
+use super::{ConnReader, Turn};
 use crate::account_imports::{Inbound, to_jetstream};
 use crate::egress::{DeliveryContext, Groups};
 use crate::jetstream_port::{LogId, StreamRoute};

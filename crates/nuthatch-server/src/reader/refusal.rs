@@ -1,6 +1,6 @@
 //! Replies to traffic that a log did not take.
 
-use super::reader::ConnReader;
+use super::ConnReader;
 use crate::egress::{DirectWrites, EgressBatch, Outgoing};
 use crate::interest::Matched;
 use crate::jetstream_port::{LogId, Peer, StreamRoute};

@@ -3,19 +3,19 @@
 //! All operations of one socket read are handled in one [`Turn`]; deliveries, batches for engines
 //! and answers leave at its end.
 
-use super::backlog::Backlog;
-use super::call_order::DeferredCalls;
-use super::connect::ConnectError;
+use self::backlog::Backlog;
+use self::call_order::DeferredCalls;
+use self::connect::ConnectError;
 #[doc(hidden)]
-pub use super::front::Front;
-use super::intake::{drain, into_mut, keep_rest, read_error, read_some};
-use super::js_traffic::StreamCache;
-use super::publish::Scratch;
-use super::{Connection, Session};
+pub use self::front::Front;
+use self::intake::{drain, into_mut, keep_rest, read_error, read_some};
+use self::js_traffic::StreamCache;
+pub(crate) use self::leaf::LeafSide;
+use self::publish::Scratch;
 use crate::account_id::SYSTEM_ACCOUNT_ID;
 use crate::close_reason::CloseReason;
+use crate::conn::{Connection, Session};
 use crate::egress::{DirectWrites, Groups};
-use crate::leaf;
 use crate::outbox::Tally;
 use crate::server::Server;
 use crate::slice::{Deadline, Slice};
@@ -28,6 +28,20 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 use tokio::io::AsyncRead;
 
+mod backlog;
+mod call_order;
+mod connect;
+mod copied;
+#[doc(hidden)]
+pub mod front;
+mod intake;
+mod js_traffic;
+mod leaf;
+mod publish;
+mod refusal;
+mod subscribe;
+mod user_info;
+
 /// How long a producer is slowed down for a slow consumer after one socket read.
 const STALL: Duration = Duration::from_millis(5);
 /// How often a refused batch is offered again.
@@ -36,32 +50,32 @@ const RETRY: Duration = Duration::from_millis(1);
 const LAST_OFFERS: Duration = Duration::from_secs(1);
 /// State of a connection that only its reader touches.
 pub(crate) struct ConnReader {
-    pub(super) conn: Arc<Connection>,
-    pub(super) server: Arc<Server>,
-    pub(super) session: Arc<Session>,
-    pub(super) limits: Limits,
-    pub(super) nonce: Box<str>,
-    pub(super) connected: bool,
+    conn: Arc<Connection>,
+    server: Arc<Server>,
+    session: Arc<Session>,
+    limits: Limits,
+    nonce: Box<str>,
+    connected: bool,
     /// Authentication is asked for and has not happened.
-    pub(super) expect_connect: bool,
-    pub(super) first_pong_sent: bool,
-    pub(super) mux: Option<Box<super::js_traffic::MuxCache>>,
+    expect_connect: bool,
+    first_pong_sent: bool,
+    mux: Option<Box<js_traffic::MuxCache>>,
     /// Streams that acknowledgements and pulls have named lately.
-    pub(super) streams: StreamCache,
+    streams: StreamCache,
     /// The JetStream port's version when this turn began: its routes are no older.
-    pub(super) seen: u64,
+    seen: u64,
     /// Publishes that a full queue has refused.
-    pub(super) backlog: Option<Box<Backlog>>,
+    backlog: Option<Box<Backlog>>,
     /// Traffic deferred behind a change of the registry that this connection has asked for.
-    pub(super) deferred: Option<Box<DeferredCalls>>,
+    deferred: Option<Box<DeferredCalls>>,
     /// `max_subscriptions`.
-    pub(super) max_subscriptions: usize,
+    max_subscriptions: usize,
     /// The other side is a server, not a client.
-    pub(super) leaf: Option<Box<super::leaf::LeafSide>>,
+    leaf: Option<Box<leaf::LeafSide>>,
 }
 
 /// Result of handling one read.
-pub(super) enum Flow {
+enum Flow {
     /// So many bytes are handled; that many are needed in front of the next operation.
     Done { consumed: usize, need: usize },
     /// A CONNECT is to be looked at, which may take a while; then go on behind it.
@@ -73,24 +87,23 @@ pub(super) enum Flow {
 }
 
 /// The handling of one socket read.
-pub(super) struct Turn<'a> {
-    pub(super) reader: &'a mut ConnReader,
+struct Turn<'a> {
+    reader: &'a mut ConnReader,
     /// The bytes read, operations and payloads alike.
-    pub(super) data: &'a Bytes,
-    pub(super) scratch: Scratch,
-    pub(super) tally: Tally,
-    pub(super) batches: super::js_traffic::Batches,
+    data: &'a Bytes,
+    scratch: Scratch,
+    tally: Tally,
+    batches: js_traffic::Batches,
     /// Items for engines whose parts are not all in `data`.
-    pub(super) copied: super::copied::CopiedBatches,
+    copied: copied::CopiedBatches,
     /// The subject of the present publish is not in `data`.
-    pub(super) remapped: bool,
+    remapped: bool,
     /// Queue groups that get the present publish.
-    pub(super) groups: Groups<'a>,
+    groups: Groups<'a>,
 }
 
 impl ConnReader {
-    pub(crate) fn new(conn: Arc<Connection>, nonce: String) -> Self {
-        let server = conn.server().clone();
+    pub(crate) fn new(server: Arc<Server>, conn: Arc<Connection>, nonce: String) -> Self {
         let options = server.options();
         let session = conn.session();
         Self {
@@ -121,8 +134,9 @@ impl ConnReader {
 
     /// Reads and handles until the connection ends.
     pub(crate) async fn run<R: AsyncRead + Unpin>(mut self, mut input: R) {
-        let conn = self.conn.clone();
+        let (server, conn) = (self.server.clone(), self.conn.clone());
         let mut leaving = DisconnectGuard {
+            server: self.server.clone(),
             conn: conn.clone(),
             reason: CloseReason::InternalError,
             subscriptions: None,
@@ -144,9 +158,7 @@ impl ConnReader {
         }
         conn.reader_done.notify_one();
         let reason = conn.close_reason().unwrap_or(reason);
-        conn.server()
-            .log
-            .debug(format_args!("{conn} - Client connection closed: {}", reason.text()));
+        server.log.debug(format_args!("{conn} - Client connection closed: {}", reason.text()));
     }
 
     async fn read_loop<R: AsyncRead + Unpin>(&mut self, input: &mut R) -> CloseReason {
@@ -174,7 +186,7 @@ impl ConnReader {
     }
 
     /// How many subscriptions the connection may have: server, account and user each have a say.
-    pub(super) fn subscriptions_max(&self) -> usize {
+    fn subscriptions_max(&self) -> usize {
         let of_account = self.session.account.limits.load().max_subscriptions;
         let of_user = self.session.grant.as_ref().and_then(|grant| grant.max_subscriptions);
         let max = [of_account, of_user].into_iter().flatten().min();
@@ -182,7 +194,7 @@ impl ConnReader {
     }
 
     /// Makes the largest message the least that server, account and user allow.
-    pub(super) fn bound_payload(&mut self) {
+    fn bound_payload(&mut self) {
         let of_user = self.session.grant.as_ref().and_then(|grant| grant.max_payload_bytes);
         let own = self.session.account.limits.load().max_payload_bytes.into_iter().chain(of_user);
         let of_server = self.server.max_payload_bytes.load(Ordering::Relaxed);
@@ -247,17 +259,13 @@ impl ConnReader {
     }
 
     /// One pass over the operations; returns also whether the producer should slow down.
-    pub(super) fn turn(&mut self, data: &Bytes, from: usize) -> (Flow, bool) {
+    fn turn(&mut self, data: &Bytes, from: usize) -> (Flow, bool) {
         self.with_turn(data, |turn| turn.run(from))
     }
 
     /// Lets `run` handle operations in `data` and sends what came of them; returns also whether
     /// the producer should slow down.
-    pub(super) fn with_turn<T>(
-        &mut self,
-        data: &Bytes,
-        run: impl FnOnce(&mut Turn<'_>) -> T,
-    ) -> (T, bool) {
+    fn with_turn<T>(&mut self, data: &Bytes, run: impl FnOnce(&mut Turn<'_>) -> T) -> (T, bool) {
         let scratch = Scratch::take();
         self.seen = self.server.jetstream().version();
         let mut turn = Turn {
@@ -356,6 +364,7 @@ impl ConnReader {
 
 /// Takes a connection out of the server when its reader ends, even if it ends by a panic.
 struct DisconnectGuard {
+    server: Arc<Server>,
     conn: Arc<Connection>,
     reason: CloseReason,
     /// How many subscriptions it had; `None`: it is not closed yet.
@@ -380,14 +389,14 @@ impl Drop for DisconnectGuard {
         let conn = &self.conn;
         conn.drop_subscriptions();
         if conn.is_leaf() {
-            leaf::leave(conn);
-            conn.server().leafs.connections.remove(conn, self.subscriptions.unwrap_or_default());
+            crate::leaf::leave(conn);
+            self.server.leafs.connections.remove(conn, self.subscriptions.unwrap_or_default());
         } else {
             conn.session().account.connections.fetch_sub(1, Ordering::Relaxed);
-            conn.server().connections.remove(conn, self.subscriptions.unwrap_or_default());
+            self.server.connections.remove(conn, self.subscriptions.unwrap_or_default());
         }
         let reason = conn.close_reason().unwrap_or(CloseReason::ClientClosed);
-        conn.server().system().disconnected(conn, reason);
+        self.server.system().disconnected(conn, reason);
     }
 }
 
@@ -464,7 +473,8 @@ impl Turn<'_> {
         if reader.connected && !reader.first_pong_sent {
             reader.first_pong_sent = true;
             if reader.session.protocol >= 1 {
-                let info = reader.server.info().for_connection(&reader.conn, &reader.nonce);
+                let info =
+                    reader.server.info_for(reader.server.info(), &reader.conn, &reader.nonce);
                 let info = info.for_session(&reader.session).encode();
                 self.out().extend_from_slice(&info);
             }
@@ -472,22 +482,22 @@ impl Turn<'_> {
     }
 
     /// Buffer for protocol text to this connection itself, in order with its own deliveries.
-    pub(super) fn out(&mut self) -> &mut Vec<u8> {
+    fn out(&mut self) -> &mut Vec<u8> {
         self.scratch.egress.buffer(self.reader.conn.outlet())
     }
 
-    pub(super) fn say_err(&mut self, text: &str) {
+    fn say_err(&mut self, text: &str) {
         write::push_err(self.out(), text);
     }
 
-    pub(super) fn say_ok(&mut self) {
+    fn say_ok(&mut self) {
         if self.reader.session.verbose {
             self.out().extend_from_slice(write::OK);
         }
     }
 
     /// Hands over what was staged, then closes.
-    pub(super) fn fail(&mut self, reason: CloseReason, text: Option<&str>) {
+    fn fail(&mut self, reason: CloseReason, text: Option<&str>) {
         self.scratch.egress.flush(DirectWrites::READER);
         self.reader.conn.close(reason, text);
         self.scratch.closed = true;

@@ -1,14 +1,13 @@
 //! SUB and UNSUB.
 
-use super::Connection;
+use super::Turn;
 use super::publish::go_quote;
-use super::reader::Turn;
-use super::subscription_bytes::bytes_of;
 use crate::account::{Account, Awaited};
+use crate::conn::Added;
 use crate::identity::Allowed;
 use crate::subscription::Subscription;
 use bytes::Bytes;
-use nuthatch_protocol::subject::{count_tokens, is_valid_subject, matches};
+use nuthatch_protocol::subject::{count_tokens, is_valid_subject};
 use nuthatch_streams::Event;
 use std::sync::Arc;
 
@@ -19,37 +18,27 @@ impl Turn<'_> {
     pub(super) fn subscribe(&mut self, subject: &[u8], queue: Option<&[u8]>, sid: &[u8]) {
         let Some(allowed) = self.may_subscribe(subject, queue, sid) else { return };
         let conn = self.reader.conn.clone();
-        let mut subs = conn.subs.lock();
-        if subs.contains_key(sid) {
-            drop(subs);
-            return self.say_ok();
+        let session = self.reader.session.clone();
+        let make = || {
+            let valid = is_valid_subject(subject);
+            let mut sub = Subscription::new(conn.outlet().clone(), subject, queue, sid);
+            sub.headers = session.headers;
+            sub.echo = session.echo;
+            sub.tracks_replies = session.rights.as_ref().is_some_and(|r| r.responses.is_some());
+            if let Allowed::Except(denied) = allowed {
+                sub.denied = denied;
+            }
+            valid.then_some(sub)
+        };
+        match conn.add_subscription(sid, self.reader.subscriptions_max(), make) {
+            Added::Known(_) => self.say_ok(),
+            Added::TooMany => self.say_err("maximum subscriptions exceeded"),
+            Added::Invalid => self.say_err("Invalid Subject"),
+            Added::New(sub) => {
+                self.say_ok();
+                self.take_in(&session.account, &sub);
+            }
         }
-        if subs.len() >= self.reader.subscriptions_max() {
-            drop(subs);
-            return self.say_err("maximum subscriptions exceeded");
-        }
-        if !is_valid_subject(subject) {
-            drop(subs);
-            return self.say_err("Invalid Subject");
-        }
-        let session = &self.reader.session;
-        if !conn.charge_subscription(session.account.id, bytes_of(subject, queue, sid)) {
-            drop(subs);
-            return self.say_err("maximum subscriptions exceeded");
-        }
-        let mut sub = Subscription::new(conn.outlet().clone(), subject, queue, sid);
-        sub.headers = session.headers;
-        sub.echo = session.echo;
-        sub.tracks_replies = session.rights.as_ref().is_some_and(|r| r.responses.is_some());
-        if let Allowed::Except(denied) = allowed {
-            sub.denied = denied;
-        }
-        let sub = Arc::new(sub);
-        subs.insert(sid.into(), sub.clone());
-        drop(subs);
-        let account = session.account.clone();
-        self.say_ok();
-        self.take_in(&account, &sub);
     }
 
     /// Makes a subscription one of its account.
@@ -123,7 +112,7 @@ impl Turn<'_> {
 
     pub(super) fn unsubscribe(&mut self, sid: &[u8], max: Option<u64>) {
         let conn = self.reader.conn.clone();
-        let sub = conn.subs.lock().get(sid).cloned();
+        let sub = conn.subscription(sid);
         if let Some(sub) = sub {
             match max {
                 Some(max) if sub.set_max(max) => {}
@@ -131,14 +120,5 @@ impl Turn<'_> {
             }
         }
         self.say_ok();
-    }
-}
-
-impl Connection {
-    /// A plain subscription of this connection that covers a reply subject.
-    pub(super) fn subscription_for(&self, reply: &[u8]) -> Option<Arc<Subscription>> {
-        let subs = self.subs.lock();
-        let covers = |sub: &&Arc<Subscription>| sub.queue.is_none() && matches(&sub.subject, reply);
-        subs.values().find(covers).cloned()
     }
 }

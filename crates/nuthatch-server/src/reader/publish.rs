@@ -1,6 +1,6 @@
 //! PUB and HPUB: permissions, routing, delivery.
 
-use super::reader::Turn;
+use super::Turn;
 use crate::egress::{DeliveryContext, EgressBatch, Outgoing};
 use crate::jetstream_port::StreamRoute;
 use crate::mapping::Mapping;

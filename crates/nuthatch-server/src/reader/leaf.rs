@@ -3,12 +3,11 @@
 //! Its messages go the way of a client's publishes, so they keep their order with API calls and
 //! wait where a log's queue is full; only who may get them is decided differently.
 
-use super::Connection;
 use super::connect::ConnectError;
 use super::publish::{Handled, Scratch};
-use super::reader::{ConnReader, Flow, Turn};
-use super::subscription_bytes::bytes_of;
+use super::{ConnReader, Flow, Turn};
 use crate::close_reason::CloseReason;
+use crate::conn::{Added, Connection};
 use crate::egress::{DeliveryContext, DirectWrites, Groups, Outgoing};
 use crate::identity::Credentials;
 use crate::identity::Origin;
@@ -20,6 +19,7 @@ use crate::link::{LOOP_PREFIX, Link};
 use crate::mapping::Mapping;
 use crate::options::{RemoteOptions, SubjectPermission};
 use crate::route::deliver_on;
+use crate::server::Server;
 use crate::slice::Deadline;
 use crate::subscription::Subscription;
 use nuthatch_protocol::subject::{has_wildcard, is_valid_subject};
@@ -54,8 +54,13 @@ const WRONG_PORT: ConnectError = ConnectError {
 
 impl ConnReader {
     /// The reader of a connection to another server.
-    pub(crate) fn of_leaf(conn: Arc<Connection>, nonce: String, side: LeafSide) -> Self {
-        let mut reader = Self::new(conn, nonce);
+    pub(crate) fn of_leaf(
+        server: Arc<Server>,
+        conn: Arc<Connection>,
+        nonce: String,
+        side: LeafSide,
+    ) -> Self {
+        let mut reader = Self::new(server, conn, nonce);
         reader.expect_connect = false;
         reader.limits.headers = true;
         reader.connected = side.solicited.is_some();
@@ -73,7 +78,7 @@ impl ConnReader {
         if !connect.lang.is_empty() || !connect.gateway.is_empty() {
             return Err(WRONG_PORT);
         }
-        let auth = self.server.leafs.auth(&self.server);
+        let auth = self.server.leafs.auth().unwrap_or_else(|| self.server.auth());
         let credentials = leaf_credentials(&connect, &self.conn);
         let identity = self.check_with(auth, credentials).await.map_err(|why| {
             let (log, conn) = (&self.server.log, &self.conn);
@@ -98,7 +103,7 @@ impl ConnReader {
         self.conn.connected.notify_one();
         let user = identity.rights.map(|rights| rights.source.clone()).unwrap_or_default();
         self.let_in(connect, user);
-        self.conn.recheck_grant();
+        self.server.recheck_grant(&self.conn);
         Ok(())
     }
 
@@ -106,14 +111,14 @@ impl ConnReader {
     fn let_in(&self, connect: LeafConnect, user: crate::options::Permissions) {
         let (server, conn, account) = (&self.server, &self.conn, &self.session.account);
         let Some(facts) = self.facts_of_accepted(connect, &user) else { return };
-        replace_older(conn, &facts);
+        replace_older(server, conn, &facts);
         let subjects =
             |permission: &Option<SubjectPermission>| permission.as_ref().map(Subjects::of);
         let is_system = account.id == server.accounts.system().id;
         let (import, export) = (subjects(&user.subscribe), subjects(&user.publish));
         let info = LeafInfo::greeting(server, conn, "");
         conn.send(&info.welcome(&account.name, is_system, import, export).encode());
-        leaf::join(conn, Link::new(facts));
+        leaf::join(server, conn, Link::new(facts));
     }
 
     fn facts_of_accepted(
@@ -190,7 +195,7 @@ fn leaf_credentials(connect: &LeafConnect, conn: &Connection) -> Credentials {
 }
 
 /// A server that comes back may be faster than the end of its connection before: that one ends now.
-fn replace_older(conn: &Arc<Connection>, facts: &PeerFacts) {
+fn replace_older(server: &Server, conn: &Arc<Connection>, facts: &PeerFacts) {
     if facts.remote_name.is_empty() || facts.remote_account.is_empty() {
         return;
     }
@@ -205,8 +210,8 @@ fn replace_older(conn: &Arc<Connection>, facts: &PeerFacts) {
                     && link.remote_account == facts.remote_account
             })
     };
-    for other in conn.server().leafs.connections.open().iter().filter(|other| is_same(other)) {
-        conn.server().log.warn(format_args!("{conn} - Replacing connection from same server"));
+    for other in server.leafs.connections.open().iter().filter(|other| is_same(other)) {
+        server.log.warn(format_args!("{conn} - Replacing connection from same server"));
         let reason = CloseReason::DuplicateLeaf;
         other.close(reason, Some(reason.text()));
         leaf::leave(other);
@@ -295,7 +300,7 @@ impl<'a> Turn<'a> {
         let conn = reader.conn.clone();
         // Its writer stops waiting for this.
         conn.connected.notify_one();
-        if !leaf::join(&conn, link) {
+        if !leaf::join(&self.reader.server, &conn, link) {
             self.scratch.closed = true;
         }
     }
@@ -306,7 +311,7 @@ impl<'a> Turn<'a> {
         log.error(format_args!("{conn} - Leafnode Error {text}"));
         if text.contains("Loop detected") {
             self.flush_stage();
-            leaf::loop_detected(&conn, false);
+            leaf::loop_detected(&self.reader.server, &conn, false);
             self.scratch.closed = true;
         }
     }
@@ -334,7 +339,7 @@ impl<'a> Turn<'a> {
         let finds_loops = subject.starts_with(LOOP_PREFIX);
         if finds_loops && account.interest.is_own_loop(subject) {
             self.flush_stage();
-            leaf::loop_detected(&conn, true);
+            leaf::loop_detected(&self.reader.server, &conn, true);
             self.scratch.closed = true;
             return;
         }
@@ -349,32 +354,22 @@ impl<'a> Turn<'a> {
             return;
         }
         let key = key_of(subject, queue.map(|(name, _)| name));
-        let mut subs = conn.subs.lock();
-        if let Some(known) = subs.get(&key).cloned() {
-            drop(subs);
-            if let Some((_, weight)) = queue {
-                account.interest.set_weight(&known, weight);
+        let make = || Some(Subscription::of_leaf(conn.outlet().clone(), subject, queue, &key));
+        match conn.add_subscription(&key, self.reader.subscriptions_max(), make) {
+            Added::New(sub) => self.take_in(&account, &sub),
+            Added::Known(known) => {
+                if let Some((_, weight)) = queue {
+                    account.interest.set_weight(&known, weight);
+                }
             }
-            return;
+            Added::TooMany => self.say_err("maximum subscriptions exceeded"),
+            Added::Invalid => unreachable!("the subject was looked at"),
         }
-        if subs.len() >= self.reader.subscriptions_max() {
-            drop(subs);
-            return self.say_err("maximum subscriptions exceeded");
-        }
-        let bytes = bytes_of(subject, queue.map(|(name, _)| name), &key);
-        if !conn.charge_subscription(account.id, bytes) {
-            drop(subs);
-            return self.say_err("maximum subscriptions exceeded");
-        }
-        let sub = Arc::new(Subscription::of_leaf(conn.outlet().clone(), subject, queue, &key));
-        subs.insert(key, sub.clone());
-        drop(subs);
-        self.take_in(&account, &sub);
     }
 
     fn leaf_unsubscribe(&mut self, subject: &[u8], queue: Option<&[u8]>) {
         let conn = self.reader.conn.clone();
-        let sub = conn.subs.lock().get(&key_of(subject, queue)).cloned();
+        let sub = conn.subscription(&key_of(subject, queue));
         if let Some(sub) = sub {
             conn.end_subscription(&sub);
         }

@@ -1,6 +1,6 @@
 //! `$SYS.REQ.USER.INFO`: what a client may learn about itself.
 
-use super::Session;
+use crate::conn::Session;
 use crate::options::{Permissions, SubjectPermission};
 use crate::server::Server;
 use crate::version::NATS_VERSION;

@@ -1,0 +1,68 @@
+//! The leaf nodes of a server: their connections, counters and users.
+
+use crate::account::Account;
+use crate::auth::Authenticator;
+use crate::connections::Connections;
+use crate::jetstream_port::JetStreamPort;
+use crate::options::Options;
+use parking_lot::Mutex;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU16, AtomicU64};
+
+/// Connections of leaf nodes at a time, in both directions.
+pub const LEAFS_MAX: usize = 16 * 1024;
+
+/// The leaf nodes of a server.
+pub struct Leafs {
+    /// Open connections; those that have joined their account have a [`Link`](crate::link::Link).
+    pub connections: Connections,
+    /// The port that other servers connect to; 0 without.
+    pub port: AtomicU16,
+    /// Closed for being too slow so far.
+    pub slow_consumers: AtomicU64,
+    /// Closed as stale so far.
+    pub stale: AtomicU64,
+    /// Users of leaf nodes, if they have any of their own.
+    auth: Option<Arc<Authenticator>>,
+    /// Held while an account's advertised subjects are gathered and told, so that older ones never
+    /// replace newer ones.
+    advertising: Mutex<()>,
+}
+
+impl Leafs {
+    /// No connections yet.
+    #[must_use]
+    pub fn new(options: &Options) -> Self {
+        let leafs = options.leafnodes.as_ref();
+        Self {
+            connections: Connections::new(0),
+            port: AtomicU16::new(0),
+            slow_consumers: AtomicU64::new(0),
+            stale: AtomicU64::new(0),
+            auth: leafs.and_then(|leafs| Authenticator::of_leafs(&leafs.auth)).map(Arc::new),
+            advertising: Mutex::default(),
+        }
+    }
+
+    /// Users that may connect, if they are not those of clients.
+    pub(crate) fn auth(&self) -> Option<Arc<Authenticator>> {
+        self.auth.clone()
+    }
+
+    /// Tells the leaf nodes of an account what it takes without a subscription: subjects of streams,
+    /// the API of its JetStream, and sources of subject mappings.
+    pub(crate) fn advertise(&self, jetstream: &dyn JetStreamPort, account: &Account) {
+        let _held = self.advertising.lock();
+        let mut subjects = account.mappings.sources();
+        subjects.append(&mut jetstream.interest(account.id));
+        subjects.sort_unstable();
+        subjects.dedup();
+        account.interest.advertise(subjects);
+    }
+}
+
+impl std::fmt::Debug for Leafs {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Leafs").field("count", &self.connections.len()).finish_non_exhaustive()
+    }
+}
