@@ -27,6 +27,9 @@ pub const TARGETS: &[(&str, Target)] = &[
     ("footer", nuthatch_log::fuzzing::footer),
     ("checkpoint", nuthatch_log::fuzzing::checkpoint),
     ("catalog", nuthatch_log::fuzzing::catalog),
+    ("node_packet", nuthatch_cluster::fuzzing::packet),
+    ("node_hello", nuthatch_cluster::fuzzing::hello),
+    ("node_objects", nuthatch_cluster::fuzzing::objects),
 ];
 
 /// Any split of the input leads to the same operations and the same error.

@@ -118,6 +118,15 @@ fn opened<'a>(key: &str, bytes: &'a [u8]) -> Result<Reader<'a>, CatalogError> {
     if crc(body) == u32::from_le_bytes(*sum) { Ok(Reader(body)) } else { Err(wrong()) }
 }
 
+/// The readers of objects, for fuzzers.
+pub(crate) fn fuzz(data: &[u8]) {
+    let _ = decode_founding(&mut Reader(data));
+    if let Ok(txn) = decode_txn(&mut Reader(data)) {
+        let again = encode_txn(&txn);
+        assert_eq!(again[..again.len() - 4], *data, "a transaction has one form");
+    }
+}
+
 /// Names the disk that a node begins with, and founds the cluster when all `expected` nodes have done so.
 /// None: some have not. `fresh` is the cluster's identity, if it is this call that founds it.
 ///

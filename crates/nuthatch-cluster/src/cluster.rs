@@ -6,6 +6,7 @@ use crate::directory::{QuorumDirectory, apply};
 use crate::hello::{Hello, Lane};
 use crate::host::{Helpers, Host, Status};
 use crate::keeper_dir::KeeperDir;
+use crate::key::ClusterKey;
 use crate::links::{Links, Local};
 use crate::port;
 use crate::replica::Replica;
@@ -145,7 +146,12 @@ impl Cluster {
         let (node, effects) = Node::boot(setup, &image, crate::clock::now());
         let host = Host::new(node, effects, keeper, helpers);
         let replica = Arc::new(Mutex::new(Replica::open(Arc::clone(&disk)).map_err(at_dir)?));
-        let identity = Myself { host: Arc::clone(&host), id: me, cluster: founding.cluster };
+        let identity = Myself {
+            host: Arc::clone(&host),
+            id: me,
+            cluster: founding.cluster,
+            key: config.key.clone(),
+        };
         let local: Arc<dyn Local> = Arc::new(identity);
         start_catalog(Arc::clone(&host), catalog, asked, Arc::clone(&disk))?;
         let syncing = Arc::clone(&host);
@@ -421,12 +427,17 @@ struct Myself {
     host: Arc<Host>,
     id: NodeId,
     cluster: u128,
+    key: Option<ClusterKey>,
 }
 
 impl Local for Myself {
     fn hello(&self, lane: Lane) -> Hello {
         let incarnation = self.host.status().incarnation;
         Hello { cluster: self.cluster, node: self.id, incarnation, boots: BootCount(0), lane }
+    }
+
+    fn key(&self) -> Option<&ClusterKey> {
+        self.key.as_ref()
     }
 
     fn lost(&self, node: NodeId) {

@@ -1,5 +1,6 @@
 //! How a node of a cluster is set up.
 
+use crate::key::ClusterKey;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
@@ -19,6 +20,8 @@ pub struct ClusterConfig {
     pub catalog: String,
     /// The keeper's directory.
     pub dir: PathBuf,
+    /// What the nodes know each other by; without it all of them are on this machine's loopback.
+    pub key: Option<ClusterKey>,
 }
 
 /// Why a node cannot be set up so.
@@ -38,8 +41,8 @@ pub enum ConfigError {
     },
     /// An address can be reached from elsewhere.
     #[error(
-        "the node port has neither TLS nor a key in this version: {address} is refused, only loopback \
-         addresses are taken"
+        "without a cluster key (-cluster_key) anybody who can connect is a node: {address} is refused, only \
+         loopback addresses are taken"
     )]
     NotLoopback {
         /// The address.
@@ -74,7 +77,9 @@ impl ClusterConfig {
             return Err(ConfigError::Name { name: self.name.clone() });
         }
         let mut addresses = self.routes.iter().chain([&self.listen]);
-        if let Some(address) = addresses.find(|address| !address.ip().is_loopback()) {
+        if self.key.is_none()
+            && let Some(address) = addresses.find(|address| !address.ip().is_loopback())
+        {
             return Err(ConfigError::NotLoopback { address: *address });
         }
         if !SIZES.contains(&self.size()) {
@@ -95,6 +100,7 @@ mod tests {
             routes: routes.iter().map(|route| route.parse().expect("an address")).collect(),
             catalog: "file:///nowhere".to_owned(),
             dir: PathBuf::new(),
+            key: None,
         }
     }
 
@@ -108,10 +114,13 @@ mod tests {
     }
 
     #[test]
-    fn what_can_be_reached_from_elsewhere_is_refused() {
+    fn what_can_be_reached_from_elsewhere_needs_a_key() {
         let all = ["127.0.0.1:1", "127.0.0.1:2", "10.0.0.1:3"];
-        let error = config("n1", "127.0.0.1:1", &all).check().expect_err("not loopback");
+        let node = config("n1", "127.0.0.1:1", &all);
+        let error = node.check().expect_err("not loopback");
         assert!(error.to_string().contains("10.0.0.1:3"), "{error}");
+        let key = Some(ClusterKey::new(&[7; 32]).expect("long enough"));
+        assert_eq!(ClusterConfig { key, ..node }.check(), Ok(()));
         assert!(config("n1", "0.0.0.0:1", &all[..2]).check().is_err());
         assert!(config("a/b", "127.0.0.1:1", &all[..2]).check().is_err());
     }

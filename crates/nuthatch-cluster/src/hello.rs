@@ -96,6 +96,12 @@ impl Hello {
 pub const WRONG_PORT: &[u8] = b"-ERR 'this is the port by which the nodes of a Nuthatch cluster talk to each other \
 (--cluster_listen): clients, leaf nodes and nats-server connect to the client port of the node that owns the log'\r\n";
 
+/// What a node without the cluster's key is told by one that has it.
+pub const KEY_WANTED: &[u8] = b"-ERR 'this node of a Nuthatch cluster has a cluster key (--cluster_key): give the other nodes the same'\r\n";
+
+/// What a node with a key is told by one that has none.
+pub const NO_KEY: &[u8] = b"-ERR 'this node of a Nuthatch cluster has no cluster key (--cluster_key): give all nodes the same'\r\n";
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -3,7 +3,8 @@
 //! - [`keeper_dir`]: what a keeper has on its disk: [`small_files`] and the [`journal`].
 //! - [`operation`], [`replica`], [`directory`]: a log's directory as operations that are entries of the
 //!   quorum log, the files that they make, and the seam `Disk` that a log is opened on.
-//! - [`packet`], [`hello`], [`links`], [`port`]: what nodes say to each other, as bytes and on sockets.
+//! - [`packet`], [`hello`], [`links`], [`port`]: what nodes say to each other, as bytes and on sockets; [`key`] and
+//!   [`channel`] keep others out of it.
 //! - [`catalog`]: transactions as objects of a bucket or of a shared directory.
 //! - [`host`]: the cores of a node with their disk; [`lease`]: what an owner may say. [`cluster`]: all of it put together.
 //!
@@ -17,19 +18,23 @@
 //!
 //! # Not here yet
 //!
-//! `docs/cluster.md` says what is missing. Most of all: the journal is never shortened, entries are never
-//! forgotten in memory, and the node port has no TLS and is therefore for loopback only.
+//! `docs/cluster.md` says what is missing. Most of all: the journal is never shortened, and entries are never
+//! forgotten in memory.
 
 pub mod catalog;
+pub mod channel;
 pub mod clock;
 pub mod cluster;
 pub mod coding;
 pub mod config;
 pub mod directory;
+#[doc(hidden)]
+pub mod fuzzing;
 pub mod hello;
 pub mod host;
 pub mod journal;
 pub mod keeper_dir;
+pub mod key;
 pub mod lease;
 pub mod links;
 pub mod operation;
@@ -42,3 +47,4 @@ pub mod small_files;
 pub use cluster::{Cluster, StartError};
 pub use config::{ClusterConfig, ConfigError};
 pub use directory::QuorumDirectory;
+pub use key::{ClusterKey, KeyError};

@@ -4,8 +4,10 @@
 //! What waits to be sent is bounded in bytes. Beyond that, and while there is no connection, packets are
 //! dropped: the cores send again what was not answered.
 
+use crate::channel::Channel;
 use crate::hello::{HELLO_BYTES, Hello, Lane};
 use crate::host::Outbound;
+use crate::key::ClusterKey;
 use crate::packet::{self, Packet};
 use bytes::Bytes;
 use nuthatch_quorum::types::NodeId;
@@ -16,7 +18,7 @@ use std::net::{SocketAddr, TcpStream};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Bytes that may wait for one connection; a single packet may be larger.
 pub const WINDOW_BYTES: usize = 16 << 20;
@@ -34,6 +36,8 @@ const NOBODY: u8 = 0;
 pub trait Local: Send + Sync {
     /// What it says of itself.
     fn hello(&self, lane: Lane) -> Hello;
+    /// The cluster's key, if it has one.
+    fn key(&self) -> Option<&ClusterKey>;
     /// The connection to a node was lost and could not be made again.
     fn lost(&self, node: NodeId);
     /// True if a hello is of another node of the same cluster; tells people if it is not.
@@ -121,12 +125,12 @@ impl Link {
         let mut known = None;
         loop {
             match self.connect(local) {
-                Ok((stream, node)) => {
+                Ok((channel, node)) => {
                     known = Some(node);
                     self.node.store(node.0, Ordering::Release);
                     self.queue.lock().connected = true;
                     // Whatever ends it, the next attempt shows whether the node is there.
-                    let _ = self.write_all(stream);
+                    let _ = self.write_all(channel);
                     *self.queue.lock() = Queue::default();
                 }
                 Err(_) => {
@@ -139,22 +143,23 @@ impl Link {
         }
     }
 
-    fn connect(&self, local: &dyn Local) -> io::Result<(TcpStream, NodeId)> {
-        let mut stream = TcpStream::connect_timeout(&self.address, PATIENCE)?;
+    fn connect(&self, local: &dyn Local) -> io::Result<(Channel, NodeId)> {
+        let stream = TcpStream::connect_timeout(&self.address, PATIENCE)?;
         stream.set_nodelay(true)?;
-        stream.set_write_timeout(Some(PATIENCE))?;
-        stream.set_read_timeout(Some(PATIENCE))?;
-        stream.write_all(&local.hello(self.lane).encode())?;
+        let mut channel = Channel::outward(stream, local.key(), Instant::now() + PATIENCE)?;
+        channel.write_all(&local.hello(self.lane).encode())?;
+        channel.flush()?;
         let mut answer = [0; HELLO_BYTES];
-        stream.read_exact(&mut answer)?;
+        channel.read_exact(&mut answer)?;
         let hello = Hello::decode(&answer).map_err(io::Error::other)?;
         if !local.accepts(&hello, self.address) {
             return Err(io::ErrorKind::PermissionDenied.into());
         }
-        Ok((stream, hello.node))
+        channel.begun(PATIENCE, PATIENCE)?;
+        Ok((channel, hello.node))
     }
 
-    fn write_all(&self, mut stream: TcpStream) -> io::Result<()> {
+    fn write_all(&self, mut channel: Channel) -> io::Result<()> {
         loop {
             let packet = {
                 let mut queue = self.queue.lock();
@@ -163,25 +168,25 @@ impl Link {
                 }
                 queue.packets.pop_front().expect("there is one")
             };
-            let written = write_packet(&mut stream, &packet);
+            let written = write_packet(&mut channel, &packet);
             self.queue.lock().bytes -= weight(&packet);
             written?;
         }
     }
 }
 
-fn write_packet(stream: &mut TcpStream, packet: &Packet) -> io::Result<()> {
+fn write_packet(channel: &mut Channel, packet: &Packet) -> io::Result<()> {
     let head = packet::encode(packet);
     let mut parts = vec![IoSlice::new(&head)];
     parts.extend(packet.payloads.iter().map(|payload| IoSlice::new(payload)));
     let mut left = &mut parts[..];
     while !left.is_empty() {
-        match stream.write_vectored(left) {
+        match channel.write_vectored(left) {
             Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
             Ok(count) => IoSlice::advance_slices(&mut left, count),
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
             Err(error) => return Err(error),
         }
     }
-    Ok(())
+    channel.flush()
 }

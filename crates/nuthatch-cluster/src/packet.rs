@@ -72,6 +72,13 @@ impl Header {
         Ok(Self { message, payloads, sum })
     }
 
+    /// The header of a message with payloads of so many bytes.
+    #[must_use]
+    pub(crate) fn of(message: &[u8], payloads: usize) -> Self {
+        let header = Self { message: message.len(), payloads, sum: 0 };
+        Self { sum: header.summed(message), ..header }
+    }
+
     fn encode(&self) -> [u8; HEADER_BYTES] {
         let mut to = Writer::default();
         to.u32(u32::try_from(self.message).expect("bounded"));
@@ -96,9 +103,7 @@ pub fn encode(packet: &Packet) -> Vec<u8> {
     put_envelope(&mut to, &packet.envelope);
     let lengths = packet.payloads.iter().map(Bytes::len).collect::<Vec<_>>();
     to.all(&lengths, |to, len| to.u32(u32::try_from(*len).expect("bounded")));
-    let (message, payloads) = (to.0.len() - HEADER_BYTES, lengths.iter().sum());
-    let mut header = Header { message, payloads, sum: 0 };
-    header.sum = header.summed(&to.0[HEADER_BYTES..]);
+    let header = Header::of(&to.0[HEADER_BYTES..], lengths.iter().sum());
     to.0[..HEADER_BYTES].copy_from_slice(&header.encode());
     to.0
 }

@@ -1,7 +1,8 @@
 //! The port of a node: takes connections of other nodes, and tells everybody else what it is.
 
+use crate::channel::{Channel, TLS_HANDSHAKE};
 use crate::coding::malformed;
-use crate::hello::{HELLO_BYTES, Hello, Lane, WRONG_PORT};
+use crate::hello::{HELLO_BYTES, Hello, KEY_WANTED, Lane, NO_KEY, WRONG_PORT};
 use crate::host::Host;
 use crate::links::Local;
 use crate::packet::{self, HEADER_BYTES, Header, Packet};
@@ -83,18 +84,12 @@ impl Drop for Place {
     }
 }
 
-fn converse(
-    mut stream: TcpStream,
-    stranger: Place,
-    nodes: &Places,
-    host: &Host,
-    local: &dyn Local,
-) {
+fn converse(stream: TcpStream, stranger: Place, nodes: &Places, host: &Host, local: &dyn Local) {
     let Ok(from) = stream.peer_addr() else { return };
-    let Some(hello) = greet(&mut stream, local, from) else { return };
+    let Some((channel, hello)) = greet(stream, local, from) else { return };
     let Some(_node) = nodes.take() else { return };
     drop(stranger);
-    let told = receive(stream, &hello, host);
+    let told = receive(channel, &hello, host);
     if let Err(error) = told
         && error.kind() == io::ErrorKind::InvalidData
     {
@@ -102,17 +97,34 @@ fn converse(
     }
 }
 
-/// Reads a hello, or as much of what is none as shows that, all of it within [`HELLO_WITHIN`].
-fn read_hello(stream: &mut TcpStream) -> io::Result<([u8; HELLO_BYTES], usize)> {
-    let deadline = Instant::now() + HELLO_WITHIN;
+/// What somebody who has connected begins with.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Begins {
+    /// A handshake of TLS.
+    Tls,
+    /// What may be a hello without TLS.
+    Hello,
+    /// Something else, or nothing.
+    Other,
+}
+
+/// What somebody begins with, without taking it from the socket.
+fn begins(stream: &TcpStream, deadline: Instant) -> io::Result<Begins> {
+    let left = deadline.saturating_duration_since(Instant::now()).max(Duration::from_millis(1));
+    stream.set_read_timeout(Some(left))?;
+    let mut first = [0];
+    Ok(match stream.peek(&mut first) {
+        Ok(1) if first[0] == TLS_HANDSHAKE => Begins::Tls,
+        Ok(1) if Hello::may_begin(&first) => Begins::Hello,
+        _ => Begins::Other,
+    })
+}
+
+/// Reads a hello, or as much of what is none as shows that.
+fn read_hello(channel: &mut Channel) -> io::Result<([u8; HELLO_BYTES], usize)> {
     let (mut bytes, mut done) = ([0; HELLO_BYTES], 0);
     while done < HELLO_BYTES && Hello::may_begin(&bytes[..done]) {
-        let left = deadline.saturating_duration_since(Instant::now());
-        if left.is_zero() {
-            break;
-        }
-        stream.set_read_timeout(Some(left))?;
-        match stream.read(&mut bytes[done..]) {
+        match channel.read(&mut bytes[done..]) {
             Ok(count) if count > 0 => done += count,
             _ => break,
         }
@@ -120,31 +132,48 @@ fn read_hello(stream: &mut TcpStream) -> io::Result<([u8; HELLO_BYTES], usize)> 
     Ok((bytes, done))
 }
 
-/// Exchanges hellos. None: it is nobody to talk to.
-fn greet(stream: &mut TcpStream, local: &dyn Local, from: SocketAddr) -> Option<Hello> {
+/// The connection as the cluster's key has it, if whoever has connected begins like a node. Everybody else is
+/// told what this port is for.
+fn secure(mut stream: TcpStream, local: &dyn Local, deadline: Instant) -> Option<Channel> {
     stream.set_nodelay(true).ok()?;
     stream.set_write_timeout(Some(HELLO_WITHIN)).ok()?;
-    let (bytes, done) = read_hello(stream).ok()?;
+    let key = local.key();
+    let told = match (begins(&stream, deadline).ok()?, key) {
+        (Begins::Tls, Some(_)) | (Begins::Hello, None) => {
+            return Channel::inward(stream, key, deadline).ok();
+        }
+        (Begins::Hello, Some(_)) => KEY_WANTED,
+        (Begins::Tls, None) => NO_KEY,
+        (Begins::Other, _) => WRONG_PORT,
+    };
+    let _ = stream.write_all(told);
+    None
+}
+
+/// Exchanges hellos, all of it within [`HELLO_WITHIN`]. None: it is nobody to talk to.
+fn greet(stream: TcpStream, local: &dyn Local, from: SocketAddr) -> Option<(Channel, Hello)> {
+    let mut channel = secure(stream, local, Instant::now() + HELLO_WITHIN)?;
+    let (bytes, done) = read_hello(&mut channel).ok()?;
     if done < HELLO_BYTES || !Hello::may_begin(&bytes) {
-        // Somebody else: it is told what this port is for.
-        let _ = stream.write_all(WRONG_PORT);
+        let _ = channel.write_all(WRONG_PORT);
         return None;
     }
     let hello = Hello::decode(&bytes);
     if let Err(error) = &hello {
-        let _ = stream.write_all(format!("-ERR '{error}'\r\n").as_bytes());
+        let _ = channel.write_all(format!("-ERR '{error}'\r\n").as_bytes());
     }
     let hello = hello.ok().filter(|hello| local.accepts(hello, from))?;
-    stream.write_all(&local.hello(hello.lane).encode()).ok()?;
+    channel.write_all(&local.hello(hello.lane).encode()).ok()?;
+    channel.flush().ok()?;
     let silence = if hello.lane == Lane::Beats { SILENCE } else { IDLE };
-    stream.set_read_timeout(Some(silence)).ok()?;
-    Some(hello)
+    channel.begun(silence, HELLO_WITHIN).ok()?;
+    Some((channel, hello))
 }
 
 /// Hands on what a node says. What is no packet, or another node's, ends the connection.
-fn receive(mut stream: TcpStream, hello: &Hello, host: &Host) -> io::Result<()> {
+fn receive(mut channel: Channel, hello: &Hello, host: &Host) -> io::Result<()> {
     loop {
-        let packet = read_packet(&mut stream)?;
+        let packet = read_packet(&mut channel)?;
         let envelope = &packet.envelope;
         if envelope.from != hello.node || envelope.sender != hello.incarnation {
             return Err(invalid(malformed("it speaks for another node or disk")));

@@ -1,11 +1,12 @@
 //! Three nodes in one process, on simulated disks and real sockets: what the owner's directory has
 //! synced is in the next owner's.
 
+use nuthatch_cluster::channel::Channel;
 use nuthatch_cluster::hello::{HELLO_BYTES, Hello, Lane};
 use nuthatch_cluster::keeper_dir::KeeperDir;
 use nuthatch_cluster::packet::{Packet, encode};
 use nuthatch_cluster::small_files::FORMAT;
-use nuthatch_cluster::{Cluster, ClusterConfig, QuorumDirectory};
+use nuthatch_cluster::{Cluster, ClusterConfig, ClusterKey, QuorumDirectory};
 use nuthatch_log::Reporter;
 use nuthatch_log::env::{Disk, Fault, MemDisk, Ownership as _};
 use nuthatch_quorum::message::{Envelope, Message};
@@ -15,7 +16,7 @@ use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, channel};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Only what hangs needs a limit.
 const LIMIT: Duration = Duration::from_secs(60);
@@ -35,6 +36,10 @@ fn free_ports(count: usize) -> Vec<SocketAddr> {
 
 impl Nodes {
     fn start(name: &str) -> Self {
+        Self::start_with(name, None)
+    }
+
+    fn start_with(name: &str, key: Option<&ClusterKey>) -> Self {
         let catalog = std::env::temp_dir().join(format!("nuthatch-{name}-{}", std::process::id()));
         let _ = std::fs::remove_dir_all(&catalog);
         std::fs::create_dir_all(&catalog).expect("a directory");
@@ -46,6 +51,7 @@ impl Nodes {
                 listen: nodes.ports[number],
                 routes: nodes.ports.clone(),
                 catalog: format!("file://{}", nodes.catalog.display()),
+                key: key.cloned(),
                 dir: PathBuf::new(),
             };
             let lock = disk.take().expect("asked").expect("free");
@@ -179,6 +185,53 @@ fn disguised(nodes: &Nodes, at: usize) -> (TcpStream, Hello, Hello) {
         }
     }
     panic!("no node is listened to");
+}
+
+/// What a node says to somebody who begins so.
+fn answer(at: SocketAddr, said: &[u8]) -> String {
+    let mut stream = TcpStream::connect(at).expect("connects");
+    stream.set_read_timeout(Some(LIMIT)).expect("set");
+    stream.write_all(said).expect("says");
+    let mut bytes = vec![];
+    // What it still had to read is lost with the connection, which may end it with a reset.
+    let _ = stream.read_to_end(&mut bytes);
+    String::from_utf8_lossy(&bytes).into_owned()
+}
+
+#[test]
+fn nodes_with_a_key_talk_to_nobody_without_it() {
+    let key = |byte: u8| ClusterKey::new(&[byte; 32]).expect("long enough");
+    let nodes = Nodes::start_with("key", Some(&key(1)));
+    let written = (0..5).any(|attempt| {
+        let (_, directory) = nodes.owner(&[]);
+        let name = format!("large{attempt}");
+        write(&directory, &name, &vec![9; 9 << 20]).is_ok()
+            && read(&directory, &name) == vec![9; 9 << 20]
+    });
+    assert!(written, "the log takes writes");
+    let (cluster, node) = (nodes.clusters[0].id(), NodeId(2));
+    let (incarnation, boots) = (Incarnation(77), BootCount(1));
+    let hello = Hello { cluster, node, incarnation, boots, lane: Lane::Log }.encode();
+    assert!(answer(nodes.ports[0], &hello).contains("--cluster_key"));
+    assert!(answer(nodes.ports[0], b"CONNECT {}\r\n").contains("client port"));
+    // The hello of somebody with another key is not even read.
+    let through = |key: &ClusterKey| {
+        let stream = TcpStream::connect(nodes.ports[0]).expect("connects");
+        let mut channel = Channel::outward(stream, Some(key), Instant::now() + LIMIT)?;
+        channel.write_all(&hello)?;
+        channel.flush()?;
+        let mut theirs = [0; HELLO_BYTES];
+        channel.read_exact(&mut theirs).map(|()| Hello::decode(&theirs).expect("a hello"))
+    };
+    assert!(through(&key(2)).is_err());
+    assert!(through(&key(1)).is_ok_and(|hello| hello.cluster == cluster && hello.node != node));
+}
+
+#[test]
+fn a_node_without_a_key_says_so_to_one_that_has_one() {
+    let nodes = Nodes::start("no-key");
+    let handshake = [22, 3, 1, 0, 5, 1, 0, 0, 1, 3];
+    assert!(answer(nodes.ports[0], &handshake).contains("has no cluster key"));
 }
 
 #[test]

@@ -306,6 +306,8 @@ pub struct ClusterSettings {
     pub routes: Vec<std::net::SocketAddr>,
     /// `-catalog`: its address.
     pub catalog: String,
+    /// File with the secret that all nodes share; `None`: loopback only.
+    pub key: Option<PathBuf>,
 }
 
 /// Location of a log.

@@ -5,8 +5,9 @@ mod support;
 
 use nuthatch_client::{Client, ConnectOptions, OwnedMessage};
 use serde_json::{Value, json};
-use std::fs::OpenOptions;
+use std::fs::{OpenOptions, Permissions};
 use std::net::TcpListener;
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
@@ -78,9 +79,14 @@ impl Drop for Node {
     }
 }
 
+fn write_key(path: &Path, key: &str, mode: u32) {
+    std::fs::write(path, key).expect("written");
+    std::fs::set_permissions(path, Permissions::from_mode(mode)).expect("set");
+}
+
 struct Nodes {
     nodes: Vec<Node>,
-    _dir: TempDir,
+    dir: TempDir,
 }
 
 fn free_ports(count: usize) -> Vec<u16> {
@@ -97,7 +103,7 @@ impl Nodes {
         let (clients, peers) = ports.split_at(NODES);
         let routes: Vec<_> = peers.iter().map(|port| format!("127.0.0.1:{port}")).collect();
         let node = |at: usize| Self::node(dir.path(), at, clients[at], &routes);
-        Self { nodes: (0..NODES).map(node).collect(), _dir: dir }
+        Self { nodes: (0..NODES).map(node).collect(), dir }
     }
 
     fn node(dir: &Path, at: usize, port: u16, routes: &[String]) -> Node {
@@ -123,6 +129,15 @@ impl Nodes {
         let mut nodes = Self::new(name);
         nodes.nodes.iter_mut().for_each(Node::start);
         nodes
+    }
+
+    /// Gives each node the file with the key of `keys` at its place.
+    fn give_keys(&mut self, keys: [&str; NODES]) {
+        for (node, key) in self.nodes.iter_mut().zip(keys) {
+            let path = self.dir.path().join(format!("{}.key", node.name));
+            write_key(&path, key, 0o600);
+            node.args.extend(["--cluster_key".to_owned(), path.display().to_string()]);
+        }
     }
 
     /// A client at the node that owns the log, and which that is.
@@ -204,6 +219,40 @@ fn a_killed_owner_is_followed_by_one_that_has_everything() {
     assert_ne!(first, second, "a node that starts takes nothing from an owner");
     nodes.nodes[second].kill();
     nodes.expect(40);
+}
+
+const KEY: &str = "bm8gb25lIHdpbGwgZXZlciBndWVzcyB0aGlzIGtleQ==\n";
+const OTHER_KEY: &str = "YW5kIG5vYm9keSBrbm93cyB0aGlzIG9uZSBlaXRoZXIh\n";
+
+#[test]
+fn nodes_with_a_key_follow_each_other_and_one_with_another_key_takes_no_part() {
+    let mut nodes = Nodes::new("quorum-key");
+    nodes.give_keys([KEY, KEY, OTHER_KEY]);
+    nodes.nodes.iter_mut().for_each(Node::start);
+    let (mut client, first) = nodes.owner();
+    assert_ne!(first, 2, "nobody listens to the one with another key");
+    create_stream(&mut client, "Q", &json!({}));
+    (0..5).for_each(|number| nodes.publish(number));
+    // Two of three are needed, and the third is as good as dead until it has the key.
+    nodes.nodes[2].kill();
+    write_key(&nodes.dir.path().join("n2.key"), KEY, 0o600);
+    nodes.nodes[2].start();
+    nodes.nodes[first].kill();
+    (5..10).for_each(|number| nodes.publish(number));
+    nodes.expect(10);
+}
+
+#[test]
+fn a_key_that_others_can_read_or_guess_is_refused() {
+    for (key, mode, told) in [(KEY, 0o644, "chmod 600"), ("secret", 0o600, "at least 32 bytes")] {
+        let mut nodes = Nodes::new("quorum-bad-key");
+        nodes.give_keys([key; NODES]);
+        write_key(&nodes.dir.path().join("n0.key"), key, mode);
+        let node = &mut nodes.nodes[0];
+        node.start();
+        assert_ne!(node.ended().code(), Some(0));
+        assert!(node.text().contains(told), "{}", node.text());
+    }
 }
 
 #[test]

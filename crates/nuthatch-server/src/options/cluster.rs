@@ -1,6 +1,7 @@
 //! The flags of a node of a quorum log.
 
 use std::net::SocketAddr;
+use std::path::PathBuf;
 
 use super::ClusterSettings;
 use super::error::{Conflict, FlagError, OptionsError};
@@ -12,6 +13,7 @@ pub(super) struct ClusterFlags {
     routes: String,
     catalog: String,
     name: String,
+    key: String,
 }
 
 impl ClusterFlags {
@@ -20,6 +22,7 @@ impl ClusterFlags {
             "cluster_listen" => &mut self.listen,
             "routes" => &mut self.routes,
             "catalog" => &mut self.catalog,
+            "cluster_key" => &mut self.key,
             _ => &mut self.name,
         };
         text.clone_into(place);
@@ -27,9 +30,14 @@ impl ClusterFlags {
 
     /// The settings, if this server is a node of a quorum log.
     pub(super) fn finish(self) -> Result<Option<ClusterSettings>, OptionsError> {
-        let Self { listen, routes, catalog, name } = self;
+        let Self { listen, routes, catalog, name, key } = self;
         if catalog.is_empty() {
-            let given = [("routes", &routes), ("cluster_listen", &listen), ("node_name", &name)];
+            let given = [
+                ("routes", &routes),
+                ("cluster_listen", &listen),
+                ("node_name", &name),
+                ("cluster_key", &key),
+            ];
             return match given.into_iter().find(|(_, text)| !text.is_empty()) {
                 None => Ok(None),
                 Some((name, _)) => {
@@ -44,14 +52,15 @@ impl ClusterFlags {
         let listen = address("cluster_listen", &listen)?;
         let routes = routes.split(',').filter(|route| !route.trim().is_empty());
         let routes = routes.map(|route| address("routes", route)).collect::<Result<_, _>>()?;
-        Ok(Some(ClusterSettings { name, listen, routes, catalog }))
+        let key = (!key.is_empty()).then(|| PathBuf::from(key));
+        Ok(Some(ClusterSettings { name, listen, routes, catalog, key }))
     }
 }
 
 /// `host:port` with a numeric host; a scheme before it, as nats-server's routes have, is left out.
 fn address(flag: &str, text: &str) -> Result<SocketAddr, FlagError> {
     if text.trim().to_ascii_lowercase().starts_with("tls://") {
-        let reason = "the port for nodes speaks no TLS yet";
+        let reason = "what nodes say to each other is secured by -cluster_key; write the address without tls://";
         return Err(FlagError::Refused { name: flag.to_owned(), reason });
     }
     let plain = text.rsplit_once("://").map_or(text, |(_, address)| address).trim();

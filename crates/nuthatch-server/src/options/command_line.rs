@@ -113,7 +113,9 @@ fn apply_text(
         }
         "log" => options.log.file = some_path(),
         "store" => options.jetstream.store = some_text(),
-        "routes" | "cluster_listen" | "catalog" | "node_name" => draft.cluster.set(name, text),
+        "routes" | "cluster_listen" | "catalog" | "node_name" | "cluster_key" => {
+            draft.cluster.set(name, text)
+        }
         "store_dir" => draft.store_dir = some_path().or(draft.store_dir.take()),
         "sync_interval" => options.jetstream.sync = sync(text, given)?,
         "max_mem" => options.jetstream.max_memory_bytes = byte_limit(text, given)?,

@@ -2,9 +2,11 @@
 
 use crate::private_files::{OUR_DIRECTORY, close_directory};
 use crate::server::Server;
-use nuthatch_cluster::{Cluster, ClusterConfig};
+use nuthatch_cluster::{Cluster, ClusterConfig, ClusterKey};
 use nuthatch_log::Reporter;
+use std::os::unix::fs::MetadataExt as _;
 use std::os::unix::process::CommandExt as _;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -39,6 +41,7 @@ fn start(server: &Arc<Server>) -> Result<(), String> {
         routes: settings.routes.clone(),
         catalog: settings.catalog.clone(),
         dir: ours.join(KEEPER_DIR),
+        key: settings.key.as_deref().map(read_key).transpose()?,
     };
     nuthatch_log::env::create_dirs(&ours)
         .and_then(|()| close_directory(&ours))
@@ -87,4 +90,18 @@ pub(super) fn restart() -> std::io::Error {
         Err(error) => return error,
     };
     std::process::Command::new(program).args(std::env::args_os().skip(1)).exec()
+}
+
+/// Reads the cluster's key from a file that nobody but its user can read.
+fn read_key(path: &Path) -> Result<ClusterKey, String> {
+    let at = path.display();
+    let failed = |error: std::io::Error| format!("-cluster_key {at}: {error}");
+    let mode = std::fs::metadata(path).map_err(failed)?.mode() & 0o777;
+    if mode & 0o077 != 0 {
+        return Err(format!(
+            "-cluster_key {at}: others may read it (mode {mode:03o}): chmod 600 {at}"
+        ));
+    }
+    let secret = std::fs::read(path).map_err(failed)?;
+    ClusterKey::new(&secret).map_err(|error| format!("-cluster_key {at}: {error}"))
 }

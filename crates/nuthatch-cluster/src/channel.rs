@@ -1,0 +1,164 @@
+//! A connection between two nodes: plain on loopback, or secured by the cluster's key.
+
+use crate::key::ClusterKey;
+use rustls::pki_types::ServerName;
+use rustls::{ClientConnection, ServerConnection, StreamOwned};
+use std::io::{self, IoSlice, Read, Write};
+use std::net::TcpStream;
+use std::time::{Duration, Instant};
+
+/// The first byte of a TLS handshake.
+pub const TLS_HANDSHAKE: u8 = 22;
+
+/// A socket with a time until which what is under way must be done, however often the other side says a
+/// little; without one each operation has the socket's own time.
+#[derive(Debug)]
+pub struct Socket {
+    stream: TcpStream,
+    deadline: Option<Instant>,
+}
+
+impl Socket {
+    fn limit(&self) -> io::Result<()> {
+        let Some(deadline) = self.deadline else { return Ok(()) };
+        let left = deadline.saturating_duration_since(Instant::now());
+        if left.is_zero() {
+            return Err(io::ErrorKind::TimedOut.into());
+        }
+        self.stream.set_read_timeout(Some(left))?;
+        self.stream.set_write_timeout(Some(left))
+    }
+}
+
+impl Read for Socket {
+    fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
+        self.limit()?;
+        self.stream.read(bytes)
+    }
+}
+
+impl Write for Socket {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.limit()?;
+        self.stream.write(bytes)
+    }
+
+    fn write_vectored(&mut self, parts: &[IoSlice<'_>]) -> io::Result<usize> {
+        self.limit()?;
+        self.stream.write_vectored(parts)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// A connection between two nodes.
+#[derive(Debug)]
+pub enum Channel {
+    /// Without a key.
+    Plain(Socket),
+    /// To a node that was connected to.
+    Outward(Box<StreamOwned<ClientConnection, Socket>>),
+    /// From a node that has connected.
+    Inward(Box<StreamOwned<ServerConnection, Socket>>),
+}
+
+impl Channel {
+    /// A connection that we have made. All of its beginning must be over by `deadline`.
+    ///
+    /// # Errors
+    /// The connection's, and that the other side does not have the key.
+    pub fn outward(
+        stream: TcpStream,
+        key: Option<&ClusterKey>,
+        deadline: Instant,
+    ) -> io::Result<Self> {
+        let mut socket = Socket { stream, deadline: Some(deadline) };
+        let Some(key) = key else { return Ok(Self::Plain(socket)) };
+        // There is no name to be checked; the key is.
+        let name = ServerName::try_from("node").expect("a name");
+        let mut tls = ClientConnection::new(key.client.clone(), name).map_err(invalid)?;
+        while tls.is_handshaking() {
+            tls.complete_io(&mut socket)?;
+        }
+        Ok(Self::Outward(Box::new(StreamOwned::new(tls, socket))))
+    }
+
+    /// A connection that somebody else has made. All of its beginning must be over by `deadline`.
+    ///
+    /// # Errors
+    /// The connection's, and that the other side does not have the key.
+    pub fn inward(
+        stream: TcpStream,
+        key: Option<&ClusterKey>,
+        deadline: Instant,
+    ) -> io::Result<Self> {
+        let mut socket = Socket { stream, deadline: Some(deadline) };
+        let Some(key) = key else { return Ok(Self::Plain(socket)) };
+        let mut tls = ServerConnection::new(key.server.clone()).map_err(invalid)?;
+        while tls.is_handshaking() {
+            tls.complete_io(&mut socket)?;
+        }
+        Ok(Self::Inward(Box::new(StreamOwned::new(tls, socket))))
+    }
+
+    fn socket(&mut self) -> &mut Socket {
+        match self {
+            Self::Plain(socket) => socket,
+            Self::Outward(tls) => &mut tls.sock,
+            Self::Inward(tls) => &mut tls.sock,
+        }
+    }
+
+    /// The beginning is over: from now on each operation may take so long.
+    ///
+    /// # Errors
+    /// The socket's.
+    pub fn begun(&mut self, read: Duration, write: Duration) -> io::Result<()> {
+        let socket = self.socket();
+        socket.deadline = None;
+        socket.stream.set_read_timeout(Some(read))?;
+        socket.stream.set_write_timeout(Some(write))
+    }
+}
+
+impl Read for Channel {
+    fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
+        match self {
+            Self::Plain(socket) => socket.read(bytes),
+            Self::Outward(tls) => tls.read(bytes),
+            Self::Inward(tls) => tls.read(bytes),
+        }
+    }
+}
+
+impl Write for Channel {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        match self {
+            Self::Plain(socket) => socket.write(bytes),
+            Self::Outward(tls) => tls.write(bytes),
+            Self::Inward(tls) => tls.write(bytes),
+        }
+    }
+
+    fn write_vectored(&mut self, parts: &[IoSlice<'_>]) -> io::Result<usize> {
+        match self {
+            Self::Plain(socket) => socket.write_vectored(parts),
+            Self::Outward(tls) => tls.write_vectored(parts),
+            Self::Inward(tls) => tls.write_vectored(parts),
+        }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        match self {
+            Self::Plain(socket) => socket.flush(),
+            Self::Outward(tls) => tls.flush(),
+            Self::Inward(tls) => tls.flush(),
+        }
+    }
+}
+
+fn invalid(error: rustls::Error) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, error)
+}

@@ -1,0 +1,43 @@
+//! Entry points for fuzzers: the readers of what other nodes say and of what the catalog holds, with the
+//! checksums set right first, because no fuzzer guesses them. Not part of the API.
+
+use crate::catalog;
+use crate::coding::crc;
+use crate::hello::{HELLO_BYTES, Hello};
+use crate::operation;
+use crate::packet::{self, HEADER_BYTES, Header};
+use crate::port::read_packet;
+use bytes::Bytes;
+
+/// A packet: what a node sends on a connection. What is taken is written again as it was.
+pub fn packet(data: &[u8]) {
+    let _ = read_packet(&mut &*data);
+    let Some((&[low, high], rest)) = data.split_first_chunk() else { return };
+    let len = usize::from(u16::from_le_bytes([low, high])).min(rest.len());
+    let (message, payloads) = rest.split_at(len);
+    let header = Header::of(message, payloads.len());
+    let Ok(taken) = packet::decode(header, message, Bytes::copy_from_slice(payloads)) else {
+        return;
+    };
+    let again = packet::encode(&taken);
+    assert_eq!(again[HEADER_BYTES..], *message, "a message has one form");
+}
+
+/// What a node begins with.
+pub fn hello(data: &[u8]) {
+    let mut bytes = [0; HELLO_BYTES];
+    let len = data.len().min(HELLO_BYTES);
+    bytes[..len].copy_from_slice(&data[..len]);
+    let _ = Hello::decode(&bytes);
+    let sum = crc(&bytes[..HELLO_BYTES - 4]);
+    bytes[HELLO_BYTES - 4..].copy_from_slice(&sum.to_le_bytes());
+    if let Ok(hello) = Hello::decode(&bytes) {
+        assert_eq!(Hello::decode(&hello.encode()), Ok(hello));
+    }
+}
+
+/// What the catalog holds, and the operations of an entry.
+pub fn objects(data: &[u8]) {
+    catalog::fuzz(data);
+    let _ = operation::operations(data);
+}
